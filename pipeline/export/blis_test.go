@@ -26,15 +26,15 @@ func forced() Options {
 
 // The positions written are the positions the fit solves for.
 func TestBLISTermsAreTheBasis(t *testing.T) {
-	if len(formats().Beta) != len(features.TrainedPhysicsBeta()) || len(formats().Alpha) != 3 {
-		t.Fatalf("got %d beta and %d alpha, want %d and 3", len(formats().Beta), len(formats().Alpha), len(features.TrainedPhysicsBeta()))
+	if len(blisBetaTerms) != len(features.TrainedPhysicsBeta()) || len(blisAlphaTerms) != 3 {
+		t.Fatalf("got %d beta and %d alpha, want %d and 3", len(blisBetaTerms), len(blisAlphaTerms), len(features.TrainedPhysicsBeta()))
 	}
-	for i, term := range formats().Beta {
+	for i, term := range blisBetaTerms {
 		if want := features.TrainedPhysicsBeta()[i]; term.Name != want.Name || term.Units != want.Unit {
 			t.Errorf("position %d: got %s %s, basis has %s %s", i, term.Name, term.Units, want.Name, want.Unit)
 		}
 	}
-	if formats().Beta[blisAllReduce].Name != "tp_allreduce_attention" || formats().Beta[blisMoEDispatch].Name != "moe_dispatch_alltoall" {
+	if blisBetaTerms[blisAllReduce].Name != "tp_allreduce_attention" || blisBetaTerms[blisMoEDispatch].Name != "moe_dispatch_alltoall" {
 		t.Error("the named positions moved")
 	}
 }

@@ -1,0 +1,126 @@
+package export
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Region is how a deployment will be used.
+type Region struct {
+	Prompt, Output float64 // mean lengths, tokens, > 0
+	Seats          int64   // requests at a time at most
+	Budget         int64   // tokens a step
+	Longest        int64   // tokens of a request at most; 0: no limit
+	Whole          bool    // prompts are never cut (chunked prefill is off)
+}
+
+// RegionOf is a deployment's, for requests of the given mean lengths.
+func RegionOf(d *deploy.Deployment, prompt, output float64) Region {
+	return Region{Prompt: prompt, Output: output, Seats: d.Seats(prompt + output), Budget: d.Engine.MaxNumBatchedTokens,
+		Longest: d.LongestSequence().Or(0), Whole: !d.Engine.ChunkedPrefill}
+}
+
+// kind is what a batch is made of.
+type kind string
+
+// The kinds of batches, and how many of each are drawn at every concurrency.
+const (
+	decode  kind = "decode"  // decodes alone
+	mixed   kind = "mixed"   // decodes and prompts
+	prefill kind = "prefill" // prompts alone
+)
+
+var kinds = []kind{decode, mixed, prefill}
+
+var draws = []struct {
+	kind kind
+	n    int
+}{{decode, 24}, {mixed, 24}, {prefill, 8}}
+
+// Draws are the batches of a region: concurrencies 1, 2, 4, ... up to the seats, requests at a
+// uniform point of their lives, lengths log-normal about the region's means.
+func Draws(r Region) map[kind][][]trace.Chunk {
+	out := map[kind][][]trace.Chunk{}
+	level := uint64(0)
+	for n := int64(1); ; n = min(2*n, r.Seats) {
+		for _, d := range draws {
+			for k := range d.n {
+				out[d.kind] = append(out[d.kind], r.batch(d.kind, n, level, uint64(k)))
+			}
+		}
+		if n >= r.Seats {
+			return out
+		}
+		level++
+	}
+}
+
+// Keys of the draws.
+const (
+	keyPrompt uint64 = iota
+	keyOutput
+	keyAge
+	keyPrompts
+	keyChunk
+)
+
+// Squared coefficients of variation of the lengths, as chat recordings have them.
+const (
+	promptCV2 = 1
+	outputCV2 = 0.5
+)
+
+// promptTokens and outputTokens are the u-quantiles of a request's lengths, at least one token; the
+// longest request is three quarters prompt, as in simulated traffic.
+func (r Region) promptTokens(u float64) int64 {
+	return r.cut(stat.LogNormal(r.Prompt, promptCV2, u), 3)
+}
+
+func (r Region) outputTokens(u float64) int64 {
+	return r.cut(stat.LogNormal(r.Output, outputCV2, u), 1)
+}
+
+func (r Region) cut(tokens float64, quarters int64) int64 {
+	n := trace.Int(tokens)
+	if r.Longest > 0 {
+		n = min(n, r.Longest*quarters/4)
+	}
+	return max(1, n)
+}
+
+// batch is one step of n requests.
+func (r Region) batch(kind kind, n int64, level, k uint64) []trace.Chunk {
+	draw := func(i int64, what uint64) float64 { return stat.Draw(level, k, uint64(i), what, uint64(len(kind))) }
+	prompts, decodes := int64(0), n
+	if kind != decode { // one prompt in half of them, two in a quarter, ...
+		prompts = min(n, 1-int64(math.Log2(1-float64(draw(0, keyPrompts)))))
+		decodes = max(n-prompts, min(n-1, 1))
+	}
+	if kind == prefill {
+		decodes = 0
+	}
+	left := r.Budget
+	batch := make([]trace.Chunk, 0, prompts+decodes)
+	for i := prompts; i < prompts+decodes && left > 0; i++ {
+		c := trace.Chunk{Prompt: r.promptTokens(draw(i, keyPrompt)), New: 1}
+		c.Computed = c.Prompt + int64(draw(i, keyAge)*float64(r.outputTokens(draw(i, keyOutput))))
+		batch = append(batch, c)
+		left--
+	}
+	for i := int64(0); i < prompts && left > 0; i++ {
+		c := trace.Chunk{Prompt: r.promptTokens(draw(i, keyPrompt))}
+		if r.Whole && c.Prompt > left && len(batch) > 0 {
+			break
+		}
+		if c.Prompt > r.Budget { // somewhere in the middle of a long one
+			c.Computed = min(c.Prompt-1, int64(draw(i, keyChunk)*float64(c.Prompt)))
+		}
+		c.New = min(left, c.Prompt-c.Computed)
+		left -= c.New
+		batch = append(batch, c)
+	}
+	return batch
+}

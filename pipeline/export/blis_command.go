@@ -1,0 +1,60 @@
+package export
+
+import (
+	_ "embed"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+)
+
+// blisHorizon is beyond the end of any workload, us. Without a horizon BLIS stops at twice the last
+// arrival and omits unfinished requests from its results.
+const blisHorizon = int64(1) << 53
+
+// blisCommand is the `blis replay` line that simulates a deployment. coefficients are the flags that
+// carry the coefficients or name the exported file. FILE, TRACE and MODELDIR are placeholders for the
+// reader to fill in.
+func blisCommand(version string, d deploy.Deployment, coefficients string) string {
+	e := d.Engine
+	model := "--model " + files.Word(strings.ToLower(d.Model.ID)) + " --model-config-folder MODELDIR"
+	if version == blisCatalog {
+		model = "--model " + files.Word(slug(deploy.ModelName(d.Model.ID))) + " --catalog FILE.catalog"
+	}
+	args := []string{
+		"blis replay --trace-header TRACE.yaml --trace-data TRACE.csv --results-path results.json",
+		"--horizon " + strconv.FormatInt(blisHorizon, 10),
+		// With one engine the delay changes no result; without the flag BLIS copies its cache every
+		// 50 ms of simulated time.
+		"--cache-signal-delay 0",
+		"--latency-model trained-physics", coefficients,
+		model, "--hardware " + files.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",
+		"--tp " + strconv.FormatInt(d.TP, 10),
+		"--max-num-seqs " + strconv.FormatInt(e.MaxNumSeqs, 10),
+		"--max-num-batched-tokens " + strconv.FormatInt(e.MaxNumBatchedTokens, 10),
+		"--block-size-in-tokens " + strconv.FormatInt(e.BlockSize, 10),
+	}
+	if d.DP > 1 {
+		args = append(args, "--dp "+strconv.FormatInt(d.DP, 10))
+	}
+	if e.ExpertParallel && d.Model.IsMoE() {
+		args = append(args, "--enable-expert-parallel")
+	}
+	if blocks, _, err := d.KVBlocks(); err == nil {
+		args = append(args, "--total-kv-blocks "+strconv.FormatInt(blocks, 10))
+	}
+	if d.MaxModelLen().OK { // within the KV cache: BLIS would cap a longer one itself, with a warning
+		args = append(args, "--max-model-len "+strconv.FormatInt(d.LongestSequence().V, 10))
+	}
+	return strings.Join(args, " ")
+}
+
+// joined writes numbers, separated by commas, so that they read back exactly.
+func joined(values []float64) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return strings.Join(texts, ",")
+}

@@ -1,0 +1,117 @@
+package export
+
+import (
+	"cmp"
+	_ "embed"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// blisFile is a BLIS defaults file with the two keys it needs. BLIS decodes strictly: any further key
+// would be a fatal error there.
+type blisFile struct {
+	Version string    `yaml:"version"`
+	Coeffs  blisCoeff `yaml:"trained_physics_coefficients"`
+}
+
+type blisCoeff struct {
+	Alpha []float64 `yaml:"alpha_coeffs,flow"`
+	Beta  []float64 `yaml:"beta_coeffs,flow"`
+}
+
+// Versions of BLIS that blis-defaults writes for.
+const (
+	blisFolders = "f90a1e3" // takes --model-config-folder
+	blisCatalog = "2026-09" // takes --catalog in its place (inference-sim #1727)
+)
+
+// blisSettings are the options of blis-defaults.
+var blisSettings = []Setting{{Key: "version", Usage: "of BLIS: " + blisFolders + " (2026-08-22), " + blisCatalog +
+	" (and later: --catalog, whose folder is written too) or kernel (refused: its law reads no betas)", Default: blisFolders,
+	OneOf: []string{blisFolders, blisCatalog, "kernel"}}}
+
+// blisDefaults writes a defaults.yaml for each configuration, one for all of them together, a
+// hardware file with the peaks the fit used, and the sidecar with the equivalent command lines.
+func blisDefaults(src Source, opt Options) (*Output, error) {
+	version := opt.Settings["version"]
+	if version == "kernel" {
+		return nil, trace.Errorf(NothingToExport, "version: got kernel, which reads no betas, want %s or %s", blisFolders, blisCatalog).
+			WithHint("--format blis-scenario writes what BLIS's kernel mode reads")
+	}
+	cfgs, err := src.Configs(opt.Config)
+	if err != nil {
+		return nil, err
+	}
+	entries, warn, err := blisEntries(src, opt, cfgs)
+	if err != nil {
+		return nil, err
+	}
+	var refused []Refusal
+	for i := range entries {
+		refused = append(refused, entries[i].refusals(src.Fit)...)
+	}
+	forced, err := opt.Refuse(refused, forceHint)
+	if err != nil {
+		return nil, err
+	}
+	warn = append(warn, forced...)
+	hw, err := blisHardware(cfgs)
+	if err != nil {
+		return nil, err
+	}
+	side := src.Sidecar(opt, FormatBLIS, "BLIS (inference-sim/inference-sim) "+cmp.Or(version, blisFolders)+
+		", --defaults-filepath; strict decoding: no further key is allowed in the file")
+	var files []File
+	if version == blisCatalog {
+		if files, err = catalogOf(cfgs); err != nil {
+			return nil, err
+		}
+	}
+	var projections []Projected
+	for i := range entries {
+		e := &entries[i]
+		data, err := yaml.Marshal(blisFile{Version: src.Fit.ToolVersion, Coeffs: blisCoeff{Alpha: numbers(e.alpha), Beta: e.beta}})
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{e.suffix, data})
+		side.Values = append(side.Values, sideValues(e.valueKey("alpha_coeffs"), e.alpha)...)
+		side.Values = append(side.Values, sideValues(e.valueKey("beta_coeffs"), e.betaValues())...)
+		if e.config != nil {
+			side.Configs = append(side.Configs, e.sideConfig(version))
+			projections = append(projections, e.projected())
+		}
+	}
+	side.Warnings = append(src.ValidationWarnings(), warn...)
+	out, err := side.Beside(warn, append(files, File{".hardware.json", hw})...)
+	if err == nil {
+		out.Projections = projections
+	}
+	return out, err
+}
+
+// blisCalib is one entry of BLIS's hardware_config.json. Only BLIS's roofline model reads the mfu
+// values; 1 stands for the peaks themselves.
+type blisCalib struct {
+	TFlopsPeak float64 `json:"TFlopsPeak"`
+	TFlopsFP8  float64 `json:"TFlopsFP8"`
+	BwPeakTBs  float64 `json:"BwPeakTBs"`
+	MfuPrefill float64 `json:"mfuPrefill"`
+	MfuDecode  float64 `json:"mfuDecode"`
+	MemoryGiB  float64 `json:"MemoryGiB"`
+}
+
+// blisHardware writes the peaks that the coefficients are ratios of. With other peaks in BLIS every
+// ratio would be off by the quotient of the two.
+func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
+	doc := map[string]blisCalib{}
+	for _, c := range cfgs {
+		h := c.Deployment.Hardware
+		doc[h.Name] = blisCalib{TFlopsPeak: h.TFlopsPeak, TFlopsFP8: h.TFlopsFP8, BwPeakTBs: h.BwPeakTBs, MfuPrefill: 1, MfuDecode: 1,
+			MemoryGiB: h.MemoryGB}
+	}
+	return result.Marshal(doc)
+}

@@ -1,0 +1,224 @@
+package export
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// rangeFactor is how far above its training maximum a feature may go (spec#training-range).
+const rangeFactor = 1.5
+
+// Vectorizer returns the beta features of one batch in a deployment, in slot order.
+type Vectorizer func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, error)
+
+// Check compares an artifact with a deployment and returns one finding per
+// mismatch: model, GPU, tp, engine version, knobs, weight widths, features that
+// the largest batches of the deployment push out of the trained range, terms
+// that were not learned, and whether the artifact can drive a replay. With a
+// nil deployment only the artifact itself is judged.
+func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
+	out := slices.Concat(set.FileWarnings(), replayable(set), impossible(set))
+	if d == nil {
+		return out, nil
+	}
+	out = append(out, set.Outside(d)...)
+	out = append(out, widths(set, d)...)
+	out = append(out, knobs(set, d)...)
+	if vec == nil {
+		return out, nil
+	}
+	ranges, err := featureRanges(set, d, vec)
+	return append(out, ranges...), err
+}
+
+func replayable(set *coeff.Set) []trace.Finding {
+	if m := set.AlphaModel(coeff.Overhead); m != nil && m.Replay {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(NotReplayable, "no replayable overhead target, got %q: a replay needs --overhead-us",
+		set.AlphaTargets())}
+}
+
+// widths catches the same model name in another precision.
+func widths(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
+	var have []string
+	for i := range set.Configs {
+		m := &set.Configs[i].Deployment.Model
+		if m.ID != d.Model.ID {
+			continue
+		}
+		if widthText(m) == widthText(&d.Model) {
+			return nil
+		}
+		have = append(have, widthText(m))
+	}
+	if len(have) == 0 {
+		return nil
+	}
+	slices.Sort(have)
+	return []trace.Finding{trace.Findingf(coeff.OutsideTraining, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model),
+		strings.Join(slices.Compact(have), "; "))}
+}
+
+func widthText(m *deploy.Model) string {
+	return fmt.Sprintf("weights %g B, KV %g B, activations %g B, compute %s", m.BytesPerWeight, m.BytesPerKV, m.BytesPerActivation,
+		m.LinearCompute)
+}
+
+// knobs compares the switches that change what a step is made of. Sizes
+// (sequences, tokens) are left to the feature ranges, which know what they cost.
+func knobs(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
+	var out []trace.Finding
+	for _, k := range []struct {
+		name string
+		of   func(*deploy.Deployment) any
+	}{
+		{"enable_chunked_prefill", func(d *deploy.Deployment) any { return d.Engine.ChunkedPrefill }},
+		{"cpu_offloading", func(d *deploy.Deployment) any { return d.Engine.CPUOffloading }},
+		{"block_size", func(d *deploy.Deployment) any { return d.Engine.BlockSize }},
+	} {
+		got := k.of(d)
+		var trained []string
+		seen := false
+		for i := range set.Configs {
+			v := k.of(&set.Configs[i].Deployment)
+			seen = seen || v == got
+			trained = append(trained, fmt.Sprint(v))
+		}
+		if seen || len(trained) == 0 {
+			continue
+		}
+		slices.Sort(trained)
+		out = append(out, trace.Findingf(coeff.OutsideTraining, "%s: got %v, trained on %s", k.name, got,
+			strings.Join(slices.Compact(trained), ", ")))
+	}
+	return out
+}
+
+// probe is one extreme batch a deployment can form.
+type probe struct {
+	what  string
+	batch []trace.Chunk
+}
+
+// probes are the batches at the corners of what the engine allows: a full
+// token budget of one long prompt, and a full house of decodes as deep as the
+// KV cache holds.
+func probes(d *deploy.Deployment) []probe {
+	e := &d.Engine
+	longest := d.LongestSequence().Or(e.MaxNumBatchedTokens)
+	prompt := max(1, min(longest, e.MaxNumBatchedTokens))
+	seats := d.Seats(1)
+	depth := max(1, longest-1)
+	if blocks, _, err := d.KVBlocks(); err == nil {
+		depth = max(1, min(depth, blocks/seats*e.BlockSize-1)) // whole blocks a seat
+	}
+	house := make([]trace.Chunk, seats)
+	for i := range house {
+		house[i] = trace.Chunk{Computed: depth, Prompt: depth, New: 1}
+	}
+	return []probe{
+		{fmt.Sprintf("a prompt of %d tokens in one step", prompt), []trace.Chunk{{Prompt: prompt, New: prompt}}},
+		{fmt.Sprintf("%d decodes at %d tokens of context", seats, depth), house},
+	}
+}
+
+// featureRanges lists the slots whose value in a probe exceeds 1.5 x the
+// training maximum, and the not-learned slots a probe uses, each slot once.
+func featureRanges(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
+	var out []trace.Finding
+	reported := map[int]bool{}
+	unlearned := features.NotLearned(set)
+	for _, p := range probes(d) {
+		x, err := vec(d, p.batch)
+		if err != nil {
+			return nil, fmt.Errorf("features of %s: %w", p.what, err)
+		}
+		for i := range set.Beta {
+			c := &set.Beta[i]
+			if i >= len(x) || reported[i] || x[i] <= 0 {
+				continue
+			}
+			switch {
+			case slices.Contains(unlearned, i+1):
+				out = append(out, trace.Findingf(coeff.OutsideTraining, "%s: not learned, but %s uses it", c.Name, p.what))
+			case c.Range != nil && x[i] > rangeFactor*c.Range[1]:
+				out = append(out, trace.Findingf(coeff.OutsideTraining, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what,
+					three(c.Range[1])))
+			default:
+				continue
+			}
+			reported[i] = true
+		}
+	}
+	return out, nil
+}
+
+func three(v float64) string {
+	if v == math.Trunc(v) && math.Abs(v) < 1e6 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// Inputs is what became of the files that coefficients were made from.
+type Inputs struct {
+	Verified int `json:"verified"` // there, and the same bytes
+	Changed  int `json:"changed"`
+	Absent   int `json:"absent"`
+}
+
+// CheckInputs looks for the recorded inputs below a folder and compares their digests. A file
+// that is not there is counted, and is no mismatch.
+func CheckInputs(inputs []coeff.Input, dir string) (n Inputs, changed []trace.Finding, err error) {
+	for _, in := range inputs {
+		path := filepath.Join(dir, filepath.FromSlash(in.Name))
+		st, err := os.Stat(path)
+		switch {
+		case !filepath.IsLocal(filepath.FromSlash(in.Name)), errors.Is(err, fs.ErrNotExist), err == nil && !st.Mode().IsRegular():
+			n.Absent++
+			continue
+		case err != nil:
+			return n, nil, err
+		}
+		_, sum, err := files.Hash(path)
+		switch {
+		case err != nil:
+			return n, nil, err
+		case sum == in.SHA256:
+			n.Verified++
+		default:
+			n.Changed++
+			changed = append(changed, trace.Findingf(inputChanged, "%s: sha256 %.12s, the coefficients were made from %.12s", path, sum, in.SHA256))
+		}
+	}
+	return n, changed, nil
+}
+
+// impossible lists the step-time coefficients of the wrong sign: the relative
+// recipe never fits one, so that somebody's hand did. Empty when there is none.
+func impossible(s *coeff.Set) []trace.Finding {
+	if s.Recipe != "relative" {
+		return nil
+	}
+	var fs []trace.Finding
+	for i, f := range features.BetaFeatures(s.SpecVersion) {
+		if c := s.Beta[i]; c.Value < 0 && !f.Free {
+			fs = append(fs, trace.Findingf(coeff.ImpossibleCoefficient, "%s: got %g %s, want >= 0: work cannot shorten a step",
+				c.Name, c.Value, c.Unit))
+		}
+	}
+	return fs
+}

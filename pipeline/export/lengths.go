@@ -1,0 +1,37 @@
+package export
+
+import (
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Lengths assumed when neither the fit nor the caller knows better, in tokens.
+const (
+	assumedPrompt = 512
+	assumedOutput = 128
+)
+
+// Lengths are the mean prompt and output lengths of a configuration.
+type Lengths struct{ Prompt, Output float64 }
+
+// MeanLengths takes the options, else the fit's means, else a stated assumption.
+func (o *Options) MeanLengths(c result.FitConfig) (Lengths, []trace.Finding) {
+	l := Lengths{o.PromptTokens, o.OutputTokens}
+	assumed := false
+	pick := func(v *float64, mean *float64, def float64) {
+		if *v > 0 {
+			return
+		}
+		if mean != nil && *mean > 0 {
+			*v = *mean
+			return
+		}
+		*v, assumed = def, true
+	}
+	pick(&l.Prompt, c.MeanPromptTokens, assumedPrompt)
+	pick(&l.Output, c.MeanOutputTokens, assumedOutput)
+	if !assumed {
+		return l, nil
+	}
+	return l, []trace.Finding{trace.Findingf(AssumedValue, "%s: %.0f prompt and %.0f output tokens", c.Label, l.Prompt, l.Output)}
+}

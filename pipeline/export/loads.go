@@ -1,0 +1,143 @@
+package export
+
+import (
+	_ "embed"
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+)
+
+// LoadPoint compares, at one load and in the same traffic, the terms of a format with the model that
+// they represent.
+type LoadPoint struct {
+	LoadFrac  float64 `json:"load_frac"` // of the model's capacity
+	RateRPS   float64 `json:"rate_rps"`
+	TTFTMs    float64 `json:"ttft_ms"` // means of the model
+	ITLMs     float64 `json:"itl_ms"`  // mean over requests of their mean gap
+	E2EMs     float64 `json:"e2e_ms"`
+	TTFTRatio float64 `json:"ttft_ratio"` // format's terms over model
+	ITLRatio  float64 `json:"itl_ratio"`
+	E2ERatio  float64 `json:"e2e_ratio"`
+}
+
+// comparedLoads are the shares of the capacity at which models are compared.
+var comparedLoads = []float64{0.3, 0.6, 0.8}
+
+// ComparedRequests is the number of requests simulated at each load.
+const ComparedRequests = 1500
+
+// OnLoads is the comparison of a deployment at several loads.
+type OnLoads struct {
+	Points []LoadPoint
+	// WaitUs is the mean time that an arriving request waits for the step that asynchronous scheduling
+	// has already begun. BLIS has no such step, so the wait is added to its delay before the queue.
+	WaitUs float64
+}
+
+// ConsumerModel makes a consumer's model from the delays of a request before the queue, at completion
+// and per token, us.
+type ConsumerModel func(alpha []float64) (sim.Parts, error)
+
+// comparison is the traffic in which two models of a deployment are compared.
+type comparison struct {
+	traffic  workload.Traffic
+	capacity float64 // of the deployment under its own model, requests/s
+}
+
+// CompareLoads simulates a deployment twice in the same traffic, with its coefficient set and as BLIS
+// would with a model of its own: Poisson arrivals, log-normal lengths with the given means, at the
+// comparedLoads of the set's capacity. alpha are BLIS's delays before the queue, at completion and per
+// token, us.
+func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt, output float64, blis ConsumerModel) (*OnLoads, error) {
+	own, err := sim.EngineOf(d, set)
+	if err != nil {
+		return nil, err
+	}
+	c := comparison{traffic: workload.ChatTraffic(d, prompt, output)}
+	if c.capacity, err = c.traffic.Capacity(d, own.Latency); err != nil {
+		return nil, err
+	}
+	out := &OnLoads{}
+	theirs := own
+	theirs.Async = false
+	theirs.EmptyStepUs = 1
+	theirs.IdleSleepUs = 0
+	theirs.ScheduleUs = 0
+	if own.Async {
+		var ms [2][3]float64
+		for i, cfg := range []*sim.Config{&own, &theirs} {
+			if ms[i], err = meanLatencies(cfg, c.requests(comparedLoads[1])); err != nil {
+				return nil, err
+			}
+		}
+		out.WaitUs = math.Max(0, 1e3*(ms[0][0]-ms[1][0]))
+	}
+	parts, err := blis([]float64{alpha[0] + out.WaitUs, alpha[1], alpha[2]})
+	if err != nil {
+		return nil, err
+	}
+	theirs.Apply(parts)
+	for _, load := range comparedLoads {
+		reqs := c.requests(load)
+		a, err := meanLatencies(&own, reqs)
+		if err != nil {
+			return nil, err
+		}
+		b, err := meanLatencies(&theirs, reqs)
+		if err != nil {
+			return nil, err
+		}
+		out.Points = append(out.Points, LoadPoint{
+			LoadFrac:  load,
+			RateRPS:   c.traffic.DrawnRate(),
+			TTFTMs:    a[0],
+			ITLMs:     a[1],
+			E2EMs:     a[2],
+			TTFTRatio: b[0] / a[0],
+			ITLRatio:  b[1] / a[1],
+			E2ERatio:  b[2] / a[2],
+		})
+	}
+	return out, nil
+}
+
+// requests draws the traffic of a load, a share of the capacity.
+func (c *comparison) requests(load float64) []sim.Request {
+	c.traffic.Requests = ComparedRequests
+	c.traffic.RateRPS = load * c.capacity
+	reqs, _ := c.traffic.Draw()
+	return reqs
+}
+
+// meanLatencies are the means of TTFT, ITL (of each request's mean) and E2E over the requests that
+// finish, ms.
+func meanLatencies(cfg *sim.Config, reqs []sim.Request) (mean [3]float64, err error) {
+	var n [3]float64
+	addUs := func(i int, us float64, known bool) {
+		if known {
+			mean[i] += us / 1000
+			n[i]++
+		}
+	}
+	_, err = sim.Stream(*cfg, reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
+		e2e, finished := r.E2EUs()
+		if finished {
+			ttft, hasTTFT := r.TTFTUs()
+			itl, hasITL := r.ITLUs()
+			addUs(0, ttft, hasTTFT)
+			addUs(1, itl, hasITL)
+			addUs(2, e2e, true)
+		}
+		return true
+	}))
+	if err == nil && n[2] == 0 {
+		err = workload.ErrNothingFinished
+	}
+	for i := range mean {
+		mean[i] /= n[i]
+	}
+	return mean, err
+}

@@ -1,0 +1,290 @@
+// This file expresses a step-time model in the terms of another one (spec#projection): it draws the
+// batches that a deployment will have, asks the model for their times, and fits the other's terms to
+// them. Coefficients pooled over all deployments would be wrong wherever a deployment has a factor of
+// its own or the other model lacks a term, so a projection is made for one deployment and its lengths.
+// The error that the terms cannot follow is measured on batches that were not fitted.
+//
+// The computation is pure: the same numbers in give the same numbers out.
+
+package export
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// stepper predicts how long one engine step takes, in us.
+type stepper interface {
+	StepUs(batch []trace.Chunk) (float64, error)
+}
+
+// Error is the error of a projection against the model, on batches that were not fitted.
+type Error struct {
+	Kind  kind // empty: all
+	Steps int
+	MAPE  float64 // mean of |projected/model - 1|
+	Worst float64 // signed, the one farthest from 0
+	Bias  float64 // of the sum of times
+}
+
+// Projection is a step-time model in the terms of BLIS's trained-physics model.
+type Projection struct {
+	Beta   []float64 // by position of features.TrainedPhysicsBeta
+	Used   []bool    // by position; false: no batch of the deployment has the term
+	Seen   []float64 // largest value of each of the model's own terms; nil for a model without terms
+	Errors []Error   // all batches first, then by kind
+	fitted float64   // MAPE of the batches that were fitted
+}
+
+// Target is a deployment with its step-time model and its expected use.
+type Target struct {
+	Deployment *deploy.Deployment
+	Model      stepper
+	Region     Region
+}
+
+// featured is a model that returns the values of its own terms for the batch it timed last.
+type featured interface{ Features() []float64 }
+
+// sampled are a target's batches by kind: half for the fit, half held out.
+type sampled struct {
+	fitted, held map[kind]*rowSet
+	seen         []float64
+}
+
+func (g *Target) sample(l *law) (*sampled, error) {
+	r := g.Region
+	if !(r.Prompt > 0 && r.Output > 0) || r.Seats < 1 || r.Budget < 1 {
+		return nil, trace.Errorf(PoorProjection, "region: got %g + %g tokens, %d requests at a time and %d tokens a step, want all above 0",
+			r.Prompt, r.Output, r.Seats, r.Budget)
+	}
+	out := &sampled{fitted: map[kind]*rowSet{}, held: map[kind]*rowSet{}}
+	drawn := Draws(r)
+	for _, kind := range kinds {
+		out.fitted[kind], out.held[kind] = &rowSet{}, &rowSet{}
+		for i, batch := range drawn[kind] {
+			us, err := g.Model.StepUs(batch)
+			if err != nil {
+				return nil, err
+			}
+			if !(us > 0) {
+				return nil, trace.Errorf(PoorProjection, "a batch of %d requests: got %g us, want above 0", len(batch), us)
+			}
+			out.noteTerms(g.Model)
+			half := out.held[kind]
+			if i%2 == 0 {
+				half = out.fitted[kind]
+			}
+			half.x = append(half.x, l.terms(batch))
+			half.y = append(half.y, us)
+			half.w = append(half.w, l.weightOf(len(batch)))
+		}
+	}
+	return out, nil
+}
+
+// noteTerms updates the largest value of each of the model's own terms.
+func (s *sampled) noteTerms(m stepper) {
+	f, ok := m.(featured)
+	if !ok {
+		return
+	}
+	x := f.Features()
+	if s.seen == nil {
+		s.seen = make([]float64, len(x))
+	}
+	for j, v := range x {
+		s.seen[j] = math.Max(s.seen[j], math.Abs(v))
+	}
+}
+
+// law is a consumer's step-time formula: terms of a batch, to be multiplied by coefficients.
+type law struct {
+	terms func([]trace.Chunk) []float64
+	least []float64 // lower bounds of the coefficients; nil: 0
+	busy  []float64 // sizes of batches, in requests, that matter most; nil: all batches alike
+}
+
+// weightOf is the weight of a batch of n requests: 1 at one of the sizes in busy, 1/2 at twice or half of it.
+func (l *law) weightOf(n int) float64 {
+	most := 0.0
+	for _, b := range l.busy {
+		off := math.Log2(float64(n) / b)
+		most = math.Max(most, 1/(1+off*off*off*off))
+	}
+	if l.busy == nil {
+		return 1
+	}
+	return most
+}
+
+// OnBLIS projects the targets' models on one set of trained-physics terms. The fit takes every other
+// batch: non-negative least squares of relative errors, reweighted towards absolute ones, and then
+// once more with the sum of times of each kind of batch as a further row, because queues depend on sums
+// of step times. The remaining batches measure the error. All targets get the same coefficients, each
+// with its own errors.
+func OnBLIS(targets ...Target) ([]Projection, error) {
+	laws := make([]law, len(targets))
+	for i := range targets {
+		b, err := features.NewTrainedPhysics(targets[i].Deployment)
+		if err != nil {
+			return nil, err
+		}
+		laws[i].terms = func(batch []trace.Chunk) []float64 {
+			s := features.BasisSum(batch)
+			x := make([]float64, len(features.TrainedPhysicsBeta()))
+			b.Beta(&s, x)
+			return x
+		}
+	}
+	return project(targets, laws)
+}
+
+// project fits one set of coefficients to a law of each target. Laws with lower bounds are fitted by
+// weighted relative least squares alone.
+func project(targets []Target, laws []law) ([]Projection, error) {
+	var fitted []*rowSet
+	samples := make([]*sampled, len(targets))
+	for i := range targets {
+		s, err := targets[i].sample(&laws[i])
+		if err != nil {
+			return nil, err
+		}
+		samples[i] = s
+		for _, kind := range kinds {
+			fitted = append(fitted, s.fitted[kind])
+		}
+	}
+	beta, err := solve(fitted, laws[0].least)
+	if err != nil {
+		return nil, fmt.Errorf("projection: %w", err)
+	}
+	out := make([]Projection, len(targets))
+	for i, s := range samples {
+		p := &out[i]
+		*p = Projection{Beta: beta, Used: s.used(), Seen: s.seen}
+		p.Errors = append(p.Errors, p.errorOf("", s.held[decode], s.held[mixed], s.held[prefill]))
+		for _, kind := range kinds {
+			p.Errors = append(p.Errors, p.errorOf(kind, s.held[kind]))
+		}
+		p.fitted = p.errorOf("", s.fitted[decode], s.fitted[mixed], s.fitted[prefill]).MAPE
+	}
+	return out, nil
+}
+
+// rowSet holds batches as terms, times in us and weights.
+type rowSet struct {
+	x    [][]float64
+	y, w []float64
+}
+
+// sum is the terms and the times of all batches together.
+func (r *rowSet) sum() (x []float64, us float64) {
+	x = make([]float64, len(r.x[0]))
+	for i, row := range r.x {
+		us += r.y[i]
+		for j, v := range row {
+			x[j] += v
+		}
+	}
+	return x, us
+}
+
+// used reports for each term whether any batch of the target has it.
+func (s *sampled) used() []bool {
+	out := make([]bool, len(s.fitted[decode].x[0]))
+	for _, r := range s.fitted {
+		x, _ := r.sum()
+		for j, v := range x {
+			out[j] = out[j] || v != 0
+		}
+	}
+	return out
+}
+
+// solve fits coefficients with the given lower bounds (nil: 0) to the batches of each set and to their
+// sums.
+func solve(sets []*rowSet, least []float64) ([]float64, error) {
+	d := &ridge.Data{P: len(sets[0].x[0])}
+	var w []float64
+	// addRow adds a row with a weight of its relative error. The lower bounds are subtracted from the
+	// target and added to the solution.
+	addRow := func(x []float64, us, weight float64) {
+		d.X = append(d.X, x...)
+		d.Y = append(d.Y, us-ridge.Dot(x[:len(least)], least))
+		w = append(w, weight/(us*us))
+		d.Config = append(d.Config, 0)
+		d.Regime = append(d.Regime, 0)
+	}
+	for _, s := range sets {
+		for i, x := range s.x {
+			addRow(x, s.y[i], s.w[i])
+		}
+	}
+	o := ridge.DefaultOptions(d.P)
+	if least == nil {
+		_, polish, err := ridge.FitPublished(d, w, barely, o)
+		if err != nil {
+			return nil, err
+		}
+		if polish.Kept {
+			w = polish.Weights
+		}
+	}
+	row := 0
+	for _, s := range sets {
+		weight := 0.0
+		for _, us := range s.y {
+			weight += w[row] * us * us
+			row++
+		}
+		if least == nil {
+			x, us := s.sum()
+			addRow(x, us, sumWeight*weight)
+		}
+	}
+	f, err := ridge.FitRows(d, w, nil, barely, o)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range least {
+		f.Beta[i] += v
+	}
+	return f.Beta, nil
+}
+
+// sumWeight is the weight of a kind's sum relative to its batches. With 3, sums are within a few percent
+// wherever the terms allow it, and single batches are hardly worse (TestEvalBLISProjection).
+const sumWeight = 3
+
+// barely is a penalty just large enough to decide between terms that the batches cannot tell apart.
+const barely = 1e-9
+
+func (p *Projection) errorOf(kind kind, sets ...*rowSet) Error {
+	e := Error{Kind: kind}
+	var sum, diff float64
+	for _, s := range sets {
+		for i, x := range s.x {
+			us := 0.0
+			for j, v := range x {
+				us += v * p.Beta[j]
+			}
+			rel := us/s.y[i] - 1
+			e.Steps++
+			e.MAPE += math.Abs(rel)
+			if math.Abs(rel) > math.Abs(e.Worst) {
+				e.Worst = rel
+			}
+			sum += s.y[i]
+			diff = diff + us - s.y[i]
+		}
+	}
+	e.MAPE /= float64(e.Steps)
+	e.Bias = diff / sum
+	return e
+}

@@ -1,0 +1,141 @@
+package export
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Old is what is known of an older validation.
+type Old struct {
+	Name     string // file or folder, for people
+	Gates    []coeff.Gate
+	Purposes []coeff.PurposeVerdict
+	Set      *coeff.Set // nil: a validation.json alone
+}
+
+// OldSet is what a coefficient file says of its validation.
+func OldSet(name string, set *coeff.Set) *Old {
+	return &Old{Name: name, Gates: set.Gates, Purposes: set.Purposes, Set: set}
+}
+
+// AddValidation takes gates and verdicts from a validation.json.
+func (o *Old) AddValidation(v *result.Validation) {
+	o.Gates, o.Purposes, _ = v.Verdicts()
+}
+
+// figureTolerance is the relative change of a gate's value that counts: half of the last
+// digit that reports show of two.
+const figureTolerance = 0.01
+
+// Since says what a validation and its coefficients say other than before: verdicts,
+// gates in both whose value moved by more than 1 % or whose verdict turned, and the
+// terms that moved significantly, or by more than 1 % where no interval tells. set may
+// be nil.
+func Since(old *Old, v *result.Validation, set *coeff.Set) *result.Changes {
+	out := &result.Changes{Against: old.Name}
+	verdictChanges(out, old, v)
+	gateChanges(out, old, v)
+	if old.Set == nil || set == nil {
+		out.Notes = append(out.Notes, "no coefficients to compare with")
+		return out
+	}
+	d, err := Diff(old.Set, set, nil, DefaultDiffOptions())
+	if err != nil {
+		out.Notes = append(out.Notes, err.Error())
+		return out
+	}
+	for i := range d.Terms {
+		t := &d.Terms[i]
+		moved := t.Significant == nil && math.Abs(t.Delta) > figureTolerance*math.Abs(t.A) || t.Significant != nil && *t.Significant
+		if !moved {
+			out.Same++
+			continue
+		}
+		out.Rows = append(out.Rows, result.Change{Kind: result.ChangeTerm, Name: t.Name, Scope: t.Model, Unit: t.Unit, Old: &t.A, New: &t.B,
+			P: t.P})
+	}
+	out.Notes = append(out.Notes, d.Settings...)
+	return out
+}
+
+func verdictChanges(out *result.Changes, old *Old, v *result.Validation) {
+	was := stat.Keyed(old.Purposes, func(p coeff.PurposeVerdict) ([2]string, string) { return [2]string{p.Purpose, p.Scope}, p.Verdict })
+	for _, p := range v.Purposes {
+		before, known := was[[2]string{p.Purpose, p.Scope}]
+		switch {
+		case !known:
+			if p.Scope != coeff.ScopeAll && len(old.Purposes) > 0 && p.Purpose == coeff.PurposeSteps {
+				out.Notes = append(out.Notes, fmt.Sprintf("%s is new", p.Scope))
+			}
+		case before == p.Verdict:
+			out.Same++
+		default:
+			out.Rows = append(out.Rows, result.Change{Kind: result.ChangeVerdict, Name: p.Purpose, Scope: p.Scope, Was: before, Is: p.Verdict})
+		}
+	}
+	if len(old.Purposes) == 0 {
+		out.Notes = append(out.Notes, "no verdicts by purpose before")
+	}
+}
+
+func gateChanges(out *result.Changes, old *Old, v *result.Validation) {
+	was := map[[2]string]*coeff.Gate{}
+	for i := range old.Gates {
+		g := &old.Gates[i]
+		was[[2]string{g.Name, g.Scope}] = g
+	}
+	var rows []result.Change
+	for i := range v.Gates {
+		g := &v.Gates[i]
+		before := was[[2]string{g.Name, g.Scope}]
+		if before == nil || before.Value == nil && g.Value == nil {
+			continue
+		}
+		c := result.Change{Kind: result.ChangeGate, Name: g.Name, Scope: g.Scope, Old: before.Value, New: g.Value, Was: passWord(before.Pass),
+			Is: passWord(g.Pass)}
+		if c.Was == c.Is && relative(c.Old, c.New) <= figureTolerance {
+			out.Same++
+			continue
+		}
+		rows = append(rows, c)
+	}
+	stat.SortStable(rows, func(a, b result.Change) int {
+		return cmp.Or(cmp.Compare(turned(b), turned(a)), cmp.Compare(relative(b.Old, b.New), relative(a.Old, a.New)))
+	})
+	out.Rows = append(out.Rows, rows...)
+}
+
+// turned is 1 for a gate whose verdict is another one.
+func turned(c result.Change) int {
+	if c.Was != c.Is {
+		return 1
+	}
+	return 0
+}
+
+func passWord(pass *bool) string {
+	switch {
+	case pass == nil:
+		return "not judged"
+	case *pass:
+		return coeff.VerdictPass
+	}
+	return coeff.VerdictFail
+}
+
+// relative is the size of the change over the old value; infinite where one is unknown
+// or the old one zero.
+func relative(a, b *float64) float64 {
+	switch {
+	case a == nil || b == nil:
+		return math.Inf(1)
+	case *a == *b:
+		return 0
+	}
+	return math.Abs(*b-*a) / math.Abs(*a)
+}
