@@ -7,7 +7,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -19,7 +19,7 @@ func catalogOf(cfgs []result.FitConfig) ([]File, error) {
 	var out []File
 	for i := range cfgs {
 		m := cfgs[i].Deployment.Model.AsBLISReads()
-		folder := ".catalog/models/" + slug(deploy.ModelName(m.ID)) + "/"
+		folder := ".catalog/models/" + slug(model.Name(m.ID)) + "/"
 		if slices.ContainsFunc(out, func(f File) bool { return strings.HasPrefix(f.Suffix, folder) }) {
 			continue
 		}
@@ -63,7 +63,7 @@ func catalogOf(cfgs []result.FitConfig) ([]File, error) {
 		if err != nil {
 			return nil, err
 		}
-		card, err := yaml.Marshal(map[string]any{"name": slug(deploy.ModelName(m.ID)), "source": map[string]string{
+		card, err := yaml.Marshal(map[string]any{"name": slug(model.Name(m.ID)), "source": map[string]string{
 			"provider": "huggingface", "repo": m.ID, "revision": "main"}})
 		if err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/model"
 )
 
 // blisHorizon is beyond the end of any workload, us. Without a horizon BLIS stops at twice the last
@@ -20,7 +21,7 @@ func blisCommand(version string, d deploy.Deployment, coefficients string) strin
 	e := d.Engine
 	model := "--model " + files.Word(strings.ToLower(d.Model.ID)) + " --model-config-folder MODELDIR"
 	if version == blisCatalog {
-		model = "--model " + files.Word(slug(deploy.ModelName(d.Model.ID))) + " --catalog FILE.catalog"
+		model = "--model " + files.Word(slug(model.Name(d.Model.ID))) + " --catalog FILE.catalog"
 	}
 	args := []string{
 		"blis replay --trace-header TRACE.yaml --trace-data TRACE.csv --results-path results.json",

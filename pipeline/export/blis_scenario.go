@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -205,7 +206,7 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	d := &c.Deployment
-	model := cmp.Or(opt.Settings["model"], slug(deploy.ModelName(d.Model.ID)))
+	model := cmp.Or(opt.Settings["model"], slug(model.Name(d.Model.ID)))
 	part := partOf(d.Hardware.Name)
 	lacks := kernelLacks(d, model, part)
 	timer, err := src.Timer(*c)

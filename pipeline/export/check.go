@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -72,7 +73,7 @@ func widths(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 		strings.Join(slices.Compact(have), "; "))}
 }
 
-func widthText(m *deploy.Model) string {
+func widthText(m *model.Model) string {
 	return fmt.Sprintf("weights %g B, KV %g B, activations %g B, compute %s", m.BytesPerWeight, m.BytesPerKV, m.BytesPerActivation,
 		m.LinearCompute)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -91,7 +92,7 @@ func registryScope(cfgs []result.FitConfig) regScope {
 	tp := map[int64]bool{}
 	for _, c := range cfgs {
 		hw[partOf(c.Deployment.Hardware.Name)] = true
-		model[deploy.ModelName(c.Deployment.Model.ID)] = true
+		model[model.Name(c.Deployment.Model.ID)] = true
 		tp[c.Deployment.TP] = true
 	}
 	return regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(model)), TP: slices.Sorted(maps.Keys(tp))}
