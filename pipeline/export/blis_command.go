@@ -19,9 +19,9 @@ const blisHorizon = int64(1) << 53
 // reader to fill in.
 func blisCommand(version string, d deploy.Deployment, coefficients string) string {
 	e := d.Engine
-	model := "--model " + files.Word(strings.ToLower(d.Model.ID)) + " --model-config-folder MODELDIR"
+	modelFlags := "--model " + files.Word(strings.ToLower(d.Model.ID)) + " --model-config-folder MODELDIR"
 	if version == blisCatalog {
-		model = "--model " + files.Word(slug(model.Name(d.Model.ID))) + " --catalog FILE.catalog"
+		modelFlags = "--model " + files.Word(slug(model.Name(d.Model.ID))) + " --catalog FILE.catalog"
 	}
 	args := []string{
 		"blis replay --trace-header TRACE.yaml --trace-data TRACE.csv --results-path results.json",
@@ -30,7 +30,7 @@ func blisCommand(version string, d deploy.Deployment, coefficients string) strin
 		// 50 ms of simulated time.
 		"--cache-signal-delay 0",
 		"--latency-model trained-physics", coefficients,
-		model, "--hardware " + files.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",
+		modelFlags, "--hardware " + files.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",
 		"--tp " + strconv.FormatInt(d.TP, 10),
 		"--max-num-seqs " + strconv.FormatInt(e.MaxNumSeqs, 10),
 		"--max-num-batched-tokens " + strconv.FormatInt(e.MaxNumBatchedTokens, 10),

@@ -88,14 +88,14 @@ func registryCite(src Source) string {
 // registryScope is the scope of configurations, each dimension sorted.
 func registryScope(cfgs []result.FitConfig) regScope {
 	hw := map[string]bool{}
-	model := map[string]bool{}
+	models := map[string]bool{}
 	tp := map[int64]bool{}
 	for _, c := range cfgs {
 		hw[partOf(c.Deployment.Hardware.Name)] = true
-		model[model.Name(c.Deployment.Model.ID)] = true
+		models[model.Name(c.Deployment.Model.ID)] = true
 		tp[c.Deployment.TP] = true
 	}
-	return regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(model)), TP: slices.Sorted(maps.Keys(tp))}
+	return regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(models)), TP: slices.Sorted(maps.Keys(tp))}
 }
 
 // partOf is the catalog's name of a device, else its own in lower case.
