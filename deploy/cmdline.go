@@ -210,7 +210,7 @@ var optimizationLevel = regexp.MustCompile(`^-O(\d)$`)
 // unknownFlag tells of a flag that is left out.
 func (d *Draft) unknownFlag(shown, key, version string) {
 	what := "`vllm serve`"
-	if v, ok := vllm.ParseVersion(version); ok {
+	if v, ok := vllm.ParseRelease(version); ok {
 		what += fmt.Sprintf(" %d.%d", v[0], v[1])
 	}
 	near := ""

@@ -198,12 +198,12 @@ func knobTable(t *testing.T) string {
 
 func flagSpan(f vllm.Flag) string {
 	switch {
-	case f.Since != vllm.Always && f.Until != vllm.Always:
-		return fmt.Sprintf("%s to %s", minor(f.Since), minor(f.Until))
-	case f.Since != vllm.Always:
-		return "from " + minor(f.Since)
-	case f.Until != vllm.Always:
-		return "to " + minor(f.Until)
+	case f.Since != (vllm.Release{}) && f.Until != (vllm.Release{}):
+		return fmt.Sprintf("%s to %s", f.Since, f.Until)
+	case f.Since != (vllm.Release{}):
+		return "from " + f.Since.String()
+	case f.Until != (vllm.Release{}):
+		return "to " + f.Until.String()
 	}
 	return ""
 }
@@ -222,8 +222,6 @@ func flagsTable(effects map[string]string) string {
 	}
 	return strings.Join(items, ",\n") + ".\n"
 }
-
-func minor(v [2]int) string { return fmt.Sprintf("%d.%d", v[0], v[1]) }
 
 func TestServeFlagsAreSortedAndDistinctFromOurs(t *testing.T) {
 	if !slices.IsSortedFunc(keptFlags(), func(a, b vllm.Flag) int { return strings.Compare(a.Name, b.Name) }) {

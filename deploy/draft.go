@@ -83,7 +83,7 @@ func (d *Draft) find(f trace.Finding) {
 func (d *Draft) Findings(m *model.Model) []trace.Finding {
 	out := slices.Clone(d.findings)
 	version, _ := d.Get("vllm.version").(string)
-	if v, ok := vllm.ParseVersion(version); ok && vllm.Before(vllm.NewestFlags(), v) {
+	if v, ok := vllm.ParseRelease(version); ok && vllm.NewestFlags().Before(v) {
 		out = append(out, trace.Findingf(unknownFlag, "vLLM %s is newer than the flags this version knows: those of %d.%d are taken", version,
 			vllm.NewestFlags()[0], vllm.NewestFlags()[1]))
 	}
@@ -273,7 +273,7 @@ func (d *Draft) FillDefaults() {
 	if sheet.MemoryGB >= 70 && !strings.HasPrefix(sheet.Name, "A100") {
 		seqs, tokens = 1024, 8192
 		version, _ := d.Get("vllm.version").(string)
-		if v, known := vllm.ParseVersion(version); known && !vllm.Before(v, vllm.LargerGraphsSince) && sheet.MemoryGB >= 160 {
+		if v, known := vllm.ParseRelease(version); known && !v.Before(vllm.LargerGraphsSince) && sheet.MemoryGB >= 160 {
 			tokens = 16384
 		}
 	}

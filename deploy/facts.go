@@ -18,7 +18,7 @@ import (
 // else decides: async_assumed.
 func (d *Deployment) Assumed() []trace.Finding {
 	e, out := &d.Engine, d.NotModelled()
-	if _, known := vllm.ParseVersion(e.VLLMVersion); known || e.AsyncScheduling.OK || e.AsyncExcluded() != "" {
+	if _, known := vllm.ParseRelease(e.VLLMVersion); known || e.AsyncScheduling.OK || e.AsyncExcluded() != "" {
 		return out
 	}
 	return append(out, trace.Findingf(asyncAssumed,
@@ -27,7 +27,7 @@ func (d *Deployment) Assumed() []trace.Finding {
 }
 
 // newestCompared is the newest release whose scheduler the simulator was compared with.
-var newestCompared = [2]int{0, 33}
+var newestCompared = vllm.Release{0, 33}
 
 // AssumedInSimulation is [Deployment.Assumed] and what only a simulation rests
 // on: kv_blocks_assumed where the size of the KV cache was estimated.
@@ -39,7 +39,7 @@ func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	case !known && d.Engine.AsyncScheduling.OK: // else said there
 		out = append(out, trace.Findingf(asyncAssumed,
 			"%s: vllm.version %q is no release number; the scheduler's rules are those of the newest one", d.Name, d.Engine.VLLMVersion))
-	case known && vllm.Before(newestCompared, v):
+	case known && newestCompared.Before(v):
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: vllm.version %s is newer than %d.%d, the newest whose scheduler was compared; its "+
 			"rules are taken", d.Name, d.Engine.VLLMVersion, newestCompared[0], newestCompared[1]))
 	}

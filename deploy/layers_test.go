@@ -166,13 +166,13 @@ func TestPackedPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := model.Parallel{TP: 8, PP: c.stages, DP: 1, MTP: c.mtp}
-		p.Release, _ = vllm.ParseVersion(c.version)
+		p.Release, _ = vllm.ParseRelease(c.version)
 		blocks, perReq := int64(math.MaxInt64), int64(0)
 		for _, s := range d.Stages(p) {
 			if pool, ok := s.Decoder.KVPool(p, c.block); ok {
 				blocks = min(blocks, pool.Blocks(c.bytes))
 				perReq = pool.RequestBlocks(c.maxLen, c.inFlight)
-				if n := pool.BlocksOf(c.inTokens, c.maxLen, c.inFlight, c.version); n != c.blocks && !vllm.Before(p.Release, model.WidestPagesSince) {
+				if n := pool.BlocksOf(c.inTokens, c.maxLen, c.inFlight, c.version); n != c.blocks && !p.Release.Before(model.WidestPagesSince) {
 					t.Errorf("%+v: got %d blocks of the logged tokens", c, n)
 				}
 			}

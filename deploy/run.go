@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // RunFile is the name of a run directory's description.
@@ -413,7 +414,7 @@ func (d *document) drafter(fsys fs.FS, dir string, dep *Deployment) {
 }
 
 // statePrefixesSince is the first release that caches prefixes of recurrent states unless told otherwise: off in 0.24, on in 0.26.
-var statePrefixesSince = [2]int{0, 25}
+var statePrefixesSince = vllm.Release{0, 25}
 
 func (d *document) hardware(s *section) Hardware {
 	h := Hardware{Name: s.text("name", ""), PCIeEfficiency: DefaultPCIeEfficiency, InterconnectLatencyUs: DefaultLatencyUs}

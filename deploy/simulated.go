@@ -222,7 +222,7 @@ func (d *Deployment) contradiction(s *vllm.Speculation) string {
 			say("speculative_config.draft_tensor_parallel_size: got %d, want 1 or tensor_parallel_size %d", drafts.TP, d.TP)},
 		{drafts.Method == "mtp" && drafts.Model == "" && !d.Model.Predicts(),
 			say("speculative_config.method: got mtp, want a model with layers of multi-token prediction, which %s has not", d.Model.ID)},
-		{policy != nil && policy != "lru" && (policy != "arc" || !e.IsSince([2]int{0, 19})), say(
+		{policy != nil && policy != "lru" && (policy != "arc" || !e.IsSince(vllm.Release{0, 19})), say(
 			"kv_connector_extra_config.eviction_policy: got %v, want lru, or arc from 0.19 on (0.15.1's fails at its first chunk)", policy)},
 		{size%max(1, e.BlockSize) != 0 || size > 0 && chunk != nil,
 			say("kv_connector_extra_config.block_size: got %d, want a multiple of %d and no blocks_per_chunk beside it", size, e.BlockSize)},
@@ -267,7 +267,7 @@ func (d *Deployment) unplayed() string {
 }
 
 // draftsWithPPSince is the first release whose model runner takes drafts and pipeline stages together.
-var draftsWithPPSince = [2]int{0, 33}
+var draftsWithPPSince = vllm.Release{0, 33}
 
 // drafter is what a drafter adds to each GPU: bytes of weights that a pass of it reads, bytes of a KV block, and the
 // passes of a step, one after the other; zeros without one on the GPU. EAGLE

@@ -265,8 +265,8 @@ func (d *Draft) agree(key string, logged, stated any, m *model.Model) bool {
 	text := fmt.Sprint(logged)
 	switch key {
 	case "vllm.version":
-		v, known := vllm.ParseVersion(text)
-		run, stable := vllm.ParseVersion(stated.(string))
+		v, known := vllm.ParseRelease(text)
+		run, stable := vllm.ParseRelease(stated.(string))
 		return v == run || !known || !stable
 	case "vllm.kv_blocks_total_gpu": // printed in rounded tokens, with or without the null block
 		n, _ := logged.(int64)
@@ -302,9 +302,9 @@ func (d *Draft) CountKVBlocks(m *model.Model) {
 	pool := model.KVPool{Groups: []model.KVGroup{{Kind: model.TokenState, Block: size}}}
 	note := fmt.Sprintf("%d tokens in blocks of %d", d.kvTokens, size)
 	version, _ := d.Get("vllm.version").(string)
-	release, _ := vllm.ParseVersion(version)
+	release, _ := vllm.ParseRelease(version)
 	if m != nil {
-		if first := m.Layers().Layers[0].Mixer; first != nil && first.Kind == model.Compressed && version != "" && vllm.Before(release, model.WidestPagesSince) {
+		if first := m.Layers().Layers[0].Mixer; first != nil && first.Kind == model.Compressed && version != "" && release.Before(model.WidestPagesSince) {
 			return // vLLM counted other pages than it allotted
 		}
 		laidOut, ok := m.Layers().KVPool(model.Parallel{TP: whole("tensor_parallel_size", 1), PP: 1, DP: 1, Release: release}, size)

@@ -165,14 +165,14 @@ func (m *Mixer) RecurrentBytes(t float64) float64 {
 type Parallel struct {
 	TP, PP, DP int64
 	Experts    bool
-	Redundant  int64  // experts of a layer that EPLB holds twice
-	OneGroup   bool   // --disable-hybrid-kv-cache-manager: windows and chunks keep all their tokens
-	Drafts     int64  // tokens that a verify scores beside the first: recurrences keep a state for each
-	MTP        bool   // the model's own multi-token prediction drafts: its layers are loaded
-	NoPrefixes bool   // no prefix caching: recurrences keep no cached state
-	Release    [2]int // of vLLM; zero: the newest
-	Block      int64  // --block-size; 0: vLLM's own
-	PlainCache bool   // DeepSeek-V4's attention takes a 16-bit cache: FlashInfer's does, vLLM's own choice does not
+	Redundant  int64        // experts of a layer that EPLB holds twice
+	OneGroup   bool         // --disable-hybrid-kv-cache-manager: windows and chunks keep all their tokens
+	Drafts     int64        // tokens that a verify scores beside the first: recurrences keep a state for each
+	MTP        bool         // the model's own multi-token prediction drafts: its layers are loaded
+	NoPrefixes bool         // no prefix caching: recurrences keep no cached state
+	Release    vllm.Release // of vLLM; zero: the newest
+	Block      int64        // --block-size; 0: vLLM's own
+	PlainCache bool         // DeepSeek-V4's attention takes a 16-bit cache: FlashInfer's does, vLLM's own choice does not
 }
 
 // share is the part of a matrix that one GPU holds (spec#model-placement); kv is the key heads of its mixer.
@@ -702,7 +702,7 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 
 // WidestPagesSince is the first release in which a block of DeepSeek-V4's cache holds the widest table; before, each size of page has slots of
 // its own (vllm/v1/core/kv_cache_utils.py; models/deepseek_v4).
-var WidestPagesSince = [2]int{0, 27}
+var WidestPagesSince = vllm.Release{0, 27}
 
 // packed lays out DeepSeek-V4's mixed pages: tables of blocks for the entries and index keys of all layers, their windows, and what
 // compressors hold at either ratio. Tables of many layers are cut so that padding is least; a block holds the widest.
@@ -717,9 +717,9 @@ func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPo
 		}
 		return [3]int64{of(0) + of(4) + of(128), of(4), of(128)}
 	}
-	before := func(v [2]int) bool { return p.Release != [2]int{} && vllm.Before(p.Release, v) }
+	before := func(v vllm.Release) bool { return p.Release != vllm.Release{} && p.Release.Before(v) }
 	i := slices.IndexFunc(whole, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Index != nil })
-	if i < 0 || before([2]int{0, 20}) {
+	if i < 0 || before(vllm.Release{0, 20}) {
 		return pool, false
 	}
 	at := whole[i].Mixer
@@ -728,7 +728,7 @@ func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPo
 	unit, indexUnit := int64(512), int64(512)
 	if d.KVBytes < 2 { // fp8_ds_mla
 		unit, indexUnit = 576, 576
-	} else if before([2]int{0, 25}) {
+	} else if before(vllm.Release{0, 25}) {
 		indexUnit = 576
 	}
 	up := func(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
@@ -739,7 +739,7 @@ func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPo
 	index := up(states*int64(indexBytes(at.Index.Dim)), indexUnit)
 	few := up(blockSize/128*entry, unit)
 	values, least := all[:], all[1]
-	if before([2]int{0, 29}) || all[2] == 0 || all[1] == all[2] { // entries count in the cut only where they pair
+	if before(vllm.Release{0, 29}) || all[2] == 0 || all[1] == all[2] { // entries count in the cut only where they pair
 		least = max(all[1], all[2])
 		values = append(values, least)
 	}
@@ -762,7 +762,7 @@ func (d *Decoder) packed(layers []Layer, p Parallel, blockSize int64) (pool KVPo
 	bytes := max(own[1]*(page+index)+own[2]*few, each[0]*up(64*entry, unit), each[1]*(held+up(64*at.Index.Dim, unit)), each[2]*held)
 	if before(WidestPagesSince) {
 		most := max(own[1], each[0], each[1], each[2])
-		if bytes = most*page + max(own[1], each[1])*index + own[2]*few; before([2]int{0, 23}) { // as many of all sizes
+		if bytes = most*page + max(own[1], each[1])*index + own[2]*few; before(vllm.Release{0, 23}) { // as many of all sizes
 			bytes = max(most, own[2]) * (page + index + few)
 		}
 	}
@@ -850,7 +850,7 @@ func (u *KVUnits) Side(n int64) int64 { return (u.rest.RequestBlocks(n, 1) + u.B
 // smallest blocks of one group, so that less than a block for each group is missing; later as many requests of maxLen tokens as fit,
 // in tokens.
 func (k KVPool) BlocksOf(tokens, maxLen, inFlight int64, version string) int64 {
-	if v, known := vllm.ParseVersion(version); maxLen == 0 || known && vllm.Before(v, requestTokensSince) {
+	if v, known := vllm.ParseRelease(version); maxLen == 0 || known && v.Before(requestTokensSince) {
 		smallest := slices.MinFunc(k.Groups, func(a, b KVGroup) int { return cmp.Compare(a.Block, b.Block) }).Block
 		return tokens / smallest * int64(len(k.Groups))
 	}
@@ -858,4 +858,4 @@ func (k KVPool) BlocksOf(tokens, maxLen, inFlight int64, version string) int64 {
 }
 
 // requestTokensSince is the first release whose log counts requests of max_model_len tokens (0.20 to 0.22 were not read).
-var requestTokensSince = [2]int{0, 20}
+var requestTokensSince = vllm.Release{0, 20}

@@ -6,7 +6,7 @@ import (
 
 // AsyncSchedulingSince is the first vLLM version that schedules asynchronously
 // unless told otherwise (release notes of v0.14.0, "Breaking Changes").
-var AsyncSchedulingSince = [2]int{0, 14}
+var AsyncSchedulingSince = Release{0, 14}
 
 // IsAsync reports whether the engine schedules asynchronously: as stated, else
 // as vLLM decides for its version. A version that cannot be read counts as the
@@ -15,8 +15,8 @@ func (e *Engine) IsAsync() bool {
 	if e.AsyncScheduling.OK {
 		return e.AsyncScheduling.V
 	}
-	v, known := ParseVersion(e.VLLMVersion)
-	return (!known || !Before(v, AsyncSchedulingSince)) && e.AsyncExcluded() == ""
+	v, known := e.Release()
+	return (!known || !v.Before(AsyncSchedulingSince)) && e.AsyncExcluded() == ""
 }
 
 // AsyncExcluded names what makes vLLM switch asynchronous scheduling off when
@@ -39,5 +39,5 @@ func (e *Engine) AsyncExcluded() string {
 
 // asyncDraftersSince is the first release that schedules asynchronously with drafters
 // other than EAGLE and MTP; n-gram from 0.33 on with model runner V2, its default.
-var asyncDraftersSince = map[string][2]int{"ngram_gpu": {0, 19}, "dspark": {0, 26}, "dflash": {0, 23}, "draft_model": {0, 28},
+var asyncDraftersSince = map[string]Release{"ngram_gpu": {0, 19}, "dspark": {0, 26}, "dflash": {0, 23}, "draft_model": {0, 28},
 	"ngram": {0, 33}}

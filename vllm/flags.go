@@ -48,8 +48,8 @@ var forkFlags string
 // since and until are unbounded.
 type Flag struct {
 	Name         string
-	Since, Until [2]int // first and last minor version
-	Kind         string // switch, list or value
+	Since, Until Release // first and last minor version
+	Kind         string  // switch, list or value
 }
 
 // Kinds of flags.
@@ -63,7 +63,7 @@ const (
 type flagTable struct {
 	flags        []Flag
 	kinds, short map[string]string
-	newest       [2]int
+	newest       Release
 }
 
 var flagsRead = sync.OnceValue(func() *flagTable {
@@ -73,13 +73,13 @@ var flagsRead = sync.OnceValue(func() *flagTable {
 		switch {
 		case len(words) == 0 || words[0] == "#":
 		case words[0] == "releases":
-			t.newest, _ = ParseVersion(words[len(words)-1])
+			t.newest, _ = ParseRelease(words[len(words)-1])
 		case len(words) < 4:
 			panic(fmt.Sprintf("vllm: flags.txt: got line %q", line))
 		default:
 			f := Flag{Name: words[0], Kind: words[3]}
-			f.Since, _ = ParseVersion(words[1])
-			f.Until, _ = ParseVersion(words[2])
+			f.Since, _ = ParseRelease(words[1])
+			f.Until, _ = ParseRelease(words[2])
 			if _, twice := t.kinds[f.Name]; !twice {
 				t.flags = append(t.flags, f)
 			}
@@ -103,7 +103,7 @@ func IsFlag(key, version string) bool {
 }
 
 // NewestFlags is the newest release whose flags were read.
-func NewestFlags() [2]int { return flagsRead().newest }
+func NewestFlags() Release { return flagsRead().newest }
 
 // Flags lists the flags of the stated version, sorted.
 func Flags(version string) []string {
@@ -112,11 +112,11 @@ func Flags(version string) []string {
 }
 
 func (f Flag) in(version string) bool {
-	v, ok := ParseVersion(version)
+	v, ok := ParseRelease(version)
 	if !ok {
 		return true
 	}
-	return !Before(v, f.Since) && (f.Until == [2]int{} || !Before(f.Until, v))
+	return !v.Before(f.Since) && (f.Until == Release{} || !f.Until.Before(v))
 }
 
 func IsSecret(key string) bool { return slices.Contains(secrets, key) }

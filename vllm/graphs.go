@@ -12,9 +12,9 @@ import (
 
 // Releases that changed which CUDA graphs are captured (vllm/config/vllm.py, _set_cudagraph_sizes).
 var (
-	budgetGraphSince   = [2]int{0, 23} // max_num_batched_tokens itself, where it is the cap
-	LargerGraphsSince  = [2]int{0, 28} // 1024 tokens on compute capability 10.x
-	decodeGraphsSince  = [2]int{0, 29} // sizes of uniform decode batches: requests times tokens of a verify
+	budgetGraphSince   = Release{0, 23} // max_num_batched_tokens itself, where it is the cap
+	LargerGraphsSince  = Release{0, 28} // 1024 tokens on compute capability 10.x
+	decodeGraphsSince  = Release{0, 29} // sizes of uniform decode batches: requests times tokens of a verify
 	mostGraphTokens    = int64(512)
 	mostGraphTokens100 = int64(1024)
 )

@@ -39,7 +39,7 @@ type Offload struct {
 func (e *Engine) Offload() Offload {
 	extra := e.OffloadSettings()
 	n := func(key string, since int) int64 {
-		if v, _ := Number(extra[key]); e.IsSince([2]int{0, since}) {
+		if v, _ := Number(extra[key]); e.IsSince(Release{0, since}) {
 			return trace.Int(v)
 		}
 		return 0
@@ -53,5 +53,5 @@ func (e *Engine) Offload() Offload {
 	return Offload{Arc: extra["eviction_policy"] == "arc", Threshold: n("store_threshold", 18),
 		Tracked:    cmp.Or(n("max_tracker_size", 18), 64_000),
 		Blocks:     max(1, n("block_size", 0)/max(1, e.BlockSize), n("blocks_per_chunk", 26)),
-		PromptOnly: extra["offload_prompt_only"] != false && e.IsSince([2]int{0, 23}), SyncBytes: float64(n("sync_load_budget_bytes", 33))}
+		PromptOnly: extra["offload_prompt_only"] != false && e.IsSince(Release{0, 23}), SyncBytes: float64(n("sync_load_budget_bytes", 33))}
 }

@@ -1,48 +1,51 @@
 package vllm
 
 import (
-	_ "embed"
+	"fmt"
 	"strconv"
 	"strings"
 )
 
-var Always = [2]int{} // an open end
+// Release is a release of vLLM, major and minor: {0, 19}. The zero value is none.
+type Release [2]int
 
-func Before(a, b [2]int) bool { return a[0] < b[0] || a[0] == b[0] && a[1] < b[1] }
-
-// Release is the engine's vLLM release, major and minor; ok is false when the
-// version does not say.
-func (e *Engine) Release() (v [2]int, ok bool) { return ParseVersion(e.VLLMVersion) }
-
-// ParseVersion reads "0.15.1 (fork)" or "v0.11.0rc1" as a minor release; ok is
-// false when there is no such number, and for "0.1.dev12345+g0123abc", the name
-// of a build from a checkout without tags.
-func ParseVersion(text string) (v [2]int, ok bool) {
-	text = strings.TrimPrefix(strings.TrimSpace(text), "v")
-	parts := strings.SplitN(text, ".", 3)
-	if len(parts) < 2 {
-		return v, false
-	}
-	for i := range v {
-		digits := parts[i]
-		for j, r := range digits {
-			if r < '0' || r > '9' {
-				digits = digits[:j]
-				break
-			}
-		}
-		n, err := strconv.Atoi(digits)
-		if err != nil {
-			return v, false
-		}
-		v[i] = n
-	}
-	isCheckout := v == [2]int{0, 1} && len(parts) > 2 && strings.HasPrefix(parts[2], "dev")
-	return v, !isCheckout
+// Before reports whether r is an earlier release than other.
+func (r Release) Before(other Release) bool {
+	return r[0] < other[0] || r[0] == other[0] && r[1] < other[1]
 }
 
-// IsSince reports whether the stated release is v or later; one that cannot be read is the newest.
-func (e *Engine) IsSince(v [2]int) bool {
-	at, known := e.Release()
-	return !known || !Before(at, v)
+// String is the release as in "0.19".
+func (r Release) String() string { return fmt.Sprintf("%d.%d", r[0], r[1]) }
+
+// ParseRelease reads the release of a version: "0.15.1 (fork)", "v0.11.0rc1". ok is false where
+// the text begins with no such numbers. It is false too for "0.1.dev12345+g0123abc", which builds
+// from a checkout without tags call themselves: they are much newer than 0.1.
+func ParseRelease(version string) (r Release, ok bool) {
+	version = strings.TrimPrefix(strings.TrimSpace(version), "v")
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return Release{}, false
+	}
+	for i := range r {
+		isDigit := func(c rune) bool { return c >= '0' && c <= '9' }
+		rest := strings.TrimLeftFunc(parts[i], isDigit)
+		n, err := strconv.Atoi(strings.TrimSuffix(parts[i], rest))
+		if err != nil {
+			return r, false
+		}
+		r[i] = n
+	}
+	isCheckout := r == Release{0, 1} && len(parts) > 2 && strings.HasPrefix(parts[2], "dev")
+	return r, !isCheckout
+}
+
+// Release is the release of the engine's version; ok is false where the version is not a release
+// number.
+func (e *Engine) Release() (r Release, ok bool) { return ParseRelease(e.VLLMVersion) }
+
+// IsSince reports whether the engine's release is r or later. A version that is not a release
+// number counts as the newest release.
+func (e *Engine) IsSince(r Release) bool {
+	own, known := e.Release()
+	return !known || !own.Before(r)
 }

@@ -92,10 +92,10 @@ const (
 )
 
 // memoryShareSince is the first release that takes 0.92 of the memory (vllm/config/cache.py).
-var memoryShareSince = [2]int{0, 23}
+var memoryShareSince = Release{0, 23}
 
 func DefaultMemoryShare(version string) float64 {
-	if v, known := ParseVersion(version); known && !Before(v, memoryShareSince) {
+	if v, known := ParseRelease(version); known && !v.Before(memoryShareSince) {
 		return 0.92
 	}
 	return DefaultGPUMemoryUtilization
