@@ -122,25 +122,24 @@ func Discover(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 			return nil, err
 		}
 	}
-	runs, err := extract.Discover(inputs, o.Only, o.Exclude, o.Set...)
-	if err == nil && len(o.Only)+len(o.Exclude) > 0 {
-		if all, err := extract.Discover(inputs, nil, nil, o.Set...); err == nil {
-			o.tellIdle(idsOf(all), o.Warn)
+	all, err := extract.Find(inputs, o.Set...)
+	if err != nil {
+		if coded, ok := errors.AsType[*trace.Error](err); ok && coded.Code == deploy.BadSetting {
+			return nil, option.Misusef("--set: %s", coded.Msg)
 		}
+		return nil, err
 	}
-	coded, ok := errors.AsType[*trace.Error](err)
-	if !ok {
-		return runs, err
+	runs, err := extract.Select(all, o.Only, o.Exclude)
+	if err != nil {
+		return nil, err
 	}
-	switch coded.Code {
-	case deploy.BadSetting:
-		return nil, option.Misusef("--set: %s", coded.Msg)
-	case extract.CodeNoRuns:
-		if all, err := extract.Discover(inputs, nil, nil, o.Set...); err == nil {
-			return nil, trace.Errorf(extract.CodeNoRuns, "--only and --exclude leave no run; there are %s", firstIDs(idsOf(all)))
-		}
+	if len(runs) == 0 {
+		return nil, trace.Errorf(extract.CodeNoRuns, "--only and --exclude leave no run; there are %s", firstIDs(idsOf(all)))
 	}
-	return nil, err
+	if len(o.Only)+len(o.Exclude) > 0 {
+		o.tellIdle(idsOf(all), o.Warn)
+	}
+	return runs, nil
 }
 
 func idsOf(runs []extract.RunDir) (ids []string) {

@@ -850,7 +850,7 @@ func TestEvalPriorFindsTheWrongDevice(t *testing.T) {
 // extractedSet are all runs of a data set beside the repository, and the folder of their tables.
 func extractedSet(t testing.TB, set string) (out string, doc *result.Extract) {
 	t.Helper()
-	found, err := extract.Discover([]string{repo.Shared(t, "data", set)}, nil, nil)
+	found, err := extract.Discover([]string{repo.Shared(t, "data", set)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -172,7 +172,7 @@ func recordedRuns(set *coeff.Set, o RefitOptions) ([]extract.RunDir, error) {
 			want[in.SHA256] = true
 		}
 	}
-	found, err := extract.Discover([]string{o.Data}, nil, nil, o.Set...)
+	found, err := extract.Discover([]string{o.Data}, o.Set...)
 	if err != nil {
 		return nil, err
 	}

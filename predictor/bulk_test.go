@@ -371,7 +371,7 @@ func extracted(t *testing.T, set string) []decisionRecorded {
 	if sets[set] != nil {
 		return sets[set]
 	}
-	dirs, err := extract.Discover([]string{repo.Shared(t, "data", set)}, nil, nil)
+	dirs, err := extract.Discover([]string{repo.Shared(t, "data", set)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 		p.Bytes += run.Bytes()
 	}
 	if len(bad) > 0 {
-		return nil, extract.LeftOut(bad, len(runs))
+		return nil, extract.FailedRuns(bad, len(runs))
 	}
 	text, err := json.MarshalIndent(p, "", " ")
 	if err != nil {

@@ -120,7 +120,7 @@ func create(t *testing.T, dir, name string) *os.File {
 
 func extracted(t *testing.T, dir string) *trace.Run {
 	t.Helper()
-	runs, err := extract.Discover([]string{dir}, nil, nil)
+	runs, err := extract.Discover([]string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -178,7 +178,7 @@ func (s *Simulation) recordedRun(dir string) (*trace.Run, error) {
 	case err == nil && len(ids) > 1:
 		return nil, several(len(ids), table.RunDir(dir, ids[0]))
 	}
-	runs, err := extract.Discover([]string{dir}, nil, nil)
+	runs, err := extract.Discover([]string{dir})
 	if err != nil {
 		return nil, err
 	}

@@ -139,7 +139,7 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 		ext, err = extractedInput(c, con, in, out)
 		return in, out, ext, err
 	}
-	_, err = extract.Discover(c.Args().Slice(), nil, nil)
+	_, err = extract.Discover(c.Args().Slice())
 	if (errors.Is(err, fs.ErrNotExist) || trace.CodeOf(err) == extract.CodeNoRuns) && c.NArg() == 1 {
 		_, err := readExtract(con, in)
 		return "", "", nil, err

@@ -320,7 +320,7 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 	if len(dirs) == 0 {
 		return nil, nil, nil, nil
 	}
-	found, err := extract.Discover(dirs, nil, nil)
+	found, err := extract.Discover(dirs)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -165,7 +165,7 @@ func readLines(path string) ([][]byte, error) {
 
 func benchExtract(b *testing.B, change func(*Options)) {
 	dir, total := benchParent(b)
-	runs, err := Discover([]string{dir}, nil, nil)
+	runs, err := Discover([]string{dir})
 	if err != nil {
 		b.Fatal(err)
 	}

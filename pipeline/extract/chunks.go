@@ -11,21 +11,11 @@
 package extract
 
 import (
-	"bufio"
 	"cmp"
-	"context"
-	"encoding/json"
-	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
-	"github.com/blis-train/blis-train/pipeline/extract/otlp"
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -303,141 +293,4 @@ func (r *recovery) iterations() []trace.Iteration {
 		out = append(out, it)
 	}
 	return out
-}
-
-// Kinds of inputs that can be read in parts.
-const (
-	kindTraces = "traces"
-	kindKV     = "kv_events"
-)
-
-// Piece is work on an input that is read in parts: one of them, or its SHA-256.
-type Piece struct {
-	Kind  string       `json:"kind"` // traces or kv_events
-	Name  string       `json:"name"` // relative, as in extract.json
-	Path  string       `json:"path"` // absolute
-	Bytes int64        `json:"bytes"`
-	Part  *source.Part `json:"part,omitempty"` // nil: the SHA-256 of all of it
-}
-
-// Files of a piece that is done.
-const (
-	partFile = "part"     // what Store of package source wrote
-	SumFile  = "sum.json" // a JSON string
-)
-
-// cut lists the pieces of the inputs that are read in parts of so many bytes: of each its
-// sum, then its parts in order. 0 cuts nothing.
-func (s *inputSet) cut(every int64) ([]Piece, error) {
-	var out []Piece
-	if every <= 0 {
-		return nil, nil
-	}
-	for _, k := range s.kinds() {
-		if k.kind != kindTraces && k.kind != kindKV {
-			continue
-		}
-		cuts, err := source.Cut(k.list, every)
-		if err != nil {
-			return nil, err
-		}
-		for i, parts := range cuts {
-			if len(parts) < 2 {
-				continue
-			}
-			path, err := filepath.Abs(k.list[i].Path)
-			if err != nil {
-				return nil, err
-			}
-			p := Piece{Kind: k.kind, Name: k.list[i].Name, Path: path, Bytes: parts[len(parts)-1].To}
-			out = append(out, p)
-			for j := range parts {
-				p.Part = &parts[j]
-				out = append(out, p)
-			}
-		}
-	}
-	return out, nil
-}
-
-// Do does the work of a piece: it writes what the part holds, or the sum, into the folder o.Out.
-func (p *Piece) Do(ctx context.Context, o Options) error {
-	st, err := os.Stat(p.Path)
-	if err != nil {
-		return err
-	}
-	if st.Size() != p.Bytes {
-		return trace.Errorf(codeInputsChanged, "%s: got %d bytes, want the %d that were planned", p.Path, st.Size(), p.Bytes).WithHint(planAgain)
-	}
-	if p.Part == nil {
-		_, sum, err := files.Hash(p.Path)
-		if err != nil {
-			return err
-		}
-		text, err := json.Marshal(sum)
-		if err != nil {
-			return err
-		}
-		return files.Write(filepath.Join(o.Out, SumFile), text)
-	}
-	f, err := os.Create(filepath.Join(o.Out, partFile))
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriterSize(f, 1<<18)
-	in := source.Input{Path: p.Path, Name: p.Name, Part: p.Part}
-	if p.Kind == kindKV {
-		err = source.Store(ctx, in, o.streaming(), enginelog.NewKVDecoder, w)
-	} else {
-		err = source.Store(ctx, in, o.streaming(), otlp.NewDecoder, w)
-	}
-	return errors.Join(err, w.Flush(), f.Close())
-}
-
-// Stored is an input that was read in parts.
-type Stored struct {
-	Kind    string   `json:"kind"`
-	Name    string   `json:"name"`
-	Bytes   int64    `json:"bytes"`
-	Sum     string   `json:"sha256"`
-	Folders []string `json:"folders"` // of its parts, in order
-}
-
-// Gather puts pieces that are done together: folders[i] is where the i-th wrote, as path
-// finds it.
-func Gather(pieces []Piece, folders []string, path func(folder string) string) ([]Stored, error) {
-	var out []Stored
-	for i := range pieces {
-		p := &pieces[i]
-		if p.Part != nil {
-			last := &out[len(out)-1]
-			last.Folders = append(last.Folders, folders[i])
-			continue
-		}
-		s := Stored{Kind: p.Kind, Name: p.Name, Bytes: p.Bytes}
-		text, err := files.ReadAll(filepath.Join(path(folders[i]), SumFile))
-		if err == nil {
-			err = json.Unmarshal(text, &s.Sum)
-		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-	}
-	return out, nil
-}
-
-// stored has inputs read from what was stored of their parts.
-func (s *inputSet) stored(list []Stored) {
-	for _, k := range s.kinds() {
-		for i := range k.list {
-			in := &k.list[i]
-			at := slices.IndexFunc(list, func(s Stored) bool { return s.Kind == k.kind && s.Name == in.Name })
-			if at < 0 {
-				continue
-			}
-			in.Size, in.Sum = list[at].Bytes, list[at].Sum
-			in.Stored = append(in.Stored, stat.Map(list[at].Folders, func(folder string) string { return filepath.Join(folder, partFile) })...)
-		}
-	}
 }

@@ -16,7 +16,7 @@ func ReadDocument(dir string, warn func([]trace.Finding)) (*result.Extract, erro
 	doc := &result.Extract{}
 	if err := folder.ReadDocument(filepath.Join(dir, folder.ExtractFile), doc, warn); err != nil {
 		hint := fmt.Sprintf("blis-train extract RUNDIR -o %s", dir)
-		if runs, _ := Discover([]string{dir}, nil, nil); len(runs) > 0 {
+		if runs, _ := Discover([]string{dir}); len(runs) > 0 {
 			hint = fmt.Sprintf("%s holds recordings: blis-train extract %s -o OUT", dir, dir)
 		}
 		return nil, trace.Hinted(err, hint)

@@ -236,3 +236,17 @@ func nearestStep(k *coreHead, same []int, byStep []stepTimes) int {
 	}
 	return best
 }
+
+// engine is one life of one engine: an uninterrupted sequence of step ids.
+type engine struct {
+	resource  uint64
+	stretches []stretch // its spans, by step id
+	lastFirst int64     // first step of its last span
+	lastOrder int64     // position of the step span that came last in the input
+	order     int64     // position of the one that came first
+	begin     int64     // where the run begins in the input
+	minNs     int64
+	maxNs     int64
+	tables    *stepTables
+	spans     int64
+}

@@ -318,7 +318,11 @@ func realRuns(t *testing.T) string {
 
 // killedExtraction is the child: it extracts until it is killed or done.
 func killedExtraction(t *testing.T, out string) {
-	runs, err := Discover([]string{realRuns(t)}, []string{"cpu-gqa-*"}, nil)
+	all, err := Find([]string{realRuns(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := Select(all, []string{"cpu-gqa-*"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +394,7 @@ func noHalfFiles(t *testing.T, out string) {
 // TestCancelledExtractionLeavesNothing: an interrupt ends the extraction with an error and
 // nothing left behind.
 func TestCancelledExtractionLeavesNothing(t *testing.T) {
-	runs, err := Discover([]string{repo.Shared(t, "data", "smoke")}, nil, nil)
+	runs, err := Discover([]string{repo.Shared(t, "data", "smoke")})
 	if err != nil {
 		t.Fatal(err)
 	}

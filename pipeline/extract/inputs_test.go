@@ -203,7 +203,7 @@ func TestSeveralInputsAtOnce(t *testing.T) {
 		{[]string{filepath.Join(parent, "a"), dump}, "a b"},
 		{[]string{filepath.Join(parent, "b", "*.json")}, "b"},
 	} {
-		runs, err := Discover(c.args, nil, nil)
+		runs, err := Discover(c.args)
 		if err != nil {
 			t.Errorf("%v: %v", c.args, err)
 			continue
@@ -216,7 +216,7 @@ func TestSeveralInputsAtOnce(t *testing.T) {
 			t.Errorf("%v: got the runs %s, want %s", c.args, got, c.want)
 		}
 	}
-	_, err := Discover([]string{filepath.Join(parent, "b"), dump}, nil, nil)
+	_, err := Discover([]string{filepath.Join(parent, "b"), dump})
 	if err == nil || !strings.Contains(err.Error(), "extra.json") {
 		t.Errorf("got %v, want an error that names the dump inside a given run folder", err)
 	}
@@ -358,7 +358,7 @@ func outputs(t testing.TB, out string) map[string][]byte {
 
 func extractTo(t testing.TB, parent string, change func(*Options)) string {
 	t.Helper()
-	runs, err := Discover([]string{parent}, nil, nil)
+	runs, err := Discover([]string{parent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +412,7 @@ func TestUnchangedInputIsNotParsedAgain(t *testing.T) {
 		b := repo.Read(t, src, name)
 		repo.Write(t, b, dir, name)
 	}
-	runs, err := Discover([]string{dir}, nil, nil)
+	runs, err := Discover([]string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -482,7 +482,7 @@ func modelConfig(t *testing.T) string {
 // extractArgs extracts what args name and returns the document.
 func extractArgs(t *testing.T, out string, set []string, args ...string) (*result.Extract, error) {
 	t.Helper()
-	runs, err := Discover(args, nil, nil, set...)
+	runs, err := Discover(args, set...)
 	if err != nil {
 		return nil, err
 	}
@@ -594,7 +594,7 @@ func TestCrashBetweenTablesAndDocument(t *testing.T) {
 	sameAsFresh(t, out, nil, dir)
 	kept := repo.Read(t, out, cacheName)
 	repo.Write(t, strings.Join(goodLines(3), "\n")+"\n", dir, "traces.jsonl")
-	runs, err := Discover([]string{dir}, nil, nil)
+	runs, err := Discover([]string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -690,11 +690,15 @@ func TestIDsThatCaseAloneTellsApart(t *testing.T) {
 	smallRun(t, parent, "H100-a", goodLines(3))
 	smallRun(t, parent, "b", goodLines(3))
 	smallRun(t, parent, "h100-A", goodLines(3))
-	_, err := Discover([]string{parent}, nil, nil)
+	_, err := Discover([]string{parent})
 	if trace.CodeOf(err) != codeDuplicateRunID || !strings.Contains(err.Error(), "differ by case only") {
 		t.Errorf("got %v, want %s", err, codeDuplicateRunID)
 	}
-	if runs, err := Discover([]string{parent}, nil, []string{"h100-*"}); err != nil || len(runs) != 2 {
+	all, err := Find([]string{parent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if runs, err := Select(all, nil, []string{"h100-*"}); err != nil || len(runs) != 2 {
 		t.Errorf("got %d runs, %v, want the two others", len(runs), err)
 	}
 }

@@ -1,7 +1,6 @@
 package extract
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/hex"
 	"math"
@@ -366,78 +365,4 @@ func success(r *trace.Request) trace.Opt[bool] {
 // not passed on there.
 func isPooling(route string) bool {
 	return !strings.HasSuffix(route, "completions") && route != ""
-}
-
-// joinObserved finds the core span of each client request: the client sends
-// its id as X-Request-Id, so the API span's id is cmpl-<id> or chatcmpl-<id>.
-func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	byAPI := map[digest]int32{}
-	str := files.NewInterner()
-	for i := range c.cores {
-		k, id := &c.cores[i], ""
-		if k.api >= 0 {
-			p, err := c.pack.getAPI(c.apis[k.api].row, str)
-			if err != nil {
-				return err
-			}
-			id = p.request.APIID.V
-		} else if ids := apiIDs(string(c.ids.get(k.id))); len(ids) > 0 {
-			id = ids[0]
-		}
-		key := digestID(id)
-		if first, ok := byAPI[key]; !ok || bytes.Compare(c.ids.get(k.id), c.ids.get(c.cores[first].id)) < 0 {
-			byAPI[key] = int32(i)
-		}
-	}
-	for i := range rows {
-		for _, prefix := range []string{"", "cmpl-", "chatcmpl-"} {
-			if at, ok := byAPI[digestID(prefix+rows[i].ID)]; ok {
-				rows[i].CoreID = trace.Some(string(c.ids.get(c.cores[at].id)))
-				break
-			}
-		}
-	}
-	slices.SortStableFunc(rows, func(a, b trace.ObservedRequest) int {
-		return cmp.Or(cmp.Compare(sendTime(&a), sendTime(&b)), cmp.Compare(a.ID, b.ID))
-	})
-	return nil
-}
-
-// sendTime orders observed requests: sent, else planned, else on the wall clock.
-func sendTime(r *trace.ObservedRequest) int64 {
-	for _, t := range []trace.Opt[int64]{r.SendNs, r.ArrivalNs, r.SendWallNs, r.QueuedNs} {
-		if t.OK {
-			return t.V
-		}
-	}
-	return 0
-}
-
-// observedOf are the client requests of one engine.
-func (c *collector) observedOf(engine int32) []trace.ObservedRequest {
-	if len(c.engines) < 2 {
-		return c.observed
-	}
-	var out []trace.ObservedRequest
-	for _, r := range c.observed {
-		at := int32(0)
-		if i, ok := c.byID[digestID(r.CoreID.V)]; ok && r.CoreID.OK {
-			at = c.cores[i].engine
-		}
-		if at == engine {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// unjoined warns of client requests that the journeys of the run do not know.
-func (w *writer) unjoined(rows []trace.ObservedRequest) {
-	lost := stat.Count(rows, func(o trace.ObservedRequest) bool { return !o.CoreID.OK })
-	if lost > 0 && len(w.c.cores) > 0 && w.sampledAll() {
-		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeIncomplete, "%d of %d client requests have no core span", lost, len(rows)))
-	}
 }

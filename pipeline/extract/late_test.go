@@ -237,7 +237,7 @@ func TestLogrotateOrder(t *testing.T) {
 			}
 			repo.Write(t, string(part), dir, name)
 		}
-		runs, err := Discover([]string{dir}, nil, nil)
+		runs, err := Discover([]string{dir})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -483,7 +483,7 @@ func TestOtherCounters(t *testing.T) {
 // byDefault extracts what lies below a folder by the default options.
 func byDefault(t *testing.T, root string) (doc *result.Extract, out string) {
 	t.Helper()
-	dirs, err := Discover([]string{root}, nil, nil)
+	dirs, err := Discover([]string{root})
 	if err != nil {
 		t.Fatal(err)
 	}

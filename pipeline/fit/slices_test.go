@@ -16,7 +16,7 @@ import (
 // sliced are the bundled recordings, read from disk in slices of so many steps.
 func sliced(t *testing.T, steps, margin int) []Source {
 	t.Helper()
-	found, err := extract.Discover([]string{repo.Root(t) + "/testdata/traces/real"}, nil, nil)
+	found, err := extract.Discover([]string{repo.Root(t) + "/testdata/traces/real"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func SourcesOf(t testing.TB, dir string) []Source {
 	if s, ok := extracts[dir]; ok {
 		return slices.Clone(s)
 	}
-	found, err := extract.Discover([]string{dir}, nil, nil)
+	found, err := extract.Discover([]string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}

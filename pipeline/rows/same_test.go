@@ -21,7 +21,7 @@ func TestFitAndValidationPrintTheSameFigures(t *testing.T) {
 	ctx, out := context.Background(), t.TempDir()
 	xo := extract.DefaultOptions()
 	xo.Out = out
-	runs, err := extract.Discover([]string{"../../testdata/traces/real"}, nil, nil)
+	runs, err := extract.Discover([]string{"../../testdata/traces/real"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func extracted(t testing.TB, set string) []loaded {
 	if out, ok := sets[set]; ok {
 		return out
 	}
-	dirs, err := extract.Discover([]string{repo.Shared(t, "data", set)}, nil, nil)
+	dirs, err := extract.Discover([]string{repo.Shared(t, "data", set)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func extracted(t *testing.T, set string) (string, *result.Extract) {
 	if set != demo {
 		in = repo.Shared(t, "data", set)
 	}
-	runs, err := extract.Discover([]string{in}, nil, nil)
+	runs, err := extract.Discover([]string{in})
 	if err != nil {
 		t.Fatal(err)
 	}

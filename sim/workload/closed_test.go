@@ -214,7 +214,7 @@ type recording struct {
 // recordedRuns extracts a data set of the shared folder.
 func recordedRuns(t *testing.T, set string) []recording {
 	t.Helper()
-	runs, err := extract.Discover([]string{repo.Shared(t, "data", set)}, nil, nil)
+	runs, err := extract.Discover([]string{repo.Shared(t, "data", set)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,130 @@
+package extract
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+const cacheName = ".extract-cache.json"
+
+// cache is the file in an output folder that lists what was extracted from which inputs, so that
+// unchanged inputs are not parsed again.
+type cache struct {
+	Key      string        `json:"key"` // the program and the options that affect tables or extract.json
+	Rejected *result.Input `json:"rejected,omitempty"`
+	Runs     []Entry       `json:"runs"`
+}
+
+// Entry is what extracting one run folder gave.
+type Entry struct {
+	ID         string              `json:"id"`
+	Folder     string              `json:"folder"`
+	Deployment string              `json:"deployment"` // hash of the deployment as loaded, --set and hardware.json included
+	Stamps     []fileStamp         `json:"stamps"`     // nil where they are too recent to be relied on
+	Digest     string              `json:"digest"`     // over the names and hashes of all inputs
+	Bytes      int64               `json:"bytes"`
+	Lines      int64               `json:"lines"`
+	Results    []result.ExtractRun `json:"results"`
+}
+
+func newCache(o *Options) *cache {
+	return &cache{Key: fmt.Sprintf("%s/%s/%s/%s/%v/%d/%d/%v", table.SchemaVersion, o.ToolVersion, program(),
+		o.Format, o.SplitEngines, o.MaxLine, o.MaxExpansion, o.Batches != nil)}
+}
+
+// program identifies this build. Another build of the program reads everything again.
+func program() string {
+	name, err := os.Executable()
+	if err != nil {
+		return "unknown"
+	}
+	st, err := os.Stat(name)
+	if err != nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%d-%d", st.Size(), st.ModTime().UnixNano())
+}
+
+// loadCache reads the cache of an output folder; nil without one.
+func loadCache(out string) *cache {
+	b, err := files.ReadAll(filepath.Join(out, cacheName))
+	if err != nil {
+		return nil
+	}
+	var c cache
+	sum, text, _ := bytes.Cut(b, []byte("\n"))
+	if string(sum) != sumOf(text) || json.Unmarshal(text, &c) != nil {
+		return nil // an edited cache is not trusted
+	}
+	return &c
+}
+
+// lookup returns the entry of an unchanged run: the deployment is the same, and so are the names,
+// sizes and times of its inputs or, where a time differs, their hashes; and the tables are those that
+// were written. For a changed run it returns nil, and the inputs if it had to find them.
+func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
+	if c == nil || o.Force || o.WhyRejected || c.Key != newCache(o).Key {
+		return nil, nil
+	}
+	at := slices.IndexFunc(c.Runs, func(e Entry) bool { return e.ID == run.ID && e.Folder == run.Folder })
+	if at < 0 {
+		return nil, nil
+	}
+	e := &c.Runs[at]
+	set, err := run.open()
+	if err != nil {
+		return nil, nil // reading the run will report the error
+	}
+	if e.Deployment != deploymentHash(run.Deployment) || !e.intact(o) {
+		return nil, set
+	}
+	stamps := set.stamps()
+	if e.Stamps == nil || !slices.Equal(stamps, e.Stamps) {
+		if set.hash() != nil || set.digest() != e.Digest {
+			return nil, set
+		}
+		e.Stamps = oldEnough(stamps)
+	}
+	return e, set
+}
+
+// deploymentHash is a hash of the whole deployment.
+func deploymentHash(d *deploy.Deployment) string {
+	b, err := json.Marshal(d)
+	if err != nil {
+		return "" // equal to the hash of no entry, see intact
+	}
+	return sumOf(b)
+}
+
+func sumOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// intact reports whether the tables of the entry are as they were written.
+func (e *Entry) intact(o *Options) bool {
+	for _, r := range e.Results {
+		dir := table.RunDir(o.Out, r.ID)
+		if len(readManifest(dir).Files) > len(r.TableFiles) {
+			return false // a call was interrupted while it replaced tables
+		}
+		for _, f := range r.TableFiles {
+			if !sameFile(filepath.Join(dir, f.Name), f) {
+				return false
+			}
+		}
+	}
+	return e.Deployment != "" && len(e.Results) > 0
+}

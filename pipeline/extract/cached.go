@@ -1,0 +1,151 @@
+package extract
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
+	"github.com/blis-train/blis-train/pipeline/extract/pairing"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// cached finds the pass in which each client's prompt ended and how much of it the prefix
+// cache held, from the passes of the log and the counters of /metrics (spec#counted-hits).
+func (x *extraction) cached(how source.Options) error {
+	answers, err := x.counters(how)
+	if err != nil {
+		return err
+	}
+	for i := range x.obs {
+		if r := &x.obs[i]; r.CachedTokens.OK {
+			r.CachedSource = trace.Some(trace.CachedUsage)
+		}
+	}
+	e := &x.dep.Engine
+	if len(x.obs) == 0 || !e.PrefixCaching && len(x.lives) == 0 {
+		return nil
+	}
+	if why := uncountable(e); why != "" && len(x.lives) > 0 {
+		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "%s: what of prompts was cached cannot be told from the log; ask for usage "+
+			"with --enable-prompt-tokens-details", why))
+		return nil
+	}
+	noHits := len(answers) > 0 && !slices.ContainsFunc(answers, func(c enginelog.Counters) bool { return c.Hits > 0 })
+	rules := pairing.Rules{Block: e.BlockSize, Budget: e.MaxNumBatchedTokens, Chunked: e.ChunkedPrefill, Caching: e.PrefixCaching && !noHits,
+		Speculative: e.SpeculativeDecoding, Ahead: e.IsAsync()}
+	if len(x.lives) > 0 && strings.HasPrefix(x.lives[0].Engine, trace.IterationSGLang) ||
+		slices.ContainsFunc(answers, func(c enginelog.Counters) bool { return c.IsSGLang }) {
+		rules.Block = 1
+	}
+	g, err := pairing.Pair(x.obs, rules, len(x.lives), x.inLogOrder)
+	if err != nil || g == nil {
+		return err
+	}
+	g.Fill()
+	x.clients = append(x.clients, g.Check(answers)...)
+	if e.SpeculativeDecoding && len(x.lives) > 0 {
+		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile, "%s", g.Drafts(answers)))
+	}
+	if len(x.col.cores) == 0 { // else journeys tell
+		x.clients = append(x.clients, g.Rate(x.iter.HitRates)...)
+	}
+	x.paired = g
+	if len(x.lives) > 0 {
+		x.clients = append(x.clients, g.Preempted(answers)...)
+	}
+	if lost := stat.Sum(g.Account(0), func(a result.CachedTokens) int { return a.Unpaired }); lost > 0 && len(x.lives) > 0 && e.PrefixCaching {
+		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "the passes of %d of %d prompts are not found by counting (passes lost, "+
+			"other clients, failed requests, preemption): what the prefix cache gave them is not known", lost, len(x.obs)))
+	}
+	return nil
+}
+
+// account sums up what the prefix cache gave the requests that each engine keeps.
+func (x *extraction) account() {
+	if x.paired == nil || !x.dep.Engine.PrefixCaching {
+		return
+	}
+	x.told = append(x.told, x.paired.Account(0))
+	for i := range x.served {
+		x.told = append(x.told[:i], x.paired.Account(int64(i)+1))
+	}
+}
+
+// uncountable names what makes passes hold other tokens than the parts of prompts that were in no cache.
+func uncountable(e *vllm.Engine) string {
+	switch n, _ := e.Extra["max_num_partial_prefills"].(float64); {
+	case e.LongPrefillThreshold > 0:
+		return "long_prefill_token_threshold cuts prompts in passes that are not full"
+	case n > 1:
+		return "max_num_partial_prefills lets several prompts go on at once"
+	case e.CPUOffloading || e.Extra["kv_transfer_config"] != nil:
+		return "KV that is loaded from elsewhere (cpu_offloading, kv_transfer_config) looks like a hit in the prefix cache"
+	}
+	return ""
+}
+
+// counters reads the answers of /metrics in the run folder.
+func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err error) {
+	for i := range x.set.metrics {
+		in := &x.set.metrics[i]
+		c, ok, err := enginelog.ReadCounters(in, how)
+		if err != nil {
+			return nil, err
+		}
+		x.acc.Read++
+		in.Gave++
+		if !ok {
+			x.acc.Drop(codeIgnoredSignal, 1, source.Place{File: in.Name}, "metrics without the counts of the prefix cache's queries and hits")
+			continue
+		}
+		x.acc.Keep(1)
+		out = append(out, c)
+	}
+	return out, x.acc.Err
+}
+
+// inLogOrder calls add with the iterations of all lives as they stand in the logs.
+func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error {
+	place := map[string]int{}
+	for i, in := range slices.Concat(x.set.logs, x.set.passes) {
+		place[in.Name] = i
+	}
+	next := make([]func() (trace.Iteration, error, bool), len(x.lives))
+	heads := make([]*trace.Iteration, len(x.lives))
+	for i, l := range x.lives {
+		pull, stop := iter.Pull2(fileRows[trace.Iteration](l.Dir, table.Iterations, x.o.Format))
+		defer stop()
+		next[i], heads[i] = pull, &trace.Iteration{Line: -1}
+	}
+	for {
+		first := -1
+		for i, h := range heads {
+			if h != nil && h.Line < 0 { // taken
+				it, err, ok := next[i]()
+				if err != nil {
+					return err
+				}
+				if h = &it; !ok {
+					h = nil
+				}
+				heads[i] = h
+			}
+			if h != nil && (first < 0 || cmp.Or(cmp.Compare(place[h.File], place[heads[first].File]), cmp.Compare(h.Line, heads[first].Line)) < 0) {
+				first = i
+			}
+		}
+		if first < 0 {
+			return nil
+		}
+		add(first, heads[first])
+		heads[first] = &trace.Iteration{Line: -1}
+	}
+}

@@ -1,0 +1,293 @@
+package extract
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"path/filepath"
+	"strconv"
+
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// collector gathers the spans of one run folder in input order.
+type collector struct {
+	names    []source.Input
+	acc      *source.Account
+	mem      *source.Memory
+	stage    string // folder of the tables while they are written
+	format   table.Format
+	seen     spanSet
+	cores    []core           // in the order of their first span
+	byID     map[digest]int32 // cores by id; the last of equal ones
+	ids      texts            // of cores
+	apis     []api
+	engines  []*engine
+	order    int64
+	noIDs    int64 // spans without a span id
+	pack     packing
+	journeys *source.Spool // journey events by core
+	offsets  source.Sample // wall - monotonic, of journey events
+	clocks   map[clockKey]*source.Stamps
+	wall     source.Stamps // of spans and their events
+	stepIDs  source.Stamps // as journeys say them
+	observed []trace.ObservedRequest
+
+	stated vllm.Engine // as run.yaml says
+}
+
+// dir is where the tables of the n-th engine found are written.
+func (c *collector) dir(n int) string { return filepath.Join(c.stage, strconv.Itoa(n)) }
+
+// Runs is how many engine runs there are.
+func (c *collector) Runs() int { return max(1, len(c.engines)) }
+
+// Clock is the offset wall - monotonic of the requests' events, ns.
+func (c *collector) Clock() (median, spread int64, ok bool) { return c.offsets.Spread() }
+
+// Close gives up what is still being written.
+func (c *collector) Close() {
+	for _, e := range c.engines {
+		e.tables.abort()
+	}
+	c.mem.Close()
+}
+
+func (c *collector) at(s *otlp.Span) source.Place {
+	return source.Place{File: c.names[s.File].Name, Line: s.Line}
+}
+
+// spanKey identifies a span (OTLP: trace id and span id together).
+type spanKey struct {
+	Trace [16]byte
+	Span  [8]byte
+}
+
+// core is one engine request as collected: what every one of them holds in memory. The rest
+// waits as a coreRow.
+type core struct {
+	id     text
+	row    int64 // where its coreRow stands
+	snap   int64 // where the sighting of its snapshots stands; -1 for none
+	snapBy int32 // the engine of the sighting
+	engine int32
+	api    int32 // -1 for none
+	link   linkWay
+}
+
+// api is one llm_request span of the API process, or a stock span; the rest waits as an apiRow.
+type api struct {
+	row      int64
+	engine   int32
+	isLinked bool
+	isStock  bool
+}
+
+// linkWay is how a core span found its API span.
+type linkWay uint8
+
+const (
+	linkNone linkWay = iota
+	linkParent
+	linkPrefix
+)
+
+func (w linkWay) String() string { return [...]string{"none", "parent", "prefix"}[w] }
+
+// Add takes the result of one batch.
+func (c *collector) Add(p *source.Parsed[*otlp.Batch]) error {
+	name := c.names[p.Batch.File].Name
+	p.Account(c.acc, name)
+	for _, s := range p.Records.Ignored {
+		c.acc.Read += s.N
+		c.acc.Drop(codeIgnoredSignal, s.N, source.Place{File: name, Line: s.Line}, "metrics or logs")
+	}
+	for _, line := range p.Records.Texts {
+		c.acc.BadText = append(c.acc.BadText, fmt.Sprintf("%s:%d", name, line))
+	}
+	for _, s := range p.Records.Spans {
+		s.File = p.Batch.File
+		if err := c.span(s); err != nil {
+			return err
+		}
+	}
+	return c.acc.Err
+}
+
+// spanRanges are the limits of what spans say themselves (spec#value-limits).
+var spanRanges = trace.RangesOf[trace.Request]()
+
+// span takes one span.
+func (c *collector) span(s *otlp.Span) error {
+	c.order++
+	a := c.acc
+	c.count(s)
+	if s.Class == otlp.ClassForeign {
+		a.Drop(codeNotUsed, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
+		return nil
+	}
+	values := trace.Request{
+		StartWallNs:  trace.Some(s.StartNs),
+		EndWallNs:    trace.Some(s.EndNs),
+		PromptTokens: s.Prompt,
+		OutputTokens: s.Completion,
+		MaxTokens:    s.MaxTokens,
+		N:            s.N,
+	}
+	setStockTimes(&values, &s.Stock)
+	if why := cmp.Or(s.Bad, spanRanges.Check(&values)); why != "" {
+		a.Drop(source.CodeBadRecord, 1+s.Events(), c.at(s), "%s: %s", s.Name, why)
+		return nil
+	}
+	c.names[s.File].Gave++
+	key := spanKey{s.TraceID, s.SpanID}
+	if isRepeated, isSame := c.seen.add(ownKey(s), s.Hash); isRepeated {
+		code := codeConflict
+		if isSame {
+			code = source.CodeDuplicate
+		}
+		a.Duplicates++
+		a.Drop(code, 1+s.Events(), c.at(s), "span %x of trace %x (%s)", s.SpanID, s.TraceID, s.Name)
+		return nil
+	}
+	if s.SpanID == ([8]byte{}) {
+		c.noIDs++
+	}
+	a.LostEvents += s.DroppedEvents
+	for _, n := range s.Others {
+		a.Drop(codeNotUsed, 1, c.at(s), "event %q in %s", n, s.Name)
+	}
+	for _, f := range s.Faults {
+		a.Drop(f.Code, 1, c.at(s), "%s", f.Msg)
+	}
+	if s.Class != otlp.ClassStep {
+		c.wall.See(s.StartNs)
+		c.wall.See(s.EndNs)
+	}
+	switch s.Class {
+	case otlp.ClassCore:
+		return c.core(s, key)
+	case otlp.ClassStep:
+		return c.steps(s)
+	}
+	return c.api(s, key)
+}
+
+// setStockTimes copies what the span of an unmodified vLLM states into a request.
+func setStockTimes(r *trace.Request, t *otlp.StockTimes) {
+	r.StockTTFTUs = t.TTFTUs
+	r.StockE2EUs = t.E2EUs
+	r.StockQueueUs = t.QueueUs
+	r.StockPrefillUs = t.PrefillUs
+	r.StockDecodeUs = t.DecodeUs
+	r.StockInferUs = t.InferUs
+}
+
+// ownKey is what tells a span from others: its ids or, where it has no span
+// id, its content.
+func ownKey(s *otlp.Span) spanKey {
+	key := spanKey{s.TraceID, s.SpanID}
+	if s.SpanID == ([8]byte{}) {
+		binary.BigEndian.PutUint64(key.Trace[:], s.Hash)
+	}
+	return key
+}
+
+// NoIDs is how many spans of ours had no span id.
+func (c *collector) NoIDs() int64 { return c.noIDs }
+
+// count counts a span and its events by scope and name.
+func (c *collector) count(s *otlp.Span) {
+	c.acc.Read += 1 + s.Events()
+	c.acc.Scope(s.Scope, "", 1)
+	for e, n := range s.Counts {
+		if n > 0 {
+			c.acc.Scope(s.Scope, otlp.EventName(e).String(), int64(n))
+		}
+	}
+	for _, name := range s.Others {
+		c.acc.Scope(s.Scope, name, 1)
+	}
+}
+
+// Empty reports that no span was of use.
+func (c *collector) Empty() bool { return len(c.cores)+len(c.apis)+len(c.engines) == 0 }
+
+// Finish tells engine runs apart and joins requests, spans and what clients
+// saw. Engine runs that overlap in time are refused unless split says to go on.
+func (c *collector) Finish(split bool, observed []trace.ObservedRequest) error {
+	for _, e := range c.engines {
+		if err := e.tables.close(); err != nil {
+			return err
+		}
+	}
+	c.seen = nil // every span was told from the others
+	if err := c.strays(); err != nil {
+		return err
+	}
+	if err := c.partition(split); err != nil {
+		return err
+	}
+	if err := c.snapped(); err != nil {
+		return err
+	}
+	if err := c.join(); err != nil {
+		return err
+	}
+	if err := c.placeAPIs(); err != nil {
+		return err
+	}
+	c.observed = observed
+	if len(c.engines) < 2 {
+		c.byID = nil // all are of one engine
+	}
+	return c.joinObserved(observed)
+}
+
+// snapped tells requests where stands what their snapshots say first.
+func (c *collector) snapped() error {
+	for n, e := range c.engines {
+		t := e.tables
+		err := t.sighted(func(at int64, o *sighting) {
+			i, known := c.byID[o.ID]
+			t.strays = t.strays || !known
+			if known && o.IsSeen && c.cores[i].snap < 0 {
+				c.cores[i].snap = at
+				c.cores[i].snapBy = int32(n)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spanSet are the spans seen so far: of each 64 bits of a hash of its key and 32 of its content's.
+// Of a billion spans two share the first at odds of 3 %; the later is then a counted conflict.
+type spanSet map[[8]byte][4]byte
+
+// add notes a span and reports whether one of its key was there before, with the same content.
+func (s spanSet) add(key spanKey, content uint64) (isRepeated, isSame bool) {
+	var k [8]byte
+	var c [4]byte
+	binary.LittleEndian.PutUint64(k[:], maphash.Comparable(digestSeeds[0], key))
+	binary.LittleEndian.PutUint32(c[:], uint32(content))
+	first, ok := s[k]
+	if !ok {
+		s[k] = c
+	}
+	return ok, first == c
+}
+
+// Codes of what spans hold.
+const (
+	codeConflict      trace.Code = "duplicate_conflict"
+	codeIgnoredSignal trace.Code = "ignored_signal"
+	codeNotUsed       trace.Code = "not_used"
+)

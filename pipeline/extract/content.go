@@ -1,0 +1,152 @@
+package extract
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+)
+
+// kind is what a file turned out to be by its content.
+type kind uint8
+
+const (
+	kindOther   kind = iota
+	kindLog          // lines of a vLLM log
+	kindPasses       // dynamo.fpm.trace.v1
+	kindClient       // the result of a load client
+	kindSilent       // a vLLM log whose beginning holds no iteration
+	kindMetrics      // an answer of /metrics
+	kindBroken       // cut, or not to be unpacked
+	kindEmpty
+)
+
+// Words that tell forms apart.
+var (
+	vllmWords = [][]byte{[]byte("vLLM API server version"), []byte("non-default args"), []byte("(EngineCore"), []byte("(APIServer"),
+		[]byte("(ApiServer_"), []byte(": Avg prompt throughput: ")}
+)
+
+// How much of a file is looked at: documents say what they are at the start, a
+// log may print much before its first iteration.
+const (
+	headBytes  = 1 << 15
+	logBytes   = 8 << 20
+	startBytes = 1 << 20 // an engine's start
+)
+
+// contentOf looks at the beginning of a file, and says why it is of no use. Whoever names one
+// that cannot be read hears more when it is read.
+func contentOf(in *source.Input) (kind, string) {
+	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	if src == nil {
+		return kindBroken, fmt.Sprint(err)
+	}
+	defer src.Close()
+	if e := source.AsSyntax(err); err != nil && (e == nil || e.Code != source.CodeNotOTLP) {
+		return kindBroken, fmt.Sprint(err)
+	}
+	head, err := src.R.Peek(headBytes)
+	head = bytes.Clone(head) // the search for iterations reads on
+	body := bytes.TrimLeft(head, " \t\r\n\ufeff\x00")
+	switch {
+	case len(body) == 0 && err != nil && err != io.EOF:
+		return kindBroken, fmt.Sprint(err)
+	case len(body) == 0 && len(head) < headBytes:
+		return kindEmpty, "it is empty, want a recording"
+	case bytes.IndexByte(head, 0) >= 0:
+		return kindOther, "it is binary"
+	case (body[0] == '{' || body[0] == '[') && enginelog.IsPassTrace(body):
+		return kindPasses, ""
+	case bytes.Contains(head, []byte(`"resourceSpans"`)):
+		return kindOther, "its spans are read where `files.traces` of run.yaml names it"
+	case clients.IsClientFile(body):
+		return kindClient, ""
+	case enginelog.IsMetrics(body):
+		return kindMetrics, ""
+	case hasIteration(src.R):
+		return kindLog, ""
+	case slices.ContainsFunc(vllmWords, func(w []byte) bool { return bytes.Contains(head, w) }):
+		return kindSilent, ""
+	}
+	if err := clients.RefuseForeign(in.Name, head); err != nil {
+		return kindOther, strings.TrimPrefix(err.Msg, in.Name+": ") + ": " + err.Hint
+	}
+	if why := cutJSON(in); why != "" && (body[0] == '{' || body[0] == '[') {
+		return kindBroken, why
+	}
+	return kindOther, "got " + clients.DescribeHead(body) + ", want a form of docs/formats.md"
+}
+
+// cutJSON says where the JSON of a file ends within a value; "" for one that does not, as far
+// as it is looked at.
+func cutJSON(in *source.Input) string {
+	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	if src == nil {
+		return fmt.Sprint(err)
+	}
+	defer src.Close()
+	part := &io.LimitedReader{R: src.R, N: logBytes}
+	dec := json.NewDecoder(part)
+	for {
+		var value json.RawMessage
+		switch err := dec.Decode(&value); {
+		case err == io.ErrUnexpectedEOF && part.N > 0:
+			return fmt.Sprintf("its JSON ends within a value that begins behind byte %d, want the whole of it", dec.InputOffset())
+		case err != nil:
+			return ""
+		}
+	}
+}
+
+// hasIteration reads on until an iteration comes.
+func hasIteration(r *bufio.Reader) bool {
+	for read := 0; read < logBytes; {
+		line, err := r.ReadSlice('\n')
+		if enginelog.HasPass(line) {
+			return true
+		}
+		if err != nil && err != bufio.ErrBufferFull {
+			return false
+		}
+		read += len(line)
+	}
+	return false
+}
+
+// refuseForeign refuses inputs that are exports of another tool.
+func refuseForeign(in []source.Input) error {
+	for i := range in {
+		if in[i].Path == "-" || isPipe(in[i].Path) {
+			continue
+		}
+		if err := clients.RefuseForeign(in[i].Name, beginning(&in[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginning is the beginning of a file, unpacked; nothing of one that cannot be read.
+func beginning(in *source.Input) []byte {
+	src, _ := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	if src == nil {
+		return nil
+	}
+	defer src.Close()
+	head, _ := src.R.Peek(headBytes)
+	return bytes.Clone(head)
+}
+
+func isPipe(path string) bool {
+	st, err := os.Stat(path)
+	return err != nil || !st.Mode().IsRegular()
+}

@@ -1,0 +1,313 @@
+package extract
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// RunDir is one run folder found on the command line.
+type RunDir struct {
+	ID         string
+	Dir        string // as opened
+	Folder     string // relative to the given RUNDIR or PARENT; "." for a RUNDIR
+	Deployment *deploy.Deployment
+	Files      []string // dumps given on the command line, in place of `files.traces` of run.yaml; nil for none
+	Stored     []Stored // inputs whose parts were decoded before, with their folders as opened
+	Bad        error    // what is wrong with run.yaml; Deployment has no more than a name then
+}
+
+// Find walks the folders that args name and loads the run.yaml of every run folder. A RUNDIR has a
+// run.yaml, a PARENT is searched to any depth, a glob is replaced by its matches, and a file or "-" is
+// a dump whose run.yaml is in its folder or replaced by set ("key.path=value", see deploy.LoadRun). The
+// result is sorted by id and includes runs that are Bad. That there is no run folder is an error, code
+// no_runs.
+func Find(args []string, set ...string) ([]RunDir, error) {
+	dirs, err := findRuns(args)
+	if err != nil {
+		return nil, err
+	}
+	for i := range dirs {
+		d := &dirs[i]
+		d.Deployment, d.Bad = deploy.LoadRun(d.Dir, set...)
+		if trace.CodeOf(d.Bad) == deploy.BadSetting {
+			return nil, d.Bad
+		}
+		name := d.Folder // for a run.yaml without a name
+		if d.Deployment != nil {
+			name = d.Deployment.Name
+		}
+		d.ID = runID(name, d.Dir)
+	}
+	if len(dirs) == 0 {
+		return nil, trace.Errorf(CodeNoRuns, "no run folder (one with a %s) in %s", deploy.RunFile, strings.Join(args, ", ")).
+			WithHint("blis-train init --from-cmdline 'vllm serve ...' -o RUNDIR/run.yaml")
+	}
+	slices.SortStableFunc(dirs, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
+	return dirs, nil
+}
+
+// Select selects runs by id, with the globs only and exclude. The result is empty if they match no run.
+// It is an error if all selected runs are Bad, and if two of them have one id, or ids that differ in
+// case only.
+func Select(runs []RunDir, only, exclude []string) ([]RunDir, error) {
+	var out []RunDir
+	var bad []Failed
+	for _, d := range runs {
+		isSelected, err := selectsID(d.ID, only, exclude)
+		if err != nil {
+			return nil, err
+		}
+		if !isSelected {
+			continue
+		}
+		out = append(out, d)
+		if d.Bad != nil {
+			bad = append(bad, Failed{d.ID, d.Bad})
+		}
+	}
+	if len(out) > 0 && len(bad) == len(out) {
+		return nil, FailedRuns(bad, len(out))
+	}
+	return out, checkIDs(out)
+}
+
+// Discover finds run folders as Find does, without selecting any.
+func Discover(args []string, set ...string) ([]RunDir, error) {
+	runs, err := Find(args, set...)
+	if err != nil {
+		return nil, err
+	}
+	return Select(runs, nil, nil)
+}
+
+// checkIDs refuses two runs of one id. Ids that differ in case only are refused as well, because on
+// many file systems they are one folder.
+func checkIDs(runs []RunDir) error {
+	first := map[string]*RunDir{}
+	for i := range runs {
+		r := &runs[i]
+		key := strings.ToLower(r.ID)
+		switch other := first[key]; {
+		case other == nil:
+			first[key] = r
+		case other.Dir == r.Dir:
+			return trace.Errorf(codeDuplicateRunID, "got the run folder %s and dumps in it (%s), want one or the other", r.Dir,
+				strings.Join(append(other.Files, r.Files...), ", "))
+		case other.ID == r.ID:
+			return trace.Errorf(codeDuplicateRunID, "run id %q is used by %s and %s", r.ID, other.Dir, r.Dir).WithHint(otherName)
+		default:
+			return trace.Errorf(codeDuplicateRunID, "run ids %q of %s and %q of %s differ by case only", other.ID, other.Dir, r.ID, r.Dir).
+				WithHint(otherName)
+		}
+	}
+	return nil
+}
+
+const otherName = "change `name` in one run.yaml, or use --exclude"
+
+// findRuns lists the run folders below args, each once.
+func findRuns(args []string) ([]RunDir, error) {
+	var dirs []RunDir
+	var files []string
+	seen := map[string]bool{}
+	for _, arg := range args {
+		matches, err := expandArg(arg)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range matches {
+			if m == "-" || !isDir(m) {
+				files = append(files, m)
+				continue
+			}
+			found, err := runsBelow(m)
+			if err != nil {
+				return nil, err
+			}
+			for _, d := range found {
+				if abs, _ := filepath.Abs(d.Dir); !seen[abs] {
+					seen[abs] = true
+					dirs = append(dirs, d)
+				}
+			}
+		}
+	}
+	if len(files) > 0 {
+		dir := "."
+		if files[0] != "-" {
+			dir = filepath.Dir(files[0])
+		}
+		dirs = append(dirs, RunDir{Dir: dir, Folder: ".", Files: files})
+	}
+	return dirs, nil
+}
+
+func isDir(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.IsDir()
+}
+
+// expandArg returns the argument if it is a file or folder, or else the matches of it as a glob.
+func expandArg(arg string) ([]string, error) {
+	if arg == "-" {
+		return []string{arg}, nil
+	}
+	if _, err := os.Stat(arg); err == nil {
+		return []string{arg}, nil
+	}
+	matches, err := filepath.Glob(arg)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", arg, err)
+	}
+	if len(matches) == 0 {
+		return nil, trace.Errorf(CodeNoRuns, "%s: no such file or folder", arg)
+	}
+	return matches, nil
+}
+
+// runsBelow returns dir itself if it has a run.yaml, or else every folder below it that has one. A
+// folder without any, but with dumps, is returned for its error.
+func runsBelow(dir string) ([]RunDir, error) {
+	if exists(filepath.Join(dir, deploy.RunFile)) {
+		return []RunDir{{Dir: dir, Folder: "."}}, nil
+	}
+	root, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	if root, err = filepath.Abs(root); err != nil {
+		return nil, err
+	}
+	w := &folderWalk{root: root, top: dir, seen: map[string]bool{root: true}}
+	if err := w.walk(dir); err != nil {
+		return nil, err
+	}
+	for len(w.links) > 0 {
+		next := w.links[0]
+		w.links = w.links[1:]
+		if err := w.enter(next); err != nil {
+			return nil, err
+		}
+	}
+	if len(w.found) == 0 && hasDump(dir) {
+		return []RunDir{{Dir: dir, Folder: "."}}, nil // the error of deploy.LoadRun lists what is missing
+	}
+	return w.found, nil
+}
+
+// folderWalk finds run folders below another, each once: folders first, then symbolic links to
+// folders, so that a run has the shortest name it can have. A link to a folder around the root is not
+// followed.
+type folderWalk struct {
+	root, top string // the given folder with links resolved, and as given
+	seen      map[string]bool
+	links     []string // to folders, still to be followed
+	found     []RunDir
+}
+
+func (w *folderWalk) walk(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), ".."): // a Kubernetes volume links to such folders, whose names change
+		case e.Name() == deploy.RunFile && !isDir(path):
+			rel, err := filepath.Rel(w.top, dir)
+			if err != nil {
+				return err
+			}
+			w.found = append(w.found, RunDir{Dir: dir, Folder: filepath.ToSlash(rel)})
+		case e.IsDir():
+			if err := w.enter(path); err != nil {
+				return err
+			}
+		case e.Type()&fs.ModeSymlink != 0 && isDir(path):
+			w.links = append(w.links, path)
+		}
+	}
+	return nil
+}
+
+// enter walks a folder unless it was walked before, or contains the root.
+func (w *folderWalk) enter(path string) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	if real, err = filepath.Abs(real); err != nil {
+		return err
+	}
+	const separator = string(filepath.Separator)
+	containsRoot := strings.HasPrefix(w.root, strings.TrimSuffix(real, separator)+separator)
+	if w.seen[real] || containsRoot {
+		return nil
+	}
+	w.seen[real] = true
+	return w.walk(path)
+}
+
+func exists(p string) bool {
+	_, err := os.Stat(p)
+	return err == nil
+}
+
+// hasDump reports whether a folder without run.yaml has a file with the name of a dump.
+func hasDump(dir string) bool {
+	for _, pattern := range []string{"*.json*", "*.pb*", "config.json"} {
+		if m, _ := filepath.Glob(filepath.Join(dir, pattern)); len(m) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+var idChars = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// runID is the name restricted to [A-Za-z0-9._-], or for a name without such characters the name of
+// the folder.
+func runID(name, dir string) string {
+	if id := strings.Trim(idChars.ReplaceAllString(name, "-"), "-."); id != "" {
+		return id
+	}
+	abs, _ := filepath.Abs(dir)
+	if id := strings.Trim(idChars.ReplaceAllString(filepath.Base(abs), "-"), "-."); id != "" {
+		return id
+	}
+	return "run"
+}
+
+// selectsID reports whether the globs only and exclude select an id. Without globs in only they select
+// every id that is not excluded.
+func selectsID(id string, only, exclude []string) (bool, error) {
+	isExcluded, err := matchesAny(exclude, id)
+	if err != nil || isExcluded {
+		return false, err
+	}
+	if len(only) == 0 {
+		return true, nil
+	}
+	return matchesAny(only, id)
+}
+
+func matchesAny(globs []string, id string) (bool, error) {
+	for _, glob := range globs {
+		matches, err := path.Match(glob, id)
+		if err != nil || matches {
+			return matches, err
+		}
+	}
+	return false, nil
+}

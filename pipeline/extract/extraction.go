@@ -1,0 +1,291 @@
+package extract
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/pairing"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// extraction is the work on one run folder: read, then finish, then close.
+type extraction struct {
+	run     *RunDir
+	o       *Options
+	rejects *rejects
+	ids     []string // of every run folder of this call
+	acc     *source.Account
+	stage   string
+	unstage func() // removes it
+	set     *inputSet
+	stamps  []fileStamp // of the inputs before they were read
+	col     *collector
+	kv      *enginelog.KVCollector
+	dep     *deploy.Deployment // run.yaml's, with the phases that client files tell
+	obs     []trace.ObservedRequest
+	points  []trace.LoadPoint
+	clients []trace.Finding // of the clients' files
+	iter    *enginelog.Lives
+	lives   []*enginelog.Life
+	empty   []trace.Finding // files that gave nothing
+	paired  *pairing.Pairing
+	told    [][]result.CachedTokens   // of each engine
+	served  [][]trace.ObservedRequest // by the life of an engine, where there are several
+}
+
+func (x *extraction) failed(err error) error { return fmt.Errorf("run %s: %w", x.run.ID, err) }
+
+// read reads the inputs of a run folder.
+func (x *extraction) read(ctx context.Context) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	x.acc, x.dep = source.New(nil), x.run.Deployment
+	if x.rejects != nil {
+		x.acc.Reject = func(r source.Rejected) error { r.Run = x.run.ID; return x.rejects.enc.Encode(r) }
+	}
+	x.stage = filepath.Join(x.o.Out, tablesDir, stagePrefix+x.run.ID)
+	if _, err := folderOf(x.stage); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(x.stage, 0o755); err != nil {
+		return err
+	}
+	x.unstage = files.Staged(x.stage)
+	if x.set == nil { // not looked for in the cache
+		if x.set, err = x.run.open(); err != nil {
+			return err
+		}
+	}
+	x.set.stored(x.run.Stored)
+	x.stamps = oldEnough(x.set.stamps())
+	return x.inputs(ctx)
+}
+
+// close gives up what is still being written; after finish it only tidies up.
+func (x *extraction) close() {
+	if x.col != nil {
+		x.col.Close()
+	}
+	if x.iter != nil {
+		x.iter.Abort()
+	}
+	if x.unstage != nil {
+		x.unstage()
+	}
+}
+
+// finish joins what was read and writes the tables of the engine runs.
+func (x *extraction) finish(ctx context.Context) (*Entry, error) {
+	for _, f := range x.set.unread {
+		if f.lost {
+			x.acc.Read++
+			x.acc.Drop(source.CodeUnreadable, 1, source.Place{File: f.Name}, "%s", f.why)
+		}
+	}
+	if x.col.Empty() && len(x.obs)+len(x.points) == 0 && x.iter.Empty() {
+		return nil, x.noSpans(x.set)
+	}
+	var err error
+	if x.empty, err = x.set.empty(x.acc.ExampleList()); err != nil {
+		return nil, err
+	}
+	x.serve()
+	x.account()
+	if err := x.col.Finish(x.o.SplitEngines, x.obs); err != nil {
+		return nil, err
+	}
+	results, err := x.write(ctx)
+	if err != nil {
+		return nil, err
+	}
+	entry := &Entry{
+		ID: x.run.ID, Folder: x.run.Folder, Deployment: deploymentHash(x.run.Deployment), Stamps: x.stamps, Digest: x.set.digest(),
+		Bytes: x.set.bytes(), Lines: x.acc.Lines, Results: results,
+	}
+	for i := range entry.Results {
+		entry.Results[i].Files = x.set.files()
+	}
+	return entry, nil
+}
+
+// noSpans is the error of a run whose inputs held nothing of use.
+func (x *extraction) noSpans(set *inputSet) error {
+	names := stat.Map(slices.Concat(set.traces, set.clients, set.logs, set.passes), func(in source.Input) string { return in.Name })
+	if rest, err := x.run.unnamed(set); err == nil {
+		if err := refuseForeign(rest); err != nil {
+			return err
+		}
+	}
+	why := ""
+	hint := "is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled"
+	if len(set.logs) > 0 && len(set.traces) == 0 {
+		why = "; the log holds no iteration"
+		hint = "start vLLM with --enable-logging-iteration-details (0.14 or newer; from 0.26 without --disable-log-stats)"
+		if _, servers := x.dep.Balanced(); servers > 1 {
+			hint += ", and with --api-server-count 1: of several API servers, as many as data-parallel ranks unless told, none writes statistics"
+		}
+	}
+	for _, e := range x.acc.ExampleList() {
+		if source.ByError[e.Reason] {
+			why = "; " + e.Place + ": " + e.What
+			hint = "point at the output of the collector's file exporter, or correct `files` in run.yaml"
+			break
+		}
+		if why == "" {
+			why = "; " + e.Place + ": " + e.What
+		}
+	}
+	return trace.Errorf(codeNoInput, "got neither a vLLM span nor a client request in %s%s",
+		cmp.Or(strings.Join(names, ", "), "the folder"), why).WithHint(hint)
+}
+
+// inputs streams every input into the collectors.
+func (x *extraction) inputs(ctx context.Context) error {
+	o, set := x.o, x.set
+	mem := &source.Memory{Dir: x.stage, Limit: o.Memory}
+	if err := refuseForeign(set.traces); err != nil {
+		return err
+	}
+	// gathers the spans of the named inputs
+	x.col = &collector{names: set.traces, acc: x.acc, mem: mem, stage: mem.Dir, format: o.Format, seen: spanSet{}, byID: map[digest]int32{},
+		pack: newPacking(mem), journeys: mem.Spool(), clocks: map[clockKey]*source.Stamps{}}
+	x.col.stated = x.dep.Engine
+	done, total := int64(0), set.bytes()
+	how := o.streaming()
+	how.Progress = func(n int64) {
+		done += n
+		o.Progress.Report("extract "+x.run.ID, min(done, total), total, "B")
+	}
+	if err := source.Stream(ctx, set.traces, how, otlp.NewDecoder, x.col.Add); err != nil {
+		return err
+	}
+	if len(set.kv) > 0 {
+		x.kv = enginelog.NewKVCollector(set.kv, x.acc, mem)
+		if err := source.Stream(ctx, set.kv, how, enginelog.NewKVDecoder, x.kv.Add); err != nil {
+			return err
+		}
+	}
+	cl := &clients.Reader{Names: set.clients, Acc: x.acc}
+	for i := range set.clients {
+		if err := cl.File(&set.clients[i], how); err != nil {
+			return err
+		}
+	}
+	cl.Finish(x.run.Deployment)
+	x.obs = cl.Rows
+	x.points = cl.Points
+	x.clients = cl.Findings
+	x.phases(cl.Loads)
+	return x.iterations(ctx, how)
+}
+
+// phases makes phases of the loads that clients offered one after another, where
+// run.yaml names none, and puts the clients' requests into their phases.
+func (x *extraction) phases(loads []clients.Load) {
+	stat.SortStable(loads, func(a, b clients.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	if len(loads) == 0 {
+		return
+	}
+	apart := len(x.run.Deployment.Phases) == 0
+	for i := 1; i < len(loads); i++ {
+		apart = apart && loads[i-1].EndNs <= loads[i].StartNs
+	}
+	if apart {
+		dep := *x.run.Deployment
+		for _, l := range loads {
+			p := deploy.Phase{Name: l.Name, Load: deploy.LoadOpen, StartNs: l.StartNs, EndNs: l.EndNs}
+			if l.Closed {
+				p.Load = deploy.LoadClosed
+			}
+			dep.Phases = append(dep.Phases, p)
+		}
+		x.dep = &dep
+	}
+	for i := range x.obs {
+		if r := &x.obs[i]; !r.Phase.OK && r.SendNs.OK {
+			if p := x.dep.PhaseAt(r.SendNs.V); p != nil {
+				r.Phase = trace.Some(p.Name)
+			}
+		}
+	}
+}
+
+// iterations streams server logs and forward-pass traces.
+func (x *extraction) iterations(ctx context.Context, how source.Options) error {
+	x.iter = enginelog.NewLives(x.acc, x.stage, x.o.Format)
+	x.iter.Beyond = enginelog.LimitsOf(&x.dep.Engine)
+	if x.col.Empty() && len(x.obs) < fewRequests { // nothing is held that grows with the input
+		old := debug.SetMemoryLimit(-1)
+		debug.SetMemoryLimit(min(old, logLimit))
+		defer debug.SetMemoryLimit(old)
+	}
+	err := x.iter.Logs(ctx, x.set.logs, how)
+	if err == nil {
+		err = x.iter.Passes(ctx, x.set.passes, how)
+	}
+	if err != nil {
+		return err
+	}
+	if x.lives, err = x.iter.Close(); err != nil {
+		return err
+	}
+	if err := errors.Join(x.cached(how), x.lockstep()); err != nil {
+		return err
+	}
+	return x.chunks()
+}
+
+// chunks makes iterations of the chunks that clients received, where nobody recorded
+// what the engine did (spec#chunk-steps).
+func (x *extraction) chunks() error {
+	if !x.col.Empty() || len(x.lives) > 0 {
+		return nil
+	}
+	steps, q := recoverSteps(x.obs, &x.dep.Engine)
+	if q.Clusters == 0 {
+		return nil
+	}
+	words := fmt.Sprintf("%d clusters of chunks, of %.1f %% of the tokens; in %.1f %% every running request has exactly one; a chunk comes "+
+		"%.2g, %.2g, %.2g ms "+
+		"(p50, p90, p99) behind the first of its step, which takes %.3g ms", q.Clusters, 100*q.TokenShare, 100*q.WholeShare, q.JitterUs[0]/1e3,
+		q.JitterUs[1]/1e3, q.JitterUs[2]/1e3, q.StepUs/1e3)
+	if why := q.Verdict(); why != "" {
+		x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; they are no steps: %s", words, why))
+		return nil
+	}
+	x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; %d steps are known", words, len(steps)))
+	dir := filepath.Join(x.stage, "chunks")
+	x.lives = []*enginelog.Life{{Rows: int64(len(steps)), Dir: dir}}
+	return table.Write(dir, table.Iterations, x.o.Format, steps)
+}
+
+// endsAll reports whether an error is not the fault of the run's inputs, so that other runs would fail
+// as well: the context ended, or tables cannot be written.
+func (x *extraction) endsAll(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || trace.CodeOf(err) == CodeNotOurs {
+		return true
+	}
+	if _, isRename := errors.AsType[*os.LinkError](err); isRename {
+		return true
+	}
+	pathErr, ok := errors.AsType[*fs.PathError](err)
+	return ok && strings.HasPrefix(pathErr.Path, filepath.Join(x.o.Out, tablesDir))
+}

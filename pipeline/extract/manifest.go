@@ -1,0 +1,81 @@
+package extract
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// manifestName is the file of a run's folder that says which files of it were
+// written by this program. Nothing else is ever removed or replaced there.
+const manifestName = ".manifest.json"
+
+// manifest lists files of one run folder. While a folder is being replaced it
+// lists the old and the new ones.
+type manifest struct {
+	Files []result.Input `json:"files"`
+}
+
+// readManifest reads the manifest of a run folder; without a readable one
+// nothing in the folder is ours.
+func readManifest(dir string) manifest {
+	var m manifest
+	b, err := files.ReadAll(filepath.Join(dir, manifestName))
+	if err == nil && json.Unmarshal(b, &m) != nil {
+		return manifest{}
+	}
+	return m
+}
+
+func (m *manifest) write(dir string) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return files.Write(filepath.Join(dir, manifestName), append(b, '\n'))
+}
+
+// names reports whether the manifest has a file of the name, whatever is in it.
+func (m *manifest) names(name string) bool {
+	return slices.ContainsFunc(m.Files, func(f result.Input) bool { return f.Name == name })
+}
+
+// wrote reports whether the file is one that was written as it stands.
+func (m *manifest) wrote(dir, name string) bool {
+	return slices.ContainsFunc(m.Files, func(f result.Input) bool { return f.Name == name && sameFile(filepath.Join(dir, name), f) })
+}
+
+// sameFile reports whether a regular file has the size and hash.
+func sameFile(path string, want result.Input) bool {
+	st, err := os.Lstat(path)
+	if err != nil || !st.Mode().IsRegular() || st.Size() != want.Bytes {
+		return false
+	}
+	in, err := inputOf(path, want.Name)
+	return err == nil && in == want
+}
+
+// tableFiles lists the tables of a folder by name, with their hashes.
+func tableFiles(dir string) ([]result.Input, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := []result.Input{}
+	for _, e := range entries {
+		if !table.IsFile(e.Name()) {
+			continue
+		}
+		in, err := inputOf(filepath.Join(dir, e.Name()), e.Name())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, in)
+	}
+	return out, nil
+}

@@ -1,0 +1,102 @@
+package extract
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// traces lists the trace dumps of the run in reading order.
+func (d *RunDir) traces() ([]source.Input, error) {
+	if d.Files != nil {
+		var in []source.Input
+		for _, f := range d.Files {
+			name := filepath.Base(f)
+			if f == "-" {
+				name = "-"
+			}
+			set, _ := rotation(name)
+			in = append(in, source.Input{Path: f, Name: name, Asked: set, IsPipe: true})
+		}
+		return inReadingOrder(in), nil
+	}
+	return d.inputs("traces", d.Deployment.Files.Traces)
+}
+
+// inputs resolves names and globs of run.yaml against the run folder; a folder
+// stands for every file below it (a group_by tree).
+func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) {
+	var in []source.Input
+	seen := map[string]bool{}
+	for _, p := range patterns {
+		full := p
+		if !filepath.IsAbs(p) {
+			full = filepath.Join(d.Dir, filepath.FromSlash(p))
+		}
+		matches := []string{full}
+		if !exists(full) {
+			var err error
+			if matches, err = filepath.Glob(full); err != nil {
+				return nil, fmt.Errorf("%s: %w", p, err)
+			}
+		}
+		if len(matches) == 0 {
+			return nil, (&trace.Error{Code: codeNoInput, Msg: fmt.Sprintf("%s: %q matches no file", filepath.Join(d.Dir, deploy.RunFile),
+				p)}).WithHint("correct `files` in run.yaml")
+		}
+		for _, m := range matches {
+			files, err := filesOf(m)
+			if err != nil {
+				return nil, err
+			}
+			if len(files) == 0 {
+				return nil, trace.Errorf(codeNoInput, "%s: %q is a folder without files", filepath.Join(d.Dir, deploy.RunFile), p).
+					WithHint("correct `files` in run.yaml")
+			}
+			for _, f := range files {
+				if !seen[f] {
+					seen[f] = true
+					in = append(in, source.Input{Path: f, Name: d.relative(f), Asked: d.asked(kind, p)})
+				}
+			}
+		}
+	}
+	return inReadingOrder(in), nil
+}
+
+// asked is what run.yaml says of a file; "" when it was found by its name.
+func (d *RunDir) asked(kind, pattern string) string {
+	if d.Deployment.FoundFiles {
+		return ""
+	}
+	return fmt.Sprintf("files.%s: %q", kind, pattern)
+}
+
+func filesOf(p string) ([]string, error) {
+	if !isDir(p) {
+		return []string{p}, nil
+	}
+	var out []string
+	err := filepath.WalkDir(p, func(q string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			out = append(out, q)
+		}
+		return err
+	})
+	return out, err
+}
+
+// relative names a file relative to the given RUNDIR or PARENT.
+func (d *RunDir) relative(file string) string {
+	rel, err := filepath.Rel(d.Dir, file)
+	if err != nil || strings.HasPrefix(rel, "..") {
+		rel = filepath.Base(file)
+	}
+	return path.Join(d.Folder, filepath.ToSlash(rel))
+}

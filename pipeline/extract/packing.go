@@ -1,0 +1,148 @@
+package extract
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// coreRow is what the spans of a core say, packed on disk.
+type coreRow struct {
+	coreHead
+	hashes  []uint64 // of its journey events, to find repeated ones
+	request trace.Request
+}
+
+// coreHead is what joins and the placing of requests look at.
+type coreHead struct {
+	Key       spanKey
+	Parent    [8]byte
+	HasParent bool
+	File      int32
+	Line      int64
+	Order     int64 // position of its first span in the input
+	Resource  uint64
+	LastNs    int64 // last event, monotonic
+	LastStep  int64 // step of the last event
+	SchedNs   int64 // first SCHEDULED
+	SchedStep int64
+}
+
+// apiRow is what an API span says, packed on disk.
+type apiRow struct {
+	apiHead
+	request trace.Request
+}
+
+type apiHead struct {
+	Key   spanKey
+	File  int32
+	Line  int64
+	Order int64
+	Kept  int64 // records
+
+	Resource uint64
+}
+
+// packing holds the codecs of what waits, and where it waits.
+type packing struct {
+	coreRows *files.Codec[coreRow]
+	apiRows  *files.Codec[apiRow]
+	events   *files.Codec[trace.JourneyEvent]
+	cores    *source.RowFile
+	apis     *source.RowFile
+	row      coreRow // of the span at hand
+	buf      []byte
+}
+
+// Codecs of what is read of a row without the rest, and of sightings.
+var (
+	coreHeads = files.NewCodec[coreHead]()
+	apiHeads  = files.NewCodec[apiHead]()
+	sightCode = files.NewCodec[sighting]()
+)
+
+func newPacking(mem *source.Memory) packing {
+	return packing{coreRows: files.NewCodec[coreRow](), apiRows: files.NewCodec[apiRow](), events: files.NewCodec[trace.JourneyEvent](),
+		cores: mem.RowFile(), apis: mem.RowFile()}
+}
+
+func (p *packing) putCore(r *coreRow) (at int64, err error) {
+	p.buf = p.coreRows.Append(p.buf[:0], r)
+	return p.cores.Put(p.buf)
+}
+
+// getCore reads what the spans of a core say.
+func (p *packing) getCore(at int64, r *coreRow, str *files.Interner) error {
+	row, err := p.cores.Get(at)
+	if err != nil {
+		return err
+	}
+	r.request = trace.Request{}
+	return p.coreRows.Decode(row, r, str)
+}
+
+func (p *packing) putAPI(r *apiRow) (at int64, err error) {
+	p.buf = p.apiRows.Append(p.buf[:0], r)
+	return p.apis.Put(p.buf)
+}
+
+func (p *packing) getAPI(at int64, str *files.Interner) (r apiRow, err error) {
+	row, err := p.apis.Get(at)
+	if err == nil {
+		err = p.apiRows.Decode(row, &r, str)
+	}
+	return r, err
+}
+
+func (p *packing) coreHead(at int64) (coreHead, error) { return headOf(p.cores, coreHeads, at) }
+
+func (p *packing) apiHead(at int64) (apiHead, error) { return headOf(p.apis, apiHeads, at) }
+
+// headOf reads what a row begins with.
+func headOf[T any](rows *source.RowFile, codec *files.Codec[T], at int64) (head T, err error) {
+	row, err := rows.Get(at)
+	if err == nil {
+		_, err = codec.Head(row, &head, nil)
+	}
+	return head, err
+}
+
+// digest stands for an id in maps: its hash of 96 bits, keyed anew in every process. Of a
+// billion ids two share one at odds of 1e-11.
+type digest [12]byte
+
+var digestSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func digestID[T string | spanKey](id T) (d digest) {
+	binary.LittleEndian.PutUint64(d[:], maphash.Comparable(digestSeeds[0], id))
+	binary.LittleEndian.PutUint32(d[8:], uint32(maphash.Comparable(digestSeeds[1], id)))
+	return d
+}
+
+// texts keeps texts one after another: a place takes less than a string and is nothing that
+// the garbage collector follows.
+type texts struct{ blocks [][]byte }
+
+type text struct{ block, at uint32 }
+
+const textBlock = 1 << 18 // bytes
+
+func (t *texts) put(s string) text {
+	if n := len(t.blocks); n == 0 || cap(t.blocks[n-1])-len(t.blocks[n-1]) < len(s)+binary.MaxVarintLen64 {
+		t.blocks = append(t.blocks, make([]byte, 0, max(textBlock, len(s)+binary.MaxVarintLen64)))
+	}
+	b := &t.blocks[len(t.blocks)-1]
+	at := text{uint32(len(t.blocks) - 1), uint32(len(*b))}
+	*b = append(binary.AppendUvarint(*b, uint64(len(s))), s...)
+	return at
+}
+
+func (t *texts) get(at text) []byte {
+	b := t.blocks[at.block][at.at:]
+	n, k := binary.Uvarint(b)
+	return b[k : k+int(n)]
+}

@@ -1,0 +1,52 @@
+package extract
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/result"
+)
+
+// rejects writes rejected.jsonl; a nil one does nothing.
+type rejects struct {
+	file *files.Pending
+	enc  *json.Encoder
+}
+
+func openRejects(o *Options) (*rejects, error) {
+	if !o.WhyRejected {
+		return nil, nil
+	}
+	if err := os.MkdirAll(o.Out, 0o777); err != nil {
+		return nil, err
+	}
+	f, err := files.Begin(filepath.Join(o.Out, rejectedName))
+	if err != nil {
+		return nil, err
+	}
+	return &rejects{file: f, enc: json.NewEncoder(f)}, nil
+}
+
+// sum is what the file holds before it has its name.
+func (r *rejects) sum() (*result.Input, error) {
+	if r == nil {
+		return nil, nil
+	}
+	in, err := inputOf(r.file.Name(), rejectedName)
+	return &in, err
+}
+
+func (r *rejects) close() error {
+	if r == nil {
+		return nil
+	}
+	return r.file.Commit()
+}
+
+func (r *rejects) abort() {
+	if r != nil {
+		r.file.Abort()
+	}
+}

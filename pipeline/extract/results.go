@@ -1,0 +1,227 @@
+package extract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// output writes the tables of the i-th engine run.
+func (x *extraction) output(i int) (*output, error) {
+	w := &output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
+	if i < x.col.Runs() {
+		var err error
+		if w, err = x.col.Write(i, x.dep, x.kv); err != nil {
+			return nil, err
+		}
+	}
+	if i == 0 {
+		if err := table.Write(w.Dir, table.Points, x.o.Format, x.points); err != nil {
+			return nil, err
+		}
+		if len(x.points) > 0 {
+			w.Tables[table.Points] = int64(len(x.points))
+		}
+	}
+	if i >= len(x.lives) {
+		return w, nil
+	}
+	if i < len(x.served) && i > 0 {
+		if err := table.Write(w.Dir, table.ObservedRequests, x.o.Format, x.served[i]); err != nil {
+			return nil, err
+		}
+		w.Tables[table.ObservedRequests] = int64(len(x.served[i]))
+	}
+	l := x.lives[i]
+	w.Tables[table.Iterations] = l.Rows
+	if err := os.MkdirAll(w.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	name := table.Iterations + "." + string(x.o.Format)
+	return w, os.Rename(filepath.Join(l.Dir, name), filepath.Join(w.Dir, name))
+}
+
+// write writes the tables of each engine run and gives them their final names.
+func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
+	n := max(x.col.Runs(), len(x.lives))
+	outputs := make([]*output, n)
+	for i := range n {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		var err error
+		if outputs[i], err = x.output(i); err != nil {
+			return nil, err
+		}
+	}
+	if x.acc.Err != nil {
+		return nil, x.acc.Err
+	}
+	records := x.acc.Records()
+	if !records.Balanced() {
+		return nil, fmt.Errorf("extract: account does not balance: read %d, kept %d, dropped %v", records.Read, records.Kept, records.Dropped)
+	}
+	var out []result.ExtractRun
+	for i, w := range outputs {
+		id, err := x.nameOf(i, n)
+		if err != nil {
+			return nil, err
+		}
+		files, err := tableFiles(w.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(invalidate(x.o.Out), publish(w.Dir, table.RunDir(x.o.Out, id), files, x.o.Force)); err != nil {
+			return nil, err
+		}
+		r := x.result(id, i, n, w, records)
+		r.TableFiles = files
+		x.batches(&r)
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// nameOf is the id of the i-th of n engine runs; another folder may not have it.
+func (x *extraction) nameOf(i, n int) (string, error) {
+	if n == 1 {
+		return x.run.ID, nil
+	}
+	id := x.run.ID + "." + strconv.Itoa(i+1)
+	if slices.ContainsFunc(x.ids, func(other string) bool { return strings.EqualFold(other, id) }) {
+		return "", runIDTaken(id, i, n, x.run.Dir)
+	}
+	return id, nil
+}
+
+// runIDTaken is the error of the i-th of n engine runs in dir whose id a run folder has.
+func runIDTaken(id string, i, n int, dir string) error {
+	return trace.Errorf(codeDuplicateRunID, "run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, dir).
+		WithHint(otherName)
+}
+
+// maxBatchRows bounds the memory of Batches: about 150 bytes a row.
+const maxBatchRows = 1 << 19
+
+// batches fills the figures of the rebuilt batches; a run that cannot be
+// rebuilt keeps nulls and a warning.
+func (x *extraction) batches(r *result.ExtractRun) {
+	if x.o.Batches == nil || r.Steps.Summaries == 0 {
+		return
+	}
+	rows := int64(0)
+	for _, n := range r.Tables {
+		rows += n
+	}
+	if rows > maxBatchRows {
+		r.Warnings = append(r.Warnings, trace.Findingf(codeNotRebuilt, "%d rows, above the %d whose batches are counted here; fit.json has "+
+			"the figures", rows, maxBatchRows))
+		return
+	}
+	q, err := x.o.Batches(table.RunDir(x.o.Out, r.ID), r.Deployment)
+	if err != nil {
+		r.Warnings = append(r.Warnings, trace.Findingf(codeNotRebuilt, "%v", err))
+		return
+	}
+	r.Steps.Reconstructed = trace.Some(int64(q.Reconstructed))
+	r.Steps.Unknown = trace.Some(int64(q.Recorded - q.Known))
+	r.Steps.Contradictions = trace.Some(int64(q.Contradictions))
+}
+
+// result is the entry of one engine run in extract.json. The account of a
+// folder with several engine runs stands with the first of them.
+func (x *extraction) result(id string, i, n int, w *output, records result.Records) result.ExtractRun {
+	dep := *x.dep
+	r := result.ExtractRun{
+		ID: id, Folder: x.run.Folder, Tables: w.Tables, Steps: w.Steps, Requests: w.Requests,
+		Records: result.Records{Dropped: map[string]int64{}}, Scopes: []result.ScopeCount{}, Examples: []result.Example{},
+		Warnings: []trace.Finding{},
+		Engine: result.ExtractEngine{InstanceID: strconv.Itoa(i + 1), VLLMVersion: dep.Engine.VLLMVersion, Model: dep.Model.ID,
+			Hardware: dep.Hardware.Name, TP: dep.TP},
+		Losses: result.Losses{OrphanSnapshots: w.Orphans}, Deployment: &dep,
+	}
+	if median, spread, ok := x.col.Clock(); ok {
+		r.Clock = result.ExtractClock{OffsetNs: trace.Some(median), SpreadNs: trace.Some(spread)}
+	}
+	if i < len(x.told) {
+		r.CachedTokens = x.told[i]
+	}
+	if i == 0 {
+		r.Records, r.Scopes, r.Examples = records, x.acc.ScopeCounts(), x.acc.ExampleList()
+		r.Losses.DroppedSpanEvents = x.acc.LostEvents
+		r.Losses.TruncatedMessages = x.acc.Truncated
+		r.Losses.DuplicateSpans = x.acc.Duplicates
+	}
+	r.Warnings = x.warnings(&r, i, n, w)
+	return r
+}
+
+// firstUnreadable says where the first line or message that cannot be read stands; behind
+// the end of a broken file nothing is read.
+func firstUnreadable(examples []result.Example) string {
+	i := slices.IndexFunc(examples, func(e result.Example) bool { return e.Reason == source.CodeUnreadable })
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprintf("; first: %s: %s", examples[i].Place, examples[i].What)
+}
+
+// warnings are the findings of one engine run.
+func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace.Finding {
+	dep := r.Deployment
+	if len(x.lives) > 0 {
+		dep = dep.WithoutDrafts() // its passes count them
+	}
+	out := append(slices.Clone(w.Warnings), dep.Assumed()...)
+	add := func(on bool, code trace.Code, format string, args ...any) {
+		if on {
+			out = append(out, trace.Findingf(code, format, args...))
+		}
+	}
+	l := r.Losses
+	if i == 0 {
+		out = append(append(append(out, x.empty...), x.clients...), x.set.contradicted...)
+		if x.iter != nil {
+			out = append(out, x.iter.Beyond.Findings("passes")...)
+		}
+		ids := x.col.NoIDs()
+		add(ids > 0, codeIncomplete, "%d spans without a span id are told apart by their content", ids)
+	}
+	if i < len(x.lives) {
+		l := x.lives[i]
+		add(l.Backwards > 0, codeClockOffset, "%d iterations are stamped before the one before them, first %s", l.Backwards, l.FirstBack)
+		add(l.Missing > 0, codeIncomplete, "%d of %d iterations between the first and the last are missing, first before %s", l.Missing,
+			l.Rows+l.Missing, l.FirstGap)
+	}
+	add(n > 1, codeSeveralEngines, "engine run %d of %d in this dump", i+1, n)
+	add(l.DroppedSpanEvents > 0, codeIncomplete, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when "+
+		"recording", l.DroppedSpanEvents)
+	add(l.OrphanSnapshots > 0, codeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
+	add(l.TruncatedMessages > 0, source.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of what was read)%s",
+		l.TruncatedMessages, 100*r.Records.BadFrac, firstUnreadable(r.Examples))
+	add(r.Records.Dropped[string(codeConflict)] > 0, codeConflict,
+		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(codeConflict)])
+	add(r.Records.Dropped[string(source.CodeNulPadding)] > 0, source.CodeNulPadding, "NUL padding at the end of the input")
+	span := r.Steps.Summaries + r.Steps.Missing
+	add(r.Steps.Missing > 0, codeIncomplete, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
+	add(r.Requests.APIUnlinked > 0, codeIncomplete, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
+	add(r.Requests.StopString > 0, codeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes",
+		r.Requests.StopString)
+	add(i == 0 && len(x.acc.BadText) > 0, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),
+		strings.Join(x.acc.BadText[:min(1, len(x.acc.BadText))], ""))
+	add(r.Clock.SpreadNs.V > 10e6, codeClockOffset, "wall - monotonic spreads over %.1f ms", float64(r.Clock.SpreadNs.V)/1e6)
+	if out == nil {
+		out = []trace.Finding{}
+	}
+	return out
+}

@@ -1,0 +1,81 @@
+package extract
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+)
+
+// rotated matches the backups of a rotated set: of older collectors
+// (traces-2022-09-14T05-02-14.173.json) and newer ones (...-size.json), and of
+// logrotate (traces.json.2.gz, the higher the older, or traces.json-20260920).
+var (
+	rotated     = regexp.MustCompile(`^(.*)-(\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}\.\d{3})(?:-[a-z]+)?(\.[^/]*)$`)
+	rotatedNum  = regexp.MustCompile(`^(.*\.(?:jsonl?|pb|log|txt|out))\.(\d{1,6})((?:\.(?:gz|zst))?)$`)
+	rotatedDate = regexp.MustCompile(`^(.*\.(?:jsonl?|pb|log|txt|out))-(\d{8}(?:-?\d{1,10})?)((?:\.(?:gz|zst))?)$`)
+	packedName  = regexp.MustCompile(`\.(?:gz|zst)$`)
+)
+
+// rotation is the set a file belongs to and what sorts it there; the live file
+// comes last.
+func rotation(name string) (set, at string) {
+	if m := rotated.FindStringSubmatch(name); m != nil {
+		return packedName.ReplaceAllString(m[1]+m[3], ""), m[2]
+	}
+	if m := rotatedDate.FindStringSubmatch(name); m != nil {
+		return m[1], m[2]
+	}
+	if m := rotatedNum.FindStringSubmatch(name); m != nil {
+		n, _ := strconv.Atoi(m[2])
+		return m[1], fmt.Sprintf("%07d", 9_999_999-n)
+	}
+	return packedName.ReplaceAllString(name, ""), "live"
+}
+
+// inReadingOrder sorts files by set, backups by time before the live file, and
+// marks the files that the next one may continue.
+func inReadingOrder(in []source.Input) []source.Input {
+	type key struct{ set, at string }
+	keys := map[string]key{}
+	for _, f := range in {
+		set, at := rotation(f.Name)
+		keys[f.Name] = key{set, at}
+	}
+	stat.SortStable(in, func(a, b source.Input) int {
+		ka, kb := keys[a.Name], keys[b.Name]
+		return cmp.Or(cmp.Compare(ka.set, kb.set), cmp.Compare(ka.at, kb.at))
+	})
+	for i := range in {
+		in[i].Joins = i+1 < len(in) && keys[in[i].Name].set == keys[in[i+1].Name].set
+	}
+	return in
+}
+
+// segment matches the parts of a forward-pass trace: <prefix>.<producer>.<n>.jsonl.gz.
+var segment = regexp.MustCompile(`^(.*)\.(\d{1,12})\.jsonl(?:\.gz|\.zst)?$`)
+
+// inSegments sorts the parts of each producer by number. A part ends with a
+// whole record, or was cut.
+func inSegments(in []source.Input) []source.Input {
+	key := func(f *source.Input) (string, string) {
+		if m := segment.FindStringSubmatch(f.Name); m != nil {
+			return m[1], strings.Repeat("0", 12-len(m[2])) + m[2]
+		}
+		return f.Name, ""
+	}
+	slices.SortStableFunc(in, func(a, b source.Input) int {
+		setA, atA := key(&a)
+		setB, atB := key(&b)
+		return strings.Compare(setA+"\x00"+atA, setB+"\x00"+atB)
+	})
+	for i := range in {
+		in[i].Joins = false
+	}
+	return in
+}

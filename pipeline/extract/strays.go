@@ -1,0 +1,234 @@
+package extract
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+const (
+	shortStepNs = 100_000 // no step is shorter: so many ids fit between two stamps
+	unstamped   = 4096    // ids beyond the recorded ones that a record without a stamp may have
+)
+
+// clock is the monotonic clock of the records of a process.
+func (c *collector) clock(resource uint64, class int) *source.Stamps {
+	key := clockKey{resource, class}
+	if c.clocks[key] == nil {
+		c.clocks[key] = &source.Stamps{}
+	}
+	return c.clocks[key]
+}
+
+type clockKey struct {
+	resource uint64
+	class    int
+}
+
+const (
+	ofCores = iota
+	ofAPIs
+)
+
+// strayRows drops what of a step span cannot stand beside the rest of it: its middle summary says
+// when its steps ran, and which ids fit there.
+func (c *collector) strayRows(s *otlp.Span) {
+	rows := s.Rows.Steps
+	if len(rows) < 3 {
+		return
+	}
+	mid := rows[len(rows)/2]
+	away := func(a, b int64) int64 { return max(a-b, b-a) }
+	first, last := mid.ID, mid.ID
+	s.Rows.Steps = slices.DeleteFunc(rows, func(r trace.Step) bool {
+		why := ""
+		switch {
+		case away(r.TsStartNs, mid.TsStartNs) > source.StrayNs || away(r.WallNs, mid.WallNs) > source.StrayNs:
+			why = fmt.Sprintf("step %d: got the stamps %d and %d ns (wall), want at most 24 h from the %d and %d of step %d", r.ID, r.TsStartNs,
+				r.WallNs, mid.TsStartNs, mid.WallNs, mid.ID)
+		case away(r.ID, mid.ID) > unstamped+away(r.TsStartNs, mid.TsStartNs)/shortStepNs:
+			why = fmt.Sprintf("step_id: got %d beside %d, want at most one in %d us between their stamps", r.ID, mid.ID, shortStepNs/1000)
+		default:
+			first, last = min(first, r.ID), max(last, r.ID)
+			return false
+		}
+		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: %s", otlp.StepSummary, why)
+		return true
+	})
+	s.Rows.Snaps = slices.DeleteFunc(s.Rows.Snaps, func(r trace.Snapshot) bool {
+		if r.StepID >= first-unstamped && r.StepID <= last+unstamped {
+			return false
+		}
+		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: step_id: got %d, want %d to %d", otlp.StepSnapshot, r.StepID, first-unstamped,
+			last+unstamped)
+		return true
+	})
+	if len(s.Rows.Steps) < len(rows) || s.FirstStep < first-unstamped || s.LastStep > last+unstamped {
+		s.FirstStep, s.LastStep = first, last
+	}
+}
+
+// strays drops events of requests whose stamps or step ids cannot be of this run, once all are
+// read, and forgets what they said.
+func (c *collector) strays() error {
+	found := c.wall.AnyStray()
+	for _, s := range c.clocks {
+		found = found || s.AnyStray()
+	}
+	for _, e := range c.engines {
+		n := e.tables.out.steps
+		found = found || n.FirstID.OK && c.stepIDs.Any() && (c.stepIDs.Lo < n.FirstID.V-1 || c.stepIDs.Hi > n.LastID.V+1)
+	}
+	if !found {
+		return nil
+	}
+	if err := c.strayEvents(); err != nil {
+		return err
+	}
+	for i := range c.cores {
+		row := &c.pack.row
+		if err := c.pack.getCore(c.cores[i].row, row, files.NewInterner()); err != nil {
+			return err
+		}
+		if c.strayWall(&row.request, source.Place{File: c.names[row.File].Name, Line: row.Line}) {
+			at, err := c.pack.putCore(row)
+			if err != nil {
+				return err
+			}
+			c.cores[i].row = at
+		}
+	}
+	return c.strayAPIs()
+}
+
+// strayWall forgets the wall clock of a span that is not of this run.
+func (c *collector) strayWall(r *trace.Request, at source.Place) bool {
+	why := c.wall.Check("start of the span", r.StartWallNs.V) + c.wall.Check("end of the span", r.EndWallNs.V)
+	if why == "" {
+		return false
+	}
+	c.acc.Keep(-1)
+	c.acc.Drop(source.CodeBadRecord, 1, at, "%s", why)
+	r.StartWallNs = trace.Opt[int64]{}
+	r.EndWallNs = trace.Opt[int64]{}
+	return true
+}
+
+// strayEvents does the journeys.
+func (c *collector) strayEvents() error {
+	kept, str := c.mem.Spool(), files.NewInterner()
+	var of []trace.JourneyEvent // of core at, those that stay
+	at, isLess := int64(-1), false
+	row := &c.pack.row
+	flush := func() (err error) {
+		if isLess {
+			r := &row.request
+			row.LastNs = math.MinInt64
+			row.LastStep = 0
+			row.SchedNs = 0
+			row.SchedStep = -1
+			row.request = trace.Request{StartWallNs: r.StartWallNs, EndWallNs: r.EndWallNs, DroppedEvents: r.DroppedEvents, Model: r.Model,
+				MaxTokens: r.MaxTokens}
+			for i := range of {
+				row.take(&of[i])
+				summarise(&row.request, &of[i])
+			}
+			c.cores[at].row, err = c.pack.putCore(row)
+		}
+		of, isLess = of[:0], false
+		return err
+	}
+	err := c.journeys.Each(func(key int64, packed []byte) error {
+		if key != at {
+			if err := flush(); err != nil {
+				return err
+			}
+			if at = key; c.pack.getCore(c.cores[at].row, row, str) != nil {
+				return fmt.Errorf("extract: core %d cannot be read again", at)
+			}
+		}
+		var ev trace.JourneyEvent
+		if err := c.pack.events.Decode(packed, &ev, str); err != nil {
+			return err
+		}
+		if why := c.strayEvent(&ev, row.Resource); why != "" {
+			isLess = true
+			c.acc.Keep(-1)
+			c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: c.names[row.File].Name, Line: row.Line}, "journey.%s of %s: %s", ev.Kind,
+				c.ids.get(c.cores[at].id), why)
+			return nil
+		}
+		of = append(of, ev)
+		return kept.Add(key, packed)
+	})
+	if err == nil {
+		err = flush()
+	}
+	c.journeys.Close()
+	c.journeys = kept
+	return err
+}
+
+// strayEvent says why an event is not of this run.
+func (c *collector) strayEvent(ev *trace.JourneyEvent, resource uint64) string {
+	why := c.wall.Check("wall_ns", ev.WallNs)
+	if ev.TsNs.OK && why == "" {
+		why = c.clock(resource, ofCores).Check("ts_ns", ev.TsNs.V)
+	}
+	if why != "" || !ev.Step.OK {
+		return why
+	}
+	for _, i := range c.siblings(resource) {
+		e := c.engines[i]
+		n := &e.tables.out.steps
+		if !n.FirstID.OK {
+			return ""
+		}
+		lo := n.FirstID.V - 1 - unstamped
+		hi := n.LastID.V + 1 + unstamped
+		if ev.TsNs.OK {
+			lo = n.FirstID.V - 1 - max(0, e.minNs-ev.TsNs.V)/shortStepNs
+			hi = n.LastID.V + 1 + max(0, ev.TsNs.V-e.maxNs)/shortStepNs
+		}
+		if ev.Step.V >= lo && ev.Step.V <= hi {
+			return ""
+		}
+		why = fmt.Sprintf("step: got %d, want %d to %d, the recorded ones", ev.Step.V, lo, hi)
+	}
+	return why
+}
+
+// strayAPIs does API and stock spans.
+func (c *collector) strayAPIs() error {
+	for i := range c.apis {
+		row, err := c.pack.getAPI(c.apis[i].row, files.NewInterner())
+		if err != nil {
+			return err
+		}
+		r := &row.request
+		at := source.Place{File: c.names[row.File].Name, Line: row.Line}
+		isLess := c.strayWall(r, at)
+		for _, s := range []struct {
+			name string
+			ns   *trace.Opt[int64]
+		}{{"ARRIVED", &r.ArrivedNs}, {"HANDOFF_TO_CORE", &r.HandoffNs}, {"FIRST_RESPONSE_FROM_CORE", &r.FirstResponseNs},
+			{"DEPARTED", &r.DepartedNs}, {"ABORTED", &r.AbortedNs}} {
+			if why := c.clock(row.Resource, ofAPIs).Check("ts", s.ns.V); s.ns.OK && why != "" {
+				c.acc.Keep(-1)
+				c.acc.Drop(source.CodeBadRecord, 1, at, "api.%s of %s: %s", s.name, r.APIID.V, why)
+				*s.ns, isLess = trace.Opt[int64]{}, true
+			}
+		}
+		if isLess {
+			if c.apis[i].row, err = c.pack.putAPI(&row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
