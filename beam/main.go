@@ -20,7 +20,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 
 	"github.com/apache/beam/sdks/v2/go/pkg/beam"
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/log"
@@ -88,18 +87,13 @@ func readCall(args []string, talk io.Writer) (*call, error) {
 	set := flag.CommandLine
 	set.StringVar(&c.dir, "o", "", "`FOLDER` of plan, tasks, receipts and results, seen by all workers")
 	set.Int64Var(&c.part, "part-bytes", shard.DefaultPartBytes, "read longer uncompressed inputs in parts of `N` bytes; 0: whole")
-	tables := c.o.Tables()
-	words := make([][]string, len(tables))
-	for i, t := range tables {
-		for _, o := range t {
-			if set.Lookup(o.Name) != nil {
+	for _, stage := range c.o.Flags() {
+		for _, f := range stage {
+			if set.Lookup(f.Names()[0]) != nil { // of an earlier stage
 				continue
 			}
-			say := func(value string) error { words[i] = append(words[i], "--"+o.Name+"="+value); return nil }
-			if _, isSwitch := o.Default.(bool); isSwitch {
-				set.BoolFunc(o.Name, o.Usage, say)
-			} else {
-				set.Func(o.Name, o.Usage, say)
+			if err := f.Apply(set); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -114,11 +108,6 @@ func readCall(args []string, talk io.Writer) (*call, error) {
 			break
 		}
 		c.inputs, args = append(c.inputs, set.Arg(0)), set.Args()[1:]
-	}
-	for i, t := range tables {
-		if err := t.Parse(strings.Join(append([]string{"run"}, words[i]...), " "), "run"); err != nil {
-			return nil, err
-		}
 	}
 	return c, nil
 }

@@ -52,25 +52,6 @@ func DefaultIsolationOptions() IsolationOptions {
 	return IsolationOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: kindFitted}
 }
 
-// Table is the options as flags and as recorded.
-func (o *IsolationOptions) Table() option.Table {
-	return option.Table{
-		option.String("preset", &o.Preset, "`NAME`: "+presetNames()).Recorded(),
-		option.String("workload", &o.Workload, "`FILE` of requests that preset workload plays (TraceV2, BLIS workload-spec 2, generators, "+
-			"traces), or preset mooncake (JSON lines, or gzip of them)").Recorded(),
-		option.Whole("seeds", &o.Seeds, "`N` seeds, paired in every contrast; 42, 123, 7777 first").Recorded(),
-		option.Whole("num-instances", &o.Instances, "`N` engines").Recorded().Unless("8"),
-		option.String("controller", &o.Controller,
-			"coefficients of the gate, `KIND|FILE`: fitted (from a simulated calibration run), same (those of "+
-				"the engines: an upper bound), or a coefficient file").Recorded().Unless(kindFitted),
-		option.String("plant", &o.Plant, "coefficient `FILE` that drives the engines; default the published blackbox").Recorded(),
-		option.String("deployment", &o.Deployment, "run.yaml `FILE` or run folder of the engines; default Llama-3.1-8B on one H100").Recorded(),
-		option.Switch("alone", &o.Alone, "leave out the headline with other coefficients in the gate").Recorded(),
-		option.Whole("workers", &o.Workers, "`N` runs at a time; 0 uses every core"),
-		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
-	}
-}
-
 // plays says what a preset that plays recorded requests wants.
 func plays(preset string) string {
 	if preset == "mooncake" {
@@ -124,14 +105,14 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	of := o
 	path := filepath.Join(o.Out, folder.ExperimentLog)
 	of.Seeds = 0 // each has runs of its own
-	if l.log, err = openRuns(path, fmt.Sprint(folder.ToolVersion, " ", of.Table().Command("experiment isolation"), " ", l.files)); err != nil {
+	if l.log, err = openRuns(path, fmt.Sprint(folder.ToolVersion, " ", option.Command("experiment isolation", of.Flags()), " ", l.files)); err != nil {
 		return nil, err
 	}
 	doc, err := run(ctx, o, *l)
 	if err = errors.Join(err, l.log.file.Close()); err != nil {
 		return nil, err
 	}
-	doc.Header = folder.Header(o.Table().Command("experiment isolation"), nil)
+	doc.Header = folder.Header(option.Command("experiment isolation", o.Flags()), nil)
 	doc.Inputs = append(doc.Inputs, l.files...)
 	if err := folder.WriteDocument(filepath.Join(o.Out, folder.ExperimentFile), doc); err != nil {
 		return nil, err
@@ -386,18 +367,6 @@ func DefaultOptimiseOptions() optimiseOptions {
 	return o
 }
 
-// Table is the options as flags and as recorded.
-func (o *optimiseOptions) Table() option.Table {
-	return append(option.Table{
-		option.String("policy", &o.Policy, "`NAME`: predictive-seed, slo-gated or probabilistic; the last two are tuned beside it").Recorded(),
-		option.String("method", &o.Method, "`NAME`: gp, random or grid").Recorded(),
-		option.Whole("start", &o.Start, "`N` calls before the process is asked").Recorded().Unless("12"),
-		option.Whole("calls", &o.Calls, "`N` calls after them").Recorded(),
-		option.Whole("train-seeds", &o.TrainSeeds, "`N` seeds to tune on, from 1").Recorded().Unless("10"),
-		option.Whole("test-seeds", &o.TestSeeds, "`N` seeds to judge on, from 101").Recorded().Unless("20"),
-	}, o.IsolationOptions.Table().Without("seeds", "alone")...)
-}
-
 func (o *optimiseOptions) check() error {
 	names := slices.Sorted(maps.Keys(tunable()))
 	switch {
@@ -452,7 +421,7 @@ func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 	if err = errors.Join(err, log.Close()); err != nil {
 		return nil, err
 	}
-	doc.Header = folder.Header(o.Table().Command("experiment optimise"), nil)
+	doc.Header = folder.Header(option.Command("experiment optimise", o.Flags()), nil)
 	doc.Inputs = append(doc.Inputs, l.files...)
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.OptimiseFile), doc)
 }

@@ -38,14 +38,6 @@ func (o *Options) Asked() bool {
 	return o.File != "" || o.Instances != 0
 }
 
-// Table is the options as flags and as recorded, after those of one engine alone.
-func (o *Options) Table() option.Table {
-	return append(o.Options.Table(),
-		simulate.BaseName("cluster", &o.File, "`FILE`: several engines behind one gateway (docs/clusters.md)"),
-		option.Whole("num-instances", &o.Instances, "`N` engines behind one gateway; 0: the cluster file's, or one engine alone").
-			Recorded().Unless("0"))
-}
-
 // simulation is one call of simulate with a cluster, its files read.
 type simulation struct {
 	*simulate.Simulation
@@ -92,7 +84,7 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	for _, g := range s.groups {
 		doc.Rules = stat.AppendNew(doc.Rules, g.Deployment.Engine.RulesInForce(g.Deployment.PP, g.Deployment.DP)...)
 	}
-	doc.Command = o.Table().Command("simulate")
+	doc.Command = option.Command("simulate", o.Flags())
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)
 }
 

@@ -46,25 +46,6 @@ func DefaultExportOptions() ExportOptions {
 	return ExportOptions{Format: export.FormatNative, Writers: export.Writers()}
 }
 
-// Table is the options of the stage as flags and as recorded.
-func (o *ExportOptions) Table() option.Table {
-	return option.Table{
-		option.String("format", &o.Format, "`FORMAT` to write; docs/formats.md lists them").Recorded(),
-		option.List("option", &o.Given, "an option of the format, `KEY=VALUE` (repeatable)").Recorded(),
-		option.String("validation", &o.Validation, "validation.json with the gates, `FILE`; default the one beside fit.json, none for none"),
-		option.String("for", &o.For, "the `PURPOSE` whose verdict may refuse the export (default: the validation's own)").Recorded(),
-		option.Switch("allow-insufficient", &o.Accept.Insufficient, "write the export also when too few data judge the purpose").Recorded(),
-		option.Switch("ignore-verdict", &o.Accept.Any, "write the export whatever the verdict").Recorded(),
-		option.String("force", &o.Force, "write what the format's reader should not be given, by the `CODE` of the refusal; several by comma").
-			Recorded(),
-		option.String("config", &o.Config, "only this configuration, by `LABEL` or key").Recorded(),
-		option.Real("prompt-tokens", &o.PromptTokens,
-			"mean prompt length `TOKENS` of the traffic; 0: of the training requests").Recorded().Unless("0"),
-		option.Real("output-tokens", &o.OutputTokens,
-			"mean output length `TOKENS` of the traffic; 0: of the training requests").Recorded().Unless("0"),
-	}
-}
-
 // ExportResult is what an export wrote.
 type ExportResult struct {
 	Format export.Format
@@ -126,7 +107,7 @@ func (o *ExportOptions) ResolveFor(known []export.Setting) error {
 	if err != nil {
 		return &option.Misuse{Msg: err.Error()}
 	}
-	o.Command = o.Table().Command("export")
+	o.Command = option.Command("export", o.Flags())
 	return nil
 }
 

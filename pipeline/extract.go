@@ -31,14 +31,6 @@ type Filter struct {
 	Exclude []string // globs
 }
 
-// Table is the filter as flags.
-func (f *Filter) Table() option.Table {
-	return option.Table{
-		option.List("only", &f.Only, "run ids to use, `GLOB` (repeatable)"),
-		option.List("exclude", &f.Exclude, "run ids to leave out, `GLOB` (repeatable)"),
-	}
-}
-
 func (f *Filter) check() error {
 	for _, glob := range slices.Concat(f.Only, f.Exclude) {
 		if _, err := path.Match(glob, ""); err != nil {
@@ -105,11 +97,6 @@ func DefaultExtractOptions() ExtractOptions {
 	o.ToolVersion = folder.ToolVersion
 	o.Batches = Batches
 	return o
-}
-
-// Table is the options of the stage as flags and as recorded.
-func (o *ExtractOptions) Table() option.Table {
-	return append(o.Options.Table(), o.Filter.Table()...)
 }
 
 // Discover finds the runs of folders, parents of folders, globs and dumps.

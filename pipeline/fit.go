@@ -47,37 +47,12 @@ func DefaultFitOptions() FitOptions {
 	return FitOptions{Options: fit.BareOptions(), Search: requestfit.SearchNone, Form: FormPhysics}
 }
 
-// Table is the options of the stage as flags and as recorded.
-func (o *FitOptions) Table() option.Table {
-	return slices.Concat(o.Learning(), option.Table{
-		option.String("save-gram", &o.SaveGram, "also write the rows' sums to `FILE`, to be merged and fitted elsewhere"),
-		option.Switch("dump-rows", &o.DumpRows, "also write rows.parquet: every row of the fit with its features"),
-		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
-	}, o.Filter.Table())
-}
-
-// Learning are the options that decide coefficients.
-func (o *FitOptions) Learning() option.Table {
-	return append(o.Options.Table(),
-		option.String("from", &o.From,
-			"what to learn from: steps, requests, or points (CSV tables of load levels; default: steps where any are traced)").Recorded(),
-		option.String("search", &o.Search, "`SEARCH` of the learned directions after a fit from requests: none, nelder-mead, spsa or cmaes").
-			Recorded().Unless(requestfit.SearchNone),
-		option.List("holdout", &o.Holdout, "run `ID` that a fit from requests does not see and is judged by (repeatable)").Recorded(),
-		option.String("form", &o.Form, "`FORM` of a fit from requests: physics, or trained-physics, which also writes BLIS's 3+11 coefficients").
-			Recorded().Unless(FormPhysics),
-		option.String("budget", &o.Budget, "`TIME` of a fit from requests, as 60s: its passes and its search end at as many simulated steps "+
-			"(500,000 a second)").Recorded(),
-		option.Whole("shared-prefix-tokens", &o.Shared,
-			"first `N` prompt tokens that requests share where the recording does not say").Recorded().Unless("0"))
-}
-
 // Command is the recorded command line: the stage and every option that can change
 // its numbers (spec#documents).
 func (o FitOptions) Command() (string, error) {
 	var err error
 	o.Options, err = o.Resolve()
-	return o.Table().Command("fit"), err
+	return option.Command("fit", o.Flags()), err
 }
 
 // ResolveFor fills in what nobody asked for, the library's prior where it knows the runs of ext

@@ -103,13 +103,14 @@ func (o *FitOptions) unused(requests bool) error {
 	if err := d.ResolveFor(nil); err != nil {
 		return err
 	}
-	usual := d.Table()
-	for i, opt := range o.Table() {
-		if slices.Contains(others, opt.Name) && !slices.Equal(opt.Values(), usual[i].Values()) {
-			if opt.Name != "holdout" {
+	usual := d.Flags()
+	for i, f := range o.Flags() {
+		name := f.Names()[0]
+		if slices.Contains(others, name) && !slices.Equal(option.Values(f), option.Values(usual[i])) {
+			if name != "holdout" {
 				hint = ""
 			}
-			return &option.Misuse{Msg: fmt.Sprintf("%s: goes with a fit from %s only", opt.Name, of), Hint: hint}
+			return &option.Misuse{Msg: fmt.Sprintf("%s: goes with a fit from %s only", name, of), Hint: hint}
 		}
 	}
 	return nil

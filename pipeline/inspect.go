@@ -28,15 +28,6 @@ type InspectOptions struct {
 // DefaultInspectOptions are those of the command line.
 func DefaultInspectOptions() InspectOptions { return InspectOptions{Extract: DefaultExtractOptions()} }
 
-// Table is the options of the stage as flags and as recorded.
-func (o *InspectOptions) Table() option.Table {
-	return append(option.Table{
-		option.Switch("identify", &o.Identify, "also say which terms these data can tell apart, and which experiment would help most").Recorded(),
-		option.Whole("points", &o.Points, "propose the `N` most informative load levels of each deployment, for fit --from points; "+
-			"0: none").Recorded().Unless("0"),
-	}, o.Extract.Table()...)
-}
-
 // Inspect judges recordings, and folders that Extract has written, before any fit.
 // When more of a run is unreadable than allowed the error stands beside the document.
 func Inspect(ctx context.Context, inputs []string, o InspectOptions) (*result.Inspect, error) {
@@ -143,7 +134,7 @@ func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.
 	if err != nil || !o.Identify && o.Points == 0 {
 		return doc, err
 	}
-	doc.Command = o.Table().Only("identify", "points").Command("inspect")
+	doc.Command = option.Command("inspect", o.recordedFlags())
 	for i := range ext.Runs {
 		if o.Points > 0 {
 			if doc.Runs[i].Planned, err = planPoints(ctx, ext.Runs[i].Deployment, o.Points); err != nil {

@@ -12,9 +12,8 @@
 //	Simulate  coefficients    -> OUT/simulation.json, OUT/requests.parquet
 //	Inspect   recordings      -> whether they are fit to fit
 //
-// Every stage has options with defaults (DefaultFitOptions) and one table of them
-// (FitOptions.Table): the command line's flags and the recorded command come from
-// it. A mistake in the options is an [option.Misuse]. A context that ends ends a
+// Every stage has options with defaults (DefaultFitOptions) and one list of them as
+// flags (FitOptions.Flags): the command line and the recorded command come from it. A mistake in the options is an [option.Misuse]. A context that ends ends a
 // stage; files get their names when they are complete.
 package pipeline
 
@@ -23,7 +22,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 )
@@ -42,12 +40,6 @@ type RunOptions struct {
 // DefaultRunOptions are those of the command line but for Extract.Out, which has none.
 func DefaultRunOptions() RunOptions {
 	return RunOptions{Extract: DefaultExtractOptions(), Fit: DefaultFitOptions(), Validate: DefaultValidateOptions()}
-}
-
-// Tables are the options of the stages; what several have under one name is one
-// option of a run.
-func (o *RunOptions) Tables() []option.Table {
-	return []option.Table{o.Extract.Table(), o.Fit.Learning(), o.Validate.Table().Without("fit", "coefficients", "force")}
 }
 
 // RunResult is what the stages of a run made; nil where it did not come to that.

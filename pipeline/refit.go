@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -153,7 +154,7 @@ func (r *RefitResult) compare(recorded, again []byte) error {
 // recordedOptions reads the options back from the artifact's command.
 func recordedOptions(command string) (fit.Options, error) {
 	o := fit.BareOptions()
-	if err := o.Table().Parse(command, "fit"); err != nil {
+	if err := option.Parse(command, "fit", o.Flags()); err != nil {
 		return o, trace.Errorf(export.NotReproducible, "%v", err).WithHint("use the blis-train that wrote the file")
 	}
 	o, err := o.Resolve()

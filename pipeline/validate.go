@@ -48,23 +48,6 @@ func DefaultValidateOptions() ValidateOptions {
 	return o
 }
 
-// Table is the options of the stage as flags and as recorded.
-func (o *ValidateOptions) Table() option.Table {
-	all := append(o.Options.Table(),
-		option.String("fit", &o.Fit, "the `FILE` fit.json to judge (default: OUT/fit.json)"),
-		option.String("coefficients", &o.Coefficients, "judge this coefficient `FILE` in place of the fit's own"),
-		option.String("figures", &o.Figures, "export every figure of the report as SVG to `DIR`"),
-		option.String("baseline", &o.Baseline, "say what changed since `OLD`: a validation.json, a coefficient file, or a folder of them"),
-		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
-	)
-	for i := range all {
-		if name := all[i].Name; name == "split" || name == "max-rows" {
-			all[i].Shown = "the fit's"
-		}
-	}
-	return all
-}
-
 // Validate judges the fit of an extracted folder and writes validation.json and
 // report.html to o.Out. The fit judged comes back too; with o.Coefficients there may
 // be none.

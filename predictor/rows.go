@@ -2,7 +2,6 @@ package predictor
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"os"
 	"path"
@@ -28,7 +27,7 @@ import (
 const RowsFile = folder.PredictorRows
 
 // RowsCommand is the `command` of predictor_rows.json.
-func RowsCommand(o Options) string { return o.Table().Command("predictor rows") }
+func RowsCommand(o Options) string { return option.Command("predictor rows", o.Flags()) }
 
 // MakeRows makes the rows of every run of an output folder and writes them to
 // tables/run=<id> of dest, each run's table as soon as it is made.
@@ -471,25 +470,6 @@ func DefaultOptions() Options {
 	return Options{Target: TargetToken, Features: featuresFull, State: stateAuto, PrefixScore: prefixIndex, Shared: []string{}}
 }
 
-// Table is the options as flags and as recorded.
-func (o *Options) Table() option.Table {
-	shared := option.List("shared-prefix-tokens", &o.Shared, "first prompt tokens that requests share where nothing records it, "+
-		"`[RUNGLOB=]TOKENS` (repeatable)")
-	shared.Set = func(v any) error { return o.share(v.([]string)) }
-	return option.Table{
-		option.String("target", &o.Target, "what is predicted, `LATENCY`: token (TTFT and TPOT) or e2e (the whole answer, "+
-			"of servers that do not stream)").Recorded().Unless(TargetToken),
-		option.String("features", &o.Features, "columns of the models, `SET`: llmd (those of llm-d) or full (what "+
-			"traces offer beside them)").Recorded(),
-		option.String("state", &o.State, "`SOURCE` of waiting and running: auto, step or journey").Recorded(),
-		option.Whole("staleness-us", &o.StalenessUs, "age of what is observable at the decision, `US`").Recorded(),
-		option.String("prefix-score", &o.PrefixScore, "`SCORE`: index (known at the decision) or actual (measured "+
-			"afterwards)").Recorded(),
-		shared.Recorded(),
-		option.Switch("keep-saturated", &o.KeepSaturated, "keep requests that arrived while the run was saturated").Recorded(),
-	}
-}
-
 // Check names the first option out of bounds.
 func (o *Options) Check() error {
 	for _, of := range []struct {
@@ -508,19 +488,6 @@ func (o *Options) Check() error {
 		if _, _, err := parseShare(text); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// share takes what requests share, each TOKENS or RUNGLOB=TOKENS.
-func (o *Options) share(texts []string) error {
-	o.Shared = []string{}
-	for _, text := range texts {
-		runs, tokens, err := parseShare(text)
-		if err != nil {
-			return err
-		}
-		o.Shared = append(o.Shared, fmt.Sprintf("%s=%d", runs, tokens))
 	}
 	return nil
 }

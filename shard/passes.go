@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
@@ -161,18 +163,18 @@ func (t *Task) checkBuild(here string) error {
 }
 
 // readSpec decodes the task's spec, and then the options of the command line that it records.
-func (t *Task) readSpec(spec any, command *string, o option.Table, stage string) error {
+func (t *Task) readSpec(spec any, command *string, flags []cli.Flag, stage string) error {
 	if err := json.Unmarshal(t.Spec, spec); err != nil {
 		return err
 	}
-	return o.Parse(*command, stage)
+	return option.Parse(*command, stage, flags)
 }
 
 // doParse reads a part of an input.
 func doParse(ctx context.Context, t *Task, out string, workers int) error {
 	spec := parseTask{}
 	o := pipeline.DefaultExtractOptions()
-	if err := t.readSpec(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
+	if err := t.readSpec(&spec, &spec.Command, o.Options.Flags(), "extract"); err != nil {
 		return err
 	}
 	o.Out, o.Workers = out, workers
@@ -184,7 +186,7 @@ func doParse(ctx context.Context, t *Task, out string, workers int) error {
 func doTables(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec := tableTask{}
 	o := pipeline.DefaultExtractOptions()
-	if err := t.readSpec(&spec, &spec.Command, o.Options.Table(), "extract"); err != nil {
+	if err := t.readSpec(&spec, &spec.Command, o.Options.Flags(), "extract"); err != nil {
 		return err
 	}
 	o.Out, o.Workers = out, workers
@@ -217,7 +219,7 @@ func doTables(ctx context.Context, job Job, t *Task, out string, workers int) er
 func doRows(job Job, t *Task, out string, workers int) error {
 	spec := rowTask{}
 	o := pipeline.DefaultFitOptions()
-	if err := errors.Join(t.readSpec(&spec, &spec.Command, o.Learning(), "fit"), o.ResolveFor(nil)); err != nil {
+	if err := errors.Join(t.readSpec(&spec, &spec.Command, o.LearningFlags(), "fit"), o.ResolveFor(nil)); err != nil {
 		return err
 	}
 	o.OneConfig, o.Workers = spec.OneConfig, workers
@@ -231,7 +233,7 @@ func doRows(job Job, t *Task, out string, workers int) error {
 func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec := fitTask{}
 	o := pipeline.DefaultFitOptions()
-	if err := t.readSpec(&spec, &spec.Command, o.Learning(), "fit"); err != nil {
+	if err := t.readSpec(&spec, &spec.Command, o.LearningFlags(), "fit"); err != nil {
 		return err
 	}
 	o.Out = out
@@ -261,7 +263,7 @@ func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error
 func doJudge(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec := judgeTask{}
 	o := pipeline.DefaultValidateOptions()
-	if err := t.readSpec(&spec, &spec.Command, o.Options.Table(), "validate"); err != nil {
+	if err := t.readSpec(&spec, &spec.Command, o.Options.Flags(), "validate"); err != nil {
 		return err
 	}
 	o.Workers = workers

@@ -132,9 +132,16 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 
 // planOf is the plan of a run without its inputs, with the options as the user gave them.
 func planOf(o *pipeline.RunOptions) *Plan {
-	return &Plan{ToolVersion: folder.ToolVersion, Build: buildName(), MaxBadFrac: o.Extract.MaxBadFrac, Config: o.Extract.Config,
-		GatesFrom: o.Validate.ThresholdsFrom, Extract: o.Extract.Options.Table().Command("extract"),
-		Fit: o.Fit.Learning().Command("fit"), Validate: o.Validate.Table().Command("validate")}
+	return &Plan{
+		ToolVersion: folder.ToolVersion,
+		Build:       buildName(),
+		Extract:     option.Command("extract", o.Extract.Options.Flags()),
+		Fit:         option.Command("fit", o.Fit.LearningFlags()),
+		Validate:    option.Command("validate", o.Validate.Flags()),
+		MaxBadFrac:  o.Extract.MaxBadFrac,
+		GatesFrom:   o.Validate.ThresholdsFrom,
+		Config:      o.Extract.Config,
+	}
 }
 
 // runsLeft are the runs of the plan without those that the filter excludes.
@@ -216,8 +223,10 @@ func (p *Plan) options(dir string, o *pipeline.RunOptions) error {
 	o.Extract.Out = filepath.Join(dir, outDir)
 	o.Extract.MaxBadFrac = p.MaxBadFrac
 	o.Extract.Config = p.Config
-	err := errors.Join(o.Extract.Options.Table().Parse(p.Extract, "extract"), o.Fit.Learning().Parse(p.Fit, "fit"),
-		o.Validate.Table().Parse(p.Validate, "validate"))
+	err := errors.Join(
+		option.Parse(p.Extract, "extract", o.Extract.Options.Flags()),
+		option.Parse(p.Fit, "fit", o.Fit.LearningFlags()),
+		option.Parse(p.Validate, "validate", o.Validate.Flags()))
 	if err != nil {
 		return err
 	}

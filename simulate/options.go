@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -76,94 +75,6 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{Model: ModelAuto, Noise: "none", Async: "auto", Seed: 1, Replications: 1, RateScale: 1, Requests: defaultRequests,
 		SessionMode: sessionsFixed}
-}
-
-// Table is the options as flags and as recorded: what differs from the defaults.
-func (o *Options) Table() option.Table {
-	return append(option.Table{
-		BaseName("coefficients", &o.Coefficients,
-			"coefficient `FILE|library` (latency model physics); default none: the sums of the GPU's measured kernels"),
-		BaseName("library", &o.Library, "kernel tables of library build in `FILE` in place of the embedded ones"),
-		BaseName("deployment", &o.Deployment, "run.yaml `FILE` or run folder: what runs"),
-		BaseName("workload", &o.Workload, "`FILE|RUNDIR`: what arrives; or --input-len and --output-len"),
-		o.setOption(),
-		option.String("latency-model", &o.Model, "step time `MODEL`: auto (physics with --coefficients, else tables, roofline "+
-			"where the GPU has none), tables, physics, roofline, blackbox, trained-physics or linear3").Recorded().Unless(ModelAuto),
-		option.String("alpha-coeffs", &o.Alpha, "comma-separated `A0,A1,A2` of blackbox and trained-physics, us").Recorded(),
-		option.String("beta-coeffs", &o.Beta, "comma-separated `BETAS` of blackbox (3), trained-physics (7 to 11) and linear3 "+
-			"(us, us per token computed, us per KV token read)").Recorded(),
-		option.Maybe("overhead-us", &o.OverheadUs,
-			"constant overhead in `US` in place of the overhead coefficients; -1: those").Recorded(),
-		option.Maybe("egress-us", &o.EgressUs, "constant egress in `US`; -1: the egress coefficients").Recorded(),
-		option.String("noise", &o.Noise, "`KIND`: residual multiplies step times by ratios of the artifact's residuals; or none").
-			Recorded().Unless("none"),
-		option.String("async", &o.Async, "asynchronous scheduling, `MODE`: auto (by deployment), on or off").Recorded().Unless("auto"),
-		option.Whole("kv-blocks", &o.KVBlocks, "`N` GPU KV blocks; 0: the deployment's, or derived from memory").Recorded().Unless("0"),
-		option.Real("expert-imbalance", &o.ExpertImbalance,
-			"tokens of the busiest data-parallel rank's experts over the mean, `X` >= 1; 0: 1").Recorded().Unless("0"),
-		option.Real("eplb-pause-ms", &o.EPLBPauseMs, "`MS` that every rebalancing of experts takes (enable_eplb)").Recorded().Unless("0"),
-		option.Whole("seed", &o.Seed, "`SEED` of generator, noise and draws").Recorded().Unless("1"),
-		option.Whole("replications", &o.Replications, "run `N` times with seeds SEED, SEED+1, ...; intervals are printed").
-			Recorded().Unless("1"),
-		option.Switch("sample-coefficients", &o.SampleCoefficients, "draw each replication's coefficients from the stored covariance").Recorded(),
-		option.Whole("workers", &o.Workers, "`N` replications at a time; 0 uses every core"),
-		option.String("emit-otlp", &o.EmitOTLP, "write the run as a trace dump to `FILE` (JSON lines)"),
-		option.String("emit-kv-events", &o.EmitKVEvents, "write KV events to `FILE` (prefix caching only)"),
-		option.String("format", &o.Format, "`FORMAT` of the requests beside requests.parquet: blis ("+blisFile+", for blis calibrate)"),
-		option.String("event-log", &o.EventLog, "write every event and step as text to `FILE`"),
-		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
-	}, o.loadTable()...)
-}
-
-// loadTable is what arrives.
-func (o *Options) loadTable() option.Table {
-	return option.Table{
-		option.String("phase", &o.Phase, "use one phase, `NAME`, of a recorded run; a closed one is replayed as a closed loop").Recorded(),
-		option.Real("rate-scale", &o.RateScale, "multiply arrival rates by `FACTOR`").Recorded().Unless("1"),
-		option.Whole("max-requests", &o.MaxRequests, "use the first `N` requests; 0: all").Recorded().Unless("0"),
-		option.Whole("concurrency", &o.Concurrency,
-			"closed loop: `N` clients, each sends its next request when its last one is answered").Recorded().Unless("0"),
-		option.Real("think-time-ms", &o.ThinkMs, "`MS` between an answer and the client's next request (closed loop)").
-			Recorded().Unless("0"),
-		option.String("session-mode", &o.SessionMode,
-			"`MODE` of a trace's sessions: fixed, at their recorded times, or closed-loop, each round when the one before is answered").
-			Recorded().Unless(sessionsFixed),
-		option.String("think-time-dist", &o.ThinkDist, "`DIST` of think times of closed-loop sessions, such as constant:value=500ms or "+
-			"lognormal:mu=2.0,sigma=0.6,min=3s,max=30s, in place of the trace's").Recorded(),
-		option.Real("ramp-s", &o.RampS, "the clients start evenly over `S` seconds (closed loop)").Recorded().Unless("0"),
-		option.Whole("max-concurrency", &o.MaxConcurrency, "hold arrivals back while `N` requests are in flight; 0: never").
-			Recorded().Unless("0"),
-		option.Whole("input-len", &o.InputTokens, "prompt `TOKENS` of every request, in place of --workload").Recorded().Unless("0"),
-		option.Whole("output-len", &o.OutputTokens, "output `TOKENS` of every request").Recorded().Unless("0"),
-		option.Real("random-range-ratio", &o.RangeRatio, "spread both lengths evenly over 1-R to 1+R times, `R`").Recorded().Unless("0"),
-		option.Whole("num-prompts", &o.Requests, "`N` requests of --input-len").Recorded().Unless("1000"),
-		option.Real("request-rate", &o.RateRPS, "Poisson arrivals, `RPS` per second, with --input-len; 0: all at once").
-			Recorded().Unless("0"),
-	}
-}
-
-// BaseName is a file: documents record its base name.
-func BaseName(name string, p *string, usage string) option.Option {
-	opt := option.String(name, p, usage)
-	opt.Values = func() []string {
-		if *p == "" {
-			return nil
-		}
-		return []string{filepath.Base(*p)}
-	}
-	return opt.Recorded()
-}
-
-// setOption records all overrides as one.
-func (o *Options) setOption() option.Option {
-	opt := option.List("set", &o.Set, "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)")
-	opt.Values = func() []string {
-		if len(o.Set) == 0 {
-			return nil
-		}
-		return []string{strings.Join(o.Set, ",")}
-	}
-	return opt.Recorded()
 }
 
 // Check reports the first option that is missing or out of bounds.
@@ -327,7 +238,7 @@ type interval struct {
 
 // Document is simulation.json of the seeds.
 func (s *Simulation) Document(runs []*Replication) *Document {
-	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.LatencyModel, Trust: s.Trust,
+	d := &Document{Header: result.NewHeader(folder.ToolVersion, option.Command("simulate", s.o.Flags())), LatencyModel: s.LatencyModel, Trust: s.Trust,
 		Seed:         s.o.Seed,
 		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Rules: s.Deployment.Engine.RulesInForce(s.Deployment.PP, s.Deployment.DP),
 		Summary:   *runs[0].Summary,

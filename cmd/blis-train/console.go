@@ -38,7 +38,8 @@ type console struct {
 	summary  bool            // stdout belongs to --summary
 
 	session  *session
-	settings settings // of pipeline.yaml
+	groups   []group  // of pipeline.yaml that the command reads
+	settings settings // what pipeline.yaml sets
 
 	told map[trace.Finding]bool // warnings printed
 	mu   sync.Mutex

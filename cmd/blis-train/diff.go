@@ -6,7 +6,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -15,23 +14,49 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-func diffOptions(string) option.Table {
-	def := export.DefaultDiffOptions()
+func diffCommand() *cli.Command {
+	o := export.DefaultDiffOptions()
 	ref := pipeline.DefaultReference()
-	return defaults(map[string]any{"level": def.Level, "tolerance": def.Tolerance, "requests": int64(ref.Requests), "load": ref.Load,
-		"prompt-tokens": ref.Prompt, "output-tokens": ref.Output, "seed": ref.Seed})
+	return newCommand(&cli.Command{
+		Name:      "diff",
+		ArgsUsage: "A B",
+		Usage:     "show which coefficients changed between two files, and what that does to predictions",
+		Description: `Significance comes from the intervals stored in the files, or from a block bootstrap
+on the tables given with --data. TTFT and ITL are simulated under both files on one
+reference workload for every configuration of A.
+
+Example:
+   blis-train diff old/coefficients.yaml new/coefficients.yaml --fail-on-change`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "data", Usage: "`OUT` folder with extracted tables, to bootstrap the significance on"},
+			&cli.BoolFlag{Name: "fail-on-change", Usage: "exit 3 when a term moved or a prediction changed"},
+			&cli.Float64Flag{Name: "level", Destination: &o.Level, Value: o.Level,
+				Usage: "family-wise error `LEVEL` at which a term counts as moved (Holm), between 0 and 1"},
+			&cli.Float64Flag{Name: "tolerance", Destination: &o.Tolerance, Value: o.Tolerance,
+				Usage: "relative `CHANGE` of a prediction that counts"},
+			&cli.BoolFlag{Name: "all", Usage: "list unchanged terms too"},
+			&cli.IntFlag{Name: "requests", Destination: &ref.Requests, Value: ref.Requests,
+				Usage: "`N` requests of the reference workload; 0: no predictions"},
+			&cli.Float64Flag{Name: "load", Destination: &ref.Load, Value: ref.Load,
+				Usage: "offered load of the reference workload, a `SHARE` of the capacity under A"},
+			&cli.Float64Flag{Name: "prompt-tokens", Destination: &ref.Prompt, Value: ref.Prompt,
+				Usage: "mean prompt length `TOKENS` of the reference workload"},
+			&cli.Float64Flag{Name: "output-tokens", Destination: &ref.Output, Value: ref.Output,
+				Usage: "mean output length `TOKENS` of the reference workload"},
+			&cli.Int64Flag{Name: "seed", Destination: &ref.Seed, Value: ref.Seed,
+				Usage: "`SEED` of the reference workload's arrivals and lengths"},
+		},
+	}, nil, func(c *cli.Context, con *console) error { return runDiff(c, con, o, ref) })
 }
 
-func runDiff(c *cli.Context, con *console) error {
+func runDiff(c *cli.Context, con *console, opt export.DiffOptions, ref pipeline.Reference) error {
 	if c.NArg() != 2 {
 		return usagef("diff: got %d arguments, want two coefficient files", c.NArg())
 	}
-	opt := export.DiffOptions{Level: c.Float64("level"), Tolerance: c.Float64("tolerance")}
 	if err := opt.Check(); err != nil {
 		return usagef("%v", err)
 	}
-	ref := pipeline.Reference{Requests: c.Int("requests"), Load: c.Float64("load"), Prompt: c.Float64("prompt-tokens"),
-		Output: c.Float64("output-tokens"), Seed: c.Int64("seed"), Done: c.Context.Done()}
+	ref.Done = c.Context.Done()
 	if err := ref.Check(); err != nil {
 		return err
 	}

@@ -10,28 +10,60 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/cluster"
-	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-func isolationOptions(string) option.Table {
-	o := cluster.DefaultIsolationOptions()
-	return o.Table()
+func experimentCommand() *cli.Command {
+	return newParent(&cli.Command{
+		Name:  "experiment",
+		Usage: "compare admission and routing policies on simulated clusters, with verdicts",
+		Description: `Runs configurations of a cluster on equal arrivals, seed by seed (docs/clusters.md).
+
+Example:
+   blis-train experiment isolation --preset seed --seeds 20 -o out`,
+		Subcommands: []*cli.Command{isolationCommand(), optimiseCommand()},
+	})
 }
 
-func runIsolation(c *cli.Context, con *console) error {
+func isolationCommand() *cli.Command {
 	o := cluster.DefaultIsolationOptions()
-	return experiment(c, con, &o, &o, o.Table(), cluster.Isolation, showIsolation)
+	return newCommand(&cli.Command{
+		Name:  "isolation",
+		Usage: "thirteen cells, controls, frontiers and four verdicts",
+		Description: `Writes OUT/experiment.json and OUT/report.html. A verdict is CONFIRMED, REFUTED, INCONCLUSIVE or NOT TESTABLE.
+
+Example:
+   blis-train experiment isolation --preset groups --seeds 20 -o out`,
+		Flags: append(o.Flags(),
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"}),
+	}, nil, func(c *cli.Context, con *console) error {
+		return experiment(c, con, &o, &o, cluster.Isolation, showIsolation)
+	})
 }
 
-// experiment does an experiment with the options o, of which base are a part and to which the table is bound.
-func experiment[O, D any](c *cli.Context, con *console, base *cluster.IsolationOptions, o *O, t option.Table,
+func optimiseCommand() *cli.Command {
+	o := cluster.DefaultOptimiseOptions()
+	return newCommand(&cli.Command{
+		Name:  "optimise",
+		Usage: "tune an admission policy, and its rivals with the same budget",
+		Description: `Maximises goodput on train seeds while critical requests lose no more than 1 point, then compares on seeds and loads
+it has not seen. Writes OUT/optimise.json; an interrupted search goes on from OUT/optimise.jsonl.
+
+Example:
+   blis-train experiment optimise --policy predictive-seed --calls 30 -o out`,
+		Flags: append(o.Flags(),
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"}),
+	}, nil, func(c *cli.Context, con *console) error {
+		return experiment(c, con, &o.IsolationOptions, &o, cluster.Optimise, showOptimise)
+	})
+}
+
+// experiment runs an experiment with the options o, of which base are a part.
+func experiment[O, D any](c *cli.Context, con *console, base *cluster.IsolationOptions, o *O,
 	do func(context.Context, O) (D, error), show func(*console, D)) error {
-	base.Out, base.Special, base.Progress = c.String("out"), con.special, con.progress()
-	if err := con.setOptions(c, t); err != nil {
-		return err
-	}
+	base.Special = con.special
+	base.Progress = con.progress()
 	par.WideHeap()
 	doc, err := do(c.Context, *o)
 	if err != nil {
@@ -82,16 +114,6 @@ func showIsolation(con *console, d *cluster.Document) {
 		rows = append(rows, cells{v.ID, v.Verdict, v.Why})
 	}
 	con.table("verdicts", cells{"", "verdict", "why"}, rows)
-}
-
-func optimiseOptions(string) option.Table {
-	o := cluster.DefaultOptimiseOptions()
-	return o.Table()
-}
-
-func runOptimise(c *cli.Context, con *console) error {
-	o := cluster.DefaultOptimiseOptions()
-	return experiment(c, con, &o.IsolationOptions, &o, o.Table(), cluster.Optimise, showOptimise)
 }
 
 func showOptimise(con *console, d *cluster.OptimiseDoc) {

@@ -17,7 +17,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func runExplain(c *cli.Context, con *console) error { return explain(con, c.Args().Slice()) }
+func explainCommand() *cli.Command {
+	return newCommand(&cli.Command{
+		Name:      "explain",
+		ArgsUsage: "[CODE...]",
+		Usage:     "print what a code means and what to do about it",
+		Description: `Every drop, warning, finding and rejection has a code. Without an argument all are
+listed; a part of a code lists those that contain it.
+
+Example:
+   blis-train explain no_interval`,
+	}, nil, func(c *cli.Context, con *console) error { return explain(con, c.Args().Slice()) })
+}
 
 // explain prints the codes asked for; every argument must name at least one.
 func explain(con *console, args []string) error {
@@ -60,7 +71,7 @@ func matchingCodes(all []explained, arg string) []explained {
 
 func unknownCode(all []explained, arg string) error {
 	names := stat.Map(all, func(e explained) string { return string(e.Code) })
-	return (&trace.Error{Msg: fmt.Sprintf("no code %q", arg)}).WithHint(cmp.Or(meant(arg, names), "blis-train explain lists every code"))
+	return (&trace.Error{Msg: fmt.Sprintf("no code %q", arg)}).WithHint(cmp.Or(didYouMean(arg, names), "blis-train explain lists every code"))
 }
 
 // codeText says of every code what happened and what to do about it, by package. A code

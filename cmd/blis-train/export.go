@@ -12,7 +12,6 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library/build"
 	"github.com/blis-train/blis-train/pipeline"
@@ -25,19 +24,26 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func exportOptions(string) option.Table {
+func exportCommand() *cli.Command {
 	o := pipeline.DefaultExportOptions()
-	all := o.Table()
-	all[0].Usage += ", " + strings.Join(predictor.Formats, ", ")
-	return all
-}
-
-// exportWords are the description of export.
-func exportWords() string {
-	return "native is the artifact itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +
-		"which holds the provenance that has no room in it. docs/formats.md describes them.\n\n" + formatHelp() +
-		"\nExample:\n   blis-train export --format blis-defaults out/fit.json -o defaults.yaml\n" +
-		"   blis-train export --format wva-4p --option version=v0.4.2 out/queue.json -o va.yaml"
+	groups := []group{{"export", o.Flags()}}
+	return newCommand(&cli.Command{
+		Name:      "export",
+		ArgsUsage: "fit.json|queue.json|predictor.json",
+		Usage:     "write coefficients in the format a consumer loads",
+		Description: "native is the coefficient file itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +
+			"which holds the provenance that the format has no place for. docs/formats.md describes them.\n\n" + formatHelp() + `
+Example:
+   blis-train export --format blis-defaults out/fit.json -o defaults.yaml
+   blis-train export --format wva-4p --option version=v0.4.2 out/queue.json -o va.yaml`,
+		Flags: slices.Concat(groups[0].options, []cli.Flag{
+			&cli.StringFlag{Name: "coefficients",
+				Usage: "with --deployment: coefficient `FILE|library` in place of a fit (default: library)"},
+			&cli.StringFlag{Name: "deployment",
+				Usage: "export the coefficients of --coefficients for this run.yaml `FILE` or run folder, without a fit"},
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "`FILE` to write"},
+		}),
+	}, groups, func(c *cli.Context, con *console) error { return runExport(c, con, &o) })
 }
 
 // fitFormats are the foreign formats that are made of a fit: the core's, and those of the autoscalers.
@@ -77,7 +83,7 @@ func formatHelp() string {
 	return b.String()
 }
 
-func runExport(c *cli.Context, con *console) error {
+func runExport(c *cli.Context, con *console, o *pipeline.ExportOptions) error {
 	if c.NArg() > 1 || c.NArg() == 0 && c.String("deployment") == "" {
 		return usagef("export: got %d arguments, want one fit.json, or --deployment run.yaml", c.NArg())
 	}
@@ -87,23 +93,20 @@ func runExport(c *cli.Context, con *console) error {
 	if err := con.configure(c, "", c.Args().Slice()); err != nil {
 		return err
 	}
-	o := pipeline.DefaultExportOptions()
-	o.Out, o.Special, o.Writers = c.String("out"), con.special, fitFormats()
-	if err := con.setOptions(c, o.Table()); err != nil {
-		return err
-	}
+	o.Special = con.special
+	o.Writers = fitFormats()
 	if o.Out == "" {
 		return usagef("export: missing -o FILE")
 	}
 	switch {
 	case slices.Contains(predictor.Formats, string(o.Format)):
-		return runPredictorExport(c, con, o)
+		return runPredictorExport(c, con, *o)
 	case c.NArg() == 1 && folder.StageOf(c.Args().First()) == "queue":
-		return exportQueue(c, con, o)
+		return exportQueue(c, con, *o)
 	case c.NArg() == 0:
-		return con.exportSet(c, o)
+		return con.exportSet(c, *o)
 	}
-	got, err := pipeline.Export(c.Context, c.Args().First(), o)
+	got, err := pipeline.Export(c.Context, c.Args().First(), *o)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -15,7 +16,27 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func runExtract(c *cli.Context, con *console) error {
+func extractCommand() *cli.Command {
+	o := pipeline.DefaultExtractOptions()
+	groups := []group{{"extract", o.Flags()}}
+	return newCommand(&cli.Command{
+		Name:      "extract",
+		ArgsUsage: "RUNDIR|PARENT|GLOB|FILE|-...",
+		Usage:     "turn trace dumps into tables, accounting for every record",
+		Description: `Reads OTLP dumps of the collector's file exporter (JSON lines, protobuf, zstd, gzip, rotated sets),
+KV events and client files, and writes OUT/tables/run=<id>/*.parquet and OUT/extract.json.
+Files are recognised by content, not by name.
+
+Example:
+   blis-train extract testdata/traces/real -o out --why-rejected`,
+		Flags: slices.Concat(groups[0].options, []cli.Flag{
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"},
+			dryRunFlag(), configFlag(), verboseFlag(),
+		}),
+	}, groups, func(c *cli.Context, con *console) error { return runExtract(c, con, &o) })
+}
+
+func runExtract(c *cli.Context, con *console, o *pipeline.ExtractOptions) error {
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
@@ -25,16 +46,13 @@ func runExtract(c *cli.Context, con *console) error {
 	if err := inputsExist(c.Args().Slice()...); err != nil {
 		return err
 	}
-	o, err := con.extractOptions(c)
-	if err != nil {
-		return err
-	}
+	con.completeExtract(c, o)
 	if c.Bool("dry-run") {
-		return listRuns(con, c.Args().Slice(), o)
+		return listRuns(con, c.Args().Slice(), *o)
 	}
 	defer con.release()
 	done := con.extracted()
-	doc, err := pipeline.Extract(c.Context, c.Args().Slice(), o)
+	doc, err := pipeline.Extract(c.Context, c.Args().Slice(), *o)
 	if doc == nil {
 		return err
 	}
@@ -46,14 +64,13 @@ func runExtract(c *cli.Context, con *console) error {
 	return errors.Join(err, con.document(doc))
 }
 
-// extractOptions are the options of an extraction as the command line has them.
-func (con *console) extractOptions(c *cli.Context) (pipeline.ExtractOptions, error) {
-	o := pipeline.DefaultExtractOptions()
-	o.Out = c.String("out")
+// completeExtract adds to the options of an extraction where it reads and reports to.
+func (con *console) completeExtract(c *cli.Context, o *pipeline.ExtractOptions) {
 	o.Special = con.special
 	o.Config = con.settings.record
-	o.Stdin, o.Progress, o.Warn = c.App.Reader, con.progress(), con.warn
-	return o, con.setOptions(c, o.Table())
+	o.Stdin = c.App.Reader
+	o.Progress = con.progress()
+	o.Warn = con.warn
 }
 
 // extracted returns what prints the account of an extraction that begins now.

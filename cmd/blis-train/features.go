@@ -18,6 +18,28 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+func featuresCommand() *cli.Command {
+	return newCommand(&cli.Command{
+		Name:      "features",
+		ArgsUsage: "OUT",
+		Usage:     "explain one step: inputs, every feature with its formula, the prediction per term",
+		Description: `Reads the extracted tables of one run and shows how the step's feature vector is computed.
+With a coefficient file it adds what each term contributes to the prediction, and what was measured.
+
+Example:
+   blis-train features out --run gqa-async --step 100 --coefficients out/coefficients.yaml`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "run", Usage: "run `ID` (needed where there are several runs)"},
+			&cli.Int64Flag{Name: "step", Usage: "id of the step, `N`"},
+			&cli.StringFlag{Name: "coefficients",
+				Usage: "coefficient `FILE|library` of the contributions (default: the library where it has the run's GPU)"},
+			&cli.StringFlag{Name: "spec",
+				Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2, 1.3 or experimental (default: the coefficient file's, " +
+					"else 1.3 for models with unlike layers and 1.1 for others)"},
+		},
+	}, nil, runFeatures)
+}
+
 func runFeatures(c *cli.Context, con *console) error {
 	if c.NArg() != 1 {
 		return usagef("features: got %d arguments, want one extracted folder", c.NArg())

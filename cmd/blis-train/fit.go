@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
@@ -20,33 +22,62 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func runFit(c *cli.Context, con *console) error {
+func fitCommand() *cli.Command {
+	o := pipeline.DefaultFitOptions()
+	var grams []string
+	groups := []group{{"fit", o.Flags()}}
+	return newCommand(&cli.Command{
+		Name:      "fit",
+		ArgsUsage: "OUT",
+		Usage:     "fit coefficients to extracted tables",
+		Description: `Reads OUT/tables and OUT/extract.json, measures the lag, fits step time and delays,
+and writes fit.json and coefficients.yaml. A fit from requests or load levels is validated at once, as by
+validate: it also writes validation.json and report.html, and exits with status 3 when a gate fails or
+there are too few data to decide the gates.
+
+Example:
+   blis-train fit out --prior zero
+   blis-train fit out --save-gram site-a.gram
+   blis-train fit --from-gram site-a.gram site-b.gram -o pooled`,
+		Flags: slices.Concat(
+			flagsOf(groups, "spec", "prior", "bootstraps", "model", "without", "workers", "from", "search", "holdout", "save-gram",
+				"force", "only", "exclude"),
+			verdictFlags(),
+			[]cli.Flag{
+				&cli.GenericFlag{Name: "from-gram", Value: option.List(&grams),
+					Usage: "fit the sums in this Gram `FILE` in place of OUT (repeatable, or as arguments); needs -o"},
+				&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` of the server that --from points were measured on"},
+				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out,
+					Usage: "`FOLDER` of the results (default: OUT itself)"},
+				configFlag(), ledgerFlag(), verboseFlag(),
+			}),
+	}, groups, func(c *cli.Context, con *console) error { return runFit(c, con, &o, grams) })
+}
+
+func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string) error {
 	var err error
 	par.LeanHeap()
-	grams := listOf(c, "from-gram")
-	if len(grams) == 0 && c.String("from") != pipeline.FromPoints && c.NArg() != 1 {
+	if len(grams) == 0 && o.From != pipeline.FromPoints && c.NArg() != 1 {
 		return usagef("fit: got %d arguments, want one extracted folder", c.NArg())
 	}
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
 	defer con.release()
-	o := pipeline.DefaultFitOptions()
-	o.Out, o.Special, o.Config, o.Progress = c.String("out"), con.special, con.settings.record, con.progress()
+	o.Special = con.special
+	o.Config = con.settings.record
+	o.Progress = con.progress()
 	o.Warn = con.warn
-	if err := con.setOptions(c, o.Table()); err != nil {
-		return err
-	}
 	if err := meantForSource(c, o.From, len(grams) > 0); err != nil {
 		return err
 	}
 	var doc *result.Fit
 	if o.From == pipeline.FromPoints {
-		doc, err = fitPoints(c, o)
+		doc, err = fitPoints(c, *o)
 	} else if len(grams) > 0 {
-		doc, err = pipeline.FitGrams(c.Context, append(grams, c.Args().Slice()...), o)
+		doc, err = pipeline.FitGrams(c.Context, append(grams, c.Args().Slice()...), *o)
 	} else {
-		doc, err = pipeline.Fit(c.Context, c.Args().First(), o)
+		doc, err = pipeline.Fit(c.Context, c.Args().First(), *o)
 	}
 	if err != nil {
 		return err
@@ -55,7 +86,7 @@ func runFit(c *cli.Context, con *console) error {
 	in := c.Args().First()
 	out := cmp.Or(o.Out, in)
 	if doc.Requests != nil {
-		return con.judgeFit(c, doc, in, out, &o)
+		return con.judgeFit(c, doc, in, out, o)
 	}
 	if con.brief {
 		con.configurations(report.Input{Fit: doc})
@@ -78,8 +109,13 @@ func runFit(c *cli.Context, con *console) error {
 
 // judgeFit judges a fit from requests or load levels, writes its report, and ends with its verdict.
 func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of *pipeline.FitOptions) error {
-	o := con.validateOptions()
-	o.Out, o.Fit, o.SharedPrefix, o.Workers, o.Seed = out, filepath.Join(out, folder.FitFile), of.Shared, of.Workers, of.Seed
+	o := pipeline.DefaultValidateOptions()
+	con.completeValidate(&o)
+	o.Out = out
+	o.Fit = filepath.Join(out, folder.FitFile)
+	o.SharedPrefix = of.Shared
+	o.Workers = of.Workers
+	o.Seed = of.Seed
 	if of.From == pipeline.FromPoints {
 		in = out // its tables are there
 	}

@@ -66,6 +66,14 @@ func (con *console) loadSet(path string) (*coeff.Set, result.Input, error) {
 	return set, in, err
 }
 
+// loadDeployment reads a run.yaml, or the one in a folder.
+func loadDeployment(path string, set ...string) (*deploy.Deployment, error) {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return deploy.LoadRun(path, set...)
+	}
+	return deploy.LoadRunFile(path, set...)
+}
+
 // session is what outlives the console of a command: the output folders that it
 // alone may write to, and how it logs.
 type session struct {
@@ -112,12 +120,6 @@ func (con *console) header(command string) result.Header {
 	h := result.NewHeader(folder.ToolVersion, command)
 	h.Config = con.settings.record
 	return h
-}
-
-// leftOut lists the runs that --only and --exclude leave out.
-func (con *console) leftOut(c *cli.Context, ext *result.Extract) ([]string, error) {
-	f := pipeline.Filter{Only: listOf(c, "only"), Exclude: listOf(c, "exclude")}
-	return f.Rejected(ext, con.warn)
 }
 
 // hubFolder is where Hugging Face's client keeps what it downloads, as its
@@ -283,6 +285,32 @@ type initDoc struct {
 	RunYAML       string          `json:"run_yaml"`
 	Missing       []string        `json:"missing"`
 	Warnings      []trace.Finding `json:"warnings"` // what is left out, and what is not modelled
+}
+
+func initCommand() *cli.Command {
+	return newCommand(&cli.Command{
+		Name:  "init",
+		Usage: "write a run.yaml from the server's command line or start-up log",
+		Description: `run.yaml gets what the command line, its --config file and the log state. vLLM's defaults on the given
+hardware are filled in and marked; what stays unknown is left as a line to fill in, and listed. Flags that
+are not known, and settings that no step-time model covers, are not written but reported.
+
+Example:
+   blis-train init --from-cmdline 'vllm serve meta-llama/Llama-3.1-8B --max-num-seqs 128' \
+      --from-log vllm.log --hardware H100 --model-config config.json -o run.yaml`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "from-cmdline", Usage: "the `COMMAND` that started the server, as one argument"},
+			&cli.StringFlag{Name: "from-log", Usage: "the server's log, `FILE` (plain or gzip; - is standard input)"},
+			&cli.StringFlag{Name: "hardware", Usage: "device `NAME`, a built-in datasheet such as H100, A100, RTX-4090"},
+			&cli.StringFlag{Name: "model-config",
+				Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json when it is there, " +
+					"else the local Hugging Face cache's)"},
+			&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM, when neither source names it"},
+			&cli.StringFlag{Name: "name", Usage: "run `ID`"},
+			&cli.BoolFlag{Name: "force", Usage: "replace an existing file"},
+			outFlag("`FILE` to write (default: standard output)"),
+		},
+	}, nil, runInit)
 }
 
 func runInit(c *cli.Context, con *console) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -14,8 +15,41 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func runInspect(c *cli.Context, con *console) error {
-	var err error
+func inspectCommand() *cli.Command {
+	o := pipeline.DefaultInspectOptions()
+	groups := []group{{"extract", o.Flags()}}
+	return newCommand(&cli.Command{
+		Name:      "inspect",
+		ArgsUsage: "RUNDIR|PARENT|OUT...",
+		Usage:     "check the data before any fit: losses, clocks, saturation, coverage, targets; or size a model",
+		Description: `Reads run directories, or folders that extract has written. Exit status 3 when a run is unfit for
+fitting, with the reason in one sentence. With -o it writes inspect.json.
+
+With --model it reads a Hugging Face config.json instead and prints its layers, parameters and bytes;
+exit status 1 with the reason when it cannot be read, or vLLM would not load it at these parallel sizes.
+
+Example:
+   blis-train inspect testdata/traces/real
+   blis-train inspect --model config.json --tp 8 --json`,
+		Flags: slices.Concat(
+			[]cli.Flag{
+				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Extract.Out,
+					Usage: "`FOLDER` of inspect.json (default: none is written)"},
+				configFlag(),
+			},
+			groups[0].options,
+			[]cli.Flag{
+				dryRunFlag(),
+				&cli.StringFlag{Name: "model",
+					Usage: "print layers and sizes of this `CONFIG.json` and stop; hf_quant_config.json in its folder is read as well"},
+				&cli.Int64Flag{Name: "tp", Value: 1, Usage: "with --model: `N` GPUs of --tensor-parallel-size"},
+				&cli.Int64Flag{Name: "dp", Value: 1, Usage: "with --model: `N` engines of --data-parallel-size"},
+				&cli.BoolFlag{Name: "ep", Usage: "with --model: --enable-expert-parallel"},
+			}),
+	}, groups, func(c *cli.Context, con *console) error { return runInspect(c, con, &o) })
+}
+
+func runInspect(c *cli.Context, con *console, o *pipeline.InspectOptions) error {
 	if c.IsSet("model") {
 		return inspectModel(c, con)
 	}
@@ -27,17 +61,11 @@ func runInspect(c *cli.Context, con *console) error {
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
-	o := pipeline.DefaultInspectOptions()
-	if o.Extract, err = con.extractOptions(c); err != nil {
-		return err
-	}
-	if err := con.setOptions(c, o.Table()); err != nil {
-		return err
-	}
+	con.completeExtract(c, &o.Extract)
 	if _, raw := pipeline.Extracted(inputs); c.Bool("dry-run") && len(raw) > 0 {
 		return listRuns(con, raw, o.Extract)
 	}
-	doc, err := pipeline.Inspect(c.Context, inputs, o)
+	doc, err := pipeline.Inspect(c.Context, inputs, *o)
 	if err != nil {
 		return err
 	}

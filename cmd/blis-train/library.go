@@ -19,14 +19,41 @@ import (
 	"github.com/blis-train/blis-train/simulate"
 )
 
-func libraryOptions(string) option.Table {
-	return defaults(map[string]any{"date": library.Learned().Version})
+func libraryCommand() *cli.Command {
+	return newParent(&cli.Command{
+		Name:  "library",
+		Usage: "kernel times for deployments that were not traced",
+		Description: `The tables that ship with this tool: kernel times measured inside vLLM on nine GPUs, and corrections learned from measured servers.
+predict, simulate, features and export add them up over a deployment when no coefficients are given.
+
+Example:
+   blis-train library build --kernels systems -o tables`,
+		Subcommands: []*cli.Command{libraryBuildCommand()},
+	})
+}
+
+func libraryBuildCommand() *cli.Command {
+	var dirs, points, runs []string
+	return newCommand(&cli.Command{
+		Name:  "build",
+		Usage: "make a file of tables from published or own measurements, and the corrections from measured servers",
+		Description: `Example:
+   blis-train library build --kernels systems -o tables`,
+		Flags: []cli.Flag{
+			&cli.GenericFlag{Name: "kernels", Value: option.List(&dirs), Usage: "`FOLDER` with <gpu>.yaml and data/<gpu> (repeatable)"},
+			&cli.GenericFlag{Name: "points", Value: option.List(&points), Usage: "CSV `FILE` of measured points (repeatable)"},
+			&cli.StringFlag{Name: "models", Usage: "`FOLDER` with the config.json of the points' models"},
+			&cli.GenericFlag{Name: "runs", Value: option.List(&runs),
+				Usage: "`FOLDER` of real runs: step cycles or stock spans (repeatable)"},
+			&cli.StringFlag{Name: "date", Value: library.Learned().Version, Usage: "`YYYY-MM-DD` that names the corrections"},
+			&cli.IntFlag{Name: "workers", Usage: "`N` tables or simulations at a time; 0 uses every core"},
+			outFlag("output `FOLDER`; without it --kernels is compared with what the embedded tables were made from, exit 3 when one differs"),
+		},
+	}, nil, func(c *cli.Context, con *console) error { return buildLibrary(c, con, dirs, points, runs) })
 }
 
 // buildLibrary packs tables, and learns corrections where there are points.
-func buildLibrary(c *cli.Context, con *console) error {
-	dirs := listOf(c, "kernels")
-	points := listOf(c, "points")
+func buildLibrary(c *cli.Context, con *console, dirs, points, runs []string) error {
 	switch {
 	case len(dirs)+len(points) == 0:
 		return usagef("library build: missing --kernels or --points")
@@ -55,7 +82,7 @@ func buildLibrary(c *cli.Context, con *console) error {
 	if len(points) == 0 {
 		return nil
 	}
-	m, err := build.Read(c.Context, build.Sources{Points: points, Models: c.String("models"), Runs: listOf(c, "runs")})
+	m, err := build.Read(c.Context, build.Sources{Points: points, Models: c.String("models"), Runs: runs})
 	if err != nil {
 		return err
 	}

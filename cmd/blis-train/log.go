@@ -10,12 +10,27 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
+
+func logCommand() *cli.Command {
+	return newCommand(&cli.Command{
+		Name:      "log",
+		ArgsUsage: "LEDGER",
+		Usage:     "print a ledger as a table and a trend",
+		Description: `Reads the file that fit, validate and run append to with --ledger FILE.
+
+Example:
+   blis-train log nightly.jsonl --last 30`,
+		Flags: []cli.Flag{
+			&cli.IntFlag{Name: "last", Usage: "only the last `N` entries; 0: all"},
+			&cli.StringFlag{Name: "stage", Usage: "only entries of this `STAGE`: " + trace.OneOf(ledgerStages)},
+		},
+	}, nil, runLog)
+}
 
 func runLog(c *cli.Context, con *console) error {
 	if c.NArg() != 1 {
@@ -28,10 +43,6 @@ func runLog(c *cli.Context, con *console) error {
 		return usagef("--stage: got %q, want %s", s, trace.OneOf(ledgerStages))
 	}
 	return printLog(con, c.Args().First(), c.String("stage"), c.Int("last"))
-}
-
-func logOptions(string) option.Table {
-	return option.Table{{Name: "stage", Default: "", Usage: "only entries of this `STAGE`: " + trace.OneOf(ledgerStages)}}
 }
 
 // ledgerStages are those that append to a ledger.

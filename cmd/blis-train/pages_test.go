@@ -24,11 +24,14 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/simulate"
 )
 
 // Limits of what a user is asked to read.
@@ -61,7 +64,7 @@ func TestFewCommandsAndFlags(t *testing.T) {
 	}
 	for _, l := range all {
 		if n := len(l.Flags); n > mostFlags {
-			t.Errorf("%s: got %d flags, want at most %d: make some keys of pipeline.yaml (commands.txt)", l.name, n, mostFlags)
+			t.Errorf("%s: got %d flags, want at most %d: make some keys of pipeline.yaml", l.name, n, mostFlags)
 		}
 	}
 }
@@ -202,38 +205,76 @@ func plainDefault(value string) string {
 	return strings.Trim(value, `"`)
 }
 
+// stageGroup is a group of pipeline.yaml: its options, and the commands that read it.
+type stageGroup struct {
+	name    string
+	options []cli.Flag
+	readers []string
+}
+
+func stageGroups() []stageGroup {
+	extract := pipeline.DefaultExtractOptions()
+	fit := pipeline.DefaultFitOptions()
+	validate := pipeline.DefaultValidateOptions()
+	sim := cluster.Options{Options: simulate.DefaultOptions()}
+	export := pipeline.DefaultExportOptions()
+	return []stageGroup{
+		{"extract", extract.Flags(), []string{"run", "plan", "extract", "inspect"}},
+		{"fit", fit.Flags(), []string{"run", "plan", "fit"}},
+		{"validate", validate.Flags(), []string{"run", "plan", "validate"}},
+		{"simulate", sim.Flags(), []string{"simulate"}},
+		{"export", export.Flags(), []string{"export"}},
+	}
+}
+
 // keysPage is the page with its generated part made anew: every option of every stage.
 func keysPage(old string) string {
 	before, _, _ := strings.Cut(old, generatedBelow)
+	flagsOf := map[string][]cli.Flag{}
+	for _, l := range leaves() {
+		flagsOf[l.name] = l.Flags
+	}
 	var b strings.Builder
 	b.WriteString(before + generatedBelow)
-	for _, command := range []string{"extract", "fit", "validate", "simulate", "export"} {
-		for _, s := range stagesOf(command) {
-			fmt.Fprintf(&b, "\n## %s\n\n", s.name)
-			t := report.NewTable("", "", "key", "default", "flag of", "meaning")
-			for _, o := range s.table {
-				value := o.Shown
-				if value == "" {
-					value = fmt.Sprint(o.Default)
+	for _, g := range stageGroups() {
+		fmt.Fprintf(&b, "\n## %s\n\n", g.name)
+		t := report.NewTable("", "", "key", "default", "flag of", "meaning")
+		for _, f := range g.options {
+			row := flagRow(f)
+			var commands []string
+			for _, c := range g.readers {
+				if option.Find(flagsOf[c], f.Names()[0]) != nil {
+					commands = append(commands, "`"+c+"`")
 				}
-				t.Add("`"+o.Name+"`", plainDefault(value), strings.Join(commandsWith(s.name, o.Name), ", "), strings.ReplaceAll(o.Usage, "`", ""))
 			}
-			b.WriteString(t.Markdown(cell))
+			t.Add("`"+f.Names()[0]+"`", row[1], strings.Join(commands, ", "), row[2])
 		}
+		b.WriteString(t.Markdown(cell))
 	}
 	return b.String()
 }
 
-// commandsWith are the commands that read a group and have its option as a flag.
-func commandsWith(group, name string) (all []string) {
-	for _, c := range []string{"run", "plan", "extract", "inspect", "fit", "validate", "simulate", "export"} {
-		for _, s := range stagesOf(c) {
-			if s.name == group && len(s.table.Only(name)) > 0 && !isKey(c, name) {
-				all = append(all, "`"+c+"`")
+// TestOptionsKeepTheirDefaults: a flag has the default of the field that it sets.
+func TestOptionsKeepTheirDefaults(t *testing.T) {
+	for _, g := range stageGroups() {
+		set := flag.NewFlagSet(g.name, flag.ContinueOnError)
+		for _, f := range g.options {
+			before := option.Values(f)
+			must(t, f.Apply(set))
+			if after := option.Values(f); !slices.Equal(before, after) {
+				t.Errorf("%s: %s: the flag's default is %q, the field's %q", g.name, f.Names()[0], after, before)
 			}
 		}
 	}
-	return all
+}
+
+// TestCommandsHaveTheirNames: a call makes the command that it names.
+func TestCommandsHaveTheirNames(t *testing.T) {
+	for _, c := range allCommands() {
+		if got := c.make().Name; got != c.name {
+			t.Errorf("got %s, want %s", got, c.name)
+		}
+	}
 }
 
 // sentence makes s start with a capital and end with a stop.

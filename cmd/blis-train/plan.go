@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,14 +20,37 @@ import (
 	"github.com/blis-train/blis-train/shard"
 )
 
-func planOptions(string) option.Table {
-	return defaults(map[string]any{"part-bytes": int64(shard.DefaultPartBytes)})
+func planCommand() *cli.Command {
+	o := pipeline.DefaultRunOptions()
+	groups := runGroups(&o)
+	for i := range groups { // where the tasks run decides these
+		groups[i].options = option.Without(groups[i].options, "why-rejected", "workers", "force", "figures", "baseline")
+	}
+	return newCommand(&cli.Command{
+		Name:      "plan",
+		ArgsUsage: "RUNDIR|PARENT...",
+		Usage:     "cut a run into tasks for many processes",
+		Description: `Writes DIR/plan.json and the first tasks. ` + "`blis-train task DIR TASK`" + ` does one of them, on any machine
+that sees DIR and the recordings; ` + "`blis-train collect DIR`" + ` prints what is left, and at the end writes the
+files of ` + "`blis-train run`" + `, byte for byte, to DIR/out.
+
+Example:
+   blis-train plan testdata/traces/demo -o job
+   while open=$(blis-train collect job) && [ -n "$open" ]; do echo "$open" | xargs -n 1 -P 8 blis-train task job; done`,
+		Flags: slices.Concat(
+			[]cli.Flag{
+				outFlag("`FOLDER` of plan, tasks, receipts and results"),
+				configFlag(), tasksDirFlag(),
+				&cli.Int64Flag{Name: "part-bytes", Value: shard.DefaultPartBytes,
+					Usage: "read uncompressed inputs longer than `N` bytes in parts of that length; 0: whole"},
+			},
+			flagsOf(groups, "max-bad-frac", "set", "only", "exclude", "prior", "bootstraps", "max-rows", "from", "holdout", "gate", "for")),
+	}, groups, func(c *cli.Context, con *console) error { return runPlan(c, con, &o) })
 }
 
-func runPlan(c *cli.Context, con *console) error {
+func runPlan(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	dir := c.String("out")
-	o, err := con.newRun(c)
-	if err != nil {
+	if err := con.prepareRun(c, o); err != nil {
 		return err
 	}
 	if dir == "" {
@@ -37,7 +61,7 @@ func runPlan(c *cli.Context, con *console) error {
 			return err
 		}
 	}
-	plan, err := shard.MakePlan(c.Args().Slice(), dir, c.Int64("part-bytes"), o)
+	plan, err := shard.MakePlan(c.Args().Slice(), dir, c.Int64("part-bytes"), *o)
 	if err != nil {
 		return err
 	}
@@ -99,6 +123,25 @@ func writeTasks(dir string, open []string) error {
 	}
 }
 
+func taskCommand() *cli.Command {
+	return newCommand(&cli.Command{
+		Name:      "task",
+		ArgsUsage: "DIR TASK | DIR --tasks-dir LIST --share I/N",
+		Usage:     "run one task of a plan, or one share of a list of tasks",
+		Description: `Writes the task's files and then its receipt, under names that hold hashes of task and content. A task may be
+run twice, or killed: only complete files get their final names. A task that fails leaves a receipt with the reason
+and, for a bug of ours, the stack. In a job array, number I of N does every N-th task of the list.
+
+Example:
+   blis-train task job tables-0a1b`,
+		Flags: []cli.Flag{
+			workersFlag(),
+			&cli.StringFlag{Name: "tasks-dir", Usage: "`LIST` of open tasks that plan or collect wrote"},
+			&cli.StringFlag{Name: "share", Value: "0/1", Usage: "do this share of the tasks of the list: number `I/N` of an array, from 0"},
+		},
+	}, nil, runTasks)
+}
+
 func runTasks(c *cli.Context, con *console) error {
 	var err error
 	dir := c.Args().First()
@@ -157,12 +200,37 @@ func shareOf(list, share string) ([]string, error) {
 	}
 }
 
-func collectOptions(string) option.Table {
+func collectCommand() *cli.Command {
 	o := pipeline.DefaultRunOptions()
-	return append(o.Extract.Table(), o.Validate.Table()...)
+	groups := runGroups(&o)
+	return newCommand(&cli.Command{
+		Name:      "collect",
+		ArgsUsage: "DIR",
+		Usage:     "print which tasks of a plan are open, or write its results",
+		Description: `Reads the receipts in DIR and prints the ids of open tasks, one per line. After the last pass it prints none,
+writes the files of ` + "`blis-train run`" + ` to DIR/out and reports on stderr as run does; exit status 3 when a gate fails.
+
+Example:
+   blis-train collect job`,
+		Flags: slices.Concat(
+			[]cli.Flag{
+				tasksDirFlag(), verboseFlag(),
+				&cli.BoolFlag{Name: "gc",
+					Usage: "only list what killed and repeated tasks left: half-written folders, folders without a receipt, damaged " +
+						"receipts, failures of tasks that were done in the end"},
+				&cli.BoolFlag{Name: "remove",
+					Usage: "with --gc: remove what is listed; only when no task is under way, which has a half-written folder too"},
+			},
+			flagsOf(groups, "workers", "exclude", "figures", "baseline"),
+			verdictFlags(), ciFlags()),
+	}, nil, func(c *cli.Context, con *console) error {
+		o.Fit.Workers = o.Extract.Workers
+		o.Validate.Workers = o.Extract.Workers
+		return runCollect(c, con, &o)
+	})
 }
 
-func runCollect(c *cli.Context, con *console) error {
+func runCollect(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	par.LeanHeap()
 	con.text, con.outWidth = con.err, columns(con.err) // stdout is ids alone, for loops that end when there are none
 	if c.NArg() != 1 {
@@ -174,15 +242,12 @@ func runCollect(c *cli.Context, con *console) error {
 	if err := goesWith(c, "--gc", "remove"); err != nil {
 		return err
 	}
-	o, err := con.runOptions(c, filepath.Join(c.Args().First(), "out"))
-	if err != nil {
-		return err
-	}
+	con.reportStages(c, o, filepath.Join(c.Args().First(), "out"))
 	if err := con.checkSummary(c); err != nil {
 		return err
 	}
 	defer con.release()
-	got, err := shard.Collect(c.Context, c.Args().First(), o)
+	got, err := shard.Collect(c.Context, c.Args().First(), *o)
 	if err != nil {
 		return err
 	}

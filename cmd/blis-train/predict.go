@@ -41,21 +41,61 @@ type kernelDoc struct {
 	Ms      float64 `json:"ms"`
 }
 
-func runPredict(c *cli.Context, con *console) error {
+func predictCommand() *cli.Command {
+	q := predict.Question{InputTokens: 1000, OutputTokens: 200}
+	return newCommand(&cli.Command{
+		Name:      "predict",
+		ArgsUsage: "[AXIS=VALUES...]",
+		Usage:     "TTFT, ITL, throughput and limits of a server that is not running yet",
+		Description: `Simulates vLLM serving a model that is built in by name, or any config.json, with the measured kernels of the GPU,
+and prints the error measured on real servers of this kind, or that none was measured. Without --model it
+lists models, GPUs and what was measured. -v lists the kernels of a step.
+
+Example:
+   blis-train predict --model Qwen/Qwen3-32B --hardware H100 --tp 2 --input-len 2000 --output-len 300 --concurrency 32
+   blis-train predict --model Qwen/Qwen3-32B --hardware H100 --sweep tp=2,4 concurrency=1..256 --slo ttft=2s,itl=30ms`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "model", Destination: &q.Model,
+				Usage: "Hugging Face `NAME` of a built-in model, or the path of a config.json; without it: list what there is"},
+			&cli.StringFlag{Name: "hardware", Destination: &q.Hardware, Usage: "`GPU`, such as H100"},
+			&cli.Int64Flag{Name: "tp", Usage: "`N` GPUs of --tensor-parallel-size"},
+			&cli.BoolFlag{Name: "ep", Usage: "--enable-expert-parallel"},
+			&cli.Int64Flag{Name: "dp", Usage: "`N` engines of --data-parallel-size"},
+			&cli.StringFlag{Name: "vllm", Destination: &q.Serve, Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
+			&cli.Int64Flag{Name: "input-len", Destination: &q.InputTokens, Value: q.InputTokens, Usage: "prompt `TOKENS` of a request"},
+			&cli.Int64Flag{Name: "output-len", Destination: &q.OutputTokens, Value: q.OutputTokens, Usage: "output `TOKENS` of a request"},
+			&cli.IntFlag{Name: "concurrency", Destination: &q.Concurrency, DefaultText: "1, without --rate",
+				Usage: "closed loop of `N` clients, each sends its next request when its last one is answered"},
+			&cli.Float64Flag{Name: "rate", Destination: &q.RateRPS, Usage: "Poisson arrivals, `RPS` requests per second"},
+			&cli.StringFlag{Name: "slo",
+				Usage: "find the highest load that keeps these `LIMITS`, such as ttft=500ms,itl.p99=30ms (P90 unless named)"},
+			&cli.StringFlag{Name: "sweep",
+				Usage: "predict all combinations of these `AXES`, such as \"tp=1,2,4 concurrency=1..256\", as a table and a picture; " +
+					"a..b doubles from a to b"},
+			&cli.StringFlag{Name: "step",
+				Usage: "only list the kernels of a step of this `BATCH`, NxCONTEXT,N@CACHED,...: N decodes with CONTEXT tokens each, " +
+					"prompt chunks of N tokens after CACHED tokens"},
+			&cli.StringFlag{Name: "library", Usage: "kernel tables of library build, `FILE`, in place of the embedded ones"},
+			outFlag("with --sweep: SVG `FILE` (default: predict.svg)"),
+			workersFlag(), verboseFlag(),
+		},
+	}, nil, func(c *cli.Context, con *console) error { return runPredict(c, con, q) })
+}
+
+func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	con.brief = false
 	axes := strings.TrimSpace(c.String("sweep") + " " + strings.Join(c.Args().Slice(), " ")) // with and without quotes
 	if c.NArg() > 0 && !c.IsSet("sweep") {
 		return trace.Hinted(usagef("predict: got argument %q, want flags only, or axes after --sweep", c.Args().First()),
 			"a model is given as --model NAME, axes as --sweep tp=1,2,4")
 	}
-	if c.String("model") == "" && c.String("vllm") == "" && !strings.Contains(axes, "model=") {
+	if q.Model == "" && q.Serve == "" && !strings.Contains(axes, "model=") {
 		if c.IsSet("hardware") || axes != "" {
 			return trace.Hinted(usagef("predict: missing --model NAME or config.json"), "blis-train predict alone lists the models")
 		}
 		return showLibrary(con)
 	}
-	q, err := questionOf(c, con)
-	if err != nil {
+	if err := completeQuestion(c, con, &q); err != nil {
 		return err
 	}
 	doc := &predictDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
@@ -91,32 +131,40 @@ func runPredict(c *cli.Context, con *console) error {
 	return con.document(doc)
 }
 
-func questionOf(c *cli.Context, con *console) (q predict.Question, err error) {
-	q = predict.Question{Model: c.String("model"), Hardware: c.String("hardware"), Serve: c.String("vllm"), InputTokens: c.Int64("input-len"),
-		OutputTokens: c.Int64("output-len"), Concurrency: c.Int("concurrency"), RateRPS: c.Float64("rate")}
+// completeQuestion checks the question and adds what flags set in run.yaml, the limits and the tables.
+func completeQuestion(c *cli.Context, con *console, q *predict.Question) (err error) {
+	const mostClients = 1 << 14
+	hasClients := c.IsSet("concurrency")
+	hasRate := c.IsSet("rate")
 	switch {
 	case q.Hardware == "" && !strings.Contains(c.String("sweep"), "hardware="):
-		return q, usagef("predict: missing --hardware GPU, such as H100")
+		return usagef("predict: missing --hardware GPU, such as H100")
 	case q.InputTokens < 1 || q.OutputTokens < 2:
-		return q, usagef("--input-len, --output-len: got %d and %d, want at least 1 and 2", q.InputTokens, q.OutputTokens)
-	case c.IsSet("concurrency") && c.IsSet("rate"):
-		return q, usagef("--concurrency and --rate: got both, want one")
-	case c.IsSet("concurrency") && q.Concurrency < 1 || q.Concurrency > 1<<14 || c.IsSet("rate") && !(q.RateRPS > 0 && q.RateRPS < 1e6):
-		return q, usagef("--concurrency, --rate: got %d and %g, want 1 to %d clients, or a rate above 0 and below 1e6", q.Concurrency, q.RateRPS,
-			1<<14)
+		return usagef("--input-len, --output-len: got %d and %d, want at least 1 and 2", q.InputTokens, q.OutputTokens)
+	case hasClients && hasRate:
+		return usagef("--concurrency and --rate: got both, want one")
+	case hasClients && q.Concurrency < 1 || q.Concurrency > mostClients || hasRate && !(q.RateRPS > 0 && q.RateRPS < 1e6):
+		return usagef("--concurrency, --rate: got %d and %g, want 1 to %d clients, or a rate above 0 and below 1e6",
+			q.Concurrency, q.RateRPS, mostClients)
 	case q.Concurrency == 0 && q.RateRPS == 0:
 		q.Concurrency = 1
 	}
-	for _, s := range []struct{ flag, path string }{{"tp", "tensor_parallel_size"}, {"dp", "data_parallel_size"},
-		{"ep", "vllm.enable_expert_parallel"}} {
+	for _, s := range []struct{ flag, path string }{
+		{"tp", "tensor_parallel_size"},
+		{"dp", "data_parallel_size"},
+		{"ep", "vllm.enable_expert_parallel"},
+	} {
 		if c.IsSet(s.flag) {
 			q.Set = append(q.Set, fmt.Sprintf("%s=%v", s.path, c.Value(s.flag)))
 		}
 	}
-	if q.SLO, err = predict.ParseSLO(c.String("slo")); err == nil && c.String("library") != "" {
-		q.GPU, _, err = simulate.TablesFile(c.String("library"), con.special)
+	if q.SLO, err = predict.ParseSLO(c.String("slo")); err != nil {
+		return err
 	}
-	return q, err
+	if tables := c.String("library"); tables != "" {
+		q.GPU, _, err = simulate.TablesFile(tables, con.special)
+	}
+	return err
 }
 
 // parseBatch reads decodes NxCONTEXT and prompt chunks N@CACHED.

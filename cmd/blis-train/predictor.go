@@ -23,26 +23,99 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// rowOptions are those of rows; fit and evaluate have them too.
-func rowOptions(string) option.Table {
+func predictorCommand() *cli.Command {
+	return newParent(&cli.Command{
+		Name:  "predictor",
+		Usage: "train latency predictors on traces, next to the physics",
+		Description: `TTFT and TPOT per request, from what a router can know when it decides. docs/predictor.md.
+
+Example:
+   blis-train predictor fit testdata/traces/real -o out`,
+		Subcommands: []*cli.Command{predictorRowsCommand(), predictorFitCommand(), predictorEvaluateCommand()},
+	})
+}
+
+func predictorRowsCommand() *cli.Command {
 	o := predictor.DefaultOptions()
-	return o.Table()
+	return newCommand(&cli.Command{
+		Name:      "rows",
+		ArgsUsage: "OUT",
+		Usage:     "make one row per request at its decision time",
+		Description: `Reads OUT/tables and OUT/extract.json and writes tables/run=<id>/predictor_rows.parquet and
+predictor_rows.json: rows + drops = requests.
+
+Example:
+   blis-train predictor rows out --features llmd --staleness-us 50000`,
+		Flags: append(o.Flags(), resultsFlag(), forceFlag(), workersFlag()),
+	}, nil, func(c *cli.Context, con *console) error { return runPredictorRows(c, con, o) })
 }
 
-// rowOptionsOf are the options of rows, those given on the command line in place of what o says.
-func (con *console) rowOptionsOf(c *cli.Context, o predictor.Options) (predictor.Options, error) {
-	if err := con.setOptions(c, o.Table()); err != nil {
-		return o, err
-	}
-	return o, o.Check()
+// extractionFlags are the options of an extraction that a command has which extracts run folders
+// itself.
+func extractionFlags(o *pipeline.ExtractOptions) []cli.Flag {
+	return append(option.Only(o.Flags(), "only", "exclude", "workers", "force"), dryRunFlag())
 }
 
-func runPredictorRows(c *cli.Context, con *console) error {
+func predictorFitCommand() *cli.Command {
+	rows := predictor.DefaultOptions()
+	train := predictor.DefaultTrainOptions()
+	extraction := pipeline.DefaultExtractOptions()
+	return newCommand(&cli.Command{
+		Name:      "fit",
+		ArgsUsage: "OUT|RUNDIR...",
+		Usage:     "train the trees a router loads, and score them on held-out rows",
+		Description: `Reads OUT/tables and OUT/predictor_rows.json (made first when missing or made with other options; run folders
+are extracted and fitted first, with -o) and writes predictor.json, predictor_scores.json and report.html
+(predictor.html where validate has written report.html).
+
+Example:
+   blis-train predictor fit testdata/traces/real -o out`,
+		Flags: slices.Concat(
+			[]cli.Flag{
+				&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics, or none (default: OUT/fit.json)"},
+				&cli.StringFlag{Name: "weights", Destination: &train.Weights, Value: train.Weights,
+					Usage: "`WEIGHTS` of the stratified sample: natural, flat or sqrt"},
+				&cli.StringFlag{Name: "bucket-rows", Destination: &train.BucketRows, Value: train.BucketRows,
+					Usage: "at most this many `ROWS` in a bucket of the stratified sample: a number, none, or auto: 500, 2000 or none, " +
+						"whichever does best on later training rows"},
+				&cli.Uint64Flag{Name: "seed", Destination: &train.Seed, Value: train.Seed, Usage: "`SEED` of samples, trees and draws"},
+				resultsFlag(),
+			},
+			rows.Flags(),
+			extractionFlags(&extraction)),
+	}, nil, func(c *cli.Context, con *console) error {
+		train.Workers = extraction.Workers
+		return runPredictorFit(c, con, rows, train, extraction)
+	})
+}
+
+func predictorEvaluateCommand() *cli.Command {
+	var rows predictor.Options // its Shared alone: the predictor has the other options
+	extraction := pipeline.DefaultExtractOptions()
+	return newCommand(&cli.Command{
+		Name:      "evaluate",
+		ArgsUsage: "OUT|RUNDIR...",
+		Usage:     "score a finished predictor on runs it was not trained on",
+		Description: `Makes rows of the runs with the predictor's own options and writes predictor_scores.json and report.html.
+
+Example:
+   blis-train predictor evaluate --predictor out/predictor.json newruns -o judged`,
+		Flags: slices.Concat(
+			[]cli.Flag{
+				&cli.StringFlag{Name: "predictor", Usage: "predictor.json `FILE`"},
+				&cli.StringFlag{Name: "fit", Value: "none", Usage: "fit.json or coefficient `FILE` of the physics, or none"},
+			},
+			option.Only(rows.Flags(), "shared-prefix-tokens"),
+			[]cli.Flag{outFlag("`FOLDER` of the results")},
+			extractionFlags(&extraction)),
+	}, nil, func(c *cli.Context, con *console) error { return runPredictorEvaluate(c, con, rows.Shared, extraction) })
+}
+
+func runPredictorRows(c *cli.Context, con *console, o predictor.Options) error {
 	if c.NArg() != 1 {
 		return usagef("predictor rows: got %d arguments, want one extracted folder", c.NArg())
 	}
-	o, err := con.rowOptionsOf(c, predictor.DefaultOptions())
-	if err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	in := c.Args().First()
@@ -89,25 +162,18 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	return doc, nil
 }
 
-func trainOptions(string) option.Table {
-	d := predictor.DefaultTrainOptions()
-	return defaults(map[string]any{"weights": d.Weights, "bucket-rows": d.BucketRows, "seed": d.Seed})
-}
-
-func runPredictorFit(c *cli.Context, con *console) error {
+func runPredictorFit(c *cli.Context, con *console, ro predictor.Options, o predictor.TrainOptions,
+	extraction pipeline.ExtractOptions) error {
 	if c.NArg() == 0 {
 		return usagef("predictor fit: got no argument, want an extracted folder, or run folders and -o")
 	}
-	o := predictor.DefaultTrainOptions()
-	o.Weights, o.BucketRows, o.Seed, o.Workers = c.String("weights"), c.String("bucket-rows"), c.Uint64("seed"), c.Int("workers")
 	if err := o.Check(); err != nil {
 		return usagef("%v", err)
 	}
-	ro, err := con.rowOptionsOf(c, predictor.DefaultOptions())
-	if err != nil {
+	if err := ro.Check(); err != nil {
 		return err
 	}
-	in, out, ext, err := predictorInput(c, con)
+	in, out, ext, err := predictorInput(c, con, extraction)
 	if err != nil || ext == nil {
 		return err
 	}
@@ -132,7 +198,7 @@ func runPredictorFit(c *cli.Context, con *console) error {
 
 // predictorInput is the extracted folder; run folders are extracted and their
 // coefficients fitted first. No extraction comes back after a dry run.
-func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.Extract, err error) {
+func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOptions) (in, out string, ext *result.Extract, err error) {
 	in = c.Args().First()
 	if isExtracted(c) {
 		out = cmp.Or(c.String("out"), in)
@@ -147,7 +213,7 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 	if out = c.String("out"); out == "" {
 		return "", "", nil, usagef("missing -o OUT")
 	}
-	if ext, err = extractFor(c, con, out); ext == nil || err != nil {
+	if ext, err = extractFor(c, con, out, extraction); ext == nil || err != nil {
 		return "", "", nil, err
 	}
 	f := pipeline.DefaultFitOptions()
@@ -183,11 +249,8 @@ func extractedInput(c *cli.Context, con *console, in, out string) (*result.Extra
 
 // extractFor extracts the run folders given to a predictor; nothing comes back after
 // a dry run.
-func extractFor(c *cli.Context, con *console, out string) (*result.Extract, error) {
-	o, err := con.extractOptions(c)
-	if err != nil {
-		return nil, err
-	}
+func extractFor(c *cli.Context, con *console, out string, o pipeline.ExtractOptions) (*result.Extract, error) {
+	con.completeExtract(c, &o)
 	if c.Bool("dry-run") {
 		return nil, listRuns(con, c.Args().Slice(), o)
 	}
@@ -257,7 +320,7 @@ func (con *console) writeScores(out string, scores *predictor.Scores) error {
 	return con.document(scores)
 }
 
-func runPredictorEvaluate(c *cli.Context, con *console) error {
+func runPredictorEvaluate(c *cli.Context, con *console, shared []string, extraction pipeline.ExtractOptions) error {
 	switch {
 	case c.NArg() == 0:
 		return usagef("predictor evaluate: got no argument, want an extracted folder or run folders")
@@ -275,7 +338,7 @@ func runPredictorEvaluate(c *cli.Context, con *console) error {
 	if isExtracted(c) {
 		ext, err = extractedInput(c, con, in, out)
 	} else {
-		if ext, err = extractFor(c, con, out); ext != nil && err == nil {
+		if ext, err = extractFor(c, con, out, extraction); ext != nil && err == nil {
 			err = con.claim(out, true)
 		}
 		in = out
@@ -285,9 +348,8 @@ func runPredictorEvaluate(c *cli.Context, con *console) error {
 	}
 	ro := p.Options.Rows // only what requests share is the caller's
 	ro.Target = cmp.Or(ro.Target, predictor.TargetToken)
-	ro.Shared = []string{}
-	ro, err = con.rowOptionsOf(c, ro)
-	if err != nil {
+	ro.Shared = append([]string{}, shared...)
+	if err := ro.Check(); err != nil {
 		return err
 	}
 	made, err := rowsFor(c, con, in, out, ext, ro)

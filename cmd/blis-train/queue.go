@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +13,6 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
@@ -26,68 +27,199 @@ var (
 	windowFlags = []string{"window", "hop", "min-requests", "semantics", "only", "exclude"}
 )
 
-// queueFlags are those of commands that read recordings or sweeps.
-func queueFlags(string) option.Table {
-	d := autoscale.DefaultOptions()
-	return append((&pipeline.Filter{}).Table(), defaults(map[string]any{"window": time.Duration(d.Cut.WindowNs),
-		"min-requests": int64(d.Cut.MinRequests), "semantics": string(d.Cut.Semantics), "queue-ratio": d.QueueRatio,
-		"max-num-seqs": int64(d.Sweep.MaxBatch), stepFlag: int64(d.Sweep.MaxBatchedTokens), "acc-count": d.Sweep.AccCount,
-		"flavour": string(d.Flavour), "hold-out": d.HoldOut})...)
+func queueCommand() *cli.Command {
+	return newParent(&cli.Command{
+		Name:  "queue",
+		Usage: "calibrate the queueing models autoscalers size with, and use them",
+		Description: `Inputs are folders that extract has written, benchmark sweeps (GuideLLM's JSON or CSV, or folders of
+them), or the queue.json of an earlier command. Results go to OUT/queue.json and OUT/windows.parquet.
+
+Example:
+   blis-train queue fit out -o out --window 20s --min-requests 10`,
+		Subcommands: []*cli.Command{queueFitCommand(), queueValidateCommand(), queueSizeCommand(), queueAllocateCommand()},
+	})
 }
 
-func queueOptions(c *cli.Context) (autoscale.Options, error) {
-	o := autoscale.DefaultOptions()
-	o.Workers = c.Int("workers")
-	if c.IsSet("flavour") {
-		o.Flavour = autoscale.Flavour(c.String("flavour"))
-	}
-	if c.IsSet("hold-out") {
-		o.HoldOut = c.Float64("hold-out")
-	}
-	o.Cut.WindowNs, o.Cut.HopNs = c.Duration("window").Nanoseconds(), c.Duration("hop").Nanoseconds()
-	if o.Cut.HopNs == 0 {
-		o.Cut.HopNs = o.Cut.WindowNs
-	}
-	o.Cut.MinRequests, o.Cut.Semantics = c.Int("min-requests"), autoscale.Semantics(c.String("semantics"))
-	o.QueueRatio = c.Float64("queue-ratio")
-	o.Sweep = autoscale.SweepOptions{
-		MaxBatch: c.Int("max-num-seqs"), MaxBatchedTokens: c.Int(stepFlag), Model: c.String("model"),
-		Accelerator: c.String("accelerator"),
-		AccCount:    c.Int64("acc-count"), Loads: c.Int("loads"), Mean: c.String("ttft") == "mean",
-		Median: c.String("ttft") == "median",
-	}
-	if s := c.String("ttft"); s != "" && s != "mean" && s != "median" {
-		return o, usagef("--ttft: got %q, want median or mean", s)
+func queueFitCommand() *cli.Command {
+	q := newQueueInputs()
+	return newCommand(&cli.Command{
+		Name:      "fit",
+		ArgsUsage: "OUT|SWEEP...",
+		Usage:     "physical parameters from steps, effective ones from latencies",
+		Description: `Physical parameters are a regression of step times on tokens computed and KV tokens read, printed with the hardware's
+limits. Effective ones are what the queueing model needs to give the latencies of the windows;
+combinations of parameters that the windows do not determine stay at the physical values. --track also runs the tuners
+of workload-variant-autoscaler and model-tuner unchanged, a filter with measured noise, and a refit over the last ten
+windows: windows.parquet has every estimate with its covariance, innovation and verdict.
+
+Example:
+   blis-train queue fit out -o out --window 20s --min-requests 10
+   blis-train queue fit testdata/sweeps/llama-3.1-8b.csv -o sweep --flavour inferno-3p --loads 7 --queue-ratio 1`,
+		Flags: slices.Concat(q.flags(), []cli.Flag{
+			&cli.Float64Flag{Name: "hold-out", Destination: &q.options.HoldOut, Value: q.options.HoldOut,
+				Usage: "hold out the last `SHARE` of the windows and compute the scores on it"},
+			&cli.BoolFlag{Name: "track", Usage: "also compute what online tuners would have estimated, window by window"},
+		}),
+	}, nil, func(c *cli.Context, con *console) error { return runQueueFit(c, con, q) })
+}
+
+func queueValidateCommand() *cli.Command {
+	q := newQueueInputs()
+	return newCommand(&cli.Command{
+		Name:      "validate",
+		ArgsUsage: "QUEUE.json OUT|SWEEP...",
+		Usage:     "score the parameters of queue.json on other recordings",
+		Description: fmt.Sprintf(`Scores the parameters on windows they were not fitted to, next to a constant and the simulator with
+the same parameters.
+Exit status 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).
+
+Example:
+   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10`,
+			100*autoscale.MaxTTFTWape, 100*autoscale.MaxITLWape),
+		Flags: slices.Concat(q.flags(), []cli.Flag{
+			&cli.StringFlag{Name: "server", Usage: "take the parameters of this server, `ID` (default: the one with the recording's id)"},
+			&cli.IntFlag{Name: "simulate", Value: 2000, Usage: "simulate `REQUESTS` for each window; 0: none"},
+		}),
+	}, nil, func(c *cli.Context, con *console) error { return runQueueValidate(c, con, q) })
+}
+
+func queueSizeCommand() *cli.Command {
+	o := autoscale.SizeOptions{Seed: 1}
+	return newCommand(&cli.Command{
+		Name:      "size",
+		ArgsUsage: "QUEUE.json",
+		Usage:     "the largest rate of one replica that meets targets",
+		Description: `Targets are means, as the autoscalers' are. --simulate runs the simulator at the rate found, with the same
+parameters, and prints its means and 95th percentiles.
+
+Example:
+   blis-train queue size out/queue.json -o sized --ttft-ms 500 --itl-ms 60 --simulate 20000`,
+		Flags: []cli.Flag{
+			queueOutFlag(),
+			&cli.Float64Flag{Name: "ttft-ms", Destination: &o.Targets.TTFTMs, Usage: "target mean TTFT, `MS`; 0: none"},
+			&cli.Float64Flag{Name: "itl-ms", Destination: &o.Targets.ITLMs, Usage: "target mean ITL, `MS`; 0: none"},
+			&cli.Float64Flag{Name: "tps", Destination: &o.Targets.TPS,
+				Usage: "output `TOKENS` per second to be served by as many replicas as it takes; 0: none"},
+			&cli.BoolFlag{Name: "emulate", Destination: &o.Targets.Emulate,
+				Usage: "with --tps: use 0.9 of the rate range, as the autoscalers' queue analyzer does"},
+			&cli.IntFlag{Name: "concurrency", Destination: &o.Concurrency,
+				Usage: "find the smallest max_num_seqs, up to `N`, that serves 99 % of what N serves within the targets"},
+			&cli.Float64Flag{Name: "prompt-tokens", Destination: &o.Prompt, Usage: "mean prompt `TOKENS`; 0: those of the windows"},
+			&cli.Float64Flag{Name: "output-tokens", Destination: &o.Output, Usage: "mean output `TOKENS`; 0: those of the windows"},
+			&cli.IntFlag{Name: "simulate", Destination: &o.Requests, Usage: "simulate `REQUESTS` at the rate found; 0: none"},
+			&cli.Uint64Flag{Name: "seed", Destination: &o.Seed, Value: o.Seed, Usage: "`SEED` of the simulation"},
+			&cli.IntFlag{Name: "workers", Destination: &o.Workers, Usage: "`N` workers; 0 uses every core"},
+			forceFlag(),
+		},
+	}, nil, func(c *cli.Context, con *console) error { return runQueueSize(c, con, o) })
+}
+
+func queueAllocateCommand() *cli.Command {
+	return newCommand(&cli.Command{
+		Name:      "allocate",
+		ArgsUsage: "QUEUE.json PROBLEM.yaml",
+		Usage:     "replicas for a fleet, as the autoscalers allocate",
+		Description: `Sizes every server of the problem on every accelerator that queue.json has its model on, and allocates: by
+priority, largest regret first, then the saturation policy. For up to ten servers it also finds the optimum.
+docs/queueing.md shows a problem.
+
+Example:
+   blis-train queue allocate out/queue.json problem.yaml -o plan`,
+		Flags: []cli.Flag{queueOutFlag(), forceFlag()},
+	}, nil, runQueueAllocate)
+}
+
+func queueOutFlag() cli.Flag { return outFlag("`FOLDER` of queue.json") }
+
+// queueInputs are the options of the commands that read recordings or sweeps.
+type queueInputs struct {
+	options     autoscale.Options
+	window, hop time.Duration // hop 0: window
+	ttft        string        // statistic of TTFT in a sweep
+	filter      pipeline.Filter
+}
+
+func newQueueInputs() *queueInputs {
+	q := &queueInputs{options: autoscale.DefaultOptions()}
+	q.window = time.Duration(q.options.Cut.WindowNs)
+	return q
+}
+
+func (q *queueInputs) flags() []cli.Flag {
+	o := &q.options
+	return append([]cli.Flag{
+		outFlag("`FOLDER` of queue.json and windows.parquet"),
+		&cli.DurationFlag{Name: "window", Destination: &q.window, Value: q.window, Usage: "length of a window, `TIME` such as 60s"},
+		&cli.DurationFlag{Name: "hop", Destination: &q.hop, DefaultText: "the window",
+			Usage: "`TIME` from the start of one window to the next"},
+		&cli.IntFlag{Name: "min-requests", Destination: &o.Cut.MinRequests, Value: o.Cut.MinRequests,
+			Usage: "drop windows of fewer `REQUESTS`"},
+		&cli.StringFlag{Name: "semantics", Destination: (*string)(&o.Cut.Semantics), Value: string(o.Cut.Semantics),
+			Usage: "put a request into the window of its `EVENT`: arrival, or prometheus (completion, as in vLLM's histograms)"},
+		&cli.Float64Flag{Name: "queue-ratio", Destination: &o.QueueRatio, Value: o.QueueRatio,
+			Usage: "waiting requests at most, as a `RATIO` to max_num_seqs: 10 in workload-variant-autoscaler, 1 in model-trainer"},
+		&cli.IntFlag{Name: "max-num-seqs", Destination: &o.Sweep.MaxBatch, Value: o.Sweep.MaxBatch,
+			Usage: "sweeps: the server's --max-num-seqs, `N`"},
+		&cli.IntFlag{Name: stepFlag, Destination: &o.Sweep.MaxBatchedTokens, Value: o.Sweep.MaxBatchedTokens,
+			Usage: "sweeps: the server's --max-num-batched-tokens, `N`"},
+		&cli.StringFlag{Name: "model", Destination: &o.Sweep.Model, Usage: "sweeps: `ID` of the model"},
+		&cli.StringFlag{Name: "accelerator", Destination: &o.Sweep.Accelerator, Usage: "sweeps: `NAME` of the hardware"},
+		&cli.Int64Flag{Name: "acc-count", Destination: &o.Sweep.AccCount, Value: o.Sweep.AccCount,
+			Usage: "sweeps: `N` devices of one replica"},
+		&cli.IntFlag{Name: "loads", Destination: &o.Sweep.Loads,
+			Usage: "sweeps: use the `N` lightest benchmarks of each; 0: all (model-trainer: 7)"},
+		&cli.StringFlag{Name: "ttft", Destination: &q.ttft,
+			Usage: "sweeps: `STATISTIC` of TTFT that is fitted: median or mean (default: mean of a table with ttft_ms_mean, else median)"},
+		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Usage: "`N` workers; 0 uses every core"},
+		forceFlag(),
+		&cli.StringFlag{Name: "flavour", Destination: (*string)(&o.Flavour), Value: string(o.Flavour),
+			Usage: "queueing `MODEL`: wva-4p, wva-3p, inferno-3p or corrected"},
+	}, q.filter.Flags()...)
+}
+
+// resolve completes and checks the options.
+func (q *queueInputs) resolve() error {
+	o := &q.options
+	o.Cut.WindowNs = q.window.Nanoseconds()
+	o.Cut.HopNs = cmp.Or(q.hop, q.window).Nanoseconds()
+	switch q.ttft {
+	case "":
+	case "mean":
+		o.Sweep.Mean = true
+	case "median":
+		o.Sweep.Median = true
+	default:
+		return usagef("--ttft: got %q, want median or mean", q.ttft)
 	}
 	if err := o.Check(); err != nil {
-		return o, usagef("%v", err)
+		return usagef("%v", err)
 	}
-	return o, nil
+	return nil
 }
 
 // runQueueFit fits every server, and follows each over time with --track.
-func runQueueFit(c *cli.Context, con *console) error {
+func runQueueFit(c *cli.Context, con *console, q *queueInputs) error {
 	verb := "fit"
 	more := (func(*autoscale.Calibrated, *autoscale.Options) []autoscale.WindowRow)(nil)
 	if c.Bool("track") {
 		verb, more = "fit --track", autoscale.Track
 	}
-	o, err := queueOptions(c)
-	if err != nil {
+	if err := q.resolve(); err != nil {
 		return err
 	}
+	o := &q.options
 	if c.NArg() == 0 {
 		return usagef("queue fit: got no argument, want an extracted folder or a sweep")
 	}
 	if err := con.claim(c.String("out"), c.Bool("force") || c.String("out") == c.Args().First()); err != nil {
 		return err
 	}
-	doc := newQueueDoc(con, verb, &o)
-	servers, err := queueInputs(c, con, c.Args().Slice(), doc, &o)
+	doc := newQueueDoc(con, verb, o)
+	servers, err := q.read(c, con, c.Args().Slice(), doc)
 	if err != nil {
 		return err
 	}
-	fitted, rows, err := autoscale.FitQueues(c.Context, servers, &o, more)
+	fitted, rows, err := autoscale.FitQueues(c.Context, servers, o, more)
 	if err != nil {
 		return err
 	}
@@ -105,9 +237,10 @@ func newQueueDoc(con *console, verb string, o *autoscale.Options) *autoscale.Que
 		Servers: []autoscale.QueueServer{}, Warnings: []trace.Finding{}}
 }
 
-// queueInputs reads the arguments: extracted folders give a server a run, all sweep files
+// read reads the arguments: extracted folders give a server a run, all sweep files
 // together one server.
-func queueInputs(c *cli.Context, con *console, args []string, doc *autoscale.Queue, o *autoscale.Options) ([]*autoscale.Server, error) {
+func (q *queueInputs) read(c *cli.Context, con *console, args []string, doc *autoscale.Queue) ([]*autoscale.Server, error) {
+	o := &q.options
 	var servers []*autoscale.Server
 	var sweeps []string
 	for _, a := range args {
@@ -119,7 +252,7 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *autoscale.Que
 		if err != nil {
 			return nil, err
 		}
-		without, err := con.leftOut(c, ext)
+		without, err := q.filter.Rejected(ext, con.warn)
 		if err != nil {
 			return nil, err
 		}
@@ -157,14 +290,7 @@ func finishFit(c *cli.Context, con *console, doc *autoscale.Queue) error {
 	return finishQueue(c, con, doc, "parameters", "scores", "tracks")
 }
 
-// validateWords are the description of queue validate.
-func validateWords() string {
-	return fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with\n"+
-		"the same parameters.\nExit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*autoscale.MaxTTFTWape,
-		100*autoscale.MaxITLWape) + "Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10"
-}
-
-func runQueueValidate(c *cli.Context, con *console) error {
+func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 	if c.NArg() < 2 {
 		return usagef("queue validate: got %d arguments, want a queue.json and an extracted folder or a sweep", c.NArg())
 	}
@@ -172,23 +298,24 @@ func runQueueValidate(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	o, err := queueOptions(c)
-	if err != nil {
+	if err := q.resolve(); err != nil {
 		return err
 	}
-	if o.Flavour = autoscale.Flavour(fitted.Flavour); c.IsSet("flavour") && c.String("flavour") != fitted.Flavour {
-		return usagef("--flavour: got %q, want %q: the parameters are of that one", c.String("flavour"), fitted.Flavour)
+	o := &q.options
+	if c.IsSet("flavour") && string(o.Flavour) != fitted.Flavour {
+		return usagef("--flavour: got %q, want %q: the parameters are of that one", o.Flavour, fitted.Flavour)
 	}
+	o.Flavour = autoscale.Flavour(fitted.Flavour)
 	if err := con.claim(c.String("out"), c.Bool("force")); err != nil {
 		return err
 	}
-	doc := newQueueDoc(con, "validate", &o)
+	doc := newQueueDoc(con, "validate", o)
 	doc.Inputs = append(doc.Inputs, in)
-	servers, err := queueInputs(c, con, c.Args().Tail(), doc, &o)
+	servers, err := q.read(c, con, c.Args().Tail(), doc)
 	if err != nil {
 		return err
 	}
-	if doc.Servers, err = autoscale.ValidateQueues(c.Context, fitted, servers, c.String("server"), &o, c.Int("simulate")); err != nil {
+	if doc.Servers, err = autoscale.ValidateQueues(c.Context, fitted, servers, c.String("server"), o, c.Int("simulate")); err != nil {
 		return err
 	}
 	if err := finishFit(c, con, doc); err != nil {
@@ -209,12 +336,7 @@ func runQueueValidate(c *cli.Context, con *console) error {
 	return nil
 }
 
-func runQueueSize(c *cli.Context, con *console) error {
-	o := autoscale.SizeOptions{
-		Targets: autoscale.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps"), Emulate: c.Bool("emulate")},
-		Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"),
-		Workers: c.Int("workers"), Concurrency: c.Int("concurrency"),
-	}
+func runQueueSize(c *cli.Context, con *console, o autoscale.SizeOptions) error {
 	command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
 		o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
 	if o.Targets.Emulate {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -11,19 +12,47 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-func runRun(c *cli.Context, con *console) error {
-	if done, err := listGates(c, con); done || err != nil {
-		return err
+func runCommand() *cli.Command {
+	o := pipeline.DefaultRunOptions()
+	groups := runGroups(&o)
+	return newCommand(&cli.Command{
+		Name:      "run",
+		ArgsUsage: "RUNDIR|PARENT...",
+		Usage:     "extract, fit, validate and export in one go",
+		Description: `Writes tables, extract.json, fit.json, validation.json, coefficients.yaml and report.html
+to the output folder. Exit status 3 when a gate fails; every file is still written.
+
+Example:
+   blis-train run testdata/traces/demo -o out`,
+		Flags: slices.Concat(
+			[]cli.Flag{
+				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Extract.Out, Usage: "output `FOLDER`"},
+				configFlag(), ledgerFlag(), verboseFlag(),
+			},
+			flagsOf(groups, "max-bad-frac", "set", "workers", "force", "only", "exclude", "prior", "bootstraps", "from", "holdout",
+				"gate", "for", "baseline"),
+			verdictFlags(), ciFlags()),
+	}, groups, func(c *cli.Context, con *console) error { return runRun(c, con, &o) })
+}
+
+// runGroups are the groups of pipeline.yaml that a run reads, with its options.
+func runGroups(o *pipeline.RunOptions) []group {
+	stages := o.Flags()
+	return []group{{"extract", stages[0]}, {"fit", stages[1]}, {"validate", stages[2]}, {"run", nil}}
+}
+
+func runRun(c *cli.Context, con *console, o *pipeline.RunOptions) error {
+	if o.Validate.ListGates {
+		return listGates(con)
 	}
-	o, err := con.newRun(c)
-	if err != nil {
+	if err := con.prepareRun(c, o); err != nil {
 		return err
 	}
 	if err := con.checkSummary(c); err != nil {
 		return err
 	}
 	defer con.release()
-	got, err := pipeline.Run(c.Context, c.Args().Slice(), o)
+	got, err := pipeline.Run(c.Context, c.Args().Slice(), *o)
 	if err != nil {
 		return err
 	}
@@ -40,37 +69,35 @@ func runRun(c *cli.Context, con *console) error {
 	return exitFor(c, con, got.Validation)
 }
 
-// newRun are the options of a run over the arguments, which are there.
-func (con *console) newRun(c *cli.Context) (o pipeline.RunOptions, err error) {
+// prepareRun checks that the recordings are there, reads pipeline.yaml, and has every stage's document
+// printed.
+func (con *console) prepareRun(c *cli.Context, o *pipeline.RunOptions) error {
 	if c.NArg() == 0 {
-		return o, usagef("%s: got no argument, want at least one run directory or parent of them", c.Command.Name)
+		return usagef("%s: got no argument, want at least one run directory or parent of them", c.Command.Name)
 	}
 	if err := inputsExist(c.Args().Slice()...); err != nil {
-		return o, err
+		return err
 	}
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
-		return o, err
+		return err
 	}
-	return con.runOptions(c, c.String("out"))
+	con.reportStages(c, o, o.Extract.Out)
+	return nil
 }
 
-// runOptions are the options of every stage as the command line has them, and
-// what prints each stage's document, of results in out.
-func (con *console) runOptions(c *cli.Context, out string) (pipeline.RunOptions, error) {
-	o := pipeline.DefaultRunOptions()
-	o.Validate = con.validateOptions()
-	extract, err := con.extractOptions(c)
-	if err != nil {
-		return o, err
-	}
-	o.Extract, o.Fit.Progress = extract, con.progress()
-	extracted := con.extracted()
+// reportStages completes the options of every stage with what prints its progress, its warnings and
+// its document. out is the folder of the results.
+func (con *console) reportStages(c *cli.Context, o *pipeline.RunOptions, out string) {
+	con.completeExtract(c, &o.Extract)
+	con.completeValidate(&o.Validate)
+	o.Fit.Progress = con.progress()
+	printExtracted := con.extracted()
 	var fit *result.Fit
 	o.Done = func(doc any) {
 		switch doc := doc.(type) {
 		case *result.Extract:
 			par.LeanHeap()
-			extracted(doc)
+			printExtracted(doc)
 			con.release()
 		case *result.Fit:
 			fit = doc
@@ -80,5 +107,4 @@ func (con *console) runOptions(c *cli.Context, out string) (pipeline.RunOptions,
 			con.judged(doc, fit, out)
 		}
 	}
-	return o, con.setOptions(c, o.Tables()...)
 }

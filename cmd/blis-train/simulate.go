@@ -15,18 +15,45 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func runSimulate(c *cli.Context, con *console) error {
+func simulateCommand() *cli.Command {
+	o := cluster.Options{Options: simulate.DefaultOptions()}
+	groups := []group{{"simulate", o.Flags()}}
+	return newCommand(&cli.Command{
+		Name:  "simulate",
+		Usage: "run a workload through the embedded simulator",
+		Description: `Simulates a vLLM engine, or several behind a gateway: the deployment of run.yaml, step times from coefficients,
+requests from an extracted or recorded run, a Mooncake, Weka, Azure, TraceV2 or workload-spec file, or a generator in YAML:
+
+   requests: 1000
+   arrivals: {kind: poisson, rate_rps: 5}
+   prompt: {kind: lognormal, mean: 300, sigma: 0.8}
+   output: {kind: uniform, min: 10, max: 200}
+
+Writes OUT/simulation.json and OUT/requests.parquet. With --cluster FILE (docs/clusters.md) or --num-instances N
+several engines are simulated behind one gateway, and OUT/decisions.parquet has the gateway's decision on each request.
+
+Example:
+   blis-train simulate --deployment run.yaml --workload load.yaml -o sim`,
+		Flags: slices.Concat(
+			flagsOf(groups, "coefficients", "library", "deployment", "workload", "set", "latency-model", "alpha-coeffs",
+				"beta-coeffs", "seed", "replications", "workers", "emit-otlp", "force", "input-len", "output-len", "num-prompts",
+				"request-rate", "cluster", "num-instances"),
+			[]cli.Flag{
+				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"},
+				configFlag(),
+			}),
+	}, groups, func(c *cli.Context, con *console) error { return runSimulate(c, con, &o) })
+}
+
+func runSimulate(c *cli.Context, con *console, o *cluster.Options) error {
 	if file := c.String("config"); file != "" { // its inputs stand in the working folder: data
 		if err := con.configure(c, file, nil); err != nil {
 			return err
 		}
 	}
-	o := cluster.Options{Options: simulate.DefaultOptions()}
-	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
+	o.Special = con.special
+	o.Progress = con.progress()
 	o.Say = func(sentence string) { con.sayf("%s", sentence) }
-	if err := con.setOptions(c, o.Table()); err != nil {
-		return err
-	}
 	par.TaskHeap() // records of every request that waits
 	if !o.Asked() {
 		doc, err := pipeline.Simulate(c.Context, o.Options)
@@ -35,7 +62,7 @@ func runSimulate(c *cli.Context, con *console) error {
 		}
 		return showSimulation(con, doc, nil, doc)
 	}
-	doc, err := cluster.Simulate(c.Context, o)
+	doc, err := cluster.Simulate(c.Context, *o)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,12 +10,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
@@ -29,24 +25,25 @@ func accepted(c *cli.Context) coeff.Accept {
 	return coeff.Accept{Asked: c.String("for") != "", Insufficient: c.Bool("allow-insufficient"), Any: c.Bool("ignore-verdict")}
 }
 
-// validateOptions are the defaults with what pipeline.yaml says about gates.
-func (con *console) validateOptions() pipeline.ValidateOptions {
-	o := pipeline.DefaultValidateOptions()
-	o.Special, o.Config, o.Progress = con.special, con.settings.record, con.progress()
-	o.Warn, o.Changed = con.warn, con.changed
+// completeValidate adds to the options of a validation the gates of pipeline.yaml, and where it
+// reports to.
+func (con *console) completeValidate(o *pipeline.ValidateOptions) {
+	o.Special = con.special
+	o.Config = con.settings.record
+	o.Progress = con.progress()
+	o.Warn = con.warn
+	o.Changed = con.changed
 	for name, limit := range con.settings.gates {
-		o.SetThreshold(name, limit, con.settings.record.File.Name)
+		if _, given := o.Thresholds[name]; !given { // by --gate
+			o.SetThreshold(name, limit, con.settings.record.File.Name)
+		}
 	}
-	return o
 }
 
 // listGates answers --gate list.
-func listGates(c *cli.Context, con *console) (bool, error) {
-	if !slices.Equal(c.StringSlice("gate"), []string{"list"}) {
-		return false, nil
-	}
+func listGates(con *console) error {
 	if con.json {
-		return true, con.document(gate.All())
+		return con.document(gate.All())
 	}
 	var rows []cells
 	for _, t := range gate.All() {
@@ -54,13 +51,38 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 	}
 	con.show("gates", cells{"name", "op", "threshold", "what is compared", "why"}, rows)
 	con.sayf("the clause of a gate is its name with dashes: %s#gate-beta-mape", result.Book)
-	return true, nil
+	return nil
 }
 
-func runValidate(c *cli.Context, con *console) error {
+func validateCommand() *cli.Command {
+	o := pipeline.DefaultValidateOptions()
+	groups := []group{{"validate", o.Flags()}}
+	return newCommand(&cli.Command{
+		Name:      "validate",
+		ArgsUsage: "OUT",
+		Usage:     "replay the traces with fitted coefficients and compare",
+		Description: `Compares predicted steps with recorded ones and replays every phase through the simulator:
+plain (the replay that gates decide on), with noise, and drift-corrected. Runs that the fit did not use are test runs.
+Writes validation.json and report.html; exit status 3 when a gate fails.
+
+Example:
+   blis-train validate --fit out/fit.json out`,
+		Flags: slices.Concat(
+			flagsOf(groups, "steps-only", "noise", "overhead-us", "idle-delays", "gate", "for", "split", "workers", "fit",
+				"coefficients", "figures", "baseline", "force"),
+			verdictFlags(), ciFlags(),
+			[]cli.Flag{
+				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out,
+					Usage: "`FOLDER` of the results (default: OUT itself)"},
+				configFlag(), ledgerFlag(), verboseFlag(),
+			}),
+	}, groups, func(c *cli.Context, con *console) error { return runValidate(c, con, &o) })
+}
+
+func runValidate(c *cli.Context, con *console, o *pipeline.ValidateOptions) error {
 	par.LeanHeap()
-	if done, err := listGates(c, con); done || err != nil {
-		return err
+	if o.ListGates {
+		return listGates(con)
 	}
 	if c.NArg() != 1 {
 		return usagef("validate: got %d arguments, want one extracted folder", c.NArg())
@@ -72,12 +94,8 @@ func runValidate(c *cli.Context, con *console) error {
 		return err
 	}
 	defer con.release()
-	o := con.validateOptions()
-	o.Out = c.String("out")
-	if err := con.setOptions(c, o.Table()); err != nil {
-		return err
-	}
-	val, fit, err := pipeline.Validate(c.Context, c.Args().First(), o)
+	con.completeValidate(o)
+	val, fit, err := pipeline.Validate(c.Context, c.Args().First(), *o)
 	if err != nil {
 		return err
 	}
@@ -179,176 +197,6 @@ func diagnosisLines(val *result.Validation) []string {
 		}
 	}
 	return out
-}
-
-func runCheck(c *cli.Context, con *console) error {
-	if c.NArg() != 1 {
-		return usagef("check: got %d arguments, want one coefficient file", c.NArg())
-	}
-	if c.Bool("refit") {
-		return refit(c, con)
-	}
-	if err := goesWith(c, "--refit", "set", "workers"); err != nil {
-		return err
-	}
-	if p := c.String("for"); p != "" && !gate.IsPurpose(p) {
-		return usagef("check: --for: got %q, want %s or %s", p, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
-	}
-	set, err := check(con, c.Args().First(), c.String("against"), c.String("data"))
-	if err != nil {
-		return err
-	}
-	purpose := cmp.Or(c.String("for"), set.ValidatedFor)
-	if v := set.VerdictFor(purpose); !accepted(c).Takes(v) {
-		return gatef("%s: verdict for %s: %s", c.Args().First(), purpose, v)
-	}
-	return nil
-}
-
-// refit answers check --refit: the file made again from its recorded inputs.
-func refit(c *cli.Context, con *console) error {
-	if c.String("data") == "" {
-		return usagef("check --refit: missing --data PARENT")
-	}
-	if err := goesWith(c, "a check without --refit", "against", "for", "allow-insufficient", "ignore-verdict"); err != nil {
-		return err
-	}
-	file := c.Args().First()
-	set, _, err := con.loadSet(file)
-	if err != nil {
-		return err
-	}
-	doc, err := pipeline.Refit(c.Context, file, set, pipeline.RefitOptions{Data: c.String("data"), Set: listOf(c, settingFlag),
-		Workers: c.Int("workers"), Special: con.special, Progress: con.progress()})
-	if err != nil {
-		return err
-	}
-	if err := con.document(doc); err != nil {
-		return err
-	}
-	switch {
-	case doc.Identical:
-		con.sayf("identical: %d bytes, sha256 %s", doc.File.Bytes, doc.File.SHA256)
-		return nil
-	case doc.Equal:
-		con.sayf("equal: made on %s, this is %s; numbers differ by at most %.1g relative", doc.RecordedOn, doc.Platform, *doc.LargestDeviation)
-		return nil
-	}
-	for _, d := range doc.Differences {
-		con.line("info", d)
-	}
-	return gatef("%s: not reproduced", file)
-}
-
-// checkDoc is what check --json prints.
-type checkDoc struct {
-	SchemaVersion string         `json:"schema_version"`
-	File          result.Input   `json:"file"`
-	Against       *string        `json:"against"`
-	SpecVersion   string         `json:"spec_version"`
-	Compatible    bool           `json:"compatible"`
-	Replayable    bool           `json:"replayable"`
-	Gates         map[string]int `json:"gates"` // pass, fail, null
-	// Purposes are the verdicts that travel with the file; empty: not validated.
-	Purposes   []coeff.PurposeVerdict `json:"purposes"`
-	Mismatches []trace.Finding        `json:"mismatches"`
-	Inputs     export.Inputs          `json:"inputs"` // the files it was made from
-}
-
-func check(con *console, file, against, data string) (*coeff.Set, error) {
-	set, in, err := con.loadSet(file)
-	if err != nil {
-		return nil, err
-	}
-	doc := checkDoc{SchemaVersion: result.SchemaVersion, File: in, SpecVersion: string(set.SpecVersion), Gates: gateCounts(set)}
-	doc.Mismatches = []trace.Finding{}
-	doc.Purposes = append([]coeff.PurposeVerdict{}, set.Purposes...)
-	var d *deploy.Deployment
-	if against != "" {
-		if d, err = loadDeployment(against); err != nil {
-			return nil, err
-		}
-		doc.Against = &against
-	}
-	found, err := export.Check(set, d, vectorizer(set))
-	if err != nil {
-		return nil, err
-	}
-	if data != "" {
-		if _, err := os.ReadDir(data); err != nil {
-			return nil, fmt.Errorf("--data: %w", err)
-		}
-	}
-	inputs, changed, err := export.CheckInputs(set.Inputs, cmp.Or(data, filepath.Dir(file)))
-	if err != nil {
-		return nil, err
-	}
-	found = append(found, changed...)
-	doc.Mismatches = append(doc.Mismatches, found...)
-	doc.Inputs = inputs
-	doc.Compatible = len(found) == 0
-	doc.Replayable = true
-	for _, f := range found {
-		doc.Replayable = doc.Replayable && f.Code != export.NotReplayable
-		if !con.json {
-			fmt.Fprintf(con.out, "%s: %s\n", f.Code, files.Line(f.Message))
-		}
-	}
-	if err := con.document(doc); err != nil {
-		return nil, err
-	}
-	if !doc.Compatible {
-		return nil, gatef("%s: %d %s", file, len(found), plural(len(found), "mismatch", "mismatches"))
-	}
-	if !con.json && !con.quiet {
-		line := compatibleLine(file, set, d)
-		if there := inputs.Verified + inputs.Changed; there > 0 {
-			line += fmt.Sprintf("; %d of %d inputs are there and unchanged", inputs.Verified, there+inputs.Absent)
-		}
-		fmt.Fprintln(con.out, files.Line(line))
-	}
-	return set, nil
-}
-
-func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment) string {
-	g := gateCounts(set)
-	judged := "not validated"
-	if len(set.Gates) > 0 {
-		judged = fmt.Sprintf("gates %d passed, %d failed, %d undecided", g["pass"], g["fail"], g["null"])
-	}
-	for _, p := range coeff.Purposes {
-		if v := set.VerdictFor(p); v != "" {
-			judged += fmt.Sprintf(", %s %s", p, v)
-		}
-	}
-	s := fmt.Sprintf("%s: spec %s, replayable, %s", file, set.SpecVersion, judged)
-	if d != nil {
-		s += fmt.Sprintf("; fits %s on %s, tp %d", d.Model.ID, d.Hardware.Name, d.TP)
-	}
-	return s
-}
-
-func gateCounts(set *coeff.Set) map[string]int {
-	n := map[string]int{"pass": 0, "fail": 0, "null": 0}
-	for _, g := range set.Gates {
-		switch {
-		case g.Pass == nil:
-			n["null"]++
-		case *g.Pass:
-			n["pass"]++
-		default:
-			n["fail"]++
-		}
-	}
-	return n
-}
-
-// loadDeployment reads a run.yaml, or the one in a folder.
-func loadDeployment(path string, set ...string) (*deploy.Deployment, error) {
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return deploy.LoadRun(path, set...)
-	}
-	return deploy.LoadRunFile(path, set...)
 }
 
 func plural(n int, one, many string) string {

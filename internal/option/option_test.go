@@ -1,29 +1,39 @@
 package option
 
 import (
+	"flag"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/urfave/cli/v2"
 )
 
 type stage struct {
-	Name  string
-	Share float64
-	N     int
-	Seed  int64
-	Quick bool
-	Runs  []string
-	Extra *float64
-	Cores int
+	Name, File string
+	Share      float64
+	N          int
+	Seed       int64
+	Quick      bool
+	Runs, Sets []string
+	Extra      *float64
+	Cores      int
 }
 
-func defaults() stage { return stage{Name: "a", Share: 0.8, Seed: 1} }
+func defaultStage() stage { return stage{Name: "a", Share: 0.8, Seed: 1} }
 
-func (s *stage) table() Table {
-	return Table{
-		String("name", &s.Name, "").Recorded(), Real("share", &s.Share, "").Recorded(), Whole("n", &s.N, "").Recorded().Unless("0"),
-		Whole("seed", &s.Seed, "").Recorded(), Switch("quick", &s.Quick, "").Recorded(),
-		List("run", &s.Runs, "").Recorded(), Maybe("extra", &s.Extra, "").Recorded(), Whole("cores", &s.Cores, ""),
+func (s *stage) Flags() []cli.Flag {
+	return []cli.Flag{
+		Recorded(&cli.StringFlag{Name: "name", Destination: &s.Name, Value: s.Name}),
+		RecordedBase(&cli.StringFlag{Name: "file", Destination: &s.File, Value: s.File}),
+		Recorded(&cli.Float64Flag{Name: "share", Destination: &s.Share, Value: s.Share}),
+		RecordedUnless("0", &cli.IntFlag{Name: "n", Destination: &s.N, Value: s.N}),
+		Recorded(&cli.Int64Flag{Name: "seed", Destination: &s.Seed, Value: s.Seed}),
+		Recorded(&cli.BoolFlag{Name: "quick", Destination: &s.Quick, Value: s.Quick}),
+		Recorded(&cli.GenericFlag{Name: "run", Value: List(&s.Runs)}),
+		Recorded(&cli.GenericFlag{Name: "set", Value: Settings(&s.Sets)}),
+		Recorded(&cli.GenericFlag{Name: "extra", Value: Optional(&s.Extra)}),
+		&cli.IntFlag{Name: "cores", Destination: &s.Cores, Value: s.Cores},
 	}
 }
 
@@ -31,25 +41,54 @@ func (s *stage) table() Table {
 func TestCommandRoundTrip(t *testing.T) {
 	extra := 0.0
 	for want, s := range map[string]stage{
-		"fit --name a --seed 1 --share 0.8": defaults(),
-		"fit --extra 0 --n 3 --name b --quick --run x --run y --seed 0 --share 0.5": {
-			Name: "b", Share: 0.5, N: 3, Quick: true, Runs: []string{"x", "y"}, Extra: &extra},
+		"fit --name a --seed 1 --share 0.8": defaultStage(),
+		"fit --extra 0 --file f.yaml --n 3 --name b --quick --run x --run y --seed 0 --set a=[1,2] --share 0.5": {
+			Name: "b", File: "f.yaml", Share: 0.5, N: 3, Quick: true, Runs: []string{"x", "y"}, Sets: []string{"a=[1,2]"}, Extra: &extra},
 	} {
-		got := s.table().Command("fit")
+		got := Command("fit", s.Flags())
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		again := defaults()
-		if err := again.table().Parse(got, "fit"); err != nil {
+		again := defaultStage()
+		if err := Parse(got, "fit", again.Flags()); err != nil {
 			t.Errorf("%s: %v", got, err)
 		}
 		if !reflect.DeepEqual(again, s) {
 			t.Errorf("%s: got %+v, want %+v", got, again, s)
 		}
 	}
-	s := defaults()
-	if s.Cores = 8; strings.Contains(s.table().Command("fit"), "cores") {
-		t.Error("an option that changes no result is recorded")
+	s := defaultStage()
+	s.Cores = 8
+	s.File = "folder/f.yaml"
+	if got, want := Command("fit", s.Flags()), "fit --file f.yaml --name a --seed 1 --share 0.8"; got != want {
+		t.Errorf("got %q, want %q: options that change no result and folders are not recorded", got, want)
+	}
+}
+
+// A command line sets the same fields as a recorded one.
+func TestFlagsSetOptions(t *testing.T) {
+	s := defaultStage()
+	set := flag.NewFlagSet("", flag.ContinueOnError)
+	for _, f := range s.Flags() {
+		if err := f.Apply(set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(s, defaultStage()) {
+		t.Errorf("flags changed the defaults: got %+v", s)
+	}
+	args := []string{"--name", "b", "--quick", "--run", "x, y", "--run=z", "--set", `a={"b": 1, "c": 2}`, "--extra", "-1", "--n", "3"}
+	if err := set.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	want := defaultStage()
+	want.Name = "b"
+	want.Quick = true
+	want.Runs = []string{"x", "y", "z"}
+	want.Sets = []string{`a={"b":1,"c":2}`}
+	want.N = 3
+	if !reflect.DeepEqual(s, want) {
+		t.Errorf("got %+v, want %+v", s, want)
 	}
 }
 
@@ -62,21 +101,22 @@ func TestParseRefuses(t *testing.T) {
 		"fit --seed":        "--seed: got nothing, want a value",
 		"fit --seed one":    `--seed: got "one", want a whole number`,
 		"fit --share x":     `--share: got "x", want a number`,
+		"fit --extra x":     `--extra: got "x", want a number`,
 		"fit --quick=maybe": `--quick: got "maybe", want true or false`,
 	} {
-		s := defaults()
-		if err := s.table().Parse(command, "fit"); err == nil || !strings.Contains(err.Error(), want) {
+		s := defaultStage()
+		if err := Parse(command, "fit", s.Flags()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", command, err, want)
 		}
 	}
 }
 
-func TestPartsOfATable(t *testing.T) {
-	s := defaults()
-	if only := s.table().Only("seed", "run"); len(only) != 2 || only[0].Name != "seed" {
+func TestOnlyAndWithout(t *testing.T) {
+	s := defaultStage()
+	if only := Only(s.Flags(), "seed", "run"); len(only) != 2 || only[0].Names()[0] != "seed" {
 		t.Errorf("got %v", only)
 	}
-	if n := len(s.table().Without("seed", "run")); n != 6 {
-		t.Errorf("got %d options, want 6", n)
+	if n := len(Without(s.Flags(), "seed", "run")); n != 8 {
+		t.Errorf("got %d options, want 8", n)
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -62,21 +61,6 @@ func (o *Options) Check() error {
 		return fmt.Errorf("extract: --max-expansion: got %d, want 1 or more", o.MaxExpansion)
 	}
 	return nil
-}
-
-// Table is the options of an extraction as flags and as recorded.
-func (o *Options) Table() option.Table {
-	return option.Table{
-		option.String("format", &o.Format, "table `FORMAT`: parquet or arrow").Recorded(),
-		option.Real("max-bad-frac", &o.MaxBadFrac, "fail above this `SHARE` of unreadable input; 0 is any loss"),
-		option.Whole("max-line", &o.MaxLine, "drop lines and messages of more `BYTES`").Recorded(),
-		option.Whole("max-expansion", &o.MaxExpansion, "stop a compressed file that grows beyond 1 GB and `N` times its size").Recorded(),
-		option.Switch("split-engines", &o.SplitEngines, "accept several engines whose stamps overlap: <id>.1, <id>.2").Recorded(),
-		option.Switch("why-rejected", &o.WhyRejected, "write every dropped record with its reason to OUT/rejected.jsonl"),
-		option.List("set", &o.Set, "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)").Recorded(),
-		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
-		option.Switch("force", &o.Force, "redo work and accept an output folder that holds foreign files"),
-	}
 }
 
 func (o *Options) streaming() source.Options {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -156,7 +157,7 @@ func assemble(entries []*Entry, bad []Failed, o *Options, old *cache, rejects *r
 // DocumentOf makes the document of the entries. Its error, which comes together with the document, names
 // the runs of which more than MaxBadFrac is unreadable.
 func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
-	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.Table().Command("extract")), Runs: []result.ExtractRun{}}
+	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, option.Command("extract", o.Flags())), Runs: []result.ExtractRun{}}
 	doc.Config = o.Config
 	var tooBad []error
 	for _, entry := range entries {

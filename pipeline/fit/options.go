@@ -76,62 +76,11 @@ func (o *Options) PriorOpen() bool {
 	return usual && o.Prior == "" && o.Spec == ""
 }
 
-// Table is the options of a fit as flags and as recorded.
-func (o *Options) Table() option.Table {
-	return option.Table{
-		option.String("spec", &o.Spec, "feature specification `VERSION`: 1.0, 1.1, 1.2, 1.3 or experimental, "+
-			"with +principal-components behind all but 1.0 (default: 1.2 with a library's prior, 1.3 for unlike layers, else 1.1)").Recorded(),
-		option.String("recipe", &o.Recipe, "`RECIPE`: relative or frozen (default: relative with 1.1, frozen with 1.0)").Recorded(),
-		option.String("beta-target", &o.BetaTarget, "step time `TARGET`: cadence or duration (default: cadence with 1.1)").Recorded(),
-		option.List("alpha-target", &o.AlphaTargets, "delay `TARGET`: overhead, admission, egress or queue (repeatable)").Recorded(),
-		option.String("objective", &o.Objective, "what chooses lambda, `OBJECTIVE`: within, cross or minimax").Recorded(),
-		option.Real("split", &o.Split, "training `SHARE` of each phase").Recorded(),
-		o.lagOption().Recorded(),
-		option.String("prior", &o.Prior,
-			"`PRIOR` of step-time coefficients: zero, roofline, library or a coefficient file (the last two: spec 1.2 or 1.3; default: library "+
-				"for dense models on GPUs that it knows, else zero)").Recorded(),
-		option.Whole("bootstraps", &o.Bootstraps, "block bootstrap `DRAWS` of the intervals").Recorded(),
-		option.Whole("seed", &o.Seed, "`SEED` of bootstrap, noise and sampling").Recorded(),
-		option.Switch("refit-all", &o.RefitAll, "refit with the chosen lambda, gamma and lag on all rows").Recorded(),
-		option.List("model", &o.Models, "other parameterisation `NAME` on the same rows: blackbox, trained-physics, roofline, "+
-			"linear3 (repeatable; default the first three)").Recorded(),
-		option.List("without", &o.Without, "leave this run `ID` out (repeatable)").Recorded(),
-		option.Switch("keep-saturated", &o.KeepSaturated, "fit saturated runs too").Recorded(),
-		option.Whole("max-rows", &o.MaxRows, "learn from `N` rows of steps at most, evenly chosen; 0: from all").Recorded().
-			Unless(strconv.Itoa(rows.DefaultMaxRows)),
-		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
-	}
-}
-
-// lagOption is the lag, -1 where it is measured.
-func (o *Options) lagOption() option.Option {
-	opt := option.Whole("lag", new(-1), "`STEPS` between schedule() and execution; -1 measures it per run")
-	opt.Set = func(v any) error {
-		lag := int(v.(int64))
-		switch {
-		case lag >= 0:
-			o.Lag = &lag
-		case lag == -1:
-			o.Lag = nil
-		default:
-			return option.Misusef("lag: got %d, want 0, 1, 2 or -1", lag)
-		}
-		return nil
-	}
-	opt.Values = func() []string {
-		if o.Lag == nil {
-			return nil
-		}
-		return []string{strconv.Itoa(*o.Lag)}
-	}
-	return opt
-}
-
 // Command is the `command` of fit.json: the stage and every option that can
 // change its numbers (spec#documents).
 func (o Options) Command() (string, error) {
 	o, err := o.Resolve()
-	return o.Table().Command("fit"), err
+	return option.Command("fit", o.Flags()), err
 }
 
 // MinBootstraps is the smallest useful number of draws for a 95 % interval.

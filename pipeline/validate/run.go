@@ -34,10 +34,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -606,6 +604,7 @@ type Options struct {
 	Thresholds   map[string]float64 // gate name -> threshold
 	// ThresholdsFrom says who set a threshold, for the documents; "option" by default.
 	ThresholdsFrom map[string]string
+	ListGates      bool   // --gate list: the caller prints the gates and validates nothing
 	For            string // the purpose that decides: steps, replay, waits, transfer or all; empty: see spec#verdict
 	MaxRows        int    // rows of steps judged, at most; 0: all of them, -1: as many as the fit learns from
 	Workers        int    // 0: all cores; never changes a result
@@ -670,53 +669,6 @@ func recipe(set string, v features.Version) rows.Recipe {
 	return rows.Relative
 }
 
-// Table is the options of a validation as flags and as recorded.
-func (o *Options) Table() option.Table {
-	return option.Table{
-		option.Switch("steps-only", &o.StepsOnly, "no replay: teacher-forced errors only").Recorded(),
-		option.String("noise", &o.Noise, "noisy replays beside the plain one, `KIND`: residual or none").Recorded().Unless("residual"),
-		option.Maybe("overhead-us", &o.OverheadUs,
-			"constant overhead in `US` in place of the overhead coefficients; -1: those").Recorded(),
-		option.Maybe("egress-us", &o.EgressUs, "constant egress in `US`; -1: the egress coefficients").Recorded(),
-		option.Switch("idle-delays", &o.IdleDelays, "take overhead and egress from requests that met an idle server").Recorded(),
-		option.Whole("shared-prefix-tokens", &o.SharedPrefix,
-			"first `N` prompt tokens that requests share where the recording does not say").Recorded().Unless("0"),
-		option.String("latency", &o.Latency, "step time `MODEL` of the replay: physics or roofline").Recorded().Unless("physics"),
-		o.gateOption().Recorded(),
-		option.String("for", &o.For, "the `PURPOSE` that decides: steps, replay, waits, transfer or all (default: replay; steps where "+
-			"nothing is replayed)").Recorded(),
-		option.Real("split", &o.Split, "training `SHARE` of each phase, at least the fit's (its default)").Recorded(),
-		option.Whole("max-rows", &o.MaxRows, "judge `N` rows of steps at most, evenly chosen; 0: all; -1: as many as the fit").Recorded().
-			Unless(strconv.Itoa(fitsRows)),
-		option.Whole("seed", &o.Seed, "`SEED` of the noise").Recorded(),
-		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
-	}
-}
-
-// gateOption adds thresholds to those that are there.
-func (o *Options) gateOption() option.Option {
-	return option.Option{
-		Name:  "gate",
-		Usage: "threshold of a gate, `NAME=VALUE` (repeatable); list prints every gate with threshold and source", Default: []string(nil),
-		Set: func(v any) error {
-			for _, g := range v.([]string) {
-				name, text, ok := strings.Cut(g, "=")
-				limit, err := strconv.ParseFloat(text, 64)
-				if !ok || err != nil {
-					return option.Misusef("--gate: got %q, want NAME=VALUE", g)
-				}
-				o.SetThreshold(name, limit, "--gate")
-			}
-			return nil
-		},
-		Values: func() []string {
-			return stat.Map(slices.Sorted(maps.Keys(o.Thresholds)), func(name string) string {
-				return fmt.Sprintf("%s=%g", name, o.Thresholds[name])
-			})
-		},
-	}
-}
-
 // SetThreshold sets the threshold of a gate and who did so.
 func (o *Options) SetThreshold(gate string, limit float64, from string) {
 	if o.Thresholds == nil {
@@ -732,5 +684,5 @@ func (o Options) Command() string {
 	if r, err := o.resolve(); err == nil {
 		o = r
 	}
-	return o.Table().Command("validate")
+	return option.Command("validate", o.Flags())
 }

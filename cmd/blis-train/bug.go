@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"runtime/debug"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/par"
+)
+
+// bug is a panic of ours, as an error.
+type bug struct {
+	command string
+	value   any
+	stack   []byte
+}
+
+// recovered turns the value of a panic into a bug.
+func recovered(command string, value any) *bug {
+	if p, nested := value.(*par.Panic); nested {
+		return &bug{command, p.Value, p.Stack}
+	}
+	return &bug{command, value, debug.Stack()}
+}
+
+func (b *bug) Error() string {
+	return fmt.Sprintf("%s: this is our mistake, not yours: %v, in %s", b.command, b.value, strings.Join(b.where(), " < "))
+}
+
+const reportHint = "please report it at https://github.com/blis-train/blis-train/issues with this line, `blis-train --version`, " +
+	"the command and, if you may, the input that causes it"
+
+// ownFrame is a function of this module in a stack, and the line below it.
+var ownFrame = regexp.MustCompile(`(?m)^github\.com/blis-train/blis-train/(\S+)\([^\n]*\)\n\s+\S*/([^/\s]+:\d+)`)
+
+// where are the innermost functions of ours, without the machinery around them.
+func (b *bug) where() []string {
+	stack := string(b.stack)
+	if _, below, found := strings.Cut(stack, "\npanic("); found {
+		stack = below
+	}
+	var frames []string
+	for _, m := range ownFrame.FindAllStringSubmatch(stack, -1) {
+		if !strings.HasPrefix(m[1], "internal/par.") && len(frames) < 3 {
+			frames = append(frames, m[1]+" ("+m[2]+")")
+		}
+	}
+	if len(frames) == 0 {
+		return []string{"a place unknown"}
+	}
+	return frames
+}

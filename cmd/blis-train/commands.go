@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Headings of help.
+const (
+	predictCategory   = "Predict and simulate"
+	calibrateCategory = "Calibrate"
+	moreCategory      = "More"
+)
+
+// namedCommand is a command before it is made. Making one may read embedded tables, so that a call
+// makes only the command it names.
+type namedCommand struct {
+	category, name string
+	make           func() *cli.Command
+}
+
+// allCommands are the commands in the order and under the headings of help; each is made in a file
+// of its own.
+func allCommands() []namedCommand {
+	return []namedCommand{
+		{predictCategory, "predict", predictCommand},
+		{predictCategory, "simulate", simulateCommand},
+		{calibrateCategory, "run", runCommand},
+		{calibrateCategory, "inspect", inspectCommand},
+		{calibrateCategory, "extract", extractCommand},
+		{calibrateCategory, "fit", fitCommand},
+		{calibrateCategory, "validate", validateCommand},
+		{calibrateCategory, "export", exportCommand},
+		{moreCategory, "predictor", predictorCommand},
+		{moreCategory, "experiment", experimentCommand},
+		{moreCategory, "check", checkCommand},
+		{moreCategory, "diff", diffCommand},
+		{moreCategory, "features", featuresCommand},
+		{moreCategory, "queue", queueCommand},
+		{moreCategory, "plan", planCommand},
+		{moreCategory, "task", taskCommand},
+		{moreCategory, "collect", collectCommand},
+		{moreCategory, "library", libraryCommand},
+		{moreCategory, "log", logCommand},
+		{moreCategory, "init", initCommand},
+		{moreCategory, "explain", explainCommand},
+		{moreCategory, "completion", completionCommand},
+	}
+}
+
+// makeCommands makes the command that word names, all of them where it names none.
+func makeCommands(word string) []*cli.Command {
+	var all []*cli.Command
+	for _, c := range allCommands() {
+		if c.name == word { // its own help has no heading
+			return []*cli.Command{c.make()}
+		}
+	}
+	for _, c := range allCommands() {
+		cmd := c.make()
+		cmd.Category = c.category
+		all = append(all, cmd)
+	}
+	return all
+}
+
+// newCommand completes a command: the flags of every command, the environment, and what it does,
+// with a console to write to. groups are the groups of pipeline.yaml that it reads.
+func newCommand(cmd *cli.Command, groups []group, run func(*cli.Context, *console) error) *cli.Command {
+	cmd.Flags = append(cmd.Flags, everywhereFlags()...)
+	readEnvironment(cmd.Name, cmd.Flags)
+	cmd.OnUsageError = func(c *cli.Context, err error, _ bool) error { return usageError(c, err, groups) }
+	cmd.Action = func(c *cli.Context) error {
+		con, err := newConsole(c)
+		if err != nil {
+			return err
+		}
+		con.groups = groups
+		if c.NArg() > 0 && c.Command.ArgsUsage == "" {
+			return &option.Misuse{Msg: fmt.Sprintf("%s: got argument %q, want flags only", fullName(c), c.Args().First()),
+				Hint: "quote a value that holds blanks: --flag 'two words'"}
+		}
+		return run(c, con)
+	}
+	return cmd
+}
+
+// newParent completes a command that does nothing without one of its subcommands.
+func newParent(cmd *cli.Command) *cli.Command {
+	cmd.OnUsageError = func(c *cli.Context, err error, _ bool) error { return usageError(c, err, nil) }
+	cmd.Action = func(c *cli.Context) error {
+		var names []string
+		for _, sub := range c.Command.Subcommands {
+			if sub.Name != "help" {
+				names = append(names, sub.Name)
+			}
+		}
+		name := c.Args().First()
+		if name == "" {
+			return usagef("%s: got no command, want %s", c.Command.Name, trace.OneOf(names))
+		}
+		return usagef("%s: got %q, want %s", c.Command.Name, name, trace.OneOf(names))
+	}
+	return cmd
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Exit codes (spec#exit-status).
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitGate        = 3
+	exitInterrupted = 130
+)
+
+// usagef is a mistake in how the command was called: exit 2.
+func usagef(format string, args ...any) error { return option.Misusef(format, args...) }
+
+// gatef is a verdict, not a failure of the tool: exit 3.
+func gatef(format string, args ...any) error {
+	return &pipeline.VerdictError{Msg: fmt.Sprintf(format, args...)}
+}
+
+// errorDoc is what --json prints when the command fails before it has a document.
+type errorDoc struct {
+	SchemaVersion string    `json:"schema_version"`
+	Error         errorInfo `json:"error"`
+}
+
+type errorInfo struct {
+	Code       string   `json:"code"` // of docs/codes.md; "" where there is none
+	Messages   []string `json:"messages"`
+	Hint       string   `json:"hint"`
+	ExitStatus int      `json:"exit_status"`
+}
+
+func (s *session) errorDocument(out io.Writer, err error, exit int) {
+	info := errorInfo{Messages: messages(err), Hint: hintOf(err, s.command), ExitStatus: exit}
+	if placed, ok := errors.AsType[*trace.SyntaxError](err); ok {
+		info.Code = string(placed.Code)
+	} else if coded, ok := errors.AsType[*trace.Error](err); ok {
+		info.Code = string(coded.Code)
+	}
+	if err := result.Write(out, errorDoc{result.SchemaVersion, info}); err != nil {
+		s.say(out, err.Error(), "")
+	}
+}
+
+// exitCode prints err as "error: …" and at most one "hint: …" and picks the exit code.
+func (s *session) exitCode(stderr io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.As(err, new(cli.ExitCoder)) { // the library's help command found no topic
+		msg, near, _ := strings.Cut(strings.ToLower(err.Error()[:1])+err.Error()[1:], ". Did you mean ")
+		hint := "see blis-train help all"
+		if near != "" {
+			hint = "did you mean " + near + " " + hint
+		}
+		err = &option.Misuse{Msg: msg, Hint: hint}
+	}
+	// prints the errors joined in err, and the hint after the last
+	all := messages(err)
+	for _, msg := range all[:len(all)-1] {
+		s.say(stderr, msg, "")
+	}
+	s.say(stderr, all[len(all)-1], hintOf(err, s.command))
+	coded := (*trace.Error)(nil)
+	switch {
+	case errors.As(err, new(*option.Misuse)):
+		return exitUsage
+	case errors.As(err, new(*pipeline.VerdictError)), errors.As(err, &coded) && coded.Code == export.PoorProjection:
+		return exitGate
+	case coded != nil && isUsage(coded.Code):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// messages are the errors joined in err, one each.
+func messages(err error) []string {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []string{err.Error()}
+	}
+	var all []string
+	for _, e := range joined.Unwrap() {
+		all = stat.AppendNew(all, messages(e)...) // a write that fails, and its close
+	}
+	return all
+}
+
+// say prints an error in the log's format.
+func (s *session) say(stderr io.Writer, msg, hint string) {
+	if s.log != nil {
+		s.log.Error(msg, slog.String("hint", hint))
+		return
+	}
+	fmt.Fprintf(stderr, "error: %s\n", files.Line(msg))
+	if hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", files.Line(hint))
+	}
+}
+
+// inPercent is a message about a share that was given in percent.
+var inPercent = regexp.MustCompile(`got (\d\d?), want (?:a share|0\.\.1)`)
+
+// choice is a message that lists what was possible.
+var choice = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
+
+// hintOf is the hint that the terminal shows with an error of a command: its own, else the name that was
+// probably meant, else where the keys or flags are explained.
+func hintOf(err error, command string) string {
+	misuse := (*option.Misuse)(nil)
+	missing := (*fs.PathError)(nil)
+	at := (*trace.SyntaxError)(nil)
+	wrong := errors.As(err, &misuse)
+	if errors.As(err, new(*bug)) {
+		return reportHint
+	}
+	if wrong && misuse.Hint != "" {
+		return misuse.Hint
+	}
+	if hint := trace.HintOf(err); hint != "" {
+		return hint
+	}
+	if m := choice.FindStringSubmatch(err.Error()); m != nil {
+		words := strings.FieldsFunc(strings.ReplaceAll(m[2], " or ", ", "), func(r rune) bool { return strings.ContainsRune(`, "`, r) })
+		if hint := didYouMean(m[1], words); hint != "" {
+			return hint
+		}
+	}
+	if m := inPercent.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Sprintf("%s %% is 0.%s", m[1], ("0" + m[1])[len(m[1])-1:])
+	}
+	switch {
+	case errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist):
+		return absentHint(missing.Path)
+	case strings.Contains(err.Error(), "no space left on device"):
+		return "free some space, or write elsewhere: df -h shows what is left"
+	case errors.As(err, &missing) && errors.Is(err, fs.ErrPermission):
+		return "choose another place: ls -ld " + filepath.Dir(missing.Path) + " shows who may write or read here"
+	case errors.As(err, &at) && strings.HasPrefix(at.Msg, "unknown key ") && kindOfFile(at.File) != "":
+		return fmt.Sprintf("%s looks like %s: was another file meant?", at.File, kindOfFile(at.File))
+	case errors.As(err, &at) && filepath.Base(at.File) == deploy.RunFile:
+		return "docs/run-yaml.md lists every key with its type"
+	case wrong && command != "":
+		return fmt.Sprintf("see blis-train %s --help", command)
+	case trace.CodeOf(err) != "":
+		return fmt.Sprintf("blis-train explain %s", trace.CodeOf(err))
+	}
+	return ""
+}
+
+// absentHint says what may be meant by the path of nothing.
+func absentHint(path string) string {
+	folder, name := filepath.Split(path)
+	entries, gone := os.ReadDir(cmp.Or(folder, "."))
+	if near := files.Nearest(name, stat.Map(entries, os.DirEntry.Name)); near != "" {
+		return fmt.Sprintf("did you mean %s?", folder+near)
+	} else if gone != nil {
+		return "there is no folder " + folder + "; one for output is made with mkdir -p"
+	}
+	return "there is no such file: list the folder with ls " + cmp.Or(folder, ".")
+}
+
+// kindOfFile says what a file is that was given in the place of another; "" where it does not show.
+func kindOfFile(name string) string {
+	text, _ := files.ReadAll(name)
+	for _, kind := range [][2]string{{"physics_coefficients:", "a coefficient file"}, {`"model_type"`, "a model's config.json"},
+		{"\nvllm:", "a run.yaml"}, {"\narrivals:", "a workload"}, {`"schema_version"`, "a document that blis-train wrote"}} {
+		if strings.Contains(string(text), kind[0]) {
+			return kind[1]
+		}
+	}
+	return ""
+}

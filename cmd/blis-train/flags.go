@@ -1,0 +1,134 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/internal/option"
+)
+
+// Flags that several commands have. The options of a stage are flags of its package; they hold
+// what pipeline.yaml sets as well.
+
+// everywhereFlags are the flags of every command.
+func everywhereFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "json", Usage: "print one JSON document on stdout and nothing else"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress, no tables"},
+		&cli.BoolFlag{Name: "allow-special", Usage: "read pipes and devices given as files; without it they are refused"},
+		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT` of messages on stderr: text or json"},
+	}
+}
+
+func outFlag(usage string) cli.Flag {
+	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: usage}
+}
+
+// resultsFlag is -o of commands that write to their input folder when it is not given.
+func resultsFlag() cli.Flag { return outFlag("`FOLDER` of the results (default: OUT itself)") }
+
+func configFlag() cli.Flag {
+	return &cli.StringFlag{Name: "config",
+		Usage: "options by stage and gate thresholds, `FILE` (default: pipeline.yaml of the working folder, unless that holds the data)"}
+}
+
+func verboseFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "print every table and every warning in full"}
+}
+
+func ledgerFlag() cli.Flag {
+	return &cli.StringFlag{Name: "ledger", Usage: "append one JSON line about this run to `FILE` (see log)"}
+}
+
+func dryRunFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "dry-run", Usage: "list the run folders that would be read and stop"}
+}
+
+func forceFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds files of other programs"}
+}
+
+func workersFlag() cli.Flag {
+	return &cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"}
+}
+
+func tasksDirFlag() cli.Flag {
+	return &cli.StringFlag{Name: "tasks-dir", Usage: "also write the open tasks to `DIR`, as files 0, 1, 2, ... with one id each"}
+}
+
+// verdictFlags decide which verdicts end a command with exit status 0.
+func verdictFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "allow-insufficient", Usage: "exit 0 also when there are too few data to decide the gates"},
+		&cli.BoolFlag{Name: "ignore-verdict", Usage: "exit 0 whatever the verdict"},
+	}
+}
+
+// ciFlags print the verdict for continuous integration.
+func ciFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "summary", Usage: "print the verdict in this `FORMAT` on stdout and nothing else there: markdown"},
+		&cli.StringFlag{Name: "junit", Usage: "also write the gates to `FILE` as a JUnit report"},
+	}
+}
+
+// environmentFlags are the flags that the environment may set, as CI does. The command line goes
+// before it, and pipeline.yaml behind.
+var environmentFlags = []string{"json", "quiet", "log-format", "workers", "config", "ledger", "max-bad-frac", "bootstraps", "for"}
+
+// environment is the variable of a flag.
+func environment(flag string) string {
+	return "BLIS_TRAIN_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// readEnvironment has the environment set the flags of environmentFlags that a command has.
+func readEnvironment(command string, flags []cli.Flag) {
+	for _, f := range flags {
+		name := f.Names()[0]
+		if !slices.Contains(environmentFlags, name) {
+			continue
+		}
+		if name == "config" && command == "export" { // there it names a configuration
+			continue
+		}
+		variables := []string{environment(name)}
+		switch f := option.Plain(f).(type) {
+		case *cli.BoolFlag:
+			f.EnvVars = variables
+		case *cli.StringFlag:
+			f.EnvVars = variables
+		case *cli.IntFlag:
+			f.EnvVars = variables
+		case *cli.Float64Flag:
+			f.EnvVars = variables
+		}
+	}
+}
+
+func flagNames(flags []cli.Flag) []string {
+	var names []string
+	for _, f := range flags {
+		names = append(names, f.Names()...)
+	}
+	return names
+}
+
+// goesWith refuses the named flags, which have a meaning only together with what is given.
+func goesWith(c *cli.Context, what string, names ...string) error {
+	for _, name := range names {
+		if c.IsSet(name) {
+			return usagef("--%s: goes with %s only", name, what)
+		}
+	}
+	return nil
+}
+
+// dashed is a flag as the user writes it.
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
+)
+
+// usageError puts the flag package's message about a command line into our words, with the nearest
+// flag as a hint. groups are the groups of pipeline.yaml that the command reads.
+func usageError(c *cli.Context, err error, groups []group) error {
+	usage := &option.Misuse{Msg: err.Error()}
+	if c.Command != nil && c.Command.HelpName != "" {
+		usage.Hint = fmt.Sprintf("see %s --help", c.Command.HelpName)
+	}
+	if rest, ok := strings.CutPrefix(usage.Msg, "flag provided but not defined: -"); ok {
+		name := strings.TrimLeft(rest, "-")
+		usage.Msg = fmt.Sprintf("unknown flag %q", dashed(name))
+		if hint := unknownFlagHint(c, name, groups); hint != "" {
+			usage.Hint = hint
+		}
+	}
+	if name, ok := strings.CutPrefix(usage.Msg, "flag needs an argument: -"); ok {
+		usage.Msg = fmt.Sprintf("%s: got nothing, want a value", dashed(strings.TrimLeft(name, "-")))
+	}
+	if m := badFlagValue.FindStringSubmatch(usage.Msg); m != nil {
+		usage.Msg = fmt.Sprintf("%s: got %s, %s", dashed(m[2]), m[1], wantedValue(c.Command.Flags, m[2], m[3]))
+		plain := strings.NewReplacer(`"`, "", ",", "", "_", "", "k", "000", "K", "000").Replace(m[1])
+		if _, err := strconv.Atoi(plain); err == nil && strings.HasSuffix(usage.Msg, "number") {
+			usage.Hint = "did you mean " + plain + "?"
+		}
+	}
+	if m := badEnvironment.FindStringSubmatch(usage.Msg); m != nil {
+		usage.Msg = fmt.Sprintf("%s: got %s, %s", m[2], m[1], wantedValue(c.Command.Flags, m[3], m[4]))
+	}
+	return usage
+}
+
+// unknownFlagHint is what may be meant by a flag that the command does not have; "" where nothing
+// is near.
+func unknownFlagHint(c *cli.Context, name string, groups []group) string {
+	known := flagNames(c.Command.Flags)
+	for _, g := range groups {
+		known = append(known, flagNames(g.options)...)
+	}
+	near := files.Nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(soughtFlags))))
+	path := deploy.ServePath(name)
+	key := keyHint(c.Command, groups, near)
+	sought := soughtFlags[near]
+	switch {
+	case path != "" && slices.Contains(known, "vllm"):
+		return fmt.Sprintf("give it inside --vllm \"%s ...\"", dashed(name))
+	case path != "" && slices.Contains(known, "set"):
+		return fmt.Sprintf("--set %s=VALUE sets what run.yaml does not", path)
+	case key != "":
+		return key
+	case sought != "" && near == name:
+		return sought
+	case near != "":
+		return strings.TrimSpace(fmt.Sprintf("did you mean --%s? %s", near, sought))
+	case c.Command.Name == "init":
+		return "quote the server's command: --from-cmdline 'vllm serve ...'"
+	}
+	return ""
+}
+
+// keyHint is where an option is set that the command reads from pipeline.yaml and has no flag for;
+// "" where there is none of that name.
+func keyHint(cmd *cli.Command, groups []group, name string) string {
+	if option.Find(cmd.Flags, name) != nil {
+		return ""
+	}
+	for _, g := range groups {
+		if option.Find(g.options, name) != nil {
+			return fmt.Sprintf("set %q under %q in a file given by --config", name, g.name)
+		}
+	}
+	return ""
+}
+
+// badEnvironment is the library's complaint about the value of a variable.
+var badEnvironment = regexp.MustCompile(`^could not parse ("(?:[^"\\]|\\.)*") (?:as \w+ value )?from environment variable "(\w+)"(?: as value)? for flag ([a-z-]+): (.*)$`)
+
+// badFlagValue is the flag package's complaint about the value of a flag.
+var badFlagValue = regexp.MustCompile(`^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-+([a-z-]+): (.*)$`)
+
+// wantedValue is what values the named flag takes; reason is what its value said itself.
+func wantedValue(flags []cli.Flag, name, reason string) string {
+	f := option.Find(flags, name)
+	if _, isGeneric := option.Plain(f).(*cli.GenericFlag); isGeneric {
+		return reason
+	}
+	return "want " + option.Wanted(f)
+}
+
+// soughtFlags are flags that people look for, and what there is instead.
+var soughtFlags = map[string]string{
+	"gamma":    "fit chooses it by cross-validation; -v prints it, and fit.json has it",
+	"hardware": "run.yaml has it; --set hardware.name=H100 overrides it where a command has --set",
+	"lambda":   "fit chooses it by cross-validation; -v prints it, and fit.json has it",
+	"output":   "-o names the output",
+}
+
+// didYouMean is the hint at the word that is likely meant; "" where none is near.
+func didYouMean(word string, legal []string) string {
+	if near := files.Nearest(word, legal); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return ""
+}
+
+// flagsFirst moves the flags of a command before its arguments, so that flags may stand anywhere
+// (the library stops at the first argument). What follows "--" is an argument. Unknown flags move
+// too, so that the library reports them.
+func flagsFirst(app *cli.App, args []string) []string {
+	cmd, depth := commandOf(app, args)
+	if cmd == nil || strings.HasSuffix(args[len(args)-1], "generate-bash-completion") {
+		return args
+	}
+	var flags, rest []string
+	head, in := args[:depth:depth], args[depth:]
+	for i := 0; i < len(in); i++ {
+		a := in[i]
+		if a == "--" {
+			rest = append(rest, in[i+1:]...)
+			break
+		}
+		if len(a) < 2 || a[0] != '-' {
+			rest = append(rest, a)
+			continue
+		}
+		flags = append(flags, a)
+		name, _, hasValue := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		if f := option.Find(cmd.Flags, name); hasValue || f == nil || !option.TakesValue(f) {
+			continue
+		}
+		if i+1 == len(in) { // nothing may follow, so that the library misses the value
+			return append(head, flags...)
+		}
+		i++
+		flags = append(flags, in[i])
+	}
+	out := append(head, flags...)
+	if len(rest) > 0 {
+		out = append(out, "--")
+	}
+	return append(out, rest...)
+}
+
+// commandOf is the command that the first words name, a subcommand where there is one, and
+// how many words that took; nil when there is none.
+func commandOf(app *cli.App, args []string) (cmd *cli.Command, depth int) {
+	named := func(list []*cli.Command, word string) *cli.Command {
+		for _, c := range list {
+			if c.HasName(word) {
+				return c
+			}
+		}
+		return nil
+	}
+	if len(args) < 2 {
+		return nil, 0
+	}
+	if cmd = named(app.Commands, args[1]); cmd == nil || len(args) == 2 {
+		return cmd, 2
+	}
+	if sub := named(cmd.Subcommands, args[2]); sub != nil {
+		return sub, 3
+	}
+	return cmd, 2
+}

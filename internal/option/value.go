@@ -1,0 +1,78 @@
+package option
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// The values of flags that urfave/cli has no type for. An error of Set says what is wanted, as in
+// "want a number": whoever reports it knows the flag and what was given.
+
+// List is the value of a flag that may be given several times, or once with commas.
+func List(list *[]string) cli.Generic { return &listValue{list} }
+
+type listValue struct{ list *[]string }
+
+func (v *listValue) String() string { return "" }
+
+func (v *listValue) Set(text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		*v.list = append(*v.list, strings.TrimSpace(part))
+	}
+	return nil
+}
+
+func (v *listValue) Values() []string { return *v.list }
+
+// Settings is the value of a flag KEY=VALUE that may be given several times. A VALUE is YAML or
+// JSON and may hold commas. Blanks inside JSON are taken out, because a recorded command line is
+// split at blanks.
+func Settings(list *[]string) cli.Generic { return &settingsValue{listValue{list}} }
+
+type settingsValue struct{ listValue }
+
+func (v *settingsValue) Set(text string) error {
+	key, value, _ := strings.Cut(text, "=")
+	var compact bytes.Buffer
+	if strings.ContainsAny(value, " \t\n") && json.Compact(&compact, []byte(value)) == nil {
+		text = key + "=" + compact.String()
+	}
+	*v.list = append(*v.list, text)
+	return nil
+}
+
+// Optional is the value of a flag that takes a number, or -1 for none.
+func Optional(number **float64) cli.Generic { return &optionalValue{number} }
+
+type optionalValue struct{ number **float64 }
+
+func (v *optionalValue) String() string {
+	if v.number == nil || *v.number == nil {
+		return "-1"
+	}
+	return formatNumber(**v.number)
+}
+
+func (v *optionalValue) Set(text string) error {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return errors.New("want a number")
+	}
+	*v.number = nil
+	if n != -1 {
+		*v.number = &n
+	}
+	return nil
+}
+
+func (v *optionalValue) Values() []string {
+	if *v.number == nil {
+		return nil
+	}
+	return []string{v.String()}
+}

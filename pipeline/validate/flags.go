@@ -1,0 +1,73 @@
+package validate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/internal/option"
+)
+
+// Flags are the options of a validation as flags; validation.json records those that can change it.
+func (o *Options) Flags() []cli.Flag {
+	return []cli.Flag{
+		option.Recorded(&cli.BoolFlag{Name: "steps-only", Destination: &o.StepsOnly, Value: o.StepsOnly,
+			Usage: "compare step times alone (teacher-forced), replay nothing"}),
+		option.RecordedUnless("residual", &cli.StringFlag{Name: "noise", Destination: &o.Noise, Value: o.Noise,
+			Usage: "`KIND` of the additional noisy replays: residual (step times with the fit's residuals) or none"}),
+		option.Recorded(&cli.GenericFlag{Name: "overhead-us", Value: option.Optional(&o.OverheadUs),
+			Usage: "constant overhead of a request in `US` in place of the overhead coefficients; -1: the coefficients"}),
+		option.Recorded(&cli.GenericFlag{Name: "egress-us", Value: option.Optional(&o.EgressUs),
+			Usage: "constant egress delay of a request in `US` in place of the egress coefficients; -1: the coefficients"}),
+		option.Recorded(&cli.BoolFlag{Name: "idle-delays", Destination: &o.IdleDelays, Value: o.IdleDelays,
+			Usage: "measure constant overhead and egress on requests that found an idle server"}),
+		option.RecordedUnless("0", &cli.Int64Flag{Name: "shared-prefix-tokens", Destination: &o.SharedPrefix, Value: o.SharedPrefix,
+			Usage: "length of the prompt prefix that all requests share, `TOKENS`, where the recording does not contain it"}),
+		option.RecordedUnless("physics", &cli.StringFlag{Name: "latency", Destination: &o.Latency, Value: o.Latency,
+			Usage: "step-time `MODEL` of the replay: physics (the coefficients) or roofline"}),
+		option.RecordedAs(o.gateValues, &cli.GenericFlag{Name: "gate", Value: &gateValue{o},
+			Usage: "threshold of a gate, `NAME=VALUE` (repeatable); list prints every gate with threshold and source"}),
+		option.Recorded(&cli.StringFlag{Name: "for", Destination: &o.For, Value: o.For,
+			Usage: "`PURPOSE` whose gates decide the exit status: steps, replay, waits, transfer or all (default: replay; steps " +
+				"where nothing is replayed)"}),
+		option.Recorded(&cli.Float64Flag{Name: "split", Destination: &o.Split, Value: o.Split,
+			Usage: "training `SHARE` of each phase, at least the fit's"}),
+		option.RecordedUnless(strconv.Itoa(fitsRows), &cli.IntFlag{Name: "max-rows", Destination: &o.MaxRows, Value: o.MaxRows,
+			Usage: "compare at most `N` measured steps, evenly chosen; 0: all; -1: as many as the fit"}),
+		option.Recorded(&cli.Int64Flag{Name: "seed", Destination: &o.Seed, Value: o.Seed, Usage: "`SEED` of the noise"}),
+		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Value: o.Workers, Usage: "`N` workers; 0 uses every core"},
+	}
+}
+
+// gateValue is the value of --gate: it adds a threshold to those that are there.
+type gateValue struct{ o *Options }
+
+func (v *gateValue) String() string { return "" }
+
+func (v *gateValue) Set(text string) error {
+	if text == "list" {
+		v.o.ListGates = true
+		return nil
+	}
+	name, number, ok := strings.Cut(text, "=")
+	limit, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil {
+		return errors.New("want NAME=VALUE")
+	}
+	v.o.SetThreshold(name, limit, "--gate")
+	return nil
+}
+
+// gateValues are the thresholds as they are recorded.
+func (o *Options) gateValues() []string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(o.Thresholds)) {
+		all = append(all, fmt.Sprintf("%s=%g", name, o.Thresholds[name]))
+	}
+	return all
+}
