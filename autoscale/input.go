@@ -248,7 +248,7 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	account := queueAccount{Dropped: map[string]int{}}
 	var snapshots []*enginelog.Snapshot
 	take := func(f *clients.LevelFile) {
-		points = append(points, f.Points...)
+		points = append(points, f.Levels...)
 		findings = append(findings, f.Findings...)
 		account.Read += f.Read
 		for code, n := range f.Dropped {

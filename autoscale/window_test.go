@@ -264,7 +264,7 @@ func readSweep(t *testing.T, name string, o *Options) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return serverOfSweep(name, f.Points, o)
+	return serverOfSweep(name, f.Levels, o)
 }
 
 // sweepOptions are model-trainer's: 256 seats, as much waiting room, seven loads a sweep.

@@ -568,8 +568,8 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 			return nil, pathed(err, name)
 		}
 		r.Warnings = append(r.Warnings, file.Findings...)
-		for i := range file.Points {
-			p := file.Points[i].LoadPoint()
+		for i := range file.Levels {
+			p := file.Levels[i].LoadPoint()
 			if _, err := requestfit.LevelOf(&p, dep); err != nil {
 				return nil, pathed(err, name)
 			}

@@ -185,12 +185,12 @@ func (x *extraction) inputs(ctx context.Context) error {
 	}
 	cl := &clients.Reader{Names: set.clients, Acc: x.acc}
 	for i := range set.clients {
-		if err := cl.File(&set.clients[i], how); err != nil {
+		if err := cl.ReadFile(&set.clients[i], how); err != nil {
 			return err
 		}
 	}
 	cl.Finish(x.run.Deployment)
-	x.obs = cl.Rows
+	x.obs = cl.Requests
 	x.points = cl.Points
 	x.clients = cl.Findings
 	x.phases(cl.Loads)
@@ -212,7 +212,7 @@ func (x *extraction) phases(loads []clients.Load) {
 		dep := *x.run.Deployment
 		for _, l := range loads {
 			p := deploy.Phase{Name: l.Name, Load: deploy.LoadOpen, StartNs: l.StartNs, EndNs: l.EndNs}
-			if l.Closed {
+			if l.IsClosed {
 				p.Load = deploy.LoadClosed
 			}
 			dep.Phases = append(dep.Phases, p)

@@ -27,15 +27,15 @@ const sglangDetails = `, "input_lens": [10, 20], "output_lens": [3, 3], "ttfts":
 func TestAppendedResults(t *testing.T) {
 	whole := sglangResult + sglangDetails
 	c := readFiles(t, map[string]string{"run.jsonl": whole + "\n" + whole + "\n" + whole})
-	if len(c.Rows) != 6 || c.Acc.Read != 6 || c.Rows[0].ID != "run-0" || c.Rows[5].ID != "run.3-1" || c.Rows[5].Line != 3 {
-		t.Fatalf("got %d rows of %d: %+v", len(c.Rows), c.Acc.Read, c.Rows)
+	if len(c.Requests) != 6 || c.Acc.Read != 6 || c.Requests[0].ID != "run-0" || c.Requests[5].ID != "run.3-1" || c.Requests[5].Line != 3 {
+		t.Fatalf("got %d rows of %d: %+v", len(c.Requests), c.Acc.Read, c.Requests)
 	}
-	if r := c.Rows[3]; r.PromptTokens.V != 20 || r.TTFTUs.V != 1e5 || len(r.ChunkGapsUs) != 2 {
+	if r := c.Requests[3]; r.PromptTokens.V != 20 || r.TTFTUs.V != 1e5 || len(r.ChunkGapsUs) != 2 {
 		t.Errorf("got %+v", r)
 	}
 	c = readFiles(t, map[string]string{"run.jsonl": whole + "\n" + whole[:len(whole)-60]})
-	if len(c.Rows) != 2 || c.Acc.Dropped["unreadable"] != 1 {
-		t.Errorf("got %d rows, dropped %v, want 2 and the cut result", len(c.Rows), c.Acc.Dropped)
+	if len(c.Requests) != 2 || c.Acc.Dropped["unreadable"] != 1 {
+		t.Errorf("got %d rows, dropped %v, want 2 and the cut result", len(c.Requests), c.Acc.Dropped)
 	}
 	c = readFiles(t, map[string]string{"run.jsonl": sglangResult + "}\n" + sglangResult + "}\n"})
 	if len(c.Points) != 2 || c.Points[1].Line != 2 || c.Points[0].E2EMs.V != 150 || c.Points[1].Clients.V != 2 || c.Points[1].TPOTMs != 25 {
@@ -48,7 +48,7 @@ func TestPythonNumbers(t *testing.T) {
 	const text = `{"a":NaN,"b":[-Infinity,Infinity,-1,-2.5e-3,null],"c":"NaN -Infinity \" Infinity","N":"\\"}`
 	want := `{"a":null,"b":[null,null,-1,-2.5e-3,null],"c":"NaN -Infinity \" Infinity","N":"\\"}`
 	for name, r := range map[string]io.Reader{"whole": strings.NewReader(text), "bytes": iotest.OneByteReader(strings.NewReader(text))} {
-		got, err := io.ReadAll(&finite{r: bufio.NewReader(r)})
+		got, err := io.ReadAll(&pythonJSON{r: bufio.NewReader(r)})
 		if err != nil || string(got) != want {
 			t.Errorf("%s: got %s, %v", name, got, err)
 		}
@@ -82,7 +82,7 @@ func TestBrokenResults(t *testing.T) {
 		c := &Reader{Acc: source.New(nil)}
 		repo.Write(t, text, dir, "run.jsonl")
 		in := source.Input{Path: filepath.Join(dir, "run.jsonl"), Name: "run.jsonl"}
-		err := c.File(&in, source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}})
+		err := c.ReadFile(&in, source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}})
 		if c.dropRepeatedPoints(); err != nil {
 			if faults++; !strings.Contains(fmt.Sprint(err), "run.jsonl") {
 				t.Errorf("%d: %v names no file", k, err)
@@ -93,7 +93,7 @@ func TestBrokenResults(t *testing.T) {
 		for _, n := range c.Acc.Dropped {
 			dropped += n
 		}
-		if kept := int64(len(c.Rows) + len(c.Points)); c.Acc.Read != kept+dropped {
+		if kept := int64(len(c.Requests) + len(c.Points)); c.Acc.Read != kept+dropped {
 			t.Errorf("%d: read %d, kept %d, dropped %d of %s", k, c.Acc.Read, kept, dropped, text)
 		}
 		faults += min(1, int(dropped))

@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/csv"
 	"errors"
@@ -15,56 +16,65 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// chunkHeader begins the chunk file beside a TraceV2 (.itl.csv).
+// This file reads the chunk file of a TraceV2 (.itl.csv), which has the time of each chunk.
+
+// chunkHeader begins a chunk file.
 const chunkHeader = "request_id,chunk_index,timestamp_us"
+
+func sniffChunkFile(head []byte) bool { return bytes.HasPrefix(head, []byte(chunkHeader)) }
 
 // chunk is one row of a chunk file.
 type chunk struct{ index, ns int64 }
 
-// chunkSet are the chunks of one file by request, as far as they wait for the
-// requests they belong to.
+// chunkSet are the chunks of one file by request. Finish joins them to the requests, since their
+// files may be read in any order.
 type chunkSet struct {
 	file   string
 	chunks map[string][]chunk
 }
 
-// chunkFile reads the times of chunks, in any order.
-func (c *Reader) chunkFile(src *source.Source) error {
-	rd := csv.NewReader(&tally{src.R, &c.Acc.Bytes})
-	rd.FieldsPerRecord, rd.ReuseRecord = -1, true
+// readChunkFile reads the times of chunks, in any order.
+func (c *Reader) readChunkFile(file *clientFile) error {
+	src := file.src
+	file.in.Gave++
+	rd := csv.NewReader(&byteCounter{src.R, &c.Acc.Bytes})
+	rd.FieldsPerRecord = -1
+	rd.ReuseRecord = true
 	set := chunkSet{file: src.Name, chunks: map[string][]chunk{}}
+	defer func() { c.chunkSets = append(c.chunkSets, set) }()
 	for line := int64(0); ; line++ {
 		fields, err := rd.Read()
 		c.Acc.Lines++
-		switch {
-		case err == io.EOF:
-			c.chunkSets = append(c.chunkSets, set)
+		if err == io.EOF {
 			return nil
-		case errors.As(err, new(*csv.ParseError)):
-			c.bad(src, line+1, 1, err)
-			continue
-		case err != nil:
-			c.chunkSets = append(c.chunkSets, set)
-			return src.ReadError(err)
-		case line == 0:
+		}
+		if errors.As(err, new(*csv.ParseError)) {
+			c.dropLine(src, line+1, 1, err)
 			continue
 		}
-		index, at, err := chunkFields(fields)
+		if err != nil {
+			return src.ReadError(err)
+		}
+		if line == 0 {
+			continue // the header
+		}
+		index, us, err := parseChunk(fields)
 		if err != nil {
 			row, _ := rd.FieldPos(0)
-			c.bad(src, int64(row), 1, err)
+			c.dropLine(src, int64(row), 1, err)
 			continue
 		}
-		id := strings.Clone(fields[0])
-		set.chunks[id] = append(set.chunks[id], chunk{index, at * 1000})
+		id := strings.Clone(fields[0]) // the record is used again
+		set.chunks[id] = append(set.chunks[id], chunk{index, us * 1000})
 	}
 }
 
-func chunkFields(fields []string) (index, us int64, err error) {
+func parseChunk(fields []string) (index, us int64, err error) {
 	if len(fields) != 3 {
 		return 0, 0, fmt.Errorf("chunk: got %d fields, want 3", len(fields))
 	}
-	if index, err = strconv.ParseInt(fields[1], 10, 64); err == nil {
+	index, err = strconv.ParseInt(fields[1], 10, 64)
+	if err == nil {
 		us, err = strconv.ParseInt(fields[2], 10, 64)
 	}
 	if err != nil || index < 0 || us < 0 {
@@ -73,13 +83,17 @@ func chunkFields(fields []string) (index, us int64, err error) {
 	return index, us, nil
 }
 
-// joinChunks gives requests the chunks that stand in a file of their own. Where ids
-// are those of several files, the file of the same name has them.
+// joinChunks gives requests the chunks of the chunk files. Where several traces may have equal
+// ids, a chunk file belongs to the trace of its name.
 func (c *Reader) joinChunks() {
 	for _, set := range c.chunkSets {
 		rows := map[string]int{}
-		for i := range c.Rows {
-			if r := &c.Rows[i]; r.Source == sourceTraceV2 && (len(c.traceFiles) < 2 || c.stemAt(i) == dataStem(set.file)) {
+		for i := range c.Requests {
+			r := &c.Requests[i]
+			if r.Source != sourceTraceV2 {
+				continue
+			}
+			if len(c.traceFiles) < 2 || c.traceStemOf(i) == traceStem(set.file) {
 				rows[r.ID] = i
 			}
 		}
@@ -88,29 +102,41 @@ func (c *Reader) joinChunks() {
 			c.Acc.Read += int64(len(list))
 			i, ok := rows[id]
 			if !ok {
-				c.Acc.Drop(CodeClientFile, int64(len(list)), source.Place{File: set.file}, "chunks of request %q, which no TraceV2 file has", id)
+				c.Acc.Drop(CodeClientFile, int64(len(list)), source.Place{File: set.file},
+					"chunks of request %q, which no TraceV2 file has", id)
 				continue
 			}
 			c.Acc.Keep(int64(len(list)))
-			setChunks(&c.Rows[i], list)
+			setChunks(&c.Requests[i], list)
 		}
 	}
 }
 
-// dataStem is the name of the trace that a chunk file belongs to.
-func dataStem(file string) string {
+// traceStem is the name of the trace that a trace file or chunk file belongs to.
+func traceStem(file string) string {
 	stem, _ := stemOf(file)
 	return strings.TrimSuffix(stem, ".itl")
+}
+
+// traceStemOf is the trace that has the i-th request.
+func (c *Reader) traceStemOf(i int) string {
+	for _, f := range c.traceFiles {
+		if i >= f.from && i < f.to {
+			return f.stem
+		}
+	}
+	return ""
 }
 
 // setChunks gives a request the times of its chunks.
 func setChunks(r *trace.ObservedRequest, list []chunk) {
 	slices.SortStableFunc(list, func(a, b chunk) int { return cmp.Compare(a.index, b.index) })
 	r.Chunks = trace.Some(int64(len(list)))
+	r.FirstChunkNs = trace.Some(list[0].ns)
+	r.LastChunkNs = trace.Some(list[len(list)-1].ns)
 	r.ChunkGapsUs = nil
-	r.FirstChunkNs, r.LastChunkNs = trace.Some(list[0].ns), trace.Some(list[len(list)-1].ns)
 	for k := 1; k < len(list); k++ {
 		r.ChunkGapsUs = append(r.ChunkGapsUs, float64(list[k].ns-list[k-1].ns)/1000)
 	}
-	r.TTFTUs, r.E2EUs = gapUs(r.SendNs, r.FirstChunkNs), gapUs(r.SendNs, r.LastChunkNs)
+	setTimesFromStamps(r)
 }

@@ -1,17 +1,18 @@
 package clients
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"math"
 	"strconv"
 
 	"github.com/blis-train/blis-train/trace"
 )
 
-// usage is what an OpenAI-style server says that an answer used.
-type usage struct {
+// This file reads client_requests.jsonl, one JSON object a line (spec#wire-client), and
+// llmservingsim's requests.jsonl, which has other keys.
+
+// tokenUsage is the usage that an OpenAI-compatible server returns with an answer.
+type tokenUsage struct {
 	Prompt     trace.Opt[int64] `json:"prompt_tokens"`
 	Completion trace.Opt[int64] `json:"completion_tokens"`
 	Details    struct {
@@ -19,15 +20,16 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// clientJSON is a line of client_requests.jsonl (spec#wire-client) or of
-// llmservingsim's requests.jsonl; unknown keys are allowed.
+// clientJSON is a line of either file; unknown keys are allowed.
 type clientJSON struct {
-	trace.ObservedRequest         // of client_requests.jsonl
-	PrefixGroup           any     `json:"prefix_group"`
-	Error                 any     `json:"error"`
-	ITLUs                 numbers `json:"itl_us"`
-	Usage                 *usage  `json:"usage"`
+	// client_requests.jsonl
+	trace.ObservedRequest
+	PrefixGroup any         `json:"prefix_group"`
+	Error       any         `json:"error"`
+	ITLUs       numberList  `json:"itl_us"`
+	Usage       *tokenUsage `json:"usage"`
 
+	// llmservingsim's requests.jsonl, stamps in seconds
 	RequestID   string             `json:"request_id"`
 	InputToks   trace.Opt[int64]   `json:"input_toks"`
 	OutputToks  trace.Opt[int64]   `json:"output_toks"`
@@ -38,27 +40,44 @@ type clientJSON struct {
 	LastTs      trace.Opt[float64] `json:"last_token_ts"`
 }
 
-func clientLine(text []byte) (trace.ObservedRequest, error) {
-	if bytes.HasPrefix(text, sglangHead) {
-		return sglangRequest(text)
+func (c *Reader) readClientLines(f *clientFile) error {
+	before := len(c.Requests)
+	if err := c.readLines(f.src, parseClientLine); err != nil {
+		return err
+	}
+	if len(c.Requests) == before {
+		return errNoRequest
+	}
+	return nil
+}
+
+// parseClientLine reads one request of client_requests.jsonl, requests.jsonl or SGLang's export;
+// one file may hold lines of several.
+func parseClientLine(line []byte) (trace.ObservedRequest, error) {
+	if sniffSGLang(line) {
+		return sglangRequest(line)
 	}
 	var j clientJSON
-	if err := trace.UnmarshalJSON(text, &j); err != nil {
+	if err := trace.UnmarshalJSON(line, &j); err != nil {
 		return trace.ObservedRequest{}, err
 	}
 	switch {
 	case j.ID != "":
-		return j.client(), nil
+		return j.clientRequest(), nil
 	case j.RequestID != "":
-		return j.serving(), nil
+		return j.servingRequest(), nil
 	}
 	return trace.ObservedRequest{}, errors.New(`got neither "id" nor "request_id"`)
 }
 
-// client is a request of client_requests.jsonl.
-func (j *clientJSON) client() trace.ObservedRequest {
+// clientRequest is a request of client_requests.jsonl. The server's usage goes before the
+// client's own counts.
+func (j *clientJSON) clientRequest() trace.ObservedRequest {
 	r := j.ObservedRequest
-	r.Source, r.PrefixGroup, r.ChunkGapsUs, r.Error = sourceClient, optText(j.PrefixGroup), j.ITLUs, optText(j.Error)
+	r.Source = sourceClient
+	r.PrefixGroup = optText(j.PrefixGroup)
+	r.ChunkGapsUs = j.ITLUs
+	r.Error = optText(j.Error)
 	if j.Usage != nil {
 		if j.Usage.Prompt.OK {
 			r.PromptTokens = j.Usage.Prompt
@@ -68,16 +87,28 @@ func (j *clientJSON) client() trace.ObservedRequest {
 			r.CachedTokens = j.Usage.Details.Cached
 		}
 	}
-	r.Success = trace.Some(!r.Error.OK && !j.Aborted.V && (!j.Status.OK || j.Status.V >= 200 && j.Status.V < 300))
-	r.TTFTUs, r.E2EUs = gapUs(r.SendNs, r.FirstChunkNs), gapUs(r.SendNs, r.LastChunkNs)
+	isGoodStatus := !j.Status.OK || j.Status.V >= 200 && j.Status.V < 300
+	r.Success = trace.Some(!r.Error.OK && !j.Aborted.V && isGoodStatus)
+	setTimesFromStamps(&r)
 	return r
 }
 
-func gapUs(from, to trace.Opt[int64]) trace.Opt[float64] {
-	if !from.OK || !to.OK {
-		return trace.Opt[float64]{}
+// servingRequest is a request of llmservingsim: its arrival is on the client's wall clock, the
+// other stamps are on the engine's monotonic clock.
+func (j *clientJSON) servingRequest() trace.ObservedRequest {
+	return trace.ObservedRequest{
+		ID:            j.RequestID,
+		Source:        sourceServing,
+		PromptTokens:  j.InputToks,
+		OutputTokens:  j.OutputToks,
+		AskedTokens:   j.OutputToks,
+		SendWallNs:    stampNs(j.ArrivalTime),
+		QueuedNs:      stampNs(j.QueuedTs),
+		ScheduledNs:   stampNs(j.ScheduledTs),
+		EngineFirstNs: stampNs(j.FirstTs),
+		EngineLastNs:  stampNs(j.LastTs),
+		Success:       trace.Some(j.LastTs.OK),
 	}
-	return trace.Some(float64(to.V-from.V) / 1000)
 }
 
 // optText is a JSON value as text; null is unknown.
@@ -90,31 +121,6 @@ func optText(v any) trace.Opt[string] {
 	case float64:
 		return trace.Some(strconv.FormatFloat(v, 'g', -1, 64))
 	}
-	b, _ := json.Marshal(v)
-	return trace.Some(string(b))
+	text, _ := json.Marshal(v)
+	return trace.Some(string(text))
 }
-
-// serving is a request of llmservingsim: arrival on the client's wall clock,
-// the rest on the engine's monotonic clock.
-func (j *clientJSON) serving() trace.ObservedRequest {
-	r := trace.ObservedRequest{
-		ID: j.RequestID, Source: sourceServing, PromptTokens: j.InputToks, OutputTokens: j.OutputToks, AskedTokens: j.OutputToks,
-		SendWallNs: optNs(j.ArrivalTime, 1e9), QueuedNs: optNs(j.QueuedTs, 1e9), ScheduledNs: optNs(j.ScheduledTs, 1e9),
-		EngineFirstNs: optNs(j.FirstTs, 1e9), EngineLastNs: optNs(j.LastTs, 1e9),
-	}
-	r.Success = trace.Some(j.LastTs.OK)
-	return r
-}
-
-// optNs scales a stamp to ns.
-func optNs(v trace.Opt[float64], scale float64) trace.Opt[int64] {
-	return trace.Opt[int64]{V: trace.Int(v.V * scale), OK: v.OK}
-}
-
-// optCount is a number of tokens.
-func optCount(v trace.Opt[float64]) trace.Opt[int64] {
-	return trace.Opt[int64]{V: trace.Count(v.V), OK: v.OK}
-}
-
-// nanOr is the value, NaN when unknown.
-func nanOr(v trace.Opt[float64]) float64 { return v.Or(math.NaN()) }

@@ -35,7 +35,7 @@ func readFiles(t *testing.T, files map[string]string) *Reader {
 		if !IsClientFile([]byte(files[c.Names[i].Name])) {
 			t.Errorf("%s is not known by its content", c.Names[i].Name)
 		}
-		if err := c.File(&c.Names[i], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
+		if err := c.ReadFile(&c.Names[i], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,19 +104,19 @@ func TestRequestsOfBenchmarks(t *testing.T) {
 		"older.json":                         {perRequestOld, sourceInferencePerf, 1, 0, 0},
 	} {
 		got := readFiles(t, map[string]string{name: c.text})
-		if len(got.Rows) != c.rows || len(got.Points) > 0 || len(got.Loads) != 1 {
-			t.Errorf("%s: got %d rows, %d points, loads %+v", name, len(got.Rows), len(got.Points), got.Loads)
+		if len(got.Requests) != c.rows || len(got.Points) > 0 || len(got.Loads) != 1 {
+			t.Errorf("%s: got %d rows, %d points, loads %+v", name, len(got.Requests), len(got.Points), got.Loads)
 			continue
 		}
-		r := &got.Rows[0]
+		r := &got.Requests[0]
 		if d := cmp.Diff([]any{"1", c.source, int64(40), int64(5), int64(5), int64(2e9), int64(2.1e9), int64(2.3e9), c.cached, true},
 			[]any{r.ID, r.Source, r.PromptTokens.V, r.OutputTokens.V, r.Chunks.V, r.SendNs.V, r.FirstChunkNs.V, r.LastChunkNs.V, r.CachedTokens.V,
 				r.Success.V}); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 		failed := 0
-		for i := range got.Rows {
-			if !got.Rows[i].Success.V {
+		for i := range got.Requests {
+			if !got.Requests[i].Success.V {
 				failed++
 			}
 		}
@@ -125,12 +125,12 @@ func TestRequestsOfBenchmarks(t *testing.T) {
 		}
 	}
 	got := readFiles(t, map[string]string{"p.jsonl": aiperfText})
-	if !got.Rows[2].LoadOnly.V || got.Rows[0].LoadOnly.V {
+	if !got.Requests[2].LoadOnly.V || got.Requests[0].LoadOnly.V {
 		t.Error("the warm-up is not told apart")
 	}
 	odd := strings.Replace(aiperfText, `{"value":100.0,"unit":"ms"}`, `{"value":100.0,"unit":"fortnights"}`, 1)
-	if got := readFiles(t, map[string]string{"p.jsonl": odd}); len(got.Rows) != 2 || got.Acc.Dropped["unreadable"] != 1 {
-		t.Errorf("a unit that nobody knows: got %d rows, %v", len(got.Rows), got.Acc.Dropped)
+	if got := readFiles(t, map[string]string{"p.jsonl": odd}); len(got.Requests) != 2 || got.Acc.Dropped["unreadable"] != 1 {
+		t.Errorf("a unit that nobody knows: got %d rows, %v", len(got.Requests), got.Acc.Dropped)
 	}
 }
 
@@ -211,12 +211,12 @@ func TestTraps(t *testing.T) {
 		is     func(rows []trace.ObservedRequest) bool
 	}{
 		"clean":   {traceRows(30, 3e6, 10, 10), 0, nil, nil},
-		"shuffle": {reversed(traceRows(30, 3e6, 10, 10)), 0, []string{"sent before the row above"}, nil},
+		"shuffle": {reversed(traceRows(30, 3e6, 10, 10)), 0, []string{"sent before the one above them"}, nil},
 		"warm-up missing": {renumbered(traceRows(30, 300_000, 10, 10), 50), 50, []string{"warm-up are not in the file"},
 			func(rows []trace.ObservedRequest) bool {
 				return rows[0].LoadOnly.V && rows[3].LoadOnly.V && !rows[4].LoadOnly.V // sent 1.2 s after the first, whose likes take 1 s
 			}},
-		"warm-up present": {traceRows(30, 300_000, 10, 10), 5, []string{"of them stand in the file"}, func(rows []trace.ObservedRequest) bool {
+		"warm-up present": {traceRows(30, 300_000, 10, 10), 5, []string{"and the file has 5 of them"}, func(rows []trace.ObservedRequest) bool {
 			return rows[4].LoadOnly.V && !rows[5].LoadOnly.V
 		}},
 		"one chunk more": {traceRows(30, 3e6, 10, 11), 0, []string{"one chunk more than tokens"}, func(rows []trace.ObservedRequest) bool {
@@ -230,7 +230,7 @@ func TestTraps(t *testing.T) {
 		}},
 		"capped":      {capped(200, 8, 4e6), 0, []string{"the client kept at most"}, nil},
 		"closed loop": {capped(200, 4, 1), 0, nil, nil},
-		"columns": {withColumns(traceRows(30, 3e6, 10, 10)), 0, []string{"which nobody here knows"}, func(rows []trace.ObservedRequest) bool {
+		"columns": {withColumns(traceRows(30, 3e6, 10, 10)), 0, []string{"which are not known and not read"}, func(rows []trace.ObservedRequest) bool {
 			return rows[0].FinishReason.OK == false
 		}},
 		"client's tokens": {replaced(traceRows(30, 3e6, 10, 10), ",m,0,40,", ",m,0,0,"), 0, []string{"the server counted 0"}, nil},
@@ -247,8 +247,8 @@ func TestTraps(t *testing.T) {
 		if len(got.Findings) != len(want) {
 			t.Errorf("%s: got the findings %v, want %q", name, got.Findings, want)
 		}
-		if c.is != nil && !c.is(got.Rows) {
-			t.Errorf("%s: got %+v", name, got.Rows[:6])
+		if c.is != nil && !c.is(got.Requests) {
+			t.Errorf("%s: got %+v", name, got.Requests[:6])
 		}
 	}
 	wrong := strings.Replace(fmt.Sprintf(traceHeader, 0), "model: m", "model: m\n    max_num_seqs: 32\n    tensor_parallel: 2", 1)
@@ -314,10 +314,10 @@ func TestChunkFile(t *testing.T) {
 	const chunks = "request_id,chunk_index,timestamp_us\n1,1,4500000\n1,0,4100000\n1,2,5000000\n" +
 		"0,0,1100000\n0,1,1600000\n0,2,2000000\n7,0,1\nx\n"
 	c := readFiles(t, map[string]string{"t.csv": rows, "t.itl.csv": chunks, "t.yaml": fmt.Sprintf(traceHeader, 0)})
-	if len(c.Rows) != 2 || c.Acc.Dropped[CodeClientFile] != 1 || c.Acc.Dropped["unreadable"] != 1 {
-		t.Fatalf("got %d rows, %v", len(c.Rows), c.Acc.Dropped)
+	if len(c.Requests) != 2 || c.Acc.Dropped[CodeClientFile] != 1 || c.Acc.Dropped["unreadable"] != 1 {
+		t.Fatalf("got %d rows, %v", len(c.Requests), c.Acc.Dropped)
 	}
-	if d := cmp.Diff([][]float64{{500_000, 400_000}, {400_000, 500_000}}, [][]float64{c.Rows[0].ChunkGapsUs, c.Rows[1].ChunkGapsUs}); d != "" {
+	if d := cmp.Diff([][]float64{{500_000, 400_000}, {400_000, 500_000}}, [][]float64{c.Requests[0].ChunkGapsUs, c.Requests[1].ChunkGapsUs}); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -328,10 +328,10 @@ func TestBlocksHeldAtOnce(t *testing.T) {
 		dep := &deploy.Deployment{TP: 1, Engine: vllm.Engine{BlockSize: 16, KVBlocksGPU: trace.Some(int64(20)), PrefixCaching: caching}}
 		c := &Reader{Acc: source.New(nil)}
 		for range 4 {
-			c.Rows = append(c.Rows, trace.ObservedRequest{SendNs: trace.Some(int64(1000)), TTFTUs: trace.Some(5.0), E2EUs: trace.Some(500.0),
+			c.Requests = append(c.Requests, trace.ObservedRequest{SendNs: trace.Some(int64(1000)), TTFTUs: trace.Some(5.0), E2EUs: trace.Some(500.0),
 				PromptTokens: trace.Some(int64(100)), OutputTokens: trace.Some(int64(10))})
 		}
-		c.blocks(dep)
+		c.checkKVBlocks(dep)
 		if got := slices.Contains(found(c), string(source.CodeRunContradicted)); got != odd {
 			t.Errorf("prefix caching %v: contradicted %v, want %v (%v)", caching, got, odd, c.Findings)
 		}
@@ -347,10 +347,10 @@ func TestOddUnit(t *testing.T) {
 	for us, odd := range map[float64]bool{10_000: false, 10: true, 1e9: true} {
 		c := &Reader{Acc: source.New(nil)}
 		for range 10 {
-			c.Rows = append(c.Rows, trace.ObservedRequest{Success: trace.Some(true), OutputTokens: trace.Some(int64(11)), TTFTUs: trace.Some(5.0),
+			c.Requests = append(c.Requests, trace.ObservedRequest{Success: trace.Some(true), OutputTokens: trace.Some(int64(11)), TTFTUs: trace.Some(5.0),
 				E2EUs: trace.Some(5 + 10*us)})
 		}
-		c.unit(dep)
+		c.checkTimeUnit(dep)
 		if got := slices.Contains(found(c), string(source.CodeRunContradicted)); got != odd {
 			t.Errorf("%g us a token: called odd %v, want %v (%v)", us, got, odd, c.Findings)
 		}
@@ -414,12 +414,12 @@ func TestGuideLLMIsStreamed(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	in := []source.Input{{Path: path, Name: "g.json"}}
 	c := &Reader{Names: in, Acc: source.New(nil)}
-	if err := c.File(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
+	if err := c.ReadFile(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
-	if len(c.Rows) != n || c.Rows[0].Phase.V != "constant" || c.Rows[n-1].AskedTokens.V != 8 || in[0].Gave != n || c.Acc.Bytes != size {
-		t.Errorf("got %d rows, the first %+v, %d of %d bytes", len(c.Rows), c.Rows[0], c.Acc.Bytes, size)
+	if len(c.Requests) != n || c.Requests[0].Phase.V != "constant" || c.Requests[n-1].AskedTokens.V != 8 || in[0].Gave != n || c.Acc.Bytes != size {
+		t.Errorf("got %d rows, the first %+v, %d of %d bytes", len(c.Requests), c.Requests[0], c.Acc.Bytes, size)
 	}
 	if grown := int64(after.HeapSys - before.HeapSys); grown > size/3 {
 		t.Errorf("the heap grew by %d MB for a file of %d MB", grown>>20, size>>20)
@@ -438,11 +438,11 @@ func TestBrokenGuideLLM(t *testing.T) {
 		repo.Write(t, text, path)
 		in := []source.Input{{Path: path, Name: "g.json"}}
 		c := &Reader{Names: in, Acc: source.New(nil)}
-		if err := c.File(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
+		if err := c.ReadFile(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
 			t.Fatal(err)
 		}
-		if lost := c.Acc.Records().Dropped["unreadable"]; len(c.Rows) != rows || (lost == 1) != (rows < 2 && !strings.Contains(text, "null")) {
-			t.Errorf("%s: got %d rows and %d lost, want %d", text, len(c.Rows), lost, rows)
+		if lost := c.Acc.Records().Dropped["unreadable"]; len(c.Requests) != rows || (lost == 1) != (rows < 2 && !strings.Contains(text, "null")) {
+			t.Errorf("%s: got %d rows and %d lost, want %d", text, len(c.Requests), lost, rows)
 		}
 	}
 }
@@ -467,11 +467,7 @@ func TestBenchLists(t *testing.T) {
 			}
 			text = strings.Replace(text, from, first+"]", 1)
 		}
-		var b benchResult
-		err := b.read(walker{json.NewDecoder(strings.NewReader(text))})
-		if err == nil {
-			err = b.check()
-		}
+		_, err := readBenchResult(walker{json.NewDecoder(strings.NewReader(text))})
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", from, err, want)
 		}
@@ -482,12 +478,12 @@ func TestBenchLists(t *testing.T) {
 func FuzzBench(f *testing.F) {
 	f.Add(benchText)
 	f.Fuzz(func(t *testing.T, text string) {
-		var b benchResult
-		if b.read(walker{json.NewDecoder(strings.NewReader(text))}) != nil || b.check() != nil {
+		b, err := readBenchResult(walker{json.NewDecoder(strings.NewReader(text))})
+		if err != nil {
 			return
 		}
 		for i := range b.inputs {
-			if r := b.row(i); !r.PromptTokens.OK || !r.Success.OK {
+			if r := b.request(i); !r.PromptTokens.OK || !r.Success.OK {
 				t.Errorf("got %+v", r)
 			}
 		}

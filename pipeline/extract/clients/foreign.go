@@ -1,6 +1,3 @@
-// This file names exports of other tools by the beginning of a file, and
-// says how to get what is read here.
-
 package clients
 
 import (
@@ -10,52 +7,67 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// tool is a form of another tool: all words of one of its sets stand in the first
-// bytes of a file, and it begins as said.
-type tool struct {
-	name, way string
-	begins    string // first bytes; "" for any
-	words     [][]string
+// This file names exports of other tools that are not read, and what to export in their place.
+
+// foreignForm is a form of another tool's export: it begins with a text, or all words of one of
+// its sets are in the first bytes of the file.
+type foreignForm struct {
+	name   string
+	begins string
+	words  [][]string
+	advice string
 }
 
-const collector = "read the spans from an OpenTelemetry Collector instead: exporters: {file: {path: traces.jsonl}}"
+const useCollector = "read the spans from an OpenTelemetry Collector instead: exporters: {file: {path: traces.jsonl}}"
 
-var tools = []tool{
-	{name: "a Parquet file", begins: "PAR1", way: "export the spans as OTLP JSON; of Parquet only this program's own tables are read"},
-	{name: "a Jaeger export", way: collector + ", or Jaeger's OTLP query (/api/v3/traces), whose resourceSpans are read",
-		words: [][]string{{`"traceID"`, `"operationName"`}, {`"traceID"`, `"processes"`}}},
-	{name: "a Zipkin export", way: collector, words: [][]string{{`"traceId"`, `"localEndpoint"`}, {`"traceId"`, `"timestamp"`, `"duration"`, `"id"`}}},
-	{name: "rows of ClickHouse's otel_traces", way: collector + "; a table of spans has lost their events' order",
-		words: [][]string{{`"TraceId"`, `"SpanName"`}, {`TraceId`, `SpanId`, `SpanName`, `SpanAttributes`}}},
-	{name: "a profile of Perf Analyzer, whose texts nobody counted",
-		way:   "take profile_export_genai_perf.json beside it, or profile_export.jsonl of AIPerf",
-		words: [][]string{{`"experiments"`, `"response_timestamps"`}, {`"service_kind"`, `"experiments"`}}},
+var foreignForms = []foreignForm{
+	{
+		name:   "a Parquet file",
+		begins: "PAR1",
+		advice: "export the spans as OTLP JSON; of Parquet only this program's own tables are read",
+	},
+	{
+		name:   "a Jaeger export",
+		words:  [][]string{{`"traceID"`, `"operationName"`}, {`"traceID"`, `"processes"`}},
+		advice: useCollector + ", or Jaeger's OTLP query (/api/v3/traces), whose resourceSpans are read",
+	},
+	{
+		name:   "a Zipkin export",
+		words:  [][]string{{`"traceId"`, `"localEndpoint"`}, {`"traceId"`, `"timestamp"`, `"duration"`, `"id"`}},
+		advice: useCollector,
+	},
+	{
+		name:   "rows of ClickHouse's otel_traces",
+		words:  [][]string{{`"TraceId"`, `"SpanName"`}, {`TraceId`, `SpanId`, `SpanName`, `SpanAttributes`}},
+		advice: useCollector + "; a table of spans has lost their events' order",
+	},
+	{
+		name:   "a profile of Perf Analyzer, which does not count tokens",
+		words:  [][]string{{`"experiments"`, `"response_timestamps"`}, {`"service_kind"`, `"experiments"`}},
+		advice: "use profile_export_genai_perf.json of the same run, or profile_export.jsonl of AIPerf",
+	},
 }
 
-// Refuse refuses the beginning of a foreign file; nil for any other. One that says
-// resourceSpans is OTLP whatever else stands in it.
+// RefuseForeign returns an error for a file that is another tool's export, by its beginning; nil
+// for any other. A file with resourceSpans or scopeSpans is OTLP, whatever else it contains.
 func RefuseForeign(name string, head []byte) *trace.Error {
-	if bytes.Contains(head, []byte(`"resourceSpans"`)) || bytes.Contains(head, []byte(`"scopeSpans"`)) {
+	if containsAll(head, `"resourceSpans"`) || containsAll(head, `"scopeSpans"`) {
 		return nil
 	}
-	for i := range tools {
-		if t := &tools[i]; t.is(head) {
-			return trace.Errorf(source.CodeUnknownFile, "%s: this is %s", name, t.name).WithHint(t.way)
+	for i := range foreignForms {
+		if f := &foreignForms[i]; f.matches(head) {
+			return trace.Errorf(source.CodeUnknownFile, "%s: this is %s", name, f.name).WithHint(f.advice)
 		}
 	}
 	return nil
 }
 
-func (t *tool) is(head []byte) bool {
-	if t.begins != "" {
-		return bytes.HasPrefix(head, []byte(t.begins))
+func (f *foreignForm) matches(head []byte) bool {
+	if f.begins != "" {
+		return bytes.HasPrefix(head, []byte(f.begins))
 	}
-	for _, set := range t.words {
-		all := true
-		for _, w := range set {
-			all = all && bytes.Contains(head, []byte(w))
-		}
-		if all {
+	for _, words := range f.words {
+		if containsAll(head, words...) {
 			return true
 		}
 	}

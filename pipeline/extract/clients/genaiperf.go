@@ -1,69 +1,104 @@
 package clients
 
 import (
-	"bytes"
 	"strings"
 
 	"github.com/blis-train/blis-train/trace"
 )
 
-// perfHeader begins the CSV of AIPerf and of genai-perf.
-const perfHeader = "Metric,"
+// This file reads the summaries of genai-perf and AIPerf, as JSON and as CSV.
 
-// isPerf recognises the summaries of AIPerf and genai-perf.
-func isPerf(head []byte) bool {
-	return bytes.Contains(head, []byte(`"request_latency"`)) && bytes.Contains(head, []byte(`"avg"`)) ||
-		bytes.Contains(head, []byte(`"request_throughput"`)) && bytes.Contains(head, []byte(`"input_config"`))
+// sniffPerfSummary recognises the JSON summary.
+func sniffPerfSummary(head []byte) bool {
+	return isObject(head) && (containsAll(head, `"request_latency"`, `"avg"`) ||
+		containsAll(head, `"request_throughput"`, `"input_config"`))
 }
 
-// millis are the units of times, in ms.
-var millis = map[string]float64{"ns": 1e-6, "us": 1e-3, "ms": 1, "sec": 1e3, "s": 1e3, "seconds": 1e3}
+// sniffPerfTable recognises the CSV summary.
+func sniffPerfTable(head []byte) bool {
+	columns := firstRecord(head)
+	return len(columns) > 1 && columns[0] == "Metric"
+}
+
+// unitMs are the units in which the tools give times, in ms.
+var unitMs = map[string]float64{"ns": 1e-6, "us": 1e-3, "ms": 1, "sec": 1e3, "s": 1e3, "seconds": 1e3}
+
+// perfPaths are the metrics of a summary; concurrency and request_rate are the load that was
+// offered, which the JSON has in its configuration.
+var perfPaths = levelPaths{
+	requests:   "request_count.avg",
+	rate:       "request_throughput.avg",
+	prompt:     "input_sequence_length.avg",
+	promptSD:   "input_sequence_length.std",
+	output:     "output_sequence_length.avg",
+	outputSD:   "output_sequence_length.std",
+	ttft:       "time_to_first_token.avg",
+	ttftMedian: "time_to_first_token.p50",
+	itl:        "inter_token_latency.avg",
+	e2e:        "request_latency.avg",
+	clients:    "concurrency",
+	offered:    "request_rate",
+}
 
 // perfTimes are the metrics that are times, each in a unit of its own.
 var perfTimes = []string{"time_to_first_token", "inter_token_latency", "request_latency"}
 
-// perfPoint makes a point of metrics by name, and of the load that was offered.
-func (f *LevelFile) perfPoint(metrics map[string]any, name string) {
+// addPerfLevel makes a level of metrics by name, after their times are in ms.
+func (f *LevelFile) addPerfLevel(metrics map[string]any, name string) {
 	for _, key := range perfTimes {
 		m, ok := metrics[key].(map[string]any)
 		if !ok {
 			continue
 		}
 		unit, _ := m["unit"].(string)
-		scale, known := millis[strings.ToLower(unit)]
-		if !known {
-			f.Findings = append(f.Findings, trace.Findingf(CodeClientFile, "%s: %s: got the unit %q, want ns, us, ms or sec; "+
-				"the metric is left out", name, key, unit))
+		ms, isKnown := unitMs[strings.ToLower(unit)]
+		if !isKnown {
+			f.Findings = append(f.Findings, trace.Findingf(CodeClientFile,
+				"%s: %s: got the unit %q, want ns, us, ms or sec; the metric is not used", name, key, unit))
 		}
-		metrics[key] = map[string]any{"avg": numberAt(m, "avg") * scale, "p50": numberAt(m, "p50") * scale}
+		metrics[key] = map[string]any{"avg": numberAt(m, "avg") * ms, "p50": numberAt(m, "p50") * ms}
 	}
-	p := forms().Perf.point(metrics, name)
-	p.offered()
-	f.addLevel(p, name)
+	l := perfPaths.level(metrics, name)
+	l.nameStrategy()
+	f.addLevel(l, name)
 }
 
-// perfLoads are where the load stands in the configuration that the file repeats: of AIPerf, of
-// genai-perf, of a sweep by AIPerf, and of the phase called profiling, which newer
+// perfLoads are where the offered load is in the configuration that the JSON repeats: of AIPerf,
+// of genai-perf, of a sweep by AIPerf, and of the phase called profiling, which newer
 // configurations of AIPerf name or list.
-var perfLoads = []string{"input_config.loadgen.", "input_config.perf_analyzer.stimulus.",
-	"run_info.variation_values.phases.profiling.", "input_config.phases.profiling."}
+var perfLoads = []string{
+	"input_config.loadgen.",
+	"input_config.perf_analyzer.stimulus.",
+	"run_info.variation_values.phases.profiling.",
+	"input_config.phases.profiling.",
+}
 
-// perf reads the JSON summary.
-func (f *LevelFile) perf(doc map[string]any, name string) {
-	for _, at := range perfLoads {
-		clients := numberAt(doc, at+"concurrency")
-		rate := numberAt(doc, at+"request_rate")
+// readPerfSummary reads the JSON summary, which is one level.
+func readPerfSummary(f *LevelFile, data []byte, name string) error {
+	doc, err := decodeObject(data, name)
+	if err != nil {
+		return err
+	}
+	for _, prefix := range perfLoads {
+		clients := numberAt(doc, prefix+"concurrency")
+		rate := numberAt(doc, prefix+"request_rate")
 		if clients != 0 || rate != 0 {
-			doc["concurrency"], doc["request_rate"] = clients, rate
+			doc["concurrency"] = clients
+			doc["request_rate"] = rate
 			break
 		}
 	}
-	f.perfPoint(doc, name)
+	f.addPerfLevel(doc, name)
+	return nil
 }
 
-// perfTable reads the CSV summary: a table of metrics with percentiles, one of
-// single values below it. It names no load.
-func (f *LevelFile) perfTable(rows [][]string, name string) {
+// readPerfTable reads the CSV summary: a table of metrics with percentiles, and below it one of
+// single values. It does not state the load.
+func readPerfTable(f *LevelFile, data []byte, name string) error {
+	rows, _, err := readCSV(data, name)
+	if err != nil {
+		return err
+	}
 	metrics := map[string]any{}
 	var header []string
 	for _, row := range rows {
@@ -71,7 +106,10 @@ func (f *LevelFile) perfTable(rows [][]string, name string) {
 			header = row
 			continue
 		}
-		key, unit := perfName(row[0])
+		key, unit := perfMetricName(row[0])
+		if _, isTwice := metrics[key]; isTwice {
+			continue
+		}
 		m := map[string]any{"unit": unit}
 		for k, text := range row[:min(len(row), len(header))] {
 			column := header[k]
@@ -80,15 +118,14 @@ func (f *LevelFile) perfTable(rows [][]string, name string) {
 			}
 			m[column] = strings.ReplaceAll(text, ",", "")
 		}
-		if _, twice := metrics[key]; !twice {
-			metrics[key] = m
-		}
+		metrics[key] = m
 	}
-	f.perfPoint(metrics, name)
+	f.addPerfLevel(metrics, name)
+	return nil
 }
 
-// perfName is `Time to First Token (ms)` as the JSON calls it, and its unit.
-func perfName(text string) (key, unit string) {
+// perfMetricName splits `Time to First Token (ms)` into the key of the JSON and the unit.
+func perfMetricName(text string) (key, unit string) {
 	words, rest, _ := strings.Cut(text, " (")
 	return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(words), " ", "_")), strings.TrimSuffix(rest, ")")
 }

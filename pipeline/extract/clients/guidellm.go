@@ -6,79 +6,35 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// guideLLM reads a GuideLLM result file: one document, requests below
-// benchmarks[].requests.{successful,errored,incomplete}. It streams: one request
-// at a time is in memory, and nothing of what is not read.
-func (c *Reader) guideLLM(src *source.Source) error {
-	c.Acc.Lines++
-	w := walker{json.NewDecoder(&tally{src.R, &c.Acc.Bytes})}
-	return w.object(func(key string) error {
-		if key != "benchmarks" {
-			return w.skip()
-		}
-		return w.array(func() error { return c.benchmark(src, w) })
-	})
-}
+// This file reads GuideLLM's results: the JSON report with its requests or, where they were not
+// kept, its means; and the CSV (also as a JSON list of rows).
+//
+//	JSON object with `benchmarks`    v0.2 and later
+//	JSON list of flat rows           the CSV of v0.3 as objects
+//	CSV with one header row          v0.3, or our own columns
+//	CSV with three header rows       v0.4 and later
+//
+// GuideLLM before v0.7.0 wrote the three-row header of the first benchmark above rows with more
+// columns (corrected in b537f5d9), so that all values behind the request counts have wrong
+// names: see realign.go.
 
-// outcomes are what became of requests, in the order they are kept.
-var outcomes = []string{"successful", "errored", "incomplete"}
+// sniffGuideLLM recognises the report of v0.4 and later.
+func sniffGuideLLM(head []byte) bool { return containsAll(head, `"guidellm_version"`) }
 
-func (c *Reader) benchmark(src *source.Source, w walker) error {
-	var config struct {
-		Strategy struct {
-			Type string `json:"type_"`
-		} `json:"strategy"`
-	}
-	found := make([][]trace.ObservedRequest, len(outcomes))
-	err := w.object(func(key string) error {
-		switch key {
-		case "config":
-			return w.dec.Decode(&config)
-		case "requests":
-			return w.object(func(outcome string) error {
-				at := slices.Index(outcomes, outcome)
-				if at < 0 {
-					return w.skip()
-				}
-				return w.array(func() error {
-					var g guideRequest
-					if err := w.decode(&g); err != nil {
-						return err
-					}
-					if at == 0 && !g.Start.OK {
-						c.bad(src, 1, 1, fmt.Errorf("request %s: got no request_start_time", g.RequestID))
-						return nil
-					}
-					found[at] = append(found[at], g.row(outcome))
-					return nil
-				})
-			})
-		}
-		return w.skip()
-	})
-	for _, list := range found {
-		for _, r := range list {
-			if config.Strategy.Type != "" {
-				r.Phase = trace.Some(config.Strategy.Type)
-			}
-			c.row(src, r)
-		}
-	}
-	return err
-}
+// sniffOldGuideLLM accepts reports without a version; other tools have the key as well.
+func sniffOldGuideLLM(head []byte) bool { return containsAll(head, `"benchmarks"`) }
 
-// guideRequest is one request of a GuideLLM result file.
+// guideRequest is one request of a report.
 type guideRequest struct {
 	RequestID  string             `json:"request_id"`
 	ResponseID trace.Opt[string]  `json:"response_id"`
 	Type       trace.Opt[string]  `json:"request_type"`
-	Start      trace.Opt[float64] `json:"request_start_time"`
+	Start      trace.Opt[float64] `json:"request_start_time"` // s, wall clock
 	End        trace.Opt[float64] `json:"request_end_time"`
-	Latency    trace.Opt[float64] `json:"request_latency"`
+	Latency    trace.Opt[float64] `json:"request_latency"` // s
 	Prompt     trace.Opt[float64] `json:"prompt_tokens"`
 	Output     trace.Opt[float64] `json:"output_tokens"`
 	TTFTMs     trace.Opt[float64] `json:"time_to_first_token_ms"`
@@ -88,18 +44,92 @@ type guideRequest struct {
 	} `json:"info"`
 }
 
-func (g *guideRequest) row(outcome string) trace.ObservedRequest {
-	r := trace.ObservedRequest{
-		ID: g.ResponseID.Or(g.RequestID), Source: sourceGuideLLM, SendWallNs: optNs(g.Start, 1e9),
-		PromptTokens: optCount(g.Prompt), OutputTokens: optCount(g.Output), Success: trace.Some(outcome == "successful"),
-		Aborted: trace.Some(outcome == "incomplete"), Error: optText(g.Info.Error), Line: 1,
+// readGuideLLM reads the requests of a report, below
+// benchmarks[].requests.{successful,errored,incomplete}, or its load levels where it has none.
+// One request at a time is in memory, and nothing of what is not read.
+func (c *Reader) readGuideLLM(f *clientFile) error {
+	before := len(c.Requests)
+	w := c.newWalker(f)
+	err := w.object(func(key string) error {
+		if key != "benchmarks" {
+			return w.skip()
+		}
+		return w.array(func() error { return c.readGuideBenchmark(f, w) })
+	})
+	if err != nil || len(c.Requests) > before {
+		return err
 	}
-	if strings.HasPrefix(g.Type.V, "chat") {
+	return c.readLevelsIn(f, "guidellm without a limit on the requests it keeps")
+}
+
+// guideOutcomes are what became of requests, in the order in which they are kept.
+var guideOutcomes = []string{"successful", "errored", "incomplete"}
+
+func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
+	var config struct {
+		Strategy struct {
+			Type string `json:"type_"`
+		} `json:"strategy"`
+	}
+	byOutcome := make([][]trace.ObservedRequest, len(guideOutcomes))
+	readRequest := func(outcome int) error {
+		var g guideRequest
+		if err := w.decode(&g); err != nil {
+			return err
+		}
+		if guideOutcomes[outcome] == "successful" && !g.Start.OK {
+			c.dropLine(f.src, 1, 1, fmt.Errorf("request %s: got no request_start_time", g.RequestID))
+			return nil
+		}
+		byOutcome[outcome] = append(byOutcome[outcome], g.request(guideOutcomes[outcome]))
+		return nil
+	}
+	err := w.object(func(key string) error {
+		switch key {
+		case "config":
+			return w.dec.Decode(&config)
+		case "requests":
+			return w.object(func(key string) error {
+				outcome := slices.Index(guideOutcomes, key)
+				if outcome < 0 {
+					return w.skip()
+				}
+				return w.array(func() error { return readRequest(outcome) })
+			})
+		}
+		return w.skip()
+	})
+	// The strategy may follow the requests, so they are kept only now; also those before an error.
+	for _, list := range byOutcome {
+		for _, r := range list {
+			if config.Strategy.Type != "" {
+				r.Phase = trace.Some(config.Strategy.Type)
+			}
+			c.addRequest(f.src, r)
+		}
+	}
+	return err
+}
+
+func (g *guideRequest) request(outcome string) trace.ObservedRequest {
+	r := trace.ObservedRequest{
+		ID:           g.ResponseID.Or(g.RequestID),
+		Source:       sourceGuideLLM,
+		SendWallNs:   stampNs(g.Start),
+		PromptTokens: tokenCount(g.Prompt),
+		OutputTokens: tokenCount(g.Output),
+		Success:      trace.Some(outcome == "successful"),
+		Aborted:      trace.Some(outcome == "incomplete"),
+		Error:        optText(g.Info.Error),
+		Line:         1,
+	}
+	switch {
+	case strings.HasPrefix(g.Type.V, "chat"):
 		r.Route = trace.Some("chat")
-	} else if g.Type.OK {
+	case g.Type.OK:
 		r.Route = trace.Some("completions")
 	}
-	timed(&r, r.SendWallNs, nanOr(g.TTFTMs)*1e3, nanOr(g.Latency)*1e6)
+	setTimes(&r, r.SendWallNs, nanOr(g.TTFTMs)*1e3, nanOr(g.Latency)*1e6)
 	var args struct {
 		Stream trace.Opt[bool] `json:"stream"`
 		Body   struct {
@@ -113,8 +143,26 @@ func (g *guideRequest) row(outcome string) trace.ObservedRequest {
 	return r
 }
 
-// report reads GuideLLM's JSON report; of its requests nothing is kept.
-func (f *LevelFile) report(data []byte, name string) error {
+// guideReportPaths are the means of one benchmark of a report.
+var guideReportPaths = levelPaths{
+	requests:    "request_totals.successful;metrics.request_totals.successful",
+	rate:        "metrics.requests_per_second.successful.mean",
+	concurrency: "metrics.request_concurrency.successful.mean",
+	prompt:      "metrics.prompt_token_count.successful.mean",
+	promptSD:    "metrics.prompt_token_count.successful.std_dev",
+	output:      "metrics.output_token_count.successful.mean",
+	outputSD:    "metrics.output_token_count.successful.std_dev",
+	ttft:        "metrics.time_to_first_token_ms.successful.mean",
+	ttftMedian:  "metrics.time_to_first_token_ms.successful.median",
+	itl:         "metrics.inter_token_latency_ms.successful.mean",
+	e2e:         "metrics.request_latency.successful.mean",
+	clients:     "strategy.streams",
+	offered:     "strategy.rate",
+	e2eMs:       1000,
+}
+
+// readGuideReport reads the means of a report; its requests are not kept.
+func readGuideReport(f *LevelFile, data []byte, name string) error {
 	var doc struct {
 		Benchmarks []struct {
 			Args    any `json:"args"`   // v0.2, v0.3
@@ -124,22 +172,154 @@ func (f *LevelFile) report(data []byte, name string) error {
 		} `json:"benchmarks"`
 	}
 	if err := trace.UnmarshalJSON(data, &doc); err != nil {
-		return syntax(name, data, err)
+		return jsonError(name, data, err)
 	}
 	for i, b := range doc.Benchmarks {
-		by := look(b.Config, "strategy")
-		if look(by, "type_") == nil {
-			by = look(b.Args, "strategy")
+		strategy := valueAt(b.Config, "strategy")
+		if valueAt(strategy, "type_") == nil {
+			strategy = valueAt(b.Args, "strategy")
 		}
-		p := forms().GuideLLM.point(map[string]any{"strategy": by, "request_totals": b.Totals, "metrics": b.Metrics}, name)
-		p.Strategy, _ = look(by, "type_").(string)
+		l := guideReportPaths.level(map[string]any{
+			"strategy":       strategy,
+			"request_totals": b.Totals,
+			"metrics":        b.Metrics,
+		}, name)
+		l.Strategy, _ = valueAt(strategy, "type_").(string)
 		switch {
-		case p.OfferedRPS > 0:
-			p.Strategy = fmt.Sprintf("%s@%.4g", p.Strategy, p.OfferedRPS)
-		case p.Clients > 0:
-			p.Strategy = fmt.Sprintf("%s@%d", p.Strategy, p.Clients)
+		case l.OfferedRPS > 0:
+			l.Strategy = fmt.Sprintf("%s@%.4g", l.Strategy, l.OfferedRPS)
+		case l.Clients > 0:
+			l.Strategy = fmt.Sprintf("%s@%d", l.Strategy, l.Clients)
 		}
-		f.addLevel(p, fmt.Sprintf("%s: benchmark %d", name, i+1))
+		f.addLevel(l, fmt.Sprintf("%s: benchmark %d", name, i+1))
 	}
 	return nil
+}
+
+// flatPaths are the columns of the flat forms: GuideLLM v0.3, v0.4 and later, and our own table.
+// A row has the form whose rate column it has.
+var flatPaths = []levelPaths{
+	{
+		strategy:    "Name",
+		requests:    "Successful Requests",
+		rate:        "Successful Requests per second mean",
+		concurrency: "Successful Request concurrency mean",
+		prompt:      "Successful Prompt token count mean",
+		promptSD:    "Successful Prompt token count std dev",
+		output:      "Successful Output token count mean",
+		outputSD:    "Successful Output token count std dev",
+		ttft:        "Successful Time to first token ms mean",
+		ttftMedian:  "Successful Time to first token ms median",
+		itl:         "Successful Inter token latency ms mean",
+	},
+	{
+		strategy:    "Benchmark | Strategy",
+		requests:    "Request Counts | Successful",
+		rate:        "Server Throughput | Successful Requests/Sec | Mean",
+		concurrency: "Server Throughput | Successful Concurrency | Mean",
+		prompt:      "Token Metrics | Successful Input Tokens | Mean",
+		promptSD:    "Token Metrics | Successful Input Tokens | Std Dev",
+		output:      "Token Metrics | Successful Output Tokens | Mean",
+		outputSD:    "Token Metrics | Successful Output Tokens | Std Dev",
+		ttft:        "Time to First Token | Successful ms | Mean",
+		ttftMedian:  "Time to First Token | Successful ms | Median",
+		itl:         "Inter Token Latency | Successful ms | Mean",
+	},
+	{
+		strategy:    "benchmark",
+		requests:    "requests",
+		rate:        "rate_rps",
+		concurrency: "concurrency",
+		prompt:      "prompt_mean",
+		promptSD:    "prompt_sd",
+		output:      "output_mean",
+		outputSD:    "output_sd",
+		ttft:        "ttft_ms_mean",
+		ttftMedian:  "ttft_ms_median",
+		itl:         "itl_ms_mean",
+	},
+}
+
+// ownColumns are those of our own table, in order. The column sweep names a row's file.
+var ownColumns = []string{"sweep", "benchmark", "requests", "rate_rps", "concurrency", "prompt_mean", "prompt_sd",
+	"output_mean", "output_sd", "ttft_ms_mean", "ttft_ms_median", "itl_ms_mean"}
+
+// readGuideRows reads a JSON list of flat rows.
+func readGuideRows(f *LevelFile, data []byte, name string) error {
+	return f.readRows(data, name, func(row map[string]any, where string) { f.addFlatRow(row, name, where) })
+}
+
+// addFlatRow adds the level of one row.
+func (f *LevelFile) addFlatRow(row map[string]any, name, where string) {
+	for _, paths := range flatPaths {
+		if _, ok := row[paths.rate]; !ok {
+			continue
+		}
+		l := paths.level(row, name)
+		if sweep, _ := row["sweep"].(string); sweep != "" {
+			l.Sweep = sweep
+		}
+		f.addLevel(l, where)
+		return
+	}
+	f.dropLevel("%s: got none of the request-rate columns %q, %q, %q", where, flatPaths[0].rate, flatPaths[1].rate,
+		flatPaths[2].rate)
+}
+
+// readGuideTable reads CSV with one or three header rows.
+func readGuideTable(f *LevelFile, data []byte, name string) error {
+	rows, lines, err := readCSV(data, name)
+	if err != nil {
+		return err
+	}
+	header, first := joinHeader(rows)
+	if header == nil {
+		return unknownColumns(rows[0], name)
+	}
+	for i := first; i < len(rows); i++ {
+		where := fmt.Sprintf("%s:%d", name, lines[i])
+		if len(rows[i]) != len(header) {
+			f.realign(header, rows[i], name, where)
+			continue
+		}
+		row := map[string]any{}
+		for k := len(header) - 1; k >= 0; k-- { // backwards: the first of equal names counts
+			row[header[k]] = rows[i][k]
+		}
+		f.addFlatRow(row, name, where)
+	}
+	return nil
+}
+
+// joinHeader joins the one or three header rows of a table and returns the index of the first
+// data row; nil where no known column is among them.
+func joinHeader(rows [][]string) (header []string, first int) {
+	isKnown := func(header []string) bool {
+		for _, paths := range flatPaths {
+			if slices.Contains(header, paths.rate) {
+				return true
+			}
+		}
+		return false
+	}
+	if isKnown(rows[0]) {
+		return rows[0], 1
+	}
+	const headerRows = 3
+	if len(rows) <= headerRows {
+		return nil, 0
+	}
+	for k := range rows[0] {
+		var parts []string
+		for _, row := range rows[:headerRows] {
+			if k < len(row) && row[k] != "" {
+				parts = append(parts, row[k])
+			}
+		}
+		header = append(header, strings.Join(parts, " | "))
+	}
+	if !isKnown(header) {
+		return nil, 0
+	}
+	return header, headerRows
 }

@@ -1,24 +1,24 @@
 package clients
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// isInferencePerf recognises per_request_lifecycle_metrics.json of inference-perf.
-func isInferencePerf(head []byte) bool {
-	return len(head) > 0 && head[0] == '[' && bytes.Contains(head, []byte(`"start_time"`)) && bytes.Contains(head, []byte(`"info"`))
+// This file reads the reports of inference-perf: per_request_lifecycle_metrics.json with its
+// requests, and stage_N_ and summary_lifecycle_metrics.json with the means of a stage or a run.
+
+// sniffInferencePerf recognises per_request_lifecycle_metrics.json.
+func sniffInferencePerf(head []byte) bool {
+	return isList(head) && containsAll(head, `"start_time"`, `"info"`)
 }
 
-// inferencePerfRequest is one request; stamps are seconds of Python's perf_counter,
-// which is CLOCK_MONOTONIC on Linux. Up to 0.3 the figures stood in info itself.
+// inferencePerfRequest is one request. Stamps are seconds of Python's perf_counter, which is
+// CLOCK_MONOTONIC on Linux. Up to v0.3 the figures were in info itself.
 type inferencePerfRequest struct {
 	Start trace.Opt[float64] `json:"start_time"`
 	End   trace.Opt[float64] `json:"end_time"`
@@ -29,7 +29,7 @@ type inferencePerfRequest struct {
 	Info struct {
 		Input   trace.Opt[int64] `json:"input_tokens"`
 		Output  trace.Opt[int64] `json:"output_tokens"`
-		Times   numbers          `json:"output_token_times"`
+		Times   numberList       `json:"output_token_times"`
 		Request struct {
 			Text struct {
 				Input trace.Opt[int64] `json:"input_tokens"`
@@ -37,99 +37,139 @@ type inferencePerfRequest struct {
 		} `json:"request_metrics"`
 		Response *struct {
 			Output trace.Opt[int64] `json:"output_tokens"`
-			Times  numbers          `json:"output_token_times"`
-			Usage  *usage           `json:"server_usage"`
+			Times  numberList       `json:"output_token_times"`
+			Usage  *tokenUsage      `json:"server_usage"`
 		} `json:"response_metrics"`
 	} `json:"info"`
 }
 
-// knownOf is the first value that is there.
-func knownOf[T any](values ...trace.Opt[T]) trace.Opt[T] {
-	return values[max(0, slices.IndexFunc(values, func(v trace.Opt[T]) bool { return v.OK }))]
+// firstKnown is the first value that is known.
+func firstKnown[T any](values ...trace.Opt[T]) trace.Opt[T] {
+	for _, v := range values {
+		if v.OK {
+			return v
+		}
+	}
+	return trace.Opt[T]{}
 }
 
-func (j *inferencePerfRequest) row(index int) trace.ObservedRequest {
-	i := &j.Info
-	r := trace.ObservedRequest{ID: fmt.Sprint(index), Source: sourceInferencePerf, PromptTokens: knownOf(i.Request.Text.Input, i.Input),
-		OutputTokens: i.Output, Success: trace.Some(j.Error == nil), EndNs: optNs(j.End, 1e9)}
-	times := i.Times
-	if p := i.Response; p != nil {
-		r.OutputTokens = knownOf(p.Output, i.Output)
+// request is the request at a place in the list. The server's usage goes before the tool's own
+// counts of tokens.
+func (j *inferencePerfRequest) request(place int) trace.ObservedRequest {
+	info := &j.Info
+	r := trace.ObservedRequest{
+		ID:           fmt.Sprint(place),
+		Source:       sourceInferencePerf,
+		Line:         1,
+		PromptTokens: firstKnown(info.Request.Text.Input, info.Input),
+		OutputTokens: info.Output,
+		Success:      trace.Some(j.Error == nil),
+		EndNs:        stampNs(j.End),
+	}
+	times := info.Times
+	if p := info.Response; p != nil {
+		r.OutputTokens = firstKnown(p.Output, info.Output)
 		times = p.Times
 		if u := p.Usage; u != nil {
-			r.PromptTokens, r.OutputTokens = knownOf(u.Prompt, r.PromptTokens), knownOf(u.Completion, r.OutputTokens)
+			r.PromptTokens = firstKnown(u.Prompt, r.PromptTokens)
+			r.OutputTokens = firstKnown(u.Completion, r.OutputTokens)
 			r.CachedTokens = u.Details.Cached
 		}
 	}
 	if j.Error != nil {
 		r.Error = trace.Some(j.Error.Type + ": " + j.Error.Message)
 	}
-	ttft, e2e := math.NaN(), math.NaN()
-	if len(times) > 0 && j.Start.OK {
-		ttft = 1e6 * (times[0] - j.Start.V)
-		e2e = 1e6 * (times[len(times)-1] - j.Start.V)
+	ttftUs := math.NaN()
+	e2eUs := math.NaN()
+	switch {
+	case len(times) > 0 && j.Start.OK:
+		ttftUs = 1e6 * (times[0] - j.Start.V)
+		e2eUs = 1e6 * (times[len(times)-1] - j.Start.V)
 		r.Chunks = trace.Some(int64(len(times)))
 		for k := 1; k < len(times); k++ {
 			r.ChunkGapsUs = append(r.ChunkGapsUs, 1e6*(times[k]-times[k-1]))
 		}
-	} else if j.Start.OK && j.End.OK {
-		e2e = 1e6 * (j.End.V - j.Start.V)
+	case j.Start.OK && j.End.OK:
+		e2eUs = 1e6 * (j.End.V - j.Start.V)
 	}
 	r.Streaming = trace.Some(len(times) > 0)
-	timed(&r, optNs(j.Start, 1e9), ttft, e2e)
+	setTimes(&r, stampNs(j.Start), ttftUs, e2eUs)
 	return r
 }
 
-// inferencePerf reads the requests one by one.
-func (c *Reader) inferencePerf(src *source.Source) error {
-	c.Acc.Lines++
-	w := walker{json.NewDecoder(&tally{src.R, &c.Acc.Bytes})}
-	load := fileLoad(src.Name)
-	index := 0
+// readInferencePerf reads the requests one by one.
+func (c *Reader) readInferencePerf(f *clientFile) error {
+	w := c.newWalker(f)
+	load := newLoad(f.src.Name)
+	place := 0
 	err := w.array(func() error {
 		var j inferencePerfRequest
 		err := w.decode(&j)
 		if err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) {
 			return err
 		}
-		if index++; err == nil && !j.Start.OK {
+		place++
+		if err == nil && !j.Start.OK {
 			err = errors.New("got no start_time")
 		}
 		if err != nil {
-			c.bad(src, 0, 1, fmt.Errorf("request %d: %w", index, err))
+			c.dropLine(f.src, 0, 1, fmt.Errorf("request %d: %w", place, err))
 			return nil
 		}
-		r := j.row(index)
-		r.Line = 1
-		load.see(&r)
-		c.row(src, r)
+		r := j.request(place)
+		load.extend(&r)
+		c.addRequest(f.src, r)
 		return nil
 	})
-	c.offered(load)
+	c.addLoad(load)
 	return err
 }
 
-// isStages recognises a lifecycle report of inference-perf.
-func isStages(head []byte) bool {
-	return bytes.Contains(head, []byte(`"load_summary"`)) && bytes.Contains(head, []byte(`"successes"`))
+// sniffStageReport recognises the report of a stage or a run.
+func sniffStageReport(head []byte) bool {
+	return isObject(head) && containsAll(head, `"load_summary"`, `"successes"`)
 }
 
-// tpotTol is by how much the file's own TPOT may miss what latency, TTFT and output
-// tokens say.
+// stagePaths are the means of a report, in seconds. Older versions have lengths that the client
+// counted.
+var stagePaths = levelPaths{
+	requests:   "successes.count",
+	rate:       "successes.throughput.requests_per_sec",
+	prompt:     "successes.prompt_tokens.mean;successes.prompt_len.mean",
+	output:     "successes.output_tokens.mean;successes.output_len.mean",
+	ttft:       "successes.latency.time_to_first_token.mean",
+	ttftMedian: "successes.latency.time_to_first_token.median",
+	itl:        "successes.latency.time_per_output_token.mean",
+	e2e:        "successes.latency.request_latency.mean",
+	clients:    "load_summary.concurrency",
+	offered:    "load_summary.requested_rate",
+	timeMs:     1000,
+	e2eMs:      1000,
+}
+
+// tpotTol is by how much the report's own TPOT may differ from what latency, TTFT and output
+// tokens give.
 const tpotTol = 0.1
 
-// stage reads the report of one stage, or of a whole run, which names no load. Times
-// are seconds. Its TPOT divides by the stamps it took of the stream, which in some
-// versions are two a token: what latency, TTFT and tokens say goes before it.
-func (f *LevelFile) stage(doc any, name string) {
-	p := forms().Stage.point(doc, name)
-	if gap := (p.E2EMs - p.TTFTMeanMs) / (p.OutputTokens - 1); gap > 0 && !math.IsInf(gap, 0) {
-		if math.Abs(p.ITLMs/gap-1) > tpotTol {
-			f.Findings = append(f.Findings, trace.Findingf(CodeClientFile, "%s: time_per_output_token: got %.3g ms, but latency, TTFT and "+
-				"%.4g output tokens say %.3g ms; the latter is used", name, p.ITLMs, p.OutputTokens, gap))
-		}
-		p.ITLMs = gap
+// readStageReport reads the report of one stage, or of a whole run, which names no load. Its
+// TPOT divides by the stamps taken of the stream, which in some versions are two a token: the
+// TPOT of latency, TTFT and tokens is used in its place.
+func readStageReport(f *LevelFile, data []byte, name string) error {
+	doc, err := decodeObject(data, name)
+	if err != nil {
+		return err
 	}
-	p.offered()
-	f.addLevel(p, name)
+	l := stagePaths.level(doc, name)
+	tpotMs := (l.E2EMs - l.TTFTMeanMs) / (l.OutputTokens - 1)
+	if tpotMs > 0 && !math.IsInf(tpotMs, 0) {
+		if math.Abs(l.ITLMs/tpotMs-1) > tpotTol {
+			f.Findings = append(f.Findings, trace.Findingf(CodeClientFile,
+				"%s: time_per_output_token: got %.3g ms, but latency, TTFT and %.4g output tokens give %.3g ms; the latter is used",
+				name, l.ITLMs, l.OutputTokens, tpotMs))
+		}
+		l.ITLMs = tpotMs
+	}
+	l.nameStrategy()
+	f.addLevel(l, name)
+	return nil
 }

@@ -30,23 +30,23 @@ func TestInferenceX(t *testing.T) {
 		TTFTMedianMs: 200, ITLMs: 12, E2EMs: 3310, TP: 4, EP: 4}
 	for i, text := range []string{inferenceX, "[" + inferenceX + "]"} {
 		want.Line = int64(i) // of a list, to tell its levels apart
-		if f := one(text); len(f.Points) != 1 || f.Points[0] != want {
-			t.Errorf("got %+v, want %+v", f.Points, want)
+		if f := one(text); len(f.Levels) != 1 || f.Levels[0] != want {
+			t.Errorf("got %+v, want %+v", f.Levels, want)
 		}
 	}
 	want.TP = 1
 	want.DP = 4
 	want.Line = 0
 	for _, yes := range []string{`"true"`, `true`, `"True"`} {
-		if f := one(strings.Replace(inferenceX, `"false"`, yes, 1)); len(f.Points) != 1 || f.Points[0] != want {
-			t.Errorf("got %+v, want %+v", f.Points, want)
+		if f := one(strings.Replace(inferenceX, `"false"`, yes, 1)); len(f.Levels) != 1 || f.Levels[0] != want {
+			t.Errorf("got %+v, want %+v", f.Levels, want)
 		}
 	}
 	for from, to := range map[string]string{`"disagg": false`: `"disagg": true`, `"none"`: `"mtp"`, `"disagg"`: `"mtp": "on", "disagg"`} {
 		f := one("[" + inferenceX + "," + strings.Replace(inferenceX, from, to, 1) + "]")
-		if len(f.Points) != 1 || f.Read != 2 || f.Dropped[codeIncomplete] != 1 ||
+		if len(f.Levels) != 1 || f.Read != 2 || f.Dropped[codeIncomplete] != 1 ||
 			!strings.Contains(fmt.Sprint(f.Findings), "want a level that one engine served without drafts") {
-			t.Errorf("%s: got %+v of %d, dropped %v", to, f.Points, f.Read, f.Dropped)
+			t.Errorf("%s: got %+v of %d, dropped %v", to, f.Levels, f.Read, f.Dropped)
 		}
 	}
 }
@@ -79,12 +79,12 @@ func TestBrokenInferenceX(t *testing.T) {
 			if faults++; !strings.Contains(err.Error(), "agg.json") {
 				t.Errorf("%d: %v names no file", k, err)
 			}
-		case f.Read != len(f.Points)+f.Dropped[codeIncomplete]:
-			t.Errorf("%d: read %d, kept %d, dropped %v", k, f.Read, len(f.Points), f.Dropped)
-		case len(f.Points) == 0:
+		case f.Read != len(f.Levels)+f.Dropped[codeIncomplete]:
+			t.Errorf("%d: read %d, kept %d, dropped %v", k, f.Read, len(f.Levels), f.Dropped)
+		case len(f.Levels) == 0:
 			faults++
 		case k%6 < 5 && k%6 > 0:
-			t.Errorf("%d: kept %+v of %s", k, f.Points, text)
+			t.Errorf("%d: kept %+v of %s", k, f.Levels, text)
 		}
 	}
 	if faults < 50 {

@@ -32,8 +32,8 @@ func readFile(t *testing.T, path string) *LevelFile {
 	for _, n := range f.Dropped {
 		dropped += n
 	}
-	if f.Read != len(f.Points)+dropped {
-		t.Errorf("%s: %d read, %d kept, %v dropped", path, f.Read, len(f.Points), f.Dropped)
+	if f.Read != len(f.Levels)+dropped {
+		t.Errorf("%s: %d read, %d kept, %v dropped", path, f.Read, len(f.Levels), f.Dropped)
 	}
 	return f
 }
@@ -53,19 +53,19 @@ func TestPublishedSweeps(t *testing.T) {
 	}
 	var first, second []Level
 	for _, path := range one {
-		first = append(first, readFile(t, path).Points...)
+		first = append(first, readFile(t, path).Levels...)
 	}
 	sameAsCommitted(t, "llama-3.1-8b.csv", first)
 	repaired := 0
 	for _, path := range two {
 		f := readFile(t, path)
-		second = append(second, f.Points...)
+		second = append(second, f.Levels...)
 		want := reportOf(t, filepath.Join(filepath.Dir(path), "benchmarks.html"))
-		if len(f.Points) != len(want) {
-			t.Errorf("%s: got %d points, %v dropped, want %d: %v", path, len(f.Points), f.Dropped, len(want), f.Findings)
+		if len(f.Levels) != len(want) {
+			t.Errorf("%s: got %d points, %v dropped, want %d: %v", path, len(f.Levels), f.Dropped, len(want), f.Findings)
 			continue
 		}
-		for i, p := range f.Points {
+		for i, p := range f.Levels {
 			if p.Realigned {
 				repaired++
 			}
@@ -88,7 +88,7 @@ func TestPublishedSweeps(t *testing.T) {
 // sameAsCommitted compares points with a table of testdata/sweeps.
 func sameAsCommitted(t *testing.T, name string, points []Level) {
 	t.Helper()
-	table := readFile(t, filepath.Join("../../testdata/sweeps", name)).Points
+	table := readFile(t, filepath.Join("../../../testdata/sweeps", name)).Levels
 	if len(points) != 160 || len(table) != 160 {
 		t.Fatalf("%s: got %d points and %d rows, want 160", name, len(points), len(table))
 	}
@@ -127,7 +127,7 @@ func reportOf(t *testing.T, path string) []htmlBenchmark {
 	return out
 }
 
-// flatJSON is GuideLLM v0.3's CSV as JSON objects, with the columns that are read.
+// flatJSON is GuideLLM v0.3's CSV as JSON objects, with the ownColumns that are read.
 const flatJSON = `[
  {"Name": "synchronous", "Successful Requests": 54, "Successful Requests per second mean": 0.15, "Successful Request concurrency mean": 1,
   "Successful Prompt token count mean": 960, "Successful Prompt token count std dev": 272, "Successful Output token count mean": 974,
@@ -149,7 +149,7 @@ const report06 = `{"benchmarks": [{"config": {"strategy": {"type_": "poisson", "
  "time_to_first_token_ms": {"successful": {"mean": 20, "median": 18}}, "inter_token_latency_ms": {"successful": {"mean": 7}}}}]}`
 
 func TestForms(t *testing.T) {
-	table := strings.Join(columns, ",") + "\ns1,constant,100,2.4,3,100,5,50,2,20,18,7\n"
+	table := strings.Join(ownColumns, ",") + "\ns1,constant,100,2.4,3,100,5,50,2,20,18,7\n"
 	for _, c := range []struct {
 		name, text, strategy string
 		points               int
@@ -163,7 +163,7 @@ func TestForms(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if len(f.Points) != c.points || f.Points[0].Strategy != c.strategy || f.Points[0].RateRPS != c.rate || f.Points[0].TTFTMedianMs == 0 {
+		if len(f.Levels) != c.points || f.Levels[0].Strategy != c.strategy || f.Levels[0].RateRPS != c.rate || f.Levels[0].TTFTMedianMs == 0 {
 			t.Errorf("%s: got %+v", c.name, f)
 		}
 	}
@@ -183,17 +183,17 @@ func crookedCSV(lie bool) string {
 		}
 		return out
 	}
-	columns := [][3]string{{"Benchmark", "Strategy", ""}, {"Timings", "Duration", "Sec"}, {"Request Counts", "Successful", ""},
+	ownColumns := [][3]string{{"Benchmark", "Strategy", ""}, {"Timings", "Duration", "Sec"}, {"Request Counts", "Successful", ""},
 		{"Request Counts", "Incomplete", ""}, {"Request Counts", "Errored", ""}, {"Request Counts", "Total", ""}}
 	for _, g := range [][2]string{{"Request Latency", "Sec"}, {"Streaming Iterations", "Count"}, {"Time to First Token", "ms"},
 		{"Time per Output Token", "ms"}, {"Inter Token Latency", "ms"},
 		{"Server Throughput", "Requests/Sec"}, {"Server Throughput", "Concurrency"}, {"Token Metrics", "Input Tokens"},
 		{"Token Metrics", "Output Tokens"}, {"Token Metrics", "Total Tokens"}} {
-		columns = append(columns, group(g[0], g[1])...)
+		ownColumns = append(ownColumns, group(g[0], g[1])...)
 	}
 	var b strings.Builder
 	for line := range 3 {
-		for k, c := range columns {
+		for k, c := range ownColumns {
 			if k > 0 {
 				b.WriteByte(',')
 			}
@@ -222,16 +222,16 @@ func TestRealign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Points) != 2 || f.Points[0].Realigned || !f.Points[1].Realigned || len(f.Findings) != 1 || f.Findings[0].Code != CodeClientFile {
+	if len(f.Levels) != 2 || f.Levels[0].Realigned || !f.Levels[1].Realigned || len(f.Findings) != 1 || f.Findings[0].Code != CodeClientFile {
 		t.Fatalf("got %+v", f)
 	}
-	a, b := f.Points[0], f.Points[1]
+	a, b := f.Levels[0], f.Levels[1]
 	b.Realigned = false
 	if a != b {
 		t.Errorf("got %+v, want %+v", b, a)
 	}
 	f, err = ReadLevels(strings.NewReader(crookedCSV(true)), "b.csv")
-	if err != nil || len(f.Points) != 1 || f.Dropped[codeIncomplete] != 1 {
+	if err != nil || len(f.Levels) != 1 || f.Dropped[codeIncomplete] != 1 {
 		t.Errorf("latencies that do not agree: got %+v, %v, want the row dropped", f, err)
 	}
 }
@@ -255,7 +255,7 @@ func TestBadFiles(t *testing.T) {
 
 // FuzzRead: no panic, and every benchmark is kept or dropped.
 func FuzzRead(f *testing.F) {
-	for _, s := range []string{flatJSON, report03, report06, crookedCSV(false), crookedCSV(true), strings.Join(columns, ",") + "\n1,2,3\n"} {
+	for _, s := range []string{flatJSON, report03, report06, crookedCSV(false), crookedCSV(true), strings.Join(ownColumns, ",") + "\n1,2,3\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -267,8 +267,8 @@ func FuzzRead(f *testing.F) {
 		for _, n := range got.Dropped {
 			dropped += n
 		}
-		if got.Read != len(got.Points)+dropped {
-			t.Errorf("%d read, %d kept, %v dropped", got.Read, len(got.Points), got.Dropped)
+		if got.Read != len(got.Levels)+dropped {
+			t.Errorf("%d read, %d kept, %v dropped", got.Read, len(got.Levels), got.Dropped)
 		}
 	})
 }

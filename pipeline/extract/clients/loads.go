@@ -2,26 +2,29 @@ package clients
 
 import (
 	"path"
+	"path/filepath"
+	"strings"
 
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Load is how one file's client offered its requests: the phase it makes where
-// run.yaml names none.
+// Load is how the client of one file offered its requests. Where run.yaml names no phases, each
+// load is a phase.
 type Load struct {
-	Name           string // of the file, without its extension
-	StartNs, EndNs int64  // first send and end of the last answer, client's clock
-	Closed         bool   // a bound of concurrent requests held it
+	Name     string // of the file, without its extension
+	StartNs  int64  // first send, client's clock
+	EndNs    int64  // behind the end of the last answer
+	IsClosed bool   // the client bounded its concurrent requests
 }
 
-// fileLoad begins the load of a file.
-func fileLoad(file string) *Load {
+// newLoad begins the load of a file.
+func newLoad(file string) *Load {
 	name, _ := stemOf(path.Base(file))
 	return &Load{Name: name}
 }
 
-// see takes the time of a request in.
-func (l *Load) see(r *trace.ObservedRequest) {
+// extend extends the load to a request.
+func (l *Load) extend(r *trace.ObservedRequest) {
 	if !r.SendNs.OK {
 		return
 	}
@@ -31,9 +34,16 @@ func (l *Load) see(r *trace.ObservedRequest) {
 	l.EndNs = max(l.EndNs, r.LastChunkNs.Or(r.SendNs.V)+1)
 }
 
-// offered keeps the load of a file whose requests have stamps.
-func (c *Reader) offered(l *Load) {
+// addLoad keeps the load of a file whose requests have stamps.
+func (c *Reader) addLoad(l *Load) {
 	if l.EndNs > 0 {
 		c.Loads = append(c.Loads, *l)
 	}
+}
+
+// stemOf splits a file name, less the suffix of its compression, into stem and extension.
+func stemOf(path string) (stem, ext string) {
+	path = strings.TrimSuffix(strings.TrimSuffix(path, ".gz"), ".zst")
+	ext = filepath.Ext(path)
+	return strings.TrimSuffix(path, ext), ext
 }

@@ -36,10 +36,10 @@ func TestMetricsText(t *testing.T) {
 		list = append(list, s)
 	}
 	f := LevelsBetween(list)
-	if len(f.Points) != 1 || f.Read != 3 || f.Dropped[codeIncomplete] != 2 {
+	if len(f.Levels) != 1 || f.Read != 3 || f.Dropped[codeIncomplete] != 2 {
 		t.Fatalf("got %+v", f)
 	}
-	p := f.Points[0]
+	p := f.Levels[0]
 	if p.RateRPS != 2 || math.Abs(p.TTFTMeanMs-200) > 1e-9 || math.Abs(p.TTFTMedianMs-200) > 1e-9 {
 		t.Errorf("got %+v, want 2 requests/s, TTFT of 200 ms in a bucket of 200", p)
 	}
@@ -59,8 +59,8 @@ func FuzzSnapshot(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got := LevelsBetween([]*enginelog.Snapshot{s, s}); len(got.Points) > 0 {
-			t.Errorf("got %+v between equal answers", got.Points)
+		if got := LevelsBetween([]*enginelog.Snapshot{s, s}); len(got.Levels) > 0 {
+			t.Errorf("got %+v between equal answers", got.Levels)
 		}
 	})
 }

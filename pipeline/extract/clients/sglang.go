@@ -1,39 +1,55 @@
 package clients
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sglangHead begins the lines of SGLang's --export-metrics-to-file, whose request_parameters are not read: they hold prompts.
+// sglangHead begins the lines of SGLang's --export-metrics-to-file. The request_parameters are
+// not read: they hold prompts.
 var sglangHead = []byte(`{"request_parameters":`)
 
-// sglangRequest reads a line of sglang-request-metrics-*.log, the meta_info of an answer as the server saw it: stamps are seconds
-// of its wall clock, and the first token is there when the prefill has finished. The keys are those of sgl-project/sglang
-// observability/request_metrics_exporter.py and req_time_stats.py, whose stamps ended in _ts or _time.
-func sglangRequest(text []byte) (trace.ObservedRequest, error) {
+func sniffSGLang(head []byte) bool { return bytes.HasPrefix(head, sglangHead) }
+
+// sglangRequest reads a line of sglang-request-metrics-*.log: the meta_info of an answer as the
+// server saw it. Stamps are seconds of the server's wall clock, and the first token is there
+// when the prefill has finished.
+//
+// Source: sgl-project/sglang observability/request_metrics_exporter.py and req_time_stats.py,
+// whose stamps end in _ts or, in other versions, in _time.
+func sglangRequest(line []byte) (trace.ObservedRequest, error) {
 	var j struct {
-		ID       string             `json:"id"`
-		Prompt   trace.Opt[int64]   `json:"prompt_tokens"`
-		Output   trace.Opt[int64]   `json:"completion_tokens"`
-		Cached   trace.Opt[int64]   `json:"cached_tokens"`
-		E2E      trace.Opt[float64] `json:"e2e_latency"`
-		Received trace.Opt[float64] `json:"request_received_ts"`
-		First    trace.Opt[float64] `json:"prefill_finished_ts"`
-		First2   trace.Opt[float64] `json:"prefill_finished_time"`
-		Finish   struct {
+		ID          string             `json:"id"`
+		Prompt      trace.Opt[int64]   `json:"prompt_tokens"`
+		Output      trace.Opt[int64]   `json:"completion_tokens"`
+		Cached      trace.Opt[int64]   `json:"cached_tokens"`
+		E2E         trace.Opt[float64] `json:"e2e_latency"`
+		Received    trace.Opt[float64] `json:"request_received_ts"`
+		PrefillTs   trace.Opt[float64] `json:"prefill_finished_ts"`
+		PrefillTime trace.Opt[float64] `json:"prefill_finished_time"`
+		Finish      struct {
 			Type string `json:"type"`
 		} `json:"finish_reason"`
 	}
-	if err := trace.UnmarshalJSON(text, &j); err != nil {
+	if err := trace.UnmarshalJSON(line, &j); err != nil {
 		return trace.ObservedRequest{}, err
 	}
 	if !j.Received.OK || j.ID == "" {
-		return trace.ObservedRequest{}, errors.New("got no id and request_received_ts, want those of a server with --enable-metrics")
+		return trace.ObservedRequest{},
+			errors.New("got no id and request_received_ts, want those of a server with --enable-metrics")
 	}
-	r := trace.ObservedRequest{ID: j.ID, Source: sourceSGLang, PromptTokens: j.Prompt, OutputTokens: j.Output, CachedTokens: j.Cached,
-		Success: trace.Some(j.Finish.Type != "abort"), SendWallNs: optNs(j.Received, 1e9)}
-	timed(&r, r.SendWallNs, 1e6*(j.First.Or(nanOr(j.First2))-j.Received.V), 1e6*nanOr(j.E2E))
+	r := trace.ObservedRequest{
+		ID:           j.ID,
+		Source:       sourceSGLang,
+		PromptTokens: j.Prompt,
+		OutputTokens: j.Output,
+		CachedTokens: j.Cached,
+		Success:      trace.Some(j.Finish.Type != "abort"),
+		SendWallNs:   stampNs(j.Received),
+	}
+	first := j.PrefillTs.Or(nanOr(j.PrefillTime))
+	setTimes(&r, r.SendWallNs, 1e6*(first-j.Received.V), 1e6*nanOr(j.E2E))
 	return r, nil
 }

@@ -25,11 +25,11 @@ func TestSGLangRequests(t *testing.T) {
 		strings.Replace(fmt.Sprintf(sglangLine, 3), `"length", `, `"abort", `, 1) +
 		strings.Replace(fmt.Sprintf(sglangLine, 4), "request_received_ts", "x", 1) + strings.Replace(fmt.Sprintf(sglangLine, 5),
 		`{"type": "length", "length": 5}`, "null", 1)})
-	if said := fmt.Sprint(c.Acc.ExampleList()); len(c.Rows) != 4 || c.Acc.Dropped[source.CodeUnreadable] != 1 ||
+	if said := fmt.Sprint(c.Acc.ExampleList()); len(c.Requests) != 4 || c.Acc.Dropped[source.CodeUnreadable] != 1 ||
 		!strings.Contains(said, "--enable-metrics") {
-		t.Fatalf("got %d rows, dropped %v: %+v", len(c.Rows), c.Acc.Dropped, c.Acc.ExampleList())
+		t.Fatalf("got %d rows, dropped %v: %+v", len(c.Requests), c.Acc.Dropped, c.Acc.ExampleList())
 	}
-	for i, r := range c.Rows {
+	for i, r := range c.Requests {
 		near := func(got, want float64) bool { return got > want-1 && got < want+1 }
 		if r.PromptTokens.V != 40 || r.OutputTokens.V != 5 || r.CachedTokens.V != 16 || !near(r.TTFTUs.V, 1e5) || !near(r.E2EUs.V, 3e5) ||
 			r.SendNs.V != 1795303302e9 || r.Success.V == (i == 2) || strings.Contains(fmt.Sprint(r), "private") {
@@ -64,10 +64,10 @@ func TestBrokenSGLangRequests(t *testing.T) {
 		c := &Reader{Acc: source.New(nil)}
 		repo.Write(t, fmt.Sprintf(sglangLine, 1)+line+"\n", dir, "m.log")
 		in := source.Input{Path: filepath.Join(dir, "m.log"), Name: "m.log"}
-		if err := c.File(&in, source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
+		if err := c.ReadFile(&in, source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
 			t.Fatal(err)
 		}
-		if r := c.Acc.Records(); !r.Balanced() || int(r.Kept) != len(c.Rows) || r.Read != 2 {
+		if r := c.Acc.Records(); !r.Balanced() || int(r.Kept) != len(c.Requests) || r.Read != 2 {
 			t.Errorf("%d: %+v of %s", k, r, line)
 		}
 		for _, e := range c.Acc.ExampleList() {
@@ -86,7 +86,7 @@ func TestBrokenSGLangRequests(t *testing.T) {
 func TestClientKeepsUsage(t *testing.T) {
 	for details, want := range map[string]trace.Opt[int64]{`,"prompt_tokens_details":{"cached_tokens":32}`: trace.Some[int64](32),
 		`,"prompt_tokens_details":null`: {}, "": {}} {
-		r, err := clientLine([]byte(`{"id":"a","send_ns":1,"usage":{"prompt_tokens":40,"completion_tokens":5` + details + `}}`))
+		r, err := parseClientLine([]byte(`{"id":"a","send_ns":1,"usage":{"prompt_tokens":40,"completion_tokens":5` + details + `}}`))
 		if err != nil || r.CachedTokens != want {
 			t.Errorf("%s: got %+v, %v", details, r.CachedTokens, err)
 		}

@@ -5,61 +5,83 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
-// traceV2 reads a TraceV2 file: the header and the rows, the rows alone, their
-// header in a file of the same stem, or that header, which holds no request.
-func (c *Reader) traceV2(src *source.Source, in *source.Input, how source.Options) error {
-	header, err := c.headerOf(in, how)
+// This file reads BLIS's traces (TraceV2): a YAML header and CSV rows, in one file or in two of
+// the same stem. chunks.go reads the times of their chunks.
+
+// sniffTraceV2 recognises a header or rows.
+func sniffTraceV2(head []byte) bool {
+	for _, prefix := range []string{"trace_version:", "---\ntrace_version:", "request_id,"} {
+		if bytes.HasPrefix(head, []byte(prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
+// traceFile is one TraceV2 file: its requests, and what findTraps needs of it.
+type traceFile struct {
+	stem           string
+	header         tracev2.Header
+	from, to       int      // of Reader.Requests
+	serverCounted  int      // prompts whose tokens the server counted
+	missingColumns []string // that the version should have
+	unknownColumns []string
+}
+
+// readTraceV2 reads a file with header and rows, rows whose header is in a file of the same stem,
+// or that header, which holds no request.
+func (c *Reader) readTraceV2(file *clientFile) error {
+	src := file.src
+	header, err := c.findTraceHeader(file)
 	if err != nil {
 		return err
 	}
-	rd, err := tracev2.NewReader(&tally{src.R, &c.Acc.Bytes}, src.Name, header)
+	rd, err := tracev2.NewReader(&byteCounter{src.R, &c.Acc.Bytes}, src.Name, header)
 	if errors.Is(err, tracev2.ErrHeaderOnly) {
-		in.Gave++ // the description of another file's requests
+		file.in.Gave++ // it describes another file's requests
 		return nil
 	}
 	if err != nil {
-		return place(src, err)
+		return placeTraceError(src, err)
 	}
-	f := traceFile{stem: dataStem(src.Name), header: rd.Header, from: len(c.Rows)}
-	f.missing, f.unknown = rd.Differ()
+	f := traceFile{stem: traceStem(src.Name), header: rd.Header, from: len(c.Requests)}
+	f.missingColumns, f.unknownColumns = rd.Differ()
 	defer func() {
-		f.to = len(c.Rows)
+		f.to = len(c.Requests)
 		c.traceFiles = append(c.traceFiles, f)
 	}()
 	for {
 		rec, err := rd.Read()
-		var lost *tracev2.RowError
-		switch {
-		case err == io.EOF:
+		if err == io.EOF {
 			return nil
-		case err != nil && !errors.As(err, &lost):
+		}
+		var badRow *tracev2.RowError
+		if err != nil && !errors.As(err, &badRow) {
 			return src.ReadError(err)
 		}
 		c.Acc.Lines++
 		if err != nil {
-			c.bad(src, rd.Line(), 1, err)
+			c.dropLine(src, rd.Line(), 1, err)
 			continue
 		}
 		if rec.ServerPromptTokens > 0 {
-			f.counted++
+			f.serverCounted++
 		}
-		row := observed(&rec, rd)
-		row.Line = rd.Line()
-		c.row(src, row)
+		r := traceRequest(&rec, rd)
+		r.Line = rd.Line()
+		c.addRequest(src, r)
 	}
 }
 
-// place words an error of the stream as one of the file; what the reader says of
+// placeTraceError words an error of reading the file as such; what the reader found wrong with
 // the content stays.
-func place(src *source.Source, err error) error {
+func placeTraceError(src *source.Source, err error) error {
 	if errors.As(err, new(*trace.SyntaxError)) {
 		return err
 	}
@@ -69,18 +91,19 @@ func place(src *source.Source, err error) error {
 	return fmt.Errorf("not a client file: got no JSON, and %w", err)
 }
 
-// headerOf finds the header of rows: the client file of the same stem that is YAML.
-func (c *Reader) headerOf(in *source.Input, how source.Options) (*tracev2.Header, error) {
-	stem, ext := stemOf(in.Path)
-	if ext == ".yaml" || ext == ".yml" {
+// findTraceHeader finds the header of rows: the client file of the same stem that is YAML. It is
+// nil for a file that is YAML itself, and for rows without such a file.
+func (c *Reader) findTraceHeader(file *clientFile) (*tracev2.Header, error) {
+	stem, ext := stemOf(file.in.Path)
+	if isYAML(ext) {
 		return nil, nil
 	}
 	for i := range c.Names {
 		other := &c.Names[i]
-		if s, ext := stemOf(other.Path); s != stem || ext != ".yaml" && ext != ".yml" {
+		if s, ext := stemOf(other.Path); s != stem || !isYAML(ext) {
 			continue
 		}
-		src, err := source.Open(other, how.Stdin, how.Limits)
+		src, err := source.Open(other, file.how.Stdin, file.how.Limits)
 		if src == nil {
 			return nil, err
 		}
@@ -94,25 +117,29 @@ func (c *Reader) headerOf(in *source.Input, how source.Options) (*tracev2.Header
 	return nil, nil
 }
 
-// stemOf is a file name without what says how it is packed and its extension.
-func stemOf(path string) (stem, ext string) {
-	path = strings.TrimSuffix(strings.TrimSuffix(path, ".gz"), ".zst")
-	ext = filepath.Ext(path)
-	return strings.TrimSuffix(path, ext), ext
-}
+func isYAML(ext string) bool { return ext == ".yaml" || ext == ".yml" }
 
-// observed is a row as its client saw it.
-func observed(rec *tracev2.Record, rd *tracev2.Reader) trace.ObservedRequest {
-	has := func(name string, v int64) trace.Opt[int64] { return trace.Opt[int64]{V: v, OK: rd.Has(name)} }
-	known := func(us int64) trace.Opt[int64] { return trace.Opt[int64]{V: us * 1000, OK: us > 0} }
+// traceRequest is a row as its client saw it. A stamp of 0 us is unknown.
+func traceRequest(rec *tracev2.Record, rd *tracev2.Reader) trace.ObservedRequest {
+	column := func(name string, v int64) trace.Opt[int64] { return trace.Opt[int64]{V: v, OK: rd.Has(name)} }
+	stamp := func(us int64) trace.Opt[int64] { return trace.Opt[int64]{V: us * 1000, OK: us > 0} }
 	text := func(s string) trace.Opt[string] { return trace.Opt[string]{V: s, OK: s != ""} }
 	r := trace.ObservedRequest{
-		ID: rec.RequestID, Source: sourceTraceV2, Priority: rec.Priority, SLOClass: text(rec.SLOClass), PrefixGroup: text(rec.PrefixGroup),
-		PrefixTokens: has("prefix_length", rec.PrefixTokens), PromptTokens: trace.Some(rec.PromptTokens()),
-		OutputTokens: has("output_tokens", rec.OutputTokens), ArrivalNs: has("arrival_time_us", rec.ArrivalUs*1000),
-		SendNs: known(rec.SendUs), FirstChunkNs: known(rec.FirstChunkUs), LastChunkNs: known(rec.LastChunkUs),
-		Chunks: has("num_chunks", rec.Chunks),
-		Error:  text(rec.Error), FinishReason: text(rec.FinishReason),
+		ID:           rec.RequestID,
+		Source:       sourceTraceV2,
+		Priority:     rec.Priority,
+		SLOClass:     text(rec.SLOClass),
+		PrefixGroup:  text(rec.PrefixGroup),
+		PrefixTokens: column("prefix_length", rec.PrefixTokens),
+		PromptTokens: trace.Some(rec.PromptTokens()),
+		OutputTokens: column("output_tokens", rec.OutputTokens),
+		ArrivalNs:    column("arrival_time_us", rec.ArrivalUs*1000),
+		SendNs:       stamp(rec.SendUs),
+		FirstChunkNs: stamp(rec.FirstChunkUs),
+		LastChunkNs:  stamp(rec.LastChunkUs),
+		Chunks:       column("num_chunks", rec.Chunks),
+		Error:        text(rec.Error),
+		FinishReason: text(rec.FinishReason),
 	}
 	if rd.Has("streaming") {
 		r.Streaming = trace.Some(rec.Streaming)
@@ -120,12 +147,6 @@ func observed(rec *tracev2.Record, rd *tracev2.Reader) trace.ObservedRequest {
 	if rd.Has("status") {
 		r.Success = trace.Some(rec.Succeeded())
 	}
-	r.TTFTUs, r.E2EUs = gapUs(r.SendNs, r.FirstChunkNs), gapUs(r.SendNs, r.LastChunkNs)
+	setTimesFromStamps(&r)
 	return r
-}
-
-// isTraceV2 recognises BLIS's traces: a header, rows, or chunks.
-func isTraceV2(head []byte) bool {
-	return bytes.HasPrefix(head, []byte("trace_version:")) || bytes.HasPrefix(head, []byte("request_id,")) ||
-		bytes.HasPrefix(head, []byte("---\ntrace_version:"))
 }

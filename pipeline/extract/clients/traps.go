@@ -11,71 +11,375 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
-// traceFile is one TraceV2 file: its rows and what stands around them.
-type traceFile struct {
-	stem             string
-	header           tracev2.Header
-	from, to         int // of the rows
-	counted          int // prompts that the server counted
-	missing, unknown []string
-}
+// This file looks for what client files are known to get wrong (spec#client-traps): it corrects
+// what the file itself allows to correct, and reports the rest.
 
-func (c *Reader) stemAt(row int) string {
-	for _, f := range c.traceFiles {
-		if row >= f.from && row < f.to {
-			return f.stem
-		}
-	}
-	return ""
-}
-
-func (c *Reader) finding(code trace.Code, format string, args ...any) {
+func (c *Reader) addFinding(code trace.Code, format string, args ...any) {
 	c.Findings = append(c.Findings, trace.Findingf(code, format, args...))
 }
 
-// audit looks for the traps of the files (spec#client-traps).
-func (c *Reader) audit(dep *deploy.Deployment) {
+func (c *Reader) findTraps(dep *deploy.Deployment) {
 	for i := range c.traceFiles {
 		f := &c.traceFiles[i]
-		rows := c.Rows[f.from:f.to]
-		c.columns(f)
-		c.server(f, dep)
-		if n := f.to - f.from; n > f.counted {
-			c.finding(CodeClientFile, "%s: the server counted %d of %d prompts; the others are as their client says", f.stem, f.counted, n)
+		c.reportColumns(f)
+		c.compareHeader(f, dep)
+		if n := f.to - f.from; n > f.serverCounted {
+			c.addFinding(CodeClientFile, "%s: the server counted %d of %d prompts; the others have the client's counts", f.stem,
+				f.serverCounted, n)
 		}
-		c.warmUp(f, rows)
+		c.markWarmUp(f)
 		if ms := f.header.Network.RTTMs; ms > 0 {
-			c.finding(CodeClientFile, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead", f.stem, ms)
+			c.addFinding(CodeClientFile, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead",
+				f.stem, ms)
 		}
 	}
-	c.order()
-	c.tokens()
-	c.inFlight()
-	c.clock()
-	c.shared()
-	c.unit(dep)
-	c.blocks(dep)
+	c.reportOrder()
+	c.compareChunksWithTokens()
+	c.findCap()
+	c.reportWallClock()
+	c.reportSharedPrefixes()
+	c.checkTimeUnit(dep)
+	c.checkKVBlocks(dep)
 }
 
-// blocks tells of a KV cache that is smaller than what requests held at once: the
-// prompt and the tokens so far of each that was between its first and last one.
-func (c *Reader) blocks(dep *deploy.Deployment) {
-	total, estimated, err := dep.KVBlocks()
-	if err != nil || dep.Engine.BlockSize < 1 || estimated {
+// reportColumns reports columns that vary by version.
+func (c *Reader) reportColumns(f *traceFile) {
+	var parts []string
+	if len(f.missingColumns) > 0 {
+		parts = append(parts, "lacks "+strings.Join(f.missingColumns, ", ")+", which count as unknown")
+	}
+	if len(f.unknownColumns) > 0 {
+		parts = append(parts, "has "+strings.Join(f.unknownColumns, ", ")+", which are not known and not read")
+	}
+	if len(parts) > 0 {
+		c.addFinding(CodeClientFile, "%s: %s", f.stem, strings.Join(parts, "; "))
+	}
+}
+
+// compareHeader compares the server of a trace's header with run.yaml, and lists the settings
+// that neither states.
+func (c *Reader) compareHeader(f *traceFile, dep *deploy.Deployment) {
+	server := &f.header.Server
+	engine := &dep.Engine
+	settings := []struct {
+		name        string
+		header, run int64 // 0: not stated
+	}{
+		{"tensor_parallel", server.TensorParallel, dep.TP},
+		{"max_num_seqs", server.MaxNumSeqs, engine.MaxNumSeqs},
+		{"block_size", server.BlockSize, engine.BlockSize},
+		{"max_model_len", server.MaxModelLen, engine.MaxModelLen.Or(0)},
+	}
+	var differ []string
+	for _, s := range settings {
+		if s.header > 0 && s.run > 0 && s.header != s.run {
+			differ = append(differ, fmt.Sprintf("%s %d against %d", s.name, s.header, s.run))
+		}
+	}
+	if len(differ) > 0 {
+		c.addFinding(source.CodeRunContradicted, "%s: the header states %s in run.yaml", f.stem, strings.Join(differ, ", "))
+	}
+	var assumed []string
+	if !engine.KVBlocksGPU.OK {
+		if n, _, err := dep.KVBlocks(); err == nil {
+			assumed = append(assumed, fmt.Sprintf("kv_blocks_total_gpu %d, estimated from memory", n))
+		} else {
+			assumed = append(assumed, "kv_blocks_total_gpu without any limit")
+		}
+	}
+	if n := dep.MaxModelLen(); !engine.MaxModelLen.OK && n.OK {
+		assumed = append(assumed, fmt.Sprintf("max_model_len %d, the model's", n.V))
+	}
+	if !engine.AsyncScheduling.OK {
+		assumed = append(assumed, fmt.Sprintf("async_scheduling %v, by version", engine.IsAsync()))
+	}
+	if len(assumed) > 0 {
+		c.addFinding(CodeClientFile, "%s: the header names the server %q and the model %q; neither it nor run.yaml states %s",
+			f.stem, server.Type, server.Model, strings.Join(assumed, "; "))
+	}
+}
+
+// markWarmUp marks requests of a trace as load only, which is replayed and compared with nothing.
+// Where the file has the requests of the warm-up, those are marked. Where it lacks them, the
+// state of the server at the start is unknown: those are marked that were sent before the
+// longest answer of the file could have ended, had it begun with the first request.
+func (c *Reader) markWarmUp(f *traceFile) {
+	rows := c.Requests[f.from:f.to]
+	n := int64(f.header.WarmUpRequests)
+	if n <= 0 || len(rows) == 0 {
 		return
 	}
-	type edge struct{ at, n, base, slope float64 }
+	isOfWarmUp := func(r *trace.ObservedRequest) bool { // they have the first ids
+		id, err := strconv.ParseInt(r.ID, 10, 64)
+		return err == nil && id < n
+	}
+	present := int64(0)
+	firstNs := int64(math.MaxInt64)
+	longestUs := 0.0
+	for i := range rows {
+		r := &rows[i]
+		firstNs = min(firstNs, r.SentNs())
+		longestUs = math.Max(longestUs, r.E2EUs.Or(0))
+		if isOfWarmUp(r) {
+			present++
+		}
+	}
+	if present*2 >= n {
+		for i := range rows {
+			if isOfWarmUp(&rows[i]) {
+				rows[i].LoadOnly = trace.Some(true)
+			}
+		}
+		c.addFinding(CodeClientFile, "%s: warm_up_requests is %d, and the file has %d of them; they are load and compared with nothing",
+			f.stem, n, present)
+		return
+	}
+	drainedNs := firstNs + trace.Ns(longestUs)
+	marked := 0
+	for i := range rows {
+		if rows[i].SentNs() < drainedNs {
+			rows[i].LoadOnly = trace.Some(true)
+			marked++
+		}
+	}
+	c.addFinding(CodeClientFile, "%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f s, "+
+		"so the %d of %d requests sent in that time are load and compared with nothing", f.stem, n, longestUs/1e6, marked, len(rows))
+}
+
+// reportOrder reports requests that are not in the order in which they were sent.
+func (c *Reader) reportOrder() {
+	late := 0
+	for i := 1; i < len(c.Requests); i++ {
+		a := &c.Requests[i-1]
+		b := &c.Requests[i]
+		if a.Source == b.Source && a.Line < b.Line && b.SentNs() < a.SentNs() {
+			late++
+		}
+	}
+	if late > 0 {
+		c.addFinding(CodeClientFile, "%d of %d requests were sent before the one above them in the file; they are sorted", late,
+			len(c.Requests))
+	}
+}
+
+// Rules for comparing the chunks of answers with their tokens.
+const (
+	leastAnswers   = 5    // for a comparison
+	mostAnswers    = 0.8  // share of the answers that must have one chunk too many
+	chunksPerToken = 1.02 // above it, over all answers, the client counted tokens from text
+	stampsPerToken = 1.6  // above it each token has two stamps, and they are no chunks
+)
+
+// compareChunksWithTokens corrects answers whose chunks and tokens disagree in the same way: a
+// chunk without a token in each, two stamps for each token, or too few tokens.
+func (c *Reader) compareChunksWithTokens() {
+	var answers []*trace.ObservedRequest // that have both counts
+	oneMore := 0
+	chunks := int64(0)
+	tokens := int64(0)
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if !r.Success.Or(true) || r.Chunks.V <= 1 || r.OutputTokens.V <= 0 || r.N.Or(1) != 1 {
+			continue
+		}
+		answers = append(answers, r)
+		chunks += r.Chunks.V
+		tokens += r.OutputTokens.V
+		if r.Chunks.V == r.OutputTokens.V+1 {
+			oneMore++
+		}
+	}
+	n := len(answers)
+	if n < leastAnswers {
+		return
+	}
+	ratio := float64(chunks) / float64(tokens)
+	switch {
+	case float64(oneMore) >= mostAnswers*float64(n):
+		for _, r := range answers {
+			if r.Chunks.V == r.OutputTokens.V+1 {
+				dropEmptyChunk(r)
+			}
+		}
+		c.addFinding(CodeClientFile, "%d of %d answers have one chunk more than tokens; the one without a token is not used", oneMore, n)
+	case ratio >= stampsPerToken:
+		for _, r := range answers {
+			r.Chunks = trace.Opt[int64]{}
+			r.ChunkGapsUs = nil
+		}
+		c.addFinding(CodeClientFile, "%d answers have %.2f stamps a token: they are not chunks and are not used", n, ratio)
+	case ratio > chunksPerToken:
+		for _, r := range answers {
+			if r.Chunks.V > r.OutputTokens.V {
+				r.OutputTokens = r.Chunks
+			}
+		}
+		c.addFinding(CodeClientFile, "%d answers have %d chunks and %d tokens, %.0f %% too few: no chunk is without a token, so chunks count", n,
+			chunks, tokens, 100*(1-1/ratio))
+	}
+}
+
+// dropEmptyChunk removes the chunk without a token: the first or the last, whichever is nearer to
+// its neighbour. It comes with another chunk in one pass of the engine.
+func dropEmptyChunk(r *trace.ObservedRequest) {
+	r.Chunks.V--
+	n := len(r.ChunkGapsUs)
+	if n < 1 {
+		return
+	}
+	first := r.ChunkGapsUs[0]
+	last := r.ChunkGapsUs[n-1]
+	if n > 1 && first < last {
+		r.ChunkGapsUs = r.ChunkGapsUs[1:]
+		if r.FirstChunkNs.OK {
+			r.FirstChunkNs.V += trace.Ns(first)
+			r.TTFTUs = sinceUs(r.SendNs, r.FirstChunkNs)
+		}
+		return
+	}
+	r.ChunkGapsUs = r.ChunkGapsUs[:n-1]
+	if r.LastChunkNs.OK {
+		r.LastChunkNs.V -= trace.Ns(last)
+		r.E2EUs = sinceUs(r.SendNs, r.LastChunkNs)
+	}
+}
+
+// Rules for a client that limits its requests in flight.
+const (
+	leastCap       = 4    // requests in flight
+	leastCapSends  = 20   // sends that reached the maximum
+	leastCapShare  = 0.05 // of all sends
+	mostCapShare   = 0.9  // above it the load is a closed loop, which is stated elsewhere
+	followGapShare = 0.1  // of the mean gap between sends: a send this soon after an answer was caused by it
+)
+
+// findCap finds a flat maximum of requests in flight that is refilled right after answers: the
+// client held requests back, so arrivals followed the server.
+func (c *Reader) findCap() {
+	type edge struct {
+		ns   int64
+		step int // +1 a send, -1 an end
+	}
 	var edges []edge
-	for i := range c.Rows {
-		r := &c.Rows[i]
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		sent := r.SentNs()
+		end := r.LastChunkNs.Or(r.EndNs.V)
+		if end > sent && sent != 0 {
+			edges = append(edges, edge{sent, 1}, edge{end, -1})
+		}
+	}
+	if len(edges) == 0 {
+		return
+	}
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	sends := len(edges) / 2
+	followGapNs := followGapShare * float64(edges[len(edges)-1].ns-edges[0].ns) / float64(sends)
+
+	sendsAt := map[int]int{}   // by the requests in flight, that sent included
+	followsAt := map[int]int{} // of those, the sends right after an answer
+	inFlight := 0
+	most := 0
+	for i, e := range edges {
+		inFlight += e.step
+		if e.step < 0 {
+			continue
+		}
+		sendsAt[inFlight]++
+		if i > 0 && edges[i-1].step < 0 && float64(e.ns-edges[i-1].ns) < followGapNs {
+			followsAt[inFlight]++
+		}
+		most = max(most, inFlight)
+	}
+	atMost := sendsAt[most]
+	isFlat := atMost >= leastCapSends && float64(atMost) >= leastCapShare*float64(sends) && atMost >= sendsAt[most-1]
+	isRefilled := 2*followsAt[most] >= atMost
+	isClosedLoop := float64(atMost) > mostCapShare*float64(sends)
+	if most < leastCap || !isFlat || !isRefilled || isClosedLoop {
+		return
+	}
+	c.addFinding(CodeCapped, "the client kept at most %d requests in flight, and sent %d of %d requests at that limit: the recorded send "+
+		"times are replayed, and the verdict is for information only", most, atMost, sends)
+}
+
+// leastWallNs is later than any stamp of a monotonic clock: 2001 on the wall clock.
+const leastWallNs = int64(1e18)
+
+// reportWallClock reports stamps of the wall clock.
+func (c *Reader) reportWallClock() {
+	n := 0
+	for i := range c.Requests {
+		if c.Requests[i].SendNs.V > leastWallNs {
+			n++
+		}
+	}
+	if n > 0 {
+		c.addFinding(CodeClientFile, "the stamps of %d of %d requests are of the wall clock: a step of it within the run would be in their "+
+			"times", n, len(c.Requests))
+	}
+}
+
+// reportSharedPrefixes reports prompts that share prefixes by the file. What the server counted
+// is in the account of cached tokens.
+func (c *Reader) reportSharedPrefixes() {
+	n := 0
+	for i := range c.Requests {
+		if r := &c.Requests[i]; r.PrefixGroup.OK && r.PrefixTokens.V > 0 {
+			n++
+		}
+	}
+	if n > 0 {
+		c.addFinding(CodeClientFile, "%d of %d requests share prefixes by the file", n, len(c.Requests))
+	}
+}
+
+// checkTimeUnit reports times that the device cannot have, which are of another unit.
+func (c *Reader) checkTimeUnit(dep *deploy.Deployment) {
+	leastUs, mostUs, ok := dep.TokenTimesUs()
+	if !ok {
+		return
+	}
+	var tokenUs []float64
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if r.TTFTUs.OK && r.E2EUs.OK && r.OutputTokens.V > 1 && r.Success.V {
+			tokenUs = append(tokenUs, (r.E2EUs.V-r.TTFTUs.V)/float64(r.OutputTokens.V-1))
+		}
+	}
+	if len(tokenUs) < leastAnswers {
+		return
+	}
+	if us := stat.Median(tokenUs); us < leastUs || us > mostUs {
+		c.addFinding(source.CodeRunContradicted, "a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; "+
+			"the times are of another unit", us/1e3, leastUs/1e3, mostUs/1e3, 2*leastUs/1e3)
+	}
+}
+
+// mostOfCache is by how much more than the KV cache requests must hold to contradict it: their
+// tokens are assumed to come evenly.
+const mostOfCache = 1.02
+
+// checkKVBlocks reports a KV cache smaller than what requests held at once: the prompt and the
+// tokens so far of each that was between its first and last token. It says nothing where blocks
+// may be shared, or where the size of the cache is an estimate.
+func (c *Reader) checkKVBlocks(dep *deploy.Deployment) {
+	total, isEstimate, err := dep.KVBlocks()
+	if err != nil || dep.Engine.BlockSize < 1 || isEstimate {
+		return
+	}
+	// A request holds base + slope*time tokens from its first to its last token. An edge adds
+	// these, or takes them away.
+	type edge struct{ ns, requests, base, slope float64 }
+	var edges []edge
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if dep.Engine.PrefixCaching && !r.CachedTokens.OK || r.CachedTokens.V > 0 || r.PrefixTokens.V > 0 {
+			return
+		}
 		first := float64(r.SentNs() + trace.Ns(r.TTFTUs.V))
 		last := float64(r.SentNs() + trace.Ns(r.E2EUs.V))
-		if dep.Engine.PrefixCaching && !r.CachedTokens.OK || r.CachedTokens.V > 0 || r.PrefixTokens.V > 0 {
-			return // shared blocks are held once
-		}
 		if !r.TTFTUs.OK || !(last > first) {
 			continue
 		}
@@ -83,299 +387,22 @@ func (c *Reader) blocks(dep *deploy.Deployment) {
 		base := float64(r.PromptTokens.V) - slope*first
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
-	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.ns, b.ns) })
 	var now edge
-	most, running := 0.0, 0.0
+	mostTokens := 0.0
+	running := 0.0 // requests at that time
 	for _, e := range edges {
-		if held := now.base + now.slope*e.at; held > most {
-			most, running = held, now.n
+		if tokens := now.base + now.slope*e.ns; tokens > mostTokens {
+			mostTokens = tokens
+			running = now.requests
 		}
-		now.n += e.n
+		now.requests += e.requests
 		now.base += e.base
 		now.slope += e.slope
 	}
-	if held := most / float64(dep.Engine.BlockSize); held > beyondCache*float64(total) {
-		c.finding(source.CodeRunContradicted, "%.0f requests were between first and last token at once, with %.0f tokens in %.0f KV blocks of %d; run.yaml "+
-			"gives the engine %d: it preempted some, or has more",
-			running, most, held, dep.Engine.BlockSize, total)
-	}
-}
-
-// beyondCache is by how much more than the cache requests must hold, since tokens are
-// taken to come evenly.
-const beyondCache = 1.02
-
-// unit tells of times that no device can have: those of another unit.
-func (c *Reader) unit(dep *deploy.Deployment) {
-	least, most, ok := dep.TokenTimesUs()
-	if !ok {
-		return
-	}
-	var each []float64
-	for i := range c.Rows {
-		if r := &c.Rows[i]; r.TTFTUs.OK && r.E2EUs.OK && r.OutputTokens.V > 1 && r.Success.V {
-			each = append(each, (r.E2EUs.V-r.TTFTUs.V)/float64(r.OutputTokens.V-1))
-		}
-	}
-	if len(each) < leastAnswers {
-		return
-	}
-	if us := stat.Median(each); us < least || us > most {
-		c.finding(source.CodeRunContradicted, "a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; "+
-			"the times are of another unit", us/1e3, least/1e3, most/1e3, 2*least/1e3)
-	}
-}
-
-// columns tells of columns that vary by version.
-func (c *Reader) columns(f *traceFile) {
-	var words []string
-	if len(f.missing) > 0 {
-		words = append(words, "lacks "+strings.Join(f.missing, ", ")+", which count as unknown")
-	}
-	if len(f.unknown) > 0 {
-		words = append(words, "has "+strings.Join(f.unknown, ", ")+", which nobody here knows")
-	}
-	if len(words) > 0 {
-		c.finding(CodeClientFile, "%s: %s", f.stem, strings.Join(words, "; "))
-	}
-}
-
-// server compares the header's server with run.yaml and lists what neither states.
-func (c *Reader) server(f *traceFile, dep *deploy.Deployment) {
-	s, e := &f.header.Server, &dep.Engine
-	var unlike []string
-	differ := func(name string, header, run int64) {
-		if header > 0 && run > 0 && header != run {
-			unlike = append(unlike, fmt.Sprintf("%s %d against %d", name, header, run))
-		}
-	}
-	differ("tensor_parallel", s.TensorParallel, dep.TP)
-	differ("max_num_seqs", s.MaxNumSeqs, e.MaxNumSeqs)
-	differ("block_size", s.BlockSize, e.BlockSize)
-	differ("max_model_len", s.MaxModelLen, e.MaxModelLen.Or(0))
-	if len(unlike) > 0 {
-		c.finding(source.CodeRunContradicted, "%s: the header says %s in run.yaml", f.stem, strings.Join(unlike, ", "))
-	}
-	var assumed []string
-	if !e.KVBlocksGPU.OK {
-		if n, _, err := dep.KVBlocks(); err == nil {
-			assumed = append(assumed, fmt.Sprintf("kv_blocks_total_gpu %d, estimated from memory", n))
-		} else {
-			assumed = append(assumed, "kv_blocks_total_gpu without any limit")
-		}
-	}
-	if n := dep.MaxModelLen(); !e.MaxModelLen.OK && n.OK {
-		assumed = append(assumed, fmt.Sprintf("max_model_len %d, the model's", n.V))
-	}
-	if !e.AsyncScheduling.OK {
-		assumed = append(assumed, fmt.Sprintf("async_scheduling %v, by version", e.IsAsync()))
-	}
-	if len(assumed) > 0 {
-		c.finding(CodeClientFile, "%s: the header names the server %q and the model %q; neither it nor run.yaml states %s",
-			f.stem, s.Type, s.Model, strings.Join(assumed, "; "))
-	}
-}
-
-// warmUp marks the rows whose state at the start nobody knows: those sent before the
-// longest answer of the file could have ended that began with the first of them.
-func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
-	w := int64(f.header.WarmUpRequests)
-	if w <= 0 || len(rows) == 0 {
-		return
-	}
-	first := int64(math.MaxInt64)
-	longest := 0.0
-	present := 0
-	for i := range rows {
-		r := &rows[i]
-		first = min(first, r.SentNs())
-		longest = math.Max(longest, r.E2EUs.Or(0))
-		if id, err := strconv.ParseInt(r.ID, 10, 64); err == nil && id < w {
-			present++
-		}
-	}
-	if int64(present)*2 >= w {
-		for i := range rows {
-			if id, err := strconv.ParseInt(rows[i].ID, 10, 64); err == nil && id < w {
-				rows[i].LoadOnly = trace.Some(true)
-			}
-		}
-		c.finding(CodeClientFile, "%s: warm_up_requests is %d, and %d of them stand in the file; they are load and compared with nothing",
-			f.stem, w, present)
-		return
-	}
-	drained, n := first+trace.Ns(longest), 0
-	for i := range rows {
-		if rows[i].SentNs() < drained {
-			rows[i].LoadOnly = trace.Some(true)
-			n++
-		}
-	}
-	c.finding(CodeClientFile, "%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f s, "+
-		"so the %d of %d rows sent in that time are load and compared with nothing", f.stem, w, longest/1e6, n, len(rows))
-}
-
-// order tells of rows that do not come as they were sent.
-func (c *Reader) order() {
-	late := 0
-	for i := 1; i < len(c.Rows); i++ {
-		if a, b := &c.Rows[i-1], &c.Rows[i]; a.Source == b.Source && a.Line < b.Line && b.SentNs() < a.SentNs() {
-			late++
-		}
-	}
-	if late > 0 {
-		c.finding(CodeClientFile, "%d of %d rows were sent before the row above them; they are sorted", late, len(c.Rows))
-	}
-}
-
-// Rules of token counts: by how many chunks an answer may differ.
-const (
-	mostly       = 0.8 // of the answers show it
-	leastAnswers = 5
-	moreChunks   = 1.02 // chunks per token, in all: lengths were counted from text
-	twoAToken    = 1.6  // stamps per token: each has two, and they are no chunks
-)
-
-// tokens compares chunks with tokens: one each, one more, or too few tokens.
-func (c *Reader) tokens() {
-	n := 0
-	one := 0
-	chunks := int64(0)
-	tokens := int64(0)
-	for i := range c.Rows {
-		r := &c.Rows[i]
-		if !comparable(r) {
-			continue
-		}
-		n++
-		if chunks, tokens = chunks+r.Chunks.V, tokens+r.OutputTokens.V; r.Chunks.V == r.OutputTokens.V+1 {
-			one++
-		}
-	}
-	switch ratio := float64(chunks) / float64(tokens); {
-	case n < leastAnswers:
-	case float64(one) >= mostly*float64(n):
-		for i := range c.Rows {
-			if r := &c.Rows[i]; comparable(r) && r.Chunks.V == r.OutputTokens.V+1 {
-				dropChunk(r)
-			}
-		}
-		c.finding(CodeClientFile, "%d of %d answers have one chunk more than tokens; the one without a token is left out", one, n)
-	case ratio >= twoAToken:
-		for i := range c.Rows {
-			if r := &c.Rows[i]; comparable(r) {
-				r.Chunks = trace.Opt[int64]{}
-				r.ChunkGapsUs = nil
-			}
-		}
-		c.finding(CodeClientFile, "%d answers have %.2f stamps a token: they are not chunks and are left out", n, ratio)
-	case ratio > moreChunks:
-		for i := range c.Rows {
-			if r := &c.Rows[i]; comparable(r) && r.Chunks.V > r.OutputTokens.V {
-				r.OutputTokens = r.Chunks
-			}
-		}
-		c.finding(CodeClientFile, "%d answers have %d chunks and %d tokens, %.0f %% too few: no chunk is without a token, so chunks count", n,
-			chunks, tokens, 100*(1-1/ratio))
-	}
-}
-
-// comparable says that an answer has both counts.
-func comparable(r *trace.ObservedRequest) bool {
-	return r.Success.Or(true) && r.Chunks.V > 1 && r.OutputTokens.V > 0 && r.N.Or(1) == 1
-}
-
-// dropChunk leaves out the chunk without a token: the nearer of the first and last to
-// its neighbour.
-func dropChunk(r *trace.ObservedRequest) {
-	r.Chunks.V--
-	n := len(r.ChunkGapsUs)
-	if n < 1 {
-		return
-	}
-	if first, last := r.ChunkGapsUs[0], r.ChunkGapsUs[n-1]; n > 1 && first < last {
-		r.ChunkGapsUs = r.ChunkGapsUs[1:]
-		if r.FirstChunkNs.OK {
-			r.FirstChunkNs.V += trace.Ns(first)
-			r.TTFTUs = gapUs(r.SendNs, r.FirstChunkNs)
-		}
-		return
-	} else if r.LastChunkNs.OK {
-		r.LastChunkNs.V -= trace.Ns(last)
-		r.E2EUs = gapUs(r.SendNs, r.LastChunkNs)
-	}
-	r.ChunkGapsUs = r.ChunkGapsUs[:n-1]
-}
-
-// Rules of a client's limit.
-const (
-	leastCap   = 4    // requests in flight
-	capSends   = 20   // that met the maximum, at least
-	capShare   = 0.05 // of the sends
-	closedSent = 0.9  // of the sends at the maximum: a closed loop, which says so itself
-	atOnce     = 0.1  // of the mean gap between sends: this soon behind an answer is because of it
-)
-
-// inFlight finds a flat maximum of requests in flight.
-func (c *Reader) inFlight() {
-	type edge struct {
-		ns   int64
-		step int
-	}
-	var edges []edge
-	for i := range c.Rows {
-		r := &c.Rows[i]
-		end := r.LastChunkNs.Or(r.EndNs.V)
-		if from := r.SentNs(); end > from && from != 0 {
-			edges = append(edges, edge{from, 1}, edge{end, -1})
-		}
-	}
-	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
-	if len(edges) == 0 {
-		return
-	}
-	type count struct{ sends, follow int }
-	counts := map[int]count{}
-	gap := atOnce * float64(edges[len(edges)-1].ns-edges[0].ns) / float64(len(edges)/2)
-	now := 0
-	most := 0
-	all := 0
-	for i, e := range edges {
-		if now += e.step; e.step > 0 {
-			n := counts[now]
-			n.sends++
-			if i > 0 && edges[i-1].step < 0 && float64(e.ns-edges[i-1].ns) < gap {
-				n.follow++
-			}
-			counts[now] = n
-			most, all = max(most, now), all+1
-		}
-	}
-	at := counts[most].sends
-	isFlat := at >= capSends && float64(at) >= capShare*float64(all) && at >= counts[most-1].sends && 2*counts[most].follow >= at
-	if most < leastCap || !isFlat || float64(at) > closedSent*float64(all) {
-		return
-	}
-	c.finding(CodeCapped, "the client kept at most %d requests in flight, and sent %d of %d requests at that limit: the recorded send "+
-		"times are replayed, and the verdict is for information only", most, at, all)
-}
-
-// wallYear is a stamp that only the wall clock has: 2001.
-const wallYear = int64(1e18)
-
-// clock tells of stamps on the wall clock.
-func (c *Reader) clock() {
-	n := stat.Count(c.Rows, func(o trace.ObservedRequest) bool { return o.SendNs.V > wallYear })
-	if n > 0 {
-		c.finding(CodeClientFile, "the stamps of %d of %d requests are of the wall clock: a step of it within the run would stand in their "+
-			"times", n, len(c.Rows))
-	}
-}
-
-// shared tells of prompts that share prefixes by the file; what the server counted stands in
-// the account of cached tokens.
-func (c *Reader) shared() {
-	if n := stat.Count(c.Rows, func(r trace.ObservedRequest) bool { return r.PrefixGroup.OK && r.PrefixTokens.V > 0 }); n > 0 {
-		c.finding(CodeClientFile, "%d of %d requests share prefixes by the file", n, len(c.Rows))
+	blocks := mostTokens / float64(dep.Engine.BlockSize)
+	if blocks > mostOfCache*float64(total) {
+		c.addFinding(source.CodeRunContradicted, "%.0f requests were between first and last token at once, with %.0f tokens in %.0f KV blocks of %d; "+
+			"run.yaml gives the engine %d: it preempted some, or has more", running, mostTokens, blocks, dep.Engine.BlockSize, total)
 	}
 }

@@ -10,38 +10,105 @@ import (
 	"math"
 	"strings"
 
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// errNoDetails is a bench result that holds summaries only.
-var errNoDetails = errors.New("got a vllm bench result without its requests")
+// This file reads the results of `vllm bench serve` and of SGLang's bench_serving, which began as
+// a copy of it (spec#wire-bench). With --save-detailed a result holds lists with one value for
+// each request; without, means over the requests that completed. Both tools append one document
+// a run to a file (--append-result, --output-file): each is a load of its own.
 
-// benchResult is what is read of `vllm bench serve --save-detailed`: lists with one
-// value a request. Times are seconds, start_times of Python's perf_counter, which
-// is CLOCK_MONOTONIC on Linux. Texts are not read.
-type benchResult struct {
-	inputs, outputs          numbers
-	sessions, turns          []any // of drivers that send conversations; not of vllm's own client
-	ttfts, starts, latencies numbers
-	itls                     [][]float64
-	errors                   []string
-	concurrency              trace.Opt[int64]
-	ok                       bool // one of the lists was there
+// sniffBenchResult recognises the result of `vllm bench serve --save-result`.
+func sniffBenchResult(head []byte) bool {
+	return isObject(head) && containsAll(head, `"total_input_tokens"`, `"completed"`)
 }
 
-func (b *benchResult) read(w walker) error {
-	lists := map[string]*numbers{"input_lens": &b.inputs, "output_lens": &b.outputs, "ttfts": &b.ttfts, "start_times": &b.starts,
-		"latencies": &b.latencies}
+// benchResult is what is read of one result: lists with one value for each request. Times are
+// seconds, start_times of Python's perf_counter, which is CLOCK_MONOTONIC on Linux. The texts are
+// not read.
+type benchResult struct {
+	inputs, outputs          numberList
+	ttfts, starts, latencies numberList
+	itls                     [][]float64 // between chunks
+	errors                   []string
+	concurrency              trace.Opt[int64]
+	sessions, turns          []any // of clients that send conversations; vLLM's own does not
+	hasDetails               bool  // one of the lists was there
+}
+
+// errNoDetails is a result that holds means only.
+var errNoDetails = errors.New("got a vllm bench result without its requests")
+
+// readBenchResults reads the requests of every result in a file, or its load levels where the
+// first result has no requests.
+func (c *Reader) readBenchResults(f *clientFile) error {
+	err := c.readBenchRequests(f)
+	if err == errNoDetails {
+		return c.readLevelsIn(f, "vllm bench serve --save-detailed")
+	}
+	return err
+}
+
+func (c *Reader) readBenchRequests(f *clientFile) error {
+	c.Acc.Lines++
+	text := &pythonJSON{r: bufio.NewReader(&byteCounter{f.src.R, &c.Acc.Bytes})}
+	w := walker{json.NewDecoder(text)}
+	for number := int64(1); ; number++ {
+		result, err := readBenchResult(w)
+		if number > 1 && err == io.EOF {
+			return nil
+		}
+		if number > 1 && err != nil {
+			return fmt.Errorf("result %d of the file: %w", number, err)
+		}
+		if err != nil {
+			return err
+		}
+		load := newLoad(f.src.Name)
+		load.IsClosed = result.concurrency.OK
+		if number > 1 {
+			load.Name += fmt.Sprintf(".%d", number)
+		}
+		for i := range result.inputs {
+			r := result.request(i)
+			r.ID = fmt.Sprintf("%s-%d", strings.TrimPrefix(load.Name, "bench_"), i)
+			r.Line = number
+			load.extend(&r)
+			c.addRequest(f.src, r)
+		}
+		c.addLoad(load)
+	}
+}
+
+// readBenchResult reads the next result and checks that its lists have equal lengths.
+func readBenchResult(w walker) (*benchResult, error) {
+	b := &benchResult{}
+	if err := b.decode(w); err != nil {
+		return nil, err
+	}
+	if err := b.checkLengths(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *benchResult) decode(w walker) error {
+	lists := map[string]*numberList{
+		"input_lens":  &b.inputs,
+		"output_lens": &b.outputs,
+		"ttfts":       &b.ttfts,
+		"start_times": &b.starts,
+		"latencies":   &b.latencies,
+	}
 	return w.object(func(key string) error {
 		if list := lists[key]; list != nil {
-			b.ok = true
+			b.hasDetails = true
 			return w.dec.Decode(list)
 		}
 		switch key {
 		case "itls":
 			return w.array(func() error {
-				var gaps numbers
+				var gaps numberList
 				err := w.dec.Decode(&gaps)
 				b.itls = append(b.itls, gaps)
 				return err
@@ -59,64 +126,42 @@ func (b *benchResult) read(w walker) error {
 	})
 }
 
-// check refuses lists that do not belong together.
-func (b *benchResult) check() error {
-	n := len(b.inputs)
-	if !b.ok {
+// checkLengths refuses lists that do not belong together.
+func (b *benchResult) checkLengths() error {
+	if !b.hasDetails {
 		return errNoDetails
 	}
-	for _, l := range []struct {
-		name     string
-		n        int
-		required bool
-	}{{"output_lens", len(b.outputs), true}, {"ttfts", len(b.ttfts), true}, {"itls", len(b.itls), true},
-		{"start_times", len(b.starts), false}, {"latencies", len(b.latencies), false}, {"errors", len(b.errors), false}} {
-		if l.n != n && (l.required || l.n > 0) {
-			return fmt.Errorf("vllm bench result: got %d %s for %d input_lens", l.n, l.name, n)
+	lists := []struct {
+		name       string
+		length     int
+		isRequired bool
+	}{
+		{"output_lens", len(b.outputs), true},
+		{"ttfts", len(b.ttfts), true},
+		{"itls", len(b.itls), true},
+		{"start_times", len(b.starts), false},
+		{"latencies", len(b.latencies), false},
+		{"errors", len(b.errors), false},
+	}
+	want := len(b.inputs)
+	for _, l := range lists {
+		if l.length != want && (l.isRequired || l.length > 0) {
+			return fmt.Errorf("vllm bench result: got %d %s for %d input_lens", l.length, l.name, want)
 		}
 	}
 	return nil
 }
 
-// bench reads a result file of vllm's own client or of SGLang's, which append one document a run
-// to it (--append-result, --output-file): each is a load of its own.
-func (c *Reader) bench(src *source.Source) error {
-	c.Acc.Lines++
-	w := walker{json.NewDecoder(&finite{r: bufio.NewReader(&tally{src.R, &c.Acc.Bytes})})}
-	for n := int64(1); ; n++ {
-		var b benchResult
-		err := b.read(w)
-		if n > 1 && err == io.EOF {
-			return nil
-		}
-		if err == nil {
-			err = b.check()
-		}
-		if n > 1 && err != nil {
-			return fmt.Errorf("result %d of the file: %w", n, err)
-		}
-		if err != nil {
-			return err
-		}
-		load := fileLoad(src.Name)
-		if load.Closed = b.concurrency.OK; n > 1 {
-			load.Name += fmt.Sprintf(".%d", n)
-		}
-		for i := range b.inputs {
-			r := b.row(i)
-			r.ID = fmt.Sprintf("%s-%d", strings.TrimPrefix(load.Name, "bench_"), i)
-			r.Line = n
-			load.see(&r)
-			c.row(src, r)
-		}
-		c.offered(load)
+// request is the i-th request. A failed one has an error text and no first token.
+func (b *benchResult) request(i int) trace.ObservedRequest {
+	r := trace.ObservedRequest{
+		Source:       sourceBench,
+		Line:         1,
+		Streaming:    trace.Some(true),
+		Success:      trace.Some(true),
+		PromptTokens: trace.Some(trace.Count(b.inputs[i])),
+		OutputTokens: trace.Some(trace.Count(b.outputs[i])),
 	}
-}
-
-// row is the i-th request. A failed one has an error text and no first token.
-func (b *benchResult) row(i int) trace.ObservedRequest {
-	r := trace.ObservedRequest{Source: sourceBench, Line: 1, Streaming: trace.Some(true), Success: trace.Some(true),
-		PromptTokens: trace.Some(trace.Count(b.inputs[i])), OutputTokens: trace.Some(trace.Count(b.outputs[i]))}
 	if i < len(b.sessions) && i < len(b.turns) {
 		r.Session = optText(b.sessions[i])
 		if n, ok := b.turns[i].(float64); ok {
@@ -124,39 +169,51 @@ func (b *benchResult) row(i int) trace.ObservedRequest {
 		}
 	}
 	if len(b.errors) > 0 && b.errors[i] != "" {
-		r.Success, r.Error = trace.Some(false), trace.Some(lastLine(b.errors[i]))
+		r.Success = trace.Some(false)
+		r.Error = trace.Some(lastLine(b.errors[i]))
 	}
 	if len(b.starts) > 0 {
-		r.SendNs = optNs(trace.Some(b.starts[i]), 1e9)
+		r.SendNs = stampNs(trace.Some(b.starts[i]))
 	}
-	if b.ttfts[i] == 0 || !r.Success.V && math.IsNaN(b.ttfts[i]) {
+	ttft := b.ttfts[i]
+	if ttft == 0 || !r.Success.V && math.IsNaN(ttft) {
 		return r
 	}
-	last := b.ttfts[i]
+	last := ttft
 	for _, gap := range b.itls[i] {
 		last += gap
 		r.ChunkGapsUs = append(r.ChunkGapsUs, gap*1e6)
 	}
 	r.Chunks = trace.Some(int64(1 + len(b.itls[i])))
-	timed(&r, r.SendNs, b.ttfts[i]*1e6, last*1e6)
+	setTimes(&r, r.SendNs, ttft*1e6, last*1e6)
 	return r
 }
 
-// lastLine is the last line of a Python traceback, which says what happened.
+// lastLine is the last line of a Python traceback, which names the exception.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
 }
 
-// isBench recognises the result of `vllm bench serve --save-result`.
-func isBench(head []byte) bool {
-	return bytes.Contains(head, []byte(`"total_input_tokens"`)) && bytes.Contains(head, []byte(`"completed"`))
+// benchPaths are the means of one result. The lengths are totals; SGLang has the second name of
+// the latency.
+var benchPaths = levelPaths{
+	requests:   "completed",
+	rate:       "request_throughput",
+	prompt:     "total_input_tokens",
+	output:     "total_output_tokens",
+	ttft:       "mean_ttft_ms",
+	ttftMedian: "median_ttft_ms",
+	itl:        "mean_tpot_ms",
+	e2e:        "mean_e2el_ms;mean_e2e_latency_ms",
+	clients:    "max_concurrency",
+	offered:    "request_rate",
 }
 
-// benches reads the summaries that vllm bench serve or SGLang's client appended to one file.
-func (f *LevelFile) benches(data []byte, name string) error {
-	dec := json.NewDecoder(&finite{r: bufio.NewReader(bytes.NewReader(data))})
-	for at := name; ; at = fmt.Sprintf("%s:%d", name, f.Read+1) {
+// readBenchLevels makes a load level of each result that was appended to a file.
+func readBenchLevels(f *LevelFile, data []byte, name string) error {
+	dec := json.NewDecoder(&pythonJSON{r: bufio.NewReader(bytes.NewReader(data))})
+	for where := name; ; where = fmt.Sprintf("%s:%d", name, f.Read+1) {
 		var text json.RawMessage
 		err := dec.Decode(&text)
 		if err == io.EOF {
@@ -167,26 +224,25 @@ func (f *LevelFile) benches(data []byte, name string) error {
 			err = trace.UnmarshalJSON(text, &doc)
 		}
 		if err != nil {
-			return syntax(at, data, err)
+			return jsonError(where, data, err)
 		}
-		kept := len(f.Points)
-		if f.bench(doc, at); len(f.Points) > kept && f.Read > 1 {
-			f.Points[kept].Sweep = name
-			f.Points[kept].Line = int64(f.Read)
+		kept := len(f.Levels)
+		f.addBenchLevel(doc, where)
+		if len(f.Levels) > kept && f.Read > 1 {
+			f.Levels[kept].Sweep = name
+			f.Levels[kept].Line = int64(f.Read)
 		}
 	}
 }
 
-// bench reads the summary of vllm bench serve: means over the requests that
-// completed, times in ms.
-func (f *LevelFile) bench(doc any, name string) {
-	p := forms().Bench.point(doc, name)
-	n := float64(p.Requests)
-	p.PromptTokens = p.PromptTokens / n
-	p.OutputTokens = p.OutputTokens / n
-	if p.Clients == 0 && p.OfferedRPS == 0 {
-		p.Clients = p.Requests // all at once
+func (f *LevelFile) addBenchLevel(doc any, where string) {
+	l := benchPaths.level(doc, where)
+	n := float64(l.Requests)
+	l.PromptTokens /= n
+	l.OutputTokens /= n
+	if l.Clients == 0 && l.OfferedRPS == 0 {
+		l.Clients = l.Requests // all were sent at once
 	}
-	p.offered()
-	f.addLevel(p, name)
+	l.nameStrategy()
+	f.addLevel(l, where)
 }

@@ -1,0 +1,114 @@
+package clients
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// levelPaths are where the values of a Level are in one form of summary: paths of keys, joined
+// by points. Of several paths, separated by semicolons, the first with a number other than 0
+// counts. A form that lacks a value has no path of it.
+type levelPaths struct {
+	strategy, requests, rate, concurrency string
+	prompt, promptSD, output, outputSD    string
+	ttft, ttftMedian, itl, e2e            string
+	clients, offered                      string
+
+	timeMs float64 // unit of TTFT and ITL in ms; 0 for 1
+	e2eMs  float64 // unit of E2E in ms; 0 for 1
+}
+
+// level reads a Level from a document.
+func (p *levelPaths) level(doc any, name string) Level {
+	number := func(path string) float64 { return numberAt(doc, path) }
+	count := func(path string) int { return int(trace.Int(number(path))) }
+	timeMs := cmp.Or(p.timeMs, 1)
+	e2eMs := cmp.Or(p.e2eMs, 1)
+	l := Level{
+		Sweep:        name,
+		Requests:     count(p.requests),
+		Clients:      count(p.clients),
+		OfferedRPS:   number(p.offered),
+		RateRPS:      number(p.rate),
+		Concurrency:  number(p.concurrency),
+		PromptTokens: number(p.prompt),
+		PromptSD:     number(p.promptSD),
+		OutputTokens: number(p.output),
+		OutputSD:     number(p.outputSD),
+		TTFTMeanMs:   timeMs * number(p.ttft),
+		TTFTMedianMs: timeMs * number(p.ttftMedian),
+		ITLMs:        timeMs * number(p.itl),
+		E2EMs:        e2eMs * number(p.e2e),
+	}
+	l.Strategy, _ = valueAt(doc, p.strategy).(string)
+	return l
+}
+
+// valueAt is the value at a path of keys. A key may contain points itself; an element of a list
+// is found by its name.
+func valueAt(v any, path string) any {
+	if path == "" {
+		return v
+	}
+	key, rest, _ := strings.Cut(path, ".")
+	switch v := v.(type) {
+	case map[string]any:
+		if whole, ok := v[path]; ok {
+			return whole
+		}
+		return valueAt(v[key], rest)
+	case []any:
+		for _, element := range v {
+			if valueAt(element, "name") == key {
+				return valueAt(element, rest)
+			}
+		}
+	}
+	return nil
+}
+
+// numberAt is the first number other than 0 at the paths, given as a number or as text. Without
+// one it is 0 where the values are absent, and NaN where one is something else than a number.
+func numberAt(doc any, paths string) float64 {
+	none := 0.0
+	for path := range strings.SplitSeq(paths, ";") {
+		if path == "" {
+			continue
+		}
+		n, isNumber, isOther := asNumber(valueAt(doc, path))
+		if isNumber && n != 0 {
+			return n
+		}
+		if isOther {
+			none = math.NaN()
+		}
+	}
+	return none
+}
+
+// emptyNumbers are the texts that stand for no number.
+var emptyNumbers = []string{"", "-", "None", "null", "N/A"}
+
+// asNumber reads a number, or the text of one. isOther is neither a number nor empty.
+func asNumber(v any) (n float64, isNumber, isOther bool) {
+	switch v := v.(type) {
+	case float64:
+		return v, true, false
+	case string:
+		text := strings.TrimSpace(v)
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return 0, false, !slices.Contains(emptyNumbers, text)
+		}
+		// vLLM writes the request rate of all at once as "inf".
+		return n, !math.IsNaN(n) && !math.IsInf(n, 0), false
+	case map[string]any:
+		return 0, false, true
+	}
+	return 0, false, false
+}
