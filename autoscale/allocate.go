@@ -406,7 +406,11 @@ func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 			f.bestEffort(greedy(group, left), left)
 		}
 	}
-	return f.plan(stat.Map(entries, func(e *entry) queueGiven { return e.given }), left), nil
+	var values []queueGiven
+	for _, e := range entries {
+		values = append(values, e.given)
+	}
+	return f.plan(values, left), nil
 }
 
 // greedy gives each entry its best affordable candidate and returns those
@@ -480,7 +484,10 @@ func roundRobin(entries []*entry, left map[string]int) {
 		c *candidate
 		n int
 	}
-	turns := stat.Map(entries, func(e *entry) *turn { return &turn{e: e} })
+	var turns []*turn
+	for _, e := range entries {
+		turns = append(turns, &turn{e: e})
+	}
 	for len(turns) > 0 {
 		turns = slices.DeleteFunc(turns, func(t *turn) bool {
 			if t.c == nil {
@@ -531,7 +538,11 @@ func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
 			f.bestEffort(unserved, left)
 		}
 	}
-	return f.plan(stat.Map(all, func(e *entry) queueGiven { return e.given }), left), nil
+	var values []queueGiven
+	for _, e := range all {
+		values = append(values, e.given)
+	}
+	return f.plan(values, left), nil
 }
 
 // best gives a group its best allocation in full, and returns whom that leaves with nothing.

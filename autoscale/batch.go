@@ -594,9 +594,10 @@ func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
 }
 
 func sweepWords(points []queuePoint) string {
-	out := stat.Map(points, func(p queuePoint) string {
-		return fmt.Sprintf("%.0f/%.0f tokens at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS)
-	})
+	var out []string
+	for _, p := range points {
+		out = append(out, fmt.Sprintf("%.0f/%.0f tokens at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS))
+	}
 	return strings.Join(out, ", ") + " (prompt/output; 0.2 and 0.8 of capacity)"
 }
 

@@ -12,7 +12,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	llm "github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
@@ -160,7 +159,10 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 	}
 	var file resourceFile
 	for _, s := range servers {
-		how := stat.Map(s.params, func(p queueParameter) string { return p.Name + " " + p.Identified })
+		var how []string
+		for _, p := range s.params {
+			how = append(how, p.Name+" "+p.Identified)
+		}
 		r := file.add(s.Model, Accelerator{
 			Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch), PerfParms: perfParm{
 				Decode:  map[string]string{"alpha": exact(s.x[0]), "beta": exact(s.x[1])},

@@ -361,13 +361,18 @@ func showSection(q *Queue) report.Section {
 }
 
 func directions(null []queueDirection) string {
-	return strings.Join(stat.Map(null, func(d queueDirection) string { return strings.Join(d.Names, " with ") }), "; ")
+	var texts []string
+	for _, d := range null {
+		texts = append(texts, strings.Join(d.Names, " with "))
+	}
+	return strings.Join(texts, "; ")
 }
 
 func sweepOf(points []queuePoint) string {
-	out := stat.Map(points, func(p queuePoint) string {
-		return fmt.Sprintf("%.0f/%.0f at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS)
-	})
+	var out []string
+	for _, p := range points {
+		out = append(out, fmt.Sprintf("%.0f/%.0f at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS))
+	}
 	return strings.Join(out, ", ")
 }
 

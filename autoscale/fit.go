@@ -189,7 +189,10 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 	for i, name := range slices.Sorted(maps.Keys(group)) {
 		group[name] = i % mostGroups
 	}
-	of := stat.Map(windows, func(w window) int { return group[groupOf(&w, sweep)] })
+	var of []int
+	for _, w := range windows {
+		of = append(of, group[groupOf(&w, sweep)])
+	}
 	groups := min(len(group), mostGroups)
 	method := bySimulator
 	var held [][2][]float64 // centre and half width, in logs
@@ -263,7 +266,10 @@ func jackknife(groups int, without func(group int) []float64) (half []float64) {
 	}
 	g := float64(len(fits))
 	for j := 0; len(fits) >= leastGroups && j < len(fits[0]); j++ {
-		values := stat.Map(fits, func(f []float64) float64 { return f[j] })
+		var values []float64
+		for _, f := range fits {
+			values = append(values, f[j])
+		}
 		sum := 0.0
 		mean := stat.Mean(values)
 		for _, v := range values {

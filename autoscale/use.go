@@ -144,7 +144,10 @@ func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by st
 		id := cmp.Or(by, servers[i].ID)
 		from := fitted.Server(id)
 		if from == nil {
-			known := stat.Map(fitted.Servers, func(q QueueServer) string { return q.ID })
+			var known []string
+			for _, q := range fitted.Servers {
+				known = append(known, q.ID)
+			}
 			return trace.Errorf(badModel, "parameters of server %q: got none, have %s", id,
 				trace.OneOf(known)).WithHint("--server ID takes those of another server")
 		}
@@ -352,9 +355,10 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 		return &doc, nil
 	}
 	if len(s.Windows) == 0 {
-		why := stat.Map(slices.Sorted(maps.Keys(doc.Windows.Dropped)), func(reason string) string {
-			return fmt.Sprintf("%s %d", reason, doc.Windows.Dropped[reason])
-		})
+		var why []string
+		for _, reason := range slices.Sorted(maps.Keys(doc.Windows.Dropped)) {
+			why = append(why, fmt.Sprintf("%s %d", reason, doc.Windows.Dropped[reason]))
+		}
 		doc.Reason = trace.Errorf(noWindows, "no window is left (%s)", strings.Join(why, ", ")).Error()
 		return &doc, nil
 	}
@@ -387,7 +391,11 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 const validation = "validation"
 
 func valuesOf(params []queueParameter) []float64 {
-	return stat.Map(params, func(q queueParameter) float64 { return q.Value })
+	var out []float64
+	for _, q := range params {
+		out = append(out, q.Value)
+	}
+	return out
 }
 
 // simulated scores the simulator on the windows: each window's rate and lengths, n requests.
@@ -479,9 +487,14 @@ func evaluate(windows []window, f Flavour, x []float64, as observation) queueSco
 
 // evaluateConstant scores the medians of the training windows.
 func evaluateConstant(train, windows []window) queueScore {
-	a := stat.Median(stat.Map(train, func(w window) float64 { return w.TTFTMs }))
-	b := stat.Median(stat.Map(train, func(w window) float64 { return w.ITLMs }))
-	return evaluateAny(windows, func(int, *window) (float64, float64, bool) { return a, b, len(train) > 0 })
+	var ttfts, itls []float64
+	for _, w := range train {
+		ttfts = append(ttfts, w.TTFTMs)
+		itls = append(itls, w.ITLMs)
+	}
+	ttft := stat.Median(ttfts)
+	itl := stat.Median(itls)
+	return evaluateAny(windows, func(int, *window) (float64, float64, bool) { return ttft, itl, len(train) > 0 })
 }
 
 // evaluateAny scores any predictor: TTFT and ITL of window i in ms, or none. WAPE is the sum of absolute errors over
@@ -510,7 +523,10 @@ func evaluateAny(windows []window, predicted func(i int, w *window) (ttft, itl f
 
 // evaluateAhead scores what an online estimator predicted of each window before it used it.
 func evaluateAhead(windows []window, steps []step) queueScore {
-	used := stat.Map(steps, func(s step) window { return windows[s.Window] })
+	var used []window
+	for _, s := range steps {
+		used = append(used, windows[s.Window])
+	}
 	return evaluateAny(used, func(i int, w *window) (ttft, itl float64, ok bool) {
 		y := steps[i].Innovation
 		return w.TTFTMs - y[0], w.ITLMs - y[1], y != [2]float64{}
@@ -561,7 +577,10 @@ func (f *Calibrated) outside() *float64 {
 	if f.Split >= len(f.Windows) || f.Split == 0 {
 		return nil
 	}
-	rates := stat.Map(f.Windows, func(w window) float64 { return w.RateRPS })
+	var rates []float64
+	for _, w := range f.Windows {
+		rates = append(rates, w.RateRPS)
+	}
 	lo := slices.Min(rates[:f.Split])
 	hi := slices.Max(rates[:f.Split])
 	mid := stat.Median(rates[f.Split:])

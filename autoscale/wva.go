@@ -551,12 +551,20 @@ func fitLine(x [][]float64, y []float64) line {
 	}
 	best, bestSSE := make([]float64, p), math.Inf(1)
 	for set := 1; set < 1<<p; set++ {
-		cols := stat.Filter([]int{0, 1, 2}[:p], func(j int) bool { return set&(1<<j) != 0 })
+		var cols []int
+		for _, j := range []int{0, 1, 2}[:p] {
+			if set&(1<<j) != 0 {
+				cols = append(cols, j)
+			}
+		}
 		k := len(cols)
 		a := make([]float64, k*k)
 		z := make([]float64, k)
 		c := make([]float64, p)
-		scale := stat.Map(cols, func(j int) float64 { return math.Sqrt(gram[j*p+j]) }) // so that the pivots compare
+		var scale []float64 // of the columns, so that their pivots can be compared
+		for _, j := range cols {
+			scale = append(scale, math.Sqrt(gram[j*p+j]))
+		}
 		for r, jr := range cols {
 			z[r] = sums[jr] / scale[r]
 			for q, jq := range cols {

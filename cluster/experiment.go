@@ -47,7 +47,11 @@ var tables = files.Embedded[struct {
 
 // presetNames are the presets as a list of words.
 func presetNames() string {
-	return trace.OneOf(stat.Map(tables().Presets, func(p preset) string { return p.Name }))
+	var names []string
+	for _, p := range tables().Presets {
+		names = append(names, p.Name)
+	}
+	return trace.OneOf(names)
 }
 
 // presetOf is the preset of a name.
@@ -182,7 +186,11 @@ func (l *lab) of(name string) []*outcome {
 
 // ratesOf are the reject rates of a cell by seed.
 func ratesOf(runs []*outcome) []map[string][]float64 {
-	return stat.Map(runs, func(o *outcome) map[string][]float64 { return o.Rates })
+	var out []map[string][]float64
+	for _, o := range runs {
+		out = append(out, o.Rates)
+	}
+	return out
 }
 
 // one runs a cell on the requests of a seed.

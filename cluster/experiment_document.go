@@ -61,11 +61,20 @@ func figureBy(key string) func(*outcome) float64 {
 }
 
 func values(runs []*outcome, of func(*outcome) float64) []float64 {
-	return stat.Map(runs, func(r *outcome) float64 { return of(r) })
+	var out []float64
+	for _, r := range runs {
+		out = append(out, of(r))
+	}
+	return out
 }
 
 func figure(v []float64) figureDoc {
-	finite := stat.Filter(v, func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) })
+	var finite []float64
+	for _, x := range v {
+		if !math.IsNaN(x) && !math.IsInf(x, 0) {
+			finite = append(finite, x)
+		}
+	}
 	f := figureDoc{N: len(v), Infinite: len(v) - len(finite)}
 	if len(finite) == 0 {
 		return f
@@ -209,8 +218,12 @@ func curveOf(name string, runs []*outcome) curveDoc {
 		}
 	}
 	for k := range out.Ratio {
-		longer := stat.Filter(runs, func(r *outcome) bool { return k < len(r.Newcomer.Ratio) })
-		v := stat.Map(longer, func(r *outcome) float64 { return r.Newcomer.Ratio[k] })
+		var v []float64
+		for _, r := range runs {
+			if k < len(r.Newcomer.Ratio) {
+				v = append(v, r.Newcomer.Ratio[k])
+			}
+		}
 		out.Ratio[k] = figure(v).Mean
 	}
 	if len(reached) == len(runs) {

@@ -96,7 +96,12 @@ type reliability struct{ N, Expected, Met float64 }
 
 // reliable fills the table.
 func (out *Goodput) reliable(recs []*record) {
-	shadows := stat.Count(recs, func(r *record) bool { return r.Shadowed && !r.Admitted() })
+	shadows := 0
+	for _, r := range recs {
+		if r.Shadowed && !r.Admitted() {
+			shadows++
+		}
+	}
 	for _, r := range recs {
 		p := r.Decision.MeetShare
 		weight := 1.0
@@ -236,7 +241,10 @@ func (out *Goodput) cache(recs []*record) {
 	out.CachedShare, out.PotentialShare, out.PotentialAdmitted = over(cached, admitted), over(potential, prompts), over(potentialIn, admitted)
 	out.PhantomShare = over(phantom, expected)
 	mean := stat.Mean(shares)
-	sum := stat.Sum(shares, func(x float64) float64 { return (x - mean) * (x - mean) })
+	sum := 0.0
+	for _, x := range shares {
+		sum += (x - mean) * (x - mean)
+	}
 	out.PotentialCV = over(math.Sqrt(over(sum, float64(len(shares)))), mean)
 }
 

@@ -47,7 +47,10 @@ func newRouter(cfg *Config, list []Scorer, t tie, instances int) (router, error)
 
 func newWeighted(list []Scorer, t tie, instances int) *weighted {
 	w := &weighted{tie: t, total: make([]float64, instances), one: make([]float64, instances)}
-	sum := stat.Sum(list, func(s Scorer) float64 { return s.Weight })
+	sum := 0.0
+	for _, s := range list {
+		sum += s.Weight
+	}
 	for _, s := range list {
 		w.scores = append(w.scores, scorers[s.Name])
 		w.weights = append(w.weights, s.Weight/sum)

@@ -257,7 +257,10 @@ func rolloutOf(cfg *sim.Config) *forecast.Engine {
 func prior(set *coeff.Set) func(p float64) float64 {
 	var points []sim.Quantile
 	if set != nil {
-		points = stat.Map(set.Residuals["mixed"], func(p [2]float64) sim.Quantile { return sim.Quantile{Q: p[0], Ratio: p[1]} })
+		points = nil
+		for _, p := range set.Residuals["mixed"] {
+			points = append(points, sim.Quantile{Q: p[0], Ratio: p[1]})
+		}
 	}
 	return func(p float64) float64 { return sim.RatioAt(points, p) }
 }

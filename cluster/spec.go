@@ -67,7 +67,11 @@ func (n *instances) UnmarshalYAML(node *yaml.Node) error {
 
 // Count is all instances.
 func (n *instances) Count() int {
-	return stat.Sum(n.Groups, func(g group) int { return g.Count })
+	sum := 0
+	for _, g := range n.Groups {
+		sum += g.Count
+	}
+	return sum
 }
 
 // admission is a policy and its parameters; each policy has its own defaults.

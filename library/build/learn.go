@@ -275,8 +275,15 @@ func leaveOut(ctx context.Context, from *correction, points, always []*load, of 
 	error) {
 	var out []judged
 	for _, f := range distinct(stat.Map(points, func(l *load) string { return l.family })) {
-		left := stat.Filter(points, func(l *load) bool { return l.family == f })
-		in := append(slices.Clone(always), stat.Filter(points, func(l *load) bool { return l.family != f })...)
+		var left []*load
+		in := slices.Clone(always)
+		for _, l := range points {
+			if l.family == f {
+				left = append(left, l)
+			} else {
+				in = append(in, l)
+			}
+		}
 		js, err := correct(from, in, of, ys).judge(ctx, left, workers)
 		if err != nil {
 			return nil, err
@@ -369,7 +376,13 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 		}
 		q.Model, q.TP = strings.Join(distinct(models), " and "), distinct(q.TP)
 		for _, flag := range distinct(slices.Clone(flags)) {
-			q.Flags = append(q.Flags, fmt.Sprintf("%s (%d of %d)", flag, stat.Count(flags, func(f string) bool { return f == flag }), q.Points))
+			count := 0
+			for _, f := range flags {
+				if f == flag {
+					count++
+				}
+			}
+			q.Flags = append(q.Flags, fmt.Sprintf("%s (%d of %d)", flag, count, q.Points))
 		}
 		q.TPOTMape, q.TTFTMedian, q.Interval90 = stat.Round(stat.Mean(tpot), 3), stat.Round(stat.Median(ttft), 3), stat.Round(interval90(tpot), 3)
 		out.Judged = append(out.Judged, q)
