@@ -2,7 +2,6 @@ package main
 
 import (
 	"embed"
-	_ "embed"
 	"fmt"
 	"strings"
 
@@ -33,7 +32,7 @@ func printCompletion(c *cli.Context) (err error) {
 	var script string
 	switch shell := strings.Join(c.Args().Slice(), " "); shell {
 	case "man":
-		script = manual(whole)
+		script, err = manual(whole)
 	case "fish":
 		script, err = whole.ToFishCompletion()
 	default:

@@ -205,15 +205,20 @@ func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOpt
 		ext, err = extractedInput(c, con, in, out)
 		return in, out, ext, err
 	}
-	_, err = extract.Discover(c.Args().Slice())
-	if (errors.Is(err, fs.ErrNotExist) || trace.CodeOf(err) == extract.CodeNoRuns) && c.NArg() == 1 {
-		_, err := readExtract(con, in)
-		return "", "", nil, err
-	}
 	if out = c.String("out"); out == "" {
+		if _, err := extract.Discover(c.Args().Slice()); hasNoRuns(err) && c.NArg() == 1 {
+			_, err := readExtract(con, in)
+			return "", "", nil, err
+		}
 		return "", "", nil, usagef("missing -o OUT")
 	}
-	if ext, err = extractFor(c, con, out, extraction); ext == nil || err != nil {
+	ext, err = extractFor(c, con, out, extraction)
+	isFiltered := len(extraction.Only)+len(extraction.Exclude) > 0
+	if hasNoRuns(err) && c.NArg() == 1 && !isFiltered { // an extracted folder was meant
+		_, err = readExtract(con, in)
+		return "", "", nil, err
+	}
+	if ext == nil || err != nil {
 		return "", "", nil, err
 	}
 	f := pipeline.DefaultFitOptions()
@@ -228,6 +233,11 @@ func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOpt
 		err = con.claim(out, true)
 	}
 	return out, out, ext, err
+}
+
+// hasNoRuns reports whether an extraction failed because there is nothing to extract.
+func hasNoRuns(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || trace.CodeOf(err) == extract.CodeNoRuns
 }
 
 // isExtracted reports whether the one argument is an extracted folder.
