@@ -207,18 +207,18 @@ func TestLookupsSayHowTheyWereReached(t *testing.T) {
 	}
 	wide, _, _ := g.gemm(bf16, 8192, 8192)
 	light, f, err := g.gemm("int4_wo", 8192, 8192) // weights of a quarter of the bytes that compute as before
-	if first, last := light.y[0]/wide.y[0], light.at(8192, 1)/wide.at(8192, 1); err != nil || !f.unlike || f.Reached != Substituted ||
+	if first, last := light.y[0]/wide.y[0], light.usAt(8192, 1)/wide.usAt(8192, 1); err != nil || !f.unlike || f.Reached != Substituted ||
 		first < 0.25 || first > 0.4 || last < 0.9 || last > 1 {
 		t.Errorf("int4_wo: got %+v, %v, %g of bfloat16 at one token and %g at 8192", f, err, first, last)
 	}
-	full, _, _, _ := g.attention("context_attention", heads{kv: bf16, dim: 128, query: 32, kvHeads: 8})
-	seen, _, f, err := g.attention("context_attention", heads{kv: bf16, dim: 128, query: 32, kvHeads: 8, window: 1000})
-	one, all := seen.slice(1), full.slice(1)
-	if got, want := one.at(16000, 2)/all.at(16000, 2), pairs(0, 16000, 1000)/pairs(0, 16000, 0); err != nil || !f.unlike ||
+	full, _, _, _ := g.attention("context_attention", heads{kvDType: bf16, dim: 128, query: 32, kvHeads: 8})
+	seen, _, f, err := g.attention("context_attention", heads{kvDType: bf16, dim: 128, query: 32, kvHeads: 8, window: 1000})
+	one, all := seen.curveAt(1), full.curveAt(1)
+	if got, want := one.usAt(16000, 2)/all.usAt(16000, 2), pairs(0, 16000, 1000)/pairs(0, 16000, 0); err != nil || !f.unlike ||
 		math.Abs(got/want-1) > 0.1 {
 		t.Errorf("window: got %+v, %v, %g of full attention, want %g", f, err, got, want)
 	}
-	if _, _, f, err := g.attention("generation_attention", heads{kv: bf16, dim: 96, query: 32, kvHeads: 8}); err != nil ||
+	if _, _, f, err := g.attention("generation_attention", heads{kvDType: bf16, dim: 96, query: 32, kvHeads: 8}); err != nil ||
 		!strings.Contains(f.Note, "from heads of 128") {
 		t.Errorf("heads of 96: got %+v, %v", f, err)
 	}
@@ -226,7 +226,7 @@ func TestLookupsSayHowTheyWereReached(t *testing.T) {
 		!strings.Contains(err.Error(), "nearest nccl_dtype") {
 		t.Errorf("got %v", err)
 	}
-	of := shape{dtypes: []string{"fp8_block"}, hidden: 4096, inter: 1536, topK: 8, experts: 128, tp: 8, ep: 1, load: DefaultLoad}
+	of := expertShape{dtypes: []string{"fp8_block"}, hidden: 4096, inter: 1536, topK: 8, experts: 128, tp: 8, ep: 1, load: DefaultLoad}
 	if _, f, err := g.experts(of); err != nil || f.Reached != Substituted || !strings.Contains(f.Note, "scaled from 4") {
 		t.Errorf("experts at tp 8: got %+v, %v", f, err)
 	}
@@ -239,7 +239,7 @@ func TestLookupsSayHowTheyWereReached(t *testing.T) {
 
 // TestSeriesThatBrokeOff: GB200's rows of one shape of experts end at one token; others stand for them.
 func TestSeriesThatBrokeOff(t *testing.T) {
-	of := shape{dtypes: []string{nvfp4}, hidden: 2048, inter: 512, topK: 8, experts: 256, tp: 1, ep: 1, load: DefaultLoad}
+	of := expertShape{dtypes: []string{nvfp4}, hidden: 2048, inter: 512, topK: 8, experts: 256, tp: 1, ep: 1, load: DefaultLoad}
 	long := map[string]float64{}
 	for _, name := range []string{"B200", "GB200"} {
 		h, _ := deploy.Datasheet(name)
@@ -251,7 +251,7 @@ func TestSeriesThatBrokeOff(t *testing.T) {
 		if want := map[string]Reached{"GB200": Substituted}[name]; err != nil || f.Reached != want {
 			t.Errorf("%s: got %+v, %v, want %s", name, f, err, want)
 		}
-		long[name] = c.at(8192, 1)
+		long[name] = c.usAt(8192, 1)
 	}
 	if r := long["GB200"] / long["B200"]; r < 0.5 || r > 2 {
 		t.Errorf("8192 tokens: got %v us", long)
@@ -261,7 +261,7 @@ func TestSeriesThatBrokeOff(t *testing.T) {
 // TestExpertsOfFewBits: weights that compute as bfloat16 take a kernel of their dtype before others of as many bits, and where there are
 // none of few bits the bytes of those that the tokens touch are saved.
 func TestExpertsOfFewBits(t *testing.T) {
-	of := shape{dtypes: []string{"int4_wo"}, hidden: 2048, inter: 768, topK: 8, experts: 128, tp: 1, ep: 1, load: DefaultLoad}
+	of := expertShape{dtypes: []string{"int4_wo"}, hidden: 2048, inter: 768, topK: 8, experts: 128, tp: 1, ep: 1, load: DefaultLoad}
 	for name, kernel := range map[string]string{"B200": "marlin", "H100": "marlin", "A100": "vllm_fused_moe"} {
 		h, _ := deploy.Datasheet(name)
 		g, err := For(&h)
@@ -275,7 +275,7 @@ func TestExpertsOfFewBits(t *testing.T) {
 		wide := of
 		wide.dtypes = []string{bf16}
 		full, _, err := g.experts(wide)
-		if r := c.at(32, 1) / full.at(32, 1); err != nil || r < 0.2 || r > 0.6 {
+		if r := c.usAt(32, 1) / full.usAt(32, 1); err != nil || r < 0.2 || r > 0.6 {
 			t.Errorf("%s: 32 tokens: got %g of bfloat16, %v", name, r, err)
 		}
 	}
@@ -311,8 +311,8 @@ func TestLaunchBoundColumns(t *testing.T) {
 	if err != nil || !strings.Contains(f.Note, "launch-bound") {
 		t.Fatalf("got %+v, %v", f, err)
 	}
-	if plain, _, _ := g.gemm(fp8, 2048, 3072); block.at(16, 1) > plain.at(16, 1)+1.001 {
-		t.Errorf("got %g us, per tensor %g", block.at(16, 1), plain.at(16, 1))
+	if plain, _, _ := g.gemm(fp8, 2048, 3072); block.usAt(16, 1) > plain.usAt(16, 1)+1.001 {
+		t.Errorf("got %g us, per tensor %g", block.usAt(16, 1), plain.usAt(16, 1))
 	}
 	if _, f, _ := g.gemm(bf16, 2048, 3072); f.Note != "" {
 		t.Errorf("bf16: got %q", f.Note)
@@ -333,7 +333,7 @@ func TestFiguresAreOfTheirOwnFamily(t *testing.T) {
 		if (j != nil) != d.judged || j != nil && j.Family != s.Family || j == nil && why == "" {
 			t.Errorf("%s %s tp %d: got %+v, %q", d.gpu, d.linear, d.tp, j, why)
 		}
-		if said := strings.Contains(c.Sentence(s), "unjudged"); said == d.judged {
+		if said := strings.Contains(c.Sentence(s), "not validated"); said == d.judged {
 			t.Errorf("%s %s tp %d: says %q", d.gpu, d.linear, d.tp, c.Sentence(s))
 		}
 	}

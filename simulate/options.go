@@ -334,7 +334,7 @@ func (s *Simulation) bind() error {
 			return err
 		}
 		s.LatencyModel, s.Trust = ModelRoofline, &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: err.Error()}
-		s.Trust.Sentence = "unjudged: no measured kernels (" + err.Error() + "); steps take the datasheet's roofline, which no server reaches"
+		s.Trust.Sentence = "not validated: no measured kernels (" + err.Error() + "); steps take the datasheet's roofline, which no server reaches"
 		s.say("step times: roofline; " + s.Trust.Sentence)
 		return nil
 	}

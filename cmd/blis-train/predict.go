@@ -385,7 +385,7 @@ func showLibrary(con *console) error {
 		fmt.Fprintf(con.text, "models: %s\n", strings.Join(doc.Models, " "))
 	}
 	con.table("kernel tables "+doc.Version, cells{"GPU", "tables", "rows", "kernels of vLLM"}, rows)
-	con.table("compared with servers, left out of the corrections; all else is unjudged", cells{"family", "model", "tp", "points",
+	con.table("validated: compared with servers, held out of the fit of the corrections; other families are not validated", cells{"family", "model", "tp", "points",
 		"TPOT within (mean)", "nine in ten", "TTFT within (median)"}, judged)
 	return con.document(doc)
 }

@@ -5,45 +5,47 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// leastSlower is what repeats of one kernel differ by: a row is slower than another beyond it.
+// leastSlower is the ratio by which repeats of one kernel differ. Only beyond it is a row slower
+// than another.
 const leastSlower = 1.03
 
-// leastShare of a step's kernels is what a slower row costs at least to be named.
+// leastShare is the least share of a step's kernel time that a slower row costs to be named.
 const leastShare = 0.005
 
-// Contradictions name the rows of a bound step that are slower than they can be: than those of half the ranks, of bfloat16 weights or,
-// on H200, of H100; each with the tokens of the batch in which that costs most of the step.
+// Contradictions names the rows of a step that are slower than they can be: slower than at half the
+// tensor parallelism, with bfloat16 weights or, on H200, on H100. Each comes with the tokens of the
+// batch in which it costs most of the step.
 func Contradictions(d *deploy.Deployment, s *Step, o Options) (out []string) {
-	than := func(what string, d deploy.Deployment, o Options) {
-		other, _ := Bound(&d, o) // operators that the other has no rows of are compared with nothing
+	compare := func(what string, d deploy.Deployment, o Options) {
+		other, _ := Bound(&d, o) // on an error the operators that were bound are compared
 		if other == nil {
 			return
 		}
-		if rows := s.slower(other, &d.Engine); len(rows) > 0 {
+		if rows := s.slowerThan(other, &d.Engine); len(rows) > 0 {
 			out = append(out, fmt.Sprintf("rows slower than %s: %s", what, strings.Join(rows, ", ")))
 		}
 	}
 	if half := *d; d.TP > 1 {
 		half.TP /= 2
-		than(fmt.Sprintf("at tensor parallelism %d", half.TP), half, o)
+		compare(fmt.Sprintf("at tensor parallelism %d", half.TP), half, o)
 	}
 	if plain := o; s.DType != bf16 {
 		plain.BF16 = true
-		than("those of bfloat16", *d, plain)
+		compare("those of bfloat16", *d, plain)
 	}
 	if on := *d; strings.HasPrefix(d.Hardware.Name, "H200") && o.GPU == nil {
 		on.Hardware, _ = deploy.Datasheet("H100")
-		than("those of H100", on, o)
+		compare("those of H100", on, o)
 	}
 	return out
 }
 
-// slower are the operators that take longer than another step's of the same name, in their order.
-func (s *Step) slower(than *Step, e *vllm.Engine) (out []string) {
+// slowerThan are the operators that take longer than those of the same name in another step, in
+// their order.
+func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 	type kind struct {
 		name  string
 		count float64
@@ -61,12 +63,18 @@ func (s *Step) slower(than *Step, e *vllm.Engine) (out []string) {
 	share := make([]float64, len(s.Operators))
 	most := make([]float64, len(s.Operators))
 	at := make([]float64, len(s.Operators))
-	for _, b := range ladder(e) {
-		own, other := s.Us(&b), than.Us(&b)
-		whole := stat.Sum(other, func(us float64) float64 { return us })
+	for _, b := range sampleBatches(e) {
+		own := s.Us(&b)
+		other := than.Us(&b)
+		whole := 0.0
+		for _, us := range other {
+			whole += us
+		}
 		for i, us := range own {
 			if k, ok := place[i]; ok && us > leastSlower*other[k] && us-other[k] > share[i]*whole {
-				share[i], most[i], at[i] = (us-other[k])/whole, us/other[k]-1, b.Tokens
+				share[i] = (us - other[k]) / whole
+				most[i] = us/other[k] - 1
+				at[i] = b.Tokens
 			}
 		}
 	}
@@ -78,8 +86,9 @@ func (s *Step) slower(than *Step, e *vllm.Engine) (out []string) {
 	return out
 }
 
-// ladder are batches of decodes and of prompts, first chunks and later ones, that an engine may run.
-func ladder(e *vllm.Engine) (out []Batch) {
+// sampleBatches are batches of decodes and of prompts, first chunks and later ones, that an engine
+// may run.
+func sampleBatches(e *vllm.Engine) (out []Batch) {
 	for _, n := range []float64{1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
 		8192} {
 		for _, context := range []float64{500, 4000} {

@@ -1,0 +1,179 @@
+package library
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	perOctave = 64
+	zeroTime  = math.MinInt16
+	magic     = "BLISKERN1\n"
+	maxHeader = 1 << 20
+	maxRows   = 1 << 22 // of one table
+)
+
+// Quantized is a time in us as a file holds it.
+func Quantized(us float64) int16 {
+	if us <= 0 {
+		return zeroTime
+	}
+	return int16(math.Round(perOctave * math.Log(us) / math.Ln2))
+}
+
+// Us is the time of a row.
+func Us(q int16) float64 {
+	if q == zeroTime {
+		return 0
+	}
+	return octaves()[int(q)-math.MinInt16]
+}
+
+// octaves are the times of all codes, computed once: binding a deployment reads thousands of rows.
+var octaves = sync.OnceValue(func() []float64 {
+	out := make([]float64, 1<<16)
+	for i := range out {
+		out[i] = math.Exp(float64(i+math.MinInt16) / perOctave * math.Ln2)
+	}
+	return out
+})
+
+// pack is the table's rows, delta-coded and compressed. Series must be sorted by key, rows by size.
+func (t *Table) pack() []byte {
+	var out []byte
+	put := func(v int64) { out = binary.AppendVarint(out, v) }
+	put(int64(len(t.Series)))
+	for j := range len(t.Columns) - 1 {
+		last := int64(0)
+		for i := range t.Series {
+			put(t.Series[i].Key[j] - last)
+			last = t.Series[i].Key[j]
+		}
+	}
+	var lists [][]int64 // of sizes: most series share one
+	for i := range t.Series {
+		x := t.Series[i].X
+		k := slices.IndexFunc(lists, func(l []int64) bool { return slices.Equal(l, x) })
+		if k >= 0 {
+			put(int64(k))
+			continue
+		}
+		put(int64(len(lists)))
+		lists = append(lists, x)
+		put(int64(len(x)))
+		last := int64(0)
+		for _, v := range x {
+			put(v - last)
+			last = v
+		}
+	}
+	first := int64(0)
+	for i := range t.Series {
+		last := first
+		for j, q := range t.Series[i].Q {
+			put(int64(q) - last)
+			last = int64(q)
+			if j == 0 {
+				first = last
+			}
+		}
+	}
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		panic("library: " + err.Error())
+	}
+	return enc.EncodeAll(out, nil)
+}
+
+// unpack fills Series from what pack made.
+func (t *Table) unpack(packed []byte) (err error) {
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<28))
+	if err != nil {
+		return err
+	}
+	defer dec.Close()
+	data, err := dec.DecodeAll(packed, nil)
+	if err != nil {
+		return err
+	}
+	bad := false
+	get := func() int64 {
+		v, n := binary.Varint(data)
+		if n <= 0 {
+			bad = true
+			return 0
+		}
+		data = data[n:]
+		return v
+	}
+	n := get()
+	if bad || n < 0 || n > maxRows {
+		return fmt.Errorf("got %d series, want at most %d", n, maxRows)
+	}
+	t.Series = make([]Series, n)
+	width := len(t.Columns) - 1
+	keys := make([]int64, int(n)*width)
+	for i := range t.Series {
+		t.Series[i].Key = keys[i*width : (i+1)*width]
+	}
+	for j := range width {
+		last := int64(0)
+		for i := range t.Series {
+			last += get()
+			t.Series[i].Key[j] = last
+			if words := t.Columns[j].Words; words != nil && (last < 0 || last >= int64(len(words))) {
+				return fmt.Errorf("column %s: got word %d, want one of %d", t.Columns[j].Name, last, len(words))
+			}
+		}
+	}
+	var lists [][]int64
+	rows := 0
+	for i := range t.Series {
+		k := get()
+		if k == int64(len(lists)) {
+			m := get()
+			if m < 1 || m > maxRows {
+				return fmt.Errorf("got %d rows of a series, want 1 to %d", m, maxRows)
+			}
+			x := make([]int64, m)
+			last := int64(0)
+			for j := range x {
+				last += get()
+				x[j] = last
+			}
+			lists = append(lists, x)
+		}
+		if bad || k < 0 || k >= int64(len(lists)) {
+			return io.ErrUnexpectedEOF
+		}
+		t.Series[i].X = lists[k]
+		rows += len(lists[k])
+	}
+	if rows != t.Rows || rows > maxRows {
+		return fmt.Errorf("got %d rows, want %d", rows, t.Rows)
+	}
+	qs := make([]int16, rows)
+	first := int64(0)
+	for i := range t.Series {
+		last := first
+		t.Series[i].Q = qs[:len(t.Series[i].X)]
+		qs = qs[len(t.Series[i].X):]
+		for j := range t.Series[i].Q {
+			last += get()
+			t.Series[i].Q[j] = int16(last)
+			if j == 0 {
+				first = last
+			}
+		}
+	}
+	if bad || len(data) > 0 {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package library
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// curve is a measured time over one size: y us at ascending x.
+type curve struct{ x, y []float64 }
+
+// usAt is linear between measured sizes and constant below the first. Beyond the last it grows
+// like x to the given power, 1 or 2.
+func (c *curve) usAt(x, power float64) float64 {
+	n := len(c.x)
+	switch {
+	case x <= c.x[0]:
+		return c.y[0]
+	case x > c.x[n-1]:
+		r := x / c.x[n-1]
+		if power == 2 {
+			r *= r
+		}
+		return c.y[n-1] * r
+	}
+	i, exact := slices.BinarySearch(c.x, x)
+	if exact {
+		return c.y[i]
+	}
+	t := (x - c.x[i-1]) / (c.x[i] - c.x[i-1])
+	return c.y[i-1] + t*(c.y[i]-c.y[i-1])
+}
+
+// usOnLine is usAt for curves that grow with the slope of their last two points beyond the last.
+func (c *curve) usOnLine(x float64) float64 {
+	n := len(c.x)
+	if x <= c.x[n-1] || n < 2 {
+		return c.usAt(x, 1)
+	}
+	slope := (c.y[n-1] - c.y[n-2]) / (c.x[n-1] - c.x[n-2])
+	return c.y[n-1] + max(0, slope)*(x-c.x[n-1])
+}
+
+// grid is a measured time over two sizes: one curve over the second per value of the first.
+type grid struct {
+	x    []float64
+	rows []curve
+}
+
+// usAt is linear in both sizes, each row with its own end, and proportional to x beyond the last
+// row.
+func (g *grid) usAt(x, y float64) float64 {
+	n := len(g.x)
+	i, exact := slices.BinarySearch(g.x, x)
+	switch {
+	case exact:
+		return g.rows[i].usOnLine(y)
+	case i == 0:
+		return g.rows[0].usOnLine(y)
+	case i == n:
+		return g.rows[n-1].usOnLine(y) * x / g.x[n-1]
+	}
+	t := (x - g.x[i-1]) / (g.x[i] - g.x[i-1])
+	lo := g.rows[i-1].usOnLine(y)
+	hi := g.rows[i].usOnLine(y)
+	return lo + t*(hi-lo)
+}
+
+// curveAt is the curve at one value of the grid's first size.
+func (g *grid) curveAt(x float64) curve {
+	return curveOver(sizesOf(g.rows), func(y float64) float64 { return g.usAt(x, y) })
+}
+
+// curveOver is the curve of a function at some sizes.
+func curveOver(xs []float64, us func(x float64) float64) curve {
+	c := curve{x: xs, y: make([]float64, len(xs))}
+	for i, x := range xs {
+		c.y[i] = us(x)
+	}
+	return c
+}
+
+// sizesOf are the sizes of all curves, ascending.
+func sizesOf(cs []curve) []float64 {
+	var xs []float64
+	for _, c := range cs {
+		xs = append(xs, c.x...)
+	}
+	return distinct(xs)
+}
+
+// blend is the weighted geometric mean of curves, on the union of their sizes.
+func blend(cs []curve, weights []float64) curve {
+	if len(cs) == 1 {
+		return cs[0]
+	}
+	return curveOver(sizesOf(cs), func(x float64) float64 {
+		sum := 0.0
+		for j := range cs {
+			sum += weights[j] * math.Log(cs[j].usAt(x, 1))
+		}
+		return math.Exp(sum)
+	})
+}
+
+// scaled is the curve with all times multiplied.
+func (c curve) scaled(by float64) curve {
+	scaled := curve{x: c.x, y: slices.Clone(c.y)}
+	for i := range scaled.y {
+		scaled.y[i] *= by
+	}
+	return scaled
+}
+
+// lighter is the curve over tokens of a layer whose weights have only that share of the bytes.
+// reads(x) is how much of the weights x tokens read, relative to one token. The time that is saved
+// is at most that of the bytes that are not read: the computation takes as long as before.
+func (c curve) lighter(share float64, reads func(x float64) float64) curve {
+	return curveOver(c.x, func(x float64) float64 {
+		us := c.usAt(x, 1)
+		return max(share*us+launchUs, us-(1-share)*reads(x)*c.y[0])
+	})
+}
+
+// envelope is the least time at which x or more was done. A kernel that does more in less time
+// also serves x, by padding; so a measurement that was disturbed upwards does not count.
+func (c curve) envelope() curve {
+	y := slices.Clone(c.y)
+	for i := len(y) - 2; i >= 0; i-- {
+		y[i] = min(y[i], y[i+1])
+	}
+	return curve{x: c.x, y: y}
+}
+
+// row is one measured time of a curve.
+type row struct {
+	x      int64
+	source int64 // kernel
+	us     float64
+}
+
+// mergeRows is one curve of the rows of a key: the median of each kernel's repeats, and of the
+// kernels the fastest, which an engine would choose.
+func mergeRows(rows []row) curve {
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.x, b.x), cmp.Compare(a.source, b.source), cmp.Compare(a.us, b.us))
+	})
+	c := curve{}
+	for i := 0; i < len(rows); {
+		j := i
+		for j < len(rows) && rows[j].x == rows[i].x && rows[j].source == rows[i].source {
+			j++
+		}
+		us := (rows[(i+j-1)/2].us + rows[(i+j)/2].us) / 2
+		if n := len(c.x); n > 0 && c.x[n-1] == float64(rows[i].x) {
+			c.y[n-1] = min(c.y[n-1], us)
+		} else {
+			c.x = append(c.x, float64(rows[i].x))
+			c.y = append(c.y, us)
+		}
+		i = j
+	}
+	return c
+}

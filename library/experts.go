@@ -1,0 +1,128 @@
+package library
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// expertShape is the shape of one layer's routed experts.
+type expertShape struct {
+	dtypes                       []string // that can serve the checkpoint, the likeliest first
+	hidden, inter, topK, experts int64
+	tp, ep                       int64
+	load                         string // how tokens spread over experts, a distribution of the tables
+	backend                      string // that the engine is set to use; "": the one measured
+	raw                          bool   // keep times as measured, also where more tokens took less
+}
+
+// experts is the curve over tokens of one layer's fused experts: of the exact shape, where
+// moe_tp_size may be scaled from the nearest; else of like experts, else of bfloat16 ones.
+func (g *GPU) experts(s expertShape) (curve, found, error) {
+	t, err := g.needTable("moe")
+	if err != nil {
+		return curve{}, found{}, err
+	}
+	of := func(dtype string, more ...where) []where {
+		return append([]where{hasWord("moe_dtype", dtype), equals("hidden_size", s.hidden), equals("inter_size", s.inter), equals("topk", s.topK),
+			equals("num_experts", s.experts), equals("moe_ep_size", s.ep), hasWord("distribution", s.load)}, more...)
+	}
+	pick := func(dtype string, more ...where) []*Series { return t.dropTorn(t.pickSeries(of(dtype, more...)...)) }
+	f := found{Table: t.Name, Version: t.Version}
+	like, from, ok := t.likeExperts(s)
+	if ok && s.backend != "" {
+		return like, from, nil
+	}
+	for _, dtype := range s.dtypes {
+		series := pick(dtype)
+		if len(series) == 0 {
+			continue
+		}
+		tps := t.values(series, "moe_tp_size")
+		tp := slices.MinFunc(tps, func(a, b int64) int { return cmp.Compare(max(a-s.tp, s.tp-a), max(b-s.tp, s.tp-b)) })
+		c, kernel := t.curveOf(pick(dtype, equals("moe_tp_size", tp)))
+		f.Kernel = kernel
+		if tp != s.tp {
+			f.Reached = Substituted
+			f.Note = fmt.Sprintf("moe_tp_size %d, scaled from %d", s.tp, tp)
+		}
+		if !s.raw {
+			c = c.envelope()
+		}
+		return c.scaled(float64(tp) / float64(s.tp)), f, nil
+	}
+	if ok {
+		return like, from, nil
+	}
+	if s.dtypes[0] == bf16 {
+		return curve{}, f, g.missingRows(t, of(bf16, equals("moe_tp_size", s.tp))...)
+	}
+	wide := s
+	wide.dtypes = []string{bf16}
+	c, f, err := g.experts(wide)
+	chosen := float64(s.topK) / float64(s.experts) // probability that a token goes to an expert
+	touched := func(x float64) float64 { return (1 - math.Pow(1-chosen, x)) / chosen }
+	return c.lighter(bytesOf(s.dtypes[0])/2, touched), f.substituted("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
+}
+
+// likeExperts is the curve of a kernel that was measured on experts of another shape: the nearest in
+// size and number, with weights of the dtype or else of as many bits, at equal tokens per expert and
+// in proportion to the weights.
+func (t *Table) likeExperts(s expertShape) (c curve, f found, ok bool) {
+	number := func(row *Series, column string) float64 { return float64(row.Key[t.Column(column)]) }
+	word := func(row *Series, column string) string {
+		i := t.Column(column)
+		return t.Columns[i].Words[row.Key[i]]
+	}
+	weights := float64(s.experts * s.hidden * s.inter)
+	// distance compares the dtype first, then size and number of the experts on a log scale.
+	distance := func(row *Series) (d [2]float64) {
+		if s.backend == "" && !slices.Contains(s.dtypes, word(row, "moe_dtype")) {
+			d[0] = 1
+		}
+		n := number(row, "num_experts")
+		size := n * number(row, "hidden_size") * number(row, "inter_size")
+		d[1] = math.Abs(math.Log(size/weights)) + math.Abs(math.Log(n/float64(s.experts)))
+		return d
+	}
+	var like []*Series
+	for _, row := range t.dropTorn(t.pickSeries(equals("moe_ep_size", s.ep), equals("moe_tp_size", s.tp), hasWord("distribution", s.load))) {
+		if strings.Contains(word(row, "kernel_source"), s.backend) && bytesOf(word(row, "moe_dtype")) == bytesOf(s.dtypes[0]) {
+			like = append(like, row)
+		}
+	}
+	if len(like) == 0 {
+		return c, f, false
+	}
+	nearest := slices.MinFunc(like, func(a, b *Series) int {
+		x := distance(a)
+		y := distance(b)
+		return slices.Compare(x[:], y[:])
+	})
+	best := distance(nearest)
+	experts := number(nearest, "num_experts")
+	topK := number(nearest, "topk")
+	hidden := number(nearest, "hidden_size")
+	inter := number(nearest, "inter_size")
+	var same []*Series
+	for _, row := range like {
+		if distance(row) == best && number(row, "num_experts") == experts && number(row, "topk") == topK {
+			same = append(same, row)
+		}
+	}
+	f = found{Table: t.Name, Version: t.Version}
+	c, f.Kernel = t.curveOf(same)
+	// At equal tokens per expert.
+	tokens := topK / experts * float64(s.experts) / float64(s.topK)
+	for i := range c.x {
+		c.x[i] *= tokens
+	}
+	c = c.envelope().scaled(weights / (experts * hidden * inter))
+	if best != [2]float64{} {
+		f = f.substituted("scaled from %.0f experts of %.0f x %.0f, %s", experts, hidden, inter, word(nearest, "moe_dtype"))
+		f.unlike = s.backend == "" // with a backend set, servers were compared with such rows
+	}
+	return c, f, true
+}

@@ -1,0 +1,54 @@
+package library
+
+import (
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
+)
+
+// backendOf names the kernels of experts that an engine is set to use; "": its own choice.
+func backendOf(d *deploy.Deployment) string {
+	name, _ := d.Engine.Extra["moe_backend"].(string)
+	return strings.TrimPrefix(name, "auto")
+}
+
+// family names what decides how well a step is known: the kind of ffn and its dtype, the kinds of attention, whole experts per
+// GPU, and the GPU.
+func family(d *deploy.Deployment, m *model.Decoder) (name, dtype string) {
+	kind := "dense"
+	var attention []string
+	for i := range m.Layers {
+		if x := m.Layers[i].Mixer; x != nil {
+			name := string(x.Kind)
+			if x.Index != nil {
+				name += " sparse"
+			}
+			if x.Window > 0 {
+				name += " window"
+			}
+			attention = append(attention, name)
+		}
+		f := m.Layers[i].FFN
+		if f == nil {
+			continue
+		}
+		for j := range f.Linears {
+			l := &f.Linears[j]
+			if routed := l.Placement == model.ByExpert; routed || kind == "dense" && l.Placement == model.ShardedIn {
+				dtype = dtypesOf(&l.Quant)[0]
+				if routed {
+					kind = "experts"
+				}
+			}
+		}
+	}
+	out := kind + " " + dtype + ", " + strings.Join(distinct(attention), " and ")
+	if d.Engine.ExpertParallel {
+		out += ", EP"
+	}
+	if backend := backendOf(d); backend != "" && kind == "experts" { // other kernels
+		out += ", " + backend
+	}
+	return out + ", " + d.Hardware.Name, dtype
+}

@@ -1,0 +1,141 @@
+package library
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// DTypes of the tables.
+const (
+	bf16     = "bfloat16"
+	fp8      = "fp8"
+	fp8Block = "fp8_block"
+	nvfp4    = "nvfp4"
+)
+
+// bytesOf is the bytes of a weight.
+func bytesOf(dtype string) float64 {
+	switch dtype {
+	case bf16:
+		return 2
+	case fp8, fp8Block, "int8", "int8_wo":
+		return 1
+	}
+	return 0.5
+}
+
+// gemm is the curve over tokens of a layer of n outputs and k inputs: log-log in n and k between
+// measured sizes, proportional beyond them. Its time is at least that of reading the weights from
+// memory: a repeated measurement may find small ones in the GPU's cache, a step of many layers
+// does not.
+func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
+	t, err := g.needTable("gemm")
+	if err != nil {
+		return curve{}, found{}, err
+	}
+	all := t.pickSeries(hasWord("gemm_dtype", dtype))
+	if len(all) == 0 {
+		like := bf16
+		if dtype == "int8" && len(t.pickSeries(hasWord("gemm_dtype", fp8))) > 0 {
+			like = fp8
+		}
+		if like == dtype || dtype == bf16 {
+			return curve{}, found{}, g.missingRows(t, hasWord("gemm_dtype", dtype), equals("n", n), equals("k", k))
+		}
+		c, f, err := g.gemm(like, n, k)
+		c = c.lighter(bytesOf(dtype)/bytesOf(like), func(float64) float64 { return 1 })
+		return c, f.substituted("%s, from %s by the bytes of its weights", dtype, like), err
+	}
+	ns, ks := t.values(all, "n"), t.values(all, "k")
+	n0, n1, tn, sn := between(ns, n)
+	k0, k1, tk, sk := between(ks, k)
+	f := found{Table: t.Name, Version: t.Version}
+	var cs []curve
+	var weights []float64
+	corners := []struct {
+		n, k   int64
+		weight float64
+	}{
+		{n0, k0, (1 - tn) * (1 - tk)},
+		{n0, k1, (1 - tn) * tk},
+		{n1, k0, tn * (1 - tk)},
+		{n1, k1, tn * tk},
+	}
+	for _, at := range corners {
+		if at.weight == 0 {
+			continue
+		}
+		series := t.pickSeries(hasWord("gemm_dtype", dtype), equals("n", at.n), equals("k", at.k))
+		far := 1.0
+		if len(series) == 0 { // a corner that is not measured: proportional in k from the next smaller that is
+			most := t.values(t.pickSeries(hasWord("gemm_dtype", dtype), equals("n", at.n)), "k")
+			i, _ := slices.BinarySearch(most, at.k)
+			k := most[max(0, i-1)]
+			series = t.pickSeries(hasWord("gemm_dtype", dtype), equals("n", at.n), equals("k", k))
+			f.Reached = Beyond
+			far = float64(at.k) / float64(k)
+		}
+		c, kernel := t.curveOf(series)
+		cs = append(cs, c.envelope().scaled(far))
+		weights = append(weights, at.weight)
+		f.Kernel = kernel
+	}
+	if len(cs) > 1 {
+		f.Reached = max(f.Reached, Interpolated)
+	}
+	if sn*sk > 1 {
+		f.Reached = Beyond
+	}
+	c := blend(cs, weights).scaled(sn * sk)
+	if dtype != bf16 && dtype != fp8 && g.isLaunchBound(t, dtype) {
+		if other, _, err := g.gemm(fp8, n, k); err == nil {
+			f.Note = "launch-bound: at most the fp8 row + 1 us"
+			measured := c
+			c = curveOver(measured.x, func(x float64) float64 { return min(measured.usAt(x, 1), other.usAt(x, 1)+1) })
+		}
+	}
+	us := 1e6 * float64(n*k) * bytesOf(dtype) / g.Bandwidth
+	for i := range c.y {
+		c.y[i] = max(c.y[i], us)
+	}
+	return c, f, nil
+}
+
+// isLaunchBound reports whether the rows of a dtype's small layers hold the time to launch the
+// kernel, not that of the kernel itself.
+func (g *GPU) isLaunchBound(t *Table, dtype string) bool {
+	typical := func(dtype string) float64 {
+		var us []float64
+		for _, s := range t.pickSeries(hasWord("gemm_dtype", dtype)) {
+			if s.Key[t.Column("n")] > 1024 || s.Key[t.Column("k")] > 4096 {
+				continue
+			}
+			for j, x := range s.X {
+				if x <= 64 {
+					us = append(us, Us(s.Q[j]))
+				}
+			}
+		}
+		return stat.Median(us)
+	}
+	return typical(dtype) > 5*typical(bf16)
+}
+
+// between returns the measured neighbours of v, the place t of v between them on a log scale, in
+// [0, 1], and beyond the largest how many times larger v is.
+func between(sorted []int64, v int64) (lo, hi int64, t, scale float64) {
+	i, exact := slices.BinarySearch(sorted, v)
+	last := sorted[len(sorted)-1]
+	switch {
+	case exact:
+		return v, v, 0, 1
+	case i == 0:
+		return sorted[0], sorted[0], 0, 1
+	case i == len(sorted):
+		return last, last, 0, float64(v) / float64(last)
+	}
+	lo, hi = sorted[i-1], sorted[i]
+	return lo, hi, math.Log(float64(v)/float64(lo)) / math.Log(float64(hi)/float64(lo)), 1
+}

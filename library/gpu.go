@@ -1,0 +1,164 @@
+package library
+
+import (
+	"bytes"
+	"embed"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// GPU are the tables of one GPU. It is immutable and safe to share.
+type GPU struct {
+	Hardware  string   `json:"hardware"` // the datasheet's name
+	Folder    string   `json:"folder"`   // the GPU's name where the tables are published: h100_sxm
+	SM        int64    `json:"sm_version"`
+	Bandwidth float64  `json:"mem_bw"`            // B/s
+	FLOPS     float64  `json:"bfloat16_tc_flops"` // FLOP/s, dense
+	Link      float64  `json:"intra_node_bw"`     // B/s to the other GPUs of a node, one direction
+	Tables    []*Table `json:"tables"`
+
+	name   string // in messages
+	packed map[string]*lazyTable
+}
+
+// lazyTable is a table that is unpacked when it is first used.
+type lazyTable struct {
+	once sync.Once
+	err  error
+	data []byte
+}
+
+// Write writes the file of a GPU: a header in JSON, then the packed tables.
+func (g *GPU) Write(w io.Writer) error {
+	var packed [][]byte
+	for _, t := range g.Tables {
+		slices.SortStableFunc(t.Series, func(a, b Series) int { return slices.Compare(a.Key, b.Key) })
+		data := t.pack()
+		t.Bytes = len(data)
+		packed = append(packed, data)
+	}
+	header, err := json.Marshal(g)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s%d\n%s\n", magic, len(header), header)
+	for _, data := range packed {
+		if err == nil {
+			_, err = w.Write(data)
+		}
+	}
+	return err
+}
+
+// Read reads the file of a GPU; errors call it name. Code: bad_kernel_table.
+func Read(data []byte, name string) (*GPU, error) {
+	damaged := func(format string, args ...any) error {
+		return trace.Errorf(BadTable, "%s: "+format, append([]any{name}, args...)...).WithHint("make it again: blis-train library build")
+	}
+	rest, ok := bytes.CutPrefix(data, []byte(magic))
+	size, rest, ok2 := bytes.Cut(rest, []byte("\n"))
+	n := 0
+	if _, err := fmt.Sscanf(string(size), "%d", &n); !ok || !ok2 || err != nil || n < 2 || n > maxHeader || n+1 > len(rest) {
+		return nil, damaged("got no kernel tables, want a file of blis-train library build")
+	}
+	g := &GPU{name: name, packed: map[string]*lazyTable{}}
+	if err := json.Unmarshal(rest[:n], g); err != nil {
+		return nil, damaged("header: %v", err)
+	}
+	rest = rest[n+1:]
+	for _, t := range g.Tables {
+		if t.Bytes < 0 || t.Bytes > len(rest) || len(t.Columns) == 0 || t.Rows < 0 || g.packed[t.Name] != nil {
+			return nil, damaged("table %q: got %d bytes, want at most the %d that are left", t.Name, t.Bytes, len(rest))
+		}
+		g.packed[t.Name] = &lazyTable{data: rest[:t.Bytes]}
+		rest = rest[t.Bytes:]
+	}
+	if len(rest) > 0 || !(g.Bandwidth > 0 && g.FLOPS > 0 && g.Link > 0) {
+		return nil, damaged("got %d bytes after the last table, mem_bw %g, want none and a datasheet", len(rest), g.Bandwidth)
+	}
+	return g, nil
+}
+
+// Table is a table, unpacked; nil when the GPU has none of that name.
+func (g *GPU) Table(name string) (*Table, error) {
+	l := g.packed[name]
+	if l == nil {
+		return nil, nil
+	}
+	t := g.Tables[slices.IndexFunc(g.Tables, func(t *Table) bool { return t.Name == name })]
+	l.once.Do(func() {
+		if err := t.unpack(l.data); err != nil {
+			l.err = trace.Errorf(BadTable, "%s: table %s: %v", g.name, name, err).WithHint("make it again: blis-train library build")
+		}
+	})
+	return t, l.err
+}
+
+//go:embed tables/*.kernels
+var embedded embed.FS
+
+// GPUs are the embedded tables, by folder name. They are parsed once.
+var GPUs = sync.OnceValue(func() []*GPU {
+	entries, err := embedded.ReadDir("tables")
+	if err != nil {
+		panic("library: embedded tables: " + err.Error())
+	}
+	var out []*GPU
+	for _, e := range entries {
+		data, err := embedded.ReadFile("tables/" + e.Name())
+		var g *GPU
+		if err == nil {
+			g, err = Read(data, "tables/"+e.Name())
+		}
+		if err != nil {
+			panic("library: embedded tables: " + err.Error())
+		}
+		out = append(out, g)
+	}
+	return out
+})
+
+// For are the embedded tables of a deployment's GPU. Code: no_kernel_tables.
+func For(h *deploy.Hardware) (*GPU, error) {
+	all := GPUs()
+	if i := slices.IndexFunc(all, func(g *GPU) bool { return g.Hardware == h.Name }); i >= 0 {
+		return all[i], nil
+	}
+	var have []string
+	for _, g := range all {
+		have = append(have, g.Hardware)
+	}
+	return nil, trace.Errorf(NoTables, "hardware %s: got no kernel tables of it, want one of %s", h.Name, strings.Join(have, ", ")).
+		WithHint("give tables of your own with --library FILE, or simulate with --latency-model roofline")
+}
+
+// Versions are the releases of vLLM whose kernels the tables hold, sorted.
+func (g *GPU) Versions() []string {
+	var versions []string
+	for _, t := range g.Tables {
+		if strings.Contains(t.Path, "/vllm/") {
+			versions = append(versions, t.Version)
+		}
+	}
+	return distinct(versions)
+}
+
+// Inputs are the sources of a GPU's tables, each once.
+func (g *GPU) Inputs() []coeff.Input {
+	var out []coeff.Input
+	for _, t := range g.Tables {
+		if !slices.ContainsFunc(out, func(in coeff.Input) bool { return in.Name == t.Path }) {
+			out = append(out, coeff.Input{Name: t.Path, Bytes: t.SourceBytes, SHA256: t.SHA256})
+		}
+	}
+	return out
+}

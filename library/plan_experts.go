@@ -1,0 +1,139 @@
+package library
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/model"
+)
+
+// sharedStreamTokens is the number of tokens up to which vLLM runs shared experts in a stream of
+// their own, at the same time as the routed ones (vllm/envs.py:
+// VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD).
+const sharedStreamTokens = 256
+
+func isShared(l model.Linear) bool { return strings.Contains(l.Name, "shared_expert") }
+
+// addFFN adds a dense MLP or routed experts.
+func (b *binder) addFFN(x *model.FFN, times float64) {
+	b.addLinears(slices.DeleteFunc(slices.Clone(x.Linears), isShared), 0, times)
+	first := len(b.s.Operators)
+	b.addLinears(slices.DeleteFunc(slices.Clone(x.Linears), func(l model.Linear) bool { return !isShared(l) }), 0, times)
+	for i := range b.s.Operators[first:] {
+		op := &b.s.Operators[first+i]
+		alone := op.us
+		op.Note = cmp.Or(op.Note, "at the same time as the routed experts up to 256 tokens")
+		op.us = func(in *state) float64 {
+			if in.run <= sharedStreamTokens {
+				return 0
+			}
+			return alone(in)
+		}
+	}
+	addActivation := func(width int64) {
+		if width > 0 {
+			b.addMoved("activation", times, float64(max(2, x.Projections)*width/b.tp)*b.m.DTypeBytes)
+		}
+	}
+	if x.Kind != model.Experts {
+		if x.Kind == model.Dense {
+			addActivation(x.Width)
+		}
+		return
+	}
+	addActivation(x.SharedWidth)
+	addActivation(x.BesideWidth)
+	gpus := b.tp * b.ranks
+	s := expertShape{
+		hidden:  b.m.Hidden,
+		inter:   x.Width,
+		topK:    x.TopK,
+		experts: x.Experts,
+		tp:      gpus,
+		ep:      1,
+		load:    b.o.Load,
+		backend: backendOf(b.d),
+		raw:     b.o.RawExperts,
+	}
+	if x.Latent > 0 {
+		s.hidden = x.Latent
+	}
+	if b.d.Engine.ExpertParallel {
+		s.tp = 1
+		s.ep = gpus
+	}
+	for i := range x.Linears {
+		if x.Linears[i].Placement == model.ByExpert {
+			s.dtypes = b.dtypes(&x.Linears[i].Quant)
+		}
+	}
+	c, f, err := b.g.experts(s)
+	if b.fails(err) {
+		return
+	}
+	b.addMoved("routing", times, float64(4*x.Experts)+2*float64(s.hidden)*b.m.DTypeBytes)
+	b.addOperator(Operator{
+		Name:  "experts",
+		Count: times,
+		Shape: fmt.Sprintf("%d of %d experts, %d x %d, tp %d, ep %d, %s", x.TopK, x.Experts, s.hidden, x.Width, s.tp, s.ep, s.load),
+		DType: s.dtypes[0],
+		Kind:  Experts,
+		found: f,
+		us:    func(in *state) float64 { return c.usAt(in.routed, 1) },
+	})
+	if b.ranks > 1 {
+		b.addExchange(&s, times)
+	}
+}
+
+// exchangeTables are the tables of all-to-all back ends, which send tokens to their experts and back.
+var exchangeTables = map[string]string{"deepep_low_latency": "wideep_deepep_ll", "deepep_high_throughput": "wideep_deepep_normal"}
+
+// exchangeSMs is the number of multiprocessors that the exchange of long batches uses
+// (deep_ep.Buffer.num_sms).
+const exchangeSMs = 20
+
+// addExchange adds what ranks send each other before and after the experts. By default every rank
+// gathers all tokens and reduces its own.
+func (b *binder) addExchange(s *expertShape, times float64) {
+	backend, _ := b.d.Engine.Extra["all2all_backend"].(string)
+	table := exchangeTables[backend]
+	for _, how := range [][2]string{{"all_gather", "dispatch"}, {"reduce_scatter", "combine"}} {
+		op := Operator{Name: how[1], Count: times, Kind: Collective}
+		if table == "" {
+			c, f, err := b.g.collective("nccl", "nccl_dtype", "op_name", how[0], b.ranks)
+			if b.fails(err) {
+				return
+			}
+			bytes := float64(s.hidden) * b.m.DTypeBytes
+			if backend != "" && backend != "allgather_reducescatter" && backend != "naive" {
+				f.Reached = Substituted
+				f.Note = backend + " is in no table"
+			}
+			op.Shape = fmt.Sprintf("%s of %.0f B per token over %d ranks", how[0], bytes, b.ranks)
+			op.found = f
+			op.us = func(in *state) float64 { return c.usAt(in.all*bytes, 1) }
+		} else {
+			t, err := b.g.needTable(table + "_" + how[1])
+			if b.fails(err) {
+				return
+			}
+			of := []where{equals("node_num", 1), equals("hidden_size", s.hidden), equals("num_topk", s.topK), equals("num_experts", s.experts)}
+			if t.Column("dispatch_sms") >= 0 {
+				of = append(of, equals("dispatch_sms", exchangeSMs), equals("combine_sms", exchangeSMs))
+			}
+			series := t.pickSeries(of...)
+			if len(series) == 0 {
+				b.fails(b.g.missingRows(t, of...))
+				return
+			}
+			c, kernel := t.curveOf(series)
+			op.Shape = fmt.Sprintf("%s over %d ranks", backend, b.ranks)
+			op.found = found{Table: t.Name, Kernel: kernel, Version: t.Version, Note: "measured within one node"}
+			op.us = func(in *state) float64 { return c.usAt(in.run, 1) }
+		}
+		b.addOperator(op)
+	}
+}

@@ -1,0 +1,89 @@
+package library
+
+import (
+	"cmp"
+	"fmt"
+)
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+)
+
+// customMaxBytes is the size from which vLLM's custom all-reduce kernel is not used any more, whatever the GPU
+// (vllm/distributed/device_communicators/custom_all_reduce.py, max_size: inputs must be smaller than 8 MiB).
+const customMaxBytes = 8 * mib
+
+// reduceLimits are vLLM's sizes by compute capability x 10 and number of GPUs (vllm/distributed/device_communicators/
+// all_reduce_utils.py, commit 00d618aa: CUSTOM_ALL_REDUCE_MAX_SIZES and SYMM_MEM_ALL_REDUCE_MAX_SIZES): the custom kernel below the
+// first, symmetric memory up to the second, NCCL above. Capabilities that are not here have no symmetric memory.
+var reduceLimits = map[int64]map[int64][2]float64{
+	90:  {2: {64 * mib, 64 * mib}, 4: {32 * mib, 32 * mib}, 6: {512 * kib, 64 * mib}, 8: {256 * kib, 64 * mib}},
+	100: {2: {2 * mib, 8 * mib}, 4: {2 * mib, 32 * mib}, 6: {mib, 128 * mib}, 8: {mib, 128 * mib}},
+	103: {2: {4 * mib, 4 * mib}, 4: {4 * mib, 32 * mib}, 6: {8 * mib, 32 * mib}, 8: {4 * mib, 64 * mib}},
+}
+
+// symmetricSince is the first vLLM release that reduces over symmetric memory by default (VLLM_ALLREDUCE_USE_SYMM_MEM;
+// vllm-project/vllm pull requests 20759, 24111 and 24696).
+var symmetricSince = [2]int{0, 11}
+
+// addAllReduce adds what the GPUs of a group sum. The published table of vLLM's all-reduce was measured through the engine's own
+// dispatch (its collector calls tensor_model_parallel_all_reduce: collector/network/collect_all_reduce.py of AIConfigurator), so
+// that it holds whichever way the engine takes up to the largest size of symmetric memory; above that size NCCL's own table does.
+func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activations bool) {
+	if b.tp == 1 {
+		return
+	}
+	graph, f, err := b.g.collective("custom_allreduce", "allreduce_dtype", "backend", "vllm_graph", b.tp)
+	eager, _, errEager := b.g.collective("custom_allreduce", "allreduce_dtype", "backend", "vllm_eager", b.tp)
+	nccl, between, errNCCL := b.g.collective("nccl", "nccl_dtype", "op_name", "all_reduce", b.tp)
+	if b.fails(cmp.Or(err, errEager, errNCCL)) {
+		return
+	}
+	if f.Reached == Substituted { // the engine's own kernels serve one node
+		graph = nccl
+		eager = nccl
+		f = between
+	}
+	limits, ok := reduceLimits[b.g.SM][b.tp]
+	most := float64(customMaxBytes)
+	if ok && b.d.Engine.IsSince(symmetricSince) {
+		most = max(limits[0], limits[1])
+		f.Note = cmp.Or(f.Note, fmt.Sprintf("symmetric memory above %.0f KiB: the lesser of its table and NCCL", limits[0]/kib))
+	}
+	one := func(in *state) float64 {
+		bytes := in.run * bytesPerToken
+		c := &eager
+		if in.captured {
+			c = &graph
+		}
+		if bytes >= most {
+			return nccl.usAt(bytes, 1)
+		}
+		us := c.usAt(bytes, 1)
+		if !ok || bytes <= limits[0] {
+			return us
+		}
+		return min(us, nccl.usAt(bytes, 1))
+	}
+	op := Operator{
+		Name:  name,
+		Count: times,
+		Shape: fmt.Sprintf("%.0f B per token over %d GPUs", bytesPerToken, b.tp),
+		Kind:  Collective,
+		found: f,
+		us:    one,
+	}
+	if fused, fusedMost := b.d.FusedAllReduce(); activations && fused != nil {
+		// All but the one behind the embedding are fused, with the norms in them.
+		op.Count = 1
+		op.Note = fmt.Sprintf("fused with the norms up to %.0f MiB", fusedMost/mib)
+		op.us = func(in *state) float64 {
+			if bytes := in.run * bytesPerToken; bytes <= fusedMost {
+				return one(in) + (times-1)*fused.Us(bytes)
+			}
+			return times * one(in)
+		}
+	}
+	b.addOperator(op)
+}

@@ -1,0 +1,119 @@
+package library
+
+// Parts are the times of a step's kernels in us, by kind.
+type Parts [numKinds]float64
+
+// Total is the whole step.
+func (p *Parts) Total() float64 { return p[Compute] + p[Experts] + p[Collective] }
+
+// Pricer prices many batches: operators that depend on tokens or on sequences alone are added up
+// once for each number of them. It is not safe for concurrent use.
+type Pricer struct {
+	*Step
+	byTokens    map[tokens]Parts
+	bySequences map[float64]Parts
+	others      []int // operators that depend on contexts
+}
+
+// tokens is the state of operators that depend on tokens alone.
+type tokens struct {
+	run, all float64
+	captured bool
+}
+
+// NewPricer prices a step.
+func (s *Step) NewPricer() *Pricer {
+	p := &Pricer{Step: s, byTokens: map[tokens]Parts{}, bySequences: map[float64]Parts{}}
+	for i := range s.Operators {
+		if d := s.Operators[i].depends; d == onDecodes || d == onPrefills {
+			p.others = append(p.others, i)
+		}
+	}
+	return p
+}
+
+// Parts prices a batch.
+func (p *Pricer) Parts(b *Batch) Parts {
+	in := p.stateOf(b)
+	key := tokens{in.run, in.all, in.captured}
+	out, ok := p.byTokens[key]
+	if !ok {
+		out = p.sumOf(onTokens, &in)
+		p.byTokens[key] = out
+	}
+	more, ok := p.bySequences[in.sequences]
+	if !ok {
+		more = p.sumOf(onSequences, &in)
+		p.bySequences[in.sequences] = more
+	}
+	for k, us := range more {
+		out[k] += us
+	}
+	for _, i := range p.others {
+		if op := &p.Operators[i]; op.runs(&in) {
+			out[op.Kind] += op.Count * op.us(&in)
+		}
+	}
+	return out
+}
+
+// sumOf is the time of the operators that depend on one number of the batch.
+func (p *Pricer) sumOf(d driver, in *state) Parts {
+	var out Parts
+	for i := range p.Operators {
+		if op := &p.Operators[i]; op.depends == d {
+			out[op.Kind] += op.Count * op.us(in)
+		}
+	}
+	return out
+}
+
+// Features sets x to the features of a batch: its step time is their dot product with the
+// corrections theta (spec#library-step).
+func (p *Pricer) Features(b *Batch, theta, x *[NumStep]float64) {
+	p.Columns(b, x)
+	Slower(theta, x)
+}
+
+// Columns sets x to the features as if both the kernels and the host's launches counted; see Slower.
+func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
+	parts := p.Parts(b)
+	*x = [NumStep]float64{
+		ScaleGPU:     parts.Total(),
+		ScaleExpert:  parts[Experts],
+		ScaleReduce:  parts[Collective],
+		HostStep:     1,
+		HostRank:     float64(p.TP - 1),
+		HostSequence: b.Sequences,
+		SmallKernel:  p.small,
+	}
+	if p.sync {
+		x[SyncStep] = 1
+		x[SyncSequence] = b.Sequences
+	}
+	if b.Prefills > 0 {
+		x[ScalePrompt] = parts.Total()
+	}
+	if !p.Captured(b) {
+		x[EagerLayer] = p.Layers
+	}
+}
+
+// kernelTimes are the features of time on the GPU.
+var kernelTimes = []int{ScaleGPU, ScaleExpert, ScaleReduce, ScalePrompt, SmallKernel}
+
+// Slower keeps, of a step outside CUDA graphs, the features of what takes longer: its kernels, or the
+// host that launches them one by one.
+func Slower(theta, x *[NumStep]float64) {
+	us := 0.0
+	for _, k := range kernelTimes {
+		us += theta[k] * x[k]
+	}
+	if us >= theta[EagerLayer]*x[EagerLayer] {
+		x[EagerLayer] = 0
+		return
+	}
+	for _, k := range kernelTimes {
+		x[k] = 0
+	}
+}

@@ -1,0 +1,168 @@
+package library
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// Step is the plan of a deployment's step: a GPU's tables bound to the deployment. It is immutable
+// and safe to share.
+type Step struct {
+	GPU       *GPU
+	Family    string // what is validated together, see family
+	DType     string // of experts, else of dense layers
+	Operators []Operator
+	Layers    float64  // half the number of mixers and ffns
+	TP, Ranks int64    // Ranks: engines in lockstep, over which experts are spread
+	Unjudged  []string // why the deployment is not validated, whatever its family
+
+	graphs vllm.GraphSizes
+	sync   bool    // the engine schedules synchronously
+	small  float64 // number of kernels without a table
+}
+
+// Bound is the plan of a deployment from the tables of its GPU. Codes: no_kernel_tables, kernel_rows_missing.
+func Bound(d *deploy.Deployment, o Options) (*Step, error) {
+	if o.GPU == nil {
+		g, err := For(&d.Hardware)
+		if err != nil {
+			return nil, err
+		}
+		return g.Bind(d, o)
+	}
+	if o.GPU.Hardware != d.Hardware.Name {
+		return nil, trace.Errorf(NoTables, "--library: got tables of %s, want those of %s", o.GPU.Hardware, d.Hardware.Name)
+	}
+	s, err := o.GPU.Bind(d, o)
+	if err == nil {
+		s.Unjudged = append(s.Unjudged, "tables of one's own")
+	}
+	return s, err
+}
+
+// Batch is one step as sums over its sequences, in tokens and requests.
+type Batch struct {
+	Tokens        float64 // scheduled
+	Sequences     float64 // that sample
+	Decodes       float64
+	DecodeContext float64 // sum over decodes of the tokens cached before the step
+	Prefills      float64 // chunks
+	PrefillTokens float64
+	PrefillPairs  float64 // sum over chunks of n c + n (n+1)/2
+	// Run is the number of tokens that the rank computes among ranks in lockstep, All that of all
+	// ranks; 0: a captured size, all ranks alike.
+	Run, All float64
+	// Imbalance is the busiest rank's tokens for its experts over the mean, in addition to the
+	// imbalance of the tables' routing; 0: 1.
+	Imbalance float64
+}
+
+// BatchOf adds up a batch.
+func BatchOf(chunks []trace.Chunk) (b Batch) {
+	for _, c := range chunks {
+		n, cached := float64(c.New), float64(c.Computed)
+		if n == 0 {
+			continue
+		}
+		b.Tokens += n
+		b.Sequences += 1
+		if c.IsDecode() {
+			b.Decodes += 1
+			b.DecodeContext += cached
+			continue
+		}
+		b.Prefills += 1
+		b.PrefillTokens += n
+		b.PrefillPairs += n*cached + n*(n+1)/2
+	}
+	return b
+}
+
+// state is the part of a batch that operators' times depend on.
+type state struct {
+	run       float64 // tokens, padded to the captured size
+	all       float64 // tokens of all ranks in lockstep
+	routed    float64 // tokens that the busiest rank's experts compute, over its share of the experts
+	captured  bool    // a CUDA graph runs the step
+	sequences float64
+	decodes   float64
+	context   float64 // mean tokens of a decode
+	prefills  float64
+	chunk     float64 // tokens of the mean prefill chunk
+	cached    float64 // tokens before it
+}
+
+// stateOf is the state of a batch.
+func (s *Step) stateOf(b *Batch) state {
+	in := state{sequences: b.Sequences, decodes: b.Decodes, prefills: b.Prefills}
+	in.run, in.captured = s.graphs.Tokens(max(b.Tokens, b.Run))
+	in.all = in.run * float64(s.Ranks)
+	if b.Run > 0 { // ranks run a graph together, all padded alike, or none does
+		in.captured = in.captured && b.All == in.all
+		in.run = b.Run
+		in.all = b.All
+	}
+	in.routed = in.all * max(1, b.Imbalance)
+	if b.Decodes > 0 {
+		in.context = b.DecodeContext / b.Decodes
+	}
+	if b.Prefills > 0 {
+		in.chunk = b.PrefillTokens / b.Prefills
+		in.cached = math.Max(0, (b.PrefillPairs/b.Prefills-in.chunk*(in.chunk+1)/2)/in.chunk)
+	}
+	return in
+}
+
+// runs reports whether an operator runs in a batch at all.
+func (op *Operator) runs(in *state) bool {
+	switch op.depends {
+	case onDecodes:
+		return in.decodes > 0
+	case onPrefills:
+		return in.prefills > 0
+	}
+	return true
+}
+
+// Us are the times of all operators in a batch, in the plan's order.
+func (s *Step) Us(b *Batch) []float64 {
+	in := s.stateOf(b)
+	out := make([]float64, len(s.Operators))
+	for i := range s.Operators {
+		if op := &s.Operators[i]; op.runs(&in) {
+			out[i] = op.Count * op.us(&in)
+		}
+	}
+	return out
+}
+
+// Captured reports whether a CUDA graph runs the step.
+func (s *Step) Captured(b *Batch) bool { return s.stateOf(b).captured }
+
+// Versions are the releases of vLLM whose kernels the step is priced by, sorted.
+func (s *Step) Versions() []string {
+	var versions []string
+	for i := range s.Operators {
+		op := &s.Operators[i]
+		if op.Version != "" && !strings.HasPrefix(op.Table, "nccl") {
+			versions = append(versions, op.Version)
+		}
+	}
+	return distinct(versions)
+}
+
+// Inputs are the tables it is priced by, with the digests of their sources.
+func (s *Step) Inputs() []coeff.Input {
+	return slices.DeleteFunc(s.GPU.Inputs(), func(in coeff.Input) bool {
+		return !slices.ContainsFunc(s.Operators, func(op Operator) bool {
+			t, err := s.GPU.Table(op.Table)
+			return err == nil && t != nil && t.Path == in.Name
+		})
+	})
+}
