@@ -29,10 +29,10 @@ func TestDriftCurveFollowsTheMachine(t *testing.T) {
 			t.Errorf("at %d ns: got %v, want %v", c.ns, got, c.want)
 		}
 	}
-	if f := d.Finding("r"); len(f) != 1 || f[0].Code != rows.MachineDrift {
+	if f := d.finding("r"); len(f) != 1 || f[0].Code != rows.MachineDrift {
 		t.Errorf("finding: got %v, want %s", f, rows.MachineDrift)
 	}
-	if s := d.Swing(); math.Abs(s-1.4/0.95) > 1e-12 {
+	if s := d.swing(); math.Abs(s-1.4/0.95) > 1e-12 {
 		t.Errorf("swing: got %v", s)
 	}
 }
@@ -54,7 +54,7 @@ func TestDriftGapsTakeTheBlockBefore(t *testing.T) {
 	if got := d.At(25e9); got != 1.05 {
 		t.Errorf("gap: got %v, want 1.05", got)
 	}
-	if d.Finding("r") != nil {
+	if d.finding("r") != nil {
 		t.Error("a curve inside 0.9-1.1 is no finding")
 	}
 	if empty := DriftOf(nil, nil, nil, true); empty.At(1) != 1 || len(empty.Points) != 0 {
@@ -76,8 +76,8 @@ func TestDriftBlocksAreAsShortAsRowsBearOut(t *testing.T) {
 		}
 		return DriftOf(at, y, pred, false)
 	}
-	if d := curve(func(int64) float64 { return 1.2 }); d.BlockNs != 20e9 || d.Swing() > 1.1 {
-		t.Errorf("random errors: got blocks of %d ns, swing %.3f", d.BlockNs, d.Swing())
+	if d := curve(func(int64) float64 { return 1.2 }); d.BlockNs != 20e9 || d.swing() > 1.1 {
+		t.Errorf("random errors: got blocks of %d ns, swing %.3f", d.BlockNs, d.swing())
 	}
 	if d := curve(func(s int64) float64 { return 1 + 0.5*float64(s/5%2) }); d.BlockNs != 5e9 || math.Abs(d.At(7e9)-1.5) > 0.1 {
 		t.Errorf("a speed that changes every 5 s: got blocks of %d ns, factor %.3f in the second", d.BlockNs, d.At(7e9))
@@ -103,7 +103,7 @@ func TestDriftOfThinnedRowsHasLongerBlocks(t *testing.T) {
 	if d := curve(6e9, false); len(d.Points) != 0 {
 		t.Errorf("blocks of 20 s with three rows: got %d points", len(d.Points))
 	}
-	if d := curve(6e9, true); d.BlockNs < 120e9 || d.Finding("r") == nil || math.Abs(d.At(2700e9)-1.5) > 1e-12 || d.At(900e9) != 1 {
+	if d := curve(6e9, true); d.BlockNs < 120e9 || d.finding("r") == nil || math.Abs(d.At(2700e9)-1.5) > 1e-12 || d.At(900e9) != 1 {
 		t.Errorf("thinned: got blocks of %d ns, %.3f and %.3f, want the half that is slower", d.BlockNs, d.At(900e9), d.At(2700e9))
 	}
 	if d := curve(1e8, true); d.BlockNs > 20e9 {

@@ -13,57 +13,64 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// This file reports the data quality of one run before any fit: losses, clocks,
-// saturation, coverage, and whether the run is fit to be used.
-
-// Inspection is what Inspect is told besides the recording: what extraction and
-// the fit stage know; nil where they were not asked.
+// Inspection is what extraction and the fit know of a run besides the recording; nil where there is none.
 type Inspection struct {
 	Extract  *result.ExtractRun
 	Lag      *result.RunLag
 	Evidence []result.LagEvidence
 }
 
-// Inspect reports the data quality of one run before any fit. A run is unfit,
-// with the reason in one sentence, when it is empty, saturated, was served in a way
-// that no feature covers, has no step summaries, a step-time target below the time
-// that reading the weights takes, or no usable batch. Errors: a deployment that
-// contradicts itself, batches that cannot be rebuilt.
+// Inspect reports the data quality of one run before any fit: losses, clocks, saturation, coverage, and
+// whether the run can be used. A run is unfit, with the reason in one sentence, when it is empty, saturated,
+// was served in a way that no feature covers, has no step summaries, a step-time target below the time that
+// reading the weights takes, or no usable batch. Errors: a deployment that contradicts itself, batches that
+// cannot be rebuilt.
 func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.InspectRun, error) {
 	losses, err := countLosses(run)
 	if err != nil {
 		return result.InspectRun{}, err
 	}
-	out := result.InspectRun{
-		ID: run.ID, Config: dep.Config(), Model: dep.Model.ID, Hardware: dep.Hardware.Name, TP: dep.TP,
-		SpanS: spanS(run), Requests: countRequests(run, dep), Losses: losses,
-		Clocks: compareClocks(run), Lag: in.Lag, LagEvidence: append([]result.LagEvidence{}, in.Evidence...),
-		Series: loadSeries(run), Coverage: []result.Histogram{}, Findings: []trace.Finding{},
-	}
 	if in.Extract != nil {
-		addExtract(&out.Losses, in.Extract)
+		addExtractLosses(&losses, in.Extract)
 	}
-	out.Sources = sourcesOf(run, dep, in.Extract)
-	sat := rows.VerdictsOf(run, dep)
-	out.Saturated = sat.Run.Saturated
-	out.Saturation = sat.Run.Checks
-	out.Phases = inspectPhases(run, sat)
-	refused := refusedOf(run, dep)
-	if id := run.ID; len(run.Steps) > 0 && supported(dep) == nil {
+	saturation := rows.VerdictsOf(run, dep)
+	out := result.InspectRun{
+		ID:          run.ID,
+		Config:      dep.Config(),
+		Model:       dep.Model.ID,
+		Hardware:    dep.Hardware.Name,
+		TP:          dep.TP,
+		SpanS:       spanS(run),
+		Requests:    countRequests(run, dep),
+		Losses:      losses,
+		Clocks:      compareClocks(run),
+		Saturated:   saturation.Run.Saturated,
+		Saturation:  saturation.Run.Checks,
+		Phases:      inspectPhases(run, saturation),
+		Coverage:    []result.Histogram{},
+		LagEvidence: append([]result.LagEvidence{}, in.Evidence...),
+		Lag:         in.Lag,
+		Series:      loadSeries(run),
+		Findings:    []trace.Finding{},
+		Sources:     sourcesOf(run, dep, in.Extract),
+	}
+	_, unsupported := dep.CheckStepTimes()
+	if len(run.Steps) > 0 && unsupported == nil {
 		if err := inspectSteps(&out, run, dep); err != nil {
-			return out, fmt.Errorf("run %s: %w", id, err)
+			return out, fmt.Errorf("run %s: %w", run.ID, err)
 		}
 	}
 	out.Findings = append(out.Findings, inspectFindings(&out)...)
-	out.Findings = append(out.Findings, engineLog(run)...)
-	out.Reason = unfitReason(&out, refused, len(run.Points), SourceOf(run) != result.SourceJourneys)
+	out.Findings = append(out.Findings, passesFinding(run)...)
+	learnsFromRequests := len(run.Points) > 0 || SourceOf(run) != result.SourceJourneys
+	out.Reason = unfitReason(&out, whyNoStepTimes(run, unsupported), len(run.Points), learnsFromRequests)
 	out.Unfit = out.Reason != ""
 	return out, nil
 }
 
 // inspectSteps rebuilds the batches and looks at what they hold.
 func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) error {
-	sp, err := features.New(features.DefaultVersion(dep), dep)
+	space, err := features.New(features.DefaultVersion(dep), dep)
 	if err != nil {
 		return err
 	}
@@ -72,24 +79,28 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 		return err
 	}
 	out.Steps = steps.Quality.StepQuality
-	out.Audit = new(steps.Audit(sp))
-	c := steps.Coverage()
-	out.Coverage = []result.Histogram{c.PrefillTokens, c.DecodeBatch, c.Context, c.KVUsage}
+	audit := steps.Audit(space)
+	out.Audit = &audit
+	coverage := steps.Coverage()
+	out.Coverage = []result.Histogram{coverage.PrefillTokens, coverage.DecodeBatch, coverage.Context, coverage.KVUsage}
 	out.Findings = append(out.Findings, steps.Findings...)
-	out.Findings = append(out.Findings, c.Findings...)
+	out.Findings = append(out.Findings, coverage.Findings...)
 	return nil
 }
 
-// unfitReason is one sentence, or empty for a run that may be fitted.
-func unfitReason(r *result.InspectRun, refused *trace.Error, points int, requests bool) string {
+// unfitReason is why a run cannot be fitted, in one sentence; empty: it can. noStepTimes is of
+// whyNoStepTimes; learnsFromRequests: a fit can learn from its requests or load levels too.
+func unfitReason(r *result.InspectRun, noStepTimes *trace.Error, points int, learnsFromRequests bool) string {
+	isEmpty := r.Requests.Total == 0 && r.Steps.Recorded == 0 && r.Requests.Observed == 0 && points == 0
 	switch {
-	case r.Requests.Total == 0 && r.Steps.Recorded == 0 && r.Requests.Observed == 0 && points == 0:
+	case isEmpty:
 		return fmt.Sprintf("run %s is empty: it holds neither requests nor steps", r.ID)
-	case refused != nil:
-		return fmt.Sprintf("run %s: %v; %s", r.ID, refused, refused.Hint)
+	case noStepTimes != nil:
+		return fmt.Sprintf("run %s: %v; %s", r.ID, noStepTimes, noStepTimes.Hint)
 	case r.Saturated:
 		return fmt.Sprintf("run %s is saturated: %s", r.ID, rows.HitText(r.Saturation))
-	case r.Steps.Recorded == 0 && (points > 0 || requests): // a fit learns from requests and load levels too
+	case r.Steps.Recorded == 0 && learnsFromRequests:
+		return ""
 	case r.Steps.Recorded == 0:
 		return fmt.Sprintf("run %s holds no step summaries, so no step time can be fitted", r.ID)
 	case r.Audit != nil && r.Audit.BelowFloor():
@@ -101,22 +112,31 @@ func unfitReason(r *result.InspectRun, refused *trace.Error, points int, request
 	return ""
 }
 
-func inspectPhases(run *trace.Run, sat *rows.LoadVerdicts) []result.InspectPhase {
+func inspectPhases(run *trace.Run, saturation *rows.LoadVerdicts) []result.InspectPhase {
 	out := []result.InspectPhase{}
-	for _, p := range sat.Phases {
-		ph := result.InspectPhase{Name: p.Name, Load: p.Load, Requests: p.Requests, Steps: p.Steps, Saturated: p.Saturated, Saturation: p.Checks}
-		ph.SpanS = phaseSpanS(run, p)
-		if ph.SpanS > 0 {
-			ph.RateRPS = new(float64(ph.Requests) / ph.SpanS)
+	for _, p := range saturation.Phases {
+		phase := result.InspectPhase{
+			Name:       p.Name,
+			Load:       p.Load,
+			SpanS:      phaseSpanS(run, p),
+			Requests:   p.Requests,
+			Steps:      p.Steps,
+			Saturated:  p.Saturated,
+			Saturation: p.Checks,
 		}
-		out = append(out, ph)
+		if phase.SpanS > 0 {
+			rate := float64(phase.Requests) / phase.SpanS
+			phase.RateRPS = &rate
+		}
+		out = append(out, phase)
 	}
 	return out
 }
 
+// phaseSpanS is the length of a phase; of a run without phases that of the run.
 func phaseSpanS(run *trace.Run, p rows.PhaseVerdict) float64 {
 	if p.Name != "" {
-		return float64(p.EndNs-p.StartNs) / nsPerSecond
+		return float64(p.EndNs-p.StartNs) / nsPerS
 	}
 	if s := spanS(run); s != nil {
 		return *s
@@ -155,13 +175,12 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 }
 
 const (
-	clockJumpMs = 100
+	clockJumpMs = 100 // spread of wall - monotonic clock that is a finding
 	seriesBins  = 200
-	nsPerSecond = 1e9
 )
 
-// countClients is countRequests of what clients saw, where nothing else was recorded.
-func countClients(seen []trace.ObservedRequest, q *result.InspectRequests) {
+// countClientRequests counts what clients saw, where nothing else was recorded.
+func countClientRequests(seen []trace.ObservedRequest, q *result.InspectRequests) {
 	q.Total = len(seen)
 	for i := range seen {
 		switch r := &seen[i]; {
@@ -175,20 +194,20 @@ func countClients(seen []trace.ObservedRequest, q *result.InspectRequests) {
 	}
 }
 
+// countRequests counts the requests of a run by outcome and by what was recorded of them.
 func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequests {
 	q := result.InspectRequests{Total: len(run.Requests), Observed: len(run.Observed)}
 	rate := dep.Tracing.JourneySampleRate
 	q.JourneysSampled = rate.OK && rate.V < 1
 	if len(run.Requests) == 0 {
-		countClients(run.Observed, &q)
+		countClientRequests(run.Observed, &q)
 	}
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		stock := r.Source == trace.SourceStock
-		switch {
-		case r.CoreID.OK || stock:
+		if r.CoreID.OK || stock {
 			q.Engine++
-		default:
+		} else {
 			q.CoreMissing++
 		}
 		if r.CoreID.OK && !r.APIID.OK && !stock {
@@ -217,11 +236,13 @@ func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequest
 	return q
 }
 
-func countLosses(run *trace.Run) (l result.InspectLosses, err error) {
+// countLosses counts span events, snapshots and steps that are known to be missing.
+func countLosses(run *trace.Run) (result.InspectLosses, error) {
+	var l result.InspectLosses
 	for i := range run.Requests {
 		l.DroppedSpanEvents += int(run.Requests[i].DroppedEvents)
 	}
-	err = run.EachSnapshot(func(s *trace.Snapshot) {
+	err := run.EachSnapshot(func(s *trace.Snapshot) {
 		if s.Orphan {
 			l.OrphanSnapshots++
 		}
@@ -243,9 +264,10 @@ func countLosses(run *trace.Run) (l result.InspectLosses, err error) {
 	return l, nil
 }
 
-// addExtract puts in what only extraction saw.
-func addExtract(l *result.InspectLosses, e *result.ExtractRun) {
-	read, dropped := int(e.Records.Read), 0
+// addExtractLosses adds what only extraction saw.
+func addExtractLosses(l *result.InspectLosses, e *result.ExtractRun) {
+	read := int(e.Records.Read)
+	dropped := 0
 	for _, n := range e.Records.Dropped {
 		dropped += int(n)
 	}
@@ -258,30 +280,30 @@ func addExtract(l *result.InspectLosses, e *result.ExtractRun) {
 	l.DroppedSpanEvents = max(l.DroppedSpanEvents, int(e.Losses.DroppedSpanEvents))
 }
 
-// compareClocks looks at wall minus monotonic time of the steps (of the journey
-// events without steps) and at stamps that run backwards inside a request.
+// compareClocks takes wall minus monotonic time of the steps (of the journey events without steps) and
+// counts requests whose stamps run backwards.
 func compareClocks(run *trace.Run) result.InspectClocks {
 	c := result.InspectClocks{Engines: min(1, len(run.Steps)+len(run.Requests))}
 	var offsetS []float64
-	for _, s := range run.Steps {
-		if run.Aggregate != nil { // made from lines that have one stamp
-			break
+	if run.Aggregate == nil { // steps of a log have only one stamp
+		for _, s := range run.Steps {
+			// The stamp of the event is taken right after schedule() ends.
+			offsetS = append(offsetS, float64(s.WallNs-s.TsEndNs)/nsPerS)
 		}
-		// The stamp of the event is taken right after schedule() ends.
-		offsetS = append(offsetS, float64(s.WallNs-s.TsEndNs)/nsPerSecond)
 	}
 	if len(offsetS) == 0 {
 		for _, e := range run.Events {
 			if e.TsNs.OK {
-				offsetS = append(offsetS, float64(e.WallNs-e.TsNs.V)/nsPerSecond)
+				offsetS = append(offsetS, float64(e.WallNs-e.TsNs.V)/nsPerS)
 			}
 		}
 	}
 	if len(offsetS) > 0 {
-		o := stat.Sorted(offsetS)
-		mid := stat.Quantile(o, 0.5)
-		spread := 1e3 * (stat.Quantile(o, 0.95) - stat.Quantile(o, 0.05))
-		c.OffsetS, c.OffsetSpreadMs = &mid, &spread
+		sorted := stat.Sorted(offsetS)
+		median := stat.Quantile(sorted, 0.5)
+		spreadMs := 1e3 * (stat.Quantile(sorted, 0.95) - stat.Quantile(sorted, 0.05))
+		c.OffsetS = &median
+		c.OffsetSpreadMs = &spreadMs
 	}
 	for i := range run.Requests {
 		if run.Requests[i].RunsBackwards() {
@@ -291,63 +313,63 @@ func compareClocks(run *trace.Run) result.InspectClocks {
 	return c
 }
 
-// bounds are the first and last monotonic stamp of steps and requests (of the
-// wall clock for stock spans, of the client's clock without either).
-func bounds(run *trace.Run) (lo, hi int64, ok bool) {
-	see := func(stamps ...trace.Opt[int64]) {
+// runBoundsNs are the first and last monotonic stamp of steps and requests: of the wall clock for stock
+// spans, of the client's clock without either.
+func runBoundsNs(run *trace.Run) (lo, hi int64, ok bool) {
+	include := func(stamps ...trace.Opt[int64]) {
 		for _, at := range stamps {
 			switch {
-			case at.OK && ok:
-				lo, hi = min(lo, at.V), max(hi, at.V)
-			case at.OK:
-				lo = at.V
-				hi = at.V
-				ok = true
+			case !at.OK:
+			case !ok:
+				lo, hi, ok = at.V, at.V, true
+			default:
+				lo = min(lo, at.V)
+				hi = max(hi, at.V)
 			}
 		}
 	}
 	for _, s := range run.Steps {
-		see(trace.Some(s.TsStartNs))
+		include(trace.Some(s.TsStartNs))
 	}
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		if r.Source == trace.SourceStock { // on the wall clock, which steps of a log are not
-			if len(run.Steps) == 0 {
-				see(r.StartWallNs, r.EndWallNs)
-			}
-			continue
+		if r.Source != trace.SourceStock {
+			include(r.ArrivedNs, r.QueuedNs, r.FinishedNs, r.DepartedNs)
+		} else if len(run.Steps) == 0 { // steps of a log are not on the wall clock of stock spans
+			include(r.StartWallNs, r.EndWallNs)
 		}
-		see(r.ArrivedNs, r.QueuedNs, r.FinishedNs, r.DepartedNs)
 	}
 	if ok {
 		return lo, hi, ok
 	}
 	for i := range run.Observed {
 		o := &run.Observed[i]
-		see(o.SendNs, o.LastChunkNs, o.QueuedNs, o.EngineLastNs)
+		include(o.SendNs, o.LastChunkNs, o.QueuedNs, o.EngineLastNs)
 	}
 	return lo, hi, ok
 }
 
+// spanS is the time from the first to the last stamp; nil: there are none.
 func spanS(run *trace.Run) *float64 {
-	lo, hi, ok := bounds(run)
+	lo, hi, ok := runBoundsNs(run)
 	if !ok {
 		return nil
 	}
-	return new(float64(hi-lo) / nsPerSecond)
+	span := float64(hi-lo) / nsPerS
+	return &span
 }
 
 // loadSeries is the run in at most seriesBins equal bins of time.
 func loadSeries(run *trace.Run) *result.LoadSeries {
-	lo, hi, ok := bounds(run)
+	lo, hi, ok := runBoundsNs(run)
 	if !ok || hi == lo {
 		return nil
 	}
-	width := (hi-lo)/seriesBins + 1
-	bin := func(at int64) int { return int(max(0, min((at-lo)/width, seriesBins-1))) }
+	widthNs := (hi-lo)/seriesBins + 1
+	binAt := func(ns int64) int { return int(max(0, min((ns-lo)/widthNs, seriesBins-1))) }
 	var running, waiting, usage, ttft [seriesBins][]float64
 	for _, s := range run.Steps {
-		b := bin(s.TsStartNs)
+		b := binAt(s.TsStartNs)
 		running[b] = append(running[b], float64(s.RunningDepth))
 		waiting[b] = append(waiting[b], float64(s.WaitingDepth))
 		usage[b] = append(usage[b], s.KVUsage)
@@ -356,38 +378,35 @@ func loadSeries(run *trace.Run) *result.LoadSeries {
 		r := &run.Requests[i]
 		at, known := r.ArrivalNs()
 		if v, ok := r.TTFTMs(); ok && known {
-			ttft[bin(at)] = append(ttft[bin(at)], v)
+			ttft[binAt(at)] = append(ttft[binAt(at)], v)
 		}
 	}
 	return &result.LoadSeries{
-		BinS:    float64(width) / nsPerSecond,
-		Running: each(running[:], stat.Mean), Waiting: each(waiting[:], stat.Mean),
-		KVUsage: each(usage[:], stat.Mean), TTFTMs: each(ttft[:], stat.Median),
+		BinS:    float64(widthNs) / nsPerS,
+		Running: summariseBins(running[:], stat.Mean),
+		Waiting: summariseBins(waiting[:], stat.Mean),
+		KVUsage: summariseBins(usage[:], stat.Mean),
+		TTFTMs:  summariseBins(ttft[:], stat.Median),
 	}
 }
 
-// each applies f to every non-empty bin; empty ones are null.
-func each(bins [][]float64, f func([]float64) float64) []*float64 {
+// summariseBins applies summary to every bin; an empty one is null.
+func summariseBins(bins [][]float64, summary func([]float64) float64) []*float64 {
 	out := make([]*float64, len(bins))
-	for i, b := range bins {
-		if len(b) > 0 {
-			out[i] = new(f(b))
+	for i, bin := range bins {
+		if len(bin) > 0 {
+			v := summary(bin)
+			out[i] = &v
 		}
 	}
 	return out
 }
 
-// supported is nil where some specification says the deployment's steps.
-func supported(dep *deploy.Deployment) error {
-	_, err := dep.CheckStepTimes()
-	return err
-}
-
-// refusedOf is why no step times can be had from a run: a way of serving that no
-// feature covers (spec#supported), or iterations without times; nil for no reason.
-func refusedOf(run *trace.Run, dep *deploy.Deployment) *trace.Error {
-	if unsupported, ok := errors.AsType[*trace.Error](supported(dep)); ok {
-		return unsupported
+// whyNoStepTimes is why step times cannot be fitted to a run: it was served in a way that no feature covers
+// (spec#supported; unsupported is the error of that check), or its iterations have no times. Nil: they can.
+func whyNoStepTimes(run *trace.Run, unsupported error) *trace.Error {
+	if e, ok := errors.AsType[*trace.Error](unsupported); ok {
+		return e
 	}
 	if run.Aggregate == nil {
 		return nil
@@ -395,9 +414,9 @@ func refusedOf(run *trace.Run, dep *deploy.Deployment) *trace.Error {
 	return run.Aggregate.Refused
 }
 
-// engineLog says what the recording of an unmodified engine can be used for; sourcesOf, which
-// option would give more.
-func engineLog(run *trace.Run) []trace.Finding {
+// passesFinding is what the recording of an unmodified engine can be used for; the table of sources names
+// the options that would give more.
+func passesFinding(run *trace.Run) []trace.Finding {
 	a := run.Aggregate
 	if a == nil {
 		return nil
@@ -410,7 +429,8 @@ func engineLog(run *trace.Run) []trace.Finding {
 		contexts = "the KV-read term by counting"
 	}
 	text := fmt.Sprintf("%s: %d %s %s and %s", run.ID, len(run.Iterations), what, times, contexts)
-	if c := a.Audit.ConstantUs; c.OK && slices.ContainsFunc(run.Iterations, func(it trace.Iteration) bool { return it.ElapsedUs > 0 }) {
+	hasElapsed := slices.ContainsFunc(run.Iterations, func(it trace.Iteration) bool { return it.ElapsedUs > 0 })
+	if c := a.Audit.ConstantUs; c.OK && hasElapsed {
 		text += fmt.Sprintf("; %.2f ms lie between elapsed times", c.V/1000)
 	}
 	return []trace.Finding{trace.Findingf(EngineLog, "%s. The tracing fork would give waits and single requests", text)}

@@ -30,7 +30,7 @@ func TestUnrecordedRequestsAreRebuiltFromSteps(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		run := recordPlanted(t, testkit.PlantedOn(dep), dep, plantedLoad(300, 1.5, 21), func(c *sim.Config) { c.Async = async })
 		half, dropped := sampled(run)
-		got, reason := unrecorded(half, async)
+		got, reason := unrecordedRequests(half, async)
 		if reason != "" || len(got) != len(dropped) {
 			t.Errorf("async %v: got %d requests (%s), want %d", async, len(got), reason, len(dropped))
 			continue
@@ -79,7 +79,7 @@ func TestUnrecordedNeedsWhatStepsTell(t *testing.T) {
 	} {
 		run := record()
 		spoil(run)
-		if got, reason := unrecorded(run, false); reason == "" {
+		if got, reason := unrecordedRequests(run, false); reason == "" {
 			t.Errorf("%s: got %d requests and no reason", what, len(got))
 		}
 	}

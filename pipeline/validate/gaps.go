@@ -1,0 +1,75 @@
+package validate
+
+import (
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// maxGaps bounds the token gaps that are compared; more are evenly thinned.
+const maxGaps = 200_000
+
+// stepMark is what token gaps need to know of a step, recorded or simulated.
+type stepMark struct {
+	id, startNs     int64
+	running, decode int64 // requests, as the engine labels them
+}
+
+// recordedMarks are the recorded steps of a run.
+func recordedMarks(run *trace.Run) []stepMark {
+	out := make([]stepMark, len(run.Steps))
+	for i := range run.Steps {
+		s := &run.Steps[i]
+		out[i] = stepMark{id: s.ID, startNs: s.TsStartNs, running: s.RunningDepth, decode: s.NumDecodeReqs}
+	}
+	return out
+}
+
+// markLog observes a replay and keeps the marks of its steps on the recording's clock.
+type markLog struct {
+	originNs int64
+	marks    []stepMark
+}
+
+// Step adds the mark of the step.
+func (l *markLog) Step(v *sim.StepView) {
+	l.marks = append(l.marks, stepMark{
+		id:      v.StepID,
+		startNs: l.originNs + v.StartUs*1000,
+		running: v.Running,
+		decode:  v.LabelledDecodeReqs,
+	})
+}
+
+// Event is not needed.
+func (l *markLog) Event(*sim.Event) {}
+
+// tokenGaps are the gaps between tokens in ms, taken the same way from recorded and simulated steps: the
+// time between the starts of adjacent busy steps i and i+1, once for every decode of step i-lag, whose
+// execution that interval contains. Steps that start before fromNs are left out.
+func tokenGaps(steps []stepMark, lag int, fromNs int64) []float64 {
+	total := 0
+	eachGap(steps, lag, fromNs, func(_ float64, times int) { total += times })
+	kept := min(total, maxGaps)
+	gaps := make([]float64, 0, kept)
+	visited := 0
+	eachGap(steps, lag, fromNs, func(ms float64, times int) {
+		visited += times
+		// Of the thinned gaps, those among the ones visited so far.
+		for len(gaps) < kept && stat.ThinAt(len(gaps), total, maxGaps) < visited {
+			gaps = append(gaps, ms)
+		}
+	})
+	return gaps
+}
+
+// eachGap visits the gaps between steps, each with the number of decodes that had it.
+func eachGap(steps []stepMark, lag int, fromNs int64, visit func(ms float64, times int)) {
+	for i := lag; i+1 < len(steps); i++ {
+		executed, s, next := steps[i-lag], steps[i], steps[i+1]
+		adjacent := next.id == s.id+1 && executed.id == s.id-int64(lag)
+		if adjacent && s.startNs >= fromNs && s.running != 0 {
+			visit(float64(next.startNs-s.startNs)/1e6, int(max(0, executed.decode)))
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package validate
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// judgedRun is one run with its rows: what the teacher-forced part and the drift curve need, without the
+// recording itself. A run without recorded steps has no rows: beta is nil.
+type judgedRun struct {
+	stored
+	id       string
+	set      *coeff.Set // as it holds on the run's device
+	informs  string     // why its replay is not gated
+	levels   []result.LevelHoldout
+	starved  map[string]starvedRequests // by scope of a gate
+	training bool
+	seen     bool // its configuration was part of the fit
+	beta     *rows.Table
+	pred     []float64 // us, of the kept beta rows
+	alpha    []*rows.Table
+	sample   *rows.Sample   // beta with its predictions, after predict
+	samples  []*rows.Sample // alpha with its predictions, after predict
+	drift    *drift         // after predict
+}
+
+// stored is the part of a judgedRun that StoreSteps writes beside its tables, before they are cleaned.
+type stored struct {
+	Deployment *deploy.Deployment `json:"deployment"`
+	Source     string             `json:"source"` // of the recorded requests, result.SourceJourneys and the like
+	Saturation *rows.LoadVerdicts `json:"saturation"`
+	Lag        int                `json:"lag"`
+	Measured   bool               `json:"measured"` // the lag was measured, not assumed
+	Quality    rows.Quality       `json:"quality"`
+	Findings   []trace.Finding    `json:"findings"`
+	Parts      []rows.Part        `json:"parts"`
+	Identical  *float64           `json:"identical"` // share of batches that a forced replay reproduces; nil: unknown
+	Blocks     int64              `json:"blocks"`    // KV blocks that the steps recorded; 0: unknown
+}
+
+// newJudgedRun rebuilds the batches of one run and makes its rows.
+func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, src *Source) (*judgedRun, error) {
+	t := &judgedRun{
+		id:       run.ID,
+		informs:  src.Informs,
+		levels:   src.Levels,
+		training: src.Training,
+		stored: stored{
+			Deployment: dep,
+			Source:     SourceOf(run),
+			Saturation: rows.VerdictsOf(run, dep),
+			Parts:      rows.Parts(run, dep, o.Split),
+		},
+	}
+	t.useCoefficients(set)
+	set = t.set
+	if len(run.Steps) == 0 {
+		if len(run.Requests) == 0 {
+			t.Saturation = OfClients(run, dep)
+		}
+		return t, nil
+	}
+	t.Blocks = run.Steps[0].BlocksTotal
+	space, err := features.New(set.SpecVersion, dep)
+	if err != nil {
+		return nil, err
+	}
+	var forced *workload.Forced
+	if !o.StepsOnly {
+		forced, _ = workload.ForceLater(run, dep) // nil for a run that cannot be forced: its batches are not compared
+	}
+	steps, err := rows.Rebuild(run, dep, set.SpecVersion)
+	if err != nil {
+		return nil, err
+	}
+	t.Quality = steps.Quality
+	t.Findings = append(t.Findings, steps.Findings...)
+	if err := t.findLag(steps, space, set, o); err != nil {
+		return nil, err
+	}
+	t.beta, err = steps.Beta(space, rows.Options{
+		Target:    set.BetaTarget,
+		Lag:       t.Lag,
+		Gamma:     set.Gamma,
+		Split:     o.Split,
+		Saturated: t.saturatedSpans(),
+		Stride:    src.Stride,
+		Slim:      true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.Findings = append(t.Findings, t.beta.Findings...)
+	if !o.StepsOnly {
+		if t.Identical, err = identicalBatches(forced, dep, steps, t.Lag > 0); err != nil {
+			return nil, err
+		}
+	}
+	for i := range set.Alpha {
+		table, err := steps.Alpha(space, rows.Options{
+			Target:    set.Alpha[i].Target,
+			Gamma:     set.Gamma,
+			Split:     o.Split,
+			Saturated: t.saturatedSpans(),
+			Stride:    src.Stride,
+		})
+		if err != nil {
+			return nil, err
+		}
+		t.alpha = append(t.alpha, table)
+	}
+	return t, nil
+}
+
+// useCoefficients sets the coefficients that judge the run, as they hold on its device.
+func (t *judgedRun) useCoefficients(set *coeff.Set) {
+	t.set = features.On(set, t.Deployment)
+	config := t.Deployment.Config()
+	t.seen = slices.ContainsFunc(t.set.Configs, func(c coeff.Config) bool { return c.Key == config })
+}
+
+// saturatedSpans are the saturated parts of a run that is not saturated as a whole. No rows come from
+// there, as in the fit.
+func (t *judgedRun) saturatedSpans() []rows.Span {
+	if t.Saturation.Run.Saturated {
+		return nil
+	}
+	return t.Saturation.Spans()
+}
+
+// Measuring the lag of a run that the fit has not seen (spec#lag).
+const (
+	fewestPrefillRows = 20  // rows with prefill that it takes
+	lagMargin         = 0.8 // of the second smallest error, that the smallest may have at most
+	lags              = 3   // candidates: 0, 1 and 2
+)
+
+// findLag takes the lag of a training run from the artifact. For another run the coefficients themselves
+// measure it: the lag at which they predict rows with prefill best, if it is clearly the best, else the
+// engine's default.
+func (t *judgedRun) findLag(steps *rows.Steps, space *features.Space, set *coeff.Set, o *Options) error {
+	if l, known := set.PipelineLag[t.id]; known && t.training {
+		t.Lag = l.Lag
+		t.Measured = l.Measured
+		return nil
+	}
+	t.Lag = rows.AssumedLag(t.Deployment)
+	if set.BetaTarget != coeff.Cadence {
+		return nil
+	}
+	var mapes []float64
+	err := t.eachLag(steps, space, o, func(_ int, table *rows.Table) bool {
+		mape, n := prefillMAPE(table, set)
+		if n < fewestPrefillRows {
+			return false
+		}
+		mapes = append(mapes, mape)
+		return true
+	})
+	if err != nil || len(mapes) < lags {
+		return err
+	}
+	order := stat.Order(mapes)
+	best, second := order[0], order[1]
+	if mapes[best] <= lagMargin*mapes[second] {
+		t.Lag = best
+		t.Measured = true
+	}
+	return nil
+}
+
+// eachLag joins the steps at every candidate lag until use returns false.
+func (t *judgedRun) eachLag(steps *rows.Steps, space *features.Space, o *Options, use func(lag int, table *rows.Table) bool) error {
+	for lag := range lags {
+		table, err := steps.Beta(space, rows.Options{
+			Target:    t.set.BetaTarget,
+			Lag:       lag,
+			Gamma:     t.set.Gamma,
+			Split:     o.Split,
+			Saturated: t.saturatedSpans(),
+			Slim:      true,
+		})
+		if err != nil {
+			return err
+		}
+		if !use(lag, table) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// prefillMAPE is the error on one-step rows with prefill, and how many there are.
+func prefillMAPE(table *rows.Table, set *coeff.Set) (mape float64, n int) {
+	var scored stat.Rows
+	for i := range table.Kept {
+		if table.Regime[i] == rows.Decode || table.Steps[i] != 1 {
+			continue
+		}
+		scored.Y = append(scored.Y, table.Y[i])
+		scored.Pred = append(scored.Pred, set.Predict(table.Row(i)))
+	}
+	e := scored.Errors(nil)
+	return e.MAPE, e.Rows
+}
+
+// predict fills the predictions of the kept rows and the drift curve.
+func (t *judgedRun) predict() (err error) {
+	t.drift = &drift{}
+	if t.beta == nil {
+		return nil
+	}
+	if t.pred, err = t.predictTable(features.BetaPredictor(t.set), t.beta); err != nil {
+		return err
+	}
+	t.sample = &rows.Sample{Table: t.beta, Pred: t.pred, Beta: coeff.Values(t.set.Beta), Part: t.judgedPart()}
+	for _, table := range t.alpha {
+		p, err := features.AlphaPredictor(t.set, table.Target)
+		if err != nil {
+			return err
+		}
+		pred, err := t.predictTable(p, table)
+		if err != nil {
+			return err
+		}
+		t.samples = append(t.samples, &rows.Sample{Table: table, Pred: pred, Part: t.judgedPart()})
+	}
+	t.drift = DriftOf(t.beta.TimeNs, t.beta.Y, t.pred, t.beta.IsThinned())
+	if !t.Deployment.IsComposed() {
+		t.Findings = append(t.Findings, t.drift.finding(t.id)...)
+	}
+	if t.Deployment.Tracing.JourneySampleRate.Or(1) < 1 {
+		t.Identical = nil // requests without a journey are missing from every batch
+	}
+	return nil
+}
+
+// predictTable predicts the rows of a table; warnings of the predictor become findings of the run.
+func (t *judgedRun) predictTable(p *features.Predictor, table *rows.Table) ([]float64, error) {
+	pred := make([]float64, table.Kept)
+	for i := range pred {
+		var err error
+		if pred[i], err = p.PredictRow(table.Row(i), table.Steps[i], 0); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range p.Warnings() {
+		if table.Target != t.beta.Target {
+			w.Message = table.Target + ": " + w.Message
+		}
+		t.Findings = append(t.Findings, w)
+	}
+	return pred, nil
+}
+
+// judgedPart is what judges the coefficients: the hold-out of a training run, every row of another.
+func (t *judgedRun) judgedPart() rows.Judged {
+	if t.training {
+		return rows.HoldOut
+	}
+	return rows.Whole
+}
+
+// delays are the run's rows of an alpha target; nil without.
+func (t *judgedRun) delays(target string) *rows.Sample {
+	for _, s := range t.samples {
+		if s.Table.Target == target {
+			return s
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package validate
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+const (
+	fewestLevels = 5 // that decide
+	// unfinishedFactor times the measured time is taken for a level that the simulated server does not
+	// finish.
+	unfinishedFactor = 100
+	// Relative standard deviations of the means of a level, beyond what coefficients explain: those that a
+	// fit from levels assumes (spec#level-holdout).
+	levelTPOTSD = 0.02
+	levelTTFTSD = 0.04
+)
+
+// compareLevels compares load levels with the predictions of coefficients that never saw them
+// (spec#level-holdout).
+func (t *judgedRun) compareLevels(levels []result.LevelHoldout, seed int64) result.ValidationRun {
+	v := t.entryWithoutReplay()
+	v.Source = result.SourcePoints
+	v.Load = "levels"
+	v.Requests = len(levels)
+	v.Replayed = len(levels)
+	v.Split = result.Split{Kind: result.SplitLevels, Test: 1}
+	q := chance{}
+	v.Metrics = &result.Metrics{
+		TTFT: compareLevelMetric("ttft", levels, levelTTFT, levelTTFTSD, seed, q),
+		ITL:  compareLevelMetric("itl", levels, levelTPOT, levelTPOTSD, seed, q),
+	}
+	q.fill(v.Metrics)
+	return v
+}
+
+// levelValue is a measured and a predicted mean of a level, ms; nil: unknown.
+type levelValue func(*result.LevelHoldout) (measured, predicted *float64)
+
+func levelTTFT(l *result.LevelHoldout) (measured, predicted *float64) {
+	return l.TTFTMs, l.PredictedTTFTMs
+}
+
+func levelTPOT(l *result.LevelHoldout) (measured, predicted *float64) {
+	return &l.TPOTMs, l.PredictedTPOTMs
+}
+
+// compareLevelMetric compares one metric over the levels and includes in q what means that scatter by sd
+// would reach by chance.
+func compareLevelMetric(metric string, levels []result.LevelHoldout, value levelValue, sd float64, seed int64, q chance) *result.Metric {
+	var real, simulated []float64
+	for i := range levels {
+		measured, predicted := value(&levels[i])
+		if measured == nil || *measured <= 0 {
+			continue
+		}
+		ms := unfinishedFactor * *measured
+		if predicted != nil && *predicted > 0 {
+			ms = *predicted
+		}
+		real = append(real, *measured)
+		simulated = append(simulated, ms)
+	}
+	compared := Compare(real, simulated, true)
+	if len(real) < fewestLevels {
+		return compared
+	}
+	noisy := make([]float64, len(simulated))
+	for k := range chanceReplays {
+		rng := rand.New(rand.NewPCG(uint64(seed)+uint64(k), chanceStream))
+		for i, ms := range simulated {
+			noisy[i] = ms * (1 + sd*rng.NormFloat64())
+		}
+		q.include(metric, differenceOf(simulated, noisy))
+	}
+	return compared
+}
+
+// worstLevels is the diagnosis of a run of levels: those with the largest errors.
+func worstLevels(levels []result.LevelHoldout) string {
+	return fmt.Sprintf("no cause can be found without recorded steps; worst TTFT: %s; worst TPOT: %s",
+		worstLevel(levels, levelTTFT), worstLevel(levels, levelTPOT))
+}
+
+func worstLevel(levels []result.LevelHoldout, value levelValue) string {
+	worst, largest := "none was predicted", 0.0
+	for i := range levels {
+		measured, predicted := value(&levels[i])
+		if measured == nil || predicted == nil || *measured <= 0 {
+			continue
+		}
+		relative := *predicted / *measured - 1
+		if math.Abs(relative) > math.Abs(largest) {
+			largest = relative
+			worst = fmt.Sprintf("%s, %+.0f %%", levels[i].Name, 100*relative)
+		}
+	}
+	return worst
+}

@@ -1,0 +1,371 @@
+package validate
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// noiseReplications is how often a noisy replay is repeated with other seeds, because one draw of the
+// noise moves the Kolmogorov-Smirnov distance by several hundredths. With manyRequests one is enough.
+const (
+	noiseReplications = 5
+	manyRequests      = 20_000
+)
+
+// scatterStream separates the random numbers of the drift-corrected replay from others of the same seed.
+const scatterStream = 0x5eed
+
+// replayedPhase is one phase of a run, replayed from its first arrival with an empty engine.
+type replayedPhase struct {
+	recorded  []Request                // requests of the phase, in order of arrival
+	requests  []sim.Request            // the same, as the simulator takes them
+	results   map[string][]*sim.Result // by variant, one per replication
+	engine    engine
+	originNs  int64 // first arrival
+	marks     []stepMark
+	simulated *markLog // marks of the plain replay
+	lag       int
+	load      string // deploy.LoadOpen or deploy.LoadClosed, as replayed
+	undecided string // why it cannot be judged
+	findings  []trace.Finding
+}
+
+// replayPhase replays the requests that arrive in a phase (spec#replay-variants).
+func replayPhase(marks []stepMark, all []Request, phase *deploy.Phase, content Content, e engine) *replayedPhase {
+	p := newPhase(all, phase, content)
+	p.engine = e
+	for _, m := range marks {
+		if m.startNs >= phase.StartNs && m.startNs < phase.EndNs {
+			p.marks = append(p.marks, m)
+		}
+	}
+	if e.Async {
+		p.lag = 1
+	}
+	if len(p.recorded) == 0 {
+		return p
+	}
+	p.run(result.VariantPlain, nil)
+	if e.residuals != nil {
+		p.run(result.VariantNoise, func(c *sim.Config) { c.Noise = e.residuals })
+	}
+	if e.scatter != nil && e.drift != nil && len(e.drift.Points) > 0 {
+		p.run(result.VariantDrift, func(c *sim.Config) {
+			c.Latency = &recordedMachine{
+				Model:    e.Latency,
+				drift:    e.drift,
+				originNs: p.originNs,
+				scatter:  e.scatter,
+				rng:      rand.New(rand.NewPCG(uint64(c.Seed), scatterStream)),
+			}
+		})
+	}
+	return p
+}
+
+// newPhase are the requests of all that arrive in the phase, before any replay.
+func newPhase(all []Request, phase *deploy.Phase, content Content) *replayedPhase {
+	p := &replayedPhase{results: map[string][]*sim.Result{}}
+	for _, o := range all {
+		if o.ArrivalNs >= phase.StartNs && o.ArrivalNs < phase.EndNs {
+			p.recorded = append(p.recorded, o)
+		}
+	}
+	if len(p.recorded) == 0 {
+		p.findings = append(p.findings, trace.Findingf(NoReplay, "no request arrives in the phase"))
+		return p
+	}
+	p.originNs = p.recorded[0].ArrivalNs
+	for _, o := range p.recorded {
+		p.requests = append(p.requests, p.simRequest(o, content))
+	}
+	p.closeLoop(phase.Load)
+	return p
+}
+
+// Workload is a phase as a replay sends it, and what was recorded of each request. The clients of a closed
+// loop send when they are answered.
+func Workload(all []Request, phase *deploy.Phase, content Content) ([]sim.Request, []Request, []trace.Finding) {
+	p := newPhase(all, phase, content)
+	return p.requests, p.recorded, p.findings
+}
+
+// simRequest is one recorded request as the simulator takes it. A request that did not succeed asks for
+// all it was allowed to and leaves at its recorded end.
+func (p *replayedPhase) simRequest(o Request, content Content) sim.Request {
+	r := sim.Request{
+		ID:           o.ID,
+		ArrivalUs:    p.replayUs(o.ArrivalNs),
+		PromptTokens: o.Prompt,
+		OutputTokens: max(1, o.Output),
+		MaxTokens:    max(1, o.Output, o.MaxTokens),
+	}
+	if o.Excluded != "" && o.EndNs.OK {
+		r.OutputTokens = r.MaxTokens
+		r.AbortAtUs = trace.Some(p.replayUs(o.EndNs.V))
+		r.AbortKind = sim.OutcomeAborted
+	}
+	if content != nil {
+		content(&o, &r)
+	}
+	return r
+}
+
+// replayUs is a stamp on the replay's clock, rounded to the nearest microsecond.
+func (p *replayedPhase) replayUs(ns int64) int64 {
+	return int64(math.Floor(float64(ns-p.originNs)/1e3 + 0.5))
+}
+
+// run replays once, or noiseReplications times with other seeds when addNoise makes the step times random.
+func (p *replayedPhase) run(variant string, addNoise func(*sim.Config)) {
+	replications := 1
+	if addNoise != nil && len(p.requests) < manyRequests {
+		replications = noiseReplications
+	}
+	c := p.engine.Config
+	firstSeed := c.Seed
+	for k := range replications {
+		c.Seed = firstSeed + int64(k)
+		var observer sim.Observer
+		if addNoise != nil {
+			addNoise(&c)
+		} else {
+			p.simulated = &markLog{originNs: p.originNs}
+			observer = p.simulated
+		}
+		res, err := sim.Run(c, p.requests, observer)
+		if err != nil {
+			p.findings = append(p.findings, trace.Findingf(NoReplay, "%s replay: %v", variant, err))
+			return
+		}
+		p.results[variant] = append(p.results[variant], res)
+	}
+}
+
+// plain is the result of the plain replay; nil: there is none.
+func (p *replayedPhase) plain() *sim.Result {
+	if r := p.results[result.VariantPlain]; len(r) > 0 {
+		return r[0]
+	}
+	return nil
+}
+
+// entry is the comparison of the requests that arrive from splitNs on.
+func (p *replayedPhase) entry(splitNs int64) result.ValidationRun {
+	samples := map[string]*sample{}
+	for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
+		samples[variant] = p.sample(variant, splitNs)
+	}
+	v := result.ValidationRun{
+		Load:         p.load,
+		Replayed:     len(p.recorded),
+		Excluded:     map[string]int{},
+		Metrics:      samples[result.VariantPlain].metrics(true),
+		MetricsNoise: samples[result.VariantNoise].metrics(false),
+		MetricsDrift: samples[result.VariantDrift].metrics(false),
+		Figures:      replayFigures(samples),
+		Replay:       p.quality(),
+		Undecided:    p.undecided,
+		Findings:     slices.Clone(p.findings),
+	}
+	if plain := samples[result.VariantPlain]; plain != nil {
+		v.Requests = plain.compared
+		v.Excluded = plain.excluded
+		recordedGaps := tokenGaps(p.marks, p.lag, splitNs)
+		simulatedGaps := tokenGaps(p.simulated.marks, p.lag, splitNs)
+		v.Metrics.ITLGap = Compare(recordedGaps, simulatedGaps, false) // printed, never gated
+	}
+	for i := range p.recorded {
+		if p.recorded[i].Excluded == excludedUnrecorded {
+			v.Rebuilt++
+		}
+	}
+	return v
+}
+
+// quality says how the plain replay ran.
+func (p *replayedPhase) quality() *result.ReplayQuality {
+	q := &result.ReplayQuality{Notes: []string{}}
+	res := p.plain()
+	if res == nil {
+		return q
+	}
+	q.Steps = int(res.Steps)
+	q.ClippedPredictions = int(res.ClippedSteps + res.ClippedDelays)
+	for _, f := range res.Findings {
+		q.Notes = append(q.Notes, fmt.Sprintf("%s: %s", f.Code, f.Message))
+	}
+	return q
+}
+
+// sample is the recorded and the simulated times of the compared requests.
+type sample struct {
+	real, sim map[string][]float64 // ms by metric, in order of arrival
+	compared  int
+	excluded  map[string]int // requests that are not compared, by reason
+}
+
+// metricNames are the compared times, in the order of the report.
+var metricNames = []string{"ttft", "itl", "e2e"}
+
+// sample pairs the requests arriving at or after splitNs, replication by replication: the recorded values
+// are listed once, the simulated ones of all replications follow each other. Nil: the variant was not run.
+func (p *replayedPhase) sample(variant string, splitNs int64) *sample {
+	replications := p.results[variant]
+	if len(replications) == 0 {
+		return nil
+	}
+	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, excluded: map[string]int{}}
+	for k, res := range replications {
+		departedUs := lastDepartureUs(p.recorded, res)
+		for i := range p.recorded {
+			s.pair(&p.recorded[i], &res.Requests[i], splitNs, departedUs, k == 0)
+		}
+	}
+	return s
+}
+
+// pair adds one request, or counts why it is not compared. The recorded side is added with the first
+// replication alone.
+func (s *sample) pair(o *Request, r *sim.RequestResult, splitNs int64, departedUs map[string]int64, first bool) {
+	reason := ""
+	switch {
+	case o.ArrivalNs < splitNs:
+		reason = excludedTraining
+	case o.Excluded != "":
+		reason = o.Excluded
+	case r.Outcome != sim.OutcomeFinished:
+		reason = excludedRejected
+	}
+	if reason != "" {
+		if first {
+			s.excluded[reason]++
+		}
+		return
+	}
+	if first {
+		s.compared++
+	}
+	s.addTimes("ttft", o.TTFTMs, optOf(r.TTFTUs()), first)
+	s.addTimes("itl", o.ITLMs, optOf(r.ITLUs()), first)
+	s.addTimes("e2e", o.E2EMs, simulatedE2EUs(o, r, departedUs), first)
+}
+
+// addTimes adds the times of a request that both sides know.
+func (s *sample) addTimes(metric string, realMs, simUs trace.Opt[float64], first bool) {
+	if !realMs.OK || !simUs.OK {
+		return
+	}
+	if first {
+		s.real[metric] = append(s.real[metric], realMs.V)
+	}
+	s.sim[metric] = append(s.sim[metric], simUs.V/1e3)
+}
+
+// lastDepartureUs is when the last sample of each API request leaves the simulator.
+func lastDepartureUs(recorded []Request, res *sim.Result) map[string]int64 {
+	last := map[string]int64{}
+	for i := range recorded {
+		if group := recorded[i].Group; group != "" {
+			last[group] = max(last[group], res.Requests[i].DepartedUs.V)
+		}
+	}
+	return last
+}
+
+// simulatedE2EUs is the E2E of the API request, which ends with the last of its samples.
+func simulatedE2EUs(o *Request, r *sim.RequestResult, departedUs map[string]int64) trace.Opt[float64] {
+	if o.Group == "" {
+		return optOf(r.E2EUs())
+	}
+	return trace.Some(float64(departedUs[o.Group] - r.ArrivalUs))
+}
+
+// metrics compares every metric of one replay; nil when it was not run.
+func (s *sample) metrics(paired bool) *result.Metrics {
+	if s == nil {
+		return nil
+	}
+	return &result.Metrics{
+		TTFT: Compare(s.real["ttft"], s.sim["ttft"], paired),
+		ITL:  Compare(s.real["itl"], s.sim["itl"], paired),
+		E2E:  Compare(s.real["e2e"], s.sim["e2e"], paired),
+	}
+}
+
+// replayFigures are the curves of the recording and of the replays.
+func replayFigures(samples map[string]*sample) *result.RunFigures {
+	f := &result.RunFigures{ECDF: []result.Curve{}, QQ: []result.Curve{}}
+	for _, metric := range metricNames {
+		drawn := false
+		for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
+			s := samples[variant]
+			if s == nil || len(s.real[metric]) == 0 {
+				continue
+			}
+			real, simulated := s.real[metric], s.sim[metric]
+			if !drawn {
+				f.ECDF = append(f.ECDF, result.Curve{Metric: metric, Variant: result.VariantReal, Points: ecdf(real)})
+				drawn = true
+			}
+			f.ECDF = append(f.ECDF, result.Curve{Metric: metric, Variant: variant, Points: ecdf(simulated)})
+			f.QQ = append(f.QQ, result.Curve{Metric: metric, Variant: variant, Points: quantilePairs(real, simulated)})
+		}
+	}
+	return f
+}
+
+// starvedRequests are the compared requests that waited for KV blocks in the plain replay, or were
+// preempted for want of them.
+type starvedRequests struct {
+	Requests, Of int
+	// ErrorShare is their part of the sum of |log(simulated/recorded)| over all TTFT, or E2E where there is
+	// none.
+	ErrorShare              float64
+	RecordedMs, SimulatedMs float64 // medians of theirs
+}
+
+// starvedFrom compares those that arrive from splitNs on.
+func (p *replayedPhase) starvedFrom(splitNs int64) starvedRequests {
+	var s starvedRequests
+	plain := p.plain()
+	if plain == nil {
+		return s
+	}
+	var recordedMs, simulatedMs []float64
+	starvedError, totalError := 0.0, 0.0
+	for i := range p.recorded {
+		o := &p.recorded[i]
+		r := &plain.Requests[i]
+		realMs, simUs := o.TTFTMs, optOf(r.TTFTUs())
+		if !realMs.OK {
+			realMs, simUs = o.E2EMs, optOf(r.E2EUs())
+		}
+		if o.ArrivalNs < splitNs || o.Excluded != "" || !(realMs.V > 0 && simUs.V > 0) {
+			continue
+		}
+		s.Of++
+		logError := math.Abs(math.Log(simUs.V / 1e3 / realMs.V))
+		totalError += logError
+		if r.Starved {
+			starvedError += logError
+			recordedMs = append(recordedMs, realMs.V)
+			simulatedMs = append(simulatedMs, simUs.V/1e3)
+		}
+	}
+	s.Requests = len(recordedMs)
+	if s.Requests > 0 && totalError > 0 {
+		s.ErrorShare = starvedError / totalError
+		s.RecordedMs = stat.Median(recordedMs)
+		s.SimulatedMs = stat.Median(simulatedMs)
+	}
+	return s
+}

@@ -1,0 +1,170 @@
+package validate
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/rows"
+)
+
+const (
+	residualRows = 20_000 // bounds the cost of a search; more rows are evenly thinned
+	shortestUs   = 1      // a shorter step counts as one of this length in relative errors
+)
+
+// residuals are measured - predicted time of rows, us, each with a weight that makes it relative and every
+// regime as heavy as the others.
+type residuals struct {
+	us, y, weight []float64
+	regime        []rows.Regime
+	rows          [][]float64 // features
+	all           *residuals  // of every row of the scope, the training rows too; nil in all itself
+}
+
+// residuals are those of the judged rows of a scope.
+func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
+	r := residualsOf(s.eachJudgedRow, predict)
+	r.all = residualsOf(s.eachRow, predict)
+	return r
+}
+
+func residualsOf(each func(func(t *judgedRun, i int)), predict func(*judgedRun, int) float64) *residuals {
+	var rowsOfRegime [rows.Mixed + 1]float64
+	n := 0
+	each(func(t *judgedRun, i int) {
+		rowsOfRegime[t.beta.Regime[i]]++
+		n++
+	})
+	every := max(1, n/residualRows)
+	r := &residuals{}
+	k := 0
+	each(func(t *judgedRun, i int) {
+		k++
+		if k%every != 0 {
+			return
+		}
+		y := t.beta.Y[i]
+		regime := t.beta.Regime[i]
+		r.us = append(r.us, y-predict(t, i))
+		r.y = append(r.y, y)
+		r.regime = append(r.regime, regime)
+		r.weight = append(r.weight, 1/(math.Max(y, shortestUs)*rowsOfRegime[regime]))
+		r.rows = append(r.rows, slices.Clone(t.beta.Row(i)))
+	})
+	return r
+}
+
+func (s *scope) eachRow(visit func(t *judgedRun, i int)) {
+	for _, t := range s.runs {
+		for i := range t.beta.Kept {
+			visit(t, i)
+		}
+	}
+}
+
+func (s *scope) eachJudgedRow(visit func(t *judgedRun, i int)) {
+	s.eachRow(func(t *judgedRun, i int) {
+		if t.sample.Judges(i) {
+			visit(t, i)
+		}
+	})
+}
+
+// plainPrediction is the prediction of row i, us.
+func plainPrediction(t *judgedRun, i int) float64 { return t.pred[i] }
+
+// driftPrediction is the prediction of row i as the machine was then: times the drift factor over the
+// run's median one, which leaves a bias of the model as it is. A curve that hardly swings changes nothing.
+func driftPrediction(t *judgedRun, i int) float64 {
+	if t.drift.swing() <= swingThatMatters {
+		return t.pred[i]
+	}
+	return t.drift.follow(t.pred[i], t.beta.TimeNs[i])
+}
+
+// column is feature j of every row.
+func (r *residuals) column(j int) []float64 {
+	x := make([]float64, len(r.rows))
+	for i, row := range r.rows {
+		x[i] = row[j]
+	}
+	return x
+}
+
+// without are the residuals once delta times x is added to the predictions.
+func (r *residuals) without(delta float64, x []float64) []float64 {
+	out := make([]float64, len(r.us))
+	for i, us := range r.us {
+		out[i] = us - delta*x[i]
+	}
+	return out
+}
+
+// loss is the weighted absolute error once delta times x is added to the predictions; x nil: as they are.
+func (r *residuals) loss(delta float64, x []float64) float64 {
+	sum := 0.0
+	for i, us := range r.us {
+		if x != nil {
+			us -= delta * x[i]
+		}
+		sum += r.weight[i] * math.Abs(us)
+	}
+	return sum
+}
+
+// constantLoss is the loss of the best constant in place of the predictions.
+func (r *residuals) constantLoss() float64 {
+	sum := 0.0
+	c := stat.WeightedMedian(r.y, r.weight)
+	for i, y := range r.y {
+		sum += r.weight[i] * math.Abs(y-c)
+	}
+	return sum
+}
+
+// meanError is the mean relative error, every row weighing the same.
+func (r *residuals) meanError() float64 {
+	sum := 0.0
+	for i, us := range r.us {
+		sum += math.Abs(us) / math.Max(r.y[i], shortestUs)
+	}
+	return sum / float64(len(r.us))
+}
+
+// bestChange is the delta with the least loss: the median of us/x weighted by weight*x; 0 when x is 0
+// everywhere.
+func (r *residuals) bestChange(x []float64) float64 {
+	var ratio, weight []float64
+	for i := range x {
+		if x[i] > 0 {
+			ratio = append(ratio, r.us[i]/x[i])
+			weight = append(weight, r.weight[i]*x[i])
+		}
+	}
+	if len(ratio) == 0 {
+		return 0
+	}
+	return stat.WeightedMedian(ratio, weight)
+}
+
+// regimeOfChange is the regime in which changing a term by delta removes most of the error, among those
+// where the term is not zero, and the bias of that regime, sum(prediction - y)/sum(y).
+func (r *residuals) regimeOfChange(delta float64, x []float64) (regime rows.Regime, bias float64) {
+	var removed, over, sumY [rows.Mixed + 1]float64
+	for i, us := range r.us {
+		g := r.regime[i]
+		over[g] -= us
+		sumY[g] += r.y[i]
+		removed[g] += r.weight[i] * (math.Abs(us) - math.Abs(us-delta*x[i]))
+	}
+	for g := range removed {
+		if removed[g] > removed[regime] {
+			regime = rows.Regime(g)
+		}
+	}
+	if sumY[regime] == 0 {
+		return regime, 0
+	}
+	return regime, over[regime] / sumY[regime]
+}

@@ -1,0 +1,229 @@
+package validate
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Limits beyond which the unrecorded requests are not rebuilt.
+const (
+	mostHoles    = 0.01 // of the step ids, and of the steps with a queue
+	mostUnfitted = 0.02 // of the running requests and of the prompt tokens that steps count
+)
+
+// addUnrecorded adds the requests of a run that left no journey to the recorded ones, in order of arrival.
+// The finding counts them, or says why they cannot be rebuilt.
+func addUnrecorded(run *trace.Run, recorded []Request, async bool) ([]Request, []trace.Finding) {
+	rebuilt, reason := unrecordedRequests(run, async)
+	if reason != "" {
+		return recorded, []trace.Finding{trace.Findingf(NoReplay,
+			"run %s: journeys are sampled and the other requests cannot be rebuilt: %s", run.ID, reason)}
+	}
+	all := append(slices.Clone(recorded), rebuilt...)
+	slices.SortStableFunc(all, func(a, b Request) int { return cmp.Compare(a.ArrivalNs, b.ArrivalNs) })
+	return all, []trace.Finding{trace.Findingf(ReplayAssumes,
+		"run %s: %d of %d replayed requests left no journey and were rebuilt from what the steps count; they are not compared", run.ID,
+		len(rebuilt), len(all))}
+}
+
+// unrecordedRequests rebuilds the requests whose journeys were not sampled from what the steps count
+// (spec#unrecorded): how many start and end in each step beyond the recorded ones, and how many prompt
+// tokens those that start compute. Steps do not show which of them ends; the one that started first is
+// taken, which leaves the load as it was. A request arrived in the middle of the step before its first,
+// less the time that recorded ones took from arrival to there. The reason is empty unless steps are missing,
+// requests waited (then a start is no arrival) or were preempted, or the rebuilt load is not the counted one.
+func unrecordedRequests(run *trace.Run, async bool) (out []Request, reason string) {
+	r := newRebuild(run, async)
+	if reason := r.whyImpossible(); reason != "" {
+		return nil, reason
+	}
+	for i := range run.Steps {
+		r.walkStep(i)
+	}
+	for _, k := range r.running {
+		r.endRequest(k, len(run.Steps)-1+r.endDelay)
+	}
+	if reason := r.whyUnfitted(); reason != "" {
+		return nil, reason
+	}
+	return r.out, ""
+}
+
+// rebuild walks the steps of a run. A position is the index of a step in run.Steps.
+type rebuild struct {
+	run      *trace.Run
+	endDelay int // steps between the last token of a request and the step that counts its end
+
+	// Recorded requests, by position of a step.
+	starts       map[int]int
+	ends         map[int]int
+	promptTokens map[int]int64 // computed by those that start there
+	firstDecodes map[int]int   // async: decodes of one token that the step counts as prefill
+
+	beforeNs int64 // from arrival to the pick-up, median of recorded requests
+
+	// What was counted so far and is not yet assigned to a request.
+	openTokens int64 // prompt tokens; negative: those of recorded requests are counted in later steps
+	openEnds   int   // ends; negative: counted in later steps
+
+	out     []Request
+	running []int // of out, oldest first
+	first   []int // by index in out: position of its first step
+
+	countedRunning, countedTokens   float64 // that the steps count
+	unfittedRunning, unfittedTokens float64 // of those, not explained by the requests
+	runningNow                      int     // recorded and rebuilt
+}
+
+func newRebuild(run *trace.Run, async bool) *rebuild {
+	r := &rebuild{
+		run:          run,
+		endDelay:     1,
+		starts:       map[int]int{},
+		ends:         map[int]int{},
+		promptTokens: map[int]int64{},
+		firstDecodes: map[int]int{},
+	}
+	if async {
+		r.endDelay = 2
+	}
+	firstID := int64(0)
+	if len(run.Steps) > 0 {
+		firstID = run.Steps[0].ID
+	}
+	var beforeNs []float64
+	for i := range run.Requests {
+		q := &run.Requests[i]
+		if !q.CoreID.OK || !q.ScheduledStep.OK || !q.PromptTokens.OK {
+			continue
+		}
+		at := int(q.ScheduledStep.V - firstID)
+		r.starts[at]++
+		r.promptTokens[at] += max(0, q.PromptTokens.V-q.CachedTokens.Or(0))
+		if q.FinishedStep.OK {
+			r.ends[int(q.FinishedStep.V-firstID)+r.endDelay]++
+		}
+		if async && q.FirstTokenStep.OK {
+			r.firstDecodes[int(q.FirstTokenStep.V-firstID)+1]++
+		}
+		if q.ArrivedNs.OK && at >= 0 && at < len(run.Steps) {
+			beforeNs = append(beforeNs, float64(r.pickUpNs(at)-q.ArrivedNs.V))
+		}
+	}
+	if len(beforeNs) > 0 {
+		r.beforeNs = int64(stat.Median(beforeNs))
+	}
+	return r
+}
+
+// pickUpNs is when the engine took in, on average, a request whose first step is at i: in the middle of
+// the step before, or at once when nothing ran.
+func (r *rebuild) pickUpNs(i int) int64 {
+	at := r.run.Steps[i].TsStartNs
+	if i == 0 || r.run.Steps[i-1].RunningDepth == 0 {
+		return at
+	}
+	return at - (at-r.run.Steps[i-1].TsStartNs)/2
+}
+
+// whyImpossible is why the steps do not show who started when; empty: they do.
+func (r *rebuild) whyImpossible() string {
+	steps := r.run.Steps
+	if len(steps) == 0 {
+		return "no steps are recorded"
+	}
+	waiting, preempted := 0, int64(0)
+	for i := range steps {
+		if steps[i].WaitingDepth > 0 {
+			waiting++
+		}
+		preempted += steps[i].NumPreempted
+	}
+	n := float64(len(steps))
+	ids := float64(steps[len(steps)-1].ID - steps[0].ID + 1)
+	switch {
+	case ids > n:
+		return fmt.Sprintf("%.0f of %.0f steps are not recorded", ids-n, ids)
+	case float64(waiting) > mostHoles*n:
+		return fmt.Sprintf("requests waited in %d of %.0f steps", waiting, n)
+	case preempted > 0:
+		return fmt.Sprintf("%d requests were preempted", preempted)
+	}
+	return ""
+}
+
+// walkStep reads one step: which requests ended, which began, what prompt tokens it computed.
+func (r *rebuild) walkStep(i int) {
+	s := &r.run.Steps[i]
+	runningBefore := int64(0)
+	if i > 0 {
+		runningBefore = r.run.Steps[i-1].RunningDepth
+	}
+	r.openEnds += int(s.NumFinished) - r.ends[i]
+	for r.openEnds > 0 && len(r.running) > 0 {
+		r.endRequest(r.running[0], i)
+		r.running = r.running[1:]
+		r.openEnds--
+	}
+	begun := max(0, int(s.RunningDepth-runningBefore+s.NumFinished)-r.starts[i])
+	r.openTokens += s.PrefillTokens - r.promptTokens[i] - int64(r.firstDecodes[i])
+	for k := range begun {
+		share := max(1, r.openTokens/int64(begun-k))
+		r.openTokens -= share
+		r.beginRequest(i, share)
+	}
+	if last := len(r.out) - 1; begun == 0 && r.openTokens > 0 && last >= 0 { // a later chunk of its prompt
+		r.out[last].Prompt += r.openTokens
+		r.openTokens = 0
+	}
+	r.runningNow += r.starts[i] + begun - int(s.NumFinished)
+	r.countedRunning += float64(s.RunningDepth)
+	r.unfittedRunning += math.Abs(float64(s.RunningDepth - int64(r.runningNow)))
+	r.countedTokens += float64(s.PrefillTokens)
+}
+
+// beginRequest adds a request whose first step is at i.
+func (r *rebuild) beginRequest(i int, promptTokens int64) {
+	r.running = append(r.running, len(r.out))
+	r.first = append(r.first, i)
+	r.out = append(r.out, Request{
+		ID:        fmt.Sprintf("unrecorded-%d", len(r.out)+1),
+		ArrivalNs: r.pickUpNs(i) - r.beforeNs,
+		Prompt:    promptTokens,
+		Excluded:  excludedUnrecorded,
+	})
+	if r.endDelay > 1 {
+		r.firstDecodes[i+1]++
+	}
+}
+
+// endRequest gives a request whose end the step at position i counts its output tokens: one a step from
+// its first.
+func (r *rebuild) endRequest(k, i int) {
+	tokens := int64(max(1, i-r.endDelay-r.first[k]+1))
+	r.out[k].Output = tokens
+	r.out[k].MaxTokens = tokens
+}
+
+// whyUnfitted is how far the rebuilt load is from the counted one where that is too far; empty: it is near
+// enough.
+func (r *rebuild) whyUnfitted() string {
+	r.unfittedTokens = math.Abs(float64(r.openTokens))
+	for _, c := range []struct {
+		what              string
+		unfitted, counted float64
+	}{
+		{"running requests", r.unfittedRunning, r.countedRunning},
+		{"prompt tokens", r.unfittedTokens, r.countedTokens},
+	} {
+		if off := c.unfitted / math.Max(1, c.counted); off > mostUnfitted {
+			return fmt.Sprintf("%.1f %% of the %s that steps count find no request", 100*off, c.what)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,155 @@
+// Package validate compares a coefficient set with recordings of a real engine.
+//
+// [Run] takes recorded runs with their deployments ([Source]), a coefficient set and, where there is one,
+// the report of the fit that made it. It returns validation.json: errors, compared distributions, gates
+// and a verdict, as structs of package result. Three questions are asked, in this order:
+//
+//  1. Are the data fit to judge anything? [Inspect] counts losses, compares the clocks and runs the
+//     saturation checks. A saturated run is named in the result and left out of the gates.
+//  2. Does a step take as long as the coefficients predict? The recorded batches are given
+//     (teacher-forced), so that no queue can hide or amplify an error. The medians of measured over
+//     predicted step time in blocks of seconds are the drift curve: it separates a machine that changed
+//     its speed from a model that is wrong.
+//  3. Do requests get the same TTFT, ITL and E2E when the coefficients drive the engine's clock? The
+//     recorded arrivals are replayed through package sim and the distributions compared:
+//     Kolmogorov-Smirnov distance, Wasserstein distance, medians. There are three replays: plain, which
+//     alone is gated, with residual noise, and with noise and the drift curve.
+//
+// A request arrives in the replay at API ARRIVED plus the predicted overhead, never at QUEUED: QUEUED is
+// stamped when the engine loop picks the request up, after a delay that the replay computes itself.
+// Requests that failed or were aborted load the simulator until their recorded end and are compared with
+// nothing.
+//
+// Thresholds, gates and verdicts are decided by package gate from the figures computed here.
+//
+// Files: validate.go is the way of a validation; judgedrun.go has the steps of one run, configerrors.go
+// their errors; requests.go has the recorded requests, phase.go their replay, chance.go what chance alone
+// does to it; diagnose.go finds the cause of a failure; inspect.go is the inspection before any fit.
+// Times are in us and stamps in ns on one clock per run unless a name says otherwise.
+package validate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Source is one run to judge. Load is called once for the steps and once for the replay, possibly from
+// another goroutine.
+type Source struct {
+	ID       string
+	Training bool   // its recordings were part of the fit
+	Informs  string // why its replay is printed and not gated; empty: it is gated
+	Most     int64  // most rows that one of its targets can have; 0: unknown, not counted
+	Config   string // key of its configuration
+	Stride   int    // one row in so many is judged; 0: Run decides for all sources
+	Load     func() (*trace.Run, *deploy.Deployment, error)
+	Levels   []result.LevelHoldout // load levels that are compared in place of requests; nil: requests
+	// Steps and Replay are folders written by StoreSteps and StoreReplay under the same options, to be
+	// read in place of doing that work; empty: Run does it.
+	Steps, Replay string
+}
+
+// Run judges a coefficient set on runs. fit is the report of the fit that made the set, nil when there is
+// none: gates that only it can answer then have no value. The caller adds the header. Errors: options out
+// of range, a run that cannot be loaded or whose deployment the features refuse, no run at all, a
+// cancelled ctx.
+func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source, o Options) (*result.Validation, error) {
+	j, err := newJob(ctx, set, fit, sources, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.each(ctx, "steps", j.loadSteps); err != nil {
+		return nil, err
+	}
+	if err := j.clean(j.limits()); err != nil {
+		return nil, err
+	}
+	if err := j.each(ctx, "replay", func(i int) error { return j.replay(ctx, i) }); err != nil {
+		return nil, err
+	}
+	return j.document(fit), nil
+}
+
+// job is one call of Run.
+type job struct {
+	set      *coeff.Set
+	o        *Options
+	rules    *gate.Rules
+	sources  []Source
+	runs     []*judgedRun             // by source
+	entries  [][]result.ValidationRun // by source: one a phase and split
+	warnings []trace.Finding
+	refit    bool // the coefficients saw the hold-out too
+	done     <-chan struct{}
+}
+
+// newJob checks what Run is given.
+func newJob(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source, o Options) (*job, error) {
+	o, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	if len(sources) == 0 {
+		return nil, trace.Errorf(nothingToJudge, "got no run, want at least one")
+	}
+	if err := checkSplit(fit, o.Split); err != nil {
+		return nil, err
+	}
+	rules, err := gate.NewRules(o.Thresholds)
+	if err != nil {
+		return nil, err
+	}
+	j := &job{
+		set:      set,
+		o:        &o,
+		rules:    rules,
+		sources:  sources,
+		runs:     make([]*judgedRun, len(sources)),
+		entries:  make([][]result.ValidationRun, len(sources)),
+		warnings: rules.Loosen(o.ThresholdsFrom),
+		refit:    set.Refit || fit != nil && fit.Options.RefitAll,
+		done:     ctx.Done(),
+	}
+	if sources[0].Stride == 0 {
+		j.sources = slices.Clone(sources)
+		j.warnings = append(j.warnings, RowsJudged(fit, j.sources, o)...)
+	}
+	return j, nil
+}
+
+// each runs work for every source on o.Workers goroutines.
+func (j *job) each(ctx context.Context, what string, work func(i int) error) error {
+	n := len(j.sources)
+	labelled := func(i int) error {
+		if err := work(i); err != nil {
+			return fmt.Errorf("validate %s of run %s: %w", what, j.sources[i].ID, err)
+		}
+		return nil
+	}
+	return par.Try(ctx, j.o.Workers, n, labelled, func(done int) {
+		j.o.Progress.Report("validate "+what, int64(done), int64(n), "runs")
+	})
+}
+
+// loadSteps makes the rows of one run, or reads those that StoreSteps wrote.
+func (j *job) loadSteps(i int) (err error) {
+	s := &j.sources[i]
+	if s.Steps != "" {
+		j.runs[i], err = restoreSteps(s, j.set)
+		return err
+	}
+	run, dep, err := s.Load()
+	if err != nil {
+		return err
+	}
+	j.runs[i], err = newJudgedRun(run, dep, j.set, j.o, s)
+	return err
+}
