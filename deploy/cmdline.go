@@ -198,10 +198,10 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 // ServePath is the key of run.yaml that holds a flag of `vllm serve`, given without dashes; "" for no such flag.
 func ServePath(flag string) string {
 	key := vllm.FlagName("--" + flag)
-	if path := runKeys().Own[key]; path != "" || !knownFlag(key, "") {
-		return path
+	if !knownFlag(key, "") {
+		return ""
 	}
-	return "vllm." + key
+	return pathOfFlag(key)
 }
 
 // optimizationLevel is -O3, which needs no blank.
@@ -214,7 +214,7 @@ func (d *Draft) unknownFlag(shown, key, version string) {
 		what += fmt.Sprintf(" %d.%d", v[0], v[1])
 	}
 	near := ""
-	if word := files.Nearest(key, slices.Concat(serveFlags(version), slices.Sorted(maps.Keys(runKeys().Own)))); word != "" {
+	if word := files.Nearest(key, slices.Concat(serveFlags(version), slices.Sorted(maps.Keys(runKeys().ofFlag)))); word != "" {
 		near = " (did you mean --" + strings.ReplaceAll(word, "_", "-") + "?)"
 	}
 	d.find(trace.Findingf(unknownFlag, "%s is no flag of %s that this version knows%s; it is left out", shown, what, near))
@@ -246,7 +246,7 @@ var wholeFlags = map[string]bool{"max_num_seqs": true, "max_num_batched_tokens":
 	"tensor_parallel_size": true, "pipeline_parallel_size": true, "data_parallel_size": true, "step_tracing_closure_interval": true}
 
 func knownFlag(key, version string) bool {
-	_, own := runKeys().Own[key]
+	_, own := runKeys().ofFlag[key]
 	return own || isServeFlag(key, version)
 }
 
@@ -264,10 +264,7 @@ func (d *Draft) store(key string, v any) {
 	if vllm.IsSecret(key) {
 		return
 	}
-	target, own := runKeys().Own[key]
-	if target == "" || !own {
-		target = "vllm." + key
-	}
+	target := pathOfFlag(key)
 	if n, ok := v.(int64); key == "max_model_len" && (!ok || n < 1) {
 		d.SetNoted(target, nil, fmt.Sprintf("%v: the longest that fits; give max_seq_len as the server printed it at start", v))
 		return
@@ -404,10 +401,4 @@ func isServeFlag(key, version string) bool { return !hasField(key) && vllm.IsFla
 // serveFlags lists the flags of the stated version that run.yaml keeps as provenance, sorted.
 func serveFlags(version string) []string {
 	return slices.DeleteFunc(vllm.Flags(version), hasField)
-}
-
-// hasField reports whether run.yaml has a field of its own for a flag, beside those of how a run was recorded.
-func hasField(key string) bool {
-	path, own := runKeys().Own[key]
-	return own && !strings.HasPrefix(path, "tracing.")
 }

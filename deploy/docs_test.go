@@ -103,7 +103,7 @@ func TestEveryFlagHasAnEffect(t *testing.T) {
 	for _, l := range vllm.Limits() {
 		for _, key := range append(l.Given, l.Key) {
 			limited[key] = true
-			_, own := runKeys().Own[key]
+			_, own := runKeys().ofFlag[key]
 			if known := vllm.IsFlag(key, ""); !known && !own && key != "speculative_decoding" {
 				t.Errorf("limits.yaml: %s is no flag of vLLM", key)
 			}
@@ -112,14 +112,14 @@ func TestEveryFlagHasAnEffect(t *testing.T) {
 	forkFlags := string(repo.Read(t, "../vllm/fork_flags.txt"))
 	for _, f := range vllm.AllFlags() {
 		flag, n := f.Name, 0
-		_, own := runKeys().Own[flag]
+		_, own := runKeys().ofFlag[flag]
 		for _, is := range []bool{limited[flag] || own, effects[flag] != ""} {
 			if is {
 				n++
 			}
 		}
 		if n != 1 && !strings.Contains(forkFlags, "\n"+flag+" ") {
-			t.Errorf("%s stands in %d of limits.yaml, keys.yaml and flag_effects.txt, want 1", flag, n)
+			t.Errorf("%s stands in %d of limits.yaml, the keys of run.yaml and flag_effects.txt, want 1", flag, n)
 		}
 	}
 	var source strings.Builder
@@ -161,7 +161,7 @@ func knobTable(t *testing.T) string {
 	}
 	for _, key := range append(slices.Clone(askedKnobs), more...) {
 		var words []string
-		_, own := runKeys().Own[key]
+		_, own := runKeys().ofFlag[key]
 		if known := vllm.IsFlag(key, ""); !known && !own {
 			t.Errorf("%s is no flag of vLLM", key)
 		}
@@ -231,7 +231,7 @@ func TestServeFlagsAreSortedAndDistinctFromOurs(t *testing.T) {
 		if i > 0 && keptFlags()[i-1].Name == f.Name {
 			t.Errorf("%s stands twice", f.Name)
 		}
-		if target, own := runKeys().Own[f.Name]; own && !strings.HasPrefix(target, "tracing.") && f.Name != "model" {
+		if target, own := runKeys().ofFlag[f.Name]; own && !strings.HasPrefix(target, "tracing.") && f.Name != "model" {
 			t.Errorf("%s has a field of its own and is provenance too", f.Name)
 		}
 	}
@@ -245,10 +245,11 @@ func TestServeFlagsAreSortedAndDistinctFromOurs(t *testing.T) {
 // Every key the loader knows stands in the page.
 func TestRunYAMLDocNamesEveryKey(t *testing.T) {
 	text := repo.Read(t, runYAMLDoc)
-	for _, s := range runKeys().Sections {
-		for _, key := range s.Keys {
+	for _, s := range runKeys().sections {
+		for _, k := range s.keys {
+			key := k.Name
 			if !strings.Contains(string(text), key) {
-				t.Errorf("%s.%s is not in %s", s.Name, key, runYAMLDoc)
+				t.Errorf("%s.%s is not in %s", s.name, key, runYAMLDoc)
 			}
 		}
 	}

@@ -11,24 +11,11 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
-
-//go:embed keys.yaml
-var keysYAML []byte
-
-// runKeys are those of run.yaml as flags and logs name them, and as it is written.
-var runKeys = files.Embedded[struct {
-	Own, Engine, Required map[string]string
-	Sections              []struct {
-		Name string
-		Keys []string
-	}
-}](keysYAML, "keys.yaml")
 
 // Draft is a run.yaml being written from what a command line or a log says:
 // values by path ("vllm.max_num_seqs"), each with a note where it did not come
@@ -88,10 +75,7 @@ func (d *Draft) Findings(m *model.Model) []trace.Finding {
 			vllm.NewestFlags()[0], vllm.NewestFlags()[1]))
 	}
 	get := func(key string) any {
-		if path := runKeys().Own[key]; path != "" {
-			return d.Get(path)
-		}
-		return d.Get("vllm." + key)
+		return d.Get(pathOfFlag(key))
 	}
 	for _, h := range vllm.Reached(get, m != nil && m.IsMoE()) {
 		out = append(out, h.Finding())
@@ -112,22 +96,12 @@ func (d *Draft) Findings(m *model.Model) []trace.Finding {
 // have spoken: one may have named the flag and another the version.
 func (d *Draft) DropUnknown() {
 	version, _ := d.Get("vllm.version").(string)
-	for _, key := range d.otherFlags(ownKeys()) {
+	for _, key := range d.otherFlags(vllmKeys()) {
 		if !isServeFlag(key, version) {
 			delete(d.values, "vllm."+key)
 			d.unknownFlag("--"+strings.ReplaceAll(key, "_", "-"), key, version)
 		}
 	}
-}
-
-// ownKeys are the keys of vllm that run.yaml reads itself.
-func ownKeys() []string {
-	for _, s := range runKeys().Sections {
-		if s.Name == "vllm" {
-			return append(slices.Clone(s.Keys), "speculative_model", "num_speculative_tokens", "speculative_decoding")
-		}
-	}
-	return nil
 }
 
 // ModelOptions is what the draft says of its model beside config.json.
@@ -179,14 +153,20 @@ func (d *Draft) Missing() []string {
 // there as null with the word "required".
 func (d *Draft) Write(w io.Writer) error {
 	var b strings.Builder
-	for _, s := range runKeys().Sections {
-		keys := s.Keys
-		if s.Name == "vllm" {
-			keys = append(slices.Clone(keys), d.otherFlags(keys)...)
+	for _, section := range runKeys().sections {
+		var keys []string
+		for _, k := range section.keys {
+			keys = append(keys, k.Name)
 		}
-		lines := strings.Join(stat.Map(keys, func(key string) string { return d.line(s.Name, key) }), "")
-		if lines != "" && s.Name != "" {
-			lines = s.Name + ":\n" + lines
+		if section.name == "vllm" {
+			keys = append(keys, d.otherFlags(keys)...)
+		}
+		lines := ""
+		for _, key := range keys {
+			lines += d.line(section.name, key)
+		}
+		if lines != "" && section.name != "" {
+			b.WriteString(section.name + ":\n")
 		}
 		b.WriteString(lines)
 	}
@@ -213,7 +193,7 @@ func (d *Draft) line(section, key string) string {
 		if !slices.Contains(d.required(), path) {
 			return ""
 		}
-		note = "required: " + runKeys().Required[path]
+		note = "required: " + runKeys().required[path]
 	}
 	line := indent + key + ": " + scalar(value)
 	if note != "" {

@@ -112,6 +112,15 @@ func TestMinimalRunYAMLLoadsAndFindsItsFiles(t *testing.T) {
 	}
 }
 
+// A flag of vllm serve without a value is one that was not given.
+func TestNullFlagIsNotGiven(t *testing.T) {
+	text := strings.Replace(goodRun, "  version:", "  enforce_eager: null\n  version:", 1)
+	d, err := loadRunFS(runFS(text), "run.yaml")
+	if err != nil || len(d.Engine.Extra) > 0 {
+		t.Errorf("got %v, %v, want no other flags", d.Engine.Extra, err)
+	}
+}
+
 // Unknown keys, missing units and impossible values are errors that
 // name file, line and the fix.
 func TestRunYAMLErrorsNameLineAndFix(t *testing.T) {

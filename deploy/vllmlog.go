@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -142,7 +141,7 @@ func (d *Draft) engineConfig(text string) {
 		if m[1] == "model" && model == "" {
 			model = strings.Trim(m[2], "'")
 		}
-		path, ok := runKeys().Engine[m[1]]
+		path, ok := runKeys().ofLog[m[1]]
 		if !ok || m[2] == "None" {
 			continue
 		}
@@ -190,12 +189,8 @@ func (d *Draft) args(text string) {
 		if key == "model" && d.Get("model.id") != nil {
 			continue
 		}
-		target := runKeys().Own[key]
-		if target == "" {
-			target = "vllm." + key
-		}
 		if !vllm.IsSecret(key) {
-			d.Set(target, v)
+			d.Set(pathOfFlag(key), v)
 		}
 		d.offloading(key, v)
 	}
@@ -270,7 +265,7 @@ func (d *Draft) agree(key string, logged, stated any, m *model.Model) bool {
 		return v == run || !known || !stable
 	case "vllm.kv_blocks_total_gpu": // printed in rounded tokens, with or without the null block
 		n, _ := logged.(int64)
-		return nearBlocks(stated.(int64), n)
+		return isNearBlocks(stated.(int64), n)
 	case "model.id": // served names and paths may be anything
 		id, isHub := stated.(string), func(id string) bool { return strings.Count(id, "/") == 1 && id[0] != '/' && id[0] != '.' }
 		return !isHub(text) || !isHub(id) || model.Name(text) == model.Name(id)
@@ -283,8 +278,6 @@ func (d *Draft) agree(key string, logged, stated any, m *model.Model) bool {
 	}
 	return text == fmt.Sprint(stated)
 }
-
-func nearBlocks(n, of int64) bool { return math.Abs(float64(n-of)) <= math.Max(2, 0.01*float64(of)) }
 
 // CountKVBlocks sets the blocks of a cache that the log states in tokens alone. m is the model where its config.json is known: then
 // they are those that the groups of its layers draw (spec#kv-groups); nil: layers of one kind.

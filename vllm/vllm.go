@@ -130,8 +130,7 @@ func Number(v any) (float64, bool) {
 	return 0, false
 }
 
-// Upper bounds of knobs: far above any server, and low enough that products of
-// blocks, tokens and sequences stay exact.
+// Upper bounds of settings.
 const (
 	MaxDevices   = 1 << 16
 	maxSeqs      = 1 << 20
@@ -139,21 +138,6 @@ const (
 	maxBlockSize = 1 << 16
 	MaxKVBlocks  = 1 << 24 // five times what eight B200 hold of a model of 100 M parameters in blocks of one token
 )
-
-func (e *Engine) checkBounds() error {
-	for _, k := range []struct {
-		name       string
-		value, max int64
-	}{{"max_num_batched_tokens", e.MaxNumBatchedTokens, MaxTokens}, {"max_num_seqs", e.MaxNumSeqs, maxSeqs},
-		{"block_size", e.BlockSize, maxBlockSize},
-		{"max_model_len", e.MaxModelLen.V, MaxTokens}, {"kv_blocks_total_gpu", e.KVBlocksGPU.V, MaxKVBlocks},
-		{"kv_blocks_total_cpu", e.KVBlocksCPU, MaxKVBlocks}, {"long_prefill_token_threshold", e.LongPrefillThreshold, MaxTokens}} {
-		if k.value > k.max {
-			return trace.Errorf(BadKnobs, "%s: got %d, want at most %d", k.name, k.value, k.max)
-		}
-	}
-	return nil
-}
 
 func (e *Engine) Check() error {
 	if e.MaxNumBatchedTokens <= 0 {

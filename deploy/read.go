@@ -1,0 +1,269 @@
+package deploy
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// document is one run.yaml being read. Its Reader has the first error.
+type document struct {
+	files.Reader
+	missing []string   // paths of required keys that are absent
+	sheets  []Hardware // of the hardware.json beside run.yaml
+	drafts  string     // the config.json that was read of a draft model
+}
+
+// read reads every section of run.yaml; the model is loaded afterwards.
+func (d *document) read(root *yaml.Node) *runFile {
+	f := newRunFile()
+	top := d.Section(root, "")
+	for _, part := range f.sections() {
+		s := top
+		if part.name != "" {
+			s = top.Sub(part.name)
+		}
+		keys := make([]files.Key, len(part.keys))
+		for i := range part.keys {
+			keys[i] = part.keys[i].Key
+		}
+		switch part.name {
+		case "model":
+			s.Read(keys...)
+			d.finishModel(f, s)
+		case "hardware":
+			// The other keys override the datasheet of the name.
+			s.Read(keys[0])
+			if sheet, known := d.datasheet(f.dep.Hardware.Name); known {
+				f.dep.Hardware = sheet
+			}
+			s.Read(keys[1:]...)
+			d.finishHardware(&f.dep.Hardware, s)
+		case "vllm":
+			// The default of gpu_memory_utilization depends on the version.
+			s.Read(keys[0])
+			f.engine.GPUMemoryUtilization = vllm.DefaultMemoryShare(f.engine.VLLMVersion)
+			s.Read(keys...)
+			d.finishEngine(f, s)
+		default:
+			s.Read(keys...)
+		}
+		if s != top {
+			d.refuseOthers(s)
+		}
+	}
+	f.dep.Phases = d.readPhases(top)
+	top.Read(files.Key{Name: "workload", Into: (*map[string]any)(&f.dep.Workload)})
+	recordings := top.Sub("files")
+	recordings.Read(
+		files.Key{Name: "traces", Into: &f.dep.Files.Traces},
+		files.Key{Name: "kv_events", Into: &f.dep.Files.KVEvents},
+		files.Key{Name: "client_requests", Into: &f.dep.Files.ClientRequests},
+		files.Key{Name: "iterations", Into: &f.dep.Files.Iterations},
+	)
+	d.refuseOthers(recordings)
+	d.refuseOthers(top)
+	return f
+}
+
+// require notes a path as missing unless it was found.
+func (d *document) require(found bool, path string) {
+	if !found {
+		d.missing = append(d.missing, path)
+	}
+}
+
+// refuseOthers fails on the first key of a section that run.yaml does not have.
+func (d *document) refuseOthers(s *files.Section) {
+	if others := s.Others(); len(others) > 0 {
+		d.refuseKey(s, others[0], s.Known())
+	}
+}
+
+// refuseKey fails on an unknown key; the hint is the section that has the key, or the nearest legal one.
+func (d *document) refuseKey(s *files.Section, key *yaml.Node, legal []string) {
+	hint := ""
+	if elsewhere, ok := runKeys().ofFlag[key.Value]; ok && elsewhere != s.PathOf(key.Value) {
+		hint = fmt.Sprintf("did you mean %s?", elsewhere)
+	} else if near := files.Nearest(key.Value, legal); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", s.PathOf(near))
+	}
+	d.Fail(key, unknownKey, hint, "unknown key %q, want one of docs/run-yaml.md", s.PathOf(key.Value))
+}
+
+// checkNumberType refuses the name of a type of numbers whose bytes are not known.
+func (d *document) checkNumberType(s *files.Section, key, value string, bytesOf func(name string) float64, want string) {
+	if value != "" && value != "auto" && bytesOf(value) == 0 {
+		d.Fail(s.Value(key), model.UnsupportedModel, "auto takes the model's own", "%s: got %q, want %s", s.PathOf(key), value, want)
+	}
+}
+
+func (d *document) finishModel(f *runFile, s *files.Section) {
+	d.checkNumberType(s, "dtype", f.model.DType, model.DTypeBytes, "auto, float32, float16, bfloat16 or an fp8 name")
+	d.checkNumberType(s, "kv_cache_dtype", f.model.KVCacheDType, model.KVTypeBytes, "auto, bfloat16, float16, float32, fp8* or nvfp4")
+	f.configAt = s.Value("config")
+	if id, known := model.BuiltInID(f.model.ID); known && f.config == "" {
+		f.model.ID, f.configIsBuiltIn = id, true
+	}
+	d.require(f.config != "" || f.configIsBuiltIn, "model.config")
+}
+
+func (d *document) finishHardware(h *Hardware, s *files.Section) {
+	if h.TFlopsPeak == 0 && h.BwPeakTBs == 0 && h.Name != "" && d.Err == nil {
+		d.Fail(s.Value("name"), unknownHardware, "known: "+datasheetNames(),
+			"hardware.name: got %q, want a built-in datasheet, or TFlopsPeak and BwPeakTBs beside it", h.Name)
+	}
+	d.require(h.TFlopsPeak != 0 || h.Name != "", "hardware.name (or hardware.TFlopsPeak)")
+	if h.Name == "" {
+		h.Name = "unnamed"
+		d.require(h.BwPeakTBs != 0 || h.TFlopsPeak == 0, "hardware.BwPeakTBs")
+	}
+}
+
+// finishEngine makes the engine of what the section vllm states. Keys that are not of run.yaml are kept
+// as provenance where `vllm serve` of the stated version knows them.
+func (d *document) finishEngine(f *runFile, s *files.Section) {
+	e := &f.engine
+	d.checkCount(s, "max_num_seqs", e.MaxNumSeqs, "requests")
+	d.checkCount(s, "max_num_batched_tokens", e.MaxNumBatchedTokens, "tokens")
+	d.require(s.Has("max_num_seqs"), "vllm.max_num_seqs")
+	d.require(s.Has("max_num_batched_tokens"), "vllm.max_num_batched_tokens")
+	d.require(e.VLLMVersion != "", "vllm.version")
+	f.prefixesStated = s.Value("enable_prefix_caching") != nil
+	d.applyOverride(e, s)
+
+	states := "auto, float32, float16 or bfloat16"
+	d.checkNumberType(s, "mamba_cache_dtype", e.MambaCacheDType, model.DTypeBytes, states)
+	d.checkNumberType(s, "mamba_ssm_cache_dtype", e.MambaSSMCacheDType, model.DTypeBytes, states)
+	f.model.Quantization = e.Quantization
+	f.model.MambaCacheDType = e.MambaCacheDType
+	f.model.MambaSSMCacheDType = e.MambaSSMCacheDType
+	for key, stated := range map[string]string{"quantization": e.Quantization, "mamba_cache_dtype": e.MambaCacheDType,
+		"mamba_ssm_cache_dtype": e.MambaSSMCacheDType} {
+		if stated != "" {
+			e.Keep(key, stated)
+		}
+	}
+
+	if e.SpeculativeConfig != nil {
+		e.Keep("speculative_config", e.SpeculativeConfig)
+	}
+	if e.SpeculativeConfig != nil || e.SpeculativeModel != nil || e.SpeculativeTokens != nil {
+		e.SpeculativeDecoding = true
+	}
+	d.keepFlags(&e.Engine, s)
+	// Since 0.22 `vllm serve` has short flags for three keys of speculative_config.
+	for short, key := range map[string]string{"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"} {
+		if v := e.Extra[short]; v != nil {
+			config := map[string]any{key: v}
+			maps.Copy(config, e.Object("speculative_config"))
+			e.Keep("speculative_config", config)
+			e.SpeculativeDecoding = true
+		}
+	}
+	f.dep.Engine = e.Engine
+}
+
+// checkCount refuses a required count that is null or not positive, with the flag that states it.
+func (d *document) checkCount(s *files.Section, key string, n int64, unit string) {
+	if !s.Has(key) || n > 0 {
+		return
+	}
+	got := "none"
+	if s.Value(key) != nil {
+		got = fmt.Sprint(n)
+	}
+	d.Fail(s.Value(key), vllm.BadKnobs, "give --"+strings.ReplaceAll(key, "_", "-")+" as the server printed it at start",
+		"vllm.%s: got %s, want > 0 %s", key, got, unit)
+}
+
+// applyOverride takes the blocks of the KV cache from num_gpu_blocks_override, less the null block, which vLLM
+// keeps for itself, and compares them where the server's own figure is stated too.
+func (d *document) applyOverride(e *vllm.Stated, s *files.Section) {
+	override := e.KVBlocksOverride
+	switch {
+	case !override.OK:
+	case !e.KVBlocksGPU.OK:
+		e.KVBlocksGPU = trace.Some(max(1, override.V-1))
+	case !isNearBlocks(e.KVBlocksGPU.V, override.V):
+		d.Fail(s.Value("kv_blocks_total_gpu"), badRunYAML, "keep the one that the server's log prints",
+			"vllm.kv_blocks_total_gpu: got %d blocks, want the %d of num_gpu_blocks_override", e.KVBlocksGPU.V, override.V)
+	}
+}
+
+// isNearBlocks reports whether two sizes of a KV cache differ by no more than rounding and the null block.
+func isNearBlocks(n, of int64) bool {
+	return math.Abs(float64(n-of)) <= math.Max(2, 0.01*float64(of))
+}
+
+// keepFlags keeps the other flags of `vllm serve`, and fails on a key that is none.
+func (d *document) keepFlags(e *vllm.Engine, s *files.Section) {
+	for _, key := range s.Others() {
+		if !isServeFlag(key.Value, e.VLLMVersion) {
+			d.refuseKey(s, key, append(serveFlags(e.VLLMVersion), s.Known()...))
+			return
+		}
+		node := s.Value(key.Value)
+		if node == nil || vllm.IsSecret(key.Value) {
+			continue
+		}
+		var value any
+		if err := node.Decode(&value); err != nil {
+			d.Fail(key, badRunYAML, "", "vllm.%s: %v", key.Value, err)
+			return
+		}
+		e.Keep(key.Value, value)
+	}
+}
+
+// readPhases reads the phases of the run, which may not overlap.
+func (d *document) readPhases(top *files.Section) []Phase {
+	var phases []Phase
+	items, nodes := top.Items("phases")
+	for i, s := range items {
+		var start, end trace.Opt[int64]
+		p := Phase{Load: LoadOpen}
+		time := files.Range{Min: 0, Max: math.MaxInt64}
+		s.Read(
+			files.Key{Name: "name", Into: &p.Name},
+			files.Key{Name: "load", Into: &p.Load, OneOf: []string{LoadOpen, LoadClosed}},
+			files.Key{Name: "start_ns", Into: &start, Unit: "ns", Range: &time},
+			files.Key{Name: "end_ns", Into: &end, Unit: "ns", Range: &time},
+		)
+		d.refuseOthers(s)
+		p.StartNs, p.EndNs = start.V, end.V
+		var before Phase
+		if len(phases) > 0 {
+			before = phases[len(phases)-1]
+		}
+		switch {
+		case p.Name == "" || !start.OK || !end.OK:
+			d.Fail(nodes[i], badRunYAML, "", "phases[]: want name, start_ns and end_ns")
+		case p.EndNs <= p.StartNs:
+			d.Fail(nodes[i], badRunYAML, "", "phase %q: got end_ns %d, want > start_ns %d", p.Name, p.EndNs, p.StartNs)
+		case len(phases) > 0 && p.StartNs < before.EndNs:
+			d.Fail(nodes[i], badRunYAML, "", "phase %q: got start_ns %d, want >= %d, the end of phase %q", p.Name, p.StartNs,
+				before.EndNs, before.Name)
+		}
+		phases = append(phases, p)
+	}
+	return phases
+}
+
+// datasheet finds a device in the hardware.json beside run.yaml, then among the built-in ones.
+func (d *document) datasheet(name string) (Hardware, bool) {
+	for _, h := range d.sheets {
+		if name != "" && aliasKey(h.Name) == aliasKey(name) {
+			return h, true
+		}
+	}
+	return Datasheet(name)
+}

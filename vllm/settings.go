@@ -1,0 +1,87 @@
+package vllm
+
+import (
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Setting is one key of run.yaml: what it is called there, on vLLM's command line and in vLLM's
+// log, and which values are legal. The reader of run.yaml, the command line, the log, init and the
+// documentation all go by it.
+type Setting struct {
+	files.Key
+	Flag     string   // of `vllm serve`; "": no flag sets it
+	Log      []string // names in the configuration line that the engine logs at start
+	Required string   // of a key that run.yaml must have: what to write there
+	// Most is the largest value that [Engine.Check] accepts; 0: any. It is far above any server, and
+	// low enough that products of blocks, tokens and sequences stay exact.
+	Most int64
+}
+
+// Stated are the settings of a server as run.yaml has them: an [Engine], and what becomes part of
+// other fields when the whole description is known.
+type Stated struct {
+	Engine
+	KVBlocksOverride   trace.Opt[int64] // with the null block, which [Engine.KVBlocksGPU] leaves out
+	Quantization       string
+	MambaCacheDType    string
+	MambaSSMCacheDType string
+	SpeculativeConfig  any
+	SpeculativeModel   any // a flag of releases before speculative_config
+	SpeculativeTokens  any // likewise
+}
+
+// Settings are the keys of the section `vllm`, in the order in which they are written.
+func (s *Stated) Settings() []Setting {
+	key := func(name string, into any) files.Key { return files.Key{Name: name, Into: into} }
+	count := func(name string, least int64, unit string, into any) files.Key {
+		return files.Key{Name: name, Into: into, Unit: unit, Range: files.AtLeast(least)}
+	}
+	const atStart = "as the server printed it at start"
+	return []Setting{
+		{Key: key("version", &s.VLLMVersion), Required: "as `vllm --version` prints it"},
+		{Key: count("max_model_len", 1, "tokens", &s.MaxModelLen), Flag: "max_model_len", Log: []string{"max_seq_len"}, Most: MaxTokens},
+		// Check has the lower bounds of these two: it names the flag that is missing.
+		{Key: key("max_num_seqs", &s.MaxNumSeqs), Flag: "max_num_seqs", Required: atStart, Most: maxSeqs},
+		{Key: key("max_num_batched_tokens", &s.MaxNumBatchedTokens), Flag: "max_num_batched_tokens", Required: atStart, Most: MaxTokens},
+		{Key: key("enable_chunked_prefill", &s.ChunkedPrefill), Flag: "enable_chunked_prefill",
+			Log: []string{"chunked_prefill_enabled", "enable_chunked_prefill"}},
+		{Key: key("enable_prefix_caching", &s.PrefixCaching), Flag: "enable_prefix_caching", Log: []string{"enable_prefix_caching"}},
+		{Key: count("block_size", 1, "tokens", &s.BlockSize), Flag: "block_size", Most: maxBlockSize},
+		{Key: files.Key{Name: "gpu_memory_utilization", Into: &s.GPUMemoryUtilization, Unit: "share of device memory", Range: files.Within(0, 1)},
+			Flag: "gpu_memory_utilization"},
+		{Key: count("num_gpu_blocks_override", 1, "blocks", &s.KVBlocksOverride), Flag: "num_gpu_blocks_override"},
+		{Key: count("kv_blocks_total_gpu", 1, "blocks", &s.KVBlocksGPU), Most: MaxKVBlocks},
+		{Key: key("cpu_offloading", &s.CPUOffloading)},
+		{Key: count("kv_blocks_total_cpu", 0, "blocks", &s.KVBlocksCPU), Most: MaxKVBlocks},
+		{Key: key("async_scheduling", &s.AsyncScheduling), Flag: "async_scheduling"},
+		{Key: files.Key{Name: "scheduling_policy", Into: &s.SchedulingPolicy, OneOf: []string{"fcfs", "priority"}}, Flag: "scheduling_policy"},
+		{Key: count("long_prefill_token_threshold", 0, "tokens", &s.LongPrefillThreshold), Flag: "long_prefill_token_threshold", Most: MaxTokens},
+		{Key: key("quantization", &s.Quantization), Flag: "quantization", Log: []string{"quantization"}},
+		{Key: key("enable_expert_parallel", &s.ExpertParallel), Flag: "enable_expert_parallel"},
+		{Key: key("speculative_config", &s.SpeculativeConfig), Flag: "speculative_config", Log: []string{"speculative_config"}},
+		{Key: key("speculative_model", &s.SpeculativeModel), Flag: "speculative_model"},
+		{Key: key("num_speculative_tokens", &s.SpeculativeTokens), Flag: "num_speculative_tokens"},
+		{Key: key("speculative_decoding", &s.SpeculativeDecoding)},
+		// Flags that Extra keeps too, and whose values are checked.
+		{Key: key("mamba_cache_dtype", &s.MambaCacheDType)},
+		{Key: key("mamba_ssm_cache_dtype", &s.MambaSSMCacheDType)},
+	}
+}
+
+// checkBounds refuses a setting above its largest legal value.
+func (e *Engine) checkBounds() error {
+	for _, setting := range (&Stated{Engine: *e}).Settings() {
+		var value int64
+		switch v := setting.Into.(type) {
+		case *int64:
+			value = *v
+		case *trace.Opt[int64]:
+			value = v.V
+		}
+		if setting.Most > 0 && value > setting.Most {
+			return trace.Errorf(BadKnobs, "%s: got %d, want at most %d", setting.Name, value, setting.Most)
+		}
+	}
+	return nil
+}
