@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Adopt gives the tables of the entry, which stand in another output folder, their names in
-// o.Out as well: links to the same files, or copies where there are no links.
+// Adopt gives the tables of the entry, which are in another output folder, their names in o.Out: as
+// hard links, or as copies where the file system has none.
 func (e *Entry) Adopt(from string, o Options) error {
 	for i := range e.Results {
 		if err := adopt(from, &e.Results[i], &o); err != nil {

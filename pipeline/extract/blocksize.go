@@ -2,36 +2,47 @@ package extract
 
 import "github.com/blis-train/blis-train/trace"
 
-// blockSizes are those that vLLM's back ends take, tokens.
+// blockSizes are the sizes of a KV block that vLLM's back ends accept, tokens.
 var blockSizes = [...]int64{8, 16, 32, 64, 128, 256}
 
-// blockFits counts snapshots whose blocks are those that their tokens take, by size of a block.
+// blockFits compares the block size of run.yaml with the blocks of requests in snapshots. It counts, for
+// each size, the snapshots whose number of blocks is the one that their tokens need.
 type blockFits struct {
-	seen, stated int64 // with more than one block; those that fit run.yaml's size
-	of           [len(blockSizes)]int64
+	seen       int64 // snapshots with more than one block
+	fitsStated int64 // of them, those that fit the size of run.yaml
+	fits       [len(blockSizes)]int64
 }
 
-func (f *blockFits) see(s *trace.Snapshot, stated int64) {
+func (f *blockFits) add(s *trace.Snapshot, stated int64) {
 	if s.BlocksAllocated < 2 {
 		return
 	}
-	fits := func(size int64) int64 {
-		if d := (s.ComputedTokens+s.ScheduledTokens+size-1)/size - s.BlocksAllocated; d >= -1 && d <= 0 {
-			return 1
-		}
-		return 0
-	}
 	f.seen++
-	f.stated += fits(stated)
+	if needsBlocks(s, stated) {
+		f.fitsStated++
+	}
 	for k, size := range blockSizes {
-		f.of[k] += fits(size)
+		if needsBlocks(s, size) {
+			f.fits[k]++
+		}
 	}
 }
 
-// contradicts is the size that the snapshots show where it is not the stated one; 0 else.
-func (f *blockFits) contradicts() int64 {
+// needsBlocks reports whether with blocks of a size the tokens of a snapshot need as many blocks as the
+// request has, or one less.
+func needsBlocks(s *trace.Snapshot, size int64) bool {
+	needed := (s.ComputedTokens + s.ScheduledTokens + size - 1) / size
+	return needed == s.BlocksAllocated || needed == s.BlocksAllocated-1
+}
+
+// contradiction is the block size that 90 % of the snapshots fit, if less than half of them fit the size
+// of run.yaml; 0 otherwise.
+func (f *blockFits) contradiction() int64 {
+	if 2*f.fitsStated >= f.seen {
+		return 0
+	}
 	for k, size := range blockSizes {
-		if f.seen > 0 && 2*f.stated < f.seen && float64(f.of[k]) > 0.9*float64(f.seen) {
+		if float64(f.fits[k]) > 0.9*float64(f.seen) {
 			return size
 		}
 	}

@@ -68,8 +68,8 @@ func (x *extraction) cached(how source.Options) error {
 	return nil
 }
 
-// account sums up what the prefix cache gave the requests that each engine keeps.
-func (x *extraction) account() {
+// countCached sums the cached tokens of the requests of each engine.
+func (x *extraction) countCached() {
 	if x.paired == nil || !x.dep.Engine.PrefixCaching {
 		return
 	}
@@ -79,7 +79,8 @@ func (x *extraction) account() {
 	}
 }
 
-// uncountable names what makes passes hold other tokens than the parts of prompts that were in no cache.
+// uncountable names the setting due to which the tokens of passes are not those of prompts without their
+// cached parts; "" if there is none.
 func uncountable(e *vllm.Engine) string {
 	switch n, _ := e.Extra["max_num_partial_prefills"].(float64); {
 	case e.LongPrefillThreshold > 0:
@@ -92,7 +93,8 @@ func uncountable(e *vllm.Engine) string {
 	return ""
 }
 
-// counters reads the answers of /metrics in the run folder.
+// counters reads the answers of /metrics in the run folder. Those without counts of the prefix cache are
+// dropped.
 func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err error) {
 	for i := range x.set.metrics {
 		in := &x.set.metrics[i]
@@ -112,7 +114,7 @@ func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err
 	return out, x.acc.Err
 }
 
-// inLogOrder calls add with the iterations of all lives as they stand in the logs.
+// inLogOrder calls add with the iterations of all engines in the order of the logs.
 func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error {
 	place := map[string]int{}
 	for i, in := range slices.Concat(x.set.logs, x.set.passes) {
@@ -128,7 +130,7 @@ func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error
 	for {
 		first := -1
 		for i, h := range heads {
-			if h != nil && h.Line < 0 { // taken
+			if h != nil && h.Line < 0 { // the last one was used
 				it, err, ok := next[i]()
 				if err != nil {
 					return err

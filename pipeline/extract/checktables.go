@@ -12,13 +12,12 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// CheckTables compares the tables of an output folder with its extract.json.
-// Missing tables, tables of another run, other numbers of rows and tables that
-// extract.json does not know are errors; a table that another program wrote
-// anew is a warning, and its values are used. Codes: table_missing,
-// table_foreign, table_rows, table_rewritten.
+// CheckTables compares the tables of an output folder with its extract.json. Errors are missing tables,
+// tables of another run, other numbers of rows, and tables that extract.json does not list. A table
+// that another program has rewritten is a warning, and its values are used. Code: that of a damaged
+// table.
 func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
-	owner := map[string]string{} // hash of a table -> the table it was written as
+	owner := map[string]string{} // hash of a table -> the name under which it was written
 	for i := range doc.Runs {
 		for _, f := range doc.Runs[i].TableFiles {
 			owner[f.SHA256] = filepath.Join(runPrefix+doc.Runs[i].ID, f.Name)
@@ -26,7 +25,7 @@ func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
 	}
 	var warnings []trace.Finding
 	if len(doc.LeftOut) > 0 {
-		warnings = append(warnings, trace.Findingf(codeNoInput, "%d runs gave nothing and are left out: %s", len(doc.LeftOut),
+		warnings = append(warnings, trace.Findingf(codeNoInput, "%d runs could not be extracted and are missing: %s", len(doc.LeftOut),
 			strings.Join(doc.LeftOut, ", ")))
 	}
 	for i := range doc.Runs {
@@ -41,7 +40,7 @@ func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
 	return warnings, nil
 }
 
-// checkTable compares one table of a run: the file that will be read.
+// checkTable compares the file of one table of a run with the document.
 func checkTable(out string, run *result.ExtractRun, name string, owner map[string]string) ([]trace.Finding, error) {
 	dir := table.RunDir(out, run.ID)
 	want := run.Tables[name]

@@ -15,7 +15,9 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// collector gathers the spans of one run folder in input order.
+// collector gathers the spans of one run folder in input order, and makes tables of them when the
+// input has ended. Of each request only what joins need is in memory; the rest waits packed on disk
+// (packing.go), because engines are told apart and tables sorted at the end only.
 type collector struct {
 	names    []source.Input
 	acc      *source.Account
@@ -32,25 +34,25 @@ type collector struct {
 	noIDs    int64 // spans without a span id
 	pack     packing
 	journeys *source.Spool // journey events by core
-	offsets  source.Sample // wall - monotonic, of journey events
+	offsets  source.Sample // wall clock - monotonic clock of journey events, ns
 	clocks   map[clockKey]*source.Stamps
 	wall     source.Stamps // of spans and their events
-	stepIDs  source.Stamps // as journeys say them
+	stepIDs  source.Stamps // of journey events: ids, not stamps, for their ends
 	observed []trace.ObservedRequest
 
 	stated vllm.Engine // as run.yaml says
 }
 
-// dir is where the tables of the n-th engine found are written.
+// dir is the folder in which the tables of the n-th engine are written.
 func (c *collector) dir(n int) string { return filepath.Join(c.stage, strconv.Itoa(n)) }
 
-// Runs is how many engine runs there are.
+// Runs is the number of engine runs.
 func (c *collector) Runs() int { return max(1, len(c.engines)) }
 
-// Clock is the offset wall - monotonic of the requests' events, ns.
+// Clock is the offset of the wall clock from the monotonic clock of the requests' events, ns.
 func (c *collector) Clock() (median, spread int64, ok bool) { return c.offsets.Spread() }
 
-// Close gives up what is still being written.
+// Close abandons tables that are still being written and frees the memory.
 func (c *collector) Close() {
 	for _, e := range c.engines {
 		e.tables.abort()
@@ -62,33 +64,33 @@ func (c *collector) at(s *otlp.Span) source.Place {
 	return source.Place{File: c.names[s.File].Name, Line: s.Line}
 }
 
-// spanKey identifies a span (OTLP: trace id and span id together).
+// spanKey identifies a span by its trace id and span id.
 type spanKey struct {
 	Trace [16]byte
 	Span  [8]byte
 }
 
-// core is one engine request as collected: what every one of them holds in memory. The rest
-// waits as a coreRow.
+// core is one engine request in memory. The rest of it waits as a coreRow.
 type core struct {
 	id     text
-	row    int64 // where its coreRow stands
-	snap   int64 // where the sighting of its snapshots stands; -1 for none
+	row    int64 // place of its coreRow
+	snap   int64 // place of the sighting of its snapshots; -1 for none
 	snapBy int32 // the engine of the sighting
 	engine int32
 	api    int32 // -1 for none
 	link   linkWay
 }
 
-// api is one llm_request span of the API process, or a stock span; the rest waits as an apiRow.
+// api is one llm_request span of the API process, or a stock span, in memory. The rest of it waits as
+// an apiRow.
 type api struct {
-	row      int64
+	row      int64 // place of its apiRow
 	engine   int32
 	isLinked bool
 	isStock  bool
 }
 
-// linkWay is how a core span found its API span.
+// linkWay is how the API span of a core span was found.
 type linkWay uint8
 
 const (
@@ -99,7 +101,7 @@ const (
 
 func (w linkWay) String() string { return [...]string{"none", "parent", "prefix"}[w] }
 
-// Add takes the result of one batch.
+// Add collects the spans of one batch.
 func (c *collector) Add(p *source.Parsed[*otlp.Batch]) error {
 	name := c.names[p.Batch.File].Name
 	p.Account(c.acc, name)
@@ -119,14 +121,14 @@ func (c *collector) Add(p *source.Parsed[*otlp.Batch]) error {
 	return c.acc.Err
 }
 
-// spanRanges are the limits of what spans say themselves (spec#value-limits).
+// spanRanges are the limits of the attributes of spans (spec#value-limits).
 var spanRanges = trace.RangesOf[trace.Request]()
 
-// span takes one span.
+// span collects one span.
 func (c *collector) span(s *otlp.Span) error {
 	c.order++
 	a := c.acc
-	c.count(s)
+	c.countSpan(s)
 	if s.Class == otlp.ClassForeign {
 		a.Drop(codeNotUsed, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
 		return nil
@@ -171,14 +173,14 @@ func (c *collector) span(s *otlp.Span) error {
 	}
 	switch s.Class {
 	case otlp.ClassCore:
-		return c.core(s, key)
+		return c.addCore(s, key)
 	case otlp.ClassStep:
-		return c.steps(s)
+		return c.addSteps(s)
 	}
-	return c.api(s, key)
+	return c.addAPI(s, key)
 }
 
-// setStockTimes copies what the span of an unmodified vLLM states into a request.
+// setStockTimes copies the durations of a stock span into a request.
 func setStockTimes(r *trace.Request, t *otlp.StockTimes) {
 	r.StockTTFTUs = t.TTFTUs
 	r.StockE2EUs = t.E2EUs
@@ -188,8 +190,7 @@ func setStockTimes(r *trace.Request, t *otlp.StockTimes) {
 	r.StockInferUs = t.InferUs
 }
 
-// ownKey is what tells a span from others: its ids or, where it has no span
-// id, its content.
+// ownKey identifies a span among all spans: by its ids, or by its content if it has no span id.
 func ownKey(s *otlp.Span) spanKey {
 	key := spanKey{s.TraceID, s.SpanID}
 	if s.SpanID == ([8]byte{}) {
@@ -198,11 +199,11 @@ func ownKey(s *otlp.Span) spanKey {
 	return key
 }
 
-// NoIDs is how many spans of ours had no span id.
+// NoIDs is the number of used spans without a span id.
 func (c *collector) NoIDs() int64 { return c.noIDs }
 
-// count counts a span and its events by scope and name.
-func (c *collector) count(s *otlp.Span) {
+// countSpan counts a span and its events by scope and name.
+func (c *collector) countSpan(s *otlp.Span) {
 	c.acc.Read += 1 + s.Events()
 	c.acc.Scope(s.Scope, "", 1)
 	for e, n := range s.Counts {
@@ -215,45 +216,45 @@ func (c *collector) count(s *otlp.Span) {
 	}
 }
 
-// Empty reports that no span was of use.
+// Empty reports whether no span was used.
 func (c *collector) Empty() bool { return len(c.cores)+len(c.apis)+len(c.engines) == 0 }
 
-// Finish tells engine runs apart and joins requests, spans and what clients
-// saw. Engine runs that overlap in time are refused unless split says to go on.
+// Finish divides requests among engine runs and joins them with API spans and client requests. Engine
+// runs that overlap in time are refused unless split accepts them.
 func (c *collector) Finish(split bool, observed []trace.ObservedRequest) error {
 	for _, e := range c.engines {
 		if err := e.tables.close(); err != nil {
 			return err
 		}
 	}
-	c.seen = nil // every span was told from the others
-	if err := c.strays(); err != nil {
+	c.seen = nil // no more spans will come
+	if err := c.dropStrays(); err != nil {
 		return err
 	}
 	if err := c.partition(split); err != nil {
 		return err
 	}
-	if err := c.snapped(); err != nil {
+	if err := c.findSnapshots(); err != nil {
 		return err
 	}
 	if err := c.join(); err != nil {
 		return err
 	}
-	if err := c.placeAPIs(); err != nil {
+	if err := c.assignAPIs(); err != nil {
 		return err
 	}
 	c.observed = observed
 	if len(c.engines) < 2 {
-		c.byID = nil // all are of one engine
+		c.byID = nil // only needed to find the engine of a request
 	}
 	return c.joinObserved(observed)
 }
 
-// snapped tells requests where stands what their snapshots say first.
-func (c *collector) snapped() error {
+// findSnapshots notes for each request where the sighting of its first snapshot is.
+func (c *collector) findSnapshots() error {
 	for n, e := range c.engines {
 		t := e.tables
-		err := t.sighted(func(at int64, o *sighting) {
+		err := t.eachSeen(func(at int64, o *sighting) {
 			i, known := c.byID[o.ID]
 			t.strays = t.strays || !known
 			if known && o.IsSeen && c.cores[i].snap < 0 {
@@ -268,11 +269,13 @@ func (c *collector) snapped() error {
 	return nil
 }
 
-// spanSet are the spans seen so far: of each 64 bits of a hash of its key and 32 of its content's.
-// Of a billion spans two share the first at odds of 3 %; the later is then a counted conflict.
+// spanSet are the spans seen so far: 64 bits of a hash of the key of each, and 32 bits of a hash of its
+// content. Among a billion spans two share the former with a probability of 3 %; the later of them is
+// then counted as a conflict.
 type spanSet map[[8]byte][4]byte
 
-// add notes a span and reports whether one of its key was there before, with the same content.
+// add adds a span. It reports whether there was a span with its key before, and whether that had the
+// same content.
 func (s spanSet) add(key spanKey, content uint64) (isRepeated, isSame bool) {
 	var k [8]byte
 	var c [4]byte
@@ -285,7 +288,7 @@ func (s spanSet) add(key spanKey, content uint64) (isRepeated, isSame bool) {
 	return ok, first == c
 }
 
-// Codes of what spans hold.
+// Reasons for dropping spans.
 const (
 	codeConflict      trace.Code = "duplicate_conflict"
 	codeIgnoredSignal trace.Code = "ignored_signal"

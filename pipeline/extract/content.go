@@ -15,7 +15,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
-// kind is what a file turned out to be by its content.
+// kind is the kind of a recording, recognised by its content.
 type kind uint8
 
 const (
@@ -23,9 +23,9 @@ const (
 	kindLog          // lines of a vLLM log
 	kindPasses       // dynamo.fpm.trace.v1
 	kindClient       // the result of a load client
-	kindSilent       // a vLLM log whose beginning holds no iteration
+	kindSilent       // a vLLM log without an iteration in its first logBytes
 	kindMetrics      // an answer of /metrics
-	kindBroken       // cut, or not to be unpacked
+	kindBroken       // cut, or impossible to decompress
 	kindEmpty
 )
 
@@ -35,16 +35,14 @@ var (
 		[]byte("(ApiServer_"), []byte(": Avg prompt throughput: ")}
 )
 
-// How much of a file is looked at: documents say what they are at the start, a
-// log may print much before its first iteration.
+// The bytes of a file that are examined.
 const (
-	headBytes  = 1 << 15
-	logBytes   = 8 << 20
-	startBytes = 1 << 20 // an engine's start
+	headBytes  = 1 << 15 // for the form of a document
+	logBytes   = 8 << 20 // for the first iteration of a log, which may come late
+	startBytes = 1 << 20 // for the engine arguments in a log
 )
 
-// contentOf looks at the beginning of a file, and says why it is of no use. Whoever names one
-// that cannot be read hears more when it is read.
+// contentOf recognises the kind of a file. For one that will not be read, why is the reason.
 func contentOf(in *source.Input) (kind, string) {
 	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
 	if src == nil {
@@ -55,7 +53,7 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindBroken, fmt.Sprint(err)
 	}
 	head, err := src.R.Peek(headBytes)
-	head = bytes.Clone(head) // the search for iterations reads on
+	head = bytes.Clone(head) // because hasIteration reads on
 	body := bytes.TrimLeft(head, " \t\r\n\ufeff\x00")
 	switch {
 	case len(body) == 0 && err != nil && err != io.EOF:
@@ -86,8 +84,8 @@ func contentOf(in *source.Input) (kind, string) {
 	return kindOther, "got " + clients.DescribeHead(body) + ", want a form of docs/formats.md"
 }
 
-// cutJSON says where the JSON of a file ends within a value; "" for one that does not, as far
-// as it is looked at.
+// cutJSON describes where the JSON of a file ends within a value. It is "" if it does not, within the
+// first logBytes.
 func cutJSON(in *source.Input) string {
 	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
 	if src == nil {
@@ -100,14 +98,14 @@ func cutJSON(in *source.Input) string {
 		var value json.RawMessage
 		switch err := dec.Decode(&value); {
 		case err == io.ErrUnexpectedEOF && part.N > 0:
-			return fmt.Sprintf("its JSON ends within a value that begins behind byte %d, want the whole of it", dec.InputOffset())
+			return fmt.Sprintf("its JSON ends within a value that begins after byte %d, want the whole of it", dec.InputOffset())
 		case err != nil:
 			return ""
 		}
 	}
 }
 
-// hasIteration reads on until an iteration comes.
+// hasIteration reports whether an iteration follows within logBytes.
 func hasIteration(r *bufio.Reader) bool {
 	for read := 0; read < logBytes; {
 		line, err := r.ReadSlice('\n')
@@ -122,7 +120,7 @@ func hasIteration(r *bufio.Reader) bool {
 	return false
 }
 
-// refuseForeign refuses inputs that are exports of another tool.
+// refuseForeign refuses inputs that are exports of other tracing tools.
 func refuseForeign(in []source.Input) error {
 	for i := range in {
 		if in[i].Path == "-" || isPipe(in[i].Path) {
@@ -135,7 +133,7 @@ func refuseForeign(in []source.Input) error {
 	return nil
 }
 
-// beginning is the beginning of a file, unpacked; nothing of one that cannot be read.
+// beginning returns the first bytes of a file, decompressed; none for a file that cannot be read.
 func beginning(in *source.Input) []byte {
 	src, _ := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
 	if src == nil {

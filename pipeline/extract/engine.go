@@ -2,7 +2,6 @@ package extract
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
@@ -13,17 +12,16 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// steps assigns a step span to its engine and writes its rows.
+// addSteps assigns a step span to its engine and writes its rows (spec#wire-engines).
 //
-// An engine counts its spans from 1 and its steps from 1, and nothing names it.
-// In the spans of one engine sequence numbers, step ids and stamps ascend
-// together, so a span belongs to an engine where all three fit between what is
-// known of it, in whatever order spans arrive. Where a span fits into none, a
-// new engine run begins (a restart, or a data-parallel sibling).
-func (c *collector) steps(s *otlp.Span) error {
+// An engine counts its spans and its steps from 1 and has no name. In the spans of one engine,
+// sequence numbers, step ids and stamps ascend together. So a span belongs to an engine if all three
+// fit between the spans of it that are known, in whatever order spans arrive. A span that fits in no
+// engine begins a new engine run: a restart, or a data-parallel sibling.
+func (c *collector) addSteps(s *otlp.Span) error {
 	defer s.Rows.Free()
 	sortRows(s.Rows)
-	c.strayRows(s)
+	c.dropStrayRows(s)
 	p := stretchOf(s)
 	e, err := c.engineOf(s, &p)
 	if err != nil {
@@ -39,7 +37,7 @@ func (c *collector) steps(s *otlp.Span) error {
 		e.maxNs = max(e.maxNs, r.TsEndNs)
 	}
 	c.acc.Keep(1) // its rows count as kept when they are written
-	return e.tables.add(s.Rows)
+	return e.tables.addSpan(s.Rows)
 }
 
 func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
@@ -52,15 +50,16 @@ func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 		if latest == nil || e.lastOrder > latest.lastOrder {
 			latest = e
 		}
-		if f, ok := fitOf(e.stretches, p); ok && (best == nil || f.better(bestFit)) {
-			best, bestFit = e, f
+		if f, ok := fitOf(e.stretches, p); ok && (best == nil || f.betterThan(bestFit)) {
+			best = e
+			bestFit = f
 		}
 	}
 	switch {
-	case s.Name == "scheduler_steps" && !s.Sequence.OK: // one span for the whole life (fork v0.3)
+	case s.Name == "scheduler_steps" && !s.Sequence.OK: // fork v0.3 writes one span for the life of an engine
 	case best != nil:
 		return best, nil
-	case latest != nil && !s.Sequence.OK && s.FirstStep > 1: // nothing says that it is another
+	case latest != nil && !s.Sequence.OK && s.FirstStep > 1: // no sign of a new engine
 		return latest, nil
 	}
 	e := &engine{resource: s.Resource, order: c.order, minNs: math.MaxInt64, maxNs: math.MinInt64}
@@ -71,8 +70,8 @@ func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 	return e, err
 }
 
-// partition orders the engines and gives every request to one. Engines whose
-// stamps overlap are refused unless split says to go on.
+// partition sorts the engines by time and assigns every request to one of them. Engines whose stamps
+// overlap are refused unless split accepts them.
 func (c *collector) partition(split bool) error {
 	if len(c.engines) < 2 {
 		return nil
@@ -84,14 +83,14 @@ func (c *collector) partition(split bool) error {
 		disjoint = disjoint && byTime[i-1].maxNs < byTime[i].minNs
 	}
 	if !disjoint && !split {
-		return (&trace.Error{Code: codeSeveralEngines, Msg: fmt.Sprintf("got %d engine runs whose stamps overlap in one dump (step ids "+
-			"return to 1, from span sequences of %d and %d spans)",
-			len(c.engines), c.engines[0].spans, c.engines[1].spans)}).WithHint("rerun with --split-engines, or give each engine its own run folder")
+		return trace.Errorf(codeSeveralEngines, "got %d engine runs whose stamps overlap in one dump (step ids return to 1, from "+
+			"span sequences of %d and %d spans)", len(c.engines), c.engines[0].spans, c.engines[1].spans).
+			WithHint("rerun with --split-engines, or give each engine its own run folder")
 	}
 	if disjoint {
 		c.engines = byTime
 	}
-	if err := c.begins(); err != nil {
+	if err := c.findBegins(); err != nil {
 		return err
 	}
 	var byStep []stepTimes
@@ -106,15 +105,15 @@ func (c *collector) partition(split bool) error {
 		if err != nil {
 			return err
 		}
-		c.cores[i].engine = int32(c.assign(&h, disjoint, byStep))
+		c.cores[i].engine = int32(c.engineOfCore(&h, disjoint, byStep))
 	}
 	return nil
 }
 
-// stepTimes is when each step of an engine began and ended, by id.
+// stepTimes are the start and the end of each step of an engine, ns, by id.
 type stepTimes map[int64][2]int64
 
-// stepIndex reads the times of the steps back from their tables.
+// stepIndex reads the times of the steps from their tables.
 func (c *collector) stepIndex() ([]stepTimes, error) {
 	out := make([]stepTimes, len(c.engines))
 	for i, e := range c.engines {
@@ -129,11 +128,10 @@ func (c *collector) stepIndex() ([]stepTimes, error) {
 	return out, nil
 }
 
-// assign finds the engine of a request: the only one of its process, the one
-// running at its time, the one that was writing at its place in the file, or,
-// where siblings wrote at the same time, the one whose recorded step holds its
-// SCHEDULED stamp.
-func (c *collector) assign(k *coreHead, disjoint bool, byStep []stepTimes) int {
+// engineOfCore finds the engine of a request: the only one of its process, the one that ran at its
+// time, the one that wrote at its place in the file, or, if siblings wrote at the same time, the one
+// whose recorded step contains its SCHEDULED stamp.
+func (c *collector) engineOfCore(k *coreHead, disjoint bool, byStep []stepTimes) int {
 	same := c.siblings(k.Resource)
 	if len(same) == 1 {
 		return same[0]
@@ -158,7 +156,7 @@ func (c *collector) assign(k *coreHead, disjoint bool, byStep []stepTimes) int {
 	return nearestStep(k, same, byStep)
 }
 
-// siblings are the engines of one resource, or all when it has none.
+// siblings are the engines of one resource, or all engines if none is of that resource.
 func (c *collector) siblings(resource uint64) []int {
 	var same, all []int
 	for i, e := range c.engines {
@@ -173,7 +171,7 @@ func (c *collector) siblings(resource uint64) []int {
 	return same
 }
 
-// inTurn reports whether engines wrote one after another in the file.
+// inTurn reports whether engines wrote one after another.
 func (c *collector) inTurn(same []int) bool {
 	for n, i := range same[1:] {
 		if c.engines[i].order < c.engines[same[n]].lastOrder {
@@ -183,11 +181,10 @@ func (c *collector) inTurn(same []int) bool {
 	return true
 }
 
-// begins finds where in the input each engine run begins. Its first step span
-// is written only when it closes, so requests of the run may stand before it:
-// the run begins with the first line, after the last step span of the run
-// before, in which a request ends in a step that lies before that span.
-func (c *collector) begins() error {
+// findBegins finds where in the input each engine run begins. The first step span of a run is written
+// only when it closes, so requests of the run may come before it. The run begins with the first line
+// after the last step span of the run before in which a request ends in a step before that span.
+func (c *collector) findBegins() error {
 	for i, e := range c.engines {
 		e.begin = e.order
 		prev := (*engine)(nil)
@@ -199,7 +196,7 @@ func (c *collector) begins() error {
 		if prev == nil {
 			continue
 		}
-		var line coreHead // the first core of the line at hand that lies behind prev
+		var line coreHead // the first core after prev in the current line
 		for j := range c.cores {
 			k, err := c.pack.coreHead(c.cores[j].row)
 			if err != nil {
@@ -220,8 +217,8 @@ func (c *collector) begins() error {
 	return nil
 }
 
-// nearestStep is the engine whose recorded step is nearest in time to the
-// request's first SCHEDULED event of that step.
+// nearestStep is the engine of which the step of the request's first SCHEDULED event is nearest to that
+// event in time.
 func nearestStep(k *coreHead, same []int, byStep []stepTimes) int {
 	best, dist := same[0], int64(math.MaxInt64)
 	for _, i := range same {
@@ -237,16 +234,16 @@ func nearestStep(k *coreHead, same []int, byStep []stepTimes) int {
 	return best
 }
 
-// engine is one life of one engine: an uninterrupted sequence of step ids.
+// engine is one run of one engine: an uninterrupted sequence of step ids.
 type engine struct {
 	resource  uint64
 	stretches []stretch // its spans, by step id
-	lastFirst int64     // first step of its last span
-	lastOrder int64     // position of the step span that came last in the input
-	order     int64     // position of the one that came first
-	begin     int64     // where the run begins in the input
-	minNs     int64
-	maxNs     int64
+	lastFirst int64     // the largest first step of a span
+	order     int64     // position in the input of the step span that came first
+	lastOrder int64     // position of the one that came last
+	begin     int64     // position where the run begins, see findBegins
+	minNs     int64     // start of its earliest step
+	maxNs     int64     // end of its latest step
 	tables    *stepTables
 	spans     int64
 }

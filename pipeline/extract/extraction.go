@@ -32,7 +32,7 @@ type extraction struct {
 	rejects *rejects
 	ids     []string // of every run folder of this call
 	acc     *source.Account
-	stage   string
+	stage   string // the folder of tables before they have their final names
 	unstage func() // removes it
 	set     *inputSet
 	stamps  []fileStamp // of the inputs before they were read
@@ -57,12 +57,16 @@ func (x *extraction) read(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	x.acc, x.dep = source.New(nil), x.run.Deployment
+	x.dep = x.run.Deployment
+	x.acc = source.New(nil)
 	if x.rejects != nil {
-		x.acc.Reject = func(r source.Rejected) error { r.Run = x.run.ID; return x.rejects.enc.Encode(r) }
+		x.acc.Reject = func(r source.Rejected) error {
+			r.Run = x.run.ID
+			return x.rejects.enc.Encode(r)
+		}
 	}
 	x.stage = filepath.Join(x.o.Out, tablesDir, stagePrefix+x.run.ID)
-	if _, err := folderOf(x.stage); err != nil {
+	if _, err := isFolder(x.stage); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(x.stage, 0o755); err != nil {
@@ -74,12 +78,12 @@ func (x *extraction) read(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	x.set.stored(x.run.Stored)
+	x.set.useStored(x.run.Stored)
 	x.stamps = oldEnough(x.set.stamps())
-	return x.inputs(ctx)
+	return x.readInputs(ctx)
 }
 
-// close gives up what is still being written; after finish it only tidies up.
+// close removes temporary files, and abandons tables that are not finished.
 func (x *extraction) close() {
 	if x.col != nil {
 		x.col.Close()
@@ -92,7 +96,7 @@ func (x *extraction) close() {
 	}
 }
 
-// finish joins what was read and writes the tables of the engine runs.
+// finish joins the records and writes the tables of the engine runs.
 func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 	for _, f := range x.set.unread {
 		if f.lost {
@@ -101,14 +105,14 @@ func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 		}
 	}
 	if x.col.Empty() && len(x.obs)+len(x.points) == 0 && x.iter.Empty() {
-		return nil, x.noSpans(x.set)
+		return nil, x.noRecords(x.set)
 	}
 	var err error
-	if x.empty, err = x.set.empty(x.acc.ExampleList()); err != nil {
+	if x.empty, err = x.set.checkGave(x.acc.ExampleList()); err != nil {
 		return nil, err
 	}
-	x.serve()
-	x.account()
+	x.assignServed()
+	x.countCached()
 	if err := x.col.Finish(x.o.SplitEngines, x.obs); err != nil {
 		return nil, err
 	}
@@ -117,8 +121,14 @@ func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 		return nil, err
 	}
 	entry := &Entry{
-		ID: x.run.ID, Folder: x.run.Folder, Deployment: deploymentHash(x.run.Deployment), Stamps: x.stamps, Digest: x.set.digest(),
-		Bytes: x.set.bytes(), Lines: x.acc.Lines, Results: results,
+		ID:         x.run.ID,
+		Folder:     x.run.Folder,
+		Deployment: deploymentHash(x.run.Deployment),
+		Stamps:     x.stamps,
+		Digest:     x.set.digest(),
+		Bytes:      x.set.bytes(),
+		Lines:      x.acc.Lines,
+		Results:    results,
 	}
 	for i := range entry.Results {
 		entry.Results[i].Files = x.set.files()
@@ -126,9 +136,12 @@ func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 	return entry, nil
 }
 
-// noSpans is the error of a run whose inputs held nothing of use.
-func (x *extraction) noSpans(set *inputSet) error {
-	names := stat.Map(slices.Concat(set.traces, set.clients, set.logs, set.passes), func(in source.Input) string { return in.Name })
+// noRecords is the error of a run without any record.
+func (x *extraction) noRecords(set *inputSet) error {
+	var names []string
+	for _, in := range slices.Concat(set.traces, set.clients, set.logs, set.passes) {
+		names = append(names, in.Name)
+	}
 	if rest, err := x.run.unnamed(set); err == nil {
 		if err := refuseForeign(rest); err != nil {
 			return err
@@ -140,7 +153,8 @@ func (x *extraction) noSpans(set *inputSet) error {
 		why = "; the log holds no iteration"
 		hint = "start vLLM with --enable-logging-iteration-details (0.14 or newer; from 0.26 without --disable-log-stats)"
 		if _, servers := x.dep.Balanced(); servers > 1 {
-			hint += ", and with --api-server-count 1: of several API servers, as many as data-parallel ranks unless told, none writes statistics"
+			hint += ", and with --api-server-count 1: several API servers, of which vLLM starts one for each data-parallel rank by default, " +
+				"write no statistics"
 		}
 	}
 	for _, e := range x.acc.ExampleList() {
@@ -157,18 +171,28 @@ func (x *extraction) noSpans(set *inputSet) error {
 		cmp.Or(strings.Join(names, ", "), "the folder"), why).WithHint(hint)
 }
 
-// inputs streams every input into the collectors.
-func (x *extraction) inputs(ctx context.Context) error {
+// readInputs streams every input into the collectors.
+func (x *extraction) readInputs(ctx context.Context) error {
 	o, set := x.o, x.set
 	mem := &source.Memory{Dir: x.stage, Limit: o.Memory}
 	if err := refuseForeign(set.traces); err != nil {
 		return err
 	}
-	// gathers the spans of the named inputs
-	x.col = &collector{names: set.traces, acc: x.acc, mem: mem, stage: mem.Dir, format: o.Format, seen: spanSet{}, byID: map[digest]int32{},
-		pack: newPacking(mem), journeys: mem.Spool(), clocks: map[clockKey]*source.Stamps{}}
-	x.col.stated = x.dep.Engine
-	done, total := int64(0), set.bytes()
+	x.col = &collector{
+		names:    set.traces,
+		acc:      x.acc,
+		mem:      mem,
+		stage:    mem.Dir,
+		format:   o.Format,
+		seen:     spanSet{},
+		byID:     map[digest]int32{},
+		pack:     newPacking(mem),
+		journeys: mem.Spool(),
+		clocks:   map[clockKey]*source.Stamps{},
+		stated:   x.dep.Engine,
+	}
+	done := int64(0)
+	total := set.bytes()
 	how := o.streaming()
 	how.Progress = func(n int64) {
 		done += n
@@ -193,22 +217,24 @@ func (x *extraction) inputs(ctx context.Context) error {
 	x.obs = cl.Requests
 	x.points = cl.Points
 	x.clients = cl.Findings
-	x.phases(cl.Loads)
-	return x.iterations(ctx, how)
+	x.setPhases(cl.Loads)
+	return x.readIterations(ctx, how)
 }
 
-// phases makes phases of the loads that clients offered one after another, where
-// run.yaml names none, and puts the clients' requests into their phases.
-func (x *extraction) phases(loads []clients.Load) {
+// setPhases makes a phase of each load that clients offered, if run.yaml has no phases and the loads
+// do not overlap, and sets the phases of the clients' requests.
+func (x *extraction) setPhases(loads []clients.Load) {
 	stat.SortStable(loads, func(a, b clients.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	if len(loads) == 0 {
 		return
 	}
-	apart := len(x.run.Deployment.Phases) == 0
+	overlap := false
 	for i := 1; i < len(loads); i++ {
-		apart = apart && loads[i-1].EndNs <= loads[i].StartNs
+		if loads[i-1].EndNs > loads[i].StartNs {
+			overlap = true
+		}
 	}
-	if apart {
+	if len(x.run.Deployment.Phases) == 0 && !overlap {
 		dep := *x.run.Deployment
 		for _, l := range loads {
 			p := deploy.Phase{Name: l.Name, Load: deploy.LoadOpen, StartNs: l.StartNs, EndNs: l.EndNs}
@@ -228,11 +254,11 @@ func (x *extraction) phases(loads []clients.Load) {
 	}
 }
 
-// iterations streams server logs and forward-pass traces.
-func (x *extraction) iterations(ctx context.Context, how source.Options) error {
+// readIterations streams server logs and forward-pass traces.
+func (x *extraction) readIterations(ctx context.Context, how source.Options) error {
 	x.iter = enginelog.NewLives(x.acc, x.stage, x.o.Format)
 	x.iter.Beyond = enginelog.LimitsOf(&x.dep.Engine)
-	if x.col.Empty() && len(x.obs) < fewRequests { // nothing is held that grows with the input
+	if x.col.Empty() && len(x.obs) < fewRequests { // memory does not grow with the input
 		old := debug.SetMemoryLimit(-1)
 		debug.SetMemoryLimit(min(old, logLimit))
 		defer debug.SetMemoryLimit(old)
@@ -250,12 +276,12 @@ func (x *extraction) iterations(ctx context.Context, how source.Options) error {
 	if err := errors.Join(x.cached(how), x.lockstep()); err != nil {
 		return err
 	}
-	return x.chunks()
+	return x.stepsOfChunks()
 }
 
-// chunks makes iterations of the chunks that clients received, where nobody recorded
-// what the engine did (spec#chunk-steps).
-func (x *extraction) chunks() error {
+// stepsOfChunks makes iterations of the chunks that clients received, if neither spans nor logs record
+// the steps of the engine (spec#chunk-steps).
+func (x *extraction) stepsOfChunks() error {
 	if !x.col.Empty() || len(x.lives) > 0 {
 		return nil
 	}

@@ -12,11 +12,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// found adds what run.yaml does not name: server logs, forward-pass traces and
-// results of clients in the run folder, known by their content. Where run.yaml
-// names files of a kind, those are the ones. Every other file with the name of a recording is
-// said to be unread.
-func (d *RunDir) found(s *inputSet) error {
+// addFound adds the recordings in the run folder that run.yaml does not name: server logs, forward-pass
+// traces and results of clients, recognised by their content. Of a kind of which run.yaml names files,
+// only these are read. Every other file with the name of a recording is listed as unread.
+func (d *RunDir) addFound(s *inputSet) error {
 	named := d.Deployment.Files.Iterations
 	in, err := d.inputs("iterations", named)
 	if err != nil {
@@ -28,42 +27,47 @@ func (d *RunDir) found(s *inputSet) error {
 			k = kindLog
 		}
 		s.put(k, in[i])
-		d.compare(s, k, &in[i])
+		d.compareWithLog(s, k, &in[i])
 	}
 	if d.Files != nil {
-		s.sortOut()
+		s.sortTraces()
 		return nil
 	}
-	clients := len(d.Deployment.Files.ClientRequests) == 0
+	namesClients := len(d.Deployment.Files.ClientRequests) > 0
 	rest, err := d.unnamed(s)
 	if err != nil {
 		return err
 	}
-	var silent []source.Input
+	var silent []source.Input // logs without iterations, of engines whose steps are recorded elsewhere
 	for i := range rest {
 		k, why := contentOf(&rest[i])
-		isClient := k == kindClient
+		d.compareWithLog(s, k, &rest[i])
 		name := path.Base(rest[i].Name)
-		d.compare(s, k, &rest[i])
+		isOtherThanNamed := k == kindClient && namesClients || (k == kindLog || k == kindPasses) && len(named) > 0
+		// Documents about a recording may have the name of one; they are no loss unless they are broken.
+		looksRecorded := recordingName.MatchString(name) && (k == kindBroken || k == kindEmpty || !describes.MatchString(name))
 		switch {
-		case isClient && !clients || (k == kindLog || k == kindPasses) && len(named) > 0:
-			s.unread = append(s.unread, unread{rest[i], "run.yaml names recordings of its kind, and not this one", false})
-		case k == kindSilent && len(s.traces)+len(named) > 0: // its spans are read
+		case isOtherThanNamed:
+			why := "run.yaml names recordings of its kind, and not this one"
+			s.unread = append(s.unread, unread{Input: rest[i], why: why})
+		case k == kindSilent && len(s.traces)+len(named) > 0:
 			silent = append(silent, rest[i])
 		case s.put(k, rest[i]):
-		case recordingName.MatchString(name) && (k == kindBroken || k == kindEmpty || !describes.MatchString(name)):
-			s.unread = append(s.unread, unread{rest[i], why, k == kindBroken})
+		case looksRecorded:
+			s.unread = append(s.unread, unread{Input: rest[i], why: why, lost: k == kindBroken})
 		}
 	}
 	if len(s.clients) > 0 {
 		s.logs = append(s.logs, silent...)
 	}
-	s.logs, s.passes, s.clients = inReadingOrder(s.logs), inSegments(s.passes), inReadingOrder(s.clients)
+	s.logs = inReadingOrder(s.logs)
+	s.passes = inSegments(s.passes)
+	s.clients = inReadingOrder(s.clients)
 	return nil
 }
 
-// compare names what the start of a server's log says of the engine and run.yaml otherwise.
-func (d *RunDir) compare(s *inputSet, k kind, in *source.Input) {
+// compareWithLog compares run.yaml with the engine arguments at the start of a server's log.
+func (d *RunDir) compareWithLog(s *inputSet, k kind, in *source.Input) {
 	if k != kindLog && k != kindSilent {
 		return
 	}
@@ -79,8 +83,9 @@ func (d *RunDir) compare(s *inputSet, k kind, in *source.Input) {
 	}
 }
 
-// sortOut puts files given as dumps that are something else where they belong.
-func (s *inputSet) sortOut() {
+// sortTraces moves files that were given as dumps on the command line, but are something else, to
+// their kind.
+func (s *inputSet) sortTraces() {
 	given := s.traces
 	s.traces = nil
 	for i := range given {
@@ -95,7 +100,7 @@ func (s *inputSet) sortOut() {
 	s.passes = inSegments(s.passes)
 }
 
-// put takes a file for what it is; false for one of no use.
+// put adds a file to those of its kind. It reports false for a kind that is not read.
 func (s *inputSet) put(k kind, in source.Input) bool {
 	switch k {
 	case kindLog, kindSilent:
@@ -112,19 +117,19 @@ func (s *inputSet) put(k kind, in source.Input) bool {
 	return true
 }
 
-// skipped are files of a run folder that are no recording, by name.
+// skipped are names of files in a run folder that are no recording.
 var skipped = regexp.MustCompile(`^(\.|run\.yaml$|config\.json$|hardware\.json$|tokenizer|README|` +
 	`.*\.(md|parquet|arrow|safetensors|png|html|py|sh)$)`)
 
-// recordingName matches what recordings are called, also rotated or packed; describes, documents
-// about one that may lie beside it.
+// recordingName matches names of recordings, rotated and compressed ones included. describes matches
+// names of documents about a recording.
 var (
 	recordingName = regexp.MustCompile(`(?i)\.(jsonl?|ndjson|csv|log|prom|pb)([.-][0-9T:-]+)?(\.gz|\.zst)*$`)
 	describes     = regexp.MustCompile(`(?i)^(readme|notes?|about|machine|host|system|hardware|environment|env|versions?|params|args|` +
 		`settings|meta(data)?|license|vocab|special_tokens_map|added_tokens|chat_template|.*config|.*\.index)\b.*\.json`)
 )
 
-// unnamed lists the files of the run folder that are no input yet.
+// unnamed lists the files of the run folder that are not an input of s.
 func (d *RunDir) unnamed(s *inputSet) ([]source.Input, error) {
 	entries, err := os.ReadDir(d.Dir)
 	if err != nil {

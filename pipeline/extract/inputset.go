@@ -7,26 +7,30 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// inputSet is the files of one run folder.
+// inputSet is the files of one run folder by kind.
 type inputSet struct {
-	config, traces, kv, clients, logs, passes []source.Input  // logs and passes: the two forms of iterations
-	metrics                                   []source.Input  // answers of /metrics
-	unread                                    []unread        // files with the name of a recording that nothing reads
-	contradicted                              []trace.Finding // what logs say of the engine that run.yaml says otherwise
+	config       []source.Input // run.yaml and the files that it names
+	traces       []source.Input
+	kv           []source.Input
+	clients      []source.Input
+	logs         []source.Input  // server logs with iterations
+	passes       []source.Input  // forward-pass traces, the other form of iterations
+	metrics      []source.Input  // answers of /metrics
+	unread       []unread        // files with the name of a recording that are not read
+	contradicted []trace.Finding // where the start of a log contradicts run.yaml
 }
 
-// open resolves the file names of a run.
+// open finds the files of a run. It hashes those of the configuration; the others are hashed when they
+// are read.
 func (d *RunDir) open() (*inputSet, error) {
 	s := &inputSet{}
 	var err error
@@ -39,7 +43,7 @@ func (d *RunDir) open() (*inputSet, error) {
 	if s.clients, err = d.inputs("client_requests", d.Deployment.Files.ClientRequests); err != nil {
 		return nil, err
 	}
-	if err = d.found(s); err != nil {
+	if err = d.addFound(s); err != nil {
 		return nil, err
 	}
 	for _, p := range d.Deployment.Read {
@@ -52,42 +56,51 @@ func (d *RunDir) open() (*inputSet, error) {
 	return s, nil
 }
 
-// hashFile fills size and sum by reading the file; a pipe is none.
+// hashFile sets size and sum by reading the file, which cannot be a pipe.
 func hashFile(in *source.Input) (err error) {
 	in.Size, in.Sum, err = files.Hash(in.Path)
 	return err
 }
 
-// inputOf is a file as documents name it.
+// inputOf describes a file by name, size and hash.
 func inputOf(path, name string) (in result.Input, err error) {
 	in.Name = name
 	in.Bytes, in.SHA256, err = files.Hash(path)
 	return in, err
 }
 
-// kinds lists the files with what they are, in a fixed order.
-func (s *inputSet) kinds() []struct {
-	kind string
+// inputKind is the files of one kind, with its name in documents.
+type inputKind struct {
+	name string
 	list []source.Input
-} {
-	return []struct {
-		kind string
-		list []source.Input
-	}{{"configuration", s.config}, {kindTraces, s.traces}, {kindKV, s.kv}, {"client_requests", s.clients},
-		{"iterations", s.logs}, {"passes", s.passes}, {"metrics", s.metrics}}
 }
 
+// kinds lists all files that are read, in a fixed order.
+func (s *inputSet) kinds() []inputKind {
+	return []inputKind{
+		{"configuration", s.config},
+		{kindTraces, s.traces},
+		{kindKV, s.kv},
+		{"client_requests", s.clients},
+		{"iterations", s.logs},
+		{"passes", s.passes},
+		{"metrics", s.metrics},
+	}
+}
+
+// files describes all files that were read.
 func (s *inputSet) files() []result.ExtractFile {
 	out := []result.ExtractFile{}
 	for _, k := range s.kinds() {
-		out = append(out, stat.Map(k.list, func(f source.Input) result.ExtractFile {
-			return result.ExtractFile{Kind: k.kind, Input: result.Input{Name: f.Name, Bytes: f.Size, SHA256: f.Sum}}
-		})...)
+		for _, f := range k.list {
+			in := result.Input{Name: f.Name, Bytes: f.Size, SHA256: f.Sum}
+			out = append(out, result.ExtractFile{Kind: k.name, Input: in})
+		}
 	}
 	return out
 }
 
-// hash reads every file to fill its sum.
+// hash reads every file and sets its size and sum.
 func (s *inputSet) hash() error {
 	for _, k := range s.kinds() {
 		for i := range k.list {
@@ -99,39 +112,40 @@ func (s *inputSet) hash() error {
 	return nil
 }
 
-// empty finds the inputs that gave no record. One that was named is an error
-// when none of its files gave any; else each of them is a warning.
-func (s *inputSet) empty(examples []result.Example) (warnings []trace.Finding, err error) {
+// checkGave finds the inputs without a record. It is an error if none of the files of one entry of
+// run.yaml has a record; a file among others is a warning.
+func (s *inputSet) checkGave(examples []result.Example) (warnings []trace.Finding, err error) {
 	for _, k := range s.kinds()[1:] {
 		gave := map[string]int64{}
 		for _, f := range k.list {
 			gave[f.Asked] += f.Gave
 		}
 		for _, f := range k.list {
+			if f.Gave > 0 {
+				continue
+			}
 			why := ""
-			if i := slices.IndexFunc(examples, func(e result.Example) bool {
-				return e.Place == f.Name || strings.HasPrefix(e.Place, f.Name+":")
-			}); i >= 0 {
-				why = "; " + examples[i].Place + ": " + examples[i].What
+			for _, e := range examples {
+				if e.Place == f.Name || strings.HasPrefix(e.Place, f.Name+":") {
+					why = "; " + e.Place + ": " + e.What
+					break
+				}
 			}
-			switch {
-			case f.Gave > 0:
-			case f.Asked != "" && gave[f.Asked] == 0:
-				return nil, trace.Errorf(codeNoInput, "%s (%s) gives nothing: no record of %s in it%s", f.Name, f.Asked, k.kind, why).
+			if f.Asked != "" && gave[f.Asked] == 0 {
+				return nil, trace.Errorf(codeNoInput, "%s (%s) gives nothing: no record of %s in it%s", f.Name, f.Asked, k.name, why).
 					WithHint("correct the name, or leave it out of `files` in run.yaml")
-			default:
-				warnings = append(warnings, trace.Findingf(codeNoInput, "%s gives nothing: no record of %s in it%s", f.Name, k.kind, why))
 			}
+			warnings = append(warnings, trace.Findingf(codeNoInput, "%s gives nothing: no record of %s in it%s", f.Name, k.name, why))
 		}
 	}
-	return append(warnings, s.notRead()...), nil
+	return append(warnings, s.unreadWarnings()...), nil
 }
 
-// mostNamed is how many files one warning names.
+// mostNamed is the number of files that one warning names.
 const mostNamed = 8
 
-// notRead names the files that nothing reads, those with one reason in one warning.
-func (s *inputSet) notRead() (warnings []trace.Finding) {
+// unreadWarnings name the files that are not read, with one warning for each reason.
+func (s *inputSet) unreadWarnings() (warnings []trace.Finding) {
 	names := map[string][]string{}
 	var reasons []string
 	for _, f := range s.unread {
@@ -141,7 +155,8 @@ func (s *inputSet) notRead() (warnings []trace.Finding) {
 		names[f.why] = append(names[f.why], f.Name)
 	}
 	for _, why := range reasons {
-		list, more := names[why], ""
+		list := names[why]
+		more := ""
 		if n := len(list); n > mostNamed {
 			list = list[:mostNamed]
 			more = fmt.Sprintf(" and %d more", n-mostNamed)
@@ -151,7 +166,7 @@ func (s *inputSet) notRead() (warnings []trace.Finding) {
 	return warnings
 }
 
-// digest is one hash over names and hashes.
+// digest is one hash over the names and hashes of all files.
 func (s *inputSet) digest() string {
 	h := sha256.New()
 	for _, f := range s.files() {
@@ -163,40 +178,45 @@ func (s *inputSet) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// stamps are the names, sizes and times of the files; standard input has none,
-// so that it is always read.
+// stamps are the names, sizes and times of the files. Standard input has a stamp without a time, which
+// no later one equals, so that it is always read.
 func (s *inputSet) stamps() []fileStamp {
 	var out []fileStamp
-	add := func(f *source.Input) {
-		st, err := os.Stat(f.Path)
-		if err != nil {
-			out = append(out, fileStamp{Name: f.Name, Bytes: -1, ModTime: -1})
-			return
-		}
-		out = append(out, fileStamp{f.Name, st.Size(), st.ModTime().UnixNano(), changeTime(st)})
-	}
 	for _, k := range s.kinds() {
 		for i := range k.list {
-			add(&k.list[i])
+			out = append(out, stampOf(&k.list[i]))
 		}
 	}
 	for i := range s.unread {
-		add(&s.unread[i].Input)
+		out = append(out, stampOf(&s.unread[i].Input))
 	}
 	return out
 }
 
-// bytes is the size of all files as they stand.
-func (s *inputSet) bytes() int64 {
-	return stat.Sum(s.sizes(), func(f Sized) int64 { return max(0, f.Bytes) })
+func stampOf(f *source.Input) fileStamp {
+	st, err := os.Stat(f.Path)
+	if err != nil {
+		return fileStamp{Name: f.Name, Bytes: -1, ModTime: -1}
+	}
+	return fileStamp{f.Name, st.Size(), st.ModTime().UnixNano(), changeTime(st)}
 }
 
-// fileStamp is what a file looked like.
+// bytes is the current size of all files.
+func (s *inputSet) bytes() int64 {
+	n := int64(0)
+	for _, f := range s.sizes() {
+		n += max(0, f.Bytes)
+	}
+	return n
+}
+
+// fileStamp is the size and the times of a file. A file with an equal stamp later is taken for
+// unchanged.
 type fileStamp struct {
 	Name       string `json:"name"`
 	Bytes      int64  `json:"bytes"`
 	ModTime    int64  `json:"mod_time_ns"`
-	ChangeTime int64  `json:"change_time_ns"` // of its inode, which no program can set; 0 where there is none
+	ChangeTime int64  `json:"change_time_ns"` // of the inode, which no program can set; 0 where there is none
 }
 
 // changeTime is the time of the last change of a file's inode.
@@ -213,13 +233,13 @@ func changeTime(st fs.FileInfo) int64 {
 	return 0
 }
 
-// young is how coarse the clock of a file system may be: a file changed again
+// clockStep is the resolution of the coarsest clock of a file system. A file that is changed twice
 // within it may keep its stamp.
-const young = 2 * time.Second
+const clockStep = 2 * time.Second
 
-// oldEnough gives the stamps, or nil when one is too young to tell later changes.
+// oldEnough returns the stamps, or nil if one is so recent that a later change might not be visible.
 func oldEnough(stamps []fileStamp) []fileStamp {
-	limit := time.Now().Add(-young).UnixNano()
+	limit := time.Now().Add(-clockStep).UnixNano()
 	for _, s := range stamps {
 		if s.ModTime > limit || s.ChangeTime > limit {
 			return nil
@@ -228,11 +248,11 @@ func oldEnough(stamps []fileStamp) []fileStamp {
 	return stamps
 }
 
-// unread is a file of the run folder that nothing reads, and why.
+// unread is a file of the run folder that is not read.
 type unread struct {
 	source.Input
 	why  string
-	lost bool // a recording stood there: it counts as a record that cannot be read
+	lost bool // it was a recording and is broken, so it counts as one unreadable record
 }
 
 // sizes lists the inputs with their sizes.
@@ -241,7 +261,7 @@ func (s *inputSet) sizes() []Sized {
 	var out []Sized
 	for _, k := range s.kinds() {
 		for _, f := range k.list {
-			out = append(out, Sized{k.kind, f.Name, stamps[len(out)].Bytes})
+			out = append(out, Sized{k.name, f.Name, stamps[len(out)].Bytes})
 		}
 	}
 	return out

@@ -8,14 +8,13 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// join links core spans to API spans: by parentSpanId within the trace, else
-// by the request id's prefix. Stock spans beside API and core spans of the
-// same trace are dropped (fork v0.3.0 writes both).
+// join links core spans to API spans: by parentSpanId within the trace, or else by the prefix of the
+// request id. A stock span in a trace with API or core spans is dropped, because fork v0.3.0 writes
+// both for one request.
 func (c *collector) join() error {
 	if len(c.apis) == 0 {
 		return nil
@@ -41,14 +40,14 @@ func (c *collector) join() error {
 			alone = append(alone, int32(i))
 		}
 	}
-	if err := c.byPrefix(alone); err != nil {
+	if err := c.linkByPrefix(alone); err != nil {
 		return err
 	}
-	delete(fork, [16]byte{}) // no trace id is not a common one
-	return c.supersede(fork)
+	delete(fork, [16]byte{}) // spans without a trace id have no trace in common
+	return c.dropStock(fork)
 }
 
-// apiSpans are the API spans by their keys and, where there are stock spans, their traces.
+// apiSpans indexes the API spans by key. If there are stock spans, fork has the traces of the API spans.
 func (c *collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool, err error) {
 	bySpan = make(map[digest]int32, len(c.apis))
 	if slices.ContainsFunc(c.apis, func(p api) bool { return p.isStock }) {
@@ -72,9 +71,9 @@ func (c *collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool,
 	return bySpan, fork, nil
 }
 
-// byPrefix links cores by the ids their own ones may begin with; of API spans with one id the
-// first counts.
-func (c *collector) byPrefix(cores []int32) error {
+// linkByPrefix links cores to the API spans whose ids are prefixes of their own. Of API spans with one
+// id the first counts.
+func (c *collector) linkByPrefix(cores []int32) error {
 	if len(cores) == 0 {
 		return nil
 	}
@@ -106,13 +105,14 @@ func (c *collector) byPrefix(cores []int32) error {
 	return nil
 }
 
-// supersede drops the stock spans of traces that have spans of the fork.
-func (c *collector) supersede(fork map[[16]byte]bool) error {
+// dropStock drops the stock spans of traces that have spans of the fork.
+func (c *collector) dropStock(fork map[[16]byte]bool) error {
 	if len(fork) == 0 || len(c.cores) == 0 {
 		return nil
 	}
-	kept, str := c.apis[:0], files.NewInterner()
-	moved := make([]int32, len(c.apis)) // where each of them is afterwards
+	kept := c.apis[:0]
+	str := files.NewInterner()
+	moved := make([]int32, len(c.apis)) // the new places of the API spans
 	for i, p := range c.apis {
 		moved[i] = int32(len(kept))
 		if p.isStock {
@@ -138,9 +138,9 @@ func (c *collector) supersede(fork map[[16]byte]bool) error {
 	return nil
 }
 
-// apiIDs lists the API ids a core id may belong to (spec#wire-ids): a leading
-// "<k>_" (n > 1) and a trailing "-<8 characters>" go, then "-<i>" of
-// completions.
+// apiIDs lists the API ids to which a core id may belong (spec#wire-ids). vLLM adds to an API id a
+// leading "<k>_" for the k-th of n samples, "-<i>" for the i-th prompt of a completion, and a trailing
+// "-<8 characters>".
 func apiIDs(core string) []string {
 	id := core
 	if i := strings.IndexByte(id, '_'); i > 0 && isDigits(id[:i]) {
@@ -162,9 +162,9 @@ func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// placeAPIs gives API spans to engines: with their core span, else by the
-// nearest core span before them in the input.
-func (c *collector) placeAPIs() error {
+// assignAPIs assigns API spans to engines: that of their core span, or else that of the core span
+// before them in the input.
+func (c *collector) assignAPIs() error {
 	if len(c.engines) < 2 {
 		return nil
 	}
@@ -173,7 +173,8 @@ func (c *collector) placeAPIs() error {
 			c.apis[k.api].engine = k.engine
 		}
 	}
-	last, at := int32(0), 0
+	last := int32(0) // engine of the last core before the API span
+	at := 0          // the next core
 	for i := range c.apis {
 		p := &c.apis[i]
 		if p.isLinked {
@@ -198,7 +199,7 @@ func (c *collector) placeAPIs() error {
 	return nil
 }
 
-// requestKey names a row of the requests table and what orders it; unknown
+// requestKey identifies a row of the requests table, with the stamps by which rows are sorted. Unknown
 // stamps are unknownNs.
 type requestKey struct {
 	arrived, queued, finished, start int64
@@ -207,51 +208,49 @@ type requestKey struct {
 
 const unknownNs = math.MaxInt64
 
-// requestKeys lists the requests of one engine in the table's order. whole
-// says that none of them lost a journey.
-func (c *collector) requestKeys(engine int32) (keys []requestKey, whole bool, err error) {
-	str := files.NewInterner()
-	n := stat.Count(c.cores, func(x core) bool { return x.engine == engine })
-	keys, whole = make([]requestKey, 0, n), true
-	add := func(core, api int32) {
-		if err != nil {
-			return
-		}
-		var r trace.Request
-		if r, err = c.requestRow(core, api, str); err != nil {
-			return
-		}
-		keys = append(keys, requestKey{r.ArrivedNs.Or(unknownNs), r.QueuedNs.Or(unknownNs), r.FinishedNs.Or(unknownNs),
-			r.StartWallNs.Or(unknownNs), core, api})
-		whole = whole && r.DroppedEvents == 0 && !(core < 0 && r.Source == trace.SourceFork && r.DepartedNs.OK && !isPooling(r.Route.V))
-	}
+// requestKeys lists the requests of one engine in the order of the table. isWhole reports whether the
+// journey of each of them is recorded whole.
+func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, err error) {
 	for i, k := range c.cores {
 		if k.engine == engine {
-			add(int32(i), k.api)
+			keys = append(keys, requestKey{core: int32(i), api: k.api})
 		}
 	}
 	for i, p := range c.apis {
 		if p.engine == engine && !p.isLinked {
-			add(-1, int32(i))
+			keys = append(keys, requestKey{core: -1, api: int32(i)})
 		}
 	}
-	if err != nil {
-		return nil, false, err
+	isWhole = true
+	str := files.NewInterner()
+	for i := range keys {
+		k := &keys[i]
+		r, err := c.requestRow(k.core, k.api, str)
+		if err != nil {
+			return nil, false, err
+		}
+		k.arrived = r.ArrivedNs.Or(unknownNs)
+		k.queued = r.QueuedNs.Or(unknownNs)
+		k.finished = r.FinishedNs.Or(unknownNs)
+		k.start = r.StartWallNs.Or(unknownNs)
+		lacksCore := k.core < 0 && r.Source == trace.SourceFork && r.DepartedNs.OK && !isPooling(r.Route.V)
+		if r.DroppedEvents > 0 || lacksCore {
+			isWhole = false
+		}
 	}
 	slices.SortStableFunc(keys, func(a, b requestKey) int {
 		by := cmp.Or(cmp.Compare(a.arrived, b.arrived), cmp.Compare(a.queued, b.queued), cmp.Compare(a.start, b.start))
 		if by != 0 || err != nil {
 			return by
 		}
-		by, err = c.byIDs(a, b, str)
+		by, err = c.compareIDs(a, b, str)
 		return by
 	})
-	return keys, whole, err
+	return keys, isWhole, err
 }
 
-// byIDs orders requests with the same stamps: by the ids of their core spans, then of their
-// API spans.
-func (c *collector) byIDs(a, b requestKey, str *files.Interner) (int, error) {
+// compareIDs orders requests with equal stamps by the ids of their core spans, then of their API spans.
+func (c *collector) compareIDs(a, b requestKey, str *files.Interner) (int, error) {
 	var core, api [2]string
 	for i, k := range []requestKey{a, b} {
 		if k.core >= 0 {
@@ -270,8 +269,8 @@ func (c *collector) byIDs(a, b requestKey, str *files.Interner) (int, error) {
 
 func hexID(b []byte) trace.Opt[string] { return trace.Some(hex.EncodeToString(b)) }
 
-// requestRow unpacks a request: a core span with or without its API span, or
-// an API or stock span alone. Overhead and phase are filled in by others.
+// requestRow reads a request: a core span with or without its API span, or an API or stock span alone.
+// The writer adds its overhead and phase.
 func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Request, err error) {
 	var p apiRow
 	if api >= 0 {
@@ -282,21 +281,27 @@ func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Re
 	if core < 0 {
 		return c.apiRow(&p, c.apis[api].isStock), nil
 	}
-	k, row := &c.cores[core], &c.pack.row
+	k := &c.cores[core]
+	row := &c.pack.row
 	if err := c.pack.getCore(k.row, row, str); err != nil {
 		return r, err
 	}
 	r = row.request
-	r.CoreID, r.Source, r.Link = trace.Some(string(c.ids.get(k.id))), trace.SourceFork, k.link.String()
-	r.TraceID, r.CoreSpanID = hexID(row.Key.Trace[:]), hexID(row.Key.Span[:])
-	r.File, r.CoreLine = c.names[row.File].Name, trace.Some(row.Line)
+	r.CoreID = trace.Some(string(c.ids.get(k.id)))
+	r.Source = trace.SourceFork
+	r.Link = k.link.String()
+	r.TraceID = hexID(row.Key.Trace[:])
+	r.CoreSpanID = hexID(row.Key.Span[:])
+	r.File = c.names[row.File].Name
+	r.CoreLine = trace.Some(row.Line)
 	if k.snap >= 0 {
 		o, err := headOf(c.engines[k.snapBy].tables.seen, sightCode, k.snap)
 		if err != nil {
 			return r, err
 		}
-		r.HitTokens, r.CachedTokens = o.Hit, o.Hit
-		if o.Step == row.SchedStep {
+		r.HitTokens = o.Hit
+		r.CachedTokens = o.Hit
+		if o.Step == row.SchedStep { // the snapshot is that of the admission
 			r.CachedTokens = trace.Some(o.Computed)
 		}
 	}
@@ -307,10 +312,11 @@ func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Re
 	return r, nil
 }
 
-// fillAPI adds what the API process knew.
+// fillAPI adds the fields of the API span to a request.
 func fillAPI(r *trace.Request, p *apiRow) {
 	a := &p.request
-	r.APIID, r.APISpanID = a.APIID, hexID(p.Key.Span[:])
+	r.APIID = a.APIID
+	r.APISpanID = hexID(p.Key.Span[:])
 	r.Route = a.Route
 	if a.Model.OK {
 		r.Model = a.Model
@@ -321,11 +327,15 @@ func fillAPI(r *trace.Request, p *apiRow) {
 	r.DepartedNs = a.DepartedNs
 	r.AbortedNs = a.AbortedNs
 	r.AbortReason = a.AbortReason
-	for _, f := range [...]struct{ dst, src *trace.Opt[int64] }{{&r.PromptTokens, &a.PromptTokens}, {&r.OutputTokens, &a.OutputTokens},
-		{&r.MaxTokens, &a.MaxTokens}} {
-		if !f.dst.OK {
-			*f.dst = *f.src
-		}
+	// The engine's own counts are exact; the API process has the usage that it reported.
+	if !r.PromptTokens.OK {
+		r.PromptTokens = a.PromptTokens
+	}
+	if !r.OutputTokens.OK {
+		r.OutputTokens = a.OutputTokens
+	}
+	if !r.MaxTokens.OK {
+		r.MaxTokens = a.MaxTokens
 	}
 	r.N = a.N
 	r.StartWallNs = a.StartWallNs
@@ -336,8 +346,12 @@ func fillAPI(r *trace.Request, p *apiRow) {
 // apiRow is a request without a core span, or a stock span.
 func (c *collector) apiRow(p *apiRow, isStock bool) trace.Request {
 	r := p.request
-	r.Source, r.Link, r.File, r.APILine = trace.SourceFork, linkNone.String(), c.names[p.File].Name, trace.Some(p.Line)
-	r.TraceID, r.APISpanID = hexID(p.Key.Trace[:]), hexID(p.Key.Span[:])
+	r.Source = trace.SourceFork
+	r.Link = linkNone.String()
+	r.File = c.names[p.File].Name
+	r.APILine = trace.Some(p.Line)
+	r.TraceID = hexID(p.Key.Trace[:])
+	r.APISpanID = hexID(p.Key.Span[:])
 	if isStock {
 		r.Source = trace.SourceStock
 		r.Success = trace.Some(r.OutputTokens.OK && r.OutputTokens.V > 0)
@@ -347,8 +361,8 @@ func (c *collector) apiRow(p *apiRow, isStock bool) trace.Request {
 	return r
 }
 
-// success is judged from the API span: a stop string ends the core span as
-// aborted although the client got its answer.
+// success is that of the API span where there is one: a stop string ends the core span as aborted,
+// although the client got its answer (spec#wire-stop-strings).
 func success(r *trace.Request) trace.Opt[bool] {
 	switch {
 	case r.DepartedNs.OK:
@@ -361,8 +375,8 @@ func success(r *trace.Request) trace.Opt[bool] {
 	return trace.Opt[bool]{}
 }
 
-// isPooling says that a route never has core spans: the sampling header is
-// not passed on there.
+// isPooling reports whether requests of a route never have core spans, because vLLM does not pass the
+// sampling header on there.
 func isPooling(route string) bool {
 	return !strings.HasSuffix(route, "completions") && route != ""
 }

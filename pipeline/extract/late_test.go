@@ -57,7 +57,7 @@ func writeSpans(t *testing.T, format table.Format, spans []*otlp.StepRows) (map[
 		t.Fatal(err)
 	}
 	for _, s := range spans {
-		if err := m.add(s); err != nil {
+		if err := m.addSpan(s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -71,7 +71,7 @@ func writeSpans(t *testing.T, format table.Format, spans []*otlp.StepRows) (map[
 func sighted(t *testing.T, m *stepTables) map[digest]sighting {
 	t.Helper()
 	out := map[digest]sighting{}
-	err := m.sighted(func(_ int64, s *sighting) {
+	err := m.eachSeen(func(_ int64, s *sighting) {
 		if _, again := out[s.ID]; !again {
 			out[s.ID] = *s
 		}
@@ -163,7 +163,7 @@ func TestForgottenRequests(t *testing.T) {
 				rows.Snaps = append(rows.Snaps, s)
 			}
 		}
-		if err := m.add(rows); err != nil {
+		if err := m.addSpan(rows); err != nil {
 			t.Fatal(err)
 		}
 		held = max(held, len(m.owners))

@@ -13,9 +13,10 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// lockstep makes one run of the logs of data-parallel ranks whose model has experts: a pass begins and ends on all of
-// them, so it takes as long as on the rank with the most tokens, whose row stands for it (spec#wire-lives). Code:
-// several_engines where ranks are missing, whose load nobody knows, or the release does not log passes without load.
+// lockstep makes one run of the logs of data-parallel ranks whose model has experts (spec#wire-lives).
+// A pass begins and ends on all ranks together, so it takes as long as on the rank with the most tokens,
+// whose row represents it. Code: several_engines if the log of a rank is missing, so that its load is
+// unknown, or the release does not log passes without load.
 func (x *extraction) lockstep() error {
 	n, lives := int(x.dep.DP), x.lives
 	if n < 2 || !x.dep.Model.IsMoE() || len(lives)+len(x.col.engines) == 0 {
@@ -40,7 +41,7 @@ func (x *extraction) lockstep() error {
 		for i := k; i < len(lives); i += len(lives) / n {
 			ranks = append(ranks, lives[i])
 		}
-		all, err := x.slowest(ranks, filepath.Join(x.stage, "ranks."+strconv.Itoa(k)))
+		all, err := x.largestRank(ranks, filepath.Join(x.stage, "ranks."+strconv.Itoa(k)))
 		if err != nil {
 			return err
 		}
@@ -49,8 +50,8 @@ func (x *extraction) lockstep() error {
 	return nil
 }
 
-// slowest writes the passes that all ranks have.
-func (x *extraction) slowest(ranks []*enginelog.Life, dir string) (*enginelog.Life, error) {
+// largestRank writes the passes that all ranks have, each as on the rank with the most tokens.
+func (x *extraction) largestRank(ranks []*enginelog.Life, dir string) (*enginelog.Life, error) {
 	out, err := table.Create[trace.Iteration](dir, table.Iterations, x.o.Format)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,8 @@ func (x *extraction) slowest(ranks []*enginelog.Life, dir string) (*enginelog.Li
 	for i, l := range ranks {
 		pull, stop := iter.Pull2(fileRows[trace.Iteration](l.Dir, table.Iterations, x.o.Format))
 		defer stop()
-		next[i], heads[i].Index = pull, -1
+		next[i] = pull
+		heads[i].Index = -1
 	}
 	all := &enginelog.Life{Engine: ranks[0].Engine, Dir: dir}
 	last := int64(-1)

@@ -11,18 +11,18 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// manifestName is the file of a run's folder that says which files of it were
-// written by this program. Nothing else is ever removed or replaced there.
+// manifestName is the file of a run's folder that lists which files of it this program wrote. Nothing
+// else is ever removed or replaced there.
 const manifestName = ".manifest.json"
 
-// manifest lists files of one run folder. While a folder is being replaced it
-// lists the old and the new ones.
+// manifest lists the files of one folder of tables. While they are being replaced it lists the old and
+// the new ones.
 type manifest struct {
 	Files []result.Input `json:"files"`
 }
 
-// readManifest reads the manifest of a run folder; without a readable one
-// nothing in the folder is ours.
+// readManifest reads the manifest of a folder. Without a readable one, nothing in the folder counts as
+// written by this program.
 func readManifest(dir string) manifest {
 	var m manifest
 	b, err := files.ReadAll(filepath.Join(dir, manifestName))
@@ -40,12 +40,12 @@ func (m *manifest) write(dir string) error {
 	return files.Write(filepath.Join(dir, manifestName), append(b, '\n'))
 }
 
-// names reports whether the manifest has a file of the name, whatever is in it.
+// names reports whether the manifest lists a file of the name, whatever its content.
 func (m *manifest) names(name string) bool {
 	return slices.ContainsFunc(m.Files, func(f result.Input) bool { return f.Name == name })
 }
 
-// wrote reports whether the file is one that was written as it stands.
+// wrote reports whether the current content of the file is that which the manifest lists.
 func (m *manifest) wrote(dir, name string) bool {
 	return slices.ContainsFunc(m.Files, func(f result.Input) bool { return f.Name == name && sameFile(filepath.Join(dir, name), f) })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// traces lists the trace dumps of the run in reading order.
+// traces lists the trace dumps of the run in reading order (spec#wire-files).
 func (d *RunDir) traces() ([]source.Input, error) {
 	if d.Files != nil {
 		var in []source.Input
@@ -29,8 +29,8 @@ func (d *RunDir) traces() ([]source.Input, error) {
 	return d.inputs("traces", d.Deployment.Files.Traces)
 }
 
-// inputs resolves names and globs of run.yaml against the run folder; a folder
-// stands for every file below it (a group_by tree).
+// inputs resolves the names and globs of one key of run.yaml, relative to the run folder. A folder
+// stands for every file below it, as the collector's group_by writes them.
 func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) {
 	var in []source.Input
 	seen := map[string]bool{}
@@ -47,11 +47,11 @@ func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) 
 			}
 		}
 		if len(matches) == 0 {
-			return nil, (&trace.Error{Code: codeNoInput, Msg: fmt.Sprintf("%s: %q matches no file", filepath.Join(d.Dir, deploy.RunFile),
-				p)}).WithHint("correct `files` in run.yaml")
+			return nil, trace.Errorf(codeNoInput, "%s: %q matches no file", filepath.Join(d.Dir, deploy.RunFile), p).
+				WithHint("correct `files` in run.yaml")
 		}
 		for _, m := range matches {
-			files, err := filesOf(m)
+			files, err := filesBelow(m)
 			if err != nil {
 				return nil, err
 			}
@@ -70,7 +70,7 @@ func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) 
 	return inReadingOrder(in), nil
 }
 
-// asked is what run.yaml says of a file; "" when it was found by its name.
+// asked is the entry of run.yaml for a file; "" if run.yaml has no `files`.
 func (d *RunDir) asked(kind, pattern string) string {
 	if d.Deployment.FoundFiles {
 		return ""
@@ -78,7 +78,8 @@ func (d *RunDir) asked(kind, pattern string) string {
 	return fmt.Sprintf("files.%s: %q", kind, pattern)
 }
 
-func filesOf(p string) ([]string, error) {
+// filesBelow returns p itself, or for a folder every file below it.
+func filesBelow(p string) ([]string, error) {
 	if !isDir(p) {
 		return []string{p}, nil
 	}
@@ -92,7 +93,7 @@ func filesOf(p string) ([]string, error) {
 	return out, err
 }
 
-// relative names a file relative to the given RUNDIR or PARENT.
+// relative is the name of a file relative to the RUNDIR or PARENT of the command line.
 func (d *RunDir) relative(file string) string {
 	rel, err := filepath.Rel(d.Dir, file)
 	if err != nil || strings.HasPrefix(rel, "..") {

@@ -6,12 +6,11 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// joinObserved finds the core span of each client request: the client sends
-// its id as X-Request-Id, so the API span's id is cmpl-<id> or chatcmpl-<id>.
+// joinObserved finds the core span of each client request. The client sends its id as X-Request-Id, so
+// the id of the API span is cmpl-<id> or chatcmpl-<id>.
 func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	if len(rows) == 0 {
 		return nil
@@ -19,7 +18,8 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	byAPI := map[digest]int32{}
 	str := files.NewInterner()
 	for i := range c.cores {
-		k, id := &c.cores[i], ""
+		k := &c.cores[i]
+		id := ""
 		if k.api >= 0 {
 			p, err := c.pack.getAPI(c.apis[k.api].row, str)
 			if err != nil {
@@ -48,7 +48,8 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	return nil
 }
 
-// sendTime orders observed requests: sent, else planned, else on the wall clock.
+// sendTime is the time by which client requests are sorted: when they were sent, planned, sent by the
+// wall clock, or queued, whichever is known first.
 func sendTime(r *trace.ObservedRequest) int64 {
 	for _, t := range []trace.Opt[int64]{r.SendNs, r.ArrivalNs, r.SendWallNs, r.QueuedNs} {
 		if t.OK {
@@ -76,9 +77,14 @@ func (c *collector) observedOf(engine int32) []trace.ObservedRequest {
 	return out
 }
 
-// unjoined warns of client requests that the journeys of the run do not know.
-func (w *writer) unjoined(rows []trace.ObservedRequest) {
-	lost := stat.Count(rows, func(o trace.ObservedRequest) bool { return !o.CoreID.OK })
+// warnUnjoined warns of client requests without a core span.
+func (w *writer) warnUnjoined(rows []trace.ObservedRequest) {
+	lost := 0
+	for i := range rows {
+		if !rows[i].CoreID.OK {
+			lost++
+		}
+	}
 	if lost > 0 && len(w.c.cores) > 0 && w.sampledAll() {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeIncomplete, "%d of %d client requests have no core span", lost, len(rows)))
 	}

@@ -15,27 +15,27 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Options says what to extract and how.
+// Options are the settings of an extraction.
 type Options struct {
 	Out          string       // output folder
-	Workers      int          // parsing goroutines; 0 = every core
-	Format       table.Format // parquet | arrow
-	MaxBadFrac   float64      // share of unreadable input that fails the run, 0..1
+	Workers      int          // parsing goroutines; 0 for every core
+	Format       table.Format // parquet or arrow
+	MaxBadFrac   float64      // share of unreadable input above which the run fails, 0..1
 	MaxLine      int64        // bytes of one line or message
-	MaxExpansion int64        // decompressed bytes per compressed byte, of what grows beyond files.FreeExpansion
-	SplitEngines bool         // go on when engine runs overlap in time
+	MaxExpansion int64        // decompressed bytes per compressed byte, beyond files.FreeExpansion bytes
+	SplitEngines bool         // accept engine runs that overlap in time
 	WhyRejected  bool         // write OUT/rejected.jsonl
-	Force        bool         // parse again even when nothing changed
-	Memory       int          // bytes all rows that wait to be sorted may hold before they spill
-	Set          []string     // what overrides run.yaml, "key.path=value": recorded, not applied here (see Discover)
+	Force        bool         // parse again even if nothing changed
+	Memory       int          // bytes of rows waiting to be sorted before they spill to disk
+	Set          []string     // overrides of run.yaml, "key.path=value": recorded here, applied by Find
 	ToolVersion  string
 	Config       *result.Config // the pipeline.yaml that set options, for extract.json; nil for none
 	Stdin        io.Reader
 	Progress     trace.Progress
-	free         int64 // in place of files.FreeExpansion; 0: that
+	free         int64 // in place of files.FreeExpansion; 0 for that
 
-	// Batches finds out what ran in each step of a run from its tables; nil, or
-	// a run above maxBatchRows, leaves those figures of extract.json null.
+	// Batches reconstructs from the tables of a run what ran in each step. Without it, and for a run of
+	// more than maxBatchRows, these figures of extract.json are null.
 	Batches func(runDir string, dep *deploy.Deployment) (result.StepQuality, error)
 }
 
@@ -44,7 +44,7 @@ func DefaultOptions() Options {
 	return Options{Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: files.MaxExpansion, Memory: 16 << 20}
 }
 
-// Check reports the first option out of bounds.
+// Check returns an error for the first option out of bounds.
 func (o *Options) Check() error {
 	switch {
 	case o.Out == "":

@@ -9,14 +9,19 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// coreRow is what the spans of a core say, packed on disk.
+// A finished request waits until the input ends, because only then engines are told apart and its table
+// is sorted. So that a long dump fits into memory, it waits packed on disk: a coreRow or apiRow in a row
+// file, and its journey events in a spool. Only its id and the places of its rows are in memory.
+
+// coreRow is an engine request, packed on disk.
 type coreRow struct {
 	coreHead
 	hashes  []uint64 // of its journey events, to find repeated ones
 	request trace.Request
 }
 
-// coreHead is what joins and the placing of requests look at.
+// coreHead is the beginning of a coreRow. It is read without the rest when requests are joined and
+// divided among engines.
 type coreHead struct {
 	Key       spanKey
 	Parent    [8]byte
@@ -25,13 +30,13 @@ type coreHead struct {
 	Line      int64
 	Order     int64 // position of its first span in the input
 	Resource  uint64
-	LastNs    int64 // last event, monotonic
+	LastNs    int64 // of the latest event, monotonic
 	LastStep  int64 // step of the last event
-	SchedNs   int64 // first SCHEDULED
-	SchedStep int64
+	SchedNs   int64 // of the first SCHEDULED event
+	SchedStep int64 // its step; -1 without one
 }
 
-// apiRow is what an API span says, packed on disk.
+// apiRow is an API span or stock span, packed on disk.
 type apiRow struct {
 	apiHead
 	request trace.Request
@@ -42,23 +47,23 @@ type apiHead struct {
 	File  int32
 	Line  int64
 	Order int64
-	Kept  int64 // records
+	Kept  int64 // records: the span and its events
 
 	Resource uint64
 }
 
-// packing holds the codecs of what waits, and where it waits.
+// packing has the row files of requests that wait, and the codecs of their rows.
 type packing struct {
 	coreRows *files.Codec[coreRow]
 	apiRows  *files.Codec[apiRow]
 	events   *files.Codec[trace.JourneyEvent]
 	cores    *source.RowFile
 	apis     *source.RowFile
-	row      coreRow // of the span at hand
+	row      coreRow // of the current span
 	buf      []byte
 }
 
-// Codecs of what is read of a row without the rest, and of sightings.
+// Codecs of the beginnings of rows, and of sightings.
 var (
 	coreHeads = files.NewCodec[coreHead]()
 	apiHeads  = files.NewCodec[apiHead]()
@@ -66,8 +71,13 @@ var (
 )
 
 func newPacking(mem *source.Memory) packing {
-	return packing{coreRows: files.NewCodec[coreRow](), apiRows: files.NewCodec[apiRow](), events: files.NewCodec[trace.JourneyEvent](),
-		cores: mem.RowFile(), apis: mem.RowFile()}
+	return packing{
+		coreRows: files.NewCodec[coreRow](),
+		apiRows:  files.NewCodec[apiRow](),
+		events:   files.NewCodec[trace.JourneyEvent](),
+		cores:    mem.RowFile(),
+		apis:     mem.RowFile(),
+	}
 }
 
 func (p *packing) putCore(r *coreRow) (at int64, err error) {
@@ -75,7 +85,7 @@ func (p *packing) putCore(r *coreRow) (at int64, err error) {
 	return p.cores.Put(p.buf)
 }
 
-// getCore reads what the spans of a core say.
+// getCore reads a core row into r.
 func (p *packing) getCore(at int64, r *coreRow, str *files.Interner) error {
 	row, err := p.cores.Get(at)
 	if err != nil {
@@ -102,7 +112,7 @@ func (p *packing) coreHead(at int64) (coreHead, error) { return headOf(p.cores, 
 
 func (p *packing) apiHead(at int64) (apiHead, error) { return headOf(p.apis, apiHeads, at) }
 
-// headOf reads what a row begins with.
+// headOf reads the beginning of a row.
 func headOf[T any](rows *source.RowFile, codec *files.Codec[T], at int64) (head T, err error) {
 	row, err := rows.Get(at)
 	if err == nil {
@@ -111,8 +121,8 @@ func headOf[T any](rows *source.RowFile, codec *files.Codec[T], at int64) (head 
 	return head, err
 }
 
-// digest stands for an id in maps: its hash of 96 bits, keyed anew in every process. Of a
-// billion ids two share one at odds of 1e-11.
+// digest is a hash of 96 bits that replaces an id in maps, with a new seed in every process. Among a
+// billion ids two share one with a probability of 1e-11.
 type digest [12]byte
 
 var digestSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
@@ -123,8 +133,8 @@ func digestID[T string | spanKey](id T) (d digest) {
 	return d
 }
 
-// texts keeps texts one after another: a place takes less than a string and is nothing that
-// the garbage collector follows.
+// texts stores many small texts in large blocks. A place in it is smaller than a string, and the garbage
+// collector does not follow it.
 type texts struct{ blocks [][]byte }
 
 type text struct{ block, at uint32 }
@@ -137,7 +147,8 @@ func (t *texts) put(s string) text {
 	}
 	b := &t.blocks[len(t.blocks)-1]
 	at := text{uint32(len(t.blocks) - 1), uint32(len(*b))}
-	*b = append(binary.AppendUvarint(*b, uint64(len(s))), s...)
+	*b = binary.AppendUvarint(*b, uint64(len(s)))
+	*b = append(*b, s...)
 	return at
 }
 

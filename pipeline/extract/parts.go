@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -23,22 +22,22 @@ const (
 	kindKV     = "kv_events"
 )
 
-// Piece is work on an input that is read in parts: one of them, or its SHA-256.
+// Piece is one task on an input that is read in parts: to decode a part, or to take the SHA-256.
 type Piece struct {
 	Kind  string       `json:"kind"` // traces or kv_events
 	Name  string       `json:"name"` // relative, as in extract.json
 	Path  string       `json:"path"` // absolute
 	Bytes int64        `json:"bytes"`
-	Part  *source.Part `json:"part,omitempty"` // nil: the SHA-256 of all of it
+	Part  *source.Part `json:"part,omitempty"` // nil for the SHA-256 of the whole input
 }
 
-// Files of a piece that is done.
+// Files of a finished piece.
 const (
-	partFile = "part"     // what Store of package source wrote
+	partFile = "part"     // written by source.Store
 	SumFile  = "sum.json" // a JSON string
 )
 
-// cut lists the pieces of the inputs that are read in parts of so many bytes: of each its
+// cut lists the pieces of the inputs that are read in parts of about every bytes: for each input its
 // sum, then its parts in order. 0 cuts nothing.
 func (s *inputSet) cut(every int64) ([]Piece, error) {
 	var out []Piece
@@ -46,7 +45,7 @@ func (s *inputSet) cut(every int64) ([]Piece, error) {
 		return nil, nil
 	}
 	for _, k := range s.kinds() {
-		if k.kind != kindTraces && k.kind != kindKV {
+		if k.name != kindTraces && k.name != kindKV {
 			continue
 		}
 		cuts, err := source.Cut(k.list, every)
@@ -61,7 +60,7 @@ func (s *inputSet) cut(every int64) ([]Piece, error) {
 			if err != nil {
 				return nil, err
 			}
-			p := Piece{Kind: k.kind, Name: k.list[i].Name, Path: path, Bytes: parts[len(parts)-1].To}
+			p := Piece{Kind: k.name, Name: k.list[i].Name, Path: path, Bytes: parts[len(parts)-1].To}
 			out = append(out, p)
 			for j := range parts {
 				p.Part = &parts[j]
@@ -72,7 +71,7 @@ func (s *inputSet) cut(every int64) ([]Piece, error) {
 	return out, nil
 }
 
-// Do does the work of a piece: it writes what the part holds, or the sum, into the folder o.Out.
+// Do does the task and writes the decoded part, or the sum, into the folder o.Out.
 func (p *Piece) Do(ctx context.Context, o Options) error {
 	st, err := os.Stat(p.Path)
 	if err != nil {
@@ -106,7 +105,7 @@ func (p *Piece) Do(ctx context.Context, o Options) error {
 	return errors.Join(err, w.Flush(), f.Close())
 }
 
-// Stored is an input that was read in parts.
+// Stored is an input that was read in parts by other processes.
 type Stored struct {
 	Kind    string   `json:"kind"`
 	Name    string   `json:"name"`
@@ -115,8 +114,8 @@ type Stored struct {
 	Folders []string `json:"folders"` // of its parts, in order
 }
 
-// Gather puts pieces that are done together: folders[i] is where the i-th wrote, as path
-// finds it.
+// Gather combines finished pieces. folders[i] is the folder of the i-th piece, and path returns where
+// a folder is on this machine.
 func Gather(pieces []Piece, folders []string, path func(folder string) string) ([]Stored, error) {
 	var out []Stored
 	for i := range pieces {
@@ -139,17 +138,20 @@ func Gather(pieces []Piece, folders []string, path func(folder string) string) (
 	return out, nil
 }
 
-// stored has inputs read from what was stored of their parts.
-func (s *inputSet) stored(list []Stored) {
+// useStored makes inputs that were read in parts be read from these.
+func (s *inputSet) useStored(list []Stored) {
 	for _, k := range s.kinds() {
 		for i := range k.list {
 			in := &k.list[i]
-			at := slices.IndexFunc(list, func(s Stored) bool { return s.Kind == k.kind && s.Name == in.Name })
+			at := slices.IndexFunc(list, func(s Stored) bool { return s.Kind == k.name && s.Name == in.Name })
 			if at < 0 {
 				continue
 			}
-			in.Size, in.Sum = list[at].Bytes, list[at].Sum
-			in.Stored = append(in.Stored, stat.Map(list[at].Folders, func(folder string) string { return filepath.Join(folder, partFile) })...)
+			in.Size = list[at].Bytes
+			in.Sum = list[at].Sum
+			for _, folder := range list[at].Folders {
+				in.Stored = append(in.Stored, filepath.Join(folder, partFile))
+			}
 		}
 	}
 }

@@ -1,26 +1,26 @@
 package extract
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Planned is a run folder as a plan keeps it: where it is and what it holds.
+// Planned is a run folder in the plan of an extraction by several processes.
 type Planned struct {
 	ID         string   `json:"id"`
 	Dir        string   `json:"dir"` // absolute
 	Folder     string   `json:"folder"`
 	Files      []string `json:"files,omitempty"` // explicit dumps, absolute
-	Deployment string   `json:"deployment"`      // SHA-256 of all that is said of it
+	Deployment string   `json:"deployment"`      // SHA-256 of the deployment as loaded
 	Inputs     []Sized  `json:"inputs"`
-	Pieces     []Piece  `json:"pieces,omitempty"` // of inputs that are read in parts
+	Pieces     []Piece  `json:"pieces,omitempty"` // of the inputs that are read in parts
 }
 
-// Sized is an input of a run folder before anything of it is read.
+// Sized is an input of a run folder with its size.
 type Sized struct {
 	Kind  string `json:"kind"` // as in extract.json
 	Name  string `json:"name"` // relative, as in extract.json
@@ -29,11 +29,15 @@ type Sized struct {
 
 // Bytes is the size of all inputs.
 func (p *Planned) Bytes() int64 {
-	return stat.Sum(p.Inputs, func(in Sized) int64 { return in.Bytes })
+	n := int64(0)
+	for _, in := range p.Inputs {
+		n += in.Bytes
+	}
+	return n
 }
 
-// Plan is the run folder as a plan keeps it, with inputs of more than every bytes cut where
-// they can be; 0 cuts none. Standard input cannot be read again and is refused.
+// Plan describes the run folder for a plan. Inputs of more than every bytes are cut where they can be;
+// 0 cuts none. Standard input cannot be read by several processes and is refused.
 func (d *RunDir) Plan(every int64) (*Planned, error) {
 	p := &Planned{ID: d.ID, Folder: d.Folder, Deployment: deploymentHash(d.Deployment)}
 	err := d.Bad
@@ -61,11 +65,11 @@ func (d *RunDir) Plan(every int64) (*Planned, error) {
 	return p, err
 }
 
-// planAgain is the hint when inputs changed.
+// planAgain is the hint for inputs that have changed.
 const planAgain = "plan again into another folder"
 
-// Open finds the run folder of a plan again; set is what overrides its run.yaml. That it
-// is not what was planned is an error.
+// Open finds the run folder of a plan again. set overrides its run.yaml, as in Find. It is an error if
+// the folder is not as it was planned.
 func (p *Planned) Open(set []string) (*RunDir, error) {
 	dep, err := deploy.LoadRun(p.Dir, set...)
 	if err != nil {
@@ -93,8 +97,8 @@ func (p *Planned) Open(set []string) (*RunDir, error) {
 	return d, nil
 }
 
-// Longest is the name and size of the largest input, or of its largest part, which one worker
-// has to read.
+// Longest is the name and size of the largest piece of work for one worker: an input, or the largest
+// part of one that is cut.
 func (p *Planned) Longest() Sized {
 	list := slices.Clone(p.Inputs)
 	for i := range list {
@@ -108,5 +112,5 @@ func (p *Planned) Longest() Sized {
 			list[i].Bytes = longest
 		}
 	}
-	return slices.MaxFunc(list, func(a, b Sized) int { return int(min(max(a.Bytes-b.Bytes, -1), 1)) })
+	return slices.MaxFunc(list, func(a, b Sized) int { return cmp.Compare(a.Bytes, b.Bytes) })
 }

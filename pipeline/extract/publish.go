@@ -28,10 +28,10 @@ const (
 var halfWritten = regexp.MustCompile(`^(\.extract-cache\.json|\.manifest\.json|(extract|fit|validation|inspect|simulation)\.json|` +
 	`rejected\.jsonl|coefficients\.yaml|report\.html)\.tmp[0-9a-f]{8}$`)
 
-// cleanStages removes what an interrupted call left behind.
+// cleanStages removes the temporary files of an interrupted call.
 func cleanStages(out string) error {
 	tables := filepath.Join(out, tablesDir)
-	if there, err := folderOf(tables); err != nil || !there {
+	if there, err := isFolder(tables); err != nil || !there {
 		return errors.Join(err, cleanHalves(out))
 	}
 	entries, err := os.ReadDir(tables)
@@ -65,8 +65,8 @@ func cleanHalves(dir string) error {
 	return err
 }
 
-// invalidate takes extract.json away before tables change, so that no later
-// stage reads it beside tables it does not describe.
+// invalidate removes extract.json before tables change, so that no later stage reads it together with
+// tables that it does not describe.
 func invalidate(out string) error {
 	err := os.Remove(filepath.Join(out, documentName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,9 +113,9 @@ func writeDocument(out string, doc *result.Extract, fresh, old *cache, rejects *
 	return nil
 }
 
-// folderOf reports whether a folder of that name is there; a link or a file in
-// its place is an error, because what is behind it is not ours.
-func folderOf(dir string) (there bool, err error) {
+// isFolder reports whether there is a folder of that name. A link or a file of that name is an error,
+// because this program never writes one there.
+func isFolder(dir string) (there bool, err error) {
 	st, err := os.Lstat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -131,12 +131,12 @@ func folderOf(dir string) (there bool, err error) {
 	return true, nil
 }
 
-// publish gives the finished tables of a run their final names. A new folder
-// appears whole. In an old one the manifest is widened first, so that whatever
-// stands there after a crash is known to be ours.
+// publish gives the finished tables of a run their final names. A new folder appears whole. In an
+// existing folder the manifest is extended first, so that after a crash it lists all files that this
+// program wrote.
 func publish(from, to string, tables []result.Input, force bool) error {
 	fresh := manifest{Files: tables}
-	there, err := folderOf(to)
+	there, err := isFolder(to)
 	if err != nil {
 		return err
 	}
@@ -172,11 +172,11 @@ func publish(from, to string, tables []result.Input, force bool) error {
 	return fresh.write(to)
 }
 
-// tidying is what became of files that are not part of a call.
+// tidying lists the files that are not part of a call, for the user.
 type tidying struct{ removed, left []string }
 
-// removeRuns removes the tables of runs that are not part of this call: those
-// files that stand as this program wrote them, and then empty folders.
+// removeRuns removes the tables of runs that are not part of this call: files whose content is the one
+// that this program wrote, and then empty folders.
 func removeRuns(out string, keep func(id string) bool) (t tidying, err error) {
 	entries, err := os.ReadDir(filepath.Join(out, tablesDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -189,9 +189,9 @@ func removeRuns(out string, keep func(id string) bool) (t tidying, err error) {
 		id, isRun := strings.CutPrefix(e.Name(), runPrefix)
 		switch {
 		case isRun && keep(id):
-			t.foreign(filepath.Join(out, tablesDir, e.Name()), readManifest(filepath.Join(out, tablesDir, e.Name())))
+			t.listForeign(filepath.Join(out, tablesDir, e.Name()), readManifest(filepath.Join(out, tablesDir, e.Name())))
 		case isRun && e.IsDir():
-			if err := t.run(filepath.Join(out, tablesDir, e.Name())); err != nil {
+			if err := t.removeRun(filepath.Join(out, tablesDir, e.Name())); err != nil {
 				return t, err
 			}
 		case e.Name() != manifestName:
@@ -203,8 +203,8 @@ func removeRuns(out string, keep func(id string) bool) (t tidying, err error) {
 
 const runPrefix = "run="
 
-// foreign notes the files of a folder that the manifest does not name.
-func (t *tidying) foreign(dir string, m manifest) {
+// listForeign lists the files of a folder that are not in the manifest.
+func (t *tidying) listForeign(dir string, m manifest) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.left = append(t.left, dir)
@@ -217,8 +217,8 @@ func (t *tidying) foreign(dir string, m manifest) {
 	}
 }
 
-// run removes what is ours in the folder of one run.
-func (t *tidying) run(dir string) error {
+// removeRun removes the files of the manifest from the folder of one run.
+func (t *tidying) removeRun(dir string) error {
 	m := readManifest(dir)
 	var changed manifest
 	removed := 0
@@ -237,7 +237,7 @@ func (t *tidying) run(dir string) error {
 		}
 		removed++
 	}
-	t.foreign(dir, m)
+	t.listForeign(dir, m)
 	if removed > 0 {
 		t.removed = append(t.removed, fmt.Sprintf("%s (%d tables of an earlier call)", dir, removed))
 	}
@@ -247,6 +247,6 @@ func (t *tidying) run(dir string) error {
 	if len(m.Files) > 0 {
 		os.Remove(filepath.Join(dir, manifestName))
 	}
-	os.Remove(dir) // an empty one; with other people's files it stays
+	os.Remove(dir) // fails if there are other files, and should
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// rejects writes rejected.jsonl; a nil one does nothing.
+// rejects writes rejected.jsonl. The methods of a nil one do nothing.
 type rejects struct {
 	file *files.Pending
 	enc  *json.Encoder
@@ -29,7 +29,7 @@ func openRejects(o *Options) (*rejects, error) {
 	return &rejects{file: f, enc: json.NewEncoder(f)}, nil
 }
 
-// sum is what the file holds before it has its name.
+// sum describes the file before it has its final name.
 func (r *rejects) sum() (*result.Input, error) {
 	if r == nil {
 		return nil, nil

@@ -11,12 +11,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// A finished request waits for the end of the dump, for that is when engines
-// are told apart and its table is sorted. So that a long dump fits into memory
-// it waits packed on disk: what its spans say as a row of the requests table,
-// known columns only, and its journey events in a spool. In memory stand its id
-// and where the rest is.
-
 // Kinds of journey events with a stamp of their own in a request.
 const (
 	kindQueued     = "QUEUED"
@@ -25,11 +19,11 @@ const (
 	kindFinished   = "FINISHED"
 )
 
-// eventSeed serves hashes that never leave the process.
+// eventSeed is the seed of hashes that never leave the process.
 var eventSeed = maphash.MakeSeed()
 
-// core collects an engine request.
-func (c *collector) core(s *otlp.Span, key spanKey) error {
+// addCore collects a core span.
+func (c *collector) addCore(s *otlp.Span, key spanKey) error {
 	if !s.RequestID.OK {
 		c.acc.Drop(source.CodeBadRecord, 1+int64(len(s.Journey)), c.at(s), "llm_core without gen_ai.request.id")
 		return nil
@@ -50,11 +44,11 @@ func (c *collector) core(s *otlp.Span, key spanKey) error {
 			continue
 		}
 		row.hashes = append(row.hashes, hash)
-		row.take(ev)
+		row.noteEvent(ev)
 		if err := c.journeys.Add(int64(at), c.pack.buf); err != nil {
 			return err
 		}
-		summarise(&row.request, ev)
+		setFromEvent(&row.request, ev)
 		c.acc.Keep(1)
 		c.wall.See(ev.WallNs)
 		if ev.TsNs.OK {
@@ -70,27 +64,39 @@ func (c *collector) core(s *otlp.Span, key spanKey) error {
 	return err
 }
 
-// coreOf is the request of a core span, by its place among the cores, and what is known of it:
-// a new one, or the one of an earlier span with the same id.
+// coreOf returns the request of a core span: its place among the cores, and its row. It is that of an
+// earlier span with the same id and process, or a new one.
 func (c *collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, err error) {
-	id, row := digestID(s.RequestID.V), &c.pack.row
+	id := digestID(s.RequestID.V)
+	row = &c.pack.row
 	if at, ok := c.byID[id]; ok {
 		if err = c.pack.getCore(c.cores[at].row, row, files.NewInterner()); err != nil || row.Resource == s.Resource {
 			return at, row, err
 		}
 	}
-	*row = coreRow{hashes: row.hashes[:0],
-		coreHead: coreHead{Key: key, Parent: s.Parent, HasParent: s.HasParent, Resource: s.Resource, Order: c.order,
-			File: s.File, Line: s.Line, LastNs: math.MinInt64, SchedStep: -1},
-		request: trace.Request{StartWallNs: trace.Some(s.StartNs), Model: s.Model, MaxTokens: s.MaxTokens}}
+	*row = coreRow{
+		coreHead: coreHead{
+			Key:       key,
+			Parent:    s.Parent,
+			HasParent: s.HasParent,
+			Resource:  s.Resource,
+			Order:     c.order,
+			File:      s.File,
+			Line:      s.Line,
+			LastNs:    math.MinInt64,
+			SchedStep: -1,
+		},
+		hashes:  row.hashes[:0],
+		request: trace.Request{StartWallNs: trace.Some(s.StartNs), Model: s.Model, MaxTokens: s.MaxTokens},
+	}
 	at = int32(len(c.cores))
 	c.byID[id] = at
 	c.cores = append(c.cores, core{id: c.ids.put(s.RequestID.V), api: -1, snap: -1})
 	return at, row, nil
 }
 
-// take notes an event.
-func (k *coreHead) take(ev *trace.JourneyEvent) {
+// noteEvent updates what finding the engine of a request needs of its events.
+func (k *coreHead) noteEvent(ev *trace.JourneyEvent) {
 	if ev.TsNs.OK {
 		k.LastNs = max(k.LastNs, ev.TsNs.V)
 	}
@@ -98,15 +104,18 @@ func (k *coreHead) take(ev *trace.JourneyEvent) {
 		k.LastStep = ev.Step.V
 	}
 	if ev.Kind == kindScheduled && k.SchedStep < 0 && ev.Step.OK && ev.TsNs.OK {
-		k.SchedNs, k.SchedStep = ev.TsNs.V, ev.Step.V
+		k.SchedNs = ev.TsNs.V
+		k.SchedStep = ev.Step.V
 	}
 }
 
-// summarise folds one journey event into the request.
-func summarise(r *trace.Request, e *trace.JourneyEvent) {
-	first := func(at, step *trace.Opt[int64]) {
-		if !at.OK {
-			*at, *step = e.TsNs, e.Step
+// setFromEvent sets the fields of a request that come from one journey event (spec#wire-journey-events).
+func setFromEvent(r *trace.Request, e *trace.JourneyEvent) {
+	// Of several events of one kind the first counts.
+	first := func(ns, step *trace.Opt[int64]) {
+		if !ns.OK {
+			*ns = e.TsNs
+			*step = e.Step
 		}
 	}
 	switch e.Kind {
@@ -134,15 +143,29 @@ func summarise(r *trace.Request, e *trace.JourneyEvent) {
 	}
 }
 
-// api collects a request as the API process saw it, or a stock span.
-func (c *collector) api(s *otlp.Span, key spanKey) (err error) {
+// addAPI collects a span of the API process, or a stock span.
+func (c *collector) addAPI(s *otlp.Span, key spanKey) (err error) {
 	row := apiRow{apiHead: apiHead{Key: key, Order: c.order, File: s.File, Line: s.Line, Kept: 1, Resource: s.Resource}}
 	p := api{isStock: s.Class == otlp.ClassStock}
 	r := &row.request
-	*r = trace.Request{APIID: s.RequestID, Route: s.Route, Model: s.Model, PromptTokens: s.Prompt, OutputTokens: s.Completion,
-		MaxTokens: s.MaxTokens, N: s.N, StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs)}
-	stamps := [...]*trace.Opt[int64]{otlp.APIArrived: &r.ArrivedNs, otlp.APIHandoff: &r.HandoffNs, otlp.APIFirstResponse: &r.FirstResponseNs,
-		otlp.APIDeparted: &r.DepartedNs, otlp.APIAborted: &r.AbortedNs}
+	*r = trace.Request{
+		APIID:        s.RequestID,
+		Route:        s.Route,
+		Model:        s.Model,
+		PromptTokens: s.Prompt,
+		OutputTokens: s.Completion,
+		MaxTokens:    s.MaxTokens,
+		N:            s.N,
+		StartWallNs:  trace.Some(s.StartNs),
+		EndWallNs:    trace.Some(s.EndNs),
+	}
+	stamps := [...]*trace.Opt[int64]{
+		otlp.APIArrived:       &r.ArrivedNs,
+		otlp.APIHandoff:       &r.HandoffNs,
+		otlp.APIFirstResponse: &r.FirstResponseNs,
+		otlp.APIDeparted:      &r.DepartedNs,
+		otlp.APIAborted:       &r.AbortedNs,
+	}
 	for _, e := range s.API {
 		if stamps[e.Name].OK {
 			c.acc.Drop(source.CodeDuplicate, 1, c.at(s), "%s of %s", e.Name, s.RequestID.V)

@@ -73,7 +73,7 @@ func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 	}
 	var out []result.ExtractRun
 	for i, w := range outputs {
-		id, err := x.nameOf(i, n)
+		id, err := x.idOf(i, n)
 		if err != nil {
 			return nil, err
 		}
@@ -86,14 +86,14 @@ func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 		}
 		r := x.result(id, i, n, w, records)
 		r.TableFiles = files
-		x.batches(&r)
+		x.countBatches(&r)
 		out = append(out, r)
 	}
 	return out, nil
 }
 
-// nameOf is the id of the i-th of n engine runs; another folder may not have it.
-func (x *extraction) nameOf(i, n int) (string, error) {
+// idOf is the id of the i-th of n engine runs. It is an error if a run folder has it.
+func (x *extraction) idOf(i, n int) (string, error) {
 	if n == 1 {
 		return x.run.ID, nil
 	}
@@ -104,18 +104,18 @@ func (x *extraction) nameOf(i, n int) (string, error) {
 	return id, nil
 }
 
-// runIDTaken is the error of the i-th of n engine runs in dir whose id a run folder has.
+// runIDTaken is the error for the id of the i-th of n engine runs in dir, which is that of a run folder.
 func runIDTaken(id string, i, n int, dir string) error {
 	return trace.Errorf(codeDuplicateRunID, "run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, dir).
 		WithHint(otherName)
 }
 
-// maxBatchRows bounds the memory of Batches: about 150 bytes a row.
+// maxBatchRows bounds the memory of Options.Batches: about 150 bytes a row.
 const maxBatchRows = 1 << 19
 
-// batches fills the figures of the rebuilt batches; a run that cannot be
-// rebuilt keeps nulls and a warning.
-func (x *extraction) batches(r *result.ExtractRun) {
+// countBatches fills the figures of the reconstructed batches. For a run that cannot be reconstructed
+// they stay null, with a warning.
+func (x *extraction) countBatches(r *result.ExtractRun) {
 	if x.o.Batches == nil || r.Steps.Summaries == 0 {
 		return
 	}
@@ -138,17 +138,29 @@ func (x *extraction) batches(r *result.ExtractRun) {
 	r.Steps.Contradictions = trace.Some(int64(q.Contradictions))
 }
 
-// result is the entry of one engine run in extract.json. The account of a
-// folder with several engine runs stands with the first of them.
+// result is the entry of one engine run in extract.json. Of a folder with several engine runs, the first
+// has the account.
 func (x *extraction) result(id string, i, n int, w *output, records result.Records) result.ExtractRun {
 	dep := *x.dep
 	r := result.ExtractRun{
-		ID: id, Folder: x.run.Folder, Tables: w.Tables, Steps: w.Steps, Requests: w.Requests,
-		Records: result.Records{Dropped: map[string]int64{}}, Scopes: []result.ScopeCount{}, Examples: []result.Example{},
+		ID:       id,
+		Folder:   x.run.Folder,
+		Tables:   w.Tables,
+		Steps:    w.Steps,
+		Requests: w.Requests,
+		Records:  result.Records{Dropped: map[string]int64{}},
+		Scopes:   []result.ScopeCount{},
+		Examples: []result.Example{},
 		Warnings: []trace.Finding{},
-		Engine: result.ExtractEngine{InstanceID: strconv.Itoa(i + 1), VLLMVersion: dep.Engine.VLLMVersion, Model: dep.Model.ID,
-			Hardware: dep.Hardware.Name, TP: dep.TP},
-		Losses: result.Losses{OrphanSnapshots: w.Orphans}, Deployment: &dep,
+		Engine: result.ExtractEngine{
+			InstanceID:  strconv.Itoa(i + 1),
+			VLLMVersion: dep.Engine.VLLMVersion,
+			Model:       dep.Model.ID,
+			Hardware:    dep.Hardware.Name,
+			TP:          dep.TP,
+		},
+		Losses:     result.Losses{OrphanSnapshots: w.Orphans},
+		Deployment: &dep,
 	}
 	if median, spread, ok := x.col.Clock(); ok {
 		r.Clock = result.ExtractClock{OffsetNs: trace.Some(median), SpreadNs: trace.Some(spread)}
@@ -157,7 +169,9 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 		r.CachedTokens = x.told[i]
 	}
 	if i == 0 {
-		r.Records, r.Scopes, r.Examples = records, x.acc.ScopeCounts(), x.acc.ExampleList()
+		r.Records = records
+		r.Scopes = x.acc.ScopeCounts()
+		r.Examples = x.acc.ExampleList()
 		r.Losses.DroppedSpanEvents = x.acc.LostEvents
 		r.Losses.TruncatedMessages = x.acc.Truncated
 		r.Losses.DuplicateSpans = x.acc.Duplicates
@@ -166,8 +180,7 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 	return r
 }
 
-// firstUnreadable says where the first line or message that cannot be read stands; behind
-// the end of a broken file nothing is read.
+// firstUnreadable is the place of the first line or message that cannot be read, for a warning.
 func firstUnreadable(examples []result.Example) string {
 	i := slices.IndexFunc(examples, func(e result.Example) bool { return e.Reason == source.CodeUnreadable })
 	if i < 0 {
@@ -180,7 +193,7 @@ func firstUnreadable(examples []result.Example) string {
 func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace.Finding {
 	dep := r.Deployment
 	if len(x.lives) > 0 {
-		dep = dep.WithoutDrafts() // its passes count them
+		dep = dep.WithoutDrafts() // draft tokens are counted in the passes of the log
 	}
 	out := append(slices.Clone(w.Warnings), dep.Assumed()...)
 	add := func(on bool, code trace.Code, format string, args ...any) {
@@ -190,12 +203,14 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	}
 	l := r.Losses
 	if i == 0 {
-		out = append(append(append(out, x.empty...), x.clients...), x.set.contradicted...)
+		out = append(out, x.empty...)
+		out = append(out, x.clients...)
+		out = append(out, x.set.contradicted...)
 		if x.iter != nil {
 			out = append(out, x.iter.Beyond.Findings("passes")...)
 		}
 		ids := x.col.NoIDs()
-		add(ids > 0, codeIncomplete, "%d spans without a span id are told apart by their content", ids)
+		add(ids > 0, codeIncomplete, "%d spans without a span id are distinguished by their content", ids)
 	}
 	if i < len(x.lives) {
 		l := x.lives[i]
@@ -217,8 +232,9 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	add(r.Requests.APIUnlinked > 0, codeIncomplete, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
 	add(r.Requests.StopString > 0, codeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes",
 		r.Requests.StopString)
-	add(i == 0 && len(x.acc.BadText) > 0, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),
-		strings.Join(x.acc.BadText[:min(1, len(x.acc.BadText))], ""))
+	if i == 0 && len(x.acc.BadText) > 0 {
+		add(true, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText), x.acc.BadText[0])
+	}
 	add(r.Clock.SpreadNs.V > 10e6, codeClockOffset, "wall - monotonic spreads over %.1f ms", float64(r.Clock.SpreadNs.V)/1e6)
 	if out == nil {
 		out = []trace.Finding{}

@@ -8,13 +8,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
-// rotated matches the backups of a rotated set: of older collectors
-// (traces-2022-09-14T05-02-14.173.json) and newer ones (...-size.json), and of
-// logrotate (traces.json.2.gz, the higher the older, or traces.json-20260920).
+// Names of the backups of a rotated set (spec#wire-rotation): of older collectors
+// (traces-2022-09-14T05-02-14.173.json) and newer ones (...-size.json), and of logrotate
+// (traces.json.2.gz, in which a higher number is older, or traces.json-20260920).
 var (
 	rotated     = regexp.MustCompile(`^(.*)-(\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}\.\d{3})(?:-[a-z]+)?(\.[^/]*)$`)
 	rotatedNum  = regexp.MustCompile(`^(.*\.(?:jsonl?|pb|log|txt|out))\.(\d{1,6})((?:\.(?:gz|zst))?)$`)
@@ -22,9 +21,9 @@ var (
 	packedName  = regexp.MustCompile(`\.(?:gz|zst)$`)
 )
 
-// rotation is the set a file belongs to and what sorts it there; the live file
-// comes last.
-func rotation(name string) (set, at string) {
+// rotation is the rotated set to which a file belongs, and its sort key in the set. The file being
+// written sorts last.
+func rotation(name string) (set, order string) {
 	if m := rotated.FindStringSubmatch(name); m != nil {
 		return packedName.ReplaceAllString(m[1]+m[3], ""), m[2]
 	}
@@ -38,18 +37,18 @@ func rotation(name string) (set, at string) {
 	return packedName.ReplaceAllString(name, ""), "live"
 }
 
-// inReadingOrder sorts files by set, backups by time before the live file, and
-// marks the files that the next one may continue.
+// inReadingOrder sorts files by set and within a set by time. It sets Joins of files that the next one
+// may continue.
 func inReadingOrder(in []source.Input) []source.Input {
-	type key struct{ set, at string }
+	type key struct{ set, order string }
 	keys := map[string]key{}
 	for _, f := range in {
-		set, at := rotation(f.Name)
-		keys[f.Name] = key{set, at}
+		set, order := rotation(f.Name)
+		keys[f.Name] = key{set, order}
 	}
-	stat.SortStable(in, func(a, b source.Input) int {
+	slices.SortStableFunc(in, func(a, b source.Input) int {
 		ka, kb := keys[a.Name], keys[b.Name]
-		return cmp.Or(cmp.Compare(ka.set, kb.set), cmp.Compare(ka.at, kb.at))
+		return cmp.Or(cmp.Compare(ka.set, kb.set), cmp.Compare(ka.order, kb.order))
 	})
 	for i := range in {
 		in[i].Joins = i+1 < len(in) && keys[in[i].Name].set == keys[in[i+1].Name].set
@@ -60,20 +59,16 @@ func inReadingOrder(in []source.Input) []source.Input {
 // segment matches the parts of a forward-pass trace: <prefix>.<producer>.<n>.jsonl.gz.
 var segment = regexp.MustCompile(`^(.*)\.(\d{1,12})\.jsonl(?:\.gz|\.zst)?$`)
 
-// inSegments sorts the parts of each producer by number. A part ends with a
-// whole record, or was cut.
+// inSegments sorts the parts of each producer by number. No record continues from part to part.
 func inSegments(in []source.Input) []source.Input {
-	key := func(f *source.Input) (string, string) {
-		if m := segment.FindStringSubmatch(f.Name); m != nil {
-			return m[1], strings.Repeat("0", 12-len(m[2])) + m[2]
+	key := func(f *source.Input) string {
+		m := segment.FindStringSubmatch(f.Name)
+		if m == nil {
+			return f.Name + "\x00"
 		}
-		return f.Name, ""
+		return m[1] + "\x00" + strings.Repeat("0", 12-len(m[2])) + m[2]
 	}
-	slices.SortStableFunc(in, func(a, b source.Input) int {
-		setA, atA := key(&a)
-		setB, atB := key(&b)
-		return strings.Compare(setA+"\x00"+atA, setB+"\x00"+atB)
-	})
+	slices.SortStableFunc(in, func(a, b source.Input) int { return strings.Compare(key(&a), key(&b)) })
 	for i := range in {
 		in[i].Joins = false
 	}

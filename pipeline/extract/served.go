@@ -10,11 +10,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// serve gives the clients' requests to the engines that served them, where logs hold several
-// and no step traces tell: phase by phase, where the counts leave one way for nearly all.
-// The others, and spans that name no engine, are in no table: a replay would meet another
-// engine's load.
-func (x *extraction) serve() {
+// assignServed divides the requests of clients among engines, if there are logs of several engines and
+// no step traces: phase by phase, if the counts of the passes allow one division only for nearly all
+// requests. Other requests, and spans without an engine, are left out of all tables, because in a replay
+// they would add load to the wrong engine.
+func (x *extraction) assignServed() {
 	if len(x.lives) < 2 || len(x.col.engines)+len(x.col.cores) > 0 {
 		return
 	}
@@ -22,16 +22,17 @@ func (x *extraction) serve() {
 		if n > 0 {
 			x.acc.Keep(-n)
 			x.acc.Drop(codeSeveralEngines, n, source.Place{File: x.lives[0].Engine}, "%s", what)
-			x.clients = append(x.clients, trace.Findingf(codeSeveralEngines, "%d %s: they are in no table, and no replay has them", n, what))
+			x.clients = append(x.clients, trace.Findingf(codeSeveralEngines, "%d %s: they are in no table and in no replay", n, what))
 		}
 	}
-	drop(int64(len(x.col.apis)), "spans of requests do not name which of the engines served them")
+	drop(int64(len(x.col.apis)), "spans of requests do not name the engine that served them")
 	x.col.apis = nil
 	unknown := map[string]int64{}
 	all := map[string]int64{}
 	for i := range x.obs {
 		r := &x.obs[i]
-		if all[r.Phase.V]++; !r.Engine.OK {
+		all[r.Phase.V]++
+		if !r.Engine.OK {
 			unknown[r.Phase.V]++
 		}
 	}
@@ -47,7 +48,7 @@ func (x *extraction) serve() {
 		}
 	}
 	for _, phase := range slices.Sorted(maps.Keys(left)) {
-		drop(left[phase], fmt.Sprintf("of %d requests of phase %q: the passes of the engines do not tell for %d which engine served them",
+		drop(left[phase], fmt.Sprintf("of %d requests of phase %q: for %d of them the passes do not show which engine served them",
 			all[phase], phase, unknown[phase]))
 	}
 	for _, rows := range x.served {

@@ -7,14 +7,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sightings follow the requests that snapshots show. Of those not shown for a while what is
-// known goes to seen, so that a long run takes no more memory than a short one; who is shown
-// again is sighted again.
+// sightings collect the first snapshot of each request. Requests without a snapshot for a while are
+// moved to seen, so that a long run needs no more memory than a short one. A request with a snapshot
+// after that has a second sighting, and the first one counts.
 type sightings struct {
 	owners map[string]*owner
 	before []*owner // of the snapshots of the step before, in order
-	now    []*owner
-	lists  int64 // steps with snapshots so far
+	now    []*owner // of those of the current step
+	lists  int64    // steps with snapshots so far
 	seen   *source.RowFile
 }
 
@@ -22,28 +22,28 @@ func newSightings(mem *source.Memory) sightings {
 	return sightings{owners: map[string]*owner{}, seen: mem.RowFile()}
 }
 
-// forgetAfter is how many steps with snapshots a request is remembered at least without one.
+// forgetAfter is the least number of steps with snapshots for which a request without one is in memory.
 const forgetAfter = 4096
 
-// owner is a request as snapshots show it.
+// owner is the request of snapshots.
 type owner struct {
 	sighting
 	id   string
 	last int64 // step of its latest snapshot
-	list int64 // number of that step among those with snapshots
+	list int64 // number of that step among the steps with snapshots
 }
 
-// sighting is what the first snapshot of a request with scheduled tokens says: what it tells
-// about cached tokens was fixed at admission.
+// sighting is the first snapshot of a request that has scheduled tokens. Its cached tokens were decided
+// when the scheduler admitted the request.
 type sighting struct {
 	ID       digest
-	IsSeen   bool // there was one
+	IsSeen   bool // there was such a snapshot
 	Step     int64
-	Computed int64
-	Hit      trace.Opt[int64]
+	Computed int64            // num_computed_tokens
+	Hit      trace.Opt[int64] // tokens of the prompt that were in the prefix cache
 }
 
-// forget lets go of the requests whose latest snapshots stand before a list.
+// forget moves the requests whose latest snapshot is in a step before a list to seen.
 func (s *sightings) forget(list int64) error {
 	var buf []byte
 	for id, o := range s.owners {
@@ -60,8 +60,8 @@ func (s *sightings) forget(list int64) error {
 	return nil
 }
 
-// sighted hands over what waits, and where.
-func (s *sightings) sighted(use func(at int64, o *sighting)) error {
+// eachSeen calls use with every sighting in seen and its place.
+func (s *sightings) eachSeen(use func(at int64, o *sighting)) error {
 	var broken error
 	err := s.seen.Each(func(at int64, row []byte) {
 		var o sighting
@@ -71,13 +71,13 @@ func (s *sightings) sighted(use func(at int64, o *sighting)) error {
 	return errors.Join(err, broken)
 }
 
-// owner finds a request. Steps list their requests in the same order as the
-// step before, but for those that came and went, so the one after the last
-// found is guessed first; next is the guess after this one.
-func (s *sightings) owner(id string, guess int) (o *owner, next int) {
-	for at := guess; at < len(s.before) && at < guess+2; at++ {
-		if s.before[at].id == id {
-			return s.before[at], at + 1
+// ownerOf finds a request. A step lists its requests in the order of the step before, except for those
+// that came or left, so the request after the one found last is compared first. next is the guess for
+// the next request.
+func (s *sightings) ownerOf(id string, guess int) (o *owner, next int) {
+	for i := guess; i < len(s.before) && i < guess+2; i++ {
+		if s.before[i].id == id {
+			return s.before[i], i + 1
 		}
 	}
 	o, ok := s.owners[id]
@@ -91,7 +91,8 @@ func (s *sightings) owner(id string, guess int) (o *owner, next int) {
 // minStep is below every step id of a dump.
 const minStep = -1 << 63
 
-func (o *owner) note(s *trace.Snapshot) {
+// sight notes the first snapshot with scheduled tokens.
+func (o *owner) sight(s *trace.Snapshot) {
 	if o.IsSeen || s.ScheduledTokens == 0 {
 		return
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// sortRows puts rows in step order, as they nearly always are.
+// sortRows sorts rows by step. They nearly always are sorted.
 func sortRows(r *otlp.StepRows) {
 	byID := func(a, b trace.Step) int { return cmp.Compare(a.ID, b.ID) }
 	byStep := func(a, b trace.Snapshot) int { return cmp.Compare(a.StepID, b.StepID) }
@@ -30,7 +30,7 @@ func sortRows(r *otlp.StepRows) {
 	}
 }
 
-// nextStep cuts the rows of the lowest step id off sorted rows; ok is false at the end.
+// nextStep removes the rows of the lowest step id from sorted rows. ok is false when none are left.
 func nextStep(r *otlp.StepRows) (g otlp.StepRows, id int64, ok bool) {
 	switch {
 	case len(r.Steps) > 0 && len(r.Snaps) > 0:
@@ -50,13 +50,14 @@ func nextStep(r *otlp.StepRows) (g otlp.StepRows, id int64, ok bool) {
 		j++
 	}
 	g = otlp.StepRows{Steps: r.Steps[:i], Snaps: r.Snaps[:j]}
-	r.Steps, r.Snaps = r.Steps[i:], r.Snaps[j:]
+	r.Steps = r.Steps[i:]
+	r.Snaps = r.Snaps[j:]
 	return g, id, true
 }
 
-// stepTables writes the steps and snapshots of one engine while they are read,
-// in step order. Spans arrive in that order, but for exports that were retried
-// later: their rows wait in late and are merged in at the end.
+// stepTables writes the steps and snapshots of one engine while they are read, in step order. Spans
+// arrive in that order, except for exports that were retried: their rows wait in late and are merged at
+// the end.
 type stepTables struct {
 	dir    string
 	format table.Format
@@ -64,11 +65,11 @@ type stepTables struct {
 	at     source.Place // where a repeated row is reported
 	steps  *table.Writer[trace.Step]
 	snaps  *table.Writer[trace.Snapshot]
-	held   otlp.StepRows // the last step: the next span may add to it
-	heldID int64
-	any    bool
-	late   *source.Sorter[otlp.StepRows] // rows whose step was written already when they arrived
-	isLate bool
+	last   otlp.StepRows // the last step, to which the next span may add
+	lastID int64
+	any    bool                          // there is a last step
+	late   *source.Sorter[otlp.StepRows] // rows whose step had been written when they arrived
+	isLate bool                          // there are any
 	mem    *source.Memory
 	sightings
 	strays bool // some snapshots are of requests without a core span
@@ -77,18 +78,26 @@ type stepTables struct {
 	stated vllm.Engine // as run.yaml says
 }
 
-// stepOutput is what writing the steps of an engine found out.
+// stepOutput are the figures of the steps of an engine.
 type stepOutput struct {
 	steps     result.ExtractSteps
-	orphans   int64
-	conflicts int64
-	kept      int64
+	orphans   int64 // snapshots without a summary of their step
+	conflicts int64 // summaries of one step with different stamps
+	kept      int64 // records
 	blocks    blockFits
 	beyond    enginelog.Limits
 }
 
 func newStepTables(dir string, format table.Format, acc *source.Account, at source.Place, mem *source.Memory) (*stepTables, error) {
-	m := &stepTables{dir: dir, format: format, acc: acc, at: at, mem: mem, sightings: newSightings(mem), late: source.NewSorter[otlp.StepRows](mem)}
+	m := &stepTables{
+		dir:       dir,
+		format:    format,
+		acc:       acc,
+		at:        at,
+		mem:       mem,
+		sightings: newSightings(mem),
+		late:      source.NewSorter[otlp.StepRows](mem),
+	}
 	return m, m.create()
 }
 
@@ -99,38 +108,38 @@ func (m *stepTables) create() (err error) {
 	return err
 }
 
-// add takes the rows of one span, sorted.
-func (m *stepTables) add(rows *otlp.StepRows) error {
+// addSpan adds the sorted rows of one span.
+func (m *stepTables) addSpan(rows *otlp.StepRows) error {
 	left := *rows
 	for {
 		g, id, ok := nextStep(&left)
 		switch {
-		case !ok:
-			m.held = otlp.StepRows{Steps: slices.Clone(m.held.Steps), Snaps: slices.Clone(m.held.Snaps)}
+		case !ok: // the caller will reuse rows
+			m.last = otlp.StepRows{Steps: slices.Clone(m.last.Steps), Snaps: slices.Clone(m.last.Snaps)}
 			return nil
-		case m.any && id < m.heldID:
+		case m.any && id < m.lastID:
 			m.isLate = true
 			if err := m.late.Put(id, &g); err != nil {
 				return err
 			}
 			continue
-		case m.any && id == m.heldID:
-			m.held = otlp.StepRows{Steps: slices.Concat(m.held.Steps, g.Steps), Snaps: slices.Concat(m.held.Snaps, g.Snaps)}
+		case m.any && id == m.lastID:
+			m.last = otlp.StepRows{Steps: slices.Concat(m.last.Steps, g.Steps), Snaps: slices.Concat(m.last.Snaps, g.Snaps)}
 			continue
 		case m.any:
-			if err := m.write(m.held, m.heldID); err != nil {
+			if err := m.writeStep(m.last, m.lastID); err != nil {
 				return err
 			}
 		}
-		m.held = g
-		m.heldID = id
+		m.last = g
+		m.lastID = id
 		m.any = true
 	}
 }
 
-// write writes the rows of one step.
-func (m *stepTables) write(g otlp.StepRows, id int64) error {
-	snaps, err := m.snapshots(g.Snaps, id)
+// writeStep writes the rows of one step.
+func (m *stepTables) writeStep(g otlp.StepRows, id int64) error {
+	snaps, err := m.dropRepeated(g.Snaps, id)
 	if err != nil {
 		return err
 	}
@@ -140,15 +149,16 @@ func (m *stepTables) write(g otlp.StepRows, id int64) error {
 	m.out.kept += int64(len(snaps))
 	if len(g.Steps) == 0 {
 		m.out.orphans += int64(len(snaps))
-	} else if err := m.summary(g.Steps, len(snaps)); err != nil {
+	} else if err := m.writeSummary(g.Steps, len(snaps)); err != nil {
 		return err
 	}
 	return m.snaps.Append(snaps...)
 }
 
-// summary writes the BATCH_SUMMARY of a step; the first of several stays.
-func (m *stepTables) summary(all []trace.Step, snaps int) error {
-	step, n := &all[0], &m.out.steps
+// writeSummary writes the BATCH_SUMMARY of a step, the first one of several.
+func (m *stepTables) writeSummary(all []trace.Step, snaps int) error {
+	step := &all[0]
+	n := &m.out.steps
 	for _, s := range all[1:] {
 		if s.TsStartNs != step.TsStartNs {
 			m.out.conflicts++
@@ -171,44 +181,47 @@ func (m *stepTables) summary(all []trace.Step, snaps int) error {
 	return m.steps.Append(*step)
 }
 
-// snapshots drops repeated snapshots of a step (a request counts once) and
-// notes what the others say about their requests.
-func (m *stepTables) snapshots(list []trace.Snapshot, id int64) ([]trace.Snapshot, error) {
+// dropRepeated drops all snapshots of a request in a step except the first, and notes the sightings of
+// the others. It reuses the list.
+func (m *stepTables) dropRepeated(list []trace.Snapshot, id int64) ([]trace.Snapshot, error) {
 	if len(list) > 0 {
 		m.before, m.now = m.now, m.before[:0]
-		if m.lists++; m.lists%forgetAfter == 0 {
+		m.lists++
+		if m.lists%forgetAfter == 0 {
 			if err := m.forget(m.lists - forgetAfter); err != nil {
 				return nil, err
 			}
 		}
 	}
-	guess, kept := 0, list[:0]
+	guess := 0
+	kept := 0
 	for i := range list {
 		s := &list[i]
-		o, at := m.owner(s.CoreID, guess)
-		guess = at
+		var o *owner
+		o, guess = m.ownerOf(s.CoreID, guess)
 		if o.last == id {
 			m.acc.Drop(source.CodeDuplicate, 1, m.at, "snapshot of %s in step %d", s.CoreID, id)
 			continue
 		}
-		o.last, o.list = id, m.lists
-		if m.lists%16 == 1 {
-			m.out.blocks.see(s, max(1, m.stated.BlockSize))
+		o.last = id
+		o.list = m.lists
+		if m.lists%16 == 1 { // a sample is enough
+			m.out.blocks.add(s, max(1, m.stated.BlockSize))
 		}
-		o.note(s)
+		o.sight(s)
 		m.now = append(m.now, o)
-		kept = list[:len(kept)+1]
-		if len(kept) <= i {
-			kept[len(kept)-1] = *s
+		if kept < i {
+			list[kept] = *s
 		}
+		kept++
 	}
-	return kept, nil
+	return list[:kept], nil
 }
 
-// close writes what is left and gives the tables their names.
+// close writes the last step and the late rows, and gives the tables their names.
 func (m *stepTables) close() error {
 	if m.any {
-		if err := m.write(m.held, m.heldID); err != nil {
+		if err := m.writeStep(m.last, m.lastID); err != nil {
 			return err
 		}
 		m.any = false
@@ -233,14 +246,14 @@ func (m *stepTables) finish() error {
 	return m.snaps.Close()
 }
 
-// abort ends the writing; it is safe after close.
+// abort abandons the tables. It is safe after close.
 func (m *stepTables) abort() {
 	m.steps.Abort()
 	m.snaps.Abort()
 }
 
-// mergeLate writes the tables once more: what was written, merged with what
-// came late. It starts the engine's figures anew.
+// mergeLate writes the tables again: the rows that were written, merged with those that came late. The
+// figures of the engine start anew.
 func (m *stepTables) mergeLate() error {
 	early := filepath.Join(m.dir, ".early")
 	if err := os.MkdirAll(early, 0o755); err != nil {
@@ -253,14 +266,15 @@ func (m *stepTables) mergeLate() error {
 			return err
 		}
 	}
-	m.out, m.sightings = stepOutput{}, newSightings(m.mem)
+	m.out = stepOutput{}
+	m.sightings = newSightings(m.mem)
 	if err := m.create(); err != nil {
 		return err
 	}
 	defer m.abort()
 	mem := &source.Memory{Dir: m.mem.Dir, Limit: m.mem.Limit}
 	defer mem.Close()
-	all := source.NewSorter[otlp.StepRows](mem) // of one step, what was written comes first
+	all := source.NewSorter[otlp.StepRows](mem) // of one step, the rows that were written come first
 	for s, err := range fileRows[trace.Step](early, table.Steps, m.format) {
 		if err == nil {
 			err = all.Put(s.ID, &otlp.StepRows{Steps: []trace.Step{s}})
@@ -280,28 +294,28 @@ func (m *stepTables) mergeLate() error {
 	if err := m.late.Rows(all.Put); err != nil {
 		return err
 	}
-	var held otlp.StepRows // of step at
-	at := int64(minStep)
+	var step otlp.StepRows
+	stepID := int64(minStep)
 	err := all.Rows(func(id int64, rows *otlp.StepRows) error {
-		if id != at {
-			if err := m.write(held, at); err != nil {
+		if id != stepID {
+			if err := m.writeStep(step, stepID); err != nil {
 				return err
 			}
-			held.Steps = held.Steps[:0]
-			held.Snaps = held.Snaps[:0]
-			at = id
+			step.Steps = step.Steps[:0]
+			step.Snaps = step.Snaps[:0]
+			stepID = id
 		}
-		held.Steps = append(held.Steps, rows.Steps...)
-		held.Snaps = append(held.Snaps, rows.Snaps...)
+		step.Steps = append(step.Steps, rows.Steps...)
+		step.Snaps = append(step.Snaps, rows.Snaps...)
 		return nil
 	})
 	if err == nil {
-		err = m.write(held, at)
+		err = m.writeStep(step, stepID)
 	}
 	return errors.Join(err, m.finish())
 }
 
-// fileRows reads a table row by row; a missing one is empty.
+// fileRows reads a table row by row. A missing one is empty.
 func fileRows[T any](dir, name string, format table.Format) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		c, err := table.OpenFile[T](filepath.Join(dir, name+"."+string(format)))

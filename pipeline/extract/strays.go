@@ -11,12 +11,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// The values of a record have limits of their own, which are checked where it is read. Stamps and step
+// ids are checked against the records around them as well (spec#value-limits), once all were read.
+
 const (
-	shortStepNs = 100_000 // no step is shorter: so many ids fit between two stamps
-	unstamped   = 4096    // ids beyond the recorded ones that a record without a stamp may have
+	shortStepNs = 100_000 // no step is shorter, so the time between two stamps bounds the ids between them
+	unstamped   = 4096    // how far a record without a stamp may be from the recorded step ids
 )
 
-// clock is the monotonic clock of the records of a process.
+// clock is the monotonic clock of the records of one class of a process.
 func (c *collector) clock(resource uint64, class int) *source.Stamps {
 	key := clockKey{resource, class}
 	if c.clocks[key] == nil {
@@ -35,26 +38,28 @@ const (
 	ofAPIs
 )
 
-// strayRows drops what of a step span cannot stand beside the rest of it: its middle summary says
-// when its steps ran, and which ids fit there.
-func (c *collector) strayRows(s *otlp.Span) {
+// dropStrayRows drops rows of a step span whose stamps or ids cannot belong to the span. Its middle
+// summary is the reference: spans are short, and a stray row is unlikely to be there.
+func (c *collector) dropStrayRows(s *otlp.Span) {
 	rows := s.Rows.Steps
 	if len(rows) < 3 {
 		return
 	}
 	mid := rows[len(rows)/2]
-	away := func(a, b int64) int64 { return max(a-b, b-a) }
-	first, last := mid.ID, mid.ID
+	distance := func(a, b int64) int64 { return max(a-b, b-a) }
+	first, last := mid.ID, mid.ID // of the rows that are kept
 	s.Rows.Steps = slices.DeleteFunc(rows, func(r trace.Step) bool {
 		why := ""
 		switch {
-		case away(r.TsStartNs, mid.TsStartNs) > source.StrayNs || away(r.WallNs, mid.WallNs) > source.StrayNs:
+		case distance(r.TsStartNs, mid.TsStartNs) > source.StrayNs || distance(r.WallNs, mid.WallNs) > source.StrayNs:
 			why = fmt.Sprintf("step %d: got the stamps %d and %d ns (wall), want at most 24 h from the %d and %d of step %d", r.ID, r.TsStartNs,
 				r.WallNs, mid.TsStartNs, mid.WallNs, mid.ID)
-		case away(r.ID, mid.ID) > unstamped+away(r.TsStartNs, mid.TsStartNs)/shortStepNs:
-			why = fmt.Sprintf("step_id: got %d beside %d, want at most one in %d us between their stamps", r.ID, mid.ID, shortStepNs/1000)
+		case distance(r.ID, mid.ID) > unstamped+distance(r.TsStartNs, mid.TsStartNs)/shortStepNs:
+			why = fmt.Sprintf("step_id: got %d in the span of %d, want at most one in %d us between their stamps",
+				r.ID, mid.ID, shortStepNs/1000)
 		default:
-			first, last = min(first, r.ID), max(last, r.ID)
+			first = min(first, r.ID)
+			last = max(last, r.ID)
 			return false
 		}
 		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: %s", otlp.StepSummary, why)
@@ -73,9 +78,9 @@ func (c *collector) strayRows(s *otlp.Span) {
 	}
 }
 
-// strays drops events of requests whose stamps or step ids cannot be of this run, once all are
-// read, and forgets what they said.
-func (c *collector) strays() error {
+// dropStrays drops events of requests whose stamps or step ids cannot be of this run, and resets the
+// fields of requests that came from them.
+func (c *collector) dropStrays() error {
 	found := c.wall.AnyStray()
 	for _, s := range c.clocks {
 		found = found || s.AnyStray()
@@ -87,7 +92,7 @@ func (c *collector) strays() error {
 	if !found {
 		return nil
 	}
-	if err := c.strayEvents(); err != nil {
+	if err := c.dropStrayEvents(); err != nil {
 		return err
 	}
 	for i := range c.cores {
@@ -95,7 +100,7 @@ func (c *collector) strays() error {
 		if err := c.pack.getCore(c.cores[i].row, row, files.NewInterner()); err != nil {
 			return err
 		}
-		if c.strayWall(&row.request, source.Place{File: c.names[row.File].Name, Line: row.Line}) {
+		if c.dropStrayWall(&row.request, source.Place{File: c.names[row.File].Name, Line: row.Line}) {
 			at, err := c.pack.putCore(row)
 			if err != nil {
 				return err
@@ -103,11 +108,12 @@ func (c *collector) strays() error {
 			c.cores[i].row = at
 		}
 	}
-	return c.strayAPIs()
+	return c.dropStrayAPIs()
 }
 
-// strayWall forgets the wall clock of a span that is not of this run.
-func (c *collector) strayWall(r *trace.Request, at source.Place) bool {
+// dropStrayWall resets the wall-clock stamps of a request whose span is not of this run. It reports
+// whether it did.
+func (c *collector) dropStrayWall(r *trace.Request, at source.Place) bool {
 	why := c.wall.Check("start of the span", r.StartWallNs.V) + c.wall.Check("end of the span", r.EndWallNs.V)
 	if why == "" {
 		return false
@@ -119,12 +125,14 @@ func (c *collector) strayWall(r *trace.Request, at source.Place) bool {
 	return true
 }
 
-// strayEvents does the journeys.
-func (c *collector) strayEvents() error {
-	kept, str := c.mem.Spool(), files.NewInterner()
-	var of []trace.JourneyEvent // of core at, those that stay
-	at, isLess := int64(-1), false
-	row := &c.pack.row
+// dropStrayEvents drops stray journey events.
+func (c *collector) dropStrayEvents() error {
+	kept := c.mem.Spool()
+	str := files.NewInterner()
+	row := &c.pack.row          // of core at
+	at := int64(-1)             // the core whose events are being read
+	var of []trace.JourneyEvent // its events that are kept
+	isLess := false             // one of its events was dropped
 	flush := func() (err error) {
 		if isLess {
 			r := &row.request
@@ -132,15 +140,21 @@ func (c *collector) strayEvents() error {
 			row.LastStep = 0
 			row.SchedNs = 0
 			row.SchedStep = -1
-			row.request = trace.Request{StartWallNs: r.StartWallNs, EndWallNs: r.EndWallNs, DroppedEvents: r.DroppedEvents, Model: r.Model,
-				MaxTokens: r.MaxTokens}
+			row.request = trace.Request{
+				StartWallNs:   r.StartWallNs,
+				EndWallNs:     r.EndWallNs,
+				DroppedEvents: r.DroppedEvents,
+				Model:         r.Model,
+				MaxTokens:     r.MaxTokens,
+			}
 			for i := range of {
-				row.take(&of[i])
-				summarise(&row.request, &of[i])
+				row.noteEvent(&of[i])
+				setFromEvent(&row.request, &of[i])
 			}
 			c.cores[at].row, err = c.pack.putCore(row)
 		}
-		of, isLess = of[:0], false
+		of = of[:0]
+		isLess = false
 		return err
 	}
 	err := c.journeys.Each(func(key int64, packed []byte) error {
@@ -148,15 +162,16 @@ func (c *collector) strayEvents() error {
 			if err := flush(); err != nil {
 				return err
 			}
-			if at = key; c.pack.getCore(c.cores[at].row, row, str) != nil {
-				return fmt.Errorf("extract: core %d cannot be read again", at)
+			at = key
+			if err := c.pack.getCore(c.cores[at].row, row, str); err != nil {
+				return err
 			}
 		}
 		var ev trace.JourneyEvent
 		if err := c.pack.events.Decode(packed, &ev, str); err != nil {
 			return err
 		}
-		if why := c.strayEvent(&ev, row.Resource); why != "" {
+		if why := c.whyStray(&ev, row.Resource); why != "" {
 			isLess = true
 			c.acc.Keep(-1)
 			c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: c.names[row.File].Name, Line: row.Line}, "journey.%s of %s: %s", ev.Kind,
@@ -174,8 +189,8 @@ func (c *collector) strayEvents() error {
 	return err
 }
 
-// strayEvent says why an event is not of this run.
-func (c *collector) strayEvent(ev *trace.JourneyEvent, resource uint64) string {
+// whyStray describes why an event cannot be of this run; "" if it can.
+func (c *collector) whyStray(ev *trace.JourneyEvent, resource uint64) string {
 	why := c.wall.Check("wall_ns", ev.WallNs)
 	if ev.TsNs.OK && why == "" {
 		why = c.clock(resource, ofCores).Check("ts_ns", ev.TsNs.V)
@@ -203,8 +218,8 @@ func (c *collector) strayEvent(ev *trace.JourneyEvent, resource uint64) string {
 	return why
 }
 
-// strayAPIs does API and stock spans.
-func (c *collector) strayAPIs() error {
+// dropStrayAPIs drops stray stamps of API and stock spans.
+func (c *collector) dropStrayAPIs() error {
 	for i := range c.apis {
 		row, err := c.pack.getAPI(c.apis[i].row, files.NewInterner())
 		if err != nil {
@@ -212,17 +227,25 @@ func (c *collector) strayAPIs() error {
 		}
 		r := &row.request
 		at := source.Place{File: c.names[row.File].Name, Line: row.Line}
-		isLess := c.strayWall(r, at)
+		isLess := c.dropStrayWall(r, at)
 		for _, s := range []struct {
-			name string
-			ns   *trace.Opt[int64]
-		}{{"ARRIVED", &r.ArrivedNs}, {"HANDOFF_TO_CORE", &r.HandoffNs}, {"FIRST_RESPONSE_FROM_CORE", &r.FirstResponseNs},
-			{"DEPARTED", &r.DepartedNs}, {"ABORTED", &r.AbortedNs}} {
-			if why := c.clock(row.Resource, ofAPIs).Check("ts", s.ns.V); s.ns.OK && why != "" {
-				c.acc.Keep(-1)
-				c.acc.Drop(source.CodeBadRecord, 1, at, "api.%s of %s: %s", s.name, r.APIID.V, why)
-				*s.ns, isLess = trace.Opt[int64]{}, true
+			event otlp.EventName
+			ns    *trace.Opt[int64]
+		}{
+			{otlp.APIArrived, &r.ArrivedNs},
+			{otlp.APIHandoff, &r.HandoffNs},
+			{otlp.APIFirstResponse, &r.FirstResponseNs},
+			{otlp.APIDeparted, &r.DepartedNs},
+			{otlp.APIAborted, &r.AbortedNs},
+		} {
+			why := c.clock(row.Resource, ofAPIs).Check("ts", s.ns.V)
+			if !s.ns.OK || why == "" {
+				continue
 			}
+			c.acc.Keep(-1)
+			c.acc.Drop(source.CodeBadRecord, 1, at, "%s of %s: %s", s.event, r.APIID.V, why)
+			*s.ns = trace.Opt[int64]{}
+			isLess = true
 		}
 		if isLess {
 			if c.apis[i].row, err = c.pack.putAPI(&row); err != nil {

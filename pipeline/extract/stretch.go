@@ -8,15 +8,15 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 )
 
-// stretch is a step span, or several whose numbers follow one another.
+// stretch is a step span, or several with consecutive sequence numbers.
 type stretch struct {
 	firstStep, lastStep int64
-	firstSeq, lastSeq   int64 // 0: not numbered
-	fromNs, toNs        int64 // when its first and its last step began; 0: unknown
-	endNs               int64 // when its last step ended
+	firstSeq, lastSeq   int64 // sequence numbers; 0 for a span without one
+	fromNs, toNs        int64 // starts of its first and its last step; 0 for unknown
+	endNs               int64 // end of its last step
 }
 
-// stretchOf is one span, its rows sorted.
+// stretchOf is the stretch of one span with sorted rows.
 func stretchOf(s *otlp.Span) stretch {
 	p := stretch{firstStep: s.FirstStep, lastStep: s.LastStep, firstSeq: s.Sequence.V, lastSeq: s.Sequence.V}
 	if n := len(s.Rows.Steps); n > 0 {
@@ -27,29 +27,31 @@ func stretchOf(s *otlp.Span) stretch {
 	return p
 }
 
-// insertStretch adds a span to those of an engine, which are in the order of
-// their steps, and joins what follows one another.
+// insertStretch adds a stretch to those of an engine, which are sorted by steps, and joins consecutive
+// ones.
 func insertStretch(list []stretch, p stretch) []stretch {
-	at := after(list, &p)
+	at := placeAfter(list, &p)
 	list = slices.Insert(list, at, p)
 	if at+1 < len(list) && list[at].meets(&list[at+1]) {
-		list[at].join(&list[at+1])
+		list[at].extend(&list[at+1])
 		list = slices.Delete(list, at+1, at+2)
 	}
 	if at > 0 && list[at-1].meets(&list[at]) {
-		list[at-1].join(&list[at])
+		list[at-1].extend(&list[at])
 		list = slices.Delete(list, at, at+1)
 	}
 	return list
 }
 
-// after is the place in the list behind everything that begins with or before p.
-func after(list []stretch, p *stretch) int {
-	at, _ := slices.BinarySearchFunc(list, p, func(a stretch, p *stretch) int { return cmp.Or(cmp.Compare(a.firstStep, p.firstStep), -1) })
+// placeAfter is the place in the list after all stretches that begin with p or before it.
+func placeAfter(list []stretch, p *stretch) int {
+	at, _ := slices.BinarySearchFunc(list, p, func(a stretch, p *stretch) int {
+		return cmp.Or(cmp.Compare(a.firstStep, p.firstStep), -1)
+	})
 	return at
 }
 
-// meets reports that b is the next of a's engine, as far as numbers say.
+// meets reports whether b is the next stretch of a's engine by its numbers.
 func (a *stretch) meets(b *stretch) bool {
 	if a.lastSeq != 0 && b.firstSeq != 0 {
 		return a.lastSeq+1 == b.firstSeq
@@ -57,32 +59,37 @@ func (a *stretch) meets(b *stretch) bool {
 	return a.lastSeq == 0 && b.firstSeq == 0 && a.lastStep+1 == b.firstStep
 }
 
-func (a *stretch) join(b *stretch) {
+// extend appends b to a.
+func (a *stretch) extend(b *stretch) {
 	a.lastStep = max(a.lastStep, b.lastStep)
 	a.lastSeq = b.lastSeq
 	if b.toNs != 0 {
-		a.toNs, a.endNs = b.toNs, b.endNs
+		a.toNs = b.toNs
+		a.endNs = b.endNs
 	}
 }
 
-// before reports whether a may stand before b in one engine: numbers, steps and
-// stamps ascend. The events of one step may be in two spans.
-func (a *stretch) before(b *stretch) bool {
+// mayPrecede reports whether a may come before b in one engine by its numbers. Both step ids and
+// sequence numbers ascend, but the events of one step may be in two spans.
+func (a *stretch) mayPrecede(b *stretch) bool {
 	return a.lastStep <= b.firstStep && (a.lastSeq == 0 || b.firstSeq == 0 || a.lastSeq < b.firstSeq)
 }
 
-func (a *stretch) inTime(b *stretch) bool { return a.toNs == 0 || b.fromNs == 0 || a.toNs <= b.fromNs }
+// isEarlier reports whether a may come before b by its stamps.
+func (a *stretch) isEarlier(b *stretch) bool {
+	return a.toNs == 0 || b.fromNs == 0 || a.toNs <= b.fromNs
+}
 
-// fit is how well a span belongs to an engine.
+// fit is how well a span fits between the stretches of an engine.
 type fit struct {
-	outOfTime bool  // its stamps say no, its numbers say that it is the very next
-	overlaps  bool  // it begins before the last step of the span before ended, as with asynchronous scheduling
+	outOfTime bool  // its stamps do not fit, but by its numbers it is the very next
+	overlaps  bool  // it begins before the end of the span before, as with asynchronous scheduling
 	gap       int64 // sequence numbers, or steps, that are missing before it
 	gapNs     int64 // since the span before
 }
 
-// better compares two engines that a span may belong to.
-func (f fit) better(g fit) bool {
+// betterThan compares the fits of a span in two engines.
+func (f fit) betterThan(g fit) bool {
 	if f.outOfTime != g.outOfTime {
 		return g.outOfTime
 	}
@@ -92,9 +99,10 @@ func (f fit) better(g fit) bool {
 	return cmp.Or(cmp.Compare(f.gap, g.gap), cmp.Compare(f.gapNs, g.gapNs)) < 0
 }
 
-// fitOf reports whether a span may belong to the engine of the list.
+// fitOf is the fit of a span in the engine with the stretches of the list. ok is false if it cannot
+// belong to that engine.
 func fitOf(list []stretch, p *stretch) (f fit, ok bool) {
-	at := after(list, p)
+	at := placeAfter(list, p)
 	f = fit{gap: max(p.firstSeq, 1) - 1, gapNs: math.MaxInt64}
 	if p.firstSeq == 0 {
 		f.gap = max(p.firstStep, 1) - 1
@@ -102,11 +110,12 @@ func fitOf(list []stretch, p *stretch) (f fit, ok bool) {
 	isNext := false
 	if at > 0 {
 		a := &list[at-1]
-		if !a.before(p) {
+		if !a.mayPrecede(p) {
 			return f, false
 		}
-		f.outOfTime = !a.inTime(p)
-		f.gap, isNext = p.firstStep-a.lastStep-1, a.meets(p) && a.lastStep+1 >= p.firstStep
+		f.outOfTime = !a.isEarlier(p)
+		isNext = a.meets(p) && a.lastStep+1 >= p.firstStep
+		f.gap = p.firstStep - a.lastStep - 1
 		if p.firstSeq != 0 && a.lastSeq != 0 {
 			f.gap = p.firstSeq - a.lastSeq - 1
 		}
@@ -117,10 +126,10 @@ func fitOf(list []stretch, p *stretch) (f fit, ok bool) {
 	}
 	if at < len(list) {
 		b := &list[at]
-		if !p.before(b) {
+		if !p.mayPrecede(b) {
 			return f, false
 		}
-		f.outOfTime = f.outOfTime || !p.inTime(b)
+		f.outOfTime = f.outOfTime || !p.isEarlier(b)
 		isNext = isNext || p.meets(b) && p.lastStep+1 >= b.firstStep
 	}
 	return f, !f.outOfTime || isNext

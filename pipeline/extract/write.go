@@ -1,9 +1,3 @@
-// Spans become the tables of engine runs: they are gathered
-// as requests (inputs.go, request.go), step spans told apart by engine and
-// written as they come (engine.go, steps.go), requests linked to their
-// API spans and to what clients saw (join.go), and the other tables
-// written when the input ends (this file).
-
 package extract
 
 import (
@@ -22,7 +16,7 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// output is what writing one engine run found out.
+// output are the tables of one engine run, with their figures.
 type output struct {
 	Dir      string // of its tables
 	Steps    result.ExtractSteps
@@ -40,38 +34,38 @@ type writer struct {
 	strays bool // some snapshots are of requests without a core span
 	out    output
 
-	backwards int64 // requests whose stamps run backwards
-	first     source.Place
-	tooLong   int64 // requests with a prompt above max_model_len
-	longest   int64 // such a prompt, tokens
+	backwards      int64        // requests whose stamps run backwards
+	firstBackwards source.Place // the first of them
+	tooLong        int64        // requests with a prompt above max_model_len
+	longestPrompt  int64        // the longest of them, tokens
 }
 
-// rows notes the rows of a table that has any.
-func (w *writer) rows(name string, n int64) {
+// setRows notes the number of rows of a table, if there are any.
+func (w *writer) setRows(name string, n int64) {
 	if n > 0 {
 		w.out.Tables[name] = n
 	}
 }
 
-// steps notes what the tables of steps and snapshots hold.
-func (w *writer) steps(t *stepTables) {
+// setSteps notes the figures of the tables of steps and snapshots, which are written already.
+func (w *writer) setSteps(t *stepTables) {
 	w.out.Steps = t.out.steps
 	w.out.Orphans = t.out.orphans
 	if t.out.conflicts > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeConflict,
 			"%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
 	}
-	if size := t.out.blocks.contradicts(); size > 0 {
+	if size := t.out.blocks.contradiction(); size > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted, "vllm.block_size: run.yaml says %d tokens, the blocks of "+
-			"requests in %d of %d snapshots %d", t.stated.BlockSize, t.out.blocks.seen-t.out.blocks.stated, t.out.blocks.seen, size))
+			"requests in %d of %d snapshots %d", t.stated.BlockSize, t.out.blocks.seen-t.out.blocks.fitsStated, t.out.blocks.seen, size))
 	}
 	w.out.Warnings = append(w.out.Warnings, t.out.beyond.Findings("steps")...)
 	w.strays = w.strays || t.strays
-	w.rows(table.Steps, t.steps.Rows())
-	w.rows(table.Snapshots, t.snaps.Rows())
+	w.setRows(table.Steps, t.steps.Rows())
+	w.setRows(table.Snapshots, t.snaps.Rows())
 }
 
-// requests writes the requests by arrival.
+// requests writes the table of requests, by arrival.
 func (w *writer) requests() (int64, error) {
 	keys, whole, err := w.c.requestKeys(w.engine)
 	if err != nil {
@@ -93,10 +87,12 @@ func (w *writer) requests() (int64, error) {
 			return 0, err
 		}
 		if o := &overheads[i]; o.OK {
-			r.OverheadLoUs, r.OverheadHiUs, r.OverheadExact = trace.Some(o.LoUs), trace.Some(o.HiUs), trace.Some(o.Exact)
+			r.OverheadLoUs = trace.Some(o.LoUs)
+			r.OverheadHiUs = trace.Some(o.HiUs)
+			r.OverheadExact = trace.Some(o.Exact)
 		}
-		w.phase(&r)
-		w.count(&r)
+		w.setPhase(&r)
+		w.countRequest(&r)
 		if err := t.Append(r); err != nil {
 			return 0, err
 		}
@@ -104,15 +100,15 @@ func (w *writer) requests() (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// overheads bounds the overheads of the requests (spec#overhead); complete says
-// that every journey of the run is recorded, which exact ones need.
+// overheads bounds the overheads of the requests (spec#overhead). complete is set if every journey of
+// the run is recorded; otherwise no bound is exact.
 func (w *writer) overheads(keys []requestKey, complete bool) (out []trace.OverheadBound, err error) {
 	known := func(ns int64) trace.Opt[int64] { return trace.Opt[int64]{V: ns, OK: ns != unknownNs} }
 	stamps := func(i int) trace.OverheadStamps {
 		k := &keys[i]
 		return trace.OverheadStamps{ArrivedNs: known(k.arrived), QueuedNs: known(k.queued), FinishedNs: known(k.finished)}
 	}
-	type row struct { // of the steps' table
+	type row struct { // the columns of the steps table that are needed
 		StartNs int64 `col:"ts_start_ns"`
 		Running int64 `col:"running_depth"`
 		Waiting int64 `col:"waiting_depth"`
@@ -132,13 +128,12 @@ func (w *writer) overheads(keys []requestKey, complete bool) (out []trace.Overhe
 	return out, err
 }
 
-// sampledAll reports that every journey was sampled and the owner of every
-// snapshot is known.
+// sampledAll reports whether every journey was sampled and the request of every snapshot is known.
 func (w *writer) sampledAll() bool {
 	return w.dep.Tracing.JourneySampleRate.Or(1) == 1 && !w.strays
 }
 
-// journeys writes the journey events by core id, then emission order.
+// journeys writes the table of journey events, by core id and then in the order of the input.
 func (w *writer) journeys() (int64, error) {
 	t, err := table.Create[trace.JourneyEvent](w.out.Dir, table.JourneyEvents, w.c.format)
 	if err != nil {
@@ -152,7 +147,7 @@ func (w *writer) journeys() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if int(w.engine) == w.c.Runs()-1 { // nobody reads them again
+	if int(w.engine) == w.c.Runs()-1 { // the last engine run that reads them
 		w.c.journeys.Close()
 	}
 	str := files.NewInterner()
@@ -175,8 +170,8 @@ func (w *writer) journeys() (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// journeysByID sorts the cores of an engine by id and puts their journey
-// events into out by that order.
+// journeysByID sorts the cores of an engine by id and adds their journey events to out, with the rank
+// of the core as the key.
 func (c *collector) journeysByID(engine int32, out *source.Spool) (order []int32, err error) {
 	for i := range c.cores {
 		if c.cores[i].engine == engine {
@@ -212,7 +207,7 @@ func (w *writer) kvEvents(kv *enginelog.KVCollector) (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// engineOfKV places a KV event: with its request, else by the wall clock.
+// engineOfKV is the engine of a KV event: that of its request, or else the one that ran at its time.
 func (c *collector) engineOfKV(ev *trace.KVEvent) int32 {
 	if len(c.engines) < 2 {
 		return 0
@@ -231,8 +226,8 @@ func (c *collector) engineOfKV(ev *trace.KVEvent) int32 {
 	return best
 }
 
-// phase puts a request into the phase of its ARRIVED.
-func (w *writer) phase(r *trace.Request) {
+// setPhase sets the phase of a request, by its arrival.
+func (w *writer) setPhase(r *trace.Request) {
 	at := r.ArrivedNs
 	if !at.OK {
 		at = r.QueuedNs
@@ -245,18 +240,18 @@ func (w *writer) phase(r *trace.Request) {
 	}
 }
 
-// count adds a request to the figures of the run.
-func (w *writer) count(r *trace.Request) {
+// countRequest adds a request to the figures of the run.
+func (w *writer) countRequest(r *trace.Request) {
 	n := &w.out.Requests
 	if most := w.dep.Engine.MaxModelLen; most.OK && r.PromptTokens.V > most.V {
-		if w.tooLong++; r.PromptTokens.V > w.longest {
-			w.longest = r.PromptTokens.V
-		}
+		w.tooLong++
+		w.longestPrompt = max(w.longestPrompt, r.PromptTokens.V)
 	}
 	if r.RunsBackwards() {
-		if w.backwards++; w.backwards == 1 {
-			w.first = source.Place{File: r.File, Line: r.CoreLine.Or(r.APILine.V)}
+		if w.backwards == 0 {
+			w.firstBackwards = source.Place{File: r.File, Line: r.CoreLine.Or(r.APILine.V)}
 		}
+		w.backwards++
 	}
 	switch {
 	case r.Source == trace.SourceStock:
@@ -286,28 +281,28 @@ func (w *writer) count(r *trace.Request) {
 	}
 }
 
-// Write writes every table of an engine run, those of requests beside the
-// others; kv is nil without KV events.
+// Write writes every table of an engine run. kv is nil without KV events. Journeys and KV events are
+// written at the same time as requests, which need none of them.
 func (c *collector) Write(run int, dep *deploy.Deployment, kv *enginelog.KVCollector) (*output, error) {
 	w := &writer{c: c, engine: int32(run), dep: dep, out: output{Dir: c.dir(run), Tables: map[string]int64{}}}
 	if len(c.engines) > 0 {
 		t := c.engines[run].tables
 		w.out.Dir = t.dir
-		w.steps(t)
+		w.setSteps(t)
 	}
 	if err := os.MkdirAll(w.out.Dir, 0o777); err != nil {
 		return nil, err
 	}
-	var events, caches int64
-	var beside error
+	var events, kvEvents int64
+	var eventsErr error
 	var group sync.WaitGroup
 	group.Go(func() {
-		if events, beside = w.journeys(); beside == nil {
-			caches, beside = w.kvEvents(kv)
+		if events, eventsErr = w.journeys(); eventsErr == nil {
+			kvEvents, eventsErr = w.kvEvents(kv)
 		}
 	})
 	observed := c.observedOf(w.engine)
-	w.unjoined(observed)
+	w.warnUnjoined(observed)
 	requests, err := w.requests()
 	if err == nil {
 		err = table.Write(w.out.Dir, table.ObservedRequests, c.format, observed)
@@ -315,15 +310,15 @@ func (c *collector) Write(run int, dep *deploy.Deployment, kv *enginelog.KVColle
 	group.Wait()
 	if w.tooLong > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted, "vllm.max_model_len: run.yaml says %d tokens, %d prompts "+
-			"are longer, up to %d", dep.Engine.MaxModelLen.V, w.tooLong, w.longest))
+			"are longer, up to %d", dep.Engine.MaxModelLen.V, w.tooLong, w.longestPrompt))
 	}
 	if w.backwards > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeClockOffset, "%d requests have stamps that run backwards, first %s",
-			w.backwards, w.first))
+			w.backwards, w.firstBackwards))
 	}
-	w.rows(table.Requests, requests)
-	w.rows(table.JourneyEvents, events)
-	w.rows(table.KVEvents, caches)
-	w.rows(table.ObservedRequests, int64(len(observed)))
-	return &w.out, errors.Join(err, beside)
+	w.setRows(table.Requests, requests)
+	w.setRows(table.JourneyEvents, events)
+	w.setRows(table.KVEvents, kvEvents)
+	w.setRows(table.ObservedRequests, int64(len(observed)))
+	return &w.out, errors.Join(err, eventsErr)
 }
