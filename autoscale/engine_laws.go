@@ -1,0 +1,148 @@
+package autoscale
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/sim/workload"
+)
+
+// startOf reads the four-parameter form off the lightest and the heaviest load: what stands where
+// the loads show no more.
+func startOf(w []window) []float64 {
+	lo, hi := &w[0], &w[len(w)-1]
+	busy := math.Max(1, hi.RateRPS/1000*hi.ITLMs*hi.Shape.Output) // requests in service, about
+	slope := func(a, b float64) float64 { return math.Max(b-a, 1e-3*a) / busy }
+	return []float64{lo.ITLMs, slope(lo.ITLMs, hi.ITLMs), lo.TTFTMs, slope(lo.TTFTMs, hi.TTFTMs) / hi.Shape.Prompt}
+}
+
+// Of an engine that is sought: requests of a simulated window, output tokens of them all, passes with a quarter of both before one
+// with all, the difference of logarithms that slopes are taken over, and the relative error of every mean besides its scatter.
+const (
+	engineRequests = 4000
+	engineTokens   = 12e6
+	enginePasses   = 3
+	engineStep     = 0.01
+	engineFloor    = 0.002
+	engineHuber    = 1.345
+)
+
+// engine is what alpha, beta and gamma the simulator needs in order to show what the windows show (spec#queue-simulated).
+type engine struct {
+	at        []float64    // logarithms of the parameters that were simulated
+	residuals []float64    // logarithms of observed over simulated TTFT and ITL of each window, in standard deviations
+	slopes    [][3]float64 // of the simulated ones by the parameters' logarithms, likewise
+}
+
+// lawsOf are the laws of output lengths that the windows' spreads leave open: without any spread a constant and an exponential one.
+func lawsOf(windows []window) []workload.Law {
+	switch cv2 := stat.Median(stat.Map(windows, func(w window) float64 { return w.Shape.OutputCV2 })); {
+	case cv2 == 0:
+		return []workload.Law{workload.ConstantLaw, workload.ExponentialLaw}
+	case cv2 > 0.8 && cv2 < 1.25:
+		return []workload.Law{workload.ExponentialLaw}
+	}
+	return []workload.Law{workload.LogNormalLaw}
+}
+
+// newEngine goes from a flavour's parameters x, by way of the corrected model's, to the engine's. nil for wva-4p, whose parameters are no
+// iteration's, and where a window cannot be simulated.
+func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engine {
+	o, tokens := defaultFit(corrected), 0.0
+	o.Near = x
+	near, err := Fit(windows, o)
+	if f == wvA4P || err != nil {
+		return nil
+	}
+	for i := range windows {
+		tokens += windows[i].Shape.Output
+	}
+	e := &engine{at: logs(near.X)}
+	n := int(math.Min(engineRequests, engineTokens/tokens))
+	for range enginePasses {
+		if !e.look(windows, law, n/4) {
+			return nil
+		}
+		e.at, _ = e.step(make([]int, len(windows)), -1)
+	}
+	if !e.look(windows, law, n) {
+		return nil
+	}
+	return e
+}
+
+// look simulates every window. Drawn lengths and rates are not quite the windows': the corrected model says what that does.
+func (e *engine) look(windows []window, law workload.Law, requests int) bool {
+	e.residuals = make([]float64, 2*len(windows))
+	e.slopes = make([][3]float64, 2*len(windows))
+	for i := range windows {
+		w, as := &windows[i], windows[i]
+		t := workload.Traffic{Shape: w.Shape, Prompts: workload.LogNormalLaw, Output: law, RateRPS: w.RateRPS, Requests: requests,
+			Seed: uint64(i + 1)}
+		_, drawn := t.Draw()
+		got, err := simulate(fromVector(exp(e.at)), w.Limits, t, nil)
+		if err != nil || !(got.ITLSeMs > 0) {
+			return false
+		}
+		as.Shape, as.RateRPS = drawn, t.DrawnRate()
+		var near [5][2]float64 // a step up in each direction, none, and none of what was drawn
+		for j := range near {
+			of, z := w, append([]float64(nil), e.at...)
+			if j < 3 {
+				z[j] += engineStep
+			} else if j == 4 {
+				of = &as
+			}
+			var ok bool
+			if near[j][0], near[j][1], ok = predictWindow(corrected, of, exp(z), asSized); !ok {
+				return false
+			}
+		}
+		both := math.Sqrt(1 + float64(got.Requests)/float64(cmp.Or(w.Requests, got.Requests))) // the window scatters too
+		for m, v := range [2][3]float64{{w.TTFTMs, got.TTFTMs, got.TTFTSeMs}, {w.ITLMs, got.ITLMs, got.ITLSeMs}} {
+			se := math.Hypot(both*v[2]/v[1], engineFloor)
+			e.residuals[2*i+m] = math.Log(v[0]/v[1]*near[4][m]/near[3][m]) / se
+			for j := range 3 {
+				e.slopes[2*i+m][j] = math.Log(near[j][m]/near[3][m]) / engineStep / se
+			}
+		}
+	}
+	return true
+}
+
+// step are the logarithms of the parameters, with standard errors, that explain the residuals of the windows of other groups than
+// one; residuals far beyond the others' weigh less (Huber).
+func (e *engine) step(group []int, without int) (x, se []float64) {
+	a := make([]float64, 9)
+	g := make([]float64, 3)
+	scale := [2]float64{}
+	for m := range scale {
+		var size []float64
+		for i := range group {
+			size = append(size, math.Abs(e.residuals[2*i+m]))
+		}
+		scale[m] = math.Max(1, madToSigma*stat.Median(size))
+	}
+	for i, r := range e.residuals {
+		if group[i/2] == without {
+			continue
+		}
+		one := 1 / scale[i%2]
+		weight := math.Min(one, engineHuber/math.Max(math.Abs(r), 1e-9)) * one
+		for x := range 3 {
+			g[x] -= weight * r * e.slopes[i][x]
+			for y := range 3 {
+				a[3*x+y] += weight * e.slopes[i][x] * e.slopes[i][y]
+			}
+		}
+	}
+	x, se = append(x, e.at...), make([]float64, 3)
+	cov := stat.Inverse(a, 3)
+	for j, d := range solveDamped(a, g, 1e-9) {
+		if x[j] += d; cov != nil {
+			se[j] = math.Sqrt(cov[4*j])
+		}
+	}
+	return x, se
+}

@@ -1,0 +1,308 @@
+package autoscale
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// maxCondition is the condition number of the log-parameter Jacobian above which a direction counts as not shown, and
+// model-tuner's sliding window holds a fit back.
+const maxCondition = 1000.0
+
+// identifiability says what windows tell of parameters.
+type identifiability struct {
+	// Condition is the ratio of the singular values of the Jacobian of relative
+	// residuals with respect to log parameters, as model-tuner has it
+	// (pkg/estimator/identifiability.go@6dba8ce); +Inf when a direction is not seen.
+	Condition float64
+	Rank      int // directions above 1/maxCondition of the largest
+	Null      []queueDirection
+	Sweep     []queuePoint // operating points that would show all directions
+	After     float64      // condition number that windows at these points would have
+}
+
+// identify examines the windows at log parameters theta.
+func (p *problem) identify(theta []float64) identifiability {
+	q := p.noPrior()
+	q.base, q.basis = theta, identity(len(theta))
+	plain := *q
+	plain.sigma = evenSigma(len(p.windows))
+	values, _ := plain.directions()
+	id := identifiability{Condition: condition(values, len(theta))}
+	for _, s := range values {
+		if s*maxCondition >= values[0] && s > 0 {
+			id.Rank++
+		}
+	}
+	values, vectors := q.directions()
+	for k := range theta {
+		if known := k < len(values) && p.shown(values, k) && (p.prior != nil || k < id.Rank); known {
+			continue
+		}
+		id.Null = append(id.Null, direction(p.o.Flavour.Parameters(), vectors[k]))
+	}
+	if len(id.Null) > 0 {
+		id.Sweep = p.sweep(exp(theta))
+		id.After = p.conditionOf(id.Sweep, theta)
+	}
+	return id
+}
+
+// shown reports whether the windows know more of a direction than the pull does,
+// and not less than the best direction by maxCondition.
+func (p *problem) shown(values []float64, k int) bool {
+	if values[k]*maxCondition < values[0] {
+		return false
+	}
+	return p.prior == nil || values[k]*p.o.Pull >= 1
+}
+
+// directions are the singular values of the weighted Jacobian, largest first, and
+// the directions in log parameters they belong to.
+func (p *problem) directions() (values []float64, vectors [][]float64) {
+	j, _ := p.jacobian(make([]float64, len(p.basis)))
+	n := len(p.basis)
+	var svd mat.SVD
+	if j == nil || !svd.Factorize(mat.NewDense(len(j)/n, n, j), mat.SVDFullV) {
+		return make([]float64, n), p.basis
+	}
+	var v mat.Dense
+	svd.VTo(&v)
+	for k := range n {
+		col := mat.Col(nil, k, &v)
+		if i := largest(col); col[i] < 0 { // a direction and its opposite are the same
+			for x := range col {
+				col[x] = -col[x]
+			}
+		}
+		vectors = append(vectors, col)
+	}
+	values = svd.Values(nil)
+	for len(values) < n {
+		values = append(values, 0)
+	}
+	return values, vectors
+}
+
+func condition(values []float64, n int) float64 {
+	if len(values) < n || !(values[n-1] > values[0]*1e-15) {
+		return math.Inf(1)
+	}
+	return values[0] / values[n-1]
+}
+
+// refuse is the error of windows that do not show all parameters when nothing
+// else is known of the rest.
+func (p *problem) refuse(id *identifiability) error {
+	if p.prior != nil || len(id.Null) == 0 {
+		return nil
+	}
+	return trace.Errorf(noWindows, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank,
+		len(p.o.Flavour.Parameters()), id.Condition, maxCondition, words(id.Null)).
+		WithHint("record a sweep: " + sweepWords(id.Sweep))
+}
+
+// restrict sets where the search starts and which directions move: all, or those
+// that the windows show.
+func (p *problem) restrict(start []float64, id *identifiability) {
+	p.base, p.basis = start, identity(len(start))
+	if len(id.Null) == 0 {
+		return
+	}
+	values, vectors := p.noPrior().directions()
+	p.basis = nil
+	for k, v := range vectors {
+		if p.shown(values, k) {
+			p.basis = append(p.basis, v)
+		}
+	}
+}
+
+func (p *problem) noPrior() *problem {
+	q := *p
+	q.prior, q.scale = nil, [2]float64{1, 1}
+	return &q
+}
+
+// direction names the parameters that take part in a direction.
+func direction(names []string, v []float64) queueDirection {
+	d := queueDirection{}
+	for j, name := range names {
+		if math.Abs(v[j]) >= namedShare {
+			d.Names = append(d.Names, name)
+			d.Weight = append(d.Weight, v[j])
+		}
+	}
+	return d
+}
+
+// namedShare is the least weight a parameter of a direction is named for.
+const namedShare = 0.003
+
+// words says what a direction means.
+func words(null []queueDirection) string {
+	var all []string
+	for _, d := range null {
+		var parts []string
+		for i, name := range d.Names {
+			parts = append(parts, fmt.Sprintf("%s %+.2g %%", name, 100*math.Expm1(0.1*d.Weight[i]/math.Abs(d.Weight[largest(d.Weight)]))))
+		}
+		if len(parts) == 1 {
+			all = append(all, fmt.Sprintf("%s shows in neither TTFT nor ITL", d.Names[0]))
+			continue
+		}
+		all = append(all, strings.Join(parts, " with ")+" changes neither TTFT nor ITL")
+	}
+	return strings.Join(all, "; ")
+}
+
+// sweep proposes the windows' own shape and four times both lengths, each at 0.2
+// and 0.8 of its capacity.
+func (p *problem) sweep(x []float64) []queuePoint {
+	prompt := make([]float64, len(p.windows))
+	output := make([]float64, len(p.windows))
+	for i := range p.windows {
+		prompt[i], output[i] = p.windows[i].Shape.Prompt, p.windows[i].Shape.Output
+	}
+	var out []queuePoint
+	for _, times := range []float64{1, 4} {
+		s := shape{Prompt: math.Round(times * stat.Median(prompt)), Output: math.Round(times * stat.Median(output))}
+		m, err := New(p.o.Flavour, fromVector(x), s, p.windows[0].Limits)
+		if err != nil {
+			continue
+		}
+		for _, load := range []float64{0.2, 0.8} {
+			out = append(out, queuePoint{PromptTokens: s.Prompt, OutputTokens: s.Output, RateRPS: load * m.MaxRateRPS(), LoadFrac: load})
+		}
+	}
+	return out
+}
+
+// conditionOf is the condition number that windows at the points would have.
+func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
+	q := p.noPrior()
+	q.windows, q.sigma = nil, nil
+	for _, at := range points {
+		w := window{Shape: shape{Prompt: at.PromptTokens, Output: at.OutputTokens}, Limits: p.windows[0].Limits, RateRPS: at.RateRPS}
+		var ok bool
+		if w.TTFTMs, w.ITLMs, ok = predictWindow(p.o.Flavour, &w, exp(theta), asSized); !ok {
+			return math.Inf(1)
+		}
+		q.windows = append(q.windows, w)
+		q.sigma = append(q.sigma, [2]float64{1, 1})
+	}
+	q.base, q.basis = theta, identity(len(theta))
+	values, _ := q.directions()
+	return condition(values, len(theta))
+}
+
+func sweepWords(points []queuePoint) string {
+	var out []string
+	for _, p := range points {
+		out = append(out, fmt.Sprintf("%.0f/%.0f tokens at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS))
+	}
+	return strings.Join(out, ", ") + " (prompt/output; 0.2 and 0.8 of capacity)"
+}
+
+// jacobian is d residuals / d z by differences, row by row, and the residuals
+// themselves; nil where the model has no answer. Differences are central, or
+// forward when p.quick.
+func (p *problem) jacobian(z []float64) (j, r []float64) {
+	n, rows := len(p.basis), p.size()
+	r = make([]float64, rows)
+	up, down := make([]float64, rows), r
+	j = make([]float64, rows*n)
+	if !p.residuals(z, r) {
+		return nil, nil
+	}
+	below := 0.0
+	if !p.quick {
+		down, below = make([]float64, rows), lmStep
+	}
+	at := slices.Clone(z)
+	for k := range n {
+		at[k] = z[k] + lmStep
+		ok := p.residuals(at, up)
+		if !p.quick {
+			at[k] = z[k] - below
+			ok = ok && p.residuals(at, down)
+		}
+		if !ok {
+			return nil, nil
+		}
+		at[k] = z[k]
+		for i := range rows {
+			j[i*n+k] = (up[i] - down[i]) / (lmStep + below)
+		}
+	}
+	return j, r
+}
+
+// informative picks at most n windows that together tell the flavour's parameters apart
+// best, near x: one after the other the window that adds most to the determinant of J'J, the
+// relative derivatives of TTFT and ITL by log parameters. Positions come in that order.
+func informative(windows []window, f Flavour, x []float64, n int) []int {
+	p := evenProblem(windows, new(defaultFit(f)), logs(x))
+	p.quick = false
+	j, _ := p.jacobian(make([]float64, len(x)))
+	if j == nil {
+		return nil
+	}
+	dim := len(x)
+	a := mat.NewSymDense(dim, nil)
+	for i := range dim {
+		a.SetSym(i, i, 1e-9)
+	}
+	with := func(i int) *mat.SymDense {
+		b := mat.NewSymDense(dim, nil)
+		b.CopySym(a)
+		for _, row := range [][]float64{j[2*i*dim : (2*i+1)*dim], j[(2*i+1)*dim : (2*i+2)*dim]} {
+			b.SymRankOne(b, 1, mat.NewVecDense(dim, row))
+		}
+		return b
+	}
+	var picked []int
+	for len(picked) < min(n, len(windows)) {
+		best, most := -1, math.Inf(-1)
+		for i := range windows {
+			if slices.Contains(picked, i) {
+				continue
+			}
+			var c mat.Cholesky
+			if c.Factorize(with(i)) && c.LogDet() > most {
+				best, most = i, c.LogDet()
+			}
+		}
+		if best < 0 {
+			break
+		}
+		a, picked = with(best), append(picked, best)
+	}
+	return picked
+}
+
+func identity(n int) [][]float64 {
+	out := make([][]float64, n)
+	for i := range out {
+		out[i] = make([]float64, n)
+		out[i][i] = 1
+	}
+	return out
+}
+
+func largest(v []float64) int {
+	at := 0
+	for i := range v {
+		if math.Abs(v[i]) > math.Abs(v[at]) {
+			at = i
+		}
+	}
+	return at
+}

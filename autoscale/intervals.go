@@ -1,0 +1,89 @@
+package autoscale
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// intervals fills the 95 % intervals and the prior's part from the curvature at z.
+func (p *problem) intervals(f *fitted, z []float64) {
+	n, moving := len(f.X), len(p.basis)
+	f.Lo = make([]float64, n)
+	f.Hi = make([]float64, n)
+	f.Held = make([]bool, n)
+	f.PriorPart = make([]float64, n)
+	var cov []float64
+	if a, _, _, ok := p.normal(z); ok {
+		cov = stat.Inverse(a, moving)
+	}
+	if cov != nil {
+		f.Cov = p.natural(f.X, cov, p.spread(z))
+	}
+	for j := range n {
+		// v is parameter j's share in each moving direction, u = cov v
+		v := make([]float64, moving)
+		u := make([]float64, moving)
+		var free, variance, pulled float64
+		for a := range v {
+			v[a] = p.basis[a][j]
+			free += v[a] * v[a]
+		}
+		f.Lo[j], f.Hi[j], f.PriorPart[j] = math.NaN(), math.NaN(), 1
+		if f.Held[j] = free < heldShare; f.Held[j] || cov == nil {
+			continue
+		}
+		for a := range v {
+			for b := range v {
+				u[a] += cov[a*moving+b] * v[b]
+			}
+			variance += v[a] * u[a]
+			pulled += u[a] * u[a] / (p.o.Pull * p.o.Pull)
+		}
+		if p.prior == nil {
+			pulled = 0
+		}
+		half := normal975 * math.Sqrt(variance*p.spread(z))
+		f.Lo[j], f.Hi[j] = f.X[j]*math.Exp(-half), f.X[j]*math.Exp(half)
+		f.PriorPart[j] = math.Min(1, 1-free+free*pulled/variance)
+	}
+}
+
+// natural turns the covariance of the moving directions into that of parameters x.
+func (p *problem) natural(x, cov []float64, spread float64) [][]float64 {
+	moving := len(p.basis)
+	out := make([][]float64, len(x))
+	for i := range out {
+		out[i] = make([]float64, len(x))
+		for j := range out[i] {
+			for a := range moving {
+				for b := range moving {
+					out[i][j] += p.basis[a][i] * cov[a*moving+b] * p.basis[b][j]
+				}
+			}
+			out[i][j] *= spread * x[i] * x[j]
+		}
+	}
+	return out
+}
+
+// spread is the variance of the residuals where their standard deviation was not
+// known beforehand, else 1.
+func (p *problem) spread(z []float64) float64 {
+	r := make([]float64, p.size())
+	n := 2 * len(p.windows)
+	if !p.power || n <= len(z) || !p.residuals(z, r) {
+		return 1
+	}
+	var sum, weights float64
+	for _, v := range r[:n] {
+		_, w := p.robust(v)
+		sum, weights = sum+w*w*v*v, weights+w
+	}
+	return sum / weights * float64(n) / float64(n-len(z))
+}
+
+const (
+	normal975 = 1.959963984540054 // quantile of the standard normal
+	heldShare = 0.5               // a parameter of which less than this may move is held
+)

@@ -1,0 +1,137 @@
+package autoscale
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// observer maps a state to the observations; ok is false where there are none.
+type observer func(x []float64) (z []float64, ok bool)
+
+// verdict is what an online estimator did with a window; windows.parquet has it.
+type verdict string
+
+// The verdicts of filters and of refits.
+const (
+	accepted        verdict = "accepted"               // the window moved the state
+	acceptedOpening verdict = "gate_opened"            // the second in a row beyond the gate: something has changed
+	rejectedNIS     verdict = "innovation_too_large"   // for the filter's noise
+	rejectedSign    verdict = "parameter_not_positive" // after the update
+	rejectedModel   verdict = "model_has_no_answer"    // at the window's rate and the filter's state, or beside it
+	heldBack        verdict = "held_back"              // the last windows do not tell the parameters apart: the last good refit is kept
+	filling         verdict = "filling"                // too few windows yet for a refit
+)
+
+// step is what a filter did with one window.
+type step struct {
+	Window     int // position in the input
+	X          []float64
+	P          [][]float64 // covariance of X
+	Innovation [2]float64  // observed - predicted TTFT and ITL, ms
+	NIS        float64     // normalised innovation squared; NaN without a prediction
+	Verdict    verdict
+}
+
+// Accepted reports whether the window moved the state.
+func (s *step) Accepted() bool { return s.Verdict == accepted || s.Verdict == acceptedOpening }
+
+// gaussian is the state of a filter.
+type gaussian struct {
+	x *mat.VecDense
+	p *mat.Dense
+}
+
+func (g *gaussian) copy() gaussian { return gaussian{mat.VecDenseCopyOf(g.x), mat.DenseCopyOf(g.p)} }
+
+func (g *gaussian) state() []float64 { return append([]float64(nil), g.x.RawVector().Data...) }
+
+func square(m *mat.Dense) [][]float64 {
+	n, _ := m.Dims()
+	out := make([][]float64, n)
+	for i := range out {
+		out[i] = mat.Row(nil, i, m)
+	}
+	return out
+}
+
+// differences are the observations at x and how they change, by central differences. failed names the
+// evaluation that had no answer: the state itself, or a point beside it.
+func differences(h observer, x []float64, step func(v float64) float64, change func(up, down float64) float64) (hx []float64,
+	j *mat.Dense, failed string) {
+	hx, ok := h(x)
+	if !ok {
+		return nil, nil, "at the state"
+	}
+	j = mat.NewDense(len(hx), len(x), nil)
+	at := slices.Clone(x)
+	for c := range x {
+		eps := step(x[c])
+		at[c] = x[c] + eps
+		up, ok1 := h(at)
+		at[c] = x[c] - eps
+		down, ok2 := h(at)
+		at[c] = x[c]
+		if !ok1 || !ok2 {
+			return hx, nil, "beside the state"
+		}
+		for r := range hx {
+			j.Set(r, c, change(up[r], down[r])/(2*eps))
+		}
+	}
+	return hx, j, ""
+}
+
+// innovationOf is S = H P H' + R, its inverse, and y' S^-1 y.
+func innovationOf(y []float64, h, p *mat.Dense, r []float64) (sInv *mat.Dense, nis float64, ok bool) {
+	m := len(y)
+	var s mat.Dense
+	s.Product(h, p, h.T())
+	for i := range m {
+		s.Set(i, i, s.At(i, i)+r[i])
+	}
+	sInv = mat.NewDense(m, m, nil)
+	if sInv.Inverse(&s) != nil {
+		return nil, math.NaN(), false
+	}
+	v := mat.NewVecDense(m, y)
+	return sInv, mat.Inner(v, sInv, v), true
+}
+
+// cycle is one time and measurement update with the identity as transition: P
+// grows by q, then x and P are corrected by z with noise diag(r). failed names the
+// evaluation of h that had no answer, or the inverse; g is then as far as it got.
+func (g *gaussian) cycle(h observer, z []float64, q *mat.Dense, r []float64) (y []float64, nis float64, failed string) {
+	g.p.Add(g.p, q)
+	hx, j, failed := differences(h, g.state(), func(v float64) float64 { return cmp.Or(replicaStep*math.Abs(v), replicaStep) },
+		func(up, down float64) float64 { return up - down })
+	if failed != "" {
+		return nil, math.NaN(), failed
+	}
+	y = make([]float64, len(z))
+	for i := range z {
+		y[i] = z[i] - hx[i]
+	}
+	sInv, nis, ok := innovationOf(y, j, g.p, r)
+	if !ok {
+		return y, math.NaN(), "inverting the innovation's covariance"
+	}
+	g.correct(y, j, sInv)
+	return y, nis, ""
+}
+
+// correct is the textbook update: K = P H' S^-1, x + K y, (I - K H) P.
+func (g *gaussian) correct(y []float64, h, sInv *mat.Dense) {
+	var k, kh, rest, p mat.Dense
+	k.Product(g.p, h.T(), sInv)
+	var step mat.VecDense
+	step.MulVec(&k, mat.NewVecDense(len(y), y))
+	g.x.AddVec(g.x, &step)
+	kh.Mul(&k, h)
+	n, _ := g.p.Dims()
+	rest.Sub(scaledIdentity(n, 1), &kh)
+	p.Mul(&rest, g.p)
+	g.p = &p
+}

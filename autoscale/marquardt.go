@@ -1,0 +1,100 @@
+package autoscale
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// Levenberg-Marquardt on weighted residuals; the robust losses by reweighting.
+const (
+	lmStep    = 1e-5 // of the central difference, in log parameters
+	lmLargest = 1.5  // longest step in log parameters
+)
+
+// effort says when a search ends.
+type effort struct {
+	iterations int
+	tol        float64 // relative fall of the objective
+}
+
+var (
+	thorough = effort{60, 1e-10}
+	scouting = effort{15, 1e-4}
+	tracking = effort{6, 1e-4}
+)
+
+// marquardt minimises the objective from z.
+func (p *problem) marquardt(z []float64, e effort) []float64 {
+	z = slices.Clone(z)
+	if len(z) == 0 {
+		return z
+	}
+	damp := 1e-3
+	for range e.iterations {
+		a, g, loss, ok := p.normal(z)
+		if !ok {
+			return z
+		}
+		next, better := loss, false
+		for ; damp < 1e12 && !better; damp *= 8 {
+			step := solveDamped(a, g, damp)
+			for k := range step {
+				step[k] += z[k]
+			}
+			if next = p.objective(step); next < loss {
+				z, better = step, true
+			}
+		}
+		damp = math.Max(damp/80, 1e-12)
+		if !better || loss-next <= e.tol*loss {
+			return z
+		}
+	}
+	return z
+}
+
+// normal are the matrix J'WJ (row by row), the gradient J'Wr and the objective at z.
+func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
+	j, r := p.jacobian(z)
+	if j == nil {
+		return nil, nil, 0, false
+	}
+	n := len(z)
+	a, g = make([]float64, n*n), make([]float64, n)
+	for i, v := range r {
+		weight := 1.0
+		if i < 2*len(p.windows) {
+			_, weight = p.robust(v)
+		}
+		row := j[i*n : i*n+n]
+		for x := range n {
+			g[x] += weight * row[x] * v
+			for y := range n {
+				a[x*n+y] += weight * row[x] * row[y]
+			}
+		}
+	}
+	return a, g, p.loss(r), true
+}
+
+// solveDamped is -(A + damp*diag(A))^-1 g, no longer than lmLargest.
+func solveDamped(a, g []float64, damp float64) []float64 {
+	n := len(g)
+	l, step := slices.Clone(a), make([]float64, n)
+	for i := range n {
+		l[i*n+i] += damp*a[i*n+i] + 1e-300
+		step[i] = -g[i]
+	}
+	if stat.Cholesky(l, n) < n {
+		return make([]float64, n)
+	}
+	stat.CholeskySolve(l, n, step)
+	if length := math.Abs(step[largest(step)]); length > lmLargest {
+		for k := range step {
+			step[k] *= lmLargest / length
+		}
+	}
+	return step
+}

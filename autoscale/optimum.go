@@ -1,0 +1,156 @@
+package autoscale
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// optimumServers is the largest fleet that Optimum solves.
+const optimumServers = 10
+
+// Optimum is the best allocation in full: as many demands of the first priority
+// as possible, then of the second, and so on; among those the smallest sum of
+// values. Who got nothing shares what is left by the fleet's policy, after its own priority
+// or after all of them, as in Allocate. It searches all allocations with bounds, and is nil
+// for more than optimumServers demands.
+func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
+	if err := f.Check(demands); err != nil || len(demands) > optimumServers {
+		return nil, err
+	}
+	var all []*entry
+	for i := range demands {
+		all = append(all, newEntry(&demands[i]))
+	}
+	slices.SortFunc(all, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.d.Priority, b.d.Priority), cmp.Compare(a.d.Name, b.d.Name))
+	})
+	groups := [][]*entry{all}
+	if f.Policy != policyNone && !f.DelayBestEffort {
+		groups = byPriority(all)
+	}
+	left := f.available()
+	for _, group := range groups {
+		unserved := f.best(group, left)
+		if !f.Unlimited {
+			f.bestEffort(unserved, left)
+		}
+	}
+	var values []queueGiven
+	for _, e := range all {
+		values = append(values, e.given)
+	}
+	return f.plan(values, left), nil
+}
+
+// best gives a group its best allocation in full, and returns whom that leaves with nothing.
+func (f *Fleet) best(group []*entry, left map[string]int) (unserved []*entry) {
+	if len(group) == 0 {
+		return nil
+	}
+	s := search{all: group, left: left, unlimited: f.Unlimited}
+	s.prepare()
+	s.visit(0, 0)
+	for i, e := range group {
+		if k := s.bestPick[i]; k >= 0 {
+			e.take(&e.c[k], e.c[k].Replicas)
+			left[e.c[k].typ] -= e.c[k].need()
+		} else {
+			unserved = append(unserved, e)
+		}
+	}
+	return unserved
+}
+
+// search is depth first over the demands in priority order.
+type search struct {
+	all       []*entry
+	left      map[string]int
+	unlimited bool
+	least     []float64 // sum of the smallest values of the demands from i on
+	pick      []int     // candidate of each demand, -1 = none
+	served    []int     // demands served so far per priority group
+	group     []int     // of each demand
+	after     []int     // demands of the same group from i on that could be served
+	first     []int     // index of each group's first demand
+
+	bestPick, bestServed []int
+	bestValue            float64
+}
+
+func (s *search) prepare() {
+	n := len(s.all)
+	s.pick = make([]int, n)
+	s.bestPick = make([]int, n)
+	s.group = make([]int, n)
+	s.after = make([]int, n+1)
+	s.least = make([]float64, n+1)
+	groups := 0
+	for i, e := range s.all {
+		if i > 0 && e.d.Priority != s.all[i-1].d.Priority {
+			groups++
+		}
+		if i == 0 || groups > s.group[i-1] {
+			s.first = append(s.first, i)
+		}
+		s.group[i] = groups
+		s.bestPick[i] = -1
+	}
+	for i := n - 1; i >= 0; i-- {
+		if i+1 < n && s.group[i+1] == s.group[i] {
+			s.after[i] = s.after[i+1]
+		}
+		s.least[i] = s.least[i+1]
+		if len(s.all[i].c) > 0 {
+			s.after[i]++
+			s.least[i] += s.all[i].c[0].value
+		}
+	}
+	s.served = make([]int, groups+1)
+	s.bestServed = make([]int, groups+1)
+	s.bestServed[0] = -1
+	s.bestValue = math.Inf(1)
+}
+
+// hopeless reports whether nothing from demand i on can beat the best: fewer
+// served in the first group that differs, or, with everything left served, no
+// smaller value.
+func (s *search) hopeless(i int, value float64) bool {
+	for g := range s.served {
+		most := s.served[g]
+		if i < len(s.all) && g >= s.group[i] {
+			most += s.after[max(i, s.first[g])]
+		}
+		if most != s.bestServed[g] {
+			return most < s.bestServed[g]
+		}
+	}
+	return value+s.least[i] >= s.bestValue
+}
+
+func (s *search) visit(i int, value float64) {
+	if s.hopeless(i, value) {
+		return
+	}
+	if i == len(s.all) {
+		s.bestValue = value
+		copy(s.bestPick, s.pick)
+		copy(s.bestServed, s.served)
+		return
+	}
+	e := s.all[i]
+	for k := range e.c {
+		c := &e.c[k]
+		if !s.unlimited && s.left[c.typ] < c.need() {
+			continue
+		}
+		s.left[c.typ] -= c.need()
+		s.pick[i] = k
+		s.served[s.group[i]]++
+		s.visit(i+1, value+c.value)
+		s.served[s.group[i]]--
+		s.left[c.typ] += c.need()
+	}
+	s.pick[i] = -1
+	s.visit(i+1, value)
+}

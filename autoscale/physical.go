@@ -1,0 +1,183 @@
+package autoscale
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Physical is what the steps of a recording say of an iteration.
+type Physical struct {
+	Params params         // ms; of the three-parameter flavours
+	CI95   [3]*[2]float64 // ms
+	Floor  [3]float64     // ms: what the hardware allows
+	Bound  [3]bool        // not shown by the steps: the floor stands in
+	Errors *result.Errors // on the steps' hold-out
+	// Lengths the four-parameter form is made at.
+	Prompt, Output float64
+	steps          *fit.Iteration // measured and predicted times of the steps
+}
+
+// SetPhysical fits the run's steps: iteration = alpha + beta*(tokens computed) +
+// gamma*(KV tokens read) is a linear model of a step, thousands of rows with their
+// composition instead of two means a minute (spec#queue-physical). A run without step rows gets a finding.
+func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
+	it, err := fit.FitIteration(src, o)
+	if err != nil {
+		return err
+	}
+	s.Findings = append(s.Findings, it.Findings...)
+	if it.Model == nil {
+		s.Findings = append(s.Findings, trace.Findingf(heldParameter, "%s: %s", s.ID, it.Reason))
+		return nil
+	}
+	p := &Physical{Errors: it.Model.Holdout}
+	names := corrected.Parameters()
+	values := [3]float64{}
+	scale := meanScale(it.Model.Train) / 1000
+	for i, c := range it.Model.Coefficients {
+		values[i], p.Floor[i] = c.Value*scale, it.FloorUs[i]/1000
+		p.CI95[i] = s.interval(names[i], values[i], c.CI95)
+		if values[i] > 0 {
+			continue
+		}
+		values[i] = p.Floor[i]
+		p.Bound[i] = true
+		p.CI95[i] = nil
+		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
+			"%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID, names[i], p.Floor[i]))
+	}
+	p.Params = params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
+	if it.Lengths[0] != nil {
+		p.Prompt = *it.Lengths[0]
+		p.Output = *it.Lengths[1]
+	}
+	p.steps = it
+	s.Physical = p
+	return nil
+}
+
+// interval is that of the fit without penalty, ms. Its weights do not follow the typical step, so
+// it needs no scale; it reaches to the value, which the penalty may have moved out of it.
+func (s *Server) interval(name string, value float64, us *[2]float64) *[2]float64 {
+	if us == nil {
+		return nil
+	}
+	out := &[2]float64{us[0] / 1000, us[1] / 1000}
+	if value < out[0] || value > out[1] {
+		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
+			"%s: %s of %.4g ms stood outside %.4g to %.4g ms, the interval of the fit without penalty", s.ID, name, value, out[0], out[1]))
+		out[0], out[1] = math.Min(out[0], value), math.Max(out[1], value)
+	}
+	return out
+}
+
+// meanScale makes a fit in relative error, which follows the typical step, predict the sum of
+// the training steps: queueing models predict means, and rare long steps are part of them.
+func meanScale(e *result.Errors) float64 {
+	if e == nil || e.Bias == nil || !(*e.Bias > -1) {
+		return 1
+	}
+	return 1 / (1 + *e.Bias)
+}
+
+// vector is the physical parameters as the flavour has them. The four-parameter form is
+// the same iteration at the mean lengths: a decode of n requests computes n tokens and
+// reads n(k + m/2), a prefill of n prompts computes and reads n k, so that its delta is
+// beta + gamma. Nil without step traces.
+func (p *Physical) vector(f Flavour) []float64 {
+	switch {
+	case p == nil:
+		return nil
+	case f != wvA4P:
+		return p.Params.Vector(f)
+	}
+	q := p.Params
+	return []float64{q.AlphaMs, q.BetaMs + q.GammaMs*(p.Prompt+p.Output/2), q.AlphaMs, q.BetaMs + q.GammaMs}
+}
+
+// units of the parameters, in the flavour's order.
+func units(f Flavour) []string {
+	if f == wvA4P {
+		return []string{"ms", "ms/request", "ms", "ms/(token request)"}
+	}
+	return []string{"ms/iteration", "ms/token computed", "ms/KV token read"}
+}
+
+// document is the parameters with what is known of them.
+func (p *Physical) document(f Flavour) []queueParameter {
+	if p == nil {
+		return nil
+	}
+	var out []queueParameter
+	x := p.vector(f)
+	for i, name := range f.Parameters() {
+		q := queueParameter{Name: name, Unit: units(f)[i], Value: x[i], Identified: measured}
+		if f != wvA4P {
+			q.CI95, q.Floor = p.CI95[i], result.OrNull(p.Floor[i])
+			q.Utilisation = result.OrNull(p.Floor[i] / x[i])
+			if p.Bound[i] {
+				q.Identified = atBound
+			}
+		}
+		out = append(out, q)
+	}
+	return out
+}
+
+// judge adds findings on effective parameters below the hardware's limit, and on those that
+// are far from the physical ones.
+func (s *Server) judge(f Flavour, params []queueParameter) (out []trace.Finding) {
+	for i := range params {
+		q := &params[i]
+		if q.Utilisation != nil && *q.Utilisation > 1 {
+			out = append(out, trace.Findingf(unlikelyParameter, "%s: %s of %.3g ms is below the hardware's %.3g ms (implied utilisation %.2f)",
+				s.ID, q.Name, q.Value, *q.Floor, *q.Utilisation))
+		}
+		if q.Shift != nil && math.Abs(math.Log(*q.Shift)) > math.Ln2 {
+			out = append(out, trace.Findingf(unlikelyParameter, "%s: effective %s is %.2g times the physical one (%s)", s.ID, q.Name, *q.Shift, f))
+		}
+	}
+	return out
+}
+
+// speeds are how slow the machine's steps were in each window, relative to the median of the
+// first `split` of them: nil without steps.
+func (s *Server) speeds(split int) []float64 {
+	if s.Physical == nil || split == 0 {
+		return nil
+	}
+	out := make([]float64, len(s.Windows))
+	for i := range s.Windows {
+		out[i] = s.Physical.speedIn(&s.Windows[i])
+	}
+	usual := stat.Median(out[:split])
+	for i := range out {
+		out[i] /= usual
+	}
+	return out
+}
+
+// speedIn is measured over predicted time of the steps that begin in the window.
+func (p *Physical) speedIn(w *window) float64 {
+	lo, _ := slices.BinarySearch(p.steps.TimeNs, w.StartNs)
+	hi, _ := slices.BinarySearch(p.steps.TimeNs, w.EndNs)
+	return validate.DriftOf(p.steps.TimeNs[lo:hi], p.steps.Us[lo:hi], p.steps.PredUs[lo:hi], false).At(w.StartNs)
+}
+
+// atSpeed scores parameters whose times follow the machine: no forecast, since it reads the
+// windows' own steps, but what is left of a miss when the machine's part is taken out.
+func atSpeed(windows []window, f Flavour, x, speed []float64) queueScore {
+	return evaluateAny(windows, func(i int, w *window) (ttft, itl float64, ok bool) {
+		scaled := slices.Clone(x)
+		for j := range scaled {
+			scaled[j] *= speed[i]
+		}
+		return predictWindow(f, w, scaled, asSized)
+	})
+}

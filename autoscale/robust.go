@@ -1,0 +1,243 @@
+package autoscale
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// robustOptions are those of our own tracker.
+type robustOptions struct {
+	Flavour     Flavour
+	StartSD     float64 // standard deviation of log parameters before the first window
+	Floor       float64 // relative error of a prediction beside the windows' standard errors
+	Observation observation
+	Start       []float64 // nil: guessed from the first window
+}
+
+// defaultRobust are the options of a bare run.
+func defaultRobust(f Flavour) robustOptions {
+	return robustOptions{Flavour: f, StartSD: 0.5, Floor: 0.02}
+}
+
+const (
+	driftPerHour = 0.1      // standard deviation of log parameters after an hour
+	gateJump     = math.Ln2 // that of log parameters that opening the gate assumes
+	noStdErr     = 0.05     // relative standard deviation of an observation without one
+	robustStep   = 1e-4     // of the Jacobian, in log parameters
+	iterations   = 5        // of the update
+	opensAfter   = 2        // rejections in a row
+)
+
+// Robust tracks log parameters: they cannot become negative. R is what the
+// window's standard errors say, Q grows with the time between windows and only
+// along directions the window shows, so that what it does not show stays where it
+// is. The update is iterated and in Joseph's form. A rejected window keeps its
+// time update; the second in a row opens the gate: something has changed, so the
+// shown directions may have moved by gateJump.
+func Robust(windows []window, o robustOptions) []step {
+	steps := make([]step, 0, len(windows))
+	var g gaussian
+	rejected, lastNs := 0, int64(0)
+	for i := range windows {
+		w := &windows[i]
+		if g.x == nil {
+			x := o.Start
+			if x == nil {
+				x = guess(o.Flavour, w, nil)
+			}
+			g.x = mat.NewVecDense(len(x), logs(x))
+			g.p = scaledIdentity(len(x), o.StartSD*o.StartSD)
+			lastNs = w.StartNs
+		}
+		hours := math.Max(0, float64(w.StartNs-lastNs)/3.6e12)
+		lastNs = w.StartNs
+		s := o.update(&g, w, hours, rejected+1 >= opensAfter)
+		if s.Accepted() {
+			rejected = 0
+		} else {
+			rejected++
+		}
+		s.Window = i
+		s.X = exp(g.state())
+		s.P = natural(g.p, s.X)
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// update is one window.
+func (o *robustOptions) update(g *gaussian, w *window, hours float64, open bool) step {
+	r := o.measurement(w)
+	observe := o.observer(w)
+	s := step{NIS: math.NaN(), Verdict: rejectedModel}
+	hx, h, failed := logJacobian(observe, g.state())
+	if failed != "" {
+		return s
+	}
+	spread(g.p, h, r, driftPerHour*driftPerHour*hours)
+	s.Innovation = [2]float64{w.TTFTMs - hx[0], w.ITLMs - hx[1]}
+	_, nis, ok := innovationOf(logRatio(w, hx), h, g.p, r)
+	if !ok {
+		return s
+	}
+	s.NIS, s.Verdict = nis, accepted
+	if nis >= maxNIS {
+		if !open {
+			s.Verdict = rejectedNIS
+			return s
+		}
+		s.Verdict = acceptedOpening
+		spread(g.p, h, r, gateJump*gateJump)
+	}
+	o.iterate(g, w, observe, linear{hx, h}, r)
+	return s
+}
+
+// linear is an observation function near one state.
+type linear struct {
+	hx []float64
+	h  *mat.Dense // d log(hx) / d theta
+}
+
+// iterate is the iterated update: linearise at the latest estimate, until it
+// rests; at is the linearisation at the state.
+func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at linear, r []float64) {
+	x0 := g.state()
+	x := g.state()
+	var k mat.Dense
+	var used *mat.Dense
+	for i := range iterations {
+		if i > 0 {
+			var failed string
+			if at.hx, at.h, failed = logJacobian(observe, x); failed != "" {
+				break
+			}
+		}
+		// innovation of the linearisation at x, about the prior mean
+		y := logRatio(w, at.hx)
+		for m := range y {
+			for j := range x {
+				y[m] -= at.h.At(m, j) * (x0[j] - x[j])
+			}
+		}
+		sInv, _, ok := innovationOf(y, at.h, g.p, r)
+		if !ok {
+			break
+		}
+		used = at.h
+		k.Reset()
+		k.Product(g.p, used.T(), sInv)
+		moved := 0.0
+		for j := range x {
+			next := x0[j]
+			for m := range y {
+				next += k.At(j, m) * y[m]
+			}
+			moved = math.Max(moved, math.Abs(next-x[j]))
+			x[j] = next
+		}
+		if moved < 1e-6 {
+			break
+		}
+	}
+	if used == nil {
+		return
+	}
+	g.x = mat.NewVecDense(len(x), x)
+	g.p = joseph(g.p, &k, used, r)
+}
+
+// joseph is (I-KH) P (I-KH)' + K R K', positive whatever K is.
+func joseph(p, k, h *mat.Dense, r []float64) *mat.Dense {
+	n, _ := p.Dims()
+	var kh, a mat.Dense
+	kh.Mul(k, h)
+	a.Sub(scaledIdentity(n, 1), &kh)
+	var out, noise mat.Dense
+	out.Product(&a, p, a.T())
+	noise.Product(k, mat.NewDiagDense(len(r), r), k.T())
+	out.Add(&out, &noise)
+	return &out
+}
+
+// spread adds variance v along the directions that the window shows: those of H
+// in units of the measurement noise whose singular value is above 1/1000 of the
+// largest.
+func spread(p, h *mat.Dense, r []float64, v float64) {
+	if v == 0 {
+		return
+	}
+	m, n := h.Dims()
+	scaled := mat.NewDense(m, n, nil)
+	for i := range m {
+		for j := range n {
+			scaled.Set(i, j, h.At(i, j)/math.Sqrt(r[i]))
+		}
+	}
+	var svd mat.SVD
+	if !svd.Factorize(scaled, mat.SVDThin) {
+		return
+	}
+	values := svd.Values(nil)
+	var dirs mat.Dense
+	svd.VTo(&dirs)
+	for k, s := range values {
+		if s*1000 < values[0] {
+			continue
+		}
+		for i := range n {
+			for j := range n {
+				p.Set(i, j, p.At(i, j)+v*dirs.At(i, k)*dirs.At(j, k))
+			}
+		}
+	}
+}
+
+// measurement is the variance of the logarithm of each observation.
+func (o *robustOptions) measurement(w *window) []float64 {
+	relative := func(se, v float64) float64 {
+		if se == 0 {
+			se = noStdErr * v
+		}
+		return se*se/(v*v) + o.Floor*o.Floor
+	}
+	return []float64{relative(w.TTFTSeMs, w.TTFTMs), relative(w.ITLSeMs, w.ITLMs)}
+}
+
+// observer gives TTFT and ITL at log parameters.
+func (o *robustOptions) observer(w *window) observer {
+	return func(theta []float64) ([]float64, bool) {
+		ttft, itl, ok := predictWindow(o.Flavour, w, exp(theta), o.Observation)
+		return []float64{ttft, itl}, ok && ttft > 0 && itl > 0
+	}
+}
+
+// logRatio is log(observed/predicted).
+func logRatio(w *window, hx []float64) []float64 {
+	return []float64{math.Log(w.TTFTMs / hx[0]), math.Log(w.ITLMs / hx[1])}
+}
+
+// logJacobian is the observations and d log(h)/d theta.
+func logJacobian(h observer, theta []float64) (hx []float64, j *mat.Dense, failed string) {
+	return differences(h, theta, func(float64) float64 { return robustStep }, func(up, down float64) float64 { return math.Log(up / down) })
+}
+
+func scaledIdentity(n int, v float64) *mat.Dense {
+	d := mat.NewDense(n, n, nil)
+	for i := range n {
+		d.Set(i, i, v)
+	}
+	return d
+}
+
+// natural is the covariance of exp(theta) to first order.
+func natural(p *mat.Dense, x []float64) [][]float64 {
+	out := square(p)
+	for i := range out {
+		for j := range out[i] {
+			out[i][j] *= x[i] * x[j]
+		}
+	}
+	return out
+}

@@ -1,0 +1,120 @@
+package autoscale
+
+import (
+	"context"
+	"errors"
+
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// SizeOptions say what `queue size` looks for.
+type SizeOptions struct {
+	Targets        Targets
+	Prompt, Output float64 // lengths instead of the windows'; 0 = theirs
+	Concurrency    int     // seats at most, of which the fewest near the peak are looked for; 0: those of the server
+	Requests       int     // simulated at the rate found; 0 = none
+	Seed           uint64
+	Workers        int
+}
+
+// mostWanted is above any target or length, ms or tokens.
+const mostWanted = 1e8
+
+// mostSeats is above any max_num_seqs.
+const mostSeats = 1 << 14
+
+// check refuses options that are no lengths, no targets, or of another flavour.
+func (o *SizeOptions) check(f Flavour) error {
+	for _, v := range []struct {
+		name  string
+		value float64
+	}{{"ttft-ms", o.Targets.TTFTMs}, {"itl-ms", o.Targets.ITLMs}, {"tps", o.Targets.TPS}, {"prompt-tokens", o.Prompt},
+		{"output-tokens", o.Output}} {
+		if !(v.value >= 0 && v.value <= mostWanted) {
+			return option.Misusef("--%s: got %g, want a number from 0 to %g", v.name, v.value, mostWanted)
+		}
+	}
+	switch {
+	case o.Concurrency < 0 || o.Concurrency > mostSeats || o.Concurrency > 0 && f != inferno3P:
+		return option.Misusef("--concurrency: got %d with flavour %s, want 1 to %d and %s, whose reader searches so", o.Concurrency, f, mostSeats,
+			inferno3P)
+	case o.Requests < 0:
+		return option.Misusef("--simulate: got %d requests, want >= 0", o.Requests)
+	case o.Requests > 0 && f == wvA4P:
+		return option.Misusef("--simulate: got flavour %s, whose parameters are no step time, want one of three parameters", f)
+	}
+	return nil
+}
+
+// SizeQueues finds the rate of every server of a document, and simulates it. A server whose
+// targets no load meets, or that has no parameters, gets a finding; it is an error when all
+// are like that.
+func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
+	if err := o.check(Flavour(doc.Flavour)); err != nil {
+		return err
+	}
+	failed := make([]error, len(doc.Servers))
+	findings := make([][]trace.Finding, len(doc.Servers))
+	err := par.Try(ctx, o.Workers, len(doc.Servers), func(i int) error {
+		s := &doc.Servers[i]
+		s.Sizing = nil
+		z, err := sizedOf(s, Flavour(doc.Flavour), o.Prompt, o.Output)
+		if err != nil {
+			failed[i] = err
+			return nil
+		}
+		size, err := z.Size(o.Targets)
+		if o.Concurrency > 0 {
+			size, err = z.leastSeats(o.Targets, o.Concurrency)
+		}
+		if err != nil {
+			failed[i] = err
+			return nil
+		}
+		findings[i], s.Sizing = size.Findings, &size.QueueSizing
+		if o.Requests > 0 {
+			size.Simulated, err = simulate(z.p, z.v, trafficOf(z.s, size.RateRPS, o.Requests, o.Seed), ctx.Done())
+		}
+		return err
+	}, nil)
+	if err != nil {
+		return err
+	}
+	sized := 0
+	for i, why := range failed {
+		if why == nil {
+			sized++
+		} else if coded := (*trace.Error)(nil); errors.As(why, &coded) {
+			findings[i] = []trace.Finding{{Code: coded.Code, Message: coded.Msg}}
+		}
+		for _, f := range findings[i] {
+			doc.Warnings = append(doc.Warnings, trace.Finding{Code: f.Code, Message: doc.Servers[i].ID + ": " + f.Message})
+		}
+	}
+	if sized == 0 {
+		return errors.Join(failed...)
+	}
+	return nil
+}
+
+// AllocateQueues places a problem's demands with the servers of a document, greedily as the
+// autoscalers do, and to the optimum for up to ten of them.
+func AllocateQueues(doc *Queue, p *Problem) error {
+	demands, findings, err := p.Demands(doc)
+	if err != nil {
+		return err
+	}
+	doc.Warnings = append(doc.Warnings, findings...)
+	plan, err := p.Allocate(demands)
+	if err != nil {
+		return err
+	}
+	best, err := p.Optimum(demands)
+	if err != nil {
+		return err
+	}
+	doc.Plan, doc.Optimum = plan, best
+	return nil
+}

@@ -1,0 +1,85 @@
+package autoscale
+
+import (
+	"math"
+	"slices"
+)
+
+// A refit over the last windows as model-tuner's sliding-window mode has it (pkg/estimator@6dba8ce): squared relative
+// errors, one outlier dropped, an unidentified fit held back.
+const (
+	slidingWindows = 10  // in the buffer
+	slidingLeast   = 5   // before the first fit
+	slidingOutlier = 0.5 // relative error above which the worst window is dropped
+)
+
+// sliding refits at every window over the last ones, starting from the fit
+// before, the first from start, or from a guess without it. The minimum is found by Levenberg-Marquardt; the original searches with
+// 500 evaluations of Nelder-Mead. NIS and innovations are not defined: the
+// innovation is that of the fit before.
+func sliding(windows []window, f Flavour, start []float64) []step {
+	opt := fitOptions{Flavour: f, Pull: 1, Huber: math.Inf(1)}
+	last := start
+	steps := make([]step, 0, len(windows))
+	for i := range windows {
+		w := &windows[i]
+		if last == nil {
+			last = guess(f, w, nil)
+		}
+		s := step{Window: i, X: last, NIS: math.NaN(), Verdict: filling}
+		if ttft, itl, ok := predictWindow(f, w, last, asSized); ok {
+			s.Innovation = [2]float64{w.TTFTMs - ttft, w.ITLMs - itl}
+		}
+		if i+1 >= slidingLeast {
+			buffer := windows[max(0, i+1-slidingWindows) : i+1]
+			if x, ok := refit(buffer, &opt, last); ok {
+				last = x
+				s.X = x
+				s.Verdict = accepted
+			} else {
+				s.Verdict = heldBack
+			}
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// refit is one fit of the buffer, once more without its worst window when that
+// is an outlier.
+func refit(buffer []window, opt *fitOptions, from []float64) ([]float64, bool) {
+	p := evenProblem(buffer, opt, logs(from))
+	theta := p.theta(p.marquardt(make([]float64, len(from)), tracking))
+	if worst, err := p.worst(theta); err > slidingOutlier && len(buffer) > 2 {
+		p = evenProblem(slices.Delete(slices.Clone(buffer), worst, worst+1), opt, theta)
+		theta = p.theta(p.marquardt(make([]float64, len(from)), tracking))
+	}
+	p.base = theta
+	values, _ := p.directions()
+	return exp(theta), condition(values, len(from)) <= maxCondition
+}
+
+// evenProblem is one in which every window weighs the same and all directions move.
+func evenProblem(windows []window, opt *fitOptions, theta []float64) *problem {
+	return &problem{o: opt, windows: windows, sigma: evenSigma(len(windows)), scale: [2]float64{1, 1}, base: theta,
+		basis: identity(len(theta)), quick: true}
+}
+
+// evenSigma weighs n windows the same.
+func evenSigma(n int) [][2]float64 { return slices.Repeat([][2]float64{{1, 1}}, n) }
+
+// worst is the window with the largest relative error, and that error.
+func (p *problem) worst(theta []float64) (at int, err float64) {
+	r := make([]float64, p.size())
+	q := *p
+	q.base = theta
+	if !q.residuals(make([]float64, len(p.basis)), r) {
+		return 0, 0
+	}
+	for i := range p.windows {
+		if e := math.Hypot(r[2*i], r[2*i+1]); e > err {
+			at, err = i, e
+		}
+	}
+	return at, err
+}

@@ -1,0 +1,62 @@
+package autoscale
+
+import (
+	_ "embed"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// sloEntry is one entry of the configMap wva-queueing-model-config.
+type sloEntry struct {
+	Multiplier float64 `yaml:"sloMultiplier,omitempty"`
+	Tuning     *bool   `yaml:"tuningEnabled,omitempty"`
+	ModelID    string  `yaml:"model_id,omitempty"`
+	Namespace  string  `yaml:"namespace,omitempty"`
+	TTFT       float64 `yaml:"targetTTFT,omitempty"` // ms
+	ITL        float64 `yaml:"targetITL,omitempty"`  // ms
+}
+
+// configMap is a Kubernetes configMap of texts.
+type configMap struct {
+	APIVersion string            `yaml:"apiVersion"`
+	Kind       string            `yaml:"kind"`
+	Metadata   metadata          `yaml:"metadata"`
+	Data       map[string]string `yaml:"data"`
+}
+
+// sloMultiplier is the autoscaler's default: targets without a word are what an iteration of
+// three times the idle one gives.
+const sloMultiplier = 3
+
+// slo writes the targets. Both or none: the autoscaler refuses one alone.
+func slo(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
+	base, err := yaml.Marshal(sloEntry{Multiplier: sloMultiplier, Tuning: new(true)})
+	if err != nil {
+		return nil, nil, err
+	}
+	m := configMap{
+		APIVersion: "v1", Kind: "ConfigMap", Data: map[string]string{"default": string(base)},
+		Metadata: metadata{Name: "wva-queueing-model-config", Labels: map[string]string{"app.kubernetes.io/name": "workload-variant-autoscaler"}},
+	}
+	for _, s := range servers {
+		e := sloEntry{ModelID: s.Model, Namespace: o.Settings["namespace"], TTFT: o.Float("ttft-ms"), ITL: o.Float("itl-ms")}
+		if z := s.Sizing; z != nil && e.TTFT == 0 && e.ITL == 0 {
+			e.TTFT, e.ITL = z.TargetTTFTMs, z.TargetITLMs
+		}
+		if !(e.TTFT > 0 && e.ITL > 0) || e.Namespace == "" {
+			return nil, nil, trace.Errorf(export.NothingToExport, "wva-slo: %s: got TTFT %g ms, ITL %g ms, namespace %q, want all three", s.ID,
+				e.TTFT, e.ITL, e.Namespace).
+				WithHint("--option ttft-ms=MS --option itl-ms=MS --option namespace=NAME")
+		}
+		text, err := yaml.Marshal(e)
+		if err != nil {
+			return nil, nil, err
+		}
+		m.Data[o.modelName(s.Model)] = string(text)
+	}
+	data, err := yaml.Marshal(m)
+	return data, nil, err
+}

@@ -1,0 +1,172 @@
+package autoscale
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+const (
+	simBlock   = 16  // tokens of a KV block
+	warmUpFrac = 0.1 // of the requests, left out
+	simBlocks  = 20  // of requests behind the standard errors
+)
+
+// simulatedEngine is the engine with a server's limits; without a size of the KV cache it has
+// room for every seat.
+func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
+	var kv int64
+	if v.KVTokens != nil {
+		kv = trace.Int(math.Trunc(*v.KVTokens)) / simBlock
+	}
+	if kv == 0 {
+		kv = min(vllm.MaxKVBlocks, int64(v.MaxBatch+1)*(longest/simBlock+1))
+	}
+	return &deploy.Deployment{TP: 1, PP: 1, DP: 1, Engine: vllm.Engine{
+		MaxNumSeqs: int64(v.MaxBatch), MaxNumBatchedTokens: int64(v.MaxBatchedTokens), ChunkedPrefill: true, BlockSize: simBlock,
+		KVBlocksGPU: trace.Some(kv), MaxModelLen: trace.Some(int64(math.MaxInt32)), AsyncScheduling: trace.Some(v.Async),
+		SchedulingPolicy: "fcfs",
+	}}
+}
+
+// simulate runs the traffic through an engine whose steps take alpha + beta*computed +
+// gamma*read. The waiting room is as large as it needs to be.
+func simulate(p params, v Limits, t workload.Traffic, done <-chan struct{}) (*queueSimPoint, error) {
+	reqs, _ := t.Draw()
+	v.MaxBatchedTokens = cmp.Or(v.MaxBatchedTokens, defaultMaxBatchedTokens)
+	step, err := sim.NewLinear3([]float64{1000 * p.AlphaMs, 1000 * p.BetaMs, 1000 * p.GammaMs})
+	if err != nil {
+		return nil, err
+	}
+	longest := slices.MaxFunc(reqs, func(a, b sim.Request) int {
+		return int(a.PromptTokens + a.OutputTokens - b.PromptTokens - b.OutputTokens)
+	})
+	cfg := sim.DefaultConfig(simulatedEngine(v, longest.PromptTokens+longest.OutputTokens), step)
+	cfg.Overhead = sim.Const(1000 * v.OverheadMs)
+	cfg.Async = v.Async
+	cfg.Done = done
+	return play(cfg, reqs)
+}
+
+// play runs requests, and says what they experienced after the warm-up.
+func play(cfg sim.Config, reqs []sim.Request) (*queueSimPoint, error) {
+	m := meter{from: int(warmUpFrac * float64(len(reqs))), n: len(reqs)}
+	if _, err := sim.Stream(cfg, reqs, nil, sim.InOrder(len(reqs), m.add)); err != nil {
+		return nil, err
+	}
+	return m.point()
+}
+
+// meter collects what requests experienced, by blocks of them.
+type meter struct {
+	from, n   int
+	ttft, itl []float64 // ms, per request
+	sums      [simBlocks]struct{ ttft, decode, gaps, n float64 }
+}
+
+func (m *meter) add(i int, r *sim.RequestResult) bool {
+	ttft, ok := r.TTFTUs()
+	if i < m.from || !ok || !r.FinishedUs.OK {
+		return true
+	}
+	b := &m.sums[(i-m.from)*simBlocks/(m.n-m.from)]
+	b.n++
+	b.ttft += ttft / 1000
+	m.ttft = append(m.ttft, ttft/1000)
+	if itl, ok := r.ITLUs(); ok {
+		b.decode += itl / 1000 * float64(r.OutputTokens-1)
+		b.gaps += float64(r.OutputTokens - 1)
+		m.itl = append(m.itl, itl/1000)
+	}
+	return true
+}
+
+func (m *meter) point() (*queueSimPoint, error) {
+	if len(m.ttft) == 0 {
+		return nil, workload.ErrNothingFinished
+	}
+	var ttft, itl []float64
+	var sumTTFT, decode, gaps float64
+	for _, b := range m.sums {
+		sumTTFT += b.ttft
+		decode += b.decode
+		gaps += b.gaps
+		if b.n > 0 && b.gaps > 0 {
+			ttft = append(ttft, b.ttft/b.n)
+			itl = append(itl, b.decode/b.gaps)
+		}
+	}
+	p := &queueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)), TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95)}
+	if gaps > 0 {
+		p.ITLMs, p.ITLP95Ms = decode/gaps, stat.Quantile(stat.Sorted(m.itl), 0.95)
+		p.TTFTSeMs, p.ITLSeMs = stat.StdErr(ttft), stat.StdErr(itl)
+	}
+	return p, nil
+}
+
+// steady are the parameters of a queueing model that give a deployment's simulated steady state.
+type steady struct {
+	Params params
+	Points []export.SteadyPoint // simulated, and what the fitted model says of it
+}
+
+// steadyLoads are the shares of the capacity that are simulated.
+var steadyLoads = []float64{0.1, 0.2, 0.35, 0.5, 0.65, 0.8}
+
+const (
+	steadyRequests = 1500 // at each load
+	steadyRoom     = 10   // waiting room per seat, as workload-variant-autoscaler allocates
+)
+
+// SteadyState simulates a deployment at six loads, Poisson arrivals and log-normal lengths about
+// the means, and fits wva-4p to mean TTFT and ITL there: what an autoscaler that solves this model
+// needs in order to see what the deployment does, waits and prefills beside decodes included.
+func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, output float64) (*steady, error) {
+	seats := int(d.Seats(prompt + output))
+	v := Limits{MaxBatch: seats, Queue: steadyRoom * seats, MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens), OverheadMs: overheadMs}
+	t := workload.ChatTraffic(d, prompt, output)
+	capacity, err := t.Capacity(d, step)
+	if err != nil {
+		return nil, err
+	}
+	out := &steady{}
+	var windows []window
+	for _, load := range steadyLoads {
+		t.Requests = steadyRequests
+		t.RateRPS = load * capacity
+		cfg := sim.DefaultConfig(d, step)
+		cfg.Overhead = sim.Const(1000 * overheadMs)
+		reqs, drawn := t.Draw()
+		got, err := play(cfg, reqs)
+		if err != nil {
+			return nil, err
+		}
+		rate := t.DrawnRate()
+		windows = append(windows, window{Requests: got.Requests, RateRPS: rate, Shape: drawn, Limits: v,
+			TTFTMs: got.TTFTMs, ITLMs: got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs})
+		out.Points = append(out.Points, export.SteadyPoint{LoadFrac: load, RateRPS: rate, TTFTMs: got.TTFTMs, ITLMs: got.ITLMs})
+	}
+	o := defaultFit(wvA4P)
+	o.Physical = startOf(windows)
+	fit, err := Fit(windows, o)
+	if err != nil {
+		return nil, err
+	}
+	out.Params = fromVector(fit.X)
+	for i := range windows {
+		p := &out.Points[i]
+		if ttft, itl, ok := predictWindow(wvA4P, &windows[i], fit.X, asSized); ok {
+			p.TTFTErr, p.ITLErr = result.OrNull(ttft/p.TTFTMs-1), result.OrNull(itl/p.ITLMs-1)
+		}
+	}
+	return out, nil
+}

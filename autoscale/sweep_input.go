@@ -1,0 +1,170 @@
+package autoscale
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// serverOfSweep makes one server of the benchmarks of a sweep over lengths and loads.
+func serverOfSweep(id string, points []clients.Level, o *Options) *Server {
+	s := &Server{
+		ID: id, Source: fromSweep, Model: o.Sweep.Model, Accelerator: o.Sweep.Accelerator, AccCount: o.Sweep.AccCount,
+		Limits:  Limits{MaxBatch: o.Sweep.MaxBatch, Queue: o.waiting(o.Sweep.MaxBatch), MaxBatchedTokens: o.Sweep.MaxBatchedTokens},
+		Account: queueAccount{Read: len(points), Dropped: map[string]int{}},
+	}
+	taken := map[string]int{}
+	for _, p := range byRate(points) {
+		switch w, ok := s.windowOf(&p, o); {
+		case p.Closed():
+			s.Account.Dropped[string(closedLoop)]++
+		case o.Sweep.Loads > 0 && taken[p.Sweep] == o.Sweep.Loads:
+			s.Account.Dropped[string(beyondLoads)]++
+		case !ok:
+			s.Account.Dropped[string(noLatency)]++
+		default:
+			taken[p.Sweep]++
+			s.Windows = append(s.Windows, w)
+		}
+	}
+	s.Account.Kept = len(s.Windows)
+	return s
+}
+
+// byRate sorts the benchmarks of each sweep by their rate; sweeps stay in their order.
+func byRate(points []clients.Level) []clients.Level {
+	order := map[string]int{}
+	points = slices.Clone(points)
+	for i := range points {
+		points[i].RateRPS = cmp.Or(points[i].RateRPS, points[i].OfferedRPS)
+		if _, seen := order[points[i].Sweep]; !seen {
+			order[points[i].Sweep] = len(order)
+		}
+	}
+	stat.SortStable(points, func(a, b clients.Level) int {
+		return cmp.Or(cmp.Compare(order[a.Sweep], order[b.Sweep]), cmp.Compare(a.RateRPS, b.RateRPS))
+	})
+	return points
+}
+
+func (s *Server) windowOf(p *clients.Level, o *Options) (window, bool) {
+	cv2 := func(mean, sd float64) float64 {
+		if !(mean > 0 && sd > 0) { // a report without spreads
+			return 0
+		}
+		return sd * sd / (mean * mean)
+	}
+	w := window{
+		Name: p.Sweep, Phase: p.Strategy, Requests: p.Requests, Arrivals: p.Requests, RateRPS: p.RateRPS, Limits: s.Limits, Shape: shape{
+			Prompt: p.PromptTokens, Output: p.OutputTokens, PromptCV2: cv2(p.PromptTokens, p.PromptSD), OutputCV2: cv2(p.OutputTokens, p.OutputSD),
+		},
+		TTFTMs: p.TTFTMedianMs, ITLMs: p.ITLMs,
+	}
+	if o.Sweep.Mean {
+		w.TTFTMs = p.TTFTMeanMs
+	}
+	return w, w.TTFTMs > 0
+}
+
+// SweepServer makes one server of benchmark files; a folder stands for the JSON and CSV
+// files in it.
+func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*Server, []result.Input, error) {
+	names, err := sweepFiles(paths)
+	if err != nil {
+		return nil, nil, err
+	}
+	var points []clients.Level
+	var inputs []result.Input
+	var findings []trace.Finding
+	account := queueAccount{Dropped: map[string]int{}}
+	var snapshots []*enginelog.Snapshot
+	take := func(f *clients.LevelFile) {
+		points = append(points, f.Levels...)
+		findings = append(findings, f.Findings...)
+		account.Read += f.Read
+		for code, n := range f.Dropped {
+			account.Dropped[string(code)] += n
+		}
+	}
+	for _, name := range names {
+		data, in, err := read(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if enginelog.IsMetrics(data) {
+			s, err := enginelog.ReadSnapshot(data, in.Name, writtenNs(name))
+			if err != nil {
+				return nil, nil, err
+			}
+			inputs = append(inputs, in)
+			snapshots = append(snapshots, s)
+			continue
+		}
+		f, err := clients.ReadLevels(bytes.NewReader(data), in.Name) // the document must not know the folder
+		if err != nil {
+			if at := (*trace.SyntaxError)(nil); errors.As(err, &at) {
+				at.File = name
+			}
+			return nil, nil, err
+		}
+		inputs = append(inputs, in)
+		take(f)
+	}
+	if len(snapshots) > 0 {
+		take(clients.LevelsBetween(snapshots))
+		o.Sweep.Mean = true // exact, while a median is known to its bucket
+	}
+	if inTable := func(p clients.Level) bool { return p.Line > 0 && p.TTFTMeanMs > 0 }; !o.Sweep.Median && len(points) > 0 &&
+		!slices.ContainsFunc(points, func(p clients.Level) bool { return !inTable(p) }) {
+		o.Sweep.Mean = true // a table that has the means, which the model's answers are
+	}
+	s := serverOfSweep(cmp.Or(o.Sweep.Model, "sweep"), points, o)
+	s.Findings = append(s.Findings, findings...)
+	s.Account.Read = account.Read
+	for code, n := range account.Dropped {
+		s.Account.Dropped[code] += n
+	}
+	return s, inputs, nil
+}
+
+// writtenNs is when a file was written: an answer of /metrics bears no time.
+func writtenNs(name string) int64 {
+	st, err := os.Stat(name)
+	if err != nil {
+		return 0
+	}
+	return st.ModTime().UnixNano()
+}
+
+// sweepFiles are the files behind the arguments, those of folders sorted.
+func sweepFiles(paths []string) ([]string, error) {
+	var names []string
+	for _, p := range paths {
+		if st, err := os.Stat(p); err != nil || !st.IsDir() {
+			names = append(names, p)
+			continue
+		}
+		for _, pattern := range []string{"*.json", "*.csv", "*.prom"} {
+			found, err := filepath.Glob(filepath.Join(p, pattern))
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, found...)
+		}
+	}
+	if len(names) == 0 {
+		return nil, trace.Errorf(source.CodeUnknownFile, "%s: got neither extract.json nor benchmark files, want one of them", paths[0]).
+			WithHint("blis-train extract RUNDIR -o OUT makes an extracted folder")
+	}
+	return names, nil
+}

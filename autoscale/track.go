@@ -1,0 +1,114 @@
+package autoscale
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// run is one online estimator over a server's windows.
+type run struct {
+	name    string
+	flavour Flavour
+	as      observation
+	steps   []step
+}
+
+// Track runs the online estimators over the windows of a fitted server, in time order, and
+// adds them to the document beside the batch fit: the autoscalers' tuners bug for bug, our
+// own filter, and the refit over the last windows. A sweep has no time order; its
+// benchmarks are taken by load, sweep after sweep. It returns their rows of windows.parquet.
+func Track(f *Calibrated, o *Options) []WindowRow {
+	if f.Reason != "" || len(f.Windows) == 0 {
+		return nil
+	}
+	var rows []WindowRow
+	for _, r := range f.runs(o) {
+		rows = append(rows, f.stepRows(r.flavour, r.name, r.steps)...)
+		f.Doc.Tracks = append(f.Doc.Tracks, f.trackDoc(r))
+		f.Doc.Scores = append(f.Doc.Scores, f.trackScores(r)...)
+	}
+	return rows
+}
+
+// runs are the estimators. Replicas observe what their autoscaler's model observes.
+func (f *Calibrated) runs(o *Options) []run {
+	var out []run
+	for _, replica := range []replicaOptions{wvaTuner, modelTuner} {
+		out = append(out, run{"replica:" + replica.Name, replica.Flavour, asTuned, Replica(f.Windows, replica)})
+	}
+	robust := defaultRobust(o.Flavour)
+	robust.Start = f.Physical.vector(o.Flavour)
+	return append(out,
+		run{"robust", o.Flavour, asSized, Robust(f.Windows, robust)}, run{"sliding", o.Flavour, asSized, sliding(f.Windows, o.Flavour,
+			robust.Start)})
+}
+
+func (f *Calibrated) trackDoc(r run) queueTrack {
+	s := summarize(f.Windows, r.steps)
+	last := r.steps[len(r.steps)-1]
+	s.Estimator, s.Flavour, s.Names, s.Final, s.Covariance = r.name, string(r.flavour), r.flavour.Parameters(), last.X, last.P
+	s.Drift, s.Verdict = drift(r.steps), trackVerdict(&s)
+	return s
+}
+
+// drift is the median relative change of each parameter from one accepted window to the next.
+func drift(steps []step) []float64 {
+	var last []float64
+	var moves [][]float64
+	for i := range steps {
+		s := &steps[i]
+		if !s.Accepted() {
+			continue
+		}
+		for j := range last {
+			moves[j] = append(moves[j], math.Abs(s.X[j]/last[j]-1))
+		}
+		if last == nil {
+			moves = make([][]float64, len(s.X))
+		}
+		last = s.X
+	}
+	var out []float64
+	for _, m := range moves {
+		if len(m) == 0 {
+			return nil
+		}
+		out = append(out, stat.Median(m))
+	}
+	return out
+}
+
+// trackVerdict says what a run's summary means.
+func trackVerdict(s *queueTrack) string {
+	switch {
+	case s.Accepted == 0:
+		return "no window was accepted"
+	case s.LockedOut >= lockedOut:
+		return fmt.Sprintf("locked out: the last %d windows were all rejected", s.LockedOut)
+	case s.MeanNIS == nil:
+		return "a refit, no filter"
+	case *s.MeanNIS < 1:
+		return "underconfident: its noise is set too large"
+	case *s.MeanNIS > 4:
+		return "overconfident: its noise is set too small, or the model is off"
+	}
+	return "consistent"
+}
+
+// lockedOut is the number of rejections in a row that the gate alone gives once in a million runs.
+const lockedOut = 4
+
+// trackScores judge what an estimator predicted of each window before it saw it, and its
+// parameters at the end of the training windows on the hold-out.
+func (f *Calibrated) trackScores(r run) []queueScore {
+	out := []queueScore{scoreOf(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
+	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {
+		out = append(out, scoreOf(r.name, holdOut, evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
+	}
+	return out
+}
+
+// oneAhead is the set of all windows, each predicted from those before it.
+const oneAhead = "one_ahead"

@@ -1,0 +1,133 @@
+package autoscale
+
+import (
+	_ "embed"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// configData is model-tuner's configuration (pkg/config/types.go@6dba8ce).
+type configData struct {
+	Filter filterData     `json:"filterData"`
+	Model  tunerModelData `json:"modelData"`
+}
+
+// filterData sets the measurement noise, R = diag((errorLevel/tPercentile)^2 z^2/gammaFactor).
+type filterData struct {
+	GammaFactor float64 `json:"gammaFactor"`
+	ErrorLevel  float64 `json:"errorLevel"`
+	TPercentile float64 `json:"tPercentile"`
+}
+
+// tunerModelData is the state, its drift (Q = diag((percentChange x)^2)) and bounds, and z in R.
+type tunerModelData struct {
+	InitState     []float64 `json:"initState"` // alpha, beta, gamma
+	PercentChange []float64 `json:"percentChange"`
+	BoundedState  bool      `json:"boundedState"`
+	MinState      []float64 `json:"minState"`
+	MaxState      []float64 `json:"maxState"`
+	Expected      []float64 `json:"expectedObservations"` // TTFT, ITL ms
+}
+
+// tunerConfig writes the configuration of a tuner for one server, noise and drift measured.
+func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, error) {
+	if len(servers) > 1 {
+		return nil, nil, trace.Errorf(export.BadEntry, "tuner-config: got %d servers, want one: a tuner has one configuration",
+			len(servers)).WithHint("--config " + servers[0].ID)
+	}
+	s := &servers[0]
+	var warnings []trace.Finding
+	c := configData{
+		Filter: filterData{GammaFactor: 1, ErrorLevel: tunerErrorLevel, TPercentile: tunerPercentile},
+		Model:  tunerModelData{InitState: s.x, BoundedState: true, Expected: []float64{200, 40}},
+	}
+	if s.Load != nil {
+		c.Model.Expected = []float64{s.Load.TTFTMs, s.Load.ITLMs}
+	}
+	if n := s.Noise; n != nil && n.TTFTResidual != nil && n.ITLResidual != nil && max(*n.TTFTResidual, *n.ITLResidual) > 0 {
+		c.Filter.ErrorLevel = tunerPercentile * medianToSD * max(*n.TTFTResidual, *n.ITLResidual)
+	} else {
+		warnings = append(warnings, trace.Findingf(export.AssumedValue,
+			"%s: the noise of a window is not known; errorLevel is the tuner's %g", s.ID, tunerErrorLevel))
+	}
+	var change []float64 // per window, as the sliding refit measured it
+	if i := slices.IndexFunc(s.Tracks, func(t queueTrack) bool {
+		return t.Estimator == "sliding" && t.Flavour == string(s.flavour) && len(t.Drift) == len(s.x)
+	}); i >= 0 {
+		change = s.Tracks[i].Drift
+	} else {
+		warnings = append(warnings,
+			trace.Findingf(export.AssumedValue, "%s: no sliding refit says how fast the parameters drift; percentChange is the tuner's %g", s.ID,
+				tunerChange))
+	}
+	for i, x := range s.x {
+		p := tunerChange
+		if change != nil {
+			p = math.Max(leastTunerChange, medianToSD*change[i])
+		}
+		c.Model.PercentChange = append(c.Model.PercentChange, p)
+		c.Model.MinState = append(c.Model.MinState, tunerLow*x)
+		c.Model.MaxState = append(c.Model.MaxState, tunerHigh*x)
+	}
+	data, err := result.Marshal(c)
+	return data, warnings, err
+}
+
+// serverSpec is an operating point as POST /calibrate takes it (optimizer-light
+// pkg/config/types.go@77615bd). Rates are per minute.
+type serverSpec struct {
+	Name         string     `json:"name"`
+	Class        string     `json:"class"`
+	Model        string     `json:"model"`
+	MaxBatchSize int        `json:"maxBatchSize"`
+	MaxQueueSize int        `json:"maxQueueSize"`
+	CurrentAlloc allocation `json:"currentAlloc"`
+}
+
+// allocation is what a server showed.
+type allocation struct {
+	Accelerator string     `json:"accelerator"`
+	NumReplicas int        `json:"numReplicas"`
+	MaxBatch    int        `json:"maxBatch"`
+	ITLAverage  float64    `json:"itlAverage"`
+	TTFTAverage float64    `json:"ttftAverage"`
+	Load        serverLoad `json:"load"`
+}
+
+// serverLoad is the load of one replica.
+type serverLoad struct {
+	ArrivalRate  float64 `json:"arrivalRate"` // requests per minute
+	Throughput   float64 `json:"throughput"`
+	AvgInTokens  int     `json:"avgInTokens"`
+	AvgOutTokens int     `json:"avgOutTokens"`
+}
+
+// secondsPerMinute turns our rates into the tuner's.
+const secondsPerMinute = 60
+
+// tunerCalibrate writes the operating points that tell the parameters apart best.
+func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
+	specs := []serverSpec{}
+	for _, s := range servers {
+		for _, p := range s.Points {
+			rate := secondsPerMinute * p.RateRPS
+			specs = append(specs, serverSpec{
+				Name: s.ID, Class: "default", Model: o.modelName(s.Model), MaxBatchSize: s.Limits.MaxBatch, MaxQueueSize: s.Limits.Queue,
+				CurrentAlloc: allocation{
+					Accelerator: shortName(s.Accelerator), NumReplicas: 1, MaxBatch: s.Limits.MaxBatch, ITLAverage: p.ITLMs, TTFTAverage: p.TTFTMs,
+					Load: serverLoad{ArrivalRate: rate, Throughput: rate, AvgInTokens: int(trace.Int(p.PromptTokens)),
+						AvgOutTokens: int(trace.Int(p.OutputTokens))},
+				},
+			})
+		}
+	}
+	if len(specs) < 2 {
+		return nil, nil, trace.Errorf(export.NothingToExport, "tuner-calibrate: got %d operating points, want at least 2", len(specs))
+	}
+	data, err := result.Marshal(specs)
+	return data, nil, err
+}

@@ -1,0 +1,196 @@
+package autoscale
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// ValidateQueues scores the parameters of a document on servers made of other recordings,
+// each by the fitted server of the same id, or by the one named.
+func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by string, o *Options, requests int) ([]QueueServer, error) {
+	out := make([]QueueServer, len(servers))
+	err := par.Try(ctx, o.Workers, len(servers), func(i int) error {
+		id := cmp.Or(by, servers[i].ID)
+		from := fitted.Server(id)
+		if from == nil {
+			var known []string
+			for _, q := range fitted.Servers {
+				known = append(known, q.ID)
+			}
+			return trace.Errorf(badModel, "parameters of server %q: got none, have %s", id,
+				trace.OneOf(known)).WithHint("--server ID takes those of another server")
+		}
+		doc, err := validateServer(from, servers[i], o, requests, ctx.Done())
+		if err == nil {
+			out[i] = *doc
+		}
+		return err
+	}, nil)
+	return out, err
+}
+
+// Limits of a validation: the errors that an autoscaler can live with.
+const (
+	MaxTTFTWape = 0.20
+	MaxITLWape  = 0.10
+)
+
+// validateServer scores the parameters of an earlier fit on the windows of a server they have not
+// seen, beside the medians of the fitted windows and, for flavours whose parameters are a
+// step time, the simulator with the same parameters (requests > 0). The document is the
+// fitted server's, with the scores of set "validation" and this server's windows.
+func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*QueueServer, error) {
+	f := &Calibrated{Server: s}
+	f.describe(o)
+	doc := f.Doc
+	doc.Physical = fitted.Physical
+	doc.Effective = fitted.Effective
+	doc.Steps = fitted.Steps
+	if s.Reason != "" {
+		return &doc, nil
+	}
+	if len(s.Windows) == 0 {
+		var why []string
+		for _, reason := range slices.Sorted(maps.Keys(doc.Windows.Dropped)) {
+			why = append(why, fmt.Sprintf("%s %d", reason, doc.Windows.Dropped[reason]))
+		}
+		doc.Reason = trace.Errorf(noWindows, "no window is left (%s)", strings.Join(why, ", ")).Error()
+		return &doc, nil
+	}
+	for _, e := range []struct {
+		name   string
+		params []queueParameter
+	}{{estEffective, fitted.Effective}, {estPhysical, fitted.Physical}} {
+		if len(e.params) == 0 {
+			continue
+		}
+		x := valuesOf(e.params)
+		doc.Scores = append(doc.Scores, scoreOf(e.name, validation, evaluate(s.Windows, o.Flavour, x, asSized)))
+		if o.Flavour == wvA4P || requests == 0 {
+			continue
+		}
+		score, err := s.simulated(fromVector(x), requests, done)
+		if err != nil {
+			return nil, err
+		}
+		doc.Scores = append(doc.Scores, scoreOf("simulator:"+e.name, validation, score))
+	}
+	if l := fitted.Load; l != nil {
+		constant := []window{{TTFTMs: l.TTFTMs, ITLMs: l.ITLMs}}
+		doc.Scores = append(doc.Scores, scoreOf(estConstant, validation, evaluateConstant(constant, s.Windows)))
+	}
+	return &doc, nil
+}
+
+// validation is the set of windows of another recording.
+const validation = "validation"
+
+func valuesOf(params []queueParameter) []float64 {
+	var out []float64
+	for _, q := range params {
+		out = append(out, q.Value)
+	}
+	return out
+}
+
+// simulated scores the simulator on the windows: each window's rate and lengths, n requests.
+func (s *Server) simulated(p params, n int, done <-chan struct{}) (queueScore, error) {
+	var failed error
+	score := evaluateAny(s.Windows, func(_ int, w *window) (ttft, itl float64, ok bool) {
+		got, err := simulate(p, w.Limits, trafficOf(w.Shape, w.RateRPS, n, 1), done)
+		if err != nil {
+			failed = err
+			return 0, 0, false
+		}
+		return got.TTFTMs, got.ITLMs, got.ITLMs > 0
+	})
+	return score, failed
+}
+
+// Passed reports whether the effective parameters of a validated server, or the physical
+// ones without them, are within the limits.
+func Passed(s *QueueServer) bool {
+	for _, x := range s.Scores {
+		if x.Set == validation && (x.Estimator == estEffective || x.Estimator == estPhysical && len(s.Effective) == 0) {
+			return x.Unpredicted == 0 && x.TTFTWape != nil && *x.TTFTWape <= MaxTTFTWape && *x.ITLWape <= MaxITLWape
+		}
+	}
+	return false
+}
+
+// Limits of the gates that a calibration passes before an autoscaler gets it (spec#queue-verdict).
+const (
+	maxHeldTTFTWape = 0.25
+	maxHeldITLWape  = 0.10
+)
+
+// verdict judges the parameters by the windows they were not fitted to: the fitted ones by those of a fit to the
+// training windows, the physical ones, of a server without fitted ones, as they are. Null without parameters.
+func (f *Calibrated) verdict() *coeff.Judgement {
+	q := &f.Doc
+	params, by := q.Effective, estEffective
+	if len(params) == 0 {
+		params, by = q.Physical, estPhysical
+	}
+	if len(params) == 0 {
+		return nil
+	}
+	v := &coeff.Judgement{Verdict: coeff.VerdictPass}
+	var ttft, itl *float64
+	for i := range q.Scores {
+		if s := &q.Scores[i]; s.Set == holdOut && s.Estimator == by && s.Unpredicted == 0 {
+			ttft, itl = s.TTFTWape, s.ITLWape
+		}
+	}
+	none := fmt.Sprintf("%d windows, none predicted of a hold-out; %d and more have one", len(f.Windows), leastHoldOut)
+	v.AtMost("hold_out_ttft_wape", q.ID, ttft, maxHeldTTFTWape, none)
+	v.AtMost("hold_out_itl_wape", q.ID, itl, maxHeldITLWape, none)
+	unknown := 0.0
+	for _, p := range params {
+		if p.Identified != measured && p.Identified != held {
+			unknown++
+		}
+	}
+	v.AtMost("parameters_neither_measured_nor_held", q.ID, &unknown, 0, "")
+	v.AtMost("hold_out_load_outside_fitted", q.ID, f.outside(), 0, none)
+	return v
+}
+
+// outside is by what share of the fitted loads' nearer end the median load of the hold-out is beyond them, requests/s;
+// nil without a hold-out.
+func (f *Calibrated) outside() *float64 {
+	if f.Split >= len(f.Windows) || f.Split == 0 {
+		return nil
+	}
+	var rates []float64
+	for _, w := range f.Windows {
+		rates = append(rates, w.RateRPS)
+	}
+	lo := slices.Min(rates[:f.Split])
+	hi := slices.Max(rates[:f.Split])
+	mid := stat.Median(rates[f.Split:])
+	return new(max(0, mid/hi-1, 1-mid/lo))
+}
+
+// VerdictOf is the worst verdict of the servers that an export takes (id; "": all), with what failed or is missing. Servers of
+// an older file without one were not validated.
+func (q *Queue) VerdictOf(id string) (verdict string, why []string) {
+	for i := range q.Servers {
+		s := &q.Servers[i]
+		if s.Verdict == nil || id != "" && id != s.ID {
+			continue
+		}
+		verdict = coeff.WorseVerdict(verdict, s.Verdict.Verdict)
+		why = append(why, s.Verdict.Failed()...)
+	}
+	return verdict, why
+}

@@ -1,0 +1,80 @@
+package cluster
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/sim"
+)
+
+// calibrationRun describes the recording of a calibration run.
+//
+//go:embed calibration_run.yaml
+var calibrationRun string
+
+// calibrated is what the pipeline makes of a calibration run: the plant's engine
+// alone at half to nine tenths of its capacity, recorded as a trace dump, extracted
+// and fitted.
+func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) {
+	dir, remove, err := files.Temporary("", "blis-train-calibration-")
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	in := filepath.Join(dir, "calibration")
+	out := filepath.Join(dir, "out")
+	if err := os.Mkdir(in, 0o777); err != nil {
+		return nil, err
+	}
+	if err := recordCalibration(p, in); err != nil {
+		return nil, err
+	}
+	o := pipeline.DefaultRunOptions()
+	o.Extract.Out, o.Extract.Workers = out, workers
+	o.Fit.Bootstraps = 50
+	o.Validate.StepsOnly = true
+	if _, err := pipeline.Run(ctx, []string{in}, o); err != nil {
+		return nil, fmt.Errorf("calibration run: %w", err)
+	}
+	set, _, err := folder.LoadCoefficients(filepath.Join(out, folder.CoefficientsFile), false)
+	return set, err
+}
+
+func recordCalibration(p *plant, in string) error {
+	cfg, err := p.Config(999)
+	if err != nil {
+		return err
+	}
+	reqs, err := p.Calibration()
+	if err != nil {
+		return err
+	}
+	run, model := runFiles(p.Deployment, calibrationRun)
+	for name, text := range map[string]string{"run.yaml": run, "config.json": model} {
+		if err := os.WriteFile(filepath.Join(in, name), []byte(text), 0o666); err != nil {
+			return err
+		}
+	}
+	f, err := os.Create(filepath.Join(in, "traces.jsonl"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	dump, err := sim.NewDump(f, nil, p.Deployment, reqs, sim.DefaultDumpOptions(p.Deployment))
+	if err != nil {
+		return err
+	}
+	res, err := sim.Run(cfg, reqs, dump)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dump.Close(res.Steps), f.Close())
+}

@@ -1,0 +1,387 @@
+package cluster
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// figures of a cell, in the order they are shown.
+var figures = []cellFigure{
+	{"goodput", func(o *outcome) float64 { return o.All.Goodput() }},
+	{"goodput_critical", func(o *outcome) float64 { return o.class("critical").Goodput() }},
+	{"goodput_standard", func(o *outcome) float64 { return o.class("standard").Goodput() }},
+	{"goodput_sheddable", func(o *outcome) float64 { return o.class("sheddable").Goodput() }},
+	{"admitted_share", func(o *outcome) float64 { return o.All.AdmittedShare() }},
+	{"miss_share", func(o *outcome) float64 { return o.All.MissShare() }},
+	{"miss_share_critical", func(o *outcome) float64 { return o.class("critical").MissShare() }},
+	{"miss_share_standard", func(o *outcome) float64 { return o.class("standard").MissShare() }},
+	{"miss_share_sheddable", func(o *outcome) float64 { return o.class("sheddable").MissShare() }},
+	{"miss_share_by_rule", func(o *outcome) float64 { return o.All.RuleMissShare() }},
+	{"miss_share_by_rule_standard", func(o *outcome) float64 { return o.class("standard").RuleMissShare() }},
+	{"miss_share_by_rule_sheddable", func(o *outcome) float64 { return o.class("sheddable").RuleMissShare() }},
+	{"ttft_p99_critical_ms", func(o *outcome) float64 { return o.Critical }},
+	{"ttft_p99_admitted_ms", func(o *outcome) float64 { return o.Admitted }},
+	{"ttft_p99_everybody_ms", func(o *outcome) float64 { return o.Everybody }},
+	{"ttft_p99_worst_instance_ms", func(o *outcome) float64 { return o.Worst }},
+	{"cached_share", func(o *outcome) float64 { return o.CachedShare }},
+	{"potential_share", func(o *outcome) float64 { return o.PotentialShare }},
+	{"potential_share_admitted", func(o *outcome) float64 { return o.PotentialAdmitted }},
+	{"phantom_share", func(o *outcome) float64 { return o.PhantomShare }},
+	{"jain", func(o *outcome) float64 { return o.Jain }},
+	{"output_tokens_per_s", func(o *outcome) float64 { return o.OutputPerS }},
+	{"prediction_median_ape", func(o *outcome) float64 { return o.Live.MedianAPE }},
+	{"prediction_bias", func(o *outcome) float64 { return o.Live.Bias }},
+	{"prediction_coverage_p90", func(o *outcome) float64 { return o.Live.Coverage90 }},
+	{"shadow_median_ape", func(o *outcome) float64 { return o.Shadow.MedianAPE }},
+	{"shadow_coverage_p90", func(o *outcome) float64 { return o.Shadow.Coverage90 }},
+	{"false_reject_share", func(o *outcome) float64 { return o.Shadow.FalseShare }},
+}
+
+// cellFigure is a number of a run.
+type cellFigure struct {
+	key string
+	of  func(*outcome) float64
+}
+
+func (o *outcome) class(name string) *Class {
+	if i := slices.IndexFunc(o.Classes, func(c Class) bool { return c.Name == name }); i >= 0 {
+		return &o.Classes[i]
+	}
+	return &Class{}
+}
+
+func figureBy(key string) func(*outcome) float64 {
+	return figures[slices.IndexFunc(figures, func(f cellFigure) bool { return f.key == key })].of
+}
+
+func values(runs []*outcome, of func(*outcome) float64) []float64 {
+	var out []float64
+	for _, r := range runs {
+		out = append(out, of(r))
+	}
+	return out
+}
+
+func figure(v []float64) figureDoc {
+	var finite []float64
+	for _, x := range v {
+		if !math.IsNaN(x) && !math.IsInf(x, 0) {
+			finite = append(finite, x)
+		}
+	}
+	f := figureDoc{N: len(v), Infinite: len(v) - len(finite)}
+	if len(finite) == 0 {
+		return f
+	}
+	mean, lo, hi := stat.MeanInterval(finite)
+	f.Mean, f.Lo, f.Hi = result.OrNull(mean), result.OrNull(lo), result.OrNull(hi)
+	return f
+}
+
+// contrast is the paired difference of two cells, over seeds where both are finite.
+func contrast(a, b string, ra, rb []*outcome, key string) contrastDoc {
+	return pairedContrast(a, b, key, values(ra, figureBy(key)), values(rb, figureBy(key)))
+}
+
+func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
+	var x, y []float64
+	for i := range va {
+		if d := va[i] - vb[i]; !math.IsNaN(d) && !math.IsInf(d, 0) {
+			x, y = append(x, va[i]), append(y, vb[i])
+		}
+	}
+	out := contrastDoc{A: a, B: b, Figure: key, N: len(x)}
+	if len(x) == 0 {
+		return out
+	}
+	d := stat.Paired(x, y)
+	out.Effect, out.Lo, out.Hi, out.P = result.OrNull(d.Mean), result.OrNull(d.Lo), result.OrNull(d.Hi), result.OrNull(d.P)
+	if d.N > 1 { // two one-sided tests at 5 %
+		half := (d.Hi - d.Mean) * stat.StudentT(0.95, float64(d.N-1)) / stat.StudentT(0.975, float64(d.N-1))
+		limit := 0.05 * math.Abs(stat.Mean(y))
+		out.Same = new(d.Mean-half > -limit && d.Mean+half < limit)
+	}
+	return out
+}
+
+func (l *lab) document() (*Document, error) {
+	old := l.of(oldCell)
+	d := &Document{Preset: l.preset.Name, Label: "transient", Controller: l.gate.Kind, Plant: l.plant.Name,
+		Workload:  l.load.Words(),
+		Instances: l.Instances, RateRPS: l.rate, CapacityRPS: l.capacity, Rho: l.rate / l.capacity, HorizonS: l.preset.Seconds,
+		WindowS:   [2]float64{l.preset.WarmupS, l.preset.Seconds},
+		LifetimeS: stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.LifetimeS })),
+		Seeds:     l.seeds, MatchedCV: result.OrNull(stat.Mean(values(old, func(o *outcome) float64 { return o.PotentialCV }))),
+		Published: []publishedDoc{}, Newcomer: []curveDoc{}, Scatter: []pointDoc{}, Transient: []transientDoc{},
+		Controllers: []controllerDoc{}, Warnings: []trace.Finding{}}
+	for s := range l.seeds {
+		d.ArrivalDigest += l.runs[0][s].Digest[:4]
+	}
+	for i := range l.cells {
+		d.Cells = append(d.Cells, l.cellDoc(i))
+	}
+	if l.isStationary(l.of(mainCell)) && !l.preset.Transient {
+		d.Label = "stationary"
+	}
+	for _, p := range publishedP99 {
+		if l.preset.Name == "seed" {
+			d.Published = append(d.Published, publishedDoc{Cell: p.cell, SeedNumber: numbers[p.cell], PublishedMs: p.ms,
+				PooledMs: figure(values(l.of(p.cell), figureBy("ttft_p99_admitted_ms"))).Mean,
+				WorstMs:  figure(values(l.of(p.cell), figureBy("ttft_p99_worst_instance_ms"))).Mean})
+		}
+	}
+	for _, p := range l.of(mainCell)[0].Points {
+		d.Scatter = append(d.Scatter, pointDoc(p))
+	}
+	if l.load.Newcomer {
+		for _, name := range []string{mainCell, noFloorCell, alwaysCell} {
+			d.Newcomer = append(d.Newcomer, curveOf(name, l.of(name)))
+		}
+	}
+	l.reliability(d)
+	l.contrasts(d)
+	if err := l.loads(d); err != nil {
+		return nil, err
+	}
+	if err := l.transient(d); err != nil {
+		return nil, err
+	}
+	l.judge(d)
+	return d, l.rivals(d)
+}
+
+// reliability sums up the main cell's, and finds its best frontier setting.
+func (l *lab) reliability(d *Document) {
+	d.Reliability = []reliabilityDoc{}
+	for b := range 10 {
+		var sum reliability
+		for _, r := range l.of(mainCell) {
+			x := r.Reliability[b]
+			sum = reliability{sum.N + x.N, sum.Expected + x.Expected, sum.Met + x.Met}
+		}
+		if sum.N > 0 {
+			d.Reliability = append(d.Reliability, reliabilityDoc{From: float64(b) / 10, To: float64(b+1) / 10,
+				Requests: sum.N, Expected: sum.Expected / sum.N, Met: sum.Met / sum.N})
+		}
+	}
+	for i := range l.cells {
+		if c := &l.cells[i]; c.Role == roleFrontier && c.Spec.Admission.Policy == "predictive" {
+			if g := stat.Mean(values(l.runs[i], figureBy("goodput"))); d.Hindsight == nil || g > d.Hindsight.Goodput {
+				d.Hindsight = &hindsightDoc{c.Name, g}
+			}
+		}
+	}
+}
+
+func (l *lab) cellDoc(i int) cellDoc {
+	c := &l.cells[i]
+	out := cellDoc{Name: c.Name, SeedNumber: c.Number, Role: c.Role, Admission: c.Spec.Admission.Policy,
+		Routing:   c.Spec.Routing.Scorers,
+		Scheduler: c.Spec.Scheduler, Stationary: l.isStationary(l.runs[i])}
+	if c.Role == roleFrontier {
+		out.Parameter = &c.Parameter
+	}
+	if c.Matched {
+		out.Admission = "random-matched"
+	}
+	if out.Routing == "" {
+		out.Routing = c.Spec.Routing.Policy
+	}
+	out.Figures = cellFigures(l.runs[i])
+	return out
+}
+
+func cellFigures(runs []*outcome) map[string]figureDoc {
+	return stat.Keyed(figures, func(f cellFigure) (string, figureDoc) { return f.key, figure(values(runs, f.of)) })
+}
+
+// isStationary: the line grows by less than 1 % of the arrivals.
+func (l *lab) isStationary(runs []*outcome) bool {
+	return stat.Mean(values(runs, func(o *outcome) float64 { return o.Slope })) < 0.01*l.rate
+}
+
+func curveOf(name string, runs []*outcome) curveDoc {
+	out := curveDoc{Cell: name}
+	reached := make([]float64, 0, len(runs))
+	for _, r := range runs {
+		if s := r.Newcomer.SecondS; s.OK {
+			reached = append(reached, s.V)
+		}
+		for len(out.Ratio) < len(r.Newcomer.Ratio) {
+			out.Ratio = append(out.Ratio, nil)
+		}
+	}
+	for k := range out.Ratio {
+		var v []float64
+		for _, r := range runs {
+			if k < len(r.Newcomer.Ratio) {
+				v = append(v, r.Newcomer.Ratio[k])
+			}
+		}
+		out.Ratio[k] = figure(v).Mean
+	}
+	if len(reached) == len(runs) {
+		out.ReachedS = result.OrNull(stat.Mean(reached))
+	}
+	return out
+}
+
+// contrasts of components, one at a time, and of the controls.
+func (l *lab) contrasts(d *Document) {
+	pairs := [][2]string{{mainCell, alwaysCell}, {mainCell, gatedCell}, {gatedCell, alwaysCell}, {mainCell, "predictive pa3qd2kv2 priority"},
+		{mainCell, "predictive pa4qd3 fcfs"}, {alwaysCell, "always pa3qd2kv2 priority"}, {alwaysCell, "always pa4qd3 fcfs"},
+		{"always pa4qd3 fcfs", oldCell}, {oldCell, robinCell}, {mainCell, oldCell}}
+	for i := range l.cells {
+		if c := &l.cells[i]; c.Role == roleExtra {
+			pairs = append(pairs, [2]string{mainCell, c.Name})
+		}
+	}
+	for _, p := range pairs {
+		for _, key := range []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"} {
+			d.Contrasts = append(d.Contrasts, contrast(p[0], p[1], l.of(p[0]), l.of(p[1]), key))
+		}
+	}
+}
+
+// again runs cells of those names once more, before other engines or on other
+// requests, by cell and seed. rates, by seed, are for matched cells.
+func (l *lab) again(names []string, r *rival, rate float64, w window, rates []map[string][]float64,
+	progress func(done int)) ([][]*outcome, error) {
+	out := make([][]*outcome, len(names))
+	for i := range out {
+		out[i] = make([]*outcome, len(l.seeds))
+	}
+	err := par.Try(l.ctx, l.Workers, len(names)*len(l.seeds), func(k int) (err error) {
+		i, s := k/len(l.seeds), k%len(l.seeds)
+		c := slices.IndexFunc(l.cells, func(c cell) bool { return c.Name == names[i] })
+		reqs := l.load.Draw(l.seeds[s], rate, float64(w.ToUs)/1e6)
+		var own map[string][]float64
+		if l.cells[c].Matched {
+			own = rates[s]
+		}
+		out[i][s], err = l.once(&l.cells[c], r, l.seeds[s], reqs, w, own)
+		return err
+	}, progress)
+	return out, err
+}
+
+// loads compares the gates at other loads: at one where nobody needs to be rejected
+// always.
+func (l *lab) loads(d *Document) error {
+	names := []string{alwaysCell, gatedCell, mainCell, noFloorCell, sizeCell}
+	for i := range l.cells {
+		if c := &l.cells[i]; c.Role == roleExtra && (c.Spec.Admission.Policy == "predictive-seed" || c.Spec.Admission.Policy == "probabilistic") {
+			names = append(names, c.Name)
+		}
+	}
+	p := l.preset
+	p.Seconds, p.WarmupS = math.Min(p.Seconds, 10), math.Min(p.WarmupS, 2)
+	for _, rho := range append([]float64{quietRho}, p.Loads...) {
+		at := loadDoc{Rho: rho, RateRPS: math.Round(rho * l.capacity), WindowS: [2]float64{p.WarmupS, p.Seconds}}
+		runs, err := l.again(names, &rival{Plant: l.plant, Gate: l.gate}, at.RateRPS, p.window(), nil, nil)
+		if err != nil {
+			return err
+		}
+		for i, name := range names {
+			at.Cells = append(at.Cells, loadCellDoc{Name: name, Figures: cellFigures(runs[i])})
+			for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
+				if i > 0 {
+					at.Contrasts = append(at.Contrasts, contrast(name, names[0], runs[i], runs[0], key))
+				}
+			}
+		}
+		d.Loads = append(d.Loads, at)
+	}
+	return nil
+}
+
+// transient is configuration 1 after some seconds of arrivals.
+func (l *lab) transient(d *Document) error {
+	if l.preset.Rate == 0 {
+		return nil
+	}
+	for _, seconds := range []float64{0.25, 1, 4} {
+		w := window{ToUs: sim.ToUs(seconds * 1e6)}
+		runs, err := l.again([]string{oldCell}, &rival{Plant: l.plant, Gate: l.gate}, l.rate, w, nil, nil)
+		if err != nil {
+			return err
+		}
+		f := figure(values(runs[0], figureBy("ttft_p99_everybody_ms")))
+		d.Transient = append(d.Transient, transientDoc{ArrivalsS: seconds, P99Ms: f.Mean, Lo: f.Lo, Hi: f.Hi})
+	}
+	return nil
+}
+
+// sides are the runs that statements other than the first compare, under one gate.
+type sides struct{ main, always, gated, matched []*outcome }
+
+// sides are those of the headline.
+func (l *lab) sides() sides {
+	return sides{l.of(mainCell), l.of(alwaysCell), l.of(gatedCell), l.of(matchedCell)}
+}
+
+// rivals repeat the headline and its statements with other coefficients in the gate,
+// and other engines behind it: those at the same share of their own capacity.
+func (l *lab) rivals(d *Document) error {
+	own := l.sides()
+	d.Controllers = append(d.Controllers, l.controllerDoc(&rival{Gate: l.gate, Label: "headline"}, own, d))
+	for i := range l.others {
+		r := &l.others[i]
+		s, at := own, *l
+		if r.Plant.Other != l.plant.Other {
+			if err := at.toPlant(r); err != nil {
+				return err
+			}
+			runs, err := at.again([]string{alwaysCell, gatedCell}, r, at.rate, at.window, nil, nil)
+			if err != nil {
+				return err
+			}
+			s.always, s.gated = runs[0], runs[1]
+		}
+		runs, err := at.again([]string{mainCell}, r, at.rate, at.window, nil, nil)
+		if err != nil {
+			return err
+		}
+		s.main = runs[0]
+		if runs, err = at.again([]string{matchedCell}, r, at.rate, at.window, ratesOf(s.main), nil); err != nil {
+			return err
+		}
+		s.matched = runs[0]
+		d.Controllers = append(d.Controllers, at.controllerDoc(r, s, d))
+	}
+	carry(d)
+	return nil
+}
+
+// toPlant sets rate and window for other engines. In less than two lifetimes of a
+// full cluster its seats hide an overload.
+func (l *lab) toPlant(r *rival) error {
+	capacity, err := l.capacityOf(&r.Plant, &r.Gate)
+	if err != nil {
+		return err
+	}
+	l.rate = math.Round(l.rate / l.capacity * capacity)
+	l.capacity = capacity
+	seats := float64(l.Instances) * float64(r.Plant.Deployment.Engine.MaxNumSeqs)
+	l.preset.Seconds = math.Max(l.preset.Seconds, math.Round(2*seats/capacity))
+	l.window = l.preset.window()
+	return nil
+}
+
+func (l *lab) controllerDoc(r *rival, s sides, d *Document) controllerDoc {
+	mean := func(key string) *float64 { return figure(values(s.main, figureBy(key))).Mean }
+	out := controllerDoc{Kind: r.Gate.Kind, Label: r.Label, RateRPS: l.rate, Rho: l.rate / l.capacity,
+		HorizonS: l.preset.Seconds, Goodput: contrast(mainCell, alwaysCell, s.main, s.always, "goodput"), Admitted: mean("admitted_share"),
+		MedianAPE: mean("prediction_median_ape"), Bias: mean("prediction_bias"), Coverage: mean("prediction_coverage_p90"),
+		ShadowAPE: mean("shadow_median_ape"), ShadowCov: mean("shadow_coverage_p90"), Verdicts: map[string]string{}}
+	for _, v := range l.verdicts(d, l.beyondFirst(d, s)) {
+		out.Verdicts[v.ID] = v.Verdict
+	}
+	return out
+}

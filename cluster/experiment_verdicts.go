@@ -1,0 +1,257 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+)
+
+// fewestSeeds is how many a verdict needs: below it no sign-flip p falls under 5 %
+// after Holm's correction for four endpoints and more.
+const fewestSeeds = 8
+
+// statement is one of the four, with what it rests on.
+type statement struct {
+	id, text string
+	blocked  []string // preconditions that do not hold
+	evidence []contrastDoc
+}
+
+// judge writes the verdicts of the headline (spec#verdicts).
+func (l *lab) judge(d *Document) {
+	own := l.sides()
+	d.Verdicts = l.verdicts(d, append([]statement{l.first(d, own.main)}, l.beyondFirst(d, own)...))
+}
+
+// beyondFirst are the statements that need no frontier.
+func (l *lab) beyondFirst(d *Document, s sides) []statement {
+	return []statement{l.feedback(d, s), l.latency(s), throughput(s)}
+}
+
+func (l *lab) verdicts(d *Document, list []statement) []verdictDoc {
+	var p []float64
+	for _, s := range list {
+		for _, e := range s.evidence {
+			p = append(p, knownOrNaN(e.P))
+		}
+	}
+	holm, k := stat.Holm(p), 0
+	var out []verdictDoc
+	for _, s := range list {
+		for i := range s.evidence {
+			s.evidence[i].Holm = result.OrNull(holm[k])
+			k++
+		}
+		out = append(out, s.verdict(l, d))
+	}
+	return out
+}
+
+func knownOrNaN(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
+}
+
+// verdict: what cannot be tested is said first; then every endpoint must lie above 0
+// for a confirmation, and one below refutes.
+func (s *statement) verdict(l *lab, d *Document) verdictDoc {
+	v := verdictDoc{ID: s.id, Statement: s.text, Evidence: s.evidence, Verdict: inconclusive}
+	if v.Evidence == nil {
+		v.Evidence = []contrastDoc{}
+	}
+	above := 0
+	below := 0
+	missing := 0
+	for _, e := range s.evidence {
+		switch {
+		case e.Lo == nil || e.Hi == nil || e.Holm == nil:
+			missing++
+		case *e.Lo > 0 && *e.Holm <= 0.05:
+			above++
+		case *e.Hi < 0 && *e.Holm <= 0.05:
+			below++
+		}
+	}
+	switch {
+	case len(s.blocked) > 0:
+		v.Verdict, v.Why = notTestable, strings.Join(s.blocked, "; ")
+	case len(l.seeds) < fewestSeeds:
+		v.Why = fmt.Sprintf("%d seeds reproduce and never judge, at least %d are needed", len(l.seeds), fewestSeeds)
+	case missing > 0 || len(s.evidence) == 0:
+		v.Why = "an endpoint has no finite difference"
+	case below > 0:
+		v.Verdict = refuted
+		v.Why = "an endpoint lies below its bound, its interval leaves 0 out"
+	case above == len(s.evidence):
+		v.Verdict = confirmed
+		v.Why = "every endpoint lies above its bound, its interval leaves 0 out"
+	default:
+		v.Why = "an interval holds 0"
+	}
+	v.Why += fmt.Sprintf(" (preset %s, %s, rho %.2f, %g s of arrivals, %d seeds)", d.Preset, d.Label, d.Rho, d.HorizonS, len(d.Seeds))
+	return v
+}
+
+// carry says of a confirmation under which coefficients in the gate it holds, and of
+// one that needs the engines' own that it does.
+func carry(d *Document) {
+	for i := range d.Verdicts {
+		v := &d.Verdicts[i]
+		var holds, fails []string
+		for _, c := range d.Controllers {
+			switch c.Verdicts[v.ID] {
+			case "":
+			case confirmed:
+				holds = append(holds, c.Kind)
+			default:
+				fails = append(fails, c.Kind)
+			}
+		}
+		switch {
+		case len(holds) == 0:
+		case slices.Equal(holds, []string{kindSame}):
+			v.Why += "; confirmed only for controller same, the upper bound"
+		case len(fails) == 0:
+			v.Why += "; confirmed for every controller: " + strings.Join(holds, ", ")
+		default:
+			v.Why += "; confirmed for controllers " + strings.Join(holds, ", ") + ", not for " + strings.Join(fails, ", ")
+		}
+	}
+}
+
+// selects are the preconditions that the first two statements share.
+func selects(d *Document, main []*outcome) (blocked []string) {
+	rejects := 1 - stat.Mean(values(main, figureBy("admitted_share")))
+	if rejects <= 0.05 {
+		blocked = append(blocked, fmt.Sprintf("predictive rejects %.1f %%, want more than 5 %%", 100*rejects))
+	}
+	if cv := knownOrNaN(d.MatchedCV); !(cv > 0.2) {
+		blocked = append(blocked, fmt.Sprintf("matched tokens hardly differ between requests (CV %.2f, want above 0.2): there is nothing "+
+			"cache-aware to select on", cv))
+	}
+	return blocked
+}
+
+// first compares the two gates where both give critical the same P99.
+func (l *lab) first(d *Document, main []*outcome) statement {
+	s := statement{id: "H14-1", text: "at equal critical P99 predictive admits at least 30 % more than slo-gated, and its goodput is higher",
+		blocked: selects(d, main)}
+	gate := l.frontier("slo-gated")
+	ours := l.frontier("predictive")
+	var more, less, better, worse []float64
+	for k := range l.seeds {
+		at, ok := common(gate[k], ours[k])
+		if !ok {
+			continue
+		}
+		a := pointAt(ours[k], at)
+		b := pointAt(gate[k], at)
+		more = append(more, a.admitted)
+		less = append(less, 1.3*b.admitted)
+		better = append(better, a.goodput)
+		worse = append(worse, b.goodput)
+	}
+	if len(more) < len(l.seeds)/2 {
+		s.blocked = append(s.blocked, "the two frontiers share no critical P99")
+		return s
+	}
+	s.evidence = []contrastDoc{
+		pairedContrast("predictive", "1.3 x slo-gated, same critical P99", "admitted_share", more, less),
+		pairedContrast("predictive", "slo-gated, same critical P99", "goodput", better, worse)}
+	return s
+}
+
+// point is one setting of a gate on one seed.
+type point struct{ p99, admitted, goodput float64 }
+
+// frontier is the points of a gate by seed, by critical P99.
+func (l *lab) frontier(policy string) [][]point {
+	out := make([][]point, len(l.seeds))
+	for i := range l.cells {
+		if c := &l.cells[i]; c.Role != roleFrontier || c.Spec.Admission.Policy != policy {
+			continue
+		}
+		for k, r := range l.runs[i] {
+			if p := (point{r.Critical, r.All.AdmittedShare(), r.All.Goodput()}); !math.IsInf(p.p99, 0) && !math.IsNaN(p.p99) {
+				out[k] = append(out[k], p)
+			}
+		}
+	}
+	for k := range out {
+		stat.SortStable(out[k], func(a, b point) int { return cmp.Compare(a.p99, b.p99) })
+	}
+	return out
+}
+
+// common is the middle of the critical P99 that both frontiers reach.
+func common(a, b []point) (float64, bool) {
+	if len(a) == 0 || len(b) == 0 {
+		return 0, false
+	}
+	lo := math.Max(a[0].p99, b[0].p99)
+	hi := math.Min(a[len(a)-1].p99, b[len(b)-1].p99)
+	return (lo + hi) / 2, lo <= hi
+}
+
+// pointAt is the frontier at a P99, linearly between its neighbours.
+func pointAt(f []point, x float64) point {
+	i := 0
+	for i < len(f)-2 && f[i+1].p99 < x {
+		i++
+	}
+	a, b := f[i], f[min(i+1, len(f)-1)]
+	t := 0.0
+	if b.p99 > a.p99 {
+		t = math.Max(0, math.Min(1, (x-a.p99)/(b.p99-a.p99)))
+	}
+	return point{x, a.admitted + t*(b.admitted-a.admitted), a.goodput + t*(b.goodput-a.goodput)}
+}
+
+func (l *lab) feedback(d *Document, r sides) statement {
+	s := statement{id: "H14-2", text: "rejecting by prediction raises the potential cached share of all arrivals above that of a random " +
+		"gate with the same rates", blocked: selects(d, r.main)}
+	if window := l.preset.Seconds - l.preset.WarmupS; window < 10*d.LifetimeS {
+		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than ten lifetimes of %.1f s", window, d.LifetimeS))
+	}
+	s.evidence = []contrastDoc{contrast(mainCell, matchedCell, r.main, r.matched, "potential_share")}
+	return s
+}
+
+func (l *lab) latency(r sides) statement {
+	s := statement{id: "H14-3", text: "pooled P99 of admitted requests stays below 100 ms, at a goodput no more than 1 point below " +
+		"configuration 2 (" + gatedCell + ")"}
+	if window := l.preset.Seconds - l.preset.WarmupS; window < 30 {
+		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than 30 s", window))
+	}
+	if !l.isStationary(r.main) {
+		s.blocked = append(s.blocked, "the line of admitted requests grows: not stationary")
+	}
+	main, second := r.main, r.gated
+	limit := slices.Repeat([]float64{100}, len(l.seeds))
+	floor := values(second, figureBy("goodput"))
+	for i := range floor {
+		floor[i] -= 0.01
+	}
+	s.evidence = []contrastDoc{
+		pairedContrast("100 ms", mainCell, "ttft_p99_admitted_ms", limit, values(main, figureBy("ttft_p99_admitted_ms"))),
+		pairedContrast(mainCell, gatedCell+" less 1 point", "goodput", values(main, figureBy("goodput")), floor)}
+	return s
+}
+
+func throughput(r sides) statement {
+	main := r.main
+	second := values(r.gated, figureBy("output_tokens_per_s"))
+	for i := range second {
+		second[i] *= 0.95
+	}
+	return statement{id: "H14-4", text: "output tokens per second stay at 95 % of configuration 2 (" + gatedCell + ") or above",
+		evidence: []contrastDoc{pairedContrast(mainCell, "0.95 x "+gatedCell, "output_tokens_per_s",
+			values(main, figureBy("output_tokens_per_s")), second)}}
+}

@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"math"
+)
+
+// Floor lets in a share of every prefix group, and the first requests of a new one
+// on easier terms, out of one budget of tokens.
+type Floor struct {
+	Share       float64 // of a group's arrivals
+	BudgetShare float64 // of the prompt tokens served lately
+
+	groups  map[uint64]*owed
+	tokens  float64
+	atUs    int64
+	missed  int   // of those it let in, since one met its target
+	untilUs int64 // how long it rests where all it let in lately missed
+}
+
+// owed is what a group may claim.
+type owed struct {
+	credit  float64
+	firstUs int64
+	count   int
+}
+
+// arrives notes an arrival of the group and reports whether it is one of its first.
+func (f *Floor) arrives(r *Request, nowUs int64) (cold bool) {
+	if f == nil || r.Try > 0 {
+		return false
+	}
+	if f.groups == nil {
+		f.groups = map[uint64]*owed{}
+	}
+	g := f.groups[r.Prefix]
+	if g == nil {
+		g = &owed{firstUs: nowUs}
+		f.groups[r.Prefix] = g
+	}
+	g.count++
+	g.credit = math.Min(maxCredit, g.credit+f.Share)
+	return r.Prefix != 0 && g.count <= coldRequests && nowUs-g.firstUs <= coldUs
+}
+
+func (f *Floor) owes(r *Request) bool {
+	return f != nil && f.groups[r.Prefix] != nil && f.groups[r.Prefix].credit >= 1
+}
+
+func (f *Floor) rests(nowUs int64) bool { return f != nil && f.missed >= inVain && nowUs < f.untilUs }
+
+// seen learns when a request that it let in got its first token.
+func (f *Floor) seen(r *Request, atUs, tookUs int64) {
+	if f.missed, f.untilUs = f.missed+1, atUs+restUs; r.WaitedUs+tookUs <= r.SLOTTFTUs {
+		f.missed = 0
+	}
+}
+
+func (f *Floor) charge(r *Request) { f.groups[r.Prefix].credit-- }
+
+// pays takes tokens from the budget, if they are there.
+func (f *Floor) pays(v *View, tokens float64) bool {
+	if f == nil {
+		return false
+	}
+	perUs := f.BudgetShare * v.Ledger.ServedPerS(v.NowUs) / 1e6
+	f.tokens = math.Min(f.tokens+perUs*float64(v.NowUs-f.atUs), math.Max(perUs*keptUs, tokens))
+	f.atUs = v.NowUs
+	if f.tokens < tokens {
+		return false
+	}
+	if f.tokens -= tokens; f.missed >= inVain { // one at a time tries whether it may open again
+		f.untilUs = v.NowUs + restUs
+	}
+	return true
+}

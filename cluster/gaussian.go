@@ -1,0 +1,137 @@
+package cluster
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/optimize"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// process is a Gaussian process on the unit cube: Matern 5/2 with one length per
+// dimension, the noise of each observation known, values standardised.
+//
+// Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006),
+// algorithm 2.1 and equation 4.17.
+type process struct {
+	x           [][]float64
+	mean, scale float64
+	alpha       []float64 // K^-1 y
+	chol        []float64
+	noise       []float64 // variances of standardised values
+	lengths     []float64
+	amp         float64
+}
+
+// jitter keeps the matrix positive definite.
+const jitter = 1e-6
+
+func (p *process) kernel(a, b []float64) float64 {
+	r2 := 0.0
+	for k := range a {
+		d := (a[k] - b[k]) / p.lengths[k]
+		r2 += d * d
+	}
+	r := math.Sqrt(5 * r2)
+	return p.amp * (1 + r + r*r/3) * math.Exp(-r)
+}
+
+// regress fits lengths and amplitude to values y at x by the largest marginal
+// likelihood, with weak priors that keep lengths between a tenth and a few cubes.
+func regress(x [][]float64, y, variance []float64) *process {
+	p := &process{x: x, mean: stat.Mean(y), noise: make([]float64, len(y)), lengths: make([]float64, len(x[0]))}
+	for _, v := range y {
+		p.scale += (v - p.mean) * (v - p.mean)
+	}
+	if p.scale = math.Sqrt(p.scale / float64(len(y))); !(p.scale > 0) {
+		p.scale = 1
+	}
+	z := make([]float64, len(y))
+	for i, v := range y {
+		z[i], p.noise[i] = (v-p.mean)/p.scale, variance[i]/p.scale/p.scale
+	}
+	cost := func(theta []float64) float64 {
+		sum := 0.0
+		for k := range p.lengths {
+			p.lengths[k] = math.Exp(theta[k])
+			d := (theta[k] - math.Log(0.5)) / 1.2
+			sum += d * d / 2
+		}
+		p.amp = math.Exp(theta[len(theta)-1])
+		sum += theta[len(theta)-1] * theta[len(theta)-1] / 8
+		return sum - p.solve(z)
+	}
+	start := make([]float64, len(p.lengths)+1)
+	for k := range p.lengths {
+		start[k] = math.Log(0.5)
+	}
+	best := append([]float64(nil), start...)
+	value := math.Inf(1)
+	for _, shift := range []float64{0, -0.9, 0.7} {
+		from := append([]float64(nil), start...)
+		for k := range p.lengths {
+			from[k] += shift
+		}
+		res, err := optimize.Minimize(optimize.Problem{Func: cost}, from, &optimize.Settings{FuncEvaluations: 40 * len(start)},
+			&optimize.NelderMead{})
+		if res != nil && (err == nil || res.F < value) && res.F < value {
+			value, best = res.F, append(best[:0], res.X...)
+		}
+	}
+	cost(best)
+	return p
+}
+
+// solve factors the matrix for standardised values and is their log likelihood.
+func (p *process) solve(z []float64) float64 {
+	n := len(z)
+	a := make([]float64, n*n)
+	for i := range n {
+		for j := range i + 1 {
+			a[i*n+j] = p.kernel(p.x[i], p.x[j])
+			a[j*n+i] = a[i*n+j]
+		}
+		a[i*n+i] += p.noise[i] + jitter
+	}
+	if stat.Cholesky(a, n) < n {
+		return math.Inf(-1)
+	}
+	p.chol = a
+	p.alpha = append([]float64(nil), z...)
+	stat.CholeskySolve(a, n, p.alpha)
+	like := -float64(n) / 2 * math.Log(2*math.Pi)
+	for i := range n {
+		like -= math.Log(a[i*n+i]) + z[i]*p.alpha[i]/2
+	}
+	return like
+}
+
+// at is the posterior mean and standard deviation of the function itself.
+func (p *process) at(x []float64) (mean, sd float64) {
+	n := len(p.x)
+	k := make([]float64, n)
+	for i := range n {
+		k[i] = p.kernel(x, p.x[i])
+		mean += k[i] * p.alpha[i]
+	}
+	v := append([]float64(nil), k...)
+	stat.CholeskySolve(p.chol, n, v)
+	rest := p.amp
+	for i := range n {
+		rest -= k[i] * v[i]
+	}
+	return p.mean + p.scale*mean, p.scale * math.Sqrt(math.Max(1e-12, rest))
+}
+
+// normalBelow is the standard normal distribution function.
+func normalBelow(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
+
+// logImprovement is the logarithm of the expected improvement over best, by its
+// asymptote where it underflows (Ament et al., NeurIPS 2023).
+func logImprovement(mean, sd, best float64) float64 {
+	u := (mean - best) / sd
+	if u < -6 {
+		return math.Log(sd) - u*u/2 - math.Log(2*math.Pi)/2 - 2*math.Log(-u)
+	}
+	return math.Log(sd) + math.Log(math.Exp(-u*u/2)/math.Sqrt(2*math.Pi)+u*normalBelow(u))
+}

@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// recorded is the name of the preset and workload that come from a recorded trace.
+const recorded = "mooncake"
+
+// shrink divides lengths and hash spans of the recorded hour, which keeps who shares
+// what with whom: the longest prompt of the public trace has 126,195 tokens, the
+// engines take 8,192.
+const shrink = 16
+
+// given is the name of the preset and workload that come from a file, as they are.
+const given = "workload"
+
+// hour is recorded requests: lengths, content ids and times of arrival.
+type hour struct {
+	reqs      []sim.Request
+	fromUs    []float64 // of the place in which each request arrives
+	widthUs   []float64 // of that place
+	lengthUs  float64
+	asTheyAre bool // with classes of their own; otherwise those are drawn
+}
+
+// givenOf takes requests as they are. Classes without any target have the published ones.
+func givenOf(reqs []sim.Request) (*hour, error) {
+	h := &hour{reqs: slices.Clone(reqs), fromUs: make([]float64, len(reqs)), widthUs: make([]float64, len(reqs)), asTheyAre: true}
+	promised := TargetsOf(reqs)
+	for i := range h.reqs {
+		q := &h.reqs[i]
+		if q.After > 0 || q.Loop > 0 || q.With > 0 {
+			return nil, trace.Errorf(codeBadSpec,
+				"preset %s: request %d: got one that waits for another, want arrivals that all policies share", given, i).
+				WithHint("give a workload of open arrivals: clients with a rate, not a concurrency")
+		}
+		if promised[q.SLOClass] == (target{}) {
+			q.SLOTTFTUs = int64(publishedTargets[q.SLOClass].TTFTUs)
+		} else if TargetsOf(h.reqs[i : i+1])[q.SLOClass] != promised[q.SLOClass] {
+			return nil, trace.Errorf(codeBadSpec, "preset %s: request %d: got other targets than others of class %q, want one of each class",
+				given, i, q.SLOClass)
+		}
+	}
+	slices.SortStableFunc(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
+	for i := range h.reqs {
+		h.fromUs[i] = float64(h.reqs[i].ArrivalUs - h.reqs[0].ArrivalUs)
+	}
+	if n := len(reqs); n > 1 {
+		last := h.fromUs[n-1]
+		h.lengthUs = last + last/float64(n-1)
+	}
+	return h, nil
+}
+
+// perSecond is the rate at which the requests came.
+func (h *hour) perSecond() float64 { return float64(len(h.reqs)) / h.lengthUs * 1e6 }
+
+// hourOf takes requests with content ids in the order of their arrival.
+func hourOf(reqs []sim.Request) (*hour, error) {
+	if len(reqs) == 0 {
+		return nil, trace.Errorf(codeBadSpec, "preset %s: got no requests, want a Mooncake trace", recorded)
+	}
+	h := &hour{reqs: slices.Clone(reqs), fromUs: make([]float64, len(reqs)), widthUs: make([]float64, len(reqs))}
+	slices.SortStableFunc(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
+	last := h.reqs[len(reqs)-1].ArrivalUs
+	gapUs := float64(last) / float64(len(reqs)) // of the last batch: as long as the one before it
+	for from := 0; from < len(reqs); {
+		to := from + 1
+		for to < len(reqs) && h.reqs[to].ArrivalUs == h.reqs[from].ArrivalUs {
+			to++
+		}
+		if to < len(reqs) {
+			gapUs = float64(h.reqs[to].ArrivalUs - h.reqs[from].ArrivalUs)
+		}
+		for i := from; i < to; i++ {
+			h.widthUs[i] = gapUs / float64(to-from)
+			h.fromUs[i] = float64(h.reqs[i].ArrivalUs) + float64(i-from)*h.widthUs[i]
+		}
+		from = to
+	}
+	for i := range h.reqs {
+		q := &h.reqs[i]
+		if len(q.Hashes) == 0 || q.HashTokens%shrink != 0 {
+			return nil, trace.Errorf(codeBadSpec, "preset %s: request %d: got no hash_ids of spans of whole %d tokens, want a Mooncake trace",
+				recorded, i, shrink)
+		}
+		q.PromptTokens = max(1, q.PromptTokens/shrink)
+		q.OutputTokens = max(1, q.OutputTokens/shrink)
+		q.HashTokens = q.HashTokens / shrink
+	}
+	h.lengthUs = float64(last) + gapUs
+	return h, nil
+}
+
+func (h *hour) words() string {
+	if h.asTheyAre {
+		return fmt.Sprintf("%d requests of a file, %.3g s at %.3g/s, played from a start drawn by seed", len(h.reqs), h.lengthUs/1e6,
+			h.perSecond())
+	}
+	return fmt.Sprintf("a recorded trace of %d requests, lengths divided by %d, played faster from a start drawn by seed, "+
+		"33/34/33 %% critical, standard, sheddable", len(h.reqs), shrink)
+}
+
+// draw plays the hour from a start of its own for each seed, as fast as the rate
+// wants. When it ends it begins again, with other content.
+func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request {
+	n := len(h.reqs)
+	first := s.of(seed, streamGroup, 0).IntN(n)
+	faster := rate * h.lengthUs / 1e6 / float64(n)
+	var out []sim.Request
+	startUs := 0.0
+	for i := 0; ; i++ {
+		j, pass := (first+i)%n, (first+i)/n
+		at := float64(pass)*h.lengthUs + h.fromUs[j] + h.widthUs[j]*s.of(seed, streamArrival, i).Float64()
+		if i == 0 {
+			startUs = at
+		}
+		if at = (at - startUs) / faster; at >= seconds*1e6 {
+			return out
+		}
+		q, from := s.arrival(seed, i, at), &h.reqs[j]
+		if h.asTheyAre {
+			id, us := q.ID, q.ArrivalUs
+			q = *from
+			q.ID, q.ArrivalUs = id, us
+		}
+		q.PromptTokens = from.PromptTokens
+		q.OutputTokens = from.OutputTokens
+		q.Hashes = from.Hashes
+		q.HashTokens = from.HashTokens
+		if pass > 0 {
+			q.Hashes = slices.Clone(q.Hashes)
+			for k := range q.Hashes {
+				q.Hashes[k] += uint64(pass) << 40
+			}
+		}
+		out = append(out, q)
+	}
+}

@@ -1,0 +1,205 @@
+package cluster
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/simulate"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// IsolationOptions say which experiment is run.
+type IsolationOptions struct {
+	Preset           string
+	Seeds, Instances int
+	Controller       string // of the headline: same, fitted, or a coefficient file
+	Plant            string // coefficient file that drives the engines; "": the published blackbox
+	Workload         string // recorded requests of preset mooncake
+	Deployment       string // run.yaml; "": Llama-3.1-8B on one H100, 2,048 tokens a step, 256 seats
+	Alone            bool   // no other controllers
+	Out              string
+	Force            bool
+	Workers          int
+	Special          bool
+	Progress         trace.Progress
+}
+
+// DefaultIsolationOptions are those of the command line but for Out.
+func DefaultIsolationOptions() IsolationOptions {
+	return IsolationOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: kindFitted}
+}
+
+// plays says what a preset that plays recorded requests wants.
+func plays(preset string) string {
+	if preset == "mooncake" {
+		return "the Mooncake trace that preset mooncake plays"
+	}
+	return "the file that preset " + preset + " plays: TraceV2, a workload-spec of BLIS, or any other that simulate reads"
+}
+
+// checkPreset says whether the preset is one, and has the recording that it needs.
+func (o *IsolationOptions) checkPreset() error {
+	p, ok := presetOf(o.Preset)
+	switch {
+	case !ok:
+		return option.Misusef("--preset: got %q, want %s", o.Preset, presetNames())
+	case p.Recorded() && o.Workload == "":
+		return option.Misusef("--workload: got none, want %s", plays(o.Preset))
+	case !p.Recorded() && o.Workload != "":
+		return option.Misusef("--workload: got %q with preset %s, which draws its requests, want none or --preset workload", o.Workload, o.Preset)
+	}
+	return nil
+}
+
+// inputs are the engines and the gates of an experiment, loaded.
+type inputs struct {
+	plant  plant
+	gate   gate          // of the headline
+	others []rival       // other gates, for the headline again
+	hour   []sim.Request // recorded, of a preset that plays them
+	files  []result.Input
+	log    *runLog // nil: nothing is kept
+}
+
+// Isolation runs the isolation experiment and writes experiment.json and
+// report.html to o.Out.
+func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
+	if o.Seeds < 1 || o.Seeds > 1000 || o.Instances < 1 || o.Instances > 64 {
+		return nil, option.Misusef("--seeds, --num-instances: got %d and %d, want 1 to 1000 and 1 to 64", o.Seeds, o.Instances)
+	}
+	if err := o.checkPreset(); err != nil {
+		return nil, err
+	}
+	release, err := folder.Claim(o.Out, o.Force)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	l, err := loadInputs(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	of := o
+	path := filepath.Join(o.Out, folder.ExperimentLog)
+	of.Seeds = 0 // each has runs of its own
+	if l.log, err = openRuns(path, fmt.Sprint(folder.ToolVersion, " ", option.Command("experiment isolation", of.Flags()), " ", l.files)); err != nil {
+		return nil, err
+	}
+	doc, err := run(ctx, o, *l)
+	if err = errors.Join(err, l.log.file.Close()); err != nil {
+		return nil, err
+	}
+	doc.Header = folder.Header(option.Command("experiment isolation", o.Flags()), nil)
+	doc.Inputs = append(doc.Inputs, l.files...)
+	if err := folder.WriteDocument(filepath.Join(o.Out, folder.ExperimentFile), doc); err != nil {
+		return nil, err
+	}
+	page, err := files.Begin(filepath.Join(o.Out, folder.ReportFile))
+	if err != nil {
+		return nil, err
+	}
+	return doc, errors.Join(writePage(page, doc), page.Commit(), os.Remove(path))
+}
+
+func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
+	l := &inputs{plant: plant{Name: "the published blackbox, 6910.42 + 17.67/uncached + 2.84/decode token us, noise of a few percent",
+		Deployment: defaultDeployment()}}
+	if o.Deployment != "" {
+		path := o.Deployment
+		if st, err := os.Stat(path); err == nil && st.IsDir() {
+			path = filepath.Join(path, deploy.RunFile)
+		}
+		_, in, err := folder.ReadInput(path, o.Special)
+		if err != nil {
+			return nil, err
+		}
+		if l.plant.Deployment, err = deploy.LoadRunFile(path); err != nil {
+			return nil, err
+		}
+		if n := l.plant.Deployment.DP; n > 1 {
+			return nil, trace.Errorf(codeBadSpec, "data_parallel_size: got %d, want 1: what a gate predicts is one engine", n).
+				WithHint("simulate --cluster FILE plays data-parallel instances behind gates that predict nothing")
+		}
+		l.files = append(l.files, in)
+	}
+	if o.Plant != "" {
+		set, in, err := folder.LoadCoefficients(o.Plant, o.Special)
+		if err != nil {
+			return nil, err
+		}
+		l.plant.Set = set
+		l.plant.Name = in.Name
+		l.files = append(l.files, in)
+	}
+	if o.Workload != "" {
+		if err := l.readHour(o); err != nil {
+			return nil, err
+		}
+	}
+	return l, l.loadGates(ctx, o)
+}
+
+// readHour reads recorded requests, or draws them once: seeds differ in where they start.
+// Requests that the preset cannot play are refused before anything is simulated.
+func (l *inputs) readHour(o *IsolationOptions) error {
+	w, draw, inputs, err := simulate.ReadWorkload(o.Workload, o.Special)
+	if err == nil && draw != nil {
+		w, err = draw(1)
+	}
+	if err != nil {
+		return err
+	}
+	l.files = append(l.files, inputs...)
+	l.hour = w.Requests
+	preset, _ := presetOf(o.Preset)
+	_, err = loadOf(preset.Load, l.hour)
+	return err
+}
+
+// loadGates makes the headline's coefficients, and those of the rivals.
+func (l *inputs) loadGates(ctx context.Context, o *IsolationOptions) error {
+	same := gate{Kind: kindSame, Scale: 1}
+	fitted := func(p *plant, kind string) (gate, error) {
+		set, err := calibrated(ctx, p, o.Workers)
+		return gate{Kind: kind, Set: set, Scale: 1}, err
+	}
+	var err error
+	switch o.Controller {
+	case kindSame:
+		l.gate = same
+	case kindFitted:
+		l.gate, err = fitted(&l.plant, kindFitted)
+	default:
+		set, in, e := folder.LoadCoefficients(o.Controller, o.Special)
+		l.gate = gate{Kind: in.Name, Set: set, Scale: 1}
+		l.files = append(l.files, in)
+		err = e
+	}
+	if err != nil || o.Alone {
+		return err
+	}
+	if o.Controller != kindSame {
+		l.others = append(l.others, rival{Plant: l.plant, Gate: same, Label: "upper bound: the engines' own coefficients"})
+	}
+	for _, g := range []gate{{Kind: kindBiasedLow, Scale: 0.7}, {Kind: kindBiasedUp, Scale: 1.3}} {
+		l.others = append(l.others, rival{Plant: l.plant, Gate: g, Label: fmt.Sprintf("step times off by x%g", g.Scale)})
+	}
+	other := plant{Name: "trained-physics", Deployment: l.plant.Deployment, Other: true}
+	gate, err := fitted(&other, kindOtherForm)
+	if err != nil {
+		return err
+	}
+	l.others = append(l.others, rival{Plant: other, Gate: gate,
+		Label: "engines by trained-physics at the same share of their capacity, gate by physics fitted on them"})
+	return nil
+}

@@ -1,0 +1,277 @@
+package cluster
+
+import (
+	_ "embed"
+	"iter"
+	"slices"
+)
+
+// ledger is what the gateway saw itself.
+type ledger struct {
+	Of      []account // by instance
+	Classes []class
+	byName  map[string]int
+	entries []entry // by request of the workload
+	order   []int   // classes by priority
+	lengths lengths
+	leaving [leavingWindows]float64 // as Leaving gave it last
+}
+
+// class is what is known of one class.
+type class struct {
+	Priority int
+	Finished int64 // requests
+	Outputs  int64 // tokens of those
+	sent     flow  // lately, to all instances together
+}
+
+// account is one instance.
+type account struct {
+	InFlight   int64   // requests sent and not finished
+	Decodes    int64   // of those, past their first token
+	DecodeToks int64   // prompt tokens of those
+	StepEndUs  int64   // last end of a step that was seen, by a first token or an answer's end; -1: none yet
+	Pending    []queue // by class: without a first token
+	All        queue   // the same of all classes together
+	inbound    flow    // what was sent lately
+	served     rate    // the same of first tokens that came
+	ages       ages    // of answers under way
+}
+
+// queue is requests without a first token, in the order they were sent.
+type queue struct {
+	Tokens   int64 // prompt tokens to compute of all
+	Requests int64
+	order    []int32 // of the workload; some have had their first token
+	head     int
+}
+
+type state uint8
+
+const (
+	outside state = iota
+	pending
+	decoding
+)
+
+type entry struct {
+	sentUs, prompt, cached int64
+	class                  int32
+	began                  int32 // place in ages.born
+	state                  state
+}
+
+// rateWindowUs is the time constant of rates.
+const (
+	rateWindowUs = 2_000_000
+	leastUs      = 100_000
+)
+
+// newLedger is an empty ledger for some instances and n requests.
+func newLedger(instances, n int) *ledger {
+	l := &ledger{Of: make([]account, instances), byName: map[string]int{}, entries: make([]entry, n)}
+	for i := range l.Of {
+		l.Of[i].StepEndUs = -1
+	}
+	return l
+}
+
+// Class is the number of a class; new ones are added.
+func (l *ledger) Class(name string, priority int) int {
+	if c, ok := l.byName[name]; ok {
+		return c
+	}
+	c := len(l.Classes)
+	l.byName[name] = c
+	l.Classes = append(l.Classes, class{Priority: priority})
+	for i := range l.Of {
+		l.Of[i].Pending = append(l.Of[i].Pending, queue{})
+	}
+	return c
+}
+
+// Sent notes a request that goes to instance i.
+func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
+	a := &l.Of[i]
+	todo := max(1, r.PromptTokens-cached)
+	l.entries[r.Index] = entry{sentUs: nowUs, prompt: r.PromptTokens, cached: cached, class: int32(r.Class), state: pending}
+	a.InFlight++
+	a.Pending[r.Class].push(int32(r.Index), todo)
+	a.All.push(int32(r.Index), todo)
+	a.inbound.add(nowUs, todo)
+	l.Classes[r.Class].sent.add(nowUs, todo)
+}
+
+func (q *queue) push(request int32, tokens int64) {
+	q.Tokens += tokens
+	q.Requests++
+	q.order = append(q.order, request)
+}
+
+// FirstToken notes the first token of a request on instance i.
+func (l *ledger) FirstToken(request, i int, atUs int64) {
+	e, a := &l.entries[request], &l.Of[i]
+	if e.state != pending {
+		return
+	}
+	e.state = decoding
+	l.leaveQueue(e, a)
+	a.served.add(atUs, float64(e.todo()))
+	a.Decodes++
+	a.DecodeToks += e.prompt
+	e.began = int32(a.ages.steps / ageSteps)
+	a.ages.born = append(a.ages.born, make([]int64, max(0, int(e.began)+1-len(a.ages.born)))...)
+	a.ages.born[e.began]++
+	a.StepEndUs = max(a.StepEndUs, atUs)
+}
+
+// Stepped notes the end of a step of instance i. A gateway sees it by the next token of
+// every answer that is under way, and not without one.
+func (l *ledger) Stepped(i int) {
+	if l.Of[i].Decodes > 0 {
+		l.Of[i].ages.steps++
+	}
+}
+
+// leaveQueue takes a request out of its queue.
+func (l *ledger) leaveQueue(e *entry, a *account) {
+	for _, q := range []*queue{&a.Pending[e.class], &a.All} {
+		q.Tokens -= e.todo()
+		q.Requests--
+		for q.head < len(q.order) && l.entries[q.order[q.head]].state != pending {
+			q.head++
+		}
+		if q.head > 1024 && 2*q.head > len(q.order) {
+			q.order = slices.Delete(q.order, 0, q.head)
+			q.head = 0
+		}
+	}
+}
+
+// Left notes that a request has left instance i, after some output tokens: its step has
+// ended, but for the time the answer takes on its way out.
+func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
+	e, a := &l.entries[request], &l.Of[i]
+	switch e.state {
+	case pending:
+		e.state = outside
+		l.leaveQueue(e, a)
+	case decoding:
+		a.Decodes--
+		a.DecodeToks -= e.prompt
+		for a.ages.born[e.began]--; a.ages.eldest < len(a.ages.born)-1 && a.ages.born[a.ages.eldest] == 0; {
+			a.ages.eldest++
+		}
+		a.StepEndUs = max(a.StepEndUs, atUs)
+	default:
+		return
+	}
+	e.state = outside
+	a.InFlight--
+	if finished {
+		c := &l.Classes[e.class]
+		c.Finished++
+		c.Outputs += outputs
+		l.lengths.add(outputs)
+	}
+}
+
+// MeanOutputs is the mean output length of finished requests of all classes, in
+// tokens; 0: none has finished.
+func (l *ledger) MeanOutputs() float64 {
+	var n, tokens int64
+	for i := range l.Classes {
+		n += l.Classes[i].Finished
+		tokens += l.Classes[i].Outputs
+	}
+	if n == 0 {
+		return 0
+	}
+	return float64(tokens) / float64(n)
+}
+
+// Inbound is what was sent to instance i lately: prompt tokens to compute per second, and
+// the mean of one prompt; 0: none was sent.
+func (l *ledger) Inbound(i int, nowUs int64) (perS, one float64) {
+	f := &l.Of[i].inbound
+	return f.tokens.perSecond(nowUs), ratio(f.tokens.perUs, f.prompts.perUs)
+}
+
+// Better is the same of classes better than a priority, at an equal share of what all
+// instances got.
+func (l *ledger) Better(priority int, nowUs int64) (perS, one float64) {
+	prompts, share := 0.0, float64(len(l.Of))
+	for c := range l.Classes {
+		if k := &l.Classes[c]; k.Priority > priority {
+			perS += k.sent.tokens.perSecond(nowUs) / share
+			prompts += k.sent.prompts.perSecond(nowUs) / share
+		}
+	}
+	return perS, ratio(perS, prompts)
+}
+
+// ratio is a/b, 0 where b is.
+func ratio(a, b float64) float64 {
+	if b > 0 {
+		return a / b
+	}
+	return 0
+}
+
+// ServedPerS is the rate of computed prompt tokens whose requests had their first
+// token lately, over all instances.
+func (l *ledger) ServedPerS(nowUs int64) float64 {
+	sum := 0.0
+	for i := range l.Of {
+		sum += l.Of[i].served.perSecond(nowUs)
+	}
+	return sum
+}
+
+// Waiting visits the requests of a queue that have no first token, in the order
+// they were sent, until visit says stop. todo is the prompt tokens to compute.
+func (l *ledger) Waiting(q *queue, visit func(request int, sentUs, todo int64) bool) {
+	for _, r := range q.order[q.head:] {
+		if e := &l.entries[r]; e.state == pending && !visit(int(r), e.sentUs, e.todo()) {
+			return
+		}
+	}
+}
+
+// Pending is a request without a first token: its class, and the prompt tokens to
+// compute.
+func (l *ledger) Pending(request int) (class int, todo int64, ok bool) {
+	e := &l.entries[request]
+	return int(e.class), e.todo(), e.state == pending
+}
+
+func (e *entry) todo() int64 { return max(1, e.prompt-e.cached) }
+
+// Queues visits the lines of instance i in the order they are served until visit says stop: one of everybody, or, by
+// priority, one a class, the most important first.
+func (l *ledger) Queues(i int, byPriority bool) iter.Seq[*queue] {
+	a := &l.Of[i]
+	return func(visit func(*queue) bool) {
+		if !byPriority {
+			visit(&a.All)
+			return
+		}
+		for _, c := range l.byPriority() {
+			if !visit(&a.Pending[c]) {
+				return
+			}
+		}
+	}
+}
+
+// byPriority are the classes, the most important first.
+func (l *ledger) byPriority() []int {
+	if len(l.order) != len(l.Classes) {
+		l.order = l.order[:0]
+		for c := range l.Classes {
+			l.order = append(l.order, c)
+		}
+		slices.SortStableFunc(l.order, func(a, b int) int { return l.Classes[b].Priority - l.Classes[a].Priority })
+	}
+	return l.order
+}

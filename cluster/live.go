@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/forecast"
+)
+
+// live estimates from what the engines hide: a control that shows what perfect
+// knowledge of the present would be worth. Lengths still to come are the true ones.
+type live struct {
+	Engines    []*forecast.Engine // with the coefficients that drive the engines
+	ByPriority bool
+
+	engines []sim.Server // of one rank each
+	reqs    []sim.Request
+}
+
+// TTFT is predict's rollout over the true state.
+func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
+	own := forecast.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
+	e := l.engines[i].(*sim.Engine)
+	in := l.engines[i].Inside()
+	s := forecast.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
+	expect(&s, r, v, i, l.ByPriority)
+	if in.StepStartUs >= 0 {
+		s.SinceStepUs = float64(v.NowUs - in.StepStartUs)
+	}
+	remaining := int64(0)
+	e.Each(func(w sim.Work) {
+		switch left := w.Prompt - w.Computed; {
+		case w.Running && w.InStep > 0 && w.Outputs == 0:
+			s.StepTokens += w.InStep
+			if left <= 0 {
+				s.StepRequests++
+				break
+			}
+			fallthrough
+		case !w.Running || left > 0:
+			if own := l.reqs[r.Index].Priority; !l.ByPriority || w.Running || w.Priority <= own {
+				s.AheadRequests += 1
+				s.AheadTokens += max(1, left)
+			} else {
+				s.BehindTokens += max(1, left)
+			}
+		default:
+			s.Decodes += 1
+			s.DecodeTokens += w.Computed
+			remaining += w.Remaining
+		}
+	})
+	if s.Decodes > 0 {
+		s.OutputTokens = math.Max(1, float64(remaining)/float64(s.Decodes))
+	}
+	x, err := l.Engines[i].TTFT(&s, &own)
+	return estimate{x, s.AheadTokens > 0, l.ByPriority}, err
+}

@@ -1,0 +1,156 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/forecast"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// plantBeta are the published blackbox coefficients: us, us per uncached prompt
+// token, us per decode token.
+var plantBeta = []float64{6910.42, 17.67, 2.84}
+
+// noise are the ratios that multiply step times, in every regime: a declared spread
+// of a few percent with a longer upper tail.
+var noise = []sim.Quantile{{Q: 0.05, Ratio: 0.95}, {Q: 0.25, Ratio: 0.98}, {Q: 0.5, Ratio: 1}, {Q: 0.75, Ratio: 1.03}, {Q: 0.95,
+	Ratio: 1.1}}
+
+// defaultDeployment is Llama-3.1-8B on one H100 with the limits of the published
+// runs: 2,048 tokens a step, 256 seats.
+func defaultDeployment() *deploy.Deployment {
+	return &deploy.Deployment{
+		Model: model.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8,
+			HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2,
+			BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
+		Hardware: deploy.Hardware{Name: "H100-SXM-80GB", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80, PCIeBandwidthGBs: 64,
+			PCIeEfficiency: 0.75, InterconnectBandwidthGBs: 900},
+		TP: 1, PP: 1, DP: 1,
+		Engine: vllm.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 256, MaxNumBatchedTokens: 2048,
+			ChunkedPrefill: true, PrefixCaching: true, BlockSize: 16, GPUMemoryUtilization: 0.9, KVBlocksGPU: trace.Some[int64](27_678),
+			AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs"},
+	}
+}
+
+// plant drives the engines.
+type plant struct {
+	Name       string
+	Deployment *deploy.Deployment
+	Set        *coeff.Set // physics coefficients; nil: the published blackbox, or trained-physics with Other
+	Other      bool
+}
+
+// Config is one engine; its model is not shared between runs.
+func (p *plant) Config(seed int64) (sim.Config, error) {
+	cfg := sim.DefaultConfig(p.Deployment, nil)
+	var m interface{ Parts() sim.Parts }
+	var err error
+	switch {
+	case p.Set != nil:
+		if cfg, err = sim.EngineOf(p.Deployment, p.Set); err == nil {
+			cfg.Noise = sim.SetNoise(p.Set)
+		}
+	case p.Other:
+		m, err = sim.NewTrainedPhysics(otherAlpha, otherBeta, p.Deployment)
+	default:
+		m, err = sim.NewBlackbox([]float64{0, 0, 0}, plantBeta)
+	}
+	if err != nil {
+		return cfg, err
+	}
+	if m != nil {
+		cfg.Apply(m.Parts())
+	}
+	if cfg.Noise == nil {
+		cfg.Noise = &sim.Noise{Decode: noise, Prefill: noise, Mixed: noise}
+	}
+	cfg.Seed = seed
+	return cfg, nil
+}
+
+// gate is what the gateway predicts with.
+type gate struct {
+	Kind  string
+	Set   *coeff.Set // fitted; nil: the plant's own step times times Scale
+	Scale float64
+}
+
+// scaled is a latency model that is off by a factor.
+type scaled struct {
+	sim.Model
+	by float64
+}
+
+func (s scaled) StepUs(b *sim.Batch) (float64, error) {
+	us, err := s.Model.StepUs(b)
+	return us * s.by, err
+}
+
+// Parts are the engines of one run and what the gate predicts with.
+func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
+	cfg, err := p.Config(seed)
+	if err != nil {
+		return parts{}, err
+	}
+	gate := cfg
+	if g.Set != nil {
+		if gate, err = sim.EngineOf(p.Deployment, g.Set); err != nil {
+			return parts{}, err
+		}
+	} else if g.Scale != 1 {
+		gate.Latency = scaled{cfg.Latency, g.Scale}
+	}
+	out := parts{Engines: slices.Repeat([]sim.Config{cfg}, instances), Seed: seed}
+	out.Plants = slices.Repeat([]*forecast.Engine{rolloutOf(&cfg)}, instances)
+	out.Controllers = slices.Repeat([]*forecast.Engine{rolloutOf(&gate)}, instances)
+	if g.Set != nil {
+		out.Prior = prior(g.Set)
+	}
+	return out, nil
+}
+
+// calibrationS is how long each of three loads lasts in a calibration run, s.
+const calibrationS = 8.0
+
+// Calibration is the requests of a calibration run of one engine: 0.5, 0.7 and 0.9
+// of its capacity, on workload groups, whose prompts differ.
+func (p *plant) Calibration() ([]sim.Request, error) {
+	load := tables().Loads["groups"]
+	l := &lab{IsolationOptions: IsolationOptions{Instances: 1}}
+	capacity, err := l.probe(p, &gate{Kind: kindSame, Scale: 1}, load.Draw(999, 4000, 0.3))
+	if err != nil {
+		return nil, err
+	}
+	var out []sim.Request
+	for k, share := range []float64{0.5, 0.7, 0.9} {
+		for _, q := range load.Draw(int64(1000+k), share*capacity, calibrationS) {
+			q.ID = fmt.Sprint(len(out))
+			q.ArrivalUs += int64(float64(k) * calibrationS * 1e6)
+			out = append(out, q)
+		}
+	}
+	return out, nil
+}
+
+// runFiles are the run.yaml, from its form, and the config.json of a recording of a
+// deployment.
+func runFiles(d *deploy.Deployment, form string) (runYAML, config string) {
+	h := &d.Hardware
+	e := &d.Engine
+	m := &d.Model
+	blocks, _, _ := d.KVBlocks()
+	runYAML = fmt.Sprintf(form, h.Name, h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.MemoryGB, h.PCIeBandwidthGBs, h.PCIeEfficiency,
+		h.InterconnectBandwidthGBs, d.TP, d.PP, d.DP, e.VLLMVersion, d.MaxModelLen().Or(8192), e.MaxNumSeqs, e.MaxNumBatchedTokens,
+		e.ChunkedPrefill, e.PrefixCaching, e.BlockSize, blocks, e.IsAsync())
+	config = fmt.Sprintf(`{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":%d,"num_hidden_layers":%d,`+
+		`"num_attention_heads":%d,"num_key_value_heads":%d,"head_dim":%d,"intermediate_size":%d,"vocab_size":%d,"torch_dtype":"bfloat16",`+
+		`"max_position_embeddings":%d}`, m.HiddenSize, m.NumLayers, m.NumHeads, m.NumKVHeads, m.HeadDim, m.IntermediateSize, m.VocabSize,
+		d.MaxModelLen().Or(8192))
+	return runYAML, config
+}

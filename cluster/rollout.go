@@ -1,0 +1,260 @@
+package cluster
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/sim/forecast"
+)
+
+// estimate is how long from now the first token of a request takes.
+type estimate struct {
+	forecast.TTFT
+	Queued  bool // others are served before it
+	ByClass bool // better classes are: what it waits for depends on its own
+}
+
+// estimator estimates for a request on an instance.
+type estimator interface {
+	TTFT(r *Request, v *View, instance int) (estimate, error)
+}
+
+// Rollout plays the instance forward on what the gateway knows.
+type Rollout struct {
+	Engines     []*forecast.Engine // by instance; instances may share one
+	ByPriority  bool               // engines serve better classes first
+	IgnoreCache bool               // a control: nothing counts as cached
+
+	steps []seenStep // by instance
+	taken []part     // by class: what the step under way computes, or has been computed before it
+}
+
+// part is a part of the requests without a first token.
+type part struct{ tokens, requests int64 }
+
+// TTFT is predict's rollout over the ledger and the snapshot.
+func (o *Rollout) TTFT(r *Request, v *View, i int) (estimate, error) {
+	return o.estimate(r, v, i, false)
+}
+
+// FullTTFT is the same when the request's own step is as full as it may be.
+func (o *Rollout) FullTTFT(r *Request, v *View, i int) (estimate, error) {
+	return o.estimate(r, v, i, true)
+}
+
+func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, error) {
+	e := o.Engines[i]
+	own := forecast.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
+	if o.IgnoreCache {
+		own.CachedTokens = 0
+	}
+	a := &v.Ledger.Of[i]
+	mean := v.Ledger.MeanOutputs()
+	s := forecast.State{Decodes: a.Decodes, DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2), OutputTokens: mean,
+		Leaving: v.Ledger.Leaving(i), LeavingSteps: ageSteps, FreeBlocks: v.Snapshots[i].FreeBlocks}
+	if expect(&s, r, v, i, o.ByPriority); full {
+		s.BehindTokens = math.MaxInt32
+	}
+	overhead, err := e.OverheadUs(&s, &own)
+	if err != nil {
+		return estimate{}, err
+	}
+	if err := o.inStep(e, v, i, int64(overhead), &s); err != nil {
+		return estimate{}, err
+	}
+	o.ahead(r, v, i, &s)
+	x, err := e.TTFT(&s, &own)
+	return estimate{x, s.AheadTokens > 0, o.ByPriority}, err
+}
+
+// maxRolled is how many steps are rolled forward from the last one whose end was seen.
+const maxRolled = 32
+
+// inStep finds the step under way: when it started, and whose prompts are in it.
+// An engine that exports the start of its step tells; otherwise the model rolls
+// steps forward from the last one whose end the gateway saw. A prompt that ends in
+// a step would have shown its first token, so no such step is over.
+func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *forecast.State) error {
+	s.SinceStepUs = math.NaN()
+	snap := &v.Snapshots[i]
+	start := v.Ledger.Of[i].StepEndUs
+	known := snap.StepStartUs >= 0 && snap.AtUs == v.NowUs
+	if known {
+		start = snap.StepStartUs
+	}
+	head := o.headOf(e, v, i, overhead)
+	for range maxRolled {
+		next := o.take(e, v, i, head, start-overhead, s)
+		if s.Decodes == 0 && s.StepTokens == 0 { // idle until the next one is there
+			if next < 0 || next+overhead > v.NowUs {
+				return nil
+			}
+			start = next + overhead
+			continue
+		}
+		us, err := e.StepUs(s.Decodes, s.DecodeTokens, s.StepRequests, s.StepTokens)
+		if err != nil {
+			return err
+		}
+		end := start + int64(us)
+		if known || s.StepRequests > 0 || end > v.NowUs {
+			break
+		}
+		start = end
+	}
+	s.SinceStepUs = float64(v.NowUs - start)
+	return nil
+}
+
+// take is whose prompts a step computes that is formed when what was sent by untilUs
+// is there: the one that is partly computed, then others in the engine's order. next
+// is when the first of the rest was sent, -1: there is none.
+func (o *Rollout) take(e *forecast.Engine, v *View, i int, head partly, untilUs int64, s *forecast.State) (next int64) {
+	room, seats := e.Room(s.Decodes)
+	o.taken = append(o.taken[:0], make([]part, len(v.Ledger.Classes))...)
+	s.StepTokens = 0
+	s.StepRequests = 0
+	next = -1
+	add := func(class int, todo, done int64) {
+		n := min(todo-done, room)
+		s.StepTokens += n
+		room = room - n
+		seats = seats - 1
+		of := &o.taken[class]
+		if of.tokens += done + n; done+n == todo {
+			s.StepRequests++
+			of.requests++
+		}
+	}
+	if class, todo, ok := head.of(v); ok {
+		add(class, todo, head.done)
+	}
+	for q := range v.Ledger.Queues(i, o.ByPriority) {
+		v.Ledger.Waiting(q, func(request int, sentUs, todo int64) bool {
+			switch {
+			case room < 1 || seats < 1:
+				return false
+			case request == head.request && head.done > 0:
+				return true
+			case sentUs > untilUs:
+				if next < 0 || sentUs < next {
+					next = sentUs
+				}
+				return false
+			}
+			class, _, _ := v.Ledger.Pending(request)
+			add(class, todo, 0)
+			return true
+		})
+	}
+	return next
+}
+
+// ahead is the work that is served before the request, and what waits behind it, less
+// what the step under way computes.
+func (o *Rollout) ahead(r *Request, v *View, i int, s *forecast.State) {
+	for c := range v.Ledger.Of[i].Pending {
+		q := &v.Ledger.Of[i].Pending[c]
+		left := part{q.Tokens - o.taken[c].tokens, q.Requests - o.taken[c].requests}
+		if o.ByPriority && v.Ledger.Classes[c].Priority < r.Priority {
+			s.BehindTokens += left.tokens
+			continue
+		}
+		s.AheadTokens += left.tokens
+		s.AheadRequests += left.requests
+	}
+}
+
+// expect says what will come to instance i while the request waits: prompts at the
+// rate of late, in all and of better classes.
+func expect(s *forecast.State, r *Request, v *View, i int, byPriority bool) {
+	s.ComingPerS, s.ComingPrompt = v.Ledger.Inbound(i, v.NowUs)
+	if byPriority {
+		s.BetterPerS, s.BetterPrompt = v.Ledger.Better(r.Priority, v.NowUs)
+	}
+}
+
+// seenStep is the step of an instance that ended last with a first token.
+type seenStep struct {
+	startUs, endUs int64
+	decodes        int64 // beside which it was formed
+	computed       int64 // prompt tokens it computed of prompts that ended in it
+	applied        bool  // head knows of it
+	head           partly
+}
+
+// partly is a request whose prompt was cut by the token budget: done tokens of it are
+// computed. The zero value is nobody.
+type partly struct {
+	request int
+	done    int64
+}
+
+// of is the request's class and prompt tokens to compute, while it has no first token.
+func (p partly) of(v *View) (class int, todo int64, ok bool) {
+	if p.done == 0 {
+		return 0, 0, false
+	}
+	return v.Ledger.Pending(p.request)
+}
+
+// FirstToken notes the end of a step, before the ledger does. A step that left
+// somebody behind who was there when it was formed was full: what it did not compute of
+// prompts that ended in it, it computed of the next one.
+func (o *Rollout) FirstToken(r *Request, v *View, i int, atUs int64) {
+	if o.steps == nil {
+		o.steps = make([]seenStep, len(o.Engines))
+	}
+	s := &o.steps[i]
+	if atUs > s.endUs {
+		o.headOf(o.Engines[i], v, i, 0)
+		a := &v.Ledger.Of[i]
+		*s = seenStep{startUs: a.StepEndUs, endUs: atUs, decodes: a.Decodes, head: s.head}
+	}
+	_, todo, _ := v.Ledger.Pending(r.Index)
+	if s.head.request == r.Index {
+		todo -= s.head.done
+		s.head = partly{}
+	}
+	s.computed += todo
+}
+
+// headOf is whose prompt on the instance is partly computed.
+func (o *Rollout) headOf(e *forecast.Engine, v *View, i int, overhead int64) partly {
+	if o.steps == nil {
+		return partly{}
+	}
+	s := &o.steps[i]
+	if s.applied || s.endUs == 0 {
+		return s.head
+	}
+	s.applied = true
+	room, _ := e.Room(s.decodes)
+	left := room - s.computed
+	head, todo := s.head, int64(0)
+	if _, n, ok := head.of(v); ok {
+		todo = n
+	} else {
+		head, todo = o.first(v, i, s.startUs-overhead)
+	}
+	if todo > 0 && left > 0 {
+		head.done = min(head.done+left, todo-1)
+		s.head = head
+	}
+	return s.head
+}
+
+// first is the request that the instance serves next of those sent by untilUs.
+func (o *Rollout) first(v *View, i int, untilUs int64) (head partly, todo int64) {
+	for q := range v.Ledger.Queues(i, o.ByPriority) {
+		v.Ledger.Waiting(q, func(request int, sentUs, n int64) bool {
+			if sentUs <= untilUs {
+				head.request, todo = request, n
+			}
+			return false
+		})
+		if todo > 0 {
+			break
+		}
+	}
+	return head, todo
+}

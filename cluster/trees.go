@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/sim/forecast"
+)
+
+// trees estimate TTFT with the forest of a predictor file, on the columns of a
+// router's view; a column that no view can know is unknown.
+type trees struct {
+	model   *forest.Evaluated
+	columns []column
+	x       []float64
+	Outside int // estimates outside what the forest was trained on
+}
+
+// column reads one column off the view of an instance.
+type column func(r *Request, v *View, i int) float64
+
+// newTrees takes the TTFT target of a predictor file.
+func newTrees(p *forest.Predictor) (*trees, error) {
+	m := p.Target("ttft_ms")
+	if m == nil {
+		return nil, specErrorf("predictor: got no target ttft_ms, want one")
+	}
+	full := false // columns beyond llm-d's change what two of llm-d's mean
+	for _, c := range m.Columns {
+		full = full || c.Name == "own_uncached_tokens"
+	}
+	t := &trees{model: m, x: make([]float64, len(m.Columns))}
+	for _, c := range m.Columns {
+		read := columns[c.Name]
+		switch {
+		case full && c.Name == "num_request_running":
+			read = batchSize
+		case full && c.Name == "decode_tokens_in_flight":
+			read = decodeTokens
+		case read == nil:
+			read = func(*Request, *View, int) float64 { return math.NaN() }
+		}
+		t.columns = append(t.columns, read)
+	}
+	return t, nil
+}
+
+// TTFT is the forest's estimate.
+func (t *trees) TTFT(r *Request, v *View, i int) (estimate, error) {
+	for k, read := range t.columns {
+		t.x[k] = read(r, v, i)
+	}
+	ms, outside := t.model.Predict(t.x)
+	if outside {
+		t.Outside++
+	}
+	return estimate{TTFT: forecast.TTFT{Us: ms * 1e3, LikelyUs: ms * 1e3}, Queued: v.Snapshots[i].QueueDepth > 0}, nil
+}
+
+func batchSize(_ *Request, v *View, i int) float64 {
+	return float64(v.Snapshots[i].BatchSize)
+}
+
+func decodeTokens(_ *Request, v *View, i int) float64 {
+	a := &v.Ledger.Of[i]
+	return float64(a.DecodeToks) + float64(a.Decodes)*v.Ledger.MeanOutputs()/2
+}
+
+// prefixScore is the share of the prompt that is expected in the cache.
+func prefixScore(r *Request, v *View, i int) float64 {
+	return float64(v.CachedTokens(r, i)) / float64(r.PromptTokens)
+}
+
+// columns of a predictor's rows that a view knows, by name (docs/predictor.md).
+var columns = map[string]column{
+	"is_queued": func(_ *Request, v *View, i int) float64 {
+		return math.Min(1, float64(v.Snapshots[i].QueueDepth))
+	},
+	"kv_cache_percentage":      func(_ *Request, v *View, i int) float64 { return v.Snapshots[i].KVUsage() },
+	"input_token_length":       func(r *Request, _ *View, _ int) float64 { return float64(r.PromptTokens) },
+	"num_request_waiting":      func(_ *Request, v *View, i int) float64 { return float64(v.Snapshots[i].QueueDepth) },
+	"num_request_running":      func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].InFlight) },
+	"prefill_tokens_in_flight": func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].All.Tokens) },
+	"decode_tokens_in_flight":  zero,
+	"encoder_matched_size":     zero,
+	"encoder_input_size":       zero,
+	"num_tokens_generated":     zero,
+	"pod_type_cat":             zero,
+	"prefix_cache_score":       prefixScore,
+	"effective_input_tokens": func(r *Request, v *View, i int) float64 {
+		return (1 - prefixScore(r, v, i)) * float64(r.PromptTokens)
+	},
+	"prefill_score_bucket": func(r *Request, v *View, i int) float64 {
+		return math.Min(3, math.Floor(4*prefixScore(r, v, i)))
+	},
+	"own_uncached_tokens": func(r *Request, v *View, i int) float64 {
+		return float64(max(1, r.PromptTokens-v.CachedTokens(r, i)))
+	},
+	"tokens_waiting_ahead": func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].All.Tokens) },
+	"requests_ahead":       func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].All.Requests) },
+	"decode_batch":         func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].Decodes) },
+	"mean_context": func(r *Request, v *View, i int) float64 {
+		return decodeTokens(r, v, i) / math.Max(1, float64(v.Ledger.Of[i].Decodes))
+	},
+	"free_blocks": func(_ *Request, v *View, i int) float64 { return float64(v.Snapshots[i].FreeBlocks) },
+	"recent_prompt_tokens_per_s": func(_ *Request, v *View, i int) float64 {
+		return v.Ledger.Of[i].inbound.tokens.perSecond(v.NowUs)
+	},
+	"mean_output_tokens": func(_ *Request, v *View, _ int) float64 {
+		if m := v.Ledger.MeanOutputs(); m > 0 {
+			return m
+		}
+		return math.NaN()
+	},
+}
+
+func zero(*Request, *View, int) float64 { return 0 }

@@ -1,0 +1,289 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// parameter is one knob, searched in logarithms.
+type parameter struct {
+	Name   string
+	Lo, Hi float64
+	set    func(s *Spec, v float64)
+}
+
+func (p *parameter) value(u float64) float64 {
+	return math.Exp(math.Log(p.Lo) + u*(math.Log(p.Hi)-math.Log(p.Lo)))
+}
+
+// tunable are the policies that can be tuned, with their knobs.
+func tunable() map[string][]parameter {
+	return map[string][]parameter{
+		"predictive-seed": append([]parameter{budget("critical"), budget("standard"), budget("sheddable"),
+			{"step_ms", 1, 60, func(s *Spec, v float64) { s.Admission.StepMs = v }}}, weights()...),
+		"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weights()...),
+		"probabilistic": append([]parameter{{"k", 1, 1000, func(s *Spec, v float64) { s.Admission.K = v }},
+			{"power", 0.5, 10, func(s *Spec, v float64) { s.Admission.Power = v }},
+			{"queue_depth_threshold", 1, 100, func(s *Spec, v float64) { s.Admission.QueueThreshold = v }}}, weights()...),
+	}
+}
+
+// weights are those of the two scorers. Only their ratio can matter.
+func weights() []parameter {
+	return []parameter{{"pa", 0.5, 8, reweigh(func(pa, _ *float64, v float64) { *pa = v })},
+		{"qd", 0.5, 8, reweigh(func(_, qd *float64, v float64) { *qd = v })}}
+}
+
+// commonScale multiplies both weights: it cannot matter, and the table must say so.
+func commonScale() parameter {
+	return parameter{"common scale of pa, qd", 0.1, 10, reweigh(func(pa, qd *float64, v float64) { *pa, *qd = v**pa, v**qd })}
+}
+
+func reweigh(change func(pa, qd *float64, v float64)) func(*Spec, float64) {
+	const form = "prefix-affinity:%g,queue-depth-effective:%g"
+	return func(s *Spec, v float64) {
+		var pa, qd float64
+		fmt.Sscanf(s.Routing.Scorers, form, &pa, &qd)
+		change(&pa, &qd, v)
+		s.Routing.Scorers = fmt.Sprintf(form, pa, qd)
+	}
+}
+
+func budget(class string) parameter {
+	return parameter{"budget_" + class + "_ms", 20, 2000, func(s *Spec, v float64) {
+		s.Admission.BudgetsMs = maps.Clone(s.Admission.BudgetsMs)
+		s.Admission.BudgetsMs[class] = v
+	}}
+}
+
+func threshold(class string) parameter {
+	return parameter{"threshold_" + class, 0.5, 128, func(s *Spec, v float64) {
+		s.Admission.Thresholds = maps.Clone(s.Admission.Thresholds)
+		s.Admission.Thresholds[class] = v
+	}}
+}
+
+// loggedCall is a line of the log that a search can go on from.
+type loggedCall struct {
+	Policy string `json:"policy"`
+	Key    string `json:"key"` // of everything that decides the answer
+	Call
+}
+
+// tuner evaluates specs on seeds.
+type tuner struct {
+	lab
+	ask         optimiseOptions
+	before      []loggedCall // of an interrupted search
+	made        func(loggedCall) error
+	train, test []int64
+	critical    float64 // least goodput of class critical
+	key         string
+	always      map[string]*float64 // goodput of always-admit where policies are tried
+	otherRate   float64             // of the engines of another form, requests per second
+}
+
+// nobodyMisses is a goodput of always-admit at which there is nothing to reject for.
+const nobodyMisses = 0.99
+
+// tune tunes the policy and its rivals with the same budget, and tries what they
+// recommend on seeds and loads they have not seen.
+func tune(t *tuner) (*OptimiseDoc, error) {
+	s := &t.ask
+	if err := t.prepare(); err != nil {
+		return nil, err
+	}
+	t.train, t.test = seedsFrom(1, s.TrainSeeds), seedsFrom(101, s.TestSeeds)
+	t.seeds = t.train
+	base, critical, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), &t.plant, t.train, t.draw)
+	if err != nil {
+		return nil, err
+	}
+	t.critical = stat.Mean(critical) - 0.01
+	t.key = t.keyOf(base, critical)
+	doc := &OptimiseDoc{Policy: s.Policy, Method: s.Method, Calls: s.Start + s.Calls, Train: t.train, Test: t.test,
+		Baseline: result.OrNull(stat.Mean(base)), Critical: result.OrNull(stat.Mean(critical)), Warnings: []trace.Finding{}}
+	policies := slices.Compact([]string{s.Policy, "slo-gated", "probabilistic"})
+	if s.Policy == "probabilistic" {
+		policies = policies[:2]
+	}
+	for _, policy := range policies {
+		one, err := t.tune(policy)
+		if err != nil {
+			return nil, err
+		}
+		doc.Tuned = append(doc.Tuned, *one)
+	}
+	one, err := t.judged("predictive", new(specOf("predictive", scorersNew, "priority-fcfs")))
+	if err != nil {
+		return nil, err
+	}
+	doc.Tuned = append(doc.Tuned, *one)
+	return doc, nil
+}
+
+// keyOf names everything that decides what a call answers; engines and requests by
+// what always-admit makes of them.
+func (t *tuner) keyOf(base, critical []float64) string {
+	s, points := &t.ask, ""
+	if s.Method == methodGrid { // the finest that the calls allow
+		points = fmt.Sprintf(" of %d", s.Start+s.Calls)
+	}
+	h := fnv.New64a()
+	fmt.Fprintln(h, base, critical)
+	return fmt.Sprintf("%s %s%s from %d, %d engines, %g/s, seeds %d, %016x", s.Preset, s.Method, points, s.Start, s.Instances, t.rate,
+		s.TrainSeeds, h.Sum64())
+}
+
+// draw makes the requests of a seed on the preset's load.
+func (t *tuner) draw(seed int64) []sim.Request { return t.load.Draw(seed, t.rate, t.preset.Seconds) }
+
+// goodput of a spec by seed, of all and of class critical.
+func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all, critical []float64, err error) {
+	all = make([]float64, len(seeds))
+	critical = make([]float64, len(seeds))
+	c := cell{Spec: *spec}
+	w := window{FromUs: int64(t.preset.WarmupS * 1e6), ToUs: math.MaxInt64}
+	err = par.Try(t.ctx, t.Workers, len(seeds), func(i int) error {
+		o, err := t.one(&c, &rival{Plant: *plant, Gate: t.gate}, seeds[i], draw(seeds[i]), w, nil)
+		if err == nil {
+			all[i], critical[i] = o.All.Goodput(), o.class("critical").Goodput()
+		}
+		return err
+	}, nil)
+	return all, critical, err
+}
+
+func (t *tuner) apply(policy string, x []float64) Spec {
+	s := specOf(policy, scorersNew, "priority-fcfs")
+	for k, p := range tunable()[policy] {
+		p.set(&s, p.value(x[k]))
+	}
+	return s
+}
+
+// tune searches one policy's knobs on the train seeds.
+func (t *tuner) tune(policy string) (*optimisePolicy, error) {
+	knobs := tunable()[policy]
+	o := search{Dims: len(knobs), Method: t.ask.Method, Start: t.ask.Start, Calls: t.ask.Calls, Seed: 1, Constrained: true}
+	for _, c := range t.before {
+		if c.Policy == policy && c.Key == t.key && c.N == len(o.Made) && len(c.X) == len(knobs) {
+			o.Made = append(o.Made, c.Call)
+		}
+	}
+	o.Told = func(c Call) error {
+		t.Progress.Report("optimise "+policy, int64(c.N+1), int64(o.Start+o.Calls), "calls")
+		return t.made(loggedCall{policy, t.key, c})
+	}
+	found, err := o.maximise(func(x []float64) (Value, error) {
+		all, critical, err := t.goodput(new(t.apply(policy, x)), &t.plant, t.train, t.draw)
+		if err != nil {
+			return Value{}, err
+		}
+		a, c := stat.StdErr(all), stat.StdErr(critical)
+		return Value{Value: stat.Mean(all), Variance: a * a, Slack: stat.Mean(critical) - t.critical, SlackVariance: c * c}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	spec := t.apply(policy, found.X)
+	out, err := t.judged(policy, &spec)
+	if err != nil {
+		return nil, err
+	}
+	out.Method, out.Posterior = t.ask.Method, result.OrNull(found.Mean)
+	for k, p := range knobs {
+		out.Parameters[p.Name] = stat.Round(p.value(found.X[k]), 4)
+	}
+	out.Sensitivity, err = t.sensitivity(spec, append(slices.Clone(knobs), commonScale()))
+	return out, err
+}
+
+// judged is a spec on train and test seeds, and where it was not tuned.
+func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
+	out := &optimisePolicy{Policy: policy, Parameters: map[string]float64{}, Transfer: []optimiseTransfer{},
+		Sensitivity: []optimiseParameter{}}
+	train, _, err := t.goodput(spec, &t.plant, t.train, t.draw)
+	if err != nil {
+		return nil, err
+	}
+	test, critical, err := t.goodput(spec, &t.plant, t.test, t.draw)
+	if err != nil {
+		return nil, err
+	}
+	out.Train, out.Test, out.Critical = result.OrNull(stat.Mean(train)), result.OrNull(stat.Mean(test)), result.OrNull(stat.Mean(critical))
+	out.Gap = result.OrNull(stat.Mean(train) - stat.Mean(test))
+	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
+	bursty := tables().Loads["bursty"]
+	fresh := tables().Loads["newcomer"]
+	if t.otherRate == 0 { // the same share of the other engines' own capacity
+		capacity, err := t.capacityOf(&other, &t.gate)
+		if err != nil {
+			return nil, err
+		}
+		t.otherRate = math.Round(t.rate / t.capacity * capacity)
+	}
+	for _, to := range []struct {
+		name  string
+		plant *plant
+		draw  func(int64) []sim.Request
+	}{
+		{"rate x0.8", &t.plant, func(s int64) []sim.Request { return t.load.Draw(s, 0.8*t.rate, t.preset.Seconds) }},
+		{"rate x1.2", &t.plant, func(s int64) []sim.Request { return t.load.Draw(s, 1.2*t.rate, t.preset.Seconds) }},
+		{"bursty, 0.3 x rate", &t.plant, func(s int64) []sim.Request { return bursty.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
+		{"newcomer, 0.3 x rate", &t.plant, func(s int64) []sim.Request { return fresh.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
+		{"other coefficients, same rho", &other, func(s int64) []sim.Request { return t.load.Draw(s, t.otherRate, t.preset.Seconds) }},
+	} {
+		got, _, err := t.goodput(spec, to.plant, t.test, to.draw)
+		if err != nil {
+			return nil, err
+		}
+		if t.always[to.name] == nil { // the same for every policy
+			base, _, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), to.plant, t.test, to.draw)
+			if err != nil {
+				return nil, err
+			}
+			t.always[to.name] = result.OrNull(stat.Mean(base))
+		}
+		one := optimiseTransfer{To: to.name, Goodput: result.OrNull(stat.Mean(got)), Always: t.always[to.name]}
+		one.Tested = one.Always == nil || *one.Always < nobodyMisses
+		out.Transfer = append(out.Transfer, one)
+	}
+	return out, nil
+}
+
+// sensitivity moves one knob at a time over its range, the others as recommended.
+func (t *tuner) sensitivity(spec Spec, knobs []parameter) ([]optimiseParameter, error) {
+	var out []optimiseParameter
+	for _, p := range knobs {
+		row := optimiseParameter{Name: p.Name, Lo: p.Lo, Hi: p.Hi, Effect: "no effect"}
+		var points [][]float64
+		for u := 0.0; u <= 1; u += 0.25 {
+			s := spec
+			p.set(&s, p.value(u))
+			v, _, err := t.goodput(&s, &t.plant, t.train, t.draw)
+			if err != nil {
+				return nil, err
+			}
+			points = append(points, v)
+		}
+		stat.SortStable(points, func(a, b []float64) int { return cmp.Compare(stat.Mean(a), stat.Mean(b)) })
+		d := stat.Paired(points[len(points)-1], points[0])
+		row.Moves, row.Band = result.OrNull(d.Mean), result.OrNull(d.Hi-d.Mean)
+		if d.Lo > 0 {
+			row.Effect = "yes"
+		}
+		out = append(out, row)
+	}
+	return out, nil
+}
