@@ -2,28 +2,22 @@ package simulate
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/blis-train/blis-train/internal/option"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
-	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/vllm"
 )
 
 const defaultRequests = 1000
 
-// Options say what runs, what arrives and what is written. Of the workload and the
-// lengths of a point one is needed.
+// Options are what runs, what arrives and what is written. Either Workload or the lengths of a
+// point, InputTokens and OutputTokens, must be set.
 type Options struct {
-	Library      string   // kernel tables of library build in place of the embedded ones; "": those
+	Library      string   // file of kernel tables made by library build; "": the embedded tables
 	Coefficients string   // coefficient file; "library": fitted to the tables; "": none, or with the model physics the library's
 	Deployment   string   // run.yaml, or the folder that holds it
 	Set          []string // overrides of run.yaml, "key.path=value"
@@ -47,7 +41,7 @@ type Options struct {
 	Format             string // blis: results in its form too; "": requests.parquet alone
 	Force              bool   // accept a folder that holds foreign files
 	Special            bool   // read pipes and devices given as files
-	Transfers          bool   // engines hand KV blocks on to each other, whatever run.yaml says
+	Transfers          bool   // engines pass KV blocks on to each other, whatever run.yaml has
 
 	Workload       string  // file or folder of a run
 	Phase          string  // of a recorded run; "": all
@@ -64,17 +58,24 @@ type Options struct {
 	Requests       int     // of a point
 	RateRPS        float64 // of a point; 0: all at once
 
-	GPU *library.GPU // tables in place of the embedded ones; nil: those
+	GPU *library.GPU // kernel tables; nil: the embedded ones
 
 	Progress trace.Progress
 	Say      func(sentence string) // called with the file of the library that was taken; may be nil
 }
 
-// DefaultOptions are those of the command line but for Out, Deployment and what
-// arrives, which have none.
+// DefaultOptions are the defaults of the command line. Out, Deployment and what arrives have none.
 func DefaultOptions() Options {
-	return Options{Model: ModelAuto, Noise: "none", Async: "auto", Seed: 1, Replications: 1, RateScale: 1, Requests: defaultRequests,
-		SessionMode: sessionsFixed}
+	return Options{
+		Model:        ModelAuto,
+		Noise:        "none",
+		Async:        "auto",
+		Seed:         1,
+		Replications: 1,
+		RateScale:    1,
+		Requests:     defaultRequests,
+		SessionMode:  sessionsFixed,
+	}
 }
 
 // Check reports the first option that is missing or out of bounds.
@@ -206,181 +207,4 @@ func (o *Options) checkLoad() error {
 		return option.Misusef("--think-time-dist: %v", err)
 	}
 	return nil
-}
-
-// Document is simulation.json, version 2. With several replications the figures are those of the first seed and
-// `intervals` holds all of them.
-type Document struct {
-	result.Header
-	LatencyModel        string `json:"latency_model"`
-	Trust               *Trust `json:"trust,omitempty"` // of step times that nobody fitted
-	Seed                int64  `json:"seed"`
-	Replications        int    `json:"replications"`
-	SampledCoefficients bool   `json:"sampled_coefficients"`
-	Noise               string `json:"noise"`
-	// Rules are those of the scheduler that vLLM 0.15 did not have.
-	Rules []vllm.RuleInForce `json:"rules,omitempty"`
-
-	Summary
-
-	Intervals []interval      `json:"intervals"`
-	Warnings  []trace.Finding `json:"warnings"`
-}
-
-// interval is one key over the replications: with sampled
-// coefficients the 2.5 and 97.5 percentiles, else a 95 % interval of the mean.
-type interval struct {
-	Key  string  `json:"key"`
-	Mean float64 `json:"mean"`
-	Lo   float64 `json:"lo"`
-	Hi   float64 `json:"hi"`
-}
-
-// Document is simulation.json of the seeds.
-func (s *Simulation) Document(runs []*Replication) *Document {
-	d := &Document{Header: result.NewHeader(folder.ToolVersion, option.Command("simulate", s.o.Flags())), LatencyModel: s.LatencyModel, Trust: s.Trust,
-		Seed:         s.o.Seed,
-		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Rules: s.Deployment.Engine.RulesInForce(s.Deployment.PP, s.Deployment.DP),
-		Summary:   *runs[0].Summary,
-		Intervals: []interval{}, Warnings: []trace.Finding{}}
-	d.SchemaVersion = "2"
-	d.Inputs = append(d.Inputs, s.Inputs...)
-	d.Warnings = append(append(d.Warnings, s.notes...), runs[0].Findings...)
-	if len(runs) > 1 {
-		d.Intervals = intervals(runs, d.SampledCoefficients)
-	}
-	return d
-}
-
-// intervals summarizes the replications by key.
-func intervals(runs []*Replication, percentiles bool) []interval {
-	var out []interval
-	add := func(name string, of func(*Summary) float64) {
-		out = append(out, intervalOf(name, stat.Map(runs, func(r *Replication) float64 { return of(r.Summary) }), percentiles))
-	}
-	add("responses_per_sec", func(s *Summary) float64 { return s.ResponsesPerSec })
-	add("tokens_per_sec", func(s *Summary) float64 { return s.TokensPerSec })
-	for _, metric := range latencyMetrics {
-		for _, figure := range spreadFigures {
-			add(metric+"_"+figure+"_ms", func(s *Summary) float64 {
-				if v := s.Latency(metric, figure); v != nil {
-					return *v
-				}
-				return 0
-			})
-		}
-	}
-	return out
-}
-
-func intervalOf(name string, v []float64, percentiles bool) interval {
-	mean, lo, hi := stat.MeanInterval(v)
-	if percentiles {
-		slices.Sort(v)
-		lo = stat.Quantile(v, .025)
-		hi = stat.Quantile(v, .975)
-	}
-	return interval{name, mean, lo, hi}
-}
-
-// Trust says how far step times that nobody fitted can be relied on: how predictions of the deployment's own family did where the family
-// was left out of the corrections, or why nobody knows.
-type Trust struct {
-	Family      string          `json:"family"`             // kind of layers, weights and GPU
-	Judged      *library.Judged `json:"judged,omitempty"`   // the family's; nil: unjudged
-	Unjudged    string          `json:"unjudged,omitempty"` // why
-	Substituted []string        `json:"substituted_kernels,omitempty"`
-	// Contradictions are the step's rows that are slower than fewer ranks', than bfloat16's or, on H200, than H100's.
-	Contradictions []string `json:"contradicting_kernels,omitempty"`
-	Sentence       string   `json:"sentence"`
-}
-
-// TablesFile reads kernel tables of one's own, as library build writes them. Code: bad_kernel_table.
-func TablesFile(path string, special bool) (*library.GPU, result.Input, error) {
-	data, in, err := folder.ReadInput(path, special)
-	if err != nil {
-		return nil, in, err
-	}
-	g, err := library.Read(data, path)
-	return g, in, err
-}
-
-// bind checks that the deployment can be simulated, finds out what times the steps, and for the sums of measured kernels adds up the
-// deployment's. Codes: those of [kernels.Bound] and of deploy.
-func (s *Simulation) bind() error {
-	o, d := s.o, s.Deployment
-	if err := d.CheckSimulated(); err != nil {
-		return err
-	}
-	if d.DP > 1 && o.EmitOTLP != "" {
-		return option.Misusef("--emit-otlp: got %d data-parallel ranks, want one engine", d.DP)
-	}
-	switch s.LatencyModel = o.Model; {
-	case o.usesSet():
-		s.LatencyModel = ModelPhysics
-		return nil
-	case o.Model != ModelAuto && o.Model != ModelTables:
-		return nil
-	}
-	s.LatencyModel = ModelTables
-	if err := d.CheckTables(); err != nil {
-		return err
-	}
-	one := *d.Plain(true)
-	given := library.Options{GPU: o.GPU}
-	step, err := library.Bound(&one, given)
-	if code := trace.CodeOf(err); o.Model == ModelAuto && o.GPU == nil && (code == library.NoTables || code == library.NoRows) {
-		if _, e := sim.NewRoofline(d); e != nil {
-			return err
-		}
-		s.LatencyModel, s.Trust = ModelRoofline, &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: err.Error()}
-		s.Trust.Sentence = "not validated: no measured kernels (" + err.Error() + "); steps take the datasheet's roofline, which no server reaches"
-		s.say("step times: roofline; " + s.Trust.Sentence)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, of := range []struct {
-		is   bool
-		what string
-	}{{d.PP > 1, "pipeline stages"}, {d.Engine.SpeculativeDecoding, "speculative decoding"}, {d.Engine.CPUOffloading, "copies to a CPU tier"},
-		{d.Engine.Transfers() != "", "prefill apart from decode"}} {
-		if of.is {
-			step.Unjudged = append(step.Unjudged, of.what)
-		}
-	}
-	s.Step, s.Trust = step, trustOf(step)
-	if slower := library.Contradictions(&one, step, given); len(slower) > 0 {
-		s.Trust.Contradictions = slower
-		s.Trust.Sentence += "; " + strings.Join(slower, "; ")
-	}
-	s.say("step times: kernels of " + step.GPU.Hardware + ", " + library.Learned().Version + "; " + s.Trust.Sentence)
-	return nil
-}
-
-func (s *Simulation) say(sentence string) {
-	if s.o.Say != nil {
-		s.o.Say(sentence)
-	}
-}
-
-func trustOf(step *library.Step) *Trust {
-	learned := library.Learned()
-	t := &Trust{Family: step.Family, Sentence: learned.Sentence(step)}
-	t.Judged, t.Unjudged = learned.JudgedAs(step)
-	of := map[string][]string{}
-	notes := []string(nil)
-	for i := range step.Operators {
-		if op := &step.Operators[i]; op.Reached == library.Substituted {
-			of[op.Note], notes = stat.AppendNew(of[op.Note], op.Name), stat.AppendNew(notes, op.Note)
-		}
-	}
-	for _, note := range notes {
-		t.Substituted = append(t.Substituted, fmt.Sprintf("%s (%s)", strings.Join(of[note], ", "), note))
-	}
-	if len(t.Substituted) > 0 {
-		t.Sentence += "; other rows stand for " + strings.Join(t.Substituted, ", ")
-	}
-	return t
 }

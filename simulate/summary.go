@@ -1,20 +1,14 @@
 package simulate
 
 import (
-	"cmp"
-	"maps"
-	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/trace"
 )
 
-// Summary is a run in numbers. Keys that BLIS's metrics have mean here what they mean there (sim/metrics.go and
-// sim/kv/cache.go of inference-sim@f90a1e3); what this simulator means otherwise has a name of its own. The document's
-// schema says each key in a sentence.
+// Summary is a run in numbers. Keys that BLIS's metrics have too mean the same as there
+// (sim/metrics.go and sim/kv/cache.go of inference-sim@f90a1e3). The document's schema describes each
+// key in a sentence.
 type Summary struct {
 	InjectedRequests     int            `json:"injected_requests"`
 	CompletedRequests    int            `json:"completed_requests"`
@@ -124,18 +118,30 @@ type EnginePart struct {
 
 // PartOf is what an engine counted.
 func PartOf(e *sim.Result) EnginePart {
-	return EnginePart{Requests: e.Sent, Steps: e.Steps, DummySteps: e.DummySteps, WaitedUs: e.WaitedUs, Preemptions: e.Preemptions,
-		BusyUs: e.BusyUs, PeakRunning: e.PeakRunning, PeakWaiting: e.PeakWaiting, Ranks: stat.Map(e.Ranks, PartOf)}
+	p := EnginePart{
+		Requests:    e.Sent,
+		Steps:       e.Steps,
+		DummySteps:  e.DummySteps,
+		WaitedUs:    e.WaitedUs,
+		Preemptions: e.Preemptions,
+		BusyUs:      e.BusyUs,
+		PeakRunning: e.PeakRunning,
+		PeakWaiting: e.PeakWaiting,
+	}
+	for _, rank := range e.Ranks {
+		p.Ranks = append(p.Ranks, PartOf(rank))
+	}
+	return p
 }
 
-// saturation says whether the engine was overloaded, and by which checks.
+// saturation is whether the engine was overloaded, and which checks found it.
 type saturation struct {
-	Saturated bool    `json:"saturated"`
-	Checks    []check `json:"checks"`
+	Saturated bool              `json:"saturated"`
+	Checks    []saturationCheck `json:"checks"`
 }
 
-// check is one of them.
-type check struct {
+// saturationCheck is one value against its limit.
+type saturationCheck struct {
 	Name  string   `json:"name"`
 	Value *float64 `json:"value"` // null: not measurable on these requests
 	Limit float64  `json:"limit"`
@@ -155,235 +161,4 @@ type Class struct {
 	TTFTP99Ms  *float64 `json:"ttft_p99_ms"`
 	E2EP50Ms   *float64 `json:"e2e_p50_ms"`
 	E2EP99Ms   *float64 `json:"e2e_p99_ms"`
-}
-
-// collector takes the requests of one run.
-type collector struct {
-	run                       Summary
-	ttft, completed, e2e, itl []float64 // us
-	delay, queueWait          []float64 // us
-	arrivals                  []stat.Arrival
-	first, last, end          int64
-	classes                   map[string]*class
-	judged, met               int
-}
-
-type class struct {
-	Class
-	ttft, e2e []float64
-}
-
-// NewCollector is an empty collector with room for so many requests.
-func NewCollector(requests int) *collector {
-	c := &collector{run: Summary{Rejections: map[string]int{}}, first: math.MaxInt64, classes: map[string]*class{}}
-	for _, list := range []*[]float64{&c.ttft, &c.completed, &c.e2e, &c.itl, &c.delay, &c.queueWait} {
-		*list = make([]float64, 0, requests)
-	}
-	c.arrivals = make([]stat.Arrival, 0, requests)
-	return c
-}
-
-// Add counts a request that has left, or never did. r is not kept.
-func (c *collector) Add(r *sim.RequestResult) {
-	c.run.InjectedRequests++
-	c.count(r)
-	c.end = max(c.end, r.FinishedUs.Or(0))
-	c.first, c.last = min(c.first, r.ArrivalUs), max(c.last, r.DepartedUs.Or(r.ArrivalUs))
-	finished := r.Outcome == sim.OutcomeFinished
-	ttft, hasTTFT := r.TTFTUs()
-	e2e, hasE2E := r.E2EUs()
-	itl, hasITL := r.ITLUs()
-	keep(&c.ttft, ttft, hasTTFT)
-	keep(&c.completed, ttft, hasTTFT && finished)
-	keep(&c.e2e, e2e, hasE2E)
-	keep(&c.itl, itl, hasITL && finished)
-	keep(&c.delay, float64(r.ScheduledUs.V-r.ArrivalUs), r.ScheduledUs.OK)
-	keep(&c.queueWait, float64(r.ScheduledUs.V-r.QueuedUs.V), r.ScheduledUs.OK)
-	c.arrivals = append(c.arrivals, arrivalOf(r))
-	if r.SLOClass != "" || r.SLOMet.OK {
-		c.classify(r)
-	}
-}
-
-func keep(to *[]float64, v float64, ok bool) {
-	if ok {
-		*to = append(*to, v)
-	}
-}
-
-func (c *collector) count(r *sim.RequestResult) {
-	s := &c.run
-	if r.QueuedUs.OK && r.Outcome != sim.OutcomeRejected {
-		s.TotalInputTokens += r.PromptTokens
-	}
-	switch r.Outcome {
-	case sim.OutcomeFinished:
-		s.CompletedRequests++
-		s.CompletedInputTokens += r.PromptTokens
-		s.TotalOutputTokens += r.OutputTokens
-		switch {
-		case r.LengthCapped:
-			s.LengthCappedRequests++
-		case r.FinishStatus == trace.FinishLength:
-			s.FinishedByMaxTokens++
-		}
-	case sim.OutcomeRejected:
-		s.RejectedRequests++
-		s.Rejections[string(r.Reason)]++
-	case sim.OutcomeAborted:
-		s.AbortedRequests++
-	case sim.OutcomeTimedOut:
-		s.TimedOutRequests++
-	default:
-		s.UnfinishedRequests++
-	}
-}
-
-// arrivalOf is the request as the saturation checks see it.
-func arrivalOf(r *sim.RequestResult) stat.Arrival {
-	us := func(v float64, ok bool) float64 {
-		if !ok {
-			return math.NaN()
-		}
-		return v
-	}
-	return stat.Arrival{
-		At: float64(r.ArrivalUs), Left: us(float64(r.DepartedUs.V), r.DepartedUs.OK), TTFT: us(r.TTFTUs()), E2E: us(r.E2EUs()),
-		Ended: r.Outcome != sim.OutcomeUnfinished, Failed: r.Outcome == sim.OutcomeRejected || r.Outcome == sim.OutcomeTimedOut,
-		Engine: r.QueuedUs.OK, Preempted: r.Preemptions > 0,
-	}
-}
-
-func (c *collector) classify(r *sim.RequestResult) {
-	k := c.classes[r.SLOClass]
-	if k == nil {
-		k = &class{Class: Class{Name: r.SLOClass}}
-		c.classes[r.SLOClass] = k
-	}
-	k.Requests++
-	if r.Outcome == sim.OutcomeFinished {
-		k.Completed++
-	}
-	if r.SLOMet.OK {
-		k.Judged++
-		c.judged++
-		if r.SLOMet.V {
-			k.Met++
-			c.met++
-		}
-	}
-	ttft, hasTTFT := r.TTFTUs()
-	e2e, hasE2E := r.E2EUs()
-	keep(&k.ttft, ttft, hasTTFT)
-	keep(&k.e2e, e2e, hasE2E)
-}
-
-// Close adds what the engine counted and returns the run.
-func (c *collector) Close(res *sim.Result) *Summary {
-	s := &c.run
-	if s.DraftTokens, s.AcceptedTokens = res.DraftTokens, res.AcceptedTokens; res.Verifies > 0 {
-		s.TokensPerVerify = 1 + float64(res.AcceptedTokens)/float64(res.Verifies)
-	}
-	s.PreemptionCount = res.Preemptions
-	s.Steps = res.Steps
-	s.EmptySteps = res.EmptySteps
-	s.WastedTokens = res.WastedTokens
-	s.PeakRunning = res.PeakRunning
-	s.PeakWaiting = res.PeakWaiting
-	s.PeakBlocks = res.PeakBlocks
-	s.Ranks = PartOf(res).Ranks
-	s.fill(c, res.Gaps)
-	if n := res.HitBlocks + res.NewBlocks; n > 0 {
-		s.CacheHitRate = known(float64(res.HitBlocks) / float64(n))
-	}
-	if res.LookedUpTokens > 0 {
-		s.PromptCacheHitRate = known(float64(res.HitTokens) / float64(res.LookedUpTokens))
-	}
-	if s.EndS = float64(c.end) / 1e6; s.EndS > 0 {
-		s.ResponsesPerSec = float64(s.CompletedRequests) / s.EndS
-		s.TokensPerSec = float64(s.TotalOutputTokens) / s.EndS
-		if c.judged > 0 {
-			s.GoodputRPS = known(float64(c.met) / s.EndS)
-		}
-	}
-	if c.last > c.first {
-		s.DurationS = float64(c.last-c.first) / 1e6
-		s.BusyShare = math.Min(1, float64(res.BusyUs)/float64(c.last-c.first))
-	}
-	stat.SortStable(c.arrivals, func(a, b stat.Arrival) int { return cmp.Compare(a.At, b.At) })
-	checks, saturated := stat.Saturation(c.arrivals)
-	s.Overload = saturation{Saturated: saturated, Checks: []check{}}
-	for _, k := range checks {
-		s.Overload.Checks = append(s.Overload.Checks, check{k.Name, result.OrNull(k.Value), k.Limit, k.Hit})
-	}
-	s.Classes = []Class{}
-	for _, name := range slices.Sorted(maps.Keys(c.classes)) {
-		s.Classes = append(s.Classes, c.classes[name].close(s.EndS))
-	}
-	return s
-}
-
-// fill writes the latencies; ITL is of the gaps of finished requests, mean and quantiles within 0.4 %.
-func (s *Summary) fill(c *collector, gaps *stat.Histogram) {
-	ttft, e2e := spreadOf(c.ttft), spreadOf(c.e2e)
-	var itl spread
-	if gaps != nil && gaps.N() > 0 {
-		itl = spread{known(gaps.Mean() / 1e3)}
-		for i, p := range levels {
-			itl[i+1] = known(gaps.Quantile(p) / 1e3)
-		}
-	}
-	s.spreads = [3]spread{ttft, itl, e2e}
-	ttft.into(&s.TTFTMeanMs, &s.TTFTP50Ms, &s.TTFTP90Ms, &s.TTFTP95Ms, &s.TTFTP99Ms)
-	itl.into(&s.ITLMeanMs, &s.ITLP50Ms, &s.ITLP90Ms, &s.ITLP95Ms, &s.ITLP99Ms)
-	e2e.into(&s.E2EMeanMs, &s.E2EP50Ms, &s.E2EP90Ms, &s.E2EP95Ms, &s.E2EP99Ms)
-	spreadOf(c.completed).into(&s.CompletedTTFTMeanMs, &s.CompletedTTFTP50Ms, &s.CompletedTTFTP90Ms, &s.CompletedTTFTP95Ms,
-		&s.CompletedTTFTP99Ms)
-	spreadOf(c.itl).into(&s.RequestITLMeanMs, &s.RequestITLP50Ms, &s.RequestITLP90Ms, &s.RequestITLP95Ms, &s.RequestITLP99Ms)
-	spreadOf(c.delay).into(&s.SchedulingMeanMs, &s.SchedulingP50Ms, &s.SchedulingP90Ms, &s.SchedulingP95Ms, &s.SchedulingP99Ms)
-	spreadOf(c.queueWait).into(&s.QueueWaitMeanMs, &s.QueueWaitP50Ms, &s.QueueWaitP90Ms, &s.QueueWaitP95Ms, &s.QueueWaitP99Ms)
-}
-
-func (k *class) close(seconds float64) Class {
-	if k.Judged > 0 {
-		k.Attainment = known(float64(k.Met) / float64(k.Judged))
-		if seconds > 0 {
-			k.GoodputRPS = known(float64(k.Met) / seconds)
-		}
-	}
-	ttft, e2e := spreadOf(k.ttft), spreadOf(k.e2e)
-	k.TTFTP50Ms = ttft[1]
-	k.TTFTP99Ms = ttft[4]
-	k.E2EP50Ms = e2e[1]
-	k.E2EP99Ms = e2e[4]
-	return k.Class
-}
-
-func known(v float64) *float64 { return &v }
-
-// spread is mean, median, P90, P95 and P99 of one metric over requests, ms; nil without
-// values.
-type spread [5]*float64
-
-// levels are the quantiles of a spread.
-var levels = []float64{.5, .9, .95, .99}
-
-// spreadOf sorts a metric in us and reports it in ms.
-func spreadOf(v []float64) (s spread) {
-	if len(v) == 0 {
-		return s
-	}
-	stat.Sort(v)
-	s[0] = known(stat.Mean(v) / 1e3)
-	for i, p := range levels {
-		s[i+1] = known(stat.Quantile(v, p) / 1e3)
-	}
-	return s
-}
-
-// into writes the figures where they stand in the document.
-func (s spread) into(to ...**float64) {
-	for i, v := range s {
-		*to[i] = v
-	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
-// load is what arrives: one list of requests, or one drawn for each seed.
+// load is what arrives: one list of requests, or one that is drawn for each seed.
 type load struct {
 	fixed *workload.Workload
 	draw  func(seed int64) (*workload.Workload, error)
@@ -72,9 +72,14 @@ func (s *Simulation) LoadWorkload() error {
 	s.load.loop = loopOf(s.o)
 	path := s.o.Workload
 	if path == "" {
-		o := s.o
-		s.load.draw = workload.Point{Requests: o.Requests, InputTokens: o.InputTokens, OutputTokens: o.OutputTokens, RangeRatio: o.RangeRatio,
-			RateRPS: o.RateRPS}.Workload
+		point := workload.Point{
+			Requests:     s.o.Requests,
+			InputTokens:  s.o.InputTokens,
+			OutputTokens: s.o.OutputTokens,
+			RangeRatio:   s.o.RangeRatio,
+			RateRPS:      s.o.RateRPS,
+		}
+		s.load.draw = point.Workload
 		return nil
 	}
 	info, err := os.Stat(path)

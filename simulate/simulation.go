@@ -1,0 +1,249 @@
+// Package simulate runs the simulator on what a user names: a deployment, what times its steps and
+// what arrives. It is the stage behind the command simulate.
+//
+// [Run] takes [Options], simulates every replication and writes requests.parquet and the files
+// that the options name; its [Document] is simulation.json. A [Simulation] is the same in steps,
+// for callers with several engines ([New], [For]): [Simulation.LoadWorkload] and
+// [Simulation.Requests] are what arrives, [Simulation.Engine] is the configuration of one seed, and
+// a [NewCollector] reduces the results to a [Summary]. [Trust] describes how far step times that
+// were not fitted can be relied on.
+//
+// Document keys end in their unit; latencies are in ms.
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Simulation is one simulation with its files read: what runs, what arrives and what times
+// the steps.
+type Simulation struct {
+	Deployment   *deploy.Deployment
+	Set          *coeff.Set // nil without coefficients
+	Inputs       []result.Input
+	LatencyModel string        // what times the steps: ModelTables, ModelPhysics, ...
+	Step         *library.Step // the plan of a step; nil where no kernel tables time the steps
+	Trust        *Trust        // of step times that are not fitted; nil with coefficients
+
+	ctx   context.Context
+	o     *Options
+	load  load
+	alpha []float64
+	beta  []float64
+	notes []trace.Finding
+}
+
+// Replication is the outcome of one seed.
+type Replication struct {
+	Summary  *Summary
+	Findings []trace.Finding
+}
+
+// Run simulates and writes requests.parquet, and what else the options name, to
+// o.Out. The document is not written.
+func Run(ctx context.Context, o Options) (*Document, error) {
+	s, err := New(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := s.Replicate(s.runSeed)
+	if err != nil {
+		return nil, err
+	}
+	return s.Document(runs), nil
+}
+
+// For prepares the simulation of a deployment that is built already. Of the options it uses
+// what arrives and what times the steps; coefficients must come with the deployment's own file,
+// so Options.Coefficients is not read. Codes: those of [library.Bound] and of deploy.
+func For(ctx context.Context, d *deploy.Deployment, o *Options) (*Simulation, error) {
+	s := &Simulation{Deployment: d, ctx: ctx, o: o}
+	return s, s.bind()
+}
+
+// New checks the options and reads what runs; Replicate what arrives.
+func New(ctx context.Context, o *Options) (*Simulation, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	s := &Simulation{ctx: ctx, o: o}
+	if o.Library != "" {
+		g, in, err := TablesFile(o.Library, o.Special)
+		if err != nil {
+			return nil, err
+		}
+		o.GPU = g
+		s.Inputs = append(s.Inputs, in)
+	}
+	if err := s.LoadDeployment(o.Deployment, o.Set); err != nil {
+		return nil, err
+	}
+	if path := o.Coefficients; path != "" || o.Model == ModelPhysics {
+		set, in, sentence, err := CoefficientsFor(path, s.Deployment, o.Special)
+		if err != nil {
+			return nil, err
+		}
+		if sentence != "" && o.Say != nil {
+			o.Say(sentence)
+		}
+		s.Set, s.Inputs, s.notes = set, append(s.Inputs, in), slices.Concat(s.notes, set.FileWarnings(), set.Outside(s.Deployment))
+	}
+	var err error
+	if s.alpha, err = numbers("--alpha-coeffs", o.Alpha); err != nil {
+		return nil, err
+	}
+	s.beta, err = numbers("--beta-coeffs", o.Beta)
+	return s, err
+}
+
+// With is a copy of the simulation with other options. A change of one does not change the other.
+func (s *Simulation) With(o *Options) *Simulation {
+	own := *s
+	own.o = o
+	own.Inputs = nil
+	return &own
+}
+
+// LoadDeployment reads run.yaml, or that of a folder, with its overrides.
+func (s *Simulation) LoadDeployment(path string, set []string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		path = filepath.Join(path, "run.yaml")
+	}
+	_, in, err := folder.ReadInput(path, s.o.Special)
+	if err != nil {
+		return err
+	}
+	s.Inputs = append(s.Inputs, in)
+	if s.Deployment, err = deploy.LoadRunFile(path, set...); err != nil {
+		return err
+	}
+	if s.o.Transfers {
+		s.Deployment.Transfer()
+	}
+	if err := s.bind(); err != nil {
+		return err
+	}
+	s.addNotes(s.assumed())
+	return nil
+}
+
+// Join adds what the simulation of a part of the same cluster read and assumed. Where its step
+// times were not validated, those of the whole are not.
+func (s *Simulation) Join(part *Simulation) {
+	s.Inputs = append(s.Inputs, part.Inputs...)
+	s.addNotes(part.notes)
+	if t := part.Trust; t != nil && t.Judged == nil {
+		s.Trust = t
+	}
+}
+
+// addNotes adds the notes that are new, to a list that no copy of the simulation shares.
+func (s *Simulation) addNotes(notes []trace.Finding) {
+	s.notes = slices.Clone(s.notes)
+	for _, note := range notes {
+		if !slices.Contains(s.notes, note) {
+			s.notes = append(s.notes, note)
+		}
+	}
+}
+
+// assumed is what the simulation assumes of the deployment where no flag states it.
+func (s *Simulation) assumed() []trace.Finding {
+	d := *s.Deployment
+	d.Sums = s.LatencyModel == ModelTables
+	if mode := s.o.Async; mode != "auto" {
+		d.Engine.AsyncScheduling = trace.Some(mode == "on")
+	}
+	if n := s.o.KVBlocks; n > 0 {
+		d.Engine.KVBlocksGPU = trace.Some(n)
+	}
+	return d.AssumedInSimulation()
+}
+
+// Replicate reads what arrives and runs every seed, several at a time. Results are in the order of
+// seeds; the first seed writes files.
+func (s *Simulation) Replicate(run func(seed int64, first bool) (*Replication, error)) ([]*Replication, error) {
+	if err := s.LoadWorkload(); err != nil {
+		return nil, err
+	}
+	n := s.o.Replications
+	out := make([]*Replication, n)
+	err := par.Try(s.ctx, s.o.Workers, n, func(i int) (err error) {
+		out[i], err = run(s.o.Seed+int64(i), i == 0)
+		return err
+	}, func(done int) { s.o.Progress.Report("replications", int64(done), int64(n), "runs") })
+	if trace.CodeOf(err) == sim.CodeBadPrediction && s.o.Coefficients != "" {
+		err = fmt.Errorf("%s: %w", s.o.Coefficients, err)
+	}
+	return out, err
+}
+
+// runSeed is one replication of an engine alone.
+func (s *Simulation) runSeed(seed int64, first bool) (*Replication, error) {
+	reqs, err := s.Requests(seed)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := s.Engine(seed)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Deployment.CheckAlone(); err != nil {
+		return nil, err
+	}
+	cfg.Ranks = s.Deployment.DP > 1
+	sum := NewCollector(len(reqs))
+	add := sum.Add
+	early := 0 // rounds of sessions that arrive before the round before them is answered
+	if w := s.load.fixed; w != nil && w.HasSessions() && !s.o.closesSessions() {
+		isEarly := w.EarlyRounds()
+		add = func(r *sim.RequestResult) {
+			sum.Add(r)
+			if isEarly(r) {
+				early++
+			}
+		}
+	}
+	var res *sim.Result
+	if first {
+		res, err = s.runRecorded(cfg, reqs, add)
+	} else {
+		res, err = Stream(cfg, reqs, nil, func(r *sim.RequestResult) error {
+			add(r)
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	findings := append(slices.Clone(res.Findings), WarningsOf(&cfg)...)
+	if early > 0 {
+		findings = append(findings, trace.Findingf(workload.CodeIncomplete,
+			"%d rounds of sessions are sent at their recorded times, before the round before them is answered; session-mode %s waits for it",
+			early, sessionsClosed))
+	}
+	if s.LatencyModel == ModelPhysics && s.Set != nil && s.Set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil {
+		findings = append(findings, trace.Findingf(export.NotReplayable,
+			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
+	}
+	return &Replication{Summary: sum.Close(res), Findings: findings}, nil
+}

@@ -1,0 +1,134 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Trust describes how far step times that were not fitted can be relied on: the errors of predictions
+// for the deployment's family while it was held out of the fit of the corrections, or why the
+// family was not validated.
+type Trust struct {
+	Family      string          `json:"family"`             // kind of layers, weights and GPU
+	Judged      *library.Judged `json:"judged,omitempty"`   // the family's validation; nil: not validated
+	Unjudged    string          `json:"unjudged,omitempty"` // why not
+	Substituted []string        `json:"substituted_kernels,omitempty"`
+	// Contradictions are rows that are slower than those of fewer ranks, of bfloat16 or, on H200, of H100.
+	Contradictions []string `json:"contradicting_kernels,omitempty"`
+	Sentence       string   `json:"sentence"`
+}
+
+// TablesFile reads a user's kernel tables, as library build writes them. Code: bad_kernel_table.
+func TablesFile(path string, special bool) (*library.GPU, result.Input, error) {
+	data, in, err := folder.ReadInput(path, special)
+	if err != nil {
+		return nil, in, err
+	}
+	g, err := library.Read(data, path)
+	return g, in, err
+}
+
+// bind checks that the deployment can be simulated, chooses what times the steps, and makes the plan
+// of a step where measured kernels do. Codes: those of [library.Bound] and of deploy.
+func (s *Simulation) bind() error {
+	o := s.o
+	d := s.Deployment
+	if err := d.CheckSimulated(); err != nil {
+		return err
+	}
+	if d.DP > 1 && o.EmitOTLP != "" {
+		return option.Misusef("--emit-otlp: got %d data-parallel ranks, want one engine", d.DP)
+	}
+	if o.usesSet() {
+		s.LatencyModel = ModelPhysics
+		return nil
+	}
+	if o.Model != ModelAuto && o.Model != ModelTables {
+		s.LatencyModel = o.Model
+		return nil
+	}
+	s.LatencyModel = ModelTables
+	if err := d.CheckTables(); err != nil {
+		return err
+	}
+	one := *d.Plain(true)
+	given := library.Options{GPU: o.GPU}
+	step, err := library.Bound(&one, given)
+	if code := trace.CodeOf(err); o.Model == ModelAuto && o.GPU == nil && (code == library.NoTables || code == library.NoRows) {
+		if _, e := sim.NewRoofline(d); e != nil {
+			return err
+		}
+		s.LatencyModel = ModelRoofline
+		s.Trust = &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: err.Error()}
+		s.Trust.Sentence = "not validated: no measured kernels (" + err.Error() + "); steps take the datasheet's roofline, which no server reaches"
+		s.logSentence("step times: roofline; " + s.Trust.Sentence)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	unmeasured := []struct {
+		has  bool
+		what string
+	}{
+		{d.PP > 1, "pipeline stages"},
+		{d.Engine.SpeculativeDecoding, "speculative decoding"},
+		{d.Engine.CPUOffloading, "copies to a CPU tier"},
+		{d.Engine.Transfers() != "", "prefill apart from decode"},
+	}
+	for _, part := range unmeasured {
+		if part.has {
+			step.Unjudged = append(step.Unjudged, part.what)
+		}
+	}
+	s.Step = step
+	s.Trust = trustOf(step)
+	if slower := library.Contradictions(&one, step, given); len(slower) > 0 {
+		s.Trust.Contradictions = slower
+		s.Trust.Sentence += "; " + strings.Join(slower, "; ")
+	}
+	s.logSentence("step times: kernels of " + step.GPU.Hardware + ", " + library.Learned().Version + "; " + s.Trust.Sentence)
+	return nil
+}
+
+// logSentence hands a sentence to the caller's log.
+func (s *Simulation) logSentence(sentence string) {
+	if s.o.Say != nil {
+		s.o.Say(sentence)
+	}
+}
+
+func trustOf(step *library.Step) *Trust {
+	learned := library.Learned()
+	t := &Trust{Family: step.Family, Sentence: learned.Sentence(step)}
+	t.Judged, t.Unjudged = learned.JudgedAs(step)
+	names := map[string][]string{} // of operators, by note
+	var notes []string             // in the order of operators
+	for i := range step.Operators {
+		op := &step.Operators[i]
+		if op.Reached != library.Substituted {
+			continue
+		}
+		if !slices.Contains(notes, op.Note) {
+			notes = append(notes, op.Note)
+		}
+		if !slices.Contains(names[op.Note], op.Name) {
+			names[op.Note] = append(names[op.Note], op.Name)
+		}
+	}
+	for _, note := range notes {
+		t.Substituted = append(t.Substituted, fmt.Sprintf("%s (%s)", strings.Join(names[note], ", "), note))
+	}
+	if len(t.Substituted) > 0 {
+		t.Sentence += "; other rows stand for " + strings.Join(t.Substituted, ", ")
+	}
+	return t
+}
