@@ -1,41 +1,95 @@
+// Package enginelog reads what an inference engine writes of itself: the passes of its model
+// (trace.Iteration) from log lines and from forward-pass traces, the events of its KV cache
+// (trace.KVEvent), and its metrics.
+//
+// Passes are read by Lives, which turns files of either kind into one table for each life of
+// each engine. lines.go reads log lines by the table lineForms (vLLM, SGLang, TensorRT-LLM);
+// fpm.go reads forward-pass traces; stamp.go and wrapped.go read the times and the JSON that log
+// collectors put around a line. KVCollector collects KV events (kvevents.go). ReadCounters and
+// ReadSnapshot read an answer of /metrics (metrics.go).
+//
+// Stamps are int64 ns, times float64 us. Every record that is read is kept, or dropped and
+// counted with a reason and a place.
 package enginelog
 
 import (
+	"bytes"
+	"cmp"
+
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Iterations are those of one batch of lines, with what was lost. lines.go reads the lines of servers' logs by
-// their table, stamp.go the times and the JSON that log collectors put around a line, fpm.go Dynamo's forward-pass trace.
-type Iterations = source.Lines[row]
-
-// row is an iteration and the engine core, rank or producer that made it.
-type row struct {
+// passRecord is a pass as one line states it, or a logged hit rate in place of one.
+type passRecord struct {
 	trace.Iteration
-	Engine, Process string // who ran it, and who wrote its line
+	Engine  string // engine core, rank or producer that ran the pass
+	Process string // that wrote the line; "" where it does not say
 
-	Rate     trace.Opt[float64] // of the prefix cache, in place of an iteration
-	BeforeUs trace.Opt[float64] // time of the pass before it
-	Accepted float64            // tokens a request took from a pass, with drafts
-	Running  int64              // that the next decode has if none ends, and the KV tokens they hold before it
-	Held     int64
-	PerS     float64 // tokens that SGLang made in a second since the decode before
-	Pace     pace
+	HitRate  trace.Opt[float64] // of the prefix cache, in place of a pass
+	BeforeUs trace.Opt[float64] // time of the pass before this one
+
+	// Of SGLang, to find decodes that stand for several passes (followSGLang).
+	TokensPerS     float64 // throughput since the decode before
+	AcceptedTokens float64 // that a request got of a pass, with drafts
+	Running        int64   // requests of the next decode, if none ends before it
+	HeldTokens     int64   // of these requests in the KV cache, before the next decode
+	Pace           decodePace
 }
 
-// pace is what SGLang's throughputs say of the passes between the decodes of a log so far.
-type pace struct {
-	Ns, Decodes, Several int64 // stamp of the last decode; decodes, and those with several passes behind the one before
-	PerS                 float64
+// passLines are the passes of one batch of lines, and the lines that hold none.
+type passLines = source.Lines[passRecord]
+
+// passDecoder is the common part of the decoders of passes.
+type passDecoder struct {
+	source.LineDecoder[passRecord]
+	names *files.Interner // one copy of each engine's name
 }
 
-// iterationLines is the part that both decoders share.
-type iterationLines struct {
-	source.LineDecoder[row]
-	text *files.Interner // one copy of each engine's name
+func newPassDecoder() passDecoder {
+	return passDecoder{func(r *passRecord) *int64 { return &r.Line }, files.NewInterner()}
 }
 
-func newIterationLines() iterationLines {
-	return iterationLines{func(r *row) *int64 { return &r.Line }, files.NewInterner()}
+// passTraceDecoder makes the decoder of a worker.
+type passTraceDecoder func() source.Decoder[*passLines]
+
+// passTraces are the forms of files that hold one pass a line and nothing else.
+var passTraces = []source.Format[passTraceDecoder]{
+	{Name: FPMSchema, Sniff: sniffFPM, Read: newFPMDecoder},
+}
+
+// IsPassTrace reports whether a file is a trace of forward passes, by its beginning.
+func IsPassTrace(head []byte) bool {
+	return source.IsProven(passTraces, bytes.TrimLeft(head, " \t\r\n\ufeff"))
+}
+
+// passTraceOf is the form of a file; the first for a file that cannot be looked at twice or is of
+// no known form, whose lines are then counted as unreadable.
+func passTraceOf(in *source.Input, how source.Options) *source.Format[passTraceDecoder] {
+	first := &passTraces[0]
+	if in.Path == "-" || in.IsPipe || len(passTraces) == 1 {
+		return first
+	}
+	src, _ := source.Open(in, nil, how.Limits)
+	if src == nil {
+		return first
+	}
+	defer src.Close()
+	head, _ := src.R.Peek(headBytes)
+	return cmp.Or(source.FormatOf(passTraces, bytes.TrimLeft(head, " \t\r\n")), first)
+}
+
+// headBytes is how much of a file its form is recognised by.
+const headBytes = 1 << 15
+
+// completePass completes a pass by the next one of its engine: TensorRT-LLM states the device
+// time of a pass in the next line, and SGLang logs one decode of several.
+func completePass(last, next *passRecord) {
+	if next.BeforeUs.OK && next.Index == last.Index+1 {
+		last.ElapsedUs = next.BeforeUs.V
+	}
+	if next.Form == trace.IterationSGLang {
+		followSGLang(last, next)
+	}
 }

@@ -11,43 +11,52 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// FPMSchema names Dynamo's trace; an envelope of another schema is a fault of its line.
+// This file reads forward-pass metrics, one pass a line (spec#wire-fpm): Dynamo's trace and our
+// recorder's, which put an envelope around each pass, and passes alone. A pass is an object or,
+// as msgspec writes these structs when asked for lists, a list in the order of the struct:
+//
+//   - of Dynamo and SGLang today: the fifth element is a number, the time;
+//   - of vLLM itself: the fifth is a text, what the time covers;
+//   - of older SGLang, without version and counter: the first is a text.
+//
+// Sums over requests mean different things: sum_prefill_tokens are the tokens of this pass,
+// var_prefill_length is the variance of whole prompts, and the *_kv_tokens were in the KV cache
+// before the pass (read in Dynamo's instrumented scheduler).
+
+// FPMSchema names Dynamo's trace. An envelope of another schema is a fault of its line.
 const FPMSchema = "dynamo.fpm.trace.v1"
 
-// fpmDecoder reads lines of forward-pass metrics: Dynamo's trace, our recorder's (both envelopes
-// around a pass), and passes alone. A pass is an object, as msgspec writes these structs unless
-// asked for lists, or a list in the order of the struct: Dynamo's and SGLang's of today (a number
-// is fifth), native vLLM's (a text is fifth, what its time covers) and SGLang's before version
-// and counter (a text is first). Of a sum over requests the fields say which:
-// sum_prefill_tokens are the tokens of this pass, var_prefill_length is the variance of whole
-// prompts, the *_kv_tokens stood in KV before the pass (read in Dynamo's instrumented scheduler).
-type fpmDecoder struct{ iterationLines }
-
-// IsPassTrace says that a file holds forward-pass metrics, by its beginning.
-func IsPassTrace(head []byte) bool {
-	line, _, _ := bytes.Cut(head, []byte("\n"))
-	if len(line) == 0 || line[0] != '[' {
-		return bytes.Contains(head, []byte(`"`+FPMSchema+`"`)) ||
-			bytes.Contains(head, []byte(`"sum_prefill_kv_tokens"`)) && bytes.Contains(head, []byte(`"wall_time"`))
+// sniffFPM recognises forward-pass metrics by the first line of a file.
+func sniffFPM(head []byte) bool {
+	switch {
+	case bytes.HasPrefix(head, []byte("[")):
+		line, _, _ := bytes.Cut(head, []byte("\n"))
+		return newFPMDecoder().Line(line, &passLines{}) == nil
+	case bytes.Contains(head, []byte(`"`+FPMSchema+`"`)):
+		return true
 	}
-	return newFPMDecoder().Line(line, &Iterations{}) == nil
+	return bytes.Contains(head, []byte(`"sum_prefill_kv_tokens"`)) && bytes.Contains(head, []byte(`"wall_time"`))
 }
 
-// newFPMDecoder reads the lines of forward-pass metrics.
-func newFPMDecoder() source.Decoder[*Iterations] { return &fpmDecoder{newIterationLines()} }
+type fpmDecoder struct{ passDecoder }
 
-func (d *fpmDecoder) Line(line []byte, out *Iterations) *source.Error {
+// newFPMDecoder reads the lines of forward-pass metrics.
+func newFPMDecoder() source.Decoder[*passLines] { return &fpmDecoder{newPassDecoder()} }
+
+// Line reads one pass.
+func (d *fpmDecoder) Line(line []byte, out *passLines) *source.Error {
 	r := fpmReader{Cursor: source.Cursor{B: line}, sequence: unnumbered}
 	if r.Peek() == '[' {
-		r.pass()
+		r.readPass()
 	} else {
-		r.object(fpmRecord)
+		r.readObject(fpmLine)
 	}
-	if r.Space(); r.Err == nil && r.I < len(r.B) {
+	r.Space()
+	if r.Err == nil && r.I < len(r.B) {
 		r.Unexpected("the end of the line")
 	}
 	if r.Err == nil {
-		r.check()
+		r.checkRecord()
 	}
 	if r.Err != nil {
 		return r.Err
@@ -56,19 +65,25 @@ func (d *fpmDecoder) Line(line []byte, out *Iterations) *source.Error {
 	if !r.hasCounter {
 		r.it.Index = r.sequence
 	}
-	out.Rows = append(out.Rows, row{Iteration: r.it, Engine: d.text.Get([]byte(r.engine()))})
+	out.Rows = append(out.Rows, passRecord{Iteration: r.it, Engine: d.names.Get([]byte(r.engine()))})
 	return nil
 }
 
-// fpmReader reads one record.
+// fpmReader reads one line.
 type fpmReader struct {
 	source.Cursor
-	it                           trace.Iteration
-	schema, producer, worker     string
-	version                      trace.Opt[int64]
-	rank, sequence               int64 // sequence: of the message, of one whose pass has no counter
-	hasScheduled, hasTime, isFPM bool
-	hasCounter                   bool
+	it       trace.Iteration
+	schema   string
+	producer string
+	worker   string
+	version  trace.Opt[int64]
+	rank     int64
+	sequence int64 // of the message; the index of a pass without a counter
+
+	isPass       bool
+	hasScheduled bool
+	hasTime      bool
+	hasCounter   bool
 }
 
 // fpmFields are the members of an object that are read; others are skipped.
@@ -76,30 +91,33 @@ type fpmFields map[string]func(r *fpmReader)
 
 // Orders of the structs' fields.
 var (
-	fpmFirst = []string{"version", "worker_id", "dp_rank", "counter_id"}
-	fpmOld   = []string{"worker_id", "dp_rank"} // SGLang before it had the others
-	fpmRest  = []string{"wall_time", "scheduled_requests", "queued_requests"}
-	fpmBatch = []string{"num_prefill_requests", "sum_prefill_tokens", "var_prefill_length", "sum_prefill_kv_tokens",
+	fpmPassStart    = []string{"version", "worker_id", "dp_rank", "counter_id"}
+	fpmOldPassStart = []string{"worker_id", "dp_rank"} // SGLang before it had the others
+	fpmPassRest     = []string{"wall_time", "scheduled_requests", "queued_requests"}
+	fpmBatchOrder   = []string{"num_prefill_requests", "sum_prefill_tokens", "var_prefill_length", "sum_prefill_kv_tokens",
 		"num_decode_requests", "sum_decode_kv_tokens", "var_decode_kv_tokens"}
-	fpmWaiting = []string{"num_prefill_requests", "sum_prefill_tokens", "var_prefill_length", "num_decode_requests",
+	fpmQueueOrder = []string{"num_prefill_requests", "sum_prefill_tokens", "var_prefill_length", "num_decode_requests",
 		"sum_decode_kv_tokens", "var_decode_kv_tokens"}
 )
 
-// pass reads a pass by names, or in the order of its struct.
-func (r *fpmReader) pass() {
-	if r.isFPM = true; r.Peek() != '[' {
-		r.object(fpmPass)
+// readPass reads a pass that is an object, or a list in the order of its struct.
+func (r *fpmReader) readPass() {
+	r.isPass = true
+	if r.Peek() != '[' {
+		r.readObject(fpmPass)
 		return
 	}
-	names, first := []string(nil), r.Take('[')
+	first := r.Take('[')
+	var names []string
 	for k := 0; r.More(']', &first); k++ {
-		switch isText := r.Peek() == '"'; {
+		isText := r.Peek() == '"'
+		switch {
 		case k == 0 && isText:
-			names = slices.Concat(fpmOld, fpmRest)
+			names = slices.Concat(fpmOldPassStart, fpmPassRest)
 		case k == 0:
-			names = slices.Concat(fpmFirst, fpmRest)
-		case k == len(fpmFirst) && isText && len(names) > len(fpmOld)+len(fpmRest):
-			names = slices.Concat(fpmFirst, []string{"timing_scope"}, fpmRest)
+			names = slices.Concat(fpmPassStart, fpmPassRest)
+		case k == len(fpmPassStart) && isText && names[0] == fpmPassStart[0]:
+			names = slices.Concat(fpmPassStart, []string{"timing_scope"}, fpmPassRest)
 		}
 		if k >= len(names) {
 			r.Fail("got more than %d fields of a pass", len(names))
@@ -109,27 +127,30 @@ func (r *fpmReader) pass() {
 	}
 }
 
-// batch reads the requests of a pass.
-func (r *fpmReader) batch(order []string, fields fpmFields) {
+// readBatch reads the requests of a pass or of the queue: an object, or a list in an order.
+func (r *fpmReader) readBatch(order []string, fields fpmFields) {
 	if r.Peek() != '[' {
-		r.object(fields)
+		r.readObject(fields)
 		return
 	}
-	k, first := 0, r.Take('[')
-	for ; r.More(']', &first) && k < len(order); k++ {
-		if fields[order[k]] == nil {
-			r.Skip(0)
+	first := r.Take('[')
+	k := 0
+	for r.More(']', &first) && k < len(order) {
+		if read := fields[order[k]]; read != nil {
+			read(r)
 		} else {
-			fields[order[k]](r)
+			r.Skip(0)
 		}
+		k++
 	}
-	if r.Err == nil && (k < len(order) || !first && r.B[r.I-1] != ']') {
+	isClosed := first || r.B[r.I-1] == ']'
+	if r.Err == nil && (k < len(order) || !isClosed) {
 		r.Fail("got fewer or more than %d counts of a batch", len(order))
 	}
 }
 
-// object reads an object of the fields.
-func (r *fpmReader) object(fields fpmFields) {
+// readObject reads the fields of an object.
+func (r *fpmReader) readObject(fields fpmFields) {
 	for key := range r.MembersOrNull {
 		if read := fields[string(key)]; read != nil {
 			read(r)
@@ -139,65 +160,91 @@ func (r *fpmReader) object(fields fpmFields) {
 	}
 }
 
-var (
-	fpmEvent = fpmFields{
-		"schema": func(r *fpmReader) { r.schema = r.word() }, "source": func(r *fpmReader) {
-			r.object(fpmFields{"producer_id": func(r *fpmReader) { r.producer = r.word() }})
-		}, "capture_mode": func(r *fpmReader) { r.it.Sampled = r.word() != "full" }, "observed_at_unix_ms": func(r *fpmReader) {
-			ms, ok := r.Int64()
-			switch {
-			case ok && (ms < 0 || ms >= math.MaxInt64/1_000_000):
-				r.Fail("observed_at_unix_ms: got %d, want ms since 1970", ms)
-			case ok && ms > 0:
-				r.it.StampNs, r.it.StampStepNs, r.it.StampWall = trace.Some(ms*1_000_000), trace.Some[int64](1_000_000), true
-			}
-		},
-		"sequence": func(r *fpmReader) { r.sequence, _ = r.Int64() },
-		"fpm":      (*fpmReader).pass,
-	}
-	fpmPass = fpmFields{
-		"version":    func(r *fpmReader) { r.version = trace.Some(r.count()) },
-		"worker_id":  func(r *fpmReader) { r.worker = r.word() },
-		"dp_rank":    func(r *fpmReader) { r.rank, _ = r.Int64() },
-		"counter_id": func(r *fpmReader) { r.it.Index, r.hasCounter = r.Int64() }, "timing_scope": func(r *fpmReader) {
-			if r.Peek() != '"' {
-				r.Unexpected("what the time covers")
-			}
-			r.Skip(0)
-		}, "wall_time": func(r *fpmReader) {
-			var seconds float64
-			seconds, r.hasTime = r.Float()
-			r.it.ElapsedUs = seconds * 1e6
-		},
-		"scheduled_requests": func(r *fpmReader) { r.hasScheduled = true; r.batch(fpmBatch, fpmScheduled) },
-		"queued_requests":    func(r *fpmReader) { r.batch(fpmWaiting, fpmQueued) },
-	}
-	fpmScheduled = fpmFields{
-		"num_prefill_requests":  func(r *fpmReader) { r.it.ContextReqs = r.count() },
-		"sum_prefill_tokens":    func(r *fpmReader) { r.it.ContextTokens = r.count() },
-		"var_prefill_length":    func(r *fpmReader) { r.it.PromptVariance = r.variance() },
-		"sum_prefill_kv_tokens": func(r *fpmReader) { r.it.ContextKVTokens = trace.Some(r.count()) }, "num_decode_requests": func(r *fpmReader) {
-			r.it.GenerationReqs = r.count()
-			r.it.GenerationTokens = r.it.GenerationReqs
-		},
-		"sum_decode_kv_tokens": func(r *fpmReader) { r.it.DecodeKVTokens = trace.Some(r.count()) },
-		"var_decode_kv_tokens": func(r *fpmReader) { r.it.DecodeKVVariance = r.variance() },
-	}
-	fpmQueued = fpmFields{
-		"num_prefill_requests": func(r *fpmReader) { r.it.QueuedContext = trace.Some(r.count()) },
-		"sum_prefill_tokens":   func(r *fpmReader) { r.it.QueuedTokens = trace.Some(r.count()) },
-		"num_decode_requests":  func(r *fpmReader) { r.it.QueuedDecode = trace.Some(r.count()) },
-	}
-	fpmRecord = func() fpmFields { // an envelope, or a pass alone
-		both := maps.Clone(fpmPass)
-		both["event"] = func(r *fpmReader) { r.object(fpmEvent) }
-		both["wall_time"] = func(r *fpmReader) { r.isFPM, r.schema = true, FPMSchema; fpmPass["wall_time"](r) }
-		return both
-	}()
-)
+// fpmEnvelope is the event that Dynamo's trace puts around a pass.
+var fpmEnvelope = fpmFields{
+	"schema": func(r *fpmReader) { r.schema = r.readWord() },
+	"source": func(r *fpmReader) {
+		r.readObject(fpmFields{"producer_id": func(r *fpmReader) { r.producer = r.readWord() }})
+	},
+	"capture_mode":        func(r *fpmReader) { r.it.Sampled = r.readWord() != "full" },
+	"observed_at_unix_ms": (*fpmReader).readUnixMs,
+	"sequence":            func(r *fpmReader) { r.sequence, _ = r.Int64() },
+	"fpm":                 (*fpmReader).readPass,
+}
 
-// word is a string or a number as text; null is none.
-func (r *fpmReader) word() string {
+// fpmPass is a pass.
+var fpmPass = fpmFields{
+	"version":    func(r *fpmReader) { r.version = trace.Some(r.readCount()) },
+	"worker_id":  func(r *fpmReader) { r.worker = r.readWord() },
+	"dp_rank":    func(r *fpmReader) { r.rank, _ = r.Int64() },
+	"counter_id": func(r *fpmReader) { r.it.Index, r.hasCounter = r.Int64() },
+	"timing_scope": func(r *fpmReader) {
+		if r.Peek() != '"' {
+			r.Unexpected("what the time covers")
+		}
+		r.Skip(0)
+	},
+	"wall_time": (*fpmReader).readWallTime,
+	"scheduled_requests": func(r *fpmReader) {
+		r.hasScheduled = true
+		r.readBatch(fpmBatchOrder, fpmScheduled)
+	},
+	"queued_requests": func(r *fpmReader) { r.readBatch(fpmQueueOrder, fpmQueued) },
+}
+
+// fpmScheduled are the requests of the pass. A decode gets one token.
+var fpmScheduled = fpmFields{
+	"num_prefill_requests":  func(r *fpmReader) { r.it.ContextReqs = r.readCount() },
+	"sum_prefill_tokens":    func(r *fpmReader) { r.it.ContextTokens = r.readCount() },
+	"var_prefill_length":    func(r *fpmReader) { r.it.PromptVariance = r.readVariance() },
+	"sum_prefill_kv_tokens": func(r *fpmReader) { r.it.ContextKVTokens = trace.Some(r.readCount()) },
+	"num_decode_requests": func(r *fpmReader) {
+		r.it.GenerationReqs = r.readCount()
+		r.it.GenerationTokens = r.it.GenerationReqs
+	},
+	"sum_decode_kv_tokens": func(r *fpmReader) { r.it.DecodeKVTokens = trace.Some(r.readCount()) },
+	"var_decode_kv_tokens": func(r *fpmReader) { r.it.DecodeKVVariance = r.readVariance() },
+}
+
+// fpmQueued are the requests that wait.
+var fpmQueued = fpmFields{
+	"num_prefill_requests": func(r *fpmReader) { r.it.QueuedContext = trace.Some(r.readCount()) },
+	"sum_prefill_tokens":   func(r *fpmReader) { r.it.QueuedTokens = trace.Some(r.readCount()) },
+	"num_decode_requests":  func(r *fpmReader) { r.it.QueuedDecode = trace.Some(r.readCount()) },
+}
+
+// fpmLine is a line: an envelope, or a pass alone, which has a time.
+var fpmLine = func() fpmFields {
+	both := maps.Clone(fpmPass)
+	both["event"] = func(r *fpmReader) { r.readObject(fpmEnvelope) }
+	both["wall_time"] = func(r *fpmReader) {
+		r.isPass = true
+		r.schema = FPMSchema
+		r.readWallTime()
+	}
+	return both
+}()
+
+func (r *fpmReader) readWallTime() {
+	var seconds float64
+	seconds, r.hasTime = r.Float()
+	r.it.ElapsedUs = seconds * 1e6
+}
+
+// readUnixMs reads the stamp of an envelope.
+func (r *fpmReader) readUnixMs() {
+	const nsPerMs = 1_000_000
+	ms, ok := r.Int64()
+	switch {
+	case ok && (ms < 0 || ms >= math.MaxInt64/nsPerMs):
+		r.Fail("observed_at_unix_ms: got %d, want ms since 1970", ms)
+	case ok && ms > 0:
+		stamp{ns: ms * nsPerMs, stepNs: nsPerMs, isWall: true}.set(&r.it)
+	}
+}
+
+// readWord reads a string, or a number as text; null is none.
+func (r *fpmReader) readWord() string {
 	if r.Null() {
 		return ""
 	}
@@ -205,8 +252,8 @@ func (r *fpmReader) word() string {
 	return string(v)
 }
 
-// count is a number of requests or tokens.
-func (r *fpmReader) count() int64 {
+// readCount reads a number of requests or tokens.
+func (r *fpmReader) readCount() int64 {
 	v, ok := r.Int64()
 	if ok && v < 0 {
 		r.Fail("got %d, want a count", v)
@@ -214,7 +261,7 @@ func (r *fpmReader) count() int64 {
 	return v
 }
 
-func (r *fpmReader) variance() trace.Opt[float64] {
+func (r *fpmReader) readVariance() trace.Opt[float64] {
 	v, ok := r.Float()
 	if ok && (v < 0 || math.IsNaN(v) || math.IsInf(v, 0)) {
 		r.Fail("got %v, want a variance", v)
@@ -222,21 +269,23 @@ func (r *fpmReader) variance() trace.Opt[float64] {
 	return trace.Some(v)
 }
 
-// check refuses what is no record of this schema.
-func (r *fpmReader) check() {
-	switch e := r.it.ElapsedUs; {
+// checkRecord refuses a line that is no pass of this schema.
+func (r *fpmReader) checkRecord() {
+	const mostUs = 1e12
+	us := r.it.ElapsedUs
+	switch {
 	case r.schema != FPMSchema && r.B[0] != '[':
 		r.Fail("schema: got %.40q, want %q", r.schema, FPMSchema)
-	case !r.isFPM || !r.hasScheduled || !r.hasTime:
+	case !r.isPass || !r.hasScheduled || !r.hasTime:
 		r.Fail("got no fpm with wall_time and scheduled_requests")
 	case r.version.OK && r.version.V != 1:
 		r.Fail("fpm version: got %d, want 1", r.version.V)
-	case math.IsNaN(e) || e < 0 || e > 1e12:
-		r.Fail("wall_time: got %v s, want seconds of one pass", e/1e6)
+	case math.IsNaN(us) || us < 0 || us > mostUs:
+		r.Fail("wall_time: got %v s, want seconds of one pass", us/1e6)
 	}
 }
 
-// engine tells producers, workers and ranks apart.
+// engine names the worker, or else the producer, and its data-parallel rank.
 func (r *fpmReader) engine() string {
 	name := r.worker
 	if name == "" {

@@ -36,8 +36,8 @@ const (
 )
 
 // fpmRow is the pass of the texts above.
-func fpmRow() row {
-	return row{Engine: "w7", Iteration: trace.Iteration{Index: 41, Form: trace.IterationFPM, ElapsedUs: 12500,
+func fpmRow() passRecord {
+	return passRecord{Engine: "w7", Iteration: trace.Iteration{Index: 41, Form: trace.IterationFPM, ElapsedUs: 12500,
 		ContextReqs: 2, ContextTokens: 300, GenerationReqs: 3, GenerationTokens: 3, PromptVariance: trace.Some(25.5),
 		ContextKVTokens: trace.Some[int64](64), DecodeKVTokens: trace.Some[int64](900), DecodeKVVariance: trace.Some(4.0),
 		QueuedContext: trace.Some[int64](5), QueuedTokens: trace.Some[int64](700), QueuedDecode: trace.Some[int64](1), Line: 1}}
@@ -53,13 +53,13 @@ func TestFPMForms(t *testing.T) {
 			want.Index = unnumbered
 		}
 		for _, line := range []string{text, strings.ReplaceAll(strings.ReplaceAll(text, ",", " , "), ":", " : ")} {
-			if diff := cmp.Diff([]row{want}, read(t, newFPMDecoder(), line).Rows); diff != "" {
+			if diff := cmp.Diff([]passRecord{want}, read(t, newFPMDecoder(), line).Rows); diff != "" {
 				t.Errorf("%s: (-want +got):\n%s", name, diff)
 			}
 		}
 		want.Index = 41
 		stamp{1795303303123 * 1e6, 1e6, true}.set(&want.Iteration)
-		if diff := cmp.Diff([]row{want}, read(t, newFPMDecoder(), fpmWrapped+text+`}}`).Rows); diff != "" {
+		if diff := cmp.Diff([]passRecord{want}, read(t, newFPMDecoder(), fpmWrapped+text+`}}`).Rows); diff != "" {
 			t.Errorf("%s in an envelope: (-want +got):\n%s", name, diff)
 		}
 		for _, head := range []string{text, fpmWrapped + text + `}}`} {
@@ -99,7 +99,7 @@ func TestBrokenPasses(t *testing.T) {
 			case 5:
 				broken = strings.Replace(text, "version", "\\u00", 1) + "}"
 			}
-			out := &Iterations{}
+			out := &passLines{}
 			err := newFPMDecoder().Line([]byte(broken), out)
 			if err != nil {
 				if faults++; err.Msg == "" {

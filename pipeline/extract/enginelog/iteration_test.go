@@ -33,22 +33,22 @@ func wall(ns, step int64) stamp { return stamp{ns, step, true} }
 // at2321 is 2026-11-21T23:21:43.123456789Z.
 const at2321 = int64(1795303303123456789)
 
-func logRow(at stamp, line int64) row {
-	r := row{Engine: "1", Iteration: trace.Iteration{Index: 8, Form: trace.IterationLog,
+func logRow(at stamp, line int64) passRecord {
+	r := passRecord{Engine: "1", Iteration: trace.Iteration{Index: 8, Form: trace.IterationLog,
 		ContextReqs: 1, ContextTokens: 212, GenerationReqs: 1, GenerationTokens: 1, ElapsedUs: 180680, KVUsage: trace.Some(0.004), Line: line}}
 	at.set(&r.Iteration)
 	return r
 }
 
-func coreRow(at stamp, line int64) row {
-	r := row{Engine: "0", Iteration: trace.Iteration{Index: 7, Form: trace.IterationLog,
+func coreRow(at stamp, line int64) passRecord {
+	r := passRecord{Engine: "0", Iteration: trace.Iteration{Index: 7, Form: trace.IterationLog,
 		GenerationReqs: 2, GenerationTokens: 2, ElapsedUs: 26080, Line: line}}
 	at.set(&r.Iteration)
 	return r
 }
 
 // read gives the lines to a decoder as the reader of files does.
-func read(t testing.TB, d source.Decoder[*Iterations], lines ...string) *Iterations {
+func read(t testing.TB, d source.Decoder[*passLines], lines ...string) *passLines {
 	t.Helper()
 	out := d.Records()
 	for i, line := range lines {
@@ -94,7 +94,7 @@ func TestPrefixes(t *testing.T) {
 		{"glued prefix", "(APIServer pid=3115) (EngineCore pid=3267) " + front32, local(23, 21, 43)},
 	} {
 		got := read(t, newLogDecoder(), c.line)
-		if diff := cmp.Diff([]row{logRow(c.at, 1)}, got.Rows); diff != "" {
+		if diff := cmp.Diff([]passRecord{logRow(c.at, 1)}, got.Rows); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}
@@ -103,7 +103,7 @@ func TestPrefixes(t *testing.T) {
 // TestIterationForms: both forms of the line and what may follow.
 func TestIterationForms(t *testing.T) {
 	base := front32[:strings.Index(front32, ", CPU")]
-	with := func(f func(*trace.Iteration)) row {
+	with := func(f func(*trace.Iteration)) passRecord {
 		r := logRow(local(23, 21, 43), 1)
 		r.KVUsage = trace.Opt[float64]{}
 		f(&r.Iteration)
@@ -111,22 +111,22 @@ func TestIterationForms(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, line string
-		want       []row
+		want       []passRecord
 		bad        int
 	}{
-		{"core", core25, []row{coreRow(local(23, 36, 6), 1)}, 0},
-		{"dummy, core", base + " (dummy)", []row{with(func(it *trace.Iteration) { it.Dummy = true })}, 0},
+		{"core", core25, []passRecord{coreRow(local(23, 36, 6), 1)}, 0},
+		{"dummy, core", base + " (dummy)", []passRecord{with(func(it *trace.Iteration) { it.Dummy = true })}, 0},
 		{"dummy, front end", base + " (dummy), GPU KV cache usage: 12.5%",
-			[]row{with(func(it *trace.Iteration) { it.Dummy, it.KVUsage = true, trace.Some(0.125) })}, 0},
+			[]passRecord{with(func(it *trace.Iteration) { it.Dummy, it.KVUsage = true, trace.Some(0.125) })}, 0},
 		{"multimodal", base + ", GPU KV cache usage: 50.0%, encoder inputs: 4, encoder output embeddings: 3520",
-			[]row{with(func(it *trace.Iteration) {
+			[]passRecord{with(func(it *trace.Iteration) {
 				it.KVUsage, it.EncoderInputs, it.EncoderOutputs = trace.Some(0.5), trace.Some[int64](4), trace.Some[int64](3520)
 			})}, 0},
-		{"two in one line", core25 + front32, []row{coreRow(local(23, 36, 6), 1), logRow(local(23, 21, 43), 1)}, 0},
-		{"rank of an older process", strings.Replace(core25, "(EngineCore ", "(EngineCore_DP0 ", 1), []row{coreRow(local(23, 36, 6), 1)}, 0},
+		{"two in one line", core25 + front32, []passRecord{coreRow(local(23, 36, 6), 1), logRow(local(23, 21, 43), 1)}, 0},
+		{"rank of an older process", strings.Replace(core25, "(EngineCore ", "(EngineCore_DP0 ", 1), []passRecord{coreRow(local(23, 36, 6), 1)}, 0},
 		{"torn", front32[:120], nil, 1},
-		{"torn in the usage", front32[:len(front32)-6], []row{with(func(*trace.Iteration) {})}, 0},
-		{"torn, then whole", front32[:120] + core25, []row{coreRow(local(23, 36, 6), 1)}, 1},
+		{"torn in the usage", front32[:len(front32)-6], []passRecord{with(func(*trace.Iteration) {})}, 0},
+		{"torn, then whole", front32[:120] + core25, []passRecord{coreRow(local(23, 36, 6), 1)}, 1},
 		{"negative time", strings.Replace(core25, "26.08", "-26.08", 1), nil, 1},
 		{"not a number", strings.Replace(core25, "26.08", "nan", 1), nil, 1},
 		{"count beyond 64 bits", strings.Replace(core25, "0 context tokens", "99999999999999999999 context tokens", 1), nil, 1},
@@ -145,34 +145,34 @@ func TestIterationForms(t *testing.T) {
 func TestStamps(t *testing.T) {
 	for _, text := range []string{"", "hello world", "2026-13-01T00:00:00Z", "1234567890123456789012",
 		"9999999999.5x", "1795303303.", "2026-11-21T23:21:43", "1969-01-01T00:00:00Z"} {
-		if got := parseStamp([]byte(text)); got.wall {
+		if got := parseStamp([]byte(text)); got.isWall {
 			t.Errorf("%q: got %+v, want no wall clock", text, got)
 		}
 	}
-	if got := vllmStamp([]byte("INFO 13-41 99:00:00 [x] "), nil); got.step != 0 {
+	if got := vllmStamp([]byte("INFO 13-41 99:00:00 [x] "), nil); got.stepNs != 0 {
 		t.Errorf("got %+v, want none", got)
 	}
 }
 
-// fpmLine is a record as Dynamo's documentation shows it, with our figures.
-const fpmLine = `{"timestamp":12,"event":{"schema":"dynamo.fpm.trace.v1","source":{"namespace":"ns","component":"backend","producer_id":"p1"},"capture_mode":"full",
+// fpmEventLine is a record as Dynamo's documentation shows it, with our figures.
+const fpmEventLine = `{"timestamp":12,"event":{"schema":"dynamo.fpm.trace.v1","source":{"namespace":"ns","component":"backend","producer_id":"p1"},"capture_mode":"full",
 "observed_at_unix_ms":1795303303123,"fpm":{"version":1,"worker_id":"w7","dp_rank":0,"counter_id":41,"wall_time":0.0125,"scheduled_requests":{"num_prefill_requests":2,
 "sum_prefill_tokens":300,"var_prefill_length":25.5,"sum_prefill_kv_tokens":64,"num_decode_requests":3,"sum_decode_kv_tokens":900,"var_decode_kv_tokens":4},
 "queued_requests":{"num_prefill_requests":5,"sum_prefill_tokens":700,"var_prefill_length":0,"num_decode_requests":1,"sum_decode_kv_tokens":10,"var_decode_kv_tokens":0}}}}`
 
 func TestFPM(t *testing.T) {
-	want := row{Engine: "w7", Iteration: trace.Iteration{Index: 41, Form: trace.IterationFPM, ElapsedUs: 12500,
+	want := passRecord{Engine: "w7", Iteration: trace.Iteration{Index: 41, Form: trace.IterationFPM, ElapsedUs: 12500,
 		ContextReqs: 2, ContextTokens: 300, GenerationReqs: 3, GenerationTokens: 3, PromptVariance: trace.Some(25.5),
 		ContextKVTokens: trace.Some[int64](64), DecodeKVTokens: trace.Some[int64](900), DecodeKVVariance: trace.Some(4.0),
 		QueuedContext: trace.Some[int64](5), QueuedTokens: trace.Some[int64](700), QueuedDecode: trace.Some[int64](1), Line: 1}}
 	stamp{1795303303123 * 1e6, 1e6, true}.set(&want.Iteration)
-	if diff := cmp.Diff([]row{want}, read(t, newFPMDecoder(), fpmLine).Rows); diff != "" {
+	if diff := cmp.Diff([]passRecord{want}, read(t, newFPMDecoder(), fpmEventLine).Rows); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for from, to := range map[string]string{
 		`"full"`: `"sampled"`, `"dp_rank":0`: `"dp_rank":2`, `"worker_id":"w7",`: ``,
 	} {
-		if got := read(t, newFPMDecoder(), strings.Replace(fpmLine, from, to, 1)).Rows; len(got) != 1 || cmp.Equal(got[0], want) {
+		if got := read(t, newFPMDecoder(), strings.Replace(fpmEventLine, from, to, 1)).Rows; len(got) != 1 || cmp.Equal(got[0], want) {
 			t.Errorf("%s: got %+v, want another row", to, got)
 		}
 	}
@@ -180,7 +180,7 @@ func TestFPM(t *testing.T) {
 		"trace.v1": "trace.v2", `"version":1`: `"version":2`, `0.0125`: `-1`, `"wall_time":0.0125,`: ``,
 		`"sum_prefill_tokens":300`: `"sum_prefill_tokens":-3`, `}}}}`: `}}}`,
 	} {
-		if got := read(t, newFPMDecoder(), strings.Replace(fpmLine, from, to, 1)).Rows; len(got) != 0 {
+		if got := read(t, newFPMDecoder(), strings.Replace(fpmEventLine, from, to, 1)).Rows; len(got) != 0 {
 			t.Errorf("%s: got %+v, want an error", to, got)
 		}
 	}
@@ -194,10 +194,10 @@ func TestRealLogs(t *testing.T) {
 		var rows, rates, bad int
 		var last, generated, context int64 = -1, 0, 0
 		how := source.Options{Workers: 2, AnyText: true, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 1000}}
-		err := source.Stream(t.Context(), in, how, newLogDecoder, func(p *source.Parsed[*Iterations]) error {
+		err := source.Stream(t.Context(), in, how, newLogDecoder, func(p *source.Parsed[*passLines]) error {
 			p.Account(source.New(nil), run)
 			for _, r := range p.Records.Rows {
-				if r.Rate.OK {
+				if r.HitRate.OK {
 					rates++
 					continue
 				}
@@ -230,11 +230,11 @@ func FuzzLog(f *testing.F) {
 }
 
 func FuzzFPM(f *testing.F) {
-	f.Add([]byte(fpmLine))
+	f.Add([]byte(fpmEventLine))
 	f.Fuzz(func(t *testing.T, data []byte) { checkRows(t, read(t, newFPMDecoder(), string(data))) })
 }
 
-func checkRows(t *testing.T, got *Iterations) {
+func checkRows(t *testing.T, got *passLines) {
 	for _, r := range got.Rows {
 		negative := min(r.ContextReqs, r.ContextTokens, r.GenerationReqs, r.GenerationTokens) < 0 || r.ElapsedUs < 0
 		if negative || r.StampNs.OK && (r.StampNs.V < 0 || r.StampStepNs.V < 1) {

@@ -10,10 +10,10 @@ import (
 )
 
 // passesIn are the passes of a log, as its engines' tables would hold them.
-func passesIn(t *testing.T, text string) (rows []row, bad, other int64) {
+func passesIn(t *testing.T, text string) (rows []passRecord, bad, other int64) {
 	t.Helper()
 	d := newLogDecoder()
-	out := &Iterations{}
+	out := &passLines{}
 	for line := range strings.Lines(text) {
 		if err := d.Line([]byte(strings.TrimSuffix(line, "\n")), out); err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func passesIn(t *testing.T, text string) (rows []row, bad, other int64) {
 			}
 		}
 		if ok {
-			follow(&out.Rows[k], r)
+			completePass(&out.Rows[k], r)
 		}
 		last[r.Engine] = i
 	}
@@ -78,13 +78,13 @@ func TestSGLangLines(t *testing.T) {
 // TestSampledDecodes: prompts between two decodes do not hide that many passes lie between them.
 func TestSampledDecodes(t *testing.T) {
 	for passes, sampled := range map[int64]bool{1: false, 40: true} {
-		a := row{Iteration: trace.Iteration{Form: trace.IterationSGLang, GenerationReqs: 4, DecodeKVTokens: trace.Some(int64(1000))}}
-		p := row{Iteration: trace.Iteration{Form: trace.IterationSGLang, ContextReqs: 1, ContextTokens: 200}}
+		a := passRecord{Iteration: trace.Iteration{Form: trace.IterationSGLang, GenerationReqs: 4, DecodeKVTokens: trace.Some(int64(1000))}}
+		p := passRecord{Iteration: trace.Iteration{Form: trace.IterationSGLang, ContextReqs: 1, ContextTokens: 200}}
 		p.ContextKVTokens = trace.Some(int64(64))
-		b := row{Iteration: trace.Iteration{Form: trace.IterationSGLang, GenerationReqs: 5, DecodeKVTokens: trace.Some(1264 + 5*passes)}}
-		follow(&row{}, &a)
-		follow(&a, &p)
-		follow(&p, &b)
+		b := passRecord{Iteration: trace.Iteration{Form: trace.IterationSGLang, GenerationReqs: 5, DecodeKVTokens: trace.Some(1264 + 5*passes)}}
+		completePass(&passRecord{}, &a)
+		completePass(&a, &p)
+		completePass(&p, &b)
 		if a.Sampled || p.Sampled || b.Sampled != sampled {
 			t.Errorf("%d passes: got sampled %v, %v, %v, want the last %v", passes, a.Sampled, p.Sampled, b.Sampled, sampled)
 		}
@@ -99,12 +99,12 @@ const tensorrtLog = `[03/01/2026-10:00:00] [TRT-LLM] [I] iter = 1, global_rank =
 
 // TestMonthFirst: TensorRT-LLM's stamps are read whichever part of the date stands first; others are none.
 func TestMonthFirst(t *testing.T) {
-	want := namedStamp(nil, []byte("timestamp = 2026-08-23 10:00:01, states"))
-	if got := namedStamp(nil, []byte("timestamp = 08-23-2026 10:00:01, states")); got != want || want.step != 1e9 {
+	want := tensorrtStamp(nil, []byte("timestamp = 2026-08-23 10:00:01, states"))
+	if got := tensorrtStamp(nil, []byte("timestamp = 08-23-2026 10:00:01, states")); got != want || want.stepNs != 1e9 {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	for _, text := range []string{"timestamp = 23-08-2026 10:00:01", "timestamp = 08-23-", "timestamp = 08-23-2026", "time"} {
-		if got := namedStamp(nil, []byte(text)); got.step != 0 {
+		if got := tensorrtStamp(nil, []byte(text)); got.stepNs != 0 {
 			t.Errorf("%s: got %+v, want none", text, got)
 		}
 	}
@@ -225,7 +225,7 @@ func TestBrokenPassLines(t *testing.T) {
 			faults += int(bad)
 			for _, r := range rows {
 				if r.ContextReqs < 0 || r.ContextTokens < r.ContextReqs || r.GenerationReqs < 0 || r.KVUsage.V > 1 || r.ElapsedUs < 0 ||
-					r.Rate.V > 1 || r.Rate.V < 0 || (r.Form == trace.IterationLog) != (name == "vllm") && !r.Rate.OK {
+					r.HitRate.V > 1 || r.HitRate.V < 0 || (r.Form == trace.IterationLog) != (name == "vllm") && !r.HitRate.OK {
 					t.Errorf("%s %d: got %+v of %q", name, k, r, line)
 				}
 			}
@@ -254,7 +254,7 @@ func TestHitRateLines(t *testing.T) {
 		if want.engine == "" && len(got) == 0 {
 			continue
 		}
-		if len(got) != 1 || got[0].Engine != want.engine || got[0].Rate.V != want.share {
+		if len(got) != 1 || got[0].Engine != want.engine || got[0].HitRate.V != want.share {
 			t.Errorf("%s: got %+v, want %+v", line, got, want)
 		}
 	}

@@ -10,77 +10,96 @@ import (
 
 // stamp is when a line was written.
 type stamp struct {
-	ns   int64
-	step int64 // resolution, ns; 0 for no stamp
-	wall bool  // counts from 1970 UTC
+	ns     int64
+	stepNs int64 // resolution; 0 for no stamp
+	isWall bool  // counts from 1970 UTC; else local time, from the start of the year
 }
 
+// set gives the stamp to a pass.
 func (s stamp) set(it *trace.Iteration) {
-	if s.step > 0 {
-		it.StampNs, it.StampStepNs, it.StampWall = trace.Some(s.ns), trace.Some(s.step), s.wall
+	if s.stepNs > 0 {
+		it.StampNs = trace.Some(s.ns)
+		it.StampStepNs = trace.Some(s.stepNs)
+		it.StampWall = s.isWall
 	}
 }
 
-// better is the finer of two stamps of one line.
-func (s stamp) better(o stamp) stamp {
-	if s.step == 0 || o.step > 0 && o.step < s.step {
+// finer is the one of two stamps of a line with the better resolution.
+func (s stamp) finer(o stamp) stamp {
+	if s.stepNs == 0 || o.stepNs > 0 && o.stepNs < s.stepNs {
 		return o
 	}
 	return s
 }
 
-// leading reads the stamp that a collector put before a line: RFC 3339 (docker,
-// kubectl, CRI), ISO with a basic zone (journald's short-iso-precise), or
-// seconds of the epoch with a fraction (ts '%.s').
-func leading(line []byte) stamp {
+// leadingStamp reads the stamp that a collector put before a line: RFC 3339 (docker, kubectl,
+// CRI), ISO with a zone without colon (journald's short-iso-precise), seconds since 1970 with a
+// fraction (ts '%.s'), or Python's asctime.
+func leadingStamp(line []byte) stamp {
 	line = bytes.TrimLeft(line, " \t\ufeff")
 	end := bytes.IndexByte(line, ' ')
-	if end == len("2006-01-02") { // Python's asctime
+	if end == len("2006-01-02") { // asctime: the time of day follows a space
 		end += 1 + bytes.IndexByte(line[end+1:], ' ')
 	}
-	if end < 10 || end > 40 {
+	if end < leastStamp || end > mostStamp {
 		return stamp{}
 	}
 	return parseStamp(line[:end])
 }
 
-// layouts of times with a date, those of numbers apart; from localFrom on without a zone: Python's asctime.
-var layouts = []string{
-	time.RFC3339Nano,
-	"2006-01-02T15:04:05.999999999Z0700",
-	"2006-01-02T15:04:05,999999999Z07:00",
-	"2006-01-02 15:04:05.999999999Z07:00",
-	"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05,999999999", "2006-01-02 15:04:05.999999999",
-}
+// Lengths of a stamp, bytes.
+const (
+	leastStamp = 10
+	mostStamp  = 40
+)
 
-const localFrom = 4
+// stampLayouts are the layouts of times with a date. Those without a zone are local times, such
+// as Python's asctime.
+var stampLayouts = []struct {
+	layout  string
+	hasZone bool
+}{
+	{time.RFC3339Nano, true},
+	{"2006-01-02T15:04:05.999999999Z0700", true},
+	{"2006-01-02T15:04:05,999999999Z07:00", true},
+	{"2006-01-02 15:04:05.999999999Z07:00", true},
+	{"2006-01-02T15:04:05.999999999", false},
+	{"2006-01-02 15:04:05,999999999", false},
+	{"2006-01-02 15:04:05.999999999", false},
+}
 
 // parseStamp reads a time as collectors and JSON loggers write it.
 func parseStamp(text []byte) stamp {
-	if len(text) < 10 || len(text) > 40 {
+	if len(text) < leastStamp || len(text) > mostStamp {
 		return stamp{}
 	}
 	if text[4] != '-' {
-		return epochStamp(text)
+		return parseEpoch(text)
 	}
-	for i, layout := range layouts {
-		t, err := time.Parse(layout, string(text))
-		switch {
-		case err != nil || !inRange(t):
-		case i < localFrom:
-			return stamp{t.UnixNano(), resolution(fraction(text)), true}
-		default:
-			return stamp{t.Sub(time.Date(t.Year(), 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds(), resolution(fraction(text)), false}
+	for _, l := range stampLayouts {
+		t, err := time.Parse(l.layout, string(text))
+		if err != nil || !isInt64(t) {
+			continue
 		}
+		stepNs := resolutionNs(fractionDigits(text))
+		if l.hasZone {
+			return stamp{ns: t.UnixNano(), stepNs: stepNs, isWall: true}
+		}
+		return stamp{ns: sinceNewYear(t), stepNs: stepNs}
 	}
 	return stamp{}
 }
 
-// inRange keeps stamps within what int64 nanoseconds can say.
-func inRange(t time.Time) bool { return t.Year() >= 1971 && t.Year() <= 2200 }
+// sinceNewYear is a time from the start of its year, ns.
+func sinceNewYear(t time.Time) int64 {
+	return t.Sub(time.Date(t.Year(), 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds()
+}
 
-// fraction is how many digits stand behind the seconds.
-func fraction(text []byte) int {
+// isInt64 reports whether int64 nanoseconds can hold a time.
+func isInt64(t time.Time) bool { return t.Year() >= 1971 && t.Year() <= 2200 }
+
+// fractionDigits is how many digits a time has behind the seconds.
+func fractionDigits(text []byte) int {
 	at := bytes.IndexAny(text, ".,")
 	if at < 0 {
 		return 0
@@ -88,8 +107,8 @@ func fraction(text []byte) int {
 	return digits(text[at+1:])
 }
 
-// resolution of a time with so many digits behind the seconds, ns.
-func resolution(digits int) int64 {
+// resolutionNs is the resolution of a time with so many digits behind the seconds.
+func resolutionNs(digits int) int64 {
 	step := int64(time.Second)
 	for range min(digits, 9) {
 		step /= 10
@@ -97,38 +116,30 @@ func resolution(digits int) int64 {
 	return step
 }
 
-// epochStamp reads seconds with or without a fraction, milliseconds, microseconds or nanoseconds since
-// 1970, told apart by their number of digits.
-func epochStamp(text []byte) stamp {
-	whole, places, isFraction := bytes.Cut(text, []byte("."))
-	n, rest := len(whole), 9 // digits of a unit that are nanoseconds
+// parseEpoch reads seconds (with or without a fraction), milliseconds, microseconds or
+// nanoseconds since 1970; their number of digits tells the unit.
+func parseEpoch(text []byte) stamp {
+	whole, fraction, hasFraction := bytes.Cut(text, []byte("."))
+	n := len(whole)
+	if n < 10 || n > 18 || digits(whole) != n {
+		return stamp{}
+	}
+	if hasFraction && (n >= 13 || len(fraction) == 0 || digits(fraction) != len(fraction)) {
+		return stamp{}
+	}
+	zeros := 9 // that make the unit nanoseconds
 	switch {
 	case n >= 16:
-		rest = 3
+		zeros = 3
 	case n >= 13:
-		rest = 6
+		zeros = 6
 	}
-	if digits(whole) != n || n < 10 || n > 18 || isFraction && (n >= 13 || len(places) == 0 || digits(places) != len(places)) {
+	ns, err := strconv.ParseInt(string(whole)+(string(fraction) + "000000000")[:zeros], 10, 64)
+	if err != nil || !isInt64(time.Unix(0, ns)) {
 		return stamp{}
 	}
-	v, err := strconv.ParseInt(string(whole)+(string(places) + "000000000")[:rest], 10, 64)
-	if err != nil || !inRange(time.Unix(0, v)) {
-		return stamp{}
+	if hasFraction {
+		return stamp{ns: ns, stepNs: resolutionNs(len(fraction)), isWall: true}
 	}
-	if isFraction {
-		return stamp{v, resolution(len(places)), true}
-	}
-	return stamp{v, resolution(9 - rest), true}
-}
-
-// vllmStamp reads the last stamp of vLLM's own prefix, `MM-DD HH:MM:SS [`, in
-// text: local time in whole seconds, from 1 January of an unnamed leap year.
-func vllmStamp(text, _ []byte) stamp {
-	const form, leap = "MM-DD HH:MM:SS", "2000-" // so that 29 February has a place
-	for at := bytes.LastIndex(text, []byte(" [")); at >= len(form); at = bytes.LastIndex(text[:at], []byte(" [")) {
-		if t, err := time.Parse(time.DateTime, leap+string(text[at-len(form):at])); err == nil {
-			return stamp{t.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds(), int64(time.Second), false}
-		}
-	}
-	return stamp{}
+	return stamp{ns: ns, stepNs: resolutionNs(9 - zeros), isWall: true}
 }
