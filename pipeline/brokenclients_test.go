@@ -328,7 +328,7 @@ func inspectClients(t *testing.T, rate float64, n int, edit func(dir string)) re
 // step costs and not what a delay does, an overload is called one.
 func TestLearnable(t *testing.T) {
 	r := inspectClients(t, 2, 200, nil)
-	if r.Unfit || r.Tier != tierRequests || r.Saturated || r.NoiseFloor == nil || len(r.Learnable) != 9 {
+	if r.Unfit || r.Tier != requestfit.TierRequests || r.Saturated || r.NoiseFloor == nil || len(r.Learnable) != 9 {
 		t.Fatalf("got unfit %v (%s), tier %s, %d directions, floor %v", r.Unfit, r.Reason, r.Tier, len(r.Learnable), r.NoiseFloor)
 	}
 	for i, shown := range []bool{true, true, true, true, false, true, false, false, false} {
@@ -348,7 +348,7 @@ func TestLearnable(t *testing.T) {
 		const levels = "input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms\n500,100,1,20,10\n500,100,16,40,12\n3000,100,4,90,11\n"
 		repo.Write(t, levels, dir, "levels.csv")
 	})
-	if points.Unfit || points.Tier != tierPoints || points.Points != 3 || !points.Learnable[0].Shown || !points.Learnable[1].Shown ||
+	if points.Unfit || points.Tier != requestfit.TierPoints || points.Points != 3 || !points.Learnable[0].Shown || !points.Learnable[1].Shown ||
 		points.Learnable[5].Shown {
 		t.Errorf("levels: got %+v", points)
 	}
@@ -376,11 +376,11 @@ func TestGainIsNotChance(t *testing.T) {
 		learned, prior *coeff.Set
 		want           string
 	}{"worse": {&off, right, "by 0.0 % with the prior"}, "alike": {&off, &off, "between +0.0 and +0.0"}, "better": {right, &off, ""}} {
-		g, err := gainOf([]*requestfit.Load{l}, c.learned, c.prior)
+		g, err := requestfit.GainOf([]*requestfit.Load{l}, c.learned, c.prior)
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := fmt.Sprint(g.finding())
+		said := fmt.Sprint(g.Findings())
 		if (said == "[]") != (c.want == "") || !strings.Contains(said, c.want) {
 			t.Errorf("%s: got %s (%+v), want %q", name, said, g, c.want)
 		}

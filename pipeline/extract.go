@@ -12,11 +12,11 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -129,8 +129,12 @@ func Discover(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 	return runs, nil
 }
 
-func idsOf(runs []extract.RunDir) (ids []string) {
-	return stat.Map(runs, func(r extract.RunDir) string { return r.ID })
+func idsOf(runs []extract.RunDir) []string {
+	var ids []string
+	for i := range runs {
+		ids = append(ids, runs[i].ID)
+	}
+	return ids
 }
 
 // Extract turns recordings into o.Out/tables and o.Out/extract.json. When more of
@@ -258,8 +262,8 @@ func informs(r *result.ExtractRun, f *result.Fit) string {
 	if r.Tables[table.Points] > 0 && len(f.Requests.Levels) > 0 && f.Requests.Levels[0].Run != r.ID {
 		return "its load levels are judged with those of " + f.Requests.Levels[0].Run
 	}
-	if i := slices.IndexFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID }); i >= 0 && f.Runs[i].Reason == besideRequests {
-		return besideRequests
+	if i := slices.IndexFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID }); i >= 0 && f.Runs[i].Reason == requestfit.BesideRequests {
+		return requestfit.BesideRequests
 	}
 	if slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == clients.CodeCapped }) {
 		return string(clients.CodeCapped) + ": the client waited for answers, so arrivals followed the server"

@@ -8,14 +8,19 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
@@ -26,21 +31,27 @@ import (
 type FitOptions struct {
 	fit.Options
 	Filter
-	From     string   // FromSteps | FromRequests; "": steps where there are any
-	Search   string   // of a fit from requests, after its passes: learn.Search...
+	From     string   // name of fit.FromSteps or another kind; "": steps where there are any
+	Search   string   // of a fit from requests, after its passes: requestfit.Search...
 	Holdout  []string // runs that a fit from requests is judged by and does not see
 	Form     string   // FormPhysics | FormTrained
 	Budget   string   // time of a search, as a number of simulated steps; "": none
-	Shared   int64    // first prompt tokens that requests share where nothing says so
+	Shared   int64    // first prompt tokens that requests share where the recording does not say
 	Out      string   // folder of the results; "": that of the tables
 	SaveGram string   // also write the rows' sums to this file; "": do not
 	DumpRows bool     // also write rows.parquet
 	Force    bool     // accept a folder of results that holds foreign files
-	Special  bool     // read pipes and devices given as Gram files
+	Special  bool     // read pipes and devices given as files
 	Config   *result.Config
 	Warn     func([]trace.Finding) // called with warnings that no document holds; may be nil
 	Progress trace.Progress
 }
+
+// Forms of the coefficients that a fit from requests writes.
+const (
+	FormPhysics = "physics"
+	FormTrained = "trained-physics" // also in BLIS's terms
+)
 
 // DefaultFitOptions are those of the command line.
 func DefaultFitOptions() FitOptions {
@@ -55,7 +66,7 @@ func (o FitOptions) Command() (string, error) {
 	return option.Command("fit", o.Flags()), err
 }
 
-// ResolveFor fills in what nobody asked for, the library's prior where it knows the runs of ext
+// ResolveFor fills in what was not asked for, the library's prior where it knows the runs of ext
 // (spec#prior-default), and checks ranges. ext is nil where there are none.
 func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
 	if ext != nil && o.Spec == "" && slices.Contains([]string{"", fit.PriorZero, fit.PriorRoofline, fit.PriorLibrary}, o.Prior) {
@@ -73,15 +84,89 @@ func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
 
 // check refuses mistakes before anything is read.
 func (o FitOptions) check() error {
-	if err := errors.Join(o.ResolveFor(nil), o.checkRequests()); err != nil || o.From == "" {
+	if err := errors.Join(o.ResolveFor(nil), o.checkValues()); err != nil || o.From == "" {
 		return err
 	}
-	_, err := o.FromRequests(&result.Extract{})
+	_, err := o.KindFor(&result.Extract{})
 	return err
 }
 
-// Fit fits the tables of an extracted folder and writes fit.json and
-// coefficients.yaml to o.Out.
+// checkValues refuses values that these options cannot have.
+func (o *FitOptions) checkValues() error {
+	searches := []string{requestfit.SearchNone, requestfit.SearchNelderMead, requestfit.SearchSPSA, requestfit.SearchCMAES}
+	if !slices.Contains(searches, o.Search) {
+		return trace.Errorf(rows.BadOption, "--search: got %q, want one of %s", o.Search, strings.Join(searches, ", "))
+	}
+	if o.Form != FormPhysics && o.Form != FormTrained {
+		return trace.Errorf(rows.BadOption, "--form: got %q, want %s or %s", o.Form, FormPhysics, FormTrained)
+	}
+	kinds := []string{"", fit.FromSteps.Name, fit.FromRequests.Name, fit.FromPoints.Name}
+	if !slices.Contains(kinds, o.From) {
+		return trace.Errorf(rows.BadOption, "--from: got %q, want steps, requests or points", o.From)
+	}
+	_, err := o.budgetSteps()
+	return err
+}
+
+// stepsPerSecond is what a second of --budget is worth, in simulated steps: what one core
+// does at least. Counting steps, not time, gives the same bytes on every machine.
+const stepsPerSecond = 500_000
+
+// budgetSteps are the simulated steps of the budget; 0: no limit.
+func (o *FitOptions) budgetSteps() (int64, error) {
+	if o.Budget == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(o.Budget)
+	if err != nil || d <= 0 {
+		return 0, trace.Errorf(rows.BadOption, "--budget: got %q, want a time above 0, as 60s", o.Budget)
+	}
+	return max(1, int64(d.Seconds()*stepsPerSecond)), nil
+}
+
+// KindFor is what a folder is fitted from: what was asked for, else steps where any run has
+// them. Options that this evidence makes nothing of are an error.
+func (o *FitOptions) KindFor(ext *result.Extract) (fit.Kind, error) {
+	kind := fit.FromSteps
+	switch o.From {
+	case fit.FromPoints.Name:
+		return kind, &option.Misuse{Msg: "--from points: goes with fit and tables of load levels only",
+			Hint: "blis-train fit --from points LEVELS.csv --deployment run.yaml -o OUT"}
+	case fit.FromRequests.Name:
+		kind = fit.FromRequests
+	case "":
+		hasSteps := func(r result.ExtractRun) bool { return r.Tables[table.Steps] > 0 || r.Tables[table.Iterations] > 0 }
+		if len(ext.Runs) > 0 && !slices.ContainsFunc(ext.Runs, hasSteps) {
+			kind = fit.FromRequests
+		}
+	}
+	return kind, errors.Join(o.checkValues(), o.checkApplies(kind))
+}
+
+// checkApplies refuses options that the evidence makes nothing of.
+func (o *FitOptions) checkApplies(kind fit.Kind) error {
+	simulated := kind.Name == fit.FromRequests.Name || kind.Name == fit.FromPoints.Name
+	if simulated && (o.Spec == features.V10 || o.Recipe == fit.Frozen || o.BetaTarget == coeff.Duration) {
+		return option.Misusef("--spec %s, keys recipe: %s and beta-target: %s: go with a fit from steps only", o.Spec, o.Recipe, o.BetaTarget)
+	}
+	usual := DefaultFitOptions()
+	if err := usual.ResolveFor(nil); err != nil {
+		return err
+	}
+	defaults := usual.Flags()
+	for i, flag := range o.Flags() {
+		if slices.Equal(option.Values(flag), option.Values(defaults[i])) {
+			continue
+		}
+		if err := kind.Refusal(flag.Names()[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fit fits the tables of an extracted folder, and writes fit.json and coefficients.yaml to
+// o.Out.
 func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -129,49 +214,135 @@ func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptio
 	if err := o.ResolveFor(t.Extract); err != nil {
 		return nil, err
 	}
+	kind, err := o.KindFor(t.Extract)
+	if err != nil {
+		return nil, err
+	}
+	var evidence fit.Evidence = fit.Steps{Sources: sources}
+	if kind.Name == fit.FromRequests.Name {
+		if evidence, err = t.requests(o); err != nil {
+			return nil, err
+		}
+	}
 	command, err := o.Command()
 	if err != nil {
 		return nil, err
 	}
-	requests, err := o.FromRequests(t.Extract)
-	if err != nil {
-		return nil, err
-	}
-	h := folder.Header(command, o.Config)
-	if requests {
-		doc, err := fitRequests(ctx, t, h, o)
-		if err == nil {
-			doc.Warnings = joined(t.Warnings, doc.Warnings)
-		}
-		return doc, err
-	}
-	return t.fitSteps(ctx, sources, o.Options, h, o.Progress)
+	return t.learn(ctx, evidence, o.Options, folder.Header(command, o.Config), o.Progress)
 }
 
 // FitTables fits the runs of an output folder from their steps and writes nothing.
 func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Options, h result.Header,
 	progress trace.Progress) (*result.Fit, error) {
 	t := Tables{Extract: ext, Dir: in}
-	return t.fitSteps(ctx, t.FitSources(), o, h, progress)
+	return t.learn(ctx, fit.Steps{Sources: t.FitSources()}, o, h, progress)
 }
 
-// fitSteps fits the sources, runs of t. The header's inputs are those of the extraction: the
-// files the numbers come from.
-func (t *Tables) fitSteps(ctx context.Context, sources []fit.Source, o fit.Options, h result.Header,
+// requests is the evidence of the tables' requests and load levels.
+func (t *Tables) requests(o FitOptions) (requestfit.Requests, error) {
+	evidence := requestfit.Requests{Holdout: o.Holdout, Search: o.Search, SharedPrefix: o.Shared}
+	var err error
+	evidence.MaxSteps, err = o.budgetSteps()
+	for i := range t.Runs {
+		r := &t.Runs[i]
+		evidence.Runs = append(evidence.Runs, requestfit.Run{
+			ID:         r.ID,
+			Deployment: r.Deployment,
+			Load:       func() (*trace.Run, error) { return table.ReadLean(t.runDir(r.ID)) },
+		})
+	}
+	return evidence, err
+}
+
+// learn fits evidence of the tables and completes the document. Its inputs are those of the
+// extraction: the files that the numbers come from.
+func (t *Tables) learn(ctx context.Context, evidence fit.Evidence, o fit.Options, h result.Header,
 	progress trace.Progress) (*result.Fit, error) {
-	doc, err := fit.Fit(ctx, sources, o, progress)
+	doc, err := evidence.Fit(ctx, o, progress)
 	if err != nil {
 		return nil, err
 	}
 	doc.Header = h
 	doc.Inputs = t.Inputs
 	doc.Warnings = joined(t.Warnings, doc.Warnings)
+	if evidence.Kind().Name != fit.FromSteps.Name {
+		return doc, nil
+	}
 	for i := range t.Runs {
 		if t.Runs[i].Tables[table.Points] > 0 {
-			doc.Warnings = append(doc.Warnings, levelsBeside(t.Runs[i].ID, "steps teach; load levels beside them do not"))
+			doc.Warnings = append(doc.Warnings, requestfit.LevelsIgnored(t.Runs[i].ID, "steps teach; load levels beside them do not"))
 		}
 	}
 	return doc, nil
+}
+
+// FitGrams fits the sums of other places in place of tables: Gram files that
+// [Fit] saved. It writes what Fit writes.
+func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, error) {
+	if o.Out == "" {
+		return nil, option.Misusef("fit: --from-gram needs -o OUT")
+	}
+	if err := errors.Join(o.ResolveFor(nil), o.checkApplies(fit.FromGrams)); err != nil {
+		return nil, err
+	}
+	release, err := folder.Claim(o.Out, o.Force)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	grams, inputs, err := readGrams(names, o.Special)
+	if err != nil {
+		return nil, err
+	}
+	command, err := o.Command()
+	if err != nil {
+		return nil, err
+	}
+	t := Tables{Extract: &result.Extract{Header: result.Header{Inputs: inputs}}}
+	h := folder.Header(command+" --from-gram", o.Config)
+	doc, err := t.learn(ctx, fit.Grams{Files: grams}, o.Options, h, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	return doc, WriteFit(ctx, doc, o)
+}
+
+// readGrams reads Gram files and describes them as inputs, by base name.
+func readGrams(names []string, special bool) ([]ridge.File, []result.Input, error) {
+	var grams []ridge.File
+	inputs := []result.Input{}
+	for _, name := range names {
+		b, in, err := folder.ReadInput(name, special)
+		if err != nil {
+			return nil, nil, err
+		}
+		g, err := ridge.Read(bytes.NewReader(b))
+		if err != nil {
+			return nil, nil, trace.Hinted(fmt.Errorf("%s: %w", name, err), "blis-train fit OUT --save-gram FILE writes such files")
+		}
+		grams = append(grams, g)
+		inputs = append(inputs, in)
+	}
+	return grams, inputs, nil
+}
+
+// saveGram writes the sums of the same runs under the same options.
+func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
+	if o.SaveGram == "" {
+		return nil
+	}
+	if err := o.ResolveFor(nil); err != nil {
+		return err
+	}
+	g, err := fit.Save(ctx, t.FitSources(), o.Options, o.Progress)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := ridge.Write(&b, g); err != nil {
+		return err
+	}
+	return files.Write(o.SaveGram, b.Bytes())
 }
 
 // layeredVersion is 1.3 where a run of a fit needs it, else "" (spec#default-version).
@@ -221,74 +392,20 @@ func writeCoefficients(out string, doc *result.Fit, v *result.Validation) error 
 	return files.Write(filepath.Join(out, folder.CoefficientsFile), b)
 }
 
-// saveGram writes the sums of the same runs under the same options.
-func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
-	if o.SaveGram == "" {
+// writeForm writes the form asked for beside coefficients.yaml: what Export makes of
+// fit.json.
+func (o *FitOptions) writeForm(ctx context.Context) error {
+	if o.Form != FormTrained {
 		return nil
 	}
-	if err := o.ResolveFor(nil); err != nil {
-		return err
+	e := DefaultExportOptions()
+	e.Format = export.FormatBLIS
+	e.Out = filepath.Join(o.Out, folder.BLISFile)
+	e.Validation = "none"
+	in := filepath.Join(o.Out, folder.FitFile)
+	_, err := Export(ctx, in, e)
+	if refused, ok := errors.AsType[*trace.Error](err); ok {
+		return refused.WithHint("the fit itself is written; blis-train export " + in + " --format blis-defaults has --config and --force")
 	}
-	g, err := fit.Save(ctx, t.FitSources(), o.Options, o.Progress)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	if err := ridge.Write(&b, g); err != nil {
-		return err
-	}
-	return files.Write(o.SaveGram, b.Bytes())
-}
-
-// FitGrams fits the sums of other places in place of tables: Gram files that
-// [Fit] saved. It writes what Fit writes.
-func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, error) {
-	switch {
-	case o.SaveGram != "" || o.DumpRows:
-		return nil, option.Misusef("fit: --from-gram has no rows to save")
-	case o.Out == "":
-		return nil, option.Misusef("fit: --from-gram needs -o OUT")
-	}
-	if err := o.ResolveFor(nil); err != nil {
-		return nil, err
-	}
-	release, err := folder.Claim(o.Out, o.Force)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	sums, inputs, err := readGrams(names, o.Special)
-	if err != nil {
-		return nil, err
-	}
-	doc, err := fit.FromGrams(ctx, sums, o.Options)
-	if err != nil {
-		return nil, err
-	}
-	command, err := o.Command()
-	if err != nil {
-		return nil, err
-	}
-	doc.Header = folder.Header(command+" --from-gram", o.Config)
-	doc.Inputs = inputs
-	return doc, WriteFit(ctx, doc, o)
-}
-
-// readGrams reads Gram files and describes them as inputs, by base name.
-func readGrams(names []string, special bool) ([]ridge.File, []result.Input, error) {
-	var grams []ridge.File
-	inputs := []result.Input{}
-	for _, name := range names {
-		b, in, err := folder.ReadInput(name, special)
-		if err != nil {
-			return nil, nil, err
-		}
-		g, err := ridge.Read(bytes.NewReader(b))
-		if err != nil {
-			return nil, nil, trace.Hinted(fmt.Errorf("%s: %w", name, err), "blis-train fit OUT --save-gram FILE writes such files")
-		}
-		grams = append(grams, g)
-		inputs = append(inputs, in)
-	}
-	return grams, inputs, nil
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
@@ -137,7 +138,7 @@ func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.
 	doc.Command = option.Command("inspect", o.recordedFlags())
 	for i := range ext.Runs {
 		if o.Points > 0 {
-			if doc.Runs[i].Planned, err = planPoints(ctx, ext.Runs[i].Deployment, o.Points); err != nil {
+			if doc.Runs[i].Planned, err = requestfit.PlanPoints(ctx, ext.Runs[i].Deployment, o.Points); err != nil {
 				return nil, err
 			}
 		}
@@ -213,6 +214,6 @@ func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.Inspect
 		return got, err
 	}
 	got.Findings = append(got.Findings, r.Warnings...)
-	requestTier(&got, run, r.Deployment)
+	requestfit.Inspect(&got, run, r.Deployment)
 	return got, nil
 }

@@ -23,7 +23,7 @@ import (
 // by the prior alone and by a constant. The fit is nearer than a constant and within 10 %, or says that its
 // replay is of another server; and it is nearer than the prior, or not farther beyond chance, at five places to cut.
 //
-// Beyond chance: 95 % of the difference of the medians as blocks of consecutive requests have it (gainOf, whose finding the user
+// Beyond chance: 95 % of the difference of the medians as blocks of consecutive requests have it (requestfit.GainOf, whose finding the user
 // reads). Of jan20-prefill-llama7b-tp1-1, cut in the middle, the fit has a median of 5.2 %, the prior 4.2 %, the difference of 118
 // requests lies between -4 and +4 points, with blocks of 5 as with blocks of 20; sends jittered by a millisecond do not blur it (the
 // prior is nearer in 20 of 20), and the prior is nearer at four of the five cuts. What makes it: its log tells one hit rate of the
@@ -50,10 +50,10 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 					t.Logf("%s %s is saturated: %s", r.ID, p.Name, rows.HitText(p.Checks))
 				}
 			}
-			if ttft, span, ok := noiseFloor(run, r.Deployment, 1); ok {
+			if ttft, span, ok := requestfit.NoiseFloor(run, r.Deployment, 1); ok {
 				t.Logf("%s: noise floor: sends that differ by a millisecond move TTFT by %.1f %% and span by %.1f %%", r.ID, 100*ttft, 100*span)
 			}
-			loads, findings := clientLoads(run, r.Deployment, true, 0)
+			loads, findings := requestfit.LoadsOf(run, r.Deployment, true, 0)
 			for _, f := range findings {
 				t.Logf("%s: %s", r.ID, f.Message)
 			}
@@ -108,17 +108,17 @@ func judgeSplit(t *testing.T, loads []*requestfit.Load, prior *requestfit.Prior,
 		t.Logf("   %-14s learned  %s", l.Name, learned)
 		t.Logf("   %-14s prior    %s", "", before)
 		t.Logf("   %-14s constant %s", "", constant)
-		g, err := gainOf([]*requestfit.Load{l}, got.Set, prior.Set)
+		g, err := requestfit.GainOf([]*requestfit.Load{l}, got.Set, prior.Set)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range g.finding() {
+		for _, f := range g.Findings() {
 			t.Logf("   %s: %s", f.Code, f.Message)
 		}
-		nearer = nearer && g.high < 0
-		if !unlike && (g.low > 0 || split == 0.5 && (e > c || e > 0.1)) {
+		nearer = nearer && g.High < 0
+		if !unlike && (g.Low > 0 || split == 0.5 && (e > c || e > 0.1)) {
 			t.Errorf("%s, cut at %g: median error of E2E %.1f %%, of a constant %.1f, want less and at most 10; of the prior %.1f, want no "+
-				"difference of which 95 %% lie above 0, got %+.1f to %+.1f", l.Name, split, 100*e, 100*c, 100*g.prior, 100*g.low, 100*g.high)
+				"difference of which 95 %% lie above 0, got %+.1f to %+.1f", l.Name, split, 100*e, 100*c, 100*g.Prior, 100*g.Low, 100*g.High)
 		}
 	}
 	return nearer

@@ -2,20 +2,15 @@ package pipeline
 
 import (
 	"context"
-	"math"
 	"path/filepath"
-	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
-	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -203,87 +198,4 @@ func (p *StepTimes) Terms() []TermUs {
 		terms[i] = TermUs{p.set.Beta[i].Name, p.set.Beta[i].Value * p.x[i]}
 	}
 	return terms
-}
-
-// clientLoads are the phases of a run as its clients saw them, the saturated ones if
-// asked for: what was
-// sent when, and what each request experienced. Prompts share their first tokens as the
-// recording says, else the given number. Of a run with step traces only the
-// client's rows are read; without client rows, stock spans.
-func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int64) ([]*requestfit.Load, []trace.Finding) {
-	clients := *run
-	if len(run.Observed) > 0 {
-		clients.Requests = nil
-	}
-	obs, findings := validate.Requests(&clients)
-	if len(obs) == 0 {
-		obs, findings = validate.Requests(run)
-	}
-	content := validate.ContentOf(run, dep, obs, shared)
-	findings = append(findings, content.Findings...)
-	verdicts := loadVerdicts(run, dep)
-	tier := tierSpans
-	if len(run.Observed) > 0 {
-		tier = tierRequests
-	}
-	var loads []*requestfit.Load
-	for _, p := range rows.PhasesOf(run, dep) {
-		if v := verdicts.Phase(p.Name); v.Saturated && !saturated {
-			findings = append(findings, trace.Findingf(rows.Saturated, "run %s: phase %s is saturated, %s: it is left out; the key "+
-				"keep-saturated: true learns from it", run.ID, p.Name, rows.HitText(v.Checks)))
-			continue
-		}
-		reqs, seen, more := validate.Workload(obs, &p, content.Content)
-		findings = append(findings, more...)
-		if len(reqs) == 0 {
-			continue
-		}
-		l := &requestfit.Load{Name: run.ID + " " + p.Name, Tier: tier, Deployment: dep, Requests: reqs}
-		for i := range seen {
-			l.Seen, l.Stamps = append(l.Seen, experienced(&seen[i])), append(l.Stamps, inEngine(&seen[i]))
-			l.SentUs = append(l.SentUs, (seen[i].ArrivalNs-seen[0].ArrivalNs)/1000)
-		}
-		loads = append(loads, l)
-	}
-	return slices.Clip(loads), findings
-}
-
-// loadVerdicts says which phases are saturated: by spans, or by what clients saw where there are none.
-func loadVerdicts(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
-	if len(run.Requests) == 0 {
-		return validate.OfClients(run, dep)
-	}
-	return rows.VerdictsOf(run, dep)
-}
-
-// experienced is what a request is compared by; nothing of one that did not
-// succeed.
-func experienced(o *validate.Request) sim.Measured {
-	none := math.NaN()
-	m := sim.Measured{TTFTUs: none, SpanUs: none, E2EUs: none}
-	if o.Excluded != "" {
-		return m
-	}
-	if o.TTFTMs.OK {
-		m.TTFTUs = 1e3 * o.TTFTMs.V
-	}
-	if o.ITLMs.OK && o.Output > 1 {
-		m.SpanUs = 1e3 * o.ITLMs.V * float64(o.Output-1)
-	}
-	if o.E2EMs.OK {
-		m.E2EUs = 1e3 * o.E2EMs.V
-	}
-	return m
-}
-
-// inEngine is when a request's tokens came, also of one that its client gave up: until
-// then it took its part in every step.
-func inEngine(o *validate.Request) sim.Measured {
-	whole := *o
-	whole.Excluded = ""
-	m := experienced(&whole)
-	if o.Excluded != "" && o.EndNs.OK && o.TTFTMs.OK {
-		m.SpanUs = math.Max(0, float64(o.EndNs.V-o.ArrivalNs)/1e3-m.TTFTUs)
-	}
-	return m
 }

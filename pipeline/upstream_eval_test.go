@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -454,7 +455,7 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 			t.Logf("%-18s no fit of its steps: %v", ext.Runs[i].ID, err)
 			continue
 		}
-		o.From = FromRequests
+		o.From = fit.FromRequests.Name
 		requests, err := FitDocument(ctx, Tables{Extract: &one, Dir: out}, nil, o)
 		if err != nil {
 			t.Errorf("%s: %v", ext.Runs[i].ID, err)
@@ -586,7 +587,7 @@ func replayed(t *testing.T, out string, r *result.ExtractRun, steps, requests *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	loads, _ := clientLoads(run, r.Deployment, false, 0)
+	loads, _ := requestfit.LoadsOf(run, r.Deployment, false, 0)
 	text = "KS of TTFT, span, E2E by steps and by requests:"
 	for k := range timesOf {
 		for _, doc := range []*result.Fit{steps, requests} {

@@ -251,8 +251,8 @@ func (c *collection) rowTasks(ext *result.Extract) (tasks []Task, err error) {
 	if err := o.ResolveFor(ext); err != nil {
 		return nil, err
 	}
-	requests, err := o.FromRequests(ext)
-	if requests || err != nil {
+	kind, err := o.KindFor(ext)
+	if err != nil || kind.Name != fit.FromSteps.Name {
 		return nil, err
 	}
 	command, err := o.Command()

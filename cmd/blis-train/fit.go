@@ -57,7 +57,7 @@ Example:
 func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string) error {
 	var err error
 	par.LeanHeap()
-	if len(grams) == 0 && o.From != pipeline.FromPoints && c.NArg() != 1 {
+	if len(grams) == 0 && o.From != fit.FromPoints.Name && c.NArg() != 1 {
 		return usagef("fit: got %d arguments, want one extracted folder", c.NArg())
 	}
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
@@ -68,11 +68,11 @@ func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string
 	o.Config = con.settings.record
 	o.Progress = con.progress()
 	o.Warn = con.warn
-	if err := meantForSource(c, o.From, len(grams) > 0); err != nil {
+	if err := refuseUnused(c, o.From, len(grams) > 0); err != nil {
 		return err
 	}
 	var doc *result.Fit
-	if o.From == pipeline.FromPoints {
+	if o.From == fit.FromPoints.Name {
 		doc, err = fitPoints(c, *o)
 	} else if len(grams) > 0 {
 		doc, err = pipeline.FitGrams(c.Context, append(grams, c.Args().Slice()...), *o)
@@ -116,7 +116,7 @@ func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of
 	o.SharedPrefix = of.Shared
 	o.Workers = of.Workers
 	o.Seed = of.Seed
-	if of.From == pipeline.FromPoints {
+	if of.From == fit.FromPoints.Name {
 		in = out // its tables are there
 	}
 	val, _, err := pipeline.Validate(c.Context, in, o)
@@ -134,16 +134,24 @@ func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of
 	return exitFor(c, con, val)
 }
 
-// meantForSource refuses flags that have no meaning for what is fitted.
-func meantForSource(c *cli.Context, from string, grams bool) error {
-	folder := []string{"only", "exclude", "keep-saturated", "shared-prefix-tokens", "holdout"}
+// refuseUnused refuses flags that what is fitted makes nothing of, also where they hold their defaults.
+func refuseUnused(c *cli.Context, from string, grams bool) error {
+	kind := fit.FromSteps
+	refused := []string{"deployment"} // the recordings may decide between steps and requests
 	switch {
 	case grams:
-		return goesWith(c, "an extracted folder", append(folder, "deployment", "from", "search", "form", "budget", "max-rows")...)
-	case from == pipeline.FromPoints:
-		return goesWith(c, "an extracted folder", append(folder, "without", "split")...)
+		kind = fit.FromGrams
+		refused = kind.Excludes
+	case from == fit.FromPoints.Name:
+		kind = fit.FromPoints
+		refused = kind.Excludes
 	}
-	return goesWith(c, "--from points", "deployment")
+	for _, name := range refused {
+		if c.IsSet(name) {
+			return kind.Refusal(name)
+		}
+	}
+	return nil
 }
 
 // fitPoints fits the tables of load levels that are the arguments.

@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -90,7 +89,10 @@ func epsOf(target string) float64 {
 // alphaPerStep is the mean number of alpha rows per recorded step: the embargo
 // counts steps, alpha rows are requests.
 func alphaPerStep(p *Pool, used []*Run) float64 {
-	steps := stat.Sum(used, func(u *Run) int { return u.Quality.Recorded })
+	steps := 0
+	for _, u := range used {
+		steps += u.Quality.Recorded
+	}
 	return float64(len(p.Train)) / math.Max(1, float64(steps))
 }
 
@@ -158,7 +160,7 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 		}
 		out.Loco = append(out.Loco, l)
 	}
-	out.LocoMedian, out.LocoWorst = spread(out.Loco, func(l result.Loco) *float64 { return l.MAPE })
+	out.LocoMedian, out.LocoWorst = locoMAPEs(out.Loco)
 	return nil
 }
 

@@ -60,9 +60,9 @@ func setFolds(out *result.Model, sel *ridge.Selection) {
 	}
 }
 
-// Evidence is what the rows say about the terms of a solved model. It comes
+// termEvidence is what the rows say about the terms of a solved model. It comes
 // from rows, or from Gram matrices alone.
-type Evidence struct {
+type termEvidence struct {
 	Tags   []string
 	Conf   *ridge.Confidence // nil: no intervals
 	Diag   ridge.Diagnosis
@@ -74,7 +74,7 @@ type Evidence struct {
 
 // coefficients fills values, intervals and identifiability.
 func coefficients(s *Solved, o *Options, out *result.Model) {
-	e := Evidence{Tags: ridge.Identify(s.Train.WithinVariation(s.Weights)), Diag: DiagnoseRows(s, o.Workers), Share: meanShares(s)}
+	e := termEvidence{Tags: ridge.Identify(s.Train.WithinVariation(s.Weights)), Diag: DiagnoseRows(s, o.Workers), Share: meanShares(s)}
 	for j, t := range s.Terms {
 		if t.Constant && len(s.Pool.Configs) == 1 {
 			e.Tags[j] = coeff.Within
@@ -92,7 +92,7 @@ func coefficients(s *Solved, o *Options, out *result.Model) {
 const mostOfLongest = 2
 
 // Describe puts the coefficients of a fit and the warnings about them into out.
-func (e *Evidence) Describe(terms []Term, fit ridge.Fit, configs int, out *result.Model) {
+func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *result.Model) {
 	out.ConditionNumber = result.OrNull(e.Diag.Condition)
 	var outside []string
 	for j, t := range terms {

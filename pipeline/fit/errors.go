@@ -54,7 +54,12 @@ func (s *Solved) Drift() []result.DriftBlock {
 	var out []result.DriftBlock
 	p := s.Pool
 	for t := range p.Tables {
-		mine := stat.Filter(p.Hold, func(i int32) bool { return p.Data.Run[i] == int32(t) })
+		var mine []int32
+		for _, i := range p.Hold {
+			if p.Data.Run[i] == int32(t) {
+				mine = append(mine, i)
+			}
+		}
 		n := len(mine)
 		for b := 0; b < DriftBlocks && n >= 4*DriftBlocks; b++ {
 			var diff, sum float64

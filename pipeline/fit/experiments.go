@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
@@ -21,10 +20,14 @@ const maxExperiments = 12
 // whose interval it shrinks most; a term that is no candidate's best is listed
 // with its own best candidate.
 func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment {
-	s, list := st.Model, candidates(st)
-	grams := stat.Map(list, func(c candidate) *ridge.Gram { return ridge.OfRows(c.data, c.data.Unbalanced(s.Opt), nil, 1) })
-	if len(grams) == 0 {
+	s := st.Model
+	list := candidates(st)
+	if len(list) == 0 {
 		return []result.Experiment{}
+	}
+	grams := make([]*ridge.Gram, len(list))
+	for i, c := range list {
+		grams[i] = ridge.OfRows(c.data, c.data.Unbalanced(s.Opt), nil, 1)
 	}
 	ranked := ridge.OfRows(s.Train, s.Train.Unbalanced(s.Opt), nil, st.Options.Workers).Propose(grams)
 	named := make([]bool, len(terms))

@@ -12,12 +12,12 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Deployments says what every configuration and deployment of the fit needs
-// on top of the common coefficients (docs/decisions/0009), and applies it to the
-// predictions. label is the deployment behind each configuration label. Runs of one deployment differ, since a machine is not always
-// equally fast: what they say is pooled twice, around 1 by deployment and around
-// its deployment by configuration, and shrunk by how much runs of one deployment
-// differ from each other.
+// Deployments finds the factors that every deployment and configuration of the fit needs
+// on top of the common coefficients (docs/decisions/0009), and applies them to the
+// predictions. label is the deployment of each configuration. Runs of one deployment
+// differ, because a machine is not always equally fast. The runs' factors are therefore
+// pooled twice, around 1 by deployment and around their deployment by configuration, and
+// shrunk by how much runs of one deployment differ from each other.
 func Deployments(s *Solved, label []string, out *result.Model) {
 	if s.Frozen != nil {
 		return
@@ -55,7 +55,7 @@ func Deployments(s *Solved, label []string, out *result.Model) {
 		deployment := deployments.names[deployments.of[configs.members[g][0]]]
 		out.DeploymentFactors = append(out.DeploymentFactors, factorEntry(deployment, name, ofConfig[g], byRun, configs.members[g]))
 	}
-	stat.SortStable(out.DeploymentFactors, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.SortStableFunc(out.DeploymentFactors, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Name(), b.Name()) })
 	s.ScaleBy(out.DeploymentFactors)
 }
 
@@ -68,8 +68,8 @@ func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, 
 	return d
 }
 
-// groups are runs by name, in order of first appearance; runs without training
-// rows are in none.
+// groups are runs by name, in order of first appearance. Runs without training rows are
+// in no group.
 type groups struct {
 	names   []string
 	members [][]int // positions of runs, by group
@@ -95,12 +95,16 @@ func newGroups(byRun []runTotals, name func(*runTotals) string) groups {
 }
 
 func (g *groups) values(v []float64, k int) []float64 {
-	return stat.Map(g.members[k], func(r int) float64 { return v[r] })
+	out := make([]float64, len(g.members[k]))
+	for i, r := range g.members[k] {
+		out[i] = v[r]
+	}
+	return out
 }
 
-// variance of the values around the median of their group, by the mean distance:
-// a recording from a slow hour weighs less than in a mean square. 0 when no group
-// has two.
+// variance is that of the values around the median of their group, estimated from the
+// mean distance, in which a recording from a slow hour weighs less than in a mean square.
+// It is 0 when no group has two runs.
 func (g *groups) variance(v []float64) float64 {
 	var away float64
 	n, freedom := 0, 0
@@ -122,10 +126,10 @@ func (g *groups) variance(v []float64) float64 {
 	return math.Pi / 2 * mean * mean * float64(n) / float64(freedom) // pi/2: variance over squared mean distance of a normal distribution
 }
 
-// pool is the median of every group, shrunk towards 0: by spread/n against the
-// variance of the medians that spread does not explain (random effects). Without
-// a spread, and for one group, medians stand as they are. The median of runs
-// keeps one recording from a slow hour from setting the pace of all.
+// pool is the median of every group, shrunk towards 0: by spread/n against the variance of
+// the medians that spread does not explain (random effects). Without a spread, and for one
+// group, it is the medians themselves. With a median one recording from a slow hour does
+// not decide.
 func (g *groups) pool(v []float64, spread float64) []float64 {
 	out := make([]float64, len(g.names))
 	var between float64
@@ -143,17 +147,18 @@ func (g *groups) pool(v []float64, spread float64) []float64 {
 	return out
 }
 
-// leastShare is the smallest factor of prompt work relative to the rest that one
-// run's rows are believed to show; below it, too few of its steps hold prompts.
+// leastShare is the smallest factor of prompt work, relative to the rest, that is taken
+// from one run. A smaller one means that too few of its steps hold prompts.
 const leastShare = 0.2
 
 // runTotals are the measured and predicted times of one run's training rows, us:
 // [0] of decode steps, [1] of steps with prompts.
 type runTotals struct {
-	config       int32
-	rows         int
-	y            [2]float64
-	rest, prompt [2]float64 // predicted by the terms that are not, and are, prompt work
+	config int32
+	rows   int
+	y      [2]float64
+	rest   [2]float64 // predicted by terms that are not prompt work
+	prompt [2]float64 // predicted by terms that are
 }
 
 // totalsByRun adds up the training rows of every run, in order of run labels; a saturated run has none here.
@@ -193,10 +198,10 @@ func splitPrompt(s *Solved, x []float64) (rest, prompt float64) {
 	return rest, prompt
 }
 
-// factors are what the run takes relative to the prediction: all for every term,
-// and more on top for prompt work, such that the predicted time of its decode
-// steps and that of its other steps each add up to the measured one. Where the
-// run cannot tell the two apart more is 1 and all makes the whole add up.
+// factors are the run's times relative to the prediction: all for every term, and more on
+// top for prompt work, such that the predicted times of its decode steps and of its other
+// steps each add up to the measured ones. Where the run does not determine both, more is 1
+// and all makes the total right.
 func (t *runTotals) factors() (all, more float64) {
 	if det := t.rest[0]*t.prompt[1] - t.rest[1]*t.prompt[0]; det > 0 {
 		all = (t.y[0]*t.prompt[1] - t.y[1]*t.prompt[0]) / det
@@ -218,14 +223,14 @@ func (t *runTotals) logs() [2]float64 {
 	return [2]float64{math.Log(all), math.Log(all * more)}
 }
 
-// factorPrior is how many configurations at factor 1 stand behind every
-// device: a device seen in one configuration keeps half of what that one says.
+// factorPrior is how many configurations at factor 1 are added to those of every device,
+// so that a device with one configuration keeps half of its log factor.
 const factorPrior = 1
 
-// Devices is what each device needs on top of the common coefficients: the
-// mean over its configurations of the median log ratio y/prediction, shrunk
-// towards 0, exponentiated (partial pooling). Configuration without takes no part.
-// Nil when there is only one device: a common factor is the coefficients' own.
+// Devices is the factor that each device needs on top of the common coefficients: the mean
+// over its configurations of the median log ratio y/prediction, shrunk towards 0 and
+// exponentiated (partial pooling). The configuration without takes no part. It is nil for
+// a single device, whose factor is part of the coefficients.
 func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
 	logs := make([][]float64, len(hw))
 	for i, c := range d.Config {
@@ -252,7 +257,7 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 	for k := range out {
 		out[k].Factor = math.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
 	}
-	stat.SortStable(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
+	slices.SortStableFunc(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
 	return out
 }
 
@@ -268,7 +273,11 @@ func OfDevice(factors []result.HardwareFactor, hardware string) float64 {
 
 // Scaled is pred times factor.
 func Scaled(pred []float64, factor float64) []float64 {
-	return stat.Map(pred, func(v float64) float64 { return v * factor })
+	out := make([]float64, len(pred))
+	for i, v := range pred {
+		out[i] = v * factor
+	}
+	return out
 }
 
 func hardwareName(d *deploy.Deployment) string { return d.Hardware.Name }

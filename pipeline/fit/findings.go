@@ -34,7 +34,10 @@ func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []tr
 // NullSentence says which terms the rows cannot tell apart, what is known of
 // them together, and which experiment would separate them.
 func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
-	names := stat.Map(g.Terms, func(j int) string { return terms[j].Name })
+	names := make([]string, len(g.Terms))
+	for k, j := range g.Terms {
+		names[k] = terms[j].Name
+	}
 	if len(names) == 1 {
 		return fmt.Sprintf("%s leaves no mark on these rows; %s would show it", names[0], experimentFor(names))
 	}
@@ -55,8 +58,8 @@ func experimentFor(names []string) string {
 	var what []string
 	separates, _ := features.Experiments()
 	for _, s := range separates {
-		if slices.Contains(names, s[0]) {
-			what = stat.AppendNew(what, s[1])
+		if slices.Contains(names, s[0]) && !slices.Contains(what, s[1]) {
+			what = append(what, s[1])
 		}
 	}
 	if len(what) == 0 {
@@ -124,7 +127,10 @@ func perStep(t *rows.Table, v []float64) []float64 {
 
 // OrderFinding warns of a prediction that falls as tokens are added (spec#err-decode-linear).
 func OrderFinding(out *result.Model) {
-	value := stat.Keyed(out.Coefficients, func(c result.Coefficient) (string, float64) { return c.Name, c.Value })
+	value := map[string]float64{}
+	for i := range out.Coefficients {
+		value[out.Coefficients[i].Name] = out.Coefficients[i].Value
+	}
 	if w, c := value["decode_weight_load"], value["prefill_linear_compute"]; w > c && c > 0 {
 		out.Warnings = append(out.Warnings, trace.Findingf(Implausible,
 			"decode_weight_load %.3g us/s exceeds prefill_linear_compute %.3g us/s: the predicted time can fall as tokens are added", w, c))

@@ -11,7 +11,7 @@
 // the preemption average; then the delays outside the engine; then other
 // parameterisations on the same rows, for comparison.
 //
-// Fit reads step traces. FromGrams makes the same step-time model from sums
+// Fit reads step traces. FitGrams makes the same step-time model from sums
 // that Save wrote elsewhere. Package requestfit, below this one, fits what was
 // measured of requests alone.
 //
@@ -31,7 +31,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -93,7 +92,7 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	if sources, err = Without(slices.Clone(sources), o.Without); err != nil {
 		return nil, o, err
 	}
-	stat.SortStable(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
 	o.OneConfig = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
 	RowsLearned(sources, o.MaxRows)
 	return sources, o, nil
@@ -139,10 +138,12 @@ func (f *fitter) describe() {
 }
 
 func (f *fitter) nothingLeft() error {
-	why := stat.Map(f.prepared, func(p *Run) string { return p.Src.ID + ": " + p.Reason })
-	return trace.Errorf(CodeNoRows, "no run can be fitted (%s)",
-		strings.Join(why, "; ")).WithHint("blis-train inspect shows what is missing from each run; the key keep-saturated in " +
-		"--config FILE keeps saturated runs")
+	var reasons []string
+	for _, p := range f.prepared {
+		reasons = append(reasons, p.Src.ID+": "+p.Reason)
+	}
+	return trace.Errorf(CodeNoRows, "no run can be fitted (%s)", strings.Join(reasons, "; ")).
+		WithHint("blis-train inspect shows what is missing from each run; the key keep-saturated in --config FILE keeps saturated runs")
 }
 
 // fit chooses the gamma of the step time, then solves every model at it.
@@ -190,15 +191,19 @@ func (f *fitter) warn(found ...trace.Finding) { f.out.Warnings = append(f.out.Wa
 
 // tablesOf is one table of each of the given runs.
 func tablesOf(used []*Run, pick func(*Run) *rows.Table) []*rows.Table {
-	return stat.Map(used, func(p *Run) *rows.Table { return pick(p) })
+	tables := make([]*rows.Table, len(used))
+	for i, p := range used {
+		tables[i] = pick(p)
+	}
+	return tables
 }
 
-// namesOf is what pick says of the deployment behind each configuration label.
-func (f *fitter) namesOf(s *Solved, pick func(*deploy.Deployment) string) []string {
+// namesOf is a name of the deployment of each configuration of the pool.
+func (f *fitter) namesOf(s *Solved, name func(*deploy.Deployment) string) []string {
 	out := make([]string, len(s.Pool.Configs))
 	for _, p := range f.used {
 		if k := slices.Index(s.Pool.Configs, p.Config); k >= 0 {
-			out[k] = pick(&p.Src.Deployment)
+			out[k] = name(&p.Src.Deployment)
 		}
 	}
 	return out

@@ -52,7 +52,7 @@ func TestDocumentsFollowTheirSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if docs["gram"], err = FromGrams(context.Background(), []ridge.File{g}, Quick()); err != nil {
+	if docs["gram"], err = FitGrams(context.Background(), []ridge.File{g}, Quick()); err != nil {
 		t.Fatal(err)
 	}
 	for name, doc := range docs {

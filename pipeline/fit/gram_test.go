@@ -39,7 +39,7 @@ func gramsOfRuns(t *testing.T, sources []Source, o Options) ridge.File {
 
 func fromGrams(t *testing.T, o Options, g ...ridge.File) *result.Fit {
 	t.Helper()
-	doc, err := FromGrams(context.Background(), g, o)
+	doc, err := FitGrams(context.Background(), g, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,14 +142,14 @@ func TestGramRefused(t *testing.T) {
 	} {
 		g, o := through(t, good), o
 		c.change(&g, &o)
-		_, err := FromGrams(context.Background(), []ridge.File{g}, o)
+		_, err := FitGrams(context.Background(), []ridge.File{g}, o)
 		refusedWith(t, c.name, err, c.want)
 	}
-	_, err := FromGrams(context.Background(), []ridge.File{good, good}, o)
+	_, err := FitGrams(context.Background(), []ridge.File{good, good}, o)
 	refusedWith(t, "twice", err, "two files")
 	other := through(t, good)
 	other.Meta[metaFeatures] = "0"
-	_, err = FromGrams(context.Background(), []ridge.File{good, other}, o)
+	_, err = FitGrams(context.Background(), []ridge.File{good, other}, o)
 	refusedWith(t, "mixed", err, metaFeatures)
 }
 
@@ -169,7 +169,7 @@ func TestGramOfARunWithoutRows(t *testing.T) {
 	if doc.Runs[k].Used || doc.Runs[k].Reason == "" {
 		t.Errorf("%+v", doc.Runs[k])
 	}
-	_, err := FromGrams(context.Background(), []ridge.File{gramsOfRuns(t, sources[:1], o)}, o)
+	_, err := FitGrams(context.Background(), []ridge.File{gramsOfRuns(t, sources[:1], o)}, o)
 	if trace.CodeOf(err) != CodeNoRows {
 		t.Errorf("got %v, want no_rows", err)
 	}

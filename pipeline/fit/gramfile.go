@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -127,7 +126,11 @@ func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Opti
 		return nil, err
 	}
 	rows.Clean([]*rows.Table{t}, rows.Relative)
-	return stat.Map(features.Gammas(), func(gamma float64) *rows.Table { return t.At(gamma) }), nil
+	var tables []*rows.Table
+	for _, gamma := range features.Gammas() {
+		tables = append(tables, t.At(gamma))
+	}
+	return tables, nil
 }
 
 // gramCells are the sums of a table's training rows and of its hold-out.
@@ -161,7 +164,12 @@ func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
 	w := d.Unbalanced(o)
 	var out []ridge.Cell
 	for r := int32(rows.Decode); r <= int32(rows.Mixed); r++ {
-		mine := stat.Filter(list, func(i int32) bool { return d.Regime[i] == r })
+		var mine []int32
+		for _, i := range list {
+			if d.Regime[i] == r {
+				mine = append(mine, i)
+			}
+		}
 		if len(mine) > 0 {
 			out = append(out, ridge.Cell{CellKey: ridge.CellKey{Regime: r, Block: -1, From: ridge.Never}, Gram: *ridge.OfRows(d, w, mine, 1)})
 		}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -17,7 +16,7 @@ import (
 // Fit fits the step time from the sums of Grams: the selection, the
 // coefficients and their uncertainty are those of the rows; what needs rows
 // (reweighting passes, interval targets, MAPE, floor) is absent and said to be.
-func FromGrams(ctx context.Context, files []ridge.File, o Options) (*result.Fit, error) {
+func FitGrams(ctx context.Context, files []ridge.File, o Options) (*result.Fit, error) {
 	o, err := o.Resolve()
 	if err != nil {
 		return nil, err
@@ -203,9 +202,12 @@ func (g *gramFit) words(found []ridge.Finding) []trace.Finding {
 }
 
 // evidence is what sums and meta say about the terms.
-func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *Evidence {
-	shares := stat.Map(g.configs, func(label int32) []float64 { return g.within(g.file.Configs[label]) })
-	e := &Evidence{Tags: ridge.Identify(shares), Diag: DiagnoseGram(total, fit), Share: make([]float64, len(g.terms))}
+func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *termEvidence {
+	var shares [][]float64
+	for _, label := range g.configs {
+		shares = append(shares, g.within(g.file.Configs[label]))
+	}
+	e := &termEvidence{Tags: ridge.Identify(shares), Diag: DiagnoseGram(total, fit), Share: make([]float64, len(g.terms))}
 	e.Conf = new(ridge.Blocks(g.cells(gamma, false).Blocks(g.opt.MinCellRows), e.Tags, g.opt))
 	for j := range e.Share {
 		e.Share[j] = math.NaN()

@@ -6,17 +6,15 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Identify says, from the recordings alone, which step-time terms can be told
-// apart, how well, which kinds of steps are missing, and which one further
-// experiment would shrink which interval most. Runs that cannot be fitted leave
-// an empty answer with the reason.
+// Identify reports from the recordings alone which step-time terms can be determined and
+// how well, which kinds of steps are missing, and which further experiment would shrink
+// which interval most. Runs that cannot be fitted give an empty answer with the reason.
 func Identify(ctx context.Context, sources []Source, o Options) (*result.Identify, error) {
 	o.BetaOnly = true
 	o.Models = []string{}
@@ -55,7 +53,11 @@ func fillTerms(st *StepTime, out *result.Identify) {
 	for _, g := range diag.Null {
 		out.NullDirections = append(out.NullDirections, NullSentence(s.Terms, g, len(s.Pool.Configs)))
 	}
-	out.MissingRegimes = missing(stat.Map(st.Runs, func(p *Run) kinds { return kindsOf(p.Coverage) }))
+	var all []kinds
+	for _, p := range st.Runs {
+		all = append(all, kindsOf(p.Coverage))
+	}
+	out.MissingRegimes = missingKinds(all)
 	out.Experiments = experiments(st, out.Terms)
 	out.Warnings = append(append(out.Warnings, st.Warnings...), s.Findings...)
 }
@@ -115,8 +117,8 @@ func kindsOf(c rows.Coverage) kinds {
 	return k
 }
 
-// missing names the kinds that no run holds enough of.
-func missing(all []kinds) []string {
+// missingKinds describes the kinds of steps that the runs together have too few of.
+func missingKinds(all []kinds) []string {
 	var sum kinds
 	for _, k := range all {
 		sum.heavy += k.heavy

@@ -151,8 +151,12 @@ func sourcesOf(step *library.Step) (place []int) {
 	var kinds []kind
 	for i := range step.Operators {
 		k := kind{step.Operators[i].Table, step.Operators[i].Reached}
-		kinds = stat.AppendNew(kinds, k)
-		place = append(place, library.NumStep+slices.Index(kinds, k))
+		at := slices.Index(kinds, k)
+		if at < 0 {
+			at = len(kinds)
+			kinds = append(kinds, k)
+		}
+		place = append(place, library.NumStep+at)
 	}
 	return place
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// locoBeta predicts every configuration from the others: lambda chosen by the
-// nested selection (the outer configuration never seen), then the polish
-// (spec#reweighting); scored on all training rows of the configuration left out. Hardware
-// factors are tried the same way, learned without the outer configuration, and
-// kept for the published fit when they lower the median error.
+// locoBeta cross-validates the step time over configurations: each is predicted by a fit
+// of the others, with the lambda of the nested selection, which never used it, and the
+// reweighting passes (spec#reweighting), and scored on all its training rows. Hardware
+// factors are cross-validated the same way, and kept for the published fit if they lower
+// the median error.
 func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 	if len(s.Pool.Configs) < 2 {
 		Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
@@ -35,19 +35,21 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 		}
 		pred := ridge.Predict(s.Train, beta)
 		factor := OfDevice(Devices(s.Train, pred, hw, int32(c)), hw[c])
-		plain := leftOut(key, trainErrors(s, pred, int32(c)))
-		scaled := leftOut(key, trainErrors(s, Scaled(pred, factor), int32(c)))
+		plain := locoEntry(key, trainErrors(s, pred, int32(c)))
+		scaled := locoEntry(key, trainErrors(s, Scaled(pred, factor), int32(c)))
 		if frozen != nil {
-			plain.MAPEFrozen10, scaled.MAPEFrozen10 = result.OrNull(frozen[c]), result.OrNull(frozen[c])
+			plain.MAPEFrozen10 = result.OrNull(frozen[c])
+			scaled.MAPEFrozen10 = result.OrNull(frozen[c])
 		}
 		out.Loco = append(out.Loco, plain)
 		pooled = append(pooled, scaled)
 		f.progress.Report("leave-one-configuration-out", int64(c+1), int64(len(s.Pool.Configs)), "fits")
 	}
-	mape := func(l result.Loco) *float64 { return l.MAPE }
 	Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
-	out.LocoMedian, out.LocoWorst = spread(out.Loco, mape)
-	if median, worst := spread(pooled, mape); s.Frozen == nil && median != nil && out.LocoMedian != nil && *median < *out.LocoMedian {
+	out.LocoMedian, out.LocoWorst = locoMAPEs(out.Loco)
+	median, worst := locoMAPEs(pooled)
+	devicesHelp := median != nil && out.LocoMedian != nil && *median < *out.LocoMedian
+	if s.Frozen == nil && devicesHelp {
 		out.LocoPlain = &result.LocoSummary{Median: out.LocoMedian, Worst: out.LocoWorst}
 		out.Loco = pooled
 		out.LocoMedian = median
@@ -65,7 +67,10 @@ func (f *fitter) leaveOut(s *Solved, c int32) ([]float64, error) {
 		fit, err := sub.FitFrozen(s.Opt)
 		return fit.Beta, err
 	}
-	w := stat.Map(rest, func(i int32) float64 { return s.Weights[i] })
+	w := make([]float64, len(rest))
+	for k, i := range rest {
+		w[k] = s.Weights[i]
+	}
 	fit, _, err := ridge.FitPublished(sub, w, s.Sel.LambdaWithout(c), s.Opt)
 	return fit.Beta, err
 }
@@ -80,15 +85,18 @@ func rowsWhere(labels []int32, keep func(int32) bool) []int32 {
 	return out
 }
 
-// frozenLoco is the frozen recipe on 1.0 features of the same cadence rows, one
-// MAPE per configuration of s left out; nil when the 1.0 rows cannot be had.
+// frozenLoco is the cross-validated MAPE of every configuration of s under the frozen
+// recipe on 1.0 features of the same cadence rows; nil when no run has such rows.
 func (f *fitter) frozenLoco(s *Solved) []float64 {
 	if f.o.Spec == features.V10 {
 		return nil
 	}
-	tables := stat.Map(stat.Filter(f.used, func(p *Run) bool { return p.Frozen != nil && p.Frozen.Kept > 0 }), func(p *Run) *rows.Table {
-		return p.Frozen
-	})
+	var tables []*rows.Table
+	for _, p := range f.used {
+		if p.Frozen != nil && p.Frozen.Kept > 0 {
+			tables = append(tables, p.Frozen)
+		}
+	}
 	if len(tables) == 0 {
 		return nil
 	}
@@ -107,7 +115,7 @@ func (f *fitter) frozenLoco(s *Solved) []float64 {
 		sub := train.Subset(rowsWhere(train.Config, func(x int32) bool { return x != k }))
 		fit, err := sub.FitFrozen(opt)
 		if err != nil {
-			continue // too few rows left: no comparison for this configuration
+			continue // too few rows of the others: no comparison for this configuration
 		}
 		scored := stat.Rows{Y: train.Y, Pred: ridge.Predict(train, fit.Beta)}
 		out[c] = scored.Errors(func(i int) bool { return train.Config[i] == k }).MAPE
@@ -126,18 +134,24 @@ func trainErrors(s *Solved, pred []float64, c int32) stat.Errors {
 	return scored.Errors(in)
 }
 
-// leftOut is the error of a configuration under the fit without it.
-func leftOut(key string, e stat.Errors) result.Loco {
-	return result.Loco{Config: key, Label: key, Rows: e.Rows, MAPE: result.OrNull(e.MAPE), Bias: result.OrNull(e.Bias),
-		MAPEConst: result.OrNull(e.MAPEConst)}
+// locoEntry is the error of a configuration under the fit without it.
+func locoEntry(key string, e stat.Errors) result.Loco {
+	return result.Loco{
+		Config:    key,
+		Label:     key,
+		Rows:      e.Rows,
+		MAPE:      result.OrNull(e.MAPE),
+		Bias:      result.OrNull(e.Bias),
+		MAPEConst: result.OrNull(e.MAPEConst),
+	}
 }
 
-// spread is the median and the worst of what pick finds.
-func spread(list []result.Loco, pick func(result.Loco) *float64) (median, worst *float64) {
+// locoMAPEs is the median and the worst MAPE over the configurations left out.
+func locoMAPEs(list []result.Loco) (median, worst *float64) {
 	var v []float64
-	for _, l := range list {
-		if x := pick(l); x != nil {
-			v = append(v, *x)
+	for i := range list {
+		if list[i].MAPE != nil {
+			v = append(v, *list[i].MAPE)
 		}
 	}
 	if len(v) == 0 {

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 )
@@ -19,28 +17,58 @@ import (
 func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	b := &fit.Beta
 	set := &coeff.Set{
-		SchemaVersion: coeff.SchemaVersion, ToolVersion: fit.ToolVersion, Platform: fit.Platform, Command: fit.Command, Inputs: fit.Inputs,
-		FeatureSet: fit.FeatureSet, Recipe: b.Recipe, Refit: fit.Options.RefitAll,
-		TrainedOn: trainedOn(fit), BetaTarget: b.Target,
-		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance,
-		Gamma: valueOr(b.GammaEMA, defaultGamma), GammaIdentified: b.GammaIdentified, PipelineLag: b.PipelineLag,
-		Certificate: b.Certificate, Identifiability: b.NullDirections, Warnings: fit.AllWarnings(), Configs: nativeConfigs(fit, val),
+		SchemaVersion:   coeff.SchemaVersion,
+		ToolVersion:     fit.ToolVersion,
+		Platform:        fit.Platform,
+		Command:         fit.Command,
+		Inputs:          fit.Inputs,
+		SpecVersion:     coeff.Version(b.SpecVersion),
+		FeatureSet:      fit.FeatureSet,
+		Recipe:          b.Recipe,
+		Refit:           fit.Options.RefitAll,
+		TrainedOn:       trainedOn(fit),
+		BetaTarget:      b.Target,
+		Beta:            nativeTerms(b.Coefficients),
+		Covariance:      b.Covariance,
+		Gamma:           valueOr(b.GammaEMA, defaultGamma),
+		GammaIdentified: b.GammaIdentified,
+		PipelineLag:     b.PipelineLag,
+		Certificate:     b.Certificate,
+		Identifiability: b.NullDirections,
+		Warnings:        fit.AllWarnings(),
+		Configs:         nativeConfigs(fit, val),
 	}
-	set.SpecVersion = coeff.Version(b.SpecVersion)
 	set.Gates, set.Purposes, set.ValidatedFor = val.Verdicts()
-	set.Residuals = stat.Keyed(b.ResidualQuant, func(r result.RegimeQuantiles) (string, [][2]float64) { return r.Regime, r.Quantiles })
-	set.HardwareFactors = stat.Keyed(b.HardwareFactors, func(h result.HardwareFactor) (string, float64) { return h.Hardware, h.Factor })
-	set.DeploymentFactors = stat.Keyed(b.DeploymentFactors, func(d result.DeploymentFactor) (string, float64) { return d.Name(), d.Factor })
-	set.PromptFactors = stat.Keyed(b.DeploymentFactors, func(d result.DeploymentFactor) (string, float64) { return d.Name(), d.Prompt })
+	set.Residuals = map[string][][2]float64{}
+	for _, r := range b.ResidualQuant {
+		set.Residuals[r.Regime] = r.Quantiles
+	}
+	set.HardwareFactors = map[string]float64{}
+	for _, h := range b.HardwareFactors {
+		set.HardwareFactors[h.Hardware] = h.Factor
+	}
+	set.DeploymentFactors = map[string]float64{}
+	set.PromptFactors = map[string]float64{}
+	for _, d := range b.DeploymentFactors {
+		set.DeploymentFactors[d.Name()] = d.Factor
+		set.PromptFactors[d.Name()] = d.Prompt
+	}
 	for i := range fit.Alpha {
 		m := &fit.Alpha[i]
-		of := func(d result.DeploymentCoefficients) (string, []float64) { return d.Deployment, d.Values }
-		set.Alpha = append(set.Alpha, coeff.AlphaModel{
-			Target: m.Target, Replay: coeff.Replayable(m.Target), Lambda: valueOr(m.Lambda, 0), Coefficients: nativeTerms(m.Coefficients),
-			Covariance: m.Covariance, Deployments: stat.Keyed(m.DeploymentCoefficients, of),
-		})
+		alpha := coeff.AlphaModel{
+			Target:       m.Target,
+			Replay:       coeff.Replayable(m.Target),
+			Lambda:       valueOr(m.Lambda, 0),
+			Coefficients: nativeTerms(m.Coefficients),
+			Covariance:   m.Covariance,
+			Deployments:  map[string][]float64{},
+		}
+		for _, d := range m.DeploymentCoefficients {
+			alpha.Deployments[d.Deployment] = d.Values
+		}
+		set.Alpha = append(set.Alpha, alpha)
 	}
-	sort.Slice(set.Alpha, func(i, j int) bool { return set.Alpha[i].Target < set.Alpha[j].Target })
+	slices.SortFunc(set.Alpha, func(a, b coeff.AlphaModel) int { return strings.Compare(a.Target, b.Target) })
 	err := features.CheckSet(set)
 	if err == nil {
 		err = set.Check()
@@ -62,7 +90,11 @@ func valueOr(v *float64, def float64) float64 {
 }
 
 func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
-	return stat.Map(cs, func(c result.Coefficient) coeff.Coefficient { return c.Coefficient })
+	var out []coeff.Coefficient
+	for i := range cs {
+		out = append(out, cs[i].Coefficient)
+	}
+	return out
 }
 
 func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
@@ -76,24 +108,28 @@ func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 			}
 		}
 		if features.Layered(coeff.Version(fit.Beta.SpecVersion)) {
-			if own.Layers = own.Deployment.LayerSums(); val != nil {
+			own.Layers = own.Deployment.LayerSums()
+			if val != nil {
 				own.Layers.Judged = fmt.Sprintf("on held-out parts of its own recordings, for %s: %s", val.For, val.Verdict)
 			}
 		}
 		out = append(out, own)
 	}
-	stat.SortStable(out, func(a, b coeff.Config) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortStableFunc(out, func(a, b coeff.Config) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }
 
 // distinct are the values that the deployments have, sorted.
 func distinct[V cmp.Ordered](configs []result.FitConfig, of func(*deploy.Deployment) V) []V {
-	all := stat.Map(configs, func(c result.FitConfig) V { return of(&c.Deployment) })
+	var all []V
+	for i := range configs {
+		all = append(all, of(&configs[i].Deployment))
+	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// trainedOn collects where the coefficients hold, each list sorted.
+// trainedOn collects what the coefficients were trained on, each list sorted.
 func trainedOn(fit *result.Fit) coeff.TrainedOn {
 	t := coeff.TrainedOn{
 		Models:       distinct(fit.Configs, func(d *deploy.Deployment) string { return d.Model.ID }),

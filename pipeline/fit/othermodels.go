@@ -7,7 +7,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -48,9 +47,10 @@ func BasisTerms(name string, configs int) []Term {
 	case Linear3:
 		list = linear3Terms
 	}
-	out := stat.Map(list, func(t features.Term) Term {
-		return Term{Name: t.Name, Unit: t.Unit, penalty: 1, PerUs: t.Unit == "dimensionless"}
-	})
+	out := make([]Term, len(list))
+	for j, t := range list {
+		out[j] = Term{Name: t.Name, Unit: t.Unit, penalty: 1, PerUs: t.Unit == "dimensionless"}
+	}
 	if configs > 1 && name == TrainedPhysics {
 		out[constant].penalty = 100
 	}
@@ -105,7 +105,7 @@ func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 		return p.otherParts(name, o)
 	}
 	vec, err := Vectorizer(name, p.space)
-	if vec == nil || err != nil { // skipOthers has said so
+	if vec == nil || err != nil { // Run.tables has made the finding
 		return nil, nil
 	}
 	return p.steps.BetaBasis(p.space, *vec, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
@@ -126,8 +126,8 @@ func (p *Run) otherParts(name string, o Options) (all *rows.Table, err error) {
 	return all, err
 }
 
-// prepareOthers reads the recordings again, for rows under the other bases: with all
-// rows of all models beside them they would not be small.
+// prepareOthers reads the recordings again, for rows under the other bases. Keeping the
+// rows of all models at once would need several times the memory.
 func (f *fitter) prepareOthers(ctx context.Context) error {
 	if !f.o.Others() {
 		return nil
@@ -145,20 +145,20 @@ func (f *fitter) prepareOthers(ctx context.Context) error {
 func (f *fitter) otherModels(ctx context.Context) error {
 	f.out.Models = []result.Model{}
 	var roofline *result.Model
-	var why error
+	var noRoofline error
 	if slices.Contains(f.o.Models, Roofline) {
-		roofline, why = f.roofline()
+		roofline, noRoofline = f.roofline()
 	}
 	f.release()
 	if err := f.prepareOthers(ctx); err != nil {
 		return err
 	}
 	for _, name := range f.o.Models {
-		m, err := roofline, why
+		m, err := roofline, noRoofline
 		if name != Roofline {
-			tables, broken := f.otherTables(ctx, name)
-			if broken != nil {
-				return broken
+			tables, errTables := f.otherTables(ctx, name)
+			if errTables != nil {
+				return errTables
 			}
 			m, err = f.otherModel(tables, name)
 		}
@@ -224,17 +224,18 @@ func (f *fitter) locoOther(s *Solved, m Selections, out *result.Model) error {
 		if err != nil {
 			return err
 		}
-		out.Loco = append(out.Loco, leftOut(key, trainErrors(s, ridge.Predict(s.Train, beta), int32(c))))
+		out.Loco = append(out.Loco, locoEntry(key, trainErrors(s, ridge.Predict(s.Train, beta), int32(c))))
 	}
-	out.LocoMedian, out.LocoWorst = spread(out.Loco, func(l result.Loco) *float64 { return l.MAPE })
+	out.LocoMedian, out.LocoWorst = locoMAPEs(out.Loco)
 	return nil
 }
 
-// rooflineSlots are those of 1.1: the slots behind them say what a roofline leaves out.
+// rooflineSlots is the number of slots of 1.1. Later versions add slots for what a
+// roofline leaves out.
 var rooflineSlots = len(features.BetaFeatures(features.V11))
 
-// roofline has no free terms: every hardware time at its peak. Its bias says
-// how far from the peak the engine runs.
+// roofline has no free terms: every hardware time is at its peak. Its bias is how far
+// from the peak the engine runs.
 func (f *fitter) roofline() (*result.Model, error) {
 	if f.o.Spec.Base() == features.V10 {
 		return nil, fmt.Errorf("the roofline reads 1.1 features")

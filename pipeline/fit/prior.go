@@ -24,8 +24,8 @@ type libraryPrior struct {
 	name string    // where it comes from, in words
 }
 
-// priorSets is where the sets come from: the caller, the library or a file.
-func priorSets(o *Options) (func(*deploy.Deployment) (*coeff.Set, error), error) {
+// PriorSets are the coefficient sets of Options.Prior by deployment: those of the caller, of the library or of a file.
+func PriorSets(o *Options) (func(*deploy.Deployment) (*coeff.Set, error), error) {
 	if o.Library != nil {
 		return o.Library, nil
 	}
@@ -49,7 +49,7 @@ const (
 
 // setPrior gives the step-time model the prior of its sets.
 func (f *fitter) setPrior(s *Solved) error {
-	sets, err := priorSets(&f.o)
+	sets, err := PriorSets(&f.o)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package fit
 import (
 	"fmt"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -30,7 +29,11 @@ type Solved struct {
 
 // Names of the terms, in order.
 func (s *Solved) Names() []string {
-	return stat.Map(s.Terms, func(t Term) string { return t.Name })
+	names := make([]string, len(s.Terms))
+	for j := range s.Terms {
+		names[j] = s.Terms[j].Name
+	}
+	return names
 }
 
 // Selections scores the grid of one model for every gamma.

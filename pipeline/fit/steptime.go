@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -142,7 +141,10 @@ func sayGamma(gammas []float64, chosen int, within []int, j int, out *result.Mod
 	if told || j < 0 || !(out.Coefficients[j].Range[1] > 0) {
 		return
 	}
-	also := stat.Map(within, func(v int) string { return fmt.Sprint(gammas[v]) })
+	var also []string
+	for _, v := range within {
+		also = append(also, fmt.Sprint(gammas[v]))
+	}
 	out.Warnings = append(out.Warnings, trace.Findingf(NotIdentified, "gamma of the preemption average: the scores of %s lie within one "+
 		"standard error, the default %g is kept, and the interval of %s holds those of all of them",
 		strings.Join(also, ", "), gammas[chosen], preemptionTerm))

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"gonum.org/v1/gonum/floats"
 )
 
 // Rows per tile (one tile of columns stays in the first cache) and per chunk
@@ -82,7 +83,7 @@ func (a *Accumulator) addTile(rows []int32, w []float64) {
 		ci := a.tiles[i][:len(rows)]
 		for j := i; j < k; j++ {
 			if a.nonZero[j] && a.needed(i, j) {
-				a.sums[i*k+j] += sumProducts(ci, a.tiles[j][:len(rows)])
+				a.sums[i*k+j] += floats.Dot(ci, a.tiles[j][:len(rows)])
 			}
 		}
 	}

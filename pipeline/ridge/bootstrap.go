@@ -105,9 +105,9 @@ func (c *Cells) Blocks(minCellRows int) []BlockGram {
 	return out
 }
 
-// Blocks are the blocks of an interval-censored fit: the quadratic the
-// loss of each row is at the fit. Rows that exert no pull say nothing more about
-// the coefficients, so data that every prediction satisfies give no interval.
+// Blocks are the blocks of an interval-censored fit, with the local quadratic of
+// every row's loss at the fit. Rows that exert no pull add nothing, so that data
+// which every prediction satisfies give no interval.
 func (fit CensoredFit) Blocks(d *Data, w []float64, o Options) []BlockGram {
 	view := *d
 	view.Variants, view.Y = nil, fit.Y
@@ -182,8 +182,8 @@ func (b *bootstrap) beta(j int) float64 {
 	return b.gamma[r] / b.scale[r]
 }
 
-// solveAll fits all blocks once and says which columns of P the rows know. Errors:
-// gram.ErrEigen.
+// solveAll fits all blocks once and reports which columns of P the rows determine.
+// Errors: ErrEigen.
 func (b *bootstrap) solveAll() ([]bool, error) {
 	m := len(b.idx)
 	d := newDraw(m)
@@ -216,16 +216,25 @@ type draw struct {
 }
 
 func newDraw(m int) *draw {
-	mat := func() []float64 { return make([]float64, m*m) }
-	vec := func() []float64 { return make([]float64, m) }
+	matrix := func() []float64 { return make([]float64, m*m) }
+	vector := func() []float64 { return make([]float64, m) }
 	return &draw{
-		m: m, sum: mat(), chol: mat(), inv: mat(), rhs: vec(), gamma: vec(), se: vec(),
-		score: vec(), z: vec(), mean: vec(), square: vec(),
+		m:      m,
+		sum:    matrix(),
+		chol:   matrix(),
+		inv:    matrix(),
+		rhs:    vector(),
+		gamma:  vector(),
+		se:     vector(),
+		score:  vector(),
+		z:      vector(),
+		mean:   vector(),
+		square: vector(),
 	}
 }
 
-// fit solves with each block counted times[k] times and fills gamma and its
-// cluster-robust standard error.
+// fit solves with each block counted times[k] times, and fills gamma and its
+// cluster-robust standard error. It reports whether the sum is positive definite.
 func (b *bootstrap) fit(d *draw, times []int) bool {
 	clear(d.sum)
 	clear(d.rhs)
@@ -284,7 +293,7 @@ func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 				d.mean[j] += t * z
 				d.square[j] += t * z * z
 			}
-			for i := 0; cov != nil && i < m*m; i++ {
+			for i := range cov {
 				cov[i] += t * d.z[i/m] * d.z[i%m] * float64(len(blocks)) / math.Max(1, float64(len(blocks)-1))
 			}
 		}
@@ -294,7 +303,7 @@ func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 		for j := range d.se {
 			d.se[j] += n / (n - 1) * math.Max(0, d.square[j]-d.mean[j]*d.mean[j]/n)
 		}
-		for i := 0; cov != nil && i < m*m; i++ {
+		for i := range cov {
 			cov[i] -= d.mean[i/m] * d.mean[i%m] / (n - 1)
 		}
 	}
@@ -375,9 +384,12 @@ func (b *bootstrap) quantiles(o Options) []float64 {
 	})
 	out := make([]float64, b.p)
 	for r, j := range b.idx {
-		v := stat.Map(stat.Filter(ts, func(t []float64) bool { return t != nil && !math.IsNaN(t[r]) }), func(t []float64) float64 {
-			return t[r]
-		})
+		var v []float64
+		for _, t := range ts {
+			if t != nil && !math.IsNaN(t[r]) {
+				v = append(v, t[r])
+			}
+		}
 		out[j] = math.NaN()
 		if len(v) > 0 {
 			slices.Sort(v)

@@ -5,13 +5,12 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Never is the From of rows that no fold trains on.
 const Never = int32(1) << 30
 
-// CellKey says which rows a Gram holds: those of one regime inside one segment
+// CellKey identifies the rows of a Gram: those of one regime inside one segment
 // of one run. Fold j trains on cells with From <= j and validates on those with
 // Block = j+1; Block is -1 for runs left out of the folds.
 type CellKey struct {
@@ -64,7 +63,7 @@ func (d *Data) Cut(o Options) ([]*Cells, []Finding, error) {
 	for v := range out {
 		c := &Cells{P: d.P, EpsUs: o.EpsUs, Folds: o.Folds, Gamma: d.gamma(v), Embargo: o.EmbargoRows}
 		for k, s := range segs {
-			key := CellKey{s.seq.Config, s.seq.Run, s.regime, s.block, from(s, o.EmbargoRows)}
+			key := CellKey{s.seq.Config, s.seq.Run, s.regime, s.block, firstFold(s, o.EmbargoRows)}
 			c.List = append(c.List, Cell{key, *grams[k][v]})
 		}
 		out[v] = c
@@ -72,8 +71,8 @@ func (d *Data) Cut(o Options) ([]*Cells, []Finding, error) {
 	return out, found, nil
 }
 
-// from is the first fold that trains on a segment.
-func from(s segment, embargo int) int32 {
+// firstFold is the first fold that trains on a segment; Never for none.
+func firstFold(s segment, embargo int) int32 {
 	if s.seq.bounds == nil {
 		return Never
 	}
@@ -172,7 +171,11 @@ func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
 
 // Configs lists the configuration labels, ascending.
 func (c *Cells) Configs() []int32 {
-	return Distinct(stat.Map(c.List, func(x Cell) int32 { return x.Config }))
+	labels := make([]int32, len(c.List))
+	for i := range c.List {
+		labels[i] = c.List[i].Config
+	}
+	return Distinct(labels)
 }
 
 // Balance is the factor c of spec#weights for each cell of the list: the same rule as
@@ -197,7 +200,7 @@ func (c *Cells) Balance(minCellRows int) []float64 {
 	return out
 }
 
-// Sum is the balanced Gram of the cells that keep says yes to.
+// Sum is the balanced Gram of the cells for which keep is true; nil keeps all.
 func (c *Cells) Sum(factor []float64, keep func(CellKey) bool) *Gram {
 	out := New(c.P)
 	for i := range c.List {

@@ -105,7 +105,11 @@ func (t *Interval) set(method string, center, se, quantile float64) {
 }
 
 func blockConfigs(blocks []BlockGram) []int32 {
-	return Distinct(stat.Map(blocks, func(b BlockGram) int32 { return b.Config }))
+	labels := make([]int32, len(blocks))
+	for i := range blocks {
+		labels[i] = blocks[i].Config
+	}
+	return Distinct(labels)
 }
 
 // Holding is the interval widened to hold a value: still at least as likely to hold the

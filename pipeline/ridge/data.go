@@ -3,8 +3,6 @@ package ridge
 import (
 	"math"
 	"slices"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Data is a set of rows. Slices have one entry per row; X has P.
@@ -12,11 +10,11 @@ type Data struct {
 	P      int
 	X      []float64 // row-major, len(Y) x P; of a Subset the rows of the whole
 	Y      []float64 // target, us
-	Steps  []float64 // StepsOf a row covers; nil: 1
+	Steps  []float64 // engine steps that a row covers; nil: 1
 	Factor []float64 // down-weighting p of a row, 0..1; nil: 1
 	Config []int32   // configuration label >= 0
 	Regime []int32   // regime label >= 0
-	Run    []int32   // RunOf label >= 0, unique over configurations; nil: one run per configuration
+	Run    []int32   // run label >= 0, unique over configurations; nil: one run per configuration
 	Time   []int64   // order inside a run, ties by row; nil: row order
 
 	// Variants are alternatives of some columns (another EMA constant changes
@@ -90,8 +88,12 @@ func (d *Data) Subset(rows []int32) *Data {
 	if d.place != nil {
 		out.place = pick(d.place, rows)
 	}
-	out.Y, out.Steps, out.Factor = pick(d.Y, rows), pick(d.Steps, rows), pick(d.Factor, rows)
-	out.Config, out.Regime, out.Run = pick(d.Config, rows), pick(d.Regime, rows), pick(d.Run, rows)
+	out.Y = pick(d.Y, rows)
+	out.Steps = pick(d.Steps, rows)
+	out.Factor = pick(d.Factor, rows)
+	out.Config = pick(d.Config, rows)
+	out.Regime = pick(d.Regime, rows)
+	out.Run = pick(d.Run, rows)
 	out.Time = pick(d.Time, rows)
 	for _, v := range d.Variants {
 		w := Variant{Gamma: v.Gamma, Cols: v.Cols}
@@ -107,7 +109,11 @@ func pick[T any](v []T, rows []int32) []T {
 	if v == nil {
 		return nil
 	}
-	return stat.Map(rows, func(i int32) T { return v[i] })
+	out := make([]T, len(rows))
+	for k, i := range rows {
+		out[k] = v[i]
+	}
+	return out
 }
 
 // With is the data with variant k's columns in place and no variants left. It

@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Diagnosis is what the scaled Gram says about the terms before any penalty.
@@ -130,7 +128,7 @@ func link(m int, joined func(a, b int) bool) []int {
 	return label
 }
 
-// isOutside reports a term outside the null space.
+// isOutside reports whether the term that is alone in its group lies outside the null space.
 func isOutside(group []int, first int, vectors *mat.Dense, null int) bool {
 	for k, g := range group {
 		if g == first && k != first {
@@ -175,5 +173,9 @@ func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, 
 // unit divides by the entry of largest size.
 func unit(v []float64) []float64 {
 	big := slices.MaxFunc(v, func(a, b float64) int { return cmp.Compare(math.Abs(a), math.Abs(b)) })
-	return stat.Map(v, func(x float64) float64 { return x / big })
+	out := make([]float64, len(v))
+	for k, x := range v {
+		out[k] = x / big
+	}
+	return out
 }

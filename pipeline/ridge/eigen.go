@@ -8,52 +8,64 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// ErrEigen says that the eigenvalues of a matrix were not found: an entry of it is
+// ErrEigen means that the eigenvalues of a matrix were not found: an entry of it is
 // not finite, or the iteration did not end.
 var ErrEigen = errors.New("the eigenvalues of a matrix of sums did not converge")
 
-// Eigen is the spectrum of a symmetric matrix, ascending, with its vectors as
-// columns; the sign of each vector makes its largest entry positive. Errors: ErrEigen.
+// Eigen returns the eigenvalues of a symmetric matrix in ascending order, and the
+// eigenvectors as columns, each with its largest entry positive. Errors: ErrEigen.
 //
 // Source: the cyclic Jacobi method (Golub and Van Loan, Matrix Computations, 8.5).
-// gonum's Dsyev adds in another order on every architecture.
+// The matrices here are graded: entries of terms that the prior leaves open are 1e12
+// times those of others. Jacobi's method finds their small eigenvalues to full
+// relative precision, gonum's mat.EigenSym (QR) only relative to the largest, so that
+// OffPrior would count other directions.
 func Eigen(a *mat.SymDense) ([]float64, *mat.Dense, error) {
 	m := a.SymmetricDim()
 	rows := make([][]float64, m)
-	vectors := make([][]float64, m)
-	var norm float64
+	vectors := make([][]float64, m) // one a row
+	largest := 0.0
 	for r := range m {
-		rows[r], vectors[r] = mat.Row(nil, r, a), make([]float64, m)
+		rows[r] = mat.Row(nil, r, a)
+		vectors[r] = make([]float64, m)
 		vectors[r][r] = 1
 		for _, v := range rows[r] {
-			norm = math.Max(norm, math.Abs(v))
+			largest = math.Max(largest, math.Abs(v))
 		}
 	}
-	if !(norm <= math.MaxFloat64) || !diagonalise(rows, vectors, offDiagonal*norm) {
+	isFinite := largest <= math.MaxFloat64 // false for NaN
+	if !isFinite || !diagonalise(rows, vectors, offDiagonal*largest) {
 		return nil, nil, ErrEigen
 	}
 	diagonal := make([]float64, m)
-	values := make([]float64, m)
-	out := mat.NewDense(m, m, nil)
 	for k := range diagonal {
 		diagonal[k] = rows[k][k]
 	}
+	values := make([]float64, m)
+	columns := mat.NewDense(m, m, nil)
 	for k, from := range stat.Order(diagonal) {
-		if values[k] = rows[from][from]; math.IsNaN(values[k]) || math.IsInf(values[k], 0) {
+		values[k] = diagonal[from]
+		if math.IsNaN(values[k]) || math.IsInf(values[k], 0) {
 			return nil, nil, ErrEigen
 		}
-		v, big := vectors[from], 0
-		for r := range v {
-			if math.Abs(v[r]) > math.Abs(v[big])*(1+1e-9) {
-				big = r
-			}
-		}
-		sign := math.Copysign(1, v[big])
-		for r := range v {
-			out.Set(r, k, sign*v[r])
+		sign := math.Copysign(1, largestEntry(vectors[from]))
+		for r, v := range vectors[from] {
+			columns.Set(r, k, sign*v)
 		}
 	}
-	return values, out, nil
+	return values, columns, nil
+}
+
+// largestEntry is the entry of largest magnitude, the first of those that differ by
+// rounding alone.
+func largestEntry(v []float64) float64 {
+	largest := v[0]
+	for _, x := range v {
+		if math.Abs(x) > math.Abs(largest)*(1+1e-9) {
+			largest = x
+		}
+	}
+	return largest
 }
 
 const (
@@ -61,8 +73,8 @@ const (
 	maxSweeps   = 60      // six are usual
 )
 
-// diagonalise turns the symmetric matrix a until no entry off its diagonal is above
-// least, and the rows of v along; false when it does not end.
+// diagonalise rotates the symmetric matrix a until no entry off its diagonal is above
+// least, and the rows of v with it. It is false when maxSweeps do not suffice.
 func diagonalise(a, v [][]float64, least float64) bool {
 	for range maxSweeps {
 		done := true
@@ -70,7 +82,7 @@ func diagonalise(a, v [][]float64, least float64) bool {
 			for q := range p {
 				if math.Abs(a[p][q]) > least {
 					done = false
-					turn(a, v, p, q)
+					rotate(a, v, p, q)
 				}
 			}
 		}
@@ -81,8 +93,8 @@ func diagonalise(a, v [][]float64, least float64) bool {
 	return false
 }
 
-// turn makes the entries (p, q) and (q, p) of a zero by a rotation of at most 45 degrees.
-func turn(a, v [][]float64, p, q int) {
+// rotate makes the entries (p, q) and (q, p) of a zero by a rotation of at most 45 degrees.
+func rotate(a, v [][]float64, p, q int) {
 	ratio := (a[q][q] - a[p][p]) / (2 * a[p][q])
 	t := math.Copysign(1, ratio) / (math.Abs(ratio) + math.Sqrt(ratio*ratio+1)) // its tangent
 	c := 1 / math.Sqrt(t*t+1)
@@ -105,11 +117,11 @@ func Symmetric(g []float64, p int) *mat.SymDense {
 	return mat.NewSymDense(p, append([]float64(nil), g...))
 }
 
-// NullTol is the eigenvalue of the scaled Gram, relative to the largest, under
-// which the rows do not tell a direction from zero.
+// NullTol is the eigenvalue of the scaled Gram, relative to the largest, below which the
+// rows do not determine a direction.
 const NullTol = 1e-6
 
-// NonZero are the positions of columns that are not all zero.
+// NonZero lists the columns that are not all zero.
 func NonZero(scale []float64) []int {
 	var idx []int
 	for j, s := range scale {

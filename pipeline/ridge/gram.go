@@ -81,11 +81,13 @@ func (g *Gram) Scale() (s []float64, ybar float64) {
 	return s, math.Sqrt(g.Q / g.W)
 }
 
-// Dot is x.beta.
+// Dot is x.beta, added up from the first column to the last. A prediction of a
+// coefficient file (coeff.Set.Predict) adds up in the same order, so that a fit
+// and the validation of its file report the same figures.
 func Dot(x, beta []float64) float64 {
-	var s float64
+	var sum float64
 	for j, v := range x {
-		s += v * beta[j]
+		sum += v * beta[j]
 	}
-	return s
+	return sum
 }

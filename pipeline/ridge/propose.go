@@ -3,11 +3,12 @@ package ridge
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Proposal says what one more experiment would show.
+// Proposal is what one more experiment would add.
 type Proposal struct {
 	Index  int       // position in the candidates
 	LogDet float64   // gain of log det of the information: larger is better
@@ -47,7 +48,7 @@ func (base *Gram) Propose(candidates []*Gram) []Proposal {
 		}
 		out = append(out, prop)
 	}
-	stat.SortStable(out, func(a, b Proposal) int { return cmp.Compare(b.LogDet, a.LogDet) })
+	slices.SortStableFunc(out, func(a, b Proposal) int { return cmp.Compare(b.LogDet, a.LogDet) })
 	return out
 }
 

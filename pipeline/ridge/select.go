@@ -61,7 +61,11 @@ func (s *Selection) LambdaWithout(config int32) float64 {
 
 // NestedMean is the mean outer score; NaN without nested scores.
 func (s *Selection) NestedMean() float64 {
-	return stat.Mean(stat.Map(s.Nested, func(n Nested) float64 { return n.Outer }))
+	scores := make([]float64, len(s.Nested))
+	for i := range s.Nested {
+		scores[i] = s.Nested[i].Outer
+	}
+	return stat.Mean(scores)
 }
 
 // ChooseVariant chooses among variants by their fold scores, each at its own best
@@ -324,9 +328,11 @@ type gramTrial struct {
 func (t *trials) gramTrials(c *Cells) []gramTrial {
 	factor := c.Balance(t.o.MinCellRows)
 	perConfig := func(keep func(CellKey) bool) []*Gram {
-		return stat.Map(t.configs, func(label int32) *Gram {
-			return c.Sum(factor, func(key CellKey) bool { return key.Config == label && keep(key) })
-		})
+		grams := make([]*Gram, len(t.configs))
+		for i, label := range t.configs {
+			grams[i] = c.Sum(factor, func(key CellKey) bool { return key.Config == label && keep(key) })
+		}
+		return grams
 	}
 	totals := perConfig(func(CellKey) bool { return true })
 	out := make([]gramTrial, len(t.list))

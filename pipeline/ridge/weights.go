@@ -3,8 +3,6 @@ package ridge
 import (
 	"math"
 	"slices"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Weights are w = c*factor/max(y, eps*steps)^2. c makes sum(w*y^2) equal over
@@ -61,14 +59,14 @@ func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
 func balanceRows(d *Data, minRows int, w, mass []float64) {
 	configs := d.Configs()
 	cells := make([][]cellSums, len(configs))
-	k := 0
-	find := func(label int32) {
+	k := 0 // position of the last row's configuration: neighbours mostly share it
+	findConfig := func(label int32) {
 		if configs[k] != label {
 			k, _ = slices.BinarySearch(configs, label)
 		}
 	}
 	for i, m := range mass {
-		find(d.Config[i])
+		findConfig(d.Config[i])
 		cells[k] = addCell(cells[k], d.Regime[i], 1, m)
 	}
 	c := make([][]float64, len(configs))
@@ -76,7 +74,7 @@ func balanceRows(d *Data, minRows int, w, mass []float64) {
 		c[k] = balance(cells[k], minRows, len(configs))
 	}
 	for i := range w {
-		find(d.Config[i])
+		findConfig(d.Config[i])
 		w[i] *= c[k][findCell(cells[k], d.Regime[i])]
 	}
 }
@@ -108,8 +106,8 @@ func findCell(cells []cellSums, regime int32) int {
 	return k
 }
 
-// balance is the factor c of each regime of one configuration: regimes that
-// stand alone share 1/configs equally, small ones count with the largest.
+// balance is the factor c of each regime of one configuration. Regimes with at
+// least minRows rows share 1/configs equally; smaller ones count with the largest.
 func balance(cells []cellSums, minRows, configs int) []float64 {
 	largest := 0
 	for k, c := range cells {
@@ -126,7 +124,12 @@ func balance(cells []cellSums, minRows, configs int) []float64 {
 		}
 		mass[home[k]] += c.mass
 	}
-	groups := stat.Count(mass, func(m float64) bool { return m > 0 })
+	groups := 0
+	for _, m := range mass {
+		if m > 0 {
+			groups++
+		}
+	}
 	out := make([]float64, len(cells))
 	for k := range cells {
 		if m := mass[home[k]]; m > 0 {

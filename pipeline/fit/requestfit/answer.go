@@ -19,9 +19,19 @@ import (
 func (l *learner) learned(s *state, post []float64, u *result.RequestScatter) *Learned {
 	n := len(l.m.free)
 	directions := l.directions(s.values, post)
-	level := &result.RequestLevel{Prior: l.m.name, Passes: append([]result.RequestPass{}, l.passes...), Objective: s.objective,
-		NoiseFloor: s.twins, Evaluations: l.calls, SimulatedSteps: l.steps.Load(), Scatter: u,
-		Directions: append([]result.LearnedDirection{}, stat.Map(directions, direction.document)...)}
+	level := &result.RequestLevel{
+		Prior:          l.m.name,
+		Passes:         append([]result.RequestPass{}, l.passes...),
+		Objective:      s.objective,
+		NoiseFloor:     s.twins,
+		Evaluations:    l.calls,
+		SimulatedSteps: l.steps.Load(),
+		Scatter:        u,
+		Directions:     []result.LearnedDirection{},
+	}
+	for _, d := range directions {
+		level.Directions = append(level.Directions, d.LearnedDirection)
+	}
 	if l.seen != nil {
 		level.SpanErrorFrac, level.TTFTErrorFrac = result.OrNull(l.seen.errors[rowSpan]), result.OrNull(l.seen.errors[rowTTFT])
 	}
@@ -99,8 +109,6 @@ type direction struct {
 	result.LearnedDirection
 	vector []float64 // one standard error along it
 }
-
-func (d direction) document() result.LearnedDirection { return d.LearnedDirection }
 
 // learnedShare of a direction's variance gone, and the requests, not the prior, decide it.
 const learnedShare = 0.9

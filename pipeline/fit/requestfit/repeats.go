@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -43,7 +42,10 @@ const (
 // enough for the bias to be that of the answer.
 func (l *learner) refitted(s *state) (values, covariance []float64, u *result.RequestScatter, err error) {
 	r := l.newRepeats(s)
-	size := stat.Sum(l.loads, func(load *Load) int { return len(load.Requests) })
+	size := 0
+	for _, load := range l.loads {
+		size += len(load.Requests)
+	}
 	count := max(leastRepeats, min(mostRepeats, simulatedRequests/size))
 	few := max(1, count/fewerRepeats)
 	for k, n := range []int{few, count} {

@@ -19,9 +19,13 @@
 //  5. A description: which directions the data decide, which the prior
 //     (answer.go).
 //
+// Requests and Points are fit.Evidence: they make the loads of recorded runs, fit
+// them, and judge the answer by requests that were held out. Inspect reports what
+// the requests of a run could teach before any fit.
+//
 // Document turns a coefficient set on one deployment into the form of a fit;
 // Choose picks the load levels that would teach most. Times are in
-// microseconds unless a name ends in Ms. The package reads no files.
+// microseconds unless a name ends in Ms.
 package requestfit
 
 import (

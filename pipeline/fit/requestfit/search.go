@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"gonum.org/v1/gonum/optimize"
@@ -46,7 +45,10 @@ func (l *learner) search(from *state, e evidence) (*state, error) {
 
 // confirmed is the polished candidate where the loads held out are nearer with it.
 func (l *learner) confirmed(from *state, values []float64) (*state, error) {
-	twins := stat.Map(l.Holdout, func(load *Load) [][]sim.Request { return twinsOf(load, l.Options) })
+	var twins [][][]sim.Request
+	for _, load := range l.Holdout {
+		twins = append(twins, twinsOf(load, l.Options))
+	}
 	before, err := l.assess(l.Holdout, twins, from.values, 0, false)
 	if err != nil {
 		return nil, err
@@ -71,8 +73,13 @@ func (l *learner) subspace(values []float64, e evidence) ([][]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	learned := stat.Filter(l.directions(values, post), func(d direction) bool { return d.Learned })
-	return stat.Map(learned, func(d direction) []float64 { return d.vector }), nil
+	var space [][]float64
+	for _, d := range l.directions(values, post) {
+		if d.Learned {
+			space = append(space, d.vector)
+		}
+	}
+	return space, nil
 }
 
 // moved is a candidate z along the directions, signs kept.

@@ -1,0 +1,85 @@
+package fit
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Evidence is what a fit learns from: Steps and Grams of this package, and
+// Requests and Points of package requestfit.
+type Evidence interface {
+	// Kind names the evidence and the options that it makes nothing of.
+	Kind() Kind
+	// Fit learns the coefficients. The result has no header yet.
+	Fit(ctx context.Context, o Options, progress trace.Progress) (*result.Fit, error)
+}
+
+// Kind is one kind of evidence.
+type Kind struct {
+	Name     string   // as --from has it, or of the files
+	Excludes []string // options that this evidence makes nothing of, and that are therefore refused
+}
+
+// Kinds of evidence, with the options that do not apply to each. This is the only
+// list of them: the program and the stage refuse by it.
+var (
+	// FromSteps is step traces.
+	FromSteps = Kind{"steps", []string{"search", "holdout", "form", "budget", "deployment"}}
+	// FromRequests is what clients or stock spans recorded of requests (spec#request-level).
+	FromRequests = Kind{"requests", append([]string{"deployment"}, stepsAlone...)}
+	// FromPoints is tables of load levels: means of a benchmark's requests.
+	FromPoints = Kind{"points", append([]string{"only", "exclude", "without", "split", "keep-saturated",
+		"shared-prefix-tokens", "holdout"}, stepsAlone...)}
+	// FromGrams is Gram files: sums of rows that Save made elsewhere.
+	FromGrams = Kind{"Gram files", []string{"save-gram", "dump-rows", "refit-all", "only", "exclude", "keep-saturated",
+		"shared-prefix-tokens", "holdout", "deployment", "from", "search", "form", "budget", "max-rows"}}
+)
+
+// stepsAlone are options of rows and of models that only steps have.
+var stepsAlone = []string{"save-gram", "dump-rows", "refit-all", "lag", "objective", "model", "alpha-target", "max-rows"}
+
+// Refusal is the error for an option that this evidence makes nothing of; nil where it applies.
+func (k Kind) Refusal(name string) error {
+	if !slices.Contains(k.Excludes, name) {
+		return nil
+	}
+	var with []string
+	for _, other := range []Kind{FromSteps, FromRequests, FromPoints, FromGrams} {
+		if !slices.Contains(other.Excludes, name) {
+			with = append(with, other.Name)
+		}
+	}
+	refusal := &option.Misuse{Msg: name + ": goes with a fit from " + strings.Join(with, " or ") + " only"}
+	if name == "holdout" && k.Name == FromSteps.Name {
+		refusal.Hint = "a run that --without leaves out of a fit from steps is a test run of validate"
+	}
+	return refusal
+}
+
+// Steps is the evidence of step traces.
+type Steps struct{ Sources []Source }
+
+// Kind is FromSteps.
+func (Steps) Kind() Kind { return FromSteps }
+
+// Fit fits every model asked for, see the function of the same name.
+func (s Steps) Fit(ctx context.Context, o Options, progress trace.Progress) (*result.Fit, error) {
+	return Fit(ctx, s.Sources, o, progress)
+}
+
+// Grams is the evidence of Gram files.
+type Grams struct{ Files []ridge.File }
+
+// Kind is FromGrams.
+func (Grams) Kind() Kind { return FromGrams }
+
+// Fit fits the step time, see FromGramFiles.
+func (g Grams) Fit(ctx context.Context, o Options, _ trace.Progress) (*result.Fit, error) {
+	return FitGrams(ctx, g.Files, o)
+}

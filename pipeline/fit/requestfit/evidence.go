@@ -1,0 +1,274 @@
+package requestfit
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Run is one recorded run whose steps are not used.
+type Run struct {
+	ID         string
+	Deployment *deploy.Deployment
+	Load       func() (*trace.Run, error)
+}
+
+// Requests is the evidence of requests: what clients or stock spans measured of
+// recorded runs. It is a fit.Evidence.
+type Requests struct {
+	Runs []Run
+	// Holdout names runs that the fit does not see and is judged by. Without any, the
+	// last arrivals of every run judge, as Options.Split says.
+	Holdout      []string
+	Search       string // SearchNone and others
+	MaxSteps     int64  // simulated steps after which no pass and no search begins anything new; 0: no limit
+	SharedPrefix int64  // first prompt tokens that requests share where the recording does not say
+}
+
+// Kind is fit.FromRequests.
+func (Requests) Kind() fit.Kind { return fit.FromRequests }
+
+// Points is the evidence of load levels alone. It is a fit.Evidence.
+type Points struct{ Requests }
+
+// Kind is fit.FromPoints.
+func (Points) Kind() fit.Kind { return fit.FromPoints }
+
+// Fit fits the runs of the first configuration that has an unsaturated run; a run of
+// another configuration is an error.
+func (r Requests) Fit(ctx context.Context, o fit.Options, _ trace.Progress) (*result.Fit, error) {
+	c := &collection{evidence: r, o: o, runOfLevel: map[*Load]string{}}
+	if err := c.addRuns(); err != nil {
+		return nil, err
+	}
+	prior, err := priorFor(c.deployment, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.dropLevelsBeyondCache(prior); err != nil {
+		return nil, err
+	}
+	learning := DefaultOptions()
+	learning.Seed = o.Seed
+	learning.Workers = o.Workers
+	learning.Search = r.Search
+	learning.Steps = r.MaxSteps
+	learning.Holdout = c.held
+	start := time.Now()
+	learned, err := Fit(ctx, c.loads, prior, learning)
+	if err != nil {
+		return nil, err
+	}
+	seconds := time.Since(start).Seconds()
+	for _, l := range c.loads {
+		found, err := l.Unlike(learned.Set)
+		if err != nil {
+			return nil, err
+		}
+		c.warnings = append(c.warnings, found...)
+	}
+	gain, err := GainOf(c.held, learned.Set, prior.Set)
+	if err != nil {
+		return nil, err
+	}
+	c.warnings = append(c.warnings, gain.Findings()...)
+	doc, err := c.document(learned)
+	if err != nil {
+		return nil, err
+	}
+	doc.Requests.StepsPerSecond = float64(learned.Level.SimulatedSteps) / seconds
+	if c.loads[0].Point != nil {
+		if doc.Requests.Levels, err = c.predictLevels(ctx, prior, learned.Set, learning); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.Holdout) > 0 {
+		doc.Requests.Holdout, err = c.predictHeldRuns(learned.Set)
+	}
+	return doc, err
+}
+
+// priorFor is the prior that o.Prior names. Where nothing was asked for it is the library's,
+// and the roofline for a device that the library does not know.
+func priorFor(d *deploy.Deployment, o fit.Options) (*Prior, error) {
+	switch o.Prior {
+	case fit.PriorRoofline:
+		return Roofline(d), nil
+	case fit.PriorZero:
+		set, err := fit.LibraryFor(d)
+		if err != nil {
+			return Roofline(d), nil
+		}
+		return &Prior{Name: fit.PriorLibrary, Set: set}, nil
+	}
+	sets, err := fit.PriorSets(&o)
+	if err != nil {
+		return nil, err
+	}
+	set, err := sets(d)
+	return &Prior{Name: o.Prior, Set: set}, err
+}
+
+// collection is the loads of the runs of one fit.
+type collection struct {
+	evidence   Requests
+	o          fit.Options
+	deployment *deploy.Deployment // of the one configuration that is fitted
+	config     string             // its key
+	runs       []result.FitRun
+	loads      []*Load
+	// held are the loads that judge: those of runs held out, or the same loads with only
+	// their last arrivals compared.
+	held         []*Load
+	runOfLevel   map[*Load]string
+	warnings     []trace.Finding
+	latestWallNs int64
+}
+
+// BesideRequests is the reason why load levels of a run with requests are not fitted.
+const BesideRequests = "requests teach; load levels beside them do not"
+
+// LevelsIgnored is the finding about a run whose load levels are not fitted.
+func LevelsIgnored(run, why string) trace.Finding {
+	return trace.Findingf(clients.CodeClientFile,
+		"run %s: %s; blis-train fit --from points TABLE.csv --deployment run.yaml -o OUT fits them", run, why)
+}
+
+// addRuns makes the loads of all runs.
+func (c *collection) addRuns() error {
+	for _, id := range c.evidence.Holdout {
+		if !slices.ContainsFunc(c.evidence.Runs, func(r Run) bool { return r.ID == id }) {
+			return trace.Errorf(rows.BadOption, "--holdout: got %q, want the id of a run of this folder", id)
+		}
+	}
+	for i := range c.evidence.Runs {
+		if err := c.addRun(&c.evidence.Runs[i]); err != nil {
+			return err
+		}
+	}
+	saturated := slices.ContainsFunc(c.runs, func(r result.FitRun) bool { return r.Saturated })
+	switch {
+	case len(c.loads) > 0:
+		c.dropLevelsBesideRequests()
+		return nil
+	case len(c.held) > 0:
+		return trace.Errorf(rows.BadOption, "--holdout: got every run with a request, want one at least to learn from")
+	case saturated:
+		return trace.Errorf(NothingMeasured, "fit --from requests: got saturated runs alone, want one that the server kept up with").
+			WithHint("the key keep-saturated: true in pipeline.yaml, --config FILE, learns from them all the same; replays of them decide nothing")
+	}
+	return trace.Errorf(NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(c.evidence.Runs)).
+		WithHint("blis-train inspect says what each run holds")
+}
+
+// addRun adds a run to the document and, unless it is left out, its loads.
+func (c *collection) addRun(r *Run) error {
+	run, err := r.Load()
+	if err != nil {
+		return err
+	}
+	out := result.FitRun{ID: r.ID, Config: r.Deployment.Config(), Findings: []trace.Finding{}}
+	if v := verdictsOf(run, r.Deployment).Run; v.Saturated {
+		out.Saturated = true
+		out.Reason = rows.HitText(v.Checks)
+		what := "it is left out; the key keep-saturated: true learns from it"
+		if c.o.KeepSaturated {
+			what = "it teaches all the same (keep-saturated)"
+		}
+		c.warnings = append(c.warnings, trace.Findingf(rows.Saturated, "run %s: saturated, %s: %s", r.ID, out.Reason, what))
+	}
+	switch {
+	case slices.Contains(c.o.Without, r.ID):
+		out.Reason = "left out (--without)"
+	case out.Saturated && !c.o.KeepSaturated:
+	case c.config != "" && c.config != out.Config:
+		return trace.Errorf(rows.BadOption, "fit --from requests: got run %s of %s beside runs of %s, want one configuration",
+			r.ID, out.Config, c.config).WithHint("leave it out with --without " + r.ID + ", or fit it into a folder of its own")
+	default:
+		if err := c.addLoads(run, r.Deployment, &out); err != nil {
+			return err
+		}
+	}
+	c.runs = append(c.runs, out)
+	return nil
+}
+
+// addLoads adds the loads of one run to those that teach, or to those that judge.
+func (c *collection) addLoads(run *trace.Run, dep *deploy.Deployment, out *result.FitRun) error {
+	loads, findings := LoadsOf(run, dep, c.o.KeepSaturated, c.evidence.SharedPrefix)
+	c.latestWallNs = max(c.latestWallNs, fit.LatestWall(run))
+	if len(loads) == 0 && len(run.Points) > 0 {
+		return c.addLevels(run.Points, dep, out)
+	}
+	out.Findings = append(out.Findings, findings...)
+	if len(run.Points) > 0 {
+		c.warnings = append(c.warnings, LevelsIgnored(out.ID, BesideRequests))
+	}
+	if len(loads) == 0 {
+		out.Reason = "no request with a time"
+		return nil
+	}
+	c.deployment, c.config = dep, out.Config
+	if slices.Contains(c.evidence.Holdout, out.ID) {
+		c.held = append(c.held, loads...)
+		out.Reason = "held out (--holdout)"
+		return nil
+	}
+	out.Used = true
+	if len(c.evidence.Holdout) > 0 {
+		c.loads = append(c.loads, loads...)
+		return nil
+	}
+	for _, l := range loads {
+		if later := l.Later(c.o.Split); later.IsMeasured() {
+			c.held = append(c.held, later)
+		}
+		c.loads = append(c.loads, l.Before(c.o.Split))
+	}
+	return nil
+}
+
+// document is the fit in the form that every consumer of a fit reads.
+func (c *collection) document(learned *Learned) (*result.Fit, error) {
+	doc, err := Document(learned.Set, c.deployment)
+	if err != nil {
+		return nil, err
+	}
+	doc.Options = result.FitOptions{
+		Spec:       string(learned.Set.SpecVersion),
+		Recipe:     learned.Set.Recipe,
+		BetaTarget: learned.Set.BetaTarget,
+		Split:      c.o.Split,
+		Seed:       c.o.Seed,
+		Prior:      learned.Level.Prior,
+		Without:    append([]string{}, c.o.Without...),
+	}
+	var prompts, outputs, requests float64
+	for _, l := range c.loads {
+		for i := range l.Requests {
+			prompts += float64(l.Requests[i].PromptTokens)
+			outputs += float64(l.Requests[i].OutputTokens)
+			requests++
+		}
+	}
+	config := &doc.Configs[0]
+	config.MeanPromptTokens = result.OrNull(prompts / requests)
+	config.MeanOutputTokens = result.OrNull(outputs / requests)
+	for i := range c.runs {
+		if c.runs[i].Used {
+			config.Runs = append(config.Runs, c.runs[i].ID)
+		}
+	}
+	doc.Runs = c.runs
+	doc.TrainingDate = fit.DateOf(c.latestWallNs) // of these requests, not of the prior
+	doc.Warnings = append([]trace.Finding{}, c.warnings...)
+	doc.Requests = learned.Level
+	return doc, nil
+}

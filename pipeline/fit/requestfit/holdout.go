@@ -1,0 +1,128 @@
+package requestfit
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// predictHeldRuns are the errors of a set on the requests of runs held out.
+func (c *collection) predictHeldRuns(set *coeff.Set) ([]result.RequestHoldout, error) {
+	var out []result.RequestHoldout
+	for _, l := range c.held {
+		if l.Point != nil {
+			continue
+		}
+		errors, err := holdoutErrors(l, set)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, *errors)
+	}
+	return out, nil
+}
+
+// holdoutErrors are the errors of a set on a load that it was not fitted to.
+func holdoutErrors(l *Load, set *coeff.Set) (*result.RequestHoldout, error) {
+	predicted, err := l.Predict(set)
+	if err != nil {
+		return nil, err
+	}
+	var ttft, itl, e2e pairs
+	for i := range predicted {
+		seen := &l.Seen[i]
+		simulated := &predicted[i]
+		gaps := float64(l.Requests[i].OutputTokens - 1)
+		ttft.add(seen.TTFTUs, simulated.TTFTUs)
+		itl.add(seen.SpanUs/gaps, simulated.SpanUs/gaps)
+		e2e.add(seen.E2EUs, simulated.E2EUs)
+	}
+	return &result.RequestHoldout{
+		Name:     l.Name,
+		Requests: len(l.Requests),
+		Metrics:  result.Metrics{TTFT: ttft.metric(), ITL: itl.metric(), E2E: e2e.metric()},
+	}, nil
+}
+
+// pairs are times of requests, ms.
+type pairs struct{ measured, simulated []float64 }
+
+// add adds a pair of times in us of which both are known.
+func (p *pairs) add(measuredUs, simulatedUs float64) {
+	if measuredUs > 0 && simulatedUs > 0 {
+		p.measured = append(p.measured, measuredUs/1e3)
+		p.simulated = append(p.simulated, simulatedUs/1e3)
+	}
+}
+
+func (p *pairs) metric() *result.Metric { return validate.Compare(p.measured, p.simulated, true) }
+
+// noGain is the code of a fit that does not predict what it has not seen better than its prior.
+const noGain trace.Code = "no_gain"
+
+// Gain compares what was learned with the prior on requests that neither was fitted to.
+type Gain struct {
+	Learned, Prior float64 // median relative errors of E2E
+	// Low and High hold 95 % of the difference Learned - Prior over draws of blocks of
+	// consecutive requests.
+	Low, High float64
+}
+
+// gainDraws is how often the blocks are drawn.
+const gainDraws = 1000
+
+// GainOf compares the errors of two sets on the requests of loads.
+func GainOf(held []*Load, learned, prior *coeff.Set) (Gain, error) {
+	var offLearned, offPrior []float64
+	for _, l := range held {
+		a, errLearned := l.Predict(learned)
+		b, errPrior := l.Predict(prior)
+		if err := errors.Join(errLearned, errPrior); err != nil {
+			return Gain{}, err
+		}
+		for i, seen := range l.Seen { // a load level has none
+			x := math.Abs(a[i].E2EUs/seen.E2EUs - 1)
+			y := math.Abs(b[i].E2EUs/seen.E2EUs - 1)
+			if x >= 0 && y >= 0 { // neither is NaN
+				offLearned = append(offLearned, x)
+				offPrior = append(offPrior, y)
+			}
+		}
+	}
+	n := len(offLearned)
+	rng := rand.New(rand.NewPCG(1, 0xb10c))
+	draws := make([]float64, gainDraws)
+	block := int(math.Ceil(math.Sqrt(float64(n))))
+	for d := range draws {
+		var x, y []float64
+		for len(x) < n {
+			from := rng.IntN(n - block + 1)
+			x = append(x, offLearned[from:from+block]...)
+			y = append(y, offPrior[from:from+block]...)
+		}
+		draws[d] = stat.Median(x) - stat.Median(y)
+	}
+	slices.Sort(draws)
+	return Gain{
+		Learned: stat.Median(offLearned),
+		Prior:   stat.Median(offPrior),
+		Low:     stat.Quantile(draws, 0.025),
+		High:    stat.Quantile(draws, 0.975),
+	}, nil
+}
+
+// Findings warns where what was learned is not better than the prior beyond chance.
+func (g Gain) Findings() []trace.Finding {
+	if !(g.High >= 0) {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(noGain, "E2E of the held-out requests is off by %.1f %% with what was learned, by %.1f %% with the "+
+		"prior, medians; 95 %% of the difference lie between %+.1f and %+.1f points", 100*g.Learned, 100*g.Prior, 100*g.Low, 100*g.High)}
+}

@@ -1,0 +1,162 @@
+package requestfit
+
+import (
+	"context"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// addLevels adds load levels to those that teach, or, of a run held out, to those that judge.
+func (c *collection) addLevels(points []trace.LoadPoint, dep *deploy.Deployment, out *result.FitRun) error {
+	c.deployment, c.config = dep, out.Config
+	out.Used = !slices.Contains(c.evidence.Holdout, out.ID)
+	to := &c.loads
+	if !out.Used {
+		to = &c.held
+		out.Reason = "held out (--holdout)"
+	}
+	for i := range points {
+		l, err := loadOfLevel(&points[i], dep)
+		if err != nil {
+			return err
+		}
+		c.warnings = append(c.warnings, overrun(&points[i])...)
+		c.runOfLevel[l] = out.ID
+		*to = append(*to, l)
+	}
+	return nil
+}
+
+// loadOfLevel is a load level under the harness that it states, or is taken to have had.
+func loadOfLevel(l *trace.LoadPoint, d *deploy.Deployment) (*Load, error) {
+	level, err := LevelOf(l, d)
+	if err != nil {
+		return nil, err
+	}
+	requests, err := level.Requests(level.Harness())
+	return &Load{
+		Name:       l.Name,
+		Tier:       TierPoints,
+		Deployment: level.Deployment,
+		Requests:   requests,
+		Point:      &Point{TTFTMs: level.TTFTMs, TPOTMs: level.TPOTMs},
+	}, err
+}
+
+// keptUpShare is the share of an offered rate below which a server did not keep up with it.
+const keptUpShare = 0.8
+
+// overrun warns of a level whose arrivals the server did not keep up with.
+func overrun(l *trace.LoadPoint) []trace.Finding {
+	if !l.OfferedRPS.OK || !l.RateRPS.OK || l.Clients.OK || l.RateRPS.V >= keptUpShare*l.OfferedRPS.V {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(rows.Saturated, "%s: served %.3g of %.3g requests/s: the level teaches how long it was "+
+		"recorded as well as what a step costs", l.Name, l.RateRPS.V, l.OfferedRPS.V)}
+}
+
+// dropLevelsBesideRequests drops load levels where there are requests: the levels are means of
+// other requests, and would count as much as single ones.
+func (c *collection) dropLevelsBesideRequests() {
+	isLevel := func(l *Load) bool { return l.Point != nil }
+	isRequests := func(l *Load) bool { return l.Point == nil }
+	if !slices.ContainsFunc(c.loads, isLevel) || !slices.ContainsFunc(c.loads, isRequests) {
+		return
+	}
+	c.loads = slices.DeleteFunc(c.loads, isLevel)
+	c.held = slices.DeleteFunc(c.held, isLevel)
+	withLevels := map[string]bool{}
+	for _, id := range c.runOfLevel {
+		withLevels[id] = true
+	}
+	for i := range c.runs {
+		r := &c.runs[i]
+		if r.Used && withLevels[r.ID] {
+			r.Used = false
+			r.Reason = BesideRequests
+			c.warnings = append(c.warnings, LevelsIgnored(r.ID, BesideRequests))
+		}
+	}
+}
+
+// dropLevelsBeyondCache drops the load levels whose measured times show that the server's KV
+// cache is larger than stated.
+func (c *collection) dropLevelsBeyondCache(prior *Prior) error {
+	var left []*Load
+	for _, l := range c.loads {
+		ttftMs, full, err := l.Full(prior)
+		if err != nil {
+			return err
+		}
+		if !full {
+			left = append(left, l)
+			continue
+		}
+		c.warnings = append(c.warnings, trace.Findingf(ReplayUnlike, "%s: left out: the simulated server runs out of KV blocks (TTFT %.4g ms), "+
+			"the measured one did not (%.4g ms); is its KV cache of another type or size?", l.Name, ttftMs, l.Point.TTFTMs))
+	}
+	c.loads = left
+	return nil
+}
+
+// levelFolds is into how many parts load levels are divided to predict each from the others.
+const levelFolds = 5
+
+// predictLevels predicts every load level with coefficients that were not fitted to it: those
+// held out with the answer, else each fifth with a fit of the others.
+func (c *collection) predictLevels(ctx context.Context, prior *Prior, answer *coeff.Set, o Options) ([]result.LevelHoldout, error) {
+	var out []result.LevelHoldout
+	for _, l := range c.held {
+		if l.Point == nil {
+			continue
+		}
+		predicted, err := c.predictLevel(l, answer)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, predicted)
+	}
+	if len(out) > 0 || len(c.loads) < 2 {
+		return out, nil
+	}
+	folds := min(levelFolds, len(c.loads))
+	sets := make([]*coeff.Set, folds)
+	for k := range sets {
+		var others []*Load
+		for i, l := range c.loads {
+			if i%folds != k {
+				others = append(others, l)
+			}
+		}
+		learned, err := Fit(ctx, others, prior, o)
+		if err != nil {
+			return nil, err
+		}
+		sets[k] = learned.Set
+	}
+	for i, l := range c.loads {
+		predicted, err := c.predictLevel(l, sets[i%folds])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, predicted)
+	}
+	return out, nil
+}
+
+func (c *collection) predictLevel(l *Load, set *coeff.Set) (result.LevelHoldout, error) {
+	predicted, err := l.PredictPoint(set)
+	return result.LevelHoldout{
+		Run:             c.runOfLevel[l],
+		Name:            l.Name,
+		TTFTMs:          result.OrNull(l.Point.TTFTMs),
+		TPOTMs:          l.Point.TPOTMs,
+		PredictedTTFTMs: result.OrNull(predicted.TTFTMs),
+		PredictedTPOTMs: result.OrNull(predicted.TPOTMs),
+	}, err
+}

@@ -1,0 +1,95 @@
+package requestfit
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// LoadsOf makes a load of every phase of a run: what was sent when, and what each request
+// experienced. Saturated phases are left out unless asked for. Requests share their first
+// prompt tokens as the recording says, else the given number. The clients' rows are read where
+// a run has them, else its spans.
+func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int64) ([]*Load, []trace.Finding) {
+	clients := *run
+	if len(run.Observed) > 0 {
+		clients.Requests = nil
+	}
+	obs, findings := validate.Requests(&clients)
+	if len(obs) == 0 {
+		obs, findings = validate.Requests(run)
+	}
+	content := validate.ContentOf(run, dep, obs, shared)
+	findings = append(findings, content.Findings...)
+	verdicts := verdictsOf(run, dep)
+	tier := TierSpans
+	if len(run.Observed) > 0 {
+		tier = TierRequests
+	}
+	var loads []*Load
+	for _, p := range rows.PhasesOf(run, dep) {
+		if v := verdicts.Phase(p.Name); v.Saturated && !saturated {
+			findings = append(findings, trace.Findingf(rows.Saturated, "run %s: phase %s is saturated, %s: it is left out; the key "+
+				"keep-saturated: true learns from it", run.ID, p.Name, rows.HitText(v.Checks)))
+			continue
+		}
+		reqs, seen, more := validate.Workload(obs, &p, content.Content)
+		findings = append(findings, more...)
+		if len(reqs) == 0 {
+			continue
+		}
+		l := &Load{Name: run.ID + " " + p.Name, Tier: tier, Deployment: dep, Requests: reqs}
+		for i := range seen {
+			l.Seen = append(l.Seen, experienced(&seen[i]))
+			l.Stamps = append(l.Stamps, stampsOf(&seen[i]))
+			l.SentUs = append(l.SentUs, (seen[i].ArrivalNs-seen[0].ArrivalNs)/1000)
+		}
+		loads = append(loads, l)
+	}
+	return slices.Clip(loads), findings
+}
+
+// verdictsOf are the phases that are saturated, by the run's spans or, where it has none, by what
+// its clients saw.
+func verdictsOf(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
+	if len(run.Requests) == 0 {
+		return validate.OfClients(run, dep)
+	}
+	return rows.VerdictsOf(run, dep)
+}
+
+// experienced is what a request is compared by: nothing of one that did not succeed.
+func experienced(o *validate.Request) sim.Measured {
+	none := math.NaN()
+	m := sim.Measured{TTFTUs: none, SpanUs: none, E2EUs: none}
+	if o.Excluded != "" {
+		return m
+	}
+	if o.TTFTMs.OK {
+		m.TTFTUs = 1e3 * o.TTFTMs.V
+	}
+	if o.ITLMs.OK && o.Output > 1 {
+		m.SpanUs = 1e3 * o.ITLMs.V * float64(o.Output-1)
+	}
+	if o.E2EMs.OK {
+		m.E2EUs = 1e3 * o.E2EMs.V
+	}
+	return m
+}
+
+// stampsOf are the times of a request's tokens, also of one that its client gave up: until then
+// it took part in every step.
+func stampsOf(o *validate.Request) sim.Measured {
+	whole := *o
+	whole.Excluded = ""
+	m := experienced(&whole)
+	if o.Excluded != "" && o.EndNs.OK && o.TTFTMs.OK {
+		m.SpanUs = math.Max(0, float64(o.EndNs.V-o.ArrivalNs)/1e3-m.TTFTUs)
+	}
+	return m
+}
