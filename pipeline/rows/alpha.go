@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -43,8 +42,8 @@ type alphaBuilder struct {
 	ema   []float64
 	parts []Part
 	warm  warmUp
-	hits  map[string]firstSeen // by core id; nil without prefix caching
-	blind int                  // rows of requests without a snapshot although caching is on
+	hits  map[string]prefixHits // by core id; nil without prefix caching
+	blind int                   // rows of requests without a snapshot although caching is on
 	bound []trace.OverheadBound
 	ends  map[string]lastEnd // egress: last sample by API id
 	x     []float64
@@ -70,7 +69,7 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	b.t.ID = make([]string, 0, n/max(1, o.Stride))
 	b.other = s.newVariants(b.t, others(o.Gammas, o.Gamma))
 	if s.Dep.Engine.PrefixCaching {
-		b.hits = s.seen.first
+		b.hits = s.seen.hits
 	}
 	switch o.Target {
 	case coeff.Overhead:
@@ -224,9 +223,9 @@ func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 		PromptTokens: float64(r.PromptTokens.V), PreemptionEMA: b.ema[k],
 	}
 	if first, ok := b.hits[r.CoreID.V]; ok {
-		in.PrefixHitRatio = first.hit11
+		in.PrefixHitRatio = first.v11
 		if b.s.Version == features.V10 {
-			in.PrefixHitRatio = first.hit10
+			in.PrefixHitRatio = first.v10
 		}
 	} else if b.s.Dep.Engine.PrefixCaching {
 		b.blind++
@@ -293,156 +292,17 @@ func (b *alphaBuilder) findings() {
 	}
 }
 
-// delays are what clients' requests tell of the way to the engine and back: of one
-// that met an idle engine exactly, of any other that its own pass is the first to
-// begin after it arrived.
-type delays struct {
-	idle   []float64 // us
-	bounds []bound
-	lag    int   // passes from the one that ran a prompt to the one whose line its first chunk follows
-	lateNs int64 // by which the clock that the clients' chunks gave the passes is late for it
-}
-
-// delays begins with the lag by which first chunks follow the ends of passes best, where counting
-// tells whose prompts these ended: 0, or 1 where lines are written while their batches run.
-func (f *filler) delays() delays {
-	after := [2][]float64{}
-	next := 0
-	for i := 0; i+1 < len(f.passes); i++ {
-		p, q := &f.passes[i], &f.passes[i+1]
-		for ; next < len(f.found) && f.found[next].ended.OK && f.found[next].ended.V <= p.it.Index; next++ {
-			if o := &f.found[next]; o.ended.V == p.it.Index && q.held && p.hasEnd && q.hasEnd {
-				after[0], after[1] = append(after[0], float64(o.firstNs-p.endNs)), append(after[1], float64(o.firstNs-q.endNs))
-			}
-		}
-	}
-	if len(after[0]) < leastVotes || !(spread(after[1]) < lagMargin*spread(after[0])) {
-		return delays{}
-	}
-	return delays{lag: 1, lateNs: trace.Ns(-stat.Median(after[1]) / 1000)}
-}
-
-// spread is the median distance from the median.
-func spread(list []float64) float64 {
-	middle := stat.Median(list)
-	off := make([]float64, len(list))
-	for i, v := range list {
-		off[i] = math.Abs(v - middle)
-	}
-	return stat.Median(off)
-}
-
-// bound is an end of an interval of delays, us.
-type bound struct {
-	at    float64
-	opens bool
-}
-
-// idleRequests are enough to do without the others.
-const idleRequests = 5
-
-// see takes the requests whose whole prompts a pass ran, and the pass whose line their chunks follow.
-func (d *delays) see(before, p, line *pass, ended []*occupant) {
-	if !p.hasStart || !before.hasEnd {
+// sortByTime brings rows into time order, ties as they came. Requests are
+// ordered by arrival already, except those without one.
+func (b *alphaBuilder) sortByTime() {
+	t := b.t
+	if slices.IsSorted(t.TimeNs) {
 		return
 	}
-	for _, o := range ended {
-		if !(o.ttftUs > 0) {
-			continue
-		}
-		sent := float64(o.firstNs+d.lateNs)/1000 - o.ttftUs
-		switch {
-		case p.idle && len(ended) == 1 && p.decodes == 0 && sent >= float64(before.endNs)/1000:
-			d.idle = append(d.idle, o.ttftUs-float64(line.endNs-p.startNs)/1000)
-		case !p.idle && before.hasStart:
-			if hi := float64(p.startNs)/1000 - sent; hi > 0 {
-				d.bounds = append(d.bounds, bound{max(0, float64(before.startNs)/1000-sent), true}, bound{hi, false})
-			}
-		}
+	order := make([]int, t.Kept)
+	for i := range order {
+		order[i] = i
 	}
-}
-
-// values are the delays of requests at an idle engine, or, of fewer than
-// idleRequests, the one delay that most intervals hold; none without any.
-func (d *delays) values() []float64 {
-	if len(d.idle) >= idleRequests || len(d.bounds) == 0 {
-		return d.idle
-	}
-	slices.SortStableFunc(d.bounds, func(a, b bound) int { return cmp.Compare(a.at, b.at) })
-	open := 0
-	most := 0
-	from := 0.0
-	to := 0.0
-	for i, b := range d.bounds {
-		if !b.opens {
-			open--
-			continue
-		}
-		if open++; open > most && i+1 < len(d.bounds) {
-			most = open
-			from = b.at
-			to = d.bounds[i+1].at
-		}
-	}
-	return []float64{(from + to) / 2}
-}
-
-// transfers are the KV blocks that moved in one step (spec#transfers).
-type transfers struct {
-	step int64
-	out  int64 // GPU -> CPU blocks
-	in   int64 // CPU -> GPU blocks
-}
-
-type transferKey struct {
-	id, blocks, step int64
-	request          string
-	src, dst         string
-}
-
-// sumTransfers adds up successful TransferCompleted events by step, in step
-// order. Copies equal in (id, request, direction, blocks, step) are
-// one transfer, successful only if all copies are.
-func sumTransfers(events []trace.KVEvent) []transfers {
-	first := make(map[transferKey]int)
-	var keys []transferKey
-	var ok []bool
-	for i := range events {
-		e := &events[i]
-		if e.Kind != "TransferCompleted" || !e.Step.OK {
-			continue
-		}
-		k := transferKey{e.TransferID.Or(-1), e.BlockCount.Or(0), e.Step.V, e.RequestID.V, e.SrcMedium.V, e.DstMedium.V}
-		at, seen := first[k]
-		if !seen {
-			at = len(keys)
-			first[k], keys, ok = at, append(keys, k), append(ok, true)
-		}
-		ok[at] = ok[at] && e.Success.Or(false)
-	}
-	return byStep(keys, ok)
-}
-
-func byStep(keys []transferKey, ok []bool) []transfers {
-	at := make(map[int64]int)
-	var sums []transfers
-	for i, k := range keys {
-		if !ok[i] {
-			continue
-		}
-		j, seen := at[k.step]
-		if !seen {
-			j = len(sums)
-			at[k.step] = j
-			sums = append(sums, transfers{step: k.step})
-		}
-		switch {
-		case k.src == "GPU" && k.dst == "CPU":
-			sums[j].out += k.blocks
-		case k.src == "CPU" && k.dst == "GPU":
-			sums[j].in += k.blocks
-		}
-	}
-	slices.SortFunc(sums, func(a, b transfers) int { return cmp.Compare(a.step, b.step) })
-	return sums
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(t.TimeNs[i], t.TimeNs[j]) })
+	t.pick(order)
 }

@@ -636,11 +636,36 @@ func (c *cleaningCase) table(order []int) *Table {
 
 func mustRebuild(t *testing.T, run *trace.Run, d *deploy.Deployment, v features.Version) *Steps {
 	t.Helper()
-	s, err := Rebuild(run, d, v)
+	s, err := Rebuild(withCachedTokens(run), d, v)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// withCachedTokens sets the cached tokens of each request to those of its first snapshot, as
+// extraction does.
+func withCachedTokens(run *trace.Run) *trace.Run {
+	out := *run
+	out.Requests = slices.Clone(run.Requests)
+	first := map[string]*trace.Snapshot{}
+	for i := range run.Snapshots {
+		q := &run.Snapshots[i]
+		if before := first[q.CoreID]; q.ScheduledTokens > 0 && (before == nil || q.StepID < before.StepID) {
+			first[q.CoreID] = q
+		}
+	}
+	for i := range out.Requests {
+		r := &out.Requests[i]
+		switch q := first[r.CoreID.V]; {
+		case q == nil:
+		case q.StepID == r.ScheduledStep.V:
+			r.CachedTokens = trace.Some(q.ComputedTokens)
+		case q.EffectivePromptLen.OK:
+			r.CachedTokens = trace.Some(q.PromptTokens - q.EffectivePromptLen.V)
+		}
+	}
+	return &out
 }
 
 func testSpace(t *testing.T, d *deploy.Deployment, v features.Version) *features.Space {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -44,7 +45,7 @@ func thin(y *toy, snaps []trace.Snapshot) *trace.Run {
 	for i := range run.Steps {
 		run.Steps[i].RunningDepth++ // no snapshot set is complete
 	}
-	return &run
+	return withCachedTokens(&run)
 }
 
 // compare checks every known step against the truth and returns how many of
@@ -153,7 +154,7 @@ func TestPreemptedRequestsMakeTheirStepsUnknown(t *testing.T) {
 		s := mustRebuild(t, run, toyDeployment(y), features.V11)
 		compare(t, fmt.Sprintf("seed %d", seed), s, y)
 		for u := bad.s; u <= bad.e; u++ {
-			if st := s.At(u); st.Known() || st.Reason != preemptedRequest {
+			if st := s.At(u); st.Known() || st.Reason != reconstruct.PreemptedRequest {
 				t.Errorf("seed %d: step %d of a preempted request: %s %q", seed, u, st.Tag, st.Reason)
 			}
 		}
@@ -182,8 +183,8 @@ func TestContradictionsAreUnknown(t *testing.T) {
 	id := run.Steps[mid].ID
 	run.Steps = slices.Delete(run.Steps, mid+1, mid+2)
 	s := mustRebuild(t, run, toyDeployment(y), features.V11)
-	if st := s.At(id); st.Known() || st.Reason != contradicted {
-		t.Errorf("contradicted step: %s %q", st.Tag, st.Reason)
+	if st := s.At(id); st.Known() || st.Reason != reconstruct.Contradicted {
+		t.Errorf("reconstruct.Contradicted step: %s %q", st.Tag, st.Reason)
 	}
 	if st := s.At(id + 1); st.Known() {
 		t.Errorf("unrecorded step beside a contradiction is %s", st.Tag)
@@ -212,7 +213,7 @@ func TestCachedTokensFromTotals(t *testing.T) {
 			t.Errorf("step %d of the only prompt is unknown: %s", u, s.At(u).Reason)
 		}
 	}
-	if st := s.At(js[1].s); st.Known() || st.Reason != cachedUnknown {
+	if st := s.At(js[1].s); st.Known() || st.Reason != reconstruct.CachedUnknown {
 		t.Errorf("step with two prompts of unknown cache hits: %s %q", st.Tag, st.Reason)
 	}
 	for u := js[1].t + 1; u <= js[1].e; u++ {
@@ -335,38 +336,6 @@ func TestUnlinkedSpansNeedSummaries(t *testing.T) {
 	}
 	if !s.At(at.ID).Known() || !s.At(at.ID+30).Known() {
 		t.Errorf("a confirmed step, or one far from the unlinked span, is unknown: %q %q", s.At(at.ID).Reason, s.At(at.ID+30).Reason)
-	}
-}
-
-// TestInconsistentRequests: e = t + o - 1 is required; an abort may be one
-// step later (two when asynchronous), a lost event breaks the request.
-func TestInconsistentRequests(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		async  bool
-		status string
-		e      int64
-		broken bool
-		tail   int64
-	}{
-		{"exact", false, trace.FinishLength, 13, false, 13},
-		{"late", false, trace.FinishLength, 14, true, 0},
-		{"abort in flight", false, trace.FinishAborted, 14, false, 14},
-		{"abort between steps", false, trace.FinishAborted, 13, false, 13},
-		{"abort too late", false, trace.FinishAborted, 15, true, 0},
-		{"async abort", true, trace.FinishAborted, 15, false, 15},
-		{"async length", true, trace.FinishLength, 13, false, 13},
-		{"async EOS wastes a step", true, trace.FinishStopped, 13, false, 14},
-		{"impossible step", false, trace.FinishLength, 1 << 50, true, 0},
-		{"negative step", false, trace.FinishLength, -4, true, 0},
-	} {
-		b := &lifeReader{async: c.async, last: 100}
-		l, ok := b.life(&trace.Request{CoreID: trace.Some("r"), PromptTokens: trace.Some(int64(5)), OutputTokens: trace.Some(int64(4)),
-			ScheduledStep: trace.Some(int64(9)), FirstTokenStep: trace.Some(int64(10)), FinishedStep: trace.Some(c.e),
-			FinishStatus: trace.Some(c.status)})
-		if !ok || (l.broken != "") != c.broken || !c.broken && l.tail != c.tail {
-			t.Errorf("%s: %+v", c.name, l)
-		}
 	}
 }
 

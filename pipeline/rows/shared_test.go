@@ -94,13 +94,23 @@ func checkTokens(t *testing.T, s *Steps) {
 			t.Errorf("%s step %d: %g tokens exceed the budget %d", s.Run.ID, st.ID, st.In.ScheduledTokens, s.Dep.Engine.MaxNumBatchedTokens)
 		}
 	}
-	for i := range s.plan.lives {
-		l := &s.plan.lives[i]
-		if l.upTo == nil || l.guess {
-			continue
+	left := map[string]int64{} // prompt tokens that known chunks leave to compute, by core id
+	walk := s.batches.Walk()
+	for _, st := range s.all {
+		for _, m := range walk.AppendMembers(nil, st.ID) {
+			if m.Computed >= m.Prompt {
+				continue // a decode
+			}
+			if _, known := left[m.CoreID]; !known {
+				left[m.CoreID] = m.Prompt - m.Computed
+			}
+			left[m.CoreID] -= m.New
 		}
-		if n := l.ran(l.t); n != l.prompt-l.cached {
-			t.Errorf("%s %s: prompt tokens up to each step %v, want %d in all", s.Run.ID, l.id, l.upTo, l.prompt-l.cached)
+	}
+	for i := range s.Run.Requests {
+		r := &s.Run.Requests[i]
+		if n := left[r.CoreID.V]; n != 0 && r.FirstTokenStep.OK {
+			t.Errorf("%s %s: the chunks miss the uncached prompt by %d tokens", s.Run.ID, r.CoreID.V, n)
 		}
 	}
 }

@@ -1,9 +1,7 @@
 package rows
 
 import (
-	"cmp"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -129,24 +127,6 @@ func (f *filler) balance() {
 		total += float64(p.decodes)
 		running = float64(p.decodes) + ended
 	}
-}
-
-// CausalFromTotals is (P^2/np*(1+cv2) + P)/2, 0 without prefill (spec#summary-steps).
-func CausalFromTotals(tokens, reqs, cv2 float64) float64 {
-	if reqs == 0 {
-		return 0
-	}
-	return (tokens*tokens/reqs*(1+cv2) + tokens) / 2
-}
-
-// variation is the squared variation of the prompts of a pass, where the trace has it.
-func (p *pass) variation() float64 {
-	v := p.it.PromptVariance
-	if !v.OK || p.prefills < 2 || p.prefillTokens == 0 {
-		return 0
-	}
-	mean := float64(p.prefillTokens+p.it.ContextKVTokens.Or(0)) / float64(p.prefills)
-	return math.Min(v.V/(mean*mean), float64(p.prefills-1))
 }
 
 // fromTrace takes the sums of a forward-pass trace; a decode attends to its
@@ -291,14 +271,6 @@ func (f *filler) takeContexts(contexts []float64) {
 	}
 }
 
-// middle is the middle of a pass.
-func (p *pass) middle() int64 {
-	if !p.hasStart {
-		return p.endNs - trace.Ns(p.it.ElapsedUs/2)
-	}
-	return p.startNs + (p.endNs-p.startNs)/2
-}
-
 // prompts finds the chunks of each pass: the prompts whose first chunk its end
 // brings, and one more where the budget cut it.
 func (f *filler) prompts() {
@@ -369,158 +341,4 @@ func (f *filler) chunks(p *pass, ended []*occupant, next int) {
 	}
 	p.causal = in.PrefillCausalWork
 	p.prefillKV = in.KVReadTokens - in.PrefillTokens
-}
-
-// totals are the sums of a pass.
-func (p *pass) totals() trace.StepTotals {
-	t := trace.StepTotals{Known: !p.recompute, Prefill: p.prefillTokens,
-		Decode: p.decodes + p.drafted, PrefillReqs: p.prefills, DecodeReqs: p.decodes,
-		Sampled: p.prefills + p.decodes + p.drafted - p.cut, CausalWork: p.causal, PrefillContext: p.prefillKV, DecodeContext: p.decodeContext}
-	if p.it.Dummy {
-		t = trace.StepTotals{Known: true}
-	}
-	return t
-}
-
-// Input is a step's totals as the features read them.
-func Input(t *trace.StepTotals) features.StepInput {
-	return features.StepInput{
-		PrefillTokens: float64(t.Prefill), DecodeTokens: float64(t.Decode), ScheduledTokens: float64(t.Prefill + t.Decode),
-		NumPrefillReqs: float64(t.PrefillReqs), NumDecodeReqs: float64(t.DecodeReqs), NumSampledSeqs: float64(t.Sampled),
-		PrefillCausalWork: t.CausalWork, DecodeContextTokens: t.DecodeContext,
-		KVReadTokens: t.DecodeContext + t.PrefillContext + float64(t.Prefill), PrefillContext: t.PrefillContext,
-	}
-}
-
-// rowSteps is how many passes a row between ticks takes at least.
-const rowSteps = 20
-
-// tickEvery is how many ticks lie between the ends of a row, so that a pass more
-// or less at its ends weighs little.
-func (f *filler) tickEvery() int {
-	last := -1
-	var apart []float64
-	for i := range f.passes {
-		if f.passes[i].tick {
-			if last >= 0 {
-				apart = append(apart, float64(i-last))
-			}
-			last = i
-		}
-	}
-	if len(apart) == 0 {
-		return 1
-	}
-	return int(math.Max(1, math.Ceil(rowSteps/math.Max(1, stat.Median(apart)))))
-}
-
-// sweep walks the steps in order and knows who runs in each.
-type sweep struct {
-	p      *plan
-	next   int   // first life that has not started
-	active []int // lives that may run in the current step, in scheduling order
-}
-
-// at appends the members of step u as the journeys tell them. Calls must have
-// ascending u.
-func (w *sweep) at(u int64, to []trace.Member) []trace.Member {
-	lives := w.p.lives
-	for ; w.next < len(lives) && lives[w.next].first() <= u; w.next++ {
-		if lives[w.next].broken == "" {
-			w.active = append(w.active, w.next)
-		}
-	}
-	w.active = slices.DeleteFunc(w.active, func(i int) bool { return lives[i].tail < u })
-	for _, i := range w.active {
-		if c, ok := w.p.member(&lives[i], u); ok {
-			to = append(to, trace.Member{CoreID: lives[i].id, Chunk: c})
-		}
-	}
-	return to
-}
-
-// member is life.chunk without tails that did not run.
-func (p *plan) member(l *life, u int64) (trace.Chunk, bool) {
-	if k := u - p.first; u > l.sure && u > l.t && p.noTail[k] {
-		return trace.Chunk{}, false
-	}
-	return l.chunk(u)
-}
-
-// snapshotMembers appends the scheduled requests of a snapshot set.
-func snapshotMembers(snaps []trace.Snapshot, to []trace.Member) []trace.Member {
-	for i := range snaps {
-		if s := &snaps[i]; s.ScheduledTokens > 0 {
-			to = append(to, trace.Member{CoreID: s.CoreID,
-				Chunk: trace.Chunk{Computed: s.ComputedTokens, Prompt: s.PromptTokens, New: s.ScheduledTokens}})
-		}
-	}
-	return to
-}
-
-// isComplete asks for as many snapshots as running requests and as many tokens
-// as scheduled (spec#rich-steps).
-func isComplete(s *trace.Step, snaps []trace.Snapshot) bool {
-	if len(snaps) == 0 || int64(len(snaps)) != s.RunningDepth {
-		return false
-	}
-	return stat.Sum(snaps, func(q trace.Snapshot) int64 { return q.ScheduledTokens }) == s.ScheduledTokens
-}
-
-// Each calls f for every step in order with the members of its batch: from
-// snapshots for rich steps, from the journeys for journey steps, nil otherwise.
-// The slice is reused between calls.
-func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
-	if s.plan == nil {
-		return nil
-	}
-	w := sweep{p: s.plan}
-	snaps, err := openSnapshots(s.Run)
-	if err != nil {
-		return err
-	}
-	var buf, rich []trace.Member
-	for k := range s.all {
-		st := &s.all[k]
-		buf = w.at(st.ID, buf[:0])
-		switch st.Tag {
-		case TagRich:
-			rich = snapshotMembers(snaps.at(st.ID), rich[:0])
-			f(st, rich)
-		case TagJourney:
-			f(st, buf)
-		default:
-			f(st, nil)
-		}
-	}
-	return snaps.close()
-}
-
-// Members returns the batch of one step; nil when unknown or approximate. It
-// looks at every request and snapshot: use Each for many steps.
-func (s *Steps) Members(id int64) ([]trace.Member, error) {
-	st := s.At(id)
-	switch {
-	case st == nil:
-		return nil, nil
-	case st.Tag == TagRich:
-		snaps, err := openSnapshots(s.Run)
-		if err != nil {
-			return nil, err
-		}
-		members := snapshotMembers(snaps.at(id), nil)
-		return members, snaps.close()
-	case st.Tag == TagJourney:
-		w := sweep{p: s.plan}
-		return w.at(id, nil), nil
-	}
-	return nil, nil
-}
-
-// sameMembers compares two batches as sets. It sorts both.
-func sameMembers(a, b []trace.Member) bool {
-	order := func(x, y trace.Member) int { return cmp.Compare(x.CoreID, y.CoreID) }
-	slices.SortFunc(a, order)
-	slices.SortFunc(b, order)
-	return slices.Equal(a, b)
 }

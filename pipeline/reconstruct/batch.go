@@ -1,0 +1,80 @@
+package reconstruct
+
+import (
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// Budget is what a step can still compute of prompts. vLLM's scheduler serves running requests first,
+// so the decodes of the step are taken off max_num_batched_tokens before any new prompt
+// (vllm/v1/core/sched/scheduler.py: schedule()).
+type Budget struct {
+	Left      int64 // tokens
+	Threshold int64 // long_prefill_token_threshold: the longest chunk; 0 for no limit
+	Chunked   bool  // chunked prefill; without it a prompt runs whole
+}
+
+// BudgetOf is the budget of a step that runs so many decode tokens.
+func BudgetOf(e *vllm.Engine, decodes int64) Budget {
+	return Budget{
+		Left:      e.MaxNumBatchedTokens - decodes,
+		Threshold: e.LongPrefillThreshold,
+		Chunked:   e.ChunkedPrefill,
+	}
+}
+
+// Chunk is how many of the remaining tokens of a prompt the step can compute.
+func (b *Budget) Chunk(remaining int64) int64 {
+	if !b.Chunked {
+		return remaining
+	}
+	if b.Threshold > 0 {
+		remaining = min(remaining, b.Threshold)
+	}
+	return max(0, min(remaining, b.Left))
+}
+
+// Counts are the requests and tokens of one step as the engine labelled them.
+type Counts struct {
+	Prefills, PrefillTokens int64
+	Decodes, DecodeTokens   int64
+}
+
+// FirstDecodes is the most prefills that may be first decodes. An asynchronous engine schedules the
+// first decode of a request before it has processed the first token, and counts it as a prefill of
+// one token. Each of them follows a prompt that ended in the step before.
+func (c Counts) FirstDecodes(endedBefore int64) int64 {
+	return min(endedBefore, c.Prefills, c.PrefillTokens)
+}
+
+// Relabel counts n of the prefills as the decodes that they are.
+func (c Counts) Relabel(n int64) Counts {
+	return Counts{
+		Prefills:      c.Prefills - n,
+		PrefillTokens: c.PrefillTokens - n,
+		Decodes:       c.Decodes + n,
+		DecodeTokens:  c.DecodeTokens + n,
+	}
+}
+
+// MayCutPrompt reports whether the last prompt of a step may go on in the next one: a prompt is in
+// pieces only where a step spends its whole budget. A long_prefill_token_threshold cuts others too.
+func (c Counts) MayCutPrompt(budget int64) bool {
+	return c.Prefills > 0 && c.PrefillTokens+c.DecodeTokens >= budget
+}
+
+// CachedTokens is how many prompt tokens of a request came from the prefix cache: the recorded
+// number, 0 where the engine has no prefix cache, unknown otherwise (spec#cached-tokens).
+func CachedTokens(recorded trace.Opt[int64], prefixCaching bool) trace.Opt[int64] {
+	if !recorded.OK && !prefixCaching {
+		return trace.Some(int64(0))
+	}
+	return recorded
+}
+
+// MaxCachedBlocks is how many blocks of a prompt can come from the prefix cache: whole blocks, and the
+// last token is always computed to give logits
+// (vllm/v1/core/kv_cache_manager.py: get_computed_blocks()).
+func MaxCachedBlocks(promptTokens, blockSize int64) int64 {
+	return max(0, promptTokens-1) / blockSize
+}

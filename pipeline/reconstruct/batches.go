@@ -1,0 +1,300 @@
+package reconstruct
+
+import (
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// maxChunks is in how many steps a prompt may run: far above a million tokens in chunks of 512.
+const maxChunks = 1 << 12
+
+// MaxMembers is how many requests all steps of a run may have together: 1,000 in each of a million.
+const MaxMembers = 1 << 30
+
+// CountMembers adds up the requests of the steps first..last, without those whose steps are unknown.
+// The caller refuses a run with more than MaxMembers before it reconstructs it.
+func CountMembers(lives []Life, first, last int64) (n int64) {
+	for i := range lives {
+		if l := &lives[i]; l.unknown == "" {
+			n += max(0, min(last, l.lastRun)-max(first, l.scheduled)+1)
+		}
+	}
+	return n
+}
+
+// StepRange is a range of step ids, half open.
+type StepRange struct{ From, To int64 }
+
+// Recording is what is known of a run beside the lives of its requests.
+type Recording struct {
+	Engine      *vllm.Engine
+	First, Last int64        // the steps to reconstruct, by id
+	Summaries   []trace.Step // with ids in First..Last, ascending
+	// Lost are the steps in which a request may have run that has no life: they are known only where
+	// a summary confirms the others.
+	Lost []StepRange
+}
+
+// Batches are the batches of the steps of a run, as far as journeys and summaries give them
+// (spec#journeys). Slices are indexed by step id - first.
+type Batches struct {
+	lives   []Life
+	first   int64
+	n       int64 // steps
+	working *working
+
+	// uncountedDidNotRun marks the steps whose summary shows that the uncounted decodes
+	// (Life.lastRun) were not in the batch.
+	uncountedDidNotRun []bool
+}
+
+// working is what the reconstruction needs and the finished batches do not.
+type working struct {
+	engine      *vllm.Engine
+	isAsync     bool
+	summaryList []trace.Step
+	summary     []int32 // index of the step's summary; -1 without one
+
+	decodes      []int32 // decodes of known lives whose token was counted
+	uncounted    []int32 // decodes whose token was not counted (Life.lastRun)
+	firstDecodes []int32 // decodes in the step after the first token: see Counts.FirstDecodes
+	prefills     []int32 // lives whose prompt runs in the step, whether its chunks are known or not
+	chunks       []int32 // those whose chunks are known
+	promptTokens []int64 // of the known chunks
+
+	unknown      []Reason
+	needsSummary []bool // the step counts only where a summary confirms it
+
+	withoutReason, withoutNeed unsetIndices // of unknown and of needsSummary
+}
+
+// FromJourneys reconstructs the batches of a run. Lives are those that Lives returns.
+func FromJourneys(lives []Life, r Recording) *Batches {
+	n := r.Last - r.First + 1
+	w := &working{
+		engine:        r.Engine,
+		isAsync:       r.Engine.IsAsync(),
+		summaryList:   r.Summaries,
+		summary:       make([]int32, n),
+		decodes:       make([]int32, n),
+		uncounted:     make([]int32, n),
+		firstDecodes:  make([]int32, n),
+		prefills:      make([]int32, n),
+		chunks:        make([]int32, n),
+		promptTokens:  make([]int64, n),
+		unknown:       make([]Reason, n),
+		needsSummary:  make([]bool, n),
+		withoutReason: newUnsetIndices(n),
+		withoutNeed:   newUnsetIndices(n),
+	}
+	b := &Batches{lives: lives, first: r.First, n: n, working: w, uncountedDidNotRun: make([]bool, n)}
+	for i := range w.summary {
+		w.summary[i] = -1
+	}
+	for i := range r.Summaries {
+		w.summary[r.Summaries[i].ID-r.First] = int32(i)
+	}
+	b.countLives()
+	for _, lost := range r.Lost {
+		b.requireSummary(lost.From, lost.To-1)
+	}
+	b.countCachedTokens()
+	b.cutPrompts()
+	b.dropUncertainChunks()
+	return b
+}
+
+// HasLives reports whether the journeys have any request at all.
+func (b *Batches) HasLives() bool { return len(b.lives) > 0 }
+
+// Len is the number of steps.
+func (b *Batches) Len() int { return int(b.n) }
+
+// Summary is the index of the summary of the k-th step; -1 without one. It may not be called after
+// Release.
+func (b *Batches) Summary(k int) int32 { return b.working.summary[k] }
+
+// Release frees what only the reconstruction needed. A Walk remains possible.
+func (b *Batches) Release() { b.working = nil }
+
+// indices clips a range of step ids to the run and returns slice indices [lo, hi).
+func (b *Batches) indices(first, last int64) (lo, hi int64) {
+	lo = max(0, first-b.first)
+	hi = min(b.n, last-b.first+1)
+	return lo, max(lo, hi)
+}
+
+// countLives fills the counts that do not depend on the sizes of chunks.
+func (b *Batches) countLives() {
+	w := b.working
+	for i := range b.lives {
+		l := &b.lives[i]
+		if l.unknown != "" {
+			b.markUnknown(l.from, l.to, l.unknown)
+			continue
+		}
+		b.countIn(w.decodes, l.firstToken+1, l.lastCounted)
+		b.countIn(w.uncounted, l.lastCounted+1, l.lastRun)
+		b.countIn(w.firstDecodes, l.firstToken+1, min(l.firstToken+1, l.lastRun))
+		b.countIn(w.prefills, l.scheduled, l.firstToken)
+		if l.needsSummary {
+			b.requireSummary(l.scheduled, l.lastRun)
+		}
+	}
+}
+
+// countIn adds one request to the steps first..last.
+func (b *Batches) countIn(counts []int32, first, last int64) {
+	lo, hi := b.indices(first, last)
+	for k := lo; k < hi; k++ {
+		counts[k]++
+	}
+}
+
+// requireSummary makes the steps first..last count only where a summary confirms them.
+func (b *Batches) requireSummary(first, last int64) {
+	lo, hi := b.indices(first, last)
+	b.working.withoutNeed.set(lo, hi, func(k int64) { b.working.needsSummary[k] = true })
+}
+
+// markUnknown makes the steps first..last unknown. A step keeps its first reason.
+func (b *Batches) markUnknown(first, last int64, why Reason) {
+	lo, hi := b.indices(first, last)
+	b.working.withoutReason.set(lo, hi, func(k int64) { b.working.unknown[k] = why })
+}
+
+// countCachedTokens finds the cached tokens that are not recorded. Where every step of a prompt has a
+// summary and no other prompt runs in them, they are the prompt less the prompt tokens that ran
+// (spec#counted-hits).
+func (b *Batches) countCachedTokens() {
+	for i := range b.lives {
+		l := &b.lives[i]
+		if l.unknown != "" || l.cached.OK {
+			continue
+		}
+		ran, ok := b.promptTokensOf(l)
+		if ok && ran >= 1 && ran <= l.prompt {
+			l.cached = trace.Some(l.prompt - ran)
+			continue
+		}
+		l.unknownPrompt = CachedUnknown
+	}
+}
+
+// promptTokensOf is how many prompt tokens of a request ran, from the summaries of its steps. It takes
+// the scheduled tokens less the decodes, because the labels of the summaries are wrong under
+// asynchronous scheduling (Counts.FirstDecodes).
+func (b *Batches) promptTokensOf(l *Life) (int64, bool) {
+	w := b.working
+	lo, hi := b.indices(l.scheduled, l.firstToken)
+	if hi-lo != l.firstToken-l.scheduled+1 {
+		return 0, false
+	}
+	var ran int64
+	for k := lo; k < hi; k++ {
+		if w.summary[k] < 0 || w.prefills[k] != 1 || w.unknown[k] != "" {
+			return 0, false
+		}
+		ran += w.summaryList[w.summary[k]].ScheduledTokens - int64(w.decodes[k]+w.uncounted[k])
+	}
+	return ran, true
+}
+
+// cutPrompts divides every prompt into chunks, in the order in which requests were scheduled. A prompt
+// that does not end exactly in the step of its first token stays unknown.
+func (b *Batches) cutPrompts() {
+	var waiting, active []*Life
+	for i := range b.lives {
+		switch l := &b.lives[i]; {
+		case l.unknown != "" || l.unknownPrompt != "":
+		case l.firstToken-l.scheduled >= maxChunks:
+			l.unknownPrompt = PrefillUnknown
+		default:
+			waiting = append(waiting, l)
+		}
+	}
+	for step := int64(0); len(waiting)+len(active) > 0; step++ {
+		if len(active) == 0 {
+			step = waiting[0].scheduled
+		}
+		for len(waiting) > 0 && waiting[0].scheduled == step {
+			active = append(active, waiting[0])
+			waiting = waiting[1:]
+		}
+		active = b.cutStep(active, step)
+	}
+}
+
+// cutStep gives the active prompts their chunks of a step and returns those that go on in the next one.
+func (b *Batches) cutStep(active []*Life, step int64) []*Life {
+	w := b.working
+	decodes := int64(0)
+	if k := step - b.first; k >= 0 && k < b.n {
+		decodes = int64(w.decodes[k] + w.uncounted[k])
+	}
+	budget := BudgetOf(w.engine, decodes)
+	unfinished := active[:0]
+	for _, l := range active {
+		computed := l.computedBy(step - 1)
+		remaining := l.prompt - l.cached.V - computed
+		n := budget.Chunk(remaining)
+		budget.Left -= n
+		l.computed = append(l.computed, computed+n)
+		switch {
+		case n < 1,
+			n == remaining && step < l.firstToken && !b.endsBeforeAbort(l, step),
+			n < remaining && step == l.firstToken && !l.needsSummary:
+			l.unknownPrompt = PrefillUnknown
+			l.computed = nil
+		case step < l.firstToken:
+			unfinished = append(unfinished, l)
+		}
+	}
+	return unfinished
+}
+
+// endsBeforeAbort accepts a prompt that ends one step before an abort without a first token: under
+// asynchronous scheduling its first decode was in flight when the abort came.
+func (b *Batches) endsBeforeAbort(l *Life, step int64) bool {
+	w := b.working
+	if !l.needsSummary || !w.isAsync || step != l.firstToken-1 {
+		return false
+	}
+	if k := l.firstToken - b.first; k >= 0 && k < b.n {
+		w.prefills[k]--
+		w.uncounted[k]++
+		w.firstDecodes[k]++
+	}
+	l.firstToken = step
+	l.lastCounted = step
+	return true
+}
+
+// unsetIndices are the indices of a slice that are not yet set. Setting many overlapping ranges costs
+// one visit of each index: entry i is i where it is unset, else an index from which to look on.
+type unsetIndices []int32
+
+func newUnsetIndices(n int64) unsetIndices {
+	u := make(unsetIndices, n+1)
+	for i := range u {
+		u[i] = int32(i)
+	}
+	return u
+}
+
+// firstFrom is the first unset index from i on; the length of the slice when there is none.
+func (u unsetIndices) firstFrom(i int64) int64 {
+	for int64(u[i]) != i {
+		u[i] = u[u[i]]
+		i = int64(u[i])
+	}
+	return i
+}
+
+// set calls use with the indices of [lo, hi) that are unset, and makes them set.
+func (u unsetIndices) set(lo, hi int64, use func(i int64)) {
+	for i := u.firstFrom(lo); i < hi; i = u.firstFrom(i) {
+		use(i)
+		u[i]++
+	}
+}

@@ -1,0 +1,309 @@
+package reconstruct
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// Rules of the clusters (spec#chunk-steps).
+const (
+	shortStepQuantile = 0.05 // of the gaps between a request's chunks: the time of a short step
+	clusterGapShare   = 0.5  // of a short step must lie between clusters
+	minClusters       = 100
+	minWholeShare     = 0.95 // of the clusters must have one chunk of every running request
+	maxTokensOff      = 0.02 // by which the number of chunks may miss the number of tokens
+	maxJitterShare    = 0.1  // of the median step
+	stampResolutionNs = 1000 // clients write microseconds
+)
+
+// ChunkQuality has the figures that decide whether clusters of chunks are engine steps.
+type ChunkQuality struct {
+	Clusters   int
+	WholeShare float64    // of the clusters in which every running request has exactly one chunk
+	TokenShare float64    // chunks over tokens served
+	JitterUs   [3]float64 // of a chunk behind the first of its cluster: p50, p90, p99
+	StepUs     float64    // median time between clusters with decodes
+}
+
+// Problem is why the clusters are not steps; empty where they are.
+func (q *ChunkQuality) Problem() string {
+	switch {
+	case q.Clusters < minClusters:
+		return "too few of them"
+	case math.Abs(q.TokenShare-1) > maxTokensOff:
+		return "chunks are not tokens, or some answers have none"
+	case q.WholeShare < minWholeShare:
+		return "requests run through clusters without a chunk, as with other clients of the engine, or chunks of several tokens"
+	case q.JitterUs[0] > maxJitterShare*q.StepUs:
+		return "chunks of a step come too far apart"
+	}
+	return ""
+}
+
+// FromChunks finds the steps behind the chunks that the clients of an engine received: rows are all
+// requests that the engine served. The iterations have the form of Dynamo's forward-pass trace. They
+// are exact, and a gap in their index stands for steps that delivered nothing or whose prompts are
+// not known: where part of a prompt may have been cached, the steps that computed it are left out.
+func FromChunks(rows []trace.ObservedRequest, e *vllm.Engine) ([]trace.Iteration, ChunkQuality) {
+	c := &chunkClusters{
+		rows:          rows,
+		prefixCaching: e.PrefixCaching,
+		budget:        BudgetOf(e, 0),
+		clusterOf:     make([][]int, len(rows)),
+	}
+	// Without chunked prefill the budget holds every prompt (vLLM refuses a smaller one), so cutting
+	// at the budget is right in both cases.
+	c.budget.Chunked = true
+	if !c.listChunks() {
+		return nil, c.quality
+	}
+	c.cluster()
+	c.countDecodes()
+	c.placePrompts()
+	return c.iterations(), c.quality
+}
+
+// chunkClusters groups the chunks of all requests into steps.
+type chunkClusters struct {
+	rows          []trace.ObservedRequest
+	prefixCaching bool
+	budget        Budget // of a step without decodes
+
+	chunks    []clientChunk // in order of time
+	maxGapNs  int64         // between neighbouring chunks of one cluster
+	knownNs   int64         // before it requests ran that only added load: the batches are not known
+	clusters  []cluster
+	clusterOf [][]int // of each chunk of each request
+	quality   ChunkQuality
+}
+
+// clientChunk is the number-th chunk of the answer to a request.
+type clientChunk struct {
+	ns     int64
+	row    int
+	number int
+}
+
+// cluster has the chunks of one step.
+type cluster struct {
+	ns       int64 // of its first chunk
+	from, to int   // of the chunks
+	isWhole  bool  // every running request has exactly one chunk in it
+	follows  bool  // some request has a chunk in the cluster before too: no idle time lies between
+
+	decodes, contextTokens int64
+	prompts                []promptPart
+	budget                 Budget
+	followsHidden          bool // steps that delivered nothing lie before it
+	hasUnknownPrompt       bool
+}
+
+// promptPart is what a step computed of a prompt.
+type promptPart struct{ tokens, tokensBefore, promptTokens int64 }
+
+// listChunks sorts the chunks by time; false when there are none.
+func (c *chunkClusters) listChunks() bool {
+	var gapsNs []float64
+	var tokens int64
+	for i := range c.rows {
+		o := &c.rows[i]
+		tokens += o.OutputTokens.V
+		if o.LoadOnly.V {
+			c.knownNs = max(c.knownNs, o.SendNs.V)
+		}
+		if !o.FirstChunkNs.OK || !o.Chunks.OK && len(o.ChunkGapsUs) == 0 {
+			continue
+		}
+		at := float64(o.FirstChunkNs.V)
+		c.chunks = append(c.chunks, clientChunk{ns: o.FirstChunkNs.V, row: i})
+		for k, gapUs := range o.ChunkGapsUs {
+			at += gapUs * 1000
+			c.chunks = append(c.chunks, clientChunk{ns: int64(math.Round(at)), row: i, number: k + 1})
+			gapsNs = append(gapsNs, gapUs*1000)
+		}
+		c.clusterOf[i] = make([]int, 1+len(o.ChunkGapsUs))
+	}
+	if len(gapsNs) == 0 || tokens == 0 {
+		return false
+	}
+	c.quality.TokenShare = float64(len(c.chunks)) / float64(tokens)
+	shortStepNs := stat.Quantile(stat.Sorted(gapsNs), shortStepQuantile)
+	c.maxGapNs = max(stampResolutionNs, int64(clusterGapShare*shortStepNs))
+	slices.SortFunc(c.chunks, func(a, b clientChunk) int {
+		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.row, b.row), cmp.Compare(a.number, b.number))
+	})
+	return true
+}
+
+// cluster puts chunks that come together into one step, at most one of each request.
+func (c *chunkClusters) cluster() {
+	latest := make([]int, len(c.rows)) // number of clusters at the request's latest chunk
+	for n, chunk := range c.chunks {
+		isFar := n == 0 || chunk.ns-c.chunks[n-1].ns > c.maxGapNs
+		if isFar || latest[chunk.row] == len(c.clusters) {
+			c.clusters = append(c.clusters, cluster{ns: chunk.ns, from: n, budget: c.budget})
+		}
+		at := len(c.clusters) - 1
+		c.clusters[at].to = n + 1
+		latest[chunk.row] = at + 1
+		c.clusterOf[chunk.row][chunk.number] = at
+	}
+}
+
+// countDecodes finds who decoded in each cluster, and whether every running request did.
+func (c *chunkClusters) countDecodes() {
+	changes := make([]int, len(c.clusters)+1) // of the number of running requests
+	for _, at := range c.clusterOf {
+		if len(at) > 0 {
+			changes[at[0]]++
+			changes[at[len(at)-1]+1]--
+		}
+	}
+	var jitterUs, stepsUs []float64
+	running, whole := 0, 0
+	for n := range c.clusters {
+		cl := &c.clusters[n]
+		running += changes[n]
+		size := cl.to - cl.from
+		if size == running {
+			whole++
+			cl.isWhole = cl.ns > c.knownNs
+		}
+		for _, chunk := range c.chunks[cl.from:cl.to] {
+			if chunk.ns > cl.ns || size > 1 {
+				jitterUs = append(jitterUs, float64(chunk.ns-cl.ns)/1000)
+			}
+			if chunk.number == 0 {
+				continue // the end of a prompt
+			}
+			cl.decodes++
+			cl.contextTokens += c.rows[chunk.row].PromptTokens.V + int64(chunk.number) - 1
+			if c.clusterOf[chunk.row][chunk.number-1] == n-1 {
+				cl.follows = true
+			}
+		}
+		cl.budget.Left -= cl.decodes
+		if cl.follows {
+			stepsUs = append(stepsUs, float64(cl.ns-c.clusters[n-1].ns)/1000)
+		}
+	}
+	c.quality.Clusters = len(c.clusters)
+	c.quality.WholeShare = float64(whole) / float64(max(1, len(c.clusters)))
+	if len(jitterUs) > 0 {
+		jitterUs = stat.Sorted(jitterUs)
+		for k, p := range []float64{0.5, 0.9, 0.99} {
+			c.quality.JitterUs[k] = stat.Quantile(jitterUs, p)
+		}
+	}
+	if len(stepsUs) > 0 {
+		c.quality.StepUs = stat.Median(stepsUs)
+	}
+}
+
+// placePrompts finds the steps that computed each prompt, in the order in which the prompts ended and
+// were sent.
+func (c *chunkClusters) placePrompts() {
+	var ended []int // rows
+	for n := range c.clusters {
+		cl := &c.clusters[n]
+		ended = ended[:0]
+		for _, chunk := range c.chunks[cl.from:cl.to] {
+			if chunk.number == 0 {
+				ended = append(ended, chunk.row)
+			}
+		}
+		slices.SortStableFunc(ended, func(a, b int) int {
+			return cmp.Compare(c.rows[a].SendNs.V, c.rows[b].SendNs.V)
+		})
+		for _, row := range ended {
+			c.placePrompt(row, n)
+		}
+	}
+}
+
+// placePrompt places the prompt of a request whose first chunk is in the given cluster: the prompt
+// ended in that step and took as many steps before it as its tokens needed, each as far as its budget
+// went.
+func (c *chunkClusters) placePrompt(row, last int) {
+	o := &c.rows[row]
+	if c.prefixCaching && !o.KnowsCached() || !o.PromptTokens.OK {
+		c.clusters[last].hasUnknownPrompt = true
+		return
+	}
+	need := max(1, o.PromptTokens.V-o.CachedTokens.V)
+	room := func(n int) int64 { return c.clusters[n].budget.Chunk(math.MaxInt64) }
+	first := last
+	sum := room(last)
+	for sum < need && first > 0 && c.clusters[first].follows && c.clusters[first-1].ns > o.SendNs.V && room(first-1) > 0 {
+		first--
+		sum += room(first)
+	}
+	if sum < need { // steps that delivered nothing computed the rest
+		for n := first; n <= last; n++ {
+			c.clusters[n].hasUnknownPrompt = true
+		}
+		c.clusters[first].followsHidden = true
+		return
+	}
+	done := o.CachedTokens.V
+	for n := first; n <= last; n++ {
+		cl := &c.clusters[n]
+		tokens := cl.budget.Chunk(need)
+		cl.prompts = append(cl.prompts, promptPart{tokens, done, o.PromptTokens.V})
+		cl.budget.Left -= tokens
+		done += tokens
+		need -= tokens
+	}
+}
+
+// iterations are the known clusters as passes of the engine.
+func (c *chunkClusters) iterations() []trace.Iteration {
+	var out []trace.Iteration
+	index := int64(0)
+	stampStepNs := max(stampResolutionNs, int64(c.quality.JitterUs[0]*1000))
+	for n := range c.clusters {
+		cl := &c.clusters[n]
+		index++
+		if cl.followsHidden {
+			index++
+		}
+		if !cl.isWhole || cl.hasUnknownPrompt {
+			continue
+		}
+		it := trace.Iteration{
+			Index:            index,
+			Form:             trace.IterationChunks,
+			StampNs:          trace.Some(cl.ns),
+			StampStepNs:      trace.Some(stampStepNs),
+			GenerationReqs:   cl.decodes,
+			GenerationTokens: cl.decodes,
+			DecodeKVTokens:   trace.Some(cl.contextTokens),
+			ContextReqs:      int64(len(cl.prompts)),
+			ContextKVTokens:  trace.Some(int64(0)),
+		}
+		var lengths []float64
+		for _, p := range cl.prompts {
+			it.ContextTokens += p.tokens
+			it.ContextKVTokens.V += p.tokensBefore
+			lengths = append(lengths, float64(p.promptTokens))
+		}
+		if len(lengths) > 0 {
+			mean := stat.Mean(lengths)
+			squares := 0.0
+			for _, length := range lengths {
+				squares += (length - mean) * (length - mean)
+			}
+			it.PromptVariance = trace.Some(squares / float64(len(lengths)))
+		}
+		if cl.follows {
+			it.ElapsedUs = float64(cl.ns-c.clusters[n-1].ns) / 1000
+		}
+		out = append(out, it)
+	}
+	return out
+}

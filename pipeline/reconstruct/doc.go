@@ -1,0 +1,41 @@
+// Package reconstruct finds out which requests an engine ran in each step, and marks what is known,
+// from recordings that do not list the batches. Two kinds of evidence lead to whole batches:
+//
+//   - Journeys: vLLM records in which steps each request was scheduled, gave its first token and
+//     finished. [Lives] reads them, [FromJourneys] gives the [Batches] of all steps, a [Walk] visits
+//     them in order, and [Batches.Reasons] has a [Reason] for every step whose batch is unknown.
+//     Step summaries, where recorded, confirm or contradict a batch.
+//   - Chunks: when clients saw every token, those that arrive together were made by one step.
+//     [FromChunks] returns the steps as iterations, with [ChunkQuality] that decides whether the
+//     groups of chunks are steps at all.
+//
+// Both read the same facts of vLLM's scheduler, which stand in batch.go and serve the other readers of
+// loose evidence too (logged passes in package pipeline/reconstruct/logged, the pairing of log lines
+// with requests in pipeline/extract/pairing, the queue state in package predictor): how the [Budget]
+// of a step cuts prompts into chunks behind the decodes, which prefills are first decodes ([Counts]),
+// and how much of a prompt can come from the prefix cache.
+//
+// # A request in steps
+//
+// A request runs chunks of its prompt from its SCHEDULED step to its FIRST_TOKEN step, then one decode
+// a step until it is FINISHED. Prompts take what the decodes leave of the token budget, in the order in
+// which they were scheduled. A request that does not fit this picture (it was preempted or aborted, or
+// events were lost) makes the steps it touches unknown, unless a summary confirms the totals. Under
+// asynchronous scheduling a request that stops by EOS runs one more decode, whose token is dropped.
+//
+// Stamps are int64 ns, steps are ids of the engine's step counter. Nothing here depends on a clock, on
+// files or on the order of a map.
+package reconstruct
+
+// Reason is why the batch of a step is unknown.
+type Reason string
+
+// The reasons that come from journeys and summaries.
+const (
+	PreemptedRequest    Reason = "what a preempted request recomputed is not recorded"
+	InconsistentRequest Reason = "a request's events do not fit one token a step: some were lost, or it was aborted"
+	PrefillUnknown      Reason = "a prompt cannot be cut into chunks that end in its FIRST_TOKEN step"
+	CachedUnknown       Reason = "it is not recorded how many prompt tokens of a request were cached"
+	Unconfirmed         Reason = "requests may be missing from the journeys, and no BATCH_SUMMARY confirms the batch"
+	Contradicted        Reason = "the reconstructed batch contradicts the BATCH_SUMMARY of the step"
+)

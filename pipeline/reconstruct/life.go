@@ -1,0 +1,214 @@
+package reconstruct
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// MaxStepRange bounds the steps of one request and of one run: a wider range of step ids is damage
+// (spec#cost-limits).
+const MaxStepRange = 1 << 23
+
+// Life is one request of the engine core, in engine steps, as its journey records it (spec#journeys):
+//
+//	scheduled .. firstToken      chunks of the prompt; the step firstToken produces the first token
+//	firstToken+1 .. lastCounted  one decode a step, over contexts of prompt+1, prompt+2, ... tokens
+//	lastCounted+1 .. lastRun     decodes that ran although their token was never counted: the one
+//	                             after EOS under asynchronous scheduling, and those in flight when
+//	                             an abort arrived
+type Life struct {
+	id     string
+	prompt int64            // tokens
+	cached trace.Opt[int64] // prompt tokens found in the prefix cache
+
+	scheduled, firstToken, lastCounted, lastRun int64 // steps
+
+	// computed[k] is how many prompt tokens ran in the steps scheduled .. scheduled+k; nil while
+	// the chunks of the prompt are not known.
+	computed []int64
+
+	unknownPrompt Reason // if set, the batches of the steps scheduled .. firstToken are unknown
+	unknown       Reason // if set, the batches of the steps from .. to are unknown
+	from, to      int64
+
+	// needsSummary is set for a request that was aborted before its first token: when it stopped
+	// running is not recorded, so its steps count only where a step summary confirms them.
+	needsSummary bool
+}
+
+// FirstStep is the first step that the request may have run in.
+func (l *Life) FirstStep() int64 {
+	if l.unknown != "" {
+		return l.from
+	}
+	return l.scheduled
+}
+
+// LastStep is the last step that the request may have run in.
+func (l *Life) LastStep() int64 {
+	if l.unknown != "" {
+		return l.to
+	}
+	return l.lastRun
+}
+
+// chunkAt returns what the request computes in a step, and false where it does not run or its
+// chunk of the prompt is unknown.
+func (l *Life) chunkAt(step int64) (trace.Chunk, bool) {
+	switch {
+	case l.unknown != "" || step < l.scheduled || step > l.lastRun:
+		return trace.Chunk{}, false
+	case step > l.firstToken:
+		return trace.Chunk{Computed: l.prompt + step - l.firstToken - 1, Prompt: l.prompt, New: 1}, true
+	case l.unknownPrompt != "" || l.computed == nil:
+		return trace.Chunk{}, false
+	}
+	before := l.computedBy(step - 1)
+	c := trace.Chunk{Computed: l.cached.V + before, Prompt: l.prompt, New: l.computedBy(step) - before}
+	return c, c.New > 0
+}
+
+// computedBy is how many prompt tokens ran in the steps up to and including the given one.
+func (l *Life) computedBy(step int64) int64 {
+	if step < l.scheduled {
+		return 0
+	}
+	return l.computed[step-l.scheduled]
+}
+
+// Lives reads the requests of a run whose last recorded step is lastStep. They come in the order in
+// which they were scheduled; requests that never ran are left out.
+func Lives(requests []trace.Request, e *vllm.Engine, lastStep int64) []Life {
+	r := lifeReader{isAsync: e.IsAsync(), prefixCaching: e.PrefixCaching, lastStep: lastStep}
+	type scheduledLife struct {
+		Life
+		ns int64
+	}
+	var all []scheduledLife
+	for i := range requests {
+		if l, ok := r.readLife(&requests[i]); ok {
+			all = append(all, scheduledLife{l, requests[i].ScheduledNs.Or(0)})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b scheduledLife) int {
+		return cmp.Or(cmp.Compare(a.FirstStep(), b.FirstStep()), cmp.Compare(a.ns, b.ns))
+	})
+	out := make([]Life, len(all))
+	for i := range all {
+		out[i] = all[i].Life
+	}
+	return out
+}
+
+type lifeReader struct {
+	isAsync       bool
+	prefixCaching bool
+	lastStep      int64 // of the run
+}
+
+// readLife returns false for a request that never ran.
+func (r *lifeReader) readLife(q *trace.Request) (Life, bool) {
+	if !q.CoreID.OK {
+		return Life{}, false
+	}
+	l := Life{
+		id:         q.CoreID.V,
+		prompt:     q.PromptTokens.V,
+		cached:     CachedTokens(q.CachedTokens, r.prefixCaching),
+		scheduled:  q.ScheduledStep.V,
+		firstToken: q.FirstTokenStep.V,
+	}
+	if l.cached.V < 0 {
+		l.cached = trace.Opt[int64]{} // a damaged record
+	}
+	switch {
+	case !isPlausible(q):
+		l.unknown = InconsistentRequest
+		l.to = r.lastStep
+		return l, true
+	case !q.ScheduledStep.OK && !q.FirstTokenStep.OK && q.FinishedStep.OK && q.DroppedEvents == 0:
+		return Life{}, false // ended in the waiting queue
+	case q.Preemptions.Or(0) > 0:
+		return r.unknownLife(l, q, PreemptedRequest), true
+	case q.DroppedEvents > 0 || !q.ScheduledStep.OK || !q.FinishedStep.OK || !q.PromptTokens.OK || l.prompt < 1:
+		return r.unknownLife(l, q, InconsistentRequest), true
+	case !q.FirstTokenStep.OK:
+		return r.withoutFirstToken(l, q), true
+	}
+	return r.withFirstToken(l, q), true
+}
+
+// isPlausible refuses numbers that only a damaged record has, so that sums and loops over steps stay
+// bounded.
+func isPlausible(q *trace.Request) bool {
+	for _, v := range []trace.Opt[int64]{
+		q.QueuedStep, q.ScheduledStep, q.FirstTokenStep, q.FinishedStep, q.PromptTokens, q.OutputTokens,
+	} {
+		if v.OK && (v.V < 0 || v.V > 1<<40) {
+			return false
+		}
+	}
+	return q.FirstTokenStep.V-q.ScheduledStep.V < MaxStepRange && q.FinishedStep.V-q.ScheduledStep.V < MaxStepRange
+}
+
+// unknownLife makes every step of the request unknown. Without a FINISHED event the request may have
+// run to the end of the run.
+func (r *lifeReader) unknownLife(l Life, q *trace.Request, why Reason) Life {
+	l.unknown = why
+	l.from = q.ScheduledStep.Or(q.FirstTokenStep.Or(q.QueuedStep.Or(0)))
+	l.to = max(l.from, q.FinishedStep.Or(r.lastStep))
+	if r.isAsync {
+		l.to++
+	}
+	return l
+}
+
+// withoutFirstToken completes the life of a request that ended before its first token. An abort may
+// come at any time; with any other end an event was lost.
+func (r *lifeReader) withoutFirstToken(l Life, q *trace.Request) Life {
+	if !isAborted(q) || q.FinishedStep.V < l.scheduled {
+		return r.unknownLife(l, q, InconsistentRequest)
+	}
+	l.firstToken = q.FinishedStep.V
+	l.lastCounted = q.FinishedStep.V
+	l.lastRun = q.FinishedStep.V
+	l.needsSummary = true
+	return l
+}
+
+// withFirstToken completes the life of a request that produced tokens. One token a step means
+// finished = firstToken + output - 1. An abort is stamped with the step counter of its moment, when
+// the request may still have been scheduled (spec#wasted-decodes).
+func (r *lifeReader) withFirstToken(l Life, q *trace.Request) Life {
+	finished := q.FinishedStep.V
+	l.lastCounted = l.firstToken + q.OutputTokens.V - 1
+	l.lastRun = l.lastCounted
+	switch {
+	case !q.OutputTokens.OK || q.OutputTokens.V < 1 || l.firstToken < l.scheduled:
+		return r.unknownLife(l, q, InconsistentRequest)
+	case isAborted(q) && finished >= l.lastCounted && finished <= l.lastCounted+r.maxUncounted():
+		l.lastRun = finished
+	case finished != l.lastCounted:
+		return r.unknownLife(l, q, InconsistentRequest)
+	case r.isAsync && q.FinishStatus.Or("") == trace.FinishStopped:
+		l.lastRun++ // the step after EOS was scheduled before the EOS was known
+	}
+	return l
+}
+
+// maxUncounted is how many steps of a request may be scheduled and not yet counted when an abort is
+// stamped.
+func (r *lifeReader) maxUncounted() int64 {
+	if r.isAsync {
+		return 2
+	}
+	return 1
+}
+
+func isAborted(q *trace.Request) bool {
+	status := q.FinishStatus.Or("")
+	return status == trace.FinishAborted || status == trace.FinishError
+}

@@ -1,0 +1,40 @@
+package reconstruct
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Walk visits the steps of a run in order and gives the members of each batch.
+type Walk struct {
+	batches *Batches
+	next    int   // the first life that has not started
+	active  []int // lives that may run in the current step, in scheduling order
+}
+
+// Walk starts before the first step.
+func (b *Batches) Walk() *Walk { return &Walk{batches: b} }
+
+// AppendMembers appends the members of a step. Calls must have ascending steps. Members whose chunk is
+// unknown are missing, so the batch is complete only where Reasons has no reason for the step.
+func (w *Walk) AppendMembers(to []trace.Member, step int64) []trace.Member {
+	lives := w.batches.lives
+	for ; w.next < len(lives) && lives[w.next].FirstStep() <= step; w.next++ {
+		if lives[w.next].unknown == "" {
+			w.active = append(w.active, w.next)
+		}
+	}
+	w.active = slices.DeleteFunc(w.active, func(i int) bool { return lives[i].lastRun < step })
+	for _, i := range w.active {
+		l := &lives[i]
+		isUncounted := step > l.lastCounted && step > l.firstToken
+		if isUncounted && w.batches.uncountedDidNotRun[step-w.batches.first] {
+			continue
+		}
+		if c, ok := l.chunkAt(step); ok {
+			to = append(to, trace.Member{CoreID: l.id, Chunk: c})
+		}
+	}
+	return to
+}

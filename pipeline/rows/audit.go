@@ -1,0 +1,84 @@
+package rows
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Audit says what the stamps of the run really measure (spec#target-audit).
+func (s *Steps) Audit(sp *features.Space) result.TargetAudit {
+	a := result.TargetAudit{Run: s.Run.ID}
+	a.DurationUsP50, a.CadenceUsP50, a.PhysicalFloorUs = s.stepMedians(sp)
+	var waits, ingress []float64
+	for i := range s.Run.Requests {
+		r := &s.Run.Requests[i]
+		if r.QueuedNs.OK && r.ScheduledNs.OK {
+			waits = append(waits, SpanUs(r.QueuedNs.V, r.ScheduledNs.V))
+		}
+		if r.ArrivedNs.OK && r.QueuedNs.OK {
+			ingress = append(ingress, SpanUs(r.ArrivedNs.V, r.QueuedNs.V))
+		}
+	}
+	a.QueuedToScheduledUs, a.ArrivedToQueuedUs = quantiles(waits), quantiles(ingress)
+	a.Verdict = auditVerdict(&a)
+	if g := s.Run.Aggregate; g != nil && !a.BelowFloor() {
+		a.DurationUsP50, a.Verdict = nil, timeVerdict(&g.Audit)
+	}
+	return a
+}
+
+// stepMedians are the medians over busy steps of the time inside schedule(), of that from start to start of
+// adjacent recorded ones, and of the least time that reading the weights takes.
+func (s *Steps) stepMedians(sp *features.Space) (duration, cadence, floor *float64) {
+	var durations, cadences, floors []float64
+	for k := range s.Run.Steps {
+		rec := &s.Run.Steps[k]
+		if !isBusy(rec) {
+			continue
+		}
+		durations = append(durations, float64(rec.DurationUs))
+		if k+1 < len(s.Run.Steps) {
+			if next := &s.Run.Steps[k+1]; next.ID == rec.ID+1 && isBusy(next) {
+				cadences = append(cadences, SpanUs(rec.TsStartNs, next.TsStartNs))
+			}
+		}
+		if st := s.At(rec.ID); st.Known() {
+			floors = append(floors, sp.FloorUs(&st.In))
+		}
+	}
+	return medianOf(durations), medianOf(cadences), medianOf(floors)
+}
+
+func medianOf(v []float64) *float64 {
+	if len(v) == 0 {
+		return nil
+	}
+	return result.OrNull(stat.Median(v))
+}
+
+func quantiles(v []float64) result.Quantiles {
+	if len(v) == 0 {
+		return result.Quantiles{}
+	}
+	s := stat.Sorted(v)
+	return result.Quantiles{P50: result.OrNull(stat.Quantile(s, 0.5)), P90: result.OrNull(stat.Quantile(s, 0.9))}
+}
+
+// auditVerdict says in one sentence which stamps are the step time.
+func auditVerdict(a *result.TargetAudit) string {
+	if a.CadenceUsP50 == nil {
+		return "no two adjacent busy steps are recorded: the step time can only come from intervals of several steps"
+	}
+	if a.BelowFloor() {
+		return fmt.Sprintf("the target lies below the physical floor: the cadence (%.0f us) is shorter than reading the weights once (%.0f us); "+
+			"check the hardware figures of run.yaml", *a.CadenceUsP50, *a.PhysicalFloorUs)
+	}
+	share := 100 * *a.DurationUsP50 / *a.CadenceUsP50
+	if *a.DurationUsP50 < 0.5**a.CadenceUsP50 {
+		return fmt.Sprintf("cadence is the step time; step.duration_us is scheduler CPU time (%.2g %% of the cadence)", share)
+	}
+	return fmt.Sprintf("cadence is the step time; step.duration_us comes close to it (%.0f %%), which a GPU run should not show", share)
+}

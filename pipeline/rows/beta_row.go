@@ -1,0 +1,117 @@
+package rows
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// keep appends a row that starts at recorded step i.
+func (b *betaBuilder) keep(i *trace.Step, iv interval, phase int32, held bool) {
+	t, k := b.t, b.look(iv)
+	t.X = append(t.X, b.x...)
+	t.Y = append(t.Y, iv.y)
+	t.Steps = append(t.Steps, iv.steps())
+	t.Regime = append(t.Regime, k.regime())
+	t.TimeNs = append(t.TimeNs, i.TsStartNs)
+	if !b.o.Slim {
+		t.FirstStep = append(t.FirstStep, iv.from)
+		t.LastStep = append(t.LastStep, iv.to)
+	}
+	t.Tag = append(t.Tag, k.tag)
+	t.Phase = append(t.Phase, phase)
+	t.Factor = append(t.Factor, k.factor)
+	t.HoldOut = append(t.HoldOut, held)
+	t.Sets = append(t.Sets, k.sets())
+	t.FloorUs = append(t.FloorUs, k.floorUs)
+	t.Batch = append(t.Batch, k.requests/iv.steps())
+	t.Context = append(t.Context, k.context/math.Max(1, k.decodes))
+	t.Kept++
+	b.others.keep(t, b.x, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
+}
+
+// widen extends the per-step feature range by the interval's steps.
+func (b *betaBuilder) widen(iv interval) {
+	for u := iv.from; u <= iv.to; u++ {
+		x := b.x
+		if iv.to > iv.from {
+			x, _, _ = b.step(u)
+		}
+		b.t.widen(x)
+	}
+}
+
+// looks is what the steps of a row have in common.
+type looks struct {
+	tag                        Tag
+	prefill, decode, few       bool // every step is pure prefill; pure decode; 1-4 tokens
+	preempting, full           bool // some step
+	factor                     float64
+	floorUs                    float64
+	requests, decodes, context float64
+}
+
+func (b *betaBuilder) look(iv interval) looks {
+	k := looks{prefill: true, decode: true, few: true, factor: 1}
+	for u := iv.from; u <= iv.to; u++ {
+		st := b.s.At(u)
+		k.add(&st.In, b.sp.FloorUs(&st.In))
+		k.tag = max(k.tag, st.Tag)
+		if st.Recorded >= 0 {
+			k.record(&b.s.Run.Steps[st.Recorded])
+		}
+	}
+	if iv.approx {
+		k.tag = tagLagApproximate
+	}
+	return k
+}
+
+func (k *looks) add(in *features.StepInput, floorUs float64) {
+	k.prefill = k.prefill && in.DecodeTokens == 0
+	k.decode = k.decode && in.PrefillTokens == 0
+	k.few = k.few && in.ScheduledTokens <= 4
+	k.floorUs += float64(floorUs)
+	k.requests += in.NumPrefillReqs + in.NumDecodeReqs
+	k.decodes += in.NumDecodeReqs
+	k.context += in.DecodeContextTokens
+}
+
+func (k *looks) record(s *trace.Step) {
+	k.preempting = k.preempting || s.NumPreempted > 0
+	k.full = k.full || s.KVUsage > 0.9
+	k.factor = math.Min(k.factor, preemptionFactor(s.NumPreempted, s.RunningDepth))
+}
+
+// preemptionFactor is 0.5 where more than half of the running requests
+// were preempted (strict), else 1.
+func preemptionFactor(preempted, running int64) float64 {
+	if float64(preempted)/float64(max(1, running)) > 0.5 {
+		return 0.5
+	}
+	return 1
+}
+
+func (k *looks) regime() Regime {
+	switch {
+	case k.decode:
+		return Decode
+	case k.prefill:
+		return Prefill
+	}
+	return Mixed
+}
+
+func (k *looks) sets() StressSet {
+	var s StressSet
+	for _, c := range []struct {
+		is  bool
+		set StressSet
+	}{{k.preempting, Preempting}, {k.full, fullCache}, {k.prefill, purePrefill}, {k.decode, PureDecode}, {k.few, fewTokens}} {
+		if c.is {
+			s |= c.set
+		}
+	}
+	return s
+}

@@ -1,0 +1,107 @@
+package rows
+
+import (
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Coverage says which kinds of steps a run holds.
+type Coverage struct {
+	PrefillTokens result.Histogram // tokens per step, steps with prefill
+	DecodeBatch   result.Histogram // decodes per step, steps with decodes
+	Context       result.Histogram // tokens in KV per decode
+	KVUsage       result.Histogram // share of GPU blocks, recorded steps
+	// Heavy counts steps with more than 64 prefill tokens: without enough of
+	// them the prefill cost is not identifiable.
+	Heavy    int
+	Findings []trace.Finding
+}
+
+// scarce is how many steps of a kind make it present.
+const scarce = 20
+
+// powers counts in bins with the edges 0, 1, 2, 4 .. largest.
+func powers(name, unit string, largest float64) result.Histogram {
+	edges := []float64{0}
+	for lo := 1.0; lo < largest; lo *= 2 {
+		edges = append(edges, lo)
+	}
+	return result.Histogram{Name: name, Unit: unit, Edges: edges, Counts: make([]int, len(edges))}
+}
+
+func tenths(name string) result.Histogram {
+	h := result.Histogram{Name: name, Unit: "1", Counts: make([]int, 10)}
+	for i := range 10 {
+		h.Edges = append(h.Edges, float64(i)/10)
+	}
+	return h
+}
+
+// countIn adds one value to a histogram.
+func countIn(h *result.Histogram, v float64) {
+	for i := len(h.Edges) - 1; i >= 0; i-- {
+		if v >= h.Edges[i] {
+			h.Counts[i]++
+			h.Rows++
+			return
+		}
+	}
+}
+
+// Coverage counts the run's busy steps and names the regimes it lacks.
+func (s *Steps) Coverage() Coverage {
+	c := Coverage{
+		PrefillTokens: powers("prefill_tokens", "tokens", 32768),
+		DecodeBatch:   powers("decode_batch", "requests", 1024),
+		Context:       powers("context_tokens", "tokens", 131072),
+		KVUsage:       tenths("kv_usage"),
+	}
+	var decode, mixed, prefill int
+	for k := range s.all {
+		st := &s.all[k]
+		if st.Recorded >= 0 && isBusy(&s.Run.Steps[st.Recorded]) {
+			countIn(&c.KVUsage, s.Run.Steps[st.Recorded].KVUsage)
+		}
+		if !st.Known() || st.In.ScheduledTokens == 0 {
+			continue
+		}
+		hasPrefill := st.In.PrefillTokens > 0
+		hasDecode := st.In.DecodeTokens > 0
+		switch {
+		case hasPrefill && hasDecode:
+			mixed++
+		case hasPrefill:
+			prefill++
+		default:
+			decode++
+		}
+		if hasPrefill {
+			countIn(&c.PrefillTokens, st.In.PrefillTokens)
+		}
+		if hasDecode {
+			countIn(&c.DecodeBatch, st.In.NumDecodeReqs)
+			countIn(&c.Context, st.In.DecodeContextTokens/st.In.NumDecodeReqs)
+		}
+		if st.In.PrefillTokens > evidenceTokens {
+			c.Heavy++
+		}
+	}
+	c.absent(s.Run.ID, decode, mixed, prefill)
+	return c
+}
+
+func (c *Coverage) absent(run string, decode, mixed, prefill int) {
+	for _, k := range []struct {
+		n    int
+		what string
+	}{
+		{decode, "pure-decode steps"},
+		{mixed, "steps that mix prefill and decode"},
+		{prefill, "pure-prefill steps"},
+		{c.Heavy, "steps with more than 64 prefill tokens (prefill cost is not identifiable)"},
+	} {
+		if k.n < scarce {
+			c.Findings = append(c.Findings, trace.Findingf(codeRegimeAbsent, "%s: %d %s, want at least %d", run, k.n, k.what, scarce))
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package rows
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Sourcing of spec 1.0 (spec#frozen-sourcing), to the letter: counts and labels as recorded,
+// output tokens added to the context a second time, allocated blocks as read
+// blocks. Known errors stay.
+
+// totals10 are the fields that come from the summary in every context.
+func totals10(s *trace.Step) features.StepInput {
+	return features.StepInput{
+		PrefillTokens:   float64(s.PrefillTokens),
+		DecodeTokens:    float64(s.DecodeTokens),
+		ScheduledTokens: float64(s.ScheduledTokens),
+		NumPrefillReqs:  float64(s.NumPrefillReqs),
+		NumDecodeReqs:   float64(s.NumDecodeReqs),
+		RunningDepth:    float64(s.RunningDepth),
+	}
+}
+
+// rich10 adds the sums over snapshots, split by recorded label.
+func rich10(s *trace.Step, snaps []trace.Snapshot) features.StepInput {
+	in := totals10(s)
+	for i := range snaps {
+		q := &snaps[i]
+		switch {
+		case q.ScheduledTokens == 0:
+		case q.Phase == "PREFILL":
+			in.SumPrefillAttnWork += float64((q.ComputedTokens + q.ScheduledTokens) * q.ScheduledTokens)
+		default:
+			in.DecodeContextTokens += float64(q.ComputedTokens + q.OutputTokens)
+			in.SumDecodeKVBlocks += float64(q.BlocksAllocated)
+		}
+	}
+	return in
+}
+
+// summary10 approximates the sums from totals; chunked prefill must be off.
+func summary10(s *trace.Step, d *deploy.Deployment, cv2 float64) features.StepInput {
+	in := totals10(s)
+	in.SumPrefillAttnWork = nonRichPrefillWork10(s.PrefillTokens, s.NumPrefillReqs, cv2)
+	in.DecodeContextTokens = nonRichDecodeContext10(s.KVUsage, s.BlocksTotal, d.Engine.BlockSize, s.NumDecodeReqs, s.RunningDepth)
+	in.SumDecodeKVBlocks = float64(s.BlocksTotal - s.BlocksFree)
+	return in
+}
+
+// nonRichPrefillWork10 is P^2/np*(1+cv2) (spec#frozen-sourcing), 0 without prefill requests.
+func nonRichPrefillWork10(prefillTokens, prefillReqs int64, cv2 float64) float64 {
+	if prefillReqs == 0 {
+		return 0
+	}
+	p := float64(prefillTokens)
+	return p * p / float64(prefillReqs) * (1 + cv2)
+}
+
+// nonRichDecodeContext10 is usage*total*block_size*nd/max(1,running) (spec#frozen-sourcing).
+func nonRichDecodeContext10(usage float64, totalBlocks, blockSize, decodeReqs, running int64) float64 {
+	return usage * float64(totalBlocks) * float64(blockSize) * float64(decodeReqs) / float64(max(1, running))
+}
+
+// prefixHit10 is cached_blocks/max(1, allocated+cached), wrong on purpose: cached
+// blocks are among the allocated ones (spec#err-cached-blocks).
+func prefixHit10(cachedBlocks, allocatedBlocks int64) float64 {
+	return float64(cachedBlocks) / float64(max(1, allocatedBlocks+cachedBlocks))
+}

@@ -1,0 +1,86 @@
+package rows
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// constant is what lies between two passes beside elapsed, us: the median of
+// precise cadences less elapsed, or the slope over whole seconds.
+func (f *filler) constant(precise, second bool, out *trace.TimeAudit) float64 {
+	c, ok := 0.0, false
+	switch {
+	case precise:
+		c, ok = f.cadenceConstant(out)
+	case second:
+		c, ok = f.tickConstant(out)
+	}
+	if !ok {
+		c, ok = f.clientConstant(out)
+	}
+	if ok {
+		out.ConstantUs = trace.Some(c)
+	}
+	return math.Max(0, c)
+}
+
+// clientTolerance is by which clients and passes may count other decodes.
+const clientTolerance = 0.02
+
+// clientConstant takes it from the clients' inter-token times: between first and
+// last chunk of a request lie its passes, each elapsed and constant long, so the
+// sum over requests is that over passes times their decodes.
+func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
+	tokens := 0.0
+	span := 0.0
+	decodes := 0.0
+	elapsed := 0.0
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		if o.FirstChunkNs.OK && o.LastChunkNs.OK && o.OutputTokens.OK {
+			tokens += float64(max(0, o.OutputTokens.V-1))
+			span += float64(o.LastChunkNs.V-o.FirstChunkNs.V) / 1000
+		}
+	}
+	for i := range f.passes {
+		d := float64(f.passes[i].decodes)
+		decodes += d
+		elapsed += d * f.passes[i].it.ElapsedUs
+	}
+	if decodes == 0 || math.Abs(tokens-decodes) > clientTolerance*decodes {
+		return 0, false
+	}
+	c := (span - elapsed) / decodes
+	for i := range f.passes {
+		f.passes[i].constantUs = math.Max(0, c)
+	}
+	out.SumOverWall = trace.Some(elapsed / span)
+	return c, true
+}
+
+func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
+	var gaps []float64
+	elapsed, wall := 0.0, 0.0
+	for i := 1; i < len(f.passes); i++ {
+		a, b := f.passes[i-1].it, f.passes[i].it
+		if !f.passes[i].held || !a.StampNs.OK || !b.StampNs.OK {
+			continue
+		}
+		cadence := float64(b.StampNs.V-a.StampNs.V) / 1000
+		gaps = append(gaps, cadence-b.ElapsedUs)
+		elapsed += b.ElapsedUs
+		wall += cadence
+	}
+	if len(gaps) == 0 {
+		return 0, false
+	}
+	out.SumOverWall = trace.Some(elapsed / math.Max(wall, 1))
+	gaps = stat.Sorted(gaps) // stamps of a few digits leave few different gaps: no median
+	c := stat.Mean(gaps[len(gaps)/10 : len(gaps)-len(gaps)/10])
+	for i := range f.passes {
+		f.passes[i].constantUs = math.Max(0, c)
+	}
+	return c, true
+}

@@ -1,0 +1,88 @@
+package rows
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// elapsedLag finds whose batch the elapsed times follow: that of their own line,
+// or of the one or two before it. A model of the counts is fitted for each on one
+// half of the passes and judged on the other, where prefill is near.
+func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
+	const lags = 3
+	var rows []int
+	near := 0
+	for i := lags; i < len(f.passes); i++ {
+		chained, most := true, int64(0)
+		for k := range lags {
+			p := &f.passes[i-k]
+			chained = chained && p.prefillTokens <= f.dep.Engine.MaxNumBatchedTokens && p.held && !p.recompute && !p.it.Dummy
+			most = max(most, p.prefillTokens)
+		}
+		if chained {
+			rows = append(rows, i)
+			if most > prefillNear {
+				near++
+			}
+		}
+	}
+	if near < lagPasses || len(rows) < 4*lagPasses {
+		return 0, false
+	}
+	rows = stat.Thin(rows, 20000)
+	y := stat.Map(rows, func(i int) float64 { return f.passes[i].it.ElapsedUs })
+	least := 0.1 * stat.Median(y)
+	errs := make([]float64, lags)
+	for k := range errs {
+		errs[k] = f.lagError(rows, y, k, least)
+	}
+	out.LagErrors = errs
+	order := stat.Order(errs)
+	lag = order[0]
+	return lag, errs[lag] <= lagMargin*errs[order[1]]
+}
+
+// lagError is the error of elapsed times predicted from the pass lag lines
+// earlier, relative to the time or to least.
+func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float64 {
+	sum, n := 0.0, 0
+	for half := range 2 {
+		m := ridge.New(len(f.passes[0].counts()))
+		for k, i := range rows {
+			if k/50%2 == half {
+				weight := 1 / math.Max(y[k], least)
+				m.AddRow(weight*weight, f.passes[i-lag].counts(), y[k])
+			}
+		}
+		b := solveNormal(m)
+		for k, i := range rows {
+			most := max(f.passes[i].prefillTokens, f.passes[i-1].prefillTokens, f.passes[i-2].prefillTokens)
+			if k/50%2 != half && most > prefillNear {
+				sum += math.Abs(y[k]-ridge.Dot(f.passes[i-lag].counts(), b)) / math.Max(y[k], least)
+				n++
+			}
+		}
+	}
+	return sum / float64(max(1, n))
+}
+
+// counts are the regressors of a pass.
+func (p *pass) counts() []float64 {
+	t := float64(p.prefillTokens)
+	return []float64{1, t / 1e3, t * t / 1e6, float64(p.prefills), float64(p.decodes)}
+}
+
+// solveNormal solves small normal equations; a regressor that never varies stays out.
+func solveNormal(g *ridge.Gram) []float64 {
+	a, b := slices.Clone(g.G), slices.Clone(g.B)
+	for r := range b {
+		a[r*g.P+r] += 1e-9*a[r*g.P+r] + 1e-30
+	}
+	stat.Cholesky(a, g.P)
+	stat.CholeskySolve(a, g.P, b)
+	return b
+}

@@ -1,0 +1,109 @@
+package rows
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Fill gives a run that has iterations and no step summaries the steps those
+// tell; any other run stays as it is. A run whose times are refused keeps no
+// steps and says why in its Aggregate. Errors: a deployment that the features
+// refuse.
+func Fill(run *trace.Run, dep *deploy.Deployment) error {
+	if len(run.Iterations) == 0 || len(run.Steps) > 0 {
+		return nil
+	}
+	drafts := dep.Engine.SpeculativeDecoding
+	dep = dep.WithoutDrafts()
+	space, err := features.New(features.DefaultVersion(dep), dep)
+	if err != nil {
+		return err
+	}
+	f := &filler{run: run, dep: dep, space: space, out: &trace.Aggregate{Drafts: drafts}}
+	run.Aggregate = f.out
+	f.passes = passesOf(run.Iterations, dep, drafts)
+	f.recovered = run.Iterations[0].Form == trace.IterationChunks
+	f.labels()
+	f.fill()
+	return nil
+}
+
+// filler makes the steps of one run.
+type filler struct {
+	run       *trace.Run
+	dep       *deploy.Deployment
+	space     *features.Space
+	passes    []pass
+	out       *trace.Aggregate
+	recovered bool // steps recovered from clients' chunks: their clock, every sum known
+	found     []occupant
+}
+
+func (f *filler) fill() {
+	if f.refuse(f.refusal()) {
+		return
+	}
+	a := f.audit()
+	f.out.Audit = a.figures
+	if f.refuse(a.refused) {
+		return
+	}
+	f.clock(&a)
+	f.align(&a)
+	f.others()
+	if f.contexts(); !f.refuse(f.uncounted()) {
+		f.steps(&a)
+	}
+}
+
+// refuse notes why the run has no step times; false for no reason.
+func (f *filler) refuse(why *trace.Error) bool {
+	if why != nil {
+		f.out.Refused = why
+	}
+	return why != nil
+}
+
+func (f *filler) finding(code trace.Code, format string, args ...any) {
+	f.out.Findings = append(f.out.Findings, trace.Findingf(code, f.run.ID+": "+format, args...))
+}
+
+// allPasses says how the engine writes every pass.
+func (f *filler) allPasses() string {
+	if f.passes[0].it.Form == trace.IterationSGLang {
+		return "start SGLang with --decode-log-interval 1 and keep precise stamps (SGLANG_LOG_MS=1, docker logs --timestamps)"
+	}
+	return "set DYN_FPM_MODE=full (with --fpm-trace or DYN_FPM_TRACE=1)"
+}
+
+// refusal is what makes every pass of the recording useless for a fit.
+func (f *filler) refusal() *trace.Error {
+	sampled := 0
+	several := 0
+	decoding := 0
+	for i := range f.passes {
+		it := f.passes[i].it
+		if it.Sampled {
+			sampled++
+		}
+		if it.GenerationReqs > 0 {
+			decoding++
+			if it.GenerationTokens > it.GenerationReqs {
+				several++
+			}
+		}
+	}
+	switch {
+	case sampled > 0:
+		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d records are samples, one of several passes", f.run.ID, sampled, len(f.passes)).
+			WithHint(f.allPasses())
+	case several*2 > decoding && !f.out.Drafts:
+		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d passes with decodes have more tokens than requests: speculative decoding",
+			f.run.ID, several, decoding).WithHint("write vllm.speculative_config into run.yaml, as the server was started with it")
+	}
+	if several > 0 && !f.out.Drafts {
+		f.finding(codeFilledIn, "%d passes recompute preempted requests: they are left out of identification", several)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package rows
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// pass is one iteration with what is found out about it. Times are ns of one
+// clock, us for durations.
+type pass struct {
+	it       *trace.Iteration
+	next     bool // follows the pass before it without a lost record
+	held     bool // something ran on from the pass before: no idle time lies between
+	idle     bool // idle time lies before it
+	startNs  int64
+	hasStart bool // startNs is known
+	endNs    int64
+	hasEnd   bool
+	tick     bool // its end crosses a second
+	tickNs   int64
+
+	constantUs float64 // between this pass and the one before, beside elapsed
+
+	// what ran, exact or filled in
+	prefills, decodes, cut           int64
+	prefillTokens                    int64
+	drafted                          int64 // tokens that decodes verify beside their own
+	causal, prefillKV, decodeContext float64
+	recompute                        bool
+}
+
+// passesOf reads the counts.
+func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass {
+	out := make([]pass, len(its))
+	budget := dep.Engine.MaxNumBatchedTokens
+	for i := range its {
+		p, it := &out[i], &its[i]
+		p.it = it
+		p.prefills = it.ContextReqs
+		p.prefillTokens = it.ContextTokens
+		p.decodes = it.GenerationReqs
+		if drafts {
+			p.drafted = max(0, it.GenerationTokens-it.GenerationReqs)
+		} else {
+			p.recompute = it.GenerationTokens > it.GenerationReqs
+		}
+		if p.prefills > 0 && it.ContextTokens+it.GenerationTokens >= budget {
+			p.cut = 1
+		}
+		if i == 0 {
+			continue
+		}
+		before := &out[i-1]
+		p.next = it.Index == its[i-1].Index+1
+		p.held = p.next && (it.GenerationReqs > 0 || before.cut > 0 && p.prefills > 0)
+	}
+	return out
+}
+
+// Rules of the labels (spec#iteration-fill): prompts of one token are rare.
+const (
+	labelPasses = 5   // whose prompts all end
+	labelExact  = 0.1 // of them are followed by as many context requests of one token
+)
+
+// labels corrects the phases of recordings in which a request counts as context
+// until its first token came back: under asynchronous scheduling its first decode
+// is planned before. In such recordings the next pass has as many context requests
+// of one token, where none is new.
+func (f *filler) labels() {
+	ended, exact := 0, 0
+	for i := 1; i < len(f.passes); i++ {
+		a, b := &f.passes[i-1], &f.passes[i]
+		if !b.next || a.prefills == 0 || a.cut > 0 || a.prefillTokens < 2*a.prefills {
+			continue
+		}
+		ended++
+		if b.prefills == a.prefills && b.prefillTokens == a.prefills {
+			exact++
+		}
+	}
+	if ended < labelPasses || float64(exact) < labelExact*float64(ended) {
+		return
+	}
+	for i := 1; i < len(f.passes); i++ {
+		a, b := &f.passes[i-1], &f.passes[i]
+		if !b.next {
+			continue
+		}
+		n := min(a.prefills-a.cut, b.prefills, b.prefillTokens)
+		b.prefills = b.prefills - n
+		b.prefillTokens = b.prefillTokens - n
+		b.decodes += n
+		if b.prefills == 0 {
+			b.decodes += b.prefillTokens
+			b.prefillTokens = 0
+			b.cut = 0
+		}
+		b.held = b.held || b.decodes > 0
+	}
+	f.finding(codeFilledIn, "first decodes stand among the context requests; they are taken for decodes")
+}
+
+// variation is the squared variation of the prompts of a pass, where the trace has it.
+func (p *pass) variation() float64 {
+	v := p.it.PromptVariance
+	if !v.OK || p.prefills < 2 || p.prefillTokens == 0 {
+		return 0
+	}
+	mean := float64(p.prefillTokens+p.it.ContextKVTokens.Or(0)) / float64(p.prefills)
+	return math.Min(v.V/(mean*mean), float64(p.prefills-1))
+}
+
+// middle is the middle of a pass.
+func (p *pass) middle() int64 {
+	if !p.hasStart {
+		return p.endNs - trace.Ns(p.it.ElapsedUs/2)
+	}
+	return p.startNs + (p.endNs-p.startNs)/2
+}
+
+// totals are the sums of a pass.
+func (p *pass) totals() trace.StepTotals {
+	t := trace.StepTotals{Known: !p.recompute, Prefill: p.prefillTokens,
+		Decode: p.decodes + p.drafted, PrefillReqs: p.prefills, DecodeReqs: p.decodes,
+		Sampled: p.prefills + p.decodes + p.drafted - p.cut, CausalWork: p.causal, PrefillContext: p.prefillKV, DecodeContext: p.decodeContext}
+	if p.it.Dummy {
+		t = trace.StepTotals{Known: true}
+	}
+	return t
+}

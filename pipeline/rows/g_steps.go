@@ -1,0 +1,127 @@
+package rows
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// mostLost bounds the steps that stand for lost records, beside eight for every record that is there.
+const mostLost = 1 << 20
+
+// steps makes the steps of the run from its passes: one for each, an empty one
+// where the engine was idle, unknown ones for lost records. Between ticks only the
+// passes that cross a second are recorded ones.
+func (f *filler) steps(a *audit) {
+	id := int64(0)
+	ticks := 0
+	every := f.tickEvery()
+	spare := int64(mostLost + 8*len(f.passes))
+	add := func(t trace.StepTotals) int64 {
+		f.out.Totals = append(f.out.Totals, t)
+		id++
+		return id
+	}
+	for i := range f.passes {
+		p := &f.passes[i]
+		if i > 0 {
+			before := &f.passes[i-1]
+			switch lost := p.it.Index - before.it.Index - 1; {
+			case lost > 0:
+				for range min(lost, max(1, spare)) {
+					add(trace.StepTotals{})
+				}
+				spare -= lost
+			case p.idle && before.hasEnd:
+				n := add(trace.StepTotals{Known: true})
+				f.record(a, trace.Step{ID: n, TsStartNs: before.endNs})
+			}
+		}
+		t := p.totals()
+		t.NoStart = !p.hasStart
+		n := add(t)
+		if a.time == timeTicks {
+			if !p.tick {
+				continue
+			}
+			if ticks++; ticks%every == 0 {
+				s := p.step(n, f.dep.Engine.KVBlocksGPU.Or(0))
+				s.TsStartNs, s.TsEndNs = p.tickNs, p.tickNs
+				f.out.Totals[n-1].NoStart = false
+				f.run.Steps = append(f.run.Steps, s)
+			}
+			continue
+		}
+		if p.hasEnd {
+			f.record(a, p.step(n, f.dep.Engine.KVBlocksGPU.Or(0)))
+		}
+	}
+	if p := &f.passes[len(f.passes)-1]; p.hasEnd {
+		f.record(a, trace.Step{ID: add(trace.StepTotals{Known: true}), TsStartNs: p.endNs})
+	}
+	f.out.First = 1
+}
+
+// coarseRows is how many times their stamps' resolution rows are long at least.
+const coarseRows = 20
+
+// record adds a recorded step; stamps never run back.
+func (f *filler) record(a *audit, s trace.Step) {
+	if a.time == timeTicks {
+		return
+	}
+	if n := len(f.run.Steps); n > 0 {
+		s.TsStartNs = max(s.TsStartNs, f.run.Steps[n-1].TsStartNs)
+	}
+	if n := len(f.run.Steps); a.coarse && a.time == timeCadence && n > 0 && s.ScheduledTokens > 0 {
+		last := &f.run.Steps[n-1]
+		if last.ScheduledTokens > 0 && s.TsStartNs-last.TsStartNs < coarseRows*f.passes[0].it.StampStepNs.Or(second) {
+			return // the row that began there goes on
+		}
+	}
+	s.TsEndNs = s.TsStartNs
+	f.run.Steps = append(f.run.Steps, s)
+}
+
+// step is the pass as a step summary would have told it.
+func (p *pass) step(id, blocks int64) trace.Step {
+	it := p.it
+	s := trace.Step{ID: id, TsStartNs: p.startNs, RunningDepth: p.prefills + p.decodes,
+		WaitingDepth:   it.QueuedContext.Or(0) + it.QueuedDecode.Or(0),
+		NumPrefillReqs: p.prefills, NumDecodeReqs: p.decodes, PrefillTokens: p.prefillTokens, DecodeTokens: p.decodes,
+		ScheduledTokens: p.prefillTokens + p.decodes, KVUsage: it.KVUsage.Or(0), BlocksTotal: blocks}
+	s.BlocksFree = int64(float64(blocks) * (1 - s.KVUsage))
+	if it.StampWall {
+		s.WallNs = it.StampNs.V
+	}
+	if it.Dummy {
+		s.RunningDepth = 0
+		s.ScheduledTokens = 0
+		s.PrefillTokens = 0
+		s.DecodeTokens = 0
+	}
+	return s
+}
+
+// rowSteps is how many passes a row between ticks takes at least.
+const rowSteps = 20
+
+// tickEvery is how many ticks lie between the ends of a row, so that a pass more
+// or less at its ends weighs little.
+func (f *filler) tickEvery() int {
+	last := -1
+	var apart []float64
+	for i := range f.passes {
+		if f.passes[i].tick {
+			if last >= 0 {
+				apart = append(apart, float64(i-last))
+			}
+			last = i
+		}
+	}
+	if len(apart) == 0 {
+		return 1
+	}
+	return int(math.Max(1, math.Ceil(rowSteps/math.Max(1, stat.Median(apart)))))
+}

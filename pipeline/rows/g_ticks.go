@@ -1,0 +1,245 @@
+package rows
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+const second = int64(1e9)
+
+// ticks marks the passes whose end crosses a whole second, by the stamps.
+func (f *filler) ticks() {
+	for i := 1; i < len(f.passes); i++ {
+		a, b := f.passes[i-1].it, f.passes[i].it
+		p := &f.passes[i]
+		if p.tick = p.next && a.StampNs.OK && b.StampNs.OK && b.StampNs.V/second > a.StampNs.V/second; p.tick {
+			p.tickNs = b.StampNs.V / second * second
+		}
+	}
+}
+
+// stretches calls use with every range [from, to) of passes between which nothing
+// was idle.
+func (f *filler) stretches(use func(from, to int)) {
+	from := 0
+	for i := 1; i <= len(f.passes); i++ {
+		if i == len(f.passes) || !f.passes[i].held {
+			use(from, i)
+			from = i
+		}
+	}
+}
+
+// tickTime is the busy time between ticks, s.
+func (f *filler) tickTime() float64 {
+	f.ticks()
+	total := int64(0)
+	f.stretches(func(from, to int) {
+		first, last := int64(0), int64(0)
+		for i := from + 1; i < to; i++ {
+			if p := &f.passes[i]; p.tick {
+				if first == 0 {
+					first = p.tickNs
+				}
+				last = p.tickNs
+			}
+		}
+		total += last - first
+	})
+	return float64(total) / 1e9
+}
+
+// slope is a pooled regression of what ticks leave unexplained on the passes before
+// them.
+type slope struct{ sxx, sxy float64 }
+
+// add takes the ticks of one busy stretch: a second passes while the pass runs
+// whose line is the first with the new stamp, so time of the ticks less the
+// elapsed times up to the middle of that pass grows by the constant with every
+// pass.
+func (s *slope) add(passes []pass) (ticks int) {
+	var at, rest []float64
+	sum := 0.0
+	for i := range passes {
+		p := &passes[i]
+		sum += p.it.ElapsedUs
+		if i > 0 && p.tick {
+			at = append(at, float64(i)-0.5)
+			rest = append(rest, float64(p.tickNs-passes[0].it.StampNs.V)/1000-(sum-p.it.ElapsedUs/2))
+		}
+	}
+	mx, my := stat.Mean(at), stat.Mean(rest)
+	for k := range at {
+		s.sxx += (at[k] - mx) * (at[k] - mx)
+		s.sxy += (at[k] - mx) * (rest[k] - my)
+	}
+	return max(0, len(at)-1)
+}
+
+// blockTicks is how many seconds of busy time a constant is read from: the machine
+// drifts.
+const blockTicks = 20
+
+// tickConstant finds the constant of every pass from whole seconds, in blocks of
+// busy time, and their mean. ok is false without two ticks in one stretch.
+func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
+	f.ticks()
+	var all, block slope
+	from, ticks := 0, 0
+	endBlock := func(to int) {
+		if block.sxx > 0 {
+			for i := from; i < to; i++ {
+				f.passes[i].constantUs = math.Max(0, block.sxy/block.sxx)
+			}
+		} else if from > 0 {
+			for i := from; i < to; i++ {
+				f.passes[i].constantUs = f.passes[from-1].constantUs
+			}
+		}
+		from = to
+		ticks = 0
+		block = slope{}
+	}
+	f.stretches(func(a, b int) {
+		all.add(f.passes[a:b])
+		if ticks += block.add(f.passes[a:b]); ticks >= blockTicks {
+			endBlock(b)
+		}
+	})
+	endBlock(len(f.passes))
+	if all.sxx == 0 {
+		return 0, false
+	}
+	elapsed := 0.0
+	constants := 0.0
+	n := 0
+	for i := range f.passes {
+		if p := &f.passes[i]; p.held {
+			elapsed += p.it.ElapsedUs
+			constants += p.constantUs
+			n += 1
+		}
+	}
+	c = constants / float64(max(1, n))
+	if raw := all.sxy / all.sxx; raw < 0 {
+		c = raw
+	}
+	if total := elapsed + c*float64(n); total > 0 {
+		out.SumOverWall = trace.Some(elapsed / total)
+	}
+	return c, true
+}
+
+// rebuild lays elapsed times and the constant end to end within each busy stretch
+// and puts the stretch where the seconds of its stamps say.
+func (f *filler) rebuild() {
+	f.ticks()
+	free := int64(math.MinInt64) // end of the stretch before
+	f.stretches(func(from, to int) {
+		z := zeros{lo: math.Inf(-1), hi: math.Inf(1)}
+		sum := 0.0
+		for i := from; i < to; i++ {
+			p := &f.passes[i]
+			cycle := (p.it.ElapsedUs + p.constantUs) * 1000
+			sum += cycle
+			z.see(p, sum, i > from, cycle, i)
+		}
+		sum = 0
+		for i := from; i < to; i++ {
+			p := &f.passes[i]
+			sum += (p.it.ElapsedUs + p.constantUs) * 1000
+			p.endNs = trace.Int(math.Trunc(sum + z.at(i, free)))
+			p.hasEnd = true
+			if i > from {
+				p.endNs = max(p.endNs, f.passes[i-1].endNs)
+			}
+		}
+		first := &f.passes[from]
+		if late := free - first.endNs + trace.Ns(first.it.ElapsedUs+first.constantUs); from > 0 && late > 0 {
+			for i := from; i < to; i++ {
+				f.passes[i].endNs += late
+			}
+		}
+		free = f.passes[to-1].endNs
+	})
+}
+
+// zeros tell where a stretch's clock starts: by every stamp within bounds, and at
+// each tick to within one pass.
+type zeros struct {
+	lo, hi float64
+	index  []int     // of the passes with a tick
+	ticks  []float64 // the zero that each tells
+	smooth []float64
+}
+
+// tickWindow is how many ticks on either side are averaged: one tick is known to a
+// pass, and the time between passes drifts slowly.
+const tickWindow = 8
+
+func (z *zeros) see(p *pass, sum float64, inside bool, cycle float64, i int) {
+	if p.it.StampNs.OK {
+		z.lo = math.Max(z.lo, float64(p.it.StampNs.V)-sum)
+		z.hi = math.Min(z.hi, float64(p.it.StampNs.V+p.it.StampStepNs.V)-sum)
+	}
+	switch fine := p.it.StampNs.OK && p.it.StampStepNs.V <= preciseNs; {
+	case fine:
+		z.index = append(z.index, i)
+		z.ticks = append(z.ticks, float64(p.it.StampNs.V+p.it.StampStepNs.V/2)-sum)
+	case inside && p.tick:
+		z.index = append(z.index, i)
+		z.ticks = append(z.ticks, float64(p.tickNs)-(sum-cycle/2))
+	}
+}
+
+// at is the zero that pass i is placed by; free is when the stretch before ended.
+func (z *zeros) at(i int, free int64) float64 {
+	if len(z.ticks) == 0 {
+		switch {
+		case !math.IsInf(z.lo, 0):
+			return (z.lo + z.hi) / 2
+		case free > math.MinInt64:
+			return float64(free + second)
+		}
+		return 0
+	}
+	if z.smooth == nil {
+		for k := range z.ticks {
+			z.smooth = append(z.smooth, stat.Mean(z.ticks[max(0, k-tickWindow):min(len(z.ticks), k+tickWindow+1)]))
+		}
+	}
+	k, _ := slices.BinarySearch(z.index, i)
+	switch {
+	case k == 0:
+		return z.smooth[0]
+	case k == len(z.index):
+		return z.smooth[k-1]
+	}
+	share := float64(i-z.index[k-1]) / float64(z.index[k]-z.index[k-1])
+	return z.smooth[k-1]*(1-share) + z.smooth[k]*share
+}
+
+// interpolate places the passes between ticks evenly.
+func (f *filler) interpolate() {
+	f.ticks()
+	f.stretches(func(from, to int) {
+		last := -1
+		for i := from + 1; i < to; i++ {
+			p := &f.passes[i]
+			if !p.tick {
+				continue
+			}
+			if last >= 0 {
+				a := &f.passes[last]
+				for k := last; k < i; k++ {
+					f.passes[k].endNs = a.tickNs + int64(float64(p.tickNs-a.tickNs)*(float64(k-last)+0.5)/float64(i-last))
+					f.passes[k].hasEnd = true
+				}
+			}
+			last = i
+		}
+	})
+}

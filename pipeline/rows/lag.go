@@ -1,0 +1,101 @@
+package rows
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/features"
+)
+
+// LagEvidence is what the lag of one run is measured on (spec#lag): for lags 0,
+// 1, 2 the training rows of the first 80 % of the run, and one common set of
+// hold-out intervals whose targets are equal for all three.
+type LagEvidence struct {
+	n     int
+	cut   int64
+	marks map[int64]int // by start: how many lags have a row there, and 1
+	table func(lag int) (*Table, error)
+}
+
+// N is the number of hold-out intervals.
+func (e *LagEvidence) N() int { return e.n }
+
+// At makes the rows of one lag: train, and test, whose row k is the same
+// interval for every lag.
+func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
+	t, err := e.table(lag)
+	if err != nil {
+		return nil, nil, err
+	}
+	test = t.Select(func(i int) bool { return e.marks[t.TimeNs[i]] == 1+evidenceLags })
+	t.Filter("", func(i int) bool { return t.TimeNs[i] < e.cut })
+	t.Read, t.Dropped = t.Kept, nil
+	return t, test, nil
+}
+
+// LagEvidence finds the intervals; rows are made lag by lag, by At. Saturated
+// rows stay in: a loaded server shows its lag best. o.Lag, o.Split and
+// o.Saturated are ignored: the split is that of the run, after 80 % of its
+// recorded steps, not of its phases. A hold-out interval [i, i+1] has i-2..i+1
+// recorded, i-2..i busy and known, and more than 64 prefill tokens in one of
+// i-2..i.
+func (s *Steps) LagEvidence(sp *features.Space, o Options) (*LagEvidence, error) {
+	o.Target, o.Saturated = coeff.Cadence, nil
+	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut()}
+	e.table = func(lag int) (*Table, error) {
+		o := o
+		o.Lag = lag
+		return s.Beta(sp, o)
+	}
+	for lag := range evidenceLags {
+		t, err := e.table(lag)
+		if err != nil {
+			return nil, err
+		}
+		e.n = 0
+		for i := range t.Kept {
+			if t.TimeNs[i] >= e.cut && t.Steps[i] == 1 && e.marks[t.TimeNs[i]] > 0 {
+				e.marks[t.TimeNs[i]]++
+			}
+			if e.marks[t.TimeNs[i]] == 1+evidenceLags {
+				e.n++
+			}
+		}
+	}
+	return e, nil
+}
+
+// evidenceCut is the start of the first step after 80 % of the recorded ones.
+func (s *Steps) evidenceCut() int64 {
+	n := len(s.Run.Steps)
+	if n == 0 {
+		return 0
+	}
+	return s.Run.Steps[min(n-1, int(math.Ceil(DefaultSplit*float64(n))))].TsStartNs
+}
+
+// evidenceMarks maps the start of every interval that may serve as evidence
+// to 1; the caller adds one for each lag that has a row there.
+func (s *Steps) evidenceMarks() map[int64]int {
+	marks := make(map[int64]int)
+	m := s.Run.Steps
+	for k := evidenceLags - 1; k+1 < len(m); k++ {
+		if m[k+1].ID-m[k-2].ID == evidenceLags && s.hasPrefill(k) {
+			marks[m[k].TsStartNs] = 1
+		}
+	}
+	return marks
+}
+
+// hasPrefill checks recorded steps k-2..k of an evidence interval.
+func (s *Steps) hasPrefill(k int) bool {
+	var most float64
+	for j := k - evidenceLags + 1; j <= k; j++ {
+		st := s.At(s.Run.Steps[j].ID)
+		if !st.Known() || !isBusy(&s.Run.Steps[j]) {
+			return false
+		}
+		most = max(most, st.In.PrefillTokens)
+	}
+	return most > evidenceTokens
+}

@@ -1,0 +1,85 @@
+package rows
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+)
+
+// Bounds of the noise floor.
+const (
+	floorMinRows = 50
+	floorMaxRows = 20_000
+)
+
+// nearestRows is what the nearest rows say the judged rows of a group should be:
+// the median time per step of the 10 nearest other rows of the group, trained on
+// or not, times the row's steps. Distance is Euclidean on x_j/steps/s_j, s_j the
+// weighted root mean square of the column, as the estimator scales it; ties go to
+// the earlier row. A group of more than 20,000 rows is evenly thinned first. NaN
+// for rows outside the thinned set, and for all rows of a group of fewer than 50.
+func nearestRows(group []*Sample, workers int) []float64 {
+	type place struct {
+		sample      *Sample
+		row, judged int32 // judged: position among the judged rows; -1: not one of them
+	}
+	judged := 0
+	all := make([]place, 0, stat.Sum(group, func(s *Sample) int { return s.Table.Kept }))
+	for _, s := range group {
+		for i := range s.Table.Kept {
+			p := place{s, int32(i), -1}
+			if s.Judges(i) {
+				p.judged = int32(judged)
+				judged++
+			}
+			all = append(all, p)
+		}
+	}
+	answer := slices.Repeat([]float64{math.NaN()}, judged)
+	if len(all) < floorMinRows {
+		return answer
+	}
+	all = stat.Thin(all, floorMaxRows)
+	d := &ridge.Data{P: group[0].Table.P, Config: make([]int32, len(all))}
+	for _, p := range all {
+		t := p.sample.Table
+		d.X = append(d.X, t.Row(int(p.row))...)
+		d.Y = append(d.Y, t.Y[p.row])
+		d.Steps = append(d.Steps, t.Steps[p.row])
+		d.Factor = append(d.Factor, t.Factor[p.row])
+		d.Regime = append(d.Regime, int32(t.Regime[p.row]))
+	}
+	near := neighbours(d)
+	par.Each(workers, len(all), func(_, k int) {
+		if j := all[k].judged; j >= 0 {
+			answer[j] = near.Median(k) * d.Steps[k]
+		}
+	})
+	return answer
+}
+
+// neighbours are the rows at their scaled features per step; columns that are the
+// same everywhere add nothing to a distance.
+func neighbours(d *ridge.Data) *stat.Neighbours {
+	scale, _ := ridge.OfRows(d, ridge.Weights(d, ridge.DefaultOptions(d.P)), nil, 1).Scale()
+	var columns []int
+	for j := range d.P {
+		for i := range d.Len() {
+			if d.Row(i)[j]/d.Steps[i] != d.Row(0)[j]/d.Steps[0] {
+				columns = append(columns, j)
+				break
+			}
+		}
+	}
+	var points, level []float64
+	for i, y := range d.Y {
+		level = append(level, y/d.Steps[i])
+		for _, j := range columns {
+			points = append(points, d.Row(i)[j]/d.Steps[i]/scale[j])
+		}
+	}
+	return stat.NewNeighbours(points, len(columns), level)
+}

@@ -1,0 +1,92 @@
+package rows
+
+import (
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/reconstruct"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// count fills Quality and the findings that follow from it.
+func (s *Steps) count(b *builder) {
+	if s.Dep.Engine.CPUOffloading && len(s.Run.KVEvents) == 0 {
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
+	}
+	q := &s.Quality
+	approximatePrefill := false
+	from, to := s.askedIDs()
+	for id := from; id < to; id++ {
+		k := int(id - s.First)
+		st := &s.all[k]
+		if st.Recorded < 0 {
+			s.countUnrecorded(st)
+			continue
+		}
+		q.Recorded++
+		switch st.Tag {
+		case TagRich:
+			q.FromSnapshots++
+		case TagJourney:
+			q.Reconstructed++
+		case TagSummary, tagAggregate:
+			q.Approximate++
+			approximatePrefill = approximatePrefill || st.In.PrefillTokens > 0
+		default:
+			q.Unknown++
+		}
+		if b.journeys && b.why[k] == reconstruct.Contradicted {
+			q.Contradictions++
+		}
+		if b.journeys && b.why[k] == "" {
+			q.FromJourneys++
+		}
+	}
+	q.Known, q.KnownShare = q.Recorded-q.Unknown, result.Share(q.Recorded-q.Unknown, q.Recorded)
+	q.CrossChecked = b.checked
+	q.CrossWrong = len(b.wrong)
+	s.Wrong = b.wrong
+	s.qualityFindings(approximatePrefill && !b.hasCV2)
+}
+
+func (s *Steps) countUnrecorded(st *Step) {
+	if first, last := s.Run.Steps[0].ID, s.Run.Steps[len(s.Run.Steps)-1].ID; st.ID < first || st.ID > last {
+		return
+	}
+	s.Quality.Unrecorded++
+	if st.Known() {
+		s.Quality.Rebuilt++
+	}
+}
+
+func (s *Steps) qualityFindings(noLengths bool) {
+	q := &s.Quality
+	if q.Unrecorded > 0 {
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: %d of %d steps are recorded; the preemption average sees only those",
+			s.Run.ID, q.Recorded, q.Recorded+q.Unrecorded))
+	}
+	if q.Approximate > 0 {
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: %d of %d steps and idle times are approximated from batch totals",
+			s.Run.ID, q.Approximate, q.Recorded))
+	}
+	if q.Approximate > 0 && features.Layered(s.Version) && len(s.Dep.Reaches()) > 0 {
+		s.Findings = append(s.Findings, trace.Findingf(codeWindowSums, "%s: of %d of %d steps sums alone are known: what attention within "+
+			"windows, chunks or an index reads is exact only where all requests of a step are shorter, or all longer, than it reaches",
+			s.Run.ID, q.Approximate, q.Recorded))
+	}
+	if noLengths && s.Run.Aggregate == nil {
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: no prompt lengths in snapshots; equal prompts are assumed",
+			s.Run.ID))
+	}
+}
+
+// Quality are the reconstruction's figures: those of the documents, and more. Recorded =
+// FromSnapshots + Reconstructed + Approximate + Unknown.
+type Quality struct {
+	result.StepQuality
+	Unknown      int // no usable batch
+	Unrecorded   int // steps between the first and the last id without a summary
+	Rebuilt      int // unrecorded steps rebuilt from journeys
+	FromJourneys int // recorded steps that journeys and summaries alone tell, rich or not
+	CrossChecked int // rich steps that journeys tell too
+	CrossWrong   int // of these, steps where the two differ
+}

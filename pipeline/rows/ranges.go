@@ -1,0 +1,34 @@
+package rows
+
+import (
+	"math"
+)
+
+// widen extends the range of the features by x.
+func (t *Table) widen(x []float64) {
+	for j, v := range x {
+		t.Min[j], t.Max[j] = math.Min(t.Min[j], v), math.Max(t.Max[j], v)
+	}
+}
+
+// Ranges are the smallest and largest per-step values of every feature over
+// the training rows of the tables (spec#training-range); 0, 0 for a slot without any.
+func Ranges(tables []*Table) (lo, hi []float64) {
+	if len(tables) == 0 {
+		return nil, nil
+	}
+	p := tables[0].P
+	lo = filled(p, math.Inf(1))
+	hi = filled(p, math.Inf(-1))
+	for _, t := range tables {
+		for j := range p {
+			lo[j], hi[j] = math.Min(lo[j], t.Min[j]), math.Max(hi[j], t.Max[j])
+		}
+	}
+	for j := range p {
+		if lo[j] > hi[j] {
+			lo[j], hi[j] = 0, 0
+		}
+	}
+	return lo, hi
+}

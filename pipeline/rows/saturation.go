@@ -1,0 +1,198 @@
+package rows
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// This file runs the five checks for an overloaded server on the phases of
+// a run.
+
+// LoadVerdicts is the verdict on one run and on each of its phases. Phases are in
+// run.yaml's order without the warm-up; a run without phases has one, unnamed.
+type LoadVerdicts struct {
+	Run    LoadVerdict
+	Phases []PhaseVerdict
+}
+
+// LoadVerdict holds the five checks of one stretch of time.
+type LoadVerdict struct {
+	Saturated bool
+	Checks    []result.SaturationCheck
+}
+
+// PhaseVerdict is the verdict on [StartNs, EndNs) of the monotonic clock.
+type PhaseVerdict struct {
+	Name           string
+	Load           string
+	StartNs, EndNs int64
+	Requests       int // that arrive in it
+	Steps          int // that start in it
+	LoadVerdict
+}
+
+// Hits lists the names of the checks over their threshold.
+func (v LoadVerdict) Hits() []string {
+	hits := []string{}
+	for _, c := range v.Checks {
+		if c.Hit {
+			hits = append(hits, c.Name)
+		}
+	}
+	return hits
+}
+
+// Phase returns the verdict on the named phase, or on the run when there is none.
+func (s *LoadVerdicts) Phase(name string) LoadVerdict {
+	for _, p := range s.Phases {
+		if p.Name == name {
+			return p.LoadVerdict
+		}
+	}
+	return s.Run
+}
+
+// Spans are the saturated open phases.
+func (s *LoadVerdicts) Spans() []Span {
+	var out []Span
+	for _, p := range s.Phases {
+		if p.Saturated && p.Load != deploy.LoadClosed {
+			out = append(out, Span{StartNs: p.StartNs, EndNs: p.EndNs})
+		}
+	}
+	return out
+}
+
+// JudgeLoad is the reason for which a run is left out of a fit, empty for none, and
+// the saturated spans of one that is kept.
+func JudgeLoad(run *trace.Run, dep *deploy.Deployment) (reason string, spans []Span) {
+	s := VerdictsOf(run, dep)
+	if s.Run.Saturated {
+		return HitText(s.Run.Checks), nil
+	}
+	return "", s.Spans()
+}
+
+// VerdictsOf runs the five checks on every phase. The run shows the checks of its
+// worst open phase (most hits, then the first) and is saturated when all of its
+// open phases are; otherwise only those spans are. A closed loop holds the load
+// at what the server can do, so it cannot overrun it: its checks are shown and
+// decide nothing. Without an open phase the whole run is checked.
+func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
+	s := &LoadVerdicts{}
+	worst, all := -1, true
+	for i, p := range PhasesOf(run, dep) {
+		w := windowOf(run, p)
+		v := fiveChecks(w)
+		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), w.steps, v})
+		if p.Load == deploy.LoadClosed {
+			continue
+		}
+		all = all && v.Saturated
+		if worst < 0 || len(v.Hits()) > len(s.Phases[worst].Hits()) {
+			worst = i
+		}
+	}
+	if worst < 0 {
+		s.Run = fiveChecks(windowOf(run, wholeRun()))
+		return s
+	}
+	s.Run = s.Phases[worst].LoadVerdict
+	s.Run.Saturated = all
+	return s
+}
+
+// PhasesOf are the deployment's phases but the warm-up, or the whole run.
+func PhasesOf(run *trace.Run, dep *deploy.Deployment) []deploy.Phase {
+	var out []deploy.Phase
+	for _, p := range dep.Phases {
+		if p.Name != deploy.WarmupPhase {
+			if p.Load == "" {
+				p.Load = deploy.LoadOpen
+			}
+			out = append(out, p)
+		}
+	}
+	if len(dep.Phases) == 0 {
+		out = []deploy.Phase{wholeRun()}
+	}
+	return out
+}
+
+// wholeRun is an unnamed open phase that holds every stamp.
+func wholeRun() deploy.Phase {
+	const all = int64(1) << 62
+	return deploy.Phase{StartNs: -all, EndNs: all, Load: deploy.LoadOpen}
+}
+
+// window is what a stretch of time holds: requests in order of arrival and the number of steps.
+type window struct {
+	requests []*trace.Request
+	steps    int // recorded
+}
+
+func windowOf(run *trace.Run, p deploy.Phase) window {
+	var w window
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		if at, ok := r.ArrivalNs(); ok && at >= p.StartNs && at < p.EndNs {
+			w.requests = append(w.requests, r)
+		}
+	}
+	slices.SortStableFunc(w.requests, func(a, b *trace.Request) int {
+		x, _ := a.ArrivalNs()
+		y, _ := b.ArrivalNs()
+		return cmp.Compare(x, y)
+	})
+	for i := range run.Steps {
+		if s := &run.Steps[i]; s.TsStartNs >= p.StartNs && s.TsStartNs < p.EndNs {
+			w.steps++
+		}
+	}
+	return w
+}
+
+// fiveChecks runs the five checks on the requests of a window.
+func fiveChecks(w window) LoadVerdict {
+	arrivals := make([]stat.Arrival, len(w.requests))
+	for i, r := range w.requests {
+		at, _ := r.ArrivalNs()
+		left, hasLeft := r.DepartureNs()
+		ttft, hasTTFT := r.TTFTMs()
+		e2e, hasE2E := r.E2EMs()
+		arrivals[i] = stat.Arrival{
+			At: float64(at), Left: orNaN(float64(left), hasLeft), TTFT: orNaN(ttft, hasTTFT), E2E: orNaN(e2e, hasE2E),
+			Ended: r.Success.OK, Failed: r.Failed(), Engine: r.CoreID.OK, Preempted: r.Preemptions.Or(0) > 0,
+		}
+	}
+	checks, saturated := stat.Saturation(arrivals)
+	v := LoadVerdict{Saturated: saturated}
+	for _, c := range checks {
+		v.Checks = append(v.Checks, result.SaturationCheck{Name: c.Name, Value: result.OrNull(c.Value), Threshold: c.Limit, Hit: c.Hit,
+			Doc: c.Doc})
+	}
+	return v
+}
+
+func orNaN(v float64, ok bool) float64 {
+	if !ok {
+		return math.NaN()
+	}
+	return v
+}
+
+// HitText lists the checks that hit with value and threshold.
+func HitText(checks []result.SaturationCheck) string {
+	hits := stat.Map(stat.Filter(checks, func(c result.SaturationCheck) bool { return c.Hit }), func(c result.SaturationCheck) string {
+		return fmt.Sprintf("%s %.2f > %.2f", c.Name, *c.Value, c.Threshold)
+	})
+	return strings.Join(hits, ", ")
+}

@@ -1,0 +1,47 @@
+package rows
+
+import (
+	"math"
+	"slices"
+)
+
+// A run of more recorded steps than SliceSteps is read in slices of that length with SliceMargin
+// steps around each (spec#slices).
+const (
+	SliceSteps  = 1 << 18
+	SliceMargin = 4096
+)
+
+// Join adds the rows of the next slice of the run.
+func (t *Table) Join(next *Table) {
+	t.alignVariants(next)
+	next.alignVariants(t)
+	var behind []column
+	next.each(func(c column) { behind = append(behind, c) })
+	t.each(func(c column) { c.join(behind[0]); behind = behind[1:] })
+	t.Read += next.Read
+	t.Kept += next.Kept
+	t.Findings = append(t.Findings, next.Findings...)
+	for _, c := range next.Dropped {
+		t.drop(c.Code, c.N)
+	}
+	for j, n := range next.Hits {
+		t.Hits[j] += n
+	}
+	for j := range next.Min {
+		t.Min[j], t.Max[j] = math.Min(t.Min[j], next.Min[j]), math.Max(t.Max[j], next.Max[j])
+	}
+	t.check()
+}
+
+// alignVariants gives the table's variants the columns that differ in the other's.
+func (t *Table) alignVariants(other *Table) {
+	for k := range t.Variants {
+		v := &t.Variants[k]
+		for _, j := range other.Variants[k].Cols {
+			if at, known := slices.BinarySearch(v.Cols, j); !known {
+				v.Cols, v.Values = slices.Insert(v.Cols, at, j), slices.Insert(v.Values, at, t.column(j, t.Kept))
+			}
+		}
+	}
+}

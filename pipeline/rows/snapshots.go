@@ -1,0 +1,116 @@
+package rows
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// snapshotMembers appends the scheduled requests of the snapshots of a step.
+func snapshotMembers(snaps []trace.Snapshot, to []trace.Member) []trace.Member {
+	for i := range snaps {
+		if s := &snaps[i]; s.ScheduledTokens > 0 {
+			to = append(to, trace.Member{CoreID: s.CoreID,
+				Chunk: trace.Chunk{Computed: s.ComputedTokens, Prompt: s.PromptTokens, New: s.ScheduledTokens}})
+		}
+	}
+	return to
+}
+
+// isComplete reports whether a step has a snapshot of every running request and of every scheduled
+// token (spec#rich-steps).
+func isComplete(s *trace.Step, snaps []trace.Snapshot) bool {
+	if len(snaps) == 0 || int64(len(snaps)) != s.RunningDepth {
+		return false
+	}
+	scheduled := int64(0)
+	for i := range snaps {
+		scheduled += snaps[i].ScheduledTokens
+	}
+	return scheduled == s.ScheduledTokens
+}
+
+// sameMembers compares two batches as sets. It sorts both.
+func sameMembers(a, b []trace.Member) bool {
+	order := func(x, y trace.Member) int { return cmp.Compare(x.CoreID, y.CoreID) }
+	slices.SortFunc(a, order)
+	slices.SortFunc(b, order)
+	return slices.Equal(a, b)
+}
+
+// snapshotSurvey has what all snapshots of a run give together, found in one pass over them.
+type snapshotSurvey struct {
+	hits    map[string]prefixHits // by core id, of the request's first snapshot with scheduled tokens
+	unknown int                   // requests in snapshots without a core span
+	cv2     float64               // squared variation of the prompt lengths of all requests
+	hasCV2  bool
+}
+
+// prefixHits is the share of a prompt that was cached, as the two spec versions compute it.
+type prefixHits struct{ v10, v11 float64 }
+
+func surveySnapshots(run *trace.Run) (*snapshotSurvey, error) {
+	s := &snapshotSurvey{hits: map[string]prefixHits{}}
+	isSeen := make(map[string]bool, len(run.Requests)) // false for a core span not yet in a snapshot
+	for i := range run.Requests {
+		if id := run.Requests[i].CoreID; id.OK {
+			isSeen[id.V] = false
+		}
+	}
+	var lengths []float64
+	err := run.EachSnapshot(func(q *trace.Snapshot) {
+		seen, hasSpan := isSeen[q.CoreID]
+		if !seen {
+			isSeen[strings.Clone(q.CoreID)] = true // q.CoreID is part of a larger page
+			lengths = append(lengths, float64(q.PromptTokens))
+			if !hasSpan {
+				s.unknown++
+			}
+		}
+		if q.ScheduledTokens == 0 {
+			return
+		}
+		if _, known := s.hits[q.CoreID]; !known {
+			s.hits[strings.Clone(q.CoreID)] = prefixHits{
+				v10: prefixHit10(q.BlocksCached, q.BlocksAllocated),
+				v11: prefixHit11(q),
+			}
+		}
+	})
+	s.cv2 = squaredVariation(lengths)
+	s.hasCV2 = len(lengths) > 0
+	return s, err
+}
+
+// snapshotWalk visits the snapshots of a run in the order of their steps.
+type snapshotWalk struct {
+	cursor trace.SnapshotCursor
+	more   bool
+	buf    []trace.Snapshot
+}
+
+func openSnapshots(run *trace.Run) (*snapshotWalk, error) {
+	c, err := run.OpenSnapshots()
+	if err != nil {
+		return nil, err
+	}
+	return &snapshotWalk{cursor: c, more: c.Next()}, nil
+}
+
+// step returns the snapshots of one step, valid until the next call. Calls must have ascending ids.
+func (s *snapshotWalk) step(id int64) []trace.Snapshot {
+	s.buf = s.buf[:0]
+	for s.more && s.cursor.Row().StepID <= id {
+		if q := s.cursor.Row(); q.StepID == id {
+			s.buf = append(s.buf, *q)
+		}
+		s.more = s.cursor.Next()
+	}
+	return s.buf
+}
+
+// close ends the walk and returns the error that stopped it early.
+func (s *snapshotWalk) close() error { return errors.Join(s.cursor.Err(), s.cursor.Close()) }

@@ -1,0 +1,157 @@
+package rows
+
+import (
+	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/reconstruct"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// builder chooses the source of every step.
+type builder struct {
+	s        *Steps
+	why      []reconstruct.Reason // per step, why the journeys do not tell
+	journeys bool                 // the run has core spans
+	totals   bool                 // steps without requests may use their totals (spec#summary-steps)
+	starts   []int32              // by summary: prompts that began, see promptStarts; nil without chunked prefill
+	cv2      float64
+	hasCV2   bool
+	reaches  []model.Reach // of the model's attention beside the full one
+	buf      []trace.Member
+	other    []trace.Member
+	moved    []transfers // still to come
+	checked  int
+	wrong    []int64 // rich steps whose reconstruction differs
+}
+
+func newBuilder(s *Steps) *builder {
+	b := &builder{s: s, moved: sumTransfers(s.Run.KVEvents), why: s.batches.Reasons(), journeys: s.batches.HasLives()}
+	rate := s.Dep.Tracing.JourneySampleRate
+	b.totals = !b.journeys || rate.OK && rate.V < 1
+	b.cv2, b.hasCV2 = s.seen.cv2, s.seen.hasCV2
+	b.reaches = s.Dep.Reaches()
+	if b.totals && s.Dep.Engine.ChunkedPrefill {
+		b.starts = promptStarts(s.Run.Steps, s.Dep)
+	}
+	return b
+}
+
+// fill sets tag, reason and sums of every step.
+func (b *builder) fill() error {
+	walk := b.s.batches.Walk()
+	snaps, err := openSnapshots(b.s.Run)
+	if err != nil {
+		return err
+	}
+	b.s.all = make([]Step, len(b.why))
+	for k := range b.why {
+		id := b.s.First + int64(k)
+		st := &b.s.all[k]
+		st.ID, st.Recorded = id, b.s.batches.Summary(k)
+		b.buf = walk.AppendMembers(b.buf[:0], id)
+		b.source(st, snaps.step(id), b.why[k])
+		// joins the KV events (spec#transfers)
+		for ; len(b.moved) > 0 && b.moved[0].step <= st.ID; b.moved = b.moved[1:] {
+			if t := b.moved[0]; t.step == st.ID && st.Known() {
+				st.In.TransferBlocks = float64(t.out)
+				st.In.CPUResidentReadBlocks = float64(t.in)
+			}
+		}
+	}
+	return snaps.close()
+}
+
+// source fills one step: snapshots win, then journeys, then totals.
+func (b *builder) source(st *Step, snaps []trace.Snapshot, why reconstruct.Reason) {
+	var rec *trace.Step
+	if st.Recorded >= 0 {
+		rec = &b.s.Run.Steps[st.Recorded]
+	}
+	if !b.journeys {
+		why = noRequests
+	}
+	switch {
+	case b.s.Run.Aggregate != nil:
+		b.total(st)
+	case rec != nil && isComplete(rec, snaps):
+		b.crossCheck(st.ID, snaps, why)
+		st.Tag, st.In = TagRich, b.rich(rec, snaps)
+	case b.s.Version == features.V10:
+		b.source10(st, rec)
+	case why == "":
+		st.Tag, st.In = TagJourney, sum11(b.buf, b.reaches)
+	case rec != nil && b.totals:
+		b.source11(st, rec)
+	default:
+		st.Reason = why
+	}
+	if st.Known() {
+		st.In.RunningDepth = float64(len(b.buf))
+		if rec != nil {
+			st.In.RunningDepth = float64(rec.RunningDepth)
+		}
+	}
+}
+
+// total takes the sums of a pass that an unmodified engine logged. 1.0 has no
+// input for them.
+func (b *builder) total(st *Step) {
+	a := b.s.Run.Aggregate
+	k := st.ID - a.First
+	switch {
+	case k < 0 || k >= int64(len(a.Totals)):
+		st.Reason = noRequests
+	case !a.Totals[k].Known:
+		st.Reason = recomputedTotals
+	case b.s.Version == features.V10:
+		st.Reason = chunkedNoSnapshots
+	default:
+		st.Tag, st.In, st.NoStart = tagAggregate, Input(&a.Totals[k]), a.Totals[k].NoStart
+	}
+}
+
+func (b *builder) rich(rec *trace.Step, snaps []trace.Snapshot) features.StepInput {
+	if b.s.Version == features.V10 {
+		return rich10(rec, snaps)
+	}
+	b.other = snapshotMembers(snaps, b.other[:0])
+	return sum11(b.other, b.reaches)
+}
+
+// source10 is the source of 1.0 without snapshots (spec#frozen-sourcing): totals where chunking is off, and empty
+// steps, which have nothing to be chunked.
+func (b *builder) source10(st *Step, rec *trace.Step) {
+	switch {
+	case rec == nil:
+		st.Reason = noRequests
+	case b.s.Dep.Engine.ChunkedPrefill && rec.ScheduledTokens > 0:
+		st.Reason = chunkedNoSnapshots
+	default:
+		st.Tag, st.In = TagSummary, summary10(rec, b.s.Dep, b.cv2)
+	}
+}
+
+func (b *builder) source11(st *Step, rec *trace.Step) {
+	whole := b.starts != nil && b.starts[st.Recorded] != unknownStarts
+	if whole {
+		rec = new(relabelled(*rec, b.starts[st.Recorded]))
+	}
+	in, why := summary11(rec, b.s.Dep, b.cv2, whole)
+	if why != "" {
+		st.Reason = why
+		return
+	}
+	st.Tag, st.In = TagSummary, in
+}
+
+// crossCheck compares the reconstruction of a step with its snapshots.
+func (b *builder) crossCheck(id int64, snaps []trace.Snapshot, why reconstruct.Reason) {
+	if from, to := b.s.askedIDs(); why != "" || id < from || id >= to {
+		return
+	}
+	b.checked++
+	b.other = snapshotMembers(snaps, b.other[:0])
+	if !sameMembers(b.buf, b.other) {
+		b.wrong = append(b.wrong, id)
+	}
+}

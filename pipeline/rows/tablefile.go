@@ -1,0 +1,66 @@
+package rows
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/blis-train/blis-train/internal/files"
+)
+
+// tables packs what waits on disk; see files.Codec.
+var tables = files.NewCodec[Table]()
+
+// TableWriter writes tables to a file, one behind the other, for RestoreTables to read, bit for bit.
+type TableWriter struct {
+	file *os.File
+	buf  []byte
+}
+
+// CreateTables makes such a file.
+func CreateTables(path string) (*TableWriter, error) {
+	f, err := os.Create(path)
+	return &TableWriter{file: f}, err
+}
+
+// Encode writes a table behind its length.
+func (w *TableWriter) Encode(t *Table) error {
+	w.buf = tables.Append(append(w.buf[:0], make([]byte, 8)...), t)
+	binary.LittleEndian.PutUint64(w.buf, uint64(len(w.buf)-8))
+	_, err := w.file.Write(w.buf)
+	return err
+}
+
+// Close ends the file.
+func (w *TableWriter) Close() error { return w.file.Close() }
+
+// RestoreTables reads the tables of a file, n of them.
+func RestoreTables(path string, use func(i int, t *Table)) (n int, err error) {
+	f, err := files.Open(path, false)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	var buf []byte
+	texts := files.NewInterner()
+	for r := bufio.NewReader(f); ; n++ {
+		var size [8]byte
+		if _, err := io.ReadFull(r, size[:]); err == io.EOF {
+			return n, nil
+		} else if err != nil {
+			return n, fmt.Errorf("%s: %w", path, err)
+		}
+		buf = append(buf[:0], make([]byte, binary.LittleEndian.Uint64(size[:]))...)
+		t := &Table{}
+		if _, err = io.ReadFull(r, buf); err == nil {
+			err = tables.Decode(buf, t, texts)
+		}
+		if err != nil {
+			return n, fmt.Errorf("%s: %w", path, err)
+		}
+		t.check()
+		use(n, t)
+	}
+}

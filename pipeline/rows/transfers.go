@@ -1,0 +1,68 @@
+package rows
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// transfers are the KV blocks that moved in one step (spec#transfers).
+type transfers struct {
+	step int64
+	out  int64 // GPU -> CPU blocks
+	in   int64 // CPU -> GPU blocks
+}
+
+type transferKey struct {
+	id, blocks, step int64
+	request          string
+	src, dst         string
+}
+
+// sumTransfers adds up successful TransferCompleted events by step, in step
+// order. Copies equal in (id, request, direction, blocks, step) are
+// one transfer, successful only if all copies are.
+func sumTransfers(events []trace.KVEvent) []transfers {
+	first := make(map[transferKey]int)
+	var keys []transferKey
+	var ok []bool
+	for i := range events {
+		e := &events[i]
+		if e.Kind != "TransferCompleted" || !e.Step.OK {
+			continue
+		}
+		k := transferKey{e.TransferID.Or(-1), e.BlockCount.Or(0), e.Step.V, e.RequestID.V, e.SrcMedium.V, e.DstMedium.V}
+		at, seen := first[k]
+		if !seen {
+			at = len(keys)
+			first[k], keys, ok = at, append(keys, k), append(ok, true)
+		}
+		ok[at] = ok[at] && e.Success.Or(false)
+	}
+	return byStep(keys, ok)
+}
+
+func byStep(keys []transferKey, ok []bool) []transfers {
+	at := make(map[int64]int)
+	var sums []transfers
+	for i, k := range keys {
+		if !ok[i] {
+			continue
+		}
+		j, seen := at[k.step]
+		if !seen {
+			j = len(sums)
+			at[k.step] = j
+			sums = append(sums, transfers{step: k.step})
+		}
+		switch {
+		case k.src == "GPU" && k.dst == "CPU":
+			sums[j].out += k.blocks
+		case k.src == "CPU" && k.dst == "GPU":
+			sums[j].in += k.blocks
+		}
+	}
+	slices.SortFunc(sums, func(a, b transfers) int { return cmp.Compare(a.step, b.step) })
+	return sums
+}
