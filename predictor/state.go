@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -708,7 +709,7 @@ func (x *index) blocks(i int, l *life) []blockID {
 // group whose shared length nobody states has shared what its requests were seen
 // to share.
 func (x *index) match(i int, l *life) float64 {
-	limit := (l.prompt.V - 1) / x.blockSize // one token is always computed
+	limit := reconstruct.MaxCachedBlocks(l.prompt.V, x.blockSize)
 	if l.group != "" && !l.groupTokens.OK {
 		limit = min(limit, x.learned[l.group])
 	}
@@ -743,11 +744,12 @@ func (x *index) scheduled(i int, l *life, hit trace.Opt[int64]) {
 
 // actualScore is the share of the prompt cached at first admission, in whole blocks.
 func actualScore(l *life, blockSize int64, caching bool) trace.Opt[float64] {
-	switch {
-	case !caching:
+	if !caching {
 		return trace.Some(0.0)
-	case !l.cached.OK || !l.prompt.OK || l.prompt.V < 1:
+	}
+	if !l.cached.OK || !l.prompt.OK || l.prompt.V < 1 {
 		return trace.Opt[float64]{}
 	}
-	return trace.Some(float64(l.cached.V/blockSize*blockSize) / float64(l.prompt.V))
+	cachedBlocks := l.cached.V / blockSize
+	return trace.Some(float64(cachedBlocks*blockSize) / float64(l.prompt.V))
 }

@@ -31,7 +31,7 @@ var layers = [][]string{
 		"pipeline/extract/otlp/otlptest", "trace"},
 	{"internal/files", "trace/table", "coeff/forest"},
 	{"vllm", "trace/tracev2"},
-	{"model"},
+	{"model", "pipeline/reconstruct"},
 	{"deploy"},
 	{"coeff"},
 	{"library", "result", "pipeline/features", "pipeline/ridge"},
@@ -55,8 +55,8 @@ var products = []string{"autoscale", "cluster", "library/build", "predictor"}
 // pure are the packages that promise no outside world: no files, clocks, logs, network or
 // global random numbers.
 var pure = []string{
-	"coeff/forest", "internal/stat", "pipeline/features", "internal/option", "pipeline/ridge", "sim",
-	"sim/forecast",
+	"coeff/forest", "internal/stat", "pipeline/features", "pipeline/reconstruct", "internal/option", "pipeline/ridge",
+	"sim", "sim/forecast",
 }
 
 var impure = []string{"os", "time", "log", "log/slog", "flag", "net", "net/http", "math/rand"}

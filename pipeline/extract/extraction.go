@@ -20,6 +20,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/pairing"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/pipeline/reconstruct"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -285,7 +286,7 @@ func (x *extraction) stepsOfChunks() error {
 	if !x.col.Empty() || len(x.lives) > 0 {
 		return nil
 	}
-	steps, q := recoverSteps(x.obs, &x.dep.Engine)
+	steps, q := reconstruct.FromChunks(x.obs, &x.dep.Engine)
 	if q.Clusters == 0 {
 		return nil
 	}
@@ -293,7 +294,7 @@ func (x *extraction) stepsOfChunks() error {
 		"%.2g, %.2g, %.2g ms "+
 		"(p50, p90, p99) behind the first of its step, which takes %.3g ms", q.Clusters, 100*q.TokenShare, 100*q.WholeShare, q.JitterUs[0]/1e3,
 		q.JitterUs[1]/1e3, q.JitterUs[2]/1e3, q.StepUs/1e3)
-	if why := q.Verdict(); why != "" {
+	if why := q.Problem(); why != "" {
 		x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; they are no steps: %s", words, why))
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -46,7 +47,13 @@ func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass
 		} else {
 			p.recompute = it.GenerationTokens > it.GenerationReqs
 		}
-		if p.prefills > 0 && it.ContextTokens+it.GenerationTokens >= budget {
+		counts := reconstruct.Counts{
+			Prefills:      it.ContextReqs,
+			PrefillTokens: it.ContextTokens,
+			Decodes:       it.GenerationReqs,
+			DecodeTokens:  it.GenerationTokens,
+		}
+		if counts.MayCutPrompt(budget) {
 			p.cut = 1
 		}
 		if i == 0 {
@@ -89,10 +96,11 @@ func (f *filler) labels() {
 		if !b.next {
 			continue
 		}
-		n := min(a.prefills-a.cut, b.prefills, b.prefillTokens)
-		b.prefills = b.prefills - n
-		b.prefillTokens = b.prefillTokens - n
-		b.decodes += n
+		c := reconstruct.Counts{Prefills: b.prefills, PrefillTokens: b.prefillTokens, Decodes: b.decodes}
+		c = c.Relabel(c.FirstDecodes(a.prefills - a.cut))
+		b.prefills = c.Prefills
+		b.prefillTokens = c.PrefillTokens
+		b.decodes = c.Decodes
 		if b.prefills == 0 {
 			b.decodes += b.prefillTokens
 			b.prefillTokens = 0

@@ -102,13 +102,19 @@ func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
 	return starts
 }
 
-// relabelled counts the first decodes that an asynchronous engine calls prefills as decodes.
+// relabelled is a step with its first decodes counted as decodes, when so many prompts began in it.
 func relabelled(s trace.Step, starts int32) trace.Step {
-	first := s.NumPrefillReqs - int64(starts)
-	s.NumPrefillReqs = int64(starts)
-	s.PrefillTokens = s.PrefillTokens - first
-	s.NumDecodeReqs += first
-	s.DecodeTokens += first
+	c := reconstruct.Counts{
+		Prefills:      s.NumPrefillReqs,
+		PrefillTokens: s.PrefillTokens,
+		Decodes:       s.NumDecodeReqs,
+		DecodeTokens:  s.DecodeTokens,
+	}
+	c = c.Relabel(s.NumPrefillReqs - int64(starts))
+	s.NumPrefillReqs = c.Prefills
+	s.PrefillTokens = c.PrefillTokens
+	s.NumDecodeReqs = c.Decodes
+	s.DecodeTokens = c.DecodeTokens
 	return s
 }
 

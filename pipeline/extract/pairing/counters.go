@@ -148,7 +148,7 @@ func (g *Pairing) counted(rows []int, want int64) (found, most int64, ok bool) {
 		r := &g.rows[i]
 		found += r.CachedTokens.V
 		if !r.CachedTokens.OK {
-			hi := g.rules.most(r.PromptTokens.V)
+			hi := g.rules.maxCached(r.PromptTokens.V)
 			most += hi
 			open = append(open, &guess{row: r, source: trace.CachedCounter, tokens: 0})
 			r.CachedMin, r.CachedMax = trace.Some(int64(0)), trace.Some(hi)

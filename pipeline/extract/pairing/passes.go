@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/pipeline/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -78,20 +79,23 @@ func NewPasses(rules Rules, n int) *Passes {
 // Add takes the next iteration of an engine.
 func (p *Passes) Add(engine int, it *trace.Iteration) {
 	e := &p.engines[engine]
-	ctx := it.ContextReqs
-	tokens := it.ContextTokens
-	reqs := it.GenerationReqs
-	gen := it.GenerationTokens
-	if p.rules.async {
-		first := min(e.prefills, ctx, tokens)
-		if first == ctx && tokens > first {
-			first = 0 // none of them has one token alone
-		}
-		ctx = ctx - first
-		tokens = tokens - first
-		reqs += first
-		gen += first
+	counts := reconstruct.Counts{
+		Prefills:      it.ContextReqs,
+		PrefillTokens: it.ContextTokens,
+		Decodes:       it.GenerationReqs,
+		DecodeTokens:  it.GenerationTokens,
 	}
+	if p.rules.async {
+		first := counts.FirstDecodes(e.prefills)
+		if first == counts.Prefills && counts.PrefillTokens > first {
+			first = 0 // one of them has more than one token, and which one is not known
+		}
+		counts = counts.Relabel(first)
+	}
+	ctx := counts.Prefills
+	tokens := counts.PrefillTokens
+	reqs := counts.Decodes
+	gen := counts.DecodeTokens
 	p.order++
 	p.reqs, p.tokens = p.reqs+reqs, p.tokens+gen
 	if len(p.engines) > 1 {
@@ -101,7 +105,7 @@ func (p *Passes) Add(engine int, it *trace.Iteration) {
 		e.left = append(e.left, ctx+reqs)
 	}
 	lost := e.any && it.Index != e.index+1 || !e.any && it.Index > 0
-	full := p.rules.Chunked && ctx > 0 && it.ContextTokens+it.GenerationTokens >= p.rules.Budget
+	full := p.rules.Chunked && counts.MayCutPrompt(p.rules.Budget)
 	hits := int64(-1)
 	if it.Form == trace.IterationSGLang {
 		hits = it.ContextKVTokens.Or(-1)
@@ -265,18 +269,17 @@ func (p *period) add(rows []trace.ObservedRequest, row int, rules *Rules) {
 		return
 	}
 	q := prompt{row: row, rank: len(p.prompts), tokens: r.PromptTokens.V, out: r.OutputTokens.V, firstNs: r.FirstChunkNs.V,
-		cached: r.CachedTokens, most: rules.most(r.PromptTokens.V)}
+		cached: r.CachedTokens, most: rules.maxCached(r.PromptTokens.V)}
 	p.prompts = append(p.prompts, q)
 	p.gen = p.gen + q.out - 1
 }
 
-// most is how many tokens of a prompt may be in the cache: whole blocks, and one is always
-// computed.
-func (r *Rules) most(tokens int64) int64 {
-	if !r.Caching || tokens < 1 {
+// maxCached is how many tokens of a prompt may come from the prefix cache.
+func (r *Rules) maxCached(tokens int64) int64 {
+	if !r.Caching {
 		return 0
 	}
-	return (tokens - 1) / r.Block * r.Block
+	return reconstruct.MaxCachedBlocks(tokens, r.Block) * r.Block
 }
 
 // match is a period whose passes are found.
