@@ -72,7 +72,7 @@ func shortName(hw string) string {
 	return name
 }
 
-// renamedNote says which names the reader must be told about.
+// renamedNote is the remark about a device whose name in the file differs from that of run.yaml.
 func renamedNote(a accelerator, c result.FitConfig) string {
 	if n := max(1, c.Deployment.TP) * max(1, c.Deployment.PP); a.count != n {
 		return fmt.Sprintf("%s stands for %d x %s", a.name, n, shortName(c.Deployment.Hardware.Name))

@@ -47,7 +47,7 @@ type Fleet struct {
 	DelayBestEffort bool `yaml:"delay_best_effort"`
 }
 
-// policy says who gets what is left when a demand cannot be met in full.
+// policy decides who gets the remaining devices when a demand cannot be met in full.
 type policy string
 
 // The policies of pkg/config/types.go@b08b1c7.
@@ -86,7 +86,7 @@ func transition(from, to Placement) float64 {
 	return accelPenalty*(from.Cost+to.Cost) + to.Cost - from.Cost
 }
 
-// maxReplicas is beyond any capacity; a rate that wants more is one that nobody serves.
+// maxReplicas is beyond any capacity. A rate that would need more replicas is treated as impossible.
 const maxReplicas = 1e9
 
 // candidates are a demand's options with replicas = ceil(rate/rate of one) and
@@ -273,7 +273,7 @@ func byPriority(entries []*entry) [][]*entry {
 	return groups
 }
 
-// bestEffort shares what is left among the entries that got nothing.
+// bestEffort shares the remaining devices among the entries that got none, by the fleet's policy.
 func (f *Fleet) bestEffort(entries []*entry, left map[string]int) {
 	switch f.Policy {
 	case policyPriorityExhaustive:

@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// fitOptions say how parameters are estimated.
+// fitOptions are the options of an estimation.
 type fitOptions struct {
 	Flavour Flavour
 	// Physical parameters, in the flavour's order: the fit is pulled towards them, and combinations that
@@ -26,7 +26,7 @@ type fitOptions struct {
 	// Windows without standard errors have no such scale: their loss is |r|^1.5, half
 	// way between squares and absolute values, which needs none.
 	Huber float64
-	// Medians of TTFT are observed: the simulator's means say nothing of them.
+	// Medians is set where the observed TTFTs are medians, with which the simulator's means cannot be compared.
 	Medians bool
 	// Near is a solution of almost the same windows: the search starts there alone, and the check by
 	// Nelder-Mead and the intervals are left out.
@@ -43,7 +43,7 @@ type fitted struct {
 	X         []float64   // parameters in the flavour's order, ms
 	Lo, Hi    []float64   // 95 % intervals; NaN where the value is held
 	Held      []bool      // the windows do not determine it: it is the physical value
-	PriorPart []float64   // share of what is known of it that the physical value brought, 0..1
+	PriorPart []float64   // share of the parameter's information that comes from the physical value, 0..1
 	Cov       [][]float64 // covariance of X, to first order; nil where it is not known
 	Objective float64     // at X
 	// NelderMead is the objective an independent search from X reaches; the smaller of

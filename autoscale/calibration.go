@@ -20,7 +20,7 @@ type queueOptions struct {
 	config string // only this server, by id; empty: all
 }
 
-// physical says that the physical parameters stand in place of the effective ones.
+// physical reports whether the file gets the physical parameters instead of the effective ones.
 func (o *queueOptions) physical() bool { return o.Settings["physical"] == "true" }
 
 // modelName is how the format calls a model: a Kubernetes name, or the last part of its id.
@@ -102,8 +102,8 @@ type exported struct {
 	x       []float64 // their values; nil where the format needs none
 }
 
-// choose picks the servers a file covers. Those without parameters are left out with a
-// warning; two that the reader cannot tell apart are an error.
+// choose picks the servers that a file covers. Servers without parameters are omitted with a warning.
+// Two servers that the reader would identify by the same key are an error.
 func choose(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Finding, error) {
 	var out []exported
 	var warnings []trace.Finding
@@ -173,8 +173,8 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 	return data, nil, err
 }
 
-// namesServiceClass says whether the resource of a version has sloClassRef: its CRD demands it, a
-// later one does not know it. Without a version it is the first.
+// namesServiceClass reports whether the resource has sloClassRef: the CRD of the earlier versions
+// requires it, later ones do not know it. Without a version the earlier one is assumed.
 func namesServiceClass(version string) bool {
 	v, err := releaseOf(version)
 	return version == "" || err != nil || v[0] == 0 && v[1] == 0 && v[2] <= 5
@@ -208,7 +208,7 @@ func infernoModels(servers []exported, o *queueOptions) ([]byte, []trace.Finding
 	return data, nil, err
 }
 
-// parameters are what latencies say, or what the step traces say.
+// parameters are the effective ones, fitted to latencies, or the physical ones, from step traces.
 func (s *QueueServer) parameters(physical bool) []queueParameter {
 	if physical {
 		return s.Physical

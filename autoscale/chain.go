@@ -50,8 +50,8 @@ func (m *model) Solve(rateRPS float64) point {
 type moments struct {
 	inService, queued float64 // means
 	accepted, blocked float64 // shares of arrivals; they add up to 1
-	// of the accepted arrivals: those who meet nobody, those who meet fewer than N (and the
-	// mean of that number times their share); the rest waits for a seat
+	// Shares of the accepted arrivals: idle find the engine empty, busy find fewer than N requests
+	// in service (busyN is the mean of that number times the share); the others queue.
 	idle, busy, busyN float64
 }
 
@@ -188,27 +188,28 @@ func geometric(r float64, n int) (sum, weighted float64) {
 	return sum, weighted
 }
 
-// The wait for a seat is decided by how much the work in the system varies, and that is not
-// what a birth-death chain has. An arrival brings work U: what its prompt, its steps and its
-// context keep the full engine busy for. Work is a diffusion with drift lambda*E[U]-1 and
-// variance lambda*E[U^2], whoever is served first. The number of requests follows from it:
+// The queueing delay depends on how much the work in the system varies, and a birth-death chain has
+// another variance. An arrival brings work U: the time for which its prompt, its steps and its context
+// occupy the full engine. Work is a diffusion with drift lambda*E[U]-1 and variance lambda*E[U^2],
+// in any order of service. The number of requests follows from it:
 //
-//   - With all seats taken one more request waits, and brings E[U]. The number varies as that of
-//     a chain does, times (1+c)/2, c the squared coefficient of variation of U.
-//   - With seats free the engine is shared, and a prompt is prefilled when it comes. One more
-//     request in service is E[U](1-r)*psi of work: its decodes alone, and of them what is left, psi =
-//     (1 + cv2 of the outputs)/2 for steps that cost the same. The number varies as that of
-//     a chain does, times (1+c)/(2 psi (1-r)^2), r the prompts' share of the time.
-//   - Where the last seat is taken the work is continuous, so that the numbers are denser
-//     by 1/(psi (1-r)) below than above.
+//   - At max_num_seqs each further request waits with work E[U]. The number varies as in a chain,
+//     times (1+c)/2, where c is the squared coefficient of variation of U.
+//   - Below max_num_seqs requests share the engine, and a prompt is prefilled on arrival. A request in
+//     service holds E[U](1-r)*psi of work, the decodes that are left of it: psi = (1 + cv2 of the
+//     outputs)/2 for steps of equal cost. The number varies as in a chain, times
+//     (1+c)/(2 psi (1-r)^2), where r is the share of time spent on prompts.
+//   - Work is continuous where max_num_seqs is reached, so the density of the number is higher by
+//     1/(psi (1-r)) below than above.
 //
-// For exponential outputs, no prompts and steps of constant cost this is the chain itself;
-// with all seats taken always, the G/G/1 formula of Kingman (1961), doi:10.1017/S0305004100036094;
-// with enough seats, the state-space collapse of processor sharing, Gromoll (2004),
+// For exponential outputs, no prompts and steps of constant cost this is the chain itself. With the
+// engine always full it is the G/G/1 formula of Kingman (1961), doi:10.1017/S0305004100036094; with
+// max_num_seqs never reached it is the state-space collapse of processor sharing, Gromoll (2004),
 // doi:10.1214/105051604000000035.
 
-// variability of the work of a request with n in service, of which prompts are the share r:
-// c is its squared coefficient of variation, psi what is left of the decodes of one in service.
+// variability describes the work of a request with n in service, when prompts take the share r of the
+// time: c is its squared coefficient of variation, psi the remaining share of the decodes of a request
+// in service.
 func (m *model) variability(n, r float64) (c, psi float64) {
 	decodes := m.seatSteps(m.chunksAt(n))*m.p.AlphaMs/n + m.correctedDecodeWork()
 	// what reading prompts and outputs has of the decodes: the latter grows with the square of the output
@@ -274,35 +275,34 @@ func (m *model) seatHead(lambda, more, last float64) head {
 //
 //   - A request takes c prefill steps and m-1 decode steps: the first token comes
 //     out of the prefill.
-//   - Prompts come at rate lambda whatever the batch is. With n requests in service,
-//     share s = (m-1)/(c+m-1) of them decoding, a step lasts T(n) = b(n)/(1-r) on
-//     average, b(n) = alpha + n*s*d, d the work of one decode, r = lambda*wp, wp that
-//     of one prompt. With all seats taken prompts come as fast as requests leave:
-//     T = alpha + N*w/(c+m-1), w the work of a whole request.
+//   - Prompts come at rate lambda whatever the batch is. With n requests in service, of which the
+//     share s = (m-1)/(c+m-1) decodes, a step lasts T(n) = b(n)/(1-r) on average, where
+//     b(n) = alpha + n*s*d, d is the work of one decode, r = lambda*wp and wp the work of one
+//     prompt. At max_num_seqs prompts come as fast as requests leave: T = alpha + N*w/(c+m-1),
+//     w the work of a whole request.
 //   - The step after a long one is long, because more prompts arrived meanwhile. The
 //     prompts per step are a self-exciting count with branching ratio r, so the
 //     variance of a step is T*lambda*E[wp^2]/(1-r^2), and the running step that an
 //     arrival meets lasts E[T^2]/E[T] = T(n) + kappa.
-//   - An arrival at a busy engine waits for half of that step; whoever arrives within
-//     it is prefilled in the same step as it is, and what does not fit the token budget
-//     together takes steps more.
-//   - A prompt that the budget cuts leaves room in its last step, which others fill
-//     whenever one is waiting: for the share of time that prefills take.
+//   - An arrival at a busy engine waits for half of that step. All requests that arrive within one
+//     step are prefilled in the next; prompts that do not fit its token budget take further steps.
+//   - The last chunk of a prompt that the budget cuts leaves room in its step, which waiting prompts
+//     use: for the share of time that prefills take.
 //   - For the same reason the decodes right after one's own prefill are slow (own), and
 //     the number in service varies more than the chain has it, by 1/(1-r)^2 over a
 //     lifetime (slow): a batch that is larger when steps are long makes the mean gap
 //     between tokens longer than the mean step.
 //   - Long requests hold more context, and more of them are in service at any time:
 //     the mean context of a decode is k + E[m^2]/2E[m], not k + m/2.
-//   - Seats end where the KV cache or the token budget of a step ends.
+//   - The number of requests in service is also limited by the KV cache and by the token budget.
 //   - Tokens found in the prefix cache are read and not computed.
 //   - With asynchronous scheduling a step is formed while the one before it executes:
 //     an arrival at a busy engine waits one step more, and a seat stays taken for one.
 //   - The wait for a seat is that of a second chain, see seatWait.
 //
-// TTFT is the mean over requests; ITL is the mean over tokens, as vLLM's histogram
-// of inter-token latency has it. Left out: preemption, any law of the lengths beyond
-// two moments (those of log-normal lengths stand for higher ones).
+// TTFT is the mean over requests; ITL is the mean over tokens, like vLLM's histogram of inter-token
+// latency. Preemption is not modelled, and of the distribution of lengths only two moments are used;
+// higher ones are those of log-normal lengths.
 
 // decodes is the number of decode steps of a request.
 func (m *model) decodes() float64 { return m.s.Output - 1 }
@@ -456,10 +456,10 @@ func (m *model) spill(inService, lambda, running, busy float64) float64 {
 	return mean
 }
 
-// params are the coefficients of an iteration. The three-parameter flavours say
-// iteration = alpha + beta*(tokens computed) + gamma*(KV tokens read);
-// wva-4p says decode = alpha + beta*n and prefill = gamma + delta*k*n for n
-// requests in the batch and prompts of k tokens.
+// params are the coefficients of an iteration. In the three-parameter flavours
+// iteration = alpha + beta*(tokens computed) + gamma*(KV tokens read). In wva-4p
+// decode = alpha + beta*n and prefill = gamma + delta*k*n, for n requests in the batch and prompts of
+// k tokens.
 type params struct {
 	AlphaMs float64 // ms
 	BetaMs  float64 // ms per computed token; wva-4p: ms per request
@@ -729,8 +729,8 @@ func (m *model) phases(p *point, h *moments) {
 	}
 }
 
-// prefillMs is inferno-3p's prefill at concurrency x: c iterations beside the
-// other requests, and the prompt's own work.
+// prefillMs is inferno-3p's prefill at concurrency x: c iterations shared with the other requests, and
+// the prompt's own work.
 func (m *model) prefillMs(x float64) float64 {
 	c := m.chunksAt(x)
 	share := (m.prefillWork(c) + m.decodeWork()) / (c + m.s.Output)

@@ -49,8 +49,8 @@ type QueueServer struct {
 	AccCount    int64      `json:"acc_count"`
 	Limits      Limits     `json:"limits"`
 	Load        *queueLoad `json:"load"` // medians over the windows; null without any
-	// Physical is what the step traces say, Effective what latencies say; null where there
-	// is none, for Reason.
+	// Physical parameters come from step traces, effective ones from latencies. Null where there are
+	// none, for the stated Reason.
 	Physical  []queueParameter `json:"physical"`
 	Effective []queueParameter `json:"effective"`
 	Steps     *result.Errors   `json:"step_errors"`       // of the physical parameters, on the step hold-out
@@ -58,13 +58,13 @@ type QueueServer struct {
 	Windows   queueAccount     `json:"windows"`           // read = kept + dropped
 	Scores    []queueScore     `json:"scores"`            // by estimator, on training and hold-out windows
 	Verdict   *coeff.Judgement `json:"verdict,omitempty"` // null without parameters
-	Identify  *queueIdentify   `json:"identify"`          // what the windows can tell apart
+	Identify  *queueIdentify   `json:"identify"`          // which parameters the windows determine
 	Objective *queueObjective  `json:"objective"`         // of the batch fit, found twice
 	Tracks    []queueTrack     `json:"tracks"`            // queue fit --track
 	Sizing    *QueueSizing     `json:"sizing"`            // queue size
 	Findings  []trace.Finding  `json:"findings"`
 	Noise     *queueNoise      `json:"noise"` // of a window, and from window to window
-	// Points are the windows that tell the parameters apart best, best first.
+	// Points are the windows that are most informative about the parameters, best first.
 	Points []queueOperating `json:"operating_points"`
 	Covar  [][]float64      `json:"covariance"` // of the effective parameters; null when held or unknown
 }
@@ -106,7 +106,7 @@ type queueParameter struct {
 	// Identified is measured, held (at the physical value: the windows do not determine it), bound
 	// (at 0 or its floor) or given.
 	Identified string   `json:"identified"`
-	PriorShare *float64 `json:"prior_share"` // of what is known of it that the physical value brought
+	PriorShare *float64 `json:"prior_share"` // share of the parameter's information from the physical value
 	Shift      *float64 `json:"shift"`       // effective / physical: the queueing model's error
 }
 
@@ -141,12 +141,12 @@ type queueScore struct {
 	Unpredicted int      `json:"unpredicted"`
 }
 
-// queueIdentify says what the windows can tell apart.
+// queueIdentify describes which directions of the parameters the windows determine.
 type queueIdentify struct {
 	Condition *float64         `json:"condition_number"` // null: infinite
 	Rank      int              `json:"rank"`
 	Null      []queueDirection `json:"null_directions"`
-	Sweep     []queuePoint     `json:"proposed_sweep"` // that would tell the rest apart
+	Sweep     []queuePoint     `json:"proposed_sweep"` // loads that would determine the others
 	After     *float64         `json:"condition_after"`
 }
 
@@ -170,8 +170,8 @@ type queueObjective struct {
 	NelderMead *float64 `json:"nelder_mead"`
 }
 
-// queueNoise is measured: relative standard error of a window's means, and what is left of
-// the windows' spread beyond it after the fit.
+// queueNoise is the measured relative standard error of a window's means, and the spread of the windows
+// beyond it that remains after the fit.
 type queueNoise struct {
 	TTFTRel      *float64 `json:"ttft_rel"`
 	ITLRel       *float64 `json:"itl_rel"`
@@ -198,7 +198,7 @@ type queueTrack struct {
 	Verdict string    `json:"verdict"` // in words
 }
 
-// QueueSizing is the largest rate that meets targets, and what the simulator says there.
+// QueueSizing is the largest rate that meets the targets, with the simulator's figures at that rate.
 type QueueSizing struct {
 	TargetTTFTMs float64        `json:"target_ttft_ms"` // 0: not asked for
 	TargetITLMs  float64        `json:"target_itl_ms"`
@@ -217,7 +217,7 @@ type QueueSizing struct {
 	Simulated    *queueSimPoint `json:"simulated"`             // null without --simulate
 }
 
-// queueSimPoint is what the simulator says at a rate with the same parameters.
+// queueSimPoint is the simulator's result at a rate with the same parameters.
 type queueSimPoint struct {
 	Requests  int     `json:"requests"`
 	TTFTMs    float64 `json:"ttft_ms"`

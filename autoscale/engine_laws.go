@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
-// startOf reads the four-parameter form off the lightest and the heaviest load: what stands where
-// the loads show no more.
+// startOf reads the four-parameter form off the lightest and the heaviest load. Directions that the
+// loads do not determine keep these values.
 func startOf(w []window) []float64 {
 	lo, hi := &w[0], &w[len(w)-1]
 	busy := math.Max(1, hi.RateRPS/1000*hi.ITLMs*hi.Shape.Output) // requests in service, about
@@ -72,7 +72,8 @@ func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engi
 	return e
 }
 
-// look simulates every window. Drawn lengths and rates are not quite the windows': the corrected model says what that does.
+// look simulates every window. The drawn lengths and rates differ a little from the window's; the
+// corrected model gives the effect of the difference, which is taken out.
 func (e *engine) look(windows []window, law workload.Law, requests int) bool {
 	e.residuals = make([]float64, 2*len(windows))
 	e.slopes = make([][3]float64, 2*len(windows))

@@ -92,7 +92,7 @@ func (f *Calibrated) points(flavour Flavour) []queueOperating {
 	return out
 }
 
-// describe fills what is known before any fit.
+// describe fills in what does not depend on the fit.
 func (f *Calibrated) describe(o *Options) {
 	s := f.Server
 	f.Doc = QueueServer{
@@ -156,8 +156,9 @@ const (
 	bySimulator = "simulator"
 )
 
-// leastGroups are shapes, or load stages, that say how far the model is off between them, mostGroups what is left out
-// one at a time; muchModelError is a jackknife that much wider than the curvature, of which a finding tells.
+// Rules of the jackknife over groups of windows (shapes of requests, or load stages): it needs at least
+// leastGroups and leaves out at most mostGroups one at a time. A finding reports the model's error where
+// the jackknife's interval is muchModelError times as wide as the curvature's.
 const (
 	leastGroups    = 4
 	mostGroups     = 20
@@ -173,9 +174,11 @@ func groupOf(w *window, sweep bool) string {
 	return w.Phase
 }
 
-// widen takes the interval of the model's own error where it is the wider one: the queueing model knows mean lengths alone, an error
-// that is common to all windows and shows in no residual. It is a jackknife that leaves one group out at a time; in a sweep ci95 holds
-// the curvature's interval and that of an engine which shows the same in the simulator, under each law of lengths that fits.
+// widen takes the interval of the model's own error where it is wider than the curvature's. The queueing
+// model knows only mean lengths; that error is common to all windows, so no residual shows it. It is
+// estimated by a jackknife over groups of windows. In a sweep, ci95 covers the curvature's interval and
+// that of an engine which gives the same figures in the simulator, under each distribution of lengths
+// that fits.
 func widen(params []queueParameter, windows []window, all *fitted, opt fitOptions) (out []trace.Finding) {
 	shapes := map[string]bool{}
 	for i := range windows {
@@ -347,7 +350,7 @@ func noiseOf(w []window, f Flavour, x []float64) *queueNoise {
 	return &queueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]), ITLResidual: median(residual[1])}
 }
 
-// Options say how servers are made of recordings and sweeps, and how they are fitted.
+// Options decide how recordings and sweeps become servers, and how these are fitted.
 type Options struct {
 	Flavour Flavour
 	Cut     cutOptions
@@ -401,7 +404,7 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// Record is what of the options stands in the document.
+// Record returns the options in the form of the document.
 func (o *Options) Record() QueueOptions {
 	r := QueueOptions{
 		WindowS: float64(o.Cut.WindowNs) / 1e9, HopS: float64(o.Cut.HopNs) / 1e9, MinRequests: o.Cut.MinRequests,

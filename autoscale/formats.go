@@ -14,8 +14,8 @@ import (
 // Formats lists them in the order help shows them.
 var Formats = []export.Format{QueueWVA4P, InfernoModels, TunerConfig, TunerCalibrate, wvaslo}
 
-// reader says who takes a file, since and until which of its versions, and which queueing
-// models it has.
+// reader describes the consumer of a file: its name, its first and last version that reads the file, and
+// its queueing models.
 type reader struct {
 	Format   export.Format
 	Consumer string
@@ -45,7 +45,8 @@ func readerOf(f export.Format) *reader {
 	return &all[slices.IndexFunc(all, func(r reader) bool { return r.Format == f })]
 }
 
-// CheckVersion says why a version of the consumer does not take the format; empty version: any.
+// CheckVersion returns an error if a version of the consumer does not read the format. An empty version
+// stands for any.
 func (r *reader) CheckVersion(version string) error {
 	if version == "" {
 		return nil
@@ -65,7 +66,7 @@ func (r *reader) CheckVersion(version string) error {
 	return nil
 }
 
-// CheckFlavour says why the consumer cannot use parameters of a queueing model.
+// CheckFlavour returns an error if the consumer cannot use parameters of a queueing model.
 func (r *reader) CheckFlavour(f Flavour) error {
 	if slices.Contains(r.Flavours, f) {
 		return nil
@@ -118,5 +119,5 @@ func Writers() []export.Writer {
 // SettingsOf are the options of a format that is made of queue.json.
 func SettingsOf(f export.Format) []export.Setting { return settings(known().Queue[f]) }
 
-// oneConfigHint stands beside configurations that the reader cannot tell apart.
+// oneConfigHint is the hint for configurations that the reader cannot distinguish.
 const oneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"

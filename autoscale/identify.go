@@ -16,7 +16,7 @@ import (
 // model-tuner's sliding window holds a fit back.
 const maxCondition = 1000.0
 
-// identifiability says what windows tell of parameters.
+// identifiability describes which directions of the parameters the windows determine.
 type identifiability struct {
 	// Condition is the ratio of the singular values of the Jacobian of relative
 	// residuals with respect to log parameters, as model-tuner has it
@@ -146,7 +146,7 @@ func direction(names []string, v []float64) queueDirection {
 // namedShare is the least weight a parameter of a direction is named for.
 const namedShare = 0.003
 
-// words says what a direction means.
+// words names directions by their parameters.
 func words(null []queueDirection) string {
 	var all []string
 	for _, d := range null {
@@ -245,9 +245,9 @@ func (p *problem) jacobian(z []float64) (j, r []float64) {
 	return j, r
 }
 
-// informative picks at most n windows that together tell the flavour's parameters apart
-// best, near x: one after the other the window that adds most to the determinant of J'J, the
-// relative derivatives of TTFT and ITL by log parameters. Positions come in that order.
+// informative picks at most n windows that together determine the flavour's parameters best near x. It
+// adds one window at a time, the one that increases the determinant of J'J most, where J holds the
+// relative derivatives of TTFT and ITL by log parameters. The positions come in that order.
 func informative(windows []window, f Flavour, x []float64, n int) []int {
 	p := evenProblem(windows, new(defaultFit(f)), logs(x))
 	p.quick = false

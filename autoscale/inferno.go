@@ -31,7 +31,7 @@ type parms struct {
 	Gamma float64 `json:"gamma"`
 }
 
-// infernoReadBy says who reads model-data.json.
+// infernoReadBy names the reader of model-data.json.
 const infernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + " +
 	"gamma*KV tokens read"
 
@@ -130,7 +130,7 @@ func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt e
 	return m, sc, warn, nil
 }
 
-// lengthsHint says what to do about lengths beyond the training; %s are the codes.
+// lengthsHint is the hint for lengths beyond the training; %s are the codes for --force.
 const lengthsHint = "give --prompt-tokens and --output-tokens within the training, train on longer requests, or take the extrapolation " +
 	"with --force %s"
 

@@ -20,8 +20,8 @@ const (
 	acceptedOpening verdict = "gate_opened"            // the second in a row beyond the gate: something has changed
 	rejectedNIS     verdict = "innovation_too_large"   // for the filter's noise
 	rejectedSign    verdict = "parameter_not_positive" // after the update
-	rejectedModel   verdict = "model_has_no_answer"    // at the window's rate and the filter's state, or beside it
-	heldBack        verdict = "held_back"              // the last windows do not tell the parameters apart: the last good refit is kept
+	rejectedModel   verdict = "model_has_no_answer"    // at the window's rate and the filter's state, or a step of the Jacobian away
+	heldBack        verdict = "held_back"              // the last windows do not determine the parameters: the last good refit is kept
 	filling         verdict = "filling"                // too few windows yet for a refit
 )
 
@@ -57,8 +57,8 @@ func square(m *mat.Dense) [][]float64 {
 	return out
 }
 
-// differences are the observations at x and how they change, by central differences. failed names the
-// evaluation that had no answer: the state itself, or a point beside it.
+// differences are the observations at x and their central differences. failed names an evaluation
+// without an answer: at the state itself or at a neighbouring point.
 func differences(h observer, x []float64, step func(v float64) float64, change func(up, down float64) float64) (hx []float64,
 	j *mat.Dense, failed string) {
 	hx, ok := h(x)

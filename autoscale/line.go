@@ -116,9 +116,11 @@ func (l *line) errors(x [][]float64, y []float64) []float64 {
 // iterationDepths are the depths of the contexts on the grid of [iterationLine], times the mean one.
 var iterationDepths = []float64{0.25, 1, 2}
 
-// iterationLine is ms = alpha + beta*computed tokens + gamma*KV tokens read, over decode batches at three depths, alone and with prompt
-// chunks of three sizes. For what only sizes engines, and so fills them, it is the line of the most batches, from half
-// of the largest on at the latest, that is within poorLine of the model and says no less of smaller ones; the whole line where none is.
+// iterationLine fits ms = alpha + beta*computed tokens + gamma*KV tokens read over decode batches at
+// three context depths, alone and with prompt chunks of three sizes. A consumer that only sizes engines
+// always fills them (isSized). For it the line is fitted to as many of the larger batches as possible, at
+// least those from half of the largest on, such that it stays within poorLine of the model there and
+// does not underestimate smaller batches; where no such line exists, to all batches.
 func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64, isSized bool) (line, error) {
 	var x [][]float64
 	var y []float64

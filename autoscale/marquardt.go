@@ -13,7 +13,7 @@ const (
 	lmLargest = 1.5  // longest step in log parameters
 )
 
-// effort says when a search ends.
+// effort is the stopping rule of a search.
 type effort struct {
 	iterations int
 	tol        float64 // relative fall of the objective

@@ -9,11 +9,11 @@ import (
 // optimumServers is the largest fleet that Optimum solves.
 const optimumServers = 10
 
-// Optimum is the best allocation in full: as many demands of the first priority
-// as possible, then of the second, and so on; among those the smallest sum of
-// values. Who got nothing shares what is left by the fleet's policy, after its own priority
-// or after all of them, as in Allocate. It searches all allocations with bounds, and is nil
-// for more than optimumServers demands.
+// Optimum is the best allocation that serves demands in full: as many demands of the first priority as
+// possible, then of the second, and so on; among equals the one with the smallest sum of values. Demands
+// that got nothing share the rest by the fleet's policy, after their own priority or after all of them,
+// as in Allocate. The search is exhaustive with bounds; it returns nil for more than optimumServers
+// demands.
 func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
 	if err := f.Check(demands); err != nil || len(demands) > optimumServers {
 		return nil, err

@@ -57,7 +57,7 @@ func parameterSection(q *Queue) report.Section {
 	return x
 }
 
-// serverTable is a table of what stands under a key of queue.json; rows adds those of one server.
+// serverTable is a table of the values under a key of queue.json; rows adds the rows of one server.
 func serverTable(q *Queue, id, caption, key string, cols []report.Column, rows func(s *QueueServer,
 	add func(cells ...report.Cell))) []report.Block {
 	t := &report.Table{ID: id, Caption: caption, Cols: cols}

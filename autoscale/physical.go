@@ -11,12 +11,12 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Physical is what the steps of a recording say of an iteration.
+// Physical are the parameters of an iteration from the recorded steps.
 type Physical struct {
 	Params params         // ms; of the three-parameter flavours
 	CI95   [3]*[2]float64 // ms
 	Floor  [3]float64     // ms: what the hardware allows
-	Bound  [3]bool        // not shown by the steps: the floor stands in
+	Bound  [3]bool        // the steps do not determine the parameter: its floor is used
 	Errors *result.Errors // on the steps' hold-out
 	// Lengths the four-parameter form is made at.
 	Prompt, Output float64
@@ -109,7 +109,7 @@ func units(f Flavour) []string {
 	return []string{"ms/iteration", "ms/token computed", "ms/KV token read"}
 }
 
-// document is the parameters with what is known of them.
+// document returns the parameters with their intervals in the form of the document.
 func (p *Physical) document(f Flavour) []queueParameter {
 	if p == nil {
 		return nil
@@ -170,8 +170,9 @@ func (p *Physical) speedIn(w *window) float64 {
 	return validate.DriftOf(p.steps.TimeNs[lo:hi], p.steps.Us[lo:hi], p.steps.PredUs[lo:hi], false).At(w.StartNs)
 }
 
-// atSpeed scores parameters whose times follow the machine: no forecast, since it reads the
-// windows' own steps, but what is left of a miss when the machine's part is taken out.
+// atSpeed scores parameters whose times are scaled by the machine's speed in each window. It reads the
+// steps of the same windows, so it is no forecast: it shows the error that remains without the drift of
+// the machine.
 func atSpeed(windows []window, f Flavour, x, speed []float64) queueScore {
 	return evaluateAny(windows, func(i int, w *window) (ttft, itl float64, ok bool) {
 		scaled := slices.Clone(x)

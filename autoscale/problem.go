@@ -100,7 +100,8 @@ func byDevice[V int | float64](what string, of map[string]V) (map[string]V, erro
 	return out, nil
 }
 
-// deviceName is the datasheet's name of a device, or of several as acceleratorOf has them; others are as they stand.
+// deviceName is the datasheet's name of a device, or of several devices in the form of acceleratorOf.
+// Unknown names are returned as they are.
 func deviceName(name string) string {
 	before := ""
 	if n, rest, ok := strings.Cut(name, "x"); ok && n != "" && strings.Trim(n, "0123456789") == "" {

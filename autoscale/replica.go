@@ -42,11 +42,10 @@ const maxNIS = 7.378
 // pkg/config/defaults.go@810b26d).
 const replicaStep = 0.01
 
-// Replica runs the tuner over the windows, bug for bug: a rejected update takes
-// the covariance back with the state, time update included, so that after a
-// lasting jump every later window is rejected; clamping leaves the covariance as
-// it was; above its capacity the model gives nothing, and where that happens
-// beside the state the original dereferences a nil.
+// Replica runs the original tuner over the windows, bug for bug. A rejected update resets the covariance
+// together with the state, including the time update, so that after a lasting jump every later window is
+// rejected. Clamping does not change the covariance. Above its capacity the model has no answer; where
+// that happens at a neighbouring point of the Jacobian, the original dereferences nil.
 func Replica(windows []window, o replicaOptions) []step {
 	steps := make([]step, 0, len(windows))
 	var g gaussian

@@ -10,7 +10,7 @@ import (
 type robustOptions struct {
 	Flavour     Flavour
 	StartSD     float64 // standard deviation of log parameters before the first window
-	Floor       float64 // relative error of a prediction beside the windows' standard errors
+	Floor       float64 // relative error of a prediction, in addition to the windows' standard errors
 	Observation observation
 	Start       []float64 // nil: guessed from the first window
 }
@@ -29,12 +29,11 @@ const (
 	opensAfter   = 2        // rejections in a row
 )
 
-// Robust tracks log parameters: they cannot become negative. R is what the
-// window's standard errors say, Q grows with the time between windows and only
-// along directions the window shows, so that what it does not show stays where it
-// is. The update is iterated and in Joseph's form. A rejected window keeps its
-// time update; the second in a row opens the gate: something has changed, so the
-// shown directions may have moved by gateJump.
+// Robust tracks log parameters, so they cannot become negative. R comes from the window's standard
+// errors. Q grows with the time between windows, and only along directions that the window determines;
+// the others keep their values. The update is iterated and in Joseph's form. A rejected window keeps its
+// time update. The second rejection in a row opens the gate: something has changed, so the determined
+// directions may have moved by gateJump.
 func Robust(windows []window, o robustOptions) []step {
 	steps := make([]step, 0, len(windows))
 	var g gaussian

@@ -7,8 +7,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// summarize says how consistent a filter's run was: MeanNIS is 2 for one whose noise is right; below 2 it is underconfident
-// (its R or P is too large), above 2 overconfident. Innovations that are white leave nothing to learn.
+// summarize measures the consistency of a filter's run. MeanNIS is 2 for a filter with the right noise,
+// below 2 for an underconfident one (R or P too large), above 2 for an overconfident one. White
+// innovations leave nothing to learn.
 func summarize(windows []window, steps []step) queueTrack {
 	s := queueTrack{Windows: len(steps)}
 	var nis float64

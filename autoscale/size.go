@@ -28,7 +28,8 @@ const (
 	byRange = "range" // nothing binds below 0.999 of the largest throughput
 )
 
-// sizing is the largest rate that meets the targets. What stands for a target that is not asked for is the end of the range.
+// sizing is the largest rate that meets the targets. The rate of a target that was not given is the end
+// of the range.
 type sizing struct {
 	QueueSizing
 	TPSRPS   float64
@@ -49,10 +50,9 @@ const (
 )
 
 // Size finds the largest rate in [0.001/tau(1), 0.999*N/tau(N)] up to which
-// every target holds. A TPS target takes the place of the arrival rate: it is TPS over the
-// mean output in requests per second, served by as many replicas as that needs
-// (optimizer-light pkg/core/allocation.go@77615bd). The error says that a target is missed
-// even at the smallest rate.
+// every target holds. A TPS target replaces the arrival rate by TPS over the mean output, in requests per
+// second, to be served by as many replicas as that needs (optimizer-light
+// pkg/core/allocation.go@77615bd). It returns an error if a target is missed even at the smallest rate.
 func (m *model) Size(t Targets) (sizing, error) {
 	s := sizing{QueueSizing: QueueSizing{TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS,
 		MinRPS: 1000 * rangeEdge / m.tauMs(1), MaxRPS: (1 - rangeEdge) * m.MaxRateRPS()}}
@@ -149,7 +149,7 @@ func limits(s *sizing, t Targets) [2]limit {
 	}
 }
 
-// bind takes the smallest rate, and what the model says there.
+// bind takes the smallest of the targets' rates and solves the model there.
 func (s *sizing) bind(m *model) {
 	s.RateRPS, s.Binding = s.MaxRPS, byRange
 	if s.TPSRPS < s.MaxRPS {
@@ -256,7 +256,7 @@ func trafficOf(s shape, rateRPS float64, n int, seed uint64) workload.Traffic {
 	return workload.Traffic{Shape: s, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw, RateRPS: rateRPS, Requests: n, Seed: seed}
 }
 
-// observation is which TTFT of a flavour stands against the measured one.
+// observation selects the TTFT of a flavour that is compared with the measured one.
 type observation int
 
 // wva-3p sizes with one ITL more than its tuner observes; all other flavours

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// SizeOptions say what `queue size` looks for.
+// SizeOptions are the options of `queue size`.
 type SizeOptions struct {
 	Targets        Targets
 	Prompt, Output float64 // lengths instead of the windows'; 0 = theirs

@@ -57,7 +57,7 @@ func simulate(p params, v Limits, t workload.Traffic, done <-chan struct{}) (*qu
 	return play(cfg, reqs)
 }
 
-// play runs requests, and says what they experienced after the warm-up.
+// play simulates requests and returns their mean latencies after the warm-up.
 func play(cfg sim.Config, reqs []sim.Request) (*queueSimPoint, error) {
 	m := meter{from: int(warmUpFrac * float64(len(reqs))), n: len(reqs)}
 	if _, err := sim.Stream(cfg, reqs, nil, sim.InOrder(len(reqs), m.add)); err != nil {
@@ -116,7 +116,7 @@ func (m *meter) point() (*queueSimPoint, error) {
 // steady are the parameters of a queueing model that give a deployment's simulated steady state.
 type steady struct {
 	Params params
-	Points []export.SteadyPoint // simulated, and what the fitted model says of it
+	Points []export.SteadyPoint // simulated, with the fitted model's figures
 }
 
 // steadyLoads are the shares of the capacity that are simulated.
@@ -127,9 +127,9 @@ const (
 	steadyRoom     = 10   // waiting room per seat, as workload-variant-autoscaler allocates
 )
 
-// SteadyState simulates a deployment at six loads, Poisson arrivals and log-normal lengths about
-// the means, and fits wva-4p to mean TTFT and ITL there: what an autoscaler that solves this model
-// needs in order to see what the deployment does, waits and prefills beside decodes included.
+// SteadyState simulates a deployment at six loads with Poisson arrivals and log-normal lengths around
+// the means, and fits wva-4p to the mean TTFT and ITL. An autoscaler that solves this model with the
+// result reproduces the deployment, including queueing delays and prefills in the same step as decodes.
 func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, output float64) (*steady, error) {
 	seats := int(d.Seats(prompt + output))
 	v := Limits{MaxBatch: seats, Queue: steadyRoom * seats, MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens), OverheadMs: overheadMs}

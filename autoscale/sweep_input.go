@@ -76,8 +76,7 @@ func (s *Server) windowOf(p *clients.Level, o *Options) (window, bool) {
 	return w, w.TTFTMs > 0
 }
 
-// SweepServer makes one server of benchmark files; a folder stands for the JSON and CSV
-// files in it.
+// SweepServer makes one server from benchmark files. A folder means the JSON and CSV files in it.
 func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*Server, []result.Input, error) {
 	names, err := sweepFiles(paths)
 	if err != nil {

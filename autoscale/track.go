@@ -15,10 +15,10 @@ type run struct {
 	steps   []step
 }
 
-// Track runs the online estimators over the windows of a fitted server, in time order, and
-// adds them to the document beside the batch fit: the autoscalers' tuners bug for bug, our
-// own filter, and the refit over the last windows. A sweep has no time order; its
-// benchmarks are taken by load, sweep after sweep. It returns their rows of windows.parquet.
+// Track runs the online estimators over the windows of a fitted server, in time order, and adds them to
+// the document: the autoscalers' tuners bug for bug, our own filter, and the refit over the last windows.
+// A sweep has no time order; its benchmarks are taken by load, sweep after sweep. It returns the rows of
+// windows.parquet.
 func Track(f *Calibrated, o *Options) []WindowRow {
 	if f.Reason != "" || len(f.Windows) == 0 {
 		return nil
@@ -80,7 +80,7 @@ func drift(steps []step) []float64 {
 	return out
 }
 
-// trackVerdict says what a run's summary means.
+// trackVerdict is the sentence about a run's summary.
 func trackVerdict(s *queueTrack) string {
 	switch {
 	case s.Accepted == 0:

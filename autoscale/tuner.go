@@ -109,7 +109,7 @@ type serverLoad struct {
 // secondsPerMinute turns our rates into the tuner's.
 const secondsPerMinute = 60
 
-// tunerCalibrate writes the operating points that tell the parameters apart best.
+// tunerCalibrate writes the operating points that are most informative about the parameters.
 func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	specs := []serverSpec{}
 	for _, s := range servers {

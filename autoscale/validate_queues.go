@@ -44,10 +44,10 @@ const (
 	MaxITLWape  = 0.10
 )
 
-// validateServer scores the parameters of an earlier fit on the windows of a server they have not
-// seen, beside the medians of the fitted windows and, for flavours whose parameters are a
-// step time, the simulator with the same parameters (requests > 0). The document is the
-// fitted server's, with the scores of set "validation" and this server's windows.
+// validateServer scores the parameters of an earlier fit on windows of a server that were not used in
+// it, together with two alternatives: the medians of the fitted windows, and for flavours whose
+// parameters are a step time (requests > 0) the simulator with the same parameters. It returns the
+// fitted server's document with the scores of set "validation" and the windows of this server.
 func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*QueueServer, error) {
 	f := &Calibrated{Server: s}
 	f.describe(o)

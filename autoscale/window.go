@@ -97,7 +97,7 @@ type window struct {
 	ITLSeMs        float64
 }
 
-// Semantics say which requests a window's means are of.
+// Semantics decide which requests enter the means of a window.
 type Semantics string
 
 const (
@@ -115,7 +115,7 @@ type Span struct {
 	Drop           trace.Code // why its windows are not used; empty: they are
 }
 
-// cutOptions say how windows are cut.
+// cutOptions decide how requests are cut into windows.
 type cutOptions struct {
 	WindowNs, HopNs int64
 	MinRequests     int
@@ -260,7 +260,7 @@ func meansOf(used []*sample) (ttftMs, itlMs float64) {
 	return ttft / float64(len(used)) / 1e6, decode / gaps / 1e6
 }
 
-// windowsTable is the name of the table written beside queue.json.
+// windowsTable is the name of the table that accompanies queue.json.
 const windowsTable = "windows"
 
 // WindowRow is what one estimator said of one window. Parameters that an online estimator

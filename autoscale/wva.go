@@ -142,7 +142,7 @@ func simulated(c result.FitConfig, name accelerator, opt export.Options, overhea
 	return acc, sc, note, warn, nil
 }
 
-// steadyText is the consumer's error by load, and what is wrong with the worst of them.
+// steadyText describes the consumer's error by load, and separately the worst of them.
 func steadyText(points []export.SteadyPoint) (text, far string) {
 	var parts []string
 	worst := 0.0
@@ -231,7 +231,7 @@ type perfParm struct {
 	Prefill map[string]string `yaml:"prefillParms"`
 }
 
-// wvaReadBy says who reads a VariantAutoscaling with parameters.
+// wvaReadBy names the reader of a VariantAutoscaling with parameters.
 const wvaReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
 
 // write is the resources as one multi-document file.
