@@ -282,9 +282,9 @@ type record struct {
 	Decision          Decision // the last
 	Expected          int64    // cached tokens the index expected where it went
 	Potential         int64    // the most it expected anywhere when it first came
-	// Shadowed: it was not let in, and a copy of its engine served it beside what came
-	// later. Shadow is how long its first token took there from the decision, unknown
-	// where it took longer than FollowedUs.
+	// Shadowed is set where the request was rejected and a copy of its engine served it together with
+	// all later requests. Shadow is the time from the decision to its first token there, unknown where
+	// it took longer than FollowedUs.
 	Shadowed bool
 	Shadow   trace.Opt[int64]
 }

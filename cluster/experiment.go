@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// rival is another gate, and the plant it stands before.
+// rival is another gate together with the engines behind it.
 type rival struct {
 	Plant plant
 	Gate  gate
@@ -29,10 +29,10 @@ type preset struct {
 	Seconds    float64   // of arrivals
 	WarmupS    float64   `yaml:"warmup_s"` // not counted
 	Transient  bool      // labelled so whatever the backlog does
-	Loads      []float64 // rho at which the gates are compared beside it
+	Loads      []float64 // further loads rho at which the gates are compared
 }
 
-// quietRho is a load at which nobody needs to be rejected: every effect must vanish.
+// quietRho is a load at which no request needs to be rejected: every effect must vanish there.
 const quietRho = 0.6
 
 //go:embed presets.yaml
@@ -435,7 +435,8 @@ func thirteen() []cell {
 	return out
 }
 
-// extras are controls beside the thirteen, all with the new routing and priority.
+// extras are control configurations in addition to the thirteen of the preset, all with the new routing
+// and priority.
 func extras() []cell {
 	one := func(name, policy string, change func(*Spec)) cell {
 		s := specOf(policy, scorersNew, "priority-fcfs")

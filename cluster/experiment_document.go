@@ -91,7 +91,7 @@ type contrastDoc struct {
 	N      int      `json:"n"`
 }
 
-// verdictDoc is what the data say of one statement.
+// verdictDoc is the verdict of the data on one statement.
 type verdictDoc struct {
 	ID        string        `json:"id"`
 	Statement string        `json:"statement"`
@@ -132,7 +132,7 @@ type loadCellDoc struct {
 	Figures map[string]figureDoc `json:"figures"`
 }
 
-// publishedDoc is a published P99 beside ours.
+// publishedDoc compares a published P99 with ours.
 type publishedDoc struct {
 	Cell        string   `json:"cell"`        // that it was measured with
 	SeedNumber  int      `json:"seed_number"` // of that cell

@@ -271,8 +271,8 @@ func (l *lab) again(names []string, r *rival, rate float64, w window, rates []ma
 	return out, err
 }
 
-// loads compares the gates at other loads: at one where nobody needs to be rejected
-// always.
+// loads compares the gates at further loads, always including one at which no request needs to be
+// rejected.
 func (l *lab) loads(d *Document) error {
 	names := []string{alwaysCell, gatedCell, mainCell, noFloorCell, sizeCell}
 	for i := range l.cells {

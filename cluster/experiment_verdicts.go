@@ -99,8 +99,8 @@ func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	return v
 }
 
-// carry says of a confirmation under which coefficients in the gate it holds, and of
-// one that needs the engines' own that it does.
+// carry adds to each confirmation under which coefficients of the gate it holds, and marks those that
+// hold only with the engines' own coefficients.
 func carry(d *Document) {
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]

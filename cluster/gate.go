@@ -235,10 +235,10 @@ func (c *cluster) left(i, instance int, atUs int64, r *sim.RequestResult) {
 	})
 }
 
-// shadow is a copy of an engine that serves one request the gateway turned away,
-// beside everything the engine itself is sent afterwards (spec#cluster-shadow).
+// shadow is a copy of an engine that serves one rejected request together with everything that the
+// engine itself is sent afterwards (spec#cluster-shadow).
 //
-// Bounds are learned from admitted requests and promise nothing for shadows.
+// Error bounds are learned from admitted requests and do not hold for shadows.
 type shadow struct {
 	*sim.Engine
 	untilUs int64 // followed no longer

@@ -33,7 +33,8 @@ type Class struct {
 	Good              int // completed within every target
 	Late              int // admitted and past the TTFT target
 	Judged            int // admitted with a TTFT target
-	// The same of those that no exception let in: a floor admits what is predicted to miss.
+	// The same counts without requests that an exception admitted: a floor admits requests that are
+	// predicted to miss.
 	RuleLate, RuleJudged int
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// IsolationOptions say which experiment is run.
+// IsolationOptions are the options of the experiment.
 type IsolationOptions struct {
 	Preset           string
 	Seeds, Instances int
@@ -39,7 +39,7 @@ func DefaultIsolationOptions() IsolationOptions {
 	return IsolationOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: kindFitted}
 }
 
-// plays says what a preset that plays recorded requests wants.
+// plays names the recording that a preset of recorded requests needs.
 func plays(preset string) string {
 	if preset == "mooncake" {
 		return "the Mooncake trace that preset mooncake plays"
@@ -47,7 +47,7 @@ func plays(preset string) string {
 	return "the file that preset " + preset + " plays: TraceV2, a workload-spec of BLIS, or any other that simulate reads"
 }
 
-// checkPreset says whether the preset is one, and has the recording that it needs.
+// checkPreset returns an error for an unknown preset and for one whose recording is missing.
 func (o *IsolationOptions) checkPreset() error {
 	p, ok := presetOf(o.Preset)
 	switch {

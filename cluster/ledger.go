@@ -17,7 +17,7 @@ type ledger struct {
 	leaving [leavingWindows]float64 // as Leaving gave it last
 }
 
-// class is what is known of one class.
+// class is what the gateway has seen of one class.
 type class struct {
 	Priority int
 	Finished int64 // requests
@@ -228,8 +228,8 @@ func (l *ledger) ServedPerS(nowUs int64) float64 {
 	return sum
 }
 
-// Waiting visits the requests of a queue that have no first token, in the order
-// they were sent, until visit says stop. todo is the prompt tokens to compute.
+// Waiting visits the requests of a queue that have no first token, in the order they were sent, until
+// visit returns false. todo is the number of prompt tokens to compute.
 func (l *ledger) Waiting(q *queue, visit func(request int, sentUs, todo int64) bool) {
 	for _, r := range q.order[q.head:] {
 		if e := &l.entries[r]; e.state == pending && !visit(int(r), e.sentUs, e.todo()) {
@@ -247,8 +247,8 @@ func (l *ledger) Pending(request int) (class int, todo int64, ok bool) {
 
 func (e *entry) todo() int64 { return max(1, e.prompt-e.cached) }
 
-// Queues visits the lines of instance i in the order they are served until visit says stop: one of everybody, or, by
-// priority, one a class, the most important first.
+// Queues visits the queues of instance i in the order in which they are served: a single one, or with
+// byPriority one for each class, the most important first.
 func (l *ledger) Queues(i int, byPriority bool) iter.Seq[*queue] {
 	a := &l.Of[i]
 	return func(visit func(*queue) bool) {

@@ -55,8 +55,8 @@ func (k *lengths) rates(of []account) {
 	}
 }
 
-// at is the share at an age in AgeSteps; what is older than all that have ended is like
-// the oldest of those.
+// at is the share at an age in ageSteps. A request older than all finished ones counts as the oldest of
+// these.
 func (k *lengths) at(age float64) float64 {
 	age = max(0, age)
 	b, last := int(age), len(k.ends)-1

@@ -213,7 +213,7 @@ func (l *llmd) Route(r *Request, v *View) int {
 
 func (l *llmd) Routed(*Request, int) {}
 
-// run is the chain on what is known of the instances.
+// run applies the chain of filters and scorers to the instances.
 func (l *llmd) run(all []endpoint, draw func() float64) int {
 	for i := range l.filters {
 		if f := &l.filters[i]; f.Type == affinityFilter {

@@ -19,7 +19,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// optimiseOptions say which policy is tuned, and how.
+// optimiseOptions are the options of tuning a policy.
 type optimiseOptions struct {
 	IsolationOptions
 	Policy, Method                      string

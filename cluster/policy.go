@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Decision is what a policy says of one request.
+// Decision is the decision of a policy on one request.
 type Decision struct {
 	Admit  bool
 	Reason string // why not, or which exception let it in; "" admitted by the rule
@@ -32,8 +32,8 @@ const (
 // Policy decides on requests. target is the instance the router will choose.
 type Policy interface {
 	Decide(r *Request, v *View, target int) (Decision, error)
-	// Seen is told of the first token of a request that was admitted, before the ledger
-	// is: its decision, its instance, and how long it took from the decision, us.
+	// Seen is called with the first token of an admitted request, before the ledger records it: the
+	// decision, the instance, and the time from the decision in us.
 	Seen(r *Request, v *View, d *Decision, instance int, atUs, tookUs int64)
 }
 
@@ -201,7 +201,7 @@ func (m *randomMatched) Decide(r *Request, v *View, _ int) (Decision, error) {
 // criticalPriority is that from which on nothing is ever rejected by prediction.
 const criticalPriority = 4
 
-// Request is what a gateway knows of a request.
+// Request holds what a gateway knows about a request.
 type Request struct {
 	Index        int // of the workload: the key of its random draws
 	Class        int // of the ledger

@@ -79,7 +79,9 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	eps := p.eps(r.ClassName, r.Priority)
 	us := x.LikelyUs
 	wide := g[2:]
-	if x.ByClass { // another class waits for others: its errors say less of this one's than other octaves do
+	// Requests of another class wait for other requests. Their errors say less about this class than
+	// errors of its own class at other lengths.
+	if x.ByClass {
 		g[1], g[2] = g[2], g[1]
 		wide = []errorGroup{g[1], g[3]}
 	}
@@ -115,8 +117,8 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	return d, nil
 }
 
-// fuller is an estimator that knows how long it takes when the request's own step is as
-// full as it may be: what bounds go by before anything is known of errors or arrivals.
+// fuller is an estimator that can also assume that the request's own step is as full as possible. That
+// is the bound until errors and arrivals have been observed.
 type fuller interface {
 	FullTTFT(r *Request, v *View, instance int) (estimate, error)
 }

@@ -18,7 +18,7 @@ type estimator interface {
 	TTFT(r *Request, v *View, instance int) (estimate, error)
 }
 
-// Rollout plays the instance forward on what the gateway knows.
+// Rollout simulates an instance forward from what the gateway knows.
 type Rollout struct {
 	Engines     []*forecast.Engine // by instance; instances may share one
 	ByPriority  bool               // engines serve better classes first
@@ -69,10 +69,9 @@ func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, err
 // maxRolled is how many steps are rolled forward from the last one whose end was seen.
 const maxRolled = 32
 
-// inStep finds the step under way: when it started, and whose prompts are in it.
-// An engine that exports the start of its step tells; otherwise the model rolls
-// steps forward from the last one whose end the gateway saw. A prompt that ends in
-// a step would have shown its first token, so no such step is over.
+// inStep finds the step under way: its start, and the requests whose prompts are in it. An engine may
+// export the start of its step; otherwise the model advances from the last step whose end the gateway
+// saw. A step in which a prompt ends cannot be over, because its first token would have been seen.
 func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *forecast.State) error {
 	s.SinceStepUs = math.NaN()
 	snap := &v.Snapshots[i]
@@ -164,8 +163,8 @@ func (o *Rollout) ahead(r *Request, v *View, i int, s *forecast.State) {
 	}
 }
 
-// expect says what will come to instance i while the request waits: prompts at the
-// rate of late, in all and of better classes.
+// expect sets the requests that will come to instance i while the request waits: prompts at the recent
+// rate, in total and of more important classes.
 func expect(s *forecast.State, r *Request, v *View, i int, byPriority bool) {
 	s.ComingPerS, s.ComingPrompt = v.Ledger.Inbound(i, v.NowUs)
 	if byPriority {
@@ -176,14 +175,14 @@ func expect(s *forecast.State, r *Request, v *View, i int, byPriority bool) {
 // seenStep is the step of an instance that ended last with a first token.
 type seenStep struct {
 	startUs, endUs int64
-	decodes        int64 // beside which it was formed
+	decodes        int64 // in the step when it was formed
 	computed       int64 // prompt tokens it computed of prompts that ended in it
-	applied        bool  // head knows of it
+	applied        bool  // already part of head
 	head           partly
 }
 
-// partly is a request whose prompt was cut by the token budget: done tokens of it are
-// computed. The zero value is nobody.
+// partly is a request whose prompt was cut by the token budget, with done tokens computed. The zero
+// value stands for no request.
 type partly struct {
 	request int
 	done    int64

@@ -13,8 +13,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// router chooses an instance. Route changes nothing; Routed is told of the requests
-// that really go where it said.
+// router chooses an instance. Route has no effect on the router's state; Routed is called for the
+// requests that are sent to the chosen instance.
 type router interface {
 	Route(r *Request, v *View) int
 	Routed(r *Request, instance int)
@@ -385,7 +385,7 @@ func (c *cluster) handsOver(i, instance int, atUs int64, r *sim.RequestResult) b
 	switch {
 	case c.pd == nil || !c.pd.isPrefill[instance]:
 		return false
-	case r.Outcome != sim.OutcomeFinished: // nobody will read its blocks
+	case r.Outcome != sim.OutcomeFinished: // its blocks will not be read
 		c.engines[instance].Release(i, atUs)
 		return false
 	}

@@ -22,7 +22,8 @@ type keptRun struct {
 	Outcome outcome
 }
 
-// runLog keeps finished runs in a file, a line each behind one that says what they are of, so that an interrupted experiment goes on.
+// runLog keeps finished runs in a file, so that an interrupted experiment can continue. The first line
+// identifies the experiment, each further line is one run.
 type runLog struct {
 	mu    sync.Mutex
 	file  *os.File

@@ -23,7 +23,7 @@ type Spec struct {
 	Instances   instances             `yaml:"instances"`
 	RefreshUs   int64                 `yaml:"snapshot_refresh_us"`  // us between scrapes; 0: live
 	Scrape      string                `yaml:"scrape"`               // staggered or aligned
-	ExportStep  bool                  `yaml:"export_step_start"`    // engines tell when their step started
+	ExportStep  bool                  `yaml:"export_step_start"`    // engines export the start of their step
 	AdmissionUs int64                 `yaml:"admission_latency_us"` // us
 	RoutingUs   int64                 `yaml:"routing_latency_us"`   // us
 	Admission   admission             `yaml:"admission"`
@@ -42,7 +42,7 @@ type instances struct {
 	Groups []group
 }
 
-// group is instances of one deployment. "" is what the command line says.
+// group is a number of instances of one deployment; "" is the deployment of the command line.
 type group struct {
 	Count        int      `yaml:"count"`
 	Deployment   string   `yaml:"deployment"`
@@ -309,7 +309,7 @@ func (a *admission) check() error {
 	return nil
 }
 
-// parts are what a gate needs of the engines it stands before.
+// parts is what a gate needs to know about the engines behind it.
 type parts struct {
 	Engines     []sim.Config            // by instance
 	Controllers []*forecast.Engine      // by instance, with the coefficients of the gate; for predictions
@@ -427,10 +427,10 @@ func (r *Routing) ScorersText() string { return cmp.Or(r.Scorers, defaultScorers
 const (
 	OnRoute      = "on-route"       // when a request is sent: a prefill that has not run is credited
 	onFirstToken = "on-first-token" // when its first token comes
-	kvEvents     = "kv-events"      // what engines say of their caches, some time later
+	kvEvents     = "kv-events"      // from the engines' KV-cache events, with a delay
 )
 
-// Config is a cluster: what its file says, and what stands behind and before the gateway.
+// Config is a cluster: the settings of its file, the engines behind the gateway and the requests.
 type Config struct {
 	Spec
 	parts

@@ -71,7 +71,7 @@ func prefixScore(r *Request, v *View, i int) float64 {
 	return float64(v.CachedTokens(r, i)) / float64(r.PromptTokens)
 }
 
-// columns of a predictor's rows that a view knows, by name (docs/predictor.md).
+// columns are the columns of a predictor's rows that a view can fill, by name (docs/predictor.md).
 var columns = map[string]column{
 	"is_queued": func(_ *Request, v *View, i int) float64 {
 		return math.Min(1, float64(v.Snapshots[i].QueueDepth))

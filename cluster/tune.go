@@ -44,7 +44,7 @@ func weights() []parameter {
 		{"qd", 0.5, 8, reweigh(func(_, qd *float64, v float64) { *qd = v })}}
 }
 
-// commonScale multiplies both weights: it cannot matter, and the table must say so.
+// commonScale multiplies both weights. It cannot have an effect, so the table must show none.
 func commonScale() parameter {
 	return parameter{"common scale of pa, qd", 0.1, 10, reweigh(func(pa, qd *float64, v float64) { *pa, *qd = v**pa, v**qd })}
 }

@@ -42,7 +42,7 @@ func loadOf(name string, requests []sim.Request) (load, error) {
 	return l, err
 }
 
-// Words say what a load is.
+// Words describes the load in a sentence.
 func (l *load) Words() string {
 	if l.hour != nil {
 		return l.hour.words()
