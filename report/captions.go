@@ -22,8 +22,8 @@ var (
 		Title: "Arrived, picked up, scheduled",
 		Note: "QUEUED is stamped when the engine loop picks a request up between two steps. Look " +
 			"for ARRIVED to QUEUED near one step time and QUEUED to SCHEDULED near zero: then the " +
-			"wait for the running step hides in what looks like API overhead, and a replay must " +
-			"start from ARRIVED.",
+			"queueing delay behind the running step is in what looks like API overhead, and a " +
+			"replay must start from ARRIVED.",
 		Legend: []Key{
 			{P: Decode, Area: true, Text: "ARRIVED to QUEUED, median"},
 			{P: Mixed, Area: true, Text: "ARRIVED to QUEUED, P90"},
@@ -36,8 +36,8 @@ var (
 		Title: "Which step an interval times: error by lag",
 		Note: "Error on held-out intervals that contain prefill, per candidate lag; the ring is the " +
 			"lag used (none: the run was left out of the fit). Good: the ringed dot clearly left " +
-			"of the others. Bad: three dots together (the data cannot tell, the lag was assumed) " +
-			"or a ring that is not leftmost.",
+			"of the others. Bad: three dots together (the data do not determine the lag, it was " +
+			"assumed) or a ring that is not leftmost.",
 		Legend: []Key{
 			{P: Decode, Area: true, Text: "lag 0"},
 			{P: Prefill, Area: true, Text: "lag 1"},
@@ -68,9 +68,9 @@ var (
 	coverageCaption = Figure{
 		ID:    "coverage",
 		Title: "What the recordings cover",
-		Note: "Share of a run's rows in each bin; stronger colour is more. Look for gaps: loads " +
-			"there were never recorded. Bad: prefill rows in the first bin only, which means that " +
-			"the cost of prefill cannot be fitted.",
+		Note: "Share of a run's steps in each bin; stronger colour is more. Look for gaps: loads " +
+			"there were never recorded. Bad: prefill steps in the first bin only, so that the " +
+			"cost of prefill cannot be fitted.",
 	}
 	loadCaption = Figure{
 		ID:    "load",
@@ -88,7 +88,7 @@ var (
 		Title: "Predicted against measured step time",
 		Note: "Look for dots along the solid line; the dashed lines are 20 % off. Bad: a regime " +
 			"that leaves the band as a whole, or a slope that differs from the line, which means " +
-			"a missing or mis-scaled term. Larger dots hold more rows.",
+			"a missing or mis-scaled term. Larger dots are more steps.",
 	}
 	residualsCaption = Figure{
 		ID:    "residuals",
@@ -107,7 +107,7 @@ var (
 	}
 	errorCellsCaption = Figure{
 		ID:    "error-cells",
-		Title: "Step-time error by run and regime (MAPE, hold-out rows)",
+		Title: "Step-time error by run and regime (MAPE, held-out steps)",
 		Note: "Stronger colour is worse. Look along a column: one strong regime in every run is a " +
 			"term the model gets wrong. Look along a row: one strong run is a machine or a " +
 			"deployment that differs from the rest.",
@@ -128,8 +128,8 @@ var (
 		ID:    "bias-blocks",
 		Title: "Signed step-time error by time block",
 		Note: "One line per run, sum of predictions against sum of measurements in each block of " +
-			"its held-out rows. Good: lines around zero. Bad: a line that moves away: the machine " +
-			"changed speed; the farthest runs are named.",
+			"its held-out steps. Good: lines around zero. Bad: a line that moves away: the " +
+			"machine changed speed; the farthest runs are named.",
 		Legend: []Key{
 			{P: Decode, Text: "run within ±10 %"},
 			{P: bad, Dash: Dashed, Text: "run that leaves ±10 %"},
@@ -162,7 +162,7 @@ var (
 		Title: "TTFT and TPOT of load levels, real and simulated",
 		Note: "One dot per level, predicted by coefficients that never saw it. Good: dots on the " +
 			"diagonal. Bad: all of TTFT on one side (a wrong overhead or prompt work), or TPOT " +
-			"that leaves it as the load grows (seats, KV cache).",
+			"that leaves it as the load grows (max_num_seqs, KV cache).",
 	}
 	ecdfMoreCaption = Figure{
 		ID:    "ecdf-more",

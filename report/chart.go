@@ -453,7 +453,11 @@ type ChartRow struct {
 func RowChart(w float64, rows []ChartRow, x axis, refs ...RowMark) *Drawing {
 	top, bottom := 20.0, 40.0
 	d := &Drawing{W: w, H: top + float64(len(rows))*rowH + bottom}
-	left := nameWidth(w, stat.Map(rows, func(r ChartRow) string { return r.Name }))
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.Name)
+	}
+	left := nameWidth(w, names)
 	x.P0, x.P1 = left, w-20
 	y1, right := d.H-bottom, 0.0
 	for _, t := range x.Ticks {

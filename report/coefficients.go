@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func coefficients(in Input, figs []*Figure) Section {
+func coefficientSection(in Input, figs []*Figure) Section {
 	s := Section{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",
 		Lead: "Each number with its unit, its 95 % interval, and whether the data determine it."}
 	if in.Fit == nil {
@@ -21,11 +21,11 @@ func coefficients(in Input, figs []*Figure) Section {
 	}
 	f := in.Fit
 	s.Blocks = append(s.Blocks, learnedBlocks(f)...)
-	s.Blocks = append(s.Blocks, headed("Step time (beta)", modelBlocks(f.Beta))...)
+	s.Blocks = append(s.Blocks, underHeading("Step time (beta)", modelBlocks(f.Beta))...)
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
 	s.Blocks = append(s.Blocks, alternativeBlocks(f)...)
 	for _, m := range f.Alpha {
-		title := "Wait or overhead: " + m.Name + " (alpha)"
+		title := "Delay outside the steps: " + m.Name + " (alpha)"
 		if !m.Replay {
 			title += ", not to be added as a delay"
 		}
@@ -38,11 +38,11 @@ func coefficients(in Input, figs []*Figure) Section {
 	return s
 }
 
-// modelBlocks show a model: what a reader uses in the open, what certifies it folded.
+// modelBlocks show a model: its coefficients, and folded what experts check them by.
 func modelBlocks(m result.Model) []Block {
 	out := Tables(coefficientTable(m))
 	if len(m.NullDirections) > 0 {
-		out = append(out, Block{Text: "What these data cannot tell apart:"}, Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
+		out = append(out, Block{Text: "Combinations of terms that these data cannot tell apart:"}, Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
 	}
 	title := "For experts: penalty, degrees of freedom, variance inflation, training ranges of " + m.Name
 	return append(out, folded(title, expertBlocks(m))...)
@@ -52,8 +52,8 @@ func expertBlocks(m result.Model) []Block {
 	facts := knownFacts(
 		FactOf("Target", m.Target), FactOf("Penalty λ", ShortOr(m.Lambda)),
 		FactOf("Preemption memory γ", gammaText(m)),
-		FactOf("Effective degrees of freedom", freedom(m)), FactOf("Condition number", ShortOr(m.ConditionNumber)),
-		FactOf("Optimality certificate", certificate(m.Certificate)), FactOf("Folds", folds(m.FoldFingerprints)))
+		FactOf("Effective degrees of freedom", freedomText(m)), FactOf("Condition number", ShortOr(m.ConditionNumber)),
+		FactOf("Optimality certificate", certificateText(m.Certificate)), FactOf("Folds", foldsText(m.FoldFingerprints)))
 	if r := m.Reweighting; r != nil {
 		kept := "kept"
 		if !r.Kept {
@@ -70,15 +70,15 @@ func expertBlocks(m result.Model) []Block {
 	return out
 }
 
-// gammaText is gamma, and whether the rows told it.
+// gammaText is gamma, and whether the data identify it.
 func gammaText(m result.Model) string {
-	if told := m.GammaIdentified; told != nil && !*told {
+	if identified := m.GammaIdentified; identified != nil && !*identified {
 		return ShortOr(m.GammaEMA) + ", the default: not identified"
 	}
 	return ShortOr(m.GammaEMA)
 }
 
-func freedom(m result.Model) string {
+func freedomText(m result.Model) string {
 	if m.DFEff == nil {
 		return Unknown
 	}
@@ -90,7 +90,7 @@ func knownFacts(fs ...Fact) []Fact {
 	return slices.DeleteFunc(fs, func(f Fact) bool { return f.Value == Unknown || f.Value == "" })
 }
 
-func certificate(c *result.Certificate) string {
+func certificateText(c *result.Certificate) string {
 	if c == nil {
 		return Unknown
 	}
@@ -101,7 +101,7 @@ func certificate(c *result.Certificate) string {
 	return fmt.Sprintf("%s (largest active gradient %s)", verdict, Short(c.MaxActiveGradient))
 }
 
-func folds(prints []string) string {
+func foldsText(prints []string) string {
 	if len(prints) == 0 {
 		return Unknown
 	}
@@ -115,8 +115,8 @@ func folds(prints []string) string {
 	return fmt.Sprintf("%d, but only %d distinct: NOT a cross-validation", len(prints), len(distinct))
 }
 
-// coefficientTable lists the terms of a model. Only the step time's
-// time-like terms have a utilisation: waits are not work of the hardware.
+// coefficientTable lists the terms of a model. Only time-like terms of the step time have a utilisation,
+// because delays outside the steps are not work of the hardware.
 func coefficientTable(m result.Model) *Table {
 	t := coefLayout.blankFor(m.Name)
 	beta := m.Name == "beta"
@@ -142,7 +142,7 @@ func coefficientTable(m result.Model) *Table {
 	return t
 }
 
-// expertTable says of each term how much the data decided it, and where it was seen.
+// expertTable shows how far the data decided each term, and the range of its feature in training.
 func expertTable(m result.Model) *Table {
 	t := expertLayout.blankFor(m.Name)
 	for _, c := range m.Coefficients {
@@ -260,10 +260,10 @@ func identifyBlocks(i *result.Identify) []Block {
 		t.Put(Prose(e.Description), Name(e.Term), Percent(e.HalfWidth), Percent(e.After), Num(e.GainLogDet))
 	}
 	out = append(out, Tables(Capped(t, "in the order of the file", "inspect.json, identify"))...)
-	return headed("What these data can identify", out)
+	return underHeading("What these data can identify", out)
 }
 
-// rangeCell is what a feature was in training.
+// rangeCell is the range of a feature in training.
 func rangeCell(r *[2]float64) Cell {
 	if r == nil {
 		return Cell{Text: Unknown, Class: "dim"}
@@ -296,7 +296,7 @@ func intervalBar(c result.Coefficient) string {
 	return inline(&d, fmt.Sprintf("%s; 95 %% interval %s %s", FourDigits(v), Range(lo, hi), unit))
 }
 
-// utilisationFigure shows what the time-like coefficients say about the hardware.
+// utilisationFigure shows which share of the hardware's peak the time-like coefficients imply.
 func utilisationFigure(in Input) *Figure {
 	if in.Fit == nil {
 		return nil
@@ -365,8 +365,8 @@ const maxGrid = 60
 // gridAxes are the distinct penalties and memories of a grid, in order.
 func gridAxes(grid []result.GridPoint) (lambdas, gammas []float64) {
 	for _, g := range grid {
-		lambdas = insert(lambdas, g.Lambda)
-		gammas = insert(gammas, g.GammaEMA)
+		lambdas = insertSorted(lambdas, g.Lambda)
+		gammas = insertSorted(gammas, g.GammaEMA)
 	}
 	return lambdas, gammas
 }
@@ -403,8 +403,8 @@ func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64)
 	return h.Draw(w)
 }
 
-// insert keeps a sorted list of distinct values.
-func insert(list []float64, v float64) []float64 {
+// insertSorted adds a value to a sorted list of distinct values.
+func insertSorted(list []float64, v float64) []float64 {
 	i, found := slices.BinarySearchFunc(list, v, cmp.Compare[float64])
 	if found {
 		return list
@@ -412,8 +412,8 @@ func insert(list []float64, v float64) []float64 {
 	return slices.Insert(list, i, v)
 }
 
-// learnedBlocks say what requests or load levels decided, what they did not, and how levels came out
-// that the coefficients never saw; nothing of a fit from steps.
+// learnedBlocks show, of a fit from requests or load levels, which directions the data decided and how
+// load levels are predicted that the coefficients never saw. Nil for a fit from steps.
 func learnedBlocks(f *result.Fit) []Block {
 	r := f.Requests
 	if r == nil {
@@ -438,8 +438,8 @@ func learnedBlocks(f *result.Fit) []Block {
 	}
 	facts := knownFacts(FactOf("Recorded", listOf(tiers, 3)), FactOf("Loads", fmt.Sprintf("%d, of %d requests", len(r.Loads), requests)),
 		FactOf("Prior", r.Prior), FactOf("Decided", fmt.Sprintf("%d of %d directions", learned, len(r.Directions))),
-		FactOf("Objective", Short(r.Objective)), FactOf("of which jitter", Short(r.NoiseFloor)))
-	out := headed("Fitted to requests, without steps", append([]Block{{Facts: facts}}, Tables(directions)...))
+		FactOf("Objective", Short(r.Objective)), FactOf("of which noise", Short(r.NoiseFloor)))
+	out := underHeading("Fitted to requests, without step times", append([]Block{{Facts: facts}}, Tables(directions)...))
 	if t := levelTable(r.Levels); len(t.Rows) > 0 {
 		out = append(out, Block{Table: t})
 	}

@@ -7,8 +7,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // point is a place in a drawing, in CSS pixels from the top left.
@@ -100,7 +98,11 @@ func (d *Drawing) Heading(at point, text string, size float64, p Paint, anchor i
 // Place copies the marks of src shifted by (dx, dy).
 func (d *Drawing) Place(src *Drawing, dx, dy float64) {
 	for _, m := range src.Marks {
-		m.pts = stat.Map(m.pts, func(p point) point { return point{p.X + dx, p.Y + dy} })
+		moved := make([]point, len(m.pts))
+		for i, p := range m.pts {
+			moved[i] = point{p.X + dx, p.Y + dy}
+		}
+		m.pts = moved
 		d.add(m)
 	}
 }
@@ -126,13 +128,13 @@ func (v px) String() string {
 
 func (b *svgBuf) printf(format string, args ...any) { fmt.Fprintf(b, format, args...) }
 
-func escaped(s string) string { return html.EscapeString(limited(s)) }
+func escapeText(s string) string { return html.EscapeString(limitText(s)) }
 
 // inline renders for the page: colours come from the page's style sheet.
 // desc is read out by screen readers.
 func inline(d *Drawing, desc string) string {
 	var b svgBuf
-	b.printf(`<svg viewBox="0 0 %v %v" width="%v" role="img" aria-label="%s">`, px(d.W), px(d.H), px(d.W), escaped(desc))
+	b.printf(`<svg viewBox="0 0 %v %v" width="%v" role="img" aria-label="%s">`, px(d.W), px(d.H), px(d.W), escapeText(desc))
 	for i := range d.Marks {
 		b.mark(&d.Marks[i])
 	}
@@ -144,7 +146,7 @@ func inline(d *Drawing, desc string) string {
 func svg(d *Drawing, desc string) []byte {
 	b := svgBuf{flat: true}
 	b.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %v %v" width="%v" height="%v"`, px(d.W), px(d.H), px(d.W), px(d.H))
-	b.printf(` font-family="system-ui,'Segoe UI',Roboto,'Liberation Sans',Arial,sans-serif">`+"\n<title>%s</title>\n", escaped(desc))
+	b.printf(` font-family="system-ui,'Segoe UI',Roboto,'Liberation Sans',Arial,sans-serif">`+"\n<title>%s</title>\n", escapeText(desc))
 	b.WriteString(`<rect width="100%" height="100%" fill="#ffffff"/>` + "\n")
 	for i := range d.Marks {
 		b.mark(&d.Marks[i])
@@ -187,11 +189,11 @@ func (b *svgBuf) mark(m *mark) {
 	b.style(m)
 	switch {
 	case m.kind == markText:
-		b.printf(">%s</text>", escaped(m.text))
+		b.printf(">%s</text>", escapeText(m.text))
 	case m.tip == "":
 		b.WriteString("/>")
 	default:
-		b.printf("><title>%s</title></%s>", escaped(m.tip), tag)
+		b.printf("><title>%s</title></%s>", escapeText(m.tip), tag)
 	}
 }
 

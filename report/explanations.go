@@ -16,19 +16,19 @@ var Explanations = map[string]Explanation{
 		What: "The machine drifted",
 		Means: "the machine changed speed while it was recorded, and following its drift curve " +
 			"removes the error",
-		Do: "repeat the recording on a quiet machine; until then go by the drift-corrected replay",
+		Do: "repeat the recording on a quiet machine; until then use the drift-corrected replay",
 	},
 	"unseen_regime": {
-		What:  "A regime was unseen in training",
-		Means: "most of the error is in rows beyond 1.5 times what the coefficients were trained on",
-		Do:    "record the loads that will be simulated",
+		What: "A regime was unseen in training",
+		Means: "most of the error is in steps beyond 1.5 times the range that the coefficients were " +
+			"trained on",
+		Do: "record the loads that will be simulated",
 	},
 	"model_error": {
 		What: "The model is wrong",
 		Means: "one coefficient, or one factor on the terms of prompts or on the others, removes the " +
 			"error",
-		Do: "record more steps with work for the named term, or correct what run.yaml says of the " +
-			"model",
+		Do: "record more steps with work for the named term, or correct the model in run.yaml",
 	},
 	"saturated": {
 		What:  "The run is saturated",
@@ -37,12 +37,12 @@ var Explanations = map[string]Explanation{
 	},
 	"lag": {
 		What: "Steps are joined to the wrong batches",
-		Means: "steps are joined to the wrong batches: one step of delay between a step's record and " +
-			"its work",
+		Means: "steps are joined to the wrong batches: the lag between a schedule call and the " +
+			"execution of its step is another one",
 		Do: "check async_scheduling in run.yaml, or set the key lag",
 	},
 	"hardware": {
-		What:  "The hardware is not what run.yaml says",
+		What:  "The hardware is not the one in run.yaml",
 		Means: "one factor on all terms removes the error: run.yaml names another device or figures",
 		Do:    "check hardware, power limit and clock of the device, and tensor_parallel_size",
 	},
@@ -60,24 +60,24 @@ var Explanations = map[string]Explanation{
 	},
 	"failed": {
 		What: "The request failed",
-		Means: "it ended without success, through no wish of its client: it loads the replay until " +
-			"then and is compared with nothing",
+		Means: "it ended without success and its client did not give up: it loads the replay until " +
+			"then and is not compared",
 		Do: "see the server's log; many failures mean that it was overloaded",
 	},
 	"aborted": {
 		What:  "The client gave up",
-		Means: "the request loads the replay until its recorded end and is compared with nothing",
+		Means: "the request loads the replay until its recorded end and is not compared",
 		Do:    "nothing, unless there are many",
 	},
 	"unfinished": {
 		What:  "The request has no end",
-		Means: "no end of it is recorded: it loads the replay and is compared with nothing",
+		Means: "no end of it is recorded: it loads the replay and is not compared",
 		Do:    "let the recording go on until the last request is done",
 	},
 	"load_only": {
-		What: "The request is load alone",
-		Means: "it was sent while requests that the file leaves out may have run, so its times are " +
-			"compared with nothing",
+		What: "The request only loads the replay",
+		Means: "it was sent while requests that are missing in the file may have run, so its times " +
+			"are not compared",
 		Do: "keep failed requests in the client's result file",
 	},
 	"rejected_by_model": {
@@ -86,9 +86,9 @@ var Explanations = map[string]Explanation{
 		Do:    "check max_model_len and the number of KV blocks of run.yaml",
 	},
 	"before_split": {
-		What:  "The request is of the training share",
-		Means: "the coefficients were fitted on it: it loads the replay and is not judged",
-		Do:    "nothing: hold-out requests alone decide",
+		What:  "The request is in the training share",
+		Means: "the coefficients were fitted on it: it loads the replay and is not compared",
+		Do:    "nothing: only held-out requests are compared",
 	},
 	"failure_share": {
 		What:  "Check of saturation: share of failed requests",
@@ -103,13 +103,13 @@ var Explanations = map[string]Explanation{
 	},
 	"preempted_share": {
 		What: "Check of saturation: share of preempted requests",
-		Means: "more than 15 % of the requests were preempted for want of KV blocks; two checks that " +
-			"hit make a run saturated",
+		Means: "more than 15 % of the requests were preempted because KV blocks were missing; two " +
+			"checks that hit make a run saturated",
 		Do: "record at a lower rate, or with more KV cache",
 	},
 	"ttft_drift": {
 		What: "Check of saturation: TTFT drifts",
-		Means: "the last third of the requests waits more than twice as long as the first; two " +
+		Means: "the TTFT of the last third of the requests is more than twice that of the first; two " +
 			"checks that hit make a run saturated",
 		Do: "record below the highest rate the server can serve",
 	},
@@ -121,7 +121,7 @@ var Explanations = map[string]Explanation{
 	},
 	"unrecorded": {
 		What:  "The request left no journey",
-		Means: "it is known from steps alone: it loads the replay and is compared with nothing",
+		Means: "it is known only from the steps: it loads the replay and is not compared",
 		Do:    "record every journey: --journey-tracing-sample-rate 1.0",
 	},
 	"floor": {
@@ -164,19 +164,19 @@ var Explanations = map[string]Explanation{
 	"no_arrival": {
 		Of:    "predictor",
 		What:  "No row: no arrival",
-		Means: "nothing says when the request arrived",
+		Means: "the arrival of the request is not recorded",
 		Do:    "record API spans or client results",
 	},
 	"no_engine_stamps": {
 		Of:    "predictor",
 		What:  "No row: no stamps of the engine",
-		Means: "nothing says when the engine scheduled the request",
+		Means: "the time at which the engine scheduled the request is not recorded",
 		Do:    "record engine spans",
 	},
 	"no_prompt_length": {
 		Of:    "predictor",
 		What:  "No row: no prompt length",
-		Means: "nothing says how long the prompt was",
+		Means: "the length of the prompt is not recorded",
 		Do:    "record engine spans",
 	},
 	"no_first_token": {
@@ -188,7 +188,7 @@ var Explanations = map[string]Explanation{
 	"no_departure": {
 		Of:    "predictor",
 		What:  "No row: no departure",
-		Means: "nothing says when the answer left",
+		Means: "the departure of the answer is not recorded",
 		Do:    "record API spans",
 	},
 	"negative_latency": {
@@ -242,7 +242,7 @@ var Explanations = map[string]Explanation{
 	"no_kv_state": {
 		Of:    "predictor",
 		What:  "No row: KV cache unknown",
-		Means: "nothing says how many KV blocks there are",
+		Means: "the number of KV blocks is not known",
 		Do:    "state vllm.kv_blocks_total_gpu in run.yaml",
 	},
 	"no_pace_yet": {
@@ -254,13 +254,13 @@ var Explanations = map[string]Explanation{
 	"no_block_hashes": {
 		Of:    "predictor",
 		What:  "No row: prefix unknown",
-		Means: "nothing says what the prompt shares with others",
+		Means: "it is not recorded which prompt tokens are shared with other requests",
 		Do:    "--prefix-score actual, or --shared-prefix-tokens TOKENS where prompts share their first",
 	},
 	"no_cached_tokens": {
 		Of:    "predictor",
 		What:  "No row: cached tokens unknown",
-		Means: "nothing says what the prompt found in the cache",
+		Means: "it is not recorded how many prompt tokens were in the cache",
 		Do:    "--prefix-score index, or record with --step-tracing-rich-subsample-rate 1.0",
 	},
 	"accepted": {
@@ -296,7 +296,7 @@ var Explanations = map[string]Explanation{
 	"held_back": {
 		Of:    "autoscale",
 		What:  "The refit was held back",
-		Means: "the last windows do not tell the parameters apart, and the last good ones stay",
+		Means: "the last windows do not determine the parameters, and the last good ones are kept",
 		Do:    "vary the load",
 	},
 	"filling": {
@@ -319,28 +319,28 @@ var Explanations = map[string]Explanation{
 	},
 	"parameters_neither_measured_nor_held": {
 		Of:   "autoscale",
-		What: "Parameters that nothing decides",
-		Means: "this many parameters are neither told apart by the windows nor held at a physical " +
+		What: "Parameters that nothing determines",
+		Means: "this many parameters are neither determined by the windows nor fixed at a physical " +
 			"value",
 		Do: "vary the load or the lengths, or give step traces",
 	},
 	"hold_out_load_outside_fitted": {
 		Of:   "autoscale",
 		What: "Load outside the fitted one",
-		Means: "windows held out lie at a load that the fit never saw, so that their errors say " +
-			"nothing of its own",
+		Means: "held-out windows are at a load outside the fitted one, so their errors are not those " +
+			"at the fitted load",
 		Do: "record the loads in turns",
 	},
 	"trees_mape_over_constant": {
 		Of:    "predictor",
 		What:  "Error of the trees over the best constant's",
-		Means: "on rows held out the trees predict no better than one number would",
+		Means: "on held-out rows the trees predict no better than one number would",
 		Do:    "record more requests and more kinds of load",
 	},
 	"p90_coverage_short": {
 		Of:    "predictor",
 		What:  "Coverage of the P90 below 90 %",
-		Means: "fewer of the rows held out lie below the predicted P90 than should",
+		Means: "fewer held-out rows are below the predicted P90 than 90 %",
 		Do:    "record more requests: a P90 is calibrated on rows of its own",
 	},
 	"pass": {
@@ -355,12 +355,12 @@ var Explanations = map[string]Explanation{
 	},
 	"insufficient": {
 		What:  "Verdict: insufficient",
-		Means: "no gate failed, but too few data judge one that is required",
+		Means: "no gate failed, but a required one has too few data",
 		Do:    "record what the note of the gate asks for, or pass --allow-insufficient",
 	},
 	"not_applicable": {
 		What:  "Verdict: not applicable",
-		Means: "these data hold nothing to judge the purpose by",
+		Means: "these data contain nothing that the purpose could be validated with",
 		Do:    "name another purpose with --for, or record what it needs",
 	},
 	"within": {
@@ -375,12 +375,12 @@ var Explanations = map[string]Explanation{
 	},
 	"prior_only": {
 		What:  "Known from the prior alone",
-		Means: "no data say anything of the coefficient",
-		Do:    "record a load that has such work, or do not simulate one",
+		Means: "no data determine the coefficient",
+		Do:    "record a load with such work, or do not simulate one",
 	},
 	"loosely_known": {
 		What:  "Loosely known",
-		Means: "the 95 % interval of the coefficient holds 0 or spans more than a factor of 30",
-		Do:    "record loads in which its feature varies alone; the value stands and is exported",
+		Means: "the 95 % interval of the coefficient contains 0 or spans more than a factor of 30",
+		Do:    "record loads in which its feature varies alone; the value is exported as it is",
 	},
 }

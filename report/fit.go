@@ -15,7 +15,7 @@ import (
 func fitFigures(in Input) []*Figure {
 	var out []*Figure
 	if f := in.Fit; f != nil {
-		own := stepFigures(f.Beta.Figures, "", "hold-out rows of the fit")
+		own := stepFigures(f.Beta.Figures, "", "held-out steps of the fit")
 		for _, fig := range own {
 			fig.Closed = in.Validation != nil && in.Validation.Figures != nil
 		}
@@ -23,16 +23,16 @@ func fitFigures(in Input) []*Figure {
 		out = append(out, cellFigure(f), locoFigure(f), biasFigure(f))
 	}
 	if v := in.Validation; v != nil {
-		out = append(out, stepFigures(v.Figures, "test-", "teacher-forced rows of the validation")...)
+		out = append(out, stepFigures(v.Figures, "test-", "teacher-forced steps of the validation")...)
 	}
-	return keep(out...)
+	return withPanels(out...)
 }
 
 func stepFigures(f *result.FitFigures, prefix, rows string) []*Figure {
 	if f == nil {
 		return nil
 	}
-	figs := keep(predictedFigure(f), residualFigure(f), contributionFigure(f))
+	figs := withPanels(predictedFigure(f), residualFigure(f), contributionFigure(f))
 	for _, fig := range figs {
 		fig.ID = prefix + fig.ID
 		fig.Title = fig.Title + ", " + rows
@@ -57,8 +57,8 @@ func predictedFigure(f *result.FitFigures) *Figure {
 	fig := predVsMeasuredCaption.blank()
 	fig.Legend = regimeKeys(regimes)
 
-	add := func(regime string) {
-		lo, hi := Widened(s.Lo, s.Hi)
+	lo, hi := Widened(s.Lo, s.Hi)
+	for _, regime := range regimes {
 		p := NewFrame(PanelW, PanelH+40, regime, Logarithmic("measured (ms per step)", lo, hi), Logarithmic("predicted (ms per step)", lo, hi))
 		p.Diagonal(1.2, AxisLine, Dashed)
 		p.Diagonal(1/1.2, AxisLine, Dashed)
@@ -71,9 +71,6 @@ func predictedFigure(f *result.FitFigures) *Figure {
 		}
 		fig.Panels = append(fig.Panels, Panel{D: &p.Drawing, Desc: regime + ": predicted against measured step time in ms, logarithmic axes"})
 	}
-	for _, r := range regimes {
-		add(r)
-	}
 	return fig
 }
 
@@ -81,7 +78,12 @@ func predictedFigure(f *result.FitFigures) *Figure {
 const maxBins = 1500
 
 func positiveBins(in []result.Bin2D) []result.Bin2D {
-	out := stat.Filter(in, func(b result.Bin2D) bool { return b.X > 0 && b.Y > 0 && b.N > 0 })
+	var out []result.Bin2D
+	for _, b := range in {
+		if b.X > 0 && b.Y > 0 && b.N > 0 {
+			out = append(out, b)
+		}
+	}
 	if len(out) > maxBins {
 		stat.SortStable(out, func(a, b result.Bin2D) int { return b.N - a.N })
 		out = out[:maxBins]
@@ -163,7 +165,12 @@ func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing
 }
 
 func thinBands(bands []result.ResidualBand, against, regime string) []result.ResidualBand {
-	out := stat.Filter(bands, func(b result.ResidualBand) bool { return b.Against == against && b.Regime == regime })
+	var out []result.ResidualBand
+	for _, b := range bands {
+		if b.Against == against && b.Regime == regime {
+			out = append(out, b)
+		}
+	}
 	stat.SortStable(out, func(a, b result.ResidualBand) int { return cmp.Compare(a.X, b.X) })
 	return sparse(out)
 }
@@ -174,7 +181,7 @@ func contributionFigure(f *result.FitFigures) *Figure {
 	fig := contributionsCaption.blank()
 
 	for _, r := range regimes {
-		if d := waterfall(f.Contributions, r); d != nil {
+		if d := waterfallPanel(f.Contributions, r); d != nil {
 			fig.Panels = append(fig.Panels, Panel{D: d, Desc: "mean contribution of each term to a " + r + " step, ms"})
 		}
 	}
@@ -188,7 +195,7 @@ func contributionFigure(f *result.FitFigures) *Figure {
 // maxTerms is the most bars of one waterfall.
 const maxTerms = 40
 
-func waterfall(cs []result.Contribution, regime string) *Drawing {
+func waterfallPanel(cs []result.Contribution, regime string) *Drawing {
 	var terms []result.Contribution
 	var s Span
 	s.Take(0)
@@ -338,7 +345,7 @@ func driftFigure(in Input) *Figure {
 	}
 	if len(runs) > maxDriftRuns {
 		fig.More = fmt.Sprintf("The %d runs that drift most, of %d.", maxDriftRuns, len(runs))
-		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthest(b), farthest(a)) })
+		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthestDrift(b), farthestDrift(a)) })
 		runs = runs[:maxDriftRuns]
 	}
 	for _, r := range runs {
@@ -347,7 +354,7 @@ func driftFigure(in Input) *Figure {
 	return fig
 }
 
-func farthest(r result.ValidationRun) float64 {
+func farthestDrift(r result.ValidationRun) float64 {
 	worst := 0.0
 	for _, d := range r.Drift {
 		worst = max(worst, math.Abs(d.Factor-1))
@@ -363,7 +370,7 @@ func blockLengthS(curve []result.DriftPoint) float64 {
 		s = min(s, curve[i].StartS-curve[i-1].StartS)
 	}
 	if math.IsInf(s, 1) {
-		return 20 // a single block: the longest there is
+		return 20 // a single block has no distance: the longest length that drift blocks have
 	}
 	return s
 }
@@ -419,13 +426,23 @@ func regimeIndex(r string) int {
 }
 
 func regimeKeys(regimes []string) []Key {
-	return stat.Map(regimes, func(r string) Key { return Key{P: regimePaint(r), Area: true, Text: r} })
+	keys := make([]Key, len(regimes))
+	for i, r := range regimes {
+		keys[i] = Key{P: regimePaint(r), Area: true, Text: r}
+	}
+	return keys
 }
 
 // maxPanels is the most panels of a figure with one per regime or run.
 const maxPanels = 12
 
-// keep drops figures without panels.
-func keep(fs ...*Figure) []*Figure {
-	return stat.Filter(fs, func(f *Figure) bool { return f != nil && len(f.Panels) > 0 })
+// withPanels drops figures without panels.
+func withPanels(fs ...*Figure) []*Figure {
+	var some []*Figure
+	for _, f := range fs {
+		if f != nil && len(f.Panels) > 0 {
+			some = append(some, f)
+		}
+	}
+	return some
 }

@@ -4,7 +4,7 @@ package report
 var purposeNouns = map[string]string{
 	"steps":    "step times",
 	"replay":   "replay in a simulator",
-	"waits":    "waits for admission",
+	"waits":    "queueing delays for admission control",
 	"transfer": "other configurations",
 	"all":      "every purpose",
 }
@@ -18,7 +18,7 @@ var glossaryEntries = []struct{ word, meaning string }{
 	},
 	{
 		word: "regime",
-		meaning: "what a step holds: decode (one token for each of its requests), prefill (prompt " +
+		meaning: "the work in a step: decode (one token for each of its requests), prefill (prompt " +
 			"chunks only), or mixed",
 	},
 	{
@@ -40,8 +40,8 @@ var glossaryEntries = []struct{ word, meaning string }{
 	},
 	{
 		word: "admission",
-		meaning: "SCHEDULED − ARRIVED: the whole wait; an estimate for admission control, never added " +
-			"in a replay",
+		meaning: "SCHEDULED − ARRIVED: the whole queueing delay; an estimate for admission control, " +
+			"never added in a replay",
 	},
 	{
 		word:    "egress",
@@ -71,4 +71,12 @@ var glossaryEntries = []struct{ word, meaning string }{
 		meaning: "within: the data of one configuration determine the term; between-configs: only the " +
 			"comparison of configurations does; prior-only: no data do",
 	},
+}
+
+func glossarySection() Section {
+	t := wordsLayout.blank()
+	for _, w := range glossaryEntries {
+		t.Put(Name(w.word), Plain(w.meaning))
+	}
+	return Section{ID: "glossary", Nav: "Words", Title: "Words used here", Blocks: Tables(t)}
 }

@@ -57,7 +57,7 @@ func TestNextSteps(t *testing.T) {
 	}
 	got := Next(in)
 	starts := []string{"The machine changed speed during run-1: repeat", "Lower the load of run-9:",
-		"Record load like that of the failing steps, kv_cache_read in prefill steps:",
+		"Record loads like that of the failing steps, kv_cache_read in prefill steps:",
 		"Look at the terms that carry the error, prefill_attention in mixed steps:", "Record longer: 1 replay gate has no verdict"}
 	if len(got) != len(starts) {
 		t.Fatalf("got %q, want %d steps", got, len(starts))
@@ -67,7 +67,7 @@ func TestNextSteps(t *testing.T) {
 			t.Errorf("step %d: got %q, want %q", i+1, got[i], want)
 		}
 	}
-	if head := head(in); len(head.Next) != len(got) {
+	if head := headOf(in); len(head.Next) != len(got) {
 		t.Errorf("the head has %d steps, want %d", len(head.Next), len(got))
 	}
 	in.Validation.Gates = append(in.Validation.Gates, gateOf("target_floor", "c", ">", 0.01, 1))
@@ -83,7 +83,7 @@ func TestNextSteps(t *testing.T) {
 // Diagnoses that say the same are one, with every gate; what lacks data is
 // grouped by reason.
 func TestSameReasonsAreOne(t *testing.T) {
-	ds := joined([]result.Diagnosis{{Scope: "c", Sentence: "x", Gates: []string{"bias"}},
+	ds := mergeDiagnoses([]result.Diagnosis{{Scope: "c", Sentence: "x", Gates: []string{"bias"}},
 		{Scope: "all", Sentence: "x", Gates: []string{"bias", "beta_mape"}}, {Scope: "d", Sentence: "y"}})
 	if len(ds) != 2 || ds[0].Scope != "c, all" || strings.Join(ds[0].Gates, " ") != "bias beta_mape" {
 		t.Errorf("got %+v", ds)
@@ -105,7 +105,7 @@ func TestSameReasonsAreOne(t *testing.T) {
 
 // A finding of a run names it once.
 func TestFindingsNameTheirRun(t *testing.T) {
-	got := ofRun("r-1", []trace.Finding{trace.Findingf("a", "3 steps are missing"), trace.Findingf("b", "run r-1: lost")})
+	got := namingRun("r-1", []trace.Finding{trace.Findingf("a", "3 steps are missing"), trace.Findingf("b", "run r-1: lost")})
 	if got[0].Message != "r-1: 3 steps are missing" || got[1].Message != "run r-1: lost" {
 		t.Errorf("got %+v", got)
 	}

@@ -72,7 +72,7 @@ var (
 		ID:      "gates",
 		Caption: "Gates",
 		Cols:    gateColumns,
-		Note: "A failed gate makes the command exit with 3. Under each threshold stands why; a " +
+		Note: "A failed gate makes the command exit with 3. The reason is under each threshold; a " +
 			"gate's name leads to its clause in the specification, and `blis-train validate " +
 			"--gate list` prints them all.",
 	}
@@ -146,8 +146,8 @@ var (
 			{Head: "Change", Num: true},
 		},
 		Note: "Verdicts that changed come first, then gates, then coefficients. A gate counts when " +
-			"it moved by more than 1 %, a coefficient when its stored intervals tell the two " +
-			"apart (Holm, 5 %).",
+			"it moved by more than 1 %, a coefficient when its stored intervals separate the two " +
+			"(Holm, 5 %).",
 	}
 	runsLayout = Table{
 		ID:      "runs",
@@ -200,7 +200,7 @@ var (
 			{Head: "Saturated"},
 		},
 		Note: "A value over its threshold is marked. Two or more marks: the run is saturated and " +
-			"left out of the fit.",
+			"not used in the fit.",
 	}
 	fitRunsLayout = Table{
 		ID:      "fit-runs",
@@ -243,8 +243,7 @@ var (
 			{Head: "Bad", Num: true, Help: "unreadable bytes or records dropped by an error, whichever share is larger"},
 			{Head: "Steps", Num: true},
 			{Head: "Missing", Num: true},
-			{Head: "Engine requests", Num: true, Help: "core and stock spans; clients' requests and load levels are among the records " +
-				"kept"},
+			{Head: "Engine requests", Num: true, Help: "core and stock spans; clients' requests and load levels are among the records kept"},
 			{Head: "Linked to API", Num: true},
 			{Head: "Span events lost", Num: true},
 			{Head: "Truncated", Num: true},
@@ -296,15 +295,12 @@ var (
 		Cols: []Column{
 			{Head: "#", Num: true},
 			{Head: "Term"},
-			{Head: "Estimate", Num: true, Help: "least squares without penalty; none with a prior, where the interval is the " +
-				"published value's"},
-			{Head: "95 % interval", Help: "for the true coefficient, around the estimate; with a prior around the published " +
-				"value, and right only where the prior is"},
+			{Head: "Estimate", Num: true, Help: "least squares without penalty; none with a prior, where the interval is the published value's"},
+			{Head: "95 % interval", Help: "for the true coefficient, around the estimate; with a prior around the published value, and right only where the prior is"},
 			{Head: "Over the folds", Help: "smallest and largest value over the folds of the training rows"},
 			{Head: "Published", Num: true},
 			{Head: "Unit"},
-			{Head: "Spread", Help: "from 0 to twice the published value; the tick is the value, the bar the 95 % " +
-				"interval"},
+			{Head: "Spread", Help: "from 0 to twice the published value; the tick is the value, the bar the 95 % interval"},
 			{Head: "Share", Num: true, Help: "mean share of the prediction on training rows"},
 			{Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 is the roofline"},
 			{Head: "Identified"},
@@ -361,13 +357,13 @@ var (
 	}
 	cellsLayout = Table{
 		ID:      "cells",
-		Caption: "Error by run, regime and batch, hold-out rows",
+		Caption: "Error by run, regime and batch, held-out steps",
 		Cols:    cellColumns,
 		Closed:  true,
 	}
 	stressLayout = Table{
 		ID:      "stress",
-		Caption: "Stress sets, hold-out rows",
+		Caption: "Stress sets, held-out steps",
 		Cols:    cellColumns,
 		Closed:  true,
 	}
@@ -399,15 +395,16 @@ var (
 	}
 	alphaErrorsLayout = Table{
 		ID:      "alpha-errors",
-		Caption: "Waits and overheads, hold-out rows",
+		Caption: "Delays outside the steps, held-out requests",
 		Cols:    delayColumns,
-		Note: "overhead is known only to lie in an interval, so it has the share of intervals that " +
-			"hold the prediction. admission contains a uniform wait for the running step, so " +
-			"per-request error is large by nature and 10-second means are what counts.",
+		Note: "overhead is known only to be in an interval, so it has the share of intervals that " +
+			"contain the prediction. admission contains a queueing delay behind the running step, " +
+			"uniform in length, so per-request error is large by nature and 10-second means are " +
+			"what counts.",
 	}
 	alphaRunsLayout = Table{
 		ID:      "alpha-runs",
-		Caption: "Waits and overheads by run, hold-out rows",
+		Caption: "Delays outside the steps by run, held-out requests",
 		Cols: slices.Concat([]Column{
 			{Head: "Run"},
 		}, delayColumns),
@@ -436,8 +433,8 @@ var (
 			{Head: "error", Num: true},
 		},
 		Note: "KS D is the largest gap between the distributions of the recorded and the simulated " +
-			"requests, 0 to 1; the error beside it is the median over requests of |simulated − " +
-			"real| / real. Grey rows gate nothing: closed loops, saturated runs, too few " +
+			"requests, 0 to 1; the error next to it is the median over requests of |simulated − " +
+			"real| / real. Grey rows are not gated: closed loops, saturated runs, too few " +
 			"requests.",
 	}
 	metricsLayout = Table{

@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func replay(in Input, figs []*Figure) Section {
+func replaySection(in Input, figs []*Figure) Section {
 	s := Section{ID: "replay", Nav: "Replay", Title: "Replay: errors of requests",
 		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain " +
 			"replay gates; noise and drift-corrected tell the model's error from the machine's."}
@@ -27,7 +27,10 @@ func replay(in Input, figs []*Figure) Section {
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
 	s.Blocks = append(s.Blocks, folded("For experts: every statistic of every comparison, quantiles, how each replay was run",
 		metricTables(in.Validation), Tables(quantileTable(in.Validation)), Tables(replayTable(in.Validation)))...)
-	lists := stat.Map(in.Validation.Runs, func(r result.ValidationRun) []trace.Finding { return r.Findings })
+	var lists [][]trace.Finding
+	for _, r := range in.Validation.Runs {
+		lists = append(lists, r.Findings)
+	}
 	s.Blocks = append(s.Blocks, FindingBlocks("Findings of the replays", lists...)...)
 	return s
 }
@@ -47,7 +50,7 @@ func comparedTable(v *result.Validation) *Table {
 			row.Class = "dim"
 		}
 		for _, n := range metricNames {
-			if m := metric(r.Metrics, n); m != nil {
+			if m := metricNamed(r.Metrics, n); m != nil {
 				row.Cells = append(row.Cells, ksCell(&m.KSD), Percent(m.MedianRelErrPaired))
 			} else {
 				row.Cells = append(row.Cells, Number(nil), Number(nil))
@@ -73,7 +76,7 @@ func metricTables(v *result.Validation) []Block {
 			t = rest
 		}
 		for _, n := range append(slices.Clone(metricNames), "itl_gap") {
-			if m := metric(r.Metrics, n); m != nil {
+			if m := metricNamed(r.Metrics, n); m != nil {
 				t.Grow(func() Row { return metricRow(r, n, m) })
 			}
 		}
@@ -84,8 +87,8 @@ func metricTables(v *result.Validation) []Block {
 }
 
 func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
-	noise := metric(r.MetricsNoise, n)
-	drift := metric(r.MetricsDrift, n)
+	noise := metricNamed(r.MetricsNoise, n)
+	drift := metricNamed(r.MetricsDrift, n)
 	pick := func(m *result.Metric, get func(*result.Metric) float64) *float64 {
 		if m == nil {
 			return nil
@@ -108,14 +111,14 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 	return out
 }
 
-func ksCell(v *float64) Cell { return Shown(v, statistic) }
+func ksCell(v *float64) Cell { return Shown(v, threeDecimals) }
 
 // quantileTable shows the times themselves.
 func quantileTable(v *result.Validation) *Table {
 	t := quantilesLayout.blank()
 	for _, r := range v.Runs {
 		for _, n := range metricNames {
-			if m := metric(r.Metrics, n); m != nil {
+			if m := metricNamed(r.Metrics, n); m != nil {
 				t.Put(Name(runTitle(r)), Plain(strings.ToUpper(n)), Num(m.RealMs.P50), Num(m.SimMs.P50), Num(m.RealMs.P90),
 					Num(m.SimMs.P90), Num(m.RealMs.P99), Num(m.SimMs.P99), Num(m.RealMs.Mean), Num(m.SimMs.Mean))
 			}
@@ -124,7 +127,7 @@ func quantileTable(v *result.Validation) *Table {
 	return Capped(t, "in the order of the file", "validation.json, runs")
 }
 
-// replayTable says how the replay was set up and how far it ran the recorded schedule.
+// replayTable shows how each replay was set up and how far it reproduced the recorded schedule.
 func replayTable(v *result.Validation) *Table {
 	t := replaysLayout.blank()
 	for _, r := range v.Runs {
@@ -147,7 +150,7 @@ func replayTable(v *result.Validation) *Table {
 	return Capped(t, "in the order of the file", "validation.json, runs")
 }
 
-// overheadWords says where the delay before the engine came from.
+// overheadWords names the source of the delay before the engine.
 func overheadWords(o result.ValidationOptions) string {
 	if o.OverheadUs != nil {
 		return fmt.Sprintf("constant %s ms", Short(*o.OverheadUs/1000))
@@ -157,8 +160,8 @@ func overheadWords(o result.ValidationOptions) string {
 
 var metricNames = []string{"ttft", "itl", "e2e"}
 
-// metric picks one by name: those that gate, and the gaps between tokens.
-func metric(m *result.Metrics, name string) *result.Metric {
+// metricNamed picks one by name: the gated ones, and the gaps between tokens.
+func metricNamed(m *result.Metrics, name string) *result.Metric {
 	switch {
 	case m == nil:
 		return nil
@@ -182,7 +185,7 @@ func phaseTitle(r result.ValidationRun) string {
 	return r.ID + " · " + r.Phase
 }
 
-// runTitle also says when the comparison is in-sample.
+// runTitle is phaseTitle, marked where the comparison is in-sample.
 func runTitle(r result.ValidationRun) string {
 	s := phaseTitle(r)
 	if r.Split.Kind == result.SplitInSample {
@@ -194,13 +197,13 @@ func runTitle(r result.ValidationRun) string {
 func splitWords(s result.Split) string {
 	switch s.Kind {
 	case result.SplitHoldout:
-		return "hold-out, last " + threshold(s.Test)
+		return "hold-out, last " + percentThreshold(s.Test)
 	case result.SplitInSample:
 		return "in-sample"
 	case result.SplitTestRun:
 		return "unseen run"
 	case result.SplitLevels:
-		return "levels, none of them seen"
+		return "load levels, held out"
 	}
 	return s.Kind
 }
@@ -314,7 +317,7 @@ func ecdfPanel(r result.ValidationRun, name string, drawn map[string]bool) *Draw
 	upper := strings.ToUpper(name)
 	p := NewFrame(PanelW, PanelH, upper+" · "+runTitle(r), timeAxis(upper, xs), Linear("share of requests", 0, 1, 4))
 	eachCurve(r.Figures.ECDF, name, drawn, func(v variant, points [][2]float64) { p.Stairs(points, v.p, v.wide, v.dash) })
-	if m := metric(r.Metrics, name); m != nil {
+	if m := metricNamed(r.Metrics, name); m != nil {
 		markGap(p, m)
 	}
 	return &p.Drawing
@@ -328,7 +331,7 @@ func markGap(p *frame, m *result.Metric) {
 	a := p.At(m.DAtMs, m.DRealCDF)
 	b := p.At(m.DAtMs, m.DSimCDF)
 	p.Seg(a, b, bad, 3, Solid)
-	text := "D = " + statistic(m.KSD)
+	text := "D = " + threeDecimals(m.KSD)
 	at := At(a.X+7, (a.Y+b.Y)/2+4)
 	anchor := anchorStart
 	if at.X+textWidth(text, labelSize) > p.X.P1 {

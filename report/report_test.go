@@ -265,7 +265,7 @@ func TestHostileText(t *testing.T) {
 func checkFigures(t *testing.T, in Input) {
 	t.Helper()
 	n := 0
-	for _, f := range New(in).All() {
+	for _, f := range newFigures(in).all() {
 		n++
 		dec := xml.NewDecoder(bytes.NewReader(svg(f.Sheet(), f.Title)))
 		for {
@@ -319,7 +319,7 @@ func TestFigureExport(t *testing.T) {
 // TestFigureWords: every figure says what to look at and what would be bad,
 // and every panel has words for a screen reader.
 func TestFigureWords(t *testing.T) {
-	for _, f := range New(made(small, plainRun)).All() {
+	for _, f := range newFigures(made(small, plainRun)).all() {
 		if !strings.HasSuffix(f.Note, ".") || !regexp.MustCompile(`(?i)bad|look`).MatchString(f.Note) {
 			t.Errorf("%s: note %q", f.ID, f.Note)
 		}
@@ -339,7 +339,7 @@ func TestSameBytes(t *testing.T) {
 		if err := Render(&b, in); err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range New(in).All() {
+		for _, f := range newFigures(in).all() {
 			b.Write(svg(f.Sheet(), f.Title))
 		}
 		return b.String()

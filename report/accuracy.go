@@ -1,0 +1,228 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+)
+
+func accuracySection(in Input, figs []*Figure) Section {
+	s := Section{ID: "fit", Nav: "Accuracy", Title: "Step-time accuracy",
+		Lead: "Predictions from recorded batches (teacher-forced): no simulator, no queue, only the step-time model."}
+	if in.Fit == nil && in.Validation == nil {
+		s.Missing = "No fit.json: run `blis-train fit OUT`."
+		return s
+	}
+	if in.Fit != nil {
+		s.Blocks = append(s.Blocks, Tables(summaryTable(in.Fit))...)
+	}
+	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
+	if f := in.Fit; f != nil {
+		s.Blocks = append(s.Blocks, Tables(cellTable(cellsLayout, f.Beta.Cells, "fit.json, beta.cells"))...)
+		s.Blocks = append(s.Blocks, Tables(cellTable(stressLayout, f.Beta.StressSets, "fit.json, beta.stress_sets"))...)
+		s.Blocks = append(s.Blocks, Tables(locoTable(f))...)
+		s.Blocks = append(s.Blocks, alphaTables(f)...)
+	}
+	if v := in.Validation; v != nil {
+		s.Blocks = append(s.Blocks, Tables(testStepTable(v))...)
+		var cells []result.Cell
+		for _, r := range v.Runs {
+			cells = append(cells, r.StepCells...)
+		}
+		s.Blocks = append(s.Blocks, Tables(cellTable(testCellsLayout, cells, "validation.json, runs"))...)
+	}
+	return s
+}
+
+func errorCells(e result.Errors) []Cell {
+	bias := Percent(e.Bias)
+	if e.Bias != nil {
+		bias.Text = Signed(*e.Bias)
+	}
+	return []Cell{Count(e.Rows), Percent(e.MAPE), Percent(e.MAPEConst), Percent(e.MAPEFloor), Number(e.Skill),
+		bias, Percent(e.MedianAPE), Percent(e.P95APE), Number(e.MaxErrorRatio)}
+}
+
+func summaryTable(f *result.Fit) *Table {
+	t := summaryLayout.blank()
+	add := func(name string, e *result.Errors) {
+		if e != nil {
+			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Plain(name)}, errorCells(*e)...)})
+		}
+	}
+	add("hold-out (the last share of each phase)", f.Beta.Holdout)
+	add("training", f.Beta.Train)
+	return t
+}
+
+// cellTable lists cells; when they exceed the page, those with the largest
+// error come first.
+func cellTable(layout Table, cells []result.Cell, where string) *Table {
+	cells = slices.Clone(cells)
+	if len(cells) > maxRows {
+		stat.SortStable(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
+	}
+	t := layout.blank()
+	for _, c := range cells {
+		t.Grow(func() Row {
+			return Row{Cells: append([]Cell{Name(c.Run), Plain(c.Regime), Plain(c.Bucket), Plain(c.Set)}, errorCells(c.Errors)...)}
+		})
+	}
+	return Capped(t, "the largest errors first", where)
+}
+
+func orZero(v *float64) float64 {
+	if v == nil {
+		return 0
+	}
+	return *v
+}
+
+func locoTable(f *result.Fit) *Table {
+	t := locoLayout.blank()
+	for _, l := range f.Beta.Loco {
+		t.Put(Name(cmp.Or(l.Label, l.Config)), Count(l.Rows), Percent(l.MAPE), Percent(l.MAPEConst), Percent(l.MAPEFrozen10), Percent(l.Bias))
+	}
+	return Capped(t, "in the order of the file", "fit.json, beta.loco")
+}
+
+// alphaTables put the errors of the alpha targets side by side, all runs
+// together and, folded, run by run; each target has the figures that make
+// sense for it.
+func alphaTables(f *result.Fit) []Block {
+	all := alphaErrorsLayout.blank()
+	runs := alphaRunsLayout.blank()
+	for _, m := range f.Alpha {
+		if cells := alphaCells(m.Name, m.Interval, m.TargetErrors); cells != nil {
+			all.Grow(func() Row { return Row{Cells: cells} })
+		}
+		if e := m.TargetErrors; e != nil {
+			for _, r := range e.Regimes {
+				all.Put(alphaCells(m.Name+regimeWords[r.Regime], nil, &result.TargetErrors{Rows: r.Rows, MAPE: r.MAPE, MAPEConst: r.MAPEConst,
+					WAPE: r.WAPE})...)
+			}
+		}
+		for _, r := range m.AlphaRuns {
+			if cells := alphaCells(m.Name, r.Interval, r.Errors); cells != nil {
+				runs.Grow(func() Row { return Row{Cells: append([]Cell{Name(r.Run)}, cells...)} })
+			}
+		}
+	}
+	out := Tables(Capped(all, "in the order of the file", "fit.json, alpha"))
+	return append(out, Tables(Capped(runs, "in the order of the file", "fit.json, alpha"))...)
+}
+
+// regimeWords stand behind the name of a wait.
+var regimeWords = map[string]string{"idle": ", served at once", "waiting": ", queued"}
+
+func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []Cell {
+	switch {
+	case i != nil:
+		return []Cell{Plain(target), Count(i.Rows), Percent(i.InsideShare), Count(i.InformativeRows),
+			millis(i.MedianWidthUs), millis(i.MedianPredUs), Number(nil), Number(nil), Percent(i.ExactWAPE),
+			Number(nil), Number(nil)}
+	case e != nil:
+		return []Cell{Plain(target), Count(e.Rows), Number(nil), Number(nil), Number(nil), Number(nil),
+			Percent(e.MAPE), Percent(e.MAPEConst), Percent(e.WAPE), Percent(e.MAPEWindow10s), Percent(e.ConstWindow)}
+	}
+	return nil
+}
+
+func testStepTable(v *result.Validation) *Table {
+	t := testStepsLayout.blank()
+	for _, r := range v.Runs {
+		if r.Steps != nil {
+			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Name(r.ID), {Text: splitWords(r.Split), Class: "nb"}}, errorCells(*r.Steps)...)})
+		}
+	}
+	return Capped(t, "in the order of the file", "validation.json, runs")
+}
+
+// cellFigure is the step-time error by run and regime as a matrix.
+func cellFigure(f *result.Fit) *Figure {
+	var cells []result.Cell
+	for _, c := range f.Beta.Cells {
+		if c.Bucket == "" && c.Set == "" && c.Regime != "" && c.MAPE != nil {
+			cells = append(cells, c)
+		}
+	}
+	if len(cells) == 0 {
+		return nil
+	}
+	regimes := regimesIn(cells, func(c result.Cell) string { return c.Regime })
+	rows, more := worstRuns(cells)
+	h := HeatOf(rows, regimes, "regime of the step")
+	for _, c := range cells {
+		i := slices.Index(rows, c.Run)
+		j := slices.Index(regimes, c.Regime)
+		if i >= 0 && j >= 0 {
+			h.Value[i][j] = c.MAPE
+			h.Tip[i][j] = fmt.Sprintf("%s, %s: MAPE %s, constant %s, floor %s, %d rows", c.Run, c.Regime, pctOr(c.MAPE),
+				pctOr(c.MAPEConst), pctOr(c.MAPEFloor), c.Rows)
+		}
+	}
+	fig := errorCellsCaption.blank()
+	fig.More = more
+	fig.Panels = BothWidths("matrix of step-time MAPE by run and regime; the table below holds the numbers", h.Draw)
+	return fig
+}
+
+// worstRuns names the runs of cells, all in their order or, when there are
+// too many, those with the largest errors.
+func worstRuns(cells []result.Cell) (names []string, more string) {
+	worst := map[string]float64{}
+	for _, c := range cells {
+		names = appendNew(names, c.Run)
+		worst[c.Run] = max(worst[c.Run], *c.MAPE)
+	}
+	if len(names) <= maxChartRows {
+		return names, ""
+	}
+	more = fmt.Sprintf("The %d worst of %d runs.", maxChartRows, len(names))
+	stat.SortStable(names, func(a, b string) int { return cmp.Compare(worst[b], worst[a]) })
+	return names[:maxChartRows], more
+}
+
+// locoFigure compares the error on a configuration left out with a constant
+// and with the frozen recipe.
+func locoFigure(f *result.Fit) *Figure {
+	ls := slices.DeleteFunc(slices.Clone(f.Beta.Loco), func(l result.Loco) bool { return l.MAPE == nil })
+	if len(ls) == 0 {
+		return nil
+	}
+	stat.SortStable(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
+	fig := locoCaption.blank()
+	if len(ls) > maxChartRows {
+		fig.More = fmt.Sprintf("The %d worst of %d configurations.", maxChartRows, len(ls))
+		ls = ls[:maxChartRows]
+	}
+	var s Span
+	s.Take(0.25, 0.03)
+	var rows []ChartRow
+	frozen := false
+	for _, l := range ls {
+		r := ChartRow{Name: cmp.Or(l.Label, l.Config), Join: true}
+		mark := func(v *float64, p Paint, what string) {
+			if v != nil {
+				s.TakePositive(*v)
+				r.Marks = append(r.Marks, RowMark{V: *v * 100, P: p, Tip: fmt.Sprintf("%s: %s %s", r.Name, what, Pct(*v))})
+			}
+		}
+		mark(l.MAPEConst, AxisLine, "constant")
+		mark(l.MAPEFrozen10, Other, "frozen 1.0")
+		mark(l.MAPE, Decode, "this fit")
+		frozen = frozen || l.MAPEFrozen10 != nil
+		rows = append(rows, r)
+	}
+	if !frozen {
+		fig.Legend = fig.Legend[:2]
+	}
+	x := Logarithmic("MAPE (%)", s.Lo*100/1.1, s.Hi*100*1.1)
+	fig.Panels = BothWidths("leave-one-configuration-out MAPE per configuration", func(w float64) *Drawing {
+		return RowChart(w, rows, x, RowMark{V: 25, P: Mute, Tip: "25 %"})
+	})
+	return fig
+}

@@ -1,0 +1,152 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+func auditSection(in Input, figs []*Figure) Section {
+	s := Section{ID: "audit", Nav: "Audit", Title: "Target and lag audit", Lead: "Whether the fitted times measure what their names say."}
+	audits := auditsOf(in)
+	evidence, used := lagsOf(in)
+	if len(audits) == 0 && len(evidence) == 0 {
+		s.Missing = "No target audit: it is made by `blis-train fit OUT` and by `blis-train inspect OUT`."
+		if in.Fit != nil && in.Fit.Requests != nil {
+			s.Missing = "No steps were recorded: the coefficients were fitted to requests or load levels, and there is no step time to audit."
+		}
+		return s
+	}
+	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
+	t := auditLayout.blank()
+	for _, a := range audits {
+		t.Put(Name(a.Run), millis(a.DurationUsP50), millis(a.CadenceUsP50), millis(a.PhysicalFloorUs), millis(a.ArrivedToQueuedUs.P50),
+			millis(a.ArrivedToQueuedUs.P90), millis(a.QueuedToScheduledUs.P50), millis(a.QueuedToScheduledUs.P90), Prose(a.Verdict))
+	}
+	lt := lagLayout.blank()
+	for _, e := range evidence {
+		mark := Cell{}
+		if u, ok := used[e.Run]; ok && u.Lag == e.Lag {
+			mark.Text = "used, assumed"
+			if u.Measured {
+				mark.Text = "used, measured"
+			}
+		}
+		lt.Put(Name(e.Run), Count(e.Lag), Percent(e.HoldoutMAPEPrefill), Count(e.N), Plain(e.Verdict), mark)
+	}
+	s.Blocks = append(s.Blocks, folded("For experts: medians of the stamps and evidence of the lag, run by run",
+		Tables(Capped(t, "in the order of the file", "fit.json, beta.target_audit")),
+		Tables(Capped(lt, "in the order of the file", "fit.json, beta.lag_evidence")))...)
+	if len(evidence) == 0 {
+		s.Blocks = append(s.Blocks, Block{Text: fmt.Sprintf("No lag evidence was recorded for %s: it needs intervals with more than 64 "+
+			"prefill tokens.", Plural(len(audits), "run"))})
+	}
+	return s
+}
+
+// auditsOf are the target audits of the fit, or of the inspection without one.
+func auditsOf(in Input) []result.TargetAudit {
+	if in.Fit != nil && len(in.Fit.Beta.TargetAudit) > 0 {
+		return in.Fit.Beta.TargetAudit
+	}
+	var out []result.TargetAudit
+	if in.Inspect != nil {
+		for _, r := range in.Inspect.Runs {
+			if r.Audit != nil {
+				out = append(out, *r.Audit)
+			}
+		}
+	}
+	return out
+}
+
+// lagsOf is the lag evidence of the fit, or of the inspection without one.
+func lagsOf(in Input) (evidence []result.LagEvidence, used map[string]result.RunLag) {
+	if in.Fit != nil && len(in.Fit.Beta.LagEvidence) > 0 {
+		return in.Fit.Beta.LagEvidence, in.Fit.Beta.PipelineLag
+	}
+	used = map[string]result.RunLag{}
+	if in.Inspect != nil {
+		for _, r := range in.Inspect.Runs {
+			evidence = append(evidence, r.LagEvidence...)
+			if r.Lag != nil {
+				used[r.ID] = *r.Lag
+			}
+		}
+	}
+	return evidence, used
+}
+
+// auditMark is a median of an audit in its figure.
+type auditMark struct {
+	us   func(*result.TargetAudit) *float64
+	p    Paint
+	what string
+}
+
+// auditFigure is a row of medians for each run.
+func auditFigure(in Input, caption Figure, label string, isJoined bool, marks ...auditMark) *Figure {
+	var s Span
+	var rows []ChartRow
+	for _, a := range auditsOf(in) {
+		r := ChartRow{Name: a.Run, Join: isJoined}
+		for _, m := range marks {
+			if us := m.us(&a); us != nil && *us > 0 {
+				s.Take(*us / 1000)
+				r.Marks = append(r.Marks, RowMark{V: *us / 1000, P: m.p, Bar: m.p == ink,
+					Tip: fmt.Sprintf("%s: %s %s ms", a.Run, m.what, Short(*us/1000))})
+			}
+		}
+		if len(r.Marks) > 0 {
+			rows = append(rows, r)
+		}
+	}
+	return rowFigure(caption.blank(), rows, s, label, len(rows))
+}
+
+// targetFigure shows what step.duration_us and the cadence are beside the
+// physical floor.
+func targetFigure(in Input) *Figure {
+	return auditFigure(in, targetAuditCaption, "median (ms, logarithmic)", true,
+		auditMark{func(a *result.TargetAudit) *float64 { return a.PhysicalFloorUs }, ink, "floor"},
+		auditMark{func(a *result.TargetAudit) *float64 { return a.DurationUsP50 }, Prefill, "duration"},
+		auditMark{func(a *result.TargetAudit) *float64 { return a.CadenceUsP50 }, Decode, "cadence"})
+}
+
+// pickupFigure shows where the wait for the running step hides.
+func pickupFigure(in Input) *Figure {
+	return auditFigure(in, pickupAuditCaption, "wait (ms, logarithmic)", false,
+		auditMark{func(a *result.TargetAudit) *float64 { return a.ArrivedToQueuedUs.P50 }, Decode, "arrived to queued, median"},
+		auditMark{func(a *result.TargetAudit) *float64 { return a.ArrivedToQueuedUs.P90 }, Mixed, "arrived to queued, P90"},
+		auditMark{func(a *result.TargetAudit) *float64 { return a.QueuedToScheduledUs.P50 }, Prefill, "queued to scheduled, median"},
+		auditMark{func(a *result.TargetAudit) *float64 { return a.QueuedToScheduledUs.P90 }, Other, "queued to scheduled, P90"})
+}
+
+// lagFigure shows the hold-out error of each candidate lag.
+func lagFigure(in Input) *Figure {
+	evidence, used := lagsOf(in)
+	fig := lagAuditCaption.blank()
+	lagPaints := []Paint{Decode, Prefill, Mixed}
+	var s Span
+	var rows []ChartRow
+	index := map[string]int{}
+	for _, e := range evidence {
+		if e.HoldoutMAPEPrefill == nil || !(*e.HoldoutMAPEPrefill > 0) || e.Lag < 0 || e.Lag >= len(lagPaints) {
+			continue
+		}
+		i, ok := index[e.Run]
+		if !ok {
+			i = len(rows)
+			index[e.Run] = i
+			rows = append(rows, ChartRow{Name: e.Run, Join: true})
+		}
+		v := *e.HoldoutMAPEPrefill * 100
+		s.Take(v)
+		tip := fmt.Sprintf("%s: lag %d %s, %d intervals", e.Run, e.Lag, Pct(v/100), e.N)
+		rows[i].Marks = append(rows[i].Marks, RowMark{V: v, P: lagPaints[e.Lag], Tip: tip})
+		if u, ok := used[e.Run]; ok && u.Lag == e.Lag {
+			rows[i].Marks = append(rows[i].Marks, RowMark{V: v, P: ink, Ring: true, Tip: tip + ", used"})
+		}
+	}
+	return rowFigure(fig, rows, s, "MAPE on intervals with prefill (%, logarithmic)", len(rows))
+}

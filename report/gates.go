@@ -1,0 +1,251 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
+	"github.com/blis-train/blis-train/result"
+)
+
+func gateClass(g result.Gate) string {
+	if g.Pass == nil {
+		return "warn"
+	}
+	if *g.Pass {
+		return "good"
+	}
+	return "bad"
+}
+
+// maxJudged is how many judged gates stand in one table; beyond, those that
+// passed are folded away.
+const maxJudged = 40
+
+// gateTables are the gates with a result, those that lack data, and, folded, those that are not required.
+func gateTables(v *result.Validation) []Block {
+	judged := gatesLayout.blank()
+	open := gatesOpenLayout.blank()
+	rest := gatesRestLayout.blank()
+	others := gatesOthersLayout.blank()
+	passed := judged
+	withResult := 0
+	for _, g := range v.Gates {
+		if g.Pass != nil {
+			withResult++
+		}
+	}
+	if withResult > maxJudged {
+		passed = gatesPassedLayout.blank()
+		judged.Caption = "Gates that failed"
+	}
+	for _, g := range sortedGates(v.Gates) {
+		t := judged
+		switch gateRank(g) {
+		case rankFailed:
+			if !isDecisive(v, &g) {
+				t = others
+			}
+		case rankUndecided:
+			t = open
+		case rankPassed:
+			t = passed
+		case rankNotRequired:
+			t = rest
+		}
+		t.Grow(func() Row { return gateRow(g) })
+	}
+	open.Closed = v.Verdict != coeff.VerdictInsufficient
+	out := Tables(Capped(judged, "failed ones first", "validation.json, gates"))
+	out = append(out, Tables(Capped(others, "in the order of the file", "validation.json, gates"))...)
+	out = append(out, Tables(Capped(open, "in the order of the file", "validation.json, gates"))...)
+	if passed != judged {
+		out = append(out, Tables(Capped(passed, "in the order of the file", "validation.json, gates"))...)
+	}
+	return append(out, Tables(Capped(rest, "in the order of the file", "validation.json, gates"))...)
+}
+
+// isDecisive reports whether a gate belongs to the purpose that decides.
+func isDecisive(v *result.Validation, g *result.Gate) bool {
+	return v.For == "" || v.For == coeff.PurposeAll || len(g.Purposes) == 0 || slices.Contains(g.Purposes, v.For)
+}
+
+func gateRow(g result.Gate) Row {
+	verdict := Cell{Text: "pass", Class: "ok nb", Key: "2"}
+	switch gateRank(g) {
+	case rankFailed:
+		verdict = Cell{Text: "FAIL", Class: "ko nb", Key: "0"}
+	case rankUndecided:
+		verdict = Cell{Text: "no data", Class: "na nb", Key: "1"}
+	case rankNotRequired:
+		verdict = Cell{Text: "not required", Class: "dim nb", Key: "3"}
+	}
+	value := Cell{Text: GateValue(g.Name, g.Value), Class: "n"}
+	if g.Value != nil {
+		value.Key = sortKey(*g.Value)
+	}
+	name := Cell{Text: g.Name, Sub: gate.Named(g.Name).What, Class: "id"}
+	if name.Sub != "" { // a gate we know has a clause
+		name.Href = result.GateClause(g.Name)
+	}
+	scope := Cell{Text: g.Scope, Class: "w"}
+	if g.Pass == nil {
+		scope.Sub = g.Note
+	}
+	return Row{Cells: []Cell{
+		verdict,
+		name,
+		value,
+		{Text: strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op) + "\u00a0" + GateThreshold(g), Sub: g.Source},
+		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
+		scope,
+	}}
+}
+
+// gateBar is the value as a bar on a track that ends at twice the threshold.
+func gateBar(g result.Gate) string {
+	if g.Value == nil || !(g.Threshold > 0) {
+		return ""
+	}
+	d := Drawing{W: barW, H: barH}
+	d.Rect(At(0, 3), At(barW, barH-3), gridLine, 0, "")
+	frac := max(0, *g.Value) / (2 * g.Threshold)
+	p := good
+	if gateRank(g) == rankFailed {
+		p = bad
+	} else if g.Pass == nil {
+		p = AxisLine
+	}
+	d.Rect(At(0, 3), At(min(frac, 1)*barW, barH-3), p, 0, "")
+	d.Seg(At(barW/2, 0), At(barW/2, barH), ink, 1.5, Solid)
+	return inline(&d, fmt.Sprintf("%s, threshold %s", GateValue(g.Name, g.Value), GateThreshold(g)))
+}
+
+func gateBarKey(g result.Gate) string {
+	if g.Value == nil || g.Threshold == 0 {
+		return ""
+	}
+	return sortKey(*g.Value / g.Threshold)
+}
+
+// GateValue is the value of the named gate as every output prints it.
+func GateValue(name string, v *float64) string {
+	if v == nil {
+		return Unknown
+	}
+	switch gate.Named(name).Prints {
+	case gate.Percent:
+		return Pct(*v)
+	case gate.Statistic:
+		return threeDecimals(*v)
+	default:
+		return Short(*v)
+	}
+}
+
+// GateThreshold is the threshold of a gate in the unit in which its value is printed.
+func GateThreshold(g result.Gate) string {
+	if gate.Named(g.Name).Prints == gate.Percent {
+		return percentThreshold(g.Threshold)
+	}
+	return Short(g.Threshold)
+}
+
+// Ranks of gates, in the order in which they need attention.
+const (
+	rankFailed = iota
+	rankUndecided
+	rankPassed
+	rankNotRequired // no result, and none is needed
+)
+
+func gateRank(g result.Gate) int {
+	switch {
+	case g.Pass != nil && !*g.Pass:
+		return rankFailed
+	case g.Pass == nil && g.Required:
+		return rankUndecided
+	case g.Pass == nil:
+		return rankNotRequired
+	}
+	return rankPassed
+}
+
+// sortedGates keeps the file's order inside a rank.
+func sortedGates(gs []result.Gate) []result.Gate {
+	out := slices.Clone(gs)
+	stat.SortStable(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
+	return out
+}
+
+// Failed has a sentence on what the failed gates mean and what to do: one for gates that mean the same,
+// each gate with its worst value.
+func Failed(gates []result.Gate) (out []string) {
+	worst := map[string]result.Gate{}
+	names := map[string][]string{}
+	var sentences []string
+	for _, g := range gates {
+		if gateRank(g) != rankFailed {
+			continue
+		}
+		s := gate.Named(g.Name).Failing()
+		if names[s] == nil {
+			sentences = append(sentences, s)
+		}
+		if w, known := worst[g.Name]; !known {
+			names[s] = append(names[s], g.Name)
+		} else if math.Abs(*w.Value-w.Threshold) > math.Abs(*g.Value-g.Threshold) {
+			continue
+		}
+		worst[g.Name] = g
+	}
+	for _, s := range sentences {
+		var values []string
+		for _, name := range names[s] {
+			values = append(values, name+" "+GateValue(name, worst[name].Value))
+		}
+		g := worst[names[s][0]]
+		out = append(out, fmt.Sprintf("%s, want %s %s: %s", strings.Join(values, ", "), g.Op, GateThreshold(g), s))
+	}
+	return out
+}
+
+// Undecided has a sentence for each reason why required gates have no result.
+func Undecided(gates []result.Gate) []string {
+	type group struct{ names, scopes []string }
+	groups := map[string]*group{}
+	var reasons []string
+	for _, g := range gates {
+		if gateRank(g) != rankUndecided {
+			continue
+		}
+		if groups[g.Note] == nil {
+			groups[g.Note] = &group{}
+			reasons = append(reasons, g.Note)
+		}
+		groups[g.Note].names = appendNew(groups[g.Note].names, g.Name)
+		groups[g.Note].scopes = appendNew(groups[g.Note].scopes, g.Scope)
+	}
+	var sentences []string
+	for _, why := range reasons {
+		g := groups[why]
+		sentences = append(sentences, fmt.Sprintf("%s of %s: %s", listOf(g.names, 3), listOf(g.scopes, 2), why))
+	}
+	return sentences
+}
+
+// worstGate is the judged gate of that name with the largest value.
+func worstGate(gs []result.Gate, name string) (worst result.Gate, ok bool) {
+	for _, g := range gs {
+		if g.Name == name && g.Pass != nil && g.Value != nil && (!ok || *g.Value > *worst.Value) {
+			worst, ok = g, true
+		}
+	}
+	return worst, ok
+}

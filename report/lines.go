@@ -1,0 +1,153 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// UseLine summarises what the coefficients of one configuration can be used for. The head of the report and
+// the terminal show the same lines.
+type UseLine struct {
+	Class  string // pass | fail | insufficient | none: of the purpose that decides
+	Scope  string // the configuration, or the test run
+	Uses   string // purposes that passed, failed and lack data
+	Region string // how far the recordings reach; empty: not known
+	Error  string // the error to expect; empty: nothing was compared
+}
+
+// Lines has one for every configuration and test run of the validation, or of the fit where there is no
+// validation.
+func Lines(in Input) []UseLine {
+	if in.Validation == nil {
+		return fittedLines(in.Fit)
+	}
+	var out []UseLine
+	for i := range in.Validation.Configs {
+		c := &in.Validation.Configs[i]
+		out = append(out, UseLine{Scope: c.Scope, Class: classOf(in.Validation.VerdictFor(in.Validation.For, c.Scope).Verdict),
+			Uses: usesText(in.Validation, c.Scope), Region: regionText(in.Fit, c), Error: expectedError(in, c)})
+	}
+	return out
+}
+
+// fittedLines are those of coefficients that were not validated.
+func fittedLines(f *result.Fit) []UseLine {
+	if f == nil {
+		return nil
+	}
+	var out []UseLine
+	for i := range f.Configs {
+		c := &f.Configs[i]
+		l := UseLine{Scope: c.Label, Class: "none", Uses: "not validated yet", Region: coveredText(c.Covered)}
+		if e := f.HoldoutOf(c.Key); e != nil {
+			l.Error = stepTarget(f) + Pct(*e) + " (held-out steps)"
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// classOf is the style of a verdict.
+func classOf(verdict string) string {
+	if verdict == coeff.VerdictNotApplicable {
+		return "none"
+	}
+	return verdict
+}
+
+// usesText lists the purposes by their verdicts.
+func usesText(v *result.Validation, scope string) string {
+	by := map[string][]string{}
+	for _, p := range coeff.Purposes {
+		got := v.VerdictFor(p, scope).Verdict
+		by[got] = append(by[got], p)
+	}
+	var parts []string
+	for _, w := range []struct{ verdict, words string }{{coeff.VerdictPass, "usable for "}, {coeff.VerdictFail, "not "},
+		{coeff.VerdictInsufficient, "too few data for "}} {
+		if names := by[w.verdict]; len(names) > 0 {
+			parts = append(parts, w.words+strings.Join(names, ", "))
+		}
+	}
+	switch {
+	case len(parts) == 0:
+		return "no purpose could be validated"
+	case len(by[coeff.VerdictPass]) == 0 && len(by[coeff.VerdictFail]) > 0:
+		parts[0] = "not usable for " + strings.Join(by[coeff.VerdictFail], ", ")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// regionText is the load that the recordings of a configuration cover.
+func regionText(f *result.Fit, c *result.ConfigErrors) string {
+	if f == nil {
+		return ""
+	}
+	i := slices.IndexFunc(f.Configs, func(fc result.FitConfig) bool { return fc.Key == c.Config })
+	if i < 0 {
+		return "never fitted"
+	}
+	return coveredText(f.Configs[i].Covered)
+}
+
+// coveredText is a covered region in words (spec#covered-region).
+func coveredText(c *result.Covered) string {
+	if c == nil {
+		return ""
+	}
+	load := Plural(int(c.Running), "running request")
+	if c.RequestsPerS != nil {
+		load += fmt.Sprintf(" (%s/s)", brief(*c.RequestsPerS))
+	}
+	return fmt.Sprintf("up to %s, prompts of %s and outputs of %s tokens", load, trace.Thousands(c.PromptTokens),
+		trace.Thousands(c.OutputTokens))
+}
+
+// expectedError is the mean error of the step time, and the median error of a request in the worst of the
+// replays that were judged.
+func expectedError(in Input, c *result.ConfigErrors) string {
+	var parts []string
+	if c.Steps != nil && c.Steps.MAPE != nil {
+		parts = append(parts, stepTarget(in.Fit)+Pct(*c.Steps.MAPE))
+	}
+	runs := judgedReplays(in.Validation, c)
+	for _, name := range metricNames {
+		worst := -1.0
+		for _, r := range runs {
+			if m := metricNamed(r.Metrics, name); m != nil && m.MedianRelErrPaired != nil {
+				worst = max(worst, *m.MedianRelErrPaired)
+			}
+		}
+		if worst >= 0 {
+			parts = append(parts, strings.ToUpper(name)+" "+Pct(worst))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, ", ")
+}
+
+// stepTarget names what the step error is an error of. Coefficients of specification 1.0 predict the
+// scheduler's time, not that of the step.
+func stepTarget(f *result.Fit) string {
+	if f != nil && f.Beta.Target == coeff.Duration {
+		return "step.duration_us (the scheduler's time, not the step's) "
+	}
+	return "steps "
+}
+
+// judgedReplays are the replays of a configuration that are gated.
+func judgedReplays(v *result.Validation, c *result.ConfigErrors) (out []*result.ValidationRun) {
+	for i := range v.Runs {
+		if r := &v.Runs[i]; r.Judged() && slices.Contains(c.Runs, r.ID) {
+			out = append(out, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,163 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Head is the answer at the top of the page.
+type Head struct {
+	Class, Badge, Kicker, Sentence string
+	Lines                          []UseLine
+	Failed                         []string
+	Next                           []string // what to do about it
+	Facts                          []Fact
+}
+
+// The types below are what page.html shows. Strings are plain text; the
+// template escapes them. template.HTML is only ever made of what inlineSVG
+// and prose return.
+
+// Section is one section of the page.
+type Section struct {
+	ID, Nav, Title, Lead string
+	Missing              string // why the section is empty and which command fills it
+	Blocks               []Block
+}
+
+// Block is one thing in a section; exactly one field is set.
+type Block struct {
+	Heading  string
+	Text     string
+	Code     []string // lines
+	Facts    []Fact
+	Cards    []card
+	List     []string
+	Causes   []cause
+	Findings []findingGroup
+	Table    *Table
+	Figure   *Figure
+	Fold     *fold
+}
+
+// fold is closed on the page and on paper until a reader opens it.
+type fold struct {
+	Title  string
+	Blocks []Block
+}
+
+// folded puts blocks behind a line that a click opens; none for no blocks.
+func folded(title string, bs ...[]Block) []Block {
+	all := slices.Concat(bs...)
+	if len(all) == 0 {
+		return nil
+	}
+	return []Block{{Fold: &fold{Title: title, Blocks: all}}}
+}
+
+// Fact is a name and its value in a definition list.
+type Fact struct{ Name, Value string }
+
+// FactOf is a fact.
+func FactOf(name, value string) Fact { return Fact{name, value} }
+
+// card is one large number with its unit and what it is compared with.
+type card struct {
+	Name, Value, Sub string
+	Class            string // good | bad | warn | ""
+}
+
+// cause is one diagnosis: why gates failed, and the figure that shows it.
+type cause struct{ Label, Scope, Sentence, Gates, Anchor, FigureTitle string }
+
+// findingGroup is every finding of one code.
+type findingGroup struct {
+	Code     string
+	Count    int
+	Messages []string
+	More     int
+}
+
+// Table is sortable by every column.
+type Table struct {
+	ID, Caption, Note string
+	Cols              []Column
+	Rows              []Row
+	More              string
+	Closed            bool // shown folded
+	Total             int  // rows there are, when grow left some out
+}
+
+type Column struct {
+	Head, Unit, Help string
+	Num              bool
+}
+
+type Row struct {
+	Class string
+	Cells []Cell
+}
+
+// Cell is shown as Text, sorted by Key when it is not empty, else by Text.
+type Cell struct {
+	Text, Sub, Key, Class string
+	Href                  string // where Text leads
+	Mini                  template.HTML
+}
+
+// FigureBlocks are the blocks of figures, none for one without panels.
+func FigureBlocks(fs []*Figure) []Block {
+	var blocks []Block
+	for _, f := range withPanels(fs...) {
+		blocks = append(blocks, Block{Figure: f})
+	}
+	return blocks
+}
+
+// Bounds of what findings show.
+const (
+	maxCodes    = 40
+	maxMessages = 5 // of a code
+)
+
+// groupFindings groups by code in the order in which the codes first appear.
+func groupFindings(lists ...[]trace.Finding) []findingGroup {
+	index := map[trace.Code]int{}
+	var out []findingGroup
+	for _, fs := range lists {
+		for _, f := range fs {
+			i, seen := index[f.Code]
+			if !seen {
+				i = len(out)
+				index[f.Code] = i
+				out = append(out, findingGroup{Code: string(f.Code)})
+			}
+			g := &out[i]
+			g.Count++
+			switch {
+			case slices.Contains(g.Messages, f.Message):
+			case len(g.Messages) < maxMessages:
+				g.Messages = append(g.Messages, f.Message)
+			default:
+				g.More++
+			}
+		}
+	}
+	return out[:min(len(out), maxCodes)]
+}
+
+func FindingBlocks(title string, lists ...[]trace.Finding) []Block {
+	gs := groupFindings(lists...)
+	if len(gs) == 0 {
+		return nil
+	}
+	n := 0
+	for _, g := range gs {
+		n += g.Count
+	}
+	return folded(fmt.Sprintf("%s (%d)", title, n), []Block{{Findings: gs}})
+}

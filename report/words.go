@@ -1,0 +1,92 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// sentence starts with a capital and ends with a full stop.
+func sentence(s string) string {
+	if s == "" {
+		return ""
+	}
+	r, n := utf8.DecodeRuneInString(s)
+	s = string(unicode.ToUpper(r)) + s[n:]
+	if !strings.HasSuffix(s, ".") {
+		s += "."
+	}
+	return s
+}
+
+// Reasons prints counts by reason, largest first, ties by name.
+func Reasons[N int | int64](m map[string]N) string {
+	type pair struct {
+		name string
+		n    N
+	}
+	var ps []pair
+	for k, n := range m {
+		if n != 0 {
+			ps = append(ps, pair{k, n})
+		}
+	}
+	stat.SortStable(ps, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), strings.Compare(a.name, b.name))
+	})
+	var out []string
+	for i, p := range ps {
+		if i == 8 {
+			out = append(out, fmt.Sprintf("and %d other reasons", len(ps)-8))
+			break
+		}
+		out = append(out, fmt.Sprintf("%s %s", p.name, trace.Thousands(int64(p.n))))
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ", ")
+}
+
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// FirstOf is the first n lines and a count of the rest.
+func FirstOf(lines []string, n int, where string) []string {
+	if len(lines) <= n {
+		return lines
+	}
+	return append(slices.Clone(lines[:n]), fmt.Sprintf("and %d more in %s", len(lines)-n, where))
+}
+
+func appendNew(list []string, s string) []string {
+	if s == "" || slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+// listOf joins the first n names and counts the rest.
+func listOf(names []string, n int) string {
+	if len(names) > n {
+		return strings.Join(names[:n], ", ") + fmt.Sprintf(" and %d more", len(names)-n)
+	}
+	return strings.Join(names, ", ")
+}
+
+func pluralVerb(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
