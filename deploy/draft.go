@@ -66,7 +66,7 @@ func (d *Draft) find(f trace.Finding) {
 
 // Findings are what the draft leaves out, what of it is not modelled, and what
 // fit and simulate will refuse: unknown_flag, file_not_read, vllm_release_unknown and
-// the codes of [Limits]. m is the model where its config.json is known, else nil.
+// the codes of [vllm.Limits]. m is the model where its config.json is known, else nil.
 func (d *Draft) Findings(m *model.Model) []trace.Finding {
 	out := slices.Clone(d.findings)
 	version, _ := d.Get("vllm.version").(string)

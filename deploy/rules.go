@@ -78,7 +78,7 @@ func (d *Deployment) CheckStepTimes() (layered bool, err error) {
 }
 
 // CheckLayers applies the rules of spec 1.3 alone (spec#supported): what vLLM would load, with attention within a few
-// reaches. Codes: those of [Limits] that are refused, bad_knobs, bad_model.
+// reaches. Codes: those of [vllm.Limits] that are refused, bad_knobs, bad_model.
 func (d *Deployment) CheckLayers() error {
 	if err := d.refused(true); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (d *Deployment) checkOffload() error {
 }
 
 // CheckSupported applies the rules of specs 1.1 and 1.2 alone (spec#supported). Codes: those
-// of [Limits] that are refused, tp_heads, tp_kv_heads, bad_model, bad_knobs, unsupported_model.
+// of [vllm.Limits] that are refused, tp_heads, tp_kv_heads, bad_model, bad_knobs, unsupported_model.
 func (d *Deployment) CheckSupported() error {
 	if err := d.refused(false); err != nil {
 		return err

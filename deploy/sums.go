@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// CheckTables refuses what tables of kernels know nothing of: knobs of [Limits] but whole experts per GPU and what the schedule plays,
+// CheckTables refuses what tables of kernels know nothing of: settings of [vllm.Limits] but whole experts per GPU and what the schedule plays,
 // and shards that vLLM does not load.
 func (d *Deployment) CheckTables() error {
 	for _, h := range vllm.Reached(d.knob, d.Model.IsMoE()) {

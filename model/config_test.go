@@ -154,7 +154,7 @@ func TestIgnoreLists(t *testing.T) {
 		"model.layers.30*": false, "layers.?.self_attn": true, "re:.*self_attn.*": true, "re:model\\.layers\\.3\\..*": true, "re:q_proj": false,
 		"lm_head": false, "model.layers.3.self_attn.q": false, "mtp.layers.3*": false, "*": true, "*x*": false} {
 		var p patterns
-		if err := p.add(pattern); err != nil || p.match("layers.3.self_attn.q_proj") != want {
+		if err := p.addPattern(pattern); err != nil || p.matchesName("layers.3.self_attn.q_proj") != want {
 			t.Errorf("%s: got %v, %v, want %v", pattern, !want, err, want)
 		}
 	}

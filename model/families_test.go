@@ -135,8 +135,8 @@ const (
 
 func llama4(experts, step int) string {
 	c := `{"model_type":"llama4","torch_dtype":"bfloat16","vision_config":{"hidden_size":1408},"text_config":{"model_type":"llama4_text","num_hidden_layers":48,"hidden_size":5120,"num_attention_heads":40,"num_key_value_heads":8,"head_dim":128,"intermediate_size":8192,"intermediate_size_mlp":16384,"num_local_experts":E,"num_experts_per_tok":1,"interleave_moe_layer_step":S,"attention_chunk_size":8192,"vocab_size":202048}}`
-	c = strings.Replace(c, ":E,", ":"+show(experts)+",", 1)
-	return strings.Replace(c, ":S,", ":"+show(step)+",", 1)
+	c = strings.Replace(c, ":E,", ":"+showValue(experts)+",", 1)
+	return strings.Replace(c, ":S,", ":"+showValue(step)+",", 1)
 }
 
 func llama31(quantization string) string {

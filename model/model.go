@@ -134,7 +134,7 @@ const (
 // head included.
 func (m *Model) WeightBytes() float64 { return m.Layers().WeightBytes() }
 
-// RefusedModel words the error of a config.json that [LoadModel] refuses, for those
+// RefusedModel words the error of a config.json that [Load] refuses, for those
 // who go on without it.
 func RefusedModel(err error) []trace.Finding {
 	var e *trace.SyntaxError
@@ -174,17 +174,6 @@ func (m *Model) NotModelled() (out []trace.Finding) {
 	}
 	return out
 }
-
-// Shipped is the model's layers with their quantization, where config.json was read.
-func (m *Model) Shipped() *Decoder {
-	if m.Layered == nil && m.Decoder != nil {
-		return m.Decoder
-	}
-	return m.Layers()
-}
-
-// MaxFileSize is far above any run.yaml, config.json or hardware.json.
-const MaxFileSize = 16 << 20
 
 const NoExperts = "enable_expert_parallel: got a model without experts, want one with experts or the flag off"
 

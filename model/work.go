@@ -58,11 +58,11 @@ func (d *Decoder) Work(p Parallel) Work {
 	shares := 0.0
 	kinds, order := d.kinds()
 	for k, l := range kinds {
-		n := float64(counted(order, k))
-		l.everyLinear(func(x *Linear) { w.linear(x, l, p, n) })
+		n := float64(countOfKind(order, k))
+		l.everyLinear(func(x *Linear) { w.addLinear(x, l, p, n) })
 		if m := l.Mixer; m != nil {
 			w.Mixers += n
-			w.mixer(m, d.KVBytes, t, n)
+			w.addMixer(m, d.KVBytes, t, n)
 			for _, s := range m.states(d.KVBytes, p.TP) {
 				if s.Kind != RecurrentState {
 					w.CacheBytes += n * s.Bytes * t / float64(max(1, s.Ratio))
@@ -87,7 +87,7 @@ func (d *Decoder) Work(p Parallel) Work {
 		}
 	}
 	for i := range d.PerLayer[min(1, len(d.PerLayer)):] { // the table is looked up, its projection multiplied
-		w.linear(&d.PerLayer[1+i], &Layer{}, p, 1)
+		w.addLinear(&d.PerLayer[1+i], &Layer{}, p, 1)
 	}
 	values := float64(d.Hidden * d.Vocab)
 	w.HeadFLOPs = values + values
@@ -103,8 +103,8 @@ func (r Reach) compare(o Reach) int {
 	return slices.Compare([]int64{r.Window, r.Chunk, r.Ratio, r.TopK}, []int64{o.Window, o.Chunk, o.Ratio, o.TopK})
 }
 
-// linear adds n equal matrices of a kind of layer.
-func (w *Work) linear(x *Linear, in *Layer, p Parallel, n float64) {
+// addLinear adds n equal matrices of a kind of layer.
+func (w *Work) addLinear(x *Linear, in *Layer, p Parallel, n float64) {
 	values := float64(x.Rows * x.Columns)
 	kv := int64(1)
 	if in.Mixer != nil {
@@ -146,8 +146,8 @@ func (w *Work) expertKind(f *FFN) *ExpertWork {
 	return &w.Experts[len(w.Experts)-1]
 }
 
-// attend adds n mixers' attention within a reach.
-func (w *Work) attend(r Reach, n, prefill, decode, bytes, context float64) {
+// addAttention adds n mixers' attention within a reach.
+func (w *Work) addAttention(r Reach, n, prefill, decode, bytes, context float64) {
 	i := slices.IndexFunc(w.Attention, func(a AttentionWork) bool { return a.Reach == r })
 	if i < 0 {
 		i = len(w.Attention)
@@ -163,8 +163,8 @@ func (w *Work) attend(r Reach, n, prefill, decode, bytes, context float64) {
 // stateChunk is the tokens that kernels of recurrences take at a time in prompts (flash-linear-attention: 64).
 const stateChunk = 64
 
-// mixer adds n equal mixers on t GPUs, at b bytes a cached value.
-func (w *Work) mixer(m *Mixer, b, t, n float64) {
+// addMixer adds n equal mixers on t GPUs, at b bytes a cached value.
+func (w *Work) addMixer(m *Mixer, b, t, n float64) {
 	heads := float64(m.Heads)
 	k := float64(m.DimK)
 	v := float64(m.DimV)
@@ -176,8 +176,8 @@ func (w *Work) mixer(m *Mixer, b, t, n float64) {
 		if x := m.Index; x != nil {
 			r = Reach{TopK: x.TopK * x.Unit}
 		}
-		w.attend(r, n, pair, pair, kv*(k+v)*b, 0)
-		w.index(m.Index, Reach{}, n, t*float64(indexOf(m).Dim)*min(b, 2))
+		w.addAttention(r, n, pair, pair, kv*(k+v)*b, 0)
+		w.addIndex(m.Index, Reach{}, n, t*float64(indexOfMixer(m).Dim)*min(b, 2))
 		w.Widths += n * (heads + kv + kv) * (k + v)
 	case MLA:
 		rank, rope := float64(m.KVRank), float64(m.Rope)
@@ -190,15 +190,15 @@ func (w *Work) mixer(m *Mixer, b, t, n float64) {
 			first = latent
 			again = 0
 		}
-		w.attend(r, n, first, latent, t*(rank+rope)*b, again)
-		w.index(m.Index, Reach{}, n, t*indexBytes(indexOf(m).Dim))
+		w.addAttention(r, n, first, latent, t*(rank+rope)*b, again)
+		w.addIndex(m.Index, Reach{}, n, t*indexBytes(indexOfMixer(m).Dim))
 		w.Widths += n * (heads*(k+v) + 2*t*(rank+rope))
 	case Compressed:
 		entry := m.entryBytes(b) * t
-		w.attend(Reach{Window: m.Window}, n, pair, pair, entry, 0)
+		w.addAttention(Reach{Window: m.Window}, n, pair, pair, entry, 0)
 		if m.Ratio > 0 {
-			w.attend(Reach{Ratio: m.Ratio, TopK: indexOf(m).TopK}, n, pair, pair, entry, 0)
-			w.index(m.Index, Reach{Ratio: m.Ratio}, n, t*indexBytes(indexOf(m).Dim))
+			w.addAttention(Reach{Ratio: m.Ratio, TopK: indexOfMixer(m).TopK}, n, pair, pair, entry, 0)
+			w.addIndex(m.Index, Reach{Ratio: m.Ratio}, n, t*indexBytes(indexOfMixer(m).Dim))
 		}
 		w.Widths += n * (heads + t + t) * (k + v)
 	case Delta, Lightning, Mamba1, Mamba2:
@@ -216,19 +216,19 @@ func (w *Work) mixer(m *Mixer, b, t, n float64) {
 	}
 }
 
-// indexOf is the mixer's index, a blank one without.
-func indexOf(m *Mixer) Index {
+// indexOfMixer is the mixer's index, a blank one without.
+func indexOfMixer(m *Mixer) Index {
 	if m.Index == nil {
 		return Index{}
 	}
 	return *m.Index
 }
 
-// index adds n indexes, which score every entry of r; those that take another layer's choice cost nothing.
-func (w *Work) index(x *Index, r Reach, n, bytes float64) {
+// addIndex adds n indexes, which score every entry of r; those that take another layer's choice cost nothing.
+func (w *Work) addIndex(x *Index, r Reach, n, bytes float64) {
 	if x != nil && !x.Shared {
 		flops := float64(2 * x.Heads * x.Dim)
-		w.attend(r, n, flops, flops, bytes, 0)
+		w.addAttention(r, n, flops, flops, bytes, 0)
 	}
 }
 

@@ -10,7 +10,7 @@ var AsyncSchedulingSince = Release{0, 14}
 
 // IsAsync reports whether the engine schedules asynchronously: as stated, else
 // as vLLM decides for its version. A version that cannot be read counts as the
-// newest; [Deployment.Assumed] says so.
+// newest.
 func (e *Engine) IsAsync() bool {
 	if e.AsyncScheduling.OK {
 		return e.AsyncScheduling.V

@@ -91,8 +91,8 @@ func (s *scheme) quant(l *Linear) Quant {
 // fused are parts that vLLM makes one module of.
 var fused = strings.NewReplacer(".q_proj", ".qkv_proj", ".k_proj", ".qkv_proj", ".v_proj", ".qkv_proj")
 
-// of is the quantization of a matrix of layer i, whose parts are its names in the checkpoint.
-func (q *quantizer) of(i int64, l *Linear, parts []string) Quant {
+// quantOf is the quantization of a matrix of layer i, whose parts are its names in the checkpoint.
+func (q *quantizer) quantOf(i int64, l *Linear, parts []string) Quant {
 	if len(parts) == 0 {
 		parts = []string{l.Name}
 	}
@@ -103,7 +103,7 @@ func (q *quantizer) of(i int64, l *Linear, parts []string) Quant {
 		if s, ok := q.named[name]; ok {
 			return s.quant(l)
 		}
-		if q.kept.match(name) {
+		if q.kept.matchesName(name) {
 			return q.plain
 		}
 	}
@@ -146,7 +146,7 @@ func canonical(name string) string {
 	}
 }
 
-func (p *patterns) add(text string) error {
+func (p *patterns) addPattern(text string) error {
 	if p.exact == nil {
 		p.exact = map[string]bool{}
 		p.prefix = map[string]bool{}
@@ -169,20 +169,20 @@ func (p *patterns) add(text string) error {
 	return nil
 }
 
-func (p *patterns) match(name string) bool {
+func (p *patterns) matchesName(name string) bool {
 	for end := range len(name) + 1 {
 		if p.prefix[name[:end]] || (end == len(name) || name[end] == '.') && p.exact[name[:end]] {
 			return true
 		}
-		if slices.ContainsFunc(p.wild[name[:end]], func(w string) bool { return covers(w, name) }) {
+		if slices.ContainsFunc(p.wild[name[:end]], func(w string) bool { return patternCovers(w, name) }) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(p.regex, func(re *regexp.Regexp) bool { return re.MatchString("model." + name) })
 }
 
-// covers matches a wildcard (* for any text, ? for one character) with a name, or with a module that it lies in.
-func covers(pattern, name string) bool {
+// patternCovers matches a wildcard (* for any text, ? for one character) with a name, or with a module that it lies in.
+func patternCovers(pattern, name string) bool {
 	star := -1
 	mark := 0
 	i := 0
@@ -228,13 +228,13 @@ func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag s
 		switch flag {
 		case "", "auto":
 		case "fp8":
-			q.def = named("FP8")
+			q.def = schemeNamed("FP8")
 		default:
 			c.fail(UnsupportedModel, "quantization: got %q without a quantization_config, want fp8 or none", flag)
 		}
 		return q
 	}
-	q.read(config, where)
+	q.readConfig(config, where)
 	_, scheme := config["kv_cache_scheme"] // if only to leave it
 	if _, algo := config["kv_cache_quant_algo"]; q.kv == 0 && !scheme && !algo {
 		q.readKV(c.object(side, "quantization"), "hf_quant_config.json")
@@ -242,7 +242,7 @@ func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag s
 	return q
 }
 
-func named(name string) *scheme {
+func schemeNamed(name string) *scheme {
 	s, ok := (*schemes())[name]
 	if !ok {
 		return nil
@@ -254,13 +254,13 @@ func named(name string) *scheme {
 func (c *hfConfig) object(values map[string]any, key string) map[string]any {
 	m, isObject := values[key].(map[string]any)
 	if values[key] != nil && !isObject && c.err == nil {
-		c.fail(BadModel, "%s: got %s, want an object", key, show(values[key]))
+		c.fail(BadModel, "%s: got %s, want an object", key, showValue(values[key]))
 	}
 	return m
 }
 
-// read reads one description of a checkpoint's quantization.
-func (q *quantizer) read(config map[string]any, where string) {
+// readConfig reads one description of a checkpoint's quantization.
+func (q *quantizer) readConfig(config map[string]any, where string) {
 	method, _ := config["quant_method"].(string)
 	keys := []string{"modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules"}
 	if method == "fp8" {
@@ -269,14 +269,14 @@ func (q *quantizer) read(config map[string]any, where string) {
 	for _, key := range keys {
 		list, isList := config[key].([]any)
 		if config[key] != nil && !isList {
-			q.c.fail(BadModel, "%s.%s: got %s, want a list of module names", where, key, show(config[key]))
+			q.c.fail(BadModel, "%s.%s: got %s, want a list of module names", where, key, showValue(config[key]))
 		}
 		q.listed = q.listed || isList
 		for _, entry := range list {
 			name, isText := entry.(string)
 			if !isText {
-				q.c.fail(BadModel, "%s.%s: got %s, want names of modules", where, key, show(entry))
-			} else if err := q.kept.add(name); err != nil {
+				q.c.fail(BadModel, "%s.%s: got %s, want names of modules", where, key, showValue(entry))
+			} else if err := q.kept.addPattern(name); err != nil {
 				q.c.fail(BadModel, "%s.%s: got %q: %v", where, key, name, err)
 			}
 		}
@@ -285,15 +285,15 @@ func (q *quantizer) read(config map[string]any, where string) {
 	algo, _ := config["quant_algo"].(string)
 	switch {
 	case method == "fp8" || method == "fbgemm_fp8":
-		q.def = q.blocks(config, where)
+		q.def = q.readBlocks(config, where)
 		if q.c.text("expert_dtype") == "fp4" {
-			q.experts = named("MXFP4")
+			q.experts = schemeNamed("MXFP4")
 		}
 		q.readNamed(config, where)
 	case method == "mxfp4":
-		q.def, q.only = named("MXFP4"), "experts"
+		q.def, q.only = schemeNamed("MXFP4"), "experts"
 	case method == "awq" || method == "gptq" || method == "auto-round" || method == "awq_marlin" || method == "gptq_marlin":
-		q.def = q.integers(config, where)
+		q.def = q.readIntegers(config, where)
 		q.head = config["lm_head"] == true
 		dynamic := q.c.object(config, "dynamic") // GPTQModel's: "-:" leaves at 16 bit, "+:" or neither overrides
 		for _, form := range slices.Sorted(maps.Keys(dynamic)) {
@@ -304,13 +304,13 @@ func (q *quantizer) read(config map[string]any, where string) {
 			}
 			own := maps.Clone(config)
 			maps.Copy(own, values)
-			q.addRule(where+".dynamic", strings.TrimPrefix(form, "+:"), q.integers(own, where+".dynamic"))
+			q.addRule(where+".dynamic", strings.TrimPrefix(form, "+:"), q.readIntegers(own, where+".dynamic"))
 		}
 	case method == "compressed-tensors" || method == "" && algo == "" && config["config_groups"] != nil:
 		q.compressedTensors(config, where)
 	case algo != "":
-		if q.def = named(algo); q.def == nil && algo != "MIXED_PRECISION" {
-			q.unknown(where+".quant_algo", algo)
+		if q.def = schemeNamed(algo); q.def == nil && algo != "MIXED_PRECISION" {
+			q.refuseUnknown(where+".quant_algo", algo)
 		}
 		if q.def != nil && q.def.Group > 0 {
 			q.def.Group = q.groupSize(config["group_size"], q.def.Group, where)
@@ -318,11 +318,11 @@ func (q *quantizer) read(config map[string]any, where string) {
 		q.readNamed(config, where)
 		q.modelOpt = algo != "MIXED_PRECISION"
 	default:
-		q.unknown(where+".quant_method", method)
+		q.refuseUnknown(where+".quant_method", method)
 	}
 }
 
-func (q *quantizer) unknown(key, got string) {
+func (q *quantizer) refuseUnknown(key, got string) {
 	q.c.fail(UnsupportedModel, "%s: got %q, want fp8, fbgemm_fp8, mxfp4, awq, gptq, compressed-tensors or modelopt (%s)", key, got,
 		strings.Join(slices.Sorted(maps.Keys(*schemes())), ", "))
 	q.c.hint("state weight_bytes_per_gpu and kv_blocks_total_gpu of the server; its steps are not modelled")
@@ -335,9 +335,9 @@ func (q *quantizer) readNamed(config map[string]any, where string) {
 	for name, entry := range layers {
 		values, _ := entry.(map[string]any)
 		algo, _ := values["quant_algo"].(string)
-		s := named(algo)
+		s := schemeNamed(algo)
 		if s == nil {
-			q.unknown(where+".quantized_layers: "+name, algo)
+			q.refuseUnknown(where+".quantized_layers: "+name, algo)
 			return
 		}
 		if s.Group > 0 {
@@ -352,23 +352,23 @@ func (q *quantizer) groupSize(v any, other int64, where string) int64 {
 	if v == nil || v == json.Number("") {
 		return other
 	}
-	n, ok := integer(v)
+	n, ok := wholeNumber(v)
 	if !ok || n < -1 || n == 0 || n > maxDimension {
-		q.c.fail(BadModel, "%s.group_size: got %s, want -1 (a row) or 1 to %d", where, show(v), maxDimension)
+		q.c.fail(BadModel, "%s.group_size: got %s, want -1 (a row) or 1 to %d", where, showValue(v), maxDimension)
 	}
 	return n
 }
 
-// blocks is fp8 with a scale per tensor, or per block when weight_block_size says so.
-func (q *quantizer) blocks(config map[string]any, where string) *scheme {
-	s := named("FP8")
+// readBlocks is fp8 with a scale per tensor, or per block when weight_block_size says so.
+func (q *quantizer) readBlocks(config map[string]any, where string) *scheme {
+	s := schemeNamed("FP8")
 	list, isList := config["weight_block_size"].([]any)
 	if !isList {
 		return s
 	}
 	if len(list) == 2 {
-		a, okA := integer(list[0])
-		b, okB := integer(list[1])
+		a, okA := wholeNumber(list[0])
+		b, okB := wholeNumber(list[1])
 		if okA && okB && a > 0 && b > 0 {
 			s.Group = a * b
 			s.Scale = 4
@@ -380,15 +380,15 @@ func (q *quantizer) blocks(config map[string]any, where string) *scheme {
 			return s
 		}
 	}
-	q.c.fail(BadModel, "%s.weight_block_size: got %s, want two positive integers", where, show(config["weight_block_size"]))
+	q.c.fail(BadModel, "%s.weight_block_size: got %s, want two positive integers", where, showValue(config["weight_block_size"]))
 	return s
 }
 
-// integers is AWQ or GPTQ: b bits, a 16-bit scale for each group, and zero points of b bits.
-func (q *quantizer) integers(config map[string]any, where string) *scheme {
-	bits, ok := integer(firstOf(config, "bits", "w_bit"))
+// readIntegers is AWQ or GPTQ: b bits, a 16-bit scale for each group, and zero points of b bits.
+func (q *quantizer) readIntegers(config map[string]any, where string) *scheme {
+	bits, ok := wholeNumber(firstOf(config, "bits", "w_bit"))
 	if !ok || !slices.Contains([]int64{2, 3, 4, 8}, bits) {
-		q.c.fail(UnsupportedModel, "%s.bits: got %s, want 2, 3, 4 or 8", where, show(firstOf(config, "bits", "w_bit")))
+		q.c.fail(UnsupportedModel, "%s.bits: got %s, want 2, 3, 4 or 8", where, showValue(firstOf(config, "bits", "w_bit")))
 		return nil
 	}
 	s := &scheme{Algorithm: "int" + itoa(bits), Bits: bits, Act: 16, Scale: 2}
@@ -405,7 +405,7 @@ func (q *quantizer) compressedTensors(config map[string]any, where string) {
 	q.named = map[string]*scheme{}
 	for _, key := range slices.Sorted(maps.Keys(groups)) {
 		group, _ := groups[key].(map[string]any)
-		s := q.group(group, where+".config_groups."+key)
+		s := q.readGroup(group, where+".config_groups."+key)
 		if s == nil {
 			return
 		}
@@ -429,24 +429,24 @@ func (q *quantizer) compressedTensors(config map[string]any, where string) {
 	}
 }
 
-// group is the scheme of one of compressed-tensors' groups.
-func (q *quantizer) group(group map[string]any, where string) *scheme {
+// readGroup is the scheme of one of compressed-tensors' groups.
+func (q *quantizer) readGroup(group map[string]any, where string) *scheme {
 	weights := q.c.object(group, "weights")
 	inputs := q.c.object(group, "input_activations")
-	bits, ok := integer(weights["num_bits"])
+	bits, ok := wholeNumber(weights["num_bits"])
 	if !ok || bits < 2 || bits > 8 {
-		q.c.fail(UnsupportedModel, "%s.weights.num_bits: got %s, want 2 to 8", where, show(weights["num_bits"]))
+		q.c.fail(UnsupportedModel, "%s.weights.num_bits: got %s, want 2 to 8", where, showValue(weights["num_bits"]))
 		return nil
 	}
 	kind, _ := weights["type"].(string)
 	s := &scheme{Algorithm: "int" + itoa(bits), Bits: bits, Act: 16, Scale: 2}
-	if n, ok := integer(inputs["num_bits"]); ok {
+	if n, ok := wholeNumber(inputs["num_bits"]); ok {
 		s.Act = n
 	}
 	s.Group = q.groupSize(weights["group_size"], -1, where+".weights")
 	if strategy, _ := weights["strategy"].(string); s.Group < 0 && strings.HasSuffix(strategy, "group") {
 		q.c.fail(BadModel, "%s.weights.group_size: got %s, want the weights of a group, as strategy %q has them", where,
-			show(weights["group_size"]), strategy)
+			showValue(weights["group_size"]), strategy)
 	}
 	if symmetric, ok := weights["symmetric"].(bool); ok && !symmetric {
 		s.Scale += float64(bits) / 8 // a zero point
@@ -457,8 +457,8 @@ func (q *quantizer) group(group map[string]any, where string) *scheme {
 			s.Group = 0
 		}
 		if block, ok := weights["block_structure"].([]any); ok && len(block) == 2 {
-			a, _ := integer(block[0])
-			b, _ := integer(block[1])
+			a, _ := wholeNumber(block[0])
+			b, _ := wholeNumber(block[1])
 			s.Group = a * b
 			s.Scale = 4
 			s.Block = [2]int64{a, b}
@@ -471,7 +471,7 @@ func (q *quantizer) group(group map[string]any, where string) *scheme {
 func (q *quantizer) readKV(config map[string]any, where string) {
 	scheme, isObject := config["kv_cache_scheme"].(map[string]any)
 	name, _ := firstOf(config, "kv_cache_quant_algo", "kv_cache_scheme").(string)
-	if bits, ok := integer(scheme["num_bits"]); isObject && ok {
+	if bits, ok := wholeNumber(scheme["num_bits"]); isObject && ok {
 		q.kv = float64(bits) / 8
 	}
 	switch strings.ToUpper(name) {

@@ -1,0 +1,123 @@
+package model
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// BLISReading is what BLIS's step time takes a config.json for, where that is not what the layers are: experts in
+// layers/(interleave_moe_layer_step+1) layers or else in all of them, widths by its own keys, keys and values by KV heads
+// whatever the attention is (inference-sim/inference-sim sim/latency/config.go and trained_physics_model.go at f90a1e3;
+// spec#blis-reading).
+type BLISReading struct {
+	NumHeads       int64   `json:"num_attention_heads"`
+	NumKVHeads     int64   `json:"num_key_value_heads"`
+	NumExperts     int64   `json:"num_experts"` // 0 when dense
+	TopK           int64   `json:"top_k"`
+	NumMoELayers   int64   `json:"num_moe_layers"`
+	DenseWidth     int64   `json:"intermediate_size"`     // of a dense layer
+	ExpertWidth    int64   `json:"moe_intermediate_size"` // of an expert
+	SharedWidth    int64   `json:"shared_expert_size"`
+	BytesPerWeight float64 `json:"bytes_per_weight"`
+}
+
+// blisExperts are the keys BLIS looks for a number of experts in: the first of two and more.
+var blisExperts = []string{"num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts", "num_routed_experts"}
+
+// blisReading reads the values of config.json as BLIS does; nil where it finds what the model has.
+func (c *hfConfig) blisReading(m *Model) *BLISReading {
+	plain := m.plainReading()
+	r := BLISReading{NumHeads: c.countOr("num_attention_heads", "n_head"), BytesPerWeight: c.blisWeights(m)}
+	r.NumKVHeads = cmp.Or(c.countOr("num_key_value_heads", "num_kv_heads", "multi_query_group_num"), r.NumHeads)
+	// Without a width BLIS stops; the catalog that is written beside an export has it.
+	r.DenseWidth = cmp.Or(c.countOr("intermediate_size", "ffn_hidden_size"), plain.DenseWidth)
+	for _, key := range blisExperts {
+		if n := c.countOr(key); n >= 2 && r.NumExperts == 0 {
+			r.NumExperts = n
+		}
+	}
+	if r.NumExperts > 0 {
+		r.TopK, r.ExpertWidth = c.countOr("num_experts_per_tok"), cmp.Or(c.countOr("moe_intermediate_size"), r.DenseWidth)
+		r.SharedWidth = cmp.Or(c.countOr("shared_expert_intermediate_size"), c.countOr("n_shared_experts")*r.ExpertWidth)
+		if r.NumMoELayers = m.NumLayers; c.countOr("interleave_moe_layer_step") > 0 {
+			r.NumMoELayers = m.NumLayers / (c.countOr("interleave_moe_layer_step") + 1)
+		}
+		if r.NumMoELayers == m.NumLayers { // it has no dense layer
+			r.DenseWidth = plain.DenseWidth
+		}
+	}
+	if n := c.countOr("intermediate_size_mlp"); n > 0 && r.NumMoELayers < m.NumLayers {
+		r.DenseWidth = n
+	}
+	if r == plain {
+		return nil
+	}
+	return &r
+}
+
+// plainReading is the model's own fields in the reading's form.
+func (m *Model) plainReading() BLISReading {
+	r := BLISReading{NumHeads: m.NumHeads, NumKVHeads: m.NumKVHeads, DenseWidth: m.IntermediateSize, BytesPerWeight: m.BytesPerWeight}
+	if m.IsMoE() {
+		r.NumExperts = m.NumExperts
+		r.TopK = m.TopK
+		r.NumMoELayers = m.NumMoELayers
+		r.ExpertWidth = m.MoEIntermediateSize
+		r.SharedWidth = m.SharedExpertSize
+	}
+	return r
+}
+
+// AsBLISReads is the model with the fields that BLIS's step time reads as BLIS reads them.
+func (m *Model) AsBLISReads() Model {
+	out := *m
+	r := m.plainReading()
+	if m.BLIS != nil {
+		r = *m.BLIS
+	}
+	out.NumHeads = r.NumHeads
+	out.NumKVHeads = r.NumKVHeads
+	out.NumExperts = r.NumExperts
+	out.TopK = r.TopK
+	out.NumMoELayers = r.NumMoELayers
+	out.IntermediateSize = r.DenseWidth
+	out.MoEIntermediateSize = r.ExpertWidth
+	out.SharedExpertSize = r.SharedWidth
+	out.BytesPerWeight = r.BytesPerWeight
+	return out
+}
+
+// blisWeights are the bytes of a weight as BLIS finds them: bits, fp8 and compressed-tensors of quantization_config, else words of
+// the model's name, else the width of activations.
+func (c *hfConfig) blisWeights(m *Model) float64 {
+	q, _ := c.values["quantization_config"].(map[string]any)
+	method, _ := q["quant_method"].(string)
+	number := func(v any) float64 { f, _ := strconv.ParseFloat(fmt.Sprint(v), 64); return f }
+	if bits := number(q["bits"]); bits > 0 {
+		return bits / 8
+	}
+	if strings.EqualFold(method, "fp8") {
+		return 1
+	}
+	if groups, _ := q["config_groups"].(map[string]any); strings.EqualFold(method, "compressed-tensors") {
+		for _, key := range slices.Sorted(maps.Keys(groups)) {
+			group, _ := groups[key].(map[string]any)
+			weights, _ := group["weights"].(map[string]any)
+			if bits := number(weights["num_bits"]); bits > 0 {
+				return bits / 8
+			}
+		}
+	}
+	if s := blisWeightBits.FindStringSubmatch(m.ID); s != nil {
+		return number(s[1]) / 8
+	}
+	if blisFP8Name.MatchString(m.ID) {
+		return 1
+	}
+	return m.BytesPerActivation
+}

@@ -1,0 +1,94 @@
+package model
+
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// models.gz holds the config.json and hf_quant_config.json of current models, one a line behind its file's name; without weights.
+//
+//go:embed models.gz
+var modelsGzip []byte
+
+// builtIn are the files of models.gz by name, such as Qwen--Qwen3-32B_config.json.
+var builtIn = sync.OnceValue(func() map[string][]byte {
+	r, err := gzip.NewReader(bytes.NewReader(modelsGzip))
+	if err == nil {
+		var text []byte
+		if text, err = io.ReadAll(r); err == nil {
+			out := map[string][]byte{}
+			for _, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {
+				name, config, _ := bytes.Cut(line, []byte("\t"))
+				out[string(name)] = config
+			}
+			return out
+		}
+	}
+	panic("deploy: models.gz: " + err.Error())
+})
+
+const configEnding = "_config.json"
+
+// BuiltInIDs are the built-in models as Hugging Face names them, sorted.
+func BuiltInIDs() (ids []string) {
+	for name := range builtIn() {
+		if model, ok := strings.CutSuffix(name, configEnding); ok && !strings.HasSuffix(name, "_hf_quant"+configEnding) {
+			ids = append(ids, strings.Replace(model, "--", "/", 1))
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// BuiltInID is the built-in model of a name: in any case, or the only one of the name without its publisher, "Meta-" and "-Instruct".
+func BuiltInID(name string) (id string, ok bool) {
+	short := func(id string) string {
+		return strings.TrimSuffix(strings.TrimPrefix(Name(id), "meta-"), "-instruct")
+	}
+	var found []string
+	for _, id := range BuiltInIDs() {
+		if strings.EqualFold(id, name) {
+			return id, true
+		}
+		if short(id) == short(name) {
+			found = append(found, id)
+		}
+	}
+	if len(found) != 1 {
+		return "", false
+	}
+	return found[0], true
+}
+
+// BuiltInConfig are the files of a built-in model; quant may be nil.
+func BuiltInConfig(id string) (config, quant []byte) {
+	name := strings.Replace(id, "/", "--", 1)
+	return builtIn()[name+configEnding], builtIn()[name+"_hf_quant"+configEnding]
+}
+
+// LoadBuiltIn reads the built-in model of opts.ID.
+func LoadBuiltIn(opts Options) (Model, error) {
+	config, quant := BuiltInConfig(opts.ID)
+	opts.QuantConfig = quant
+	return Load(bytes.NewReader(config), opts.ID+configEnding, opts)
+}
+
+// NoSuchModel is the error for a name that is no built-in model, with the nearest as hint. Code: config_missing.
+func NoSuchModel(name string) error {
+	e := trace.Errorf(MissingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
+	known := append(BuiltInIDs(), stat.Map(BuiltInIDs(), path.Base)...)
+	if near := files.Nearest(name, known); near != "" {
+		return e.WithHint("did you mean " + near + "?")
+	}
+	return e.WithHint("download the model's config.json from Hugging Face and give its path; the built-in ones: blis-train predict")
+}

@@ -1,0 +1,234 @@
+package model
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/blis-train/blis-train/trace"
+	"gopkg.in/yaml.v3"
+)
+
+// modelFamily is a row of families.yaml: what holds for models of its types beside the keys of config.json.
+type modelFamily struct {
+	Types     []string          `yaml:"types"`
+	Mixer     string            `yaml:"mixer"`
+	Linear    MixerKind         `yaml:"linear"`
+	Period    int64             `yaml:"period"`
+	PeriodKey string            `yaml:"period_key"`
+	Norms     int64             `yaml:"norms"`
+	Final     int64             `yaml:"final"`
+	Proj      int64             `yaml:"proj"`
+	QKNorm    string            `yaml:"qk_norm"`
+	Biases    string            `yaml:"biases"`
+	Attn      string            `yaml:"attn"`
+	MLP       string            `yaml:"mlp"`
+	MoE       string            `yaml:"moe"`
+	Gate      string            `yaml:"gate"`
+	Sinks     bool              `yaml:"sinks"`
+	HeadGate  bool              `yaml:"headgate"`
+	ShareGate bool              `yaml:"sharegate"`
+	Corrected bool              `yaml:"corrected"`
+	ExpertB   bool              `yaml:"expert_biases"`
+	Positions bool              `yaml:"positions"`
+	Keys      map[string]string `yaml:"keys"`
+	Inner     map[string]any    `yaml:"inner"`
+	Defaults  map[string]any    `yaml:"defaults"`
+}
+
+//go:embed families.yaml
+var familyText []byte
+
+var familyRows = sync.OnceValue(func() map[string]*modelFamily {
+	var rows []yaml.Node
+	if err := yaml.Unmarshal(familyText, &rows); err != nil {
+		panic("families.yaml: " + err.Error())
+	}
+	byType := map[string]*modelFamily{}
+	for i := range rows {
+		f := newFamily(3)
+		if err := rows[i].Decode(f); err != nil {
+			panic("families.yaml: " + err.Error())
+		}
+		for _, name := range f.Types {
+			byType[name] = f
+		}
+	}
+	return byType
+})
+
+// newFamily is what holds unless a row says otherwise.
+func newFamily(projections int64) *modelFamily {
+	return &modelFamily{Norms: 2, Final: 1, Proj: projections, Attn: "self_attn", MLP: "mlp", MoE: "mlp"}
+}
+
+// sizeKey are keys that state a size: null, they are said to be.
+var sizeKey = regexp.MustCompile(`(_size|_dim|_rank|_replace|_freq|_step)$|^(n|num)_|experts`)
+
+// collapseEqual is the entry of a list of equal ones, one for each layer.
+func collapseEqual(v any) any {
+	if list, _ := v.([]any); len(list) > 0 && !slices.ContainsFunc(list, func(x any) bool { return !reflect.DeepEqual(x, list[0]) }) {
+		return list[0]
+	}
+	return v
+}
+
+// withDefaults names keys as other families do, supplies absent ones by the family's defaults, and returns those and sizes that
+// are null, sorted.
+func (c *hfConfig) withDefaults(f *modelFamily, inner bool) []string {
+	var keys []string
+	for from, to := range f.Keys {
+		if v := collapseEqual(c.values[from]); v != nil {
+			delete(c.values, from)
+			c.values[to] = v
+		}
+	}
+	for key, value := range c.values {
+		if value == nil && sizeKey.MatchString(key) {
+			keys = append(keys, key+"=null")
+		}
+	}
+	defaults := map[string]any{"tie_word_embeddings": false}
+	maps.Copy(defaults, f.Defaults)
+	if inner {
+		maps.Copy(defaults, f.Inner)
+	}
+	for key, value := range defaults {
+		if _, stated := c.values[key]; stated || value == nil {
+			continue
+		}
+		if n, isInt := value.(int); isInt {
+			value = json.Number(fmt.Sprint(n))
+		}
+		c.values[key] = value
+		keys = append(keys, fmt.Sprintf("%s=%v", key, value))
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// defaulted lists what was taken for an absent key, once.
+func (d *Decoder) defaulted(what string) {
+	if !slices.Contains(d.Defaulted, what) {
+		d.Defaulted = append(d.Defaulted, what)
+	}
+}
+
+// warnings: what was not stated, and keys nobody has looked at.
+func (c *hfConfig) warnings(r *layerReader, raw map[string]any) {
+	warn := func(format string, args ...any) { r.d.Warnings = append(r.d.Warnings, fmt.Sprintf(format, args...)) }
+	if r.q.def == nil && len(r.q.named) == 0 && quantizedName.MatchString(c.file) {
+		warn("the name says quantized, but neither a quantization_config nor an hf_quant_config.json beside it does: weights are taken "+
+			"at %g bytes", r.d.DTypeBytes)
+	}
+	if r.q.modelOpt && !r.q.listed {
+		warn("a ModelOpt checkpoint without a list of modules left at 16 bit: all matrices are taken as quantized, but embedding, " +
+			"router and head")
+	}
+	if keys := unknownKeys(c.values); len(keys) > 0 {
+		warn("keys that could change a size and are not read: %s", strings.Join(keys, ", "))
+	}
+	if list := encoders(raw); len(list) > 0 {
+		warn("the text decoder alone is counted; not: %s", strings.Join(list, ", "))
+	}
+	if total := r.d.TotalParams(); total <= 0 || total > maxParams {
+		c.fail(BadModel, "hidden_size: the layers add up to %d parameters, want 1 to %d", total, int64(maxParams))
+	}
+}
+
+const maxParams = 1e15
+
+var quantizedName = regexp.MustCompile(`(?i)[-_](fp8|fp4|nvfp4|mxfp4|int4|int8|awq|gptq|w4a16|w8a8)([^a-z0-9]|$)`)
+
+// notGenerating are architectures that write no text, by the end of their name.
+var notGenerating = regexp.MustCompile(`(ForSequenceClassification|ForTokenClassification|ForMaskedLM|ForQuestionAnswering|` +
+	`ForImageClassification|ForCTC|EncoderModel)$`)
+
+// encoderType are model types that read and write no text.
+var encoderType = regexp.MustCompile(`(?i)bert|electra|mpnet|^clip|siglip|^(vit|swin|dino|deit|beit)`)
+
+// family finds the row of families.yaml that reads this config; nil with an error.
+func (c *hfConfig) family(raw map[string]any, assume string, proj trace.Opt[int64]) *modelFamily {
+	for _, key := range textConfigs {
+		c.object(raw, key)
+	}
+	class, _ := raw["_class_name"].(string)
+	switch {
+	case class != "" || raw["_diffusers_version"] != nil:
+		c.refused("_class_name", class, "a diffusion model")
+	case c.flag("is_encoder_decoder", false):
+		c.refused("is_encoder_decoder", "true", "an encoder-decoder")
+	}
+	list, _ := raw["architectures"].([]any)
+	for _, entry := range list {
+		if name, _ := entry.(string); notGenerating.MatchString(name) {
+			c.refused("architectures", name, "a model that writes no text")
+		}
+	}
+	if _, isText := raw["model_type"].(string); raw["model_type"] != nil && !isText {
+		c.fail(BadModel, "model_type: got %s, want a text such as llama", showValue(raw["model_type"]))
+	}
+	if c.err != nil {
+		return nil
+	}
+	name := c.text("model_type")
+	if assume != "" {
+		name = assume
+	}
+	f, ok := familyRows()[strings.TrimSuffix(name, "_text")]
+	switch {
+	case ok:
+		if proj.OK {
+			own := *f
+			own.Proj = proj.V
+			return &own
+		}
+		return f
+	case proj.OK && name != "" && !c.hasOtherMixers():
+		return newFamily(proj.V)
+	case encoderType.MatchString(name):
+		c.refused("model_type", name, "an encoder")
+	case name == "":
+		c.fail(BadModel, "model_type: missing, want the family of a text decoder, such as llama or qwen3_moe")
+		c.hint("give the config.json of the model itself, as published on Hugging Face")
+	default:
+		c.fail(UnsupportedModel, "model_type: got %q, want a family that is known%s", name, unreadKeys(c.values))
+		c.hint("model.assume: " + nearestFamily(name) + " in run.yaml reads it as that family; or state weight_bytes_per_gpu and " +
+			"kv_blocks_total_gpu of the server")
+	}
+	return nil
+}
+
+// hasOtherMixers says that a config has keys of layers that are not attention as llama's.
+func (c *hfConfig) hasOtherMixers() bool {
+	for key, value := range c.values {
+		if value != nil && value != false && otherMixer.MatchString(key) {
+			return true
+		}
+	}
+	return false
+}
+
+var otherMixer = regexp.MustCompile(`^(attn_layer_|attn_type_list|mamba_|ssm_|hybrid_|full_att|linear_|layer_group_size|state_size|conv_L|` +
+	`lru_|block_types|time_step_rank|index_|num_kv_shared|kv_share|sparse_attention|layers_block_type|kv_lora|q_lora|qk_rope)`)
+
+// nearestFamily is the known type that shares the longest beginning.
+func nearestFamily(name string) string {
+	best, length := "llama", 2
+	for _, known := range slices.Sorted(maps.Keys(familyRows())) {
+		n := 0
+		for n < min(len(known), len(name)) && known[n] == name[n] {
+			n++
+		}
+		if n > length {
+			best, length = known, n
+		}
+	}
+	return best
+}

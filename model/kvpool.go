@@ -1,0 +1,370 @@
+package model
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// states are what the mixer keeps on one GPU of t tensor-parallel, at b bytes a cached value (spec#model-cache).
+func (m *Mixer) states(b float64, t int64) []State {
+	var out []State
+	if m.Index != nil && !m.Index.Shared && m.Kind != Compressed {
+		bytes := indexBytes(m.Index.Dim)
+		if m.Index.Unit > 1 {
+			bytes = float64(m.Index.Dim) * min(b, 2) // MiniMax-M3 keeps index keys in the cache's type
+		}
+		out = append(out, State{Kind: TokenState, Bytes: bytes})
+	}
+	share := func(heads int64) float64 { return float64(max(heads, t)) / float64(t) }
+	switch m.Kind {
+	case GQA:
+		if m.SharesKV {
+			return nil
+		}
+		s := State{Kind: TokenState, Bytes: share(m.KVHeads) * float64(m.DimK+m.DimV) * b}
+		if s.Window = m.Window + m.Chunk; s.Window > 0 {
+			s.Kind = WindowState
+		}
+		return append(out, s)
+	case MLA:
+		return append(out, State{Kind: TokenState, Bytes: float64(m.KVRank+m.Rope) * b})
+	case Compressed:
+		return m.compressedStates(b)
+	case Delta, Mamba1, Mamba2, Lightning:
+		return []State{{Kind: RecurrentState, Bytes: m.RecurrentBytes(float64(t))}}
+	}
+	return nil
+}
+
+// indexBytes is a token's key of an index, whatever the cache's type: fp8, and a scale of 4 B for 128 values.
+func indexBytes(dim int64) float64 { return float64(dim) + 4*float64(dim)/128 }
+
+// compressedStates are DeepSeek-V4's: a window in every layer, an entry per Ratio tokens, and what the compressor has not
+// finished: fp32 values and gates of Overlap x Ratio tokens.
+func (m *Mixer) compressedStates(b float64) []State {
+	entry := m.entryBytes(b)
+	out := []State{{Kind: WindowState, Bytes: entry, Window: m.Window}}
+	if m.Ratio == 0 {
+		return out
+	}
+	pending := func(dim int64) float64 { return float64(2*m.Overlap()*dim*4) * float64(m.Overlap()*m.Ratio) }
+	held := pending(m.DimK)
+	if m.Index != nil {
+		entry += indexBytes(m.Index.Dim)
+		held += pending(m.Index.Dim)
+	}
+	return append(out, State{Kind: CompressedState, Bytes: entry, Ratio: m.Ratio}, State{Kind: RecurrentState, Bytes: held})
+}
+
+// entryBytes is an entry of DeepSeek-V4's cache: keys that serve as values.
+func (m *Mixer) entryBytes(b float64) float64 {
+	if b < 2 {
+		return float64(m.DimK + m.Rope + 8) // fp8_ds_mla: the positional part in 16 bit, and scales
+	}
+	return float64(m.DimK) * b
+}
+
+// RecurrentBytes is the state of one request on one of t GPUs: the convolution's last taps and the recurrence's.
+func (m *Mixer) RecurrentBytes(t float64) float64 {
+	values := float64(m.Heads * m.DimV * m.DimK)
+	switch m.Kind {
+	case Mamba1, Mamba2:
+		values = float64(m.Heads * m.DimV * m.StateSize)
+	}
+	conv := 0.0
+	if m.Conv > 0 {
+		conv = float64(m.convWidth()) * float64(m.Conv-1) * m.ConvBytes
+	}
+	return (values*m.StateBytes + conv) / t
+}
+
+// Cache is what one request keeps on one GPU.
+type Cache struct {
+	BytesPerToken  float64 // of what every token adds to
+	WindowPerToken float64 // of what the last tokens add to
+	WindowBytes    float64 // of full windows
+	StateBytes     float64 // of one size per request
+}
+
+// Cache sums the states of all layers on one GPU of t tensor-parallel, at b bytes a cached value.
+func (d *Decoder) Cache(b float64, t int64) Cache {
+	var c Cache
+	for i := range d.Layers {
+		if d.Layers[i].Mixer == nil {
+			continue
+		}
+		for _, s := range d.Layers[i].Mixer.states(b, t) {
+			switch s.Kind {
+			case TokenState:
+				c.BytesPerToken += s.Bytes
+			case CompressedState:
+				c.BytesPerToken += s.Bytes / float64(s.Ratio)
+			case WindowState:
+				c.WindowPerToken += s.Bytes
+				c.WindowBytes += s.Bytes * float64(s.Window)
+			case RecurrentState:
+				c.StateBytes += s.Bytes
+			}
+		}
+	}
+	return c
+}
+
+// KVGroup is layers that share a table of blocks: every group draws its own blocks of one pool (spec#kv-groups).
+type KVGroup struct {
+	Kind   StateKind `json:"kind"`
+	Window int64     `json:"window,omitempty"` // tokens; 0: all
+	Chunk  bool      `json:"chunk,omitempty"`  // Window is a chunk
+	Layers int64     `json:"layers"`           // of the group; the last of a kind may have fewer
+	Block  int64     `json:"block"`            // tokens of a block
+	States int64     `json:"states,omitempty"` // recurrent: blocks of a request
+}
+
+// KVPool is the cache of one GPU as vLLM lays it out.
+type KVPool struct {
+	Groups     []KVGroup `json:"groups"`
+	BlockBytes float64   `json:"block_bytes"` // of a block of the pool, in all layers that share it
+}
+
+// layerCache is what one layer caches.
+type layerCache struct {
+	kind   StateKind
+	window int64
+	chunk  bool
+	bytes  float64 // of a token, or of a request
+}
+
+// KVPool lays out the cache as vLLM's manager does: layers of one kind of state form groups, cut to the size of the smallest
+// kind (of the largest, when that is less than 1.5 times it); pages are made equal by larger blocks, and padded. blockSize is
+// --block-size. ok is false for models that cache nothing, and for DeepSeek-V4 of releases that were not read.
+func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
+	count := map[layerCache]int64{}
+	layers := d.Layers
+	if p.MTP {
+		layers = slices.Concat(layers, d.MTP)
+	}
+	states := 2 + p.Drafts
+	if p.NoPrefixes {
+		states--
+	}
+	for i := range layers {
+		m := layers[i].Mixer
+		if m == nil || m.SharesKV {
+			continue
+		}
+		if m.Kind == Compressed {
+			return d.packedPool(layers, p, blockSize)
+		}
+		var c layerCache
+		for _, s := range m.states(d.KVBytes, p.TP) { // an index lies in the page of its layer
+			c.kind = s.Kind
+			c.window = max(c.window, s.Window)
+			c.chunk = m.Chunk > 0
+			c.bytes += s.Bytes
+			if m.Conv > 0 {
+				c.bytes += float64(m.convWidth()) * float64(p.Drafts) * m.ConvBytes / float64(p.TP) // a tap for each draft
+			}
+		}
+		if p.OneGroup && c.kind == WindowState {
+			c.kind = TokenState
+			c.window = 0
+			c.chunk = false
+		}
+		if c.kind != "" {
+			count[c]++
+		}
+	}
+	kinds := slices.SortedFunc(maps.Keys(count), func(a, b layerCache) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.window, b.window), cmp.Compare(a.bytes, b.bytes))
+	})
+	if len(kinds) == 0 {
+		return pool, false
+	}
+	least, most := count[kinds[0]], count[kinds[0]]
+	for _, c := range kinds {
+		least = min(least, count[c])
+		most = max(most, count[c])
+	}
+	size := least
+	if float64(most) < 1.5*float64(least) {
+		size = most
+	}
+	page, blockSize := d.pageSize(kinds, blockSize)
+	for _, c := range kinds {
+		for left := count[c]; left > 0; left -= size {
+			g := KVGroup{Kind: c.kind, Window: c.window, Chunk: c.chunk, Layers: min(size, left), Block: blockSize}
+			if g.States = states; c.kind != RecurrentState {
+				g.States = 0
+				g.Block = max(blockSize, int64(page/c.bytes)/blockSize*blockSize)
+			}
+			pool.Groups = append(pool.Groups, g)
+		}
+	}
+	pool.BlockBytes = float64(size) * page
+	return pool, true
+}
+
+// WidestPagesSince is the first release in which a block of DeepSeek-V4's cache holds the widest table; before, each size of page has slots of
+// its own (vllm/v1/core/kv_cache_utils.py; models/deepseek_v4).
+var WidestPagesSince = vllm.Release{0, 27}
+
+// packedPool lays out DeepSeek-V4's mixed pages: tables of blocks for the entries and index keys of all layers, their windows, and what
+// compressors hold at either ratio. Tables of many layers are cut so that padding is least; a block holds the widest.
+func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool KVPool, ok bool) {
+	whole := d.whole
+	if whole == nil {
+		whole = layers
+	}
+	count := func(layers []Layer) [3]int64 { // that have a window, entries of 4 tokens, of 128
+		of := func(ratio int64) int64 {
+			return int64(stat.Count(layers, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Ratio == ratio }))
+		}
+		return [3]int64{of(0) + of(4) + of(128), of(4), of(128)}
+	}
+	before := func(v vllm.Release) bool { return p.Release != vllm.Release{} && p.Release.Before(v) }
+	i := slices.IndexFunc(whole, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Index != nil })
+	if i < 0 || before(vllm.Release{0, 20}) {
+		return pool, false
+	}
+	at := whole[i].Mixer
+	own := count(layers)
+	all := count(whole)
+	unit, indexUnit := int64(512), int64(512)
+	if d.KVBytes < 2 { // fp8_ds_mla
+		unit, indexUnit = 576, 576
+	} else if before(vllm.Release{0, 25}) {
+		indexUnit = 576
+	}
+	up := func(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
+	blockSize = up(blockSize, 256)
+	entry := int64(at.entryBytes(d.KVBytes))
+	states := blockSize / 4
+	page := up(states*entry, unit)
+	index := up(states*int64(indexBytes(at.Index.Dim)), indexUnit)
+	few := up(blockSize/128*entry, unit)
+	values, least := all[:], all[1]
+	if before(vllm.Release{0, 29}) || all[2] == 0 || all[1] == all[2] { // entries count in the cut only where they pair
+		least = max(all[1], all[2])
+		values = append(values, least)
+	}
+	size, padding := least, int64(math.MaxInt64)
+	for n := least; n <= slices.Max(values); n++ {
+		if pad := stat.Sum(values, func(v int64) int64 { return (n - v%n) % n }); pad <= padding {
+			size, padding = n, pad
+		}
+	}
+	var each [3]int64 // layers of a table on this stage
+	for k, g := range []KVGroup{{Window: at.Window, Block: 64}, {Window: 8, Block: 4}, {Window: 128, Block: 8}} {
+		n := max(1, up(all[k], size)/size)
+		each[k] = up(own[k], n) / n
+		if g.Kind, g.Layers = WindowState, each[k]; all[k] > 0 {
+			pool.Groups = append(pool.Groups, slices.Repeat([]KVGroup{g}, int(n))...)
+		}
+	}
+	pool.Groups = append(pool.Groups, KVGroup{Kind: TokenState, Layers: own[1] + own[2], Block: blockSize})
+	held := up(64*at.DimK, unit) // fp32 values and gates: 8 tokens', or 4 tokens' in two entries
+	bytes := max(own[1]*(page+index)+own[2]*few, each[0]*up(64*entry, unit), each[1]*(held+up(64*at.Index.Dim, unit)), each[2]*held)
+	if before(WidestPagesSince) {
+		most := max(own[1], each[0], each[1], each[2])
+		if bytes = most*page + max(own[1], each[1])*index + own[2]*few; before(vllm.Release{0, 23}) { // as many of all sizes
+			bytes = max(most, own[2]) * (page + index + few)
+		}
+	}
+	pool.BlockBytes = float64(bytes)
+	return pool, true
+}
+
+// pageSize is the bytes of a layer's block, and the tokens of the widest layer's: with recurrent states a block holds as many
+// tokens as a state is long, in whole kernel blocks (of 128 tokens for mla).
+func (d *Decoder) pageSize(kinds []layerCache, blockSize int64) (page float64, block int64) {
+	token, state := 0.0, 0.0
+	for _, c := range kinds {
+		if c.kind == RecurrentState {
+			state = max(state, c.bytes)
+		} else {
+			token = max(token, c.bytes)
+		}
+	}
+	if state > 0 && token > 0 {
+		if slices.ContainsFunc(d.Layers, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Kind == MLA }) {
+			blockSize = max(blockSize, 128)
+		}
+		blockSize *= int64(math.Ceil(state / (float64(blockSize) * token)))
+	}
+	return max(state, token*float64(blockSize)), blockSize
+}
+
+// Blocks is the pool's blocks in so many bytes, the null block included.
+func (k KVPool) Blocks(bytes float64) int64 { return int64(bytes / k.BlockBytes) }
+
+// RequestBlocks is the blocks that a request of n tokens needs while up to inFlight tokens are computed at once: all of them,
+// those of a window or a chunk and one that it begins in, or states: for itself, each draft and its latest cached point (prefix
+// caching of recurrent states: align).
+func (k KVPool) RequestBlocks(n, inFlight int64) int64 {
+	var blocks int64
+	for _, g := range k.Groups {
+		up := func(tokens int64) int64 { return (tokens + g.Block - 1) / g.Block }
+		switch {
+		case g.Kind == RecurrentState:
+			blocks += g.States
+		case g.Chunk:
+			blocks += up(min(g.Window+inFlight, n)) + 1
+		case g.Window > 0:
+			blocks += up(min(g.Window-1+inFlight, n)) + 1
+		default:
+			blocks += up(n)
+		}
+	}
+	return blocks
+}
+
+// KVUnits is the pool as the simulator plays it: a unit is one block of every full group, and holds Block tokens; windows,
+// chunks and states take units of their own beside a request's tokens. Prefix hits are those of the full groups.
+type KVUnits struct {
+	Block  int64 // tokens
+	Blocks int64 // of the pool in a unit
+	rest   KVPool
+}
+
+// KVUnits are those of the model's pool with blocks of blockSize tokens; of equal layers a block is a unit.
+func (m *Model) KVUnits(p Parallel, blockSize int64) KVUnits {
+	u := KVUnits{Block: blockSize, Blocks: 1}
+	if m.Layered == nil {
+		return u
+	}
+	pool, _ := m.Layered.KVPool(p, u.Block)
+	full := int64(0)
+	for _, g := range pool.Groups {
+		if g.Kind == TokenState {
+			full, u.Block = full+1, g.Block
+		} else {
+			u.rest.Groups = append(u.rest.Groups, g)
+		}
+	}
+	if u.Blocks = max(1, full); full == 0 && len(u.rest.Groups) > 0 {
+		u.Block = vllm.MaxTokens // nothing grows with a request
+	}
+	return u
+}
+
+// Side is the units that a request takes beside its tokens until it has n of them.
+func (u *KVUnits) Side(n int64) int64 { return (u.rest.RequestBlocks(n, 1) + u.Blocks - 1) / u.Blocks }
+
+// BlocksOf is the pool's blocks, the null block included, where vLLM logs so many tokens ("GPU KV cache size"): up to 0.19 those of the
+// smallest blocks of one group, so that less than a block for each group is missing; later as many requests of maxLen tokens as fit,
+// in tokens.
+func (k KVPool) BlocksOf(tokens, maxLen, inFlight int64, version string) int64 {
+	if v, known := vllm.ParseRelease(version); maxLen == 0 || known && v.Before(requestTokensSince) {
+		smallest := slices.MinFunc(k.Groups, func(a, b KVGroup) int { return cmp.Compare(a.Block, b.Block) }).Block
+		return tokens / smallest * int64(len(k.Groups))
+	}
+	return (tokens*k.RequestBlocks(maxLen, inFlight) + maxLen - 1) / maxLen
+}
+
+// requestTokensSince is the first release whose log counts requests of max_model_len tokens (0.20 to 0.22 were not read).
+var requestTokensSince = vllm.Release{0, 20}

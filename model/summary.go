@@ -1,0 +1,217 @@
+package model
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// Kind names the layer's mixer in a word: "gqa", "window", "sparse-mla", "v4-csa", "gdn", or "ffn-only".
+func (l *Layer) Kind() string {
+	m := l.Mixer
+	switch {
+	case m == nil:
+		return "ffn-only"
+	case m.Kind == Compressed:
+		return map[int64]string{0: "v4-window", 4: "v4-csa", 128: "v4-hca"}[m.Ratio]
+	case m.Index != nil:
+		return "sparse-" + string(m.Kind)
+	case m.Kind == Delta:
+		return m.Form
+	case m.Window > 0:
+		return "window"
+	case m.Chunk > 0:
+		return "chunk"
+	}
+	return string(m.Kind)
+}
+
+// InWords counts the layers by kind, in the order of their names: "gqa:18 window:18".
+func (d *Decoder) InWords() string {
+	count := map[string]int{}
+	for i := range d.Layers {
+		count[d.Layers[i].Kind()]++
+	}
+	words := stat.Map(slices.Sorted(maps.Keys(count)), func(kind string) string { return fmt.Sprintf("%s:%d", kind, count[kind]) })
+	return strings.Join(words, " ")
+}
+
+// Sizes are what a model comes to, as inspect --model prints it. Bytes of a cached value are 2 where the name does not say
+// otherwise; window and state bytes are those of one request.
+type Sizes struct {
+	TotalParams          float64  `json:"total_params"`
+	ActiveParams         float64  `json:"active_params"`
+	MTPParams            float64  `json:"mtp_params"` // of multi-token prediction, in none of the other figures
+	WeightBytes          float64  `json:"weight_bytes"`
+	WeightBytesPerGPU    float64  `json:"weight_bytes_per_gpu"`
+	KVBytesPerToken      float64  `json:"kv_bytes_per_token"`         // whole model, 16 bit
+	KVBytesPerTokenShip  float64  `json:"kv_bytes_per_token_shipped"` // whole model, in the type that vLLM's auto takes
+	KVBytesPerTokenGPU   float64  `json:"kv_bytes_per_token_per_gpu"` // so, on one GPU
+	StateBytesPerRequest float64  `json:"state_bytes_per_request"`
+	StateBytesGPU        float64  `json:"state_bytes_per_request_per_gpu"`
+	WindowBytes          float64  `json:"window_bytes_per_request"`
+	BytesPerKV           float64  `json:"bytes_per_kv"`
+	KV                   *KVPool  `json:"kv_pool,omitempty"` // on one GPU, at --block-size 16
+	Summary              string   `json:"layers_in_words"`
+	Layers               []Folded `json:"layers"`
+	Defaulted            []string `json:"defaulted"`
+	Warnings             []string `json:"warnings"`
+}
+
+// Folded is a kind of layer, and how many layers are of it.
+type Folded struct {
+	Count   int      `json:"count"`
+	First   int      `json:"first"` // index of the first of them, from 0
+	Mixer   string   `json:"mixer"`
+	FFN     string   `json:"ffn"`
+	Params  float64  `json:"params"` // of one layer
+	Weights []string `json:"weights"`
+}
+
+// kinds are the different layers, in the order of their first, and which of them each layer is.
+func (d *Decoder) kinds() (kinds []*Layer, order []int) {
+	order = make([]int, len(d.Layers))
+	for i := range d.Layers {
+		l := &d.Layers[i]
+		k := slices.IndexFunc(kinds, func(kind *Layer) bool { return *kind == *l || reflect.DeepEqual(kind, l) })
+		if k < 0 {
+			k, kinds = len(kinds), append(kinds, l)
+		}
+		order[i] = k
+	}
+	return kinds, order
+}
+
+// countOfKind is how many layers are of kind k.
+func countOfKind(order []int, k int) (n int) {
+	return stat.Count(order, func(kind int) bool { return kind == k })
+}
+
+// Fold groups equal layers, in the order of their first.
+func (d *Decoder) Fold() []Folded {
+	var out []Folded
+	kinds, order := d.kinds()
+	for k, l := range kinds {
+		f := Folded{Count: countOfKind(order, k), First: slices.Index(order, k), Mixer: l.mixerWords(), FFN: l.ffnWords(),
+			Params: float64(l.smallParams()), Weights: []string{}}
+		l.everyLinear(func(x *Linear) {
+			f.Params += float64(x.Params())
+			f.Weights = append(f.Weights, cmp.Or(x.Quant.Algorithm, fmt.Sprintf("%g-byte", x.Quant.BytesPerWeight)))
+		})
+		slices.Sort(f.Weights)
+		f.Weights = slices.Compact(f.Weights)
+		out = append(out, f)
+	}
+	return out
+}
+
+type plainDecoder Decoder
+
+// MarshalJSON writes the decoder with its layers folded.
+func (d *Decoder) MarshalJSON() ([]byte, error) {
+	own := plainDecoder(*d)
+	own.Kinds, own.Order = d.kinds()
+	return json.Marshal(&own)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes; unknown keys are errors.
+func (d *Decoder) UnmarshalJSON(text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode((*plainDecoder)(d)); err != nil {
+		return err
+	}
+	if len(d.Order) == 0 || len(d.Order) > maxLayers {
+		return fmt.Errorf("layers.order: got %d layers, want 1 to %d", len(d.Order), maxLayers)
+	}
+	for i, k := range d.Order {
+		if k < 0 || k >= len(d.Kinds) || d.Kinds[k] == nil {
+			return fmt.Errorf("layers.order[%d]: got %d, want one of %d kinds", i, k, len(d.Kinds))
+		}
+		d.Layers = append(d.Layers, *d.Kinds[k])
+	}
+	d.Kinds, d.Order = nil, nil
+	return nil
+}
+
+func (l *Layer) mixerWords() string {
+	m := l.Mixer
+	switch {
+	case m == nil:
+		return "none"
+	case m.Kind == LinearOnly:
+		return "one matrix"
+	case m.Kind == MLA:
+		return fmt.Sprintf("%s %d heads, latent %d + %d", l.Kind(), m.Heads, m.KVRank, m.Rope)
+	case m.Kind == Mamba1 || m.Kind == Mamba2:
+		return fmt.Sprintf("%s %d x %d, state %d", l.Kind(), m.Heads, m.DimV, m.StateSize)
+	case m.Window+m.Chunk > 0:
+		return fmt.Sprintf("%s %d: %d heads, %d kv x %d", l.Kind(), m.Window+m.Chunk, m.Heads, m.KVHeads, m.DimK)
+	}
+	return fmt.Sprintf("%s %d heads, %d kv x %d", l.Kind(), m.Heads, m.KVHeads, m.DimK)
+}
+
+func (l *Layer) ffnWords() string {
+	f := l.FFN
+	switch {
+	case f == nil:
+		return "none"
+	case f.Kind == LinearFFN:
+		return "one matrix"
+	case f.Kind == Dense:
+		return fmt.Sprintf("dense %d", f.Width)
+	}
+	words := fmt.Sprintf("moe %d of %d x %d", f.TopK, f.Experts, f.Width)
+	if f.SharedWidth > 0 {
+		words += fmt.Sprintf(", shared %d", f.SharedWidth)
+	}
+	if f.BesideWidth > 0 {
+		words += fmt.Sprintf(", dense %d beside", f.BesideWidth)
+	}
+	if f.Latent > 0 {
+		words += fmt.Sprintf(", latent %d", f.Latent)
+	}
+	return words
+}
+
+// Sizes adds up the model; it is an error when vLLM would not load it so spread.
+func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
+	for _, n := range []struct {
+		name string
+		n    int64
+	}{{"tensor_parallel_size", p.TP}, {"pipeline_parallel_size", p.PP}, {"data_parallel_size", p.DP}} {
+		if n.n < 1 || n.n > vllm.MaxDevices {
+			return nil, loadError(n.name, n.n, fmt.Sprintf("1 to %d", vllm.MaxDevices))
+		}
+	}
+	if err := d.Loads(p); err != nil {
+		return nil, err
+	}
+	if p.Experts && !d.hasExperts() {
+		return nil, trace.Errorf(vllm.BadKnobs, "%s", NoExperts).WithHint("vLLM refuses it too")
+	}
+	full := d.Cache(2, 1)
+	gpu := d.Cache(d.KVBytes, p.TP)
+	var kv *KVPool
+	if pool, ok := d.KVPool(p, vllm.DefaultBlockSize); ok {
+		kv = &pool
+	}
+	mtp := Decoder{Tied: true, Layers: d.MTP}
+	return &Sizes{KV: kv, MTPParams: float64(mtp.TotalParams()),
+		TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()),
+		WeightBytes: d.WeightBytes(), WeightBytesPerGPU: d.WeightBytesPerGPU(p), KVBytesPerToken: full.BytesPerToken,
+		KVBytesPerTokenShip: d.Cache(d.KVBytes, 1).BytesPerToken,
+		KVBytesPerTokenGPU:  gpu.BytesPerToken, StateBytesPerRequest: full.StateBytes, StateBytesGPU: gpu.StateBytes,
+		WindowBytes: full.WindowBytes,
+		BytesPerKV:  d.KVBytes, Summary: d.InWords(), Layers: d.Fold(), Defaulted: append([]string{}, d.Defaulted...),
+		Warnings: append([]string{}, d.Warnings...)}, nil
+}

@@ -1,0 +1,209 @@
+package model
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// describe fills the model's fields from its layers: all of them where the layers are alike, full grouped-query attention
+// with a dense MLP or experts, which the specifications up to 1.2 read; else the layers themselves are the description.
+func (c *hfConfig) describe(m *Model, d *Decoder, opts Options) {
+	m.MaxPositionEmbeddings = c.positions()
+	size, stated := int64(0), *m
+	for i := range d.Layers {
+		if x := d.Layers[i].Mixer; x != nil && x.Window+x.Chunk > 0 && (size == 0 || x.Window+x.Chunk < size) {
+			size = x.Window + x.Chunk
+		}
+	}
+	longest := opts.MaxModelLen
+	if !longest.OK && m.MaxPositionEmbeddings > 0 {
+		longest = trace.Some(m.MaxPositionEmbeddings)
+	}
+	beyond := size > 0 && !(longest.OK && longest.V <= size) // a window that can be active (spec#model-window)
+	if why := d.whyNotFlat(m, beyond && !opts.AssumeFullAttention); why != "" {
+		*m, m.Layered = stated, d
+		m.summarise()
+		return
+	}
+	if beyond {
+		m.Warnings = append(m.Warnings, fullAttentionAssumed)
+	}
+	if m.NumMoELayers == m.NumLayers { // experts in every layer: a width that nothing has
+		m.IntermediateSize = cmp.Or(c.countOr("intermediate_size_mlp"),
+			c.countOr("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"), m.IntermediateSize)
+	}
+}
+
+// summarise sets the fields that a model of unlike layers has too.
+func (m *Model) summarise() {
+	d := m.Layered
+	m.NumLayers = int64(len(d.Layers))
+	m.HiddenSize = d.Hidden
+	m.VocabSize = d.Vocab
+	m.Tied = d.Tied
+	m.BytesPerActivation = d.DTypeBytes
+	m.BytesPerKV = d.KVBytes
+}
+
+// whyNotFlat fills the fields that models of equal layers have; where they cannot say this one it tells why. windows: those of
+// its attention can be active.
+func (d *Decoder) whyNotFlat(m *Model, windows bool) (why string) {
+	m.NumLayers = int64(len(d.Layers))
+	m.HiddenSize = d.Hidden
+	m.VocabSize = d.Vocab
+	m.Tied = d.Tied
+	m.BytesPerActivation = d.DTypeBytes
+	m.BytesPerKV = d.KVBytes
+	m.BytesPerLMHead = float64(d.Head.Quant.Bits) / 8
+	for i := range d.Layers {
+		l := &d.Layers[i]
+		if why = l.notUniform(m, windows); why != "" {
+			return fmt.Sprintf("layer %d: got %s", i, why)
+		}
+		if l.FFN.Kind == Experts {
+			m.NumMoELayers++
+		}
+		m.NumMLPProj = l.FFN.Projections
+		if l.everyLinear(func(x *Linear) { why = cmp.Or(why, m.linearWidth(x)) }); why != "" {
+			return "quantization: got " + why
+		}
+	}
+	m.IntermediateSize = cmp.Or(m.IntermediateSize, m.MoEIntermediateSize)
+	m.BytesPerParam = m.BytesPerWeight
+	return ""
+}
+
+// linearWidth takes the quantization of a matrix, which is that of all but the router, embedding and head.
+func (m *Model) linearWidth(x *Linear) string {
+	b, compute := float64(x.Quant.Bits)/8, "native"
+	if x.Quant.ActivationBits == 8 && strings.HasPrefix(x.Quant.Algorithm, "fp8") {
+		compute = "fp8"
+	}
+	switch {
+	case x.Placement == Replicated: // the router
+		return ""
+	case x.Quant.ActivationBits < 8:
+		return fmt.Sprintf("activations of %d bit", x.Quant.ActivationBits)
+	case m.BytesPerWeight != 0 && (b != m.BytesPerWeight || compute != m.LinearCompute):
+		return fmt.Sprintf("%s at %g bytes a weight and others at %g", x.Name, b, m.BytesPerWeight)
+	}
+	m.BytesPerWeight, m.LinearCompute = b, compute
+	return ""
+}
+
+// WhyLayered says what the specifications up to 1.2 cannot say of the model, "" where they can.
+func (m *Model) WhyLayered() string {
+	if m.Layered == nil {
+		return ""
+	}
+	return cmp.Or(m.Layered.whyNotFlat(&Model{}, true), "layers")
+}
+
+// Layers is the model as the list of its layers: the one that features, memory and simulator add up (spec#model-layers).
+// Equal layers are made of the fields that say them, without norms and biases.
+func (m *Model) Layers() *Decoder {
+	if m.Layered != nil {
+		return m.Layered
+	}
+	bits := int64(8 * m.BytesPerWeight)
+	q := Quant{BytesPerWeight: m.BytesPerWeight, Bits: bits, ActivationBits: 16}
+	plain := Quant{BytesPerWeight: m.BytesPerActivation,
+		Bits: int64(8 * m.BytesPerActivation), ActivationBits: 16}
+	switch {
+	case m.LinearCompute == "fp8":
+		q.Algorithm, q.ActivationBits = "fp8", 8
+	case m.BytesPerWeight < m.BytesPerActivation:
+		q.Algorithm = fmt.Sprintf("int%d", bits)
+	}
+	h := m.HiddenSize
+	queries := m.NumHeads * m.HeadDim
+	keys := m.NumKVHeads * m.HeadDim
+	matrix := func(name string, rows, columns int64, at Placement, q Quant) Linear {
+		return Linear{Name: name, Rows: rows, Columns: columns, Count: 1, Placement: at, Quant: q}
+	}
+	mlp := func(width int64) []Linear {
+		return []Linear{matrix("up_proj", (m.NumMLPProj-1)*width, h, Sharded, q), matrix("down_proj", h, width, ShardedIn, q)}
+	}
+	l := Layer{Mixer: &Mixer{Kind: GQA, Heads: m.NumHeads, KVHeads: m.NumKVHeads, DimK: m.HeadDim, DimV: m.HeadDim, Linears: []Linear{
+		matrix("q_proj", queries, h, Sharded, q), matrix("k_proj", keys, h, KVSharded, q), matrix("v_proj", keys, h, KVSharded, q),
+		matrix("o_proj", h, queries, ShardedIn, q)}},
+		FFN: &FFN{Kind: Dense, Width: m.IntermediateSize, Projections: m.NumMLPProj, Linears: mlp(m.IntermediateSize)}}
+	d := &Decoder{Vocab: m.VocabSize, Hidden: h, Tied: m.Tied, KVBytes: m.BytesPerKV, DTypeBytes: m.BytesPerActivation,
+		Embedding: matrix(embeddingName, m.VocabSize, h, Sharded, plain), Head: matrix(headName, m.VocabSize, h, Sharded, plain)}
+	d.Head.Quant.BytesPerWeight = m.BytesPerLMHead
+	if m.Decoder != nil {
+		d.MTP = m.Decoder.MTP
+	}
+	for range m.NumLayers {
+		d.Layers = append(d.Layers, l)
+	}
+	if m.IsMoE() {
+		width := m.MoEIntermediateSize
+		f := &FFN{Kind: Experts, Width: width, Projections: m.NumMLPProj, Experts: m.NumExperts, TopK: m.TopK, SharedWidth: m.SharedExpertSize,
+			Linears: []Linear{matrix("gate", m.NumExperts, h, Replicated, plain)}}
+		for _, x := range mlp(width) {
+			x.Name = "experts." + x.Name
+			x.Placement = ByExpert
+			x.Count = m.NumExperts
+			x.Active = m.TopK
+			f.Linears = append(f.Linears, x)
+		}
+		if m.SharedExpertSize > 0 {
+			f.Linears = append(f.Linears, mlp(m.SharedExpertSize)...)
+		}
+		for i := m.NumLayers - min(m.NumMoELayers, m.NumLayers); i < m.NumLayers; i++ {
+			d.Layers[i].FFN = f
+		}
+	}
+	return d
+}
+
+// notUniform compares a layer with what the fields of earlier ones say, and adds its own; "" when they can say it.
+func (l *Layer) notUniform(m *Model, windows bool) string {
+	x, f := l.Mixer, l.FFN
+	switch {
+	case x == nil:
+		return "no attention"
+	case f == nil || f.Kind == LinearFFN:
+		return "no MLP"
+	case x.Kind != GQA || x.Index != nil || windows && x.Window+x.Chunk > 0:
+		return l.Kind() + " attention"
+	case x.Gate != "" || x.KEqV || x.SharesKV || x.DimK != x.DimV:
+		return "gated, shared or uneven keys and values"
+	case f.Latent > 0 || f.BesideWidth > 0:
+		return "experts with a latent width, or an MLP beside them"
+	}
+	for _, n := range []struct {
+		field *int64
+		value int64
+	}{{&m.NumHeads, x.Heads}, {&m.NumKVHeads, x.KVHeads}, {&m.HeadDim, x.DimK}} {
+		if *n.field != 0 && *n.field != n.value {
+			return "heads unlike those of earlier layers"
+		}
+		*n.field = n.value
+	}
+	width := &m.IntermediateSize
+	if f.Kind == Experts {
+		width = &m.MoEIntermediateSize
+		m.NumExperts = f.Experts
+		m.TopK = f.TopK
+		m.SharedExpertSize = f.SharedWidth
+	}
+	if *width != 0 && *width != f.Width {
+		return "a width unlike that of earlier layers"
+	}
+	*width = f.Width
+	return ""
+}
+
+// Shipped is the model's layers with their quantization, where config.json was read.
+func (m *Model) Shipped() *Decoder {
+	if m.Layered == nil && m.Decoder != nil {
+		return m.Decoder
+	}
+	return m.Layers()
+}

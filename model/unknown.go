@@ -1,0 +1,62 @@
+package model
+
+import (
+	_ "embed"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// encoderKeys are keys of what turns images, video or audio into tokens.
+var encoderKeys = []string{"vision_config", "audio_config", "vision_tower", "mm_vision_tower", "audio_encoder_config", "speech_config",
+	"image_token_id", "image_token_index", "audio_token_id", "video_token_id", "talker_config", "code2wav_config"}
+
+// knownKeys are keys of config.json that the loader reads, or that change no
+// dimension: tokens, training, dropout, the Python class.
+var knownKeys = strings.Fields(keyText)
+
+//go:embed hf_keys.txt
+var keyText string
+
+// harmlessParts are parts of keys that change no dimension, whatever else is in them.
+var harmlessParts = []string{"token_id", "token_index", "dropout", "pdrop", "rope_", "_coef", "loss", "initializer", "quant", "summary_"}
+
+// unknownKeys lists the keys nobody has looked at, sorted. Keys of tokens, dropout,
+// rope and quantisation decide no dimension, whatever they are called.
+func unknownKeys(values map[string]any) []string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		known := values[key] == nil || values[key] == false || slices.Contains(knownKeys, key) || slices.Contains(encoderKeys, key)
+		for _, part := range harmlessParts {
+			known = known || strings.Contains(key, part)
+		}
+		if !known {
+			out = append(out, key)
+		}
+	}
+	quant, _ := values["quantization_config"].(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(quant)) {
+		name := "quantization_config." + key
+		if !slices.Contains(knownKeys, name) && !slices.Contains([]string{"null", "false", "{}", "[]"}, showValue(quant[key])) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// encoders lists what of the outer config tells of images, video or audio, sorted.
+func encoders(outer map[string]any) []string {
+	return stat.Filter(slices.Sorted(maps.Keys(outer)), func(key string) bool {
+		return outer[key] != nil && slices.Contains(encoderKeys, key)
+	})
+}
+
+func unreadKeys(values map[string]any) string {
+	keys := unknownKeys(values)
+	if len(keys) == 0 {
+		return ""
+	}
+	return " (keys of its own: " + strings.Join(keys[:min(len(keys), 12)], ", ") + ")"
+}

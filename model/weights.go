@@ -1,0 +1,296 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// everyLinear calls each for every matrix of the decoder, those of multi-token prediction left out.
+func (d *Decoder) everyLinear(each func(l *Linear)) {
+	each(&d.Embedding)
+	if !d.Tied {
+		each(&d.Head)
+	}
+	for i := range d.PerLayer {
+		each(&d.PerLayer[i])
+	}
+	for i := range d.Layers {
+		d.Layers[i].everyLinear(each)
+	}
+}
+
+func (l *Layer) everyLinear(each func(l *Linear)) {
+	if l.Mixer != nil {
+		for i := range l.Mixer.Linears {
+			each(&l.Mixer.Linears[i])
+		}
+	}
+	if l.FFN != nil {
+		for i := range l.FFN.Linears {
+			each(&l.FFN.Linears[i])
+		}
+	}
+}
+
+// smallParams is the parameters that are no matrix: of the layers, around them, and of the last norm.
+func (d *Decoder) smallParams() int64 {
+	return d.Small + stat.Sum(d.Layers, func(l Layer) int64 { return l.smallParams() })
+}
+
+func (l *Layer) smallParams() int64 {
+	n := l.Small
+	if l.Mixer != nil {
+		n += l.Mixer.Small
+	}
+	if l.FFN != nil {
+		n += l.FFN.Small
+	}
+	return n
+}
+
+// TotalParams is all parameters: a tied table counts once; multi-token prediction and encoders do not count.
+func (d *Decoder) TotalParams() int64 {
+	n := d.smallParams()
+	d.everyLinear(func(l *Linear) { n += l.Params() })
+	return n
+}
+
+// ActiveParams is the parameters a token passes: the head, the experts it takes, and not the embedding, which is looked up.
+func (d *Decoder) ActiveParams() int64 {
+	n := d.smallParams()
+	d.everyLinear(func(l *Linear) { n += l.ActiveParams() })
+	if !d.Tied {
+		n -= d.Embedding.Params()
+	}
+	if len(d.PerLayer) > 0 {
+		n -= d.PerLayer[0].Params()
+	}
+	return n
+}
+
+// WeightBytes is what all weights take as shipped, unsharded.
+func (d *Decoder) WeightBytes() float64 {
+	b := smallBytes * float64(d.smallParams())
+	d.everyLinear(func(l *Linear) { b += l.Bytes() })
+	return b
+}
+
+// Parallel is how a model is spread: vLLM's --tensor-parallel-size, --pipeline-parallel-size, --data-parallel-size and
+// --enable-expert-parallel; and what else decides what a GPU holds.
+type Parallel struct {
+	TP, PP, DP int64
+	Experts    bool
+	Redundant  int64        // experts of a layer that EPLB holds twice
+	OneGroup   bool         // --disable-hybrid-kv-cache-manager: windows and chunks keep all their tokens
+	Drafts     int64        // tokens that a verify scores beside the first: recurrences keep a state for each
+	MTP        bool         // the model's own multi-token prediction drafts: its layers are loaded
+	NoPrefixes bool         // no prefix caching: recurrences keep no cached state
+	Release    vllm.Release // of vLLM; zero: the newest
+	Block      int64        // --block-size; 0: vLLM's own
+	PlainCache bool         // DeepSeek-V4's attention takes a 16-bit cache: FlashInfer's does, vLLM's own choice does not
+}
+
+// share is the part of a matrix that one GPU holds (spec#model-placement); kv is the key heads of its mixer.
+func (p Parallel) share(l *Linear, kv int64) float64 {
+	t, ranks := float64(p.TP), float64(p.TP*p.DP)
+	switch l.Placement {
+	case Sharded, ShardedIn:
+		return 1 / t
+	case KVSharded:
+		return max(1/t, 1/float64(kv))
+	case ByExpert:
+		if p.Experts {
+			return math.Ceil(float64(l.Count+p.Redundant)/ranks) / float64(l.Count)
+		}
+		return 1 / ranks
+	}
+	return 1
+}
+
+// vocabPadding is what vLLM rounds the rows of embedding and head up to.
+const vocabPadding = 64
+
+// BytesPerGPU is what one matrix takes on one GPU.
+func (p Parallel) BytesPerGPU(l *Linear, m *Mixer) float64 {
+	whole, kv := *l, int64(1)
+	if l.Name == embeddingName || l.Name == headName {
+		whole.Rows = (l.Rows + vocabPadding - 1) / vocabPadding * vocabPadding
+	}
+	if m != nil {
+		kv = m.KVHeads
+		if m.Kind == Mamba2 && l.Placement == Sharded && m.StateGroups%p.TP != 0 {
+			whole.Rows += 2 * (p.TP - m.StateGroups) * m.StateSize // groups are copied until there is one for each rank
+		}
+	}
+	return whole.Bytes() * p.share(l, kv)
+}
+
+// layersPerStage splits n layers over pp stages as vLLM does: what is left over goes to the stages before the last.
+func layersPerStage(n, pp int64) []int64 {
+	out := make([]int64, pp)
+	for i := range out {
+		out[i] = n / pp
+	}
+	for i := int64(0); i < n%pp; i++ {
+		out[((pp-2-i)%pp+pp)%pp]++
+	}
+	return out
+}
+
+// Stage is the layers that one GPU of a pipeline holds, as a decoder of its own, and what it loads.
+type Stage struct {
+	Decoder     Decoder
+	WeightBytes float64 // bytes
+}
+
+// Stages cuts the decoder as vLLM does (spec#model-placement).
+func (d *Decoder) Stages(p Parallel) []Stage {
+	out := []Stage{}
+	first := int64(0)
+	whole := d.Layers
+	if p.MTP {
+		whole = slices.Concat(whole, d.MTP)
+	}
+	for s, n := range layersPerStage(int64(len(d.Layers)), p.PP) {
+		own := *d
+		own.whole = whole
+		own.Layers = d.Layers[first : first+n]
+		last := int64(s) == p.PP-1
+		if own.MTP = nil; last {
+			own.Layers = whole[first:]
+		}
+		b := 0.0
+		for _, l := range own.Layers {
+			b += smallBytes * float64(l.smallParams())
+			l.everyLinear(func(x *Linear) { b += p.BytesPerGPU(x, l.Mixer) })
+		}
+		if s == 0 {
+			b += p.BytesPerGPU(&d.Embedding, nil)
+			for i := range d.PerLayer {
+				b += p.BytesPerGPU(&d.PerLayer[i], nil)
+			}
+		}
+		if last {
+			b += smallBytes * float64(d.Small)
+		}
+		if last && !(d.Tied && p.PP == 1) {
+			b += p.BytesPerGPU(&d.Head, nil)
+		}
+		out, first = append(out, Stage{own, b}), first+n
+	}
+	return out
+}
+
+// WeightBytesPerGPU is what the fullest GPU loads.
+func (d *Decoder) WeightBytesPerGPU(p Parallel) (most float64) {
+	for _, s := range d.Stages(p) {
+		most = max(most, s.WeightBytes)
+	}
+	return most
+}
+
+// Loads says why vLLM would refuse to load the model so, in its own terms; nil when it would not.
+func (d *Decoder) Loads(p Parallel) error {
+	if n := int64(len(d.Layers)); p.PP > n {
+		return loadError("pipeline_parallel_size", p.PP, fmt.Sprintf("at most %d layers", n))
+	}
+	if l := &d.Layers[0]; l.Mixer != nil && l.Mixer.Kind == Compressed {
+		switch {
+		case p.Block%256 != 0 && p.Block != vllm.DefaultBlockSize:
+			return loadError("block_size", p.Block, "a multiple of 256 tokens")
+		case p.Block != 0 && d.KVBytes >= 2 && !p.PlainCache:
+			return trace.Errorf(vllm.BadKnobs, "kv_cache_dtype: got %g bytes a value, want fp8: DeepSeek-V4's attention takes no other", d.KVBytes).
+				WithHint("leave --kv-cache-dtype out, or on Blackwell take --attention-backend FLASHINFER_MLA_SPARSE_DSV4")
+		}
+	}
+	for i := range d.Layers {
+		if err := d.Layers[i].checkShards(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func loadError(key string, got int64, want string) error {
+	return trace.Errorf(vllm.BadKnobs, "%s: got %d, want %s", key, got, want).WithHint("vLLM does not load the model so: choose another size")
+}
+
+func (l *Layer) checkShards(p Parallel) error {
+	if m := l.Mixer; m != nil {
+		kv := m.KVHeads
+		switch {
+		case m.Heads%p.TP != 0 && m.Kind != Mamba1:
+			return loadError("tensor_parallel_size", p.TP, fmt.Sprintf("a divisor of %d heads", m.Heads))
+		case m.Kind == GQA && kv%p.TP != 0 && p.TP%kv != 0:
+			return loadError("tensor_parallel_size", p.TP, fmt.Sprintf("a divisor or a multiple of %d KV heads", kv))
+		case m.Kind == Mamba2 && m.StateGroups > 1 && m.StateGroups%p.TP != 0:
+			return loadError("tensor_parallel_size", p.TP, fmt.Sprintf("a divisor of %d groups", m.StateGroups))
+		case m.Kind == Delta && kv%p.TP != 0:
+			return loadError("tensor_parallel_size", p.TP, fmt.Sprintf("a divisor of %d key heads", kv))
+		}
+	}
+	var err error
+	l.everyLinear(func(x *Linear) {
+		if err == nil {
+			err = x.checkShards(p, l)
+		}
+	})
+	return err
+}
+
+// merged are matrices that vLLM multiplies together with others: queries with keys and values, gates with what they gate.
+var merged = regexp.MustCompile(`self_attn\.q_proj$|gate_up_proj$|in_proj_\w+$`)
+
+// checkShards checks that shards are equal, and hold whole blocks of scales.
+func (l *Linear) checkShards(p Parallel, in *Layer) error {
+	rows := l.Rows
+	columns := l.Columns
+	parts := p.TP
+	key, size := "tensor_parallel_size", p.TP
+	switch l.Placement {
+	case ByExpert:
+		if parts = p.TP * p.DP; p.Experts {
+			return nil
+		}
+		if p.DP > 1 {
+			key = "tensor_parallel_size x data_parallel_size"
+		}
+		if size = in.FFN.Width; columns == in.FFN.Width { // down
+			columns /= parts
+		} else {
+			rows = in.FFN.Width / parts
+		}
+	case Sharded:
+		if rows /= parts; in.Mixer == nil || in.Mixer.Kind != Mamba2 {
+			size = l.Rows
+		}
+	case ShardedIn:
+		columns, size = columns/parts, columns
+	case KVSharded:
+		rows /= min(parts, in.Mixer.KVHeads)
+	default:
+		return nil
+	}
+	if size%parts != 0 {
+		return loadError(key, parts, fmt.Sprintf("a divisor of the %d values of %s", size, l.Name))
+	}
+	block := l.Quant.Block
+	if strings.Contains(l.Quant.Algorithm, "fp4") { // vLLM pads them
+		return nil
+	}
+	if l.Placement == KVSharded || l.Placement == Sharded && merged.MatchString(l.Name) {
+		rows = 0 // what vLLM multiplies together may end within a block
+	}
+	if parts > 1 && (block[0] > 1 && rows%block[0] != 0 && rows < l.Rows || block[1] > 0 && columns%block[1] != 0 && columns < l.Columns) {
+		return loadError(key, parts, fmt.Sprintf("shards of %s in whole blocks of %d x %d (%s): they are %d x %d", l.Name, block[0], block[1],
+			l.Quant.Algorithm, rows, columns))
+	}
+	return nil
+}
