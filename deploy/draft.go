@@ -57,8 +57,8 @@ func (d *Draft) Settings() (set []string) {
 // Get returns the value under a path, nil when there is none.
 func (d *Draft) Get(path string) any { return d.values[path] }
 
-// find tells of something once.
-func (d *Draft) find(f trace.Finding) {
+// addFinding tells of something once.
+func (d *Draft) addFinding(f trace.Finding) {
 	if !slices.Contains(d.findings, f) {
 		d.findings = append(d.findings, f)
 	}
@@ -85,7 +85,7 @@ func (d *Draft) Findings(m *model.Model) []trace.Finding {
 		out = append(out, trace.Findingf(unknownHardware, "hardware.name says %s and the log is of vLLM's CPU back end; name the CPU, with "+
 			"hardware.TFlopsPeak and hardware.BwPeakTBs", name))
 	}
-	out = append(out, unmeasured(name)...)
+	out = append(out, unmeasuredDevice(name)...)
 	if m != nil {
 		out = append(out, m.NotModelled()...)
 	}
@@ -119,7 +119,7 @@ func (d *Draft) ModelOptions() model.Options {
 // Merge takes what other says and d does not.
 func (d *Draft) Merge(other *Draft) {
 	for _, f := range other.findings {
-		d.find(f)
+		d.addFinding(f)
 	}
 	d.isCPU = d.isCPU || other.isCPU
 	d.kvTokens = max(d.kvTokens, other.kvTokens)
@@ -163,7 +163,7 @@ func (d *Draft) Write(w io.Writer) error {
 		}
 		lines := ""
 		for _, key := range keys {
-			lines += d.line(section.name, key)
+			lines += d.writtenLine(section.name, key)
 		}
 		if lines != "" && section.name != "" {
 			b.WriteString(section.name + ":\n")
@@ -182,8 +182,8 @@ func (d *Draft) otherFlags(known []string) []string {
 	return stat.Map(keys, func(path string) string { return strings.TrimPrefix(path, "vllm.") })
 }
 
-// line is one "key: value  # note", "" when there is nothing to say.
-func (d *Draft) line(section, key string) string {
+// writtenLine is one "key: value  # note", "" when there is nothing to say.
+func (d *Draft) writtenLine(section, key string) string {
 	path, indent := key, ""
 	if section != "" {
 		path, indent = section+"."+key, "  "
@@ -233,43 +233,5 @@ func flowStyle(n *yaml.Node) {
 	}
 	for _, c := range n.Content {
 		flowStyle(c)
-	}
-}
-
-// FillDefaults adds what vLLM's V1 engine takes for knobs that nobody gave, on
-// the draft's hardware, for `vllm serve`: 1024 seats and 8192 tokens on a
-// device of 70 GiB and more that is no A100, from 0.28 on 16384 on one of 160 GiB,
-// 256 and 2048 on smaller ones; twice as many with performance_mode throughput; not
-// more seats than tokens. Unknown devices get nothing. Every value is noted as
-// vLLM's default.
-func (d *Draft) FillDefaults() {
-	name, _ := d.Get("hardware.name").(string)
-	sheet, ok := Datasheet(name)
-	if !ok {
-		return
-	}
-	const note = "vLLM's default on this device; check the server's start-up log"
-	seqs, tokens := int64(256), int64(2048)
-	if sheet.MemoryGB >= 70 && !strings.HasPrefix(sheet.Name, "A100") {
-		seqs, tokens = 1024, 8192
-		version, _ := d.Get("vllm.version").(string)
-		if v, known := vllm.ParseRelease(version); known && !v.Before(vllm.LargerGraphsSince) && sheet.MemoryGB >= 160 {
-			tokens = 16384
-		}
-	}
-	if d.Get("vllm.performance_mode") == "throughput" {
-		seqs, tokens = 2*seqs, 2*tokens
-	}
-	if d.Get("vllm.max_num_batched_tokens") == nil {
-		if longest, ok := d.Get("vllm.max_model_len").(int64); ok && d.Get("vllm.enable_chunked_prefill") == false {
-			tokens = max(tokens, longest)
-		}
-		d.SetNoted("vllm.max_num_batched_tokens", tokens, note)
-	}
-	if d.Get("vllm.max_num_seqs") == nil {
-		if given, ok := d.Get("vllm.max_num_batched_tokens").(int64); ok && given > 0 {
-			seqs = min(seqs, given)
-		}
-		d.SetNoted("vllm.max_num_seqs", seqs, note)
 	}
 }

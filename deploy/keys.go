@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
 
@@ -161,6 +162,22 @@ func pathOfFlag(flag string) string {
 func hasField(flag string) bool {
 	path, own := runKeys().ofFlag[flag]
 	return own && !strings.HasPrefix(path, "tracing.")
+}
+
+// takesInteger reports whether a flag takes a whole number and nothing else. max_model_len may also be "auto".
+func takesInteger(flag string) bool {
+	for _, section := range runKeys().sections {
+		for _, k := range section.keys {
+			if k.Flag != flag || flag == "max_model_len" {
+				continue
+			}
+			switch k.Into.(type) {
+			case *int64, *trace.Opt[int64]:
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // vllmKeys are the keys of the section vllm that are not plain flags of `vllm serve`.

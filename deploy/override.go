@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// override applies "key.path=value" settings to the document's tree.
-func override(root *yaml.Node, set []string) error {
+// applySettings applies "key.path=value" settings to the document's tree.
+func applySettings(root *yaml.Node, set []string) error {
 	for _, s := range set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok || key == "" || root.Kind != yaml.MappingNode {

@@ -54,11 +54,11 @@ func LoadSettings(set ...string) (*Deployment, error) {
 
 func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	doc := &document{Reader: files.Reader{File: filepath.Join(dir, base), Code: badRunYAML}}
-	root, exists, err := doc.parse(fsys, base)
+	root, exists, err := doc.parseFile(fsys, base)
 	if err != nil {
 		return nil, err
 	}
-	if err := override(root, set); err != nil {
+	if err := applySettings(root, set); err != nil {
 		return nil, err
 	}
 	doc.ownSheets(fsys, dir)
@@ -70,12 +70,12 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	}
 	if doc.Err == nil && len(doc.missing) == 0 {
 		doc.loadModel(fsys, dir, f)
-		doc.check(d)
+		doc.checkDeployment(d)
 	}
 	if _, err := fs.Stat(fsys, "run.yml"); err == nil && !exists {
 		return nil, &trace.SyntaxError{File: doc.File, Code: missingRunYAML, Msg: "no such file", Hint: "rename run.yml beside it to run.yaml"}
 	}
-	if err := doc.result(exists); err != nil {
+	if err := doc.asError(exists); err != nil {
 		return &Deployment{Name: d.Name}, err
 	}
 	if exists {
@@ -93,8 +93,8 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	return d, nil
 }
 
-// parse returns the document's top mapping; an absent file is an empty one.
-func (d *document) parse(fsys fs.FS, base string) (root *yaml.Node, exists bool, err error) {
+// parseFile returns the document's top mapping; an absent file is an empty one.
+func (d *document) parseFile(fsys fs.FS, base string) (root *yaml.Node, exists bool, err error) {
 	root = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	text, err := readLimited(fsys, base)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,8 +114,8 @@ func (d *document) parse(fsys fs.FS, base string) (root *yaml.Node, exists bool,
 	return root, true, nil
 }
 
-// result turns what went wrong into one error.
-func (d *document) result(exists bool) error {
+// asError turns what went wrong into one error.
+func (d *document) asError(exists bool) error {
 	if d.Err != nil {
 		return d.Err
 	}
@@ -134,9 +134,9 @@ func (d *document) result(exists bool) error {
 		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.File + do + minimalRunYAML}
 }
 
-// check applies the rules of both spec versions to the whole; those of 1.1 alone
+// checkDeployment applies the rules of both spec versions to the whole; those of 1.1 alone
 // wait for whoever uses 1.1.
-func (d *document) check(dep *Deployment) {
+func (d *document) checkDeployment(dep *Deployment) {
 	if d.Err != nil {
 		return
 	}

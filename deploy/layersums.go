@@ -12,7 +12,7 @@ import (
 // CheckTables refuses what tables of kernels know nothing of: settings of [vllm.Limits] but whole experts per GPU and what the schedule plays,
 // and shards that vLLM does not load.
 func (d *Deployment) CheckTables() error {
-	for _, h := range vllm.Reached(d.knob, d.Model.IsMoE()) {
+	for _, h := range vllm.Reached(d.setting, d.Model.IsMoE()) {
 		if h.Refused && !h.Simulated && h.Key != "enable_expert_parallel" {
 			return trace.Errorf(h.Code, "%s: %s is not modelled", h.Got, h.What).WithHint(h.Next)
 		}

@@ -13,46 +13,6 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// draftKeys are the flags of speculative decoding.
-var draftKeys = []string{"speculative_config", "speculative_model", "num_speculative_tokens", "spec_method", "spec_model", "spec_tokens"}
-
-// WithoutDrafts is d without speculative decoding, as the steps of a log see it, whose passes count
-// drafted tokens.
-func (d *Deployment) WithoutDrafts() *Deployment {
-	if !d.Engine.SpeculativeDecoding {
-		return d
-	}
-	own := *d
-	own.Engine.SpeculativeDecoding, own.Engine.Extra = false, maps.Clone(d.Engine.Extra)
-	if e := &d.Engine; e.AsyncExcluded() != "" { // the method decides it
-		own.Engine.AsyncScheduling = trace.Some(e.IsAsync())
-	}
-	for _, key := range draftKeys {
-		delete(own.Engine.Extra, key)
-	}
-	return &own
-}
-
-// Plain is d as a step-time model sees it: without what only the schedule knows of,
-// speculation and pipeline stages, and, unless it is one that adds up layers, the other ranks of
-// a model with experts. A step of all stages takes as long as one without.
-func (d *Deployment) Plain(layered bool) *Deployment {
-	spreads := d.SpreadsExperts() && !layered
-	if d.PP <= 1 && !d.Engine.SpeculativeDecoding && !spreads && d.Engine.Transfers() == "" {
-		return d
-	}
-	own := *d.WithoutDrafts()
-	own.PP = 1
-	own.Engine.AsyncScheduling = d.Engine.AsyncScheduling
-	if spreads {
-		own.Engine.ExpertParallel, own.DP = false, 1
-	}
-	if own.Engine.Extra = maps.Clone(own.Engine.Extra); d.Engine.Transfers() != "" {
-		delete(own.Engine.Extra, "kv_transfer_config")
-	}
-	return &own
-}
-
 // Transfer gives an engine without a connector that of disaggregated prefill: the rules of releases about connectors hold.
 func (d *Deployment) Transfer() {
 	if d.Engine.Extra["kv_transfer_config"] == nil {
@@ -68,31 +28,6 @@ func (d *Deployment) CheckAlone() error {
 			WithHint("simulate --cluster FILE with instances: [{count: 1, role: prefill}, {count: 2, role: decode}]")
 	}
 	return nil
-}
-
-// SpreadsExperts reports whether the experts of a layer lie on several devices whole, or
-// on those of several data-parallel ranks.
-func (d *Deployment) SpreadsExperts() bool {
-	return d.Model.IsMoE() && (d.DP > 1 || d.Engine.ExpertParallel)
-}
-
-// Balanced is how many data-parallel ranks stand behind one balancer of vLLM, and how many
-// API servers share it: all ranks and as many servers, those of a node with a hybrid
-// balancer, one with an external one (vllm/entrypoints/cli/serve.py of 0.33.0).
-func (d *Deployment) Balanced() (ranks, servers int64) {
-	e := &d.Engine
-	ranks = max(1, d.DP)
-	local, _ := vllm.Number(e.Extra["data_parallel_size_local"])
-	switch {
-	case e.Extra["data_parallel_external_lb"] == true || e.Extra["data_parallel_rank"] != nil:
-		return 1, 1
-	case (e.Extra["data_parallel_hybrid_lb"] == true || e.Extra["data_parallel_start_rank"] != nil) && local >= 1 && local < float64(ranks):
-		ranks = int64(local)
-	}
-	if n, ok := vllm.Number(e.Extra["api_server_count"]); ok && n >= 1 && n <= vllm.MaxDevices {
-		return ranks, int64(n)
-	}
-	return ranks, ranks
 }
 
 // maxRanks bounds the engines of one simulation.
@@ -268,94 +203,3 @@ func (d *Deployment) unplayed() string {
 
 // draftsWithPPSince is the first release whose model runner takes drafts and pipeline stages together.
 var draftsWithPPSince = vllm.Release{0, 33}
-
-// drafter is what a drafter adds to each GPU: bytes of weights that a pass of it reads, bytes of a KV block, and the
-// passes of a step, one after the other; zeros without one on the GPU. EAGLE
-// and MTP are taken as one layer and the LM head of the model. Estimates.
-func (d *Deployment) drafter() (weights, block float64, passes int64) {
-	s, err := d.Engine.Speculation()
-	if err != nil || s == nil {
-		return 0, 0, 0
-	}
-	if passes = s.Tokens; s.Parallel {
-		passes = 1
-	}
-	p := d.Parallel()
-	p.PP = 1
-	p.MTP = false
-	p.Drafts = 0
-	m, share := d.Drafter, 1.0
-	switch {
-	case m != nil && s.Method == "draft_model":
-		p.TP = cmp.Or(s.TP, p.TP)
-		weights = m.Layers().WeightBytesPerGPU(p)
-	case s.IsEagle():
-		m = &d.Model
-		share = 1 / float64(max(1, m.NumLayers))
-		layers := m.Layers()
-		table := p.BytesPerGPU(&layers.Embedding, nil)
-		head, around := table, table // a tied table is one
-		if !layers.Tied {
-			head = p.BytesPerGPU(&layers.Head, nil)
-			around += head
-		}
-		weights = (layers.WeightBytesPerGPU(p)-around)*share + head
-	default:
-		return 0, 0, 0
-	}
-	pool, _ := m.Layers().KVPool(p, d.Engine.BlockSize)
-	return weights, pool.BlockBytes * share, passes
-}
-
-// DrafterUs is the time of one pass of the drafter that takes part in a step, us: reading its weights; 0 without a drafter
-// on the GPU. passes is how many there are.
-func (d *Deployment) DrafterUs() (passUs float64, passes int64) {
-	weights, _, passes := d.drafter()
-	if !(d.Hardware.BwPeakTBs > 0) {
-		return 0, 0
-	}
-	return weights / (d.Hardware.BwPeakTBs * 1e6), passes
-}
-
-// estimated says which parts of a simulation rest on no measurement.
-func (d *Deployment) estimated() (out []trace.Finding) {
-	if us, passes := d.DrafterUs(); us > 0 {
-		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, its weights read "+
-			"from memory, one layer and the LM head where it is no model of its own", d.Name, passes, us))
-	}
-	if d.PP > 1 {
-		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the %d pipeline stages are taken as equal parts of a step, what they send each "+
-			"other as free", d.Name, d.PP))
-	}
-	if d.Engine.Transfers() != "" {
-		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no server with prefill apart from decode was compared, and what "+
-			"transfers take is as cluster.yaml says", d.Name))
-	}
-	if d.Engine.Offload().LMCache {
-		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no server with LMCache was compared; it is taken as 0.5.6 with "+
-			"the settings of kv_connector_extra_config: its configuration file and environment (LMCACHE_*) are not seen", d.Name))
-	}
-	if d.SpreadsExperts() && !d.Sums {
-		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no public measurement of data-parallel attention with expert "+
-			"parallelism stands behind these times; the experts' part of a step is computed from one engine's coefficients, and the "+
-			"exchange between ranks (%.0f us for 1000 tokens) from the datasheet's link", d.Name, d.ExchangeUs(1000)))
-	}
-	return out
-}
-
-// ExchangeUs is how long the ranks of a model with experts take in a step to hand on the
-// hidden states of so many tokens in all, and back, us: with all-gather and reduce-scatter,
-// vLLM's default, every rank receives all others' tokens in each layer with experts; with an
-// all-to-all back end a token goes to at most top-k ranks. 0 without ranks. An estimate.
-func (d *Deployment) ExchangeUs(tokens float64) float64 {
-	m, h := &d.Model, &d.Hardware
-	if !m.IsMoE() || d.DP < 2 || !(h.InterconnectBandwidthGBs > 0) {
-		return 0
-	}
-	ranks, received := float64(d.DP), tokens
-	if backend, _ := d.Engine.Extra["all2all_backend"].(string); backend != "" && backend != "allgather_reducescatter" && backend != "naive" {
-		received = tokens / ranks * math.Min(ranks, float64(m.TopK))
-	}
-	bytes := received * (ranks - 1) / ranks * float64(m.HiddenSize) * m.BytesPerActivation
-	return 2 * float64(m.NumMoELayers) * (h.InterconnectLatencyUs + bytes/(h.InterconnectBandwidthGBs/2*1e3))
-}

@@ -1,4 +1,4 @@
-package deploy
+package vllm
 
 import (
 	"regexp"
@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// parsePython reads a printed Python literal: dict, list, tuple, string,
+// ParsePython reads a printed Python literal: dict, list, tuple, string,
 // number, True, False, None. ok is false when the text is anything else.
-func parsePython(text string) (value any, ok bool) {
+func ParsePython(text string) (value any, ok bool) {
 	return (&pythonReader{text: text}).value()
 }
 

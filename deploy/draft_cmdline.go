@@ -2,14 +2,11 @@ package deploy
 
 import (
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
@@ -26,12 +23,12 @@ import (
 // that the version does not know is left out and told of ([Draft.Findings]). read
 // reads the file that --config names; nil: no file is read. Codes: bad_command_line.
 func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draft, error) {
-	words, err := shellWords(line)
+	words, err := vllm.ShellWords(line)
 	if err != nil {
 		return nil, err
 	}
 	d := NewDraft()
-	args, err := d.serveArgs(words)
+	args, err := d.findServeArgs(words)
 	if err != nil {
 		return nil, err
 	}
@@ -45,16 +42,16 @@ func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draf
 	}
 	version, _ := d.Get("vllm.version").(string)
 	for len(args) > 0 {
-		if args, err = d.argument(args, version); err != nil {
+		if args, err = d.readFlag(args, version); err != nil {
 			return nil, err
 		}
 	}
-	return d, d.configFile(version, read)
+	return d, d.readConfigFile(version, read)
 }
 
-// configFile takes what the file of --config says and the command line does not: a
+// readConfigFile takes what the file of --config says and the command line does not: a
 // mapping of flags without dashes, and "model".
-func (d *Draft) configFile(version string, read func(name string) ([]byte, error)) error {
+func (d *Draft) readConfigFile(version string, read func(name string) ([]byte, error)) error {
 	name, _ := d.Get("vllm.config").(string)
 	if name == "" || read == nil {
 		return nil
@@ -62,7 +59,7 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 	delete(d.values, "vllm.config")
 	text, err := read(name)
 	if err != nil {
-		d.find(trace.Findingf(unknownFlag, "--config %s: %v; what it says is missing here", name, err))
+		d.addFinding(trace.Findingf(unknownFlag, "--config %s: %v; what it says is missing here", name, err))
 		return nil
 	}
 	node, err := files.ParseYAML(text, name)
@@ -72,7 +69,7 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 	var values map[string]any
 	if node != nil {
 		if err := node.Decode(&values); err != nil {
-			return &trace.SyntaxError{File: name, Code: badCommandLine, Msg: "want a mapping of flags: " + err.Error()}
+			return &trace.SyntaxError{File: name, Code: vllm.BadCommandLine, Msg: "want a mapping of flags: " + err.Error()}
 		}
 	}
 	file := NewDraft()
@@ -82,7 +79,7 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 		case int:
 			values[key] = int64(v)
 		case string:
-			values[key] = flagValue(name, v)
+			values[key] = vllm.FlagValue(name, v)
 		}
 		switch {
 		case name == "model_tag":
@@ -90,7 +87,7 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 		case !knownFlag(name, version):
 			d.unknownFlag(key, name, version)
 		default:
-			file.store(name, values[key])
+			file.storeFlag(name, values[key])
 		}
 	}
 	d.Merge(file)
@@ -102,18 +99,18 @@ var shellOperator = regexp.MustCompile(`^(\|\|?|&&?|;|&>.*|\d*[<>].*)$`)
 
 var imageTag = regexp.MustCompile(`^[\w./-]*vllm(?:[\w./-]*:v?(\d+\.\d+[\w.]*)|-openai(?::[\w.-]+)?)$`)
 
-// serveArgs returns the arguments of the server proper, and takes the version
+// findServeArgs returns the arguments of the server proper, and takes the version
 // from an image tag on the way.
-func (d *Draft) serveArgs(words []string) ([]string, error) {
+func (d *Draft) findServeArgs(words []string) ([]string, error) {
 	isImage := false
 	for i, w := range words {
 		if limit, ok := strings.CutPrefix(w, "OTEL_SPAN_EVENT_COUNT_LIMIT="); ok {
-			if n, isInt := humanInt(limit); isInt {
+			if n, isInt := vllm.ParseInt(limit); isInt {
 				d.Set("tracing.otel_span_event_count_limit", n)
 			}
 		}
 		if name, _, ok := strings.Cut(w, "="); ok && strings.HasPrefix(name, "LMCACHE_") {
-			d.find(trace.Findingf(unknownFlag, "%s: settings of LMCache's environment are missing here; state them in kv_connector_extra_config, "+
+			d.addFinding(trace.Findingf(unknownFlag, "%s: settings of LMCache's environment are missing here; state them in kv_connector_extra_config, "+
 				"as lmcache.chunk_size", name))
 		}
 		if m := imageTag.FindStringSubmatch(w); m != nil {
@@ -130,23 +127,23 @@ func (d *Draft) serveArgs(words []string) ([]string, error) {
 		case w == "vllm.entrypoints.openai.api_server", w == "dynamo.vllm", path.Base(w) == "api_server.py":
 			return words[i+1:], nil
 		case strings.ContainsAny(w, " \t\n") && strings.Contains(w, "vllm"): // what bash -c and ssh are given
-			if inner, err := shellWords(w); err == nil {
-				if args, err := d.serveArgs(inner); err == nil {
+			if inner, err := vllm.ShellWords(w); err == nil {
+				if args, err := d.findServeArgs(inner); err == nil {
 					return args, nil
 				}
 			}
 		}
 	}
-	return nil, trace.Errorf(badCommandLine, "command line: got %q, want one that runs `vllm serve`", strings.Join(words, " ")).
+	return nil, trace.Errorf(vllm.BadCommandLine, "command line: got %q, want one that runs `vllm serve`", strings.Join(words, " ")).
 		WithHint("blis-train init --from-cmdline 'vllm serve MODEL --max-num-seqs 256 ...'")
 }
 
-// argument reads one flag with its value, or the model tag, and returns the rest.
-func (d *Draft) argument(args []string, version string) ([]string, error) {
+// readFlag reads one flag with its value, or the model tag, and returns the rest.
+func (d *Draft) readFlag(args []string, version string) ([]string, error) {
 	word, rest := args[0], args[1:]
 	if !strings.HasPrefix(word, "-") {
 		if d.Get("model.id") != nil {
-			return nil, trace.Errorf(badCommandLine, "command line: got %q, want a flag", word)
+			return nil, trace.Errorf(vllm.BadCommandLine, "command line: got %q, want a flag", word)
 		}
 		d.Set("model.id", word)
 		return rest, nil
@@ -166,32 +163,32 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 	}
 	if !knownFlag(key, version) {
 		d.unknownFlag(name, key, version)
-		if !hasValue && len(rest) > 0 && !looksLikeFlag(rest[0]) && (d.Get("model.id") != nil || len(rest) > 1) {
+		if !hasValue && len(rest) > 0 && !vllm.LooksLikeFlag(rest[0]) && (d.Get("model.id") != nil || len(rest) > 1) {
 			rest = rest[1:] // its value, as far as one can tell
 		}
 		return rest, nil
 	}
-	if !hasValue && !negated && len(rest) > 0 && !vllm.IsSwitch(key) && !looksLikeFlag(rest[0]) {
+	if !hasValue && !negated && len(rest) > 0 && !vllm.IsSwitch(key) && !vllm.LooksLikeFlag(rest[0]) {
 		value = rest[0]
 		hasValue = true
 		rest = rest[1:]
-		for len(rest) > 0 && vllm.IsList(key) && !looksLikeFlag(rest[0]) {
+		for len(rest) > 0 && vllm.IsList(key) && !vllm.LooksLikeFlag(rest[0]) {
 			value, rest = value+" "+rest[0], rest[1:]
 		}
 	}
-	if _, isInt := humanInt(value); wholeFlags[key] && !isInt {
-		return nil, trace.Errorf(badCommandLine, "command line: %s: got %q, want a whole number", name, value).
+	if _, isInt := vllm.ParseInt(value); takesInteger(key) && !isInt {
+		return nil, trace.Errorf(vllm.BadCommandLine, "command line: %s: got %q, want a whole number", name, value).
 			WithHint("give the number that the server runs with, or leave the flag out")
 	}
 	if inner != "" {
-		d.inner(key, strings.Split(inner, "."), flagValue(key, value))
+		d.storeInnerFlag(key, strings.Split(inner, "."), vllm.FlagValue(key, value))
 		return rest, nil
 	}
 	var v any = !negated
 	if hasValue {
-		v = flagValue(key, value)
+		v = vllm.FlagValue(key, value)
 	}
-	d.store(key, v)
+	d.storeFlag(key, v)
 	return rest, nil
 }
 
@@ -217,11 +214,11 @@ func (d *Draft) unknownFlag(shown, key, version string) {
 	if word := files.Nearest(key, slices.Concat(serveFlags(version), slices.Sorted(maps.Keys(runKeys().ofFlag)))); word != "" {
 		near = " (did you mean --" + strings.ReplaceAll(word, "_", "-") + "?)"
 	}
-	d.find(trace.Findingf(unknownFlag, "%s is no flag of %s that this version knows%s; it is left out", shown, what, near))
+	d.addFinding(trace.Findingf(unknownFlag, "%s is no flag of %s that this version knows%s; it is left out", shown, what, near))
 }
 
-// inner stores one value of a flag that is a mapping: --speculative-config.method.
-func (d *Draft) inner(key string, path []string, value any) {
+// storeInnerFlag stores one value of a flag that is a mapping: --speculative-config.method.
+func (d *Draft) storeInnerFlag(key string, path []string, value any) {
 	target := "vllm." + key
 	top, ok := d.Get(target).(map[string]any)
 	if !ok {
@@ -238,29 +235,16 @@ func (d *Draft) inner(key string, path []string, value any) {
 		at = next
 	}
 	at[path[len(path)-1]] = value
-	d.offloading(key, top)
+	d.noteOffloading(key, top)
 }
-
-// wholeFlags take a whole number and nothing else; max_model_len may be "auto" or -1.
-var wholeFlags = map[string]bool{"max_num_seqs": true, "max_num_batched_tokens": true, "block_size": true, "num_gpu_blocks_override": true,
-	"tensor_parallel_size": true, "pipeline_parallel_size": true, "data_parallel_size": true, "step_tracing_closure_interval": true}
 
 func knownFlag(key, version string) bool {
 	_, own := runKeys().ofFlag[key]
 	return own || isServeFlag(key, version)
 }
 
-// looksLikeFlag tells a flag from a negative number.
-func looksLikeFlag(word string) bool {
-	if !strings.HasPrefix(word, "-") || word == "-" {
-		return false
-	}
-	_, err := strconv.ParseFloat(word, 64)
-	return err != nil
-}
-
-// store keeps the value of a flag where run.yaml has it; secrets are dropped.
-func (d *Draft) store(key string, v any) {
+// storeFlag keeps the value of a flag where run.yaml has it; secrets are dropped.
+func (d *Draft) storeFlag(key string, v any) {
 	if vllm.IsSecret(key) {
 		return
 	}
@@ -270,11 +254,11 @@ func (d *Draft) store(key string, v any) {
 		return
 	}
 	d.Set(target, v)
-	d.offloading(key, v)
+	d.noteOffloading(key, v)
 }
 
-// offloading notes a CPU tier that a connector flag turns on.
-func (d *Draft) offloading(key string, v any) {
+// noteOffloading notes a CPU tier that a connector flag turns on.
+func (d *Draft) noteOffloading(key string, v any) {
 	switch key {
 	case "kv_offloading_size":
 		d.SetNoted("vllm.cpu_offloading", true, "from --kv-offloading-size; give kv_blocks_total_cpu")
@@ -292,107 +276,6 @@ func (d *Draft) offloading(key string, v any) {
 			d.Set("vllm.kv_blocks_total_cpu", blocks)
 		}
 	}
-}
-
-// flagValue reads a value as vLLM's parser would: integers with k, K, m, M, g,
-// G, t, T, floats, booleans, JSON objects; everything else is text. Ids,
-// versions and names stay text.
-func flagValue(key, text string) any {
-	if slices.Contains([]string{"model", "served_model_name", "tokenizer", "revision", "dtype", "kv_cache_dtype", "host"}, key) {
-		return text
-	}
-	if n, ok := humanInt(text); ok {
-		return n
-	}
-	if f, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(f) && !math.IsInf(f, 0) {
-		return f
-	}
-	switch strings.ToLower(text) {
-	case "true":
-		return true
-	case "false":
-		return false
-	}
-	if strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[") {
-		var v any
-		if json.Unmarshal([]byte(text), &v) == nil {
-			return v
-		}
-	}
-	return text
-}
-
-// humanInt reads "8192", "8k" (8000), "8K" (8192), "25.6k" (25600).
-func humanInt(text string) (int64, bool) {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n, true
-	}
-	if len(text) < 2 {
-		return 0, false
-	}
-	number := text[:len(text)-1]
-	suffix := text[len(text)-1:]
-	if i := strings.Index("kmgt", suffix); i >= 0 {
-		f, err := strconv.ParseFloat(number, 64)
-		scaled := f * math.Pow(1000, float64(i+1))
-		return trace.Int(scaled), err == nil && scaled < 1<<62
-	}
-	if i := strings.Index("KMGT", suffix); i >= 0 {
-		n, err := strconv.ParseInt(number, 10, 32)
-		return n << (10 * (i + 1)), err == nil
-	}
-	return 0, false
-}
-
-// shellWords splits a command line as a POSIX shell does: blanks separate,
-// quotes group, a backslash takes the next character, backslash-newline is
-// nothing. Nothing is expanded.
-func shellWords(line string) ([]string, error) {
-	var words []string
-	var word strings.Builder
-	inWord := false
-	var quote rune
-	escaped := false
-	for _, r := range line {
-		switch {
-		case escaped:
-			escaped = false
-			if r == '\n' {
-				continue
-			}
-			if quote == '"' && !strings.ContainsRune("\"\\$`", r) {
-				word.WriteByte('\\')
-			}
-			word.WriteRune(r)
-			inWord = true
-		case r == '\\' && quote != '\'':
-			escaped = true
-		case quote != 0:
-			if r == quote {
-				quote = 0
-				continue
-			}
-			word.WriteRune(r)
-		case r == '\'' || r == '"':
-			quote, inWord = r, true
-		case r == ' ' || r == '\t' || r == '\n' || r == '\r':
-			if inWord {
-				words = append(words, word.String())
-				word.Reset()
-				inWord = false
-			}
-		default:
-			word.WriteRune(r)
-			inWord = true
-		}
-	}
-	if quote != 0 || escaped {
-		return nil, trace.Errorf(badCommandLine, "command line: got an open quote or a trailing backslash, want a whole command")
-	}
-	if inWord {
-		words = append(words, word.String())
-	}
-	return words, nil
 }
 
 // isServeFlag reports whether run.yaml keeps the flag as provenance and the stated vLLM version's `vllm serve` knows it.

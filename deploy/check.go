@@ -1,9 +1,6 @@
 package deploy
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
@@ -52,20 +49,6 @@ const maxRate = 1e15
 
 func isPositive(v float64) bool { return v > 0 && v <= maxRate }
 
-// Parallel is how the deployment spreads its model.
-func (d *Deployment) Parallel() model.Parallel {
-	e := &d.Engine
-	p := model.Parallel{TP: max(1, d.TP), PP: max(1, d.PP), DP: max(1, d.DP), Experts: e.ExpertParallel, Redundant: e.RedundantExperts(),
-		OneGroup: e.Extra["disable_hybrid_kv_cache_manager"] == true, NoPrefixes: !e.PrefixCaching}
-	p.Release, _ = e.Release()
-	backend := strings.ToUpper(fmt.Sprint(e.Extra["attention_backend"], e.Extra["attention_config"]))
-	p.Block, p.PlainCache = e.BlockSize, strings.Contains(backend, "FLASHINFER_MLA_SPARSE_DSV4")
-	if s, err := e.Speculation(); err == nil && s != nil {
-		p.Drafts, p.MTP = s.Tokens, s.Method == "mtp"
-	}
-	return p
-}
-
 // CheckStepTimes is nil where a specification can say the deployment's steps: those up to 1.2, else (layered) 1.3.
 func (d *Deployment) CheckStepTimes() (layered bool, err error) {
 	if err = d.CheckSupported(); err == nil {
@@ -80,7 +63,7 @@ func (d *Deployment) CheckStepTimes() (layered bool, err error) {
 // CheckLayers applies the rules of spec 1.3 alone (spec#supported): what vLLM would load, with attention within a few
 // reaches. Codes: those of [vllm.Limits] that are refused, bad_knobs, bad_model.
 func (d *Deployment) CheckLayers() error {
-	if err := d.refused(true); err != nil {
+	if err := d.refuseLimits(true); err != nil {
 		return err
 	}
 	layers := d.Model.Shipped()
@@ -107,7 +90,7 @@ func (d *Deployment) checkOffload() error {
 // CheckSupported applies the rules of specs 1.1 and 1.2 alone (spec#supported). Codes: those
 // of [vllm.Limits] that are refused, tp_heads, tp_kv_heads, bad_model, bad_knobs, unsupported_model.
 func (d *Deployment) CheckSupported() error {
-	if err := d.refused(false); err != nil {
+	if err := d.refuseLimits(false); err != nil {
 		return err
 	}
 	m := &d.Model
@@ -155,14 +138,13 @@ func allPositive(code trace.Code, of, unit string, rates ...rate) error {
 	return nil
 }
 
-// Codes of run.yaml and what stands beside it, and of what a description leaves open.
+// Codes of run.yaml, of the files that it names and of what it leaves open.
 const (
 	missingRunYAML  trace.Code = "missing_run_yaml"
 	badRunYAML      trace.Code = "bad_run_yaml"
 	unknownKey      trace.Code = "unknown_key"
 	BadSetting      trace.Code = "bad_setting"
 	unknownHardware trace.Code = "unknown_hardware"
-	badCommandLine  trace.Code = "bad_command_line"
 	unknownFlag     trace.Code = "unknown_flag"
 	asyncAssumed    trace.Code = "async_assumed"
 	kvBlocksAssumed trace.Code = "kv_blocks_assumed"

@@ -1,0 +1,217 @@
+package deploy
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// FromLog reads the engine's knobs from what vLLM prints at start: the
+// non-default arguments, the engine's configuration line, the scheduler's and
+// the KV cache's lines. The log may be gzipped. Lines it does not know are
+// skipped, of lines beyond 1 MiB only the beginning is read, and memory does not
+// grow with the log. Codes: not_a_vllm_log for a log without any such line, and
+// those of package files for one that is no text.
+func FromLog(r io.Reader, file string) (*Draft, error) {
+	d := NewDraft()
+	found := false
+	if err := eachLogLine(r, file, func(line string) { found = d.readLogLine(line) || found }); err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, &trace.SyntaxError{File: file, Code: vllm.BadCommandLine,
+			Msg: "got no configuration line, want the log of a vLLM start (non-default args, Initializing a V1 LLM engine)"}
+	}
+	d.settleLines()
+	return d, nil
+}
+
+// Lengths of the lines of a log that are looked at.
+const (
+	shortestLogLine = len("# GPU blocks: 1")
+	longestLogLine  = 1 << 20
+)
+
+// eachLogLine hands every line to do, of overlong ones the beginning.
+func eachLogLine(r io.Reader, file string, do func(line string)) error {
+	plain, err := files.Unpack(r, file)
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewReaderSize(plain, longestLogLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if len(line) >= shortestLogLine {
+			do(string(line))
+		}
+		for err == bufio.ErrBufferFull {
+			_, err = lines.ReadSlice('\n')
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", file, err)
+		}
+	}
+}
+
+// logPatterns are the lines that say something, with what they say.
+var logPatterns = []struct {
+	re   *regexp.Regexp
+	take func(d *Draft, m []string)
+}{
+	{regexp.MustCompile(`vLLM API server version (\S+)`), func(d *Draft, m []string) { d.Set("vllm.version", strings.TrimPrefix(m[1], "v")) }},
+	{regexp.MustCompile(`Initializing an? (?:V\d )?LLM engine \(v?([^)]+)\) with config: (.*)`), func(d *Draft, m []string) {
+		d.Set("vllm.version", m[1])
+		d.readEngineConfig(m[2])
+		d.isCPU = strings.Contains(m[2], "device_config=cpu")
+	}},
+	{regexp.MustCompile(`non-default args: (\{.*\})`), func(d *Draft, m []string) { d.readArgs(m[1]) }},
+	{regexp.MustCompile(`Using max model len (\d+)`), func(d *Draft, m []string) { d.setInt("vllm.max_model_len", m[1]) }},
+	{regexp.MustCompile(`Chunked prefill is enabled with max_num_batched_tokens=(\d+)`), func(d *Draft, m []string) {
+		d.Set("vllm.enable_chunked_prefill", true)
+		d.setInt("vllm.max_num_batched_tokens", m[1])
+	}},
+	{regexp.MustCompile(`Asynchronous scheduling is (enabled|disabled)`), func(d *Draft, m []string) { d.Set("vllm.async_scheduling", m[1] == "enabled") }},
+	{regexp.MustCompile(`(?i)async scheduling .*disabled|disabling asynchronous scheduling`), func(d *Draft, _ []string) {
+		d.Set("vllm.async_scheduling", false) // since 0.28 the only word of it
+	}}, {regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
+		d.kvTokens, _ = strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
+		d.kvTokens = min(d.kvTokens, vllm.MaxTokens)
+	}},
+	{regexp.MustCompile(`(?:kv cache|attention) block size to (\d+)`), func(d *Draft, m []string) { d.setInt("vllm.block_size", m[1]) }},
+	{regexp.MustCompile(`num_gpu_blocks is: (\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
+	{regexp.MustCompile(`device_name=([\w-]+?)(?:,|\.json)`), func(d *Draft, m []string) { d.setDevice(strings.ReplaceAll(m[1], "_", " ")) }},
+	{regexp.MustCompile(`GPU 0: ((?:NVIDIA|AMD) [\w .-]+?)(?: \(|,|\s*$)`), func(d *Draft, m []string) { d.setDevice(m[1]) }},
+	{regexp.MustCompile(`# (?:GPU|CUDA|cuda) blocks: (\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
+	{regexp.MustCompile(`Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=(\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
+}
+
+func (d *Draft) readLogLine(line string) bool {
+	for _, p := range logPatterns {
+		if m := p.re.FindStringSubmatch(line); m != nil {
+			p.take(d, m)
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Draft) setInt(path, text string) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		d.Set(path, n)
+	}
+}
+
+func (d *Draft) setBlocks(text string) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 1 {
+		d.SetNoted("vllm.kv_blocks_total_gpu", n-1, fmt.Sprintf("num_gpu_blocks %d less the null block", n))
+	}
+}
+
+// setDevice takes the device's name as its driver prints it, where there is a datasheet.
+func (d *Draft) setDevice(name string) {
+	if sheet, ok := Datasheet(strings.TrimSpace(name)); ok {
+		d.SetNoted("hardware.name", sheet.Name, "the log names "+strings.TrimSpace(name))
+		return
+	}
+	d.addFinding(trace.Findingf(unknownHardware, "the log names the device %s, which has no built-in datasheet; give hardware.TFlopsPeak and "+
+		"BwPeakTBs", strings.TrimSpace(name)))
+}
+
+var engineField = regexp.MustCompile(`(\w+)=('[^']*'|[^,\s(]+)`)
+
+// readEngineConfig reads "key=value, key=value, ..."; nested objects are skipped key by
+// key, none of ours has their names but a drafter's model, which stands behind ours.
+func (d *Draft) readEngineConfig(text string) {
+	model := ""
+	for _, m := range engineField.FindAllStringSubmatch(text, -1) {
+		if m[1] == "model" && model == "" {
+			model = strings.Trim(m[2], "'")
+		}
+		path, ok := runKeys().ofLog[m[1]]
+		if !ok || m[2] == "None" {
+			continue
+		}
+		value := strings.Trim(m[2], "'")
+		if m[1] == "max_seq_len" {
+			d.longest, _ = vllm.ParseInt(value)
+		}
+		if d.Get(path) != nil && path != "model.dtype" {
+			continue
+		}
+		switch m[1] {
+		case "dtype":
+			d.Set(path, strings.TrimPrefix(value, "torch."))
+		case "served_model_name", "kv_cache_dtype", "quantization", "speculative_config":
+			d.Set(path, value)
+		default:
+			d.Set(path, vllm.FlagValue(m[1], cmp.Or(pythonWords[value], value)))
+		}
+	}
+	if d.Get("model.id") == nil && model != "" {
+		d.Set("model.id", model)
+	}
+}
+
+var pythonWords = map[string]string{"True": "true", "False": "false"}
+
+// readArgs reads the printed non-default arguments, a Python dict on one line.
+func (d *Draft) readArgs(text string) {
+	values, ok := vllm.ParsePython(text)
+	dict, isDict := values.(map[string]any)
+	if !ok || !isDict {
+		d.addFinding(trace.Findingf(unknownFlag, "the log's non-default args are no Python mapping; what they say is missing here"))
+		return
+	}
+	d.hasArgs = true
+	for _, key := range slices.Sorted(maps.Keys(dict)) {
+		v := dict[key]
+		if v == nil || key == "model_tag" {
+			continue
+		}
+		if !knownFlag(key, "") {
+			d.unknownFlag(key, key, "")
+			continue
+		}
+		if key == "model" && d.Get("model.id") != nil {
+			continue
+		}
+		if !vllm.IsSecret(key) {
+			d.Set(pathOfFlag(key), v)
+		}
+		d.noteOffloading(key, v)
+	}
+	if names, ok := dict["served_model_name"].([]any); ok && len(names) > 0 {
+		d.Set("model.id", names[0])
+	}
+}
+
+// settleLines decides between several lines about one thing.
+func (d *Draft) settleLines() {
+	if id, ok := d.Get("model.id").(string); ok {
+		d.Set("model.id", strings.TrimSuffix(id, "/"))
+	}
+	if d.longest > 0 { // a drafter's "Using max model len" may stand before or behind it
+		d.Set("vllm.max_model_len", d.longest)
+	}
+	if d.isCPU {
+		if d.Get("vllm.async_scheduling") == nil {
+			d.SetNoted("vllm.async_scheduling", false, "vLLM's CPU back end never schedules asynchronously")
+		}
+		if d.Get("vllm.block_size") == nil {
+			d.SetNoted("vllm.block_size", int64(vllm.CPUBlockSize), "vLLM's default on a CPU")
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package deploy
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// What a device's memory holds beside weights and KV cache. The figures were
+// read off the start-up logs of real servers ("Model loading took", "Available
+// KV cache memory"): four of them are met within 4 %. It is an estimate.
+const (
+	gib             = 1 << 30
+	contextBytes    = gib / 2. // CUDA context, NCCL buffers, captured graphs
+	graphBytes      = gib / 4. // of these the graphs, which --enforce-eager saves; not measured
+	activationBytes = 2        // per activation value in flight
+	logitBytes      = 4 + 4    // fp32 logits and their sampling copy
+	hiddenCopies    = 3        // residual, normed and projected hidden states alive at once
+)
+
+// usableShare is what the driver reports of the nominal capacity in GiB, as
+// PyTorch prints it ("GPU 0 has a total capacity of 79.18 GiB"): H100 79.2 of
+// 80, H200 139.8 of 141, B200 178.35 of 180, RTX PRO 6000 94.97 of 96. GDDR
+// cards keep some for error correction or firmware.
+func (h *Hardware) usableShare() float64 {
+	switch h.Name {
+	case "L40S-48GB":
+		return 44.40 / 48
+	case "RTX-4090-24GB":
+		return 23.52 / 24
+	}
+	return 0.99
+}
+
+// KVBlocks returns the GPU KV cache's size in blocks: as stated, else the
+// estimate from memory, and says which.
+func (d *Deployment) KVBlocks() (blocks int64, estimated bool, err error) {
+	if d.Engine.KVBlocksGPU.OK && d.Engine.KVBlocksGPU.V > 0 {
+		return d.Engine.KVBlocksGPU.V, false, nil
+	}
+	blocks, err = d.EstimateKVBlocks()
+	return blocks, true, err
+}
+
+// EstimateKVBlocks derives the KV cache's blocks as vLLM does at start: memory
+// x utilisation, less weights, less the activations of a full step, divided by
+// a block's bytes; the least over the stages of a pipeline, without the null block. Code: bad_hardware
+// when the memory is unknown or the model does not fit.
+func (d *Deployment) EstimateKVBlocks() (int64, error) {
+	if !(d.Hardware.MemoryGB > 0) {
+		return 0, trace.Errorf(BadHardware, "hardware memory_gb: got %g, want > 0 to estimate the KV cache", d.Hardware.MemoryGB).
+			WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
+	}
+	other := contextBytes
+	if !d.Engine.CapturesGraphs() {
+		other -= graphBytes
+	}
+	budget := d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization
+	layers, p := d.Model.Layers(), d.Parallel()
+	sizes := d.Model.Sizes
+	if n := int64(len(layers.Layers)); p.PP > n && sizes == nil {
+		return 0, trace.Errorf(vllm.BadKnobs, "pipeline_parallel_size: got %d, want at most the model's %d layers", p.PP, n)
+	}
+	drafts, draftBlock, _ := d.drafter()
+	if p.MTP && len(layers.MTP) > 0 { // the stages hold the model's own
+		drafts, draftBlock = 0, 0
+	}
+	blocks := math.Inf(1)
+	weights := 0.0
+	left := 0.0
+	for _, stage := range layers.Stages(p) {
+		if sizes != nil {
+			stage.WeightBytes = sizes.WeightBytesPerGPU
+		}
+		free := budget - stage.WeightBytes - drafts - d.stepBytes() - other
+		if bytes, ok := vllm.Number(d.Engine.Extra["kv_cache_memory_bytes"]); ok && bytes > 0 {
+			free = bytes // wins over gpu_memory_utilization
+		}
+		pool, ok := stage.Decoder.KVPool(p, d.Engine.BlockSize)
+		if sizes != nil && sizes.BytesPerBlock > 0 {
+			pool = model.KVPool{BlockBytes: sizes.BytesPerBlock}
+			ok = true
+		}
+		if n := math.Floor(free/(pool.BlockBytes+draftBlock)) - 1; ok && n < blocks {
+			blocks = n
+			weights = stage.WeightBytes
+			left = free
+		}
+	}
+	if math.IsInf(blocks, 1) {
+		return 0, trace.Errorf(BadHardware, "KV cache: got layers that keep no entries of tokens, or pages of a vLLM that was not read (%s)",
+			cmp.Or(d.Engine.VLLMVersion, "unknown")).WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
+	}
+	if !(blocks >= 1) {
+		return 0, trace.Errorf(BadHardware, "KV cache: got %.1f GiB left of %.1f GiB, want room for one block (weights %.1f GiB per device)",
+			left/gib, budget/gib, weights/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")
+	}
+	return int64(math.Min(blocks, vllm.MaxKVBlocks)), nil
+}
+
+// stepBytes are the activations of the largest step on one device.
+func (d *Deployment) stepBytes() float64 {
+	m := d.Model.Layers()
+	tp := float64(d.TP)
+	widths := 0.0
+	for i := range m.Layers {
+		if f := m.Layers[i].FFN; f != nil {
+			widths = math.Max(widths, f.Widths())
+		}
+	}
+	if d.Model.Layered == nil { // as stated, where all layers have experts
+		widths = math.Max(widths, float64(d.Model.NumMLPProj*d.Model.IntermediateSize))
+	}
+	perToken := hiddenCopies*float64(m.Hidden) + widths/tp
+	logits := float64(min(d.Engine.MaxNumSeqs, d.Engine.MaxNumBatchedTokens)) * float64(m.Vocab) * logitBytes
+	return activationBytes*float64(d.Engine.MaxNumBatchedTokens)*perToken + logits/tp
+}
+
+// KVBytes is what the blocks of a request of n tokens take on one device, B, all layers; 0 for a model without a KV cache.
+func (d *Deployment) KVBytes(n int64) float64 {
+	pool, _ := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize)
+	return float64(pool.RequestBlocks(n, 1)) * pool.BlockBytes
+}
+
+// KVUnits is the KV pool as the simulator plays it.
+func (d *Deployment) KVUnits() model.KVUnits {
+	return d.Model.KVUnits(d.Parallel(), d.Engine.BlockSize)
+}
+
+// drafter is what a drafter adds to each GPU: bytes of weights that a pass of it reads, bytes of a KV block, and the
+// passes of a step, one after the other; zeros without one on the GPU. EAGLE
+// and MTP are taken as one layer and the LM head of the model. Estimates.
+func (d *Deployment) drafter() (weights, block float64, passes int64) {
+	s, err := d.Engine.Speculation()
+	if err != nil || s == nil {
+		return 0, 0, 0
+	}
+	if passes = s.Tokens; s.Parallel {
+		passes = 1
+	}
+	p := d.Parallel()
+	p.PP = 1
+	p.MTP = false
+	p.Drafts = 0
+	m, share := d.Drafter, 1.0
+	switch {
+	case m != nil && s.Method == "draft_model":
+		p.TP = cmp.Or(s.TP, p.TP)
+		weights = m.Layers().WeightBytesPerGPU(p)
+	case s.IsEagle():
+		m = &d.Model
+		share = 1 / float64(max(1, m.NumLayers))
+		layers := m.Layers()
+		table := p.BytesPerGPU(&layers.Embedding, nil)
+		head, around := table, table // a tied table is one
+		if !layers.Tied {
+			head = p.BytesPerGPU(&layers.Head, nil)
+			around += head
+		}
+		weights = (layers.WeightBytesPerGPU(p)-around)*share + head
+	default:
+		return 0, 0, 0
+	}
+	pool, _ := m.Layers().KVPool(p, d.Engine.BlockSize)
+	return weights, pool.BlockBytes * share, passes
+}
+
+// DrafterUs is the time of one pass of the drafter that takes part in a step, us: reading its weights; 0 without a drafter
+// on the GPU. passes is how many there are.
+func (d *Deployment) DrafterUs() (passUs float64, passes int64) {
+	weights, _, passes := d.drafter()
+	if !(d.Hardware.BwPeakTBs > 0) {
+		return 0, 0
+	}
+	return weights / (d.Hardware.BwPeakTBs * 1e6), passes
+}

@@ -1,0 +1,117 @@
+package deploy
+
+import (
+	_ "embed"
+
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// Assumed says what a fit or a simulation takes for granted: what is not modelled
+// ([Deployment.NotModelled]), and what the description does not state and nothing
+// else decides: async_assumed.
+func (d *Deployment) Assumed() []trace.Finding {
+	e, out := &d.Engine, d.NotModelled()
+	if _, known := vllm.ParseRelease(e.VLLMVersion); known || e.AsyncScheduling.OK || e.AsyncExcluded() != "" {
+		return out
+	}
+	return append(out, trace.Findingf(asyncAssumed,
+		"%s: vllm.version %q is no release number; asynchronous scheduling is taken as on, the default since vLLM %d.%d, and the "+
+			"scheduler's rules are those of the newest one", d.Name, e.VLLMVersion, vllm.AsyncSchedulingSince[0], vllm.AsyncSchedulingSince[1]))
+}
+
+// newestCompared is the newest release whose scheduler the simulator was compared with.
+var newestCompared = vllm.Release{0, 33}
+
+// AssumedInSimulation is [Deployment.Assumed] and what only a simulation rests
+// on: kv_blocks_assumed where the size of the KV cache was estimated.
+func (d *Deployment) AssumedInSimulation() []trace.Finding {
+	one := *d.Plain(false)
+	one.DP = 1 // every rank is simulated
+	out := append(one.Assumed(), d.estimates()...)
+	switch v, known := d.Engine.Release(); {
+	case !known && d.Engine.AsyncScheduling.OK: // else said there
+		out = append(out, trace.Findingf(asyncAssumed,
+			"%s: vllm.version %q is no release number; the scheduler's rules are those of the newest one", d.Name, d.Engine.VLLMVersion))
+	case known && newestCompared.Before(v):
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: vllm.version %s is newer than %d.%d, the newest whose scheduler was compared; its "+
+			"rules are taken", d.Name, d.Engine.VLLMVersion, newestCompared[0], newestCompared[1]))
+	}
+	if n, estimated, err := d.KVBlocks(); err == nil && estimated {
+		out = append(out, trace.Findingf(kvBlocksAssumed, "%s: %s KV blocks estimated from memory", d.Name, trace.Thousands(n)))
+	}
+	return out
+}
+
+// setting is the value of a flag of the deployment, wherever it stands.
+func (d *Deployment) setting(key string) any {
+	switch key {
+	case "pipeline_parallel_size":
+		return d.PP
+	case "data_parallel_size":
+		return d.DP
+	case "enable_expert_parallel":
+		return d.Engine.ExpertParallel
+	case "speculative_decoding":
+		return d.Engine.SpeculativeDecoding
+	}
+	return d.Engine.Extra[key]
+}
+
+// NotModelled lists what of the deployment no step time covers: knobs of the engine,
+// inputs and architecture of the model. What fit and simulate refuse stands first.
+func (d *Deployment) NotModelled() []trace.Finding {
+	out := vllm.Findings(d.setting, d.Model.IsMoE())
+	if n, most := d.Engine.MaxModelLen.V, d.Model.MaxPositionEmbeddings; most > 0 && n > most && d.Engine.Extra["hf_overrides"] == nil {
+		out = append(out, trace.Findingf(vllm.NotModelled, "max_model_len: got %d, want at most the %d positions of config.json: vLLM refuses it "+
+			"without VLLM_ALLOW_LONG_MAX_MODEL_LEN", n, most))
+	}
+	return append(append(out, unmeasuredDevice(d.Hardware.Name)...), d.Model.NotModelled()...)
+}
+
+// unmeasuredDevice tells of a built-in device of another maker than those whose kernels
+// and servers were measured.
+func unmeasuredDevice(device string) []trace.Finding {
+	if device != "MI300X-192GB" {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(vllm.NotModelled, "%s: known by its vendor's rates alone; no measured kernel or server of it stands "+
+		"behind the features and the library", device)}
+}
+
+// refuseLimits is the first limit the deployment reaches that nothing goes on with; layered: with sums over layers, which some
+// are part of.
+func (d *Deployment) refuseLimits(layered bool) error {
+	for _, h := range vllm.Reached(d.setting, d.Model.IsMoE()) {
+		if h.Refused && !(layered && h.Layered) {
+			return trace.Errorf(h.Code, "%s: %s is not modelled", h.Got, h.What).WithHint(h.Next)
+		}
+	}
+	return d.Model.CheckKnown()
+}
+
+// estimates says which parts of a simulation rest on no measurement.
+func (d *Deployment) estimates() (out []trace.Finding) {
+	if us, passes := d.DrafterUs(); us > 0 {
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, its weights read "+
+			"from memory, one layer and the LM head where it is no model of its own", d.Name, passes, us))
+	}
+	if d.PP > 1 {
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the %d pipeline stages are taken as equal parts of a step, what they send each "+
+			"other as free", d.Name, d.PP))
+	}
+	if d.Engine.Transfers() != "" {
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no server with prefill apart from decode was compared, and what "+
+			"transfers take is as cluster.yaml says", d.Name))
+	}
+	if d.Engine.Offload().LMCache {
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no server with LMCache was compared; it is taken as 0.5.6 with "+
+			"the settings of kv_connector_extra_config: its configuration file and environment (LMCACHE_*) are not seen", d.Name))
+	}
+	if d.SpreadsExperts() && !d.Sums {
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no public measurement of data-parallel attention with expert "+
+			"parallelism stands behind these times; the experts' part of a step is computed from one engine's coefficients, and the "+
+			"exchange between ranks (%.0f us for 1000 tokens) from the datasheet's link", d.Name, d.ExchangeUs(1000)))
+	}
+	return out
+}
