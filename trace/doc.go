@@ -1,6 +1,23 @@
-// Package trace holds the nouns of a recorded vLLM run: requests, journey
-// events, scheduler steps, snapshots, KV-cache events and what clients saw. It
-// imports the standard library only, so every other package can speak of them.
+// Package trace has the types of a recorded vLLM run. It imports the standard library only, so that
+// every other package can use them.
+//
+// Start with [Run], one engine run in memory. It has the rows of these tables:
+//
+//	[Request]          a request as the API process and the scheduler saw it
+//	[JourneyEvent]     an event in the life of a request: queued, scheduled, first token, preempted, finished
+//	[Step]             one iteration of the scheduler
+//	[Snapshot]         the state of one request in one step
+//	[KVEvent]          blocks of the KV cache stored, moved or removed
+//	[ObservedRequest]  a request as its client saw it
+//	[Iteration]        one pass of an engine as unmodified vLLM, SGLang or TensorRT-LLM logs it
+//	[LoadPoint]        the means that a benchmark printed of one load level
+//
+// The struct tags of these types are the schema of the tables on disk (package trace/table) and the
+// limits of their values ([Ranges]). [BoundOverheads] bounds what happens to a request before the
+// engine's queue.
+//
+// The package also has what messages of all packages have in common: [Error] and [SyntaxError] with
+// their codes and hints, [Finding], and [Opt] for values that may be unknown.
 //
 // # Clocks and units
 //

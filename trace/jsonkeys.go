@@ -1,0 +1,76 @@
+package trace
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// UnmarshalJSON is json.Unmarshal, but refuses texts in which an object has a key twice.
+func UnmarshalJSON(text []byte, v any) error {
+	err := json.Unmarshal(text, v)
+	if e := TwiceKey(text); err == nil && e != nil {
+		err = fmt.Errorf("%d:%d: %s", e.Line, e.Col, e.Msg)
+	}
+	return err
+}
+
+// mostListed is the number of keys of an object up to which keys are compared one by one.
+const mostListed = 24
+
+// TwiceKey returns an error for a valid JSON text in which an object has a key twice, because JSON does
+// not define which of them counts; nil for other texts.
+func TwiceKey(text []byte) *SyntaxError {
+	type object struct {
+		list []string
+		all  map[string]bool
+	}
+	var open []*object // nil for a list
+	isKey := false
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '{':
+			open = append(open, &object{})
+			isKey = true
+		case '[':
+			open = append(open, nil)
+			isKey = false
+		case '}', ']':
+			open = open[:max(0, len(open)-1)]
+			isKey = false
+		case ',':
+			isKey = len(open) > 0 && open[len(open)-1] != nil
+		case '"':
+			from := i + 1
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+			if !isKey {
+				continue
+			}
+			isKey = false
+			o := open[len(open)-1]
+			key := string(text[from:min(i, len(text))])
+			isTwice := o.all[key]
+			for _, k := range o.list {
+				isTwice = isTwice || k == key
+			}
+			if isTwice {
+				line, col := Position(text, int64(i))
+				return &SyntaxError{Line: line, Col: col, Msg: fmt.Sprintf("got the key %.40q twice in one object", key)}
+			}
+			o.list = append(o.list, key)
+			if len(o.list) > mostListed && o.all == nil {
+				o.all = map[string]bool{}
+			}
+			if o.all != nil {
+				for _, k := range o.list {
+					o.all[k] = true
+				}
+				o.list = o.list[:0]
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package trace
+
+// ObservedRequest is one request as its client saw it.
+type ObservedRequest struct {
+	ID            string       `json:"id" col:"request_id" doc:"client's id"`
+	Source        string       `json:"-" col:"source" doc:"client, guidellm, tracev2, llmservingsim, vllm_bench, aiperf, sglang or inference_perf"`
+	CoreID        Opt[string]  `json:"-" col:"core_id" doc:"joined core span, by id prefix"`
+	Phase         Opt[string]  `json:"phase" col:"phase" doc:"workload phase"`
+	Route         Opt[string]  `json:"route" col:"route" doc:"completions or chat"`
+	ArrivalNs     Opt[int64]   `json:"intended_ns" col:"arrival_ns" unit:"ns" doc:"planned arrival (intended_ns, arrival_time_us)"`
+	SendNs        Opt[int64]   `json:"send_ns" col:"send_ns" unit:"ns" doc:"request sent, client clock"`
+	FirstChunkNs  Opt[int64]   `json:"first_chunk_ns" col:"first_chunk_ns" unit:"ns" doc:"first output chunk"`
+	LastChunkNs   Opt[int64]   `json:"last_chunk_ns" col:"last_chunk_ns" unit:"ns" doc:"last output chunk"`
+	EndNs         Opt[int64]   `json:"end_ns" col:"end_ns" unit:"ns" doc:"response closed"`
+	QueuedNs      Opt[int64]   `json:"-" col:"queued_ns" unit:"ns" doc:"engine pick-up, engine clock (llmservingsim)"`
+	ScheduledNs   Opt[int64]   `json:"-" col:"scheduled_ns" unit:"ns" doc:"first scheduling, engine clock (llmservingsim)"`
+	EngineFirstNs Opt[int64]   `json:"-" col:"engine_first_token_ns" unit:"ns" doc:"first token, engine clock (llmservingsim)"`
+	EngineLastNs  Opt[int64]   `json:"-" col:"engine_last_token_ns" unit:"ns" doc:"last token, engine clock (llmservingsim)"`
+	SendWallNs    Opt[int64]   `json:"send_wall_ns" col:"send_wall_ns" unit:"ns" doc:"send time, wall clock"`
+	AskedTokens   Opt[int64]   `json:"output_tokens" col:"asked_tokens" unit:"tokens" doc:"output tokens asked for"`
+	PromptTokens  Opt[int64]   `json:"prompt_tokens" col:"prompt_tokens" unit:"tokens" doc:"prompt tokens (server's count when given)"`
+	OutputTokens  Opt[int64]   `json:"-" col:"output_tokens" unit:"tokens" doc:"completion tokens (usage when given), all samples of n together"`
+	N             Opt[int64]   `json:"n" col:"n" doc:"samples asked for"`
+	Streaming     Opt[bool]    `json:"stream" col:"stream" doc:"streamed response"`
+	Status        Opt[int64]   `json:"status" col:"status" doc:"HTTP status"`
+	Success       Opt[bool]    `json:"-" col:"success" doc:"finished without error or abort"`
+	Aborted       Opt[bool]    `json:"aborted" col:"aborted" doc:"the client gave up"`
+	Error         Opt[string]  `json:"-" col:"error" doc:"error text"`
+	FinishReason  Opt[string]  `json:"finish_reason" col:"finish_reason" doc:"finish reason"`
+	PrefixGroup   Opt[string]  `json:"-" col:"prefix_group" doc:"requests of one group share a prompt prefix"`
+	PrefixTokens  Opt[int64]   `json:"prefix_tokens" col:"prefix_tokens" unit:"tokens" doc:"length of the shared prefix"`
+	Priority      Opt[int64]   `json:"priority" col:"priority" doc:"scheduling priority"`
+	SLOClass      Opt[string]  `json:"slo_class" col:"slo_class" doc:"service class"`
+	Chunks        Opt[int64]   `json:"chunks" col:"chunks" doc:"output chunks received; fewer than tokens when the client was late"`
+	TTFTUs        Opt[float64] `json:"-" col:"ttft_us" unit:"us" doc:"first chunk - send"`
+	E2EUs         Opt[float64] `json:"-" col:"e2e_us" unit:"us" doc:"last chunk - send"`
+	ChunkGapsUs   []float64    `json:"-" col:"chunk_gaps_us" unit:"us" doc:"gaps between chunks"`
+	CachedTokens  Opt[int64]   `json:"-" col:"cached_tokens" unit:"tokens" doc:"prompt tokens that the server took from its prefix cache"`
+	CachedSource  Opt[string]  `json:"-" col:"cached_source" doc:"what says so: usage (of the server), exact (the passes of the log), session, group or bound (shares of what the passes say of several), counter (shares of what /metrics or the log's hit rates say of all)"`
+	CachedMin     Opt[int64]   `json:"-" col:"cached_min_tokens" unit:"tokens" doc:"the least that the passes of the log allow"`
+	CachedMax     Opt[int64]   `json:"-" col:"cached_max_tokens" unit:"tokens" doc:"the most"`
+	Iteration     Opt[int64]   `json:"-" col:"iteration" doc:"the engine's pass that ended the prompt, found by counting"`
+	Engine        Opt[int64]   `json:"-" col:"engine" doc:"engine run of the folder that served it, from 1, where passes of several are logged"`
+	Session       Opt[string]  `json:"-" col:"session" doc:"conversation, as the client names it"`
+	Turn          Opt[int64]   `json:"-" col:"turn" doc:"turn of it"`
+	LoadOnly      Opt[bool]    `json:"-" col:"load_only" doc:"sent while requests that the file leaves out may still have run: part of the load, compared with nothing"`
+	Line          int64        `json:"-" col:"line" doc:"line in the client file"`
+}
+
+// Sources of cached tokens, best first.
+const (
+	CachedUsage   = "usage"
+	CachedExact   = "exact"
+	CachedSession = "session"
+	CachedGroup   = "group"
+	CachedBound   = "bound"
+	CachedCounter = "counter"
+)
+
+// MostGuessed is the largest share of a prompt, or of the prompts of a load, whose cached tokens may be
+// unknown.
+const MostGuessed = 0.05
+
+// KnowsCached reports whether the cached tokens of the prompt are known, up to a share that does not
+// matter. A sum of a counter over several requests does not show how it is divided among them.
+func (r *ObservedRequest) KnowsCached() bool {
+	isSum := r.CachedSource.V == CachedCounter && r.CachedMin.V != r.CachedMax.V
+	return r.CachedTokens.OK && !(isSum && float64(r.CachedTokens.V) > MostGuessed*float64(r.PromptTokens.V))
+}
+
+// Uncounted reports whether the counts of a log do not show when the request ran, because it has
+// several samples, or failed or was aborted.
+func (r *ObservedRequest) Uncounted() bool { return r.N.Or(1) > 1 || !r.Success.Or(true) }
+
+// SentNs is the stamp at which the client sent the request, or planned to send it, on the clock of its
+// other stamps; 0 if it is unknown.
+func (r *ObservedRequest) SentNs() int64 { return r.SendNs.Or(r.ArrivalNs.Or(r.SendWallNs.V)) }

@@ -1,0 +1,57 @@
+package trace
+
+import "errors"
+
+// SnapshotCursor walks snapshots in the order of their steps. Row is valid until Next, but its strings
+// remain valid.
+type SnapshotCursor interface {
+	Next() bool
+	Row() *Snapshot
+	Err() error
+	Close() error
+}
+
+// OpenSnapshots begins a pass over the snapshots of the run, in memory or on disk.
+func (r *Run) OpenSnapshots() (SnapshotCursor, error) {
+	if r.Stored != nil {
+		return r.Stored()
+	}
+	return &snapshotList{rest: r.Snapshots}, nil
+}
+
+// EachSnapshot visits the snapshots of the run in the order of their steps.
+func (r *Run) EachSnapshot(use func(*Snapshot)) error {
+	c, err := r.OpenSnapshots()
+	if err != nil {
+		return err
+	}
+	for c.Next() {
+		use(c.Row())
+	}
+	return errors.Join(c.Err(), c.Close())
+}
+
+// snapshotList is a cursor over snapshots in memory.
+type snapshotList struct {
+	rest []Snapshot
+	row  *Snapshot
+}
+
+// Next goes to the next snapshot.
+func (l *snapshotList) Next() bool {
+	if len(l.rest) == 0 {
+		return false
+	}
+	l.row = &l.rest[0]
+	l.rest = l.rest[1:]
+	return true
+}
+
+// Row is the current snapshot.
+func (l *snapshotList) Row() *Snapshot { return l.row }
+
+// Err is always nil.
+func (l *snapshotList) Err() error { return nil }
+
+// Close does nothing.
+func (l *snapshotList) Close() error { return nil }

@@ -1,0 +1,37 @@
+package trace
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Thousands prints a count with a comma between thousands.
+func Thousands(n int64) string {
+	if n < 0 {
+		return "-" + Thousands(-n)
+	}
+	return Grouped(strconv.FormatInt(n, 10))
+}
+
+// Grouped puts a comma between the thousands of a number in digits.
+func Grouped(digits string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// OneOf lists names for "want one of": "a", "a or b", "a, b or c".
+func OneOf[T ~string](names []T) string {
+	var b strings.Builder
+	for i, name := range names {
+		switch {
+		case i > 0 && i == len(names)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(name))
+	}
+	return b.String()
+}
