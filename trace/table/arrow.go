@@ -1,8 +1,6 @@
 package table
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,7 +11,6 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
 	"github.com/apache/arrow/go/v17/arrow/memory"
-	flatbuffers "github.com/google/flatbuffers/go"
 )
 
 // arrowEncoder writes Arrow IPC files (uncompressed, so that readers can map them).
@@ -29,7 +26,7 @@ func newArrowEncoder[T any](name string, out io.Writer, cols []column) (*arrowEn
 	return &arrowEncoder[T]{w: w, schema: sc, cols: cols}, err
 }
 
-// countingSeeker gives ipc.FileWriter the position it asks for; it never moves.
+// countingSeeker reports the position in a stream to ipc.FileWriter, which asks for it by Seek.
 type countingSeeker struct {
 	w io.Writer
 	n int64
@@ -137,30 +134,29 @@ func openArrow[T any](f io.ReaderAt, size int64, cols []column) (rows[T], error)
 	return d, nil
 }
 
-// boundedMemory refuses what only a damaged length can ask for; the panic
-// becomes an error of the file.
+// boundedMemory panics for a size that only a damaged length can have. Cursor.guard makes an error of it.
 type boundedMemory struct {
 	memory.Allocator
 	most int
 }
 
 func (m boundedMemory) Allocate(size int) []byte {
-	m.check(size)
+	m.checkSize(size)
 	return m.Allocator.Allocate(size)
 }
 
 func (m boundedMemory) Reallocate(size int, b []byte) []byte {
-	m.check(size)
+	m.checkSize(size)
 	return m.Allocator.Reallocate(size, b)
 }
 
-func (m boundedMemory) check(size int) {
+func (m boundedMemory) checkSize(size int) {
 	if size < 0 || size > m.most {
 		panic(fmt.Errorf("a buffer claims %d bytes", size))
 	}
 }
 
-// holdsArrow reports whether the values of the column are written in the Arrow type.
+// holdsArrow reports whether the Arrow type holds values of the column.
 func holdsArrow(c *column, t arrow.DataType) bool {
 	if l, ok := t.(arrow.ListLikeType); ok {
 		if id := t.ID(); !c.list || id != arrow.LIST && id != arrow.LARGE_LIST {
@@ -183,7 +179,7 @@ func holdsArrow(c *column, t arrow.DataType) bool {
 
 func (d *arrowRows[T]) count() int { return 0 }
 
-// next fills rows and returns how many there were; 0 at the end.
+// next fills rows and returns how many it filled; 0 at the end.
 func (d *arrowRows[T]) next(rows []T) (int, error) {
 	for d.rec == nil || d.done == int(d.rec.NumRows()) {
 		if d.record == d.rd.NumRecords() {
@@ -195,7 +191,7 @@ func (d *arrowRows[T]) next(rows []T) (int, error) {
 		}
 		d.rec = rec
 		d.done = 0
-		d.record += 1
+		d.record++
 	}
 	n := min(len(rows), int(d.rec.NumRows())-d.done)
 	for i := range d.cols {
@@ -207,7 +203,7 @@ func (d *arrowRows[T]) next(rows []T) (int, error) {
 	return n, nil
 }
 
-// loadColumn stores the values of a column from row on.
+// loadColumn stores the values of a column, from a row of the array on, into rows.
 func loadColumn[T any](c *column, a arrow.Array, row int, rows []T) error {
 	switch v := a.(type) {
 	case *array.Int64:
@@ -230,7 +226,7 @@ func loadColumn[T any](c *column, a arrow.Array, row int, rows []T) error {
 	return loadEach(c, a, row, rows, value)
 }
 
-// loadValues stores values that stand side by side.
+// loadValues stores values that are contiguous in the array.
 func loadValues[T, V any](c *column, a arrow.Array, row int, rows []T, values []V) error {
 	if a.NullN() > 0 {
 		return loadEach(c, a, row, rows, func(i int) V { return values[i] })
@@ -281,7 +277,7 @@ func loadEach[T, V any](c *column, a arrow.Array, row int, rows []T, value func(
 	return nil
 }
 
-// loadLists stores lists; a null one is empty.
+// loadLists stores lists. A null list is empty.
 func loadLists[T any](c *column, a array.ListLike, row int, rows []T) error {
 	all := a.ListValues()
 	for i := range rows {
@@ -306,84 +302,3 @@ func loadLists[T any](c *column, a array.ListLike, row int, rows []T) error {
 	}
 	return nil
 }
-
-// checkFooter looks at the schema of an Arrow IPC file before the library does,
-// which reserves memory for as many fields and pairs as the file claims. The
-// file ends in its footer, the footer's length and a magic word; the footer is a
-// FlatBuffer whose numbers of fields are those of Arrow's Schema.fbs and File.fbs.
-func checkFooter(f io.ReaderAt, size int64) error {
-	const magic = "ARROW1"
-	tail := make([]byte, 4+len(magic))
-	if size < int64(len(tail)) {
-		return errors.New("no Arrow file")
-	}
-	if _, err := f.ReadAt(tail, size-int64(len(tail))); err != nil || string(tail[4:]) != magic {
-		return errors.New("no Arrow file")
-	}
-	n := int64(binary.LittleEndian.Uint32(tail))
-	if n > size-int64(len(tail)) {
-		return errors.New("its footer is longer than the file")
-	}
-	b, left := make([]byte, n), maxFields
-	if _, err := f.ReadAt(b, size-int64(len(tail))-n); err != nil {
-		return err
-	}
-	footer := flat{flatbuffers.Table{Bytes: b, Pos: flatbuffers.GetUOffsetT(b)}}
-	footer.vector(2, 24) // dictionaries
-	footer.vector(3, 24) // records
-	if at := footer.field(1); at > 0 {
-		footer.table(at).fields(1, 2, &left)
-	}
-	return nil
-}
-
-// maxFields is more columns, with what is nested in them, than any table has.
-const maxFields = 10_000
-
-// flat is a table of a FlatBuffer. What lies outside its bytes panics, which is an error of the file.
-type flat struct{ flatbuffers.Table }
-
-// field is where field k stands; 0 when it is not there.
-func (t flat) field(k int) flatbuffers.UOffsetT {
-	if off := t.Offset(flatbuffers.VOffsetT(4 + 2*k)); off > 0 {
-		return t.Pos + flatbuffers.UOffsetT(off)
-	}
-	return 0
-}
-
-// table is the table that the offset at a place leads to.
-func (t flat) table(at flatbuffers.UOffsetT) flat {
-	return flat{flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(at)}}
-}
-
-// vector is the list that is field k, of elements of so many bytes.
-func (t flat) vector(k, bytes int) (first flatbuffers.UOffsetT, n int) {
-	at := t.field(k)
-	if at == 0 {
-		return 0, 0
-	}
-	if first, n = t.Vector(at-t.Pos), t.VectorLen(at-t.Pos); n > (len(t.Bytes)-int(first))/bytes {
-		panic("its footer is broken")
-	}
-	return first, n
-}
-
-// fields checks the list of fields that is field k, and its pairs of metadata; of a type that counts are read from,
-// none is let through. left is how many fields may still come.
-func (t flat) fields(k, pairs int, left *int) {
-	t.vector(pairs, 4)
-	first, n := t.vector(k, 4)
-	for i := range n {
-		field := t.table(first + flatbuffers.UOffsetT(4*i))
-		if at := field.field(2); at > 0 && !plainArrow(t.Bytes[at]) {
-			panic("its footer is broken")
-		}
-		if *left--; *left < 0 {
-			panic("its footer claims too many columns")
-		}
-		field.fields(5, 6, left)
-	}
-}
-
-// plainArrow reports that a type of Schema.fbs is no union, run-end encoding or view.
-func plainArrow(id byte) bool { return id <= 13 || id >= 15 && id <= 21 }

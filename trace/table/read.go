@@ -1,12 +1,10 @@
 package table
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,11 +15,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// runPrefix starts the name of a run's folder, so that DuckDB and pandas read
-// the tables folder as one dataset partitioned by `run`.
+// runPrefix is the prefix of the name of a run's folder, by which DuckDB and pandas read the tables
+// folder as one dataset partitioned by `run`.
 const runPrefix = "run="
 
-// RunDir is the folder of run id below the output folder out.
+// RunDir is the folder of a run in the output folder out.
 func RunDir(out, id string) string { return filepath.Join(out, "tables", runPrefix+id) }
 
 // RunIDs lists the extracted runs of an output folder, sorted.
@@ -44,9 +42,8 @@ func RunIDs(out string) ([]string, error) {
 	return ids, nil
 }
 
-// Read reads the folder of one run into memory, Parquet or Arrow IPC: the named
-// tables, or all. A missing table is an empty one. A long recording takes
-// gigabytes this way; Open reads a table in bounded memory.
+// Read reads the named tables of a run's folder into memory, or all of them, Parquet or Arrow IPC. A
+// missing table is empty. A long recording takes gigabytes; Open reads a table in bounded memory.
 func Read(dir string, names ...string) (*trace.Run, error) {
 	run := &trace.Run{ID: strings.TrimPrefix(filepath.Base(dir), runPrefix)}
 	err := errors.Join(
@@ -65,9 +62,8 @@ func Read(dir string, names ...string) (*trace.Run, error) {
 	return run, nil
 }
 
-// ReadLean reads a run like Read but for what is large and seldom needed: its
-// snapshots stay on disk (trace.Run.Stored), its journey events are left out
-// unless they are named.
+// ReadLean reads a run like Read without its largest tables: snapshots stay on disk (trace.Run.Stored),
+// and journey events are read only if they are named.
 func ReadLean(dir string, also ...string) (*trace.Run, error) {
 	run, err := Read(dir, append([]string{Requests, Steps, KVEvents, ObservedRequests, Iterations, Points}, also...)...)
 	if err != nil {
@@ -111,11 +107,10 @@ func countFile[T any](path string) (n int64, err error) {
 	return n, c.Err()
 }
 
-// Cursor walks the rows of one table in their stable order, which is time order:
-// requests by arrival (unknown last), steps and snapshots by step id. It holds
-// one batch of rows and a page of each column, a few megabytes whatever the size
-// of the table, and fails where a row is out of order, a type is not the
-// column's, or the file is damaged.
+// Cursor walks the rows of one table in their order, which is time order: requests by arrival (unknown
+// last), steps and snapshots by step id. It has one batch of rows and a page of each column in memory, a
+// few megabytes whatever the size of the table. It fails at a row out of order, at a type that is not
+// that of the column, and at damage.
 //
 //	steps, err := table.Open[trace.Step](dir, table.Steps)
 //	if err != nil {
@@ -127,21 +122,19 @@ func countFile[T any](path string) (n int64, err error) {
 //	}
 //	return steps.Err()
 //
-// Two cursors are merged by holding the row of each and moving the one that is
-// behind; a second pass is a second Open.
+// Two cursors are merged by calling Next of the one whose row is earlier. A second pass is a second Open.
 type Cursor[T any] struct {
 	path  string
 	file  *os.File
 	rows  rows[T]
 	batch []T
-	at    int // of the row in batch, from 1
-	last  T   // of the batch before
-	any   bool
+	at    int  // place of the current row in batch, from 1
+	last  T    // the last row of the batch before
+	any   bool // there is a last row
 	err   error
 }
 
-// Open opens a table of a run's folder, Parquet or Arrow IPC. A missing table
-// is an empty one.
+// Open opens a table of a run's folder, Parquet or Arrow IPC. A missing table is empty.
 func Open[T any](dir, name string) (*Cursor[T], error) {
 	for _, format := range []Format{Parquet, Arrow} {
 		c, err := OpenFile[T](filepath.Join(dir, name+"."+string(format)))
@@ -152,9 +145,9 @@ func Open[T any](dir, name string) (*Cursor[T], error) {
 	return &Cursor[T]{}, nil
 }
 
-// OpenFile opens one table file; the extension says the format.
+// OpenFile opens one table file. Its extension is the format.
 func OpenFile[T any](path string) (*Cursor[T], error) {
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // opening a pipe may wait for ever
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // opening a pipe may never return
 		return nil, trace.Errorf(CodeDamaged, "%s: got no file, want a table", path)
 	}
 	f, err := os.Open(path)
@@ -190,8 +183,8 @@ func (c *Cursor[T]) open(r io.ReaderAt, size int64, format Format) (err error) {
 	return err
 }
 
-// guard gives errors the file's name; what the libraries panic with at damaged
-// bytes is an error of the file too.
+// guard adds the name of the file to errors. A panic of a library at damaged bytes becomes an error of
+// the file.
 func (c *Cursor[T]) guard(err *error) {
 	if r := recover(); r != nil {
 		*err = damaged(fmt.Errorf("%v", r))
@@ -201,16 +194,16 @@ func (c *Cursor[T]) guard(err *error) {
 	}
 }
 
-// batchBytes is about what one batch of rows takes.
+// batchBytes is the approximate size of one batch of rows in memory.
 const batchBytes = 1 << 20
 
-// batchRows is how many rows of T are read at once.
+// batchRows is the number of rows of T that are read at once.
 func batchRows[T any]() int {
 	var row T
 	return min(4096, max(256, batchBytes/int(unsafe.Sizeof(row))))
 }
 
-// Next goes to the next row; false at the end and on an error.
+// Next goes to the next row. It returns false at the end and on an error.
 func (c *Cursor[T]) Next() bool {
 	if c.at < len(c.batch) {
 		c.at++
@@ -226,11 +219,12 @@ func (c *Cursor[T]) Next() bool {
 	clear(c.batch)
 	var n int
 	n, c.err = c.fill(c.batch)
-	c.batch, c.at = c.batch[:n], min(n, 1)
+	c.batch = c.batch[:n]
+	c.at = min(n, 1)
 	return n > 0
 }
 
-// fill reads rows and checks their order; on an error there are none.
+// fill reads rows and checks their order. On an error it returns no rows.
 func (c *Cursor[T]) fill(rows []T) (n int, err error) {
 	defer c.guard(&err)
 	if n, err = c.rows.next(rows); err != nil || n == 0 {
@@ -241,16 +235,17 @@ func (c *Cursor[T]) fill(rows []T) (n int, err error) {
 		if why := disorder(before, &rows[i]); why != "" && c.any {
 			return 0, trace.Errorf(CodeDamaged, "%s", why).WithHint(extractHint)
 		}
-		before, c.any = &rows[i], true
+		before = &rows[i]
+		c.any = true
 	}
 	c.last = rows[n-1]
 	return n, nil
 }
 
-// Row is the current row, valid until Next; its texts and lists stay.
+// Row is the current row. It is valid until Next, but its strings and lists remain valid.
 func (c *Cursor[T]) Row() *T { return &c.batch[c.at-1] }
 
-// Err is what ended the rows too early; nil for nothing.
+// Err is the error that ended the rows too early, or nil.
 func (c *Cursor[T]) Err() error { return c.err }
 
 // Close closes the file.
@@ -266,7 +261,7 @@ func (c *Cursor[T]) Close() error {
 	return f.Close()
 }
 
-// All reads what is left and closes the file.
+// All reads the remaining rows and closes the file.
 func (c *Cursor[T]) All() (out []T, err error) {
 	defer c.Close()
 	if c.rows == nil {
@@ -285,66 +280,21 @@ func (c *Cursor[T]) All() (out []T, err error) {
 	}
 }
 
-// disorder says why row b may not follow row a; "" when it may.
-func disorder[T any](a, b *T) string {
-	switch b := any(b).(type) {
-	case *trace.Step:
-		if a := any(a).(*trace.Step); a.ID >= b.ID {
-			return fmt.Sprintf("column step_id: got %d after %d, want ascending steps", b.ID, a.ID)
-		}
-	case *trace.Snapshot:
-		if a := any(a).(*trace.Snapshot); a.StepID > b.StepID {
-			return fmt.Sprintf("column step_id: got %d after %d, want snapshots in the order of their steps", b.StepID, a.StepID)
-		}
-	case *trace.Iteration:
-		if a := any(a).(*trace.Iteration); a.Index >= b.Index {
-			return fmt.Sprintf("column iteration: got %d after %d, want ascending iterations", b.Index, a.Index)
-		}
-	case *trace.Request:
-		if a := any(a).(*trace.Request); cmp.Or(unknownLast(a.ArrivedNs, b.ArrivedNs), unknownLast(a.QueuedNs, b.QueuedNs)) > 0 {
-			return fmt.Sprintf("column arrived_ns: got request %q after a later one, want requests by arrival", b.CoreID.Or(b.APIID.V))
-		}
-	case *trace.JourneyEvent:
-		if a := any(a).(*trace.JourneyEvent); a.CoreID > b.CoreID {
-			return fmt.Sprintf("column core_id: got %q after %q, want events in the order of their requests' ids", b.CoreID, a.CoreID)
-		}
+// rows reads the rows of one file in order.
+type rows[T any] interface {
+	// next fills rows, which are zero, and returns how many it filled; 0 at the end.
+	next(rows []T) (int, error)
+	// count is an estimate of the number of rows.
+	count() int
+}
+
+// Len is the number of rows of a table of a run's folder by its footer. It is 0 for a missing table, and
+// for Arrow IPC, whose footer does not have it.
+func Len[T any](dir, name string) int {
+	c, err := Open[T](dir, name)
+	if err != nil || c.rows == nil {
+		return 0
 	}
-	return ""
-}
-
-func unknownLast(a, b trace.Opt[int64]) int {
-	return cmp.Compare(a.Or(math.MaxInt64), b.Or(math.MaxInt64))
-}
-
-// Codes of this package.
-const (
-	CodeNoTables trace.Code = "no_tables"
-	CodeDamaged  trace.Code = "table_damaged"
-)
-
-// What may be wrong with a column.
-var (
-	errMissing    = errors.New("not in the file")
-	errRepeated   = errors.New("got several of that name, want one")
-	errNull       = errors.New("got a null, want a value in every row")
-	errNullInList = errors.New("got a null in a list, want values")
-)
-
-func columnError(c *column, err error) error {
-	return trace.Errorf(CodeDamaged, "column %s: %v", c.Name, err).WithHint(extractHint)
-}
-
-func damaged(err error) error {
-	return trace.Errorf(CodeDamaged, "the table is damaged: %.200v", err).WithHint(extractHint)
-}
-
-const extractHint = "blis-train extract RUNDIR... -o OUT --force"
-
-// checkVersion takes a file without a version: other programs leave it out, and
-// the columns are compared one by one.
-func checkVersion(got string) error {
-	if got == "" || got == SchemaVersion {
-		return nil
-	}
-	return trace.Errorf(CodeDamaged, "table of another schema version: got %.20q, want %s", got, SchemaVersion).WithHint(extractHint)
+	defer c.Close()
+	return c.rows.count()
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
-	"unsafe"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/parquet"
@@ -13,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// SchemaVersion is stored in every file; a reader accepts its own only.
+// SchemaVersion is stored in every file. A reader refuses other versions.
 const SchemaVersion = "1"
 
 // Metadata keys of a table file.
@@ -37,29 +36,21 @@ func (k kind) String() string {
 	return [...]string{"int64", "float64", "bool", "string"}[k]
 }
 
-// column is one column of a table, with the place of its field in the row struct.
+// column is one column of a table, with the offset of its field in the row struct.
 type column struct {
 	Name     string
 	Type     string // int64, float64, bool, string, list<float64>, list<string>
 	Unit     string // empty for none
 	Doc      string
 	Nullable bool
-	mayMiss  bool // a Parquet file without the column has nulls there
+	mayMiss  bool // a Parquet file may lack the column; its values are null then
 	kind     kind
 	list     bool
 	offset   uintptr // of the field, or of Opt.V
 	known    uintptr // of Opt.OK, when Nullable
 }
 
-// rows reads the rows of one file in order.
-type rows[T any] interface {
-	// next fills zero rows and returns how many there were; 0 at the end.
-	next(rows []T) (int, error)
-	// count is about how many rows there are.
-	count() int
-}
-
-// Tables lists the tables of a run folder in the order they are documented.
+// Tables lists the tables of a run folder in the order of the documentation.
 var Tables = []struct {
 	Name  string
 	Doc   string
@@ -102,8 +93,9 @@ func IsFile(name string) bool {
 
 var columnCache sync.Map // reflect.Type -> []column
 
-// columnsOf derives the columns of a row struct from its tags. A field without
-// a `col` tag is not stored, a Parquet file need not have one with `missing`; an unsupported field type is our own bug.
+// columnsOf derives the columns of a row struct from its tags. A field without a `col` tag is not
+// stored, and a Parquet file may lack a column with the tag `missing`. An unsupported field type panics,
+// because it is a bug of this program.
 func columnsOf(t reflect.Type) []column {
 	if c, ok := columnCache.Load(t); ok {
 		return c.([]column)
@@ -111,7 +103,7 @@ func columnsOf(t reflect.Type) []column {
 	var cols []column
 	for i := range t.NumField() {
 		f := t.Field(i)
-		if f.Anonymous { // its columns are the row's
+		if f.Anonymous { // its columns are columns of the row
 			for _, c := range columnsOf(f.Type) {
 				c.offset += f.Offset
 				c.known += f.Offset
@@ -130,14 +122,16 @@ func columnsOf(t reflect.Type) []column {
 	return cols
 }
 
-// resolve fills kind, list and nullability from the field's Go type.
+// resolve sets kind, list and nullability by the Go type of the field.
 func (c *column) resolve(t reflect.Type) {
 	elem := t
 	switch {
 	case t.Kind() == reflect.Slice:
-		c.list, elem = true, t.Elem()
+		c.list = true
+		elem = t.Elem()
 	case t.Kind() == reflect.Struct && t.NumField() == 2 && t.Field(1).Name == "OK":
-		c.Nullable, elem = true, t.Field(0).Type
+		c.Nullable = true
+		elem = t.Field(0).Type
 		c.known = c.offset + t.Field(1).Offset
 	}
 	switch elem.Kind() {
@@ -171,7 +165,7 @@ func (c *column) arrowType() arrow.DataType {
 	return elem
 }
 
-// arrowSchema is the Arrow schema of a table, units and meanings as field metadata.
+// arrowSchema is the Arrow schema of a table, with units and meanings as field metadata.
 func arrowSchema(name string, cols []column) *arrow.Schema {
 	fields := make([]arrow.Field, len(cols))
 	for i, c := range cols {
@@ -185,7 +179,7 @@ func arrowSchema(name string, cols []column) *arrow.Schema {
 	return arrow.NewSchema(fields, new(arrow.NewMetadata([]string{metaTable, metaVersion}, []string{name, SchemaVersion})))
 }
 
-// parquetSchema is the same schema in Parquet's terms.
+// parquetSchema is the Parquet schema of a table.
 func parquetSchema(cols []column) *schema.GroupNode {
 	fields := make(schema.FieldList, len(cols))
 	for i, c := range cols {
@@ -218,125 +212,4 @@ func primitive(name string, rep parquet.Repetition, k kind) schema.Node {
 		return schema.NewBooleanNode(name, rep, -1)
 	}
 	return schema.MustPrimitive(schema.NewPrimitiveNodeLogical(name, rep, schema.StringLogicalType{}, parquet.Types.ByteArray, 0, -1))
-}
-
-// The functions of this file are the only ones that look into row structs by
-// offset. Offsets come from reflect (columnsOf), rows are kept alive by the
-// slices that own them.
-
-// at is the address of the field at off in the row at p.
-func at[V any](p unsafe.Pointer, off uintptr) *V { return (*V)(unsafe.Add(p, off)) }
-
-// isKnown reports whether a nullable column has a value in the row at p.
-func (c *column) isKnown(p unsafe.Pointer) bool { return !c.Nullable || *at[bool](p, c.known) }
-
-// levels are what WriteBatch wants beside values: of nullable columns 1 for a known one; of lists 1 for a value, 0 for
-// an empty list, and whether it is the first of its row (0). Of required columns they are empty.
-type levels struct{ defs, reps []int16 }
-
-// gather collects the values of one column over rows, lists flattened, and their levels.
-func gather[T, V any](c *column, rows []T, vals []V, lv levels) ([]V, levels) {
-	vals = vals[:0]
-	lv.defs = lv.defs[:0]
-	lv.reps = lv.reps[:0]
-	for i := range rows {
-		p := unsafe.Pointer(&rows[i])
-		switch {
-		case c.list:
-			list := *at[[]V](p, c.offset)
-			if len(list) == 0 {
-				lv.defs = append(lv.defs, 0)
-				lv.reps = append(lv.reps, 0)
-			}
-			for j, v := range list {
-				vals = append(vals, v)
-				lv.defs = append(lv.defs, 1)
-				lv.reps = append(lv.reps, int16(min(j, 1)))
-			}
-			continue
-		case !c.isKnown(p):
-			lv.defs = append(lv.defs, 0)
-			continue
-		case c.Nullable:
-			lv.defs = append(lv.defs, 1)
-		}
-		vals = append(vals, *at[V](p, c.offset))
-	}
-	return vals, lv
-}
-
-// scatterPart stores values into one column of rows, the reverse of gather.
-func scatterPart[T any](c *column, rows []T, p columnPart) {
-	switch {
-	case c.list && c.kind == kindFloat64:
-		scatterList(c, rows, p, p.floats)
-	case c.list:
-		scatterList(c, rows, p, p.texts)
-	case c.kind == kindInt64:
-		scatter(c, rows, p, p.ints)
-	case c.kind == kindFloat64:
-		scatter(c, rows, p, p.floats)
-	case c.kind == kindBool:
-		scatter(c, rows, p, p.bools)
-	default:
-		scatter(c, rows, p, p.texts)
-	}
-}
-
-func scatter[T, V any](c *column, rows []T, p columnPart, vals []V) {
-	rows = rows[p.from:]
-	if len(p.def) == 0 { // all known
-		for i, v := range vals {
-			row := unsafe.Pointer(&rows[i])
-			*at[V](row, c.offset) = v
-			if c.Nullable {
-				*at[bool](row, c.known) = true
-			}
-		}
-		return
-	}
-	next := 0
-	for i, def := range p.def {
-		if def != p.max {
-			continue
-		}
-		row := unsafe.Pointer(&rows[i])
-		*at[V](row, c.offset) = vals[next]
-		if c.Nullable {
-			*at[bool](row, c.known) = true
-		}
-		next++
-	}
-}
-
-func scatterList[T, V any](c *column, rows []T, p columnPart, vals []V) {
-	row, next := p.from, 0
-	for i, def := range p.def {
-		if p.rep[i] == 0 {
-			row++
-		}
-		if def == p.max {
-			list := at[[]V](unsafe.Pointer(&rows[row]), c.offset)
-			*list = append(*list, vals[next])
-			next++
-		}
-	}
-}
-
-// columnPart is what one page gave of a batch: levels, and the values of those
-// at the column's highest definition level.
-type columnPart struct {
-	from int // row of the batch; of a list, the one that the first level continues
-	def  []int32
-	rep  []int32
-	max  int32
-	values
-}
-
-// values are those of one kind.
-type values struct {
-	ints   []int64
-	floats []float64
-	bools  []bool
-	texts  []string
 }

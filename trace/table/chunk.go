@@ -1,0 +1,306 @@
+package table
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+
+	"github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/metadata"
+)
+
+// chunk reads the values of one column in one row group.
+type chunk struct {
+	leaf
+	pages *pages
+	left  int // levels of the page that were not yet read
+	defs  runs
+	reps  runs
+	refs  runs // indices into the dictionary
+	isRef bool // the values of the page are refs
+	plain plain
+	dict  values
+	vals  values
+	def   []int32
+	rep   []int32
+	idx   []int32
+	ahead bool // of a list column: the first level of the next row was read
+}
+
+func (c *chunk) open(f io.ReaderAt, size int64, rg *metadata.RowGroupMetaData, l leaf) error {
+	md, err := rg.ColumnChunk(l.at)
+	if err != nil {
+		return err
+	}
+	from := md.DataPageOffset()
+	if at := md.DictionaryPageOffset(); md.HasDictionaryPage() && at > 0 {
+		from = min(from, at)
+	}
+	n := md.TotalCompressedSize()
+	if from < 0 || n < 0 || from > size || n > size-from {
+		return fmt.Errorf("its pages are at bytes %d to %d of a file of %d", from, from+n, size)
+	}
+	if md.Type() != l.physical || md.CryptoMetadata() != nil {
+		return errors.New("its pages are of another type than its schema, or encrypted")
+	}
+	*c = chunk{
+		leaf:  l,
+		pages: newPages(f, from, n, int(md.Compression())),
+		vals:  c.vals, // these buffers are reused
+		def:   c.def,
+		rep:   c.rep,
+		idx:   c.idx,
+	}
+	return nil
+}
+
+// page opens the next data page. It returns io.EOF at the end.
+func (c *chunk) page() error {
+	for {
+		h, data, err := c.pages.next()
+		switch {
+		case err != nil:
+			return err
+		case h.kind == pageDictionary:
+			if c.dict, err = c.dictionary(&h, data); err != nil {
+				return err
+			}
+		case h.kind == pageData || h.kind == pageDataV2:
+			return c.data(&h, data)
+		}
+	}
+}
+
+// dictionary reads a page of distinct values.
+func (c *chunk) dictionary(h *pageHeader, data []byte) (v values, err error) {
+	if h.encoding != encPlain && h.encoding != encPlainRef {
+		return v, fmt.Errorf("got a dictionary of encoding %d, want PLAIN", h.encoding)
+	}
+	if h.values > int64(len(data)) { // every value needs at least one byte
+		return v, errShort
+	}
+	p := plain{b: data}
+	return v, p.fill(&v, c.leaf, int(h.values))
+}
+
+// data begins a data page: levels, then values.
+func (c *chunk) data(h *pageHeader, data []byte) (err error) {
+	c.left = int(h.values)
+	if h.kind == pageDataV2 {
+		c.reps = runs{b: data[:h.repBytes], width: bits.Len32(uint32(c.maxRep))}
+		c.defs = runs{b: data[h.repBytes : h.repBytes+h.defBytes], width: bits.Len32(uint32(c.maxDef))}
+		data = data[h.repBytes+h.defBytes:]
+	} else {
+		if c.reps, data, err = levelsOf(data, c.maxRep, h.repEncoding); err == nil {
+			c.defs, data, err = levelsOf(data, c.maxDef, h.defEncoding)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	c.isRef = false
+	switch {
+	case h.encoding == encPlain:
+		c.plain = plain{b: data}
+	case h.encoding == encRuns && c.physical == parquet.Types.Boolean && len(data) >= 4:
+		c.plain = plain{runs: runs{b: data[4:], width: 1}, isRuns: true}
+	case h.encoding == encRef || h.encoding == encPlainRef:
+		c.isRef = true
+		if len(data) == 0 { // a page of nulls
+			c.refs = runs{}
+			return nil
+		}
+		c.refs = runs{b: data[1:], width: int(data[0])}
+		if data[0] > 32 {
+			return fmt.Errorf("got indices of %d bits, want at most 32", data[0])
+		}
+	default:
+		return fmt.Errorf("got the encoding %s, want PLAIN or RLE_DICTIONARY", parquet.Encoding(h.encoding))
+	}
+	return nil
+}
+
+// levelsOf reads the levels at the start of a version 1 page and returns the rest of it.
+func levelsOf(data []byte, most int32, encoding int64) (runs, []byte, error) {
+	if most == 0 {
+		return runs{}, data, nil
+	}
+	if encoding != encRuns {
+		return runs{}, nil, fmt.Errorf("got levels of encoding %d, want RLE", encoding)
+	}
+	if len(data) < 4 {
+		return runs{}, nil, errShort
+	}
+	n := int64(binary.LittleEndian.Uint32(data))
+	if n > int64(len(data)-4) {
+		return runs{}, nil, errShort
+	}
+	return runs{b: data[4 : 4+n], width: bits.Len32(uint32(most))}, data[4+n:], nil
+}
+
+// read reads n rows and calls use with the part of each page.
+func (c *chunk) read(col *column, n int, use func(columnPart)) error {
+	if col.list {
+		return c.readLists(n, use)
+	}
+	for at := 0; at < n; {
+		if c.left == 0 {
+			if err := c.page(); err != nil {
+				return early(err)
+			}
+			continue
+		}
+		k := min(c.left, n-at)
+		c.left -= k
+		known := k
+		c.def = c.def[:0]
+		if c.maxDef > 0 {
+			c.def = resize(c.def, k)
+			if !c.defs.fill(c.def) {
+				return errShort
+			}
+			known = 0
+			for _, d := range c.def {
+				known += int(d) // 0 or 1
+			}
+			if known < k && !col.Nullable {
+				return errNull
+			}
+		}
+		if err := c.readValues(known); err != nil {
+			return err
+		}
+		use(columnPart{from: at, def: c.def, max: 1, values: c.vals})
+		at += k
+	}
+	return nil
+}
+
+// early is the error of pages with fewer values than rows.
+func early(err error) error {
+	if err == io.EOF {
+		return errors.New("got fewer values than rows")
+	}
+	return err
+}
+
+// readLists reads the lists of n rows. A row ends where the next one begins, so one level of the next
+// row is read ahead.
+func (c *chunk) readLists(n int, use func(columnPart)) error {
+	for row := -1; !c.ahead || row < n-1; {
+		if c.left == 0 {
+			switch err := c.page(); {
+			case err == io.EOF && row == n-1:
+				return nil
+			case err != nil:
+				return early(err)
+			}
+			continue
+		}
+		from := row
+		known, err := c.listLevels(&row, n)
+		if err == nil {
+			err = c.readValues(known)
+		}
+		if err != nil {
+			return err
+		}
+		use(columnPart{from: from, def: c.def, rep: c.rep, max: c.maxDef, values: c.vals})
+	}
+	return nil
+}
+
+// listLevels reads the levels of a page before row n and returns how many values they have. row is the
+// current row. At the first level of row n it sets ahead.
+func (c *chunk) listLevels(row *int, n int) (known int, err error) {
+	c.def = c.def[:0]
+	c.rep = c.rep[:0]
+	for c.left > 0 {
+		var level [1]int32
+		if !c.ahead && !c.reps.fill(level[:]) {
+			return 0, errShort
+		}
+		isFirst := level[0] == 0 // of a row
+		c.ahead = isFirst && *row == n-1
+		switch {
+		case c.ahead:
+			return known, nil
+		case isFirst:
+			*row++
+		case *row < 0:
+			return 0, errors.New("got a list that belongs to no row")
+		}
+		c.rep = append(c.rep, level[0])
+		if !c.defs.fill(level[:]) {
+			return 0, errShort
+		}
+		if level[0] >= c.elemDef {
+			known++
+			if level[0] != c.maxDef {
+				return 0, errNullInList
+			}
+		}
+		c.def = append(c.def, level[0])
+		c.left--
+	}
+	return known, nil
+}
+
+// end checks that no value remains.
+func (c *chunk) end() error {
+	for c.left == 0 {
+		if err := c.page(); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return errors.New("got more values than rows")
+}
+
+// readValues reads the next n values of the page into vals.
+func (c *chunk) readValues(n int) error {
+	if !c.isRef {
+		return c.plain.fill(&c.vals, c.leaf, n)
+	}
+	c.idx = resize(c.idx, n)
+	if !c.refs.fill(c.idx) {
+		return errShort
+	}
+	ok := true
+	switch c.physical {
+	case parquet.Types.Int32, parquet.Types.Int64:
+		c.vals.ints, ok = lookUp(c.vals.ints, c.dict.ints, c.idx)
+	case parquet.Types.Double:
+		c.vals.floats, ok = lookUp(c.vals.floats, c.dict.floats, c.idx)
+	case parquet.Types.Boolean:
+		c.vals.bools, ok = lookUp(c.vals.bools, c.dict.bools, c.idx)
+	default:
+		c.vals.texts, ok = lookUp(c.vals.texts, c.dict.texts, c.idx)
+	}
+	if !ok {
+		return errors.New("got an index beyond its dictionary")
+	}
+	return nil
+}
+
+func lookUp[V any](dst, dict []V, idx []int32) ([]V, bool) {
+	dst = resize(dst, len(idx))
+	for i, k := range idx {
+		if uint32(k) >= uint32(len(dict)) {
+			return dst, false
+		}
+		dst[i] = dict[k]
+	}
+	return dst, true
+}
+
+// resize returns a slice of n elements of any value, buf if it is large enough.
+func resize[V any](buf []V, n int) []V {
+	if cap(buf) < n {
+		return make([]V, n)
+	}
+	return buf[:n]
+}

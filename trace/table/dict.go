@@ -1,0 +1,106 @@
+package table
+
+import (
+	"math/bits"
+	"unsafe"
+)
+
+// dict has the distinct values of one column of a row group.
+type dict[V comparable] struct {
+	uniq []V
+	idx  []int32 // place of each value in uniq
+}
+
+// intDict is a dict of integers: a hash table with open addressing, which a new generation number
+// empties.
+type intDict struct {
+	dict[int64]
+	slots []intSlot
+	gen   uint32
+	shift int
+}
+
+type intSlot struct {
+	key int64
+	idx int32
+	gen uint32
+}
+
+// build returns the distinct values of a list in order of appearance, and the place of each value among
+// them.
+func (d *intDict) build(list []int64) (uniq []int64, idx []int32) {
+	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
+	d.gen++
+	if size := 2 << bits.Len(uint(len(list))); size > len(d.slots) || d.gen == 0 {
+		d.slots = make([]intSlot, size)
+		d.gen = 1
+		d.idx = make([]int32, 0, len(list))
+		d.shift = 64 - bits.TrailingZeros(uint(size))
+	}
+	for _, v := range list {
+		d.add(v)
+	}
+	return d.uniq, d.idx
+}
+
+func (d *intDict) add(v int64) {
+	const golden = 0x9e3779b97f4a7c15 // Fibonacci hashing (Knuth, vol. 3, 6.4)
+	for at := uint64(v) * golden >> d.shift; ; at = (at + 1) & uint64(len(d.slots)-1) {
+		s := &d.slots[at]
+		if s.gen != d.gen {
+			*s = intSlot{v, int32(len(d.uniq)), d.gen}
+			d.uniq = append(d.uniq, v)
+		} else if s.key != v {
+			continue
+		}
+		d.idx = append(d.idx, s.idx)
+		return
+	}
+}
+
+// strDict is a dict of strings. Equal strings mostly share their bytes, so a small cache by address is
+// looked up before the map.
+type strDict struct {
+	dict[string]
+	index map[string]int32
+	cache [1 << 10]strSlot
+}
+
+type strSlot struct {
+	at  *byte
+	n   int
+	idx int32
+}
+
+// build is like that of intDict. It returns the list itself and no places if most of the first strings
+// are distinct.
+func (d *strDict) build(list []string) (uniq []string, idx []int32) {
+	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
+	if d.index == nil {
+		d.index, d.idx = map[string]int32{}, []int32{}
+	}
+	clear(d.index)
+	clear(d.cache[:])
+	for i, s := range list {
+		d.add(s)
+		if i == 1<<10 && len(d.uniq) > i/2 {
+			return list, nil
+		}
+	}
+	return d.uniq, d.idx
+}
+
+func (d *strDict) add(s string) {
+	at := unsafe.StringData(s)
+	slot := &d.cache[uintptr(unsafe.Pointer(at))>>4%uintptr(len(d.cache))]
+	if slot.at != at || slot.n != len(s) || at == nil {
+		i, ok := d.index[s]
+		if !ok {
+			i = int32(len(d.uniq))
+			d.index[s] = i
+			d.uniq = append(d.uniq, s)
+		}
+		*slot = strSlot{at, len(s), i}
+	}
+	d.idx = append(d.idx, slot.idx)
+}

@@ -1,0 +1,124 @@
+package table
+
+import "unsafe"
+
+// The functions of this file and of arrow.go access the fields of row structs by offset. Offsets come
+// from reflect (columnsOf), and rows are kept alive by the slices that own them.
+
+// at is the address of the field at an offset in the row at p.
+func at[V any](p unsafe.Pointer, off uintptr) *V { return (*V)(unsafe.Add(p, off)) }
+
+// isKnown reports whether a nullable column has a value in the row at p.
+func (c *column) isKnown(p unsafe.Pointer) bool { return !c.Nullable || *at[bool](p, c.known) }
+
+// levels are the definition and repetition levels of Parquet. Of a nullable column defs has 1 for each
+// known value and 0 for each null. Of a list column it has 1 for each value and 0 for an empty list, and
+// reps has 0 for the first entry of a row. Both are empty for required columns.
+type levels struct{ defs, reps []int16 }
+
+// gather collects the values of one column over rows, with lists flattened, and their levels.
+func gather[T, V any](c *column, rows []T, vals []V, lv levels) ([]V, levels) {
+	vals = vals[:0]
+	lv.defs = lv.defs[:0]
+	lv.reps = lv.reps[:0]
+	for i := range rows {
+		p := unsafe.Pointer(&rows[i])
+		switch {
+		case c.list:
+			list := *at[[]V](p, c.offset)
+			if len(list) == 0 {
+				lv.defs = append(lv.defs, 0)
+				lv.reps = append(lv.reps, 0)
+			}
+			for j, v := range list {
+				vals = append(vals, v)
+				lv.defs = append(lv.defs, 1)
+				lv.reps = append(lv.reps, int16(min(j, 1)))
+			}
+			continue
+		case !c.isKnown(p):
+			lv.defs = append(lv.defs, 0)
+			continue
+		case c.Nullable:
+			lv.defs = append(lv.defs, 1)
+		}
+		vals = append(vals, *at[V](p, c.offset))
+	}
+	return vals, lv
+}
+
+// scatterPart stores values into one column of rows, the reverse of gather.
+func scatterPart[T any](c *column, rows []T, p columnPart) {
+	switch {
+	case c.list && c.kind == kindFloat64:
+		scatterList(c, rows, p, p.floats)
+	case c.list:
+		scatterList(c, rows, p, p.texts)
+	case c.kind == kindInt64:
+		scatter(c, rows, p, p.ints)
+	case c.kind == kindFloat64:
+		scatter(c, rows, p, p.floats)
+	case c.kind == kindBool:
+		scatter(c, rows, p, p.bools)
+	default:
+		scatter(c, rows, p, p.texts)
+	}
+}
+
+func scatter[T, V any](c *column, rows []T, p columnPart, vals []V) {
+	rows = rows[p.from:]
+	if len(p.def) == 0 { // all values are known
+		for i, v := range vals {
+			row := unsafe.Pointer(&rows[i])
+			*at[V](row, c.offset) = v
+			if c.Nullable {
+				*at[bool](row, c.known) = true
+			}
+		}
+		return
+	}
+	next := 0
+	for i, def := range p.def {
+		if def != p.max {
+			continue
+		}
+		row := unsafe.Pointer(&rows[i])
+		*at[V](row, c.offset) = vals[next]
+		if c.Nullable {
+			*at[bool](row, c.known) = true
+		}
+		next++
+	}
+}
+
+func scatterList[T, V any](c *column, rows []T, p columnPart, vals []V) {
+	row, next := p.from, 0
+	for i, def := range p.def {
+		if p.rep[i] == 0 {
+			row++
+		}
+		if def == p.max {
+			list := at[[]V](unsafe.Pointer(&rows[row]), c.offset)
+			*list = append(*list, vals[next])
+			next++
+		}
+	}
+}
+
+// columnPart is the part of a batch that one page has of a column: levels, and the values at the highest
+// definition level of the column.
+type columnPart struct {
+	from int // row of the batch; of a list column, the row that the first level may continue
+	def  []int32
+	rep  []int32
+	max  int32
+	values
+}
+
+// values are values of one kind; the other slices are empty.
+type values struct {
+	ints   []int64
+	floats []float64
+	bools  []bool
+	texts  []string
+}

@@ -1,0 +1,177 @@
+package table
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/file"
+	"github.com/apache/arrow/go/v17/parquet/metadata"
+	"github.com/apache/arrow/go/v17/parquet/schema"
+)
+
+// parquetRows reads the rows of a Parquet file, row group after row group. All columns are read in
+// parallel, each a page at a time.
+type parquetRows[T any] struct {
+	file   io.ReaderAt
+	size   int64
+	meta   *metadata.FileMetaData
+	cols   []column
+	leaves []leaf
+	group  int            // the next row group
+	skip   func(int) bool // reports the groups to be skipped; nil for none
+	left   int64          // rows of the current group that were not yet read
+	chunks []chunk        // of the columns in the current group
+}
+
+// leaf is the place and the physical type of a column in the file.
+type leaf struct {
+	at       int // among the columns of the file
+	physical parquet.Type
+	unsigned bool
+	maxDef   int32
+	elemDef  int32 // definition level from which on a list has an element
+	maxRep   int32
+}
+
+func openParquet[T any](f io.ReaderAt, size int64, cols []column) (rows[T], error) {
+	rd, err := file.NewParquetReader(io.NewSectionReader(f, 0, size))
+	if err != nil {
+		return nil, damaged(err)
+	}
+	meta := rd.MetaData()
+	if v := meta.KeyValueMetadata().FindValue(metaVersion); v != nil {
+		if err := checkVersion(*v); err != nil {
+			return nil, err
+		}
+	}
+	d := &parquetRows[T]{file: f, size: size, meta: meta, chunks: make([]chunk, len(cols))}
+	for i := range cols {
+		l, err := findLeaf(meta.Schema, &cols[i])
+		if err == errMissing && cols[i].mayMiss {
+			continue
+		}
+		if err != nil {
+			return nil, columnError(&cols[i], err)
+		}
+		d.leaves = append(d.leaves, l)
+		d.cols = append(d.cols, cols[i])
+	}
+	return d, nil
+}
+
+// findLeaf finds a column by name and checks that its type can hold the values. Integers of any width
+// and optional columns without nulls are accepted, because other programs write them.
+func findLeaf(s *schema.Schema, c *column) (leaf, error) {
+	l := leaf{at: -1}
+	for i := range s.NumColumns() {
+		if s.ColumnRoot(i).Name() != c.Name {
+			continue
+		}
+		if l.at >= 0 {
+			return l, errRepeated
+		}
+		l.at = i
+	}
+	if l.at < 0 {
+		return l, errMissing
+	}
+	col := s.Column(l.at)
+	l.physical = col.PhysicalType()
+	l.maxDef = int32(col.MaxDefinitionLevel())
+	l.maxRep = int32(col.MaxRepetitionLevel())
+	root := s.ColumnRoot(l.at)
+	hasShape := root == col.SchemaNode() && l.maxRep == 0
+	if c.list {
+		hasShape = len(col.ColumnPath()) == 3 && l.maxRep == 1 && root.ConvertedType() == schema.ConvertedTypes.List
+		l.elemDef = 1
+		if root.RepetitionType() == parquet.Repetitions.Optional {
+			l.elemDef = 2
+		}
+	}
+	if !hasShape || !l.holds(c.kind, col) {
+		return l, fmt.Errorf("got %s, want %s", typeOf(root, col), c.Type)
+	}
+	return l, nil
+}
+
+// holds reports whether a Parquet column holds values of the kind.
+func (l *leaf) holds(k kind, col *schema.Column) bool {
+	logical := col.LogicalType()
+	plain := logical == nil || logical.IsNone()
+	switch k {
+	case kindInt64:
+		if i, ok := logical.(interface{ IsSigned() bool }); ok {
+			l.unsigned = !i.IsSigned()
+			plain = true
+		}
+		return plain && (l.physical == parquet.Types.Int64 || l.physical == parquet.Types.Int32)
+	case kindFloat64:
+		return plain && l.physical == parquet.Types.Double
+	case kindBool:
+		return plain && l.physical == parquet.Types.Boolean
+	}
+	return col.ConvertedType() == schema.ConvertedTypes.UTF8 && l.physical == parquet.Types.ByteArray
+}
+
+// typeOf names the type of a column of a file.
+func typeOf(root schema.Node, col *schema.Column) string {
+	t := col.PhysicalType().String()
+	if l := col.LogicalType(); l != nil && !l.IsNone() {
+		t += " (" + l.String() + ")"
+	}
+	if root != col.SchemaNode() {
+		t = "nested " + t
+	}
+	return t
+}
+
+// count is the number of rows in the footer, but at most one for each byte of the file.
+func (d *parquetRows[T]) count() int { return int(max(0, min(d.meta.NumRows, d.size))) }
+
+// next fills rows and returns how many it filled; 0 at the end.
+func (d *parquetRows[T]) next(rows []T) (int, error) {
+	for d.left == 0 {
+		for d.skip != nil && d.group < len(d.meta.RowGroups) && d.skip(d.group) {
+			d.group++
+		}
+		if d.group == len(d.meta.RowGroups) {
+			return 0, nil
+		}
+		if err := d.openGroup(); err != nil {
+			return 0, err
+		}
+	}
+	n := int(min(d.left, int64(len(rows))))
+	d.left -= int64(n)
+	for i := range d.cols {
+		c := &d.chunks[i]
+		err := c.read(&d.cols[i], n, func(part columnPart) { scatterPart(&d.cols[i], rows, part) })
+		if err == nil && d.left == 0 {
+			err = c.end()
+		}
+		if err != nil {
+			return 0, columnError(&d.cols[i], err)
+		}
+	}
+	return n, nil
+}
+
+// openGroup begins the next row group.
+func (d *parquetRows[T]) openGroup() error {
+	rg := metadata.NewRowGroupMetaData(d.meta.RowGroups[d.group], d.meta.Schema, d.meta.WriterVersion(), nil)
+	d.group++
+	d.left = rg.NumRows()
+	if d.left < 0 || d.left > maxGroupRows {
+		return damaged(fmt.Errorf("got a row group of %d rows, want 0 to %d", d.left, maxGroupRows))
+	}
+	for i := range d.cols {
+		if err := d.chunks[i].open(d.file, d.size, rg, d.leaves[i]); err != nil {
+			return columnError(&d.cols[i], err)
+		}
+	}
+	return nil
+}
+
+// maxGroupRows is larger than the row groups of any writer.
+const maxGroupRows = 1 << 28

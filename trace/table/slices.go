@@ -1,0 +1,281 @@
+package table
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// EachSlice reads a long run of journeys and steps in slices of so many steps. A slice also has margin
+// steps before and after it, further steps until its requests have ended (at most as many as in a slice),
+// and all requests that may run in any of these steps. If fewer than margin steps remain, they belong to
+// the last slice. A slice is valid until use returns. It has no tables of other kinds of recordings.
+func EachSlice(dir string, steps, margin int, use func(*trace.Run) error) (err error) {
+	s := &slicer{dir: dir, size: steps, margin: margin, first: math.MinInt64}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.open(); err != nil {
+		return err
+	}
+	for done := false; !done; {
+		var run *trace.Run
+		if run, done, err = s.next(); err != nil {
+			return err
+		}
+		if err := use(run); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slicer walks a run in slices.
+type slicer struct {
+	dir          string
+	size, margin int
+	extent       trace.Slice // of the run
+	steps        *Cursor[trace.Step]
+	buf          []trace.Step // steps from the margin before the slice on
+	at           int          // place in buf of the first step of the slice
+	end          int          // place in buf of the step after the slice; 0 before the first slice
+	first        int64        // start of the slice, ns
+	requests     [3]stream    // by arrival, by queueing, and without either, as they are in their table
+	snaps, kv    []stepSpan   // of the row groups of these tables
+}
+
+// stepSpan are the lowest and the highest step id in a row group.
+type stepSpan struct{ from, to int64 }
+
+// groupSpans are the spans of the row groups of a table. T has the column of the step id.
+func groupSpans[T any](dir, name string, step func(*T) trace.Opt[int64]) (spans []stepSpan, err error) {
+	c, err := Open[T](dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	for c.Next() {
+		p, ok := c.rows.(*parquetRows[T])
+		if !ok {
+			return nil, nil
+		}
+		for len(spans) < p.group {
+			spans = append(spans, stepSpan{math.MaxInt64, math.MinInt64})
+		}
+		if id := step(c.Row()); id.OK {
+			s := &spans[p.group-1]
+			s.from = min(s.from, id.V)
+			s.to = max(s.to, id.V)
+		}
+	}
+	return spans, c.Err()
+}
+
+// openSteps opens a table and skips the row groups without rows of the steps from..to.
+func openSteps[T any](dir, name string, spans []stepSpan, from, to int64) (*Cursor[T], error) {
+	c, err := Open[T](dir, name)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := c.rows.(*parquetRows[T]); ok {
+		p.skip = func(i int) bool { return i < len(spans) && (spans[i].to < from || spans[i].from > to) }
+	}
+	return c, nil
+}
+
+// stream is a part of the requests of a run that is sorted by CameNs.
+type stream struct {
+	of    *Cursor[trace.Request]
+	mine  func(*trace.Request) bool // reports the requests of this part
+	ahead *trace.Request            // was read, and came later than readUntil asked for
+	live  []trace.Request           // those that may still run
+}
+
+// leftNs is the time at which a request has certainly left the engine.
+func leftNs(r *trace.Request) int64 {
+	if r.CoreID.OK && !r.FinishedNs.OK {
+		return math.MaxInt64
+	}
+	return cmp.Or(max(r.FinishedNs.V, r.DepartedNs.V, r.AbortedNs.V), math.MaxInt64)
+}
+
+func (s *slicer) open() (err error) {
+	for i, mine := range []func(*trace.Request) bool{
+		func(r *trace.Request) bool { return r.ArrivedNs.OK },
+		func(r *trace.Request) bool { return !r.ArrivedNs.OK && r.QueuedNs.OK },
+		func(r *trace.Request) bool { return !r.ArrivedNs.OK && !r.QueuedNs.OK },
+	} {
+		s.requests[i].mine = mine
+		if s.requests[i].of, err = Open[trace.Request](s.dir, Requests); err != nil {
+			return err
+		}
+	}
+	if err := s.requests[2].readUntil(math.MaxInt64); err != nil {
+		return err
+	}
+	end, err := Open[trace.Step](s.dir, Steps)
+	if err != nil {
+		return err
+	}
+	defer end.Close()
+	if p, ok := end.rows.(*parquetRows[trace.Step]); ok {
+		p.group = max(0, len(p.meta.RowGroups)-1)
+	}
+	for end.Next() {
+		s.extent.LastNs = end.Row().TsStartNs
+	}
+	if s.steps, err = Open[trace.Step](s.dir, Steps); err != nil {
+		return err
+	}
+	type snapshot struct {
+		Step int64 `col:"step_id"`
+	}
+	type event struct {
+		Step trace.Opt[int64] `col:"step"`
+	}
+	if s.snaps, err = groupSpans(s.dir, Snapshots, func(r *snapshot) trace.Opt[int64] { return trace.Some(r.Step) }); err != nil {
+		return err
+	}
+	if s.kv, err = groupSpans(s.dir, KVEvents, func(r *event) trace.Opt[int64] { return r.Step }); err != nil {
+		return err
+	}
+	return end.Err()
+}
+
+func (s *slicer) close() error {
+	errs := []error{}
+	if s.steps != nil {
+		errs = append(errs, s.steps.Close())
+	}
+	for i := range s.requests {
+		if c := s.requests[i].of; c != nil {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// grow reads steps while more returns true. It returns false if there are no more steps.
+func (s *slicer) grow(more func() bool) bool {
+	for more() {
+		if !s.steps.Next() {
+			return false
+		}
+		s.buf = append(s.buf, *s.steps.Row())
+	}
+	return true
+}
+
+// readUntil adds the requests that came by ns to live.
+func (q *stream) readUntil(ns int64) error {
+	for {
+		if q.ahead == nil {
+			if !q.of.Next() {
+				return q.of.Err()
+			}
+			if !q.mine(q.of.Row()) {
+				continue
+			}
+			q.ahead = q.of.Row()
+		}
+		if q.ahead.CameNs() > ns {
+			return nil
+		}
+		q.live = append(q.live, *q.ahead)
+		q.ahead = nil
+	}
+}
+
+// next returns the next slice, and whether it is the last.
+func (s *slicer) next() (run *trace.Run, last bool, err error) {
+	if s.end > 0 {
+		s.advance()
+	}
+	end := s.at + s.size
+	s.end = end
+	last = !s.grow(func() bool { return len(s.buf) < end+s.margin })
+	if s.first == math.MinInt64 && len(s.buf) > 0 {
+		s.extent.FirstNs = s.buf[0].TsStartNs
+	}
+	slice := s.extent
+	slice.FromNs = s.first
+	slice.ToNs = math.MaxInt64
+	if !last {
+		slice.ToNs = s.buf[end].TsStartNs
+	}
+	run = &trace.Run{ID: strings.TrimPrefix(filepath.Base(s.dir), runPrefix), Slice: &slice}
+	shown := int64(math.MaxInt64 - 2)
+	if !last {
+		shown = s.buf[len(s.buf)-1].TsStartNs
+	}
+	left := int64(math.MinInt64) // when the last request of the slice ended
+	for i := range s.requests {
+		if err := s.requests[i].readUntil(shown); err != nil {
+			return nil, false, err
+		}
+		for _, r := range s.requests[i].live {
+			if run.AsksFor(&r) {
+				left = max(left, r.FinishedNs.V)
+			}
+		}
+		run.Requests = append(run.Requests, s.requests[i].live...)
+	}
+	s.grow(func() bool { return len(s.buf) < end+s.size && s.buf[len(s.buf)-1].TsStartNs < left })
+	run.Steps = s.buf
+	return run, last, errors.Join(s.steps.Err(), s.addTables(run))
+}
+
+// addTables adds the snapshots and the KV events of the run's steps.
+func (s *slicer) addTables(run *trace.Run) error {
+	if len(run.Steps) == 0 {
+		return nil
+	}
+	from := run.Steps[0].ID
+	to := run.Steps[len(run.Steps)-1].ID
+	run.Stored = func() (trace.SnapshotCursor, error) {
+		c, err := openSteps[trace.Snapshot](s.dir, Snapshots, s.snaps, from, to)
+		return &someSnapshots{c, from, to}, err
+	}
+	c, err := openSteps[trace.KVEvent](s.dir, KVEvents, s.kv, from, to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for c.Next() {
+		if e := c.Row(); e.Step.OK && e.Step.V >= from && e.Step.V <= to {
+			run.KVEvents = append(run.KVEvents, *e)
+		}
+	}
+	return c.Err()
+}
+
+// advance moves to the next slice, and drops the steps and requests that are not needed any more.
+func (s *slicer) advance() {
+	s.first = s.buf[s.end].TsStartNs
+	from := max(0, s.end-s.margin)
+	s.buf = append(s.buf[:0], s.buf[from:]...)
+	s.at = s.end - from
+	for i := range s.requests[:2] {
+		q := &s.requests[i]
+		q.live = slices.DeleteFunc(q.live, func(r trace.Request) bool { return leftNs(&r) < s.buf[0].TsStartNs })
+	}
+}
+
+// someSnapshots is a cursor over the snapshots of the steps from..to.
+type someSnapshots struct {
+	*Cursor[trace.Snapshot]
+	from, to int64
+}
+
+// Next goes to the next of these snapshots.
+func (c *someSnapshots) Next() bool {
+	for c.Cursor.Next() {
+		if id := c.Row().StepID; id >= c.from {
+			return id <= c.to
+		}
+	}
+	return false
+}

@@ -1,0 +1,40 @@
+package table
+
+import (
+	"io"
+
+	"github.com/apache/arrow/go/v17/parquet/compress"
+	"github.com/klauspost/compress/zstd"
+)
+
+// The Parquet library makes a new zstd encoder for every page when a level is
+// asked for, which costs more than the compression. One encoder serves all
+// pages; it is safe for concurrent use.
+type sharedZstd struct {
+	compress.Codec // for streams and bounds
+	enc            *zstd.Encoder
+}
+
+func (c sharedZstd) Encode(dst, src []byte) []byte { return c.enc.EncodeAll(src, dst[:0]) }
+
+func (c sharedZstd) EncodeLevel(dst, src []byte, _ int) []byte { return c.Encode(dst, src) }
+
+// pageBytes is the usual size of a data page, and the window of the encoder.
+const pageBytes = 1 << 18
+
+// registered is the error of registering the codec when the package is loaded, before any file is opened.
+var registered = registerZstd()
+
+func registerZstd() error {
+	base, err := compress.GetCodec(compress.Codecs.Zstd)
+	if err != nil {
+		return err
+	}
+	enc, err := zstd.NewWriter(io.Discard, zstd.WithZeroFrames(true), zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithEncoderConcurrency(4), zstd.WithWindowSize(pageBytes), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		return err
+	}
+	compress.RegisterCodec(compress.Codecs.Zstd, sharedZstd{base, enc})
+	return nil
+}
