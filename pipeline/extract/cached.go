@@ -6,12 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/pairing"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 	"github.com/blis-train/blis-train/vllm"
@@ -61,7 +59,11 @@ func (x *extraction) cached(how source.Options) error {
 	if len(x.lives) > 0 {
 		x.clients = append(x.clients, g.Preempted(answers)...)
 	}
-	if lost := stat.Sum(g.Account(0), func(a result.CachedTokens) int { return a.Unpaired }); lost > 0 && len(x.lives) > 0 && e.PrefixCaching {
+	lost := 0
+	for _, a := range g.Account(0) {
+		lost += a.Unpaired
+	}
+	if lost > 0 && len(x.lives) > 0 && e.PrefixCaching {
 		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "the passes of %d of %d prompts are not found by counting (passes lost, "+
 			"other clients, failed requests, preemption): what the prefix cache gave them is not known", lost, len(x.obs)))
 	}

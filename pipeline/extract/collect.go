@@ -17,7 +17,7 @@ import (
 
 // collector gathers the spans of one run folder in input order, and makes tables of them when the
 // input has ended. Of each request only what joins need is in memory; the rest waits packed on disk
-// (packing.go), because engines are told apart and tables sorted at the end only.
+// (packing.go), because requests are divided among engines and tables sorted at the end only.
 type collector struct {
 	names    []source.Input
 	acc      *source.Account
@@ -40,7 +40,7 @@ type collector struct {
 	stepIDs  source.Stamps // of journey events: ids, not stamps, for their ends
 	observed []trace.ObservedRequest
 
-	stated vllm.Engine // as run.yaml says
+	stated vllm.Engine // of run.yaml
 }
 
 // dir is the folder in which the tables of the n-th engine are written.

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ReadDocument reads extract.json of an output folder and compares the tables beside it with what it
+// ReadDocument reads extract.json of an output folder and compares the tables of the folder with what it
 // records. warn, unless nil, gets a document that was changed, and tables that another program wrote
 // anew; both are used as they are. Codes: those of CheckTables.
 func ReadDocument(dir string, warn func([]trace.Finding)) (*result.Extract, error) {

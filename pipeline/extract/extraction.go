@@ -14,7 +14,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
@@ -225,7 +224,7 @@ func (x *extraction) readInputs(ctx context.Context) error {
 // setPhases makes a phase of each load that clients offered, if run.yaml has no phases and the loads
 // do not overlap, and sets the phases of the clients' requests.
 func (x *extraction) setPhases(loads []clients.Load) {
-	stat.SortStable(loads, func(a, b clients.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	slices.SortStableFunc(loads, func(a, b clients.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	if len(loads) == 0 {
 		return
 	}

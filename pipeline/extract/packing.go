@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// A finished request waits until the input ends, because only then engines are told apart and its table
+// A finished request waits until the input ends, because only then its engine is known and its table
 // is sorted. So that a long dump fits into memory, it waits packed on disk: a coreRow or apiRow in a row
 // file, and its journey events in a spool. Only its id and the places of its rows are in memory.
 

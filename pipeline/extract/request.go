@@ -186,6 +186,3 @@ func (c *collector) addAPI(s *otlp.Span, key spanKey) (err error) {
 	c.apis = append(c.apis, p)
 	return err
 }
-
-// What a record says alone has its limits where it is read; stamps and step ids have those of the
-// records around them (spec#value-limits), which are known when all were read.

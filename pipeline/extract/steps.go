@@ -75,7 +75,7 @@ type stepTables struct {
 	strays bool // some snapshots are of requests without a core span
 	out    stepOutput
 
-	stated vllm.Engine // as run.yaml says
+	stated vllm.Engine // of run.yaml
 }
 
 // stepOutput are the figures of the steps of an engine.

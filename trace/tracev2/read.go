@@ -13,23 +13,23 @@ import (
 	"unsafe"
 )
 
-// FirstColumn starts the CSV.
+// FirstColumn is the name of the first column of the CSV.
 const FirstColumn = "request_id"
 
-// required are the columns without which a row is no request.
+// required are the columns that every file must have.
 var required = []string{FirstColumn, "input_tokens"}
 
-// maxHeader bounds what may stand before the CSV, bytes.
+// maxHeader is the largest size of the header, bytes.
 const maxHeader = 1 << 20
 
 // Reader reads requests row by row.
 type Reader struct {
 	Header  Header
-	Bare    bool // no header stood before the rows, and none was given
+	Bare    bool // the file has no header, and none was given
 	in      *bufio.Reader
-	csv     *csv.Reader // from the first quote on, nil before it
+	csv     *csv.Reader // reads from the first quote on; nil before it
 	fields  []string
-	columns []column // of the file; those that say nothing to us have a name only
+	columns []column // of the file; a column that is not used has a name only
 	start   int64    // lines before the CSV
 	before  int64    // lines before those that csv reads
 	line    int64
@@ -37,15 +37,14 @@ type Reader struct {
 	history sessions
 }
 
-// ErrHeaderOnly says that a file holds a header and no rows: they are in another.
-var ErrHeaderOnly = errors.New("got a TraceV2 header without rows: the requests are in the CSV beside it")
+// ErrHeaderOnly is the error for a file with a header and no rows, which are in another file.
+var ErrHeaderOnly = errors.New("got a TraceV2 header without rows: name the CSV file of its requests as well")
 
-// NewReader reads what stands before the rows. header is the one of another
-// file, nil for none; one in front of the rows goes before it. Errors:
-// tracev2_header, ErrHeaderOnly, and those of in.
+// NewReader reads the header and the names of the columns. header is that of another file, or nil; a
+// header in front of the rows is used in its place. Errors: tracev2_header, ErrHeaderOnly, and those of in.
 func NewReader(in io.Reader, name string, header *Header) (*Reader, error) {
 	r := &Reader{in: bufio.NewReaderSize(in, 1<<16), Header: Header{Version: 2}, history: sessions{}}
-	text, rows, err := r.preamble()
+	text, rows, err := r.readPreamble()
 	switch {
 	case err != nil && err != io.EOF:
 		return nil, err
@@ -63,12 +62,12 @@ func NewReader(in io.Reader, name string, header *Header) (*Reader, error) {
 	if !rows {
 		return r, ErrHeaderOnly
 	}
-	return r, r.header()
+	return r, r.readColumns()
 }
 
-// header reads the names of the columns.
-func (r *Reader) header() error {
-	names, err := r.row()
+// readColumns reads the names of the columns.
+func (r *Reader) readColumns() error {
+	names, err := r.nextFields()
 	if err != nil {
 		return fmt.Errorf("column names: %w", err)
 	}
@@ -92,8 +91,8 @@ func (r *Reader) Has(name string) bool {
 	return slices.ContainsFunc(r.columns, func(c column) bool { return c.name == name })
 }
 
-// Differ are the columns that BLIS always writes and the file lacks, and those of
-// which nobody here has heard.
+// Differ returns the columns that BLIS always writes and the file lacks, and the columns of the file that
+// are not BLIS's.
 func (r *Reader) Differ() (missing, unknown []string) {
 	for _, c := range columns {
 		if !c.optional && !r.Has(c.name) {
@@ -108,8 +107,8 @@ func (r *Reader) Differ() (missing, unknown []string) {
 	return missing, unknown
 }
 
-// preamble reads up to the CSV and returns what stands before it.
-func (r *Reader) preamble() (text []byte, rows bool, err error) {
+// readPreamble reads up to the CSV and returns the text before it.
+func (r *Reader) readPreamble() (text []byte, rows bool, err error) {
 	for {
 		head, _ := r.in.Peek(len(FirstColumn) + 1)
 		if string(head) == FirstColumn+"," {
@@ -132,7 +131,7 @@ func (r *Reader) preamble() (text []byte, rows bool, err error) {
 	}
 }
 
-// RowError is a row that is no request; those after it can be read.
+// RowError is the error of one row. The rows after it can be read.
 type RowError struct{ Err error }
 
 func (e *RowError) Error() string { return e.Err.Error() }
@@ -141,9 +140,10 @@ func (e *RowError) Unwrap() error { return e.Err }
 // Line is the line of the latest row.
 func (r *Reader) Line() int64 { return r.line }
 
-// row is what stands between the commas of the next line, valid until the one after it. From the first quote on, and
-// for a last line without an end, the csv package reads.
-func (r *Reader) row() ([]string, error) {
+// nextFields returns the fields of the next line, valid until the next call. Lines without quotes are cut
+// at commas here, which is faster; from the first quote on, and for a last line without a newline, package
+// csv reads.
+func (r *Reader) nextFields() ([]string, error) {
 	for r.csv == nil {
 		line, err := r.in.ReadSlice('\n')
 		if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
@@ -161,7 +161,8 @@ func (r *Reader) row() ([]string, error) {
 		}
 		text := unsafe.String(&line[0], len(line))
 		from := 0
-		r.line, r.fields = r.before, r.fields[:0]
+		r.line = r.before
+		r.fields = r.fields[:0]
 		for i := range len(text) {
 			if text[i] == ',' {
 				r.fields = append(r.fields, text[from:i])
@@ -185,10 +186,10 @@ func (r *Reader) row() ([]string, error) {
 	return fields, err
 }
 
-// Read reads the next row; io.EOF at the end, a RowError for one that is lost.
+// Read reads the next row. It returns io.EOF at the end, and a RowError for a row that is no request.
 func (r *Reader) Read() (Record, error) {
 	r.rec = Record{}
-	fields, err := r.row()
+	fields, err := r.nextFields()
 	if err != nil {
 		return r.rec, err
 	}
@@ -196,29 +197,28 @@ func (r *Reader) Read() (Record, error) {
 		return r.rec, &RowError{fmt.Errorf("got %d fields, want %d", len(fields), len(r.columns))}
 	}
 	for i := range r.columns {
-		if err := r.rec.set(&r.columns[i], fields[i]); err != nil {
+		if err := r.rec.setField(&r.columns[i], fields[i]); err != nil {
 			return r.rec, &RowError{fmt.Errorf("%s: %w", r.columns[i].name, err)}
 		}
 	}
-	if err := r.rec.check(); err != nil {
+	if err := r.rec.checkValues(); err != nil {
 		return r.rec, &RowError{err}
 	}
 	if r.Header.Growth == accumulate {
-		if err := r.history.add(&r.rec); err != nil {
+		if err := r.history.addRound(&r.rec); err != nil {
 			return r.rec, &RowError{err}
 		}
 	}
 	return r.rec, nil
 }
 
-// maxTokens and maxUs are far above any request and any clock: sums of them do
-// not overflow.
+// maxTokens and maxUs are far above any request and any clock, and sums of them do not overflow.
 const (
 	maxTokens = 1 << 40
 	maxUs     = 1 << 53
 )
 
-func (r *Record) check() error {
+func (r *Record) checkValues() error {
 	if r.RequestID == "" {
 		return errors.New("got an empty request_id")
 	}
@@ -235,61 +235,71 @@ func (r *Record) check() error {
 	return nil
 }
 
-// set takes a field; unknown columns say nothing to us.
-func (r *Record) set(c *column, text string) (err error) {
+// setField sets a field of the record. Fields of columns that are not used are ignored.
+func (r *Record) setField(c *column, text string) (err error) {
 	switch {
 	case c.text != nil:
-		if text = strings.TrimSpace(text); text != c.last {
+		text = strings.TrimSpace(text)
+		if text != c.last {
 			c.last = strings.Clone(text)
 		}
 		*c.text(r) = c.last
 	case c.number != nil:
-		*c.number(r), _, err = number(text)
+		*c.number(r), _, err = parseInt(text)
 	case c.name == "streaming":
 		text = strings.TrimSpace(text)
 		r.Streaming = strings.EqualFold(text, "true") || text == "1"
 	case c.name == "vllm_priority":
-		r.Priority.V, r.Priority.OK, err = number(text)
+		r.Priority.V, r.Priority.OK, err = parseInt(text)
 	}
 	return err
 }
 
-// number is what a field says, 0 and false of an empty one.
-func number(text string) (int64, bool, error) {
+// parseInt parses a field; 0 and false for an empty one.
+func parseInt(text string) (v int64, ok bool, err error) {
 	if v, err := strconv.Atoi(text); err == nil {
 		return int64(v), true, nil
 	}
 	if text = strings.TrimSpace(text); text == "" {
 		return 0, false, nil
 	}
-	v, err := strconv.ParseInt(text, 10, 64)
+	v, err = strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return 0, true, fmt.Errorf("got %.40q, want an integer", text)
 	}
 	return v, true, nil
 }
 
-// column is one column: the field of a record it stands for.
+// column is one column, with the field of a record for its values.
 type column struct {
-	name   string
-	text   func(*Record) *string
-	number func(*Record) *int64
-	// optional columns are written by BLIS where any record has a value.
-	optional bool
-	last     string // the text of the row before, which equal ones share
+	name     string
+	text     func(*Record) *string
+	number   func(*Record) *int64
+	optional bool   // BLIS writes the column only if a record has a value
+	last     string // the text of the row before, which an equal text shares
 }
 
-// columns in the order that BLIS writes them; of some the name only is known.
+// columns are BLIS's columns in the order in which it writes them. Those that are not used have a name
+// only.
 var columns = []column{
-	{name: "request_id", text: func(r *Record) *string { return &r.RequestID }}, {name: "client_id"}, {name: "tenant_id"},
-	{name: "slo_class", text: func(r *Record) *string { return &r.SLOClass }}, {name: "vllm_priority", optional: true},
+	{name: "request_id", text: func(r *Record) *string { return &r.RequestID }},
+	{name: "client_id"},
+	{name: "tenant_id"},
+	{name: "slo_class", text: func(r *Record) *string { return &r.SLOClass }},
+	{name: "vllm_priority", optional: true},
 	{name: "session_id", text: func(r *Record) *string { return &r.SessionID }},
 	{name: "round_index", number: func(r *Record) *int64 { return &r.Round }},
 	{name: "prefix_group", text: func(r *Record) *string { return &r.PrefixGroup }},
-	{name: "prefix_length", number: func(r *Record) *int64 { return &r.PrefixTokens }}, {name: "streaming"},
+	{name: "prefix_length", number: func(r *Record) *int64 { return &r.PrefixTokens }},
+	{name: "streaming"},
 	{name: "input_tokens", number: func(r *Record) *int64 { return &r.SuffixTokens }},
-	{name: "output_tokens", number: func(r *Record) *int64 { return &r.OutputTokens }}, {name: "text_tokens"}, {name: "image_tokens"},
-	{name: "audio_tokens"}, {name: "video_tokens"}, {name: "reason_ratio"}, {name: "model"},
+	{name: "output_tokens", number: func(r *Record) *int64 { return &r.OutputTokens }},
+	{name: "text_tokens"},
+	{name: "image_tokens"},
+	{name: "audio_tokens"},
+	{name: "video_tokens"},
+	{name: "reason_ratio"},
+	{name: "model"},
 	{name: "deadline_us", number: func(r *Record) *int64 { return &r.DeadlineUs }},
 	{name: "slo_target_us", number: func(r *Record) *int64 { return &r.SLOTargetUs }, optional: true},
 	{name: "server_input_tokens", number: func(r *Record) *int64 { return &r.ServerPromptTokens }},
@@ -300,8 +310,10 @@ var columns = []column{
 	{name: "num_chunks", number: func(r *Record) *int64 { return &r.Chunks }},
 	{name: "status", text: func(r *Record) *string { return &r.Status }},
 	{name: "error_message", text: func(r *Record) *string { return &r.Error }},
-	{name: "finish_reason", text: func(r *Record) *string { return &r.FinishReason }}, {name: "x_request_id", optional: true},
-	{name: "adapter", optional: true}, {name: "think_time_us", number: func(r *Record) *int64 { return &r.ThinkUs }, optional: true},
+	{name: "finish_reason", text: func(r *Record) *string { return &r.FinishReason }},
+	{name: "x_request_id", optional: true},
+	{name: "adapter", optional: true},
+	{name: "think_time_us", number: func(r *Record) *int64 { return &r.ThinkUs }, optional: true},
 }
 
 func columnOf(name string) column {

@@ -1,8 +1,12 @@
-// Package tracev2 reads BLIS's TraceV2: a YAML header and a CSV of
-// requests, in two files or one behind the other. What the columns mean is what
-// BLIS's own reader and writer do with them
-// (https://github.com/inference-sim/inference-sim, sim/workload/tracev2.go and
-// replay.go).
+// Package tracev2 reads BLIS's TraceV2: a YAML header and a CSV of requests, in two files or in one after
+// the other.
+//
+// [NewReader] reads the header, [Reader.Read] one [Record] after another. Counts are tokens and times us;
+// 0 and "" are unknown. A row that is no request is a [RowError], after which reading goes on. The reader
+// follows sessions whose prompts contain the earlier rounds, and fills ContextTokens of their records.
+//
+// Columns have the meaning that BLIS's own reader and writer give them
+// (https://github.com/inference-sim/inference-sim, sim/workload/tracev2.go and replay.go).
 package tracev2
 
 import (
@@ -17,10 +21,10 @@ import (
 // badHeader is the code of this package.
 const badHeader trace.Code = "tracev2_header"
 
-// accumulate is the growth of sessions whose rounds hold what was said before.
+// accumulate is the growth of sessions in which each prompt contains the earlier rounds.
 const accumulate = "accumulate"
 
-// Header is what the YAML says that changes what the rows mean.
+// Header has the keys of the YAML that affect the meaning of rows.
 type Header struct {
 	Version        int    `yaml:"trace_version"`
 	TimeUnit       string `yaml:"time_unit"`
@@ -28,12 +32,12 @@ type Header struct {
 	WarmUpRequests int    `yaml:"warm_up_requests"`
 	Growth         string `yaml:"session_context_growth,omitempty"` // "" or Accumulate
 
-	Server  Server  `yaml:"server,omitempty"` // as far as the file says
+	Server  Server  `yaml:"server,omitempty"`
 	Network Network `yaml:"network,omitempty"`
 	Offload any     `yaml:"kv_offload,omitempty"`
 }
 
-// Server is what a header says of the server; 0 and "" are unknown.
+// Server is the server of a header; 0 and "" are unknown.
 type Server struct {
 	Type                 string  `yaml:"type"`
 	Model                string  `yaml:"model"`
@@ -44,12 +48,12 @@ type Server struct {
 	MaxModelLen          int64   `yaml:"max_model_len"`
 }
 
-// Network is what a header says of the way to the server.
+// Network is the connection to the server of a header.
 type Network struct {
 	RTTMs float64 `yaml:"measured_rtt_ms"` // 0: unknown
 }
 
-// ParseHeader reads a header; keys that change nothing here are allowed.
+// ParseHeader reads a header. Keys without a meaning here are allowed.
 func ParseHeader(text []byte, file string) (h Header, err error) {
 	node, err := files.ParseYAML(text, file)
 	if err != nil || node == nil {
@@ -79,33 +83,33 @@ type Record struct {
 	SessionID                   string
 	Round                       int64
 	PrefixGroup                 string
-	PrefixTokens                int64 // prefix_length: what the group shares, at the head of the prompt
+	PrefixTokens                int64 // prefix_length: the part of the prompt that the group shares
 	Streaming                   bool
-	SuffixTokens                int64 // input_tokens: the prompt behind the prefix
+	SuffixTokens                int64 // input_tokens: the rest of the prompt
 	OutputTokens                int64
 	DeadlineUs, SLOTargetUs     int64
 	ServerPromptTokens          int64 // server_input_tokens: the whole prompt as the server counted it
 	ArrivalUs, SendUs           int64
-	ThinkUs                     int64 // think_time_us: between the session's last answer and this round
+	ThinkUs                     int64 // think_time_us: from the session's last answer to this round
 	FirstChunkUs, LastChunkUs   int64
 	Chunks                      int64
 	Status, Error, FinishReason string
 
-	// ContextTokens are said before in the session: prompts and answers of its
-	// earlier rounds. The reader fills it where sessions accumulate.
+	// ContextTokens are the prompts and answers of the earlier rounds of the session. The reader sets it if
+	// sessions accumulate.
 	ContextTokens int64
-	Accumulates   bool // it is a round of such a session
+	Accumulates   bool // the record is a round of such a session
 	first         *shared
 }
 
-// shared is what a group has in common.
+// shared is the prefix of a group.
 type shared struct {
 	group  string
 	tokens int64
 }
 
-// Shared is the group whose tokens the prompt begins with, and how many; a
-// session that accumulates begins as its first round did.
+// Shared returns the group with whose tokens the prompt begins, and their number. The prompts of a
+// session that accumulates begin as that of its first round.
 func (r *Record) Shared() (group string, tokens int64) {
 	if r.first != nil {
 		return r.first.group, r.first.tokens
@@ -113,19 +117,19 @@ func (r *Record) Shared() (group string, tokens int64) {
 	return r.PrefixGroup, r.prefix()
 }
 
-// PromptTokens is the whole prompt (spec#wire-tracev2): as the server counted it, else what the
-// session said before, the group's prefix and the request's own tokens.
+// PromptTokens is the length of the whole prompt (spec#wire-tracev2): the server's count, or else the sum
+// of the session's earlier rounds, or the group's prefix, and the request's own tokens.
 func (r *Record) PromptTokens() int64 {
 	if r.ServerPromptTokens > 0 {
 		return r.ServerPromptTokens
 	}
 	if r.ContextTokens > 0 {
-		return r.ContextTokens + r.SuffixTokens // the prefix stands in the context
+		return r.ContextTokens + r.SuffixTokens // the context includes the prefix
 	}
 	return r.prefix() + r.SuffixTokens
 }
 
-// prefix is what the group shares; without a group nobody does.
+// prefix is the length of the group's prefix; 0 without a group.
 func (r *Record) prefix() int64 {
 	if r.PrefixGroup == "" {
 		return 0
@@ -133,7 +137,7 @@ func (r *Record) prefix() int64 {
 	return r.PrefixTokens
 }
 
-// SentUs is when the request was sent: send_time_us, else the planned arrival.
+// SentUs is the time at which the request was sent: send_time_us, or else the planned arrival.
 func (r *Record) SentUs() int64 {
 	if r.SendUs > 0 {
 		return r.SendUs
@@ -141,7 +145,7 @@ func (r *Record) SentUs() int64 {
 	return r.ArrivalUs
 }
 
-// Succeeded reports what the status says.
+// Succeeded reports whether the status is one of success.
 func (r *Record) Succeeded() bool {
 	return slices.Contains([]string{"", "ok", "completed", "success"}, r.Status)
 }
@@ -154,8 +158,8 @@ type session struct {
 	first         shared
 }
 
-// add fills the context of the next round of a session; rounds come in order.
-func (s sessions) add(r *Record) error {
+// addRound sets the context of the next round of a session. Rounds come in order.
+func (s sessions) addRound(r *Record) error {
 	if r.SessionID == "" {
 		return nil
 	}
@@ -170,7 +174,8 @@ func (s sessions) add(r *Record) error {
 	r.ContextTokens = at.tokens
 	r.Accumulates = true
 	r.first = &at.first
-	at.round, at.tokens = r.Round, r.PromptTokens()+r.OutputTokens
+	at.round = r.Round
+	at.tokens = r.PromptTokens() + r.OutputTokens
 	return nil
 }
 

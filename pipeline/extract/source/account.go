@@ -9,7 +9,7 @@ import (
 )
 
 // ByError are the reasons for drops that count as unreadable input. Drops for the other reasons are
-// made by rule and say nothing against the recording.
+// made by rule and are no fault of the recording.
 var ByError = map[trace.Code]bool{CodeUnreadable: true, CodeOverLimit: true, CodeBadRecord: true, CodeNotOTLP: true}
 
 // maxExamples is the number of drops that extract.json shows for each reason.
