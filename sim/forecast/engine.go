@@ -11,17 +11,16 @@ import (
 // maxSteps is how many steps a rollout plays one by one.
 const maxSteps = 32
 
-// maxStretch bounds what better classes still to come can add.
+// maxStretch bounds the factor by which better classes still to come can delay the request.
 const maxStretch = 10
 
-// State is what is known of an engine when a request is judged. Counts are of
-// other requests.
+// State is what is known of an engine at the decision. Counts are of other requests.
 type State struct {
 	Decodes       int64 // requests past their first token
 	DecodeTokens  int64 // their tokens in KV
-	StepTokens    int64 // prompt tokens of the step that is running
+	StepTokens    int64 // prompt tokens of the running step
 	StepRequests  int64 // requests whose prompt ends in it
-	NextTokens    int64 // asynchronous scheduling: the same of the step formed behind it
+	NextTokens    int64 // asynchronous scheduling: the same of the step that is formed behind it
 	NextRequests  int64
 	SinceStepUs   float64   // since the running step started; NaN: unknown
 	AheadTokens   int64     // prompt tokens to compute before the request's own, beyond those steps
@@ -39,7 +38,7 @@ type State struct {
 	BetterPrompt  float64 // mean tokens of one of those prompts; below 1 it counts as 1
 }
 
-// Request is the request that is judged.
+// Request is the request that the estimate is for.
 type Request struct {
 	PromptTokens int64
 	CachedTokens int64 // prompt tokens expected in the prefix cache, less than PromptTokens
@@ -50,9 +49,14 @@ type Engine struct {
 	steps    sim.Model
 	overhead sim.Delay // nil: none
 
-	budget, seats, blockSize, longPrefill, totalBlocks int64
-	async, chunked                                     bool
-	batch                                              sim.Batch
+	budget      int64 // max_num_batched_tokens
+	maxSeqs     int64 // max_num_seqs
+	blockSize   int64 // tokens
+	longPrefill int64 // long_prefill_token_threshold; 0: off
+	totalBlocks int64
+	async       bool
+	chunked     bool // chunked prefill
+	batch       sim.Batch
 }
 
 // New takes step times and overhead from a coefficient set, as the simulator
@@ -74,17 +78,22 @@ func New(set *coeff.Set, d *deploy.Deployment) (*Engine, error) {
 // NewWith takes step times from any latency model, and no overhead.
 func NewWith(steps sim.Model, d *deploy.Deployment) *Engine {
 	return &Engine{
-		steps: steps, budget: d.Engine.MaxNumBatchedTokens, seats: d.Engine.MaxNumSeqs, blockSize: d.Engine.BlockSize,
-		longPrefill: d.Engine.LongPrefillThreshold, totalBlocks: d.Engine.KVBlocksGPU.Or(0), async: d.Engine.IsAsync(),
-		chunked: d.Engine.ChunkedPrefill,
+		steps:       steps,
+		budget:      d.Engine.MaxNumBatchedTokens,
+		maxSeqs:     d.Engine.MaxNumSeqs,
+		blockSize:   d.Engine.BlockSize,
+		longPrefill: d.Engine.LongPrefillThreshold,
+		totalBlocks: d.Engine.KVBlocksGPU.Or(0),
+		async:       d.Engine.IsAsync(),
+		chunked:     d.Engine.ChunkedPrefill,
 	}
 }
 
 // SetOverhead replaces the overhead.
 func (e *Engine) SetOverhead(d sim.Delay) { e.overhead = d }
 
-// stepUs is the time of a step of decodes and nothing else, or with what was
-// added to e.batch before.
+// stepUs is the time of a step of decodes and of what was added to e.batch before, and empties
+// e.batch.
 func (e *Engine) stepUs(decodes, tokens int64) (float64, error) {
 	b := &e.batch
 	b.AddDecodes(decodes, tokens, (tokens+e.blockSize-1)/e.blockSize)
@@ -99,22 +108,27 @@ func (e *Engine) OverheadUs(s *State, r *Request) (float64, error) {
 	if e.overhead == nil {
 		return 0, nil
 	}
-	q := sim.Queue{Running: s.Decodes + s.StepRequests + s.NextRequests, Waiting: s.AheadRequests, FreeBlocks: max(0, s.FreeBlocks),
+	q := sim.Queue{
+		Running:      s.Decodes + s.StepRequests + s.NextRequests,
+		Waiting:      s.AheadRequests,
+		FreeBlocks:   max(0, s.FreeBlocks),
 		TotalBlocks:  e.totalBlocks,
-		PromptTokens: r.PromptTokens, CachedBlocks: r.CachedTokens / e.blockSize}
+		PromptTokens: r.PromptTokens,
+		CachedBlocks: r.CachedTokens / e.blockSize,
+	}
 	us, err := e.overhead.DelayUs(&q)
 	return math.Max(0, us), err
 }
 
-// StepUs is the time of a step that computes n prompts of m tokens in all beside
-// decodes, in us.
+// StepUs is the time of a step of decodes, which have tokens in KV, and n prompts of m tokens in
+// all.
 func (e *Engine) StepUs(decodes, tokens, n, m int64) (float64, error) {
-	e.fill(n, m)
+	e.addPrompts(n, m)
 	return e.stepUs(decodes, tokens)
 }
 
-// fill adds n equal prompts of m tokens in all to the batch.
-func (e *Engine) fill(n, m int64) {
+// addPrompts adds n equal prompts of m tokens in all to the batch.
+func (e *Engine) addPrompts(n, m int64) {
 	if m < 1 {
 		return
 	}
@@ -126,8 +140,8 @@ func (e *Engine) fill(n, m int64) {
 	}
 }
 
-// Room is how many prompt tokens a step has room for beside decodes, and how many
-// more requests.
-func (e *Engine) Room(decodes int64) (tokens, seats int64) {
-	return max(1, e.budget-decodes), max(0, e.seats-decodes)
+// Room is how many prompt tokens a step with so many decodes has room for, and how many more
+// requests max_num_seqs allows.
+func (e *Engine) Room(decodes int64) (tokens, requests int64) {
+	return max(1, e.budget-decodes), max(0, e.maxSeqs-decodes)
 }

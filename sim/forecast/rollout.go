@@ -1,0 +1,296 @@
+package forecast
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// rollout is a rollout under way. Times are us after the decision.
+type rollout struct {
+	*Engine
+	now       float64 // the next scheduling boundary
+	stepStart float64 // start of the step before it
+	inStep    bool    // a step is running
+
+	decodes  float64 // requests past their first token
+	tokens   float64 // their tokens in KV
+	freeSeqs float64 // of max_num_seqs
+	blocks   float64 // free KV blocks
+	hasAllKV bool    // the number of free blocks is unknown and taken as enough
+
+	ahead    int64 // prompt tokens to compute before the request's own
+	requests int64 // requests they belong to
+	headDone int64 // tokens computed of the first of these requests
+	behind   int64 // prompt tokens that wait behind the request
+
+	own        int64   // tokens that the request still has to compute
+	context    int64   // its tokens in KV
+	prompt     int64   // its prompt
+	queuedUs   float64 // when it reaches the input queue
+	isAdmitted bool    // a part of its prompt was computed
+
+	betterPerS   float64 // prompt tokens per second of better classes
+	betterPrompt float64 // tokens of one of their prompts
+	overtook     float64 // tokens of better classes that count as ahead
+	comingPerS   float64 // prompt tokens per second that join the request's own step
+	comingPrompt float64 // tokens of one of their prompts; 0: unknown
+	likelyUs     float64 // the request's own step when nothing joins it; 0: something will
+	moreUs       float64 // by how much the estimate exceeds that
+
+	leaving     float64   // share of the decodes that leave per step
+	windows     []float64 // the same by windows of steps, from the next step on; nil: it stays
+	windowSteps int       // steps of a window
+	windowLeft  int       // steps left of the first window
+	blocksOfOne float64   // KV blocks of a request when it leaves
+}
+
+// finishStep plays the rest of the running step, and with asynchronous scheduling the step that was
+// formed behind it.
+func (x *rollout) finishStep(s *State) error {
+	if s.Decodes == 0 && s.StepTokens == 0 && s.NextTokens == 0 {
+		return nil
+	}
+	x.inStep = true
+	us, err := x.playFormed(s.StepRequests, s.StepTokens)
+	if err != nil {
+		return err
+	}
+	since := s.SinceStepUs
+	if math.IsNaN(since) {
+		since = us / 2
+	}
+	x.stepStart = -since
+	x.now = math.Max(0, us-since)
+	if !x.async {
+		return nil
+	}
+	if us, err = x.playFormed(s.NextRequests, s.NextTokens); err != nil {
+		return err
+	}
+	x.stepStart = x.now
+	x.now += us
+	return nil
+}
+
+// playFormed returns the time of a step of the decodes and n prompts of m tokens in all, which decode
+// after it.
+func (x *rollout) playFormed(n, m int64) (us float64, err error) {
+	if us, err = x.StepUs(round(x.decodes), round(x.tokens), n, m); err != nil {
+		return 0, err
+	}
+	x.dropFinished()
+	x.tokens += float64(m)
+	x.decodes += float64(n)
+	return us, nil
+}
+
+// dropFinished removes the decodes that leave in a step on average, and adds a token to the others.
+func (x *rollout) dropFinished() {
+	seqs, blocks := x.freedPerStep()
+	x.freeSeqs += seqs
+	x.blocks += blocks
+	x.tokens += x.decodes - x.tokens*x.leaving
+	x.decodes -= seqs
+	x.windowLeft--
+	if x.windowLeft == 0 && len(x.windows) > 1 {
+		x.windows = x.windows[1:]
+		x.windowLeft = x.windowSteps
+		x.leaving = x.windows[0]
+	}
+}
+
+// freedPerStep is the number of decodes that leave in a step, and the KV blocks that they free minus
+// those that the decodes take.
+func (x *rollout) freedPerStep() (seqs, blocks float64) {
+	seqs = x.decodes * x.leaving
+	return seqs, seqs*x.blocksOfOne - x.decodes/float64(x.blockSize)
+}
+
+// joins reports whether the request may be part of the step at the boundary: with
+// asynchronous scheduling the step was formed when the one before started.
+func (x *rollout) joins() bool {
+	if x.async && x.inStep {
+		return x.queuedUs <= x.stepStart
+	}
+	return x.queuedUs <= x.now
+}
+
+// playStep plays one step.
+func (x *rollout) playStep() error {
+	joins := x.joins()
+	if round(x.decodes) == 0 && x.ahead == 0 && !joins { // the engine idles until the request is there
+		x.now = math.Max(x.now, x.queuedUs)
+		x.inStep = false
+		return nil
+	}
+	budget := max(0, x.budget-round(x.decodes))
+	x.overtake(budget)
+	var joined, computed int64
+	for x.ahead > 0 && budget > 0 {
+		part := max(1, x.ahead/max(1, x.requests)) // the cache may leave more requests than tokens
+		if !x.fits(x.headDone + part) {
+			break
+		}
+		n := min(x.capPrefill(part), budget)
+		if !x.chunked && n < part {
+			break
+		}
+		x.batch.AddPrefill(x.headDone, x.headDone+part, n)
+		budget -= n
+		x.ahead -= n
+		computed += n
+		if n < part {
+			x.headDone += n
+			break
+		}
+		x.admitPrompt(x.headDone + part)
+		x.headDone = 0
+		x.requests = max(0, x.requests-1)
+		joined++
+	}
+	var mine int64
+	if joins && x.ahead == 0 && budget > 0 && (x.isAdmitted || x.fits(x.own)) {
+		mine = min(x.capPrefill(x.own), budget)
+		if !x.chunked && mine < x.own {
+			mine = 0
+		}
+		if mine > 0 {
+			x.isAdmitted = true
+			x.batch.AddPrefill(x.context, x.prompt, mine)
+		}
+		if mine == x.own {
+			if err := x.joinOthers(budget - mine); err != nil {
+				return err
+			}
+		}
+	}
+	us, err := x.stepUs(round(x.decodes), round(x.tokens))
+	if err != nil {
+		return err
+	}
+	if x.likelyUs > 0 {
+		x.moreUs = us - x.likelyUs
+	}
+	x.stepStart = x.now
+	x.inStep = true
+	x.now += us
+	x.own -= mine
+	x.context += mine
+	x.dropFinished()
+	x.tokens += float64(computed)
+	x.decodes += float64(joined)
+	return nil
+}
+
+// formedUs is when the next step is formed.
+func (x *rollout) formedUs() float64 {
+	if x.async && x.inStep {
+		return math.Max(0, x.stepStart)
+	}
+	return math.Max(0, x.now)
+}
+
+// overtake puts requests of better classes that have arrived meanwhile before the request where the
+// step's budget or max_num_seqs has no room for all; otherwise they join the step as others do.
+// They count as whole requests, because max_num_seqs counts requests.
+func (x *rollout) overtake(budget int64) {
+	k := math.Floor((x.betterPerS*x.formedUs()/1e6 - x.overtook) / x.betterPrompt)
+	tokens := k * x.betterPrompt
+	if k >= 1 && (float64(x.ahead+x.own)+tokens > float64(budget) || x.freeSeqs < float64(x.requests)+k+1) {
+		x.ahead += round(tokens)
+		x.requests += int64(k)
+		x.overtook += tokens
+	}
+}
+
+// joinOthers adds to the batch in which the request's prompt ends the prompts that wait behind the
+// request and those that will have arrived, as far as there is room.
+//
+// Prompts of s tokens arrive one by one: with m expected, none arrives with probability exp(-m).
+// Where that is the likelier case the estimate adds m*s*(1 - m/ln 2)^2 tokens, which is the mean for
+// small m; otherwise both estimates add the mean of the other case, m*s/(1 - exp(-m)).
+func (x *rollout) joinOthers(room int64) (err error) {
+	if n := min(x.behind, room); n > 0 {
+		x.batch.AddPrefill(0, n, n)
+		room -= n
+	}
+	mean := math.Max(0, x.comingPerS*x.formedUs()/1e6-x.overtook)
+	switch m := mean / x.comingPrompt; {
+	case x.comingPrompt == 0 || mean == 0:
+	case m < math.Ln2:
+		batch := x.batch
+		if x.likelyUs, err = x.stepUs(round(x.decodes), round(x.tokens)); err != nil {
+			return err
+		}
+		x.batch = batch
+		mean *= (1 - m/math.Ln2) * (1 - m/math.Ln2)
+	default:
+		mean /= -math.Expm1(-m)
+	}
+	if n := int64(meanCapped(mean, math.Sqrt(2*mean*x.comingPrompt), float64(room))); n > 0 {
+		x.batch.AddPrefill(0, n, n)
+	}
+	return nil
+}
+
+// meanCapped is the mean of the smaller of a normal variable and a limit >= 0.
+func meanCapped(mean, sd, limit float64) float64 {
+	if sd == 0 {
+		return math.Min(mean, limit)
+	}
+	z := (limit - mean) / sd
+	below := 0.5 * math.Erfc(-z/math.Sqrt2)
+	return math.Max(0, mean*below-sd*math.Exp(-z*z/2)/math.Sqrt(2*math.Pi)+limit*(1-below))
+}
+
+func round(v float64) int64 { return int64(v + 0.5) }
+
+// capPrefill is how many of its tokens one request may compute in a step.
+func (x *rollout) capPrefill(tokens int64) int64 {
+	if x.longPrefill > 0 {
+		return min(tokens, x.longPrefill)
+	}
+	return tokens
+}
+
+// fits reports whether max_num_seqs and the free blocks have room for a prompt.
+func (x *rollout) fits(tokens int64) bool {
+	need := float64((tokens + x.blockSize - 1) / x.blockSize)
+	return x.freeSeqs >= 1-1e-9 && (x.hasAllKV || x.blocks >= need-1e-9)
+}
+
+// admitPrompt takes the prompt's place and blocks.
+func (x *rollout) admitPrompt(tokens int64) {
+	x.freeSeqs--
+	x.blocks -= float64((tokens + x.blockSize - 1) / x.blockSize)
+}
+
+// extrapolate ends the rollout linearly: the rest takes as many steps as its tokens need, or as
+// decodes need to leave room for it. first is when the first step of the rollout began.
+func (x *rollout) extrapolate(first float64) {
+	if x.own <= 0 {
+		return
+	}
+	room := math.Max(1, float64(x.budget)-x.decodes)
+	better := x.betterPerS * (x.now - first) / maxSteps / 1e6 // tokens per step
+	// left is what better classes to come leave of something that they take a share of.
+	left := func(share float64) float64 { return math.Max(1.0/maxStretch, 1-share) }
+	steps := float64(x.ahead+x.own) / room / left(better/room)
+	if len(x.windows) > 0 {
+		x.leaving = stat.Mean(x.windows)
+	}
+	seqs, blocks := x.freedPerStep()
+	switch short := float64(x.requests+1) - x.freeSeqs; {
+	case short > 0 && seqs == 0: // no decode is known to leave: twice as long again
+		steps = math.Max(steps, 2*maxSteps)
+	case short > 0:
+		steps = math.Max(steps, short/seqs/left(better/x.betterPrompt/seqs))
+	}
+	need := float64(x.ahead+x.own)/float64(x.blockSize) + float64(x.requests+1)/2
+	if short := need - x.blocks; !x.hasAllKV && short > 0 && blocks > 0 {
+		steps = math.Max(steps, short/blocks)
+	}
+	x.now += steps * (x.now - first) / maxSteps
+	x.own = 0
+}

@@ -1,0 +1,80 @@
+package forecast
+
+import (
+	"math"
+)
+
+// TPOTUs is the estimated mean time per output token after the first, in us, of a
+// request that waits ttftUs for the first: a step of the decodes and the request,
+// with the prompts that are computed beside them.
+//
+// With D the time of a step without prompts, prompts of m tokens and D+x the time
+// of a step that computes one, every prompt token costs c = x/m. Prompts that come
+// at r tokens per us take the share r*c of all time, so a step lasts T = D/(1-r*c).
+// What arrives while the request waits, r*ttft tokens, is computed after its first
+// token and stretches its first steps; so do arrivals meanwhile. No step is longer than one that
+// fills max_num_batched_tokens, and where max_num_seqs or blocks do not suffice a prompt is admitted
+// only when a decode leaves.
+func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
+	decodes := s.Decodes + s.StepRequests + s.NextRequests + 1
+	tokens := s.DecodeTokens + s.StepTokens + s.NextTokens + r.PromptTokens + int64(s.OutputTokens/2)
+	n := e.admittedAhead(s)
+	if n > 0 {
+		decodes += n
+		tokens += s.AheadTokens * n / s.AheadRequests
+	}
+	mostDecodes := e.maxSeqs
+	decodes = min(decodes, mostDecodes)
+	if n < s.AheadRequests { // KV blocks do not suffice for more
+		mostDecodes = decodes
+	}
+	plain, err := e.stepUs(decodes, tokens)
+	if err != nil || !(s.PrefillPerS > 0 && s.PromptsPerS > 0) {
+		return plain, err
+	}
+	full := max(1, e.budget-decodes)
+	m := max(1, min(full, int64(s.PrefillPerS/s.PromptsPerS)))
+	if !e.chunked { // whole prompts leave part of the budget
+		full = max(m, full-m/2)
+	}
+	withPrompt, err := e.stepWithPrompt(m, decodes, tokens)
+	if err != nil {
+		return 0, err
+	}
+	longest := withPrompt
+	if full > m {
+		if longest, err = e.stepWithPrompt(full, decodes, tokens); err != nil {
+			return 0, err
+		}
+	}
+	if s.OutputTokens > 0 {
+		longest = math.Min(longest, plain+math.Min(1, float64(mostDecodes)/s.OutputTokens)*(withPrompt-plain))
+	}
+	perToken := (withPrompt - plain) / float64(m)
+	rate := s.PrefillPerS / 1e6
+	share := rate * perToken
+	if share >= 1 {
+		return longest, nil
+	}
+	us := plain / (1 - share)
+	if s.OutputTokens > 1 {
+		us += rate * ttftUs / (1 - share) * perToken / (s.OutputTokens - 1)
+	}
+	return math.Min(us, math.Max(longest, plain)), nil // coefficients may make a prompt's step the shorter one
+}
+
+// stepWithPrompt is the time of a step of the decodes and n tokens of a prompt.
+func (e *Engine) stepWithPrompt(n, decodes, tokens int64) (float64, error) {
+	e.batch.AddPrefill(0, n, n)
+	return e.stepUs(decodes, tokens)
+}
+
+// admittedAhead is how many of the requests ahead will decode together with the request: those that
+// the free blocks suffice for.
+func (e *Engine) admittedAhead(s *State) int64 {
+	if s.AheadRequests < 1 || s.FreeBlocks < 0 {
+		return s.AheadRequests
+	}
+	blocks := max(1, (s.AheadTokens/s.AheadRequests+e.blockSize-1)/e.blockSize)
+	return min(s.AheadRequests, s.FreeBlocks/blocks)
+}
