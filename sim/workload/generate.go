@@ -8,9 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -39,7 +37,7 @@ type Generator struct {
 	spec *specV2 // instead of everything above
 }
 
-// ArrivalSpec says when requests come.
+// ArrivalSpec is when requests arrive.
 type ArrivalSpec struct {
 	Kind    string  `yaml:"kind"`
 	RateRPS float64 `yaml:"rate_rps"` // requests per second
@@ -117,13 +115,13 @@ func (g *Generator) Check() error {
 		return trace.Errorf(codeBadWorkload, "requests, max_tokens: got %d and %d, want >= 1 and at most %d, and >= 0",
 			g.Requests, g.MaxTokens, MaxGenerated)
 	}
-	if err := g.Arrivals.check(); err != nil {
+	if err := g.Arrivals.checkArrivals(); err != nil {
 		return err
 	}
-	if err := g.Prompt.check("prompt"); err != nil {
+	if err := g.Prompt.checkLength("prompt"); err != nil {
 		return err
 	}
-	if err := g.Output.check("output"); err != nil {
+	if err := g.Output.checkLength("output"); err != nil {
 		return err
 	}
 	if p := g.Prefix; p != (prefixSpec{}) && (p.Groups < 1 || p.Tokens < 1 || !(p.Share > 0 && p.Share <= 1)) {
@@ -172,7 +170,7 @@ func (g *Generator) takeStages() error {
 	return nil
 }
 
-func (a *ArrivalSpec) check() error {
+func (a *ArrivalSpec) checkArrivals() error {
 	type number struct {
 		key string
 		v   float64
@@ -222,7 +220,7 @@ func checkKind(name, kind string, keys []keyOfKinds) error {
 	return nil
 }
 
-func (l *LengthSpec) check(name string) error {
+func (l *LengthSpec) checkLength(name string) error {
 	bad := func(format string, args ...any) error {
 		return trace.Errorf(codeBadWorkload, name+": got "+format, args...)
 	}
@@ -294,13 +292,13 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 		if g.MaxTokens > 0 {
 			q.MaxTokens = max(g.MaxTokens, q.OutputTokens)
 		}
-		arrivals.next(rng, i, &at, &q)
+		arrivals.setArrival(rng, i, &at, &q)
 		if p := g.Prefix; p.Groups > 0 && rng.Float64() < p.Share {
 			q.Group = 1 + uint64(rng.IntN(p.Groups))
 			q.GroupTokens = min(p.Tokens, q.PromptTokens)
 		}
 		g.classify(rng, &q)
-		w.add(q)
+		w.addRequest(q)
 	}
 	if a := g.Arrivals; a.Kind == "closed" {
 		return w, w.Close(Loop{Clients: a.Clients, ThinkUs: sim.ToUs(a.ThinkMs * 1000), RampUs: sim.ToUs(a.RampS * 1e6)})
@@ -308,7 +306,8 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 	return w, nil
 }
 
-func (a *ArrivalSpec) next(rng *rand.Rand, i int, at *float64, q *sim.Request) {
+// setArrival sets the arrival of request i; at is the arrival of the one before, us, and moves on.
+func (a *ArrivalSpec) setArrival(rng *rand.Rand, i int, at *float64, q *sim.Request) {
 	switch a.Kind {
 	case "closed":
 		return
@@ -347,239 +346,24 @@ func Gamma(rng *rand.Rand, shape float64) float64 {
 	}
 }
 
+// classify draws the service class of a request.
 func (g *Generator) classify(rng *rand.Rand, q *sim.Request) {
 	if len(g.Classes) == 0 {
 		return
 	}
-	total := stat.Sum(g.Classes, func(c classSpec) float64 { return c.Share })
+	total := 0.0
+	for _, c := range g.Classes {
+		total += c.Share
+	}
 	u := rng.Float64() * total
 	for i, c := range g.Classes {
-		if u -= c.Share; u < 0 || i == len(g.Classes)-1 {
-			q.SLOClass, q.Priority = c.Name, c.Priority
-			q.SLOTTFTUs, q.SLOE2EUs = trace.Ns(c.TTFTMs), trace.Ns(c.E2EMs)
+		u -= c.Share
+		if u < 0 || i == len(g.Classes)-1 {
+			q.SLOClass = c.Name
+			q.Priority = c.Priority
+			q.SLOTTFTUs = trace.Ns(c.TTFTMs) // ms in thousandths: us
+			q.SLOE2EUs = trace.Ns(c.E2EMs)
 			return
 		}
 	}
 }
-
-// Scale multiplies all arrival rates of open-loop requests by factor.
-func (w *Workload) Scale(factor float64) {
-	for i := range w.Requests {
-		q := &w.Requests[i]
-		q.ArrivalUs = sim.ToUs(float64(q.ArrivalUs) / factor)
-		if q.AbortAtUs.OK {
-			q.AbortAtUs.V = max(q.ArrivalUs, sim.ToUs(float64(q.AbortAtUs.V)/factor))
-		}
-	}
-}
-
-// prefixes knows which requests of a run share tokens.
-type prefixes struct {
-	on     bool
-	groups map[string]trace.ObservedRequest // by core id
-	ids    map[string]uint64                // by group name
-	notes  []trace.Finding
-
-	inferred map[string]int64 // cached tokens by core id, from step totals
-}
-
-func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
-	p := &prefixes{on: d.Engine.PrefixCaching, groups: map[string]trace.ObservedRequest{}, ids: map[string]uint64{}}
-	if !p.on {
-		return p
-	}
-	for _, o := range run.Observed {
-		if o.CoreID.OK && o.PrefixGroup.OK && o.PrefixTokens.OK {
-			p.groups[o.CoreID.V] = o
-		}
-	}
-	p.inferred = inferCached(run, d.Engine.IsAsync())
-	known := len(p.groups) + len(p.inferred)
-	for i := range run.Requests {
-		if run.Requests[i].CachedTokens.OK {
-			known++
-		}
-	}
-	if known == 0 {
-		p.notes = append(p.notes, trace.Findingf(CodePrefixUnknown,
-			"prefix caching is on and no snapshot, KV event or client file says what was shared"))
-	}
-	return p
-}
-
-// apply sets what is known of the request's prefix.
-func (p *prefixes) apply(q *sim.Request, r *trace.Request) {
-	if !p.on {
-		return
-	}
-	if r.CachedTokens.OK {
-		q.CachedTokens = trace.Some(min(r.CachedTokens.V, q.PromptTokens))
-		return
-	}
-	if cached, ok := p.inferred[r.CoreID.V]; ok {
-		q.CachedTokens = trace.Some(min(cached, q.PromptTokens))
-		return
-	}
-	if o, ok := p.groups[r.CoreID.V]; ok {
-		q.Group = p.group(o.PrefixGroup.V)
-		q.GroupTokens = o.PrefixTokens.V
-	}
-}
-
-// group numbers group names in the order they are met, from 1.
-func (p *prefixes) group(name string) uint64 {
-	id, ok := p.ids[name]
-	if !ok {
-		id = uint64(len(p.ids) + 1)
-		p.ids[name] = id
-	}
-	return id
-}
-
-// inferCached finds the cached tokens of requests without a first snapshot from
-// the totals of the one step that computed their whole prompt, when nobody else
-// prefilled in it: prompt - prefill tokens of the step. Under asynchronous
-// scheduling the totals count each first decode as one prefill token more.
-func inferCached(run *trace.Run, async bool) map[string]int64 {
-	prefilling := map[int64]int{}     // requests whose prompt is computed in the step
-	firstDecodes := map[int64]int64{} // first decodes labelled prefill in the step
-	for i := range run.Requests {
-		r := &run.Requests[i]
-		if !r.ScheduledStep.OK {
-			continue
-		}
-		for s := r.ScheduledStep.V; s <= r.FirstTokenStep.Or(r.ScheduledStep.V); s++ {
-			prefilling[s]++
-		}
-		if async && r.FirstTokenStep.OK && r.OutputTokens.Or(0) > 1 {
-			firstDecodes[r.FirstTokenStep.V+1]++
-		}
-	}
-	total := map[int64]*trace.Step{} // the steps in which requests were scheduled
-	for i := range run.Requests {
-		total[run.Requests[i].ScheduledStep.V] = nil
-	}
-	for i := range run.Steps {
-		if _, asked := total[run.Steps[i].ID]; asked {
-			total[run.Steps[i].ID] = &run.Steps[i]
-		}
-	}
-	out := map[string]int64{}
-	for i := range run.Requests {
-		r := &run.Requests[i]
-		step := total[r.ScheduledStep.V]
-		if r.CachedTokens.OK || !r.CoreID.OK || !r.PromptTokens.OK || step == nil ||
-			r.FirstTokenStep != r.ScheduledStep || prefilling[step.ID] != 1 {
-			continue
-		}
-		computed := step.PrefillTokens - firstDecodes[step.ID]
-		if cached := r.PromptTokens.V - computed; computed >= 1 && cached >= 0 && r.Preemptions.Or(0) == 0 {
-			out[r.CoreID.V] = cached
-		}
-	}
-	return out
-}
-
-// Forced is a recorded run made ready for a teacher-forced replay: requests
-// reach the input queue at their recorded pick-up, steps begin and end when
-// they did. What is left to the simulator is the schedule.
-type Forced struct {
-	*Workload
-	Timeline *sim.Recorded
-	Async    bool
-	// ByStep says that step times were incomplete, so that only the order of
-	// pick-ups is forced and no simulated time means anything.
-	ByStep bool
-}
-
-// ForceLater prepares a run whose engine may schedule asynchronously or not: Under says
-// so. The execution of a step ends at the last token stamp it produced, else just before
-// the next step that had to wait for it. The run may go in between.
-func ForceLater(run *trace.Run, d *deploy.Deployment) (*Forced, error) {
-	if len(run.Steps) == 0 {
-		return nil, trace.Errorf(codeBadWorkload, "run %q: got no recorded step, want them for a teacher-forced replay", run.ID)
-	}
-	opt := RunOptions{Queued: true, BaseNs: run.Steps[0].TsStartNs}
-	for i := range run.Requests {
-		if q := run.Requests[i].QueuedNs; q.OK {
-			opt.BaseNs = min(opt.BaseNs, q.V)
-		}
-	}
-	w, err := FromRun(run, d, opt)
-	if err != nil {
-		return nil, err
-	}
-	f := &Forced{Workload: w, Timeline: w.timeline(run)}
-	if missing(run) {
-		f.byStep(run)
-	}
-	return f, nil
-}
-
-// missing reports whether step summaries are missing.
-func missing(run *trace.Run) bool {
-	n := len(run.Steps)
-	return run.Steps[0].ID != 1 || run.Steps[n-1].ID != int64(n)
-}
-
-// byStep forces pick-ups by the step counter of QUEUED: for a run without all
-// its step times. Simulated times mean nothing then.
-func (f *Forced) byStep(run *trace.Run) {
-	f.ByStep = true
-	f.Timeline = &sim.Recorded{First: 1, FallbackUs: 1000}
-	for i, row := range f.Rows {
-		q := &f.Requests[i]
-		q.ArrivalUs = 0
-		q.PickUpStep = run.Requests[row].QueuedStep
-		q.AbortAtUs = trace.Opt[int64]{}
-	}
-}
-
-// timeline are the starts of the steps and the ends that stamps show.
-func (w *Workload) timeline(run *trace.Run) *sim.Recorded {
-	n := int(run.Steps[len(run.Steps)-1].ID)
-	r := &sim.Recorded{First: 1, Start: unknown(n), End: unknown(n), FallbackUs: 1}
-	for i := range run.Steps {
-		s := &run.Steps[i]
-		r.Start[s.ID-1] = w.Us(s.TsStartNs)
-		if s.ScheduledTokens == 0 { // nothing is executed
-			r.End[s.ID-1] = r.Start[s.ID-1]
-		}
-	}
-	w.noteEnds(run, r.End)
-	return r
-}
-
-// Under, called once, ends what is left of the steps just before the next one that had to
-// wait.
-func (f *Forced) Under(async bool) {
-	f.Async = async
-	r, ahead := f.Timeline, 1
-	if async {
-		ahead = 2
-	}
-	for k := range r.End {
-		if r.End[k] == sim.Unknown && k+ahead < len(r.End) && r.Start[k+ahead] != sim.Unknown {
-			r.End[k] = max(r.Start[k], r.Start[k+ahead]-1)
-		}
-	}
-}
-
-// noteEnds sets the ends that token stamps show. An abort's FINISHED carries
-// the current counter, not a producing step, and is left out.
-func (w *Workload) noteEnds(run *trace.Run, end []int64) {
-	note := func(step, at trace.Opt[int64]) {
-		if k := step.V - 1; step.OK && at.OK && k >= 0 && k < int64(len(end)) {
-			end[k] = max(end[k], w.Us(at.V))
-		}
-	}
-	for i := range run.Requests {
-		q := &run.Requests[i]
-		note(q.FirstTokenStep, q.FirstTokenNs)
-		if s := q.FinishStatus.Or(""); s != trace.FinishAborted && s != trace.FinishError {
-			note(q.FinishedStep, q.FinishedNs)
-		}
-	}
-}
-
-func unknown(n int) []int64 { return slices.Repeat([]int64{sim.Unknown}, n) }

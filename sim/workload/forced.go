@@ -1,0 +1,113 @@
+package workload
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Forced is a recorded run prepared for a teacher-forced replay: requests reach the input queue at
+// their recorded pick-up, steps begin and end at their recorded times. The simulator decides the
+// schedule alone.
+type Forced struct {
+	*Workload
+	Timeline *sim.Recorded
+	Async    bool
+	// ByStep is set where step times are incomplete: only the order of pick-ups is forced, and
+	// simulated times mean nothing.
+	ByStep bool
+}
+
+// ForceLater prepares a run. Under must be called before the replay with whether the engine
+// scheduled asynchronously; run is not needed any more then. The execution of a step ends at the last
+// token stamp that it produced, else just before the next step that had to wait for it.
+func ForceLater(run *trace.Run, d *deploy.Deployment) (*Forced, error) {
+	if len(run.Steps) == 0 {
+		return nil, trace.Errorf(codeBadWorkload, "run %q: got no recorded step, want them for a teacher-forced replay", run.ID)
+	}
+	opt := RunOptions{Queued: true, BaseNs: run.Steps[0].TsStartNs}
+	for i := range run.Requests {
+		if q := run.Requests[i].QueuedNs; q.OK {
+			opt.BaseNs = min(opt.BaseNs, q.V)
+		}
+	}
+	w, err := FromRun(run, d, opt)
+	if err != nil {
+		return nil, err
+	}
+	f := &Forced{Workload: w, Timeline: w.timeline(run)}
+	if lacksSteps(run) {
+		f.forceBySteps(run)
+	}
+	return f, nil
+}
+
+// lacksSteps reports whether step summaries are missing.
+func lacksSteps(run *trace.Run) bool {
+	n := len(run.Steps)
+	return run.Steps[0].ID != 1 || run.Steps[n-1].ID != int64(n)
+}
+
+// forceBySteps forces pick-ups by the step counter of QUEUED, for a run without all its step times.
+func (f *Forced) forceBySteps(run *trace.Run) {
+	f.ByStep = true
+	f.Timeline = &sim.Recorded{First: 1, FallbackUs: 1000}
+	for i, row := range f.Rows {
+		q := &f.Requests[i]
+		q.ArrivalUs = 0
+		q.PickUpStep = run.Requests[row].QueuedStep
+		q.AbortAtUs = trace.Opt[int64]{}
+	}
+}
+
+// timeline are the starts of the steps and the ends that stamps show.
+func (w *Workload) timeline(run *trace.Run) *sim.Recorded {
+	n := int(run.Steps[len(run.Steps)-1].ID)
+	r := &sim.Recorded{First: 1, Start: unknown(n), End: unknown(n), FallbackUs: 1}
+	for i := range run.Steps {
+		s := &run.Steps[i]
+		r.Start[s.ID-1] = w.Us(s.TsStartNs)
+		if s.ScheduledTokens == 0 { // nothing is executed
+			r.End[s.ID-1] = r.Start[s.ID-1]
+		}
+	}
+	w.noteEnds(run, r.End)
+	return r
+}
+
+// Under sets the ends of the steps that have no stamp: just before the next step that had to wait,
+// which is the one after next with asynchronous scheduling. It must be called once.
+func (f *Forced) Under(async bool) {
+	f.Async = async
+	r := f.Timeline
+	ahead := 1
+	if async {
+		ahead = 2
+	}
+	for k := range r.End {
+		if r.End[k] == sim.Unknown && k+ahead < len(r.End) && r.Start[k+ahead] != sim.Unknown {
+			r.End[k] = max(r.Start[k], r.Start[k+ahead]-1)
+		}
+	}
+}
+
+// noteEnds sets the ends that token stamps show. FINISHED of an abort carries the current step
+// counter, not the step that produced a token, and is skipped.
+func (w *Workload) noteEnds(run *trace.Run, end []int64) {
+	note := func(step, at trace.Opt[int64]) {
+		if k := step.V - 1; step.OK && at.OK && k >= 0 && k < int64(len(end)) {
+			end[k] = max(end[k], w.Us(at.V))
+		}
+	}
+	for i := range run.Requests {
+		q := &run.Requests[i]
+		note(q.FirstTokenStep, q.FirstTokenNs)
+		if s := q.FinishStatus.Or(""); s != trace.FinishAborted && s != trace.FinishError {
+			note(q.FinishedStep, q.FinishedNs)
+		}
+	}
+}
+
+func unknown(n int) []int64 { return slices.Repeat([]int64{sim.Unknown}, n) }

@@ -1,0 +1,114 @@
+package workload
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// prefixes knows which requests of a run share tokens.
+type prefixes struct {
+	on     bool
+	groups map[string]trace.ObservedRequest // by core id
+	ids    map[string]uint64                // by group name
+	notes  []trace.Finding
+
+	inferred map[string]int64 // cached tokens by core id, from step totals
+}
+
+func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
+	p := &prefixes{on: d.Engine.PrefixCaching, groups: map[string]trace.ObservedRequest{}, ids: map[string]uint64{}}
+	if !p.on {
+		return p
+	}
+	for _, o := range run.Observed {
+		if o.CoreID.OK && o.PrefixGroup.OK && o.PrefixTokens.OK {
+			p.groups[o.CoreID.V] = o
+		}
+	}
+	p.inferred = inferCached(run, d.Engine.IsAsync())
+	known := len(p.groups) + len(p.inferred)
+	for i := range run.Requests {
+		if run.Requests[i].CachedTokens.OK {
+			known++
+		}
+	}
+	if known == 0 {
+		p.notes = append(p.notes, trace.Findingf(CodePrefixUnknown,
+			"prefix caching is on and no snapshot, KV event or client file says what was shared"))
+	}
+	return p
+}
+
+// apply sets what is known of the request's prefix.
+func (p *prefixes) apply(q *sim.Request, r *trace.Request) {
+	if !p.on {
+		return
+	}
+	if r.CachedTokens.OK {
+		q.CachedTokens = trace.Some(min(r.CachedTokens.V, q.PromptTokens))
+		return
+	}
+	if cached, ok := p.inferred[r.CoreID.V]; ok {
+		q.CachedTokens = trace.Some(min(cached, q.PromptTokens))
+		return
+	}
+	if o, ok := p.groups[r.CoreID.V]; ok {
+		q.Group = p.groupID(o.PrefixGroup.V)
+		q.GroupTokens = o.PrefixTokens.V
+	}
+}
+
+// groupID numbers group names in the order they are met, from 1.
+func (p *prefixes) groupID(name string) uint64 {
+	id, ok := p.ids[name]
+	if !ok {
+		id = uint64(len(p.ids) + 1)
+		p.ids[name] = id
+	}
+	return id
+}
+
+// inferCached finds the cached tokens of requests without a first snapshot from
+// the totals of the one step that computed their whole prompt, when no other request
+// prefilled in it: prompt - prefill tokens of the step. Under asynchronous
+// scheduling the totals count each first decode as one prefill token more.
+func inferCached(run *trace.Run, async bool) map[string]int64 {
+	prefilling := map[int64]int{}     // requests whose prompt is computed in the step
+	firstDecodes := map[int64]int64{} // first decodes labelled prefill in the step
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		if !r.ScheduledStep.OK {
+			continue
+		}
+		for s := r.ScheduledStep.V; s <= r.FirstTokenStep.Or(r.ScheduledStep.V); s++ {
+			prefilling[s]++
+		}
+		if async && r.FirstTokenStep.OK && r.OutputTokens.Or(0) > 1 {
+			firstDecodes[r.FirstTokenStep.V+1]++
+		}
+	}
+	total := map[int64]*trace.Step{} // the steps in which requests were scheduled
+	for i := range run.Requests {
+		total[run.Requests[i].ScheduledStep.V] = nil
+	}
+	for i := range run.Steps {
+		if _, asked := total[run.Steps[i].ID]; asked {
+			total[run.Steps[i].ID] = &run.Steps[i]
+		}
+	}
+	out := map[string]int64{}
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		step := total[r.ScheduledStep.V]
+		if r.CachedTokens.OK || !r.CoreID.OK || !r.PromptTokens.OK || step == nil ||
+			r.FirstTokenStep != r.ScheduledStep || prefilling[step.ID] != 1 {
+			continue
+		}
+		computed := step.PrefillTokens - firstDecodes[step.ID]
+		if cached := r.PromptTokens.V - computed; computed >= 1 && cached >= 0 && r.Preemptions.Or(0) == 0 {
+			out[r.CoreID.V] = cached
+		}
+	}
+	return out
+}

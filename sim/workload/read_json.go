@@ -1,0 +1,115 @@
+package workload
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// mooncakeSpan is the number of tokens behind one Mooncake hash id.
+const mooncakeSpan = 512
+
+// readJSON reads JSON objects of two kinds. Those of Mooncake are requests: timestamp (ms),
+// input_length, output_length, hash_ids of 512-token blocks. Those of Weka are sessions of agents:
+// block_size (64 tokens) and requests with t (s since the session began), in, out, api_time (s) and
+// hash_ids, which are the session's own unless hash_id_scope is global. The time between an answer
+// and the next request is the think time. Requests of sub-agents are skipped.
+func readJSON(data []byte, name string) (*Workload, error) {
+	w := withRoom(data)
+	line := 1
+	at := int64(0)
+	subagents := 0
+	for dec := json.NewDecoder(bytes.NewReader(data)); ; at = dec.InputOffset() {
+		rest := bytes.TrimLeft(data[at:], " \t\r\n")
+		line += bytes.Count(data[at:len(data)-len(rest)], []byte("\n"))
+		in := struct {
+			Timestamp float64  `json:"timestamp"`
+			Input     int64    `json:"input_length"`
+			Output    int64    `json:"output_length"`
+			Hashes    []uint64 `json:"hash_ids"`
+			BlockSize int64    `json:"block_size"`
+			Scope     string   `json:"hash_id_scope"`
+			Requests  []wekaRequest
+		}{BlockSize: 64}
+		err := dec.Decode(&in)
+		switch {
+		case err == io.EOF && subagents > 0:
+			w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete, "%d requests of sub-agents are left out: a session is a chain", subagents))
+			fallthrough
+		case err == io.EOF:
+			return w.checkNotEmpty(name)
+		case err != nil || in.BlockSize < 1:
+			return nil, badLine(name, line, "got no JSON object of a request (%v), want timestamp, input_length, output_length, hash_ids; "+
+				"or block_size and requests with t, in, out, api_time, hash_ids", err)
+		case in.Requests != nil:
+			err = w.addSession(name, line, in.Requests, in.BlockSize, in.Scope == "global", &subagents)
+		case in.Input < 1 || in.Output < 0 || in.Timestamp < 0:
+			return nil, badLine(name, line, "mooncake request: got timestamp %g ms, %d input, %d output tokens, want >= 0, >= 1, >= 0",
+				in.Timestamp, in.Input, in.Output)
+		default:
+			err = w.addFromLine(name, line, sim.Request{
+				ID:           strconv.Itoa(len(w.Requests)),
+				ArrivalUs:    sim.ToUs(math.Floor(in.Timestamp * 1000)),
+				PromptTokens: in.Input,
+				OutputTokens: max(1, in.Output),
+				Hashes:       in.Hashes,
+				HashTokens:   mooncakeSpan,
+			})
+			w.rounds = append(w.rounds, round{})
+		}
+		if err != nil {
+			return nil, err
+		}
+		line += bytes.Count(data[len(data)-len(rest):dec.InputOffset()], []byte("\n"))
+	}
+}
+
+type wekaRequest struct {
+	Type    string
+	T       float64
+	In, Out int64
+	APITime float64  `json:"api_time"`
+	Hashes  []uint64 `json:"hash_ids"`
+}
+
+// addSession adds a chain of requests without those of sub-agents, which it counts.
+func (w *Workload) addSession(name string, line int, requests []wekaRequest, block int64, global bool, subagents *int) error {
+	own := uint64(len(w.Requests)+1) << 40
+	before := 0
+	answered := 0.0
+	for i, q := range requests {
+		if q.Type == "subagent" {
+			*subagents++
+			continue
+		}
+		if q.T < 0 || q.APITime < 0 || q.In < 1 || q.Out < 0 {
+			return badLine(name, line, "request %d: got t %g s, api_time %g s, %d input, %d output tokens, want >= 0, >= 0, >= 1, >= 0",
+				i+1, q.T, q.APITime, q.In, q.Out)
+		}
+		for j := range q.Hashes {
+			if !global {
+				q.Hashes[j] ^= own
+			}
+		}
+		err := w.addFromLine(name, line, sim.Request{
+			ID:           strconv.Itoa(len(w.Requests)),
+			ArrivalUs:    sim.ToUs(q.T * 1e6),
+			PromptTokens: q.In,
+			OutputTokens: max(1, q.Out),
+			Hashes:       q.Hashes,
+			HashTokens:   block,
+		})
+		if err != nil {
+			return err
+		}
+		w.rounds = append(w.rounds, round{before: before, thinkUs: min(sim.ToUs(max(0, q.T-answered)*1e6), sim.LatestUs)})
+		before = len(w.Requests)
+		answered = q.T + q.APITime
+	}
+	return nil
+}

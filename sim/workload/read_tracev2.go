@@ -1,0 +1,124 @@
+package workload
+
+import (
+	"bytes"
+	"errors"
+	"hash/fnv"
+	"io"
+	"strconv"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/tracev2"
+)
+
+// IsTraceV2 recognises rows of a TraceV2 file, their header, or both.
+func IsTraceV2(data []byte) bool {
+	return bytes.HasPrefix(data, []byte(tracev2.FirstColumn+",")) || bytes.HasPrefix(data, []byte("trace_version:")) ||
+		bytes.Contains(data[:min(len(data), 1<<16)], []byte("\ntrace_version:"))
+}
+
+func readTraceV2(data []byte, name string) (*Workload, error) { return ReadTraceV2(data, name, nil) }
+
+// ReadTraceV2 reads BLIS's trace. Its header may be in another file; nil: it is before the rows, or
+// there is none. A request arrives at send_time_us if that is > 0, else at arrival_time_us. The
+// requests of a prefix group share prefix_length tokens; those of a session that accumulates share
+// all earlier tokens of the session (its rounds: [Workload.CloseSessions]). Rows that ended in an
+// error are requests too.
+func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, error) {
+	rd, err := tracev2.NewReader(bytes.NewReader(data), name, header)
+	switch {
+	case errors.As(err, new(*trace.SyntaxError)):
+		return nil, err
+	case err != nil:
+		return nil, badLine(name, 1, "%v", err)
+	}
+	for _, c := range []string{"output_tokens", "arrival_time_us"} {
+		if !rd.Has(c) {
+			return nil, badLine(name, 1, "header: got no column %q, want it", c)
+		}
+	}
+	w := withRoom(data)
+	ids := names{}
+	sessions := map[string]int{}
+	w.rounds = make([]round, 0, cap(w.Requests))
+	for {
+		rec, err := rd.Read()
+		switch {
+		case err == io.EOF:
+			if rd.Header.Offload != nil {
+				w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete,
+					"kv_offload of the trace's header is ignored: the deployment says what is offloaded"))
+			}
+			return w.checkNotEmpty(name)
+		case err != nil:
+			return nil, badLine(name, int(rd.Line()), "%v", err)
+		}
+		q := tracedRequest(&rec, ids)
+		if q.PromptTokens < 1 || q.ArrivalUs < 0 {
+			return nil, badLine(name, int(rd.Line()), "request: got %d input tokens at %d us, want >= 1 and >= 0", q.PromptTokens, q.ArrivalUs)
+		}
+		if err := w.addFromLine(name, int(rd.Line()), q); err != nil {
+			return nil, err
+		}
+		if rec.ThinkUs < 0 || rec.ThinkUs > sim.LatestUs {
+			return nil, badLine(name, int(rd.Line()), "think_time_us: got %d, want 0 to %d", rec.ThinkUs, sim.LatestUs)
+		}
+		r := round{thinkUs: rec.ThinkUs}
+		if rec.SessionID != "" {
+			r.before = sessions[rec.SessionID]
+			sessions[rec.SessionID] = len(w.Requests)
+		}
+		w.rounds = append(w.rounds, r)
+	}
+}
+
+// names numbers names in the order they are met, from 1.
+type names map[string]uint64
+
+func (n names) id(name string) uint64 {
+	if n[name] == 0 {
+		n[name] = uint64(len(n) + 1)
+	}
+	return n[name]
+}
+
+// tracedRequest is a row as the simulator takes it.
+func tracedRequest(rec *tracev2.Record, groups names) sim.Request {
+	q := sim.Request{
+		ID: rec.RequestID, SLOClass: rec.SLOClass, ArrivalUs: rec.SentUs(),
+		PromptTokens: rec.PromptTokens(), OutputTokens: max(1, rec.OutputTokens),
+		Priority: rec.Priority.V, SLOTTFTUs: rec.SLOTargetUs,
+	}
+	if group, tokens := rec.Shared(); group != "" {
+		q.Group = groups.id(group)
+		q.GroupTokens = min(tokens, q.PromptTokens)
+	}
+	if rec.Accumulates {
+		setSessionContent(&q, rec)
+	}
+	if rec.DeadlineUs > 0 {
+		q.AbortAtUs = trace.Some(max(rec.DeadlineUs, q.ArrivalUs))
+		q.AbortKind = sim.OutcomeTimedOut
+	}
+	return q
+}
+
+// longSpan is more tokens than any prompt has.
+const longSpan = 1 << 40
+
+// setSessionContent sets what the prompt of a session's round shares: the group's prefix with the
+// group, what follows with the other rounds of the session.
+func setSessionContent(q *sim.Request, rec *tracev2.Record) {
+	q.HashTokens = longSpan
+	if q.GroupTokens > 0 {
+		q.HashTokens = q.GroupTokens
+		q.Hashes = append(q.Hashes, q.Group)
+	}
+	for n := int64(len(q.Hashes)); n*q.HashTokens < q.PromptTokens; n++ {
+		h := fnv.New64a()
+		h.Write([]byte(rec.SessionID + "\x00" + strconv.FormatInt(n, 10)))
+		q.Hashes = append(q.Hashes, h.Sum64())
+	}
+	q.Group, q.GroupTokens = 0, 0
+}

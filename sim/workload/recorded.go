@@ -1,0 +1,159 @@
+package workload
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// RunOptions choose what of an extracted run becomes a workload.
+type RunOptions struct {
+	// FromNs and ToNs keep requests that arrive in [FromNs, ToNs); 0 = no limit.
+	FromNs, ToNs int64
+	// Phase keeps one phase; empty = all.
+	Phase string
+	// Queued takes the pick-up stamp as the moment a request reaches the input
+	// queue (teacher-forced replays). Otherwise it arrives at ARRIVED and the
+	// simulator adds the overhead.
+	Queued bool
+	// MissingArrivalUs is subtracted from QUEUED where ARRIVED is unknown: half a step (spec#replay-requests).
+	MissingArrivalUs int64
+	// BaseNs sets simulated time 0; 0 = the earliest arrival kept.
+	BaseNs int64
+}
+
+// FromRun makes the workload of an extracted run: arrivals, lengths, aborts at their recorded end,
+// and what is known of shared prefixes. That is, the first that is known of: the cached tokens of
+// first snapshots, cached tokens inferred from step totals, the prefix groups of the client's file.
+func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, error) {
+	w := &Workload{}
+	prefixes := newPrefixes(run, d)
+	var skipped, guessed int
+	for row := range run.Requests {
+		r := &run.Requests[row]
+		at, ok := arrivalNs(r, opt)
+		isEarly := opt.FromNs != 0 && at < opt.FromNs
+		isLate := opt.ToNs != 0 && at >= opt.ToNs
+		isOther := opt.Phase != "" && r.Phase.Or("") != opt.Phase
+		if !ok || isEarly || isLate || isOther {
+			continue
+		}
+		q, ok := requestOf(r)
+		if !ok {
+			skipped++
+			continue
+		}
+		if !r.ArrivedNs.OK {
+			guessed++
+		}
+		prefixes.apply(&q, r)
+		w.Requests = append(w.Requests, q)
+		w.Rows = append(w.Rows, row)
+	}
+	w.sortByArrival(run, opt)
+	w.placeArrivals(run, opt)
+	w.Notes = append(w.Notes, prefixes.notes...)
+	if skipped > 0 {
+		w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete, "%d requests without prompt length were left out", skipped))
+	}
+	if guessed > 0 {
+		w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete,
+			"%d requests without ARRIVED: QUEUED less %d us stands for it", guessed, opt.MissingArrivalUs))
+	}
+	if len(w.Requests) == 0 {
+		return nil, trace.Errorf(codeBadWorkload, "run %q: got no request with arrival and prompt length, want at least one", run.ID)
+	}
+	return w, nil
+}
+
+func arrivalNs(r *trace.Request, opt RunOptions) (int64, bool) {
+	switch {
+	case opt.Queued:
+		return r.QueuedNs.V, r.QueuedNs.OK
+	case r.ArrivedNs.OK:
+		return r.ArrivedNs.V, true
+	}
+	return r.QueuedNs.V - opt.MissingArrivalUs*1000, r.QueuedNs.OK
+}
+
+// requestOf fills everything but times and prefixes.
+func requestOf(r *trace.Request) (sim.Request, bool) {
+	if !r.PromptTokens.OK || r.PromptTokens.V < 1 || r.Source == trace.SourceFork && !r.CoreID.OK {
+		return sim.Request{}, false
+	}
+	out := max(1, r.OutputTokens.Or(1))
+	q := sim.Request{ID: r.CoreID.Or(r.APIID.V), PromptTokens: r.PromptTokens.V, OutputTokens: out, MaxTokens: max(out, r.MaxTokens.Or(out))}
+	if r.FinishStatus.OK && r.FinishStatus.V == trace.FinishStopped && q.MaxTokens == q.OutputTokens {
+		q.MaxTokens++ // it stopped by itself at its cap: keep the status
+	}
+	return q, true
+}
+
+// placeArrivals sets the arrivals, and the aborts behind them.
+func (w *Workload) placeArrivals(run *trace.Run, opt RunOptions) {
+	w.BaseNs = opt.BaseNs
+	if w.BaseNs == 0 {
+		w.BaseNs = earliest(run, w.Rows, opt)
+	}
+	for i, row := range w.Rows {
+		r, q := &run.Requests[row], &w.Requests[i]
+		at, _ := arrivalNs(r, opt)
+		q.ArrivalUs = max(0, w.Us(at))
+		w.placeAbort(r, q)
+	}
+}
+
+// sortByArrival orders requests by the full stamp, so that equal microseconds
+// keep the recorded order.
+func (w *Workload) sortByArrival(run *trace.Run, opt RunOptions) {
+	order := make([]int, len(w.Rows))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, _ := arrivalNs(&run.Requests[w.Rows[a]], opt)
+		y, _ := arrivalNs(&run.Requests[w.Rows[b]], opt)
+		return cmp.Compare(x, y)
+	})
+	requests, rows := w.Requests, w.Rows
+	w.Requests = make([]sim.Request, len(rows))
+	w.Rows = make([]int, len(rows))
+	for i, j := range order {
+		w.Requests[i], w.Rows[i] = requests[j], rows[j]
+	}
+}
+
+func earliest(run *trace.Run, rows []int, opt RunOptions) int64 {
+	first := int64(0)
+	for i, row := range rows {
+		at, _ := arrivalNs(&run.Requests[row], opt)
+		if i == 0 || at < first {
+			first = at
+		}
+	}
+	return first
+}
+
+// placeAbort ends an aborted request where the recording did. A stop string is
+// an abort for the engine and a success for the client.
+func (w *Workload) placeAbort(r *trace.Request, q *sim.Request) {
+	aborted := r.FinishStatus.Or("") == trace.FinishAborted || r.FinishStatus.Or("") == trace.FinishError
+	end := r.FinishedNs
+	if !end.OK {
+		end = r.AbortedNs
+		aborted = aborted || r.AbortedNs.OK
+	}
+	if !aborted || !end.OK {
+		return
+	}
+	q.AbortAtUs = trace.Some(max(q.ArrivalUs, w.Us(end.V)))
+	q.AbortKind = sim.OutcomeAborted
+	if r.Success.Or(false) {
+		q.AbortKind = sim.OutcomeFinished
+	}
+	q.OutputTokens = max(q.OutputTokens+1, r.MaxTokens.Or(0))
+	q.MaxTokens = max(q.MaxTokens, q.OutputTokens)
+}

@@ -1,0 +1,89 @@
+package workload
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/blis-train/blis-train/sim"
+)
+
+// round is a request's place in its session: the position of the round before, from 1 (0: it is
+// the first or in no session), and the recorded think time between the two, us.
+type round struct {
+	before  int
+	thinkUs int64
+}
+
+// HasSessions reports whether some request follows another one of its session.
+func (w *Workload) HasSessions() bool {
+	return slices.ContainsFunc(w.rounds, func(r round) bool { return r.before > 0 })
+}
+
+// CloseSessions makes each round of a session arrive a think time after the one before it has been
+// answered: think() us, or as recorded where think is nil. First rounds arrive at their recorded
+// times; stops count from the arrival.
+func (w *Workload) CloseSessions(think func() int64) {
+	releaseArrivals(w.Requests)
+	for i, r := range w.rounds[:len(w.Requests)] {
+		if r.before == 0 {
+			continue
+		}
+		q := &w.Requests[i]
+		q.After = r.before
+		q.ArrivalUs = 0
+		q.ThinkUs = r.thinkUs
+		if think != nil {
+			q.ThinkUs = think()
+		}
+	}
+}
+
+// EarlyRounds returns a function to be called with each result in workload order. It reports whether
+// the request is a round of a session that arrived before the answer of the round before it, which
+// recorded times do not prevent.
+func (w *Workload) EarlyRounds() func(*sim.RequestResult) bool {
+	var left []int64
+	return func(r *sim.RequestResult) bool {
+		before := w.rounds[len(left)].before
+		left = append(left, r.DepartedUs.Or(math.MaxInt64))
+		return before > 0 && r.ArrivalUs < left[before-1]
+	}
+}
+
+// ThinkTime draws think times, us, from what a user states: constant:value=500ms, or
+// lognormal:mu=2.0,sigma=0.6,min=3s,max=30s, mu and sigma of the logarithm of seconds.
+func ThinkTime(text string, seed int64) (func() int64, error) {
+	kind, rest, _ := strings.Cut(text, ":")
+	allowed := map[string][]string{"constant": {"value"}, "lognormal": {"mu", "sigma", "min", "max"}}[kind]
+	v := map[string]float64{"max": math.MaxInt32}
+	for part := range strings.SplitSeq(rest, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		x, err := strconv.ParseFloat(value, 64)
+		if isTime := name != "mu" && name != "sigma"; err != nil && isTime {
+			var span time.Duration
+			span, err = time.ParseDuration(value)
+			x = span.Seconds()
+		}
+		isFinite := math.Abs(x) <= math.MaxInt32 // false for NaN
+		if err != nil || !slices.Contains(allowed, name) || !isFinite || name != "mu" && x < 0 {
+			return nil, fmt.Errorf("got %q, want constant:value=500ms or lognormal:mu=2.0,sigma=0.6,min=3s,max=30s", text)
+		}
+		v[name] = x
+	}
+	if _, ok := v[allowed[0]]; !ok || v["min"] > v["max"] {
+		return nil, fmt.Errorf("got %q, want %s, and min at most max", text, allowed[0])
+	}
+	rng := rand.New(rand.NewPCG(uint64(seed), 0x7417))
+	return func() int64 {
+		s := v["value"]
+		if kind == "lognormal" {
+			s = max(v["min"], min(v["max"], math.Exp(v["mu"]+v["sigma"]*rng.NormFloat64())))
+		}
+		return sim.ToUs(s * 1e6)
+	}, nil
+}

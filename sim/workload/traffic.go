@@ -1,0 +1,142 @@
+package workload
+
+import (
+	"errors"
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Law is a distribution of lengths with a given mean.
+type Law string
+
+// The laws there are. A log-normal one has the squared coefficient of variation of its Lengths.
+const (
+	ConstantLaw    Law = "constant"
+	ExponentialLaw Law = "exponential"
+	LogNormalLaw   Law = "lognormal"
+)
+
+// Lengths are the mean tokens of requests and their spread, variance over squared mean.
+type Lengths struct {
+	Prompt, Output       float64
+	Cached               float64 // tokens of the prompt found in the prefix cache
+	PromptCV2, OutputCV2 float64
+}
+
+// Traffic is an open stream of requests: Poisson arrivals, independent lengths.
+type Traffic struct {
+	Shape           Lengths
+	Prompts, Output Law
+	RateRPS         float64
+	Requests        int
+	Seed            uint64
+	Longest         int64 // tokens of a request at most; 0: no limit
+}
+
+// Spread of the lengths of chat recordings, and the burst that measures a capacity.
+const (
+	chatPromptCV2 = 1
+	chatOutputCV2 = 0.5
+	burst         = 600
+)
+
+// ChatTraffic is a burst of requests with the spread of lengths that chat recordings have.
+func ChatTraffic(d *deploy.Deployment, prompt, output float64) Traffic {
+	return Traffic{
+		Shape:    Lengths{Prompt: prompt, Output: output, PromptCV2: chatPromptCV2, OutputCV2: chatOutputCV2},
+		Prompts:  LogNormalLaw,
+		Output:   LogNormalLaw,
+		RateRPS:  1e6,
+		Requests: burst,
+		Seed:     1,
+		Longest:  d.LongestSequence().Or(math.MaxInt32),
+	}
+}
+
+// Keys of the draws. Request i draws the same numbers at any rate and under any law, so
+// that two runs differ by what they compare.
+const (
+	drawGap uint64 = iota
+	drawPrompt
+	drawOutput
+)
+
+// Draw draws the requests, and returns the mean and spread of the lengths that were drawn.
+func (t *Traffic) Draw() ([]sim.Request, Lengths) {
+	out := make([]sim.Request, t.Requests)
+	var clock float64
+	var prompt, prompt2, output, output2 float64
+	for i := range out {
+		clock -= 1e6 / t.RateRPS * math.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap))
+		r := &out[i]
+		r.ArrivalUs = sim.ToUs(math.Floor(clock))
+		r.PromptTokens = lengthOf(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2, stat.Draw(t.Seed, uint64(i), drawPrompt))
+		r.OutputTokens = lengthOf(t.Output, t.Shape.Output, t.Shape.OutputCV2, stat.Draw(t.Seed, uint64(i), drawOutput))
+		if t.Longest > 0 {
+			r.PromptTokens = min(r.PromptTokens, t.Longest*3/4)
+			r.OutputTokens = min(r.OutputTokens, t.Longest/4)
+		}
+		if t.Shape.Cached > 0 {
+			r.CachedTokens = trace.Some(int64(float64(r.PromptTokens) * t.Shape.Cached / t.Shape.Prompt))
+		}
+		p := float64(r.PromptTokens)
+		m := float64(r.OutputTokens)
+		prompt += p
+		prompt2 += p * p
+		output += m
+		output2 += m * m
+	}
+	n := float64(t.Requests)
+	s := Lengths{
+		Prompt:    prompt / n,
+		Output:    output / n,
+		PromptCV2: prompt2*n/(prompt*prompt) - 1,
+		OutputCV2: output2*n/(output*output) - 1,
+	}
+	s.Cached = t.Shape.Cached * s.Prompt / t.Shape.Prompt
+	s.PromptCV2 = math.Max(0, s.PromptCV2)
+	s.OutputCV2 = math.Max(0, s.OutputCV2)
+	return out, s
+}
+
+// lengthOf is the u-quantile of the law, at least one token.
+func lengthOf(law Law, mean, cv2, u float64) int64 {
+	v := mean
+	switch law {
+	case ExponentialLaw:
+		v = -mean * math.Log1p(-u)
+	case LogNormalLaw:
+		v = stat.LogNormal(mean, cv2, u)
+	}
+	return max(1, trace.Int(v))
+}
+
+// DrawnRate is the rate of the arrivals that are drawn, requests per second.
+func (t *Traffic) DrawnRate() float64 {
+	reqs, _ := t.Draw()
+	return float64(len(reqs)) / float64(reqs[len(reqs)-1].ArrivalUs) * 1e6
+}
+
+// ErrNothingFinished cannot happen with requests that fit the engine.
+var ErrNothingFinished = errors.New("simulation: no request finished")
+
+// Capacity is the throughput of a deployment whose requests all come at once, requests per second.
+func (t *Traffic) Capacity(d *deploy.Deployment, step sim.Model) (float64, error) {
+	reqs, _ := t.Draw()
+	last := 0.0
+	_, err := sim.Stream(sim.DefaultConfig(d, step), reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
+		last = math.Max(last, float64(r.FinishedUs.V))
+		return true
+	}))
+	if err != nil {
+		return 0, err
+	}
+	if last == 0 {
+		return 0, ErrNothingFinished
+	}
+	return float64(len(reqs)) / last * 1e6, nil
+}

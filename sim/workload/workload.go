@@ -1,0 +1,69 @@
+// Package workload makes the requests of a simulation: from an extracted run, from generators, and
+// from the public formats Mooncake, Weka, Azure, TraceV2 and the workload specification of BLIS.
+//
+// [Read] recognises a file by its content and returns a [Workload], or a [Generator] that draws one
+// for each seed. [FromRun] takes the arrivals of a recorded run; [ForceLater] also its step times.
+// [Workload.Close] and [Workload.Reclose] turn arrivals into a closed loop of clients,
+// [Workload.CloseSessions] waits for answers within sessions. [Point] and [Traffic] draw requests
+// from a few numbers.
+//
+// Data comes in as bytes; the package knows no paths. Times are in us of simulated time.
+package workload
+
+import (
+	"bytes"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Workload is a list of requests for sim.Run and where it came from.
+type Workload struct {
+	Requests []sim.Request
+	// BaseNs is the monotonic stamp of simulated time 0 (extracted runs): us =
+	// ceil((ns - BaseNs)/1000).
+	BaseNs int64
+	// Rows[i] is the row of the extracted run behind Requests[i].
+	Rows []int
+	// Notes are what was assumed.
+	Notes []trace.Finding
+
+	rounds []round // of sessions, by request; nil: the format has none
+}
+
+// Us converts a monotonic stamp to simulated time, rounded up.
+func (w *Workload) Us(ns int64) int64 { return ceilDiv(ns-w.BaseNs, 1000) }
+
+func ceilDiv(a, b int64) int64 {
+	q := a / b
+	if a%b > 0 {
+		q++
+	}
+	return q
+}
+
+// Codes of this package.
+const (
+	CodeIncomplete    trace.Code = "workload_incomplete"
+	CodePrefixUnknown trace.Code = "workload_prefix_unknown"
+	codeBadWorkload   trace.Code = "bad_workload"
+)
+
+// Scale multiplies all arrival rates of open-loop requests by factor.
+func (w *Workload) Scale(factor float64) {
+	for i := range w.Requests {
+		q := &w.Requests[i]
+		q.ArrivalUs = sim.ToUs(float64(q.ArrivalUs) / factor)
+		if q.AbortAtUs.OK {
+			q.AbortAtUs.V = max(q.ArrivalUs, sim.ToUs(float64(q.AbortAtUs.V)/factor))
+		}
+	}
+}
+
+// withRoom is an empty workload with room for a request per line.
+func withRoom(data []byte) *Workload {
+	return &Workload{Requests: make([]sim.Request, 0, bytes.Count(data, []byte("\n"))+1)}
+}
+
+// addRequest adds a request.
+func (w *Workload) addRequest(q sim.Request) { w.Requests = append(w.Requests, q) }
