@@ -9,14 +9,14 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 )
 
-// bug is a panic of ours, as an error.
+// bug is a panic of the program, as an error.
 type bug struct {
 	command string
 	value   any
 	stack   []byte
 }
 
-// recovered turns the value of a panic into a bug.
+// recovered makes a bug of the value of a panic; one in a worker carries the worker's stack.
 func recovered(command string, value any) *bug {
 	if p, nested := value.(*par.Panic); nested {
 		return &bug{command, p.Value, p.Stack}
@@ -34,7 +34,7 @@ const reportHint = "please report it at https://github.com/blis-train/blis-train
 // ownFrame is a function of this module in a stack, and the line below it.
 var ownFrame = regexp.MustCompile(`(?m)^github\.com/blis-train/blis-train/(\S+)\([^\n]*\)\n\s+\S*/([^/\s]+:\d+)`)
 
-// where are the innermost functions of ours, without the machinery around them.
+// where lists the innermost functions of this module in the stack, at most three.
 func (b *bug) where() []string {
 	stack := string(b.stack)
 	if _, below, found := strings.Cut(stack, "\npanic("); found {

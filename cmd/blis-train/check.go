@@ -28,7 +28,7 @@ func checkCommand() *cli.Command {
 		ArgsUsage: "coefficients.yaml",
 		Usage:     "check that a coefficient file fits a deployment, or can be reproduced",
 		Description: `Without --against only the file itself is checked. Prints one line per mismatch and exits with status 3
-if there is any. The files it was made from are compared by digest where they are found beside it or below --data.
+if there is any. The files it was made from are compared by digest where they are found in its folder or below --data.
 With --refit the runs below --data, found by the hash of their run.yaml, are extracted and fitted again with
 the recorded options, and the bytes compared; gates are taken from the file, since validate wrote them.
 
@@ -54,7 +54,7 @@ func runCheck(c *cli.Context, con *console, set []string) error {
 		return usagef("check: got %d arguments, want one coefficient file", c.NArg())
 	}
 	if c.Bool("refit") {
-		return refit(c, con, set)
+		return checkRefit(c, con, set)
 	}
 	if err := goesWith(c, "--refit", "set", "workers"); err != nil {
 		return err
@@ -62,19 +62,19 @@ func runCheck(c *cli.Context, con *console, set []string) error {
 	if p := c.String("for"); p != "" && !gate.IsPurpose(p) {
 		return usagef("check: --for: got %q, want %s or %s", p, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	}
-	found, err := check(con, c.Args().First(), c.String("against"), c.String("data"))
+	found, err := checkFile(con, c.Args().First(), c.String("against"), c.String("data"))
 	if err != nil {
 		return err
 	}
 	purpose := cmp.Or(c.String("for"), found.ValidatedFor)
-	if v := found.VerdictFor(purpose); !accepted(c).Takes(v) {
+	if v := found.VerdictFor(purpose); !acceptedVerdicts(c).Takes(v) {
 		return gatef("%s: verdict for %s: %s", c.Args().First(), purpose, v)
 	}
 	return nil
 }
 
-// refit answers check --refit: the file made again from its recorded inputs.
-func refit(c *cli.Context, con *console, overrides []string) error {
+// checkRefit makes the file again from its recorded inputs and compares.
+func checkRefit(c *cli.Context, con *console, overrides []string) error {
 	if c.String("data") == "" {
 		return usagef("check --refit: missing --data PARENT")
 	}
@@ -101,15 +101,15 @@ func refit(c *cli.Context, con *console, overrides []string) error {
 	}
 	switch {
 	case doc.Identical:
-		con.sayf("identical: %d bytes, sha256 %s", doc.File.Bytes, doc.File.SHA256)
+		con.infof("identical: %d bytes, sha256 %s", doc.File.Bytes, doc.File.SHA256)
 		return nil
 	case doc.Equal:
-		con.sayf("equal: made on %s, this is %s; numbers differ by at most %.1g relative",
+		con.infof("equal: made on %s, this is %s; numbers differ by at most %.1g relative",
 			doc.RecordedOn, doc.Platform, *doc.LargestDeviation)
 		return nil
 	}
 	for _, d := range doc.Differences {
-		con.line("info", d)
+		con.message("info", d)
 	}
 	return gatef("%s: not reproduced", file)
 }
@@ -129,7 +129,9 @@ type checkDoc struct {
 	Inputs     export.Inputs          `json:"inputs"` // the files it was made from
 }
 
-func check(con *console, file, against, data string) (*coeff.Set, error) {
+// checkFile checks a coefficient file, its inputs and, where against is given, that it fits the
+// deployment. It prints a line for each mismatch.
+func checkFile(con *console, file, against, data string) (*coeff.Set, error) {
 	set, in, err := con.loadSet(file)
 	if err != nil {
 		return nil, err
@@ -186,16 +188,16 @@ func check(con *console, file, against, data string) (*coeff.Set, error) {
 
 func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment) string {
 	g := gateCounts(set)
-	judged := "not validated"
+	validated := "not validated"
 	if len(set.Gates) > 0 {
-		judged = fmt.Sprintf("gates %d passed, %d failed, %d undecided", g["pass"], g["fail"], g["null"])
+		validated = fmt.Sprintf("gates %d passed, %d failed, %d undecided", g["pass"], g["fail"], g["null"])
 	}
 	for _, p := range coeff.Purposes {
 		if v := set.VerdictFor(p); v != "" {
-			judged += fmt.Sprintf(", %s %s", p, v)
+			validated += fmt.Sprintf(", %s %s", p, v)
 		}
 	}
-	s := fmt.Sprintf("%s: spec %s, replayable, %s", file, set.SpecVersion, judged)
+	s := fmt.Sprintf("%s: spec %s, replayable, %s", file, set.SpecVersion, validated)
 	if d != nil {
 		s += fmt.Sprintf("; fits %s on %s, tp %d", d.Model.ID, d.Hardware.Name, d.TP)
 	}

@@ -122,7 +122,7 @@ func (con *console) readConfig(c *cli.Context, path string) error {
 		}
 	}
 	if len(record.Set) > 0 {
-		con.line("info", fmt.Sprintf("%s sets %s", path, strings.Join(record.Set, " ")))
+		con.message("info", fmt.Sprintf("%s sets %s", path, strings.Join(record.Set, " ")))
 	}
 	con.settings = settings{gates: cfg.Gates, record: record}
 	return nil
@@ -210,9 +210,9 @@ func (con *console) shareOptions(c *cli.Context) error {
 	return nil
 }
 
-// workingConfig is pipeline.yaml of the working folder, "" where there is none
-// or where an input of the command is that folder or holds it: data folders
-// carry data, not options. Files that stand with the data are named and ignored.
+// workingConfig is pipeline.yaml of the working folder, "" where there is none or where an input of
+// the command is that folder or contains it: options must not come with the data. A pipeline.yaml
+// in a folder of the data is ignored with a warning.
 func workingConfig(con *console, inputs []string) (string, error) {
 	found := ""
 	if isFile(configName) {
@@ -234,18 +234,18 @@ func workingConfig(con *console, inputs []string) (string, error) {
 		if holdsUs && found != "" {
 			ignored[found], found = true, ""
 		}
-		beside, err := filepath.Glob(filepath.Join(input, "*", configName))
+		inSubfolders, err := filepath.Glob(filepath.Join(input, "*", configName))
 		if err != nil { // a folder whose name is no pattern
-			beside = nil
+			inSubfolders = nil
 		}
-		for _, path := range append(beside, filepath.Join(input, configName)) {
+		for _, path := range append(inSubfolders, filepath.Join(input, configName)) {
 			if isFile(path) && path != configName {
 				ignored[path] = true
 			}
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(ignored)) {
-		con.line("warning", fmt.Sprintf("%s is ignored: it stands with the data; --config %s reads it", path, path))
+		con.message("warning", fmt.Sprintf("%s is ignored, because it is in a folder of the data; --config %s reads it", path, path))
 	}
 	return found, nil
 }

@@ -20,34 +20,34 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// console is where a command talks: out for data, err for talk. Every
-// subcommand is given one by newCommand.
+// console is what a command writes to: data to out, messages to err. newCommand makes one for each
+// call of a command.
 type console struct {
 	out, err io.Writer
-	text     io.Writer // tables and lines for people: out, unless programs read that
+	text     io.Writer // tables and lines for people: out, or err where a program reads out
 	json     bool
 	quiet    bool
-	special  bool // pipes and devices are read as if they were files
-	log      *slog.Logger
-	tty      bool // err is a terminal
-	width    int  // columns of that terminal, 100 elsewhere
-	outWidth int  // columns of the terminal text is, 0 when it is none
-	brief    bool // no tables, warnings summed up
-	held     []trace.Finding
+	special  bool            // pipes and devices are read as if they were files
+	log      *slog.Logger    // with --log-format json; nil: messages are text
+	tty      bool            // err is a terminal
+	width    int             // of err, in columns; 100 where it is no terminal
+	outWidth int             // of text, in columns; 0 where it is no terminal
+	brief    bool            // short form: no tables, warnings summed up
+	deferred []trace.Finding // see deferWarnings
 	changes  *result.Changes // since --baseline
-	summary  bool            // stdout belongs to --summary
+	summary  bool            // stdout has the summary of --summary only
 
 	session  *session
 	groups   []group  // of pipeline.yaml that the command reads
 	settings settings // what pipeline.yaml sets
 
-	told map[trace.Finding]bool // warnings printed
-	mu   sync.Mutex
-	last map[string]time.Time
-	open bool // a progress line is on the screen
+	warned map[trace.Finding]bool // warnings printed
+	mu     sync.Mutex
+	last   map[string]time.Time
+	open   bool // a progress line is on the screen
 }
 
-// outputFiles are flags whose files are written when the work is done.
+// outputFiles are flags with files that are written at the end of the work, and checked before it.
 var outputFiles = []string{"ledger", "junit", "save-gram", "emit-otlp"}
 
 // fullName is a command as it was called, without the program.
@@ -55,14 +55,21 @@ func fullName(c *cli.Context) string { return strings.TrimPrefix(c.Command.HelpN
 
 func newConsole(c *cli.Context) (*console, error) {
 	con := &console{
-		out: c.App.Writer, err: c.App.ErrWriter,
-		json: c.Bool("json"), quiet: c.Bool("quiet"), width: 100, last: map[string]time.Time{}, told: map[trace.Finding]bool{},
-		special: c.Bool("allow-special"), session: c.App.Metadata[sessionKey].(*session),
+		out:     c.App.Writer,
+		err:     c.App.ErrWriter,
+		text:    c.App.Writer,
+		json:    c.Bool("json"),
+		quiet:   c.Bool("quiet"),
+		special: c.Bool("allow-special"),
+		width:   100,
+		last:    map[string]time.Time{},
+		warned:  map[trace.Finding]bool{},
+		session: c.App.Metadata[sessionKey].(*session),
 	}
 	if w := columns(con.err); w > 0 {
-		con.tty, con.width = true, w
+		con.tty = true
+		con.width = w
 	}
-	con.text = con.out
 	con.outWidth = columns(con.text)
 	con.brief = c.Command != nil && slices.Contains(flagNames(c.Command.Flags), "verbose") && !c.Bool("verbose")
 	for _, name := range outputFiles {
@@ -98,29 +105,29 @@ func columns(w io.Writer) int {
 	return 80
 }
 
-// sayf prints one line of talk unless --quiet.
-func (con *console) sayf(format string, args ...any) {
+// infof prints one line of message unless --quiet.
+func (con *console) infof(format string, args ...any) {
 	if con.quiet {
 		return
 	}
-	con.line("info", fmt.Sprintf(format, args...))
+	con.message("info", fmt.Sprintf(format, args...))
 }
 
 // warn prints findings, each once; they are shown even with --quiet, since they change what a number means.
 func (con *console) warn(findings []trace.Finding) {
 	for _, f := range findings {
 		con.mu.Lock()
-		again := con.told[f]
-		con.told[f] = true
+		again := con.warned[f]
+		con.warned[f] = true
 		con.mu.Unlock()
 		if again {
 			continue
 		}
-		con.line("warning", fmt.Sprintf("%s: %s", f.Code, f.Message))
+		con.message("warning", fmt.Sprintf("%s: %s", f.Code, f.Message))
 	}
 }
 
-func (con *console) line(level, msg string) {
+func (con *console) message(level, msg string) {
 	con.mu.Lock()
 	defer con.mu.Unlock()
 	con.clearBar()
@@ -165,7 +172,7 @@ func (con *console) progress() trace.Progress {
 			every = 80 * time.Millisecond
 		}
 		last, seen := con.last[stage]
-		if !seen && !con.tty { // a stage of less than two seconds says nothing
+		if !seen && !con.tty { // no line for a stage of less than two seconds
 			con.last[stage] = now
 			return
 		}
@@ -181,7 +188,7 @@ func (con *console) progress() trace.Progress {
 			if len(msg) > con.width-1 {
 				msg = msg[:con.width-1]
 			}
-			con.control(clearLine)
+			con.moveCursor(clearLine)
 			fmt.Fprint(con.err, files.Line(msg))
 			con.open = true
 			if done == total {
@@ -195,7 +202,7 @@ func (con *console) progress() trace.Progress {
 
 func (con *console) clearBar() {
 	if con.open {
-		con.control(clearLine)
+		con.moveCursor(clearLine)
 		con.open = false
 	}
 }
@@ -203,7 +210,7 @@ func (con *console) clearBar() {
 // clearLine goes back to the start of a terminal's line and empties it.
 const clearLine = "\r\x1b[K"
 
-func (con *console) control(s string) {
+func (con *console) moveCursor(s string) {
 	if o, ok := con.err.(*output); ok {
 		o.control(s)
 	}
@@ -233,10 +240,10 @@ func amount(v float64, unit string) string {
 	return fmt.Sprintf("%.0f %s", v, unit)
 }
 
-// output is a stream with a memory: printing code need not check every write,
-// and still no full disk goes unnoticed. After the first failure it swallows
-// everything, so that a stage goes on to write its files. Control characters
-// are escaped: names come from recordings.
+// output is a stream that remembers the first failed write, so that printing code need not check
+// every write and a full disk is still reported. After a failure it drops everything, so that a
+// stage goes on to write its files. Control characters are escaped, because names come from
+// recordings.
 type output struct {
 	raw  io.Writer
 	mu   sync.Mutex

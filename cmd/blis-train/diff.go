@@ -6,7 +6,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -97,16 +96,16 @@ func reportDiff(con *console, doc *export.DiffDoc, all, fail bool) error {
 	con.table("Predictions on the reference workload", cells{"configuration", "workload", "figure", "A ms", "B ms", "change"},
 		predictionRows(doc.Predictions))
 	for _, s := range doc.Settings {
-		con.sayf("%s", s)
+		con.infof("%s", s)
 	}
 	if err := con.document(doc); err != nil {
 		return err
 	}
 	for _, r := range doc.Reasons {
-		con.sayf("changed: %s", r)
+		con.infof("changed: %s", r)
 	}
 	if !doc.Changed {
-		con.sayf("no term moved significantly and no prediction changed by more than %g %%", 100*doc.Tolerance)
+		con.infof("no term moved significantly and no prediction changed by more than %g %%", 100*doc.Tolerance)
 		return nil
 	}
 	if fail {
@@ -124,7 +123,10 @@ func termRows(terms []export.TermDiff, all bool) []cells {
 		}
 		moved := "unknown"
 		if t.Significant != nil {
-			moved = map[bool]string{true: "yes", false: "no"}[*t.Significant]
+			moved = "no"
+			if *t.Significant {
+				moved = "yes"
+			}
 		}
 		if t.Note != "" {
 			moved += " (" + t.Note + ")"
@@ -136,9 +138,12 @@ func termRows(terms []export.TermDiff, all bool) []cells {
 }
 
 func predictionRows(preds []export.Prediction) []cells {
-	return stat.Map(preds, func(p export.Prediction) cells {
-		return cells{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs), fmt.Sprintf("%+.2f %%", 100*p.Change)}
-	})
+	var rows []cells
+	for _, p := range preds {
+		rows = append(rows, cells{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs),
+			fmt.Sprintf("%+.2f %%", 100*p.Change)})
+	}
+	return rows
 }
 
 // coefficientsByModel indexes a fit's coefficients as Diff wants them.

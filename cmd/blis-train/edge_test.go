@@ -30,7 +30,7 @@ func TestPanicIsOneErrorWithAPlace(t *testing.T) {
 	} {
 		var stderr bytes.Buffer
 		app := &cli.App{Action: action, ExitErrHandler: func(*cli.Context, error) {}}
-		err := attempt(context.Background(), app, []string{"blis-train"})
+		err := runRecovered(context.Background(), app, []string{"blis-train"})
 		if code := (&session{}).exitCode(&stderr, err); code != exitFailed {
 			t.Errorf("%s: got exit %d, want %d", name, code, exitFailed)
 		}

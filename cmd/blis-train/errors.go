@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -17,7 +18,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
@@ -33,10 +33,10 @@ const (
 	exitInterrupted = 130
 )
 
-// usagef is a mistake in how the command was called: exit 2.
+// usagef is a mistake in how the command was called: exit status 2.
 func usagef(format string, args ...any) error { return option.Misusef(format, args...) }
 
-// gatef is a verdict, not a failure of the tool: exit 3.
+// gatef is a verdict, not a failure of the program: exit status 3.
 func gatef(format string, args ...any) error {
 	return &pipeline.VerdictError{Msg: fmt.Sprintf(format, args...)}
 }
@@ -55,14 +55,14 @@ type errorInfo struct {
 }
 
 func (s *session) errorDocument(out io.Writer, err error, exit int) {
-	info := errorInfo{Messages: messages(err), Hint: hintOf(err, s.command), ExitStatus: exit}
+	info := errorInfo{Messages: errorMessages(err), Hint: hintOf(err, s.command), ExitStatus: exit}
 	if placed, ok := errors.AsType[*trace.SyntaxError](err); ok {
 		info.Code = string(placed.Code)
 	} else if coded, ok := errors.AsType[*trace.Error](err); ok {
 		info.Code = string(coded.Code)
 	}
 	if err := result.Write(out, errorDoc{result.SchemaVersion, info}); err != nil {
-		s.say(out, err.Error(), "")
+		s.printError(out, err.Error(), "")
 	}
 }
 
@@ -79,13 +79,12 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		}
 		err = &option.Misuse{Msg: msg, Hint: hint}
 	}
-	// prints the errors joined in err, and the hint after the last
-	all := messages(err)
+	all := errorMessages(err)
 	for _, msg := range all[:len(all)-1] {
-		s.say(stderr, msg, "")
+		s.printError(stderr, msg, "")
 	}
-	s.say(stderr, all[len(all)-1], hintOf(err, s.command))
-	coded := (*trace.Error)(nil)
+	s.printError(stderr, all[len(all)-1], hintOf(err, s.command))
+	var coded *trace.Error
 	switch {
 	case errors.As(err, new(*option.Misuse)):
 		return exitUsage
@@ -97,21 +96,25 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 	return exitFailed
 }
 
-// messages are the errors joined in err, one each.
-func messages(err error) []string {
+// errorMessages are the errors joined in err, one each.
+func errorMessages(err error) []string {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []string{err.Error()}
 	}
 	var all []string
 	for _, e := range joined.Unwrap() {
-		all = stat.AppendNew(all, messages(e)...) // a write that fails, and its close
+		for _, msg := range errorMessages(e) {
+			if !slices.Contains(all, msg) { // a write and the close after it fail alike
+				all = append(all, msg)
+			}
+		}
 	}
 	return all
 }
 
-// say prints an error in the log's format.
-func (s *session) say(stderr io.Writer, msg, hint string) {
+// printError prints an error and its hint in the format of --log-format.
+func (s *session) printError(stderr io.Writer, msg, hint string) {
 	if s.log != nil {
 		s.log.Error(msg, slog.String("hint", hint))
 		return
@@ -122,18 +125,20 @@ func (s *session) say(stderr io.Writer, msg, hint string) {
 	}
 }
 
-// inPercent is a message about a share that was given in percent.
-var inPercent = regexp.MustCompile(`got (\d\d?), want (?:a share|0\.\.1)`)
+// percentGiven matches a message about a share that was given in percent.
+var percentGiven = regexp.MustCompile(`got (\d\d?), want (?:a share|0\.\.1)`)
 
-// choice is a message that lists what was possible.
-var choice = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
+// choiceError matches a message that lists the possible words.
+var choiceError = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
 
-// hintOf is the hint that the terminal shows with an error of a command: its own, else the name that was
-// probably meant, else where the keys or flags are explained.
+// hintOf is the hint printed with an error of a command: the error's own, else the word that was
+// probably meant, else where the keys, flags or codes are explained.
 func hintOf(err error, command string) string {
-	misuse := (*option.Misuse)(nil)
-	missing := (*fs.PathError)(nil)
-	at := (*trace.SyntaxError)(nil)
+	var (
+		misuse  *option.Misuse
+		missing *fs.PathError
+		at      *trace.SyntaxError
+	)
 	wrong := errors.As(err, &misuse)
 	if errors.As(err, new(*bug)) {
 		return reportHint
@@ -144,13 +149,13 @@ func hintOf(err error, command string) string {
 	if hint := trace.HintOf(err); hint != "" {
 		return hint
 	}
-	if m := choice.FindStringSubmatch(err.Error()); m != nil {
+	if m := choiceError.FindStringSubmatch(err.Error()); m != nil {
 		words := strings.FieldsFunc(strings.ReplaceAll(m[2], " or ", ", "), func(r rune) bool { return strings.ContainsRune(`, "`, r) })
 		if hint := didYouMean(m[1], words); hint != "" {
 			return hint
 		}
 	}
-	if m := inPercent.FindStringSubmatch(err.Error()); m != nil {
+	if m := percentGiven.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Sprintf("%s %% is 0.%s", m[1], ("0" + m[1])[len(m[1])-1:])
 	}
 	switch {
@@ -172,25 +177,35 @@ func hintOf(err error, command string) string {
 	return ""
 }
 
-// absentHint says what may be meant by the path of nothing.
+// absentHint is the hint at a path where there is no file: the name that was probably meant, or how to look.
 func absentHint(path string) string {
 	folder, name := filepath.Split(path)
 	entries, gone := os.ReadDir(cmp.Or(folder, "."))
-	if near := files.Nearest(name, stat.Map(entries, os.DirEntry.Name)); near != "" {
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if near := files.Nearest(name, names); near != "" {
 		return fmt.Sprintf("did you mean %s?", folder+near)
-	} else if gone != nil {
+	}
+	if gone != nil {
 		return "there is no folder " + folder + "; one for output is made with mkdir -p"
 	}
 	return "there is no such file: list the folder with ls " + cmp.Or(folder, ".")
 }
 
-// kindOfFile says what a file is that was given in the place of another; "" where it does not show.
+// kindOfFile recognises a file that was given in the place of another; "" where it cannot.
 func kindOfFile(name string) string {
 	text, _ := files.ReadAll(name)
-	for _, kind := range [][2]string{{"physics_coefficients:", "a coefficient file"}, {`"model_type"`, "a model's config.json"},
-		{"\nvllm:", "a run.yaml"}, {"\narrivals:", "a workload"}, {`"schema_version"`, "a document that blis-train wrote"}} {
-		if strings.Contains(string(text), kind[0]) {
-			return kind[1]
+	for _, kind := range []struct{ mark, name string }{
+		{"physics_coefficients:", "a coefficient file"},
+		{`"model_type"`, "a model's config.json"},
+		{"\nvllm:", "a run.yaml"},
+		{"\narrivals:", "a workload"},
+		{`"schema_version"`, "a document that blis-train wrote"},
+	} {
+		if strings.Contains(string(text), kind.mark) {
+			return kind.name
 		}
 	}
 	return ""

@@ -11,7 +11,6 @@ import (
 
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 func experimentCommand() *cli.Command {
@@ -38,7 +37,7 @@ Example:
 		Flags: append(o.Flags(),
 			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"}),
 	}, nil, func(c *cli.Context, con *console) error {
-		return experiment(c, con, &o, &o, cluster.Isolation, showIsolation)
+		return runExperiment(c, con, &o, &o, cluster.Isolation, showIsolation)
 	})
 }
 
@@ -55,12 +54,12 @@ Example:
 		Flags: append(o.Flags(),
 			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"}),
 	}, nil, func(c *cli.Context, con *console) error {
-		return experiment(c, con, &o.IsolationOptions, &o, cluster.Optimise, showOptimise)
+		return runExperiment(c, con, &o.IsolationOptions, &o, cluster.Optimise, showOptimise)
 	})
 }
 
-// experiment runs an experiment with the options o, of which base are a part.
-func experiment[O, D any](c *cli.Context, con *console, base *cluster.IsolationOptions, o *O,
+// runExperiment runs an experiment with the options o, of which base are a part.
+func runExperiment[O, D any](c *cli.Context, con *console, base *cluster.IsolationOptions, o *O,
 	do func(context.Context, O) (D, error), show func(*console, D)) error {
 	base.Special = con.special
 	base.Progress = con.progress()
@@ -107,7 +106,7 @@ func showIsolation(con *console, d *cluster.Document) {
 	con.table("reliability of predictive: probability of meeting the target, admitted requests and shadows",
 		cells{"estimated", "requests", "expected", "met"}, rows)
 	if h := d.Hindsight; h != nil {
-		con.sayf("best threshold in hindsight: %s, goodput %s", h.Cell, percent(&h.Goodput))
+		con.infof("best threshold in hindsight: %s, goodput %s", h.Cell, percent(&h.Goodput))
 	}
 	rows = nil
 	for _, v := range d.Verdicts {
@@ -120,11 +119,15 @@ func showOptimise(con *console, d *cluster.OptimiseDoc) {
 	con.warn(d.Warnings)
 	var rows, transfer, knobs []cells
 	for _, p := range d.Tuned {
-		name, how := p.Policy, "as it is"
+		name := p.Policy
+		how := "as it is"
 		if p.Method != "" {
 			how = "tuned, " + p.Method
 		}
-		words := stat.Map(slices.Sorted(maps.Keys(p.Parameters)), func(k string) string { return fmt.Sprintf("%s %.4g", k, p.Parameters[k]) })
+		var words []string
+		for _, name := range slices.Sorted(maps.Keys(p.Parameters)) {
+			words = append(words, fmt.Sprintf("%s %.4g", name, p.Parameters[name]))
+		}
 		rows = append(rows, cells{name, how, percent(p.Gap), percent(p.Train), percent(p.Test), percent(p.Critical), strings.Join(words, ", ")})
 		for _, t := range p.Transfer {
 			goodput := percent(t.Goodput)

@@ -11,7 +11,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/trace"
@@ -63,19 +62,31 @@ func explain(con *console, args []string) error {
 // matchingCodes are the entries with exactly that code, else those containing it.
 func matchingCodes(all []explained, arg string) []explained {
 	want := strings.ToLower(strings.NewReplacer("-", "_", " ", "_").Replace(arg))
-	if exact := stat.Filter(all, func(e explained) bool { return string(e.Code) == want }); len(exact) > 0 {
+	var exact, containing []explained
+	for _, e := range all {
+		if string(e.Code) == want {
+			exact = append(exact, e)
+		}
+		if strings.Contains(string(e.Code), want) {
+			containing = append(containing, e)
+		}
+	}
+	if len(exact) > 0 {
 		return exact
 	}
-	return stat.Filter(all, func(e explained) bool { return strings.Contains(string(e.Code), want) })
+	return containing
 }
 
 func unknownCode(all []explained, arg string) error {
-	names := stat.Map(all, func(e explained) string { return string(e.Code) })
+	var names []string
+	for _, e := range all {
+		names = append(names, string(e.Code))
+	}
 	return (&trace.Error{Msg: fmt.Sprintf("no code %q", arg)}).WithHint(cmp.Or(didYouMean(arg, names), "blis-train explain lists every code"))
 }
 
-// codeText says of every code what happened and what to do about it, by package. A code
-// means the same wherever it appears, but a package may say more about its own case.
+// codeText explains every code: what happened and what to do about it, by package. A code
+// has one meaning, but a package may explain its own case in more detail.
 //
 //go:embed codes.yaml
 var codeText []byte
@@ -89,7 +100,7 @@ type explained struct {
 	Action  string     `json:"action" yaml:"action"`
 }
 
-// isUsage reports whether a code says that a command was called wrongly.
+// isUsage reports whether a code means that a command was called wrongly.
 func isUsage(code trace.Code) bool {
 	return slices.ContainsFunc(catalogue(), func(e explained) bool { return e.Code == code && e.Kind == "usage" })
 }

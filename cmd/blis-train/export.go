@@ -12,7 +12,6 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library/build"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -170,15 +169,19 @@ func showExport(con *console, path string, got *pipeline.ExportResult) error {
 }
 
 func projectionRows(path string, all []export.Projected) []cells {
-	return stat.Map(all, func(p export.Projected) cells {
+	var rows []cells
+	for _, p := range all {
 		row := cells{p.Label, path + p.File}
 		for _, e := range p.Errors {
 			row = append(row, percent(e.MAPE)+optional(e.Bias, 100, " (%+.1f)"))
 		}
-		return append(row, strings.Join(stat.Map(p.Loads, func(l export.LoadPoint) string {
-			return fmt.Sprintf("%.2f / %.2f / %.2f at %.0f %%", l.TTFTRatio, l.ITLRatio, l.E2ERatio, 100*l.LoadFrac)
-		}), ", "))
-	})
+		var loads []string
+		for _, l := range p.Loads {
+			loads = append(loads, fmt.Sprintf("%.2f / %.2f / %.2f at %.0f %%", l.TTFTRatio, l.ITLRatio, l.E2ERatio, 100*l.LoadFrac))
+		}
+		rows = append(rows, append(row, strings.Join(loads, ", ")))
+	}
+	return rows
 }
 
 // runPredictorExport writes a predictor.json in a router's format.
@@ -225,8 +228,7 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	return con.writeExport(o, out)
 }
 
-// exportSet writes what a coefficient set says of one deployment: without a
-// fit, from a file or the library.
+// exportSet exports a coefficient set for one deployment, without a fit, from a file or the library.
 func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	write, err := o.Resolve()
 	if err != nil {
@@ -247,7 +249,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	out := &export.Output{}
 	if o.Format == export.FormatNative {
 		set := *features.On(set, dep)
-		if set.Library != nil && len(set.Configs) == 0 { // the file alone says what it is of
+		if set.Library != nil && len(set.Configs) == 0 { // name the deployment in the file: there is no fit.json with it
 			set.Configs = []coeff.Config{coeff.ConfigOf(dep, []string{}, 0)}
 		}
 		data, err := folder.SetBytes(&set)
@@ -264,7 +266,8 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		doc.Inputs = []result.Input{in}
 		src := export.Source{Fit: doc, FitInput: in}
 		pipeline.Predicts(&src, func() (*coeff.Set, error) { return set, nil })
-		if set.Library != nil { // nothing of it was left unlearned by a recording: a zero is what its terms say, and warned about
+		if set.Library != nil {
+			// A zero of the library is its estimate, not a term that the recordings did not identify. It is warned about.
 			o.Force += ",unlearned_value"
 			src.Library = set.Library.Version
 		}

@@ -50,16 +50,16 @@ func runExtract(c *cli.Context, con *console, o *pipeline.ExtractOptions) error 
 	if c.Bool("dry-run") {
 		return listRuns(con, c.Args().Slice(), *o)
 	}
-	defer con.release()
-	done := con.extracted()
+	defer con.flushWarnings()
+	done := con.extractReporter()
 	doc, err := pipeline.Extract(c.Context, c.Args().Slice(), *o)
 	if doc == nil {
 		return err
 	}
 	done(doc)
-	con.release()
+	con.flushWarnings()
 	if con.brief && err == nil {
-		con.sayf("next: blis-train fit %s", files.Word(o.Out))
+		con.infof("next: blis-train fit %s", files.Word(o.Out))
 	}
 	return errors.Join(err, con.document(doc))
 }
@@ -74,12 +74,12 @@ func (con *console) completeExtract(c *cli.Context, o *pipeline.ExtractOptions) 
 }
 
 // extracted returns what prints the account of an extraction that begins now.
-func (con *console) extracted() func(*result.Extract) {
+func (con *console) extractReporter() func(*result.Extract) {
 	start := time.Now()
 	return func(doc *result.Extract) {
 		printExtract(con, doc)
 		for _, name := range doc.Removed {
-			con.sayf("removed %s", name)
+			con.infof("removed %s", name)
 		}
 		for _, name := range doc.Left {
 			con.warn([]trace.Finding{trace.Findingf(extract.CodeNotOurs, "%s was left alone: this program did not write it as it stands", name)})
@@ -91,21 +91,48 @@ func (con *console) extracted() func(*result.Extract) {
 			doc.PeakRSSBytes, memory = &rss.V, fmt.Sprintf(", peak memory %.0f MB", float64(rss.V)/1e6)
 		}
 		if con.brief {
-			con.extractedLine(doc)
+			con.printExtractSummary(doc)
 			return
 		}
-		con.sayf("extracted %d %s: %s read in %.1f s%s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
+		con.infof("extracted %d %s: %s read in %.1f s%s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
 			amount(float64(doc.Totals.BytesRead), "B"), seconds, memory)
 	}
 }
 
 // printExtract prints the account as tables and the warnings.
 func printExtract(con *console, doc *result.Extract) {
-	con.page(report.Input{Extract: doc}, "data")
+	con.showSections(report.Input{Extract: doc}, "data")
 	for i := range doc.Runs {
 		for _, f := range doc.Runs[i].Warnings {
 			f.Message = doc.Runs[i].ID + ": " + f.Message
-			con.hold([]trace.Finding{f})
+			con.deferWarnings([]trace.Finding{f})
 		}
 	}
+}
+
+// dryRunDoc is what --dry-run --json prints.
+type dryRunDoc struct {
+	SchemaVersion string     `json:"schema_version"`
+	Runs          []foundRun `json:"runs"`
+}
+
+type foundRun struct {
+	ID     string `json:"id"`
+	Folder string `json:"folder"`
+}
+
+// listRuns answers --dry-run.
+func listRuns(con *console, inputs []string, o pipeline.ExtractOptions) error {
+	runs, err := pipeline.Discover(inputs, &o)
+	if err != nil {
+		return err
+	}
+	doc := dryRunDoc{SchemaVersion: result.SchemaVersion, Runs: []foundRun{}}
+	for _, r := range runs {
+		doc.Runs = append(doc.Runs, foundRun{r.ID, r.Dir})
+		if !con.json {
+			fmt.Fprintf(con.out, "%s\t%s\n", files.Line(r.ID), files.Line(r.Dir))
+		}
+	}
+	return con.document(doc)
 }

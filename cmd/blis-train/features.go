@@ -9,7 +9,6 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -136,10 +135,12 @@ func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
 
 func showFeatures(con *console, doc *pipeline.StepExplanation) {
 	e := doc.Explanation
+	var members []cells
+	for _, m := range doc.Members {
+		members = append(members, cells{m.Request, m.Phase, m.Computed, m.Prompt, m.New})
+	}
 	con.table(fmt.Sprintf("run %s, step %d: batch (%s)", doc.Run, doc.Step, doc.Source),
-		cells{"request", "phase", "computed", "prompt", "new"}, stat.Map(doc.Members, func(m pipeline.BatchMember) cells {
-			return cells{m.Request, m.Phase, m.Computed, m.Prompt, m.New}
-		}))
+		cells{"request", "phase", "computed", "prompt", "new"}, members)
 	con.table("inputs", cells{"name", "value", "unit"}, quantityRows(e.Inputs, false))
 	con.table("constants of spec "+string(e.SpecVersion), cells{"name", "value", "unit", "derived"}, quantityRows(e.Constants, true))
 	var rs []cells

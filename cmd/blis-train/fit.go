@@ -12,7 +12,6 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -63,7 +62,7 @@ func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
-	defer con.release()
+	defer con.flushWarnings()
 	o.Special = con.special
 	o.Config = con.settings.record
 	o.Progress = con.progress()
@@ -90,16 +89,16 @@ func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string
 	}
 	if con.brief {
 		con.configurations(report.Input{Fit: doc})
-		con.release()
+		con.flushWarnings()
 	}
 	switch own := filepath.Clean(in) == filepath.Clean(out); {
 	case !con.brief:
 	case len(grams) > 0: // nothing there to replay
-		con.sayf("next: blis-train check %s", files.Word(filepath.Join(out, folder.CoefficientsFile)))
+		con.infof("next: blis-train check %s", files.Word(filepath.Join(out, folder.CoefficientsFile)))
 	case own:
-		con.sayf("next: blis-train validate %s", files.Word(out))
+		con.infof("next: blis-train validate %s", files.Word(out))
 	default:
-		con.sayf("next: blis-train validate %s --fit %s -o %s", files.Word(in), files.Word(filepath.Join(out, folder.FitFile)), files.Word(out))
+		con.infof("next: blis-train validate %s --fit %s -o %s", files.Word(in), files.Word(filepath.Join(out, folder.FitFile)), files.Word(out))
 	}
 	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, folder.CoefficientsFile)); err != nil {
 		return err
@@ -123,7 +122,7 @@ func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of
 	if err != nil {
 		return err
 	}
-	con.judged(val, doc, out)
+	con.showValidation(val, doc, out)
 	coefficients := filepath.Join(out, folder.CoefficientsFile)
 	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, val, coefficients); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of
 	if err := con.document(doc); err != nil {
 		return err
 	}
-	return exitFor(c, con, val)
+	return verdictError(c, con, val)
 }
 
 // refuseUnused refuses flags that what is fitted makes nothing of, also where they hold their defaults.
@@ -170,11 +169,12 @@ func fitPoints(c *cli.Context, o pipeline.FitOptions) (*result.Fit, error) {
 // showRequests prints what a fit from requests learned.
 func showRequests(con *console, doc *result.Fit) {
 	r := doc.Requests
-	n := stat.Sum(r.Loads, func(l result.RequestLoad) int { return l.Requests })
-	learned := 0
-	con.table("passes: the objective of requests through the simulator", cells{"pass", "objective", "damping"},
-		stat.Map(r.Passes, func(p result.RequestPass) cells { return cells{p.Name, number(&p.Objective), number(&p.Damping)} }))
-	var held []cells
+	var passes []cells
+	for _, p := range r.Passes {
+		passes = append(passes, cells{p.Name, number(&p.Objective), number(&p.Damping)})
+	}
+	con.table("passes: the objective of requests through the simulator", cells{"pass", "objective", "damping"}, passes)
+	var heldOut []cells
 	for _, h := range r.Holdout {
 		row := cells{h.Name, h.Requests}
 		for _, m := range []*result.Metric{h.Metrics.TTFT, h.Metrics.ITL, h.Metrics.E2E} {
@@ -184,62 +184,74 @@ func showRequests(con *console, doc *result.Fit) {
 			}
 			row = append(row, number(&m.KSD), percent(m.MedianRelErrPaired))
 		}
-		held = append(held, row)
+		heldOut = append(heldOut, row)
 	}
-	con.show("held out", cells{"load", "requests", "TTFT KS", "error", "ITL KS", "error", "E2E KS", "error"}, held)
+	con.show("held out", cells{"load", "requests", "TTFT KS", "error", "ITL KS", "error", "E2E KS", "error"}, heldOut)
 	next := ""
+	learned := 0
 	for _, d := range r.Directions {
 		switch {
 		case d.Learned:
 			learned++
-			con.sayf("%s: %s", plural(len(d.Terms), "learned", "learned together"), strings.Join(d.Terms, ", "))
+			con.infof("%s: %s", plural(len(d.Terms), "learned", "learned together"), strings.Join(d.Terms, ", "))
 		case next == "" && d.Needs != "":
 			next = d.Needs
 		}
 	}
 	if next != "" {
-		con.sayf("one more could be learned from: %s", next)
+		con.infof("one more could be learned from: %s", next)
 	}
-	con.sayf("fit: learned from %d %s of %d requests (%s): %d of %d directions, the others are the prior's (%s); "+
-		"objective %s, of which jitter %s; %d evaluations, %d steps simulated, %.0f steps/s", len(r.Loads),
-		plural(len(r.Loads), "load", "loads"), n, tiers(r.Loads), learned, len(r.Directions), r.Prior, number(&r.Objective),
-		number(&r.NoiseFloor), r.Evaluations, r.SimulatedSteps, r.StepsPerSecond)
-}
-
-// tiers are those of the loads, each once.
-func tiers(loads []result.RequestLoad) string {
-	return strings.Join(stat.AppendNew(nil, stat.Map(loads, func(l result.RequestLoad) string { return l.Tier })...), ", ")
+	requests := 0
+	var tiers []string
+	for _, l := range r.Loads {
+		requests += l.Requests
+		if !slices.Contains(tiers, l.Tier) {
+			tiers = append(tiers, l.Tier)
+		}
+	}
+	con.infof("fit: learned from %d %s of %d requests (%s): %d of %d directions, the others are the prior's (%s); "+
+		"objective %s, of which jitter %s; %d evaluations, %d steps simulated, %.0f steps/s",
+		len(r.Loads), plural(len(r.Loads), "load", "loads"), requests, strings.Join(tiers, ", "),
+		learned, len(r.Directions), r.Prior, number(&r.Objective), number(&r.NoiseFloor),
+		r.Evaluations, r.SimulatedSteps, r.StepsPerSecond)
 }
 
 // showFit prints the fit for people.
 func showFit(con *console, doc *result.Fit) {
 	if doc.Requests != nil {
-		con.page(report.Input{Fit: doc}, "coefficients")
+		con.showSections(report.Input{Fit: doc}, "coefficients")
 		showRequests(con, doc)
 		con.warnAll(doc)
 		return
 	}
-	con.page(report.Input{Fit: doc}, "data", "audit", "coefficients", "fit")
+	con.showSections(report.Input{Fit: doc}, "data", "audit", "coefficients", "fit")
 	con.warnAll(doc)
-	con.sayf("fit: %s%d of %d runs, %d %s, %slambda %s, gamma %s", specWords(doc), used(doc), len(doc.Runs), len(doc.Configs),
-		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), optional(doc.Beta.Lambda, 1, "%.2g"), gammaWords(&doc.Beta))
+	used := 0
+	for _, r := range doc.Runs {
+		if r.Used {
+			used++
+		}
+	}
+	con.infof("fit: %s%d of %d runs, %d %s, %slambda %s, gamma %s",
+		specWords(doc), used, len(doc.Runs), len(doc.Configs), plural(len(doc.Configs), "configuration", "configurations"),
+		priorWords(doc), optional(doc.Beta.Lambda, 1, "%.2g"), gammaWords(&doc.Beta))
 }
 
-// specWords names 1.3, with what older specifications cannot say (spec#default-version).
+// specWords names spec 1.3, with what older specifications have no features for (spec#default-version).
 func specWords(doc *result.Fit) string {
 	if !features.Layered(features.Version(doc.Beta.SpecVersion)) {
 		return ""
 	}
 	for i := range doc.Configs {
 		if err := doc.Configs[i].Deployment.CheckSupported(); err != nil {
-			return fmt.Sprintf("spec %s (older ones cannot say %s); ", doc.Beta.SpecVersion, cmp.Or(doc.Configs[i].Deployment.Model.WhyLayered(),
+			return fmt.Sprintf("spec %s (older ones have no features for %s); ", doc.Beta.SpecVersion, cmp.Or(doc.Configs[i].Deployment.Model.WhyLayered(),
 				strings.TrimPrefix(err.Error(), "unsupported_engine: ")))
 		}
 	}
 	return "spec " + doc.Beta.SpecVersion + "; "
 }
 
-// gammaWords is gamma, or that the rows do not tell it and the default is kept.
+// gammaWords is gamma, or "default" where the measurements do not identify it.
 func gammaWords(m *result.Model) string {
 	if m.GammaIdentified != nil && !*m.GammaIdentified {
 		return "default"
@@ -255,15 +267,18 @@ func priorWords(doc *result.Fit) string {
 	return ""
 }
 
-func used(doc *result.Fit) int {
-	return stat.Count(doc.Runs, func(r result.FitRun) bool { return r.Used })
-}
-
-// warnAll prints the warnings of every model once, and those of the runs.
+// warnAll prints the warnings of the runs and of every model, each once.
 func (con *console) warnAll(doc *result.Fit) {
 	var all []trace.Finding
 	for _, r := range doc.Runs {
-		all = stat.AppendNew(all, r.Findings...)
+		all = append(all, r.Findings...)
 	}
-	con.hold(stat.AppendNew(all, doc.AllWarnings()...))
+	all = append(all, doc.AllWarnings()...)
+	var unique []trace.Finding
+	for _, f := range all {
+		if !slices.Contains(unique, f) {
+			unique = append(unique, f)
+		}
+	}
+	con.deferWarnings(unique)
 }

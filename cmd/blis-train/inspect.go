@@ -8,7 +8,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/report"
@@ -73,21 +72,26 @@ func runInspect(c *cli.Context, con *console, o *pipeline.InspectOptions) error 
 	if err := con.document(doc); err != nil {
 		return err
 	}
-	return unfit(con, doc)
+	return unfitError(con, doc)
 }
 
-// unfit is the exit code: one sentence per unfit run.
-func unfit(con *console, doc *result.Inspect) error {
-	bad := stat.Filter(doc.Runs, func(r result.InspectRun) bool { return r.Unfit })
-	if len(bad) == 0 {
-		con.sayf("inspect: %d %s, all fit to be fitted", len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
+// unfitError is the exit code: one sentence per unfit run.
+func unfitError(con *console, doc *result.Inspect) error {
+	var reasons []string
+	for _, r := range doc.Runs {
+		if r.Unfit {
+			reasons = append(reasons, r.Reason)
+		}
+	}
+	if len(reasons) == 0 {
+		con.infof("inspect: %d %s, all fit to be fitted", len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
 		return nil
 	}
-	return gatef("%s", strings.Join(stat.Map(bad, func(r result.InspectRun) string { return r.Reason }), "; "))
+	return gatef("%s", strings.Join(reasons, "; "))
 }
 
 func showInspect(con *console, doc *result.Inspect) {
-	con.page(report.Input{Inspect: doc}, "data", "audit")
+	con.showSections(report.Input{Inspect: doc}, "data", "audit")
 	for i := range doc.Runs {
 		showSources(con, &doc.Runs[i])
 		showLearnable(con, &doc.Runs[i])
@@ -128,7 +132,7 @@ func showLearnable(con *console, r *result.InspectRun) {
 	con.table(fmt.Sprintf("what can be learned from the %s of %s", r.Tier, r.ID), cells{"direction", "what shows it", "in these data", "",
 		"what would add it"}, rows)
 	if n := r.NoiseFloor; n != nil {
-		con.sayf("%s: replays whose sends differ by a millisecond differ by %.1f %% in TTFT and %.1f %% in span: no fit can beat that",
+		con.infof("%s: replays whose sends differ by a millisecond differ by %.1f %% in TTFT and %.1f %% in span: no fit can beat that",
 			r.ID, 100*n.TTFTFrac, 100*n.SpanFrac)
 	}
 }
@@ -147,19 +151,22 @@ func showIdentify(con *console, id *result.Identify) {
 	if id == nil {
 		return
 	}
-	con.table("what these data identify", cells{"term", "identified", "df", "VIF", "95 % half width"},
-		stat.Map(id.Terms, func(t result.IdentifyTerm) cells {
-			return cells{t.Name, t.Identified, number(t.DF), number(t.VIF), percent(t.HalfWidth)}
-		}))
-	con.table("experiments, most informative first", cells{"experiment", "shrinks", "half width now", "after", "log det gain"},
-		stat.Map(id.Experiments, func(e result.Experiment) cells {
-			return cells{e.Description, e.Term, percent(e.HalfWidth), percent(e.After), fmt.Sprintf("%.1f", e.GainLogDet)}
-		}))
+	var terms, experiments []cells
+	for _, t := range id.Terms {
+		terms = append(terms, cells{t.Name, t.Identified, number(t.DF), number(t.VIF), percent(t.HalfWidth)})
+	}
+	for _, e := range id.Experiments {
+		experiments = append(experiments,
+			cells{e.Description, e.Term, percent(e.HalfWidth), percent(e.After), fmt.Sprintf("%.1f", e.GainLogDet)})
+	}
+	con.table("what these data identify", cells{"term", "identified", "df", "VIF", "95 % half width"}, terms)
+	con.table("experiments, most informative first",
+		cells{"experiment", "shrinks", "half width now", "after", "log det gain"}, experiments)
 	for _, s := range id.NullDirections {
-		con.sayf("not told apart: %s", s)
+		con.infof("not told apart: %s", s)
 	}
 	for _, s := range id.MissingRegimes {
-		con.sayf("missing: %s", s)
+		con.infof("missing: %s", s)
 	}
 	con.warn(id.Warnings)
 }
@@ -167,7 +174,7 @@ func showIdentify(con *console, id *result.Identify) {
 // inspectModel prints the layers and sizes of a model. Exit 1 when it cannot be read or would not load so.
 func inspectModel(c *cli.Context, con *console) error {
 	if c.NArg() > 0 {
-		return usagef("inspect --model: got %s, want no run directory beside it", c.Args().First())
+		return usagef("inspect --model: got %s, want no run directory with --model", c.Args().First())
 	}
 	p := model.Parallel{TP: c.Int64("tp"), PP: 1, DP: c.Int64("dp"), Experts: c.Bool("ep")}
 	d, err := model.ReadDecoderFile(c.String("model"), model.Options{})
@@ -183,9 +190,11 @@ func inspectModel(c *cli.Context, con *console) error {
 }
 
 func showModel(con *console, s *model.Sizes, p model.Parallel) {
-	con.table("layers", cells{"layers", "mixer", "ffn", "parameters each", "weights"}, stat.Map(s.Layers, func(l model.Folded) cells {
-		return cells{l.Count, l.Mixer, l.FFN, fmt.Sprintf("%.1f M", l.Params/1e6), strings.Join(l.Weights, ", ")}
-	}))
+	var layers []cells
+	for _, l := range s.Layers {
+		layers = append(layers, cells{l.Count, l.Mixer, l.FFN, fmt.Sprintf("%.1f M", l.Params/1e6), strings.Join(l.Weights, ", ")})
+	}
+	con.table("layers", cells{"layers", "mixer", "ffn", "parameters each", "weights"}, layers)
 	con.table("sizes", cells{"", ""}, []cells{
 		{"parameters", fmt.Sprintf("%.2f B, %.2f B active", s.TotalParams/1e9, s.ActiveParams/1e9)},
 		{"weights", fmt.Sprintf("%.2f GB", s.WeightBytes/1e9)},
@@ -196,13 +205,13 @@ func showModel(con *console, s *model.Sizes, p model.Parallel) {
 		{"state per request", fmt.Sprintf("%.1f MB", s.StateBytesPerRequest/1e6)},
 	})
 	if s.KV != nil {
-		con.sayf("KV cache: %d %s, blocks of %d tokens, %.2f MB each on a GPU", len(s.KV.Groups), plural(len(s.KV.Groups), "group", "groups"),
+		con.infof("KV cache: %d %s, blocks of %d tokens, %.2f MB each on a GPU", len(s.KV.Groups), plural(len(s.KV.Groups), "group", "groups"),
 			s.KV.Groups[len(s.KV.Groups)-1].Block, s.KV.BlockBytes/1e6)
 	}
 	if len(s.Defaulted) > 0 {
-		con.sayf("not stated, taken as the family's default: %s", strings.Join(s.Defaulted, ", "))
+		con.infof("not stated, taken as the family's default: %s", strings.Join(s.Defaulted, ", "))
 	}
 	for _, w := range s.Warnings {
-		con.sayf("warning: %s", w)
+		con.infof("warning: %s", w)
 	}
 }

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// What happens at the edge of every command: signals and our own mistakes.
-
 // patience is how long a command has to end by itself once it was interrupted.
 const patience = time.Second
 
-// interruptible ends the context at the first interrupt, and the process at the second or
-// when its patience is at an end. stop gives the signals back.
-func interruptible(last func()) (ctx context.Context, stop func()) {
+// interruptible returns a context that ends at the first interrupt. The process ends at the second
+// interrupt, or when the command has not ended by itself within patience; farewell is called
+// before that. stop restores the signals.
+func interruptible(farewell func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	got := make(chan os.Signal, 2)
 	done := make(chan struct{})
@@ -34,8 +33,9 @@ func interruptible(last func()) (ctx context.Context, stop func()) {
 		case <-got:
 		case <-time.After(patience):
 		}
-		time.AfterFunc(patience/4, func() { os.Exit(exitInterrupted) }) // nobody may read what last says
-		last()
+		// farewell writes to stderr, which may block for ever.
+		time.AfterFunc(patience/4, func() { os.Exit(exitInterrupted) })
+		farewell()
 		os.Exit(exitInterrupted)
 	}()
 	return ctx, func() {

@@ -66,7 +66,7 @@ func buildLibrary(c *cli.Context, con *console, dirs, points, runs []string) err
 		return err
 	}
 	write := func(name string, data []byte) error {
-		con.sayf("wrote %s, %d kB", name, (len(data)+999)/1000)
+		con.infof("wrote %s, %d kB", name, (len(data)+999)/1000)
 		return files.Write(filepath.Join(c.String("out"), name), data)
 	}
 	gpus, err := build.Pack(c.Context, dirs, c.Int("workers"))
@@ -102,7 +102,7 @@ func buildLibrary(c *cli.Context, con *console, dirs, points, runs []string) err
 func (con *console) loadSetFor(path string, d *deploy.Deployment) (*coeff.Set, result.Input, error) {
 	set, in, sentence, err := simulate.CoefficientsFor(path, d, con.special)
 	if err == nil && sentence != "" {
-		con.sayf("%s", sentence)
+		con.infof("%s", sentence)
 	}
 	return set, in, err
 }
@@ -121,7 +121,7 @@ func checkLibrary(con *console, dir string) error {
 		con.warn(changed)
 		all = export.Inputs{Verified: all.Verified + n.Verified, Changed: all.Changed + n.Changed, Absent: all.Absent + n.Absent}
 	}
-	con.sayf("%d tables compared", all.Verified+all.Changed)
+	con.infof("%d tables compared", all.Verified+all.Changed)
 	if all.Changed+all.Absent > 0 {
 		return gatef("library: %d tables differ from those the library was made from, %d are not in %s", all.Changed, all.Absent, dir)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -66,12 +65,12 @@ func printLog(con *console, path, stage string, last int) error {
 	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []export.Entry{}, Trends: []export.Trend{}, BadLines: []string{}}
 	for i, e := range bad {
 		if i < 3 {
-			con.line("warning", e.Error())
+			con.message("warning", e.Error())
 		}
 		doc.BadLines = append(doc.BadLines, e.Error())
 	}
 	if n := len(bad) - 3; n > 0 {
-		con.line("warning", fmt.Sprintf("%s: %d more lines are no ledger entries", path, n))
+		con.message("warning", fmt.Sprintf("%s: %d more lines are no ledger entries", path, n))
 	}
 	if len(entries) == 0 {
 		return trace.Errorf(export.BadLedger, "%s: no entry", path).WithHint("blis-train fit OUT --ledger " + path + " appends one")
@@ -113,14 +112,16 @@ func hundredths(v *float64) string { return optional(v, 100, "%.2f %%") }
 func decimals(v *float64) string   { return optional(v, 1, "%.3f") }
 
 func trendRows(ts []export.Trend) []cells {
-	return stat.Map(ts, func(t export.Trend) cells {
-		return cells{t.Figure, t.N, fmt.Sprintf("%.4f", t.First), fmt.Sprintf("%.4f", t.Last), fmt.Sprintf("%.4f", t.Best),
-			fmt.Sprintf("%+.5f", t.Slope), spark(t.Values)}
-	})
+	var rows []cells
+	for _, t := range ts {
+		rows = append(rows, cells{t.Figure, t.N, fmt.Sprintf("%.4f", t.First), fmt.Sprintf("%.4f", t.Last),
+			fmt.Sprintf("%.4f", t.Best), fmt.Sprintf("%+.5f", t.Slope), sparkline(t.Values)})
+	}
+	return rows
 }
 
-// spark draws v as one character a value, the last 60 of them.
-func spark(v []float64) string {
+// sparkline draws the last 60 values as one character each.
+func sparkline(v []float64) string {
 	v = v[max(0, len(v)-60):]
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, x := range v {

@@ -1,6 +1,11 @@
-// Command blis-train turns trace dumps of a running vLLM into versioned
-// latency coefficients. Flags in, exit code out: 0 done, 1 failed, 2 usage,
-// 3 ran fine but a gate failed, 130 interrupted. stdout is data, stderr is talk.
+// Command blis-train turns trace dumps of a running vLLM into versioned latency coefficients,
+// validates them, and simulates and predicts with them.
+//
+// Each command is made in a file of its own: run in run.go, predict in predict.go, and so on;
+// commands.go lists them. A command checks its arguments, calls a stage (package pipeline and its
+// neighbours) and prints what the stage returns. Data go to stdout, messages to stderr. The exit
+// status is 0 when done, 1 when failed, 2 when called wrongly, 3 when a gate failed, and 130 when
+// interrupted.
 package main
 
 import (
@@ -34,16 +39,16 @@ Example:
    blis-train run testdata/traces/demo -o out
 `
 
-// run is the whole program: it returns the exit code and touches nothing but
-// its arguments and the files they name.
+// run is the program. It returns the exit status, and uses nothing global but the files that its
+// arguments name, the environment and signals.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := newOutput(stdout)
 	talk := newOutput(stderr)
-	held := &session{}
-	defer held.release()
+	s := &session{}
+	defer s.releaseFolders()
 	interrupted := func() {
 		files.Sweep()
-		held.say(talk, "interrupted, temporary files removed", "")
+		s.printError(talk, "interrupted, temporary files removed", "")
 	}
 	ctx, stop := interruptible(interrupted)
 	defer stop()
@@ -53,28 +58,29 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	app := newApp(word, stdin, out, talk)
 	if slices.Equal(args[1:], []string{"help", "all"}) {
-		app.CustomAppHelpTemplate, args = "", args[:2]
+		app.CustomAppHelpTemplate = "" // the library's own lists every command
+		args = args[:2]
 	}
-	app.Metadata = map[string]any{sessionKey: held}
+	app.Metadata = map[string]any{sessionKey: s}
 	if cmd, depth := commandOf(app, args); cmd != nil {
-		held.command = strings.Join(args[1:depth], " ")
+		s.command = strings.Join(args[1:depth], " ")
 	}
 	args = flagsFirst(app, args)
-	err := attempt(ctx, app, args)
+	err := runRecovered(ctx, app, args)
 	if ctx.Err() != nil {
 		interrupted()
 		return exitInterrupted
 	}
 	files.Sweep()
-	code := held.exitCode(talk, err)
+	code := s.exitCode(talk, err)
 	if lost := out.failure(); lost != nil {
-		held.say(talk, lost.Error(), "")
-		if code == exitOK || code == exitGate { // nobody read the verdict
+		s.printError(talk, lost.Error(), "")
+		if code == exitOK || code == exitGate { // the verdict did not reach its reader
 			code = exitFailed
 		}
 	}
 	if err != nil && wantsJSON(args) && !out.isUsed() {
-		held.errorDocument(out, err, code)
+		s.errorDocument(out, err, code)
 	}
 	return code
 }
@@ -86,8 +92,8 @@ func wantsJSON(args []string) bool {
 	return err == nil && on || slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }
 
-// attempt runs the command; a panic comes back as an error.
-func attempt(ctx context.Context, app *cli.App, args []string) (err error) {
+// runRecovered runs the command; a panic comes back as an error.
+func runRecovered(ctx context.Context, app *cli.App, args []string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = recovered(strings.Join(args[:min(2, len(args))], " "), v)

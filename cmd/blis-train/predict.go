@@ -9,7 +9,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/model"
@@ -108,13 +107,13 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 		if err != nil {
 			return err
 		}
-		doc.takeApart(p.Step, new(library.BatchOf(batch)))
+		doc.priceStep(p.Step, new(library.BatchOf(batch)))
 		doc.showStep(con, p.Trust.Family)
-		con.sayf("%s", p.Trust.Sentence)
+		con.infof("%s", p.Trust.Sentence)
 		return con.document(doc)
 	}
 	if axes != "" {
-		return con.sweep(c, q, axes, doc)
+		return con.predictSweep(c, q, axes, doc)
 	}
 	p, err := q.Predict(c.Context)
 	if err != nil {
@@ -122,7 +121,7 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	}
 	doc.Points = []*predict.Prediction{p}
 	if c.Bool("verbose") && p.Step != nil {
-		doc.takeApart(p.Step, &p.DecodeStep)
+		doc.priceStep(p.Step, &p.DecodeStep)
 	}
 	showPrediction(con, p)
 	if doc.Operators != nil {
@@ -184,8 +183,8 @@ func parseBatch(text string) (batch []trace.Chunk, err error) {
 	return batch, nil
 }
 
-// takeApart prices a step operator by operator.
-func (d *predictDoc) takeApart(step *library.Step, b *library.Batch) {
+// priceStep computes the time of a step, operator by operator.
+func (d *predictDoc) priceStep(step *library.Step, b *library.Batch) {
 	for i, us := range step.Us(b) {
 		if op := &step.Operators[i]; us > 0 {
 			d.Operators = append(d.Operators, kernelDoc{op.Name, op.Count, op.Shape, op.DType, op.Table, op.Kernel, op.Reached.String(), op.Note,
@@ -215,17 +214,20 @@ func (d *predictDoc) showStep(con *console, title string) {
 	con.table(title, cells{"operator", "count", "shape", "dtype", "ms", "reached", "from"}, rows)
 }
 
-// setup is what was asked, in words.
-func setup(p *predict.Prediction) string {
+// questionText describes the question: server, load and lengths.
+func questionText(p *predict.Prediction) string {
 	load := fmt.Sprintf("%d %s", p.Concurrency, plural(p.Concurrency, "client", "clients"))
 	if p.RateRPS > 0 {
 		load = fmt.Sprintf("%g requests/s", p.RateRPS)
 	}
-	ep := map[bool]string{true: ", EP"}[p.EP]
+	parallel := ""
 	if p.DP > 1 {
-		ep = fmt.Sprintf(", dp %d%s", p.DP, ep)
+		parallel = fmt.Sprintf(", dp %d", p.DP)
 	}
-	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.GPUs, p.Hardware, ep, load, trace.Thousands(p.InputTokens),
+	if p.EP {
+		parallel += ", EP"
+	}
+	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.GPUs, p.Hardware, parallel, load, trace.Thousands(p.InputTokens),
 		trace.Thousands(p.OutputTokens))
 }
 
@@ -238,33 +240,39 @@ func showPrediction(con *console, p *predict.Prediction) {
 	}{{"TTFT", p.TTFT}, {"ITL", p.ITL}, {"E2E", p.E2E}} {
 		rows = append(rows, cells{m.name, shortMs(m.f.Mean), shortMs(m.f.P50), shortMs(m.f.P90), shortMs(m.f.P99)})
 	}
-	con.table(setup(p), cells{"ms", "mean", "p50", "p90", "p99"}, rows)
-	said := func(format string, args ...any) {
+	con.table(questionText(p), cells{"ms", "mean", "p50", "p90", "p99"}, rows)
+	printf := func(format string, args ...any) {
 		if !con.json && !con.quiet {
 			fmt.Fprintf(con.text, format+"\n", args...)
 		}
 	}
-	said("throughput   %.2f requests/s, %s output tokens/s per GPU", p.RequestsPerS, trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
+	printf("throughput   %.2f requests/s, %s output tokens/s per GPU", p.RequestsPerS, trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
 	if p.RateRPS > 0 && p.RequestsPerS < 0.9*p.RateRPS {
-		said("saturated    the engine serves %.3g of %.3g requests/s: waiting grows as long as this load lasts, and so do TTFT and E2E",
+		printf("saturated    the engine serves %.3g of %.3g requests/s: the queue, TTFT and E2E grow as long as this load lasts",
 			p.RequestsPerS, p.RateRPS)
 	}
-	rank := map[bool]string{true: " of a rank"}[p.DP > 1]
-	said("KV cache     %s tokens%s of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens), rank, p.KVBytes, 100*p.KVPeakShare)
+	rank := ""
+	if p.DP > 1 {
+		rank = " of a rank"
+	}
+	printf("KV cache     %s tokens%s of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens), rank, p.KVBytes, 100*p.KVPeakShare)
 	if p.LimitedBy != "" {
-		said("limited by   %s", p.LimitedBy)
+		printf("limited by   %s", p.LimitedBy)
 	}
 	if len(p.Shares) > 0 {
-		parts := stat.Map(stat.Filter(p.Shares, func(s predict.Share) bool { return s.Share >= 0.005 }), func(s predict.Share) string {
-			return fmt.Sprintf("%s %.0f %%", s.Name, 100*s.Share)
-		})
-		said("steps        %s", strings.Join(parts, ", "))
+		var parts []string
+		for _, s := range p.Shares {
+			if s.Share >= 0.005 {
+				parts = append(parts, fmt.Sprintf("%s %.0f %%", s.Name, 100*s.Share))
+			}
+		}
+		printf("steps        %s", strings.Join(parts, ", "))
 	}
 	if m := p.MaxLoad; m != nil {
-		said("highest load %s", highestText(m))
+		printf("highest load %s", highestText(m))
 	}
-	said("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d", p.Version, p.MaxNumSeqs, p.TokenBudget)
-	said("error        %s", p.Trust.Sentence)
+	printf("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d", p.Version, p.MaxNumSeqs, p.TokenBudget)
+	printf("error        %s", p.Trust.Sentence)
 }
 
 // shortMs has three digits, or all before the point.
@@ -277,7 +285,10 @@ func shortMs(v *float64) string {
 
 // highestText is the highest load that keeps the bounds, in words.
 func highestText(m *predict.MaxLoad) string {
-	slo := stat.Map(m.SLO, func(b predict.Bound) string { return b.String() })
+	var slo []string
+	for _, b := range m.SLO {
+		slo = append(slo, b.String())
+	}
 	text := "none keeps "
 	switch {
 	case m.Concurrency > 0:
@@ -293,7 +304,7 @@ func highestText(m *predict.MaxLoad) string {
 }
 
 // sweep answers all questions of a sweep with a table and a picture.
-func (con *console) sweep(c *cli.Context, q predict.Question, text string, doc *predictDoc) error {
+func (con *console) predictSweep(c *cli.Context, q predict.Question, text string, doc *predictDoc) error {
 	qs, err := q.Sweep(text)
 	if err != nil {
 		return err
@@ -322,17 +333,18 @@ func (con *console) sweep(c *cli.Context, q predict.Question, text string, doc *
 			shortMs(p.ITL.Mean), fmt.Sprintf("%.0f", p.TokensPerS), last})
 	}
 	con.table("", cells{"model", "GPU", "tp", "load", "input", "output", "TTFT ms", "P99", "ITL ms", "tokens/s/GPU", "limited by"}, rows)
-	of := map[string][]string{} // servers by what is known of them
+	servers := map[string][]string{} // by the error that is known of them
 	for _, p := range doc.Points {
 		if p.Trust == nil {
 			continue
 		}
 		server := fmt.Sprintf("%s on %d x %s", p.Model, p.GPUs, p.Hardware)
-		s := p.Trust.Sentence
-		of[s] = stat.AppendNew(of[s], server)
+		if known := p.Trust.Sentence; !slices.Contains(servers[known], server) {
+			servers[known] = append(servers[known], server)
+		}
 	}
-	for _, s := range slices.Sorted(maps.Keys(of)) {
-		con.sayf("%s: %s", strings.Join(of[s], ", "), s)
+	for _, known := range slices.Sorted(maps.Keys(servers)) {
+		con.infof("%s: %s", strings.Join(servers[known], ", "), known)
 	}
 	if answered == 0 {
 		return trace.Hinted(trace.Errorf("", "%s", doc.Points[0].Refused), doc.Points[0].Hint)
@@ -344,7 +356,7 @@ func (con *console) sweep(c *cli.Context, q predict.Question, text string, doc *
 	if err := files.Write(out, predictPicture(doc.Points)); err != nil {
 		return err
 	}
-	con.sayf("wrote %s: latency against throughput", out)
+	con.infof("wrote %s: latency against throughput", out)
 	return con.document(doc)
 }
 
@@ -365,15 +377,18 @@ type libraryGPU struct {
 	VLLM     []string `json:"vllm_versions"`
 }
 
-// showLibrary lists built-in models, the embedded tables and the families that were compared with servers.
+// showLibrary lists the built-in models, the embedded kernel tables, and the families of deployments that were compared
+// with servers.
 func showLibrary(con *console) error {
 	learned := library.Learned()
 	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Version: learned.Version, Models: model.BuiltInIDs(),
 		Judged: learned.Judged}
 	var rows, judged []cells
 	for _, g := range library.GPUs() {
-		l := libraryGPU{Hardware: g.Hardware, Tables: len(g.Tables), Rows: stat.Sum(g.Tables, func(t *library.Table) int { return t.Rows }),
-			VLLM: g.Versions()}
+		l := libraryGPU{Hardware: g.Hardware, Tables: len(g.Tables), VLLM: g.Versions()}
+		for _, t := range g.Tables {
+			l.Rows += t.Rows
+		}
 		doc.GPUs = append(doc.GPUs, l)
 		rows = append(rows, cells{l.Hardware, l.Tables, l.Rows, strings.Join(l.VLLM, ", ")})
 	}
@@ -385,7 +400,7 @@ func showLibrary(con *console) error {
 		fmt.Fprintf(con.text, "models: %s\n", strings.Join(doc.Models, " "))
 	}
 	con.table("kernel tables "+doc.Version, cells{"GPU", "tables", "rows", "kernels of vLLM"}, rows)
-	con.table("validated: compared with servers, held out of the fit of the corrections; other families are not validated", cells{"family", "model", "tp", "points",
-		"TPOT within (mean)", "nine in ten", "TTFT within (median)"}, judged)
+	con.table("compared with servers, held out of the fit of the corrections; every other family is not validated",
+		cells{"family", "model", "tp", "points", "TPOT within (mean)", "nine in ten", "TTFT within (median)"}, judged)
 	return con.document(doc)
 }

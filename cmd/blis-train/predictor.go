@@ -158,7 +158,7 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	}
 	con.table("rows at the decision (requests = rows + dropped)", cells{"run", "requests", "rows", "dropped by reason",
 		"step and journey state agree", "index - actual score"}, rows)
-	con.sayf("predictor rows: %d rows of %d requests in %d %s", total, requests, len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
+	con.infof("predictor rows: %d rows of %d requests in %d %s", total, requests, len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
 	return doc, nil
 }
 
@@ -230,7 +230,7 @@ func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOpt
 		err = nil
 	}
 	if err == nil {
-		err = con.claim(out, true)
+		err = con.claimFolder(out, true)
 	}
 	return out, out, ext, err
 }
@@ -251,7 +251,7 @@ func extractedInput(c *cli.Context, con *console, in, out string) (*result.Extra
 	if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
 		return nil, err
 	}
-	if err := con.claim(out, c.Bool("force") || out == in); err != nil {
+	if err := con.claimFolder(out, c.Bool("force") || out == in); err != nil {
 		return nil, err
 	}
 	return readExtract(con, in)
@@ -326,7 +326,7 @@ func (con *console) writeScores(out string, scores *predictor.Scores) error {
 		return err
 	}
 	con.warn(scores.Warnings)
-	con.tables(sections)
+	con.showTables(sections)
 	return con.document(scores)
 }
 
@@ -349,7 +349,7 @@ func runPredictorEvaluate(c *cli.Context, con *console, shared []string, extract
 		ext, err = extractedInput(c, con, in, out)
 	} else {
 		if ext, err = extractFor(c, con, out, extraction); ext != nil && err == nil {
-			err = con.claim(out, true)
+			err = con.claimFolder(out, true)
 		}
 		in = out
 	}

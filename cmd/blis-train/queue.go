@@ -211,7 +211,7 @@ func runQueueFit(c *cli.Context, con *console, q *queueInputs) error {
 	if c.NArg() == 0 {
 		return usagef("queue fit: got no argument, want an extracted folder or a sweep")
 	}
-	if err := con.claim(c.String("out"), c.Bool("force") || c.String("out") == c.Args().First()); err != nil {
+	if err := con.claimFolder(c.String("out"), c.Bool("force") || c.String("out") == c.Args().First()); err != nil {
 		return err
 	}
 	doc := newQueueDoc(con, verb, o)
@@ -283,7 +283,7 @@ func (q *queueInputs) read(c *cli.Context, con *console, args []string, doc *aut
 func finishFit(c *cli.Context, con *console, doc *autoscale.Queue) error {
 	for _, s := range doc.Servers {
 		if s.Reason != "" {
-			con.line("warning", s.ID+": "+s.Reason)
+			con.message("warning", s.ID+": "+s.Reason)
 		}
 		con.warn(s.Findings)
 	}
@@ -306,7 +306,7 @@ func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 		return usagef("--flavour: got %q, want %q: the parameters are of that one", o.Flavour, fitted.Flavour)
 	}
 	o.Flavour = autoscale.Flavour(fitted.Flavour)
-	if err := con.claim(c.String("out"), c.Bool("force")); err != nil {
+	if err := con.claimFolder(c.String("out"), c.Bool("force")); err != nil {
 		return err
 	}
 	doc := newQueueDoc(con, "validate", o)
@@ -372,7 +372,7 @@ func useQueue(c *cli.Context, con *console, command string, args int, add func(*
 	if err != nil {
 		return err
 	}
-	if err := con.claim(c.String("out"), c.Bool("force")); err != nil {
+	if err := con.claimFolder(c.String("out"), c.Bool("force")); err != nil {
 		return err
 	}
 	doc.Header = con.header(command)
@@ -383,7 +383,7 @@ func useQueue(c *cli.Context, con *console, command string, args int, add func(*
 	}
 	for i, plan := range []*autoscale.QueuePlan{doc.Plan, doc.Optimum} {
 		if plan != nil && len(plan.Unserved) > 0 {
-			con.line("warning", fmt.Sprintf("%s plan: no capacity for %s", []string{"greedy", "optimum"}[i], strings.Join(plan.Unserved, ", ")))
+			con.message("warning", fmt.Sprintf("%s plan: no capacity for %s", []string{"greedy", "optimum"}[i], strings.Join(plan.Unserved, ", ")))
 		}
 	}
 	return finishQueue(c, con, doc, "sizes", "plan")
@@ -401,7 +401,7 @@ func finishQueue(c *cli.Context, con *console, doc *autoscale.Queue, shown ...st
 	if err != nil {
 		return err
 	}
-	con.tables(sections, shown...)
+	con.showTables(sections, shown...)
 	con.warn(doc.Warnings)
 	return con.document(doc)
 }

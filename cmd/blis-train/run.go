@@ -51,7 +51,7 @@ func runRun(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	if err := con.checkSummary(c); err != nil {
 		return err
 	}
-	defer con.release()
+	defer con.flushWarnings()
 	got, err := pipeline.Run(c.Context, c.Args().Slice(), *o)
 	if err != nil {
 		return err
@@ -60,13 +60,13 @@ func runRun(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	if err := con.appendLedger(c.String("ledger"), "run", got.Fit.Header, got.Fit, got.Validation, coefficients); err != nil {
 		return err
 	}
-	if err := con.tellCI(c, got.Validation, got.Fit); err != nil {
+	if err := con.writeVerdict(c, got.Validation, got.Fit); err != nil {
 		return err
 	}
 	if err := con.document(got.Brief()); err != nil {
 		return err
 	}
-	return exitFor(c, con, got.Validation)
+	return verdictError(c, con, got.Validation)
 }
 
 // prepareRun checks that the recordings are there, reads pipeline.yaml, and has every stage's document
@@ -91,20 +91,20 @@ func (con *console) reportStages(c *cli.Context, o *pipeline.RunOptions, out str
 	con.completeExtract(c, &o.Extract)
 	con.completeValidate(&o.Validate)
 	o.Fit.Progress = con.progress()
-	printExtracted := con.extracted()
+	printExtracted := con.extractReporter()
 	var fit *result.Fit
 	o.Done = func(doc any) {
 		switch doc := doc.(type) {
 		case *result.Extract:
 			par.LeanHeap()
 			printExtracted(doc)
-			con.release()
+			con.flushWarnings()
 		case *result.Fit:
 			fit = doc
 			showFit(con, doc)
-			con.release()
+			con.flushWarnings()
 		case *result.Validation:
-			con.judged(doc, fit, out)
+			con.showValidation(doc, fit, out)
 		}
 	}
 }

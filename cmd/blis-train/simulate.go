@@ -9,7 +9,6 @@ import (
 
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
@@ -46,15 +45,15 @@ Example:
 }
 
 func runSimulate(c *cli.Context, con *console, o *cluster.Options) error {
-	if file := c.String("config"); file != "" { // its inputs stand in the working folder: data
+	if file := c.String("config"); file != "" { // not pipeline.yaml of the working folder: inputs of simulate are often there
 		if err := con.configure(c, file, nil); err != nil {
 			return err
 		}
 	}
 	o.Special = con.special
 	o.Progress = con.progress()
-	o.Say = func(sentence string) { con.sayf("%s", sentence) }
-	par.TaskHeap() // records of every request that waits
+	o.Say = func(sentence string) { con.infof("%s", sentence) }
+	par.TaskHeap() // the records of all waiting requests are in memory
 	if !o.Asked() {
 		doc, err := pipeline.Simulate(c.Context, o.Options)
 		if err != nil {
@@ -73,7 +72,11 @@ func runSimulate(c *cli.Context, con *console, o *cluster.Options) error {
 func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, whole any) error {
 	con.warn(d.Warnings)
 	row := func(name string, figures ...*float64) cells {
-		return append(cells{name}, stat.Map(figures, func(f *float64) any { return decimals(f) })...)
+		r := cells{name}
+		for _, f := range figures {
+			r = append(r, decimals(f))
+		}
+		return r
 	}
 	con.table("latency, ms", cells{"metric", "mean", "p50", "p90", "p95", "p99"}, []cells{
 		row("TTFT", d.TTFTMeanMs, d.TTFTP50Ms, d.TTFTP90Ms, d.TTFTP95Ms, d.TTFTP99Ms),
@@ -87,44 +90,46 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 		fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, percent(d.PromptCacheHitRate), d.Overload.Saturated,
 	}})
 	var ranks []cells
-	add := func(parts []simulate.EnginePart, name func(rank int) any) {
+	addRanks := func(parts []simulate.EnginePart, name func(rank int) any) {
 		for i, r := range parts {
 			ranks = append(ranks, cells{name(i), r.Requests, r.Steps, r.DummySteps, fmt.Sprintf("%.1f", float64(r.BusyUs)/1e6),
 				fmt.Sprintf("%.1f", float64(r.WaitedUs)/1e6), r.Preemptions, r.PeakRunning, r.PeakWaiting})
 		}
 	}
-	if add(d.Ranks, func(rank int) any { return rank }); gateway != nil {
+	addRanks(d.Ranks, func(rank int) any { return rank })
+	if gateway != nil {
 		for i, e := range gateway.ByInstance {
-			add(e.Ranks, func(rank int) any { return fmt.Sprintf("%s %d.%d", e.Role, i, rank) })
+			addRanks(e.Ranks, func(rank int) any { return fmt.Sprintf("%s %d.%d", e.Role, i, rank) })
 		}
 	}
 	con.table("data-parallel ranks", cells{"rank", "requests", "steps", "dummy steps", "busy s", "of it waiting s", "preemptions",
 		"most running", "most waiting"}, ranks)
-	con.table("service classes", cells{"class", "requests", "completed", "SLO attainment", "goodput/s"},
-		stat.Map(d.Classes, func(c simulate.Class) cells {
-			return cells{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)}
-		}))
+	var classes []cells
+	for _, c := range d.Classes {
+		classes = append(classes, cells{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)})
+	}
+	con.table("service classes", cells{"class", "requests", "completed", "SLO attainment", "goodput/s"}, classes)
 	showCluster(con, gateway)
 	var bands []cells
 	for _, b := range d.Intervals {
 		bands = append(bands, cells{b.Key, decimals(&b.Mean), decimals(&b.Lo), decimals(&b.Hi)})
 	}
 	con.table(fmt.Sprintf("over %d replications, 95 percent", d.Replications), cells{"key", "mean", "lo", "hi"}, bands)
-	said := fmt.Sprintf("simulated %d requests, %d steps, %.1f s", d.InjectedRequests, d.Steps, d.DurationS)
+	summary := fmt.Sprintf("simulated %d requests, %d steps, %.1f s", d.InjectedRequests, d.Steps, d.DurationS)
 	for _, reason := range slices.Sorted(maps.Keys(d.Rejections)) {
-		said += fmt.Sprintf("; %d rejected: %s", d.Rejections[reason], reason)
+		summary += fmt.Sprintf("; %d rejected: %s", d.Rejections[reason], reason)
 	}
 	if err := con.document(whole); err != nil {
 		return err
 	}
 	if d.CompletedRequests == 0 {
-		return trace.Hinted(fmt.Errorf("%s: no request completed", said), "send shorter requests, or raise the limit that the reason names")
+		return trace.Hinted(fmt.Errorf("%s: no request completed", summary), "send shorter requests, or raise the limit that the reason names")
 	}
-	con.sayf("%s", said)
+	con.infof("%s", summary)
 	return nil
 }
 
-// showCluster prints what a cluster adds; nil: nothing.
+// showCluster prints the figures of the gateway; nil: there is none.
 func showCluster(con *console, c *cluster.Part) {
 	if c == nil {
 		return

@@ -169,8 +169,8 @@ func TestFitSaysWhichSpecification(t *testing.T) {
 	}
 	for want, got := range map[string]string{
 		"": words(features.V11, "model.id=Qwen/Qwen3-8B"), "spec 1.3; ": words(features.V13, "model.id=Qwen/Qwen3-8B"),
-		"spec 1.3 (older ones cannot say layer 0: got window attention); ": words(features.V13, "model.id=openai/gpt-oss-120b"),
-		"spec 1.3 (older ones cannot say enable_expert_parallel: got true, want false: expert parallelism is not modelled); ": words(features.V13,
+		"spec 1.3 (older ones have no features for layer 0: got window attention); ": words(features.V13, "model.id=openai/gpt-oss-120b"),
+		"spec 1.3 (older ones have no features for enable_expert_parallel: got true, want false: expert parallelism is not modelled); ": words(features.V13,
 			"model.id=Qwen/Qwen3-30B-A3B", "vllm.enable_expert_parallel=true"),
 	} {
 		if got != want {

@@ -11,17 +11,15 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
-	"github.com/blis-train/blis-train/trace"
 )
 
-// accepted is what the flags take beside a pass.
-func accepted(c *cli.Context) coeff.Accept {
+// acceptedVerdicts are the verdicts that the flags accept besides a pass.
+func acceptedVerdicts(c *cli.Context) coeff.Accept {
 	return coeff.Accept{Asked: c.String("for") != "", Insufficient: c.Bool("allow-insufficient"), Any: c.Bool("ignore-verdict")}
 }
 
@@ -32,7 +30,7 @@ func (con *console) completeValidate(o *pipeline.ValidateOptions) {
 	o.Config = con.settings.record
 	o.Progress = con.progress()
 	o.Warn = con.warn
-	o.Changed = con.changed
+	o.Changed = con.setChanges
 	for name, limit := range con.settings.gates {
 		if _, given := o.Thresholds[name]; !given { // by --gate
 			o.SetThreshold(name, limit, con.settings.record.File.Name)
@@ -50,7 +48,7 @@ func listGates(con *console) error {
 		rows = append(rows, cells{t.Name, t.Op, t.Threshold, t.Compares, t.Reason})
 	}
 	con.show("gates", cells{"name", "op", "threshold", "what is compared", "why"}, rows)
-	con.sayf("the clause of a gate is its name with dashes: %s#gate-beta-mape", result.Book)
+	con.infof("the clause of a gate is its name with dashes: %s#gate-beta-mape", result.Book)
 	return nil
 }
 
@@ -93,15 +91,15 @@ func runValidate(c *cli.Context, con *console, o *pipeline.ValidateOptions) erro
 	if err := con.checkSummary(c); err != nil {
 		return err
 	}
-	defer con.release()
+	defer con.flushWarnings()
 	con.completeValidate(o)
 	val, fit, err := pipeline.Validate(c.Context, c.Args().First(), *o)
 	if err != nil {
 		return err
 	}
 	out := cmp.Or(o.Out, c.Args().First())
-	con.judged(val, fit, out)
-	if err := con.tellCI(c, val, fit); err != nil {
+	con.showValidation(val, fit, out)
+	if err := con.writeVerdict(c, val, fit); err != nil {
 		return err
 	}
 	ledger := c.String("ledger")
@@ -112,34 +110,39 @@ func runValidate(c *cli.Context, con *console, o *pipeline.ValidateOptions) erro
 	if err := con.document(val); err != nil {
 		return err
 	}
-	return exitFor(c, con, val)
+	return verdictError(c, con, val)
 }
 
-// exitFor turns the judgement into the exit code (spec#exit-status).
-func exitFor(c *cli.Context, con *console, val *result.Validation) error {
-	said := fmt.Sprintf("verdict for %s: %s", val.For, val.Verdict)
+// verdictError turns a verdict that is not accepted into exit status 3 (spec#exit-status).
+func verdictError(c *cli.Context, con *console, val *result.Validation) error {
+	text := fmt.Sprintf("verdict for %s: %s", val.For, val.Verdict)
 	switch val.Verdict {
 	case coeff.VerdictFail:
 		n, failed := failedGates(report.Decisive(val))
-		said += fmt.Sprintf(": %d %s failed (%s)", n, plural(n, "gate", "gates"), strings.Join(failed, "; "))
+		text += fmt.Sprintf(": %d %s failed (%s)", n, plural(n, "gate", "gates"), strings.Join(failed, "; "))
 	case coeff.VerdictNotApplicable:
-		said += ": these data hold nothing to judge it by"
+		text += ": these data have nothing to decide it by"
 	case coeff.VerdictInsufficient:
-		said += ": " + strings.Join(report.Undecided(report.Decisive(val)), "; ")
+		text += ": " + strings.Join(report.Undecided(report.Decisive(val)), "; ")
 	default:
-		con.sayf("%s%s", said, loosenedText(val))
+		con.infof("%s%s", text, loosenedText(val))
 		return nil
 	}
-	if !accepted(c).Takes(val.Verdict) {
-		return gatef("%s", said)
+	if !acceptedVerdicts(c).Takes(val.Verdict) {
+		return gatef("%s", text)
 	}
-	con.line("info", said)
+	con.message("info", text)
 	return nil
 }
 
-// loosenedText says how many gates passed by a threshold looser than the default.
+// loosenedText counts the gates that passed by a threshold looser than the default.
 func loosenedText(val *result.Validation) string {
-	n := stat.Count(val.Warnings, func(f trace.Finding) bool { return f.Code == gate.Loosened })
+	n := 0
+	for _, f := range val.Warnings {
+		if f.Code == gate.Loosened {
+			n++
+		}
+	}
 	if n == 0 {
 		return ""
 	}
@@ -156,8 +159,10 @@ func failedGates(gates []result.Gate) (n int, sentences []string) {
 		if g.Pass == nil || *g.Pass {
 			continue
 		}
-		if n++; times[g.Name] == 0 {
-			names, first[g.Name] = append(names, g.Name), g
+		n++
+		if times[g.Name] == 0 {
+			names = append(names, g.Name)
+			first[g.Name] = g
 		}
 		times[g.Name]++
 	}
@@ -186,7 +191,7 @@ func gateWords(g result.Gate) (value, want string) {
 }
 
 // diagnosisLines are the diagnoses with their scope, each sentence once: with one
-// configuration "all" says the same again.
+// configuration the scope "all" has the same diagnoses.
 func diagnosisLines(val *result.Validation) []string {
 	said := map[string]bool{}
 	var out []string

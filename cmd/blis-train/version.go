@@ -6,23 +6,25 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-// A release is stamped with these (-ldflags -X); go build inside a checkout knows them too.
+// The commit and date of a release are set by the linker (-ldflags -X). A build inside a checkout has
+// them from the build information.
 var releaseCommit, releaseDate string
 
-// versionText is the version with commit, date, compiler and platform: what a report of
-// a fault needs.
+// versionText is the version with commit, date, compiler and platform, which a bug report needs.
 func versionText() string {
 	commit := releaseCommit
 	date := releaseDate
 	goVersion := runtime.Version()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		goVersion = info.GoVersion
-		built := stat.Keyed(info.Settings, func(s debug.BuildSetting) (string, string) { return s.Key, s.Value })
+		built := map[string]string{}
+		for _, s := range info.Settings {
+			built[s.Key] = s.Value
+		}
 		if commit == "" {
 			commit = built["vcs.revision"]
 			date = built["vcs.time"]
@@ -40,7 +42,10 @@ func versionText() string {
 	if date != "" {
 		date = ", " + date
 	}
-	specs := stat.Map(features.Versions(), func(v features.Version) string { return string(v) })
-	return fmt.Sprintf("%s (commit %s%s, %s, %s/%s, specs %s)", folder.ToolVersion, commit, date, goVersion, runtime.GOOS, runtime.GOARCH,
-		strings.Join(specs, ", "))
+	var specs []string
+	for _, v := range features.Versions() {
+		specs = append(specs, string(v))
+	}
+	return fmt.Sprintf("%s (commit %s%s, %s, %s/%s, specs %s)", folder.ToolVersion, commit, date, goVersion,
+		runtime.GOOS, runtime.GOARCH, strings.Join(specs, ", "))
 }

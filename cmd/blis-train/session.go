@@ -1,0 +1,30 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/blis-train/blis-train/result/folder"
+)
+
+// session is what lasts longer than the console of a command: the locks on its output folders, and
+// how errors are printed.
+type session struct {
+	releases []func()     // of claimed folders
+	log      *slog.Logger // nil: text
+	command  string       // as it was called, without arguments
+}
+
+func (s *session) releaseFolders() {
+	for _, release := range s.releases {
+		release()
+	}
+}
+
+// claimFolder locks an output folder until the command ends.
+func (con *console) claimFolder(dir string, force bool) error {
+	release, err := folder.Claim(dir, force)
+	if err == nil {
+		con.session.releases = append(con.session.releases, release)
+	}
+	return err
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/trace"
+	rows "github.com/blis-train/blis-train/trace/table"
+)
+
+// deferWarnings keeps findings for flushWarnings, which sums them up. The long form and the JSON log
+// print each at once.
+func (con *console) deferWarnings(findings []trace.Finding) {
+	if !con.brief || con.log != nil {
+		con.warn(findings)
+		return
+	}
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	for _, f := range findings {
+		if !con.warned[f] {
+			con.deferred = append(con.deferred, f)
+		}
+	}
+}
+
+// flushWarnings prints what deferWarnings kept: a few in full, more as the number of each code.
+func (con *console) flushWarnings() {
+	held := con.deferred
+	con.deferred = nil
+	if len(held) <= fewWarnings {
+		con.warn(held)
+		return
+	}
+	count := map[trace.Code]int{}
+	var codes []string
+	for _, f := range held {
+		con.warned[f] = true
+		if count[f.Code] == 0 {
+			codes = append(codes, string(f.Code))
+		}
+		count[f.Code]++
+	}
+	sort.Strings(codes)
+	for i, c := range codes {
+		if n := count[trace.Code(c)]; n > 1 {
+			codes[i] = fmt.Sprintf("%s (%d)", c, n)
+		}
+	}
+	con.printWrappedAlways(fmt.Sprintf("%d warnings, in full with -v: %s", len(held), strings.Join(codes, ", ")))
+}
+
+// printWrappedAlways prints a wrapped line on stderr, also with --quiet.
+func (con *console) printWrappedAlways(s string) {
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	con.clearBar()
+	fmt.Fprintln(con.err, wrapped(s, min(con.width, briefWidth)))
+}
+
+// printExtractSummary prints the account of an extraction in a line.
+func (con *console) printExtractSummary(doc *result.Extract) {
+	t := &doc.Totals
+	dropped := "none of " + trace.Thousands(t.Records.Read) + " records dropped"
+	if n := t.Records.Read - t.Records.Kept; n > 0 {
+		dropped = fmt.Sprintf("%s of %s records dropped (%s)", trace.Thousands(n), trace.Thousands(t.Records.Read),
+			report.Reasons(t.Records.Dropped))
+	}
+	// Where the engine recorded no requests, those of the clients count.
+	requests := max(t.Requests.Engine+t.Requests.APIOnly+t.Requests.Stock, t.Tables[rows.ObservedRequests])
+	steps := trace.Thousands(t.Steps.Summaries) + " steps"
+	if passes := passesText(doc); passes != "" {
+		steps += ", " + passes
+		if t.Steps.Summaries == 0 {
+			steps = passes
+		}
+	}
+	s := fmt.Sprintf("extracted %d %s: %s requests, %s; %s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
+		trace.Thousands(requests), steps, dropped)
+	con.note(s)
+	if sentence := report.CachedTokens(doc); sentence != "" {
+		con.note(sentence)
+	}
+}
+
+// passesText counts the engine's passes by where they were read; empty without.
+func passesText(doc *result.Extract) string {
+	var parts []string
+	sources := []struct{ kind, words string }{{"iterations", "logged iterations"}, {"passes", "traced passes"},
+		{"", "steps reconstructed from the chunks that clients received"}}
+	counts := make([]int64, len(sources))
+	for _, r := range doc.Runs {
+		for k, s := range sources {
+			fromChunks := slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == "chunk_steps" })
+			if s.kind == "" || !fromChunks && slices.ContainsFunc(r.Files, func(f result.ExtractFile) bool { return f.Kind == s.kind }) {
+				counts[k] += r.Tables[rows.Iterations]
+				break
+			}
+		}
+	}
+	for k, n := range counts {
+		if n > 0 {
+			parts = append(parts, trace.Thousands(n)+" "+sources[k].words)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// note prints a line on stderr, wrapped where people read it; nothing with --quiet.
+func (con *console) note(s string) {
+	switch {
+	case con.quiet:
+	case con.log != nil:
+		con.infof("%s", s)
+	default:
+		con.printWrappedAlways(s)
+	}
+}
+
+// configurations prints for each configuration what its coefficients can be used for, up to which
+// load, and the error to expect.
+func (con *console) configurations(in report.Input) {
+	for _, l := range report.Lines(in) {
+		con.printWrapped(l.Scope + ": " + l.Uses)
+		if l.Region != "" {
+			con.printWrapped("  " + l.Region)
+		}
+		if l.Error != "" {
+			con.printWrapped("  expected error: " + l.Error)
+		}
+	}
+}
+
+// mostChanges are the changes that the short form prints.
+const mostChanges = 12
+
+// setChanges keeps what changed since --baseline, to be printed after the verdict.
+func (con *console) setChanges(c *result.Changes) { con.changes = c }
+
+// sinceBaseline prints the changes since --baseline, where it was given.
+func (con *console) sinceBaseline() {
+	c := con.changes
+	if c == nil {
+		return
+	}
+	if t := report.ChangesTable(c); len(t.Rows) > 0 {
+		more := 0
+		if con.brief {
+			more = t.First(mostChanges)
+		}
+		t.Caption = "changed since " + c.Against
+		con.printTable(t)
+		if more > 0 {
+			con.note(fmt.Sprintf("and %d more changes: -v, or the report", more))
+		}
+	}
+	con.note(fmt.Sprintf("since %s: %s, %d figures unchanged", c.Against, report.Plural(len(c.Rows), "change"), c.Same))
+	for _, n := range c.Notes {
+		con.note("since " + c.Against + ": " + n)
+	}
+}
+
+// showValidation prints a validation. out is the folder of its results.
+func (con *console) showValidation(val *result.Validation, f *result.Fit, out string) {
+	in := report.Input{Fit: f, Validation: val}
+	con.showSections(in, "verdict", "replay")
+	con.deferWarnings(val.Warnings)
+	con.configurations(in)
+	con.flushWarnings()
+	con.sinceBaseline()
+	for _, s := range report.Failed(report.Decisive(val)) {
+		con.note("failed: " + plainSigns.Replace(s))
+	}
+	for _, s := range diagnosisLines(val) {
+		con.note("why: " + s)
+	}
+	for i, s := range report.Next(in) {
+		if i == 2 {
+			break
+		}
+		con.note("next: " + strings.ReplaceAll(s, "`", ""))
+	}
+	con.infof("report: %s", filepath.Join(out, folder.ReportFile))
+}
+
+// checkSummary refuses unknown formats before any work, and keeps stdout for the summary.
+func (con *console) checkSummary(c *cli.Context) error {
+	switch format := c.String("summary"); {
+	case format == "":
+	case format != "markdown":
+		return usagef("--summary: got %q, want markdown", format)
+	case con.json:
+		return usagef("--summary: got --json too, want one of them: both print on stdout")
+	default:
+		con.summary = true
+	}
+	return nil
+}
+
+// writeVerdict writes the summary and the JUnit report that were asked for.
+func (con *console) writeVerdict(c *cli.Context, val *result.Validation, fit *result.Fit) error {
+	if con.summary {
+		fmt.Fprint(con.out, report.SummaryMarkdown(report.Input{Fit: fit, Validation: val, Changes: con.changes}))
+	}
+	if path := c.String("junit"); path != "" {
+		text, err := report.JUnit(val, c.Bool("allow-insufficient"))
+		if err != nil {
+			return err
+		}
+		if con.special {
+			return files.WriteSpecial(path, text)
+		}
+		return files.Write(path, text)
+	}
+	return nil
+}
