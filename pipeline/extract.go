@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
+	"github.com/blis-train/blis-train/pipeline/reconstruct/logged"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -286,7 +287,7 @@ func readRun(dir string, dep *deploy.Deployment, also ...string) (*trace.Run, er
 	if err != nil {
 		return nil, err
 	}
-	return run, rows.Fill(run, dep)
+	return run, logged.Fill(run, dep)
 }
 
 // Batches rebuilds the batches of one extracted run, under version 1.1, for the

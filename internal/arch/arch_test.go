@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"deploy"},
 	{"coeff"},
 	{"library", "result", "pipeline/features", "pipeline/ridge"},
-	{"pipeline/validate/gate", "result/folder"},
+	{"pipeline/reconstruct/logged", "pipeline/validate/gate", "result/folder"},
 	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "report", "sim"},
 	{"pipeline/extract/enginelog", "pipeline/extract/otlp", "pipeline/fit", "sim/workload", "sim/forecast"},
 	{"pipeline/extract/clients"},

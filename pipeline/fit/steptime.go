@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/reconstruct/logged"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -85,7 +86,7 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	DriftFindings(out, f.isMeasured)
 	OrderFinding(out)
 	if f.contextsMerged() {
-		out.Warnings = append(out.Warnings, trace.Findingf(rows.ContextsMerged, "decode_attention and kv_cache_read are merged with the "+
+		out.Warnings = append(out.Warnings, trace.Findingf(logged.ContextsMerged, "decode_attention and kv_cache_read are merged with the "+
 			"per-decode term: no run tells the contexts of its decodes, and the prior alone splits them"))
 		for i := range out.Coefficients {
 			if c := &out.Coefficients[i]; c.Name == "decode_attention" || c.Name == "kv_cache_read" {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/reconstruct/logged"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -25,7 +26,7 @@ func (s *Steps) Audit(sp *features.Space) result.TargetAudit {
 	a.QueuedToScheduledUs, a.ArrivedToQueuedUs = quantiles(waits), quantiles(ingress)
 	a.Verdict = auditVerdict(&a)
 	if g := s.Run.Aggregate; g != nil && !a.BelowFloor() {
-		a.DurationUsP50, a.Verdict = nil, timeVerdict(&g.Audit)
+		a.DurationUsP50, a.Verdict = nil, logged.TimeVerdict(&g.Audit)
 	}
 	return a
 }

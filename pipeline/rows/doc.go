@@ -104,8 +104,5 @@ const (
 	codeManyOutliers       trace.Code = "many_outliers"
 	codeRegimeAbsent       trace.Code = "regime_absent"
 	MachineDrift           trace.Code = "machine_drift"
-	codeNoStepTimes        trace.Code = "no_step_times"
-	codeFilledIn           trace.Code = "log_filled_in"
-	ContextsMerged         trace.Code = "contexts_merged"
 	codeWindowSums         trace.Code = "window_sums_approximate"
 )

@@ -106,7 +106,7 @@ func (b *builder) total(st *Step) {
 	case b.s.Version == features.V10:
 		st.Reason = chunkedNoSnapshots
 	default:
-		st.Tag, st.In, st.NoStart = tagAggregate, Input(&a.Totals[k]), a.Totals[k].NoStart
+		st.Tag, st.In, st.NoStart = tagAggregate, features.FromTotals(&a.Totals[k]), a.Totals[k].NoStart
 	}
 }
 

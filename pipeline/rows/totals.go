@@ -11,24 +11,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// CausalFromTotals is (P^2/np*(1+cv2) + P)/2, 0 without prefill (spec#summary-steps).
-func CausalFromTotals(tokens, reqs, cv2 float64) float64 {
-	if reqs == 0 {
-		return 0
-	}
-	return (tokens*tokens/reqs*(1+cv2) + tokens) / 2
-}
-
-// Input is a step's totals as the features read them.
-func Input(t *trace.StepTotals) features.StepInput {
-	return features.StepInput{
-		PrefillTokens: float64(t.Prefill), DecodeTokens: float64(t.Decode), ScheduledTokens: float64(t.Prefill + t.Decode),
-		NumPrefillReqs: float64(t.PrefillReqs), NumDecodeReqs: float64(t.DecodeReqs), NumSampledSeqs: float64(t.Sampled),
-		PrefillCausalWork: t.CausalWork, DecodeContextTokens: t.DecodeContext,
-		KVReadTokens: t.DecodeContext + t.PrefillContext + float64(t.Prefill), PrefillContext: t.PrefillContext,
-	}
-}
-
 // sum11 adds up the members of a step (spec#step-sums), and within the reaches of unlike layers (spec#model-reach).
 func sum11(members []trace.Member, reaches []model.Reach) features.StepInput {
 	var in features.StepInput
@@ -62,7 +44,7 @@ func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (fe
 		NumPrefillReqs:      float64(s.NumPrefillReqs),
 		NumDecodeReqs:       float64(s.NumDecodeReqs),
 		NumSampledSeqs:      float64(reqs),
-		PrefillCausalWork:   CausalFromTotals(float64(s.PrefillTokens), float64(s.NumPrefillReqs), cv2),
+		PrefillCausalWork:   features.CausalFromTotals(float64(s.PrefillTokens), float64(s.NumPrefillReqs), cv2),
 		DecodeContextTokens: contextFromBlocks(s, d.Engine.BlockSize),
 	}
 	in.KVReadTokens = in.DecodeContextTokens + in.PrefillTokens

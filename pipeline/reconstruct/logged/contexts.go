@@ -1,4 +1,4 @@
-package rows
+package logged
 
 import (
 	"math"
@@ -108,7 +108,7 @@ func (f *filler) balance() {
 		p.decodeContext = total + float64(p.decodes)
 		t := float64(p.prefillTokens)
 		n := float64(p.prefills)
-		p.causal = CausalFromTotals(t, n, p.variation())
+		p.causal = features.CausalFromTotals(t, n, p.variation())
 		if p.prefills > 0 && carried > 0 {
 			p.prefillKV = carried
 			p.causal += carried * t / n
@@ -141,7 +141,7 @@ func (f *filler) fromTrace() {
 			mean = kv / float64(p.it.ContextReqs)
 		}
 		p.decodeContext = float64(p.it.DecodeKVTokens.V) + moved*mean + float64(p.decodes)
-		p.prefillKV, p.causal = 0, CausalFromTotals(float64(p.prefillTokens), float64(p.prefills), p.variation())
+		p.prefillKV, p.causal = 0, features.CausalFromTotals(float64(p.prefillTokens), float64(p.prefills), p.variation())
 		if p.prefills > 0 {
 			p.prefillKV = kv - moved*mean
 			p.causal += p.prefillKV * float64(p.prefillTokens) / float64(p.prefills)

@@ -1,10 +1,11 @@
-package rows
+package logged
 
 import (
 	"fmt"
 	"math"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -167,15 +168,15 @@ func (f *filler) belowFloor() float64 {
 			continue
 		}
 		n++
-		if f.passes[i].it.ElapsedUs < f.space.FloorUs(new(Input(&t))) {
+		if f.passes[i].it.ElapsedUs < f.space.FloorUs(new(features.FromTotals(&t))) {
 			below++
 		}
 	}
 	return float64(below) / float64(max(1, n))
 }
 
-// timeVerdict says in one sentence what stands for the time of a pass.
-func timeVerdict(a *trace.TimeAudit) string {
+// TimeVerdict says in one sentence what stands for the time of a pass.
+func TimeVerdict(a *trace.TimeAudit) string {
 	what := map[string]string{timeCadence: "the stamps of neighbouring lines are the step time",
 		timeElapsed: fmt.Sprintf("the logged elapsed time and %.2f ms a pass are the step time", a.ConstantUs.V/1000),
 		timeTicks:   "the time between whole seconds is that of the passes between them"}[a.Time]

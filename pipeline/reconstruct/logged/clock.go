@@ -1,4 +1,4 @@
-package rows
+package logged
 
 import (
 	"github.com/blis-train/blis-train/trace"
