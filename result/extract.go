@@ -12,13 +12,13 @@ type Extract struct {
 	Header
 	Runs   []ExtractRun  `json:"runs"`
 	Totals ExtractTotals `json:"totals"`
-	// LeftOut are run folders that gave nothing, by id.
+	// LeftOut are run folders without any usable record, by id.
 	LeftOut []string `json:"left_out,omitempty"`
-	// Seconds and PeakRSSBytes exist on the terminal and with --json only, so
-	// that the file's bytes depend on the inputs alone.
+	// Seconds and PeakRSSBytes are printed on the terminal and with --json only, so that the bytes of the file
+	// depend on the inputs alone.
 	Seconds *float64 `json:"seconds,omitempty"`
-	// Removed and Left are files below tables/ of earlier calls and of others:
-	// what this call removed, and what it left alone. On the terminal only, too.
+	// Removed are files below tables/ of earlier calls that this call removed, Left those of other programs,
+	// which it did not touch. On the terminal only, too.
 	Removed      []string `json:"removed,omitempty"`
 	Left         []string `json:"left,omitempty"`
 	PeakRSSBytes *int64   `json:"peak_rss_bytes,omitempty"`
@@ -77,8 +77,8 @@ type ExtractRun struct {
 	Scopes     []ScopeCount    `json:"scopes"`
 	Files      []ExtractFile   `json:"files"`
 	Clock      ExtractClock    `json:"clock"`
-	// CachedTokens is what the prefix cache gave the requests of each phase, where the
-	// passes of a log or the server's usage say so.
+	// CachedTokens are the prompt tokens from the prefix cache in each phase, where the passes of a log or the
+	// server's usage record them.
 	CachedTokens []CachedTokens  `json:"cached_tokens,omitempty"`
 	Examples     []Example       `json:"examples"` // the first drops of each reason
 	Warnings     []trace.Finding `json:"warnings"`
@@ -86,21 +86,22 @@ type ExtractRun struct {
 	Deployment *deploy.Deployment `json:"deployment"`
 }
 
-// CachedTokens is the account of a phase: prompts = context tokens + hits where all is paired.
+// CachedTokens counts the prompt tokens of a phase that came from the prefix cache. Where every pass is paired
+// with requests, prompt tokens = computed tokens + hits.
 type CachedTokens struct {
 	Phase         string           `json:"phase"`
 	Requests      int              `json:"requests"`
 	PromptTokens  int64            `json:"prompt_tokens"`
-	HitTokens     int64            `json:"hit_tokens"`               // of the requests that are told
+	HitTokens     int64            `json:"hit_tokens"`               // of requests whose hits are known
 	CounterTokens trace.Opt[int64] `json:"counter_tokens,omitempty"` // vllm:prefix_cache_hits over the phase, where /metrics was kept
-	Chains        int              `json:"chains"`                   // passes joined by prompts cut between them
-	Usage         int              `json:"usage"`                    // requests of which the server says it
-	Exact         int              `json:"exact"`                    // that the passes tell
-	Bounded       int              `json:"bounded"`                  // that end in a pass with others: their sum is exact
-	Unpaired      int              `json:"unpaired"`                 // of which nothing is known
+	Chains        int              `json:"chains"`                   // passes joined by prompts that were cut between them
+	Usage         int              `json:"usage"`                    // requests whose hits the server's usage reports
+	Exact         int              `json:"exact"`                    // requests whose hits follow from the passes
+	Bounded       int              `json:"bounded"`                  // requests that end in a pass with others: only their sum is exact
+	Unpaired      int              `json:"unpaired"`                 // requests of which nothing is known
 }
 
-// ExtractEngine says what was running.
+// ExtractEngine is the engine that was recorded.
 type ExtractEngine struct {
 	InstanceID  string `json:"instance_id"` // 1, 2, ... of the engine runs in one dump
 	VLLMVersion string `json:"vllm_version"`
@@ -206,9 +207,8 @@ type ExtractTotals struct {
 	LinesRead int64            `json:"lines_read"`
 }
 
-// SumRuns adds up what the runs counted, in place of what the totals said of it
-// before; the bytes and lines read belong to the files and stay. BadFrac is the
-// worst run's.
+// SumRuns sets the totals to the sums of the runs' counts. Bytes and lines read are those of the files and
+// stay. BadFrac is the largest of the runs.
 func (e *Extract) SumRuns() {
 	zero := trace.Some[int64](0)
 	t := &e.Totals
@@ -219,18 +219,18 @@ func (e *Extract) SumRuns() {
 	t.Steps = StepTotals{Reconstructed: zero, Unknown: zero, Contradictions: zero}
 	for i := range e.Runs {
 		r := &e.Runs[i]
-		t.Records.add(&r.Records)
+		t.Records.addRecords(&r.Records)
 		for name, rows := range r.Tables {
 			t.Tables[name] += rows
 		}
-		addNumbers(&t.Steps, &r.Steps.StepTotals)
-		addNumbers(&t.Requests, &r.Requests)
-		addNumbers(&t.Losses, &r.Losses)
+		addCounts(&t.Steps, &r.Steps.StepTotals)
+		addCounts(&t.Requests, &r.Requests)
+		addCounts(&t.Losses, &r.Losses)
 	}
 	t.Summaries = t.Steps.Summaries
 }
 
-func (t *Records) add(r *Records) {
+func (t *Records) addRecords(r *Records) {
 	t.Read += r.Read
 	t.Kept += r.Kept
 	for reason, n := range r.Dropped {
@@ -239,9 +239,9 @@ func (t *Records) add(r *Records) {
 	t.BadFrac = max(t.BadFrac, r.BadFrac)
 }
 
-// addNumbers adds the whole numbers of a struct to those of another; what is unknown on either side
-// is unknown.
-func addNumbers[T any](to, from *T) {
+// addCounts adds the counts in the fields of a struct to those of another; a count that is unknown on either
+// side becomes unknown.
+func addCounts[T any](to, from *T) {
 	a := reflect.ValueOf(to).Elem()
 	b := reflect.ValueOf(from).Elem()
 	for i := range a.NumField() {
@@ -249,13 +249,13 @@ func addNumbers[T any](to, from *T) {
 		case *int64:
 			*x += b.Field(i).Int()
 		case *trace.Opt[int64]:
-			*x = plus(*x, b.Field(i).Interface().(trace.Opt[int64]))
+			*x = sumOfKnown(*x, b.Field(i).Interface().(trace.Opt[int64]))
 		}
 	}
 }
 
-// plus is unknown when either side is.
-func plus(a, b trace.Opt[int64]) trace.Opt[int64] {
+// sumOfKnown is unknown when either side is.
+func sumOfKnown(a, b trace.Opt[int64]) trace.Opt[int64] {
 	if !a.OK || !b.OK {
 		return trace.Opt[int64]{}
 	}

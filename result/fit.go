@@ -1,9 +1,10 @@
 package result
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -21,75 +22,8 @@ type Fit struct {
 	Warnings   []trace.Finding  `json:"warnings"`
 	// TrainingDate is the UTC date of the latest wall-clock stamp in the inputs.
 	TrainingDate string `json:"training_date"`
-	// Requests says how the coefficients were learned without step traces; nil: from steps.
+	// Requests is how the coefficients were learned without step traces; nil: from steps.
 	Requests *RequestLevel `json:"requests,omitempty"`
-}
-
-// RequestLevel is a fit from what requests experienced (spec#request-level).
-type RequestLevel struct {
-	Prior          string             `json:"prior"`
-	Loads          []RequestLoad      `json:"loads"`
-	Passes         []RequestPass      `json:"passes"`
-	Objective      float64            `json:"objective"`       // of the answer: mean over loads, dimensionless
-	NoiseFloor     float64            `json:"noise_floor"`     // of the objective: its deviation over jittered sends
-	SpanErrorFrac  *float64           `json:"span_error_frac"` // of one span whose steps are known from other requests' stamps
-	TTFTErrorFrac  *float64           `json:"ttft_error_frac"` // of one TTFT that waited for no other prompt
-	Evaluations    int                `json:"evaluations"`
-	SimulatedSteps int64              `json:"simulated_steps"`   // of the replays and of the recordings behind the intervals
-	StepsPerSecond float64            `json:"-"`                 // how fast; on the terminal alone, so that files have the same bytes
-	Directions     []LearnedDirection `json:"directions"`        // most learned first
-	Scatter        *RequestScatter    `json:"scatter"`           // that the intervals allow for; null of points
-	Holdout        []RequestHoldout   `json:"holdout,omitempty"` // runs that were held out
-	Levels         []LevelHoldout     `json:"levels,omitempty"`  // load levels, each as coefficients that never saw it have it
-}
-
-// LevelHoldout is a load level beside what coefficients of the other levels, or of all that were not
-// held out, say of it (spec#level-holdout).
-type LevelHoldout struct {
-	Run             string   `json:"run"`
-	Name            string   `json:"name"`
-	TTFTMs          *float64 `json:"ttft_ms"` // null: not measured
-	TPOTMs          float64  `json:"tpot_ms"`
-	PredictedTTFTMs *float64 `json:"predicted_ttft_ms"` // null: the simulated server does not finish the level
-	PredictedTPOTMs *float64 `json:"predicted_tpot_ms"`
-}
-
-// RequestHoldout is how a load is predicted that the fit has not seen.
-type RequestHoldout struct {
-	Name     string  `json:"name"`
-	Requests int     `json:"requests"`
-	Metrics  Metrics `json:"metrics"`
-}
-
-// RequestScatter is how a server scatters around its coefficients (spec#request-intervals).
-type RequestScatter struct {
-	StepFrac   float64 `json:"step_frac"`  // standard deviation of one step
-	DriftFrac  float64 `json:"drift_frac"` // of the speed from one 20 s block to the next
-	TTFTFrac   float64 `json:"ttft_frac"`  // of a TTFT beyond what its steps explain
-	OutsideUs  float64 `json:"outside_us"` // of E2E beyond its last token
-	Recordings int     `json:"recordings"` // simulated to say what this does to a fit
-}
-
-// RequestLoad is one stretch of requests of one engine.
-type RequestLoad struct {
-	Name     string `json:"name"`
-	Tier     string `json:"tier"` // requests, spans or points (spec#request-tiers)
-	Requests int    `json:"requests"`
-}
-
-// RequestPass is one candidate on the way.
-type RequestPass struct {
-	Name      string  `json:"name"` // start, gauss-newton, the search, bias taken off (or not)
-	Objective float64 `json:"objective"`
-	Damping   float64 `json:"damping"`
-}
-
-// LearnedDirection is one independent combination of terms.
-type LearnedDirection struct {
-	Terms       []string `json:"terms"`           // the largest first, target/term
-	LearnedFrac float64  `json:"learned_frac"`    // 1 - variance left over variance before
-	Learned     bool     `json:"learned"`         // the data, not the prior, decide it
-	Needs       string   `json:"needs,omitempty"` // the measurement that would teach it
 }
 
 // AlphaNamed is the model of one alpha target, nil without.
@@ -146,9 +80,17 @@ func medianPrediction(interval *IntervalErrors, errors *TargetErrors) (rows int,
 
 // AllWarnings are the fit's and its models', each once.
 func (f *Fit) AllWarnings() []trace.Finding {
-	all := stat.AppendNew(stat.AppendNew(nil, f.Warnings...), f.Beta.Warnings...)
+	lists := [][]trace.Finding{f.Warnings, f.Beta.Warnings}
 	for i := range f.Alpha {
-		all = stat.AppendNew(all, f.Alpha[i].Warnings...)
+		lists = append(lists, f.Alpha[i].Warnings)
+	}
+	var all []trace.Finding
+	for _, list := range lists {
+		for _, w := range list {
+			if !slices.Contains(all, w) {
+				all = append(all, w)
+			}
+		}
 	}
 	return all
 }
@@ -184,13 +126,13 @@ type FitOptions struct {
 	MaxRows    *int     `json:"max_rows,omitempty"` // rows learned from at most, 0: all; absent: the default, 10,000,000
 }
 
-// FitRun is what one run gave to the fit.
+// FitRun is how the fit used one run.
 type FitRun struct {
 	ID        string          `json:"id"`
 	Config    string          `json:"config"`
 	Used      bool            `json:"used"`
 	Saturated bool            `json:"saturated"`
-	Reason    string          `json:"reason"` // why it was left out; empty when used
+	Reason    string          `json:"reason"` // why it was not used; empty when used
 	Steps     StepQuality     `json:"steps"`
 	Findings  []trace.Finding `json:"findings"`
 }
@@ -213,7 +155,8 @@ func (q *StepQuality) Join(o StepQuality) {
 	q.FromSnapshots += o.FromSnapshots
 	q.Reconstructed += o.Reconstructed
 	q.Approximate += o.Approximate
-	q.Contradictions, q.KnownShare = q.Contradictions+o.Contradictions, Share(q.Known, q.Recorded)
+	q.Contradictions += o.Contradictions
+	q.KnownShare = Share(q.Known, q.Recorded)
 }
 
 // FitConfig is one configuration (spec#configuration) of the fit.
@@ -231,360 +174,11 @@ type FitConfig struct {
 	Covered *Covered `json:"covered,omitempty"`
 }
 
-// Covered says up to where recordings reach; beyond it a prediction extrapolates.
+// Covered is the largest load and the longest requests of the recordings; beyond it a prediction
+// extrapolates.
 type Covered struct {
 	Running      int64    `json:"running"`        // most requests running at once
 	RequestsPerS *float64 `json:"requests_per_s"` // over the busiest 50 gaps between arrivals; null with fewer, or with sampled journeys
 	PromptTokens int64    `json:"prompt_tokens"`  // longest prompt of a finished request
 	OutputTokens int64    `json:"output_tokens"`  // longest output of one
-}
-
-// Model is one fitted linear model: beta, one alpha target, or another
-// parameterisation on the same rows. Fields that do not apply are null.
-type Model struct {
-	Name             string            `json:"name"` // beta, overhead, admission, egress, queue, blackbox, trained-physics, roofline
-	SpecVersion      string            `json:"spec_version"`
-	Recipe           string            `json:"recipe"`
-	Target           string            `json:"target"`
-	Replay           bool              `json:"replay"` // may be added as a delay in a replay
-	PipelineLag      map[string]RunLag `json:"pipeline_lag"`
-	LagEvidence      []LagEvidence     `json:"lag_evidence"`
-	Lambda           *float64          `json:"lambda"`
-	GammaEMA         *float64          `json:"gamma_ema"`
-	GammaIdentified  *bool             `json:"gamma_identified,omitempty"` // beta: the rows told gamma from its candidates
-	Grid             []GridPoint       `json:"grid"`
-	Coefficients     []Coefficient     `json:"coefficients"`
-	Covariance       [][]float64       `json:"covariance"`
-	NullDirections   []string          `json:"null_directions"`
-	ConditionNumber  *float64          `json:"condition_number"`
-	DFEff            *float64          `json:"df_eff"`
-	Certificate      *Certificate      `json:"certificate"`
-	FoldFingerprints []string          `json:"fold_fingerprints"`
-	Cells            []Cell            `json:"cells"`
-	Holdout          *Errors           `json:"holdout"`
-	Train            *Errors           `json:"train"`
-	Loco             []Loco            `json:"loco"`
-	LocoMedian       *float64          `json:"loco_median"`
-	LocoWorst        *float64          `json:"loco_worst"`
-	NestedCross      *float64          `json:"nested_cross_score"`
-	Rows             RowCounts         `json:"rows"`
-	Interval         *IntervalErrors   `json:"interval,omitempty"`      // overhead only
-	TargetErrors     *TargetErrors     `json:"target_errors,omitempty"` // admission, egress, queue
-	AlphaRuns        []AlphaRun        `json:"alpha_runs,omitempty"`
-	TargetAudit      []TargetAudit     `json:"target_audit"`
-	Drift            []DriftBlock      `json:"drift"`
-	Reweighting      *Reweighting      `json:"reweighting"`
-	ResidualQuant    []RegimeQuantiles `json:"residual_quantiles,omitempty"`
-	StressSets       []Cell            `json:"stress_sets,omitempty"`
-	BoundHits        []BoundHit        `json:"bound_hits"`
-	Warnings         []trace.Finding   `json:"warnings"`
-	Figures          *FitFigures       `json:"figures,omitempty"`
-	Utilisation      []Utilisation     `json:"utilisation,omitempty"` // roofline only
-	// HardwareFactors multiply the prediction of an unseen deployment on a device; empty: 1.
-	HardwareFactors []HardwareFactor `json:"hardware_factors,omitempty"`
-	// DeploymentFactors take the place of the device's factor on the configurations of
-	// the fit and on other configurations of their deployments.
-	DeploymentFactors []DeploymentFactor `json:"deployment_factors,omitempty"`
-	// DeploymentCoefficients take the place of Coefficients' values on the
-	// deployments of the fit; overhead only.
-	DeploymentCoefficients []DeploymentCoefficients `json:"deployment_coefficients,omitempty"`
-	// LocoPlain are the leave-one-out figures without the factors.
-	LocoPlain *LocoSummary `json:"loco_without_factors,omitempty"`
-}
-
-// HardwareFactor is what one device needs on top of the common coefficients,
-// shrunk towards 1 (partial pooling).
-type HardwareFactor struct {
-	Hardware string  `json:"hardware"`
-	Factor   float64 `json:"factor"`
-	Configs  int     `json:"configs"` // configurations it was learned from
-}
-
-// DeploymentFactor is what one deployment of the fit needs on top of the common
-// coefficients, learned from its runs and shrunk by their spread.
-type DeploymentFactor struct {
-	Deployment string  `json:"deployment"`       // model, hardware and tp
-	Config     string  `json:"config,omitempty"` // the configuration it holds on; absent: every other one of the deployment
-	Factor     float64 `json:"factor"`           // of every term
-	Prompt     float64 `json:"prompt_factor"`    // of the terms of prompt work, on top
-	Runs       int     `json:"runs"`             // it was learned from
-	Rows       int     `json:"rows"`             // of those runs
-}
-
-// Name is the key it is looked up by.
-func (d *DeploymentFactor) Name() string {
-	if d.Config != "" {
-		return d.Config
-	}
-	return d.Deployment
-}
-
-// DeploymentCoefficients are the coefficients of one deployment, shrunk toward
-// the common ones, in the order of the features.
-type DeploymentCoefficients struct {
-	Deployment string    `json:"deployment"` // model, hardware and tp
-	Lambda     *float64  `json:"lambda"`     // null: too few rows, the common coefficients
-	Values     []float64 `json:"values"`
-	Rows       int       `json:"rows"` // training rows
-}
-
-// LocoSummary is the median and worst MAPE over configurations left out.
-type LocoSummary struct {
-	Median *float64 `json:"median"`
-	Worst  *float64 `json:"worst"`
-}
-
-// Utilisation is the roofline's prediction over the measured time of one
-// configuration: the share of the hardware's peak the engine reaches.
-type Utilisation struct {
-	Config string  `json:"config"`
-	Share  float64 `json:"share"`
-}
-
-// Nouns of the artifact that stand in fit.json too.
-type (
-	Input       = coeff.Input
-	RunLag      = coeff.RunLag
-	Certificate = coeff.Certificate
-)
-
-// LagEvidence is the hold-out error of one lag on intervals with prefill (spec#lag).
-type LagEvidence struct {
-	Run                string   `json:"run"`
-	Lag                int      `json:"lag"`
-	HoldoutMAPEPrefill *float64 `json:"holdout_mape_prefill"`
-	N                  int      `json:"n"`
-	Verdict            string   `json:"verdict"` // measured | not_measurable
-}
-
-// GridPoint is one (lambda, gamma) of the selection.
-type GridPoint struct {
-	Lambda   float64  `json:"lambda"`
-	GammaEMA float64  `json:"gamma_ema"`
-	Within   *float64 `json:"within"`
-	Cross    *float64 `json:"cross"`
-	SE       *float64 `json:"se"`
-}
-
-// Coefficient is a coefficient of the artifact and what the fit knows of it.
-type Coefficient struct {
-	coeff.Coefficient
-	PriorShare         *float64 `json:"prior_share"`
-	DF                 *float64 `json:"df"`
-	VIF                *float64 `json:"vif"`
-	ImpliedUtilisation *float64 `json:"implied_utilisation"`
-	NotLearned         bool     `json:"not_learned"`
-	Share              *float64 `json:"share"` // mean share of the prediction on training rows
-}
-
-// Errors are computed on rows with |y| >= 1 us.
-type Errors struct {
-	Rows      int      `json:"rows"`
-	Excluded  int      `json:"excluded"` // |y| < 1 us
-	MAPE      *float64 `json:"mape"`
-	MAPEConst *float64 `json:"mape_const"`
-	MAPEFloor *float64 `json:"mape_floor"`
-	Skill     *float64 `json:"skill"`
-	Bias      *float64 `json:"bias"` // sum(pred-y)/sum(y)
-	WAPE      *float64 `json:"wape"`
-	MedianAPE *float64 `json:"median_ape"`
-	P95APE    *float64 `json:"p95_ape"`
-	RMSEUs    *float64 `json:"rmse_us"`
-	// MaxErrorRatio is the largest absolute error over the cell's median target, of rows that are no outliers where those are 1 %
-	// of the rows or fewer (spec#outliers); LargestOutlier is that of the outliers.
-	MaxErrorRatio  *float64 `json:"max_error_ratio"`
-	Outliers       int      `json:"outliers"`
-	LargestOutlier *float64 `json:"largest_outlier_ratio"`
-	// RelErr is the weighted relative error sqrt(sum w(y-xb)^2/sum w y^2).
-	RelErr *float64 `json:"weighted_relative_error"`
-}
-
-// Cell is Errors of one run x configuration x regime (x batch bucket).
-type Cell struct {
-	Run    string `json:"run"`
-	Config string `json:"config"`
-	Regime string `json:"regime"`
-	Bucket string `json:"batch_bucket,omitempty"`
-	Set    string `json:"set,omitempty"` // stress set name
-	Errors
-}
-
-// Loco is one configuration left out.
-type Loco struct {
-	Config        string   `json:"config"`
-	Label         string   `json:"label"`
-	Rows          int      `json:"rows"`
-	MAPE          *float64 `json:"mape"`
-	MAPEConst     *float64 `json:"mape_const"`
-	MAPEFrozen10  *float64 `json:"mape_frozen_1_0"`
-	Bias          *float64 `json:"bias"`
-	InsideShare   *float64 `json:"inside_share,omitempty"`   // overhead
-	MAPEWindow10s *float64 `json:"mape_window10s,omitempty"` // admission
-	// RelErr is all that sums know; only in fits from Gram files.
-	RelErr *float64 `json:"weighted_relative_error,omitempty"`
-}
-
-// RowCounts: read = kept + sum(dropped).
-type RowCounts struct {
-	Read     int            `json:"read"`
-	Kept     int            `json:"kept"`
-	Dropped  map[string]int `json:"dropped"`
-	Holdout  int            `json:"holdout"` // part of kept
-	ByRun    []RunRows      `json:"by_run"`
-	ByRegime []RegimeRows   `json:"by_regime"`
-}
-
-// RunRows are the row counts of one run.
-type RunRows struct {
-	Run     string         `json:"run"`
-	Read    int            `json:"read"`
-	Kept    int            `json:"kept"`
-	Dropped map[string]int `json:"dropped"`
-}
-
-// RegimeRows counts kept rows and engine steps of one configuration and regime.
-type RegimeRows struct {
-	Config string `json:"config"`
-	Regime string `json:"regime"`
-	Rows   int    `json:"rows"`
-	Steps  int    `json:"steps"`
-}
-
-// IntervalErrors says how predictions meet interval targets (spec#interval-fit).
-type IntervalErrors struct {
-	Rows             int      `json:"rows"`
-	ExactRows        int      `json:"exact_rows"`
-	InformativeRows  int      `json:"informative_rows"`
-	InsideShare      *float64 `json:"inside_share"` // non-exact hold-out intervals holding the prediction
-	MedianWidthUs    *float64 `json:"median_width_us"`
-	WeightedDistance *float64 `json:"weighted_distance"`
-	MAEUs            *float64 `json:"mae_us"` // mean distance from the interval, or from the value where it is known
-	ExactWAPE        *float64 `json:"exact_wape"`
-	MedianPredUs     *float64 `json:"median_prediction_us"`
-	Passes           int      `json:"passes"`
-}
-
-// TargetErrors are the errors of admission, egress and queue.
-type TargetErrors struct {
-	Rows           int      `json:"rows"`
-	MAPE           *float64 `json:"mape"`
-	WAPE           *float64 `json:"wape"`
-	MAEUs          *float64 `json:"mae_us"` // mean absolute error
-	MAPEWindow10s  *float64 `json:"mape_window10s"`
-	MAPEConst      *float64 `json:"mape_const"`
-	Windows        int      `json:"windows"`
-	ConstWindow    *float64 `json:"mape_const_window10s"`
-	MedianPredUs   *float64 `json:"median_prediction_us"`
-	MaxErrorRatio  *float64 `json:"max_error_ratio"`
-	Outliers       int      `json:"outliers"`
-	LargestOutlier *float64 `json:"largest_outlier_ratio"`
-	Bias           *float64 `json:"bias"`
-	// Regimes are the rows served at once and those that queued; absent for egress.
-	Regimes []RegimeErrors `json:"regimes,omitempty"`
-}
-
-// RegimeErrors are the errors of a wait's rows in one regime.
-type RegimeErrors struct {
-	Regime    string   `json:"regime"` // idle: nothing waits in the step that is joined | waiting
-	Rows      int      `json:"rows"`
-	MAPE      *float64 `json:"mape"`
-	MAPEConst *float64 `json:"mape_const"`
-	WAPE      *float64 `json:"wape"`
-	Bias      *float64 `json:"bias"`
-}
-
-// AlphaRun is one run's figures of one alpha target, hold-out rows.
-type AlphaRun struct {
-	Run      string          `json:"run"`
-	Config   string          `json:"config"`
-	Interval *IntervalErrors `json:"interval,omitempty"`
-	Errors   *TargetErrors   `json:"errors,omitempty"`
-}
-
-// Quantiles in the unit of the key that holds it.
-type Quantiles struct {
-	P50 *float64 `json:"p50"`
-	P90 *float64 `json:"p90"`
-}
-
-// TargetAudit says what a run's stamps really measure (spec#target-audit).
-type TargetAudit struct {
-	Run                 string    `json:"run"`
-	DurationUsP50       *float64  `json:"duration_us_p50"`
-	CadenceUsP50        *float64  `json:"cadence_us_p50"`
-	PhysicalFloorUs     *float64  `json:"physical_floor_us"`
-	QueuedToScheduledUs Quantiles `json:"queued_to_scheduled_us"`
-	ArrivedToQueuedUs   Quantiles `json:"arrived_to_queued_us"`
-	Verdict             string    `json:"verdict"`
-}
-
-// BelowFloor reports whether the median cadence is shorter than reading the weights once.
-func (a *TargetAudit) BelowFloor() bool {
-	return a.CadenceUsP50 != nil && a.PhysicalFloorUs != nil && *a.CadenceUsP50 < *a.PhysicalFloorUs
-}
-
-// DriftBlock is the signed error of one time block.
-type DriftBlock struct {
-	Run   string  `json:"run"`
-	Block int     `json:"block"`
-	Bias  float64 `json:"bias"`
-	Rows  int     `json:"rows"`
-}
-
-// Reweighting are the passes toward absolute relative error (spec#reweighting).
-type Reweighting struct {
-	Passes     int     `json:"passes"`
-	BiasBefore float64 `json:"bias_before"`
-	BiasAfter  float64 `json:"bias_after"`
-	Kept       bool    `json:"kept"`
-}
-
-// RegimeQuantiles are quantiles of y/prediction on the hold-out.
-type RegimeQuantiles struct {
-	Regime    string       `json:"regime"`    // decode | prefill | mixed
-	Quantiles [][2]float64 `json:"quantiles"` // [probability, ratio] in ascending probability
-	Rows      int          `json:"rows"`
-}
-
-// BoundHit counts rows whose feature hit its bound (spec#bound-hits).
-type BoundHit struct {
-	Name  string  `json:"name"`
-	Rows  int     `json:"rows"`
-	Share float64 `json:"share"`
-}
-
-// FitFigures are aggregated points for the report: never one per row.
-type FitFigures struct {
-	// PredVsMeasured are log-log bins of hold-out rows per engine step.
-	PredVsMeasured []Bin2D `json:"pred_vs_measured"`
-	// Residuals are quantile bands of prediction/measured-1 against one quantity.
-	Residuals []ResidualBand `json:"residuals"`
-	// Contributions are mean us per step of each term by regime.
-	Contributions []Contribution `json:"contributions"`
-}
-
-// Bin2D is one cell of a 2-D histogram; X and Y are bin centres in us per step.
-type Bin2D struct {
-	Regime string  `json:"regime"`
-	X      float64 `json:"measured_us"`
-	Y      float64 `json:"predicted_us"`
-	N      int     `json:"n"`
-}
-
-// ResidualBand is the spread of (prediction-y)/y in one bin of a quantity.
-type ResidualBand struct {
-	Against string  `json:"against"` // batch | context | time
-	Regime  string  `json:"regime"`
-	X       float64 `json:"x"` // requests, tokens per decode, or seconds since the first row
-	P10     float64 `json:"p10"`
-	P50     float64 `json:"p50"`
-	P90     float64 `json:"p90"`
-	N       int     `json:"n"`
-}
-
-// Contribution is one bar of the waterfall.
-type Contribution struct {
-	Regime string  `json:"regime"`
-	Name   string  `json:"name"`
-	MeanUs float64 `json:"mean_us"`
 }

@@ -144,7 +144,7 @@ func TestOnLines(t *testing.T) {
   ]
 }
 `
-	got := onLines(text)
+	got := numberListsOnOneLine(text)
 	if string(got) != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -161,7 +161,7 @@ func TestValidationIsShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(b, onLines(b)) || !Intact(b) {
+	if !bytes.Equal(b, numberListsOnOneLine(b)) || !Intact(b) {
 		t.Error("got lists of several lines, or another digest")
 	}
 }

@@ -1,20 +1,11 @@
 package result
 
 import (
-	"cmp"
-	"strings"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// PurposeVerdict says whether the coefficients serve a purpose, and why not.
-type PurposeVerdict struct {
-	coeff.PurposeVerdict
-	Failed  []string `json:"failed"`  // "gate of scope"
-	Missing []string `json:"missing"` // required gates that are null, one sentence each
-}
 
 // Validation is validation.json.
 type Validation struct {
@@ -51,18 +42,37 @@ func (v *Validation) VerdictFor(purpose, scope string) PurposeVerdict {
 			continue
 		}
 		out.Verdict = coeff.WorseVerdict(out.Verdict, p.Verdict)
-		out.Failed, out.Missing = stat.AppendNew(out.Failed, p.Failed...), stat.AppendNew(out.Missing, p.Missing...)
+		out.Failed = appendMissing(out.Failed, p.Failed)
+		out.Missing = appendMissing(out.Missing, p.Missing)
 	}
 	return out
 }
 
-// Verdicts are the gates, the verdicts by purpose and the purpose that decides as coefficient files hold them; none of nil.
+// appendMissing appends the strings that the list does not have yet.
+func appendMissing(list, more []string) []string {
+	for _, s := range more {
+		if !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Verdicts are the gates, the verdicts by purpose and the purpose that decides as coefficient files have them;
+// all empty for a nil validation.
 func (v *Validation) Verdicts() (gates []coeff.Gate, purposes []coeff.PurposeVerdict, decides string) {
 	if v == nil {
 		return nil, nil, ""
 	}
-	return stat.Map(v.Gates, func(g Gate) coeff.Gate { return g.Gate }),
-		stat.Map(v.Purposes, func(p PurposeVerdict) coeff.PurposeVerdict { return p.PurposeVerdict }), v.For
+	gates = make([]coeff.Gate, len(v.Gates))
+	for i := range v.Gates {
+		gates[i] = v.Gates[i].Gate
+	}
+	purposes = make([]coeff.PurposeVerdict, len(v.Purposes))
+	for i := range v.Purposes {
+		purposes[i] = v.Purposes[i].PurposeVerdict
+	}
+	return gates, purposes, v.For
 }
 
 // ValidationOptions are the options that decided the numbers.
@@ -107,7 +117,7 @@ const (
 	SourcePoints   = "points"        // means of load levels
 )
 
-// Split says which requests were compared.
+// Split is which requests were compared.
 type Split struct {
 	Kind  string  `json:"kind"`
 	Train float64 `json:"train"` // share of the phase the coefficients were fitted on
@@ -124,9 +134,9 @@ type ValidationRun struct {
 	// (their own timings) or points (means of load levels, which then stand for requests). The
 	// latter three gate coefficients that were learned from requests.
 	Source string `json:"source"`
-	// Informs says why the replay is shown and decides nothing.
+	// Informs is why the replay is printed and not gated; empty: it is gated.
 	Informs string `json:"informs,omitempty"`
-	// Undecided says what must be recorded before the replay can be judged.
+	// Undecided is what must be recorded before the replay can be gated.
 	Undecided string `json:"undecided,omitempty"`
 	// JourneySampleRate below 1 means that part of the load is unknown to the
 	// replay; null: not stated.
@@ -151,8 +161,8 @@ type ValidationRun struct {
 	Findings          []trace.Finding     `json:"findings"`
 }
 
-// Judged reports whether the replay decides: it was compared with requests that the
-// coefficients never saw, of a server that was not saturated and whose prefix cache is known.
+// Judged reports whether the replay is gated: it was compared with requests that the coefficients never saw,
+// of a server that was not saturated and whose prefix cache is known.
 func (r *ValidationRun) Judged() bool {
 	return r.Metrics != nil && !r.Saturated && r.Informs+r.Undecided == "" && r.Split.Kind != SplitInSample
 }
@@ -216,7 +226,7 @@ type DriftPoint struct {
 	Rows   int     `json:"rows"`
 }
 
-// ReplayQuality says how far the replay ran the recorded schedule.
+// ReplayQuality is how far the replay reproduced the recorded schedule.
 type ReplayQuality struct {
 	// KnownBatchesShare: recorded steps of the run whose batch is known.
 	KnownBatchesShare *float64 `json:"known_batches_share"`
@@ -227,24 +237,6 @@ type ReplayQuality struct {
 	ClippedPredictions    int      `json:"clipped_predictions"`
 	Notes                 []string `json:"notes"`
 }
-
-// Gate is one acceptance test (spec#gates).
-type Gate struct {
-	coeff.Gate
-	Source   string `json:"source"` // why the threshold is what it is
-	Spec     string `json:"spec"`   // address of the gate's clause
-	Required bool   `json:"required"`
-	// Chance is what chance alone reaches where that decides too; null elsewhere.
-	Chance *float64 `json:"chance"`
-	// Purposes are what the gate decides for.
-	Purposes []string `json:"purposes"`
-}
-
-// Book is the address of the specification; a clause stands at Book#NAME.
-const Book = "https://github.com/blis-train/blis-train/blob/main/docs/spec.md"
-
-// GateClause is the address of a gate's clause.
-func GateClause(name string) string { return Book + "#gate-" + strings.ReplaceAll(name, "_", "-") }
 
 // Causes of a Diagnosis.
 const (
@@ -258,7 +250,7 @@ const (
 	CauseUnknown      = "unknown"
 )
 
-// Diagnosis says why gates of one scope failed, and which figure shows it.
+// Diagnosis is why gates of one scope failed, and which figure shows it.
 type Diagnosis struct {
 	Scope    string   `json:"scope"`
 	Gates    []string `json:"gates"`
@@ -268,106 +260,4 @@ type Diagnosis struct {
 	Evidence *float64 `json:"evidence"` // signed bias of the regime, or the drift factor farthest from 1
 	Sentence string   `json:"sentence"`
 	Figure   string   `json:"figure"` // drift | pred_vs_measured | residuals | ecdf | contributions | saturation
-}
-
-// RunFigures are the curves of one run x phase x split.
-type RunFigures struct {
-	ECDF []Curve `json:"ecdf"` // points [ms, share], at most 200 a curve
-	QQ   []Curve `json:"qq"`   // points [real ms, simulated ms] at equal probabilities
-}
-
-// Variants of a Curve.
-const (
-	VariantReal  = "real"
-	VariantPlain = "plain"
-	VariantNoise = "noise"
-	VariantDrift = "drift_corrected"
-)
-
-// Curve is one line of a figure.
-type Curve struct {
-	Metric  string       `json:"metric"`  // ttft | itl | e2e
-	Variant string       `json:"variant"` // real | plain | noise | drift_corrected
-	Points  [][2]float64 `json:"points"`
-}
-
-// Kinds of a Change.
-const (
-	ChangeVerdict = "verdict" // of a purpose
-	ChangeGate    = "gate"
-	ChangeTerm    = "coefficient"
-)
-
-// Changes are what a validation says other than an older one. They stand in the report
-// and on the terminal, in no document of their own.
-type Changes struct {
-	Against string   // the file or folder compared with
-	Rows    []Change // what matters most first
-	Same    int      // figures in both that did not change
-	Notes   []string // what could not be compared, and why
-}
-
-// Change is one figure before and after.
-type Change struct {
-	Kind, Name, Scope string
-	Unit              string // of a coefficient
-	Old, New          *float64
-	// Was and Is are verdicts: pass, fail and the like; empty for coefficients.
-	Was, Is string
-	P       *float64 // of a coefficient: two-sided, of no change; nil: unknown
-}
-
-// maxFigures is how many comparisons keep their curves in validation.json: a
-// report draws a few, and the curves are most of the document.
-const maxFigures = 64
-
-// ReplayRank puts what gates first, then what is in-sample, then closed loops and
-// saturated runs.
-func (r *ValidationRun) ReplayRank() int {
-	switch {
-	case r.Load == "closed" || r.Saturated:
-		return 3
-	case r.Judged():
-		return 0
-	case r.Split.Kind == SplitInSample:
-		return 1
-	}
-	return 2
-}
-
-// LargestKS is the largest plain KS D of the compared metrics; -1 without one.
-func (r *ValidationRun) LargestKS() float64 {
-	worst := -1.0
-	if r.Metrics == nil {
-		return worst
-	}
-	for _, m := range []*Metric{r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E} {
-		if m != nil {
-			worst = max(worst, m.KSD)
-		}
-	}
-	return worst
-}
-
-// ByReplayRank orders comparisons for drawing: those that gate first, then by
-// the largest plain KS.
-func (r *ValidationRun) ByReplayRank(o *ValidationRun) int {
-	return cmp.Or(cmp.Compare(r.ReplayRank(), o.ReplayRank()), cmp.Compare(o.LargestKS(), r.LargestKS()))
-}
-
-// LimitFigures takes the curves from all but the first maxFigures comparisons in
-// the order of ByReplayRank and says how many had some and how many are left.
-func (v *Validation) LimitFigures() (drawn, kept int) {
-	var with []*ValidationRun
-	for i := range v.Runs {
-		if v.Runs[i].Figures != nil {
-			with = append(with, &v.Runs[i])
-		}
-	}
-	stat.SortStable(with, (*ValidationRun).ByReplayRank)
-	kept = min(maxFigures, len(with))
-	for _, r := range with[kept:] {
-		r.Figures = nil
-	}
-	return len(with), kept
 }

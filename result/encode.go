@@ -1,0 +1,176 @@
+package result
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Write encodes a document: two-space indent, no HTML escaping, final newline. Lists of numbers of a
+// validation, which are long, are on one line. A document with a [Header] gets its digest.
+func Write(w io.Writer, doc any) error {
+	b, err := Marshal(doc)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
+}
+
+// Marshal is Write into memory.
+func Marshal(doc any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(doc); err != nil {
+		return nil, err
+	}
+	text := b.Bytes()
+	if _, long := doc.(*Validation); long {
+		text = numberListsOnOneLine(text)
+	}
+	return withDigest(text)
+}
+
+// digestLine finds the digest in what Marshal encodes. A line with two spaces of indentation is a key of the
+// document itself, because line breaks within values are escaped.
+var digestLine = regexp.MustCompile(`\n  "document_digest": "([0-9a-f]*)"`)
+
+// withDigest fills in the digest of a document; a text without a place for it is returned as it is.
+func withDigest(text []byte) ([]byte, error) {
+	at := digestLine.FindSubmatchIndex(text)
+	if at == nil {
+		return text, nil
+	}
+	blank := slices.Concat(text[:at[2]], text[at[3]:])
+	sum, err := textDigest(blank)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(blank[:at[2]], []byte(sum), blank[at[2]:]), nil
+}
+
+// textDigest is the SHA-256 of a JSON text without the space between its tokens.
+func textDigest(text []byte) (string, error) {
+	var b bytes.Buffer
+	if err := json.Compact(&b, text); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b.Bytes())
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// Intact reports whether the values of a document are those it was written with: its digest is that of the
+// text around it. A document without a digest is by an older version or another program and counts as
+// intact.
+func Intact(text []byte) bool {
+	var head Header
+	if json.Unmarshal(text, &head) != nil || head.Digest == "" {
+		return true
+	}
+	sum, err := textDigest(bytes.Replace(text, []byte(head.Digest), nil, 1))
+	return err == nil && sum == head.Digest
+}
+
+// Read decodes a document strictly: another schema version and unknown keys are errors.
+func Read(text []byte, doc any) error {
+	var head struct {
+		SchemaVersion string `json:"schema_version"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return err
+	}
+	if head.SchemaVersion != SchemaVersion {
+		return fmt.Errorf("schema_version: got %q, want %q", head.SchemaVersion, SchemaVersion)
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(doc); err != nil {
+		return err
+	}
+	return trace.UnmarshalJSON(text, &head)
+}
+
+// numberListsOnOneLine joins the lines of every list of numbers, and of lists of numbers, in an indented JSON
+// text: otherwise the curves would be most of the lines of a validation.
+func numberListsOnOneLine(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); {
+		n := 1
+		switch text[i] {
+		case '"':
+			n = stringEnd(text[i:])
+		case '[':
+			if end := numbersEnd(text[i:]); end > 0 {
+				out = appendOnOneLine(out, text[i:i+end])
+				i += end
+				continue
+			}
+		}
+		out = append(out, text[i:i+n]...)
+		i += n
+	}
+	return out
+}
+
+// stringEnd is the length of the string that the text begins with.
+func stringEnd(text []byte) int {
+	for i := 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(text)
+}
+
+// numbersEnd is the length of the list of numbers that the text begins with; 0 for an empty list and one with
+// a string or an object.
+func numbersEnd(text []byte) int {
+	depth := 0
+	hasNumbers := false
+	for i, c := range text {
+		switch c {
+		case '[':
+			depth++
+		case '"', '{':
+			return 0
+		case ']':
+			depth--
+			if depth == 0 && hasNumbers {
+				return i + 1
+			}
+			if depth == 0 {
+				return 0
+			}
+		case ' ', '\n', ',':
+		default:
+			hasNumbers = true
+		}
+	}
+	return 0
+}
+
+// appendOnOneLine appends a list without its line breaks.
+func appendOnOneLine(to, list []byte) []byte {
+	for _, c := range list {
+		switch c {
+		case ' ', '\n':
+		case ',':
+			to = append(to, ", "...)
+		default:
+			to = append(to, c)
+		}
+	}
+	return to
+}

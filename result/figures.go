@@ -1,0 +1,81 @@
+package result
+
+import (
+	"cmp"
+	"slices"
+)
+
+// RunFigures are the curves of one run x phase x split.
+type RunFigures struct {
+	ECDF []Curve `json:"ecdf"` // points [ms, share], at most 200 a curve
+	QQ   []Curve `json:"qq"`   // points [real ms, simulated ms] at equal probabilities
+}
+
+// Variants of a Curve.
+const (
+	VariantReal  = "real"
+	VariantPlain = "plain"
+	VariantNoise = "noise"
+	VariantDrift = "drift_corrected"
+)
+
+// Curve is one line of a figure.
+type Curve struct {
+	Metric  string       `json:"metric"`  // ttft | itl | e2e
+	Variant string       `json:"variant"` // real | plain | noise | drift_corrected
+	Points  [][2]float64 `json:"points"`
+}
+
+// maxFigures is how many comparisons keep their curves in validation.json: a
+// report draws a few, and the curves are most of the document.
+const maxFigures = 64
+
+// ReplayRank orders replays by what they decide: 0 for those that are gated, 1 in-sample, 2 others, 3 for
+// closed loops and saturated runs.
+func (r *ValidationRun) ReplayRank() int {
+	switch {
+	case r.Load == "closed" || r.Saturated:
+		return 3
+	case r.Judged():
+		return 0
+	case r.Split.Kind == SplitInSample:
+		return 1
+	}
+	return 2
+}
+
+// LargestKS is the largest plain KS D of the compared metrics; -1 without one.
+func (r *ValidationRun) LargestKS() float64 {
+	worst := -1.0
+	if r.Metrics == nil {
+		return worst
+	}
+	for _, m := range []*Metric{r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E} {
+		if m != nil {
+			worst = max(worst, m.KSD)
+		}
+	}
+	return worst
+}
+
+// ByReplayRank orders comparisons for drawing: by ReplayRank, then by the largest plain KS first.
+func (r *ValidationRun) ByReplayRank(o *ValidationRun) int {
+	return cmp.Or(cmp.Compare(r.ReplayRank(), o.ReplayRank()), cmp.Compare(o.LargestKS(), r.LargestKS()))
+}
+
+// LimitFigures removes the curves of all but the first maxFigures comparisons in the order of ByReplayRank.
+// It returns how many had curves and how many still have.
+func (v *Validation) LimitFigures() (drawn, kept int) {
+	var with []*ValidationRun
+	for i := range v.Runs {
+		if v.Runs[i].Figures != nil {
+			with = append(with, &v.Runs[i])
+		}
+	}
+	slices.SortStableFunc(with, (*ValidationRun).ByReplayRank)
+	kept = min(maxFigures, len(with))
+	for _, r := range with[kept:] {
+		r.Figures = nil
+	}
+	return len(with), kept
+}

@@ -1,0 +1,357 @@
+package result
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Model is one fitted linear model: beta, one alpha target, or another
+// parameterisation on the same rows. Fields that do not apply are null.
+type Model struct {
+	Name             string            `json:"name"` // beta, overhead, admission, egress, queue, blackbox, trained-physics, roofline
+	SpecVersion      string            `json:"spec_version"`
+	Recipe           string            `json:"recipe"`
+	Target           string            `json:"target"`
+	Replay           bool              `json:"replay"` // may be added as a delay in a replay
+	PipelineLag      map[string]RunLag `json:"pipeline_lag"`
+	LagEvidence      []LagEvidence     `json:"lag_evidence"`
+	Lambda           *float64          `json:"lambda"`
+	GammaEMA         *float64          `json:"gamma_ema"`
+	GammaIdentified  *bool             `json:"gamma_identified,omitempty"` // beta: the data determine gamma
+	Grid             []GridPoint       `json:"grid"`
+	Coefficients     []Coefficient     `json:"coefficients"`
+	Covariance       [][]float64       `json:"covariance"`
+	NullDirections   []string          `json:"null_directions"`
+	ConditionNumber  *float64          `json:"condition_number"`
+	DFEff            *float64          `json:"df_eff"`
+	Certificate      *Certificate      `json:"certificate"`
+	FoldFingerprints []string          `json:"fold_fingerprints"`
+	Cells            []Cell            `json:"cells"`
+	Holdout          *Errors           `json:"holdout"`
+	Train            *Errors           `json:"train"`
+	Loco             []Loco            `json:"loco"`
+	LocoMedian       *float64          `json:"loco_median"`
+	LocoWorst        *float64          `json:"loco_worst"`
+	NestedCross      *float64          `json:"nested_cross_score"`
+	Rows             RowCounts         `json:"rows"`
+	Interval         *IntervalErrors   `json:"interval,omitempty"`      // overhead only
+	TargetErrors     *TargetErrors     `json:"target_errors,omitempty"` // admission, egress, queue
+	AlphaRuns        []AlphaRun        `json:"alpha_runs,omitempty"`
+	TargetAudit      []TargetAudit     `json:"target_audit"`
+	Drift            []DriftBlock      `json:"drift"`
+	Reweighting      *Reweighting      `json:"reweighting"`
+	ResidualQuant    []RegimeQuantiles `json:"residual_quantiles,omitempty"`
+	StressSets       []Cell            `json:"stress_sets,omitempty"`
+	BoundHits        []BoundHit        `json:"bound_hits"`
+	Warnings         []trace.Finding   `json:"warnings"`
+	Figures          *FitFigures       `json:"figures,omitempty"`
+	Utilisation      []Utilisation     `json:"utilisation,omitempty"` // roofline only
+	// HardwareFactors multiply the prediction of an unseen deployment on a device; empty: 1.
+	HardwareFactors []HardwareFactor `json:"hardware_factors,omitempty"`
+	// DeploymentFactors take the place of the device's factor on the configurations of
+	// the fit and on other configurations of their deployments.
+	DeploymentFactors []DeploymentFactor `json:"deployment_factors,omitempty"`
+	// DeploymentCoefficients take the place of Coefficients' values on the
+	// deployments of the fit; overhead only.
+	DeploymentCoefficients []DeploymentCoefficients `json:"deployment_coefficients,omitempty"`
+	// LocoPlain are the leave-one-out figures without the factors.
+	LocoPlain *LocoSummary `json:"loco_without_factors,omitempty"`
+}
+
+// HardwareFactor is what one device needs on top of the common coefficients,
+// shrunk towards 1 (partial pooling).
+type HardwareFactor struct {
+	Hardware string  `json:"hardware"`
+	Factor   float64 `json:"factor"`
+	Configs  int     `json:"configs"` // configurations it was learned from
+}
+
+// DeploymentFactor is what one deployment of the fit needs on top of the common
+// coefficients, learned from its runs and shrunk by their spread.
+type DeploymentFactor struct {
+	Deployment string  `json:"deployment"`       // model, hardware and tp
+	Config     string  `json:"config,omitempty"` // the configuration it holds on; absent: every other one of the deployment
+	Factor     float64 `json:"factor"`           // of every term
+	Prompt     float64 `json:"prompt_factor"`    // of the terms of prompt work, on top
+	Runs       int     `json:"runs"`             // it was learned from
+	Rows       int     `json:"rows"`             // of those runs
+}
+
+// Name is the key it is looked up by.
+func (d *DeploymentFactor) Name() string {
+	if d.Config != "" {
+		return d.Config
+	}
+	return d.Deployment
+}
+
+// DeploymentCoefficients are the coefficients of one deployment, shrunk toward
+// the common ones, in the order of the features.
+type DeploymentCoefficients struct {
+	Deployment string    `json:"deployment"` // model, hardware and tp
+	Lambda     *float64  `json:"lambda"`     // null: too few rows, so the common coefficients are used
+	Values     []float64 `json:"values"`
+	Rows       int       `json:"rows"` // training rows
+}
+
+// LocoSummary is the median and worst MAPE over configurations left out.
+type LocoSummary struct {
+	Median *float64 `json:"median"`
+	Worst  *float64 `json:"worst"`
+}
+
+// Utilisation is the roofline's prediction over the measured time of one
+// configuration: the share of the hardware's peak the engine reaches.
+type Utilisation struct {
+	Config string  `json:"config"`
+	Share  float64 `json:"share"`
+}
+
+// Types of the artifact that fit.json has too.
+type (
+	Input       = coeff.Input
+	RunLag      = coeff.RunLag
+	Certificate = coeff.Certificate
+)
+
+// LagEvidence is the hold-out error of one lag on intervals with prefill (spec#lag).
+type LagEvidence struct {
+	Run                string   `json:"run"`
+	Lag                int      `json:"lag"`
+	HoldoutMAPEPrefill *float64 `json:"holdout_mape_prefill"`
+	N                  int      `json:"n"`
+	Verdict            string   `json:"verdict"` // measured | not_measurable
+}
+
+// GridPoint is one (lambda, gamma) of the selection.
+type GridPoint struct {
+	Lambda   float64  `json:"lambda"`
+	GammaEMA float64  `json:"gamma_ema"`
+	Within   *float64 `json:"within"`
+	Cross    *float64 `json:"cross"`
+	SE       *float64 `json:"se"`
+}
+
+// Coefficient is a coefficient of the artifact and what the fit knows of it.
+type Coefficient struct {
+	coeff.Coefficient
+	PriorShare         *float64 `json:"prior_share"`
+	DF                 *float64 `json:"df"`
+	VIF                *float64 `json:"vif"`
+	ImpliedUtilisation *float64 `json:"implied_utilisation"`
+	NotLearned         bool     `json:"not_learned"`
+	Share              *float64 `json:"share"` // mean share of the prediction on training rows
+}
+
+// Errors are computed on rows with |y| >= 1 us.
+type Errors struct {
+	Rows      int      `json:"rows"`
+	Excluded  int      `json:"excluded"` // |y| < 1 us
+	MAPE      *float64 `json:"mape"`
+	MAPEConst *float64 `json:"mape_const"`
+	MAPEFloor *float64 `json:"mape_floor"`
+	Skill     *float64 `json:"skill"`
+	Bias      *float64 `json:"bias"` // sum(pred-y)/sum(y)
+	WAPE      *float64 `json:"wape"`
+	MedianAPE *float64 `json:"median_ape"`
+	P95APE    *float64 `json:"p95_ape"`
+	RMSEUs    *float64 `json:"rmse_us"`
+	// MaxErrorRatio is the largest absolute error over the cell's median target, of rows that are no outliers where those are 1 %
+	// of the rows or fewer (spec#outliers); LargestOutlier is that of the outliers.
+	MaxErrorRatio  *float64 `json:"max_error_ratio"`
+	Outliers       int      `json:"outliers"`
+	LargestOutlier *float64 `json:"largest_outlier_ratio"`
+	// RelErr is the weighted relative error sqrt(sum w(y-xb)^2/sum w y^2).
+	RelErr *float64 `json:"weighted_relative_error"`
+}
+
+// Cell is Errors of one run x configuration x regime (x batch bucket).
+type Cell struct {
+	Run    string `json:"run"`
+	Config string `json:"config"`
+	Regime string `json:"regime"`
+	Bucket string `json:"batch_bucket,omitempty"`
+	Set    string `json:"set,omitempty"` // stress set name
+	Errors
+}
+
+// Loco is one configuration left out.
+type Loco struct {
+	Config        string   `json:"config"`
+	Label         string   `json:"label"`
+	Rows          int      `json:"rows"`
+	MAPE          *float64 `json:"mape"`
+	MAPEConst     *float64 `json:"mape_const"`
+	MAPEFrozen10  *float64 `json:"mape_frozen_1_0"`
+	Bias          *float64 `json:"bias"`
+	InsideShare   *float64 `json:"inside_share,omitempty"`   // overhead
+	MAPEWindow10s *float64 `json:"mape_window10s,omitempty"` // admission
+	// RelErr is all that sums know; only in fits from Gram files.
+	RelErr *float64 `json:"weighted_relative_error,omitempty"`
+}
+
+// RowCounts: read = kept + sum(dropped).
+type RowCounts struct {
+	Read     int            `json:"read"`
+	Kept     int            `json:"kept"`
+	Dropped  map[string]int `json:"dropped"`
+	Holdout  int            `json:"holdout"` // part of kept
+	ByRun    []RunRows      `json:"by_run"`
+	ByRegime []RegimeRows   `json:"by_regime"`
+}
+
+// RunRows are the row counts of one run.
+type RunRows struct {
+	Run     string         `json:"run"`
+	Read    int            `json:"read"`
+	Kept    int            `json:"kept"`
+	Dropped map[string]int `json:"dropped"`
+}
+
+// RegimeRows counts kept rows and engine steps of one configuration and regime.
+type RegimeRows struct {
+	Config string `json:"config"`
+	Regime string `json:"regime"`
+	Rows   int    `json:"rows"`
+	Steps  int    `json:"steps"`
+}
+
+// IntervalErrors are the errors of predictions of a target that is known to lie in an interval
+// (spec#interval-fit).
+type IntervalErrors struct {
+	Rows             int      `json:"rows"`
+	ExactRows        int      `json:"exact_rows"`
+	InformativeRows  int      `json:"informative_rows"`
+	InsideShare      *float64 `json:"inside_share"` // non-exact hold-out intervals holding the prediction
+	MedianWidthUs    *float64 `json:"median_width_us"`
+	WeightedDistance *float64 `json:"weighted_distance"`
+	MAEUs            *float64 `json:"mae_us"` // mean distance from the interval, or from the value where it is known
+	ExactWAPE        *float64 `json:"exact_wape"`
+	MedianPredUs     *float64 `json:"median_prediction_us"`
+	Passes           int      `json:"passes"`
+}
+
+// TargetErrors are the errors of admission, egress and queue.
+type TargetErrors struct {
+	Rows           int      `json:"rows"`
+	MAPE           *float64 `json:"mape"`
+	WAPE           *float64 `json:"wape"`
+	MAEUs          *float64 `json:"mae_us"` // mean absolute error
+	MAPEWindow10s  *float64 `json:"mape_window10s"`
+	MAPEConst      *float64 `json:"mape_const"`
+	Windows        int      `json:"windows"`
+	ConstWindow    *float64 `json:"mape_const_window10s"`
+	MedianPredUs   *float64 `json:"median_prediction_us"`
+	MaxErrorRatio  *float64 `json:"max_error_ratio"`
+	Outliers       int      `json:"outliers"`
+	LargestOutlier *float64 `json:"largest_outlier_ratio"`
+	Bias           *float64 `json:"bias"`
+	// Regimes are the rows served at once and those that queued; absent for egress.
+	Regimes []RegimeErrors `json:"regimes,omitempty"`
+}
+
+// RegimeErrors are the errors of a wait's rows in one regime.
+type RegimeErrors struct {
+	Regime    string   `json:"regime"` // idle: nothing waits in the step that is joined | waiting
+	Rows      int      `json:"rows"`
+	MAPE      *float64 `json:"mape"`
+	MAPEConst *float64 `json:"mape_const"`
+	WAPE      *float64 `json:"wape"`
+	Bias      *float64 `json:"bias"`
+}
+
+// AlphaRun is one run's figures of one alpha target, hold-out rows.
+type AlphaRun struct {
+	Run      string          `json:"run"`
+	Config   string          `json:"config"`
+	Interval *IntervalErrors `json:"interval,omitempty"`
+	Errors   *TargetErrors   `json:"errors,omitempty"`
+}
+
+// Quantiles in the unit of the key that holds it.
+type Quantiles struct {
+	P50 *float64 `json:"p50"`
+	P90 *float64 `json:"p90"`
+}
+
+// TargetAudit is what a run's stamps really measure (spec#target-audit).
+type TargetAudit struct {
+	Run                 string    `json:"run"`
+	DurationUsP50       *float64  `json:"duration_us_p50"`
+	CadenceUsP50        *float64  `json:"cadence_us_p50"`
+	PhysicalFloorUs     *float64  `json:"physical_floor_us"`
+	QueuedToScheduledUs Quantiles `json:"queued_to_scheduled_us"`
+	ArrivedToQueuedUs   Quantiles `json:"arrived_to_queued_us"`
+	Verdict             string    `json:"verdict"`
+}
+
+// BelowFloor reports whether the median cadence is shorter than reading the weights once.
+func (a *TargetAudit) BelowFloor() bool {
+	return a.CadenceUsP50 != nil && a.PhysicalFloorUs != nil && *a.CadenceUsP50 < *a.PhysicalFloorUs
+}
+
+// DriftBlock is the signed error of one time block.
+type DriftBlock struct {
+	Run   string  `json:"run"`
+	Block int     `json:"block"`
+	Bias  float64 `json:"bias"`
+	Rows  int     `json:"rows"`
+}
+
+// Reweighting are the passes toward absolute relative error (spec#reweighting).
+type Reweighting struct {
+	Passes     int     `json:"passes"`
+	BiasBefore float64 `json:"bias_before"`
+	BiasAfter  float64 `json:"bias_after"`
+	Kept       bool    `json:"kept"`
+}
+
+// RegimeQuantiles are quantiles of y/prediction on the hold-out.
+type RegimeQuantiles struct {
+	Regime    string       `json:"regime"`    // decode | prefill | mixed
+	Quantiles [][2]float64 `json:"quantiles"` // [probability, ratio] in ascending probability
+	Rows      int          `json:"rows"`
+}
+
+// BoundHit counts rows whose feature hit its bound (spec#bound-hits).
+type BoundHit struct {
+	Name  string  `json:"name"`
+	Rows  int     `json:"rows"`
+	Share float64 `json:"share"`
+}
+
+// FitFigures are aggregated points for the report: never one per row.
+type FitFigures struct {
+	// PredVsMeasured are log-log bins of hold-out rows per engine step.
+	PredVsMeasured []Bin2D `json:"pred_vs_measured"`
+	// Residuals are quantile bands of prediction/measured-1 against one quantity.
+	Residuals []ResidualBand `json:"residuals"`
+	// Contributions are mean us per step of each term by regime.
+	Contributions []Contribution `json:"contributions"`
+}
+
+// Bin2D is one cell of a 2-D histogram; X and Y are bin centres in us per step.
+type Bin2D struct {
+	Regime string  `json:"regime"`
+	X      float64 `json:"measured_us"`
+	Y      float64 `json:"predicted_us"`
+	N      int     `json:"n"`
+}
+
+// ResidualBand is the spread of (prediction-y)/y in one bin of a quantity.
+type ResidualBand struct {
+	Against string  `json:"against"` // batch | context | time
+	Regime  string  `json:"regime"`
+	X       float64 `json:"x"` // requests, tokens per decode, or seconds since the first row
+	P10     float64 `json:"p10"`
+	P50     float64 `json:"p50"`
+	P90     float64 `json:"p90"`
+	N       int     `json:"n"`
+}
+
+// Contribution is one bar of the waterfall.
+type Contribution struct {
+	Regime string  `json:"regime"`
+	Name   string  `json:"name"`
+	MeanUs float64 `json:"mean_us"`
+}
