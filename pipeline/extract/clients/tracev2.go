@@ -12,7 +12,7 @@ import (
 )
 
 // This file reads BLIS's traces (TraceV2): a YAML header and CSV rows, in one file or in two of
-// the same stem. package reconstruct reads the times of their chunks.
+// the same stem. chunks.go reads the times of their chunks.
 
 // sniffTraceV2 recognises a header or rows.
 func sniffTraceV2(head []byte) bool {

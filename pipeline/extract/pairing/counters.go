@@ -7,62 +7,57 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Drafts says, after Check, of an engine that drafts tokens what its passes and clients make of them: drafted
-// tokens are the generation tokens beyond the requests of each pass, and a stream has one
-// chunk a pass.
-func (g *Pairing) Drafts(answers []enginelog.Counters) string {
-	passes, tokens := 0.0, 0.0
-	for i := range g.rows {
-		if r := &g.rows[i]; r.Chunks.V > 1 && r.OutputTokens.V > 1 {
-			passes = passes + float64(r.Chunks.V-1)
-			tokens = tokens + float64(r.OutputTokens.V-1)
-		}
-	}
-	counted := ""
-	if n := len(answers); n > 0 {
-		counted = fmt.Sprintf("; the server counted %d", answers[n-1].Drafted)
-	}
-	return fmt.Sprintf("speculative decoding: %d tokens were drafted in %d decodes of requests%s; a pass yields %.2f tokens a request",
-		g.passes.tokens-g.passes.reqs, g.passes.reqs, counted, tokens/max(1, passes))
-}
+// This file compares what was found with the server's own counts: answers of /metrics and the hit
+// rates in its log (spec#counted-hits).
 
-// Check compares what was found with the counters: answers of /metrics taken where no prompt
-// was half counted cut the requests into stretches, and the hits of each must be the
-// counters'. Requests of a stretch where one token differs lose what was found. The findings
-// say what differs, and which answers fit no place.
-func (g *Pairing) Check(answers []enginelog.Counters) (findings []trace.Finding) {
+// Check compares what was found with the counters. Answers of /metrics that were taken while no
+// prompt was half counted cut the requests, in order of their first chunks, into groups, and the
+// hits of each group must be the counters'. Requests of a group where one token differs lose what
+// was found. The findings name what differs, and which answers fit no place.
+func (g *Pairing) Check(answers []enginelog.Counters) []trace.Finding {
 	g.deltas = map[string]int64{}
 	slices.SortStableFunc(answers, func(a, b enginelog.Counters) int {
 		return cmp.Or(cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Hits, b.Hits))
 	})
+	var findings []trace.Finding
 	order := g.inOrder()
-	at, lastK := g.places(answers, order), -1
+	places := g.placesOf(answers, order)
+	last := -1 // the last answer that has a place
 	for k := range answers {
-		if at[k] < 0 {
+		if places[k] < 0 {
 			continue
 		}
-		if lastK >= 0 && at[k] > at[lastK] {
-			if f := g.compare(&answers[lastK], &answers[k], order[at[lastK]:at[k]]); f != "" {
-				findings = append(findings, trace.Findingf(clients.CodeClientFile, "%s", f))
+		if last >= 0 && places[k] > places[last] {
+			group := order[places[last]:places[k]]
+			if problem := g.compareGroup(&answers[last], &answers[k], group); problem != "" {
+				findings = append(findings, trace.Findingf(clients.CodeClientFile, "%s", problem))
 			}
 		}
-		lastK = k
+		last = k
 	}
-	if n := stat.Count(at, func(i int) bool { return i < 0 }); n > 0 {
+	misfits := 0
+	firstMisfit := ""
+	for k, place := range places {
+		if place < 0 {
+			if misfits == 0 {
+				firstMisfit = answers[k].Name
+			}
+			misfits++
+		}
+	}
+	if misfits > 0 {
 		findings = append(findings, trace.Findingf(clients.CodeClientFile, "%d of %d answers of /metrics count prompts that no number of requests "+
-			"in order makes up: another client, or requests were running; the first is %s", n, len(at), answers[slices.IndexFunc(at,
-			func(i int) bool { return i < 0 })].Name))
+			"in order makes up: another client, or requests were running; the first is %s", misfits, len(places), firstMisfit))
 	}
 	return findings
 }
 
-// inOrder are the rows with chunks, in order of the first that is known.
+// inOrder are the rows with chunks, in order of the first one that is known.
 func (g *Pairing) inOrder() []int {
 	var out []int
 	for i := range g.rows {
@@ -70,57 +65,63 @@ func (g *Pairing) inOrder() []int {
 			out = append(out, i)
 		}
 	}
-	at := func(i int) int64 { return g.rows[i].FirstChunkNs.Or(g.rows[i].LastChunkNs.V) }
-	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(at(a), at(b)) })
+	firstNs := func(i int) int64 { return g.rows[i].FirstChunkNs.Or(g.rows[i].LastChunkNs.V) }
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(firstNs(a), firstNs(b)) })
 	return out
 }
 
-// places finds how many requests, in order, each answer has counted, -1 where no number fits:
-// by the shift that most answers agree on.
-func (g *Pairing) places(answers []enginelog.Counters, order []int) []int {
+// mostShifts is how many first requests are tried as the first that the first answer did not count.
+const mostShifts = 100_000
+
+// placesOf finds how many requests, in order, each answer has counted; -1 where no number fits. What
+// the server counted before the first request is the shift on which most answers agree.
+func (g *Pairing) placesOf(answers []enginelog.Counters, order []int) []int {
+	best := make([]int, len(answers))
+	if len(answers) == 0 {
+		return best
+	}
 	sum := int64(0)
-	sums := map[int64]int{0: 0}
-	starts := []int64{0}
+	sums := []int64{0}             // of prompt tokens up to each request
+	counted := map[int64]int{0: 0} // requests by sum
 	for i, row := range order {
 		sum += g.rows[row].PromptTokens.V
-		sums[sum] = i + 1
-		starts = append(starts, sum)
+		sums = append(sums, sum)
+		counted[sum] = i + 1
 	}
-	out, most := make([]int, len(answers)), 0
-	if len(answers) == 0 {
-		return out
-	}
-	const mostShifts = 100_000
-	for _, s := range starts[:min(len(starts), mostShifts)] {
+	most := 0
+	for _, s := range sums[:min(len(sums), mostShifts)] {
 		shift := answers[0].Queries - s
-		n := stat.Count(answers, func(a enginelog.Counters) bool { _, ok := sums[a.Queries-shift]; return ok })
-		if n > most {
-			most = n
-			for k, a := range answers {
-				if i, ok := sums[a.Queries-shift]; ok {
-					out[k] = i
-				} else {
-					out[k] = -1
-				}
+		places := make([]int, len(answers))
+		fitting := 0
+		for k, a := range answers {
+			place, ok := counted[a.Queries-shift]
+			if !ok {
+				places[k] = -1
+				continue
 			}
+			places[k] = place
+			fitting++
 		}
-		if n == len(answers) {
+		if fitting > most {
+			most = fitting
+			best = places
+		}
+		if fitting == len(answers) {
 			break
 		}
 	}
-	return out
+	return best
 }
 
-// compare holds the hits of rows, which two answers enclose, against their difference. What
-// the server counted beyond those that are told belongs to the others.
-func (g *Pairing) compare(a, b *enginelog.Counters, rows []int) string {
+// compareGroup compares the hits of rows, which two answers enclose, with the difference of the
+// answers. What the server counted beyond the rows with known hits belongs to the other rows.
+func (g *Pairing) compareGroup(a, b *enginelog.Counters, rows []int) string {
 	want := b.Hits - a.Hits
 	phase := g.rows[rows[0]].Phase.V
-	of := func(i int) bool { return g.rows[i].Phase.V == phase }
-	if n := stat.Count(rows, of); n == len(rows) && n == stat.Count(g.inOrder(), of) {
-		g.deltas[phase] = want
+	if n := g.countPhase(rows, phase); n == len(rows) && n == g.countPhase(g.inOrder(), phase) {
+		g.deltas[phase] = want // the answers enclose the whole phase and nothing else
 	}
-	found, most, ok := g.counted(rows, want)
+	found, most, ok := g.shareCounted(rows, want)
 	if ok {
 		return ""
 	}
@@ -128,11 +129,10 @@ func (g *Pairing) compare(a, b *enginelog.Counters, rows []int) string {
 	for _, i := range rows {
 		r := &g.rows[i]
 		if r.CachedSource.V != trace.CachedUsage {
-			var none trace.Opt[int64]
-			r.CachedTokens = none
+			r.CachedTokens = trace.Opt[int64]{}
 			r.CachedSource = trace.Opt[string]{}
-			r.CachedMin = none
-			r.CachedMax = none
+			r.CachedMin = trace.Opt[int64]{}
+			r.CachedMax = trace.Opt[int64]{}
 			dropped++
 		}
 	}
@@ -140,30 +140,46 @@ func (g *Pairing) compare(a, b *enginelog.Counters, rows []int) string {
 		"requests is used", a.Name, b.Name, want, found, found+most, dropped)
 }
 
-// counted shares what rows had in the cache, want tokens, among those that nothing else tells.
-// found tokens are told, most is what the others may have; false where want is not between.
-func (g *Pairing) counted(rows []int, want int64) (found, most int64, ok bool) {
-	var open []*guess
+func (g *Pairing) countPhase(rows []int, phase string) int {
+	n := 0
 	for _, i := range rows {
-		r := &g.rows[i]
-		found += r.CachedTokens.V
-		if !r.CachedTokens.OK {
-			hi := g.rules.maxCached(r.PromptTokens.V)
-			most += hi
-			open = append(open, &guess{row: r, source: trace.CachedCounter, tokens: 0})
-			r.CachedMin, r.CachedMax = trace.Some(int64(0)), trace.Some(hi)
+		if g.rows[i].Phase.V == phase {
+			n++
 		}
 	}
-	if want < found || want > found+most || (want-found)%max(1, g.rules.Block) != 0 {
+	return n
+}
+
+// shareCounted shares what rows had in the cache together, want tokens, among those whose hits are
+// not known. found are the tokens of the others, most is what these may have had; ok is false where
+// want is not between, or is no whole blocks.
+func (g *Pairing) shareCounted(rows []int, want int64) (found, most int64, ok bool) {
+	block := max(1, g.rules.Block)
+	var guesses []*guess
+	for _, i := range rows {
+		r := &g.rows[i]
+		if r.CachedTokens.OK {
+			found += r.CachedTokens.V
+			continue
+		}
+		hi := g.rules.maxCached(r.PromptTokens.V)
+		most += hi
+		guesses = append(guesses, &guess{row: r, source: trace.CachedCounter})
+		r.CachedMin = trace.Some(int64(0))
+		r.CachedMax = trace.Some(hi)
+	}
+	rest := want - found
+	if rest < 0 || rest > most || rest%block != 0 {
 		return found, most, false
 	}
-	for _, o := range open { // in proportion to their prompts, then by whole blocks
-		o.tokens = int64(float64(want-found)*float64(o.row.CachedMax.V)/float64(max(1, most))) / g.rules.Block * g.rules.Block
+	for _, o := range guesses { // in proportion to their prompts, then by whole blocks
+		o.tokens = g.rules.wholeBlocks(int64(float64(rest) * float64(o.row.CachedMax.V) / float64(max(1, most))))
 	}
-	share(open, want-found)
-	for _, o := range open {
-		o.row.CachedTokens, o.row.CachedSource = trace.Some(o.tokens), trace.Some(o.source)
-		if want == found {
+	adjustGuesses(guesses, rest)
+	for _, o := range guesses {
+		o.row.CachedTokens = trace.Some(o.tokens)
+		o.row.CachedSource = trace.Some(o.source)
+		if rest == 0 {
 			o.row.CachedMax = o.row.CachedMin
 		}
 	}
@@ -173,41 +189,74 @@ func (g *Pairing) counted(rows []int, want int64) (found, most int64, ok bool) {
 // rateRequests is how many requests a logged hit rate is of.
 const rateRequests = 1000
 
-// Rate shares by the hit rates of the log where nothing else tells of any prompt: none had
-// anything where all rates are 0, else the last of one engine tells of up to 1000 requests.
+// Rate shares by the hit rates of the log, where nothing else is known of any prompt: where all
+// rates are 0 none had a hit, else the last rate of one engine is that of up to 1000 requests.
 func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 	order := g.inOrder()
-	told := stat.Count(g.rows, func(r trace.ObservedRequest) bool { return r.CachedTokens.OK })
-	if len(rates) == 0 || len(order) == 0 || g.Paired+told > 0 {
+	if len(rates) == 0 || len(order) == 0 || g.Paired > 0 {
 		return nil
+	}
+	for i := range g.rows {
+		if g.rows[i].CachedTokens.OK {
+			return nil
+		}
 	}
 	last := rates[len(rates)-1]
-	sum := stat.Sum(order, func(i int) int64 { return g.rows[i].PromptTokens.V })
-	others := stat.Count(rates, func(r enginelog.HitRate) bool { return r.Engine != last.Engine })
-	hits := last.Frac * float64(sum) / float64(max(1, g.rules.Block))
-	said := "are taken for all of these prompts"
-	if someHit := slices.ContainsFunc(rates, func(r enginelog.HitRate) bool { return r.Frac > 0 }); someHit && len(order)+1000*others > rateRequests {
-		said = "are each of the last 1000 requests of one engine, and not used"
-	} else if _, _, ok := g.counted(order, int64(math.Round(hits))*max(1, g.rules.Block)); !ok {
-		said = "are more than these prompts can have found, and not used"
+	isZero := true
+	isOneEngine := true
+	for _, r := range rates {
+		isZero = isZero && !(r.Frac > 0)
+		isOneEngine = isOneEngine && r.Engine == last.Engine
+	}
+	prompts := int64(0)
+	for _, i := range order {
+		prompts += g.rows[i].PromptTokens.V
+	}
+	block := max(1, g.rules.Block)
+	hits := int64(math.Round(last.Frac*float64(prompts)/float64(block))) * block
+	outcome := "are taken for all of these prompts"
+	if !isZero && (len(order) > rateRequests || !isOneEngine) {
+		outcome = "are each of the last 1000 requests of one engine, and not used"
+	} else if _, _, ok := g.shareCounted(order, hits); !ok {
+		outcome = "are more than these prompts can have found, and not used"
 	}
 	return []trace.Finding{trace.Findingf(clients.CodeClientFile, "%d hit rates of the prefix cache in the log, the last %.1f %%, %s: %d prompts",
-		len(rates), 100*last.Frac, said, len(order))}
+		len(rates), 100*last.Frac, outcome, len(order))}
 }
 
-// Preempted names preemptions by the tokens that passes computed once more, as vLLM's older model
-// runner counts them, and by the last of the server's answers: counting prompts does not cover them.
+// Drafts describes, after Check, what the passes and clients of an engine that drafts tokens show:
+// drafted tokens are the generation tokens beyond the requests of each pass, and a stream has one
+// chunk for each pass.
+func (g *Pairing) Drafts(answers []enginelog.Counters) string {
+	passes := 0.0
+	tokens := 0.0
+	for i := range g.rows {
+		if r := &g.rows[i]; r.Chunks.V > 1 && r.OutputTokens.V > 1 {
+			passes += float64(r.Chunks.V - 1)
+			tokens += float64(r.OutputTokens.V - 1)
+		}
+	}
+	counted := ""
+	if n := len(answers); n > 0 {
+		counted = fmt.Sprintf("; the server counted %d", answers[n-1].Drafted)
+	}
+	return fmt.Sprintf("speculative decoding: %d tokens were drafted in %d decodes of requests%s; a pass yields %.2f tokens a request",
+		g.passes.generationTokens-g.passes.generationReqs, g.passes.generationReqs, counted, tokens/max(1, passes))
+}
+
+// Preempted reports preemptions, whose passes counting does not cover: by the tokens that passes
+// computed again, as vLLM's older model runner logs them, and by the server's last answer.
 func (g *Pairing) Preempted(answers []enginelog.Counters) []trace.Finding {
-	var said []string
-	if again := g.passes.tokens - g.passes.reqs; again > 0 && !g.rules.Speculative {
-		said = append(said, fmt.Sprintf("passes computed %d tokens once more", again))
+	var parts []string
+	if again := g.passes.generationTokens - g.passes.generationReqs; again > 0 && !g.rules.Speculative {
+		parts = append(parts, fmt.Sprintf("passes computed %d tokens once more", again))
 	}
 	if n := len(answers); n > 0 && answers[n-1].Preempted > 0 {
-		said = append(said, fmt.Sprintf("%s counts %d", answers[n-1].Name, answers[n-1].Preempted))
+		parts = append(parts, fmt.Sprintf("%s counts %d", answers[n-1].Name, answers[n-1].Preempted))
 	}
-	if len(said) == 0 {
+	if len(parts) == 0 {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(clients.CodeClientFile, "preemption: %s; prompts are not found by counting in such passes, which teach no "+
-		"step times", strings.Join(said, ", "))}
+	return []trace.Finding{trace.Findingf(clients.CodeClientFile, "preemption: %s; prompts are not found by counting in such passes, from which "+
+		"no step times are learned", strings.Join(parts, ", "))}
 }

@@ -1,57 +1,103 @@
+// Package pairing finds the pass of an engine's log in which each client's prompt ended, and what
+// the prefix cache gave each prompt (spec#counted-hits). It counts only: no clock of the log need
+// agree with the clients'.
+//
+// A log states for each pass how many prompts and tokens it computed, without naming requests.
+// Pair reads it in steps:
+//
+//   - passLog (passes.go) keeps the passes that compute prompts, and cuts the log into stretches
+//     before which every engine was idle;
+//   - periods.go cuts the clients' requests into periods between which none was open;
+//   - matching.go finds the stretches that hold as many prompts and tokens as each period;
+//   - chains.go gives each prompt of a period to a pass: the tokens that passes did not compute
+//     must be whole blocks;
+//   - unique.go drops the matches that are not the only possible ones.
+//
+// Pairing.Fill then writes what was found into the requests (cached.go), and Pairing.Check
+// compares it with the server's counters (counters.go).
 package pairing
 
 import (
-	"cmp"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/reconstruct"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Pairing is what the passes of a log say of each request of its clients.
-type Pairing struct {
-	Paired int
-	rows   []trace.ObservedRequest
-	rules  Rules
-	passes *Passes
-	chains []chain
-	of     []int32          // chain of each row, -1: none
-	deltas map[string]int64 // hits that the server counted over a phase
+// Rules are what of the engine decides how passes compute prompts.
+type Rules struct {
+	Block       int64 // tokens of a KV block
+	Budget      int64 // max_num_batched_tokens
+	Chunked     bool  // a full pass may cut its last prompt
+	Caching     bool  // prompts may begin in the prefix cache
+	Speculative bool  // generation tokens are not outputs
+	Ahead       bool  // a pass is planned before the tokens of the last one are known
 }
 
-// Pair finds the passes of each row's prompt. read calls its argument with the
-// iterations of the log's engines in order. Labels of asynchronous engines are tried too; the
-// better one stands.
+// maxCached is how many tokens of a prompt may come from the prefix cache.
+func (r *Rules) maxCached(tokens int64) int64 {
+	if !r.Caching {
+		return 0
+	}
+	return reconstruct.MaxCachedBlocks(tokens, r.Block) * r.Block
+}
+
+// wholeBlocks rounds tokens down to whole blocks; 0 for negative ones.
+func (r *Rules) wholeBlocks(tokens int64) int64 { return max(0, tokens) / r.Block * r.Block }
+
+// Pairing is what the passes of a log say of each request of its clients.
+type Pairing struct {
+	Paired int // requests whose chain is certain
+
+	rows    []trace.ObservedRequest
+	rules   Rules
+	passes  *passLog
+	chains  []chain
+	chainOf []int32          // of each row, an index of chains; -1: none
+	deltas  map[string]int64 // hits that the server counted over a phase
+}
+
+// mostEngines is the most engines of one log; the ways to give requests to more are too many.
+const mostEngines = 8
+
+// Pair finds the passes of each row's prompt; nil where there is nothing to pair or too many
+// engines. read calls its argument with the iterations of the log's engines in order. Asynchronous
+// engines label requests in another way: both are tried, and the one that pairs more is returned.
 func Pair(rows []trace.ObservedRequest, rules Rules, engines int,
 	read func(add func(engine int, it *trace.Iteration)) error) (*Pairing, error) {
 	if engines > mostEngines || len(rows) == 0 {
 		return nil, nil
 	}
 	var best *Pairing
-	for _, rules.async = range []bool{false, true} {
-		p := NewPasses(rules, engines)
-		if err := read(p.Add); err != nil {
+	for _, isAsync := range []bool{false, true} {
+		passes := newPassLog(rules, engines, isAsync)
+		if err := read(passes.add); err != nil {
 			return nil, err
 		}
-		if g := pairAll(rows, p); best == nil || g.Paired > best.Paired {
+		g := pairRows(rows, passes)
+		if best == nil || g.Paired > best.Paired {
 			best = g
 		}
 	}
 	return best, nil
 }
 
-func pairAll(rows []trace.ObservedRequest, p *Passes) *Pairing {
-	g := &Pairing{rows: rows, rules: p.rules, passes: p, of: slices.Repeat([]int32{-1}, len(rows))}
-	periods := periodsOf(rows, &p.rules)
-	s := p.stretches()
-	for _, m := range p.sure(p.matches(periods, s), periods, s) {
-		for _, c := range m.chains {
-			if c.uncertain {
+func pairRows(rows []trace.ObservedRequest, passes *passLog) *Pairing {
+	g := &Pairing{
+		rows:    rows,
+		rules:   passes.rules,
+		passes:  passes,
+		chainOf: slices.Repeat([]int32{-1}, len(rows)),
+	}
+	m := &matcher{passes: passes, periods: periodsOf(rows, &passes.rules), stretches: passes.stretches()}
+	for _, match := range m.onlyMatches(m.findMatches()) {
+		for _, c := range match.chains {
+			if c.isUncertain {
 				continue
 			}
-			for _, q := range c.prompts {
-				g.of[q.row] = int32(len(g.chains))
+			for _, p := range c.prompts {
+				g.chainOf[p.row] = int32(len(g.chains))
 				g.Paired++
 			}
 			g.chains = append(g.chains, c)
@@ -60,252 +106,33 @@ func pairAll(rows []trace.ObservedRequest, p *Passes) *Pairing {
 	return g
 }
 
-// bounds are what a request may have had in the cache.
-type bounds struct{ lo, hi int64 }
-
-// alone bounds the hits of a prompt that was cut and then went on alone: what those passes
-// computed of it was in no cache.
-func (g *Pairing) alone(c *chain) {
-	computed := int64(0)
-	for i := len(c.lines) - 1; i > 0 && g.passes.lines[c.lines[i]].ctx == 1; i-- {
-		computed += g.passes.lines[c.lines[i]].tokens
-	}
-	if q := &c.prompts[len(c.prompts)-1]; computed > 0 {
-		q.most = min(q.most, max(0, q.tokens-computed)/g.rules.Block*g.rules.Block)
-	}
-}
-
-// bounds of the prompts of a chain by its sum.
-func (c *chain) bounds() []bounds {
-	most := c.most()
-	return stat.Map(c.prompts, func(q prompt) bounds { return bounds{max(0, c.hits-(most-q.most)), min(q.most, c.hits)} })
-}
-
-// most is what the prompts of a chain may have had in the cache together.
-func (c *chain) most() int64 { return stat.Sum(c.prompts, func(q prompt) int64 { return q.most }) }
-
-// Chunks of two passes that come this close may have come in the other order.
-const (
-	closeNs    = 1_000_000
-	closeShare = 0.5 // of the later pass
-)
-
-// loosen widens the bounds of prompts that may have changed places with one of another pass.
-func (g *Pairing) loosen(all [][]bounds) {
-	type place struct {
-		chain, at int
-		q         *prompt
-	}
-	var order []place
-	for k := range g.chains {
-		for i := range g.chains[k].prompts {
-			order = append(order, place{k, i, &g.chains[k].prompts[i]})
-		}
-	}
-	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(a.q.firstNs, b.q.firstNs) })
-	for i := range order {
-		for k := i + 1; k < len(order); k++ {
-			a, b := order[i], order[k]
-			later := &g.chains[b.chain]
-			line := &g.passes.lines[later.lines[len(later.lines)-1]]
-			near := max(closeNs, int64(closeShare*1e3*line.elapsedUs))
-			if b.q.firstNs-a.q.firstNs >= near {
-				break
-			}
-			if a.chain != b.chain {
-				g.exchange(a.q, b.q, a.chain, b.chain, &all[a.chain][a.at], &all[b.chain][b.at])
-			}
-		}
-	}
-}
-
-// exchange widens the bounds of two prompts by what they would be in each other's chain,
-// where the sums allow it.
-func (g *Pairing) exchange(a, b *prompt, ca, cb int, x, y *bounds) {
-	d := b.tokens - a.tokens
-	if g.rules.Block > 0 && d%g.rules.Block != 0 {
-		return
-	}
-	in := func(c *chain, out, in *prompt, d int64) (bounds, bool) {
-		rest, h := c.most()-out.most, c.hits+d
-		return bounds{max(0, h-rest), min(in.most, h)}, h >= 0 && h <= rest+in.most
-	}
-	bx, okB := in(&g.chains[ca], a, b, d) // b in the chain of a
-	ay, okA := in(&g.chains[cb], b, a, -d)
-	if !okA || !okB {
-		return
-	}
-	x.lo, x.hi = min(x.lo, ay.lo), max(x.hi, ay.hi)
-	y.lo, y.hi = min(y.lo, bx.lo), max(y.hi, bx.hi)
-}
-
-// Fill writes what was found into the rows: the pass that ended each prompt, and its cached
-// tokens with their bounds and where they come from.
-func (g *Pairing) Fill() {
-	all := make([][]bounds, len(g.chains))
-	for k := range g.chains {
-		g.alone(&g.chains[k])
-		all[k] = g.chains[k].bounds()
-	}
-	g.loosen(all)
-	for k := range g.chains {
-		c := &g.chains[k]
-		at := 0
-		for n, line := range c.lines {
-			l := &g.passes.lines[line]
-			ends := int(l.ctx)
-			if n < len(c.lines)-1 {
-				ends--
-			}
-			for ; ends > 0 && at < len(c.prompts); ends-- {
-				g.rows[c.prompts[at].row].Iteration = trace.Some(l.index)
-				at++
-			}
-		}
-		for i, q := range c.prompts {
-			r := &g.rows[q.row]
-			if len(g.passes.engines) > 1 {
-				r.Engine = trace.Some(int64(c.engine) + 1)
-			}
-			r.CachedMin, r.CachedMax = trace.Some(all[k][i].lo), trace.Some(all[k][i].hi)
-			if !r.CachedTokens.OK && all[k][i].lo == all[k][i].hi {
-				r.CachedTokens, r.CachedSource = trace.Some(all[k][i].lo), trace.Some(trace.CachedExact)
-			}
-		}
-	}
-	g.split()
-}
-
-// split shares the hits of chains that several prompts end among these (spec#counted-hits).
-func (g *Pairing) split() {
-	common, turns := g.commonest(), g.turns()
-	for k := range g.chains {
-		c := &g.chains[k]
-		left := c.hits
-		var open []*guess
-		for _, q := range c.prompts {
-			r := &g.rows[q.row]
-			if r.CachedTokens.OK {
-				left -= r.CachedTokens.V
-				continue
-			}
-			open = append(open, g.guess(r, q, turns, common))
-		}
-		share(open, left)
-		for _, o := range open {
-			o.row.CachedTokens, o.row.CachedSource = trace.Some(o.tokens), trace.Some(o.source)
-		}
-	}
-}
-
-// guess is what one prompt of an open chain probably had.
-type guess struct {
-	row    *trace.ObservedRequest
-	source string
-	tokens int64
-}
-
-func (g *Pairing) guess(r *trace.ObservedRequest, q prompt, turns map[turn]int, common map[string]int64) *guess {
-	o := &guess{row: r, source: trace.CachedBound}
-	whole := func(tokens int64) int64 { return max(0, tokens) / g.rules.Block * g.rules.Block }
-	last, isTurn := turns[turn{r.Session.V, r.Turn.V - 1}]
-	value, isCommon := common[r.Phase.V]
-	switch {
-	case r.Session.OK && r.Turn.OK && isTurn:
-		b := &g.rows[last]
-		o.source, o.tokens = trace.CachedSession, whole(min(q.tokens-1, b.PromptTokens.V+b.OutputTokens.V-1))
-	case r.PrefixGroup.OK && r.PrefixTokens.OK:
-		o.source, o.tokens = trace.CachedGroup, whole(min(q.tokens-1, r.PrefixTokens.V))
-	case isCommon && value <= r.CachedMax.V:
-		o.tokens = value
-	case isCommon:
-		o.tokens = r.CachedMin.V // it missed what the others found
-	default:
-		o.tokens = whole((r.CachedMin.V + r.CachedMax.V) / 2)
-	}
-	o.tokens = min(r.CachedMax.V, max(r.CachedMin.V, o.tokens))
-	return o
-}
-
-// share moves guesses until they are sum: first those that nothing but bounds tells. What is
-// too much goes from those that were sent first, which fill the cache for the others; what is
-// missing to those that were sent last.
-func share(open []*guess, sum int64) {
-	rank := func(o *guess) int {
-		return slices.Index([]string{trace.CachedBound, trace.CachedGroup, trace.CachedSession}, o.source)
-	}
-	sum -= stat.Sum(open, func(o *guess) int64 { return o.tokens })
-	slices.SortStableFunc(open, func(a, b *guess) int {
-		byTime := cmp.Compare(a.row.SentNs(), b.row.SentNs())
-		if sum > 0 {
-			byTime = -byTime
-		}
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), byTime)
-	})
-	for _, o := range open {
-		d := min(o.row.CachedMax.V-o.tokens, max(o.row.CachedMin.V-o.tokens, sum))
-		o.tokens, sum = o.tokens+d, sum-d
-	}
-}
-
-// turn is one of a conversation.
-type turn struct {
-	session string
-	at      int64
-}
-
-func (g *Pairing) turns() map[turn]int {
-	out := map[turn]int{}
-	for i := range g.rows {
-		if r := &g.rows[i]; r.Session.OK && r.Turn.OK {
-			out[turn{r.Session.V, r.Turn.V}] = i
-		}
-	}
-	return out
-}
-
-// commonest are the values that most prompts of a phase have exactly; the larger of two.
-func (g *Pairing) commonest() map[string]int64 {
-	counts := map[turn]int{}
-	out := map[string]int64{}
-	for i := range g.rows {
-		r := &g.rows[i]
-		if r.CachedSource.V != trace.CachedExact {
-			continue
-		}
-		key := turn{r.Phase.V, r.CachedTokens.V}
-		counts[key]++
-		best, ok := out[r.Phase.V]
-		if n := counts[turn{r.Phase.V, best}]; !ok || counts[key] > n || counts[key] == n && key.at > best {
-			out[r.Phase.V] = key.at
-		}
-	}
-	return out
-}
-
-// Account sums up each phase, in order of time: all requests, or those of an engine of several,
-// from 1.
+// Account sums up what the cache gave the requests of each phase, in order of time: all requests,
+// or those of an engine of several, counted from 1.
 func (g *Pairing) Account(engine int64) []result.CachedTokens {
 	var out []result.CachedTokens
-	at := map[string]int{}
-	seen := map[int32]bool{}
+	phases := map[string]int{} // index of out
+	seen := map[int32]bool{}   // chains
 	for i := range g.rows {
 		r := &g.rows[i]
-		if !r.PromptTokens.OK || !r.FirstChunkNs.OK && !r.LastChunkNs.OK || engine > 0 && r.Engine.V != engine {
+		hasChunks := r.FirstChunkNs.OK || r.LastChunkNs.OK
+		if !r.PromptTokens.OK || !hasChunks || engine > 0 && r.Engine.V != engine {
 			continue
 		}
-		k, ok := at[r.Phase.V]
+		k, ok := phases[r.Phase.V]
 		if !ok {
 			k = len(out)
-			at[r.Phase.V] = k
-			d, known := g.deltas[r.Phase.V]
-			out = append(out, result.CachedTokens{Phase: r.Phase.V, CounterTokens: trace.Opt[int64]{V: d, OK: known && engine == 0}})
+			phases[r.Phase.V] = k
+			delta, isKnown := g.deltas[r.Phase.V]
+			out = append(out, result.CachedTokens{
+				Phase:         r.Phase.V,
+				CounterTokens: trace.Opt[int64]{V: delta, OK: isKnown && engine == 0},
+			})
 		}
 		a := &out[k]
-		a.Requests += 1
+		a.Requests++
 		a.PromptTokens += r.PromptTokens.V
 		a.HitTokens += r.CachedTokens.V
-		if c := g.of[i]; c >= 0 && !seen[c] {
+		if c := g.chainOf[i]; c >= 0 && !seen[c] {
 			seen[c] = true
 			a.Chains++
 		}

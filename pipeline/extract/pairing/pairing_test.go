@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// passLog writes the iterations that vLLM would log, and when each request's chunks came.
-type passLog struct {
+// simulatedLog writes the iterations that vLLM would log, and when each request's chunks came.
+type simulatedLog struct {
 	its         []trace.Iteration
 	ends        []int64 // us, of them
 	first, last []int64 // us, by request; 0: none
@@ -24,7 +24,7 @@ type passLog struct {
 	index       int64
 }
 
-func (l *passLog) Step(v *sim.StepView) {
+func (l *simulatedLog) Step(v *sim.StepView) {
 	if v.LabelledPrefillReqs+v.LabelledDecodeReqs == 0 {
 		return
 	}
@@ -51,12 +51,12 @@ func (l *passLog) Step(v *sim.StepView) {
 	}
 }
 
-func (l *passLog) Event(*sim.Event) {}
+func (l *simulatedLog) Event(*sim.Event) {}
 
-// stepModel takes a constant and a little for each token, with noise.
-type stepModel struct{ rng *rand.Rand }
+// noisySteps takes a constant and a little for each token, with noise.
+type noisySteps struct{ rng *rand.Rand }
 
-func (s *stepModel) StepUs(b *sim.Batch) (float64, error) {
+func (s *noisySteps) StepUs(b *sim.Batch) (float64, error) {
 	return float64(3000+12*b.PrefillTokens+150*b.DecodeReqs) * math.Exp(0.15*s.rng.NormFloat64()), nil
 }
 
@@ -107,8 +107,8 @@ func plant(t *testing.T, seed uint64) planted {
 			reqs[i].Group = 0
 		}
 	}
-	cfg := sim.DefaultConfig(dep, &stepModel{rng})
-	log := &passLog{first: make([]int64, n), last: make([]int64, n), begun: make([]bool, n)}
+	cfg := sim.DefaultConfig(dep, &noisySteps{rng})
+	log := &simulatedLog{first: make([]int64, n), last: make([]int64, n), begun: make([]bool, n)}
 	res, err := sim.Run(cfg, reqs, log)
 	if err != nil {
 		t.Fatal(err)
@@ -292,8 +292,8 @@ func TestPreemptionIsNamed(t *testing.T) {
 		"": {tokens: 2}, "passes computed 38 tokens once more; ": {tokens: 40}, "x.prom counts 3; ": {tokens: 40, count: 3, drafts: true},
 		"preemption: passes computed 1 tokens once more, x.prom counts 4; ": {tokens: 3, count: 4},
 	} {
-		g := &Pairing{rules: Rules{Speculative: c.drafts}, passes: NewPasses(Rules{}, 1)}
-		g.passes.Add(0, &trace.Iteration{GenerationReqs: 2, GenerationTokens: c.tokens})
+		g := &Pairing{rules: Rules{Speculative: c.drafts}, passes: newPassLog(Rules{}, 1, false)}
+		g.passes.add(0, &trace.Iteration{GenerationReqs: 2, GenerationTokens: c.tokens})
 		got := fmt.Sprint(g.Preempted([]enginelog.Counters{{Name: "w.prom"}, {Name: "x.prom", Preempted: c.count}}))
 		if !strings.Contains(got, want) || (want == "") != (got == "[]") {
 			t.Errorf("got %s, want %q", got, want)
