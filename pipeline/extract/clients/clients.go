@@ -162,8 +162,8 @@ func (c *Reader) Finish(dep *deploy.Deployment) {
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		if r.Streaming.OK && !r.Streaming.V {
-			// The only chunk of an answer that is not streamed is its end: it says nothing
-			// about the first token.
+			// The only chunk of an answer that is not streamed comes at its end, so it gives no
+			// time of the first token.
 			r.FirstChunkNs = trace.Opt[int64]{}
 			r.TTFTUs = trace.Opt[float64]{}
 			r.ChunkGapsUs = nil

@@ -29,7 +29,7 @@ func TestInferenceX(t *testing.T) {
 	want := Level{Sweep: "agg.json", Strategy: "concurrent@16", Clients: 16, PromptTokens: 1024, OutputTokens: 256, TTFTMeanMs: 250,
 		TTFTMedianMs: 200, ITLMs: 12, E2EMs: 3310, TP: 4, EP: 4}
 	for i, text := range []string{inferenceX, "[" + inferenceX + "]"} {
-		want.Line = int64(i) // of a list, to tell its levels apart
+		want.Line = int64(i) // place in a list
 		if f := one(text); len(f.Levels) != 1 || f.Levels[0] != want {
 			t.Errorf("got %+v, want %+v", f.Levels, want)
 		}

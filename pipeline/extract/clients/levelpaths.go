@@ -91,7 +91,7 @@ func numberAt(doc any, paths string) float64 {
 	return none
 }
 
-// emptyNumbers are the texts that stand for no number.
+// emptyNumbers are the texts that tools write where they have no number.
 var emptyNumbers = []string{"", "-", "None", "null", "N/A"}
 
 // asNumber reads a number, or the text of one. isOther is neither a number nor empty.

@@ -39,8 +39,8 @@ func readFile(t *testing.T, path string) *LevelFile {
 }
 
 // TestPublishedSweeps reads the 32 files of two published sweeps. The CSV files of
-// the second are out of step with their headers; the HTML reports beside them,
-// written from the same runs, say what the values are.
+// the second do not agree with their headers; the HTML reports of the same runs have
+// the right values.
 func TestPublishedSweeps(t *testing.T) {
 	root := os.Getenv(guideLLMEnv)
 	if root == "" {

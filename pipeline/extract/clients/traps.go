@@ -362,7 +362,7 @@ func (c *Reader) checkTimeUnit(dep *deploy.Deployment) {
 const mostOfCache = 1.02
 
 // checkKVBlocks reports a KV cache smaller than what requests held at once: the prompt and the
-// tokens so far of each that was between its first and last token. It says nothing where blocks
+// tokens so far of each that was between its first and last token. It reports nothing where blocks
 // may be shared, or where the size of the cache is an estimate.
 func (c *Reader) checkKVBlocks(dep *deploy.Deployment) {
 	total, isEstimate, err := dep.KVBlocks()

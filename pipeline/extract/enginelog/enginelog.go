@@ -25,12 +25,12 @@ import (
 type passRecord struct {
 	trace.Iteration
 	Engine  string // engine core, rank or producer that ran the pass
-	Process string // that wrote the line; "" where it does not say
+	Process string // that wrote the line; "" where the line does not name it
 
 	HitRate  trace.Opt[float64] // of the prefix cache, in place of a pass
 	BeforeUs trace.Opt[float64] // time of the pass before this one
 
-	// Of SGLang, to find decodes that stand for several passes (followSGLang).
+	// Of SGLang, to find decodes that were logged for several passes (followSGLang).
 	TokensPerS     float64 // throughput since the decode before
 	AcceptedTokens float64 // that a request got of a pass, with drafts
 	Running        int64   // requests of the next decode, if none ends before it

@@ -67,7 +67,7 @@ func read(t testing.TB, d source.Decoder[*passLines], lines ...string) *passLine
 }
 
 // TestPrefixes: every prefix that collectors put before or around a line gives
-// the same iteration and the finest stamp that stands there.
+// the same iteration and the finest stamp of the line.
 func TestPrefixes(t *testing.T) {
 	micro := at2321 / 1000 * 1000
 	text := front32[strings.Index(front32, "Iteration"):]

@@ -46,7 +46,7 @@ type lineForm struct {
 
 // lineField is a figure of a line.
 type lineField struct {
-	label      string // text before it; it begins with a space, bracket, or stands where a word begins
+	label      string // text before it (behindLabel)
 	otherLabel string // that other versions have; "" for none
 	unit       string // text behind it
 	isNeeded   bool   // without it there is no record
@@ -301,7 +301,7 @@ func figureLength(text []byte) int {
 }
 
 // behindLabel is the text behind a label. A label that is a word must not be the end of a longer
-// one: it stands at the beginning, or behind a comma, point or bracket.
+// one: before it is the beginning of the text, a comma, a point or a bracket.
 func behindLabel(text []byte, label string) ([]byte, bool) {
 	for from := 0; ; {
 		i := bytes.Index(text[from:], []byte(label))

@@ -97,7 +97,7 @@ const tensorrtLog = `[03/01/2026-10:00:00] [TRT-LLM] [I] iter = 1, global_rank =
 [TRT-LLM] [I] iter = 3, global_rank = 0, rank = 0, num_scheduled_requests = 2, host_step_time = 5.00ms, prev_device_step_time = 9.5ms, timestamp = 2026-03-01 10:00:01, states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 2}
 `
 
-// TestMonthFirst: TensorRT-LLM's stamps are read whichever part of the date stands first; others are none.
+// TestMonthFirst: TensorRT-LLM's stamps are read with the year first or last; other texts are no stamps.
 func TestMonthFirst(t *testing.T) {
 	want := tensorrtStamp(nil, []byte("timestamp = 2026-08-23 10:00:01, states"))
 	if got := tensorrtStamp(nil, []byte("timestamp = 08-23-2026 10:00:01, states")); got != want || want.stepNs != 1e9 {
@@ -122,8 +122,8 @@ func TestSGLangHybridLines(t *testing.T) {
 	}
 }
 
-// TestSGLangInterval: the throughput of most decodes says that a log holds one of several, whatever ran between; no more than
-// one is told by throughputs that never change.
+// TestSGLangInterval: the throughputs of most decodes show that a log has one of several, whatever ran between;
+// throughputs that never change show nothing.
 func TestSGLangInterval(t *testing.T) {
 	for name, c := range map[string]struct {
 		perS    func(k int) float64
@@ -145,7 +145,7 @@ func TestSGLangInterval(t *testing.T) {
 	}
 }
 
-// TestTensorRTLines: the device time of a pass stands in the line behind it; other ranks are copies.
+// TestTensorRTLines: the device time of a pass is in the line behind it; other ranks are copies.
 func TestTensorRTLines(t *testing.T) {
 	rows, bad, _ := passesIn(t, tensorrtLog)
 	if len(rows) != 3 || bad != 0 {

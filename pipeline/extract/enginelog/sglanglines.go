@@ -110,8 +110,9 @@ func sglangRank(before, _ []byte) (engine, process []byte) {
 	return engine, process
 }
 
-// decodePace is what the throughputs of SGLang's decodes so far say of the passes between them:
-// with --decode-log-interval above 1 it logs one decode of several.
+// decodePace compares the throughputs of SGLang's decodes so far with the time between them: with
+// --decode-log-interval above 1 it logs one decode of several, and more tokens come between two
+// logged decodes than one pass makes.
 type decodePace struct {
 	LastNs     int64   // stamp of the last decode
 	LastPerS   float64 // throughput of the last decode
@@ -136,13 +137,13 @@ func (p *decodePace) addDecode(r *passRecord, tokensPerReq, reqs float64) {
 	p.LastPerS = r.TokensPerS
 }
 
-// isSampled reports whether most decodes stand for several passes.
+// isSampled reports whether most decodes were logged for several passes.
 func (p *decodePace) isSampled() bool { return p.Decodes >= leastDecodes && 2*p.SeveralFor > p.Decodes }
 
-// followSGLang decides whether next, a pass of SGLang behind last, is one of several that were
-// not logged. For a decode that is so where most throughputs say so; and where no request ended
-// since the last one and the KV tokens grew, less those of the prompts between, by more than a
-// pass adds.
+// followSGLang decides whether next, which follows last in SGLang's log, was logged for several
+// passes. A decode was where most throughputs show it (decodePace); and where no request ended
+// since the decode before, and the KV tokens of the requests grew by more than one pass adds, not
+// counting the prompts in between.
 func followSGLang(last, next *passRecord) {
 	if next.GenerationReqs == 0 {
 		next.Running = last.Running + next.ContextReqs

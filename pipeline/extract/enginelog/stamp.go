@@ -117,7 +117,7 @@ func resolutionNs(digits int) int64 {
 }
 
 // parseEpoch reads seconds (with or without a fraction), milliseconds, microseconds or
-// nanoseconds since 1970; their number of digits tells the unit.
+// nanoseconds since 1970; the unit follows from the number of digits.
 func parseEpoch(text []byte) stamp {
 	whole, fraction, hasFraction := bytes.Cut(text, []byte("."))
 	n := len(whole)

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// This file writes into the requests what the chains say of them (spec#counted-hits). A chain
-// states the hits of its prompts together; bounds, and guesses within them, share them out.
+// This file writes into the requests what their chains give (spec#counted-hits). A chain gives the
+// hits of its prompts together; bounds, and guesses within them, divide them among the prompts.
 
 // bounds are the tokens that a request may have had in the cache.
 type bounds struct{ lo, hi int64 }

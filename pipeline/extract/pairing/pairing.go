@@ -46,7 +46,7 @@ func (r *Rules) maxCached(tokens int64) int64 {
 // wholeBlocks rounds tokens down to whole blocks; 0 for negative ones.
 func (r *Rules) wholeBlocks(tokens int64) int64 { return max(0, tokens) / r.Block * r.Block }
 
-// Pairing is what the passes of a log say of each request of its clients.
+// Pairing holds the clients' requests with the passes of the log that computed their prompts.
 type Pairing struct {
 	Paired int // requests whose chain is certain
 

@@ -167,8 +167,8 @@ func (p *planted) find(t *testing.T, what string) (exact, bounded int) {
 }
 
 // TestPairingIsNeverWrong: on simulated loads whose hits are known, what is called exact is
-// right and bounds hold, with whole logs and with lost lines, failed and foreign requests; of
-// whole logs all prompts are told.
+// right and bounds contain the hits, with whole logs and with lost lines, failed and foreign
+// requests; with whole logs all prompts have hits or bounds.
 func TestPairingIsNeverWrong(t *testing.T) {
 	loads := uint64(60)
 	exact := 0
@@ -229,8 +229,8 @@ func (p planted) broken(rng *rand.Rand, kind string) planted {
 	return p
 }
 
-// TestHitRates: logged hit rates tell what all prompts had where nothing else tells: nothing where all are 0, else the
-// last of one engine up to 1000 requests.
+// TestHitRates: where nothing else is known of any prompt, logged hit rates give the hits of all: none where all rates are 0,
+// else the last rate of one engine is that of up to 1000 requests.
 func TestHitRates(t *testing.T) {
 	rates := func(list ...any) (out []enginelog.HitRate) {
 		for i := 0; i < len(list); i += 2 {
@@ -281,8 +281,8 @@ func TestHitRates(t *testing.T) {
 	}
 }
 
-// TestPreemptionIsNamed: tokens that passes computed once more and the server's counter are said, nothing of either where
-// there are none, and drafted tokens are no such.
+// TestPreemptionIsNamed: tokens that passes computed again and the server's counter are reported, each only where there are
+// some; drafted tokens are not computed again.
 func TestPreemptionIsNamed(t *testing.T) {
 	for want, c := range map[string]struct {
 		tokens int64
@@ -358,10 +358,10 @@ func TestPairingOfTwoEngines(t *testing.T) {
 	}
 }
 
-// TestPairingByLengths: outputs tell the engine of prompts of one length by the passes after which requests leave; an engine that
-// plans ahead runs a pass more for an answer that stopped; passes of a request whose end the log does not have leave those before
-// it told, although prompts in several passes could have their first one in the cache; chunks that a client was late to read come as
-// requests were sent.
+// TestPairingByLengths: the engine of prompts of one length follows from their outputs, by the passes after which requests leave.
+// An engine that plans ahead runs one more pass for an answer that stopped. A request whose end the log lacks does not change what
+// is known of those before it, although prompts in several passes could have their first part in the cache. Chunks that a client
+// read late are taken in the order of sends.
 func TestPairingByLengths(t *testing.T) {
 	type request struct{ tokens, out, firstMs, engine int64 }
 	for name, c := range map[string]struct {

@@ -2,6 +2,7 @@ package clients
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -101,4 +102,47 @@ func TestBrokenResults(t *testing.T) {
 	if faults < 40 {
 		t.Errorf("%d of 60 broken results are faults, want at least 40", faults)
 	}
+}
+
+const benchText = `{"completed": 2, "total_input_tokens": 3, "input_lens": [10, 20], "output_lens": [3, 1], "ttfts": [0.5, 0.25], "itls": [[0.1, 0.2], []],
+"start_times": [100.0, 100.5], "errors": ["", "boom"], "max_concurrency": 4}`
+
+// TestBenchLists: lists that do not belong together are refused with their sizes.
+func TestBenchLists(t *testing.T) {
+	for from, want := range map[string]string{
+		"":                 "",
+		`[3, 1]`:           "got 1 output_lens for 2 input_lens",
+		`[0.5, 0.25]`:      "got 1 ttfts for 2 input_lens",
+		`[[0.1, 0.2], []]`: "got 1 itls for 2 input_lens",
+		`["", "boom"]`:     "got 1 errors for 2 input_lens",
+	} {
+		text := benchText
+		if from != "" {
+			first, _, _ := strings.Cut(from, ", ")
+			if strings.HasPrefix(from, "[[") {
+				first = "[[0.1]"
+			}
+			text = strings.Replace(text, from, first+"]", 1)
+		}
+		_, err := readBenchResult(walker{json.NewDecoder(strings.NewReader(text))})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", from, err, want)
+		}
+	}
+}
+
+// FuzzBench: no text panics the reader of vllm bench results.
+func FuzzBench(f *testing.F) {
+	f.Add(benchText)
+	f.Fuzz(func(t *testing.T, text string) {
+		b, err := readBenchResult(walker{json.NewDecoder(strings.NewReader(text))})
+		if err != nil {
+			return
+		}
+		for i := range b.inputs {
+			if r := b.request(i); !r.PromptTokens.OK || !r.Success.OK {
+				t.Errorf("got %+v", r)
+			}
+		}
+	})
 }
