@@ -1,5 +1,5 @@
-// Package predict estimates what a vLLM server would deliver that nobody has measured or
-// traced: zero-shot prediction from the library of kernel times.
+// Package predict estimates what a vLLM server would deliver that was never measured or traced:
+// zero-shot prediction from the library of kernel times.
 //
 // A [Question] names a model, a GPU, the arguments of vllm serve and a load.
 // [Question.Predict] builds the deployment, adds up the measured kernels of its steps

@@ -6,7 +6,7 @@ import (
 
 // TPOTUs is the estimated mean time per output token after the first, in us, of a
 // request that waits ttftUs for the first: a step of the decodes and the request,
-// with the prompts that are computed beside them.
+// with the prompts that are computed in the same steps.
 //
 // With D the time of a step without prompts, prompts of m tokens and D+x the time
 // of a step that computes one, every prompt token costs c = x/m. Prompts that come

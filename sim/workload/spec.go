@@ -131,7 +131,7 @@ func loadSpecV2(data []byte, name string) (*Generator, error) {
 			Msg:  fmt.Sprintf("workload specification: got %s, which is not read, want a specification without it", key),
 			Hint: "let `blis run --workload-spec FILE --trace-output PREFIX` write the requests, and give PREFIX.csv"}
 	}
-	if err := s.check(); err != nil {
+	if err := s.checkSpec(); err != nil {
 		e := (*trace.Error)(nil)
 		if errors.As(err, &e) {
 			return nil, &trace.SyntaxError{File: name, Code: e.Code, Msg: "workload specification: " + e.Msg, Hint: e.Hint}
@@ -174,7 +174,7 @@ func (s *specV2) firstUnread() (key string, at unread) {
 // maxTargetMs is a day.
 const maxTargetMs = 86_400_000.0
 
-func (s *specV2) check() error {
+func (s *specV2) checkSpec() error {
 	bad := func(format string, args ...any) error { return trace.Errorf(codeBadWorkload, format, args...) }
 	switch {
 	case s.Version != "2":
@@ -198,14 +198,14 @@ func (s *specV2) check() error {
 	}
 	for i := range s.Clients {
 		c := &s.Clients[i]
-		if err := c.check(s); err != nil {
+		if err := c.checkClient(s); err != nil {
 			return bad("clients[%d].%s", i, strings.TrimPrefix(err.Error(), string(codeBadWorkload)+": "))
 		}
 	}
 	return nil
 }
 
-func (c *specClient) check(s *specV2) error {
+func (c *specClient) checkClient(s *specV2) error {
 	switch {
 	case c.Concurrency < 0 || c.ThinkUs < 0 || c.PrefixTokens < 0 || c.TargetUs < 0 || c.TimeoutUs != nil && *c.TimeoutUs < 0:
 		return fmt.Errorf("concurrency, think_time_us, prefix_length, slo_target_us, timeout: got a negative number, want >= 0")
@@ -236,10 +236,10 @@ func (c *specClient) check(s *specV2) error {
 			}
 		}
 	}
-	if err := c.Input.check(); err != nil {
+	if err := c.Input.checkLength(); err != nil {
 		return fmt.Errorf("input_distribution: %w", err)
 	}
-	if err := c.Output.check(); err != nil {
+	if err := c.Output.checkLength(); err != nil {
 		return fmt.Errorf("output_distribution: %w", err)
 	}
 	return nil
@@ -254,7 +254,7 @@ var specParams = map[string][2][]string{
 	"constant":         {{"value"}, nil},
 }
 
-func (l *specLength) check() error {
+func (l *specLength) checkLength() error {
 	given := slices.Sorted(maps.Keys(l.Params))
 	for _, key := range given {
 		if v := l.Params[key]; math.IsNaN(v) || math.IsInf(v, 0) || v < 0 && key != "mu" {
