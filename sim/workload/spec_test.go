@@ -280,7 +280,7 @@ func TestTraceV2Sessions(t *testing.T) {
 		t.Errorf("got %d and %d prompt tokens of independent rounds", plain.Requests[2].PromptTokens, plain.Requests[3].PromptTokens)
 	}
 	if _, _, err := Read([]byte("trace_version: 9\n"+rows), "w"); err == nil || !strings.Contains(err.Error(), "trace_version: got 9") {
-		t.Errorf("got %v of a version nobody knows", err)
+		t.Errorf("got %v of an unknown version", err)
 	}
 	if _, _, err := Read([]byte("trace_version: 2\n"), "w"); err == nil || !strings.Contains(err.Error(), "CSV beside it") {
 		t.Errorf("got %v of a header alone", err)
