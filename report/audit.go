@@ -104,8 +104,7 @@ func auditFigure(in Input, caption Figure, label string, isJoined bool, marks ..
 	return rowFigure(caption.blank(), rows, s, label, len(rows))
 }
 
-// targetFigure shows what step.duration_us and the cadence are beside the
-// physical floor.
+// targetFigure compares step.duration_us and the cadence with the physical floor.
 func targetFigure(in Input) *Figure {
 	return auditFigure(in, targetAuditCaption, "median (ms, logarithmic)", true,
 		auditMark{func(a *result.TargetAudit) *float64 { return a.PhysicalFloorUs }, ink, "floor"},
@@ -113,7 +112,7 @@ func targetFigure(in Input) *Figure {
 		auditMark{func(a *result.TargetAudit) *float64 { return a.CadenceUsP50 }, Decode, "cadence"})
 }
 
-// pickupFigure shows where the wait for the running step hides.
+// pickupFigure shows between which stamps the queueing delay behind the running step lies.
 func pickupFigure(in Input) *Figure {
 	return auditFigure(in, pickupAuditCaption, "wait (ms, logarithmic)", false,
 		auditMark{func(a *result.TargetAudit) *float64 { return a.ArrivedToQueuedUs.P50 }, Decode, "arrived to queued, median"},

@@ -2,7 +2,7 @@ package report
 
 import "slices"
 
-// Titles, notes and legends of the figures. A note says what to look for and what would be bad.
+// Titles, notes and legends of the figures. A note explains what to look for and what would be bad.
 var (
 	targetAuditCaption = Figure{
 		ID:    "target-audit",

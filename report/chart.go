@@ -10,8 +10,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Figure is a titled group of panels with a legend and one sentence that says
-// what to look at and what would be bad.
+// Figure is a titled group of panels with a legend and a note on what to look for and what would be bad.
 type Figure struct {
 	ID     string // anchor and file name
 	Title  string
@@ -22,8 +21,7 @@ type Figure struct {
 	More   string // which panels were left out; empty for none
 }
 
-// Panel is one drawing and what a screen reader says about it. A wide drawing
-// has a narrow twin, which phones show instead.
+// Panel is one drawing with a description for screen readers. A wide drawing has a narrow twin for phones.
 type Panel struct {
 	D      *Drawing
 	Desc   string
@@ -230,7 +228,7 @@ func niceStep(raw float64) float64 {
 	return 10 * base
 }
 
-// axisTitle stands centred below the plotting area, or further left when it
+// axisTitle draws the title centred below the plotting area, or further left when it
 // would not fit.
 func axisTitle(d *Drawing, x axis, label string) {
 	label = clip(label, labelSize, d.W-8)

@@ -293,7 +293,7 @@ func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 	return out
 }
 
-// nameBlock writes the run's name beside its dot, on the side that is free.
+// nameBlock writes the run's name next to its dot, on the side that is free.
 func nameBlock(p *frame, b result.DriftBlock) {
 	at := p.At(float64(b.Block), b.Bias*100)
 	anchor := anchorMiddle

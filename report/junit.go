@@ -41,10 +41,10 @@ type (
 	}
 )
 
-// JUnit is the gates of a validation as a JUnit report: a suite for each scope, a case
-// for each gate. What the exit status does not count is skipped and says so: a gate that
-// failed for another purpose than the one that decides, and one without a verdict that is
-// not required, or none with allowInsufficient.
+// JUnit is the gates of a validation as a JUnit report: a suite for each scope, a case for each gate. A gate
+// that does not count for the exit status is skipped, with a message: one that failed for another purpose
+// than the one that decides, and one without a result that is not required, or any without a result under
+// allowInsufficient.
 func JUnit(v *result.Validation, allowInsufficient bool) ([]byte, error) {
 	out := junitSuites{Name: "blis-train gates for " + v.For}
 	at := map[string]int{}

@@ -226,7 +226,8 @@ var variants = []variant{
 	{result.VariantDrift, "simulated, drift-corrected", Prefill, dotted, 1.8},
 }
 
-// replayRuns are the runs with curves, those that gate first, then by the largest plain KS; more says how many the page leaves out.
+// replayRuns are the runs with curves: the gated ones first, then by the largest plain KS. more is the line
+// under a figure that does not show all of them.
 func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 	if in.Validation == nil {
 		return nil, ""

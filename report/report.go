@@ -13,8 +13,7 @@
 //     self-contained file: it asks the network for nothing, which a content security policy enforces,
 //     prints well, follows the reader's light or dark preference and can be read on a phone.
 //
-// head.go makes the verdict at the top; lines.go and next.go what it says of each configuration and what to
-// do next. [SummaryMarkdown] and [JUnit] show the same on CI, [Table.Terminal] on the terminal.
+// head.go makes the verdict at the top; lines.go has its lines on each configuration, next.go what to do next. [SummaryMarkdown] and [JUnit] show the same on CI, [Table.Terminal] on the terminal.
 //
 // The package computes nothing but pixels, orders and counts: every number on the page is in a result
 // struct. A table or a set of panels that would make the file too large is cut, worst rows first, with a

@@ -12,8 +12,8 @@ import (
 // maxRows is the most rows of one table on the page; the JSON files hold all.
 const maxRows = 150
 
-// Grow adds a row while the table is not full and counts it in any case, so that a
-// table of thousands costs no more than the rows it shows.
+// Grow adds a row while the table is not full and counts it in any case, so that a table of thousands of rows
+// costs no more than the rows it shows.
 func (t *Table) Grow(fill func() Row) {
 	t.Total++
 	if len(t.Rows) < maxRows {
@@ -21,7 +21,7 @@ func (t *Table) Grow(fill func() Row) {
 	}
 }
 
-// Capped cuts a table to maxRows rows and adds a line that says so. where names the file and key with all
+// Capped cuts a table to maxRows rows and adds a line with the number of all rows. where names the file and key with all
 // rows; how describes which rows come first.
 func Capped(t *Table, how, where string) *Table {
 	t.dropEmpty()
@@ -33,8 +33,7 @@ func Capped(t *Table, how, where string) *Table {
 	return t
 }
 
-// dropEmpty removes columns in which no row says anything, not even that a
-// value is unknown.
+// dropEmpty removes columns that are empty in every row. A cell of an unknown value is not empty.
 func (t *Table) dropEmpty() {
 	for j := len(t.Cols) - 1; j >= 0; j-- {
 		empty := len(t.Rows) > 0
@@ -161,7 +160,7 @@ func (t *Table) Add(cells ...string) {
 	t.Put(row...)
 }
 
-// First keeps the first n rows and says how many others there are.
+// First keeps the first n rows and returns how many it removed.
 func (t *Table) First(n int) (others int) {
 	others = max(len(t.Rows)-n, 0)
 	t.Rows = t.Rows[:len(t.Rows)-others]

@@ -7,8 +7,8 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// text is the table as text alone can show it: without the columns of drawings, units behind their headings, what
-// stands below the text of a cell on a line of its own where there is room for lines.
+// text is the table as text alone can show it: without the columns of drawings, units behind their headings, the
+// second line of a cell on a line of its own where lines is set.
 func (t *Table) text(lines bool) *Table {
 	out := &Table{Caption: t.Caption, Rows: make([]Row, len(t.Rows))}
 	for j, c := range t.Cols {
@@ -34,8 +34,8 @@ func (t *Table) text(lines bool) *Table {
 	return out
 }
 
-// Markdown is the table in GitHub's form. Cells are Markdown: escape escapes what stands in
-// them, nil where they may hold marks.
+// Markdown is the table in GitHub's form. Cells are Markdown: escape escapes their
+// text; nil: the text is Markdown already.
 func (t *Table) Markdown(escape func(string) string) string {
 	t = t.text(false)
 	var b strings.Builder
@@ -110,8 +110,8 @@ func (t *Table) widths() (widths, longest []int) {
 	return widths, longest
 }
 
-// fitWidths shortens the widest columns until the table fits into width; it says whether that can be
-// done without breaking a word.
+// fitWidths shortens the widest columns until the table fits into width; not ok: it does not fit
+// without breaking a word.
 func fitWidths(widths, longest []int, width int) ([]int, bool) {
 	limits := append([]int(nil), widths...)
 	total := 3 * len(widths) // " cell │" around each
@@ -186,7 +186,7 @@ func (t *Table) list(b *strings.Builder, width int) {
 func Wrap(s string, width, hang int) []string {
 	var lines []string
 	for part := range strings.SplitSeq(s, "\n") {
-		if runewidth.StringWidth(part) <= width { // as it stands, with its spaces
+		if runewidth.StringWidth(part) <= width { // unchanged, with its spaces
 			lines = append(lines, part)
 			continue
 		}

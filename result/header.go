@@ -3,8 +3,8 @@
 // files. A key keeps its name, meaning and unit as long as [SchemaVersion] stays; new keys may be added.
 //
 // Documents hold codes and figures; package report makes the sentences about them. What is unknown is null
-// (a nil pointer or an unknown trace.Opt), never 0 or -1. Times are ms, us or s and fractions in [0, 1], as
-// the key says.
+// (a nil pointer or an unknown trace.Opt), never 0 or -1. The unit of a time is in its key; shares and
+// fractions are in [0, 1].
 //
 // Every document starts with a [Header]. [Marshal] encodes it with a digest of its own text, [Read] decodes
 // it strictly, and [Intact] reports whether it was changed since.

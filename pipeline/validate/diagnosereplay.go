@@ -19,7 +19,7 @@ const (
 )
 
 // diagnoseReplay is why a replay failed whose step times passed (spec#diagnosis): the engine had another
-// KV cache than run.yaml says; the simulator's scheduler forms other batches; the machine drifted, and the
+// KV cache than the one in run.yaml; the simulator's scheduler forms other batches; the machine drifted, and the
 // drift-corrected replay passes; or it is unknown.
 func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName string, failed []string) result.Diagnosis {
 	d := result.Diagnosis{Scope: scopeName, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}

@@ -137,7 +137,7 @@ func (t *judgedRun) entryWithoutReplay() result.ValidationRun {
 	return v
 }
 
-// describe fills in what an entry of the run says of the run and the phase, replayed or not.
+// describe fills in the fields of an entry that describe the run and the phase, replayed or not.
 func (t *judgedRun) describe(v *result.ValidationRun, p *deploy.Phase) {
 	v.ID = t.id
 	v.Config = t.Deployment.Config()

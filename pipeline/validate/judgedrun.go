@@ -32,7 +32,7 @@ type judgedRun struct {
 	drift    *drift         // after predict
 }
 
-// stored is the part of a judgedRun that StoreSteps writes beside its tables, before they are cleaned.
+// stored is the part of a judgedRun, besides its tables, that StoreSteps writes before they are cleaned.
 type stored struct {
 	Deployment *deploy.Deployment `json:"deployment"`
 	Source     string             `json:"source"` // of the recorded requests, result.SourceJourneys and the like

@@ -191,7 +191,7 @@ func (p *replayedPhase) entry(splitNs int64) result.ValidationRun {
 	return v
 }
 
-// quality says how the plain replay ran.
+// quality describes how the plain replay ran.
 func (p *replayedPhase) quality() *result.ReplayQuality {
 	q := &result.ReplayQuality{Notes: []string{}}
 	res := p.plain()

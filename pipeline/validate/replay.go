@@ -217,7 +217,8 @@ func (j *job) setIdleDelays(e *engine, run *trace.Run) []trace.Finding {
 		return nil
 	}
 	if run.Aggregate != nil && j.set.AlphaModel(coeff.Overhead) == nil {
-		e.overheadUs = new(float64) // unknown: the finding below is about it
+		unknownUs := 0.0 // see the finding below
+		e.overheadUs = &unknownUs
 	}
 	return []trace.Finding{trace.Findingf(ReplayAssumes, "run %s: no request met an idle server", run.ID)}
 }

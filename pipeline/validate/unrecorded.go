@@ -17,7 +17,7 @@ const (
 )
 
 // addUnrecorded adds the requests of a run that left no journey to the recorded ones, in order of arrival.
-// The finding counts them, or says why they cannot be rebuilt.
+// The finding counts them, or gives the reason why they cannot be rebuilt.
 func addUnrecorded(run *trace.Run, recorded []Request, async bool) ([]Request, []trace.Finding) {
 	rebuilt, reason := unrecordedRequests(run, async)
 	if reason != "" {

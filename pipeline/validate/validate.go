@@ -25,7 +25,7 @@
 // Files: validate.go is the way of a validation; judgedrun.go has the steps of one run, configerrors.go
 // their errors; requests.go has the recorded requests, phase.go their replay, chance.go what chance alone
 // does to it; diagnose.go finds the cause of a failure; inspect.go is the inspection before any fit.
-// Times are in us and stamps in ns on one clock per run unless a name says otherwise.
+// Times are in us and stamps in ns on one clock per run, unless a name has another unit.
 package validate
 
 import (

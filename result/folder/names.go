@@ -6,7 +6,7 @@ const (
 	FitFile          = "fit.json"
 	ValidationFile   = "validation.json"
 	CoefficientsFile = "coefficients.yaml"
-	BLISFile         = "blis.yaml" // the same in BLIS's terms, with what its export writes beside it
+	BLISFile         = "blis.yaml" // the coefficients in BLIS's terms
 	ReportFile       = "report.html"
 	InspectFile      = "inspect.json"
 	SimulationFile   = "simulation.json"
@@ -19,8 +19,8 @@ const (
 	ExperimentFile   = "experiment.json"
 	OptimiseFile     = "optimise.json"
 	OptimiseLog      = "optimise.jsonl"
-	ExperimentLog    = "experiment.runs" // of an experiment that goes on
-	TasksDir         = ".tasks"          // of runs that older versions did not end
+	ExperimentLog    = "experiment.runs" // of an experiment that is running
+	TasksDir         = ".tasks"          // left by unfinished runs of older versions
 )
 
 // ownNames are the names that a stage may write; Claim refuses a folder with others.
