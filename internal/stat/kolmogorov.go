@@ -3,8 +3,6 @@ package stat
 import (
 	"math"
 	"slices"
-
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // ks is a two-sided two-sample Kolmogorov-Smirnov comparison.
@@ -25,8 +23,8 @@ const maxExactPairs = 16_000_000
 // all observations equal to a value, in both samples, so that ties cannot
 // produce a gap that neither distribution has. The first of several equal
 // maxima is reported. Neither argument is changed. Counts are integers, so that
-// the distance is exact and names the paths PExact counts; gonum's distance adds
-// up rounded shares and does not say where it occurs.
+// the distance is exact and selects the paths that PExact counts; gonum's distance
+// adds up rounded shares, has no place of the maximum and no p-value.
 //
 // Source: Hodges, Ark. Mat. 3 (1958) for the lattice-path count behind PExact.
 func KolmogorovSmirnov(a, b []float64) ks {
@@ -114,23 +112,6 @@ func exactP(n, m, dist int64) float64 {
 	return q[m]
 }
 
-// Wasserstein is the first Wasserstein distance of two non-empty samples, the
-// area between their ECDFs, in the samples' unit. One pass over the sorted
-// values; gonum's WassersteinDistance looks every share up from the start, which
-// is quadratic (the tests compare the two).
-func Wasserstein(a, b []float64) float64 {
-	a, b = Sorted(a), Sorted(b)
-	area := 0.0
-	last := 0.0
-	gap := 0.0
-	walk(a, b, func(i, j int, v float64) {
-		area += gap * (v - last)
-		last = v
-		gap = math.Abs(float64(i)/float64(len(a)) - float64(j)/float64(len(b)))
-	})
-	return area
-}
-
 // walk visits the distinct values of two sorted samples in order, with the
 // number of values of each at or below.
 func walk(a, b []float64, visit func(i, j int, v float64)) {
@@ -157,119 +138,3 @@ func past(s []float64, i int, v float64) int {
 }
 
 func abs64(v int64) int64 { return max(v, -v) }
-
-// StudentT is the p-quantile of Student's t distribution with df > 0 degrees of
-// freedom, 0 < p < 1; NaN for any other df.
-func StudentT(p, df float64) float64 {
-	if !(df > 0) {
-		return math.NaN()
-	}
-	return distuv.StudentsT{Sigma: 1, Nu: df}.Quantile(p)
-}
-
-// difference is a mean of paired differences.
-type difference struct {
-	N            int
-	Mean, Lo, Hi float64 // 95 % t interval
-	P            float64 // of sign flips, two-sided
-}
-
-// maxFlips is how many pairs are flipped exhaustively.
-const maxFlips = 22
-
-// Paired is the mean of a[i] - b[i] with a t interval, and the share of all sign
-// patterns whose mean is at least as far from 0: exact up to 22 pairs (Fisher's
-// randomisation test), a million seeded patterns beyond. NaN without a pair.
-func Paired(a, b []float64) difference {
-	n := len(a)
-	d := make([]float64, n)
-	for i := range a {
-		d[i] = a[i] - b[i]
-	}
-	if n == 0 {
-		return difference{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), P: math.NaN()}
-	}
-	out := difference{N: n, P: signFlips(d)}
-	out.Mean, out.Lo, out.Hi = MeanInterval(d)
-	return out
-}
-
-// MeanInterval is the mean of values that are numbers with its 95 % t interval, infinite
-// of one.
-func MeanInterval(v []float64) (mean, lo, hi float64) {
-	mean = Mean(v)
-	half := math.Inf(1)
-	if n := len(v); n > 1 {
-		half = StudentT(0.975, float64(n-1)) * StdErr(v)
-	}
-	return mean, mean - half, mean + half
-}
-
-// signFlips walks sign patterns in Gray order, one flip at a time: those that leave the
-// last pair alone, for their opposites are as far from 0.
-func signFlips(d []float64) float64 {
-	sum, scale := 0.0, 0.0
-	for _, x := range d {
-		sum, scale = sum+x, scale+math.Abs(x)
-	}
-	limit := math.Abs(sum) - 1e-9*scale
-	if len(d) > maxFlips {
-		return sampledFlips(d, limit)
-	}
-	sign := slices.Repeat([]float64{1}, len(d))
-	total, far := 1<<(len(d)-1), 0
-	for k := 1; ; k++ {
-		if math.Abs(sum) >= limit {
-			far++
-		}
-		if k == total {
-			return float64(far) / float64(total)
-		}
-		bit := 0
-		for k>>bit&1 == 0 {
-			bit++
-		}
-		sign[bit] = -sign[bit]
-		sum += 2 * sign[bit] * d[bit]
-	}
-}
-
-func sampledFlips(d []float64, limit float64) float64 {
-	const patterns = 1_000_000
-	far := 1
-	for k := range uint64(patterns) {
-		sum := 0.0
-		for i, x := range d {
-			if Draw(k, uint64(i)) < 0.5 {
-				x = -x
-			}
-			sum += x
-		}
-		if math.Abs(sum) >= limit {
-			far++
-		}
-	}
-	return float64(far) / (patterns + 1)
-}
-
-// Holm adjusts p-values of a family for the chance that any is small by luck
-// (Holm, Scand. J. Statistics 6, 1979); NaN stays.
-func Holm(p []float64) []float64 {
-	out := make([]float64, len(p))
-	floor := 0.0
-	left := 0
-	for i := range out {
-		if out[i] = math.NaN(); !math.IsNaN(p[i]) {
-			left++
-		}
-	}
-	for _, i := range Order(p) {
-		if math.IsNaN(p[i]) {
-			continue
-		}
-		floor = math.Max(floor, math.Min(1, p[i]*float64(left)))
-		out[i] = floor
-		left--
-	}
-	return out
-}

@@ -1,0 +1,171 @@
+package stat
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// nearestPoints is how many neighbours the level of a point is compared with.
+const nearestPoints = 10
+
+// Neighbours finds the nearest points of a point in a k-d tree.
+type Neighbours struct {
+	dim    int
+	points []float64 // row-major
+	level  []float64
+	order  []int32 // positions, permuted by the tree
+	nodes  []node
+}
+
+// node covers order[lo:hi); leaves have axis -1.
+type node struct {
+	lo, hi      int32
+	axis        int32
+	left, right int32
+	min, max    []float64 // bounding box
+}
+
+const leafPoints = 16
+
+// NewNeighbours builds the tree over points of the given dimension (row-major),
+// each with a level. gonum's kdtree takes 1.8 times as long for 5,000 points of 12
+// dimensions, and does not define which of equally far points it keeps.
+func NewNeighbours(points []float64, dim int, level []float64) *Neighbours {
+	t := &Neighbours{dim: dim, points: points, level: level, order: make([]int32, len(level))}
+	for k := range t.order {
+		t.order[k] = int32(k)
+	}
+	t.build(0, int32(len(level)))
+	return t
+}
+
+// Median is the median level of the 10 points nearest to point k, itself left
+// out; Euclidean distance, ties to the earlier point. NaN for a point alone.
+func (t *Neighbours) Median(k int) float64 {
+	best := nearest{self: int32(k)}
+	t.search(0, t.point(int32(k)), &best)
+	levels := make([]float64, best.n)
+	for i := range levels {
+		levels[i] = t.level[best.pos[i]]
+	}
+	slices.Sort(levels)
+	return Quantile(levels, 0.5)
+}
+
+func (t *Neighbours) point(k int32) []float64 { return t.points[int(k)*t.dim : (int(k)+1)*t.dim] }
+
+func (t *Neighbours) build(lo, hi int32) int32 {
+	n := node{lo: lo, hi: hi, axis: -1}
+	n.min, n.max = t.box(lo, hi)
+	at := int32(len(t.nodes))
+	t.nodes = append(t.nodes, n)
+	axis, width := int32(-1), 0.0
+	for j := range t.dim {
+		if w := n.max[j] - n.min[j]; w > width {
+			axis, width = int32(j), w
+		}
+	}
+	if hi-lo <= leafPoints || axis < 0 {
+		return at
+	}
+	slices.SortFunc(t.order[lo:hi], func(a, b int32) int {
+		return cmp.Or(cmp.Compare(t.point(a)[axis], t.point(b)[axis]), cmp.Compare(a, b))
+	})
+	mid := (lo + hi) / 2
+	left := t.build(lo, mid)
+	right := t.build(mid, hi)
+	t.nodes[at].axis = axis
+	t.nodes[at].left = left
+	t.nodes[at].right = right
+	return at
+}
+
+func (t *Neighbours) box(lo, hi int32) (lower, upper []float64) {
+	lower = slices.Clone(t.point(t.order[lo]))
+	upper = slices.Clone(lower)
+	for _, k := range t.order[lo+1 : hi] {
+		for j, x := range t.point(k) {
+			lower[j], upper[j] = math.Min(lower[j], x), math.Max(upper[j], x)
+		}
+	}
+	return lower, upper
+}
+
+func (t *Neighbours) search(at int32, x []float64, best *nearest) {
+	n := &t.nodes[at]
+	if n.axis < 0 {
+		for _, k := range t.order[n.lo:n.hi] {
+			if k != best.self {
+				best.offer(squaredDistance(x, t.point(k)), k)
+			}
+		}
+		return
+	}
+	l, r := t.gap(n.left, x), t.gap(n.right, x)
+	first, second := n.left, n.right
+	if r < l {
+		first, second, l, r = second, first, r, l
+	}
+	if l <= best.worst() {
+		t.search(first, x, best)
+	}
+	if r <= best.worst() {
+		t.search(second, x, best)
+	}
+}
+
+// gap is the squared distance to a node's box, never above that to a point in it.
+func (t *Neighbours) gap(at int32, x []float64) float64 {
+	n := &t.nodes[at]
+	var sum float64
+	for j, v := range x {
+		switch {
+		case v < n.min[j]:
+			sum += (n.min[j] - v) * (n.min[j] - v)
+		case v > n.max[j]:
+			sum += (v - n.max[j]) * (v - n.max[j])
+		}
+	}
+	return sum * (1 - 1e-12)
+}
+
+// nearest holds the best candidates so far, ascending by (distance, position).
+type nearest struct {
+	self int32
+	n    int
+	dist [nearestPoints]float64
+	pos  [nearestPoints]int32
+}
+
+// worst is the distance a candidate must not exceed.
+func (b *nearest) worst() float64 {
+	if b.n < nearestPoints {
+		return math.Inf(1)
+	}
+	return b.dist[b.n-1]
+}
+
+func (b *nearest) offer(dist float64, pos int32) {
+	before := func(k int) bool { return dist < b.dist[k] || dist == b.dist[k] && pos < b.pos[k] }
+	if b.n == nearestPoints && !before(b.n-1) {
+		return
+	}
+	if b.n < nearestPoints {
+		b.n++
+	}
+	k := b.n - 1
+	for k > 0 && before(k-1) {
+		b.dist[k], b.pos[k] = b.dist[k-1], b.pos[k-1]
+		k--
+	}
+	b.dist[k], b.pos[k] = dist, pos
+}
+
+func squaredDistance(a, b []float64) float64 {
+	var sum float64
+	for j, v := range a {
+		sum += (v - b[j]) * (v - b[j])
+	}
+	return sum
+}

@@ -1,0 +1,80 @@
+package stat
+
+import (
+	"math"
+	"slices"
+)
+
+// difference is a mean of paired differences.
+type difference struct {
+	N            int
+	Mean, Lo, Hi float64 // 95 % t interval
+	P            float64 // of sign flips, two-sided
+}
+
+// maxFlips is how many pairs are flipped exhaustively.
+const maxFlips = 22
+
+// Paired is the mean of a[i] - b[i] with a t interval, and the share of all sign
+// patterns whose mean is at least as far from 0: exact up to 22 pairs (Fisher's
+// randomisation test), a million seeded patterns beyond. NaN without a pair.
+func Paired(a, b []float64) difference {
+	n := len(a)
+	d := make([]float64, n)
+	for i := range a {
+		d[i] = a[i] - b[i]
+	}
+	if n == 0 {
+		return difference{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), P: math.NaN()}
+	}
+	out := difference{N: n, P: signFlips(d)}
+	out.Mean, out.Lo, out.Hi = MeanInterval(d)
+	return out
+}
+
+// signFlips walks sign patterns in Gray order, one flip at a time: those that leave the
+// last pair alone, for their opposites are as far from 0.
+func signFlips(d []float64) float64 {
+	sum, scale := 0.0, 0.0
+	for _, x := range d {
+		sum, scale = sum+x, scale+math.Abs(x)
+	}
+	limit := math.Abs(sum) - 1e-9*scale
+	if len(d) > maxFlips {
+		return sampledFlips(d, limit)
+	}
+	sign := slices.Repeat([]float64{1}, len(d))
+	total, far := 1<<(len(d)-1), 0
+	for k := 1; ; k++ {
+		if math.Abs(sum) >= limit {
+			far++
+		}
+		if k == total {
+			return float64(far) / float64(total)
+		}
+		bit := 0
+		for k>>bit&1 == 0 {
+			bit++
+		}
+		sign[bit] = -sign[bit]
+		sum += 2 * sign[bit] * d[bit]
+	}
+}
+
+func sampledFlips(d []float64, limit float64) float64 {
+	const patterns = 1_000_000
+	far := 1
+	for k := range uint64(patterns) {
+		sum := 0.0
+		for i, x := range d {
+			if Draw(k, uint64(i)) < 0.5 {
+				x = -x
+			}
+			sum += x
+		}
+		if math.Abs(sum) >= limit {
+			far++
+		}
+	}
+	return float64(far) / (patterns + 1)
+}

@@ -1,0 +1,113 @@
+package stat
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Quantile is the p-quantile of a sorted sample, linear between the order
+// statistics around p(n-1) (type 7 of Hyndman and Fan, the default of R and
+// numpy); p in [0, 1]. NaN without values.
+func Quantile(sorted []float64, p float64) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	at := p * float64(len(sorted)-1)
+	k := int(at)
+	if k+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
+}
+
+// Median is the 0.5-quantile of values in any order, which it leaves as they
+// are; NaN without values.
+func Median(v []float64) float64 { return Quantile(Sorted(v), 0.5) }
+
+// WeightedMedian is the smallest value whose weight and that of all smaller ones
+// reach half the total; NaN without values.
+func WeightedMedian(v, w []float64) float64 {
+	var total, sum float64
+	order := Order(v)
+	for _, i := range order {
+		total += w[i]
+	}
+	for _, i := range order {
+		if sum += w[i]; sum >= total/2 {
+			return v[i]
+		}
+	}
+	return math.NaN()
+}
+
+// Mean is that of the values that are not NaN; NaN without any.
+func Mean(v []float64) float64 {
+	var sum float64
+	n := 0
+	for _, x := range v {
+		if !math.IsNaN(x) {
+			sum, n = sum+x, n+1
+		}
+	}
+	if n == 0 {
+		return math.NaN()
+	}
+	return sum / float64(n)
+}
+
+// StdErr is the sample standard deviation over the square root of the size, of
+// the values that are not NaN; 0 below two of them.
+func StdErr(v []float64) float64 {
+	m, n := Mean(v), 0
+	var squares float64
+	for _, x := range v {
+		if !math.IsNaN(x) {
+			squares, n = squares+(x-m)*(x-m), n+1
+		}
+	}
+	if n < 2 {
+		return 0
+	}
+	return math.Sqrt(squares / float64(n-1) / float64(n))
+}
+
+// Order lists the positions of the values from small to large, equal ones in
+// their order.
+func Order[V cmp.Ordered](v []V) []int {
+	order := make([]int, len(v))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(v[a], v[b]) })
+	return order
+}
+
+// Thin keeps at most n of the values, evenly spread, the first among them.
+func Thin[T any](v []T, n int) []T {
+	if len(v) <= n {
+		return v
+	}
+	out := make([]T, n)
+	for k := range out {
+		out[k] = v[ThinAt(k, len(v), n)]
+	}
+	return out
+}
+
+// ThinAt is the place among all of value k of those that Thin keeps.
+func ThinAt(k, all, n int) int {
+	if all <= n {
+		return k
+	}
+	return k * all / n
+}
+
+// Round is v to n significant digits, for numbers that are only drawn.
+func Round(v float64, n int) float64 {
+	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+		return v
+	}
+	scale := math.Pow(10, float64(n-1)-math.Floor(math.Log10(math.Abs(v))))
+	return math.Round(v*scale) / scale
+}

@@ -1,0 +1,168 @@
+package stat
+
+import (
+	"math"
+	"slices"
+)
+
+// minTargetUs is the |y| below which a row has no relative error.
+const minTargetUs = 1
+
+// Rows are targets and their predictions, us.
+type Rows struct {
+	Y       []float64
+	Pred    []float64 // NaN: unknown
+	Steps   []float64 // engine steps that a row covers; nil: 1
+	Const   []float64 // predictions of the best constant; nil or NaN: unknown
+	Floor   []float64 // predictions of the nearest rows; nil or NaN: unknown
+	Outlier []bool    // rows that the largest error excludes; nil: none
+}
+
+// Errors are the errors of predictions on a set of rows; NaN without a row.
+type Errors struct {
+	Rows     int // rows with a prediction
+	Excluded int // of these, rows with |y| < 1 us, which have no relative error
+
+	MAPE      float64 // mean of |pred - y|/|y|
+	MAPEConst float64 // that of the best constant
+	MAPEFloor float64 // that of the nearest rows, where they are known
+	Skill     float64 // see Skill
+	MedianAPE float64
+	P95APE    float64
+	WAPE      float64 // sum |pred - y| / sum |y|
+	Bias      float64 // sum(pred - y) / sum y
+	RMSEUs    float64
+	MAEUs     float64 // mean of |pred - y|, us
+	// MaxErrorRatio is the largest |pred - y| over the median y, without outliers unless
+	// they are many.
+	MaxErrorRatio  float64
+	Outliers       int
+	LargestOutlier float64 // their largest |pred - y| over the median y
+}
+
+// outlierShare is the largest share of rows that the largest error may exclude (spec#outliers).
+const outlierShare = 0.01
+
+// HasFewOutliers reports whether the largest error may exclude the outliers.
+func (e *Errors) HasFewOutliers() bool { return float64(e.Outliers) <= outlierShare*float64(e.Rows) }
+
+// Errors compares the predictions with the targets of the rows for which keep is
+// true (nil: all). Rows without a prediction do not count.
+func (r *Rows) Errors(keep func(i int) bool) Errors {
+	nan := math.NaN()
+	e := Errors{
+		MAPE: nan, MAPEConst: nan, MAPEFloor: nan, Skill: nan, MedianAPE: nan, P95APE: nan,
+		WAPE: nan, Bias: nan, RMSEUs: nan, MAEUs: nan, MaxErrorRatio: nan, LargestOutlier: nan,
+	}
+	var sumAbs, sumDiff, sumY, sumAbsY, squares, largest, outlier float64
+	n := r.countKept(keep)
+	ape := make([]float64, 0, n)
+	targets := make([]float64, 0, n)
+	for i, y := range r.Y {
+		if keep != nil && !keep(i) || math.IsNaN(r.Pred[i]) {
+			continue
+		}
+		d := r.Pred[i] - y
+		e.Rows++
+		sumAbs += math.Abs(d)
+		sumDiff += d
+		squares += d * d
+		sumY += y
+		sumAbsY += math.Abs(y)
+		if r.Outlier != nil && r.Outlier[i] {
+			e.Outliers++
+			outlier = math.Max(outlier, math.Abs(d))
+		} else {
+			largest = math.Max(largest, math.Abs(d))
+		}
+		targets = append(targets, y)
+		if math.Abs(y) < minTargetUs {
+			e.Excluded++
+			continue
+		}
+		ape = append(ape, math.Abs(d/y))
+	}
+	if e.Rows == 0 {
+		return e
+	}
+	e.WAPE = sumAbs / sumAbsY
+	e.Bias = sumDiff / sumY
+	e.RMSEUs = math.Sqrt(squares / float64(e.Rows))
+	e.MAEUs = sumAbs / float64(e.Rows)
+	slices.Sort(targets)
+	median := Quantile(targets, 0.5)
+	if e.Outliers > 0 {
+		e.LargestOutlier = outlier / median
+	}
+	if !e.HasFewOutliers() {
+		largest = math.Max(largest, outlier)
+	}
+	e.MaxErrorRatio = largest / median
+	e.MAPE = Mean(ape)
+	slices.Sort(ape)
+	e.MedianAPE = Quantile(ape, 0.5)
+	e.P95APE = Quantile(ape, 0.95)
+	e.MAPEConst = r.mape(r.Const, keep)
+	e.MAPEFloor = r.mape(r.Floor, keep)
+	e.Skill = skill(e.MAPE, e.MAPEConst, e.MAPEFloor)
+	return e
+}
+
+// mape is the mean absolute percentage error of other predictions of the rows.
+func (r *Rows) mape(pred []float64, keep func(i int) bool) float64 {
+	var sum float64
+	n := 0
+	for i := range pred {
+		if y := r.Y[i]; (keep == nil || keep(i)) && !math.IsNaN(pred[i]) && math.Abs(y) >= minTargetUs {
+			sum, n = sum+math.Abs((pred[i]-y)/y), n+1
+		}
+	}
+	return sum / float64(n)
+}
+
+// skill is 1 - (mape - floor)/(constant - floor): 1 at the noise floor, 0 at the
+// best constant; NaN when the two leave nothing to explain.
+func skill(mape, constant, floor float64) float64 {
+	if !(constant > floor) {
+		return math.NaN()
+	}
+	return 1 - (mape-floor)/(constant-floor)
+}
+
+// BestConstant is the target per step that minimises the mean absolute
+// percentage error of the rows for which keep is true (nil: all) when every row is
+// predicted by it times its steps: the median of y/steps weighted by steps/|y|.
+// NaN without rows.
+func (r *Rows) BestConstant(keep func(i int) bool) float64 {
+	n := r.countKept(keep)
+	level := make([]float64, 0, n)
+	weight := make([]float64, 0, n)
+	for i, y := range r.Y {
+		if (keep == nil || keep(i)) && math.Abs(y) >= minTargetUs {
+			level = append(level, y/r.steps(i))
+			weight = append(weight, r.steps(i)/math.Abs(y))
+		}
+	}
+	return WeightedMedian(level, weight)
+}
+
+// countKept is how many rows keep is true for, so that memory for them is allocated once.
+func (r *Rows) countKept(keep func(i int) bool) int {
+	if keep == nil {
+		return len(r.Y)
+	}
+	n := 0
+	for i := range r.Y {
+		if keep(i) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Rows) steps(i int) float64 {
+	if r.Steps == nil {
+		return 1
+	}
+	return r.Steps[i]
+}

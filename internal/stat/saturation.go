@@ -1,0 +1,189 @@
+package stat
+
+import (
+	"math"
+)
+
+// Limits of the saturation checks: a value above its limit is a hit, and two
+// hits mean that the server was overloaded.
+const (
+	limitFailureShare   = 0.05
+	limitQueueRising    = 0.5
+	limitPreemptedShare = 0.15
+	limitTTFTDrift      = 2
+	limitE2ETail        = 10
+
+	hitsThatSaturate = 2
+	minCheckRequests = 9 // fewer are not enough for the checks on order and tail
+)
+
+// Names of the checks.
+const (
+	CheckFailureShare   = "failure_share"
+	CheckQueueRising    = "queue_rising_r2"
+	CheckPreemptedShare = "preempted_share"
+	CheckTTFTDrift      = "ttft_drift"
+	CheckE2ETail        = "e2e_p99_over_p50"
+)
+
+// Arrival is what the checks need of one request, recorded or simulated. Times
+// are of any one clock and unit; NaN is unknown.
+type Arrival struct {
+	At, Left  float64
+	TTFT, E2E float64
+	Ended     bool // finished, failed or given up
+	Failed    bool // ended without success through no wish of its client
+	Engine    bool // reached the engine
+	Preempted bool // at least once
+}
+
+// Check is one of the five.
+type Check struct {
+	Name, Doc string
+	Value     float64 // NaN: not measurable on these requests
+	Limit     float64
+	Hit       bool
+}
+
+// Saturation runs the five checks over requests in order of arrival, and reports
+// whether the server was saturated.
+func Saturation(requests []Arrival) (checks []Check, saturated bool) {
+	hits := 0
+	for _, c := range []struct {
+		name, doc string
+		limit     float64
+		value     func([]Arrival) float64
+	}{
+		{CheckFailureShare, "failed requests / ended requests; requests the client gave up do not count", limitFailureShare, failureShare},
+		{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise; null while the offered load " +
+			"itself rises",
+			limitQueueRising, queueRising},
+		{CheckPreemptedShare, "requests preempted at least once / requests of the engine", limitPreemptedShare, preemptedShare},
+		{CheckTTFTDrift, "median TTFT of the last third of the requests / of the first third", limitTTFTDrift, ttftDrift},
+		{CheckE2ETail, "P99 / P50 of E2E", limitE2ETail, e2eTail},
+	} {
+		v := c.value(requests)
+		check := Check{Name: c.name, Doc: c.doc, Value: v, Limit: c.limit, Hit: v > c.limit}
+		if check.Hit {
+			hits++
+		}
+		checks = append(checks, check)
+	}
+	return checks, hits >= hitsThatSaturate
+}
+
+// share is the part of the requests with whole that part holds for; NaN of none.
+func share(requests []Arrival, whole, part func(*Arrival) bool) float64 {
+	var n, of float64
+	for i := range requests {
+		if a := &requests[i]; whole(a) {
+			of++
+			if part(a) {
+				n++
+			}
+		}
+	}
+	return n / of
+}
+
+func failureShare(requests []Arrival) float64 {
+	return share(requests, func(a *Arrival) bool { return a.Ended }, func(a *Arrival) bool { return a.Failed })
+}
+
+// queueRising is R2 of the queue against time, 0 where it falls. The queue is
+// everything in the system, running included, at each arrival: an engine with
+// many seats lets its batch grow long before anything waits. After the last
+// arrival every queue falls, so nothing is read there.
+func queueRising(requests []Arrival) float64 {
+	at := make([]float64, 0, len(requests))
+	left := make([]float64, 0, len(requests))
+	for i := range requests {
+		if a := &requests[i]; !math.IsNaN(a.Left) {
+			at = append(at, a.At)
+			left = append(left, a.Left)
+		}
+	}
+	if len(at) < minCheckRequests || isRamp(at) {
+		return math.NaN()
+	}
+	Sort(left)
+	queue, gone := make([]float64, len(at)), 0
+	for i, t := range at {
+		for gone < len(left) && left[gone] <= t {
+			gone++
+		}
+		queue[i] = float64(i - gone)
+	}
+	r := correlation(at, queue)
+	if !(r > 0) {
+		return 0
+	}
+	return r * r
+}
+
+// correlation is Pearson's, of equally many values; NaN where either does not vary.
+func correlation(x, y []float64) float64 {
+	mx, my := Mean(x), Mean(y)
+	var xx, xy, yy float64
+	for i, v := range x {
+		dx, dy := v-mx, y[i]-my
+		xx += dx * dx
+		xy += dx * dy
+		yy += dy * dy
+	}
+	return xy / math.Sqrt(xx*yy)
+}
+
+// rampFactor is how much faster the last third of the arrivals may come than
+// the first before the load itself is a ramp.
+const rampFactor = 1.5
+
+// isRamp reports whether the offered load rises over the arrivals (sorted): a
+// growing number of requests in the system is then no sign of saturation.
+func isRamp(at []float64) bool {
+	n := len(at)
+	third := n / 3
+	first := at[third] - at[0]
+	last := at[n-1] - at[n-1-third]
+	return last > 0 && first/last > rampFactor
+}
+
+func preemptedShare(requests []Arrival) float64 {
+	return share(requests, func(a *Arrival) bool { return a.Engine }, func(a *Arrival) bool { return a.Preempted })
+}
+
+func ttftDrift(requests []Arrival) float64 {
+	v := known(requests, func(a *Arrival) float64 { return a.TTFT })
+	if len(v) < minCheckRequests {
+		return math.NaN()
+	}
+	third := len(v) / 3
+	return over(Median(v[len(v)-third:]), Median(v[:third]))
+}
+
+func e2eTail(requests []Arrival) float64 {
+	v := known(requests, func(a *Arrival) float64 { return a.E2E })
+	if len(v) < minCheckRequests {
+		return math.NaN()
+	}
+	Sort(v)
+	return over(Quantile(v, 0.99), Quantile(v, 0.5))
+}
+
+// over is a/b, NaN unless b is positive.
+func over(a, b float64) float64 {
+	if !(b > 0) {
+		return math.NaN()
+	}
+	return a / b
+}
+
+func known(requests []Arrival, of func(*Arrival) float64) []float64 {
+	v := make([]float64, 0, len(requests))
+	for i := range requests {
+		if x := of(&requests[i]); !math.IsNaN(x) {
+			v = append(v, x)
+		}
+	}
+	return v
+}

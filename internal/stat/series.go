@@ -1,0 +1,73 @@
+package stat
+
+import (
+	"math"
+)
+
+// Bounds on the cost of EffectiveSize.
+const (
+	maxSeriesLag = 500
+	maxSeries    = 20_000
+)
+
+// EffectiveSize is the number of independent observations that a series in time
+// order is worth: n / (1 + 2*sum rho_k), the autocorrelations of the ranks summed
+// while the sums of neighbouring pairs stay positive (Geyer's initial positive
+// sequence). It lies in [1, n].
+//
+// Source: Geyer, Statistical Science 7 (1992), section 3.3.
+func EffectiveSize(series []float64) float64 {
+	n := len(series)
+	if n < 4 {
+		return float64(n)
+	}
+	window := series
+	if n > maxSeries {
+		window = series[(n-maxSeries)/2:][:maxSeries]
+	}
+	r := ranks(window)
+	m := Mean(r)
+	for i := range r {
+		r[i] -= m
+	}
+	c0 := autocovariance(r, 0)
+	if c0 == 0 {
+		return float64(n)
+	}
+	tau, last := -1.0, math.Inf(1)
+	for k := 0; k+1 < min(len(r)/2, maxSeriesLag); k += 2 {
+		pair := (autocovariance(r, k) + autocovariance(r, k+1)) / c0
+		if pair <= 0 {
+			break
+		}
+		last = min(last, pair)
+		tau += 2 * last
+	}
+	return math.Max(1, math.Min(float64(n), float64(n)/tau))
+}
+
+// autocovariance is that of a series whose mean is 0.
+func autocovariance(x []float64, lag int) float64 {
+	sum := 0.0
+	for i := 0; i+lag < len(x); i++ {
+		sum += x[i] * x[i+lag]
+	}
+	return sum / float64(len(x))
+}
+
+// ranks count from 0; ties have their mean rank.
+func ranks(x []float64) []float64 {
+	order := Order(x)
+	out := make([]float64, len(x))
+	for i := 0; i < len(order); {
+		j := i
+		for j < len(order) && x[order[j]] == x[order[i]] {
+			j++
+		}
+		for _, k := range order[i:j] {
+			out[k] = float64(i+j-1) / 2
+		}
+		i = j
+	}
+	return out
+}

@@ -1,0 +1,27 @@
+package stat
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// StudentT is the p-quantile of Student's t distribution with df > 0 degrees of
+// freedom, 0 < p < 1; NaN for any other df.
+func StudentT(p, df float64) float64 {
+	if !(df > 0) {
+		return math.NaN()
+	}
+	return distuv.StudentsT{Sigma: 1, Nu: df}.Quantile(p)
+}
+
+// MeanInterval is the mean of values that are numbers with its 95 % t interval, infinite
+// of one.
+func MeanInterval(v []float64) (mean, lo, hi float64) {
+	mean = Mean(v)
+	half := math.Inf(1)
+	if n := len(v); n > 1 {
+		half = StudentT(0.975, float64(n-1)) * StdErr(v)
+	}
+	return mean, mean - half, mean + half
+}
