@@ -8,13 +8,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// burst is how many gaps between arrivals make a rate: fewer say more about chance
-// than about load.
+// burst is the number of gaps between arrivals from which a rate is taken: fewer would
+// measure chance rather than load.
 const burst = 50
 
 // coveredBy is the largest load and the longest requests of a recording, outside the
 // saturated spans left out of the fit (spec#covered-region). Journeys sampled below 1
-// hide arrivals, so that no rate is told.
+// hide arrivals, so that there is no rate.
 func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 	c := &result.Covered{}
 	inside := func(ns int64) bool {
@@ -26,13 +26,14 @@ func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 		}
 	}
 	var arrivals []int64
-	take := func(at trace.Opt[int64], success trace.Opt[bool], prompt, output trace.Opt[int64]) {
+	addRequest := func(at trace.Opt[int64], success trace.Opt[bool], prompt, output trace.Opt[int64]) {
 		if !at.OK || inside(at.V) {
 			return
 		}
 		arrivals = append(arrivals, at.V)
 		if success.Or(false) {
-			c.PromptTokens, c.OutputTokens = max(c.PromptTokens, prompt.Or(0)), max(c.OutputTokens, output.Or(0))
+			c.PromptTokens = max(c.PromptTokens, prompt.Or(0))
+			c.OutputTokens = max(c.OutputTokens, output.Or(0))
 		}
 	}
 	for i := range run.Requests {
@@ -41,17 +42,18 @@ func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 		if !at.OK {
 			at = r.QueuedNs
 		}
-		take(at, r.Success, r.PromptTokens, r.OutputTokens)
+		addRequest(at, r.Success, r.PromptTokens, r.OutputTokens)
 	}
-	if len(run.Requests) == 0 { // an engine that tells of no request: what its clients sent
+	if len(run.Requests) == 0 { // the engine recorded no request: take those of its clients
 		for i := range run.Observed {
 			r := &run.Observed[i]
-			take(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
+			addRequest(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
 		}
 	}
-	for i := range run.Observed { // of an unmodified engine, its clients tell
-		if r := &run.Observed[i]; run.Aggregate != nil && run.Aggregate.OffsetNs.OK {
-			take(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
+	if run.Aggregate != nil && run.Aggregate.OffsetNs.OK { // an unmodified engine, on its clients' clock
+		for i := range run.Observed {
+			r := &run.Observed[i]
+			addRequest(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
 		}
 	}
 	slices.Sort(arrivals)

@@ -60,7 +60,7 @@ func setFolds(out *result.Model, sel *ridge.Selection) {
 	}
 }
 
-// termEvidence is what the rows say about the terms of a solved model. It comes
+// termEvidence is what the rows show about the terms of a solved model. It comes
 // from rows, or from Gram matrices alone.
 type termEvidence struct {
 	Tags   []string
@@ -142,7 +142,7 @@ func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *r
 
 // setInterval gives a coefficient the interval of its value and, where the value is not
 // the posterior mean, the estimate without penalty with its own (spec#value-interval).
-// Nothing where the rows do not say, or say nothing finite.
+// Without a finite interval it has neither.
 func setInterval(c *coeff.Coefficient, t ridge.Interval, posterior bool) {
 	if t.Method == ridge.FromNothing || result.OrNull(t.Lo) == nil || result.OrNull(t.Hi) == nil {
 		return

@@ -31,7 +31,7 @@ func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []tr
 	return out
 }
 
-// NullSentence says which terms the rows cannot tell apart, what is known of
+// NullSentence describes terms that the rows do not separate: which they are, what is known of
 // them together, and which experiment would separate them.
 func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
 	names := make([]string, len(g.Terms))
@@ -91,7 +91,7 @@ func rowGuidance(s *Solved, out *result.Model) {
 	}
 }
 
-// FewRows says that a configuration has fewer training rows than the guidance.
+// FewRows is the finding that a configuration has fewer training rows than the guidance.
 func FewRows(model, config string, n, want int) trace.Finding {
 	return trace.Findingf(CodeFewRows, "%s: %s has %d training rows, guidance is %d", model, config, n, want)
 }
@@ -139,7 +139,7 @@ func OrderFinding(out *result.Model) {
 
 // DriftFindings name machines that change speed while measured: the signed
 // hold-out error of a block leaves ten percent. Of runs that no machine ran there is
-// nothing to say.
+// no finding.
 func DriftFindings(out *result.Model, measured func(run string) bool) {
 	worst := map[string]result.DriftBlock{}
 	var order []string

@@ -31,7 +31,7 @@ const (
 // commonMeta are the keys that must agree, in the order they are compared.
 var commonMeta = []string{metaSpec, metaFeatures, metaRecipe, metaTarget, metaSplit, metaSchema}
 
-// gramRun is what a Gram file says about one run beside its sums: everything
+// gramRun is what a Gram file holds of one run besides its sums: everything
 // the report of a fit needs that no sum holds.
 type gramRun struct {
 	runFacts
@@ -61,7 +61,7 @@ func metaOf(o Options) map[string]string {
 // Save sums the step-time rows of the given runs: per run one unnormalised Gram
 // for each regime, fold segment, lag (0, 1, 2) and gamma, and one of the
 // hold-out for each regime, lag and gamma. Rows are cleaned run by run, so that
-// the sums of a run do not depend on the runs beside it and any split of the
+// the sums of a run do not depend on the other runs, and any split of the
 // runs over files merges to the same bits.
 func Save(ctx context.Context, sources []Source, o Options, progress trace.Progress) (ridge.File, error) {
 	o, err := o.Resolve()

@@ -152,7 +152,7 @@ func (g *gramFit) fit() error {
 	}
 	g.report(sels, gamma, total, fit)
 	j := slices.IndexFunc(g.terms, func(t Term) bool { return t.Name == preemptionTerm })
-	sayGamma(g.gammas, gamma, within, j, &g.out.Beta)
+	noteGamma(g.gammas, gamma, within, j, &g.out.Beta)
 	for _, v := range within {
 		if c := &g.out.Beta.Coefficients[j]; v != gamma && c.CI95 != nil {
 			tags := slices.Repeat([]string{c.Identified}, len(g.terms))
@@ -201,7 +201,7 @@ func (g *gramFit) words(found []ridge.Finding) []trace.Finding {
 	return append([]trace.Finding{}, p.Words(found)...)
 }
 
-// evidence is what sums and meta say about the terms.
+// evidence is what sums and meta show about the terms.
 func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *termEvidence {
 	var shares [][]float64
 	for _, label := range g.configs {

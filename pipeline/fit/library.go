@@ -14,50 +14,63 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Batches of a deployment's own coefficients: seeded, a third each of decode, mixed and prefill steps within the engine's limits.
+// Constants of the fit to a deployment's kernel times.
 const (
-	libraryBatches = 450
-	libraryFitted  = 300   // the others judge
-	nearPeak       = 1.2e6 // us per second at the peak
-	libraryLambda  = 1e-3  // weak: the batches are no sample, they are the model
-	libraryPasses  = 10    // of weights by how far off each batch is
-	offUnit        = 0.02  // relative error at which a batch keeps its weight,
-	leastOff       = 0.005 // below which no batch weighs more,
-	mostRegime     = 2     // how much more than evenly a regime that is further off may count
-	regimeRows     = 3     // how many rows a regime's batches count as: what the terms miss of neighbours is alike
-	unjudgedSD     = 0.15  // of all of a step whose family no server was measured of: within 30 % (kernels.Sentence) is two of them
-	mapeSD         = 1.25  // standard errors in a mean absolute error, of normal errors
+	libraryBatches = 450   // seeded, a third each of decode, mixed and prefill steps within the engine's limits
+	libraryFitted  = 300   // the others measure how well the terms represent the kernels
+	nearPeak       = 1.2e6 // us per second of work at the hardware's peak
+	libraryLambda  = 1e-3  // weak: the batches are not a sample of a load, they are the model
+	libraryPasses  = 10    // of reweighting by each batch's relative error
+	offUnit        = 0.02  // relative error at which a batch keeps its weight
+	leastOff       = 0.005 // relative error below which weights grow no further
+	mostRegime     = 2     // largest factor on the weight of a regime that is represented worse than the others
+	regimeRows     = 3     // how many independent rows a regime counts as: the terms miss neighbours alike
+	unjudgedSD     = 0.15  // of a whole step, for a model family that no server was measured of: 30 % is two of them
+	mapeSD         = 1.25  // standard errors per mean absolute error, of normal errors
 )
 
-// tableSD are standard errors of an operator's time by how it was reached: what repeats of a measured kernel differ by, between rows and
-// beyond them, from a row that stands for another, and from bytes alone.
-var tableSD = [...]float64{library.Measured: 0.02, library.Interpolated: 0.03, library.Beyond: 0.03, library.Substituted: 0.25,
-	library.Analytic: 0.25}
+// tableSD are standard errors of an operator's time by how the tables cover it: repeats of
+// a measured kernel differ by 2 %, times between rows and beyond them by 3 %, and times
+// from another kernel's row, or computed from bytes, by 25 %.
+var tableSD = [...]float64{
+	library.Measured:     0.02,
+	library.Interpolated: 0.03,
+	library.Beyond:       0.03,
+	library.Substituted:  0.25,
+	library.Analytic:     0.25,
+}
 
-// expertSpread are what experts may take as well, each one standard error: nobody knows a router's skew, nor whether a row above a later
-// one was disturbed or is what its kernel takes.
+// expertSpread are other loads of a model's experts, each one standard error away. The
+// router's skew is unknown, and so is whether a row above a later one was disturbed or
+// shows what its kernel takes.
 var expertSpread = []library.Options{{Load: "power_law_1.01"}, {Load: "balanced"}, {RawExperts: true}}
 
-// Regimes in words, in the order of Draws.
+// slotBase is the overhead's term that every request takes.
+const slotBase = 4
+
+// libraryRegimes names the regimes in the order of Draws.
 var libraryRegimes = [NumRegimes]string{"decode", "mixed", "prefill"}
 
-// LibraryFor are the coefficients of one deployment that nobody has traced: the terms of version 1.2, or 1.3 where its layers need it,
-// fitted to what its kernels take by the published tables and their corrections, with how well the terms hold them and how sure all is
-// (spec#library-terms). Code: not_in_library.
+// LibraryFor makes the coefficients of a deployment from published kernel tables and their
+// corrections alone, without a recording (spec#library-terms). The terms are those of
+// version 1.2, or of 1.3 where the model's layers need it. Code: not_in_library.
 //
-// The batches: 450, a third each of decode, mixed and prefill; the least sum of relative errors, by ten passes of weights 1/error (at
-// least 0.5 %), regimes that are further off counted up to twice; lambda 0.001, times towards 1.2e6 us/s. Each
-// correction's standard error, and per table and way it was reached the share of its operators, is projected on the
-// terms like the times. So is what experts take more, and less, by rows of each other load (nobody knows a router's
-// skew), and where a row above a later one is no disturbance. Representation: a regime weighs as much as three rows, O
-// open: 1e6 us/s and 300 us.
+// The terms are fitted to what the kernels take for 450 seeded batches, a third each of
+// decode, mixed and prefill steps. The fit minimises the sum of relative errors, by ten
+// passes of weights 1/error (at least 0.5 %); regimes with larger errors count up to twice;
+// times are drawn towards 1.2e6 us/s with lambda 0.001.
+//
+// The covariance adds up what could move these times: each correction's standard error;
+// the operators' errors by table and by how it covers them; and other loads of the experts.
+// Each is projected on the terms as the times are. A regime counts as three independent
+// rows. Terms that no batch shows keep 1e6 us/s and 300 us.
 func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 	step, err := library.Bound(d, library.Options{})
 	if err != nil {
 		e := trace.Errorf(notInLibrary, "library: %v", err)
 		return nil, e.WithHint("give a coefficient file with --coefficients, or simulate with --latency-model roofline")
 	}
-	s, err := newSums(d, step)
+	s, err := newKernelSums(d, step)
 	if err != nil {
 		return nil, err
 	}
@@ -72,19 +85,19 @@ func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 	return s.set(d, step, beta, covariance), nil
 }
 
-// sums are seeded batches of a deployment: their features, what tables and corrections say each takes, us, and what may move that.
-type sums struct {
+// kernelSums are seeded batches of a deployment, and what its kernels take for each.
+type kernelSums struct {
 	version features.Version
-	data    ridge.Data
-	sources [][]float64 // us by batch, one standard error each
+	data    ridge.Data  // features, and the sum of the kernels' times
+	sources [][]float64 // by source of uncertainty: one standard error of each batch's time, us
 	weights []float64
-	fitted  []int32
+	fitted  []int32 // batches that are fitted
 	judging []int32 // the others
 }
 
-// newSums draws the batches and prices them.
-func newSums(d *deploy.Deployment, step *library.Step) (*sums, error) {
-	s := &sums{version: features.V12}
+// newKernelSums draws the batches and prices them.
+func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error) {
+	s := &kernelSums{version: features.V12}
 	if features.DefaultVersion(d) == features.V13 {
 		s.version = features.V13
 	}
@@ -99,7 +112,7 @@ func newSums(d *deploy.Deployment, step *library.Step) (*sums, error) {
 	place := sourcesOf(step)
 	var others []*library.Pricer
 	for _, o := range expertSpread {
-		if other, err := library.Bound(d, o); err == nil { // without such rows nothing is known of them
+		if other, err := library.Bound(d, o); err == nil { // else the tables have no such rows
 			others = append(others, other.NewPricer())
 		}
 	}
@@ -120,7 +133,8 @@ func newSums(d *deploy.Deployment, step *library.Step) (*sums, error) {
 		}
 		batch := library.BatchOf(buf)
 		price.Features(&batch, &theta, &y)
-		s.data.X, s.data.Y = append(s.data.X, x...), append(s.data.Y, ridge.Dot(theta[:], y[:]))
+		s.data.X = append(s.data.X, x...)
+		s.data.Y = append(s.data.Y, ridge.Dot(theta[:], y[:]))
 		s.data.Config = append(s.data.Config, 0)
 		s.data.Regime = append(s.data.Regime, regime)
 		s.fitted = append(s.fitted, int32(i))
@@ -131,9 +145,11 @@ func newSums(d *deploy.Deployment, step *library.Step) (*sums, error) {
 		for k, us := range step.Us(&batch) {
 			s.sources[place[k]][i] += tableSD[step.Operators[k].Reached] * us
 		}
-		for k, other := range others { // terms are not negative: more and less apart
+		for k, other := range others {
+			// Terms are not negative, so that more and less are projected apart.
 			more := other.Parts(&batch)[library.Experts] - price.Parts(&batch)[library.Experts]
-			s.sources[n+2*k][i], s.sources[n+2*k+1][i] = max(0, more), max(0, -more)
+			s.sources[n+2*k][i] = max(0, more)
+			s.sources[n+2*k+1][i] = max(0, -more)
 		}
 	}
 	s.fitted, s.judging = s.fitted[:libraryFitted], s.fitted[libraryFitted:]
@@ -141,8 +157,8 @@ func newSums(d *deploy.Deployment, step *library.Step) (*sums, error) {
 	return s, nil
 }
 
-// sourcesOf numbers what is uncertain of each operator's time, behind the corrections: operators of one table, reached alike, are wrong
-// alike.
+// sourcesOf numbers the source of uncertainty of each operator's time, after those of the
+// corrections. Operators of one table that it covers in the same way err together.
 func sourcesOf(step *library.Step) (place []int) {
 	type kind struct {
 		table   string
@@ -169,9 +185,9 @@ func familySD(step *library.Step) float64 {
 	return unjudgedSD
 }
 
-// options are those of a projection on terms of which times tend to a value: what one deployment cannot tell apart runs near the peak,
-// not at 0 by accident.
-func (s *sums) options(towards float64) ridge.Options {
+// options are those of a fit whose time-like terms are drawn towards a value, so that terms
+// which one deployment does not separate are near the peak, and none is 0 by accident.
+func (s *kernelSums) options(towards float64) ridge.Options {
 	o := ridge.DefaultOptions(s.data.P)
 	o.EpsUs = 1
 	o.Workers = 1
@@ -184,46 +200,50 @@ func (s *sums) options(towards float64) ridge.Options {
 	return o
 }
 
-// project are the terms' coefficients nearest to what batches take.
-func (s *sums) project(us []float64, towards float64) ([]float64, error) {
+// project returns the terms' coefficients that are nearest to times of the batches.
+func (s *kernelSums) project(us []float64, towards float64) ([]float64, error) {
 	data := s.data
 	data.Y = us
 	fit, err := ridge.FitRows(&data, s.weights, s.fitted, libraryLambda, s.options(towards))
 	return fit.Beta, err
 }
 
-// fit are the terms' coefficients of least absolute relative error: where a step leaves its graphs no term bends, and the others need not
-// bend for it.
-func (s *sums) fit() ([]float64, error) {
+// fit returns the terms' coefficients of least absolute relative error. No term follows the
+// jump where a step leaves its graphs; with squared errors the others would be bent by it.
+func (s *kernelSums) fit() ([]float64, error) {
 	even := slices.Clone(s.weights)
-	more := slices.Repeat([]float64{1}, int(NumRegimes))
+	factor := slices.Repeat([]float64{1}, int(NumRegimes))
 	for pass := 0; ; pass++ {
 		beta, err := s.project(s.data.Y, nearPeak)
 		if err != nil || pass == libraryPasses {
 			return beta, err
 		}
-		missed := s.missed(beta, s.fitted)
+		missed := s.medianErrors(beta, s.fitted)
+		mean := max(leastOff, stat.Mean(missed))
 		for r, m := range missed {
-			more[r] = min(mostRegime, max(1./mostRegime, more[r]*math.Pow(m/max(leastOff, stat.Mean(missed)), 0.3)))
+			next := factor[r] * math.Pow(m/mean, 0.3)
+			factor[r] = min(mostRegime, max(1./mostRegime, next))
 		}
 		for _, i := range s.fitted {
-			s.weights[i] = even[i] * more[s.data.Regime[i]] * offUnit / max(leastOff, s.off(beta, i))
+			s.weights[i] = even[i] * factor[s.data.Regime[i]] * offUnit / max(leastOff, s.relativeError(beta, i))
 		}
 	}
 }
 
-// off is a batch's relative error.
-func (s *sums) off(beta []float64, i int32) float64 {
+// relativeError is that of a batch.
+func (s *kernelSums) relativeError(beta []float64, i int32) float64 {
 	return math.Abs(ridge.Dot(s.data.Row(int(i)), beta)/s.data.Y[i] - 1)
 }
 
-// covariance is what the sums leave open of the terms. Whatever moves the sums moves their projection; batches of one regime are wrong
-// together by what the terms miss, so that a regime counts as few rows; and what no batch tells stays as open as without a library.
-func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
+// covariance is that of the terms. A source of uncertainty moves the times, and so their
+// projection on the terms. What the terms miss is alike for the batches of one regime, so
+// that a regime counts as few rows. A direction that no batch shows stays as uncertain as
+// without a library.
+func (s *kernelSums) covariance(beta []float64, family float64) ([][]float64, error) {
 	p := s.data.P
 	a := make([]float64, p*p)
 	sd := make([]float64, p)
-	missed := s.missed(beta, s.judging)
+	missed := s.medianErrors(beta, s.judging)
 	for _, i := range s.fitted {
 		x := s.data.Row(int(i))
 		e := missed[s.data.Regime[i]] * s.data.Y[i]
@@ -237,14 +257,17 @@ func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
 		if f.IsTime() {
 			open = unknownTimeSD
 		}
-		if sd[j] = 0; a[j*p+j] > 0 {
+		if a[j*p+j] > 0 {
 			a[j*p+j] += 1 / (open * open)
 			sd[j] = 1 / math.Sqrt(a[j*p+j])
 		}
 	}
-	for k := range a {
-		if a[k] *= sd[k/p] * sd[k%p]; k/p == k%p && sd[k%p] == 0 {
-			a[k] = 1
+	for j := range p {
+		for k := range p {
+			a[j*p+k] *= sd[j] * sd[k]
+		}
+		if sd[j] == 0 { // no batch has the term
+			a[j*p+j] = 1
 		}
 	}
 	inverse := stat.Inverse(a, p)
@@ -269,30 +292,55 @@ func (s *sums) covariance(beta []float64, family float64) ([][]float64, error) {
 	return out, nil
 }
 
-// missed is the median relative error by regime of batches.
-func (s *sums) missed(beta []float64, batches []int32) (by []float64) {
-	var off [NumRegimes][]float64
+// medianErrors are the median relative errors of batches, by regime.
+func (s *kernelSums) medianErrors(beta []float64, batches []int32) []float64 {
+	var byRegime [NumRegimes][]float64
 	for _, i := range batches {
-		off[s.data.Regime[i]] = append(off[s.data.Regime[i]], s.off(beta, i))
+		r := s.data.Regime[i]
+		byRegime[r] = append(byRegime[r], s.relativeError(beta, i))
 	}
-	for r := range off {
-		by = append(by, stat.Round(stat.Median(off[r]), 4))
+	var medians []float64
+	for _, errors := range byRegime {
+		medians = append(medians, stat.Round(stat.Median(errors), 4))
 	}
-	return by
+	return medians
 }
 
 // set is the coefficient file of a deployment.
-func (s *sums) set(d *deploy.Deployment, step *library.Step, beta []float64, covariance [][]float64) *coeff.Set {
+func (s *kernelSums) set(d *deploy.Deployment, step *library.Step, beta []float64, covariance [][]float64) *coeff.Set {
 	learned := library.Learned()
-	out := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: s.version, FeatureSet: features.SetOf(s.version),
-		Recipe: "relative", Command: "library", BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Covariance: covariance,
-		Beta: features.NewCoefficients(features.BetaFeatures(s.version)), TrainedOn: coeff.TrainedOn{Hardware: []string{d.Hardware.Name},
-			VLLMVersions: step.Versions(), Date: learned.Version, Samples: int64(len(s.fitted)), Lambda: libraryLambda,
-			Gamma: features.DefaultGamma},
-		Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true, Coefficients: features.NewCoefficients(
-			features.AlphaFeatures(s.version))}}, Inputs: step.Inputs()}
-	out.Library = &coeff.Library{Version: learned.Version, Family: step.Family, Judged: learned.Sentence(step),
-		Representation: s.missed(beta, s.judging)}
+	overhead := coeff.AlphaModel{
+		Target:       coeff.Overhead,
+		Replay:       true,
+		Coefficients: features.NewCoefficients(features.AlphaFeatures(s.version)),
+	}
+	out := &coeff.Set{
+		SchemaVersion: coeff.SchemaVersion,
+		SpecVersion:   s.version,
+		FeatureSet:    features.SetOf(s.version),
+		Recipe:        Relative,
+		Command:       PriorLibrary,
+		Inputs:        step.Inputs(),
+		BetaTarget:    coeff.Cadence,
+		Gamma:         features.DefaultGamma,
+		Beta:          features.NewCoefficients(features.BetaFeatures(s.version)),
+		Covariance:    covariance,
+		Alpha:         []coeff.AlphaModel{overhead},
+		TrainedOn: coeff.TrainedOn{
+			Hardware:     []string{d.Hardware.Name},
+			VLLMVersions: step.Versions(),
+			Date:         learned.Version,
+			Samples:      int64(len(s.fitted)),
+			Lambda:       libraryLambda,
+			Gamma:        features.DefaultGamma,
+		},
+		Library: &coeff.Library{
+			Version:        learned.Version,
+			Family:         step.Family,
+			Judged:         learned.Sentence(step),
+			Representation: s.medianErrors(beta, s.judging),
+		},
+	}
 	if features.Layered(s.version) {
 		own := coeff.ConfigOf(d, []string{}, 0)
 		own.Layers = own.Deployment.LayerSums()
@@ -303,35 +351,43 @@ func (s *sums) set(d *deploy.Deployment, step *library.Step, beta []float64, cov
 	for j := range out.Beta {
 		t := &out.Beta[j]
 		t.Value = beta[j]
-		lo, hi := math.Inf(1), 0.0
-		for i := j; i < len(s.data.X); i += s.data.P {
-			lo = math.Min(lo, s.data.X[i])
-			hi = math.Max(hi, s.data.X[i])
-		}
-		if t.Identified, t.Evidence = coeff.Within, "kernels+silicon"; hi == 0 {
-			t.Identified, t.Evidence = coeff.PriorOnly, ""
+		lo, hi := s.featureRange(j)
+		if hi == 0 { // no batch has the term
+			t.Identified = coeff.PriorOnly
 			continue
 		}
-		half := 1.959963984540054 * math.Sqrt(covariance[j][j])
-		t.Range, t.CI95 = &[2]float64{lo, hi}, &[2]float64{math.Max(0, t.Value-half), t.Value + half}
+		half := normal95 * math.Sqrt(covariance[j][j])
+		t.Identified = coeff.Within
+		t.Evidence = "kernels+silicon"
+		t.Range = &[2]float64{lo, hi}
+		t.CI95 = &[2]float64{math.Max(0, t.Value-half), t.Value + half}
+	}
+	for i := range overhead.Coefficients {
+		overhead.Coefficients[i].Identified = coeff.PriorOnly
 	}
 	us, _ := learned.Value(library.NumStep, "")
-	for i := range out.Alpha[0].Coefficients {
-		t := &out.Alpha[0].Coefficients[i]
-		if t.Identified = coeff.PriorOnly; i == slotBase-1 {
-			t.Value = us
-			t.Identified = coeff.BetweenConfigs
-			t.Evidence = "silicon"
-		}
-	}
-	for r, e := range libraryRegimes {
-		out.Identifiability = append(out.Identifiability, fmt.Sprintf("%s batches: the terms hold the sums of kernels within %.1f %% (median)", e,
-			100*out.Library.Representation[r]))
+	base := &overhead.Coefficients[slotBase-1]
+	base.Value = us
+	base.Identified = coeff.BetweenConfigs
+	base.Evidence = "silicon"
+	for r, name := range libraryRegimes {
+		out.Identifiability = append(out.Identifiability, fmt.Sprintf(
+			"%s batches: the terms hold the sums of kernels within %.1f %% (median)", name, 100*out.Library.Representation[r]))
 	}
 	return out
 }
 
-const notInLibrary trace.Code = "not_in_library"
+// normal95 is half the width of a 95 % interval of a normal distribution, in standard errors.
+const normal95 = 1.959963984540054
 
-// slotBase is the overhead's term that every request takes.
-const slotBase = 4
+// featureRange is the smallest and largest value of a feature over the batches.
+func (s *kernelSums) featureRange(j int) (lo, hi float64) {
+	lo = math.Inf(1)
+	for i := j; i < len(s.data.X); i += s.data.P {
+		lo = math.Min(lo, s.data.X[i])
+		hi = math.Max(hi, s.data.X[i])
+	}
+	return lo, hi
+}
+
+const notInLibrary trace.Code = "not_in_library"

@@ -69,8 +69,8 @@ func BareOptions() Options {
 	return Options{Split: d.Split, Bootstraps: d.Bootstraps, Seed: d.Seed, MaxRows: d.MaxRows}
 }
 
-// PriorOpen reports that nobody asked for a prior, nor for what a library's prior does not go with:
-// whoever knows the deployments may choose it (spec#prior-default).
+// PriorOpen reports that neither a prior was asked for nor anything that excludes a library's
+// prior, so that it may be chosen by the deployments (spec#prior-default).
 func (o *Options) PriorOpen() bool {
 	usual := (o.Recipe == "" || o.Recipe == Relative) && (o.BetaTarget == "" || o.BetaTarget == coeff.Cadence)
 	return usual && o.Prior == "" && o.Spec == ""
@@ -180,7 +180,7 @@ func isSetFile(name string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// Record is what the document says of the options.
+// Record is the options as the document has them.
 func (o Options) Record() result.FitOptions {
 	r := result.FitOptions{
 		Spec: string(o.Spec), Recipe: o.Recipe, BetaTarget: o.BetaTarget, Objective: o.Objective, Split: o.Split,

@@ -131,7 +131,7 @@ func (p *Pool) saturatedConfig(key string) bool {
 	return true
 }
 
-// rowOf is where row i of the pool stands in its table.
+// rowOf is the table of row i of the pool, and its position there.
 func (p *Pool) rowOf(i int32) (t *rows.Table, row int) {
 	k := p.Data.Run[i]
 	first, _ := slices.BinarySearch(p.Data.Run, k)

@@ -16,8 +16,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// libraryPrior is what a coefficient set says of the step times before any row:
-// mean and covariance of the coefficients over the configurations of the fit.
+// libraryPrior is the prior of the step time: mean and covariance of the coefficients,
+// from coefficient sets of the configurations of the fit.
 type libraryPrior struct {
 	mean []float64
 	cov  []float64 // p x p
@@ -40,8 +40,7 @@ func PriorSets(o *Options) (func(*deploy.Deployment) (*coeff.Set, error), error)
 	return func(*deploy.Deployment) (*coeff.Set, error) { return set, nil }, errors.Join(err, r.Close())
 }
 
-// Standard errors of terms that a set says nothing about: weak, so that data
-// decide them as soon as there are any.
+// Standard errors of terms that a set does not have: large, so that any data decide them.
 const (
 	unknownTimeSD = 1e6 // us/s
 	unknownUsSD   = 300 // us
@@ -63,7 +62,7 @@ func (f *fitter) setPrior(s *Solved) error {
 		if err != nil {
 			return fmt.Errorf("--prior %s: %w", f.o.Prior, err)
 		}
-		known := len(set.Covariance) // terms the set tells of; those that are tried out stand behind them
+		known := len(set.Covariance) // terms of the set; those that are tried out come after them
 		if !priorFits(set, f.o.Spec, p) {
 			return trace.Errorf(rows.BadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
 				f.o.Prior, set.SpecVersion, known, f.o.Spec, p)
@@ -82,7 +81,7 @@ func (f *fitter) setPrior(s *Solved) error {
 			}
 		}
 	}
-	for _, m := range means { // configurations the sets say different things of
+	for _, m := range means { // the sets of the configurations differ
 		for j := range p {
 			for k := range p {
 				prior.cov[j*p+k] += (m[j] - prior.mean[j]) * (m[k] - prior.mean[k]) / n
@@ -102,7 +101,8 @@ func priorFits(set *coeff.Set, v features.Version, terms int) bool {
 	return set.SpecVersion == v.Base() && len(set.Covariance) == terms
 }
 
-// apply fills the terms nobody knows and inverts the covariance.
+// apply makes the prior an option of the model: it fills in the terms that no set has,
+// inverts the covariance and takes lambda from the rows' own noise.
 func (l *libraryPrior) apply(s *Solved) error {
 	p := len(s.Terms)
 	for j, t := range s.Terms {
@@ -143,8 +143,8 @@ func (l *libraryPrior) apply(s *Solved) error {
 	return err
 }
 
-// provenance says of every term which share of it the data have, 1 - posterior
-// variance over prior variance, and names what the data contradict.
+// provenance fills in how much of every term the data decide, 1 - posterior variance over
+// prior variance, and warns of configurations whose data contradict the prior.
 func (f *fitter) provenance(s *Solved, out *result.Model) {
 	l := f.prior
 	if l == nil {
@@ -190,8 +190,8 @@ const offPrior = "the data contradict the prior"
 // contradictionSD is the standardised distance from which data contradict a prior.
 const contradictionSD = 3
 
-// contradictions compares, per configuration and regime, what was measured with
-// what the prior says, in its own standard errors.
+// contradictions compares the measured times of each configuration with the prior's, in
+// the prior's standard errors.
 func (f *fitter) contradictions(s *Solved) []trace.Finding {
 	l, p := f.prior, len(s.Terms)
 	var found []trace.Finding

@@ -106,8 +106,8 @@ func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error
 	return p, nil
 }
 
-// makeParts makes the tables of a run part by part. done is told of each part before it joins
-// those before it, and may take its tables away.
+// makeParts makes the tables of a run part by part. done is called with each part before it
+// joins those before it, and may take its tables away.
 func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (p *Run, err error) {
 	err = parts(src, o, func(src Source) error {
 		q, err := makePart(src, o, gammas, p)
@@ -185,7 +185,7 @@ func (p *Run) tables(steps *rows.Steps, space *features.Space, o Options, gammas
 			return err
 		}
 	}
-	// says which bases the deployment has no form of
+	// A finding for every basis that the deployment has no form of.
 	for _, name := range o.Models {
 		if _, err := Vectorizer(name, space); err != nil {
 			p.Findings = append(p.Findings, trace.Findingf(ModelSkipped, "%s: %s: %v", p.Src.ID, name, err))
@@ -211,8 +211,8 @@ func (p *Run) tables10(steps *rows.Steps, o Options) {
 	}
 }
 
-// refused10 says why the run has no rows with 1.0 features, for which nobody asks
-// where there is one configuration.
+// refused10 is the reason why the run could have no rows with 1.0 features. They are not
+// made for one configuration, which has no other to be compared with.
 func (p *Run) refused10(steps *rows.Steps) error {
 	if err := steps.Refused10(); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// runFacts is what the document of a fit says of a run whatever its rows: what stored rows and Gram
-// files carry beside them.
+// runFacts is what the document of a fit reports of a run besides its rows. Stored rows and
+// Gram files carry it with them.
 type runFacts struct {
 	Config     string               `json:"config"`
 	Deployment deploy.Deployment    `json:"deployment"`

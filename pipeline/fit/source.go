@@ -20,10 +20,10 @@ type Source struct {
 	Most int64
 	// Stride: one row in so many is learned from (Options.MaxRows); up to 1: all.
 	Stride int
-	// Judge says why a run counts as saturated (empty when it does not) and which
+	// Judge returns why a run counts as saturated (empty when it does not) and which
 	// spans of it do; nil: nothing is saturated.
 	Judge func(*trace.Run) (reason string, spans []rows.Span)
-	// Rows is a folder where the rows of the run stand, made of the same recording under the
+	// Rows is a folder with the rows of the run, made of the same recording under the
 	// same options; "": they are made.
 	Rows string
 }
@@ -40,7 +40,7 @@ func Without(sources []Source, names []string) ([]Source, error) {
 	return sources, nil
 }
 
-// RowsLearned decides how many rows of each source are learned from; a warning says that some are left out.
+// RowsLearned decides how many rows of each source are learned from, and warns where not all are.
 func RowsLearned(sources []Source, maxRows int) []trace.Finding {
 	var most []int64
 	var configs []string

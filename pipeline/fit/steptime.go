@@ -102,7 +102,7 @@ func (f *fitter) isMeasured(run string) bool {
 	return !slices.ContainsFunc(f.prepared, func(p *Run) bool { return p.Src.ID == run && p.Src.Deployment.IsComposed() })
 }
 
-// contextsMerged says that in every run one mean context stands for all decodes.
+// contextsMerged reports that every run knows only the mean context of all decodes.
 func (f *fitter) contextsMerged() bool {
 	for _, p := range f.prepared {
 		if p.Reason == "" && p.Contexts != trace.ContextsMean {
@@ -115,11 +115,11 @@ func (f *fitter) contextsMerged() bool {
 // preemptionTerm is the step-time term that gamma belongs to.
 const preemptionTerm = "preemption_overhead"
 
-// describeGamma says whether the rows tell gamma, and lets the interval of the preemption
-// term hold those of every gamma that is as good (spec#gamma-choice).
+// describeGamma notes whether the rows determine gamma, and widens the interval of the preemption
+// term to hold those of every gamma that is as good (spec#gamma-choice).
 func (f *fitter) describeGamma(s *Solved, m Selections, out *result.Model) error {
 	j := slices.IndexFunc(s.Terms, func(t Term) bool { return t.Name == preemptionTerm })
-	if sayGamma(f.gammas, f.gamma, f.within, j, out); m.Rel == nil || j < 0 {
+	if noteGamma(f.gammas, f.gamma, f.within, j, out); m.Rel == nil || j < 0 {
 		return nil
 	}
 	for _, v := range f.within {
@@ -134,9 +134,9 @@ func (f *fitter) describeGamma(s *Solved, m Selections, out *result.Model) error
 	return nil
 }
 
-// sayGamma notes whether the rows tell gamma: the usual one is better than the others by more than
+// noteGamma notes whether the rows determine gamma: the usual one is better than the others by more than
 // a standard error, or worse than the best. j is the preemption term, -1: none.
-func sayGamma(gammas []float64, chosen int, within []int, j int, out *result.Model) {
+func noteGamma(gammas []float64, chosen int, within []int, j int, out *result.Model) {
 	told := gammas[chosen] != features.DefaultGamma || len(within) == 1
 	out.GammaIdentified = &told
 	if told || j < 0 || !(out.Coefficients[j].Range[1] > 0) {

@@ -19,7 +19,7 @@ const (
 	storedOther = "rows.%s.bin"
 )
 
-// stored is a run but for its tables and what its source tells.
+// stored is a run without its tables and its source.
 type stored struct {
 	runFacts
 	Contexts string          `json:"contexts"`

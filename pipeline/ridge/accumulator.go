@@ -14,7 +14,7 @@ const (
 	ChunkRows = 65536
 )
 
-// column says where a wide column comes from.
+// column is where a column of the sums comes from.
 type column struct {
 	variant int // -1: X or the target
 	index   int // column of X; P: the target
@@ -82,15 +82,15 @@ func (a *Accumulator) addTile(rows []int32, w []float64) {
 		}
 		ci := a.tiles[i][:len(rows)]
 		for j := i; j < k; j++ {
-			if a.nonZero[j] && a.needed(i, j) {
+			if a.nonZero[j] && a.isNeeded(i, j) {
 				a.sums[i*k+j] += floats.Dot(ci, a.tiles[j][:len(rows)])
 			}
 		}
 	}
 }
 
-// needed leaves out products between columns of different variants.
-func (a *Accumulator) needed(i, j int) bool {
+// isNeeded is false for products between columns of different variants.
+func (a *Accumulator) isNeeded(i, j int) bool {
 	vi, vj := a.cols[i].variant, a.cols[j].variant
 	return vi < 0 || vj < 0 || vi == vj
 }

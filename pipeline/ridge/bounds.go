@@ -4,7 +4,7 @@ import (
 	"math"
 )
 
-// Bounds say that the target of row i lies in [Lo[i], Hi[i]] us; equal ends are
+// Bounds are intervals: the target of row i lies in [Lo[i], Hi[i]] us; equal ends are
 // an exact row. Rows with Hi < 0 must be dropped before.
 type Bounds struct{ Lo, Hi []float64 }
 
@@ -50,14 +50,14 @@ func (b Bounds) Score(d *Data, w []float64, rows []int32, spreadUs float64, pred
 
 // agree reports whether every interval holds m*pred, one of them an exact row.
 func (b Bounds) agree(pred []float64, rows []int32, m float64) bool {
-	told := false
+	isExact := false
 	for _, i := range rows {
 		if b.Distance(int(i), m*pred[i]) > resolutionUs {
 			return false
 		}
-		told = told || b.Lo[i] == b.Hi[i]
+		isExact = isExact || b.Lo[i] == b.Hi[i]
 	}
-	return told
+	return isExact
 }
 
 // resolutionUs is the width of an exact row.
@@ -76,7 +76,7 @@ func (b Bounds) surprise(i int, v, spreadUs float64) float64 {
 // Spread is the scale of the grid (ascending, us) at which the intervals are
 // likeliest when every target scatters by a logistic law about the multiple of
 // pred that meets them best; the largest of equals. It is 0 when one multiple
-// meets every interval and exact rows tell which.
+// meets every interval and an exact row determines it.
 func (b Bounds) Spread(w, pred []float64, rows []int32, grid []float64) float64 {
 	if b.agree(pred, rows, b.Multiple(w, pred, rows, 0, 0)) {
 		return 0
@@ -97,7 +97,7 @@ func (b Bounds) Spread(w, pred []float64, rows []int32, grid []float64) float64 
 
 // Multiple is the smallest m >= 0 for which m*pred meets the intervals of the
 // rows best: the minimum of sum w loss + tight*(m - 1)^2, tight in us^2, which is
-// convex in m. With tight 0 the rows alone decide; rows that say nothing give 0.
+// convex in m. With tight 0 the rows alone decide; rows that exert no pull give 0.
 func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float64) float64 {
 	slope := func(m float64) (first, second float64) {
 		first, second = tight*(m-1), tight

@@ -300,7 +300,7 @@ const (
 	maxCensoredPasses = 10000
 )
 
-// CensoredErrors says how predictions meet intervals.
+// CensoredErrors is how predictions meet intervals.
 type CensoredErrors struct {
 	Rows        int
 	Exact       int
@@ -311,7 +311,7 @@ type CensoredErrors struct {
 	ExactWAPE   float64 // sum |y - pred|/sum |y| over exact rows; NaN without one
 }
 
-// informativeUs is the upper end below which an interval says something (spec#interval-fit).
+// informativeUs is the upper end below which an interval is informative (spec#interval-fit).
 const informativeUs = 3000
 
 // Evaluate compares predictions with intervals.

@@ -11,10 +11,10 @@ import (
 const (
 	FromBlocks  = "block-bootstrap"
 	fromConfigs = "jackknife-configs"
-	FromNothing = "none" // the rows do not say
+	FromNothing = "none" // the rows do not determine the term
 )
 
-// Interval is what the rows say about one true coefficient.
+// Interval is a confidence interval of one true coefficient.
 type Interval struct {
 	Lo, Hi float64 // NaN when Method is FromNothing
 	Center float64 // the estimate it is built around; NaN as above

@@ -8,7 +8,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Diagnosis is what the scaled Gram says about the terms before any penalty.
+// Diagnosis is what the scaled Gram shows of the terms before any penalty.
 type Diagnosis struct {
 	Condition float64   // largest over smallest eigenvalue of non-zero columns; +Inf when singular
 	VIF       []float64 // variance inflation of each term against all others; +Inf when an exact combination, NaN for a zero column
@@ -16,7 +16,7 @@ type Diagnosis struct {
 	Err       error // why nothing is known; nil
 }
 
-// NullGroup is a set of terms the rows cannot tell apart: some combinations of
+// NullGroup is a set of terms that the rows do not separate: some combinations of
 // their shares leave every prediction (nearly) unchanged.
 type NullGroup struct {
 	Terms      []int       // columns, ascending

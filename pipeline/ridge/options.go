@@ -4,7 +4,7 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 )
 
-// Objective says which score chooses lambda.
+// Objective is the score that chooses lambda.
 type Objective string
 
 // The objectives. Auto is Within for one or two configurations, else Cross.
@@ -20,7 +20,7 @@ type Options struct {
 	Penalty []float64 // d_j > 0, one per column
 	// Precision takes the place of Penalty: the inverse covariance of the coefficients about Prior, symmetric and
 	// positive definite, row-major. The penalty is then lambda (beta-prior)' Precision (beta-prior), and a column
-	// without data takes what the others say of it. Interval fits do not read it.
+	// without data follows from the others by it. Interval fits do not read it.
 	Precision   []float64
 	Posterior   bool      // Precision is what was known before these rows: the answer is the posterior mean
 	Free        []bool    // terms without sign constraint; nil: none

@@ -66,7 +66,7 @@ func (d *Data) Posterior(fit Fit, o Options) Confidence {
 const firstLambda = 1e-8
 
 // NoiseLambda is the lambda that the rows' own noise gives a prior of covariance cov, at which the fit is the textbook's posterior
-// mean (spec#posterior): the variance of their score over blocks of each run by what they say, both where the prior is open. Of n
+// mean (spec#posterior): the variance of their score over blocks of each run by their information, both where the prior is open. Of n
 // independent rows of relative error e it is e^2/n.
 func (d *Data) NoiseLambda(o Options, cov []float64) (float64, error) {
 	fit, err := FitRows(d, Weights(d, o), nil, firstLambda, o)
@@ -91,7 +91,7 @@ func (d *Data) NoiseLambda(o Options, cov []float64) (float64, error) {
 
 // PriorDistance is how far the rows lie from a prior.
 type PriorDistance struct {
-	Directions int     // in which the rows say more than the prior
+	Directions int     // in which the rows are more certain than the prior
 	Distance   float64 // root mean square over them, in standard errors
 	Limit      float64 // that one in a hundred truths drawn from the prior exceeds
 }

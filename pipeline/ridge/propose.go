@@ -16,7 +16,7 @@ type Proposal struct {
 }
 
 // proposeRidge is the prior information of a term, relative to what the whole
-// pool would say about it: it keeps terms without rows comparable.
+// pool would add: it keeps terms without rows comparable.
 const proposeRidge = 1e-9
 
 // Propose ranks candidate experiments by D-optimality: what adding the rows of

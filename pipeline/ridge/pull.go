@@ -5,7 +5,7 @@ import (
 )
 
 // Pull is what one interval does to a prediction v: the loss, half its slope and
-// half its curvature there, all zero where the interval says nothing. v - Slope
+// half its curvature there, all zero where the interval exerts no pull. v - Slope
 // is the refreshed target (spec#interval-fit).
 type Pull struct {
 	Loss  float64 // us^2
@@ -23,7 +23,7 @@ type Pull struct {
 // It is convex, equals (v - lo)^2 near an exact row (but for a constant), grows
 // linearly far outside, so that a single late row pulls no harder than any other,
 // and goes to the distance loss' flat floor a few s inside. A lower end at or
-// below 0 says nothing: targets are not negative.
+// below 0 exerts no pull: targets are not negative.
 func (b Bounds) Pull(i int, v, spreadUs float64) Pull {
 	lo, hi := b.Lo[i], b.Hi[i]
 	if spreadUs == 0 {
@@ -43,7 +43,7 @@ func (b Bounds) Pull(i int, v, spreadUs float64) Pull {
 	return p
 }
 
-// farInside is how many spreads inside an end says nothing (exp(-40) < 1e-17).
+// farInside is how many spreads inside an end its pull vanishes (exp(-40) < 1e-17).
 const farInside = 40
 
 // silent reports whether row i exerts no pull on v.

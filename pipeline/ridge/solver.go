@@ -40,11 +40,22 @@ type solver struct {
 }
 
 func newSolver(p int, o *Options) *solver {
-	f := func() []float64 { return make([]float64, p) }
+	vector := func() []float64 { return make([]float64, p) }
 	return &solver{
-		p: p, o: o, g: make([]float64, p*p), chol: make([]float64, p*p),
-		b: f(), scale: f(), prior: f(), gamma: f(), grad: f(), rhs: f(), none: f(),
-		zero: make([]bool, p), passive: make([]bool, p), idx: make([]int, 0, p),
+		p:       p,
+		o:       o,
+		g:       make([]float64, p*p),
+		chol:    make([]float64, p*p),
+		b:       vector(),
+		scale:   vector(),
+		prior:   vector(),
+		gamma:   vector(),
+		grad:    vector(),
+		rhs:     vector(),
+		none:    vector(),
+		zero:    make([]bool, p),
+		passive: make([]bool, p),
+		idx:     make([]int, 0, p),
 	}
 }
 
@@ -333,7 +344,7 @@ func (s *solver) solvePassive(lambda float64) {
 	}
 }
 
-// solveEigen is the fallback when Cholesky says the matrix is not positive
+// solveEigen is the fallback when by Cholesky the matrix is not positive
 // definite: directions with eigenvalues under 1e-14 of the largest get 0.
 func (s *solver) solveEigen(lambda float64) {
 	m := len(s.idx)

@@ -74,7 +74,7 @@ const normal95 = 1.959963984540054
 func (l *learner) describe(out *Learned, s *state) {
 	n := len(s.values)
 	for k, v := range s.values {
-		c := l.m.at(out.Set, k)
+		c := l.m.coefficientOf(out.Set, k)
 		half := normal95 * math.Sqrt(out.Covariance[k][k])
 		c.CI95 = &[2]float64{math.Max(0, v-half), v + half}
 		c.CI95Given = coeff.GivenPrior

@@ -11,11 +11,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Choose picks the n loads that would tell most together, one after the other: the
+// Choose picks the n loads that would teach most together, one after the other: the
 // largest determinant of what is known after them, with the prior (D-optimality). Only
 // what is asked of the loads counts, not what was measured. A load that runs the prior's
-// server out of KV blocks is not chosen: it tells the size of the cache before it tells
-// what a step costs. Errors are those of the simulator.
+// server out of KV blocks is not chosen: its times depend on the size of the cache more
+// than on what a step costs. Errors are those of the simulator.
 func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) ([]int, error) {
 	l := &learner{Options: o, ctx: ctx}
 	var err error

@@ -47,7 +47,7 @@ func TestEvalCoverage(t *testing.T) {
 		n := len(m.free)
 		off := make([]float64, n)
 		for k := range off {
-			off[k] = m.at(got.Set, k).Value - m.at(truth, k).Value
+			off[k] = m.coefficientOf(got.Set, k).Value - m.coefficientOf(truth, k).Value
 		}
 		sum, learned := 0.0, 0
 		for _, dir := range got.directions {

@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// Options say how coefficients are learned.
+// Options of a fit of loads.
 type Options struct {
 	Passes   int // Gauss-Newton passes through the simulator, at most
 	Twins    int // jittered copies of every load that an objective is the mean of
@@ -52,10 +52,10 @@ type learner struct {
 	calls  int          // objectives
 }
 
-// spent says that the budget is over.
-func (l *learner) spent() bool { return l.Steps > 0 && l.steps.Load() >= l.Steps }
+// isSpent reports that the budget of simulated steps is used up.
+func (l *learner) isSpent() bool { return l.Steps > 0 && l.steps.Load() >= l.Steps }
 
-// state is a candidate and what its replays said.
+// state is a candidate with the objective and the equations of its replays.
 type state struct {
 	values    []float64
 	objective float64

@@ -99,7 +99,7 @@ func (p *Level) CheckUnit(path string, line int64) error {
 			2*least/1e3)}
 }
 
-// Harness is what a benchmark did that its points do not say.
+// Harness is how a benchmark is taken to have sent its requests, where its points do not state it.
 type Harness struct {
 	PromptLeast, PromptMost float64 // prompts are even between these shares of the nominal
 	OutputLeast, OutputMost float64 // and outputs between these
@@ -125,7 +125,7 @@ func (p *Level) Harness() Harness {
 	return SpreadHarness
 }
 
-// mostRequests of a benchmark that says how many it sent are simulated.
+// mostRequests is how many requests of a benchmark are simulated at most.
 const mostRequests = 2000
 
 // mostClients is far above the seats of an engine: each sends several requests.
@@ -166,5 +166,5 @@ func (p *Level) Requests(h Harness) ([]sim.Request, error) {
 	return w.Requests, w.Close(workload.Loop{Clients: p.Concurrency, RampUs: int64(h.RampS * 1e6)})
 }
 
-// openRequests are simulated of open arrivals where nobody says how many there were.
+// openRequests is how many requests of open arrivals are simulated where their number is not stated.
 const openRequests = 300

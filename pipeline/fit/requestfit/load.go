@@ -98,8 +98,8 @@ func (l *Load) last(i int) float64 {
 	return l.first(i) + l.stamps(i).SpanUs
 }
 
-// check refuses loads nothing can be learned from.
-func (l *Load) check() error {
+// checkMeasured refuses loads from which nothing can be learned.
+func (l *Load) checkMeasured() error {
 	if l.Point != nil {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (l *Load) check() error {
 		WithHint("save the benchmark with per-request times, as `vllm bench serve --save-detailed` does")
 }
 
-// IsMeasured says that some request has a time to be compared by.
+// IsMeasured reports that some request has a time to be compared by.
 func (l *Load) IsMeasured() bool {
 	return slices.ContainsFunc(l.Seen, func(s sim.Measured) bool { return s.TTFTUs > 0 || s.SpanUs > 0 || s.E2EUs > 0 })
 }
@@ -156,9 +156,10 @@ func (l *Load) Predict(set *coeff.Set) ([]sim.Measured, error) {
 // farOff is the ratio of median TTFTs beyond which a replay is of another server.
 const farOff = 3
 
-// Unlike tells of a load whose replay with a set is of another server: TTFT is three times
-// the measured one or a third of it in the median. So it is where prompts came from a
-// prefix cache and nothing says which: the replay computes them all and is overloaded.
+// Unlike warns of a load whose replay with a set is that of another server: the median TTFT
+// is three times the measured one, or a third of it. This happens when prompts came from a
+// prefix cache and the recording does not show which: the replay computes them all and is
+// overloaded.
 func (l *Load) Unlike(set *coeff.Set) ([]trace.Finding, error) {
 	if l.Point != nil {
 		return nil, nil

@@ -55,7 +55,7 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 			if set.Library != nil {
 				row[j] += termSD * termSD * c.Value * c.Value
 			}
-			m.add(j, "step/"+c.Name, c.Value, math.Sqrt(row[j]))
+			m.addFree(j, "step/"+c.Name, c.Value, math.Sqrt(row[j]))
 			cov = append(cov, row)
 		}
 	}
@@ -68,7 +68,7 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	return m, m.invert(cov)
 }
 
-func (m *model) add(column int, name string, mean, sd float64) {
+func (m *model) addFree(column int, name string, mean, sd float64) {
 	m.free = append(m.free, column)
 	m.names = append(m.names, name)
 	m.mean = append(m.mean, mean)
@@ -88,13 +88,13 @@ func (m *model) delays(space *features.Space) {
 			mean := a.Coefficients[j].Value
 			switch {
 			case f.Name == "base_bias" && t == 0 && mean == 0:
-				m.add(at+j, target+"/"+f.Name, overheadUs, overheadSD)
+				m.addFree(at+j, target+"/"+f.Name, overheadUs, overheadSD)
 			case f.Name == "base_bias" && t == 0:
-				m.add(at+j, target+"/"+f.Name, mean, mean)
+				m.addFree(at+j, target+"/"+f.Name, mean, mean)
 			case f.Name == "base_bias":
-				m.add(at+j, target+"/"+f.Name, max(mean, egressUs), egressSD)
+				m.addFree(at+j, target+"/"+f.Name, max(mean, egressUs), egressSD)
 			case f.Name == "admission_compute" && t == 0 && prompt[j] > 0:
-				m.add(at+j, target+"/"+f.Name, mean, promptTokenSD*1000/prompt[j])
+				m.addFree(at+j, target+"/"+f.Name, mean, promptTokenSD*1000/prompt[j])
 			}
 		}
 	}
@@ -144,13 +144,13 @@ func (m *model) setOf(values []float64) *coeff.Set {
 		set.Alpha[t].Coefficients = append([]coeff.Coefficient(nil), m.set.Alpha[t].Coefficients...)
 	}
 	for k, v := range values {
-		m.at(&set, k).Value = v
+		m.coefficientOf(&set, k).Value = v
 	}
 	return &set
 }
 
-// at is where a free column stands.
-func (m *model) at(set *coeff.Set, k int) *coeff.Coefficient {
+// coefficientOf is the coefficient of a set that a free column is.
+func (m *model) coefficientOf(set *coeff.Set, k int) *coeff.Coefficient {
 	j := m.free[k]
 	if j < m.columns.step {
 		return &set.Beta[j]

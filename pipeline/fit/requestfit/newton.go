@@ -37,7 +37,7 @@ func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error)
 func (l *learner) newton(best *state) (*state, evidence, error) {
 	l.passes = append(l.passes, result.RequestPass{Name: "start", Objective: best.objective})
 	damping := 0.0
-	for pass := 0; pass < l.Passes && !l.spent(); pass++ {
+	for pass := 0; pass < l.Passes && !l.isSpent(); pass++ {
 		e := l.weigh(best)
 		next, err := l.better(best, e, &damping)
 		if err != nil {
@@ -79,9 +79,9 @@ func (l *learner) better(from *state, e evidence, damping *float64) (*state, err
 	return nil, nil
 }
 
-// evidence is what the rows of all blocks say at the candidate: their sum, the
-// variance of one row, and how many rows count as one because the errors of a
-// stretch of time go together.
+// evidence is the equations of all blocks at a candidate: their sum, the variance of
+// one row, and how many rows count as one because errors of one stretch of time are
+// correlated.
 type evidence struct {
 	sum      *ridge.Gram
 	variance float64
@@ -104,7 +104,8 @@ func (l *learner) weigh(s *state) evidence {
 	}
 	rows := float64(e.sum.N) / float64(max(1, l.Twins))
 	e.variance = math.Max(leastVariance, e.sum.SSE(s.values)/math.Max(1, rows))
-	if e.design = l.m.design(s.blocks, s.values, e.variance); l.loads[0].Point != nil { // a point's error is known beforehand
+	e.design = l.m.design(s.blocks, s.values, e.variance)
+	if l.loads[0].Point != nil { // the error of a point is known beforehand
 		e.variance = pointTPOTSD * pointTPOTSD
 		e.design = 1
 	}

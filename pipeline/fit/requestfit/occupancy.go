@@ -27,7 +27,7 @@ type occupancy struct {
 	groups map[uint64]bool // contents that some prompt has computed before
 }
 
-// prefill is one step with prompts in it, as far as clients can tell.
+// prefill is one step with prompts in it, as far as the clients' stamps show it.
 type prefill struct {
 	endUs float64
 	x     []float64
@@ -71,7 +71,7 @@ func newOccupancy(load *Load, m *model) (*occupancy, error) {
 	return o, nil
 }
 
-// features of one step: chunks of prompts beside decodes.
+// features are those of one step of prompt chunks and decodes.
 func (o *occupancy) features(b *sim.Batch) []float64 {
 	x := make([]float64, o.m.columns.step)
 	b.Running = b.PrefillReqs + b.DecodeReqs
@@ -216,7 +216,7 @@ func (o *occupancy) rows(values []float64, r *regression) {
 			c.span(o, i, x)
 			relative(rowSpan, i, o.freeOf(x), seen.SpanUs)
 		}
-		if seen.TTFTUs > 0 && o.quiet(i, o.enters(i, values), x) {
+		if seen.TTFTUs > 0 && o.metNoPrompt(i, o.enters(i, values), x) {
 			row := o.freeOf(x)
 			o.entry(i, row)
 			relative(rowTTFT, i, row, seen.TTFTUs)
@@ -353,11 +353,11 @@ func (o *occupancy) enters(i int, values []float64) float64 {
 	return math.Min(float64(o.load.sent(i))+ridge.Dot(row, values), o.load.first(i)-1)
 }
 
-// quiet says whether a request met no other prompt, and puts the features of the
-// steps until its first token into x. It waits for half the step that runs when it
-// arrives; one that a closed loop sends upon an answer does not arrive at any odd
-// moment, and counts where nobody decodes.
-func (o *occupancy) quiet(i int, entersUs float64, x []float64) bool {
+// metNoPrompt reports whether a request met no other prompt, and puts the features of the
+// steps until its first token into x. On average it waits for half of the step that runs
+// when it arrives. A request that a closed loop sends upon an answer arrives at the end of
+// a step, and counts only while no request decodes.
+func (o *occupancy) metNoPrompt(i int, entersUs float64, x []float64) bool {
 	sent := float64(o.load.sent(i))
 	first := o.load.first(i)
 	if !isNumber(first) || first <= sent {

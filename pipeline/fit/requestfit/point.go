@@ -12,7 +12,7 @@ import (
 type Point struct{ TTFTMs, TPOTMs float64 }
 
 // Relative errors that a point has beyond what coefficients can explain: TPOT as
-// repeated benchmarks differ, TTFT twice that, for nobody states the harness's start and
+// repeated benchmarks differ, TTFT twice that, because benchmarks do not state their start and
 // spread of lengths. Points of a group are off by one factor more than they scatter: a
 // larger error leaves that factor unlearned (TestEvalPoints).
 const (
@@ -22,7 +22,7 @@ const (
 
 // assess simulates the load of a point under its harness and compares means. The
 // rows of its normal equations weigh as much as relative errors of pointTPOTSD
-// weigh beside those of a request, and linearly (Huber) from robustAt errors on.
+// weigh against those of a request, and linearly (Huber) from robustAt errors on.
 func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, derivatives bool) (*sim.Score, error) {
 	cfg.Gradient = derivatives
 	m, err := sim.MeansOf(cfg, reqs)
@@ -81,12 +81,12 @@ func (l *Load) means(p *Prior) (sim.Means, error) {
 }
 
 // fullCache is how many times the measured TTFT a simulated one must be, where the
-// simulated server ran out of KV blocks, to say that the measured one did not.
+// simulated server ran out of KV blocks, to show that the measured one did not.
 const fullCache = 2
 
-// Full says that the prior's server runs out of KV blocks under the load, and so waits
-// for seats, where the measured one, by its TTFT, did not: not the coefficients but the
-// size of the cache is another. It is also the simulated TTFT; of points alone.
+// Full reports that the prior's server runs out of KV blocks under a load level, and queues
+// requests, where the measured server by its TTFT did not: then the size of the cache is
+// wrong, not the coefficients. It also returns the simulated TTFT.
 func (l *Load) Full(p *Prior) (ttftMs float64, full bool, err error) {
 	if l.Point == nil {
 		return 0, false, nil

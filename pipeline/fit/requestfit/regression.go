@@ -73,9 +73,9 @@ func (r *regression) scales(values []float64) [numRowKinds]float64 {
 // madToSD is the standard deviation of a normal law over its median deviation.
 const madToSD = 1.4826
 
-// evidence is what the rows say at a candidate, each weighted by its kind's error
-// and by Huber's loss; variance 1, so that the sum is the information itself. The
-// errors of a stretch of time go together: one machine ran all of it.
+// evidence is the sum of the rows at a candidate, each weighted by its kind's error and by
+// Huber's loss; the variance is 1, so that the sum is the information itself. Errors of one
+// stretch of time are correlated, because one machine ran all of it.
 func (r *regression) evidence(values []float64) evidence {
 	n := len(r.m.free)
 	scale := r.scales(values)
@@ -113,12 +113,12 @@ func (m *model) design(blocks []*ridge.Gram, values []float64, variance float64)
 	return math.Max(leastDesign, meat/bread)
 }
 
-// regressionPasses: step times say how many steps a stretch held, and errors how
-// rows weigh.
+// regressionPasses is how often the rows are made again: they depend on the step times, by
+// the number of steps of a stretch, and on the errors, by the weights.
 const regressionPasses = 8
 
 // anchored is the first estimate of all loads and its evidence; the prior's mean and
-// no evidence where they tell nothing.
+// no evidence where no load has stamps.
 func (l *learner) anchored() ([]float64, *evidence, error) {
 	var all []*occupancy
 	for _, load := range l.loads {

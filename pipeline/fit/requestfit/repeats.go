@@ -288,7 +288,7 @@ func addTo(sum, v []float64) {
 }
 
 // sandwich is the covariance of the step's answer: its slope scatters as meat does, its
-// bias is the mean of count draws, and the truth lies about the prior as that says. A
+// bias is the mean of count draws, and the truth scatters about the prior as that has it. A
 // covariance of few draws has smallest axes that are too short: the usual factor of
 // predictions from such a one makes up for them (Hotelling).
 func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, error) {

@@ -46,7 +46,7 @@ const (
 // Learned is what was learned from requests.
 type Learned struct {
 	Set        *coeff.Set           // values, covariance of the step time, intervals, evidence by term
-	Level      *result.RequestLevel // how it was learned, as fit.json says it
+	Level      *result.RequestLevel // how it was learned, for fit.json
 	Names      []string             // of the free terms, target/term
 	Covariance [][]float64
 	directions []direction
@@ -61,7 +61,7 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	}
 	l := &learner{Options: o, ctx: ctx, loads: loads}
 	for _, load := range loads {
-		if err := load.check(); err != nil {
+		if err := load.checkMeasured(); err != nil {
 			return nil, err
 		}
 		l.twins = append(l.twins, twinsOf(load, o))
@@ -109,7 +109,7 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 const (
 	manyTwins = 5    // standard deviations over twins that are no chance
 	mostStep  = 0.25 // scatter of steps above which they are no longer like even noise around a mean
-	farther   = 3    // times an objective that says a fit is of something else
+	farther   = 3    // times an objective: the replays with it are clearly worse
 )
 
 // unbiased is the candidate without the bias of the equations, unless a search has led

@@ -78,7 +78,7 @@ func where(known, m *sim.Measured) sim.Measured {
 	return out
 }
 
-// probeStep is the scatter of steps in recordings that say what it does to spans.
+// probeStep is the scatter of steps in the recordings that show its effect on spans.
 const probeStep = 0.1
 
 // measure finds the scatter that makes recordings scatter as the real one.
@@ -163,5 +163,5 @@ func (r *regression) scatter(values []float64) (squares [numRowKinds]float64, dr
 	return squares, drift
 }
 
-// driftRows is how many spans a time block needs to say how fast the server was.
+// driftRows is how many spans a time block needs for its mean error to count.
 const driftRows = 3

@@ -24,7 +24,7 @@ func (l *learner) search(from *state, e evidence) (*state, error) {
 	best := slices.Clone(from.values)
 	least, limit := from.objective, l.calls+l.Calls
 	f := func(z []float64) float64 {
-		if l.calls >= limit || l.spent() || err != nil {
+		if l.calls >= limit || l.isSpent() || err != nil {
 			return math.Inf(1)
 		}
 		values := moved(from.values, space, z)
