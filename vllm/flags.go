@@ -6,18 +6,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// shortFlags are aliases that one release or another has beside those of its list.
-var shortFlags = map[string]string{"-ep": "enable_expert_parallel", "-sc": "speculative_config", "-cc": "compilation_config",
-	"-ac": "attention_config"}
+// shortFlags are short names that flags.txt lacks: some releases have them.
+var shortFlags = map[string]string{
+	"-ep": "enable_expert_parallel",
+	"-sc": "speculative_config",
+	"-cc": "compilation_config",
+	"-ac": "attention_config",
+}
 
-// secrets never enter run.yaml.
-var secrets = []string{"api_key", "hf_token"}
-
-// FlagName is a flag's name in run.yaml's spelling.
+// FlagName is the name of a flag as run.yaml spells it: "max_num_seqs" for "--max-num-seqs". Short
+// names become the long ones.
 func FlagName(flag string) string {
 	for _, names := range []map[string]string{flagsRead().short, shortFlags} {
 		if long, ok := names[flag]; ok {
@@ -30,26 +30,29 @@ func FlagName(flag string) string {
 // IsSwitch reports whether a flag takes no value.
 func IsSwitch(key string) bool { return flagsRead().kinds[key] == flagSwitch }
 
-// IsList reports whether a flag takes several values. Those of the web server are
-// one word of JSON.
+// IsList reports whether a flag takes several words. The lists of the web server (allowed origins,
+// middleware) are one word of JSON and do not count.
 func IsList(key string) bool {
 	return flagsRead().kinds[key] == flagList && !strings.HasPrefix(key, "allowed_") && key != "middleware"
 }
 
-// flagText lists the flags of `vllm serve` by release: made by vllm/flags.py.
+// flagText lists the flags of `vllm serve` by release. vllm/flags.py makes it from vLLM's source.
 //
 //go:embed flags.txt
 var flagText string
 
+// forkFlags lists flags of builds with journey and step tracing, and of releases that flags.txt does not
+// cover.
+//
 //go:embed fork_flags.txt
 var forkFlags string
 
-// Flag is one flag of `vllm serve` with the versions that have it; zero
-// since and until are unbounded.
+// Flag is one flag of `vllm serve` with the releases that have it.
 type Flag struct {
-	Name         string
-	Since, Until Release // first and last minor version
-	Kind         string  // switch, list or value
+	Name  string  // as run.yaml spells it
+	Since Release // the first release; zero: before the first that was read
+	Until Release // the last release; zero: the newest that was read has it
+	Kind  string  // switch, list or value
 }
 
 // Kinds of flags.
@@ -58,14 +61,15 @@ const (
 	flagList   = "list"   // takes several
 )
 
-// flagTable is the list of flags, sorted by
-// name; every flag's kind; the short names; the newest release that was read.
+// flagTable is what flags.txt and fork_flags.txt say.
 type flagTable struct {
-	flags        []Flag
-	kinds, short map[string]string
-	newest       Release
+	flags  []Flag            // sorted by name
+	kinds  map[string]string // by name
+	short  map[string]string // long name by short name: "tensor_parallel_size" by "-tp"
+	newest Release           // that was read
 }
 
+// flagsRead parses the two files once.
 var flagsRead = sync.OnceValue(func() *flagTable {
 	t := &flagTable{kinds: map[string]string{}, short: map[string]string{}}
 	for line := range strings.Lines(forkFlags + flagText) {
@@ -89,29 +93,35 @@ var flagsRead = sync.OnceValue(func() *flagTable {
 			}
 		}
 	}
-	stat.SortStable(t.flags, func(a, b Flag) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(t.flags, func(a, b Flag) int { return strings.Compare(a.Name, b.Name) })
 	return t
 })
 
 // AllFlags are the flags of every release that was read and of the tracing fork, sorted.
 func AllFlags() []Flag { return flagsRead().flags }
 
-// IsFlag reports whether `vllm serve` of the stated version knows the
-// flag (underscores, no leading dashes).
+// IsFlag reports whether `vllm serve` of a version knows a flag, named as in run.yaml.
 func IsFlag(key, version string) bool {
-	return slices.ContainsFunc(flagsRead().flags, func(f Flag) bool { return f.Name == key && f.in(version) })
+	return slices.ContainsFunc(flagsRead().flags, func(f Flag) bool { return f.Name == key && f.isIn(version) })
 }
 
 // NewestFlags is the newest release whose flags were read.
 func NewestFlags() Release { return flagsRead().newest }
 
-// Flags lists the flags of the stated version, sorted.
+// Flags lists the names of the flags of a version, sorted.
 func Flags(version string) []string {
-	known := stat.Filter(flagsRead().flags, func(f Flag) bool { return f.in(version) })
-	return stat.Map(known, func(f Flag) string { return f.Name })
+	var names []string
+	for _, f := range flagsRead().flags {
+		if f.isIn(version) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }
 
-func (f Flag) in(version string) bool {
+// isIn reports whether the release of a version has the flag. A version that is not a release number
+// has every flag.
+func (f Flag) isIn(version string) bool {
 	v, ok := ParseRelease(version)
 	if !ok {
 		return true
@@ -119,4 +129,5 @@ func (f Flag) in(version string) bool {
 	return !v.Before(f.Since) && (f.Until == Release{} || !f.Until.Before(v))
 }
 
-func IsSecret(key string) bool { return slices.Contains(secrets, key) }
+// IsSecret reports a flag whose value must not enter run.yaml.
+func IsSecret(key string) bool { return key == "api_key" || key == "hf_token" }

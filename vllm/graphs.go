@@ -6,20 +6,24 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Releases that changed which CUDA graphs are captured (vllm/config/vllm.py, _set_cudagraph_sizes).
+// Releases that changed which CUDA graphs are captured (vllm/config/vllm.py:
+// _set_cudagraph_sizes()).
 var (
-	budgetGraphSince   = Release{0, 23} // max_num_batched_tokens itself, where it is the cap
-	LargerGraphsSince  = Release{0, 28} // 1024 tokens on compute capability 10.x
-	decodeGraphsSince  = Release{0, 29} // sizes of uniform decode batches: requests times tokens of a verify
-	mostGraphTokens    = int64(512)
-	mostGraphTokens100 = int64(1024)
+	budgetGraphSince  = Release{0, 23} // captures max_num_batched_tokens itself where it is the cap
+	LargerGraphsSince = Release{0, 28} // captures up to 1024 tokens on compute capability 10.x
+	decodeGraphsSince = Release{0, 29} // captures uniform decode batches: requests times tokens of a verify
 )
 
-// decodeTokens are the query tokens of one request that decodes: one and its drafts.
+// The largest batch that is captured unless a flag sets it, in tokens.
+const (
+	mostGraphTokens             = 512
+	mostGraphTokensCapability10 = 1024
+)
+
+// decodeTokens are the query tokens of one request that decodes: one, and its drafts.
 func (e *Engine) decodeTokens() int64 {
 	k, _ := Number(e.Object("speculative_config")["num_speculative_tokens"])
 	return 1 + max(0, int64(math.Min(k, 1<<20)))
@@ -28,23 +32,27 @@ func (e *Engine) decodeTokens() int64 {
 // GraphSizes are the numbers of tokens that CUDA graphs are captured for, ascending.
 type GraphSizes []int64
 
-// GraphSizes are those of the engine's release and flags; capability10 says that the device has compute capability 10.x.
+// GraphSizes are the sizes that the engine's release captures with its flags: 1, 2, 4, multiples of 8
+// below 256 and of 16 from there, up to the least of twice max_num_seqs times the tokens of a verify,
+// 512 (1024) and the token budget; from 0.29 on also those of uniform decode batches.
+// capability10 says that the device has compute capability 10.x.
 func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 	if !e.CapturesGraphs() {
 		return nil
 	}
 	query := e.decodeTokens()
-	largest := mostGraphTokens
+	largest := int64(mostGraphTokens)
 	if capability10 && e.IsSince(LargerGraphsSince) {
-		largest = mostGraphTokens100
+		largest = mostGraphTokensCapability10
 	}
 	if sizes := e.statedGraphs(); len(sizes) > 0 {
-		return stat.Filter(sizes, func(n int64) bool { return n <= e.MaxNumBatchedTokens || e.MaxNumBatchedTokens <= 0 })
+		return slices.DeleteFunc(sizes, func(n int64) bool { return e.MaxNumBatchedTokens > 0 && n > e.MaxNumBatchedTokens })
 	}
 	most := min(largest, 2*e.MaxNumSeqs*query)
 	budget := e.MaxNumBatchedTokens
-	n, stated := Number(e.graphSetting("max_cudagraph_capture_size"))
-	if stated = stated && n >= 1; stated {
+	n, _ := Number(e.graphSetting("max_cudagraph_capture_size"))
+	isStated := n >= 1
+	if isStated {
 		most = int64(n)
 	}
 	budget = cmp.Or(max(0, budget), most)
@@ -54,16 +62,16 @@ func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 			sizes = append(sizes, n+1)
 		}
 	}
-	sizes = sizes.grid(min(most, budget), 1)
+	sizes = sizes.appendGrid(min(most, budget), 1)
 	if budget <= most && e.IsSince(budgetGraphSince) {
 		sizes = append(sizes, budget)
 	}
-	if e.IsSince(decodeGraphsSince) && !stated {
-		for query, seats := range e.decodeTiers(query) {
-			seats = min(seats, largest)
-			sizes = sizes.grid(min(seats, min(most, budget)/query), query)
-			if seats*query <= min(most, budget) {
-				sizes = append(sizes, seats*query)
+	if e.IsSince(decodeGraphsSince) && !isStated {
+		for query, requests := range e.decodeTiers(query) {
+			requests = min(requests, largest)
+			sizes = sizes.appendGrid(min(requests, min(most, budget)/query), query)
+			if requests*query <= min(most, budget) {
+				sizes = append(sizes, requests*query)
 			}
 		}
 	}
@@ -71,8 +79,8 @@ func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 	return slices.Compact(sizes)
 }
 
-// decodeTiers are the seats of uniform decode batches by the tokens of a request: one tier, or those of
-// num_speculative_tokens_per_batch_size.
+// decodeTiers are the largest uniform decode batches in requests, by the query tokens of a request: one
+// tier, or those of num_speculative_tokens_per_batch_size.
 func (e *Engine) decodeTiers(query int64) map[int64]int64 {
 	s, err := e.Speculation()
 	if err != nil || s == nil || s.ByBatchSize == nil {
@@ -85,8 +93,8 @@ func (e *Engine) decodeTiers(query int64) map[int64]int64 {
 	return tiers
 }
 
-// CapturesGraphs reports whether any step runs in a CUDA graph (vllm/config/vllm.py): without compilation only those do that
-// hold a whole step.
+// CapturesGraphs reports whether any step runs in a CUDA graph (vllm/config/vllm.py). Without
+// compilation only graphs of a whole step are captured.
 func (e *Engine) CapturesGraphs() bool {
 	mode, _ := e.graphSetting("cudagraph_mode").(string)
 	mode = strings.ToUpper(mode)
@@ -94,15 +102,16 @@ func (e *Engine) CapturesGraphs() bool {
 	if e.Extra["enforce_eager"] == true || mode == "NONE" || e.graphSetting("use_cudagraph") == false || isStated && most < 1 {
 		return false
 	}
-	isPlain := false
-	for key, compiled := range map[string]float64{"optimization_level": 1, "level": 3, "mode": 3} {
-		level, ok := Number(e.graphSetting(key))
-		isPlain = isPlain || ok && level < compiled
+	isCompiled := true
+	for key, least := range map[string]float64{"optimization_level": 1, "level": 3, "mode": 3} {
+		if level, isGiven := Number(e.graphSetting(key)); isGiven && level < least {
+			isCompiled = false
+		}
 	}
-	return !isPlain || mode == "FULL" || mode == "FULL_DECODE_ONLY"
+	return isCompiled || mode == "FULL" || mode == "FULL_DECODE_ONLY"
 }
 
-// graphSetting is a flag that may also stand in compilation_config.
+// graphSetting is the value of a flag that compilation_config may have instead.
 func (e *Engine) graphSetting(key string) any {
 	if v := e.Extra[key]; v != nil {
 		return v
@@ -110,7 +119,8 @@ func (e *Engine) graphSetting(key string) any {
 	return e.Object("compilation_config")[key]
 }
 
-// statedGraphs are the sizes of --cudagraph-capture-sizes (to 0.12 --cuda-graph-sizes), none where it is not given.
+// statedGraphs are the sizes of --cudagraph-capture-sizes (--cuda-graph-sizes up to 0.12), none where the
+// flag is not given.
 func (e *Engine) statedGraphs() (sizes GraphSizes) {
 	list, _ := e.graphSetting("cudagraph_capture_sizes").([]any)
 	before, _ := e.graphSetting("cuda_graph_sizes").([]any)
@@ -123,8 +133,8 @@ func (e *Engine) statedGraphs() (sizes GraphSizes) {
 	return slices.Compact(sizes)
 }
 
-// grid appends 1, 2, 4, multiples of 8 below 256 and of 16 from there, up to most, each times query.
-func (g GraphSizes) grid(most, query int64) GraphSizes {
+// appendGrid appends 1, 2, 4, multiples of 8 below 256 and of 16 from there, up to most, each times query.
+func (g GraphSizes) appendGrid(most, query int64) GraphSizes {
 	for n := int64(1); n <= most; {
 		g = append(g, n*query)
 		switch {
@@ -141,8 +151,8 @@ func (g GraphSizes) grid(most, query int64) GraphSizes {
 	return g
 }
 
-// Tokens is the size that a step of so many tokens is padded to. Larger steps run as they
-// are: captured is false.
+// Tokens is the size that a step of so many tokens is padded to. A step larger than every graph runs
+// without one: captured is false and its size stays.
 func (g GraphSizes) Tokens(tokens float64) (padded float64, captured bool) {
 	at, _ := slices.BinarySearch(g, trace.Int(math.Ceil(tokens)))
 	if at == len(g) {

@@ -8,47 +8,47 @@ import (
 	"sync"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Limit is a knob of vLLM whose effect on a step is not modelled (spec#unmodelled-knobs), by one of the
-// rules Most, On, Given and Words.
+// Limit is a setting of vLLM whose effect on a step is not modelled (spec#unmodelled-knobs).
 type Limit struct {
 	Code    trace.Code `yaml:"-"`
-	Key     string     // the flag that turns it on, as run.yaml spells it
-	Refused bool       // fit and simulate refuse it; else they warn
+	Key     string     // the flag, as run.yaml spells it
+	Refused bool       // fit and simulate refuse it; false: they warn
 	What    string     // what is not modelled
-	// Simulated: the simulator's schedule has it.
-	Simulated bool
-	// Layered: spec 1.3 adds it up.
-	Layered bool
-	Next    string   // the next step
-	Most    *float64 // the largest value that is modelled
-	On      bool     // it must be off
-	Given   []string // flags that must be absent or off
-	Words   []string // values that it must not have
-	Experts bool     // of models with experts alone
+	Next    string     // what the user can do
+
+	Simulated bool // the simulator models it in its schedule
+	Layered   bool // spec 1.3 has it in the step times
+	Experts   bool // it applies to models with experts only
+
+	// A setting reaches the limit by one of these.
+	Most  *float64 // it is larger than the largest value that is modelled
+	On    bool     // it is on
+	Given []string // one of these flags is given and not off
+	Words []string // it has one of these values
 }
 
-// Knobs gives the value of a flag of vllm serve in run.yaml's spelling, nil for none.
+// Knobs returns the value of a flag of `vllm serve` in run.yaml's spelling, nil where it is not given.
 type Knobs func(key string) any
 
 //go:embed limits.yaml
 var limitsYAML []byte
 
-// Limits is every knob of its kind, refused ones first.
+// Limits lists every limit, refused ones first.
 var Limits = sync.OnceValue(func() []Limit {
 	all := *files.Embedded[[]Limit](limitsYAML, "limits.yaml")()
 	for i := range all {
-		if all[i].Code = NotModelled; all[i].Refused {
+		all[i].Code = NotModelled
+		if all[i].Refused {
 			all[i].Code = UnsupportedEngine
 		}
 	}
 	return all
 })
 
-// reached says how the knobs reach the limit; "" where they do not.
+// reached returns what in the settings reaches the limit, in words; "" where nothing does.
 func (l *Limit) reached(get Knobs) string {
 	switch v := get(l.Key); {
 	case l.Most != nil:
@@ -64,37 +64,30 @@ func (l *Limit) reached(get Knobs) string {
 	}
 	for _, key := range l.Given {
 		v := get(key)
-		if config, _ := v.(map[string]any); config != nil && key == "kv_transfer_config" {
+		config, isObject := v.(map[string]any)
+		switch {
+		case isObject && key == "kv_transfer_config":
+			// Disaggregated prefill is a limit that the simulator models, other connectors are one that
+			// it does not, and those of a CPU tier are none.
 			name, _ := config["kv_connector"].(string)
 			if name != "" && !slices.Contains(TierConnectors, name) && l.Simulated == (name == PullConnector) {
 				return fmt.Sprintf("kv_transfer_config: got connector %q, want none or %s", name, strings.Join(TierConnectors, ", "))
 			}
-		} else if v != nil && v != false && v != "" {
+		case v != nil && v != false && v != "":
 			return key + ": got a value, want none"
 		}
 	}
 	return ""
 }
 
-// Connectors: pullConnector is that of prefill apart from decode, which simulate plays, lmCache that of LMCache in the
-// engine's process, lmCacheServer of its server beside it.
-const (
-	PullConnector = "NixlConnector"
-	LMCache       = "LMCacheConnectorV1"
-	LMCacheServer = "LMCacheMPConnector"
-)
-
-// TierConnectors are those of a CPU tier, which is modelled.
-var TierConnectors = []string{"OffloadingConnector", LMCache, LMCacheServer}
-
-// ReachedLimit is a limit that is reached, and by what.
+// ReachedLimit is a limit with what reaches it: "data_parallel_size: got 2, want at most 1".
 type ReachedLimit struct {
 	*Limit
 	Got string
 }
 
-// Reached lists the limits that the knobs reach. isMoE makes data parallelism one that
-// is refused.
+// Reached lists the limits that the settings of a model with experts (isMoE) or without reach, one for
+// each thing that is not modelled.
 func Reached(get Knobs, isMoE bool) []ReachedLimit {
 	var out []ReachedLimit
 	all := Limits()
@@ -104,19 +97,24 @@ func Reached(get Knobs, isMoE bool) []ReachedLimit {
 			continue
 		}
 		got := l.reached(get)
-		if got != "" && !slices.ContainsFunc(out, func(h ReachedLimit) bool { return h.What == l.What || h.Refused && h.Key == l.Key }) {
+		isListed := func(h ReachedLimit) bool { return h.What == l.What || h.Refused && h.Key == l.Key }
+		if got != "" && !slices.ContainsFunc(out, isListed) {
 			out = append(out, ReachedLimit{l, got})
 		}
 	}
 	return out
 }
 
-// Findings words the limits that the knobs reach.
+// Findings are the limits that the settings reach, as warnings.
 func Findings(get Knobs, isMoE bool) []trace.Finding {
-	return stat.Map(Reached(get, isMoE), func(h ReachedLimit) trace.Finding { return h.Finding() })
+	var out []trace.Finding
+	for _, h := range Reached(get, isMoE) {
+		out = append(out, h.Finding())
+	}
+	return out
 }
 
-// Finding words a limit that is reached.
+// Finding is the limit as a warning.
 func (h *ReachedLimit) Finding() trace.Finding {
 	what := h.What
 	if h.Refused {

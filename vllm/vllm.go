@@ -15,7 +15,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Engine is vLLM's knobs under vLLM's own names (spec#engine-knobs).
+// Engine are the settings of one server under vLLM's own names (spec#engine-knobs). The JSON keys are
+// those of run.yaml.
 type Engine struct {
 	VLLMVersion          string           `json:"version"`
 	MaxModelLen          trace.Opt[int64] `json:"max_model_len"`
@@ -31,13 +32,13 @@ type Engine struct {
 	AsyncScheduling      trace.Opt[bool]  `json:"async_scheduling"`               // unknown: by version (spec#async-scheduling)
 	SchedulingPolicy     string           `json:"scheduling_policy"`              // fcfs | priority
 	LongPrefillThreshold int64            `json:"long_prefill_token_threshold"`   // 0 = off
-	SpeculativeDecoding  bool             `json:"speculative_decoding,omitempty"` // loaded only to be rejected
+	SpeculativeDecoding  bool             `json:"speculative_decoding,omitempty"` // speculative_config or a flag like it is given
 	ExpertParallel       bool             `json:"enable_expert_parallel,omitempty"`
-	Extra                Values           `json:"extra,omitempty"` // other vllm serve flags, provenance only
+	Extra                Values           `json:"extra,omitempty"` // other flags of `vllm serve`, by name
 }
 
-// Values are settings that nobody reads by type. Their whole numbers stay whole through JSON:
-// a wall-clock stamp in nanoseconds has more digits than a float64 holds.
+// Values are settings of any type, as YAML or JSON has them. Whole numbers stay whole when they are
+// read back from JSON, because a time stamp in nanoseconds has more digits than a float64.
 type Values map[string]any
 
 // UnmarshalJSON reads an object.
@@ -49,22 +50,22 @@ func (v *Values) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	for key, value := range all {
-		all[key] = whole(value)
+		all[key] = withIntegers(value)
 	}
 	*v = all
 	return nil
 }
 
-// whole is what YAML makes of a value that came with its digits.
-func whole(v any) any {
+// withIntegers replaces the numbers of a JSON value by the types that YAML decodes them to.
+func withIntegers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, value := range v {
-			v[key] = whole(value)
+			v[key] = withIntegers(value)
 		}
 	case []any:
 		for i, value := range v {
-			v[i] = whole(value)
+			v[i] = withIntegers(value)
 		}
 	case json.Number:
 		if n, err := strconv.Atoi(v.String()); err == nil {
@@ -79,9 +80,9 @@ func whole(v any) any {
 	return v
 }
 
-// vLLM's own defaults, in one place: what run.yaml may leave out (V1 engine,
-// 0.8 and later). The token budget and the seats have no default here, because
-// vLLM's depend on the GPU and the entry point; init fills them in and says so.
+// vLLM's own defaults (V1 engine, 0.8 and later) for what run.yaml leaves out. max_num_batched_tokens and
+// max_num_seqs have none here, because vLLM's depend on the GPU and the entry point: init fills them in
+// and notes that it did.
 const (
 	DefaultBlockSize            = 16  // tokens; CUDA
 	CPUBlockSize                = 128 // tokens; vLLM's CPU back end
@@ -94,6 +95,7 @@ const (
 // memoryShareSince is the first release that takes 0.92 of the memory (vllm/config/cache.py).
 var memoryShareSince = Release{0, 23}
 
+// DefaultMemoryShare is the gpu_memory_utilization of a version.
 func DefaultMemoryShare(version string) float64 {
 	if v, known := ParseRelease(version); known && !v.Before(memoryShareSince) {
 		return 0.92
@@ -101,7 +103,7 @@ func DefaultMemoryShare(version string) float64 {
 	return DefaultGPUMemoryUtilization
 }
 
-// Keep notes another flag of vllm serve.
+// Keep stores a flag that has no field in Extra.
 func (e *Engine) Keep(key string, value any) {
 	if e.Extra == nil {
 		e.Extra = map[string]any{}
@@ -117,8 +119,8 @@ func (e Engine) WithDefaults() Engine {
 	return e
 }
 
-// Number is a number of run.yaml, whole or not.
-func Number(v any) (float64, bool) {
+// Number is the value of a setting as a number; ok is false for anything else.
+func Number(v any) (n float64, ok bool) {
 	switch v := v.(type) {
 	case int:
 		return float64(v), true
@@ -139,6 +141,7 @@ const (
 	MaxKVBlocks  = 1 << 24 // five times what eight B200 hold of a model of 100 M parameters in blocks of one token
 )
 
+// Check refuses settings that no server runs with. Code: bad_knobs.
 func (e *Engine) Check() error {
 	if e.MaxNumBatchedTokens <= 0 {
 		return trace.Errorf(BadKnobs, "max_num_batched_tokens: got %d, want > 0 tokens", e.MaxNumBatchedTokens).
@@ -156,7 +159,7 @@ func (e *Engine) Check() error {
 	return e.checkBounds()
 }
 
-// Codes of engines.
+// Codes of settings.
 const (
 	BadKnobs          trace.Code = "bad_knobs"
 	UnsupportedEngine trace.Code = "unsupported_engine"
@@ -171,7 +174,7 @@ func OptInt(o trace.Opt[int64]) string {
 	return strconv.FormatInt(o.V, 10)
 }
 
-// Object is a flag that is an object; nil for none.
+// Object is the value of a flag that takes JSON, nil where it is not given.
 func (e *Engine) Object(key string) map[string]any {
 	m, _ := e.Extra[key].(map[string]any)
 	return m
