@@ -11,36 +11,52 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Against says what a log tells of the engine that run.yaml tells otherwise, key by key.
+// Against compares a log with the deployment of a run.yaml. It returns one sentence for each setting that
+// differs; settings that only one of them has are not compared.
 func (d *Draft) Against(dep *Deployment) (unlike []string) {
 	e, m := &dep.Engine, &dep.Model
 	if d.Get("vllm.block_size") == nil {
 		d.Set("vllm.block_size", e.BlockSize)
 	}
 	d.CountKVBlocks(m)
-	if d.hasArgs && d.Get("vllm.scheduling_policy") == nil { // what they leave out is vLLM's default
+	// What the non-default arguments leave out has vLLM's default.
+	if d.hasArgs && d.Get("vllm.scheduling_policy") == nil {
 		d.Set("vllm.scheduling_policy", vllm.DefaultSchedulingPolicy)
 	}
 	if d.hasArgs && !d.isCPU && d.Get("vllm.gpu_memory_utilization") == nil {
 		d.Set("vllm.gpu_memory_utilization", vllm.DefaultMemoryShare(e.VLLMVersion))
 	}
-	run := map[string]any{"tensor_parallel_size": dep.TP, "pipeline_parallel_size": dep.PP, "data_parallel_size": dep.DP,
-		"vllm.version": e.VLLMVersion, "vllm.max_num_seqs": e.MaxNumSeqs, "vllm.max_num_batched_tokens": e.MaxNumBatchedTokens,
-		"vllm.max_model_len": e.MaxModelLen, "vllm.block_size": e.BlockSize, "vllm.kv_blocks_total_gpu": e.KVBlocksGPU,
-		"vllm.enable_prefix_caching": e.PrefixCaching, "vllm.enable_chunked_prefill": e.ChunkedPrefill, "vllm.async_scheduling": e.IsAsync(),
-		"vllm.scheduling_policy": e.SchedulingPolicy, "vllm.gpu_memory_utilization": e.GPUMemoryUtilization,
-		"vllm.enforce_eager": e.Extra["enforce_eager"], "model.id": m.ID, "model.dtype": m.BytesPerActivation,
-		"model.kv_cache_dtype": m.BytesPerKV,
-		"hardware.name":        dep.Hardware.Name}
+	run := map[string]any{
+		"model.id":                    m.ID,
+		"model.dtype":                 m.BytesPerActivation,
+		"model.kv_cache_dtype":        m.BytesPerKV,
+		"hardware.name":               dep.Hardware.Name,
+		"tensor_parallel_size":        dep.TP,
+		"pipeline_parallel_size":      dep.PP,
+		"data_parallel_size":          dep.DP,
+		"vllm.version":                e.VLLMVersion,
+		"vllm.max_model_len":          e.MaxModelLen,
+		"vllm.max_num_seqs":           e.MaxNumSeqs,
+		"vllm.max_num_batched_tokens": e.MaxNumBatchedTokens,
+		"vllm.enable_chunked_prefill": e.ChunkedPrefill,
+		"vllm.enable_prefix_caching":  e.PrefixCaching,
+		"vllm.block_size":             e.BlockSize,
+		"vllm.gpu_memory_utilization": e.GPUMemoryUtilization,
+		"vllm.kv_blocks_total_gpu":    e.KVBlocksGPU,
+		"vllm.async_scheduling":       e.IsAsync(),
+		"vllm.scheduling_policy":      e.SchedulingPolicy,
+		"vllm.enforce_eager":          e.Extra["enforce_eager"],
+	}
 	if _, isGPU := Datasheet(dep.Hardware.Name); d.isCPU && isGPU {
 		d.Set("hardware.name", "vLLM's CPU back end")
 	}
 	for _, key := range slices.Sorted(maps.Keys(run)) {
 		logged, stated := d.Get(key), run[key]
 		if opt, ok := stated.(trace.Opt[int64]); ok {
-			if stated = opt.V; !opt.OK {
+			if !opt.OK {
 				continue
 			}
+			stated = opt.V
 		}
 		if logged != nil && stated != nil && !d.agrees(key, logged, stated, m) {
 			unlike = append(unlike, fmt.Sprintf("%s: the log says %v, run.yaml %v", key, logged, stated))
@@ -49,7 +65,7 @@ func (d *Draft) Against(dep *Deployment) (unlike []string) {
 	return unlike
 }
 
-// agrees reports whether a log and run.yaml say the same, or one of them nothing.
+// agrees reports whether the values of a setting in a log and in run.yaml are equal, or cannot be compared.
 func (d *Draft) agrees(key string, logged, stated any, m *model.Model) bool {
 	text := fmt.Sprint(logged)
 	switch key {
@@ -61,11 +77,12 @@ func (d *Draft) agrees(key string, logged, stated any, m *model.Model) bool {
 		n, _ := logged.(int64)
 		return isNearBlocks(stated.(int64), n)
 	case "model.id": // served names and paths may be anything
-		id, isHub := stated.(string), func(id string) bool { return strings.Count(id, "/") == 1 && id[0] != '/' && id[0] != '.' }
+		id := stated.(string)
+		isHub := func(id string) bool { return strings.Count(id, "/") == 1 && id[0] != '/' && id[0] != '.' }
 		return !isHub(text) || !isHub(id) || model.Name(text) == model.Name(id)
 	case "model.dtype", "model.kv_cache_dtype":
 		b := model.DTypeBytes(text)
-		if text == "auto" && m.BytesPerWeight == m.BytesPerActivation { // no checkpoint that says otherwise
+		if text == "auto" && m.BytesPerWeight == m.BytesPerActivation { // no quantized checkpoint
 			b = m.BytesPerActivation
 		}
 		return b == 0 || b == stated

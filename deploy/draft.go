@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	_ "embed"
 	"fmt"
 	"io"
 	"maps"
@@ -11,40 +10,40 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Draft is a run.yaml being written from what a command line or a log says:
-// values by path ("vllm.max_num_seqs"), each with a note where it did not come
-// from there.
+// Draft is a run.yaml that is being put together from command lines and logs. Values are stored by
+// path ("vllm.max_num_seqs").
 type Draft struct {
 	values map[string]any
-	notes  map[string]string
+	notes  map[string]string // comments beside values that were derived or assumed
 
 	findings []trace.Finding // what was left out, and why
 
-	longest  int64 // max_seq_len of the engine's configuration line; 0: a log has none
-	kvTokens int64 // size of the KV cache as a log prints it; 0 when it does not
-	isCPU    bool  // a log says that the device is a CPU
-	hasArgs  bool  // a log prints the arguments that are no defaults
+	// From a log:
+
+	longest  int64 // max_seq_len of the engine's configuration line; 0: no such line
+	kvTokens int64 // size of the KV cache in tokens; 0: not printed
+	isCPU    bool  // the engine runs on a CPU
+	hasArgs  bool  // the log prints the arguments that differ from vLLM's defaults
 }
 
 // NewDraft returns an empty draft.
 func NewDraft() *Draft { return &Draft{values: map[string]any{}, notes: map[string]string{}} }
 
-// Set stores a value under a path of run.yaml, without a remark.
+// Set stores a value under a path of run.yaml.
 func (d *Draft) Set(path string, value any) { d.SetNoted(path, value, "") }
 
-// SetNoted stores a value with a remark that stands beside it in the file.
+// SetNoted stores a value with a comment that is written beside it.
 func (d *Draft) SetNoted(path string, value any, note string) {
 	d.values[path] = value
 	d.notes[path] = note
 }
 
-// Settings are its values as overrides of a run.yaml, sorted.
+// Settings are the values as "path=value", sorted: the form that [LoadSettings] takes.
 func (d *Draft) Settings() (set []string) {
 	for _, path := range slices.Sorted(maps.Keys(d.values)) {
 		if v := d.values[path]; v != nil {
@@ -57,26 +56,24 @@ func (d *Draft) Settings() (set []string) {
 // Get returns the value under a path, nil when there is none.
 func (d *Draft) Get(path string) any { return d.values[path] }
 
-// addFinding tells of something once.
+// addFinding adds a finding, unless there is an equal one.
 func (d *Draft) addFinding(f trace.Finding) {
 	if !slices.Contains(d.findings, f) {
 		d.findings = append(d.findings, f)
 	}
 }
 
-// Findings are what the draft leaves out, what of it is not modelled, and what
-// fit and simulate will refuse: unknown_flag, file_not_read, vllm_release_unknown and
-// the codes of [vllm.Limits]. m is the model where its config.json is known, else nil.
+// Findings are warnings about what the draft leaves out (unknown_flag, unknown_hardware) and what of
+// it is not modelled (the codes of [vllm.Limits]). m is the model, nil where its config.json is not
+// known.
 func (d *Draft) Findings(m *model.Model) []trace.Finding {
 	out := slices.Clone(d.findings)
 	version, _ := d.Get("vllm.version").(string)
 	if v, ok := vllm.ParseRelease(version); ok && vllm.NewestFlags().Before(v) {
-		out = append(out, trace.Findingf(unknownFlag, "vLLM %s is newer than the flags this version knows: those of %d.%d are taken", version,
-			vllm.NewestFlags()[0], vllm.NewestFlags()[1]))
+		out = append(out, trace.Findingf(unknownFlag, "vLLM %s is newer than the flags this version knows: those of %s are taken", version,
+			vllm.NewestFlags()))
 	}
-	get := func(key string) any {
-		return d.Get(pathOfFlag(key))
-	}
+	get := func(flag string) any { return d.Get(pathOfFlag(flag)) }
 	for _, h := range vllm.Reached(get, m != nil && m.IsMoE()) {
 		out = append(out, h.Finding())
 	}
@@ -92,8 +89,8 @@ func (d *Draft) Findings(m *model.Model) []trace.Finding {
 	return out
 }
 
-// DropUnknown leaves out the flags that the version does not know, when all sources
-// have spoken: one may have named the flag and another the version.
+// DropUnknown removes the flags that the draft's vLLM version does not know. Call it when all sources
+// are merged, because one may have the flag and another the version.
 func (d *Draft) DropUnknown() {
 	version, _ := d.Get("vllm.version").(string)
 	for _, key := range d.otherFlags(vllmKeys()) {
@@ -104,19 +101,27 @@ func (d *Draft) DropUnknown() {
 	}
 }
 
-// ModelOptions is what the draft says of its model beside config.json.
+// ModelOptions are the settings of the draft that change how its config.json is read.
 func (d *Draft) ModelOptions() model.Options {
-	text := func(path string) string { s, _ := d.Get(path).(string); return s }
-	o := model.Options{ID: text("model.id"), DType: text("model.dtype"), KVCacheDType: text("model.kv_cache_dtype"),
-		Quantization: text("vllm.quantization"), MambaCacheDType: text("vllm.mamba_cache_dtype"),
-		MambaSSMCacheDType: text("vllm.mamba_ssm_cache_dtype")}
+	text := func(path string) string {
+		s, _ := d.Get(path).(string)
+		return s
+	}
+	o := model.Options{
+		ID:                 text("model.id"),
+		DType:              text("model.dtype"),
+		KVCacheDType:       text("model.kv_cache_dtype"),
+		Quantization:       text("vllm.quantization"),
+		MambaCacheDType:    text("vllm.mamba_cache_dtype"),
+		MambaSSMCacheDType: text("vllm.mamba_ssm_cache_dtype"),
+	}
 	if n, ok := d.Get("vllm.max_model_len").(int64); ok {
 		o.MaxModelLen = trace.Some(n)
 	}
 	return o
 }
 
-// Merge takes what other says and d does not.
+// Merge adds the values of other that d does not have, and its findings.
 func (d *Draft) Merge(other *Draft) {
 	for _, f := range other.findings {
 		d.addFinding(f)
@@ -130,7 +135,8 @@ func (d *Draft) Merge(other *Draft) {
 	}
 }
 
-// required are the fields without which run.yaml does not load, or a device is not known.
+// required are the paths without which run.yaml does not load: those of every run, and the rates of a
+// device that has no built-in datasheet.
 func (d *Draft) required() []string {
 	list := []string{"model.config", "hardware.name", "vllm.version", "vllm.max_num_seqs", "vllm.max_num_batched_tokens"}
 	id, _ := d.Get("model.id").(string)
@@ -144,13 +150,13 @@ func (d *Draft) required() []string {
 	return list
 }
 
-// Missing lists the required fields that the draft lacks, in file order.
+// Missing lists the required paths that have no value, in file order.
 func (d *Draft) Missing() []string {
-	return stat.Filter(d.required(), func(path string) bool { return d.values[path] == nil })
+	return slices.DeleteFunc(d.required(), func(path string) bool { return d.values[path] != nil })
 }
 
-// Write writes the draft as run.yaml. Required fields that are missing stand
-// there as null with the word "required".
+// Write writes the draft as run.yaml. Required keys without a value are written as null, with a
+// comment that says what to fill in.
 func (d *Draft) Write(w io.Writer) error {
 	var b strings.Builder
 	for _, section := range runKeys().sections {
@@ -174,15 +180,18 @@ func (d *Draft) Write(w io.Writer) error {
 	return err
 }
 
+// otherFlags are the keys of the section vllm that are not among the known ones, sorted.
 func (d *Draft) otherFlags(known []string) []string {
-	keys := stat.Filter(slices.Sorted(maps.Keys(d.values)), func(path string) bool {
-		key, ok := strings.CutPrefix(path, "vllm.")
-		return ok && !slices.Contains(known, key)
-	})
-	return stat.Map(keys, func(path string) string { return strings.TrimPrefix(path, "vllm.") })
+	var flags []string
+	for _, path := range slices.Sorted(maps.Keys(d.values)) {
+		if key, isVLLM := strings.CutPrefix(path, "vllm."); isVLLM && !slices.Contains(known, key) {
+			flags = append(flags, key)
+		}
+	}
+	return flags
 }
 
-// writtenLine is one "key: value  # note", "" when there is nothing to say.
+// writtenLine is "key: value  # note", "" for a key that has neither and is not required.
 func (d *Draft) writtenLine(section, key string) string {
 	path, indent := key, ""
 	if section != "" {
@@ -202,8 +211,7 @@ func (d *Draft) writtenLine(section, key string) string {
 	return line + "\n"
 }
 
-// scalar writes a value on one line; versions and other number-like strings
-// are quoted so that they stay strings.
+// scalar writes a value on one line. Strings are quoted, so that versions stay strings.
 func scalar(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -227,6 +235,7 @@ func scalar(v any) string {
 	return strings.Join(strings.Fields(string(text)), " ")
 }
 
+// flowStyle makes the lists and mappings of a value fit on one line.
 func flowStyle(n *yaml.Node) {
 	if n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode {
 		n.Style = yaml.FlowStyle

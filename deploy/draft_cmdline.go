@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	_ "embed"
 	"fmt"
 	"maps"
 	"path"
@@ -14,14 +13,12 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// FromCommandLine reads the engine's knobs from the command that started the
-// server: `vllm serve MODEL --flag ...`, `python -m
-// vllm.entrypoints.openai.api_server ...`, `python -m dynamo.vllm ...`, in any
-// wrapper (bash -c '...'), or a container command whose image
-// tag names the version. OTEL_SPAN_EVENT_COUNT_LIMIT=N in front, or handed to
-// the container, is read too. Secrets (--api-key, --hf-token) are left out. A flag
-// that the version does not know is left out and told of ([Draft.Findings]). read
-// reads the file that --config names; nil: no file is read. Codes: bad_command_line.
+// FromCommandLine reads the settings of the command that started a server: `vllm serve MODEL
+// --flag ...`, `python -m vllm.entrypoints.openai.api_server ...`, `python -m dynamo.vllm ...`, in a
+// wrapper such as bash -c '...', or a container command whose image tag has the version. It also
+// reads OTEL_SPAN_EVENT_COUNT_LIMIT=N. Secrets (--api-key, --hf-token) are left out, and so are flags
+// that the version does not know, with a finding ([Draft.Findings]). read reads the file that
+// --config names; nil: that file is not read. Code: bad_command_line.
 func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draft, error) {
 	words, err := vllm.ShellWords(line)
 	if err != nil {
@@ -33,12 +30,15 @@ func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draf
 		return nil, err
 	}
 	for i, w := range args {
-		if last, ends := strings.CutSuffix(w, ";"); ends || shellOperator.MatchString(w) {
-			if args = args[:i]; ends && last != "" {
-				args = append(args, last)
-			}
-			break
+		last, endsHere := strings.CutSuffix(w, ";")
+		if !endsHere && !shellOperator.MatchString(w) {
+			continue
 		}
+		args = args[:i]
+		if endsHere && last != "" {
+			args = append(args, last)
+		}
+		break
 	}
 	version, _ := d.Get("vllm.version").(string)
 	for len(args) > 0 {
@@ -49,8 +49,8 @@ func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draf
 	return d, d.readConfigFile(version, read)
 }
 
-// readConfigFile takes what the file of --config says and the command line does not: a
-// mapping of flags without dashes, and "model".
+// readConfigFile adds the settings of the file that --config names, a mapping of flags without dashes.
+// The command line has priority, as in vLLM.
 func (d *Draft) readConfigFile(version string, read func(name string) ([]byte, error)) error {
 	name, _ := d.Get("vllm.config").(string)
 	if name == "" || read == nil {
@@ -94,13 +94,14 @@ func (d *Draft) readConfigFile(version string, read func(name string) ([]byte, e
 	return nil
 }
 
-// shellOperator ends the arguments: a pipe, a redirection, the next command.
+// shellOperator matches the word that ends the arguments: a pipe, a redirection, the next command.
 var shellOperator = regexp.MustCompile(`^(\|\|?|&&?|;|&>.*|\d*[<>].*)$`)
 
+// imageTag matches the image of a vLLM container, with the version of its tag.
 var imageTag = regexp.MustCompile(`^[\w./-]*vllm(?:[\w./-]*:v?(\d+\.\d+[\w.]*)|-openai(?::[\w.-]+)?)$`)
 
-// findServeArgs returns the arguments of the server proper, and takes the version
-// from an image tag on the way.
+// findServeArgs returns the arguments of the server itself. It stores the version of an image tag and the
+// settings of environment variables that come before them.
 func (d *Draft) findServeArgs(words []string) ([]string, error) {
 	isImage := false
 	for i, w := range words {
@@ -114,7 +115,8 @@ func (d *Draft) findServeArgs(words []string) ([]string, error) {
 				"as lmcache.chunk_size", name))
 		}
 		if m := imageTag.FindStringSubmatch(w); m != nil {
-			if isImage = true; m[1] != "" {
+			isImage = true
+			if m[1] != "" {
 				d.Set("vllm.version", m[1])
 			}
 			if i+1 < len(words) && strings.HasPrefix(words[i+1], "-") {
@@ -126,7 +128,7 @@ func (d *Draft) findServeArgs(words []string) ([]string, error) {
 			return words[i+1:], nil
 		case w == "vllm.entrypoints.openai.api_server", w == "dynamo.vllm", path.Base(w) == "api_server.py":
 			return words[i+1:], nil
-		case strings.ContainsAny(w, " \t\n") && strings.Contains(w, "vllm"): // what bash -c and ssh are given
+		case strings.ContainsAny(w, " \t\n") && strings.Contains(w, "vllm"): // a whole command in one word, as for bash -c and ssh
 			if inner, err := vllm.ShellWords(w); err == nil {
 				if args, err := d.findServeArgs(inner); err == nil {
 					return args, nil
@@ -138,7 +140,7 @@ func (d *Draft) findServeArgs(words []string) ([]string, error) {
 		WithHint("blis-train init --from-cmdline 'vllm serve MODEL --max-num-seqs 256 ...'")
 }
 
-// readFlag reads one flag with its value, or the model tag, and returns the rest.
+// readFlag reads the first of the arguments, a flag with its value or the model, and returns the others.
 func (d *Draft) readFlag(args []string, version string) ([]string, error) {
 	word, rest := args[0], args[1:]
 	if !strings.HasPrefix(word, "-") {
@@ -164,7 +166,7 @@ func (d *Draft) readFlag(args []string, version string) ([]string, error) {
 	if !knownFlag(key, version) {
 		d.unknownFlag(name, key, version)
 		if !hasValue && len(rest) > 0 && !vllm.LooksLikeFlag(rest[0]) && (d.Get("model.id") != nil || len(rest) > 1) {
-			rest = rest[1:] // its value, as far as one can tell
+			rest = rest[1:] // probably the value of the unknown flag
 		}
 		return rest, nil
 	}
@@ -192,7 +194,7 @@ func (d *Draft) readFlag(args []string, version string) ([]string, error) {
 	return rest, nil
 }
 
-// ServePath is the key of run.yaml that holds a flag of `vllm serve`, given without dashes; "" for no such flag.
+// ServePath is the path in run.yaml of a flag of `vllm serve`, given without dashes; "" for an unknown flag.
 func ServePath(flag string) string {
 	key := vllm.FlagName("--" + flag)
 	if !knownFlag(key, "") {
@@ -201,14 +203,14 @@ func ServePath(flag string) string {
 	return pathOfFlag(key)
 }
 
-// optimizationLevel is -O3, which needs no blank.
+// optimizationLevel matches -O3, the one flag whose value follows without a space.
 var optimizationLevel = regexp.MustCompile(`^-O(\d)$`)
 
-// unknownFlag tells of a flag that is left out.
+// unknownFlag adds a finding for a flag that is left out.
 func (d *Draft) unknownFlag(shown, key, version string) {
 	what := "`vllm serve`"
 	if v, ok := vllm.ParseRelease(version); ok {
-		what += fmt.Sprintf(" %d.%d", v[0], v[1])
+		what += " " + v.String()
 	}
 	near := ""
 	if word := files.Nearest(key, slices.Concat(serveFlags(version), slices.Sorted(maps.Keys(runKeys().ofFlag)))); word != "" {

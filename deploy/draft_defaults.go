@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	_ "embed"
 	"fmt"
 	"strings"
 
@@ -9,12 +8,11 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// FillDefaults adds what vLLM's V1 engine takes for knobs that nobody gave, on
-// the draft's hardware, for `vllm serve`: 1024 seats and 8192 tokens on a
-// device of 70 GiB and more that is no A100, from 0.28 on 16384 on one of 160 GiB,
-// 256 and 2048 on smaller ones; twice as many with performance_mode throughput; not
-// more seats than tokens. Unknown devices get nothing. Every value is noted as
-// vLLM's default.
+// FillDefaults adds vLLM's defaults of max_num_seqs and max_num_batched_tokens on the draft's device
+// (vllm/engine/arg_utils.py: get_batch_defaults(), for `vllm serve`): 1024 and 8192 on a device of
+// 70 GiB and more that is not an A100, 256 and 2048 on others, 16384 tokens from 0.28 on with 160 GiB;
+// twice as many with performance_mode throughput; no more sequences than tokens. A device without a
+// datasheet gets none. A comment in run.yaml marks the values as defaults.
 func (d *Draft) FillDefaults() {
 	name, _ := d.Get("hardware.name").(string)
 	sheet, ok := Datasheet(name)
@@ -47,38 +45,39 @@ func (d *Draft) FillDefaults() {
 	}
 }
 
-// CountKVBlocks sets the blocks of a cache that the log states in tokens alone. m is the model where its config.json is known: then
-// they are those that the groups of its layers draw (spec#kv-groups); nil: layers of one kind.
+// CountKVBlocks derives kv_blocks_total_gpu from a log that has the size of the KV cache in tokens only.
+// m is the model, whose groups of layers each draw blocks of their own (spec#kv-groups); nil: the layers
+// are taken as equal.
 func (d *Draft) CountKVBlocks(m *model.Model) {
 	if d.kvTokens == 0 || d.Get("vllm.kv_blocks_total_gpu") != nil {
 		return
 	}
-	whole := func(path string, def int64) int64 {
+	positive := func(path string, def int64) int64 {
 		if n, ok := d.Get(path).(int64); ok && n > 0 {
 			return n
 		}
 		return def
 	}
-	size := whole("vllm.block_size", vllm.DefaultBlockSize)
+	size := positive("vllm.block_size", vllm.DefaultBlockSize)
 	pool := model.KVPool{Groups: []model.KVGroup{{Kind: model.TokenState, Block: size}}}
 	note := fmt.Sprintf("%d tokens in blocks of %d", d.kvTokens, size)
 	version, _ := d.Get("vllm.version").(string)
 	release, _ := vllm.ParseRelease(version)
 	if m != nil {
 		if first := m.Layers().Layers[0].Mixer; first != nil && first.Kind == model.Compressed && version != "" && release.Before(model.WidestPagesSince) {
-			return // vLLM counted other pages than it allotted
+			return // these releases logged a size of other pages than they allocated
 		}
-		laidOut, ok := m.Layers().KVPool(model.Parallel{TP: whole("tensor_parallel_size", 1), PP: 1, DP: 1, Release: release}, size)
+		laidOut, ok := m.Layers().KVPool(model.Parallel{TP: positive("tensor_parallel_size", 1), PP: 1, DP: 1, Release: release}, size)
 		if ok && len(laidOut.Groups) > 1 {
 			pool = laidOut
 			note = fmt.Sprintf("%d tokens of requests that draw blocks for %d groups of layers", d.kvTokens, len(laidOut.Groups))
 		}
 	}
-	inFlight := whole("vllm.max_num_batched_tokens", 0)
+	inFlight := positive("vllm.max_num_batched_tokens", 0)
 	if d.Get("vllm.async_scheduling") != false {
 		inFlight *= 2
 	}
-	if blocks := pool.BlocksOf(d.kvTokens, whole("vllm.max_model_len", 0), inFlight, version); blocks > 1 {
+	if blocks := pool.BlocksOf(d.kvTokens, positive("vllm.max_model_len", 0), inFlight, version); blocks > 1 {
 		d.SetNoted("vllm.kv_blocks_total_gpu", blocks-1, note+", less the null block")
 	}
 }

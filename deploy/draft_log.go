@@ -16,12 +16,10 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// FromLog reads the engine's knobs from what vLLM prints at start: the
-// non-default arguments, the engine's configuration line, the scheduler's and
-// the KV cache's lines. The log may be gzipped. Lines it does not know are
-// skipped, of lines beyond 1 MiB only the beginning is read, and memory does not
-// grow with the log. Codes: not_a_vllm_log for a log without any such line, and
-// those of package files for one that is no text.
+// FromLog reads the settings that vLLM logs at start: the non-default arguments, the engine's
+// configuration, the lines of scheduler and KV cache. The log may be compressed. Other lines are
+// skipped, only the first 1 MiB of a line is read, and memory does not grow with the log. Code:
+// bad_command_line for a log without any such line.
 func FromLog(r io.Reader, file string) (*Draft, error) {
 	d := NewDraft()
 	found := false
@@ -36,13 +34,13 @@ func FromLog(r io.Reader, file string) (*Draft, error) {
 	return d, nil
 }
 
-// Lengths of the lines of a log that are looked at.
+// Only lines of these lengths are matched, and of longer ones the beginning.
 const (
 	shortestLogLine = len("# GPU blocks: 1")
 	longestLogLine  = 1 << 20
 )
 
-// eachLogLine hands every line to do, of overlong ones the beginning.
+// eachLogLine calls do with every line, or the beginning of a line longer than longestLogLine.
 func eachLogLine(r io.Reader, file string, do func(line string)) error {
 	plain, err := files.Unpack(r, file)
 	if err != nil {
@@ -66,10 +64,10 @@ func eachLogLine(r io.Reader, file string, do func(line string)) error {
 	}
 }
 
-// logPatterns are the lines that say something, with what they say.
+// logPatterns are the lines of a log that state a setting, each with the function that stores it.
 var logPatterns = []struct {
-	re   *regexp.Regexp
-	take func(d *Draft, m []string)
+	re    *regexp.Regexp
+	store func(d *Draft, m []string)
 }{
 	{regexp.MustCompile(`vLLM API server version (\S+)`), func(d *Draft, m []string) { d.Set("vllm.version", strings.TrimPrefix(m[1], "v")) }},
 	{regexp.MustCompile(`Initializing an? (?:V\d )?LLM engine \(v?([^)]+)\) with config: (.*)`), func(d *Draft, m []string) {
@@ -85,7 +83,7 @@ var logPatterns = []struct {
 	}},
 	{regexp.MustCompile(`Asynchronous scheduling is (enabled|disabled)`), func(d *Draft, m []string) { d.Set("vllm.async_scheduling", m[1] == "enabled") }},
 	{regexp.MustCompile(`(?i)async scheduling .*disabled|disabling asynchronous scheduling`), func(d *Draft, _ []string) {
-		d.Set("vllm.async_scheduling", false) // since 0.28 the only word of it
+		d.Set("vllm.async_scheduling", false) // the only line about it since 0.28
 	}}, {regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
 		d.kvTokens, _ = strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
 		d.kvTokens = min(d.kvTokens, vllm.MaxTokens)
@@ -98,10 +96,11 @@ var logPatterns = []struct {
 	{regexp.MustCompile(`Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=(\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
 }
 
+// readLogLine stores what a line states; false for a line that states nothing.
 func (d *Draft) readLogLine(line string) bool {
 	for _, p := range logPatterns {
 		if m := p.re.FindStringSubmatch(line); m != nil {
-			p.take(d, m)
+			p.store(d, m)
 			return true
 		}
 	}
@@ -120,7 +119,7 @@ func (d *Draft) setBlocks(text string) {
 	}
 }
 
-// setDevice takes the device's name as its driver prints it, where there is a datasheet.
+// setDevice stores the device that a log names, if there is a datasheet for it.
 func (d *Draft) setDevice(name string) {
 	if sheet, ok := Datasheet(strings.TrimSpace(name)); ok {
 		d.SetNoted("hardware.name", sheet.Name, "the log names "+strings.TrimSpace(name))
@@ -130,15 +129,17 @@ func (d *Draft) setDevice(name string) {
 		"BwPeakTBs", strings.TrimSpace(name)))
 }
 
+// engineField matches "key=value" in the engine's configuration line.
 var engineField = regexp.MustCompile(`(\w+)=('[^']*'|[^,\s(]+)`)
 
-// readEngineConfig reads "key=value, key=value, ..."; nested objects are skipped key by
-// key, none of ours has their names but a drafter's model, which stands behind ours.
+// readEngineConfig reads the engine's configuration line, "key=value, key=value, ...". Keys of nested
+// objects match too; of the keys that are read here they only have `model`, in the configuration of a
+// drafter, which comes after the engine's own.
 func (d *Draft) readEngineConfig(text string) {
-	model := ""
+	id := ""
 	for _, m := range engineField.FindAllStringSubmatch(text, -1) {
-		if m[1] == "model" && model == "" {
-			model = strings.Trim(m[2], "'")
+		if m[1] == "model" && id == "" {
+			id = strings.Trim(m[2], "'")
 		}
 		path, ok := runKeys().ofLog[m[1]]
 		if !ok || m[2] == "None" {
@@ -160,19 +161,20 @@ func (d *Draft) readEngineConfig(text string) {
 			d.Set(path, vllm.FlagValue(m[1], cmp.Or(pythonWords[value], value)))
 		}
 	}
-	if d.Get("model.id") == nil && model != "" {
-		d.Set("model.id", model)
+	if d.Get("model.id") == nil && id != "" {
+		d.Set("model.id", id)
 	}
 }
 
+// pythonWords are Python's booleans as YAML has them.
 var pythonWords = map[string]string{"True": "true", "False": "false"}
 
-// readArgs reads the printed non-default arguments, a Python dict on one line.
+// readArgs reads the non-default arguments, which vLLM prints as a Python dict on one line.
 func (d *Draft) readArgs(text string) {
 	values, ok := vllm.ParsePython(text)
 	dict, isDict := values.(map[string]any)
 	if !ok || !isDict {
-		d.addFinding(trace.Findingf(unknownFlag, "the log's non-default args are no Python mapping; what they say is missing here"))
+		d.addFinding(trace.Findingf(unknownFlag, "the log's non-default args are not a Python mapping: the settings in them are missing here"))
 		return
 	}
 	d.hasArgs = true
@@ -198,12 +200,14 @@ func (d *Draft) readArgs(text string) {
 	}
 }
 
-// settleLines decides between several lines about one thing.
+// settleLines decides between lines that state one setting differently, and adds what the CPU back end
+// always does.
 func (d *Draft) settleLines() {
 	if id, ok := d.Get("model.id").(string); ok {
 		d.Set("model.id", strings.TrimSuffix(id, "/"))
 	}
-	if d.longest > 0 { // a drafter's "Using max model len" may stand before or behind it
+	// A drafter logs a "Using max model len" line too, before or after that of the model.
+	if d.longest > 0 {
 		d.Set("vllm.max_model_len", d.longest)
 	}
 	if d.isCPU {

@@ -1,41 +1,41 @@
 package deploy
 
 import (
-	_ "embed"
-
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Assumed says what a fit or a simulation takes for granted: what is not modelled
-// ([Deployment.NotModelled]), and what the description does not state and nothing
-// else decides: async_assumed.
+// Assumed are warnings about what a fit or a simulation assumes: that what is not modelled
+// ([Deployment.NotModelled]) has no effect on step times, and that asynchronous scheduling is on where the
+// version is not a release number (async_assumed).
 func (d *Deployment) Assumed() []trace.Finding {
-	e, out := &d.Engine, d.NotModelled()
+	e := &d.Engine
+	out := d.NotModelled()
 	if _, known := vllm.ParseRelease(e.VLLMVersion); known || e.AsyncScheduling.OK || e.AsyncExcluded() != "" {
 		return out
 	}
 	return append(out, trace.Findingf(asyncAssumed,
-		"%s: vllm.version %q is no release number; asynchronous scheduling is taken as on, the default since vLLM %d.%d, and the "+
-			"scheduler's rules are those of the newest one", d.Name, e.VLLMVersion, vllm.AsyncSchedulingSince[0], vllm.AsyncSchedulingSince[1]))
+		"%s: vllm.version %q is no release number; asynchronous scheduling is taken as on, the default since vLLM %s, and the "+
+			"scheduler's rules are those of the newest one", d.Name, e.VLLMVersion, vllm.AsyncSchedulingSince))
 }
 
 // newestCompared is the newest release whose scheduler the simulator was compared with.
 var newestCompared = vllm.Release{0, 33}
 
-// AssumedInSimulation is [Deployment.Assumed] and what only a simulation rests
-// on: kv_blocks_assumed where the size of the KV cache was estimated.
+// AssumedInSimulation is [Deployment.Assumed] and what only a simulation assumes: estimated times, a
+// scheduler newer than those that were compared, and an estimated KV cache (kv_blocks_assumed).
 func (d *Deployment) AssumedInSimulation() []trace.Finding {
+	// Pipelines, drafts and ranks are simulated, so that their limits do not apply.
 	one := *d.Plain(false)
-	one.DP = 1 // every rank is simulated
+	one.DP = 1
 	out := append(one.Assumed(), d.estimates()...)
 	switch v, known := d.Engine.Release(); {
-	case !known && d.Engine.AsyncScheduling.OK: // else said there
+	case !known && d.Engine.AsyncScheduling.OK: // otherwise Assumed has it
 		out = append(out, trace.Findingf(asyncAssumed,
 			"%s: vllm.version %q is no release number; the scheduler's rules are those of the newest one", d.Name, d.Engine.VLLMVersion))
 	case known && newestCompared.Before(v):
-		out = append(out, trace.Findingf(vllm.NotModelled, "%s: vllm.version %s is newer than %d.%d, the newest whose scheduler was compared; its "+
-			"rules are taken", d.Name, d.Engine.VLLMVersion, newestCompared[0], newestCompared[1]))
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: vllm.version %s is newer than %s, the newest whose scheduler was compared; its "+
+			"rules are taken", d.Name, d.Engine.VLLMVersion, newestCompared))
 	}
 	if n, estimated, err := d.KVBlocks(); err == nil && estimated {
 		out = append(out, trace.Findingf(kvBlocksAssumed, "%s: %s KV blocks estimated from memory", d.Name, trace.Thousands(n)))
@@ -43,7 +43,7 @@ func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	return out
 }
 
-// setting is the value of a flag of the deployment, wherever it stands.
+// setting is the value of a flag, for [vllm.Reached].
 func (d *Deployment) setting(key string) any {
 	switch key {
 	case "pipeline_parallel_size":
@@ -58,8 +58,8 @@ func (d *Deployment) setting(key string) any {
 	return d.Engine.Extra[key]
 }
 
-// NotModelled lists what of the deployment no step time covers: knobs of the engine,
-// inputs and architecture of the model. What fit and simulate refuse stands first.
+// NotModelled are warnings about what of the deployment has no effect on modelled step times: settings of
+// the engine, inputs and architecture of the model. What fit and simulate refuse comes first.
 func (d *Deployment) NotModelled() []trace.Finding {
 	out := vllm.Findings(d.setting, d.Model.IsMoE())
 	if n, most := d.Engine.MaxModelLen.V, d.Model.MaxPositionEmbeddings; most > 0 && n > most && d.Engine.Extra["hf_overrides"] == nil {
@@ -69,18 +69,17 @@ func (d *Deployment) NotModelled() []trace.Finding {
 	return append(append(out, unmeasuredDevice(d.Hardware.Name)...), d.Model.NotModelled()...)
 }
 
-// unmeasuredDevice tells of a built-in device of another maker than those whose kernels
-// and servers were measured.
+// unmeasuredDevice is a warning about a built-in device of which no kernel or server was measured.
 func unmeasuredDevice(device string) []trace.Finding {
 	if device != "MI300X-192GB" {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(vllm.NotModelled, "%s: known by its vendor's rates alone; no measured kernel or server of it stands "+
-		"behind the features and the library", device)}
+	return []trace.Finding{trace.Findingf(vllm.NotModelled, "%s: only its vendor's rates are known: no kernel or server on it was measured for the "+
+		"features and the library", device)}
 }
 
-// refuseLimits is the first limit the deployment reaches that nothing goes on with; layered: with sums over layers, which some
-// are part of.
+// refuseLimits refuses the first setting whose effect on step times is not modelled. layered: step times are
+// sums over layers (spec 1.3), which model some settings that others do not.
 func (d *Deployment) refuseLimits(layered bool) error {
 	for _, h := range vllm.Reached(d.setting, d.Model.IsMoE()) {
 		if h.Refused && !(layered && h.Layered) {
@@ -90,7 +89,7 @@ func (d *Deployment) refuseLimits(layered bool) error {
 	return d.Model.CheckKnown()
 }
 
-// estimates says which parts of a simulation rest on no measurement.
+// estimates are warnings about parts of a simulation that no measurement supports.
 func (d *Deployment) estimates() (out []trace.Finding) {
 	if us, passes := d.DrafterUs(); us > 0 {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, its weights read "+

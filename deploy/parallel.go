@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// GPUs are those of all ranks and stages.
+// GPUs is the number of devices of all ranks and stages.
 func (d *Deployment) GPUs() int64 {
 	p := d.Parallel()
 	return p.TP * p.PP * p.DP
@@ -20,13 +20,22 @@ func (d *Deployment) GPUs() int64 {
 // Parallel is how the deployment spreads its model.
 func (d *Deployment) Parallel() model.Parallel {
 	e := &d.Engine
-	p := model.Parallel{TP: max(1, d.TP), PP: max(1, d.PP), DP: max(1, d.DP), Experts: e.ExpertParallel, Redundant: e.RedundantExperts(),
-		OneGroup: e.Extra["disable_hybrid_kv_cache_manager"] == true, NoPrefixes: !e.PrefixCaching}
-	p.Release, _ = e.Release()
 	backend := strings.ToUpper(fmt.Sprint(e.Extra["attention_backend"], e.Extra["attention_config"]))
-	p.Block, p.PlainCache = e.BlockSize, strings.Contains(backend, "FLASHINFER_MLA_SPARSE_DSV4")
+	p := model.Parallel{
+		TP:         max(1, d.TP),
+		PP:         max(1, d.PP),
+		DP:         max(1, d.DP),
+		Experts:    e.ExpertParallel,
+		Redundant:  e.RedundantExperts(),
+		OneGroup:   e.Extra["disable_hybrid_kv_cache_manager"] == true,
+		NoPrefixes: !e.PrefixCaching,
+		Block:      e.BlockSize,
+		PlainCache: strings.Contains(backend, "FLASHINFER_MLA_SPARSE_DSV4"),
+	}
+	p.Release, _ = e.Release()
 	if s, err := e.Speculation(); err == nil && s != nil {
-		p.Drafts, p.MTP = s.Tokens, s.Method == "mtp"
+		p.Drafts = s.Tokens
+		p.MTP = s.Method == "mtp"
 	}
 	return p
 }
@@ -34,15 +43,17 @@ func (d *Deployment) Parallel() model.Parallel {
 // draftKeys are the flags of speculative decoding.
 var draftKeys = []string{"speculative_config", "speculative_model", "num_speculative_tokens", "spec_method", "spec_model", "spec_tokens"}
 
-// WithoutDrafts is d without speculative decoding, as the steps of a log see it, whose passes count
-// drafted tokens.
+// WithoutDrafts is d without speculative decoding. The steps of a log are fitted with it, because they count
+// drafted tokens as they count others.
 func (d *Deployment) WithoutDrafts() *Deployment {
 	if !d.Engine.SpeculativeDecoding {
 		return d
 	}
 	own := *d
-	own.Engine.SpeculativeDecoding, own.Engine.Extra = false, maps.Clone(d.Engine.Extra)
-	if e := &d.Engine; e.AsyncExcluded() != "" { // the method decides it
+	own.Engine.SpeculativeDecoding = false
+	own.Engine.Extra = maps.Clone(d.Engine.Extra)
+	// The drafter may have switched asynchronous scheduling off: that stays.
+	if e := &d.Engine; e.AsyncExcluded() != "" {
 		own.Engine.AsyncScheduling = trace.Some(e.IsAsync())
 	}
 	for _, key := range draftKeys {
@@ -51,9 +62,9 @@ func (d *Deployment) WithoutDrafts() *Deployment {
 	return &own
 }
 
-// Plain is d as a step-time model sees it: without what only the schedule knows of,
-// speculation and pipeline stages, and, unless it is one that adds up layers, the other ranks of
-// a model with experts. A step of all stages takes as long as one without.
+// Plain is d as a step-time model takes it: without speculation, pipeline stages and transfers, which only
+// the schedule depends on. Step times that are not sums over layers (layered false) also leave out the other
+// ranks of a model with experts. A step takes as long with pipeline stages as without.
 func (d *Deployment) Plain(layered bool) *Deployment {
 	spreads := d.SpreadsExperts() && !layered
 	if d.PP <= 1 && !d.Engine.SpeculativeDecoding && !spreads && d.Engine.Transfers() == "" {
@@ -63,31 +74,35 @@ func (d *Deployment) Plain(layered bool) *Deployment {
 	own.PP = 1
 	own.Engine.AsyncScheduling = d.Engine.AsyncScheduling
 	if spreads {
-		own.Engine.ExpertParallel, own.DP = false, 1
+		own.Engine.ExpertParallel = false
+		own.DP = 1
 	}
-	if own.Engine.Extra = maps.Clone(own.Engine.Extra); d.Engine.Transfers() != "" {
+	own.Engine.Extra = maps.Clone(own.Engine.Extra)
+	if d.Engine.Transfers() != "" {
 		delete(own.Engine.Extra, "kv_transfer_config")
 	}
 	return &own
 }
 
-// SpreadsExperts reports whether the experts of a layer lie on several devices whole, or
-// on those of several data-parallel ranks.
+// SpreadsExperts reports whether the experts of a layer are spread over devices as wholes, or over
+// data-parallel ranks.
 func (d *Deployment) SpreadsExperts() bool {
 	return d.Model.IsMoE() && (d.DP > 1 || d.Engine.ExpertParallel)
 }
 
-// Balanced is how many data-parallel ranks stand behind one balancer of vLLM, and how many
-// API servers share it: all ranks and as many servers, those of a node with a hybrid
-// balancer, one with an external one (vllm/entrypoints/cli/serve.py of 0.33.0).
+// Balanced is the number of data-parallel ranks behind one balancer of vLLM and the number of API servers
+// that share it (vllm/entrypoints/cli/serve.py of 0.33.0): all ranks and as many servers, with a hybrid
+// balancer those of a node, with an external balancer one of each.
 func (d *Deployment) Balanced() (ranks, servers int64) {
 	e := &d.Engine
 	ranks = max(1, d.DP)
 	local, _ := vllm.Number(e.Extra["data_parallel_size_local"])
+	isExternal := e.Extra["data_parallel_external_lb"] == true || e.Extra["data_parallel_rank"] != nil
+	isHybrid := e.Extra["data_parallel_hybrid_lb"] == true || e.Extra["data_parallel_start_rank"] != nil
 	switch {
-	case e.Extra["data_parallel_external_lb"] == true || e.Extra["data_parallel_rank"] != nil:
+	case isExternal:
 		return 1, 1
-	case (e.Extra["data_parallel_hybrid_lb"] == true || e.Extra["data_parallel_start_rank"] != nil) && local >= 1 && local < float64(ranks):
+	case isHybrid && local >= 1 && local < float64(ranks):
 		ranks = int64(local)
 	}
 	if n, ok := vllm.Number(e.Extra["api_server_count"]); ok && n >= 1 && n <= vllm.MaxDevices {
@@ -96,17 +111,20 @@ func (d *Deployment) Balanced() (ranks, servers int64) {
 	return ranks, ranks
 }
 
-// ExchangeUs is how long the ranks of a model with experts take in a step to hand on the
-// hidden states of so many tokens in all, and back, us: with all-gather and reduce-scatter,
-// vLLM's default, every rank receives all others' tokens in each layer with experts; with an
-// all-to-all back end a token goes to at most top-k ranks. 0 without ranks. An estimate.
+// ExchangeUs estimates the time in a step, us, in which the ranks of a model with experts send the hidden
+// states of tokens (of all ranks) to the experts and back. With all-gather and reduce-scatter, vLLM's default,
+// every rank receives the tokens of all others in each layer with experts; with an all-to-all back end a
+// token goes to at most top-k ranks. 0 without ranks.
 func (d *Deployment) ExchangeUs(tokens float64) float64 {
 	m, h := &d.Model, &d.Hardware
 	if !m.IsMoE() || d.DP < 2 || !(h.InterconnectBandwidthGBs > 0) {
 		return 0
 	}
-	ranks, received := float64(d.DP), tokens
-	if backend, _ := d.Engine.Extra["all2all_backend"].(string); backend != "" && backend != "allgather_reducescatter" && backend != "naive" {
+	ranks := float64(d.DP)
+	received := tokens
+	switch backend, _ := d.Engine.Extra["all2all_backend"].(string); backend {
+	case "", "allgather_reducescatter", "naive":
+	default:
 		received = tokens / ranks * math.Min(ranks, float64(m.TopK))
 	}
 	bytes := received * (ranks - 1) / ranks * float64(m.HiddenSize) * m.BytesPerActivation

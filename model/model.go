@@ -14,7 +14,6 @@
 package model
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"

@@ -1,7 +1,6 @@
 package vllm
 
 import (
-	_ "embed"
 	"encoding/json"
 	"math"
 	"slices"

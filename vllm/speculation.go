@@ -2,7 +2,6 @@ package vllm
 
 import (
 	"cmp"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
