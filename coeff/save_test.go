@@ -13,7 +13,7 @@ func TestWithPoints(t *testing.T) {
 	if err := n.Encode(in); err != nil {
 		t.Fatal(err)
 	}
-	layOut(&n)
+	layOutNode(&n)
 	want := []string{"1.0e-07", "1.0e+21", "-2.0e-300", "6.5e-07", "0.25", "3", "1e-07"}
 	for i, c := range n.Content {
 		if c.Value != want[i] {

@@ -1,0 +1,150 @@
+package coeff
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Check applies the rules of loading that need no knowledge of features (spec#artifact-load): known schema,
+// lengths, finite numbers, and no wait marked as a delay.
+func (s *Set) Check() error {
+	if s.SchemaVersion != SchemaVersion {
+		return trace.Errorf(BadFile, "schema_version: got %q, want %q", s.SchemaVersion, SchemaVersion).
+			WithHint("use the blis-train that wrote the file, or fit again")
+	}
+	err := cmp.Or(checkTerms("beta_coefficients", s.Beta), checkCovariance("covariance", s.Covariance, len(s.Beta)))
+	if err != nil {
+		return err
+	}
+	for _, factors := range []map[string]float64{s.DeploymentFactors, s.PromptFactors, s.HardwareFactors} {
+		for _, name := range slices.Sorted(maps.Keys(factors)) {
+			if f := factors[name]; !(f > 0) || math.IsInf(f, 0) {
+				return trace.Errorf(BadFile, "factor of %s: got %g, want a finite number above 0", name, f)
+			}
+		}
+	}
+	for i := range s.Alpha {
+		if err := s.Alpha[i].checkTarget(); err != nil {
+			return err
+		}
+		if i > 0 && s.Alpha[i].Target <= s.Alpha[i-1].Target {
+			return trace.Errorf(BadFile, "alpha: got %q after %q, want sorted targets, each once", s.Alpha[i].Target, s.Alpha[i-1].Target)
+		}
+	}
+	if s.Gamma < 0 || s.Gamma > 1 {
+		return trace.Errorf(BadFile, "gamma: got %g, want 0 to 1", s.Gamma)
+	}
+	return checkFinite("", reflect.ValueOf(s).Elem())
+}
+
+func (m *AlphaModel) checkTarget() error {
+	path := "alpha." + m.Target
+	if !slices.Contains([]string{Overhead, Admission, Egress, Queue}, m.Target) {
+		return trace.Errorf(BadFile, "%s: got an unknown target, want overhead, admission, egress or queue", path)
+	}
+	if m.Replay && !Replayable(m.Target) {
+		return trace.Errorf(BadFile, "%s.replay: got true for a target that contains a wait, want overhead or egress", path)
+	}
+	return cmp.Or(checkTerms(path+".coefficients", m.Coefficients), m.checkDeployments(path+".deployments"),
+		checkCovariance(path+".covariance", m.Covariance, len(m.Coefficients)))
+}
+
+func (m *AlphaModel) checkDeployments(path string) error {
+	for _, name := range slices.Sorted(maps.Keys(m.Deployments)) {
+		values := m.Deployments[name]
+		if len(values) != len(m.Coefficients) {
+			return trace.Errorf(BadFile, "%s.%s: got %d values, want %d", path, name, len(values), len(m.Coefficients))
+		}
+	}
+	return nil
+}
+
+func checkTerms(path string, cs []Coefficient) error {
+	for i := range cs {
+		c := &cs[i]
+		if !slices.Contains([]string{"", Within, BetweenConfigs, PriorOnly}, c.Identified) {
+			return trace.Errorf(BadFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only", path, i,
+				c.Identified, c.Name)
+		}
+	}
+	return nil
+}
+
+func checkCovariance(path string, rows [][]float64, n int) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if len(rows) != n {
+		return trace.Errorf(BadFile, "%s: got %d rows, want %d", path, len(rows), n)
+	}
+	for i, row := range rows {
+		if len(row) != n {
+			return trace.Errorf(BadFile, "%s[%d]: got %d columns, want %d", path, i, len(row), n)
+		}
+	}
+	return nil
+}
+
+// checkFinite says which number of a value is none, by the path of its keys in the file.
+func checkFinite(path string, v reflect.Value) error {
+	in := func(at string, part reflect.Value) error { return checkFinite(strings.TrimPrefix(path+at, "."), part) }
+	var err error
+	switch v.Kind() {
+	case reflect.Float64:
+		if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
+			err = trace.Errorf(BadFile, "%s: got %g, want a finite number", path, f)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			err = checkFinite(path, v.Elem())
+		}
+	case reflect.Slice, reflect.Array:
+		for i := 0; i < v.Len() && err == nil; i++ {
+			err = in(fmt.Sprintf("[%d]", i), v.Index(i))
+		}
+	case reflect.Map:
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		for i := 0; i < len(keys) && err == nil; i++ {
+			err = in("."+keys[i].String(), v.MapIndex(keys[i]))
+		}
+	case reflect.Struct:
+		for i := 0; i < v.NumField() && err == nil; i++ {
+			key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+			err = in("."+key, v.Field(i))
+		}
+	}
+	return err
+}
+
+// Outside lists what of the deployment the coefficients were not trained on: model, hardware, tp,
+// minor version of vLLM. Empty when all of it was.
+func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
+	var fs []trace.Finding
+	if t := s.TrainedOn.Models; len(t) > 0 && !slices.Contains(t, d.Model.ID) {
+		fs = append(fs, trace.Findingf(OutsideTraining, "model: got %q, trained on %q", d.Model.ID, t))
+	}
+	if t := s.TrainedOn.Hardware; len(t) > 0 && !slices.Contains(t, d.Hardware.Name) {
+		fs = append(fs, trace.Findingf(OutsideTraining, "hardware: got %q, trained on %q", d.Hardware.Name, t))
+	}
+	if t := s.TrainedOn.TPs; len(t) > 0 && !slices.Contains(t, d.TP) {
+		fs = append(fs, trace.Findingf(OutsideTraining, "tensor_parallel_size: got %d, trained on %d", d.TP, t))
+	}
+	minor := func(v string) string { // patch releases do not change the engine
+		parts := strings.SplitN(strings.TrimPrefix(v, "v"), ".", 3)
+		return strings.Join(parts[:min(2, len(parts))], ".")
+	}
+	same := func(v string) bool { return minor(v) == minor(d.Engine.VLLMVersion) }
+	if t := s.TrainedOn.VLLMVersions; len(t) > 0 && !slices.ContainsFunc(t, same) {
+		fs = append(fs, trace.Findingf(OutsideTraining, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, t))
+	}
+	return fs
+}

@@ -1,0 +1,232 @@
+package coeff
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/trace"
+	"gopkg.in/yaml.v3"
+)
+
+// maxFile is far above any coefficient file: one of a thousand runs has 3 MiB.
+const maxFile = 64 << 20
+
+// document is the file (spec#artifact): what made the set, the set, and the digest of both.
+type document struct {
+	SchemaVersion string  `yaml:"schema_version"`
+	ToolVersion   string  `yaml:"tool_version"`
+	Platform      string  `yaml:"platform,omitempty"`
+	Command       string  `yaml:"command"`
+	Inputs        []Input `yaml:"inputs"`
+	Physics       physics `yaml:"physics_coefficients"`
+	Digest        string  `yaml:"digest,omitempty"` // the last line
+}
+
+// physics is a set, and what only spec 1.0's flat form has.
+type physics struct {
+	Set       `yaml:",inline"`
+	FlatAlpha []Coefficient `yaml:"alpha_coefficients,omitempty"` // read only
+}
+
+// Load reads a coefficient file strictly: unknown keys, wrong lengths, names, units and versions
+// and numbers that are not finite are errors at their line (spec#artifact-load). file is the name in
+// messages; terms compares the terms with their features: features.CheckSet, nil for no comparison. The flat form of
+// spec 1.0, alpha_coefficients and beta_coefficients as bare lists, is accepted too; its alpha is the
+// queue target.
+func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
+	text, err := files.ReadBounded(r, file, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	var doc document
+	if err = files.DecodeYAML(text, file, &doc); err == nil && len(bytes.TrimSpace(text)) == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return nil, yamlError(file, text, err)
+	}
+	s := &doc.Physics.Set
+	s.SchemaVersion = doc.SchemaVersion
+	s.ToolVersion = doc.ToolVersion
+	s.Platform = doc.Platform
+	s.Command = doc.Command
+	s.Inputs = doc.Inputs
+	err = s.addFlat(doc.Physics.FlatAlpha)
+	if err == nil && terms != nil {
+		err = terms(s)
+	}
+	if err == nil {
+		err = s.Check()
+	}
+	if err != nil {
+		return nil, withPlace(file, text, err)
+	}
+	if doc.Digest != "" && !isIntact(text) {
+		s.Changed = filepath.Base(file)
+		if found := s.FileWarnings(); !slices.Contains(s.Warnings, found[0]) {
+			s.Warnings = append(found, s.Warnings...)
+		}
+	}
+	return s, nil
+}
+
+// addFlat takes the flat alpha of a spec 1.0 file as its queue target.
+func (s *Set) addFlat(alpha []Coefficient) error {
+	if alpha == nil {
+		return nil
+	}
+	if s.SpecVersion != flatVersion {
+		return trace.Errorf(BadFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients",
+			s.SpecVersion)
+	}
+	s.SchemaVersion = cmp.Or(s.SchemaVersion, SchemaVersion) // the frozen text has no schema of ours
+	s.Alpha = []AlphaModel{{Target: Queue, Lambda: s.TrainedOn.Lambda, Coefficients: alpha}}
+	s.BetaTarget = cmp.Or(s.BetaTarget, Duration)
+	return nil
+}
+
+// Save checks the set and writes it as YAML. Floats are written shortest
+// round-trip, maps with sorted keys: the same set gives the same bytes, and
+// reading them back gives the same set.
+func (s *Set) Save(w io.Writer) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	var doc yaml.Node
+	if err := doc.Encode(&document{s.SchemaVersion, s.ToolVersion, s.Platform, s.Command, s.Inputs, physics{Set: *s}, ""}); err != nil {
+		return fmt.Errorf("encode coefficients: %w", err)
+	}
+	layOutNode(&doc)
+	var text bytes.Buffer
+	enc := yaml.NewEncoder(&text)
+	enc.SetIndent(2)
+	if err := errors.Join(enc.Encode(&doc), enc.Close()); err != nil {
+		return fmt.Errorf("encode coefficients: %w", err)
+	}
+	if _, err := w.Write(withDigest(files.Readable(text.Bytes()))); err != nil {
+		return fmt.Errorf("write coefficients: %w", err)
+	}
+	return nil
+}
+
+// DigestKey is the key of the last line of a coefficient file.
+const DigestKey = "digest"
+
+// digestKey begins the last line of a coefficient file: the SHA-256 of the lines
+// before it. A file without the line is of an older version or written by hand.
+const digestKey = DigestKey + ": "
+
+// withDigest is the text with its digest line.
+func withDigest(text []byte) []byte {
+	return fmt.Appendf(bytes.Clone(text), "%s\"%x\"\n", digestKey, sha256.Sum256(text))
+}
+
+// Body is a coefficient file up to its digest, and whether it has one.
+func Body(text []byte) (body []byte, bound bool) {
+	if at := bytes.LastIndex(text, []byte("\n"+digestKey)); at >= 0 {
+		return text[:at+1], true
+	}
+	return text, false
+}
+
+// isIntact reports whether the last line is the digest of those before it, however
+// lines end.
+func isIntact(text []byte) bool {
+	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
+	body, bound := Body(text)
+	return bound && bytes.Equal(withDigest(body), text)
+}
+
+// FileWarnings are what a user of the set must hear of its file: that it was changed after
+// it was written. They stand among the set's warnings too.
+func (s *Set) FileWarnings() []trace.Finding {
+	if s.Changed == "" {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(DocumentChanged, "%s was changed after it was written; its values are used as they stand",
+		s.Changed)}
+}
+
+// yamlError gives an error of reading the document its place and code.
+func yamlError(file string, text []byte, err error) error {
+	if _, ok := errors.AsType[*trace.Error](err); ok {
+		return withPlace(file, text, err)
+	}
+	e, ok := errors.AsType[*trace.SyntaxError](err)
+	if !ok {
+		e, _ = trace.YAMLError(file, err)
+	}
+	if strings.HasPrefix(e.Msg, "unknown key ") {
+		e.Msg += ", want one of docs/coefficients.md"
+	}
+	if e.Code = BadFile; errors.Is(err, io.EOF) {
+		e.Msg += ", want a coefficient set"
+	}
+	e.File = file
+	return e
+}
+
+// withPlace turns a coded error whose message starts with the path of a key into
+// one with the line of that key.
+func withPlace(file string, text []byte, err error) error {
+	coded, ok := errors.AsType[*trace.Error](err)
+	if !ok {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	line, col := placeOfPath(text, coded.Msg)
+	return &trace.SyntaxError{File: file, Line: line, Col: col, Code: coded.Code, Msg: coded.Msg, Hint: coded.Hint}
+}
+
+// placeOfPath finds the key path that the message starts with, below
+// physics_coefficients or at the top; 0, 0 when there is none.
+func placeOfPath(text []byte, msg string) (line, col int64) {
+	root, err := files.ParseYAML(text, "")
+	if root == nil || err != nil {
+		return 0, 0
+	}
+	path, _, _ := strings.Cut(msg, ": ")
+	path, _, _ = strings.Cut(path, " ")
+	keys := strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
+	for _, start := range []*yaml.Node{childNode(root, "physics_coefficients"), root} {
+		n := start
+		for _, key := range keys {
+			next := childNode(n, key)
+			if next == nil {
+				break
+			}
+			n = next
+		}
+		if n != nil && n != start {
+			return int64(n.Line), int64(n.Column)
+		}
+	}
+	return 0, 0
+}
+
+// childNode returns the value under a key, or the item at a decimal index.
+func childNode(n *yaml.Node, key string) *yaml.Node {
+	if n == nil {
+		return nil
+	}
+	if n.Kind == yaml.SequenceNode {
+		var i int
+		if c, _ := fmt.Sscanf(key, "%d", &i); c == 1 && i >= 0 && i < len(n.Content) {
+			return n.Content[i]
+		}
+		return nil
+	}
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}

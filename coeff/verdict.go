@@ -1,0 +1,125 @@
+package coeff
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Purposes coefficients are used for (spec#purposes).
+const (
+	PurposeSteps    = "steps"    // the time of single steps
+	PurposeReplay   = "replay"   // a simulator: steps, delays, distributions of TTFT, ITL and E2E
+	PurposeWaits    = "waits"    // the closed form of the wait for scheduling
+	PurposeTransfer = "transfer" // a configuration the fit never saw
+	PurposeAll      = "all"
+)
+
+// Purposes lists them in the order they are printed.
+var Purposes = []string{PurposeSteps, PurposeReplay, PurposeWaits, PurposeTransfer}
+
+// ScopeAll is the scope of what is judged over everything.
+const ScopeAll = "all"
+
+// Verdicts.
+const (
+	VerdictPass          = "pass"
+	VerdictInsufficient  = "insufficient"
+	VerdictFail          = "fail"
+	VerdictNotApplicable = "not applicable"
+)
+
+// PurposeVerdict says whether the coefficients serve a purpose.
+type PurposeVerdict struct {
+	Purpose string `json:"purpose" yaml:"purpose"` // steps | replay | waits | transfer
+	Scope   string `json:"scope" yaml:"scope"`     // a configuration, a test run or "all"
+	Verdict string `json:"verdict" yaml:"verdict"` // pass | fail | insufficient | not applicable
+}
+
+// VerdictFor is the verdict on a purpose over everything, the worst of all purposes
+// for "all"; "" when the set was not validated.
+func (s *Set) VerdictFor(purpose string) string {
+	out := ""
+	for _, p := range s.Purposes {
+		if p.Scope == ScopeAll && (purpose == PurposeAll || p.Purpose == purpose) {
+			out = WorseVerdict(out, p.Verdict)
+		}
+	}
+	return out
+}
+
+// Accept says which verdicts are taken beside a pass (spec#exit-status).
+type Accept struct {
+	Asked        bool // the purpose was named: that nothing can be judged is not taken
+	Insufficient bool // --allow-insufficient
+	Any          bool // --ignore-verdict
+}
+
+// Takes reports whether a verdict is taken; that nobody validated always is.
+func (a Accept) Takes(verdict string) bool {
+	switch verdict {
+	case VerdictFail:
+		return a.Any
+	case VerdictInsufficient:
+		return a.Any || a.Insufficient
+	case VerdictNotApplicable:
+		return a.Any || !a.Asked
+	}
+	return true
+}
+
+// WorseVerdict of two; none and not applicable are better than any.
+func WorseVerdict(a, b string) string {
+	order := []string{"", VerdictNotApplicable, VerdictPass, VerdictInsufficient, VerdictFail}
+	if slices.Index(order, a) >= slices.Index(order, b) {
+		return a
+	}
+	return b
+}
+
+// Gate is one acceptance rule and what it said (spec#gates).
+type Gate struct {
+	Name      string   `json:"name" yaml:"name"`
+	Scope     string   `json:"scope" yaml:"scope"` // a run, a configuration or "all"
+	Value     *float64 `json:"value" yaml:"value"`
+	Op        string   `json:"op" yaml:"op"` // < | <= | > | >=
+	Threshold float64  `json:"threshold" yaml:"threshold"`
+	Pass      *bool    `json:"pass" yaml:"pass"` // nil: insufficient data or not applicable, see note
+	Note      string   `json:"note,omitempty" yaml:"note,omitempty"`
+}
+
+// Judgement is a verdict with the gates behind it: pass, fail, or insufficient where nothing judges.
+type Judgement struct {
+	Verdict string `json:"verdict"`
+	Gates   []Gate `json:"gates"`
+}
+
+// AtMost is a gate of a value at most the limit; without a value there is not enough to judge, as none says.
+func (v *Judgement) AtMost(name, scope string, value *float64, limit float64, none string) {
+	g := Gate{Name: name, Scope: scope, Value: value, Op: "<=", Threshold: limit}
+	if value == nil {
+		g.Note, v.Verdict = none, WorseVerdict(v.Verdict, VerdictInsufficient)
+	} else if g.Pass = new(*value <= limit); !*g.Pass {
+		v.Verdict = WorseVerdict(v.Verdict, VerdictFail)
+	}
+	v.Gates = append(v.Gates, g)
+}
+
+// Failed says what failed or could not be judged.
+func (v *Judgement) Failed() (why []string) {
+	for _, g := range v.Gates {
+		switch {
+		case g.Value == nil:
+			why = append(why, fmt.Sprintf("%s: %s: %s", g.Scope, g.Name, g.Note))
+		case !*g.Pass:
+			why = append(why, fmt.Sprintf("%s: %s: got %.4g, want at most %g", g.Scope, g.Name, *g.Value, g.Threshold))
+		}
+	}
+	return why
+}
+
+// Certificate is the solver's proof of optimality (spec#certificate).
+type Certificate struct {
+	MinZeroGradient   *float64 `json:"min_zero_gradient" yaml:"min_zero_gradient"` // nil: no term is at its bound
+	MaxActiveGradient float64  `json:"max_active_gradient" yaml:"max_active_gradient"`
+	OK                bool     `json:"ok" yaml:"ok"`
+}

@@ -1,0 +1,229 @@
+package coeff
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+	"gopkg.in/yaml.v3"
+)
+
+// This file has the YAML form of a set where it differs from the structs.
+
+// layOutNode writes lists of numbers on one line, an empty text that stands for an unknown one as null, and
+// 1e-07 as 1.0e-07: readers of YAML 1.1 take a float without a point for a string (https://yaml.org/type/float.html).
+func layOutNode(n *yaml.Node) {
+	isNumber := func(n *yaml.Node) bool { return n.Tag == "!!float" || n.Tag == "!!int" }
+	switch {
+	case n.Tag == "!!float" && !strings.Contains(n.Value, "."):
+		n.Value = strings.Replace(n.Value, "e", ".0e", 1)
+	case n.Kind == yaml.SequenceNode && !slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return !isNumber(c) }):
+		n.Style = yaml.FlowStyle
+	}
+	for i, c := range n.Content {
+		isUnknown := n.Kind == yaml.MappingNode && i%2 == 1 && c.Kind == yaml.ScalarNode && c.Value == "" &&
+			slices.Contains([]string{"identified", "training_date"}, n.Content[i-1].Value)
+		if isUnknown {
+			*c = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+		}
+		layOutNode(c)
+	}
+}
+
+// MarshalYAML writes a coefficient in the file's order, which has the estimate behind what is said of the value.
+func (c Coefficient) MarshalYAML() (any, error) {
+	type plain Coefficient
+	var n yaml.Node
+	if err := n.Encode(plain(c)); err != nil {
+		return nil, err
+	}
+	var value, estimate, evidence []*yaml.Node
+	for i := 0; i < len(n.Content); i += 2 {
+		to := &value
+		switch n.Content[i].Value {
+		case "estimate", "estimate_ci95":
+			to = &estimate
+		case "evidence":
+			to = &evidence
+		}
+		*to = append(*to, n.Content[i:i+2]...)
+	}
+	n.Content = slices.Concat(value, estimate, evidence)
+	return &n, nil
+}
+
+// UnmarshalYAML reads a coefficient; that of the flat form is its bare value.
+func (c *Coefficient) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		return n.Decode(&c.Value)
+	}
+	type plain Coefficient
+	return files.DecodeYAMLNode(n, (*plain)(c))
+}
+
+// oneOrMany is a bare value when there is one, else a list on one line.
+type oneOrMany[T any] []T
+
+// MarshalYAML writes it.
+func (l oneOrMany[T]) MarshalYAML() (any, error) {
+	if len(l) == 1 {
+		return l[0], nil
+	}
+	var n yaml.Node
+	err := n.Encode([]T(l))
+	n.Style = yaml.FlowStyle
+	return &n, err
+}
+
+// UnmarshalYAML reads either form; null is none.
+func (l *oneOrMany[T]) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.SequenceNode {
+		return n.Decode((*[]T)(l))
+	}
+	if n.Tag == "!!null" {
+		return nil
+	}
+	*l = make([]T, 1)
+	return n.Decode(&(*l)[0])
+}
+
+// alphaModels stand in the file by target.
+type alphaModels []AlphaModel
+
+// MarshalYAML writes them.
+func (l alphaModels) MarshalYAML() (any, error) {
+	byTarget := stat.Keyed(l, func(m AlphaModel) (string, AlphaModel) { return m.Target, m })
+	return byTarget, nil
+}
+
+// UnmarshalYAML reads them, sorted by target.
+func (l *alphaModels) UnmarshalYAML(n *yaml.Node) error {
+	var byTarget map[string]AlphaModel
+	if err := files.DecodeYAMLNode(n, &byTarget); err != nil {
+		return err
+	}
+	for _, target := range slices.Sorted(maps.Keys(byTarget)) {
+		m := byTarget[target]
+		m.Target = target
+		*l = append(*l, m)
+	}
+	return nil
+}
+
+// writtenConfig is a configuration as it stands in the file: its deployment under the keys of its JSON form, so that
+// names are those of run.yaml and of our other documents.
+type writtenConfig struct {
+	Key        string   `yaml:"key"`
+	Label      string   `yaml:"label"`
+	Runs       []string `yaml:"runs,flow"`
+	Samples    int64    `yaml:"n_samples"`
+	Deployment any      `yaml:"deployment"`
+	Layers     any      `yaml:"layer_sums,omitempty"`
+}
+
+// MarshalYAML writes a configuration.
+func (c Config) MarshalYAML() (any, error) {
+	node, err := jsonNode(&c.Deployment)
+	if err != nil {
+		return nil, fmt.Errorf("deployment of %s: %w", c.Key, err)
+	}
+	kept := node.Content[:0]
+	for i := 0; i+1 < len(node.Content); i += 2 { // three are of one run, not of a configuration
+		if !slices.Contains([]string{"name", "tracing", "files"}, node.Content[i].Value) {
+			kept = append(kept, node.Content[i], node.Content[i+1])
+		}
+	}
+	node.Content = kept
+	w := writtenConfig{c.Key, c.Deployment.Label(), c.Runs, c.Samples, node, nil}
+	if c.Layers != nil {
+		w.Layers, err = jsonNode(c.Layers)
+	}
+	return w, err
+}
+
+// jsonNode is a value's JSON form as a YAML node.
+func jsonNode(v any) (*yaml.Node, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	return nodeOfJSON(dec)
+}
+
+// UnmarshalYAML reads a configuration and checks its deployment.
+func (c *Config) UnmarshalYAML(n *yaml.Node) error {
+	var w writtenConfig
+	if err := files.DecodeYAMLNode(n, &w); err != nil {
+		return err
+	}
+	c.Key = w.Key
+	c.Runs = w.Runs
+	c.Samples = w.Samples
+	err := fromJSON(w.Deployment, &c.Deployment)
+	if err == nil {
+		err = c.Deployment.Check()
+	}
+	if err == nil && w.Layers != nil {
+		if err = fromJSON(w.Layers, &c.Layers); err == nil && !reflect.DeepEqual(c.Layers.Work, c.Deployment.LayerSums().Work) {
+			err = errors.New("layer_sums: got other sums than its layers come to, want those or none")
+		}
+	}
+	if err != nil {
+		return trace.Errorf(BadFile, "configs: deployment of %q: %s", w.Key, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// fromJSON reads a decoded document strictly.
+func fromJSON(doc, into any) error {
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	return dec.Decode(into)
+}
+
+// nodeOfJSON turns the next JSON value into a YAML node, key order and number
+// spelling kept.
+func nodeOfJSON(dec *json.Decoder) (*yaml.Node, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := token.(type) {
+	case json.Delim:
+		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+		if t == '[' {
+			n = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Style: yaml.FlowStyle}
+		}
+		for dec.More() {
+			item, err := nodeOfJSON(dec)
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, item)
+		}
+		_, err := dec.Token()
+		return n, err
+	case json.Number:
+		tag := "!!int"
+		if strings.ContainsAny(t.String(), ".eE") {
+			tag = "!!float"
+		}
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: t.String()}, nil
+	}
+	n := &yaml.Node{}
+	return n, n.Encode(token)
+}
