@@ -264,7 +264,7 @@ func (t *Tables) learn(ctx context.Context, evidence fit.Evidence, o fit.Options
 	}
 	doc.Header = h
 	doc.Inputs = t.Inputs
-	doc.Warnings = joined(t.Warnings, doc.Warnings)
+	doc.Warnings = joinFindings(t.Warnings, doc.Warnings)
 	if evidence.Kind().Name != fit.FromSteps.Name {
 		return doc, nil
 	}

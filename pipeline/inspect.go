@@ -102,7 +102,7 @@ func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result
 	}
 	doc, err := o.inspected(ctx, dir, ext, f)
 	if err == nil {
-		doc.Warnings = joined(heard.found, doc.Warnings)
+		doc.Warnings = joinFindings(heard.found, doc.Warnings)
 	}
 	return doc, err
 }

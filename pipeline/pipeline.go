@@ -32,8 +32,7 @@ type RunOptions struct {
 	Extract  ExtractOptions
 	Fit      FitOptions
 	Validate ValidateOptions
-	// Done is told of every stage's document before the next stage begins; nil:
-	// nobody asks.
+	// Done is called with every stage's document before the next stage begins; it may be nil.
 	Done func(doc any)
 }
 
@@ -42,15 +41,15 @@ func DefaultRunOptions() RunOptions {
 	return RunOptions{Extract: DefaultExtractOptions(), Fit: DefaultFitOptions(), Validate: DefaultValidateOptions()}
 }
 
-// RunResult is what the stages of a run made; nil where it did not come to that.
+// RunResult has the documents of a run's stages, nil for those that were not reached.
 type RunResult struct {
 	Extract    *result.Extract    `json:"extract"`
 	Fit        *result.Fit        `json:"fit"`
 	Validation *result.Validation `json:"validation"`
 }
 
-// Brief is the result without what only the files of the stages need to hold: curves, the selection grid, single replays,
-// covariances, the models beside the fit, deployments, and the gates that passed.
+// Brief is the result without what the files of the stages have and a reader of the summary does not need: curves, the
+// selection grid, single replays, covariances, other models, deployments, and the gates that passed.
 func (r *RunResult) Brief() *RunResult {
 	var out RunResult
 	if r.Extract != nil {
@@ -137,7 +136,7 @@ func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error)
 	return got, nil
 }
 
-// Check makes the stages agree and refuses mistakes in any of their options.
+// Check gives all stages the folder and the configuration of the extraction, and checks their options.
 func (o *RunOptions) Check() error {
 	o.Fit.Out = o.Extract.Out
 	o.Validate.Out = o.Extract.Out
@@ -146,7 +145,7 @@ func (o *RunOptions) Check() error {
 	return errors.Join(o.Fit.check(), o.Validate.check())
 }
 
-// Tell tells who asked of a document.
+// Tell calls Done, where it is set, with a document.
 func (o *RunOptions) Tell(doc any) {
 	if o.Done != nil {
 		o.Done(doc)

@@ -116,7 +116,7 @@ func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, []trace.Finding, e
 	err := folder.ReadDocument(cmp.Or(o.Fit, filepath.Join(in, folder.FitFile)), f, changed.add)
 	switch {
 	case err == nil:
-		f.Warnings = joined(changed.found, f.Warnings)
+		f.Warnings = joinFindings(changed.found, f.Warnings)
 		return f, changed.found, nil
 	case errors.Is(err, fs.ErrNotExist) && o.Coefficients != "" && o.Fit == "":
 		return nil, nil, nil
@@ -142,7 +142,7 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	if err != nil {
 		return nil, err
 	}
-	val.Warnings = joined(slices.Concat(in.Warnings, skipped), val.Warnings)
+	val.Warnings = joinFindings(slices.Concat(in.Warnings, skipped), val.Warnings)
 	if err := folder.WriteDocument(filepath.Join(o.Out, folder.ValidationFile), val); err != nil {
 		return nil, err
 	}

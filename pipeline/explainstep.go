@@ -1,0 +1,124 @@
+package pipeline
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// StepExplanation is how one recorded step's feature vector comes about, and what coefficients make of it.
+type StepExplanation struct {
+	SchemaVersion string                `json:"schema_version"`
+	ToolVersion   string                `json:"tool_version"`
+	Run           string                `json:"run"`
+	Step          int64                 `json:"step"`
+	Source        string                `json:"source"`      // rich | journey | approximate
+	MeasuredUs    *float64              `json:"measured_us"` // cadence of the interval that holds the step's execution
+	Lag           *int                  `json:"lag"`
+	Members       []BatchMember         `json:"members"`
+	Explanation   *features.Explanation `json:"explanation"`
+	Warnings      []trace.Finding       `json:"warnings"`
+}
+
+// BatchMember is one request's part of the batch.
+type BatchMember struct {
+	Request  string `json:"request"`
+	Phase    string `json:"phase"`
+	Computed int64  `json:"computed_tokens"`
+	Prompt   int64  `json:"prompt_tokens"`
+	New      int64  `json:"new_tokens"`
+}
+
+// ExplainStep rebuilds a step of an extracted run and explains its features; without a set there
+// is no prediction.
+func ExplainStep(out string, run *result.ExtractRun, step int64, version features.Version, set *coeff.Set) (*StepExplanation, error) {
+	recorded, err := table.Read(table.RunDir(out, run.ID))
+	if err != nil {
+		return nil, err
+	}
+	steps, err := rows.Rebuild(recorded, run.Deployment, version)
+	if err != nil {
+		return nil, err
+	}
+	st := steps.At(step)
+	if st == nil {
+		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(steps.Len())-1)
+	}
+	if !st.Known() {
+		return nil, trace.Errorf(rows.UnknownBatch, "the batch of step %d of run %q is unknown: %s", step, run.ID, st.Reason).
+			WithHint("record journeys at rate 1.0 and snapshots with --step-tracing-rich-subsample-rate 1.0")
+	}
+	space, err := features.New(version, run.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	return describeStep(steps, st, space, set)
+}
+
+func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *coeff.Set) (*StepExplanation, error) {
+	gamma := features.DefaultGamma
+	lag := rows.AssumedLag(steps.Dep)
+	if set != nil {
+		gamma = set.Gamma
+		if l, known := set.PipelineLag[steps.Run.ID]; known {
+			lag = l.Lag
+		}
+	}
+	in := st.In
+	in.PreemptionEMA = emaAt(steps.Run, st.ID, gamma)
+	var e *features.Explanation
+	var p *features.Predictor
+	var err error
+	if set != nil {
+		e, p, err = space.ExplainOn(&in, set, steps.Dep)
+	} else {
+		e, err = space.ExplainBeta(&in, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	doc := &StepExplanation{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Run: steps.Run.ID, Step: st.ID,
+		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []BatchMember{}, Explanation: e,
+		Warnings: []trace.Finding{}}
+	members, err := steps.Members(st.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range members {
+		phase := "prefill"
+		if m.IsDecode() {
+			phase = "decode"
+		}
+		doc.Members = append(doc.Members, BatchMember{m.CoreID, phase, m.Computed, m.Prompt, m.New})
+	}
+	if set != nil {
+		doc.Warnings = append(append(doc.Warnings, p.Warnings()...), set.Outside(steps.Dep)...)
+	}
+	return doc, nil
+}
+
+// emaAt is the preemption average after the last recorded step up to id.
+func emaAt(run *trace.Run, id int64, gamma float64) float64 {
+	ema := 0.0
+	for i := range run.Steps {
+		if s := &run.Steps[i]; s.ID <= id {
+			ema = features.EMA(ema, gamma, float64(s.NumPreempted), float64(s.RunningDepth))
+		}
+	}
+	return ema
+}
+
+// cadenceUs is the time from the start of step id to the start of the next
+// one, when both were recorded.
+func cadenceUs(run *trace.Run, id int64) *float64 {
+	for i := 0; i+1 < len(run.Steps); i++ {
+		if run.Steps[i].ID == id && run.Steps[i+1].ID == id+1 {
+			return new(rows.SpanUs(run.Steps[i].TsStartNs, run.Steps[i+1].TsStartNs))
+		}
+	}
+	return nil
+}

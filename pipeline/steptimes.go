@@ -1,0 +1,51 @@
+package pipeline
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// StepTimes is a coefficient set bound to one deployment: batch in, us out. It is
+// not for several goroutines at once.
+type StepTimes struct {
+	set   *coeff.Set
+	space *features.Space
+	x     []float64
+}
+
+// NewStepTimes binds a set to a deployment.
+func NewStepTimes(set *coeff.Set, d *deploy.Deployment) (*StepTimes, error) {
+	space, err := features.New(set.SpecVersion, d)
+	if err != nil {
+		return nil, err
+	}
+	return &StepTimes{set: features.On(set, d), space: space, x: make([]float64, len(set.Beta))}, nil
+}
+
+// StepUs predicts one step of the batch.
+func (p *StepTimes) StepUs(batch []trace.Chunk) (float64, error) {
+	if _, err := p.space.Beta(new(p.space.Sum(batch)), p.x); err != nil {
+		return 0, err
+	}
+	return p.set.Predict(p.x), nil
+}
+
+// Features are the step features of the last batch.
+func (p *StepTimes) Features() []float64 { return p.x }
+
+// TermUs is what one term gives to a step, us.
+type TermUs struct {
+	Name string
+	Us   float64
+}
+
+// Terms are the terms of the last batch, in the order of the set.
+func (p *StepTimes) Terms() []TermUs {
+	terms := make([]TermUs, len(p.set.Beta))
+	for i := range terms {
+		terms[i] = TermUs{p.set.Beta[i].Name, p.set.Beta[i].Value * p.x[i]}
+	}
+	return terms
+}

@@ -1,0 +1,182 @@
+package pipeline
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
+	"github.com/blis-train/blis-train/pipeline/reconstruct/logged"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Tables are extracted recordings, the input of Fit and Validate: the document of the extraction,
+// and the folders of the tables that it lists.
+type Tables struct {
+	*result.Extract
+	Dir      string            // output folder with tables/run=ID
+	At       map[string]string // output folder of a run, by its id, where it is not Dir
+	Warnings []trace.Finding   // about the files; the documents made of the tables have them too
+}
+
+// ReadTables reads extract.json of an output folder and compares the tables with it. warn, which may
+// be nil, gets warnings about damage at once.
+func ReadTables(dir string, warn func([]trace.Finding)) (Tables, error) {
+	heard := warnings{tell: warn}
+	ext, err := extract.ReadDocument(dir, heard.add)
+	return Tables{Extract: ext, Dir: dir, Warnings: heard.found}, err
+}
+
+// runDir is the folder of a run's tables.
+func (t *Tables) runDir(id string) string { return table.RunDir(cmp.Or(t.At[id], t.Dir), id) }
+
+// FitSources are the runs as inputs of a fit.
+func (t *Tables) FitSources() []fit.Source {
+	sources := make([]fit.Source, len(t.Runs))
+	for i := range t.Runs {
+		sources[i] = FitSource(t.runDir(t.Runs[i].ID), &t.Runs[i])
+	}
+	return sources
+}
+
+// FitSources are the extracted runs of an output folder as inputs of a fit.
+func FitSources(dir string, ext *result.Extract) []fit.Source {
+	t := Tables{Extract: ext, Dir: dir}
+	return t.FitSources()
+}
+
+// FitSource is one run with its tables in dir.
+func FitSource(dir string, r *result.ExtractRun) fit.Source {
+	s := fit.Source{
+		ID:         r.ID,
+		Deployment: *stepsOn(r),
+		Most:       mostRows(r),
+		Load:       func() (*trace.Run, error) { return readRun(dir, r.Deployment) },
+		Judge:      func(run *trace.Run) (string, []rows.Span) { return rows.JudgeLoad(run, r.Deployment) },
+	}
+	if table.Len[trace.Step](dir, table.Steps) > rows.SliceSteps && table.Len[trace.Iteration](dir, table.Iterations) == 0 {
+		s.Slices = func(visit func(*trace.Run) error) error {
+			return table.EachSlice(dir, rows.SliceSteps, rows.SliceMargin, visit)
+		}
+	}
+	return s
+}
+
+// ValidateSources are the same runs as inputs of a validation. A run that the fit
+// used is a training run, another one a test run.
+func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
+	sources := make([]validate.Source, len(t.Runs))
+	for i := range t.Runs {
+		r := &t.Runs[i]
+		dir := t.runDir(r.ID)
+		sources[i] = validate.Source{
+			ID:       r.ID,
+			Informs:  whyNotDecisive(r, f),
+			Most:     mostRows(r),
+			Config:   stepsOn(r).Config(),
+			Levels:   levelsOf(r.ID, f),
+			Training: f != nil && slices.ContainsFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID && u.Used }),
+			Load: func() (*trace.Run, *deploy.Deployment, error) {
+				run, err := readRun(dir, r.Deployment)
+				return run, stepsOn(r), err
+			},
+		}
+	}
+	return sources
+}
+
+// mostRows is an upper bound of the measurements of a target in a run: one a step, or one a request.
+func mostRows(r *result.ExtractRun) int64 {
+	return max(r.Tables[table.Steps], r.Tables[table.Iterations], r.Tables[table.Requests])
+}
+
+// levelsOf are the load levels of a fit, all with the first run that has some; nil for other runs.
+func levelsOf(id string, f *result.Fit) []result.LevelHoldout {
+	if f == nil || f.Requests == nil || len(f.Requests.Levels) == 0 || f.Requests.Levels[0].Run != id {
+		return nil
+	}
+	return f.Requests.Levels
+}
+
+// whyNotDecisive is the reason why the replay of a run decides no gate of coefficients that were
+// fitted to requests of clients: its load levels are validated with those of another run, or not at
+// all; or the client waited for answers, so that its arrivals depend on the server. It is empty where
+// the replay decides.
+func whyNotDecisive(r *result.ExtractRun, f *result.Fit) string {
+	if f == nil || f.Requests == nil {
+		return ""
+	}
+	if r.Tables[table.Points] > 0 && len(f.Requests.Levels) > 0 && f.Requests.Levels[0].Run != r.ID {
+		return "its load levels are validated with those of " + f.Requests.Levels[0].Run
+	}
+	if i := slices.IndexFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID }); i >= 0 && f.Runs[i].Reason == requestfit.BesideRequests {
+		return requestfit.BesideRequests
+	}
+	if slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == clients.CodeCapped }) {
+		return string(clients.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
+	}
+	return ""
+}
+
+// stepsOn is the deployment that the steps of a run are described by. Logged iterations count drafted
+// tokens as computed, so that their deployment has no draft model.
+func stepsOn(r *result.ExtractRun) *deploy.Deployment {
+	if r.Tables[table.Iterations] > 0 && r.Tables[table.Steps] == 0 {
+		return r.Deployment.WithoutDrafts()
+	}
+	return r.Deployment
+}
+
+// readRun reads a run for any stage. The steps of an unmodified engine are reconstructed from its
+// iterations.
+func readRun(dir string, dep *deploy.Deployment, also ...string) (*trace.Run, error) {
+	run, err := table.ReadLean(dir, also...)
+	if err != nil {
+		return nil, err
+	}
+	return run, logged.Fill(run, dep)
+}
+
+// Batches rebuilds the batches of one extracted run, under version 1.1, for the
+// figures of extract.json (spec#members).
+func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) {
+	run, err := readRun(runDir, dep)
+	if err != nil {
+		return result.StepQuality{}, err
+	}
+	steps, err := rows.Rebuild(run, dep, features.DefaultVersion(dep))
+	if err != nil {
+		return result.StepQuality{}, err
+	}
+	return steps.Quality.StepQuality, nil
+}
+
+// warnings collects findings about the files that a stage reads, for the documents made of them, and
+// passes each on at once.
+type warnings struct {
+	tell  func([]trace.Finding) // may be nil
+	found []trace.Finding
+}
+
+func (w *warnings) add(found []trace.Finding) {
+	if w.tell != nil {
+		w.tell(found)
+	}
+	w.found = append(w.found, found...)
+}
+
+// joinFindings puts findings about files before a document's own.
+func joinFindings(files, own []trace.Finding) []trace.Finding {
+	if len(files) == 0 {
+		return own
+	}
+	return slices.Concat(files, own)
+}
