@@ -282,7 +282,7 @@ func TestTraceV2Sessions(t *testing.T) {
 	if _, _, err := Read([]byte("trace_version: 9\n"+rows), "w"); err == nil || !strings.Contains(err.Error(), "trace_version: got 9") {
 		t.Errorf("got %v of an unknown version", err)
 	}
-	if _, _, err := Read([]byte("trace_version: 2\n"), "w"); err == nil || !strings.Contains(err.Error(), "CSV beside it") {
+	if _, _, err := Read([]byte("trace_version: 2\n"), "w"); err == nil || !strings.Contains(err.Error(), "name the CSV file") {
 		t.Errorf("got %v of a header alone", err)
 	}
 }
