@@ -36,7 +36,7 @@ type ObservedRequest struct {
 	E2EUs         Opt[float64] `json:"-" col:"e2e_us" unit:"us" doc:"last chunk - send"`
 	ChunkGapsUs   []float64    `json:"-" col:"chunk_gaps_us" unit:"us" doc:"gaps between chunks"`
 	CachedTokens  Opt[int64]   `json:"-" col:"cached_tokens" unit:"tokens" doc:"prompt tokens that the server took from its prefix cache"`
-	CachedSource  Opt[string]  `json:"-" col:"cached_source" doc:"what says so: usage (of the server), exact (the passes of the log), session, group or bound (shares of what the passes say of several), counter (shares of what /metrics or the log's hit rates say of all)"`
+	CachedSource  Opt[string]  `json:"-" col:"cached_source" doc:"source of cached_tokens: usage (of the server), exact (the passes of the log), session, group or bound (shares of the passes of several requests), counter (shares of the counters of /metrics or the log's hit rates, for all requests)"`
 	CachedMin     Opt[int64]   `json:"-" col:"cached_min_tokens" unit:"tokens" doc:"the least that the passes of the log allow"`
 	CachedMax     Opt[int64]   `json:"-" col:"cached_max_tokens" unit:"tokens" doc:"the most"`
 	Iteration     Opt[int64]   `json:"-" col:"iteration" doc:"the engine's pass that ended the prompt, found by counting"`

@@ -15,7 +15,7 @@ type LoadPoint struct {
 	OutputSD     Opt[float64] `col:"output_sd" unit:"tokens" doc:"its standard deviation"`
 	TTFTMs       Opt[float64] `col:"ttft_ms" unit:"ms" doc:"mean time to first token"`
 	TTFTMedianMs Opt[float64] `col:"ttft_median_ms" unit:"ms" doc:"its median"`
-	TPOTMs       float64      `col:"tpot_ms" unit:"ms" doc:"mean time per output token behind the first"`
+	TPOTMs       float64      `col:"tpot_ms" unit:"ms" doc:"mean time per output token after the first"`
 	E2EMs        Opt[float64] `col:"e2e_ms" unit:"ms" doc:"mean latency of a request"`
 	TP           Opt[int64]   `col:"tp" doc:"tensor parallel size the level was measured at; null: run.yaml's"`
 	EP           Opt[int64]   `col:"ep" doc:"expert parallel size; above 1: experts lie on several devices whole; null: run.yaml's"`

@@ -49,7 +49,7 @@ type Request struct {
 	MaxTokens       Opt[int64]   `col:"max_tokens" unit:"tokens" doc:"requested maximum of output tokens"`
 	N               Opt[int64]   `col:"n" doc:"gen_ai.request.n: samples asked for under one API span"`
 	Preemptions     Opt[int64]   `col:"preemptions" doc:"cumulative preemptions at the last journey event"`
-	FinishStatus    Opt[string]  `col:"finish_status" doc:"finish.status of the core span; a stop-string finish says aborted"`
+	FinishStatus    Opt[string]  `col:"finish_status" doc:"finish.status of the core span; aborted for a request that ended by a stop string"`
 	Success         Opt[bool]    `col:"success" doc:"judged from the API span (DEPARTED); from finish_status without one; null when neither ended"`
 	AbortReason     Opt[string]  `col:"abort_reason" doc:"reason of api.ABORTED"`
 	Phase           Opt[string]  `col:"phase" doc:"phase of run.yaml that holds ARRIVED (or QUEUED without it); null outside all"`

@@ -32,8 +32,8 @@ func (x *extraction) cached(how source.Options) error {
 		return nil
 	}
 	if why := uncountable(e); why != "" && len(x.lives) > 0 {
-		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "%s: what of prompts was cached cannot be told from the log; ask for usage "+
-			"with --enable-prompt-tokens-details", why))
+		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "%s, so the cached tokens of prompts cannot be found from the log; start "+
+			"vLLM with --enable-prompt-tokens-details, with which its usage states them", why))
 		return nil
 	}
 	noHits := len(answers) > 0 && !slices.ContainsFunc(answers, func(c enginelog.Counters) bool { return c.Hits > 0 })
@@ -65,7 +65,7 @@ func (x *extraction) cached(how source.Options) error {
 	}
 	if lost > 0 && len(x.lives) > 0 && e.PrefixCaching {
 		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "the passes of %d of %d prompts are not found by counting (passes lost, "+
-			"other clients, failed requests, preemption): what the prefix cache gave them is not known", lost, len(x.obs)))
+			"other clients, failed requests, preemption): their cached tokens are unknown", lost, len(x.obs)))
 	}
 	return nil
 }

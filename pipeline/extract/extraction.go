@@ -58,7 +58,7 @@ func (x *extraction) read(ctx context.Context) (err error) {
 		return err
 	}
 	x.dep = x.run.Deployment
-	x.acc = source.New(nil)
+	x.acc = source.NewAccount(nil)
 	if x.rejects != nil {
 		x.acc.Reject = func(r source.Rejected) error {
 			r.Run = x.run.ID

@@ -132,10 +132,10 @@ func (s *inputSet) checkGave(examples []result.Example) (warnings []trace.Findin
 				}
 			}
 			if f.Asked != "" && gave[f.Asked] == 0 {
-				return nil, trace.Errorf(codeNoInput, "%s (%s) gives nothing: no record of %s in it%s", f.Name, f.Asked, k.name, why).
+				return nil, trace.Errorf(codeNoInput, "%s (%s): got no record of %s%s", f.Name, f.Asked, k.name, why).
 					WithHint("correct the name, or leave it out of `files` in run.yaml")
 			}
-			warnings = append(warnings, trace.Findingf(codeNoInput, "%s gives nothing: no record of %s in it%s", f.Name, k.name, why))
+			warnings = append(warnings, trace.Findingf(codeNoInput, "%s: got no record of %s%s", f.Name, k.name, why))
 		}
 	}
 	return append(warnings, s.unreadWarnings()...), nil

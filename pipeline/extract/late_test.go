@@ -52,7 +52,7 @@ func writeSpans(t *testing.T, format table.Format, spans []*otlp.StepRows) (map[
 	dir := t.TempDir()
 	mem := &source.Memory{Dir: t.TempDir(), Limit: 4096}
 	defer mem.Close()
-	m, err := newStepTables(dir, format, source.New(nil), source.Place{}, mem)
+	m, err := newStepTables(dir, format, source.NewAccount(nil), source.Place{}, mem)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestForgottenRequests(t *testing.T) {
 		}
 	}
 	held := 0
-	m, err := newStepTables(t.TempDir(), table.Parquet, source.New(nil), source.Place{}, &source.Memory{Dir: t.TempDir(), Limit: 4096})
+	m, err := newStepTables(t.TempDir(), table.Parquet, source.NewAccount(nil), source.Place{}, &source.Memory{Dir: t.TempDir(), Limit: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ func (x *extraction) lockstep() error {
 	v, known := x.dep.Engine.Release()
 	switch {
 	case len(lives) == 0:
-		return trace.Errorf(codeSeveralEngines, "got step traces of %d data-parallel ranks in lockstep, whose steps no number joins, want "+
-			"the logs of all ranks", n).WithHint("start vLLM with --enable-logging-iteration-details and --api-server-count 1")
+		return trace.Errorf(codeSeveralEngines, "got step traces of %d data-parallel ranks in lockstep, which have no number by which steps "+
+			"of different ranks can be matched, want the logs of all ranks", n).WithHint("start vLLM with --enable-logging-iteration-details and --api-server-count 1")
 	case engines != n || len(lives)%n != 0:
 		return trace.Errorf(codeSeveralEngines, "got logs of %d ranks and %d starts, want all %d of data_parallel_size: a pass lasts as long as "+
 			"on the slowest rank", engines, len(lives), n).WithHint("start vLLM with --api-server-count 1, which logs every rank, and keep all logs")

@@ -124,8 +124,8 @@ func (x *extraction) countBatches(r *result.ExtractRun) {
 		rows += n
 	}
 	if rows > maxBatchRows {
-		r.Warnings = append(r.Warnings, trace.Findingf(codeNotRebuilt, "%d rows, above the %d whose batches are counted here; fit.json has "+
-			"the figures", rows, maxBatchRows))
+		r.Warnings = append(r.Warnings, trace.Findingf(codeNotRebuilt, "the figures of reconstructed batches are in fit.json only: the tables "+
+			"have %d rows, more than %d", rows, maxBatchRows))
 		return
 	}
 	q, err := x.o.Batches(table.RunDir(x.o.Out, r.ID), r.Deployment)

@@ -18,7 +18,7 @@ import (
 func readFiles(t *testing.T, files map[string]string) *Reader {
 	t.Helper()
 	dir := t.TempDir()
-	c := &Reader{Acc: source.New(nil)}
+	c := &Reader{Acc: source.NewAccount(nil)}
 	for name, text := range files {
 		path := filepath.Join(dir, name)
 		repo.Write(t, text, path)

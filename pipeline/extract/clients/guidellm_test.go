@@ -38,7 +38,7 @@ func TestGuideLLMIsStreamed(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	in := []source.Input{{Path: path, Name: "g.json"}}
-	c := &Reader{Names: in, Acc: source.New(nil)}
+	c := &Reader{Names: in, Acc: source.NewAccount(nil)}
 	if err := c.ReadFile(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestBrokenGuideLLM(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "g.json")
 		repo.Write(t, text, path)
 		in := []source.Input{{Path: path, Name: "g.json"}}
-		c := &Reader{Names: in, Acc: source.New(nil)}
+		c := &Reader{Names: in, Acc: source.NewAccount(nil)}
 		if err := c.ReadFile(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,7 @@ func TestBrokenSGLangRequests(t *testing.T) {
 		case 4:
 			line = line[:at] + []string{"{", "]", "\x00", ",", "}"}[k/5%5] + line[at:]
 		}
-		c := &Reader{Acc: source.New(nil)}
+		c := &Reader{Acc: source.NewAccount(nil)}
 		repo.Write(t, fmt.Sprintf(sglangLine, 1)+line+"\n", dir, "m.log")
 		in := source.Input{Path: filepath.Join(dir, "m.log"), Name: "m.log"}
 		if err := c.ReadFile(&in, source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {

@@ -151,7 +151,7 @@ func withColumns(rows []string) []string {
 func TestBlocksHeldAtOnce(t *testing.T) {
 	for caching, odd := range map[bool]bool{false: true, true: false} {
 		dep := &deploy.Deployment{TP: 1, Engine: vllm.Engine{BlockSize: 16, KVBlocksGPU: trace.Some(int64(20)), PrefixCaching: caching}}
-		c := &Reader{Acc: source.New(nil)}
+		c := &Reader{Acc: source.NewAccount(nil)}
 		for range 4 {
 			c.Requests = append(c.Requests, trace.ObservedRequest{SendNs: trace.Some(int64(1000)), TTFTUs: trace.Some(5.0), E2EUs: trace.Some(500.0),
 				PromptTokens: trace.Some(int64(100)), OutputTokens: trace.Some(int64(10))})
@@ -170,7 +170,7 @@ func TestOddUnit(t *testing.T) {
 		IntermediateSize: 14336,
 		VocabSize:        128_256, BytesPerWeight: 2, BytesPerLMHead: 2}
 	for us, odd := range map[float64]bool{10_000: false, 10: true, 1e9: true} {
-		c := &Reader{Acc: source.New(nil)}
+		c := &Reader{Acc: source.NewAccount(nil)}
 		for range 10 {
 			c.Requests = append(c.Requests, trace.ObservedRequest{Success: trace.Some(true), OutputTokens: trace.Some(int64(11)), TTFTUs: trace.Some(5.0),
 				E2EUs: trace.Some(5 + 10*us)})

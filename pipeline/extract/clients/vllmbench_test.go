@@ -80,7 +80,7 @@ func TestBrokenResults(t *testing.T) {
 		case 5:
 			text = text[:at] + []string{"{", "]", "\x00", ",", "}"}[k/6%5] + text[at:]
 		}
-		c := &Reader{Acc: source.New(nil)}
+		c := &Reader{Acc: source.NewAccount(nil)}
 		repo.Write(t, text, dir, "run.jsonl")
 		in := source.Input{Path: filepath.Join(dir, "run.jsonl"), Name: "run.jsonl"}
 		err := c.ReadFile(&in, source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}})

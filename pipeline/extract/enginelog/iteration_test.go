@@ -195,7 +195,7 @@ func TestRealLogs(t *testing.T) {
 		var last, generated, context int64 = -1, 0, 0
 		how := source.Options{Workers: 2, AnyText: true, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 1000}}
 		err := source.Stream(t.Context(), in, how, newLogDecoder, func(p *source.Parsed[*passLines]) error {
-			p.Account(source.New(nil), run)
+			p.Account(source.NewAccount(nil), run)
 			for _, r := range p.Records.Rows {
 				if r.HitRate.OK {
 					rates++

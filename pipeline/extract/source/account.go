@@ -46,9 +46,14 @@ type Rejected struct {
 	Records int64      `json:"records"`
 }
 
-// New makes an empty account. reject is called with every drop and may be nil.
-func New(reject func(Rejected) error) *Account {
-	return &Account{Dropped: map[trace.Code]int64{}, examples: map[trace.Code][]result.Example{}, scopes: map[scopeKey]int64{}, Reject: reject}
+// NewAccount makes an empty account. reject is called with every drop and may be nil.
+func NewAccount(reject func(Rejected) error) *Account {
+	return &Account{
+		Dropped:  map[trace.Code]int64{},
+		examples: map[trace.Code][]result.Example{},
+		scopes:   map[scopeKey]int64{},
+		Reject:   reject,
+	}
 }
 
 // Place is where a record is in an input.
