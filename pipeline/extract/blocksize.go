@@ -13,7 +13,7 @@ type blockFits struct {
 	fits       [len(blockSizes)]int64
 }
 
-func (f *blockFits) add(s *trace.Snapshot, stated int64) {
+func (f *blockFits) addSnapshot(s *trace.Snapshot, stated int64) {
 	if s.BlocksAllocated < 2 {
 		return
 	}

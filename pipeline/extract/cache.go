@@ -82,7 +82,7 @@ func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
 		return nil, nil
 	}
 	e := &c.Runs[at]
-	set, err := run.open()
+	set, err := run.findInputs()
 	if err != nil {
 		return nil, nil // reading the run will report the error
 	}
@@ -91,7 +91,7 @@ func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
 	}
 	stamps := set.stamps()
 	if e.Stamps == nil || !slices.Equal(stamps, e.Stamps) {
-		if set.hash() != nil || set.digest() != e.Digest {
+		if set.hashFiles() != nil || set.digest() != e.Digest {
 			return nil, set
 		}
 		e.Stamps = oldEnough(stamps)

@@ -15,9 +15,9 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// cached finds the pass in which each client's prompt ended and how much of it the prefix
-// cache held, from the passes of the log and the counters of /metrics (spec#counted-hits).
-func (x *extraction) cached(how source.Options) error {
+// findCached finds the pass in which each client's prompt ended and its cached tokens, from the passes of
+// the log and the counters of /metrics (spec#counted-hits).
+func (x *extraction) findCached(how source.Options) error {
 	answers, err := x.counters(how)
 	if err != nil {
 		return err
@@ -36,11 +36,25 @@ func (x *extraction) cached(how source.Options) error {
 			"vLLM with --enable-prompt-tokens-details, with which its usage states them", why))
 		return nil
 	}
-	noHits := len(answers) > 0 && !slices.ContainsFunc(answers, func(c enginelog.Counters) bool { return c.Hits > 0 })
-	rules := pairing.Rules{Block: e.BlockSize, Budget: e.MaxNumBatchedTokens, Chunked: e.ChunkedPrefill, Caching: e.PrefixCaching && !noHits,
-		Speculative: e.SpeculativeDecoding, Ahead: e.IsAsync()}
-	if len(x.lives) > 0 && strings.HasPrefix(x.lives[0].Engine, trace.IterationSGLang) ||
-		slices.ContainsFunc(answers, func(c enginelog.Counters) bool { return c.IsSGLang }) {
+	hasHits := len(answers) == 0 // without counters there may be hits
+	isSGLang := len(x.lives) > 0 && strings.HasPrefix(x.lives[0].Engine, trace.IterationSGLang)
+	for _, c := range answers {
+		if c.Hits > 0 {
+			hasHits = true
+		}
+		if c.IsSGLang {
+			isSGLang = true
+		}
+	}
+	rules := pairing.Rules{
+		Block:       e.BlockSize,
+		Budget:      e.MaxNumBatchedTokens,
+		Chunked:     e.ChunkedPrefill,
+		Caching:     e.PrefixCaching && hasHits,
+		Speculative: e.SpeculativeDecoding,
+		Ahead:       e.IsAsync(),
+	}
+	if isSGLang { // its radix cache has pages of one token by default
 		rules.Block = 1
 	}
 	g, err := pairing.Pair(x.obs, rules, len(x.lives), x.inLogOrder)
@@ -52,7 +66,7 @@ func (x *extraction) cached(how source.Options) error {
 	if e.SpeculativeDecoding && len(x.lives) > 0 {
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile, "%s", g.Drafts(answers)))
 	}
-	if len(x.col.cores) == 0 { // else journeys tell
+	if len(x.col.cores) == 0 { // journeys are a better source
 		x.clients = append(x.clients, g.Rate(x.iter.HitRates)...)
 	}
 	x.paired = g
@@ -127,7 +141,11 @@ func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error
 	for i, l := range x.lives {
 		pull, stop := iter.Pull2(fileRows[trace.Iteration](l.Dir, table.Iterations, x.o.Format))
 		defer stop()
-		next[i], heads[i] = pull, &trace.Iteration{Line: -1}
+		next[i] = pull
+		heads[i] = &trace.Iteration{Line: -1}
+	}
+	comesBefore := func(a, b *trace.Iteration) bool {
+		return cmp.Or(cmp.Compare(place[a.File], place[b.File]), cmp.Compare(a.Line, b.Line)) < 0
 	}
 	for {
 		first := -1
@@ -137,12 +155,13 @@ func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error
 				if err != nil {
 					return err
 				}
-				if h = &it; !ok {
-					h = nil
+				h = nil
+				if ok {
+					h = &it
 				}
 				heads[i] = h
 			}
-			if h != nil && (first < 0 || cmp.Or(cmp.Compare(place[h.File], place[heads[first].File]), cmp.Compare(h.Line, heads[first].Line)) < 0) {
+			if h != nil && (first < 0 || comesBefore(h, heads[first])) {
 				first = i
 			}
 		}

@@ -60,7 +60,7 @@ func (c *collector) Close() {
 	c.mem.Close()
 }
 
-func (c *collector) at(s *otlp.Span) source.Place {
+func (c *collector) placeOf(s *otlp.Span) source.Place {
 	return source.Place{File: c.names[s.File].Name, Line: s.Line}
 }
 
@@ -130,7 +130,7 @@ func (c *collector) span(s *otlp.Span) error {
 	a := c.acc
 	c.countSpan(s)
 	if s.Class == otlp.ClassForeign {
-		a.Drop(codeNotUsed, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
+		a.Drop(codeNotUsed, 1+s.Events(), c.placeOf(s), "span %q of scope %q", s.Name, s.Scope)
 		return nil
 	}
 	values := trace.Request{
@@ -143,18 +143,18 @@ func (c *collector) span(s *otlp.Span) error {
 	}
 	setStockTimes(&values, &s.Stock)
 	if why := cmp.Or(s.Bad, spanRanges.Check(&values)); why != "" {
-		a.Drop(source.CodeBadRecord, 1+s.Events(), c.at(s), "%s: %s", s.Name, why)
+		a.Drop(source.CodeBadRecord, 1+s.Events(), c.placeOf(s), "%s: %s", s.Name, why)
 		return nil
 	}
 	c.names[s.File].Gave++
 	key := spanKey{s.TraceID, s.SpanID}
-	if isRepeated, isSame := c.seen.add(ownKey(s), s.Hash); isRepeated {
+	if isRepeated, isSame := c.seen.addSpan(ownKey(s), s.Hash); isRepeated {
 		code := codeConflict
 		if isSame {
 			code = source.CodeDuplicate
 		}
 		a.Duplicates++
-		a.Drop(code, 1+s.Events(), c.at(s), "span %x of trace %x (%s)", s.SpanID, s.TraceID, s.Name)
+		a.Drop(code, 1+s.Events(), c.placeOf(s), "span %x of trace %x (%s)", s.SpanID, s.TraceID, s.Name)
 		return nil
 	}
 	if s.SpanID == ([8]byte{}) {
@@ -162,10 +162,10 @@ func (c *collector) span(s *otlp.Span) error {
 	}
 	a.LostEvents += s.DroppedEvents
 	for _, n := range s.Others {
-		a.Drop(codeNotUsed, 1, c.at(s), "event %q in %s", n, s.Name)
+		a.Drop(codeNotUsed, 1, c.placeOf(s), "event %q in %s", n, s.Name)
 	}
 	for _, f := range s.Faults {
-		a.Drop(f.Code, 1, c.at(s), "%s", f.Msg)
+		a.Drop(f.Code, 1, c.placeOf(s), "%s", f.Msg)
 	}
 	if s.Class != otlp.ClassStep {
 		c.wall.See(s.StartNs)
@@ -237,7 +237,7 @@ func (c *collector) Finish(split bool, observed []trace.ObservedRequest) error {
 	if err := c.findSnapshots(); err != nil {
 		return err
 	}
-	if err := c.join(); err != nil {
+	if err := c.joinSpans(); err != nil {
 		return err
 	}
 	if err := c.assignAPIs(); err != nil {
@@ -274,9 +274,9 @@ func (c *collector) findSnapshots() error {
 // then counted as a conflict.
 type spanSet map[[8]byte][4]byte
 
-// add adds a span. It reports whether there was a span with its key before, and whether that had the
+// addSpan adds a span. It reports whether there was a span with its key before, and whether that had the
 // same content.
-func (s spanSet) add(key spanKey, content uint64) (isRepeated, isSame bool) {
+func (s spanSet) addSpan(key spanKey, content uint64) (isRepeated, isSame bool) {
 	var k [8]byte
 	var c [4]byte
 	binary.LittleEndian.PutUint64(k[:], maphash.Comparable(digestSeeds[0], key))

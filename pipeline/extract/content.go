@@ -29,11 +29,15 @@ const (
 	kindEmpty
 )
 
-// Words that tell forms apart.
-var (
-	vllmWords = [][]byte{[]byte("vLLM API server version"), []byte("non-default args"), []byte("(EngineCore"), []byte("(APIServer"),
-		[]byte("(ApiServer_"), []byte(": Avg prompt throughput: ")}
-)
+// vllmWords are texts by which a log of vLLM is recognised.
+var vllmWords = [][]byte{
+	[]byte("vLLM API server version"),
+	[]byte("non-default args"),
+	[]byte("(EngineCore"),
+	[]byte("(APIServer"),
+	[]byte("(ApiServer_"),
+	[]byte(": Avg prompt throughput: "),
+}
 
 // The bytes of a file that are examined.
 const (

@@ -25,7 +25,7 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// extraction is the work on one run folder: read, then finish, then close.
+// extraction is the work on one run folder: readFolder, then finish, then close.
 type extraction struct {
 	run     *RunDir
 	o       *Options
@@ -44,7 +44,7 @@ type extraction struct {
 	clients []trace.Finding // of the clients' files
 	iter    *enginelog.Lives
 	lives   []*enginelog.Life
-	empty   []trace.Finding // files that gave nothing
+	empty   []trace.Finding // files without a record
 	paired  *pairing.Pairing
 	told    [][]result.CachedTokens   // of each engine
 	served  [][]trace.ObservedRequest // by the life of an engine, where there are several
@@ -52,8 +52,8 @@ type extraction struct {
 
 func (x *extraction) failed(err error) error { return fmt.Errorf("run %s: %w", x.run.ID, err) }
 
-// read reads the inputs of a run folder.
-func (x *extraction) read(ctx context.Context) (err error) {
+// readFolder reads the inputs of a run folder.
+func (x *extraction) readFolder(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (x *extraction) read(ctx context.Context) (err error) {
 	}
 	x.unstage = files.Staged(x.stage)
 	if x.set == nil { // not looked for in the cache
-		if x.set, err = x.run.open(); err != nil {
+		if x.set, err = x.run.findInputs(); err != nil {
 			return err
 		}
 	}
@@ -273,7 +273,7 @@ func (x *extraction) readIterations(ctx context.Context, how source.Options) err
 	if x.lives, err = x.iter.Close(); err != nil {
 		return err
 	}
-	if err := errors.Join(x.cached(how), x.lockstep()); err != nil {
+	if err := errors.Join(x.findCached(how), x.lockstep()); err != nil {
 		return err
 	}
 	return x.stepsOfChunks()
@@ -289,12 +289,11 @@ func (x *extraction) stepsOfChunks() error {
 	if q.Clusters == 0 {
 		return nil
 	}
-	words := fmt.Sprintf("%d clusters of chunks, of %.1f %% of the tokens; in %.1f %% every running request has exactly one; a chunk comes "+
-		"%.2g, %.2g, %.2g ms "+
-		"(p50, p90, p99) behind the first of its step, which takes %.3g ms", q.Clusters, 100*q.TokenShare, 100*q.WholeShare, q.JitterUs[0]/1e3,
-		q.JitterUs[1]/1e3, q.JitterUs[2]/1e3, q.StepUs/1e3)
+	words := fmt.Sprintf("%d clusters of chunks, of %.1f %% of the tokens; in %.1f %% every running request has exactly one chunk; "+
+		"a chunk comes %.2g, %.2g, %.2g ms (p50, p90, p99) after the first of its step, which takes %.3g ms",
+		q.Clusters, 100*q.TokenShare, 100*q.WholeShare, q.JitterUs[0]/1e3, q.JitterUs[1]/1e3, q.JitterUs[2]/1e3, q.StepUs/1e3)
 	if why := q.Problem(); why != "" {
-		x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; they are no steps: %s", words, why))
+		x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; no steps are made of them: %s", words, why))
 		return nil
 	}
 	x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; %d steps are known", words, len(steps)))

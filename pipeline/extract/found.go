@@ -26,7 +26,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 		if k != kindPasses {
 			k = kindLog
 		}
-		s.put(k, in[i])
+		s.addInput(k, in[i])
 		d.compareWithLog(s, k, &in[i])
 	}
 	if d.Files != nil {
@@ -52,7 +52,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 			s.unread = append(s.unread, unread{Input: rest[i], why: why})
 		case k == kindSilent && len(s.traces)+len(named) > 0:
 			silent = append(silent, rest[i])
-		case s.put(k, rest[i]):
+		case s.addInput(k, rest[i]):
 		case looksRecorded:
 			s.unread = append(s.unread, unread{Input: rest[i], why: why, lost: k == kindBroken})
 		}
@@ -93,15 +93,15 @@ func (s *inputSet) sortTraces() {
 		if given[i].Path != "-" && !isPipe(given[i].Path) {
 			k, _ = contentOf(&given[i])
 		}
-		if !s.put(k, given[i]) {
+		if !s.addInput(k, given[i]) {
 			s.traces = append(s.traces, given[i])
 		}
 	}
 	s.passes = inSegments(s.passes)
 }
 
-// put adds a file to those of its kind. It reports false for a kind that is not read.
-func (s *inputSet) put(k kind, in source.Input) bool {
+// addInput adds a file to those of its kind. It reports false for a kind that is not read.
+func (s *inputSet) addInput(k kind, in source.Input) bool {
 	switch k {
 	case kindLog, kindSilent:
 		s.logs = append(s.logs, in)

@@ -602,7 +602,7 @@ func TestCrashBetweenTablesAndDocument(t *testing.T) {
 	o.Out = out
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &extraction{run: &runs[0], o: &o}
-	if err := x.read(ctx); err != nil {
+	if err := x.readFolder(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := x.finish(ctx); err != nil {

@@ -29,9 +29,9 @@ type inputSet struct {
 	contradicted []trace.Finding // where the start of a log contradicts run.yaml
 }
 
-// open finds the files of a run. It hashes those of the configuration; the others are hashed when they
+// findInputs finds the files of a run. It hashes those of the configuration; the others are hashed when they
 // are read.
-func (d *RunDir) open() (*inputSet, error) {
+func (d *RunDir) findInputs() (*inputSet, error) {
 	s := &inputSet{}
 	var err error
 	if s.traces, err = d.traces(); err != nil {
@@ -100,8 +100,8 @@ func (s *inputSet) files() []result.ExtractFile {
 	return out
 }
 
-// hash reads every file and sets its size and sum.
-func (s *inputSet) hash() error {
+// hashFiles reads every file and sets its size and sum.
+func (s *inputSet) hashFiles() error {
 	for _, k := range s.kinds() {
 		for i := range k.list {
 			if err := hashFile(&k.list[i]); err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// join links core spans to API spans: by parentSpanId within the trace, or else by the prefix of the
+// joinSpans links core spans to API spans: by parentSpanId within the trace, or else by the prefix of the
 // request id. A stock span in a trace with API or core spans is dropped, because fork v0.3.0 writes
 // both for one request.
-func (c *collector) join() error {
+func (c *collector) joinSpans() error {
 	if len(c.apis) == 0 {
 		return nil
 	}

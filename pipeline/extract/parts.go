@@ -37,9 +37,9 @@ const (
 	SumFile  = "sum.json" // a JSON string
 )
 
-// cut lists the pieces of the inputs that are read in parts of about every bytes: for each input its
+// cutPieces lists the pieces of the inputs that are read in parts of about every bytes: for each input its
 // sum, then its parts in order. 0 cuts nothing.
-func (s *inputSet) cut(every int64) ([]Piece, error) {
+func (s *inputSet) cutPieces(every int64) ([]Piece, error) {
 	var out []Piece
 	if every <= 0 {
 		return nil, nil

@@ -56,12 +56,12 @@ func (d *RunDir) Plan(every int64) (*Planned, error) {
 		}
 		p.Files = append(p.Files, f)
 	}
-	set, err := d.open()
+	set, err := d.findInputs()
 	if err != nil {
 		return nil, err
 	}
 	p.Inputs = set.sizes()
-	p.Pieces, err = set.cut(every)
+	p.Pieces, err = set.cutPieces(every)
 	return p, err
 }
 
@@ -76,7 +76,7 @@ func (p *Planned) Open(set []string) (*RunDir, error) {
 		return nil, err
 	}
 	d := &RunDir{ID: p.ID, Dir: p.Dir, Folder: p.Folder, Files: p.Files, Deployment: dep}
-	opened, err := d.open()
+	opened, err := d.findInputs()
 	if err != nil {
 		return nil, err
 	}

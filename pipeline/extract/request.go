@@ -25,7 +25,7 @@ var eventSeed = maphash.MakeSeed()
 // addCore collects a core span.
 func (c *collector) addCore(s *otlp.Span, key spanKey) error {
 	if !s.RequestID.OK {
-		c.acc.Drop(source.CodeBadRecord, 1+int64(len(s.Journey)), c.at(s), "llm_core without gen_ai.request.id")
+		c.acc.Drop(source.CodeBadRecord, 1+int64(len(s.Journey)), c.placeOf(s), "llm_core without gen_ai.request.id")
 		return nil
 	}
 	at, row, err := c.coreOf(s, key)
@@ -40,7 +40,7 @@ func (c *collector) addCore(s *otlp.Span, key spanKey) error {
 		c.pack.buf = c.pack.events.Append(c.pack.buf[:0], ev)
 		hash := maphash.Bytes(eventSeed, c.pack.buf)
 		if slices.Contains(row.hashes, hash) {
-			c.acc.Drop(source.CodeDuplicate, 1, c.at(s), "%s of %s", ev.Kind, s.RequestID.V)
+			c.acc.Drop(source.CodeDuplicate, 1, c.placeOf(s), "%s of %s", ev.Kind, s.RequestID.V)
 			continue
 		}
 		row.hashes = append(row.hashes, hash)
@@ -168,7 +168,7 @@ func (c *collector) addAPI(s *otlp.Span, key spanKey) (err error) {
 	}
 	for _, e := range s.API {
 		if stamps[e.Name].OK {
-			c.acc.Drop(source.CodeDuplicate, 1, c.at(s), "%s of %s", e.Name, s.RequestID.V)
+			c.acc.Drop(source.CodeDuplicate, 1, c.placeOf(s), "%s of %s", e.Name, s.RequestID.V)
 			continue
 		}
 		*stamps[e.Name] = trace.Some(e.TsNs)

@@ -98,7 +98,7 @@ func One(ctx context.Context, run *RunDir, o Options) (*Entry, error) {
 	}
 	x := &extraction{run: run, o: &o}
 	defer x.close()
-	if err := x.read(ctx); err != nil {
+	if err := x.readFolder(ctx); err != nil {
 		return nil, x.failed(err)
 	}
 	entry, err := x.finish(ctx)
@@ -216,7 +216,7 @@ func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, reje
 			continue
 		}
 		x := &extraction{run: &runs[i], o: o, rejects: rejects, ids: ids, set: set}
-		err := x.read(ctx)
+		err := x.readFolder(ctx)
 		if earlier := <-written; earlier != nil {
 			x.close()
 			return nil, nil, earlier

@@ -206,7 +206,7 @@ func (m *stepTables) dropRepeated(list []trace.Snapshot, id int64) ([]trace.Snap
 		o.last = id
 		o.list = m.lists
 		if m.lists%16 == 1 { // a sample is enough
-			m.out.blocks.add(s, max(1, m.stated.BlockSize))
+			m.out.blocks.addSnapshot(s, max(1, m.stated.BlockSize))
 		}
 		o.sight(s)
 		m.now = append(m.now, o)

@@ -62,14 +62,14 @@ func (c *collector) dropStrayRows(s *otlp.Span) {
 			last = max(last, r.ID)
 			return false
 		}
-		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: %s", otlp.StepSummary, why)
+		c.acc.Drop(source.CodeBadRecord, 1, c.placeOf(s), "%s: %s", otlp.StepSummary, why)
 		return true
 	})
 	s.Rows.Snaps = slices.DeleteFunc(s.Rows.Snaps, func(r trace.Snapshot) bool {
 		if r.StepID >= first-unstamped && r.StepID <= last+unstamped {
 			return false
 		}
-		c.acc.Drop(source.CodeBadRecord, 1, c.at(s), "%s: step_id: got %d, want %d to %d", otlp.StepSnapshot, r.StepID, first-unstamped,
+		c.acc.Drop(source.CodeBadRecord, 1, c.placeOf(s), "%s: step_id: got %d, want %d to %d", otlp.StepSnapshot, r.StepID, first-unstamped,
 			last+unstamped)
 		return true
 	})

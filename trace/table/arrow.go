@@ -177,7 +177,7 @@ func holdsArrow(c *column, t arrow.DataType) bool {
 	return t.ID() == arrow.STRING || t.ID() == arrow.LARGE_STRING
 }
 
-func (d *arrowRows[T]) count() int { return 0 }
+func (d *arrowRows[T]) rowCount() int { return 0 }
 
 // next fills rows and returns how many it filled; 0 at the end.
 func (d *arrowRows[T]) next(rows []T) (int, error) {

@@ -29,7 +29,7 @@ type chunk struct {
 	ahead bool // of a list column: the first level of the next row was read
 }
 
-func (c *chunk) open(f io.ReaderAt, size int64, rg *metadata.RowGroupMetaData, l leaf) error {
+func (c *chunk) openChunk(f io.ReaderAt, size int64, rg *metadata.RowGroupMetaData, l leaf) error {
 	md, err := rg.ColumnChunk(l.at)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *chunk) dictionary(h *pageHeader, data []byte) (v values, err error) {
 		return v, errShort
 	}
 	p := plain{b: data}
-	return v, p.fill(&v, c.leaf, int(h.values))
+	return v, p.readValues(&v, c.leaf, int(h.values))
 }
 
 // data begins a data page: levels, then values.
@@ -140,8 +140,8 @@ func levelsOf(data []byte, most int32, encoding int64) (runs, []byte, error) {
 	return runs{b: data[4 : 4+n], width: bits.Len32(uint32(most))}, data[4+n:], nil
 }
 
-// read reads n rows and calls use with the part of each page.
-func (c *chunk) read(col *column, n int, use func(columnPart)) error {
+// readRows reads n rows and calls use with the part of each page.
+func (c *chunk) readRows(col *column, n int, use func(columnPart)) error {
 	if col.list {
 		return c.readLists(n, use)
 	}
@@ -158,7 +158,7 @@ func (c *chunk) read(col *column, n int, use func(columnPart)) error {
 		c.def = c.def[:0]
 		if c.maxDef > 0 {
 			c.def = resize(c.def, k)
-			if !c.defs.fill(c.def) {
+			if !c.defs.readInto(c.def) {
 				return errShort
 			}
 			known = 0
@@ -219,7 +219,7 @@ func (c *chunk) listLevels(row *int, n int) (known int, err error) {
 	c.rep = c.rep[:0]
 	for c.left > 0 {
 		var level [1]int32
-		if !c.ahead && !c.reps.fill(level[:]) {
+		if !c.ahead && !c.reps.readInto(level[:]) {
 			return 0, errShort
 		}
 		isFirst := level[0] == 0 // of a row
@@ -233,7 +233,7 @@ func (c *chunk) listLevels(row *int, n int) (known int, err error) {
 			return 0, errors.New("got a list that belongs to no row")
 		}
 		c.rep = append(c.rep, level[0])
-		if !c.defs.fill(level[:]) {
+		if !c.defs.readInto(level[:]) {
 			return 0, errShort
 		}
 		if level[0] >= c.elemDef {
@@ -248,8 +248,8 @@ func (c *chunk) listLevels(row *int, n int) (known int, err error) {
 	return known, nil
 }
 
-// end checks that no value remains.
-func (c *chunk) end() error {
+// checkEnd checks that no value remains.
+func (c *chunk) checkEnd() error {
 	for c.left == 0 {
 		if err := c.page(); err == io.EOF {
 			return nil
@@ -263,10 +263,10 @@ func (c *chunk) end() error {
 // readValues reads the next n values of the page into vals.
 func (c *chunk) readValues(n int) error {
 	if !c.isRef {
-		return c.plain.fill(&c.vals, c.leaf, n)
+		return c.plain.readValues(&c.vals, c.leaf, n)
 	}
 	c.idx = resize(c.idx, n)
-	if !c.refs.fill(c.idx) {
+	if !c.refs.readInto(c.idx) {
 		return errShort
 	}
 	ok := true

@@ -38,12 +38,12 @@ func (d *intDict) build(list []int64) (uniq []int64, idx []int32) {
 		d.shift = 64 - bits.TrailingZeros(uint(size))
 	}
 	for _, v := range list {
-		d.add(v)
+		d.addValue(v)
 	}
 	return d.uniq, d.idx
 }
 
-func (d *intDict) add(v int64) {
+func (d *intDict) addValue(v int64) {
 	const golden = 0x9e3779b97f4a7c15 // Fibonacci hashing (Knuth, vol. 3, 6.4)
 	for at := uint64(v) * golden >> d.shift; ; at = (at + 1) & uint64(len(d.slots)-1) {
 		s := &d.slots[at]
@@ -82,7 +82,7 @@ func (d *strDict) build(list []string) (uniq []string, idx []int32) {
 	clear(d.index)
 	clear(d.cache[:])
 	for i, s := range list {
-		d.add(s)
+		d.addValue(s)
 		if i == 1<<10 && len(d.uniq) > i/2 {
 			return list, nil
 		}
@@ -90,7 +90,7 @@ func (d *strDict) build(list []string) (uniq []string, idx []int32) {
 	return d.uniq, d.idx
 }
 
-func (d *strDict) add(s string) {
+func (d *strDict) addValue(s string) {
 	at := unsafe.StringData(s)
 	slot := &d.cache[uintptr(unsafe.Pointer(at))>>4%uintptr(len(d.cache))]
 	if slot.at != at || slot.n != len(s) || at == nil {

@@ -16,8 +16,8 @@ type plain struct {
 	isRuns bool
 }
 
-// fill reads n values into v.
-func (p *plain) fill(v *values, l leaf, n int) error {
+// readValues reads n values into v.
+func (p *plain) readValues(v *values, l leaf, n int) error {
 	width := 0
 	switch l.physical {
 	case parquet.Types.Int64, parquet.Types.Double:
@@ -66,7 +66,7 @@ func (p *plain) fill(v *values, l leaf, n int) error {
 func (p *plain) fillBools(dst []bool) error {
 	if p.isRuns {
 		ints := make([]int32, len(dst))
-		if !p.runs.fill(ints) {
+		if !p.runs.readInto(ints) {
 			return errShort
 		}
 		for i, v := range ints {
@@ -110,8 +110,8 @@ type runs struct {
 	bit    int    // of packed: the next value
 }
 
-// fill reads len(dst) values. It returns false if there are fewer.
-func (r *runs) fill(dst []int32) bool {
+// readInto reads len(dst) values. It returns false if there are fewer.
+func (r *runs) readInto(dst []int32) bool {
 	for len(dst) > 0 {
 		if r.left == 0 && !r.nextRun() {
 			return false

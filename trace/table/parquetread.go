@@ -126,8 +126,8 @@ func typeOf(root schema.Node, col *schema.Column) string {
 	return t
 }
 
-// count is the number of rows in the footer, but at most one for each byte of the file.
-func (d *parquetRows[T]) count() int { return int(max(0, min(d.meta.NumRows, d.size))) }
+// rowCount is the number of rows in the footer, but at most one for each byte of the file.
+func (d *parquetRows[T]) rowCount() int { return int(max(0, min(d.meta.NumRows, d.size))) }
 
 // next fills rows and returns how many it filled; 0 at the end.
 func (d *parquetRows[T]) next(rows []T) (int, error) {
@@ -146,9 +146,9 @@ func (d *parquetRows[T]) next(rows []T) (int, error) {
 	d.left -= int64(n)
 	for i := range d.cols {
 		c := &d.chunks[i]
-		err := c.read(&d.cols[i], n, func(part columnPart) { scatterPart(&d.cols[i], rows, part) })
+		err := c.readRows(&d.cols[i], n, func(part columnPart) { scatterPart(&d.cols[i], rows, part) })
 		if err == nil && d.left == 0 {
-			err = c.end()
+			err = c.checkEnd()
 		}
 		if err != nil {
 			return 0, columnError(&d.cols[i], err)
@@ -166,7 +166,7 @@ func (d *parquetRows[T]) openGroup() error {
 		return damaged(fmt.Errorf("got a row group of %d rows, want 0 to %d", d.left, maxGroupRows))
 	}
 	for i := range d.cols {
-		if err := d.chunks[i].open(d.file, d.size, rg, d.leaves[i]); err != nil {
+		if err := d.chunks[i].openChunk(d.file, d.size, rg, d.leaves[i]); err != nil {
 			return columnError(&d.cols[i], err)
 		}
 	}

@@ -164,15 +164,15 @@ func OpenFile[T any](path string) (*Cursor[T], error) {
 		format = Arrow
 	}
 	c := &Cursor[T]{path: path, file: f}
-	if err := c.open(f, st.Size(), format); err != nil {
+	if err := c.openRows(f, st.Size(), format); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// open reads the footer and compares it with the columns of T.
-func (c *Cursor[T]) open(r io.ReaderAt, size int64, format Format) (err error) {
+// openRows reads the footer and compares it with the columns of T.
+func (c *Cursor[T]) openRows(r io.ReaderAt, size int64, format Format) (err error) {
 	defer c.guard(&err)
 	cols := columnsOf(reflect.TypeFor[T]())
 	if format == Arrow {
@@ -218,14 +218,14 @@ func (c *Cursor[T]) Next() bool {
 	c.batch = c.batch[:cap(c.batch)]
 	clear(c.batch)
 	var n int
-	n, c.err = c.fill(c.batch)
+	n, c.err = c.readBatch(c.batch)
 	c.batch = c.batch[:n]
 	c.at = min(n, 1)
 	return n > 0
 }
 
-// fill reads rows and checks their order. On an error it returns no rows.
-func (c *Cursor[T]) fill(rows []T) (n int, err error) {
+// readBatch reads rows and checks their order. On an error it returns no rows.
+func (c *Cursor[T]) readBatch(rows []T) (n int, err error) {
 	defer c.guard(&err)
 	if n, err = c.rows.next(rows); err != nil || n == 0 {
 		return 0, err
@@ -267,12 +267,12 @@ func (c *Cursor[T]) All() (out []T, err error) {
 	if c.rows == nil {
 		return nil, nil
 	}
-	out = make([]T, 0, c.rows.count()+1)
+	out = make([]T, 0, c.rows.rowCount()+1)
 	for {
 		if len(out) == cap(out) {
 			out = slices.Grow(out, max(batchRows[T](), len(out)))
 		}
-		n, err := c.fill(out[len(out):min(len(out)+batchRows[T](), cap(out))])
+		n, err := c.readBatch(out[len(out):min(len(out)+batchRows[T](), cap(out))])
 		if err != nil || n == 0 {
 			return out, err
 		}
@@ -284,8 +284,8 @@ func (c *Cursor[T]) All() (out []T, err error) {
 type rows[T any] interface {
 	// next fills rows, which are zero, and returns how many it filled; 0 at the end.
 	next(rows []T) (int, error)
-	// count is an estimate of the number of rows.
-	count() int
+	// rowCount is an estimate of the number of rows.
+	rowCount() int
 }
 
 // Len is the number of rows of a table of a run's folder by its footer. It is 0 for a missing table, and
@@ -296,5 +296,5 @@ func Len[T any](dir, name string) int {
 		return 0
 	}
 	defer c.Close()
-	return c.rows.count()
+	return c.rows.rowCount()
 }

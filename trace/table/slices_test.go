@@ -148,7 +148,7 @@ const maxRowsOf = 1 << 22
 
 func readAll[T any](t *testing.T, data []byte, format Format) {
 	c := &Cursor[T]{path: "fuzz"}
-	if err := c.open(bytes.NewReader(data), int64(len(data)), format); err != nil {
+	if err := c.openRows(bytes.NewReader(data), int64(len(data)), format); err != nil {
 		return
 	}
 	for n := 0; c.Next() && n < maxRowsOf; n++ {

@@ -29,8 +29,8 @@ type hashLink struct {
 	before, done chan struct{}
 }
 
-// add leaves bytes of src to the next link. They must not change before it has finished.
-func (c *hashChain) add(src *Source, data []byte) {
+// addBytes leaves bytes of src to the next link. They must not change before it has finished.
+func (c *hashChain) addBytes(src *Source, data []byte) {
 	if src.sum != nil {
 		c.pieces = append(c.pieces, hashPiece{src: src, data: data})
 	}
@@ -44,8 +44,8 @@ func (c *hashChain) hashNow(src *Source, data []byte) {
 	}
 }
 
-// end leaves to the next link to hash the rest of src, store the digest, and close it.
-func (c *hashChain) end(src *Source, in *Input) {
+// endSource leaves to the next link to hash the rest of src, store the digest, and close it.
+func (c *hashChain) endSource(src *Source, in *Input) {
 	c.pieces = append(c.pieces, hashPiece{src: src, in: in})
 }
 

@@ -68,8 +68,8 @@ func (r *messages) next(buf *[]byte) (*batch, error) {
 // smallMessage is the largest length for which memory is reserved before the bytes were read.
 const smallMessage = 1 << 16
 
-// cut is the fault of a message in which the stream ends.
-func (r *messages) cut(have, want int64) *fault {
+// cutFault is the fault of a message in which the stream ends.
+func (r *messages) cutFault(have, want int64) *fault {
 	return &fault{code: CodeUnreadable, bytes: have + 4, isLast: true,
 		msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
 }
@@ -80,7 +80,7 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	if want > r.src.Limits.MaxLine {
 		have, err := io.CopyN(io.Discard, r.src.R, want)
 		if err == io.EOF {
-			return dst, r.cut(have, want)
+			return dst, r.cutFault(have, want)
 		}
 		if err != nil {
 			return dst, err
@@ -92,7 +92,7 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 		dst = slices.Grow(dst, int(want))[:have+int(want)]
 		n, err := io.ReadFull(r.src.R, dst[have:])
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return dst[:have], r.cut(int64(n), want)
+			return dst[:have], r.cutFault(int64(n), want)
 		}
 		return dst[:have+n], err
 	}
@@ -105,7 +105,7 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	}
 	have, err := io.CopyN(buf, r.src.R, want)
 	if err == io.EOF {
-		return dst, r.cut(have, want)
+		return dst, r.cutFault(have, want)
 	}
 	if err != nil {
 		return dst, err

@@ -44,12 +44,12 @@ func (r *reader) next(buf *[]byte) (*batch, error) {
 			if r.file++; r.file >= len(r.in) {
 				return nil, nil
 			}
-			if err := r.open(); err != nil {
+			if err := r.openInput(); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		b, err := r.cut(buf)
+		b, err := r.cutBatch(buf)
 		if b != nil {
 			r.push(b)
 		}
@@ -61,7 +61,7 @@ func (r *reader) next(buf *[]byte) (*batch, error) {
 		case err != io.EOF && isFatal:
 			return nil, err
 		default:
-			r.end(err)
+			r.endInput(err)
 		}
 	}
 	b := r.queue[0]
@@ -80,8 +80,8 @@ func (r *reader) push(b *batch) {
 	r.queue = append(r.queue, b)
 }
 
-// open opens the current input.
-func (r *reader) open() error {
+// openInput opens the current input.
+func (r *reader) openInput() error {
 	in := &r.in[r.file]
 	src, err := Open(in, r.stdin, r.limits)
 	if src == nil {
@@ -103,26 +103,26 @@ func (r *reader) open() error {
 		r.push(r.gap(g))
 	}
 	if err != nil {
-		r.end(err)
+		r.endInput(err)
 	} else if src.form == formLines && src.raw.sum != nil {
 		src.sumLater()
 	}
 	return nil
 }
 
-// end leaves the current input. With an error other than io.EOF the rest of it is lost.
-func (r *reader) end(err error) {
+// endInput leaves the current input. With an error other than io.EOF the rest of it is lost.
+func (r *reader) endInput(err error) {
 	if err != io.EOF {
 		r.push(r.broken(err))
 	}
-	r.sums.end(r.src, &r.in[r.file])
+	r.sums.endSource(r.src, &r.in[r.file])
 	r.src = nil
 }
 
 // close releases the inputs after the last batch, or when reading was given up.
 func (r *reader) close() {
 	if r.src != nil {
-		r.sums.end(r.src, &r.in[r.file])
+		r.sums.endSource(r.src, &r.in[r.file])
 	}
 	r.sums.finish()
 }
@@ -162,9 +162,9 @@ func AsSyntax(err error) *trace.SyntaxError {
 	return e
 }
 
-// cut makes the next batch of the current input. After an error, io.EOF included, the batch is the
+// cutBatch makes the next batch of the current input. After an error, io.EOF included, the batch is the
 // last one.
-func (r *reader) cut(buf *[]byte) (*batch, error) {
+func (r *reader) cutBatch(buf *[]byte) (*batch, error) {
 	switch r.src.form {
 	case formEmpty:
 		return nil, io.EOF
@@ -190,7 +190,7 @@ func (r *reader) lines(buf *[]byte) (*batch, error) {
 	if r.fresh {
 		r.fresh = false
 		r.rest = r.rest[:0]
-		b, err := r.join()
+		b, err := r.joinCarried()
 		if b != nil || err != nil || len(r.queue) > 0 {
 			return b, err // a worker has only one batch and one buffer at a time
 		}
@@ -208,7 +208,7 @@ func (r *reader) lines(buf *[]byte) (*batch, error) {
 		}
 		n, err := io.ReadFull(r.src.R, data[have:have+blockBytes])
 		data = data[:have+n]
-		r.sums.add(r.src, data[have:])
+		r.sums.addBytes(r.src, data[have:])
 		isEnd := err == io.EOF || err == io.ErrUnexpectedEOF
 		cut := have + lastNewline(data[have:]) + 1
 		if cut == have {
@@ -278,9 +278,9 @@ func (r *reader) skipLine(seen int64) (*batch, error) {
 	}
 }
 
-// join decides about the unfinished last line of the file before: it is whole and only lacks its
+// joinCarried decides about the unfinished last line of the file before: it is whole and only lacks its
 // newline, or it continues in this file, or it was cut and its rest is nowhere.
-func (r *reader) join() (*batch, error) {
+func (r *reader) joinCarried() (*batch, error) {
 	tail := r.carry
 	if tail == nil {
 		return nil, nil

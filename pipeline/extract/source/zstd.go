@@ -41,13 +41,13 @@ type compressed struct{ f *frames }
 
 func (c compressed) Read(p []byte) (int, error) {
 	n, err := c.f.in.Read(p)
-	c.f.note(p[:n])
+	c.f.noteMagic(p[:n])
 	return n, err
 }
 
-// note looks for a magic number in the bytes that the decoder takes. The number may be divided between
+// noteMagic looks for a magic number in the bytes that the decoder takes. The number may be divided between
 // two reads.
-func (f *frames) note(part []byte) {
+func (f *frames) noteMagic(part []byte) {
 	keep := len(ZstdMagic) - 1
 	head := part[:min(len(part), keep)]
 	seam := append(f.tail, head...)
