@@ -1,0 +1,146 @@
+package predictor
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// boostOptions say how trees are grown.
+type boostOptions struct {
+	// Quantile is 0 for a mean: least sum w(y - f)^2; q in (0, 1) for a quantile: least sum w*max(q(y - f), (q-1)(y - f)).
+	Quantile float64
+	Trees    int     // >= 0
+	Depth    int     // splits on the way to a leaf, 1 to 12
+	Rate     float64 // share of each tree that is added, in (0, 1]
+	RowFrac  float64 // rows drawn for each tree, in (0, 1]
+	ColFrac  float64 // columns drawn for each tree, in (0, 1]; at least one is
+	Lambda   float64 // squared penalty on a leaf, in rows of mean weight, >= 0
+	Alpha    float64 // absolute penalty on a leaf, in gradients of mean weight, >= 0
+	MinChild float64 // least weight of a leaf, in rows of mean weight, >= 0
+	Bins     int     // of a column, 2 to MaxBins
+
+	Seed uint64
+}
+
+// defaultBoost are 200 trees of depth 6 for a mean, with the settings that
+// llm-d's latency predictor ships for XGBoost (llm-d-latency-predictor 04e44cd,
+// training/training_server.py), but for its gamma of 0.2: that is in units of the
+// loss, which change with the target's unit.
+func defaultBoost() boostOptions {
+	return boostOptions{Trees: 200, Depth: 6, Rate: 0.05, RowFrac: 0.8, ColFrac: 0.8, Lambda: 0.1, Alpha: 0.01, MinChild: 5, Bins: MaxBins,
+		Seed: 1}
+}
+
+// growForest grows a forest for y. Weights w are scaled to mean 1; nil weighs all rows
+// the same. The target is used as it is: pass logarithms for relative errors.
+func growForest(m *matrix, y, w []float64, o boostOptions) (*forest.Forest, error) {
+	for i, v := range y {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, fmt.Errorf("forest: target of row %d: got %g, want a finite number", i, v)
+		}
+	}
+	b := &booster{m: m, o: o, y: y, w: meanOne(w, m.rows), margin: make([]float64, m.rows)}
+	return b.boost(), nil
+}
+
+// meanOne scales n weights to mean 1; nil is equal ones.
+func meanOne(w []float64, n int) []float64 {
+	out := slices.Repeat([]float64{1}, n)
+	copy(out, w)
+	sum := stat.Sum(out, func(v float64) float64 { return v })
+	for i := range out {
+		out[i] *= float64(n) / sum
+	}
+	return out
+}
+
+// booster is the state between trees.
+type booster struct {
+	m      *matrix
+	o      boostOptions
+	y, w   []float64
+	margin []float64 // per row: base + trees so far
+}
+
+func (b *booster) boost() *forest.Forest {
+	base := b.base()
+	for i := range b.margin {
+		b.margin[i] = base
+	}
+	g := newGrower(b)
+	out := &forest.Forest{Base: base, Trees: make([]forest.Tree, 0, b.o.Trees)}
+	for t := range b.o.Trees {
+		out.Trees = append(out.Trees, g.grow(uint64(t)))
+	}
+	return out
+}
+
+// base is the best constant.
+func (b *booster) base() float64 {
+	if b.o.Quantile > 0 {
+		all := make([]weighted, b.m.rows)
+		for i := range all {
+			all[i] = weighted{b.y[i], b.w[i]}
+		}
+		return quantile(all, b.o.Quantile)
+	}
+	sum, weight := 0.0, 0.0
+	for i, v := range b.y {
+		sum += b.w[i] * v
+		weight += b.w[i]
+	}
+	return sum / weight
+}
+
+// gradient of the loss at a row's margin; the second derivative is the weight.
+func (b *booster) gradient(i int) float64 {
+	r := b.margin[i] - b.y[i]
+	if b.o.Quantile == 0 {
+		return b.w[i] * r
+	}
+	if r < 0 {
+		return -b.w[i] * b.o.Quantile
+	}
+	return b.w[i] * (1 - b.o.Quantile)
+}
+
+// weighted is a value and its weight.
+type weighted struct{ value, weight float64 }
+
+// quantile is the smallest value whose weight, with that of all below, reaches q
+// of the whole. It reorders v.
+func quantile(v []weighted, q float64) float64 {
+	slices.SortFunc(v, func(a, b weighted) int { return cmp.Compare(a.value, b.value) })
+	total := stat.Sum(v, func(x weighted) float64 { return x.weight })
+	sum := 0.0
+	for _, x := range v {
+		if sum += x.weight; sum >= q*total {
+			return x.value
+		}
+	}
+	return v[len(v)-1].value
+}
+
+// drawColumns picks share of the columns, at least one, in ascending order.
+func drawColumns(n int, share float64, seed, tree uint64) []int {
+	columns := make([]int, n)
+	keys := make([]float64, n)
+	for c := range columns {
+		columns[c], keys[c] = c, stat.Draw(seed, streamCols, tree, uint64(c))
+	}
+	slices.SortFunc(columns, func(a, b int) int { return cmp.Or(cmp.Compare(keys[a], keys[b]), cmp.Compare(a, b)) })
+	columns = columns[:max(1, int(math.Round(share*float64(n))))]
+	slices.Sort(columns)
+	return columns
+}
+
+// Streams of draws.
+const (
+	streamRows uint64 = iota + 1
+	streamCols
+)

@@ -1,0 +1,157 @@
+package predictor
+
+import (
+	"math"
+	"path"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// source is one recorded run.
+type source struct {
+	Run        *trace.Run
+	Deployment *deploy.Deployment
+	Saturated  []rows.Span // requests that arrived inside are dropped as saturated
+}
+
+// Result is what a run gave.
+type Result struct {
+	Rows      []Row
+	Requests  int            // rows + sum of drops
+	Dropped   map[reason]int // by reason
+	Agreement stateAgreement
+	Warnings  []trace.Finding
+}
+
+// Build makes the rows of a run.
+func Build(src source, o Options) (*Result, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	b := newBuilder(src, o)
+	b.scores()
+	b.sweep()
+	return b.out, nil
+}
+
+// builder builds the rows of one run.
+type builder struct {
+	src      source
+	o        Options
+	lives    []life
+	complete bool
+	steps    *steps
+	counts   *counts
+	events   []event
+	warmUpNs int64 // arrivals before it are warm-up
+	blocks   int64 // KV blocks, 0 unknown
+	stages   []trace.Opt[int64]
+	out      *Result
+}
+
+func newBuilder(src source, o Options) *builder {
+	d := src.Deployment
+	b := &builder{src: src, o: o, out: &Result{Dropped: map[reason]int{}}}
+	b.lives, b.complete, b.out.Warnings = livesOf(src.Run, d.Tracing.JourneySampleRate.Or(1), o.Target == TargetE2E)
+	b.steps = newSteps(src.Run, d.Tracing.StepSampleRate.Or(1), d.Engine.IsAsync())
+	b.counts = newCounts(b.lives, b.steps)
+	b.events = eventsOf(b.lives)
+	b.out.Requests = len(b.lives)
+	b.blocks, _, _ = d.KVBlocks()
+	b.stages = stagesOf(b.lives, d)
+	b.warmUpNs = math.MinInt64
+	const warmUpSteps = 10
+	if n := len(src.Run.Steps); n > 0 && len(openPhases(d)) == len(d.Phases) {
+		b.warmUpNs = src.Run.Steps[min(warmUpSteps, n-1)].TsStartNs
+	}
+	return b
+}
+
+// scores says for every request what share of its prompt is expected in the
+// cache, and how many tokens that leaves to compute.
+func (b *builder) scores() {
+	d := b.src.Deployment
+	if d.Engine.PrefixCaching && b.shareOut() {
+		b.replayIndex()
+	}
+	for i := range b.lives {
+		l := &b.lives[i]
+		l.actual = actualScore(l, d.Engine.BlockSize, d.Engine.PrefixCaching)
+		if !d.Engine.PrefixCaching {
+			l.index = trace.Some(0.0)
+		}
+		l.score = l.index
+		if b.o.PrefixScore == prefixActual {
+			l.score = l.actual
+		}
+		if l.prompt.OK {
+			b.counts.uncached[i] = max(1, l.prompt.V-int64(math.Round(l.score.V*float64(l.prompt.V))))
+		}
+	}
+}
+
+// replayIndex scores every request by the blocks that requests scheduled before
+// its decision left.
+func (b *builder) replayIndex() {
+	x := newIndex(b.src.Deployment)
+	at := 0
+	for i := range b.lives {
+		l := &b.lives[i]
+		until := l.arrived.V - b.o.StalenessUs*1000
+		for ; at < len(b.events) && b.events[at].at <= until; at++ {
+			if e := b.events[at]; e.kind == evScheduled && b.lives[e.life].prompt.OK {
+				x.scheduled(int(e.life), &b.lives[e.life], b.lives[e.life].cached)
+			}
+		}
+		if l.arrived.OK && l.prompt.OK && l.prompt.V > 0 {
+			l.index = trace.Some(x.match(i, l))
+		}
+	}
+}
+
+// shareOut gives requests without a prefix group what --shared-prefix-tokens
+// states; false when nothing says what requests share.
+func (b *builder) shareOut() bool {
+	for i := range b.lives {
+		if b.lives[i].group != "" {
+			return true // the client said so for all its requests: those without a group share nothing
+		}
+	}
+	for _, text := range b.o.Shared {
+		runs, tokens, err := parseShare(text)
+		if ok, _ := path.Match(runs, b.src.Run.ID); err != nil || !ok {
+			continue
+		}
+		for i := range b.lives {
+			b.lives[i].group, b.lives[i].groupTokens = "shared", trace.Some(tokens)
+		}
+		return true
+	}
+	return false
+}
+
+// sweep walks through time and judges every request at its decision.
+func (b *builder) sweep() {
+	at := 0
+	for i := range b.lives {
+		l := &b.lives[i]
+		t := l.arrived.V - b.o.StalenessUs*1000
+		for ; at < len(b.events) && before(b.events[at], t, l.arrived.V); at++ {
+			b.counts.apply(b.events[at])
+		}
+		row, reason := b.row(i, t)
+		if reason != "" {
+			b.out.Dropped[reason]++
+			continue
+		}
+		b.out.Rows = append(b.out.Rows, row)
+	}
+}
+
+// before reports whether an event is observable: not later than t, and arrivals
+// earlier than the decision itself.
+func before(e event, t, decision int64) bool {
+	return e.at < t || e.at == t && (e.kind != evArrived || t < decision)
+}

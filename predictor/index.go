@@ -1,0 +1,105 @@
+package predictor
+
+import (
+	"container/list"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/reconstruct"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// index is an LRU of cached blocks, replayed from what requests were scheduled.
+// It stands for a router's index that the engine's KV events keep up to date.
+type index struct {
+	blockSize, capacity int64
+	order               *list.List // of blockID, most recent first
+	at                  map[blockID]*list.Element
+	learned             map[string]int64 // blocks that requests of a group were seen to share
+	groups              map[string]int64 // owner of each group's blocks
+}
+
+// blockID names one block of prompt tokens: the k-th of a group's shared prefix
+// (owner below 0), or of one request's own tokens (owner is its place).
+type blockID struct{ owner, k int64 }
+
+func newIndex(d *deploy.Deployment) *index {
+	blocks, _, err := d.KVBlocks()
+	if err != nil {
+		blocks = 1 << 40 // nothing is ever evicted
+	}
+	return &index{blockSize: d.Engine.BlockSize, capacity: blocks, order: list.New(), at: map[blockID]*list.Element{},
+		learned: map[string]int64{}, groups: map[string]int64{}}
+}
+
+// blocks lists the blocks of the prompt of the i-th request, the shared ones first.
+func (x *index) blocks(i int, l *life) []blockID {
+	n := l.prompt.V / x.blockSize
+	shared, group := int64(0), int64(0)
+	if l.group != "" {
+		if x.groups[l.group] == 0 {
+			x.groups[l.group] = -int64(len(x.groups)) - 1
+		}
+		shared, group = n, x.groups[l.group]
+		if l.groupTokens.OK {
+			shared = min(n, l.groupTokens.V/x.blockSize)
+		}
+	}
+	out := make([]blockID, n)
+	for k := range n {
+		out[k] = blockID{int64(i), k}
+		if k < shared {
+			out[k] = blockID{group, k}
+		}
+	}
+	return out
+}
+
+// match is the share of the prompt whose blocks are in the index, as a prefix. A
+// group whose shared length nobody states has shared what its requests were seen
+// to share.
+func (x *index) match(i int, l *life) float64 {
+	limit := reconstruct.MaxCachedBlocks(l.prompt.V, x.blockSize)
+	if l.group != "" && !l.groupTokens.OK {
+		limit = min(limit, x.learned[l.group])
+	}
+	found := int64(0)
+	for _, b := range x.blocks(i, l) {
+		if found == limit || x.at[b] == nil {
+			break
+		}
+		found++
+	}
+	return float64(found*x.blockSize) / float64(l.prompt.V)
+}
+
+// scheduled puts a prompt's blocks in front. hit is what was found at admission.
+func (x *index) scheduled(i int, l *life, hit trace.Opt[int64]) {
+	if hit.OK && l.group != "" {
+		x.learned[l.group] = max(x.learned[l.group], hit.V/x.blockSize)
+	}
+	blocks := x.blocks(i, l)
+	slices.Reverse(blocks) // the end of a chain is evicted first
+	for _, b := range blocks {
+		if e := x.at[b]; e != nil {
+			x.order.MoveToFront(e)
+			continue
+		}
+		x.at[b] = x.order.PushFront(b)
+		if int64(x.order.Len()) > x.capacity {
+			delete(x.at, x.order.Remove(x.order.Back()).(blockID))
+		}
+	}
+}
+
+// actualScore is the share of the prompt cached at first admission, in whole blocks.
+func actualScore(l *life, blockSize int64, caching bool) trace.Opt[float64] {
+	if !caching {
+		return trace.Some(0.0)
+	}
+	if !l.cached.OK || !l.prompt.OK || l.prompt.V < 1 {
+		return trace.Opt[float64]{}
+	}
+	cachedBlocks := l.cached.V / blockSize
+	return trace.Some(float64(cachedBlocks*blockSize) / float64(l.prompt.V))
+}

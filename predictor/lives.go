@@ -1,0 +1,196 @@
+package predictor
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// life is one request, whatever recorded it. Stamps are ns of one clock.
+type life struct {
+	id                                                    string
+	arrived, queued, scheduled, first, finished, departed trace.Opt[int64]
+	pauses                                                []pause
+	scheduledStep, firstStep, prompt, cached, output      trace.Opt[int64]
+	priority                                              int64
+	group                                                 string
+	groupTokens                                           trace.Opt[int64]
+	phase                                                 trace.Opt[string]
+	reason                                                reason             // why it cannot be a row, empty when it may
+	index, actual                                         trace.Opt[float64] // prefix scores
+	score                                                 trace.Opt[float64] // the one asked for
+}
+
+// pause is a preemption and its end.
+type pause struct{ from, to trace.Opt[int64] }
+
+// livesOf lists the requests of a run, by arrival: core and API spans where there
+// are some, else stock spans, else client rows with engine stamps. complete says
+// that nothing that was in the engine is missing.
+func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []life, complete bool, findings []trace.Finding) {
+	complete = true
+	if len(run.Requests) == 0 {
+		lives, findings = observedLives(run, endToEnd)
+	} else {
+		pauses := pausesOf(run.Events)
+		clients := clientsOf(run.Observed)
+		stock := 0
+		for i := range run.Requests {
+			r := &run.Requests[i]
+			l := lifeOf(r, endToEnd)
+			l.pauses = pauses[l.id]
+			if c := clients[l.id]; c != nil {
+				l.group = c.PrefixGroup.V
+				l.groupTokens = c.PrefixTokens
+				l.priority = c.Priority.V
+			}
+			if r.Source == trace.SourceStock {
+				stock++
+			}
+			complete = complete && r.DroppedEvents <= 0 && (r.CoreID.OK || r.Source == trace.SourceStock || !r.Success.V)
+			lives = append(lives, l)
+		}
+		complete = complete && (journeyRate == 1 || stock == len(lives))
+	}
+	slices.SortStableFunc(lives, func(a, b life) int {
+		return cmp.Or(cmp.Compare(a.arrived.V, b.arrived.V), cmp.Compare(a.queued.V, b.queued.V), cmp.Compare(a.id, b.id))
+	})
+	return lives, complete, findings
+}
+
+func clientsOf(observed []trace.ObservedRequest) map[string]*trace.ObservedRequest {
+	out := map[string]*trace.ObservedRequest{}
+	for i := range observed {
+		if o := &observed[i]; o.CoreID.OK {
+			out[o.CoreID.V] = o
+		}
+	}
+	return out
+}
+
+func lifeOf(r *trace.Request, endToEnd bool) life {
+	l := life{id: r.CoreID.Or(r.APIID.V), prompt: r.PromptTokens, cached: r.CachedTokens, output: r.OutputTokens, phase: r.Phase}
+	if r.Source == trace.SourceStock {
+		l.stockStamps(r)
+	} else {
+		l.arrived = r.ArrivedNs
+		l.queued = r.QueuedNs
+		l.scheduled = r.ScheduledNs
+		l.first = r.FirstTokenNs
+		l.finished = r.FinishedNs
+		l.scheduledStep = r.ScheduledStep
+		l.firstStep = r.FirstTokenStep
+		l.departed = firstKnown(r.DepartedNs, r.AbortedNs, r.FinishedNs)
+	}
+	l.judge(r.Source == trace.SourceStock || r.CoreID.OK, r.AbortedNs.OK && !r.Success.V, !r.Success.V, endToEnd)
+	return l
+}
+
+// judge says why a request cannot be a row: what its record lacks, how it ended, and the stamps of one that succeeded.
+// End to end, its departure counts and its first token need not be known.
+func (l *life) judge(wasInEngine, wasAborted, hasFailed, endToEnd bool) {
+	switch {
+	case !l.arrived.OK:
+		l.reason = noArrival
+	case !wasInEngine:
+		l.reason = noEngineStamps
+	case !l.prompt.OK || l.prompt.V < 1:
+		l.reason = noPromptLength
+	case wasAborted:
+		l.reason = aborted
+	case hasFailed:
+		l.reason = failed
+	case !l.scheduled.OK:
+		l.reason = noEngineStamps
+	case endToEnd && !l.departed.OK:
+		l.reason = noDeparture
+	case !endToEnd && !l.first.OK:
+		l.reason = noFirstToken
+	case l.first.OK && l.first.V < l.arrived.V || endToEnd && l.departed.V < l.arrived.V:
+		l.reason = negativeLatency
+	}
+}
+
+// stockStamps places the intervals of an unmodified engine's span one behind the
+// other: overhead in = TTFT - queue - prefill, then queue, prefill, decode.
+func (l *life) stockStamps(r *trace.Request) {
+	l.arrived = r.StartWallNs
+	at := func(known bool, us float64) trace.Opt[int64] {
+		return trace.Opt[int64]{V: l.arrived.V + trace.Ns(us), OK: known && l.arrived.OK}
+	}
+	ttft := r.StockTTFTUs
+	queue := r.StockQueueUs
+	prefill := r.StockPrefillUs
+	if ttft.OK && queue.OK && prefill.OK {
+		l.queued, l.scheduled = at(true, ttft.V-queue.V-prefill.V), at(true, ttft.V-prefill.V)
+	}
+	l.first = at(ttft.OK, ttft.V)
+	l.finished = at(ttft.OK && r.StockDecodeUs.OK, ttft.V+r.StockDecodeUs.V)
+	l.departed = firstKnown(at(r.StockE2EUs.OK, r.StockE2EUs.V), r.EndWallNs, l.finished)
+}
+
+func firstKnown(stamps ...trace.Opt[int64]) trace.Opt[int64] {
+	for _, s := range stamps {
+		if s.OK {
+			return s
+		}
+	}
+	return trace.Opt[int64]{}
+}
+
+// pausesOf lists the preemptions of every request: PREEMPTED to the next SCHEDULED.
+func pausesOf(events []trace.JourneyEvent) map[string][]pause {
+	out := map[string][]pause{}
+	for i := range events {
+		e := &events[i]
+		list := out[e.CoreID]
+		switch {
+		case e.Kind == "PREEMPTED":
+			out[e.CoreID] = append(list, pause{from: e.TsNs})
+		case e.Kind == "SCHEDULED" && len(list) > 0 && !list[len(list)-1].to.OK:
+			list[len(list)-1].to = e.TsNs
+		}
+	}
+	return out
+}
+
+// observedLives are the rows of a client file that carry engine stamps. Where
+// arrivals are on another clock, the smallest pick-up wait is taken as 0.
+func observedLives(run *trace.Run, endToEnd bool) ([]life, []trace.Finding) {
+	offset, found := int64(0), false
+	for i := range run.Observed {
+		c := &run.Observed[i]
+		if at, wall := arrivalOf(c); wall && c.QueuedNs.OK {
+			if d := c.QueuedNs.V - at.V; !found || d < offset {
+				offset, found = d, true
+			}
+		}
+	}
+	var lives []life
+	for i := range run.Observed {
+		c := &run.Observed[i]
+		at, wall := arrivalOf(c)
+		if wall {
+			at.V += offset
+		}
+		l := life{id: c.ID, arrived: at, queued: c.QueuedNs, scheduled: c.ScheduledNs, first: c.EngineFirstNs, finished: c.EngineLastNs,
+			departed: c.EngineLastNs, prompt: c.PromptTokens, output: c.OutputTokens, phase: c.Phase, priority: c.Priority.V,
+			group: c.PrefixGroup.V, groupTokens: c.PrefixTokens}
+		l.judge(true, c.Aborted.V, c.Success.OK && !c.Success.V, endToEnd)
+		lives = append(lives, l)
+	}
+	if !found {
+		return lives, nil
+	}
+	return lives, []trace.Finding{trace.Findingf(codeTwoClocks, "run %s: arrivals and engine stamps are on two clocks; the smallest pick-up "+
+		"wait was taken as 0", run.ID)}
+}
+
+// arrivalOf is a client row's arrival; wall says that it is on the wall clock.
+func arrivalOf(c *trace.ObservedRequest) (at trace.Opt[int64], wall bool) {
+	if c.SendNs.OK {
+		return c.SendNs, false
+	}
+	return c.SendWallNs, c.SendWallNs.OK
+}

@@ -1,0 +1,96 @@
+package predictor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff/forest"
+)
+
+// MaxBins is the largest number of bins of a column.
+const MaxBins = 256
+
+// matrix is binned columns of equal length.
+type matrix struct {
+	rows  int
+	bins  [][]uint8   // per column, per row
+	edges [][]float32 // per column, ascending: a value is in bin b when edges[b-1] <= value < edges[b]
+}
+
+// newMatrix rounds columns to float32 and bins them: one bin per distinct value
+// where at most maxBins differ, else bins of about equal numbers of rows. Edges
+// lie halfway between the values they part. Values must be finite; NaN, unknown,
+// is below all of them, as at a split of the finished forest.
+func newMatrix(columns [][]float64, maxBins int) (*matrix, error) {
+	if maxBins < 2 || maxBins > MaxBins {
+		return nil, fmt.Errorf("forest: bins: got %d, want 2 to %d", maxBins, MaxBins)
+	}
+	if len(columns) < 1 || len(columns) > forest.MaxFeatures {
+		return nil, fmt.Errorf("forest: columns: got %d, want 1 to %d", len(columns), forest.MaxFeatures)
+	}
+	m := &matrix{rows: len(columns[0])}
+	values := make([]float32, m.rows)
+	sorted := make([]float32, m.rows)
+	for c, column := range columns {
+		if len(column) != m.rows {
+			return nil, fmt.Errorf("forest: column %d: got %d rows, want %d", c, len(column), m.rows)
+		}
+		for i, v := range column {
+			values[i] = float32(v)
+			switch {
+			case v != v:
+				values[i] = float32(math.Inf(-1))
+			case math.IsInf(float64(values[i]), 0):
+				return nil, fmt.Errorf("forest: column %d, row %d: got %g, want a finite float32 or NaN", c, i, v)
+			}
+		}
+		copy(sorted, values)
+		slices.Sort(sorted)
+		edges := binEdges(sorted, maxBins)
+		m.edges = append(m.edges, edges)
+		m.bins = append(m.bins, binOf(values, edges))
+	}
+	return m, nil
+}
+
+// binEdges parts ascending values into at most maxBins bins.
+func binEdges(sorted []float32, maxBins int) []float32 {
+	distinct := 0
+	for i, v := range sorted {
+		if i == 0 || v != sorted[i-1] {
+			distinct++
+		}
+	}
+	var edges []float32
+	n, k := len(sorted), 1 // the next edge leaves k of maxBins parts of the rows below it
+	for i := 1; i < n; i++ {
+		if sorted[i] == sorted[i-1] || distinct > maxBins && i*maxBins < k*n {
+			continue
+		}
+		edges = append(edges, between(sorted[i-1], sorted[i]))
+		k = i*maxBins/n + 1
+	}
+	return edges
+}
+
+// between is a float32 above lo and at most hi, halfway where one lies between; hi
+// itself where lo stands for unknown.
+func between(lo, hi float32) float32 {
+	if mid := float32((float64(lo) + float64(hi)) / 2); mid > lo {
+		return mid
+	}
+	return hi
+}
+
+func binOf(values, edges []float32) []uint8 {
+	bins := make([]uint8, len(values))
+	for i, v := range values {
+		b, found := slices.BinarySearch(edges, v)
+		if found { // v == edges[b]: at the edge is above it
+			b++
+		}
+		bins[i] = uint8(b)
+	}
+	return bins
+}

@@ -1,0 +1,269 @@
+package predictor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// modelDocs says of each model what it is.
+var modelDocs = map[string]string{
+	nameTrees:    "200 boosted trees of depth 6 on log(ms)",
+	nameGated:    "two such forests, for rows where nobody and where somebody waits, from 200 rows on each side",
+	namePhysics:  "a rollout of the scheduler with the coefficient file's step times; nothing is fitted here",
+	nameResidual: "50 trees of depth 3 on log(ms / physics): all, half or none of them, by the last fifth of the training rows",
+}
+
+// usesPhysics reports whether a model needs estimates in Table.Physics.
+func usesPhysics(name string) bool { return name == namePhysics || name == nameResidual }
+
+// leastGated is how many rows each side of the queue needs for a forest of its own.
+const leastGated = 200
+
+// model predicts ms from a row of a table.
+type model interface {
+	Predict(t *columns, i int) float64
+}
+
+// newModel fits the named model on some rows of a table with weights (nil: equal).
+func newModel(name string, t *columns, rows []int, w []float64, o boostOptions) (model, error) {
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("model %s: got no training rows", name)
+	}
+	switch name {
+	case nameTrees:
+		return newTrees(t, rows, w, o)
+	case nameGated:
+		return newGated(t, rows, w, o)
+	case nameResidual:
+		return newResidual(t, rows, w, o)
+	}
+	return physics{}, nil
+}
+
+type constant struct {
+	byRun map[int32]float64
+	all   float64
+}
+
+// newConstant is the lower median of each run, and of all.
+func newConstant(t *columns, rows []int) *constant {
+	median := func(v []float64) float64 { return stat.WeightedMedian(v, slices.Repeat([]float64{1}, len(v))) }
+	values := map[int32][]float64{}
+	var all []float64
+	for _, i := range rows {
+		values[t.Run[i]], all = append(values[t.Run[i]], t.Y[i]), append(all, t.Y[i])
+	}
+	c := &constant{byRun: map[int32]float64{}, all: median(all)}
+	for run, v := range values {
+		c.byRun[run] = median(v)
+	}
+	return c
+}
+
+func (c *constant) Predict(t *columns, i int) float64 {
+	if v, ok := c.byRun[t.Run[i]]; ok {
+		return v
+	}
+	return c.all
+}
+
+// physics is what is in the table already.
+type physics struct{}
+
+func (physics) Predict(t *columns, i int) float64 { return t.Physics[i] }
+
+// boosted is a forest of log(ms), or of log(ms / physics).
+type boosted struct {
+	Forest     forest.Forest
+	IsResidual bool
+	eval       *forest.Evaluator
+}
+
+// newTrees grows trees of log(ms).
+func newTrees(t *columns, rows []int, w []float64, o boostOptions) (*boosted, error) {
+	return boostLogs(t, rows, w, o, false)
+}
+
+// residualShares are how much of the residual trees may be used.
+var residualShares = []float64{0, 0.5, 1}
+
+// newResidual grows 50 trees of depth 3 on what physics leaves, and uses as much of
+// them as trees grown on the first 80 % of the rows helped on the rest: what is only
+// noise, or drifts away, is left to physics.
+func newResidual(t *columns, rows []int, w []float64, o boostOptions) (*boosted, error) {
+	o.Trees, o.Depth = 50, 3
+	weight := map[int]float64{}
+	var known []int
+	for k, i := range rows {
+		if t.Physics[i] > 0 {
+			known = append(known, i)
+			weight[i] = 1
+			if w != nil {
+				weight[i] = w[k]
+			}
+		}
+	}
+	weights := func(rows []int) []float64 { return stat.Map(rows, func(i int) float64 { return weight[i] }) }
+	if len(known) == 0 {
+		return nil, fmt.Errorf("model %s: no training row has a physics estimate", nameResidual)
+	}
+	share := 1.0
+	if head, tail := splitTail(t, known, 0.8); len(head) > 0 && len(tail) > 0 {
+		trial, err := boostLogs(t, head, weights(head), o, true)
+		if err != nil {
+			return nil, err
+		}
+		share = trial.bestShare(t, tail, weights(tail))
+	}
+	b, err := boostLogs(t, known, weights(known), o, true)
+	if err != nil {
+		return nil, err
+	}
+	return loaded(scaled(&b.Forest, share), len(t.X), true)
+}
+
+// bestShare is the share of the trees with the smallest weighted MAPE on rows.
+func (b *boosted) bestShare(t *columns, rows []int, w []float64) float64 {
+	best, least := 0.0, math.Inf(1)
+	x := make([]float64, len(t.X))
+	for _, share := range residualShares {
+		sum := 0.0
+		for k, i := range rows {
+			t.Row(i, x)
+			sum += w[k] * math.Abs(t.Physics[i]*math.Exp(share*b.eval.Margin(x))/t.Y[i]-1)
+		}
+		if sum < least {
+			best, least = share, sum
+		}
+	}
+	return best
+}
+
+// scaled is a forest whose sum is a share of the given one's; no trees for none.
+func scaled(f *forest.Forest, share float64) *forest.Forest {
+	out := &forest.Forest{Base: share * f.Base, Trees: []forest.Tree{}}
+	if share == 0 {
+		return out
+	}
+	for _, t := range f.Trees {
+		c := slices.Clone(t)
+		for i := range c {
+			if c[i].Feature == forest.Leaf {
+				c[i].Value *= float32(share)
+			}
+		}
+		out.Trees = append(out.Trees, c)
+	}
+	return out
+}
+
+// boostLogs grows trees of log(ms), or of log(ms / physics).
+func boostLogs(t *columns, rows []int, w []float64, o boostOptions, isResidual bool) (*boosted, error) {
+	m, err := newMatrix(t.pick(rows), o.Bins)
+	if err != nil {
+		return nil, err
+	}
+	y := make([]float64, len(rows))
+	for k, i := range rows {
+		y[k] = math.Log(t.Y[i])
+		if isResidual {
+			y[k] -= math.Log(t.Physics[i])
+		}
+	}
+	f, err := growForest(m, y, w, o)
+	if err != nil {
+		return nil, err
+	}
+	return loaded(f, len(t.X), isResidual)
+}
+
+// loaded makes a finished forest a model.
+func loaded(f *forest.Forest, columns int, isResidual bool) (*boosted, error) {
+	e, err := f.Compile(columns)
+	if err != nil {
+		return nil, err
+	}
+	return &boosted{Forest: *f, IsResidual: isResidual, eval: e}, nil
+}
+
+// Predict implements Model.
+func (b *boosted) Predict(t *columns, i int) float64 {
+	x := make([]float64, len(t.X))
+	t.Row(i, x)
+	ms := math.Exp(b.eval.Margin(x))
+	if b.IsResidual {
+		ms *= t.Physics[i]
+	}
+	return ms
+}
+
+// gated are two forests by the queue: of rows where nobody waits, and where somebody does. They are one where a side has too few rows.
+type gated struct{ Idle, Queued *boosted }
+
+func newGated(t *columns, rows []int, w []float64, o boostOptions) (*gated, error) {
+	var side [2][]int
+	var weights [2][]float64
+	for k, i := range rows {
+		s := 0
+		if t.IsQueued(i) {
+			s = 1
+		}
+		side[s] = append(side[s], i)
+		if w != nil {
+			weights[s] = append(weights[s], w[k])
+		}
+	}
+	if min(len(side[0]), len(side[1])) < leastGated {
+		both, err := newTrees(t, rows, w, o)
+		return &gated{both, both}, err
+	}
+	idle, err := newTrees(t, side[0], weights[0], o)
+	if err != nil {
+		return nil, err
+	}
+	queued, err := newTrees(t, side[1], weights[1], o)
+	return &gated{idle, queued}, err
+}
+
+// Predict implements Model.
+func (g *gated) Predict(t *columns, i int) float64 {
+	if t.IsQueued(i) {
+		return g.Queued.Predict(t, i)
+	}
+	return g.Idle.Predict(t, i)
+}
+
+// modelsOf are the models that a predictor file holds, by name.
+func modelsOf(t *forest.Target) (map[string]model, error) {
+	held := map[*forest.Forest]*boosted{}
+	for _, f := range []*forest.Forest{t.Trees, t.Idle, t.Queued, t.Residual} {
+		if f == nil {
+			continue
+		}
+		var err error
+		if held[f], err = loaded(f, len(t.Columns), f == t.Residual); err != nil {
+			return nil, err
+		}
+	}
+	trees := held[t.Trees]
+	out := map[string]model{nameTrees: trees, namePhysics: physics{}, nameGated: &gated{trees, trees}}
+	if t.Idle != nil && t.Queued != nil {
+		out[nameGated] = &gated{held[t.Idle], held[t.Queued]}
+	}
+	if t.Residual != nil {
+		out[nameResidual] = held[t.Residual]
+	}
+	return out, nil
+}
+
+// Names of the models.
+const (
+	nameTrees    = "trees"
+	nameGated    = "trees-gated"
+	namePhysics  = "physics"
+	nameResidual = "physics+trees"
+)

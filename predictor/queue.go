@@ -1,0 +1,343 @@
+package predictor
+
+import (
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+const (
+	recentNs    = 20_000_000_000 // of arrivals, for the rate of prompts
+	recentEnds  = 512            // finished requests, for the mean output
+	leastRecent = 1_000_000_000  // a rate over less than that is taken over that
+)
+
+// status is the phase of a request inside the engine.
+type status uint8
+
+const (
+	outside status = iota
+	waiting
+	running
+	gone
+)
+
+// counts is the state at one moment, rebuilt from journeys.
+type counts struct {
+	lives          []life
+	uncached       []int64 // prompt tokens expected to be computed, by life
+	status         []status
+	first, arrived []bool
+
+	inflight                   int64
+	in                         [4]int64        // changes of their number, by status: waiting and running start at 0
+	noFirst                    int64           // uncached prompt tokens of requests that arrived, without first token
+	byPriority                 map[int64]int64 // the same by priority
+	aheadOf                    []int64         // by life: tokens to compute before a later arrival's, 0 while scheduled
+	ahead, aheadRequests       int64           // sum and number of those
+	prefilling                 []int32         // scheduled, no first token
+	decodes                    int64           // running, with a first token
+	decodePrompt, decodeCached int64           // their prompt tokens, and those of them from the cache
+	decodeSteps                float64         // sum of the steps of their first tokens, moved by what they were paused
+	decodeNs                   float64         // sum of the stamps of their first tokens after base, moved likewise
+	base                       int64
+
+	steps                 *steps
+	pausedStep            []float64 // step and time of a preemption, then what pauses add up to
+	pausedNs              []float64
+	arrivals, firstTokens []event
+	outputs               []float64
+	outputSum             float64
+	pace                  []float64 // ns per token of finished requests
+	stepNs                []float64 // ns from scheduling to first token, for as long as none has finished
+}
+
+func newCounts(lives []life, s *steps) *counts {
+	n := len(lives)
+	c := &counts{lives: lives, uncached: make([]int64, n), status: make([]status, n), first: make([]bool, n), arrived: make([]bool, n),
+		byPriority: map[int64]int64{}, steps: s, pausedStep: make([]float64, n), pausedNs: make([]float64, n), aheadOf: make([]int64, n)}
+	for i := range lives {
+		if lives[i].arrived.OK {
+			c.base = lives[i].arrived.V
+			break
+		}
+	}
+	return c
+}
+
+// apply moves the state over one event.
+func (c *counts) apply(e event) {
+	i, l := int(e.life), &c.lives[e.life]
+	switch e.kind {
+	case evArrived:
+		c.arrivals = append(c.arrivals, e)
+		c.arrived[i] = true
+		c.inflight++
+		if !c.first[i] {
+			c.addNoFirst(i, +1)
+		}
+		if c.status[i] == outside || c.status[i] == waiting {
+			c.setAhead(i, c.uncached[i])
+		}
+	case evQueued:
+		c.enter(i, waiting)
+	case evScheduled:
+		c.enter(i, running)
+	case evPreempted:
+		c.enter(i, waiting)
+		c.pause(i, e.at, -1)
+		if c.arrived[i] && c.status[i] == waiting { // all of it is computed again
+			c.setAhead(i, max(c.uncached[i], l.prompt.V))
+		}
+	case evResumed:
+		c.pause(i, e.at, +1)
+		c.enter(i, running)
+	case evFirst:
+		c.firstTokens = append(c.firstTokens, e)
+		c.first[i] = true
+		if c.arrived[i] {
+			c.addNoFirst(i, -1)
+		}
+		c.dropPrefilling(e.life)
+		if c.status[i] == running { // it may come after a preemption
+			c.decode(i, +1)
+		}
+		if l.scheduled.OK && len(c.pace) == 0 {
+			c.stepNs = append(c.stepNs, float64(e.at-l.scheduled.V))
+		}
+	case evFinished:
+		c.enter(i, gone)
+		if l.output.OK && l.output.V > 0 && l.first.OK && l.reason == "" {
+			c.ended(l, e.at)
+		}
+	case evDeparted:
+		if c.arrived[i] {
+			c.inflight--
+			c.arrived[i] = false
+			c.setAhead(i, 0)
+			if !c.first[i] {
+				c.addNoFirst(i, -1)
+			}
+		}
+	}
+}
+
+func (c *counts) addNoFirst(i int, sign int64) {
+	c.noFirst += sign * c.uncached[i]
+	c.byPriority[c.lives[i].priority] += sign * c.uncached[i]
+}
+
+// pause moves a request's tokens by the time it spends preempted; sign is -1 at
+// its start, +1 at its end.
+func (c *counts) pause(i int, ns int64, sign float64) {
+	if step, ok := c.steps.counter(ns); ok {
+		c.pausedStep[i] += sign * step
+	}
+	c.pausedNs[i] += sign * float64(ns-c.base)
+}
+
+// decode takes a request into the decodes or out of them.
+func (c *counts) decode(i int, sign int64) {
+	l := &c.lives[i]
+	c.decodes += sign
+	c.decodePrompt += sign * l.prompt.V
+	c.decodeCached += sign * c.cachedOf(i)
+	c.decodeSteps += float64(sign) * (float64(l.firstStep.V) + c.pausedStep[i])
+	c.decodeNs += float64(sign) * (float64(l.first.V-c.base) + c.pausedNs[i])
+}
+
+// cachedOf are the prompt tokens of a scheduled request that came from the cache:
+// the hit found then, else the one that was expected.
+func (c *counts) cachedOf(i int) int64 {
+	return c.lives[i].cached.Or(max(0, c.lives[i].prompt.V-c.uncached[i]))
+}
+
+// enter moves a request to a queue of the engine.
+func (c *counts) enter(i int, to status) {
+	from := c.status[i]
+	if from == to || from == gone {
+		return
+	}
+	c.in[from]--
+	c.in[to]++
+	switch { // from is not to
+	case c.first[i] && from == running:
+		c.decode(i, -1)
+	case c.first[i] && to == running:
+		c.decode(i, +1)
+	}
+	if to != waiting {
+		c.setAhead(i, 0)
+	}
+	c.dropPrefilling(int32(i))
+	if to == running && !c.first[i] {
+		c.prefilling = append(c.prefilling, int32(i))
+	}
+	c.status[i] = to
+}
+
+// setAhead says how many tokens of a request are to be computed before those of a
+// later arrival; 0 when it is no longer in front.
+func (c *counts) setAhead(i int, tokens int64) {
+	was := c.aheadOf[i]
+	c.aheadOf[i] = tokens
+	c.ahead += tokens - was
+	c.aheadRequests += min(1, tokens) - min(1, was)
+}
+
+func (c *counts) dropPrefilling(i int32) {
+	if k := slices.Index(c.prefilling, i); k >= 0 {
+		c.prefilling = slices.Delete(c.prefilling, k, k+1)
+	}
+}
+
+// ended learns from a request that finished.
+func (c *counts) ended(l *life, at int64) {
+	c.outputs = append(c.outputs, float64(l.output.V))
+	c.outputSum += float64(l.output.V)
+	if n := len(c.outputs); n > recentEnds {
+		c.outputSum -= c.outputs[n-1-recentEnds]
+	}
+	if l.output.V > 1 {
+		c.pace = append(c.pace, float64(at-l.first.V)/float64(l.output.V-1))
+	}
+}
+
+// meanOutput is the mean output of the requests that finished last.
+func (c *counts) meanOutput() trace.Opt[float64] {
+	n := min(len(c.outputs), recentEnds)
+	if n == 0 {
+		return trace.Opt[float64]{}
+	}
+	return trace.Some(c.outputSum / float64(n))
+}
+
+// recent is the rate of prompts that arrived lately and of their uncached tokens,
+// per second.
+func (c *counts) recent(ns int64) (tokensPerS, promptsPerS float64) {
+	for k := len(c.arrivals) - 1; k >= 0 && c.arrivals[k].at > ns-recentNs; k-- {
+		tokensPerS += float64(c.uncached[c.arrivals[k].life])
+		promptsPerS++
+	}
+	over := float64(max(leastRecent, min(recentNs, ns-c.base))) / 1e9
+	return tokensPerS / over, promptsPerS / over
+}
+
+// decodeTokens are the tokens in KV of the decodes at ns: their prompts and a
+// token for every step since the first. Without step numbers the pace of the last
+// 20 finished requests stands in, and before there is one the time the last 20
+// took from scheduling to first token; ok is false before the first of those.
+func (c *counts) decodeTokens(ns int64) (tokens float64, ok bool) {
+	if c.decodes == 0 {
+		return 0, true
+	}
+	n := float64(c.decodes)
+	out := 0.0
+	if step, known := c.steps.counter(ns); known {
+		out = n*(step-float64(c.steps.async)) - c.decodeSteps
+	} else {
+		pace := c.pace
+		if len(pace) == 0 {
+			pace = c.stepNs
+		}
+		if pace = pace[max(0, len(pace)-20):]; len(pace) == 0 {
+			return 0, false
+		}
+		out = n + (n*float64(ns-c.base)-c.decodeNs)/math.Max(1, stat.Mean(pace))
+	}
+	return float64(c.decodePrompt) + math.Max(n, out), true
+}
+
+// prefill is where the prompt tokens are that are scheduled and not computed.
+type prefill struct {
+	now, ending        int64 // tokens of the running step, requests whose prompt ends in it
+	next, nextEnding   int64 // asynchronous scheduling: of the step formed behind it
+	left, leftRequests int64 // of later steps
+}
+
+// prefillNow finds the uncached prompts that are scheduled and have no first
+// token. Where every step is recorded (at is the place of the last) the prompt
+// tokens of the steps say how far they are, in the order they were scheduled; else
+// the running step takes as many as the budget allows.
+func (c *counts) prefillNow(at int, budget int64) prefill {
+	var p prefill
+	if len(c.prefilling) == 0 {
+		return p
+	}
+	s := c.steps
+	if !s.complete || at < 0 {
+		total := stat.Sum(c.prefilling, func(i int32) int64 { return c.uncached[i] })
+		p.now = min(total, budget)
+		p.left = total - p.now
+		p.leftRequests = min(1, p.left)
+		p.ending = int64(len(c.prefilling)) - p.leftRequests
+		return p
+	}
+	// tokens of the running step, and with asynchronous scheduling of the one behind
+	budgets := []int64{s.list[at].PrefillTokens}
+	if s.async == 1 && at > 0 {
+		budgets = []int64{s.list[at-1].PrefillTokens, s.list[at].PrefillTokens}
+	}
+	done := c.computedBefore(at + 1 - len(budgets))
+	var taken, ends [2]int64
+	for _, i := range c.prefilling {
+		rest := c.uncached[i]
+		was := min(rest, done)
+		rest, done = rest-was, done-was
+		k := len(budgets) - 1
+		for step := range budgets {
+			if st := c.lives[i].scheduledStep; st.OK && st.V > s.list[at+1-len(budgets)+step].ID {
+				continue // not yet scheduled then
+			}
+			n := min(rest, budgets[step])
+			rest, budgets[step], taken[step] = rest-n, budgets[step]-n, taken[step]+n
+			if rest == 0 {
+				k = step
+				break
+			}
+		}
+		if rest > 0 {
+			p.left += rest
+			p.leftRequests++
+			continue
+		}
+		ends[k]++
+	}
+	p.now = taken[0]
+	p.ending = ends[0]
+	p.next = taken[1]
+	p.nextEnding = ends[1]
+	return p
+}
+
+// computedBefore is how many tokens of the prefilling requests were computed in
+// the recorded steps before a place: the prompt tokens of the steps since the first
+// of them was scheduled, less those of requests that have their first token.
+func (c *counts) computedBefore(place int) int64 {
+	s := c.steps
+	from := int64(math.MaxInt64)
+	for _, i := range c.prefilling {
+		if st := c.lives[i].scheduledStep; st.OK {
+			from = min(from, st.V)
+		}
+	}
+	// the place of the first recorded step with at least that id
+	first := sort.Search(len(s.list), func(i int) bool { return s.list[i].ID >= from })
+	if first >= place {
+		return 0
+	}
+	computed := s.prefill[place] - s.prefill[first]
+	for k := len(c.firstTokens) - 1; k >= 0; k-- {
+		l := &c.lives[c.firstTokens[k].life]
+		if !l.scheduledStep.OK || l.firstStep.V < from {
+			break
+		}
+		if l.scheduledStep.V >= from {
+			computed -= c.uncached[c.firstTokens[k].life]
+		}
+	}
+	return max(0, computed)
+}

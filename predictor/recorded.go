@@ -1,0 +1,86 @@
+package predictor
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// staleNs is the age above which a step says nothing when steps are missing.
+const staleNs = 250_000_000
+
+// steps looks up the recorded steps of a run by time.
+type steps struct {
+	list     []trace.Step // by id
+	complete bool         // every step is recorded
+	prefill  []int64      // prompt tokens of the first i steps of list
+	anchors  []anchor     // what is known of the step counter, by time
+	async    int64        // 1 when a step's tokens come one step later
+}
+
+// anchor says that schedule() number step had started at ns.
+type anchor struct{ ns, step int64 }
+
+func newSteps(run *trace.Run, rate float64, isAsync bool) *steps {
+	s := &steps{list: run.Steps, complete: rate == 1 && len(run.Steps) > 0, prefill: make([]int64, len(run.Steps)+1)}
+	if isAsync {
+		s.async = 1
+	}
+	for i := range run.Steps {
+		st := &run.Steps[i]
+		s.complete = s.complete && (i == 0 || st.ID == run.Steps[i-1].ID+1)
+		s.prefill[i+1] = s.prefill[i] + st.PrefillTokens
+		s.anchors = append(s.anchors, anchor{st.TsStartNs, st.ID})
+	}
+	if s.complete {
+		return s
+	}
+	for i := range run.Events {
+		if e := &run.Events[i]; e.TsNs.OK && e.Step.OK {
+			s.anchors = append(s.anchors, anchor{e.TsNs.V, e.Step.V})
+		}
+	}
+	slices.SortFunc(s.anchors, func(a, b anchor) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	for i := 1; i < len(s.anchors); i++ { // the stamps of one step may be out of order
+		s.anchors[i].step = max(s.anchors[i].step, s.anchors[i-1].step)
+	}
+	return s
+}
+
+// last is the last recorded step that started by ns, nil for none.
+func (s *steps) last(ns int64) (*trace.Step, int) {
+	i := sort.Search(len(s.list), func(i int) bool { return s.list[i].TsStartNs > ns }) - 1
+	if i < 0 {
+		return nil, -1
+	}
+	return &s.list[i], i
+}
+
+// isFresh reports whether a step still describes the engine at ns.
+func (s *steps) isFresh(st *trace.Step, ns int64) bool {
+	return s.complete || ns-st.TsStartNs <= staleNs || st.RunningDepth == 0 && st.WaitingDepth == 0
+}
+
+// counter is the number of the step under way at ns. Between anchors that are
+// not the last step it goes on at the pace of the anchors of the second before,
+// so that nothing later is used.
+func (s *steps) counter(ns int64) (step float64, ok bool) {
+	i := sort.Search(len(s.anchors), func(i int) bool { return s.anchors[i].ns > ns }) - 1
+	if i < 0 {
+		return 0, false
+	}
+	at := s.anchors[i]
+	if s.complete {
+		return float64(at.step), true
+	}
+	const second = 1_000_000_000
+	k := sort.Search(i, func(k int) bool { return s.anchors[k].ns >= at.ns-second })
+	from := s.anchors[k]
+	if from.step == at.step || from.ns == at.ns {
+		return float64(at.step), true
+	}
+	pace := float64(at.step-from.step) / float64(at.ns-from.ns)
+	return float64(at.step) + pace*float64(min(ns-at.ns, staleNs)), true
+}

@@ -1,0 +1,114 @@
+package predictor
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// columns are the rows of one target, column by column.
+type columns struct {
+	Features []Feature
+	X        [][]float64 // [column][row]; NaN unknown
+	Y        []float64   // ms, > 0
+	Run      []int32     // whose row it is
+	Waiting  []int64
+	Prefix   []float64
+	Bucket   []int // of the stratified sample
+	Physics  []float64
+}
+
+// newColumns lays rows out as columns. Physics estimates (ms) are NaN until set.
+func newColumns(target, features string, rows []*Row, run []int32) *columns {
+	t := &columns{Features: featuresOf(target == targetTPOT, features), Run: run}
+	t.X = make([][]float64, len(t.Features))
+	for c := range t.Features {
+		f := &t.Features[c]
+		t.X[c] = make([]float64, len(rows))
+		for i, r := range rows {
+			if !f.IsCategory {
+				t.X[c][i] = f.of(r)
+			}
+		}
+	}
+	for _, r := range rows {
+		t.Y = append(t.Y, targetOf(r, target))
+		t.Waiting = append(t.Waiting, r.NumRequestWaiting)
+		t.Prefix = append(t.Prefix, r.PrefixCacheScore)
+		t.Bucket = append(t.Bucket, Bucket(r))
+		t.Physics = append(t.Physics, math.NaN())
+	}
+	return t
+}
+
+// Row copies a row into x.
+func (t *columns) Row(i int, x []float64) {
+	for c := range t.X {
+		x[c] = t.X[c][i]
+	}
+}
+
+// pick is the columns of some rows.
+func (t *columns) pick(rows []int) [][]float64 {
+	out := make([][]float64, len(t.X))
+	for c := range t.X {
+		out[c] = make([]float64, len(rows))
+		for k, i := range rows {
+			out[c][k] = t.X[c][i]
+		}
+	}
+	return out
+}
+
+// IsQueued reports whether somebody waits before a row's request.
+func (t *columns) IsQueued(i int) bool { return t.Waiting[i] > 0 }
+
+// group is the index of a row's conformal factor (forest.LevelFactors).
+func (t *columns) group(i int) int {
+	g := 0
+	if t.Waiting[i] > 0 {
+		g = 2
+	}
+	if t.Prefix[i] >= 0.5 {
+		g++
+	}
+	return g
+}
+
+// splitTail parts rows into the first share of each run and the rest, both in the
+// order of rows.
+func splitTail(t *columns, rows []int, share float64) (head, tail []int) {
+	count, seen := map[int32]int{}, map[int32]int{}
+	for _, i := range rows {
+		count[t.Run[i]]++
+	}
+	for _, i := range rows {
+		run := t.Run[i]
+		if seen[run]++; float64(seen[run]) <= share*float64(count[run]) {
+			head = append(head, i)
+		} else {
+			tail = append(tail, i)
+		}
+	}
+	return head, tail
+}
+
+// moments are the mean and the standard deviation of a column's known values; a
+// column that does not vary counts as 0.
+func moments(column []float64, rows []int) (mean, scale float64) {
+	known := stat.Filter(stat.Map(rows, func(i int) float64 { return column[i] }), func(v float64) bool { return !math.IsNaN(v) })
+	if len(known) == 0 {
+		return 0, 0
+	}
+	mean = stat.Mean(known)
+	squares := stat.Sum(known, func(v float64) float64 { return (v - mean) * (v - mean) })
+	return mean, math.Sqrt(squares / float64(len(known)))
+}
+
+// standardised is 0, the mean, for an unknown value and for a column without spread.
+func standardised(v, mean, scale float64) float64 {
+	if math.IsNaN(v) || scale == 0 {
+		return 0
+	}
+	return (v - mean) / scale
+}
