@@ -44,12 +44,12 @@ func growForest(m *matrix, y, w []float64, o boostOptions) (*forest.Forest, erro
 			return nil, fmt.Errorf("forest: target of row %d: got %g, want a finite number", i, v)
 		}
 	}
-	b := &booster{m: m, o: o, y: y, w: meanOne(w, m.rows), margin: make([]float64, m.rows)}
+	b := &booster{m: m, o: o, y: y, w: scaleToMeanOne(w, m.rows), margin: make([]float64, m.rows)}
 	return b.boost(), nil
 }
 
-// meanOne scales n weights to mean 1; nil is equal ones.
-func meanOne(w []float64, n int) []float64 {
+// scaleToMeanOne scales n weights to mean 1; nil is equal ones.
+func scaleToMeanOne(w []float64, n int) []float64 {
 	out := slices.Repeat([]float64{1}, n)
 	copy(out, w)
 	sum := stat.Sum(out, func(v float64) float64 { return v })
@@ -68,7 +68,7 @@ type booster struct {
 }
 
 func (b *booster) boost() *forest.Forest {
-	base := b.base()
+	base := b.startValue()
 	for i := range b.margin {
 		b.margin[i] = base
 	}
@@ -80,8 +80,8 @@ func (b *booster) boost() *forest.Forest {
 	return out
 }
 
-// base is the best constant.
-func (b *booster) base() float64 {
+// startValue is the best constant.
+func (b *booster) startValue() float64 {
 	if b.o.Quantile > 0 {
 		all := make([]weighted, b.m.rows)
 		for i := range all {

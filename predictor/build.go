@@ -30,20 +30,20 @@ func Build(src source, o Options) (*Result, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	b := newBuilder(src, o)
-	b.scores()
-	b.sweep()
+	b := newRowBuilder(src, o)
+	b.scorePrefixes()
+	b.visitDecisions()
 	return b.out, nil
 }
 
-// builder builds the rows of one run.
-type builder struct {
+// rowBuilder builds the rows of one run.
+type rowBuilder struct {
 	src      source
 	o        Options
-	lives    []life
+	lives    []requestLife
 	complete bool
-	steps    *steps
-	counts   *counts
+	steps    *recordedSteps
+	counts   *queueState
 	events   []event
 	warmUpNs int64 // arrivals before it are warm-up
 	blocks   int64 // KV blocks, 0 unknown
@@ -51,29 +51,28 @@ type builder struct {
 	out      *Result
 }
 
-func newBuilder(src source, o Options) *builder {
+func newRowBuilder(src source, o Options) *rowBuilder {
 	d := src.Deployment
-	b := &builder{src: src, o: o, out: &Result{Dropped: map[reason]int{}}}
+	b := &rowBuilder{src: src, o: o, out: &Result{Dropped: map[reason]int{}}}
 	b.lives, b.complete, b.out.Warnings = livesOf(src.Run, d.Tracing.JourneySampleRate.Or(1), o.Target == TargetE2E)
-	b.steps = newSteps(src.Run, d.Tracing.StepSampleRate.Or(1), d.Engine.IsAsync())
-	b.counts = newCounts(b.lives, b.steps)
+	b.steps = newRecordedSteps(src.Run, d.Tracing.StepSampleRate.Or(1), int64(rows.AssumedLag(d)))
+	b.counts = newQueueState(b.lives, b.steps)
 	b.events = eventsOf(b.lives)
 	b.out.Requests = len(b.lives)
 	b.blocks, _, _ = d.KVBlocks()
 	b.stages = stagesOf(b.lives, d)
 	b.warmUpNs = math.MinInt64
-	const warmUpSteps = 10
 	if n := len(src.Run.Steps); n > 0 && len(openPhases(d)) == len(d.Phases) {
-		b.warmUpNs = src.Run.Steps[min(warmUpSteps, n-1)].TsStartNs
+		b.warmUpNs = src.Run.Steps[min(rows.WarmUpSteps, n-1)].TsStartNs
 	}
 	return b
 }
 
-// scores says for every request what share of its prompt is expected in the
+// scorePrefixes says for every request what share of its prompt is expected in the
 // cache, and how many tokens that leaves to compute.
-func (b *builder) scores() {
+func (b *rowBuilder) scorePrefixes() {
 	d := b.src.Deployment
-	if d.Engine.PrefixCaching && b.shareOut() {
+	if d.Engine.PrefixCaching && b.applySharedPrefixes() {
 		b.replayIndex()
 	}
 	for i := range b.lives {
@@ -94,26 +93,26 @@ func (b *builder) scores() {
 
 // replayIndex scores every request by the blocks that requests scheduled before
 // its decision left.
-func (b *builder) replayIndex() {
-	x := newIndex(b.src.Deployment)
+func (b *rowBuilder) replayIndex() {
+	x := newBlockIndex(b.src.Deployment)
 	at := 0
 	for i := range b.lives {
 		l := &b.lives[i]
 		until := l.arrived.V - b.o.StalenessUs*1000
 		for ; at < len(b.events) && b.events[at].at <= until; at++ {
 			if e := b.events[at]; e.kind == evScheduled && b.lives[e.life].prompt.OK {
-				x.scheduled(int(e.life), &b.lives[e.life], b.lives[e.life].cached)
+				x.insertPrompt(int(e.life), &b.lives[e.life], b.lives[e.life].cached)
 			}
 		}
 		if l.arrived.OK && l.prompt.OK && l.prompt.V > 0 {
-			l.index = trace.Some(x.match(i, l))
+			l.index = trace.Some(x.cachedShare(i, l))
 		}
 	}
 }
 
-// shareOut gives requests without a prefix group what --shared-prefix-tokens
+// applySharedPrefixes gives requests without a prefix group what --shared-prefix-tokens
 // states; false when nothing says what requests share.
-func (b *builder) shareOut() bool {
+func (b *rowBuilder) applySharedPrefixes() bool {
 	for i := range b.lives {
 		if b.lives[i].group != "" {
 			return true // the client said so for all its requests: those without a group share nothing
@@ -132,16 +131,16 @@ func (b *builder) shareOut() bool {
 	return false
 }
 
-// sweep walks through time and judges every request at its decision.
-func (b *builder) sweep() {
+// visitDecisions walks through time and judges every request at its decision.
+func (b *rowBuilder) visitDecisions() {
 	at := 0
 	for i := range b.lives {
 		l := &b.lives[i]
 		t := l.arrived.V - b.o.StalenessUs*1000
-		for ; at < len(b.events) && before(b.events[at], t, l.arrived.V); at++ {
-			b.counts.apply(b.events[at])
+		for ; at < len(b.events) && isObservable(b.events[at], t, l.arrived.V); at++ {
+			b.counts.applyEvent(b.events[at])
 		}
-		row, reason := b.row(i, t)
+		row, reason := b.makeRow(i, t)
 		if reason != "" {
 			b.out.Dropped[reason]++
 			continue
@@ -150,8 +149,8 @@ func (b *builder) sweep() {
 	}
 }
 
-// before reports whether an event is observable: not later than t, and arrivals
+// isObservable reports whether an event is observable: not later than t, and arrivals
 // earlier than the decision itself.
-func before(e event, t, decision int64) bool {
+func isObservable(e event, t, decision int64) bool {
 	return e.at < t || e.at == t && (e.kind != evArrived || t < decision)
 }

@@ -34,7 +34,7 @@ func TestBulkRoundTrip(t *testing.T) {
 			NumRequestWaiting: rng.Int64N(20), RunningInflight: rng.Int64N(50), PrefillTokensInFlight: rng.Int64N(9000),
 			PrefixCacheScore: rng.Float64(), TTFTMs: 1000 * rng.Float64(), TPOTMs: trace.Opt[float64]{V: rng.Float64() * 50, OK: i%3 > 0}}
 	}
-	var all []entry
+	var all []bulkEntry
 	for _, tpot := range []bool{false, true} {
 		all = append(all, Sample(rows, tpot, bucketRows, 1)...)
 	}
@@ -56,7 +56,7 @@ func TestBulkRoundTrip(t *testing.T) {
 	for _, f := range fields() {
 		names = append(names, f.Name)
 	}
-	e := reflect.TypeFor[entry]()
+	e := reflect.TypeFor[bulkEntry]()
 	for i := range e.NumField() {
 		if got := e.Field(i).Tag.Get("json"); got != names[i] {
 			t.Errorf("field %d: the struct has %s, the table %s", i, got, names[i])
@@ -115,8 +115,8 @@ func fields() []field {
 
 // readBulk reads batches, checks every entry against the field table and returns
 // all entries. Errors name the line and the entry.
-func readBulk(r io.Reader) ([]entry, error) {
-	var out []entry
+func readBulk(r io.Reader) ([]bulkEntry, error) {
+	var out []bulkEntry
 	lines := bufio.NewReader(r)
 	for line := 1; ; line++ {
 		text, err := lines.ReadBytes('\n')
@@ -136,7 +136,7 @@ func readBulk(r io.Reader) ([]entry, error) {
 	}
 }
 
-func readBatch(text []byte) ([]entry, error) {
+func readBatch(text []byte) ([]bulkEntry, error) {
 	var loose struct {
 		Entries []map[string]any `json:"entries"`
 	}
@@ -152,7 +152,7 @@ func readBatch(text []byte) ([]entry, error) {
 			return nil, fmt.Errorf("entry %d: %w", i, err)
 		}
 	}
-	var b struct{ Entries []entry }
+	var b struct{ Entries []bulkEntry }
 	err := json.Unmarshal(text, &b)
 	return b.Entries, err
 }
@@ -452,13 +452,13 @@ func TestRebuiltKVUsage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := newBuilder(source{Run: run, Deployment: x.deployment}, o)
+			b := newRowBuilder(source{Run: run, Deployment: x.deployment}, o)
 			if !b.steps.complete || len(recorded.Rows) == 0 {
 				continue
 			}
-			b.scores()
+			b.scorePrefixes()
 			b.steps.complete = false // as if some were missing
-			b.sweep()
+			b.visitDecisions()
 			byID := map[string]float64{}
 			for _, r := range b.out.Rows {
 				byID[r.RequestID] = r.KVCachePercentage

@@ -104,11 +104,11 @@ func featuresOf(tpot bool, features string) []Feature {
 	if features == featuresFull {
 		names = slices.Concat(names, extra)
 	}
-	return stat.Map(names, feature)
+	return stat.Map(names, featureNamed)
 }
 
-// feature reads a column's description and place off the struct of a row.
-func feature(name string) Feature {
+// featureNamed reads a column's description and place off the struct of a row.
+func featureNamed(name string) Feature {
 	t := reflect.TypeFor[Row]()
 	for i := range t.NumField() {
 		tag := t.Field(i).Tag

@@ -7,9 +7,9 @@ import (
 	"github.com/blis-train/blis-train/coeff/forest"
 )
 
-// groups of rows with a factor of their own: somebody waits or not, half of the
+// calibrationGroups of rows with a factor of their own: somebody waits or not, half of the
 // prompt is cached or not.
-const groups = 4
+const calibrationGroups = 4
 
 // leastGroup is how many rows a group needs for a factor of its own.
 const leastGroup = 200
@@ -21,27 +21,27 @@ const leastGroup = 200
 //
 // Source: Lei et al., Distribution-free predictive inference for regression
 // (JASA 113, 2018), section 2.2.
-func conformal(t *columns, m model, rows []int, level float64) forest.LevelFactors {
+func conformal(t *trainingColumns, m model, rows []int, level float64) forest.LevelFactors {
 	return ratiosOf(t, m, rows).At(level)
 }
 
-// ratios are measured over predicted of rows that did not train the model,
+// residualRatios are measured over predicted of rows that did not train the model,
 // ascending: of all, and by group.
-type ratios struct {
+type residualRatios struct {
 	all []float64
-	by  [groups][]float64
+	by  [calibrationGroups][]float64
 }
 
 // ratiosOf asks a model about rows.
-func ratiosOf(t *columns, m model, rows []int) *ratios {
-	r := &ratios{}
+func ratiosOf(t *trainingColumns, m model, rows []int) *residualRatios {
+	r := &residualRatios{}
 	for _, i := range rows {
 		ratio := t.Y[i] / m.Predict(t, i)
 		if math.IsNaN(ratio) || math.IsInf(ratio, 0) {
 			continue
 		}
 		r.all = append(r.all, ratio)
-		r.by[t.group(i)] = append(r.by[t.group(i)], ratio)
+		r.by[t.queueGroup(i)] = append(r.by[t.queueGroup(i)], ratio)
 	}
 	slices.Sort(r.all)
 	for g := range r.by {
@@ -51,21 +51,21 @@ func ratiosOf(t *columns, m model, rows []int) *ratios {
 }
 
 // At are the factors of a level.
-func (r *ratios) At(level float64) forest.LevelFactors {
+func (r *residualRatios) At(level float64) forest.LevelFactors {
 	f := forest.LevelFactors{Level: level}
 	for g := range f.Factors {
 		of := r.all
 		if own := r.by[g]; len(own) >= leastGroup {
 			of = own
 		}
-		f.Factors[g] = upper(of, level)
+		f.Factors[g] = upperQuantile(of, level)
 	}
 	return f
 }
 
-// upper is the ceil((n+1)*level)-th smallest of ascending values, the largest when
+// upperQuantile is the ceil((n+1)*level)-th smallest of ascending values, the largest when
 // there are too few; NaN without values.
-func upper(v []float64, level float64) float64 {
+func upperQuantile(v []float64, level float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
 	}
@@ -74,6 +74,6 @@ func upper(v []float64, level float64) float64 {
 }
 
 // calibrated is the quantile of a row in ms.
-func calibrated(f *forest.LevelFactors, t *columns, m model, i int) float64 {
-	return m.Predict(t, i) * f.Factors[t.group(i)]
+func calibrated(f *forest.LevelFactors, t *trainingColumns, m model, i int) float64 {
+	return m.Predict(t, i) * f.Factors[t.queueGroup(i)]
 }

@@ -249,15 +249,15 @@ func TestPrefixScores(t *testing.T) {
 func TestIndexEvicts(t *testing.T) {
 	d := engine()
 	d.Engine.KVBlocksGPU = trace.Some(int64(10))
-	x := newIndex(d)
-	l := func(prompt int64, group string) *life {
-		return &life{prompt: trace.Some(prompt), group: group, groupTokens: trace.Some(prompt)}
+	x := newBlockIndex(d)
+	l := func(prompt int64, group string) *requestLife {
+		return &requestLife{prompt: trace.Some(prompt), group: group, groupTokens: trace.Some(prompt)}
 	}
-	x.scheduled(0, l(64, "a"), trace.Opt[int64]{}) // 4 blocks
-	x.scheduled(1, l(64, "b"), trace.Opt[int64]{}) // 8
-	x.scheduled(2, l(64, "c"), trace.Opt[int64]{}) // 12: two of a leave
+	x.insertPrompt(0, l(64, "a"), trace.Opt[int64]{}) // 4 blocks
+	x.insertPrompt(1, l(64, "b"), trace.Opt[int64]{}) // 8
+	x.insertPrompt(2, l(64, "c"), trace.Opt[int64]{}) // 12: two of a leave
 	for group, want := range map[string]float64{"a": 32, "b": 64, "c": 64} {
-		if got := x.match(9, l(65, group)) * 65; math.Abs(got-want) > 1e-9 {
+		if got := x.cachedShare(9, l(65, group)) * 65; math.Abs(got-want) > 1e-9 {
 			t.Errorf("group %s: got %g tokens, want %g", group, got, want)
 		}
 	}
@@ -421,18 +421,18 @@ func TestTwoClocks(t *testing.T) {
 // is one stage.
 func TestStages(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	arrivals := func(rates ...float64) []life {
-		var out []life
+	arrivals := func(rates ...float64) []requestLife {
+		var out []requestLife
 		at := 0.0
 		for k, rate := range rates {
 			for at < float64(k+1)*600 {
 				at += rng.ExpFloat64() / rate
-				out = append(out, life{arrived: trace.Some(int64(at * 1e9))})
+				out = append(out, requestLife{arrived: trace.Some(int64(at * 1e9))})
 			}
 		}
 		return out
 	}
-	count := func(lives []life, d *deploy.Deployment) map[int64]int {
+	count := func(lives []requestLife, d *deploy.Deployment) map[int64]int {
 		n := map[int64]int{}
 		for _, s := range stagesOf(lives, d) {
 			n[s.Or(-1)]++

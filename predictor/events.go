@@ -7,12 +7,12 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// kind is that of an event, in the order they count at equal stamps. Another request's
+// eventKind is that of an event, in the order they count at equal stamps. Another request's
 // arrival comes last, so that it can be left out at the decision's own moment.
-type kind uint8
+type eventKind uint8
 
 const (
-	evQueued kind = iota
+	evQueued eventKind = iota
 	evScheduled
 	evPreempted
 	evResumed
@@ -24,14 +24,14 @@ const (
 
 type event struct {
 	at   int64
-	kind kind
+	kind eventKind
 	life int32
 }
 
 // eventsOf lists the stamps of all lives in time.
-func eventsOf(lives []life) []event {
+func eventsOf(lives []requestLife) []event {
 	var out []event
-	add := func(i int, k kind, at trace.Opt[int64]) {
+	add := func(i int, k eventKind, at trace.Opt[int64]) {
 		if at.OK {
 			out = append(out, event{at.V, k, int32(i)})
 		}

@@ -136,9 +136,9 @@ func Sidecar(p *Document, in result.Input, format, command string) *export.Sidec
 	return side
 }
 
-// entry is a training row as llm-d's router sends it: a TTFT row carries
+// bulkEntry is a training row as llm-d's router sends it: a TTFT row carries
 // actual_tpot_ms 0 and a TPOT row actual_ttft_ms 0.
-type entry struct {
+type bulkEntry struct {
 	KVCachePercentage  float64 `json:"kv_cache_percentage"`
 	InputTokenLength   int64   `json:"input_token_length"`
 	NumRequestWaiting  int64   `json:"num_request_waiting"`
@@ -160,7 +160,7 @@ const batchEntries = 1000
 
 // Sample is the stratified sample of rows for one target: at most
 // so many in each bucket, bucket by bucket.
-func Sample(rows []Row, tpot bool, most int, seed uint64) []entry {
+func Sample(rows []Row, tpot bool, most int, seed uint64) []bulkEntry {
 	r := newReservoir[*Row](buckets, most, seed)
 	for i := range rows {
 		row := &rows[i]
@@ -169,7 +169,7 @@ func Sample(rows []Row, tpot bool, most int, seed uint64) []entry {
 		}
 		r.Add(Bucket(row), row)
 	}
-	var out []entry
+	var out []bulkEntry
 	r.Each(func(_ int, row *Row, _ float64) { out = append(out, entryOf(row, tpot)) })
 	return out
 }
@@ -177,8 +177,8 @@ func Sample(rows []Row, tpot bool, most int, seed uint64) []entry {
 // entryOf says what the router feeds, whatever the features of the rows: its
 // in-flight count for running, no decode tokens, and no prefix score with TPOT.
 // The stamp is the run's clock read as Unix time; only its order means something.
-func entryOf(r *Row, tpot bool) entry {
-	e := entry{KVCachePercentage: math.Max(0, math.Min(1, r.KVCachePercentage)), InputTokenLength: r.InputTokenLength,
+func entryOf(r *Row, tpot bool) bulkEntry {
+	e := bulkEntry{KVCachePercentage: math.Max(0, math.Min(1, r.KVCachePercentage)), InputTokenLength: r.InputTokenLength,
 		NumRequestWaiting: r.NumRequestWaiting, NumRequestRunning: r.RunningInflight, PrefillTokens: r.PrefillTokensInFlight,
 		Timestamp: time.Unix(0, r.DecisionNs).UTC().Format(time.RFC3339Nano)}
 	if tpot {
@@ -192,11 +192,11 @@ func entryOf(r *Row, tpot bool) entry {
 
 // writeBulk writes batches, one a line; each line is a body for POST
 // /add_training_data_bulk.
-func writeBulk(w io.Writer, entries []entry) error {
+func writeBulk(w io.Writer, entries []bulkEntry) error {
 	enc := json.NewEncoder(w)
 	for len(entries) > 0 {
 		n := min(len(entries), batchEntries)
-		if err := enc.Encode(map[string][]entry{"entries": entries[:n]}); err != nil {
+		if err := enc.Encode(map[string][]bulkEntry{"entries": entries[:n]}); err != nil {
 			return err
 		}
 		entries = entries[n:]

@@ -52,7 +52,7 @@ func Fit(ctx context.Context, in, out string, ext *result.Extract, made *RowsDoc
 		Trained: "forests: the training rows; conformal factors: the rows held out"}
 	p.HoldOut = stat.Filter(scores.HoldOut, func(s HoldOut) bool { return s.Scope == scopeAll })
 	p.Scores = stat.Filter(scores.Models, func(s modelScore) bool { return s.Scope == scopeAll })
-	p.judge()
+	p.setVerdict()
 	return scores, p, nil
 }
 
@@ -62,8 +62,8 @@ const (
 	mostP90Short     = 0.1 // by what share the calibrated P90 covers too little
 )
 
-// judge is the verdict on every target: trees better than a constant, and a P90 that covers.
-func (p *Document) judge() {
+// setVerdict is the verdict on every target: trees better than a constant, and a P90 that covers.
+func (p *Document) setVerdict() {
 	p.Verdict = &coeff.Judgement{Verdict: coeff.VerdictPass}
 	for _, target := range targetsOf(p.Options.Rows.Target) {
 		var over, short *float64
@@ -73,7 +73,7 @@ func (p *Document) judge() {
 					over = result.OrNull(*s.MAPE / *s.MAPEConst)
 				}
 				if s.Coverage != nil {
-					short = result.OrNull(level - *s.Coverage)
+					short = result.OrNull(calibratedLevel - *s.Coverage)
 				}
 			}
 		}

@@ -8,24 +8,24 @@ import (
 // grower grows one tree after the other and reuses its memory.
 type grower struct {
 	*booster
-	offset  []int   // per column: where its bins start in a histogram; the last is the length
-	columns []int   // drawn for this tree
-	rows    []int32 // drawn rows, those of a node side by side, in index order
-	sums    []cell  // gradient and weight of each of rows
+	offset  []int         // per column: where its bins start in a histogram; the last is the length
+	columns []int         // drawn for this tree
+	rows    []int32       // drawn rows, those of a node side by side, in index order
+	sums    []gradientSum // gradient and weight of each of rows
 	inBag   []bool
 	spare   []int32
-	spared  []cell
-	free    [][]cell // histograms of no further use
+	spared  []gradientSum
+	free    [][]gradientSum // histograms of no further use
 }
 
-// cell sums gradients and weights of rows.
-type cell struct{ g, h float64 }
+// gradientSum sums gradients and weights of rows.
+type gradientSum struct{ g, h float64 }
 
 // node is a node that may still be split.
 type node struct {
 	lo, hi int // rows
-	sum    cell
-	hist   []cell
+	sum    gradientSum
+	hist   []gradientSum
 	best   bestSplit
 }
 
@@ -33,7 +33,7 @@ type node struct {
 type bestSplit struct {
 	gain        float64 // 0: none
 	column, bin int
-	left        cell
+	left        gradientSum
 }
 
 // binned is a node as rows of the matrix see it.
@@ -52,20 +52,20 @@ func newGrower(b *booster) *grower {
 	}
 	g.offset = append(g.offset, at)
 	g.spare = make([]int32, b.m.rows)
-	g.spared = make([]cell, b.m.rows)
+	g.spared = make([]gradientSum, b.m.rows)
 	return g
 }
 
 // grow grows tree t, adds it to the margins and returns it.
 func (g *grower) grow(t uint64) forest.Tree {
-	root, loss := g.root(t)
+	root, loss := g.makeRoot(t)
 	least := 1e-12 * loss
 	var nodes []binned
 	level := []*node{root}
 	for depth := 0; len(level) > 0; depth++ {
 		if depth < g.o.Depth {
 			for _, n := range level {
-				n.best = g.best(n)
+				n.best = g.bestSplitOf(n)
 			}
 		}
 		var parents, next []*node
@@ -76,7 +76,7 @@ func (g *grower) grow(t uint64) forest.Tree {
 				g.recycle(n)
 				continue
 			}
-			left, right := g.split(n)
+			left, right := g.splitNode(n)
 			nodes = append(nodes, binned{column: n.best.column, bin: uint8(n.best.bin), left: first + len(next)})
 			parents = append(parents, n)
 			next = append(next, left, right)
@@ -91,18 +91,18 @@ func (g *grower) grow(t uint64) forest.Tree {
 		level = next
 	}
 	g.addOutOfBag(nodes)
-	return g.tree(nodes)
+	return g.toTree(nodes)
 }
 
-// root draws rows and columns and returns the root and its loss.
-func (g *grower) root(t uint64) (*node, float64) {
+// makeRoot draws rows and columns and returns the root and its loss.
+func (g *grower) makeRoot(t uint64) (*node, float64) {
 	g.columns = drawColumns(len(g.m.bins), g.o.ColFrac, g.o.Seed, t)
 	g.rows, g.sums = g.rows[:0], g.sums[:0]
 	for i := range g.m.rows {
 		g.inBag[i] = g.o.RowFrac == 1 || stat.Draw(g.o.Seed, streamRows, t, uint64(i)) < g.o.RowFrac
 		if g.inBag[i] {
 			g.rows = append(g.rows, int32(i))
-			g.sums = append(g.sums, cell{g.gradient(i), g.w[i]})
+			g.sums = append(g.sums, gradientSum{g.gradient(i), g.w[i]})
 		}
 	}
 	n := &node{hi: len(g.rows)}
@@ -114,13 +114,13 @@ func (g *grower) root(t uint64) (*node, float64) {
 			loss += s.g * s.g / s.h
 		}
 	}
-	n.hist = g.take()
-	g.fill([]*node{n})
+	n.hist = g.takeHistogram()
+	g.fillHistograms([]*node{n})
 	return n, loss
 }
 
-// split parts the rows of a node, in order, and makes its children.
-func (g *grower) split(n *node) (left, right *node) {
+// splitNode parts the rows of a node, in order, and makes its children.
+func (g *grower) splitNode(n *node) (left, right *node) {
 	bins := g.m.bins[n.best.column]
 	bin := uint8(n.best.bin)
 	at, over := n.lo, 0
@@ -137,7 +137,7 @@ func (g *grower) split(n *node) (left, right *node) {
 	copy(g.rows[at:n.hi], g.spare[:over])
 	copy(g.sums[at:n.hi], g.spared[:over])
 	left = &node{lo: n.lo, hi: at, sum: n.best.left}
-	return left, &node{lo: at, hi: n.hi, sum: cell{n.sum.g - left.sum.g, n.sum.h - left.sum.h}}
+	return left, &node{lo: at, hi: n.hi, sum: gradientSum{n.sum.g - left.sum.g, n.sum.h - left.sum.h}}
 }
 
 // value is what the leaf of a node would be before the rate.
@@ -154,7 +154,7 @@ func (g *grower) value(n *node) float64 {
 	if n.sum.h+g.o.Lambda <= 0 {
 		return 0
 	}
-	return -shrink(n.sum.g, g.o.Alpha) / (n.sum.h + g.o.Lambda)
+	return -softThreshold(n.sum.g, g.o.Alpha) / (n.sum.h + g.o.Lambda)
 }
 
 // leaf adds a node's leaf to the margins of its rows and returns it.
@@ -187,7 +187,7 @@ func (g *grower) addOutOfBag(nodes []binned) {
 	}
 }
 
-func (g *grower) tree(nodes []binned) forest.Tree {
+func (g *grower) toTree(nodes []binned) forest.Tree {
 	t := make(forest.Tree, len(nodes))
 	for i, n := range nodes {
 		t[i] = forest.Node{Feature: n.column, Value: n.value}
@@ -198,15 +198,15 @@ func (g *grower) tree(nodes []binned) forest.Tree {
 	return t
 }
 
-// take returns an empty histogram of all columns.
-func (g *grower) take() []cell {
+// takeHistogram returns an empty histogram of all columns.
+func (g *grower) takeHistogram() []gradientSum {
 	if n := len(g.free); n > 0 {
 		h := g.free[n-1]
 		g.free = g.free[:n-1]
 		clear(h)
 		return h
 	}
-	return make([]cell, g.offset[len(g.offset)-1])
+	return make([]gradientSum, g.offset[len(g.offset)-1])
 }
 
 // recycle gives a node's histogram back.
@@ -226,9 +226,9 @@ func (g *grower) histograms(parents, children []*node) {
 		if r := children[2*i+1]; r.hi-r.lo < small[i].hi-small[i].lo {
 			small[i] = r
 		}
-		small[i].hist = g.take()
+		small[i].hist = g.takeHistogram()
 	}
-	g.fill(small)
+	g.fillHistograms(small)
 	for i := range parents {
 		h := parents[i].hist
 		for _, c := range g.columns {
@@ -245,8 +245,8 @@ func (g *grower) histograms(parents, children []*node) {
 	}
 }
 
-// fill sums histograms of nodes from their rows, a column of a node at a time.
-func (g *grower) fill(nodes []*node) {
+// fillHistograms sums histograms of nodes from their rows, a column of a node at a time.
+func (g *grower) fillHistograms(nodes []*node) {
 	for _, n := range nodes {
 		for _, c := range g.columns {
 			sumColumn(n.hist[g.offset[c]:g.offset[c+1]], g.m.bins[c], g.rows[n.lo:n.hi], g.sums[n.lo:n.hi])
@@ -255,7 +255,7 @@ func (g *grower) fill(nodes []*node) {
 }
 
 // sumColumn adds the sums of rows to the bins they are in.
-func sumColumn(hist []cell, bins []uint8, rows []int32, sums []cell) {
+func sumColumn(hist []gradientSum, bins []uint8, rows []int32, sums []gradientSum) {
 	for k, s := range sums {
 		h := &hist[bins[rows[k]]]
 		h.g += s.g
@@ -263,24 +263,24 @@ func sumColumn(hist []cell, bins []uint8, rows []int32, sums []cell) {
 	}
 }
 
-// best is the split of a node that lowers the loss most.
-func (g *grower) best(n *node) bestSplit {
+// bestSplitOf is the split of a node that lowers the loss most.
+func (g *grower) bestSplitOf(n *node) bestSplit {
 	var best bestSplit
-	parent := g.score(n.sum)
+	parent := g.splitScore(n.sum)
 	for _, c := range g.columns {
 		hist := n.hist[g.offset[c]:g.offset[c+1]]
-		var left cell
+		var left gradientSum
 		for b := range len(hist) - 1 {
 			left.g += hist[b].g
 			left.h += hist[b].h
-			right := cell{n.sum.g - left.g, n.sum.h - left.h}
+			right := gradientSum{n.sum.g - left.g, n.sum.h - left.h}
 			if left.h < g.o.MinChild || left.h <= 0 {
 				continue
 			}
 			if right.h < g.o.MinChild || right.h <= 0 {
 				break
 			}
-			if gain := g.score(left) + g.score(right) - parent; gain > best.gain {
+			if gain := g.splitScore(left) + g.splitScore(right) - parent; gain > best.gain {
 				best = bestSplit{gain, c, b, left}
 			}
 		}
@@ -288,17 +288,17 @@ func (g *grower) best(n *node) bestSplit {
 	return best
 }
 
-// score is twice the loss that the best leaf removes.
-func (g *grower) score(sum cell) float64 {
+// splitScore is twice the loss that the best leaf removes.
+func (g *grower) splitScore(sum gradientSum) float64 {
 	if sum.h+g.o.Lambda <= 0 {
 		return 0
 	}
-	s := shrink(sum.g, g.o.Alpha)
+	s := softThreshold(sum.g, g.o.Alpha)
 	return s * s / (sum.h + g.o.Lambda)
 }
 
-// shrink moves v towards 0 by a, and not beyond.
-func shrink(v, a float64) float64 {
+// softThreshold moves v towards 0 by a, and not beyond.
+func softThreshold(v, a float64) float64 {
 	switch {
 	case v > a:
 		return v - a

@@ -9,9 +9,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// index is an LRU of cached blocks, replayed from what requests were scheduled.
+// blockIndex is an LRU of cached blocks, replayed from what requests were scheduled.
 // It stands for a router's index that the engine's KV events keep up to date.
-type index struct {
+type blockIndex struct {
 	blockSize, capacity int64
 	order               *list.List // of blockID, most recent first
 	at                  map[blockID]*list.Element
@@ -23,17 +23,17 @@ type index struct {
 // (owner below 0), or of one request's own tokens (owner is its place).
 type blockID struct{ owner, k int64 }
 
-func newIndex(d *deploy.Deployment) *index {
+func newBlockIndex(d *deploy.Deployment) *blockIndex {
 	blocks, _, err := d.KVBlocks()
 	if err != nil {
 		blocks = 1 << 40 // nothing is ever evicted
 	}
-	return &index{blockSize: d.Engine.BlockSize, capacity: blocks, order: list.New(), at: map[blockID]*list.Element{},
+	return &blockIndex{blockSize: d.Engine.BlockSize, capacity: blocks, order: list.New(), at: map[blockID]*list.Element{},
 		learned: map[string]int64{}, groups: map[string]int64{}}
 }
 
-// blocks lists the blocks of the prompt of the i-th request, the shared ones first.
-func (x *index) blocks(i int, l *life) []blockID {
+// blocksOf lists the blocks of the prompt of the i-th request, the shared ones first.
+func (x *blockIndex) blocksOf(i int, l *requestLife) []blockID {
 	n := l.prompt.V / x.blockSize
 	shared, group := int64(0), int64(0)
 	if l.group != "" {
@@ -55,16 +55,16 @@ func (x *index) blocks(i int, l *life) []blockID {
 	return out
 }
 
-// match is the share of the prompt whose blocks are in the index, as a prefix. A
+// cachedShare is the share of the prompt whose blocks are in the index, as a prefix. A
 // group whose shared length nobody states has shared what its requests were seen
 // to share.
-func (x *index) match(i int, l *life) float64 {
+func (x *blockIndex) cachedShare(i int, l *requestLife) float64 {
 	limit := reconstruct.MaxCachedBlocks(l.prompt.V, x.blockSize)
 	if l.group != "" && !l.groupTokens.OK {
 		limit = min(limit, x.learned[l.group])
 	}
 	found := int64(0)
-	for _, b := range x.blocks(i, l) {
+	for _, b := range x.blocksOf(i, l) {
 		if found == limit || x.at[b] == nil {
 			break
 		}
@@ -73,12 +73,12 @@ func (x *index) match(i int, l *life) float64 {
 	return float64(found*x.blockSize) / float64(l.prompt.V)
 }
 
-// scheduled puts a prompt's blocks in front. hit is what was found at admission.
-func (x *index) scheduled(i int, l *life, hit trace.Opt[int64]) {
+// insertPrompt puts a prompt's blocks in front. hit is what was found at admission.
+func (x *blockIndex) insertPrompt(i int, l *requestLife, hit trace.Opt[int64]) {
 	if hit.OK && l.group != "" {
 		x.learned[l.group] = max(x.learned[l.group], hit.V/x.blockSize)
 	}
-	blocks := x.blocks(i, l)
+	blocks := x.blocksOf(i, l)
 	slices.Reverse(blocks) // the end of a chain is evicted first
 	for _, b := range blocks {
 		if e := x.at[b]; e != nil {
@@ -93,7 +93,7 @@ func (x *index) scheduled(i int, l *life, hit trace.Opt[int64]) {
 }
 
 // actualScore is the share of the prompt cached at first admission, in whole blocks.
-func actualScore(l *life, blockSize int64, caching bool) trace.Opt[float64] {
+func actualScore(l *requestLife, blockSize int64, caching bool) trace.Opt[float64] {
 	if !caching {
 		return trace.Some(0.0)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// life is one request, whatever recorded it. Stamps are ns of one clock.
-type life struct {
+// requestLife is one request, whatever recorded it. Stamps are ns of one clock.
+type requestLife struct {
 	id                                                    string
 	arrived, queued, scheduled, first, finished, departed trace.Opt[int64]
 	pauses                                                []pause
@@ -28,7 +28,7 @@ type pause struct{ from, to trace.Opt[int64] }
 // livesOf lists the requests of a run, by arrival: core and API spans where there
 // are some, else stock spans, else client rows with engine stamps. complete says
 // that nothing that was in the engine is missing.
-func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []life, complete bool, findings []trace.Finding) {
+func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []requestLife, complete bool, findings []trace.Finding) {
 	complete = true
 	if len(run.Requests) == 0 {
 		lives, findings = observedLives(run, endToEnd)
@@ -38,7 +38,7 @@ func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []life, 
 		stock := 0
 		for i := range run.Requests {
 			r := &run.Requests[i]
-			l := lifeOf(r, endToEnd)
+			l := lifeOfRequest(r, endToEnd)
 			l.pauses = pauses[l.id]
 			if c := clients[l.id]; c != nil {
 				l.group = c.PrefixGroup.V
@@ -53,7 +53,7 @@ func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []life, 
 		}
 		complete = complete && (journeyRate == 1 || stock == len(lives))
 	}
-	slices.SortStableFunc(lives, func(a, b life) int {
+	slices.SortStableFunc(lives, func(a, b requestLife) int {
 		return cmp.Or(cmp.Compare(a.arrived.V, b.arrived.V), cmp.Compare(a.queued.V, b.queued.V), cmp.Compare(a.id, b.id))
 	})
 	return lives, complete, findings
@@ -69,8 +69,8 @@ func clientsOf(observed []trace.ObservedRequest) map[string]*trace.ObservedReque
 	return out
 }
 
-func lifeOf(r *trace.Request, endToEnd bool) life {
-	l := life{id: r.CoreID.Or(r.APIID.V), prompt: r.PromptTokens, cached: r.CachedTokens, output: r.OutputTokens, phase: r.Phase}
+func lifeOfRequest(r *trace.Request, endToEnd bool) requestLife {
+	l := requestLife{id: r.CoreID.Or(r.APIID.V), prompt: r.PromptTokens, cached: r.CachedTokens, output: r.OutputTokens, phase: r.Phase}
 	if r.Source == trace.SourceStock {
 		l.stockStamps(r)
 	} else {
@@ -83,13 +83,13 @@ func lifeOf(r *trace.Request, endToEnd bool) life {
 		l.firstStep = r.FirstTokenStep
 		l.departed = firstKnown(r.DepartedNs, r.AbortedNs, r.FinishedNs)
 	}
-	l.judge(r.Source == trace.SourceStock || r.CoreID.OK, r.AbortedNs.OK && !r.Success.V, !r.Success.V, endToEnd)
+	l.setReason(r.Source == trace.SourceStock || r.CoreID.OK, r.AbortedNs.OK && !r.Success.V, !r.Success.V, endToEnd)
 	return l
 }
 
-// judge says why a request cannot be a row: what its record lacks, how it ended, and the stamps of one that succeeded.
+// setReason says why a request cannot be a row: what its record lacks, how it ended, and the stamps of one that succeeded.
 // End to end, its departure counts and its first token need not be known.
-func (l *life) judge(wasInEngine, wasAborted, hasFailed, endToEnd bool) {
+func (l *requestLife) setReason(wasInEngine, wasAborted, hasFailed, endToEnd bool) {
 	switch {
 	case !l.arrived.OK:
 		l.reason = noArrival
@@ -114,7 +114,7 @@ func (l *life) judge(wasInEngine, wasAborted, hasFailed, endToEnd bool) {
 
 // stockStamps places the intervals of an unmodified engine's span one behind the
 // other: overhead in = TTFT - queue - prefill, then queue, prefill, decode.
-func (l *life) stockStamps(r *trace.Request) {
+func (l *requestLife) stockStamps(r *trace.Request) {
 	l.arrived = r.StartWallNs
 	at := func(known bool, us float64) trace.Opt[int64] {
 		return trace.Opt[int64]{V: l.arrived.V + trace.Ns(us), OK: known && l.arrived.OK}
@@ -157,7 +157,7 @@ func pausesOf(events []trace.JourneyEvent) map[string][]pause {
 
 // observedLives are the rows of a client file that carry engine stamps. Where
 // arrivals are on another clock, the smallest pick-up wait is taken as 0.
-func observedLives(run *trace.Run, endToEnd bool) ([]life, []trace.Finding) {
+func observedLives(run *trace.Run, endToEnd bool) ([]requestLife, []trace.Finding) {
 	offset, found := int64(0), false
 	for i := range run.Observed {
 		c := &run.Observed[i]
@@ -167,17 +167,17 @@ func observedLives(run *trace.Run, endToEnd bool) ([]life, []trace.Finding) {
 			}
 		}
 	}
-	var lives []life
+	var lives []requestLife
 	for i := range run.Observed {
 		c := &run.Observed[i]
 		at, wall := arrivalOf(c)
 		if wall {
 			at.V += offset
 		}
-		l := life{id: c.ID, arrived: at, queued: c.QueuedNs, scheduled: c.ScheduledNs, first: c.EngineFirstNs, finished: c.EngineLastNs,
+		l := requestLife{id: c.ID, arrived: at, queued: c.QueuedNs, scheduled: c.ScheduledNs, first: c.EngineFirstNs, finished: c.EngineLastNs,
 			departed: c.EngineLastNs, prompt: c.PromptTokens, output: c.OutputTokens, phase: c.Phase, priority: c.Priority.V,
 			group: c.PrefixGroup.V, groupTokens: c.PrefixTokens}
-		l.judge(true, c.Aborted.V, c.Success.OK && !c.Success.V, endToEnd)
+		l.setReason(true, c.Aborted.V, c.Success.OK && !c.Success.V, endToEnd)
 		lives = append(lives, l)
 	}
 	if !found {

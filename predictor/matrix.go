@@ -68,15 +68,15 @@ func binEdges(sorted []float32, maxBins int) []float32 {
 		if sorted[i] == sorted[i-1] || distinct > maxBins && i*maxBins < k*n {
 			continue
 		}
-		edges = append(edges, between(sorted[i-1], sorted[i]))
+		edges = append(edges, thresholdBetween(sorted[i-1], sorted[i]))
 		k = i*maxBins/n + 1
 	}
 	return edges
 }
 
-// between is a float32 above lo and at most hi, halfway where one lies between; hi
+// thresholdBetween is a float32 above lo and at most hi, halfway where one lies between; hi
 // itself where lo stands for unknown.
-func between(lo, hi float32) float32 {
+func thresholdBetween(lo, hi float32) float32 {
 	if mid := float32((float64(lo) + float64(hi)) / 2); mid > lo {
 		return mid
 	}

@@ -25,11 +25,11 @@ const leastGated = 200
 
 // model predicts ms from a row of a table.
 type model interface {
-	Predict(t *columns, i int) float64
+	Predict(t *trainingColumns, i int) float64
 }
 
 // newModel fits the named model on some rows of a table with weights (nil: equal).
-func newModel(name string, t *columns, rows []int, w []float64, o boostOptions) (model, error) {
+func newModel(name string, t *trainingColumns, rows []int, w []float64, o boostOptions) (model, error) {
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("model %s: got no training rows", name)
 	}
@@ -50,7 +50,7 @@ type constant struct {
 }
 
 // newConstant is the lower median of each run, and of all.
-func newConstant(t *columns, rows []int) *constant {
+func newConstant(t *trainingColumns, rows []int) *constant {
 	median := func(v []float64) float64 { return stat.WeightedMedian(v, slices.Repeat([]float64{1}, len(v))) }
 	values := map[int32][]float64{}
 	var all []float64
@@ -64,7 +64,7 @@ func newConstant(t *columns, rows []int) *constant {
 	return c
 }
 
-func (c *constant) Predict(t *columns, i int) float64 {
+func (c *constant) Predict(t *trainingColumns, i int) float64 {
 	if v, ok := c.byRun[t.Run[i]]; ok {
 		return v
 	}
@@ -74,7 +74,7 @@ func (c *constant) Predict(t *columns, i int) float64 {
 // physics is what is in the table already.
 type physics struct{}
 
-func (physics) Predict(t *columns, i int) float64 { return t.Physics[i] }
+func (physics) Predict(t *trainingColumns, i int) float64 { return t.Physics[i] }
 
 // boosted is a forest of log(ms), or of log(ms / physics).
 type boosted struct {
@@ -84,7 +84,7 @@ type boosted struct {
 }
 
 // newTrees grows trees of log(ms).
-func newTrees(t *columns, rows []int, w []float64, o boostOptions) (*boosted, error) {
+func newTrees(t *trainingColumns, rows []int, w []float64, o boostOptions) (*boosted, error) {
 	return boostLogs(t, rows, w, o, false)
 }
 
@@ -94,7 +94,7 @@ var residualShares = []float64{0, 0.5, 1}
 // newResidual grows 50 trees of depth 3 on what physics leaves, and uses as much of
 // them as trees grown on the first 80 % of the rows helped on the rest: what is only
 // noise, or drifts away, is left to physics.
-func newResidual(t *columns, rows []int, w []float64, o boostOptions) (*boosted, error) {
+func newResidual(t *trainingColumns, rows []int, w []float64, o boostOptions) (*boosted, error) {
 	o.Trees, o.Depth = 50, 3
 	weight := map[int]float64{}
 	var known []int
@@ -123,11 +123,11 @@ func newResidual(t *columns, rows []int, w []float64, o boostOptions) (*boosted,
 	if err != nil {
 		return nil, err
 	}
-	return loaded(scaled(&b.Forest, share), len(t.X), true)
+	return loadBoosted(scaleForest(&b.Forest, share), len(t.X), true)
 }
 
 // bestShare is the share of the trees with the smallest weighted MAPE on rows.
-func (b *boosted) bestShare(t *columns, rows []int, w []float64) float64 {
+func (b *boosted) bestShare(t *trainingColumns, rows []int, w []float64) float64 {
 	best, least := 0.0, math.Inf(1)
 	x := make([]float64, len(t.X))
 	for _, share := range residualShares {
@@ -143,8 +143,8 @@ func (b *boosted) bestShare(t *columns, rows []int, w []float64) float64 {
 	return best
 }
 
-// scaled is a forest whose sum is a share of the given one's; no trees for none.
-func scaled(f *forest.Forest, share float64) *forest.Forest {
+// scaleForest is a forest whose sum is a share of the given one's; no trees for none.
+func scaleForest(f *forest.Forest, share float64) *forest.Forest {
 	out := &forest.Forest{Base: share * f.Base, Trees: []forest.Tree{}}
 	if share == 0 {
 		return out
@@ -162,8 +162,8 @@ func scaled(f *forest.Forest, share float64) *forest.Forest {
 }
 
 // boostLogs grows trees of log(ms), or of log(ms / physics).
-func boostLogs(t *columns, rows []int, w []float64, o boostOptions, isResidual bool) (*boosted, error) {
-	m, err := newMatrix(t.pick(rows), o.Bins)
+func boostLogs(t *trainingColumns, rows []int, w []float64, o boostOptions, isResidual bool) (*boosted, error) {
+	m, err := newMatrix(t.pickColumns(rows), o.Bins)
 	if err != nil {
 		return nil, err
 	}
@@ -178,11 +178,11 @@ func boostLogs(t *columns, rows []int, w []float64, o boostOptions, isResidual b
 	if err != nil {
 		return nil, err
 	}
-	return loaded(f, len(t.X), isResidual)
+	return loadBoosted(f, len(t.X), isResidual)
 }
 
-// loaded makes a finished forest a model.
-func loaded(f *forest.Forest, columns int, isResidual bool) (*boosted, error) {
+// loadBoosted makes a finished forest a model.
+func loadBoosted(f *forest.Forest, columns int, isResidual bool) (*boosted, error) {
 	e, err := f.Compile(columns)
 	if err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func loaded(f *forest.Forest, columns int, isResidual bool) (*boosted, error) {
 }
 
 // Predict implements Model.
-func (b *boosted) Predict(t *columns, i int) float64 {
+func (b *boosted) Predict(t *trainingColumns, i int) float64 {
 	x := make([]float64, len(t.X))
 	t.Row(i, x)
 	ms := math.Exp(b.eval.Margin(x))
@@ -204,7 +204,7 @@ func (b *boosted) Predict(t *columns, i int) float64 {
 // gated are two forests by the queue: of rows where nobody waits, and where somebody does. They are one where a side has too few rows.
 type gated struct{ Idle, Queued *boosted }
 
-func newGated(t *columns, rows []int, w []float64, o boostOptions) (*gated, error) {
+func newGated(t *trainingColumns, rows []int, w []float64, o boostOptions) (*gated, error) {
 	var side [2][]int
 	var weights [2][]float64
 	for k, i := range rows {
@@ -230,7 +230,7 @@ func newGated(t *columns, rows []int, w []float64, o boostOptions) (*gated, erro
 }
 
 // Predict implements Model.
-func (g *gated) Predict(t *columns, i int) float64 {
+func (g *gated) Predict(t *trainingColumns, i int) float64 {
 	if t.IsQueued(i) {
 		return g.Queued.Predict(t, i)
 	}
@@ -245,7 +245,7 @@ func modelsOf(t *forest.Target) (map[string]model, error) {
 			continue
 		}
 		var err error
-		if held[f], err = loaded(f, len(t.Columns), f == t.Residual); err != nil {
+		if held[f], err = loadBoosted(f, len(t.Columns), f == t.Residual); err != nil {
 			return nil, err
 		}
 	}

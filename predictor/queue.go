@@ -15,25 +15,25 @@ const (
 	leastRecent = 1_000_000_000  // a rate over less than that is taken over that
 )
 
-// status is the phase of a request inside the engine.
-type status uint8
+// queueStatus is the phase of a request inside the engine.
+type queueStatus uint8
 
 const (
-	outside status = iota
+	outside queueStatus = iota
 	waiting
 	running
 	gone
 )
 
-// counts is the state at one moment, rebuilt from journeys.
-type counts struct {
-	lives          []life
+// queueState is the state at one moment, rebuilt from journeys.
+type queueState struct {
+	lives          []requestLife
 	uncached       []int64 // prompt tokens expected to be computed, by life
-	status         []status
+	status         []queueStatus
 	first, arrived []bool
 
 	inflight                   int64
-	in                         [4]int64        // changes of their number, by status: waiting and running start at 0
+	inStatus                   [4]int64        // changes of their number, by status: waiting and running start at 0
 	noFirst                    int64           // uncached prompt tokens of requests that arrived, without first token
 	byPriority                 map[int64]int64 // the same by priority
 	aheadOf                    []int64         // by life: tokens to compute before a later arrival's, 0 while scheduled
@@ -45,7 +45,7 @@ type counts struct {
 	decodeNs                   float64         // sum of the stamps of their first tokens after base, moved likewise
 	base                       int64
 
-	steps                 *steps
+	steps                 *recordedSteps
 	pausedStep            []float64 // step and time of a preemption, then what pauses add up to
 	pausedNs              []float64
 	arrivals, firstTokens []event
@@ -55,9 +55,9 @@ type counts struct {
 	stepNs                []float64 // ns from scheduling to first token, for as long as none has finished
 }
 
-func newCounts(lives []life, s *steps) *counts {
+func newQueueState(lives []requestLife, s *recordedSteps) *queueState {
 	n := len(lives)
-	c := &counts{lives: lives, uncached: make([]int64, n), status: make([]status, n), first: make([]bool, n), arrived: make([]bool, n),
+	c := &queueState{lives: lives, uncached: make([]int64, n), status: make([]queueStatus, n), first: make([]bool, n), arrived: make([]bool, n),
 		byPriority: map[int64]int64{}, steps: s, pausedStep: make([]float64, n), pausedNs: make([]float64, n), aheadOf: make([]int64, n)}
 	for i := range lives {
 		if lives[i].arrived.OK {
@@ -68,8 +68,8 @@ func newCounts(lives []life, s *steps) *counts {
 	return c
 }
 
-// apply moves the state over one event.
-func (c *counts) apply(e event) {
+// applyEvent moves the state over one event.
+func (c *queueState) applyEvent(e event) {
 	i, l := int(e.life), &c.lives[e.life]
 	switch e.kind {
 	case evArrived:
@@ -83,18 +83,18 @@ func (c *counts) apply(e event) {
 			c.setAhead(i, c.uncached[i])
 		}
 	case evQueued:
-		c.enter(i, waiting)
+		c.moveTo(i, waiting)
 	case evScheduled:
-		c.enter(i, running)
+		c.moveTo(i, running)
 	case evPreempted:
-		c.enter(i, waiting)
-		c.pause(i, e.at, -1)
+		c.moveTo(i, waiting)
+		c.addPause(i, e.at, -1)
 		if c.arrived[i] && c.status[i] == waiting { // all of it is computed again
 			c.setAhead(i, max(c.uncached[i], l.prompt.V))
 		}
 	case evResumed:
-		c.pause(i, e.at, +1)
-		c.enter(i, running)
+		c.addPause(i, e.at, +1)
+		c.moveTo(i, running)
 	case evFirst:
 		c.firstTokens = append(c.firstTokens, e)
 		c.first[i] = true
@@ -103,15 +103,15 @@ func (c *counts) apply(e event) {
 		}
 		c.dropPrefilling(e.life)
 		if c.status[i] == running { // it may come after a preemption
-			c.decode(i, +1)
+			c.countDecode(i, +1)
 		}
 		if l.scheduled.OK && len(c.pace) == 0 {
 			c.stepNs = append(c.stepNs, float64(e.at-l.scheduled.V))
 		}
 	case evFinished:
-		c.enter(i, gone)
+		c.moveTo(i, gone)
 		if l.output.OK && l.output.V > 0 && l.first.OK && l.reason == "" {
-			c.ended(l, e.at)
+			c.learnFinished(l, e.at)
 		}
 	case evDeparted:
 		if c.arrived[i] {
@@ -125,49 +125,49 @@ func (c *counts) apply(e event) {
 	}
 }
 
-func (c *counts) addNoFirst(i int, sign int64) {
+func (c *queueState) addNoFirst(i int, sign int64) {
 	c.noFirst += sign * c.uncached[i]
 	c.byPriority[c.lives[i].priority] += sign * c.uncached[i]
 }
 
-// pause moves a request's tokens by the time it spends preempted; sign is -1 at
+// addPause moves a request's tokens by the time it spends preempted; sign is -1 at
 // its start, +1 at its end.
-func (c *counts) pause(i int, ns int64, sign float64) {
-	if step, ok := c.steps.counter(ns); ok {
+func (c *queueState) addPause(i int, ns int64, sign float64) {
+	if step, ok := c.steps.counterAt(ns); ok {
 		c.pausedStep[i] += sign * step
 	}
 	c.pausedNs[i] += sign * float64(ns-c.base)
 }
 
-// decode takes a request into the decodes or out of them.
-func (c *counts) decode(i int, sign int64) {
+// countDecode takes a request into the decodes or out of them.
+func (c *queueState) countDecode(i int, sign int64) {
 	l := &c.lives[i]
 	c.decodes += sign
 	c.decodePrompt += sign * l.prompt.V
-	c.decodeCached += sign * c.cachedOf(i)
+	c.decodeCached += sign * c.cachedTokensOf(i)
 	c.decodeSteps += float64(sign) * (float64(l.firstStep.V) + c.pausedStep[i])
 	c.decodeNs += float64(sign) * (float64(l.first.V-c.base) + c.pausedNs[i])
 }
 
-// cachedOf are the prompt tokens of a scheduled request that came from the cache:
+// cachedTokensOf are the prompt tokens of a scheduled request that came from the cache:
 // the hit found then, else the one that was expected.
-func (c *counts) cachedOf(i int) int64 {
+func (c *queueState) cachedTokensOf(i int) int64 {
 	return c.lives[i].cached.Or(max(0, c.lives[i].prompt.V-c.uncached[i]))
 }
 
-// enter moves a request to a queue of the engine.
-func (c *counts) enter(i int, to status) {
+// moveTo moves a request to a queue of the engine.
+func (c *queueState) moveTo(i int, to queueStatus) {
 	from := c.status[i]
 	if from == to || from == gone {
 		return
 	}
-	c.in[from]--
-	c.in[to]++
+	c.inStatus[from]--
+	c.inStatus[to]++
 	switch { // from is not to
 	case c.first[i] && from == running:
-		c.decode(i, -1)
+		c.countDecode(i, -1)
 	case c.first[i] && to == running:
-		c.decode(i, +1)
+		c.countDecode(i, +1)
 	}
 	if to != waiting {
 		c.setAhead(i, 0)
@@ -181,21 +181,21 @@ func (c *counts) enter(i int, to status) {
 
 // setAhead says how many tokens of a request are to be computed before those of a
 // later arrival; 0 when it is no longer in front.
-func (c *counts) setAhead(i int, tokens int64) {
+func (c *queueState) setAhead(i int, tokens int64) {
 	was := c.aheadOf[i]
 	c.aheadOf[i] = tokens
 	c.ahead += tokens - was
 	c.aheadRequests += min(1, tokens) - min(1, was)
 }
 
-func (c *counts) dropPrefilling(i int32) {
+func (c *queueState) dropPrefilling(i int32) {
 	if k := slices.Index(c.prefilling, i); k >= 0 {
 		c.prefilling = slices.Delete(c.prefilling, k, k+1)
 	}
 }
 
-// ended learns from a request that finished.
-func (c *counts) ended(l *life, at int64) {
+// learnFinished learns from a request that finished.
+func (c *queueState) learnFinished(l *requestLife, at int64) {
 	c.outputs = append(c.outputs, float64(l.output.V))
 	c.outputSum += float64(l.output.V)
 	if n := len(c.outputs); n > recentEnds {
@@ -207,7 +207,7 @@ func (c *counts) ended(l *life, at int64) {
 }
 
 // meanOutput is the mean output of the requests that finished last.
-func (c *counts) meanOutput() trace.Opt[float64] {
+func (c *queueState) meanOutput() trace.Opt[float64] {
 	n := min(len(c.outputs), recentEnds)
 	if n == 0 {
 		return trace.Opt[float64]{}
@@ -215,9 +215,9 @@ func (c *counts) meanOutput() trace.Opt[float64] {
 	return trace.Some(c.outputSum / float64(n))
 }
 
-// recent is the rate of prompts that arrived lately and of their uncached tokens,
+// recentArrivalRates is the rate of prompts that arrived lately and of their uncached tokens,
 // per second.
-func (c *counts) recent(ns int64) (tokensPerS, promptsPerS float64) {
+func (c *queueState) recentArrivalRates(ns int64) (tokensPerS, promptsPerS float64) {
 	for k := len(c.arrivals) - 1; k >= 0 && c.arrivals[k].at > ns-recentNs; k-- {
 		tokensPerS += float64(c.uncached[c.arrivals[k].life])
 		promptsPerS++
@@ -230,14 +230,14 @@ func (c *counts) recent(ns int64) (tokensPerS, promptsPerS float64) {
 // token for every step since the first. Without step numbers the pace of the last
 // 20 finished requests stands in, and before there is one the time the last 20
 // took from scheduling to first token; ok is false before the first of those.
-func (c *counts) decodeTokens(ns int64) (tokens float64, ok bool) {
+func (c *queueState) decodeTokens(ns int64) (tokens float64, ok bool) {
 	if c.decodes == 0 {
 		return 0, true
 	}
 	n := float64(c.decodes)
 	out := 0.0
-	if step, known := c.steps.counter(ns); known {
-		out = n*(step-float64(c.steps.async)) - c.decodeSteps
+	if step, known := c.steps.counterAt(ns); known {
+		out = n*(step-float64(c.steps.lag)) - c.decodeSteps
 	} else {
 		pace := c.pace
 		if len(pace) == 0 {
@@ -251,8 +251,8 @@ func (c *counts) decodeTokens(ns int64) (tokens float64, ok bool) {
 	return float64(c.decodePrompt) + math.Max(n, out), true
 }
 
-// prefill is where the prompt tokens are that are scheduled and not computed.
-type prefill struct {
+// scheduledPrefill is where the prompt tokens are that are scheduled and not computed.
+type scheduledPrefill struct {
 	now, ending        int64 // tokens of the running step, requests whose prompt ends in it
 	next, nextEnding   int64 // asynchronous scheduling: of the step formed behind it
 	left, leftRequests int64 // of later steps
@@ -262,8 +262,8 @@ type prefill struct {
 // token. Where every step is recorded (at is the place of the last) the prompt
 // tokens of the steps say how far they are, in the order they were scheduled; else
 // the running step takes as many as the budget allows.
-func (c *counts) prefillNow(at int, budget int64) prefill {
-	var p prefill
+func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
+	var p scheduledPrefill
 	if len(c.prefilling) == 0 {
 		return p
 	}
@@ -278,7 +278,7 @@ func (c *counts) prefillNow(at int, budget int64) prefill {
 	}
 	// tokens of the running step, and with asynchronous scheduling of the one behind
 	budgets := []int64{s.list[at].PrefillTokens}
-	if s.async == 1 && at > 0 {
+	if s.lag == 1 && at > 0 {
 		budgets = []int64{s.list[at-1].PrefillTokens, s.list[at].PrefillTokens}
 	}
 	done := c.computedBefore(at + 1 - len(budgets))
@@ -316,7 +316,7 @@ func (c *counts) prefillNow(at int, budget int64) prefill {
 // computedBefore is how many tokens of the prefilling requests were computed in
 // the recorded steps before a place: the prompt tokens of the steps since the first
 // of them was scheduled, less those of requests that have their first token.
-func (c *counts) computedBefore(place int) int64 {
+func (c *queueState) computedBefore(place int) int64 {
 	s := c.steps
 	from := int64(math.MaxInt64)
 	for _, i := range c.prefilling {

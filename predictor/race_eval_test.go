@@ -27,7 +27,7 @@ const (
 var racers = []string{nameConstant, nameLinear, nameTrees, nameGated, namePhysics, nameResidual}
 
 // newRacer is newModel with the two that only the race knows.
-func newRacer(name string, t *columns, rows []int, w []float64, o boostOptions) (model, error) {
+func newRacer(name string, t *trainingColumns, rows []int, w []float64, o boostOptions) (model, error) {
 	switch name {
 	case nameConstant:
 		c := newConstant(t, rows)
@@ -43,7 +43,7 @@ func newRacer(name string, t *columns, rows []int, w []float64, o boostOptions) 
 }
 
 // weightedMedianOf is the median target of some rows by their weights.
-func weightedMedianOf(t *columns, rows []int, w []float64, is func(i int) bool) float64 {
+func weightedMedianOf(t *trainingColumns, rows []int, w []float64, is func(i int) bool) float64 {
 	var y, weights []float64
 	for k, i := range rows {
 		if is(i) {
@@ -61,14 +61,14 @@ func weightedMedianOf(t *columns, rows []int, w []float64, is func(i int) bool) 
 type raced struct {
 	split   split
 	rows    *rowSet
-	outcome *outcome
+	outcome *testOutcome
 }
 
 // race trains every model on every fold of a split and predicts its test rows.
 func race(t *testing.T, runs []*runRows, target, name string, o TrainOptions, physics estimator) *raced {
 	t.Helper()
-	a := gather(runs, target, o.features)
-	out := &raced{split: a.newSplit(name, o.Seed), rows: a, outcome: &outcome{pred: map[string][]float64{}, reason: map[string]string{}}}
+	a := gatherRows(runs, target, o.features)
+	out := &raced{split: a.newSplit(name, o.Seed), rows: a, outcome: &testOutcome{pred: map[string][]float64{}, reason: map[string]string{}}}
 	x := out.outcome
 	for k := range out.split.folds {
 		f := &out.split.folds[k]
@@ -137,14 +137,14 @@ func (r *raced) coverage(t *testing.T, name string, o TrainOptions) (before, aft
 	rows, w := stratified(tab, head, bucketRows, o.Weights, o.Seed)
 	opt := o.boost()
 	if name == treesQ90 {
-		name, opt.Quantile = nameTrees, level
+		name, opt.Quantile = nameTrees, calibratedLevel
 	}
 	m, err := newRacer(name, tab, rows, w, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	held := ratiosOf(tab, m, tail)
-	bounds := held.At(level)
+	bounds := held.At(calibratedLevel)
 	var y, raw, within []float64
 	for _, i := range f.test {
 		y = append(y, tab.Y[i])
@@ -157,7 +157,7 @@ func (r *raced) coverage(t *testing.T, name string, o TrainOptions) (before, aft
 		}
 		return r.rows.samples[i].row.DecisionNs + int64(r.rows.samples[i].row.TTFTMs*1e6)
 	}
-	follow := held.Adaptive(tab, m, f.test, level, func(i int) int64 { return r.rows.samples[i].row.DecisionNs }, known)
+	follow := held.Adaptive(tab, m, f.test, calibratedLevel, func(i int) int64 { return r.rows.samples[i].row.DecisionNs }, known)
 	before, _ = coverageOf(y, raw)
 	after, _ = coverageOf(y, within)
 	adaptive, _ = coverageOf(y, follow)
@@ -186,7 +186,7 @@ const adaptiveStep = 0.02
 //
 // Source: Gibbs and Candes, Adaptive conformal inference under distribution shift
 // (NeurIPS 2021), equation 2.
-func (r *ratios) Adaptive(t *columns, m model, rows []int, level float64, at, known func(i int) int64) []float64 {
+func (r *residualRatios) Adaptive(t *trainingColumns, m model, rows []int, level float64, at, known func(i int) int64) []float64 {
 	out := make([]float64, len(rows))
 	type outcome struct {
 		ns   int64
@@ -212,7 +212,7 @@ func (r *ratios) Adaptive(t *columns, m model, rows []int, level float64, at, kn
 			now += adaptiveStep * (missed - (1 - level))
 			return true
 		})
-		out[k] = m.Predict(t, i) * r.At(math.Max(0, math.Min(1, now))).Factors[t.group(i)]
+		out[k] = m.Predict(t, i) * r.At(math.Max(0, math.Min(1, now))).Factors[t.queueGroup(i)]
 		if over := now - 1; over > 0 { // beyond every ratio that was held back
 			out[k] *= 1 + 5*over
 		}
@@ -255,7 +255,7 @@ var pitfalls = []struct {
 }
 
 // newestOf are the last rows of each bucket, as many as the stratified sample keeps.
-func newestOf(t *columns, train []int) (rows []int) {
+func newestOf(t *trainingColumns, train []int) (rows []int) {
 	kept := map[int]int{}
 	for _, i := range slices.Backward(train) {
 		if kept[t.Bucket[i]]++; kept[t.Bucket[i]] <= bucketRows {
@@ -280,7 +280,7 @@ func under(t *testing.T, a *rowSet, h habits, target string, o TrainOptions) (ma
 		seen = &c
 	}
 	grow := func(train []int, q float64) model {
-		rows, w := stratified(seen, train, bucketRows, natural, o.Seed)
+		rows, w := stratified(seen, train, bucketRows, weightsNatural, o.Seed)
 		if h.isNewest {
 			rows, w = newestOf(seen, train), nil
 		}
@@ -293,7 +293,7 @@ func under(t *testing.T, a *rowSet, h habits, target string, o TrainOptions) (ma
 		return m
 	}
 	mean := grow(f.train, 0)
-	high := grow(f.train, level)
+	high := grow(f.train, calibratedLevel)
 	served := mean
 	if h.isP90 {
 		served = high
@@ -328,7 +328,7 @@ func mapeOf(y, pred []float64) float64 {
 
 // changed is the table as training sees it: engine state of the end of the request
 // in place of that at the decision, latencies in whole milliseconds.
-func changed(a *rowSet, t *columns, h habits, target string) columns {
+func changed(a *rowSet, t *trainingColumns, h habits, target string) trainingColumns {
 	out := *t
 	if h.isWhole {
 		out.Y = make([]float64, len(t.Y))
@@ -373,7 +373,7 @@ var lambdas = []float64{1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1}
 
 // newLinear chooses lambda by the error on the last fifth of the rows (rows stand
 // in time order inside each run) and fits all rows with it.
-func newLinear(t *columns, rows []int, w []float64) (*linear, error) {
+func newLinear(t *trainingColumns, rows []int, w []float64) (*linear, error) {
 	early, late := splitTail(t, rows, 0.8)
 	best, bestError := lambdas[0], math.Inf(1)
 	if len(early) > 0 && len(late) > 0 {
@@ -413,7 +413,7 @@ type gram struct {
 }
 
 // newGram sums the rows that only holds (nil: all).
-func newGram(t *columns, rows []int, w []float64, only map[int]bool) *gram {
+func newGram(t *trainingColumns, rows []int, w []float64, only map[int]bool) *gram {
 	p := len(t.X)
 	g := &gram{m: p + 1, a: make([]float64, (p+1)*(p+1)), b: make([]float64, p+1), least: math.Inf(1)}
 	var use []int
@@ -449,7 +449,7 @@ func newGram(t *columns, rows []int, w []float64, only map[int]bool) *gram {
 	return g
 }
 
-func (g *gram) fill(t *columns, i int, x []float64) {
+func (g *gram) fill(t *trainingColumns, i int, x []float64) {
 	for c := range t.X {
 		x[c] = standardised(t.X[c][i], g.mean[c], g.scale[c])
 	}
@@ -471,7 +471,7 @@ func (g *gram) solve(lambda float64) (*linear, error) {
 }
 
 // Predict implements Model.
-func (l *linear) Predict(t *columns, i int) float64 {
+func (l *linear) Predict(t *trainingColumns, i int) float64 {
 	p := len(l.mean)
 	sum := l.beta[p]
 	for c := range p {
@@ -507,7 +507,7 @@ func TestEvalRace(t *testing.T) {
 					before, after, adaptive := done[byTime].coverage(t, name, o)
 					t.Logf("%s time, P90 of %s: %.3f, calibrated %.3f, adaptive %.3f", target, name, before, after, adaptive)
 				}
-				a := gather(runs, target, o.features)
+				a := gatherRows(runs, target, o.features)
 				for _, p := range pitfalls {
 					mape, coverage, claimed := under(t, a, p.habits, target, o)
 					t.Logf("%s %s: MAPE %.1f %%, P90 covers %.3f, claims %.1f %%", target, p.name, 100*mape, coverage, 100*claimed)

@@ -84,7 +84,7 @@ func TestRace(t *testing.T) {
 	if _, after, _ := splits[byTime].coverage(t, namePhysics, o); after < 0.84 || after > 0.96 {
 		t.Errorf("physics covers %.3f on time, want 0.84 to 0.96", after)
 	}
-	a := gather(runs, targetTTFT, o.features)
+	a := gatherRows(runs, targetTTFT, o.features)
 	base, _, _ := under(t, a, habits{}, targetTTFT, o)
 	if p90, _, _ := under(t, a, habits{isP90: true}, targetTTFT, o); p90 <= base {
 		t.Errorf("P90 as latency: MAPE %.3f, the mean's %.3f, want it larger", p90, base)
@@ -141,7 +141,7 @@ func TestTrainIsDeterministic(t *testing.T) {
 // the border; what is hidden from physics covers the test rows.
 func TestSplits(t *testing.T) {
 	runs := []*runRows{synthetic("a", "one", 400, 1), synthetic("b", "two", 300, 2)}
-	a := gather(runs, targetTTFT, featuresLLMD)
+	a := gatherRows(runs, targetTTFT, featuresLLMD)
 	for _, name := range splitNames {
 		s := a.newSplit(name, 1)
 		if s.reason != "" {
@@ -166,7 +166,7 @@ func TestSplits(t *testing.T) {
 				}
 			}
 			for _, i := range f.train {
-				if x := a.samples[i]; name == byTime && x.row.DepartedNs.V >= runs[x.run].border() {
+				if x := a.samples[i]; name == byTime && x.row.DepartedNs.V >= runs[x.run].testStartNs() {
 					t.Fatalf("time: row %s was alive at the border", x.row.RequestID)
 				}
 			}
@@ -195,7 +195,7 @@ func TestStagesFromRuns(t *testing.T) {
 		}
 		runs = append(runs, run)
 	}
-	a := gather(runs, targetTTFT, featuresLLMD)
+	a := gatherRows(runs, targetTTFT, featuresLLMD)
 	if s := a.newSplit(loadDown, 1); s.reason != "" || a.samples[s.folds[0].test[0]].run != 0 || len(s.folds[0].test) != 100 {
 		t.Errorf("load-down: got %q, want the slowest run as test", s.reason)
 	}
@@ -204,14 +204,14 @@ func TestStagesFromRuns(t *testing.T) {
 			run.Rows[i].DecisionNs = int64(i) * 1e9
 		}
 	}
-	if s := gather(runs, targetTTFT, featuresLLMD).newSplit(loadUp, 1); s.reason == "" {
+	if s := gatherRows(runs, targetTTFT, featuresLLMD).newSplit(loadUp, 1); s.reason == "" {
 		t.Error("runs at one rate: got stages, want a reason")
 	}
 }
 
 // An interval needs five blocks.
 func TestIntervalNeedsBlocks(t *testing.T) {
-	o := &outcome{block: []int{0, 1, 2, 3}, blocks: 4}
+	o := &testOutcome{block: []int{0, 1, 2, 3}, blocks: 4}
 	if _, _, ok := o.interval([]float64{1, 1, 1, 1}, 1); ok {
 		t.Error("four blocks gave an interval, want none below five")
 	}
@@ -235,7 +235,7 @@ func TestFileIsTheModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for k, target := range o.targets {
-		a := gather(runs, target, o.features)
+		a := gatherRows(runs, target, o.features)
 		models, err := modelsOf(&targets[k])
 		if err != nil {
 			t.Fatal(err)

@@ -11,46 +11,44 @@ import (
 // staleNs is the age above which a step says nothing when steps are missing.
 const staleNs = 250_000_000
 
-// steps looks up the recorded steps of a run by time.
-type steps struct {
+// recordedSteps looks up the recorded steps of a run by time.
+type recordedSteps struct {
 	list     []trace.Step // by id
 	complete bool         // every step is recorded
 	prefill  []int64      // prompt tokens of the first i steps of list
-	anchors  []anchor     // what is known of the step counter, by time
-	async    int64        // 1 when a step's tokens come one step later
+	anchors  []stepAnchor // what is known of the step counter, by time
+	lag      int64        // 1 when a step's tokens come one step later
 }
 
-// anchor says that schedule() number step had started at ns.
-type anchor struct{ ns, step int64 }
+// stepAnchor says that schedule() number step had started at ns.
+type stepAnchor struct{ ns, step int64 }
 
-func newSteps(run *trace.Run, rate float64, isAsync bool) *steps {
-	s := &steps{list: run.Steps, complete: rate == 1 && len(run.Steps) > 0, prefill: make([]int64, len(run.Steps)+1)}
-	if isAsync {
-		s.async = 1
-	}
+func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
+	s := &recordedSteps{list: run.Steps, complete: rate == 1 && len(run.Steps) > 0, prefill: make([]int64, len(run.Steps)+1)}
+	s.lag = lag
 	for i := range run.Steps {
 		st := &run.Steps[i]
 		s.complete = s.complete && (i == 0 || st.ID == run.Steps[i-1].ID+1)
 		s.prefill[i+1] = s.prefill[i] + st.PrefillTokens
-		s.anchors = append(s.anchors, anchor{st.TsStartNs, st.ID})
+		s.anchors = append(s.anchors, stepAnchor{st.TsStartNs, st.ID})
 	}
 	if s.complete {
 		return s
 	}
 	for i := range run.Events {
 		if e := &run.Events[i]; e.TsNs.OK && e.Step.OK {
-			s.anchors = append(s.anchors, anchor{e.TsNs.V, e.Step.V})
+			s.anchors = append(s.anchors, stepAnchor{e.TsNs.V, e.Step.V})
 		}
 	}
-	slices.SortFunc(s.anchors, func(a, b anchor) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	slices.SortFunc(s.anchors, func(a, b stepAnchor) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
 	for i := 1; i < len(s.anchors); i++ { // the stamps of one step may be out of order
 		s.anchors[i].step = max(s.anchors[i].step, s.anchors[i-1].step)
 	}
 	return s
 }
 
-// last is the last recorded step that started by ns, nil for none.
-func (s *steps) last(ns int64) (*trace.Step, int) {
+// lastBy is the last recorded step that started by ns, nil for none.
+func (s *recordedSteps) lastBy(ns int64) (*trace.Step, int) {
 	i := sort.Search(len(s.list), func(i int) bool { return s.list[i].TsStartNs > ns }) - 1
 	if i < 0 {
 		return nil, -1
@@ -59,14 +57,14 @@ func (s *steps) last(ns int64) (*trace.Step, int) {
 }
 
 // isFresh reports whether a step still describes the engine at ns.
-func (s *steps) isFresh(st *trace.Step, ns int64) bool {
+func (s *recordedSteps) isFresh(st *trace.Step, ns int64) bool {
 	return s.complete || ns-st.TsStartNs <= staleNs || st.RunningDepth == 0 && st.WaitingDepth == 0
 }
 
-// counter is the number of the step under way at ns. Between anchors that are
+// counterAt is the number of the step under way at ns. Between anchors that are
 // not the last step it goes on at the pace of the anchors of the second before,
 // so that nothing later is used.
-func (s *steps) counter(ns int64) (step float64, ok bool) {
+func (s *recordedSteps) counterAt(ns int64) (step float64, ok bool) {
 	i := sort.Search(len(s.anchors), func(i int) bool { return s.anchors[i].ns > ns }) - 1
 	if i < 0 {
 		return 0, false

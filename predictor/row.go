@@ -2,41 +2,40 @@ package predictor
 
 import (
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// row makes the row of the i-th request, whose state is that at t.
-func (b *builder) row(i int, t int64) (Row, reason) {
+// makeRow makes the row of the i-th request, whose state is that at t.
+func (b *rowBuilder) makeRow(i int, t int64) (Row, reason) {
 	l := &b.lives[i]
-	if reason := b.refuse(l); reason != "" {
+	if reason := b.refusedReason(l); reason != "" {
 		return Row{}, reason
 	}
 	r := Row{RequestID: l.id, DecisionNs: l.arrived.V, Phase: l.phase, Stage: b.stages[i], InputTokenLength: l.prompt.V,
 		OutputTokens: l.output, DepartedNs: l.departed}
-	if reason := b.engineState(&r, t); reason != "" {
+	if reason := b.fillEngineState(&r, t); reason != "" {
 		return Row{}, reason
 	}
-	if reason := b.prefix(&r, i); reason != "" {
+	if reason := b.fillPrefix(&r, i); reason != "" {
 		return Row{}, reason
 	}
-	b.named(&r)
-	b.targets(&r, l)
+	b.fillDerived(&r)
+	b.fillTargets(&r, l)
 	return r, ""
 }
 
-// refuse names the first reason for which a request is no row, as far as its own
+// refusedReason names the first reason for which a request is no row, as far as its own
 // records say.
-func (b *builder) refuse(l *life) reason {
+func (b *rowBuilder) refusedReason(l *requestLife) reason {
 	switch {
 	case l.reason != "":
 		return l.reason
 	case b.isWarmUp(l):
 		return warmUp
-	case !b.o.KeepSaturated && inside(b.src.Saturated, l.arrived.V):
+	case !b.o.KeepSaturated && rows.IsInside(b.src.Saturated, l.arrived.V):
 		return saturated
 	case !b.complete:
 		return incompleteJourneys
@@ -44,28 +43,24 @@ func (b *builder) refuse(l *life) reason {
 	return ""
 }
 
-func (b *builder) isWarmUp(l *life) bool {
+func (b *rowBuilder) isWarmUp(l *requestLife) bool {
 	if p := b.src.Deployment.PhaseAt(l.arrived.V); p != nil {
 		return p.Name == deploy.WarmupPhase
 	}
 	return l.arrived.V < b.warmUpNs
 }
 
-func inside(spans []rows.Span, ns int64) bool {
-	return slices.ContainsFunc(spans, func(s rows.Span) bool { return ns >= s.StartNs && ns < s.EndNs })
-}
-
-// engineState fills what the engine is doing at t.
-func (b *builder) engineState(r *Row, t int64) reason {
+// fillEngineState fills what the engine is doing at t.
+func (b *rowBuilder) fillEngineState(r *Row, t int64) reason {
 	c := b.counts
-	st, at := b.steps.last(t)
+	st, at := b.steps.lastBy(t)
 	if st != nil {
 		r.StateAgeUs = trace.Some(float64(r.DecisionNs-st.TsStartNs) / 1000)
 	}
 	fresh := st != nil && b.steps.isFresh(st, t)
 	r.State = stateJourney
-	r.NumRequestWaiting = c.in[waiting]
-	r.RunningEngine = c.in[running]
+	r.NumRequestWaiting = c.inStatus[waiting]
+	r.RunningEngine = c.inStatus[running]
 	if b.o.State == stateStep {
 		switch {
 		case st == nil:
@@ -78,7 +73,7 @@ func (b *builder) engineState(r *Row, t int64) reason {
 		r.RunningEngine = st.RunningDepth
 	}
 	if fresh && b.steps.complete {
-		b.compare(st, t)
+		b.compareStates(st, t)
 	}
 	tokens, ok := c.decodeTokens(t)
 	if !ok {
@@ -89,7 +84,7 @@ func (b *builder) engineState(r *Row, t int64) reason {
 	if c.decodes > 0 {
 		r.MeanContext = tokens / float64(c.decodes)
 	}
-	if reason := b.kv(r, st, tokens); reason != "" {
+	if reason := b.fillKV(r, st, tokens); reason != "" {
 		return reason
 	}
 	p := c.prefillNow(at, b.src.Deployment.Engine.MaxNumBatchedTokens)
@@ -104,15 +99,15 @@ func (b *builder) engineState(r *Row, t int64) reason {
 	}
 	r.RunningInflight = c.inflight
 	r.PrefillTokensInFlight = c.noFirst
-	r.RecentTokensPerS, r.RecentPromptsPerS = c.recent(t)
+	r.RecentTokensPerS, r.RecentPromptsPerS = c.recentArrivalRates(t)
 	r.MeanOutputTokens = c.meanOutput()
 	return ""
 }
 
-// kv fills the use of the KV cache: the last step's where every step is recorded
+// fillKV fills the use of the KV cache: the last step's where every step is recorded
 // or step state was asked for, else (and before the first step) rebuilt from
 // resident tokens.
-func (b *builder) kv(r *Row, st *trace.Step, decodeTokens float64) reason {
+func (b *rowBuilder) fillKV(r *Row, st *trace.Step, decodeTokens float64) reason {
 	if st != nil && (b.o.State == stateStep || b.steps.complete) {
 		r.KVCachePercentage = st.KVUsage
 		r.FreeBlocks = st.BlocksFree
@@ -129,22 +124,22 @@ func (b *builder) kv(r *Row, st *trace.Step, decodeTokens float64) reason {
 // residentBlocks are the blocks of running requests: whole prompts while they are
 // computed, half a block each on average for the last one of a decode, and none for
 // what came from the cache (the blocks of a shared prefix are few and count once).
-func (b *builder) residentBlocks(decodeTokens float64) int64 {
+func (b *rowBuilder) residentBlocks(decodeTokens float64) int64 {
 	size := float64(b.src.Deployment.Engine.BlockSize)
 	c := b.counts
 	blocks := math.Ceil((decodeTokens-float64(c.decodeCached))/size) + math.Floor(float64(c.decodes)/2)
 	for _, i := range c.prefilling {
-		blocks += math.Ceil(float64(c.lives[i].prompt.V-c.cachedOf(int(i))) / size)
+		blocks += math.Ceil(float64(c.lives[i].prompt.V-c.cachedTokensOf(int(i))) / size)
 	}
 	return int64(blocks)
 }
 
-// compare counts how often step and journey state agree.
-func (b *builder) compare(st *trace.Step, t int64) {
+// compareStates counts how often step and journey state agree.
+func (b *rowBuilder) compareStates(st *trace.Step, t int64) {
 	a := &b.out.Agreement
 	a.Rows++
 	switch {
-	case st.WaitingDepth == b.counts.in[waiting] && st.RunningDepth == b.counts.in[running]:
+	case st.WaitingDepth == b.counts.inStatus[waiting] && st.RunningDepth == b.counts.inStatus[running]:
 		a.Equal++
 	case t <= st.TsEndNs:
 		a.Inside++
@@ -157,7 +152,7 @@ func (b *builder) compare(st *trace.Step, t int64) {
 
 // changedSince reports whether a request was picked up or finished after the step
 // was formed: the next step will know.
-func (b *builder) changedSince(st *trace.Step) bool {
+func (b *rowBuilder) changedSince(st *trace.Step) bool {
 	for i := range b.lives {
 		l := &b.lives[i]
 		if l.queued.OK && l.queued.V > st.TsEndNs && b.counts.status[i] == waiting || l.finished.OK && l.finished.V > st.TsStartNs &&
@@ -168,8 +163,8 @@ func (b *builder) changedSince(st *trace.Step) bool {
 	return false
 }
 
-// prefix fills what is known of the request's own prompt.
-func (b *builder) prefix(r *Row, i int) reason {
+// fillPrefix fills what is known of the request's own prompt.
+func (b *rowBuilder) fillPrefix(r *Row, i int) reason {
 	l := &b.lives[i]
 	r.PrefixScoreIndex = l.index
 	r.PrefixScoreActual = l.actual
@@ -189,8 +184,8 @@ func (b *builder) prefix(r *Row, i int) reason {
 	return ""
 }
 
-// named fills the columns that follow from others.
-func (b *builder) named(r *Row) {
+// fillDerived fills the columns that follow from others.
+func (b *rowBuilder) fillDerived(r *Row) {
 	r.NumRequestRunning = r.RunningEngine
 	r.DecodeTokensInFlight = r.DecodeTokensResident
 	if b.o.Features == featuresLLMD {
@@ -207,8 +202,8 @@ func (b *builder) named(r *Row) {
 // scoreBucket is min(3, floor(4 * score)) of a score in [0, 1].
 func scoreBucket(score float64) int64 { return min(3, int64(4*score)) }
 
-// targets fills what happened.
-func (b *builder) targets(r *Row, l *life) {
+// fillTargets fills what happened.
+func (b *rowBuilder) fillTargets(r *Row, l *requestLife) {
 	ms := func(from, to trace.Opt[int64]) trace.Opt[float64] {
 		return trace.Opt[float64]{V: float64(to.V-from.V) / 1e6, OK: from.OK && to.OK && to.V >= from.V}
 	}
@@ -221,7 +216,7 @@ func (b *builder) targets(r *Row, l *life) {
 	if !l.finished.OK {
 		return
 	}
-	if st, _ := b.steps.last(l.finished.V); st != nil {
+	if st, _ := b.steps.lastBy(l.finished.V); st != nil {
 		r.EndWaiting, r.EndRunning, r.EndKV = trace.Some(st.WaitingDepth), trace.Some(st.RunningDepth), trace.Some(st.KVUsage)
 	}
 }

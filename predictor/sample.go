@@ -79,11 +79,11 @@ type sample struct {
 type rowSet struct {
 	runs    []*runRows
 	samples []sample
-	table   *columns
+	table   *trainingColumns
 }
 
-// gather lays the rows of a target out.
-func gather(runs []*runRows, target, features string) *rowSet {
+// gatherRows lays the rows of a target out.
+func gatherRows(runs []*runRows, target, features string) *rowSet {
 	a := &rowSet{runs: runs}
 	var rows []*Row
 	var run []int32
@@ -96,7 +96,7 @@ func gather(runs []*runRows, target, features string) *rowSet {
 			}
 		}
 	}
-	a.table = newColumns(target, features, rows, run)
+	a.table = newTrainingColumns(target, features, rows, run)
 	return a
 }
 
@@ -125,7 +125,7 @@ func (a *rowSet) setPhysics(e []estimates, target string) {
 // was alive when the test began (spec#predictor-splits).
 func (a *rowSet) byTime() (train, test []int, dropped int) {
 	for i, x := range a.samples {
-		border := a.runs[x.run].border()
+		border := a.runs[x.run].testStartNs()
 		switch {
 		case x.row.DecisionNs >= border:
 			test = append(test, i)
@@ -140,7 +140,7 @@ func (a *rowSet) byTime() (train, test []int, dropped int) {
 
 // stratified keeps at most so many rows of each bucket (0: all), in the order
 // they came, with their weights.
-func stratified(t *columns, train []int, most int, weights string, seed uint64) (rows []int, w []float64) {
+func stratified(t *trainingColumns, train []int, most int, weights string, seed uint64) (rows []int, w []float64) {
 	r := newReservoir[int](buckets, cmp.Or(most, max(1, len(train))), seed)
 	for _, i := range train {
 		r.Add(t.Bucket[i], i)
@@ -149,9 +149,9 @@ func stratified(t *columns, train []int, most int, weights string, seed uint64) 
 	r.Each(func(_ int, i int, seen float64) {
 		rows = append(rows, i)
 		switch weights {
-		case flat:
+		case weightsFlat:
 			seen = 1
-		case sqrt:
+		case weightsSqrt:
 			seen = math.Sqrt(seen)
 		}
 		weight[i] = seen
@@ -162,7 +162,7 @@ func stratified(t *columns, train []int, most int, weights string, seed uint64) 
 
 // rowsPerBucket is the most rows of a bucket to grow trees on. auto grows trees of each limit on the rows before the last two
 // fifths and the last fifth of the training time, and takes the one with the least mean error on the fifths that follow.
-func (o *TrainOptions) rowsPerBucket(tab *columns, early []int) (int, error) {
+func (o *TrainOptions) rowsPerBucket(tab *trainingColumns, early []int) (int, error) {
 	if o.BucketRows != "auto" {
 		n, _ := strconv.Atoi(o.BucketRows) // none: 0
 		return n, nil
@@ -201,7 +201,7 @@ func (o *TrainOptions) rowsPerBucket(tab *columns, early []int) (int, error) {
 
 // nearestOf is the median target of the ten nearest other test rows, columns
 // standardised: what no model of these columns can be expected to beat by much.
-func nearestOf(t *columns, rows []int) []float64 {
+func nearestOf(t *trainingColumns, rows []int) []float64 {
 	points := make([]float64, len(rows)*len(t.X))
 	for c := range t.X {
 		mean, scale := moments(t.X[c], rows)

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	scopeAll      = "all" // all rows together; other scopes are configurations
-	leastPerScope = 500   // rows of a configuration with figures of its own
-	leastBlocks   = 5     // blocks an interval needs
-	draws         = 1000  // of the block bootstrap
+	scopeAll       = "all" // all rows together; other scopes are configurations
+	leastPerScope  = 500   // rows of a configuration with figures of its own
+	leastBlocks    = 5     // blocks an interval needs
+	bootstrapDraws = 1000  // of the block bootstrap
 )
 
 // scored are the models with figures, in the order they are shown.
@@ -58,8 +58,8 @@ func (a *rowSet) inScope(scope string, rows []int) []int {
 	return stat.Filter(rows, func(i int) bool { return a.runs[a.samples[i].run].Config == scope })
 }
 
-// judge adds the figures of every model on the test rows, in all and by configuration.
-func (a *rowSet) judge(doc *Scores, target string, j *judged, test []int, seed uint64) {
+// scoreTarget adds the figures of every model on the test rows, in all and by configuration.
+func (a *rowSet) scoreTarget(doc *Scores, target string, j *judged, test []int, seed uint64) {
 	most := math.Inf(1)
 	if j.early != nil {
 		most = slices.Max(stat.Map(j.early, func(i int) float64 { return a.table.Y[i] }))
@@ -89,8 +89,8 @@ func (a *rowSet) judge(doc *Scores, target string, j *judged, test []int, seed u
 	}
 }
 
-// outcome is test rows with what each model says of them.
-type outcome struct {
+// testOutcome is test rows with what each model says of them.
+type testOutcome struct {
 	rows             []int // places in the table
 	y, consts, floor []float64
 	most             float64 // largest training target
@@ -103,9 +103,9 @@ type outcome struct {
 // outcomeOf asks every model about the rows. The constant beside them is the median
 // of the run's training rows; without training rows that with the smallest MAPE on
 // the rows themselves, which no honest constant reaches.
-func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *outcome {
+func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *testOutcome {
 	tab := a.table
-	o := &outcome{rows: rows, floor: nearestOf(tab, rows), most: most, pred: map[string][]float64{}, reason: j.reason}
+	o := &testOutcome{rows: rows, floor: nearestOf(tab, rows), most: most, pred: map[string][]float64{}, reason: j.reason}
 	var constant model
 	best := 0.0
 	if j.early != nil {
@@ -130,7 +130,7 @@ func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *outcome {
 }
 
 // score is the account of one model.
-func (o *outcome) score(name string, seed uint64) modelScore {
+func (o *testOutcome) score(name string, seed uint64) modelScore {
 	c := modelScore{Model: name, Reason: o.reason[name]}
 	pred := o.pred[name]
 	if c.Reason != "" || pred == nil {
@@ -151,7 +151,7 @@ func (o *outcome) score(name string, seed uint64) modelScore {
 }
 
 // apes are absolute percentage errors by row.
-func (o *outcome) apes(pred []float64) []float64 {
+func (o *testOutcome) apes(pred []float64) []float64 {
 	out := make([]float64, len(pred))
 	for i := range pred {
 		out[i] = math.Abs(pred[i]/o.y[i] - 1)
@@ -161,7 +161,7 @@ func (o *outcome) apes(pred []float64) []float64 {
 
 // setBlocks cuts the test rows into bootstrap blocks: stretches of about twice the
 // square root of a run's rows.
-func (a *rowSet) setBlocks(o *outcome) {
+func (a *rowSet) setBlocks(o *testOutcome) {
 	o.block = make([]int, len(o.rows))
 	for from := 0; from < len(o.rows); {
 		to := from
@@ -180,7 +180,7 @@ func (a *rowSet) setBlocks(o *outcome) {
 
 // interval is the 95 % percentile interval of the mean of v over rows, blocks
 // drawn with replacement; not ok below five blocks (spec#predictor-scores).
-func (o *outcome) interval(v []float64, seed uint64) (lo, hi float64, ok bool) {
+func (o *testOutcome) interval(v []float64, seed uint64) (lo, hi float64, ok bool) {
 	n := o.blocks
 	if n < leastBlocks {
 		return 0, 0, false
@@ -193,8 +193,8 @@ func (o *outcome) interval(v []float64, seed uint64) (lo, hi float64, ok bool) {
 			count[o.block[i]]++
 		}
 	}
-	means := make([]float64, 0, draws)
-	for d := range draws {
+	means := make([]float64, 0, bootstrapDraws)
+	for d := range bootstrapDraws {
 		var s, c float64
 		for k := range n {
 			b := stat.DrawN(uint64(n), seed, uint64(d), uint64(k))
@@ -204,7 +204,7 @@ func (o *outcome) interval(v []float64, seed uint64) (lo, hi float64, ok bool) {
 			means = append(means, s/c)
 		}
 	}
-	if len(means) < draws/2 {
+	if len(means) < bootstrapDraws/2 {
 		return 0, 0, false
 	}
 	slices.Sort(means)
@@ -213,7 +213,7 @@ func (o *outcome) interval(v []float64, seed uint64) (lo, hi float64, ok bool) {
 
 // judgeFile judges a finished target on rows it never saw: all rows of the runs.
 func judgeFile(runs []*runRows, target *forest.Target, physics []estimates, o TrainOptions, doc *Scores) error {
-	a := gather(runs, target.Name, o.features)
+	a := gatherRows(runs, target.Name, o.features)
 	if len(a.table.X) != len(target.Columns) {
 		return fmt.Errorf("%s: got rows of %d columns, want the predictor's %d: make rows with the options it states", target.Name,
 			len(a.table.X), len(target.Columns))
@@ -245,7 +245,7 @@ func judgeFile(runs []*runRows, target *forest.Target, physics []estimates, o Tr
 	for i := range test {
 		test[i] = i
 	}
-	a.judge(doc, target.Name, j, test, o.Seed)
+	a.scoreTarget(doc, target.Name, j, test, o.Seed)
 	return nil
 }
 

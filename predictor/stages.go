@@ -13,7 +13,7 @@ import (
 // of run.yaml other than the warm-up; a stretch of workload.stage_requests
 // arrivals; else windows of 60 s (a ninth of a shorter run) whose arrival rates fall into the
 // same third, where the rates differ by more than chance.
-func stagesOf(lives []life, d *deploy.Deployment) []trace.Opt[int64] {
+func stagesOf(lives []requestLife, d *deploy.Deployment) []trace.Opt[int64] {
 	out := make([]trace.Opt[int64], len(lives))
 	if named := openPhases(d); len(named) > 0 {
 		for i := range lives {
@@ -67,7 +67,7 @@ func stageRequests(d *deploy.Deployment) []int64 {
 
 // windowStages ranks windows by their number of arrivals and cuts the ranks into
 // thirds. Where the counts scatter as a constant rate's do there is one stage.
-func windowStages(lives []life, out []trace.Opt[int64]) {
+func windowStages(lives []requestLife, out []trace.Opt[int64]) {
 	known := lives // those without an arrival come first
 	for len(known) > 0 && !known[0].arrived.OK {
 		known, out = known[1:], out[1:]

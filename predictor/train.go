@@ -13,9 +13,9 @@ import (
 
 // Weights of the stratified sample's rows.
 const (
-	natural = "natural" // seen / kept of the bucket: the mix of the traffic
-	flat    = "flat"    // 1: the mix of the buckets
-	sqrt    = "sqrt"    // the square root of the first
+	weightsNatural = "natural" // seen / kept of the bucket: the mix of the traffic
+	weightsFlat    = "flat"    // 1: the mix of the buckets
+	weightsSqrt    = "sqrt"    // the square root of the first
 )
 
 // Names of what is predicted.
@@ -34,13 +34,13 @@ func targetsOf(target string) []string {
 }
 
 const (
-	trainShare = 0.8 // of each run, by time
-	leastPart  = 30  // rows that training and test need
-	level      = 0.9 // the quantile that is calibrated
+	trainShare      = 0.8 // of each run, by time
+	leastPart       = 30  // rows that training and test need
+	calibratedLevel = 0.9 // the quantile that is calibrated
 )
 
-// levels are the quantiles of the quantile forests.
-var levels = []float64{0.5, 0.9, 0.99}
+// forestLevels are the quantiles of the quantile forests.
+var forestLevels = []float64{0.5, 0.9, 0.99}
 
 // runRows are one run's rows.
 type runRows struct {
@@ -48,8 +48,8 @@ type runRows struct {
 	Rows       []Row
 }
 
-// border is the decision time of the first row held out.
-func (r *runRows) border() int64 {
+// testStartNs is the decision time of the first row held out.
+func (r *runRows) testStartNs() int64 {
 	if len(r.Rows) == 0 {
 		return math.MaxInt64
 	}
@@ -64,7 +64,7 @@ type hidden struct {
 
 // hiddenTails are the stretches held out.
 func hiddenTails(runs []*runRows) (out []hidden) {
-	return stat.Map(runs, func(r *runRows) hidden { return hidden{r.ID, r.border(), math.MaxInt64} })
+	return stat.Map(runs, func(r *runRows) hidden { return hidden{r.ID, r.testStartNs(), math.MaxInt64} })
 }
 
 // estimates are physics estimates of a run's rows in ms, by target and row.
@@ -94,14 +94,14 @@ type TrainOptions struct {
 
 // DefaultTrainOptions are everything but physics.
 func DefaultTrainOptions() TrainOptions {
-	return TrainOptions{Weights: natural, Seed: 1, BucketRows: "auto", bins: MaxBins, PhysicsReason: "no coefficients were given",
+	return TrainOptions{Weights: weightsNatural, Seed: 1, BucketRows: "auto", bins: MaxBins, PhysicsReason: "no coefficients were given",
 		features: featuresFull, targets: targetsOf(TargetToken)}
 }
 
 // Check names the first option out of bounds.
 func (o *TrainOptions) Check() error {
-	if o.Weights != natural && o.Weights != flat && o.Weights != sqrt {
-		return fmt.Errorf("--weights: got %q, want %s, %s or %s", o.Weights, natural, flat, sqrt)
+	if o.Weights != weightsNatural && o.Weights != weightsFlat && o.Weights != weightsSqrt {
+		return fmt.Errorf("--weights: got %q, want %s, %s or %s", o.Weights, weightsNatural, weightsFlat, weightsSqrt)
 	}
 	if n, err := strconv.Atoi(o.BucketRows); o.BucketRows != "auto" && o.BucketRows != "none" && (err != nil || n < 1) {
 		return fmt.Errorf("--bucket-rows: got %q, want a number from 1 up, none or auto", o.BucketRows)
@@ -138,7 +138,7 @@ func train(ctx context.Context, runs []*runRows, o TrainOptions) ([]forest.Targe
 	targets := make([]*forest.Target, len(o.targets))
 	parts := make([]Scores, len(o.targets))
 	err := par.Try(ctx, o.Workers, len(o.targets), func(i int) (err error) {
-		a := gather(runs, o.targets[i], o.features)
+		a := gatherRows(runs, o.targets[i], o.features)
 		if physics != nil {
 			a.setPhysics(physics, o.targets[i])
 		}
@@ -196,7 +196,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 		}
 		j.models[name] = m
 		if g, ok := m.(*gated); !ok || g.Idle != g.Queued {
-			if f := conformal(tab, m, test, level); !math.IsNaN(f.Factors[0]) {
+			if f := conformal(tab, m, test, calibratedLevel); !math.IsNaN(f.Factors[0]) {
 				f.Model = name
 				out.Factors = append(out.Factors, f)
 			}
@@ -210,7 +210,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 		if err != nil {
 			return nil, err
 		}
-		f := conformal(tab, before, tail, level)
+		f := conformal(tab, before, tail, calibratedLevel)
 		j.upper[name] = func(i int) float64 { return calibrated(&f, tab, before, i) }
 	}
 	out.Trees = &j.models[nameTrees].(*boosted).Forest
@@ -221,14 +221,14 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 	if m := j.models[nameResidual]; m != nil {
 		out.Residual = &m.(*boosted).Forest
 	}
-	for _, opt.Quantile = range levels {
+	for _, opt.Quantile = range forestLevels {
 		q, err := newTrees(tab, rows, w, opt)
 		if err != nil {
 			return nil, err
 		}
 		out.Quantiles = append(out.Quantiles, forest.LevelForest{Level: opt.Quantile, Forest: q.Forest})
 	}
-	a.judge(doc, target, j, test, o.Seed)
+	a.scoreTarget(doc, target, j, test, o.Seed)
 	doc.HoldOut[0].Dropped = dropped
 	for i := range doc.HoldOut {
 		doc.HoldOut[i].Bucket, doc.HoldOut[i].Grown = most, len(a.inScope(doc.HoldOut[i].Scope, rows))
@@ -237,7 +237,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 }
 
 // columnsFor describes the columns and what training saw of them.
-func columnsFor(t *columns, train []int) []forest.Column {
+func columnsFor(t *trainingColumns, train []int) []forest.Column {
 	var out []forest.Column
 	for c, f := range t.Features {
 		lo, hi := math.Inf(1), math.Inf(-1)

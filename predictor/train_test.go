@@ -238,7 +238,7 @@ func TestBins(t *testing.T) {
 		t.Errorf("NaN: got %s, want a bin below all values", got)
 	}
 	lo := math.Nextafter32(1, 2)
-	if got := between(1, lo); got != lo {
+	if got := thresholdBetween(1, lo); got != lo {
 		t.Errorf("between neighbours: got %g, want the upper one", got)
 	}
 	values := make([]float64, 10_000)
@@ -277,7 +277,7 @@ func BenchmarkTrain(b *testing.B) {
 
 // planted are rows whose TTFT is a known function of waiting requests and prompt,
 // times noise; physics knows the function up to a factor.
-func planted(n int, noise float64) (*columns, []int) {
+func planted(n int, noise float64) (*trainingColumns, []int) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	rows := make([]*Row, n)
 	run := make([]int32, n)
@@ -288,7 +288,7 @@ func planted(n int, noise float64) (*columns, []int) {
 		r.TTFTMs = truth * math.Exp(noise*rng.NormFloat64())
 		rows[i], run[i], physics[i] = r, int32(i%2), truth*1.3
 	}
-	t := newColumns(targetTTFT, featuresLLMD, rows, run)
+	t := newTrainingColumns(targetTTFT, featuresLLMD, rows, run)
 	t.Physics = physics
 	return t, upto(n)
 }
@@ -301,7 +301,7 @@ func upto(n int) []int {
 	return out
 }
 
-func mape(t *columns, m model, rows []int) float64 {
+func mape(t *trainingColumns, m model, rows []int) float64 {
 	sum := 0.0
 	for _, i := range rows {
 		sum += math.Abs(m.Predict(t, i)/t.Y[i]-1) / float64(len(rows))
@@ -364,12 +364,12 @@ func TestGatedNeedsRows(t *testing.T) {
 
 // The constant of a run without rows is that of all.
 func TestConstantByRun(t *testing.T) {
-	tab := &columns{Y: []float64{1, 2, 3, 9}, Run: []int32{0, 0, 0, 1}, X: [][]float64{}}
+	tab := &trainingColumns{Y: []float64{1, 2, 3, 9}, Run: []int32{0, 0, 0, 1}, X: [][]float64{}}
 	c := newConstant(tab, []int{0, 1, 2, 3})
 	if a, b := c.Predict(tab, 0), c.Predict(tab, 3); a != 2 || b != 9 {
 		t.Errorf("got %g and %g, want the medians 2 and 9", a, b)
 	}
-	other := &columns{Run: []int32{7}}
+	other := &trainingColumns{Run: []int32{7}}
 	if got := c.Predict(other, 0); got != 2 {
 		t.Errorf("a run without rows: got %g, want the lower median of all, 2", got)
 	}
@@ -446,10 +446,10 @@ func TestUpperQuantileByHand(t *testing.T) {
 		}
 		return v
 	}
-	if got := upper(seq(10), 0.9); got != 10 {
+	if got := upperQuantile(seq(10), 0.9); got != 10 {
 		t.Errorf("10 values: got %g, want 10", got)
 	}
-	if got := upper(seq(19), 0.9); got != 18 {
+	if got := upperQuantile(seq(19), 0.9); got != 18 {
 		t.Errorf("19 values: got %g, want 18", got)
 	}
 	if got := pinball([]float64{10, 10}, []float64{8, 12}, 0.9); math.Abs(got-(0.9*2+0.1*2)/2) > 1e-12 {

@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// columns are the rows of one target, column by column.
-type columns struct {
+// trainingColumns are the rows of one target, column by column.
+type trainingColumns struct {
 	Features []Feature
 	X        [][]float64 // [column][row]; NaN unknown
 	Y        []float64   // ms, > 0
@@ -18,9 +18,9 @@ type columns struct {
 	Physics  []float64
 }
 
-// newColumns lays rows out as columns. Physics estimates (ms) are NaN until set.
-func newColumns(target, features string, rows []*Row, run []int32) *columns {
-	t := &columns{Features: featuresOf(target == targetTPOT, features), Run: run}
+// newTrainingColumns lays rows out as columns. Physics estimates (ms) are NaN until set.
+func newTrainingColumns(target, features string, rows []*Row, run []int32) *trainingColumns {
+	t := &trainingColumns{Features: featuresOf(target == targetTPOT, features), Run: run}
 	t.X = make([][]float64, len(t.Features))
 	for c := range t.Features {
 		f := &t.Features[c]
@@ -42,14 +42,14 @@ func newColumns(target, features string, rows []*Row, run []int32) *columns {
 }
 
 // Row copies a row into x.
-func (t *columns) Row(i int, x []float64) {
+func (t *trainingColumns) Row(i int, x []float64) {
 	for c := range t.X {
 		x[c] = t.X[c][i]
 	}
 }
 
-// pick is the columns of some rows.
-func (t *columns) pick(rows []int) [][]float64 {
+// pickColumns is the columns of some rows.
+func (t *trainingColumns) pickColumns(rows []int) [][]float64 {
 	out := make([][]float64, len(t.X))
 	for c := range t.X {
 		out[c] = make([]float64, len(rows))
@@ -61,10 +61,10 @@ func (t *columns) pick(rows []int) [][]float64 {
 }
 
 // IsQueued reports whether somebody waits before a row's request.
-func (t *columns) IsQueued(i int) bool { return t.Waiting[i] > 0 }
+func (t *trainingColumns) IsQueued(i int) bool { return t.Waiting[i] > 0 }
 
-// group is the index of a row's conformal factor (forest.LevelFactors).
-func (t *columns) group(i int) int {
+// queueGroup is the index of a row's conformal factor (forest.LevelFactors).
+func (t *trainingColumns) queueGroup(i int) int {
 	g := 0
 	if t.Waiting[i] > 0 {
 		g = 2
@@ -77,7 +77,7 @@ func (t *columns) group(i int) int {
 
 // splitTail parts rows into the first share of each run and the rest, both in the
 // order of rows.
-func splitTail(t *columns, rows []int, share float64) (head, tail []int) {
+func splitTail(t *trainingColumns, rows []int, share float64) (head, tail []int) {
 	count, seen := map[int32]int{}, map[int32]int{}
 	for _, i := range rows {
 		count[t.Run[i]]++

@@ -25,12 +25,12 @@ func (s *Steps) Alpha(sp *features.Space, o Options) (*Table, error) {
 		}
 		b.t.Read++
 		if why := b.row(i); why != "" {
-			b.t.drop(why, 1)
+			b.t.countDrop(why, 1)
 		}
 	}
 	b.sortByTime()
-	b.findings()
-	b.t.check()
+	b.addFindings()
+	b.t.checkColumns()
 	return b.t, nil
 }
 
@@ -60,28 +60,28 @@ type lastEnd struct {
 
 func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	p := len(sp.AlphaFeatures())
-	b := &alphaBuilder{s: s, sp: sp, o: o, ema: s.emas(o.Gamma), parts: s.parts(o.Split),
+	b := &alphaBuilder{s: s, sp: sp, o: o, ema: s.preemptionAverages(o.Gamma), parts: s.parts(o.Split),
 		warm: s.newWarmUp(), x: make([]float64, p),
 		t: &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: p,
-			Hits: make([]int, p), Min: filled(p, math.Inf(1)), Max: filled(p, math.Inf(-1))}}
+			Hits: make([]int, p), Min: repeated(p, math.Inf(1)), Max: repeated(p, math.Inf(-1))}}
 	n := len(s.Run.Requests)
-	b.t.reserve(n/max(1, o.Stride), false)
+	b.t.reserveRows(n/max(1, o.Stride), false)
 	b.t.ID = make([]string, 0, n/max(1, o.Stride))
-	b.other = s.newVariants(b.t, others(o.Gammas, o.Gamma))
+	b.other = s.newVariants(b.t, otherGammas(o.Gammas, o.Gamma))
 	if s.Dep.Engine.PrefixCaching {
 		b.hits = s.seen.hits
 	}
 	switch o.Target {
 	case coeff.Overhead:
-		b.bound = s.overheads()
+		b.bound = s.boundOverheads()
 	case coeff.Egress:
 		b.ends = lastEnds(s.Run.Requests)
 	}
 	return b
 }
 
-// overheads bounds the overhead of every request.
-func (s *Steps) overheads() []trace.OverheadBound {
+// boundOverheads bounds the overhead of every request.
+func (s *Steps) boundOverheads() []trace.OverheadBound {
 	requests := s.Run.Requests
 	marks := func(yield func(trace.StepMark) bool) {
 		for k := range s.Run.Steps {
@@ -90,11 +90,11 @@ func (s *Steps) overheads() []trace.OverheadBound {
 			}
 		}
 	}
-	return trace.BoundOverheads(len(requests), func(i int) trace.OverheadStamps { return requests[i].Stamps() }, marks, s.complete())
+	return trace.BoundOverheads(len(requests), func(i int) trace.OverheadStamps { return requests[i].Stamps() }, marks, s.hasAllJourneys())
 }
 
-// complete reports whether every request has a journey, as far as one can see.
-func (s *Steps) complete() bool {
+// hasAllJourneys reports whether every request has a journey, as far as one can see.
+func (s *Steps) hasAllJourneys() bool {
 	if s.Dep.Tracing.JourneySampleRate.Or(1) < 1 || s.seen.unknown > 0 {
 		return false
 	}
@@ -137,19 +137,19 @@ func (b *alphaBuilder) row(i int) trace.Code {
 	at := r.ArrivedNs.Or(r.QueuedNs.V)
 	step := &b.s.Run.Steps[k]
 	switch {
-	case b.warm.holds(at, step.ID):
+	case b.warm.isWarmUp(at, step.ID):
 		return codeWarmUp
-	case inside(b.o.Saturated, at):
+	case IsInside(b.o.Saturated, at):
 		return Saturated
 	}
 	if why := b.vector(r, k); why != "" {
 		return why
 	}
-	return b.keep(r, step, at, v)
+	return b.appendRow(r, step, at, v)
 }
 
-// value is one target: y, or the interval [lo, hi], and the stamp it joins at.
-type value struct {
+// alphaTarget is one target: y, or the interval [lo, hi], and the stamp it joins at.
+type alphaTarget struct {
 	y, lo, hi float64 // us
 	exact     bool
 	joinNs    int64
@@ -157,9 +157,9 @@ type value struct {
 
 // target is the delay and its stamps. All targets join at QUEUED but egress,
 // which joins at FINISHED (spec#join).
-func (b *alphaBuilder) target(i int) (value, trace.Code) {
+func (b *alphaBuilder) target(i int) (alphaTarget, trace.Code) {
 	r := &b.s.Run.Requests[i]
-	v := value{joinNs: r.QueuedNs.V}
+	v := alphaTarget{joinNs: r.QueuedNs.V}
 	var from, to trace.Opt[int64]
 	switch b.o.Target {
 	case coeff.Overhead:
@@ -185,15 +185,15 @@ func (b *alphaBuilder) target(i int) (value, trace.Code) {
 	return v, ""
 }
 
-func (b *alphaBuilder) overheadOf(i int) (value, trace.Code) {
+func (b *alphaBuilder) overheadOf(i int) (alphaTarget, trace.Code) {
 	r, o := &b.s.Run.Requests[i], &b.bound[i]
 	switch {
 	case !o.OK || !r.PromptTokens.OK:
-		return value{}, codeNoTarget
+		return alphaTarget{}, codeNoTarget
 	case o.HiUs < 0:
-		return value{}, codeNoTarget
+		return alphaTarget{}, codeNoTarget
 	}
-	return value{y: o.HiUs, lo: o.LoUs, hi: o.HiUs, exact: o.Exact, joinNs: r.QueuedNs.V}, ""
+	return alphaTarget{y: o.HiUs, lo: o.LoUs, hi: o.HiUs, exact: o.Exact, joinNs: r.QueuedNs.V}, ""
 }
 
 // SpanUs is the time between two stamps in us (spec#stamps).
@@ -238,14 +238,14 @@ func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 	return in
 }
 
-// keep appends a row, unless it is thinned out.
-func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) trace.Code {
+// appendRow appends a row, unless it is thinned out.
+func (b *alphaBuilder) appendRow(r *trace.Request, s *trace.Step, at int64, v alphaTarget) trace.Code {
 	t := b.t
-	phase, held := place(b.parts, at)
+	phase, held := partOf(b.parts, at)
 	if !held {
-		t.widen(b.x)
+		t.widenRange(b.x)
 	}
-	if !stays(at, b.o.Stride) {
+	if !survivesThinning(at, b.o.Stride) {
 		return codeRowsThinned
 	}
 	regime, set := Idle, StressSet(0)
@@ -277,11 +277,11 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 	t.Context = append(t.Context, float64(r.PromptTokens.V))
 	t.ID = append(t.ID, r.CoreID.Or(r.APIID.V))
 	t.Kept++
-	b.other.keep(t, b.x, func(ema, x []float64) { b.vectorUnder(b.in, ema[b.k], x) })
+	b.other.appendRow(t, b.x, func(ema, x []float64) { b.vectorUnder(b.in, ema[b.k], x) })
 	return ""
 }
 
-func (b *alphaBuilder) findings() {
+func (b *alphaBuilder) addFindings() {
 	if b.blind > 0 {
 		b.t.Findings = append(b.t.Findings, trace.Findingf(codeNotRecorded,
 			"%s: %d of %d requests have no snapshot; their prefix hits count as 0", b.s.Run.ID, b.blind, b.t.Read))
@@ -304,5 +304,5 @@ func (b *alphaBuilder) sortByTime() {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(t.TimeNs[i], t.TimeNs[j]) })
-	t.pick(order)
+	t.pickRows(order)
 }

@@ -23,7 +23,7 @@ func (s *Steps) Audit(sp *features.Space) result.TargetAudit {
 			ingress = append(ingress, SpanUs(r.ArrivedNs.V, r.QueuedNs.V))
 		}
 	}
-	a.QueuedToScheduledUs, a.ArrivedToQueuedUs = quantiles(waits), quantiles(ingress)
+	a.QueuedToScheduledUs, a.ArrivedToQueuedUs = quantilesOf(waits), quantilesOf(ingress)
 	a.Verdict = auditVerdict(&a)
 	if g := s.Run.Aggregate; g != nil && !a.BelowFloor() {
 		a.DurationUsP50, a.Verdict = nil, logged.TimeVerdict(&g.Audit)
@@ -50,17 +50,17 @@ func (s *Steps) stepMedians(sp *features.Space) (duration, cadence, floor *float
 			floors = append(floors, sp.FloorUs(&st.In))
 		}
 	}
-	return medianOf(durations), medianOf(cadences), medianOf(floors)
+	return medianOrNil(durations), medianOrNil(cadences), medianOrNil(floors)
 }
 
-func medianOf(v []float64) *float64 {
+func medianOrNil(v []float64) *float64 {
 	if len(v) == 0 {
 		return nil
 	}
 	return result.OrNull(stat.Median(v))
 }
 
-func quantiles(v []float64) result.Quantiles {
+func quantilesOf(v []float64) result.Quantiles {
 	if len(v) == 0 {
 		return result.Quantiles{}
 	}

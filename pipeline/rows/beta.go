@@ -21,8 +21,8 @@ type Vectorizer struct {
 	WantMembers bool
 }
 
-// physics is the vectorizer of a feature space.
-func physics(sp *features.Space) Vectorizer {
+// featureVectorizer is the vectorizer of a feature space.
+func featureVectorizer(sp *features.Space) Vectorizer {
 	return Vectorizer{P: len(sp.BetaFeatures()), Step: func(in *features.StepInput, _ []trace.Member, x []float64) (features.Hits, error) {
 		return sp.Beta(in, x)
 	}}
@@ -31,7 +31,7 @@ func physics(sp *features.Space) Vectorizer {
 // Beta makes the step-time rows of the run, cadence or duration. The space gives
 // features and physical floor; its version must be the one of Rebuild.
 func (s *Steps) Beta(sp *features.Space, o Options) (*Table, error) {
-	return s.BetaBasis(sp, physics(sp), o)
+	return s.BetaBasis(sp, featureVectorizer(sp), o)
 }
 
 // BetaBasis makes the same rows with another basis in place of the features.
@@ -48,13 +48,13 @@ func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o Options) (*Table
 			return nil, err
 		}
 	}
-	for k, to := s.asked(); k < to; k++ {
+	for k, to := s.askedSummaries(); k < to; k++ {
 		b.t.Read++
 		if why := b.row(k); why != "" {
-			b.t.drop(why, 1)
+			b.t.countDrop(why, 1)
 		}
 	}
-	b.t.check()
+	b.t.checkColumns()
 	return b.t, nil
 }
 
@@ -69,7 +69,7 @@ type betaBuilder struct {
 	parts  []Part
 	warm   warmUp
 	sparse bool                  // steps sampled below 0.5
-	spikes [2]median             // of rows without and with prompts
+	spikes [2]runningMedian      // of rows without and with prompts
 	ready  []float64             // vectors of all steps, for bases that need members
 	fails  map[int]error         // by step, those refused
 	hits   map[int]features.Hits // by step, those at a bound
@@ -80,21 +80,21 @@ type betaBuilder struct {
 }
 
 func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *betaBuilder {
-	from, to := s.asked()
+	from, to := s.askedSummaries()
 	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
-		Hits: make([]int, vec.P), Min: filled(vec.P, math.Inf(1)), Max: filled(vec.P, math.Inf(-1))}
-	t.reserve((to-from)/max(1, o.Stride), o.Slim)
+		Hits: make([]int, vec.P), Min: repeated(vec.P, math.Inf(1)), Max: repeated(vec.P, math.Inf(-1))}
+	t.reserveRows((to-from)/max(1, o.Stride), o.Slim)
 	if o.Target == coeff.Cadence {
 		t.Lag = o.Lag
 	}
-	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: s.emas(o.Gamma),
+	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: s.preemptionAverages(o.Gamma),
 		parts: s.parts(o.Split), warm: s.newWarmUp(), sparse: isSparse(s), row1: make([]float64, vec.P), x: make([]float64, vec.P)}
-	b.others = s.newVariants(t, others(o.Gammas, o.Gamma))
+	b.others = s.newVariants(t, otherGammas(o.Gammas, o.Gamma))
 	return b
 }
 
-// filled is n times v.
-func filled(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
+// repeated is n times v.
+func repeated(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
 // isSparse reports whether fewer than half of the steps are recorded (spec#summary-steps).
 func isSparse(s *Steps) bool {
@@ -125,11 +125,11 @@ func (b *betaBuilder) prepare() error {
 // row makes the row that starts at recorded step k, or says why there is none.
 func (b *betaBuilder) row(k int) trace.Code {
 	i := &b.s.Run.Steps[k]
-	phase, held := place(b.parts, i.TsStartNs)
+	phase, held := partOf(b.parts, i.TsStartNs)
 	switch {
-	case b.warm.holds(i.TsStartNs, i.ID):
+	case b.warm.isWarmUp(i.TsStartNs, i.ID):
 		return codeWarmUp
-	case inside(b.o.Saturated, i.TsStartNs) && (held || !b.o.Preempting || !b.remembers(k)):
+	case IsInside(b.o.Saturated, i.TsStartNs) && (held || !b.o.Preempting || !b.hasRecentPreemption(k)):
 		return Saturated
 	}
 	iv, why := b.interval(k)
@@ -139,21 +139,21 @@ func (b *betaBuilder) row(k int) trace.Code {
 	if why := b.vector(iv); why != "" {
 		return why
 	}
-	if b.o.Target == coeff.Cadence && b.spikes[b.regime(iv)].isSpike(iv.y/iv.steps()) {
+	if b.o.Target == coeff.Cadence && b.spikes[b.spikeKind(iv)].isSpike(iv.y/iv.steps()) {
 		return codeOutlier
 	}
 	if !held {
-		b.widen(iv)
+		b.widenRanges(iv)
 	}
-	if !stays(i.TsStartNs, b.o.Stride) {
+	if !survivesThinning(i.TsStartNs, b.o.Stride) {
 		return codeRowsThinned
 	}
-	b.keep(i, iv, phase, held)
+	b.appendRow(i, iv, phase, held)
 	return ""
 }
 
-// remembers reports a preemption in recorded step k or in the steps before it that the slowest average remembers.
-func (b *betaBuilder) remembers(k int) bool {
+// hasRecentPreemption reports a preemption in recorded step k or in the steps before it that the slowest average remembers.
+func (b *betaBuilder) hasRecentPreemption(k int) bool {
 	steps := b.s.Run.Steps
 	for last := steps[k].ID; k >= 0 && last-steps[k].ID < features.MemorySteps; k-- {
 		if steps[k].NumPreempted > 0 {
@@ -163,9 +163,9 @@ func (b *betaBuilder) remembers(k int) bool {
 	return false
 }
 
-// regime is 1 where a step of the interval holds a prompt's tokens: a long
+// spikeKind is 1 where a step of the interval holds a prompt's tokens: a long
 // prefill among decodes does a hundred times their work and is no spike.
-func (b *betaBuilder) regime(iv interval) int {
+func (b *betaBuilder) spikeKind(iv interval) int {
 	for u := iv.from; u <= iv.to; u++ {
 		if b.s.At(u).In.PrefillTokens > 0 {
 			return 1
@@ -222,16 +222,16 @@ func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	if iv.y = float64(j.TsStartNs-i.TsStartNs) / 1000; iv.y < 0 {
 		return iv, codeNoTarget
 	}
-	why := b.s.usable(iv, j.ID-1)
+	why := b.s.checkInterval(iv, j.ID-1)
 	if why == UnknownBatch && b.sparse && j.ID == i.ID+1 && b.isPureDecode(i.ID) && !b.isRecorded(iv.from, i.ID-1) {
 		return interval{y: iv.y, from: i.ID, to: i.ID, approx: true}, ""
 	}
 	return iv, why
 }
 
-// usable checks the steps from iv.from to last: all busy, and those whose
+// checkInterval checks the steps from iv.from to last: all busy, and those whose
 // features are summed known.
-func (s *Steps) usable(iv interval, last int64) trace.Code {
+func (s *Steps) checkInterval(iv interval, last int64) trace.Code {
 	var why trace.Code
 	for u := iv.from; u <= last; u++ {
 		st := s.At(u)
@@ -296,13 +296,13 @@ func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 		return b.ready[k*b.vec.P : (k+1)*b.vec.P], b.hits[k], b.fails[k]
 	}
 	b.in = b.s.At(u).In
-	b.in.PreemptionEMA = b.emaAt(u)
+	b.in.PreemptionEMA = b.averageAt(u)
 	h, err := b.vec.Step(&b.in, nil, b.row1)
 	return b.row1, h, err
 }
 
-// emaAt is the average at step u: that of the last recorded step up to u.
-func (b *betaBuilder) emaAt(u int64) float64 {
+// averageAt is the average at step u: that of the last recorded step up to u.
+func (b *betaBuilder) averageAt(u int64) float64 {
 	if k := sort.Search(len(b.s.Run.Steps), func(k int) bool { return b.s.Run.Steps[k].ID > u }) - 1; k >= 0 {
 		return b.ema[k]
 	}
@@ -316,9 +316,9 @@ func codeOf(err error) trace.Code {
 	return features.BadInput
 }
 
-// emas is the preemption average after every recorded step (spec#preemption-average): over all
+// preemptionAverages is the preemption average after every recorded step (spec#preemption-average): over all
 // of them in order, before any cleaning.
-func (s *Steps) emas(gamma float64) []float64 {
+func (s *Steps) preemptionAverages(gamma float64) []float64 {
 	out := make([]float64, len(s.Run.Steps))
 	ema := 0.0
 	for i := range out {

@@ -7,9 +7,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// keep appends a row that starts at recorded step i.
-func (b *betaBuilder) keep(i *trace.Step, iv interval, phase int32, held bool) {
-	t, k := b.t, b.look(iv)
+// appendRow appends a row that starts at recorded step i.
+func (b *betaBuilder) appendRow(i *trace.Step, iv interval, phase int32, held bool) {
+	t, k := b.t, b.summarise(iv)
 	t.X = append(t.X, b.x...)
 	t.Y = append(t.Y, iv.y)
 	t.Steps = append(t.Steps, iv.steps())
@@ -23,27 +23,27 @@ func (b *betaBuilder) keep(i *trace.Step, iv interval, phase int32, held bool) {
 	t.Phase = append(t.Phase, phase)
 	t.Factor = append(t.Factor, k.factor)
 	t.HoldOut = append(t.HoldOut, held)
-	t.Sets = append(t.Sets, k.sets())
+	t.Sets = append(t.Sets, k.stressSets())
 	t.FloorUs = append(t.FloorUs, k.floorUs)
 	t.Batch = append(t.Batch, k.requests/iv.steps())
 	t.Context = append(t.Context, k.context/math.Max(1, k.decodes))
 	t.Kept++
-	b.others.keep(t, b.x, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
+	b.others.appendRow(t, b.x, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
 }
 
-// widen extends the per-step feature range by the interval's steps.
-func (b *betaBuilder) widen(iv interval) {
+// widenRanges extends the per-step feature range by the interval's steps.
+func (b *betaBuilder) widenRanges(iv interval) {
 	for u := iv.from; u <= iv.to; u++ {
 		x := b.x
 		if iv.to > iv.from {
 			x, _, _ = b.step(u)
 		}
-		b.t.widen(x)
+		b.t.widenRange(x)
 	}
 }
 
-// looks is what the steps of a row have in common.
-type looks struct {
+// rowSummary is what the steps of a row have in common.
+type rowSummary struct {
 	tag                        Tag
 	prefill, decode, few       bool // every step is pure prefill; pure decode; 1-4 tokens
 	preempting, full           bool // some step
@@ -52,14 +52,14 @@ type looks struct {
 	requests, decodes, context float64
 }
 
-func (b *betaBuilder) look(iv interval) looks {
-	k := looks{prefill: true, decode: true, few: true, factor: 1}
+func (b *betaBuilder) summarise(iv interval) rowSummary {
+	k := rowSummary{prefill: true, decode: true, few: true, factor: 1}
 	for u := iv.from; u <= iv.to; u++ {
 		st := b.s.At(u)
-		k.add(&st.In, b.sp.FloorUs(&st.In))
+		k.addStep(&st.In, b.sp.FloorUs(&st.In))
 		k.tag = max(k.tag, st.Tag)
 		if st.Recorded >= 0 {
-			k.record(&b.s.Run.Steps[st.Recorded])
+			k.addSummary(&b.s.Run.Steps[st.Recorded])
 		}
 	}
 	if iv.approx {
@@ -68,7 +68,7 @@ func (b *betaBuilder) look(iv interval) looks {
 	return k
 }
 
-func (k *looks) add(in *features.StepInput, floorUs float64) {
+func (k *rowSummary) addStep(in *features.StepInput, floorUs float64) {
 	k.prefill = k.prefill && in.DecodeTokens == 0
 	k.decode = k.decode && in.PrefillTokens == 0
 	k.few = k.few && in.ScheduledTokens <= 4
@@ -78,7 +78,7 @@ func (k *looks) add(in *features.StepInput, floorUs float64) {
 	k.context += in.DecodeContextTokens
 }
 
-func (k *looks) record(s *trace.Step) {
+func (k *rowSummary) addSummary(s *trace.Step) {
 	k.preempting = k.preempting || s.NumPreempted > 0
 	k.full = k.full || s.KVUsage > 0.9
 	k.factor = math.Min(k.factor, preemptionFactor(s.NumPreempted, s.RunningDepth))
@@ -93,7 +93,7 @@ func preemptionFactor(preempted, running int64) float64 {
 	return 1
 }
 
-func (k *looks) regime() Regime {
+func (k *rowSummary) regime() Regime {
 	switch {
 	case k.decode:
 		return Decode
@@ -103,7 +103,7 @@ func (k *looks) regime() Regime {
 	return Mixed
 }
 
-func (k *looks) sets() StressSet {
+func (k *rowSummary) stressSets() StressSet {
 	var s StressSet
 	for _, c := range []struct {
 		is  bool

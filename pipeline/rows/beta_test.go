@@ -205,7 +205,7 @@ func TestDrops(t *testing.T) {
 // TestSpikesAreRelativeToTheRecentPast: a lasting change of level is kept
 // once the median has followed.
 func TestSpikesAreRelativeToTheRecentPast(t *testing.T) {
-	var m median
+	var m runningMedian
 	var naive []float64
 	r := rand.New(rand.NewPCG(1, 1))
 	spikes := 0

@@ -21,16 +21,16 @@ const (
 	outlierShare  = 0.2
 )
 
-// cell is where a target is compared with its like: a configuration, and in the
+// outlierCell is where a target is compared with its like: a configuration, and in the
 // relative recipe a regime of it.
-type cell struct {
+type outlierCell struct {
 	Config string
 	Regime Regime
 }
 
 // Limit is the longest time per step that is no outlier in a cell of tables of one target.
 type Limit struct {
-	cell
+	outlierCell
 	MaxUs float64
 	Rows  int // of the cell
 }
@@ -63,9 +63,9 @@ func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 // CleanTo is Clean with limits that are known; rows of a cell that has none stay. judged: every row
 // judges, and none trains.
 func CleanTo(tables []*Table, limits []Limit, recipe Recipe, judged bool) []trace.Finding {
-	at := make(map[cell]int, len(limits))
+	at := make(map[outlierCell]int, len(limits))
 	for k, l := range limits {
-		at[l.cell] = k
+		at[l.outlierCell] = k
 	}
 	gone := make([]int, len(limits))
 	for _, t := range tables {
@@ -87,22 +87,22 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe, judged bool) []trac
 			}
 			return false
 		})
-		t.check()
+		t.checkColumns()
 	}
-	return tooMany(limits, gone)
+	return manyOutliers(limits, gone)
 }
 
-func (t *Table) cellOf(i int, recipe Recipe) cell {
+func (t *Table) cellOf(i int, recipe Recipe) outlierCell {
 	if recipe == Frozen {
-		return cell{Config: t.Config}
+		return outlierCell{Config: t.Config}
 	}
-	return cell{t.Config, t.Regime[i]}
+	return outlierCell{t.Config, t.Regime[i]}
 }
 
 // cellsOf are the cells of the tables with their numbers of rows, in order of first appearance, and
 // for every table which of them its regimes belong to.
 func cellsOf(tables []*Table, recipe Recipe) (out []Limit, at [][]int) {
-	seen := make(map[cell]int)
+	seen := make(map[outlierCell]int)
 	for _, t := range tables {
 		var of []int
 		for i := range t.Kept {
@@ -117,7 +117,7 @@ func cellsOf(tables []*Table, recipe Recipe) (out []Limit, at [][]int) {
 			k, known := seen[c]
 			if !known {
 				k = len(out)
-				seen[c], out = k, append(out, Limit{cell: c})
+				seen[c], out = k, append(out, Limit{outlierCell: c})
 			}
 			of[t.Regime[i]] = k
 			out[k].Rows++
@@ -127,7 +127,7 @@ func cellsOf(tables []*Table, recipe Recipe) (out []Limit, at [][]int) {
 	return out, at
 }
 
-func tooMany(limits []Limit, gone []int) []trace.Finding {
+func manyOutliers(limits []Limit, gone []int) []trace.Finding {
 	var out []trace.Finding
 	for k, l := range limits {
 		if float64(gone[k]) > max(1, outlierShare*float64(l.Rows)) {

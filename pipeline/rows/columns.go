@@ -7,32 +7,32 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// each calls f for every per-row column, with its width in values.
-func (t *Table) each(f func(c column)) {
-	f(col[float64]{&t.X, t.P})
+// eachColumn calls f for every per-row column, with its width in values.
+func (t *Table) eachColumn(f func(c column)) {
+	f(typedColumn[float64]{&t.X, t.P})
 	for _, s := range []*[]float64{&t.Y, &t.Lo, &t.Hi, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
-		f(col[float64]{s, 1})
+		f(typedColumn[float64]{s, 1})
 	}
 	for _, s := range []*[]bool{&t.Exact, &t.HoldOut} {
-		f(col[bool]{s, 1})
+		f(typedColumn[bool]{s, 1})
 	}
 	for _, s := range []*[]int64{&t.TimeNs, &t.FirstStep, &t.LastStep} {
-		f(col[int64]{s, 1})
+		f(typedColumn[int64]{s, 1})
 	}
-	f(col[Regime]{&t.Regime, 1})
-	f(col[Tag]{&t.Tag, 1})
-	f(col[int32]{&t.Phase, 1})
-	f(col[StressSet]{&t.Sets, 1})
-	f(col[string]{&t.ID, 1})
+	f(typedColumn[Regime]{&t.Regime, 1})
+	f(typedColumn[Tag]{&t.Tag, 1})
+	f(typedColumn[int32]{&t.Phase, 1})
+	f(typedColumn[StressSet]{&t.Sets, 1})
+	f(typedColumn[string]{&t.ID, 1})
 	for v := range t.Variants {
 		for k := range t.Variants[v].Values {
-			f(col[float64]{&t.Variants[v].Values[k], 1})
+			f(typedColumn[float64]{&t.Variants[v].Values[k], 1})
 		}
 	}
 }
 
-// reserve allocates columns for n rows.
-func (t *Table) reserve(n int, slim bool) {
+// reserveRows allocates columns for n rows.
+func (t *Table) reserveRows(n int, slim bool) {
 	t.X = make([]float64, 0, n*t.P)
 	for _, s := range []*[]float64{&t.Y, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
 		*s = make([]float64, 0, n)
@@ -51,16 +51,18 @@ func (t *Table) reserve(n int, slim bool) {
 
 // column is one per-row column of a table; a nil column stays nil.
 type column interface {
-	permute(order []int) // the rows of order, in a new column
-	join(behind column)  // of the same kind
+	permute(order []int)        // the rows of order, in a new column
+	appendColumn(behind column) // of the same kind
 }
 
-type col[T any] struct {
+type typedColumn[T any] struct {
 	s *[]T
 	w int
 }
 
-func (c col[T]) join(behind column) { *c.s = append(*c.s, *behind.(col[T]).s...) }
+func (c typedColumn[T]) appendColumn(behind column) {
+	*c.s = append(*c.s, *behind.(typedColumn[T]).s...)
+}
 
 // copyOf is a table whose columns may be replaced; their values are shared.
 func (t *Table) copyOf() *Table {
@@ -75,7 +77,7 @@ func (t *Table) copyOf() *Table {
 }
 
 // permute puts value order[i] at place i.
-func (c col[T]) permute(order []int) {
+func (c typedColumn[T]) permute(order []int) {
 	if *c.s == nil {
 		return
 	}
@@ -89,10 +91,10 @@ func (c col[T]) permute(order []int) {
 // Filter keeps the rows for which keep is true and counts the others under
 // code. Order is preserved.
 func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
-	chosen := t.chosen(keep)
+	chosen := t.rowsWhere(keep)
 	if gone := t.Kept - len(chosen); gone > 0 {
-		t.drop(code, gone)
-		t.pick(chosen)
+		t.countDrop(code, gone)
+		t.pickRows(chosen)
 	}
 }
 
@@ -100,13 +102,13 @@ func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
 // counts; the receiver is unchanged.
 func (t *Table) Select(keep func(i int) bool) *Table {
 	c := t.copyOf()
-	c.pick(t.chosen(keep))
+	c.pickRows(t.rowsWhere(keep))
 	c.Read, c.Dropped = c.Kept, nil
 	return c
 }
 
-// chosen are the rows that keep says yes to.
-func (t *Table) chosen(keep func(i int) bool) []int {
+// rowsWhere are the rows that keep says yes to.
+func (t *Table) rowsWhere(keep func(i int) bool) []int {
 	var out []int
 	for i := range t.Kept {
 		if keep(i) {
@@ -116,14 +118,14 @@ func (t *Table) chosen(keep func(i int) bool) []int {
 	return out
 }
 
-// pick makes the table one of the rows of order, in new columns.
-func (t *Table) pick(order []int) {
-	t.each(func(c column) { c.permute(order) })
+// pickRows makes the table one of the rows of order, in new columns.
+func (t *Table) pickRows(order []int) {
+	t.eachColumn(func(c column) { c.permute(order) })
 	t.Kept = len(order)
 }
 
-// check asserts the accounting; a failure is a bug of this package.
-func (t *Table) check() {
+// checkColumns asserts the accounting; a failure is a bug of this package.
+func (t *Table) checkColumns() {
 	n := t.Kept + stat.Sum(t.Dropped, func(c codeCount) int { return c.N })
 	if n != t.Read || len(t.Y) != t.Kept || len(t.X) != t.Kept*t.P {
 		panic("rows: rows read differ from rows kept + dropped")

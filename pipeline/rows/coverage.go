@@ -17,11 +17,11 @@ type Coverage struct {
 	Findings []trace.Finding
 }
 
-// scarce is how many steps of a kind make it present.
-const scarce = 20
+// minStepsOfKind is how many steps of a kind make it present.
+const minStepsOfKind = 20
 
-// powers counts in bins with the edges 0, 1, 2, 4 .. largest.
-func powers(name, unit string, largest float64) result.Histogram {
+// powersOfTwo counts in bins with the edges 0, 1, 2, 4 .. largest.
+func powersOfTwo(name, unit string, largest float64) result.Histogram {
 	edges := []float64{0}
 	for lo := 1.0; lo < largest; lo *= 2 {
 		edges = append(edges, lo)
@@ -29,7 +29,7 @@ func powers(name, unit string, largest float64) result.Histogram {
 	return result.Histogram{Name: name, Unit: unit, Edges: edges, Counts: make([]int, len(edges))}
 }
 
-func tenths(name string) result.Histogram {
+func tenthsHistogram(name string) result.Histogram {
 	h := result.Histogram{Name: name, Unit: "1", Counts: make([]int, 10)}
 	for i := range 10 {
 		h.Edges = append(h.Edges, float64(i)/10)
@@ -37,8 +37,8 @@ func tenths(name string) result.Histogram {
 	return h
 }
 
-// countIn adds one value to a histogram.
-func countIn(h *result.Histogram, v float64) {
+// countValue adds one value to a histogram.
+func countValue(h *result.Histogram, v float64) {
 	for i := len(h.Edges) - 1; i >= 0; i-- {
 		if v >= h.Edges[i] {
 			h.Counts[i]++
@@ -51,16 +51,16 @@ func countIn(h *result.Histogram, v float64) {
 // Coverage counts the run's busy steps and names the regimes it lacks.
 func (s *Steps) Coverage() Coverage {
 	c := Coverage{
-		PrefillTokens: powers("prefill_tokens", "tokens", 32768),
-		DecodeBatch:   powers("decode_batch", "requests", 1024),
-		Context:       powers("context_tokens", "tokens", 131072),
-		KVUsage:       tenths("kv_usage"),
+		PrefillTokens: powersOfTwo("prefill_tokens", "tokens", 32768),
+		DecodeBatch:   powersOfTwo("decode_batch", "requests", 1024),
+		Context:       powersOfTwo("context_tokens", "tokens", 131072),
+		KVUsage:       tenthsHistogram("kv_usage"),
 	}
 	var decode, mixed, prefill int
 	for k := range s.all {
 		st := &s.all[k]
 		if st.Recorded >= 0 && isBusy(&s.Run.Steps[st.Recorded]) {
-			countIn(&c.KVUsage, s.Run.Steps[st.Recorded].KVUsage)
+			countValue(&c.KVUsage, s.Run.Steps[st.Recorded].KVUsage)
 		}
 		if !st.Known() || st.In.ScheduledTokens == 0 {
 			continue
@@ -76,21 +76,21 @@ func (s *Steps) Coverage() Coverage {
 			decode++
 		}
 		if hasPrefill {
-			countIn(&c.PrefillTokens, st.In.PrefillTokens)
+			countValue(&c.PrefillTokens, st.In.PrefillTokens)
 		}
 		if hasDecode {
-			countIn(&c.DecodeBatch, st.In.NumDecodeReqs)
-			countIn(&c.Context, st.In.DecodeContextTokens/st.In.NumDecodeReqs)
+			countValue(&c.DecodeBatch, st.In.NumDecodeReqs)
+			countValue(&c.Context, st.In.DecodeContextTokens/st.In.NumDecodeReqs)
 		}
 		if st.In.PrefillTokens > evidenceTokens {
 			c.Heavy++
 		}
 	}
-	c.absent(s.Run.ID, decode, mixed, prefill)
+	c.reportScarceKinds(s.Run.ID, decode, mixed, prefill)
 	return c
 }
 
-func (c *Coverage) absent(run string, decode, mixed, prefill int) {
+func (c *Coverage) reportScarceKinds(run string, decode, mixed, prefill int) {
 	for _, k := range []struct {
 		n    int
 		what string
@@ -100,8 +100,8 @@ func (c *Coverage) absent(run string, decode, mixed, prefill int) {
 		{prefill, "pure-prefill steps"},
 		{c.Heavy, "steps with more than 64 prefill tokens (prefill cost is not identifiable)"},
 	} {
-		if k.n < scarce {
-			c.Findings = append(c.Findings, trace.Findingf(codeRegimeAbsent, "%s: %d %s, want at least %d", run, k.n, k.what, scarce))
+		if k.n < minStepsOfKind {
+			c.Findings = append(c.Findings, trace.Findingf(codeRegimeAbsent, "%s: %d %s, want at least %d", run, k.n, k.what, minStepsOfKind))
 		}
 	}
 }

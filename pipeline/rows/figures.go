@@ -21,7 +21,7 @@ const (
 // batch, context and time, and what each term contributes to a mean step.
 func (s *StepErrors) Figures(terms []string) *result.FitFigures {
 	f := &result.FitFigures{PredVsMeasured: []result.Bin2D{}, Residuals: []result.ResidualBand{}, Contributions: []result.Contribution{}}
-	f.PredVsMeasured = append(f.PredVsMeasured, s.bins()...)
+	f.PredVsMeasured = append(f.PredVsMeasured, s.countBins()...)
 	for _, axis := range []struct {
 		name string
 		of   func(t *Table, i int32) float64
@@ -31,7 +31,7 @@ func (s *StepErrors) Figures(terms []string) *result.FitFigures {
 		{"time", func(t *Table, i int32) float64 { return float64(t.TimeNs[i]-t.TimeNs[0]) / 1e9 }},
 	} {
 		for r := Decode; r <= Mixed; r++ {
-			f.Residuals = append(f.Residuals, s.bands(axis.name, r, axis.of)...)
+			f.Residuals = append(f.Residuals, s.residualBands(axis.name, r, axis.of)...)
 		}
 	}
 	for r := Decode; r <= Mixed; r++ {
@@ -40,8 +40,8 @@ func (s *StepErrors) Figures(terms []string) *result.FitFigures {
 	return f
 }
 
-// of visits the judged rows of one regime.
-func (s *StepErrors) of(r Regime, visit func(sample *Sample, k int, row int32)) {
+// eachOfRegime visits the judged rows of one regime.
+func (s *StepErrors) eachOfRegime(r Regime, visit func(sample *Sample, k int, row int32)) {
 	for k, ref := range s.refs {
 		if sample := s.samples[ref.sample]; sample.Table.Regime[ref.row] == r {
 			visit(sample, k, ref.row)
@@ -49,15 +49,15 @@ func (s *StepErrors) of(r Regime, visit func(sample *Sample, k int, row int32)) 
 	}
 }
 
-// bins count rows in log-log cells of measured and predicted time per step, by
+// countBins count rows in log-log cells of measured and predicted time per step, by
 // regime, measured, predicted.
-func (s *StepErrors) bins() []result.Bin2D {
+func (s *StepErrors) countBins() []result.Bin2D {
 	var out []result.Bin2D
 	bin := func(us float64) int { return int(math.Floor(math.Log10(us) * binsPerDecade)) }
 	centre := func(bin int) float64 { return math.Pow(10, (float64(bin)+0.5)/binsPerDecade) }
 	for r := Decode; r <= Mixed; r++ {
 		count := map[[2]int]int{}
-		s.of(r, func(sample *Sample, k int, row int32) {
+		s.eachOfRegime(r, func(sample *Sample, k int, row int32) {
 			y := s.rows.Y[k] / sample.Table.Steps[row]
 			p := s.rows.Pred[k] / sample.Table.Steps[row]
 			if y > 0 && p > 0 {
@@ -71,10 +71,10 @@ func (s *StepErrors) bins() []result.Bin2D {
 	return out
 }
 
-// bands are quantiles of (prediction - y)/y along one quantity.
-func (s *StepErrors) bands(against string, r Regime, of func(t *Table, i int32) float64) []result.ResidualBand {
+// residualBands are quantiles of (prediction - y)/y along one quantity.
+func (s *StepErrors) residualBands(against string, r Regime, of func(t *Table, i int32) float64) []result.ResidualBand {
 	var x, residual []float64
-	s.of(r, func(sample *Sample, k int, row int32) {
+	s.eachOfRegime(r, func(sample *Sample, k int, row int32) {
 		if y := s.rows.Y[k]; y > 0 {
 			x = append(x, of(sample.Table, row))
 			residual = append(residual, (s.rows.Pred[k]-y)/y)
@@ -95,7 +95,7 @@ func (s *StepErrors) bands(against string, r Regime, of func(t *Table, i int32) 
 func (s *StepErrors) contributions(r Regime, terms []string) []result.Contribution {
 	sum := make([]float64, len(terms))
 	var steps float64
-	s.of(r, func(sample *Sample, _ int, row int32) {
+	s.eachOfRegime(r, func(sample *Sample, _ int, row int32) {
 		steps += sample.Table.Steps[row]
 		for j, x := range sample.Table.Row(int(row)) {
 			sum[j] += x * sample.Beta[j]

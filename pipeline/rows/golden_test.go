@@ -373,7 +373,7 @@ func goldenTransfers(t *testing.T, g *golden) {
 			t.Fatalf("%s: got %v, want %v", c.ID, got, c.Expected)
 		}
 		for i, w := range c.Expected {
-			if got[i] != (transfers{step: w.Step, out: w.Out, in: w.In}) {
+			if got[i] != (stepTransfers{step: w.Step, out: w.Out, in: w.In}) {
 				t.Errorf("%s: got %v, want %v", c.ID, got[i], w)
 			}
 		}
@@ -620,8 +620,8 @@ func (c *cleaningCase) table(order []int) *Table {
 	for _, i := range order {
 		r := &c.Rows[i]
 		t.Read++
-		if warm.holds(0, r.Step) {
-			t.drop(codeWarmUp, 1)
+		if warm.isWarmUp(0, r.Step) {
+			t.countDrop(codeWarmUp, 1)
 			continue
 		}
 		t.Kept++
@@ -876,7 +876,7 @@ func TestThinningIsEven(t *testing.T) {
 			share := func(what string, of int, in func(i int64) bool) {
 				got := 0
 				for i := range int64(n) {
-					if in(i) && stays(1_700_000_000e9+i*step, stride) {
+					if in(i) && survivesThinning(1_700_000_000e9+i*step, stride) {
 						got++
 					}
 				}
@@ -917,14 +917,14 @@ func TestThinnedTables(t *testing.T) {
 		whole := table(0)
 		for _, stride := range []int{1, 3, 11} {
 			got := table(stride)
-			want := whole.Select(func(i int) bool { return stays(whole.TimeNs[i], stride) })
+			want := whole.Select(func(i int) bool { return survivesThinning(whole.TimeNs[i], stride) })
 			if !slices.Equal(got.X, want.X) || !slices.Equal(got.TimeNs, want.TimeNs) || !slices.Equal(got.HoldOut, want.HoldOut) ||
 				!slices.Equal(got.Min, whole.Min) || !slices.Equal(got.Max, whole.Max) || got.Read != whole.Read ||
 				got.DroppedFor(codeRowsThinned) != whole.Kept-got.Kept || got.IsThinned() != (stride > 1) {
 				t.Errorf("%s, stride %d: got %d rows of %d, want %d", got.Target, stride, got.Kept, got.Read, want.Kept)
 			}
 			for i, ns := range got.TimeNs {
-				if stride == 11 && !stays(ns, 5) {
+				if stride == 11 && !survivesThinning(ns, 5) {
 					t.Errorf("row %d: stride 11 keeps what stride 5 drops", i)
 				}
 			}
@@ -999,7 +999,7 @@ func TestVariantsAreTheTablesOfTheirFactors(t *testing.T) {
 						t.Errorf("seed %d, %s, factor %g: other rows", seed, got.Target, g)
 					}
 					for j := range got.P {
-						if !slices.Equal(all.Column(g, j), all.At(g).column(j, all.Kept)) {
+						if !slices.Equal(all.Column(g, j), all.At(g).copyColumn(j, all.Kept)) {
 							t.Errorf("seed %d, factor %g: column %d differs", seed, g, j)
 						}
 					}

@@ -16,11 +16,11 @@ const windowNs = int64(10e9)
 // Delays judges the predictions of one delay around the engine (an alpha target).
 type Delays struct {
 	groups [][]*Sample
-	consts []constants // by group
+	consts []bestConstants // by group
 }
 
-// constants predict the training rows and their window means best, us.
-type constants struct{ row, window float64 }
+// bestConstants predict the training rows and their window means best, us.
+type bestConstants struct{ row, window float64 }
 
 // JudgeDelays takes samples of one target.
 func JudgeDelays(groups [][]*Sample) *Delays {
@@ -32,17 +32,17 @@ func JudgeDelays(groups [][]*Sample) *Delays {
 			if s.Part == Whole {
 				part.Part = Whole
 			}
-			part.each(func(i int) { single.Y = append(single.Y, s.Table.Y[i]) })
-			addWindows(&means, part, math.NaN(), true)
+			part.eachJudged(func(i int) { single.Y = append(single.Y, s.Table.Y[i]) })
+			appendWindowMeans(&means, part, math.NaN(), true)
 		}
-		d.consts = append(d.consts, constants{single.BestConstant(nil), means.BestConstant(nil)})
+		d.consts = append(d.consts, bestConstants{single.BestConstant(nil), means.BestConstant(nil)})
 	}
 	return d
 }
 
-// addWindows appends the means over 10-second windows of a sample's judged rows,
+// appendWindowMeans appends the means over 10-second windows of a sample's judged rows,
 // counted from the first of them; windows of two runs never mix.
-func addWindows(to *stat.Rows, s *Sample, constUs float64, outliers bool) {
+func appendWindowMeans(to *stat.Rows, s *Sample, constUs float64, outliers bool) {
 	t := s.Table
 	var y, pred, n float64
 	var first, window int64
@@ -57,7 +57,7 @@ func addWindows(to *stat.Rows, s *Sample, constUs float64, outliers bool) {
 		n = 0
 	}
 	started := false
-	s.each(func(i int) {
+	s.eachJudged(func(i int) {
 		if !started {
 			started, first = true, t.TimeNs[i]
 		}
@@ -87,14 +87,14 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 				continue
 			}
 			target = s.Table.Target
-			s.each(func(i int) {
+			s.eachJudged(func(i int) {
 				regimes = append(regimes, s.Table.Regime[i])
 				single.Y = append(single.Y, s.Table.Y[i])
 				single.Pred = append(single.Pred, s.Pred[i])
 				single.Const, single.Outlier = append(single.Const, d.consts[g].row), append(single.Outlier, s.Table.IsOutlier(i))
 			})
-			addWindows(&means, s, d.consts[g].window, true)
-			addWindows(&usual, s, d.consts[g].window, false)
+			appendWindowMeans(&means, s, d.consts[g].window, true)
+			appendWindowMeans(&usual, s, d.consts[g].window, false)
 		}
 	}
 	e, w := single.Errors(nil), means.Errors(nil)
@@ -137,7 +137,7 @@ func (d *Delays) Intervals(keep func(*Sample) bool) *result.IntervalErrors {
 				continue
 			}
 			t := s.Table
-			s.each(func(i int) {
+			s.eachJudged(func(i int) {
 				data.Y = append(data.Y, t.Y[i])
 				data.Factor = append(data.Factor, t.Factor[i])
 				data.Config = append(data.Config, int32(g))

@@ -31,8 +31,8 @@ func (s *Sample) Judges(i int) bool {
 	return s.Part == Whole || s.Table.HoldOut[i] == (s.Part == HoldOut)
 }
 
-// each visits the judged rows.
-func (s *Sample) each(visit func(i int)) {
+// eachJudged visits the judged rows.
+func (s *Sample) eachJudged(visit func(i int)) {
 	for i := range s.Table.Kept {
 		if s.Judges(i) {
 			visit(i)
@@ -60,7 +60,7 @@ func JudgeSteps(groups [][]*Sample, floor bool, workers int) *StepErrors {
 		constUs := constantPerStep(group)
 		for _, sample := range group {
 			t := sample.Table
-			sample.each(func(i int) {
+			sample.eachJudged(func(i int) {
 				s.refs = append(s.refs, ref{int32(len(s.samples)), int32(i)})
 				s.rows.Y = append(s.rows.Y, t.Y[i])
 				s.rows.Pred = append(s.rows.Pred, sample.Pred[i])
@@ -81,7 +81,7 @@ func (s *StepErrors) reserve(groups [][]*Sample) {
 	n := 0
 	for _, group := range groups {
 		for _, sample := range group {
-			sample.each(func(int) { n++ })
+			sample.eachJudged(func(int) { n++ })
 		}
 	}
 	s.refs = make([]ref, 0, n)
@@ -108,10 +108,10 @@ func constantPerStep(group []*Sample) float64 {
 
 // Errors are those of the judged rows of a group or of one sample of it; of all
 // groups when none is named. Nil without rows.
-func (s *StepErrors) Errors(group ...*Sample) *result.Errors { return s.errors(group, nil) }
+func (s *StepErrors) Errors(group ...*Sample) *result.Errors { return s.errorsWhere(group, nil) }
 
-// span is where the judged rows of neighbouring samples stand; of none: all rows.
-func (s *StepErrors) span(group []*Sample) (lo, hi int) {
+// rowRange is where the judged rows of neighbouring samples stand; of none: all rows.
+func (s *StepErrors) rowRange(group []*Sample) (lo, hi int) {
 	if len(group) == 0 {
 		return 0, len(s.refs)
 	}
@@ -119,9 +119,9 @@ func (s *StepErrors) span(group []*Sample) (lo, hi int) {
 	return s.from[k], s.from[k+len(group)]
 }
 
-// errors are those of the rows keep says yes to (nil: all).
-func (s *StepErrors) errors(of []*Sample, keep func(t *Table, i int) bool) *result.Errors {
-	lo, hi := s.span(of)
+// errorsWhere are those of the rows keep says yes to (nil: all).
+func (s *StepErrors) errorsWhere(of []*Sample, keep func(t *Table, i int) bool) *result.Errors {
+	lo, hi := s.rowRange(of)
 	part := stat.Rows{Y: s.rows.Y[lo:hi], Pred: s.rows.Pred[lo:hi], Const: s.rows.Const[lo:hi], Outlier: s.rows.Outlier[lo:hi]}
 	if s.rows.Floor != nil {
 		part.Floor = s.rows.Floor[lo:hi]
@@ -133,10 +133,10 @@ func (s *StepErrors) errors(of []*Sample, keep func(t *Table, i int) bool) *resu
 	if e.Rows == 0 {
 		return nil
 	}
-	return document(e)
+	return errorsDocument(e)
 }
 
-func document(e stat.Errors) *result.Errors {
+func errorsDocument(e stat.Errors) *result.Errors {
 	num := result.OrNull
 	return &result.Errors{
 		Rows: e.Rows, Excluded: e.Excluded, MAPE: num(e.MAPE), MAPEConst: num(e.MAPEConst), MAPEFloor: num(e.MAPEFloor),
@@ -152,10 +152,10 @@ func (s *StepErrors) Cells(of *Sample, batches bool) []result.Cell {
 	for r := Decode; r <= Mixed; r++ {
 		cell := result.Cell{Run: of.Table.Run, Config: of.Table.Config, Regime: r.String()}
 		one := []*Sample{of}
-		out = s.addCell(out, cell, one, func(t *Table, i int) bool { return t.Regime[i] == r })
+		out = s.appendCell(out, cell, one, func(t *Table, i int) bool { return t.Regime[i] == r })
 		for k := 0; batches && k <= len(batchTops); k++ {
 			cell.Bucket = batchName(k)
-			out = s.addCell(out, cell, one, func(t *Table, i int) bool { return t.Regime[i] == r && batchBucket(t.Batch[i]) == k })
+			out = s.appendCell(out, cell, one, func(t *Table, i int) bool { return t.Regime[i] == r && batchBucket(t.Batch[i]) == k })
 		}
 	}
 	return out
@@ -171,13 +171,13 @@ func (s *StepErrors) StressCells(of ...*Sample) []result.Cell {
 			cell.Run = of[0].Table.Run
 			cell.Config = of[0].Table.Config
 		}
-		out = s.addCell(out, cell, of, func(t *Table, i int) bool { return t.Sets[i]&set.Set != 0 })
+		out = s.appendCell(out, cell, of, func(t *Table, i int) bool { return t.Sets[i]&set.Set != 0 })
 	}
 	return out
 }
 
-func (s *StepErrors) addCell(to []result.Cell, c result.Cell, of []*Sample, keep func(t *Table, i int) bool) []result.Cell {
-	e := s.errors(of, keep)
+func (s *StepErrors) appendCell(to []result.Cell, c result.Cell, of []*Sample, keep func(t *Table, i int) bool) []result.Cell {
+	e := s.errorsWhere(of, keep)
 	if e == nil {
 		return to
 	}

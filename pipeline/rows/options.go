@@ -15,7 +15,7 @@ const (
 	maxSteps       = 20  // steps of one row (spec#multi-step-rows)
 	spikeFactor    = 10  // times the median of the window (spec#row-drops)
 	spikeWindow    = 101 // rows
-	warmUpSteps    = 10  // spec#warm-up
+	WarmUpSteps    = 10  // spec#warm-up
 	evidenceTokens = 64  // prefill tokens an evidence interval must exceed (spec#lag)
 	evidenceLags   = 3   // lags 0, 1, 2
 )

@@ -21,7 +21,7 @@ type Part struct {
 // phase counts from its first to its last recorded moment, since recordings
 // may start late and phases end late. The warmup phase has no hold-out.
 func Parts(run *trace.Run, d *deploy.Deployment, split float64) []Part {
-	first, last, ok := extent(run)
+	first, last, ok := recordedExtent(run)
 	if !ok {
 		return nil
 	}
@@ -40,13 +40,13 @@ func (s *Steps) parts(split float64) []Part {
 // clock, that of clients that were not aligned: none then.
 func PartsOf(first, last int64, d *deploy.Deployment, split float64) []Part {
 	if !slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.StartNs <= last && p.EndNs > first }) {
-		return []Part{{Phase: -1, StartNs: first, CutNs: cutAt(first, last+1, split), EndNs: last + 1}}
+		return []Part{{Phase: -1, StartNs: first, CutNs: holdOutStart(first, last+1, split), EndNs: last + 1}}
 	}
 	parts := make([]Part, len(d.Phases))
 	for i, p := range d.Phases {
 		start := max(p.StartNs, first)
 		end := min(p.EndNs, last+1)
-		parts[i] = Part{Phase: i, Name: p.Name, StartNs: p.StartNs, CutNs: cutAt(start, max(start, end), split), EndNs: p.EndNs}
+		parts[i] = Part{Phase: i, Name: p.Name, StartNs: p.StartNs, CutNs: holdOutStart(start, max(start, end), split), EndNs: p.EndNs}
 		if p.Name == deploy.WarmupPhase {
 			parts[i].CutNs = p.EndNs
 		}
@@ -54,13 +54,13 @@ func PartsOf(first, last int64, d *deploy.Deployment, split float64) []Part {
 	return parts
 }
 
-func cutAt(start, end int64, split float64) int64 {
+func holdOutStart(start, end int64, split float64) int64 {
 	return start + int64(float64(end-start)*split)
 }
 
-// extent is the time from the first to the last recorded step, or without
+// recordedExtent is the time from the first to the last recorded step, or without
 // steps from the first to the last arrival.
-func extent(run *trace.Run) (first, last int64, ok bool) {
+func recordedExtent(run *trace.Run) (first, last int64, ok bool) {
 	if n := len(run.Steps); n > 0 {
 		return run.Steps[0].TsStartNs, run.Steps[n-1].TsStartNs, true
 	}
@@ -80,9 +80,9 @@ func extent(run *trace.Run) (first, last int64, ok bool) {
 	return first, last, ok
 }
 
-// place finds the part a stamp belongs to: its phase index (-1 for none) and
+// partOf finds the part a stamp belongs to: its phase index (-1 for none) and
 // whether it is hold-out.
-func place(parts []Part, ns int64) (phase int32, holdOut bool) {
+func partOf(parts []Part, ns int64) (phase int32, holdOut bool) {
 	for _, p := range parts {
 		if ns >= p.StartNs && ns < p.EndNs {
 			return int32(p.Phase), ns >= p.CutNs
@@ -91,6 +91,7 @@ func place(parts []Part, ns int64) (phase int32, holdOut bool) {
 	return -1, false
 }
 
-func inside(spans []Span, ns int64) bool {
+// IsInside reports whether a stamp lies in one of the spans.
+func IsInside(spans []Span, ns int64) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return ns >= s.StartNs && ns < s.EndNs })
 }

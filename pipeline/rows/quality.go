@@ -7,14 +7,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// count fills Quality and the findings that follow from it.
-func (s *Steps) count(b *builder) {
+// countQuality fills Quality and the findings that follow from it.
+func (s *Steps) countQuality(b *batchSources) {
 	if s.Dep.Engine.CPUOffloading && len(s.Run.KVEvents) == 0 {
 		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
 	}
 	q := &s.Quality
 	approximatePrefill := false
-	from, to := s.askedIDs()
+	from, to := s.askedSteps()
 	for id := from; id < to; id++ {
 		k := int(id - s.First)
 		st := &s.all[k]
@@ -34,10 +34,10 @@ func (s *Steps) count(b *builder) {
 		default:
 			q.Unknown++
 		}
-		if b.journeys && b.why[k] == reconstruct.Contradicted {
+		if b.journeys && b.reasons[k] == reconstruct.Contradicted {
 			q.Contradictions++
 		}
-		if b.journeys && b.why[k] == "" {
+		if b.journeys && b.reasons[k] == "" {
 			q.FromJourneys++
 		}
 	}

@@ -4,8 +4,8 @@ import (
 	"math"
 )
 
-// widen extends the range of the features by x.
-func (t *Table) widen(x []float64) {
+// widenRange extends the range of the features by x.
+func (t *Table) widenRange(x []float64) {
 	for j, v := range x {
 		t.Min[j], t.Max[j] = math.Min(t.Min[j], v), math.Max(t.Max[j], v)
 	}
@@ -18,8 +18,8 @@ func Ranges(tables []*Table) (lo, hi []float64) {
 		return nil, nil
 	}
 	p := tables[0].P
-	lo = filled(p, math.Inf(1))
-	hi = filled(p, math.Inf(-1))
+	lo = repeated(p, math.Inf(1))
+	hi = repeated(p, math.Inf(-1))
 	for _, t := range tables {
 		for j := range p {
 			lo[j], hi[j] = math.Min(lo[j], t.Min[j]), math.Max(hi[j], t.Max[j])

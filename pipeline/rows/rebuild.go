@@ -26,9 +26,9 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 	if err := features.CheckVersion(v); err != nil {
 		return nil, err
 	}
-	less := *sorted(run)
+	less := *sortedBySteps(run)
 	less.Events = nil
-	if err := checkIDs(&less); err != nil {
+	if err := checkStepIDs(&less); err != nil {
 		return nil, err
 	}
 	seen, err := surveySnapshots(&less)
@@ -36,7 +36,7 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 		return nil, err
 	}
 	s := &Steps{Run: &less, Dep: dep, Version: v, Config: dep.Config(), seen: seen}
-	return s, s.fill()
+	return s, s.rebuildBatches()
 }
 
 // As is the same run under another version.
@@ -45,11 +45,11 @@ func (s *Steps) As(v features.Version) (*Steps, error) {
 		return nil, err
 	}
 	out := &Steps{Run: s.Run, Dep: s.Dep, Version: v, Config: s.Config, seen: s.seen}
-	return out, out.fill()
+	return out, out.rebuildBatches()
 }
 
-// fill rebuilds the batches.
-func (s *Steps) fill() error {
+// rebuildBatches rebuilds the batches.
+func (s *Steps) rebuildBatches() error {
 	if a := s.Run.Aggregate; a != nil {
 		s.Findings = append(s.Findings, a.Findings...)
 	}
@@ -73,11 +73,11 @@ func (s *Steps) fill() error {
 		Summaries: s.Run.Steps,
 		Lost:      s.lostSteps(first, last),
 	})
-	b := newBuilder(s)
-	if err := b.fill(); err != nil {
+	b := newBatchSources(s)
+	if err := b.fillSteps(); err != nil {
 		return err
 	}
-	s.count(b)
+	s.countQuality(b)
 	s.batches.Release()
 	if s.Version == features.V10 {
 		return s.Refused10()
@@ -85,9 +85,9 @@ func (s *Steps) fill() error {
 	return nil
 }
 
-// sorted returns the run with steps and snapshots in id order, as extraction
+// sortedBySteps returns the run with steps and snapshots in id order, as extraction
 // writes them; others are sorted into a copy.
-func sorted(run *trace.Run) *trace.Run {
+func sortedBySteps(run *trace.Run) *trace.Run {
 	byID := func(a, b trace.Step) int { return int(min(1, max(-1, a.ID-b.ID))) }
 	byStep := func(a, b trace.Snapshot) int { return int(min(1, max(-1, a.StepID-b.StepID))) }
 	if slices.IsSortedFunc(run.Steps, byID) && slices.IsSortedFunc(run.Snapshots, byStep) {
@@ -100,8 +100,8 @@ func sorted(run *trace.Run) *trace.Run {
 	return &c
 }
 
-// checkIDs refuses step ids that are too far apart or equal.
-func checkIDs(run *trace.Run) error {
+// checkStepIDs refuses step ids that are too far apart or equal.
+func checkStepIDs(run *trace.Run) error {
 	if len(run.Steps) == 0 {
 		return nil
 	}
@@ -142,8 +142,8 @@ func (s *Steps) stepRange(lives []reconstruct.Life) (first, last int64) {
 	return first, last
 }
 
-// asked are the summaries the run is asked about: all, but of a slice.
-func (s *Steps) asked() (from, to int) {
+// askedSummaries are the summaries the run is asked about: all, but of a slice.
+func (s *Steps) askedSummaries() (from, to int) {
 	of := s.Run.Slice
 	if of == nil {
 		return 0, len(s.Run.Steps)
@@ -154,10 +154,10 @@ func (s *Steps) asked() (from, to int) {
 	return at(of.FromNs), at(of.ToNs)
 }
 
-// askedIDs are the same steps and those between them, by id.
-func (s *Steps) askedIDs() (from, to int64) {
+// askedSteps are the same steps and those between them, by id.
+func (s *Steps) askedSteps() (from, to int64) {
 	from, to = s.First, s.First+int64(s.Len())
-	lo, hi := s.asked()
+	lo, hi := s.askedSummaries()
 	if lo > 0 {
 		from = s.Run.Steps[lo].ID
 	}
@@ -173,11 +173,11 @@ func (s *Steps) askedIDs() (from, to int64) {
 func (s *Steps) lostSteps(first, last int64) []reconstruct.StepRange {
 	all := []reconstruct.StepRange{{From: first, To: last + 1}}
 	if rate := s.Dep.Tracing.JourneySampleRate; rate.OK && rate.V < 1 {
-		s.find(codeNotRecorded, "journeys are sampled at %g", rate.V)
+		s.addFinding(codeNotRecorded, "journeys are sampled at %g", rate.V)
 		return all
 	}
 	if n := s.seen.unknown; n > 0 {
-		s.find(codeNotRecorded, "%d requests in the snapshots have no core span", n)
+		s.addFinding(codeNotRecorded, "%d requests in the snapshots have no core span", n)
 		return all
 	}
 	var lost []reconstruct.StepRange
@@ -189,7 +189,7 @@ func (s *Steps) lostSteps(first, last int64) []reconstruct.StepRange {
 		}
 	}
 	if len(lost) > 0 {
-		s.find(codeNotRecorded, "%d spans lack their API or core partner", len(lost))
+		s.addFinding(codeNotRecorded, "%d spans lack their API or core partner", len(lost))
 	}
 	return lost
 }
@@ -215,8 +215,8 @@ func (s *Steps) lifetime(r *trace.Request, last int64) reconstruct.StepRange {
 	return out
 }
 
-// find adds a finding about the run.
-func (s *Steps) find(code trace.Code, format string, args ...any) {
+// addFinding adds a finding about the run.
+func (s *Steps) addFinding(code trace.Code, format string, args ...any) {
 	s.Findings = append(s.Findings, trace.Findingf(code, s.Run.ID+": "+format, args...))
 }
 

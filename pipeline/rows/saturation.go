@@ -91,7 +91,7 @@ func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 	worst, all := -1, true
 	for i, p := range PhasesOf(run, dep) {
 		w := windowOf(run, p)
-		v := fiveChecks(w)
+		v := runFiveChecks(w)
 		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), w.steps, v})
 		if p.Load == deploy.LoadClosed {
 			continue
@@ -102,7 +102,7 @@ func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 		}
 	}
 	if worst < 0 {
-		s.Run = fiveChecks(windowOf(run, wholeRun()))
+		s.Run = runFiveChecks(windowOf(run, wholeRun()))
 		return s
 	}
 	s.Run = s.Phases[worst].LoadVerdict
@@ -133,14 +133,14 @@ func wholeRun() deploy.Phase {
 	return deploy.Phase{StartNs: -all, EndNs: all, Load: deploy.LoadOpen}
 }
 
-// window is what a stretch of time holds: requests in order of arrival and the number of steps.
-type window struct {
+// loadWindow is what a stretch of time holds: requests in order of arrival and the number of steps.
+type loadWindow struct {
 	requests []*trace.Request
 	steps    int // recorded
 }
 
-func windowOf(run *trace.Run, p deploy.Phase) window {
-	var w window
+func windowOf(run *trace.Run, p deploy.Phase) loadWindow {
+	var w loadWindow
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		if at, ok := r.ArrivalNs(); ok && at >= p.StartNs && at < p.EndNs {
@@ -160,8 +160,8 @@ func windowOf(run *trace.Run, p deploy.Phase) window {
 	return w
 }
 
-// fiveChecks runs the five checks on the requests of a window.
-func fiveChecks(w window) LoadVerdict {
+// runFiveChecks runs the five checks on the requests of a window.
+func runFiveChecks(w loadWindow) LoadVerdict {
 	arrivals := make([]stat.Arrival, len(w.requests))
 	for i, r := range w.requests {
 		at, _ := r.ArrivalNs()

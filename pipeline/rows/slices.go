@@ -17,13 +17,13 @@ func (t *Table) Join(next *Table) {
 	t.alignVariants(next)
 	next.alignVariants(t)
 	var behind []column
-	next.each(func(c column) { behind = append(behind, c) })
-	t.each(func(c column) { c.join(behind[0]); behind = behind[1:] })
+	next.eachColumn(func(c column) { behind = append(behind, c) })
+	t.eachColumn(func(c column) { c.appendColumn(behind[0]); behind = behind[1:] })
 	t.Read += next.Read
 	t.Kept += next.Kept
 	t.Findings = append(t.Findings, next.Findings...)
 	for _, c := range next.Dropped {
-		t.drop(c.Code, c.N)
+		t.countDrop(c.Code, c.N)
 	}
 	for j, n := range next.Hits {
 		t.Hits[j] += n
@@ -31,7 +31,7 @@ func (t *Table) Join(next *Table) {
 	for j := range next.Min {
 		t.Min[j], t.Max[j] = math.Min(t.Min[j], next.Min[j]), math.Max(t.Max[j], next.Max[j])
 	}
-	t.check()
+	t.checkColumns()
 }
 
 // alignVariants gives the table's variants the columns that differ in the other's.
@@ -40,7 +40,7 @@ func (t *Table) alignVariants(other *Table) {
 		v := &t.Variants[k]
 		for _, j := range other.Variants[k].Cols {
 			if at, known := slices.BinarySearch(v.Cols, j); !known {
-				v.Cols, v.Values = slices.Insert(v.Cols, at, j), slices.Insert(v.Values, at, t.column(j, t.Kept))
+				v.Cols, v.Values = slices.Insert(v.Cols, at, j), slices.Insert(v.Values, at, t.copyColumn(j, t.Kept))
 			}
 		}
 	}

@@ -7,25 +7,25 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// builder chooses the source of every step.
-type builder struct {
-	s        *Steps
-	why      []reconstruct.Reason // per step, why the journeys do not tell
-	journeys bool                 // the run has core spans
-	totals   bool                 // steps without requests may use their totals (spec#summary-steps)
-	starts   []int32              // by summary: prompts that began, see promptStarts; nil without chunked prefill
-	cv2      float64
-	hasCV2   bool
-	reaches  []model.Reach // of the model's attention beside the full one
-	buf      []trace.Member
-	other    []trace.Member
-	moved    []transfers // still to come
-	checked  int
-	wrong    []int64 // rich steps whose reconstruction differs
+// batchSources chooses the source of every step.
+type batchSources struct {
+	s               *Steps
+	reasons         []reconstruct.Reason // per step, why the journeys do not tell
+	journeys        bool                 // the run has core spans
+	totals          bool                 // steps without requests may use their totals (spec#summary-steps)
+	starts          []int32              // by summary: prompts that began, see promptStarts; nil without chunked prefill
+	cv2             float64
+	hasCV2          bool
+	reaches         []model.Reach // of the model's attention beside the full one
+	members         []trace.Member
+	snapshotMembers []trace.Member
+	transfersLeft   []stepTransfers // still to come
+	checked         int
+	wrong           []int64 // rich steps whose reconstruction differs
 }
 
-func newBuilder(s *Steps) *builder {
-	b := &builder{s: s, moved: sumTransfers(s.Run.KVEvents), why: s.batches.Reasons(), journeys: s.batches.HasLives()}
+func newBatchSources(s *Steps) *batchSources {
+	b := &batchSources{s: s, transfersLeft: sumTransfers(s.Run.KVEvents), reasons: s.batches.Reasons(), journeys: s.batches.HasLives()}
 	rate := s.Dep.Tracing.JourneySampleRate
 	b.totals = !b.journeys || rate.OK && rate.V < 1
 	b.cv2, b.hasCV2 = s.seen.cv2, s.seen.hasCV2
@@ -36,23 +36,23 @@ func newBuilder(s *Steps) *builder {
 	return b
 }
 
-// fill sets tag, reason and sums of every step.
-func (b *builder) fill() error {
+// fillSteps sets tag, reason and sums of every step.
+func (b *batchSources) fillSteps() error {
 	walk := b.s.batches.Walk()
 	snaps, err := openSnapshots(b.s.Run)
 	if err != nil {
 		return err
 	}
-	b.s.all = make([]Step, len(b.why))
-	for k := range b.why {
+	b.s.all = make([]Step, len(b.reasons))
+	for k := range b.reasons {
 		id := b.s.First + int64(k)
 		st := &b.s.all[k]
 		st.ID, st.Recorded = id, b.s.batches.Summary(k)
-		b.buf = walk.AppendMembers(b.buf[:0], id)
-		b.source(st, snaps.step(id), b.why[k])
+		b.members = walk.AppendMembers(b.members[:0], id)
+		b.chooseSource(st, snaps.step(id), b.reasons[k])
 		// joins the KV events (spec#transfers)
-		for ; len(b.moved) > 0 && b.moved[0].step <= st.ID; b.moved = b.moved[1:] {
-			if t := b.moved[0]; t.step == st.ID && st.Known() {
+		for ; len(b.transfersLeft) > 0 && b.transfersLeft[0].step <= st.ID; b.transfersLeft = b.transfersLeft[1:] {
+			if t := b.transfersLeft[0]; t.step == st.ID && st.Known() {
 				st.In.TransferBlocks = float64(t.out)
 				st.In.CPUResidentReadBlocks = float64(t.in)
 			}
@@ -61,8 +61,8 @@ func (b *builder) fill() error {
 	return snaps.close()
 }
 
-// source fills one step: snapshots win, then journeys, then totals.
-func (b *builder) source(st *Step, snaps []trace.Snapshot, why reconstruct.Reason) {
+// chooseSource fills one step: snapshots win, then journeys, then totals.
+func (b *batchSources) chooseSource(st *Step, snaps []trace.Snapshot, why reconstruct.Reason) {
 	var rec *trace.Step
 	if st.Recorded >= 0 {
 		rec = &b.s.Run.Steps[st.Recorded]
@@ -72,30 +72,30 @@ func (b *builder) source(st *Step, snaps []trace.Snapshot, why reconstruct.Reaso
 	}
 	switch {
 	case b.s.Run.Aggregate != nil:
-		b.total(st)
+		b.takeTotals(st)
 	case rec != nil && isComplete(rec, snaps):
 		b.crossCheck(st.ID, snaps, why)
-		st.Tag, st.In = TagRich, b.rich(rec, snaps)
+		st.Tag, st.In = TagRich, b.sumSnapshots(rec, snaps)
 	case b.s.Version == features.V10:
-		b.source10(st, rec)
+		b.chooseSource10(st, rec)
 	case why == "":
-		st.Tag, st.In = TagJourney, sum11(b.buf, b.reaches)
+		st.Tag, st.In = TagJourney, sum11(b.members, b.reaches)
 	case rec != nil && b.totals:
-		b.source11(st, rec)
+		b.sumSummary(st, rec)
 	default:
 		st.Reason = why
 	}
 	if st.Known() {
-		st.In.RunningDepth = float64(len(b.buf))
+		st.In.RunningDepth = float64(len(b.members))
 		if rec != nil {
 			st.In.RunningDepth = float64(rec.RunningDepth)
 		}
 	}
 }
 
-// total takes the sums of a pass that an unmodified engine logged. 1.0 has no
+// takeTotals takes the sums of a pass that an unmodified engine logged. 1.0 has no
 // input for them.
-func (b *builder) total(st *Step) {
+func (b *batchSources) takeTotals(st *Step) {
 	a := b.s.Run.Aggregate
 	k := st.ID - a.First
 	switch {
@@ -110,17 +110,17 @@ func (b *builder) total(st *Step) {
 	}
 }
 
-func (b *builder) rich(rec *trace.Step, snaps []trace.Snapshot) features.StepInput {
+func (b *batchSources) sumSnapshots(rec *trace.Step, snaps []trace.Snapshot) features.StepInput {
 	if b.s.Version == features.V10 {
 		return rich10(rec, snaps)
 	}
-	b.other = snapshotMembers(snaps, b.other[:0])
-	return sum11(b.other, b.reaches)
+	b.snapshotMembers = snapshotMembers(snaps, b.snapshotMembers[:0])
+	return sum11(b.snapshotMembers, b.reaches)
 }
 
-// source10 is the source of 1.0 without snapshots (spec#frozen-sourcing): totals where chunking is off, and empty
+// chooseSource10 is the source of 1.0 without snapshots (spec#frozen-sourcing): totals where chunking is off, and empty
 // steps, which have nothing to be chunked.
-func (b *builder) source10(st *Step, rec *trace.Step) {
+func (b *batchSources) chooseSource10(st *Step, rec *trace.Step) {
 	switch {
 	case rec == nil:
 		st.Reason = noRequests
@@ -131,7 +131,7 @@ func (b *builder) source10(st *Step, rec *trace.Step) {
 	}
 }
 
-func (b *builder) source11(st *Step, rec *trace.Step) {
+func (b *batchSources) sumSummary(st *Step, rec *trace.Step) {
 	whole := b.starts != nil && b.starts[st.Recorded] != unknownStarts
 	if whole {
 		rec = new(relabelled(*rec, b.starts[st.Recorded]))
@@ -145,13 +145,13 @@ func (b *builder) source11(st *Step, rec *trace.Step) {
 }
 
 // crossCheck compares the reconstruction of a step with its snapshots.
-func (b *builder) crossCheck(id int64, snaps []trace.Snapshot, why reconstruct.Reason) {
-	if from, to := b.s.askedIDs(); why != "" || id < from || id >= to {
+func (b *batchSources) crossCheck(id int64, snaps []trace.Snapshot, why reconstruct.Reason) {
+	if from, to := b.s.askedSteps(); why != "" || id < from || id >= to {
 		return
 	}
 	b.checked++
-	b.other = snapshotMembers(snaps, b.other[:0])
-	if !sameMembers(b.buf, b.other) {
+	b.snapshotMembers = snapshotMembers(snaps, b.snapshotMembers[:0])
+	if !sameMembers(b.members, b.snapshotMembers) {
 		b.wrong = append(b.wrong, id)
 	}
 }

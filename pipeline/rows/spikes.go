@@ -7,9 +7,9 @@ import (
 // spikeHistory is how many rows a median needs before it may drop one.
 const spikeHistory = 10
 
-// median is the running median of the last spikeWindow values: a ring of them
+// runningMedian is the running median of the last spikeWindow values: a ring of them
 // and the same values sorted.
-type median struct {
+type runningMedian struct {
 	ring   []float64
 	oldest int
 	sorted []float64
@@ -18,14 +18,14 @@ type median struct {
 // isSpike reports whether v exceeds 10 times the median of the previous 101
 // values (of those there are, from 10 on), and remembers v. Spikes are
 // remembered too, so that a lasting change of level stops being one.
-func (m *median) isSpike(v float64) bool {
+func (m *runningMedian) isSpike(v float64) bool {
 	n := len(m.sorted)
 	spike := n >= spikeHistory && v > spikeFactor*(m.sorted[(n-1)/2]+m.sorted[n/2])/2
 	m.push(v)
 	return spike
 }
 
-func (m *median) push(v float64) {
+func (m *runningMedian) push(v float64) {
 	if len(m.ring) < spikeWindow {
 		m.ring = append(m.ring, v)
 	} else {

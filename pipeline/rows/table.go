@@ -110,10 +110,10 @@ func (t *Table) Largest(usual trace.Code) (trace.Code, int) {
 	return best.Code, best.N
 }
 
-// drop counts n rows under code, keeping Dropped sorted.
-func (t *Table) drop(code trace.Code, n int) { t.Dropped = addCount(t.Dropped, code, n) }
+// countDrop counts n rows under code, keeping Dropped sorted.
+func (t *Table) countDrop(code trace.Code, n int) { t.Dropped = addDrops(t.Dropped, code, n) }
 
-func addCount(counts []codeCount, code trace.Code, n int) []codeCount {
+func addDrops(counts []codeCount, code trace.Code, n int) []codeCount {
 	i, found := slices.BinarySearchFunc(counts, code, func(c codeCount, want trace.Code) int { return cmp.Compare(c.Code, want) })
 	if found {
 		counts[i].N += n

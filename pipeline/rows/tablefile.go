@@ -60,7 +60,7 @@ func RestoreTables(path string, use func(i int, t *Table)) (n int, err error) {
 		if err != nil {
 			return n, fmt.Errorf("%s: %w", path, err)
 		}
-		t.check()
+		t.checkColumns()
 		use(n, t)
 	}
 }

@@ -64,11 +64,11 @@ func Strides(most []int64, configs []string, maxRows int) (strides []int, found 
 // IsThinned reports whether rows were left out.
 func (t *Table) IsThinned() bool { return t.DroppedFor(codeRowsThinned) > 0 }
 
-// stays reports whether a row is among the one in stride that stays (spec#max-rows): the hash of its time, of 2^64
+// survivesThinning reports whether a row is among the one in stride that stays (spec#max-rows): the hash of its time, of 2^64
 // values, falls into the first of stride parts. It depends on the time alone: the same steps stay in every table of a
 // run, however it was cut, and of two strides the longer one's rows are among those of the shorter. A stride up to 1
 // keeps all.
-func stays(ns int64, stride int) bool {
+func survivesThinning(ns int64, stride int) bool {
 	if stride <= 1 {
 		return true
 	}

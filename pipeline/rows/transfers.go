@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// transfers are the KV blocks that moved in one step (spec#transfers).
-type transfers struct {
+// stepTransfers are the KV blocks that moved in one step (spec#transfers).
+type stepTransfers struct {
 	step int64
 	out  int64 // GPU -> CPU blocks
 	in   int64 // CPU -> GPU blocks
@@ -23,7 +23,7 @@ type transferKey struct {
 // sumTransfers adds up successful TransferCompleted events by step, in step
 // order. Copies equal in (id, request, direction, blocks, step) are
 // one transfer, successful only if all copies are.
-func sumTransfers(events []trace.KVEvent) []transfers {
+func sumTransfers(events []trace.KVEvent) []stepTransfers {
 	first := make(map[transferKey]int)
 	var keys []transferKey
 	var ok []bool
@@ -40,12 +40,12 @@ func sumTransfers(events []trace.KVEvent) []transfers {
 		}
 		ok[at] = ok[at] && e.Success.Or(false)
 	}
-	return byStep(keys, ok)
+	return sumByStep(keys, ok)
 }
 
-func byStep(keys []transferKey, ok []bool) []transfers {
+func sumByStep(keys []transferKey, ok []bool) []stepTransfers {
 	at := make(map[int64]int)
-	var sums []transfers
+	var sums []stepTransfers
 	for i, k := range keys {
 		if !ok[i] {
 			continue
@@ -54,7 +54,7 @@ func byStep(keys []transferKey, ok []bool) []transfers {
 		if !seen {
 			j = len(sums)
 			at[k.step] = j
-			sums = append(sums, transfers{step: k.step})
+			sums = append(sums, stepTransfers{step: k.step})
 		}
 		switch {
 		case k.src == "GPU" && k.dst == "CPU":
@@ -63,6 +63,6 @@ func byStep(keys []transferKey, ok []bool) []transfers {
 			sums[j].in += k.blocks
 		}
 	}
-	slices.SortFunc(sums, func(a, b transfers) int { return cmp.Compare(a.step, b.step) })
+	slices.SortFunc(sums, func(a, b stepTransfers) int { return cmp.Compare(a.step, b.step) })
 	return sums
 }

@@ -27,7 +27,7 @@ func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 	if !s.Preempts() {
 		return variants{}
 	}
-	return variants{x: make([]float64, t.P), ema: stat.Map(gammas, s.emas)}
+	return variants{x: make([]float64, t.P), ema: stat.Map(gammas, s.preemptionAverages)}
 }
 
 // Preempts reports whether some recorded step preempted a request.
@@ -35,23 +35,23 @@ func (s *Steps) Preempts() bool {
 	return slices.ContainsFunc(s.Run.Steps, func(r trace.Step) bool { return r.NumPreempted != 0 })
 }
 
-// keep notes the row last added to t, whose features are own; at writes them under
+// appendRow notes the row last added to t, whose features are own; at writes them under
 // another average into x.
-func (v *variants) keep(t *Table, own []float64, at func(ema, x []float64)) {
+func (v *variants) appendRow(t *Table, own []float64, at func(ema, x []float64)) {
 	for k, ema := range v.ema {
 		at(ema, v.x)
-		t.Variants[k].add(t, own, v.x)
+		t.Variants[k].appendRow(t, own, v.x)
 	}
 }
 
-// add notes x for the last row of t, which is last.
-func (v *Variant) add(t *Table, last, x []float64) {
+// appendRow notes x for the last row of t, which is last.
+func (v *Variant) appendRow(t *Table, last, x []float64) {
 	for j := range x {
 		if x[j] == last[j] {
 			continue
 		}
 		if k, known := slices.BinarySearch(v.Cols, j); !known {
-			v.Cols, v.Values = slices.Insert(v.Cols, k, j), slices.Insert(v.Values, k, t.column(j, t.Kept-1))
+			v.Cols, v.Values = slices.Insert(v.Cols, k, j), slices.Insert(v.Values, k, t.copyColumn(j, t.Kept-1))
 		}
 	}
 	for k, j := range v.Cols {
@@ -59,8 +59,8 @@ func (v *Variant) add(t *Table, last, x []float64) {
 	}
 }
 
-// column is column j of the first n rows.
-func (t *Table) column(j, n int) []float64 {
+// copyColumn is column j of the first n rows.
+func (t *Table) copyColumn(j, n int) []float64 {
 	out := make([]float64, n, cap(t.Y))
 	for i := range out {
 		out[i] = t.Row(i)[j]
@@ -70,16 +70,16 @@ func (t *Table) column(j, n int) []float64 {
 
 // Column is column j of all rows under a smoothing factor.
 func (t *Table) Column(gamma float64, j int) []float64 {
-	if v := t.variant(gamma); v != nil {
+	if v := t.variantOf(gamma); v != nil {
 		if k, own := slices.BinarySearch(v.Cols, j); own {
 			return v.Values[k]
 		}
 	}
-	return t.column(j, t.Kept)
+	return t.copyColumn(j, t.Kept)
 }
 
-// variant is nil for the table's own factor.
-func (t *Table) variant(gamma float64) *Variant {
+// variantOf is nil for the table's own factor.
+func (t *Table) variantOf(gamma float64) *Variant {
 	for k := range t.Variants {
 		if t.Variants[k].Gamma == gamma {
 			return &t.Variants[k]
@@ -93,7 +93,7 @@ func (t *Table) variant(gamma float64) *Variant {
 func (t *Table) At(gamma float64) *Table {
 	out := *t
 	out.Gamma, out.Variants = gamma, nil
-	v := t.variant(gamma)
+	v := t.variantOf(gamma)
 	if v == nil || len(v.Cols) == 0 {
 		return &out
 	}
@@ -106,8 +106,8 @@ func (t *Table) At(gamma float64) *Table {
 	return &out
 }
 
-// others are the factors but one.
-func others(gammas []float64, own float64) []float64 {
+// otherGammas are the factors but one.
+func otherGammas(gammas []float64, own float64) []float64 {
 	return slices.DeleteFunc(slices.Clone(gammas), func(g float64) bool { return g == own })
 }
 

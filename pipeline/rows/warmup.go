@@ -18,14 +18,14 @@ func (s *Steps) newWarmUp() warmUp {
 	d := s.Dep
 	w := warmUp{phases: d.Phases}
 	w.byPhase = slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.Name == deploy.WarmupPhase })
-	if of, n := s.Run.Slice, min(warmUpSteps, len(s.Run.Steps)); n > 0 && (of == nil || of.IsFirst()) {
+	if of, n := s.Run.Slice, min(WarmUpSteps, len(s.Run.Steps)); n > 0 && (of == nil || of.IsFirst()) {
 		w.lastID = s.Run.Steps[n-1].ID
 	}
 	return w
 }
 
-// holds reports whether a row starting at ns, or joined to step id, is warm-up.
-func (w *warmUp) holds(ns, id int64) bool {
+// isWarmUp reports whether a row starting at ns, or joined to step id, is warm-up.
+func (w *warmUp) isWarmUp(ns, id int64) bool {
 	if !w.byPhase {
 		return id <= w.lastID
 	}

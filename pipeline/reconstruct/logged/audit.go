@@ -31,13 +31,13 @@ const (
 	idleUs        = 5000
 )
 
-// audit is what the time audit found (spec#iteration-audit).
+// timeAudit is what the time audit found (spec#iteration-audit).
 //
 // Lines are compared by relative least squares, fitted on half of the blocks of 50 and judged on the others where
 // prefill above 64 tokens is near. The constant added: the mean of the inner 80 % of precise cadence less elapsed;
 // from whole seconds, the slope of (tick - sum of elapsed) over passes; else, from clients with the same decodes, (sum
 // of last - first chunk, less elapsed times decodes over passes) / decodes.
-type audit struct {
+type timeAudit struct {
 	time       string
 	sync       bool    // elapsed is the time of its own pass
 	coarse     bool    // precise stamps are rough beside the passes
@@ -46,12 +46,12 @@ type audit struct {
 	figures    trace.TimeAudit
 }
 
-// audit decides what stands for the time of a pass: the cadence of precise
+// auditTimes decides what stands for the time of a pass: the cadence of precise
 // stamps; else elapsed, where the engine is synchronous and the figures agree;
 // else stretches between whole seconds, where they are long enough.
-func (f *filler) audit() audit {
-	var a audit
-	if f.recovered {
+func (f *filler) auditTimes() timeAudit {
+	var a timeAudit
+	if f.isFromChunks {
 		a.time, a.coarse, a.figures.Time = timeCadence, f.isCoarse(), timeCadence
 		return a
 	}
@@ -63,7 +63,7 @@ func (f *filler) audit() audit {
 	precise, second := f.resolution()
 	lag, conclusive := f.elapsedLag(&a.figures)
 	below := f.belowFloor()
-	a.constantUs = f.constant(precise, second, &a.figures)
+	a.constantUs = f.gapConstant(precise, second, &a.figures)
 	over := a.figures.SumOverWall.OK && a.figures.SumOverWall.V > sumOverMax
 	wait := conclusive && lag > 0 || below > belowFloorMax && !conclusive || over
 	dep := &f.dep.Engine
@@ -81,7 +81,7 @@ func (f *filler) audit() audit {
 		a.refused = f.refusedElapsed(lag, conclusive, below, over, says)
 	default:
 		a.time = timeTicks
-		if s := f.tickTime(); s < tickSeconds {
+		if s := f.secondsBetweenTicks(); s < tickSeconds {
 			why := f.refusedElapsed(lag, conclusive, below, over, says)
 			a.refused = trace.Errorf(codeNoStepTimes, "%s; stamps in whole seconds leave %.0f s of busy time between ticks, want %d", why.Msg, s,
 				tickSeconds).WithHint("save the log with precise stamps (docker logs --timestamps; SGLANG_LOG_MS=1), or record " +
@@ -150,7 +150,7 @@ func (f *filler) isCoarse() bool {
 	step := int64(0)
 	for i := 1; i < len(f.passes); i++ {
 		a, b := f.passes[i-1].it, f.passes[i].it
-		if f.passes[i].held && a.StampNs.OK && b.StampNs.OK {
+		if f.passes[i].follows && a.StampNs.OK && b.StampNs.OK {
 			cadences = append(cadences, float64(b.StampNs.V-a.StampNs.V))
 			step = max(step, b.StampStepNs.V)
 		}
@@ -163,7 +163,7 @@ func (f *filler) isCoarse() bool {
 func (f *filler) belowFloor() float64 {
 	below, n := 0, 0
 	for i := range f.passes {
-		t := f.passes[i].totals()
+		t := f.passes[i].stepTotals()
 		if t.Prefill+t.Decode == 0 {
 			continue
 		}

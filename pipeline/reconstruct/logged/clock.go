@@ -4,9 +4,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// clock puts the passes on one clock: when each ended, and began where that is
+// setEnds puts the passes on one clock: when each ended, and began where that is
 // known.
-func (f *filler) clock(a *audit) {
+func (f *filler) setEnds(a *timeAudit) {
 	switch a.time {
 	case timeCadence:
 		for i := range f.passes {
@@ -15,29 +15,29 @@ func (f *filler) clock(a *audit) {
 			p.hasEnd = p.it.StampNs.OK
 		}
 	case timeElapsed:
-		f.rebuild()
+		f.layEndToEnd()
 		if c := a.constantUs; a.figures.ConstantUs.OK {
-			f.finding(codeFilledIn, "elapsed plus %.2f ms a pass is the step time", c/1000)
+			f.addFinding(codeFilledIn, "elapsed plus %.2f ms a pass is the step time", c/1000)
 		} else {
-			f.finding(codeFilledIn, "elapsed is the step time as it stands: nothing tells what lies between passes")
+			f.addFinding(codeFilledIn, "elapsed is the step time as it stands: nothing tells what lies between passes")
 		}
 	case timeTicks:
-		f.interpolate()
+		f.placeBetweenTicks()
 	}
-	f.starts(a)
+	f.setStarts(a)
 }
 
-// starts says when each pass began: where the one before ended, or, behind idle
+// setStarts says when each pass began: where the one before ended, or, behind idle
 // time, elapsed and constant before its own end; unknown where elapsed is not its
 // own time.
-func (f *filler) starts(a *audit) {
+func (f *filler) setStarts(a *timeAudit) {
 	for i := range f.passes {
 		p := &f.passes[i]
 		own := p.endNs - trace.Ns(p.it.ElapsedUs+p.constantUs)
 		isNext := i > 0 && p.next && p.hasEnd && f.passes[i-1].hasEnd
 		if isNext {
 			before := f.passes[i-1].endNs
-			p.idle = !p.held && (!a.sync || float64(own-before)/1000 > (idleFactor-1)*p.constantUs+idleUs)
+			p.idle = !p.follows && (!a.sync || float64(own-before)/1000 > (idleFactor-1)*p.constantUs+idleUs)
 			if p.idle {
 				own = max(own, before)
 			} else {

@@ -7,9 +7,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// constant is what lies between two passes beside elapsed, us: the median of
+// gapConstant is what lies between two passes beside elapsed, us: the median of
 // precise cadences less elapsed, or the slope over whole seconds.
-func (f *filler) constant(precise, second bool, out *trace.TimeAudit) float64 {
+func (f *filler) gapConstant(precise, second bool, out *trace.TimeAudit) float64 {
 	c, ok := 0.0, false
 	switch {
 	case precise:
@@ -65,7 +65,7 @@ func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 	elapsed, wall := 0.0, 0.0
 	for i := 1; i < len(f.passes); i++ {
 		a, b := f.passes[i-1].it, f.passes[i].it
-		if !f.passes[i].held || !a.StampNs.OK || !b.StampNs.OK {
+		if !f.passes[i].follows || !a.StampNs.OK || !b.StampNs.OK {
 			continue
 		}
 		cadence := float64(b.StampNs.V-a.StampNs.V) / 1000

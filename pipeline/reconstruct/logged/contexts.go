@@ -23,24 +23,24 @@ const (
 	usageSteps     = 20  // of the usage's last digit that the mean contexts must take
 )
 
-// contexts fills in what counts do not tell.
-func (f *filler) contexts() {
-	f.balance()
+// fillContexts fills in what counts do not tell.
+func (f *filler) fillContexts() {
+	f.balanceContexts()
 	switch {
 	case f.passes[0].it.DecodeKVTokens.OK:
 		f.out.Contexts = contextsTrace
-		if f.fromTrace(); f.recovered {
-			f.prompts()
+		if f.contextsFromTrace(); f.isFromChunks {
+			f.fillPrompts()
 			return
 		}
-	case len(f.found) > 0 && f.fromClients():
+	case len(f.requests) > 0 && f.contextsFromClients():
 		f.out.Contexts = contextsClient
-	case f.fromUsage():
+	case f.contextsFromUsage():
 		f.out.Contexts = contextsUsage
 	default:
 		f.out.Contexts = contextsMean
-		f.mean()
-		f.finding(ContextsMerged, "nobody tells the contexts of the decodes: one mean of %.0f tokens stands for all, and the terms that read "+
+		f.contextsFromMean()
+		f.addFinding(ContextsMerged, "nobody tells the contexts of the decodes: one mean of %.0f tokens stands for all, and the terms that read "+
 			"them are merged with the per-decode term", f.out.MeanContext)
 		return
 	}
@@ -48,12 +48,12 @@ func (f *filler) contexts() {
 	if f.dep.Engine.PrefixCaching {
 		usage += "; blocks that requests share count once, so contexts behind shared prefixes are too short: keep the clients' results"
 	}
-	f.finding(codeFilledIn, "contexts of the decodes come from %s", map[string]string{contextsTrace: "the trace's own sums",
+	f.addFinding(codeFilledIn, "contexts of the decodes come from %s", map[string]string{contextsTrace: "the trace's own sums",
 		contextsClient: "the clients' requests", contextsUsage: usage}[f.out.Contexts])
 }
 
-// others finds which share of the decodes that ran while the clients did was not theirs.
-func (f *filler) others() {
+// measureOtherClients finds which share of the decodes that ran while the clients did was not theirs.
+func (f *filler) measureOtherClients() {
 	own := int64(0)
 	ran := int64(0)
 	from := int64(math.MaxInt64)
@@ -77,8 +77,8 @@ func (f *filler) others() {
 	}
 }
 
-// uncounted refuses passes whose decodes have one mean context where the clients' results do not tell what ran.
-func (f *filler) uncounted() *trace.Error {
+// checkClientCounts refuses passes whose decodes have one mean context where the clients' results do not tell what ran.
+func (f *filler) checkClientCounts() *trace.Error {
 	all := len(f.run.Observed)
 	n := stat.Count(f.run.Observed, func(o trace.ObservedRequest) bool { return o.Uncounted() || !o.FirstChunkNs.OK })
 	if f.out.Contexts != contextsMean || all == 0 || math.Max(float64(n)/float64(all), f.out.Others) <= trace.MostGuessed {
@@ -90,14 +90,14 @@ func (f *filler) uncounted() *trace.Error {
 		WithHint("start vLLM 0.26 or newer, whose lines tell the KV usage, or keep the results of every client, streamed")
 }
 
-// balance is the first guess: prompts run whole or in the chunks that a full
+// balanceContexts is the first guess: prompts run whole or in the chunks that a full
 // budget cuts, and contexts are what came in, less the mean of those who left.
-func (f *filler) balance() {
+func (f *filler) balanceContexts() {
 	carried := 0.0 // tokens in KV of the prompt that a full budget cut
 	total, running := 0.0, 0.0
 	for i := range f.passes {
 		p := &f.passes[i]
-		if !p.held {
+		if !p.follows {
 			carried = 0
 			total = 0
 			running = 0
@@ -108,14 +108,14 @@ func (f *filler) balance() {
 		p.decodeContext = total + float64(p.decodes)
 		t := float64(p.prefillTokens)
 		n := float64(p.prefills)
-		p.causal = features.CausalFromTotals(t, n, p.variation())
+		p.causalWork = features.CausalFromTotals(t, n, p.promptVariation())
 		if p.prefills > 0 && carried > 0 {
-			p.prefillKV = carried
-			p.causal += carried * t / n
+			p.prefillContext = carried
+			p.causalWork += carried * t / n
 		}
-		ended := n - float64(p.cut)
+		ended := n - float64(p.cutPrompts)
 		switch {
-		case p.cut == 0:
+		case p.cutPrompts == 0:
 			total += t + carried
 			carried = 0
 		case n <= 1:
@@ -129,9 +129,9 @@ func (f *filler) balance() {
 	}
 }
 
-// fromTrace takes the sums of a forward-pass trace; a decode attends to its
+// contextsFromTrace takes the sums of a forward-pass trace; a decode attends to its
 // context and itself.
-func (f *filler) fromTrace() {
+func (f *filler) contextsFromTrace() {
 	for i := range f.passes {
 		p := &f.passes[i]
 		kv := float64(p.it.ContextKVTokens.Or(0))
@@ -141,18 +141,18 @@ func (f *filler) fromTrace() {
 			mean = kv / float64(p.it.ContextReqs)
 		}
 		p.decodeContext = float64(p.it.DecodeKVTokens.V) + moved*mean + float64(p.decodes)
-		p.prefillKV, p.causal = 0, features.CausalFromTotals(float64(p.prefillTokens), float64(p.prefills), p.variation())
+		p.prefillContext, p.causalWork = 0, features.CausalFromTotals(float64(p.prefillTokens), float64(p.prefills), p.promptVariation())
 		if p.prefills > 0 {
-			p.prefillKV = kv - moved*mean
-			p.causal += p.prefillKV * float64(p.prefillTokens) / float64(p.prefills)
+			p.prefillContext = kv - moved*mean
+			p.causalWork += p.prefillContext * float64(p.prefillTokens) / float64(p.prefills)
 		}
 	}
 }
 
-// fromUsage takes the blocks in use after the pass before, half a block of each
+// contextsFromUsage takes the blocks in use after the pass before, half a block of each
 // sequence being empty on average. False where the usage is not known or too
 // coarse.
-func (f *filler) fromUsage() bool {
+func (f *filler) contextsFromUsage() bool {
 	blocks, estimated, err := f.dep.KVBlocks()
 	if err != nil || estimated {
 		return false
@@ -162,11 +162,11 @@ func (f *filler) fromUsage() bool {
 	filled := make([]float64, len(f.passes))
 	for i := 1; i < len(f.passes); i++ {
 		a, p := f.passes[i-1].it.KVUsage, &f.passes[i]
-		if !p.held || !a.OK || p.decodes == 0 {
+		if !p.follows || !a.OK || p.decodes == 0 {
 			continue
 		}
 		filled[i] = math.Max(float64(p.decodes),
-			a.V*float64(blocks)*size-float64(p.decodes)*(size-1)/2-p.prefillKV+float64(p.decodes))
+			a.V*float64(blocks)*size-float64(p.decodes)*(size-1)/2-p.prefillContext+float64(p.decodes))
 		known++
 		sum += a.V
 	}
@@ -182,8 +182,8 @@ func (f *filler) fromUsage() bool {
 	return true
 }
 
-// mean gives every decode the mean context of the balance.
-func (f *filler) mean() {
+// contextsFromMean gives every decode the mean context of the balance.
+func (f *filler) contextsFromMean() {
 	context, n := 0.0, 0.0
 	for i := range f.passes {
 		p := &f.passes[i]
@@ -196,11 +196,11 @@ func (f *filler) mean() {
 	}
 }
 
-// fromClients walks the passes with the requests that run in each: one whose
+// contextsFromClients walks the passes with the requests that run in each: one whose
 // first chunk came before the middle of a pass and whose last one comes after it
 // decodes in it. False when they do not agree with the counts.
-func (f *filler) fromClients() bool {
-	var active []*occupant
+func (f *filler) contextsFromClients() bool {
+	var active []*clientRequest
 	next := 0
 	agree := 0
 	n := 0
@@ -211,8 +211,8 @@ func (f *filler) fromClients() bool {
 			continue
 		}
 		middle := p.middle()
-		for next < len(f.found) && f.found[next].decodes(p, middle) {
-			active = append(active, &f.found[next])
+		for next < len(f.requests) && f.requests[next].decodesIn(p, middle) {
+			active = append(active, &f.requests[next])
 			next++
 		}
 		kept, sum := active[:0], 0.0
@@ -237,27 +237,27 @@ func (f *filler) fromClients() bool {
 	}
 	f.out.ClientShare = trace.Some(float64(agree) / float64(max(1, n)))
 	if float64(agree) < countShare*float64(n) {
-		f.finding(codeFilledIn, "the requests of clients explain the decodes of %.0f %% of the passes, want %.0f %%",
+		f.addFinding(codeFilledIn, "the requests of clients explain the decodes of %.0f %% of the passes, want %.0f %%",
 			100*f.out.ClientShare.V, 100*countShare)
 		return false
 	}
-	f.takeContexts(contexts)
-	f.prompts()
+	f.setContexts(contexts)
+	f.fillPrompts()
 	return true
 }
 
-// decodes says that the prompt ended before a pass: by counting, else as its first chunk came
+// decodesIn says that the prompt ended before a pass: by counting, else as its first chunk came
 // before the middle of it.
-func (o *occupant) decodes(p *pass, middle int64) bool {
+func (o *clientRequest) decodesIn(p *pass, middle int64) bool {
 	if o.ended.OK {
 		return o.ended.V < p.it.Index
 	}
 	return o.firstNs < middle
 }
 
-// takeContexts takes what clients tell; passes they do not explain get the mean
+// setContexts takes what clients tell; passes they do not explain get the mean
 // context of their neighbours.
-func (f *filler) takeContexts(contexts []float64) {
+func (f *filler) setContexts(contexts []float64) {
 	each := 0.0
 	for i := range f.passes {
 		p := &f.passes[i]
@@ -271,12 +271,12 @@ func (f *filler) takeContexts(contexts []float64) {
 	}
 }
 
-// prompts finds the chunks of each pass: the prompts whose first chunk its end
+// fillPrompts finds the chunks of each pass: the prompts whose first chunk its end
 // brings, and one more where the budget cut it.
-func (f *filler) prompts() {
+func (f *filler) fillPrompts() {
 	next := 0
-	d := f.delays()
-	var ended []*occupant
+	d := f.findDelayLag()
+	var ended []*clientRequest
 	for i := range f.passes {
 		p := &f.passes[i]
 		if !p.hasEnd {
@@ -286,40 +286,40 @@ func (f *filler) prompts() {
 		if i+1 < len(f.passes) && f.passes[i+1].hasEnd {
 			until = f.passes[i+1].middle()
 		}
-		for ended = ended[:0]; next < len(f.found) && f.found[next].endsBy(p, until); next++ {
-			ended = append(ended, &f.found[next])
+		for ended = ended[:0]; next < len(f.requests) && f.requests[next].endsIn(p, until); next++ {
+			ended = append(ended, &f.requests[next])
 		}
-		if n := int64(len(ended)); p.cut > 0 && n > 0 && n == p.prefills && ended[0].ended.OK {
-			p.cut = 0 // the budget was spent and nothing cut
+		if n := int64(len(ended)); p.cutPrompts > 0 && n > 0 && n == p.prefills && ended[0].ended.OK {
+			p.cutPrompts = 0 // the budget was spent and nothing cut
 		}
-		f.chunks(p, ended, next)
+		f.fillChunks(p, ended, next)
 		if i > 0 && i+d.lag < len(f.passes) && int64(len(ended)) == p.prefills {
-			d.see(&f.passes[i-1], p, &f.passes[i+d.lag], ended)
+			d.addRequests(&f.passes[i-1], p, &f.passes[i+d.lag], ended)
 		}
 	}
-	f.out.DelaysUs = d.values()
+	f.out.DelaysUs = d.delaysUs()
 }
 
-// endsBy says that the prompt ended in a pass or before it: by counting, else as its first
+// endsIn says that the prompt ended in a pass or before it: by counting, else as its first
 // chunk came before until.
-func (o *occupant) endsBy(p *pass, until int64) bool {
+func (o *clientRequest) endsIn(p *pass, until int64) bool {
 	if o.ended.OK {
 		return o.ended.V <= p.it.Index
 	}
 	return o.firstNs < until
 }
 
-// chunks fills in the attention of the prompts of one pass. What is missing to
+// fillChunks fills in the attention of the prompts of one pass. What is missing to
 // its tokens was in the prefix cache.
-func (f *filler) chunks(p *pass, ended []*occupant, next int) {
+func (f *filler) fillChunks(p *pass, ended []*clientRequest, next int) {
 	if int64(len(ended)) != p.prefills && int64(len(ended))+1 != p.prefills || p.prefills == 0 {
 		return
 	}
 	left := p.prefillTokens
-	rest := stat.Sum(ended, func(o *occupant) int64 { return o.prompt - o.done })
+	rest := stat.Sum(ended, func(o *clientRequest) int64 { return o.prompt - o.done })
 	var in features.StepInput
 	cut := int64(len(ended))+1 == p.prefills
-	if cut && (next >= len(f.found) || left <= rest) || !cut && left > rest {
+	if cut && (next >= len(f.requests) || left <= rest) || !cut && left > rest {
 		return
 	}
 	hits := rest - left // tokens of prefix hits, when nothing was cut
@@ -331,7 +331,7 @@ func (f *filler) chunks(p *pass, ended []*occupant, next int) {
 		in.Add(features.V11, trace.Chunk{Computed: o.prompt - n, Prompt: o.prompt, New: n})
 	}
 	if cut {
-		o := &f.found[next]
+		o := &f.requests[next]
 		n := left - rest
 		if n >= o.prompt-o.done {
 			return
@@ -339,6 +339,6 @@ func (f *filler) chunks(p *pass, ended []*occupant, next int) {
 		in.Add(features.V11, trace.Chunk{Computed: o.done, Prompt: o.prompt, New: n})
 		o.done += n
 	}
-	p.causal = in.PrefillCausalWork
-	p.prefillKV = in.KVReadTokens - in.PrefillTokens
+	p.causalWork = in.PrefillCausalWork
+	p.prefillContext = in.KVReadTokens - in.PrefillTokens
 }

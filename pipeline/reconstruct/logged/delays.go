@@ -9,37 +9,37 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// delays are what clients' requests tell of the way to the engine and back: of one
+// clientDelays are what clients' requests tell of the way to the engine and back: of one
 // that met an idle engine exactly, of any other that its own pass is the first to
 // begin after it arrived.
-type delays struct {
+type clientDelays struct {
 	idle   []float64 // us
-	bounds []bound
+	bounds []delayBound
 	lag    int   // passes from the one that ran a prompt to the one whose line its first chunk follows
 	lateNs int64 // by which the clock that the clients' chunks gave the passes is late for it
 }
 
-// delays begins with the lag by which first chunks follow the ends of passes best, where counting
+// findDelayLag begins with the lag by which first chunks follow the ends of passes best, where counting
 // tells whose prompts these ended: 0, or 1 where lines are written while their batches run.
-func (f *filler) delays() delays {
+func (f *filler) findDelayLag() clientDelays {
 	after := [2][]float64{}
 	next := 0
 	for i := 0; i+1 < len(f.passes); i++ {
 		p, q := &f.passes[i], &f.passes[i+1]
-		for ; next < len(f.found) && f.found[next].ended.OK && f.found[next].ended.V <= p.it.Index; next++ {
-			if o := &f.found[next]; o.ended.V == p.it.Index && q.held && p.hasEnd && q.hasEnd {
+		for ; next < len(f.requests) && f.requests[next].ended.OK && f.requests[next].ended.V <= p.it.Index; next++ {
+			if o := &f.requests[next]; o.ended.V == p.it.Index && q.follows && p.hasEnd && q.hasEnd {
 				after[0], after[1] = append(after[0], float64(o.firstNs-p.endNs)), append(after[1], float64(o.firstNs-q.endNs))
 			}
 		}
 	}
-	if len(after[0]) < leastVotes || !(spread(after[1]) < lagMargin*spread(after[0])) {
-		return delays{}
+	if len(after[0]) < leastVotes || !(medianDeviation(after[1]) < lagMargin*medianDeviation(after[0])) {
+		return clientDelays{}
 	}
-	return delays{lag: 1, lateNs: trace.Ns(-stat.Median(after[1]) / 1000)}
+	return clientDelays{lag: 1, lateNs: trace.Ns(-stat.Median(after[1]) / 1000)}
 }
 
-// spread is the median distance from the median.
-func spread(list []float64) float64 {
+// medianDeviation is the median distance from the median.
+func medianDeviation(list []float64) float64 {
 	middle := stat.Median(list)
 	off := make([]float64, len(list))
 	for i, v := range list {
@@ -48,8 +48,8 @@ func spread(list []float64) float64 {
 	return stat.Median(off)
 }
 
-// bound is an end of an interval of delays, us.
-type bound struct {
+// delayBound is an end of an interval of delays, us.
+type delayBound struct {
 	at    float64
 	opens bool
 }
@@ -57,8 +57,8 @@ type bound struct {
 // idleRequests are enough to do without the others.
 const idleRequests = 5
 
-// see takes the requests whose whole prompts a pass ran, and the pass whose line their chunks follow.
-func (d *delays) see(before, p, line *pass, ended []*occupant) {
+// addRequests takes the requests whose whole prompts a pass ran, and the pass whose line their chunks follow.
+func (d *clientDelays) addRequests(before, p, line *pass, ended []*clientRequest) {
 	if !p.hasStart || !before.hasEnd {
 		return
 	}
@@ -72,19 +72,19 @@ func (d *delays) see(before, p, line *pass, ended []*occupant) {
 			d.idle = append(d.idle, o.ttftUs-float64(line.endNs-p.startNs)/1000)
 		case !p.idle && before.hasStart:
 			if hi := float64(p.startNs)/1000 - sent; hi > 0 {
-				d.bounds = append(d.bounds, bound{max(0, float64(before.startNs)/1000-sent), true}, bound{hi, false})
+				d.bounds = append(d.bounds, delayBound{max(0, float64(before.startNs)/1000-sent), true}, delayBound{hi, false})
 			}
 		}
 	}
 }
 
-// values are the delays of requests at an idle engine, or, of fewer than
+// delaysUs are the delays of requests at an idle engine, or, of fewer than
 // idleRequests, the one delay that most intervals hold; none without any.
-func (d *delays) values() []float64 {
+func (d *clientDelays) delaysUs() []float64 {
 	if len(d.idle) >= idleRequests || len(d.bounds) == 0 {
 		return d.idle
 	}
-	slices.SortStableFunc(d.bounds, func(a, b bound) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(d.bounds, func(a, b delayBound) int { return cmp.Compare(a.at, b.at) })
 	open := 0
 	most := 0
 	from := 0.0

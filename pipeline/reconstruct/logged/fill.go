@@ -23,49 +23,49 @@ func Fill(run *trace.Run, dep *deploy.Deployment) error {
 	f := &filler{run: run, dep: dep, space: space, out: &trace.Aggregate{Drafts: drafts}}
 	run.Aggregate = f.out
 	f.passes = passesOf(run.Iterations, dep, drafts)
-	f.recovered = run.Iterations[0].Form == trace.IterationChunks
-	f.labels()
-	f.fill()
+	f.isFromChunks = run.Iterations[0].Form == trace.IterationChunks
+	f.relabelFirstDecodes()
+	f.fillSteps()
 	return nil
 }
 
 // filler makes the steps of one run.
 type filler struct {
-	run       *trace.Run
-	dep       *deploy.Deployment
-	space     *features.Space
-	passes    []pass
-	out       *trace.Aggregate
-	recovered bool // steps recovered from clients' chunks: their clock, every sum known
-	found     []occupant
+	run          *trace.Run
+	dep          *deploy.Deployment
+	space        *features.Space
+	passes       []pass
+	out          *trace.Aggregate
+	isFromChunks bool // steps recovered from clients' chunks: their clock, every sum known
+	requests     []clientRequest
 }
 
-func (f *filler) fill() {
-	if f.refuse(f.refusal()) {
+func (f *filler) fillSteps() {
+	if f.refuseIf(f.checkRecords()) {
 		return
 	}
-	a := f.audit()
+	a := f.auditTimes()
 	f.out.Audit = a.figures
-	if f.refuse(a.refused) {
+	if f.refuseIf(a.refused) {
 		return
 	}
-	f.clock(&a)
-	f.align(&a)
-	f.others()
-	if f.contexts(); !f.refuse(f.uncounted()) {
-		f.steps(&a)
+	f.setEnds(&a)
+	f.alignClients(&a)
+	f.measureOtherClients()
+	if f.fillContexts(); !f.refuseIf(f.checkClientCounts()) {
+		f.makeSteps(&a)
 	}
 }
 
-// refuse notes why the run has no step times; false for no reason.
-func (f *filler) refuse(why *trace.Error) bool {
+// refuseIf notes why the run has no step times; false for no reason.
+func (f *filler) refuseIf(why *trace.Error) bool {
 	if why != nil {
 		f.out.Refused = why
 	}
 	return why != nil
 }
 
-func (f *filler) finding(code trace.Code, format string, args ...any) {
+func (f *filler) addFinding(code trace.Code, format string, args ...any) {
 	f.out.Findings = append(f.out.Findings, trace.Findingf(code, f.run.ID+": "+format, args...))
 }
 
@@ -77,8 +77,8 @@ func (f *filler) allPasses() string {
 	return "set DYN_FPM_MODE=full (with --fpm-trace or DYN_FPM_TRACE=1)"
 }
 
-// refusal is what makes every pass of the recording useless for a fit.
-func (f *filler) refusal() *trace.Error {
+// checkRecords is what makes every pass of the recording useless for a fit.
+func (f *filler) checkRecords() *trace.Error {
 	sampled := 0
 	several := 0
 	decoding := 0
@@ -103,7 +103,7 @@ func (f *filler) refusal() *trace.Error {
 			f.run.ID, several, decoding).WithHint("write vllm.speculative_config into run.yaml, as the server was started with it")
 	}
 	if several > 0 && !f.out.Drafts {
-		f.finding(codeFilledIn, "%d passes recompute preempted requests: they are left out of identification", several)
+		f.addFinding(codeFilledIn, "%d passes recompute preempted requests: they are left out of identification", several)
 	}
 	return nil
 }

@@ -206,7 +206,7 @@ func checkTicks(t *testing.T, run *trace.Run) {
 		t.Errorf("got %d recorded steps", len(run.Steps))
 	}
 	for i := 1; i < len(run.Steps); i++ {
-		if d := run.Steps[i].TsStartNs - run.Steps[i-1].TsStartNs; d%second != 0 || d <= 0 || run.Steps[i].ID-run.Steps[i-1].ID < 2 {
+		if d := run.Steps[i].TsStartNs - run.Steps[i-1].TsStartNs; d%secondNs != 0 || d <= 0 || run.Steps[i].ID-run.Steps[i-1].ID < 2 {
 			t.Fatalf("step %d: %d ns after step %d", run.Steps[i].ID, d, run.Steps[i-1].ID)
 		}
 	}

@@ -20,7 +20,7 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 		chained, most := true, int64(0)
 		for k := range lags {
 			p := &f.passes[i-k]
-			chained = chained && p.prefillTokens <= f.dep.Engine.MaxNumBatchedTokens && p.held && !p.recompute && !p.it.Dummy
+			chained = chained && p.prefillTokens <= f.dep.Engine.MaxNumBatchedTokens && p.follows && !p.recompute && !p.it.Dummy
 			most = max(most, p.prefillTokens)
 		}
 		if chained {
@@ -51,18 +51,18 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float64 {
 	sum, n := 0.0, 0
 	for half := range 2 {
-		m := ridge.New(len(f.passes[0].counts()))
+		m := ridge.New(len(f.passes[0].regressors()))
 		for k, i := range rows {
 			if k/50%2 == half {
 				weight := 1 / math.Max(y[k], least)
-				m.AddRow(weight*weight, f.passes[i-lag].counts(), y[k])
+				m.AddRow(weight*weight, f.passes[i-lag].regressors(), y[k])
 			}
 		}
 		b := solveNormal(m)
 		for k, i := range rows {
 			most := max(f.passes[i].prefillTokens, f.passes[i-1].prefillTokens, f.passes[i-2].prefillTokens)
 			if k/50%2 != half && most > prefillNear {
-				sum += math.Abs(y[k]-ridge.Dot(f.passes[i-lag].counts(), b)) / math.Max(y[k], least)
+				sum += math.Abs(y[k]-ridge.Dot(f.passes[i-lag].regressors(), b)) / math.Max(y[k], least)
 				n++
 			}
 		}
@@ -70,8 +70,8 @@ func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float
 	return sum / float64(max(1, n))
 }
 
-// counts are the regressors of a pass.
-func (p *pass) counts() []float64 {
+// regressors are the regressors of a pass.
+func (p *pass) regressors() []float64 {
 	t := float64(p.prefillTokens)
 	return []float64{1, t / 1e3, t * t / 1e6, float64(p.prefills), float64(p.decodes)}
 }

@@ -13,7 +13,7 @@ import (
 type pass struct {
 	it       *trace.Iteration
 	next     bool // follows the pass before it without a lost record
-	held     bool // something ran on from the pass before: no idle time lies between
+	follows  bool // something ran on from the pass before: no idle time lies between
 	idle     bool // idle time lies before it
 	startNs  int64
 	hasStart bool // startNs is known
@@ -25,11 +25,11 @@ type pass struct {
 	constantUs float64 // between this pass and the one before, beside elapsed
 
 	// what ran, exact or filled in
-	prefills, decodes, cut           int64
-	prefillTokens                    int64
-	drafted                          int64 // tokens that decodes verify beside their own
-	causal, prefillKV, decodeContext float64
-	recompute                        bool
+	prefills, decodes, cutPrompts             int64
+	prefillTokens                             int64
+	drafted                                   int64 // tokens that decodes verify beside their own
+	causalWork, prefillContext, decodeContext float64
+	recompute                                 bool
 }
 
 // passesOf reads the counts.
@@ -54,14 +54,14 @@ func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass
 			DecodeTokens:  it.GenerationTokens,
 		}
 		if counts.MayCutPrompt(budget) {
-			p.cut = 1
+			p.cutPrompts = 1
 		}
 		if i == 0 {
 			continue
 		}
 		before := &out[i-1]
 		p.next = it.Index == its[i-1].Index+1
-		p.held = p.next && (it.GenerationReqs > 0 || before.cut > 0 && p.prefills > 0)
+		p.follows = p.next && (it.GenerationReqs > 0 || before.cutPrompts > 0 && p.prefills > 0)
 	}
 	return out
 }
@@ -72,15 +72,15 @@ const (
 	labelExact  = 0.1 // of them are followed by as many context requests of one token
 )
 
-// labels corrects the phases of recordings in which a request counts as context
+// relabelFirstDecodes corrects the phases of recordings in which a request counts as context
 // until its first token came back: under asynchronous scheduling its first decode
 // is planned before. In such recordings the next pass has as many context requests
 // of one token, where none is new.
-func (f *filler) labels() {
+func (f *filler) relabelFirstDecodes() {
 	ended, exact := 0, 0
 	for i := 1; i < len(f.passes); i++ {
 		a, b := &f.passes[i-1], &f.passes[i]
-		if !b.next || a.prefills == 0 || a.cut > 0 || a.prefillTokens < 2*a.prefills {
+		if !b.next || a.prefills == 0 || a.cutPrompts > 0 || a.prefillTokens < 2*a.prefills {
 			continue
 		}
 		ended++
@@ -97,22 +97,22 @@ func (f *filler) labels() {
 			continue
 		}
 		c := reconstruct.Counts{Prefills: b.prefills, PrefillTokens: b.prefillTokens, Decodes: b.decodes}
-		c = c.Relabel(c.FirstDecodes(a.prefills - a.cut))
+		c = c.Relabel(c.FirstDecodes(a.prefills - a.cutPrompts))
 		b.prefills = c.Prefills
 		b.prefillTokens = c.PrefillTokens
 		b.decodes = c.Decodes
 		if b.prefills == 0 {
 			b.decodes += b.prefillTokens
 			b.prefillTokens = 0
-			b.cut = 0
+			b.cutPrompts = 0
 		}
-		b.held = b.held || b.decodes > 0
+		b.follows = b.follows || b.decodes > 0
 	}
-	f.finding(codeFilledIn, "first decodes stand among the context requests; they are taken for decodes")
+	f.addFinding(codeFilledIn, "first decodes stand among the context requests; they are taken for decodes")
 }
 
-// variation is the squared variation of the prompts of a pass, where the trace has it.
-func (p *pass) variation() float64 {
+// promptVariation is the squared variation of the prompts of a pass, where the trace has it.
+func (p *pass) promptVariation() float64 {
 	v := p.it.PromptVariance
 	if !v.OK || p.prefills < 2 || p.prefillTokens == 0 {
 		return 0
@@ -129,11 +129,11 @@ func (p *pass) middle() int64 {
 	return p.startNs + (p.endNs-p.startNs)/2
 }
 
-// totals are the sums of a pass.
-func (p *pass) totals() trace.StepTotals {
+// stepTotals are the sums of a pass.
+func (p *pass) stepTotals() trace.StepTotals {
 	t := trace.StepTotals{Known: !p.recompute, Prefill: p.prefillTokens,
 		Decode: p.decodes + p.drafted, PrefillReqs: p.prefills, DecodeReqs: p.decodes,
-		Sampled: p.prefills + p.decodes + p.drafted - p.cut, CausalWork: p.causal, PrefillContext: p.prefillKV, DecodeContext: p.decodeContext}
+		Sampled: p.prefills + p.decodes + p.drafted - p.cutPrompts, CausalWork: p.causalWork, PrefillContext: p.prefillContext, DecodeContext: p.decodeContext}
 	if p.it.Dummy {
 		t = trace.StepTotals{Known: true}
 	}

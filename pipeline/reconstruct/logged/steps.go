@@ -7,17 +7,17 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// mostLost bounds the steps that stand for lost records, beside eight for every record that is there.
-const mostLost = 1 << 20
+// maxLostSteps bounds the steps that stand for lost records, beside eight for every record that is there.
+const maxLostSteps = 1 << 20
 
-// steps makes the steps of the run from its passes: one for each, an empty one
+// makeSteps makes the steps of the run from its passes: one for each, an empty one
 // where the engine was idle, unknown ones for lost records. Between ticks only the
 // passes that cross a second are recorded ones.
-func (f *filler) steps(a *audit) {
+func (f *filler) makeSteps(a *timeAudit) {
 	id := int64(0)
 	ticks := 0
 	every := f.tickEvery()
-	spare := int64(mostLost + 8*len(f.passes))
+	spare := int64(maxLostSteps + 8*len(f.passes))
 	add := func(t trace.StepTotals) int64 {
 		f.out.Totals = append(f.out.Totals, t)
 		id++
@@ -35,10 +35,10 @@ func (f *filler) steps(a *audit) {
 				spare -= lost
 			case p.idle && before.hasEnd:
 				n := add(trace.StepTotals{Known: true})
-				f.record(a, trace.Step{ID: n, TsStartNs: before.endNs})
+				f.appendStep(a, trace.Step{ID: n, TsStartNs: before.endNs})
 			}
 		}
-		t := p.totals()
+		t := p.stepTotals()
 		t.NoStart = !p.hasStart
 		n := add(t)
 		if a.time == timeTicks {
@@ -46,7 +46,7 @@ func (f *filler) steps(a *audit) {
 				continue
 			}
 			if ticks++; ticks%every == 0 {
-				s := p.step(n, f.dep.Engine.KVBlocksGPU.Or(0))
+				s := p.summary(n, f.dep.Engine.KVBlocksGPU.Or(0))
 				s.TsStartNs, s.TsEndNs = p.tickNs, p.tickNs
 				f.out.Totals[n-1].NoStart = false
 				f.run.Steps = append(f.run.Steps, s)
@@ -54,11 +54,11 @@ func (f *filler) steps(a *audit) {
 			continue
 		}
 		if p.hasEnd {
-			f.record(a, p.step(n, f.dep.Engine.KVBlocksGPU.Or(0)))
+			f.appendStep(a, p.summary(n, f.dep.Engine.KVBlocksGPU.Or(0)))
 		}
 	}
 	if p := &f.passes[len(f.passes)-1]; p.hasEnd {
-		f.record(a, trace.Step{ID: add(trace.StepTotals{Known: true}), TsStartNs: p.endNs})
+		f.appendStep(a, trace.Step{ID: add(trace.StepTotals{Known: true}), TsStartNs: p.endNs})
 	}
 	f.out.First = 1
 }
@@ -66,8 +66,8 @@ func (f *filler) steps(a *audit) {
 // coarseRows is how many times their stamps' resolution rows are long at least.
 const coarseRows = 20
 
-// record adds a recorded step; stamps never run back.
-func (f *filler) record(a *audit, s trace.Step) {
+// appendStep adds a recorded step; stamps never run back.
+func (f *filler) appendStep(a *timeAudit, s trace.Step) {
 	if a.time == timeTicks {
 		return
 	}
@@ -76,7 +76,7 @@ func (f *filler) record(a *audit, s trace.Step) {
 	}
 	if n := len(f.run.Steps); a.coarse && a.time == timeCadence && n > 0 && s.ScheduledTokens > 0 {
 		last := &f.run.Steps[n-1]
-		if last.ScheduledTokens > 0 && s.TsStartNs-last.TsStartNs < coarseRows*f.passes[0].it.StampStepNs.Or(second) {
+		if last.ScheduledTokens > 0 && s.TsStartNs-last.TsStartNs < coarseRows*f.passes[0].it.StampStepNs.Or(secondNs) {
 			return // the row that began there goes on
 		}
 	}
@@ -84,8 +84,8 @@ func (f *filler) record(a *audit, s trace.Step) {
 	f.run.Steps = append(f.run.Steps, s)
 }
 
-// step is the pass as a step summary would have told it.
-func (p *pass) step(id, blocks int64) trace.Step {
+// summary is the pass as a step summary would have told it.
+func (p *pass) summary(id, blocks int64) trace.Step {
 	it := p.it
 	s := trace.Step{ID: id, TsStartNs: p.startNs, RunningDepth: p.prefills + p.decodes,
 		WaitingDepth:   it.QueuedContext.Or(0) + it.QueuedDecode.Or(0),
@@ -104,8 +104,8 @@ func (p *pass) step(id, blocks int64) trace.Step {
 	return s
 }
 
-// rowSteps is how many passes a row between ticks takes at least.
-const rowSteps = 20
+// minRowPasses is how many passes a row between ticks takes at least.
+const minRowPasses = 20
 
 // tickEvery is how many ticks lie between the ends of a row, so that a pass more
 // or less at its ends weighs little.
@@ -123,5 +123,5 @@ func (f *filler) tickEvery() int {
 	if len(apart) == 0 {
 		return 1
 	}
-	return int(math.Max(1, math.Ceil(rowSteps/math.Max(1, stat.Median(apart)))))
+	return int(math.Max(1, math.Ceil(minRowPasses/math.Max(1, stat.Median(apart)))))
 }

@@ -8,36 +8,36 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-const second = int64(1e9)
+const secondNs = int64(1e9)
 
-// ticks marks the passes whose end crosses a whole second, by the stamps.
-func (f *filler) ticks() {
+// markTicks marks the passes whose end crosses a whole second, by the stamps.
+func (f *filler) markTicks() {
 	for i := 1; i < len(f.passes); i++ {
 		a, b := f.passes[i-1].it, f.passes[i].it
 		p := &f.passes[i]
-		if p.tick = p.next && a.StampNs.OK && b.StampNs.OK && b.StampNs.V/second > a.StampNs.V/second; p.tick {
-			p.tickNs = b.StampNs.V / second * second
+		if p.tick = p.next && a.StampNs.OK && b.StampNs.OK && b.StampNs.V/secondNs > a.StampNs.V/secondNs; p.tick {
+			p.tickNs = b.StampNs.V / secondNs * secondNs
 		}
 	}
 }
 
-// stretches calls use with every range [from, to) of passes between which nothing
+// eachBusyStretch calls use with every range [from, to) of passes between which nothing
 // was idle.
-func (f *filler) stretches(use func(from, to int)) {
+func (f *filler) eachBusyStretch(use func(from, to int)) {
 	from := 0
 	for i := 1; i <= len(f.passes); i++ {
-		if i == len(f.passes) || !f.passes[i].held {
+		if i == len(f.passes) || !f.passes[i].follows {
 			use(from, i)
 			from = i
 		}
 	}
 }
 
-// tickTime is the busy time between ticks, s.
-func (f *filler) tickTime() float64 {
-	f.ticks()
+// secondsBetweenTicks is the busy time between ticks, s.
+func (f *filler) secondsBetweenTicks() float64 {
+	f.markTicks()
 	total := int64(0)
-	f.stretches(func(from, to int) {
+	f.eachBusyStretch(func(from, to int) {
 		first, last := int64(0), int64(0)
 		for i := from + 1; i < to; i++ {
 			if p := &f.passes[i]; p.tick {
@@ -52,15 +52,15 @@ func (f *filler) tickTime() float64 {
 	return float64(total) / 1e9
 }
 
-// slope is a pooled regression of what ticks leave unexplained on the passes before
+// tickRegression is a pooled regression of what ticks leave unexplained on the passes before
 // them.
-type slope struct{ sxx, sxy float64 }
+type tickRegression struct{ sxx, sxy float64 }
 
-// add takes the ticks of one busy stretch: a second passes while the pass runs
+// addStretch takes the ticks of one busy stretch: a second passes while the pass runs
 // whose line is the first with the new stamp, so time of the ticks less the
 // elapsed times up to the middle of that pass grows by the constant with every
 // pass.
-func (s *slope) add(passes []pass) (ticks int) {
+func (s *tickRegression) addStretch(passes []pass) (ticks int) {
 	var at, rest []float64
 	sum := 0.0
 	for i := range passes {
@@ -79,15 +79,15 @@ func (s *slope) add(passes []pass) (ticks int) {
 	return max(0, len(at)-1)
 }
 
-// blockTicks is how many seconds of busy time a constant is read from: the machine
+// ticksPerBlock is how many seconds of busy time a constant is read from: the machine
 // drifts.
-const blockTicks = 20
+const ticksPerBlock = 20
 
 // tickConstant finds the constant of every pass from whole seconds, in blocks of
 // busy time, and their mean. ok is false without two ticks in one stretch.
 func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
-	f.ticks()
-	var all, block slope
+	f.markTicks()
+	var all, block tickRegression
 	from, ticks := 0, 0
 	endBlock := func(to int) {
 		if block.sxx > 0 {
@@ -101,11 +101,11 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 		}
 		from = to
 		ticks = 0
-		block = slope{}
+		block = tickRegression{}
 	}
-	f.stretches(func(a, b int) {
-		all.add(f.passes[a:b])
-		if ticks += block.add(f.passes[a:b]); ticks >= blockTicks {
+	f.eachBusyStretch(func(a, b int) {
+		all.addStretch(f.passes[a:b])
+		if ticks += block.addStretch(f.passes[a:b]); ticks >= ticksPerBlock {
 			endBlock(b)
 		}
 	})
@@ -117,7 +117,7 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	constants := 0.0
 	n := 0
 	for i := range f.passes {
-		if p := &f.passes[i]; p.held {
+		if p := &f.passes[i]; p.follows {
 			elapsed += p.it.ElapsedUs
 			constants += p.constantUs
 			n += 1
@@ -133,25 +133,25 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	return c, true
 }
 
-// rebuild lays elapsed times and the constant end to end within each busy stretch
+// layEndToEnd lays elapsed times and the constant end to end within each busy stretch
 // and puts the stretch where the seconds of its stamps say.
-func (f *filler) rebuild() {
-	f.ticks()
+func (f *filler) layEndToEnd() {
+	f.markTicks()
 	free := int64(math.MinInt64) // end of the stretch before
-	f.stretches(func(from, to int) {
-		z := zeros{lo: math.Inf(-1), hi: math.Inf(1)}
+	f.eachBusyStretch(func(from, to int) {
+		z := stretchOrigin{lo: math.Inf(-1), hi: math.Inf(1)}
 		sum := 0.0
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
 			cycle := (p.it.ElapsedUs + p.constantUs) * 1000
 			sum += cycle
-			z.see(p, sum, i > from, cycle, i)
+			z.addStamp(p, sum, i > from, cycle, i)
 		}
 		sum = 0
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
 			sum += (p.it.ElapsedUs + p.constantUs) * 1000
-			p.endNs = trace.Int(math.Trunc(sum + z.at(i, free)))
+			p.endNs = trace.Int(math.Trunc(sum + z.originFor(i, free)))
 			p.hasEnd = true
 			if i > from {
 				p.endNs = max(p.endNs, f.passes[i-1].endNs)
@@ -167,9 +167,9 @@ func (f *filler) rebuild() {
 	})
 }
 
-// zeros tell where a stretch's clock starts: by every stamp within bounds, and at
+// stretchOrigin tell where a stretch's clock starts: by every stamp within bounds, and at
 // each tick to within one pass.
-type zeros struct {
+type stretchOrigin struct {
 	lo, hi float64
 	index  []int     // of the passes with a tick
 	ticks  []float64 // the zero that each tells
@@ -180,7 +180,7 @@ type zeros struct {
 // pass, and the time between passes drifts slowly.
 const tickWindow = 8
 
-func (z *zeros) see(p *pass, sum float64, inside bool, cycle float64, i int) {
+func (z *stretchOrigin) addStamp(p *pass, sum float64, inside bool, cycle float64, i int) {
 	if p.it.StampNs.OK {
 		z.lo = math.Max(z.lo, float64(p.it.StampNs.V)-sum)
 		z.hi = math.Min(z.hi, float64(p.it.StampNs.V+p.it.StampStepNs.V)-sum)
@@ -195,14 +195,14 @@ func (z *zeros) see(p *pass, sum float64, inside bool, cycle float64, i int) {
 	}
 }
 
-// at is the zero that pass i is placed by; free is when the stretch before ended.
-func (z *zeros) at(i int, free int64) float64 {
+// originFor is the zero that pass i is placed by; free is when the stretch before ended.
+func (z *stretchOrigin) originFor(i int, free int64) float64 {
 	if len(z.ticks) == 0 {
 		switch {
 		case !math.IsInf(z.lo, 0):
 			return (z.lo + z.hi) / 2
 		case free > math.MinInt64:
-			return float64(free + second)
+			return float64(free + secondNs)
 		}
 		return 0
 	}
@@ -222,10 +222,10 @@ func (z *zeros) at(i int, free int64) float64 {
 	return z.smooth[k-1]*(1-share) + z.smooth[k]*share
 }
 
-// interpolate places the passes between ticks evenly.
-func (f *filler) interpolate() {
-	f.ticks()
-	f.stretches(func(from, to int) {
+// placeBetweenTicks places the passes between ticks evenly.
+func (f *filler) placeBetweenTicks() {
+	f.markTicks()
+	f.eachBusyStretch(func(from, to int) {
 		last := -1
 		for i := from + 1; i < to; i++ {
 			p := &f.passes[i]
