@@ -8,7 +8,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// staleNs is the age above which a step says nothing when steps are missing.
+// staleNs is how old the last recorded step may be when not every step is recorded: an older one no
+// longer describes the engine.
 const staleNs = 250_000_000
 
 // recordedSteps looks up the recorded steps of a run by time.
@@ -17,15 +18,19 @@ type recordedSteps struct {
 	complete bool         // every step is recorded
 	prefill  []int64      // prompt tokens of the first i steps of list
 	anchors  []stepAnchor // what is known of the step counter, by time
-	lag      int64        // 1 when a step's tokens come one step later
+	lag      int64        // steps from schedule() to the tokens: 1 under asynchronous scheduling
 }
 
-// stepAnchor says that schedule() number step had started at ns.
+// stepAnchor is a moment at which the schedule() call with that step number had started.
 type stepAnchor struct{ ns, step int64 }
 
 func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
-	s := &recordedSteps{list: run.Steps, complete: rate == 1 && len(run.Steps) > 0, prefill: make([]int64, len(run.Steps)+1)}
-	s.lag = lag
+	s := &recordedSteps{
+		list:     run.Steps,
+		complete: rate == 1 && len(run.Steps) > 0,
+		prefill:  make([]int64, len(run.Steps)+1),
+		lag:      lag,
+	}
 	for i := range run.Steps {
 		st := &run.Steps[i]
 		s.complete = s.complete && (i == 0 || st.ID == run.Steps[i-1].ID+1)
@@ -47,7 +52,7 @@ func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
 	return s
 }
 
-// lastBy is the last recorded step that started by ns, nil for none.
+// lastBy is the last recorded step that started at ns or before, with its index; nil and -1 without one.
 func (s *recordedSteps) lastBy(ns int64) (*trace.Step, int) {
 	i := sort.Search(len(s.list), func(i int) bool { return s.list[i].TsStartNs > ns }) - 1
 	if i < 0 {

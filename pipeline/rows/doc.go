@@ -1,81 +1,45 @@
-// Package rows turns the tables of one engine run into training rows. It is
-// the only package that knows what a training row is.
+// Package rows turns the tables of one engine run into measurements to fit and to judge: rows of a
+// feature vector and a measured time. Start at [Rebuild].
 //
-// Two stages, because batches are rebuilt once while rows are made for several
-// lags, smoothing factors and targets:
+//	steps, err := rows.Rebuild(run, dep, features.V11)                      // what ran in each step
+//	beta, err  := steps.Beta(space, rows.Options{Lag: 1, Gamma: 0.3})       // step times
+//	alpha, err := steps.Alpha(space, rows.Options{Target: coeff.Overhead})  // delays around the engine
+//	rows.Clean(tables, rows.Relative)                                       // outliers, pooled
 //
-//	steps, err := rows.Rebuild(run, dep, features.V11)  // batches, section 8
-//	beta, err  := steps.Beta(sp, rows.Options{Lag: 1, Gamma: 0.3})
-//	alpha, err := steps.Alpha(sp, rows.Options{Target: coeff.Overhead, Gamma: 0.3})
-//	rows.Clean(tables, rows.Relative)                   // outliers, pooled
+// Batches are reconstructed once, while rows are made for several lags, smoothing factors and targets.
 //
-// # Stage one: what ran in each step
+// # What ran in each step
 //
-// [Rebuild] gives every step id between the first and the last recorded one a
-// [Tag]: rich (a complete set of snapshots), journey (rebuilt from SCHEDULED,
-// FIRST_TOKEN and FINISHED, exact), summary (batch totals only, approximate) or
-// unknown with a reason. Snapshots win over reconstruction. A reconstruction
-// that contradicts a recorded BATCH_SUMMARY is unknown and counted. Steps that
-// were not recorded are rebuilt too: sampled runs get their interval rows from
-// them.
+// [Rebuild] gives every step id from the first to the last recorded one a [Tag]: rich (a complete set
+// of snapshots), journey (reconstructed from the requests' events by package pipeline/reconstruct,
+// exact), summary (batch totals alone, approximate) or unknown, with a reason. source.go chooses:
+// snapshots come before reconstruction, reconstruction before totals. Steps that were not recorded are
+// reconstructed too, because rows of sampled runs need the steps in between. Runs of engines that write
+// no steps have got theirs from package pipeline/reconstruct/logged.
 //
-// A request's life is: chunks from its SCHEDULED step to its FIRST_TOKEN step,
-// then one decode a step until FINISHED. Chunks fill the token budget greedily
-// in scheduling order behind the decodes. Whatever breaks this picture (a
-// preemption, an abort, a lost event, a request that is not in the journeys)
-// makes the steps it touches unknown unless the step's own summary confirms the
-// totals. Under asynchronous scheduling a request that stops by EOS has one
-// wasted decode in the step after its last.
+// # Rows
 //
-// # Stage two: rows
-//
-// A beta row says: the time from the start of recorded step i to the start of
-// the next recorded step j is the sum of the step times of steps i-lag ..
-// j-1-lag. Adjacent steps make one-step rows; sampled runs make rows of up to
-// twenty steps where every one of them is known. An alpha row joins a request
-// to the last recorded step before its stamp; the overhead target is an
+// A row of [Steps.Beta]: the time from the start of recorded step i to the start of the next recorded
+// step j is the sum of the step times of the steps i-lag .. j-1-lag. Adjacent steps give rows of one
+// step; sampled runs give rows of up to twenty steps where every one of them is known. A row of
+// [Steps.Alpha] joins a request to the last recorded step before its stamp; the overhead target is an
 // interval.
 //
-// Every candidate row is kept or dropped for exactly one reason: read = kept +
-// dropped is asserted. Hold-out, phase, regime, weight factor and physical
-// floor travel with the row, so that fitting needs nothing else.
-//
-// # Engines that write no steps
-//
-// [Fill] turns the iterations that an unmodified engine writes into
-// steps that rows are made from: when each began (fill_audit.go says
-// what its time may be taken for, align.go puts the passes on one clock and
-// on that of the clients), and what ran in it (contexts.go fills in what counts
-// do not tell).
-//
-// Counts and sums of a pass are exact. What they cannot give gets a value and a
-// mark: contexts of decodes come from clients, from the trace's own sums, from KV
-// usage, or are one mean for the whole run, and then the term they drive is merged
-// with that of decodes. A time that may not be taken for the step's is refused
-// with the option that would give one.
+// Every candidate row is kept or dropped for exactly one reason, and read = kept + dropped is checked.
+// Hold-out, phase, regime, weight and physical floor are columns of the [Table], so that fitting needs
+// nothing else.
 //
 // # How far predictions are off
 //
-// [JudgeSteps] and [JudgeDelays] say how far predictions are from training rows, in the form of
-// the documents. fit.json and validation.json print what it returns, so that one
-// name is one figure in both.
+// [JudgeSteps] and [JudgeDelays] compare predictions with rows, in the form of the documents. fit.json
+// and validation.json both print what they return, so that one name is one figure in both. Their input
+// are [Sample] values: the rows of one run, what is predicted of them, and which of them judge the
+// prediction. Samples of one configuration make a group, which shares the best constant (from the rows
+// that trained) and the noise floor (from the nearest rows of the group). A run that the coefficients
+// never saw is a group of its own.
 //
-// What comes in are samples: the rows of one run with what is predicted of them
-// and which of them judge it. Samples of one configuration make a group: they
-// share the best constant, made from the rows that trained, and the noise floor,
-// made from the nearest rows of the group. A run that the coefficients never saw
-// is a group of its own.
-//
-//	judge  := rows.JudgeSteps(groups, true, workers) // step times
-//	errors := judge.Errors(nil)                     // all judged rows
-//	cells  := judge.Cells(sample)                   // by regime and stress set
-//	delays := rows.JudgeDelays(groups)               // an alpha target
-//
-// Rows are visited in the order of the groups, so nothing depends on the number
-// of workers.
-//
-// Nothing here depends on the order of a map, on the clock or on the number of
-// workers.
+// Stamps are int64 ns, times float64 us. Nothing here depends on the order of a map, on the clock or on
+// the number of workers.
 package rows
 
 import (
