@@ -102,8 +102,17 @@ func (d *Demand) candidates() []candidate {
 			continue
 		}
 		n := max(int(math.Min(maxReplicas, math.Ceil(cmp.Or(o.DemandRPS, d.RateRPS)/o.RateRPS))), d.MinReplicas)
-		p := Placement{Accelerator: o.Accelerator, Replicas: n, Cost: o.UnitCost * float64(o.Units) * float64(n)}
-		out = append(out, candidate{Placement: p, typ: o.Type, units: o.Units, value: transition(d.Current, p)})
+		p := Placement{
+			Accelerator: o.Accelerator,
+			Replicas:    n,
+			Cost:        o.UnitCost * float64(o.Units) * float64(n),
+		}
+		out = append(out, candidate{
+			Placement: p,
+			typ:       o.Type,
+			units:     o.Units,
+			value:     transition(d.Current, p),
+		})
 	}
 	stat.SortStable(out, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.Accelerator, b.Accelerator))
@@ -167,7 +176,11 @@ type entry struct {
 }
 
 func newEntry(d *Demand) *entry {
-	return &entry{d: d, c: d.candidates(), given: queueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS}}
+	return &entry{
+		d:     d,
+		c:     d.candidates(),
+		given: queueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS},
+	}
 }
 
 func (e *entry) weigh() {

@@ -17,7 +17,11 @@ import (
 // randomFleet draws a fleet whose capacity may or may not suffice.
 func randomFleet(rng *rand.Rand) (Fleet, []Demand) {
 	types := []string{"A100", "H100", "L40S", "MI300X"}[:2+rng.IntN(3)]
-	f := Fleet{Capacity: map[string]int{}, Policy: policies[rng.IntN(len(policies))], DelayBestEffort: rng.IntN(2) == 0}
+	f := Fleet{
+		Capacity:        map[string]int{},
+		Policy:          policies[rng.IntN(len(policies))],
+		DelayBestEffort: rng.IntN(2) == 0,
+	}
 	cost := map[string]float64{}
 	for _, t := range types {
 		f.Capacity[t] = rng.IntN(60)
@@ -25,15 +29,25 @@ func randomFleet(rng *rand.Rand) (Fleet, []Demand) {
 	}
 	var demands []Demand
 	for i := range 1 + rng.IntN(optimumServers) {
-		d := Demand{Name: fmt.Sprintf("server-%02d", i), Priority: 1 + rng.IntN(3), RateRPS: rng.Float64() * 40, MinReplicas: rng.IntN(2)}
+		d := Demand{
+			Name:        fmt.Sprintf("server-%02d", i),
+			Priority:    1 + rng.IntN(3),
+			RateRPS:     rng.Float64() * 40,
+			MinReplicas: rng.IntN(2),
+		}
 		if rng.IntN(10) == 0 {
 			d.RateRPS = 0
 		}
 		for _, t := range types {
 			for _, units := range []int{1, 2, 4}[:1+rng.IntN(3)] {
 				if rng.IntN(3) > 0 {
-					d.Options = append(d.Options, Option{Accelerator: fmt.Sprintf("%dx%s", units, t), Type: t, Units: units, UnitCost: cost[t],
-						RateRPS: 0.5 + rng.Float64()*8*float64(units)})
+					d.Options = append(d.Options, Option{
+						Accelerator: fmt.Sprintf("%dx%s", units, t),
+						Type:        t,
+						Units:       units,
+						UnitCost:    cost[t],
+						RateRPS:     0.5 + rng.Float64()*8*float64(units),
+					})
 				}
 			}
 		}
@@ -223,12 +237,28 @@ func shuffle(rng *rand.Rand, f Fleet, demands []Demand) (Fleet, []Demand) {
 // more by falling back goes first, whatever it costs.
 func TestGreedyByHand(t *testing.T) {
 	option := func(acc string, cost, rate float64) Option {
-		return Option{Accelerator: acc, Type: acc, Units: 1, UnitCost: cost, RateRPS: rate}
+		return Option{
+			Accelerator: acc,
+			Type:        acc,
+			Units:       1,
+			UnitCost:    cost,
+			RateRPS:     rate,
+		}
 	}
 	f := Fleet{Capacity: map[string]int{"A100": 100, "H100": 2}, Policy: policyNone}
 	demands := []Demand{
-		{Name: "chat", Priority: 1, RateRPS: 8, Options: []Option{option("H100", 100, 4), option("A100", 60, 2)}}, // 2 H100 = 200 or 4 A100 = 240
-		{Name: "code", Priority: 1, RateRPS: 8, Options: []Option{option("H100", 100, 4), option("A100", 60, 1)}}, // 2 H100 = 200 or 8 A100 = 480
+		{
+			Name:     "chat",
+			Priority: 1,
+			RateRPS:  8,
+			Options:  []Option{option("H100", 100, 4), option("A100", 60, 2)},
+		}, // 2 H100 = 200 or 4 A100 = 240
+		{
+			Name:     "code",
+			Priority: 1,
+			RateRPS:  8,
+			Options:  []Option{option("H100", 100, 4), option("A100", 60, 1)},
+		}, // 2 H100 = 200 or 8 A100 = 480
 	}
 	p, err := f.Allocate(demands)
 	if err != nil {
@@ -283,8 +313,12 @@ func bruteForce(left map[string]int, demands []Demand) (served int, value float6
 // A rate beyond any server's is not served; the number of its replicas does not wrap around.
 func TestAbsurdRateIsNotServed(t *testing.T) {
 	f := Fleet{Capacity: map[string]int{"H100": 8}, Policy: policyNone}
-	plan, err := f.Allocate([]Demand{{Name: "chat", Priority: 1, RateRPS: 1e300,
-		Options: []Option{{Accelerator: "1xH100", Type: "H100", Units: 1, UnitCost: 400, RateRPS: 5}}}})
+	plan, err := f.Allocate([]Demand{{
+		Name:     "chat",
+		Priority: 1,
+		RateRPS:  1e300,
+		Options:  []Option{{Accelerator: "1xH100", Type: "H100", Units: 1, UnitCost: 400, RateRPS: 5}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

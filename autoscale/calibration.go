@@ -2,7 +2,6 @@ package autoscale
 
 import (
 	"cmp"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,8 +59,15 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 		}
 		for _, p := range s.parameters(qo.physical()) {
 			side.Values = append(side.Values, export.SideValue{
-				Key: s.ID + "." + p.Name, Name: p.Name, Value: result.OrNull(p.Value), Unit: p.Unit, CI95: p.CI95, Identified: p.Identified,
-				Learned: p.Identified == measured, Origin: "queue fit", Effect: "parameter of the autoscaler's queueing model",
+				Key:        s.ID + "." + p.Name,
+				Name:       p.Name,
+				Value:      result.OrNull(p.Value),
+				Unit:       p.Unit,
+				CI95:       p.CI95,
+				Identified: p.Identified,
+				Learned:    p.Identified == measured,
+				Origin:     "queue fit",
+				Effect:     "parameter of the autoscaler's queueing model",
 			})
 		}
 		c := export.SideConfig{Label: s.ID, Seats: int64(s.Limits.MaxBatch), Note: s.Reason}
@@ -159,7 +165,10 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 			how = append(how, p.Name+" "+p.Identified)
 		}
 		r := file.add(s.Model, Accelerator{
-			Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch), PerfParms: perfParm{
+			Acc:          shortName(s.Accelerator),
+			AccCount:     s.AccCount,
+			MaxBatchSize: int64(s.Limits.MaxBatch),
+			PerfParms: perfParm{
 				Decode:  map[string]string{"alpha": exact(s.x[0]), "beta": exact(s.x[1])},
 				Prefill: map[string]string{"gamma": exact(s.x[2]), "delta": exact(s.x[3])},
 			},
@@ -192,8 +201,13 @@ func load(s *exported) string {
 func infernoModels(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	models := []modelEntry{}
 	for _, s := range servers {
-		m := modelEntry{Name: o.modelName(s.Model), Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
-			AtTokens: 1}
+		m := modelEntry{
+			Name:         o.modelName(s.Model),
+			Acc:          shortName(s.Accelerator),
+			AccCount:     s.AccCount,
+			MaxBatchSize: int64(s.Limits.MaxBatch),
+			AtTokens:     1,
+		}
 		if s.Load != nil {
 			m.AtTokens = max(1, trace.Int(s.Load.OutputTokens))
 		}

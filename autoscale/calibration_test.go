@@ -25,20 +25,47 @@ func formatsPtr(v float64) *float64 { return &v }
 // example is a queue.json of a flavour with numbers that do not round.
 func example(f Flavour) *Queue {
 	s := QueueServer{
-		ID: "h100", Source: "sweep", Model: "meta-llama/Llama-3.1-8B", Accelerator: "H100", AccCount: 2,
-		Limits: Limits{MaxBatch: 128, Queue: 1280, MaxBatchedTokens: 8192},
-		Load:   &queueLoad{RateRPS: 3, PromptTokens: 512, OutputTokens: 127.6, TTFTMs: 41.3, ITLMs: 8.7},
-		Noise:  &queueNoise{TTFTResidual: formatsPtr(0.04), ITLResidual: formatsPtr(0.02)},
+		ID:          "h100",
+		Source:      "sweep",
+		Model:       "meta-llama/Llama-3.1-8B",
+		Accelerator: "H100",
+		AccCount:    2,
+		Limits:      Limits{MaxBatch: 128, Queue: 1280, MaxBatchedTokens: 8192},
+		Load: &queueLoad{
+			RateRPS:      3,
+			PromptTokens: 512,
+			OutputTokens: 127.6,
+			TTFTMs:       41.3,
+			ITLMs:        8.7,
+		},
+		Noise: &queueNoise{TTFTResidual: formatsPtr(0.04), ITLResidual: formatsPtr(0.02)},
 		Points: []queueOperating{
-			{Name: "a", RateRPS: 1.5, PromptTokens: 512, OutputTokens: 128, TTFTMs: 40, ITLMs: 8}, {Name: "b", RateRPS: 2.5, PromptTokens: 1024,
-				OutputTokens: 64, TTFTMs: 60, ITLMs: 9},
+			{
+				Name:         "a",
+				RateRPS:      1.5,
+				PromptTokens: 512,
+				OutputTokens: 128,
+				TTFTMs:       40,
+				ITLMs:        8,
+			}, {
+				Name:         "b",
+				RateRPS:      2.5,
+				PromptTokens: 1024,
+				OutputTokens: 64,
+				TTFTMs:       60,
+				ITLMs:        9,
+			},
 		},
 		Tracks: []queueTrack{{Estimator: "sliding", Flavour: string(f)}, {Estimator: "robust", MeanNIS: formatsPtr(1.9)}},
 		Sizing: &QueueSizing{TargetTTFTMs: 500, TargetITLMs: 40},
 	}
 	values := []float64{6.621754782151419, 0.02039241961647948, 5.418995871597606e-05, 1.0 / 3000}
 	for i, name := range f.Parameters() {
-		s.Effective = append(s.Effective, queueParameter{Name: name, Value: values[i], Identified: "measured"})
+		s.Effective = append(s.Effective, queueParameter{
+			Name:       name,
+			Value:      values[i],
+			Identified: "measured",
+		})
 		s.Tracks[0].Drift = append(s.Tracks[0].Drift, 0.01)
 		row := make([]float64, len(f.Parameters()))
 		row[i] = 1e-5 * values[i]
@@ -89,7 +116,7 @@ func contract(t *testing.T) []contractFile {
 // TestContract: the table that exports go by is the contract's.
 func TestContract(t *testing.T) {
 	files := contract(t)
-	ofQueue := slices.DeleteFunc(slices.Clone(known().Readers), func(r reader) bool { return r.Flavours == nil }) // others are of a fit alone
+	ofQueue := slices.DeleteFunc(slices.Clone(readers), func(r reader) bool { return r.Flavours == nil }) // others are of a fit alone
 	if len(files) != len(ofQueue) || len(Formats) != len(ofQueue) {
 		t.Fatalf("got %d files, %d readers, %d formats", len(files), len(ofQueue), len(Formats))
 	}
@@ -298,20 +325,47 @@ func ptr(v float64) *float64 { return &v }
 
 func calibration() *Queue {
 	return &Queue{
-		Header: result.Header{Command: "queue fit --flavour corrected"}, Flavour: "corrected",
+		Header:  result.Header{Command: "queue fit --flavour corrected"},
+		Flavour: "corrected",
 		Servers: []QueueServer{
 			{
-				ID: "a<b>", Effective: []queueParameter{{Name: "alpha", Unit: "ms/iteration", Value: 6.6, CI95: &[2]float64{6.5, 6.7},
-					Identified: "held", Shift: ptr(1.25)}},
+				ID: "a<b>",
+				Effective: []queueParameter{{
+					Name:       "alpha",
+					Unit:       "ms/iteration",
+					Value:      6.6,
+					CI95:       &[2]float64{6.5, 6.7},
+					Identified: "held",
+					Shift:      ptr(1.25),
+				}},
 				Windows: queueAccount{Read: 9, Kept: 7, Dropped: map[string]int{"few_requests": 2}},
 				Scores: []queueScore{
-					{Estimator: "effective", Set: "train", Windows: 5, TTFTWape: ptr(0.11), ITLWape: ptr(0.05)}, {Estimator: "effective", Set: "hold_out",
-						Windows: 2, TTFTWape: ptr(0.17), ITLWape: ptr(0.08)},
+					{
+						Estimator: "effective",
+						Set:       "train",
+						Windows:   5,
+						TTFTWape:  ptr(0.11),
+						ITLWape:   ptr(0.05),
+					}, {
+						Estimator: "effective",
+						Set:       "hold_out",
+						Windows:   2,
+						TTFTWape:  ptr(0.17),
+						ITLWape:   ptr(0.08),
+					},
 				},
-				Identify: &queueIdentify{Rank: 2, Null: []queueDirection{{Names: []string{"alpha", "gamma"}}},
-					Sweep: []queuePoint{{PromptTokens: 512, OutputTokens: 128, RateRPS: 2}}},
-				Tracks: []queueTrack{{Estimator: "replica:wva", Flavour: "wva-3p", Final: []float64{1, 2, 3}, LockedOut: 5,
-					Verdict: "locked out"}},
+				Identify: &queueIdentify{
+					Rank:  2,
+					Null:  []queueDirection{{Names: []string{"alpha", "gamma"}}},
+					Sweep: []queuePoint{{PromptTokens: 512, OutputTokens: 128, RateRPS: 2}},
+				},
+				Tracks: []queueTrack{{
+					Estimator: "replica:wva",
+					Flavour:   "wva-3p",
+					Final:     []float64{1, 2, 3},
+					LockedOut: 5,
+					Verdict:   "locked out",
+				}},
 				Sizing: &QueueSizing{RateRPS: 3.5, Binding: "itl"},
 			},
 			{ID: "b", Reason: "saturated: queue_rising_r2 0.97"},

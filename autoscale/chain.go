@@ -486,7 +486,13 @@ type model struct {
 // New checks the numbers and builds a model.
 func New(f Flavour, p params, s shape, v Limits) (model, error) {
 	v.MaxBatchedTokens = cmp.Or(v.MaxBatchedTokens, defaultMaxBatchedTokens)
-	m := model{flavour: f, p: p, s: s, v: v, n: v.MaxBatch}
+	m := model{
+		flavour: f,
+		p:       p,
+		s:       s,
+		v:       v,
+		n:       v.MaxBatch,
+	}
 	if err := m.check(); err != nil {
 		return model{}, err
 	}

@@ -37,7 +37,12 @@ func twin(m *model, lambda float64) moments {
 		queued += float64(max(0, n-m.n)) * v
 	}
 	last := math.Ldexp(p[k].frac, p[k].exp-top)
-	return moments{inService: inService / total, queued: queued / total, accepted: (total - last) / total, blocked: last / total}
+	return moments{
+		inService: inService / total,
+		queued:    queued / total,
+		accepted:  (total - last) / total,
+		blocked:   last / total,
+	}
 }
 
 func closeTo(a, b, rel float64) bool {
@@ -47,7 +52,11 @@ func closeTo(a, b, rel float64) bool {
 // randomModel draws a server that could exist, and now and then an odd one.
 func randomModel(rng *rand.Rand) (model, error) {
 	logUniform := func(lo, hi float64) float64 { return lo * math.Pow(hi/lo, rng.Float64()) }
-	p := params{AlphaMs: logUniform(0.1, 100), BetaMs: logUniform(1e-4, 1), GammaMs: logUniform(1e-7, 1e-3)}
+	p := params{
+		AlphaMs: logUniform(0.1, 100),
+		BetaMs:  logUniform(1e-4, 1),
+		GammaMs: logUniform(1e-7, 1e-3),
+	}
 	f := flavours[rng.IntN(len(flavours))]
 	if f == wvA4P {
 		p.GammaMs, p.DeltaMs = logUniform(0.1, 100), logUniform(1e-5, 1e-1)
@@ -56,7 +65,11 @@ func randomModel(rng *rand.Rand) (model, error) {
 	if rng.IntN(20) == 0 {
 		s.Prompt = 0
 	}
-	v := Limits{MaxBatch: int(logUniform(1, 600)), Queue: int(logUniform(1, 5000)) - 1, MaxBatchedTokens: int(logUniform(64, 32768))}
+	v := Limits{
+		MaxBatch:         int(logUniform(1, 600)),
+		Queue:            int(logUniform(1, 5000)) - 1,
+		MaxBatchedTokens: int(logUniform(64, 32768)),
+	}
 	return New(f, p, s, v)
 }
 
@@ -208,7 +221,12 @@ func TestSeatWaitInHeavyTraffic(t *testing.T) {
 func TestVariabilityOfTheWork(t *testing.T) {
 	const seats, prompt, output, promptCV2, outputCV2 = 32, 400, 100, 2, 0.5
 	p := params{AlphaMs: 30, BetaMs: 0.5, GammaMs: 0.01}
-	m, err := New(corrected, p, shape{Prompt: prompt, Output: output, PromptCV2: promptCV2, OutputCV2: outputCV2},
+	m, err := New(corrected, p, shape{
+		Prompt:    prompt,
+		Output:    output,
+		PromptCV2: promptCV2,
+		OutputCV2: outputCV2,
+	},
 		Limits{MaxBatch: seats, Queue: 320, MaxBatchedTokens: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +260,12 @@ func TestVariabilityOfTheWork(t *testing.T) {
 var sink point
 
 func benchModel(b testing.TB, f Flavour) model {
-	m, err := New(f, params{AlphaMs: 6.58, BetaMs: 1.93e-2, GammaMs: 5.46e-5, DeltaMs: 1e-4}, shape{Prompt: 1024, Output: 256},
+	m, err := New(f, params{
+		AlphaMs: 6.58,
+		BetaMs:  1.93e-2,
+		GammaMs: 5.46e-5,
+		DeltaMs: 1e-4,
+	}, shape{Prompt: 1024, Output: 256},
 		Limits{MaxBatch: 256, Queue: 2560})
 	if err != nil {
 		b.Fatal(err)

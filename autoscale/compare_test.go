@@ -34,8 +34,9 @@ func exampleGrid() grid {
 		server: Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
 		shapes: []shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512},
 			{Prompt: 2048, Output: 64}},
-		outputs: []workload.Law{workload.ConstantLaw, workload.ExponentialLaw, workload.LogNormalLaw},
-		loads:   []float64{0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95}, requests: 100_000,
+		outputs:  []workload.Law{workload.ConstantLaw, workload.ExponentialLaw, workload.LogNormalLaw},
+		loads:    []float64{0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95},
+		requests: 100_000,
 	}
 }
 
@@ -62,8 +63,11 @@ func (g *grid) compare(t *testing.T) []cell {
 	t.Helper()
 	out := make([]cell, len(g.shapes)*len(g.outputs)*len(g.loads))
 	err := par.Try(context.Background(), 0, len(out), func(i int) (err error) {
-		out[i] = cell{shape: g.shapes[i/(len(g.outputs)*len(g.loads))], law: g.outputs[i/len(g.loads)%len(g.outputs)],
-			load: g.loads[i%len(g.loads)]}
+		out[i] = cell{
+			shape: g.shapes[i/(len(g.outputs)*len(g.loads))],
+			law:   g.outputs[i/len(g.loads)%len(g.outputs)],
+			load:  g.loads[i%len(g.loads)],
+		}
 		return g.solve(&out[i])
 	}, nil)
 	if err != nil {
@@ -78,8 +82,14 @@ func (g *grid) solve(c *cell) error {
 	if err != nil {
 		return err
 	}
-	t := workload.Traffic{Shape: workload.Lengths(c.shape), Prompts: workload.ConstantLaw, Output: c.law,
-		RateRPS: c.load * m.MaxRateRPS(), Requests: g.requests, Seed: 1}
+	t := workload.Traffic{
+		Shape:    workload.Lengths(c.shape),
+		Prompts:  workload.ConstantLaw,
+		Output:   c.law,
+		RateRPS:  c.load * m.MaxRateRPS(),
+		Requests: g.requests,
+		Seed:     1,
+	}
 	if c.load > 0.7 {
 		t.Requests *= 10
 	}
@@ -224,7 +234,11 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	build := func(f Flavour) model {
-		m, err := New(f, params{AlphaMs: g.Problem.Alpha, BetaMs: g.Problem.Beta, GammaMs: g.Problem.Gamma},
+		m, err := New(f, params{
+			AlphaMs: g.Problem.Alpha,
+			BetaMs:  g.Problem.Beta,
+			GammaMs: g.Problem.Gamma,
+		},
 			shape{Prompt: g.Problem.In, Output: g.Problem.Out}, Limits{MaxBatch: g.Problem.N, Queue: g.Problem.Q})
 		if err != nil {
 			t.Fatal(err)
@@ -261,7 +275,11 @@ func TestGolden(t *testing.T) {
 	}
 	for i := range g.Primitives {
 		x := &g.Primitives[i]
-		m, err := New(inferno3P, params{AlphaMs: x.Alpha, BetaMs: x.Beta, GammaMs: x.Gamma}, shape{Prompt: x.In, Output: x.Out},
+		m, err := New(inferno3P, params{
+			AlphaMs: x.Alpha,
+			BetaMs:  x.Beta,
+			GammaMs: x.Gamma,
+		}, shape{Prompt: x.In, Output: x.Out},
 			Limits{MaxBatch: x.B})
 		if err != nil {
 			t.Fatal(err)

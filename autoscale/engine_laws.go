@@ -79,8 +79,14 @@ func (e *engine) look(windows []window, law workload.Law, requests int) bool {
 	e.slopes = make([][3]float64, 2*len(windows))
 	for i := range windows {
 		w, as := &windows[i], windows[i]
-		t := workload.Traffic{Shape: w.Shape, Prompts: workload.LogNormalLaw, Output: law, RateRPS: w.RateRPS, Requests: requests,
-			Seed: uint64(i + 1)}
+		t := workload.Traffic{
+			Shape:    w.Shape,
+			Prompts:  workload.LogNormalLaw,
+			Output:   law,
+			RateRPS:  w.RateRPS,
+			Requests: requests,
+			Seed:     uint64(i + 1),
+		}
 		_, drawn := t.Draw()
 		got, err := simulate(fromVector(exp(e.at)), w.Limits, t, nil)
 		if err != nil || !(got.ITLSeMs > 0) {

@@ -86,7 +86,12 @@ func (f *Calibrated) points(flavour Flavour) []queueOperating {
 	for _, i := range informative(f.Windows, flavour, f.X, calibrationPoints) {
 		w := &f.Windows[i]
 		out = append(out, queueOperating{
-			Name: w.Name, RateRPS: w.RateRPS, PromptTokens: w.Shape.Prompt, OutputTokens: w.Shape.Output, TTFTMs: w.TTFTMs, ITLMs: w.ITLMs,
+			Name:         w.Name,
+			RateRPS:      w.RateRPS,
+			PromptTokens: w.Shape.Prompt,
+			OutputTokens: w.Shape.Output,
+			TTFTMs:       w.TTFTMs,
+			ITLMs:        w.ITLMs,
 		})
 	}
 	return out
@@ -96,11 +101,19 @@ func (f *Calibrated) points(flavour Flavour) []queueOperating {
 func (f *Calibrated) describe(o *Options) {
 	s := f.Server
 	f.Doc = QueueServer{
-		ID: s.ID, Source: s.Source, Model: s.Model, Accelerator: s.Accelerator, AccCount: s.AccCount, Reason: s.Reason,
-		Limits: s.Limits,
-		Load:   loadOf(s.Windows), Physical: s.Physical.document(o.Flavour), Windows: s.Account,
-		Findings: append([]trace.Finding{}, s.Findings...),
-		Scores:   []queueScore{}, Tracks: []queueTrack{},
+		ID:          s.ID,
+		Source:      s.Source,
+		Model:       s.Model,
+		Accelerator: s.Accelerator,
+		AccCount:    s.AccCount,
+		Reason:      s.Reason,
+		Limits:      s.Limits,
+		Load:        loadOf(s.Windows),
+		Physical:    s.Physical.document(o.Flavour),
+		Windows:     s.Account,
+		Findings:    append([]trace.Finding{}, s.Findings...),
+		Scores:      []queueScore{},
+		Tracks:      []queueTrack{},
 	}
 	if s.Physical != nil {
 		f.Doc.Steps = s.Physical.Errors
@@ -131,7 +144,13 @@ func (s *Server) effective(f Flavour, fit *fitted) []queueParameter {
 	physical := s.Physical.vector(f)
 	out := make([]queueParameter, len(fit.X))
 	for i, name := range f.Parameters() {
-		q := queueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured, PriorShare: result.OrNull(fit.PriorPart[i])}
+		q := queueParameter{
+			Name:       name,
+			Unit:       units(f)[i],
+			Value:      fit.X[i],
+			Identified: measured,
+			PriorShare: result.OrNull(fit.PriorPart[i]),
+		}
 		if !math.IsNaN(fit.Lo[i]) {
 			q.CI95 = &[2]float64{fit.Lo[i], fit.Hi[i]}
 		}
@@ -284,8 +303,12 @@ func jackknife(groups int, without func(group int) []float64) (half []float64) {
 }
 
 func identifyDoc(id *identifiability) *queueIdentify {
-	out := &queueIdentify{Condition: result.OrNull(id.Condition), Rank: id.Rank, Null: append([]queueDirection{}, id.Null...),
-		Sweep: append([]queuePoint{}, id.Sweep...)}
+	out := &queueIdentify{
+		Condition: result.OrNull(id.Condition),
+		Rank:      id.Rank,
+		Null:      append([]queueDirection{}, id.Null...),
+		Sweep:     append([]queuePoint{}, id.Sweep...),
+	}
 	if len(id.Null) > 0 {
 		out.After = result.OrNull(id.After)
 	}
@@ -347,7 +370,12 @@ func noiseOf(w []window, f Flavour, x []float64) *queueNoise {
 		}
 	}
 	median := func(v []float64) *float64 { return result.OrNull(stat.Median(v)) }
-	return &queueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]), ITLResidual: median(residual[1])}
+	return &queueNoise{
+		TTFTRel:      median(se[0]),
+		ITLRel:       median(se[1]),
+		TTFTResidual: median(residual[0]),
+		ITLResidual:  median(residual[1]),
+	}
 }
 
 // Options decide how recordings and sweeps become servers, and how these are fitted.
@@ -381,8 +409,11 @@ const leastHoldOut = 10
 // DefaultOptions are those of a bare `queue fit`.
 func DefaultOptions() Options {
 	return Options{
-		Flavour: corrected, Cut: defaultCut, QueueRatio: 10, HoldOut: 0.3,
-		Sweep: SweepOptions{MaxBatch: 256, MaxBatchedTokens: defaultMaxBatchedTokens, AccCount: 1},
+		Flavour:    corrected,
+		Cut:        defaultCut,
+		QueueRatio: 10,
+		HoldOut:    0.3,
+		Sweep:      SweepOptions{MaxBatch: 256, MaxBatchedTokens: defaultMaxBatchedTokens, AccCount: 1},
 	}
 }
 
@@ -407,8 +438,13 @@ func (o *Options) Check() error {
 // Record returns the options in the form of the document.
 func (o *Options) Record() QueueOptions {
 	r := QueueOptions{
-		WindowS: float64(o.Cut.WindowNs) / 1e9, HopS: float64(o.Cut.HopNs) / 1e9, MinRequests: o.Cut.MinRequests,
-		Semantics: string(o.Cut.Semantics), Observation: "median", HoldOut: o.HoldOut, QueueRatio: o.QueueRatio,
+		WindowS:     float64(o.Cut.WindowNs) / 1e9,
+		HopS:        float64(o.Cut.HopNs) / 1e9,
+		MinRequests: o.Cut.MinRequests,
+		Semantics:   string(o.Cut.Semantics),
+		Observation: "median",
+		HoldOut:     o.HoldOut,
+		QueueRatio:  o.QueueRatio,
 	}
 	if o.Sweep.Mean {
 		r.Observation = "mean"

@@ -39,8 +39,9 @@ func (a affine) StepUs(batch []trace.Chunk) (float64, error) {
 
 func exampleSource() export.Source {
 	return export.Source{
-		Fit: testkit.ExampleFit(), FitInput: result.Input{Name: "fit.json", Bytes: 1234, SHA256: "cafe"},
-		Step: func(d deploy.Deployment) (export.StepTimer, error) { return affine{2000, 8 / float64(d.TP), 0.02}, nil },
+		Fit:      testkit.ExampleFit(),
+		FitInput: result.Input{Name: "fit.json", Bytes: 1234, SHA256: "cafe"},
+		Step:     func(d deploy.Deployment) (export.StepTimer, error) { return affine{2000, 8 / float64(d.TP), 0.02}, nil },
 	}
 }
 
@@ -337,8 +338,11 @@ func TestVerdictOfCalibrations(t *testing.T) {
 	truth := []float64{8, 0.05, 1e-4}
 	windows := func(rates ...float64) (out []window) {
 		for i, r := range rates {
-			w := window{RateRPS: r, Limits: Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
-				Shape: shape{Prompt: 100 + 150*float64(i%4), Output: 60 + 40*float64(i%3)}}
+			w := window{
+				RateRPS: r,
+				Limits:  Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
+				Shape:   shape{Prompt: 100 + 150*float64(i%4), Output: 60 + 40*float64(i%3)},
+			}
 			ttft, itl, ok := predictWindow(inferno3P, &w, truth, asSized)
 			if !ok {
 				t.Fatalf("no prediction at %g/s", r)
@@ -430,14 +434,29 @@ func simulatedSweep(t *testing.T, p params, law workload.Law, shapes []shape, re
 			t.Fatal(err)
 		}
 		for k, load := range []float64{0.15, 0.35, 0.5, 0.65, 0.8} {
-			traffic := workload.Traffic{Shape: s, Prompts: workload.ConstantLaw, Output: law, RateRPS: load * m.MaxRateRPS(), Requests: requests,
-				Seed: seed*100 + uint64(5*i+k)}
+			traffic := workload.Traffic{
+				Shape:    s,
+				Prompts:  workload.ConstantLaw,
+				Output:   law,
+				RateRPS:  load * m.MaxRateRPS(),
+				Requests: requests,
+				Seed:     seed*100 + uint64(5*i+k),
+			}
 			at, err := simulate(p, limits, traffic, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			out = append(out, window{Name: "sweep", Requests: requests, RateRPS: traffic.RateRPS, Limits: limits, Shape: s, TTFTMs: at.TTFTMs,
-				ITLMs: at.ITLMs, TTFTSeMs: at.TTFTSeMs, ITLSeMs: at.ITLSeMs})
+			out = append(out, window{
+				Name:     "sweep",
+				Requests: requests,
+				RateRPS:  traffic.RateRPS,
+				Limits:   limits,
+				Shape:    s,
+				TTFTMs:   at.TTFTMs,
+				ITLMs:    at.ITLMs,
+				TTFTSeMs: at.TTFTSeMs,
+				ITLSeMs:  at.ITLSeMs,
+			})
 			if law == workload.ExponentialLaw {
 				out[len(out)-1].Shape.OutputCV2 = 1
 			}

@@ -1,12 +1,10 @@
 package autoscale
 
 import (
-	_ "embed"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -19,31 +17,120 @@ var Formats = []export.Format{QueueWVA4P, InfernoModels, TunerConfig, TunerCalib
 type reader struct {
 	Format   export.Format
 	Consumer string
-	Since    string // first version; empty: all
-	Until    string // first version that no longer takes it; empty: none known
-	Why      string // what happened at Until
-	Instead  string // what to do about it
-	Flavours []Flavour
+	Since    string    // first version that reads the format; empty: all do
+	Until    string    // first version that no longer reads it; empty: none known
+	Why      string    // what happened at Until
+	Instead  string    // what to do about it
+	Flavours []Flavour // queueing models whose parameters it takes; none for exports of a fit alone
 	Note     string
 }
 
-//go:embed readers.yaml
-var readersYAML []byte
-
-// known are the readers of the files, as docs/contracts/autoscaler.yaml has them, read at the commits named there, and the
-// options of single formats.
-var known = files.Embedded[struct {
-	Readers []reader
-	Options map[string]export.Setting
-	Of      map[export.Format][]string // options by format that is made of a fit
-	Queue   map[export.Format][]string // the same of queue.json
-}](readersYAML, "readers.yaml")
+// readers are the consumers of the files, as docs/contracts/autoscaler.yaml has them, read at the commits named there.
+var readers = []reader{
+	{
+		Format:   QueueWVA4P,
+		Consumer: "workload-variant-autoscaler",
+		Since:    "v0.0.1",
+		Until:    "v0.5.0",
+		Flavours: []Flavour{wvA4P},
+		Why: "v0.5.0 removed spec.modelProfile and with it decodeParms and prefillParms from the CRD; " +
+			"its parameters live in the controller's memory alone, learned online",
+		Instead: "--format inferno-models is for llm-inferno's optimizer, --format wva-slo writes the targets that " +
+			"v0.6.0 and later read; v0.4.2 is the last version that reads parameters",
+	},
+	{
+		Format:   InfernoModels,
+		Consumer: "llm-inferno control-loop, optimizer-light",
+		Flavours: []Flavour{inferno3P, wvA3P},
+		Note:     "inferno-3p for queue-analysis v0.7 and later, wva-3p before and with --option key=serviceParms",
+	},
+	{
+		Format:   TunerConfig,
+		Consumer: "llm-inferno model-tuner",
+		Flavours: []Flavour{inferno3P, wvA3P},
+	},
+	{
+		Format:   TunerCalibrate,
+		Consumer: "llm-inferno model-tuner, POST /calibrate",
+		Flavours: []Flavour{wvA4P, wvA3P, inferno3P, corrected},
+		Note:     "operating points, no parameters: the tuner fits them itself",
+	},
+	{
+		Format:   wvaslo,
+		Consumer: "workload-variant-autoscaler",
+		Since:    "v0.6.0",
+		Until:    "v0.9.1",
+		Flavours: []Flavour{wvA4P, wvA3P, inferno3P, corrected},
+		Note:     "targets, no parameters",
+		Why:      "v0.9.0 is its last release",
+		Instead:  "--format keda-token-aware of a fit",
+	},
+	{
+		Format:   vllmSim,
+		Consumer: "vllm-simulated-model",
+	},
+}
 
 // readerOf returns the reader of a format.
 func readerOf(f export.Format) *reader {
-	all := known().Readers
-	return &all[slices.IndexFunc(all, func(r reader) bool { return r.Format == f })]
+	return &readers[slices.IndexFunc(readers, func(r reader) bool { return r.Format == f })]
 }
+
+// Options of single formats.
+var (
+	versionSetting = export.Setting{
+		Key:   "version",
+		Usage: "VERSION of the autoscaler, such as v0.4.2; one that does not read the file is refused",
+	}
+	nameSetting = export.Setting{
+		Key:     "name",
+		Usage:   "PREFIX of the Kubernetes resources",
+		Default: "blis-train",
+	}
+	sloClassNameSetting = export.Setting{
+		Key:     "slo-class-name",
+		Usage:   "CONFIGMAP that sloClassRef names",
+		Default: "premium-slo",
+	}
+	sloClassKeySetting = export.Setting{
+		Key:   "slo-class-key",
+		Usage: "KEY in it; default the model id",
+	}
+	unitCostSetting = export.Setting{
+		Key:     "unit-cost",
+		Usage:   "CENTS per device and hour",
+		Default: "0",
+		Number:  true,
+	}
+	physicalSetting = export.Setting{
+		Key:     "physical",
+		Usage:   "true: physical parameters in place of the effective ones",
+		Default: "false",
+		OneOf:   []string{"true", "false"},
+	}
+	parametersKeySetting = export.Setting{
+		Key:     "key",
+		Usage:   "KEY of the parameters, perfParms or serviceParms",
+		Default: "perfParms",
+		OneOf:   []string{"perfParms", "serviceParms"},
+	}
+	namespaceSetting = export.Setting{
+		Key:   "namespace",
+		Usage: "NAMESPACE of the model's pods",
+	}
+	ttftSetting = export.Setting{
+		Key:     "ttft-ms",
+		Usage:   "target mean TTFT, MS; default that of queue size",
+		Default: "0",
+		Number:  true,
+	}
+	itlSetting = export.Setting{
+		Key:     "itl-ms",
+		Usage:   "target mean ITL, MS; default that of queue size",
+		Default: "0",
+		Number:  true,
+	}
+)
 
 // CheckVersion returns an error if a version of the consumer does not read the format. An empty version
 // stands for any.
@@ -92,32 +179,51 @@ func releaseOf(version string) ([]int, error) {
 	return out, nil
 }
 
-// settings are the options of those names.
-func settings(keys []string) (out []export.Setting) {
-	for _, key := range keys {
-		one := known().Options[key]
-		one.Key = key
-		out = append(out, one)
-	}
-	return out
-}
-
 // Writers are the formats that are made of a fit.
 func Writers() []export.Writer {
-	all := []export.Writer{
-		{Format: QueueWVA4P, Write: wva},
-		{Format: InfernoModels, Write: lineWriter(InfernoModels, infernoReadBy, Inferno)},
-		{Format: vllmSim, Write: lineWriter(vllmSim, "lionelvillard/vllm-simulated-model 02b4cb9, config.json: step ms = base + prompt tokens + "+
-			"sequences + context", simulatedModel)},
+	const simulatedModelReadBy = "lionelvillard/vllm-simulated-model 02b4cb9, config.json: step ms = base + prompt tokens + " +
+		"sequences + context"
+	return []export.Writer{
+		{
+			Format:   QueueWVA4P,
+			Write:    wva,
+			Settings: []export.Setting{versionSetting, nameSetting, sloClassNameSetting, sloClassKeySetting},
+		},
+		{
+			Format:   InfernoModels,
+			Write:    lineWriter(InfernoModels, infernoReadBy, Inferno),
+			Settings: []export.Setting{versionSetting},
+		},
+		{
+			Format: vllmSim,
+			Write:  lineWriter(vllmSim, simulatedModelReadBy, simulatedModel),
+		},
 	}
-	for i := range all {
-		all[i].Settings = settings(known().Of[all[i].Format])
-	}
-	return all
 }
 
 // SettingsOf are the options of a format that is made of queue.json.
-func SettingsOf(f export.Format) []export.Setting { return settings(known().Queue[f]) }
+func SettingsOf(f export.Format) []export.Setting {
+	switch f {
+	case QueueWVA4P:
+		return []export.Setting{
+			versionSetting,
+			nameSetting,
+			sloClassNameSetting,
+			sloClassKeySetting,
+			unitCostSetting,
+			physicalSetting,
+		}
+	case InfernoModels:
+		return []export.Setting{versionSetting, parametersKeySetting, physicalSetting}
+	case TunerConfig:
+		return []export.Setting{versionSetting, physicalSetting}
+	case TunerCalibrate:
+		return []export.Setting{versionSetting}
+	case wvaslo:
+		return []export.Setting{versionSetting, nameSetting, namespaceSetting, ttftSetting, itlSetting}
+	}
+	return nil
+}
 
 // oneConfigHint is the hint for configurations that the reader cannot distinguish.
 const oneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"

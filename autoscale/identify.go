@@ -179,7 +179,12 @@ func (p *problem) sweep(x []float64) []queuePoint {
 			continue
 		}
 		for _, load := range []float64{0.2, 0.8} {
-			out = append(out, queuePoint{PromptTokens: s.Prompt, OutputTokens: s.Output, RateRPS: load * m.MaxRateRPS(), LoadFrac: load})
+			out = append(out, queuePoint{
+				PromptTokens: s.Prompt,
+				OutputTokens: s.Output,
+				RateRPS:      load * m.MaxRateRPS(),
+				LoadFrac:     load,
+			})
 		}
 	}
 	return out
@@ -190,7 +195,11 @@ func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
 	q := p.noPrior()
 	q.windows, q.sigma = nil, nil
 	for _, at := range points {
-		w := window{Shape: shape{Prompt: at.PromptTokens, Output: at.OutputTokens}, Limits: p.windows[0].Limits, RateRPS: at.RateRPS}
+		w := window{
+			Shape:   shape{Prompt: at.PromptTokens, Output: at.OutputTokens},
+			Limits:  p.windows[0].Limits,
+			RateRPS: at.RateRPS,
+		}
 		var ok bool
 		if w.TTFTMs, w.ITLMs, ok = predictWindow(p.o.Flavour, &w, exp(theta), asSized); !ok {
 			return math.Inf(1)

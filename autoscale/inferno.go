@@ -120,13 +120,24 @@ func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt e
 			"the physics model; with fewer it says up to %.0f %% more", c.Label, it.least, 100*it.maxErr, 100*it.above))
 	}
 	m := modelEntry{
-		Name: llm.Name(d.Model.ID), Acc: name.name, AccCount: name.count,
-		MaxBatchSize: largest, AtTokens: max(1, trace.Int(math.Floor(l.Output+0.5))),
-		PerfParms: &parms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
+		Name:         llm.Name(d.Model.ID),
+		Acc:          name.name,
+		AccCount:     name.count,
+		MaxBatchSize: largest,
+		AtTokens:     max(1, trace.Int(math.Floor(l.Output+0.5))),
+		PerfParms:    &parms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
 	}
-	sc := export.SideConfig{Label: c.Label, Seats: largest, PromptTokens: &l.Prompt, OutputTokens: &l.Output,
-		MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr,
-		GridPoints: it.points, ValidFor: validity(c, l, [2]int64{it.least, largest}, d.Engine.MaxNumBatchedTokens), Note: renamedNote(name, c)}
+	sc := export.SideConfig{
+		Label:        c.Label,
+		Seats:        largest,
+		PromptTokens: &l.Prompt,
+		OutputTokens: &l.Output,
+		MaxRelErr:    &it.maxErr,
+		MeanRelErr:   &it.meanErr,
+		GridPoints:   it.points,
+		ValidFor:     validity(c, l, [2]int64{it.least, largest}, d.Engine.MaxNumBatchedTokens),
+		Note:         renamedNote(name, c),
+	}
 	return m, sc, warn, nil
 }
 
@@ -155,8 +166,11 @@ func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 // validity is the range of the grid that the line was fitted on, and of what the training reached.
 func validity(c result.FitConfig, l export.Lengths, requests [2]int64, budget int64) *export.Validity {
 	context := func(depth float64) int64 { return trace.Int((l.Prompt + l.Output/2) * depth) }
-	v := &export.Validity{Requests: requests, ContextTokens: [2]int64{context(iterationDepths[0]), context(iterationDepths[2])},
-		ChunkTokens: [2]int64{0, min(max(1, trace.Int(l.Prompt)), budget-1)}}
+	v := &export.Validity{
+		Requests:      requests,
+		ContextTokens: [2]int64{context(iterationDepths[0]), context(iterationDepths[2])},
+		ChunkTokens:   [2]int64{0, min(max(1, trace.Int(l.Prompt)), budget-1)},
+	}
 	if c.Covered != nil {
 		v.LongestPrompt = c.Covered.PromptTokens
 		v.LongestOutput = c.Covered.OutputTokens
@@ -176,6 +190,14 @@ func infernoValues(label string, p parms) []export.SideValue {
 
 // derived is a value of a configuration that follows from learned coefficients.
 func derived(label, key, unit string, v float64, origin, effect string) export.SideValue {
-	return export.SideValue{Key: label + "." + key, Name: key, Value: result.OrNull(v), Unit: unit, Identified: "derived", Learned: true,
-		Origin: origin, Effect: effect}
+	return export.SideValue{
+		Key:        label + "." + key,
+		Name:       key,
+		Value:      result.OrNull(v),
+		Unit:       unit,
+		Identified: "derived",
+		Learned:    true,
+		Origin:     origin,
+		Effect:     effect,
+	}
 }

@@ -38,8 +38,10 @@ type Server struct {
 // limitsOf are a deployment's limits. The overhead is not one of them: see idleOverheadMs.
 func limitsOf(d *deploy.Deployment, o *Options) Limits {
 	s := Limits{
-		MaxBatch: int(d.Engine.MaxNumSeqs), Queue: o.waiting(int(d.Engine.MaxNumSeqs)),
-		MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens), Async: d.Engine.IsAsync(),
+		MaxBatch:         int(d.Engine.MaxNumSeqs),
+		Queue:            o.waiting(int(d.Engine.MaxNumSeqs)),
+		MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens),
+		Async:            d.Engine.IsAsync(),
 	}
 	if blocks, _, err := d.KVBlocks(); err == nil && blocks > 0 {
 		s.KVTokens = new(float64(blocks * d.Engine.BlockSize))
@@ -70,9 +72,14 @@ const overheadQuantile = 0.05
 // or from what clients saw where there are none.
 func serverOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*Server, error) {
 	s := &Server{
-		ID: id, Source: fromRecording, Deployment: d, Limits: limitsOf(d, o),
-		Model: d.Model.ID, Accelerator: d.Hardware.Name, AccCount: d.TP,
-		Account: queueAccount{Dropped: map[string]int{}},
+		ID:          id,
+		Source:      fromRecording,
+		Deployment:  d,
+		Limits:      limitsOf(d, o),
+		Model:       d.Model.ID,
+		Accelerator: d.Hardware.Name,
+		AccCount:    d.TP,
+		Account:     queueAccount{Dropped: map[string]int{}},
 	}
 	var known bool
 	if s.Limits.OverheadMs, known = idleOverheadMs(run); !known {

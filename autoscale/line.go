@@ -28,7 +28,11 @@ func batchSizes(largest int64) []int64 {
 
 // decodes is a batch of n decodes in the middle of their output.
 func decodes(n int64, l export.Lengths) []trace.Chunk {
-	c := trace.Chunk{Computed: trace.Int(float64(l.Prompt) + l.Output/2), Prompt: trace.Int(l.Prompt), New: 1}
+	c := trace.Chunk{
+		Computed: trace.Int(float64(l.Prompt) + l.Output/2),
+		Prompt:   trace.Int(l.Prompt),
+		New:      1,
+	}
 	return slices.Repeat([]trace.Chunk{c}, int(n))
 }
 

@@ -10,8 +10,12 @@ import (
 )
 
 func headOf(q *Queue) report.Head {
-	h := report.Head{Class: "none", Badge: "QUEUE", Kicker: "Parameters of an autoscaler's queueing model",
-		Sentence: "The flavours of queueing models beside the simulator."}
+	h := report.Head{
+		Class:    "none",
+		Badge:    "QUEUE",
+		Kicker:   "Parameters of an autoscaler's queueing model",
+		Sentence: "The flavours of queueing models beside the simulator.",
+	}
 	fitted := 0
 	for i := range q.Servers {
 		s := &q.Servers[i]
@@ -37,9 +41,13 @@ func headOf(q *Queue) report.Head {
 }
 
 func parameterSection(q *Queue) report.Section {
-	x := report.Section{ID: "parameters", Nav: "Parameters", Title: "Parameters, physical and effective",
+	x := report.Section{
+		ID:    "parameters",
+		Nav:   "Parameters",
+		Title: "Parameters, physical and effective",
 		Lead: "Physical: what the steps say. Effective: what the queueing model needs to give the windows' latencies. The shift between them " +
-			"is the model's error; held: the windows do not determine it."}
+			"is the model's error; held: the windows do not determine it.",
+	}
 	cols := report.ColumnsOf("Server", "From", "Parameter", "# Value", "95 %", "Unit", "Identified", "# Floor ? what the hardware allows",
 		"# Utilisation ? floor / value", "# Shift ? effective / physical", "# Prior ? share of what is known that the physical value brought")
 	x.Blocks = serverTable(q, "parameter-table", "Parameters", "servers", cols, func(s *QueueServer, add func(...report.Cell)) {
@@ -75,9 +83,13 @@ func span(b *[2]float64) report.Cell {
 }
 
 func scoreSection(q *Queue) report.Section {
-	x := report.Section{ID: "scores", Nav: "Errors", Title: "Errors on windows",
+	x := report.Section{
+		ID:    "scores",
+		Nav:   "Errors",
+		Title: "Errors on windows",
 		Lead: "WAPE of the windows' mean TTFT and ITL. The constant is the median of the training windows; a model must beat it to be worth " +
-			"anything. one_ahead: each window predicted from those before it."}
+			"anything. one_ahead: each window predicted from those before it.",
+	}
 	x.Blocks = report.FigureBlocks([]*report.Figure{scoreFigure(q, "ttft", "TTFT"), scoreFigure(q, "itl", "ITL")})
 	cols := report.ColumnsOf("Server", "Estimator", "Windows of", "# Windows", "# TTFT WAPE", "# TTFT bias", "# ITL WAPE", "# ITL bias",
 		"# No answer")
@@ -93,9 +105,13 @@ func scoreSection(q *Queue) report.Section {
 }
 
 func showSection(q *Queue) report.Section {
-	x := report.Section{ID: "shown", Nav: "Shown", Title: "What the windows show",
+	x := report.Section{
+		ID:    "shown",
+		Nav:   "Shown",
+		Title: "What the windows show",
 		Lead: "A window gives two numbers for three unknowns. At one operating point they show two directions, however many windows there " +
-			"are; the sweep would show the rest."}
+			"are; the sweep would show the rest.",
+	}
 	cols := report.ColumnsOf("Server", "# Windows", "# Kept", "Dropped, by reason", "# Rank", "# Condition", "Not shown",
 		"Sweep that would show it")
 	x.Blocks = serverTable(q, "shown-table", "Windows and what they tell apart", "servers", cols, func(s *QueueServer,
@@ -132,9 +148,13 @@ func sweepOf(points []queuePoint) string {
 }
 
 func trackSection(q *Queue) report.Section {
-	x := report.Section{ID: "tracks", Nav: "Tuners", Title: "Online tuners over the same windows",
+	x := report.Section{
+		ID:    "tracks",
+		Nav:   "Tuners",
+		Title: "Online tuners over the same windows",
 		Lead: "Mean NIS is 2 for a filter whose noise is right; below it is underconfident, above overconfident. A replica that rejects a " +
-			"window takes its covariance back too, so after a lasting jump it rejects all: locked out."}
+			"window takes its covariance back too, so after a lasting jump it rejects all: locked out.",
+	}
 	cols := report.ColumnsOf("Server", "Estimator", "Flavour", "# Windows", "# Accepted", "# Mean NIS", "# Rejected", "# No answer",
 		"# Locked out", "Final", "Verdict")
 	x.Blocks = serverTable(q, "track-table", "Tuners", "servers[].tracks", cols, func(s *QueueServer, add func(...report.Cell)) {
@@ -148,9 +168,13 @@ func trackSection(q *Queue) report.Section {
 }
 
 func sizeSection(q *Queue) report.Section {
-	x := report.Section{ID: "sizes", Nav: "Sizes", Title: "The largest rate that meets the targets",
+	x := report.Section{
+		ID:    "sizes",
+		Nav:   "Sizes",
+		Title: "The largest rate that meets the targets",
 		Lead: "Targets are means, as the autoscalers' are. The simulator ran at the rate with the same parameters. " +
-			"Replicas are those that the target TPS needs, seats the fewest near the peak; 0: none asked for."}
+			"Replicas are those that the target TPS needs, seats the fewest near the peak; 0: none asked for.",
+	}
 	cols := report.ColumnsOf("Server", "# Target TTFT ms", "# Target ITL ms", "# Target TPS", "# Requests/s", "Binding", "# Replicas",
 		"# Seats", "# TTFT ms", "# ITL ms", "# Simulated TTFT", "# Simulated ITL", "# TTFT P95", "# ITL P95")
 	x.Blocks = serverTable(q, "size-table", "Rates of one replica", "servers[].sizing", cols, func(s *QueueServer, add func(...report.Cell)) {
@@ -171,8 +195,12 @@ func sizeSection(q *Queue) report.Section {
 }
 
 func planSection(q *Queue) report.Section {
-	x := report.Section{ID: "plan", Nav: "Plan", Title: "Allocation",
-		Lead: "By priority, largest regret first, as the autoscalers do; the optimum stands beside it for up to ten servers."}
+	x := report.Section{
+		ID:    "plan",
+		Nav:   "Plan",
+		Title: "Allocation",
+		Lead:  "By priority, largest regret first, as the autoscalers do; the optimum stands beside it for up to ten servers.",
+	}
 	for _, p := range []struct {
 		id, name string
 		plan     *QueuePlan
@@ -193,10 +221,20 @@ func planSection(q *Queue) report.Section {
 }
 
 func originSection(q *Queue) report.Section {
-	x := report.Section{ID: "origin", Nav: "Origin", Title: "Provenance", Lead: "The command and its inputs."}
+	x := report.Section{
+		ID:    "origin",
+		Nav:   "Origin",
+		Title: "Provenance",
+		Lead:  "The command and its inputs.",
+	}
 	x.Blocks = append(report.FindingBlocks("Warnings", q.Warnings), report.Block{Heading: "How to reproduce"},
 		report.Block{Code: []string{"blis-train " + q.Command}})
-	t := &report.Table{ID: "inputs", Caption: "Inputs", Closed: true, Cols: report.ColumnsOf("Name", "# Bytes", "SHA-256")}
+	t := &report.Table{
+		ID:      "inputs",
+		Caption: "Inputs",
+		Closed:  true,
+		Cols:    report.ColumnsOf("Name", "# Bytes", "SHA-256"),
+	}
 	for _, in := range q.Inputs {
 		t.Put(report.Plain(in.Name), report.Count(in.Bytes), report.Cell{Text: in.SHA256, Class: "mono"})
 	}
@@ -245,7 +283,8 @@ func scoreFigure(q *Queue, id, metric string) *report.Figure {
 		return nil
 	}
 	return &report.Figure{
-		ID: "errors-" + id, Title: metric + ": WAPE by server and estimator",
+		ID:    "errors-" + id,
+		Title: metric + ": WAPE by server and estimator",
 		Note: "Stronger colour is worse. Windows of a validation, else of the hold-out, else the fitted ones; the table says which. A dash " +
 			"is an estimator without an answer.",
 		Panels: report.BothWidths("matrix of "+metric+" errors by server and estimator; the table below holds the numbers", h.Draw),

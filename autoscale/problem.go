@@ -169,8 +169,14 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 			continue
 		}
 		findings = append(findings, size.Findings...)
-		o := Option{Accelerator: acceleratorOf(at), Type: deviceName(at.Accelerator), Units: int(at.AccCount), UnitCost: cost,
-			RateRPS: size.RateRPS, DemandRPS: z.rateOf(s.TPS)}
+		o := Option{
+			Accelerator: acceleratorOf(at),
+			Type:        deviceName(at.Accelerator),
+			Units:       int(at.AccCount),
+			UnitCost:    cost,
+			RateRPS:     size.RateRPS,
+			DemandRPS:   z.rateOf(s.TPS),
+		}
 		d.RateRPS = max(d.RateRPS, o.DemandRPS)
 		if deviceName(o.Accelerator) == deviceName(d.Current.Accelerator) {
 			d.Current.Accelerator = o.Accelerator

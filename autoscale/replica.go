@@ -28,11 +28,29 @@ type replicaOptions struct {
 
 // wvaTuner is the tuner of workload-variant-autoscaler v0.6.0 to v0.8.0
 // (internal/engines/analyzers/queueingmodel; tuner/ as of b08b1c7).
-var wvaTuner = replicaOptions{Name: "wva", Flavour: wvA3P, Percent: 0.05, ErrorLevel: 0.05, Low: 0.01, High: 100}
+var wvaTuner = replicaOptions{
+	Name:       "wva",
+	Flavour:    wvA3P,
+	Percent:    0.05,
+	ErrorLevel: 0.05,
+	Low:        0.01,
+	High:       100,
+}
 
 // modelTuner is llm-inferno/model-tuner@6dba8ce with its default configuration.
-var modelTuner = replicaOptions{Name: "model-tuner", Flavour: inferno3P, Percent: 0.15, ErrorLevel: 0.5, ExpectedTTFTMs: 200,
-	ExpectedITLMs: 40, Low: 0.1, High: 10, BoundsMove: true, FreeUpdates: 5, UnboundedRate: true}
+var modelTuner = replicaOptions{
+	Name:           "model-tuner",
+	Flavour:        inferno3P,
+	Percent:        0.15,
+	ErrorLevel:     0.5,
+	ExpectedTTFTMs: 200,
+	ExpectedITLMs:  40,
+	Low:            0.1,
+	High:           10,
+	BoundsMove:     true,
+	FreeUpdates:    5,
+	UnboundedRate:  true,
+}
 
 // maxNIS is the 97.5 % quantile of chi-squared with two degrees of freedom, the
 // autoscalers' gate. (Their comments call it 95 %, which would be 5.991.)

@@ -54,8 +54,13 @@ const (
 // second, to be served by as many replicas as that needs (optimizer-light
 // pkg/core/allocation.go@77615bd). It returns an error if a target is missed even at the smallest rate.
 func (m *model) Size(t Targets) (sizing, error) {
-	s := sizing{QueueSizing: QueueSizing{TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS,
-		MinRPS: 1000 * rangeEdge / m.tauMs(1), MaxRPS: (1 - rangeEdge) * m.MaxRateRPS()}}
+	s := sizing{QueueSizing: QueueSizing{
+		TargetTTFTMs: t.TTFTMs,
+		TargetITLMs:  t.ITLMs,
+		TargetTPS:    t.TPS,
+		MinRPS:       1000 * rangeEdge / m.tauMs(1),
+		MaxRPS:       (1 - rangeEdge) * m.MaxRateRPS(),
+	}}
 	s.MinRPS = math.Min(s.MinRPS, s.MaxRPS)
 	s.TTFTRPS = s.MaxRPS
 	s.ITLRPS = s.MaxRPS
@@ -235,7 +240,13 @@ func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (model, error) {
 	}
 	var of shape
 	if l := s.Load; l != nil {
-		of = shape{Prompt: l.PromptTokens, Cached: l.CachedTokens, Output: l.OutputTokens, PromptCV2: l.PromptCV2, OutputCV2: l.OutputCV2}
+		of = shape{
+			Prompt:    l.PromptTokens,
+			Cached:    l.CachedTokens,
+			Output:    l.OutputTokens,
+			PromptCV2: l.PromptCV2,
+			OutputCV2: l.OutputCV2,
+		}
 	}
 	if prompt > 0 {
 		of.Cached *= prompt / max(of.Prompt, 1)
@@ -253,7 +264,14 @@ func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (model, error) {
 
 // trafficOf is n requests: Poisson arrivals and log-normal lengths.
 func trafficOf(s shape, rateRPS float64, n int, seed uint64) workload.Traffic {
-	return workload.Traffic{Shape: s, Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw, RateRPS: rateRPS, Requests: n, Seed: seed}
+	return workload.Traffic{
+		Shape:    s,
+		Prompts:  workload.LogNormalLaw,
+		Output:   workload.LogNormalLaw,
+		RateRPS:  rateRPS,
+		Requests: n,
+		Seed:     seed,
+	}
 }
 
 // observation selects the TTFT of a flavour that is compared with the measured one.

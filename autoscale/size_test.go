@@ -141,7 +141,9 @@ func Example() {
 func drawn(rng *rand.Rand) (params, Limits) {
 	scale := math.Exp(0.4 * rng.NormFloat64())
 	return params{
-		AlphaMs: 6.6 * scale, BetaMs: 0.02 * scale * math.Exp(0.3*rng.NormFloat64()), GammaMs: 5e-5 * scale * math.Exp(0.3*rng.NormFloat64()),
+		AlphaMs: 6.6 * scale,
+		BetaMs:  0.02 * scale * math.Exp(0.3*rng.NormFloat64()),
+		GammaMs: 5e-5 * scale * math.Exp(0.3*rng.NormFloat64()),
 	}, Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}
 }
 
@@ -151,23 +153,40 @@ func recording(t *testing.T, rng *rand.Rand, p params, v Limits, n, requests int
 	t.Helper()
 	var out []window
 	for i := range n {
-		s := shape{Prompt: math.Round(128 * math.Pow(2, 4*rng.Float64())), Output: math.Round(64 * math.Pow(2, 3*rng.Float64())),
-			OutputCV2: 0.5, PromptCV2: 0.3}
+		s := shape{
+			Prompt:    math.Round(128 * math.Pow(2, 4*rng.Float64())),
+			Output:    math.Round(64 * math.Pow(2, 3*rng.Float64())),
+			OutputCV2: 0.5,
+			PromptCV2: 0.3,
+		}
 		m, err := New(corrected, p, s, v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		traffic := workload.Traffic{Shape: workload.Lengths(s), Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
+		traffic := workload.Traffic{
+			Shape:    workload.Lengths(s),
+			Prompts:  workload.LogNormalLaw,
+			Output:   workload.LogNormalLaw,
 			RateRPS:  (0.15 + 0.55*rng.Float64()) * m.MaxRateRPS(),
-			Requests: requests, Seed: rng.Uint64()}
+			Requests: requests,
+			Seed:     rng.Uint64(),
+		}
 		_, shape := traffic.Draw()
 		got, err := simulate(p, v, traffic, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		out = append(out, window{
-			StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: got.Requests, RateRPS: traffic.DrawnRate(), Shape: shape, Limits: v,
-			TTFTMs: got.TTFTMs, ITLMs: got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs,
+			StartNs:  int64(i) * 60e9,
+			EndNs:    int64(i+1) * 60e9,
+			Requests: got.Requests,
+			RateRPS:  traffic.DrawnRate(),
+			Shape:    shape,
+			Limits:   v,
+			TTFTMs:   got.TTFTMs,
+			ITLMs:    got.ITLMs,
+			TTFTSeMs: got.TTFTSeMs,
+			ITLSeMs:  got.ITLSeMs,
 		})
 	}
 	return out
@@ -211,7 +230,12 @@ func TestSizeHoldsInTheSimulator(t *testing.T) {
 	worst := 0.0
 	for i := range 12 {
 		p, v := drawn(rng)
-		s := shape{Prompt: []float64{256, 1024, 512}[i%3], Output: []float64{128, 256, 64, 512}[i%4], PromptCV2: 0.3, OutputCV2: 0.5}
+		s := shape{
+			Prompt:    []float64{256, 1024, 512}[i%3],
+			Output:    []float64{128, 256, 64, 512}[i%4],
+			PromptCV2: 0.3,
+			OutputCV2: 0.5,
+		}
 		m, err := New(corrected, p, s, v)
 		if err != nil {
 			t.Fatal(err)
@@ -316,7 +340,11 @@ func TestSizeHoldsNearCapacity(t *testing.T) {
 // A target in output tokens per second says how many replicas: at 14.74 requests/s of 200
 // outputs each, 10 and 1,000 need one and 100,000 need 34; queue allocate says the same.
 func TestTPSSaysReplicas(t *testing.T) {
-	m, err := New(inferno3P, params{AlphaMs: 10, BetaMs: 0.03, GammaMs: 4e-5}, shape{Prompt: 512, Output: 200},
+	m, err := New(inferno3P, params{
+		AlphaMs: 10,
+		BetaMs:  0.03,
+		GammaMs: 4e-5,
+	}, shape{Prompt: 512, Output: 200},
 		Limits{MaxBatch: 64, Queue: 640})
 	if err != nil {
 		t.Fatal(err)
@@ -332,7 +360,13 @@ func TestTPSSaysReplicas(t *testing.T) {
 			t.Errorf("%g tokens/s: got %d replicas at %g/s, bound by %s, %v, want %d at %g/s", tps, s.Replicas, s.RateRPS, s.Binding, err, want,
 				free.RateRPS)
 		}
-		o := Option{Accelerator: "x", Type: "x", Units: 1, RateRPS: s.RateRPS, DemandRPS: m.rateOf(tps)}
+		o := Option{
+			Accelerator: "x",
+			Type:        "x",
+			Units:       1,
+			RateRPS:     s.RateRPS,
+			DemandRPS:   m.rateOf(tps),
+		}
 		d := Demand{Name: "a", RateRPS: 1, Options: []Option{o}}
 		if c := d.candidates(); c[0].Replicas != want {
 			t.Errorf("%g tokens/s: allocate gives %d replicas, want %d", tps, c[0].Replicas, want)
@@ -343,7 +377,11 @@ func TestTPSSaysReplicas(t *testing.T) {
 // TestFewestSeats: the example of queue-analysis' README (cfadd1c, POST /optimize): 49 seats of 256 serve 2.9716 requests/s within
 // the targets.
 func TestFewestSeats(t *testing.T) {
-	m, err := New(inferno3P, params{AlphaMs: 12, BetaMs: 0.05, GammaMs: 5e-4}, shape{Prompt: 128, Output: 512},
+	m, err := New(inferno3P, params{
+		AlphaMs: 12,
+		BetaMs:  0.05,
+		GammaMs: 5e-4,
+	}, shape{Prompt: 128, Output: 512},
 		Limits{MaxBatch: 48, Queue: 128})
 	if err != nil {
 		t.Fatal(err)

@@ -61,8 +61,15 @@ func refit(buffer []window, opt *fitOptions, from []float64) ([]float64, bool) {
 
 // evenProblem is one in which every window weighs the same and all directions move.
 func evenProblem(windows []window, opt *fitOptions, theta []float64) *problem {
-	return &problem{o: opt, windows: windows, sigma: evenSigma(len(windows)), scale: [2]float64{1, 1}, base: theta,
-		basis: identity(len(theta)), quick: true}
+	return &problem{
+		o:       opt,
+		windows: windows,
+		sigma:   evenSigma(len(windows)),
+		scale:   [2]float64{1, 1},
+		base:    theta,
+		basis:   identity(len(theta)),
+		quick:   true,
+	}
 }
 
 // evenSigma weighs n windows the same.

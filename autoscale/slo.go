@@ -1,8 +1,6 @@
 package autoscale
 
 import (
-	_ "embed"
-
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -38,11 +36,18 @@ func slo(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 		return nil, nil, err
 	}
 	m := configMap{
-		APIVersion: "v1", Kind: "ConfigMap", Data: map[string]string{"default": string(base)},
-		Metadata: metadata{Name: "wva-queueing-model-config", Labels: map[string]string{"app.kubernetes.io/name": "workload-variant-autoscaler"}},
+		APIVersion: "v1",
+		Kind:       "ConfigMap",
+		Data:       map[string]string{"default": string(base)},
+		Metadata:   metadata{Name: "wva-queueing-model-config", Labels: map[string]string{"app.kubernetes.io/name": "workload-variant-autoscaler"}},
 	}
 	for _, s := range servers {
-		e := sloEntry{ModelID: s.Model, Namespace: o.Settings["namespace"], TTFT: o.Float("ttft-ms"), ITL: o.Float("itl-ms")}
+		e := sloEntry{
+			ModelID:   s.Model,
+			Namespace: o.Settings["namespace"],
+			TTFT:      o.Float("ttft-ms"),
+			ITL:       o.Float("itl-ms"),
+		}
 		if z := s.Sizing; z != nil && e.TTFT == 0 && e.ITL == 0 {
 			e.TTFT, e.ITL = z.TargetTTFTMs, z.TargetITLMs
 		}

@@ -31,11 +31,21 @@ func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 	if kv == 0 {
 		kv = min(vllm.MaxKVBlocks, int64(v.MaxBatch+1)*(longest/simBlock+1))
 	}
-	return &deploy.Deployment{TP: 1, PP: 1, DP: 1, Engine: vllm.Engine{
-		MaxNumSeqs: int64(v.MaxBatch), MaxNumBatchedTokens: int64(v.MaxBatchedTokens), ChunkedPrefill: true, BlockSize: simBlock,
-		KVBlocksGPU: trace.Some(kv), MaxModelLen: trace.Some(int64(math.MaxInt32)), AsyncScheduling: trace.Some(v.Async),
-		SchedulingPolicy: "fcfs",
-	}}
+	return &deploy.Deployment{
+		TP: 1,
+		PP: 1,
+		DP: 1,
+		Engine: vllm.Engine{
+			MaxNumSeqs:          int64(v.MaxBatch),
+			MaxNumBatchedTokens: int64(v.MaxBatchedTokens),
+			ChunkedPrefill:      true,
+			BlockSize:           simBlock,
+			KVBlocksGPU:         trace.Some(kv),
+			MaxModelLen:         trace.Some(int64(math.MaxInt32)),
+			AsyncScheduling:     trace.Some(v.Async),
+			SchedulingPolicy:    "fcfs",
+		},
+	}
 }
 
 // simulate runs the traffic through an engine whose steps take alpha + beta*computed +
@@ -105,7 +115,11 @@ func (m *meter) point() (*queueSimPoint, error) {
 			itl = append(itl, b.decode/b.gaps)
 		}
 	}
-	p := &queueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)), TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95)}
+	p := &queueSimPoint{
+		Requests:  len(m.ttft),
+		TTFTMs:    sumTTFT / float64(len(m.ttft)),
+		TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95),
+	}
 	if gaps > 0 {
 		p.ITLMs, p.ITLP95Ms = decode/gaps, stat.Quantile(stat.Sorted(m.itl), 0.95)
 		p.TTFTSeMs, p.ITLSeMs = stat.StdErr(ttft), stat.StdErr(itl)
@@ -132,7 +146,12 @@ const (
 // result reproduces the deployment, including queueing delays and prefills in the same step as decodes.
 func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, output float64) (*steady, error) {
 	seats := int(d.Seats(prompt + output))
-	v := Limits{MaxBatch: seats, Queue: steadyRoom * seats, MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens), OverheadMs: overheadMs}
+	v := Limits{
+		MaxBatch:         seats,
+		Queue:            steadyRoom * seats,
+		MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens),
+		OverheadMs:       overheadMs,
+	}
 	t := workload.ChatTraffic(d, prompt, output)
 	capacity, err := t.Capacity(d, step)
 	if err != nil {
@@ -151,9 +170,22 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, outpu
 			return nil, err
 		}
 		rate := t.DrawnRate()
-		windows = append(windows, window{Requests: got.Requests, RateRPS: rate, Shape: drawn, Limits: v,
-			TTFTMs: got.TTFTMs, ITLMs: got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs})
-		out.Points = append(out.Points, export.SteadyPoint{LoadFrac: load, RateRPS: rate, TTFTMs: got.TTFTMs, ITLMs: got.ITLMs})
+		windows = append(windows, window{
+			Requests: got.Requests,
+			RateRPS:  rate,
+			Shape:    drawn,
+			Limits:   v,
+			TTFTMs:   got.TTFTMs,
+			ITLMs:    got.ITLMs,
+			TTFTSeMs: got.TTFTSeMs,
+			ITLSeMs:  got.ITLSeMs,
+		})
+		out.Points = append(out.Points, export.SteadyPoint{
+			LoadFrac: load,
+			RateRPS:  rate,
+			TTFTMs:   got.TTFTMs,
+			ITLMs:    got.ITLMs,
+		})
 	}
 	o := defaultFit(wvA4P)
 	o.Physical = startOf(windows)

@@ -19,8 +19,16 @@ import (
 // serverOfSweep makes one server of the benchmarks of a sweep over lengths and loads.
 func serverOfSweep(id string, points []clients.Level, o *Options) *Server {
 	s := &Server{
-		ID: id, Source: fromSweep, Model: o.Sweep.Model, Accelerator: o.Sweep.Accelerator, AccCount: o.Sweep.AccCount,
-		Limits:  Limits{MaxBatch: o.Sweep.MaxBatch, Queue: o.waiting(o.Sweep.MaxBatch), MaxBatchedTokens: o.Sweep.MaxBatchedTokens},
+		ID:          id,
+		Source:      fromSweep,
+		Model:       o.Sweep.Model,
+		Accelerator: o.Sweep.Accelerator,
+		AccCount:    o.Sweep.AccCount,
+		Limits: Limits{
+			MaxBatch:         o.Sweep.MaxBatch,
+			Queue:            o.waiting(o.Sweep.MaxBatch),
+			MaxBatchedTokens: o.Sweep.MaxBatchedTokens,
+		},
 		Account: queueAccount{Read: len(points), Dropped: map[string]int{}},
 	}
 	taken := map[string]int{}
@@ -65,10 +73,20 @@ func (s *Server) windowOf(p *clients.Level, o *Options) (window, bool) {
 		return sd * sd / (mean * mean)
 	}
 	w := window{
-		Name: p.Sweep, Phase: p.Strategy, Requests: p.Requests, Arrivals: p.Requests, RateRPS: p.RateRPS, Limits: s.Limits, Shape: shape{
-			Prompt: p.PromptTokens, Output: p.OutputTokens, PromptCV2: cv2(p.PromptTokens, p.PromptSD), OutputCV2: cv2(p.OutputTokens, p.OutputSD),
+		Name:     p.Sweep,
+		Phase:    p.Strategy,
+		Requests: p.Requests,
+		Arrivals: p.Requests,
+		RateRPS:  p.RateRPS,
+		Limits:   s.Limits,
+		Shape: shape{
+			Prompt:    p.PromptTokens,
+			Output:    p.OutputTokens,
+			PromptCV2: cv2(p.PromptTokens, p.PromptSD),
+			OutputCV2: cv2(p.OutputTokens, p.OutputSD),
 		},
-		TTFTMs: p.TTFTMedianMs, ITLMs: p.ITLMs,
+		TTFTMs: p.TTFTMedianMs,
+		ITLMs:  p.ITLMs,
 	}
 	if o.Sweep.Mean {
 		w.TTFTMs = p.TTFTMeanMs

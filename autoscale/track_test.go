@@ -31,8 +31,14 @@ func multiLoadAs(t testing.TB, f Flavour, n int, x func(i int) []float64, noise 
 	loads := []float64{0.2, 0.5, 0.7, 0.35, 0.6}
 	out := make([]window, n)
 	for i := range out {
-		w := window{StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: 100, Arrivals: 100, Shape: shapes[i%len(shapes)],
-			Limits: Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}}
+		w := window{
+			StartNs:  int64(i) * 60e9,
+			EndNs:    int64(i+1) * 60e9,
+			Requests: 100,
+			Arrivals: 100,
+			Shape:    shapes[i%len(shapes)],
+			Limits:   Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192},
+		}
 		m, err := New(f, fromVector(truth[f]), w.Shape, w.Limits)
 		if err != nil {
 			t.Fatal(err)

@@ -1,7 +1,6 @@
 package autoscale
 
 import (
-	_ "embed"
 	"math"
 	"slices"
 
@@ -116,11 +115,23 @@ func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Findin
 		for _, p := range s.Points {
 			rate := secondsPerMinute * p.RateRPS
 			specs = append(specs, serverSpec{
-				Name: s.ID, Class: "default", Model: o.modelName(s.Model), MaxBatchSize: s.Limits.MaxBatch, MaxQueueSize: s.Limits.Queue,
+				Name:         s.ID,
+				Class:        "default",
+				Model:        o.modelName(s.Model),
+				MaxBatchSize: s.Limits.MaxBatch,
+				MaxQueueSize: s.Limits.Queue,
 				CurrentAlloc: allocation{
-					Accelerator: shortName(s.Accelerator), NumReplicas: 1, MaxBatch: s.Limits.MaxBatch, ITLAverage: p.ITLMs, TTFTAverage: p.TTFTMs,
-					Load: serverLoad{ArrivalRate: rate, Throughput: rate, AvgInTokens: int(trace.Int(p.PromptTokens)),
-						AvgOutTokens: int(trace.Int(p.OutputTokens))},
+					Accelerator: shortName(s.Accelerator),
+					NumReplicas: 1,
+					MaxBatch:    s.Limits.MaxBatch,
+					ITLAverage:  p.ITLMs,
+					TTFTAverage: p.TTFTMs,
+					Load: serverLoad{
+						ArrivalRate:  rate,
+						Throughput:   rate,
+						AvgInTokens:  int(trace.Int(p.PromptTokens)),
+						AvgOutTokens: int(trace.Int(p.OutputTokens)),
+					},
 				},
 			})
 		}

@@ -40,9 +40,13 @@ func fromRequests(requests []trace.Request) (samples []sample, n int) {
 			continue
 		}
 		samples = append(samples, sample{
-			ArrivedNs: at.V, FirstNs: r.FirstTokenNs.V, LastNs: r.FinishedNs.V,
-			Prompt: r.PromptTokens.V, Cached: r.CachedTokens.Or(0), Output: r.OutputTokens.V,
-			OK: r.Success.Or(false) && r.FirstTokenNs.OK && r.FinishedNs.OK && r.PromptTokens.OK && r.OutputTokens.OK && r.OutputTokens.V > 0,
+			ArrivedNs: at.V,
+			FirstNs:   r.FirstTokenNs.V,
+			LastNs:    r.FinishedNs.V,
+			Prompt:    r.PromptTokens.V,
+			Cached:    r.CachedTokens.Or(0),
+			Output:    r.OutputTokens.V,
+			OK:        r.Success.Or(false) && r.FirstTokenNs.OK && r.FinishedNs.OK && r.PromptTokens.OK && r.OutputTokens.OK && r.OutputTokens.V > 0,
 		})
 	}
 	return samples, n
@@ -75,8 +79,12 @@ func fromObserved(observed []trace.ObservedRequest) (samples []sample, n int) {
 			continue
 		}
 		samples = append(samples, sample{
-			ArrivedNs: at.V, FirstNs: first.V, LastNs: last.V, Prompt: o.PromptTokens.V, Output: o.OutputTokens.V,
-			OK: o.Success.Or(false) && !o.Aborted.Or(false) && first.OK && last.OK && o.PromptTokens.OK && o.OutputTokens.OK && o.OutputTokens.V > 0,
+			ArrivedNs: at.V,
+			FirstNs:   first.V,
+			LastNs:    last.V,
+			Prompt:    o.PromptTokens.V,
+			Output:    o.OutputTokens.V,
+			OK:        o.Success.Or(false) && !o.Aborted.Or(false) && first.OK && last.OK && o.PromptTokens.OK && o.OutputTokens.OK && o.OutputTokens.V > 0,
 		})
 	}
 	return samples, n
@@ -183,7 +191,13 @@ func (o *cutOptions) stamp(s *sample) int64 {
 }
 
 func (o *cutOptions) window(samples []sample, s Span, at int64) (window, trace.Code) {
-	w := window{Name: o.Name, Phase: s.Phase, StartNs: at, EndNs: at + o.WindowNs, Limits: o.Limits}
+	w := window{
+		Name:    o.Name,
+		Phase:   s.Phase,
+		StartNs: at,
+		EndNs:   at + o.WindowNs,
+		Limits:  o.Limits,
+	}
 	switch {
 	case w.EndNs > s.EndNs:
 		return w, fewRequests
@@ -234,8 +248,13 @@ func (w *window) measure(used []*sample) {
 		}
 		return math.Max(0, squares*n/(sum*sum)-1)
 	}
-	w.Shape = shape{Prompt: prompt / n, Cached: math.Min(cached, prompt) / n, Output: output / n, PromptCV2: cv2(prompt, prompt2),
-		OutputCV2: cv2(output, output2)}
+	w.Shape = shape{
+		Prompt:    prompt / n,
+		Cached:    math.Min(cached, prompt) / n,
+		Output:    output / n,
+		PromptCV2: cv2(prompt, prompt2),
+		OutputCV2: cv2(output, output2),
+	}
 	w.TTFTMs, w.ITLMs = meansOf(used)
 	blocks := min(seBlocks, len(used)/2)
 	if blocks < 2 {
@@ -326,12 +345,27 @@ func (f *Calibrated) row(i int, flavour Flavour, estimator string) WindowRow {
 	}
 	known := func(v float64) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: v > 0} }
 	return WindowRow{
-		Server: f.ID, Window: int64(i), Name: w.Name, Phase: w.Phase, StartNs: w.StartNs, EndNs: w.EndNs, HoldOut: i >= f.Split, Speed: speed,
-		Requests: int64(w.Requests),
-		RateRPS:  w.RateRPS, Prompt: w.Shape.Prompt, Cached: w.Shape.Cached, Output: w.Shape.Output, PromptCV2: w.Shape.PromptCV2,
+		Server:    f.ID,
+		Window:    int64(i),
+		Name:      w.Name,
+		Phase:     w.Phase,
+		StartNs:   w.StartNs,
+		EndNs:     w.EndNs,
+		HoldOut:   i >= f.Split,
+		Speed:     speed,
+		Requests:  int64(w.Requests),
+		RateRPS:   w.RateRPS,
+		Prompt:    w.Shape.Prompt,
+		Cached:    w.Shape.Cached,
+		Output:    w.Shape.Output,
+		PromptCV2: w.Shape.PromptCV2,
 		OutputCV2: w.Shape.OutputCV2,
-		TTFTMs:    w.TTFTMs, TTFTSeMs: known(w.TTFTSeMs), ITLMs: w.ITLMs, ITLSeMs: known(w.ITLSeMs), Estimator: estimator,
-		Names: flavour.Parameters(),
+		TTFTMs:    w.TTFTMs,
+		TTFTSeMs:  known(w.TTFTSeMs),
+		ITLMs:     w.ITLMs,
+		ITLSeMs:   known(w.ITLSeMs),
+		Estimator: estimator,
+		Names:     flavour.Parameters(),
 	}
 }
 

@@ -26,7 +26,14 @@ func every100ms(n int) []sample {
 	var out []sample
 	for i := range 10 * n {
 		at := int64(i) * 100e6
-		out = append(out, sample{ArrivedNs: at, FirstNs: at + 50e6, LastNs: at + 250e6, Prompt: 100 + int64(i%2)*200, Output: 11, OK: true})
+		out = append(out, sample{
+			ArrivedNs: at,
+			FirstNs:   at + 50e6,
+			LastNs:    at + 250e6,
+			Prompt:    100 + int64(i%2)*200,
+			Output:    11,
+			OK:        true,
+		})
 	}
 	return out
 }
@@ -114,8 +121,15 @@ func TestObservedClocks(t *testing.T) {
 	ns := func(v int64) trace.Opt[int64] { return trace.Some(v) }
 	tokens := trace.Some(int64(10))
 	client := trace.ObservedRequest{
-		SendNs: ns(5), FirstChunkNs: ns(20), LastChunkNs: ns(90), QueuedNs: ns(1005), EngineFirstNs: ns(1018), EngineLastNs: ns(1088),
-		PromptTokens: tokens, OutputTokens: tokens, Success: trace.Some(true),
+		SendNs:        ns(5),
+		FirstChunkNs:  ns(20),
+		LastChunkNs:   ns(90),
+		QueuedNs:      ns(1005),
+		EngineFirstNs: ns(1018),
+		EngineLastNs:  ns(1088),
+		PromptTokens:  tokens,
+		OutputTokens:  tokens,
+		Success:       trace.Some(true),
 	}
 	engine := client
 	engine.SendNs = trace.Opt[int64]{}

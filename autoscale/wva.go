@@ -92,8 +92,10 @@ func (f *resourceFile) add(modelID string, acc Accelerator, note string, o expor
 	if k < 0 {
 		k = len(f.resources)
 		r := &variantAutoscaling{
-			APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling", Spec: spec{ModelID: modelID},
-			Metadata: metadata{Name: resourceName(o["name"], modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc.Acc}},
+			APIVersion: "llmd.ai/v1alpha1",
+			Kind:       "VariantAutoscaling",
+			Spec:       spec{ModelID: modelID},
+			Metadata:   metadata{Name: resourceName(o["name"], modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc.Acc}},
 		}
 		if namesServiceClass(o["version"]) {
 			r.Spec.SLOClassRef = &configRef{Name: o["slo-class-name"], Key: cmp.Or(o["slo-class-key"], modelID)}
@@ -123,7 +125,9 @@ func simulated(c result.FitConfig, name accelerator, opt export.Options, overhea
 		return Accelerator{}, export.SideConfig{}, "", nil, fmt.Errorf("%s: steady state: %w", c.Label, err)
 	}
 	acc := Accelerator{
-		Acc: name.name, AccCount: name.count, PerfParms: perfParm{
+		Acc:      name.name,
+		AccCount: name.count,
+		PerfParms: perfParm{
 			Decode:  map[string]string{"alpha": six(s.Params.AlphaMs), "beta": six(s.Params.BetaMs)},
 			Prefill: map[string]string{"gamma": six(s.Params.GammaMs), "delta": six(s.Params.DeltaMs)},
 		},
@@ -133,7 +137,13 @@ func simulated(c result.FitConfig, name accelerator, opt export.Options, overhea
 	if far != "" {
 		warn = append(warn, trace.Findingf(export.PoorProjection, "%s: the autoscaler's formula %s", c.Label, far))
 	}
-	sc := export.SideConfig{Label: c.Label, Seats: acc.MaxBatchSize, PromptTokens: &l.Prompt, OutputTokens: &l.Output, Steady: s.Points}
+	sc := export.SideConfig{
+		Label:        c.Label,
+		Seats:        acc.MaxBatchSize,
+		PromptTokens: &l.Prompt,
+		OutputTokens: &l.Output,
+		Steady:       s.Points,
+	}
 	note := fmt.Sprintf("%s x%d: mean prompt %.0f, mean output %.0f tokens; off from the simulator (TTFT / ITL) by %s", acc.Acc, acc.AccCount,
 		l.Prompt, l.Output, text)
 	if r := renamedNote(name, c); r != "" {

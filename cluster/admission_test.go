@@ -19,7 +19,12 @@ func eight(depth int64) *View {
 	v := &View{BlockSize: 16, Ledger: newLedger(8, 100), Match: make([]int64, 8)}
 	for i := range 8 {
 		v.Match[i] = 32
-		v.Snapshots = append(v.Snapshots, snapshot{QueueDepth: depth, BatchSize: 100, FreeBlocks: 500, TotalBlocks: 1000})
+		v.Snapshots = append(v.Snapshots, snapshot{
+			QueueDepth:  depth,
+			BatchSize:   100,
+			FreeBlocks:  500,
+			TotalBlocks: 1000,
+		})
 	}
 	return v
 }
@@ -27,12 +32,24 @@ func eight(depth int64) *View {
 var priorities = map[string]int{"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
 
 func requestOfClass(name string) *Request {
-	return &Request{ClassName: name, Priority: priorities[name], PromptTokens: 768, Blocks: 48, SLOTTFTUs: 300_000}
+	return &Request{
+		ClassName:    name,
+		Priority:     priorities[name],
+		PromptTokens: 768,
+		Blocks:       48,
+		SLOTTFTUs:    300_000,
+	}
 }
 
 func publishedSeed(variant string) *Seed {
-	return &Seed{Variant: variant, Headroom: 1, StepUs: 7000, Beta0: 6910.42, Beta1: 17.67,
-		BudgetUs: map[string]float64{"critical": 200_000, "standard": 500_000, "sheddable": 300_000}}
+	return &Seed{
+		Variant:  variant,
+		Headroom: 1,
+		StepUs:   7000,
+		Beta0:    6910.42,
+		Beta1:    17.67,
+		BudgetUs: map[string]float64{"critical": 200_000, "standard": 500_000, "sheddable": 300_000},
+	}
 }
 
 // The published estimate and both its rules. 768 tokens with 512 matched cost
@@ -228,7 +245,11 @@ func TestCalibrationLearns(t *testing.T) {
 // the budget of tokens, and a new group its first requests.
 func TestFloor(t *testing.T) {
 	run := func(budget float64) (floor, cold int) {
-		p := &predictive{Estimate: fixed{us: 400_000}, StandardUs: 500_000, Floor: &Floor{Share: 0.2, BudgetShare: budget}}
+		p := &predictive{
+			Estimate:   fixed{us: 400_000},
+			StandardUs: 500_000,
+			Floor:      &Floor{Share: 0.2, BudgetShare: budget},
+		}
 		v := eight(0)
 		c := v.Ledger.Class("sheddable", -2)
 		for k := range 100 { // the ledger sees 100,000 tokens a second
@@ -323,8 +344,14 @@ func classed(perSecond, seconds float64, draw uint64) []sim.Request {
 	rng := rand.New(rand.NewPCG(1, draw))
 	var reqs []sim.Request
 	for at := 0.0; at < seconds*1e6; at += rng.ExpFloat64() / perSecond * 1e6 {
-		r := sim.Request{ArrivalUs: int64(at), PromptTokens: 640 + rng.Int64N(256), OutputTokens: 64 + rng.Int64N(128), Group: 1,
-			GroupTokens: 512, SLOClass: []string{"critical", "standard", "sheddable"}[rng.IntN(3)]}
+		r := sim.Request{
+			ArrivalUs:    int64(at),
+			PromptTokens: 640 + rng.Int64N(256),
+			OutputTokens: 64 + rng.Int64N(128),
+			Group:        1,
+			GroupTokens:  512,
+			SLOClass:     []string{"critical", "standard", "sheddable"}[rng.IntN(3)],
+		}
 		r.SLOTTFTUs = int64(targets[r.SLOClass].TTFTUs)
 		reqs = append(reqs, r)
 	}

@@ -82,9 +82,19 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 			return nil, err
 		}
 	}
-	c := &cluster{cfg: cfg, reqs: own, src: src, running: -1, router: router, viewOf: -1, prefixes: map[uint64]int{},
-		hashes: map[uint64][]uint64{}, seen: make([]Request, len(own)), planned: make([]int32, len(own)),
-		closed: slices.ContainsFunc(own, func(r sim.Request) bool { return r.After > 0 || r.Loop > 0 })}
+	c := &cluster{
+		cfg:      cfg,
+		reqs:     own,
+		src:      src,
+		running:  -1,
+		router:   router,
+		viewOf:   -1,
+		prefixes: map[uint64]int{},
+		hashes:   map[uint64][]uint64{},
+		seen:     make([]Request, len(own)),
+		planned:  make([]int32, len(own)),
+		closed:   slices.ContainsFunc(own, func(r sim.Request) bool { return r.After > 0 || r.Loop > 0 }),
+	}
 	c.out.Records = make([]record, len(own))
 	c.shadows = make([][]*shadow, n)
 	if err := c.start(); err != nil {
@@ -98,8 +108,12 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 		total = cfg.Routing.IndexBlocks
 	}
 	c.index = newIndex(n, total)
-	c.view = View{BlockSize: cfg.Engines[0].Deployment.Engine.BlockSize, Snapshots: make([]snapshot, n),
-		Ledger: newLedger(n, len(own)), Match: make([]int64, n)}
+	c.view = View{
+		BlockSize: cfg.Engines[0].Deployment.Engine.BlockSize,
+		Snapshots: make([]snapshot, n),
+		Ledger:    newLedger(n, len(own)),
+		Match:     make([]int64, n),
+	}
 	for i := range c.view.Snapshots {
 		c.scrape(i, 0)
 		c.view.Snapshots[i].AtUs = -1
@@ -251,8 +265,14 @@ func (c *cluster) scrapeDue(i int, atUs int64) int64 {
 func (c *cluster) scrape(i int, atUs int64) {
 	in := c.engines[i].Inside()
 	s := &c.view.Snapshots[i]
-	*s = snapshot{AtUs: atUs, QueueDepth: in.Waiting, BatchSize: in.Running, FreeBlocks: in.FreeBlocks,
-		TotalBlocks: in.TotalBlocks, StepStartUs: -1}
+	*s = snapshot{
+		AtUs:        atUs,
+		QueueDepth:  in.Waiting,
+		BatchSize:   in.Running,
+		FreeBlocks:  in.FreeBlocks,
+		TotalBlocks: in.TotalBlocks,
+		StepStartUs: -1,
+	}
 	if c.cfg.ExportStep {
 		s.StepStartUs = in.StepStartUs
 	}

@@ -24,8 +24,14 @@ func mixture(seed uint64, n int, perSecond float64) []sim.Request {
 	names := []string{"critical", "standard", "sheddable"}
 	for i := range reqs {
 		at += rng.ExpFloat64() / perSecond * 1e6
-		reqs[i] = sim.Request{ID: strconv.Itoa(i), ArrivalUs: int64(at), PromptTokens: 16 + rng.Int64N(1200), OutputTokens: 1 + rng.Int64N(120),
-			SLOClass: names[rng.IntN(3)], SLOTTFTUs: 300_000}
+		reqs[i] = sim.Request{
+			ID:           strconv.Itoa(i),
+			ArrivalUs:    int64(at),
+			PromptTokens: 16 + rng.Int64N(1200),
+			OutputTokens: 1 + rng.Int64N(120),
+			SLOClass:     names[rng.IntN(3)],
+			SLOTTFTUs:    300_000,
+		}
 		if rng.IntN(2) == 0 {
 			reqs[i].Group = 1 + rng.Uint64N(8)
 			reqs[i].GroupTokens = min(reqs[i].PromptTokens, 256)
@@ -61,7 +67,11 @@ func several(n int, cfg sim.Config) []sim.Config {
 }
 
 func plain(engines []sim.Config) *Config {
-	return &Config{Spec: Spec{Routing: Routing{Policy: RoundRobin, IndexUpdate: OnRoute}}, parts: parts{Engines: engines}, Policy: Always{}}
+	return &Config{
+		Spec:   Spec{Routing: Routing{Policy: RoundRobin, IndexUpdate: OnRoute}},
+		parts:  parts{Engines: engines},
+		Policy: Always{},
+	}
 }
 
 // One instance gives the log of the engine alone, byte for byte, whatever the

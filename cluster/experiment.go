@@ -2,16 +2,13 @@ package cluster
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // rival is another gate together with the engines behind it.
@@ -21,47 +18,8 @@ type rival struct {
 	Label string
 }
 
-// preset is a load and how long it lasts.
-type preset struct {
-	Name, Load string
-	Rate       float64   // requests per second; 0: Rho
-	Rho        float64   // of the measured capacity; 0 too: the rate at which the recorded requests came
-	Seconds    float64   // of arrivals
-	WarmupS    float64   `yaml:"warmup_s"` // not counted
-	Transient  bool      // labelled so whatever the backlog does
-	Loads      []float64 // further loads rho at which the gates are compared
-}
-
 // quietRho is a load at which no request needs to be rejected: every effect must vanish there.
 const quietRho = 0.6
-
-//go:embed presets.yaml
-var presetsYAML []byte
-
-// tables are the presets, the workloads by name, and the keys that each policy of admission and each plugin of llm-d's router reads.
-var tables = files.Embedded[struct {
-	Presets           []preset
-	Loads             map[string]load
-	Policies, Plugins map[string][]string
-}](presetsYAML, "presets.yaml")
-
-// presetNames are the presets as a list of words.
-func presetNames() string {
-	var names []string
-	for _, p := range tables().Presets {
-		names = append(names, p.Name)
-	}
-	return trace.OneOf(names)
-}
-
-// presetOf is the preset of a name.
-func presetOf(name string) (preset, bool) {
-	i := slices.IndexFunc(tables().Presets, func(p preset) bool { return p.Name == name })
-	if i < 0 {
-		return preset{}, false
-	}
-	return tables().Presets[i], true
-}
 
 // seedsOf are the published three first.
 func seedsOf(n int) []int64 {
@@ -210,8 +168,14 @@ func (l *lab) one(c *cell, r *rival, seed int64, reqs []sim.Request, w window, r
 	if err != nil {
 		return nil, err
 	}
-	o := &outcome{Goodput: reduce(res.Records, promised, w), Digest: digestOf(reqs), Rates: rejectRates(res.Records),
-		Worst: worstInstance(res.Records, w), Slope: backlogSlope(res.Records, w), Newcomer: newcomerOf(res.Records, newcomerGroup, w)}
+	o := &outcome{
+		Goodput:  reduce(res.Records, promised, w),
+		Digest:   digestOf(reqs),
+		Rates:    rejectRates(res.Records),
+		Worst:    worstInstance(res.Records, w),
+		Slope:    backlogSlope(res.Records, w),
+		Newcomer: newcomerOf(res.Records, newcomerGroup, w),
+	}
 	sum, n := 0.0, 0
 	for i := range res.Records {
 		if e2e, ok := res.Records[i].E2EUs(); ok {
@@ -428,7 +392,12 @@ func thirteen() []cell {
 		for _, r := range [][2]string{{"pa3qd2kv2", scorersOld}, {"pa4qd3", scorersNew}} {
 			for _, sched := range [][2]string{{"fcfs", "fcfs"}, {"priority", "priority-fcfs"}} {
 				name := fmt.Sprintf("%s %s %s", short[policy], r[0], sched[0])
-				out = append(out, cell{Name: name, Number: numbers[name], Role: roleCell, Spec: specOf(policy, r[1], sched[1])})
+				out = append(out, cell{
+					Name:   name,
+					Number: numbers[name],
+					Role:   roleCell,
+					Spec:   specOf(policy, r[1], sched[1]),
+				})
 			}
 		}
 	}
@@ -466,13 +435,23 @@ func frontiers() []cell {
 	for _, n := range []float64{1, 2, 4, 8, 16, 32, 64} {
 		s := specOf("slo-gated", scorersNew, "priority-fcfs")
 		s.Admission.Thresholds = map[string]float64{"standard": 2 * n, "sheddable": n}
-		out = append(out, cell{Name: fmt.Sprintf("slo-gated threshold %g", n), Role: roleFrontier, Parameter: n, Spec: s})
+		out = append(out, cell{
+			Name:      fmt.Sprintf("slo-gated threshold %g", n),
+			Role:      roleFrontier,
+			Parameter: n,
+			Spec:      s,
+		})
 	}
 	for _, e := range []float64{0.01, 0.03, 0.1, 0.2, 0.35, 0.5} {
 		s := specOf("predictive", scorersNew, "priority-fcfs")
 		s.Admission.Eps = map[string]float64{"standard": e, "sheddable": e}
 		s.ShadowShare = 0
-		out = append(out, cell{Name: fmt.Sprintf("predictive eps %g", e), Role: roleFrontier, Parameter: e, Spec: s})
+		out = append(out, cell{
+			Name:      fmt.Sprintf("predictive eps %g", e),
+			Role:      roleFrontier,
+			Parameter: e,
+			Spec:      s,
+		})
 	}
 	return out
 }

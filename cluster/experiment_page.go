@@ -19,9 +19,13 @@ func writePage(w io.Writer, d *Document) error {
 }
 
 func head(d *Document) report.Head {
-	h := report.Head{Class: "none", Badge: strings.ToUpper(d.Label), Kicker: "Admission by predicted TTFT: an experiment that can say no",
+	h := report.Head{
+		Class:  "none",
+		Badge:  strings.ToUpper(d.Label),
+		Kicker: "Admission by predicted TTFT: an experiment that can say no",
 		Sentence: fmt.Sprintf("Preset %s: %s on %d engines at %s requests/s, %.2f of their capacity, for %g s.", d.Preset,
-			report.Plural(len(d.Cells), "configuration"), d.Instances, report.Short(d.RateRPS), d.Rho, d.HorizonS)}
+			report.Plural(len(d.Cells), "configuration"), d.Instances, report.Short(d.RateRPS), d.Rho, d.HorizonS),
+	}
 	for _, v := range d.Verdicts {
 		h.Failed = append(h.Failed, fmt.Sprintf("%s, %s: %s", v.ID, v.Verdict, v.Statement))
 	}
@@ -63,7 +67,11 @@ func difference(list []contrastDoc, a, b, figure string) report.Cell {
 		return report.Plain(report.Unknown)
 	}
 	c := &list[k]
-	return report.Cell{Text: differing(figure, c.Effect), Sub: betweenText(figure, c.Lo, c.Hi), Class: "n"}
+	return report.Cell{
+		Text:  differing(figure, c.Effect),
+		Sub:   betweenText(figure, c.Lo, c.Hi),
+		Class: "n",
+	}
 }
 
 func pairedTable(id, caption string, list []contrastDoc) *report.Table {
@@ -105,8 +113,12 @@ func componentTable(list []contrastDoc) *report.Table {
 }
 
 func verdictSection(d *Document) report.Section {
-	x := report.Section{ID: "verdicts", Nav: "Verdicts", Title: "What the data say",
-		Lead: "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal arrivals."}
+	x := report.Section{
+		ID:    "verdicts",
+		Nav:   "Verdicts",
+		Title: "What the data say",
+		Lead:  "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal arrivals.",
+	}
 	t := report.NewTable("verdict-table", "Verdicts", "Statement", "Verdict", "Why")
 	var evidence []contrastDoc
 	for _, v := range d.Verdicts {
@@ -118,8 +130,12 @@ func verdictSection(d *Document) report.Section {
 }
 
 func cellSection(d *Document) report.Section {
-	x := report.Section{ID: "cells", Nav: "Cells", Title: "All configurations",
-		Lead: "Goodput is requests that met every target of their class over all that arrived: a rejected request counts as missed."}
+	x := report.Section{
+		ID:    "cells",
+		Nav:   "Cells",
+		Title: "All configurations",
+		Lead:  "Goodput is requests that met every target of their class over all that arrived: a rejected request counts as missed.",
+	}
 	t := report.NewTable("cell-table", "Means over seeds", "# No.", "Configuration", "# Goodput", "# Critical", "# Standard",
 		"# Sheddable", "# Admitted", "# Missed of admitted", "# P99 critical (ms)", "# P99 admitted (ms)", "# Cached tokens",
 		"# Potential of all", "# Jain", "# Output tokens/s", "Stationary")
@@ -151,10 +167,14 @@ func numberOf(n int) report.Cell {
 }
 
 func predictionSection(d *Document) report.Section {
-	x := report.Section{ID: "predictions", Nav: "Predictions", Title: "Predicted and observed TTFT",
+	x := report.Section{
+		ID:    "predictions",
+		Nav:   "Predictions",
+		Title: "Predicted and observed TTFT",
 		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate that is never told about what " +
 			"it rejects can be wrong for ever. The copy goes on receiving what the engine is sent; a request is followed for four " +
-			"times its target. Bounds are learned from admitted requests: for rejected ones none is promised."}
+			"times its target. Bounds are learned from admitted requests: for rejected ones none is promised.",
+	}
 	t := report.NewTable("prediction-table", "By configuration", "Configuration", "# Median APE", "# Bias", "# P90 coverage",
 		"# Shadow median APE", "# Shadow coverage")
 	for _, c := range d.Cells {
@@ -175,8 +195,12 @@ func predictionSection(d *Document) report.Section {
 }
 
 func robustSection(d *Document) report.Section {
-	x := report.Section{ID: "robust", Nav: "Sensitivity", Title: "How far it carries",
-		Lead: "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the published figures beside ours."}
+	x := report.Section{
+		ID:    "robust",
+		Nav:   "Sensitivity",
+		Title: "How far it carries",
+		Lead:  "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the published figures beside ours.",
+	}
 	t := report.NewTable("controllers", "Predictive against always-admit, by the gate's coefficients", "Gate", "Label",
 		"# Requests/s", "# Rho", "# Arrivals (s)", "# Goodput gained (points)", "# Admitted", "# Median APE", "# Bias",
 		"# P90 coverage", "Confirmed")
@@ -233,9 +257,13 @@ func loadTable(i int, at *loadDoc) *report.Table {
 }
 
 func frontierSection(d *Document) report.Section {
-	return report.Section{ID: "frontier", Nav: "Frontiers", Title: "What each gate can reach",
+	return report.Section{
+		ID:     "frontier",
+		Nav:    "Frontiers",
+		Title:  "What each gate can reach",
 		Lead:   "One dot a setting: thresholds of slo-gated, tolerated misses of predictive. Better lies up and to the left.",
-		Blocks: report.FigureBlocks([]*report.Figure{frontierFigure(d)})}
+		Blocks: report.FigureBlocks([]*report.Figure{frontierFigure(d)}),
+	}
 }
 
 func newcomerSection(d *Document) report.Section {
@@ -264,10 +292,22 @@ func goodputFigure(d *Document) *report.Figure {
 		if c.Role == "extra" {
 			name = strings.TrimSuffix(name, extraSuffix)
 		}
-		row := report.ChartRow{Name: name, Join: true, Marks: []report.RowMark{{V: 100 * *f.Mean, P: report.Decode,
-			Tip: fmt.Sprintf("%s: %s, %d seeds", c.Name, report.Pct(*f.Mean), f.N)}}}
+		row := report.ChartRow{
+			Name: name,
+			Join: true,
+			Marks: []report.RowMark{{
+				V:   100 * *f.Mean,
+				P:   report.Decode,
+				Tip: fmt.Sprintf("%s: %s, %d seeds", c.Name, report.Pct(*f.Mean), f.N),
+			}},
+		}
 		if f.Lo != nil && f.Hi != nil {
-			row.Marks = append(row.Marks, report.RowMark{V: 100 * *f.Lo, P: report.Mute, Bar: true, Tip: "95 % interval"},
+			row.Marks = append(row.Marks, report.RowMark{
+				V:   100 * *f.Lo,
+				P:   report.Mute,
+				Bar: true,
+				Tip: "95 % interval",
+			},
 				report.RowMark{V: 100 * *f.Hi, P: report.Mute, Bar: true, Tip: "95 % interval"})
 			top = max(top, 100**f.Hi)
 		}
@@ -277,12 +317,16 @@ func goodputFigure(d *Document) *report.Figure {
 	if len(rows) == 0 {
 		return nil
 	}
-	return &report.Figure{ID: "goodput", Title: "Goodput by configuration",
+	return &report.Figure{
+		ID:    "goodput",
+		Title: "Goodput by configuration",
 		Note: "Dots are means over seeds, ticks their 95 % intervals. Arrivals are equal in every row. Rows without routing and scheduler " +
-			"have pa4qd3 and priority.", Panels: report.BothWidths("goodput of each configuration with its interval",
+			"have pa4qd3 and priority.",
+		Panels: report.BothWidths("goodput of each configuration with its interval",
 			func(w float64) *report.Drawing {
 				return report.RowChart(w, rows, report.Linear("goodput (% of arrivals)", 0, max(1, top), 6))
-			})}
+			}),
+	}
 }
 
 // gates are the two frontiers.
@@ -293,9 +337,12 @@ var gates = []struct {
 
 // frontierFigure is goodput and admitted share over the P99 of critical requests.
 func frontierFigure(d *Document) *report.Figure {
-	fig := &report.Figure{ID: "frontiers", Title: "Frontiers of the two gates",
+	fig := &report.Figure{
+		ID:    "frontiers",
+		Title: "Frontiers of the two gates",
 		Note: "At one critical P99 compare the heights. A line joins the settings of a gate, from strict to lax; those without a finite P99 " +
-			"are left out."}
+			"are left out.",
+	}
 	for _, key := range []struct{ key, label string }{{"goodput", "goodput (%)"}, {"admitted_share", "admitted (%)"}} {
 		var x, y report.Span
 		xy := map[string][][2]float64{}
@@ -341,10 +388,20 @@ func scatterFigure(d *Document) *report.Figure {
 	if len(d.Scatter) == 0 || !(span.Hi > span.Lo) {
 		return nil
 	}
-	return &report.Figure{ID: "scatter", Title: "Predictions of the main configuration, first seed",
+	return &report.Figure{
+		ID:    "scatter",
+		Title: "Predictions of the main configuration, first seed",
 		Note: "Below the diagonal it took longer than predicted. Plum dots were rejected, and are what a copy of the engine " +
 			"would have given them.",
-		Legend: []report.Key{{P: report.Decode, Area: true, Text: "admitted"}, {P: report.Mixed, Area: true, Text: "rejected (shadow)"},
+		Legend: []report.Key{{
+			P:    report.Decode,
+			Area: true,
+			Text: "admitted",
+		}, {
+			P:    report.Mixed,
+			Area: true,
+			Text: "rejected (shadow)",
+		},
 			{P: report.AxisLine, Dash: report.Dashed, Text: "as predicted"}},
 		Panels: report.BothWidths("predicted over observed TTFT", func(w float64) *report.Drawing {
 			f := report.NewFrame(w, 320, "", report.Logarithmic("observed (ms)", span.Lo/1.1, span.Hi*1.1),
@@ -360,7 +417,8 @@ func scatterFigure(d *Document) *report.Figure {
 				}
 			}
 			return &f.Drawing
-		})}
+		}),
+	}
 }
 
 // newcomerFigure is the admission of a new group against the others'.
@@ -372,8 +430,11 @@ func newcomerFigure(d *Document) *report.Figure {
 	for _, c := range d.Newcomer {
 		longest = max(longest, len(c.Ratio))
 	}
-	fig := &report.Figure{ID: "newcomer-curve", Title: "Admission of the newcomer, relative to established groups",
-		Note: "1 is equal treatment. Without a floor a gate that prefers cached prefixes may never learn that the newcomer has one."}
+	fig := &report.Figure{
+		ID:    "newcomer-curve",
+		Title: "Admission of the newcomer, relative to established groups",
+		Note:  "1 is equal treatment. Without a floor a gate that prefers cached prefixes may never learn that the newcomer has one.",
+	}
 	paints := []report.Paint{report.Decode, report.Prefill, report.Other}
 	for i, c := range d.Newcomer {
 		fig.Legend = append(fig.Legend, report.Key{P: paints[i%3], Text: strings.TrimSuffix(c.Cell, extraSuffix)})

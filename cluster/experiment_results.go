@@ -112,14 +112,28 @@ func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 
 func (l *lab) document() (*Document, error) {
 	old := l.of(oldCell)
-	d := &Document{Preset: l.preset.Name, Label: "transient", Controller: l.gate.Kind, Plant: l.plant.Name,
-		Workload:  l.load.Words(),
-		Instances: l.Instances, RateRPS: l.rate, CapacityRPS: l.capacity, Rho: l.rate / l.capacity, HorizonS: l.preset.Seconds,
-		WindowS:   [2]float64{l.preset.WarmupS, l.preset.Seconds},
-		LifetimeS: stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.LifetimeS })),
-		Seeds:     l.seeds, MatchedCV: result.OrNull(stat.Mean(values(old, func(o *outcome) float64 { return o.PotentialCV }))),
-		Published: []publishedDoc{}, Newcomer: []curveDoc{}, Scatter: []pointDoc{}, Transient: []transientDoc{},
-		Controllers: []controllerDoc{}, Warnings: []trace.Finding{}}
+	d := &Document{
+		Preset:      l.preset.Name,
+		Label:       "transient",
+		Controller:  l.gate.Kind,
+		Plant:       l.plant.Name,
+		Workload:    l.load.Words(),
+		Instances:   l.Instances,
+		RateRPS:     l.rate,
+		CapacityRPS: l.capacity,
+		Rho:         l.rate / l.capacity,
+		HorizonS:    l.preset.Seconds,
+		WindowS:     [2]float64{l.preset.WarmupS, l.preset.Seconds},
+		LifetimeS:   stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.LifetimeS })),
+		Seeds:       l.seeds,
+		MatchedCV:   result.OrNull(stat.Mean(values(old, func(o *outcome) float64 { return o.PotentialCV }))),
+		Published:   []publishedDoc{},
+		Newcomer:    []curveDoc{},
+		Scatter:     []pointDoc{},
+		Transient:   []transientDoc{},
+		Controllers: []controllerDoc{},
+		Warnings:    []trace.Finding{},
+	}
 	for s := range l.seeds {
 		d.ArrivalDigest += l.runs[0][s].Digest[:4]
 	}
@@ -131,9 +145,13 @@ func (l *lab) document() (*Document, error) {
 	}
 	for _, p := range publishedP99 {
 		if l.preset.Name == "seed" {
-			d.Published = append(d.Published, publishedDoc{Cell: p.cell, SeedNumber: numbers[p.cell], PublishedMs: p.ms,
-				PooledMs: figure(values(l.of(p.cell), figureBy("ttft_p99_admitted_ms"))).Mean,
-				WorstMs:  figure(values(l.of(p.cell), figureBy("ttft_p99_worst_instance_ms"))).Mean})
+			d.Published = append(d.Published, publishedDoc{
+				Cell:        p.cell,
+				SeedNumber:  numbers[p.cell],
+				PublishedMs: p.ms,
+				PooledMs:    figure(values(l.of(p.cell), figureBy("ttft_p99_admitted_ms"))).Mean,
+				WorstMs:     figure(values(l.of(p.cell), figureBy("ttft_p99_worst_instance_ms"))).Mean,
+			})
 		}
 	}
 	for _, p := range l.of(mainCell)[0].Points {
@@ -166,8 +184,13 @@ func (l *lab) reliability(d *Document) {
 			sum = reliability{sum.N + x.N, sum.Expected + x.Expected, sum.Met + x.Met}
 		}
 		if sum.N > 0 {
-			d.Reliability = append(d.Reliability, reliabilityDoc{From: float64(b) / 10, To: float64(b+1) / 10,
-				Requests: sum.N, Expected: sum.Expected / sum.N, Met: sum.Met / sum.N})
+			d.Reliability = append(d.Reliability, reliabilityDoc{
+				From:     float64(b) / 10,
+				To:       float64(b+1) / 10,
+				Requests: sum.N,
+				Expected: sum.Expected / sum.N,
+				Met:      sum.Met / sum.N,
+			})
 		}
 	}
 	for i := range l.cells {
@@ -181,9 +204,15 @@ func (l *lab) reliability(d *Document) {
 
 func (l *lab) cellDoc(i int) cellDoc {
 	c := &l.cells[i]
-	out := cellDoc{Name: c.Name, SeedNumber: c.Number, Role: c.Role, Admission: c.Spec.Admission.Policy,
-		Routing:   c.Spec.Routing.Scorers,
-		Scheduler: c.Spec.Scheduler, Stationary: l.isStationary(l.runs[i])}
+	out := cellDoc{
+		Name:       c.Name,
+		SeedNumber: c.Number,
+		Role:       c.Role,
+		Admission:  c.Spec.Admission.Policy,
+		Routing:    c.Spec.Routing.Scorers,
+		Scheduler:  c.Spec.Scheduler,
+		Stationary: l.isStationary(l.runs[i]),
+	}
 	if c.Role == roleFrontier {
 		out.Parameter = &c.Parameter
 	}
@@ -283,7 +312,11 @@ func (l *lab) loads(d *Document) error {
 	p := l.preset
 	p.Seconds, p.WarmupS = math.Min(p.Seconds, 10), math.Min(p.WarmupS, 2)
 	for _, rho := range append([]float64{quietRho}, p.Loads...) {
-		at := loadDoc{Rho: rho, RateRPS: math.Round(rho * l.capacity), WindowS: [2]float64{p.WarmupS, p.Seconds}}
+		at := loadDoc{
+			Rho:     rho,
+			RateRPS: math.Round(rho * l.capacity),
+			WindowS: [2]float64{p.WarmupS, p.Seconds},
+		}
 		runs, err := l.again(names, &rival{Plant: l.plant, Gate: l.gate}, at.RateRPS, p.window(), nil, nil)
 		if err != nil {
 			return err
@@ -313,7 +346,12 @@ func (l *lab) transient(d *Document) error {
 			return err
 		}
 		f := figure(values(runs[0], figureBy("ttft_p99_everybody_ms")))
-		d.Transient = append(d.Transient, transientDoc{ArrivalsS: seconds, P99Ms: f.Mean, Lo: f.Lo, Hi: f.Hi})
+		d.Transient = append(d.Transient, transientDoc{
+			ArrivalsS: seconds,
+			P99Ms:     f.Mean,
+			Lo:        f.Lo,
+			Hi:        f.Hi,
+		})
 	}
 	return nil
 }
@@ -376,10 +414,21 @@ func (l *lab) toPlant(r *rival) error {
 
 func (l *lab) controllerDoc(r *rival, s sides, d *Document) controllerDoc {
 	mean := func(key string) *float64 { return figure(values(s.main, figureBy(key))).Mean }
-	out := controllerDoc{Kind: r.Gate.Kind, Label: r.Label, RateRPS: l.rate, Rho: l.rate / l.capacity,
-		HorizonS: l.preset.Seconds, Goodput: contrast(mainCell, alwaysCell, s.main, s.always, "goodput"), Admitted: mean("admitted_share"),
-		MedianAPE: mean("prediction_median_ape"), Bias: mean("prediction_bias"), Coverage: mean("prediction_coverage_p90"),
-		ShadowAPE: mean("shadow_median_ape"), ShadowCov: mean("shadow_coverage_p90"), Verdicts: map[string]string{}}
+	out := controllerDoc{
+		Kind:      r.Gate.Kind,
+		Label:     r.Label,
+		RateRPS:   l.rate,
+		Rho:       l.rate / l.capacity,
+		HorizonS:  l.preset.Seconds,
+		Goodput:   contrast(mainCell, alwaysCell, s.main, s.always, "goodput"),
+		Admitted:  mean("admitted_share"),
+		MedianAPE: mean("prediction_median_ape"),
+		Bias:      mean("prediction_bias"),
+		Coverage:  mean("prediction_coverage_p90"),
+		ShadowAPE: mean("shadow_median_ape"),
+		ShadowCov: mean("shadow_coverage_p90"),
+		Verdicts:  map[string]string{},
+	}
 	for _, v := range l.verdicts(d, l.beyondFirst(d, s)) {
 		out.Verdicts[v.ID] = v.Verdict
 	}

@@ -21,10 +21,21 @@ import (
 // quick is one seed with the engines' own coefficients in the gate.
 func quick(t *testing.T, preset string, workers int) *Document {
 	t.Helper()
-	d, err := run(context.Background(), IsolationOptions{Preset: preset, Seeds: 1, Workers: workers, Instances: 8}, inputs{
-		plant: plant{Name: "blackbox", Deployment: defaultDeployment()}, gate: gate{Kind: kindSame, Scale: 1},
-		others: []rival{{Plant: plant{Name: "trained-physics", Deployment: defaultDeployment(), Other: true},
-			Gate: gate{Kind: kindOtherForm, Scale: 1}}}})
+	d, err := run(context.Background(), IsolationOptions{
+		Preset:    preset,
+		Seeds:     1,
+		Workers:   workers,
+		Instances: 8,
+	}, inputs{
+		plant: plant{Name: "blackbox", Deployment: defaultDeployment()},
+		gate:  gate{Kind: kindSame, Scale: 1},
+		others: []rival{{Plant: plant{
+			Name:       "trained-physics",
+			Deployment: defaultDeployment(),
+			Other:      true,
+		},
+			Gate: gate{Kind: kindOtherForm, Scale: 1}}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +120,7 @@ func TestSeedPreset(t *testing.T) {
 
 // lines are frontiers on which predictive admits and serves by factors of the gate.
 func lines(admits, serves float64) *lab {
-	l := &lab{seeds: seedsOf(12), preset: tables().Presets[1]}
+	l := &lab{seeds: seedsOf(12), preset: presets[1]}
 	for _, policy := range []string{"slo-gated", "predictive"} {
 		for k := range 4 {
 			c := cell{Role: roleFrontier, Spec: specOf(policy, scorersNew, "fcfs")}
@@ -162,7 +173,7 @@ func TestFrontiersAreCompared(t *testing.T) {
 
 // Arrivals, lengths, groups and classes of a request do not depend on the others.
 func TestLoadsAreKeyed(t *testing.T) {
-	for name, l := range tables().Loads {
+	for name, l := range loads {
 		if name == recorded || name == given {
 			continue
 		}
@@ -206,8 +217,13 @@ type simRequest = sim.Request
 func TestRecordedHourIsPlayed(t *testing.T) {
 	var reqs []sim.Request
 	for i := range 100 { // ten batches of ten; each shares its first span with all, its second with its batch
-		reqs = append(reqs, sim.Request{ArrivalUs: int64(i/10) * 3_000_000, PromptTokens: 1600, OutputTokens: 160, HashTokens: 512,
-			Hashes: []uint64{1, uint64(2 + i/10)}})
+		reqs = append(reqs, sim.Request{
+			ArrivalUs:    int64(i/10) * 3_000_000,
+			PromptTokens: 1600,
+			OutputTokens: 160,
+			HashTokens:   512,
+			Hashes:       []uint64{1, uint64(2 + i/10)},
+		})
 	}
 	l, err := loadOf(recorded, reqs)
 	if err != nil {
@@ -235,7 +251,11 @@ func TestRecordedHourIsPlayed(t *testing.T) {
 	if again := l.Draw(7, 50, 2); again[50].ArrivalUs != got[50].ArrivalUs || again[50].SLOClass != got[50].SLOClass {
 		t.Error("a request depends on how long arrivals last")
 	}
-	for _, bad := range [][]sim.Request{nil, {{PromptTokens: 5}}, {{PromptTokens: 5, Hashes: []uint64{1}, HashTokens: 512}}} {
+	for _, bad := range [][]sim.Request{nil, {{PromptTokens: 5}}, {{
+		PromptTokens: 5,
+		Hashes:       []uint64{1},
+		HashTokens:   512,
+	}}} {
 		if _, err := loadOf(recorded, bad); err == nil {
 			t.Errorf("%v: got a workload, want an error", bad)
 		}
@@ -247,8 +267,15 @@ func TestRecordedHourIsPlayed(t *testing.T) {
 func TestGivenRequestsArePlayed(t *testing.T) {
 	var reqs []sim.Request
 	for i := range 100 {
-		reqs = append(reqs, sim.Request{ArrivalUs: 5_000 + int64(i)*10_000, PromptTokens: int64(100 + i), OutputTokens: 7, Group: 3,
-			GroupTokens: 64, SLOClass: []string{"critical", "chat"}[i%2], SLOITLUs: []int64{0, 20_000}[i%2]})
+		reqs = append(reqs, sim.Request{
+			ArrivalUs:    5_000 + int64(i)*10_000,
+			PromptTokens: int64(100 + i),
+			OutputTokens: 7,
+			Group:        3,
+			GroupTokens:  64,
+			SLOClass:     []string{"critical", "chat"}[i%2],
+			SLOITLUs:     []int64{0, 20_000}[i%2],
+		})
 	}
 	l, err := loadOf(given, reqs)
 	if err != nil {
@@ -301,8 +328,11 @@ func TestConfirmationSaysWhereItHolds(t *testing.T) {
 func fake(p99, admitted, good, jitter float64) *outcome {
 	n := 100_000
 	wobble := 1 + 0.01*math.Sin(jitter*7)
-	return &outcome{Goodput: &Goodput{All: Class{Arrived: n, Admitted: int(admitted * wobble * float64(n)),
-		Good: int(good * (2 - wobble) * float64(n))},
+	return &outcome{Goodput: &Goodput{All: Class{
+		Arrived:  n,
+		Admitted: int(admitted * wobble * float64(n)),
+		Good:     int(good * (2 - wobble) * float64(n)),
+	},
 		Critical: p99 + jitter}}
 }
 
@@ -316,15 +346,31 @@ func TestPage(t *testing.T) {
 	}
 	figures := map[string]figureDoc{"goodput": f(0.6), "admitted_share": f(0.8), "ttft_p99_critical_ms": f(150),
 		"prediction_median_ape": f(0.1)}
-	d := &Document{Preset: "groups", Label: "stationary",
+	d := &Document{
+		Preset: "groups",
+		Label:  "stationary",
 		Cells: []cellDoc{{Name: "<script>alert(1)</script>", Role: "cell", Figures: figures},
-			{Name: "a", Role: "frontier", Admission: "slo-gated", Figures: figures}, {Name: "b", Role: "frontier", Admission: "predictive",
-				Figures: figures}},
-		Verdicts: []verdictDoc{{ID: "H14-1", Verdict: "NOT TESTABLE", Why: "nothing to select on",
-			Evidence: []contrastDoc{{A: "x", B: "y", Effect: num(0.1), Lo: num(0), Hi: num(0.2), P: num(0.04)}}}},
+			{
+				Name:      "a",
+				Role:      "frontier",
+				Admission: "slo-gated",
+				Figures:   figures,
+			}, {
+				Name:      "b",
+				Role:      "frontier",
+				Admission: "predictive",
+				Figures:   figures,
+			}},
+		Verdicts: []verdictDoc{{
+			ID:       "H14-1",
+			Verdict:  "NOT TESTABLE",
+			Why:      "nothing to select on",
+			Evidence: []contrastDoc{{A: "x", B: "y", Effect: num(0.1), Lo: num(0), Hi: num(0.2), P: num(0.04)}},
+		}},
 		Controllers: []controllerDoc{{Kind: "fitted", Goodput: contrastDoc{Effect: num(0.1)}}},
 		Newcomer:    []curveDoc{{Cell: "predictive", Ratio: []*float64{num(0.2), nil, num(0.9)}}},
-		Scatter:     []pointDoc{{PredictedMs: 10, TookMs: 12}, {PredictedMs: 100, TookMs: 80, Shadow: true}}}
+		Scatter:     []pointDoc{{PredictedMs: 10, TookMs: 12}, {PredictedMs: 100, TookMs: 80, Shadow: true}},
+	}
 	var b bytes.Buffer
 	if err := writePage(&b, d); err != nil {
 		t.Fatal(err)
@@ -485,7 +531,13 @@ func beats(t *testing.T, repeats, least int) {
 		wins := 0
 		for r := range repeats {
 			value := func(method string) float64 {
-				got, err := (&search{Dims: c.dims, Method: method, Start: 12, Calls: 30, Seed: int64(r)}).maximise(withNoise(c.f, c.sd, r))
+				got, err := (&search{
+					Dims:   c.dims,
+					Method: method,
+					Start:  12,
+					Calls:  30,
+					Seed:   int64(r),
+				}).maximise(withNoise(c.f, c.sd, r))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -504,7 +556,14 @@ func beats(t *testing.T, repeats, least int) {
 
 // A constraint keeps the recommendation where it holds.
 func TestConstraintHolds(t *testing.T) {
-	o := search{Dims: 2, Method: methodGP, Start: 10, Calls: 20, Seed: 3, Constrained: true}
+	o := search{
+		Dims:        2,
+		Method:      methodGP,
+		Start:       10,
+		Calls:       20,
+		Seed:        3,
+		Constrained: true,
+	}
 	got, err := o.maximise(func(x []float64) (Value, error) {
 		return Value{Value: x[0] + 0.1*x[1], Variance: 1e-6, Slack: 0.5 - x[0], SlackVariance: 1e-6}, nil
 	})
@@ -526,8 +585,17 @@ func TestExperimentResumes(t *testing.T) {
 			t.Errorf("%d runs known of %s, time %d", known, of, i)
 		}
 		if i < 2 {
-			d, err := run(context.Background(), IsolationOptions{Preset: "seed", Seeds: 1, Workers: 2, Instances: 2, Alone: true}, inputs{
-				plant: plant{Name: "blackbox", Deployment: defaultDeployment()}, gate: gate{Kind: kindSame, Scale: 1}, log: log})
+			d, err := run(context.Background(), IsolationOptions{
+				Preset:    "seed",
+				Seeds:     1,
+				Workers:   2,
+				Instances: 2,
+				Alone:     true,
+			}, inputs{
+				plant: plant{Name: "blackbox", Deployment: defaultDeployment()},
+				gate:  gate{Kind: kindSame, Scale: 1},
+				log:   log,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -556,7 +624,13 @@ func TestExperimentResumes(t *testing.T) {
 // A search goes on where it was interrupted, with the same calls.
 func TestSearchResumes(t *testing.T) {
 	f := func(x []float64) (Value, error) { return Value{Value: -math.Abs(x[0] - 0.3), Variance: 1e-6}, nil }
-	o := search{Dims: 1, Method: methodGP, Start: 4, Calls: 6, Seed: 1}
+	o := search{
+		Dims:   1,
+		Method: methodGP,
+		Start:  4,
+		Calls:  6,
+		Seed:   1,
+	}
 	again := o
 	if _, err := o.maximise(f); err != nil {
 		t.Fatal(err)

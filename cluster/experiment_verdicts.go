@@ -141,8 +141,11 @@ func selects(d *Document, main []*outcome) (blocked []string) {
 
 // first compares the two gates where both give critical the same P99.
 func (l *lab) first(d *Document, main []*outcome) statement {
-	s := statement{id: "H14-1", text: "at equal critical P99 predictive admits at least 30 % more than slo-gated, and its goodput is higher",
-		blocked: selects(d, main)}
+	s := statement{
+		id:      "H14-1",
+		text:    "at equal critical P99 predictive admits at least 30 % more than slo-gated, and its goodput is higher",
+		blocked: selects(d, main),
+	}
 	gate := l.frontier("slo-gated")
 	ours := l.frontier("predictive")
 	var more, less, better, worse []float64
@@ -215,8 +218,12 @@ func pointAt(f []point, x float64) point {
 }
 
 func (l *lab) feedback(d *Document, r sides) statement {
-	s := statement{id: "H14-2", text: "rejecting by prediction raises the potential cached share of all arrivals above that of a random " +
-		"gate with the same rates", blocked: selects(d, r.main)}
+	s := statement{
+		id: "H14-2",
+		text: "rejecting by prediction raises the potential cached share of all arrivals above that of a random " +
+			"gate with the same rates",
+		blocked: selects(d, r.main),
+	}
 	if window := l.preset.Seconds - l.preset.WarmupS; window < 10*d.LifetimeS {
 		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than ten lifetimes of %.1f s", window, d.LifetimeS))
 	}
@@ -251,7 +258,10 @@ func throughput(r sides) statement {
 	for i := range second {
 		second[i] *= 0.95
 	}
-	return statement{id: "H14-4", text: "output tokens per second stay at 95 % of configuration 2 (" + gatedCell + ") or above",
+	return statement{
+		id:   "H14-4",
+		text: "output tokens per second stay at 95 % of configuration 2 (" + gatedCell + ") or above",
 		evidence: []contrastDoc{pairedContrast(mainCell, "0.95 x "+gatedCell, "output_tokens_per_s",
-			values(main, figureBy("output_tokens_per_s")), second)}}
+			values(main, figureBy("output_tokens_per_s")), second)},
+	}
 }

@@ -77,8 +77,15 @@ func (c *cluster) meet(i int, now int64) {
 	q, rec := &c.reqs[i], &c.out.Records[i]
 	p := c.cfg.priority(q.SLOClass)
 	r := &c.seen[i]
-	*r = Request{Index: i, Class: c.view.Ledger.Class(q.SLOClass, p), ClassName: q.SLOClass, Priority: p, PromptTokens: q.PromptTokens,
-		SLOTTFTUs: q.SLOTTFTUs, Blocks: q.PromptTokens / c.view.BlockSize}
+	*r = Request{
+		Index:        i,
+		Class:        c.view.Ledger.Class(q.SLOClass, p),
+		ClassName:    q.SLOClass,
+		Priority:     p,
+		PromptTokens: q.PromptTokens,
+		SLOTTFTUs:    q.SLOTTFTUs,
+		Blocks:       q.PromptTokens / c.view.BlockSize,
+	}
 	r.Hashes = c.hashesOf(i)
 	if len(r.Hashes) >= groupBlocks {
 		h := r.Hashes[groupBlocks-1]

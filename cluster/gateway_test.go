@@ -93,8 +93,21 @@ func TestEventsArriveLater(t *testing.T) {
 
 // scene is a view of four instances.
 func scene() *View {
-	v := &View{BlockSize: 16, Ledger: newLedger(4, 100), Match: []int64{0, 10, 20, 40}, Exact: []int64{0, 5, 10, 20}}
-	for _, s := range []snapshot{{QueueDepth: 0, BatchSize: 8, FreeBlocks: 100}, {QueueDepth: 5, BatchSize: 2, FreeBlocks: 75},
+	v := &View{
+		BlockSize: 16,
+		Ledger:    newLedger(4, 100),
+		Match:     []int64{0, 10, 20, 40},
+		Exact:     []int64{0, 5, 10, 20},
+	}
+	for _, s := range []snapshot{{
+		QueueDepth: 0,
+		BatchSize:  8,
+		FreeBlocks: 100,
+	}, {
+		QueueDepth: 5,
+		BatchSize:  2,
+		FreeBlocks: 75,
+	},
 		{QueueDepth: 10, BatchSize: 0, FreeBlocks: 50}, {QueueDepth: 20, BatchSize: 4, FreeBlocks: 0}} {
 		s.TotalBlocks = 100
 		v.Snapshots = append(v.Snapshots, s)
@@ -245,7 +258,11 @@ func TestLedgerAddsUp(t *testing.T) {
 	for now := int64(1); next < n; now++ {
 		if rng.IntN(2) == 0 {
 			i := rng.IntN(3)
-			l.Sent(&Request{Index: next, Class: rng.IntN(2), PromptTokens: 1 + rng.Int64N(100)}, i, now, rng.Int64N(50))
+			l.Sent(&Request{
+				Index:        next,
+				Class:        rng.IntN(2),
+				PromptTokens: 1 + rng.Int64N(100),
+			}, i, now, rng.Int64N(50))
 			where[next] = i
 			next++
 		}
@@ -300,8 +317,15 @@ func shortOfSeats(classes []string, perSecond, seconds float64, draw uint64) []s
 	rng := rand.New(rand.NewPCG(draw, 3))
 	var reqs []sim.Request
 	for at := 0.0; at < seconds*1e6; at += rng.ExpFloat64() / perSecond * 1e6 {
-		r := sim.Request{ID: strconv.Itoa(len(reqs)), ArrivalUs: int64(at), PromptTokens: 1224, Group: 1, GroupTokens: 1024,
-			OutputTokens: 1 + int64(rng.ExpFloat64()*90), SLOClass: classes[rng.IntN(len(classes))]}
+		r := sim.Request{
+			ID:           strconv.Itoa(len(reqs)),
+			ArrivalUs:    int64(at),
+			PromptTokens: 1224,
+			Group:        1,
+			GroupTokens:  1024,
+			OutputTokens: 1 + int64(rng.ExpFloat64()*90),
+			SLOClass:     classes[rng.IntN(len(classes))],
+		}
 		r.SLOTTFTUs = int64(targets[r.SLOClass].TTFTUs)
 		reqs = append(reqs, r)
 	}
@@ -407,7 +431,12 @@ func TestDisaggregatedRequestsLeave(t *testing.T) {
 		}
 		cfg.Routing.Policy = []string{RoundRobin, LeastLoaded}[seed%2]
 		cfg.Instances.Groups = []group{{Count: 2, Role: roleDecode}, {Count: 2, Role: rolePrefill}}
-		cfg.Transfer = transferSpec{BandwidthGBs: 1, LatencyUs: 50, ProxyUs: int64(seed) * 10, Shared: seed%5 > 0}
+		cfg.Transfer = transferSpec{
+			BandwidthGBs: 1,
+			LatencyUs:    50,
+			ProxyUs:      int64(seed) * 10,
+			Shared:       seed%5 > 0,
+		}
 		c, err := newCluster(cfg, reqs)
 		if err != nil {
 			t.Fatal(err)
@@ -493,7 +522,11 @@ func TestHandedFromRankToRankByHand(t *testing.T) {
 			own.DP = dp
 			cfg.Engines[i].Deployment = &own
 		}
-		res, err := Run(cfg, []sim.Request{{PromptTokens: 32, OutputTokens: 3}, {PromptTokens: 32, OutputTokens: 3, ArrivalUs: 300_000}})
+		res, err := Run(cfg, []sim.Request{{PromptTokens: 32, OutputTokens: 3}, {
+			PromptTokens: 32,
+			OutputTokens: 3,
+			ArrivalUs:    300_000,
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -522,7 +555,11 @@ func TestHandedFromRankToRankByHand(t *testing.T) {
 			}
 		}
 	}
-	if got := *res.Transfers; got != (Transfers{Count: 2, Bytes: 2 * 2 * 655_360, Us: 2 * (1311 + 50)}) {
+	if got := *res.Transfers; got != (Transfers{
+		Count: 2,
+		Bytes: 2 * 2 * 655_360,
+		Us:    2 * (1311 + 50),
+	}) {
 		t.Errorf("transfers %+v", got)
 	}
 }

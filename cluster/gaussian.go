@@ -39,7 +39,12 @@ func (p *process) kernel(a, b []float64) float64 {
 // regress fits lengths and amplitude to values y at x by the largest marginal
 // likelihood, with weak priors that keep lengths between a tenth and a few cubes.
 func regress(x [][]float64, y, variance []float64) *process {
-	p := &process{x: x, mean: stat.Mean(y), noise: make([]float64, len(y)), lengths: make([]float64, len(x[0]))}
+	p := &process{
+		x:       x,
+		mean:    stat.Mean(y),
+		noise:   make([]float64, len(y)),
+		lengths: make([]float64, len(x[0])),
+	}
 	for _, v := range y {
 		p.scale += (v - p.mean) * (v - p.mean)
 	}

@@ -17,7 +17,11 @@ func TargetsOf(reqs []sim.Request) map[string]target {
 	out := map[string]target{}
 	for i := range reqs {
 		if q := &reqs[i]; out[q.SLOClass] == (target{}) {
-			out[q.SLOClass] = target{TTFTUs: float64(q.SLOTTFTUs), ITLUs: float64(q.SLOITLUs), E2EUs: float64(q.SLOE2EUs)}
+			out[q.SLOClass] = target{
+				TTFTUs: float64(q.SLOTTFTUs),
+				ITLUs:  float64(q.SLOITLUs),
+				E2EUs:  float64(q.SLOE2EUs),
+			}
 		}
 	}
 	return out

@@ -31,7 +31,12 @@ type hour struct {
 
 // givenOf takes requests as they are. Classes without any target have the published ones.
 func givenOf(reqs []sim.Request) (*hour, error) {
-	h := &hour{reqs: slices.Clone(reqs), fromUs: make([]float64, len(reqs)), widthUs: make([]float64, len(reqs)), asTheyAre: true}
+	h := &hour{
+		reqs:      slices.Clone(reqs),
+		fromUs:    make([]float64, len(reqs)),
+		widthUs:   make([]float64, len(reqs)),
+		asTheyAre: true,
+	}
 	promised := TargetsOf(reqs)
 	for i := range h.reqs {
 		q := &h.reqs[i]
@@ -66,7 +71,11 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 	if len(reqs) == 0 {
 		return nil, trace.Errorf(codeBadSpec, "preset %s: got no requests, want a Mooncake trace", recorded)
 	}
-	h := &hour{reqs: slices.Clone(reqs), fromUs: make([]float64, len(reqs)), widthUs: make([]float64, len(reqs))}
+	h := &hour{
+		reqs:    slices.Clone(reqs),
+		fromUs:  make([]float64, len(reqs)),
+		widthUs: make([]float64, len(reqs)),
+	}
 	slices.SortStableFunc(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
 	last := h.reqs[len(reqs)-1].ArrivalUs
 	gapUs := float64(last) / float64(len(reqs)) // of the last batch: as long as the one before it

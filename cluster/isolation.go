@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -189,17 +188,28 @@ func (l *inputs) loadGates(ctx context.Context, o *IsolationOptions) error {
 		return err
 	}
 	if o.Controller != kindSame {
-		l.others = append(l.others, rival{Plant: l.plant, Gate: same, Label: "upper bound: the engines' own coefficients"})
+		l.others = append(l.others, rival{
+			Plant: l.plant,
+			Gate:  same,
+			Label: "upper bound: the engines' own coefficients",
+		})
 	}
 	for _, g := range []gate{{Kind: kindBiasedLow, Scale: 0.7}, {Kind: kindBiasedUp, Scale: 1.3}} {
-		l.others = append(l.others, rival{Plant: l.plant, Gate: g, Label: fmt.Sprintf("step times off by x%g", g.Scale)})
+		l.others = append(l.others, rival{
+			Plant: l.plant,
+			Gate:  g,
+			Label: fmt.Sprintf("step times off by x%g", g.Scale),
+		})
 	}
 	other := plant{Name: "trained-physics", Deployment: l.plant.Deployment, Other: true}
 	gate, err := fitted(&other, kindOtherForm)
 	if err != nil {
 		return err
 	}
-	l.others = append(l.others, rival{Plant: other, Gate: gate,
-		Label: "engines by trained-physics at the same share of their capacity, gate by physics fitted on them"})
+	l.others = append(l.others, rival{
+		Plant: other,
+		Gate:  gate,
+		Label: "engines by trained-physics at the same share of their capacity, gate by physics fitted on them",
+	})
 	return nil
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	_ "embed"
 	"iter"
 	"slices"
 )
@@ -94,7 +93,13 @@ func (l *ledger) Class(name string, priority int) int {
 func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	a := &l.Of[i]
 	todo := max(1, r.PromptTokens-cached)
-	l.entries[r.Index] = entry{sentUs: nowUs, prompt: r.PromptTokens, cached: cached, class: int32(r.Class), state: pending}
+	l.entries[r.Index] = entry{
+		sentUs: nowUs,
+		prompt: r.PromptTokens,
+		cached: cached,
+		class:  int32(r.Class),
+		state:  pending,
+	}
 	a.InFlight++
 	a.Pending[r.Class].push(int32(r.Index), todo)
 	a.All.push(int32(r.Index), todo)

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	_ "embed"
 	"slices"
 )
 

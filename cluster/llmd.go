@@ -49,9 +49,39 @@ const (
 )
 
 // defaultParameters are the router's.
-var defaultParameters = pluginParameters{AffinityThreshold: 0.80, MaxTTFTPenaltyMs: 18_000, TTFTSource: "prefillThroughput",
-	PeakPrefillThroughput: 15_928, EpsilonExploreNeg: 0.01, TTFTWeight: 0.8, TPOTWeight: 0.2, Strategy: "least", CompositeKVWeight: 1,
-	CompositeQueueWeight: 1, CompositePrefixWeight: 1}
+var defaultParameters = pluginParameters{
+	AffinityThreshold:     0.80,
+	MaxTTFTPenaltyMs:      18_000,
+	TTFTSource:            "prefillThroughput",
+	PeakPrefillThroughput: 15_928,
+	EpsilonExploreNeg:     0.01,
+	TTFTWeight:            0.8,
+	TPOTWeight:            0.2,
+	Strategy:              "least",
+	CompositeKVWeight:     1,
+	CompositeQueueWeight:  1,
+	CompositePrefixWeight: 1,
+}
+
+// pluginKeys are the parameters that each plugin of llm-d's router reads.
+var pluginKeys = map[string][]string{
+	"prefix-cache-affinity-filter": {
+		"affinityThreshold",
+		"explorationProbability",
+		"maxTTFTPenaltyMs",
+		"ttftSource",
+		"peakPrefillThroughput",
+	},
+	"slo-headroom-tier-filter": {"epsilonExploreNeg"},
+	"latency-scorer": {
+		"ttftWeight",
+		"tpotWeight",
+		"headroomSelectionStrategy",
+		"compositeKVWeight",
+		"compositeQueueWeight",
+		"compositePrefixWeight",
+	},
+}
 
 // UnmarshalYAML takes a type, or a type with parameters.
 func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
@@ -69,8 +99,8 @@ func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
 			continue
 		}
 		for k := 0; k < len(node.Content[i+1].Content); k += 2 {
-			if key := node.Content[i+1].Content[k].Value; !slices.Contains(tables().Plugins[p.Type], key) {
-				return specErrorf("routing: %s: got parameter %q, want %s", p.Type, key, trace.OneOf(tables().Plugins[p.Type]))
+			if key := node.Content[i+1].Content[k].Value; !slices.Contains(pluginKeys[p.Type], key) {
+				return specErrorf("routing: %s: got parameter %q, want %s", p.Type, key, trace.OneOf(pluginKeys[p.Type]))
 			}
 		}
 	}
@@ -193,8 +223,13 @@ func (l *llmd) Route(r *Request, v *View) int {
 	all := make([]endpoint, len(v.Snapshots))
 	for i := range all {
 		s, e := &v.Snapshots[i], &all[i]
-		*e = endpoint{instance: i, inFlight: float64(v.Ledger.Of[i].All.Tokens), dispatched: v.Ledger.Of[i].InFlight, kvUsage: s.KVUsage(),
-			waiting: s.QueueDepth}
+		*e = endpoint{
+			instance:   i,
+			inFlight:   float64(v.Ledger.Of[i].All.Tokens),
+			dispatched: v.Ledger.Of[i].InFlight,
+			kvUsage:    s.KVUsage(),
+			waiting:    s.QueueDepth,
+		}
 		if r.Blocks > 0 {
 			e.match = float64(v.Match[i]) / float64(r.Blocks)
 		}

@@ -23,8 +23,16 @@ func routingOf(t *testing.T, text string) *Routing {
 // known are endpoints with predictions: match, uncached tokens in flight, TTFT, headrooms of TTFT and TPOT, requests under way.
 func known(rows ...[6]float64) (out []endpoint) {
 	for i, r := range rows {
-		out = append(out, endpoint{instance: i, match: r[0], inFlight: r[1], predicted: !math.IsNaN(r[2]), ttftMs: r[2], ttft: r[3], tpot: r[4],
-			dispatched: int64(r[5])})
+		out = append(out, endpoint{
+			instance:   i,
+			match:      r[0],
+			inFlight:   r[1],
+			predicted:  !math.IsNaN(r[2]),
+			ttftMs:     r[2],
+			ttft:       r[3],
+			tpot:       r[4],
+			dispatched: int64(r[5]),
+		})
 	}
 	return out
 }
@@ -107,7 +115,15 @@ func TestLLMDScores(t *testing.T) {
 		{"TTFT only before both", "", known([6]float64{0, 0, 1, -1, -1, 2}, [6]float64{0, 0, 1, -9, 0, 2}), []float64{0, 0.51}},
 		{"negative: least even with most", "headroomSelectionStrategy: most", known([6]float64{0, 0, 1, -10, 0, 2},
 			[6]float64{0, 0, 1, -50, 0, 2}), []float64{1.01, 0.01}},
-		{"no predictions", "", []endpoint{{kvUsage: 0.4, waiting: 0, match: 0.5}, {instance: 1, kvUsage: 0.1, waiting: 4}}, []float64{0.7, 0.3}},
+		{"no predictions", "", []endpoint{{
+			kvUsage: 0.4,
+			waiting: 0,
+			match:   0.5,
+		}, {
+			instance: 1,
+			kvUsage:  0.1,
+			waiting:  4,
+		}}, []float64{0.7, 0.3}},
 		{"no predictions, KV alone", "compositeKVWeight: 0, compositeQueueWeight: 0, compositePrefixWeight: 0",
 			[]endpoint{{kvUsage: 0.25, waiting: 9}, {instance: 1}}, []float64{0.75, 1}},
 	} {
@@ -176,7 +192,12 @@ func TestLLMDRoutes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &View{BlockSize: 16, Snapshots: make([]snapshot, 3), Ledger: newLedger(3, 1), Match: []int64{100, 100, 0}}
+	v := &View{
+		BlockSize: 16,
+		Snapshots: make([]snapshot, 3),
+		Ledger:    newLedger(3, 1),
+		Match:     []int64{100, 100, 0},
+	}
 	for k := range 200 {
 		q := &Request{Index: k, PromptTokens: 1600, Blocks: 100, SLOTTFTUs: 50_000}
 		got := r.Route(q, v)

@@ -3,7 +3,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -28,8 +27,15 @@ type optimiseOptions struct {
 
 // DefaultOptimiseOptions are those of the command line but for Out.
 func DefaultOptimiseOptions() optimiseOptions {
-	o := optimiseOptions{IsolationOptions: DefaultIsolationOptions(), Policy: "predictive-seed", Method: methodGP, Start: 12, Calls: 30,
-		TrainSeeds: 10, TestSeeds: 20}
+	o := optimiseOptions{
+		IsolationOptions: DefaultIsolationOptions(),
+		Policy:           "predictive-seed",
+		Method:           methodGP,
+		Start:            12,
+		Calls:            30,
+		TrainSeeds:       10,
+		TestSeeds:        20,
+	}
 	o.Alone = true
 	return o
 }
@@ -76,7 +82,10 @@ func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 	if err := log.Truncate(whole); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	doc, err := tune(&tuner{lab: lab{IsolationOptions: o.IsolationOptions, inputs: *l, ctx: ctx}, ask: o, before: before,
+	doc, err := tune(&tuner{
+		lab:    lab{IsolationOptions: o.IsolationOptions, inputs: *l, ctx: ctx},
+		ask:    o,
+		before: before,
 		made: func(c loggedCall) error {
 			line, err := json.Marshal(c)
 			if err != nil {
@@ -84,7 +93,9 @@ func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 			}
 			_, err = log.Write(append(line, '\n'))
 			return err
-		}, always: map[string]*float64{}})
+		},
+		always: map[string]*float64{},
+	})
 	if err = errors.Join(err, log.Close()); err != nil {
 		return nil, err
 	}
@@ -107,8 +118,12 @@ func loggedCalls(path string) (out []loggedCall, whole int64, err error) {
 	for line := range bytes.Lines(text) {
 		var c loggedCall
 		if err := json.Unmarshal(line, &c); err != nil {
-			return nil, 0, &trace.SyntaxError{File: filepath.Base(path), Line: int64(len(out) + 1), Code: codeBadSpec,
-				Msg: "optimise log: got " + err.Error() + ", want one call a line"}
+			return nil, 0, &trace.SyntaxError{
+				File: filepath.Base(path),
+				Line: int64(len(out) + 1),
+				Code: codeBadSpec,
+				Msg:  "optimise log: got " + err.Error() + ", want one call a line",
+			}
 		}
 		out = append(out, c)
 	}

@@ -26,15 +26,50 @@ var noise = []sim.Quantile{{Q: 0.05, Ratio: 0.95}, {Q: 0.25, Ratio: 0.98}, {Q: 0
 // runs: 2,048 tokens a step, 256 seats.
 func defaultDeployment() *deploy.Deployment {
 	return &deploy.Deployment{
-		Model: model.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8,
-			HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2,
-			BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
-		Hardware: deploy.Hardware{Name: "H100-SXM-80GB", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80, PCIeBandwidthGBs: 64,
-			PCIeEfficiency: 0.75, InterconnectBandwidthGBs: 900},
-		TP: 1, PP: 1, DP: 1,
-		Engine: vllm.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 256, MaxNumBatchedTokens: 2048,
-			ChunkedPrefill: true, PrefixCaching: true, BlockSize: 16, GPUMemoryUtilization: 0.9, KVBlocksGPU: trace.Some[int64](27_678),
-			AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs"},
+		Model: model.Model{
+			ID:                 "meta-llama/Llama-3.1-8B",
+			ModelType:          "llama",
+			NumLayers:          32,
+			HiddenSize:         4096,
+			NumHeads:           32,
+			NumKVHeads:         8,
+			HeadDim:            128,
+			IntermediateSize:   14336,
+			VocabSize:          128256,
+			NumMLPProj:         3,
+			BytesPerParam:      2,
+			BytesPerWeight:     2,
+			BytesPerKV:         2,
+			BytesPerActivation: 2,
+			BytesPerLMHead:     2,
+			LinearCompute:      "native",
+		},
+		Hardware: deploy.Hardware{
+			Name:                     "H100-SXM-80GB",
+			TFlopsPeak:               989.5,
+			TFlopsFP8:                1979,
+			BwPeakTBs:                3.35,
+			MemoryGB:                 80,
+			PCIeBandwidthGBs:         64,
+			PCIeEfficiency:           0.75,
+			InterconnectBandwidthGBs: 900,
+		},
+		TP: 1,
+		PP: 1,
+		DP: 1,
+		Engine: vllm.Engine{
+			VLLMVersion:          "0.15.1",
+			MaxModelLen:          trace.Some[int64](8192),
+			MaxNumSeqs:           256,
+			MaxNumBatchedTokens:  2048,
+			ChunkedPrefill:       true,
+			PrefixCaching:        true,
+			BlockSize:            16,
+			GPUMemoryUtilization: 0.9,
+			KVBlocksGPU:          trace.Some[int64](27_678),
+			AsyncScheduling:      trace.Some(false),
+			SchedulingPolicy:     "fcfs",
+		},
 	}
 }
 
@@ -121,7 +156,7 @@ const calibrationS = 8.0
 // Calibration is the requests of a calibration run of one engine: 0.5, 0.7 and 0.9
 // of its capacity, on workload groups, whose prompts differ.
 func (p *plant) Calibration() ([]sim.Request, error) {
-	load := tables().Loads["groups"]
+	load := loads["groups"]
 	l := &lab{IsolationOptions: IsolationOptions{Instances: 1}}
 	capacity, err := l.probe(p, &gate{Kind: kindSame, Scale: 1}, load.Draw(999, 4000, 0.3))
 	if err != nil {

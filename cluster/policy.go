@@ -43,7 +43,14 @@ type blind struct{}
 func (blind) Seen(*Request, *View, *Decision, int, int64, int64) {}
 
 func admit() Decision {
-	return Decision{Admit: true, PredictedUs: math.NaN(), BoundUs: math.NaN(), P90Us: math.NaN(), RawUs: math.NaN(), MeetShare: math.NaN()}
+	return Decision{
+		Admit:       true,
+		PredictedUs: math.NaN(),
+		BoundUs:     math.NaN(),
+		P90Us:       math.NaN(),
+		RawUs:       math.NaN(),
+		MeetShare:   math.NaN(),
+	}
 }
 
 func reject(reason string) Decision {

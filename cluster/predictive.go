@@ -93,8 +93,14 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 		}
 		upper = math.Max(us, full.Us)
 	}
-	d := Decision{Admit: true, Queued: x.Queued, RawUs: us, PredictedUs: x.Us * p.quantile(q, median),
-		P90Us: upper * p.quantile(q, 0.9), BoundUs: upper * p.careful(q, wide, 1-eps)}
+	d := Decision{
+		Admit:       true,
+		Queued:      x.Queued,
+		RawUs:       us,
+		PredictedUs: x.Us * p.quantile(q, median),
+		P90Us:       upper * p.quantile(q, 0.9),
+		BoundUs:     upper * p.careful(q, wide, 1-eps),
+	}
 	if d.MeetShare = math.NaN(); q != nil && r.SLOTTFTUs > 0 {
 		d.MeetShare = q.share((float64(r.SLOTTFTUs) - float64(r.WaitedUs)) / us)
 	}

@@ -111,7 +111,11 @@ func TestPredictionOnEightEngines(t *testing.T) {
 		c.Routing.Policy = Weighted
 		c.Routing.Scorers = "pa:4,qd:3"
 		reqs := mixture(10, 12_000, rate)
-		both := &beside{Rollout: &Rollout{ByPriority: true}, seed: seedOf(t, &cfg), us: make([]float64, len(reqs))}
+		both := &beside{
+			Rollout: &Rollout{ByPriority: true},
+			seed:    seedOf(t, &cfg),
+			us:      make([]float64, len(reqs)),
+		}
 		for range 8 {
 			both.Engines = append(both.Engines, estimatorOf(&cfg))
 		}
@@ -263,15 +267,32 @@ func random(t *testing.T, rng *rand.Rand) (*Config, []sim.Request) {
 		},
 		func() Policy { return &gaieLegacy{Queue: 5, KV: 0.8} },
 		func() Policy {
-			return &probabilistic{Queue: 5, KV: 0.8, K: 300, Power: 5, Seed: c.Seed}
+			return &probabilistic{
+				Queue: 5,
+				KV:    0.8,
+				K:     300,
+				Power: 5,
+				Seed:  c.Seed,
+			}
 		},
 		func() Policy { return &latencySLO{Estimate: rollout} },
 		func() Policy {
-			return &Seed{Variant: "b", Headroom: 1, StepUs: 7000, Beta0: 7000, Beta1: 17, BudgetUs: map[string]float64{"standard": 60_000,
-				"sheddable": 30_000}}
+			return &Seed{
+				Variant:  "b",
+				Headroom: 1,
+				StepUs:   7000,
+				Beta0:    7000,
+				Beta1:    17,
+				BudgetUs: map[string]float64{"standard": 60_000,
+					"sheddable": 30_000},
+			}
 		},
 		func() Policy {
-			return &predictive{Estimate: rollout, Floor: &Floor{Share: 0.2, BudgetShare: 0.05}, StandardUs: 300_000}
+			return &predictive{
+				Estimate:   rollout,
+				Floor:      &Floor{Share: 0.2, BudgetShare: 0.05},
+				StandardUs: 300_000,
+			}
 		},
 	}[rng.IntN(8)]()
 	reqs := mixture(rng.Uint64(), 30+rng.IntN(60), []float64{20, 100, 400}[rng.IntN(3)])
@@ -385,8 +406,15 @@ func BenchmarkCluster(b *testing.B) {
 			at := 0.0
 			for i := range reqs {
 				at += rng.ExpFloat64() / 2000 * 1e6
-				reqs[i] = sim.Request{ArrivalUs: int64(at), PromptTokens: 512 + 128 + rng.Int64N(256), OutputTokens: 64 + rng.Int64N(128), Group: 1,
-					GroupTokens: 512, SLOClass: []string{"critical", "standard", "sheddable"}[rng.IntN(3)], SLOTTFTUs: 300_000}
+				reqs[i] = sim.Request{
+					ArrivalUs:    int64(at),
+					PromptTokens: 512 + 128 + rng.Int64N(256),
+					OutputTokens: 64 + rng.Int64N(128),
+					Group:        1,
+					GroupTokens:  512,
+					SLOClass:     []string{"critical", "standard", "sheddable"}[rng.IntN(3)],
+					SLOTTFTUs:    300_000,
+				}
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -1,8 +1,6 @@
 package cluster
 
-import (
-	_ "embed"
-)
+import ()
 
 // rate is an exponentially weighted rate of events.
 type rate struct {

@@ -49,8 +49,14 @@ func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, err
 	}
 	a := &v.Ledger.Of[i]
 	mean := v.Ledger.MeanOutputs()
-	s := forecast.State{Decodes: a.Decodes, DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2), OutputTokens: mean,
-		Leaving: v.Ledger.Leaving(i), LeavingSteps: ageSteps, FreeBlocks: v.Snapshots[i].FreeBlocks}
+	s := forecast.State{
+		Decodes:      a.Decodes,
+		DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2),
+		OutputTokens: mean,
+		Leaving:      v.Ledger.Leaving(i),
+		LeavingSteps: ageSteps,
+		FreeBlocks:   v.Snapshots[i].FreeBlocks,
+	}
 	if expect(&s, r, v, i, o.ByPriority); full {
 		s.BehindTokens = math.MaxInt32
 	}

@@ -247,8 +247,13 @@ type pooled struct {
 
 // Route chooses among the members.
 func (p *pooled) Route(r *Request, v *View) int {
-	p.view = View{NowUs: v.NowUs, BlockSize: v.BlockSize, Ledger: &p.ledger, Snapshots: gather(p.view.Snapshots, v.Snapshots, p.members),
-		Match: gather(p.view.Match, v.Match, p.members)}
+	p.view = View{
+		NowUs:     v.NowUs,
+		BlockSize: v.BlockSize,
+		Ledger:    &p.ledger,
+		Snapshots: gather(p.view.Snapshots, v.Snapshots, p.members),
+		Match:     gather(p.view.Match, v.Match, p.members),
+	}
 	if v.Exact != nil {
 		p.view.Exact = gather(p.view.Exact, v.Exact, p.members)
 	}
@@ -297,7 +302,11 @@ func (c *cluster) disaggregate(list []Scorer) error {
 		return nil
 	}
 	n := len(c.engines)
-	pd := &disaggregation{isPrefill: make([]bool, n), free: make([][]int64, n), requests: make([]handed, len(c.reqs))}
+	pd := &disaggregation{
+		isPrefill: make([]bool, n),
+		free:      make([][]int64, n),
+		requests:  make([]handed, len(c.reqs)),
+	}
 	pools := map[string]*pooled{rolePrefill: {}, roleDecode: {}}
 	for i, role := range roles {
 		pools[role].members = append(pools[role].members, i)

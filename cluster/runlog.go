@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	_ "embed"
 	"encoding/base64"
 	"errors"
 	"fmt"

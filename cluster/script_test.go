@@ -34,8 +34,14 @@ type script struct {
 // runScript understands `cluster k=v ...`, `step k=v ...`, `gate policy k=v ...` and
 // `request id k=v ...`, the last with times=N every=US for several; # starts prose.
 func runScript(t *testing.T, text string) string {
-	s := &script{t: t, cfg: plain(nil),
-		step: [3]float64{1000, 10, 100}, seats: 4, n: 2, blocks: 400}
+	s := &script{
+		t:      t,
+		cfg:    plain(nil),
+		step:   [3]float64{1000, 10, 100},
+		seats:  4,
+		n:      2,
+		blocks: 400,
+	}
 	for n, line := range strings.Split(text, "\n") {
 		words := strings.Fields(line)
 		if len(words) == 0 || words[0] == "#" {

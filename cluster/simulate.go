@@ -286,9 +286,20 @@ type decisionRow struct {
 
 func rowOfDecision(r *record) decisionRow {
 	known := func(us float64) trace.Opt[float64] { return trace.Opt[float64]{V: us / 1e3, OK: us == us} }
-	row := decisionRow{ID: r.ID, ArrivalUs: r.ArrivalUs, DecidedUs: r.DecidedUs, Tries: int64(r.Tries), SLOClass: r.Class,
-		Priority: int64(r.Priority), Admitted: r.Admitted(), Reason: r.Decision.Reason, PredictedTTFTMs: known(r.Decision.PredictedUs),
-		BoundTTFTMs: known(r.Decision.BoundUs), ExpectedTokens: r.Expected, PotentialTokens: r.Potential}
+	row := decisionRow{
+		ID:              r.ID,
+		ArrivalUs:       r.ArrivalUs,
+		DecidedUs:       r.DecidedUs,
+		Tries:           int64(r.Tries),
+		SLOClass:        r.Class,
+		Priority:        int64(r.Priority),
+		Admitted:        r.Admitted(),
+		Reason:          r.Decision.Reason,
+		PredictedTTFTMs: known(r.Decision.PredictedUs),
+		BoundTTFTMs:     known(r.Decision.BoundUs),
+		ExpectedTokens:  r.Expected,
+		PotentialTokens: r.Potential,
+	}
 	if r.Admitted() {
 		row.Instance = trace.Some(int64(r.Instance))
 		row.PrefillInstance = r.Prefill
@@ -457,13 +468,31 @@ func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
 	targets := TargetsOf(reqs) // the workload's own
 	maps.Copy(targets, s.spec.ByClass())
 	g := reduce(run.Records, targets, window{ToUs: math.MaxInt64})
-	p := &Part{Transfers: run.Transfers, Instances: len(run.Engines), Admission: s.spec.Admission.Policy, Routing: s.spec.Routing.Policy,
-		Scheduler: s.spec.Scheduler, RefreshUs: s.spec.RefreshUs, Arrived: g.All.Arrived, Admitted: g.All.Admitted, Rejected: g.Shed,
-		Arrivals: g.Tries, Goodput: result.OrNull(g.All.Goodput()), P99Critical: result.OrNull(g.Critical),
-		P99Admitted: result.OrNull(g.Admitted), P99Everybody: result.OrNull(g.Everybody), CachedShare: result.OrNull(g.CachedShare),
-		Potential: result.OrNull(g.PotentialShare), PhantomShare: result.OrNull(g.PhantomShare), Jain: result.OrNull(g.Jain),
-		OutputPerS: result.OrNull(g.OutputPerS), Prediction: auditPart(g.Live), Shadow: auditPart(g.Shadow),
-		Classes: []classPart{}, ByInstance: make([]simulate.EnginePart, len(run.Engines))}
+	p := &Part{
+		Transfers:    run.Transfers,
+		Instances:    len(run.Engines),
+		Admission:    s.spec.Admission.Policy,
+		Routing:      s.spec.Routing.Policy,
+		Scheduler:    s.spec.Scheduler,
+		RefreshUs:    s.spec.RefreshUs,
+		Arrived:      g.All.Arrived,
+		Admitted:     g.All.Admitted,
+		Rejected:     g.Shed,
+		Arrivals:     g.Tries,
+		Goodput:      result.OrNull(g.All.Goodput()),
+		P99Critical:  result.OrNull(g.Critical),
+		P99Admitted:  result.OrNull(g.Admitted),
+		P99Everybody: result.OrNull(g.Everybody),
+		CachedShare:  result.OrNull(g.CachedShare),
+		Potential:    result.OrNull(g.PotentialShare),
+		PhantomShare: result.OrNull(g.PhantomShare),
+		Jain:         result.OrNull(g.Jain),
+		OutputPerS:   result.OrNull(g.OutputPerS),
+		Prediction:   auditPart(g.Live),
+		Shadow:       auditPart(g.Shadow),
+		Classes:      []classPart{},
+		ByInstance:   make([]simulate.EnginePart, len(run.Engines)),
+	}
 	if s.spec.Routing.Policy == Weighted {
 		p.Scorers = s.spec.Routing.ScorersText()
 	}

@@ -12,7 +12,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/forecast"
 	"github.com/blis-train/blis-train/trace"
@@ -122,10 +121,14 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 		return err
 	}
 	for i := 0; i < len(node.Content); i += 2 {
-		if key := node.Content[i]; key.Value != "policy" && !slices.Contains(tables().Policies[head.Policy], key.Value) {
+		if key := node.Content[i]; key.Value != "policy" && !slices.Contains(policyKeys[head.Policy], key.Value) {
 			if policies := havePolicies(key.Value); len(policies) > 0 && slices.Contains(Policies, head.Policy) {
-				return &trace.SyntaxError{Line: int64(key.Line), Col: int64(key.Column), Code: codeBadSpec,
-					Msg: fmt.Sprintf("admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy, trace.OneOf(policies))}
+				return &trace.SyntaxError{
+					Line: int64(key.Line),
+					Col:  int64(key.Column),
+					Code: codeBadSpec,
+					Msg:  fmt.Sprintf("admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy, trace.OneOf(policies)),
+				}
 			}
 		}
 	}
@@ -135,7 +138,12 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 
 // havePolicies are the policies that read a key.
 func havePolicies(key string) (out []string) {
-	return stat.Filter(Policies, func(name string) bool { return slices.Contains(tables().Policies[name], key) })
+	for _, name := range Policies {
+		if slices.Contains(policyKeys[name], key) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // Routing is a router.
@@ -182,10 +190,15 @@ type targetSpec struct {
 
 // defaultSpec is one instance that admits everything, scraped as llm-d does.
 func defaultSpec() Spec {
-	return Spec{Instances: instances{Groups: []group{{Count: 1}}}, RefreshUs: 50_000, Scrape: "staggered",
+	return Spec{
+		Instances: instances{Groups: []group{{Count: 1}}},
+		RefreshUs: 50_000,
+		Scrape:    "staggered",
 		Admission: defaultAdmission("always-admit"),
-		Routing:   Routing{Policy: RoundRobin, IndexUpdate: OnRoute, EventDelayUs: 50_000}, Retry: retrySpec{Kind: "none"},
-		Transfer: transferSpec{BandwidthGBs: 25, LatencyUs: 50, Shared: true}}
+		Routing:   Routing{Policy: RoundRobin, IndexUpdate: OnRoute, EventDelayUs: 50_000},
+		Retry:     retrySpec{Kind: "none"},
+		Transfer:  transferSpec{BandwidthGBs: 25, LatencyUs: 50, Shared: true},
+	}
 }
 
 // parseSpec reads cluster.yaml strictly.
@@ -202,7 +215,12 @@ func parseSpec(text []byte, file string) (*Spec, error) {
 		return nil, e
 	}
 	if err := s.Check(); err != nil {
-		return nil, &trace.SyntaxError{File: file, Code: codeBadSpec, Msg: err.Error(), Hint: trace.HintOf(err)}
+		return nil, &trace.SyntaxError{
+			File: file,
+			Code: codeBadSpec,
+			Msg:  err.Error(),
+			Hint: trace.HintOf(err),
+		}
 	}
 	return &s, nil
 }
@@ -258,8 +276,42 @@ func (s *Spec) ByClass() map[string]target {
 }
 
 // Policies of admission, by their names in cluster.yaml.
-var Policies = []string{"always-admit", "token-bucket", "slo-gated", "gaie-legacy", "probabilistic", "latency-slo", "predictive-seed",
-	"predictive", "size-only", "clairvoyant"}
+var Policies = []string{
+	"always-admit",
+	"token-bucket",
+	"slo-gated",
+	"gaie-legacy",
+	"probabilistic",
+	"latency-slo",
+	"predictive-seed",
+	"predictive",
+	"size-only",
+	"clairvoyant",
+}
+
+// policyKeys are the keys of admission that each policy reads.
+var policyKeys = map[string][]string{
+	"token-bucket":  {"capacity", "refill"},
+	"slo-gated":     {"signal", "thresholds"},
+	"gaie-legacy":   {"queue_depth_threshold", "kv_threshold"},
+	"probabilistic": {"queue_depth_threshold", "kv_threshold", "k", "power"},
+	"latency-slo":   {"predictor", "controller"},
+	"predictive-seed": {
+		"variant",
+		"headroom",
+		"step_ms",
+		"beta0",
+		"beta1",
+		"budget_ms",
+		"admit_unmatched",
+	},
+	"predictive":  predictiveKeys,
+	"size-only":   predictiveKeys,
+	"clairvoyant": predictiveKeys,
+}
+
+// predictiveKeys are the keys of predictive and of the policies that differ from it in their prediction alone.
+var predictiveKeys = []string{"controller", "eps", "predict_on", "floor"}
 
 // Floor and budget of predictive.
 const (
@@ -270,9 +322,21 @@ const (
 // defaultAdmission is a policy with its published defaults. slo-gated has no signal:
 // three public definitions exist.
 func defaultAdmission(policy string) admission {
-	return admission{Policy: policy, Capacity: 10_000, Refill: 1000, QueueThreshold: 5, KVThreshold: 0.8, K: 300, Power: 5,
-		Variant: "b", Headroom: 1, StepMs: 7, BudgetsMs: map[string]float64{"critical": 200, "standard": 500, "sheddable": 300},
-		PredictOn: "chosen", Floor: new(floorShare)}
+	return admission{
+		Policy:         policy,
+		Capacity:       10_000,
+		Refill:         1000,
+		QueueThreshold: 5,
+		KVThreshold:    0.8,
+		K:              300,
+		Power:          5,
+		Variant:        "b",
+		Headroom:       1,
+		StepMs:         7,
+		BudgetsMs:      map[string]float64{"critical": 200, "standard": 500, "sheddable": 300},
+		PredictOn:      "chosen",
+		Floor:          new(floorShare),
+	}
 }
 
 func (a *admission) check() error {
@@ -356,7 +420,13 @@ func (s *Spec) policy(p *parts, live *live) Policy {
 	case "gaie-legacy":
 		return &gaieLegacy{Queue: a.QueueThreshold, KV: a.KVThreshold}
 	case "probabilistic":
-		return &probabilistic{Queue: a.QueueThreshold, KV: a.KVThreshold, K: a.K, Power: a.Power, Seed: p.Seed}
+		return &probabilistic{
+			Queue: a.QueueThreshold,
+			KV:    a.KVThreshold,
+			K:     a.K,
+			Power: a.Power,
+			Seed:  p.Seed,
+		}
 	case "latency-slo":
 		if a.Predictor != "" {
 			return &latencySLO{Estimate: p.Trees}
@@ -367,8 +437,15 @@ func (s *Spec) policy(p *parts, live *live) Policy {
 		for name, ms := range a.BudgetsMs {
 			budgets[name] = ms * 1e3
 		}
-		return &Seed{Variant: a.Variant, Headroom: a.Headroom, StepUs: a.StepMs * 1e3, Beta0: a.Beta0, Beta1: a.Beta1,
-			BudgetUs: budgets, AdmitUnmatched: a.AdmitUnmatched}
+		return &Seed{
+			Variant:        a.Variant,
+			Headroom:       a.Headroom,
+			StepUs:         a.StepMs * 1e3,
+			Beta0:          a.Beta0,
+			Beta1:          a.Beta1,
+			BudgetUs:       budgets,
+			AdmitUnmatched: a.AdmitUnmatched,
+		}
 	case "predictive", "size-only":
 		rollout.IgnoreCache = a.Policy == "size-only"
 		return s.predictive(p, rollout)
@@ -379,8 +456,13 @@ func (s *Spec) policy(p *parts, live *live) Policy {
 }
 
 func (s *Spec) predictive(p *parts, e estimator) *predictive {
-	out := &predictive{Estimate: e, Best: s.Admission.PredictOn == "best", Eps: s.Admission.Eps, Prior: p.Prior,
-		StandardUs: sim.ToUs(s.Targets["standard"].TTFTMs * 1e3)}
+	out := &predictive{
+		Estimate:   e,
+		Best:       s.Admission.PredictOn == "best",
+		Eps:        s.Admission.Eps,
+		Prior:      p.Prior,
+		StandardUs: sim.ToUs(s.Targets["standard"].TTFTMs * 1e3),
+	}
 	if f := s.Admission.Floor; f != nil && *f > 0 {
 		out.Floor = &Floor{Share: *f, BudgetShare: budgetShare}
 	}

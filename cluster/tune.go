@@ -111,8 +111,16 @@ func tune(t *tuner) (*OptimiseDoc, error) {
 	}
 	t.critical = stat.Mean(critical) - 0.01
 	t.key = t.keyOf(base, critical)
-	doc := &OptimiseDoc{Policy: s.Policy, Method: s.Method, Calls: s.Start + s.Calls, Train: t.train, Test: t.test,
-		Baseline: result.OrNull(stat.Mean(base)), Critical: result.OrNull(stat.Mean(critical)), Warnings: []trace.Finding{}}
+	doc := &OptimiseDoc{
+		Policy:   s.Policy,
+		Method:   s.Method,
+		Calls:    s.Start + s.Calls,
+		Train:    t.train,
+		Test:     t.test,
+		Baseline: result.OrNull(stat.Mean(base)),
+		Critical: result.OrNull(stat.Mean(critical)),
+		Warnings: []trace.Finding{},
+	}
 	policies := slices.Compact([]string{s.Policy, "slo-gated", "probabilistic"})
 	if s.Policy == "probabilistic" {
 		policies = policies[:2]
@@ -175,7 +183,14 @@ func (t *tuner) apply(policy string, x []float64) Spec {
 // tune searches one policy's knobs on the train seeds.
 func (t *tuner) tune(policy string) (*optimisePolicy, error) {
 	knobs := tunable()[policy]
-	o := search{Dims: len(knobs), Method: t.ask.Method, Start: t.ask.Start, Calls: t.ask.Calls, Seed: 1, Constrained: true}
+	o := search{
+		Dims:        len(knobs),
+		Method:      t.ask.Method,
+		Start:       t.ask.Start,
+		Calls:       t.ask.Calls,
+		Seed:        1,
+		Constrained: true,
+	}
 	for _, c := range t.before {
 		if c.Policy == policy && c.Key == t.key && c.N == len(o.Made) && len(c.X) == len(knobs) {
 			o.Made = append(o.Made, c.Call)
@@ -191,7 +206,12 @@ func (t *tuner) tune(policy string) (*optimisePolicy, error) {
 			return Value{}, err
 		}
 		a, c := stat.StdErr(all), stat.StdErr(critical)
-		return Value{Value: stat.Mean(all), Variance: a * a, Slack: stat.Mean(critical) - t.critical, SlackVariance: c * c}, nil
+		return Value{
+			Value:         stat.Mean(all),
+			Variance:      a * a,
+			Slack:         stat.Mean(critical) - t.critical,
+			SlackVariance: c * c,
+		}, nil
 	})
 	if err != nil {
 		return nil, err
@@ -211,8 +231,12 @@ func (t *tuner) tune(policy string) (*optimisePolicy, error) {
 
 // judged is a spec on train and test seeds, and where it was not tuned.
 func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
-	out := &optimisePolicy{Policy: policy, Parameters: map[string]float64{}, Transfer: []optimiseTransfer{},
-		Sensitivity: []optimiseParameter{}}
+	out := &optimisePolicy{
+		Policy:      policy,
+		Parameters:  map[string]float64{},
+		Transfer:    []optimiseTransfer{},
+		Sensitivity: []optimiseParameter{},
+	}
 	train, _, err := t.goodput(spec, &t.plant, t.train, t.draw)
 	if err != nil {
 		return nil, err
@@ -224,8 +248,8 @@ func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
 	out.Train, out.Test, out.Critical = result.OrNull(stat.Mean(train)), result.OrNull(stat.Mean(test)), result.OrNull(stat.Mean(critical))
 	out.Gap = result.OrNull(stat.Mean(train) - stat.Mean(test))
 	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
-	bursty := tables().Loads["bursty"]
-	fresh := tables().Loads["newcomer"]
+	bursty := loads["bursty"]
+	fresh := loads["newcomer"]
 	if t.otherRate == 0 { // the same share of the other engines' own capacity
 		capacity, err := t.capacityOf(&other, &t.gate)
 		if err != nil {
@@ -255,7 +279,11 @@ func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
 			}
 			t.always[to.name] = result.OrNull(stat.Mean(base))
 		}
-		one := optimiseTransfer{To: to.name, Goodput: result.OrNull(stat.Mean(got)), Always: t.always[to.name]}
+		one := optimiseTransfer{
+			To:      to.name,
+			Goodput: result.OrNull(stat.Mean(got)),
+			Always:  t.always[to.name],
+		}
 		one.Tested = one.Always == nil || *one.Always < nobodyMisses
 		out.Transfer = append(out.Transfer, one)
 	}

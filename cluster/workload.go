@@ -19,7 +19,7 @@ type load struct {
 	Prefix    [2]int64 // tokens, log-uniform over groups
 	Own       [2]int64 // tokens behind the prefix, uniform
 	Unique    float64  // share of prompts without a group
-	UniqueLen [2]int64 `yaml:"unique_len"`
+	UniqueLen [2]int64
 	Output    [2]int64 // tokens, uniform
 	CV        float64  // of gaps between arrivals; 1: Poisson
 	Newcomer  bool     // one more group from half-time, with a fifth of the grouped requests
@@ -28,7 +28,7 @@ type load struct {
 
 // loadOf is the workload of a name.
 func loadOf(name string, requests []sim.Request) (load, error) {
-	l := tables().Loads[name]
+	l := loads[name]
 	var err error
 	switch name {
 	case recorded:

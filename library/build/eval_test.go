@@ -278,7 +278,15 @@ func TestEvalRepresentation(t *testing.T) {
 		for _, gpu := range []string{"H100", "H200", "B200"} {
 			model, err := model.Load(bytes.NewReader(text), path, o)
 			h, _ := deploy.Datasheet(gpu)
-			d := &deploy.Deployment{Name: id, Model: model, Hardware: h, TP: []int64{2, 4, 8}[i%3], PP: 1, DP: 1, Engine: pointEngine}
+			d := &deploy.Deployment{
+				Name:     id,
+				Model:    model,
+				Hardware: h,
+				TP:       []int64{2, 4, 8}[i%3],
+				PP:       1,
+				DP:       1,
+				Engine:   pointEngine,
+			}
 			d.Engine.VLLMVersion = "0.19.0"
 			var set *coeff.Set
 			if err == nil {

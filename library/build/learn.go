@@ -346,7 +346,11 @@ func (m *Measured) Learn(ctx context.Context, version string, workers int) (*lib
 
 // published are the corrections as they ship.
 func (c *correction) published(version string, left []judged) *library.Corrections {
-	out := &library.Corrections{Version: version, GPUs: map[string][2]float64{}, Step: map[string][2]float64{}}
+	out := &library.Corrections{
+		Version: version,
+		GPUs:    map[string][2]float64{},
+		Step:    map[string][2]float64{},
+	}
 	for k, v := range c.Theta {
 		pair := [2]float64{stat.Round(v, 4), stat.Round(c.se(k), 4)}
 		if k < numCommon {

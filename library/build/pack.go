@@ -45,7 +45,12 @@ func readColumns(path string, data []byte) (c *columns, err error) {
 		return nil, damaged(path, err)
 	}
 	defer rd.Close()
-	c = &columns{n: int(rd.NumRows()), ints: map[string][]int64{}, texts: map[string][]string{}, nums: map[string][]float64{}}
+	c = &columns{
+		n:     int(rd.NumRows()),
+		ints:  map[string][]int64{},
+		texts: map[string][]string{},
+		nums:  map[string][]float64{},
+	}
 	if c.n == 0 {
 		return nil, trace.Errorf(library.BadTable, "%s: got no rows, want measurements", path)
 	}
@@ -138,8 +143,14 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 		if ms == nil {
 			continue
 		}
-		table := &library.Table{Name: name + t.suffix, Path: rel, Version: filepath.Base(filepath.Dir(path)), SHA256: in.SHA256,
-			SourceBytes: in.Bytes, Rows: c.n}
+		table := &library.Table{
+			Name:        name + t.suffix,
+			Path:        rel,
+			Version:     filepath.Base(filepath.Dir(path)),
+			SHA256:      in.SHA256,
+			SourceBytes: in.Bytes,
+			Rows:        c.n,
+		}
 		values, err := c.keys(table, path)
 		if err != nil {
 			return nil, err
@@ -293,8 +304,13 @@ func readSheet(path string) (*library.GPU, error) {
 	if err != nil {
 		return nil, trace.Errorf(library.BadTable, "%s: %v", path, err)
 	}
-	g := &library.GPU{Folder: strings.TrimSuffix(filepath.Base(path), ".yaml"), SM: sheet.GPU.Capability, Bandwidth: sheet.GPU.Bandwidth,
-		FLOPS: sheet.GPU.FLOPS, Link: sheet.Node.Link}
+	g := &library.GPU{
+		Folder:    strings.TrimSuffix(filepath.Base(path), ".yaml"),
+		SM:        sheet.GPU.Capability,
+		Bandwidth: sheet.GPU.Bandwidth,
+		FLOPS:     sheet.GPU.FLOPS,
+		Link:      sheet.Node.Link,
+	}
 	if g.SM <= 0 || !(g.Bandwidth > 0 && g.FLOPS > 0 && g.Link > 0) || math.IsInf(g.Bandwidth+g.FLOPS+g.Link, 0) {
 		return nil, trace.Errorf(library.BadTable, "%s: got no gpu.sm_version, gpu.mem_bw, gpu.bfloat16_tc_flops or node.intra_node_bw, want "+
 			"all four", path)

@@ -96,8 +96,14 @@ func (p *point) copies(o *point) bool {
 }
 
 func badPoints(path string, line int64, format string, args ...any) error {
-	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: requestfit.BadPoints, Msg: "measured points: " + fmt.Sprintf(format, args...),
-		Hint: "the columns are " + strings.Join(pointColumns, ",")}
+	return &trace.SyntaxError{
+		File: path,
+		Line: line,
+		Col:  1,
+		Code: requestfit.BadPoints,
+		Msg:  "measured points: " + fmt.Sprintf(format, args...),
+		Hint: "the columns are " + strings.Join(pointColumns, ","),
+	}
 }
 
 // pointRow reads one row.
@@ -121,11 +127,23 @@ func pointRow(path string, line int64, header, row []string) (*point, error) {
 		}
 		return v
 	}
-	p := &point{id: text["id"], model: text["model"], system: text["system"], weights: text["weights"], measured: text["measured"],
-		otherTTFTMs: optional("aiconfigurator_ttft_ms"), otherTPOTMs: optional("aiconfigurator_tpot_ms")}
-	p.Level = requestfit.Level{Version: text["engine_version"], InputTokens: trace.Int(number("input_tokens", 1)),
-		OutputTokens: trace.Int(number("output_tokens", 2)), Concurrency: int(number("concurrency", 1)), TTFTMs: number("ttft_ms", 1e-9),
-		TPOTMs: number("tpot_ms", 1e-9)}
+	p := &point{
+		id:          text["id"],
+		model:       text["model"],
+		system:      text["system"],
+		weights:     text["weights"],
+		measured:    text["measured"],
+		otherTTFTMs: optional("aiconfigurator_ttft_ms"),
+		otherTPOTMs: optional("aiconfigurator_tpot_ms"),
+	}
+	p.Level = requestfit.Level{
+		Version:      text["engine_version"],
+		InputTokens:  trace.Int(number("input_tokens", 1)),
+		OutputTokens: trace.Int(number("output_tokens", 2)),
+		Concurrency:  int(number("concurrency", 1)),
+		TTFTMs:       number("ttft_ms", 1e-9),
+		TPOTMs:       number("tpot_ms", 1e-9),
+	}
 	p.tp, p.ep = trace.Int(number("tp", 1)), 1
 	if optional("moe_ep") > 1 {
 		p.ep = p.tp
@@ -154,7 +172,11 @@ type load struct {
 const servedCount = 5
 
 // pointEngine has vLLM's defaults for servers.
-var pointEngine = vllm.Engine{MaxNumSeqs: 1024, MaxNumBatchedTokens: 8192, ChunkedPrefill: true}.WithDefaults()
+var pointEngine = vllm.Engine{
+	MaxNumSeqs:          1024,
+	MaxNumBatchedTokens: 8192,
+	ChunkedPrefill:      true,
+}.WithDefaults()
 
 // load is the point as the public benchmarks of this kind do it: a closed loop, ten requests per client.
 func (p *point) load(models string) (*load, error) {
@@ -166,13 +188,30 @@ func (p *point) load(models string) (*load, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &deploy.Deployment{Name: p.id, Model: m, Hardware: h, TP: p.tp, PP: 1, DP: 1, Engine: pointEngine}
+	d := &deploy.Deployment{
+		Name:     p.id,
+		Model:    m,
+		Hardware: h,
+		TP:       p.tp,
+		PP:       1,
+		DP:       1,
+		Engine:   pointEngine,
+	}
 	d.Engine.VLLMVersion = p.Version
 	d.Engine.ExpertParallel = p.ep > 1
 	p.recipe(d, decoder)
 	p.Deployment = d
 	family := fmt.Sprintf("%s %s, %s", p.model[strings.Index(p.model, "/")+1:], p.weights, h.Name)
-	l := &load{name: p.id, group: family, family: family, dep: d, ttftMs: p.TTFTMs, tpotMs: p.TPOTMs, tpotWeight: 1, point: p}
+	l := &load{
+		name:       p.id,
+		group:      family,
+		family:     family,
+		dep:        d,
+		ttftMs:     p.TTFTMs,
+		tpotMs:     p.TPOTMs,
+		tpotWeight: 1,
+		point:      p,
+	}
 	if p.ep > 1 {
 		l.group += ", EP"
 	}
@@ -296,11 +335,23 @@ func servedOf(name string, run *trace.Run, d *deploy.Deployment, dir string) (*l
 	if err != nil {
 		return nil, err
 	}
-	l := &load{name: name, group: name, family: name, dep: d, tpotWeight: servedCount, ttftWeight: 1}
+	l := &load{
+		name:       name,
+		group:      name,
+		family:     name,
+		dep:        d,
+		tpotWeight: servedCount,
+		ttftWeight: 1,
+	}
 	n := float64(len(list))
 	for _, r := range list {
-		l.reqs = append(l.reqs, sim.Request{ArrivalUs: (r.StartWallNs.V - list[0].StartWallNs.V) / 1e3, PromptTokens: r.PromptTokens.V,
-			OutputTokens: r.OutputTokens.V, Group: 1, GroupTokens: min(shared, r.PromptTokens.V)})
+		l.reqs = append(l.reqs, sim.Request{
+			ArrivalUs:    (r.StartWallNs.V - list[0].StartWallNs.V) / 1e3,
+			PromptTokens: r.PromptTokens.V,
+			OutputTokens: r.OutputTokens.V,
+			Group:        1,
+			GroupTokens:  min(shared, r.PromptTokens.V),
+		})
 		l.ttftMs += r.StockTTFTUs.V / 1e3 / n
 		l.tpotMs += r.StockDecodeUs.V / float64(r.OutputTokens.V-1) / 1e3 / n
 	}
@@ -397,9 +448,15 @@ func cyclesOf(name string, run *trace.Run, d *deploy.Deployment) (*cycles, error
 	price := bound.NewPricer()
 	vec := rows.Vectorizer{P: library.NumStep, Step: func(in *features.StepInput, _ []trace.Member, x []float64) (features.Hits, error) {
 		var to [library.NumStep]float64
-		price.Columns(&library.Batch{Tokens: in.ScheduledTokens, Sequences: in.NumSampledSeqs, Decodes: in.NumDecodeReqs,
-			DecodeContext: in.DecodeContextTokens - in.NumDecodeReqs, Prefills: in.NumPrefillReqs, PrefillTokens: in.PrefillTokens,
-			PrefillPairs: in.PrefillCausalWork}, &to)
+		price.Columns(&library.Batch{
+			Tokens:        in.ScheduledTokens,
+			Sequences:     in.NumSampledSeqs,
+			Decodes:       in.NumDecodeReqs,
+			DecodeContext: in.DecodeContextTokens - in.NumDecodeReqs,
+			Prefills:      in.NumPrefillReqs,
+			PrefillTokens: in.PrefillTokens,
+			PrefillPairs:  in.PrefillCausalWork,
+		}, &to)
 		copy(x, to[:])
 		return 0, nil
 	}}
@@ -420,8 +477,12 @@ const FormatFPM export.Format = "aic-fpm"
 
 // Writers are the formats of this package.
 func Writers() []export.Writer {
-	return []export.Writer{{Format: FormatFPM, Write: forwardPasses, Settings: []export.Setting{
-		{Key: "backend-version", Usage: "VERSION of vLLM that names the folder; default the deployment's"}}}}
+	return []export.Writer{{
+		Format: FormatFPM,
+		Write:  forwardPasses,
+		Settings: []export.Setting{
+			{Key: "backend-version", Usage: "VERSION of vLLM that names the folder; default the deployment's"}},
+	}}
 }
 
 // fpmRow is a row of fpm_forward_perf.parquet (aiconfigurator 095f58a, perf_database/fpm_forward.rs).
@@ -502,9 +563,13 @@ func forwardPasses(src export.Source, opt export.Options) (*export.Output, error
 			return nil, fmt.Errorf("%s: %w", c.Label, err)
 		}
 		rows = append(rows, own...)
-		side.Configs = append(side.Configs, export.SideConfig{Label: c.Label, GridPoints: len(own), Seats: c.Deployment.Engine.MaxNumSeqs,
+		side.Configs = append(side.Configs, export.SideConfig{
+			Label:      c.Label,
+			GridPoints: len(own),
+			Seats:      c.Deployment.Engine.MaxNumSeqs,
 			Note: fmt.Sprintf("times of a model, not measured: cell_id begins %s; prefill beside decodes is what the reader adds up itself; it "+
-				"finds the rows by --gemm-quant-mode %s --moe-quant-mode %s --kvcache-quant-mode %s", fpmPrefix, own[0].GEMM, own[0].MoE, own[0].KV)})
+				"finds the rows by --gemm-quant-mode %s --moe-quant-mode %s --kvcache-quant-mode %s", fpmPrefix, own[0].GEMM, own[0].MoE, own[0].KV),
+		})
 	}
 	data, err := parquetOf(rows)
 	if err != nil {
@@ -571,9 +636,28 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 			experts = library.DTypeOf(&l.FFN.Linears[i].Quant)
 		}
 	}
-	row := fpmRow{CellID: fpmPrefix + c.Key, Model: m.ID, System: system, Backend: "vllm", Version: release, Weights: gemm, GEMM: gemm,
-		MoE: cmp.Or(experts, gemm), FMHA: bf16, Comm: "half", KV: kvName, MoEBackend: "auto", Attention: "auto", Policy: "balanced_v1",
-		TP: d.TP, PP: d.PP, DP: d.DP, MoETP: 1, MoEEP: 1, CP: 1}
+	row := fpmRow{
+		CellID:     fpmPrefix + c.Key,
+		Model:      m.ID,
+		System:     system,
+		Backend:    "vllm",
+		Version:    release,
+		Weights:    gemm,
+		GEMM:       gemm,
+		MoE:        cmp.Or(experts, gemm),
+		FMHA:       bf16,
+		Comm:       "half",
+		KV:         kvName,
+		MoEBackend: "auto",
+		Attention:  "auto",
+		Policy:     "balanced_v1",
+		TP:         d.TP,
+		PP:         d.PP,
+		DP:         d.DP,
+		MoETP:      1,
+		MoEEP:      1,
+		CP:         1,
+	}
 	switch {
 	case m.IsMoE() && e.ExpertParallel:
 		row.MoEEP = d.TP * d.DP

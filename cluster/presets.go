@@ -1,0 +1,83 @@
+package cluster
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// preset is a load and how long it lasts.
+type preset struct {
+	Name      string
+	Load      string    // name of one of loads
+	Rate      float64   // requests per second; 0: Rho decides
+	Rho       float64   // share of the measured capacity; 0 with Rate 0: the rate of the recorded requests
+	Seconds   float64   // duration of the arrivals
+	WarmupS   float64   // seconds at the start that are not counted
+	Transient bool      // labelled transient, even if the backlog does not grow
+	Loads     []float64 // further loads rho at which the gates are compared
+}
+
+// presets are the experiments that a user can choose by name.
+var presets = []preset{
+	{Name: "seed", Load: "seed", Rate: 2000, Seconds: 1, Transient: true},
+	{Name: "sustained", Load: "seed", Rate: 2000, Seconds: 40, WarmupS: 10},
+	{Name: "sweep", Load: "seed", Rho: 1.1, Seconds: 40, WarmupS: 10, Loads: []float64{0.9, 1.1, 1.5, 2.1}},
+	{Name: "groups", Load: "groups", Rho: 1.5, Seconds: 40, WarmupS: 10},
+	{Name: "newcomer", Load: "newcomer", Rho: 1.5, Seconds: 40, WarmupS: 10},
+	{Name: "bursty", Load: "bursty", Rho: 1.1, Seconds: 40, WarmupS: 10},
+	{Name: "mooncake", Load: recorded, Rho: 1.5, Seconds: 40, WarmupS: 10},
+	{Name: "workload", Load: given, Seconds: 40, WarmupS: 10},
+}
+
+// loads are the workloads of the presets, by name. The published text of the seed experiment gives its
+// means (a prefix of 512 tokens, about 256 tokens after it, 128 output tokens); the spreads are assumed.
+var loads = map[string]load{
+	"seed": {
+		Name:   "seed",
+		Groups: 1,
+		Prefix: [2]int64{512, 512},
+		Own:    [2]int64{128, 384},
+		Output: [2]int64{64, 192},
+		CV:     1,
+	},
+	"groups":   groupedLoad("groups", 1, false),
+	"newcomer": groupedLoad("newcomer", 1, true),
+	"bursty":   groupedLoad("bursty", 2, false),
+	recorded:   {Name: recorded},
+	given:      {Name: given},
+}
+
+// groupedLoad has 32 prefix groups and a quarter of prompts that share no prefix; cv is the coefficient
+// of variation of the gaps between arrivals.
+func groupedLoad(name string, cv float64, newcomer bool) load {
+	return load{
+		Name:      name,
+		Groups:    32,
+		Prefix:    [2]int64{256, 4096},
+		Own:       [2]int64{64, 448},
+		Unique:    0.25,
+		UniqueLen: [2]int64{512, 4096},
+		Output:    [2]int64{64, 192},
+		CV:        cv,
+		Newcomer:  newcomer,
+	}
+}
+
+// presetNames lists the presets for a message.
+func presetNames() string {
+	var names []string
+	for _, p := range presets {
+		names = append(names, p.Name)
+	}
+	return trace.OneOf(names)
+}
+
+// presetOf is the preset of a name.
+func presetOf(name string) (preset, bool) {
+	i := slices.IndexFunc(presets, func(p preset) bool { return p.Name == name })
+	if i < 0 {
+		return preset{}, false
+	}
+	return presets[i], true
+}
