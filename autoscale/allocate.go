@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -69,7 +68,7 @@ type candidate struct {
 	value float64
 }
 
-func (c *candidate) need() int { return c.units * c.Replicas }
+func (c *candidate) unitsNeeded() int { return c.units * c.Replicas }
 
 // accelPenalty weighs a change of accelerator (pkg/config/defaults.go@b08b1c7).
 const accelPenalty = 0.1
@@ -114,7 +113,7 @@ func (d *Demand) candidates() []candidate {
 			value:     transition(d.Current, p),
 		})
 	}
-	stat.SortStable(out, func(a, b candidate) int {
+	slices.SortStableFunc(out, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.Accelerator, b.Accelerator))
 	})
 	return out
@@ -145,7 +144,7 @@ func (f *Fleet) Check(demands []Demand) error {
 // plan sums up what was given.
 func (f *Fleet) plan(given []queueGiven, left map[string]int) *QueuePlan {
 	p := &QueuePlan{Servers: given, Unserved: []string{}, Left: map[string]int{}}
-	stat.SortStable(p.Servers, func(a, b queueGiven) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(p.Servers, func(a, b queueGiven) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range p.Servers {
 		g := &p.Servers[i]
 		p.Cost += g.Cost
@@ -168,36 +167,36 @@ func (f *Fleet) available() map[string]int {
 
 // entry is a demand on its way through the greedy allocation.
 type entry struct {
-	d      *Demand
-	c      []candidate // by value
-	at     int         // the candidate it asks for
+	demand      *Demand
+	candidates      []candidate // by value
+	choice     int         // the candidate it asks for
 	regret float64     // what falling to the next candidate would cost
 	given  queueGiven
 }
 
 func newEntry(d *Demand) *entry {
 	return &entry{
-		d:     d,
-		c:     d.candidates(),
+		demand:     d,
+		candidates:     d.candidates(),
 		given: queueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS},
 	}
 }
 
-func (e *entry) weigh() {
+func (e *entry) updateRegret() {
 	e.regret = math.Inf(1) // the last choice
-	if e.at+1 < len(e.c) {
-		e.regret = e.c[e.at+1].value - e.c[e.at].value
+	if e.choice+1 < len(e.candidates) {
+		e.regret = e.candidates[e.choice+1].value - e.candidates[e.choice].value
 	}
 }
 
 // compare orders by priority, then largest regret, then largest value, then
 // name: the last is ours, so that no order of the input matters.
 func (e *entry) compare(o *entry) int {
-	return cmp.Or(cmp.Compare(e.d.Priority, o.d.Priority), cmp.Compare(o.regret, e.regret),
-		cmp.Compare(o.c[o.at].value, e.c[e.at].value), cmp.Compare(e.d.Name, o.d.Name))
+	return cmp.Or(cmp.Compare(e.demand.Priority, o.demand.Priority), cmp.Compare(o.regret, e.regret),
+		cmp.Compare(o.candidates[o.choice].value, e.candidates[e.choice].value), cmp.Compare(e.demand.Name, o.demand.Name))
 }
 
-func (e *entry) take(c *candidate, replicas int) {
+func (e *entry) assign(c *candidate, replicas int) {
 	share := 1.0
 	if c.Replicas > 0 {
 		share = float64(replicas) / float64(c.Replicas)
@@ -224,10 +223,10 @@ func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 	for i := range demands {
 		e := newEntry(&demands[i])
 		entries = append(entries, e)
-		if len(e.c) == 0 {
+		if len(e.candidates) == 0 {
 			continue
 		}
-		e.weigh()
+		e.updateRegret()
 		waiting = append(waiting, e)
 	}
 	left := f.available()
@@ -235,7 +234,7 @@ func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 	switch {
 	case f.Unlimited:
 		for _, e := range waiting {
-			e.take(&e.c[0], e.c[0].Replicas)
+			e.assign(&e.candidates[0], e.candidates[0].Replicas)
 		}
 	case f.DelayBestEffort:
 		f.bestEffort(greedy(waiting, left), left)
@@ -258,17 +257,17 @@ func greedy(entries []*entry, left map[string]int) (unserved []*entry) {
 	for len(queue) > 0 {
 		e := queue[0]
 		queue = queue[1:]
-		c := &e.c[e.at]
-		if left[c.typ] >= c.need() {
-			left[c.typ] -= c.need()
-			e.take(c, c.Replicas)
+		c := &e.candidates[e.choice]
+		if left[c.typ] >= c.unitsNeeded() {
+			left[c.typ] -= c.unitsNeeded()
+			e.assign(c, c.Replicas)
 			continue
 		}
-		if e.at++; e.at == len(e.c) {
+		if e.choice++; e.choice == len(e.candidates) {
 			unserved = append(unserved, e)
 			continue
 		}
-		e.weigh()
+		e.updateRegret()
 		i, _ := slices.BinarySearchFunc(queue, e, (*entry).compare)
 		queue = slices.Insert(queue, i, e)
 	}
@@ -278,7 +277,7 @@ func greedy(entries []*entry, left map[string]int) (unserved []*entry) {
 func byPriority(entries []*entry) [][]*entry {
 	var groups [][]*entry
 	for i, e := range entries {
-		if i == 0 || e.d.Priority != entries[i-1].d.Priority {
+		if i == 0 || e.demand.Priority != entries[i-1].demand.Priority {
 			groups = append(groups, nil)
 		}
 		groups[len(groups)-1] = append(groups[len(groups)-1], e)
@@ -291,7 +290,7 @@ func (f *Fleet) bestEffort(entries []*entry, left map[string]int) {
 	switch f.Policy {
 	case policyPriorityExhaustive:
 		for _, e := range entries {
-			e.takeMost(left)
+			e.assignMost(left)
 		}
 	case policyPriorityRoundRobin:
 		for _, group := range byPriority(entries) {
@@ -302,13 +301,13 @@ func (f *Fleet) bestEffort(entries []*entry, left map[string]int) {
 	}
 }
 
-// takeMost gives an entry as many replicas as fit of the first candidate that fits at all.
-func (e *entry) takeMost(left map[string]int) {
-	for i := range e.c {
-		c := &e.c[i]
+// assignMost gives an entry as many replicas as fit of the first candidate that fits at all.
+func (e *entry) assignMost(left map[string]int) {
+	for i := range e.candidates {
+		c := &e.candidates[i]
 		if n := min(left[c.typ]/max(1, c.units), c.Replicas); n > 0 {
 			left[c.typ] -= n * c.units
-			e.take(c, n)
+			e.assign(c, n)
 			return
 		}
 	}
@@ -329,18 +328,18 @@ func roundRobin(entries []*entry, left map[string]int) {
 	for len(turns) > 0 {
 		turns = slices.DeleteFunc(turns, func(t *turn) bool {
 			if t.c == nil {
-				i := slices.IndexFunc(t.e.c, func(c candidate) bool { return c.units > 0 && left[c.typ] >= c.units })
+				i := slices.IndexFunc(t.e.candidates, func(c candidate) bool { return c.units > 0 && left[c.typ] >= c.units })
 				if i < 0 {
 					return true
 				}
-				t.c = &t.e.c[i]
+				t.c = &t.e.candidates[i]
 			}
 			if left[t.c.typ] < t.c.units || t.n == t.c.Replicas {
 				return true
 			}
 			left[t.c.typ] -= t.c.units
 			t.n++
-			t.e.take(t.c, t.n)
+			t.e.assign(t.c, t.n)
 			return false
 		})
 	}

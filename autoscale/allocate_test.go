@@ -116,9 +116,9 @@ func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *QueuePlan) {
 					room += n * g.Replicas
 				}
 			}
-			if room >= c.need() && !partly {
+			if room >= c.unitsNeeded() && !partly {
 				t.Fatalf("%s of priority %d was not served, though lower priorities hold %d of the %d units of %s it needs", g.Name, g.Priority, room,
-					c.need(), c.typ)
+					c.unitsNeeded(), c.typ)
 			}
 		}
 	}
@@ -295,12 +295,12 @@ func bruteForce(left map[string]int, demands []Demand) (served int, value float6
 	}
 	served, value = bruteForce(left, demands[1:])
 	for _, c := range demands[0].candidates() {
-		if left[c.typ] < c.need() {
+		if left[c.typ] < c.unitsNeeded() {
 			continue
 		}
-		left[c.typ] -= c.need()
+		left[c.typ] -= c.unitsNeeded()
 		s, v := bruteForce(left, demands[1:])
-		left[c.typ] += c.need()
+		left[c.typ] += c.unitsNeeded()
 		s = s + []int{0, 10000, 100, 1}[demands[0].Priority]
 		v += c.value
 		if s > served || s == served && v < value {

@@ -77,28 +77,28 @@ func Fit(windows []window, o fitOptions) (*fitted, error) {
 	p := newProblem(windows, &o)
 	f := &fitted{Evaluated: p.identify(p.nominal())}
 	if f.Evaluated.Condition > sameWindows {
-		if err := p.refuse(&f.Evaluated); err != nil {
+		if err := p.refuseUnidentified(&f.Evaluated); err != nil {
 			return nil, err
 		}
 	}
-	start := p.start()
+	start := p.startPoint()
 	if p.prior == nil {
 		f.Evaluated = p.identify(start)
-		if err := p.refuse(&f.Evaluated); err != nil {
+		if err := p.refuseUnidentified(&f.Evaluated); err != nil {
 			return nil, err
 		}
 	}
-	p.restrict(start, &f.Evaluated)
+	p.restrictDirections(start, &f.Evaluated)
 	z := p.solve()
-	f.X = exp(p.theta(z))
+	f.X = expsOf(p.theta(z))
 	if o.Near != nil {
 		return f, nil
 	}
-	f.NelderMead = p.check(z)
+	f.NelderMead = p.searchOn(z)
 	f.Objective = p.objective(z)
 	if held := len(start) - len(p.basis); held > 0 {
 		f.Findings = append(f.Findings, trace.Findingf(heldParameter, "%d of %d directions are held at physical values: %s", held, len(start),
-			words(f.Evaluated.Null)))
+			directionWords(f.Evaluated.Null)))
 	} else {
 		f.Evaluated = p.identify(p.theta(z)) // at the solution, for people
 	}
@@ -128,7 +128,7 @@ func newProblem(windows []window, o *fitOptions) *problem {
 		p.sigma = append(p.sigma, [2]float64{relative(w.TTFTSeMs, w.TTFTMs), relative(w.ITLSeMs, w.ITLMs)})
 	}
 	if o.Physical != nil {
-		p.prior = logs(o.Physical)
+		p.prior = logsOf(o.Physical)
 	}
 	return p
 }
@@ -143,9 +143,9 @@ func (p *problem) byLoad() []int {
 	return stat.Order(load)
 }
 
-// guess is Guess of one window in log parameters.
-func (p *problem) guess(window int, seed []float64) []float64 {
-	return logs(guess(p.o.Flavour, &p.windows[window], seed))
+// guessFrom is Guess of one window in log parameters.
+func (p *problem) guessFrom(window int, seed []float64) []float64 {
+	return logsOf(guessParameters(p.o.Flavour, &p.windows[window], seed))
 }
 
 // nominal are parameters of about the right size, none of them 0, at which to ask
@@ -155,41 +155,45 @@ func (p *problem) nominal() []float64 {
 		return slices.Clone(p.prior)
 	}
 	order := p.byLoad()
-	return p.guess(order[len(order)/2], defaultState)
+	return p.guessFrom(order[len(order)/2], defaultState)
 }
 
-// start is the physical values, or the best of several searches: from what single
+// startPoint is the physical values, or the best of several searches: from what single
 // windows suggest, and from the autoscalers' defaults.
-func (p *problem) start() []float64 {
+func (p *problem) startPoint() []float64 {
 	if p.prior != nil {
 		return slices.Clone(p.prior)
 	}
 	if p.o.Near != nil {
-		return logs(p.o.Near)
+		return logsOf(p.o.Near)
 	}
 	order := p.byLoad()
 	starts := [][]float64{}
 	for _, at := range []int{0, len(order) / 2, len(order) - 1} {
-		starts = append(starts, p.guess(order[at], nil), p.guess(order[at], defaultState))
+		starts = append(starts, p.guessFrom(order[at], nil), p.guessFrom(order[at], defaultState))
 	}
 	if p.o.Flavour != wvA4P {
-		starts = append(starts, logs(defaultState))
+		starts = append(starts, logsOf(defaultState))
 	}
 	squares := *p.o
 	squares.Huber = math.Inf(1)
 	q := *p
-	q.o, q.power = &squares, false
-	at := func(theta []float64) float64 {
-		q.base, q.basis = theta, identity(len(theta))
+	q.o = &squares
+	q.power = false
+	// moveTo makes theta the point z = 0 of q and returns the objective there.
+	moveTo := func(theta []float64) float64 {
+		q.base = theta
+		q.basis = identity(len(theta))
 		return q.objective(make([]float64, len(theta)))
 	}
-	stat.SortStable(starts, func(a, b []float64) int { return cmp.Compare(at(a), at(b)) })
+	byObjective := func(a, b []float64) int { return cmp.Compare(moveTo(a), moveTo(b)) }
+	slices.SortStableFunc(starts, byObjective)
 	starts = starts[:min(scouted, len(starts))]
 	for i := range starts {
-		at(starts[i])
+		moveTo(starts[i])
 		starts[i] = q.theta(q.marquardt(make([]float64, len(starts[i])), scouting))
 	}
-	return slices.MinFunc(starts, func(a, b []float64) int { return cmp.Compare(at(a), at(b)) })
+	return slices.MinFunc(starts, byObjective)
 }
 
 // scouted is the number of starts that are searched from.
@@ -209,7 +213,7 @@ func (p *problem) theta(z []float64) []float64 {
 // standard deviations, then the pulls. ok is false where the model has no answer.
 func (p *problem) residuals(z, r []float64) (ok bool) {
 	theta := p.theta(z)
-	x := exp(theta)
+	x := expsOf(theta)
 	for i := range p.windows {
 		w := &p.windows[i]
 		ttft, itl, good := predictWindow(p.o.Flavour, w, x, asSized)
@@ -300,9 +304,9 @@ func (p *problem) rescale(z []float64) (changed bool) {
 	return changed
 }
 
-// check searches on from the solution without derivatives. It moves z when it
+// searchOn searches on from the solution without derivatives. It moves z when it
 // finds a smaller objective.
-func (p *problem) check(z []float64) float64 {
+func (p *problem) searchOn(z []float64) float64 {
 	res, err := optimize.Minimize(optimize.Problem{Func: p.objective}, slices.Clone(z),
 		&optimize.Settings{FuncEvaluations: 200 * max(1, len(z))}, &optimize.NelderMead{SimplexSize: 0.05})
 	if err != nil && res == nil {
@@ -314,5 +318,20 @@ func (p *problem) check(z []float64) float64 {
 	return res.F
 }
 
-func logs(x []float64) []float64 { return stat.Map(x, math.Log) }
-func exp(x []float64) []float64  { return stat.Map(x, math.Exp) }
+// logsOf is the logarithm of every parameter; nil for nil, which means that none are known.
+func logsOf(x []float64) []float64 {
+	var theta []float64
+	for _, v := range x {
+		theta = append(theta, math.Log(v))
+	}
+	return theta
+}
+
+// expsOf turns log parameters back into parameters.
+func expsOf(theta []float64) []float64 {
+	x := make([]float64, len(theta))
+	for i, v := range theta {
+		x[i] = math.Exp(v)
+	}
+	return x
+}

@@ -24,7 +24,7 @@ func (o *queueOptions) physical() bool { return o.Settings["physical"] == "true"
 
 // modelName is how the format calls a model: a Kubernetes name, or the last part of its id.
 func (o *queueOptions) modelName(id string) string {
-	if o.format == QueueWVA4P || o.format == wvaslo {
+	if o.format == QueueWVA4P || o.format == wvaSLO {
 		return resourceName(o.Settings["name"], id)
 	}
 	return llm.Name(id)
@@ -89,12 +89,12 @@ func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, err
 	if err := r.CheckFlavour(Flavour(q.Flavour)); err != nil {
 		return nil, nil, err
 	}
-	servers, warnings, err := choose(q, r, o)
+	servers, warnings, err := chooseServers(q, r, o)
 	if err != nil {
 		return nil, nil, err
 	}
 	write := map[export.Format]func([]exported, *queueOptions) ([]byte, []trace.Finding, error){
-		QueueWVA4P: wvaResources, InfernoModels: infernoModels, TunerConfig: tunerConfig, TunerCalibrate: tunerCalibrate, wvaslo: slo,
+		QueueWVA4P: wvaResources, InfernoModels: infernoModels, TunerConfig: tunerConfig, TunerCalibrate: tunerCalibrate, wvaSLO: writeSLO,
 	}[o.format]
 	data, more, err := write(servers, o)
 	return data, append(warnings, more...), err
@@ -108,9 +108,9 @@ type exported struct {
 	x       []float64 // their values; nil where the format needs none
 }
 
-// choose picks the servers that a file covers. Servers without parameters are omitted with a warning.
+// chooseServers picks the servers that a file covers. Servers without parameters are omitted with a warning.
 // Two servers that the reader would identify by the same key are an error.
-func choose(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Finding, error) {
+func chooseServers(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Finding, error) {
 	var out []exported
 	var warnings []trace.Finding
 	first := map[string]string{}
@@ -122,7 +122,7 @@ func choose(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Finding, 
 			continue
 		}
 		e := exported{QueueServer: s, flavour: Flavour(q.Flavour)}
-		if r.Format != TunerCalibrate && r.Format != wvaslo {
+		if r.Format != TunerCalibrate && r.Format != wvaSLO {
 			if e.params = s.parameters(o.physical()); len(e.params) != len(e.flavour.Parameters()) {
 				warnings = append(warnings, trace.Findingf(export.NothingToExport, "%s is left out: %s", s.ID, cmp.Or(s.Reason,
 					"it has no such parameters")))
@@ -164,21 +164,21 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 		for _, p := range s.params {
 			how = append(how, p.Name+" "+p.Identified)
 		}
-		r := file.add(s.Model, Accelerator{
+		r := file.addAccelerator(s.Model, Accelerator{
 			Acc:          shortName(s.Accelerator),
 			AccCount:     s.AccCount,
 			MaxBatchSize: int64(s.Limits.MaxBatch),
 			PerfParms: perfParm{
-				Decode:  map[string]string{"alpha": exact(s.x[0]), "beta": exact(s.x[1])},
-				Prefill: map[string]string{"gamma": exact(s.x[2]), "delta": exact(s.x[3])},
+				Decode:  map[string]string{"alpha": exactDigits(s.x[0]), "beta": exactDigits(s.x[1])},
+				Prefill: map[string]string{"gamma": exactDigits(s.x[2]), "delta": exactDigits(s.x[3])},
 			},
-		}, fmt.Sprintf("%s: %s; %s", s.ID, load(&s), strings.Join(how, ", ")), o.Settings,
+		}, fmt.Sprintf("%s: %s; %s", s.ID, loadText(&s), strings.Join(how, ", ")), o.Settings,
 			"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Fitted to latencies with the autoscaler's own queueing model:")
 		if cost > 0 && r.Spec.VariantCost == "" { // of a model's first accelerator
-			r.Spec.VariantCost = exact(cost * float64(s.AccCount))
+			r.Spec.VariantCost = exactDigits(cost * float64(s.AccCount))
 		}
 	}
-	data, err := file.write()
+	data, err := file.encode()
 	return data, nil, err
 }
 
@@ -189,7 +189,7 @@ func namesServiceClass(version string) bool {
 	return version == "" || err != nil || v[0] == 0 && v[1] == 0 && v[2] <= 5
 }
 
-func load(s *exported) string {
+func loadText(s *exported) string {
 	if s.Load == nil {
 		return "no windows"
 	}
@@ -248,5 +248,5 @@ const (
 	vllmSim        export.Format = "vllm-sim"
 	TunerConfig    export.Format = "tuner-config"
 	TunerCalibrate export.Format = "tuner-calibrate"
-	wvaslo         export.Format = "wva-slo"
+	wvaSLO         export.Format = "wva-slo"
 )

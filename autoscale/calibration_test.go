@@ -129,8 +129,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// check validates YAML or JSON documents against a schema; anything else must not pass.
-func check(t *testing.T, schema string, data []byte) {
+// checkSchema validates YAML or JSON documents against a schema; anything else must not pass.
+func checkSchema(t *testing.T, schema string, data []byte) {
 	t.Helper()
 	s, err := jsonschema.NewCompiler().Compile(filepath.Join(docs, "schema", schema))
 	if err != nil {
@@ -182,7 +182,7 @@ func TestExportsFollowTheContract(t *testing.T) {
 				continue
 			}
 			schema := f.Schema
-			check(t, schema, out)
+			checkSchema(t, schema, out)
 			if again, _, err := formatsCalibration(example(flavour), wordsOf(f.Format)); err != nil || !bytes.Equal(again, out) {
 				t.Errorf("%s: other bytes the second time", f.Format)
 			}
@@ -266,11 +266,11 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("got %+v, want 150 requests per minute of 1024 tokens", l)
 	}
 	var m configMap
-	if err := yaml.Unmarshal(render(corrected, wvaslo), &m); err != nil {
+	if err := yaml.Unmarshal(render(corrected, wvaSLO), &m); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range m.Data {
-		check(t, "autoscaler/wva-slo-entry.schema.json", []byte(text))
+		checkSchema(t, "autoscaler/wva-slo-entry.schema.json", []byte(text))
 	}
 	var e sloEntry
 	if err := yaml.Unmarshal([]byte(m.Data["blis-train-llama-3.1-8b"]), &e); err != nil || e.TTFT != 500 || e.ITL != 40 {
@@ -316,7 +316,7 @@ func TestRefusals(t *testing.T) {
 	}
 	q = example(inferno3P)
 	q.Servers[0].Sizing = nil
-	if _, _, err := formatsCalibration(q, wordsOf(wvaslo, "ttft-ms=500")); trace.CodeOf(err) != export.NothingToExport {
+	if _, _, err := formatsCalibration(q, wordsOf(wvaSLO, "ttft-ms=500")); trace.CodeOf(err) != export.NothingToExport {
 		t.Errorf("one target alone: got %v", err)
 	}
 }

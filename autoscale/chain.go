@@ -213,7 +213,7 @@ func geometric(r float64, n int) (sum, weighted float64) {
 func (m *model) variability(n, r float64) (c, psi float64) {
 	decodes := m.seatSteps(m.chunksAt(n))*m.p.AlphaMs/n + m.correctedDecodeWork()
 	// what reading prompts and outputs has of the decodes: the latter grows with the square of the output
-	prompt := m.p.GammaMs * m.decodes() * m.s.Prompt / decodes
+	prompt := m.p.GammaMs * m.decodeSteps() * m.s.Prompt / decodes
 	output := m.p.GammaMs * (m.secondMoment() - m.s.Output) / 2 / decodes
 	spread := 1 + m.s.OutputCV2
 	byOutput := (1 - r) * (1 + output) // the power of the output that the work goes with: 1 without growth of the context
@@ -304,8 +304,8 @@ func (m *model) seatHead(lambda, more, last float64) head {
 // latency. Preemption is not modelled, and of the distribution of lengths only two moments are used;
 // higher ones are those of log-normal lengths.
 
-// decodes is the number of decode steps of a request.
-func (m *model) decodes() float64 { return m.s.Output - 1 }
+// decodeSteps is the number of decode steps of a request.
+func (m *model) decodeSteps() float64 { return m.s.Output - 1 }
 
 // seatSteps is how many steps a request keeps its seat: with asynchronous scheduling the
 // step after its last one is formed before it is known to have ended.
@@ -313,7 +313,7 @@ func (m *model) seatSteps(c float64) float64 {
 	if m.v.Async {
 		c++
 	}
-	return c + m.decodes()
+	return c + m.decodeSteps()
 }
 
 // secondMoment is E[m^2] of the output length.
@@ -330,9 +330,9 @@ func (m *model) correctedSeats() int {
 	if kv := m.v.KVTokens; kv != nil && *kv > 0 {
 		n = math.Min(n, *kv/m.residentTokens())
 	}
-	if tokens := m.s.Prompt + m.decodes(); tokens > 0 {
+	if tokens := m.s.Prompt + m.decodeSteps(); tokens > 0 {
 		budget := float64(m.v.MaxBatchedTokens)
-		n = math.Min(n, budget*(math.Ceil(m.s.Prompt/budget)+m.decodes())/tokens)
+		n = math.Min(n, budget*(math.Ceil(m.s.Prompt/budget)+m.decodeSteps())/tokens)
 	}
 	return int(math.Max(1, n))
 }
@@ -340,8 +340,8 @@ func (m *model) correctedSeats() int {
 // correctedDecodeWork is the work of a request's m-1 decodes, the j-th of which
 // reads k+j tokens, ms.
 func (m *model) correctedDecodeWork() float64 {
-	context := m.decodes()*m.s.Prompt + (m.secondMoment()-m.s.Output)/2
-	return m.p.BetaMs*m.decodes() + m.p.GammaMs*context
+	context := m.decodeSteps()*m.s.Prompt + (m.secondMoment()-m.s.Output)/2
+	return m.p.BetaMs*m.decodeSteps() + m.p.GammaMs*context
 }
 
 // lineAt is tau(n) = a + b*n for n < N at arrival rate lambda; the same as line
@@ -349,7 +349,7 @@ func (m *model) correctedDecodeWork() float64 {
 func (m *model) lineAt(c, lambda float64) (a, b float64) {
 	idle := 1 - lambda*m.prefillWork(c)
 	if m.flavour != corrected || idle <= 0 {
-		return m.line(c)
+		return m.serviceLine(c)
 	}
 	return m.seatSteps(c) * m.p.AlphaMs / idle, m.correctedDecodeWork() / idle
 }
@@ -391,8 +391,8 @@ func (m *model) correctedPhases(p *point, h *moments) {
 		step := base / (1 - s.branch)
 		running := step + h.busy*s.kappa
 		prefill += running*(0.5+s.branch) + s.chunks*base + h.busy*s.prompt
-		prefill += m.spill(p.InService, lambda, running, h.busy) * (base + s.branch*running)
-		prefill += m.shared(p.InService, &s, lambda, base)
+		prefill += m.spilledSteps(p.InService, lambda, running, h.busy) * (base + s.branch*running)
+		prefill += m.sharedStepMs(p.InService, &s, lambda, base)
 		late += step
 		extraITL = (1 - waiting) * m.extraGap(&s, lambda)
 	} else {
@@ -410,23 +410,23 @@ func (m *model) correctedPhases(p *point, h *moments) {
 
 // extraGap is what own and slow add to the mean gap between tokens.
 func (m *model) extraGap(s *stepwise, lambda float64) float64 {
-	if m.decodes() == 0 {
+	if m.decodeSteps() == 0 {
 		return 0
 	}
 	g := 1 - s.branch
-	own := (s.prompt + s.branch*s.kappa) * s.branch / g / m.decodes()
+	own := (s.prompt + s.branch*s.kappa) * s.branch / g / m.decodeSteps()
 	free := g - lambda*m.correctedDecodeWork()
 	if free <= 0 {
 		return own
 	}
 	// mean overlap of two lifetimes over the mean lifetime, for log-normal outputs
 	overlap := 1 - math.Erf(math.Sqrt(math.Log1p(m.s.OutputCV2))/2)
-	return own + m.correctedDecodeWork()/m.decodes()/free*(1/(g*g)-1)*overlap
+	return own + m.correctedDecodeWork()/m.decodeSteps()/free*(1/(g*g)-1)*overlap
 }
 
-// shared is what other prompts add to the last step of one that is cut into chunks: they
+// sharedStepMs is what other prompts add to the last step of one that is cut into chunks: they
 // fill what it leaves of the budget whenever one is waiting, ms.
-func (m *model) shared(inService float64, s *stepwise, lambda, base float64) float64 {
+func (m *model) sharedStepMs(inService float64, s *stepwise, lambda, base float64) float64 {
 	if s.chunks < 2 {
 		return 0
 	}
@@ -436,9 +436,9 @@ func (m *model) shared(inService float64, s *stepwise, lambda, base float64) flo
 	return waiting * (s.chunks - steps) * s.prompt / steps
 }
 
-// spill is the mean number of steps a prompt takes beyond its own because those
+// spilledSteps is the mean number of steps a prompt takes beyond its own because those
 // ahead of it in the same step fill the token budget.
-func (m *model) spill(inService, lambda, running, busy float64) float64 {
+func (m *model) spilledSteps(inService, lambda, running, busy float64) float64 {
 	perStep := math.Max(1, float64(m.v.MaxBatchedTokens)-inService) / m.s.Prompt
 	ahead := lambda * running / 2
 	if busy > 0 {
@@ -493,7 +493,7 @@ func New(f Flavour, p params, s shape, v Limits) (model, error) {
 		v:       v,
 		n:       v.MaxBatch,
 	}
-	if err := m.check(); err != nil {
+	if err := m.checkInputs(); err != nil {
 		return model{}, err
 	}
 	if f == corrected {
@@ -508,15 +508,15 @@ type number struct {
 	value, least float64
 }
 
-func (x number) check() error {
+func (x number) checkRange() error {
 	if !(x.value >= x.least && x.value <= mostWanted) {
 		return trace.Errorf(badModel, "%s: got %g, want %g to %g", x.name, x.value, x.least, mostWanted)
 	}
 	return nil
 }
 
-func (m *model) check() error {
-	if err := m.flavour.check(); err != nil {
+func (m *model) checkInputs() error {
+	if err := m.flavour.checkName(); err != nil {
 		return err
 	}
 	var kv float64
@@ -536,7 +536,7 @@ func (m *model) check() error {
 		return trace.Errorf(badModel, "cached tokens: got %g, want at most the %g of the prompt", m.s.Cached, m.s.Prompt)
 	}
 	for _, x := range numbers {
-		if err := x.check(); err != nil {
+		if err := x.checkRange(); err != nil {
 			return err
 		}
 	}
@@ -560,8 +560,8 @@ const (
 // flavours lists them in the order help shows them.
 var flavours = []Flavour{wvA4P, wvA3P, inferno3P, corrected}
 
-// check refuses a name that is no flavour.
-func (f Flavour) check() error {
+// checkName refuses a name that is no flavour.
+func (f Flavour) checkName() error {
 	if slices.Contains(flavours, f) {
 		return nil
 	}
@@ -596,7 +596,7 @@ func fromVector(x []float64) params {
 	return p
 }
 
-// line is the time in service at concurrency n with c prefill chunks,
+// serviceLine is the time in service at concurrency n with c prefill chunks,
 // tau(n) = a + b*n, in ms.
 //
 //	wva-4p      gamma + delta*k*n + (m-1)(alpha + beta*n); without prompts the
@@ -608,7 +608,7 @@ func fromVector(x []float64) params {
 //
 // Source: workload-variant-autoscaler pkg/analyzer/queueanalyzer.go@ce39598 (4p) and
 // @b08b1c7 (wva-3p), llm-inferno/queue-analysis pkg/analyzer/queueanalyzer.go@cfadd1c.
-func (m *model) line(c float64) (a, b float64) {
+func (m *model) serviceLine(c float64) (a, b float64) {
 	p := m.p
 	k := m.s.Prompt
 	out := m.s.Output
@@ -631,7 +631,7 @@ func (m *model) line(c float64) (a, b float64) {
 		return (1+out)*p.AlphaMs + (p.BetaMs+p.GammaMs)*k + out*decode, (1 + out) * slope
 	}
 	if m.flavour == corrected {
-		return (c + m.decodes()) * p.AlphaMs, m.prefillWork(c) + m.correctedDecodeWork()
+		return (c + m.decodeSteps()) * p.AlphaMs, m.prefillWork(c) + m.correctedDecodeWork()
 	}
 	return (c + out) * p.AlphaMs, m.prefillWork(c) + m.decodeWork()
 }
@@ -659,7 +659,7 @@ func (m *model) decodeWork() float64 {
 
 // tauMs is the time in service at concurrency n, ms.
 func (m *model) tauMs(n int) float64 {
-	a, b := m.line(m.chunksAt(float64(n)))
+	a, b := m.serviceLine(m.chunksAt(float64(n)))
 	return a + b*float64(n)
 }
 

@@ -3,6 +3,7 @@ package autoscale
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -30,14 +31,19 @@ const (
 
 // engine is what alpha, beta and gamma the simulator needs in order to show what the windows show (spec#queue-simulated).
 type engine struct {
-	at        []float64    // logarithms of the parameters that were simulated
+	theta        []float64    // logarithms of the parameters that were simulated
 	residuals []float64    // logarithms of observed over simulated TTFT and ITL of each window, in standard deviations
 	slopes    [][3]float64 // of the simulated ones by the parameters' logarithms, likewise
 }
 
 // lawsOf are the laws of output lengths that the windows' spreads leave open: without any spread a constant and an exponential one.
 func lawsOf(windows []window) []workload.Law {
-	switch cv2 := stat.Median(stat.Map(windows, func(w window) float64 { return w.Shape.OutputCV2 })); {
+	var cv2s []float64
+	for i := range windows {
+		cv2s = append(cv2s, windows[i].Shape.OutputCV2)
+	}
+	cv2 := stat.Median(cv2s)
+	switch {
 	case cv2 == 0:
 		return []workload.Law{workload.ConstantLaw, workload.ExponentialLaw}
 	case cv2 > 0.8 && cv2 < 1.25:
@@ -49,36 +55,40 @@ func lawsOf(windows []window) []workload.Law {
 // newEngine goes from a flavour's parameters x, by way of the corrected model's, to the engine's. nil for wva-4p, whose parameters are no
 // iteration's, and where a window cannot be simulated.
 func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engine {
-	o, tokens := defaultFit(corrected), 0.0
-	o.Near = x
-	near, err := Fit(windows, o)
-	if f == wvA4P || err != nil {
+	if f == wvA4P {
 		return nil
 	}
+	o := defaultFit(corrected)
+	o.Near = x
+	near, err := Fit(windows, o)
+	if err != nil {
+		return nil
+	}
+	tokens := 0.0
 	for i := range windows {
 		tokens += windows[i].Shape.Output
 	}
-	e := &engine{at: logs(near.X)}
+	e := &engine{theta: logsOf(near.X)}
 	n := int(math.Min(engineRequests, engineTokens/tokens))
 	for range enginePasses {
-		if !e.look(windows, law, n/4) {
+		if !e.simulateWindows(windows, law, n/4) {
 			return nil
 		}
-		e.at, _ = e.step(make([]int, len(windows)), -1)
+		e.theta, _ = e.gaussNewtonStep(make([]int, len(windows)), -1)
 	}
-	if !e.look(windows, law, n) {
+	if !e.simulateWindows(windows, law, n) {
 		return nil
 	}
 	return e
 }
 
-// look simulates every window. The drawn lengths and rates differ a little from the window's; the
+// simulateWindows simulates every window. The drawn lengths and rates differ a little from the window's; the
 // corrected model gives the effect of the difference, which is taken out.
-func (e *engine) look(windows []window, law workload.Law, requests int) bool {
+func (e *engine) simulateWindows(windows []window, law workload.Law, requests int) bool {
 	e.residuals = make([]float64, 2*len(windows))
 	e.slopes = make([][3]float64, 2*len(windows))
 	for i := range windows {
-		w, as := &windows[i], windows[i]
+		w := &windows[i]
 		t := workload.Traffic{
 			Shape:    w.Shape,
 			Prompts:  workload.LogNormalLaw,
@@ -88,28 +98,38 @@ func (e *engine) look(windows []window, law workload.Law, requests int) bool {
 			Seed:     uint64(i + 1),
 		}
 		_, drawn := t.Draw()
-		got, err := simulate(fromVector(exp(e.at)), w.Limits, t, nil)
+		got, err := simulate(fromVector(expsOf(e.theta)), w.Limits, t, nil)
 		if err != nil || !(got.ITLSeMs > 0) {
 			return false
 		}
-		as.Shape, as.RateRPS = drawn, t.DrawnRate()
-		var near [5][2]float64 // a step up in each direction, none, and none of what was drawn
+		asDrawn := *w
+		asDrawn.Shape = drawn
+		asDrawn.RateRPS = t.DrawnRate()
+		// TTFT and ITL of the corrected model: 0 to 2 after a step up of one parameter, 3 without a step, 4 without
+		// a step for the drawn requests.
+		var near [5][2]float64
 		for j := range near {
-			of, z := w, append([]float64(nil), e.at...)
+			z := slices.Clone(e.theta)
+			predicted := w
 			if j < 3 {
 				z[j] += engineStep
 			} else if j == 4 {
-				of = &as
+				predicted = &asDrawn
 			}
-			var ok bool
-			if near[j][0], near[j][1], ok = predictWindow(corrected, of, exp(z), asSized); !ok {
+			ttft, itl, ok := predictWindow(corrected, predicted, expsOf(z), asSized)
+			if !ok {
 				return false
 			}
+			near[j] = [2]float64{ttft, itl}
 		}
-		both := math.Sqrt(1 + float64(got.Requests)/float64(cmp.Or(w.Requests, got.Requests))) // the window scatters too
-		for m, v := range [2][3]float64{{w.TTFTMs, got.TTFTMs, got.TTFTSeMs}, {w.ITLMs, got.ITLMs, got.ITLSeMs}} {
-			se := math.Hypot(both*v[2]/v[1], engineFloor)
-			e.residuals[2*i+m] = math.Log(v[0]/v[1]*near[4][m]/near[3][m]) / se
+		// The window's own means scatter too, by the number of its requests.
+		both := math.Sqrt(1 + float64(got.Requests)/float64(cmp.Or(w.Requests, got.Requests)))
+		for m, v := range [2]struct{ observed, simulated, simulatedSe float64 }{
+			{w.TTFTMs, got.TTFTMs, got.TTFTSeMs},
+			{w.ITLMs, got.ITLMs, got.ITLSeMs},
+		} {
+			se := math.Hypot(both*v.simulatedSe/v.simulated, engineFloor)
+			e.residuals[2*i+m] = math.Log(v.observed/v.simulated*near[4][m]/near[3][m]) / se
 			for j := range 3 {
 				e.slopes[2*i+m][j] = math.Log(near[j][m]/near[3][m]) / engineStep / se
 			}
@@ -118,9 +138,9 @@ func (e *engine) look(windows []window, law workload.Law, requests int) bool {
 	return true
 }
 
-// step are the logarithms of the parameters, with standard errors, that explain the residuals of the windows of other groups than
+// gaussNewtonStep are the logarithms of the parameters, with standard errors, that explain the residuals of the windows of other groups than
 // one; residuals far beyond the others' weigh less (Huber).
-func (e *engine) step(group []int, without int) (x, se []float64) {
+func (e *engine) gaussNewtonStep(group []int, without int) (x, se []float64) {
 	a := make([]float64, 9)
 	g := make([]float64, 3)
 	scale := [2]float64{}
@@ -144,10 +164,12 @@ func (e *engine) step(group []int, without int) (x, se []float64) {
 			}
 		}
 	}
-	x, se = append(x, e.at...), make([]float64, 3)
+	x = slices.Clone(e.theta)
+	se = make([]float64, 3)
 	cov := stat.Inverse(a, 3)
 	for j, d := range solveDamped(a, g, 1e-9) {
-		if x[j] += d; cov != nil {
+		x[j] += d
+		if cov != nil {
 			se[j] = math.Sqrt(cov[4*j])
 		}
 	}

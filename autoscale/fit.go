@@ -40,7 +40,7 @@ type Calibrated struct {
 // second fit has not seen (spec#queue-hold-out). A refusal is a reason in the document, not an error.
 func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	f := &Calibrated{Server: s, Split: len(s.Windows)}
-	f.describe(o)
+	f.describeServer(o)
 	if s.Reason != "" {
 		return f, nil
 	}
@@ -66,14 +66,14 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	f.X = all.X
 	f.Doc.Findings = append(f.Doc.Findings, all.Findings...)
 	f.Doc.Effective = s.effective(o.Flavour, all)
-	f.Doc.Findings = append(f.Doc.Findings, widen(f.Doc.Effective, s.Windows, all, opt)...)
-	f.Doc.Findings = append(f.Doc.Findings, s.judge(o.Flavour, f.Doc.Effective)...)
+	f.Doc.Findings = append(f.Doc.Findings, widenIntervals(f.Doc.Effective, s.Windows, all, opt)...)
+	f.Doc.Findings = append(f.Doc.Findings, s.parameterFindings(o.Flavour, f.Doc.Effective)...)
 	f.Doc.Identify = identifyDoc(&all.Evaluated)
 	f.Doc.Objective = &queueObjective{Value: result.OrNull(all.Objective), NelderMead: result.OrNull(all.NelderMead)}
 	f.Doc.Noise = noiseOf(s.Windows, o.Flavour, all.X)
 	f.Doc.Covar = all.Cov
-	f.Doc.Points = f.points(o.Flavour)
-	f.score(o, opt)
+	f.Doc.Points = f.operatingPoints(o.Flavour)
+	f.scoreEstimators(o, opt)
 	f.Doc.Verdict = f.verdict()
 	return f, nil
 }
@@ -81,7 +81,7 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 // calibrationPoints is how many operating points the document keeps.
 const calibrationPoints = 8
 
-func (f *Calibrated) points(flavour Flavour) []queueOperating {
+func (f *Calibrated) operatingPoints(flavour Flavour) []queueOperating {
 	out := []queueOperating{}
 	for _, i := range informative(f.Windows, flavour, f.X, calibrationPoints) {
 		w := &f.Windows[i]
@@ -97,8 +97,8 @@ func (f *Calibrated) points(flavour Flavour) []queueOperating {
 	return out
 }
 
-// describe fills in what does not depend on the fit.
-func (f *Calibrated) describe(o *Options) {
+// describeServer fills in what does not depend on the fit.
+func (f *Calibrated) describeServer(o *Options) {
 	s := f.Server
 	f.Doc = QueueServer{
 		ID:          s.ID,
@@ -117,7 +117,7 @@ func (f *Calibrated) describe(o *Options) {
 	}
 	if s.Physical != nil {
 		f.Doc.Steps = s.Physical.Errors
-		f.Doc.Findings = append(f.Doc.Findings, s.judge(o.Flavour, f.Doc.Physical)...)
+		f.Doc.Findings = append(f.Doc.Findings, s.parameterFindings(o.Flavour, f.Doc.Physical)...)
 	}
 }
 
@@ -126,16 +126,22 @@ func loadOf(w []window) *queueLoad {
 	if len(w) == 0 {
 		return nil
 	}
-	of := func(get func(window) float64) float64 { return stat.Median(stat.Map(w, get)) }
+	medianOf := func(field func(*window) float64) float64 {
+		var values []float64
+		for i := range w {
+			values = append(values, field(&w[i]))
+		}
+		return stat.Median(values)
+	}
 	return &queueLoad{
-		RateRPS:      of(func(w window) float64 { return w.RateRPS }),
-		PromptTokens: of(func(w window) float64 { return w.Shape.Prompt }),
-		CachedTokens: of(func(w window) float64 { return w.Shape.Cached }),
-		OutputTokens: of(func(w window) float64 { return w.Shape.Output }),
-		PromptCV2:    of(func(w window) float64 { return w.Shape.PromptCV2 }),
-		OutputCV2:    of(func(w window) float64 { return w.Shape.OutputCV2 }),
-		TTFTMs:       of(func(w window) float64 { return w.TTFTMs }),
-		ITLMs:        of(func(w window) float64 { return w.ITLMs }),
+		RateRPS:      medianOf(func(w *window) float64 { return w.RateRPS }),
+		PromptTokens: medianOf(func(w *window) float64 { return w.Shape.Prompt }),
+		CachedTokens: medianOf(func(w *window) float64 { return w.Shape.Cached }),
+		OutputTokens: medianOf(func(w *window) float64 { return w.Shape.Output }),
+		PromptCV2:    medianOf(func(w *window) float64 { return w.Shape.PromptCV2 }),
+		OutputCV2:    medianOf(func(w *window) float64 { return w.Shape.OutputCV2 }),
+		TTFTMs:       medianOf(func(w *window) float64 { return w.TTFTMs }),
+		ITLMs:        medianOf(func(w *window) float64 { return w.ITLMs }),
 	}
 }
 
@@ -193,12 +199,12 @@ func groupOf(w *window, sweep bool) string {
 	return w.Phase
 }
 
-// widen takes the interval of the model's own error where it is wider than the curvature's. The queueing
+// widenIntervals takes the interval of the model's own error where it is wider than the curvature's. The queueing
 // model knows only mean lengths; that error is common to all windows, so no residual shows it. It is
 // estimated by a jackknife over groups of windows. In a sweep, ci95 covers the curvature's interval and
 // that of an engine which gives the same figures in the simulator, under each distribution of lengths
 // that fits.
-func widen(params []queueParameter, windows []window, all *fitted, opt fitOptions) (out []trace.Finding) {
+func widenIntervals(params []queueParameter, windows []window, all *fitted, opt fitOptions) (out []trace.Finding) {
 	shapes := map[string]bool{}
 	for i := range windows {
 		shapes[groupOf(&windows[i], true)] = true
@@ -211,40 +217,48 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 	for i, name := range slices.Sorted(maps.Keys(group)) {
 		group[name] = i % mostGroups
 	}
-	var of []int
-	for _, w := range windows {
-		of = append(of, group[groupOf(&w, sweep)])
+	var groupOfWindow []int
+	for i := range windows {
+		groupOfWindow = append(groupOfWindow, group[groupOf(&windows[i], sweep)])
 	}
 	groups := min(len(group), mostGroups)
 	method := bySimulator
-	var held [][2][]float64 // centre and half width, in logs
-	for _, law := range lawsOf(windows) {
-		if !sweep || opt.Medians {
-			break
-		}
-		if e := newEngine(windows, all.X, law, opt.Flavour); e != nil {
-			x, se := e.step(of, -1)
-			half := jackknife(groups, func(g int) []float64 { one, _ := e.step(of, g); return one })
+	type interval struct{ centre, half []float64 } // of log parameters; half is nil with too few groups
+	var intervals []interval
+	if sweep && !opt.Medians {
+		for _, law := range lawsOf(windows) {
+			e := newEngine(windows, all.X, law, opt.Flavour)
+			if e == nil {
+				continue
+			}
+			x, se := e.gaussNewtonStep(groupOfWindow, -1)
+			half := jackknife(groups, func(without int) []float64 {
+				theta, _ := e.gaussNewtonStep(groupOfWindow, without)
+				return theta
+			})
 			for j := range half {
 				half[j] = math.Max(half[j], normal975*se[j])
 			}
-			held = append(held, [2][]float64{x, half})
+			intervals = append(intervals, interval{x, half})
 		}
 	}
-	if len(held) == 0 && groups >= leastGroups {
-		opt.Near, method = all.X, byJackknife
-		held = append(held, [2][]float64{logs(all.X), jackknife(groups, func(g int) []float64 {
-			rest := []window{}
+	if len(intervals) == 0 && groups >= leastGroups {
+		method = byJackknife
+		opt.Near = all.X
+		half := jackknife(groups, func(without int) []float64 {
+			var rest []window
 			for i, w := range windows {
-				if of[i] != g {
+				if groupOfWindow[i] != without {
 					rest = append(rest, w)
 				}
 			}
-			if one, err := Fit(rest, opt); err == nil {
-				return logs(one.X)
+			fit, err := Fit(rest, opt)
+			if err != nil {
+				return nil
 			}
-			return nil
-		})})
+			return logsOf(fit.X)
+		})
+		intervals = append(intervals, interval{logsOf(all.X), half})
 	}
 	for j := range params {
 		q := &params[j]
@@ -258,10 +272,10 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 		if method == bySimulator {
 			lo, hi = math.Log(q.Value), math.Log(q.Value)
 		}
-		for _, h := range held {
-			if h[1] != nil && !all.Held[j] {
-				lo = math.Min(lo, h[0][j]-h[1][j])
-				hi = math.Max(hi, h[0][j]+h[1][j])
+		for _, v := range intervals {
+			if v.half != nil && !all.Held[j] {
+				lo = math.Min(lo, v.centre[j]-v.half[j])
+				hi = math.Max(hi, v.centre[j]+v.half[j])
 				q.ModelError = result.OrNull((hi - lo) / narrow)
 			}
 		}
@@ -277,17 +291,21 @@ func widen(params []queueParameter, windows []window, all *fitted, opt fitOption
 	return out
 }
 
-// jackknife is the 95 % half width of estimates that leave one of so many groups out: with g of them the variance is (g - 1)/g times
-// the sum of their squared deviations, with g - 1 degrees of freedom (Tukey 1958). nil below leastGroups.
-func jackknife(groups int, without func(group int) []float64) (half []float64) {
+// jackknife returns the 95 % half widths of parameters, estimated by fits that each leave one group out.
+// With g such fits the variance is (g - 1)/g times the sum of their squared deviations, with g - 1 degrees
+// of freedom (Tukey 1958). It returns nil if fewer than leastGroups fits succeed.
+func jackknife(groups int, fitWithout func(group int) []float64) (half []float64) {
 	var fits [][]float64
 	for g := range groups {
-		if x := without(g); x != nil {
+		if x := fitWithout(g); x != nil {
 			fits = append(fits, x)
 		}
 	}
+	if len(fits) < leastGroups {
+		return nil
+	}
 	g := float64(len(fits))
-	for j := 0; len(fits) >= leastGroups && j < len(fits[0]); j++ {
+	for j := range fits[0] {
 		var values []float64
 		for _, f := range fits {
 			values = append(values, f[j])
@@ -315,9 +333,9 @@ func identifyDoc(id *identifiability) *queueIdentify {
 	return out
 }
 
-// score judges on the training windows and on the hold-out: parameters fitted to the former
+// scoreEstimators judges on the training windows and on the hold-out: parameters fitted to the former
 // alone, the physical ones, and the medians of the training windows.
-func (f *Calibrated) score(o *Options, opt fitOptions) {
+func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 	train := f.Windows[:f.Split]
 	held := f.Windows[f.Split:]
 	set := func(estimator, name string, s queueScore) {
@@ -362,19 +380,21 @@ func scoreOf(estimator, set string, s queueScore) queueScore {
 // noiseOf is the median relative standard error of the windows, and the relative spread of
 // the observations about the fit.
 func noiseOf(w []window, f Flavour, x []float64) *queueNoise {
-	var se, residual [2][]float64
+	var ttftSe, itlSe, ttftResidual, itlResidual []float64
 	for i := range w {
-		se[0], se[1] = append(se[0], w[i].TTFTSeMs/w[i].TTFTMs), append(se[1], w[i].ITLSeMs/w[i].ITLMs)
+		ttftSe = append(ttftSe, w[i].TTFTSeMs/w[i].TTFTMs)
+		itlSe = append(itlSe, w[i].ITLSeMs/w[i].ITLMs)
 		if ttft, itl, ok := predictWindow(f, &w[i], x, asSized); ok {
-			residual[0], residual[1] = append(residual[0], math.Abs(ttft/w[i].TTFTMs-1)), append(residual[1], math.Abs(itl/w[i].ITLMs-1))
+			ttftResidual = append(ttftResidual, math.Abs(ttft/w[i].TTFTMs-1))
+			itlResidual = append(itlResidual, math.Abs(itl/w[i].ITLMs-1))
 		}
 	}
 	median := func(v []float64) *float64 { return result.OrNull(stat.Median(v)) }
 	return &queueNoise{
-		TTFTRel:      median(se[0]),
-		ITLRel:       median(se[1]),
-		TTFTResidual: median(residual[0]),
-		ITLResidual:  median(residual[1]),
+		TTFTRel:      median(ttftSe),
+		ITLRel:       median(itlSe),
+		TTFTResidual: median(ttftResidual),
+		ITLResidual:  median(itlResidual),
 	}
 }
 
@@ -419,7 +439,7 @@ func DefaultOptions() Options {
 
 // Check names the first option out of range.
 func (o *Options) Check() error {
-	if err := cmp.Or(o.Flavour.check(), o.Cut.Check()); err != nil {
+	if err := cmp.Or(o.Flavour.checkName(), o.Cut.Check()); err != nil {
 		return err
 	}
 	switch {

@@ -415,7 +415,7 @@ func TestLineOfFullEngines(t *testing.T) {
 		t.Errorf("got %+v, and %+v of all", of, whole)
 	}
 	for n := int64(1); n <= 256; n++ {
-		us, _ := saturating{}.StepUs(decodes(n, l))
+		us, _ := saturating{}.StepUs(decodeBatch(n, l))
 		said := of.coef[0] + of.coef[1]*float64(n) + of.coef[2]*float64(n*576)
 		if off := said*1e3/us - 1; off < -0.1 || off > of.above+1e-9 || n >= of.least && off > 0.1 {
 			t.Errorf("%d decodes: the line is %+.1f %% off, from %d on within 10 %%", n, 100*off, of.least)
@@ -498,7 +498,7 @@ func coverage(t *testing.T, f Flavour, sweeps, requests int, least [3]int, wides
 				t.Fatal(err)
 			}
 			list := (&Server{}).effective(f, all)
-			widen(list, w, all, opt)
+			widenIntervals(list, w, all, opt)
 			for j, want := range truth.Vector(f) {
 				q := &list[j]
 				if q.CI95[0] <= want && want <= q.CI95[1] {

@@ -10,7 +10,7 @@ import (
 )
 
 // Formats lists them in the order help shows them.
-var Formats = []export.Format{QueueWVA4P, InfernoModels, TunerConfig, TunerCalibrate, wvaslo}
+var Formats = []export.Format{QueueWVA4P, InfernoModels, TunerConfig, TunerCalibrate, wvaSLO}
 
 // reader describes the consumer of a file: its name, its first and last version that reads the file, and
 // its queueing models.
@@ -56,7 +56,7 @@ var readers = []reader{
 		Note:     "operating points, no parameters: the tuner fits them itself",
 	},
 	{
-		Format:   wvaslo,
+		Format:   wvaSLO,
 		Consumer: "workload-variant-autoscaler",
 		Since:    "v0.6.0",
 		Until:    "v0.9.1",
@@ -219,7 +219,7 @@ func SettingsOf(f export.Format) []export.Setting {
 		return []export.Setting{versionSetting, physicalSetting}
 	case TunerCalibrate:
 		return []export.Setting{versionSetting}
-	case wvaslo:
+	case wvaSLO:
 		return []export.Setting{versionSetting, nameSetting, namespaceSetting, ttftSetting, itlSetting}
 	}
 	return nil

@@ -30,7 +30,7 @@ type identifiability struct {
 
 // identify examines the windows at log parameters theta.
 func (p *problem) identify(theta []float64) identifiability {
-	q := p.noPrior()
+	q := p.withoutPrior()
 	q.base, q.basis = theta, identity(len(theta))
 	plain := *q
 	plain.sigma = evenSigma(len(p.windows))
@@ -43,21 +43,21 @@ func (p *problem) identify(theta []float64) identifiability {
 	}
 	values, vectors := q.directions()
 	for k := range theta {
-		if known := k < len(values) && p.shown(values, k) && (p.prior != nil || k < id.Rank); known {
+		if known := k < len(values) && p.isIdentified(values, k) && (p.prior != nil || k < id.Rank); known {
 			continue
 		}
 		id.Null = append(id.Null, direction(p.o.Flavour.Parameters(), vectors[k]))
 	}
 	if len(id.Null) > 0 {
-		id.Sweep = p.sweep(exp(theta))
+		id.Sweep = p.sweep(expsOf(theta))
 		id.After = p.conditionOf(id.Sweep, theta)
 	}
 	return id
 }
 
-// shown reports whether the windows know more of a direction than the pull does,
+// isIdentified reports whether the windows know more of a direction than the pull does,
 // and not less than the best direction by maxCondition.
-func (p *problem) shown(values []float64, k int) bool {
+func (p *problem) isIdentified(values []float64, k int) bool {
 	if values[k]*maxCondition < values[0] {
 		return false
 	}
@@ -98,34 +98,34 @@ func condition(values []float64, n int) float64 {
 	return values[0] / values[n-1]
 }
 
-// refuse is the error of windows that do not show all parameters when nothing
+// refuseUnidentified is the error of windows that do not show all parameters when nothing
 // else is known of the rest.
-func (p *problem) refuse(id *identifiability) error {
+func (p *problem) refuseUnidentified(id *identifiability) error {
 	if p.prior != nil || len(id.Null) == 0 {
 		return nil
 	}
 	return trace.Errorf(noWindows, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank,
-		len(p.o.Flavour.Parameters()), id.Condition, maxCondition, words(id.Null)).
+		len(p.o.Flavour.Parameters()), id.Condition, maxCondition, directionWords(id.Null)).
 		WithHint("record a sweep: " + sweepWords(id.Sweep))
 }
 
-// restrict sets where the search starts and which directions move: all, or those
+// restrictDirections sets where the search starts and which directions move: all, or those
 // that the windows show.
-func (p *problem) restrict(start []float64, id *identifiability) {
+func (p *problem) restrictDirections(start []float64, id *identifiability) {
 	p.base, p.basis = start, identity(len(start))
 	if len(id.Null) == 0 {
 		return
 	}
-	values, vectors := p.noPrior().directions()
+	values, vectors := p.withoutPrior().directions()
 	p.basis = nil
 	for k, v := range vectors {
-		if p.shown(values, k) {
+		if p.isIdentified(values, k) {
 			p.basis = append(p.basis, v)
 		}
 	}
 }
 
-func (p *problem) noPrior() *problem {
+func (p *problem) withoutPrior() *problem {
 	q := *p
 	q.prior, q.scale = nil, [2]float64{1, 1}
 	return &q
@@ -146,8 +146,8 @@ func direction(names []string, v []float64) queueDirection {
 // namedShare is the least weight a parameter of a direction is named for.
 const namedShare = 0.003
 
-// words names directions by their parameters.
-func words(null []queueDirection) string {
+// directionWords names directions by their parameters.
+func directionWords(null []queueDirection) string {
 	var all []string
 	for _, d := range null {
 		var parts []string
@@ -192,7 +192,7 @@ func (p *problem) sweep(x []float64) []queuePoint {
 
 // conditionOf is the condition number that windows at the points would have.
 func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
-	q := p.noPrior()
+	q := p.withoutPrior()
 	q.windows, q.sigma = nil, nil
 	for _, at := range points {
 		w := window{
@@ -201,7 +201,7 @@ func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
 			RateRPS: at.RateRPS,
 		}
 		var ok bool
-		if w.TTFTMs, w.ITLMs, ok = predictWindow(p.o.Flavour, &w, exp(theta), asSized); !ok {
+		if w.TTFTMs, w.ITLMs, ok = predictWindow(p.o.Flavour, &w, expsOf(theta), asSized); !ok {
 			return math.Inf(1)
 		}
 		q.windows = append(q.windows, w)
@@ -258,7 +258,7 @@ func (p *problem) jacobian(z []float64) (j, r []float64) {
 // adds one window at a time, the one that increases the determinant of J'J most, where J holds the
 // relative derivatives of TTFT and ITL by log parameters. The positions come in that order.
 func informative(windows []window, f Flavour, x []float64, n int) []int {
-	p := evenProblem(windows, new(defaultFit(f)), logs(x))
+	p := evenProblem(windows, new(defaultFit(f)), logsOf(x))
 	p.quick = false
 	j, _ := p.jacobian(make([]float64, len(x)))
 	if j == nil {

@@ -135,7 +135,7 @@ func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt e
 		MaxRelErr:    &it.maxErr,
 		MeanRelErr:   &it.meanErr,
 		GridPoints:   it.points,
-		ValidFor:     validity(c, l, [2]int64{it.least, largest}, d.Engine.MaxNumBatchedTokens),
+		ValidFor:     lineValidity(c, l, [2]int64{it.least, largest}, d.Engine.MaxNumBatchedTokens),
 		Note:         renamedNote(name, c),
 	}
 	return m, sc, warn, nil
@@ -163,8 +163,8 @@ func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 	return out
 }
 
-// validity is the range of the grid that the line was fitted on, and of what the training reached.
-func validity(c result.FitConfig, l export.Lengths, requests [2]int64, budget int64) *export.Validity {
+// lineValidity is the range of the grid that the line was fitted on, and of what the training reached.
+func lineValidity(c result.FitConfig, l export.Lengths, requests [2]int64, budget int64) *export.Validity {
 	context := func(depth float64) int64 { return trace.Int((l.Prompt + l.Output/2) * depth) }
 	v := &export.Validity{
 		Requests:      requests,
@@ -182,14 +182,14 @@ func validity(c result.FitConfig, l export.Lengths, requests [2]int64, budget in
 func infernoValues(label string, p parms) []export.SideValue {
 	const origin = "non-negative least squares in relative error over a grid of batches, depths and prompt chunks of the physics model"
 	return []export.SideValue{
-		derived(label, "alpha", "ms", p.Alpha, origin, "time of an iteration before any token"),
-		derived(label, "beta", "ms/token", p.Beta, origin, "time per computed token"),
-		derived(label, "gamma", "ms/token", p.Gamma, origin, "time per KV token read"),
+		derivedValue(label, "alpha", "ms", p.Alpha, origin, "time of an iteration before any token"),
+		derivedValue(label, "beta", "ms/token", p.Beta, origin, "time per computed token"),
+		derivedValue(label, "gamma", "ms/token", p.Gamma, origin, "time per KV token read"),
 	}
 }
 
-// derived is a value of a configuration that follows from learned coefficients.
-func derived(label, key, unit string, v float64, origin, effect string) export.SideValue {
+// derivedValue is a value of a configuration that follows from learned coefficients.
+func derivedValue(label, key, unit string, v float64, origin, effect string) export.SideValue {
 	return export.SideValue{
 		Key:        label + "." + key,
 		Name:       key,

@@ -18,7 +18,7 @@ func (p *problem) intervals(f *fitted, z []float64) {
 		cov = stat.Inverse(a, moving)
 	}
 	if cov != nil {
-		f.Cov = p.natural(f.X, cov, p.spread(z))
+		f.Cov = p.parameterCovariance(f.X, cov, p.residualVariance(z))
 	}
 	for j := range n {
 		// v is parameter j's share in each moving direction, u = cov v
@@ -43,14 +43,14 @@ func (p *problem) intervals(f *fitted, z []float64) {
 		if p.prior == nil {
 			pulled = 0
 		}
-		half := normal975 * math.Sqrt(variance*p.spread(z))
+		half := normal975 * math.Sqrt(variance*p.residualVariance(z))
 		f.Lo[j], f.Hi[j] = f.X[j]*math.Exp(-half), f.X[j]*math.Exp(half)
 		f.PriorPart[j] = math.Min(1, 1-free+free*pulled/variance)
 	}
 }
 
-// natural turns the covariance of the moving directions into that of parameters x.
-func (p *problem) natural(x, cov []float64, spread float64) [][]float64 {
+// parameterCovariance turns the covariance of the moving directions into that of parameters x.
+func (p *problem) parameterCovariance(x, cov []float64, spread float64) [][]float64 {
 	moving := len(p.basis)
 	out := make([][]float64, len(x))
 	for i := range out {
@@ -67,9 +67,9 @@ func (p *problem) natural(x, cov []float64, spread float64) [][]float64 {
 	return out
 }
 
-// spread is the variance of the residuals where their standard deviation was not
+// residualVariance is the variance of the residuals where their standard deviation was not
 // known beforehand, else 1.
-func (p *problem) spread(z []float64) float64 {
+func (p *problem) residualVariance(z []float64) float64 {
 	r := make([]float64, p.size())
 	n := 2 * len(p.windows)
 	if !p.power || n <= len(z) || !p.residuals(z, r) {

@@ -48,7 +48,7 @@ func (g *gaussian) copy() gaussian { return gaussian{mat.VecDenseCopyOf(g.x), ma
 
 func (g *gaussian) state() []float64 { return append([]float64(nil), g.x.RawVector().Data...) }
 
-func square(m *mat.Dense) [][]float64 {
+func rowsOf(m *mat.Dense) [][]float64 {
 	n, _ := m.Dims()
 	out := make([][]float64, n)
 	for i := range out {

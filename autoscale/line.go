@@ -11,8 +11,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// exact prints a number so that reading it gives the same number.
-func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+// exactDigits prints a number so that reading it gives the same number.
+func exactDigits(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
 // poorLine is the relative error on the grid above which a line is warned about.
 const poorLine = 0.10
@@ -26,8 +26,8 @@ func batchSizes(largest int64) []int64 {
 	return append(out, largest)
 }
 
-// decodes is a batch of n decodes in the middle of their output.
-func decodes(n int64, l export.Lengths) []trace.Chunk {
+// decodeBatch is a batch of n decodes in the middle of their output.
+func decodeBatch(n int64, l export.Lengths) []trace.Chunk {
 	c := trace.Chunk{
 		Computed: trace.Int(float64(l.Prompt) + l.Output/2),
 		Prompt:   trace.Int(l.Prompt),
@@ -134,7 +134,7 @@ func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64, 
 		for _, depth := range iterationDepths {
 			deep := export.Lengths{Prompt: l.Prompt * depth, Output: l.Output * depth}
 			for _, chunk := range []int64{0, min(prompt, 64), min(prompt, 512), prompt} {
-				batch := decodes(b, deep)
+				batch := decodeBatch(b, deep)
 				if chunk = min(chunk, budget-b); chunk > 0 {
 					batch = append(batch, trace.Chunk{Prompt: chunk, New: chunk})
 				}

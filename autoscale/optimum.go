@@ -23,7 +23,7 @@ func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
 		all = append(all, newEntry(&demands[i]))
 	}
 	slices.SortFunc(all, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.d.Priority, b.d.Priority), cmp.Compare(a.d.Name, b.d.Name))
+		return cmp.Or(cmp.Compare(a.demand.Priority, b.demand.Priority), cmp.Compare(a.demand.Name, b.demand.Name))
 	})
 	groups := [][]*entry{all}
 	if f.Policy != policyNone && !f.DelayBestEffort {
@@ -53,8 +53,8 @@ func (f *Fleet) best(group []*entry, left map[string]int) (unserved []*entry) {
 	s.visit(0, 0)
 	for i, e := range group {
 		if k := s.bestPick[i]; k >= 0 {
-			e.take(&e.c[k], e.c[k].Replicas)
-			left[e.c[k].typ] -= e.c[k].need()
+			e.assign(&e.candidates[k], e.candidates[k].Replicas)
+			left[e.candidates[k].typ] -= e.candidates[k].unitsNeeded()
 		} else {
 			unserved = append(unserved, e)
 		}
@@ -87,7 +87,7 @@ func (s *search) prepare() {
 	s.least = make([]float64, n+1)
 	groups := 0
 	for i, e := range s.all {
-		if i > 0 && e.d.Priority != s.all[i-1].d.Priority {
+		if i > 0 && e.demand.Priority != s.all[i-1].demand.Priority {
 			groups++
 		}
 		if i == 0 || groups > s.group[i-1] {
@@ -101,9 +101,9 @@ func (s *search) prepare() {
 			s.after[i] = s.after[i+1]
 		}
 		s.least[i] = s.least[i+1]
-		if len(s.all[i].c) > 0 {
+		if len(s.all[i].candidates) > 0 {
 			s.after[i]++
-			s.least[i] += s.all[i].c[0].value
+			s.least[i] += s.all[i].candidates[0].value
 		}
 	}
 	s.served = make([]int, groups+1)
@@ -139,17 +139,17 @@ func (s *search) visit(i int, value float64) {
 		return
 	}
 	e := s.all[i]
-	for k := range e.c {
-		c := &e.c[k]
-		if !s.unlimited && s.left[c.typ] < c.need() {
+	for k := range e.candidates {
+		c := &e.candidates[k]
+		if !s.unlimited && s.left[c.typ] < c.unitsNeeded() {
 			continue
 		}
-		s.left[c.typ] -= c.need()
+		s.left[c.typ] -= c.unitsNeeded()
 		s.pick[i] = k
 		s.served[s.group[i]]++
 		s.visit(i+1, value+c.value)
 		s.served[s.group[i]]--
-		s.left[c.typ] += c.need()
+		s.left[c.typ] += c.unitsNeeded()
 	}
 	s.pick[i] = -1
 	s.visit(i+1, value)

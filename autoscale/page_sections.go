@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/report"
 )
 
@@ -119,7 +118,7 @@ func showSection(q *Queue) report.Section {
 		cells := []report.Cell{report.Name(s.ID), report.Count(s.Windows.Read), report.Count(s.Windows.Kept),
 			report.Prose(report.Reasons(s.Windows.Dropped))}
 		if id := s.Identify; id != nil {
-			add(append(cells, report.Count(id.Rank), report.Number(id.Condition), report.Prose(directions(id.Null)),
+			add(append(cells, report.Count(id.Rank), report.Number(id.Condition), report.Prose(directionNames(id.Null)),
 				report.Prose(sweepOf(id.Sweep)))...)
 		} else {
 			add(append(cells, report.Plain(report.Unknown), report.Plain(report.Unknown), report.Prose(s.Reason), report.Plain(""))...)
@@ -131,7 +130,7 @@ func showSection(q *Queue) report.Section {
 	return x
 }
 
-func directions(null []queueDirection) string {
+func directionNames(null []queueDirection) string {
 	var texts []string
 	for _, d := range null {
 		texts = append(texts, strings.Join(d.Names, " with "))
@@ -159,9 +158,13 @@ func trackSection(q *Queue) report.Section {
 		"# Locked out", "Final", "Verdict")
 	x.Blocks = serverTable(q, "track-table", "Tuners", "servers[].tracks", cols, func(s *QueueServer, add func(...report.Cell)) {
 		for _, r := range s.Tracks {
+			var final []string
+			for _, x := range r.Final {
+				final = append(final, report.Short(x))
+			}
 			add(report.Name(s.ID), report.Name(r.Estimator), report.Plain(r.Flavour), report.Count(r.Windows), report.Count(r.Accepted),
 				report.Number(r.MeanNIS), report.PercentOf(r.RejectedFrac), report.ZeroDim(r.Unpredicted), report.ZeroDim(r.LockedOut),
-				report.Plain(strings.Join(stat.Map(r.Final, report.Short), " ")), report.Prose(r.Verdict))
+				report.Plain(strings.Join(final, " ")), report.Prose(r.Verdict))
 		}
 	})
 	return x
@@ -250,10 +253,16 @@ var shownSets = []string{"validation", "hold_out", "train"}
 func scoreFigure(q *Queue, id, metric string) *report.Figure {
 	var servers, estimators []string
 	for i := range q.Servers {
+		id := q.Servers[i].ID
 		for _, s := range q.Servers[i].Scores {
-			if slices.Contains(shownSets, s.Set) {
-				servers = stat.AppendNew(servers, q.Servers[i].ID)
-				estimators = stat.AppendNew(estimators, s.Estimator)
+			if !slices.Contains(shownSets, s.Set) {
+				continue
+			}
+			if !slices.Contains(servers, id) {
+				servers = append(servers, id)
+			}
+			if !slices.Contains(estimators, s.Estimator) {
+				estimators = append(estimators, s.Estimator)
 			}
 		}
 	}

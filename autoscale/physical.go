@@ -130,9 +130,9 @@ func (p *Physical) document(f Flavour) []queueParameter {
 	return out
 }
 
-// judge adds findings on effective parameters below the hardware's limit, and on those that
+// parameterFindings adds findings on effective parameters below the hardware's limit, and on those that
 // are far from the physical ones.
-func (s *Server) judge(f Flavour, params []queueParameter) (out []trace.Finding) {
+func (s *Server) parameterFindings(f Flavour, params []queueParameter) (out []trace.Finding) {
 	for i := range params {
 		q := &params[i]
 		if q.Utilisation != nil && *q.Utilisation > 1 {

@@ -71,7 +71,7 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 		for _, x := range []number{{"rate_rps", s.RateRPS, 0}, {"tps", s.TPS, 0}, {"ttft_ms", s.TTFTMs, 0}, {"itl_ms", s.ITLMs, 0},
 			{"prompt_tokens", s.PromptTokens, 0}, {"output_tokens", s.OutputTokens, 0}, {"min_replicas", float64(s.MinReplicas), 0},
 			{"priority", float64(s.Priority), 1}} {
-			if err := x.check(); err != nil {
+			if err := x.checkRange(); err != nil {
 				return nil, fmt.Errorf("%s: server %q: %w", name, s.Name, err)
 			}
 		}
@@ -89,7 +89,7 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 func byDevice[V int | float64](what string, of map[string]V) (map[string]V, error) {
 	out := map[string]V{}
 	for _, typ := range slices.Sorted(maps.Keys(of)) {
-		if err := (number{what + " of " + typ, float64(of[typ]), 0}).check(); err != nil {
+		if err := (number{what + " of " + typ, float64(of[typ]), 0}).checkRange(); err != nil {
 			return nil, err
 		}
 		if _, ok := out[deviceName(typ)]; ok {

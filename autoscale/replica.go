@@ -74,7 +74,7 @@ func Replica(windows []window, o replicaOptions) []step {
 		if first {
 			x := o.Start
 			if x == nil {
-				x = guess(o.Flavour, w, nil)
+				x = guessParameters(o.Flavour, w, nil)
 			}
 			g.x = mat.NewVecDense(len(x), append([]float64(nil), x...))
 			g.p = o.noise(x)
@@ -90,9 +90,9 @@ func Replica(windows []window, o replicaOptions) []step {
 				g.x = nil // nothing is stored: the next window starts anew
 			}
 		}
-		s.X, s.P = before.state(), square(before.p)
+		s.X, s.P = before.state(), rowsOf(before.p)
 		if g.x != nil {
-			s.X, s.P = g.state(), square(g.p)
+			s.X, s.P = g.state(), rowsOf(g.p)
 		}
 		steps = append(steps, s)
 	}
@@ -158,7 +158,7 @@ func (o *replicaOptions) measurement(w *window) []float64 {
 // observer is the tuner's observation function in one window.
 func (o *replicaOptions) observer(w *window) observer {
 	return func(x []float64) ([]float64, bool) {
-		ttft, itl, p, ok := predict(o.Flavour, w, x, asTuned)
+		ttft, itl, p, ok := solveWindow(o.Flavour, w, x, asTuned)
 		if !ok || !o.UnboundedRate && p.RateRPS > (1-0.001)*p.MaxRateRPS {
 			return nil, false
 		}

@@ -43,9 +43,9 @@ func Robust(windows []window, o robustOptions) []step {
 		if g.x == nil {
 			x := o.Start
 			if x == nil {
-				x = guess(o.Flavour, w, nil)
+				x = guessParameters(o.Flavour, w, nil)
 			}
-			g.x = mat.NewVecDense(len(x), logs(x))
+			g.x = mat.NewVecDense(len(x), logsOf(x))
 			g.p = scaledIdentity(len(x), o.StartSD*o.StartSD)
 			lastNs = w.StartNs
 		}
@@ -58,8 +58,8 @@ func Robust(windows []window, o robustOptions) []step {
 			rejected++
 		}
 		s.Window = i
-		s.X = exp(g.state())
-		s.P = natural(g.p, s.X)
+		s.X = expsOf(g.state())
+		s.P = toParameterCovariance(g.p, s.X)
 		steps = append(steps, s)
 	}
 	return steps
@@ -74,7 +74,7 @@ func (o *robustOptions) update(g *gaussian, w *window, hours float64, open bool)
 	if failed != "" {
 		return s
 	}
-	spread(g.p, h, r, driftPerHour*driftPerHour*hours)
+	addVariance(g.p, h, r, driftPerHour*driftPerHour*hours)
 	s.Innovation = [2]float64{w.TTFTMs - hx[0], w.ITLMs - hx[1]}
 	_, nis, ok := innovationOf(logRatio(w, hx), h, g.p, r)
 	if !ok {
@@ -87,7 +87,7 @@ func (o *robustOptions) update(g *gaussian, w *window, hours float64, open bool)
 			return s
 		}
 		s.Verdict = acceptedOpening
-		spread(g.p, h, r, gateJump*gateJump)
+		addVariance(g.p, h, r, gateJump*gateJump)
 	}
 	o.iterate(g, w, observe, linear{hx, h}, r)
 	return s
@@ -160,10 +160,10 @@ func joseph(p, k, h *mat.Dense, r []float64) *mat.Dense {
 	return &out
 }
 
-// spread adds variance v along the directions that the window shows: those of H
+// addVariance adds variance v along the directions that the window shows: those of H
 // in units of the measurement noise whose singular value is above 1/1000 of the
 // largest.
-func spread(p, h *mat.Dense, r []float64, v float64) {
+func addVariance(p, h *mat.Dense, r []float64, v float64) {
 	if v == 0 {
 		return
 	}
@@ -207,7 +207,7 @@ func (o *robustOptions) measurement(w *window) []float64 {
 // observer gives TTFT and ITL at log parameters.
 func (o *robustOptions) observer(w *window) observer {
 	return func(theta []float64) ([]float64, bool) {
-		ttft, itl, ok := predictWindow(o.Flavour, w, exp(theta), o.Observation)
+		ttft, itl, ok := predictWindow(o.Flavour, w, expsOf(theta), o.Observation)
 		return []float64{ttft, itl}, ok && ttft > 0 && itl > 0
 	}
 }
@@ -230,9 +230,9 @@ func scaledIdentity(n int, v float64) *mat.Dense {
 	return d
 }
 
-// natural is the covariance of exp(theta) to first order.
-func natural(p *mat.Dense, x []float64) [][]float64 {
-	out := square(p)
+// toParameterCovariance is the covariance of expsOf(theta) to first order.
+func toParameterCovariance(p *mat.Dense, x []float64) [][]float64 {
+	out := rowsOf(p)
 	for i := range out {
 		for j := range out[i] {
 			out[i][j] *= x[i] * x[j]

@@ -68,7 +68,7 @@ func (m *model) Size(t Targets) (sizing, error) {
 	if t.TPS > 0 && t.Emulate {
 		s.TPSRPS = s.MaxRPS * (1 - tpsHeadroom)
 	}
-	for _, x := range limits(&s, t) {
+	for _, x := range latencyLimits(&s, t) {
 		if x.target == 0 {
 			continue
 		}
@@ -77,13 +77,13 @@ func (m *model) Size(t Targets) (sizing, error) {
 			return s, err
 		}
 	}
-	s.bind(m)
-	for _, x := range limits(&s, t) { // one latency may rise and fall below where another one binds
-		if x.target > 0 && x.of(s.At) > x.target {
+	s.bindSmallest(m)
+	for _, x := range latencyLimits(&s, t) { // one latency may rise and fall below where another one binds
+		if x.target > 0 && x.latencyOf(s.At) > x.target {
 			*x.rate = m.crossing(s.MinRPS+math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step(), s.RateRPS, x)
 			s.Findings = append(s.Findings, trace.Findingf(sizingRemark, "%s does not grow with the load everywhere; the smallest rate found "+
 				"that misses the target counts", x.name))
-			s.bind(m)
+			s.bindSmallest(m)
 		}
 	}
 	s.Replicas = int(math.Min(maxReplicas, math.Ceil(m.rateOf(t.TPS)/s.RateRPS)))
@@ -143,19 +143,19 @@ func (m *model) rateOf(tps float64) float64 { return tps / m.s.Output }
 type limit struct {
 	name   string
 	target float64
-	of     func(point) float64
+	latencyOf     func(point) float64
 	rate   *float64
 }
 
-func limits(s *sizing, t Targets) [2]limit {
+func latencyLimits(s *sizing, t Targets) [2]limit {
 	return [2]limit{
 		{byTTFT, t.TTFTMs, func(p point) float64 { return p.TTFTMs }, &s.TTFTRPS},
 		{byITL, t.ITLMs, func(p point) float64 { return p.ITLMs }, &s.ITLRPS},
 	}
 }
 
-// bind takes the smallest of the targets' rates and solves the model there.
-func (s *sizing) bind(m *model) {
+// bindSmallest takes the smallest of the targets' rates and solves the model there.
+func (s *sizing) bindSmallest(m *model) {
 	s.RateRPS, s.Binding = s.MaxRPS, byRange
 	if s.TPSRPS < s.MaxRPS {
 		s.RateRPS, s.Binding = s.TPSRPS, byTPS
@@ -181,7 +181,7 @@ func (s *sizing) step() float64 {
 // the first crossing on a grid, then bisection.
 func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 	lo := s.MinRPS
-	before := x.of(m.Solve(s.MinRPS))
+	before := x.latencyOf(m.Solve(s.MinRPS))
 	falls := 0
 	if before > x.target {
 		return 0, trace.Errorf(targetBelowRange, "target %s: got %g ms, want at least %.6g ms, which the server takes at %.3g requests/s", x.name,
@@ -191,7 +191,7 @@ func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 	hi := math.NaN()
 	for i := 1; i <= sizeGrid; i++ {
 		rate := s.MinRPS + s.step()*float64(i)
-		v := x.of(m.Solve(rate))
+		v := x.latencyOf(m.Solve(rate))
 		if v < before*(1-sizeTol) {
 			falls++
 		}
@@ -218,7 +218,7 @@ func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 // crossing bisects between a rate that meets the target and one that misses it.
 func (m *model) crossing(lo, hi float64, x limit) float64 {
 	for hi-lo > sizeTol*hi {
-		if mid := (lo + hi) / 2; x.of(m.Solve(mid)) > x.target {
+		if mid := (lo + hi) / 2; x.latencyOf(m.Solve(mid)) > x.target {
 			hi = mid
 		} else {
 			lo = mid
@@ -284,9 +284,9 @@ const (
 	asTuned
 )
 
-// predict is TTFT and ITL of a window under parameters x, ms; ok is false where
+// solveWindow is TTFT and ITL of a window under parameters x, ms; ok is false where
 // the model has none (x out of range).
-func predict(f Flavour, w *window, x []float64, as observation) (ttft, itl float64, p point, ok bool) {
+func solveWindow(f Flavour, w *window, x []float64, as observation) (ttft, itl float64, p point, ok bool) {
 	m, err := New(f, fromVector(x), w.Shape, w.Limits)
 	if err != nil {
 		return 0, 0, p, false
@@ -299,7 +299,7 @@ func predict(f Flavour, w *window, x []float64, as observation) (ttft, itl float
 	return ttft, p.ITLMs, p, !math.IsNaN(ttft) && !math.IsNaN(p.ITLMs)
 }
 
-// guess inverts a flavour at light load from one window: 0.9 of the ITL is
+// guessParameters inverts a flavour at light load from one window: 0.9 of the ITL is
 // alpha, the rest follows from TTFT = alpha + (beta+gamma)k and ITL = alpha +
 // beta + gamma(k+(m+1)/2). A seed pins gamma to its own, which leaves no
 // arbitrary constant. Where that gives nothing positive, the seed or (5, 0.05,
@@ -307,7 +307,7 @@ func predict(f Flavour, w *window, x []float64, as observation) (ttft, itl float
 //
 // Source: model-tuner pkg/estimator/guess.go@6dba8ce, workload-variant-autoscaler
 // internal/engines/analyzers/queueingmodel@v0.8.0.
-func guess(f Flavour, w *window, seed []float64) []float64 {
+func guessParameters(f Flavour, w *window, seed []float64) []float64 {
 	k, half := w.Shape.Prompt, (w.Shape.Output+1)/2
 	if f == wvA4P {
 		// splits ITL and TTFT the same way, at the mean number in service
@@ -345,6 +345,6 @@ func positive(x []float64) bool {
 // predictWindow is TTFT and ITL of a window under parameters x, ms; ok is false where the
 // model has no answer.
 func predictWindow(f Flavour, w *window, x []float64, as observation) (ttftMs, itlMs float64, ok bool) {
-	ttftMs, itlMs, _, ok = predict(f, w, x, as)
+	ttftMs, itlMs, _, ok = solveWindow(f, w, x, as)
 	return ttftMs, itlMs, ok
 }

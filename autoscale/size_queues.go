@@ -25,8 +25,8 @@ const mostWanted = 1e8
 // mostSeats is above any max_num_seqs.
 const mostSeats = 1 << 14
 
-// check refuses options that are no lengths, no targets, or of another flavour.
-func (o *SizeOptions) check(f Flavour) error {
+// checkFor refuses options that are no lengths, no targets, or of another flavour.
+func (o *SizeOptions) checkFor(f Flavour) error {
 	for _, v := range []struct {
 		name  string
 		value float64
@@ -52,7 +52,7 @@ func (o *SizeOptions) check(f Flavour) error {
 // targets no load meets, or that has no parameters, gets a finding; it is an error when all
 // are like that.
 func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
-	if err := o.check(Flavour(doc.Flavour)); err != nil {
+	if err := o.checkFor(Flavour(doc.Flavour)); err != nil {
 		return err
 	}
 	failed := make([]error, len(doc.Servers))

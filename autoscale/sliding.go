@@ -24,7 +24,7 @@ func sliding(windows []window, f Flavour, start []float64) []step {
 	for i := range windows {
 		w := &windows[i]
 		if last == nil {
-			last = guess(f, w, nil)
+			last = guessParameters(f, w, nil)
 		}
 		s := step{Window: i, X: last, NIS: math.NaN(), Verdict: filling}
 		if ttft, itl, ok := predictWindow(f, w, last, asSized); ok {
@@ -32,7 +32,7 @@ func sliding(windows []window, f Flavour, start []float64) []step {
 		}
 		if i+1 >= slidingLeast {
 			buffer := windows[max(0, i+1-slidingWindows) : i+1]
-			if x, ok := refit(buffer, &opt, last); ok {
+			if x, ok := refitBuffer(buffer, &opt, last); ok {
 				last = x
 				s.X = x
 				s.Verdict = accepted
@@ -45,18 +45,18 @@ func sliding(windows []window, f Flavour, start []float64) []step {
 	return steps
 }
 
-// refit is one fit of the buffer, once more without its worst window when that
+// refitBuffer is one fit of the buffer, once more without its worst window when that
 // is an outlier.
-func refit(buffer []window, opt *fitOptions, from []float64) ([]float64, bool) {
-	p := evenProblem(buffer, opt, logs(from))
+func refitBuffer(buffer []window, opt *fitOptions, from []float64) ([]float64, bool) {
+	p := evenProblem(buffer, opt, logsOf(from))
 	theta := p.theta(p.marquardt(make([]float64, len(from)), tracking))
-	if worst, err := p.worst(theta); err > slidingOutlier && len(buffer) > 2 {
+	if worst, err := p.worstWindow(theta); err > slidingOutlier && len(buffer) > 2 {
 		p = evenProblem(slices.Delete(slices.Clone(buffer), worst, worst+1), opt, theta)
 		theta = p.theta(p.marquardt(make([]float64, len(from)), tracking))
 	}
 	p.base = theta
 	values, _ := p.directions()
-	return exp(theta), condition(values, len(from)) <= maxCondition
+	return expsOf(theta), condition(values, len(from)) <= maxCondition
 }
 
 // evenProblem is one in which every window weighs the same and all directions move.
@@ -75,8 +75,8 @@ func evenProblem(windows []window, opt *fitOptions, theta []float64) *problem {
 // evenSigma weighs n windows the same.
 func evenSigma(n int) [][2]float64 { return slices.Repeat([][2]float64{{1, 1}}, n) }
 
-// worst is the window with the largest relative error, and that error.
-func (p *problem) worst(theta []float64) (at int, err float64) {
+// worstWindow is the window with the largest relative error, and that error.
+func (p *problem) worstWindow(theta []float64) (at int, err float64) {
 	r := make([]float64, p.size())
 	q := *p
 	q.base = theta

@@ -29,8 +29,8 @@ type configMap struct {
 // three times the idle one gives.
 const sloMultiplier = 3
 
-// slo writes the targets. Both or none: the autoscaler refuses one alone.
-func slo(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
+// writeSLO writes the targets. Both or none: the autoscaler refuses one alone.
+func writeSLO(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	base, err := yaml.Marshal(sloEntry{Multiplier: sloMultiplier, Tuning: new(true)})
 	if err != nil {
 		return nil, nil, err

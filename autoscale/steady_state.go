@@ -64,16 +64,16 @@ func simulate(p params, v Limits, t workload.Traffic, done <-chan struct{}) (*qu
 	cfg.Overhead = sim.Const(1000 * v.OverheadMs)
 	cfg.Async = v.Async
 	cfg.Done = done
-	return play(cfg, reqs)
+	return simulateRequests(cfg, reqs)
 }
 
-// play simulates requests and returns their mean latencies after the warm-up.
-func play(cfg sim.Config, reqs []sim.Request) (*queueSimPoint, error) {
+// simulateRequests simulates requests and returns their mean latencies after the warm-up.
+func simulateRequests(cfg sim.Config, reqs []sim.Request) (*queueSimPoint, error) {
 	m := meter{from: int(warmUpFrac * float64(len(reqs))), n: len(reqs)}
-	if _, err := sim.Stream(cfg, reqs, nil, sim.InOrder(len(reqs), m.add)); err != nil {
+	if _, err := sim.Stream(cfg, reqs, nil, sim.InOrder(len(reqs), m.addRequest)); err != nil {
 		return nil, err
 	}
-	return m.point()
+	return m.meanPoint()
 }
 
 // meter collects what requests experienced, by blocks of them.
@@ -83,7 +83,7 @@ type meter struct {
 	sums      [simBlocks]struct{ ttft, decode, gaps, n float64 }
 }
 
-func (m *meter) add(i int, r *sim.RequestResult) bool {
+func (m *meter) addRequest(i int, r *sim.RequestResult) bool {
 	ttft, ok := r.TTFTUs()
 	if i < m.from || !ok || !r.FinishedUs.OK {
 		return true
@@ -100,7 +100,7 @@ func (m *meter) add(i int, r *sim.RequestResult) bool {
 	return true
 }
 
-func (m *meter) point() (*queueSimPoint, error) {
+func (m *meter) meanPoint() (*queueSimPoint, error) {
 	if len(m.ttft) == 0 {
 		return nil, workload.ErrNothingFinished
 	}
@@ -165,7 +165,7 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, outpu
 		cfg := sim.DefaultConfig(d, step)
 		cfg.Overhead = sim.Const(1000 * overheadMs)
 		reqs, drawn := t.Draw()
-		got, err := play(cfg, reqs)
+		got, err := simulateRequests(cfg, reqs)
 		if err != nil {
 			return nil, err
 		}

@@ -24,7 +24,7 @@ func Track(f *Calibrated, o *Options) []WindowRow {
 		return nil
 	}
 	var rows []WindowRow
-	for _, r := range f.runs(o) {
+	for _, r := range f.estimatorRuns(o) {
 		rows = append(rows, f.stepRows(r.flavour, r.name, r.steps)...)
 		f.Doc.Tracks = append(f.Doc.Tracks, f.trackDoc(r))
 		f.Doc.Scores = append(f.Doc.Scores, f.trackScores(r)...)
@@ -32,8 +32,8 @@ func Track(f *Calibrated, o *Options) []WindowRow {
 	return rows
 }
 
-// runs are the estimators. Replicas observe what their autoscaler's model observes.
-func (f *Calibrated) runs(o *Options) []run {
+// estimatorRuns are the estimators. Replicas observe what their autoscaler's model observes.
+func (f *Calibrated) estimatorRuns(o *Options) []run {
 	var out []run
 	for _, replica := range []replicaOptions{wvaTuner, modelTuner} {
 		out = append(out, run{"replica:" + replica.Name, replica.Flavour, asTuned, Replica(f.Windows, replica)})
@@ -49,12 +49,12 @@ func (f *Calibrated) trackDoc(r run) queueTrack {
 	s := summarize(f.Windows, r.steps)
 	last := r.steps[len(r.steps)-1]
 	s.Estimator, s.Flavour, s.Names, s.Final, s.Covariance = r.name, string(r.flavour), r.flavour.Parameters(), last.X, last.P
-	s.Drift, s.Verdict = drift(r.steps), trackVerdict(&s)
+	s.Drift, s.Verdict = medianDrift(r.steps), trackVerdict(&s)
 	return s
 }
 
-// drift is the median relative change of each parameter from one accepted window to the next.
-func drift(steps []step) []float64 {
+// medianDrift is the median relative change of each parameter from one accepted window to the next.
+func medianDrift(steps []step) []float64 {
 	var last []float64
 	var moves [][]float64
 	for i := range steps {

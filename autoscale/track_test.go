@@ -45,7 +45,7 @@ func multiLoadAs(t testing.TB, f Flavour, n int, x func(i int) []float64, noise 
 		}
 		w.RateRPS = loads[i%len(loads)] * m.MaxRateRPS()
 		var ok bool
-		if w.TTFTMs, w.ITLMs, _, ok = predict(f, &w, x(i), as); !ok {
+		if w.TTFTMs, w.ITLMs, _, ok = solveWindow(f, &w, x(i), as); !ok {
 			t.Fatal("no prediction")
 		}
 		if noise > 0 {
@@ -151,14 +151,14 @@ func TestConsistency(t *testing.T) {
 		o.Floor = 0
 		o.Start = truth[f]
 		o.StartSD = 0.05
-		theta := logs(truth[f])
+		theta := logsOf(truth[f])
 		drift := func(i int) []float64 {
 			if i > 0 {
 				for j := range theta { // pulled back, so that 33 hours stay in range
 					theta[j] += driftPerHour*math.Sqrt(1.0/60)*rng.NormFloat64() - (theta[j]-math.Log(truth[f][j]))*2e-2
 				}
 			}
-			return exp(theta)
+			return expsOf(theta)
 		}
 		w := multiLoad(t, f, 2000, drift, noise, rng)
 		s := summarize(w, Robust(w, o))

@@ -50,7 +50,7 @@ const (
 // fitted server's document with the scores of set "validation" and the windows of this server.
 func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*QueueServer, error) {
 	f := &Calibrated{Server: s}
-	f.describe(o)
+	f.describeServer(o)
 	doc := f.Doc
 	doc.Physical = fitted.Physical
 	doc.Effective = fitted.Effective
@@ -161,13 +161,13 @@ func (f *Calibrated) verdict() *coeff.Judgement {
 		}
 	}
 	v.AtMost("parameters_neither_measured_nor_held", q.ID, &unknown, 0, "")
-	v.AtMost("hold_out_load_outside_fitted", q.ID, f.outside(), 0, none)
+	v.AtMost("hold_out_load_outside_fitted", q.ID, f.loadBeyondFitFrac(), 0, none)
 	return v
 }
 
-// outside is by what share of the fitted loads' nearer end the median load of the hold-out is beyond them, requests/s;
+// loadBeyondFitFrac is by what share of the fitted loads' nearer end the median load of the hold-out is beyond them, requests/s;
 // nil without a hold-out.
-func (f *Calibrated) outside() *float64 {
+func (f *Calibrated) loadBeyondFitFrac() *float64 {
 	if f.Split >= len(f.Windows) || f.Split == 0 {
 		return nil
 	}

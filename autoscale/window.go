@@ -162,7 +162,7 @@ func Cut(samples []sample, spans []Span, o cutOptions) ([]window, cutting, error
 		return nil, cutting{}, err
 	}
 	samples = slices.Clone(samples)
-	stat.SortStable(samples, func(a, b sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
+	slices.SortStableFunc(samples, func(a, b sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
 	var out []window
 	c := cutting{Dropped: map[trace.Code]int{}}
 	for _, s := range spans {
@@ -325,7 +325,7 @@ func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 			continue
 		}
 		for i := range f.Windows {
-			r := f.row(i, flavour, e.name)
+			r := f.measuredRow(i, flavour, e.name)
 			r.X = e.x
 			if ttft, itl, ok := predictWindow(flavour, &f.Windows[i], e.x, asSized); ok {
 				r.TTFTPred, r.ITLPred = trace.Some(ttft), trace.Some(itl)
@@ -336,8 +336,8 @@ func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 	return out
 }
 
-// row is the measured part of window i.
-func (f *Calibrated) row(i int, flavour Flavour, estimator string) WindowRow {
+// measuredRow is the measured part of window i.
+func (f *Calibrated) measuredRow(i int, flavour Flavour, estimator string) WindowRow {
 	w := &f.Windows[i]
 	var speed trace.Opt[float64]
 	if f.speed != nil {
@@ -374,7 +374,7 @@ func (f *Calibrated) stepRows(flavour Flavour, estimator string, steps []step) [
 	out := make([]WindowRow, len(steps))
 	for k := range steps {
 		s := &steps[k]
-		r := f.row(s.Window, flavour, estimator)
+		r := f.measuredRow(s.Window, flavour, estimator)
 		r.Verdict, r.X = string(s.Verdict), s.X
 		r.NIS = trace.Opt[float64]{V: s.NIS, OK: !math.IsNaN(s.NIS)}
 		if s.Innovation != [2]float64{} {

@@ -68,10 +68,10 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 		warn = append(warn, w...)
 		side.Configs = append(side.Configs, sc)
 		side.Values = append(side.Values, wvaValues(c.Label, acc, fromOverhead)...)
-		file.add(c.Deployment.Model.ID, acc, note, opt.Settings,
+		file.addAccelerator(c.Deployment.Model.ID, acc, note, opt.Settings,
 			"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to the simulated steady state:")
 	}
-	data, err := file.write()
+	data, err := file.encode()
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +85,9 @@ type resourceFile struct {
 	comments  [][]string
 }
 
-// add puts an accelerator, with a note on it, into the resource of its model. A model's first makes the resource, under a title and in the
+// addAccelerator puts an accelerator, with a note on it, into the resource of its model. A model's first makes the resource, under a title and in the
 // shape of the consumer's version: up to v0.0.5 it names a service class.
-func (f *resourceFile) add(modelID string, acc Accelerator, note string, o export.Settings, title string) *variantAutoscaling {
+func (f *resourceFile) addAccelerator(modelID string, acc Accelerator, note string, o export.Settings, title string) *variantAutoscaling {
 	k := slices.IndexFunc(f.resources, func(r *variantAutoscaling) bool { return r.Spec.ModelID == modelID })
 	if k < 0 {
 		k = len(f.resources)
@@ -128,8 +128,8 @@ func simulated(c result.FitConfig, name accelerator, opt export.Options, overhea
 		Acc:      name.name,
 		AccCount: name.count,
 		PerfParms: perfParm{
-			Decode:  map[string]string{"alpha": six(s.Params.AlphaMs), "beta": six(s.Params.BetaMs)},
-			Prefill: map[string]string{"gamma": six(s.Params.GammaMs), "delta": six(s.Params.DeltaMs)},
+			Decode:  map[string]string{"alpha": sixDigits(s.Params.AlphaMs), "beta": sixDigits(s.Params.BetaMs)},
+			Prefill: map[string]string{"gamma": sixDigits(s.Params.GammaMs), "delta": sixDigits(s.Params.DeltaMs)},
 		},
 		MaxBatchSize: d.Seats(l.Prompt + l.Output),
 	}
@@ -178,7 +178,7 @@ func wvaValues(label string, acc Accelerator, overheadNote string) (out []export
 		{"gamma", "ms", p.Prefill["gamma"], origin + "; " + overheadNote, "TTFT before any token"},
 		{"delta", "ms/token", p.Prefill["delta"], origin, "TTFT per prompt token and sequence"}} {
 		v, _ := strconv.ParseFloat(of[2], 64) // six wrote it
-		out = append(out, derived(label, of[0], of[1], v, of[3], of[4]))
+		out = append(out, derivedValue(label, of[0], of[1], v, of[3], of[4]))
 	}
 	return out
 }
@@ -189,11 +189,11 @@ func overheadMs(fit *result.Fit, c *result.FitConfig) (float64, string) {
 	if !ok {
 		return 0, "without an API overhead (the fit has none)"
 	}
-	return us / 1000, fmt.Sprintf("plus the API overhead on %s, %s ms", scope, six(us/1000))
+	return us / 1000, fmt.Sprintf("plus the API overhead on %s, %s ms", scope, sixDigits(us/1000))
 }
 
-// six prints six significant digits: more than any consumer's float32 keeps.
-func six(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+// sixDigits prints six significant digits: more than any consumer's float32 keeps.
+func sixDigits(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 // variantAutoscaling is the resource of llmd.ai/v1alpha1 as workload-variant-autoscaler
 // v0.0.1 to v0.4.2 define it (api/v1alpha1/variantautoscaling_types.go). SLOClassRef is
@@ -244,8 +244,8 @@ type perfParm struct {
 // wvaReadBy names the reader of a VariantAutoscaling with parameters.
 const wvaReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
 
-// write is the resources as one multi-document file.
-func (f *resourceFile) write() ([]byte, error) {
+// encode is the resources as one multi-document file.
+func (f *resourceFile) encode() ([]byte, error) {
 	var buf bytes.Buffer
 	for i, r := range f.resources {
 		if i > 0 {

@@ -203,7 +203,7 @@ func TestRatios(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for k := range 2000 {
 		x := math.Round(20*rng.Float64()) / 10 // many equal ones
-		s.add(x)
+		s.addRatio(x)
 		all = append(all, x)
 		last := stat.Sorted(all[max(0, len(all)-kept):])
 		if !slices.Equal(last, s.sorted) {
@@ -316,7 +316,7 @@ func TestPoliciesRefused(t *testing.T) {
 	gated := defaultAdmission("slo-gated")
 	seed := defaultAdmission("predictive-seed")
 	gated.Signal, seed.Variant = "depth", "c"
-	if gated.check() == nil || seed.check() == nil {
+	if gated.checkParameters() == nil || seed.checkParameters() == nil {
 		t.Error("got no error")
 	}
 }
@@ -374,7 +374,7 @@ func gated(t *testing.T, reqs []sim.Request, fromS float64, floor *Floor) *Goodp
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reduce(res.Records, targets, window{FromUs: int64(fromS * 1e6), ToUs: math.MaxInt64})
+	return goodputOf(res.Records, targets, window{FromUs: int64(fromS * 1e6), ToUs: math.MaxInt64})
 }
 
 // Of the requests that predictive lets in by its rule, a class's tolerated share and two

@@ -53,7 +53,7 @@ func (c *cluster) run() (*Result, error) {
 		now, ok := c.next()
 		switch {
 		case ok && now <= at:
-			if err := c.happen(now); err != nil {
+			if err := c.handleEvent(now); err != nil {
 				return nil, err
 			}
 		case !ok && !c.busy():
@@ -63,7 +63,7 @@ func (c *cluster) run() (*Result, error) {
 }
 
 func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.checkConfig(); err != nil {
 		return nil, err
 	}
 	n := len(cfg.Engines)
@@ -161,7 +161,7 @@ func (c *cluster) start() error {
 		number += max(1, ec.Deployment.DP)
 		ec.Ranks = ec.Deployment.DP > 1
 		if roles := c.cfg.Instances.roles(); i < len(roles) && roles[i] == roleDecode {
-			ec.Load = func(req int, nowUs, tokens int64) int64 { return c.load(i, req, nowUs, tokens) }
+			ec.Load = func(req int, nowUs, tokens int64) int64 { return c.loadedAtUs(i, req, nowUs, tokens) }
 		}
 		var obs sim.Observer
 		if c.cfg.Observe != nil {
@@ -170,7 +170,7 @@ func (c *cluster) start() error {
 		e, err := sim.NewServer(ec, obs, sim.Hooks{
 			Step:  func() { c.view.Ledger.Stepped(i) },
 			First: func(req int, atUs int64) { c.firstToken(req, i, atUs) },
-			Left:  func(req int, atUs int64, r *sim.RequestResult) { c.left(req, i, atUs, r) },
+			Left:  func(req int, atUs int64, r *sim.RequestResult) { c.requestLeft(req, i, atUs, r) },
 		})
 		if err != nil {
 			return err
@@ -280,7 +280,7 @@ func (c *cluster) scrape(i int, atUs int64) {
 
 func (c *cluster) close() (*Result, error) {
 	for i, e := range c.engines {
-		if err := c.follow(i, -1, math.MaxInt64); err != nil {
+		if err := c.followShadows(i, -1, math.MaxInt64); err != nil {
 			return nil, err
 		}
 		c.out.Engines = append(c.out.Engines, e.Close())

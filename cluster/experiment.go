@@ -60,15 +60,15 @@ type outcome struct {
 	Points    []pair
 }
 
-// run runs a preset. The document has no header.
-func run(ctx context.Context, o IsolationOptions, in inputs) (*Document, error) {
+// runPreset runs a preset. The document has no header.
+func runPreset(ctx context.Context, o IsolationOptions, in inputs) (*Document, error) {
 	l := &lab{IsolationOptions: o, inputs: in, ctx: ctx, seeds: seedsOf(o.Seeds)}
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
 	l.window = l.preset.window()
 	l.cells = slices.Concat(thirteen(), extras(), frontiers())
-	if err := l.all(); err != nil {
+	if err := l.runCells(); err != nil {
 		return nil, err
 	}
 	return l.document()
@@ -102,8 +102,8 @@ func (p *preset) window() window {
 	return window{FromUs: sim.ToUs(p.WarmupS * 1e6), ToUs: sim.ToUs(p.Seconds * 1e6)}
 }
 
-// all runs every cell on every seed; matched cells after those they copy.
-func (l *lab) all() error {
+// runCells runs every cell on every seed; matched cells after those they copy.
+func (l *lab) runCells() error {
 	l.runs = make([][]*outcome, len(l.cells))
 	done := 0
 	progress := func(n int) { l.Progress.Report("runs", int64(done+n), int64(len(l.cells)*len(l.seeds)), "runs") }
@@ -117,7 +117,7 @@ func (l *lab) all() error {
 				at = append(at, i)
 			}
 		}
-		runs, err := l.again(names, &rival{Plant: l.plant, Gate: l.gate}, l.rate, l.window, rates, progress)
+		runs, err := l.rerunCells(names, &rival{Plant: l.plant, Gate: l.gate}, l.rate, l.window, rates, progress)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (l *lab) all() error {
 			l.runs[i] = runs[k]
 		}
 		done += len(names) * len(l.seeds)
-		rates = ratesOf(l.of(mainCell))
+		rates = ratesOf(l.runsOf(mainCell))
 	}
 	for s := range l.seeds {
 		for c := range l.cells {
@@ -137,8 +137,8 @@ func (l *lab) all() error {
 	return nil
 }
 
-// of is the runs of a cell by name.
-func (l *lab) of(name string) []*outcome {
+// runsOf is the runs of a cell by name.
+func (l *lab) runsOf(name string) []*outcome {
 	return l.runs[slices.IndexFunc(l.cells, func(c cell) bool { return c.Name == name })]
 }
 
@@ -151,8 +151,8 @@ func ratesOf(runs []*outcome) []map[string][]float64 {
 	return out
 }
 
-// one runs a cell on the requests of a seed.
-func (l *lab) one(c *cell, r *rival, seed int64, reqs []sim.Request, w window, rates map[string][]float64) (*outcome, error) {
+// runCell runs a cell on the requests of a seed.
+func (l *lab) runCell(c *cell, r *rival, seed int64, reqs []sim.Request, w window, rates map[string][]float64) (*outcome, error) {
 	p, err := r.Gate.Parts(&r.Plant, l.Instances, seed)
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (l *lab) one(c *cell, r *rival, seed int64, reqs []sim.Request, w window, r
 		return nil, err
 	}
 	o := &outcome{
-		Goodput:  reduce(res.Records, promised, w),
+		Goodput:  goodputOf(res.Records, promised, w),
 		Digest:   digestOf(reqs),
 		Rates:    rejectRates(res.Records),
 		Worst:    worstInstance(res.Records, w),
@@ -184,7 +184,7 @@ func (l *lab) one(c *cell, r *rival, seed int64, reqs []sim.Request, w window, r
 	}
 	o.LifetimeS = sum / float64(max(1, n))
 	if c.Name == mainCell && seed == l.seeds[0] {
-		o.Points = stat.Thin(pairs(inWindow(res.Records, w)), 1500)
+		o.Points = stat.Thin(pairsOf(inWindow(res.Records, w)), 1500)
 	}
 	return o, nil
 }
@@ -267,10 +267,10 @@ func backlogSlope(recs []record, w window) float64 {
 func (l *lab) capacityOf(p *plant, g *gate) (float64, error) {
 	const probe, rate = 6000, 20_000.0
 	reqs := l.load.Draw(1, rate, 2*probe/rate)
-	return l.probe(p, g, reqs[:min(probe, len(reqs))])
+	return l.measureCapacity(p, g, reqs[:min(probe, len(reqs))])
 }
 
-func (l *lab) probe(plant *plant, gate *gate, reqs []sim.Request) (float64, error) {
+func (l *lab) measureCapacity(plant *plant, gate *gate, reqs []sim.Request) (float64, error) {
 	p, err := gate.Parts(plant, l.Instances, 1)
 	if err != nil {
 		return 0, err

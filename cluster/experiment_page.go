@@ -15,10 +15,10 @@ func writePage(w io.Writer, d *Document) error {
 	sections := []report.Section{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d), robustSection(d),
 		newcomerSection(d)}
 	sections = slices.DeleteFunc(sections, func(x report.Section) bool { return len(x.Blocks) == 0 && x.Missing == "" })
-	return report.Write(w, head(d), sections)
+	return report.Write(w, pageHead(d), sections)
 }
 
-func head(d *Document) report.Head {
+func pageHead(d *Document) report.Head {
 	h := report.Head{
 		Class:  "none",
 		Badge:  strings.ToUpper(d.Label),

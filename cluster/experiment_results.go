@@ -46,7 +46,7 @@ var figures = []cellFigure{
 // cellFigure is a number of a run.
 type cellFigure struct {
 	key string
-	of  func(*outcome) float64
+	valueOf  func(*outcome) float64
 }
 
 func (o *outcome) class(name string) *Class {
@@ -57,10 +57,10 @@ func (o *outcome) class(name string) *Class {
 }
 
 func figureBy(key string) func(*outcome) float64 {
-	return figures[slices.IndexFunc(figures, func(f cellFigure) bool { return f.key == key })].of
+	return figures[slices.IndexFunc(figures, func(f cellFigure) bool { return f.key == key })].valueOf
 }
 
-func values(runs []*outcome, of func(*outcome) float64) []float64 {
+func valuesOf(runs []*outcome, of func(*outcome) float64) []float64 {
 	var out []float64
 	for _, r := range runs {
 		out = append(out, of(r))
@@ -68,7 +68,7 @@ func values(runs []*outcome, of func(*outcome) float64) []float64 {
 	return out
 }
 
-func figure(v []float64) figureDoc {
+func figureOf(v []float64) figureDoc {
 	var finite []float64
 	for _, x := range v {
 		if !math.IsNaN(x) && !math.IsInf(x, 0) {
@@ -84,9 +84,9 @@ func figure(v []float64) figureDoc {
 	return f
 }
 
-// contrast is the paired difference of two cells, over seeds where both are finite.
-func contrast(a, b string, ra, rb []*outcome, key string) contrastDoc {
-	return pairedContrast(a, b, key, values(ra, figureBy(key)), values(rb, figureBy(key)))
+// cellContrast is the paired difference of two cells, over seeds where both are finite.
+func cellContrast(a, b string, ra, rb []*outcome, key string) contrastDoc {
+	return pairedContrast(a, b, key, valuesOf(ra, figureBy(key)), valuesOf(rb, figureBy(key)))
 }
 
 func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
@@ -111,7 +111,7 @@ func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 }
 
 func (l *lab) document() (*Document, error) {
-	old := l.of(oldCell)
+	old := l.runsOf(oldCell)
 	d := &Document{
 		Preset:      l.preset.Name,
 		Label:       "transient",
@@ -124,9 +124,9 @@ func (l *lab) document() (*Document, error) {
 		Rho:         l.rate / l.capacity,
 		HorizonS:    l.preset.Seconds,
 		WindowS:     [2]float64{l.preset.WarmupS, l.preset.Seconds},
-		LifetimeS:   stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.LifetimeS })),
+		LifetimeS:   stat.Mean(valuesOf(l.runsOf(mainCell), func(o *outcome) float64 { return o.LifetimeS })),
 		Seeds:       l.seeds,
-		MatchedCV:   result.OrNull(stat.Mean(values(old, func(o *outcome) float64 { return o.PotentialCV }))),
+		MatchedCV:   result.OrNull(stat.Mean(valuesOf(old, func(o *outcome) float64 { return o.PotentialCV }))),
 		Published:   []publishedDoc{},
 		Newcomer:    []curveDoc{},
 		Scatter:     []pointDoc{},
@@ -140,7 +140,7 @@ func (l *lab) document() (*Document, error) {
 	for i := range l.cells {
 		d.Cells = append(d.Cells, l.cellDoc(i))
 	}
-	if l.isStationary(l.of(mainCell)) && !l.preset.Transient {
+	if l.isStationary(l.runsOf(mainCell)) && !l.preset.Transient {
 		d.Label = "stationary"
 	}
 	for _, p := range publishedP99 {
@@ -149,17 +149,17 @@ func (l *lab) document() (*Document, error) {
 				Cell:        p.cell,
 				SeedNumber:  numbers[p.cell],
 				PublishedMs: p.ms,
-				PooledMs:    figure(values(l.of(p.cell), figureBy("ttft_p99_admitted_ms"))).Mean,
-				WorstMs:     figure(values(l.of(p.cell), figureBy("ttft_p99_worst_instance_ms"))).Mean,
+				PooledMs:    figureOf(valuesOf(l.runsOf(p.cell), figureBy("ttft_p99_admitted_ms"))).Mean,
+				WorstMs:     figureOf(valuesOf(l.runsOf(p.cell), figureBy("ttft_p99_worst_instance_ms"))).Mean,
 			})
 		}
 	}
-	for _, p := range l.of(mainCell)[0].Points {
+	for _, p := range l.runsOf(mainCell)[0].Points {
 		d.Scatter = append(d.Scatter, pointDoc(p))
 	}
 	if l.load.Newcomer {
 		for _, name := range []string{mainCell, noFloorCell, alwaysCell} {
-			d.Newcomer = append(d.Newcomer, curveOf(name, l.of(name)))
+			d.Newcomer = append(d.Newcomer, curveOf(name, l.runsOf(name)))
 		}
 	}
 	l.reliability(d)
@@ -170,7 +170,7 @@ func (l *lab) document() (*Document, error) {
 	if err := l.transient(d); err != nil {
 		return nil, err
 	}
-	l.judge(d)
+	l.addVerdicts(d)
 	return d, l.rivals(d)
 }
 
@@ -179,7 +179,7 @@ func (l *lab) reliability(d *Document) {
 	d.Reliability = []reliabilityDoc{}
 	for b := range 10 {
 		var sum reliability
-		for _, r := range l.of(mainCell) {
+		for _, r := range l.runsOf(mainCell) {
 			x := r.Reliability[b]
 			sum = reliability{sum.N + x.N, sum.Expected + x.Expected, sum.Met + x.Met}
 		}
@@ -195,7 +195,7 @@ func (l *lab) reliability(d *Document) {
 	}
 	for i := range l.cells {
 		if c := &l.cells[i]; c.Role == roleFrontier && c.Spec.Admission.Policy == "predictive" {
-			if g := stat.Mean(values(l.runs[i], figureBy("goodput"))); d.Hindsight == nil || g > d.Hindsight.Goodput {
+			if g := stat.Mean(valuesOf(l.runs[i], figureBy("goodput"))); d.Hindsight == nil || g > d.Hindsight.Goodput {
 				d.Hindsight = &hindsightDoc{c.Name, g}
 			}
 		}
@@ -227,12 +227,16 @@ func (l *lab) cellDoc(i int) cellDoc {
 }
 
 func cellFigures(runs []*outcome) map[string]figureDoc {
-	return stat.Keyed(figures, func(f cellFigure) (string, figureDoc) { return f.key, figure(values(runs, f.of)) })
+	out := make(map[string]figureDoc, len(figures))
+	for _, f := range figures {
+		out[f.key] = figureOf(valuesOf(runs, f.valueOf))
+	}
+	return out
 }
 
 // isStationary: the line grows by less than 1 % of the arrivals.
 func (l *lab) isStationary(runs []*outcome) bool {
-	return stat.Mean(values(runs, func(o *outcome) float64 { return o.Slope })) < 0.01*l.rate
+	return stat.Mean(valuesOf(runs, func(o *outcome) float64 { return o.Slope })) < 0.01*l.rate
 }
 
 func curveOf(name string, runs []*outcome) curveDoc {
@@ -253,7 +257,7 @@ func curveOf(name string, runs []*outcome) curveDoc {
 				v = append(v, r.Newcomer.Ratio[k])
 			}
 		}
-		out.Ratio[k] = figure(v).Mean
+		out.Ratio[k] = figureOf(v).Mean
 	}
 	if len(reached) == len(runs) {
 		out.ReachedS = result.OrNull(stat.Mean(reached))
@@ -273,14 +277,14 @@ func (l *lab) contrasts(d *Document) {
 	}
 	for _, p := range pairs {
 		for _, key := range []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"} {
-			d.Contrasts = append(d.Contrasts, contrast(p[0], p[1], l.of(p[0]), l.of(p[1]), key))
+			d.Contrasts = append(d.Contrasts, cellContrast(p[0], p[1], l.runsOf(p[0]), l.runsOf(p[1]), key))
 		}
 	}
 }
 
-// again runs cells of those names once more, before other engines or on other
+// rerunCells runs cells of those names once more, before other engines or on other
 // requests, by cell and seed. rates, by seed, are for matched cells.
-func (l *lab) again(names []string, r *rival, rate float64, w window, rates []map[string][]float64,
+func (l *lab) rerunCells(names []string, r *rival, rate float64, w window, rates []map[string][]float64,
 	progress func(done int)) ([][]*outcome, error) {
 	out := make([][]*outcome, len(names))
 	for i := range out {
@@ -294,7 +298,7 @@ func (l *lab) again(names []string, r *rival, rate float64, w window, rates []ma
 		if l.cells[c].Matched {
 			own = rates[s]
 		}
-		out[i][s], err = l.once(&l.cells[c], r, l.seeds[s], reqs, w, own)
+		out[i][s], err = l.runOnce(&l.cells[c], r, l.seeds[s], reqs, w, own)
 		return err
 	}, progress)
 	return out, err
@@ -317,7 +321,7 @@ func (l *lab) loads(d *Document) error {
 			RateRPS: math.Round(rho * l.capacity),
 			WindowS: [2]float64{p.WarmupS, p.Seconds},
 		}
-		runs, err := l.again(names, &rival{Plant: l.plant, Gate: l.gate}, at.RateRPS, p.window(), nil, nil)
+		runs, err := l.rerunCells(names, &rival{Plant: l.plant, Gate: l.gate}, at.RateRPS, p.window(), nil, nil)
 		if err != nil {
 			return err
 		}
@@ -325,7 +329,7 @@ func (l *lab) loads(d *Document) error {
 			at.Cells = append(at.Cells, loadCellDoc{Name: name, Figures: cellFigures(runs[i])})
 			for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
 				if i > 0 {
-					at.Contrasts = append(at.Contrasts, contrast(name, names[0], runs[i], runs[0], key))
+					at.Contrasts = append(at.Contrasts, cellContrast(name, names[0], runs[i], runs[0], key))
 				}
 			}
 		}
@@ -341,11 +345,11 @@ func (l *lab) transient(d *Document) error {
 	}
 	for _, seconds := range []float64{0.25, 1, 4} {
 		w := window{ToUs: sim.ToUs(seconds * 1e6)}
-		runs, err := l.again([]string{oldCell}, &rival{Plant: l.plant, Gate: l.gate}, l.rate, w, nil, nil)
+		runs, err := l.rerunCells([]string{oldCell}, &rival{Plant: l.plant, Gate: l.gate}, l.rate, w, nil, nil)
 		if err != nil {
 			return err
 		}
-		f := figure(values(runs[0], figureBy("ttft_p99_everybody_ms")))
+		f := figureOf(valuesOf(runs[0], figureBy("ttft_p99_everybody_ms")))
 		d.Transient = append(d.Transient, transientDoc{
 			ArrivalsS: seconds,
 			P99Ms:     f.Mean,
@@ -361,7 +365,7 @@ type sides struct{ main, always, gated, matched []*outcome }
 
 // sides are those of the headline.
 func (l *lab) sides() sides {
-	return sides{l.of(mainCell), l.of(alwaysCell), l.of(gatedCell), l.of(matchedCell)}
+	return sides{l.runsOf(mainCell), l.runsOf(alwaysCell), l.runsOf(gatedCell), l.runsOf(matchedCell)}
 }
 
 // rivals repeat the headline and its statements with other coefficients in the gate,
@@ -376,24 +380,24 @@ func (l *lab) rivals(d *Document) error {
 			if err := at.toPlant(r); err != nil {
 				return err
 			}
-			runs, err := at.again([]string{alwaysCell, gatedCell}, r, at.rate, at.window, nil, nil)
+			runs, err := at.rerunCells([]string{alwaysCell, gatedCell}, r, at.rate, at.window, nil, nil)
 			if err != nil {
 				return err
 			}
 			s.always, s.gated = runs[0], runs[1]
 		}
-		runs, err := at.again([]string{mainCell}, r, at.rate, at.window, nil, nil)
+		runs, err := at.rerunCells([]string{mainCell}, r, at.rate, at.window, nil, nil)
 		if err != nil {
 			return err
 		}
 		s.main = runs[0]
-		if runs, err = at.again([]string{matchedCell}, r, at.rate, at.window, ratesOf(s.main), nil); err != nil {
+		if runs, err = at.rerunCells([]string{matchedCell}, r, at.rate, at.window, ratesOf(s.main), nil); err != nil {
 			return err
 		}
 		s.matched = runs[0]
 		d.Controllers = append(d.Controllers, at.controllerDoc(r, s, d))
 	}
-	carry(d)
+	carryVerdicts(d)
 	return nil
 }
 
@@ -413,14 +417,14 @@ func (l *lab) toPlant(r *rival) error {
 }
 
 func (l *lab) controllerDoc(r *rival, s sides, d *Document) controllerDoc {
-	mean := func(key string) *float64 { return figure(values(s.main, figureBy(key))).Mean }
+	mean := func(key string) *float64 { return figureOf(valuesOf(s.main, figureBy(key))).Mean }
 	out := controllerDoc{
 		Kind:      r.Gate.Kind,
 		Label:     r.Label,
 		RateRPS:   l.rate,
 		Rho:       l.rate / l.capacity,
 		HorizonS:  l.preset.Seconds,
-		Goodput:   contrast(mainCell, alwaysCell, s.main, s.always, "goodput"),
+		Goodput:   cellContrast(mainCell, alwaysCell, s.main, s.always, "goodput"),
 		Admitted:  mean("admitted_share"),
 		MedianAPE: mean("prediction_median_ape"),
 		Bias:      mean("prediction_bias"),

@@ -21,7 +21,7 @@ import (
 // quick is one seed with the engines' own coefficients in the gate.
 func quick(t *testing.T, preset string, workers int) *Document {
 	t.Helper()
-	d, err := run(context.Background(), IsolationOptions{
+	d, err := runPreset(context.Background(), IsolationOptions{
 		Preset:    preset,
 		Seeds:     1,
 		Workers:   workers,
@@ -146,11 +146,11 @@ func TestFrontiersAreCompared(t *testing.T) {
 	}{{1.5, 1.2, confirmed}, {1.1, 1.2, refuted}, {1.5, 0.8, refuted}, {1.5, 1, inconclusive}} {
 		l := lines(c.admits, c.serves)
 		s := statement{id: "x"}
-		gate := l.frontier("slo-gated")
-		ours := l.frontier("predictive")
+		gate := l.frontierPoints("slo-gated")
+		ours := l.frontierPoints("predictive")
 		var a, b, g, h []float64
 		for k := range l.seeds {
-			at, ok := common(gate[k], ours[k])
+			at, ok := commonP99(gate[k], ours[k])
 			if !ok {
 				t.Fatal("no common level")
 			}
@@ -318,7 +318,7 @@ func TestConfirmationSaysWhereItHolds(t *testing.T) {
 		d := &Document{Verdicts: []verdictDoc{{ID: "H14-4", Verdict: confirmed}},
 			Controllers: []controllerDoc{{Kind: kindFitted, Verdicts: map[string]string{"H14-4": c.fitted}},
 				{Kind: kindSame, Verdicts: map[string]string{"H14-4": c.same}}}}
-		if carry(d); !strings.Contains(d.Verdicts[0].Why, c.want) {
+		if carryVerdicts(d); !strings.Contains(d.Verdicts[0].Why, c.want) {
 			t.Errorf("same %s, fitted %s: got %q, want %q", c.same, c.fitted, d.Verdicts[0].Why, c.want)
 		}
 	}
@@ -478,12 +478,12 @@ func fittedRun(t *testing.T, plant *plant, gate *gate, reqs []sim.Request) (live
 		t.Fatal(err)
 	}
 	w := window{FromUs: 10e6, ToUs: math.MaxInt64}
-	run := reduce(res.Records, nil, w)
+	run := goodputOf(res.Records, nil, w)
 	for i := range res.Records {
 		d := &res.Records[i].Decision
 		d.PredictedUs, d.P90Us = both.us[i], both.us[i]
 	}
-	again := reduce(res.Records, nil, w)
+	again := goodputOf(res.Records, nil, w)
 	return run.Live, run.Shadow, again.Live, again.Shadow
 }
 
@@ -585,7 +585,7 @@ func TestExperimentResumes(t *testing.T) {
 			t.Errorf("%d runs known of %s, time %d", known, of, i)
 		}
 		if i < 2 {
-			d, err := run(context.Background(), IsolationOptions{
+			d, err := runPreset(context.Background(), IsolationOptions{
 				Preset:    "seed",
 				Seeds:     1,
 				Workers:   2,
@@ -657,13 +657,13 @@ func TestRegression(t *testing.T) {
 	for i := range x {
 		y[i] = math.Sin(5 * x[i][0])
 	}
-	p := regress(x, y, make([]float64, len(x)))
+	p := fitProcess(x, y, make([]float64, len(x)))
 	for i := range x {
-		if m, sd := p.at(x[i]); math.Abs(m-y[i]) > 0.01 || sd > 0.05 {
+		if m, sd := p.predictAt(x[i]); math.Abs(m-y[i]) > 0.01 || sd > 0.05 {
 			t.Errorf("at %v: got %g +- %g, want %g", x[i], m, sd, y[i])
 		}
 	}
-	if m, sd := p.at([]float64{0.6}); math.Abs(m-math.Sin(3)) > 0.1 || sd < 1e-4 {
+	if m, sd := p.predictAt([]float64{0.6}); math.Abs(m-math.Sin(3)) > 0.1 || sd < 1e-4 {
 		t.Errorf("between: got %g +- %g, want %g", m, sd, math.Sin(3))
 	}
 	for _, u := range []float64{-3, -5.9, -6.1, -8} { // the asymptote joins

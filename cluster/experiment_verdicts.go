@@ -22,15 +22,15 @@ type statement struct {
 	evidence []contrastDoc
 }
 
-// judge writes the verdicts of the headline (spec#verdicts).
-func (l *lab) judge(d *Document) {
+// addVerdicts writes the verdicts of the headline (spec#verdicts).
+func (l *lab) addVerdicts(d *Document) {
 	own := l.sides()
-	d.Verdicts = l.verdicts(d, append([]statement{l.first(d, own.main)}, l.beyondFirst(d, own)...))
+	d.Verdicts = l.verdicts(d, append([]statement{l.equalTailStatement(d, own.main)}, l.beyondFirst(d, own)...))
 }
 
 // beyondFirst are the statements that need no frontier.
 func (l *lab) beyondFirst(d *Document, s sides) []statement {
-	return []statement{l.feedback(d, s), l.latency(s), throughput(s)}
+	return []statement{l.cacheStatement(d, s), l.latencyStatement(s), throughput(s)}
 }
 
 func (l *lab) verdicts(d *Document, list []statement) []verdictDoc {
@@ -99,9 +99,9 @@ func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	return v
 }
 
-// carry adds to each confirmation under which coefficients of the gate it holds, and marks those that
+// carryVerdicts adds to each confirmation under which coefficients of the gate it holds, and marks those that
 // hold only with the engines' own coefficients.
-func carry(d *Document) {
+func carryVerdicts(d *Document) {
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
 		var holds, fails []string
@@ -126,9 +126,9 @@ func carry(d *Document) {
 	}
 }
 
-// selects are the preconditions that the first two statements share.
-func selects(d *Document, main []*outcome) (blocked []string) {
-	rejects := 1 - stat.Mean(values(main, figureBy("admitted_share")))
+// selectionBlocks are the preconditions that the first two statements share.
+func selectionBlocks(d *Document, main []*outcome) (blocked []string) {
+	rejects := 1 - stat.Mean(valuesOf(main, figureBy("admitted_share")))
 	if rejects <= 0.05 {
 		blocked = append(blocked, fmt.Sprintf("predictive rejects %.1f %%, want more than 5 %%", 100*rejects))
 	}
@@ -139,18 +139,18 @@ func selects(d *Document, main []*outcome) (blocked []string) {
 	return blocked
 }
 
-// first compares the two gates where both give critical the same P99.
-func (l *lab) first(d *Document, main []*outcome) statement {
+// equalTailStatement compares the two gates where both give critical the same P99.
+func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 	s := statement{
 		id:      "H14-1",
 		text:    "at equal critical P99 predictive admits at least 30 % more than slo-gated, and its goodput is higher",
-		blocked: selects(d, main),
+		blocked: selectionBlocks(d, main),
 	}
-	gate := l.frontier("slo-gated")
-	ours := l.frontier("predictive")
+	gate := l.frontierPoints("slo-gated")
+	ours := l.frontierPoints("predictive")
 	var more, less, better, worse []float64
 	for k := range l.seeds {
-		at, ok := common(gate[k], ours[k])
+		at, ok := commonP99(gate[k], ours[k])
 		if !ok {
 			continue
 		}
@@ -174,8 +174,8 @@ func (l *lab) first(d *Document, main []*outcome) statement {
 // point is one setting of a gate on one seed.
 type point struct{ p99, admitted, goodput float64 }
 
-// frontier is the points of a gate by seed, by critical P99.
-func (l *lab) frontier(policy string) [][]point {
+// frontierPoints is the points of a gate by seed, by critical P99.
+func (l *lab) frontierPoints(policy string) [][]point {
 	out := make([][]point, len(l.seeds))
 	for i := range l.cells {
 		if c := &l.cells[i]; c.Role != roleFrontier || c.Spec.Admission.Policy != policy {
@@ -188,13 +188,13 @@ func (l *lab) frontier(policy string) [][]point {
 		}
 	}
 	for k := range out {
-		stat.SortStable(out[k], func(a, b point) int { return cmp.Compare(a.p99, b.p99) })
+		slices.SortStableFunc(out[k], func(a, b point) int { return cmp.Compare(a.p99, b.p99) })
 	}
 	return out
 }
 
-// common is the middle of the critical P99 that both frontiers reach.
-func common(a, b []point) (float64, bool) {
+// commonP99 is the middle of the critical P99 that both frontiers reach.
+func commonP99(a, b []point) (float64, bool) {
 	if len(a) == 0 || len(b) == 0 {
 		return 0, false
 	}
@@ -217,21 +217,21 @@ func pointAt(f []point, x float64) point {
 	return point{x, a.admitted + t*(b.admitted-a.admitted), a.goodput + t*(b.goodput-a.goodput)}
 }
 
-func (l *lab) feedback(d *Document, r sides) statement {
+func (l *lab) cacheStatement(d *Document, r sides) statement {
 	s := statement{
 		id: "H14-2",
 		text: "rejecting by prediction raises the potential cached share of all arrivals above that of a random " +
 			"gate with the same rates",
-		blocked: selects(d, r.main),
+		blocked: selectionBlocks(d, r.main),
 	}
 	if window := l.preset.Seconds - l.preset.WarmupS; window < 10*d.LifetimeS {
 		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than ten lifetimes of %.1f s", window, d.LifetimeS))
 	}
-	s.evidence = []contrastDoc{contrast(mainCell, matchedCell, r.main, r.matched, "potential_share")}
+	s.evidence = []contrastDoc{cellContrast(mainCell, matchedCell, r.main, r.matched, "potential_share")}
 	return s
 }
 
-func (l *lab) latency(r sides) statement {
+func (l *lab) latencyStatement(r sides) statement {
 	s := statement{id: "H14-3", text: "pooled P99 of admitted requests stays below 100 ms, at a goodput no more than 1 point below " +
 		"configuration 2 (" + gatedCell + ")"}
 	if window := l.preset.Seconds - l.preset.WarmupS; window < 30 {
@@ -242,19 +242,19 @@ func (l *lab) latency(r sides) statement {
 	}
 	main, second := r.main, r.gated
 	limit := slices.Repeat([]float64{100}, len(l.seeds))
-	floor := values(second, figureBy("goodput"))
+	floor := valuesOf(second, figureBy("goodput"))
 	for i := range floor {
 		floor[i] -= 0.01
 	}
 	s.evidence = []contrastDoc{
-		pairedContrast("100 ms", mainCell, "ttft_p99_admitted_ms", limit, values(main, figureBy("ttft_p99_admitted_ms"))),
-		pairedContrast(mainCell, gatedCell+" less 1 point", "goodput", values(main, figureBy("goodput")), floor)}
+		pairedContrast("100 ms", mainCell, "ttft_p99_admitted_ms", limit, valuesOf(main, figureBy("ttft_p99_admitted_ms"))),
+		pairedContrast(mainCell, gatedCell+" less 1 point", "goodput", valuesOf(main, figureBy("goodput")), floor)}
 	return s
 }
 
 func throughput(r sides) statement {
 	main := r.main
-	second := values(r.gated, figureBy("output_tokens_per_s"))
+	second := valuesOf(r.gated, figureBy("output_tokens_per_s"))
 	for i := range second {
 		second[i] *= 0.95
 	}
@@ -262,6 +262,6 @@ func throughput(r sides) statement {
 		id:   "H14-4",
 		text: "output tokens per second stay at 95 % of configuration 2 (" + gatedCell + ") or above",
 		evidence: []contrastDoc{pairedContrast(mainCell, "0.95 x "+gatedCell, "output_tokens_per_s",
-			values(main, figureBy("output_tokens_per_s")), second)},
+			valuesOf(main, figureBy("output_tokens_per_s")), second)},
 	}
 }

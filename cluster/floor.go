@@ -24,8 +24,8 @@ type owed struct {
 	count   int
 }
 
-// arrives notes an arrival of the group and reports whether it is one of its first.
-func (f *Floor) arrives(r *Request, nowUs int64) (cold bool) {
+// noteArrival notes an arrival of the group and reports whether it is one of its first.
+func (f *Floor) noteArrival(r *Request, nowUs int64) (cold bool) {
 	if f == nil || r.Try > 0 {
 		return false
 	}
@@ -42,23 +42,23 @@ func (f *Floor) arrives(r *Request, nowUs int64) (cold bool) {
 	return r.Prefix != 0 && g.count <= coldRequests && nowUs-g.firstUs <= coldUs
 }
 
-func (f *Floor) owes(r *Request) bool {
+func (f *Floor) hasCredit(r *Request) bool {
 	return f != nil && f.groups[r.Prefix] != nil && f.groups[r.Prefix].credit >= 1
 }
 
-func (f *Floor) rests(nowUs int64) bool { return f != nil && f.missed >= inVain && nowUs < f.untilUs }
+func (f *Floor) isPaused(nowUs int64) bool { return f != nil && f.missed >= inVain && nowUs < f.untilUs }
 
-// seen learns when a request that it let in got its first token.
-func (f *Floor) seen(r *Request, atUs, tookUs int64) {
+// noteFirstToken learns when a request that it let in got its first token.
+func (f *Floor) noteFirstToken(r *Request, atUs, tookUs int64) {
 	if f.missed, f.untilUs = f.missed+1, atUs+restUs; r.WaitedUs+tookUs <= r.SLOTTFTUs {
 		f.missed = 0
 	}
 }
 
-func (f *Floor) charge(r *Request) { f.groups[r.Prefix].credit-- }
+func (f *Floor) chargeGroup(r *Request) { f.groups[r.Prefix].credit-- }
 
-// pays takes tokens from the budget, if they are there.
-func (f *Floor) pays(v *View, tokens float64) bool {
+// spendBudget takes tokens from the budget, if they are there.
+func (f *Floor) spendBudget(v *View, tokens float64) bool {
 	if f == nil {
 		return false
 	}

@@ -42,8 +42,8 @@ func (q *events) push(at int64, k kind, req int) {
 	q.heap.Push(event{at, k, q.seq, int32(req)})
 }
 
-// happen lets the gateway's next event happen. Arrivals come first.
-func (c *cluster) happen(now int64) error {
+// handleEvent lets the gateway's next event happen. Arrivals come first.
+func (c *cluster) handleEvent(now int64) error {
 	if at, ok := c.src.Next(); ok && at == now {
 		c.arrive(c.src.Take(), now)
 		return nil
@@ -54,26 +54,26 @@ func (c *cluster) happen(now int64) error {
 		c.arrive(int(ev.req), now)
 		return nil
 	case admitting:
-		return c.admit(int(ev.req), now)
+		return c.admitRequest(int(ev.req), now)
 	case handing:
-		return c.hand(int(ev.req), now)
+		return c.handToDecode(int(ev.req), now)
 	default:
-		return c.send(int(ev.req), now)
+		return c.sendRequest(int(ev.req), now)
 	}
 }
 
 func (c *cluster) arrive(i int, now int64) {
 	rec, r := &c.out.Records[i], &c.seen[i]
 	if rec.Tries++; rec.Tries == 1 {
-		c.meet(i, now)
+		c.meetRequest(i, now)
 	}
 	r.Try = rec.Tries - 1
 	r.WaitedUs = now - rec.ArrivalUs
 	c.events.push(now+c.cfg.AdmissionUs, admitting, i)
 }
 
-// meet is the gateway's first sight of a request.
-func (c *cluster) meet(i int, now int64) {
+// meetRequest is the gateway's first sight of a request.
+func (c *cluster) meetRequest(i int, now int64) {
 	q, rec := &c.reqs[i], &c.out.Records[i]
 	p := c.cfg.priority(q.SLOClass)
 	r := &c.seen[i]
@@ -124,8 +124,8 @@ func (c *cluster) hashesOf(i int) []uint64 {
 	return list
 }
 
-// look brings the view up to now for one request.
-func (c *cluster) look(i int, now int64) {
+// refreshView brings the view up to now for one request.
+func (c *cluster) refreshView(i int, now int64) {
 	if c.fresh && c.viewOf == i && c.view.NowUs == now {
 		return
 	}
@@ -148,8 +148,8 @@ func (c *cluster) look(i int, now int64) {
 	}
 }
 
-func (c *cluster) admit(i int, now int64) error {
-	c.look(i, now)
+func (c *cluster) admitRequest(i int, now int64) error {
+	c.refreshView(i, now)
 	r, rec := &c.seen[i], &c.out.Records[i]
 	if rec.Tries == 1 {
 		for k := range c.view.Match {
@@ -174,7 +174,7 @@ func (c *cluster) admit(i int, now int64) error {
 		c.events.push(now+sim.ToUs(float64(r.baseUs())*math.Pow(r.Factor, float64(rec.Tries-1))), arrival, i)
 		return nil
 	}
-	if err := c.shadow(i, target, now); err != nil {
+	if err := c.startShadow(i, target, now); err != nil {
 		return err
 	}
 	rec.Outcome = sim.OutcomeRejected
@@ -184,12 +184,12 @@ func (c *cluster) admit(i int, now int64) error {
 	return nil
 }
 
-// send hands an admitted request to its instance. A decision that rests on an
+// sendRequest hands an admitted request to its instance. A decision that rests on an
 // instance is carried; any other is routed now.
-func (c *cluster) send(i int, now int64) error {
+func (c *cluster) sendRequest(i int, now int64) error {
 	r, rec := &c.seen[i], &c.out.Records[i]
 	target := int(c.planned[i])
-	c.look(i, now)
+	c.refreshView(i, now)
 	if target < 0 {
 		target = c.router.Route(r, &c.view)
 	}
@@ -206,10 +206,10 @@ func (c *cluster) sendTo(i, target int, now int64) error {
 		c.index.Record(r, target)
 	}
 	c.fresh = false
-	if err := c.follow(target, i, now); err != nil {
+	if err := c.followShadows(target, i, now); err != nil {
 		return err
 	}
-	return c.engines[target].Arrive(i, c.at(i, target, now), now)
+	return c.engines[target].Arrive(i, c.requestFor(i, target, now), now)
 }
 
 func (c *cluster) firstToken(i, instance int, atUs int64) {
@@ -223,7 +223,7 @@ func (c *cluster) firstToken(i, instance int, atUs int64) {
 	}
 }
 
-func (c *cluster) left(i, instance int, atUs int64, r *sim.RequestResult) {
+func (c *cluster) requestLeft(i, instance int, atUs int64, r *sim.RequestResult) {
 	rec := &c.out.Records[i]
 	c.view.Ledger.Left(i, instance, atUs, r.OutputTokens, r.Outcome == sim.OutcomeFinished)
 	if c.handsOver(i, instance, atUs, r) {
@@ -231,7 +231,7 @@ func (c *cluster) left(i, instance int, atUs int64, r *sim.RequestResult) {
 	}
 	first := rec.ArrivalUs
 	rec.RequestResult = *r
-	c.join(i, instance, atUs, rec)
+	c.joinRecords(i, instance, atUs, rec)
 	if rec.ArrivalUs = first; first != r.ArrivalUs {
 		rec.Judge(&c.reqs[i])
 	}
@@ -270,9 +270,9 @@ func (r *record) FollowedUs() int64 {
 	return followedTargets * r.SLOTTFTUs
 }
 
-// shadow begins one for a sample of the requests that instance i's gateway decided
+// startShadow begins one for a sample of the requests that instance i's gateway decided
 // to turn away.
-func (c *cluster) shadow(req, i int, now int64) error {
+func (c *cluster) startShadow(req, i int, now int64) error {
 	e, ok := c.engines[i].(*sim.Engine)
 	if stat.Draw(uint64(c.cfg.Seed), streamShadow, uint64(req)) >= c.cfg.ShadowShare || !ok || !e.CanClone() {
 		return nil
@@ -295,9 +295,9 @@ func (c *cluster) shadow(req, i int, now int64) error {
 	return s.Arrive(req, &c.reqs[req], now)
 }
 
-// follow brings the shadows of instance i up to now, drops those that are over, and
+// followShadows brings the shadows of instance i up to now, drops those that are over, and
 // hands the others the request that the instance is sent; -1: none.
-func (c *cluster) follow(i, req int, now int64) error {
+func (c *cluster) followShadows(i, req int, now int64) error {
 	kept := c.shadows[i][:0]
 	for _, s := range c.shadows[i] {
 		if err := s.RunTo(min(now, s.untilUs)); err != nil {

@@ -352,7 +352,7 @@ func seated(t *testing.T, policy, scheduler string, reqs []sim.Request) (*Goodpu
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reduce(res.Records, targets, window{ToUs: math.MaxInt64}), res
+	return goodputOf(res.Records, targets, window{ToUs: math.MaxInt64}), res
 }
 
 // Where seats are short and engines go by priority, a gate that expects better classes in

@@ -36,9 +36,9 @@ func (p *process) kernel(a, b []float64) float64 {
 	return p.amp * (1 + r + r*r/3) * math.Exp(-r)
 }
 
-// regress fits lengths and amplitude to values y at x by the largest marginal
+// fitProcess fits lengths and amplitude to values y at x by the largest marginal
 // likelihood, with weak priors that keep lengths between a tenth and a few cubes.
-func regress(x [][]float64, y, variance []float64) *process {
+func fitProcess(x [][]float64, y, variance []float64) *process {
 	p := &process{
 		x:       x,
 		mean:    stat.Mean(y),
@@ -111,8 +111,8 @@ func (p *process) solve(z []float64) float64 {
 	return like
 }
 
-// at is the posterior mean and standard deviation of the function itself.
-func (p *process) at(x []float64) (mean, sd float64) {
+// predictAt is the posterior mean and standard deviation of the function itself.
+func (p *process) predictAt(x []float64) (mean, sd float64) {
 	n := len(p.x)
 	k := make([]float64, n)
 	for i := range n {

@@ -43,18 +43,18 @@ type Class struct {
 }
 
 // Goodput is good / arrived.
-func (c *Class) Goodput() float64 { return over(float64(c.Good), float64(c.Arrived)) }
+func (c *Class) Goodput() float64 { return ratioOrNaN(float64(c.Good), float64(c.Arrived)) }
 
 // AdmittedShare is admitted / arrived.
-func (c *Class) AdmittedShare() float64 { return over(float64(c.Admitted), float64(c.Arrived)) }
+func (c *Class) AdmittedShare() float64 { return ratioOrNaN(float64(c.Admitted), float64(c.Arrived)) }
 
 // MissShare is the share of admitted requests past their TTFT target.
-func (c *Class) MissShare() float64 { return over(float64(c.Late), float64(c.Judged)) }
+func (c *Class) MissShare() float64 { return ratioOrNaN(float64(c.Late), float64(c.Judged)) }
 
 // RuleMissShare is the same share of requests that no exception let in.
-func (c *Class) RuleMissShare() float64 { return over(float64(c.RuleLate), float64(c.RuleJudged)) }
+func (c *Class) RuleMissShare() float64 { return ratioOrNaN(float64(c.RuleLate), float64(c.RuleJudged)) }
 
-func over(a, b float64) float64 {
+func ratioOrNaN(a, b float64) float64 {
 	if b == 0 {
 		return math.NaN()
 	}
@@ -140,8 +140,8 @@ func (t target) Meets(r *record) bool {
 	return (t.TTFTUs == 0 || ttft <= t.TTFTUs) && (t.E2EUs == 0 || e2e <= t.E2EUs) && (t.ITLUs == 0 || !hasITL || itl <= t.ITLUs)
 }
 
-// reduce takes the records of arrivals inside the window.
-func reduce(all []record, targets map[string]target, w window) *Goodput {
+// goodputOf takes the records of arrivals inside the window.
+func goodputOf(all []record, targets map[string]target, w window) *Goodput {
 	recs := inWindow(all, w)
 	out := &Goodput{All: Class{Name: "all"}}
 	for _, r := range recs {
@@ -150,8 +150,8 @@ func reduce(all []record, targets map[string]target, w window) *Goodput {
 			i = len(out.Classes)
 			out.Classes = append(out.Classes, Class{Name: r.Class})
 		}
-		out.All.add(r, targets[r.Class])
-		out.Classes[i].add(r, targets[r.Class])
+		out.All.addRecord(r, targets[r.Class])
+		out.Classes[i].addRecord(r, targets[r.Class])
 		out.Tries += r.Tries
 	}
 	out.Shed = out.All.Arrived - out.All.Admitted
@@ -160,7 +160,7 @@ func reduce(all []record, targets map[string]target, w window) *Goodput {
 	out.fairness(recs, targets)
 	out.OutputPerS = outputPerS(all, w)
 	out.reliable(recs)
-	pairs := pairs(recs)
+	pairs := pairsOf(recs)
 	out.Live, out.Shadow = auditOf(recs, pairs, false), auditOf(recs, pairs, true)
 	return out
 }
@@ -176,7 +176,7 @@ func inWindow(all []record, w window) []*record {
 	return out
 }
 
-func (c *Class) add(r *record, t target) {
+func (c *Class) addRecord(r *record, t target) {
 	c.Arrived++
 	if t.Meets(r) {
 		c.Good++
@@ -243,14 +243,14 @@ func (out *Goodput) cache(recs []*record) {
 			phantom = phantom + float64(max(0, r.Expected-r.CachedTokens))
 		}
 	}
-	out.CachedShare, out.PotentialShare, out.PotentialAdmitted = over(cached, admitted), over(potential, prompts), over(potentialIn, admitted)
-	out.PhantomShare = over(phantom, expected)
+	out.CachedShare, out.PotentialShare, out.PotentialAdmitted = ratioOrNaN(cached, admitted), ratioOrNaN(potential, prompts), ratioOrNaN(potentialIn, admitted)
+	out.PhantomShare = ratioOrNaN(phantom, expected)
 	mean := stat.Mean(shares)
 	sum := 0.0
 	for _, x := range shares {
 		sum += (x - mean) * (x - mean)
 	}
-	out.PotentialCV = over(math.Sqrt(over(sum, float64(len(shares)))), mean)
+	out.PotentialCV = ratioOrNaN(math.Sqrt(ratioOrNaN(sum, float64(len(shares)))), mean)
 }
 
 // fairness is over groups by what share of their arrivals was good, so that big
@@ -265,14 +265,14 @@ func (out *Goodput) fairness(recs []*record, targets map[string]target) {
 			groups[r.Group] = g
 			names = append(names, r.Group)
 		}
-		g.add(r, targets[r.Class])
+		g.addRecord(r, targets[r.Class])
 	}
 	sum, squares := 0.0, 0.0
 	for _, name := range names {
 		x := groups[name].Goodput()
 		sum, squares = sum+x, squares+x*x
 	}
-	out.Jain = over(sum*sum, float64(len(names))*squares)
+	out.Jain = ratioOrNaN(sum*sum, float64(len(names))*squares)
 }
 
 // outputPerS counts tokens inside the window: a request's tokens lie evenly between
@@ -301,11 +301,11 @@ func outputPerS(all []record, w window) float64 {
 		part := float64(min(to, end)-max(from, w.FromUs)) / float64(to-from)
 		sum += math.Max(0, part) * float64(r.OutputTokens)
 	}
-	return over(sum*1e6, float64(end-w.FromUs))
+	return ratioOrNaN(sum*1e6, float64(end-w.FromUs))
 }
 
-// pairs are the estimates of admitted requests and of the shadow sample.
-func pairs(recs []*record) []pair {
+// pairsOf are the estimates of admitted requests and of the shadow sample.
+func pairsOf(recs []*record) []pair {
 	var out []pair
 	for _, r := range recs {
 		p := r.Decision.PredictedUs
@@ -314,16 +314,16 @@ func pairs(recs []*record) []pair {
 		}
 		if us, ok := r.TookUs(); ok && r.Admitted() {
 			out = append(out, pair{p / 1e3, float64(us) / 1e3, false})
-		} else if r.Shadow.OK && tellable(r) {
+		} else if r.Shadow.OK && followedToBound(r) {
 			out = append(out, pair{p / 1e3, float64(r.Shadow.V) / 1e3, true})
 		}
 	}
 	return out
 }
 
-// tellable reports whether its shadow was followed for as long as its bound: another
+// followedToBound reports whether its shadow was followed for as long as its bound: another
 // one could only be seen to have been quick.
-func tellable(r *record) bool { return r.Decision.P90Us <= float64(r.FollowedUs()) }
+func followedToBound(r *record) bool { return r.Decision.P90Us <= float64(r.FollowedUs()) }
 
 func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 	nan := math.NaN()
@@ -360,14 +360,14 @@ func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 				wrong++
 			}
 		}
-		if shadow && !tellable(r) {
+		if shadow && !followedToBound(r) {
 			continue
 		}
 		if n++; float64(us) <= r.Decision.P90Us {
 			covered++
 		}
 	}
-	a.Coverage90, a.FalseShare = over(float64(covered), float64(n)), over(float64(wrong), float64(judged))
+	a.Coverage90, a.FalseShare = ratioOrNaN(float64(covered), float64(n)), ratioOrNaN(float64(wrong), float64(judged))
 	return a
 }
 
@@ -393,9 +393,9 @@ func newcomerOf(all []record, group uint64, w window) newcomer {
 			old = append(old, Class{})
 		}
 		if r.Group == group {
-			fresh[s].add(r, target{})
+			fresh[s].addRecord(r, target{})
 		} else {
-			old[s].add(r, target{})
+			old[s].addRecord(r, target{})
 		}
 	}
 	var out newcomer

@@ -120,13 +120,13 @@ func (h *hour) words() string {
 // wants. When it ends it begins again, with other content.
 func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request {
 	n := len(h.reqs)
-	first := s.of(seed, streamGroup, 0).IntN(n)
+	first := s.randFor(seed, streamGroup, 0).IntN(n)
 	faster := rate * h.lengthUs / 1e6 / float64(n)
 	var out []sim.Request
 	startUs := 0.0
 	for i := 0; ; i++ {
 		j, pass := (first+i)%n, (first+i)/n
-		at := float64(pass)*h.lengthUs + h.fromUs[j] + h.widthUs[j]*s.of(seed, streamArrival, i).Float64()
+		at := float64(pass)*h.lengthUs + h.fromUs[j] + h.widthUs[j]*s.randFor(seed, streamArrival, i).Float64()
 		if i == 0 {
 			startUs = at
 		}

@@ -38,8 +38,8 @@ func DefaultIsolationOptions() IsolationOptions {
 	return IsolationOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: kindFitted}
 }
 
-// plays names the recording that a preset of recorded requests needs.
-func plays(preset string) string {
+// recordingFor names the recording that a preset of recorded requests needs.
+func recordingFor(preset string) string {
 	if preset == "mooncake" {
 		return "the Mooncake trace that preset mooncake plays"
 	}
@@ -53,7 +53,7 @@ func (o *IsolationOptions) checkPreset() error {
 	case !ok:
 		return option.Misusef("--preset: got %q, want %s", o.Preset, presetNames())
 	case p.Recorded() && o.Workload == "":
-		return option.Misusef("--workload: got none, want %s", plays(o.Preset))
+		return option.Misusef("--workload: got none, want %s", recordingFor(o.Preset))
 	case !p.Recorded() && o.Workload != "":
 		return option.Misusef("--workload: got %q with preset %s, which draws its requests, want none or --preset workload", o.Workload, o.Preset)
 	}
@@ -94,7 +94,7 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	if l.log, err = openRuns(path, fmt.Sprint(folder.ToolVersion, " ", option.Command("experiment isolation", of.Flags()), " ", l.files)); err != nil {
 		return nil, err
 	}
-	doc, err := run(ctx, o, *l)
+	doc, err := runPreset(ctx, o, *l)
 	if err = errors.Join(err, l.log.file.Close()); err != nil {
 		return nil, err
 	}

@@ -103,8 +103,8 @@ func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	a.InFlight++
 	a.Pending[r.Class].push(int32(r.Index), todo)
 	a.All.push(int32(r.Index), todo)
-	a.inbound.add(nowUs, todo)
-	l.Classes[r.Class].sent.add(nowUs, todo)
+	a.inbound.addPrompt(nowUs, todo)
+	l.Classes[r.Class].sent.addPrompt(nowUs, todo)
 }
 
 func (q *queue) push(request int32, tokens int64) {
@@ -121,7 +121,7 @@ func (l *ledger) FirstToken(request, i int, atUs int64) {
 	}
 	e.state = decoding
 	l.leaveQueue(e, a)
-	a.served.add(atUs, float64(e.todo()))
+	a.served.addAmount(atUs, float64(e.todo()))
 	a.Decodes++
 	a.DecodeToks += e.prompt
 	e.began = int32(a.ages.steps / ageSteps)
@@ -177,7 +177,7 @@ func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 		c := &l.Classes[e.class]
 		c.Finished++
 		c.Outputs += outputs
-		l.lengths.add(outputs)
+		l.lengths.addFinished(outputs)
 	}
 }
 
@@ -199,7 +199,7 @@ func (l *ledger) MeanOutputs() float64 {
 // the mean of one prompt; 0: none was sent.
 func (l *ledger) Inbound(i int, nowUs int64) (perS, one float64) {
 	f := &l.Of[i].inbound
-	return f.tokens.perSecond(nowUs), ratio(f.tokens.perUs, f.prompts.perUs)
+	return f.tokens.perSecond(nowUs), ratioOrZero(f.tokens.perUs, f.prompts.perUs)
 }
 
 // Better is the same of classes better than a priority, at an equal share of what all
@@ -212,11 +212,11 @@ func (l *ledger) Better(priority int, nowUs int64) (perS, one float64) {
 			prompts += k.sent.prompts.perSecond(nowUs) / share
 		}
 	}
-	return perS, ratio(perS, prompts)
+	return perS, ratioOrZero(perS, prompts)
 }
 
-// ratio is a/b, 0 where b is.
-func ratio(a, b float64) float64 {
+// ratioOrZero is a/b, 0 where b is.
+func ratioOrZero(a, b float64) float64 {
 	if b > 0 {
 		return a / b
 	}

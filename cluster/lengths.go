@@ -23,15 +23,15 @@ type lengths struct {
 	ends    []float64 // share that ends of answers of that age, within AgeSteps steps
 }
 
-func (k *lengths) add(outputs int64) {
+func (k *lengths) addFinished(outputs int64) {
 	b := int(outputs / ageSteps)
 	k.ended = append(k.ended, make([]int64, max(0, b+1-len(k.ended)))...)
 	k.ended[b]++
 	k.n++
 }
 
-// rates renews ends once some more answers have ended.
-func (k *lengths) rates(of []account) {
+// updateShares renews ends once some more answers have ended.
+func (k *lengths) updateShares(of []account) {
 	if k.n < k.next {
 		return
 	}
@@ -54,9 +54,9 @@ func (k *lengths) rates(of []account) {
 	}
 }
 
-// at is the share at an age in ageSteps. A request older than all finished ones counts as the oldest of
+// shareAtAge is the share at an age in ageSteps. A request older than all finished ones counts as the oldest of
 // these.
-func (k *lengths) at(age float64) float64 {
+func (k *lengths) shareAtAge(age float64) float64 {
 	age = max(0, age)
 	b, last := int(age), len(k.ends)-1
 	part := age - float64(b)
@@ -71,7 +71,7 @@ const leavingWindows = 6
 // or none is under way. The next call reuses it.
 func (l *ledger) Leaving(i int) []float64 {
 	a := &l.Of[i].ages
-	if l.lengths.rates(l.Of); l.lengths.n == 0 || l.Of[i].Decodes == 0 {
+	if l.lengths.updateShares(l.Of); l.lengths.n == 0 || l.Of[i].Decodes == 0 {
 		return nil
 	}
 	now := float64(a.steps)/ageSteps - 0.5
@@ -79,7 +79,7 @@ func (l *ledger) Leaving(i int) []float64 {
 	for b := a.eldest; b < len(a.born); b++ {
 		x := float64(a.born[b])
 		for w := range leavingWindows {
-			share := l.lengths.at(now - float64(b-w))
+			share := l.lengths.shareAtAge(now - float64(b-w))
 			left[w] += x
 			gone[w] += x * share
 			x -= x * share

@@ -23,7 +23,7 @@ func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
 	e := l.engines[i].(*sim.Engine)
 	in := l.engines[i].Inside()
 	s := forecast.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
-	expect(&s, r, v, i, l.ByPriority)
+	expectArrivals(&s, r, v, i, l.ByPriority)
 	if in.StepStartUs >= 0 {
 		s.SinceStepUs = float64(v.NowUs - in.StepStartUs)
 	}

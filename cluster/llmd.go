@@ -240,7 +240,7 @@ func (l *llmd) Route(r *Request, v *View) int {
 		}
 	}
 	draws := uint64(0)
-	return l.run(all, func() float64 {
+	return l.selectInstance(all, func() float64 {
 		draws++
 		return float64(stat.Draw(l.seed, streamLLMD, uint64(r.Index), uint64(r.Try), draws))
 	})
@@ -248,16 +248,16 @@ func (l *llmd) Route(r *Request, v *View) int {
 
 func (l *llmd) Routed(*Request, int) {}
 
-// run applies the chain of filters and scorers to the instances.
-func (l *llmd) run(all []endpoint, draw func() float64) int {
+// selectInstance applies the chain of filters and scorers to the instances.
+func (l *llmd) selectInstance(all []endpoint, draw func() float64) int {
 	for i := range l.filters {
 		if f := &l.filters[i]; f.Type == affinityFilter {
-			all = f.Parameters.affine(all, draw)
+			all = f.Parameters.keepAffine(all, draw)
 		} else {
-			all = f.Parameters.tier(all, draw)
+			all = f.Parameters.keepTier(all, draw)
 		}
 	}
-	l.scorer.Parameters.scores(all)
+	l.scorer.Parameters.setLatencyScores(all)
 	best, top := 0, -1.0
 	scored := slices.ContainsFunc(all, func(e endpoint) bool { return e.score > 0 })
 	for i := range all {
@@ -277,8 +277,8 @@ func (l *llmd) run(all []endpoint, draw func() float64) int {
 	return all[best].instance
 }
 
-// affine keeps the instances that hold the prompt, unless others are faster by more than the penalty.
-func (p *pluginParameters) affine(all []endpoint, draw func() float64) []endpoint {
+// keepAffine keeps the instances that hold the prompt, unless others are faster by more than the penalty.
+func (p *pluginParameters) keepAffine(all []endpoint, draw func() float64) []endpoint {
 	if len(all) <= 1 || p.AffinityThreshold <= 0 || draw() < p.ExplorationProbability {
 		return all
 	}
@@ -305,8 +305,8 @@ func (p *pluginParameters) affine(all []endpoint, draw func() float64) []endpoin
 	return sticky
 }
 
-// tier keeps the instances that meet both targets, now and then those that do not.
-func (p *pluginParameters) tier(all []endpoint, draw func() float64) []endpoint {
+// keepTier keeps the instances that meet both targets, now and then those that do not.
+func (p *pluginParameters) keepTier(all []endpoint, draw func() float64) []endpoint {
 	if len(all) <= 1 || !slices.ContainsFunc(all, func(e endpoint) bool { return e.predicted }) {
 		return all
 	}
@@ -324,10 +324,10 @@ func (p *pluginParameters) tier(all []endpoint, draw func() float64) []endpoint 
 	return meets
 }
 
-// scores writes the latency scorer's scores, in hundredths: of the best bucket, 0 elsewhere.
-func (p *pluginParameters) scores(all []endpoint) {
+// setLatencyScores writes the latency scorer's scores, in hundredths: of the best bucket, 0 elsewhere.
+func (p *pluginParameters) setLatencyScores(all []endpoint) {
 	if !slices.ContainsFunc(all, func(e endpoint) bool { return e.predicted }) {
-		p.composite(all)
+		p.setCompositeScores(all)
 		return
 	}
 	rank := func(e *endpoint) int { // least first
@@ -388,8 +388,8 @@ func (p *pluginParameters) scores(all []endpoint) {
 	}
 }
 
-// composite scores by KV, queue and prefix where nothing is predicted.
-func (p *pluginParameters) composite(all []endpoint) {
+// setCompositeScores scores by KV, queue and prefix where nothing is predicted.
+func (p *pluginParameters) setCompositeScores(all []endpoint) {
 	longest := int64(0)
 	sum := p.CompositeKVWeight + p.CompositeQueueWeight + p.CompositePrefixWeight
 	for _, e := range all {

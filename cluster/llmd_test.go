@@ -20,8 +20,8 @@ func routingOf(t *testing.T, text string) *Routing {
 	return &s.Routing
 }
 
-// known are endpoints with predictions: match, uncached tokens in flight, TTFT, headrooms of TTFT and TPOT, requests under way.
-func known(rows ...[6]float64) (out []endpoint) {
+// endpointsOf are endpoints with predictions: match, uncached tokens in flight, TTFT, headrooms of TTFT and TPOT, requests under way.
+func endpointsOf(rows ...[6]float64) (out []endpoint) {
 	for i, r := range rows {
 		out = append(out, endpoint{
 			instance:   i,
@@ -53,38 +53,38 @@ func TestLLMDFilters(t *testing.T) {
 		in           []endpoint
 		want         []int
 	}{
-		{"affinity: one endpoint", affinityFilter, 0, known([6]float64{}), []int{0}},
+		{"affinity: one endpoint", affinityFilter, 0, endpointsOf([6]float64{}), []int{0}},
 		{"affinity: threshold 0", "{type: prefix-cache-affinity-filter, parameters: {affinityThreshold: 0}}", 0,
-			known([6]float64{1}, [6]float64{}), []int{0, 1}},
-		{"affinity: nobody sticky", affinityFilter, 0, known([6]float64{0.79}, [6]float64{0.5}), []int{0, 1}},
-		{"affinity: at the threshold", affinityFilter, 0, known([6]float64{0.8}, [6]float64{0.79}), []int{0}},
+			endpointsOf([6]float64{1}, [6]float64{}), []int{0, 1}},
+		{"affinity: nobody sticky", affinityFilter, 0, endpointsOf([6]float64{0.79}, [6]float64{0.5}), []int{0, 1}},
+		{"affinity: at the threshold", affinityFilter, 0, endpointsOf([6]float64{0.8}, [6]float64{0.79}), []int{0}},
 		{"affinity: exploration", "{type: prefix-cache-affinity-filter, parameters: {explorationProbability: 0.2}}", 0.19,
-			known([6]float64{1}, [6]float64{}), []int{0, 1}},
+			endpointsOf([6]float64{1}, [6]float64{}), []int{0, 1}},
 		{"affinity: no exploration", "{type: prefix-cache-affinity-filter, parameters: {explorationProbability: 0.2}}", 0.2,
-			known([6]float64{1}, [6]float64{}), []int{0}},
-		{"affinity: 18.0 s slower by tokens", affinityFilter, 0, known([6]float64{1, 15928 * 18}, [6]float64{}), []int{0}},
-		{"affinity: more than that", affinityFilter, 0, known([6]float64{1, 15928*18 + 1}, [6]float64{}), []int{0, 1}},
+			endpointsOf([6]float64{1}, [6]float64{}), []int{0}},
+		{"affinity: 18.0 s slower by tokens", affinityFilter, 0, endpointsOf([6]float64{1, 15928 * 18}, [6]float64{}), []int{0}},
+		{"affinity: more than that", affinityFilter, 0, endpointsOf([6]float64{1, 15928*18 + 1}, [6]float64{}), []int{0, 1}},
 		{"affinity: best of the sticky ones", affinityFilter, 0,
-			known([6]float64{1, 15928 * 30}, [6]float64{0.9, 10}, [6]float64{}), []int{0, 1}},
+			endpointsOf([6]float64{1, 15928 * 30}, [6]float64{0.9, 10}, [6]float64{}), []int{0, 1}},
 		{"affinity: penalty 0 always sticks", "{type: prefix-cache-affinity-filter, parameters: {maxTTFTPenaltyMs: 0}}", 0,
-			known([6]float64{1, 1e9}, [6]float64{}), []int{0}},
+			endpointsOf([6]float64{1, 1e9}, [6]float64{}), []int{0}},
 		{"affinity: predicted", "{type: prefix-cache-affinity-filter, parameters: {ttftSource: latencyPredictor, maxTTFTPenaltyMs: 5000}}", 0,
-			known([6]float64{1, 0, 5101}, [6]float64{0, 0, 100}), []int{0, 1}},
+			endpointsOf([6]float64{1, 0, 5101}, [6]float64{0, 0, 100}), []int{0, 1}},
 		{"affinity: missing is slowest", "{type: prefix-cache-affinity-filter, parameters: {ttftSource: latencyPredictor}}", 0,
-			known([6]float64{1, 0, nan}, [6]float64{0, 0, 100}), []int{0, 1}},
-		{"tier: positive", headroomTier, 0.01, known([6]float64{0, 0, 1, 5, 0}, [6]float64{0, 0, 1, -5, 0}), []int{0}},
-		{"tier: explores the negative", headroomTier, 0.0099, known([6]float64{0, 0, 1, 5, 0}, [6]float64{0, 0, 1, -5, 0}), []int{1}},
-		{"tier: zero headroom is positive", headroomTier, 0.5, known([6]float64{0, 0, 1, 0, 0}, [6]float64{0, 0, 1, 1, -1}), []int{0}},
-		{"tier: unpredicted count as negative", headroomTier, 0.5, known([6]float64{0, 0, 1, 3, 0}, [6]float64{0, 0, nan}), []int{0}},
-		{"tier: only negative", headroomTier, 0.5, known([6]float64{0, 0, 1, -3, 0}, [6]float64{0, 0, 1, -1, 0}), []int{0, 1}},
-		{"tier: no prediction at all", headroomTier, 0, known([6]float64{0, 0, nan}, [6]float64{0, 0, nan}), []int{0, 1}},
+			endpointsOf([6]float64{1, 0, nan}, [6]float64{0, 0, 100}), []int{0, 1}},
+		{"tier: positive", headroomTier, 0.01, endpointsOf([6]float64{0, 0, 1, 5, 0}, [6]float64{0, 0, 1, -5, 0}), []int{0}},
+		{"tier: explores the negative", headroomTier, 0.0099, endpointsOf([6]float64{0, 0, 1, 5, 0}, [6]float64{0, 0, 1, -5, 0}), []int{1}},
+		{"tier: zero headroom is positive", headroomTier, 0.5, endpointsOf([6]float64{0, 0, 1, 0, 0}, [6]float64{0, 0, 1, 1, -1}), []int{0}},
+		{"tier: unpredicted count as negative", headroomTier, 0.5, endpointsOf([6]float64{0, 0, 1, 3, 0}, [6]float64{0, 0, nan}), []int{0}},
+		{"tier: only negative", headroomTier, 0.5, endpointsOf([6]float64{0, 0, 1, -3, 0}, [6]float64{0, 0, 1, -1, 0}), []int{0, 1}},
+		{"tier: no prediction at all", headroomTier, 0, endpointsOf([6]float64{0, 0, nan}, [6]float64{0, 0, nan}), []int{0, 1}},
 	} {
 		r := routingOf(t, "{policy: llmd, filters: ["+c.filter+"]}")
 		p := &r.Filters[0].Parameters
 		draw := func() float64 { return c.u }
-		got := p.affine
+		got := p.keepAffine
 		if r.Filters[0].Type == headroomTier {
-			got = p.tier
+			got = p.keepTier
 		}
 		if out := numbersOf(got(c.in, draw)); !slices.Equal(out, c.want) {
 			t.Errorf("%s: got %v, want %v", c.name, out, c.want)
@@ -100,20 +100,20 @@ func TestLLMDScores(t *testing.T) {
 		in               []endpoint
 		want             []float64
 	}{
-		{"one dimension", "", known([6]float64{0, 0, 1, 10}, [6]float64{0, 0, 1, 20}, [6]float64{0, 0, 1, 60}), []float64{1.01, 0.81, 0.01}},
-		{"most", "headroomSelectionStrategy: most", known([6]float64{0, 0, 1, 10}, [6]float64{0, 0, 1, 20}, [6]float64{0, 0, 1, 60}),
+		{"one dimension", "", endpointsOf([6]float64{0, 0, 1, 10}, [6]float64{0, 0, 1, 20}, [6]float64{0, 0, 1, 60}), []float64{1.01, 0.81, 0.01}},
+		{"most", "headroomSelectionStrategy: most", endpointsOf([6]float64{0, 0, 1, 10}, [6]float64{0, 0, 1, 20}, [6]float64{0, 0, 1, 60}),
 			[]float64{0.01, 0.21, 1.01}},
 		{"both: 0.8 and 0.2", "",
-			known([6]float64{0, 0, 1, 10, 4}, [6]float64{0, 0, 1, 30, 0}, [6]float64{0, 0, 1, 20, 2}), []float64{0.81, 0.2, 0.51}},
-		{"weights of nothing: TTFT", "ttftWeight: 0, tpotWeight: 0", known([6]float64{0, 0, 1, 10, 4}, [6]float64{0, 0, 1, 30, 0}),
+			endpointsOf([6]float64{0, 0, 1, 10, 4}, [6]float64{0, 0, 1, 30, 0}, [6]float64{0, 0, 1, 20, 2}), []float64{0.81, 0.2, 0.51}},
+		{"weights of nothing: TTFT", "ttftWeight: 0, tpotWeight: 0", endpointsOf([6]float64{0, 0, 1, 10, 4}, [6]float64{0, 0, 1, 30, 0}),
 			[]float64{1.01, 0.01}},
-		{"all equal", "", known([6]float64{0, 0, 1, 10}, [6]float64{0, 0, 1, 10}), []float64{0.51, 0.51}},
-		{"positive alone", "", known([6]float64{0, 0, 1, 10}, [6]float64{0, 0, 1, -1}), []float64{0.51, 0}},
-		{"unpredicted are positive", "", known([6]float64{0, 0, nan}, [6]float64{0, 0, 1, -1, 0, 3}), []float64{0.51, 0}},
-		{"idle first", "", known([6]float64{0, 0, 1, -9, 0, 0}, [6]float64{0, 0, 1, -1, 0, 2}), []float64{0.51, 0}},
-		{"TPOT only before TTFT only", "", known([6]float64{0, 0, 1, -1, 0, 2}, [6]float64{0, 0, 1, 0, -9, 2}), []float64{0, 0.51}},
-		{"TTFT only before both", "", known([6]float64{0, 0, 1, -1, -1, 2}, [6]float64{0, 0, 1, -9, 0, 2}), []float64{0, 0.51}},
-		{"negative: least even with most", "headroomSelectionStrategy: most", known([6]float64{0, 0, 1, -10, 0, 2},
+		{"all equal", "", endpointsOf([6]float64{0, 0, 1, 10}, [6]float64{0, 0, 1, 10}), []float64{0.51, 0.51}},
+		{"positive alone", "", endpointsOf([6]float64{0, 0, 1, 10}, [6]float64{0, 0, 1, -1}), []float64{0.51, 0}},
+		{"unpredicted are positive", "", endpointsOf([6]float64{0, 0, nan}, [6]float64{0, 0, 1, -1, 0, 3}), []float64{0.51, 0}},
+		{"idle first", "", endpointsOf([6]float64{0, 0, 1, -9, 0, 0}, [6]float64{0, 0, 1, -1, 0, 2}), []float64{0.51, 0}},
+		{"TPOT only before TTFT only", "", endpointsOf([6]float64{0, 0, 1, -1, 0, 2}, [6]float64{0, 0, 1, 0, -9, 2}), []float64{0, 0.51}},
+		{"TTFT only before both", "", endpointsOf([6]float64{0, 0, 1, -1, -1, 2}, [6]float64{0, 0, 1, -9, 0, 2}), []float64{0, 0.51}},
+		{"negative: least even with most", "headroomSelectionStrategy: most", endpointsOf([6]float64{0, 0, 1, -10, 0, 2},
 			[6]float64{0, 0, 1, -50, 0, 2}), []float64{1.01, 0.01}},
 		{"no predictions", "", []endpoint{{
 			kvUsage: 0.4,
@@ -128,7 +128,7 @@ func TestLLMDScores(t *testing.T) {
 			[]endpoint{{kvUsage: 0.25, waiting: 9}, {instance: 1}}, []float64{0.75, 1}},
 	} {
 		r := routingOf(t, "{policy: llmd, scorers: [{type: latency-scorer, parameters: {"+c.parameters+"}}]}")
-		r.Scorer.Parameters.scores(c.in)
+		r.Scorer.Parameters.setLatencyScores(c.in)
 		for i, want := range c.want {
 			if got := c.in[i].score; math.Abs(got-want) > 1e-12 {
 				t.Errorf("%s: endpoint %d: got %g, want %g", c.name, i, got, want)
@@ -139,7 +139,7 @@ func TestLLMDScores(t *testing.T) {
 
 // TestLLMDPickers: 10,000 requests on four engines, each picker's shares within 3 standard errors of what it promises.
 func TestLLMDPickers(t *testing.T) {
-	scores := known([6]float64{0, 0, 1, 10}, [6]float64{0, 0, 1, 20}, [6]float64{0, 0, 1, 35}, [6]float64{0, 0, 1, 60}) // 1.01 .81 .51 .01
+	scores := endpointsOf([6]float64{0, 0, 1, 10}, [6]float64{0, 0, 1, 20}, [6]float64{0, 0, 1, 35}, [6]float64{0, 0, 1, 60}) // 1.01 .81 .51 .01
 	for picker, want := range map[string][]float64{
 		weightedRandom: {1.01 / 2.34, 0.81 / 2.34, 0.51 / 2.34, 0.01 / 2.34},
 		anyEndpoint:    {0.25, 0.25, 0.25, 0.25}, maxScore: {1, 0, 0, 0},
@@ -161,7 +161,7 @@ func TestLLMDPickers(t *testing.T) {
 					}
 				}
 				draws := uint64(0)
-				count[l.run(in, func() float64 { draws++; return drawOf(7, k, draws) })]++
+				count[l.selectInstance(in, func() float64 { draws++; return drawOf(7, k, draws) })]++
 			}
 			for i, p := range want {
 				if se := math.Sqrt(n * p * (1 - p)); math.Abs(count[i]-n*p) > 3*se {

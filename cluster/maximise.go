@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/optimize"
 
@@ -123,8 +124,8 @@ func (s *search) processes() (value, slack *process) {
 		c = append(c, call.Slack)
 		vc = append(vc, call.SlackVariance)
 	}
-	if value = regress(x, y, vy); s.Constrained {
-		slack = regress(x, c, vc)
+	if value = fitProcess(x, y, vy); s.Constrained {
+		slack = fitProcess(x, c, vc)
 	}
 	return value, slack
 }
@@ -145,10 +146,10 @@ func (s *search) propose(n int) []float64 {
 				return math.Inf(-1)
 			}
 		}
-		m, sd := value.at(x)
+		m, sd := value.predictAt(x)
 		g := logImprovement(m, sd, best)
 		if slack != nil {
-			cm, csd := slack.at(x)
+			cm, csd := slack.predictAt(x)
 			g += math.Log(math.Max(1e-12, normalBelow(cm/csd)))
 		}
 		return g
@@ -162,7 +163,7 @@ func (s *search) propose(n int) []float64 {
 		x := halton(1000+n*candidates+k, s.Dims, s.Seed+1)
 		all[k] = scored{x, gain(x)}
 	}
-	stat.SortStable(all, func(a, b scored) int { return cmp.Compare(b.g, a.g) })
+	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(b.g, a.g) })
 	top := all[:refined]
 	for i := range top {
 		res, err := optimize.Minimize(optimize.Problem{Func: func(x []float64) float64 { return -gain(x) }}, top[i].x,
@@ -183,10 +184,10 @@ func (s *search) among(value, slack *process) (best int, mean float64) {
 	best, mean = -1, math.Inf(-1)
 	safest, chance := 0, math.Inf(-1)
 	for i, c := range s.Made {
-		m, _ := value.at(c.X)
+		m, _ := value.predictAt(c.X)
 		p := 1.0
 		if slack != nil {
-			cm, csd := slack.at(c.X)
+			cm, csd := slack.predictAt(c.X)
 			p = normalBelow(cm / csd)
 			if cm > chance {
 				safest, chance = i, cm
@@ -198,7 +199,7 @@ func (s *search) among(value, slack *process) (best int, mean float64) {
 	}
 	if best < 0 {
 		best = safest
-		mean, _ = value.at(s.Made[best].X)
+		mean, _ = value.predictAt(s.Made[best].X)
 	}
 	return best, mean
 }

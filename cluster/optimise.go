@@ -40,7 +40,7 @@ func DefaultOptimiseOptions() optimiseOptions {
 	return o
 }
 
-func (o *optimiseOptions) check() error {
+func (o *optimiseOptions) checkSettings() error {
 	names := slices.Sorted(maps.Keys(tunable()))
 	switch {
 	case !slices.Contains(names, o.Policy):
@@ -58,7 +58,7 @@ func (o *optimiseOptions) check() error {
 // Optimise tunes policies with equal budgets and writes optimise.json to
 // o.Out, and a line a call to optimise.jsonl, from which an interrupted search goes on.
 func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
-	if err := o.check(); err != nil {
+	if err := o.checkSettings(); err != nil {
 		return nil, err
 	}
 	release, err := folder.Claim(o.Out, o.Force)
@@ -82,7 +82,7 @@ func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 	if err := log.Truncate(whole); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	doc, err := tune(&tuner{
+	doc, err := tunePolicies(&tuner{
 		lab:    lab{IsolationOptions: o.IsolationOptions, inputs: *l, ctx: ctx},
 		ask:    o,
 		before: before,

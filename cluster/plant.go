@@ -145,7 +145,7 @@ func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
 	out.Plants = slices.Repeat([]*forecast.Engine{rolloutOf(&cfg)}, instances)
 	out.Controllers = slices.Repeat([]*forecast.Engine{rolloutOf(&gate)}, instances)
 	if g.Set != nil {
-		out.Prior = prior(g.Set)
+		out.Prior = priorQuantile(g.Set)
 	}
 	return out, nil
 }
@@ -158,7 +158,7 @@ const calibrationS = 8.0
 func (p *plant) Calibration() ([]sim.Request, error) {
 	load := loads["groups"]
 	l := &lab{IsolationOptions: IsolationOptions{Instances: 1}}
-	capacity, err := l.probe(p, &gate{Kind: kindSame, Scale: 1}, load.Draw(999, 4000, 0.3))
+	capacity, err := l.measureCapacity(p, &gate{Kind: kindSame, Scale: 1}, load.Draw(999, 4000, 0.3))
 	if err != nil {
 		return nil, err
 	}

@@ -36,8 +36,8 @@ type errorGroup struct {
 // everybody is all classes, or all octaves, together.
 const everybody = math.MinInt
 
-// groups are those that a request belongs to, the narrowest first.
-func groups(class int, queued bool, us float64) [4]errorGroup {
+// errorGroups are those that a request belongs to, the narrowest first.
+func errorGroups(class int, queued bool, us float64) [4]errorGroup {
 	_, k := math.Frexp(us)
 	return [4]errorGroup{{class, queued, k}, {everybody, queued, k}, {class, queued, everybody}, {everybody, queued, everybody}}
 }
@@ -75,7 +75,7 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 			}
 		}
 	}
-	g := groups(r.Class, x.Queued, x.LikelyUs)
+	g := errorGroups(r.Class, x.Queued, x.LikelyUs)
 	eps := p.eps(r.ClassName, r.Priority)
 	us := x.LikelyUs
 	wide := g[2:]
@@ -99,23 +99,23 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 		RawUs:       us,
 		PredictedUs: x.Us * p.quantile(q, median),
 		P90Us:       upper * p.quantile(q, 0.9),
-		BoundUs:     upper * p.careful(q, wide, 1-eps),
+		BoundUs:     upper * p.carefulQuantile(q, wide, 1-eps),
 	}
 	if d.MeetShare = math.NaN(); q != nil && r.SLOTTFTUs > 0 {
 		d.MeetShare = q.share((float64(r.SLOTTFTUs) - float64(r.WaitedUs)) / us)
 	}
-	cold := p.Floor.arrives(r, v.NowUs)
+	cold := p.Floor.noteArrival(r, v.NowUs)
 	if r.Priority >= criticalPriority || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
 	}
-	standard := upper*p.careful(q, wide, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
+	standard := upper*p.carefulQuantile(q, wide, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
-	open := !x.ByClass || !p.Floor.rests(v.NowUs)
+	open := !x.ByClass || !p.Floor.isPaused(v.NowUs)
 	switch {
-	case open && cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
+	case open && cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.spendBudget(v, cost):
 		d.Reason = reasonColdStart
-	case open && p.Floor.owes(r) && p.Floor.pays(v, cost):
-		p.Floor.charge(r)
+	case open && p.Floor.hasCredit(r) && p.Floor.spendBudget(v, cost):
+		p.Floor.chargeGroup(r)
 		d.Reason = reasonFloor
 	default:
 		d.Admit, d.Reason = false, reasonPredicted
@@ -140,7 +140,7 @@ func (p *predictive) Seen(r *Request, v *View, d *Decision, instance int, atUs, 
 		o.FirstToken(r, v, instance, atUs)
 	}
 	if d.Reason != "" && p.Floor != nil {
-		p.Floor.seen(r, atUs, tookUs)
+		p.Floor.noteFirstToken(r, atUs, tookUs)
 	}
 	if !(d.RawUs > 0) {
 		return
@@ -148,11 +148,11 @@ func (p *predictive) Seen(r *Request, v *View, d *Decision, instance int, atUs, 
 	if p.seen == nil {
 		p.seen = map[errorGroup]*ratios{}
 	}
-	for _, g := range groups(r.Class, d.Queued, d.RawUs) {
+	for _, g := range errorGroups(r.Class, d.Queued, d.RawUs) {
 		if p.seen[g] == nil {
 			p.seen[g] = &ratios{}
 		}
-		p.seen[g].add(float64(tookUs) / d.RawUs)
+		p.seen[g].addRatio(float64(tookUs) / d.RawUs)
 	}
 }
 
@@ -166,9 +166,9 @@ func (p *predictive) ratios(list []errorGroup) *ratios {
 	return nil
 }
 
-// careful is the larger quantile of those by octave and of those of all octaves: where
+// carefulQuantile is the larger quantile of those by octave and of those of all octaves: where
 // seats fill, longer estimates than before are off as late ones of other octaves are.
-func (p *predictive) careful(narrow *ratios, all []errorGroup, level float64) float64 {
+func (p *predictive) carefulQuantile(narrow *ratios, all []errorGroup, level float64) float64 {
 	if wide := p.ratios(all); wide != nil {
 		return math.Max(p.quantile(narrow, level), wide.quantile(level))
 	}

@@ -31,8 +31,8 @@ type errorsOf struct {
 	n                   int
 }
 
-// judge compares estimates with times, those of requests that have both.
-func judge(res *Result, of func(i int, r *record) (estimate, boundUs float64, tookUs int64, ok bool)) (e errorsOf) {
+// errorsIn compares estimates with times, those of requests that have both.
+func errorsIn(res *Result, of func(i int, r *record) (estimate, boundUs float64, tookUs int64, ok bool)) (e errorsOf) {
 	var ape []float64
 	predicted := 0.0
 	took := 0.0
@@ -88,7 +88,7 @@ func TestPredictionOnOneEngine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := judge(res, admitted)
+		e := errorsIn(res, admitted)
 		if t.Logf("%2.0f/s: %s", rate, e); e.ape > 0.05 || math.Abs(e.bias) > 0.03 {
 			t.Errorf("%.0f/s: got median APE %.3f and bias %+.3f, want at most 0.05 and 0.03", rate, e.ape, e.bias)
 		}
@@ -124,12 +124,12 @@ func TestPredictionOnEightEngines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := judge(res, admitted)
-		seed := judge(res, func(i int, r *record) (float64, float64, int64, bool) {
+		e := errorsIn(res, admitted)
+		seed := errorsIn(res, func(i int, r *record) (float64, float64, int64, bool) {
 			us, ok := r.TookUs()
 			return both.us[i], both.us[i], us, ok
 		})
-		t.Logf("%3.0f/s: %s; predictive-seed median APE %.3f, bias %+.3f; shadow %s", rate, e, seed.ape, seed.bias, judge(res, shadows))
+		t.Logf("%3.0f/s: %s; predictive-seed median APE %.3f, bias %+.3f; shadow %s", rate, e, seed.ape, seed.bias, errorsIn(res, shadows))
 		if e.ape > 0.15 || e.coverage < 0.87 || e.coverage > 0.93 {
 			t.Errorf("%.0f/s: got median APE %.3f and coverage %.3f, want at most 0.15 and 0.87 to 0.93", rate, e.ape, e.coverage)
 		}

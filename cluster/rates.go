@@ -8,21 +8,21 @@ type rate struct {
 	atUs  int64
 }
 
-func (r *rate) add(atUs int64, amount float64) {
-	r.perUs = r.at(atUs) + amount/rateWindowUs
+func (r *rate) addAmount(atUs int64, amount float64) {
+	r.perUs = r.perUsAt(atUs) + amount/rateWindowUs
 	r.atUs = atUs
 }
 
-func (r *rate) at(us int64) float64 { return r.perUs * decay(us-r.atUs) }
+func (r *rate) perUsAt(us int64) float64 { return r.perUs * rateDecay(us-r.atUs) }
 
 // perSecond corrects for the time before the window was full; a start shorter than
 // leastUs counts as that long.
-func (r *rate) perSecond(us int64) float64 { return r.at(us) / (1 - decay(max(us, leastUs))) * 1e6 }
+func (r *rate) perSecond(us int64) float64 { return r.perUsAt(us) / (1 - rateDecay(max(us, leastUs))) * 1e6 }
 
 // flow is requests that are sent somewhere: how many, and their prompt tokens to compute.
 type flow struct{ tokens, prompts rate }
 
-func (f *flow) add(atUs, tokens int64) {
-	f.tokens.add(atUs, float64(tokens))
-	f.prompts.add(atUs, 1)
+func (f *flow) addPrompt(atUs, tokens int64) {
+	f.tokens.addAmount(atUs, float64(tokens))
+	f.prompts.addAmount(atUs, 1)
 }

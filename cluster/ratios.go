@@ -21,7 +21,7 @@ type ratios struct {
 	sorted []float64
 }
 
-func (s *ratios) add(x float64) {
+func (s *ratios) addRatio(x float64) {
 	if len(s.sorted) == kept {
 		at, _ := slices.BinarySearch(s.sorted, s.ring[s.next])
 		s.sorted = slices.Delete(s.sorted, at, at+1)

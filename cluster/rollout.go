@@ -57,7 +57,7 @@ func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, err
 		LeavingSteps: ageSteps,
 		FreeBlocks:   v.Snapshots[i].FreeBlocks,
 	}
-	if expect(&s, r, v, i, o.ByPriority); full {
+	if expectArrivals(&s, r, v, i, o.ByPriority); full {
 		s.BehindTokens = math.MaxInt32
 	}
 	overhead, err := e.OverheadUs(&s, &own)
@@ -67,7 +67,7 @@ func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, err
 	if err := o.inStep(e, v, i, int64(overhead), &s); err != nil {
 		return estimate{}, err
 	}
-	o.ahead(r, v, i, &s)
+	o.setWorkAhead(r, v, i, &s)
 	x, err := e.TTFT(&s, &own)
 	return estimate{x, s.AheadTokens > 0, o.ByPriority}, err
 }
@@ -88,7 +88,7 @@ func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *
 	}
 	head := o.headOf(e, v, i, overhead)
 	for range maxRolled {
-		next := o.take(e, v, i, head, start-overhead, s)
+		next := o.takeStep(e, v, i, head, start-overhead, s)
 		if s.Decodes == 0 && s.StepTokens == 0 { // idle until the next one is there
 			if next < 0 || next+overhead > v.NowUs {
 				return nil
@@ -110,10 +110,10 @@ func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *
 	return nil
 }
 
-// take is whose prompts a step computes that is formed when what was sent by untilUs
+// takeStep is whose prompts a step computes that is formed when what was sent by untilUs
 // is there: the one that is partly computed, then others in the engine's order. next
 // is when the first of the rest was sent, -1: there is none.
-func (o *Rollout) take(e *forecast.Engine, v *View, i int, head partly, untilUs int64, s *forecast.State) (next int64) {
+func (o *Rollout) takeStep(e *forecast.Engine, v *View, i int, head partly, untilUs int64, s *forecast.State) (next int64) {
 	room, seats := e.Room(s.Decodes)
 	o.taken = append(o.taken[:0], make([]part, len(v.Ledger.Classes))...)
 	s.StepTokens = 0
@@ -130,7 +130,7 @@ func (o *Rollout) take(e *forecast.Engine, v *View, i int, head partly, untilUs 
 			of.requests++
 		}
 	}
-	if class, todo, ok := head.of(v); ok {
+	if class, todo, ok := head.remaining(v); ok {
 		add(class, todo, head.done)
 	}
 	for q := range v.Ledger.Queues(i, o.ByPriority) {
@@ -154,9 +154,9 @@ func (o *Rollout) take(e *forecast.Engine, v *View, i int, head partly, untilUs 
 	return next
 }
 
-// ahead is the work that is served before the request, and what waits behind it, less
+// setWorkAhead is the work that is served before the request, and what waits behind it, less
 // what the step under way computes.
-func (o *Rollout) ahead(r *Request, v *View, i int, s *forecast.State) {
+func (o *Rollout) setWorkAhead(r *Request, v *View, i int, s *forecast.State) {
 	for c := range v.Ledger.Of[i].Pending {
 		q := &v.Ledger.Of[i].Pending[c]
 		left := part{q.Tokens - o.taken[c].tokens, q.Requests - o.taken[c].requests}
@@ -169,9 +169,9 @@ func (o *Rollout) ahead(r *Request, v *View, i int, s *forecast.State) {
 	}
 }
 
-// expect sets the requests that will come to instance i while the request waits: prompts at the recent
+// expectArrivals sets the requests that will come to instance i while the request waits: prompts at the recent
 // rate, in total and of more important classes.
-func expect(s *forecast.State, r *Request, v *View, i int, byPriority bool) {
+func expectArrivals(s *forecast.State, r *Request, v *View, i int, byPriority bool) {
 	s.ComingPerS, s.ComingPrompt = v.Ledger.Inbound(i, v.NowUs)
 	if byPriority {
 		s.BetterPerS, s.BetterPrompt = v.Ledger.Better(r.Priority, v.NowUs)
@@ -194,8 +194,8 @@ type partly struct {
 	done    int64
 }
 
-// of is the request's class and prompt tokens to compute, while it has no first token.
-func (p partly) of(v *View) (class int, todo int64, ok bool) {
+// remaining is the request's class and prompt tokens to compute, while it has no first token.
+func (p partly) remaining(v *View) (class int, todo int64, ok bool) {
 	if p.done == 0 {
 		return 0, 0, false
 	}
@@ -236,10 +236,10 @@ func (o *Rollout) headOf(e *forecast.Engine, v *View, i int, overhead int64) par
 	room, _ := e.Room(s.decodes)
 	left := room - s.computed
 	head, todo := s.head, int64(0)
-	if _, n, ok := head.of(v); ok {
+	if _, n, ok := head.remaining(v); ok {
 		todo = n
 	} else {
-		head, todo = o.first(v, i, s.startUs-overhead)
+		head, todo = o.firstWaiting(v, i, s.startUs-overhead)
 	}
 	if todo > 0 && left > 0 {
 		head.done = min(head.done+left, todo-1)
@@ -248,8 +248,8 @@ func (o *Rollout) headOf(e *forecast.Engine, v *View, i int, overhead int64) par
 	return s.head
 }
 
-// first is the request that the instance serves next of those sent by untilUs.
-func (o *Rollout) first(v *View, i int, untilUs int64) (head partly, todo int64) {
+// firstWaiting is the request that the instance serves next of those sent by untilUs.
+func (o *Rollout) firstWaiting(v *View, i int, untilUs int64) (head partly, todo int64) {
 	for q := range v.Ledger.Queues(i, o.ByPriority) {
 		v.Ledger.Waiting(q, func(request int, sentUs, n int64) bool {
 			if sentUs <= untilUs {

@@ -83,8 +83,8 @@ type tie struct {
 	equal  []int
 }
 
-// best is the instance with the largest value.
-func (t *tie) best(r *Request, n int, value func(i int) float64) int {
+// bestInstance is the instance with the largest value.
+func (t *tie) bestInstance(r *Request, n int, value func(i int) float64) int {
 	t.equal = append(t.equal[:0], 0)
 	for i := 1; i < n; i++ {
 		switch top := value(t.equal[0]); {
@@ -106,7 +106,7 @@ func (t *tie) best(r *Request, n int, value func(i int) float64) int {
 type leastLoaded struct{ tie }
 
 func (l *leastLoaded) Route(r *Request, v *View) int {
-	return l.best(r, len(v.Snapshots), func(i int) float64 { return -float64(v.Load(i)) })
+	return l.bestInstance(r, len(v.Snapshots), func(i int) float64 { return -float64(v.Load(i)) })
 }
 
 func (l *leastLoaded) Routed(*Request, int) {}
@@ -120,7 +120,7 @@ type weighted struct {
 
 func (w *weighted) Route(r *Request, v *View) int {
 	w.weigh(r, v)
-	return w.best(r, len(w.total), func(i int) float64 { return w.total[i] })
+	return w.bestInstance(r, len(w.total), func(i int) float64 { return w.total[i] })
 }
 
 func (w *weighted) weigh(r *Request, v *View) {
@@ -157,9 +157,9 @@ var scorers = map[string]score{
 		}
 	},
 	"queue-depth": func(_ *Request, v *View, to []float64) {
-		fewer(to, func(i int) int64 { return v.Snapshots[i].QueueDepth })
+		scoreFewest(to, func(i int) int64 { return v.Snapshots[i].QueueDepth })
 	},
-	"queue-depth-effective": func(_ *Request, v *View, to []float64) { fewer(to, v.Load) },
+	"queue-depth-effective": func(_ *Request, v *View, to []float64) { scoreFewest(to, v.Load) },
 	"kv-utilization": func(_ *Request, v *View, to []float64) {
 		for i := range to {
 			to[i] = 1 - v.Snapshots[i].KVUsage()
@@ -171,7 +171,7 @@ var scorers = map[string]score{
 		}
 	},
 	"precise-prefix-cache": func(_ *Request, v *View, to []float64) {
-		fewer(to, func(i int) int64 { return -v.Exact[i] })
+		scoreFewest(to, func(i int) int64 { return -v.Exact[i] })
 	},
 }
 
@@ -179,8 +179,8 @@ var scorers = map[string]score{
 var short = map[string]string{"pa": "prefix-affinity", "qd": "queue-depth", "kv": "kv-utilization",
 	"qde": "queue-depth-effective", "ppc": "precise-prefix-cache", "lb": "load-balance"}
 
-// fewer scores 1 for the smallest count and 0 for the largest; all equal: 1.
-func fewer(to []float64, count func(i int) int64) {
+// scoreFewest scores 1 for the smallest count and 0 for the largest; all equal: 1.
+func scoreFewest(to []float64, count func(i int) int64) {
 	lo := int64(math.MaxInt64)
 	hi := int64(math.MinInt64)
 	for i := range to {
@@ -213,7 +213,7 @@ func ParseScorers(text string) ([]Scorer, error) {
 	return out, nil
 }
 
-func decay(us int64) float64 { return math.Exp(-float64(us) / rateWindowUs) }
+func rateDecay(us int64) float64 { return math.Exp(-float64(us) / rateWindowUs) }
 
 // Disaggregated prefill, as vLLM's NIXL connector and a proxy do it (spec#cluster-disaggregated): a
 // request goes to a prefill instance with max_tokens 1; when that has answered, to a decode instance, which
@@ -365,8 +365,8 @@ func (s *Spec) checkBlind(instances string) error {
 	return nil
 }
 
-// at is request i as its instance sees it.
-func (c *cluster) at(i, instance int, now int64) *sim.Request {
+// requestFor is request i as its instance sees it.
+func (c *cluster) requestFor(i, instance int, now int64) *sim.Request {
 	if c.pd == nil {
 		return &c.reqs[i]
 	}
@@ -408,9 +408,9 @@ func (c *cluster) handsOver(i, instance int, atUs int64, r *sim.RequestResult) b
 	return true
 }
 
-// hand sends a request with its prompt's KV blocks to a decode instance.
-func (c *cluster) hand(i int, now int64) error {
-	c.look(i, now)
+// handToDecode sends a request with its prompt's KV blocks to a decode instance.
+func (c *cluster) handToDecode(i int, now int64) error {
+	c.refreshView(i, now)
 	target := c.pd.decode.Route(&c.seen[i], &c.view)
 	c.pd.decode.Routed(&c.seen[i], target)
 	rec := &c.out.Records[i]
@@ -418,8 +418,8 @@ func (c *cluster) hand(i int, now int64) error {
 	return c.sendTo(i, target, now)
 }
 
-// load is when the KV blocks of so many tokens have come to instance to.
-func (c *cluster) load(to, i int, nowUs, tokens int64) int64 {
+// loadedAtUs is when the KV blocks of so many tokens have come to instance to.
+func (c *cluster) loadedAtUs(to, i int, nowUs, tokens int64) int64 {
 	h, t := &c.pd.requests[i], &c.cfg.Transfer
 	d := c.cfg.Engines[to].Deployment
 	bytes := d.KVBytes(tokens)
@@ -439,21 +439,21 @@ func (c *cluster) load(to, i int, nowUs, tokens int64) int64 {
 	if err == nil && !rules.LeavingIsWork && start > h.prefill.FinishedUs.V+leaseUs {
 		c.out.Transfers.Expired++
 	}
-	c.release(i, done)
+	c.releasePrefill(i, done)
 	return done
 }
 
-// release lets the prefill instance of request i have its blocks back, at atUs.
-func (c *cluster) release(i int, atUs int64) {
+// releasePrefill lets the prefill instance of request i have its blocks back, at atUs.
+func (c *cluster) releasePrefill(i int, atUs int64) {
 	if h := &c.pd.requests[i]; h.isWaiting {
 		h.isWaiting = false
 		c.engines[h.from].Release(i, atUs)
 	}
 }
 
-// join puts what both instances did with a request into one result: queued and admitted by the prefill instance,
+// joinRecords puts what both instances did with a request into one result: queued and admitted by the prefill instance,
 // with the tokens it found cached.
-func (c *cluster) join(i, instance int, atUs int64, rec *record) {
+func (c *cluster) joinRecords(i, instance int, atUs int64, rec *record) {
 	if c.pd == nil || c.pd.isPrefill[instance] {
 		return
 	}
@@ -464,5 +464,5 @@ func (c *cluster) join(i, instance int, atUs int64, rec *record) {
 	rec.ScheduledStep = p.ScheduledStep
 	rec.CachedTokens = p.CachedTokens
 	rec.Preemptions += p.Preemptions
-	c.release(i, atUs)
+	c.releasePrefill(i, atUs)
 }

@@ -58,10 +58,10 @@ func openRuns(path, of string) (*runLog, error) {
 	return l, err
 }
 
-// once is a run of a cell, or what the log has of it.
-func (l *lab) once(c *cell, r *rival, seed int64, reqs []sim.Request, w window, rates map[string][]float64) (*outcome, error) {
+// runOnce is a run of a cell, or what the log has of it.
+func (l *lab) runOnce(c *cell, r *rival, seed int64, reqs []sim.Request, w window, rates map[string][]float64) (*outcome, error) {
 	if l.log == nil {
-		return l.one(c, r, seed, reqs, w, rates)
+		return l.runCell(c, r, seed, reqs, w, rates)
 	}
 	key := fmt.Sprint(r.Label, "/", c.Name, "/", seed, "/", digestOf(reqs), "/", w)
 	l.log.mu.Lock()
@@ -73,7 +73,7 @@ func (l *lab) once(c *cell, r *rival, seed int64, reqs []sim.Request, w window, 
 		}
 		return o, nil
 	}
-	o, err := l.one(c, r, seed, reqs, w, rates)
+	o, err := l.runCell(c, r, seed, reqs, w, rates)
 	if err != nil {
 		return nil, err
 	}

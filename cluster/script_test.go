@@ -181,7 +181,7 @@ func (s *script) run() string {
 	}
 	var out strings.Builder
 	for i := range res.Records {
-		tell(&out, &res.Records[i])
+		writeRecord(&out, &res.Records[i])
 	}
 	return out.String()
 }
@@ -211,8 +211,8 @@ func (s *script) policy(e *forecast.Engine) Policy {
 	return nil
 }
 
-// tell writes what became of a request in one line.
-func tell(out *strings.Builder, r *record) {
+// writeRecord writes what became of a request in one line.
+func writeRecord(out *strings.Builder, r *record) {
 	fmt.Fprintf(out, "%s came at %d", r.ID, r.ArrivalUs)
 	if r.Tries > 1 {
 		fmt.Fprintf(out, ", tried %d times", r.Tries)

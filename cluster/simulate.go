@@ -16,7 +16,6 @@ import (
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/option"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/sim"
@@ -71,8 +70,8 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	}
 	s.Inputs = append(s.Inputs, in...)
 	var runs []*simulate.Replication
-	if err = s.load(); err == nil {
-		runs, err = s.Replicate(s.one)
+	if err = s.loadFiles(); err == nil {
+		runs, err = s.Replicate(s.runReplication)
 	}
 	if e := (*trace.Error)(nil); o.File != "" && errors.As(err, &e) && e.Code == codeBadSpec {
 		return nil, &trace.SyntaxError{File: o.File, Code: codeBadSpec, Msg: e.Msg, Hint: e.Hint}
@@ -82,7 +81,11 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	}
 	doc := &document{Document: *s.Document(runs), Cluster: s.first}
 	for _, g := range s.groups {
-		doc.Rules = stat.AppendNew(doc.Rules, g.Deployment.Engine.RulesInForce(g.Deployment.PP, g.Deployment.DP)...)
+		for _, rule := range g.Deployment.Engine.RulesInForce(g.Deployment.PP, g.Deployment.DP) {
+			if !slices.Contains(doc.Rules, rule) {
+				doc.Rules = append(doc.Rules, rule)
+			}
+		}
 	}
 	doc.Command = option.Command("simulate", o.Flags())
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)
@@ -112,8 +115,8 @@ func (s *simulation) readSpec() (inputs []result.Input, err error) {
 	return inputs, err
 }
 
-// load reads the cluster's files, and those it names.
-func (s *simulation) load() error {
+// loadFiles reads the cluster's files, and those it names.
+func (s *simulation) loadFiles() error {
 	if n := s.spec.Instances.Count(); n > 1 && (s.o.EmitOTLP != "" || s.o.EmitKVEvents != "") {
 		return option.Misusef("--emit-otlp, --emit-kv-events: got %d instances, want one engine", n)
 	}
@@ -229,7 +232,7 @@ func (s *simulation) parts(seed int64) (parts, error) {
 			p.Controllers = append(p.Controllers, controller)
 		}
 	}
-	p.Prior = prior(cmp.Or(s.gate, s.Set))
+	p.Prior = priorQuantile(cmp.Or(s.gate, s.Set))
 	if s.predictor != nil {
 		t, err := newTrees(s.predictor)
 		if err != nil {
@@ -252,9 +255,9 @@ func rolloutOf(cfg *sim.Config) *forecast.Engine {
 	return e
 }
 
-// prior is the quantile of observed / predicted step times of an artifact's mixed
+// priorQuantile is the quantile of observed / predicted step times of an artifact's mixed
 // steps, 1 without: what calibration goes by until it has seen some first tokens.
-func prior(set *coeff.Set) func(p float64) float64 {
+func priorQuantile(set *coeff.Set) func(p float64) float64 {
 	var points []sim.Quantile
 	if set != nil {
 		points = nil
@@ -310,8 +313,8 @@ func rowOfDecision(r *record) decisionRow {
 	return row
 }
 
-// one is one seed; the first writes files.
-func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) {
+// runReplication is one seed; the first writes files.
+func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replication, error) {
 	reqs, err := s.Requests(seed)
 	if err != nil {
 		return nil, err
@@ -349,7 +352,7 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 	if !first {
 		return out, nil
 	}
-	s.first = s.part(run, reqs)
+	s.first = s.partOf(run, reqs)
 	if err := s.write(run); err != nil {
 		return nil, err
 	}
@@ -464,10 +467,10 @@ type classPart struct {
 	RuleMiss *float64 `json:"ttft_miss_share_by_rule"` // of those that no floor let in
 }
 
-func (s *simulation) part(run *Result, reqs []sim.Request) *Part {
+func (s *simulation) partOf(run *Result, reqs []sim.Request) *Part {
 	targets := TargetsOf(reqs) // the workload's own
 	maps.Copy(targets, s.spec.ByClass())
-	g := reduce(run.Records, targets, window{ToUs: math.MaxInt64})
+	g := goodputOf(run.Records, targets, window{ToUs: math.MaxInt64})
 	p := &Part{
 		Transfers:    run.Transfers,
 		Instances:    len(run.Engines),

@@ -259,7 +259,7 @@ func (s *Spec) Check() error {
 	if err := s.Routing.checkPlugins(); err != nil {
 		return err
 	}
-	return errors.Join(s.checkRoles(), s.Admission.check())
+	return errors.Join(s.checkRoles(), s.Admission.checkParameters())
 }
 
 func specErrorf(format string, args ...any) error {
@@ -339,7 +339,7 @@ func defaultAdmission(policy string) admission {
 	}
 }
 
-func (a *admission) check() error {
+func (a *admission) checkParameters() error {
 	if !slices.Contains(Policies, a.Policy) {
 		return specErrorf("admission policy: got %q, want one of %v", a.Policy, Policies)
 	}
@@ -533,7 +533,7 @@ var defaultPriorities = map[string]int{"critical": 4, "standard": 3, "batch": -1
 
 const standardPriority = 3
 
-func (c *Config) check() error {
+func (c *Config) checkConfig() error {
 	switch {
 	case c.RefreshUs < 0 || c.AdmissionUs < 0 || c.RoutingUs < 0 || c.Routing.EventDelayUs < 0 || c.Routing.IndexBlocks < 0:
 		return specErrorf("times and blocks: got refresh %d, admission %d, routing %d, event delay %d us, %d index blocks, want all >= 0",

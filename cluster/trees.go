@@ -81,11 +81,11 @@ var columns = map[string]column{
 	"num_request_waiting":      func(_ *Request, v *View, i int) float64 { return float64(v.Snapshots[i].QueueDepth) },
 	"num_request_running":      func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].InFlight) },
 	"prefill_tokens_in_flight": func(_ *Request, v *View, i int) float64 { return float64(v.Ledger.Of[i].All.Tokens) },
-	"decode_tokens_in_flight":  zero,
-	"encoder_matched_size":     zero,
-	"encoder_input_size":       zero,
-	"num_tokens_generated":     zero,
-	"pod_type_cat":             zero,
+	"decode_tokens_in_flight":  scoreZero,
+	"encoder_matched_size":     scoreZero,
+	"encoder_input_size":       scoreZero,
+	"num_tokens_generated":     scoreZero,
+	"pod_type_cat":             scoreZero,
 	"prefix_cache_score":       prefixScore,
 	"effective_input_tokens": func(r *Request, v *View, i int) float64 {
 		return (1 - prefixScore(r, v, i)) * float64(r.PromptTokens)
@@ -114,4 +114,4 @@ var columns = map[string]column{
 	},
 }
 
-func zero(*Request, *View, int) float64 { return 0 }
+func scoreZero(*Request, *View, int) float64 { return 0 }

@@ -29,17 +29,17 @@ func (p *parameter) value(u float64) float64 {
 // tunable are the policies that can be tuned, with their knobs.
 func tunable() map[string][]parameter {
 	return map[string][]parameter{
-		"predictive-seed": append([]parameter{budget("critical"), budget("standard"), budget("sheddable"),
-			{"step_ms", 1, 60, func(s *Spec, v float64) { s.Admission.StepMs = v }}}, weights()...),
-		"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weights()...),
+		"predictive-seed": append([]parameter{budgetParameter("critical"), budgetParameter("standard"), budgetParameter("sheddable"),
+			{"step_ms", 1, 60, func(s *Spec, v float64) { s.Admission.StepMs = v }}}, weightParameters()...),
+		"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weightParameters()...),
 		"probabilistic": append([]parameter{{"k", 1, 1000, func(s *Spec, v float64) { s.Admission.K = v }},
 			{"power", 0.5, 10, func(s *Spec, v float64) { s.Admission.Power = v }},
-			{"queue_depth_threshold", 1, 100, func(s *Spec, v float64) { s.Admission.QueueThreshold = v }}}, weights()...),
+			{"queue_depth_threshold", 1, 100, func(s *Spec, v float64) { s.Admission.QueueThreshold = v }}}, weightParameters()...),
 	}
 }
 
-// weights are those of the two scorers. Only their ratio can matter.
-func weights() []parameter {
+// weightParameters are those of the two scorers. Only their ratio can matter.
+func weightParameters() []parameter {
 	return []parameter{{"pa", 0.5, 8, reweigh(func(pa, _ *float64, v float64) { *pa = v })},
 		{"qd", 0.5, 8, reweigh(func(_, qd *float64, v float64) { *qd = v })}}
 }
@@ -59,7 +59,7 @@ func reweigh(change func(pa, qd *float64, v float64)) func(*Spec, float64) {
 	}
 }
 
-func budget(class string) parameter {
+func budgetParameter(class string) parameter {
 	return parameter{"budget_" + class + "_ms", 20, 2000, func(s *Spec, v float64) {
 		s.Admission.BudgetsMs = maps.Clone(s.Admission.BudgetsMs)
 		s.Admission.BudgetsMs[class] = v
@@ -96,16 +96,16 @@ type tuner struct {
 // nobodyMisses is a goodput of always-admit at which there is nothing to reject for.
 const nobodyMisses = 0.99
 
-// tune tunes the policy and its rivals with the same budget, and tries what they
+// tunePolicies tunes the policy and its rivals with the same budget, and tries what they
 // recommend on seeds and loads they have not seen.
-func tune(t *tuner) (*OptimiseDoc, error) {
+func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 	s := &t.ask
 	if err := t.prepare(); err != nil {
 		return nil, err
 	}
 	t.train, t.test = seedsFrom(1, s.TrainSeeds), seedsFrom(101, s.TestSeeds)
 	t.seeds = t.train
-	base, critical, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), &t.plant, t.train, t.draw)
+	base, critical, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), &t.plant, t.train, t.drawRequests)
 	if err != nil {
 		return nil, err
 	}
@@ -126,13 +126,13 @@ func tune(t *tuner) (*OptimiseDoc, error) {
 		policies = policies[:2]
 	}
 	for _, policy := range policies {
-		one, err := t.tune(policy)
+		one, err := t.tunePolicy(policy)
 		if err != nil {
 			return nil, err
 		}
 		doc.Tuned = append(doc.Tuned, *one)
 	}
-	one, err := t.judged("predictive", new(specOf("predictive", scorersNew, "priority-fcfs")))
+	one, err := t.validated("predictive", new(specOf("predictive", scorersNew, "priority-fcfs")))
 	if err != nil {
 		return nil, err
 	}
@@ -153,8 +153,8 @@ func (t *tuner) keyOf(base, critical []float64) string {
 		s.TrainSeeds, h.Sum64())
 }
 
-// draw makes the requests of a seed on the preset's load.
-func (t *tuner) draw(seed int64) []sim.Request { return t.load.Draw(seed, t.rate, t.preset.Seconds) }
+// drawRequests makes the requests of a seed on the preset's load.
+func (t *tuner) drawRequests(seed int64) []sim.Request { return t.load.Draw(seed, t.rate, t.preset.Seconds) }
 
 // goodput of a spec by seed, of all and of class critical.
 func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all, critical []float64, err error) {
@@ -163,7 +163,7 @@ func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64
 	c := cell{Spec: *spec}
 	w := window{FromUs: int64(t.preset.WarmupS * 1e6), ToUs: math.MaxInt64}
 	err = par.Try(t.ctx, t.Workers, len(seeds), func(i int) error {
-		o, err := t.one(&c, &rival{Plant: *plant, Gate: t.gate}, seeds[i], draw(seeds[i]), w, nil)
+		o, err := t.runCell(&c, &rival{Plant: *plant, Gate: t.gate}, seeds[i], draw(seeds[i]), w, nil)
 		if err == nil {
 			all[i], critical[i] = o.All.Goodput(), o.class("critical").Goodput()
 		}
@@ -180,8 +180,8 @@ func (t *tuner) apply(policy string, x []float64) Spec {
 	return s
 }
 
-// tune searches one policy's knobs on the train seeds.
-func (t *tuner) tune(policy string) (*optimisePolicy, error) {
+// tunePolicy searches one policy's knobs on the train seeds.
+func (t *tuner) tunePolicy(policy string) (*optimisePolicy, error) {
 	knobs := tunable()[policy]
 	o := search{
 		Dims:        len(knobs),
@@ -201,7 +201,7 @@ func (t *tuner) tune(policy string) (*optimisePolicy, error) {
 		return t.made(loggedCall{policy, t.key, c})
 	}
 	found, err := o.maximise(func(x []float64) (Value, error) {
-		all, critical, err := t.goodput(new(t.apply(policy, x)), &t.plant, t.train, t.draw)
+		all, critical, err := t.goodput(new(t.apply(policy, x)), &t.plant, t.train, t.drawRequests)
 		if err != nil {
 			return Value{}, err
 		}
@@ -217,7 +217,7 @@ func (t *tuner) tune(policy string) (*optimisePolicy, error) {
 		return nil, err
 	}
 	spec := t.apply(policy, found.X)
-	out, err := t.judged(policy, &spec)
+	out, err := t.validated(policy, &spec)
 	if err != nil {
 		return nil, err
 	}
@@ -229,19 +229,19 @@ func (t *tuner) tune(policy string) (*optimisePolicy, error) {
 	return out, err
 }
 
-// judged is a spec on train and test seeds, and where it was not tuned.
-func (t *tuner) judged(policy string, spec *Spec) (*optimisePolicy, error) {
+// validated is a spec on train and test seeds, and where it was not tuned.
+func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 	out := &optimisePolicy{
 		Policy:      policy,
 		Parameters:  map[string]float64{},
 		Transfer:    []optimiseTransfer{},
 		Sensitivity: []optimiseParameter{},
 	}
-	train, _, err := t.goodput(spec, &t.plant, t.train, t.draw)
+	train, _, err := t.goodput(spec, &t.plant, t.train, t.drawRequests)
 	if err != nil {
 		return nil, err
 	}
-	test, critical, err := t.goodput(spec, &t.plant, t.test, t.draw)
+	test, critical, err := t.goodput(spec, &t.plant, t.test, t.drawRequests)
 	if err != nil {
 		return nil, err
 	}
@@ -299,13 +299,13 @@ func (t *tuner) sensitivity(spec Spec, knobs []parameter) ([]optimiseParameter, 
 		for u := 0.0; u <= 1; u += 0.25 {
 			s := spec
 			p.set(&s, p.value(u))
-			v, _, err := t.goodput(&s, &t.plant, t.train, t.draw)
+			v, _, err := t.goodput(&s, &t.plant, t.train, t.drawRequests)
 			if err != nil {
 				return nil, err
 			}
 			points = append(points, v)
 		}
-		stat.SortStable(points, func(a, b []float64) int { return cmp.Compare(stat.Mean(a), stat.Mean(b)) })
+		slices.SortStableFunc(points, func(a, b []float64) int { return cmp.Compare(stat.Mean(a), stat.Mean(b)) })
 		d := stat.Paired(points[len(points)-1], points[0])
 		row.Moves, row.Band = result.OrNull(d.Mean), result.OrNull(d.Hi-d.Mean)
 		if d.Lo > 0 {

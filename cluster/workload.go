@@ -84,12 +84,12 @@ type stream struct {
 	rng *rand.Rand
 }
 
-func (s *stream) of(seed int64, kind, request int) *rand.Rand {
+func (s *stream) randFor(seed int64, kind, request int) *rand.Rand {
 	s.pcg.Seed(uint64(seed), uint64(kind)<<40|uint64(request))
 	return s.rng
 }
 
-func between(rng *rand.Rand, r [2]int64) int64 { return r[0] + rng.Int64N(r[1]-r[0]+1) }
+func drawBetween(rng *rand.Rand, r [2]int64) int64 { return r[0] + rng.Int64N(r[1]-r[0]+1) }
 
 // Draw makes the requests of one seed: arrivals at a rate for some seconds.
 func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
@@ -101,7 +101,7 @@ func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	var out []sim.Request
 	at, shape := 0.0, 1/(l.CV*l.CV)
 	for i := 0; ; i++ {
-		if rng := s.of(seed, streamArrival, i); l.CV == 1 {
+		if rng := s.randFor(seed, streamArrival, i); l.CV == 1 {
 			at += rng.ExpFloat64() / rate * 1e6
 		} else {
 			at += workload.Gamma(rng, shape) / shape / rate * 1e6
@@ -115,17 +115,17 @@ func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 
 func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Request {
 	q := s.arrival(seed, i, at)
-	rng := s.of(seed, streamGroup, i)
+	rng := s.randFor(seed, streamGroup, i)
 	unique := rng.Float64() < l.Unique
 	rank := l.zipf(rng.Float64())
 	fresh := rng.Float64() < 0.2
 	if l.Newcomer && fresh && at >= seconds*1e6/2 {
 		rank = newcomerGroup - 1
 	}
-	rng = s.of(seed, streamLength, i)
-	q.OutputTokens = between(rng, l.Output)
-	if own := between(rng, l.Own); unique {
-		q.PromptTokens = between(rng, l.UniqueLen)
+	rng = s.randFor(seed, streamLength, i)
+	q.OutputTokens = drawBetween(rng, l.Output)
+	if own := drawBetween(rng, l.Own); unique {
+		q.PromptTokens = drawBetween(rng, l.UniqueLen)
 	} else {
 		q.Group, q.GroupTokens = uint64(rank+1), l.prefixOf(rank)
 		q.PromptTokens = q.GroupTokens + own
@@ -136,7 +136,7 @@ func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Re
 // arrival is request i with its class.
 func (s *stream) arrival(seed int64, i int, at float64) sim.Request {
 	q := sim.Request{ID: strconv.Itoa(i), ArrivalUs: sim.ToUs(at)}
-	switch u := s.of(seed, streamClass, i).Float64(); {
+	switch u := s.randFor(seed, streamClass, i).Float64(); {
 	case u < 0.33:
 		q.SLOClass = "critical"
 	case u < 0.67:

@@ -138,9 +138,9 @@ func TestEvalReal(t *testing.T) {
 	for k := range numCommon {
 		sums.Theta[k] = 0
 	}
-	alone := must(sums.judge(ctx, m.points, 0))
-	all := correct(prior, everything, of, m.cycles)
-	in := must(all.judge(ctx, m.points, 0))
+	alone := must(sums.predictLoads(ctx, m.points, 0))
+	all := fitCorrection(prior, everything, of, m.cycles)
+	in := must(all.predictLoads(ctx, m.points, 0))
 	left := must(leaveOut(ctx, prior, m.points, m.served, of, m.cycles, 0))
 	var p strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&p, format+"\n", args...) }
@@ -190,7 +190,7 @@ func TestEvalReal(t *testing.T) {
 	line("\nIn the mean over families what was learned gains %.1f points of TPOT.", gain/families)
 	within("2 points of TPOT beside what learning gains", 2, gain/families)
 	line("\n| run of stock spans, left out | TPOT, %% | TTFT, %% |\n|---|---|---|")
-	spans := must(correct(prior, m.points, of, m.cycles).judge(ctx, m.served, 0))
+	spans := must(fitCorrection(prior, m.points, of, m.cycles).predictLoads(ctx, m.served, 0))
 	for _, j := range spans {
 		line("| %s | %+.1f | %+.1f |", j.name, 100*j.tpotErr, 100*j.ttftErr)
 	}
@@ -199,16 +199,16 @@ func TestEvalReal(t *testing.T) {
 		"all kernels of H100 by 4 %%. TTFT of the two H100 families is\n1.6 and 1.7 points worse than then; no charge per " +
 		"rank of synchronous engines takes half of it back.")
 	within("spans, TPOT", scoresOf(spans).tpot, 5.2)
-	noCycles := correct(prior, everything, of, nil)
+	noCycles := fitCorrection(prior, everything, of, nil)
 	line("\n| step cycles | rows | both runs left out, MAPE / bias, %% | all in |\n|---|---|---|---|")
 	for _, y := range m.cycles {
 		text := ""
 		for _, c := range []*correction{noCycles, all} {
-			theta := c.on(y.gpu)
+			theta := c.stepValuesOn(y.gpu)
 			sum := 0.0
 			bias := 0.0
 			for i, us := range y.us {
-				predicted, _ := y.at(i, &theta)
+				predicted, _ := y.timeOf(i, &theta)
 				e := predicted/us - 1
 				sum += 100 * math.Abs(e) / float64(len(y.us))
 				bias += 100 * e / float64(len(y.us))

@@ -49,8 +49,8 @@ func (c *correction) prior(k int) library.Parameter {
 	return library.Parameters[library.ScaleGPU]
 }
 
-// place is where a GPU's scale stands in Theta; -1 for one that was not measured.
-func (c *correction) place(gpu string) int {
+// gpuIndex is where a GPU's scale stands in Theta; -1 for one that was not measured.
+func (c *correction) gpuIndex(gpu string) int {
 	i := slices.Index(c.GPUs, gpu)
 	if i < 0 {
 		return -1
@@ -58,22 +58,22 @@ func (c *correction) place(gpu string) int {
 	return numCommon + i
 }
 
-// on are the values of a step on a GPU.
-func (c *correction) on(gpu string) (out [library.NumStep]float64) {
+// stepValuesOn are the values of a step on a GPU.
+func (c *correction) stepValuesOn(gpu string) (out [library.NumStep]float64) {
 	out[library.ScaleGPU] = library.Parameters[library.ScaleGPU].Mean
-	if at := c.place(gpu); at >= 0 {
+	if at := c.gpuIndex(gpu); at >= 0 {
 		out[library.ScaleGPU] = c.Theta[at]
 	}
 	copy(out[1:], c.Theta)
 	return out
 }
 
-// spread puts derivatives by a step's columns, and by the overhead behind them, in the order of Theta.
-func (c *correction) spread(gpu string, by []float64) []float64 {
+// derivativesOf puts derivatives by a step's columns, and by the overhead behind them, in the order of Theta.
+func (c *correction) derivativesOf(gpu string, by []float64) []float64 {
 	out := make([]float64, len(c.Theta))
 	copy(out, by[1:])
 	clear(out[min(len(by)-1, numCommon):])
-	if at := c.place(gpu); at >= 0 {
+	if at := c.gpuIndex(gpu); at >= 0 {
 		out[at] = by[library.ScaleGPU]
 	}
 	return out
@@ -88,15 +88,15 @@ type evidence struct {
 
 // simulated are the means of a load under the correction.
 func (c *correction) simulated(l *load, gradient bool) (*sim.Means, error) {
-	cfg := sim.DefaultConfig(l.dep, sim.NewTables(l.step, c.on(l.dep.Hardware.Name)))
+	cfg := sim.DefaultConfig(l.dep, sim.NewTables(l.step, c.stepValuesOn(l.dep.Hardware.Name)))
 	cfg.Overhead = sim.Const(c.Theta[numCommon-1])
 	cfg.KVBlocks = l.kvBlocks
 	cfg.Gradient = gradient
 	return sim.MeansOf(cfg, l.reqs)
 }
 
-// relative is the evidence of one prediction with its derivatives in the order of Theta.
-func relative(predicted, measured float64, by []float64, sd, weight float64) evidence {
+// relativeEvidence is the evidence of one prediction with its derivatives in the order of Theta.
+func relativeEvidence(predicted, measured float64, by []float64, sd, weight float64) evidence {
 	e := evidence{log: math.Log(predicted / measured), by: slices.Clone(by), sd: sd, weight: weight}
 	for k := range e.by {
 		e.by[k] /= predicted
@@ -125,8 +125,8 @@ func (c *correction) simulateAll(ctx context.Context, ls []*load, workers int) (
 	return out, err
 }
 
-// on is the mean TPOT and TTFT under other corrections of the same GPUs.
-func (m *means) on(c *correction, by []float64) float64 {
+// meansUnder is the mean TPOT and TTFT under other corrections of the same GPUs.
+func (m *means) meansUnder(c *correction, by []float64) float64 {
 	sum := 0.0
 	for k, v := range by {
 		sum += v * (c.Theta[k] - m.at[k])
@@ -139,23 +139,23 @@ func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []
 	var out []evidence
 	for _, l := range ls {
 		m, gpu := of[l], l.dep.Hardware.Name
-		tpotBy := c.spread(gpu, m.TPOTBy[:library.NumStep+1])
-		ttftBy := c.spread(gpu, m.TTFTBy[:library.NumStep+1])
-		out = append(out, relative(m.TPOTMs+m.on(c, tpotBy), l.tpotMs, tpotBy, tpotSD, l.tpotWeight),
-			relative(math.Max(l.ttftMs/leastTTFT, m.TTFTMs+m.on(c, ttftBy)), l.ttftMs, ttftBy, ttftSD, l.ttftWeight))
+		tpotBy := c.derivativesOf(gpu, m.TPOTBy[:library.NumStep+1])
+		ttftBy := c.derivativesOf(gpu, m.TTFTBy[:library.NumStep+1])
+		out = append(out, relativeEvidence(m.TPOTMs+m.meansUnder(c, tpotBy), l.tpotMs, tpotBy, tpotSD, l.tpotWeight),
+			relativeEvidence(math.Max(l.ttftMs/leastTTFT, m.TTFTMs+m.meansUnder(c, ttftBy)), l.ttftMs, ttftBy, ttftSD, l.ttftWeight))
 	}
 	for _, y := range ys {
-		theta := c.on(y.gpu)
+		theta := c.stepValuesOn(y.gpu)
 		for i, us := range y.us {
-			predicted, x := y.at(i, &theta)
-			out = append(out, relative(predicted, us, c.spread(y.gpu, x[:]), cycleSD, cycleCount/float64(len(y.us))))
+			predicted, x := y.timeOf(i, &theta)
+			out = append(out, relativeEvidence(predicted, us, c.derivativesOf(y.gpu, x[:]), cycleSD, cycleCount/float64(len(y.us))))
 		}
 	}
 	return out
 }
 
-// at is the predicted time of a cycle and what it is linear in.
-func (y *cycles) at(i int, theta *[library.NumStep]float64) (us float64, x [library.NumStep]float64) {
+// timeOf is the predicted time of a cycle and what it is linear in.
+func (y *cycles) timeOf(i int, theta *[library.NumStep]float64) (us float64, x [library.NumStep]float64) {
 	x = y.x[i]
 	library.Slower(theta, &x)
 	for k, v := range theta {
@@ -167,23 +167,29 @@ func (y *cycles) at(i int, theta *[library.NumStep]float64) (us float64, x [libr
 // leastTTFT bounds how far a linear TTFT may fall.
 const leastTTFT = 20
 
-// correct fits the correction to simulated loads and cycles by Gauss-Newton on the logs.
-func correct(from *correction, ls []*load, of map[*load]means, ys []*cycles) *correction {
+// fitCorrection fits the correction to simulated loads and cycles by Gauss-Newton on the logs.
+func fitCorrection(from *correction, ls []*load, of map[*load]means, ys []*cycles) *correction {
 	c := newCorrection(from.GPUs)
 	for range passes {
-		c.step(c.evidenceOf(ls, of, ys))
+		c.gaussNewtonStep(c.evidenceOf(ls, of, ys))
 	}
 	return c
 }
 
 // gpusOf are the GPUs of loads and cycles.
 func gpusOf(ls []*load, ys []*cycles) []string {
-	return distinct(append(stat.Map(ls, func(l *load) string { return l.dep.Hardware.Name }),
-		stat.Map(ys, func(y *cycles) string { return y.gpu })...))
+	var names []string
+	for _, l := range ls {
+		names = append(names, l.dep.Hardware.Name)
+	}
+	for _, y := range ys {
+		names = append(names, y.gpu)
+	}
+	return distinct(names)
 }
 
-// step is one Gauss-Newton step from the current values, Huber's weights, with the prior; parameters stay at or above their least value.
-func (c *correction) step(es []evidence) {
+// gaussNewtonStep is one Gauss-Newton step from the current values, Huber's weights, with the prior; parameters stay at or above their least value.
+func (c *correction) gaussNewtonStep(es []evidence) {
 	n := len(c.Theta)
 	a := make([]float64, n*n)
 	rhs := make([]float64, n)
@@ -252,8 +258,8 @@ type judged struct {
 	tpotErr, ttftErr float64
 }
 
-// judge predicts loads with a correction.
-func (c *correction) judge(ctx context.Context, ls []*load, workers int) ([]judged, error) {
+// predictLoads predicts loads with a correction.
+func (c *correction) predictLoads(ctx context.Context, ls []*load, workers int) ([]judged, error) {
 	out := make([]judged, len(ls))
 	err := par.Try(ctx, workers, len(ls), func(i int) error {
 		o, err := c.simulated(ls[i], false)
@@ -274,7 +280,11 @@ func (l *load) judged(ttftMs, tpotMs float64) judged {
 func leaveOut(ctx context.Context, from *correction, points, always []*load, of map[*load]means, ys []*cycles, workers int) ([]judged,
 	error) {
 	var out []judged
-	for _, f := range distinct(stat.Map(points, func(l *load) string { return l.family })) {
+	var families []string
+	for _, l := range points {
+		families = append(families, l.family)
+	}
+	for _, f := range distinct(families) {
 		var left []*load
 		in := slices.Clone(always)
 		for _, l := range points {
@@ -284,7 +294,7 @@ func leaveOut(ctx context.Context, from *correction, points, always []*load, of 
 				in = append(in, l)
 			}
 		}
-		js, err := correct(from, in, of, ys).judge(ctx, left, workers)
+		js, err := fitCorrection(from, in, of, ys).predictLoads(ctx, left, workers)
 		if err != nil {
 			return nil, err
 		}
@@ -341,7 +351,7 @@ func (m *Measured) Learn(ctx context.Context, version string, workers int) (*lib
 	if err != nil {
 		return nil, err
 	}
-	return correct(prior, all, of, m.cycles).published(version, left), nil
+	return fitCorrection(prior, all, of, m.cycles).published(version, left), nil
 }
 
 // published are the corrections as they ship.

@@ -37,12 +37,12 @@ type columns struct {
 func readColumns(path string, data []byte) (c *columns, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c, err = nil, damaged(path, fmt.Errorf("%v", p))
+			c, err = nil, damagedFile(path, fmt.Errorf("%v", p))
 		}
 	}()
 	rd, err := file.NewParquetReader(bytes.NewReader(data))
 	if err != nil {
-		return nil, damaged(path, err)
+		return nil, damagedFile(path, err)
 	}
 	defer rd.Close()
 	c = &columns{
@@ -75,7 +75,7 @@ func readColumns(path string, data []byte) (c *columns, err error) {
 	return c, nil
 }
 
-func damaged(path string, err error) error {
+func damagedFile(path string, err error) error {
 	return trace.Errorf(library.BadTable, "%s: got a damaged file (%v), want Parquet", path, err).WithHint("fetch the file again")
 }
 
@@ -91,12 +91,12 @@ func column[R file.ColumnChunkReader, P, V any](path string, rd *file.Reader, at
 	for g := range rd.NumRowGroups() {
 		chunk, err := rd.RowGroup(g).Column(at)
 		if err != nil {
-			return damaged(path, err)
+			return damagedFile(path, err)
 		}
 		for r := chunk.(R); r.HasNext(); {
 			n, got, err := read(r, int64(len(page)), page, defs, nil)
 			if err != nil {
-				return damaged(path, err)
+				return damagedFile(path, err)
 			}
 			if int64(got) != n {
 				return trace.Errorf(library.BadTable, "%s: column %q: got an empty value after row %d, want none", path, name, len(values)+got)

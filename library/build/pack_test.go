@@ -297,7 +297,7 @@ func TestForwardPasses(t *testing.T) {
 				t.Fatalf("no row of %v or %v", from, to)
 			}
 			got := at[from]*(1-share) + at[to]*share
-			us, _ := step.StepUs(balanced(n, tokens, context))
+			us, _ := step.StepUs(balancedBatch(n, tokens, context))
 			worst = max(worst, math.Abs(got*1e3/us-1))
 			if math.Abs(got*1e3/us-1) > 0.01 {
 				t.Errorf("%s: %d requests, %d prompt and %d context tokens: got %.1f us between rows, the step is %.1f", of.model, n, tokens,
@@ -340,7 +340,7 @@ func TestEvalAIConfigurator(t *testing.T) {
 				n, context = 1+rng.Int64N(60), rng.Int64N(4000)
 				tokens = 30 + rng.Int64N(8192/n-40)
 			}
-			us, err := step.StepUs(balanced(n, n*tokens, n*context))
+			us, err := step.StepUs(balancedBatch(n, n*tokens, n*context))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,7 +19,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -386,7 +385,10 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	dirOf := stat.Keyed(found, func(d extract.RunDir) (string, string) { return d.ID, d.Dir })
+	dirOf := map[string]string{}
+	for _, d := range found {
+		dirOf[d.ID] = d.Dir
+	}
 	for _, r := range doc.Runs {
 		run, err := table.Read(table.RunDir(tmp, r.ID))
 		if err != nil {
@@ -666,7 +668,7 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 	}
 	var out []fpmRow
 	add := func(kind string, n, tokens, context int64) error {
-		us, err := t.StepUs(balanced(n, tokens, context))
+		us, err := t.StepUs(balancedBatch(n, tokens, context))
 		if err != nil {
 			return err
 		}
@@ -690,7 +692,7 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 			}
 		}
 	}
-	prompts, err := refined(t, fpmGrid(1, e.MaxNumBatchedTokens))
+	prompts, err := refinedGrid(t, fpmGrid(1, e.MaxNumBatchedTokens))
 	if err != nil {
 		return nil, err
 	}
@@ -714,11 +716,11 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 // straight is how far a prompt's time may be from the line between its neighbours on the grid.
 const straight = 0.003
 
-// refined puts lengths of prompts between those of the grid where a pass of one prompt is no line: where arithmetic takes over from memory.
-func refined(t export.StepTimer, grid []int64) ([]int64, error) {
+// refinedGrid puts lengths of prompts between those of the grid where a pass of one prompt is no line: where arithmetic takes over from memory.
+func refinedGrid(t export.StepTimer, grid []int64) ([]int64, error) {
 	var failed error
 	us := func(tokens int64) float64 {
-		v, err := t.StepUs(balanced(1, tokens, 0))
+		v, err := t.StepUs(balancedBatch(1, tokens, 0))
 		failed = errors.Join(failed, err)
 		return v
 	}
@@ -739,8 +741,8 @@ func refined(t export.StepTimer, grid []int64) ([]int64, error) {
 	return out, failed
 }
 
-// balanced is a pass of n requests that share the tokens and the context evenly; without tokens they decode.
-func balanced(n, tokens, context int64) []trace.Chunk {
+// balancedBatch is a pass of n requests that share the tokens and the context evenly; without tokens they decode.
+func balancedBatch(n, tokens, context int64) []trace.Chunk {
 	out := make([]trace.Chunk, n)
 	for i := range n {
 		part := func(total int64) int64 { return total/n + min(1, max(0, total%n-i)) }
