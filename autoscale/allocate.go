@@ -167,18 +167,18 @@ func (f *Fleet) available() map[string]int {
 
 // entry is a demand on its way through the greedy allocation.
 type entry struct {
-	demand      *Demand
-	candidates      []candidate // by value
+	demand     *Demand
+	candidates []candidate // by value
 	choice     int         // the candidate it asks for
-	regret float64     // what falling to the next candidate would cost
-	given  queueGiven
+	regret     float64     // what falling to the next candidate would cost
+	given      queueGiven
 }
 
 func newEntry(d *Demand) *entry {
 	return &entry{
 		demand:     d,
-		candidates:     d.candidates(),
-		given: queueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS},
+		candidates: d.candidates(),
+		given:      queueGiven{Name: d.Name, Priority: d.Priority, RateRPS: d.RateRPS},
 	}
 }
 

@@ -31,7 +31,7 @@ const (
 
 // engine is what alpha, beta and gamma the simulator needs in order to show what the windows show (spec#queue-simulated).
 type engine struct {
-	theta        []float64    // logarithms of the parameters that were simulated
+	theta     []float64    // logarithms of the parameters that were simulated
 	residuals []float64    // logarithms of observed over simulated TTFT and ITL of each window, in standard deviations
 	slopes    [][3]float64 // of the simulated ones by the parameters' logarithms, likewise
 }

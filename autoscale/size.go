@@ -141,10 +141,10 @@ func (m *model) rateOf(tps float64) float64 { return tps / m.s.Output }
 
 // limit is one latency target and where its rate goes.
 type limit struct {
-	name   string
-	target float64
-	latencyOf     func(point) float64
-	rate   *float64
+	name      string
+	target    float64
+	latencyOf func(point) float64
+	rate      *float64
 }
 
 func latencyLimits(s *sizing, t Targets) [2]limit {

@@ -45,8 +45,8 @@ var figures = []cellFigure{
 
 // cellFigure is a number of a run.
 type cellFigure struct {
-	key string
-	valueOf  func(*outcome) float64
+	key     string
+	valueOf func(*outcome) float64
 }
 
 func (o *outcome) class(name string) *Class {

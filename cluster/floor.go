@@ -46,7 +46,9 @@ func (f *Floor) hasCredit(r *Request) bool {
 	return f != nil && f.groups[r.Prefix] != nil && f.groups[r.Prefix].credit >= 1
 }
 
-func (f *Floor) isPaused(nowUs int64) bool { return f != nil && f.missed >= inVain && nowUs < f.untilUs }
+func (f *Floor) isPaused(nowUs int64) bool {
+	return f != nil && f.missed >= inVain && nowUs < f.untilUs
+}
 
 // noteFirstToken learns when a request that it let in got its first token.
 func (f *Floor) noteFirstToken(r *Request, atUs, tookUs int64) {

@@ -52,7 +52,9 @@ func (c *Class) AdmittedShare() float64 { return ratioOrNaN(float64(c.Admitted),
 func (c *Class) MissShare() float64 { return ratioOrNaN(float64(c.Late), float64(c.Judged)) }
 
 // RuleMissShare is the same share of requests that no exception let in.
-func (c *Class) RuleMissShare() float64 { return ratioOrNaN(float64(c.RuleLate), float64(c.RuleJudged)) }
+func (c *Class) RuleMissShare() float64 {
+	return ratioOrNaN(float64(c.RuleLate), float64(c.RuleJudged))
+}
 
 func ratioOrNaN(a, b float64) float64 {
 	if b == 0 {

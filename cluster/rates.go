@@ -17,7 +17,9 @@ func (r *rate) perUsAt(us int64) float64 { return r.perUs * rateDecay(us-r.atUs)
 
 // perSecond corrects for the time before the window was full; a start shorter than
 // leastUs counts as that long.
-func (r *rate) perSecond(us int64) float64 { return r.perUsAt(us) / (1 - rateDecay(max(us, leastUs))) * 1e6 }
+func (r *rate) perSecond(us int64) float64 {
+	return r.perUsAt(us) / (1 - rateDecay(max(us, leastUs))) * 1e6
+}
 
 // flow is requests that are sent somewhere: how many, and their prompt tokens to compute.
 type flow struct{ tokens, prompts rate }

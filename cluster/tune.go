@@ -154,7 +154,9 @@ func (t *tuner) keyOf(base, critical []float64) string {
 }
 
 // drawRequests makes the requests of a seed on the preset's load.
-func (t *tuner) drawRequests(seed int64) []sim.Request { return t.load.Draw(seed, t.rate, t.preset.Seconds) }
+func (t *tuner) drawRequests(seed int64) []sim.Request {
+	return t.load.Draw(seed, t.rate, t.preset.Seconds)
+}
 
 // goodput of a spec by seed, of all and of class critical.
 func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all, critical []float64, err error) {
