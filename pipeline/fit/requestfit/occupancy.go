@@ -12,52 +12,60 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// occupancy is who decoded when, by the clients' stamps: a regression on it needs
-// no simulator, and no wrong step time can send it astray.
+// occupancy is which requests decoded when, reconstructed from the times at which
+// clients received first and last tokens. A regression on it needs no simulator, so
+// it starts the fit well even if the prior's step times are far off.
 type occupancy struct {
-	load  *Load
-	m     *model
-	space *features.Space
-	in    features.StepInput
-	steps []prefill // steps that ran prompts, in order of time
-	spans []stretch // of constant decodes between two stamps, in order of time
-	ends  []float64 // of steps, us
-	alive []int     // requests with both stamps, in order of their first token
-
-	groups map[uint64]bool // contents that some prompt has computed before
+	load       *Load
+	m          *model
+	space      *features.Space
+	in         features.StepInput
+	steps      []prefill       // steps that ran prompts, in order of time
+	stepEndsUs []float64       // when each of them ended
+	stretches  []stretch       // in order of time
+	stamped    []int           // requests with both stamps, in order of their first token
+	computed   map[uint64]bool // prompt contents (groups and block hashes) seen so far
 }
 
 // prefill is one step with prompts in it, as far as the clients' stamps show it.
 type prefill struct {
-	endUs float64
-	x     []float64
-	tasks int // requests whose first token it made
+	endUs       float64
+	x           []float64 // step features
+	firstTokens int       // requests whose prompt it completed
 }
 
-// stretch is a time in which the same requests decode.
+// stretch is a time between two stamps, in which the same requests decode.
 type stretch struct {
 	fromUs, toUs float64
 	decodes      int64
-	context      float64 // tokens of all of them, at its middle
-	x            []float64
+	context      float64   // tokens of all of them, at its middle
+	x            []float64 // features of one of its steps
 }
 
-// sameStep is how near two first tokens are that one step made, in typical gaps.
+// compareEnd orders a stretch by its end against a time, for binary searches.
+func (s stretch) compareEnd(us float64) int { return cmp.Compare(s.toUs, us) }
+
+// compareStart orders a stretch by its start against a time, for binary searches.
+func (s stretch) compareStart(us float64) int { return cmp.Compare(s.fromUs, us) }
+
+// sameStep is the largest distance between first tokens of one step, as a share of
+// the median gap between tokens of a request.
 const sameStep = 0.4
 
-// newOccupancy reads the stamps of a load; nil when there are none to read.
+// newOccupancy reads the stamps of a load. It returns nil if the load has no
+// request with both stamps and more than one token.
 func newOccupancy(load *Load, m *model) (*occupancy, error) {
 	space, err := features.New(m.set.SpecVersion, load.Deployment)
 	if err != nil {
 		return nil, err
 	}
-	o := &occupancy{load: load, m: m, space: space, groups: map[uint64]bool{}}
+	o := &occupancy{load: load, m: m, space: space, computed: map[uint64]bool{}}
 	var gaps []float64
 	for i := range load.Seen {
 		if !isNumber(load.first(i)) || !isNumber(load.last(i)) {
 			continue
 		}
-		o.alive = append(o.alive, i)
+		o.stamped = append(o.stamped, i)
 		if n := load.Requests[i].OutputTokens - 1; n > 0 {
 			gaps = append(gaps, load.stamps(i).SpanUs/float64(n))
 		}
@@ -65,14 +73,14 @@ func newOccupancy(load *Load, m *model) (*occupancy, error) {
 	if len(gaps) == 0 {
 		return nil, nil
 	}
-	slices.SortStableFunc(o.alive, func(a, b int) int { return cmp.Compare(load.first(a), load.first(b)) })
-	o.stretches()
-	o.prefills(sameStep * stat.Median(gaps))
+	slices.SortStableFunc(o.stamped, func(a, b int) int { return cmp.Compare(load.first(a), load.first(b)) })
+	o.cutStretches()
+	o.groupPrefills(sameStep * stat.Median(gaps))
 	return o, nil
 }
 
-// features are those of one step of prompt chunks and decodes.
-func (o *occupancy) features(b *sim.Batch) []float64 {
+// stepFeatures are the features of one step of prompt chunks and decodes.
+func (o *occupancy) stepFeatures(b *sim.Batch) []float64 {
 	x := make([]float64, o.m.columns.step)
 	b.Running = b.PrefillReqs + b.DecodeReqs
 	sim.FillStepInput(o.space.Version(), b, &o.in)
@@ -80,15 +88,16 @@ func (o *occupancy) features(b *sim.Batch) []float64 {
 	return x
 }
 
-// stretches cuts the time at every first and last token.
-func (o *occupancy) stretches() {
+// cutStretches cuts the time at every first and last token. The context of a
+// decoding request is taken to grow evenly between them.
+func (o *occupancy) cutStretches() {
 	type edge struct {
-		at            float64
-		n             int64
-		base, perSlow float64 // context of those who decode: base + perSlow*t
+		atUs        float64
+		n           int64   // decoding requests
+		base, perUs float64 // their context at time t: base + perUs*t tokens
 	}
 	var edges []edge
-	for _, i := range o.alive {
+	for _, i := range o.stamped {
 		first := o.load.first(i)
 		last := o.load.last(i)
 		r := &o.load.Requests[i]
@@ -99,143 +108,157 @@ func (o *occupancy) stretches() {
 		base := float64(r.PromptTokens+1) - slope*first
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
-	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.atUs, b.atUs) })
 	var now edge
 	for k, e := range edges {
-		if k > 0 && now.n > 0 && e.at > now.at {
-			mid := (now.at + e.at) / 2
-			s := stretch{fromUs: now.at, toUs: e.at, decodes: now.n, context: now.base + now.perSlow*mid}
+		if k > 0 && now.n > 0 && e.atUs > now.atUs {
+			middleUs := (now.atUs + e.atUs) / 2
+			s := stretch{
+				fromUs:  now.atUs,
+				toUs:    e.atUs,
+				decodes: now.n,
+				context: now.base + now.perUs*middleUs,
+			}
 			b := &sim.Batch{}
 			b.AddDecodes(s.decodes, int64(s.context), wholeBlocks(s.context, o.load.Deployment.Engine.BlockSize))
-			s.x = o.features(b)
-			o.spans = append(o.spans, s)
+			s.x = o.stepFeatures(b)
+			o.stretches = append(o.stretches, s)
 		}
-		now.at = e.at
+		now.atUs = e.atUs
 		now.n += e.n
 		now.base += e.base
-		now.perSlow += e.perSlow
+		now.perUs += e.perUs
 	}
 }
 
 func wholeBlocks(context float64, size int64) int64 { return int64(context) / max(1, size) }
 
-// prefills puts prompts into steps: first tokens that come together were one
-// step's work, a prompt beyond the budget takes several.
-func (o *occupancy) prefills(togetherUs float64) {
-	for k := 0; k < len(o.alive); {
+// groupPrefills puts prompts into steps: first tokens within togetherUs of each
+// other come from one step.
+func (o *occupancy) groupPrefills(togetherUs float64) {
+	for k := 0; k < len(o.stamped); {
 		end := k + 1
-		for end < len(o.alive) && o.load.first(o.alive[end])-o.load.first(o.alive[k]) <= togetherUs {
+		for end < len(o.stamped) && o.load.first(o.stamped[end])-o.load.first(o.stamped[k]) <= togetherUs {
 			end++
 		}
-		o.prompts(o.alive[k:end])
+		o.addPromptSteps(o.stamped[k:end])
 		k = end
 	}
 }
 
-// prompts are the steps that compute the prompts of requests with one first token.
-func (o *occupancy) prompts(requests []int) {
-	at := o.load.first(requests[0])
-	decodes, context := o.decoding(at)
-	budget := o.load.Deployment.Engine.MaxNumBatchedTokens - decodes
-	if !o.load.Deployment.Engine.ChunkedPrefill || budget < 1 {
+// addPromptSteps adds the steps that compute the prompts of requests whose first
+// tokens came together. Prompts that exceed the token budget take several steps; all
+// of them get the end of the last one, because no stamp shows the others.
+func (o *occupancy) addPromptSteps(requests []int) {
+	engine := &o.load.Deployment.Engine
+	endUs := o.load.first(requests[0])
+	decodes, context := o.decodingAt(endUs)
+	budget := engine.MaxNumBatchedTokens - decodes
+	if !engine.ChunkedPrefill || budget < 1 {
 		budget = math.MaxInt64
 	}
-	b, used := &sim.Batch{}, int64(0)
-	step := func(tasks int) {
-		b.AddDecodes(decodes, int64(context), wholeBlocks(context, o.load.Deployment.Engine.BlockSize))
-		o.steps = append(o.steps, prefill{endUs: at, x: o.features(b), tasks: tasks})
-		o.ends = append(o.ends, at)
-		b, used = &sim.Batch{}, 0
+	b := &sim.Batch{}
+	used := int64(0) // tokens of the budget
+	endStep := func(firstTokens int) {
+		b.AddDecodes(decodes, int64(context), wholeBlocks(context, engine.BlockSize))
+		o.steps = append(o.steps, prefill{endUs: endUs, x: o.stepFeatures(b), firstTokens: firstTokens})
+		o.stepEndsUs = append(o.stepEndsUs, endUs)
+		b = &sim.Batch{}
+		used = 0
 	}
 	for _, i := range requests {
 		r := &o.load.Requests[i]
-		cached := o.cached(r)
-		for c := cached; c < r.PromptTokens; {
+		for computed := o.cachedTokens(r); computed < r.PromptTokens; {
 			if used == budget {
-				step(0)
+				endStep(0)
 			}
-			n := min(r.PromptTokens-c, budget-used)
-			b.AddPrefill(c, r.PromptTokens, n)
-			c, used = c+n, used+n
+			n := min(r.PromptTokens-computed, budget-used)
+			b.AddPrefill(computed, r.PromptTokens, n)
+			computed += n
+			used += n
 		}
 	}
-	step(len(requests))
+	endStep(len(requests))
 }
 
-// cached are the leading tokens of a prompt that the prefix cache has: those that a
-// recording says, or that an earlier prompt has computed, in whole blocks and never
-// all of them. Nothing is taken to be evicted.
-func (o *occupancy) cached(r *sim.Request) int64 {
+// cachedTokens counts the leading tokens of a prompt that the prefix cache has: as
+// recorded, or else those that an earlier prompt has computed, in whole blocks. As
+// in vLLM at least one token is always computed. Evictions are not modelled.
+func (o *occupancy) cachedTokens(r *sim.Request) int64 {
 	e := &o.load.Deployment.Engine
 	shared := r.CachedTokens.Or(0)
 	if e.PrefixCaching && !r.CachedTokens.OK {
-		if r.Group != 0 && o.groups[r.Group] {
+		if r.Group != 0 && o.computed[r.Group] {
 			shared = r.GroupTokens
 		}
 		for n, h := range r.Hashes {
-			if !o.groups[h] {
+			if !o.computed[h] {
 				break
 			}
 			shared = max(shared, int64(n+1)*r.HashTokens)
 		}
 		for _, h := range append(r.Hashes[:len(r.Hashes):len(r.Hashes)], r.Group) {
-			o.groups[h] = true
+			o.computed[h] = true
 		}
 	}
 	size := max(1, e.BlockSize)
 	return max(0, min(shared, r.PromptTokens-1)/size*size)
 }
 
-// decoding is who decodes just before a moment.
-func (o *occupancy) decoding(at float64) (n int64, context float64) {
-	k, _ := slices.BinarySearchFunc(o.spans, at, func(s stretch, t float64) int { return cmp.Compare(s.toUs, t) })
-	if k < len(o.spans) && o.spans[k].fromUs < at {
-		return o.spans[k].decodes, o.spans[k].context
+// decodingAt returns how many requests decode just before a time, and the context
+// tokens of all of them.
+func (o *occupancy) decodingAt(us float64) (n int64, context float64) {
+	k, _ := slices.BinarySearchFunc(o.stretches, us, stretch.compareEnd)
+	if k < len(o.stretches) && o.stretches[k].fromUs < us {
+		return o.stretches[k].decodes, o.stretches[k].context
 	}
 	return 0, 0
 }
 
-// leastPart of what was measured is the least that a candidate's time weighs as.
+// leastPart bounds the scale of a relative error from below: it is the candidate's
+// time, but at least 1/leastPart of the measured one.
 const leastPart = 10
 
-// rows are those of the regression with step times of the candidate: one for the
-// span of every request, one for the TTFT of those that waited for no other prompt,
-// one for what is left of E2E.
-func (o *occupancy) rows(values []float64, r *regression) {
-	c := o.cumulate(o.step(values))
-	fixed := o.step(make([]float64, len(o.m.free)))
+// addRows adds the rows of the regression, with the step times of a candidate: one
+// row for the span of every request, one for the TTFT of requests that waited for no
+// other prompt, and one for the rest of E2E after TTFT and span.
+func (o *occupancy) addRows(values []float64, r *regression) {
+	c := o.cumulativeSums(o.stepCoefficients(values))
+	fixed := o.stepCoefficients(make([]float64, len(o.m.free)))
 	x := make([]float64, o.m.columns.step)
 	block := func(i int) int { return int(float64(o.load.sent(i)) / float64(r.blockUs)) }
 	relative := func(kind, i int, row []float64, us float64) {
 		known := ridge.Dot(x, fixed)
-		r.add(kind, block(i), row, us-known, math.Max(us/leastPart, known+ridge.Dot(row, values)))
+		scale := math.Max(us/leastPart, known+ridge.Dot(row, values))
+		r.addRow(kind, block(i), row, us-known, scale)
 	}
-	for _, i := range o.alive {
+	for _, i := range o.stamped {
 		seen := &o.load.Seen[i]
-		if q := &o.load.Requests[i]; q.OutputTokens > 1 && seen.SpanUs > 0 {
-			c.span(o, i, x)
-			relative(rowSpan, i, o.freeOf(x), seen.SpanUs)
+		if o.load.Requests[i].OutputTokens > 1 && seen.SpanUs > 0 {
+			c.sumSpan(o, i, x)
+			relative(rowSpan, i, o.freeColumns(x), seen.SpanUs)
 		}
-		if seen.TTFTUs > 0 && o.metNoPrompt(i, o.enters(i, values), x) {
-			row := o.freeOf(x)
-			o.entry(i, row)
+		if seen.TTFTUs > 0 && o.metNoPrompt(i, o.enterUs(i, values), x) {
+			row := o.freeColumns(x)
+			o.setOverhead(i, row)
 			relative(rowTTFT, i, row, seen.TTFTUs)
 		}
 		if rest := seen.E2EUs - seen.TTFTUs - seen.SpanUs; isNumber(rest) {
 			row := make([]float64, len(o.m.free))
 			o.m.setNamed(row, "egress/base_bias", 1)
-			r.add(rowEgress, block(i), row, rest, 1)
+			r.addRow(rowEgress, block(i), row, rest, 1)
 		}
 	}
 }
 
-// step are the step's coefficients of a candidate.
-func (o *occupancy) step(values []float64) []float64 {
+// stepCoefficients are all coefficients of the step time at a candidate, fixed ones
+// included.
+func (o *occupancy) stepCoefficients(values []float64) []float64 {
 	return o.m.theta(o.load, values)[:o.m.columns.step]
 }
 
-// freeOf are the free columns of step features.
-func (o *occupancy) freeOf(x []float64) []float64 {
+// freeColumns are the free columns of step features; those of delays are 0.
+func (o *occupancy) freeColumns(x []float64) []float64 {
 	free := make([]float64, len(o.m.free))
 	for k, j := range o.m.free[:o.m.beta] {
 		free[k] = x[j]
@@ -250,8 +273,8 @@ func (m *model) setNamed(row []float64, name string, v float64) {
 	}
 }
 
-// entry is what the overhead's terms make of a request.
-func (o *occupancy) entry(i int, free []float64) {
+// setOverhead sets the features of the overhead of a request in the free columns.
+func (o *occupancy) setOverhead(i int, free []float64) {
 	o.m.setNamed(free, "overhead/base_bias", 1)
 	alpha := make([]float64, o.m.columns.overhead)
 	in := features.QueueInput{PromptTokens: float64(o.load.Requests[i].PromptTokens), KVFreeBlocks: 1}
@@ -263,38 +286,46 @@ func (o *occupancy) entry(i int, free []float64) {
 	}
 }
 
-// sums are features of steps by time: of those that ran prompts, and of decodes
-// with the number of steps they must have been.
+// sums are cumulative sums of step features in order of time, so that the sum over
+// an interval is a difference. Element k is the sum over the first k.
 type sums struct {
-	prefillX [][]float64
-	stretchN []float64 // steps of the stretches so far
-	stretchX [][]float64
+	prefillX [][]float64 // steps that ran prompts
+	stretchN []float64   // number of decode steps in the stretches
+	stretchX [][]float64 // features of those
 }
 
-func (o *occupancy) cumulate(beta []float64) *sums {
-	s := &sums{prefillX: [][]float64{make([]float64, len(beta))},
-		stretchN: []float64{0}, stretchX: [][]float64{make([]float64, len(beta))}}
-	busy := make([]float64, len(o.spans)) // time of each stretch that prompts took
+// leastDecoding is the least share of a stretch that is left to decode steps. The
+// candidate's prefill steps can take longer than the whole stretch.
+const leastDecoding = 0.02
+
+// cumulativeSums estimates how many decode steps ran in every stretch: its time,
+// less that of prefill steps, divided by the step time at the coefficients beta.
+func (o *occupancy) cumulativeSums(beta []float64) *sums {
+	s := &sums{
+		prefillX: [][]float64{make([]float64, len(beta))},
+		stretchN: []float64{0},
+		stretchX: [][]float64{make([]float64, len(beta))},
+	}
+	busyUs := make([]float64, len(o.stretches)) // time of each stretch that prompts took
 	for k := range o.steps {
 		p := &o.steps[k]
 		s.prefillX = append(s.prefillX, scaledSum(s.prefillX[k], p.x, 1))
-		took := math.Max(0, ridge.Dot(p.x, beta))
-		at, _ := slices.BinarySearchFunc(o.spans, p.endUs, func(t stretch, us float64) int { return cmp.Compare(t.toUs, us) })
-		for ; at >= 0 && took > 0; at-- {
-			if at < len(o.spans) && o.spans[at].fromUs < p.endUs {
-				part := math.Min(took, math.Min(o.spans[at].toUs, p.endUs)-o.spans[at].fromUs)
-				busy[at] += part
-				took -= part
-			}
-			if at == 0 {
-				break
+		leftUs := math.Max(0, ridge.Dot(p.x, beta))
+		// The step ended at endUs: distribute its time backwards over the stretches.
+		at, _ := slices.BinarySearchFunc(o.stretches, p.endUs, stretch.compareEnd)
+		for at = min(at, len(o.stretches)-1); at >= 0 && leftUs > 0; at-- {
+			t := &o.stretches[at]
+			if t.fromUs < p.endUs {
+				partUs := math.Min(leftUs, math.Min(t.toUs, p.endUs)-t.fromUs)
+				busyUs[at] += partUs
+				leftUs -= partUs
 			}
 		}
 	}
-	for k := range o.spans {
-		t := &o.spans[k]
-		length := t.toUs - t.fromUs
-		n := math.Max(0.02*length, length-busy[k]) / math.Max(1, ridge.Dot(t.x, beta))
+	for k := range o.stretches {
+		t := &o.stretches[k]
+		lengthUs := t.toUs - t.fromUs
+		n := math.Max(leastDecoding*lengthUs, lengthUs-busyUs[k]) / math.Max(1, ridge.Dot(t.x, beta))
 		s.stretchN = append(s.stretchN, s.stretchN[k]+n)
 		s.stretchX = append(s.stretchX, scaledSum(s.stretchX[k], t.x, n))
 	}
@@ -309,14 +340,17 @@ func scaledSum(a, x []float64, c float64) []float64 {
 	return out
 }
 
-// span sums the features of the steps between a request's first and last token.
-func (s *sums) span(o *occupancy, i int, x []float64) {
+// sumSpan puts into x the features of the steps between a request's first and last
+// token. Their number is known: one for every token after the first. Steps with
+// prompts are known one by one; the others are the average decode step of the
+// stretches in between.
+func (s *sums) sumSpan(o *occupancy, i int, x []float64) {
 	first, last := o.load.first(i), o.load.last(i)
 	tokens := float64(o.load.Requests[i].OutputTokens - 1)
-	from := stampsUntil(o.ends, first)
-	to := stampsUntil(o.ends, last)
+	from := stampsUntil(o.stepEndsUs, first)
+	to := stampsUntil(o.stepEndsUs, last)
 	all := float64(to - from)
-	n := math.Min(tokens, all)
+	n := math.Min(tokens, all) // of the prefill steps
 	for j := range x {
 		x[j] = s.prefillX[to][j] - s.prefillX[from][j]
 	}
@@ -325,8 +359,8 @@ func (s *sums) span(o *occupancy, i int, x []float64) {
 			x[j] *= n / all
 		}
 	}
-	a := firstFrom(o.spans, first)
-	b := firstFrom(o.spans, last)
+	a := firstFrom(o.stretches, first)
+	b := firstFrom(o.stretches, last)
 	if weight := s.stretchN[b] - s.stretchN[a]; weight > 0 {
 		for j := range x {
 			x[j] += (tokens - n) * (s.stretchX[b][j] - s.stretchX[a][j]) / weight
@@ -334,56 +368,59 @@ func (s *sums) span(o *occupancy, i int, x []float64) {
 	}
 }
 
-// stampsUntil is the number of stamps at or before t.
-func stampsUntil(ends []float64, t float64) int {
-	return sort.Search(len(ends), func(k int) bool { return ends[k] > t })
+// stampsUntil counts the stamps at or before a time.
+func stampsUntil(stampsUs []float64, us float64) int {
+	return sort.Search(len(stampsUs), func(k int) bool { return stampsUs[k] > us })
 }
 
-// firstFrom is the first stretch that begins at t or later.
-func firstFrom(spans []stretch, t float64) int {
-	k, _ := slices.BinarySearchFunc(spans, t, func(s stretch, t float64) int { return cmp.Compare(s.fromUs, t) })
+// firstFrom is the first stretch that begins at a time or later.
+func firstFrom(stretches []stretch, us float64) int {
+	k, _ := slices.BinarySearchFunc(stretches, us, stretch.compareStart)
 	return k
 }
 
-// enters is when a request reaches the engine by the overhead of the candidate, at the
-// latest just before its first token.
-func (o *occupancy) enters(i int, values []float64) float64 {
+// enterUs is when a request reaches the engine, by the overhead of the candidate and
+// at the latest just before its first token.
+func (o *occupancy) enterUs(i int, values []float64) float64 {
 	row := make([]float64, len(values))
-	o.entry(i, row)
+	o.setOverhead(i, row)
 	return math.Min(float64(o.load.sent(i))+ridge.Dot(row, values), o.load.first(i)-1)
 }
 
-// metNoPrompt reports whether a request met no other prompt, and puts the features of the
-// steps until its first token into x. On average it waits for half of the step that runs
-// when it arrives. A request that a closed loop sends upon an answer arrives at the end of
-// a step, and counts only while no request decodes.
+// metNoPrompt reports whether no other prompt ran between a request's arrival and its
+// first token, and puts the features of the steps until its first token into x. On
+// average a request waits for half of the step that runs when it arrives. That is not
+// so for a request that a closed loop sends upon an answer: it arrives at the end of a
+// step, so it qualifies only if no request decodes.
 func (o *occupancy) metNoPrompt(i int, entersUs float64, x []float64) bool {
 	sent := float64(o.load.sent(i))
 	first := o.load.first(i)
 	if !isNumber(first) || first <= sent {
 		return false
 	}
-	from := stampsUntil(o.ends, sent)
+	from := stampsUntil(o.stepEndsUs, sent)
 	clear(x)
-	tasks := 0
+	firstTokens := 0
 	for k := from; k < len(o.steps) && o.steps[k].endUs <= first+1; k++ {
-		tasks += o.steps[k].tasks
+		firstTokens += o.steps[k].firstTokens
 		for j := range x {
 			x[j] += o.steps[k].x[j]
 		}
 	}
-	n, _ := o.decoding(entersUs)
-	if tasks != 1 || n > 0 && o.load.Requests[i].After > 0 || n >= o.load.Deployment.Engine.MaxNumSeqs {
+	engine := &o.load.Deployment.Engine
+	n, _ := o.decodingAt(entersUs)
+	arrivesAtStepEnd := n > 0 && o.load.Requests[i].After > 0
+	if firstTokens != 1 || arrivesAtStepEnd || n >= engine.MaxNumSeqs {
 		return false
 	}
 	if n > 0 {
-		k, _ := slices.BinarySearchFunc(o.spans, entersUs, func(s stretch, t float64) int { return cmp.Compare(s.toUs, t) })
-		wait := 0.5 // of the running step; an asynchronous engine has the next one scheduled already
-		if o.load.Deployment.Engine.IsAsync() {
-			wait++
+		k, _ := slices.BinarySearchFunc(o.stretches, entersUs, stretch.compareEnd)
+		wait := 0.5 // steps
+		if engine.IsAsync() {
+			wait++ // asynchronous scheduling has already submitted the next step
 		}
 		for j := range x {
-			x[j] += wait * o.spans[k].x[j]
+			x[j] += wait * o.stretches[k].x[j]
 		}
 	}
 	return true

@@ -6,14 +6,14 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// Prior is what is believed of the coefficients before any request was seen.
+// Prior is the prior distribution of the coefficients.
 type Prior struct {
-	Name string     // in words
-	Set  *coeff.Set // its values are the mean, its covariance that of the step time
+	Name string     // for messages
+	Set  *coeff.Set // its values are the mean; its covariance covers the step time
 }
 
-// Roofline is the prior of a deployment no library knows: the hardware's peak, and
-// hardly any certainty.
+// Roofline is a wide prior around the hardware's peak, for deployments that no kernel
+// library covers.
 func Roofline(d *deploy.Deployment) *Prior {
 	v := features.V12
 	if features.DefaultVersion(d) == features.V13 {
@@ -31,9 +31,9 @@ func Roofline(d *deploy.Deployment) *Prior {
 	return &Prior{Name: "roofline", Set: set}
 }
 
-// rooflineOf is the mean and standard error of one term without a library, us/s
-// or us: work at the device's peak, a tenth to some times as slow; 10 us a layer;
-// host work of a millisecond or some.
+// rooflineOf is the mean and standard error of one term without a library, in us/s or
+// us: work runs at the device's peak or a few times slower; host work takes about a
+// millisecond a step.
 func rooflineOf(f features.Feature) (mean, sd float64) {
 	switch {
 	case f.Name == "bias":
@@ -47,17 +47,28 @@ func rooflineOf(f features.Feature) (mean, sd float64) {
 }
 
 func emptySet(v features.Version) *coeff.Set {
-	set := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: v, FeatureSet: features.SetOf(v), Recipe: "relative",
-		BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Beta: features.NewCoefficients(features.BetaFeatures(v))}
+	set := &coeff.Set{
+		SchemaVersion: coeff.SchemaVersion,
+		SpecVersion:   v,
+		FeatureSet:    features.SetOf(v),
+		Recipe:        "relative",
+		BetaTarget:    coeff.Cadence,
+		Gamma:         features.DefaultGamma,
+		Beta:          features.NewCoefficients(features.BetaFeatures(v)),
+	}
 	for _, target := range []string{coeff.Egress, coeff.Overhead} {
-		set.Alpha = append(set.Alpha, coeff.AlphaModel{Target: target, Replay: true,
-			Coefficients: features.NewCoefficients(features.AlphaFeatures(v))})
+		set.Alpha = append(set.Alpha, coeff.AlphaModel{
+			Target:       target,
+			Replay:       true,
+			Coefficients: features.NewCoefficients(features.AlphaFeatures(v)),
+		})
 	}
 	return set
 }
 
-// Beliefs about the delays outside the engine when the set has none: some
-// milliseconds, and a microsecond or so for a token of the prompt.
+// Prior of the delays outside the engine for a set that has none: mean and standard
+// error, us. They allow for milliseconds of HTTP handling and tokenization, and a few
+// microseconds for each prompt token.
 const (
 	overheadUs, overheadSD = 3000, 10_000
 	egressUs, egressSD     = 500, 3000

@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
-// Kinds of rows, each with an error of its own: spans are sums of steps that are
-// known, a TTFT holds a wait that is known on average.
+// Kinds of rows. Each has a typical error of its own: the steps of a span are known,
+// but a TTFT includes a wait that is known only on average.
 const (
 	rowSpan = iota
 	rowTTFT
@@ -17,14 +17,21 @@ const (
 	numRowKinds
 )
 
-// leastError of a kind: no stamp is better. Relative, relative, us.
-var leastError = [numRowKinds]float64{0.002, 0.005, 20}
+// leastError is a lower bound on the typical error of each kind, in the rows' scale,
+// given by the precision of client stamps.
+var leastError = [numRowKinds]float64{
+	rowSpan:   0.002, // relative
+	rowTTFT:   0.005, // relative
+	rowEgress: 20,    // us
+}
 
 // row is one equation in the free columns.
 type row struct {
-	kind, block int
-	x           []float64
-	y, scale    float64 // the error is measured in scale
+	kind  int
+	block int // time block in which the request was sent, over all loads
+	x     []float64
+	y     float64 // us
+	scale float64 // us; divides the error
 }
 
 // regression is the equations of all loads.
@@ -32,17 +39,21 @@ type regression struct {
 	m       *model
 	blockUs int64
 	rows    []row
-	offset  int // blocks of the loads before
+	offset  int // time blocks of all loads before the current one
 }
 
-func (r *regression) add(kind, block int, x []float64, y, scale float64) {
-	r.rows = append(r.rows, row{kind, r.offset + block, x, y, scale})
+// addRow adds an equation of a request sent in a time block of the current load.
+func (r *regression) addRow(kind, block int, x []float64, y, scale float64) {
+	r.rows = append(r.rows, row{kind: kind, block: r.offset + block, x: x, y: y, scale: scale})
 }
 
-// residual is a row's error at a candidate, in its scale.
-func (w *row) residual(values []float64) float64 { return (w.y - ridge.Dot(w.x, values)) / w.scale }
+// residual is the error of a row at a candidate, in the row's scale.
+func (w *row) residual(values []float64) float64 {
+	return (w.y - ridge.Dot(w.x, values)) / w.scale
+}
 
-// weight of a row at a candidate: by its kind's error and by Huber's loss.
+// weight is the weight of a row at a candidate: the inverse variance of its kind,
+// reduced by Huber's loss for large residuals.
 func (w *row) weight(values []float64, scale [numRowKinds]float64) float64 {
 	weight := 1 / (w.scale * w.scale * scale[w.kind] * scale[w.kind])
 	if z := math.Abs(w.residual(values)) / scale[w.kind]; z > robustAt {
@@ -51,7 +62,8 @@ func (w *row) weight(values []float64, scale [numRowKinds]float64) float64 {
 	return weight
 }
 
-// robustAt is where a residual counts linearly, in errors of its kind.
+// robustAt is the residual from which Huber's loss is linear, in typical errors of
+// its kind.
 const robustAt = 2
 
 // scales are the typical errors by kind at a candidate.
@@ -63,19 +75,22 @@ func (r *regression) scales(values []float64) [numRowKinds]float64 {
 	}
 	var out [numRowKinds]float64
 	for k := range out {
-		if out[k] = leastError[k]; len(off[k]) > 0 {
+		out[k] = leastError[k]
+		if len(off[k]) > 0 {
 			out[k] = math.Max(out[k], madToSD*stat.Median(off[k]))
 		}
 	}
 	return out
 }
 
-// madToSD is the standard deviation of a normal law over its median deviation.
+// madToSD is the standard deviation of a normal distribution divided by its median
+// absolute deviation.
 const madToSD = 1.4826
 
-// evidence is the sum of the rows at a candidate, each weighted by its kind's error and by
-// Huber's loss; the variance is 1, so that the sum is the information itself. Errors of one
-// stretch of time are correlated, because one machine ran all of it.
+// evidence is the weighted sum of the rows at a candidate. The weights are inverse
+// variances, so that the sum is the information itself. The errors within a time
+// block are correlated, because requests share steps; the design effect says by how
+// much that reduces the information.
 func (r *regression) evidence(values []float64) evidence {
 	n := len(r.m.free)
 	scale := r.scales(values)
@@ -95,8 +110,8 @@ func (r *regression) evidence(values []float64) evidence {
 	return e
 }
 
-// design is how many rows count as one: the variance of the blocks' scores over
-// what independent rows would have, in units of the prior.
+// design is the design effect of correlated rows: the variance of the time blocks'
+// scores divided by that of independent rows, in units of the prior.
 func (m *model) design(blocks []*ridge.Gram, values []float64, variance float64) float64 {
 	n := len(m.free)
 	meat, bread := 0.0, 0.0
@@ -113,12 +128,13 @@ func (m *model) design(blocks []*ridge.Gram, values []float64, variance float64)
 	return math.Max(leastDesign, meat/bread)
 }
 
-// regressionPasses is how often the rows are made again: they depend on the step times, by
-// the number of steps of a stretch, and on the errors, by the weights.
+// regressionPasses is how often the regression is repeated. The rows depend on its
+// answer: the number of steps in a stretch on the step times, the weights on the
+// errors.
 const regressionPasses = 8
 
-// anchored is the first estimate of all loads and its evidence; the prior's mean and
-// no evidence where no load has stamps.
+// anchored is the estimate of the regression over all loads and its evidence. If no
+// load has stamps, it is the mean of the prior, without evidence.
 func (l *learner) anchored() ([]float64, *evidence, error) {
 	var all []*occupancy
 	for _, load := range l.loads {
@@ -134,7 +150,7 @@ func (l *learner) anchored() ([]float64, *evidence, error) {
 	for pass := 0; ; pass++ {
 		r := &regression{m: l.m, blockUs: l.BlockUs}
 		for _, o := range all {
-			o.rows(values, r)
+			o.addRows(values, r)
 			for i := range r.rows {
 				r.offset = max(r.offset, r.rows[i].block+1)
 			}

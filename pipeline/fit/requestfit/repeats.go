@@ -11,35 +11,40 @@ import (
 )
 
 // repeats simulates recordings as the server would make them with the fitted
-// coefficients, and takes the slope of the fit's equations at these coefficients on
-// each. Its mean is what the equations are biased by, its scatter how far one
-// recording leads astray, whatever requests share (spec#request-intervals).
+// coefficients, and evaluates the gradient of the fit's equations at these
+// coefficients on each (spec#request-intervals). The mean of the gradients is the
+// bias of the equations. Their scatter is the sampling error of one recording; it
+// includes the correlation between requests, because requests of a simulated
+// recording share steps and queues as real ones do.
 //
-// Where that step moves replays three times and five standard deviations over twins away from the requests, or steps
-// scatter by over a quarter, the answer stays and the step left out counts, squared, as one more error.
+// The fit rejects the resulting step if it moves replays away from the requests
+// by more than three times and five standard deviations over twins, or if step
+// times scatter by more than a quarter. The answer then stays as it was, and the
+// square of the rejected step is added to its variance.
 type repeats struct {
 	*learner
-	values  []float64
+	values  []float64     // candidate: the free coefficients
 	rows    [][]replayRow // by load
 	scale   [numRowKinds]float64
-	weight  struct{ regression, replay float64 } // of the two sorts of equations
+	weight  struct{ regression, replay float64 } // of the two kinds of equations
 	scatter result.RequestScatter
-	chunk   int // time blocks whose slopes are one draw
+	chunk   int // time blocks whose gradients are summed into one draw
 }
 
-// Recordings of few requests are simulated mostRepeats times, of many at least
-// leastRepeats times, of others so often that simulatedRequests are in them.
+// The number of simulated recordings is chosen so that they have about
+// simulatedRequests requests together, within leastRepeats and mostRepeats.
 const (
 	mostRepeats       = 48
 	leastRepeats      = 8
 	simulatedRequests = 24_000
-	fewerRepeats      = 4 // a quarter of them for what comes first
+	fewerRepeats      = 4 // the first of two steps uses this fraction (1/4) of the recordings
 )
 
-// refitted is a Gauss-Newton step from a candidate with the bias of the equations
-// taken off, and the covariance of its errors: those of the recording as simulated
-// ones show them, and those of the prior. A first step with a few recordings comes near
-// enough for the bias to be that of the answer.
+// refitted takes a Gauss-Newton step from a candidate, corrected for the bias of
+// the equations, and returns the covariance of the answer's errors: sampling error
+// of the recording and uncertainty of the prior. The bias depends on the
+// coefficients, so a first step with few recordings moves close to the answer, and
+// a second one with all of them is taken from there.
 func (l *learner) refitted(s *state) (values, covariance []float64, u *result.RequestScatter, err error) {
 	r := l.newRepeats(s)
 	size := 0
@@ -56,8 +61,9 @@ func (l *learner) refitted(s *state) (values, covariance []float64, u *result.Re
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		if r.scale = real.scales(r.values); k == 0 {
-			if err := r.measure(real, few); err != nil {
+		r.scale = real.scales(r.values)
+		if k == 0 {
+			if err := r.measureScatter(real, few); err != nil {
 				return nil, nil, nil, err
 			}
 		}
@@ -69,9 +75,10 @@ func (l *learner) refitted(s *state) (values, covariance []float64, u *result.Re
 	return r.values, covariance, &r.scatter, nil
 }
 
-// step is the step from the candidate by count recordings.
+// step takes the Gauss-Newton step from the candidate with the bias and scatter of
+// count simulated recordings.
 func (r *repeats) step(real *regression, count int) (values, covariance []float64, err error) {
-	r.chunk = (r.blocks()*count + mostRepeats - 1) / mostRepeats
+	r.chunk = (r.countBlocks()*count + mostRepeats - 1) / mostRepeats
 	draws := make([][][]float64, count)
 	err = par.Try(r.ctx, r.Workers, count, func(k int) error {
 		loads, err := r.record(k, r.scatter)
@@ -79,7 +86,7 @@ func (r *repeats) step(real *regression, count int) (values, covariance []float6
 			return err
 		}
 		reg, err := r.regression(loads)
-		draws[k] = r.slopes(loads, reg)
+		draws[k] = r.gradients(loads, reg)
 		return err
 	}, nil)
 	if err != nil {
@@ -88,12 +95,12 @@ func (r *repeats) step(real *regression, count int) (values, covariance []float6
 	n := len(r.m.free)
 	bias, meat := moments(draws, n)
 	g := r.information(real)
-	slope := make([]float64, n)
-	for _, v := range r.slopes(r.loads, real) {
-		addTo(slope, v)
+	gradient := make([]float64, n)
+	for _, v := range r.gradients(r.loads, real) {
+		addTo(gradient, v)
 	}
 	for k := range n {
-		g.B[k] = ridge.Dot(g.G[k*n:(k+1)*n], r.values) + slope[k] - bias[k]
+		g.B[k] = ridge.Dot(g.G[k*n:(k+1)*n], r.values) + gradient[k] - bias[k]
 	}
 	o := ridge.DefaultOptions(n)
 	o.Prior, o.Precision = r.m.mean, r.m.precision
@@ -105,7 +112,8 @@ func (r *repeats) step(real *regression, count int) (values, covariance []float6
 	return fit.Beta, covariance, err
 }
 
-// newRepeats weighs the equations as they are at a candidate.
+// newRepeats starts at a candidate. It weights both kinds of equations by their
+// variance there.
 func (l *learner) newRepeats(s *state) *repeats {
 	r := &repeats{learner: l, values: s.values, rows: make([][]replayRow, len(l.loads))}
 	e := l.weigh(s)
@@ -116,35 +124,38 @@ func (l *learner) newRepeats(s *state) *repeats {
 	return r
 }
 
-// replayAll replays the loads with the candidate.
 func (r *repeats) replayAll() error {
 	return par.Try(r.ctx, r.Workers, len(r.loads), func(i int) (err error) {
-		r.rows[i], err = r.replayed(i)
+		r.rows[i], err = r.replayLoad(i)
 		return err
 	}, nil)
 }
 
-// replayed are the rows of a load.
-func (r *repeats) replayed(i int) ([]replayRow, error) {
+// replayLoad replays a load with the candidate and returns the mean over its twins
+// of every time and of its derivatives. Times that no twin has are omitted.
+func (r *repeats) replayLoad(i int) ([]replayRow, error) {
 	load := r.loads[i]
 	cfg, err := load.config(r.m, r.values)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Gradient, cfg.Restarts, cfg.Done = true, true, r.ctx.Done()
-	all := make([]replayRow, 3*len(load.Requests))
-	count := make([]float64, 3*len(load.Requests))
+	cfg.Gradient = true
+	cfg.Restarts = true
+	cfg.Done = r.ctx.Done()
+	all := make([]replayRow, numMetrics*len(load.Requests))
+	count := make([]float64, len(all))
 	for _, reqs := range r.twins[i] {
 		res, err := sim.Stream(cfg, reqs, nil, func(q int, res *sim.RequestResult) bool {
 			if res.Gradient == nil || res.Outcome != sim.OutcomeFinished {
 				return true
 			}
-			for k, d := range [3]*sim.Derivative{&res.Gradient.TTFT, &res.Gradient.Span, &res.Gradient.E2E} {
-				w := &all[3*q+k]
+			times := [numMetrics]*sim.Derivative{&res.Gradient.TTFT, &res.Gradient.Span, &res.Gradient.E2E}
+			for k, d := range times {
+				w := &all[numMetrics*q+k]
 				if w.by == nil {
 					w.by = make([]float64, len(r.m.free))
 				}
-				count[3*q+k]++
+				count[numMetrics*q+k]++
 				w.request = q
 				w.metric = k
 				w.us += d.Us
@@ -161,7 +172,8 @@ func (r *repeats) replayed(i int) ([]replayRow, error) {
 	}
 	kept := all[:0]
 	for i, w := range all {
-		if w.us /= count[i]; !(w.us > 0) {
+		w.us /= count[i]
+		if !(w.us > 0) { // NaN without a finished twin
 			continue
 		}
 		for c := range w.by {
@@ -172,17 +184,19 @@ func (r *repeats) replayed(i int) ([]replayRow, error) {
 	return kept, nil
 }
 
-// weightOf is the weight of a replay's row on a recording; 0: nothing measured.
+// weightOf returns the weight of a replay's row on a recording and the time
+// measured there, us. The weight is 0 if the time was not measured.
 func (r *repeats) weightOf(w *replayRow, load *Load) (weight, measured float64) {
 	seen := &load.Seen[w.request]
-	measured = [3]float64{seen.TTFTUs, seen.SpanUs, seen.E2EUs}[w.metric]
+	measured = [numMetrics]float64{seen.TTFTUs, seen.SpanUs, seen.E2EUs}[w.metric]
 	if !(measured > 0) {
 		return 0, 0
 	}
 	return r.weight.replay * sim.Pull(w.us, measured) / (w.us * w.us), measured
 }
 
-// regression are the rows on who decoded when; none where the fit does without.
+// regression makes the rows of the regression on occupancy. Loads without client
+// stamps add none.
 func (r *repeats) regression(loads []*Load) (*regression, error) {
 	reg := &regression{m: r.m, blockUs: r.BlockUs}
 	for i, load := range loads {
@@ -190,53 +204,61 @@ func (r *repeats) regression(loads []*Load) (*regression, error) {
 		if err != nil {
 			return nil, err
 		}
-		if reg.offset = i * r.blocks(); o != nil {
-			o.rows(r.values, reg)
+		reg.offset = i * r.countBlocks()
+		if o != nil {
+			o.addRows(r.values, reg)
 		}
 	}
 	return reg, nil
 }
 
-// blocks are the time blocks of the longest load.
-func (r *repeats) blocks() int {
+// countBlocks counts the time blocks of the longest load.
+func (r *repeats) countBlocks() int {
 	n := 1
 	for _, load := range r.loads {
-		n = max(n, 1+r.block(load, len(load.Requests)-1))
+		n = max(n, 1+r.blockOf(load, len(load.Requests)-1))
 	}
 	return n
 }
 
-func (r *repeats) block(load *Load, i int) int { return int(load.sent(i) / r.BlockUs) }
+// blockOf is the time block in which a request was sent.
+func (r *repeats) blockOf(load *Load, request int) int {
+	return int(load.sent(request) / r.BlockUs)
+}
 
-// slopes of the equations at the candidate, by chunk of time blocks.
-func (r *repeats) slopes(loads []*Load, reg *regression) [][]float64 {
-	n, blocks := len(r.m.free), r.blocks()
+// gradients evaluates the gradient of the equations at the candidate, summed by
+// chunk of time blocks. A chunk without equations is nil.
+func (r *repeats) gradients(loads []*Load, reg *regression) [][]float64 {
+	n := len(r.m.free)
+	blocks := r.countBlocks()
 	out := make([][]float64, (len(loads)*blocks+r.chunk-1)/r.chunk)
 	add := func(block int, weight float64, x []float64) {
-		at := &out[min(block/r.chunk, len(out)-1)]
-		if *at == nil {
-			*at = make([]float64, n)
+		k := min(block/r.chunk, len(out)-1)
+		if out[k] == nil {
+			out[k] = make([]float64, n)
 		}
-		for k, v := range x {
-			(*at)[k] += weight * v
+		for j, v := range x {
+			out[k][j] += weight * v
 		}
 	}
 	for i := range reg.rows {
 		w := &reg.rows[i]
-		add(w.block, r.weight.regression*w.weight(r.values, r.scale)*w.residual(r.values)*w.scale, w.x)
+		weight := r.weight.regression * w.weight(r.values, r.scale)
+		add(w.block, weight*w.residual(r.values)*w.scale, w.x)
 	}
 	for i, load := range loads {
 		for k := range r.rows[i] {
 			w := &r.rows[i][k]
-			if weight, measured := r.weightOf(w, load); weight > 0 {
-				add(i*blocks+r.block(load, w.request), weight*(measured-w.us), w.by)
+			weight, measured := r.weightOf(w, load)
+			if weight > 0 {
+				add(i*blocks+r.blockOf(load, w.request), weight*(measured-w.us), w.by)
 			}
 		}
 	}
 	return out
 }
 
-// information is that of all equations on the real recording.
+// information sums the Gram matrix of all equations on the real recording.
 func (r *repeats) information(reg *regression) *ridge.Gram {
 	g := ridge.New(len(r.m.free))
 	for i := range reg.rows {
@@ -245,35 +267,40 @@ func (r *repeats) information(reg *regression) *ridge.Gram {
 	}
 	for i, load := range r.loads {
 		for k := range r.rows[i] {
-			if weight, measured := r.weightOf(&r.rows[i][k], load); weight > 0 {
-				g.AddRow(weight, r.rows[i][k].by, measured)
+			w := &r.rows[i][k]
+			weight, measured := r.weightOf(w, load)
+			if weight > 0 {
+				g.AddRow(weight, w.by, measured)
 			}
 		}
 	}
 	return g
 }
 
-// moments are the mean of the slopes' sums and the covariance of one, chunks taken
-// as independent of each other.
+// moments returns the mean over recordings of the gradient, summed over its chunks,
+// and the covariance of one recording's gradient. Chunks are treated as independent,
+// so that their covariances add up and few recordings of many chunks serve as well
+// as mostRepeats recordings. draws is by recording, chunk and column.
 func moments(draws [][][]float64, n int) (mean, covariance []float64) {
 	mean = make([]float64, n)
 	covariance = make([]float64, n*n)
+	count := float64(len(draws))
 	for c := range draws[0] {
-		at := make([]float64, n)
+		sum := make([]float64, n)
 		for _, d := range draws {
-			addTo(at, d[c])
+			addTo(sum, d[c])
 		}
-		for k := range at {
-			mean[k] += at[k] / float64(len(draws))
+		for k := range sum {
+			mean[k] += sum[k] / count
 		}
 		for _, d := range draws {
 			if d[c] == nil {
 				d[c] = make([]float64, n)
 			}
 			for k := range n {
-				by := (d[c][k] - at[k]/float64(len(draws))) / float64(len(draws)-1)
+				by := (d[c][k] - sum[k]/count) / (count - 1)
 				for i := range n {
-					covariance[k*n+i] += by * (d[c][i] - at[i]/float64(len(draws)))
+					covariance[k*n+i] += by * (d[c][i] - sum[i]/count)
 				}
 			}
 		}
@@ -287,10 +314,11 @@ func addTo(sum, v []float64) {
 	}
 }
 
-// sandwich is the covariance of the step's answer: its slope scatters as meat does, its
-// bias is the mean of count draws, and the truth scatters about the prior as that has it. A
-// covariance of few draws has smallest axes that are too short: the usual factor of
-// predictions from such a one makes up for them (Hotelling).
+// sandwich is the covariance of the step's answer, bread*middle*bread. The middle is
+// the covariance of the gradient (meat), with the error of its bias as the mean of
+// count draws, plus the precision of the prior. A covariance estimated from few
+// draws is too small along its smallest axes; Hotelling's factor for predictions
+// from an estimated covariance corrects that.
 func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, error) {
 	n := len(r.m.free)
 	sum := slices.Clone(information)
@@ -300,7 +328,7 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 	if err != nil {
 		return nil, err
 	}
-	known := 0.0 // directions, as the data know them
+	known := 0.0 // effective number of directions that the data determine
 	for k := range n {
 		known += 1 - ridge.Dot(bread[k*n:(k+1)*n], r.m.precision[k*n:(k+1)*n])
 	}
@@ -316,13 +344,18 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 	return out, nil
 }
 
-// stampSD is the deviation, us, whose 95 % hold those of the error of a stamp that is
-// rounded to a microsecond: no delay is known better.
+// stampSD is a lower bound on the standard error of a delay, us: client stamps are
+// rounded to a microsecond, so 95 % of their errors lie within 0.475 us.
 const stampSD = 0.475 / normal95
 
-// replayRow is one time of a request and its derivatives, the mean of the twins.
+// numMetrics counts the times of a request that replays are compared by: TTFT,
+// span and E2E, in this order.
+const numMetrics = 3
+
+// replayRow is one time of a request and its derivatives, averaged over the twins.
 type replayRow struct {
-	request, metric int
-	us              float64
-	by              []float64 // by the free columns
+	request int
+	metric  int // below numMetrics
+	us      float64
+	by      []float64 // derivative by each free column
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// record is what clients would measure of all loads, the k-th time.
+// record simulates what clients would measure of all loads. Every k is a recording with
+// random numbers of its own.
 func (r *repeats) record(k int, u result.RequestScatter) ([]*Load, error) {
 	out := make([]*Load, len(r.loads))
 	for i, load := range r.loads {
@@ -21,34 +22,38 @@ func (r *repeats) record(k int, u result.RequestScatter) ([]*Load, error) {
 		cfg.Done = r.ctx.Done()
 		rng := rand.New(rand.NewPCG(uint64(r.Seed), uint64(1+k*len(r.loads)+i)))
 		cfg.Seed = rng.Int64()
-		scatterInto(&cfg, u, rng, r.BlockUs, r.blocks())
+		scatterInto(&cfg, u, rng, r.BlockUs, r.countBlocks())
 		res, err := sim.Run(cfg, load.Requests, nil)
 		if err != nil {
 			return nil, err
 		}
 		r.steps.Add(res.Steps)
-		out[i] = load.as(res, u, rng)
+		out[i] = load.withTimes(res, u, rng)
 	}
 	return out, nil
 }
 
-// scatterInto makes steps scatter, evenly around their mean, and the speed change from block
-// to block.
+// scatterInto makes step times of a simulation vary uniformly around their mean, and the
+// speed of the server drift from time block to time block.
 func scatterInto(cfg *sim.Config, u result.RequestScatter, rng *rand.Rand, blockUs int64, blocks int) {
 	if half := math.Min(0.95, math.Sqrt(3)*u.StepFrac); half > 0 {
 		q := []sim.Quantile{{Q: 0, Ratio: 1 - half}, {Q: 1, Ratio: 1 + half}}
 		cfg.Noise = &sim.Noise{Decode: q, Prefill: q, Mixed: q}
 	}
+	if !(u.DriftFrac > 0) {
+		return
+	}
 	for b := range int64(2 * blocks) { // a server may be busy long after the last arrival
-		if u.DriftFrac > 0 {
-			cfg.Drift = append(cfg.Drift, sim.DriftPoint{FromUs: b * blockUs, Factor: math.Max(0.1, 1+u.DriftFrac*rng.NormFloat64())})
-		}
+		factor := math.Max(0.1, 1+u.DriftFrac*rng.NormFloat64())
+		cfg.Drift = append(cfg.Drift, sim.DriftPoint{FromUs: b * blockUs, Factor: factor})
 	}
 }
 
-// as is the load with the times of a simulated run, where it has any.
-func (l *Load) as(res *sim.Result, u result.RequestScatter, rng *rand.Rand) *Load {
-	out, n := *l, len(l.Requests)
+// withTimes is the load with the times of a simulated run in place of the measured ones.
+// Times that were not measured remain absent.
+func (l *Load) withTimes(res *sim.Result, u result.RequestScatter, rng *rand.Rand) *Load {
+	out := *l
+	n := len(l.Requests)
 	out.SentUs = make([]int64, n)
 	out.Seen = make([]sim.Measured, n)
 	if l.Stamps != nil {
@@ -56,54 +61,67 @@ func (l *Load) as(res *sim.Result, u result.RequestScatter, rng *rand.Rand) *Loa
 	}
 	for i := range res.Requests {
 		m := res.Requests[i].Measured()
-		by := u.TTFTFrac * rng.NormFloat64() * m.TTFTUs
-		rest := u.OutsideUs * rng.NormFloat64()
-		m.TTFTUs, m.E2EUs = m.TTFTUs+by, m.E2EUs+by+rest
-		out.SentUs[i], out.Seen[i] = res.Requests[i].ArrivalUs, where(&l.Seen[i], &m)
+		ttftErrorUs := u.TTFTFrac * rng.NormFloat64() * m.TTFTUs
+		egressErrorUs := u.OutsideUs * rng.NormFloat64()
+		m.TTFTUs += ttftErrorUs
+		m.E2EUs = m.E2EUs + ttftErrorUs + egressErrorUs
+		out.SentUs[i] = res.Requests[i].ArrivalUs
+		out.Seen[i] = replaceTimes(l.Seen[i], &m)
 		if l.Stamps != nil {
-			out.Stamps[i] = where(&l.Stamps[i], &m)
+			out.Stamps[i] = replaceTimes(l.Stamps[i], &m)
 		}
 	}
 	return &out
 }
 
-// where are the times of m that known has as well.
-func where(known, m *sim.Measured) sim.Measured {
-	out := *known
-	for _, v := range [...]struct{ to, from *float64 }{{&out.TTFTUs, &m.TTFTUs}, {&out.SpanUs, &m.SpanUs}, {&out.E2EUs, &m.E2EUs}} {
-		if *v.to > 0 {
-			*v.to = *v.from
-		}
+// replaceTimes replaces every time that was measured by the simulated one.
+func replaceTimes(measured sim.Measured, simulated *sim.Measured) sim.Measured {
+	if measured.TTFTUs > 0 {
+		measured.TTFTUs = simulated.TTFTUs
 	}
-	return out
+	if measured.SpanUs > 0 {
+		measured.SpanUs = simulated.SpanUs
+	}
+	if measured.E2EUs > 0 {
+		measured.E2EUs = simulated.E2EUs
+	}
+	return measured
 }
 
-// probeStep is the scatter of steps in the recordings that show its effect on spans.
+// probeStep is the relative standard deviation of step times in the recordings that
+// measure its effect on spans.
 const probeStep = 0.1
 
-// measure finds the scatter that makes recordings scatter as the real one.
-func (r *repeats) measure(real *regression, probes int) error {
+// measureScatter estimates the random variation of the real server: the parameters with
+// which the residuals of simulated recordings vary as much as those of the real one.
+func (r *repeats) measureScatter(real *regression, probes int) error {
 	want, drift := real.scatter(r.values)
-	still, _, err := r.scatters(result.RequestScatter{}, 1)
+	still, _, err := r.simulateScatter(result.RequestScatter{}, 1)
 	if err != nil {
 		return err
 	}
-	moved, _, err := r.scatters(result.RequestScatter{StepFrac: probeStep}, probes)
+	moved, _, err := r.simulateScatter(result.RequestScatter{StepFrac: probeStep}, probes)
 	if err != nil {
 		return err
 	}
-	root := math.Sqrt
 	if gain := moved[rowSpan] - still[rowSpan]; gain > 0 {
-		r.scatter.StepFrac = math.Min(1, probeStep*root(math.Max(0, want[rowSpan]-still[rowSpan])/gain))
+		r.scatter.StepFrac = math.Min(1, probeStep*math.Sqrt(math.Max(0, want[rowSpan]-still[rowSpan])/gain))
 	}
-	now, quiet, err := r.scatters(r.scatter, probes)
-	r.scatter.DriftFrac, r.scatter.TTFTFrac = root(math.Max(0, drift-quiet)), root(math.Max(0, want[rowTTFT]-now[rowTTFT]))
-	r.scatter.OutsideUs = root(math.Max(0, want[rowEgress]-now[rowEgress]))
-	return err
+	now, driftNow, err := r.simulateScatter(r.scatter, probes)
+	if err != nil {
+		return err
+	}
+	r.scatter.DriftFrac = math.Sqrt(math.Max(0, drift-driftNow))
+	r.scatter.TTFTFrac = math.Sqrt(math.Max(0, want[rowTTFT]-now[rowTTFT]))
+	r.scatter.OutsideUs = math.Sqrt(math.Max(0, want[rowEgress]-now[rowEgress]))
+	return nil
 }
 
-// scatters is the mean scatter of recordings of a server that scatters so.
-func (r *repeats) scatters(u result.RequestScatter, probes int) (squares [numRowKinds]float64, drift float64, err error) {
+// simulateScatter is the mean of regression.scatter over recordings of a server with the
+// given random variation.
+func (r *repeats) simulateScatter(u result.RequestScatter, probes int) (
+	squares [numRowKinds]float64, drift float64, err error,
+) {
 	got := make([]*regression, probes)
 	err = par.Try(r.ctx, r.Workers, probes, func(k int) error {
 		loads, err := r.record(k, u)
@@ -125,8 +143,8 @@ func (r *repeats) scatters(u result.RequestScatter, probes int) (squares [numRow
 	return squares, drift, nil
 }
 
-// scatter are the squares of the typical errors by kind around their middle, and the variance of a
-// time block's mean error of spans.
+// scatter returns the squares of the typical errors by kind around their median, and the
+// variance over time blocks of the mean error of spans.
 func (r *regression) scatter(values []float64) (squares [numRowKinds]float64, drift float64) {
 	var off [numRowKinds][]float64
 	spans := map[int][]float64{}
@@ -134,7 +152,8 @@ func (r *regression) scatter(values []float64) (squares [numRowKinds]float64, dr
 	for i := range r.rows {
 		w := &r.rows[i]
 		v := w.residual(values)
-		if off[w.kind] = append(off[w.kind], v); w.kind == rowSpan {
+		off[w.kind] = append(off[w.kind], v)
+		if w.kind == rowSpan {
 			spans[w.block] = append(spans[w.block], v)
 			last = max(last, w.block)
 		}
@@ -163,5 +182,5 @@ func (r *regression) scatter(values []float64) (squares [numRowKinds]float64, dr
 	return squares, drift
 }
 
-// driftRows is how many spans a time block needs for its mean error to count.
+// driftRows is the smallest number of spans of a time block whose mean error counts.
 const driftRows = 3
