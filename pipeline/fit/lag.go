@@ -119,7 +119,7 @@ func MeasureLag(src Source, o Options) (result.RunLag, []result.LagEvidence, err
 		return result.RunLag{}, nil, err
 	}
 	var p *Run
-	err = parts(src, o, func(src Source) (err error) {
+	err = visitParts(src, o, func(src Source) (err error) {
 		if p, _, _, err = Load(src, o); err == nil {
 			err = errEnough
 		}

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -26,54 +27,66 @@ const (
 const (
 	PriorZero     = "zero"
 	PriorRoofline = "roofline" // 1e6 us/s: the hardware's peak
-	PriorLibrary  = "library"  // the sums of each deployment's measured kernels, with their covariance; spec 1.2 or 1.3
+	// PriorLibrary is the sums of each deployment's measured kernels, with their
+	// covariance. It needs spec 1.2 or 1.3.
+	PriorLibrary = "library"
 )
 
-// Options decide a fit. The zero value of a field is its default unless said otherwise.
+// Options decide a fit. Resolve replaces zero values by the defaults given below.
 type Options struct {
-	Spec         features.Version // default 1.1, or 1.3 where a deployment needs it
-	Recipe       string           // default: relative for 1.1, frozen for 1.0
-	BetaTarget   string           // default: cadence for 1.1, duration for 1.0
-	AlphaTargets []string         // default: overhead, admission, egress for 1.1, queue for 1.0
-	Objective    string           // within | cross | minimax; empty: within for one or two configurations, else cross
-	Split        float64          // training share of each phase, (0, 1]; default 0.8
-	Lag          *int             // nil: measured per run
-	Prior        string           // zero (default), roofline, library, or a coefficient file of version 1.2 with a covariance
-	// Library gives the sets of Prior library in place of LibraryFor; nil: that.
-	Library       func(*deploy.Deployment) (*coeff.Set, error)
-	Bootstraps    int      // block bootstrap draws; default 500, at least 50
-	Seed          int64    // 0 is seed 0; 1 in DefaultOptions
+	Spec         features.Version // default 1.1, or 1.3 if a deployment needs it
+	Recipe       string           // default: frozen for spec 1.0, else relative
+	BetaTarget   string           // default: duration for spec 1.0, else cadence
+	AlphaTargets []string         // default: queue for spec 1.0, else overhead, admission and egress
+
+	// Objective is within, cross or minimax. Empty is within for one or two
+	// configurations and cross for more.
+	Objective string
+
+	Split float64 // training share of each phase, (0, 1]; default 0.8
+	Lag   *int    // nil: measured for each run
+
+	// Prior is zero (the default), roofline, library or the name of a coefficient file
+	// of version 1.2 or later with a covariance.
+	Prior string
+	// Library returns the set of a deployment for PriorLibrary; nil is LibraryFor.
+	Library func(*deploy.Deployment) (*coeff.Set, error)
+
+	Bootstraps    int      // block bootstrap draws; default 500, at least MinBootstraps
+	Seed          int64    // DefaultOptions has 1; 0 is a seed like any other
 	RefitAll      bool     // refit with the chosen lambda, gamma and lag on all rows
 	Models        []string // default blackbox, roofline, trained-physics
-	Without       []string // run ids to leave out
+	Without       []string // ids of runs to exclude
 	KeepSaturated bool     // do not exclude saturated runs
-	MaxRows       int      // rows of steps learned from, at most; 0: all of them
+	MaxRows       int      // largest number of step rows to fit; 0: no limit
 	Workers       int      // 0: all cores; never changes a result
+
 	// Rows receives the rows behind the fit, once they are final; may be nil.
 	Rows func(*Dump) error
 
-	OneConfig bool // all runs have one configuration: none is left out
-	BetaOnly  bool // rows and coverage of the step time are all that is needed
+	OneConfig bool // all runs have one configuration: no leave-one-configuration-out
+	BetaOnly  bool // only rows and coverage of the step time are needed
 }
 
-// Default are the options of spec 1.1.
+// DefaultOptions are the options of spec 1.1.
 func DefaultOptions() Options {
 	o, _ := Options{Seed: 1, MaxRows: rows.DefaultMaxRows}.Resolve()
 	return o
 }
 
-// BareOptions are DefaultOptions but for what depends on the spec version: recipe,
-// targets and models are filled in by Resolve.
+// BareOptions are DefaultOptions without those that depend on the spec version. Resolve
+// fills in recipe, targets and models once the version is known.
 func BareOptions() Options {
 	d := DefaultOptions()
 	return Options{Split: d.Split, Bootstraps: d.Bootstraps, Seed: d.Seed, MaxRows: d.MaxRows}
 }
 
-// PriorOpen reports that neither a prior was asked for nor anything that excludes a library's
-// prior, so that it may be chosen by the deployments (spec#prior-default).
+// PriorOpen reports whether the deployments may decide about the prior: no option sets
+// it or excludes a library's prior (spec#prior-default).
 func (o *Options) PriorOpen() bool {
-	usual := (o.Recipe == "" || o.Recipe == Relative) && (o.BetaTarget == "" || o.BetaTarget == coeff.Cadence)
-	return usual && o.Prior == "" && o.Spec == ""
+	allowsRecipe := o.Recipe == "" || o.Recipe == Relative
+	allowsTarget := o.BetaTarget == "" || o.BetaTarget == coeff.Cadence
+	return o.Prior == "" && o.Spec == "" && allowsRecipe && allowsTarget
 }
 
 // Command is the `command` of fit.json: the stage and every option that can
@@ -88,45 +101,45 @@ const MinBootstraps = 50
 
 // Resolve fills defaults and checks ranges.
 func (o Options) Resolve() (Options, error) {
-	if setDefault(&o.Prior, PriorZero); o.FromSets() && (o.Spec == "" || o.Spec == features.V11) {
-		o.Spec = features.V12 // the version of such sets
+	o.Prior = cmp.Or(o.Prior, PriorZero)
+	if o.FromSets() && (o.Spec == "" || o.Spec == features.V11) {
+		o.Spec = features.V12 // sets with a covariance have at least this version
 	}
-	if o.Spec == "" {
-		o.Spec = features.V11
-	}
+	o.Spec = cmp.Or(o.Spec, features.V11)
 	if err := features.CheckVersion(o.Spec); err != nil {
 		return o, err
 	}
-	old := o.Spec == features.V10
-	if old {
-		setDefault(&o.Recipe, Frozen)
+	recipe := Relative
+	alphaTargets := []string{coeff.Admission, coeff.Egress, coeff.Overhead}
+	if o.Spec == features.V10 {
+		recipe = Frozen
+		alphaTargets = []string{coeff.Queue}
 	}
-	setDefault(&o.Recipe, Relative)
-	setDefault(&o.BetaTarget, rows.DefaultBetaTarget(o.Spec))
+	o.Recipe = cmp.Or(o.Recipe, recipe)
+	o.BetaTarget = cmp.Or(o.BetaTarget, rows.DefaultBetaTarget(o.Spec))
 	if len(o.AlphaTargets) == 0 {
-		o.AlphaTargets = []string{coeff.Admission, coeff.Egress, coeff.Overhead}
-		if old {
-			o.AlphaTargets = []string{coeff.Queue}
-		}
+		o.AlphaTargets = alphaTargets
 	}
 	if o.Models == nil {
 		o.Models = []string{Blackbox, Roofline, TrainedPhysics}
 	}
-	for _, list := range []*[]string{&o.AlphaTargets, &o.Models, &o.Without} { // the order in which they are recorded
-		*list = slices.Clone(*list)
-		slices.Sort(*list)
-		*list = slices.Compact(*list)
-	}
-	if o.Split == 0 {
-		o.Split = rows.DefaultSplit
-	}
-	if o.Bootstraps == 0 {
-		o.Bootstraps = 500
-	}
-	return o, o.check()
+	o.AlphaTargets = sortedSet(o.AlphaTargets)
+	o.Models = sortedSet(o.Models)
+	o.Without = sortedSet(o.Without)
+	o.Split = cmp.Or(o.Split, rows.DefaultSplit)
+	o.Bootstraps = cmp.Or(o.Bootstraps, 500)
+	return o, o.checkValues()
 }
 
-func (o Options) check() error {
+// sortedSet is a sorted copy without duplicates, so that the recorded command does not
+// depend on the order of flags.
+func sortedSet(list []string) []string {
+	sorted := slices.Clone(list)
+	slices.Sort(sorted)
+	return slices.Compact(sorted)
+}
+
+func (o Options) checkValues() error {
 	bad := func(name string, got any, want string) error {
 		return trace.Errorf(rows.BadOption, "%s: got %v, want %s", name, got, want)
 	}
@@ -137,7 +150,7 @@ func (o Options) check() error {
 		return bad("beta-target", o.BetaTarget, "cadence or duration")
 	case !(o.Split > 0 && o.Split <= 1):
 		return bad("split", o.Split, "a share in (0, 1]")
-	case o.FromSets() && o.Prior != PriorLibrary && !isSetFile(o.Prior):
+	case o.FromSets() && o.Prior != PriorLibrary && !isRegularFile(o.Prior):
 		return bad("prior", strconv.Quote(o.Prior), "zero, roofline, library or a coefficient file")
 	case o.FromSets() && o.Spec == features.V10:
 		return bad("prior", o.Prior, "zero or roofline with spec 1.0")
@@ -153,21 +166,25 @@ func (o Options) check() error {
 	default:
 		return bad("objective", o.Objective, "within, cross or minimax")
 	}
-	known := []string{coeff.Overhead, coeff.Admission, coeff.Egress, coeff.Queue}
-	for _, t := range o.AlphaTargets {
-		if !slices.Contains(known, t) {
-			return bad("alpha-target", t, "overhead, admission, egress or queue")
+	for _, target := range o.AlphaTargets {
+		switch target {
+		case coeff.Overhead, coeff.Admission, coeff.Egress, coeff.Queue:
+		default:
+			return bad("alpha-target", target, "overhead, admission, egress or queue")
 		}
 	}
-	for _, m := range o.Models {
-		if !slices.Contains([]string{Blackbox, Roofline, TrainedPhysics, Linear3}, m) {
-			return bad("model", m, "blackbox, trained-physics, roofline or linear3")
+	for _, model := range o.Models {
+		switch model {
+		case Blackbox, Roofline, TrainedPhysics, Linear3:
+		default:
+			return bad("model", model, "blackbox, trained-physics, roofline or linear3")
 		}
 	}
 	return rows.CheckMaxRows(o.MaxRows)
 }
 
-// Others reports whether a model is asked for that has rows of its own.
+// Others reports whether the fit has other models with rows of their own. Roofline is
+// computed from the rows of the step time.
 func (o *Options) Others() bool {
 	return slices.ContainsFunc(o.Models, func(name string) bool { return name != Roofline })
 }
@@ -175,25 +192,27 @@ func (o *Options) Others() bool {
 // FromSets reports whether the prior is a coefficient set.
 func (o *Options) FromSets() bool { return o.Prior != PriorZero && o.Prior != PriorRoofline }
 
-func isSetFile(name string) bool {
+func isRegularFile(name string) bool {
 	st, err := os.Stat(name)
 	return err == nil && st.Mode().IsRegular()
 }
 
-// Record is the options as the document has them.
+// Record is the options as fit.json has them.
 func (o Options) Record() result.FitOptions {
 	r := result.FitOptions{
-		Spec: string(o.Spec), Recipe: o.Recipe, BetaTarget: o.BetaTarget, Objective: o.Objective, Split: o.Split,
-		Seed: o.Seed, Bootstraps: o.Bootstraps, RefitAll: o.RefitAll, Prior: o.Prior, Without: append([]string{}, o.Without...),
+		Spec:       string(o.Spec),
+		Recipe:     o.Recipe,
+		BetaTarget: o.BetaTarget,
+		Objective:  o.Objective,
+		Split:      o.Split,
+		Seed:       o.Seed,
+		Bootstraps: o.Bootstraps,
+		RefitAll:   o.RefitAll,
+		Prior:      o.Prior,
+		Without:    append([]string{}, o.Without...),
 	}
 	if o.MaxRows != rows.DefaultMaxRows {
 		r.MaxRows = &o.MaxRows
 	}
 	return r
-}
-
-func setDefault(s *string, v string) {
-	if *s == "" {
-		*s = v
-	}
 }

@@ -114,7 +114,7 @@ func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 
 // otherParts makes the rows under another basis part by part.
 func (p *Run) otherParts(name string, o Options) (all *rows.Table, err error) {
-	err = parts(p.Src, o, func(src Source) error {
+	err = visitParts(p.Src, o, func(src Source) error {
 		q := &Run{Src: src, Spans: p.Spans, runFacts: runFacts{Lag: p.Lag}}
 		if err := q.Again(o); err != nil {
 			return err

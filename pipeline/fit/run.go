@@ -12,40 +12,49 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Run is one run as rows, its recording released.
+// Run is the rows of one run, without its recording.
 type Run struct {
 	runFacts
 	Src      Source
-	Contexts string      // where those of a logged pass come from; empty for steps of the fork
-	Spans    []rows.Span // saturated parts of a run that is not
+	Contexts string      // source of the contexts of logged iterations; empty for step traces
+	Spans    []rows.Span // saturated spans, which give no rows
 	Beta     *rows.Table
-	Alpha    map[string]*rows.Table // per alpha target
-	Frozen   *rows.Table            // 1.0 duration-free comparison: 1.0 features on the cadence
+	Alpha    map[string]*rows.Table // by alpha target
+	Frozen   *rows.Table            // 1.0 features with the cadence as target, for the comparison with 1.0
 	Covered  *result.Covered
-	Coverage rows.Coverage // of the steps; with BetaOnly
+	Coverage rows.Coverage // of the steps; only with Options.BetaOnly
 
-	kept    int         // beta rows
-	largest string      // reason for which there are none
-	steps   *rows.Steps // for rows under other bases; rebuilt by Again
-	space   *features.Space
+	kept        int         // beta rows
+	mostDropped string      // the most frequent reason for which steps gave no rows
+	steps       *rows.Steps // for rows under other bases; rebuilt by Again
+	space       *features.Space
 }
 
 // Load loads one run, rebuilds its batches, measures its lag and audits its
-// targets: all that comes before rows.
+// targets. It does not make rows.
 func Load(src Source, o Options) (*Run, *rows.Steps, *features.Space, error) {
 	return loadSlice(src, o, nil)
 }
 
-// loadSlice is Load; a slice has lag and audit of the slices before it.
+// loadSlice is Load for one slice of a run. The lag and the audit are those of its
+// first slice, so that all rows of a run have one lag; before is nil for that one.
 func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features.Space, error) {
 	run, err := src.Load()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	p := &Run{Src: src, Alpha: map[string]*rows.Table{}, runFacts: runFacts{Config: src.Deployment.Config(), Deployment: src.Deployment,
-		WallNs: LatestWall(run), Lengths: lengthsOf(run)}}
+	p := &Run{
+		Src:   src,
+		Alpha: map[string]*rows.Table{},
+		runFacts: runFacts{
+			Config:     src.Deployment.Config(),
+			Deployment: src.Deployment,
+			WallNs:     LatestWall(run),
+			Lengths:    lengthsOf(run),
+		},
+	}
 	if src.Judge != nil {
-		p.judge(run, o)
+		p.excludeSaturated(run, o)
 	}
 	rate := src.Deployment.Tracing.JourneySampleRate
 	p.Covered = coveredBy(run, p.Spans, rate.OK && rate.V < 1)
@@ -70,15 +79,18 @@ func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features
 	return p, steps, space, nil
 }
 
-// Make makes every table the fit needs of one run.
+// Make makes every table that the fit needs of one run.
 func Make(src Source, o Options, gammas []float64) (*Run, error) {
 	if src.Rows != "" {
 		return restore(src)
 	}
-	return makeParts(src, o, gammas, func(q *Run) error { q.steps = nil; return nil })
+	return makeParts(src, o, gammas, func(q *Run) error {
+		q.steps = nil // the slice is valid only during its visit
+		return nil
+	})
 }
 
-// makePart makes the tables of a slice, or of a run that has none.
+// makePart makes the tables of a slice, or of a whole run that is not sliced.
 func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error) {
 	p, steps, space, err := loadSlice(src, o, before)
 	if err != nil {
@@ -87,29 +99,35 @@ func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error
 	if o.BetaOnly {
 		p.Coverage = steps.Coverage()
 	}
-	if a := steps.Run.Aggregate; a != nil {
-		p.Contexts = a.Contexts
+	aggregate := steps.Run.Aggregate
+	if aggregate != nil {
+		p.Contexts = aggregate.Contexts
+		if refused := aggregate.Refused; refused != nil && p.Reason == "" {
+			p.Reason = strings.TrimPrefix(refused.Msg, "run "+src.ID+": ") + "; " + refused.Hint
+			p.Findings = append(p.Findings, trace.Findingf(refused.Code, "%s; %s", refused.Msg, refused.Hint))
+		}
 	}
-	if a := steps.Run.Aggregate; a != nil && a.Refused != nil && p.Reason == "" {
-		p.Reason = strings.TrimPrefix(a.Refused.Msg, "run "+src.ID+": ") + "; " + a.Refused.Hint
-		p.Findings = append(p.Findings, trace.Findingf(a.Refused.Code, "%s; %s", a.Refused.Msg, a.Refused.Hint))
-	}
-	if p.Reason != "" && (!p.Saturated || steps.Run.Aggregate != nil || !steps.Preempts()) {
+	// A saturated run of step traces still gives the rows of its steps with preemptions,
+	// because runs that are not saturated seldom have any (spec#saturation).
+	hasPreemptionRows := p.Saturated && aggregate == nil && steps.Preempts()
+	if p.Reason != "" && !hasPreemptionRows {
 		return p, nil
 	}
-	if err := p.tables(steps, space, o, gammas); err != nil {
+	if err := p.makeTables(steps, space, o, gammas); err != nil {
 		return nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
 	code, n := p.Beta.Largest("no step summaries")
-	p.kept, p.largest = p.Beta.Kept, fmt.Sprintf("%s (%d of %d candidates)", code, n, p.Beta.Read)
-	p.steps, p.space = withoutRequests(steps), space
+	p.kept = p.Beta.Kept
+	p.mostDropped = fmt.Sprintf("%s (%d of %d candidates)", code, n, p.Beta.Read)
+	p.steps = withoutRequests(steps)
+	p.space = space
 	return p, nil
 }
 
-// makeParts makes the tables of a run part by part. done is called with each part before it
-// joins those before it, and may take its tables away.
+// makeParts makes the tables of a run slice by slice. It calls done with each slice
+// before joining it to the previous ones; done may take the tables of the slice away.
 func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (p *Run, err error) {
-	err = parts(src, o, func(src Source) error {
+	err = visitParts(src, o, func(src Source) error {
 		q, err := makePart(src, o, gammas, p)
 		if err == nil {
 			err = done(q)
@@ -129,7 +147,7 @@ func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (
 	}
 	p.Src = src
 	if p.Reason == "" && p.kept == 0 {
-		p.Reason = "no beta rows: " + p.largest
+		p.Reason = "no beta rows: " + p.mostDropped
 		p.Findings = append(p.Findings, trace.Findingf(CodeNoRows, "%s: %s", src.ID, p.Reason))
 	}
 	return p, nil
@@ -145,13 +163,14 @@ func (p *Run) join(q *Run) {
 	p.Lengths.add(q.Lengths)
 	p.WallNs = max(p.WallNs, q.WallNs)
 	p.kept += q.kept
-	p.Beta, p.Frozen = joinTables(p.Beta, q.Beta), joinTables(p.Frozen, q.Frozen)
+	p.Beta = joinTables(p.Beta, q.Beta)
+	p.Frozen = joinTables(p.Frozen, q.Frozen)
 	for target, t := range q.Alpha {
 		p.Alpha[target] = joinTables(p.Alpha[target], t)
 	}
 }
 
-// joinTables is the rows of a run and its next slice; either may be nil.
+// joinTables appends the rows of the next slice of a run; either may be nil.
 func joinTables(t, next *rows.Table) *rows.Table {
 	if t == nil || next == nil {
 		return orOther(t, next)
@@ -167,11 +186,21 @@ func orOther[T any](a, b *T) *T {
 	return b
 }
 
-// tables makes the beta table and the alpha tables, thinned.
-func (p *Run) tables(steps *rows.Steps, space *features.Space, o Options, gammas []float64) error {
+// makeTables makes the beta table and the alpha tables, with every Stride-th row.
+func (p *Run) makeTables(steps *rows.Steps, space *features.Space, o Options, gammas []float64) error {
+	common := rows.Options{
+		Gammas:    gammas,
+		Split:     o.Split,
+		Saturated: p.Spans,
+		Stride:    p.Src.Stride,
+	}
+	ofBeta := common
+	ofBeta.Target = o.BetaTarget
+	ofBeta.Lag = p.Lag.Lag
+	ofBeta.Preempting = true
+	ofBeta.Slim = o.Rows == nil
 	var err error
-	p.Beta, err = steps.Beta(space, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.Spans,
-		Preempting: true, Stride: p.Src.Stride, Slim: o.Rows == nil})
+	p.Beta, err = steps.Beta(space, ofBeta)
 	if err != nil {
 		return err
 	}
@@ -179,30 +208,31 @@ func (p *Run) tables(steps *rows.Steps, space *features.Space, o Options, gammas
 		return nil
 	}
 	for _, target := range o.AlphaTargets {
-		p.Alpha[target], err = steps.Alpha(space, rows.Options{Target: target, Gammas: gammas, Split: o.Split, Saturated: p.Spans,
-			Stride: p.Src.Stride})
+		ofAlpha := common
+		ofAlpha.Target = target
+		p.Alpha[target], err = steps.Alpha(space, ofAlpha)
 		if err != nil {
 			return err
 		}
 	}
-	// A finding for every basis that the deployment has no form of.
-	for _, name := range o.Models {
+	for _, name := range o.Models { // some are not defined for every deployment
 		if _, err := Vectorizer(name, space); err != nil {
 			p.Findings = append(p.Findings, trace.Findingf(ModelSkipped, "%s: %s: %v", p.Src.ID, name, err))
 		}
 	}
 	if o.Spec.Base() != features.V10 {
-		p.tables10(steps, o)
+		p.makeTable10(steps, o)
 	}
 	return nil
 }
 
-// tables10 makes the rows with 1.0 features for the comparison in
-// leave-one-configuration-out.
-func (p *Run) tables10(steps *rows.Steps, o Options) {
+// makeTable10 makes the rows with 1.0 features for the comparison in
+// leave-one-configuration-out. With one configuration there is no such comparison, so
+// the rows are not made; whether they could be is reported all the same.
+func (p *Run) makeTable10(steps *rows.Steps, o Options) {
 	var err error
 	if o.OneConfig {
-		err = p.refused10(steps)
+		err = p.checkSupports10(steps)
 	} else {
 		p.Frozen, err = p.frozenTable(steps, o)
 	}
@@ -211,9 +241,8 @@ func (p *Run) tables10(steps *rows.Steps, o Options) {
 	}
 }
 
-// refused10 is the reason why the run could have no rows with 1.0 features. They are not
-// made for one configuration, which has no other to be compared with.
-func (p *Run) refused10(steps *rows.Steps) error {
+// checkSupports10 returns the reason why the run can have no rows with 1.0 features.
+func (p *Run) checkSupports10(steps *rows.Steps) error {
 	if err := steps.Refused10(); err != nil {
 		return err
 	}
@@ -221,8 +250,8 @@ func (p *Run) refused10(steps *rows.Steps) error {
 	return err
 }
 
-// frozenTable is the run's cadence rows with 1.0 features, an error where 1.0 has
-// no input for them.
+// frozenTable makes the run's cadence rows with 1.0 features. It returns an error if
+// the steps lack an input of these.
 func (p *Run) frozenTable(as *rows.Steps, o Options) (*rows.Table, error) {
 	steps, err := as.As(features.V10)
 	if err != nil {
@@ -232,14 +261,21 @@ func (p *Run) frozenTable(as *rows.Steps, o Options) (*rows.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return steps.Beta(space, rows.Options{Target: coeff.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans, Stride: p.Src.Stride,
-		Slim: true})
+	return steps.Beta(space, rows.Options{
+		Target:    coeff.Cadence,
+		Lag:       p.Lag.Lag,
+		Split:     o.Split,
+		Saturated: p.Spans,
+		Stride:    p.Src.Stride,
+		Slim:      true,
+	})
 }
 
-// judge leaves a saturated run out, and of other runs their saturated spans. A slice is a span.
-func (p *Run) judge(run *trace.Run, o Options) {
+// excludeSaturated excludes a saturated run from the fit, and the saturated spans of
+// other runs.
+func (p *Run) excludeSaturated(run *trace.Run, o Options) {
 	if run.Slice != nil {
-		p.judgeSlice(run, o)
+		p.excludeSaturatedSlice(run, o)
 		return
 	}
 	reason, spans := p.Src.Judge(run)
@@ -257,9 +293,10 @@ func (p *Run) judge(run *trace.Run, o Options) {
 	p.Spans = spans
 }
 
-// judgeSlice drops the rows of a saturated slice, or of its saturated spans.
-func (p *Run) judgeSlice(run *trace.Run, o Options) {
-	asked, of := *run, run.Slice
+// excludeSaturatedSlice excludes a saturated slice, or the saturated spans of another.
+func (p *Run) excludeSaturatedSlice(run *trace.Run, o Options) {
+	slice := run.Slice
+	asked := *run // with the requests that arrived in the slice
 	asked.Requests = nil
 	for i := range run.Requests {
 		if run.AsksFor(&run.Requests[i]) {
@@ -267,25 +304,35 @@ func (p *Run) judgeSlice(run *trace.Run, o Options) {
 		}
 	}
 	reason, spans := p.Src.Judge(&asked)
-	if p.Saturated = reason != ""; p.Saturated {
-		spans = []rows.Span{{StartNs: of.FromNs, EndNs: of.ToNs}}
-		p.Findings = append(p.Findings, trace.Findingf(rows.Saturated, "%s: from %s to %s s after its first step: %s", p.Src.ID,
-			sinceStart(of, of.FromNs), sinceStart(of, of.ToNs), reason))
+	p.Saturated = reason != ""
+	if p.Saturated {
+		spans = []rows.Span{{StartNs: slice.FromNs, EndNs: slice.ToNs}}
+		p.Findings = append(p.Findings, trace.Findingf(rows.Saturated,
+			"%s: from %.0f to %.0f s after its first step: %s",
+			p.Src.ID, sinceStartS(slice, slice.FromNs), sinceStartS(slice, slice.ToNs), reason))
+	}
+	if o.KeepSaturated {
+		return
 	}
 	for _, s := range spans {
-		if s = (rows.Span{StartNs: max(s.StartNs, of.FromNs), EndNs: min(s.EndNs, of.ToNs)}); s.StartNs < s.EndNs && !o.KeepSaturated {
-			p.Spans = append(p.Spans, s)
+		inSlice := rows.Span{
+			StartNs: max(s.StartNs, slice.FromNs),
+			EndNs:   min(s.EndNs, slice.ToNs),
+		}
+		if inSlice.StartNs < inSlice.EndNs {
+			p.Spans = append(p.Spans, inSlice)
 		}
 	}
 }
 
-// sinceStart is when a border of a slice lies, in seconds since the first step of the run.
-func sinceStart(of *trace.Slice, ns int64) string {
-	return fmt.Sprintf("%.0f", float64(min(max(ns, of.FirstNs), of.LastNs)-of.FirstNs)/1e9)
+// sinceStartS is a boundary of a slice in seconds since the first step of the run. The
+// first and the last slice are unbounded on one side; there it is the run's own end.
+func sinceStartS(slice *trace.Slice, ns int64) float64 {
+	return float64(min(max(ns, slice.FirstNs), slice.LastNs)-slice.FirstNs) / 1e9
 }
 
 // Again reads the recording and rebuilds its batches once more, for rows under other
-// bases. Of stored rows there is nothing to do, and slices are read for each basis.
+// bases. It does nothing for stored rows, and for slices, which are read for each basis.
 func (p *Run) Again(o Options) error {
 	if p.Src.Rows != "" || p.Src.Slices != nil {
 		return nil
@@ -303,7 +350,7 @@ func (p *Run) Again(o Options) error {
 	return err
 }
 
-// withoutRequests keeps of the requests only the batches.
+// withoutRequests drops the request tables, so that only the batches stay in memory.
 func withoutRequests(steps *rows.Steps) *rows.Steps {
 	less := *steps.Run
 	less.Requests = nil

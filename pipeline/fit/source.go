@@ -56,7 +56,7 @@ func RowsLearned(sources []Source, maxRows int) []trace.Finding {
 }
 
 // parts visits a source slice by slice where it has slices, else as it is.
-func parts(src Source, o Options, visit func(Source) error) error {
+func visitParts(src Source, o Options, visit func(Source) error) error {
 	if src.Slices == nil || o.BetaOnly {
 		return visit(src)
 	}
