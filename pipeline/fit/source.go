@@ -55,7 +55,7 @@ func RowsLearned(sources []Source, maxRows int) []trace.Finding {
 	return found
 }
 
-// parts visits a source slice by slice where it has slices, else as it is.
+// visitParts visits a source slice by slice, or as a whole if it has no slices.
 func visitParts(src Source, o Options, visit func(Source) error) error {
 	if src.Slices == nil || o.BetaOnly {
 		return visit(src)
