@@ -601,7 +601,7 @@ func testBadRuns(t *testing.T, n int) {
 	if code != exitOK || parts(document("good")) != parts(document("all1")) || document("good") == document("all1") {
 		t.Errorf("exit %d with --exclude, another document but for the names of the bad runs, or the same one: %s", code, talk)
 	}
-	if code, _, talk = program("fit", out("all1"), "-o", out("fit"), "-q"); code != exitOK || !strings.Contains(talk, "left out: "+bad[0]) {
+	if code, _, talk = program("fit", out("all1"), "-o", out("fit"), "-q"); code != exitOK || !strings.Contains(talk, "could not be extracted and are missing: "+bad[0]) {
 		t.Errorf("fit of what is left: exit %d, no word of it: %s", code, talk)
 	}
 
