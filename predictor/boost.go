@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// boostOptions say how trees are grown.
+// boostOptions decide how trees are grown.
 type boostOptions struct {
 	// Quantile is 0 for a mean: least sum w(y - f)^2; q in (0, 1) for a quantile: least sum w*max(q(y - f), (q-1)(y - f)).
 	Quantile float64

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff/forest"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -104,7 +103,11 @@ func featuresOf(tpot bool, features string) []Feature {
 	if features == featuresFull {
 		names = slices.Concat(names, extra)
 	}
-	return stat.Map(names, featureNamed)
+	out := make([]Feature, len(names))
+	for i, name := range names {
+		out[i] = featureNamed(name)
+	}
+	return out
 }
 
 // featureNamed reads a column's description and place off the struct of a row.

@@ -10,7 +10,7 @@ import (
 )
 
 // blockIndex is an LRU of cached blocks, replayed from what requests were scheduled.
-// It stands for a router's index that the engine's KV events keep up to date.
+// It models a router's index that the engine's KV events keep up to date.
 type blockIndex struct {
 	blockSize, capacity int64
 	order               *list.List // of blockID, most recent first

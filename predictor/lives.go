@@ -87,7 +87,7 @@ func lifeOfRequest(r *trace.Request, endToEnd bool) requestLife {
 	return l
 }
 
-// setReason says why a request cannot be a row: what its record lacks, how it ended, and the stamps of one that succeeded.
+// setReason finds why a request cannot be a row: what its record lacks, how it ended, or stamps in the wrong order.
 // End to end, its departure counts and its first token need not be known.
 func (l *requestLife) setReason(wasInEngine, wasAborted, hasFailed, endToEnd bool) {
 	switch {

@@ -201,7 +201,8 @@ func (b *boosted) Predict(t *trainingColumns, i int) float64 {
 	return ms
 }
 
-// gated are two forests by the queue: of rows where nobody waits, and where somebody does. They are one where a side has too few rows.
+// gated has two forests: for rows with an empty waiting queue, and for the others. They are one forest where
+// a side has too few rows.
 type gated struct{ Idle, Queued *boosted }
 
 func newGated(t *trainingColumns, rows []int, w []float64, o boostOptions) (*gated, error) {

@@ -179,7 +179,7 @@ func (c *queueState) moveTo(i int, to queueStatus) {
 	c.status[i] = to
 }
 
-// setAhead says how many tokens of a request are to be computed before those of a
+// setAhead notes how many tokens of a request are to be computed before those of a
 // later arrival; 0 when it is no longer in front.
 func (c *queueState) setAhead(i int, tokens int64) {
 	was := c.aheadOf[i]
@@ -269,7 +269,10 @@ func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 	}
 	s := c.steps
 	if !s.complete || at < 0 {
-		total := stat.Sum(c.prefilling, func(i int32) int64 { return c.uncached[i] })
+		total := int64(0)
+		for _, i := range c.prefilling {
+			total += c.uncached[i]
+		}
 		p.now = min(total, budget)
 		p.left = total - p.now
 		p.leftRequests = min(1, p.left)

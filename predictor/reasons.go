@@ -7,11 +7,11 @@ import (
 // reason is why a request is no row. docs/predictor.md says what to do about each.
 type reason string
 
-// codeTwoClocks says that arrivals were moved to the engine's clock.
+// codeTwoClocks: arrivals were moved to the engine's clock.
 const codeTwoClocks trace.Code = "decision_two_clocks"
 
-// codeJudgedOnTraining says that a predictor is judged on what it was trained on.
+// codeJudgedOnTraining: a predictor is judged on what it was trained on.
 const codeJudgedOnTraining trace.Code = "judged_on_training"
 
-// codeOtherColumns says that there are columns which no router can feed.
+// codeOtherColumns: there are columns which no router can feed.
 const codeOtherColumns trace.Code = "other_columns"

@@ -25,7 +25,7 @@ func newScores() *Scores {
 	return &Scores{Runs: []runAccount{}, HoldOut: []HoldOut{}, Models: []modelScore{}, Warnings: []trace.Finding{}}
 }
 
-// judged are models, and what stands beside their figures.
+// judged are the models of a target, with the numbers that are printed next to their errors.
 type judged struct {
 	models map[string]model
 	upper  map[string]func(i int) float64 // calibrated P90 in ms
@@ -89,7 +89,7 @@ func (a *rowSet) scoreTarget(doc *Scores, target string, j *judged, test []int, 
 	}
 }
 
-// testOutcome is test rows with what each model says of them.
+// testOutcome has the test rows and the prediction of each model for them.
 type testOutcome struct {
 	rows             []int // places in the table
 	y, consts, floor []float64

@@ -43,7 +43,13 @@ func stagesOf(lives []requestLife, d *deploy.Deployment) []trace.Opt[int64] {
 
 // openPhases are the phases of run.yaml other than the warm-up.
 func openPhases(d *deploy.Deployment) []deploy.Phase {
-	return stat.Filter(d.Phases, func(p deploy.Phase) bool { return p.Name != deploy.WarmupPhase })
+	var open []deploy.Phase
+	for _, p := range d.Phases {
+		if p.Name != deploy.WarmupPhase {
+			open = append(open, p)
+		}
+	}
+	return open
 }
 
 // stageRequests is workload.stage_requests of run.yaml, nil without it.

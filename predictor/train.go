@@ -8,7 +8,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Weights of the stratified sample's rows.
@@ -64,7 +63,10 @@ type hidden struct {
 
 // hiddenTails are the stretches held out.
 func hiddenTails(runs []*runRows) (out []hidden) {
-	return stat.Map(runs, func(r *runRows) hidden { return hidden{r.ID, r.testStartNs(), math.MaxInt64} })
+	for _, r := range runs {
+		out = append(out, hidden{r.ID, r.testStartNs(), math.MaxInt64})
+	}
+	return out
 }
 
 // estimates are physics estimates of a run's rows in ms, by target and row.

@@ -3,7 +3,6 @@ package rows
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -107,7 +106,7 @@ func (t *Table) Select(keep func(i int) bool) *Table {
 	return c
 }
 
-// rowsWhere are the rows that keep says yes to.
+// rowsWhere are the rows for which keep is true.
 func (t *Table) rowsWhere(keep func(i int) bool) []int {
 	var out []int
 	for i := range t.Kept {
@@ -126,7 +125,10 @@ func (t *Table) pickRows(order []int) {
 
 // checkColumns asserts the accounting; a failure is a bug of this package.
 func (t *Table) checkColumns() {
-	n := t.Kept + stat.Sum(t.Dropped, func(c codeCount) int { return c.N })
+	n := t.Kept
+	for _, c := range t.Dropped {
+		n += c.N
+	}
 	if n != t.Read || len(t.Y) != t.Kept || len(t.X) != t.Kept*t.P {
 		panic("rows: rows read differ from rows kept + dropped")
 	}

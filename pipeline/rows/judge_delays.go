@@ -74,7 +74,7 @@ func appendWindowMeans(to *stat.Rows, s *Sample, constUs float64, outliers bool)
 	flush()
 }
 
-// Errors are those of the samples keep says yes to (nil: all), nil without judged
+// Errors are those of the samples for which keep is true (nil: all), nil without judged
 // rows. For admission, what an operator sees is the window: its largest error
 // replaces that of the rows.
 func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
@@ -125,7 +125,7 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 }
 
 // Intervals are the figures of an interval target, nil without judged rows: how
-// the judged rows of the samples keep says yes to (nil: all) meet their bounds,
+// the judged rows of the samples for which keep is true (nil: all) meet their bounds,
 // with the weights of the interval fit.
 func (d *Delays) Intervals(keep func(*Sample) bool) *result.IntervalErrors {
 	data := &ridge.Data{P: 1}

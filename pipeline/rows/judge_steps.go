@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Judged says which rows of a sample judge.
+// Judged selects the rows of a sample that judge predictions.
 type Judged uint8
 
 // The parts.
@@ -40,7 +40,7 @@ func (s *Sample) eachJudged(visit func(i int)) {
 	}
 }
 
-// Steps judges predicted step times.
+// StepErrors compares predicted step times with measured ones.
 type StepErrors struct {
 	samples []*Sample
 	from    []int     // first judged row of each sample, and the number of all
@@ -91,9 +91,12 @@ func (s *StepErrors) reserve(groups [][]*Sample) {
 	s.rows.Outlier = make([]bool, 0, n)
 }
 
-// bestConstant is the time per step that predicts the group's training rows best.
+// constantPerStep is the time per step that predicts the group's training rows best.
 func constantPerStep(group []*Sample) float64 {
-	n := stat.Sum(group, func(s *Sample) int { return s.Table.Kept })
+	n := 0
+	for _, s := range group {
+		n += s.Table.Kept
+	}
 	all := stat.Rows{Y: make([]float64, 0, n), Steps: make([]float64, 0, n)}
 	for _, s := range group {
 		for i := range s.Table.Kept {
@@ -110,7 +113,7 @@ func constantPerStep(group []*Sample) float64 {
 // groups when none is named. Nil without rows.
 func (s *StepErrors) Errors(group ...*Sample) *result.Errors { return s.errorsWhere(group, nil) }
 
-// rowRange is where the judged rows of neighbouring samples stand; of none: all rows.
+// rowRange is the range of the judged rows of neighbouring samples; without samples all rows.
 func (s *StepErrors) rowRange(group []*Sample) (lo, hi int) {
 	if len(group) == 0 {
 		return 0, len(s.refs)
@@ -119,7 +122,7 @@ func (s *StepErrors) rowRange(group []*Sample) (lo, hi int) {
 	return s.from[k], s.from[k+len(group)]
 }
 
-// errorsWhere are those of the rows keep says yes to (nil: all).
+// errorsWhere are the errors of the rows for which keep is true, of all rows when it is nil.
 func (s *StepErrors) errorsWhere(of []*Sample, keep func(t *Table, i int) bool) *result.Errors {
 	lo, hi := s.rowRange(of)
 	part := stat.Rows{Y: s.rows.Y[lo:hi], Pred: s.rows.Pred[lo:hi], Const: s.rows.Const[lo:hi], Outlier: s.rows.Outlier[lo:hi]}

@@ -86,7 +86,7 @@ type Quality struct {
 	Unknown      int // no usable batch
 	Unrecorded   int // steps between the first and the last id without a summary
 	Rebuilt      int // unrecorded steps rebuilt from journeys
-	FromJourneys int // recorded steps that journeys and summaries alone tell, rich or not
-	CrossChecked int // rich steps that journeys tell too
+	FromJourneys int // recorded steps known from journeys and summaries alone, rich or not
+	CrossChecked int // rich steps that are known from journeys too
 	CrossWrong   int // of these, steps where the two differ
 }

@@ -10,18 +10,17 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// reconstruct.MaxStepRange bounds the dense step array, stepsPerSummary and fewSteps what it may be beside
-// the steps that were recorded: a wider range of ids is damage (spec#cost-limits).
+// Limits of the range of step ids, for the dense slice of steps: a range far wider than the number of
+// recorded steps is damage (spec#cost-limits). reconstruct.MaxStepRange bounds it in any case.
 const (
 	stepsPerSummary = 256
 	fewSteps        = 1 << 12
 	maxLoggedSteps  = 1 << 25
 )
 
-// Rebuild finds out what ran in every step of the run, as far as its tables
-// tell. Run of the result is the run without events, which no row needs.
-// Codes: unknown_spec_version, bad_step_ids,
-// and in 1.0 chunked_without_snapshots (spec#frozen-sourcing).
+// Rebuild finds out what ran in every step of the run. Run of the result is the run without events,
+// which no row needs. Errors: unknown_spec_version, bad_step_ids, and in 1.0 chunked_without_snapshots
+// (spec#frozen-sourcing).
 func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
 	if err := features.CheckVersion(v); err != nil {
 		return nil, err
@@ -124,8 +123,7 @@ func checkStepIDs(run *trace.Run) error {
 	return nil
 }
 
-// stepRange is every step that a summary or a journey speaks of, as long as it
-// is near the recorded ones.
+// stepRange covers every step with a summary, and those of requests near them.
 func (s *Steps) stepRange(lives []reconstruct.Life) (first, last int64) {
 	lo := s.Run.Steps[0].ID
 	hi := s.Run.Steps[len(s.Run.Steps)-1].ID
@@ -142,7 +140,8 @@ func (s *Steps) stepRange(lives []reconstruct.Life) (first, last int64) {
 	return first, last
 }
 
-// askedSummaries are the summaries the run is asked about: all, but of a slice.
+// askedSummaries are the indices of the summaries that rows are made of: all of them, or those of the
+// slice without its margin.
 func (s *Steps) askedSummaries() (from, to int) {
 	of := s.Run.Slice
 	if of == nil {
@@ -226,7 +225,7 @@ func lastStart(steps []trace.Step, ns int64) int {
 	return sort.Search(len(steps), func(k int) bool { return steps[k].TsStartNs > ns }) - 1
 }
 
-// Refused10 says why spec 1.0 cannot read the run: chunked prefill without any
+// Refused10 is the reason for which spec 1.0 cannot read the run: chunked prefill without any
 // complete snapshot (spec#frozen-sourcing). Nil where it can.
 func (s *Steps) Refused10() error {
 	if len(s.Run.Steps) == 0 || !s.Dep.Engine.ChunkedPrefill || s.Quality.FromSnapshots > 0 {

@@ -191,8 +191,11 @@ func orNaN(v float64, ok bool) float64 {
 
 // HitText lists the checks that hit with value and threshold.
 func HitText(checks []result.SaturationCheck) string {
-	hits := stat.Map(stat.Filter(checks, func(c result.SaturationCheck) bool { return c.Hit }), func(c result.SaturationCheck) string {
-		return fmt.Sprintf("%s %.2f > %.2f", c.Name, *c.Value, c.Threshold)
-	})
+	var hits []string
+	for _, c := range checks {
+		if c.Hit {
+			hits = append(hits, fmt.Sprintf("%s %.2f > %.2f", c.Name, *c.Value, c.Threshold))
+		}
+	}
 	return strings.Join(hits, ", ")
 }

@@ -10,13 +10,13 @@ import (
 // batchSources chooses the source of every step.
 type batchSources struct {
 	s               *Steps
-	reasons         []reconstruct.Reason // per step, why the journeys do not tell
+	reasons         []reconstruct.Reason // by step, why the journeys do not determine its batch
 	journeys        bool                 // the run has core spans
 	totals          bool                 // steps without requests may use their totals (spec#summary-steps)
 	starts          []int32              // by summary: prompts that began, see promptStarts; nil without chunked prefill
 	cv2             float64
 	hasCV2          bool
-	reaches         []model.Reach // of the model's attention beside the full one
+	reaches         []model.Reach // of the model's attention layers that are not full
 	members         []trace.Member
 	snapshotMembers []trace.Member
 	transfersLeft   []stepTransfers // still to come

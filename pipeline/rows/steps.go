@@ -7,8 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Tag says where a step's or a row's inputs come from, best first. A row has
-// the worst tag of its steps.
+// Tag is the source of the inputs of a step or a row, best first. A row has the worst tag of its steps.
 type Tag uint8
 
 // The sources of a step's batch (spec#input-table).
@@ -18,7 +17,7 @@ const (
 	TagJourney                   // rebuilt from journey events: exact
 	TagSummary                   // batch totals: approximate (spec#summary-steps)
 	tagAggregate                 // sums of a logged pass, some filled in (spec#iteration-fill)
-	tagLagApproximate            // features of step i stand for step i-lag (spec#summary-steps)
+	tagLagApproximate            // features of step i are taken for those of step i-lag (spec#summary-steps)
 )
 
 var tagNames = [...]string{"unknown", "rich", "journey", "approximate", "aggregate", "lag_approximate"}

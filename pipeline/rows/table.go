@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -101,7 +100,13 @@ func (t *Table) IsOutlier(i int) bool { return t.Sets != nil && t.Sets[i]&Outlie
 
 // DroppedFor returns how many rows were dropped for one reason.
 func (t *Table) DroppedFor(code trace.Code) int {
-	return stat.Sum(stat.Filter(t.Dropped, func(c codeCount) bool { return c.Code == code }), func(c codeCount) int { return c.N })
+	n := 0
+	for _, c := range t.Dropped {
+		if c.Code == code {
+			n += c.N
+		}
+	}
+	return n
 }
 
 // Largest is the reason for which most rows were dropped, with its count; usual where none were.

@@ -51,7 +51,7 @@ func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (fe
 	return in, ""
 }
 
-// unknownStarts marks a step of which totals do not tell how many prompts began in it.
+// unknownStarts marks a step whose totals do not determine how many prompts began in it.
 const unknownStarts = -1
 
 // promptStarts counts, from totals alone, the prompts that begin and end their prefill in

@@ -23,7 +23,9 @@ type variants struct {
 }
 
 func (s *Steps) newVariants(t *Table, gammas []float64) variants {
-	t.Variants = append(t.Variants, stat.Map(gammas, func(g float64) Variant { return Variant{Gamma: g} })...)
+	for _, g := range gammas {
+		t.Variants = append(t.Variants, Variant{Gamma: g})
+	}
 	if !s.Preempts() {
 		return variants{}
 	}

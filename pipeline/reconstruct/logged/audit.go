@@ -40,13 +40,13 @@ const (
 type timeAudit struct {
 	time       string
 	sync       bool    // elapsed is the time of its own pass
-	coarse     bool    // precise stamps are rough beside the passes
-	constantUs float64 // between passes, beside elapsed
+	coarse     bool    // the resolution of precise stamps is no small part of a pass
+	constantUs float64 // between passes, not in elapsed
 	refused    *trace.Error
 	figures    trace.TimeAudit
 }
 
-// auditTimes decides what stands for the time of a pass: the cadence of precise
+// auditTimes decides what is taken for the time of a pass: the cadence of precise
 // stamps; else elapsed, where the engine is synchronous and the figures agree;
 // else stretches between whole seconds, where they are long enough.
 func (f *filler) auditTimes() timeAudit {
@@ -67,7 +67,7 @@ func (f *filler) auditTimes() timeAudit {
 	over := a.figures.SumOverWall.OK && a.figures.SumOverWall.V > sumOverMax
 	wait := conclusive && lag > 0 || below > belowFloorMax && !conclusive || over
 	dep := &f.dep.Engine
-	assumed := len(f.dep.Assumed()) > 0                      // nobody knows the version's default
+	assumed := len(f.dep.Assumed()) > 0                      // the version, and with it the default, is not known
 	device := f.passes[0].it.Form == trace.IterationTensorRT // its times are the devices', whatever vLLM would do
 	says := !device && dep.IsAsync() && !(assumed && conclusive)
 	a.sync = !wait && !says && (device || dep.AsyncScheduling.OK || conclusive)
@@ -128,7 +128,7 @@ func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, s
 	return trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: %s", f.run.ID, why).WithHint(hint)
 }
 
-// resolution says whether nearly all passes have precise stamps, or at least
+// resolution reports whether nearly all passes have precise stamps, or at least
 // seconds.
 func (f *filler) resolution() (precise, second bool) {
 	fine, any := 0, 0
@@ -144,7 +144,7 @@ func (f *filler) resolution() (precise, second bool) {
 	return float64(fine) >= precisePart*n, float64(any) >= precisePart*n
 }
 
-// isCoarse says that the stamps' resolution is no small part of a pass.
+// isCoarse reports whether the stamps' resolution is no small part of a pass.
 func (f *filler) isCoarse() bool {
 	var cadences []float64
 	step := int64(0)
@@ -175,7 +175,7 @@ func (f *filler) belowFloor() float64 {
 	return float64(below) / float64(max(1, n))
 }
 
-// TimeVerdict says in one sentence what stands for the time of a pass.
+// TimeVerdict is the sentence of the documents on what was taken for the time of a pass.
 func TimeVerdict(a *trace.TimeAudit) string {
 	what := map[string]string{timeCadence: "the stamps of neighbouring lines are the step time",
 		timeElapsed: fmt.Sprintf("the logged elapsed time and %.2f ms a pass are the step time", a.ConstantUs.V/1000),

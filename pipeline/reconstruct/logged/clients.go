@@ -18,8 +18,8 @@ type clientRequest struct {
 	passes          int64            // decodes so far
 	each            float64          // tokens of a decode
 	done            int64            // prompt tokens in KV so far, those of the prefix cache included
-	ended           trace.Opt[int64] // iteration that ended its prompt, where counting tells it (spec#counted-hits)
-	whole           bool             // the answer came in one piece: nobody saw the first token
+	ended           trace.Opt[int64] // iteration that ended its prompt, where counting found it (spec#counted-hits)
+	whole           bool             // the answer came in one piece, so the first token has no stamp
 }
 
 // Rules of the alignment of clients (spec#iteration-clients).
@@ -122,7 +122,7 @@ type ballot struct {
 	window int64             // ns that votes for one offset lie within
 }
 
-// canVote says whether a pass has a vote: it ran one whole prompt of a length that
+// canVote reports whether a pass has a vote: it ran one whole prompt of a length that
 // clients sent.
 func (v *ballot) canVote(p *pass) bool {
 	if len(v.paired) > 0 {

@@ -27,7 +27,7 @@ func (f *filler) setEnds(a *timeAudit) {
 	f.setStarts(a)
 }
 
-// setStarts says when each pass began: where the one before ended, or, behind idle
+// setStarts finds when each pass began: where the one before ended, or, behind idle
 // time, elapsed and constant before its own end; unknown where elapsed is not its
 // own time.
 func (f *filler) setStarts(a *timeAudit) {

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// gapConstant is what lies between two passes beside elapsed, us: the median of
+// gapConstant is the time between two passes that elapsed does not include, us: the median of
 // precise cadences less elapsed, or the slope over whole seconds.
 func (f *filler) gapConstant(precise, second bool, out *trace.TimeAudit) float64 {
 	c, ok := 0.0, false

@@ -23,7 +23,7 @@ const (
 	usageSteps     = 20  // of the usage's last digit that the mean contexts must take
 )
 
-// fillContexts fills in what counts do not tell.
+// fillContexts fills in the contexts of decodes from the best source that the run has.
 func (f *filler) fillContexts() {
 	f.balanceContexts()
 	switch {
@@ -40,16 +40,24 @@ func (f *filler) fillContexts() {
 	default:
 		f.out.Contexts = contextsMean
 		f.contextsFromMean()
-		f.addFinding(ContextsMerged, "nobody tells the contexts of the decodes: one mean of %.0f tokens stands for all, and the terms that read "+
+		f.addFinding(ContextsMerged, "the contexts of the decodes are not recorded: one mean of %.0f tokens is taken for all, and the terms that read "+
 			"them are merged with the per-decode term", f.out.MeanContext)
 		return
 	}
-	usage := "the KV usage of the lines"
-	if f.dep.Engine.PrefixCaching {
-		usage += "; blocks that requests share count once, so contexts behind shared prefixes are too short: keep the clients' results"
+	source := ""
+	switch f.out.Contexts {
+	case contextsTrace:
+		source = "the trace's own sums"
+	case contextsClient:
+		source = "the clients' requests"
+	case contextsUsage:
+		source = "the KV usage of the lines"
+		if f.dep.Engine.PrefixCaching {
+			source += "; blocks that requests share count once, so contexts behind shared prefixes are too short: " +
+				"keep the clients' results"
+		}
 	}
-	f.addFinding(codeFilledIn, "contexts of the decodes come from %s", map[string]string{contextsTrace: "the trace's own sums",
-		contextsClient: "the clients' requests", contextsUsage: usage}[f.out.Contexts])
+	f.addFinding(codeFilledIn, "contexts of the decodes come from %s", source)
 }
 
 // measureOtherClients finds which share of the decodes that ran while the clients did was not theirs.
@@ -77,21 +85,28 @@ func (f *filler) measureOtherClients() {
 	}
 }
 
-// checkClientCounts refuses passes whose decodes have one mean context where the clients' results do not tell what ran.
+// checkClientCounts refuses a run whose decodes have one mean context while many of the requests that
+// ran are not in the clients' results, or not with their tokens.
 func (f *filler) checkClientCounts() *trace.Error {
 	all := len(f.run.Observed)
-	n := stat.Count(f.run.Observed, func(o trace.ObservedRequest) bool { return o.Uncounted() || !o.FirstChunkNs.OK })
+	n := 0
+	for i := range f.run.Observed {
+		if o := &f.run.Observed[i]; o.Uncounted() || !o.FirstChunkNs.OK {
+			n++
+		}
+	}
 	if f.out.Contexts != contextsMean || all == 0 || math.Max(float64(n)/float64(all), f.out.Others) <= trace.MostGuessed {
 		return nil
 	}
 	return trace.Errorf(codeNoStepTimes, "run %s: contexts of the decodes are not known: %d of %d requests of clients have several "+
 		"answers, failed, were left early or not streamed, and no result shows %.0f %% of the decodes", f.run.ID, n, all,
 		100*max(0, f.out.Others)).
-		WithHint("start vLLM 0.26 or newer, whose lines tell the KV usage, or keep the results of every client, streamed")
+		WithHint("start vLLM 0.26 or newer, whose lines have the KV usage, or keep the results of every client, streamed")
 }
 
-// balanceContexts is the first guess: prompts run whole or in the chunks that a full
-// budget cuts, and contexts are what came in, less the mean of those who left.
+// balanceContexts makes the first estimate from the counts alone. Prompts run whole, or in the chunks
+// that a full budget cuts. The tokens in KV grow by every prompt and decode, and shrink by the mean
+// context of the requests that finish.
 func (f *filler) balanceContexts() {
 	carried := 0.0 // tokens in KV of the prompt that a full budget cut
 	total, running := 0.0, 0.0
@@ -246,8 +261,8 @@ func (f *filler) contextsFromClients() bool {
 	return true
 }
 
-// decodesIn says that the prompt ended before a pass: by counting, else as its first chunk came
-// before the middle of it.
+// decodesIn reports whether the prompt ended before a pass: by the counted iteration where it is known,
+// else because the first chunk came before the middle of the pass.
 func (o *clientRequest) decodesIn(p *pass, middle int64) bool {
 	if o.ended.OK {
 		return o.ended.V < p.it.Index
@@ -255,8 +270,8 @@ func (o *clientRequest) decodesIn(p *pass, middle int64) bool {
 	return o.firstNs < middle
 }
 
-// setContexts takes what clients tell; passes they do not explain get the mean
-// context of their neighbours.
+// setContexts takes the contexts that follow from the clients' requests. A pass without one gets the mean
+// context of the pass before.
 func (f *filler) setContexts(contexts []float64) {
 	each := 0.0
 	for i := range f.passes {
@@ -300,8 +315,8 @@ func (f *filler) fillPrompts() {
 	f.out.DelaysUs = d.delaysUs()
 }
 
-// endsIn says that the prompt ended in a pass or before it: by counting, else as its first
-// chunk came before until.
+// endsIn reports whether the prompt ended in a pass or before it: by the counted iteration where it is
+// known, else because the first chunk came before until.
 func (o *clientRequest) endsIn(p *pass, until int64) bool {
 	if o.ended.OK {
 		return o.ended.V <= p.it.Index
@@ -316,7 +331,10 @@ func (f *filler) fillChunks(p *pass, ended []*clientRequest, next int) {
 		return
 	}
 	left := p.prefillTokens
-	rest := stat.Sum(ended, func(o *clientRequest) int64 { return o.prompt - o.done })
+	rest := int64(0)
+	for _, o := range ended {
+		rest += o.prompt - o.done
+	}
 	var in features.StepInput
 	cut := int64(len(ended))+1 == p.prefills
 	if cut && (next >= len(f.requests) || left <= rest) || !cut && left > rest {

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// clientDelays are what clients' requests tell of the way to the engine and back: of one
+// clientDelays measures the way to the engine and back from the clients' requests: of one
 // that met an idle engine exactly, of any other that its own pass is the first to
 // begin after it arrived.
 type clientDelays struct {

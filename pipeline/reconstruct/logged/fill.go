@@ -6,10 +6,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Fill gives a run that has iterations and no step summaries the steps those
-// tell; any other run stays as it is. A run whose times are refused keeps no
-// steps and says why in its Aggregate. Errors: a deployment that the features
-// refuse.
+// Fill adds steps to a run that has iterations and no step summaries; any other run stays as it is. Where
+// no time in the record is the time of a pass, the run gets no steps and Aggregate.Refused has the
+// reason. The error is that of a deployment that features.New refuses.
 func Fill(run *trace.Run, dep *deploy.Deployment) error {
 	if len(run.Iterations) == 0 || len(run.Steps) > 0 {
 		return nil
@@ -36,7 +35,7 @@ type filler struct {
 	space        *features.Space
 	passes       []pass
 	out          *trace.Aggregate
-	isFromChunks bool // steps recovered from clients' chunks: their clock, every sum known
+	isFromChunks bool // passes found behind clients' chunks: on the clients' clock, with every sum known
 	requests     []clientRequest
 }
 
@@ -69,7 +68,7 @@ func (f *filler) addFinding(code trace.Code, format string, args ...any) {
 	f.out.Findings = append(f.out.Findings, trace.Findingf(code, f.run.ID+": "+format, args...))
 }
 
-// allPasses says how the engine writes every pass.
+// allPasses is the option that makes the engine write every pass.
 func (f *filler) allPasses() string {
 	if f.passes[0].it.Form == trace.IterationSGLang {
 		return "start SGLang with --decode-log-interval 1 and keep precise stamps (SGLANG_LOG_MS=1, docker logs --timestamps)"

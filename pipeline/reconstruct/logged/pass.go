@@ -8,28 +8,30 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// pass is one iteration with what is found out about it. Times are ns of one
-// clock, us for durations.
+// pass is one iteration with what is found out about it. Stamps are ns of one clock.
 type pass struct {
 	it       *trace.Iteration
-	next     bool // follows the pass before it without a lost record
-	follows  bool // something ran on from the pass before: no idle time lies between
+	next     bool // no record is lost between it and the pass before
+	follows  bool // a request ran on from the pass before, so no idle time lies between
 	idle     bool // idle time lies before it
 	startNs  int64
 	hasStart bool // startNs is known
 	endNs    int64
-	hasEnd   bool
-	tick     bool // its end crosses a second
+	hasEnd   bool // endNs is known
+	tick     bool // the first pass whose stamp is in a new second
 	tickNs   int64
 
-	constantUs float64 // between this pass and the one before, beside elapsed
+	constantUs float64 // time between this pass and the one before that elapsed does not include
 
-	// what ran, exact or filled in
-	prefills, decodes, cutPrompts             int64
-	prefillTokens                             int64
-	drafted                                   int64 // tokens that decodes verify beside their own
-	causalWork, prefillContext, decodeContext float64
-	recompute                                 bool
+	// What ran. Counts are exact up to relabelled first decodes, the sums may be filled in.
+	prefills, decodes int64
+	cutPrompts        int64 // 1 where the budget may have cut the last prompt
+	prefillTokens     int64
+	drafted           int64 // speculative tokens that the decodes verify in addition to their own
+	causalWork        float64
+	prefillContext    float64
+	decodeContext     float64
+	recompute         bool // preempted requests are computed again: the sums are unknown
 }
 
 // passesOf reads the counts.

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// maxLostSteps bounds the steps that stand for lost records, beside eight for every record that is there.
+// maxLostSteps bounds the unknown steps for lost records, together with eight for every record that is there.
 const maxLostSteps = 1 << 20
 
 // makeSteps makes the steps of the run from its passes: one for each, an empty one
@@ -84,7 +84,7 @@ func (f *filler) appendStep(a *timeAudit, s trace.Step) {
 	f.run.Steps = append(f.run.Steps, s)
 }
 
-// summary is the pass as a step summary would have told it.
+// summary is the pass in the form of a step summary.
 func (p *pass) summary(id, blocks int64) trace.Step {
 	it := p.it
 	s := trace.Step{ID: id, TsStartNs: p.startNs, RunningDepth: p.prefills + p.decodes,

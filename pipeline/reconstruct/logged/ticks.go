@@ -167,12 +167,12 @@ func (f *filler) layEndToEnd() {
 	})
 }
 
-// stretchOrigin tell where a stretch's clock starts: by every stamp within bounds, and at
+// stretchOrigin finds where the clock of a stretch starts: by every stamp within bounds, and at
 // each tick to within one pass.
 type stretchOrigin struct {
 	lo, hi float64
 	index  []int     // of the passes with a tick
-	ticks  []float64 // the zero that each tells
+	ticks  []float64 // the origin that follows from each
 	smooth []float64
 }
 
