@@ -1,26 +1,29 @@
-// Package predictor trains latency predictors and writes what llm-d's latency predictor and XGBoost load: forests as
-// XGBoost model documents, and training rows as batches of its bulk endpoint.
+// Package predictor trains latency predictors and writes what llm-d's latency predictor and XGBoost load:
+// forests as XGBoost model documents, and training rows as batches of its bulk endpoint. Start at
+// [MakeRows], which makes a [Row] of every request, then [Fit], which grows the forests, and
+// [ExportXGBoost] and [ExportBulk], which write them.
 //
-// # The moment
+// # The decision time
 //
-// A request's decision time t is its api.ARRIVED (a stock span's start; the send
-// time of a client file). State is taken at t minus a staleness, 0 by default. An
-// event counts when its stamp is not later; the arrival of another request only
-// when it is earlier than t. The request's own prompt (length, content) and class
-// are known at t although they are recorded later. Nothing else after t can
-// change a feature.
+// The decision time t of a request is its api.ARRIVED (the start of a stock span, the send time in a
+// client's file). The state of the engine is taken at t minus a staleness, 0 by default. An event counts
+// when its stamp is not later, the arrival of another request only when it is earlier than t. The
+// request's own prompt and priority are known at t although they are recorded later. Nothing else after
+// t can change a feature.
 //
-// # Where state comes from
+// # The state of the engine
 //
-// journey: counts rebuilt from the stamps of the other requests, exact when every
-// journey is recorded. step: the last recorded step.BATCH_SUMMARY. Both are
-// computed where both can be, and compared. KV usage is always the last step's
-// where steps are recorded, and rebuilt from resident tokens where there are none.
+// lives.go reads the stamps of all requests, events.go puts them in order, queue.go applies one event
+// after the other: that is the state "journey", exact when every journey is recorded. recorded.go looks
+// up the last step summary: the state "step". Both are computed where both can be, and compared. KV usage
+// is that of the last step where steps are recorded, else it follows from resident tokens. Unlike package
+// pipeline/reconstruct, which finds whole batches by step, this state uses nothing recorded after t;
+// facts of vLLM's scheduler are shared with it.
 //
 // # Rows and drops
 //
-// Every request of the run becomes a row or a drop with one reason; a feature that
-// is needed and unknown is a drop, never 0.
+// Every request of the run becomes a row or a drop with one reason. A feature that is needed and unknown
+// is a drop, never 0.
 //
 // # How trees are grown
 //

@@ -8,8 +8,9 @@ import (
 )
 
 // appendRow appends a row that starts at recorded step i.
-func (b *betaBuilder) appendRow(i *trace.Step, iv interval, phase int32, held bool) {
-	t, k := b.t, b.summarise(iv)
+func (b *betaBuilder) appendRow(i *trace.Step, iv interval, phase int32, isHoldOut bool) {
+	t := b.t
+	k := b.summarise(iv)
 	t.X = append(t.X, b.x...)
 	t.Y = append(t.Y, iv.y)
 	t.Steps = append(t.Steps, iv.steps())
@@ -22,7 +23,7 @@ func (b *betaBuilder) appendRow(i *trace.Step, iv interval, phase int32, held bo
 	t.Tag = append(t.Tag, k.tag)
 	t.Phase = append(t.Phase, phase)
 	t.Factor = append(t.Factor, k.factor)
-	t.HoldOut = append(t.HoldOut, held)
+	t.HoldOut = append(t.HoldOut, isHoldOut)
 	t.Sets = append(t.Sets, k.stressSets())
 	t.FloorUs = append(t.FloorUs, k.floorUs)
 	t.Batch = append(t.Batch, k.requests/iv.steps())
@@ -42,14 +43,18 @@ func (b *betaBuilder) widenRanges(iv interval) {
 	}
 }
 
-// rowSummary is what the steps of a row have in common.
+// rowSummary is what the steps of a row have in common, and their sums.
 type rowSummary struct {
-	tag                        Tag
-	prefill, decode, few       bool // every step is pure prefill; pure decode; 1-4 tokens
-	preempting, full           bool // some step
-	factor                     float64
-	floorUs                    float64
-	requests, decodes, context float64
+	tag              Tag     // the worst of a step
+	prefill          bool    // every step has prefills alone
+	decode           bool    // every step has decodes alone
+	few              bool    // every step has 1 to 4 tokens
+	preempting, full bool    // some step preempted a request; had KV usage above 0.9
+	factor           float64 // of the row's weight (spec#preempting-rows)
+	floorUs          float64
+	requests         float64
+	decodes          float64
+	context          float64 // tokens in KV of the decodes
 }
 
 func (b *betaBuilder) summarise(iv interval) rowSummary {
@@ -105,13 +110,20 @@ func (k *rowSummary) regime() Regime {
 
 func (k *rowSummary) stressSets() StressSet {
 	var s StressSet
-	for _, c := range []struct {
-		is  bool
-		set StressSet
-	}{{k.preempting, Preempting}, {k.full, fullCache}, {k.prefill, purePrefill}, {k.decode, PureDecode}, {k.few, fewTokens}} {
-		if c.is {
-			s |= c.set
-		}
+	if k.preempting {
+		s |= Preempting
+	}
+	if k.full {
+		s |= fullCache
+	}
+	if k.prefill {
+		s |= purePrefill
+	}
+	if k.decode {
+		s |= PureDecode
+	}
+	if k.few {
+		s |= fewTokens
 	}
 	return s
 }

@@ -25,11 +25,18 @@ type batchSources struct {
 }
 
 func newBatchSources(s *Steps) *batchSources {
-	b := &batchSources{s: s, transfersLeft: sumTransfers(s.Run.KVEvents), reasons: s.batches.Reasons(), journeys: s.batches.HasLives()}
 	rate := s.Dep.Tracing.JourneySampleRate
-	b.totals = !b.journeys || rate.OK && rate.V < 1
-	b.cv2, b.hasCV2 = s.seen.cv2, s.seen.hasCV2
-	b.reaches = s.Dep.Reaches()
+	isSampled := rate.OK && rate.V < 1
+	b := &batchSources{
+		s:             s,
+		reasons:       s.batches.Reasons(),
+		journeys:      s.batches.HasLives(),
+		totals:        !s.batches.HasLives() || isSampled,
+		cv2:           s.seen.cv2,
+		hasCV2:        s.seen.hasCV2,
+		reaches:       s.Dep.Reaches(),
+		transfersLeft: sumTransfers(s.Run.KVEvents),
+	}
 	if b.totals && s.Dep.Engine.ChunkedPrefill {
 		b.starts = promptStarts(s.Run.Steps, s.Dep)
 	}
