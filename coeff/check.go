@@ -13,8 +13,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Check applies the rules of loading that need no knowledge of features (spec#artifact-load): known schema,
-// lengths, finite numbers, and no wait marked as a delay.
+// Check applies the rules of loading that do not depend on the features (spec#artifact-load): a known
+// schema version, lengths, finite numbers, and no replay of targets that contain queueing time.
 func (s *Set) Check() error {
 	if s.SchemaVersion != SchemaVersion {
 		return trace.Errorf(BadFile, "schema_version: got %q, want %q", s.SchemaVersion, SchemaVersion).
@@ -36,7 +36,8 @@ func (s *Set) Check() error {
 			return err
 		}
 		if i > 0 && s.Alpha[i].Target <= s.Alpha[i-1].Target {
-			return trace.Errorf(BadFile, "alpha: got %q after %q, want sorted targets, each once", s.Alpha[i].Target, s.Alpha[i-1].Target)
+			return trace.Errorf(BadFile, "alpha: got %q after %q, want sorted targets, each once",
+				s.Alpha[i].Target, s.Alpha[i-1].Target)
 		}
 	}
 	if s.Gamma < 0 || s.Gamma > 1 {
@@ -51,7 +52,8 @@ func (m *AlphaModel) checkTarget() error {
 		return trace.Errorf(BadFile, "%s: got an unknown target, want overhead, admission, egress or queue", path)
 	}
 	if m.Replay && !Replayable(m.Target) {
-		return trace.Errorf(BadFile, "%s.replay: got true for a target that contains a wait, want overhead or egress", path)
+		return trace.Errorf(BadFile, "%s.replay: got true for a target that contains a wait, want overhead or egress",
+			path)
 	}
 	return cmp.Or(checkTerms(path+".coefficients", m.Coefficients), m.checkDeployments(path+".deployments"),
 		checkCovariance(path+".covariance", m.Covariance, len(m.Coefficients)))
@@ -71,8 +73,8 @@ func checkTerms(path string, cs []Coefficient) error {
 	for i := range cs {
 		c := &cs[i]
 		if !slices.Contains([]string{"", Within, BetweenConfigs, PriorOnly}, c.Identified) {
-			return trace.Errorf(BadFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only", path, i,
-				c.Identified, c.Name)
+			return trace.Errorf(BadFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only",
+				path, i, c.Identified, c.Name)
 		}
 	}
 	return nil
@@ -93,9 +95,11 @@ func checkCovariance(path string, rows [][]float64, n int) error {
 	return nil
 }
 
-// checkFinite says which number of a value is none, by the path of its keys in the file.
+// checkFinite reports the first number in v that is NaN or infinite, with the path of its keys in the file.
 func checkFinite(path string, v reflect.Value) error {
-	in := func(at string, part reflect.Value) error { return checkFinite(strings.TrimPrefix(path+at, "."), part) }
+	checkPart := func(suffix string, part reflect.Value) error {
+		return checkFinite(strings.TrimPrefix(path+suffix, "."), part)
+	}
 	var err error
 	switch v.Kind() {
 	case reflect.Float64:
@@ -108,25 +112,25 @@ func checkFinite(path string, v reflect.Value) error {
 		}
 	case reflect.Slice, reflect.Array:
 		for i := 0; i < v.Len() && err == nil; i++ {
-			err = in(fmt.Sprintf("[%d]", i), v.Index(i))
+			err = checkPart(fmt.Sprintf("[%d]", i), v.Index(i))
 		}
 	case reflect.Map:
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for i := 0; i < len(keys) && err == nil; i++ {
-			err = in("."+keys[i].String(), v.MapIndex(keys[i]))
+			err = checkPart("."+keys[i].String(), v.MapIndex(keys[i]))
 		}
 	case reflect.Struct:
 		for i := 0; i < v.NumField() && err == nil; i++ {
 			key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
-			err = in("."+key, v.Field(i))
+			err = checkPart("."+key, v.Field(i))
 		}
 	}
 	return err
 }
 
-// Outside lists what of the deployment the coefficients were not trained on: model, hardware, tp,
-// minor version of vLLM. Empty when all of it was.
+// Outside warns of each property of the deployment that the training data did not cover: model,
+// hardware, tensor_parallel_size and minor version of vLLM.
 func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 	var fs []trace.Finding
 	if t := s.TrainedOn.Models; len(t) > 0 && !slices.Contains(t, d.Model.ID) {
@@ -138,12 +142,13 @@ func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 	if t := s.TrainedOn.TPs; len(t) > 0 && !slices.Contains(t, d.TP) {
 		fs = append(fs, trace.Findingf(OutsideTraining, "tensor_parallel_size: got %d, trained on %d", d.TP, t))
 	}
-	minor := func(v string) string { // patch releases do not change the engine
+	// Patch releases do not change step times, so only major and minor version are compared.
+	minor := func(v string) string {
 		parts := strings.SplitN(strings.TrimPrefix(v, "v"), ".", 3)
 		return strings.Join(parts[:min(2, len(parts))], ".")
 	}
-	same := func(v string) bool { return minor(v) == minor(d.Engine.VLLMVersion) }
-	if t := s.TrainedOn.VLLMVersions; len(t) > 0 && !slices.ContainsFunc(t, same) {
+	isSameMinor := func(v string) bool { return minor(v) == minor(d.Engine.VLLMVersion) }
+	if t := s.TrainedOn.VLLMVersions; len(t) > 0 && !slices.ContainsFunc(t, isSameMinor) {
 		fs = append(fs, trace.Findingf(OutsideTraining, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, t))
 	}
 	return fs

@@ -19,7 +19,7 @@ import (
 // maxFile is far above any coefficient file: one of a thousand runs has 3 MiB.
 const maxFile = 64 << 20
 
-// document is the file (spec#artifact): what made the set, the set, and the digest of both.
+// document is a coefficient file (spec#artifact): provenance, the set, and a digest of both.
 type document struct {
 	SchemaVersion string  `yaml:"schema_version"`
 	ToolVersion   string  `yaml:"tool_version"`
@@ -30,17 +30,17 @@ type document struct {
 	Digest        string  `yaml:"digest,omitempty"` // the last line
 }
 
-// physics is a set, and what only spec 1.0's flat form has.
+// physics is a set with the one key that only spec 1.0's flat form has.
 type physics struct {
 	Set       `yaml:",inline"`
 	FlatAlpha []Coefficient `yaml:"alpha_coefficients,omitempty"` // read only
 }
 
-// Load reads a coefficient file strictly: unknown keys, wrong lengths, names, units and versions
-// and numbers that are not finite are errors at their line (spec#artifact-load). file is the name in
-// messages; terms compares the terms with their features: features.CheckSet, nil for no comparison. The flat form of
-// spec 1.0, alpha_coefficients and beta_coefficients as bare lists, is accepted too; its alpha is the
-// queue target.
+// Load reads a coefficient file strictly: unknown keys, wrong lengths, names, units and versions and
+// numbers that are not finite are errors with their line (spec#artifact-load). file is the name in
+// messages. terms compares the terms with the features of the spec version (features.CheckSet); nil
+// skips that. The flat form of spec 1.0, alpha_coefficients and beta_coefficients as bare lists, is
+// accepted too; its alpha becomes the queue target.
 func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 	text, err := files.ReadBounded(r, file, maxFile)
 	if err != nil {
@@ -78,7 +78,7 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 	return s, nil
 }
 
-// addFlat takes the flat alpha of a spec 1.0 file as its queue target.
+// addFlat stores the flat alpha of a spec 1.0 file as the queue target.
 func (s *Set) addFlat(alpha []Coefficient) error {
 	if alpha == nil {
 		return nil
@@ -87,7 +87,8 @@ func (s *Set) addFlat(alpha []Coefficient) error {
 		return trace.Errorf(BadFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients",
 			s.SpecVersion)
 	}
-	s.SchemaVersion = cmp.Or(s.SchemaVersion, SchemaVersion) // the frozen text has no schema of ours
+	// Files of spec 1.0 predate schema_version.
+	s.SchemaVersion = cmp.Or(s.SchemaVersion, SchemaVersion)
 	s.Alpha = []AlphaModel{{Target: Queue, Lambda: s.TrainedOn.Lambda, Coefficients: alpha}}
 	s.BetaTarget = cmp.Or(s.BetaTarget, Duration)
 	return nil
@@ -100,8 +101,16 @@ func (s *Set) Save(w io.Writer) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
+	written := document{
+		SchemaVersion: s.SchemaVersion,
+		ToolVersion:   s.ToolVersion,
+		Platform:      s.Platform,
+		Command:       s.Command,
+		Inputs:        s.Inputs,
+		Physics:       physics{Set: *s},
+	}
 	var doc yaml.Node
-	if err := doc.Encode(&document{s.SchemaVersion, s.ToolVersion, s.Platform, s.Command, s.Inputs, physics{Set: *s}, ""}); err != nil {
+	if err := doc.Encode(&written); err != nil {
 		return fmt.Errorf("encode coefficients: %w", err)
 	}
 	layOutNode(&doc)
@@ -120,16 +129,16 @@ func (s *Set) Save(w io.Writer) error {
 // DigestKey is the key of the last line of a coefficient file.
 const DigestKey = "digest"
 
-// digestKey begins the last line of a coefficient file: the SHA-256 of the lines
-// before it. A file without the line is of an older version or written by hand.
+// digestKey begins the last line of a coefficient file: the SHA-256 of the lines before it. Files of
+// older versions and files written by hand do not have that line.
 const digestKey = DigestKey + ": "
 
-// withDigest is the text with its digest line.
+// withDigest returns the text with its digest line appended.
 func withDigest(text []byte) []byte {
 	return fmt.Appendf(bytes.Clone(text), "%s\"%x\"\n", digestKey, sha256.Sum256(text))
 }
 
-// Body is a coefficient file up to its digest, and whether it has one.
+// Body returns a coefficient file without its digest line, and whether it has one.
 func Body(text []byte) (body []byte, bound bool) {
 	if at := bytes.LastIndex(text, []byte("\n"+digestKey)); at >= 0 {
 		return text[:at+1], true
@@ -137,25 +146,25 @@ func Body(text []byte) (body []byte, bound bool) {
 	return text, false
 }
 
-// isIntact reports whether the last line is the digest of those before it, however
-// lines end.
+// isIntact reports whether the digest in the last line matches the lines before it. A change of line
+// endings alone is ignored.
 func isIntact(text []byte) bool {
 	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 	body, bound := Body(text)
 	return bound && bytes.Equal(withDigest(body), text)
 }
 
-// FileWarnings are what a user of the set must hear of its file: that it was changed after
-// it was written. They stand among the set's warnings too.
+// FileWarnings warns that the file was edited after it was written. Load puts these warnings into
+// Warnings too.
 func (s *Set) FileWarnings() []trace.Finding {
 	if s.Changed == "" {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(DocumentChanged, "%s was changed after it was written; its values are used as they stand",
-		s.Changed)}
+	return []trace.Finding{trace.Findingf(DocumentChanged,
+		"%s was changed after it was written; its values are used as they stand", s.Changed)}
 }
 
-// yamlError gives an error of reading the document its place and code.
+// yamlError adds file, line and code to an error of reading the document.
 func yamlError(file string, text []byte, err error) error {
 	if _, ok := errors.AsType[*trace.Error](err); ok {
 		return withPlace(file, text, err)
@@ -174,8 +183,7 @@ func yamlError(file string, text []byte, err error) error {
 	return e
 }
 
-// withPlace turns a coded error whose message starts with the path of a key into
-// one with the line of that key.
+// withPlace adds file and line to a coded error whose message starts with the path of a key.
 func withPlace(file string, text []byte, err error) error {
 	coded, ok := errors.AsType[*trace.Error](err)
 	if !ok {
@@ -185,8 +193,8 @@ func withPlace(file string, text []byte, err error) error {
 	return &trace.SyntaxError{File: file, Line: line, Col: col, Code: coded.Code, Msg: coded.Msg, Hint: coded.Hint}
 }
 
-// placeOfPath finds the key path that the message starts with, below
-// physics_coefficients or at the top; 0, 0 when there is none.
+// placeOfPath finds the line of the key path that the message starts with, below physics_coefficients
+// or at the top level; 0, 0 when there is none.
 func placeOfPath(text []byte, msg string) (line, col int64) {
 	root, err := files.ParseYAML(text, "")
 	if root == nil || err != nil {

@@ -1,22 +1,14 @@
-// Package coeff holds the noun Set: named coefficients with unit, spec version, provenance and
-// uncertainty (spec#artifact), with a strict [Load], an exact [Set.Save] and the one predictor that
-// teacher-forced validation and the simulator both use.
+// Package coeff defines coefficient files (spec#artifact). A [Set] is one file: named coefficients
+// with unit, spec version, provenance and uncertainty. [Load] reads it strictly, [Set.Save] writes it
+// so that reading it back gives the same set, and [Set.Predict] is the step time in us.
 //
-// A coefficient means what its name says. Position alone never decides: on
-// load, lengths, names, order and units are compared with the slots of the
-// file's spec version, and every way to be wrong has a code of its own. A
-// delay that contains a wait cannot be marked as one to replay, because a
-// simulator that produces the wait would count it twice.
+// A coefficient is identified by its name, not by its position: on load, lengths, names, order and
+// units are compared with the slots of the file's spec version. A delay that contains queueing time
+// cannot be marked for replay, because a simulator produces that time itself and would count it
+// twice.
 //
-// A [Predictor] is a Set bound to one model. It is the place where a
-// prediction is clipped and counted (a step lasts at least 1 us, a delay is
-// never negative) and where a user learns, once per slot, that a feature lies
-// beyond 1.5 times its training maximum, that a term was never learned, or that
-// a feature was bounded.
-//
-// The file format is docs/coefficients.md, its JSON schema
-// docs/schema/coefficients.schema.json; the example of [Load] is a simulator's
-// inner loop.
+// The file format is docs/coefficients.md, its JSON schema docs/schema/coefficients.schema.json; the
+// example of [Load] is a simulator's inner loop.
 package coeff
 
 import (
@@ -24,7 +16,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -41,8 +32,9 @@ const (
 	Queue     = "queue"
 )
 
-// Set is one coefficient file: two linear models over the features of one spec
-// version, and everything needed to judge, check and reproduce them. The order of fields is that of the file's keys.
+// Set is one coefficient file: the step-time model (Beta) and the delay models (Alpha) over the
+// features of one spec version, with the provenance, uncertainty and gates of the fit. The fields
+// are in the order of the file's keys.
 type Set struct {
 	SchemaVersion string  `yaml:"-"`
 	ToolVersion   string  `yaml:"-"`
@@ -69,28 +61,30 @@ type Set struct {
 	Covariance        [][]float64             `yaml:"covariance"`         // of Beta, in its order; empty when not estimated
 	Residuals         map[string][][2]float64 `yaml:"residual_quantiles"` // target/prediction on the hold-out as [probability, ratio], by regime
 	Gamma             float64                 `yaml:"gamma"`              // of the preemption average (spec#preemption-average)
-	// GammaIdentified says that the rows told Gamma from its candidates; false: the default is kept; nil: not known.
+	// GammaIdentified is false where the training rows could not choose between the candidates for
+	// Gamma, so that it has its default; nil in files that do not record it.
 	GammaIdentified *bool             `yaml:"gamma_identified,omitempty"`
 	PipelineLag     map[string]RunLag `yaml:"pipeline_lag"` // by run
 	Gates           []Gate            `yaml:"gates"`
-	Purposes        []PurposeVerdict  `yaml:"purposes,omitempty"`      // what the set was judged to be good for; none: not validated
-	ValidatedFor    string            `yaml:"validated_for,omitempty"` // the purpose that decided; "": not validated
-	// Identifiability says in words what the data could not tell apart.
+	Purposes        []PurposeVerdict  `yaml:"purposes,omitempty"`      // verdicts of validation; empty: not validated
+	ValidatedFor    string            `yaml:"validated_for,omitempty"` // purpose of that validation; "": not validated
+	// Identifiability lists, in words, the terms that the training data could not separate.
 	Identifiability []string        `yaml:"identifiability"`
 	Certificate     *Certificate    `yaml:"certificate"`
 	Warnings        []trace.Finding `yaml:"warnings"`
 	Configs         []Config        `yaml:"configs"`
-	Library         *Library        `yaml:"library,omitempty"` // of the library; nil: fitted to traces
-	Changed         string          `yaml:"-"`                 // name of the file it was read from, when that is not as it was written
+	Library         *Library        `yaml:"library,omitempty"` // nil: fitted to traces, not to the library
+	Changed         string          `yaml:"-"`                 // base name of the file if its digest does not match
 }
 
-// Library is what coefficients of one deployment that nobody has traced say about themselves: the terms fitted to the published kernel
-// times of its operators and their corrections.
+// Library describes coefficients of a deployment without traces: their terms are fitted to the
+// published times of its kernels and the library's corrections to them.
 type Library struct {
 	Version string `yaml:"version"`          // of the corrections: the day of their newest input
-	Family  string `yaml:"family,omitempty"` // what is judged together
-	Judged  string `yaml:"judged,omitempty"` // how far predictions of the family were off where it was left out, in words
-	// Representation is by how much the terms miss the sums of kernels: the median relative error of decode, mixed and prefill batches.
+	Family  string `yaml:"family,omitempty"` // deployments that are validated together
+	Judged  string `yaml:"judged,omitempty"` // error of predictions with the family held out, in words
+	// Representation is the median relative error of the terms against the sums of kernel times, of
+	// decode, mixed and prefill batches in this order.
 	Representation []float64 `yaml:"representation_error,flow,omitempty"`
 }
 
@@ -102,7 +96,7 @@ type Input struct {
 	SHA256 string `json:"sha256" yaml:"sha256"`
 }
 
-// TrainedOn says where the coefficients hold.
+// TrainedOn is what the training data covered; [Set.Outside] warns of deployments beyond it.
 type TrainedOn struct {
 	Models       oneOrMany[string]  `yaml:"model"`
 	Hardware     oneOrMany[string]  `yaml:"hardware"`
@@ -127,24 +121,27 @@ type Coefficient struct {
 	Name  string  `json:"name" yaml:"name"`
 	Value float64 `json:"value" yaml:"value"` // us per second for time-like features, else us
 	Unit  string  `json:"unit" yaml:"unit"`   // "us/s" or "us"
-	// CI95 is 95 % for the true coefficient and always holds Value; nil when not estimated. It is that of the
-	// posterior with a prior, else EstimateCI95, widened to Value where the penalty moved that outside (spec#value-interval).
+	// CI95 is the 95 % interval and always contains Value; nil when not estimated. With a prior it is the
+	// posterior's, otherwise EstimateCI95, widened to include Value where the penalty moved it outside
+	// (spec#value-interval).
 	CI95 *[2]float64 `json:"ci95" yaml:"ci95"`
-	// CI95Given is GivenPrior where CI95 is that of the posterior: 95 % provided that the prior holds; else "".
+	// CI95Given is GivenPrior where CI95 is the posterior's, which has its coverage only if the prior
+	// is right; otherwise "".
 	CI95Given string `json:"ci95_given,omitempty" yaml:"ci95_given,omitempty"`
 	// FoldSpread is the smallest and largest value over the folds; nil unknown (spec#fold-spread).
 	FoldSpread *[2]float64 `json:"fold_spread" yaml:"fold_spread,omitempty"`
-	// Estimate is least squares without penalty, EstimateCI95 its own interval; nil with a prior and where CI95 is.
+	// Estimate is the least-squares value without penalty and EstimateCI95 its interval. Both are nil
+	// with a prior, and where CI95 is nil.
 	Estimate     *float64    `json:"estimate" yaml:"estimate,omitempty"`
 	EstimateCI95 *[2]float64 `json:"estimate_ci95" yaml:"estimate_ci95,omitempty"`
 	Identified   string      `json:"identified" yaml:"identified"` // within | between-configs | prior-only; "" unknown (1.0's flat form)
 	Range        *[2]float64 `json:"range" yaml:"range"`           // training minimum and maximum of the feature, per step; nil unknown
-	// Evidence says what a coefficient with a prior rests on: kernels, kernels+silicon or silicon in
-	// the library, the share that the data of a fit have in it ("data 0.93"); "" without a prior.
+	// Evidence is the source of a coefficient with a prior: kernels, kernels+silicon or silicon in the
+	// library, and in a fit the share that its data contribute ("data 0.93"); "" without a prior.
 	Evidence string `json:"evidence,omitempty" yaml:"evidence,omitempty"`
 }
 
-// GivenPrior marks an interval that holds the truth as often as it says only where the prior does.
+// GivenPrior marks an interval that has its stated coverage only if the prior is right.
 const GivenPrior = "prior"
 
 // AlphaModel predicts one delay of a request.
@@ -156,13 +153,13 @@ type AlphaModel struct {
 	Lambda       float64       `yaml:"lambda"`
 	Coefficients []Coefficient `yaml:"coefficients"`
 	Covariance   [][]float64   `yaml:"covariance"`
-	// Deployments are values, one per slot, that take the place of the coefficients' on the deployments of
-	// the fit (deploy.Deployment.Label).
+	// Deployments, keyed by deploy.Deployment.Label, are values for the deployments of the fit, one per
+	// slot, which replace those of Coefficients there.
 	Deployments map[string][]float64 `yaml:"deployments,omitempty"`
 }
 
-// Interval is what the data themselves say of the coefficient: the estimate's interval,
-// or with a prior that of the value; nil when not estimated.
+// Interval returns the interval of the unpenalised estimate, or with a prior that of the value; nil
+// when not estimated.
 func (c *Coefficient) Interval() *[2]float64 {
 	if c.EstimateCI95 != nil {
 		return c.EstimateCI95
@@ -182,7 +179,7 @@ type Config struct {
 	Runs       []string
 	Samples    int64
 	Deployment deploy.Deployment // without run-specific parts: name, phases, tracing, workload, files
-	Layers     *deploy.Sums      // with spec 1.3: what its features read of the layers; nil before
+	Layers     *deploy.Sums      // sums over layers that features of spec 1.3 read; nil in earlier versions
 }
 
 // ConfigOf keeps what a configuration needs of one of its deployments.
@@ -205,11 +202,15 @@ func Replayable(target string) bool { return target == Overhead || target == Egr
 
 // Values returns the coefficients' values in order.
 func Values(cs []Coefficient) []float64 {
-	return stat.Map(cs, func(c Coefficient) float64 { return c.Value })
+	values := make([]float64, len(cs))
+	for i := range cs {
+		values[i] = cs[i].Value
+	}
+	return values
 }
 
-// Version names the specification that coefficients belong to (spec#spec-version), with a way to fit behind a plus
-// sign: "1.1", "1.1+principal-components". Which versions there are is the features' matter.
+// Version names the specification of the features (spec#spec-version), and after a plus sign the
+// parametrisation of the fit: "1.1", "1.1+principal-components". Package features lists the versions.
 type Version string
 
 // flatVersion is the one version whose files may hold bare lists of values.
@@ -227,7 +228,7 @@ func (v Version) InComponents() bool { return v != v.Base() }
 // FeatureSet identifies the features behind coefficients beyond their version's name. It is written into
 // every fit and artifact and compared when they are read.
 type FeatureSet struct {
-	Hash  string   `json:"hash" yaml:"hash"`        // of both lists, 16 hex digits; "" in files older than it
+	Hash  string   `json:"hash" yaml:"hash"`        // of both lists, 16 hex digits; "" in files that predate it
 	Beta  []string `json:"beta" yaml:"beta,flow"`   // a digest of each step term, by slot
 	Alpha []string `json:"alpha" yaml:"alpha,flow"` // of each delay term
 }
@@ -235,9 +236,14 @@ type FeatureSet struct {
 // MinStepUs is the shortest step that is predicted (spec#prediction-use), us.
 const MinStepUs = 1
 
-// AlphaTargets lists the set's alpha targets, sorted; empty, never nil, without any: nil would ask a fit for its own.
+// AlphaTargets lists the set's alpha targets, sorted. Without any it is empty but not nil, because a
+// fit takes nil to mean its default targets.
 func (s *Set) AlphaTargets() []string {
-	return append([]string{}, stat.Map(s.Alpha, func(a AlphaModel) string { return a.Target })...)
+	targets := make([]string, len(s.Alpha))
+	for i := range s.Alpha {
+		targets[i] = s.Alpha[i].Target
+	}
+	return targets
 }
 
 // Predict returns one step's time in us without bookkeeping, at least 1. x has

@@ -14,10 +14,10 @@ const (
 	PurposeAll      = "all"
 )
 
-// Purposes lists them in the order they are printed.
+// Purposes lists the purposes in the order they are printed.
 var Purposes = []string{PurposeSteps, PurposeReplay, PurposeWaits, PurposeTransfer}
 
-// ScopeAll is the scope of what is judged over everything.
+// ScopeAll is the scope of gates and verdicts over all runs and configurations.
 const ScopeAll = "all"
 
 // Verdicts.
@@ -28,15 +28,15 @@ const (
 	VerdictNotApplicable = "not applicable"
 )
 
-// PurposeVerdict says whether the coefficients serve a purpose.
+// PurposeVerdict is the outcome of validating the coefficients for a purpose.
 type PurposeVerdict struct {
 	Purpose string `json:"purpose" yaml:"purpose"` // steps | replay | waits | transfer
 	Scope   string `json:"scope" yaml:"scope"`     // a configuration, a test run or "all"
 	Verdict string `json:"verdict" yaml:"verdict"` // pass | fail | insufficient | not applicable
 }
 
-// VerdictFor is the verdict on a purpose over everything, the worst of all purposes
-// for "all"; "" when the set was not validated.
+// VerdictFor returns the verdict on a purpose over all runs, for "all" the worst of all purposes; ""
+// when the set was not validated.
 func (s *Set) VerdictFor(purpose string) string {
 	out := ""
 	for _, p := range s.Purposes {
@@ -47,14 +47,14 @@ func (s *Set) VerdictFor(purpose string) string {
 	return out
 }
 
-// Accept says which verdicts are taken beside a pass (spec#exit-status).
+// Accept selects the verdicts that are accepted in addition to a pass (spec#exit-status).
 type Accept struct {
-	Asked        bool // the purpose was named: that nothing can be judged is not taken
+	Asked        bool // the user named the purpose, so "not applicable" is not accepted
 	Insufficient bool // --allow-insufficient
 	Any          bool // --ignore-verdict
 }
 
-// Takes reports whether a verdict is taken; that nobody validated always is.
+// Takes reports whether a verdict is accepted. A set that was not validated ("") always is.
 func (a Accept) Takes(verdict string) bool {
 	switch verdict {
 	case VerdictFail:
@@ -67,7 +67,8 @@ func (a Accept) Takes(verdict string) bool {
 	return true
 }
 
-// WorseVerdict of two; none and not applicable are better than any.
+// WorseVerdict returns the worse of two verdicts; "" (not validated) and "not applicable" rank before
+// a pass.
 func WorseVerdict(a, b string) string {
 	order := []string{"", VerdictNotApplicable, VerdictPass, VerdictInsufficient, VerdictFail}
 	if slices.Index(order, a) >= slices.Index(order, b) {
@@ -76,7 +77,7 @@ func WorseVerdict(a, b string) string {
 	return b
 }
 
-// Gate is one acceptance rule and what it said (spec#gates).
+// Gate is one acceptance rule with its result (spec#gates).
 type Gate struct {
 	Name      string   `json:"name" yaml:"name"`
 	Scope     string   `json:"scope" yaml:"scope"` // a run, a configuration or "all"
@@ -87,24 +88,36 @@ type Gate struct {
 	Note      string   `json:"note,omitempty" yaml:"note,omitempty"`
 }
 
-// Judgement is a verdict with the gates behind it: pass, fail, or insufficient where nothing judges.
+// Judgement is a verdict with the gates that led to it. It is insufficient where a gate has no value.
 type Judgement struct {
 	Verdict string `json:"verdict"`
 	Gates   []Gate `json:"gates"`
 }
 
-// AtMost is a gate of a value at most the limit; without a value there is not enough to judge, as none says.
-func (v *Judgement) AtMost(name, scope string, value *float64, limit float64, none string) {
-	g := Gate{Name: name, Scope: scope, Value: value, Op: "<=", Threshold: limit}
+// AtMost adds the gate value <= limit. Where value is nil the gate is insufficient, and whyNone is its
+// note.
+func (v *Judgement) AtMost(name, scope string, value *float64, limit float64, whyNone string) {
+	g := Gate{
+		Name:      name,
+		Scope:     scope,
+		Value:     value,
+		Op:        "<=",
+		Threshold: limit,
+	}
 	if value == nil {
-		g.Note, v.Verdict = none, WorseVerdict(v.Verdict, VerdictInsufficient)
-	} else if g.Pass = new(*value <= limit); !*g.Pass {
-		v.Verdict = WorseVerdict(v.Verdict, VerdictFail)
+		g.Note = whyNone
+		v.Verdict = WorseVerdict(v.Verdict, VerdictInsufficient)
+	} else {
+		pass := *value <= limit
+		g.Pass = &pass
+		if !pass {
+			v.Verdict = WorseVerdict(v.Verdict, VerdictFail)
+		}
 	}
 	v.Gates = append(v.Gates, g)
 }
 
-// Failed says what failed or could not be judged.
+// Failed describes the gates that failed or have no value, one sentence each.
 func (v *Judgement) Failed() (why []string) {
 	for _, g := range v.Gates {
 		switch {

@@ -11,15 +11,14 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 	"gopkg.in/yaml.v3"
 )
 
 // This file has the YAML form of a set where it differs from the structs.
 
-// layOutNode writes lists of numbers on one line, an empty text that stands for an unknown one as null, and
-// 1e-07 as 1.0e-07: readers of YAML 1.1 take a float without a point for a string (https://yaml.org/type/float.html).
+// layOutNode writes lists of numbers on one line, unknown texts as null, and 1e-07 as 1.0e-07, because
+// YAML 1.1 reads a float without a decimal point as a string (https://yaml.org/type/float.html).
 func layOutNode(n *yaml.Node) {
 	isNumber := func(n *yaml.Node) bool { return n.Tag == "!!float" || n.Tag == "!!int" }
 	switch {
@@ -38,7 +37,8 @@ func layOutNode(n *yaml.Node) {
 	}
 }
 
-// MarshalYAML writes a coefficient in the file's order, which has the estimate behind what is said of the value.
+// MarshalYAML writes a coefficient in the order of the file's keys: the fields of the value, then of
+// the estimate, then the evidence.
 func (c Coefficient) MarshalYAML() (any, error) {
 	type plain Coefficient
 	var n yaml.Node
@@ -60,7 +60,7 @@ func (c Coefficient) MarshalYAML() (any, error) {
 	return &n, nil
 }
 
-// UnmarshalYAML reads a coefficient; that of the flat form is its bare value.
+// UnmarshalYAML reads a coefficient, in spec 1.0's flat form a bare value.
 func (c *Coefficient) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		return n.Decode(&c.Value)
@@ -95,12 +95,15 @@ func (l *oneOrMany[T]) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode(&(*l)[0])
 }
 
-// alphaModels stand in the file by target.
+// alphaModels are in the file a mapping with the target as key.
 type alphaModels []AlphaModel
 
 // MarshalYAML writes them.
 func (l alphaModels) MarshalYAML() (any, error) {
-	byTarget := stat.Keyed(l, func(m AlphaModel) (string, AlphaModel) { return m.Target, m })
+	byTarget := make(map[string]AlphaModel, len(l))
+	for _, m := range l {
+		byTarget[m.Target] = m
+	}
 	return byTarget, nil
 }
 
@@ -118,8 +121,8 @@ func (l *alphaModels) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// writtenConfig is a configuration as it stands in the file: its deployment under the keys of its JSON form, so that
-// names are those of run.yaml and of our other documents.
+// writtenConfig is a configuration as the file has it. The deployment has the keys of its JSON form,
+// which are those of run.yaml and of the other documents.
 type writtenConfig struct {
 	Key        string   `yaml:"key"`
 	Label      string   `yaml:"label"`
@@ -136,13 +139,20 @@ func (c Config) MarshalYAML() (any, error) {
 		return nil, fmt.Errorf("deployment of %s: %w", c.Key, err)
 	}
 	kept := node.Content[:0]
-	for i := 0; i+1 < len(node.Content); i += 2 { // three are of one run, not of a configuration
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		// These three describe a single run, and a configuration can have several.
 		if !slices.Contains([]string{"name", "tracing", "files"}, node.Content[i].Value) {
 			kept = append(kept, node.Content[i], node.Content[i+1])
 		}
 	}
 	node.Content = kept
-	w := writtenConfig{c.Key, c.Deployment.Label(), c.Runs, c.Samples, node, nil}
+	w := writtenConfig{
+		Key:        c.Key,
+		Label:      c.Deployment.Label(),
+		Runs:       c.Runs,
+		Samples:    c.Samples,
+		Deployment: node,
+	}
 	if c.Layers != nil {
 		w.Layers, err = jsonNode(c.Layers)
 	}
@@ -174,8 +184,9 @@ func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 		err = c.Deployment.Check()
 	}
 	if err == nil && w.Layers != nil {
-		if err = fromJSON(w.Layers, &c.Layers); err == nil && !reflect.DeepEqual(c.Layers.Work, c.Deployment.LayerSums().Work) {
-			err = errors.New("layer_sums: got other sums than its layers come to, want those or none")
+		err = fromJSON(w.Layers, &c.Layers)
+		if err == nil && !reflect.DeepEqual(c.Layers.Work, c.Deployment.LayerSums().Work) {
+			err = errors.New("layer_sums: got sums that do not match the deployment's layers, want matching ones or none")
 		}
 	}
 	if err != nil {

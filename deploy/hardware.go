@@ -18,7 +18,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// What a datasheet that leaves it out has (spec#hardware).
+// Values of keys that a datasheet does not state (spec#hardware).
 const (
 	DefaultPCIeEfficiency = 0.75
 	DefaultLatencyUs      = 10.0 // collective latency over NVLink
@@ -28,15 +28,16 @@ const (
 //go:embed hardware/*.json
 var sheetFiles embed.FS
 
-// datasheet is a built-in device with where its figures are from and what its
-// driver calls it.
+// datasheet is a built-in device with the source of its figures and its other names.
 type datasheet struct {
 	Hardware
-	Source string   `json:"source"` // where the figures are from, and when
-	Names  []string `json:"names"`
-	// Spelled is its name by [Consumer], "" where one has none; names that begin like the datasheet's are known anyway.
+	Source string   `json:"source"` // publication of the figures, with the date
+	Names  []string `json:"names"`  // as the driver reports the device
+	// Spelled is the device's name by [Consumer], "" where that has none. Short forms of the datasheet's
+	// own name need no entry (aliases).
 	Spelled [consumers]string `json:"spelled"`
-	// Times of an all-reduce by number of GPUs, [bytes, us] ascending: inside CUDA graphs, outside, and fused with what follows.
+	// All-reduce times by number of GPUs as [bytes, us] ascending: inside CUDA graphs, outside, and
+	// fused with the residual addition and RMSNorm.
 	AllReduceSource string               `json:"all_reduce_source"`
 	Graph           map[int64]*AllReduce `json:"all_reduce_graph_us"`
 	Eager           map[int64]*AllReduce `json:"all_reduce_eager_us"`
@@ -61,7 +62,11 @@ var builtin = sync.OnceValue(func() (sheets []datasheet) {
 
 // Datasheets returns the built-in devices, sorted by name (spec#datasheets).
 func Datasheets() []Hardware {
-	return stat.Map(builtin(), func(h datasheet) Hardware { return h.Hardware })
+	var devices []Hardware
+	for _, sheet := range builtin() {
+		devices = append(devices, sheet.Hardware)
+	}
+	return devices
 }
 
 // Datasheet finds a built-in device by full name, by its driver's name or by alias,
@@ -74,7 +79,7 @@ func Datasheet(name string) (Hardware, bool) {
 	return Hardware{}, false
 }
 
-// sheetOf is the datasheet so named, nil for none.
+// sheetOf finds the datasheet of a device name, nil if there is none.
 func sheetOf(name string) (found *datasheet) {
 	want := aliasKey(name)
 	if want == "" {
@@ -93,8 +98,8 @@ func sheetOf(name string) (found *datasheet) {
 	return found
 }
 
-// aliases are the short forms of a datasheet's name: without the memory size,
-// without the form factor.
+// aliases returns the short forms of a datasheet's name: without the memory size, without the form
+// factor, and without both.
 func aliases(name string) []string {
 	parts := strings.Split(name, "-")
 	noMemory := strings.Join(parts[:len(parts)-1], "")
@@ -102,8 +107,8 @@ func aliases(name string) []string {
 	return []string{aliasKey(noMemory), aliasKey(short), aliasKey(short) + aliasKey(parts[len(parts)-1])}
 }
 
-// aliasKey drops case, dashes, spaces and underscores, vendors, kinds of memory and the generation of a form factor, which
-// drivers, labels of clusters and catalogs have or have not.
+// aliasKey normalises a device name: it drops case, separators, vendor, memory type and the generation
+// of the form factor, which drivers, cluster labels and catalogs write differently.
 func aliasKey(name string) string {
 	return aliasWords.ReplaceAllString(aliasSXM.ReplaceAllString(strings.ToLower(name), "sxm$1"), "")
 }
@@ -114,14 +119,22 @@ var (
 )
 
 func datasheetNames() string {
-	return strings.Join(stat.Map(builtin(), func(h datasheet) string { return h.Name }), ", ")
+	var names []string
+	for _, h := range builtin() {
+		names = append(names, h.Name)
+	}
+	return strings.Join(names, ", ")
 }
 
-// readDatasheets reads {"name": {TFlopsPeak, ...}}, sorted by name;
-// unknown keys are errors.
+// readDatasheets reads a hardware.json, {"name": {TFlopsPeak, ...}}, sorted by name. Unknown keys are
+// errors.
 func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
 	sheets, err := readSheets(r, file)
-	return stat.Map(sheets, func(d datasheet) Hardware { return d.Hardware }), err
+	var devices []Hardware
+	for _, sheet := range sheets {
+		devices = append(devices, sheet.Hardware)
+	}
+	return devices, err
 }
 
 func readSheets(r io.Reader, file string) ([]datasheet, error) {
@@ -133,7 +146,10 @@ func readSheets(r io.Reader, file string) ([]datasheet, error) {
 	}
 	list := make([]datasheet, 0, len(sheets))
 	for _, name := range slices.Sorted(maps.Keys(sheets)) {
-		h := datasheet{Hardware: Hardware{PCIeEfficiency: DefaultPCIeEfficiency, InterconnectLatencyUs: DefaultLatencyUs}}
+		h := datasheet{Hardware: Hardware{
+			PCIeEfficiency:        DefaultPCIeEfficiency,
+			InterconnectLatencyUs: DefaultLatencyUs,
+		}}
 		dec := json.NewDecoder(bytes.NewReader(sheets[name]))
 		dec.DisallowUnknownFields()
 		if err == nil {
@@ -148,10 +164,10 @@ func readSheets(r io.Reader, file string) ([]datasheet, error) {
 	return list, nil
 }
 
-// Consumer is a vocabulary of device names.
+// Consumer is a program or family of programs with its own device names.
 type Consumer int
 
-// The vocabularies there are (spec#device-names).
+// The consumers (spec#device-names).
 const (
 	BLISRegistry   Consumer = iota // parts of the BLIS registry's catalog: h100
 	AIConfigurator                 // systems of AIConfigurator: h100_sxm
@@ -159,7 +175,7 @@ const (
 	consumers
 )
 
-// SpelledBy is a consumer's name of a device; false where the consumer has none.
+// SpelledBy returns a consumer's name of a device; false where the consumer has none.
 func SpelledBy(c Consumer, device string) (string, bool) {
 	if h := sheetOf(device); h != nil {
 		return h.Spelled[c], h.Spelled[c] != ""
@@ -167,20 +183,24 @@ func SpelledBy(c Consumer, device string) (string, bool) {
 	return "", false
 }
 
-// Spelled are a consumer's names, sorted.
+// Spelled returns a consumer's device names, sorted.
 func (c Consumer) Spelled() []string {
-	names := stat.Map(builtin(), func(h datasheet) string { return h.Spelled[c] })
-	out := stat.Filter(names, func(n string) bool { return n != "" })
-	slices.Sort(out)
-	return slices.Compact(out)
+	var names []string
+	for _, sheet := range builtin() {
+		if name := sheet.Spelled[c]; name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
-// AllReduce is what one all-reduce takes among the GPUs of one group, by size,
-// as vLLM performs it. It is immutable and safe to share.
+// AllReduce is the time of one all-reduce in a tensor-parallel group by size, with the algorithm that
+// vLLM selects for that size. It is immutable and safe to share.
 type AllReduce struct{ Bytes, TimeUs []float64 }
 
-// Us is the time of one tensor: linear between published sizes, proportional
-// beyond the largest.
+// Us returns the time of an all-reduce in us: linear between published sizes, constant below the
+// smallest (latency bound), proportional above the largest (bandwidth bound).
 func (a *AllReduce) Us(bytes float64) float64 {
 	n := len(a.Bytes)
 	switch {
@@ -205,8 +225,8 @@ func (a *AllReduce) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// AllReduceOf are the published curves of a built-in device and number of GPUs,
-// inside CUDA graphs and outside; nil without one.
+// AllReduceOf returns the published curves of a built-in device for a number of GPUs, inside CUDA
+// graphs and outside; nil where none is published.
 func AllReduceOf(hardware string, gpus int64) (graph, eager *AllReduce) {
 	h := sheetOf(hardware)
 	if h == nil {
@@ -220,8 +240,8 @@ const mib = 1 << 20
 // FusedAllReduce is FlashInfer's all-reduce with residual addition and RMSNorm
 // in one kernel (compute capability 10), as published with the kernels:
 // flashinfer-ai/flashinfer pull request 5178, hidden size 5120, fused columns of
-// 4 and 8 GPUs. Two GPUs are taken as four. maxBytes is the largest tensor vLLM
-// reduces that way; nil when the engine does not, or the GPU cannot.
+// 4 and 8 GPUs. The curve of two GPUs is that of four. maxBytes is the largest tensor that vLLM
+// reduces in this way. The curve is nil where the engine does not fuse or no time is published.
 func (d *Deployment) FusedAllReduce() (curve *AllReduce, maxBytes float64) {
 	text := fmt.Sprint(d.Engine.Extra["compilation_config"])
 	fuses := strings.Contains(text, "enable_fi_allreduce_fusion") || strings.Contains(text, "fuse_allreduce_rms")

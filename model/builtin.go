@@ -11,11 +11,11 @@ import (
 	"sync"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// models.gz holds the config.json and hf_quant_config.json of current models, one a line behind its file's name; without weights.
+// models.gz has the config.json and hf_quant_config.json of current models: a line for each file, with
+// its name, a tab and the JSON.
 //
 //go:embed models.gz
 var modelsGzip []byte
@@ -23,18 +23,19 @@ var modelsGzip []byte
 // builtIn are the files of models.gz by name, such as Qwen--Qwen3-32B_config.json.
 var builtIn = sync.OnceValue(func() map[string][]byte {
 	r, err := gzip.NewReader(bytes.NewReader(modelsGzip))
-	if err == nil {
-		var text []byte
-		if text, err = io.ReadAll(r); err == nil {
-			out := map[string][]byte{}
-			for _, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {
-				name, config, _ := bytes.Cut(line, []byte("\t"))
-				out[string(name)] = config
-			}
-			return out
-		}
+	if err != nil {
+		panic("model: models.gz: " + err.Error())
 	}
-	panic("deploy: models.gz: " + err.Error())
+	text, err := io.ReadAll(r)
+	if err != nil {
+		panic("model: models.gz: " + err.Error())
+	}
+	configs := map[string][]byte{}
+	for _, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {
+		name, config, _ := bytes.Cut(line, []byte("\t"))
+		configs[string(name)] = config
+	}
+	return configs
 })
 
 const configEnding = "_config.json"
@@ -50,7 +51,8 @@ func BuiltInIDs() (ids []string) {
 	return ids
 }
 
-// BuiltInID is the built-in model of a name: in any case, or the only one of the name without its publisher, "Meta-" and "-Instruct".
+// BuiltInID finds the built-in model of a name. Case does not matter; a name without the publisher,
+// "Meta-" or "-Instruct" is enough where only one model has it.
 func BuiltInID(name string) (id string, ok bool) {
 	short := func(id string) string {
 		return strings.TrimSuffix(strings.TrimPrefix(Name(id), "meta-"), "-instruct")
@@ -70,7 +72,7 @@ func BuiltInID(name string) (id string, ok bool) {
 	return found[0], true
 }
 
-// BuiltInConfig are the files of a built-in model; quant may be nil.
+// BuiltInConfig returns the config.json and hf_quant_config.json of a built-in model; quant may be nil.
 func BuiltInConfig(id string) (config, quant []byte) {
 	name := strings.Replace(id, "/", "--", 1)
 	return builtIn()[name+configEnding], builtIn()[name+"_hf_quant"+configEnding]
@@ -86,9 +88,13 @@ func LoadBuiltIn(opts Options) (Model, error) {
 // NoSuchModel is the error for a name that is no built-in model, with the nearest as hint. Code: config_missing.
 func NoSuchModel(name string) error {
 	e := trace.Errorf(MissingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
-	known := append(BuiltInIDs(), stat.Map(BuiltInIDs(), path.Base)...)
+	known := BuiltInIDs()
+	for _, id := range BuiltInIDs() {
+		known = append(known, path.Base(id))
+	}
 	if near := files.Nearest(name, known); near != "" {
 		return e.WithHint("did you mean " + near + "?")
 	}
-	return e.WithHint("download the model's config.json from Hugging Face and give its path; the built-in ones: blis-train predict")
+	return e.WithHint("download the model's config.json from Hugging Face and give its path; " +
+		"the built-in ones: blis-train predict")
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/vllm"
 )
 
@@ -220,11 +219,24 @@ func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool 
 	if whole == nil {
 		whole = layers
 	}
-	count := func(layers []Layer) [3]int64 { // that have a window, entries of 4 tokens, of 128
-		of := func(ratio int64) int64 {
-			return int64(stat.Count(layers, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Ratio == ratio }))
+	// count returns the numbers of layers with a window, with entries of 4 tokens and of 128.
+	count := func(layers []Layer) (n [3]int64) {
+		for _, l := range layers {
+			if l.Mixer == nil {
+				continue
+			}
+			switch l.Mixer.Ratio {
+			case 0:
+				n[0]++
+			case 4:
+				n[0]++
+				n[1]++
+			case 128:
+				n[0]++
+				n[2]++
+			}
 		}
-		return [3]int64{of(0) + of(4) + of(128), of(4), of(128)}
+		return n
 	}
 	before := func(v vllm.Release) bool { return p.Release != vllm.Release{} && p.Release.Before(v) }
 	i := slices.IndexFunc(whole, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Index != nil })
@@ -254,7 +266,11 @@ func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool 
 	}
 	size, padding := least, int64(math.MaxInt64)
 	for n := least; n <= slices.Max(values); n++ {
-		if pad := stat.Sum(values, func(v int64) int64 { return (n - v%n) % n }); pad <= padding {
+		pad := int64(0)
+		for _, v := range values {
+			pad += (n - v%n) % n
+		}
+		if pad <= padding {
 			size, padding = n, pad
 		}
 	}

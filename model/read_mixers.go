@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
@@ -270,9 +268,13 @@ func (r *layerReader) tokenIndex() *Index {
 // readCompressed reads DeepSeek-V4's attention: a window, and entries of compress_ratios[i] tokens.
 func (r *layerReader) readCompressed() *Mixer {
 	ratios, _ := r.values["compress_ratios"].([]any)
-	if types, _ := r.values["layer_types"].([]any); ratios == nil { // as transformers 5.24 writes it
+	if ratios == nil {
+		// transformers 5.24 writes a rate for each layer type instead of a ratio for each layer.
+		types, _ := r.values["layer_types"].([]any)
 		rates := r.object(r.values, "compress_rates")
-		ratios = stat.Map(types, func(kind any) any { return cmp.Or(rates[fmt.Sprint(kind)], any(json.Number("0"))) })
+		for _, kind := range types {
+			ratios = append(ratios, cmp.Or(rates[fmt.Sprint(kind)], any(json.Number("0"))))
+		}
 	}
 	if n := int64(len(ratios)); n < r.layers || n <= r.i {
 		r.fail(BadModel, "compress_ratios: got %d entries, want one for each of %d layers", len(ratios), r.layers)

@@ -10,23 +10,22 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// quantizer says how each matrix of a checkpoint is stored: by its name, else by the checkpoint's one scheme
-// (spec#model-matrices).
+// quantizer finds the quantization of each matrix of a checkpoint: by its name, otherwise the
+// checkpoint's default scheme (spec#model-matrices).
 type quantizer struct {
 	c        *hfConfig
-	plain    Quant   // what nothing quantizes
-	def      *scheme // of every matrix that is neither kept nor named; nil: none
-	experts  *scheme // of experts, where they differ
-	only     string  // def holds for matrices with this in their name alone
+	plain    Quant   // of matrices that are not quantized
+	def      *scheme // default: of matrices that are neither in kept nor in named; nil: not quantized
+	experts  *scheme // default of experts where that differs; nil: def
+	only     string  // def applies only to matrices whose name contains this
 	named    map[string]*scheme
 	rules    []nameRule // of modules by regular expressions
-	head     bool       // the head is stored as def
-	kept     patterns
-	kv       float64 // bytes of a cached value the checkpoint asks for; 0: says nothing
-	listed   bool    // an ignore list was stated
+	head     bool       // the LM head is quantized too
+	kept     patterns   // modules that are not quantized
+	kv       float64    // bytes of a cached value as the checkpoint asks for; 0: not stated
+	listed   bool       // an ignore list was stated
 	modelOpt bool
 }
 
@@ -40,13 +39,14 @@ type scheme struct {
 	Block     [2]int64
 }
 
-// nameRule is how modules are stored whose names a regular expression begins to match; scheme nil: not quantized.
+// nameRule gives the scheme of modules whose name a regular expression matches from the beginning
+// (Python's re.match); nil: not quantized.
 type nameRule struct {
 	re     *regexp.Regexp
 	scheme *scheme
 }
 
-// addRule adds one; key is where it stands.
+// addRule adds a rule. key is its place in config.json, for the error.
 func (q *quantizer) addRule(key, form string, s *scheme) {
 	re, err := regexp.Compile("^(?:" + form + ")")
 	if err != nil {
@@ -56,16 +56,18 @@ func (q *quantizer) addRule(key, form string, s *scheme) {
 	q.rules = append(q.rules, nameRule{re, s})
 }
 
-// ruled is how rules say that one of the names is stored; ok is false where none does. vLLM takes the first rule, and the order of keys is
-// not read, so that rules that disagree are refused.
-func (q *quantizer) ruled(names []string) (s *scheme, ok bool) {
+// schemeByRule returns the scheme of the rules that match one of the names; ok is false where none
+// matches. vLLM takes the first match in the order of the keys, which is lost here, so rules that
+// disagree are refused.
+func (q *quantizer) schemeByRule(names []string) (s *scheme, ok bool) {
 	for _, name := range names {
 		for _, r := range q.rules {
 			if !r.re.MatchString("model." + name) {
 				continue
 			}
 			if ok && !reflect.DeepEqual(s, r.scheme) {
-				q.c.fail(UnsupportedModel, "quantization_config: got rules for %s that disagree, %s the last of them, want one", name, r.re)
+				q.c.fail(UnsupportedModel,
+					"quantization_config: got rules for %s that disagree, %s the last of them, want one", name, r.re)
 			}
 			s, ok = r.scheme, true
 		}
@@ -78,7 +80,13 @@ func (s *scheme) quant(l *Linear) Quant {
 	if s.Group < 0 {
 		group = float64(l.Columns)
 	}
-	q := Quant{Algorithm: s.Algorithm, BytesPerWeight: float64(s.Bits) / 8, Bits: s.Bits, ActivationBits: s.Act, Block: s.Block}
+	q := Quant{
+		Algorithm:      s.Algorithm,
+		BytesPerWeight: float64(s.Bits) / 8,
+		Bits:           s.Bits,
+		ActivationBits: s.Act,
+		Block:          s.Block,
+	}
 	if group > 0 {
 		q.BytesPerWeight += s.Scale / group
 	}
@@ -88,16 +96,21 @@ func (s *scheme) quant(l *Linear) Quant {
 	return q
 }
 
-// fused are parts that vLLM makes one module of.
+// fused maps the parts of attention to the module that vLLM fuses them into.
 var fused = strings.NewReplacer(".q_proj", ".qkv_proj", ".k_proj", ".qkv_proj", ".v_proj", ".qkv_proj")
 
-// quantOf is the quantization of a matrix of layer i, whose parts are its names in the checkpoint.
+// quantOf returns the quantization of a matrix of layer i. parts are its names in the checkpoint,
+// several where vLLM fuses matrices.
 func (q *quantizer) quantOf(i int64, l *Linear, parts []string) Quant {
 	if len(parts) == 0 {
 		parts = []string{l.Name}
 	}
 	if l.Name != embeddingName && l.Name != headName {
-		parts = stat.Map(parts, func(part string) string { return "layers." + itoa(i) + "." + part })
+		var inLayer []string
+		for _, part := range parts {
+			inLayer = append(inLayer, "layers."+itoa(i)+"."+part)
+		}
+		parts = inLayer
 	}
 	for _, name := range parts {
 		if s, ok := q.named[name]; ok {
@@ -111,28 +124,37 @@ func (q *quantizer) quantOf(i int64, l *Linear, parts []string) Quant {
 	if l.Placement == ByExpert && q.experts != nil {
 		s = q.experts
 	}
-	ruled := false
-	if len(q.rules) > 0 {
-		if by, ok := q.ruled(append(stat.Map(parts, fused.Replace), parts...)); ok {
-			s, ruled = by, true
-		}
+	// vLLM matches rules with the names of its fused modules, checkpoints also state the parts.
+	var names []string
+	for _, part := range parts {
+		names = append(names, fused.Replace(part))
 	}
-	isTable := strings.HasPrefix(l.Name, embeddingName) || l.Name == headName && !q.head || l.Name == "per_layer_model_projection"
-	isKept := strings.HasSuffix(l.Name, "indexer.weights_proj") || strings.Contains(l.Name, "compressor.") // whatever the checkpoint says
-	if s == nil || isKept || isTable || !ruled && !strings.Contains(l.Name, q.only) {
+	names = append(names, parts...)
+	byRule, ruled := q.schemeByRule(names)
+	if ruled {
+		s = byRule
+	}
+	isTable := strings.HasPrefix(l.Name, embeddingName) ||
+		l.Name == headName && !q.head ||
+		l.Name == "per_layer_model_projection"
+	// vLLM builds these modules of DeepSeek's sparse attention without a quantization, whatever the
+	// checkpoint states.
+	isNeverQuantized := strings.HasSuffix(l.Name, "indexer.weights_proj") || strings.Contains(l.Name, "compressor.")
+	if s == nil || isNeverQuantized || isTable || !ruled && !strings.Contains(l.Name, q.only) {
 		return q.plain
 	}
 	return s.quant(l)
 }
 
-// patterns is an ignore list: exact names, wildcards and regular expressions. A module's name covers what is in it.
+// patterns is an ignore list of exact names, wildcards and regular expressions. The name of a module
+// covers its submodules.
 type patterns struct {
 	exact, prefix map[string]bool
-	wild          map[string][]string // other wildcards by what stands before the first
+	wild          map[string][]string // other wildcards by their text before the first * or ?
 	regex         []*regexp.Regexp
 }
 
-// canonical drops what wrappers put before a layer's name.
+// canonical removes the prefixes that wrapper classes add to a layer's name.
 func canonical(name string) string {
 	for {
 		short := name
@@ -181,12 +203,14 @@ func (p *patterns) matchesName(name string) bool {
 	return slices.ContainsFunc(p.regex, func(re *regexp.Regexp) bool { return re.MatchString("model." + name) })
 }
 
-// patternCovers matches a wildcard (* for any text, ? for one character) with a name, or with a module that it lies in.
+// patternCovers matches a wildcard (* for any text, ? for one character) with a name or with a module
+// that contains it. On a mismatch it goes back to the last star, which takes one character more.
 func patternCovers(pattern, name string) bool {
-	star := -1
-	mark := 0
-	i := 0
-	j := 0
+	var (
+		star = -1 // index of the last * in the pattern, -1 before the first
+		mark = 0  // end of the text that it has taken
+		i, j = 0, 0
+	)
 	for {
 		switch {
 		case j == len(pattern) && (i == len(name) || name[i] == '.'):
@@ -211,9 +235,11 @@ var schemesYAML []byte
 // schemes are the quantizations that a checkpoint can name.
 var schemes = files.Embedded[map[string]scheme](schemesYAML, "schemes.yaml")
 
-// readQuantizer reads quantization_config, else the hf_quant_config.json beside it: vLLM's order.
+// readQuantizer reads quantization_config of config.json, otherwise the hf_quant_config.json in the
+// same folder (side), which is vLLM's order.
 func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag string) *quantizer {
-	q := &quantizer{c: c, plain: Quant{BytesPerWeight: dtypeBytes, Bits: int64(8 * dtypeBytes), ActivationBits: int64(8 * dtypeBytes)}}
+	bits := int64(8 * dtypeBytes)
+	q := &quantizer{c: c, plain: Quant{BytesPerWeight: dtypeBytes, Bits: bits, ActivationBits: bits}}
 	config := c.object(c.values, "quantization_config")
 	where := "quantization_config"
 	if config == nil {
@@ -235,8 +261,10 @@ func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag s
 		return q
 	}
 	q.readConfig(config, where)
-	_, scheme := config["kv_cache_scheme"] // if only to leave it
-	if _, algo := config["kv_cache_quant_algo"]; q.kv == 0 && !scheme && !algo {
+	// A config.json that has one of these keys, even null, decides the KV cache's type.
+	_, statesScheme := config["kv_cache_scheme"]
+	_, statesAlgo := config["kv_cache_quant_algo"]
+	if q.kv == 0 && !statesScheme && !statesAlgo {
 		q.readKV(c.object(side, "quantization"), "hf_quant_config.json")
 	}
 	return q
@@ -264,7 +292,8 @@ func (q *quantizer) readConfig(config map[string]any, where string) {
 	method, _ := config["quant_method"].(string)
 	keys := []string{"modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules"}
 	if method == "fp8" {
-		keys = keys[:2] // what else is listed is kept from another scheme's hands, and stays fp8
+		// vLLM's Fp8Config reads only these two; modules in the other lists stay fp8.
+		keys = keys[:2]
 	}
 	for _, key := range keys {
 		list, isList := config[key].([]any)
@@ -347,7 +376,7 @@ func (q *quantizer) readNamed(config map[string]any, where string) {
 	}
 }
 
-// groupSize is how many weights share a scale: -1 a row, other without a value.
+// groupSize reads the number of weights that share a scale: -1 for a row, other if v is not stated.
 func (q *quantizer) groupSize(v any, other int64, where string) int64 {
 	if v == nil || v == json.Number("") {
 		return other
@@ -359,7 +388,7 @@ func (q *quantizer) groupSize(v any, other int64, where string) int64 {
 	return n
 }
 
-// readBlocks is fp8 with a scale per tensor, or per block when weight_block_size says so.
+// readBlocks reads fp8 with a scale per tensor, or per block where weight_block_size states one.
 func (q *quantizer) readBlocks(config map[string]any, where string) *scheme {
 	s := schemeNamed("FP8")
 	list, isList := config["weight_block_size"].([]any)
@@ -374,7 +403,9 @@ func (q *quantizer) readBlocks(config map[string]any, where string) *scheme {
 			s.Scale = 4
 			s.Algorithm = "fp8_block"
 			s.Block = [2]int64{a, b}
-			if q.c.has("compress_ratios") { // DeepSeek-V4 keeps exponents; V3.1 and V3.2 round to them and keep fp32
+			// DeepSeek-V4 stores scales as 8-bit exponents. V3.1 and V3.2 round to powers of two as well
+			// but store fp32.
+			if q.c.has("compress_ratios") {
 				s.Scale = 1
 			}
 			return s
@@ -384,7 +415,8 @@ func (q *quantizer) readBlocks(config map[string]any, where string) *scheme {
 	return s
 }
 
-// readIntegers is AWQ or GPTQ: b bits, a 16-bit scale for each group, and zero points of b bits.
+// readIntegers reads AWQ or GPTQ: weights of b bits, a 16-bit scale for each group, and with zero_point
+// or without sym a zero point of b bits.
 func (q *quantizer) readIntegers(config map[string]any, where string) *scheme {
 	bits, ok := wholeNumber(firstOf(config, "bits", "w_bit"))
 	if !ok || !slices.Contains([]int64{2, 3, 4, 8}, bits) {
@@ -478,7 +510,7 @@ func (q *quantizer) readKV(config map[string]any, where string) {
 	case "":
 	case "FP8", "INT8":
 		q.kv = 1
-	case "NVFP4":
+	case "NVFP4": // 4 bits, and a scale of one byte for 16 values
 		q.kv = 0.5 + 1.0/16
 	default:
 		q.c.fail(UnsupportedModel, "%s.kv_cache_quant_algo: got %q, want FP8, INT8 or NVFP4", where, name)

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -41,12 +40,15 @@ func (d *Decoder) InWords() string {
 	for i := range d.Layers {
 		count[d.Layers[i].Kind()]++
 	}
-	words := stat.Map(slices.Sorted(maps.Keys(count)), func(kind string) string { return fmt.Sprintf("%s:%d", kind, count[kind]) })
+	var words []string
+	for _, kind := range slices.Sorted(maps.Keys(count)) {
+		words = append(words, fmt.Sprintf("%s:%d", kind, count[kind]))
+	}
 	return strings.Join(words, " ")
 }
 
-// Sizes are what a model comes to, as inspect --model prints it. Bytes of a cached value are 2 where the name does not say
-// otherwise; window and state bytes are those of one request.
+// Sizes are a model's sizes as inspect --model prints them. A cached value has 2 bytes where the field's
+// name or comment does not state another width; window and state bytes are those of one request.
 type Sizes struct {
 	TotalParams          float64  `json:"total_params"`
 	ActiveParams         float64  `json:"active_params"`
@@ -54,8 +56,8 @@ type Sizes struct {
 	WeightBytes          float64  `json:"weight_bytes"`
 	WeightBytesPerGPU    float64  `json:"weight_bytes_per_gpu"`
 	KVBytesPerToken      float64  `json:"kv_bytes_per_token"`         // whole model, 16 bit
-	KVBytesPerTokenShip  float64  `json:"kv_bytes_per_token_shipped"` // whole model, in the type that vLLM's auto takes
-	KVBytesPerTokenGPU   float64  `json:"kv_bytes_per_token_per_gpu"` // so, on one GPU
+	KVBytesPerTokenShip  float64  `json:"kv_bytes_per_token_shipped"` // whole model, in the type of vLLM's kv_cache_dtype auto
+	KVBytesPerTokenGPU   float64  `json:"kv_bytes_per_token_per_gpu"` // in that type, on one GPU
 	StateBytesPerRequest float64  `json:"state_bytes_per_request"`
 	StateBytesGPU        float64  `json:"state_bytes_per_request_per_gpu"`
 	WindowBytes          float64  `json:"window_bytes_per_request"`
@@ -67,7 +69,7 @@ type Sizes struct {
 	Warnings             []string `json:"warnings"`
 }
 
-// Folded is a kind of layer, and how many layers are of it.
+// Folded is a kind of layer with the number of layers of that kind.
 type Folded struct {
 	Count   int      `json:"count"`
 	First   int      `json:"first"` // index of the first of them, from 0
@@ -77,7 +79,8 @@ type Folded struct {
 	Weights []string `json:"weights"`
 }
 
-// kinds are the different layers, in the order of their first, and which of them each layer is.
+// kinds returns the different layers in the order of their first appearance, and for each layer the
+// index of its kind.
 func (d *Decoder) kinds() (kinds []*Layer, order []int) {
 	order = make([]int, len(d.Layers))
 	for i := range d.Layers {
@@ -91,9 +94,15 @@ func (d *Decoder) kinds() (kinds []*Layer, order []int) {
 	return kinds, order
 }
 
-// countOfKind is how many layers are of kind k.
-func countOfKind(order []int, k int) (n int) {
-	return stat.Count(order, func(kind int) bool { return kind == k })
+// countOfKind counts the layers of kind k.
+func countOfKind(order []int, k int) int {
+	n := 0
+	for _, kind := range order {
+		if kind == k {
+			n++
+		}
+	}
+	return n
 }
 
 // Fold groups equal layers, in the order of their first.

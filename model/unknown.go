@@ -5,11 +5,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// encoderKeys are keys of what turns images, video or audio into tokens.
+// encoderKeys are keys of encoders, which turn images, video or audio into tokens.
 var encoderKeys = []string{"vision_config", "audio_config", "vision_tower", "mm_vision_tower", "audio_encoder_config", "speech_config",
 	"image_token_id", "image_token_index", "audio_token_id", "video_token_id", "talker_config", "code2wav_config"}
 
@@ -23,12 +21,13 @@ var keyText string
 // harmlessParts are parts of keys that change no dimension, whatever else is in them.
 var harmlessParts = []string{"token_id", "token_index", "dropout", "pdrop", "rope_", "_coef", "loss", "initializer", "quant", "summary_"}
 
-// unknownKeys lists the keys nobody has looked at, sorted. Keys of tokens, dropout,
-// rope and quantisation decide no dimension, whatever they are called.
+// unknownKeys lists the keys that may change a size and that this version does not read, sorted. A key
+// with a part of harmlessParts in its name is taken to change none.
 func unknownKeys(values map[string]any) []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		known := values[key] == nil || values[key] == false || slices.Contains(knownKeys, key) || slices.Contains(encoderKeys, key)
+		known := values[key] == nil || values[key] == false ||
+			slices.Contains(knownKeys, key) || slices.Contains(encoderKeys, key)
 		for _, part := range harmlessParts {
 			known = known || strings.Contains(key, part)
 		}
@@ -46,11 +45,15 @@ func unknownKeys(values map[string]any) []string {
 	return out
 }
 
-// encoders lists what of the outer config tells of images, video or audio, sorted.
+// encoders lists the keys of the outer config that belong to encoders of images, video or audio, sorted.
 func encoders(outer map[string]any) []string {
-	return stat.Filter(slices.Sorted(maps.Keys(outer)), func(key string) bool {
-		return outer[key] != nil && slices.Contains(encoderKeys, key)
-	})
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(outer)) {
+		if outer[key] != nil && slices.Contains(encoderKeys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 func unreadKeys(values map[string]any) string {

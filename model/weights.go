@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -39,9 +38,13 @@ func (l *Layer) everyLinear(each func(l *Linear)) {
 	}
 }
 
-// smallParams is the parameters that are no matrix: of the layers, around them, and of the last norm.
+// smallParams counts the parameters that are not in matrices: norms, biases, convolutions, sinks.
 func (d *Decoder) smallParams() int64 {
-	return d.Small + stat.Sum(d.Layers, func(l Layer) int64 { return l.smallParams() })
+	n := d.Small
+	for i := range d.Layers {
+		n += d.Layers[i].smallParams()
+	}
+	return n
 }
 
 func (l *Layer) smallParams() int64 {

@@ -2,8 +2,6 @@ package model
 
 import (
 	"slices"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Work is what one step costs a model on the GPUs of one engine, added up over its layers (spec#layer-work): its features,
@@ -244,10 +242,15 @@ func (f *FFN) Widths() float64 {
 	return float64(f.Projections * active)
 }
 
-// Reaches are those of the attention beside the full one, in order.
+// Reaches returns the reaches of attention that is not full, in order.
 func (w *Work) Reaches() []Reach {
-	far := stat.Filter(w.Attention, func(a AttentionWork) bool { return a.Reach != Reach{} })
-	return stat.Map(far, func(a AttentionWork) Reach { return a.Reach })
+	var limited []Reach
+	for _, a := range w.Attention {
+		if a.Reach != (Reach{}) {
+			limited = append(limited, a.Reach)
+		}
+	}
+	return limited
 }
 
 // Reach says which entries of a cache a query reads (spec#model-reach). The zero value is all tokens up to and including the

@@ -2,8 +2,9 @@
 // library only, allocates nothing per prediction and never trains, so that a
 // router can import it and predict in process.
 //
-// A [Forest] is data: a base and trees. [Forest.Compile] checks it once and
-// returns an [Evaluator], which is safe for concurrent use.
+// A [Forest] is the data of a model: a base and trees. [Forest.Compile] checks it once and returns an
+// [Evaluator], which is safe for concurrent use. A [Predictor] is a
+// set of forests, read from predictor.json.
 //
 // # The rule of a split
 //
@@ -17,7 +18,7 @@
 //
 // A tree is written as one line, its nodes breadth first: "2<0.35 =-0.1 =0.2"
 // splits column 2 at 0.35 and adds -0.1 on the left, 0.2 on the right. The
-// children of the k-th split, counted from 0, stand at places 2k+1 and 2k+2.
+// children of the k-th split, counted from 0, have indices 2k+1 and 2k+2.
 package forest
 
 import (
@@ -49,10 +50,10 @@ type Evaluator struct {
 	depth    []uint8 // of each group of trees
 }
 
-// packed is a node in eight bytes: a row whose key of column next&0xff reaches the
-// threshold's goes to node next>>8 + 1, else to next>>8. No key reaches that of a
-// leaf, which sends every row to next>>8, the leaf itself; so a tree is walked a
-// fixed number of times, without a branch that depends on the row.
+// packed is a node in eight bytes. A row whose key of column next&0xff is at least the threshold goes
+// to node next>>8 + 1, any other to next>>8. A leaf has a threshold above all keys and its own index
+// in next>>8, so that a row stays there: a tree of depth n is evaluated in exactly n steps, without
+// a branch that depends on the row.
 type packed struct {
 	threshold int32
 	next      uint32
@@ -68,8 +69,7 @@ func key(v float32) int32 {
 	return bits ^ (bits >> 31 & math.MaxInt32)
 }
 
-// group is how many trees are walked at a time, so that the processor overlaps
-// their waits for memory.
+// group is how many trees are walked at the same time, so that their cache misses overlap.
 const group = 4
 
 // Compile checks the forest over a number of columns.
@@ -82,7 +82,7 @@ func (f *Forest) Compile(features int) (*Evaluator, error) {
 	}
 	e := &Evaluator{base: float32(f.Base), features: features}
 	for i, t := range f.Trees {
-		if err := t.check(features); err != nil {
+		if err := t.checkNodes(features); err != nil {
 			return nil, fmt.Errorf("forest: tree %d: %w", i, err)
 		}
 		if len(e.nodes)+len(t) > maxNodes {
@@ -96,13 +96,13 @@ func (f *Forest) Compile(features int) (*Evaluator, error) {
 			e.depth = append(e.depth, 0)
 		}
 		e.depth[i/group] = max(e.depth[i/group], uint8(depth))
-		e.add(t)
+		e.appendTree(t)
 	}
 	return e, nil
 }
 
-// add lays one tree out behind those before.
-func (e *Evaluator) add(t Tree) {
+// appendTree packs a tree after those before it. Indices in its nodes become absolute.
+func (e *Evaluator) appendTree(t Tree) {
 	root := uint32(len(e.nodes))
 	e.roots = append(e.roots, root)
 	left := root + 1
@@ -121,7 +121,7 @@ func (e *Evaluator) add(t Tree) {
 // Features is the number of columns a row needs.
 func (e *Evaluator) Features() int { return e.features }
 
-// Row is a row as splits compare it. Make it once to ask several forests.
+// Row is a row in the form that splits compare. Fill one once to evaluate several forests on it.
 type Row [MaxFeatures]int32
 
 // Fill rounds x to float32; it panics when x has more than MaxFeatures values.
@@ -190,7 +190,7 @@ type Node struct {
 }
 
 // Tree is a tree's nodes, breadth first. The children of the k-th split,
-// counted from 0, stand at 2k+1 and 2k+2.
+// counted from 0, have indices 2k+1 and 2k+2.
 type Tree []Node
 
 // Depth is the number of splits on the longest way to a leaf.
@@ -212,8 +212,8 @@ func (t Tree) Depth() int {
 	return deepest
 }
 
-// check verifies the form of a tree over a number of columns.
-func (t Tree) check(features int) error {
+// checkNodes verifies the shape of a tree, its numbers and its columns.
+func (t Tree) checkNodes(features int) error {
 	splits := 0
 	for i, n := range t {
 		switch {
@@ -222,7 +222,7 @@ func (t Tree) check(features int) error {
 		case math.IsNaN(float64(n.Value)) || math.IsInf(float64(n.Value), 0):
 			return fmt.Errorf("node %d: got %g, want a finite number", i, n.Value)
 		case n.Feature != Leaf && 2*splits+1 <= i:
-			return fmt.Errorf("node %d: its children would stand before it, want nodes breadth first", i)
+			return fmt.Errorf("node %d: its children would come before it, want nodes breadth first", i)
 		case n.Feature != Leaf:
 			splits++
 		}

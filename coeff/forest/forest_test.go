@@ -130,13 +130,13 @@ func TestTextRoundTrip(t *testing.T) {
 func TestCompileRefuses(t *testing.T) {
 	nan := float32(math.NaN())
 	for want, f := range map[string]*Forest{
-		"tree 0: node 0: got column 2":             {Trees: []Tree{{{2, 1}, {Leaf, 1}, {Leaf, 2}}}},
-		"tree 0: got 2 nodes with 1 splits":        {Trees: []Tree{{{0, 1}, {Leaf, 1}}}},
-		"tree 0: got 0 nodes":                      {Trees: []Tree{{}}},
-		"tree 0: node 1: got NaN":                  {Trees: []Tree{{{0, 1}, {Leaf, nan}, {Leaf, 2}}}},
-		"tree 1: got 3 nodes with 0 splits":        {Trees: []Tree{{{Leaf, 1}}, {{Leaf, 1}, {Leaf, 1}, {Leaf, 2}}}},
-		"tree 0: node 3: its children would stand": {Trees: []Tree{{{0, 1}, {Leaf, 1}, {Leaf, 1}, {0, 1}, {Leaf, 1}}}},
-		"base: got +Inf":                           {Base: math.Inf(1)},
+		"tree 0: node 0: got column 2":            {Trees: []Tree{{{2, 1}, {Leaf, 1}, {Leaf, 2}}}},
+		"tree 0: got 2 nodes with 1 splits":       {Trees: []Tree{{{0, 1}, {Leaf, 1}}}},
+		"tree 0: got 0 nodes":                     {Trees: []Tree{{}}},
+		"tree 0: node 1: got NaN":                 {Trees: []Tree{{{0, 1}, {Leaf, nan}, {Leaf, 2}}}},
+		"tree 1: got 3 nodes with 0 splits":       {Trees: []Tree{{{Leaf, 1}}, {{Leaf, 1}, {Leaf, 1}, {Leaf, 2}}}},
+		"tree 0: node 3: its children would come": {Trees: []Tree{{{0, 1}, {Leaf, 1}, {Leaf, 1}, {0, 1}, {Leaf, 1}}}},
+		"base: got +Inf":                          {Base: math.Inf(1)},
 	} {
 		if _, err := f.Compile(2); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

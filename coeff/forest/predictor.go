@@ -14,15 +14,15 @@ const schemaVersion = "1"
 // prediction is flagged.
 const rangeFactor = 1.5
 
-// Target is one predicted latency in predictor.json: its columns and forests of
-// the natural logarithm of milliseconds.
+// Target is one predicted latency in predictor.json. Its forests predict the natural logarithm of
+// milliseconds.
 type Target struct {
 	Name    string   `json:"name"` // ttft_ms or tpot_ms
 	Unit    string   `json:"unit"`
 	Columns []Column `json:"columns"`
 	Trees   *Forest  `json:"trees"`
-	// Idle and Queued serve rows where nobody and where somebody waits; null when
-	// one side had too few rows.
+	// Idle predicts rows without waiting requests (num_request_waiting = 0), Queued the others. Both are
+	// null when either had too few training rows.
 	Idle      *Forest        `json:"trees_idle"`
 	Queued    *Forest        `json:"trees_queued"`
 	Quantiles []LevelForest  `json:"quantiles"`
@@ -36,7 +36,7 @@ type Column struct {
 	Unit       string  `json:"unit"`
 	Definition string  `json:"definition"`
 	IsCategory bool    `json:"is_category"` // never split on
-	Min        float64 `json:"min"`         // of the training rows; NaN left out
+	Min        float64 `json:"min"`         // of the training rows, ignoring NaN
 	Max        float64 `json:"max"`
 }
 
@@ -46,8 +46,8 @@ type LevelForest struct {
 	Forest Forest  `json:"forest"`
 }
 
-// LevelFactors turn a model's prediction into a calibrated quantile: the factor
-// of a row's group is index 2*(somebody waits) + (half of the prompt is cached).
+// LevelFactors turn a model's prediction into a conformally calibrated quantile. The factor of a row
+// is at index 2*(requests are waiting) + (at least half of the prompt is cached).
 type LevelFactors struct {
 	Model   string     `json:"model"`
 	Level   float64    `json:"level"`
@@ -66,7 +66,7 @@ type Evaluated struct {
 	waiting, prefix               int // columns, -1 without
 }
 
-// Load reads predictor.json. Keys it does not know are left alone.
+// Load reads predictor.json and ignores unknown keys.
 func Load(r io.Reader) (*Predictor, error) {
 	var doc struct {
 		SchemaVersion string   `json:"schema_version"`
@@ -92,7 +92,7 @@ func Load(r io.Reader) (*Predictor, error) {
 	return p, nil
 }
 
-// Target is the target of that name, nil without.
+// Target returns the target of that name, nil when the file has none.
 func (p *Predictor) Target(name string) *Evaluated { return p.targets[name] }
 
 func (t Target) evaluated() (*Evaluated, error) {
@@ -117,7 +117,10 @@ func (t Target) evaluated() (*Evaluated, error) {
 		out, err = f.Compile(len(t.Columns))
 		return out
 	}
-	e.trees, e.idle, e.queued, e.residual = compile(t.Trees), compile(t.Idle), compile(t.Queued), compile(t.Residual)
+	e.trees = compile(t.Trees)
+	e.idle = compile(t.Idle)
+	e.queued = compile(t.Queued)
+	e.residual = compile(t.Residual)
 	for i := range t.Quantiles {
 		e.quantiles = append(e.quantiles, compile(&t.Quantiles[i].Forest))
 	}
@@ -129,17 +132,15 @@ func (t Target) evaluated() (*Evaluated, error) {
 	return e, err
 }
 
-// Predict is the estimated latency in ms of a row, whose columns are those of the
-// target in their order, NaN for unknown. isOutside says that a value lies further
-// outside the training range than half its width or, for a count, than half of its
-// largest: trees then answer with their nearest leaf, which is too small where
-// load is higher than any they saw.
+// Predict estimates the latency in ms of a row: the target's columns in order, NaN for unknown.
+// isOutside is the result of [Evaluated.IsOutside]. Trees do not extrapolate, so under more load than
+// in training the prediction is too small.
 func (e *Evaluated) Predict(x []float64) (ms float64, isOutside bool) {
 	return math.Exp(e.trees.Margin(x)), e.IsOutside(x)
 }
 
-// PredictGated is Predict with the forest of the row's side of the queue; Predict
-// where there are no two.
+// PredictGated is Predict with the idle or the queued forest, as the row has waiting requests or not.
+// Without those forests it is Predict.
 func (e *Evaluated) PredictGated(x []float64) (ms float64, isOutside bool) {
 	if e.idle == nil || e.queued == nil || e.waiting < 0 {
 		return e.Predict(x)
@@ -159,8 +160,8 @@ func (e *Evaluated) PredictWith(x []float64, physicsMs float64) (ms float64, isO
 	return physicsMs * math.Exp(e.residual.Margin(x)), e.IsOutside(x)
 }
 
-// P90 is the calibrated 0.9-quantile in ms: the prediction times the factor of the
-// row's group. ok is false when the file holds none.
+// P90 returns the calibrated 0.9-quantile in ms: the prediction times the factor of the row's group.
+// ok is false when the file has no factors of that level.
 func (e *Evaluated) P90(x []float64) (ms float64, ok bool) {
 	if e.factor90 == nil {
 		return 0, false
@@ -169,7 +170,8 @@ func (e *Evaluated) P90(x []float64) (ms float64, ok bool) {
 	return ms * e.factor90.Factors[e.group(x)], true
 }
 
-// Quantile is the raw estimate of the i-th of Quantiles, not below those before.
+// Quantile returns the uncalibrated estimate in ms of the i-th of Quantiles. Levels are fitted
+// independently, so it takes the largest of levels up to i to keep quantiles from crossing.
 func (e *Evaluated) Quantile(i int, x []float64) float64 {
 	most := math.Inf(-1)
 	for _, q := range e.quantiles[:i+1] {
@@ -190,7 +192,8 @@ func (e *Evaluated) group(x []float64) int {
 	return g
 }
 
-// IsOutside reports whether a value lies beyond 1.5 times its training range.
+// IsOutside reports whether a value is outside its column's training range by more than half of the
+// range's width, or for a column that is never negative by more than half of its maximum.
 func (e *Evaluated) IsOutside(x []float64) bool {
 	for i := range e.Columns {
 		c := &e.Columns[i]

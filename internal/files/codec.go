@@ -32,7 +32,7 @@ func (c *Codec[T]) Decode(src []byte, v *T, texts *Interner) error {
 	return err
 }
 
-// Head unpacks the value that src begins with and returns what is behind it.
+// Head unpacks the value at the beginning of src and returns the bytes after it.
 func (c *Codec[T]) Head(src []byte, v *T, texts *Interner) (rest []byte, err error) {
 	x := pen{b: src, reads: true, texts: texts}
 	if c.value(&x, unsafe.Pointer(v)); x.bad {
@@ -41,17 +41,17 @@ func (c *Codec[T]) Head(src []byte, v *T, texts *Interner) (rest []byte, err err
 	return x.b, err
 }
 
-// pen writes fields after b, or reads them from b, with one description for both. What does
-// not fit is bad, and sticks.
+// pen appends fields to b, or reads them from the beginning of b, so that one description of a type
+// serves both. bad is set by the first field that does not fit and stays set.
 type pen struct {
 	b     []byte
 	reads bool
-	texts *Interner // of what is read
+	texts *Interner // shares equal strings that are read
 	bad   bool
 }
 
-// take is the next n bytes.
-func (x *pen) take(n int64) []byte {
+// takeBytes returns the next n bytes, nil if there are fewer.
+func (x *pen) takeBytes(n int64) []byte {
 	if n < 0 || int64(len(x.b)) < n {
 		x.bad, x.b = true, nil
 		return nil
@@ -68,22 +68,22 @@ func (x *pen) int(v *int64) {
 	}
 	n, k := binary.Varint(x.b)
 	*v = n
-	if x.take(int64(k)); k == 0 {
+	if x.takeBytes(int64(k)); k == 0 {
 		x.bad = true
 	}
 }
 
-// narrow is an integer of another width.
+// narrow packs an integer of another width than int64.
 func narrow[V int | int32 | uint8](x *pen, v *V) {
 	wide := int64(*v)
 	x.int(&wide)
 	*v = V(wide)
 }
 
-// fixed is bytes whose number is known.
+// fixed packs bytes whose number follows from the type.
 func (x *pen) fixed(b []byte) {
 	if x.reads {
-		copy(b, x.take(int64(len(b))))
+		copy(b, x.takeBytes(int64(len(b))))
 		return
 	}
 	x.b = append(x.b, b...)
@@ -101,14 +101,14 @@ func (x *pen) flag(v *bool) {
 func (x *pen) text(v *string) {
 	n := int64(len(*v))
 	if x.int(&n); x.reads {
-		*v = x.texts.Get(x.take(n))
+		*v = x.texts.Get(x.takeBytes(n))
 		return
 	}
 	x.b = append(x.b, *v...)
 }
 
-// field packs or unpacks what stands at p. Offsets come from reflect; whoever calls a codec
-// keeps the value alive.
+// field packs or unpacks the value at p. The offsets come from reflect, and the methods of Codec keep
+// the value alive through their *T.
 type field func(x *pen, p unsafe.Pointer)
 
 func fieldOf(t reflect.Type) field {
@@ -159,8 +159,10 @@ func sliceOf(t reflect.Type) field {
 		list := reflect.NewAt(t, p).Elem()
 		n := int64(list.Len())
 		if x.int(&n); x.reads {
-			if n < 0 || n > int64(len(x.b)) { // a value takes a byte at least
-				x.bad, n = true, 0
+			// An element takes at least one byte, so a larger n is damage; it must not allocate.
+			if n < 0 || n > int64(len(x.b)) {
+				x.bad = true
+				n = 0
 			}
 			list.SetLen(0)
 			list.Grow(int(n))
@@ -173,7 +175,8 @@ func sliceOf(t reflect.Type) field {
 	}
 }
 
-// structOf is a struct; of a trace.Opt the value stands there only when it is known.
+// structOf packs the fields of a struct in order. A trace.Opt is a flag, with the value after it only
+// when it is known.
 func structOf(t reflect.Type) field {
 	type member struct {
 		offset uintptr

@@ -12,22 +12,24 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// This file writes text of recordings where it cannot do harm: a name in it may hold terminal escapes,
-// line ends or shell words.
+// This file escapes text of recordings for output: a name in a recording may contain terminal escapes,
+// line ends or shell syntax.
 //
 //	Line     one line of text: control characters and line ends are escaped
 //	Word     one word of a POSIX shell
 //	Writer   a stream whose control characters are escaped, tabs and line ends kept
 //	Readable a document whose bidirectional control characters are escaped
 
-// Readable is a text with the same values, when it is YAML or JSON, in which the characters that
-// reorder what stands behind them (U+202E, U+2066 ...) are escapes; in comments too.
+// Readable escapes the bidirectional control characters (U+202E, U+2066 ...) of a YAML or JSON
+// document, which make an editor show the text after them in another order. The values stay the same;
+// comments are escaped too.
 func Readable(text []byte) []byte {
 	if bytes.IndexFunc(text, isBidi) < 0 {
 		return text
 	}
-	if head := bytes.TrimSpace(text)[0]; head != '{' && head != '[' { // an escape of YAML stands in quotes
-		text = quoted(text)
+	if head := bytes.TrimSpace(text)[0]; head != '{' && head != '[' {
+		// YAML reads escapes in double-quoted scalars only.
+		text = quoteBidi(text)
 	}
 	var out bytes.Buffer
 	for _, r := range string(text) {
@@ -42,8 +44,9 @@ func Readable(text []byte) []byte {
 
 func isBidi(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
 
-// quoted is YAML whose scalars with such characters stand in double quotes; other text comes back.
-func quoted(text []byte) []byte {
+// quoteBidi puts the scalars of a YAML document that contain bidirectional control characters into
+// double quotes. A text that is not YAML is returned as it is.
+func quoteBidi(text []byte) []byte {
 	var out bytes.Buffer
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	enc := yaml.NewEncoder(&out)
@@ -54,7 +57,7 @@ func quoted(text []byte) []byte {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		quote(&doc)
+		quoteBidiScalars(&doc)
 		if err = errors.Join(err, enc.Encode(&doc)); err != nil {
 			return text
 		}
@@ -65,20 +68,20 @@ func quoted(text []byte) []byte {
 	return out.Bytes()
 }
 
-func quote(n *yaml.Node) {
+func quoteBidiScalars(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && strings.IndexFunc(n.Value, isBidi) >= 0 {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	for _, c := range n.Content {
-		quote(c)
+		quoteBidiScalars(c)
 	}
 }
 
-// Line returns s on one line, every control character as \u001b, every byte
-// that is no UTF-8 as \x9b, line ends as \n. Plain text comes back as it is.
+// Line returns s on one line, with escapes for control characters (\u001b), bytes that are not UTF-8
+// (\x9b) and line ends (\n).
 func Line(s string) string { return escaped(s, "") }
 
-// Word returns s as a POSIX shell reads it as one word: quoted where needed.
+// Word returns s as one word of a POSIX shell, quoted where needed.
 func Word(s string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-"
 	s = Line(s)
@@ -88,13 +91,13 @@ func Word(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// isHarmful reports control characters, line ends that YAML knows, and what
-// reorders the text behind it.
+// isHarmful reports control characters, the line ends of Unicode that YAML recognises, and
+// bidirectional control characters.
 func isHarmful(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
-// escaped escapes every harmful character that keep does not hold.
+// escaped escapes the harmful characters that are not in keep.
 func escaped(s, keep string) string {
 	isFine := func(r rune) bool { return r != utf8.RuneError && !isHarmful(r) || strings.ContainsRune(keep, r) }
 	if strings.IndexFunc(s, func(r rune) bool { return !isFine(r) }) < 0 {
@@ -122,12 +125,11 @@ func escaped(s, keep string) string {
 	return b.String()
 }
 
-// Writer escapes what passes through it. The escapes are also those of JSON, so
-// that a document keeps its meaning. A character cut in two by two writes is
-// put together again; Flush writes what is left of one.
+// Writer escapes text as it is written. The escapes are valid JSON, so that a JSON document keeps its
+// values. A character that two writes split is joined; Flush writes an incomplete one.
 type Writer struct {
 	W    io.Writer
-	rest []byte // the beginning of a character
+	rest []byte // the first bytes of an incomplete character
 }
 
 // Write writes p escaped; it reports len(p) unless W fails.
@@ -145,7 +147,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Flush writes the bytes of a character that never ended.
+// Flush writes the bytes of an incomplete character, escaped.
 func (w *Writer) Flush() error {
 	_, err := io.WriteString(w.W, escaped(string(w.rest), ""))
 	w.rest = nil

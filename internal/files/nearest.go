@@ -8,20 +8,26 @@ import (
 // maxName is longer than any key or flag.
 const maxName = 100
 
-// Nearest returns the legal word that word ends as, or is the beginning of (a unit left out), else the one within
-// a third of its length in edits, as a whole or cut short, else "".
+// Nearest returns the legal word for the hint "did you mean". In this order: one that shares its last
+// parts with word (--rate for --request-rate), one that word begins (a unit is missing:
+// timeout for timeout_s), or the nearest within a third of word's length in edits, compared as a whole
+// or cut to word's length. It returns "" if there is none.
 func Nearest(word string, legal []string) string {
-	if i := slices.IndexFunc(legal, func(c string) bool {
-		return len(word) > 2 && !slices.Contains(legal, word) && (strings.HasSuffix(c, "-"+word) || strings.HasSuffix(word, "-"+c))
-	}); i >= 0 {
-		return legal[i]
+	if len(word) > 2 && !slices.Contains(legal, word) {
+		for _, candidate := range legal {
+			if strings.HasSuffix(candidate, "-"+word) || strings.HasSuffix(word, "-"+candidate) {
+				return candidate
+			}
+		}
 	}
 	for _, candidate := range legal {
-		if rest, begins := strings.CutPrefix(candidate, word); begins && len(word) > 2 && strings.IndexAny(rest, "_-") == 0 {
+		rest, begins := strings.CutPrefix(candidate, word)
+		if begins && len(word) > 2 && strings.IndexAny(rest, "_-") == 0 {
 			return candidate
 		}
 	}
-	best, bestDist := "", len(word)/3+1
+	best := ""
+	bestDist := len(word)/3 + 1
 	for _, candidate := range legal {
 		d := editDistance(word, candidate)
 		if n := len(word); n >= 6 && len(candidate) > n+2 {
@@ -34,8 +40,8 @@ func Nearest(word string, legal []string) string {
 	return best
 }
 
-// editDistance is the Levenshtein distance in bytes, two neighbours exchanged counting as one edit; of texts too long
-// for a name it is the length of the longer one.
+// editDistance is the Damerau-Levenshtein distance in bytes: an exchange of two neighbours is one edit.
+// For texts longer than any name it returns the length of the longer one, to bound the cost.
 func editDistance(a, b string) int {
 	if longest := max(len(a), len(b)); longest > maxName {
 		return longest
@@ -53,7 +59,11 @@ func editDistance(a, b string) int {
 			row[j] = min(above[j], row[j-1]) + 1
 			if a[i-1] == b[j-1] {
 				row[j] = above[j-1]
-			} else if row[j] = min(row[j], above[j-1]+1); i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				continue
+			}
+			row[j] = min(row[j], above[j-1]+1)
+			isExchange := i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1]
+			if isExchange {
 				row[j] = min(row[j], before[j-2]+1)
 			}
 		}

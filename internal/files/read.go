@@ -1,13 +1,16 @@
-// Package files opens and writes files of people who may be careless or hostile.
+// Package files opens and writes files whose names and contents are not trusted.
 //
-//	Open, Read   regular files only: a FIFO or a device would wait or never end;
-//	             a file system that does not answer is given up after a while
-//	DirFS        a folder under the same rules
-//	Unpack       gzip that does not unfold without end
-//	Begin        a file that gets its name when it is complete; never behind a link,
-//	             a pipe or a device, as Folder, Append and CheckTree hold too
-//	Sweep        away with what has no name yet
-//	Lock         a folder for this process alone
+//	Open, Read   open regular files only, because a FIFO or a device may block or never end,
+//	             and give up on a file system that does not answer
+//	DirFS        is a folder under the same rules
+//	Unpack       decompresses gzip with a bound on the expansion
+//	Begin        writes a file that gets its name when it is complete; it refuses links, pipes
+//	             and devices, as Folder, Append and CheckTree do
+//	Sweep        removes files that are not complete
+//	Lock         locks a folder for this process
+//	Reader       reads the mappings of a YAML document key by key, with the place of errors
+//	Codec        packs values for temporary files
+//	Line, Word   escape text of recordings for a terminal or a shell
 package files
 
 import (
@@ -53,27 +56,27 @@ func Open(name string, special bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := check(name, st, special); err != nil {
+	if err := checkRegular(name, st, special); err != nil {
 		return nil, err
 	}
 	return os.Open(name)
 }
 
-// CheckInput refuses a name that stands for a pipe or a device unless special is
-// true, and one on a file system that does not answer. Folders, and names of
-// nothing (a glob, "-"), are somebody else's business.
+// CheckInput refuses a pipe or a device unless special is true, and a file system that does not
+// answer. It accepts folders and names that do not exist (a glob, "-"), which the caller resolves.
 func CheckInput(name string, special bool) error {
 	st, err := stat(name)
 	switch {
 	case err == nil && !st.IsDir():
-		return check(name, st, special)
+		return checkRegular(name, st, special)
 	case errors.As(err, new(*trace.Error)):
 		return err
 	}
 	return nil
 }
 
-func check(name string, st fs.FileInfo, special bool) error {
+// checkRegular refuses folders and, unless special is true, pipes and devices.
+func checkRegular(name string, st fs.FileInfo, special bool) error {
 	switch mode := st.Mode(); {
 	case mode.IsDir():
 		return trace.Errorf(specialFile, "%s: got a folder, want a file", name).WithHint("name a file in it: ls " + name)
@@ -103,7 +106,8 @@ func kindOf(mode fs.FileMode) string {
 
 func stat(name string) (fs.FileInfo, error) { return statBy(os.Stat, name) }
 
-// statBy gives up on a file system that does not answer.
+// statBy calls os.Stat or os.Lstat and gives up after silentAfter: on a dead network mount the call
+// blocks for ever. Its goroutine stays behind then.
 func statBy(how func(string) (fs.FileInfo, error), name string) (fs.FileInfo, error) {
 	type answer struct {
 		st  fs.FileInfo
@@ -118,15 +122,15 @@ func statBy(how func(string) (fs.FileInfo, error), name string) (fs.FileInfo, er
 	defer late.Stop()
 	select {
 	case a := <-got:
-		return a.st, worded(a.err, name)
+		return a.st, openError(a.err, name)
 	case <-late.C:
 		return nil, trace.Errorf(silentMount, "%s: the file system did not answer within %s", name, silentAfter)
 	}
 }
 
-// worded words an error about a name as one of opening it; a name that is too
-// long gets words of its own.
-func worded(err error, name string) error {
+// openError words an error of stat or of a temporary file as one of opening name, so that users see
+// the name that they gave. A name that is too long is shown cut.
+func openError(err error, name string) error {
 	at, ok := errors.AsType[*fs.PathError](err)
 	if !ok {
 		return err
@@ -139,10 +143,11 @@ func worded(err error, name string) error {
 	if len(base) > maxNameShown {
 		shown = base[:maxNameShown] + "..."
 	}
-	return trace.Errorf(nameTooLong, "%s: got a name of %d bytes in a path of %d, the file system allows less", shown, len(base), len(at.Path))
+	return trace.Errorf(nameTooLong, "%s: got a name of %d bytes in a path of %d, the file system allows less",
+		shown, len(base), len(at.Path))
 }
 
-// Hash is the size and the SHA-256 of a file.
+// Hash returns a file's size in bytes and its SHA-256 in hex.
 func Hash(name string) (size int64, sum string, err error) {
 	in, err := Open(name, false)
 	if err != nil {
@@ -154,10 +159,10 @@ func Hash(name string) (size int64, sum string, err error) {
 	return size, hex.EncodeToString(h.Sum(nil)), err
 }
 
-// MaxInput is far above any document, table of kernels or workload, bytes.
+// MaxInput bounds documents, kernel tables and workloads, in bytes. Real ones are far smaller.
 const MaxInput = 4 << 30
 
-// ReadAll is Read of a file that nobody meant to be a pipe, of at most MaxInput.
+// ReadAll reads a regular file of at most MaxInput bytes.
 func ReadAll(name string) ([]byte, error) { return Read(name, MaxInput, false) }
 
 // Read reads a regular file of at most the given size. Codes: those of Open,
@@ -175,7 +180,7 @@ func Read(name string, most int64, special bool) ([]byte, error) {
 func ReadBounded(r io.Reader, name string, most int64) ([]byte, error) {
 	var data bytes.Buffer
 	if f, ok := r.(interface{ Stat() (fs.FileInfo, error) }); ok {
-		if st, err := f.Stat(); err == nil { // memory that grows is touched several times
+		if st, err := f.Stat(); err == nil { // one allocation, without copies as the buffer grows
 			data.Grow(int(min(max(st.Size(), 0), most)) + bytes.MinRead)
 		}
 	}
@@ -209,15 +214,15 @@ func (d folder) Open(name string) (fs.File, error) {
 	return Open(full, false)
 }
 
-// Bounds of what a compressed text may unfold to (spec#cost-limits): of real servers, repeated
-// traces at the highest level come to some 100 times.
+// Bounds of the decompressed size (spec#cost-limits). Highly repetitive traces of real servers,
+// compressed at the highest level, expand about 100 times.
 const (
-	MaxExpansion  = 300 // times its size
-	FreeExpansion = 1e9 // bytes that any file may unfold to
+	MaxExpansion  = 300 // times the compressed size
+	FreeExpansion = 1e9 // bytes that any file may expand to
 )
 
-// Unpack returns what r holds: decompressed when it begins like gzip. Reading
-// fails with file_too_large when far more comes out than any real text gives.
+// Unpack returns the text of r, decompressed when it begins with the magic number of gzip. Reading
+// fails with file_too_large when the output exceeds both bounds.
 func Unpack(r io.Reader, name string) (io.Reader, error) { return unpack(r, name, FreeExpansion) }
 
 func unpack(r io.Reader, name string, free int64) (io.Reader, error) {
@@ -236,7 +241,7 @@ func unpack(r io.Reader, name string, free int64) (io.Reader, error) {
 	return &unpacked{z: z, packed: packed, name: name, free: free}, nil
 }
 
-// UnpackAll is Unpack of a whole file, of which at most so many bytes may come out.
+// UnpackAll is Unpack of a whole file that may expand to at most the given number of bytes.
 func UnpackAll(data []byte, name string, most int64) ([]byte, error) {
 	plain, err := Unpack(bytes.NewReader(data), name)
 	if _, packed := plain.(*unpacked); err != nil || !packed {
@@ -261,20 +266,22 @@ type unpacked struct {
 	packed *counted
 	n      int64
 	name   string
-	free   int64 // bytes that may come out of any file
+	free   int64 // bytes that any file may expand to
 }
 
 func (u *unpacked) Read(p []byte) (int, error) {
 	n, err := u.z.Read(p)
-	if u.n += int64(n); u.n > u.free && u.n > MaxExpansion*u.packed.n {
-		return n, trace.Errorf(TooLarge, "%s: got %d bytes from %d, want at most %d times as many", u.name, u.n, u.packed.n, MaxExpansion)
+	u.n += int64(n)
+	if u.n > u.free && u.n > MaxExpansion*u.packed.n {
+		return n, trace.Errorf(TooLarge, "%s: got %d bytes from %d, want at most %d times as many",
+			u.name, u.n, u.packed.n, MaxExpansion)
 	}
 	return n, err
 }
 
-// CheckOutput refuses a name where no file of ours may be written, before anything is: a
-// folder, a symbolic link, which leads elsewhere, and unless special is true a pipe, a socket
-// or a device, where writing may wait for ever. Codes: those of Open.
+// CheckOutput refuses an output name before anything is written, where there is a folder, a symbolic
+// link (whose target may be anywhere) or, unless special is true, a pipe, a socket or a device, where
+// writing may block for ever. Codes: those of Open.
 func CheckOutput(name string, special bool) error {
 	st, err := statBy(os.Lstat, name)
 	switch {
@@ -299,7 +306,7 @@ func checkOutput(name string, mode fs.FileMode, special bool) error {
 	return trace.Errorf(specialFile, "%s: got %s, want a file or nothing there", name, kindOf(mode)).WithHint(outputHint)
 }
 
-// CheckTree is CheckOutput of everything in a folder whose files are all ours, at any depth.
+// CheckTree applies CheckOutput to all files of an output folder, at any depth.
 func CheckTree(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -312,7 +319,7 @@ func CheckTree(dir string) error {
 	})
 }
 
-// Folder makes a folder of ours; a link or a file in its place is refused.
+// Folder makes an output folder with its parents. It refuses a link or a file in its place.
 func Folder(name string) error {
 	st, err := statBy(os.Lstat, name)
 	switch {
@@ -324,25 +331,25 @@ func Folder(name string) error {
 	return err
 }
 
-// unfinished are the files and folders that this process has not given their names yet.
+// unfinished are the temporary files and folders of this process.
 var unfinished = struct {
 	sync.Mutex
 	names map[string]bool
 }{names: map[string]bool{}}
 
-func started(name string) {
+func noteUnfinished(name string) {
 	unfinished.Lock()
 	defer unfinished.Unlock()
 	unfinished.names[name] = true
 }
 
-func ended(name string) {
+func forgetUnfinished(name string) {
 	unfinished.Lock()
 	defer unfinished.Unlock()
 	delete(unfinished.names, name)
 }
 
-// Sweep removes what is unfinished, for a process that ends.
+// Sweep removes the temporary files and folders of this process. Call it before the process exits.
 func Sweep() {
 	unfinished.Lock()
 	defer unfinished.Unlock()
@@ -351,7 +358,7 @@ func Sweep() {
 	}
 }
 
-// Temporary is os.MkdirTemp of a folder that remove, or Sweep, takes away again.
+// Temporary is os.MkdirTemp of a folder that remove or Sweep deletes.
 func Temporary(dir, pattern string) (name string, remove func(), err error) {
 	if name, err = os.MkdirTemp(dir, pattern); err != nil {
 		return "", nil, err
@@ -359,24 +366,24 @@ func Temporary(dir, pattern string) (name string, remove func(), err error) {
 	return name, Staged(name), nil
 }
 
-// Staged is what takes a folder away again, unless Sweep has.
+// Staged marks an existing folder as temporary: remove or Sweep deletes it.
 func Staged(name string) (remove func()) {
-	started(name)
+	noteUnfinished(name)
 	return func() {
 		os.RemoveAll(name)
-		ended(name)
+		forgetUnfinished(name)
 	}
 }
 
-// Pending is a file that is being written beside its final name.
+// Pending is a file that is written under a temporary name in the folder of its final one.
 type Pending struct {
 	*os.File
 	name string
 	kept fs.FileMode // permissions of the file it replaces; 0: there is none
 }
 
-// Begin begins a file. Until Commit the old one stands under the name; a new
-// one has the permissions that the process's umask leaves. Codes: those of CheckOutput.
+// Begin creates a file that replaces the one called name at Commit. It keeps that one's permissions;
+// a new file has those of the umask. Codes: those of CheckOutput.
 func Begin(name string) (*Pending, error) {
 	if err := CheckOutput(name, false); err != nil {
 		return nil, err
@@ -386,19 +393,21 @@ func Begin(name string) (*Pending, error) {
 		p.kept = st.Mode().Perm()
 	}
 	for range 100 {
-		f, err := os.OpenFile(fmt.Sprintf("%s.tmp%08x", name, rand.Uint32()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+		temporary := fmt.Sprintf("%s.tmp%08x", name, rand.Uint32())
+		f, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
-		if p.File = f; err == nil {
-			started(f.Name())
+		p.File = f
+		if err == nil {
+			noteUnfinished(f.Name())
 		}
-		return p, worded(err, name)
+		return p, openError(err, name)
 	}
-	return nil, fmt.Errorf("%s: no free temporary name beside it", name)
+	return nil, fmt.Errorf("%s: no free temporary name in its folder", name)
 }
 
-// Commit gives the file its name. Without success nothing is left.
+// Commit renames the file to its final name. On an error it removes the file.
 func (p *Pending) Commit() error {
 	var err error
 	if p.kept != 0 {
@@ -410,19 +419,19 @@ func (p *Pending) Commit() error {
 	if err != nil {
 		os.Remove(p.Name())
 	}
-	ended(p.Name())
+	forgetUnfinished(p.Name())
 	return err
 }
 
-// Abort removes what was written; after Commit it does nothing.
+// Abort removes the temporary file; after Commit it does nothing.
 func (p *Pending) Abort() {
 	if p.Close() == nil {
 		os.Remove(p.Name())
-		ended(p.Name())
+		forgetUnfinished(p.Name())
 	}
 }
 
-// Write writes a whole file, so that no half one ever stands under its name.
+// Write writes a whole file atomically: name is never a partial file.
 func Write(name string, data []byte) error {
 	p, err := Begin(name)
 	if err != nil {
@@ -435,7 +444,7 @@ func Write(name string, data []byte) error {
 	return p.Commit()
 }
 
-// WriteSpecial is Write, or writes to the pipe or device that stands under the name.
+// WriteSpecial is Write, except that it writes into an existing pipe or device.
 func WriteSpecial(name string, data []byte) error {
 	if st, err := stat(name); err != nil || st.Mode().IsRegular() || st.IsDir() {
 		return Write(name, data)
@@ -448,7 +457,7 @@ func WriteSpecial(name string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// Append opens a file for writing at its end, which nobody else replaces. Codes: those of CheckOutput.
+// Append opens a file for appending, and creates it if there is none. Codes: those of CheckOutput.
 func Append(name string) (*os.File, error) {
 	if err := CheckOutput(name, false); err != nil {
 		return nil, err
@@ -456,9 +465,9 @@ func Append(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o666)
 }
 
-// Lock keeps a folder for this process until the result is closed. The lock is on
-// the folder itself: nothing is left behind, and a process that dies loses it. taken
-// says that another process has it; where folders cannot be locked nobody has.
+// Lock locks a folder for this process until the result is closed. It locks the folder itself, so
+// that no lock file remains after a crash. taken reports that another process has the lock; on systems
+// where folders cannot be locked it is always false.
 func Lock(dir string) (lock *os.File, taken bool, err error) {
 	f, err := os.Open(dir)
 	if err != nil {
