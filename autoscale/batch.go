@@ -68,8 +68,11 @@ type problem struct {
 
 // Fit estimates the parameters of a flavour from windows.
 func Fit(windows []window, o fitOptions) (*fitted, error) {
-	if n := len(o.Flavour.Parameters()); o.Physical != nil && (len(o.Physical) != n || !positive(o.Physical)) {
-		return nil, trace.Errorf(badOption, "physical parameters: got %v, want %d numbers > 0", o.Physical, n)
+	if o.Physical != nil {
+		n := len(o.Flavour.Parameters())
+		if len(o.Physical) != n || !positive(o.Physical) {
+			return nil, trace.Errorf(badOption, "physical parameters: got %v, want %d numbers > 0", o.Physical, n)
+		}
 	}
 	if len(windows) == 0 {
 		return nil, trace.Errorf(noWindows, "windows: got none").WithHint("shorter --window or smaller --min-requests, if the drops say so")

@@ -123,7 +123,8 @@ func chooseServers(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Fi
 		}
 		e := exported{QueueServer: s, flavour: Flavour(q.Flavour)}
 		if r.Format != TunerCalibrate && r.Format != wvaSLO {
-			if e.params = s.parameters(o.physical()); len(e.params) != len(e.flavour.Parameters()) {
+			e.params = s.parameters(o.physical())
+			if len(e.params) != len(e.flavour.Parameters()) {
 				warnings = append(warnings, trace.Findingf(export.NothingToExport, "%s is left out: %s", s.ID, cmp.Or(s.Reason,
 					"it has no such parameters")))
 				continue
@@ -154,9 +155,12 @@ func chooseServers(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Fi
 func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	cost := o.Float("unit-cost")
 	version := o.Settings["version"]
-	if v, err := releaseOf(version); cost > 0 && version != "" && err == nil && slices.Compare(v, []int{0, 0, 5}) < 0 {
-		return nil, nil, trace.Errorf(export.BadEntry, "--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or "+
-			"later", cost, version)
+	if cost > 0 && version != "" {
+		v, err := releaseOf(version)
+		if err == nil && slices.Compare(v, []int{0, 0, 5}) < 0 {
+			return nil, nil, trace.Errorf(export.BadEntry, "--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or "+
+				"later", cost, version)
+		}
 	}
 	var file resourceFile
 	for _, s := range servers {
@@ -186,7 +190,10 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 // requires it, later ones do not know it. Without a version the earlier one is assumed.
 func namesServiceClass(version string) bool {
 	v, err := releaseOf(version)
-	return version == "" || err != nil || v[0] == 0 && v[1] == 0 && v[2] <= 5
+	if version == "" || err != nil {
+		return true
+	}
+	return slices.Compare(v, []int{0, 0, 5}) <= 0
 }
 
 func loadText(s *exported) string {

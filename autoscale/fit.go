@@ -166,7 +166,8 @@ func (s *Server) effective(f Flavour, fit *fitted) []queueParameter {
 		if physical != nil {
 			q.Shift = result.OrNull(fit.X[i] / physical[i])
 			if f != wvA4P {
-				q.Floor, q.Utilisation = result.OrNull(s.Physical.Floor[i]), result.OrNull(s.Physical.Floor[i]/fit.X[i])
+				q.Floor = result.OrNull(s.Physical.Floor[i])
+				q.Utilisation = result.OrNull(s.Physical.Floor[i] / fit.X[i])
 			}
 		}
 		out[i] = q
@@ -270,7 +271,8 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 		lo := math.Log(q.CI95[0])
 		hi := math.Log(q.CI95[1])
 		if method == bySimulator {
-			lo, hi = math.Log(q.Value), math.Log(q.Value)
+			lo = math.Log(q.Value)
+			hi = math.Log(q.Value)
 		}
 		for _, v := range intervals {
 			if v.half != nil && !all.Held[j] {

@@ -31,7 +31,8 @@ type identifiability struct {
 // identify examines the windows at log parameters theta.
 func (p *problem) identify(theta []float64) identifiability {
 	q := p.withoutPrior()
-	q.base, q.basis = theta, identity(len(theta))
+	q.base = theta
+	q.basis = identity(len(theta))
 	plain := *q
 	plain.sigma = evenSigma(len(p.windows))
 	values, _ := plain.directions()
@@ -43,7 +44,9 @@ func (p *problem) identify(theta []float64) identifiability {
 	}
 	values, vectors := q.directions()
 	for k := range theta {
-		if known := k < len(values) && p.isIdentified(values, k) && (p.prior != nil || k < id.Rank); known {
+		// Without physical values only the directions within the rank count as known.
+		withinRank := p.prior != nil || k < id.Rank
+		if k < len(values) && p.isIdentified(values, k) && withinRank {
 			continue
 		}
 		id.Null = append(id.Null, direction(p.o.Flavour.Parameters(), vectors[k]))
@@ -112,7 +115,8 @@ func (p *problem) refuseUnidentified(id *identifiability) error {
 // restrictDirections sets where the search starts and which directions move: all, or those
 // that the windows show.
 func (p *problem) restrictDirections(start []float64, id *identifiability) {
-	p.base, p.basis = start, identity(len(start))
+	p.base = start
+	p.basis = identity(len(start))
 	if len(id.Null) == 0 {
 		return
 	}
@@ -169,7 +173,8 @@ func (p *problem) sweep(x []float64) []queuePoint {
 	prompt := make([]float64, len(p.windows))
 	output := make([]float64, len(p.windows))
 	for i := range p.windows {
-		prompt[i], output[i] = p.windows[i].Shape.Prompt, p.windows[i].Shape.Output
+		prompt[i] = p.windows[i].Shape.Prompt
+		output[i] = p.windows[i].Shape.Output
 	}
 	var out []queuePoint
 	for _, times := range []float64{1, 4} {
@@ -201,13 +206,15 @@ func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
 			RateRPS: at.RateRPS,
 		}
 		var ok bool
-		if w.TTFTMs, w.ITLMs, ok = predictWindow(p.o.Flavour, &w, expsOf(theta), asSized); !ok {
+		w.TTFTMs, w.ITLMs, ok = predictWindow(p.o.Flavour, &w, expsOf(theta), asSized)
+		if !ok {
 			return math.Inf(1)
 		}
 		q.windows = append(q.windows, w)
 		q.sigma = append(q.sigma, [2]float64{1, 1})
 	}
-	q.base, q.basis = theta, identity(len(theta))
+	q.base = theta
+	q.basis = identity(len(theta))
 	values, _ := q.directions()
 	return condition(values, len(theta))
 }
@@ -224,16 +231,19 @@ func sweepWords(points []queuePoint) string {
 // themselves; nil where the model has no answer. Differences are central, or
 // forward when p.quick.
 func (p *problem) jacobian(z []float64) (j, r []float64) {
-	n, rows := len(p.basis), p.size()
+	n := len(p.basis)
+	rows := p.size()
 	r = make([]float64, rows)
-	up, down := make([]float64, rows), r
+	up := make([]float64, rows)
+	down := r
 	j = make([]float64, rows*n)
 	if !p.residuals(z, r) {
 		return nil, nil
 	}
 	below := 0.0
 	if !p.quick {
-		down, below = make([]float64, rows), lmStep
+		down = make([]float64, rows)
+		below = lmStep
 	}
 	at := slices.Clone(z)
 	for k := range n {
@@ -279,20 +289,23 @@ func informative(windows []window, f Flavour, x []float64, n int) []int {
 	}
 	var picked []int
 	for len(picked) < min(n, len(windows)) {
-		best, most := -1, math.Inf(-1)
+		best := -1
+		most := math.Inf(-1)
 		for i := range windows {
 			if slices.Contains(picked, i) {
 				continue
 			}
 			var c mat.Cholesky
 			if c.Factorize(with(i)) && c.LogDet() > most {
-				best, most = i, c.LogDet()
+				best = i
+				most = c.LogDet()
 			}
 		}
 		if best < 0 {
 			break
 		}
-		a, picked = with(best), append(picked, best)
+		a = with(best)
+		picked = append(picked, best)
 	}
 	return picked
 }

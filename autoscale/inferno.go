@@ -44,8 +44,10 @@ func Inferno(models []modelEntry) ([]byte, error) {
 func lineWriter(format export.Format, readBy string, write func([]modelEntry) ([]byte, error)) func(export.Source, export.Options) (
 	*export.Output, error) {
 	return func(src export.Source, opt export.Options) (*export.Output, error) {
-		if err := readerOf(format).CheckVersion(opt.Settings["version"]); err != nil && format == InfernoModels {
-			return nil, err
+		if format == InfernoModels { // the other formats have no option version
+			if err := readerOf(format).CheckVersion(opt.Settings["version"]); err != nil {
+				return nil, err
+			}
 		}
 		cfgs, err := src.Configs(opt.Config)
 		if err != nil {

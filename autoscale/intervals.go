@@ -29,7 +29,9 @@ func (p *problem) intervals(f *fitted, z []float64) {
 			v[a] = p.basis[a][j]
 			free += v[a] * v[a]
 		}
-		f.Lo[j], f.Hi[j], f.PriorPart[j] = math.NaN(), math.NaN(), 1
+		f.Lo[j] = math.NaN()
+		f.Hi[j] = math.NaN()
+		f.PriorPart[j] = 1
 		if f.Held[j] = free < heldShare; f.Held[j] || cov == nil {
 			continue
 		}
@@ -44,7 +46,8 @@ func (p *problem) intervals(f *fitted, z []float64) {
 			pulled = 0
 		}
 		half := normal975 * math.Sqrt(variance*p.residualVariance(z))
-		f.Lo[j], f.Hi[j] = f.X[j]*math.Exp(-half), f.X[j]*math.Exp(half)
+		f.Lo[j] = f.X[j] * math.Exp(-half)
+		f.Hi[j] = f.X[j] * math.Exp(half)
 		f.PriorPart[j] = math.Min(1, 1-free+free*pulled/variance)
 	}
 }

@@ -60,7 +60,8 @@ func fitLine(x [][]float64, y []float64) line {
 			}
 		}
 	}
-	best, bestSSE := make([]float64, p), math.Inf(1)
+	best := make([]float64, p)
+	bestSSE := math.Inf(1)
 	for set := 1; set < 1<<p; set++ {
 		var cols []int
 		for _, j := range []int{0, 1, 2}[:p] {
@@ -154,13 +155,21 @@ func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64, 
 	}
 	whole := fitLine(x, y)
 	whole.least = 1
-	for i, b := range sizes {
+	if !isSized {
+		return whole, nil
+	}
+	// The line of the largest range of batch sizes b and up that it fits, and below which it is never too low.
+	for i, b := range sizes[:len(sizes)-1] {
 		k := i * len(y) / len(sizes)
-		if of := fitLine(x[k:], y[k:]); isSized && i+2 <= len(sizes) && of.maxErr <= poorLine {
-			if rest := append(of.errors(x[:k], y[:k]), 0); slices.Min(rest) >= -poorLine {
-				of.least, of.above = b, slices.Max(rest)
-				return of, nil
-			}
+		upper := fitLine(x[k:], y[k:])
+		if upper.maxErr > poorLine {
+			continue
+		}
+		rest := append(upper.errors(x[:k], y[:k]), 0)
+		if slices.Min(rest) >= -poorLine {
+			upper.least = b
+			upper.above = slices.Max(rest)
+			return upper, nil
 		}
 	}
 	return whole, nil

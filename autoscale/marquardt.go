@@ -62,7 +62,8 @@ func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
 		return nil, nil, 0, false
 	}
 	n := len(z)
-	a, g = make([]float64, n*n), make([]float64, n)
+	a = make([]float64, n*n)
+	g = make([]float64, n)
 	for i, v := range r {
 		weight := 1.0
 		if i < 2*len(p.windows) {
@@ -82,7 +83,8 @@ func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
 // solveDamped is -(A + damp*diag(A))^-1 g, no longer than lmLargest.
 func solveDamped(a, g []float64, damp float64) []float64 {
 	n := len(g)
-	l, step := slices.Clone(a), make([]float64, n)
+	l := slices.Clone(a)
+	step := make([]float64, n)
 	for i := range n {
 		l[i*n+i] += damp*a[i*n+i] + 1e-300
 		step[i] = -g[i]

@@ -41,7 +41,8 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	values := [3]float64{}
 	scale := meanScale(it.Model.Train) / 1000
 	for i, c := range it.Model.Coefficients {
-		values[i], p.Floor[i] = c.Value*scale, it.FloorUs[i]/1000
+		values[i] = c.Value * scale
+		p.Floor[i] = it.FloorUs[i] / 1000
 		p.CI95[i] = s.interval(names[i], values[i], c.CI95)
 		if values[i] > 0 {
 			continue
@@ -72,7 +73,8 @@ func (s *Server) interval(name string, value float64, us *[2]float64) *[2]float6
 	if value < out[0] || value > out[1] {
 		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
 			"%s: %s of %.4g ms stood outside %.4g to %.4g ms, the interval of the fit without penalty", s.ID, name, value, out[0], out[1]))
-		out[0], out[1] = math.Min(out[0], value), math.Max(out[1], value)
+		out[0] = math.Min(out[0], value)
+		out[1] = math.Max(out[1], value)
 	}
 	return out
 }
@@ -119,7 +121,8 @@ func (p *Physical) document(f Flavour) []queueParameter {
 	for i, name := range f.Parameters() {
 		q := queueParameter{Name: name, Unit: units(f)[i], Value: x[i], Identified: measured}
 		if f != wvA4P {
-			q.CI95, q.Floor = p.CI95[i], result.OrNull(p.Floor[i])
+			q.CI95 = p.CI95[i]
+			q.Floor = result.OrNull(p.Floor[i])
 			q.Utilisation = result.OrNull(p.Floor[i] / x[i])
 			if p.Bound[i] {
 				q.Identified = atBound

@@ -104,8 +104,11 @@ func byDevice[V int | float64](what string, of map[string]V) (map[string]V, erro
 // Unknown names are returned as they are.
 func deviceName(name string) string {
 	before := ""
-	if n, rest, ok := strings.Cut(name, "x"); ok && n != "" && strings.Trim(n, "0123456789") == "" {
-		before, name = n+"x", rest
+	n, rest, ok := strings.Cut(name, "x")
+	isCount := n != "" && strings.Trim(n, "0123456789") == ""
+	if ok && isCount {
+		before = n + "x"
+		name = rest
 	}
 	if h, ok := deploy.Datasheet(name); ok {
 		name = h.Name
@@ -141,13 +144,19 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 	d := s.Demand
 	var findings []trace.Finding
 	var known []string
-	if !(s.TPS >= 0 && s.TPS <= mostWanted) || s.TPS > 0 && s.RateRPS > 0 {
+	inRange := s.TPS >= 0 && s.TPS <= mostWanted
+	both := s.TPS > 0 && s.RateRPS > 0
+	if !inRange || both {
 		return d, nil, trace.Errorf(badModel, "server %q: got tps %g and rate_rps %g, want one of them, at most %g", s.Name, s.TPS, s.RateRPS,
 			mostWanted)
 	}
 	for i := range q.Servers {
 		at := &q.Servers[i]
-		if known = append(known, at.Model); at.Model != s.Model || len(s.Parameters) > 0 && !slices.Contains(s.Parameters, at.ID) {
+		known = append(known, at.Model)
+		if at.Model != s.Model {
+			continue
+		}
+		if len(s.Parameters) > 0 && !slices.Contains(s.Parameters, at.ID) {
 			continue
 		}
 		if slices.ContainsFunc(d.Options, func(o Option) bool { return o.Accelerator == acceleratorOf(at) }) {

@@ -90,9 +90,11 @@ func Replica(windows []window, o replicaOptions) []step {
 				g.x = nil // nothing is stored: the next window starts anew
 			}
 		}
-		s.X, s.P = before.state(), rowsOf(before.p)
+		s.X = before.state()
+		s.P = rowsOf(before.p)
 		if g.x != nil {
-			s.X, s.P = g.state(), rowsOf(g.p)
+			s.X = g.state()
+			s.P = rowsOf(g.p)
 		}
 		steps = append(steps, s)
 	}

@@ -37,7 +37,8 @@ const (
 func Robust(windows []window, o robustOptions) []step {
 	steps := make([]step, 0, len(windows))
 	var g gaussian
-	rejected, lastNs := 0, int64(0)
+	rejected := 0
+	lastNs := int64(0)
 	for i := range windows {
 		w := &windows[i]
 		if g.x == nil {
@@ -80,7 +81,8 @@ func (o *robustOptions) update(g *gaussian, w *window, hours float64, open bool)
 	if !ok {
 		return s
 	}
-	s.NIS, s.Verdict = nis, accepted
+	s.NIS = nis
+	s.Verdict = accepted
 	if nis >= maxNIS {
 		if !open {
 			s.Verdict = rejectedNIS

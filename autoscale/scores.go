@@ -95,14 +95,17 @@ func evaluateAny(windows []window, predicted func(i int, w *window) (ttft, itl f
 			continue
 		}
 		s.Windows++
-		ttft, itl = ttft+w.TTFTMs, itl+w.ITLMs
-		ttftOff = ttftOff + math.Abs(a-w.TTFTMs)
-		itlOff = itlOff + math.Abs(b-w.ITLMs)
-		ttftBias = ttftBias + (a - w.TTFTMs)
-		itlBias = itlBias + (b - w.ITLMs)
+		ttft += w.TTFTMs
+		itl += w.ITLMs
+		ttftOff += math.Abs(a - w.TTFTMs)
+		itlOff += math.Abs(b - w.ITLMs)
+		ttftBias += a - w.TTFTMs
+		itlBias += b - w.ITLMs
 	}
-	s.TTFTWape, s.TTFTBias = result.OrNull(ttftOff/ttft), result.OrNull(ttftBias/ttft)
-	s.ITLWape, s.ITLBias = result.OrNull(itlOff/itl), result.OrNull(itlBias/itl)
+	s.TTFTWape = result.OrNull(ttftOff / ttft)
+	s.TTFTBias = result.OrNull(ttftBias / ttft)
+	s.ITLWape = result.OrNull(itlOff / itl)
+	s.ITLBias = result.OrNull(itlBias / itl)
 	return s
 }
 

@@ -99,15 +99,17 @@ const (
 // leastSeats sizes a server with the fewest of so many seats at which the targets leave nearly the throughput of all: halvings of the
 // bracket that the closed forms of prefill and ITL give.
 func (m *model) leastSeats(t Targets, most int) (sizing, error) {
-	at := func(seats int) (own model, s sizing, err error) {
+	sizeWith := func(seats int) (model, sizing, error) {
 		v := m.v
 		v.MaxBatch = seats
-		if own, err = New(m.flavour, m.p, m.s, v); err == nil {
-			s, err = own.Size(t)
+		own, err := New(m.flavour, m.p, m.s, v)
+		if err != nil {
+			return own, sizing{}, err
 		}
+		s, err := own.Size(t)
 		return own, s, err
 	}
-	all, full, err := at(most)
+	all, full, err := sizeWith(most)
 	if err != nil {
 		return full, err
 	}
@@ -125,13 +127,14 @@ func (m *model) leastSeats(t Targets, most int) (sizing, error) {
 	hi := min(most, 3*max(itl, prefill))
 	for i := 0; i < onsetHalving && lo < hi; i++ {
 		mid := (lo + hi) / 2
-		if _, s, err := at(mid); err == nil && s.At.ThroughputRPS >= nearPeak*full.At.ThroughputRPS {
+		_, s, err := sizeWith(mid)
+		if err == nil && s.At.ThroughputRPS >= nearPeak*full.At.ThroughputRPS {
 			hi = mid
 		} else {
 			lo = mid + 1
 		}
 	}
-	_, s, err := at(hi)
+	_, s, err := sizeWith(hi)
 	s.Concurrency = hi
 	return s, err
 }

@@ -30,14 +30,21 @@ func (o *SizeOptions) checkFor(f Flavour) error {
 	for _, v := range []struct {
 		name  string
 		value float64
-	}{{"ttft-ms", o.Targets.TTFTMs}, {"itl-ms", o.Targets.ITLMs}, {"tps", o.Targets.TPS}, {"prompt-tokens", o.Prompt},
-		{"output-tokens", o.Output}} {
+	}{
+		{"ttft-ms", o.Targets.TTFTMs},
+		{"itl-ms", o.Targets.ITLMs},
+		{"tps", o.Targets.TPS},
+		{"prompt-tokens", o.Prompt},
+		{"output-tokens", o.Output},
+	} {
 		if !(v.value >= 0 && v.value <= mostWanted) {
 			return option.Misusef("--%s: got %g, want a number from 0 to %g", v.name, v.value, mostWanted)
 		}
 	}
 	switch {
-	case o.Concurrency < 0 || o.Concurrency > mostSeats || o.Concurrency > 0 && f != inferno3P:
+	case o.Concurrency < 0,
+		o.Concurrency > mostSeats,
+		o.Concurrency > 0 && f != inferno3P:
 		return option.Misusef("--concurrency: got %d with flavour %s, want 1 to %d and %s, whose reader searches so", o.Concurrency, f, mostSeats,
 			inferno3P)
 	case o.Requests < 0:
@@ -73,7 +80,8 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 			failed[i] = err
 			return nil
 		}
-		findings[i], s.Sizing = size.Findings, &size.QueueSizing
+		findings[i] = size.Findings
+		s.Sizing = &size.QueueSizing
 		if o.Requests > 0 {
 			size.Simulated, err = simulate(z.p, z.v, trafficOf(z.s, size.RateRPS, o.Requests, o.Seed), ctx.Done())
 		}

@@ -121,8 +121,10 @@ func (m *meter) meanPoint() (*queueSimPoint, error) {
 		TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95),
 	}
 	if gaps > 0 {
-		p.ITLMs, p.ITLP95Ms = decode/gaps, stat.Quantile(stat.Sorted(m.itl), 0.95)
-		p.TTFTSeMs, p.ITLSeMs = stat.StdErr(ttft), stat.StdErr(itl)
+		p.ITLMs = decode / gaps
+		p.ITLP95Ms = stat.Quantile(stat.Sorted(m.itl), 0.95)
+		p.TTFTSeMs = stat.StdErr(ttft)
+		p.ITLSeMs = stat.StdErr(itl)
 	}
 	return p, nil
 }
@@ -197,7 +199,8 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, outpu
 	for i := range windows {
 		p := &out.Points[i]
 		if ttft, itl, ok := predictWindow(wvA4P, &windows[i], fit.X, asSized); ok {
-			p.TTFTErr, p.ITLErr = result.OrNull(ttft/p.TTFTMs-1), result.OrNull(itl/p.ITLMs-1)
+			p.TTFTErr = result.OrNull(ttft/p.TTFTMs - 1)
+			p.ITLErr = result.OrNull(itl/p.ITLMs - 1)
 		}
 	}
 	return out, nil

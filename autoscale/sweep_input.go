@@ -140,9 +140,10 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 		take(clients.LevelsBetween(snapshots))
 		o.Sweep.Mean = true // exact, while a median is known to its bucket
 	}
-	if inTable := func(p clients.Level) bool { return p.Line > 0 && p.TTFTMeanMs > 0 }; !o.Sweep.Median && len(points) > 0 &&
-		!slices.ContainsFunc(points, func(p clients.Level) bool { return !inTable(p) }) {
-		o.Sweep.Mean = true // a table that has the means, which the model's answers are
+	// The model gives mean TTFTs, so means are compared where every row of a table has one.
+	withoutMean := func(p clients.Level) bool { return !(p.Line > 0 && p.TTFTMeanMs > 0) }
+	if !o.Sweep.Median && len(points) > 0 && !slices.ContainsFunc(points, withoutMean) {
+		o.Sweep.Mean = true
 	}
 	s := serverOfSweep(cmp.Or(o.Sweep.Model, "sweep"), points, o)
 	s.Findings = append(s.Findings, findings...)

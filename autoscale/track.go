@@ -48,7 +48,11 @@ func (f *Calibrated) estimatorRuns(o *Options) []run {
 func (f *Calibrated) trackDoc(r run) queueTrack {
 	s := summarize(f.Windows, r.steps)
 	last := r.steps[len(r.steps)-1]
-	s.Estimator, s.Flavour, s.Names, s.Final, s.Covariance = r.name, string(r.flavour), r.flavour.Parameters(), last.X, last.P
+	s.Estimator = r.name
+	s.Flavour = string(r.flavour)
+	s.Names = r.flavour.Parameters()
+	s.Final = last.X
+	s.Covariance = last.P
 	s.Drift, s.Verdict = medianDrift(r.steps), trackVerdict(&s)
 	return s
 }

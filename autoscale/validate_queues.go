@@ -120,7 +120,8 @@ func (s *Server) simulated(p params, n int, done <-chan struct{}) (queueScore, e
 // ones without them, are within the limits.
 func Passed(s *QueueServer) bool {
 	for _, x := range s.Scores {
-		if x.Set == validation && (x.Estimator == estEffective || x.Estimator == estPhysical && len(s.Effective) == 0) {
+		decides := x.Estimator == estEffective || x.Estimator == estPhysical && len(s.Effective) == 0
+		if decides && x.Set == validation {
 			return x.Unpredicted == 0 && x.TTFTWape != nil && *x.TTFTWape <= MaxTTFTWape && *x.ITLWape <= MaxITLWape
 		}
 	}

@@ -265,7 +265,8 @@ func (w *window) measure(used []*sample) {
 	for b := range blocks {
 		ttft[b], itl[b] = meansOf(used[b*len(used)/blocks : (b+1)*len(used)/blocks])
 	}
-	w.TTFTSeMs, w.ITLSeMs = stat.StdErr(ttft), stat.StdErr(itl)
+	w.TTFTSeMs = stat.StdErr(ttft)
+	w.ITLSeMs = stat.StdErr(itl)
 }
 
 // meansOf are the mean TTFT over requests and the mean gap over tokens, ms.
@@ -328,7 +329,8 @@ func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 			r := f.measuredRow(i, flavour, e.name)
 			r.X = e.x
 			if ttft, itl, ok := predictWindow(flavour, &f.Windows[i], e.x, asSized); ok {
-				r.TTFTPred, r.ITLPred = trace.Some(ttft), trace.Some(itl)
+				r.TTFTPred = trace.Some(ttft)
+				r.ITLPred = trace.Some(itl)
 			}
 			out = append(out, r)
 		}
@@ -375,7 +377,8 @@ func (f *Calibrated) stepRows(flavour Flavour, estimator string, steps []step) [
 	for k := range steps {
 		s := &steps[k]
 		r := f.measuredRow(s.Window, flavour, estimator)
-		r.Verdict, r.X = string(s.Verdict), s.X
+		r.Verdict = string(s.Verdict)
+		r.X = s.X
 		r.NIS = trace.Opt[float64]{V: s.NIS, OK: !math.IsNaN(s.NIS)}
 		if s.Innovation != [2]float64{} {
 			r.TTFTPred, r.ITLPred = trace.Some(r.TTFTMs-s.Innovation[0]), trace.Some(r.ITLMs-s.Innovation[1])

@@ -157,7 +157,8 @@ func (l *lab) runCell(c *cell, r *rival, seed int64, reqs []sim.Request, w windo
 	if err != nil {
 		return nil, err
 	}
-	spec, promised := c.Spec, TargetsOf(reqs)
+	spec := c.Spec
+	promised := TargetsOf(reqs)
 	spec.Targets = targetsOf(promised)
 	cfg := spec.Build(p)
 	cfg.ShadowShare = math.Min(cfg.ShadowShare, shadowsOf/float64(len(reqs)))
@@ -368,7 +369,8 @@ func specOf(policy, scorers, scheduler string) Spec {
 		s.Routing.Policy = RoundRobin
 	}
 	s.Scheduler = scheduler
-	if predicts := policy == "clairvoyant" || policy == "predictive-seed" || s.NeedsController(); predicts {
+	predicts := policy == "clairvoyant" || policy == "predictive-seed" || s.NeedsController()
+	if predicts {
 		s.ShadowShare = shadowShare
 	}
 	return s

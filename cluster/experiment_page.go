@@ -361,7 +361,8 @@ func frontierFigure(d *Document) *report.Figure {
 		}
 		xlo, xhi := report.Widened(x.Lo, x.Hi)
 		ylo, yhi := report.Widened(y.Lo, y.Hi)
-		ylo, yhi = max(0, ylo), min(100, yhi)
+		ylo = max(0, ylo)
+		yhi = min(100, yhi)
 		f := report.NewFrame(report.PanelW, report.PanelH, "", report.Linear("critical P99 TTFT (ms)", xlo, xhi, 5), report.Linear(key.label, ylo,
 			yhi, 5))
 		for _, g := range gates {

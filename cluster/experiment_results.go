@@ -80,7 +80,9 @@ func figureOf(v []float64) figureDoc {
 		return f
 	}
 	mean, lo, hi := stat.MeanInterval(finite)
-	f.Mean, f.Lo, f.Hi = result.OrNull(mean), result.OrNull(lo), result.OrNull(hi)
+	f.Mean = result.OrNull(mean)
+	f.Lo = result.OrNull(lo)
+	f.Hi = result.OrNull(hi)
 	return f
 }
 
@@ -93,7 +95,8 @@ func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 	var x, y []float64
 	for i := range va {
 		if d := va[i] - vb[i]; !math.IsNaN(d) && !math.IsInf(d, 0) {
-			x, y = append(x, va[i]), append(y, vb[i])
+			x = append(x, va[i])
+			y = append(y, vb[i])
 		}
 	}
 	out := contrastDoc{A: a, B: b, Figure: key, N: len(x)}
@@ -101,7 +104,10 @@ func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 		return out
 	}
 	d := stat.Paired(x, y)
-	out.Effect, out.Lo, out.Hi, out.P = result.OrNull(d.Mean), result.OrNull(d.Lo), result.OrNull(d.Hi), result.OrNull(d.P)
+	out.Effect = result.OrNull(d.Mean)
+	out.Lo = result.OrNull(d.Lo)
+	out.Hi = result.OrNull(d.Hi)
+	out.P = result.OrNull(d.P)
 	if d.N > 1 { // two one-sided tests at 5 %
 		half := (d.Hi - d.Mean) * stat.StudentT(0.95, float64(d.N-1)) / stat.StudentT(0.975, float64(d.N-1))
 		limit := 0.05 * math.Abs(stat.Mean(y))
@@ -194,10 +200,13 @@ func (l *lab) reliability(d *Document) {
 		}
 	}
 	for i := range l.cells {
-		if c := &l.cells[i]; c.Role == roleFrontier && c.Spec.Admission.Policy == "predictive" {
-			if g := stat.Mean(valuesOf(l.runs[i], figureBy("goodput"))); d.Hindsight == nil || g > d.Hindsight.Goodput {
-				d.Hindsight = &hindsightDoc{c.Name, g}
-			}
+		c := &l.cells[i]
+		if c.Role != roleFrontier || c.Spec.Admission.Policy != "predictive" {
+			continue
+		}
+		goodput := stat.Mean(valuesOf(l.runs[i], figureBy("goodput")))
+		if d.Hindsight == nil || goodput > d.Hindsight.Goodput {
+			d.Hindsight = &hindsightDoc{c.Name, goodput}
 		}
 	}
 }
@@ -309,12 +318,18 @@ func (l *lab) rerunCells(names []string, r *rival, rate float64, w window, rates
 func (l *lab) loads(d *Document) error {
 	names := []string{alwaysCell, gatedCell, mainCell, noFloorCell, sizeCell}
 	for i := range l.cells {
-		if c := &l.cells[i]; c.Role == roleExtra && (c.Spec.Admission.Policy == "predictive-seed" || c.Spec.Admission.Policy == "probabilistic") {
+		c := &l.cells[i]
+		if c.Role != roleExtra {
+			continue
+		}
+		switch c.Spec.Admission.Policy {
+		case "predictive-seed", "probabilistic":
 			names = append(names, c.Name)
 		}
 	}
 	p := l.preset
-	p.Seconds, p.WarmupS = math.Min(p.Seconds, 10), math.Min(p.WarmupS, 2)
+	p.Seconds = math.Min(p.Seconds, 10)
+	p.WarmupS = math.Min(p.WarmupS, 2)
 	for _, rho := range append([]float64{quietRho}, p.Loads...) {
 		at := loadDoc{
 			Rho:     rho,
@@ -391,7 +406,8 @@ func (l *lab) rivals(d *Document) error {
 			return err
 		}
 		s.main = runs[0]
-		if runs, err = at.rerunCells([]string{matchedCell}, r, at.rate, at.window, ratesOf(s.main), nil); err != nil {
+		runs, err = at.rerunCells([]string{matchedCell}, r, at.rate, at.window, ratesOf(s.main), nil)
+		if err != nil {
 			return err
 		}
 		s.matched = runs[0]

@@ -40,7 +40,8 @@ func (l *lab) verdicts(d *Document, list []statement) []verdictDoc {
 			p = append(p, knownOrNaN(e.P))
 		}
 	}
-	holm, k := stat.Holm(p), 0
+	holm := stat.Holm(p)
+	k := 0
 	var out []verdictDoc
 	for _, s := range list {
 		for i := range s.evidence {
@@ -81,7 +82,8 @@ func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	}
 	switch {
 	case len(s.blocked) > 0:
-		v.Verdict, v.Why = notTestable, strings.Join(s.blocked, "; ")
+		v.Verdict = notTestable
+		v.Why = strings.Join(s.blocked, "; ")
 	case len(l.seeds) < fewestSeeds:
 		v.Why = fmt.Sprintf("%d seeds reproduce and never judge, at least %d are needed", len(l.seeds), fewestSeeds)
 	case missing > 0 || len(s.evidence) == 0:
@@ -174,17 +176,23 @@ func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 // point is one setting of a gate on one seed.
 type point struct{ p99, admitted, goodput float64 }
 
-// frontierPoints is the points of a gate by seed, by critical P99.
+// frontierPoints returns the settings of a gate for each seed, in the order of the critical class's P99.
 func (l *lab) frontierPoints(policy string) [][]point {
 	out := make([][]point, len(l.seeds))
 	for i := range l.cells {
-		if c := &l.cells[i]; c.Role != roleFrontier || c.Spec.Admission.Policy != policy {
+		c := &l.cells[i]
+		if c.Role != roleFrontier || c.Spec.Admission.Policy != policy {
 			continue
 		}
 		for k, r := range l.runs[i] {
-			if p := (point{r.Critical, r.All.AdmittedShare(), r.All.Goodput()}); !math.IsInf(p.p99, 0) && !math.IsNaN(p.p99) {
-				out[k] = append(out[k], p)
+			if math.IsInf(r.Critical, 0) || math.IsNaN(r.Critical) {
+				continue
 			}
+			out[k] = append(out[k], point{
+				p99:      r.Critical,
+				admitted: r.All.AdmittedShare(),
+				goodput:  r.All.Goodput(),
+			})
 		}
 	}
 	for k := range out {
@@ -209,7 +217,8 @@ func pointAt(f []point, x float64) point {
 	for i < len(f)-2 && f[i+1].p99 < x {
 		i++
 	}
-	a, b := f[i], f[min(i+1, len(f)-1)]
+	a := f[i]
+	b := f[min(i+1, len(f)-1)]
 	t := 0.0
 	if b.p99 > a.p99 {
 		t = math.Max(0, math.Min(1, (x-a.p99)/(b.p99-a.p99)))
@@ -224,7 +233,8 @@ func (l *lab) cacheStatement(d *Document, r sides) statement {
 			"gate with the same rates",
 		blocked: selectionBlocks(d, r.main),
 	}
-	if window := l.preset.Seconds - l.preset.WarmupS; window < 10*d.LifetimeS {
+	window := l.preset.Seconds - l.preset.WarmupS
+	if window < 10*d.LifetimeS {
 		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than ten lifetimes of %.1f s", window, d.LifetimeS))
 	}
 	s.evidence = []contrastDoc{cellContrast(mainCell, matchedCell, r.main, r.matched, "potential_share")}
@@ -232,9 +242,13 @@ func (l *lab) cacheStatement(d *Document, r sides) statement {
 }
 
 func (l *lab) latencyStatement(r sides) statement {
-	s := statement{id: "H14-3", text: "pooled P99 of admitted requests stays below 100 ms, at a goodput no more than 1 point below " +
-		"configuration 2 (" + gatedCell + ")"}
-	if window := l.preset.Seconds - l.preset.WarmupS; window < 30 {
+	s := statement{
+		id: "H14-3",
+		text: "pooled P99 of admitted requests stays below 100 ms, at a goodput no more than 1 point below " +
+			"configuration 2 (" + gatedCell + ")",
+	}
+	window := l.preset.Seconds - l.preset.WarmupS
+	if window < 30 {
 		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than 30 s", window))
 	}
 	if !l.isStationary(r.main) {

@@ -50,9 +50,12 @@ func (f *Floor) isPaused(nowUs int64) bool {
 	return f != nil && f.missed >= inVain && nowUs < f.untilUs
 }
 
-// noteFirstToken learns when a request that it let in got its first token.
+// noteFirstToken records when a request that the floor let in got its first token. After inVain late ones
+// in a row the floor pauses for restUs.
 func (f *Floor) noteFirstToken(r *Request, atUs, tookUs int64) {
-	if f.missed, f.untilUs = f.missed+1, atUs+restUs; r.WaitedUs+tookUs <= r.SLOTTFTUs {
+	f.missed++
+	f.untilUs = atUs + restUs
+	if r.WaitedUs+tookUs <= r.SLOTTFTUs {
 		f.missed = 0
 	}
 }
@@ -70,7 +73,8 @@ func (f *Floor) spendBudget(v *View, tokens float64) bool {
 	if f.tokens < tokens {
 		return false
 	}
-	if f.tokens -= tokens; f.missed >= inVain { // one at a time tries whether it may open again
+	f.tokens -= tokens
+	if f.missed >= inVain { // after a pause one request at a time tests whether targets are met again
 		f.untilUs = v.NowUs + restUs
 	}
 	return true

@@ -194,7 +194,8 @@ func (c *cluster) sendRequest(i int, now int64) error {
 		target = c.router.Route(r, &c.view)
 	}
 	c.router.Routed(r, target)
-	rec.Instance, rec.Expected = target, c.view.CachedTokens(r, target)
+	rec.Instance = target
+	rec.Expected = c.view.CachedTokens(r, target)
 	return c.sendTo(i, target, now)
 }
 
@@ -286,7 +287,8 @@ func (c *cluster) startShadow(req, i int, now int64) error {
 	s.Engine = e.Clone(sim.Hooks{
 		First: func(k int, atUs int64) {
 			if k == req {
-				rec.Shadow, s.over = trace.Some(atUs-now), true
+				rec.Shadow = trace.Some(atUs - now)
+				s.over = true
 				s.Yield(math.MinInt64)
 			}
 		},

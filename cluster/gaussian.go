@@ -53,7 +53,8 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 	}
 	z := make([]float64, len(y))
 	for i, v := range y {
-		z[i], p.noise[i] = (v-p.mean)/p.scale, variance[i]/p.scale/p.scale
+		z[i] = (v - p.mean) / p.scale
+		p.noise[i] = variance[i] / p.scale / p.scale
 	}
 	cost := func(theta []float64) float64 {
 		sum := 0.0
@@ -80,7 +81,8 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 		res, err := optimize.Minimize(optimize.Problem{Func: cost}, from, &optimize.Settings{FuncEvaluations: 40 * len(start)},
 			&optimize.NelderMead{})
 		if res != nil && (err == nil || res.F < value) && res.F < value {
-			value, best = res.F, append(best[:0], res.X...)
+			value = res.F
+			best = append(best[:0], res.X...)
 		}
 	}
 	cost(best)

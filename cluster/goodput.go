@@ -139,10 +139,18 @@ func (t target) Meets(r *record) bool {
 	ttft, _ := r.TTFTUs()
 	e2e, _ := r.E2EUs()
 	itl, hasITL := r.ITLUs()
-	return (t.TTFTUs == 0 || ttft <= t.TTFTUs) && (t.E2EUs == 0 || e2e <= t.E2EUs) && (t.ITLUs == 0 || !hasITL || itl <= t.ITLUs)
+	switch {
+	case t.TTFTUs != 0 && !(ttft <= t.TTFTUs):
+		return false
+	case t.E2EUs != 0 && !(e2e <= t.E2EUs):
+		return false
+	case t.ITLUs != 0 && hasITL && !(itl <= t.ITLUs):
+		return false
+	}
+	return true
 }
 
-// goodputOf takes the records of arrivals inside the window.
+// goodputOf computes the figures over the requests that arrived inside the window.
 func goodputOf(all []record, targets map[string]target, w window) *Goodput {
 	recs := inWindow(all, w)
 	out := &Goodput{All: Class{Name: "all"}}
@@ -163,7 +171,8 @@ func goodputOf(all []record, targets map[string]target, w window) *Goodput {
 	out.OutputPerS = outputPerS(all, w)
 	out.reliable(recs)
 	pairs := pairsOf(recs)
-	out.Live, out.Shadow = auditOf(recs, pairs, false), auditOf(recs, pairs, true)
+	out.Live = auditOf(recs, pairs, false)
+	out.Shadow = auditOf(recs, pairs, true)
 	return out
 }
 
@@ -219,7 +228,9 @@ func (out *Goodput) tails(recs []*record) {
 			critical = append(critical, ms)
 		}
 	}
-	out.Critical, out.Admitted, out.Everybody = p99(critical), p99(admitted), p99(everybody)
+	out.Critical = p99(critical)
+	out.Admitted = p99(admitted)
+	out.Everybody = p99(everybody)
 }
 
 // p99 is the 99th percentile of values, NaN without any.
@@ -245,7 +256,9 @@ func (out *Goodput) cache(recs []*record) {
 			phantom = phantom + float64(max(0, r.Expected-r.CachedTokens))
 		}
 	}
-	out.CachedShare, out.PotentialShare, out.PotentialAdmitted = ratioOrNaN(cached, admitted), ratioOrNaN(potential, prompts), ratioOrNaN(potentialIn, admitted)
+	out.CachedShare = ratioOrNaN(cached, admitted)
+	out.PotentialShare = ratioOrNaN(potential, prompts)
+	out.PotentialAdmitted = ratioOrNaN(potentialIn, admitted)
 	out.PhantomShare = ratioOrNaN(phantom, expected)
 	mean := stat.Mean(shares)
 	sum := 0.0
@@ -369,7 +382,8 @@ func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 			covered++
 		}
 	}
-	a.Coverage90, a.FalseShare = ratioOrNaN(float64(covered), float64(n)), ratioOrNaN(float64(wrong), float64(judged))
+	a.Coverage90 = ratioOrNaN(float64(covered), float64(n))
+	a.FalseShare = ratioOrNaN(float64(wrong), float64(judged))
 	return a
 }
 

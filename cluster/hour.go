@@ -133,7 +133,8 @@ func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request 
 		if at = (at - startUs) / faster; at >= seconds*1e6 {
 			return out
 		}
-		q, from := s.arrival(seed, i, at), &h.reqs[j]
+		q := s.arrival(seed, i, at)
+		from := &h.reqs[j]
 		if h.asTheyAre {
 			id, us := q.ID, q.ArrivalUs
 			q = *from

@@ -88,10 +88,13 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	of := o
+	// The log's runs can be used again with another number of seeds, so its key leaves that number out.
+	logged := o
+	logged.Seeds = 0
+	logKey := fmt.Sprint(folder.ToolVersion, " ", option.Command("experiment isolation", logged.Flags()), " ", l.files)
 	path := filepath.Join(o.Out, folder.ExperimentLog)
-	of.Seeds = 0 // each has runs of its own
-	if l.log, err = openRuns(path, fmt.Sprint(folder.ToolVersion, " ", option.Command("experiment isolation", of.Flags()), " ", l.files)); err != nil {
+	l.log, err = openRuns(path, logKey)
+	if err != nil {
 		return nil, err
 	}
 	doc, err := runPreset(ctx, o, *l)

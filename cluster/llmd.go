@@ -98,8 +98,10 @@ func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
 		if node.Content[i].Value != "parameters" {
 			continue
 		}
-		for k := 0; k < len(node.Content[i+1].Content); k += 2 {
-			if key := node.Content[i+1].Content[k].Value; !slices.Contains(pluginKeys[p.Type], key) {
+		parameters := node.Content[i+1].Content
+		for k := 0; k < len(parameters); k += 2 {
+			key := parameters[k].Value
+			if !slices.Contains(pluginKeys[p.Type], key) {
 				return specErrorf("routing: %s: got parameter %q, want %s", p.Type, key, trace.OneOf(pluginKeys[p.Type]))
 			}
 		}
@@ -110,7 +112,8 @@ func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
 // chain is the plugins of a routing spec, the shipped ones where it names none.
 func (r *Routing) chain() (filters []plugin, scorer plugin, picker plugin) {
 	with := func(kind string) plugin { return plugin{kind, defaultParameters} }
-	if filters = r.Filters; filters == nil {
+	filters = r.Filters
+	if filters == nil {
 		strict := with(affinityFilter)
 		strict.Parameters.AffinityThreshold = 0.99
 		strict.Parameters.TTFTSource = "latencyPredictor"
@@ -119,10 +122,12 @@ func (r *Routing) chain() (filters []plugin, scorer plugin, picker plugin) {
 		loose.Parameters.AffinityThreshold = 0.80
 		filters = []plugin{strict, with(headroomTier), loose}
 	}
-	if scorer = r.Scorer; scorer.Type == "" {
+	scorer = r.Scorer
+	if scorer.Type == "" {
 		scorer = with(latencyScorer)
 	}
-	if picker = r.Picker; picker.Type == "" {
+	picker = r.Picker
+	if picker.Type == "" {
 		picker = with(weightedRandom)
 	}
 	return filters, scorer, picker
@@ -133,7 +138,8 @@ func (r *Routing) UnmarshalYAML(node *yaml.Node) error {
 	rest := *node
 	rest.Content = nil
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		if list := node.Content[i+1]; node.Content[i].Value == "scorers" && list.Kind == yaml.SequenceNode {
+		list := node.Content[i+1]
+		if node.Content[i].Value == "scorers" && list.Kind == yaml.SequenceNode {
 			if len(list.Content) != 1 {
 				return specErrorf("routing.scorers: got %d plugins, want one: %s", len(list.Content), latencyScorer)
 			}
@@ -261,7 +267,8 @@ func (l *llmd) selectInstance(all []endpoint, draw func() float64) int {
 	best, top := 0, -1.0
 	scored := slices.ContainsFunc(all, func(e endpoint) bool { return e.score > 0 })
 	for i := range all {
-		key, s := draw(), all[i].score
+		key := draw()
+		s := all[i].score
 		switch {
 		case l.picker.Type == maxScore: // draws decide between equals
 			key += 2 * math.Round(100*s)
@@ -288,18 +295,24 @@ func (p *pluginParameters) keepAffine(all []endpoint, draw func() float64) []end
 		ms := e.inFlight / p.PeakPrefillThroughput * 1e3
 		k := 0
 		if p.TTFTSource == "latencyPredictor" {
-			if ms = math.MaxFloat64; e.predicted {
+			ms = math.MaxFloat64
+			if e.predicted {
 				ms = e.ttftMs
 			}
 		}
 		if e.match >= p.AffinityThreshold {
 			sticky = append(sticky, e)
 		} else {
-			other, k = append(other, e), 1
+			other = append(other, e)
+			k = 1
 		}
 		first[k] = math.Min(first[k], ms)
 	}
-	if len(sticky) == 0 || p.MaxTTFTPenaltyMs > 0 && len(other) > 0 && first[0]-first[1] > p.MaxTTFTPenaltyMs {
+	if len(sticky) == 0 {
+		return all
+	}
+	penaltyMs := first[0] - first[1]
+	if p.MaxTTFTPenaltyMs > 0 && len(other) > 0 && penaltyMs > p.MaxTTFTPenaltyMs {
 		return all
 	}
 	return sticky
@@ -318,7 +331,10 @@ func (p *pluginParameters) keepTier(all []endpoint, draw func() float64) []endpo
 			misses = append(misses, e)
 		}
 	}
-	if len(meets) == 0 || len(misses) > 0 && draw() < p.EpsilonExploreNeg {
+	if len(meets) == 0 {
+		return misses
+	}
+	if len(misses) > 0 && draw() < p.EpsilonExploreNeg {
 		return misses
 	}
 	return meets
@@ -358,7 +374,8 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 			if len(bucket) == 0 {
 				lo[k], hi[k] = h, h
 			}
-			lo[k], hi[k] = math.Min(lo[k], h), math.Max(hi[k], h)
+			lo[k] = math.Min(lo[k], h)
+			hi[k] = math.Max(hi[k], h)
 		}
 		bucket = append(bucket, e)
 	}

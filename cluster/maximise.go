@@ -181,8 +181,10 @@ func (s *search) propose(n int) []float64 {
 // among is the call with the best posterior mean of those that probably keep the
 // constraint; of all, by their slack, where none does.
 func (s *search) among(value, slack *process) (best int, mean float64) {
-	best, mean = -1, math.Inf(-1)
-	safest, chance := 0, math.Inf(-1)
+	best = -1
+	mean = math.Inf(-1)
+	safest := 0
+	chance := math.Inf(-1)
 	for i, c := range s.Made {
 		m, _ := value.predictAt(c.X)
 		p := 1.0

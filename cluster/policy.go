@@ -125,7 +125,8 @@ func (g *sloGated) signal(v *View) float64 {
 		if g.Signal == meanEffectiveLoad {
 			x = float64(v.Load(i))
 		}
-		most, sum = math.Max(most, x), sum+x
+		most = math.Max(most, x)
+		sum += x
 	}
 	if g.Signal == maxQueueDepth {
 		return most
@@ -278,7 +279,8 @@ func (l *latencySLO) Decide(r *Request, v *View, _ int) (Decision, error) {
 	if r.Priority >= 0 || r.SLOTTFTUs == 0 {
 		return d, nil
 	}
-	best, idle := math.Inf(1), false
+	best := math.Inf(1)
+	idle := false
 	for i := range v.Snapshots {
 		s := &v.Snapshots[i]
 		idle = idle || s.BatchSize == 0 || s.KVUsage() < idleKV

@@ -85,7 +85,8 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 		g[1], g[2] = g[2], g[1]
 		wide = []errorGroup{g[1], g[3]}
 	}
-	q, upper := p.ratios(g[:]), us
+	q := p.ratios(g[:])
+	upper := us
 	if e, ok := p.Estimate.(fuller); ok && q == nil {
 		full, err := e.FullTTFT(r, v, target)
 		if err != nil {

@@ -110,9 +110,9 @@ func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *
 	return nil
 }
 
-// takeStep is whose prompts a step computes that is formed when what was sent by untilUs
-// is there: the one that is partly computed, then others in the engine's order. next
-// is when the first of the rest was sent, -1: there is none.
+// takeStep forms a step of the requests that were sent by untilUs: first the prompt that is partly
+// computed, then others in the engine's order. It sets the step's prompt tokens and requests in s and
+// o.taken. next is when the earliest request after untilUs was sent; -1 without one.
 func (o *Rollout) takeStep(e *forecast.Engine, v *View, i int, head partly, untilUs int64, s *forecast.State) (next int64) {
 	room, seats := e.Room(s.Decodes)
 	o.taken = append(o.taken[:0], make([]part, len(v.Ledger.Classes))...)
@@ -122,12 +122,13 @@ func (o *Rollout) takeStep(e *forecast.Engine, v *View, i int, head partly, unti
 	add := func(class int, todo, done int64) {
 		n := min(todo-done, room)
 		s.StepTokens += n
-		room = room - n
-		seats = seats - 1
-		of := &o.taken[class]
-		if of.tokens += done + n; done+n == todo {
+		room -= n
+		seats--
+		taken := &o.taken[class]
+		taken.tokens += done + n
+		if done+n == todo {
 			s.StepRequests++
-			of.requests++
+			taken.requests++
 		}
 	}
 	if class, todo, ok := head.remaining(v); ok {
@@ -154,8 +155,8 @@ func (o *Rollout) takeStep(e *forecast.Engine, v *View, i int, head partly, unti
 	return next
 }
 
-// setWorkAhead is the work that is served before the request, and what waits behind it, less
-// what the step under way computes.
+// setWorkAhead sets in s the work that is served before the request and, with priorities, the work queued
+// behind it. Neither includes what the step under way computes.
 func (o *Rollout) setWorkAhead(r *Request, v *View, i int, s *forecast.State) {
 	for c := range v.Ledger.Of[i].Pending {
 		q := &v.Ledger.Of[i].Pending[c]
@@ -202,9 +203,9 @@ func (p partly) remaining(v *View) (class int, todo int64, ok bool) {
 	return v.Ledger.Pending(p.request)
 }
 
-// FirstToken notes the end of a step, before the ledger does. A step that left
-// somebody behind who was there when it was formed was full: what it did not compute of
-// prompts that ended in it, it computed of the next one.
+// FirstToken records the end of a step, before the ledger does. If requests that were there when the step
+// was formed still wait, its token budget was full: the tokens that it did not spend on prompts that ended
+// in it went to the next prompt.
 func (o *Rollout) FirstToken(r *Request, v *View, i int, atUs int64) {
 	if o.steps == nil {
 		o.steps = make([]seenStep, len(o.Engines))
@@ -223,7 +224,7 @@ func (o *Rollout) FirstToken(r *Request, v *View, i int, atUs int64) {
 	s.computed += todo
 }
 
-// headOf is whose prompt on the instance is partly computed.
+// headOf returns the request of the instance whose prompt is partly computed.
 func (o *Rollout) headOf(e *forecast.Engine, v *View, i int, overhead int64) partly {
 	if o.steps == nil {
 		return partly{}
@@ -235,7 +236,8 @@ func (o *Rollout) headOf(e *forecast.Engine, v *View, i int, overhead int64) par
 	s.applied = true
 	room, _ := e.Room(s.decodes)
 	left := room - s.computed
-	head, todo := s.head, int64(0)
+	head := s.head
+	todo := int64(0)
 	if _, n, ok := head.remaining(v); ok {
 		todo = n
 	} else {

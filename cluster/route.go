@@ -184,7 +184,8 @@ func scoreFewest(to []float64, count func(i int) int64) {
 	lo := int64(math.MaxInt64)
 	hi := int64(math.MinInt64)
 	for i := range to {
-		lo, hi = min(lo, count(i)), max(hi, count(i))
+		lo = min(lo, count(i))
+		hi = max(hi, count(i))
 	}
 	for i := range to {
 		to[i] = 1
@@ -310,7 +311,8 @@ func (c *cluster) disaggregate(list []Scorer) error {
 	pools := map[string]*pooled{rolePrefill: {}, roleDecode: {}}
 	for i, role := range roles {
 		pools[role].members = append(pools[role].members, i)
-		pd.isPrefill[i], pd.free[i] = role == rolePrefill, make([]int64, max(1, c.cfg.Engines[i].Deployment.DP))
+		pd.isPrefill[i] = role == rolePrefill
+		pd.free[i] = make([]int64, max(1, c.cfg.Engines[i].Deployment.DP))
 	}
 	for _, p := range pools {
 		var err error
@@ -318,7 +320,10 @@ func (c *cluster) disaggregate(list []Scorer) error {
 			return err
 		}
 	}
-	c.router, pd.decode, c.pd, c.closed = pools[rolePrefill], pools[roleDecode], pd, true
+	c.router = pools[rolePrefill]
+	pd.decode = pools[roleDecode]
+	c.pd = pd
+	c.closed = true
 	c.out.Transfers = &Transfers{}
 	return nil
 }
@@ -340,8 +345,12 @@ func (s *Spec) checkRoles() error {
 		}
 	}
 	t := &s.Transfer
-	switch hasPrefill, hasDecode := slices.Contains(roles, rolePrefill), slices.Contains(roles, roleDecode); {
-	case !(t.BandwidthGBs > 0 && t.BandwidthGBs <= 1e9) || t.LatencyUs < 0 || t.ProxyUs < 0 || max(t.LatencyUs, t.ProxyUs) > sim.LatestUs:
+	hasPrefill := slices.Contains(roles, rolePrefill)
+	hasDecode := slices.Contains(roles, roleDecode)
+	switch {
+	case !(t.BandwidthGBs > 0 && t.BandwidthGBs <= 1e9),
+		t.LatencyUs < 0 || t.LatencyUs > sim.LatestUs,
+		t.ProxyUs < 0 || t.ProxyUs > sim.LatestUs:
 		return specErrorf("transfer: got %g GB/s, latency %d us, proxy %d us, want > 0, >= 0 and >= 0", t.BandwidthGBs, t.LatencyUs, t.ProxyUs)
 	case !hasPrefill && !hasDecode:
 		return nil
@@ -414,7 +423,8 @@ func (c *cluster) handToDecode(i int, now int64) error {
 	target := c.pd.decode.Route(&c.seen[i], &c.view)
 	c.pd.decode.Routed(&c.seen[i], target)
 	rec := &c.out.Records[i]
-	rec.Instance, rec.Prefill = target, trace.Some(int64(c.pd.requests[i].from))
+	rec.Instance = target
+	rec.Prefill = trace.Some(int64(c.pd.requests[i].from))
 	return c.sendTo(i, target, now)
 }
 

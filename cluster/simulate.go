@@ -73,7 +73,8 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	if err = s.loadFiles(); err == nil {
 		runs, err = s.Replicate(s.runReplication)
 	}
-	if e := (*trace.Error)(nil); o.File != "" && errors.As(err, &e) && e.Code == codeBadSpec {
+	var e *trace.Error
+	if o.File != "" && errors.As(err, &e) && e.Code == codeBadSpec {
 		return nil, &trace.SyntaxError{File: o.File, Code: codeBadSpec, Msg: e.Msg, Hint: e.Hint}
 	}
 	if err != nil {
@@ -125,7 +126,8 @@ func (s *simulation) loadFiles() error {
 		if err != nil {
 			return err
 		}
-		s.gate, s.Inputs = set, append(s.Inputs, in)
+		s.gate = set
+		s.Inputs = append(s.Inputs, in)
 	}
 	if path := cmp.Or(s.spec.Admission.Predictor, s.spec.Routing.Predictor); path != "" {
 		text, in, err := folder.ReadInput(pathBeside(s.o.File, path), s.o.Special)

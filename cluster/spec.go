@@ -121,14 +121,18 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 		return err
 	}
 	for i := 0; i < len(node.Content); i += 2 {
-		if key := node.Content[i]; key.Value != "policy" && !slices.Contains(policyKeys[head.Policy], key.Value) {
-			if policies := havePolicies(key.Value); len(policies) > 0 && slices.Contains(Policies, head.Policy) {
-				return &trace.SyntaxError{
-					Line: int64(key.Line),
-					Col:  int64(key.Column),
-					Code: codeBadSpec,
-					Msg:  fmt.Sprintf("admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy, trace.OneOf(policies)),
-				}
+		key := node.Content[i]
+		if key.Value == "policy" || slices.Contains(policyKeys[head.Policy], key.Value) {
+			continue
+		}
+		// Unknown keys and policies have errors of their own.
+		policies := havePolicies(key.Value)
+		if len(policies) > 0 && slices.Contains(Policies, head.Policy) {
+			return &trace.SyntaxError{
+				Line: int64(key.Line),
+				Col:  int64(key.Column),
+				Code: codeBadSpec,
+				Msg:  fmt.Sprintf("admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy, trace.OneOf(policies)),
 			}
 		}
 	}
@@ -405,8 +409,15 @@ func (s *Spec) byPriority(engines []sim.Config) bool {
 // NeedsController reports whether the policy predicts with coefficients.
 func (s *Spec) NeedsController() bool {
 	a := &s.Admission
-	return s.Routing.Policy == LLMD && s.Routing.Predictor == "" || a.Policy == "predictive" || a.Policy == "size-only" ||
-		a.Policy == "latency-slo" && a.Predictor == ""
+	switch a.Policy {
+	case "predictive", "size-only":
+		return true
+	case "latency-slo":
+		if a.Predictor == "" {
+			return true
+		}
+	}
+	return s.Routing.Policy == LLMD && s.Routing.Predictor == ""
 }
 
 func (s *Spec) policy(p *parts, live *live) Policy {
@@ -478,7 +489,9 @@ func (s *Spec) TakeTargets(reqs []sim.Request) []sim.Request {
 	own := slices.Clone(reqs)
 	for i := range own {
 		if t, ok := s.Targets[own[i].SLOClass]; ok {
-			own[i].SLOTTFTUs, own[i].SLOE2EUs, own[i].SLOITLUs = sim.ToUs(t.TTFTMs*1e3), sim.ToUs(t.E2EMs*1e3), sim.ToUs(t.ITLMs*1e3)
+			own[i].SLOTTFTUs = sim.ToUs(t.TTFTMs * 1e3)
+			own[i].SLOE2EUs = sim.ToUs(t.E2EMs * 1e3)
+			own[i].SLOITLUs = sim.ToUs(t.ITLMs * 1e3)
 		}
 	}
 	return own

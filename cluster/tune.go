@@ -103,7 +103,8 @@ func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 	if err := t.prepare(); err != nil {
 		return nil, err
 	}
-	t.train, t.test = seedsFrom(1, s.TrainSeeds), seedsFrom(101, s.TestSeeds)
+	t.train = seedsFrom(1, s.TrainSeeds)
+	t.test = seedsFrom(101, s.TestSeeds)
 	t.seeds = t.train
 	base, critical, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), &t.plant, t.train, t.drawRequests)
 	if err != nil {
@@ -167,7 +168,8 @@ func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64
 	err = par.Try(t.ctx, t.Workers, len(seeds), func(i int) error {
 		o, err := t.runCell(&c, &rival{Plant: *plant, Gate: t.gate}, seeds[i], draw(seeds[i]), w, nil)
 		if err == nil {
-			all[i], critical[i] = o.All.Goodput(), o.class("critical").Goodput()
+			all[i] = o.All.Goodput()
+			critical[i] = o.class("critical").Goodput()
 		}
 		return err
 	}, nil)
@@ -207,7 +209,8 @@ func (t *tuner) tunePolicy(policy string) (*optimisePolicy, error) {
 		if err != nil {
 			return Value{}, err
 		}
-		a, c := stat.StdErr(all), stat.StdErr(critical)
+		a := stat.StdErr(all)
+		c := stat.StdErr(critical)
 		return Value{
 			Value:         stat.Mean(all),
 			Variance:      a * a,
@@ -223,7 +226,8 @@ func (t *tuner) tunePolicy(policy string) (*optimisePolicy, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.Method, out.Posterior = t.ask.Method, result.OrNull(found.Mean)
+	out.Method = t.ask.Method
+	out.Posterior = result.OrNull(found.Mean)
 	for k, p := range knobs {
 		out.Parameters[p.Name] = stat.Round(p.value(found.X[k]), 4)
 	}
@@ -247,7 +251,9 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.Train, out.Test, out.Critical = result.OrNull(stat.Mean(train)), result.OrNull(stat.Mean(test)), result.OrNull(stat.Mean(critical))
+	out.Train = result.OrNull(stat.Mean(train))
+	out.Test = result.OrNull(stat.Mean(test))
+	out.Critical = result.OrNull(stat.Mean(critical))
 	out.Gap = result.OrNull(stat.Mean(train) - stat.Mean(test))
 	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
 	bursty := loads["bursty"]
@@ -309,7 +315,8 @@ func (t *tuner) sensitivity(spec Spec, knobs []parameter) ([]optimiseParameter, 
 		}
 		slices.SortStableFunc(points, func(a, b []float64) int { return cmp.Compare(stat.Mean(a), stat.Mean(b)) })
 		d := stat.Paired(points[len(points)-1], points[0])
-		row.Moves, row.Band = result.OrNull(d.Mean), result.OrNull(d.Hi-d.Mean)
+		row.Moves = result.OrNull(d.Mean)
+		row.Band = result.OrNull(d.Hi - d.Mean)
 		if d.Lo > 0 {
 			row.Effect = "yes"
 		}

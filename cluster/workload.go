@@ -127,7 +127,8 @@ func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Re
 	if own := drawBetween(rng, l.Own); unique {
 		q.PromptTokens = drawBetween(rng, l.UniqueLen)
 	} else {
-		q.Group, q.GroupTokens = uint64(rank+1), l.prefixOf(rank)
+		q.Group = uint64(rank + 1)
+		q.GroupTokens = l.prefixOf(rank)
 		q.PromptTokens = q.GroupTokens + own
 	}
 	return q

@@ -219,7 +219,8 @@ func (c *correction) solve(a, rhs []float64) {
 	n := len(rhs)
 	held := make([]bool, n)
 	for {
-		m, b := slices.Clone(a), slices.Clone(rhs)
+		m := slices.Clone(a)
+		b := slices.Clone(rhs)
 		for k := range n {
 			if !held[k] {
 				continue
@@ -398,7 +399,9 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 			}
 			q.Flags = append(q.Flags, fmt.Sprintf("%s (%d of %d)", flag, count, q.Points))
 		}
-		q.TPOTMape, q.TTFTMedian, q.Interval90 = stat.Round(stat.Mean(tpot), 3), stat.Round(stat.Median(ttft), 3), stat.Round(interval90(tpot), 3)
+		q.TPOTMape = stat.Round(stat.Mean(tpot), 3)
+		q.TTFTMedian = stat.Round(stat.Median(ttft), 3)
+		q.Interval90 = stat.Round(interval90(tpot), 3)
 		out.Judged = append(out.Judged, q)
 	}
 	return out

@@ -37,7 +37,8 @@ type columns struct {
 func readColumns(path string, data []byte) (c *columns, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c, err = nil, damagedFile(path, fmt.Errorf("%v", p))
+			c = nil
+			err = damagedFile(path, fmt.Errorf("%v", p))
 		}
 	}()
 	rd, err := file.NewParquetReader(bytes.NewReader(data))
@@ -173,7 +174,8 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 				n++
 			}
 			s := &table.Series[n-1]
-			s.X, s.Q = append(s.X, values[i][width]), append(s.Q, library.Quantized(ms[i]*t.us))
+			s.X = append(s.X, values[i][width])
+			s.Q = append(s.Q, library.Quantized(ms[i]*t.us))
 		}
 		out = append(out, table)
 	}
@@ -187,8 +189,11 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 func (c *columns) keys(t *library.Table, path string) ([][]int64, error) {
 	size := ""
 	for _, name := range sizes {
-		if vs := c.ints[name]; size == "" && vs != nil && slices.ContainsFunc(vs, func(v int64) bool { return v != vs[0] }) {
+		vs := c.ints[name]
+		varies := slices.ContainsFunc(vs, func(v int64) bool { return v != vs[0] })
+		if varies {
 			size = name
+			break
 		}
 	}
 	if size == "" {
@@ -197,7 +202,15 @@ func (c *columns) keys(t *library.Table, path string) ([][]int64, error) {
 	rows := make([][]int64, c.n)
 	ops := slices.Compact(slices.Sorted(slices.Values(c.texts["op_name"])))
 	names := slices.DeleteFunc(slices.Clone(c.names), func(name string) bool {
-		return name == size || size == "seq_len" && name == "num_tokens" || slices.Contains(unused, name) && (name != "op_name" || len(ops) < 2)
+		switch {
+		case name == size:
+			return true
+		case size == "seq_len" && name == "num_tokens":
+			return true
+		case name == "op_name" && len(ops) >= 2:
+			return false
+		}
+		return slices.Contains(unused, name)
 	})
 	for _, name := range append(names, size) {
 		column := library.Column{Name: name}

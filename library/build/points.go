@@ -143,12 +143,14 @@ func pointRow(path string, line int64, header, row []string) (*point, error) {
 		TTFTMs:       number("ttft_ms", 1e-9),
 		TPOTMs:       number("tpot_ms", 1e-9),
 	}
-	p.tp, p.ep = trace.Int(number("tp", 1)), 1
+	p.tp = trace.Int(number("tp", 1))
+	p.ep = 1
 	if optional("moe_ep") > 1 {
 		p.ep = p.tp
 	}
 	if optional("attention_dp") > 1 {
-		p.otherTTFTMs, p.otherTPOTMs = math.NaN(), math.NaN() // measured with whole experts per GPU and tensor parallelism
+		p.otherTTFTMs = math.NaN()
+		p.otherTPOTMs = math.NaN() // measured with whole experts per GPU and tensor parallelism
 	}
 	return p, failed
 }
@@ -272,10 +274,13 @@ func (p *point) decoder(models string) (*model.Decoder, model.Model, error) {
 	for i := range d.Layers {
 		l := &d.Layers[i]
 		for _, ls := range [][]model.Linear{l.Mixer.Linears, l.FFN.Linears} {
-			if asked = asked && ls[0].Quant.Algorithm == "" && l.FFN.Kind == model.Dense && l.Mixer.Kind == model.GQA; asked {
-				for j := range ls {
-					ls[j].Quant = q
-				}
+			// Weights are replaced only while every layer so far is dense, unquantized and has grouped-query attention.
+			asked = asked && ls[0].Quant.Algorithm == "" && l.FFN.Kind == model.Dense && l.Mixer.Kind == model.GQA
+			if !asked {
+				continue
+			}
+			for j := range ls {
+				ls[j].Quant = q
 			}
 		}
 	}
@@ -322,7 +327,9 @@ func loadsOf(paths []string, models string) ([]*load, []result.Input, error) {
 func servedOf(name string, run *trace.Run, d *deploy.Deployment, dir string) (*load, error) {
 	var list []*trace.Request
 	for i := range run.Requests {
-		if r := &run.Requests[i]; r.StartWallNs.OK && r.PromptTokens.OK && r.OutputTokens.Or(0) > 1 && r.StockDecodeUs.OK && r.StockTTFTUs.OK {
+		r := &run.Requests[i]
+		hasTimes := r.StartWallNs.OK && r.StockDecodeUs.OK && r.StockTTFTUs.OK
+		if hasTimes && r.PromptTokens.OK && r.OutputTokens.Or(0) > 1 {
 			list = append(list, r)
 		}
 	}
@@ -469,7 +476,8 @@ func cyclesOf(name string, run *trace.Run, d *deploy.Deployment) (*cycles, error
 	rows.Clean([]*rows.Table{tab}, rows.Relative)
 	y := &cycles{name: name, gpu: d.Hardware.Name}
 	for i := range tab.Kept {
-		y.us, y.x = append(y.us, tab.Y[i]), append(y.x, [library.NumStep]float64(tab.Row(i)))
+		y.us = append(y.us, tab.Y[i])
+		y.x = append(y.x, [library.NumStep]float64(tab.Row(i)))
 	}
 	return y, nil
 }
