@@ -189,8 +189,8 @@ func (e *entry) updateRegret() {
 	}
 }
 
-// compare orders by priority, then largest regret, then largest value, then
-// name: the last is ours, so that no order of the input matters.
+// compare orders by priority, then largest regret, then largest value, as the original does, and then by
+// name, so that the order of the input does not matter.
 func (e *entry) compare(o *entry) int {
 	return cmp.Or(cmp.Compare(e.demand.Priority, o.demand.Priority), cmp.Compare(o.regret, e.regret),
 		cmp.Compare(o.candidates[o.choice].value, e.candidates[e.choice].value), cmp.Compare(e.demand.Name, o.demand.Name))

@@ -113,8 +113,8 @@ func Fit(windows []window, o fitOptions) (*fitted, error) {
 // weighs against the pull.
 const unknownSE = 0.1
 
-// sameWindows is a condition number that only windows of one operating point have,
-// at whatever parameters it is asked.
+// sameWindows is a condition number that is exceeded, at any parameters, only if all windows have the same
+// operating point.
 const sameWindows = 1e8
 
 func newProblem(windows []window, o *fitOptions) *problem {

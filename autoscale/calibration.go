@@ -94,9 +94,13 @@ func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, err
 		return nil, nil, err
 	}
 	write := map[export.Format]func([]exported, *queueOptions) ([]byte, []trace.Finding, error){
-		QueueWVA4P: wvaResources, InfernoModels: infernoModels, TunerConfig: tunerConfig, TunerCalibrate: tunerCalibrate, wvaSLO: writeSLO,
-	}[o.format]
-	data, more, err := write(servers, o)
+		QueueWVA4P:     wvaResources,
+		InfernoModels:  infernoModels,
+		TunerConfig:    tunerConfig,
+		TunerCalibrate: tunerCalibrate,
+		wvaSLO:         writeSLO,
+	}
+	data, more, err := write[o.format](servers, o)
 	return data, append(warnings, more...), err
 }
 

@@ -71,9 +71,10 @@ type head struct {
 	shift int
 }
 
-// times goes to the next state.
+// times moves p to the next state, which is ratio times as likely.
 func (h *head) times(ratio float64) {
-	if h.p *= ratio; h.p < small || h.p > large {
+	h.p *= ratio
+	if h.p < small || h.p > large {
 		h.rescale()
 	}
 }
@@ -84,14 +85,16 @@ func (h *head) rescale() {
 	switch {
 	case h.p == 0:
 	case h.p < small:
-		h.p, h.shift = h.p*0x1p+400, h.shift-stepBits
+		h.p *= 0x1p+400
+		h.shift -= stepBits
 	case h.shift < 0:
-		h.p, h.shift = h.p*0x1p-400, h.shift+stepBits
+		h.p *= 0x1p-400
+		h.shift += stepBits
 	default:
-		h.p = h.p * 0x1p-400
-		h.none = h.none * 0x1p-400
-		h.zero = h.zero * 0x1p-400
-		h.first = h.first * 0x1p-400
+		h.p *= 0x1p-400
+		h.none *= 0x1p-400
+		h.zero *= 0x1p-400
+		h.first *= 0x1p-400
 	}
 }
 
@@ -126,7 +129,8 @@ func (m *model) chain(lambda float64) moments {
 // r = lambda/mu(N). The tail is summed in units of its largest member, p_N when
 // r <= 1 and p_{N+Q} when r > 1, so that nothing overflows and nothing cancels.
 func (m *model) finish(h *head, r float64) moments {
-	q, seats := m.v.Queue, float64(m.n)
+	q := m.v.Queue
+	seats := float64(m.n)
 	var notLast, last, waiting float64 // sums over 0 <= j < Q and j = Q of p_{N+j}, and of j p_{N+j}
 	unit := math.Ldexp(h.p, h.shift)   // the largest member in the head's units
 	if r <= 1 {
@@ -145,9 +149,9 @@ func (m *model) finish(h *head, r float64) moments {
 			unit = 1 // the head is 2^-400 of the tail
 		}
 	}
-	notLast = notLast * unit
-	last = last * unit
-	waiting = waiting * unit
+	notLast *= unit
+	last *= unit
+	waiting *= unit
 	total := h.zero + notLast + last
 	taken := h.zero + notLast // in which an arrival is accepted
 	return moments{
@@ -246,11 +250,11 @@ func (m *model) seatWait(p *point) {
 	p.WaitMs = queue.queued / (p.ThroughputRPS / 1000)
 }
 
-// seatHead is the head of that chain: lambda tau(n) = t, with last for n = N, makes births
-// 1 + more(1+n/t) and deaths n/t + more(1+n/t) an arrival.
+// seatHead is the head of the chain of seatWait. With t = lambda*tau(n), or last for n = N, its birth rate
+// is 1 + more*(1+n/t) and its death rate n/t + more*(1+n/t), both in units of lambda.
 func (m *model) seatHead(lambda, more, last float64) head {
 	h := head{none: 1, zero: 1, p: 1}
-	birth, over := 1+more, 1.0 // of the state reached, birth/over
+	birth, over := 1+more, 1.0 // the birth rate of the state reached is birth/over
 	for n := 1; n < m.n; {
 		c := m.chunksAt(float64(n))
 		segment := int(math.Min(float64(m.n-1), m.fitting(c)))
@@ -354,14 +358,16 @@ func (m *model) lineAt(c, lambda float64) (a, b float64) {
 	return m.seatSteps(c) * m.p.AlphaMs / idle, m.correctedDecodeWork() / idle
 }
 
-// stepwise is what a step of the corrected flavour is made of at one rate, ms.
+// stepwise holds the parts of a step of the corrected flavour at one rate. Letters are those of the
+// derivation above.
 type stepwise struct {
-	chunks, steps float64 // prefill steps, and all steps in a seat
-	prompt        float64 // wp
-	perSeat       float64 // what one request in service adds to b(n)
-	branch        float64 // r
-	kappa         float64
-	full          float64 // a step with all seats taken
+	chunks  float64 // prefill steps of a request
+	steps   float64 // all steps of a request in its seat
+	prompt  float64 // wp, the work of one prompt, ms
+	perSeat float64 // share of one request in service of b(n), ms
+	branch  float64 // r, the share of time spent on prompts
+	kappa   float64 // mean excess of the running step that an arrival meets, ms
+	full    float64 // duration of a step with all seats taken, ms
 }
 
 func (m *model) stepwise(inService, lambda float64) stepwise {
@@ -408,7 +414,7 @@ func (m *model) correctedPhases(p *point, h *moments) {
 	p.ITLMs = math.Min(p.ServiceMs/s.steps+extraITL, math.Max(s.full, p.ServiceMs/s.steps))
 }
 
-// extraGap is what own and slow add to the mean gap between tokens.
+// extraGap is the addition of the effects own and slow to the mean gap between tokens, ms.
 func (m *model) extraGap(s *stepwise, lambda float64) float64 {
 	if m.decodeSteps() == 0 {
 		return 0
@@ -424,8 +430,8 @@ func (m *model) extraGap(s *stepwise, lambda float64) float64 {
 	return own + m.correctedDecodeWork()/m.decodeSteps()/free*(1/(g*g)-1)*overlap
 }
 
-// sharedStepMs is what other prompts add to the last step of one that is cut into chunks: they
-// fill what it leaves of the budget whenever one is waiting, ms.
+// sharedStepMs is the time that other prompts add to the last step of a prompt that is cut into chunks. They
+// fill the rest of its token budget whenever one is waiting.
 func (m *model) sharedStepMs(inService float64, s *stepwise, lambda, base float64) float64 {
 	if s.chunks < 2 {
 		return 0

@@ -4,7 +4,7 @@
 //
 // # The model
 //
-// [Params] give the duration of an engine iteration, a [Shape] the mean lengths of requests, [Limits] how
+// Parameters give the duration of an engine iteration, a shape the mean lengths of requests, [Limits] how
 // many requests fit. Times are in milliseconds and rates in requests per second, as autoscalers state
 // them. An engine that serves at most N requests (max_num_seqs) with a waiting room of Q is a birth-death
 // chain with arrivals at rate lambda and departures at rate n/tau(n) with n <= N requests in service,
@@ -19,9 +19,9 @@
 //
 // docs/queueing.md lists which consumer reads which, with the commits.
 //
-// [Model.Solve] gives throughput, queueing delays, concurrency, TTFT and ITL at a rate. It is exact for the
+// The method Solve of a model gives throughput, queueing delays, concurrency, TTFT and ITL at a rate. It is exact for the
 // chain, allocates nothing, takes O(N + log Q), and has an answer above capacity too, where requests are
-// blocked. [Model.Size] gives the largest rate that meets targets, [Allocate] the replicas of a fleet.
+// blocked. Size gives the largest rate that meets targets, [Fleet.Allocate] the replicas of a fleet.
 // Parameters, lengths and limits that no server can have are refused by name and value, and so are targets
 // that even the smallest load misses.
 //
@@ -43,7 +43,7 @@
 // A window gives two numbers, the means of TTFT and ITL, for three or four parameters. At one operating
 // point (rate, prompt and output length fixed) the two numbers stay the same in every window, so one
 // direction of the parameters is not determined. [Fit] names that direction, holds it at physical values
-// where they are given, and otherwise refuses with the sweep that would determine it ([NoWindows]).
+// where they are given, and otherwise refuses with the sweep that would determine it.
 //
 // Physical parameters come from step traces alone, effective ones from latencies, with the physical ones
 // as a prior. The shift between the two is the error of the queueing model and is printed. Every window is

@@ -18,15 +18,14 @@ func startOf(w []window) []float64 {
 	return []float64{lo.ITLMs, slope(lo.ITLMs, hi.ITLMs), lo.TTFTMs, slope(lo.TTFTMs, hi.TTFTMs) / hi.Shape.Prompt}
 }
 
-// Of an engine that is sought: requests of a simulated window, output tokens of them all, passes with a quarter of both before one
-// with all, the difference of logarithms that slopes are taken over, and the relative error of every mean besides its scatter.
+// Settings of the search for an engine.
 const (
-	engineRequests = 4000
-	engineTokens   = 12e6
-	enginePasses   = 3
-	engineStep     = 0.01
-	engineFloor    = 0.002
-	engineHuber    = 1.345
+	engineRequests = 4000  // at most, in each simulated window
+	engineTokens   = 12e6  // output tokens of all windows together, at most
+	enginePasses   = 3     // with a quarter of the requests, before one with all
+	engineStep     = 0.01  // difference of the parameters' logarithms for the slopes
+	engineFloor    = 0.002 // relative error of every mean besides its scatter
+	engineHuber    = 1.345 // standard deviations beyond which a residual weighs less
 )
 
 // engine is what alpha, beta and gamma the simulator needs in order to show what the windows show (spec#queue-simulated).
@@ -36,7 +35,8 @@ type engine struct {
 	slopes    [][3]float64 // of the simulated ones by the parameters' logarithms, likewise
 }
 
-// lawsOf are the laws of output lengths that the windows' spreads leave open: without any spread a constant and an exponential one.
+// lawsOf are the distributions of output lengths that are consistent with the windows' spreads: constant and
+// exponential if no spread is known.
 func lawsOf(windows []window) []workload.Law {
 	var cv2s []float64
 	for i := range windows {
@@ -52,8 +52,9 @@ func lawsOf(windows []window) []workload.Law {
 	return []workload.Law{workload.LogNormalLaw}
 }
 
-// newEngine goes from a flavour's parameters x, by way of the corrected model's, to the engine's. nil for wva-4p, whose parameters are no
-// iteration's, and where a window cannot be simulated.
+// newEngine finds the engine that shows the windows' latencies, starting from parameters x of a flavour. The
+// corrected model's fit is the first approximation. It returns nil for wva-4p, whose parameters do not
+// describe an iteration, and if a window cannot be simulated.
 func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engine {
 	if f == wvA4P {
 		return nil
@@ -138,8 +139,8 @@ func (e *engine) simulateWindows(windows []window, law workload.Law, requests in
 	return true
 }
 
-// gaussNewtonStep are the logarithms of the parameters, with standard errors, that explain the residuals of the windows of other groups than
-// one; residuals far beyond the others' weigh less (Huber).
+// gaussNewtonStep returns the logarithms of the parameters that explain the residuals, with standard errors.
+// Windows of group without are left out (-1: none). Residuals far beyond the others' weigh less (Huber).
 func (e *engine) gaussNewtonStep(group []int, without int) (x, se []float64) {
 	a := make([]float64, 9)
 	g := make([]float64, 3)

@@ -41,8 +41,11 @@ func Inferno(models []modelEntry) ([]byte, error) {
 }
 
 // lineWriter writes the iteration lines of configurations, one entry each, in the form of a consumer.
-func lineWriter(format export.Format, readBy string, write func([]modelEntry) ([]byte, error)) func(export.Source, export.Options) (
-	*export.Output, error) {
+func lineWriter(
+	format export.Format,
+	readBy string,
+	write func([]modelEntry) ([]byte, error),
+) func(export.Source, export.Options) (*export.Output, error) {
 	return func(src export.Source, opt export.Options) (*export.Output, error) {
 		if format == InfernoModels { // the other formats have no option version
 			if err := readerOf(format).CheckVersion(opt.Settings["version"]); err != nil {

@@ -96,8 +96,9 @@ const (
 	onsetHalving = 6
 )
 
-// leastSeats sizes a server with the fewest of so many seats at which the targets leave nearly the throughput of all: halvings of the
-// bracket that the closed forms of prefill and ITL give.
+// leastSeats sizes a server with the smallest max_num_seqs, at most the given one, whose throughput under the
+// targets is nearPeak of that with the given one. The closed forms of prefill and ITL bracket it; halvings
+// narrow the bracket.
 func (m *model) leastSeats(t Targets, most int) (sizing, error) {
 	sizeWith := func(seats int) (model, sizing, error) {
 		v := m.v

@@ -13,10 +13,10 @@ const (
 	slidingOutlier = 0.5 // relative error above which the worst window is dropped
 )
 
-// sliding refits at every window over the last ones, starting from the fit
-// before, the first from start, or from a guess without it. The minimum is found by Levenberg-Marquardt; the original searches with
-// 500 evaluations of Nelder-Mead. NIS and innovations are not defined: the
-// innovation is that of the fit before.
+// sliding refits the last windows at every new one. The search starts from the previous fit, at first from
+// start, or from a guess if start is nil. The minimum is found by Levenberg-Marquardt; the original searches
+// with 500 evaluations of Nelder-Mead. The estimator has no NIS; the innovation of a window is its error
+// under the previous fit.
 func sliding(windows []window, f Flavour, start []float64) []step {
 	opt := fitOptions{Flavour: f, Pull: 1, Huber: math.Inf(1)}
 	last := start

@@ -166,8 +166,8 @@ func (f *Calibrated) verdict() *coeff.Judgement {
 	return v
 }
 
-// loadBeyondFitFrac is by what share of the fitted loads' nearer end the median load of the hold-out is beyond them, requests/s;
-// nil without a hold-out.
+// loadBeyondFitFrac is the distance of the hold-out's median rate from the range of fitted rates, as a share
+// of the nearer end of that range; nil without a hold-out.
 func (f *Calibrated) loadBeyondFitFrac() *float64 {
 	if f.Split >= len(f.Windows) || f.Split == 0 {
 		return nil

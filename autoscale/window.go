@@ -39,6 +39,8 @@ func fromRequests(requests []trace.Request) (samples []sample, n int) {
 			n++
 			continue
 		}
+		hasTimes := r.FirstTokenNs.OK && r.FinishedNs.OK
+		hasTokens := r.PromptTokens.OK && r.OutputTokens.OK && r.OutputTokens.V > 0
 		samples = append(samples, sample{
 			ArrivedNs: at.V,
 			FirstNs:   r.FirstTokenNs.V,
@@ -46,7 +48,7 @@ func fromRequests(requests []trace.Request) (samples []sample, n int) {
 			Prompt:    r.PromptTokens.V,
 			Cached:    r.CachedTokens.Or(0),
 			Output:    r.OutputTokens.V,
-			OK:        r.Success.Or(false) && r.FirstTokenNs.OK && r.FinishedNs.OK && r.PromptTokens.OK && r.OutputTokens.OK && r.OutputTokens.V > 0,
+			OK:        r.Success.Or(false) && hasTimes && hasTokens,
 		})
 	}
 	return samples, n
@@ -78,13 +80,15 @@ func fromObserved(observed []trace.ObservedRequest) (samples []sample, n int) {
 			n++
 			continue
 		}
+		succeeded := o.Success.Or(false) && !o.Aborted.Or(false)
+		hasTokens := o.PromptTokens.OK && o.OutputTokens.OK && o.OutputTokens.V > 0
 		samples = append(samples, sample{
 			ArrivedNs: at.V,
 			FirstNs:   first.V,
 			LastNs:    last.V,
 			Prompt:    o.PromptTokens.V,
 			Output:    o.OutputTokens.V,
-			OK:        o.Success.Or(false) && !o.Aborted.Or(false) && first.OK && last.OK && o.PromptTokens.OK && o.OutputTokens.OK && o.OutputTokens.V > 0,
+			OK:        succeeded && first.OK && last.OK && hasTokens,
 		})
 	}
 	return samples, n

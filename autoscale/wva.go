@@ -85,8 +85,9 @@ type resourceFile struct {
 	comments  [][]string
 }
 
-// addAccelerator puts an accelerator, with a note on it, into the resource of its model. A model's first makes the resource, under a title and in the
-// shape of the consumer's version: up to v0.0.5 it names a service class.
+// addAccelerator puts an accelerator, with a note on it, into the resource of its model. The first
+// accelerator of a model makes the resource, under a title and in the shape of the consumer's version: up to
+// v0.0.5 it names a service class.
 func (f *resourceFile) addAccelerator(modelID string, acc Accelerator, note string, o export.Settings, title string) *variantAutoscaling {
 	k := slices.IndexFunc(f.resources, func(r *variantAutoscaling) bool { return r.Spec.ModelID == modelID })
 	if k < 0 {

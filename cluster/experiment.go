@@ -342,9 +342,9 @@ var publishedP99 = []struct {
 }{{robinCell, 266}, {oldCell, 280}, {gatedCell, 141}, {gatedCell, 120}, {seedCell, 627}}
 
 // gateDefault are the thresholds of slo-gated, requests that wait on the fullest
-// instance: what a class's target is worth at 7 ms a queued request, the published
-// estimate. Nobody published the thresholds themselves; 16 and 8 reject bursts that
-// would have met their targets at 0.6 of capacity (spec#experiment).
+// instance: the class's target divided by the published estimate of 7 ms a queued request. The thresholds
+// themselves were not published; 16 and 8 reject bursts that would have met their targets at 0.6 of
+// capacity (spec#experiment).
 var gateDefault = map[string]float64{"standard": 71, "sheddable": 42}
 
 // shadowShare is the share of rejected requests that a copy of their engine serves, in

@@ -4,27 +4,28 @@ import (
 	"math"
 )
 
-// Floor lets in a share of every prefix group, and the first requests of a new one
-// on easier terms, out of one budget of tokens.
+// Floor admits a share of every prefix group, and the first requests of a new group, out of one budget of
+// tokens, even if the gate would reject them. Without it a gate that prefers cached prefixes may never learn
+// that a new group has one.
 type Floor struct {
 	Share       float64 // of a group's arrivals
-	BudgetShare float64 // of the prompt tokens served lately
+	BudgetShare float64 // of the prompt tokens that the instances served recently
 
-	groups  map[uint64]*owed
-	tokens  float64
+	groups  map[uint64]*owed // by prefix
+	tokens  float64          // left of the budget, as of atUs
 	atUs    int64
-	missed  int   // of those it let in, since one met its target
-	untilUs int64 // how long it rests where all it let in lately missed
+	missed  int   // admitted requests that missed their target since the last one that met it
+	untilUs int64 // end of the pause after too many misses
 }
 
-// owed is what a group may claim.
+// owed is the claim of a prefix group on the floor.
 type owed struct {
-	credit  float64
-	firstUs int64
-	count   int
+	credit  float64 // admissions
+	firstUs int64   // arrival of its first request
+	count   int     // arrivals
 }
 
-// noteArrival notes an arrival of the group and reports whether it is one of its first.
+// noteArrival counts an arrival of the request's group and reports whether it is one of the group's first.
 func (f *Floor) noteArrival(r *Request, nowUs int64) (cold bool) {
 	if f == nil || r.Try > 0 {
 		return false
@@ -62,7 +63,7 @@ func (f *Floor) noteFirstToken(r *Request, atUs, tookUs int64) {
 
 func (f *Floor) chargeGroup(r *Request) { f.groups[r.Prefix].credit-- }
 
-// spendBudget takes tokens from the budget, if they are there.
+// spendBudget takes tokens from the budget and reports whether the budget had them.
 func (f *Floor) spendBudget(v *View, tokens float64) bool {
 	if f == nil {
 		return false

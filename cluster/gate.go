@@ -42,13 +42,15 @@ func (q *events) push(at int64, k kind, req int) {
 	q.heap.Push(event{at, k, q.seq, int32(req)})
 }
 
-// handleEvent lets the gateway's next event happen. Arrivals come first.
+// handleEvent processes the gateway's next event, at time now. New arrivals come before retries, decisions
+// and routing of the same time.
 func (c *cluster) handleEvent(now int64) error {
 	if at, ok := c.src.Next(); ok && at == now {
 		c.arrive(c.src.Take(), now)
 		return nil
 	}
-	switch ev := c.events.heap.Pop(); ev.kind {
+	ev := c.events.heap.Pop()
+	switch ev.kind {
 	case arrival:
 		c.out.Retries++
 		c.arrive(int(ev.req), now)
@@ -64,7 +66,8 @@ func (c *cluster) handleEvent(now int64) error {
 
 func (c *cluster) arrive(i int, now int64) {
 	rec, r := &c.out.Records[i], &c.seen[i]
-	if rec.Tries++; rec.Tries == 1 {
+	rec.Tries++
+	if rec.Tries == 1 {
 		c.meetRequest(i, now)
 	}
 	r.Try = rec.Tries - 1
@@ -72,9 +75,10 @@ func (c *cluster) arrive(i int, now int64) {
 	c.events.push(now+c.cfg.AdmissionUs, admitting, i)
 }
 
-// meetRequest is the gateway's first sight of a request.
+// meetRequest sets up what policies see of a request, and its record, at its first arrival.
 func (c *cluster) meetRequest(i int, now int64) {
-	q, rec := &c.reqs[i], &c.out.Records[i]
+	q := &c.reqs[i]
+	rec := &c.out.Records[i]
 	p := c.cfg.priority(q.SLOClass)
 	r := &c.seen[i]
 	*r = Request{
@@ -89,7 +93,8 @@ func (c *cluster) meetRequest(i int, now int64) {
 	r.Hashes = c.hashesOf(i)
 	if len(r.Hashes) >= groupBlocks {
 		h := r.Hashes[groupBlocks-1]
-		if c.prefixes[h]++; c.prefixes[h] > 1 {
+		c.prefixes[h]++
+		if c.prefixes[h] > 1 { // the first request of a group is not known to have one
 			r.Prefix = h
 		}
 	}
@@ -105,11 +110,11 @@ func (c *cluster) meetRequest(i int, now int64) {
 	rec.Instance = -1
 }
 
-// groupBlocks is how many leading blocks name a prefix group.
+// groupBlocks is the number of leading blocks that requests of a prefix group share.
 const groupBlocks = 4
 
-// hashesOf are the hashes of the request's blocks that others may have; requests of
-// one group share their list.
+// hashesOf are the hashes of those blocks of the request that other requests may have too. Requests of one
+// group share the list.
 func (c *cluster) hashesOf(i int) []uint64 {
 	q := &c.reqs[i]
 	if len(q.Hashes) > 0 || q.Group == 0 {
@@ -124,7 +129,7 @@ func (c *cluster) hashesOf(i int) []uint64 {
 	return list
 }
 
-// refreshView brings the view up to now for one request.
+// refreshView updates the view of the cluster for request i at time now.
 func (c *cluster) refreshView(i int, now int64) {
 	if c.fresh && c.viewOf == i && c.view.NowUs == now {
 		return
@@ -161,17 +166,23 @@ func (c *cluster) admitRequest(i int, now int64) error {
 	if err != nil {
 		return err
 	}
-	rec.Decision, rec.DecidedUs = d, now
+	rec.Decision = d
+	rec.DecidedUs = now
 	if d.Admit {
+		// A prediction holds for its instance. Without one the request is routed again when it is sent, unless
+		// nothing can change until then.
+		sendsNow := c.cfg.RoutingUs == 0 && len(c.events.heap) == 0
 		c.planned[i] = -1
-		if !math.IsNaN(d.PredictedUs) || c.cfg.RoutingUs == 0 && len(c.events.heap) == 0 {
+		if !math.IsNaN(d.PredictedUs) || sendsNow {
 			c.planned[i] = int32(target)
 		}
 		c.events.push(now+c.cfg.RoutingUs, routing, i)
 		return nil
 	}
-	if r := &c.cfg.Retry; r.Kind == "backoff" && rec.Tries < r.Tries {
-		c.events.push(now+sim.ToUs(float64(r.baseUs())*math.Pow(r.Factor, float64(rec.Tries-1))), arrival, i)
+	retry := &c.cfg.Retry
+	if retry.Kind == "backoff" && rec.Tries < retry.Tries {
+		delayUs := sim.ToUs(float64(retry.baseUs()) * math.Pow(retry.Factor, float64(rec.Tries-1)))
+		c.events.push(now+delayUs, arrival, i)
 		return nil
 	}
 	if err := c.startShadow(i, target, now); err != nil {
@@ -184,8 +195,7 @@ func (c *cluster) admitRequest(i int, now int64) error {
 	return nil
 }
 
-// sendRequest hands an admitted request to its instance. A decision that rests on an
-// instance is carried; any other is routed now.
+// sendRequest sends an admitted request to the instance that its admission was decided for, or routes it now.
 func (c *cluster) sendRequest(i int, now int64) error {
 	r, rec := &c.seen[i], &c.out.Records[i]
 	target := int(c.planned[i])
@@ -199,7 +209,7 @@ func (c *cluster) sendRequest(i int, now int64) error {
 	return c.sendTo(i, target, now)
 }
 
-// sendTo notes that request i goes to an instance, and hands it over.
+// sendTo records in ledger and index that request i goes to an instance, and sends it.
 func (c *cluster) sendTo(i, target int, now int64) error {
 	r := &c.seen[i]
 	c.view.Ledger.Sent(r, target, now, c.view.CachedTokens(r, target))
@@ -230,10 +240,12 @@ func (c *cluster) requestLeft(i, instance int, atUs int64, r *sim.RequestResult)
 	if c.handsOver(i, instance, atUs, r) {
 		return
 	}
-	first := rec.ArrivalUs
+	// Latencies count from the arrival at the gateway, not from that at the engine.
+	arrivalUs := rec.ArrivalUs
 	rec.RequestResult = *r
 	c.joinRecords(i, instance, atUs, rec)
-	if rec.ArrivalUs = first; first != r.ArrivalUs {
+	rec.ArrivalUs = arrivalUs
+	if arrivalUs != r.ArrivalUs {
 		rec.Judge(&c.reqs[i])
 	}
 	c.src.Left(i, atUs, func(_ int, at int64, _ bool) {
@@ -249,18 +261,18 @@ func (c *cluster) requestLeft(i, instance int, atUs int64, r *sim.RequestResult)
 // Error bounds are learned from admitted requests and do not hold for shadows.
 type shadow struct {
 	*sim.Engine
-	untilUs int64 // followed no longer
-	over    bool  // the first token is there
+	untilUs int64 // end of the time for which it is simulated
+	over    bool  // the request has its first token
 }
 
 // streamShadow keys the draws of the shadow sample.
 const streamShadow = 4
 
-// followedTargets is how many times its target a shadow is followed for.
+// followedTargets is the time for which a shadow is simulated, in TTFT targets of its request.
 const followedTargets = 4
 
-// FollowedUs is how long from the decision the shadow of a request was followed: one
-// without a first token then is as good as for ever. -1: it has no shadow.
+// FollowedUs is the time from the decision for which the shadow of a request was simulated; -1 without a
+// shadow. A shadow without a first token by then counts as one that never gets it.
 func (r *record) FollowedUs() int64 {
 	switch {
 	case !r.Shadowed:
@@ -271,8 +283,7 @@ func (r *record) FollowedUs() int64 {
 	return followedTargets * r.SLOTTFTUs
 }
 
-// startShadow begins one for a sample of the requests that instance i's gateway decided
-// to turn away.
+// startShadow starts the shadow of a rejected request on a copy of instance i, for a sample of the requests.
 func (c *cluster) startShadow(req, i int, now int64) error {
 	e, ok := c.engines[i].(*sim.Engine)
 	if stat.Draw(uint64(c.cfg.Seed), streamShadow, uint64(req)) >= c.cfg.ShadowShare || !ok || !e.CanClone() {
@@ -297,8 +308,8 @@ func (c *cluster) startShadow(req, i int, now int64) error {
 	return s.Arrive(req, &c.reqs[req], now)
 }
 
-// followShadows brings the shadows of instance i up to now, drops those that are over, and
-// hands the others the request that the instance is sent; -1: none.
+// followShadows simulates the shadows of instance i up to now and drops those that are over. The others get
+// request req, which the instance is sent; -1: none.
 func (c *cluster) followShadows(i, req int, now int64) error {
 	kept := c.shadows[i][:0]
 	for _, s := range c.shadows[i] {

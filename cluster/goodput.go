@@ -77,11 +77,13 @@ type pair struct {
 
 // Run is a run in numbers.
 type Goodput struct {
-	All       Class
-	Classes   []Class // in the order of their first arrival
-	Critical  float64 // P99 of TTFT, ms: +Inf where too many were rejected, NaN without requests; of class critical, rejected ones as for ever
-	Admitted  float64 // the same of admitted requests
-	Everybody float64 // of all, rejected ones as for ever
+	All     Class
+	Classes []Class // in the order of their first arrival
+	// P99 of TTFT in ms, NaN without requests. Rejected requests of Critical and Everybody count as infinite,
+	// so the P99 is +Inf where more than 1 % were rejected.
+	Critical  float64 // class critical
+	Admitted  float64 // admitted requests of all classes
+	Everybody float64 // all requests
 
 	CachedShare       float64 // prompt tokens of admitted requests found in a cache
 	PotentialShare    float64 // best expectation at arrival, over all arrivals

@@ -12,9 +12,8 @@ import (
 // recorded is the name of the preset and workload that come from a recorded trace.
 const recorded = "mooncake"
 
-// shrink divides lengths and hash spans of the recorded hour, which keeps who shares
-// what with whom: the longest prompt of the public trace has 126,195 tokens, the
-// engines take 8,192.
+// shrink divides lengths and hash spans of the recorded hour: the longest prompt of the public trace has
+// 126,195 tokens, the engines take 8,192. Requests that share a prefix still share it.
 const shrink = 16
 
 // given is the name of the preset and workload that come from a file, as they are.

@@ -130,8 +130,8 @@ func (l *ledger) FirstToken(request, i int, atUs int64) {
 	a.StepEndUs = max(a.StepEndUs, atUs)
 }
 
-// Stepped notes the end of a step of instance i. A gateway sees it by the next token of
-// every answer that is under way, and not without one.
+// Stepped counts the end of a step of instance i. A gateway sees a step only by the tokens of the requests
+// that decode, so steps without any are not counted.
 func (l *ledger) Stepped(i int) {
 	if l.Of[i].Decodes > 0 {
 		l.Of[i].ages.steps++
@@ -153,8 +153,8 @@ func (l *ledger) leaveQueue(e *entry, a *account) {
 	}
 }
 
-// Left notes that a request has left instance i, after some output tokens: its step has
-// ended, but for the time the answer takes on its way out.
+// Left records that a request has left instance i after some output tokens. This also shows that a step has
+// ended, except for the time that the answer takes to the gateway.
 func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 	e, a := &l.entries[request], &l.Of[i]
 	switch e.state {
@@ -164,7 +164,8 @@ func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 	case decoding:
 		a.Decodes--
 		a.DecodeToks -= e.prompt
-		for a.ages.born[e.began]--; a.ages.eldest < len(a.ages.born)-1 && a.ages.born[a.ages.eldest] == 0; {
+		a.ages.born[e.began]--
+		for a.ages.eldest < len(a.ages.born)-1 && a.ages.born[a.ages.eldest] == 0 {
 			a.ages.eldest++
 		}
 		a.StepEndUs = max(a.StepEndUs, atUs)
@@ -195,27 +196,27 @@ func (l *ledger) MeanOutputs() float64 {
 	return float64(tokens) / float64(n)
 }
 
-// Inbound is what was sent to instance i lately: prompt tokens to compute per second, and
-// the mean of one prompt; 0: none was sent.
+// Inbound is the recent load of instance i: prompt tokens to compute per second, and the mean tokens of one
+// prompt; 0 if nothing was sent.
 func (l *ledger) Inbound(i int, nowUs int64) (perS, one float64) {
 	f := &l.Of[i].inbound
 	return f.tokens.perSecond(nowUs), ratioOrZero(f.tokens.perUs, f.prompts.perUs)
 }
 
-// Better is the same of classes better than a priority, at an equal share of what all
-// instances got.
+// Better is Inbound for the classes above a priority. Instances are assumed to get equal shares of them.
 func (l *ledger) Better(priority int, nowUs int64) (perS, one float64) {
-	prompts, share := 0.0, float64(len(l.Of))
+	prompts := 0.0
+	instances := float64(len(l.Of))
 	for c := range l.Classes {
 		if k := &l.Classes[c]; k.Priority > priority {
-			perS += k.sent.tokens.perSecond(nowUs) / share
-			prompts += k.sent.prompts.perSecond(nowUs) / share
+			perS += k.sent.tokens.perSecond(nowUs) / instances
+			prompts += k.sent.prompts.perSecond(nowUs) / instances
 		}
 	}
 	return perS, ratioOrZero(perS, prompts)
 }
 
-// ratioOrZero is a/b, 0 where b is.
+// ratioOrZero is a/b, and 0 if b is 0.
 func ratioOrZero(a, b float64) float64 {
 	if b > 0 {
 		return a / b

@@ -58,7 +58,8 @@ func (k *lengths) updateShares(of []account) {
 // these.
 func (k *lengths) shareAtAge(age float64) float64 {
 	age = max(0, age)
-	b, last := int(age), len(k.ends)-1
+	b := int(age)
+	last := len(k.ends) - 1
 	part := age - float64(b)
 	return k.ends[min(b, last)]*(1-part) + k.ends[min(b+1, last)]*part
 }
@@ -71,7 +72,8 @@ const leavingWindows = 6
 // or none is under way. The next call reuses it.
 func (l *ledger) Leaving(i int) []float64 {
 	a := &l.Of[i].ages
-	if l.lengths.updateShares(l.Of); l.lengths.n == 0 || l.Of[i].Decodes == 0 {
+	l.lengths.updateShares(l.Of)
+	if l.lengths.n == 0 || l.Of[i].Decodes == 0 {
 		return nil
 	}
 	now := float64(a.steps)/ageSteps - 0.5

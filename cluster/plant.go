@@ -19,8 +19,13 @@ var plantBeta = []float64{6910.42, 17.67, 2.84}
 
 // noise are the ratios that multiply step times, in every regime: a declared spread
 // of a few percent with a longer upper tail.
-var noise = []sim.Quantile{{Q: 0.05, Ratio: 0.95}, {Q: 0.25, Ratio: 0.98}, {Q: 0.5, Ratio: 1}, {Q: 0.75, Ratio: 1.03}, {Q: 0.95,
-	Ratio: 1.1}}
+var noise = []sim.Quantile{
+	{Q: 0.05, Ratio: 0.95},
+	{Q: 0.25, Ratio: 0.98},
+	{Q: 0.5, Ratio: 1},
+	{Q: 0.75, Ratio: 1.03},
+	{Q: 0.95, Ratio: 1.1},
+}
 
 // defaultDeployment is Llama-3.1-8B on one H100 with the limits of the published
 // runs: 2,048 tokens a step, 256 seats.

@@ -28,9 +28,9 @@ type predictive struct {
 // errorGroup is requests whose errors are pooled: of a class, with or without others ahead, by
 // the octave of the estimate.
 type errorGroup struct {
-	class  int // everybody: all of them
+	class  int // or everybody
 	queued bool
-	octave int // everybody: all of them
+	octave int // or everybody
 }
 
 // everybody is all classes, or all octaves, together.
@@ -39,7 +39,12 @@ const everybody = math.MinInt
 // errorGroups are those that a request belongs to, the narrowest first.
 func errorGroups(class int, queued bool, us float64) [4]errorGroup {
 	_, k := math.Frexp(us)
-	return [4]errorGroup{{class, queued, k}, {everybody, queued, k}, {class, queued, everybody}, {everybody, queued, everybody}}
+	return [4]errorGroup{
+		{class, queued, k},
+		{everybody, queued, k},
+		{class, queued, everybody},
+		{everybody, queued, everybody},
+	}
 }
 
 // epsStandard and epsShed are the tolerated shares of misses of classes without one.
@@ -102,7 +107,8 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 		P90Us:       upper * p.quantile(q, 0.9),
 		BoundUs:     upper * p.carefulQuantile(q, wide, 1-eps),
 	}
-	if d.MeetShare = math.NaN(); q != nil && r.SLOTTFTUs > 0 {
+	d.MeetShare = math.NaN()
+	if q != nil && r.SLOTTFTUs > 0 {
 		d.MeetShare = q.share((float64(r.SLOTTFTUs) - float64(r.WaitedUs)) / us)
 	}
 	cold := p.Floor.noteArrival(r, v.NowUs)

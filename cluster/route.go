@@ -428,7 +428,7 @@ func (c *cluster) handToDecode(i int, now int64) error {
 	return c.sendTo(i, target, now)
 }
 
-// loadedAtUs is when the KV blocks of so many tokens have come to instance to.
+// loadedAtUs is when the KV blocks of that many tokens of request i have arrived at instance to.
 func (c *cluster) loadedAtUs(to, i int, nowUs, tokens int64) int64 {
 	h, t := &c.pd.requests[i], &c.cfg.Transfer
 	d := c.cfg.Engines[to].Deployment

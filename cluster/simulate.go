@@ -455,7 +455,7 @@ type AuditPart struct {
 	MedianAPE  *float64 `json:"median_ape"`
 	Bias       *float64 `json:"bias"` // sum predicted / sum observed - 1
 	Coverage90 *float64 `json:"coverage_p90"`
-	FalseShare *float64 `json:"false_reject_share"` // of rejected ones, who would have met their target
+	FalseShare *float64 `json:"false_reject_share"` // share of rejected requests that would have met their target
 }
 
 // classPart is one class at the gateway.

@@ -1,5 +1,6 @@
-// Package library makes what ships with the tool: the files of kernel tables that package kernels reads, from published Parquet
-// tables ([Pack]), and the corrections that no table knows, learned from measured servers ([Build]).
+// Package build makes the files that package library embeds: kernel tables, packed from published Parquet
+// tables ([Pack]), and corrections of what no table contains, learned from measured servers ([Read], then
+// the method Learn).
 //
 // Tables are read in the layout of AIConfigurator's published systems folder (also that of the installed aiconfigurator-core
 // package), all operator families of a GPU:
@@ -7,7 +8,8 @@
 //	<dir>/<gpu>.yaml                                          datasheet
 //	<dir>/data/<gpu>/<family>/<framework>/<version>/*.parquet
 //
-// Corrections are few, each has a prior, none belongs to a model. Measured points are simulated, a closed loop of clients each; a
-// step's time is linear in the corrections, so that one simulation gives the derivatives of TPOT and TTFT. They are judged by leaving
-// out whole families of measurements.
+// There are few corrections. Each has a prior, and none belongs to a single model. Every measured point is
+// simulated as a closed loop of clients. A step's time is linear in the corrections, so one simulation also
+// gives the derivatives of TPOT and TTFT. The corrections are cross-validated over whole families of
+// measurements.
 package build

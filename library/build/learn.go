@@ -49,7 +49,7 @@ func (c *correction) prior(k int) library.Parameter {
 	return library.Parameters[library.ScaleGPU]
 }
 
-// gpuIndex is where a GPU's scale stands in Theta; -1 for one that was not measured.
+// gpuIndex is the index of a GPU's scale in Theta; -1 for a GPU that was not measured.
 func (c *correction) gpuIndex(gpu string) int {
 	i := slices.Index(c.GPUs, gpu)
 	if i < 0 {
@@ -134,11 +134,12 @@ func (m *means) meansUnder(c *correction, by []float64) float64 {
 	return sum
 }
 
-// evidenceOf is what every load and every cycle says: of each load TPOT and TTFT, then the cycles.
+// evidenceOf lists the evidence of all measurements: TPOT and TTFT of each load, then the step cycles.
 func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []evidence {
 	var out []evidence
 	for _, l := range ls {
-		m, gpu := of[l], l.dep.Hardware.Name
+		m := of[l]
+		gpu := l.dep.Hardware.Name
 		tpotBy := c.derivativesOf(gpu, m.TPOTBy[:library.NumStep+1])
 		ttftBy := c.derivativesOf(gpu, m.TTFTBy[:library.NumStep+1])
 		out = append(out, relativeEvidence(m.TPOTMs+m.meansUnder(c, tpotBy), l.tpotMs, tpotBy, tpotSD, l.tpotWeight),
@@ -188,7 +189,8 @@ func gpusOf(ls []*load, ys []*cycles) []string {
 	return distinct(names)
 }
 
-// gaussNewtonStep is one Gauss-Newton step from the current values, Huber's weights, with the prior; parameters stay at or above their least value.
+// gaussNewtonStep moves the parameters by one Gauss-Newton step under the prior, with Huber's weights.
+// Parameters stay at or above their least value.
 func (c *correction) gaussNewtonStep(es []evidence) {
 	n := len(c.Theta)
 	a := make([]float64, n*n)
@@ -213,8 +215,8 @@ func (c *correction) gaussNewtonStep(es []evidence) {
 	c.solve(a, rhs)
 }
 
-// solve moves the parameters by the step of the normal equations; one that would fall below its least value is held there and the
-// others solved again.
+// solve moves the parameters by the step of the normal equations. A parameter that would fall below its
+// least value is held there, and the others are solved again.
 func (c *correction) solve(a, rhs []float64) {
 	n := len(rhs)
 	held := make([]bool, n)
@@ -253,7 +255,7 @@ func (c *correction) solve(a, rhs []float64) {
 	}
 }
 
-// judged is one measured load beside what was predicted for it: predicted/measured - 1.
+// judged is a measured load with the errors of its prediction, predicted/measured - 1.
 type judged struct {
 	*load
 	tpotErr, ttftErr float64
@@ -272,14 +274,21 @@ func (c *correction) predictLoads(ctx context.Context, ls []*load, workers int) 
 	return out, err
 }
 
-// judged is the load beside a prediction of its means.
+// judged compares the load with a prediction of its means.
 func (l *load) judged(ttftMs, tpotMs float64) judged {
 	return judged{l, tpotMs/l.tpotMs - 1, ttftMs/l.ttftMs - 1}
 }
 
-// leaveOut judges every family of points by a correction that has not seen it. always are loads that every correction sees.
-func leaveOut(ctx context.Context, from *correction, points, always []*load, of map[*load]means, ys []*cycles, workers int) ([]judged,
-	error) {
+// leaveOut predicts every family of points with a correction that was fitted without it. Every correction is
+// fitted to the loads of always.
+func leaveOut(
+	ctx context.Context,
+	from *correction,
+	points, always []*load,
+	of map[*load]means,
+	ys []*cycles,
+	workers int,
+) ([]judged, error) {
 	var out []judged
 	var families []string
 	for _, l := range points {
@@ -407,13 +416,14 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 	return out
 }
 
-// interval90 is what nine in ten errors of further rows are within: the quantile of so many rows' errors (conformal prediction).
+// interval90 bounds nine in ten errors of further measurements: the conformal quantile of the given errors.
 func interval90(errors []float64) float64 {
 	n := float64(len(errors))
 	return stat.Quantile(stat.Sorted(errors), min(1, 0.9*(n+1)/n))
 }
 
-// listed reports whether a row teaches and counts in means: gpt-oss at 512 clients answers with the TPOT of 4 clients.
+// listed reports whether a measurement is fitted and counted in means. The points of gpt-oss at 512 clients
+// are not: their TPOT is that of 4 clients.
 func (l *load) listed() bool {
 	return !(strings.Contains(l.group, "gpt-oss") && l.point != nil && l.point.Concurrency >= 512)
 }

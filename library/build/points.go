@@ -291,7 +291,7 @@ func (p *point) decoder(models string) (*model.Decoder, model.Model, error) {
 	return d, m, nil
 }
 
-// otherGB is what a GPU's memory holds beside weights and cache.
+// otherGB is the GPU memory that neither weights nor the KV cache use.
 const otherGB = 4
 
 // loadsOf are the points of some files, each under the harness of its group.
@@ -315,15 +315,17 @@ func loadsOf(paths []string, models string) ([]*load, []result.Input, error) {
 		}
 	}
 	for _, l := range out {
-		if l.ttftWeight = min(1, ttftCount/float64(size[l.family])); !l.listed() {
-			l.tpotWeight, l.ttftWeight = 0, 0
+		l.ttftWeight = min(1, ttftCount/float64(size[l.family]))
+		if !l.listed() {
+			l.tpotWeight = 0
+			l.ttftWeight = 0
 		}
 	}
 	return out, ins, nil
 }
 
-// servedOf is the load of a run of stock spans; nil when it has none. The first tokens that all prompts share are its folder's to say:
-// spans count cached tokens as prompt and name no contents.
+// servedOf is the load of a run of stock spans; nil without spans. Spans count cached tokens as prompt and
+// do not identify contents, so the tokens that all prompts share come from the run's folder.
 func servedOf(name string, run *trace.Run, d *deploy.Deployment, dir string) (*load, error) {
 	var list []*trace.Request
 	for i := range run.Requests {
@@ -416,8 +418,8 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 	return ys, ls, doc.Inputs, nil
 }
 
-// sharedTokens are the first prompt tokens that all requests of a run share, as the profile of its load generator (GuideLLM's
-// profile.yaml) says; 0 without one.
+// sharedTokens is the number of first prompt tokens that all requests of a run share, from the profile of
+// its load generator (GuideLLM's profile.yaml); 0 without a profile.
 func sharedTokens(dir string) (int64, error) {
 	path := filepath.Join(dir, "profile.yaml")
 	text, err := files.ReadAll(path)
@@ -526,8 +528,8 @@ type fpmRow struct {
 	LatencyMs    float64 `col:"latency_ms" unit:"ms" doc:"of the pass"`
 }
 
-// fpmMetadata is the file beside it; its reader takes no other policy than the one that says "single sample", so cell_id says
-// that the times are a model's.
+// fpmMetadata is the metadata file of the table. Its reader accepts only the measurement policy of single
+// samples, so cell_id states that the times come from a model.
 type fpmMetadata struct {
 	Schema      string `json:"schema_name"`
 	Version     int    `json:"schema_version"`
