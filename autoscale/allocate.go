@@ -263,7 +263,8 @@ func greedy(entries []*entry, left map[string]int) (unserved []*entry) {
 			e.assign(c, c.Replicas)
 			continue
 		}
-		if e.choice++; e.choice == len(e.candidates) {
+		e.choice++
+		if e.choice == len(e.candidates) {
 			unserved = append(unserved, e)
 			continue
 		}

@@ -99,8 +99,13 @@ func simulatedModel(models []modelEntry) ([]byte, error) {
 	}{"linear", p.Alpha, p.Beta, p.Beta, 1e3 * p.Gamma, true}})
 }
 
-func infernoEntry(src export.Source, c result.FitConfig, name accelerator, opt export.Options, isSized bool) (modelEntry, export.SideConfig,
-	[]trace.Finding, error) {
+func infernoEntry(
+	src export.Source,
+	c result.FitConfig,
+	name accelerator,
+	opt export.Options,
+	isSized bool,
+) (modelEntry, export.SideConfig, []trace.Finding, error) {
 	d := c.Deployment
 	l, warn := opt.MeanLengths(c)
 	beyond, err := opt.Refuse(extrapolated(c, l), lengthsHint)

@@ -150,8 +150,14 @@ func CommandLine(verb string, o *Options) string {
 
 // RunServers makes a server of every run of an output folder but those named: its windows,
 // and the physical parameters that its steps give.
-func RunServers(ctx context.Context, out string, ext *result.Extract, without []string, o *Options,
-	progress trace.Progress) ([]*Server, error) {
+func RunServers(
+	ctx context.Context,
+	out string,
+	ext *result.Extract,
+	without []string,
+	o *Options,
+	progress trace.Progress,
+) ([]*Server, error) {
 	sources := pipeline.FitSources(out, ext)
 	sources = slices.DeleteFunc(sources, func(s fit.Source) bool { return slices.Contains(without, s.ID) })
 	servers := make([]*Server, len(sources))
@@ -161,7 +167,8 @@ func RunServers(ctx context.Context, out string, ext *result.Extract, without []
 		if err != nil {
 			return err
 		}
-		if servers[i], err = serverOfRun(src.ID, run, &src.Deployment, o); err != nil {
+		servers[i], err = serverOfRun(src.ID, run, &src.Deployment, o)
+		if err != nil {
 			return err
 		}
 		src.Load = func() (*trace.Run, error) { return run, nil }
@@ -175,8 +182,12 @@ func RunServers(ctx context.Context, out string, ext *result.Extract, without []
 
 // FitQueues fits every server and lets more, unless nil, add to each. The rows are those
 // of windows.parquet, in the servers' order.
-func FitQueues(ctx context.Context, servers []*Server, o *Options, more func(*Calibrated, *Options) []WindowRow) ([]*Calibrated,
-	[]WindowRow, error) {
+func FitQueues(
+	ctx context.Context,
+	servers []*Server,
+	o *Options,
+	more func(*Calibrated, *Options) []WindowRow,
+) ([]*Calibrated, []WindowRow, error) {
 	fitted := make([]*Calibrated, len(servers))
 	extra := make([][]WindowRow, len(servers))
 	err := par.TryPure(ctx, o.Workers, len(servers), func(i int) (err error) {

@@ -59,8 +59,12 @@ func rowsOf(m *mat.Dense) [][]float64 {
 
 // differences are the observations at x and their central differences. failed names an evaluation
 // without an answer: at the state itself or at a neighbouring point.
-func differences(h observer, x []float64, step func(v float64) float64, change func(up, down float64) float64) (hx []float64,
-	j *mat.Dense, failed string) {
+func differences(
+	h observer,
+	x []float64,
+	step func(v float64) float64,
+	change func(up, down float64) float64,
+) (hx []float64, j *mat.Dense, failed string) {
 	hx, ok := h(x)
 	if !ok {
 		return nil, nil, "at the state"

@@ -65,8 +65,12 @@ func parameterSection(q *Queue) report.Section {
 }
 
 // serverTable is a table of the values under a key of queue.json; rows adds the rows of one server.
-func serverTable(q *Queue, id, caption, key string, cols []report.Column, rows func(s *QueueServer,
-	add func(cells ...report.Cell))) []report.Block {
+func serverTable(
+	q *Queue,
+	id, caption, key string,
+	cols []report.Column,
+	rows func(s *QueueServer, add func(cells ...report.Cell)),
+) []report.Block {
 	t := &report.Table{ID: id, Caption: caption, Cols: cols}
 	for i := range q.Servers {
 		rows(&q.Servers[i], t.Put)

@@ -117,8 +117,13 @@ const (
 )
 
 // simulated simulates one configuration and takes the parameters that give its latencies.
-func simulated(c result.FitConfig, name accelerator, opt export.Options, overheadMs float64, steady steadyState) (Accelerator,
-	export.SideConfig, string, []trace.Finding, error) {
+func simulated(
+	c result.FitConfig,
+	name accelerator,
+	opt export.Options,
+	overheadMs float64,
+	steady steadyState,
+) (Accelerator, export.SideConfig, string, []trace.Finding, error) {
 	d := c.Deployment
 	l, warn := opt.MeanLengths(c)
 	s, err := steady(&d, overheadMs, l.Prompt, l.Output)
@@ -174,12 +179,14 @@ func steadyText(points []export.SteadyPoint) (text, far string) {
 func wvaValues(label string, acc Accelerator, overheadNote string) (out []export.SideValue) {
 	const origin = "least squares of TTFT and ITL, solved by the autoscaler's own formula, against the simulator at six loads"
 	p := acc.PerfParms
-	for _, of := range [][5]string{{"alpha", "ms", p.Decode["alpha"], origin, "ITL at an empty batch"},
+	for _, parameter := range []struct{ key, unit, value, origin, effect string }{
+		{"alpha", "ms", p.Decode["alpha"], origin, "ITL at an empty batch"},
 		{"beta", "ms/request", p.Decode["beta"], origin, "ITL per sequence in the batch"},
 		{"gamma", "ms", p.Prefill["gamma"], origin + "; " + overheadNote, "TTFT before any token"},
-		{"delta", "ms/token", p.Prefill["delta"], origin, "TTFT per prompt token and sequence"}} {
-		v, _ := strconv.ParseFloat(of[2], 64) // six wrote it
-		out = append(out, derivedValue(label, of[0], of[1], v, of[3], of[4]))
+		{"delta", "ms/token", p.Prefill["delta"], origin, "TTFT per prompt token and sequence"},
+	} {
+		v, _ := strconv.ParseFloat(parameter.value, 64) // written by sixDigits
+		out = append(out, derivedValue(label, parameter.key, parameter.unit, v, parameter.origin, parameter.effect))
 	}
 	return out
 }

@@ -67,7 +67,7 @@ func runPreset(ctx context.Context, o IsolationOptions, in inputs) (*Document, e
 		return nil, err
 	}
 	l.window = l.preset.window()
-	l.cells = slices.Concat(thirteen(), extras(), frontiers())
+	l.cells = slices.Concat(presetCells(), extraCells(), frontiers())
 	if err := l.runCells(); err != nil {
 		return nil, err
 	}
@@ -196,12 +196,14 @@ func rejectRates(recs []record) map[string][]float64 {
 	counts := map[string][]count{}
 	for i := range recs {
 		r := &recs[i]
-		list, s := counts[r.Class], int(r.DecidedUs/1e6)
-		for len(list) <= s {
+		list := counts[r.Class]
+		second := int(r.DecidedUs / 1e6)
+		for len(list) <= second {
 			list = append(list, count{})
 		}
-		if list[s].all++; !r.Admitted() {
-			list[s].out++
+		list[second].all++
+		if !r.Admitted() {
+			list[second].out++
 		}
 		counts[r.Class] = list
 	}
@@ -385,20 +387,26 @@ func targetsOf(classes map[string]target) map[string]targetSpec {
 	return out
 }
 
-// thirteen are {always, slo-gated, predictive} x two routings x two schedulers, and
+// presetCells are the thirteen cells of a preset: {always, slo-gated, predictive} x two routings x two schedulers, and
 // round-robin.
-func thirteen() []cell {
+func presetCells() []cell {
 	out := []cell{{Name: robinCell, Number: numbers[robinCell], Role: roleCell, Spec: specOf("always-admit", "", "fcfs")}}
 	short := map[string]string{"always-admit": "always", "slo-gated": "slo-gated", "predictive": "predictive"}
 	for _, policy := range []string{"always-admit", "slo-gated", "predictive"} {
-		for _, r := range [][2]string{{"pa3qd2kv2", scorersOld}, {"pa4qd3", scorersNew}} {
-			for _, sched := range [][2]string{{"fcfs", "fcfs"}, {"priority", "priority-fcfs"}} {
-				name := fmt.Sprintf("%s %s %s", short[policy], r[0], sched[0])
+		for _, routing := range []struct{ name, scorers string }{
+			{"pa3qd2kv2", scorersOld},
+			{"pa4qd3", scorersNew},
+		} {
+			for _, sched := range []struct{ name, scheduler string }{
+				{"fcfs", "fcfs"},
+				{"priority", "priority-fcfs"},
+			} {
+				name := fmt.Sprintf("%s %s %s", short[policy], routing.name, sched.name)
 				out = append(out, cell{
 					Name:   name,
 					Number: numbers[name],
 					Role:   roleCell,
-					Spec:   specOf(policy, r[1], sched[1]),
+					Spec:   specOf(policy, routing.scorers, sched.scheduler),
 				})
 			}
 		}
@@ -406,9 +414,9 @@ func thirteen() []cell {
 	return out
 }
 
-// extras are control configurations in addition to the thirteen of the preset, all with the new routing
+// extraCells are control configurations in addition to the thirteen of the preset, all with the new routing
 // and priority.
-func extras() []cell {
+func extraCells() []cell {
 	one := func(name, policy string, change func(*Spec)) cell {
 		s := specOf(policy, scorersNew, "priority-fcfs")
 		if change != nil {

@@ -276,9 +276,18 @@ func curveOf(name string, runs []*outcome) curveDoc {
 
 // contrasts of components, one at a time, and of the controls.
 func (l *lab) contrasts(d *Document) {
-	pairs := [][2]string{{mainCell, alwaysCell}, {mainCell, gatedCell}, {gatedCell, alwaysCell}, {mainCell, "predictive pa3qd2kv2 priority"},
-		{mainCell, "predictive pa4qd3 fcfs"}, {alwaysCell, "always pa3qd2kv2 priority"}, {alwaysCell, "always pa4qd3 fcfs"},
-		{"always pa4qd3 fcfs", oldCell}, {oldCell, robinCell}, {mainCell, oldCell}}
+	pairs := [][2]string{
+		{mainCell, alwaysCell},
+		{mainCell, gatedCell},
+		{gatedCell, alwaysCell},
+		{mainCell, "predictive pa3qd2kv2 priority"},
+		{mainCell, "predictive pa4qd3 fcfs"},
+		{alwaysCell, "always pa3qd2kv2 priority"},
+		{alwaysCell, "always pa4qd3 fcfs"},
+		{"always pa4qd3 fcfs", oldCell},
+		{oldCell, robinCell},
+		{mainCell, oldCell},
+	}
 	for i := range l.cells {
 		if c := &l.cells[i]; c.Role == roleExtra {
 			pairs = append(pairs, [2]string{mainCell, c.Name})
@@ -291,10 +300,16 @@ func (l *lab) contrasts(d *Document) {
 	}
 }
 
-// rerunCells runs cells of those names once more, before other engines or on other
-// requests, by cell and seed. rates, by seed, are for matched cells.
-func (l *lab) rerunCells(names []string, r *rival, rate float64, w window, rates []map[string][]float64,
-	progress func(done int)) ([][]*outcome, error) {
+// rerunCells runs the cells of those names again, with another gate, other engines or other requests. The
+// result is by cell and seed. rates are the reject rates by seed that random-matched cells copy.
+func (l *lab) rerunCells(
+	names []string,
+	r *rival,
+	rate float64,
+	w window,
+	rates []map[string][]float64,
+	progress func(done int),
+) ([][]*outcome, error) {
 	out := make([][]*outcome, len(names))
 	for i := range out {
 		out[i] = make([]*outcome, len(l.seeds))

@@ -49,7 +49,7 @@ func TestPublishedConfigurations(t *testing.T) {
 		3: {"predictive", Weighted, "prefix-affinity:4,queue-depth-effective:3", "priority-fcfs"},
 		4: {"predictive", Weighted, "prefix-affinity:3,queue-depth-effective:2,kv-utilization:2", "fcfs"},
 		5: {"always-admit", RoundRobin, "", "fcfs"}}
-	for _, c := range slices.Concat(thirteen(), extras()) {
+	for _, c := range slices.Concat(presetCells(), extraCells()) {
 		got := [4]string{c.Spec.Admission.Policy, c.Spec.Routing.Policy, c.Spec.Routing.Scorers, c.Spec.Scheduler}
 		if c.Number > 0 && got != want[c.Number] {
 			t.Errorf("configuration %d is %v, want %v", c.Number, got, want[c.Number])

@@ -354,18 +354,23 @@ func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 			took += p.TookMs
 		}
 	}
-	if a.N = len(ape); a.N > 0 {
+	a.N = len(ape)
+	if a.N > 0 {
 		a.MedianAPE = stat.Median(ape)
 		a.Bias = predicted/took - 1
 	}
-	covered := 0
-	n := 0
-	wrong := 0
-	judged := 0
+	var (
+		n       int // requests with a bound
+		covered int // of n, within the bound
+		judged  int // rejected requests with a target
+		wrong   int // of judged, those that would have met it
+	)
 	for _, r := range recs {
 		us, ok := r.TookUs()
 		if shadow {
-			if us, ok = r.FollowedUs(), r.Shadowed; r.Shadow.OK {
+			us = r.FollowedUs()
+			ok = r.Shadowed
+			if r.Shadow.OK {
 				us = r.Shadow.V
 			}
 		}
@@ -373,14 +378,16 @@ func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 			continue
 		}
 		if shadow && r.SLOTTFTUs > 0 {
-			if judged++; us+r.DecidedUs-r.ArrivalUs <= r.SLOTTFTUs {
+			judged++
+			if us+r.DecidedUs-r.ArrivalUs <= r.SLOTTFTUs {
 				wrong++
 			}
 		}
 		if shadow && !followedToBound(r) {
 			continue
 		}
-		if n++; float64(us) <= r.Decision.P90Us {
+		n++
+		if float64(us) <= r.Decision.P90Us {
 			covered++
 		}
 	}

@@ -60,10 +60,12 @@ func readColumns(path string, data []byte) (c *columns, err error) {
 		name := schema.Column(at).Name()
 		switch kind := schema.Column(at).PhysicalType(); kind {
 		case parquet.Types.ByteArray:
-			c.names, err = append(c.names, name), column(path, rd, at, c.n, c.texts, (*file.ByteArrayColumnChunkReader).ReadBatch,
-				func(b parquet.ByteArray) string { return unique.Make(string(b)).Value() })
+			c.names = append(c.names, name)
+			interned := func(b parquet.ByteArray) string { return unique.Make(string(b)).Value() }
+			err = column(path, rd, at, c.n, c.texts, (*file.ByteArrayColumnChunkReader).ReadBatch, interned)
 		case parquet.Types.Int64:
-			c.names, err = append(c.names, name), column(path, rd, at, c.n, c.ints, (*file.Int64ColumnChunkReader).ReadBatch, same[int64])
+			c.names = append(c.names, name)
+			err = column(path, rd, at, c.n, c.ints, (*file.Int64ColumnChunkReader).ReadBatch, same[int64])
 		case parquet.Types.Double:
 			err = column(path, rd, at, c.n, c.nums, (*file.Float64ColumnChunkReader).ReadBatch, same[float64])
 		default:
@@ -83,8 +85,14 @@ func damagedFile(path string, err error) error {
 func same[T any](v T) T { return v }
 
 // column reads one column of all row groups into dst. R is the reader of the column's physical type, P its value.
-func column[R file.ColumnChunkReader, P, V any](path string, rd *file.Reader, at, n int, dst map[string][]V,
-	read func(R, int64, []P, []int16, []int16) (int64, int, error), conv func(P) V) error {
+func column[R file.ColumnChunkReader, P, V any](
+	path string,
+	rd *file.Reader,
+	at, n int,
+	dst map[string][]V,
+	read func(R, int64, []P, []int16, []int16) (int64, int, error),
+	conv func(P) V,
+) error {
 	name := rd.MetaData().Schema.Column(at).Name()
 	values := make([]V, 0, n)
 	page := make([]P, 4096)
