@@ -129,7 +129,11 @@ func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	out.TargetErrors = held.Errors(nil)
 	for t, one := range all {
 		if e := held.Errors(func(s *rows.Sample) bool { return s == one }); e != nil {
-			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.Pool.Runs[t], Config: one.Table.Config, Errors: e})
+			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{
+				Run:    a.s.Pool.Runs[t],
+				Config: one.Table.Config,
+				Errors: e,
+			})
 		}
 	}
 }

@@ -12,42 +12,64 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Model fills what every fitted model reports: choice, coefficients with
-// intervals, identifiability, counts.
+// Model makes the part of fit.json that all linear models have: the chosen
+// hyperparameters, the coefficients with intervals and identifiability, and the
+// numbers of rows.
 func Model(s *Solved, m Selections, o *Options, name, target string) *result.Model {
 	out := &result.Model{
-		Name: name, SpecVersion: string(o.Spec), Recipe: o.Recipe, Target: target,
-		Lambda: result.OrNull(s.Fit.Lambda), GammaEMA: result.OrNull(s.Pool.Gammas[s.Variant]), DFEff: result.OrNull(s.Fit.DF),
-		Warnings: append([]trace.Finding{}, s.Findings...), NullDirections: []string{}, Loco: []result.Loco{}, Grid: []result.GridPoint{},
+		Name:           name,
+		SpecVersion:    string(o.Spec),
+		Recipe:         o.Recipe,
+		Target:         target,
+		Lambda:         result.OrNull(s.Fit.Lambda),
+		GammaEMA:       result.OrNull(s.Pool.Gammas[s.Variant]),
+		DFEff:          result.OrNull(s.Fit.DF),
+		Warnings:       append([]trace.Finding{}, s.Findings...),
+		NullDirections: []string{},
+		Loco:           []result.Loco{},
+		Grid:           []result.GridPoint{},
 	}
 	if m.Rel != nil {
 		out.Grid = GridPoints(m.Rel)
 		sel := m.Rel[s.Variant]
 		out.FoldFingerprints = sel.Grid[sel.Index].Fingerprints
 		out.NestedCross = result.OrNull(sel.NestedMean())
-		out.Certificate = &result.Certificate{MinZeroGradient: result.OrNull(s.Fit.Cert.MinZero), MaxActiveGradient: s.Fit.Cert.MaxActive,
-			OK: s.Fit.Cert.OK()}
+		out.Certificate = certificateOf(&s.Fit)
 	}
 	if s.Frozen != nil {
 		out.Grid = FrozenGrid(m.Frozen, s.Pool.Gammas)
 		out.FoldFingerprints = s.Frozen.Grid[s.Frozen.Index].Fingerprints
 	}
 	if p := s.Polish; p != nil {
-		out.Reweighting = &result.Reweighting{Passes: p.Passes, BiasBefore: p.BiasLS, BiasAfter: p.Bias, Kept: p.Kept}
+		out.Reweighting = &result.Reweighting{
+			Passes:     p.Passes,
+			BiasBefore: p.BiasLS,
+			BiasAfter:  p.Bias,
+			Kept:       p.Kept,
+		}
 	}
 	out.Rows = RowCounts(s.Pool.Tables)
 	out.Rows.Holdout = len(s.Pool.Hold)
-	coefficients(s, o, out)
+	describeCoefficients(s, o, out)
 	if m.Rel != nil {
-		setFolds(out, &m.Rel[s.Variant])
+		setFoldSpreads(out, &m.Rel[s.Variant])
 	}
-	boundHits(s, out)
-	rowGuidance(s, out)
+	countBoundHits(s, out)
+	warnFewRows(s, out)
 	return out
 }
 
-// setFolds gives every coefficient its smallest and largest value over the folds (spec#fold-spread).
-func setFolds(out *result.Model, sel *ridge.Selection) {
+func certificateOf(fit *ridge.Fit) *result.Certificate {
+	return &result.Certificate{
+		MinZeroGradient:   result.OrNull(fit.Cert.MinZero),
+		MaxActiveGradient: fit.Cert.MaxActive,
+		OK:                fit.Cert.OK(),
+	}
+}
+
+// setFoldSpreads sets the smallest and largest value of every coefficient over the
+// folds (spec#fold-spread).
+func setFoldSpreads(out *result.Model, sel *ridge.Selection) {
 	for j := range out.Coefficients {
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for _, beta := range sel.FoldBetas {
@@ -60,21 +82,26 @@ func setFolds(out *result.Model, sel *ridge.Selection) {
 	}
 }
 
-// termEvidence is what the rows show about the terms of a solved model. It comes
-// from rows, or from Gram matrices alone.
+// termEvidence is what the data show about the terms of a solved model. It is
+// computed from rows or from Gram matrices alone.
 type termEvidence struct {
-	Tags   []string
+	Tags   []string          // result.Coefficient.Identified of each term
 	Conf   *ridge.Confidence // nil: no intervals
 	Diag   ridge.Diagnosis
 	Lo, Hi []float64 // range of each feature on training rows
-	Share  []float64 // mean share of the prediction; NaN where unknown
-	// Longest is the largest target of one step or wait, us; 0 where only sums are left.
+	Share  []float64 // mean share of the prediction; NaN if unknown
+	// Longest is the largest target of one step or wait, us; 0 for Gram matrices.
 	Longest float64
 }
 
-// coefficients fills values, intervals and identifiability.
-func coefficients(s *Solved, o *Options, out *result.Model) {
-	e := termEvidence{Tags: ridge.Identify(s.Train.WithinVariation(s.Weights)), Diag: DiagnoseRows(s, o.Workers), Share: meanShares(s)}
+// describeCoefficients sets the values, intervals and identifiability of a model
+// solved from rows.
+func describeCoefficients(s *Solved, o *Options, out *result.Model) {
+	e := termEvidence{
+		Tags:  ridge.Identify(s.Train.WithinVariation(s.Weights)),
+		Diag:  DiagnoseRows(s, o.Workers),
+		Share: meanShares(s),
+	}
 	for j, t := range s.Terms {
 		if t.Constant && len(s.Pool.Configs) == 1 {
 			e.Tags[j] = coeff.Within
@@ -88,19 +115,26 @@ func coefficients(s *Solved, o *Options, out *result.Model) {
 	e.Describe(s.Terms, s.Fit, len(s.Pool.Configs), out)
 }
 
-// mostOfLongest: a term at its largest training value makes so many times the longest target at most (spec#confidence).
+// mostOfLongest limits intervals (spec#confidence): a term at its largest feature
+// value contributes at most this many times the longest target.
 const mostOfLongest = 2
 
-// Describe puts the coefficients of a fit and the warnings about them into out.
+// Describe sets the coefficients of a fit and appends the warnings about them.
 func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *result.Model) {
 	out.ConditionNumber = result.OrNull(e.Diag.Condition)
 	var outside []string
 	for j, t := range terms {
 		c := result.Coefficient{
 			Coefficient: coeff.Coefficient{
-				Name: t.Name, Value: fit.Beta[j], Unit: t.Unit, Identified: e.Tags[j], Range: &[2]float64{e.Lo[j], e.Hi[j]},
+				Name:       t.Name,
+				Value:      fit.Beta[j],
+				Unit:       t.Unit,
+				Identified: e.Tags[j],
+				Range:      &[2]float64{e.Lo[j], e.Hi[j]},
 			},
-			VIF: result.OrNull(e.Diag.VIF[j]), Share: result.OrNull(e.Share[j]), ImpliedUtilisation: utilisation(&t, fit.Beta[j]),
+			VIF:                result.OrNull(e.Diag.VIF[j]),
+			Share:              result.OrNull(e.Share[j]),
+			ImpliedUtilisation: impliedUtilisation(&t, fit.Beta[j]),
 		}
 		if fit.PriorShare != nil {
 			c.PriorShare = result.OrNull(fit.PriorShare[j])
@@ -109,12 +143,14 @@ func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *r
 			c.DF = result.OrNull(fit.DFTerm[j])
 		}
 		if e.Conf != nil {
-			t := e.Conf.Terms[j]
-			if most := mostOfLongest * e.Longest / e.Hi[j]; most > 0 && !math.IsInf(most, 1) {
-				cut := func(v float64) float64 { return max(-most, min(v, most)) }
-				t.Lo, t.Hi, t.Center = cut(t.Lo), cut(t.Hi), cut(t.Center)
+			interval := e.Conf.Terms[j]
+			most := mostOfLongest * e.Longest / e.Hi[j]
+			if most > 0 && !math.IsInf(most, 1) {
+				interval.Lo = max(-most, min(interval.Lo, most))
+				interval.Hi = max(-most, min(interval.Hi, most))
+				interval.Center = max(-most, min(interval.Center, most))
 			}
-			setInterval(&c.Coefficient, t, e.Conf.Posterior)
+			setInterval(&c.Coefficient, interval, e.Conf.Posterior)
 		}
 		if ci := c.EstimateCI95; ci != nil && (c.Value < ci[0] || c.Value > ci[1]) {
 			outside = append(outside, t.Name)
@@ -125,13 +161,18 @@ func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *r
 	}
 	if len(outside) > 0 {
 		out.Warnings = append(out.Warnings, trace.Findingf(AtLimit,
-			"%s: the penalty or the reweighting moved the value outside the 95 %% interval of the estimate", strings.Join(outside, ", ")))
+			"%s: the penalty or the reweighting moved the value outside the 95 %% interval of the estimate",
+			strings.Join(outside, ", ")))
 	}
 	if e.Conf != nil {
-		out.Covariance = square(e.Conf.Covariance, len(terms))
+		p := len(terms)
+		for j := range p {
+			out.Covariance = append(out.Covariance, e.Conf.Covariance[j*p:(j+1)*p])
+		}
 	}
 	if err := e.Diag.Err; err != nil {
-		out.Warnings = append(out.Warnings, trace.Findingf(NotIdentified, "what the rows tell apart is not known: %v", err))
+		out.Warnings = append(out.Warnings, trace.Findingf(NotIdentified,
+			"cannot determine which terms the measurements separate: %v", err))
 	}
 	for _, g := range e.Diag.Null {
 		sentence := NullSentence(terms, g, configs)
@@ -140,9 +181,9 @@ func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *r
 	}
 }
 
-// setInterval gives a coefficient the interval of its value and, where the value is not
-// the posterior mean, the estimate without penalty with its own (spec#value-interval).
-// Without a finite interval it has neither.
+// setInterval sets the interval of a coefficient's value. If the value is not a
+// posterior mean, it also sets the estimate without penalty and the interval of that
+// (spec#value-interval). It sets nothing if the interval is not finite.
 func setInterval(c *coeff.Coefficient, t ridge.Interval, posterior bool) {
 	if t.Method == ridge.FromNothing || result.OrNull(t.Lo) == nil || result.OrNull(t.Hi) == nil {
 		return
@@ -157,8 +198,9 @@ func setInterval(c *coeff.Coefficient, t ridge.Interval, posterior bool) {
 	}
 }
 
-// utilisation is 1e6/coefficient for seconds-like terms (spec#utilisation).
-func utilisation(t *Term, value float64) *float64 {
+// impliedUtilisation is the share of the hardware's peak at which the work of a term
+// would run (spec#utilisation); nil for terms that are not times at peak.
+func impliedUtilisation(t *Term, value float64) *float64 {
 	switch {
 	case value <= 0:
 		return nil
@@ -170,7 +212,8 @@ func utilisation(t *Term, value float64) *float64 {
 	return nil
 }
 
-// Confidence is nil for recipes without block weights.
+// Confidence makes the intervals of a solved model; nil for the frozen recipe, which
+// has no weights by block.
 func Confidence(s *Solved, tags []string) *ridge.Confidence {
 	switch {
 	case s.Frozen != nil:
@@ -220,17 +263,18 @@ func meanShares(s *Solved) []float64 {
 	return sum
 }
 
-func square(v []float64, p int) [][]float64 {
-	out := make([][]float64, p)
-	for j := range out {
-		out[j] = v[j*p : (j+1)*p]
+// noRowCounts are row counts without nil fields, which fit.json would write as null.
+func noRowCounts() result.RowCounts {
+	return result.RowCounts{
+		Dropped:  map[string]int{},
+		ByRun:    []result.RunRows{},
+		ByRegime: []result.RegimeRows{},
 	}
-	return out
 }
 
-// RowCounts adds up what tables read, kept and dropped.
+// RowCounts adds up the rows that tables read, kept and dropped.
 func RowCounts(tables []*rows.Table) result.RowCounts {
-	out := result.RowCounts{Dropped: map[string]int{}, ByRun: []result.RunRows{}, ByRegime: []result.RegimeRows{}}
+	out := noRowCounts()
 	for _, t := range tables {
 		r := result.RunRows{Run: t.Run, Read: t.Read, Kept: t.Kept, Dropped: map[string]int{}}
 		for _, c := range t.Dropped {
@@ -248,7 +292,9 @@ func RowCounts(tables []*rows.Table) result.RowCounts {
 func countRegimes(out *result.RowCounts, t *rows.Table) {
 	for i := range t.Kept {
 		name := t.Regime[i].String()
-		k := slices.IndexFunc(out.ByRegime, func(r result.RegimeRows) bool { return r.Config == t.Config && r.Regime == name })
+		k := slices.IndexFunc(out.ByRegime, func(r result.RegimeRows) bool {
+			return r.Config == t.Config && r.Regime == name
+		})
 		if k < 0 {
 			k = len(out.ByRegime)
 			out.ByRegime = append(out.ByRegime, result.RegimeRows{Config: t.Config, Regime: name})
@@ -258,8 +304,11 @@ func countRegimes(out *result.RowCounts, t *rows.Table) {
 	}
 }
 
-// boundHits counts rows at the bound of a feature (spec#bound-hits).
-func boundHits(s *Solved, out *result.Model) {
+// mostBoundHits is the share of rows at the bound of a feature above which the fit warns.
+const mostBoundHits = 0.001
+
+// countBoundHits counts rows at the bound of a feature (spec#bound-hits).
+func countBoundHits(s *Solved, out *result.Model) {
 	out.BoundHits = []result.BoundHit{}
 	hits := make([]int, len(s.Terms))
 	read := 0
@@ -275,8 +324,9 @@ func boundHits(s *Solved, out *result.Model) {
 		}
 		h := result.BoundHit{Name: s.Terms[j].Name, Rows: n, Share: float64(n) / float64(read)}
 		out.BoundHits = append(out.BoundHits, h)
-		if h.Share > 0.001 {
-			out.Warnings = append(out.Warnings, trace.Findingf(AtLimit, "%s: %d of %d rows hit its bound (%.2g %%)", h.Name, n, read, 100*h.Share))
+		if h.Share > mostBoundHits {
+			out.Warnings = append(out.Warnings, trace.Findingf(AtLimit,
+				"%s: %d of %d rows hit its bound (%.2g %%)", h.Name, n, read, 100*h.Share))
 		}
 	}
 }

@@ -15,24 +15,28 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// termFindings are the findings about one coefficient; ofSteps: of the step time, not of a wait.
+// termFindings are the findings about one coefficient. Those about the hardware's peak
+// apply only to the step time (ofSteps), because delays are host work.
 func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []trace.Finding {
 	var out []trace.Finding
-	if times, ok := features.RooflineTimes(t.Name, c.Unit, c.Value); ofSteps && ok && times != 0 && !features.IsPlausible(times) {
-		out = append(out, trace.Findingf(absorbs, "%s: %.3g times what the hardware takes at its peak, want %g to %g", t.Name, times,
-			features.PlausibleTimes[0], features.PlausibleTimes[1]))
+	times, ok := features.RooflineTimes(t.Name, c.Unit, c.Value)
+	if ofSteps && ok && times != 0 && !features.IsPlausible(times) {
+		out = append(out, trace.Findingf(absorbs, "%s: %.3g times what the hardware takes at its peak, want %g to %g",
+			t.Name, times, features.PlausibleTimes[0], features.PlausibleTimes[1]))
 	}
 	if c.Identified != coeff.Within && c.Range[1] > 0 && configs > 1 {
-		out = append(out, trace.Findingf(NotIdentified, "%s does not vary inside any configuration: its value is %s", t.Name, c.Identified))
+		out = append(out, trace.Findingf(NotIdentified, "%s does not vary inside any configuration: its value is %s",
+			t.Name, c.Identified))
 	}
 	if c.NotLearned && c.Range[1] > 0 {
-		out = append(out, trace.Findingf(NotIdentified, "%s is %s at %.3g: these data say nothing about its cost", t.Name, c.Identified, c.Value))
+		out = append(out, trace.Findingf(NotIdentified, "%s is %s at %.3g: these data say nothing about its cost",
+			t.Name, c.Identified, c.Value))
 	}
 	return out
 }
 
-// NullSentence describes terms that the rows do not separate: which they are, what is known of
-// them together, and which experiment would separate them.
+// NullSentence describes terms that the measurements do not separate: their names, what
+// is known of their sum, and an experiment that would separate them.
 func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
 	names := make([]string, len(g.Terms))
 	for k, j := range g.Terms {
@@ -45,15 +49,16 @@ func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
 	known := fmt.Sprintf("only their sum, %.3g ms of a typical step, is known", g.SumUs/1000)
 	switch {
 	case g.Dim == 0:
-		return fmt.Sprintf("%s nearly move together: %.3g ms of a typical step is known of their sum, little of each; add %s", list,
-			g.SumUs/1000, experimentFor(names))
+		return fmt.Sprintf("%s nearly move together: %.3g ms of a typical step is known of their sum, little of each; add %s",
+			list, g.SumUs/1000, experimentFor(names))
 	case g.Dim < len(names)-1:
-		known = fmt.Sprintf("%d combinations of them are unknown; together they make %.3g ms of a typical step", g.Dim, g.SumUs/1000)
+		known = fmt.Sprintf("%d combinations of them are unknown; together they make %.3g ms of a typical step",
+			g.Dim, g.SumUs/1000)
 	}
 	return fmt.Sprintf("%s cannot be told apart: %s; add %s", list, known, experimentFor(names))
 }
 
-// experimentFor is what separates the first two terms that have such an experiment.
+// experimentFor names up to two experiments that separate terms.
 func experimentFor(names []string) string {
 	var what []string
 	separates, _ := features.Experiments()
@@ -68,14 +73,14 @@ func experimentFor(names []string) string {
 	return strings.Join(what[:min(2, len(what))], ", or ")
 }
 
-// Guidance: rows per configuration.
+// Numbers of training rows of a configuration below which a fit warns.
 const (
 	GuidanceBeta  = 200
 	guidanceAlpha = 100
 )
 
-// rowGuidance warns about configurations with little data.
-func rowGuidance(s *Solved, out *result.Model) {
+// warnFewRows warns about configurations with little data.
+func warnFewRows(s *Solved, out *result.Model) {
 	want := guidanceAlpha
 	if out.Name == "beta" {
 		want = GuidanceBeta
@@ -96,7 +101,7 @@ func FewRows(model, config string, n, want int) trace.Finding {
 	return trace.Findingf(CodeFewRows, "%s: %s has %d training rows, guidance is %d", model, config, n, want)
 }
 
-// FloorFindings names runs whose target is no step time (spec#target-audit).
+// FloorFindings warns about runs whose target cannot be a step time (spec#target-audit).
 func FloorFindings(s *Solved, target string, out *result.Model) {
 	for _, table := range s.Pool.Tables {
 		if found := TableBelowFloor(table, target); found != nil {
@@ -105,7 +110,7 @@ func FloorFindings(s *Solved, target string, out *result.Model) {
 	}
 }
 
-// TableBelowFloor is the finding of one run, nil when its target may be a step time.
+// TableBelowFloor is the finding of FloorFindings for one run; nil if there is none.
 func TableBelowFloor(t *rows.Table, target string) *trace.Finding {
 	y := stat.Median(perStep(t, t.Y))
 	floor := stat.Median(perStep(t, t.FloorUs))
@@ -113,10 +118,11 @@ func TableBelowFloor(t *rows.Table, target string) *trace.Finding {
 		return nil
 	}
 	return new(trace.Findingf(Implausible,
-		"%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: it cannot be the "+
-			"step time", t.Run, target, y, floor))
+		"%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: "+
+			"it cannot be the step time", t.Run, target, y, floor))
 }
 
+// perStep divides a column of rows by their numbers of steps.
 func perStep(t *rows.Table, v []float64) []float64 {
 	out := make([]float64, len(v))
 	for i := range v {
@@ -131,15 +137,21 @@ func OrderFinding(out *result.Model) {
 	for i := range out.Coefficients {
 		value[out.Coefficients[i].Name] = out.Coefficients[i].Value
 	}
-	if w, c := value["decode_weight_load"], value["prefill_linear_compute"]; w > c && c > 0 {
+	load := value["decode_weight_load"]
+	compute := value["prefill_linear_compute"]
+	if load > compute && compute > 0 {
 		out.Warnings = append(out.Warnings, trace.Findingf(Implausible,
-			"decode_weight_load %.3g us/s exceeds prefill_linear_compute %.3g us/s: the predicted time can fall as tokens are added", w, c))
+			"decode_weight_load %.3g us/s exceeds prefill_linear_compute %.3g us/s: "+
+				"the predicted time can fall as tokens are added", load, compute))
 	}
 }
 
-// DriftFindings name machines that change speed while measured: the signed
-// hold-out error of a block leaves ten percent. Of runs that no machine ran there is
-// no finding.
+// mostDriftBias is the signed error of a block of the hold-out above which the machine
+// is reported to have changed its speed.
+const mostDriftBias = 0.1
+
+// DriftFindings warns about runs whose machine changed its speed, by the block of the
+// hold-out with the largest bias. Composed runs are exempt: measured is false for them.
 func DriftFindings(out *result.Model, measured func(run string) bool) {
 	worst := map[string]result.DriftBlock{}
 	var order []string
@@ -153,15 +165,17 @@ func DriftFindings(out *result.Model, measured func(run string) bool) {
 		}
 	}
 	for _, run := range order {
-		if d := worst[run]; math.Abs(d.Bias) > 0.1 && measured(run) {
-			direction := "slower"
-			if d.Bias > 0 {
-				direction = "faster"
-			}
-			out.Warnings = append(out.Warnings, trace.Findingf(rows.MachineDrift,
-				"%s: in block %d of %d of the hold-out the engine ran %s than the training part predicts (signed error %+.0f %%)", run, d.Block,
-				DriftBlocks, direction, 100*d.Bias))
+		d := worst[run]
+		if !(math.Abs(d.Bias) > mostDriftBias && measured(run)) {
+			continue
 		}
+		direction := "slower"
+		if d.Bias > 0 {
+			direction = "faster"
+		}
+		out.Warnings = append(out.Warnings, trace.Findingf(rows.MachineDrift,
+			"%s: in block %d of %d of the hold-out the engine ran %s than the training part predicts (signed error %+.0f %%)",
+			run, d.Block, DriftBlocks, direction, 100*d.Bias))
 	}
 }
 

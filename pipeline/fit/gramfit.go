@@ -13,9 +13,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Fit fits the step time from the sums of Grams: the selection, the
-// coefficients and their uncertainty are those of the rows; what needs rows
-// (reweighting passes, interval targets, MAPE, floor) is absent and said to be.
+// FitGrams fits the step time from Gram files. Selection, coefficients and intervals
+// are computed as from rows. Figures that need rows (reweighting passes, delays, MAPE,
+// floor) are absent, and a warning of the document lists them.
 func FitGrams(ctx context.Context, files []ridge.File, o Options) (*result.Fit, error) {
 	o, err := o.Resolve()
 	if err != nil {
@@ -37,17 +37,28 @@ func FitGrams(ctx context.Context, files []ridge.File, o Options) (*result.Fit, 
 	if err := withoutRuns(&file, o.Without); err != nil {
 		return nil, err
 	}
-	g := &gramFit{o: o, file: file, gammas: features.Gammas(), out: &result.Fit{Options: o.Record(),
-		FeatureSet: features.SetOf(o.Spec), Alpha: []result.Model{}, Models: []result.Model{}}}
-	if err := g.describe(); err != nil {
+	g := &gramFit{
+		o:      o,
+		file:   file,
+		gammas: features.Gammas(),
+		out: &result.Fit{
+			Options:    o.Record(),
+			FeatureSet: features.SetOf(o.Spec),
+			Alpha:      []result.Model{},
+			Models:     []result.Model{},
+		},
+	}
+	if err := g.describeRuns(); err != nil {
 		return nil, err
 	}
-	if err := g.fit(); err != nil {
+	if err := g.fitStepTime(); err != nil {
 		return nil, err
 	}
-	g.out.Warnings = append(g.out.Warnings, trace.Finding{Code: ModelSkipped,
-		Message: "fitted from Gram files: no reweighting passes, no alpha (interval and delay targets need rows), MAPE, constant " +
-			"and floor are unknown"})
+	g.out.Warnings = append(g.out.Warnings, trace.Finding{
+		Code: ModelSkipped,
+		Message: "fitted from Gram files: no reweighting passes, no alpha (interval and delay targets need rows), " +
+			"MAPE, constant and floor are unknown",
+	})
 	return g.out, ctx.Err()
 }
 
@@ -63,8 +74,9 @@ type gramFit struct {
 	configs []int32 // labels with sums
 }
 
-// describe fills runs and configurations from the meta.
-func (g *gramFit) describe() error {
+// describeRuns reads the facts of every run from the file's metadata and describes the
+// runs and configurations.
+func (g *gramFit) describeRuns() error {
 	g.runs = make([]gramRun, len(g.file.Runs))
 	var ids []string
 	var facts []*runFacts
@@ -95,20 +107,22 @@ func (g *gramFit) describe() error {
 	return nil
 }
 
-// cells are the sums at one gamma, each run at its own lag.
-func (g *gramFit) cells(gamma int, hold bool) *ridge.Cells {
-	at := func(lag int) *ridge.Cells {
+// cellsAt collects the sums of the training part or of the hold-out at one gamma, of
+// every run at its own lag. Files have the sets by lag and gamma, training part first.
+func (g *gramFit) cellsAt(gamma int, hold bool) *ridge.Cells {
+	setAt := func(lag int) *ridge.Cells {
 		k := 2 * (lag*len(g.gammas) + gamma)
 		if hold {
 			k++
 		}
 		return g.file.Sets[k]
 	}
-	out := *at(0)
+	out := *setAt(0)
 	out.List = nil
 	for lag := range MaxLags {
-		for _, c := range at(lag).List {
-			if r := &g.runs[c.Run]; r.Reason == "" && r.Lag.Lag == lag {
+		for _, c := range setAt(lag).List {
+			r := &g.runs[c.Run]
+			if r.Reason == "" && r.Lag.Lag == lag {
 				out.List = append(out.List, c)
 			}
 		}
@@ -122,12 +136,12 @@ func (g *gramFit) cells(gamma int, hold bool) *ridge.Cells {
 	return &out
 }
 
-// fit selects gamma and lambda, solves, and reports what sums allow.
-func (g *gramFit) fit() error {
+// fitStepTime selects gamma and lambda, solves, and describes the answer.
+func (g *gramFit) fitStepTime() error {
 	if want := 2 * MaxLags * len(g.gammas); len(g.file.Sets) != want {
 		return refused("got %d sets of sums, want %d", len(g.file.Sets), want)
 	}
-	g.configs = g.cells(0, false).Configs()
+	g.configs = g.cellsAt(0, false).Configs()
 	if len(g.configs) == 0 {
 		return trace.Errorf(CodeNoRows, "no sums of a run that can be fitted in %d Gram files", len(g.file.Runs))
 	}
@@ -135,7 +149,7 @@ func (g *gramFit) fit() error {
 	g.opt = RidgeOptions(g.terms, EpsBetaUs, g.o)
 	sels := make([]ridge.Selection, len(g.gammas))
 	for k := range sels {
-		c := g.cells(k, false)
+		c := g.cellsAt(k, false)
 		if !slices.ContainsFunc(c.List, func(c ridge.Cell) bool { return c.From != ridge.Never }) {
 			return trace.Errorf(CodeNoRows, "no run has the %d rows that folds need", g.opt.Folds+1)
 		}
@@ -145,41 +159,53 @@ func (g *gramFit) fit() error {
 		}
 	}
 	gamma, within := ridge.ChooseVariant(sels, features.DefaultGamma)
-	total := g.cells(gamma, false).Total(g.opt.MinCellRows)
+	total := g.cellsAt(gamma, false).Total(g.opt.MinCellRows)
 	fit, err := ridge.Solve(total, sels[gamma].Lambda, g.opt)
 	if err != nil {
 		return err
 	}
-	g.report(sels, gamma, total, fit)
+	g.describeModel(sels, gamma, total, fit)
 	j := slices.IndexFunc(g.terms, func(t Term) bool { return t.Name == preemptionTerm })
 	noteGamma(g.gammas, gamma, within, j, &g.out.Beta)
 	for _, v := range within {
-		if c := &g.out.Beta.Coefficients[j]; v != gamma && c.CI95 != nil {
-			tags := slices.Repeat([]string{c.Identified}, len(g.terms))
-			unite(&c.Coefficient, ridge.Blocks(g.cells(v, false).Blocks(g.opt.MinCellRows), tags, g.opt).Terms[j])
+		c := &g.out.Beta.Coefficients[j]
+		if v == gamma || c.CI95 == nil {
+			continue
 		}
+		tags := slices.Repeat([]string{c.Identified}, len(g.terms))
+		other := ridge.Blocks(g.cellsAt(v, false).Blocks(g.opt.MinCellRows), tags, g.opt)
+		widenInterval(&c.Coefficient, other.Terms[j])
 	}
 	return nil
 }
 
-// report is the beta part of fit.json.
-func (g *gramFit) report(sels []ridge.Selection, gamma int, total *ridge.Gram, fit ridge.Fit) {
+// describeModel fills the beta part of fit.json.
+func (g *gramFit) describeModel(sels []ridge.Selection, gamma int, total *ridge.Gram, fit ridge.Fit) {
 	sel := &sels[gamma]
+	names := Pool{Runs: g.file.Runs, Configs: g.file.Configs}
 	out := &g.out.Beta
 	*out = result.Model{
-		Name: "beta", SpecVersion: string(g.o.Spec), Recipe: g.o.Recipe, Target: g.o.BetaTarget,
-		Lambda: result.OrNull(sel.Lambda), GammaEMA: result.OrNull(g.gammas[gamma]), Grid: GridPoints(sels),
+		Name:             "beta",
+		SpecVersion:      string(g.o.Spec),
+		Recipe:           g.o.Recipe,
+		Target:           g.o.BetaTarget,
+		Lambda:           result.OrNull(sel.Lambda),
+		GammaEMA:         result.OrNull(g.gammas[gamma]),
+		Grid:             GridPoints(sels),
 		DFEff:            result.OrNull(fit.DF),
-		FoldFingerprints: sel.Grid[sel.Index].Fingerprints, NestedCross: result.OrNull(sel.NestedMean()),
-		Certificate: &result.Certificate{MinZeroGradient: result.OrNull(fit.Cert.MinZero), MaxActiveGradient: fit.Cert.MaxActive,
-			OK: fit.Cert.OK()},
-		NullDirections: []string{}, Loco: []result.Loco{}, BoundHits: []result.BoundHit{}, Warnings: g.words(sel.Findings),
-		PipelineLag: map[string]result.RunLag{},
+		FoldFingerprints: sel.Grid[sel.Index].Fingerprints,
+		NestedCross:      result.OrNull(sel.NestedMean()),
+		Certificate:      certificateOf(&fit),
+		NullDirections:   []string{},
+		Loco:             []result.Loco{},
+		BoundHits:        []result.BoundHit{},
+		Warnings:         append([]trace.Finding{}, names.Words(sel.Findings)...),
+		PipelineLag:      map[string]result.RunLag{},
 	}
 	g.countRows(out)
-	g.evidence(gamma, total, fit).Describe(g.terms, fit, len(g.configs), out)
-	setFolds(out, sel)
-	g.errors(gamma, sel, fit.Beta, out)
+	g.termEvidence(gamma, total, fit).Describe(g.terms, fit, len(g.configs), out)
+	setFoldSpreads(out, sel)
+	g.describeErrors(gamma, sel, fit.Beta, out)
 	for k, r := range g.runs {
 		if r.Audit.Run == "" {
 			continue
@@ -196,19 +222,18 @@ func (g *gramFit) report(sels []ridge.Selection, gamma int, total *ridge.Gram, f
 	OrderFinding(out)
 }
 
-func (g *gramFit) words(found []ridge.Finding) []trace.Finding {
-	p := Pool{Runs: g.file.Runs, Configs: g.file.Configs}
-	return append([]trace.Finding{}, p.Words(found)...)
-}
-
-// evidence is what sums and meta show about the terms.
-func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *termEvidence {
+// termEvidence is the evidence about the terms from sums and the metadata of the runs.
+func (g *gramFit) termEvidence(gamma int, total *ridge.Gram, fit ridge.Fit) *termEvidence {
 	var shares [][]float64
 	for _, label := range g.configs {
-		shares = append(shares, g.within(g.file.Configs[label]))
+		shares = append(shares, g.withinVariation(g.file.Configs[label]))
 	}
-	e := &termEvidence{Tags: ridge.Identify(shares), Diag: DiagnoseGram(total, fit), Share: make([]float64, len(g.terms))}
-	e.Conf = new(ridge.Blocks(g.cells(gamma, false).Blocks(g.opt.MinCellRows), e.Tags, g.opt))
+	e := &termEvidence{
+		Tags:  ridge.Identify(shares),
+		Diag:  DiagnoseGram(total, fit),
+		Share: make([]float64, len(g.terms)),
+	}
+	e.Conf = new(ridge.Blocks(g.cellsAt(gamma, false).Blocks(g.opt.MinCellRows), e.Tags, g.opt))
 	for j := range e.Share {
 		e.Share[j] = math.NaN()
 		lo, hi := math.Inf(1), math.Inf(-1)
@@ -221,29 +246,36 @@ func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *termEvi
 		if lo > hi {
 			lo, hi = 0, 0
 		}
-		e.Lo, e.Hi = append(e.Lo, lo), append(e.Hi, hi)
+		e.Lo = append(e.Lo, lo)
+		e.Hi = append(e.Hi, hi)
 	}
 	return e
 }
 
-// within is the largest v_j over the runs of a configuration: a term that
-// varies inside a run varies inside the configuration.
-func (g *gramFit) within(config string) []float64 {
+// withinVariation is the largest v_j over the runs of a configuration (spec#identified):
+// a term that varies inside a run varies inside the configuration.
+func (g *gramFit) withinVariation(config string) []float64 {
 	out := make([]float64, len(g.terms))
 	for j := range out {
 		out[j] = math.NaN()
-		for _, r := range g.runs {
-			if w := r.Lags[r.Lag.Lag].Within; r.Reason == "" && r.Config == config && j < len(w) && w[j] != nil && !(out[j] > *w[j]) {
-				out[j] = *w[j]
+	}
+	for _, r := range g.runs {
+		if r.Reason != "" || r.Config != config {
+			continue
+		}
+		within := r.Lags[r.Lag.Lag].Within
+		for j := range out {
+			if j < len(within) && within[j] != nil && !(out[j] > *within[j]) {
+				out[j] = *within[j]
 			}
 		}
 	}
 	return out
 }
 
-// countRows takes the counts of the meta; read = kept + dropped.
+// countRows adds up the row counts of the metadata; read = kept + dropped.
 func (g *gramFit) countRows(out *result.Model) {
-	out.Rows = result.RowCounts{Dropped: map[string]int{}, ByRun: []result.RunRows{}, ByRegime: []result.RegimeRows{}}
+	out.Rows = noRowCounts()
 	for k, r := range g.runs {
 		if r.Reason != "" {
 			continue
@@ -254,15 +286,20 @@ func (g *gramFit) countRows(out *result.Model) {
 		for code, n := range f.Dropped {
 			out.Rows.Dropped[code] += n
 		}
-		out.Rows.ByRun = append(out.Rows.ByRun, result.RunRows{Run: g.file.Runs[k], Read: f.Read, Kept: f.Kept, Dropped: f.Dropped})
+		out.Rows.ByRun = append(out.Rows.ByRun, result.RunRows{
+			Run:     g.file.Runs[k],
+			Read:    f.Read,
+			Kept:    f.Kept,
+			Dropped: f.Dropped,
+		})
 	}
 }
 
-// errors are the weighted relative errors: of the hold-out, whole and per run
-// and regime, and of every configuration left out.
-func (g *gramFit) errors(gamma int, sel *ridge.Selection, beta []float64, out *result.Model) {
-	train := g.cells(gamma, false)
-	hold := g.cells(gamma, true)
+// describeErrors sets the weighted relative errors: of the hold-out, as a whole and by
+// run and regime, and of leave-one-configuration-out.
+func (g *gramFit) describeErrors(gamma int, sel *ridge.Selection, beta []float64, out *result.Model) {
+	train := g.cellsAt(gamma, false)
+	hold := g.cellsAt(gamma, true)
 	counts := map[int32]int{}
 	for i := range train.List {
 		counts[train.List[i].Config] += int(train.List[i].Gram.N)
@@ -274,7 +311,12 @@ func (g *gramFit) errors(gamma int, sel *ridge.Selection, beta []float64, out *r
 	}
 	for _, n := range sel.Nested {
 		key := g.file.Configs[n.Config]
-		out.Loco = append(out.Loco, result.Loco{Config: key, Label: key, Rows: counts[n.Config], RelErr: result.OrNull(math.Sqrt(n.Outer))})
+		out.Loco = append(out.Loco, result.Loco{
+			Config: key,
+			Label:  key,
+			Rows:   counts[n.Config],
+			RelErr: result.OrNull(math.Sqrt(n.Outer)),
+		})
 	}
 	if len(hold.List) == 0 {
 		return
@@ -284,7 +326,11 @@ func (g *gramFit) errors(gamma int, sel *ridge.Selection, beta []float64, out *r
 	out.Holdout = &result.Errors{Rows: int(whole.N), RelErr: result.OrNull(math.Sqrt(whole.Score(beta)))}
 	for i := range hold.List {
 		c := &hold.List[i]
-		out.Cells = append(out.Cells, result.Cell{Run: g.file.Runs[c.Run], Config: g.file.Configs[c.Config], Regime: g.file.Regimes[c.Regime],
-			Errors: result.Errors{Rows: int(c.Gram.N), RelErr: result.OrNull(math.Sqrt(c.Gram.Score(beta)))}})
+		out.Cells = append(out.Cells, result.Cell{
+			Run:    g.file.Runs[c.Run],
+			Config: g.file.Configs[c.Config],
+			Regime: g.file.Regimes[c.Regime],
+			Errors: result.Errors{Rows: int(c.Gram.N), RelErr: result.OrNull(math.Sqrt(c.Gram.Score(beta)))},
+		})
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// runFacts is what the document of a fit reports of a run besides its rows. Stored rows and
-// Gram files carry it with them.
+// runFacts is what fit.json reports of a run apart from its rows. Stored rows and Gram
+// files include it, because the recording is not available when they are fitted.
 type runFacts struct {
 	Config     string               `json:"config"`
 	Deployment deploy.Deployment    `json:"deployment"`
@@ -19,7 +19,7 @@ type runFacts struct {
 	Audit      result.TargetAudit   `json:"target_audit"`
 	Quality    result.StepQuality   `json:"steps"`
 	Findings   []trace.Finding      `json:"findings"`
-	Reason     string               `json:"reason"` // why it takes no part; empty when used
+	Reason     string               `json:"reason"` // why the fit excludes the run; empty if it does not
 	Saturated  bool                 `json:"saturated"`
 	WallNs     int64                `json:"wall_ns"` // latest wall-clock stamp
 	Lengths    lengths              `json:"requests"`
@@ -31,15 +31,27 @@ func describeRuns(out *result.Fit, ids []string, runs []*runFacts) {
 	sums := map[string]*lengths{}
 	for i, r := range runs {
 		latest = max(latest, r.WallNs)
-		out.Runs = append(out.Runs, result.FitRun{ID: ids[i], Config: r.Config, Used: r.Reason == "", Saturated: r.Saturated,
-			Reason: r.Reason, Steps: r.Quality, Findings: r.Findings})
+		out.Runs = append(out.Runs, result.FitRun{
+			ID:        ids[i],
+			Config:    r.Config,
+			Used:      r.Reason == "",
+			Saturated: r.Saturated,
+			Reason:    r.Reason,
+			Steps:     r.Quality,
+			Findings:  r.Findings,
+		})
 		if r.Reason != "" {
 			continue
 		}
 		k := slices.IndexFunc(out.Configs, func(c result.FitConfig) bool { return c.Key == r.Config })
 		if k < 0 {
-			k, sums[r.Config] = len(out.Configs), &lengths{}
-			out.Configs = append(out.Configs, result.FitConfig{Key: r.Config, Label: r.Deployment.Label(), Deployment: r.Deployment})
+			k = len(out.Configs)
+			sums[r.Config] = &lengths{}
+			out.Configs = append(out.Configs, result.FitConfig{
+				Key:        r.Config,
+				Label:      r.Deployment.Label(),
+				Deployment: r.Deployment,
+			})
 		}
 		out.Configs[k].Runs = append(out.Configs[k].Runs, ids[i])
 		sums[r.Config].add(r.Lengths)
@@ -58,7 +70,8 @@ func describeRuns(out *result.Fit, ids []string, runs []*runFacts) {
 	}
 }
 
-// lengths are the number of finished requests and the sums of their prompt and output tokens.
+// lengths are the number of finished requests, and the sums of their prompt and of
+// their output tokens.
 type lengths [3]int64
 
 func (l *lengths) add(o lengths) {
@@ -73,16 +86,22 @@ func (l *lengths) means() (prompt, output *float64) {
 	return result.OrNull(float64(l[1]) / n), result.OrNull(float64(l[2]) / n)
 }
 
+// lengthsOf sums the lengths of a run's successful requests. A run from an engine log
+// has no request spans; its clients' records serve instead.
 func lengthsOf(run *trace.Run) lengths {
 	var l lengths
 	for i := range run.Requests {
-		if r := &run.Requests[i]; run.AsksFor(r) && r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
+		r := &run.Requests[i]
+		if run.AsksFor(r) && r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
 			l.add(lengths{1, r.PromptTokens.V, r.OutputTokens.V})
 		}
 	}
-	logged := run.Aggregate != nil && l[0] == 0
+	if run.Aggregate == nil || l[0] > 0 {
+		return l
+	}
 	for i := range run.Observed {
-		if r := &run.Observed[i]; logged && r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
+		r := &run.Observed[i]
+		if r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
 			l.add(lengths{1, r.PromptTokens.V, r.OutputTokens.V})
 		}
 	}

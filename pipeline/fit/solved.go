@@ -50,7 +50,10 @@ func (m Selections) scores(gammas []float64) []ridge.Selection {
 	out := make([]ridge.Selection, len(m.Frozen))
 	for g, f := range m.Frozen {
 		score := f.Grid[f.Index].Score
-		out[g] = ridge.Selection{Gamma: gammas[g], Grid: []ridge.Point{{Within: score, FoldScores: []float64{score}}}}
+		out[g] = ridge.Selection{
+			Gamma: gammas[g],
+			Grid:  []ridge.Point{{Within: score, FoldScores: []float64{score}}},
+		}
 	}
 	return out
 }
@@ -86,8 +89,8 @@ func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
 	}
 	s.Findings = append(s.Findings, s.Pool.Words(s.Frozen.Findings)...)
 	if s.Frozen.Overfitted {
-		s.Findings = append(s.Findings, trace.Findingf(CodeFewRows, "effective degrees of freedom %.2f over %d configurations",
-			s.Frozen.DF, len(s.Pool.Configs)))
+		s.Findings = append(s.Findings, trace.Findingf(CodeFewRows,
+			"effective degrees of freedom %.2f over %d configurations", s.Frozen.DF, len(s.Pool.Configs)))
 	}
 	return nil
 }

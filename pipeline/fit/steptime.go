@@ -38,7 +38,8 @@ func (f *fitter) selectBeta() (*Solved, Selections, error) {
 	}
 	if f.o.Spec.InComponents() {
 		train := p.TrainData()
-		if _, err := s.Opt.Components(ridge.OfRows(train, ridge.Weights(train, s.Opt), nil, f.o.Workers), componentShare); err != nil {
+		gram := ridge.OfRows(train, ridge.Weights(train, s.Opt), nil, f.o.Workers)
+		if _, err := s.Opt.Components(gram, componentShare); err != nil {
 			return nil, Selections{}, err
 		}
 	}
@@ -49,7 +50,7 @@ func (f *fitter) selectBeta() (*Solved, Selections, error) {
 	return s, sel, err
 }
 
-// leastStride is that of the runs that kept most of their rows.
+// leastStride is the smallest stride of the runs, that of the densest rows.
 func (f *fitter) leastStride() int {
 	least := math.MaxInt
 	for _, p := range f.used {
@@ -58,7 +59,7 @@ func (f *fitter) leastStride() int {
 	return least
 }
 
-// betaModel turns the solved beta into its part of fit.json.
+// betaModel makes the beta part of fit.json from the solved step time.
 func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	out := Model(s, m, &f.o, "beta", f.o.BetaTarget)
 	f.provenance(s, out)
@@ -80,14 +81,17 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	if out.Holdout != nil && s.Sel != nil {
 		out.Holdout.RelErr = result.OrNull(RelErr(s, f.o.Workers))
 	}
-	out.StressSets, out.Drift, out.ResidualQuant = held.StressCells(), s.Drift(), s.Ratios()
+	out.StressSets = held.StressCells()
+	out.Drift = s.Drift()
+	out.ResidualQuant = s.Ratios()
 	out.Figures = held.Figures(s.Names())
 	FloorFindings(s, f.o.BetaTarget, out)
 	DriftFindings(out, f.isMeasured)
 	OrderFinding(out)
 	if f.contextsMerged() {
-		out.Warnings = append(out.Warnings, trace.Findingf(logged.ContextsMerged, "decode_attention and kv_cache_read are merged with the "+
-			"per-decode term: no run tells the contexts of its decodes, and the prior alone splits them"))
+		out.Warnings = append(out.Warnings, trace.Findingf(logged.ContextsMerged,
+			"decode_attention and kv_cache_read are merged with the per-decode term: "+
+				"no run has the contexts of single decodes, and only the prior splits the terms"))
 		for i := range out.Coefficients {
 			if c := &out.Coefficients[i]; c.Name == "decode_attention" || c.Name == "kv_cache_read" {
 				c.Identified = coeff.PriorOnly
@@ -97,12 +101,18 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	return out, nil
 }
 
-// isMeasured reports whether a machine ran what a run recorded: nothing drifts in a composed one.
+// isMeasured reports whether a machine ran what a run recorded. A composed run has no
+// machine whose speed could drift.
 func (f *fitter) isMeasured(run string) bool {
-	return !slices.ContainsFunc(f.prepared, func(p *Run) bool { return p.Src.ID == run && p.Src.Deployment.IsComposed() })
+	for _, p := range f.prepared {
+		if p.Src.ID == run && p.Src.Deployment.IsComposed() {
+			return false
+		}
+	}
+	return true
 }
 
-// contextsMerged reports that every run knows only the mean context of all decodes.
+// contextsMerged reports whether all runs have only the mean context of all decodes.
 func (f *fitter) contextsMerged() bool {
 	for _, p := range f.prepared {
 		if p.Reason == "" && p.Contexts != trace.ContextsMean {
@@ -115,44 +125,52 @@ func (f *fitter) contextsMerged() bool {
 // preemptionTerm is the step-time term that gamma belongs to.
 const preemptionTerm = "preemption_overhead"
 
-// describeGamma notes whether the rows determine gamma, and widens the interval of the preemption
-// term to hold those of every gamma that is as good (spec#gamma-choice).
+// describeGamma notes whether the rows determine gamma. It widens the interval of the
+// preemption term to include the intervals at every other gamma within one standard
+// error of the best score (spec#gamma-choice).
 func (f *fitter) describeGamma(s *Solved, m Selections, out *result.Model) error {
 	j := slices.IndexFunc(s.Terms, func(t Term) bool { return t.Name == preemptionTerm })
-	if noteGamma(f.gammas, f.gamma, f.within, j, out); m.Rel == nil || j < 0 {
+	noteGamma(f.gammas, f.gamma, f.within, j, out)
+	if m.Rel == nil || j < 0 {
 		return nil
 	}
 	for _, v := range f.within {
-		if c := &out.Coefficients[j]; v != f.gamma && c.CI95 != nil {
-			other := *s
-			if err := other.SolveRelative(v, &m.Rel[v], f.o.RefitAll); err != nil {
-				return err
-			}
-			unite(&c.Coefficient, Confidence(&other, slices.Repeat([]string{c.Identified}, len(s.Terms))).Terms[j])
+		c := &out.Coefficients[j]
+		if v == f.gamma || c.CI95 == nil {
+			continue
 		}
+		other := *s
+		if err := other.SolveRelative(v, &m.Rel[v], f.o.RefitAll); err != nil {
+			return err
+		}
+		tags := slices.Repeat([]string{c.Identified}, len(s.Terms))
+		widenInterval(&c.Coefficient, Confidence(&other, tags).Terms[j])
 	}
 	return nil
 }
 
-// noteGamma notes whether the rows determine gamma: the usual one is better than the others by more than
-// a standard error, or worse than the best. j is the preemption term, -1: none.
+// noteGamma sets whether the rows determine gamma: they chose one other than the
+// default, or the default is better than all others by more than a standard error.
+// If not, it warns. j is the preemption term, or -1.
 func noteGamma(gammas []float64, chosen int, within []int, j int, out *result.Model) {
-	told := gammas[chosen] != features.DefaultGamma || len(within) == 1
-	out.GammaIdentified = &told
-	if told || j < 0 || !(out.Coefficients[j].Range[1] > 0) {
+	isIdentified := gammas[chosen] != features.DefaultGamma || len(within) == 1
+	out.GammaIdentified = &isIdentified
+	if isIdentified || j < 0 || !(out.Coefficients[j].Range[1] > 0) {
 		return
 	}
 	var also []string
 	for _, v := range within {
 		also = append(also, fmt.Sprint(gammas[v]))
 	}
-	out.Warnings = append(out.Warnings, trace.Findingf(NotIdentified, "gamma of the preemption average: the scores of %s lie within one "+
-		"standard error, the default %g is kept, and the interval of %s holds those of all of them",
+	out.Warnings = append(out.Warnings, trace.Findingf(NotIdentified,
+		"gamma of the preemption average: the scores of %s lie within one standard error, "+
+			"the default %g is kept, and the interval of %s holds those of all of them",
 		strings.Join(also, ", "), gammas[chosen], preemptionTerm))
 }
 
-// unite widens the interval of a coefficient to hold another; one that is not known leaves none.
-func unite(c *coeff.Coefficient, t ridge.Interval) {
+// widenInterval widens the interval of a coefficient to include another. If the other
+// one is unknown, the coefficient loses its own.
+func widenInterval(c *coeff.Coefficient, t ridge.Interval) {
 	if t.Method == ridge.FromNothing {
 		c.CI95 = nil
 		c.Estimate = nil
@@ -161,7 +179,8 @@ func unite(c *coeff.Coefficient, t ridge.Interval) {
 	}
 	for _, ci := range []*[2]float64{c.CI95, c.EstimateCI95} {
 		if ci != nil {
-			ci[0], ci[1] = math.Min(ci[0], t.Lo), math.Max(ci[1], t.Hi)
+			ci[0] = math.Min(ci[0], t.Lo)
+			ci[1] = math.Max(ci[1], t.Hi)
 		}
 	}
 }

@@ -117,13 +117,21 @@ func restore(src Source) (*Run, error) {
 	if err := files.ReadJSON(filepath.Join(src.Rows, storedRun), &s); err != nil {
 		return nil, err
 	}
-	p := &Run{Src: src, runFacts: s.runFacts, Contexts: s.Contexts, Spans: s.Spans, Covered: s.Covered, Alpha: map[string]*rows.Table{}}
+	p := &Run{
+		Src:      src,
+		runFacts: s.runFacts,
+		Contexts: s.Contexts,
+		Spans:    s.Spans,
+		Covered:  s.Covered,
+		Alpha:    map[string]*rows.Table{},
+	}
 	p.Deployment = src.Deployment
 	n, err := rows.RestoreTables(filepath.Join(src.Rows, storedRows), func(i int, t *rows.Table) {
 		if i >= len(s.Tables) {
 			return
 		}
-		switch name := s.Tables[i]; name {
+		name := s.Tables[i]
+		switch name {
 		case betaTable:
 			p.Beta = joinTables(p.Beta, t)
 		case frozenTable:

@@ -32,7 +32,14 @@ func FeatureTerms(fs []features.Feature, configs int, prior string) []Term {
 	out := make([]Term, len(fs))
 	for j := range fs {
 		f := &fs[j]
-		out[j] = Term{Name: f.Name, Unit: f.CoefficientUnit(), penalty: f.PenaltyIn(configs), free: f.Free, Prompt: f.Prompt, IsTime: f.IsTime()}
+		out[j] = Term{
+			Name:    f.Name,
+			Unit:    f.CoefficientUnit(),
+			penalty: f.PenaltyIn(configs),
+			free:    f.Free,
+			IsTime:  f.IsTime(),
+			Prompt:  f.Prompt,
+		}
 		if prior == PriorRoofline && f.IsTime() {
 			out[j].prior = RooflinePrior
 		}
@@ -61,7 +68,9 @@ func RidgeOptions(terms []Term, epsUs float64, o Options) ridge.Options {
 	ro.Free = make([]bool, len(terms))
 	ro.Prior = make([]float64, len(terms))
 	for j, t := range terms {
-		ro.Penalty[j], ro.Free[j], ro.Prior[j] = t.penalty, t.free, t.prior
+		ro.Penalty[j] = t.penalty
+		ro.Free[j] = t.free
+		ro.Prior[j] = t.prior
 	}
 	ro.Objective = ridge.Objective(o.Objective)
 	ro.Workers = o.Workers

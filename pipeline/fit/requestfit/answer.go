@@ -33,10 +33,15 @@ func (l *learner) learned(s *state, post []float64, u *result.RequestScatter) *L
 		level.Directions = append(level.Directions, d.LearnedDirection)
 	}
 	if l.seen != nil {
-		level.SpanErrorFrac, level.TTFTErrorFrac = result.OrNull(l.seen.errors[rowSpan]), result.OrNull(l.seen.errors[rowTTFT])
+		level.SpanErrorFrac = result.OrNull(l.seen.errors[rowSpan])
+		level.TTFTErrorFrac = result.OrNull(l.seen.errors[rowTTFT])
 	}
-	for _, of := range l.loads {
-		level.Loads = append(level.Loads, result.RequestLoad{Name: of.Name, Tier: of.Tier, Requests: len(of.Requests) - of.later})
+	for _, load := range l.loads {
+		level.Loads = append(level.Loads, result.RequestLoad{
+			Name:     load.Name,
+			Tier:     load.Tier,
+			Requests: len(load.Requests) - load.later,
+		})
 	}
 	out := &Learned{Set: l.m.setOf(s.values), Level: level, Names: l.m.names, directions: directions}
 	for k := range n {
@@ -60,7 +65,8 @@ func (l *learner) posterior(e evidence) ([]float64, error) {
 func (m *model) inverse(information []float64) ([]float64, error) {
 	out := stat.Inverse(information, len(m.free))
 	if out == nil {
-		return nil, trace.Errorf(coeff.ImpossibleCoefficient, "prior %s: got an information matrix that is singular", m.name).
+		return nil, trace.Errorf(coeff.ImpossibleCoefficient,
+			"prior %s: got an information matrix that is singular", m.name).
 			WithHint("is every request or load level of the one deployment, and its times in the unit stated?")
 	}
 	return out, nil

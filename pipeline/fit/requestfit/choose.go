@@ -11,11 +11,12 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Choose picks the n loads that would teach most together, one after the other: the
-// largest determinant of what is known after them, with the prior (D-optimality). Only
-// what is asked of the loads counts, not what was measured. A load that runs the prior's
-// server out of KV blocks is not chosen: its times depend on the size of the cache more
-// than on what a step costs. Errors are those of the simulator.
+// Choose picks the n most informative loads, greedily by D-optimality: each next load
+// maximises the determinant of the information matrix, which starts as the prior's. It
+// uses the requests of the loads, not their measurements. A load that makes a server
+// with the prior's coefficients run out of KV blocks is never chosen, because its times
+// depend more on the size of the cache than on step times. Errors are those of the
+// simulator.
 func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) ([]int, error) {
 	l := &learner{Options: o, ctx: ctx}
 	var err error
@@ -33,7 +34,8 @@ func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) 
 		if err != nil {
 			return err
 		}
-		if taken[i] = means.Preemptions > 0; taken[i] {
+		taken[i] = means.Preemptions > 0
+		if taken[i] {
 			return nil
 		}
 		point := Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}

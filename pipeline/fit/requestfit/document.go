@@ -90,14 +90,17 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 			continue
 		}
 		tp.Beta(new(features.BasisSum(buf)), z)
-		rows.X, rows.Y = append(rows.X, z...), append(rows.Y, on.Predict(x))
+		rows.X = append(rows.X, z...)
+		rows.Y = append(rows.Y, on.Predict(x))
 		rows.Config = append(rows.Config, 0)
 		rows.Regime = append(rows.Regime, regime)
 	}
 	o := ridge.DefaultOptions(rows.P)
 	o.Prior = make([]float64, rows.P)
 	for j, t := range features.TrainedPhysicsBeta() {
-		if t.Unit == "dimensionless" { // what one deployment cannot tell apart shares at about the peak, so that no term is 0 by accident
+		// One deployment cannot separate all terms. A prior at the hardware's peak divides
+		// their sum sensibly; with a prior of 0, arbitrary ones of them would become 0.
+		if t.Unit == "dimensionless" {
 			o.Prior[j] = 1
 		}
 	}

@@ -24,12 +24,16 @@ type Run struct {
 // recorded runs. It is a fit.Evidence.
 type Requests struct {
 	Runs []Run
-	// Holdout names runs that the fit does not see and is judged by. Without any, the
-	// last arrivals of every run judge, as Options.Split says.
-	Holdout      []string
-	Search       string // SearchNone and others
-	MaxSteps     int64  // simulated steps after which no pass and no search begins anything new; 0: no limit
-	SharedPrefix int64  // first prompt tokens that requests share where the recording does not say
+	// Holdout names runs that are held out of the fit to validate it. Without any, the
+	// last arrivals of every run are held out, by Options.Split.
+	Holdout []string
+	Search  string // SearchNone and others
+	// MaxSteps limits the simulated steps: once they are used up, no further pass of the
+	// fit or of a search begins. 0 is no limit.
+	MaxSteps int64
+	// SharedPrefix is the number of first prompt tokens that all requests share, for
+	// recordings that do not state it.
+	SharedPrefix int64
 }
 
 // Kind is fit.FromRequests.
@@ -161,14 +165,16 @@ func (c *collection) addRuns() error {
 	case len(c.held) > 0:
 		return trace.Errorf(rows.BadOption, "--holdout: got every run with a request, want one at least to learn from")
 	case saturated:
-		return trace.Errorf(NothingMeasured, "fit --from requests: got saturated runs alone, want one that the server kept up with").
-			WithHint("the key keep-saturated: true in pipeline.yaml, --config FILE, learns from them all the same; replays of them decide nothing")
+		return trace.Errorf(NothingMeasured,
+			"fit --from requests: got only saturated runs, want one that the server kept up with").
+			WithHint("the key keep-saturated: true in pipeline.yaml (--config FILE) fits them all the same, " +
+				"but replays of saturated runs cannot validate the fit")
 	}
 	return trace.Errorf(NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(c.evidence.Runs)).
-		WithHint("blis-train inspect says what each run holds")
+		WithHint("blis-train inspect lists what each run has")
 }
 
-// addRun adds a run to the document and, unless it is left out, its loads.
+// addRun adds a run to the document and, unless it is excluded, its loads.
 func (c *collection) addRun(r *Run) error {
 	run, err := r.Load()
 	if err != nil {
@@ -190,7 +196,8 @@ func (c *collection) addRun(r *Run) error {
 	case out.Saturated && !c.o.KeepSaturated:
 	case c.config != "" && c.config != out.Config:
 		return trace.Errorf(rows.BadOption, "fit --from requests: got run %s of %s beside runs of %s, want one configuration",
-			r.ID, out.Config, c.config).WithHint("leave it out with --without " + r.ID + ", or fit it into a folder of its own")
+			r.ID, out.Config, c.config).
+			WithHint("leave it out with --without " + r.ID + ", or fit it into a folder of its own")
 	default:
 		if err := c.addLoads(run, r.Deployment, &out); err != nil {
 			return err

@@ -123,6 +123,8 @@ func (g Gain) Findings() []trace.Finding {
 	if !(g.High >= 0) {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(noGain, "E2E of the held-out requests is off by %.1f %% with what was learned, by %.1f %% with the "+
-		"prior, medians; 95 %% of the difference lie between %+.1f and %+.1f points", 100*g.Learned, 100*g.Prior, 100*g.Low, 100*g.High)}
+	return []trace.Finding{trace.Findingf(noGain,
+		"E2E of the held-out requests is off by %.1f %% with what was learned, by %.1f %% with the prior, medians; "+
+			"95 %% of the difference lie between %+.1f and %+.1f points",
+		100*g.Learned, 100*g.Prior, 100*g.Low, 100*g.High)}
 }

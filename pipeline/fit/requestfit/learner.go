@@ -27,7 +27,15 @@ type Options struct {
 
 // DefaultOptions are those of the command line.
 func DefaultOptions() Options {
-	return Options{Passes: 12, Twins: 3, JitterUs: 1000, BlockUs: 20e6, Seed: 1, Search: SearchNelderMead, Calls: 120}
+	return Options{
+		Passes:   12,
+		Twins:    3,
+		JitterUs: 1000,
+		BlockUs:  20e6,
+		Seed:     1,
+		Search:   SearchNelderMead,
+		Calls:    120,
+	}
 }
 
 // Searches of the learned directions after Gauss-Newton.

@@ -58,7 +58,7 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 // mostOff is the log ratio of a load that a candidate does not finish.
 const mostOff = 4.6
 
-// PredictPoint is what a benchmark of the load would print with a coefficient set.
+// PredictPoint predicts what a benchmark of the load would print, with a coefficient set.
 func (l *Load) PredictPoint(set *coeff.Set) (Point, error) {
 	means, err := l.means(&Prior{Name: "set", Set: set})
 	return Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}, err
@@ -92,5 +92,6 @@ func (l *Load) Full(p *Prior) (ttftMs float64, full bool, err error) {
 		return 0, false, nil
 	}
 	means, err := l.means(p)
-	return means.TTFTMs, means.Preemptions > 0 && l.Point.TTFTMs > 0 && means.TTFTMs > fullCache*l.Point.TTFTMs, err
+	isSlower := l.Point.TTFTMs > 0 && means.TTFTMs > fullCache*l.Point.TTFTMs
+	return means.TTFTMs, means.Preemptions > 0 && isSlower, err
 }

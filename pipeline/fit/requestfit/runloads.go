@@ -11,10 +11,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// LoadsOf makes a load of every phase of a run: what was sent when, and what each request
-// experienced. Saturated phases are left out unless asked for. Requests share their first
-// prompt tokens as the recording says, else the given number. The clients' rows are read where
-// a run has them, else its spans.
+// LoadsOf makes a load of every phase of a run: its requests, when they were sent, and
+// the times measured of each. It takes them from the clients' records, or from spans if
+// there are none. Saturated phases are excluded unless saturated is set. shared is the
+// number of prompt tokens that requests share if the recording does not state it.
 func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int64) ([]*Load, []trace.Finding) {
 	clients := *run
 	if len(run.Observed) > 0 {
@@ -34,8 +34,9 @@ func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int6
 	var loads []*Load
 	for _, p := range rows.PhasesOf(run, dep) {
 		if v := verdicts.Phase(p.Name); v.Saturated && !saturated {
-			findings = append(findings, trace.Findingf(rows.Saturated, "run %s: phase %s is saturated, %s: it is left out; the key "+
-				"keep-saturated: true learns from it", run.ID, p.Name, rows.HitText(v.Checks)))
+			findings = append(findings, trace.Findingf(rows.Saturated,
+				"run %s: phase %s is saturated, %s: it is left out; the key keep-saturated: true learns from it",
+				run.ID, p.Name, rows.HitText(v.Checks)))
 			continue
 		}
 		reqs, seen, more := validate.Workload(obs, &p, content.Content)
@@ -45,7 +46,7 @@ func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int6
 		}
 		l := &Load{Name: run.ID + " " + p.Name, Tier: tier, Deployment: dep, Requests: reqs}
 		for i := range seen {
-			l.Seen = append(l.Seen, experienced(&seen[i]))
+			l.Seen = append(l.Seen, measuredTimes(&seen[i]))
 			l.Stamps = append(l.Stamps, stampsOf(&seen[i]))
 			l.SentUs = append(l.SentUs, (seen[i].ArrivalNs-seen[0].ArrivalNs)/1000)
 		}
@@ -54,8 +55,8 @@ func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int6
 	return slices.Clip(loads), findings
 }
 
-// verdictsOf are the phases that are saturated, by the run's spans or, where it has none, by what
-// its clients saw.
+// verdictsOf finds the saturated phases from the run's spans, or from its clients' records
+// if it has no spans.
 func verdictsOf(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
 	if len(run.Requests) == 0 {
 		return validate.OfClients(run, dep)
@@ -63,8 +64,8 @@ func verdictsOf(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
 	return rows.VerdictsOf(run, dep)
 }
 
-// experienced is what a request is compared by: nothing of one that did not succeed.
-func experienced(o *validate.Request) sim.Measured {
+// measuredTimes are the times by which a request is compared; NaN if it did not succeed.
+func measuredTimes(o *validate.Request) sim.Measured {
 	none := math.NaN()
 	m := sim.Measured{TTFTUs: none, SpanUs: none, E2EUs: none}
 	if o.Excluded != "" {
@@ -82,12 +83,13 @@ func experienced(o *validate.Request) sim.Measured {
 	return m
 }
 
-// stampsOf are the times of a request's tokens, also of one that its client gave up: until then
-// it took part in every step.
+// stampsOf are the times of a request's tokens, for the reconstruction of who decoded
+// when. They include requests that the client aborted: until then such a request took
+// part in every step.
 func stampsOf(o *validate.Request) sim.Measured {
 	whole := *o
 	whole.Excluded = ""
-	m := experienced(&whole)
+	m := measuredTimes(&whole)
 	if o.Excluded != "" && o.EndNs.OK && o.TTFTMs.OK {
 		m.SpanUs = math.Max(0, float64(o.EndNs.V-o.ArrivalNs)/1e3-m.TTFTUs)
 	}
