@@ -33,7 +33,8 @@ func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, 
 	if err != nil {
 		return CensoredFit{Passes: passes}, err
 	}
-	// The solver is left with the full Gram of the refreshed target and the current point: its report is that of the refreshed problem.
+	// The certificate has to be that of the refreshed target on all rows, so the solver
+	// gets its Gram matrix and the current point once more.
 	c.refresh()
 	c.s.normalise(c.gram(c.rows, c.w))
 	copy(c.s.gamma, c.current)
@@ -226,7 +227,7 @@ func (c *censored) bentGram() *Gram {
 // along a line, so its slope never falls and Newton steps, kept inside a shrinking
 // bracket, end at its root.
 func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64) float64 {
-	var rows []int32 // those that pull somewhere on the way: what is silent at both ends is silent between
+	var rows []int32 // without those that are silent at both ends: they are silent in between, too
 	var at, by []float64
 	for _, i := range c.rows {
 		x := c.d.Row(int(i))

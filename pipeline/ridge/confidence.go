@@ -76,7 +76,8 @@ func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	for j := range out.Terms {
 		t := &out.Terms[j]
 		*t = Interval{math.NaN(), math.NaN(), math.NaN(), math.NaN(), FromNothing}
-		if !known[j] || !(q[j] <= widest) || tags[j] == coeff.PriorOnly || tags[j] == coeff.BetweenConfigs && math.IsNaN(out.JackSE[j]) {
+		hasTooFewConfigs := tags[j] == coeff.BetweenConfigs && math.IsNaN(out.JackSE[j])
+		if !known[j] || !(q[j] <= widest) || tags[j] == coeff.PriorOnly || hasTooFewConfigs {
 			continue
 		}
 		t.set(FromBlocks, b.beta(j), math.Sqrt(out.Covariance[j*p+j]), q[j])
@@ -84,7 +85,9 @@ func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 			t.set(fromConfigs, t.Center, out.JackSE[j], student)
 		}
 		if !o.IsFree(j) {
-			t.Lo, t.Hi, t.Center = math.Max(t.Lo, 0), math.Max(t.Hi, 0), math.Max(t.Center, 0)
+			t.Lo = math.Max(t.Lo, 0)
+			t.Hi = math.Max(t.Hi, 0)
+			t.Center = math.Max(t.Center, 0)
 		}
 	}
 	return out

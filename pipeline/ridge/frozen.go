@@ -27,8 +27,9 @@ type FrozenFit struct {
 	Findings   []Finding
 }
 
-// FitFrozen is the recipe of the 1.0 text (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
-// lambda by the smallest mean root mean squared error over forward folds.
+// FitFrozen is the recipe of spec 1.0 (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy
+// with the row factors as W, and the lambda of the smallest mean root mean squared error
+// over forward folds.
 func (d *Data) FitFrozen(o Options) (FrozenFit, error) {
 	o.Lambdas = []float64{.001, .01, .1, 1, 10, 100}
 	o.EmbargoRows = 0

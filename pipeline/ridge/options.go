@@ -18,21 +18,22 @@ const (
 // Options are the choices of a fit that do not come from its rows.
 type Options struct {
 	Penalty []float64 // d_j > 0, one per column
-	// Precision takes the place of Penalty: the inverse covariance of the coefficients about Prior, symmetric and
-	// positive definite, row-major. The penalty is then lambda (beta-prior)' Precision (beta-prior), and a column
-	// without data follows from the others by it. Interval fits do not read it.
+	// Precision replaces Penalty if it is set: the inverse covariance of the coefficients
+	// about Prior, symmetric and positive definite, row-major. The penalty is then
+	// lambda (beta-prior)' Precision (beta-prior), so that correlations determine a
+	// column without data from the others. Interval fits ignore it.
 	Precision   []float64
-	Posterior   bool      // Precision is what was known before these rows: the answer is the posterior mean
+	Posterior   bool      // Precision is that of a real prior: the answer is the posterior mean
 	Free        []bool    // terms without sign constraint; nil: none
-	Prior       []float64 // PriorOf coefficients; nil: 0
+	Prior       []float64 // prior coefficients; nil: 0
 	EpsUs       float64   // floor of the weights' denominator per step, us, > 0
 	Lambdas     []float64 // penalty grid, ascending, > 0
 	MinCellRows int       // a regime with fewer rows joins the largest of its configuration
 	Folds       int       // forward folds; blocks are one more
 	EmbargoRows int       // training rows of a run dropped before a validation block
 	Objective   Objective
-	// SmallestWithin takes the smallest Within in place of the largest lambda within
-	// one standard error of it.
+	// SmallestWithin selects the lambda of the smallest Within score, instead of the
+	// largest lambda within one standard error of it.
 	SmallestWithin bool
 	// SpreadUs is the spread of the target about x.beta that interval fits expect,
 	// us; 0: none, an interval pulls from outside only.
@@ -40,7 +41,7 @@ type Options struct {
 	// Anchor are coefficients known up to a factor: interval fits take the multiple
 	// of them that meets their rows best as their prior, in place of Prior; nil: Prior.
 	Anchor []float64
-	// AnchorTight holds that multiple near 1, us^2: see Bounds.Multiple; 0: not at all.
+	// AnchorTight pulls that multiple toward 1, us^2 (see Bounds.Multiple); 0: no pull.
 	AnchorTight float64
 	Draws       int // of the block bootstrap of intervals
 	Seed        uint64
@@ -55,7 +56,15 @@ func DefaultLambdas() []float64 {
 
 // DefaultOptions are the options for p columns, all signed, penalty 1, no prior.
 func DefaultOptions(p int) Options {
-	o := Options{Penalty: make([]float64, p), EpsUs: 50, Lambdas: DefaultLambdas(), MinCellRows: 20, Folds: 5, Draws: 500, Seed: 1}
+	o := Options{
+		Penalty:     make([]float64, p),
+		EpsUs:       50,
+		Lambdas:     DefaultLambdas(),
+		MinCellRows: 20,
+		Folds:       5,
+		Draws:       500,
+		Seed:        1,
+	}
 	for j := range o.Penalty {
 		o.Penalty[j] = 1
 	}

@@ -62,12 +62,14 @@ func (d *Data) Posterior(fit Fit, o Options) Confidence {
 	return out
 }
 
-// firstLambda leaves the rows to themselves but for what they do not show: a prior far off would look like noise.
+// firstLambda is so small that the prior decides only directions that the rows do not
+// determine. With a larger one the residuals would include the error of the prior.
 const firstLambda = 1e-8
 
-// NoiseLambda is the lambda that the rows' own noise gives a prior of covariance cov, at which the fit is the textbook's posterior
-// mean (spec#posterior): the variance of their score over blocks of each run by their information, both where the prior is open. Of n
-// independent rows of relative error e it is e^2/n.
+// NoiseLambda is the lambda at which a fit with a prior of covariance cov is the posterior
+// mean (spec#posterior): the variance of the score over blocks of each run divided by the
+// information of the rows, both weighted by cov. For n independent rows of relative error
+// e it is e^2/n.
 func (d *Data) NoiseLambda(o Options, cov []float64) (float64, error) {
 	fit, err := FitRows(d, Weights(d, o), nil, firstLambda, o)
 	if err != nil {
@@ -78,15 +80,15 @@ func (d *Data) NoiseLambda(o Options, cov []float64) (float64, error) {
 	for _, b := range blocks {
 		total.Add(b.Gram)
 	}
-	noise, said := 0.0, 0.0
+	var noise, information float64
 	for k, v := range scoreVariance(blocks, total.Q, fit.Beta) {
 		noise += v * cov[k]
-		said += total.G[k] / total.Q * cov[k]
+		information += total.G[k] / total.Q * cov[k]
 	}
-	if !(noise > 0 && said > 0) {
-		return firstLambda, nil // rows without noise, or too few blocks to show it
+	if !(noise > 0 && information > 0) {
+		return firstLambda, nil // rows without noise, or too few blocks to estimate it
 	}
-	return noise / said, nil
+	return noise / information, nil
 }
 
 // PriorDistance is how far the rows lie from a prior.
@@ -96,10 +98,13 @@ type PriorDistance struct {
 	Limit      float64 // that one in a hundred truths drawn from the prior exceeds
 }
 
-// OffPrior compares the rows with the prior of a fit, of covariance cov (spec#prior-contradicted). With cov = L*L' the
-// coefficients are prior + L*theta, theta standard normal where the prior holds. The score of the rows at the prior, in
-// theta, is H*theta and noise, H = L'*G*L/Q; along an eigenvector of H it is h*theta_i and noise of variance n, from
-// blocks of each run as in Posterior. Where h^2 > 4n the rows decide: there score/sqrt(h^2 + n) is standard normal.
+// OffPrior measures how far the rows contradict a prior of covariance cov
+// (spec#prior-contradicted). With cov = L*L' the coefficients are prior + L*theta, and
+// theta is standard normal if the prior is right. The score of the rows at the prior,
+// by theta, is H*theta plus noise, with H = L'*G*L/Q. Along an eigenvector of H with
+// eigenvalue h it is h*theta_i plus noise of variance n, which is estimated over blocks
+// of each run as in Posterior. Only directions with h^2 > 4n count, in which the rows
+// are more certain than the prior; there score/sqrt(h^2 + n) is standard normal.
 func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 	p := d.P
 	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)
@@ -139,9 +144,11 @@ func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 			sum += u * u / (v*v + n)
 		}
 	}
-	if k := float64(out.Directions); k > 0 { // Wilson and Hilferty: the cube root of chi-squared over k is nearly normal
+	if k := float64(out.Directions); k > 0 {
+		out.Distance = math.Sqrt(sum / k)
+		// Wilson and Hilferty: the cube root of chi-squared over k is nearly normal.
 		root := 1 - 2/(9*k) + normal99*math.Sqrt(2/(9*k))
-		out.Distance, out.Limit = math.Sqrt(sum/k), math.Sqrt(root*root*root)
+		out.Limit = math.Sqrt(root * root * root)
 	}
 	return out
 }
@@ -182,8 +189,9 @@ func Product(a, b []float64, p int) []float64 {
 	return out
 }
 
-// studentQuantile is the half width in standard errors that holds the level; from a
-// million degrees of freedom on the normal one, and without a variance too.
+// studentQuantile is the half width of an interval of the package's level, in standard
+// errors. From a million degrees of freedom on, and for NaN, it is that of the normal
+// distribution.
 func studentQuantile(freedom float64) float64 {
 	const many = 1e6
 	if !(freedom < many) {
@@ -222,10 +230,11 @@ func scoreVariance(blocks []BlockGram, q float64, beta []float64) []float64 {
 	p := len(beta)
 	out := make([]float64, p*p)
 	for from := 0; from < len(blocks); {
+		first := &blocks[from]
 		to := from
 		var scores [][]float64
 		mean := make([]float64, p)
-		for ; to < len(blocks) && blocks[to].Run == blocks[from].Run && blocks[to].Config == blocks[from].Config; to++ {
+		for ; to < len(blocks) && blocks[to].Run == first.Run && blocks[to].Config == first.Config; to++ {
 			g := blocks[to].Gram
 			score := make([]float64, p)
 			for j := range score {

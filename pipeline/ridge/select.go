@@ -152,12 +152,16 @@ func argmin(grid []Point, f func(Point) float64) int {
 	return best
 }
 
-// warn names a choice at the grid's edge and folds that repeat each other.
+// warn adds findings about a lambda at an end of the grid and about folds with the same rows.
 func (s *Selection) warn() {
-	if len(s.Grid) > 1 && (s.Index == 0 || s.Index == len(s.Grid)-1) {
+	last := len(s.Grid) - 1
+	if last > 0 && (s.Index == 0 || s.Index == last) {
 		s.Findings = append(s.Findings, Finding{
-			Code: LambdaAtEdge, Config: -1, Run: -1,
-			Message: fmt.Sprintf("lambda %g is an end of its grid %g..%g", s.Lambda, s.Grid[0].Lambda, s.Grid[len(s.Grid)-1].Lambda),
+			Code:   LambdaAtEdge,
+			Config: -1,
+			Run:    -1,
+			Message: fmt.Sprintf("lambda %g is an end of its grid %g..%g",
+				s.Lambda, s.Grid[0].Lambda, s.Grid[last].Lambda),
 		})
 	}
 	if a, b, ok := repeated(s.Grid[s.Index].Fingerprints); ok {
@@ -272,7 +276,13 @@ func (t *trials) nested() []Nested {
 			}
 		}
 		s := t.loco[a]
-		out = append(out, Nested{Config: label, Lambda: t.o.Lambdas[best], Inner: bestScore, Outer: s.scores[best][a], Beta: s.betas[best]})
+		out = append(out, Nested{
+			Config: label,
+			Lambda: t.o.Lambdas[best],
+			Inner:  bestScore,
+			Outer:  s.scores[best][a],
+			Beta:   s.betas[best],
+		})
 	}
 	return out
 }
@@ -310,7 +320,8 @@ func Select(d *Data, o Options) ([]Selection, error) {
 // Select is Select on Gram matrices alone.
 func (c *Cells) Select(o Options) (Selection, error) {
 	if o.EpsUs != c.EpsUs || o.Folds != c.Folds {
-		return Selection{}, fmt.Errorf("ridge: cells were cut with eps_us=%v folds=%d, want %v and %d", c.EpsUs, c.Folds, o.EpsUs, o.Folds)
+		return Selection{}, fmt.Errorf("ridge: cells were cut with eps_us=%v folds=%d, want %v and %d",
+			c.EpsUs, c.Folds, o.EpsUs, o.Folds)
 	}
 	t := newTrials(c.Configs(), &o)
 	t.solveGrams(c)

@@ -87,7 +87,8 @@ func (s *solver) fit(lambda float64) (Fit, error) {
 	}
 	if !f.Cert.OK() {
 		return f, &Error{CertificateFailed, fmt.Sprintf(
-			"gradient on zero terms: got %v, on active terms %v, want >= -1e-8 and <= 1e-8", f.Cert.MinZero, f.Cert.MaxActive)}
+			"gradient on zero terms: got %v, on active terms %v, want >= -1e-8 and <= 1e-8",
+			f.Cert.MinZero, f.Cert.MaxActive)}
 	}
 	return f, nil
 }

@@ -171,7 +171,14 @@ func (l *learner) merge(load *Load, scores []*sim.Score) []*ridge.Gram {
 func (l *learner) freeColumns(load *Load, b *ridge.Gram, c float64) *ridge.Gram {
 	fixed := l.m.theta(load, make([]float64, len(l.m.free)))
 	n := len(l.m.free)
-	out := &ridge.Gram{P: n, N: b.N, W: c * b.W, Q: c * b.SSE(fixed), B: make([]float64, n), G: make([]float64, n*n)}
+	out := &ridge.Gram{
+		P: n,
+		N: b.N,
+		W: c * b.W,
+		Q: c * b.SSE(fixed),
+		B: make([]float64, n),
+		G: make([]float64, n*n),
+	}
 	for k, j := range l.m.free {
 		row := b.G[j*b.P : (j+1)*b.P]
 		out.B[k] = c * (b.B[j] - ridge.Dot(row, fixed))

@@ -26,24 +26,29 @@ type Load struct {
 	later      int            // of the last requests, which only take part in the steps of the others
 }
 
-// Before is the load of the requests that were sent in the first part of its time. Those sent while these ran take part in
-// their steps; nothing that was measured of them is used.
+// Before is the load of the requests that were sent in the first part of its time. It also
+// has the requests that were sent while these ran, because they shared steps with them,
+// but without their measurements.
 func (l *Load) Before(share float64) *Load {
-	out, ended := *l, 0.0
 	n := l.sentIn(share)
+	endedUs := 0.0
 	for i := range n {
-		for _, at := range [...]float64{l.first(i), l.last(i), float64(l.sent(i)) + l.stamps(i).E2EUs} {
-			if at > ended { // not NaN
-				ended = at
+		for _, us := range [...]float64{l.first(i), l.last(i), float64(l.sent(i)) + l.stamps(i).E2EUs} {
+			if us > endedUs { // false for NaN
+				endedUs = us
 			}
 		}
 	}
 	all := n
-	for all < len(l.Requests) && float64(l.sent(all)) < ended {
+	for all < len(l.Requests) && float64(l.sent(all)) < endedUs {
 		all++
 	}
-	out.Requests, out.Seen, out.later = l.Requests[:all], unseen(l.Seen[:all], n, all), all-n
-	out.SentUs, out.Stamps = l.SentUs[:min(all, len(l.SentUs))], unseen(l.Stamps[:min(all, len(l.Stamps))], n, all)
+	out := *l
+	out.Requests = l.Requests[:all]
+	out.Seen = unseen(l.Seen[:all], n, all)
+	out.SentUs = l.SentUs[:min(all, len(l.SentUs))]
+	out.Stamps = unseen(l.Stamps[:min(all, len(l.Stamps))], n, all)
+	out.later = all - n
 	return &out
 }
 
@@ -104,18 +109,22 @@ func (l *Load) checkMeasured() error {
 		return nil
 	}
 	if len(l.Seen) != len(l.Requests) {
-		return trace.Errorf(NothingMeasured, "load %s: got %d measured of %d requests, want one each", l.Name, len(l.Seen), len(l.Requests))
+		return trace.Errorf(NothingMeasured, "load %s: got %d measured of %d requests, want one each",
+			l.Name, len(l.Seen), len(l.Requests))
 	}
 	if l.IsMeasured() {
 		return nil
 	}
-	return trace.Errorf(NothingMeasured, "load %s: got no time of %d requests, want TTFT, span or E2E of some", l.Name, len(l.Requests)).
+	return trace.Errorf(NothingMeasured, "load %s: got no time of %d requests, want TTFT, span or E2E of some",
+		l.Name, len(l.Requests)).
 		WithHint("save the benchmark with per-request times, as `vllm bench serve --save-detailed` does")
 }
 
-// IsMeasured reports that some request has a time to be compared by.
+// IsMeasured reports whether any request has a measured time.
 func (l *Load) IsMeasured() bool {
-	return slices.ContainsFunc(l.Seen, func(s sim.Measured) bool { return s.TTFTUs > 0 || s.SpanUs > 0 || s.E2EUs > 0 })
+	return slices.ContainsFunc(l.Seen, func(s sim.Measured) bool {
+		return s.TTFTUs > 0 || s.SpanUs > 0 || s.E2EUs > 0
+	})
 }
 
 func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
@@ -182,7 +191,8 @@ func (l *Load) Unlike(set *coeff.Set) ([]trace.Finding, error) {
 	if ratio < farOff && ratio > 1.0/farOff {
 		return nil, nil
 	}
-	return []trace.Finding{trace.Findingf(ReplayUnlike, "%s: TTFT is %.3g ms in the replay and %.3g ms as measured, medians, even with what "+
-		"was learned: do prompts come from a prefix cache that nothing states, or is run.yaml of another server?", l.Name,
-		stat.Median(simulated)/1e3, stat.Median(measured)/1e3)}, nil
+	return []trace.Finding{trace.Findingf(ReplayUnlike,
+		"%s: TTFT is %.3g ms in the replay and %.3g ms as measured, medians, even with what was learned: "+
+			"do prompts come from a prefix cache that nothing states, or is run.yaml of another server?",
+		l.Name, stat.Median(simulated)/1e3, stat.Median(measured)/1e3)}, nil
 }

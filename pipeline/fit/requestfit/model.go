@@ -127,8 +127,9 @@ func (m *model) invert(cov [][]float64) error {
 	return nil
 }
 
-// termSD is a standard error of every term of the library on top of what the sums of kernels are off together: a server's regimes err
-// apart, and requests show few of them.
+// termSD is an independent standard error of every term of the library, relative, in
+// addition to the common error of the kernel sums: the errors of a server's regimes
+// differ, and requests show few of the regimes.
 const termSD = 0.2
 
 // ridgeShare is the variance that models leave to directions the library's
