@@ -44,12 +44,13 @@ func (d *Deployment) checkHardware() error {
 	return nil
 }
 
-// maxRate is far above any datasheet and below overflow.
+// maxRate is far above the figures of any datasheet, and products of two do not overflow.
 const maxRate = 1e15
 
 func isPositive(v float64) bool { return v > 0 && v <= maxRate }
 
-// CheckStepTimes is nil where a specification can say the deployment's steps: those up to 1.2, else (layered) 1.3.
+// CheckStepTimes returns nil where a specification covers the deployment's step times: one up to 1.2,
+// otherwise 1.3 (layered is true).
 func (d *Deployment) CheckStepTimes() (layered bool, err error) {
 	if err = d.CheckSupported(); err == nil {
 		return false, nil

@@ -13,7 +13,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Transfer gives an engine without a connector that of disaggregated prefill: the rules of releases about connectors hold.
+// Transfer sets the connector of disaggregated prefill on an engine that states none, so that the
+// scheduler rules of its release for connectors apply.
 func (d *Deployment) Transfer() {
 	if d.Engine.Extra["kv_transfer_config"] == nil {
 		d.Engine.Keep("kv_transfer_config", map[string]any{"kv_connector": vllm.PullConnector, "kv_role": "kv_both"})
@@ -80,13 +81,13 @@ func (d *Deployment) CheckSimulated() error {
 	return nil
 }
 
-// objection is words for what is wrong where it is.
+// objection is a condition that is refused, and the error's text.
 type objection struct {
 	is  bool
 	why string
 }
 
-// upheld is the first objection that is there, "" for none.
+// upheld returns the text of the first objection whose condition is true, "" for none.
 func upheld(all []objection) string {
 	for _, o := range all {
 		if o.is {
@@ -100,7 +101,8 @@ func upheld(all []objection) string {
 var allToAll = strings.Fields(`naive pplx deepep_high_throughput deepep_low_latency deepep_v2 mori mori_high_throughput mori_low_latency moonep
 	nixl_ep allgather_reducescatter flashinfer_all2allv flashinfer_nvlink_two_sided flashinfer_nvlink_one_sided passthrough`)
 
-// contradiction is what vLLM refuses of knobs beside each other (vllm/config of 0.33.0), "" for nothing.
+// contradiction returns the first combination of settings that vLLM refuses (vllm/config of 0.33.0), ""
+// for none.
 func (d *Deployment) contradiction(s *vllm.Speculation) string {
 	e := &d.Engine
 	drafts := vllm.Speculation{}
@@ -168,10 +170,10 @@ func (d *Deployment) contradiction(s *vllm.Speculation) string {
 	})
 }
 
-// lmCacheSettings are those of LMCache that are played.
+// lmCacheSettings are the settings of LMCache that the simulator models.
 var lmCacheSettings = []string{"chunk_size", "max_local_cpu_size", "save_decode_cache", "cache_policy", "min_retrieve_tokens"}
 
-// unplayed says what of LMCache is not played (lmcache 0.5.6), "" for nothing.
+// unplayed returns the first setting of LMCache (0.5.6) that the simulator does not model, "" for none.
 func (d *Deployment) unplayed() string {
 	e, say := &d.Engine, fmt.Sprintf
 	tier, extra := e.Offload(), e.OffloadSettings()
@@ -201,5 +203,6 @@ func (d *Deployment) unplayed() string {
 	})
 }
 
-// draftsWithPPSince is the first release whose model runner takes drafts and pipeline stages together.
+// draftsWithPPSince is the first release whose model runner supports speculative decoding with pipeline
+// stages.
 var draftsWithPPSince = vllm.Release{0, 33}

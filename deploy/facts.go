@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// What follows from a description without being written in it. Every package asks
-// here, so that a fit, a replay and a simulation of one run.yaml agree.
+// This file derives values that run.yaml does not state. Fit, replay and simulation all use these
+// methods, so that they agree about one run.yaml.
 
 // MaxModelLen returns the longest sequence in tokens, prompt and output
 // together: as stated, else the model's position limit, as vLLM takes it;
@@ -33,8 +33,8 @@ func (d *Deployment) LongestSequence() trace.Opt[int64] {
 	return n
 }
 
-// Seats returns how many sequences of the given length run at a time: the
-// engine's seats, and no more than the KV cache has room for; at least 1.
+// Seats returns how many sequences of the given length can run at a time: max_num_seqs, limited by the
+// KV cache; at least 1.
 func (d *Deployment) Seats(tokens float64) int64 {
 	n := d.Engine.MaxNumSeqs
 	if blocks, _, err := d.KVBlocks(); err == nil {
@@ -44,23 +44,22 @@ func (d *Deployment) Seats(tokens float64) int64 {
 	return max(1, n)
 }
 
-// IsComposed reports whether the recording was put together from measured kernels
-// and never ran as a server (`provenance` of run.yaml says so): its noise is drawn,
-// and no machine could have been quieter.
+// IsComposed reports whether the recording was composed from measured kernel times instead of recorded
+// from a server, as `provenance` of run.yaml states. The noise of such a recording is synthetic.
 func (d *Deployment) IsComposed() bool {
 	return strings.Contains(strings.ToLower(d.Provenance), "composed")
 }
 
-// GraphSizes are those of the stated release: 1, 2, 4, multiples of 8 below 256 and of 16
-// from there, up to twice the seats times the tokens of a verify, 512 (1024) and the token
-// budget; from 0.29 on also those of uniform decode batches. Simulator and kernel tables
-// ask here alike.
+// GraphSizes returns the CUDA graph sizes of the stated release in tokens: 1, 2, 4, multiples of 8
+// below 256 and of 16 from there, up to the least of 2 x max_num_seqs x the tokens of a verify, 512
+// (1024 on Blackwell) and max_num_batched_tokens; from 0.29 on also those of uniform decode batches.
 func (d *Deployment) GraphSizes() vllm.GraphSizes {
 	name := aliasKey(d.Hardware.Name)
 	return d.Engine.GraphSizes(strings.Contains(name, "b200") || strings.Contains(name, "b300"))
 }
 
-// mostReads is how many times reading the weights a token may take before its unit is questionable.
+// mostReads bounds the time of a token in multiples of reading all weights. A longer one points to a
+// wrong unit.
 const mostReads = 1000
 
 // TokenTimesUs is the range that the time of an output token can lie in, us: from reading half the weights (precisions

@@ -228,8 +228,8 @@ func TestBadLMCacheIsNamed(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s %v: got %v, want %q", c.setting, c.value, err, c.want)
 		}
-		if found := d.estimates(); len(found) != 1 || !strings.Contains(found[0].Message, "unjudged: no server with LMCache") {
-			t.Errorf("%s: got %v, want unjudged", c.setting, found)
+		if found := d.estimates(); len(found) != 1 || !strings.Contains(found[0].Message, "not validated: no server with LMCache") {
+			t.Errorf("%s: got %v, want not validated", c.setting, found)
 		}
 		d.Engine.KVBlocksCPU = 0
 		if err := d.CheckSimulated(); c.want == "" && (c.connector == vllm.LMCacheServer) != (err != nil) {

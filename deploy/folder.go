@@ -19,8 +19,8 @@ func folderName(dir string) string {
 	return filepath.Base(dir)
 }
 
-// recordingName matches the usual names, what logrotate makes of them
-// (traces.json.2.gz, traces.json-20260920) and compressed ones.
+// recordingName matches the usual names of recordings, also rotated by logrotate (traces.json.2.gz,
+// traces.json-20260920) and compressed.
 var recordingName = regexp.MustCompile(`^(kv_events\.(?:jsonl|msgpack)|client_requests\.jsonl|traces(?:-.*)?\.jsonl?|.*\.pb)` +
 	`(?:\.\d{1,6}|-\d{8}(?:-?\d{1,10})?)?(?:\.gz|\.zst)*$`)
 
@@ -59,7 +59,7 @@ func readLimited(fsys fs.FS, name string) ([]byte, error) {
 	return files.ReadBounded(f, name, model.MaxFileSize)
 }
 
-// leadsOut reports that a name in run.yaml leads out of its folder, by itself or through links.
+// leadsOut reports whether a name in run.yaml is outside its folder, after links are resolved.
 func leadsOut(dir, name string) bool {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(dir, name)
@@ -68,7 +68,7 @@ func leadsOut(dir, name string) bool {
 	return err != nil || !filepath.IsLocal(rel)
 }
 
-// unlinked is a path without links, as far as it exists.
+// unlinked resolves the links of a path, of which the last elements need not exist.
 func unlinked(path string) string {
 	path, _ = filepath.Abs(path)
 	if to, err := filepath.EvalSymlinks(path); err == nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// What a device's memory holds beside weights and KV cache. The figures were
-// read off the start-up logs of real servers ("Model loading took", "Available
-// KV cache memory"): four of them are met within 4 %. It is an estimate.
+// Device memory that is neither weights nor KV cache. The figures are an estimate from the start-up
+// logs of real servers ("Model loading took", "Available KV cache memory"); the KV cache of four of
+// them is estimated within 4 %.
 const (
 	gib             = 1 << 30
 	contextBytes    = gib / 2. // CUDA context, NCCL buffers, captured graphs
-	graphBytes      = gib / 4. // of these the graphs, which --enforce-eager saves; not measured
+	graphBytes      = gib / 4. // the part of contextBytes that --enforce-eager saves; not measured
 	activationBytes = 2        // per activation value in flight
 	logitBytes      = 4 + 4    // fp32 logits and their sampling copy
 	hiddenCopies    = 3        // residual, normed and projected hidden states alive at once
@@ -35,8 +35,8 @@ func (h *Hardware) usableShare() float64 {
 	return 0.99
 }
 
-// KVBlocks returns the GPU KV cache's size in blocks: as stated, else the
-// estimate from memory, and says which.
+// KVBlocks returns the size of the GPU KV cache in blocks: as stated, otherwise the estimate from
+// memory, in which case estimated is true.
 func (d *Deployment) KVBlocks() (blocks int64, estimated bool, err error) {
 	if d.Engine.KVBlocksGPU.OK && d.Engine.KVBlocksGPU.V > 0 {
 		return d.Engine.KVBlocksGPU.V, false, nil
@@ -119,20 +119,21 @@ func (d *Deployment) stepBytes() float64 {
 	return activationBytes*float64(d.Engine.MaxNumBatchedTokens)*perToken + logits/tp
 }
 
-// KVBytes is what the blocks of a request of n tokens take on one device, B, all layers; 0 for a model without a KV cache.
+// KVBytes returns the bytes of a request of n tokens in the KV cache of one device, over all layers and
+// in whole blocks; 0 for a model without a KV cache.
 func (d *Deployment) KVBytes(n int64) float64 {
 	pool, _ := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize)
 	return float64(pool.RequestBlocks(n, 1)) * pool.BlockBytes
 }
 
-// KVUnits is the KV pool as the simulator plays it.
+// KVUnits returns the KV pool in the form that the simulator uses.
 func (d *Deployment) KVUnits() model.KVUnits {
 	return d.Model.KVUnits(d.Parallel(), d.Engine.BlockSize)
 }
 
-// drafter is what a drafter adds to each GPU: bytes of weights that a pass of it reads, bytes of a KV block, and the
-// passes of a step, one after the other; zeros without one on the GPU. EAGLE
-// and MTP are taken as one layer and the LM head of the model. Estimates.
+// drafter estimates what a drafter adds on each GPU: the bytes of weights that one pass reads, the bytes
+// of a KV block, and the number of sequential passes in a step; zeros without a drafter on the GPU.
+// EAGLE and MTP are estimated as one layer of the model and its LM head.
 func (d *Deployment) drafter() (weights, block float64, passes int64) {
 	s, err := d.Engine.Speculation()
 	if err != nil || s == nil {
@@ -168,8 +169,8 @@ func (d *Deployment) drafter() (weights, block float64, passes int64) {
 	return weights, pool.BlockBytes * share, passes
 }
 
-// DrafterUs is the time of one pass of the drafter that takes part in a step, us: reading its weights; 0 without a drafter
-// on the GPU. passes is how many there are.
+// DrafterUs estimates the time of one drafter pass in us as the time to read its weights, and returns
+// the number of passes in a step; zeros without a drafter on the GPU.
 func (d *Deployment) DrafterUs() (passUs float64, passes int64) {
 	weights, _, passes := d.drafter()
 	if !(d.Hardware.BwPeakTBs > 0) {

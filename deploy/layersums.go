@@ -19,15 +19,15 @@ func (d *Deployment) CheckTables() error {
 	return cmp.Or(d.Model.CheckKnown(), d.Model.Shipped().Loads(d.Parallel()))
 }
 
-// Sums are the sums over layers that a coefficient file has for each configuration (spec#layer-sums): all
-// that the formulas of spec 1.3 need, so that a program that evaluates them need not know layers.
+// Sums are the sums over layers that a coefficient file has for each configuration (spec#layer-sums):
+// all inputs of the formulas of spec 1.3, so that a program can evaluate those without the layers.
 type Sums struct {
 	model.Work
 	KV          model.KVPool    `json:"kv_pool"` // of the first pipeline stage
 	GraphTokens vllm.GraphSizes `json:"cuda_graph_tokens"`
-	ExpertLoad  float64         `json:"expert_load"` // tokens of the busiest rank's experts over the mean: 1, uniform routing, is assumed
-	Family      string          `json:"family"`      // kinds of layers and device: what is validated together
-	Judged      string          `json:"judged"`      // what validated the times of the family; "unjudged": nothing
+	ExpertLoad  float64         `json:"expert_load"` // load of the busiest rank's experts over the mean; 1: uniform routing
+	Family      string          `json:"family"`      // kinds of layers and device, which are validated together
+	Judged      string          `json:"judged"`      // how the family's times were validated; "unjudged": not at all
 }
 
 // LayerSums are the sums of the deployment, not validated.

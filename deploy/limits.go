@@ -100,16 +100,16 @@ func (d *Deployment) estimates() (out []trace.Finding) {
 			"other as free", d.Name, d.PP))
 	}
 	if d.Engine.Transfers() != "" {
-		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no server with prefill apart from decode was compared, and what "+
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: not validated: no server with prefill apart from decode was compared, and what "+
 			"transfers take is as cluster.yaml says", d.Name))
 	}
 	if d.Engine.Offload().LMCache {
-		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no server with LMCache was compared; it is taken as 0.5.6 with "+
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: not validated: no server with LMCache was compared; it is taken as 0.5.6 with "+
 			"the settings of kv_connector_extra_config: its configuration file and environment (LMCACHE_*) are not seen", d.Name))
 	}
 	if d.SpreadsExperts() && !d.Sums {
-		out = append(out, trace.Findingf(vllm.NotModelled, "%s: unjudged: no public measurement of data-parallel attention with expert "+
-			"parallelism stands behind these times; the experts' part of a step is computed from one engine's coefficients, and the "+
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: not validated: no public measurement of data-parallel attention with expert "+
+			"parallelism supports these times; the experts' part of a step is computed from one engine's coefficients, and the "+
 			"exchange between ranks (%.0f us for 1000 tokens) from the datasheet's link", d.Name, d.ExchangeUs(1000)))
 	}
 	return out

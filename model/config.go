@@ -18,8 +18,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Options is what a deployment says about its model beside config.json.
-// Empty strings and unknown options leave the config's word.
+// Options are settings of a deployment that override config.json. Empty strings and unknown options
+// leave the values of config.json.
 type Options struct {
 	ID                  string
 	DType               string           // vLLM's --dtype; "" and auto: the config's
@@ -27,7 +27,7 @@ type Options struct {
 	Quantization        string           // vLLM's --quantization; fp8 quantises at load
 	NumMLPProj          trace.Opt[int64] // for a model_type that spec#model-mlp-projections does not list
 	AssumeFullAttention bool             // take windowed attention for full, with a warning
-	QuantConfig         []byte           // the hf_quant_config.json beside config.json; nil: none
+	QuantConfig         []byte           // hf_quant_config.json of the same folder; nil: none
 	MambaCacheDType     string           // vLLM's --mamba-cache-dtype, of convolutions and states; "" and auto: the config's
 	MambaSSMCacheDType  string           // vLLM's --mamba-ssm-cache-dtype, of states
 	Assume              string           // a family of families.yaml to read an unknown model_type as
@@ -67,7 +67,7 @@ func Load(r io.Reader, file string, opts Options) (Model, error) {
 	return m, nil
 }
 
-// textConfigs are keys of the text decoder's own config, and of what has one.
+// textConfigs are the keys of a multimodal config.json under which the text decoder's config is.
 var textConfigs = []string{"thinker_config", "text_config", "llm_config", "language_config"}
 
 // textConfig replaces the top level by text_config when that is an object
@@ -117,7 +117,7 @@ func (c *hfConfig) firstKey(keys ...string) (key string, value any) {
 	return "", nil
 }
 
-// maxDimension is far above any model, and products of two stay exact.
+// maxDimension is far above any model's dimensions, and products of two are exact in int64.
 const maxDimension = 1 << 30
 
 func (c *hfConfig) has(key string) bool { return c.values[key] != nil }
@@ -151,7 +151,8 @@ func (c *hfConfig) readCount(keys ...string) (n int64, ok bool) {
 
 var unlimited = []string{"max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "moe_layer_end_index"}
 
-// countOr is count for a field that may be absent, 0 or false, and a limit or last layer -1: 0.
+// countOr is readCount for a field that may be absent, 0 or false, which all give 0. So does -1 in the
+// fields of unlimited.
 func (c *hfConfig) countOr(keys ...string) int64 {
 	key, v := c.firstKey(keys...)
 	if n, isInt := wholeNumber(v); v == nil || v == false || isInt && (n == 0 || n == -1 && slices.Contains(unlimited, key)) {
@@ -161,7 +162,7 @@ func (c *hfConfig) countOr(keys ...string) int64 {
 	return n
 }
 
-// requireCount is count for a required field.
+// requireCount is readCount for a required field.
 func (c *hfConfig) requireCount(keys ...string) int64 {
 	n, ok := c.readCount(keys...)
 	if !ok {
@@ -244,8 +245,8 @@ func decodeJSON(text []byte, file string) (map[string]any, error) {
 	return values, nil
 }
 
-// plainJSON replaces the bare words that Python writes for numbers (Infinity, NaN) by empty strings of equal length: no
-// size of a model is one of them.
+// plainJSON replaces the words Infinity and NaN, which Python's json writes and Go's refuses, by empty
+// strings of equal length, so that places in errors stay right. No size of a model is one of them.
 func plainJSON(text []byte) []byte {
 	inString := false
 	out := text
@@ -280,8 +281,9 @@ func errorOffset(err error, dec *json.Decoder) int64 {
 	return dec.InputOffset()
 }
 
-// positions is the position limit as vLLM derives it: the config's, stretched
-// by rope scaling unless the stated limit already is; 0 when unknown.
+// positions is the position limit as vLLM derives it (vllm/config/model.py: _get_and_verify_max_len()):
+// the config's, multiplied by the factor of rope scaling unless the stated limit already includes it;
+// 0 when unknown.
 func (c *hfConfig) positions() int64 {
 	n := c.countOr("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 	rope, _ := firstOf(c.values, "rope_scaling", "rope_parameters").(map[string]any)
@@ -361,8 +363,7 @@ var (
 	blisFP8Name    = regexp.MustCompile(`(?i)(?:^|[._/-])fp8(?:$|[._-])`)
 )
 
-// ReadDecoderFile reads the config.json of that name and the hf_quant_config.json beside it, when there is one: of that
-// name, or named as config.json is (X_config.json, X_hf_quant_config.json).
+// ReadDecoderFile reads a config.json and the file of [QuantConfigName], if there is one.
 func ReadDecoderFile(name string, opts Options) (*Decoder, error) {
 	config, err := files.Read(name, MaxFileSize, false)
 	if err != nil {
@@ -375,7 +376,8 @@ func ReadDecoderFile(name string, opts Options) (*Decoder, error) {
 	return ReadDecoder(config, quant, name, opts)
 }
 
-// QuantConfigName is the file beside a config.json that may say how it is quantized.
+// QuantConfigName is the name of the ModelOpt quantization file that belongs to a config.json, in the
+// same folder: hf_quant_config.json, or X_hf_quant_config.json for X_config.json.
 func QuantConfigName(config string) string {
 	if before, ok := strings.CutSuffix(config, "config.json"); ok {
 		return before + "hf_quant_config.json"
@@ -383,8 +385,8 @@ func QuantConfigName(config string) string {
 	return filepath.Join(filepath.Dir(config), "hf_quant_config.json")
 }
 
-// ReadDecoder reads a config.json and, when not nil, the hf_quant_config.json beside it as layers. Errors are
-// trace.SyntaxErrors with the place of the key and a hint.
+// ReadDecoder reads the text of a config.json and, when not nil, of its hf_quant_config.json as layers.
+// Errors are trace.SyntaxErrors with the place of the key and a hint.
 func ReadDecoder(config, quant []byte, file string, opts Options) (*Decoder, error) {
 	opts.QuantConfig = quant
 	m, err := Load(bytes.NewReader(config), file, opts)

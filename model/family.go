@@ -15,7 +15,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// modelFamily is a row of families.yaml: what holds for models of its types beside the keys of config.json.
+// modelFamily is a row of families.yaml: properties of the models of its types that their config.json
+// does not state.
 type modelFamily struct {
 	Types     []string          `yaml:"types"`
 	Mixer     string            `yaml:"mixer"`
@@ -63,15 +64,16 @@ var familyRows = sync.OnceValue(func() map[string]*modelFamily {
 	return byType
 })
 
-// newFamily is what holds unless a row says otherwise.
+// newFamily returns the defaults of a row.
 func newFamily(projections int64) *modelFamily {
 	return &modelFamily{Norms: 2, Final: 1, Proj: projections, Attn: "self_attn", MLP: "mlp", MoE: "mlp"}
 }
 
-// sizeKey are keys that state a size: null, they are said to be.
+// sizeKey matches keys that state a size. Where their value is null, the report names them.
 var sizeKey = regexp.MustCompile(`(_size|_dim|_rank|_replace|_freq|_step)$|^(n|num)_|experts`)
 
-// collapseEqual is the entry of a list of equal ones, one for each layer.
+// collapseEqual returns the entry of a list with equal entries, one for each layer; other values as
+// they are.
 func collapseEqual(v any) any {
 	if list, _ := v.([]any); len(list) > 0 && !slices.ContainsFunc(list, func(x any) bool { return !reflect.DeepEqual(x, list[0]) }) {
 		return list[0]
@@ -79,8 +81,8 @@ func collapseEqual(v any) any {
 	return v
 }
 
-// withDefaults names keys as other families do, supplies absent ones by the family's defaults, and returns those and sizes that
-// are null, sorted.
+// withDefaults renames keys to those of other families and sets absent ones to the family's defaults.
+// It returns the keys it set, and sizes that are null, sorted.
 func (c *hfConfig) withDefaults(f *modelFamily, inner bool) []string {
 	var keys []string
 	for from, to := range f.Keys {
@@ -120,7 +122,7 @@ func (d *Decoder) defaulted(what string) {
 	}
 }
 
-// warnings: what was not stated, and keys nobody has looked at.
+// warnings warns of quantization that is not stated, unknown keys and encoders.
 func (c *hfConfig) warnings(r *layerReader, raw map[string]any) {
 	warn := func(format string, args ...any) { r.d.Warnings = append(r.d.Warnings, fmt.Sprintf(format, args...)) }
 	if r.q.def == nil && len(r.q.named) == 0 && quantizedName.MatchString(c.file) {
@@ -205,7 +207,7 @@ func (c *hfConfig) family(raw map[string]any, assume string, proj trace.Opt[int6
 	return nil
 }
 
-// hasOtherMixers says that a config has keys of layers that are not attention as llama's.
+// hasOtherMixers reports whether a config has keys of mixers other than plain grouped-query attention.
 func (c *hfConfig) hasOtherMixers() bool {
 	for key, value := range c.values {
 		if value != nil && value != false && otherMixer.MatchString(key) {

@@ -9,7 +9,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// states are what the mixer keeps on one GPU of t tensor-parallel, at b bytes a cached value (spec#model-cache).
+// states lists the mixer's caches on one GPU of t tensor-parallel ones, with b bytes per cached value
+// (spec#model-cache).
 func (m *Mixer) states(b float64, t int64) []State {
 	var out []State
 	if m.Index != nil && !m.Index.Shared && m.Kind != Compressed {
@@ -208,18 +209,20 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	return pool, true
 }
 
-// WidestPagesSince is the first release in which a block of DeepSeek-V4's cache holds the widest table; before, each size of page has slots of
-// its own (vllm/v1/core/kv_cache_utils.py; models/deepseek_v4).
+// WidestPagesSince is the first release in which a block of DeepSeek-V4's cache has the size of the
+// widest table. Before, pages of each size have their own slots (vllm/v1/core/kv_cache_utils.py;
+// models/deepseek_v4).
 var WidestPagesSince = vllm.Release{0, 27}
 
-// packedPool lays out DeepSeek-V4's mixed pages: tables of blocks for the entries and index keys of all layers, their windows, and what
-// compressors hold at either ratio. Tables of many layers are cut so that padding is least; a block holds the widest.
+// packedPool lays out DeepSeek-V4's cache: block tables for the entries and index keys of all layers,
+// for their windows, and for the pending tokens of the compressors of either ratio. Tables of many
+// layers are split so that padding is least, and a block has the size of the widest table.
 func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	whole := d.whole
 	if whole == nil {
 		whole = layers
 	}
-	// count returns the numbers of layers with a window, with entries of 4 tokens and of 128.
+	// count returns the numbers of layers with a window, with entries of 4 tokens and with entries of 128.
 	count := func(layers []Layer) (n [3]int64) {
 		for _, l := range layers {
 			if l.Mixer == nil {
@@ -295,8 +298,9 @@ func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool 
 	return pool, true
 }
 
-// pageSize is the bytes of a layer's block, and the tokens of the widest layer's: with recurrent states a block holds as many
-// tokens as a state is long, in whole kernel blocks (of 128 tokens for mla).
+// pageSize returns the bytes of a layer's block and its tokens in the widest layer. With recurrent
+// states a block has as many tokens as fill the bytes of a state, in whole kernel blocks (of 128 tokens
+// for MLA), as vLLM aligns attention pages with Mamba pages.
 func (d *Decoder) pageSize(kinds []layerCache, blockSize int64) (page float64, block int64) {
 	token, state := 0.0, 0.0
 	for _, c := range kinds {
@@ -318,9 +322,10 @@ func (d *Decoder) pageSize(kinds []layerCache, blockSize int64) (page float64, b
 // Blocks is the pool's blocks in so many bytes, the null block included.
 func (k KVPool) Blocks(bytes float64) int64 { return int64(bytes / k.BlockBytes) }
 
-// RequestBlocks is the blocks that a request of n tokens needs while up to inFlight tokens are computed at once: all of them,
-// those of a window or a chunk and one that it begins in, or states: for itself, each draft and its latest cached point (prefix
-// caching of recurrent states: align).
+// RequestBlocks is the number of blocks that a request of n tokens needs while up to inFlight tokens are
+// computed in a step. A full group needs blocks for all tokens; one of windows or chunks those of the
+// window and one more, because a window begins within a block; one of recurrent states a block for the
+// state, for each draft and for the last cached state (mamba_cache_mode align).
 func (k KVPool) RequestBlocks(n, inFlight int64) int64 {
 	var blocks int64
 	for _, g := range k.Groups {
@@ -339,11 +344,12 @@ func (k KVPool) RequestBlocks(n, inFlight int64) int64 {
 	return blocks
 }
 
-// KVUnits is the pool as the simulator plays it: a unit is one block of every full group, and holds Block tokens; windows,
-// chunks and states take units of their own beside a request's tokens. Prefix hits are those of the full groups.
+// KVUnits is the pool in the form that the simulator uses. A unit is one block of every group with full
+// attention and has Block tokens. The blocks of windows, chunks and states of a request are counted in
+// additional units (Side). Prefix hits are those of the full groups.
 type KVUnits struct {
 	Block  int64 // tokens
-	Blocks int64 // of the pool in a unit
+	Blocks int64 // blocks of the pool in a unit
 	rest   KVPool
 }
 
@@ -368,12 +374,14 @@ func (m *Model) KVUnits(p Parallel, blockSize int64) KVUnits {
 	return u
 }
 
-// Side is the units that a request takes beside its tokens until it has n of them.
+// Side is the number of units for windows, chunks and states of a request of n tokens, in addition to
+// the units of its tokens.
 func (u *KVUnits) Side(n int64) int64 { return (u.rest.RequestBlocks(n, 1) + u.Blocks - 1) / u.Blocks }
 
-// BlocksOf is the pool's blocks, the null block included, where vLLM logs so many tokens ("GPU KV cache size"): up to 0.19 those of the
-// smallest blocks of one group, so that less than a block for each group is missing; later as many requests of maxLen tokens as fit,
-// in tokens.
+// BlocksOf returns the pool's blocks, including the null block, from the tokens that vLLM logs ("GPU KV
+// cache size"). Up to 0.19 vLLM logs the tokens of one group with the smallest blocks, so the result is
+// short by less than a block for each group; later releases log the tokens of the requests of maxLen
+// tokens that fit.
 func (k KVPool) BlocksOf(tokens, maxLen, inFlight int64, version string) int64 {
 	if v, known := vllm.ParseRelease(version); maxLen == 0 || known && v.Before(requestTokensSince) {
 		smallest := slices.MinFunc(k.Groups, func(a, b KVGroup) int { return cmp.Compare(a.Block, b.Block) }).Block

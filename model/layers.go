@@ -125,13 +125,14 @@ type FFN struct {
 	TopK        int64   `json:"top_k,omitempty"`        // experts a token takes
 	Latent      int64   `json:"latent,omitempty"`       // width the experts work in; 0: Hidden
 	SharedWidth int64   `json:"shared_width,omitempty"` // total width of the shared experts
-	BesideWidth int64   `json:"beside_width,omitempty"` // of a dense MLP that runs beside the experts (Gemma 4)
+	BesideWidth int64   `json:"beside_width,omitempty"` // of a dense MLP in parallel with the experts (Gemma 4)
 	// Linears are its matrices, Small its other parameters: biases, norms, the router's corrections.
 	Linears []Linear `json:"linears,omitempty"`
 	Small   int64    `json:"small,omitempty"`
 }
 
-// Placement says which part of a matrix one GPU holds (spec#model-placement), t tensor-parallel, d data-parallel.
+// Placement is how a matrix is sharded, and so the part of it on one GPU (spec#model-placement), with t
+// tensor-parallel and d data-parallel ranks.
 type Placement string
 
 // The placements.

@@ -1,4 +1,5 @@
-// Package model reads a model's Hugging Face config.json and says what the model costs.
+// Package model reads a model's Hugging Face config.json and computes the model's weights, KV cache and
+// work per step.
 //
 // [Load] returns a [Model]: its dimensions where all layers are alike, else its layers as a
 // [Decoder]. [Model.Layers] gives the [Decoder] of either: a list of [Layer], each with a
@@ -10,7 +11,7 @@
 //
 // families.yaml lists the families of models that can be read, schemes.yaml the quantization
 // schemes, models.gz the configurations that are built in ([BuiltInIDs]). A configuration that
-// cannot be read is refused with a code and a place; it is never read as something else.
+// cannot be read is refused with a code and a place.
 package model
 
 import (
@@ -54,17 +55,18 @@ type Model struct {
 	BLIS                  *BLISReading `json:"blis_reading,omitempty"` // what BLIS takes the config.json for; nil: for the fields above
 	Tied                  bool         `json:"tie_word_embeddings,omitempty"`
 	Decoder               *Decoder     `json:"-"` // the layers as config.json has them, nil where the fields above were stated
-	// Layered is the decoder where the fields above cannot say it: then they hold layers, hidden size, vocabulary and bytes per
-	// activation and cached value alone.
+	// Layered is the decoder where the fields above cannot describe it, because its layers differ. Of
+	// those fields only the number of layers, hidden size, vocabulary and bytes per activation and cached
+	// value are set then.
 	Layered *Decoder     `json:"layers,omitempty"`
-	Sizes   *StatedSizes `json:"stated_sizes,omitempty"` // of a model whose layers are not known: all there is of it
+	Sizes   *StatedSizes `json:"stated_sizes,omitempty"` // in place of all else where the layers are not known
 }
 
 // StatedSizes are the bytes of a model of an architecture that is not known, as run.yaml states them (spec#model-stated).
 type StatedSizes struct {
 	WeightBytesPerGPU float64 `json:"weight_bytes_per_gpu"`
 	BytesPerBlock     float64 `json:"bytes_per_block,omitempty"` // of the KV cache, on one GPU
-	Why               string  `json:"why"`                       // the layers are not known
+	Why               string  `json:"why"`                       // why the layers are not known
 }
 
 // Name is the last element of a Hugging Face id, in lower case.
@@ -78,12 +80,13 @@ func (m *Model) IsMoE() bool {
 	return m.NumExperts >= 2 || m.Layered != nil && m.Layered.hasExperts()
 }
 
-// CheckKnown refuses a model of stated sizes, whose steps nothing can say.
+// CheckKnown refuses a model of stated sizes: without layers there are no step times.
 func (m *Model) CheckKnown() error {
 	if m.Sizes == nil {
 		return nil
 	}
-	return trace.Errorf(UnsupportedModel, "model %s: its sizes are stated, its layers are not known (%s), want layers", m.ID, m.Sizes.Why).
+	return trace.Errorf(UnsupportedModel, "model %s: its sizes are stated, its layers are not known (%s), want layers",
+		m.ID, m.Sizes.Why).
 		WithHint("memory, admission and recordings go on; step times need model.assume, or a family that is known")
 }
 
@@ -133,8 +136,8 @@ const (
 // head included.
 func (m *Model) WeightBytes() float64 { return m.Layers().WeightBytes() }
 
-// RefusedModel words the error of a config.json that [Load] refuses, for those
-// who go on without it.
+// RefusedModel turns the error of a config.json that [Load] refuses into warnings, for callers that
+// continue without the model.
 func RefusedModel(err error) []trace.Finding {
 	var e *trace.SyntaxError
 	if !errors.As(err, &e) {
@@ -143,7 +146,7 @@ func RefusedModel(err error) []trace.Finding {
 	return []trace.Finding{trace.Findingf(e.Code, "%s: %s; extract refuses it%s", e.File, e.Msg, strings.TrimSuffix("; "+e.Hint, "; "))}
 }
 
-// NotModelled lists what of the model no step time covers.
+// NotModelled warns of parts of the model that step times do not cover.
 func (m *Model) NotModelled() (out []trace.Finding) {
 	if len(m.Encoders) > 0 {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the encoder's time for images, video and audio is not told apart; use "+

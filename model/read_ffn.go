@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// sharedWidth is Is, the total width of the shared experts; 0 counts as none.
+// sharedWidth is Is of the spec, the total width of the shared experts; 0 without any.
 func (c *hfConfig) sharedWidth(expertWidth int64) int64 {
 	if key, _ := c.firstKey("shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size",
 		"share_expert_dim"); key != "" {
@@ -17,7 +17,7 @@ func (c *hfConfig) sharedWidth(expertWidth int64) int64 {
 	return c.layerOr(key, 0) * expertWidth
 }
 
-// moePattern says which layers have experts (spec#model-moe).
+// moePattern sets has for the layers with experts from frequencies, steps and lists (spec#model-moe).
 func (c *hfConfig) moePattern(has []bool) {
 	layers := int64(len(has))
 	if pattern, ok := c.values["moe_layer_freq"].([]any); ok {
@@ -63,9 +63,10 @@ func (c *hfConfig) statedPattern(pattern []any, has []bool) {
 	}
 }
 
-var fourHiddenMLP = []string{"gpt2", "gptj", "bloom", "falcon", "gpt_bigcode"} // an MLP of 4h unless it says otherwise
+// fourHiddenMLP are families whose MLP has 4 times the hidden size where config.json states no width.
+var fourHiddenMLP = []string{"gpt2", "gptj", "bloom", "falcon", "gpt_bigcode"}
 
-// expertLayers says which layers have experts (spec#model-moe).
+// expertLayers reports for each layer whether it has experts (spec#model-moe).
 func (r *layerReader) expertLayers() []bool {
 	out := make([]bool, r.layers)
 	if n := r.numExperts(); n < 2 || r.values["enable_moe_block"] == false {
@@ -172,7 +173,7 @@ func (r *layerReader) mlpLinears(width int64, name string) []Linear {
 	return []Linear{up, down}
 }
 
-// readExperts reads experts, router and what stands beside them.
+// readExperts reads experts, router, shared experts and a parallel dense MLP.
 func (r *layerReader) readExperts() *FFN {
 	f := &FFN{Kind: Experts, Projections: r.f.Proj, Experts: r.numExperts(),
 		TopK:   r.requireCount("num_experts_per_tok", "moe_topk", "moe_k", "num_experts_per_token", "top_k_experts", "moe_top_k"),
@@ -205,7 +206,15 @@ func (r *layerReader) readExperts() *FFN {
 		l.Active = f.TopK
 		l.Bias = r.f.ExpertB
 	}
-	router := Linear{Name: at + "gate", Rows: f.Experts, Columns: r.h, Count: 1, Placement: Replicated, Quant: r.q.plain, Bias: r.f.ExpertB}
+	router := Linear{
+		Name:      at + "gate",
+		Rows:      f.Experts,
+		Columns:   r.h,
+		Count:     1,
+		Placement: Replicated,
+		Quant:     r.q.plain,
+		Bias:      r.f.ExpertB,
+	}
 	f.Linears = append(f.Linears, router, up, down)
 	r.addBesideMLP(f, at)
 	return f
@@ -216,7 +225,8 @@ func (r *layerReader) expertNames(at string) []string {
 	return []string{at + "experts", at + "experts.0.up_proj", at + "experts.0.w1"}
 }
 
-// addBesideMLP adds shared experts, a dense MLP beside the experts, and the router's small parameters.
+// addBesideMLP adds shared experts, a dense MLP in parallel with the experts, and the router's small
+// parameters.
 func (r *layerReader) addBesideMLP(f *FFN, at string) {
 	if f.SharedWidth > 0 {
 		name := at + "shared_experts"

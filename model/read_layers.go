@@ -60,8 +60,9 @@ func (r *layerReader) readDecoder() {
 	}
 }
 
-// readPredictors reads the layers of multi-token prediction (DeepSeek-V3's and those made like it): a projection of the hidden state
-// beside a token's embedding, norms of both, and a full layer as the last one is, which shares embedding and head.
+// readPredictors reads the layers of multi-token prediction as DeepSeek-V3 has them: a projection of the
+// hidden state concatenated with a token's embedding, norms of both, and a layer like the model's last.
+// They share the model's embedding and head.
 func (r *layerReader) readPredictors() {
 	keys := []string{"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}
 	n := r.countOr(keys...)
@@ -169,7 +170,7 @@ func (r *layerReader) hyperParams(head int64) int64 {
 	return mix*m*r.h + mix + 3
 }
 
-// extraParams is what a layer has beside mixer, ffn and norms.
+// extraParams counts the parameters of a layer outside mixer, ffn and norms.
 func (r *layerReader) extraParams(ffn *FFN) int64 {
 	n := 2 * r.hyperParams(0)
 	if r.countOr("attn_res_block_size") > 0 {
@@ -204,7 +205,7 @@ const (
 	sparseLayer layerKind = "deepseek_sparse_attention"
 )
 
-// alternates says that a layer is a mixer or an ffn, never both.
+// alternates reports whether each layer is either a mixer or an ffn.
 func (r *layerReader) alternates() bool { return r.isType("nemotron_h") }
 
 // layerKinds reads the kind of every layer.
@@ -281,7 +282,7 @@ func (r *layerReader) kindNamed(key string, entry any) layerKind {
 	case fullLayer, linearLayer, mambaLayer, onlyFFN, onlyExperts:
 		return kind
 	case sparseLayer, "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention":
-		return fullLayer // its index, or the tokens of an entry, say the rest
+		return fullLayer // readMLA and readCompressed read the index and the compression
 	}
 	r.fail(UnsupportedModel, "%s: got %q, want full_attention, sliding_attention, chunked_attention, linear_attention, mamba, "+
 		"attention, moe or mlp", key, name)
@@ -301,7 +302,7 @@ func (r *layerReader) windowKind() layerKind {
 	return fullLayer
 }
 
-// isFull says whether layer i is full attention where no list says so.
+// isFull reports whether layer i has full attention, in a config without a list of layer types.
 func (r *layerReader) isFull(i int64) bool {
 	if config, ok := r.values["linear_attn_config"].(map[string]any); ok { // 1-based
 		full, _ := config["full_attn_layers"].([]any)

@@ -41,7 +41,7 @@ func (r *layerReader) readMixer(kind layerKind) *Mixer {
 	return r.readGQA(kind)
 }
 
-// name puts a module behind its block's.
+// attn returns the checkpoint's name of a module of the attention block.
 func (r *layerReader) attn(module string) string { return r.f.Attn + "." + module }
 
 // readGQA reads attention with grouped heads.
@@ -188,7 +188,7 @@ func (r *layerReader) gqaWeights(m *Mixer) {
 	r.blockIndex(m)
 }
 
-// isBiased says whether matrices of a part (qkv, o, mlp) have biases.
+// isBiased reports whether the matrices of a part (qkv, o, mlp) have biases.
 func (r *layerReader) isBiased(part string) bool {
 	stated := r.flag("attention_bias", false)
 	switch r.f.Biases {
@@ -285,9 +285,19 @@ func (r *layerReader) readCompressed() *Mixer {
 		r.fail(UnsupportedModel, "compress_ratios[%d]: got %s, want 0, 4 or 128", r.i, showValue(ratios[r.i]))
 		return nil
 	}
-	m := &Mixer{Kind: Compressed, Heads: r.requireCount("num_attention_heads"), KVHeads: 1, DimK: r.requireCount("head_dim"), QRank: r.requireCount("q_lora_rank"),
-		ORank: r.requireCount("o_lora_rank"), OGroups: r.requireCount("o_groups"), Window: r.requireCount("sliding_window"), Ratio: ratio,
-		Rope: r.requireCount("qk_rope_head_dim"), Sink: true}
+	m := &Mixer{
+		Kind:    Compressed,
+		Heads:   r.requireCount("num_attention_heads"),
+		KVHeads: 1,
+		DimK:    r.requireCount("head_dim"),
+		QRank:   r.requireCount("q_lora_rank"),
+		ORank:   r.requireCount("o_lora_rank"),
+		OGroups: r.requireCount("o_groups"),
+		Window:  r.requireCount("sliding_window"),
+		Ratio:   ratio,
+		Rope:    r.requireCount("qk_rope_head_dim"),
+		Sink:    true,
+	}
 	m.DimV = m.DimK
 	if r.err != nil {
 		return nil
@@ -394,7 +404,10 @@ func (r *layerReader) readMamba2() *Mixer {
 		StateGroups: r.requireCount("n_groups", "mamba_n_groups"), StateSize: r.requireCount("ssm_state_size", "mamba_d_state"),
 		Conv: r.requireCount("conv_kernel", "mamba_d_conv"), StateBytes: r.stateBytes(), ConvBytes: r.convBytes()}
 	inner := m.Heads * m.DimV
-	name := map[bool]string{false: "mamba.", true: "mixer."}[r.alternates()]
+	name := "mamba."
+	if r.alternates() {
+		name = "mixer."
+	}
 	m.Linears = []Linear{r.newLinear(Sharded, 2*inner+2*m.StateGroups*m.StateSize+m.Heads, r.h, name+"in_proj"),
 		r.newLinear(ShardedIn, r.h, inner, name+"out_proj")}
 	m.Small = m.convWidth()*m.Conv + 3*m.Heads + inner

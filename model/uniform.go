@@ -48,8 +48,9 @@ func (m *Model) summarise() {
 	m.BytesPerKV = d.KVBytes
 }
 
-// whyNotFlat fills the fields that models of equal layers have; where they cannot say this one it tells why. windows: those of
-// its attention can be active.
+// whyNotFlat fills the fields of a model with equal layers, and returns the reason where those fields
+// cannot describe this one. windows is whether attention windows can be active (max_model_len exceeds
+// them).
 func (d *Decoder) whyNotFlat(m *Model, windows bool) (why string) {
 	m.NumLayers = int64(len(d.Layers))
 	m.HiddenSize = d.Hidden
@@ -94,7 +95,8 @@ func (m *Model) linearWidth(x *Linear) string {
 	return ""
 }
 
-// WhyLayered says what the specifications up to 1.2 cannot say of the model, "" where they can.
+// WhyLayered returns the reason why specifications up to 1.2 cannot describe the model, "" where they
+// can.
 func (m *Model) WhyLayered() string {
 	if m.Layered == nil {
 		return ""
@@ -102,8 +104,8 @@ func (m *Model) WhyLayered() string {
 	return cmp.Or(m.Layered.whyNotFlat(&Model{}, true), "layers")
 }
 
-// Layers is the model as the list of its layers: the one that features, memory and simulator add up (spec#model-layers).
-// Equal layers are made of the fields that say them, without norms and biases.
+// Layers returns the model as a list of layers, over which features, memory and simulator add up
+// (spec#model-layers). Equal layers are made from the model's fields, without norms and biases.
 func (m *Model) Layers() *Decoder {
 	if m.Layered != nil {
 		return m.Layered
@@ -161,7 +163,8 @@ func (m *Model) Layers() *Decoder {
 	return d
 }
 
-// notUniform compares a layer with what the fields of earlier ones say, and adds its own; "" when they can say it.
+// notUniform compares a layer with the fields that earlier layers set, and sets those that they did
+// not. It returns the reason where the fields cannot describe it, otherwise "".
 func (l *Layer) notUniform(m *Model, windows bool) string {
 	x, f := l.Mixer, l.FFN
 	switch {

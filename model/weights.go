@@ -92,7 +92,7 @@ type Parallel struct {
 	Experts    bool
 	Redundant  int64        // experts of a layer that EPLB holds twice
 	OneGroup   bool         // --disable-hybrid-kv-cache-manager: windows and chunks keep all their tokens
-	Drafts     int64        // tokens that a verify scores beside the first: recurrences keep a state for each
+	Drafts     int64        // draft tokens of a verify: recurrences keep a state for each
 	MTP        bool         // the model's own multi-token prediction drafts: its layers are loaded
 	NoPrefixes bool         // no prefix caching: recurrences keep no cached state
 	Release    vllm.Release // of vLLM; zero: the newest
@@ -135,7 +135,8 @@ func (p Parallel) BytesPerGPU(l *Linear, m *Mixer) float64 {
 	return whole.Bytes() * p.share(l, kv)
 }
 
-// layersPerStage splits n layers over pp stages as vLLM does: what is left over goes to the stages before the last.
+// layersPerStage splits n layers over pp stages as vLLM does (vllm/distributed/utils.py:
+// get_pp_indices()): the remainder goes to the stages before the last.
 func layersPerStage(n, pp int64) []int64 {
 	out := make([]int64, pp)
 	for i := range out {
@@ -199,7 +200,7 @@ func (d *Decoder) WeightBytesPerGPU(p Parallel) (most float64) {
 	return most
 }
 
-// Loads says why vLLM would refuse to load the model so, in its own terms; nil when it would not.
+// Loads returns an error where vLLM refuses to load the model with p.
 func (d *Decoder) Loads(p Parallel) error {
 	if n := int64(len(d.Layers)); p.PP > n {
 		return loadError("pipeline_parallel_size", p.PP, fmt.Sprintf("at most %d layers", n))

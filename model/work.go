@@ -253,13 +253,13 @@ func (w *Work) Reaches() []Reach {
 	return limited
 }
 
-// Reach says which entries of a cache a query reads (spec#model-reach). The zero value is all tokens up to and including the
-// query's own.
+// Reach is the set of cache entries that a query reads (spec#model-reach). The zero value is all tokens
+// up to and including the query's own.
 type Reach struct {
 	Window int64 `json:"window,omitempty"` // the last so many tokens, itself included
 	Chunk  int64 `json:"chunk,omitempty"`  // those of its own chunk of so many tokens
 	TopK   int64 `json:"topk,omitempty"`   // so many entries at most, as an index chooses
-	Ratio  int64 `json:"ratio,omitempty"`  // an entry stands for so many tokens, once they are complete; 0: for one
+	Ratio  int64 `json:"ratio,omitempty"`  // tokens of an entry, which exists once they are complete; 0: one
 }
 
 // Pairs counts queries times the entries they read, of a request with c tokens in the cache and n new ones (1).
@@ -339,5 +339,5 @@ func (r Reach) Approximate(requests, queries, pairs, tokens float64) (p, read fl
 	return p, read
 }
 
-// MaxReaches is how many kinds of reach beside the full one a model may have: DeepSeek-V4 has four.
+// MaxReaches bounds the reaches of a model other than the full one: DeepSeek-V4 has four.
 const MaxReaches = 4

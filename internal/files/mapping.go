@@ -28,7 +28,7 @@ type Key struct {
 // Range are the legal values of a number, both ends included.
 type Range struct{ Min, Max float64 }
 
-// mostCount is above every count that a server was ever given.
+// mostCount is above any realistic count in a server's settings.
 const mostCount = 1 << 32
 
 // AtLeast is the range of a count.
@@ -37,8 +37,8 @@ func AtLeast(n int64) *Range { return &Range{float64(n), mostCount} }
 // Within is the range from lo to hi.
 func Within(lo, hi float64) *Range { return &Range{lo, hi} }
 
-// Reader reads a document's mappings key by key. It goes on after an error, so that a caller can
-// collect what is missing, and keeps the first one, a [trace.SyntaxError] with the place.
+// Reader reads a document's mappings key by key. It continues after an error, so that a caller can
+// collect missing keys, and keeps the first error, a [trace.SyntaxError] with the place.
 type Reader struct {
 	File string
 	Code trace.Code // of a value of the wrong type or outside its range
@@ -265,7 +265,7 @@ func (s *Section) readNames(n *yaml.Node, k *Key) []string {
 	return names
 }
 
-// ResolveAlias is the node that an alias stands for, or the node itself.
+// ResolveAlias returns the target of an alias, or the node itself.
 func ResolveAlias(n *yaml.Node) *yaml.Node {
 	for n != nil && n.Kind == yaml.AliasNode {
 		n = n.Alias

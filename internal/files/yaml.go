@@ -15,16 +15,16 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// This file reads YAML that people hand us: one document, every key once, no key that the
-// reader does not know, in time and memory that grow with the size of the text.
+// This file reads YAML of users strictly: one document, no duplicate or unknown keys, with time and
+// memory linear in the size of the text.
 
-// maxKeys is far above any mapping of ours. The library compares every key of a
-// mapping with every other when it decodes one.
+// maxKeys bounds a mapping, because yaml.v3 compares every key of a mapping with every other when it
+// decodes one.
 const maxKeys = 10_000
 
 // ParseYAML returns the document's root, nil for an empty text. Errors are
 // [trace.SyntaxError] without a code: no YAML, a second document, a key that
-// stands twice, more than 10,000 keys in a mapping, a number that is not finite.
+// occurs twice, more than 10,000 keys in a mapping, a number that is not finite.
 func ParseYAML(text []byte, file string) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
 	var doc, more yaml.Node
@@ -48,8 +48,8 @@ func ParseYAML(text []byte, file string) (*yaml.Node, error) {
 	return doc.Content[0], checkKeys(&doc, file, map[*yaml.Node]bool{})
 }
 
-// checkKeys walks the tree as it is written: what an alias stands for is checked
-// once, where its anchor is.
+// checkKeys walks the tree as it is written. It does not follow aliases: their target is checked once,
+// at its anchor, so that nested aliases do not multiply the work.
 func checkKeys(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 	if above[n.Alias] {
 		return atNode(n, file, "anchor %q contains itself", n.Value)
@@ -134,7 +134,8 @@ func DecodeYAMLNode(n *yaml.Node, into any) error {
 	return n.Decode(into)
 }
 
-// fraction is the first fraction where an integer goes, which the library cuts without a word; nil for none.
+// fraction finds the first number with a fraction for an integer field, which yaml.v3 would truncate
+// silently; nil for none.
 func fraction(n *yaml.Node, t reflect.Type) (found *yaml.Node) {
 	if n.Alias != nil {
 		n = n.Alias
