@@ -223,8 +223,14 @@ func (r *layerReader) blockIndex(m *Mixer) {
 
 // readMLA reads multi-head latent attention.
 func (r *layerReader) readMLA() *Mixer {
-	m := &Mixer{Kind: MLA, Heads: r.requireCount("num_attention_heads"), KVRank: r.requireCount("kv_lora_rank"), Rope: r.requireCount("qk_rope_head_dim"),
-		QRank: r.layerOr("q_lora_rank", 0), DimV: r.requireCount("v_head_dim")}
+	m := &Mixer{
+		Kind:   MLA,
+		Heads:  r.requireCount("num_attention_heads"),
+		KVRank: r.requireCount("kv_lora_rank"),
+		Rope:   r.requireCount("qk_rope_head_dim"),
+		QRank:  r.layerOr("q_lora_rank", 0),
+		DimV:   r.requireCount("v_head_dim"),
+	}
 	nope := r.requireCount("qk_nope_head_dim")
 	m.KVHeads, m.DimK = 1, nope+m.Rope
 	if m.QRank > 0 {
@@ -254,7 +260,12 @@ func (r *layerReader) readMLA() *Mixer {
 
 // tokenIndex reads the choice of tokens of DeepSeek-V3.2 and GLM-5; a shared one takes an earlier layer's.
 func (r *layerReader) tokenIndex() *Index {
-	x := &Index{Heads: r.requireCount("index_n_heads"), Dim: r.requireCount("index_head_dim"), TopK: r.requireCount("index_topk"), Unit: 1}
+	x := &Index{
+		Heads: r.requireCount("index_n_heads"),
+		Dim:   r.requireCount("index_head_dim"),
+		TopK:  r.requireCount("index_topk"),
+		Unit:  1,
+	}
 	freq := r.layerOr("index_topk_freq", 1)
 	offset := r.layerOr("index_skip_topk_offset", 0)
 	if types, ok := r.values["indexer_types"].([]any); ok && r.i < int64(len(types)) {
@@ -304,14 +315,24 @@ func (r *layerReader) readCompressed() *Mixer {
 	}
 	wa := r.newLinear(Sharded, m.ORank, m.Heads*m.DimV/m.OGroups, r.attn("wo_a"))
 	wa.Count = m.OGroups
-	m.Linears = []Linear{r.newLinear(Replicated, m.QRank, r.h, r.attn("wq_a")), r.newLinear(Sharded, m.Heads*m.DimK, m.QRank, r.attn("wq_b")),
-		r.newLinear(Replicated, m.DimK, r.h, r.attn("wkv")), wa, r.newLinear(ShardedIn, r.h, m.OGroups*m.ORank, r.attn("wo_b"))}
+	m.Linears = []Linear{
+		r.newLinear(Replicated, m.QRank, r.h, r.attn("wq_a")),
+		r.newLinear(Sharded, m.Heads*m.DimK, m.QRank, r.attn("wq_b")),
+		r.newLinear(Replicated, m.DimK, r.h, r.attn("wkv")),
+		wa,
+		r.newLinear(ShardedIn, r.h, m.OGroups*m.ORank, r.attn("wo_b")),
+	}
 	m.Small = m.QRank + m.DimK + m.Heads
 	if ratio > 0 {
 		r.compressor(m, m.DimK, "compressor")
 	}
 	if ratio == 4 {
-		m.Index = &Index{Heads: r.requireCount("index_n_heads"), Dim: r.requireCount("index_head_dim"), TopK: r.requireCount("index_topk"), Unit: ratio}
+		m.Index = &Index{
+			Heads: r.requireCount("index_n_heads"),
+			Dim:   r.requireCount("index_head_dim"),
+			TopK:  r.requireCount("index_topk"),
+			Unit:  ratio,
+		}
 		m.Linears = append(m.Linears, r.newLinear(Replicated, m.Index.Heads*m.Index.Dim, m.QRank, r.attn("indexer.wq_b")),
 			r.newLinear(Replicated, m.Index.Heads, r.h, r.attn("indexer.weights_proj")))
 		r.compressor(m, m.Index.Dim, "indexer.compressor")
@@ -361,10 +382,13 @@ func (r *layerReader) readDelta(form string) *Mixer {
 	m.Conv, m.StateBytes = r.requireCount("linear_conv_kernel_dim"), r.stateBytes()
 	values := m.Heads * m.DimV
 	name := func(s string) string { return "linear_attn." + s }
-	m.Linears = []Linear{r.newLinear(Sharded, 2*m.KVHeads*m.DimK+values, r.h, name("in_proj_qkv")),
+	m.Linears = []Linear{
+		r.newLinear(Sharded, 2*m.KVHeads*m.DimK+values, r.h, name("in_proj_qkv")),
 		r.newLinear(Sharded, values, r.h, name("in_proj_z")),
-		r.newLinear(Sharded, m.Heads, r.h, name("in_proj_b")), r.newLinear(Sharded, m.Heads, r.h, name("in_proj_a")),
-		r.newLinear(ShardedIn, r.h, values, name("out_proj"))}
+		r.newLinear(Sharded, m.Heads, r.h, name("in_proj_b")),
+		r.newLinear(Sharded, m.Heads, r.h, name("in_proj_a")),
+		r.newLinear(ShardedIn, r.h, values, name("out_proj")),
+	}
 	m.Small = m.convWidth()*m.Conv + 2*m.Heads + m.DimV
 	return m
 }
@@ -400,9 +424,16 @@ func (r *layerReader) readKDA(m *Mixer) *Mixer {
 
 // readMamba2 reads a state space with scalar decay per head.
 func (r *layerReader) readMamba2() *Mixer {
-	m := &Mixer{Kind: Mamba2, Heads: r.requireCount("mamba_num_heads", "mamba_n_heads"), DimV: r.requireCount("mamba_head_dim", "mamba_d_head"),
-		StateGroups: r.requireCount("n_groups", "mamba_n_groups"), StateSize: r.requireCount("ssm_state_size", "mamba_d_state"),
-		Conv: r.requireCount("conv_kernel", "mamba_d_conv"), StateBytes: r.stateBytes(), ConvBytes: r.convBytes()}
+	m := &Mixer{
+		Kind:        Mamba2,
+		Heads:       r.requireCount("mamba_num_heads", "mamba_n_heads"),
+		DimV:        r.requireCount("mamba_head_dim", "mamba_d_head"),
+		StateGroups: r.requireCount("n_groups", "mamba_n_groups"),
+		StateSize:   r.requireCount("ssm_state_size", "mamba_d_state"),
+		Conv:        r.requireCount("conv_kernel", "mamba_d_conv"),
+		StateBytes:  r.stateBytes(),
+		ConvBytes:   r.convBytes(),
+	}
 	inner := m.Heads * m.DimV
 	name := "mamba."
 	if r.alternates() {
@@ -419,14 +450,26 @@ func (r *layerReader) readMamba2() *Mixer {
 
 // readMamba1 reads a selective state space.
 func (r *layerReader) readMamba1() *Mixer {
-	m := &Mixer{Kind: Mamba1, Heads: 1, StateSize: r.requireCount("mamba_d_state"), Conv: r.requireCount("mamba_d_conv"), StateBytes: r.stateBytes(),
-		ConvBytes: r.convBytes(), DimV: r.requireCount("mamba_expand") * r.h}
-	if m.DTRank = (r.h + 15) / 16; r.text("mamba_dt_rank") != "auto" {
+	m := &Mixer{
+		Kind:       Mamba1,
+		Heads:      1,
+		StateSize:  r.requireCount("mamba_d_state"),
+		Conv:       r.requireCount("mamba_d_conv"),
+		StateBytes: r.stateBytes(),
+		ConvBytes:  r.convBytes(),
+		DimV:       r.requireCount("mamba_expand") * r.h,
+	}
+	m.DTRank = (r.h + 15) / 16 // mamba_dt_rank auto
+	if r.text("mamba_dt_rank") != "auto" {
 		m.DTRank = cmp.Or(r.countOr("mamba_dt_rank"), m.DTRank)
 	}
 	inner := m.DimV
-	m.Linears = []Linear{r.newLinear(Sharded, 2*inner, r.h, "mamba.in_proj"), r.newLinear(ShardedIn, m.DTRank+2*m.StateSize, inner, "mamba.x_proj"),
-		r.newLinear(Sharded, inner, m.DTRank, "mamba.dt_proj"), r.newLinear(ShardedIn, r.h, inner, "mamba.out_proj")}
+	m.Linears = []Linear{
+		r.newLinear(Sharded, 2*inner, r.h, "mamba.in_proj"),
+		r.newLinear(ShardedIn, m.DTRank+2*m.StateSize, inner, "mamba.x_proj"),
+		r.newLinear(Sharded, inner, m.DTRank, "mamba.dt_proj"),
+		r.newLinear(ShardedIn, r.h, inner, "mamba.out_proj"),
+	}
 	m.Small = inner*(m.Conv+1) + inner + inner*m.StateSize + inner + m.DTRank + 2*m.StateSize
 	return m
 }
@@ -437,8 +480,11 @@ func (r *layerReader) readLightning() *Mixer {
 	m.KVHeads, m.DimK = m.Heads, r.headDim(m.Heads)
 	m.DimV = m.DimK
 	w := m.Heads * m.DimK
-	m.Linears = []Linear{r.newLinear(Sharded, 3*w, r.h, r.attn("qkv_proj")), r.newLinear(Sharded, w, r.h, r.attn("output_gate")),
-		r.newLinear(ShardedIn, r.h, w, r.attn("out_proj"))}
+	m.Linears = []Linear{
+		r.newLinear(Sharded, 3*w, r.h, r.attn("qkv_proj")),
+		r.newLinear(Sharded, w, r.h, r.attn("output_gate")),
+		r.newLinear(ShardedIn, r.h, w, r.attn("out_proj")),
+	}
 	m.Small = w
 	return m
 }

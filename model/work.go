@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// Work is what one step costs a model on the GPUs of one engine, added up over its layers (spec#layer-work): its features,
-// memory, the simulator and explanations read it. FLOP count a multiply-add twice; matrices that every GPU holds count once
-// for each of them. Biases, norms and other vectors count nothing.
+// Work is the work of a step on the GPUs of one engine, added up over the layers (spec#layer-work). A
+// multiply-add is two FLOP. A matrix that is replicated on every GPU counts once for each of them.
+// Biases, norms and other vectors are neglected.
 type Work struct {
 	Mixers float64 `json:"mixers"` // blocks, each with an all-reduce behind it where t > 1
 	FFNs   float64 `json:"ffns"`
