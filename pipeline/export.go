@@ -32,9 +32,9 @@ type ExportOptions struct {
 	Given      []string        // KEY=VALUE options of the format
 	Writers    []export.Writer // the foreign formats there are
 	Out        string          // file to write
-	Validation string          // validation.json with the gates; "": that beside fit.json, where there is one; "none": none
+	Validation string          // validation.json with the gates; "": the one in the folder of fit.json, if any; "none": none
 	For        string          // the purpose whose verdict may refuse the export; "": the one the validation decided by
-	Accept     coeff.Accept    // verdicts that are taken beside a pass
+	Accept     coeff.Accept    // verdicts that are accepted in addition to pass
 	Special    bool            // read pipes and devices given as files
 }
 
@@ -50,8 +50,8 @@ type ExportResult struct {
 	Output *export.Output // their bytes, and the warnings
 }
 
-// Export writes the coefficients of a fit.json in the format a consumer loads, to
-// o.Out and files beside it.
+// Export writes the coefficients of a fit.json in the format that a consumer loads, to o.Out and to files
+// whose names begin with it.
 func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult, error) {
 	if o.Out == "" {
 		return nil, option.Misusef("export: missing -o FILE")
@@ -95,7 +95,7 @@ func (o *ExportOptions) Resolve() (export.Writer, error) {
 	return w, o.ResolveFor(w.Settings)
 }
 
-// ResolveFor checks the options against those of a format, and says the command.
+// ResolveFor checks the options against those of a format and sets the recorded command.
 func (o *ExportOptions) ResolveFor(known []export.Setting) error {
 	err := o.Check()
 	if err == nil {
@@ -161,7 +161,7 @@ func (o *ExportOptions) Judge(purpose, scope, verdict string, why []string) erro
 	return trace.Hinted(&VerdictError{text}, "the report has the reasons; --ignore-verdict exports all the same")
 }
 
-// WriteExport writes the files of a format: name, and those beside it.
+// WriteExport writes the files of a format: name itself, and files whose names begin with it.
 func WriteExport(name string, format export.Format, out *export.Output) (*ExportResult, error) {
 	got := &ExportResult{Format: format, Files: []result.Input{}, Output: out}
 	for _, f := range out.Files { // all of them or none
@@ -187,7 +187,7 @@ func WriteExport(name string, format export.Format, out *export.Output) (*Export
 	return got, nil
 }
 
-// source reads fit.json and the validation beside it.
+// source reads fit.json and its validation.
 func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 	data, in, err := folder.ReadInput(fitFile, o.Special)
 	if err != nil {

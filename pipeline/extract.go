@@ -67,9 +67,9 @@ func idsOf(runs []extract.RunDir) []string {
 	return ids
 }
 
-// Extract turns recordings into o.Out/tables and o.Out/extract.json. When more of
-// a run is unreadable than o.MaxBadFrac everything is written all the same, and the
-// error stands beside the document.
+// Extract turns recordings into o.Out/tables and o.Out/extract.json. If a larger share of a run than
+// o.MaxBadFrac is unreadable, everything is still written, and the document is returned together with an
+// error.
 func Extract(ctx context.Context, inputs []string, o ExtractOptions) (*result.Extract, error) {
 	runs, err := discovered(inputs, &o)
 	if err != nil {

@@ -36,7 +36,7 @@ type FitOptions struct {
 	Holdout  []string // runs that a fit from requests is judged by and does not see
 	Form     string   // FormPhysics | FormTrained
 	Budget   string   // time of a search, as a number of simulated steps; "": none
-	Shared   int64    // first prompt tokens that requests share where the recording does not say
+	Shared   int64    // prompt tokens at the start that requests share, for recordings that do not state it
 	Out      string   // folder of the results; "": that of the tables
 	SaveGram string   // also write the rows' sums to this file; "": do not
 	DumpRows bool     // also write rows.parquet
@@ -66,8 +66,8 @@ func (o FitOptions) Command() (string, error) {
 	return option.Command("fit", o.Flags()), err
 }
 
-// ResolveFor fills in what was not asked for, the library's prior where it knows the runs of ext
-// (spec#prior-default), and checks ranges. ext is nil where there are none.
+// ResolveFor fills in defaults, among them the library's prior where the library covers the runs of ext
+// (spec#prior-default), and checks ranges. ext is nil where there are no runs.
 func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
 	if ext != nil && o.Spec == "" && slices.Contains([]string{"", fit.PriorZero, fit.PriorRoofline, fit.PriorLibrary}, o.Prior) {
 		o.Spec = layeredVersion(ext, o.Without)
@@ -392,8 +392,8 @@ func writeCoefficients(out string, doc *result.Fit, v *result.Validation) error 
 	return files.Write(filepath.Join(out, folder.CoefficientsFile), b)
 }
 
-// writeForm writes the form asked for beside coefficients.yaml: what Export makes of
-// fit.json.
+// writeForm writes the requested form, as Export makes it from fit.json, in addition to
+// coefficients.yaml.
 func (o *FitOptions) writeForm(ctx context.Context) error {
 	if o.Form != FormTrained {
 		return nil

@@ -20,10 +20,10 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// FitPoints fits the coefficients of one deployment to load levels: what benchmarks
-// printed of each, in any form that clients.ReadLevels knows. It writes what Fit writes, and
-// the levels as an extracted folder. Codes: unknown_client_file, bad_points, those of
-// the prior and the simulator.
+// FitPoints fits the coefficients of one deployment to load levels, the figures that benchmarks print for
+// each load, in any form that clients.ReadLevels reads. It writes the files of Fit, and the levels in the
+// form of an extracted folder. Codes: unknown_client_file, bad_points, and those of the prior and the
+// simulator.
 func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o FitOptions) (*result.Fit, error) {
 	if o.Out == "" {
 		return nil, option.Misusef("fit: --from points needs -o OUT")

@@ -96,7 +96,7 @@ func (o *InspectOptions) recordedFlags() []cli.Flag {
 	}
 }
 
-// Flags are the options of the stage as flags; the file beside an export records those that can change it.
+// Flags are the options of the stage as flags; an export's sidecar records those that can change it.
 func (o *ExportOptions) Flags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Destination: (*string)(&o.Format), Value: string(o.Format),

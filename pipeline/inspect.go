@@ -22,15 +22,15 @@ import (
 // their own that goes away; Extract.Out is where inspect.json goes, "" for nowhere.
 type InspectOptions struct {
 	Extract  ExtractOptions
-	Identify bool // also say which terms the data can tell apart
+	Identify bool // also report which terms the data determine
 	Points   int  // load levels to propose for each deployment; 0: none
 }
 
 // DefaultInspectOptions are those of the command line.
 func DefaultInspectOptions() InspectOptions { return InspectOptions{Extract: DefaultExtractOptions()} }
 
-// Inspect judges recordings, and folders that Extract has written, before any fit.
-// When more of a run is unreadable than allowed the error stands beside the document.
+// Inspect checks recordings, and folders that Extract has written, before any fit. If more of a run is
+// unreadable than allowed, the document is returned together with an error.
 func Inspect(ctx context.Context, inputs []string, o InspectOptions) (*result.Inspect, error) {
 	if o.Points < 0 {
 		return nil, option.Misusef("inspect --points: got %d, want a number of load levels", o.Points)
@@ -75,7 +75,7 @@ func (o *InspectOptions) inspectAll(ctx context.Context, inputs []string) (*resu
 	return joinInspect(doc, one), err
 }
 
-// Extracted tells folders that Extract has written from other inputs.
+// Extracted separates folders that Extract has written from other inputs.
 func Extracted(inputs []string) (folders, others []string) {
 	for _, in := range inputs {
 		if _, err := os.Stat(filepath.Join(in, folder.ExtractFile)); err == nil {
@@ -128,7 +128,7 @@ func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string)
 	return doc, errors.Join(err, more)
 }
 
-// inspected is the inspection of a folder, with what its runs can tell apart when asked.
+// inspected is the inspection of a folder; with o.Identify it includes which terms its runs determine.
 func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.Extract, f *result.Fit) (*result.Inspect, error) {
 	t := Tables{Extract: ext, Dir: dir}
 	doc, err := inspectTables(ctx, ext, folder.Header("inspect", o.Extract.Config), o.Extract.Progress, t.judged(f, nil).Inspect)
@@ -186,8 +186,7 @@ func inspectTables(ctx context.Context, ext *result.Extract, h result.Header, pr
 	return doc, nil
 }
 
-// InspectRun inspects a run whose tables stand in dir. f adds the lag and its evidence; nil: there
-// is no fit.
+// InspectRun inspects a run whose tables are in dir. f, unless nil, adds the lag and its evidence.
 func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.InspectRun, error) {
 	run, err := readRun(dir, r.Deployment, table.JourneyEvents)
 	if err != nil {

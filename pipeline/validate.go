@@ -78,7 +78,7 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 	return val, f, err
 }
 
-// Judged is what a validation judges: the tables, the fit, and what is known of them already.
+// Judged is the input of a validation: the tables, the fit, and results that are known already.
 type Judged struct {
 	Tables
 	Fit     *result.Fit       // nil: there are coefficients alone
@@ -108,8 +108,8 @@ func (o *ValidateOptions) checkThresholds() error {
 	return nil
 }
 
-// fitToJudge reads the report of the fit, and says whether it was changed. With coefficients alone
-// there may be none.
+// fitToJudge reads fit.json, with a finding if it was changed after it was written. With coefficients
+// alone there may be no fit.json.
 func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, []trace.Finding, error) {
 	f := &result.Fit{}
 	changed := warnings{tell: o.Warn}
@@ -124,7 +124,7 @@ func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, []trace.Finding, e
 	return nil, nil, trace.Hinted(err, fmt.Sprintf("blis-train fit %s", in))
 }
 
-// ResolveFor makes the choices that depend on the fit and the runs; findings say which.
+// ResolveFor makes the choices that depend on the fit and the runs, and reports them as findings.
 func (o *ValidateOptions) ResolveFor(f *result.Fit, ext *result.Extract) ([]trace.Finding, error) {
 	if f != nil && o.Split == 0 {
 		o.Split = f.Options.Split
@@ -166,8 +166,8 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 		Inspect: inspection, Changes: changes})
 }
 
-// ownFit reports whether what is judged is the fit of the folder of results itself, whose
-// coefficient file stands there.
+// ownFit reports whether the fit of the output folder itself is validated, whose coefficient file lies
+// there.
 func (o *ValidateOptions) ownFit(in string) bool {
 	return o.Coefficients == "" && filepath.Clean(cmp.Or(o.Fit, filepath.Join(in, folder.FitFile))) == filepath.Join(o.Out, folder.FitFile)
 }
@@ -195,9 +195,8 @@ func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validat
 	return val, err
 }
 
-// skipReplay turns the replays off when nothing says how long a request takes to
-// reach the engine (spec#overhead): the steps are judged all the same, and the
-// warning says so.
+// skipReplay turns the replays off when the time that a request takes to reach the engine is not known
+// (spec#overhead), with a warning. The steps are still validated.
 func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trace.Finding, error) {
 	if o.StepsOnly || o.OverheadUs != nil || o.IdleDelays {
 		return nil, nil
@@ -235,8 +234,8 @@ func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *resu
 	return Tables{Extract: ext, Dir: in}.judged(f, nil).validate(ctx, set, o, h)
 }
 
-// validate judges any coefficient set. Without the fit that made it every run is a test run, and
-// what only the fit knows is not judged.
+// validate validates any coefficient set. Without the fit that made it, every run is a test run, and gates
+// that need the fit are not evaluated.
 func (in Judged) validate(ctx context.Context, set *coeff.Set, o validate.Options, h result.Header) (*result.Validation, error) {
 	doc, err := validate.Run(ctx, set, in.Fit, in.Sources, o)
 	if err != nil {

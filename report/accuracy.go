@@ -115,7 +115,7 @@ func alphaTables(f *result.Fit) []Block {
 	return append(out, Tables(Capped(runs, "in the order of the file", "fit.json, alpha"))...)
 }
 
-// regimeWords stand behind the name of a wait.
+// regimeWords follow the name of a queueing delay.
 var regimeWords = map[string]string{"idle": ", served at once", "waiting": ", queued"}
 
 func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []Cell {

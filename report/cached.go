@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// CachedTokens is a sentence on how many prompt tokens came from the prefix cache and how that is known,
-// or that it is not known; empty where the engine's own spans tell it, or nothing about it was recorded.
+// CachedTokens is a sentence on how many prompt tokens came from the prefix cache and how that is known, or
+// that it is not known. It is empty where the engine's spans record it and where nothing was recorded.
 func CachedTokens(e *result.Extract) string {
 	t := e.CachedTokens()
 	switch {

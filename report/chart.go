@@ -296,8 +296,8 @@ type frame struct {
 	X, y axis
 }
 
-// NewFrame draws title, grid, ticks and axis labels. The y label stands above
-// the axis, horizontally, where it can be read.
+// NewFrame draws title, grid, ticks and axis labels. The y label is above the axis and horizontal, so that
+// it can be read.
 func NewFrame(w, h float64, title string, x, y axis) *frame {
 	f := &frame{Drawing: Drawing{W: w, H: h}, X: x, y: y}
 	left := 14.0

@@ -85,7 +85,7 @@ func freedomText(m result.Model) string {
 	return fmt.Sprintf("%s of %d terms", Short(*m.DFEff), len(m.Coefficients))
 }
 
-// knownFacts leaves out what is unknown or does not apply.
+// knownFacts omits facts that are unknown or do not apply.
 func knownFacts(fs ...Fact) []Fact {
 	return slices.DeleteFunc(fs, func(f Fact) bool { return f.Value == Unknown || f.Value == "" })
 }

@@ -24,8 +24,8 @@ func gateClass(g result.Gate) string {
 	return "bad"
 }
 
-// maxJudged is how many judged gates stand in one table; beyond, those that
-// passed are folded away.
+// maxJudged is the largest number of evaluated gates in one table. With more, those that passed are folded
+// away.
 const maxJudged = 40
 
 // gateTables are the gates with a result, those that lack data, and, folded, those that are not required.

@@ -1,6 +1,6 @@
 package report
 
-// purposeNouns say what coefficients are used for.
+// purposeNouns name the purposes of coefficients.
 var purposeNouns = map[string]string{
 	"steps":    "step times",
 	"replay":   "replay in a simulator",

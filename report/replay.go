@@ -279,7 +279,8 @@ func eachCurve(curves []result.Curve, metric string, drawn map[string]bool, visi
 	}
 }
 
-// firstReplays is how many replays are drawn under the verdict; the others stand with the replays.
+// firstReplays is the number of replays drawn under the verdict; the others follow in the section of
+// replays.
 const firstReplays = 2
 
 // firstECDFs are recorded and simulated distributions, with the KS distance marked, of the replays under

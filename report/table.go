@@ -109,7 +109,7 @@ func Count[N int | int64](n N) Cell {
 	return Cell{Text: trace.Thousands(int64(n)), Key: strconv.FormatInt(int64(n), 10), Class: "n"}
 }
 
-// ZeroDim greys a zero, so that the counts that matter stand out.
+// ZeroDim greys out a zero, so that other counts are easy to see.
 func ZeroDim[N int | int64](n N) Cell {
 	c := Count(n)
 	if n == 0 {

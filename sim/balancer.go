@@ -19,7 +19,7 @@ type balancer struct {
 	slots       []int32 // by request: server * ranks + rank behind it
 }
 
-// apiServer is what one API server knows of its ranks.
+// apiServer is one API server's view of its ranks.
 type apiServer struct {
 	first    int   // its first rank
 	clients  int64 // API servers of the same ranks

@@ -20,7 +20,7 @@ type Content struct {
 	HashedTokens int64
 	// Ahead is the number of tokens behind a block that its hash covers too.
 	Ahead int64
-	// Own is unique to the request: what is not shared is hashed with it.
+	// Own is unique to the request; content that is not shared is hashed with it.
 	Own uint64
 
 	chain []uint64 // of Hashes, as far as it was asked for

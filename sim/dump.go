@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 )
 
-// Dump is an observer that writes the run. Close writes what is still open.
+// Dump is an observer that writes the run. Close writes spans that are still open.
 type Dump struct {
 	opt  DumpOptions
 	dep  *deploy.Deployment
@@ -342,8 +342,8 @@ func (p *Dump) scope(name string, spans []span) {
 	p.write(`]}`)
 }
 
-// Close ends the open step span, as the producer's shutdown does, and writes
-// what is left. Requests still inside are lost, as they are there.
+// Close ends the open step span, as the producer does at shutdown, and writes the buffered spans. Requests
+// that are still in the engine are lost, as they are in the producer.
 func (p *Dump) Close(lastStep int64) error {
 	if len(p.step.starts) > 0 {
 		p.closeStepSpan(lastStep, p.lastWall())

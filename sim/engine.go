@@ -91,7 +91,7 @@ type clock struct {
 	turns uint  // of RunTo's loop, to ask cfg.Done now and then
 }
 
-// stall is what is known of a step that executed nothing.
+// stall describes a step that executed nothing.
 type stall struct {
 	isStuck    bool // it scheduled nothing although no request ran and no transfer was under way
 	isHopeless bool // the request that ran alone preempted itself and had all blocks

@@ -62,5 +62,5 @@ func (l *Log) Event(e *Event) {
 	fmt.Fprintln(l.W)
 }
 
-// Flush writes what is buffered.
+// Flush writes the buffered lines.
 func (l *Log) Flush() error { return l.W.Flush() }

@@ -99,7 +99,7 @@ func selectNth(v []int32, k int) {
 	}
 }
 
-// partitionBelow moves what is smaller than the limit to the front and counts it.
+// partitionBelow moves the values below the limit to the front and returns their number.
 func partitionBelow(v []int32, limit int64) int {
 	n := 0
 	for i, x := range v {

@@ -25,7 +25,7 @@ func (e *Engine) Inside() inside {
 	}
 }
 
-// Work is one request inside an engine, as only the engine knows it.
+// Work is the internal state of one request in an engine, which no policy may read.
 type Work struct {
 	Computed  int64 // tokens in KV, the step under way included
 	Prompt    int64 // tokens

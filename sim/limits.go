@@ -14,7 +14,7 @@ type limits struct {
 	maxSeqs     int64 // running requests: max_num_seqs, max_num_active_seqs
 	budget      int64 // tokens of a step: vLLM's max_num_scheduled_tokens
 	longPrefill int64 // long_prefill_token_threshold; 0: off
-	watermark   int64 // blocks that an admission beside running requests leaves free, since 0.24
+	watermark   int64 // blocks that an admission leaves free while requests are running, since 0.24
 	depth       int64 // steps in flight at most: max_concurrent_batches
 	pp          int64 // pipeline stages
 	chunked     bool  // chunked prefill

@@ -213,7 +213,8 @@ func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 	}
 	if end <= l.nextStore {
 		if full > l.nextStore || r.OffloadByKey {
-			l.nextStore = full // to 0.25 what is skipped is never offered, and after a preemption all is again
+			// Up to 0.25 skipped blocks are never offered again, except after a preemption, when all are.
+			l.nextStore = full
 		}
 		return
 	}

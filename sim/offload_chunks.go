@@ -49,8 +49,8 @@ func (c *cpuTier) get(h uint64) *tierChunk {
 	return nil
 }
 
-// nextRank is the rank of what is used now. Ranks leave room for the chunks of a request between
-// two of them.
+// nextRank is the rank of a chunk that is used now. Consecutive ranks leave room for the chunks of one
+// request in between.
 func (c *cpuTier) nextRank() int64 {
 	c.lastRank += 1 << 32
 	return c.lastRank
@@ -227,7 +227,7 @@ func (c *offloading) countFinished(s *seq) {
 	}
 }
 
-// noteOffer tells the policy which chunks an offer found and which it missed.
+// noteOffer passes to the eviction policy which chunks of an offer were found and which were missing.
 func (c *offloading) noteOffer(s *seq, end int64, store []int64) {
 	uses := s.offload.uses
 	for _, i := range slices.Backward(store) {

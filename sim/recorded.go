@@ -1,8 +1,7 @@
 package sim
 
-// timeline is a Model that also knows when steps started and ended: a
-// recorded run, teacher-forced. Zero results mean unknown: the engine then
-// goes by StepUs.
+// timeline is a Model that also has the recorded start and end of steps, for teacher-forced replays. Zero
+// results mean unknown: the engine then uses StepUs.
 type timeline interface {
 	Model
 	// StartUs is when schedule(step) begins, given that the engine is ready at readyUs.

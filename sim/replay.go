@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Measured is what is known of one request, in us; NaN is unknown.
+// Measured are the measured times of one request in us; NaN where unknown.
 type Measured struct{ TTFTUs, SpanUs, E2EUs float64 }
 
 // metrics are TTFT, span and E2E.

@@ -12,7 +12,7 @@ type Request struct {
 	ArrivalUs    int64 // at the API (api.ARRIVED)
 	PromptTokens int64
 	OutputTokens int64 // tokens it will produce; the engine learns it only as "stop now"
-	MaxTokens    int64 // cap the engine knows; 0 = OutputTokens. Below it the request stops by itself (EOS)
+	MaxTokens    int64 // max_tokens of the request; 0 = OutputTokens. A request with fewer OutputTokens ends by EOS
 	Priority     int64 // smaller is served first under the priority policy
 	SLOClass     string
 	SLOTTFTUs    int64 // goodput target, 0 = none
@@ -100,8 +100,8 @@ func (r *Request) content(i int) Content {
 // refused wherever requests are checked.
 const LatestUs = int64(1e16)
 
-// ToUs rounds a time in us to a whole one. NaN and what is out of range become times that are
-// refused: a plain conversion of such numbers differs between processors.
+// ToUs rounds a time to whole microseconds. NaN and values out of range become times that are refused,
+// because a plain conversion of such numbers differs between processors.
 func ToUs(v float64) int64 {
 	switch {
 	case v <= -1:

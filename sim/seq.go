@@ -17,7 +17,7 @@ const (
 // synchronous engine without drafts needs are in the first two cache lines of 64 bytes.
 type seq struct {
 	computed int64 // tokens in KV, those of steps in flight included: num_computed_tokens
-	outputs  int64 // output tokens the scheduler knows
+	outputs  int64 // output tokens that the scheduler has received
 	prompt   int64
 	inFlight int64 // output tokens scheduled but not yet known, drafts included: num_output_placeholders
 	drafts   int64 // proposed behind its last known token, to be verified by its next step: spec_token_ids

@@ -13,7 +13,7 @@ type speculation struct {
 	*vllm.Speculation
 	lookahead int64 // tokens behind a step's own that blocks are allocated for: num_lookahead_tokens
 	slots     int64 // tokens that the drafter adds to the input for each scheduled request
-	input     int64 // what is left of the input budget in the step being formed, for requests and slots
+	input     int64 // remaining input budget of the step being formed, tokens of requests and draft slots
 
 	slotsPerRequest  bool // slots count for each scheduled request, since 0.28
 	firstLookahead   bool // an admission's blocks count the lookahead, since 0.23

@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// tables is the step time as the sum of a GPU's measured kernels and the corrections that no table knows. It is linear in the
-// corrections. It is not safe for concurrent use; make one per run.
+// tables is the step time as the sum of a GPU's measured kernels and of corrections learned from servers.
+// It is linear in the corrections. It is not safe for concurrent use; make one per run.
 type tables struct {
 	price *library.Pricer
 	theta [library.NumStep]float64

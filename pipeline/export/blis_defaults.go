@@ -94,7 +94,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 }
 
 // blisCalib is one entry of BLIS's hardware_config.json. Only BLIS's roofline model reads the mfu
-// values; 1 stands for the peaks themselves.
+// values; with 1 the peaks are used as they are.
 type blisCalib struct {
 	TFlopsPeak float64 `json:"TFlopsPeak"`
 	TFlopsFP8  float64 `json:"TFlopsFP8"`

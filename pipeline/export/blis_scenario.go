@@ -156,7 +156,7 @@ func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kerne
 // the queue and at completion, us. A value of 0 replaces the registry's own where another entry holds
 // that time.
 func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []float64) []blisValue {
-	const none = 1e-9 // share of a peak that stands for no time at all: a rate without bound
+	const none = 1e-9 // smallest share of a peak, so that a rate stays finite where a term takes no time
 	v := k.Values
 	bytesPerUs := kernelPeaks[part][1] * 1e6
 	rate := func(i int) float64 { return bytesPerUs / math.Max(v[i], none) }

@@ -19,7 +19,7 @@ type DiffDoc struct {
 	ToolVersion   string       `json:"tool_version"`
 	A             result.Input `json:"a"`
 	B             result.Input `json:"b"`
-	// Significance says where the standard errors come from.
+	// Significance is the source of the standard errors.
 	Significance string       `json:"significance"` // stored_intervals | block_bootstrap
 	Level        float64      `json:"level"`        // family-wise, Holm
 	Tolerance    float64      `json:"tolerance"`    // relative change of a prediction that counts
@@ -119,7 +119,7 @@ func Diff(a, b *coeff.Set, preds []Prediction, opt DiffOptions) (*DiffDoc, error
 		}
 	}
 	holm(d.Terms, opt.Level)
-	d.judge(opt)
+	d.setChanged(opt)
 	return d, nil
 }
 
@@ -176,8 +176,8 @@ func diffTerms(model string, a, b []coeff.Coefficient, opt DiffOptions) []TermDi
 	return out
 }
 
-// diffFactors compares the factors of the devices and deployments either set
-// knows; one without has 1. Factors carry no interval.
+// diffFactors compares the factors of all devices and deployments in either set; a missing factor is 1.
+// Factors carry no interval.
 func diffFactors(a, b *coeff.Set) []TermDiff {
 	names := map[string]bool{}
 	of := func(s *coeff.Set) map[string]float64 {
@@ -250,8 +250,8 @@ func holm(terms []TermDiff, level float64) {
 	}
 }
 
-// judge decides Changed and says why, in the order of the document.
-func (d *DiffDoc) judge(opt DiffOptions) {
+// setChanged sets Changed and its Reasons, in the order of the document.
+func (d *DiffDoc) setChanged(opt DiffOptions) {
 	d.Reasons = []string{}
 	for i := range d.Terms {
 		t := &d.Terms[i]

@@ -103,7 +103,7 @@ type StepTimer interface {
 	StepUs(batch []trace.Chunk) (float64, error)
 }
 
-// Options change what is written.
+// Options are the options of an export.
 type Options struct {
 	Force string // codes of refusals to overrule, by comma
 	// PromptTokens and OutputTokens are the mean lengths that linear formats assume. 0 takes the

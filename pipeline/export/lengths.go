@@ -5,7 +5,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Lengths assumed when neither the fit nor the caller knows better, in tokens.
+// Lengths in tokens that are assumed where neither the options nor the fit state them.
 const (
 	assumedPrompt = 512
 	assumedOutput = 128

@@ -262,7 +262,7 @@ func solve(sets []*rowSet, least []float64) ([]float64, error) {
 // wherever the terms allow it, and single batches are hardly worse (TestEvalBLISProjection).
 const sumWeight = 3
 
-// barely is a penalty just large enough to decide between terms that the batches cannot tell apart.
+// barely is a penalty just large enough to decide between terms that are collinear in the batches.
 const barely = 1e-9
 
 func (p *Projection) errorOf(kind kind, sets ...*rowSet) Error {

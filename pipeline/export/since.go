@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Old is what is known of an older validation.
+// Old holds gates, verdicts and coefficients of an earlier validation.
 type Old struct {
 	Name     string // file or folder, for people
 	Gates    []coeff.Gate
@@ -18,7 +18,7 @@ type Old struct {
 	Set      *coeff.Set // nil: a validation.json alone
 }
 
-// OldSet is what a coefficient file says of its validation.
+// OldSet takes them from a coefficient file.
 func OldSet(name string, set *coeff.Set) *Old {
 	return &Old{Name: name, Gates: set.Gates, Purposes: set.Purposes, Set: set}
 }
@@ -32,10 +32,9 @@ func (o *Old) AddValidation(v *result.Validation) {
 // digit that reports show of two.
 const figureTolerance = 0.01
 
-// Since says what a validation and its coefficients say other than before: verdicts,
-// gates in both whose value moved by more than 1 % or whose verdict turned, and the
-// terms that moved significantly, or by more than 1 % where no interval tells. set may
-// be nil.
+// Since lists the changes of a validation and its coefficients against an earlier one: verdicts; gates in
+// both whose value moved by more than 1 % or which now pass or fail; and terms that moved significantly,
+// or by more than 1 % where they have no interval. set may be nil.
 func Since(old *Old, v *result.Validation, set *coeff.Set) *result.Changes {
 	out := &result.Changes{Against: old.Name}
 	verdictChanges(out, old, v)

@@ -1,7 +1,7 @@
 package features
 
-// separates names, for step-time terms, the recording that would tell the term from those that move
-// with it, the most telling first.
+// separates names, for step-time terms, the recording that would separate the term from those correlated
+// with it, the most informative recordings first.
 var separates = [][2]string{
 	{"tp_communication", "a run with another tensor_parallel_size"},
 	{"fixed_step_overhead", "a model with another depth"},

@@ -5,8 +5,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 )
 
-// Explanation says how one vector came about: inputs, constants, and every
-// slot's formula with its numbers.
+// Explanation shows how one vector was computed: inputs, constants, and every slot's formula with its
+// numbers.
 type Explanation struct {
 	SpecVersion Version     `json:"spec_version"`
 	Model       string      `json:"model"` // beta | alpha

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Kind says what a feature's value is; it fixes the unit of value and coefficient (spec#units).
+// Kind is the kind of a feature's value. It determines the units of value and coefficient (spec#units).
 type Kind string
 
 // The kinds of a slot (spec#units).
@@ -18,11 +18,11 @@ const (
 	Indicator Kind = "indicator"
 )
 
-// Feature is one slot of a vector: everything the trainer, the report and the
-// explain command need to know about it, beside the function itself.
+// Feature is one slot of a vector: its function, and everything that the trainer, the report and the
+// explain command need to know about it.
 type Feature struct {
 	Slot       int     // 1-based position, set by the list
-	Name       string  // stable; stands in files and in the book
+	Name       string  // stable: used in files and in docs/spec.md
 	Kind       Kind    // unit and meaning
 	Penalty    float64 // d, its factor in the penalty (spec#objective)
 	PenaltyOne float64 // d in a fit over a single configuration; = Penalty except for the bias

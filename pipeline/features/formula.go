@@ -11,7 +11,7 @@ import (
 // prompt_attention_s(tokens), gate(running, usage). The explain command prints them with numbers, and a
 // test evaluates each against the function it describes.
 
-// scope is what names in a formula stand for.
+// scope holds the values of the names in a formula.
 type scope struct {
 	space  *Space
 	values map[string]float64

@@ -48,7 +48,7 @@ type field[T any] struct {
 	at         func(*T) *float64
 }
 
-// fieldsOf are the fields of an input, as their tags say.
+// fieldsOf lists the fields of an input by their tags.
 func fieldsOf[T any]() (out []field[T]) {
 	for i, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
 		if f.Tag.Get("name") == "" {

@@ -18,7 +18,8 @@ type ReachSums struct {
 	Entries      float64 // read by all chunks, each once
 }
 
-// Reached are the counts for each reach of a model beside the full one, in the order of [deploy.Work.Reaches].
+// Reached are the counts for each limited reach of a model's attention, in the order of
+// [model.Work.Reaches].
 type Reached [model.MaxReaches]struct{ PrefillPairs, DecodePairs, Entries int64 }
 
 // Add adds a chunk of n tokens of a request that has c in the cache; sign -1 takes it out.
@@ -303,7 +304,8 @@ func (s *Space) promptStep(p float64) *StepInput {
 // Reaches are the kinds of attention whose sums [StepInput.Reached] holds; none for full attention alone, and before 1.3.
 func (s *Space) Reaches() []model.Reach { return s.reaches }
 
-// layerSums are what a step of 1.3 reads beside its inputs: sums over reaches, then over layers.
+// layerSums are the quantities that the terms of 1.3 need in addition to a step's inputs: sums over
+// reaches, then over layers.
 func (s *Space) layerSums(in *StepInput) []Quantity {
 	out := []Quantity{given("prefill_context_tokens", in.PrefillContext, "tokens")}
 	var prefill, decode, bytes float64

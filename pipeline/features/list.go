@@ -62,8 +62,8 @@ func listsOf(v Version) *lists {
 	return versions[v.Base()]
 }
 
-// Version is a feature-set version (spec#spec-version). It selects derived constants, features,
-// input sourcing and the default target together. [Components] may stand behind all but 1.0.
+// Version is a feature-set version (spec#spec-version). It selects derived constants, features, input
+// sourcing and the default target together. [Components] may be appended to all versions but 1.0.
 type Version = coeff.Version
 
 // The versions there are. V10 is frozen text, known errors included; V11 is
@@ -100,8 +100,8 @@ func CheckVersion(v Version) error {
 	return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want %s", string(v), trace.OneOf(Versions()))
 }
 
-// DefaultVersion is what a deployment's steps are read with when nobody says: the oldest of 1.1 and 1.3 that can say it
-// (spec#default-version).
+// DefaultVersion is the version of a deployment without a stated one: the older of 1.1 and 1.3 that can
+// represent its layers (spec#default-version).
 func DefaultVersion(d *deploy.Deployment) Version {
 	if layered, err := d.CheckStepTimes(); layered && err == nil {
 		return V13
@@ -136,9 +136,9 @@ func digests(fs []Feature) []string {
 	return stat.Map(fs, func(f Feature) string { return f.digest() })
 }
 
-// checkFeatures compares the feature set of a file with this build's for the version. beta and
-// alpha are the names of the file's terms, to say which differ; nil alpha: the
-// file has none. A file without a set passes. Code: wrong_feature_set.
+// checkFeatures compares the feature set of a file with that of this build for the version. beta and alpha
+// are the names of the file's terms, for the message; alpha is nil if the file has none. A file without a
+// recorded set passes. Code: wrong_feature_set.
 func checkFeatures(s coeff.FeatureSet, v Version, beta, alpha []string) error {
 	want := SetOf(v)
 	if s.Hash == "" || s.Hash == want.Hash {

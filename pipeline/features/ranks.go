@@ -9,10 +9,10 @@ type Group struct {
 	Imbalance float64 // tokens of the busiest rank's experts over the mean, >= 1
 }
 
-// BetaAmong is [Space.Beta] of a step in lockstep with other ranks. Of the terms of linear
-// compute and weights the experts' part takes all ranks' tokens, and each rank holds 1/Ranks
-// of the experts; everything else is the rank's own. 1.0 knows no such parts: its terms stay
-// those of the rank alone. The exchange of tokens between ranks is not among the features.
+// BetaAmong is [Space.Beta] of a step in lockstep with other ranks. In the terms of linear compute and
+// weights, the experts' part takes the tokens of all ranks, and each rank holds 1/Ranks of the experts;
+// everything else is the rank's own. The terms of 1.0 have no such parts and stay those of the rank alone.
+// No feature describes the exchange of tokens between ranks.
 func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
 	hits, err := s.Beta(in, x)
 	if err != nil || s.version == V10 || s.experts == 0 && s.expertKinds == nil {

@@ -2,7 +2,7 @@ package features
 
 import "github.com/blis-train/blis-train/deploy"
 
-// The four step slots of 1.2; docs/decisions/0015-spec-1.2.md says what each one buys.
+// The four step slots of 1.2; docs/decisions/0015-spec-1.2.md has the gain from each.
 
 // weightLoadHidden12 is step slot 17: the weight streaming that linear compute hides.
 //

@@ -184,8 +184,8 @@ func clip(fs []Feature, x []float64) (hits Hits, err error) {
 	return hits, nil
 }
 
-// bounded clips v to [0, Bound], records the hit, and refuses NaN and infinity: an infinite value
-// has no size that a bound could stand for (spec#finite).
+// bounded clips v to [0, Bound] and records the hit. It refuses NaN and infinity: replacing an infinite
+// value by the bound would invent a number (spec#finite).
 func bounded(f *Feature, v float64, hits *Hits) (float64, error) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0, trace.Errorf(BadInput, "%s: got %g, want a finite number", f.Name, v)

@@ -66,7 +66,7 @@ const (
 	moEDispatch
 )
 
-// bytesPerKV is BLIS's fixed KV width: 16 bit, whatever kv_cache_dtype says.
+// bytesPerKV is BLIS's fixed KV width, 16 bits for any kv_cache_dtype.
 const bytesPerKV = 2.0
 
 // TrainedPhysics is the basis for one deployment, constants resolved.
@@ -179,9 +179,8 @@ func CheckBetas(beta []float64) error {
 	return nil
 }
 
-// StepUs is the predicted step time in us before truncation. The length of
-// beta selects the formula as the package comment says; x is scratch of
-// len(TrainedPhysicsBeta).
+// StepUs is the predicted step time in us before truncation. BLIS chooses its formula by the length of
+// beta: 11 values select the one that splits prefill and decode. x is scratch of len(TrainedPhysicsBeta).
 func (t *TrainedPhysics) StepUs(s *Step, beta, x []float64) float64 {
 	t.Beta(s, x)
 	n := len(beta)
