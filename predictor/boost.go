@@ -12,7 +12,9 @@ import (
 
 // boostOptions decide how trees are grown.
 type boostOptions struct {
-	// Quantile is 0 for a mean: least sum w(y - f)^2; q in (0, 1) for a quantile: least sum w*max(q(y - f), (q-1)(y - f)).
+	// Quantile selects the loss. 0 is the squared error, sum w*(y - f)^2, whose minimum is a mean.
+	// q in (0, 1) is the pinball loss, sum w*max(q*(y - f), (q-1)*(y - f)), whose minimum is the
+	// q quantile.
 	Quantile float64
 	Trees    int     // >= 0
 	Depth    int     // splits on the way to a leaf, 1 to 12
@@ -27,13 +29,22 @@ type boostOptions struct {
 	Seed uint64
 }
 
-// defaultBoost are 200 trees of depth 6 for a mean, with the settings that
-// llm-d's latency predictor ships for XGBoost (llm-d-latency-predictor 04e44cd,
-// training/training_server.py), but for its gamma of 0.2: that is in units of the
-// loss, which change with the target's unit.
+// defaultBoost returns 200 trees of depth 6 for a mean, with the settings that llm-d's latency
+// predictor uses for XGBoost (llm-d-latency-predictor 04e44cd, training/training_server.py). Its
+// gamma of 0.2 is not used: gamma is in units of the loss, which change with the target's unit.
 func defaultBoost() boostOptions {
-	return boostOptions{Trees: 200, Depth: 6, Rate: 0.05, RowFrac: 0.8, ColFrac: 0.8, Lambda: 0.1, Alpha: 0.01, MinChild: 5, Bins: MaxBins,
-		Seed: 1}
+	return boostOptions{
+		Trees:    200,
+		Depth:    6,
+		Rate:     0.05,
+		RowFrac:  0.8,
+		ColFrac:  0.8,
+		Lambda:   0.1,
+		Alpha:    0.01,
+		MinChild: 5,
+		Bins:     MaxBins,
+		Seed:     1,
+	}
 }
 
 // growForest grows a forest for y. Weights w are scaled to mean 1; nil weighs all rows
@@ -52,9 +63,12 @@ func growForest(m *matrix, y, w []float64, o boostOptions) (*forest.Forest, erro
 func scaleToMeanOne(w []float64, n int) []float64 {
 	out := slices.Repeat([]float64{1}, n)
 	copy(out, w)
-	sum := stat.Sum(out, func(v float64) float64 { return v })
+	total := 0.0
+	for _, weight := range out {
+		total += weight
+	}
 	for i := range out {
-		out[i] *= float64(n) / sum
+		out[i] *= float64(n) / total
 	}
 	return out
 }
@@ -80,7 +94,7 @@ func (b *booster) boost() *forest.Forest {
 	return out
 }
 
-// startValue is the best constant.
+// startValue is the constant with the smallest loss: the weighted mean or quantile of the targets.
 func (b *booster) startValue() float64 {
 	if b.o.Quantile > 0 {
 		all := make([]weighted, b.m.rows)
@@ -97,7 +111,8 @@ func (b *booster) startValue() float64 {
 	return sum / weight
 }
 
-// gradient of the loss at a row's margin; the second derivative is the weight.
+// gradient is the first derivative of a row's loss by its margin. The second derivative is taken
+// as the row's weight, also for the pinball loss, whose own is 0.
 func (b *booster) gradient(i int) float64 {
 	r := b.margin[i] - b.y[i]
 	if b.o.Quantile == 0 {
@@ -116,7 +131,10 @@ type weighted struct{ value, weight float64 }
 // of the whole. It reorders v.
 func quantile(v []weighted, q float64) float64 {
 	slices.SortFunc(v, func(a, b weighted) int { return cmp.Compare(a.value, b.value) })
-	total := stat.Sum(v, func(x weighted) float64 { return x.weight })
+	total := 0.0
+	for _, x := range v {
+		total += x.weight
+	}
 	sum := 0.0
 	for _, x := range v {
 		if sum += x.weight; sum >= q*total {
@@ -131,15 +149,18 @@ func drawColumns(n int, share float64, seed, tree uint64) []int {
 	columns := make([]int, n)
 	keys := make([]float64, n)
 	for c := range columns {
-		columns[c], keys[c] = c, stat.Draw(seed, streamCols, tree, uint64(c))
+		columns[c] = c
+		keys[c] = stat.Draw(seed, streamCols, tree, uint64(c))
 	}
-	slices.SortFunc(columns, func(a, b int) int { return cmp.Or(cmp.Compare(keys[a], keys[b]), cmp.Compare(a, b)) })
+	slices.SortFunc(columns, func(a, b int) int {
+		return cmp.Or(cmp.Compare(keys[a], keys[b]), cmp.Compare(a, b))
+	})
 	columns = columns[:max(1, int(math.Round(share*float64(n))))]
 	slices.Sort(columns)
 	return columns
 }
 
-// Streams of draws.
+// Streams of random draws, so that drawing columns does not change which rows are drawn.
 const (
 	streamRows uint64 = iota + 1
 	streamCols

@@ -16,7 +16,7 @@ type source struct {
 	Saturated  []rows.Span // requests that arrived inside are dropped as saturated
 }
 
-// Result is what a run gave.
+// Result has the rows of a run and the account of the requests that became none.
 type Result struct {
 	Rows      []Row
 	Requests  int            // rows + sum of drops
@@ -54,8 +54,10 @@ type rowBuilder struct {
 func newRowBuilder(src source, o Options) *rowBuilder {
 	d := src.Deployment
 	b := &rowBuilder{src: src, o: o, out: &Result{Dropped: map[reason]int{}}}
-	b.lives, b.complete, b.out.Warnings = livesOf(src.Run, d.Tracing.JourneySampleRate.Or(1), o.Target == TargetE2E)
-	b.steps = newRecordedSteps(src.Run, d.Tracing.StepSampleRate.Or(1), int64(rows.AssumedLag(d)))
+	journeyRate := d.Tracing.JourneySampleRate.Or(1)
+	b.lives, b.complete, b.out.Warnings = livesOf(src.Run, journeyRate, o.Target == TargetE2E)
+	stepRate := d.Tracing.StepSampleRate.Or(1)
+	b.steps = newRecordedSteps(src.Run, stepRate, int64(rows.AssumedLag(d)))
 	b.counts = newQueueState(b.lives, b.steps)
 	b.events = eventsOf(b.lives)
 	b.out.Requests = len(b.lives)
@@ -68,8 +70,9 @@ func newRowBuilder(src source, o Options) *rowBuilder {
 	return b
 }
 
-// scorePrefixes says for every request what share of its prompt is expected in the
-// cache, and how many tokens that leaves to compute.
+// scorePrefixes sets for every request the share of its prompt that is expected in the prefix
+// cache, and the number of prompt tokens left to compute: at least 1, since vLLM always computes
+// the last token of a prompt.
 func (b *rowBuilder) scorePrefixes() {
 	d := b.src.Deployment
 	if d.Engine.PrefixCaching && b.applySharedPrefixes() {
@@ -91,8 +94,8 @@ func (b *rowBuilder) scorePrefixes() {
 	}
 }
 
-// replayIndex scores every request by the blocks that requests scheduled before
-// its decision left.
+// replayIndex scores every request by the blocks in the cache at its decision, which come from
+// the requests scheduled before.
 func (b *rowBuilder) replayIndex() {
 	x := newBlockIndex(b.src.Deployment)
 	at := 0
@@ -110,12 +113,13 @@ func (b *rowBuilder) replayIndex() {
 	}
 }
 
-// applySharedPrefixes gives requests without a prefix group what --shared-prefix-tokens
-// states; false when nothing says what requests share.
+// applySharedPrefixes puts all requests into one prefix group of the length in
+// --shared-prefix-tokens, unless the client's file has prefix groups. It returns false when
+// neither is known.
 func (b *rowBuilder) applySharedPrefixes() bool {
 	for i := range b.lives {
 		if b.lives[i].group != "" {
-			return true // the client said so for all its requests: those without a group share nothing
+			return true // a file with prefix groups has them for every request that shares a prefix
 		}
 	}
 	for _, text := range b.o.Shared {
@@ -124,14 +128,16 @@ func (b *rowBuilder) applySharedPrefixes() bool {
 			continue
 		}
 		for i := range b.lives {
-			b.lives[i].group, b.lives[i].groupTokens = "shared", trace.Some(tokens)
+			b.lives[i].group = "shared"
+			b.lives[i].groupTokens = trace.Some(tokens)
 		}
 		return true
 	}
 	return false
 }
 
-// visitDecisions walks through time and judges every request at its decision.
+// visitDecisions makes the row of every request, or counts why there is none. It goes through
+// the decisions in time order and applies the events observable at each.
 func (b *rowBuilder) visitDecisions() {
 	at := 0
 	for i := range b.lives {
@@ -149,8 +155,8 @@ func (b *rowBuilder) visitDecisions() {
 	}
 }
 
-// isObservable reports whether an event is observable: not later than t, and arrivals
-// earlier than the decision itself.
+// isObservable reports whether an event counts in the state at t: its stamp is not later than t,
+// and that of an arrival is also earlier than the decision. All three are ns.
 func isObservable(e event, t, decision int64) bool {
 	return e.at < t || e.at == t && (e.kind != evArrived || t < decision)
 }

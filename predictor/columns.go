@@ -13,8 +13,8 @@ import (
 const Table = "predictor_rows"
 
 // Row is one request at its decision time. The first fourteen numbers carry the
-// names and the order of llm-d's latency predictor; what they hold there and here
-// is stated in docs/predictor.md.
+// names and the order of llm-d's latency predictor; docs/predictor.md compares the two
+// definitions.
 type Row struct {
 	RequestID  string             `col:"request_id" doc:"internal request id (API id of a stock span, the client's id of a client file)"`
 	DecisionNs int64              `col:"decision_ns" unit:"ns" doc:"decision time: arrival at the API"`
@@ -72,23 +72,57 @@ type Row struct {
 
 // Feature is one column of a row as models see it.
 type Feature struct {
-	forest.Column // what training saw of it is not known yet
+	forest.Column // Min and Max are set after training (columnsFor)
 	Integer       bool
 	of            func(*Row) float64 // the column's value; NaN when unknown
 }
 
 // The columns of llm-d's models, in their order (llm-d-latency-predictor 04e44cd,
-// training/training_server.py), and what the traces offer beside them.
+// training/training_server.py). Extra columns are those that only traces have (--features full).
 var (
-	llmdTTFT = []string{"is_queued", "kv_cache_percentage", "input_token_length", "num_request_waiting", "num_request_running",
-		"prefill_tokens_in_flight", "decode_tokens_in_flight", "encoder_matched_size", "encoder_input_size", "prefix_cache_score",
-		"effective_input_tokens", "prefill_score_bucket", "pod_type_cat"}
-	llmdTPOT = []string{"is_queued", "kv_cache_percentage", "input_token_length", "num_request_waiting", "num_request_running",
-		"prefill_tokens_in_flight", "decode_tokens_in_flight", "num_tokens_generated", "pod_type_cat"}
-	extra = []string{"own_uncached_tokens", "tokens_waiting_ahead", "requests_ahead", "step_prefill_tokens", "step_prefill_requests",
-		"next_step_prefill_tokens", "next_step_prefill_requests", "decode_batch",
-		"mean_context", "free_blocks", "since_step_us", "better_class_tokens_ahead", "recent_prompt_tokens_per_s", "recent_prompts_per_s",
-		"mean_output_tokens"}
+	llmdTTFT = []string{
+		"is_queued",
+		"kv_cache_percentage",
+		"input_token_length",
+		"num_request_waiting",
+		"num_request_running",
+		"prefill_tokens_in_flight",
+		"decode_tokens_in_flight",
+		"encoder_matched_size",
+		"encoder_input_size",
+		"prefix_cache_score",
+		"effective_input_tokens",
+		"prefill_score_bucket",
+		"pod_type_cat",
+	}
+	llmdTPOT = []string{
+		"is_queued",
+		"kv_cache_percentage",
+		"input_token_length",
+		"num_request_waiting",
+		"num_request_running",
+		"prefill_tokens_in_flight",
+		"decode_tokens_in_flight",
+		"num_tokens_generated",
+		"pod_type_cat",
+	}
+	extra = []string{
+		"own_uncached_tokens",
+		"tokens_waiting_ahead",
+		"requests_ahead",
+		"step_prefill_tokens",
+		"step_prefill_requests",
+		"next_step_prefill_tokens",
+		"next_step_prefill_requests",
+		"decode_batch",
+		"mean_context",
+		"free_blocks",
+		"since_step_us",
+		"better_class_tokens_ahead",
+		"recent_prompt_tokens_per_s",
+		"recent_prompts_per_s",
+		"mean_output_tokens",
+	}
 )
 
 // categories are the columns that llm-d's models hold as pandas categories.
@@ -110,7 +144,8 @@ func featuresOf(tpot bool, features string) []Feature {
 	return out
 }
 
-// featureNamed reads a column's description and place off the struct of a row.
+// featureNamed makes a feature from the field of Row with that column name: the description from
+// its tags, the value by reflection.
 func featureNamed(name string) Feature {
 	t := reflect.TypeFor[Row]()
 	for i := range t.NumField() {
@@ -118,8 +153,15 @@ func featureNamed(name string) Feature {
 		if tag.Get("col") != name {
 			continue
 		}
-		f := Feature{Column: forest.Column{Name: name, Unit: tag.Get("unit"), Definition: tag.Get("doc"), IsCategory: categories[name]},
-			Integer: t.Field(i).Type.Kind() == reflect.Int64}
+		f := Feature{
+			Column: forest.Column{
+				Name:       name,
+				Unit:       tag.Get("unit"),
+				Definition: tag.Get("doc"),
+				IsCategory: categories[name],
+			},
+			Integer: t.Field(i).Type.Kind() == reflect.Int64,
+		}
 		switch reflect.Zero(t.Field(i).Type).Interface().(type) {
 		case int64:
 			f.of = func(r *Row) float64 { return float64(reflect.ValueOf(r).Elem().Field(i).Int()) }
@@ -129,7 +171,7 @@ func featureNamed(name string) Feature {
 			f.of = func(r *Row) float64 {
 				return reflect.ValueOf(r).Elem().Field(i).Interface().(trace.Opt[float64]).Or(math.NaN())
 			}
-		default: // pod_type_cat: one engine does everything
+		default: // pod_type_cat has one value: one engine does both prefill and decode
 			f.of = func(*Row) float64 { return 0 }
 		}
 		return f

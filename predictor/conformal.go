@@ -7,17 +7,17 @@ import (
 	"github.com/blis-train/blis-train/coeff/forest"
 )
 
-// calibrationGroups of rows with a factor of their own: somebody waits or not, half of the
-// prompt is cached or not.
+// calibrationGroups is the number of groups with a factor of their own: by whether requests wait,
+// and by whether at least half of the prompt is cached (queueGroup).
 const calibrationGroups = 4
 
-// leastGroup is how many rows a group needs for a factor of its own.
+// leastGroup is the number of rows that a group needs for a factor of its own.
 const leastGroup = 200
 
 // conformal sets the factors of a level from rows that did not train the model:
 // the quantile of measured over predicted, raised as split conformal prediction
-// asks for n rows, in each group from 200 rows on and pooled otherwise
-// (spec#predictor-calibration).
+// requires for n rows. Groups of fewer than leastGroup rows get the factor of all
+// rows (spec#predictor-calibration).
 //
 // Source: Lei et al., Distribution-free predictive inference for regression
 // (JASA 113, 2018), section 2.2.
@@ -25,14 +25,14 @@ func conformal(t *trainingColumns, m model, rows []int, level float64) forest.Le
 	return ratiosOf(t, m, rows).At(level)
 }
 
-// residualRatios are measured over predicted of rows that did not train the model,
-// ascending: of all, and by group.
+// residualRatios are the ratios of measured to predicted of rows that did not train the model,
+// ascending: of all rows, and by calibration group.
 type residualRatios struct {
 	all []float64
 	by  [calibrationGroups][]float64
 }
 
-// ratiosOf asks a model about rows.
+// ratiosOf computes the ratios of a model on rows, without those that it cannot predict.
 func ratiosOf(t *trainingColumns, m model, rows []int) *residualRatios {
 	r := &residualRatios{}
 	for _, i := range rows {
@@ -50,15 +50,15 @@ func ratiosOf(t *trainingColumns, m model, rows []int) *residualRatios {
 	return r
 }
 
-// At are the factors of a level.
+// At returns the factors of a level, one for each calibration group.
 func (r *residualRatios) At(level float64) forest.LevelFactors {
 	f := forest.LevelFactors{Level: level}
 	for g := range f.Factors {
-		of := r.all
-		if own := r.by[g]; len(own) >= leastGroup {
-			of = own
+		ratios := r.all
+		if len(r.by[g]) >= leastGroup {
+			ratios = r.by[g]
 		}
-		f.Factors[g] = upperQuantile(of, level)
+		f.Factors[g] = upperQuantile(ratios, level)
 	}
 	return f
 }

@@ -6,7 +6,7 @@
 // # The decision time
 //
 // The decision time t of a request is its api.ARRIVED (the start of a stock span, the send time in a
-// client's file). The state of the engine is taken at t minus a staleness, 0 by default. An event counts
+// client's file). The state of the engine is that at t minus a staleness, 0 by default. An event counts
 // when its stamp is not later, the arrival of another request only when it is earlier than t. The
 // request's own prompt and priority are known at t although they are recorded later. Nothing else after
 // t can change a feature.
@@ -27,8 +27,7 @@
 //
 // # How trees are grown
 //
-// What comes in is a matrix of binned columns, a target and weights. The
-// steps from there, for every tree:
+// The input is a matrix of binned columns, a target and weights. The steps for every tree:
 //
 //  1. Gradients of the loss at the sum of the trees so far: squared error
 //     (trees for a mean) or pinball (trees for a quantile).
@@ -40,7 +39,7 @@
 //  4. Leaves: -G/(H+lambda) with an absolute penalty alpha, or the quantile of the
 //     leaf's residuals, times the rate.
 //
-// What goes out is a forest.Forest, whose thresholds and leaves are float32.
+// The result is a forest.Forest, whose thresholds and leaves are float32.
 // Columns are rounded to float32 before they are binned, so that a row falls on
 // the same side of a threshold here, in forest and in XGBoost.
 //

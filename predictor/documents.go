@@ -15,7 +15,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// rowsDigest names the rows of all runs: ids, decision times and targets.
+// rowsDigest is the SHA-256 of the ids, decision times and targets of all rows. Exports compare it
+// with the one in predictor.json, so that they never write rows other than those trained on.
 func rowsDigest(list []*runRows) string {
 	h := sha256.New()
 	for _, r := range list {
@@ -60,7 +61,7 @@ type stateAgreement struct {
 	Other   int `json:"other"`
 }
 
-// Scores is predictor_scores.json: what the models are worth on rows they did not see.
+// Scores is predictor_scores.json: the errors of the models on rows they were not trained on.
 type Scores struct {
 	result.Header
 	Options  options         `json:"options"`
@@ -70,7 +71,7 @@ type Scores struct {
 	Warnings []trace.Finding `json:"warnings"`
 }
 
-// options decided the numbers.
+// options are the options that change the numbers of a training or an evaluation.
 type options struct {
 	Rows       Options `json:"rows"`
 	Weights    string  `json:"weights"` // natural | flat | sqrt
@@ -121,8 +122,8 @@ type Document struct {
 	result.Header
 	Options options      `json:"options"`
 	Runs    []runAccount `json:"runs"`
-	// Trained says which rows the forests were grown on and which set the
-	// conformal factors.
+	// Trained names the rows that the forests were grown on and those that set the conformal
+	// factors.
 	Trained string           `json:"trained"`
 	Bins    int              `json:"bins"`
 	Targets []forest.Target  `json:"targets"`
@@ -158,6 +159,7 @@ func (d *RowsDocument) Check() error {
 	if most == "" {
 		return trace.Errorf(fit.CodeNoRows, "rows: got no request in %d runs, want at least one", len(d.Runs))
 	}
-	return trace.Errorf(fit.CodeNoRows, "rows: got none of %d requests, want at least one; %d dropped as %s, the most of %d reasons", requests,
-		drops[most], most, len(drops)).WithHint(report.Explanations[most].Do)
+	return trace.Errorf(fit.CodeNoRows,
+		"rows: got none of %d requests, want at least one; %d dropped as %s, the most of %d reasons",
+		requests, drops[most], most, len(drops)).WithHint(report.Explanations[most].Do)
 }

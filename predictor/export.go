@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/coeff/forest"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -44,8 +43,8 @@ func ExportXGBoost(p *Document, model string) ([]targetModel, []trace.Finding, e
 			p.Options.Rows.Features))
 	}
 	if p.Options.Rows.PrefixScore == prefixActual {
-		warnings = append(warnings, trace.Findingf(codeOtherColumns, "prefix_cache_score is what was measured after the decision: no "+
-			"router can feed it"))
+		warnings = append(warnings, trace.Findingf(codeOtherColumns,
+			"prefix_cache_score is what was measured after the decision: no router can feed it"))
 	}
 	for i := range p.Targets {
 		t := &p.Targets[i]
@@ -63,7 +62,7 @@ func ExportXGBoost(p *Document, model string) ([]targetModel, []trace.Finding, e
 	return out, warnings, nil
 }
 
-// forestOf is the named forest of a target.
+// forestOf finds the forest that --option model names.
 func forestOf(t *forest.Target, model string) (*forest.Forest, error) {
 	if model == "trees" {
 		return t.Trees, nil
@@ -77,25 +76,41 @@ func forestOf(t *forest.Target, model string) (*forest.Forest, error) {
 	return nil, fmt.Errorf("--option model: got %q, want trees, trees-q50, trees-q90 or trees-q99", model)
 }
 
-// ServerBucketRows is how many rows of a bucket llm-d's training server keeps (LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET).
+// ServerBucketRows is the number of rows of a bucket that llm-d's training server keeps
+// (LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET).
 const ServerBucketRows = bucketRows
 
-// bulkValues are the server's own limits (latency-predictor 04e44cd), for the sidecar.
+// bulkValues lists the limit of the file and the server's own limits (latency-predictor 04e44cd),
+// for the sidecar.
 func bulkValues(most int, dropped int) []export.SideValue {
 	value := func(key string, v float64, effect string) export.SideValue {
-		return export.SideValue{Key: key, Name: key, Value: &v, Unit: "rows", Identified: "by definition", Learned: true,
-			Origin: "llm-d-latency-predictor 04e44cd, training/training_server.py", Effect: effect}
+		return export.SideValue{
+			Key:        key,
+			Name:       key,
+			Value:      &v,
+			Unit:       "rows",
+			Identified: "by definition",
+			Learned:    true,
+			Origin:     "llm-d-latency-predictor 04e44cd, training/training_server.py",
+			Effect:     effect,
+		}
 	}
-	own := value("bucket-rows", float64(most), fmt.Sprintf("most rows of a bucket in this file; %d more are not in it", dropped))
+	own := value("bucket-rows", float64(most),
+		fmt.Sprintf("most rows of a bucket in this file; %d more are not in it", dropped))
 	own.Origin = "--option bucket-rows"
-	return []export.SideValue{own, value("LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET", bucketRows, "the server forgets the oldest rows of a "+
-		"bucket beyond so many: raise it with bucket-rows"),
+	return []export.SideValue{
+		own,
+		value("LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET", bucketRows,
+			"the server forgets the oldest rows of a bucket beyond so many: raise it with bucket-rows"),
 		value("LATENCY_MIN_SAMPLES_FOR_RETRAIN", 1000, "rows before the server trains again"),
-		value("LATENCY_MIN_SAMPLES_FOR_RETRAIN_FRESH", 10, "rows before the first training of a server without models")}
+		value("LATENCY_MIN_SAMPLES_FOR_RETRAIN_FRESH", 10,
+			"rows before the first training of a server without models"),
+	}
 }
 
-// ExportBulk writes the stratified sample of the rows beside json, at most so many of a bucket, as batches for llm-d's training
-// server, TTFT first; with the values of the sidecar.
+// ExportBulk writes a stratified sample of the rows in dir, at most most of each bucket, as batches
+// for llm-d's training server: all TTFT rows, then all TPOT rows. It returns the values for the
+// sidecar.
 func ExportBulk(w io.Writer, dir string, p *Document, most int) ([]export.SideValue, error) {
 	list, err := readRuns(dir, &RowsDocument{Runs: p.Runs})
 	if err != nil {
@@ -104,10 +119,13 @@ func ExportBulk(w io.Writer, dir string, p *Document, most int) ([]export.SideVa
 	if got := rowsDigest(list); got != p.Digest {
 		return nil, fmt.Errorf("%s: the rows are not those of the predictor: make both again with predictor fit", dir)
 	}
-	rows := slices.Concat(stat.Map(list, func(r *runRows) []Row { return r.Rows })...)
+	var rows []Row
+	for _, r := range list {
+		rows = append(rows, r.Rows...)
+	}
 	isE2E := p.Options.Rows.Target == TargetE2E
-	paced := 0
-	if isE2E { // what the server learns as TTFT of a router that does not stream
+	withTPOT := 0
+	if isE2E { // a router that does not stream reports the whole latency as TTFT
 		rows = slices.DeleteFunc(rows, func(r Row) bool { return !r.E2EMs.OK })
 		for i := range rows {
 			rows[i].TTFTMs = rows[i].E2EMs.V
@@ -116,13 +134,17 @@ func ExportBulk(w io.Writer, dir string, p *Document, most int) ([]export.SideVa
 	sample := Sample(rows, false, most, p.Options.Seed)
 	if !isE2E {
 		sample = append(sample, Sample(rows, true, most, p.Options.Seed)...)
-		paced = stat.Count(rows, func(r Row) bool { return r.TPOTMs.OK })
+		for i := range rows {
+			if rows[i].TPOTMs.OK {
+				withTPOT++
+			}
+		}
 	}
-	return bulkValues(most, len(rows)+paced-len(sample)), writeBulk(w, sample)
+	return bulkValues(most, len(rows)+withTPOT-len(sample)), writeBulk(w, sample)
 }
 
-// Sidecar is the provenance of a predictor's export; its region is the columns of the rows that
-// the forests were grown on, which no forest sees beyond.
+// Sidecar is the provenance of a predictor's export. Its region is the range of every column in
+// the training rows: beyond it a forest predicts as at its edge.
 func Sidecar(p *Document, in result.Input, format, command string) *export.Sidecar {
 	side := export.NewSidecar(&p.Header, in, format, command, "llm-d's latency predictor")
 	if p.Verdict != nil {
@@ -130,8 +152,14 @@ func Sidecar(p *Document, in result.Input, format, command string) *export.Sidec
 	}
 	for i := range p.Targets {
 		t := &p.Targets[i]
-		columns := stat.Map(t.Columns, func(c forest.Column) string { return fmt.Sprintf("%s %g to %g", c.Name, c.Min, c.Max) })
-		side.Configs = append(side.Configs, export.SideConfig{Label: t.Name, Note: "rows it was grown on: " + strings.Join(columns, ", ")})
+		var columns []string
+		for _, c := range t.Columns {
+			columns = append(columns, fmt.Sprintf("%s %g to %g", c.Name, c.Min, c.Max))
+		}
+		side.Configs = append(side.Configs, export.SideConfig{
+			Label: t.Name,
+			Note:  "rows it was grown on: " + strings.Join(columns, ", "),
+		})
 	}
 	return side
 }
@@ -155,11 +183,11 @@ type bulkEntry struct {
 	Timestamp          string  `json:"timestamp"`
 }
 
-// batchEntries is how many entries one batch holds at most.
+// batchEntries is the largest number of entries of one batch.
 const batchEntries = 1000
 
-// Sample is the stratified sample of rows for one target: at most
-// so many in each bucket, bucket by bucket.
+// Sample is the stratified sample of rows for one target: at most most of each bucket, in the
+// order of buckets.
 func Sample(rows []Row, tpot bool, most int, seed uint64) []bulkEntry {
 	r := newReservoir[*Row](buckets, most, seed)
 	for i := range rows {
@@ -174,13 +202,19 @@ func Sample(rows []Row, tpot bool, most int, seed uint64) []bulkEntry {
 	return out
 }
 
-// entryOf says what the router feeds, whatever the features of the rows: its
-// in-flight count for running, no decode tokens, and no prefix score with TPOT.
-// The stamp is the run's clock read as Unix time; only its order means something.
+// entryOf makes the entry that llm-d's router would send for a row, whatever --features the rows
+// were made with: its own in-flight count for running requests, no decode tokens, and no prefix
+// score with TPOT. The timestamp is the run's clock taken as Unix time; the server uses only the
+// order.
 func entryOf(r *Row, tpot bool) bulkEntry {
-	e := bulkEntry{KVCachePercentage: math.Max(0, math.Min(1, r.KVCachePercentage)), InputTokenLength: r.InputTokenLength,
-		NumRequestWaiting: r.NumRequestWaiting, NumRequestRunning: r.RunningInflight, PrefillTokens: r.PrefillTokensInFlight,
-		Timestamp: time.Unix(0, r.DecisionNs).UTC().Format(time.RFC3339Nano)}
+	e := bulkEntry{
+		KVCachePercentage: math.Max(0, math.Min(1, r.KVCachePercentage)),
+		InputTokenLength:  r.InputTokenLength,
+		NumRequestWaiting: r.NumRequestWaiting,
+		NumRequestRunning: r.RunningInflight,
+		PrefillTokens:     r.PrefillTokensInFlight,
+		Timestamp:         time.Unix(0, r.DecisionNs).UTC().Format(time.RFC3339Nano),
+	}
 	if tpot {
 		e.ActualTPOTMs = r.TPOTMs.V
 	} else {
@@ -204,7 +238,7 @@ func writeBulk(w io.Writer, entries []bulkEntry) error {
 	return nil
 }
 
-// ColumnsOf are the columns of a target as XGBoost wants them typed.
+// ColumnsOf lists the columns of a target with the types that XGBoost expects.
 func ColumnsOf(tpot bool, features string) []Column {
 	var out []Column
 	for _, f := range featuresOf(tpot, features) {
@@ -232,8 +266,8 @@ type Column struct{ Name, Type string }
 
 // xgBoost writes a forest as an XGBoost model document, the JSON that save_model
 // writes and load_model reads. A forest of logarithms becomes a model with a log
-// link (reg:gamma): XGBoost then predicts exp(margin), and base_score stands in
-// output space.
+// link (reg:gamma): XGBoost then predicts exp(margin), and base_score is in output
+// space.
 //
 // base_score is the scalar that versions before 3.1 write. Versions from 3.1 on
 // write a list and read both; an older version reads the list without an error and
@@ -260,33 +294,50 @@ func xgBoost(w io.Writer, f *forest.Forest, columns []Column) error {
 	for i, t := range f.Trees {
 		for _, n := range t {
 			if n.Feature != forest.Leaf && columns[n.Feature].Type == category {
-				return fmt.Errorf("tree %d splits on the category %q, want splits on numbers only", i, columns[n.Feature].Name)
+				return fmt.Errorf("tree %d splits on the category %q, want splits on numbers only",
+					i, columns[n.Feature].Name)
 			}
 		}
 		ends = append(ends, i+1)
 		trees = append(trees, xgbTree(i, t, len(columns)))
 	}
-	return json.NewEncoder(w).Encode(map[string]any{"version": [3]int{2, 0, 0}, "learner": map[string]any{
-		"attributes":    map[string]any{},
-		"feature_names": names,
-		"feature_types": types,
-		"gradient_booster": map[string]any{"name": "gbtree", "model": map[string]any{
-			"gbtree_model_param": map[string]string{"num_parallel_tree": "1", "num_trees": strconv.Itoa(len(f.Trees))},
-			"iteration_indptr":   ends,
-			"tree_info":          info,
-			"trees":              trees,
-		}},
-		"learner_model_param": map[string]string{"base_score": strconv.FormatFloat(base, 'E', -1, 32), "boost_from_average": "1",
-			"num_class": "0", "num_feature": strconv.Itoa(len(columns)), "num_target": "1"},
-		"objective": map[string]any{"name": "reg:gamma", "reg_loss_param": map[string]string{"scale_pos_weight": "1"}},
-	}})
+	booster := map[string]any{
+		"name": "gbtree",
+		"model": map[string]any{
+			"gbtree_model_param": map[string]string{
+				"num_parallel_tree": "1",
+				"num_trees":         strconv.Itoa(len(f.Trees)),
+			},
+			"iteration_indptr": ends,
+			"tree_info":        info,
+			"trees":            trees,
+		},
+	}
+	learner := map[string]any{
+		"attributes":       map[string]any{},
+		"feature_names":    names,
+		"feature_types":    types,
+		"gradient_booster": booster,
+		"learner_model_param": map[string]string{
+			"base_score":         strconv.FormatFloat(base, 'E', -1, 32),
+			"boost_from_average": "1",
+			"num_class":          "0",
+			"num_feature":        strconv.Itoa(len(columns)),
+			"num_target":         "1",
+		},
+		"objective": map[string]any{
+			"name":           "reg:gamma",
+			"reg_loss_param": map[string]string{"scale_pos_weight": "1"},
+		},
+	}
+	return json.NewEncoder(w).Encode(map[string]any{"version": [3]int{2, 0, 0}, "learner": learner})
 }
 
 // xgbNoParent is the parent of a root: the largest int32.
 const xgbNoParent = math.MaxInt32
 
-// xgbTree is a tree as XGBoost names its parts. Statistics that only describe training (gains, hessians) are 0: the
-// reader wants the keys.
+// xgbTree is a tree in XGBoost's JSON. Statistics that only describe training (gains, hessians) are
+// 0, but XGBoost's reader requires their keys.
 func xgbTree(id int, t forest.Tree, columns int) map[string]any {
 	n := len(t)
 	parents := make([]int, n)
@@ -301,26 +352,47 @@ func xgbTree(id int, t forest.Tree, columns int) map[string]any {
 	for i, node := range t {
 		conditions[i] = xgbNumber(node.Value)
 		if node.Feature == forest.Leaf {
-			left[i], right[i], weights[i] = -1, -1, xgbNumber(node.Value)
+			left[i] = -1
+			right[i] = -1
+			weights[i] = xgbNumber(node.Value)
 			continue
 		}
-		first := 2*splits + 1
+		first := 2*splits + 1 // nodes are level by level, so children follow in the order of splits
 		splits++
-		left[i], right[i], indices[i], defaultLeft[i] = first, first+1, node.Feature, 1
-		parents[first], parents[first+1] = i, i
+		left[i] = first
+		right[i] = first + 1
+		indices[i] = node.Feature
+		defaultLeft[i] = 1
+		parents[first] = i
+		parents[first+1] = i
 	}
 	return map[string]any{
-		"id": id, "parents": parents, "left_children": left, "right_children": right, "split_indices": indices,
-		"default_left": defaultLeft, "split_conditions": conditions, "base_weights": weights, "split_type": make([]int, n),
-		"loss_changes": make([]xgbNumber, n), "sum_hessian": make([]xgbNumber, n), "categories": []int{}, "categories_nodes": []int{},
-		"categories_segments": []int{}, "categories_sizes": []int{},
-		"tree_param": map[string]string{"num_deleted": "0", "num_feature": strconv.Itoa(columns), "num_nodes": strconv.Itoa(n),
-			"size_leaf_vector": "1"},
+		"id":                  id,
+		"parents":             parents,
+		"left_children":       left,
+		"right_children":      right,
+		"split_indices":       indices,
+		"default_left":        defaultLeft,
+		"split_conditions":    conditions,
+		"base_weights":        weights,
+		"split_type":          make([]int, n),
+		"loss_changes":        make([]xgbNumber, n),
+		"sum_hessian":         make([]xgbNumber, n),
+		"categories":          []int{},
+		"categories_nodes":    []int{},
+		"categories_segments": []int{},
+		"categories_sizes":    []int{},
+		"tree_param": map[string]string{
+			"num_deleted":      "0",
+			"num_feature":      strconv.Itoa(columns),
+			"num_nodes":        strconv.Itoa(n),
+			"size_leaf_vector": "1",
+		},
 	}
 }
 
-// xgbNumber is a number of a list of reals. XGBoost's reader tells integers from
-// reals and refuses a list that starts with 0 where it wants 0.0.
+// xgbNumber is a float that always has an exponent in JSON. XGBoost's reader distinguishes integers
+// from reals and refuses a list of reals that starts with 0 instead of 0.0.
 type xgbNumber float32
 
 func (n xgbNumber) MarshalJSON() ([]byte, error) {

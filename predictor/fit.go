@@ -9,7 +9,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -25,16 +24,16 @@ func readRuns(out string, made *RowsDocument) ([]*runRows, error) {
 			return nil, err
 		}
 		if len(rows) != r.Rows {
-			return nil, fmt.Errorf("%s: got %d rows, %s counts %d: make them again with predictor rows", table.RunDir(out, r.ID), len(rows),
-				RowsFile, r.Rows)
+			return nil, fmt.Errorf("%s: got %d rows, %s counts %d: make them again with predictor rows",
+				table.RunDir(out, r.ID), len(rows), RowsFile, r.Rows)
 		}
 		list = append(list, &runRows{ID: r.ID, Config: r.Config, Rows: rows})
 	}
 	return list, nil
 }
 
-// Fit trains on the rows in out of runs extracted to in: predictor.json, and what it is
-// worth on the rows held out. c may be nil: no physics, for the reason in o.
+// Fit trains on the rows in out of runs extracted to in. It returns the scores on the rows held out
+// and the predictor. c is nil without physics; o.PhysicsReason is then the reason.
 func Fit(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument, c *Coefficients, o TrainOptions,
 	h result.Header) (*Scores, *Document, error) {
 	list, err := readRuns(out, made)
@@ -47,44 +46,67 @@ func Fit(ctx context.Context, in, out string, ext *result.Extract, made *RowsDoc
 		return nil, nil, err
 	}
 	h.Inputs = ext.Inputs
-	scores.Header, scores.Runs, scores.Options, scores.Warnings = h, made.Runs, optionsOf(made, c, o), warningsOf(made)
-	p := &Document{Header: h, Options: scores.Options, Runs: made.Runs, Bins: o.bins, Targets: targets, Digest: rowsDigest(list),
-		Trained: "forests: the training rows; conformal factors: the rows held out"}
-	p.HoldOut = stat.Filter(scores.HoldOut, func(s HoldOut) bool { return s.Scope == scopeAll })
-	p.Scores = stat.Filter(scores.Models, func(s modelScore) bool { return s.Scope == scopeAll })
+	scores.Header = h
+	scores.Runs = made.Runs
+	scores.Options = optionsOf(made, c, o)
+	scores.Warnings = warningsOf(made)
+	p := &Document{
+		Header:  h,
+		Options: scores.Options,
+		Runs:    made.Runs,
+		Bins:    o.bins,
+		Targets: targets,
+		Digest:  rowsDigest(list),
+		Trained: "forests: the training rows; conformal factors: the rows held out",
+	}
+	for _, s := range scores.HoldOut {
+		if s.Scope == scopeAll {
+			p.HoldOut = append(p.HoldOut, s)
+		}
+	}
+	for _, s := range scores.Models {
+		if s.Scope == scopeAll {
+			p.Scores = append(p.Scores, s)
+		}
+	}
 	p.setVerdict()
 	return scores, p, nil
 }
 
 // Limits of the gates that forests pass before a router gets them (spec#predictor-verdict).
 const (
-	mostOverConstant = 1.0 // error of trees over that of a constant
-	mostP90Short     = 0.1 // by what share the calibrated P90 covers too little
+	mostOverConstant = 1.0 // MAPE of trees over that of a constant
+	mostP90Short     = 0.1 // 0.9 minus the coverage of the calibrated P90
 )
 
-// setVerdict is the verdict on every target: trees better than a constant, and a P90 that covers.
+// setVerdict judges every target: trees must be better than a constant, and the calibrated P90 must
+// cover about 90 % of the rows held out (spec#predictor-verdict).
 func (p *Document) setVerdict() {
 	p.Verdict = &coeff.Judgement{Verdict: coeff.VerdictPass}
 	for _, target := range targetsOf(p.Options.Rows.Target) {
 		var over, short *float64
 		for _, s := range p.Scores {
-			if s.Target == target && s.Model == nameTrees {
-				if s.MAPE != nil && s.MAPEConst != nil {
-					over = result.OrNull(*s.MAPE / *s.MAPEConst)
-				}
-				if s.Coverage != nil {
-					short = result.OrNull(calibratedLevel - *s.Coverage)
-				}
+			if s.Target != target || s.Model != nameTrees {
+				continue
+			}
+			if s.MAPE != nil && s.MAPEConst != nil {
+				over = result.OrNull(*s.MAPE / *s.MAPEConst)
+			}
+			if s.Coverage != nil {
+				short = result.OrNull(calibratedLevel - *s.Coverage)
 			}
 		}
 		p.Verdict.AtMost("trees_mape_over_constant", target, over, mostOverConstant, "too few rows held out")
-		p.Verdict.AtMost("p90_coverage_short", target, short, mostP90Short, "too few rows to calibrate and to judge")
+		p.Verdict.AtMost("p90_coverage_short", target, short, mostP90Short,
+			"too few rows to calibrate and to judge")
 	}
 }
 
-// withPhysics gives a training its columns and its physics.
-func withPhysics(o *TrainOptions, in string, ext *result.Extract, list []*runRows, made *RowsDocument, c *Coefficients) {
-	o.features, o.targets = made.Options.Features, targetsOf(made.Options.Target)
+// withPhysics sets the columns, the targets and, with coefficients, the physics of a training.
+func withPhysics(o *TrainOptions, in string, ext *result.Extract, list []*runRows,
+	made *RowsDocument, c *Coefficients) {
+	o.features = made.Options.Features
+	o.targets = targetsOf(made.Options.Target)
 	if c == nil {
 		return
 	}
@@ -93,21 +115,28 @@ func withPhysics(o *TrainOptions, in string, ext *result.Extract, list []*runRow
 }
 
 func optionsOf(made *RowsDocument, c *Coefficients, o TrainOptions) options {
-	opt := options{Rows: made.Options, Weights: o.Weights, Seed: o.Seed, BucketRows: o.BucketRows, IsRefit: o.isRefit}
+	opt := options{
+		Rows:       made.Options,
+		Weights:    o.Weights,
+		Seed:       o.Seed,
+		BucketRows: o.BucketRows,
+		IsRefit:    o.isRefit,
+	}
 	if c != nil {
 		opt.Physics = c.Name
 	}
 	return opt
 }
 
-// warningsOf are what readers of a score must know of its rows.
+// warningsOf collects the warnings about the rows that a score was computed on.
 func warningsOf(made *RowsDocument) []trace.Finding {
 	out := append([]trace.Finding{}, made.Warnings...)
 	for _, r := range made.Runs {
 		out = append(out, r.Warnings...)
 	}
 	if made.Options.PrefixScore == prefixActual {
-		out = append(out, trace.Findingf(codeOtherColumns, "prefix_cache_score is what was measured after the decision"))
+		out = append(out, trace.Findingf(codeOtherColumns,
+			"prefix_cache_score is what was measured after the decision"))
 	}
 	return out
 }
@@ -118,13 +147,17 @@ func FitCommand(made *RowsDocument, physics string, o TrainOptions) string {
 	if physics != "" {
 		words = append(words, "--fit "+physics)
 	}
-	words = append(words, "--bucket-rows "+o.BucketRows, fmt.Sprintf("--seed %d", o.Seed), "--weights "+o.Weights)
+	words = append(words,
+		"--bucket-rows "+o.BucketRows,
+		fmt.Sprintf("--seed %d", o.Seed),
+		"--weights "+o.Weights)
 	return strings.Join(words, " ") + " # " + made.Command
 }
 
-// Evaluate judges a finished predictor on rows it never saw.
-func Evaluate(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument, p *Document, c *Coefficients, o TrainOptions,
-	h result.Header) (*Scores, error) {
+// Evaluate scores a finished predictor on the rows in out, which should be of runs that it was not
+// trained on.
+func Evaluate(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument,
+	p *Document, c *Coefficients, o TrainOptions, h result.Header) (*Scores, error) {
 	list, err := readRuns(out, made)
 	if err != nil {
 		return nil, err
@@ -144,17 +177,24 @@ func Evaluate(ctx context.Context, in, out string, ext *result.Extract, made *Ro
 		}
 	}
 	h.Inputs = append(h.Inputs, ext.Inputs...)
-	scores.Header, scores.Runs, scores.Options = h, made.Runs, optionsOf(made, c, o)
+	scores.Header = h
+	scores.Runs = made.Runs
+	scores.Options = optionsOf(made, c, o)
 	scores.Options.Evaluate = true
 	scores.Warnings = append(warningsOf(made), seenBefore(p, ext)...)
 	return scores, ctx.Err()
 }
 
-// seenBefore says which recordings judged the predictor was trained on, by the digests of their files.
+// seenBefore warns of recordings that the predictor was trained on, by the digests of their files.
+// run.yaml and config.json are no recordings: different runs may share them.
 func seenBefore(p *Document, ext *result.Extract) (out []trace.Finding) {
 	for _, in := range ext.Inputs {
-		same := func(of result.Input) bool { return of.SHA256 == in.SHA256 }
-		if b := path.Base(in.Name); b != deploy.RunFile && b != "config.json" && slices.ContainsFunc(p.Inputs, same) {
+		base := path.Base(in.Name)
+		if base == deploy.RunFile || base == "config.json" {
+			continue
+		}
+		isSame := func(trained result.Input) bool { return trained.SHA256 == in.SHA256 }
+		if slices.ContainsFunc(p.Inputs, isSame) {
 			out = append(out, trace.Findingf(codeJudgedOnTraining,
 				"%s: the predictor was trained on it: what is called unseen is in-sample there", in.Name))
 		}

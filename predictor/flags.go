@@ -14,7 +14,8 @@ import (
 func (o *Options) Flags() []cli.Flag {
 	return []cli.Flag{
 		option.RecordedUnless(TargetToken, &cli.StringFlag{Name: "target", Destination: &o.Target, Value: o.Target,
-			Usage: "`LATENCY` that is predicted: token (TTFT and TPOT) or e2e (the whole answer, for servers that do not stream)"}),
+			Usage: "`LATENCY` that is predicted: token (TTFT and TPOT) or e2e (the whole answer, for servers " +
+				"that do not stream)"}),
 		option.Recorded(&cli.StringFlag{Name: "features", Destination: &o.Features, Value: o.Features,
 			Usage: "columns of the models, `SET`: llmd (those of llm-d) or full (also what only traces have)"}),
 		option.Recorded(&cli.StringFlag{Name: "state", Destination: &o.State, Value: o.State,
@@ -31,7 +32,8 @@ func (o *Options) Flags() []cli.Flag {
 	}
 }
 
-// sharesValue is the value of --shared-prefix-tokens: RUNGLOB=TOKENS each, "*" where no run is named.
+// sharesValue is the value of --shared-prefix-tokens. It keeps each as RUNGLOB=TOKENS, with "*" for
+// a number without a run.
 type sharesValue struct{ shares *[]string }
 
 func (v *sharesValue) String() string { return "" }

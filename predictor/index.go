@@ -9,13 +9,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// blockIndex is an LRU of cached blocks, replayed from what requests were scheduled.
+// blockIndex is an LRU of cached blocks, replayed from the requests that were scheduled.
 // It models a router's index that the engine's KV events keep up to date.
 type blockIndex struct {
 	blockSize, capacity int64
 	order               *list.List // of blockID, most recent first
 	at                  map[blockID]*list.Element
-	learned             map[string]int64 // blocks that requests of a group were seen to share
+	learned             map[string]int64 // by group: most blocks found in the cache by one of its requests
 	groups              map[string]int64 // owner of each group's blocks
 }
 
@@ -28,8 +28,14 @@ func newBlockIndex(d *deploy.Deployment) *blockIndex {
 	if err != nil {
 		blocks = 1 << 40 // nothing is ever evicted
 	}
-	return &blockIndex{blockSize: d.Engine.BlockSize, capacity: blocks, order: list.New(), at: map[blockID]*list.Element{},
-		learned: map[string]int64{}, groups: map[string]int64{}}
+	return &blockIndex{
+		blockSize: d.Engine.BlockSize,
+		capacity:  blocks,
+		order:     list.New(),
+		at:        map[blockID]*list.Element{},
+		learned:   map[string]int64{},
+		groups:    map[string]int64{},
+	}
 }
 
 // blocksOf lists the blocks of the prompt of the i-th request, the shared ones first.
@@ -40,7 +46,8 @@ func (x *blockIndex) blocksOf(i int, l *requestLife) []blockID {
 		if x.groups[l.group] == 0 {
 			x.groups[l.group] = -int64(len(x.groups)) - 1
 		}
-		shared, group = n, x.groups[l.group]
+		shared = n
+		group = x.groups[l.group]
 		if l.groupTokens.OK {
 			shared = min(n, l.groupTokens.V/x.blockSize)
 		}
@@ -55,9 +62,8 @@ func (x *blockIndex) blocksOf(i int, l *requestLife) []blockID {
 	return out
 }
 
-// cachedShare is the share of the prompt whose blocks are in the index, as a prefix. A
-// group whose shared length nobody states has shared what its requests were seen
-// to share.
+// cachedShare is the share of the prompt that is in the index as a prefix of whole blocks. Where the
+// length that a group shares is unknown, it is the longest hit of its earlier requests.
 func (x *blockIndex) cachedShare(i int, l *requestLife) float64 {
 	limit := reconstruct.MaxCachedBlocks(l.prompt.V, x.blockSize)
 	if l.group != "" && !l.groupTokens.OK {
@@ -73,10 +79,11 @@ func (x *blockIndex) cachedShare(i int, l *requestLife) float64 {
 	return float64(found*x.blockSize) / float64(l.prompt.V)
 }
 
-// insertPrompt puts a prompt's blocks in front. hit is what was found at admission.
-func (x *blockIndex) insertPrompt(i int, l *requestLife, hit trace.Opt[int64]) {
-	if hit.OK && l.group != "" {
-		x.learned[l.group] = max(x.learned[l.group], hit.V/x.blockSize)
+// insertPrompt makes a prompt's blocks the most recent ones. hitTokens is the recorded prefix hit at
+// the request's first admission.
+func (x *blockIndex) insertPrompt(i int, l *requestLife, hitTokens trace.Opt[int64]) {
+	if hitTokens.OK && l.group != "" {
+		x.learned[l.group] = max(x.learned[l.group], hitTokens.V/x.blockSize)
 	}
 	blocks := x.blocksOf(i, l)
 	slices.Reverse(blocks) // the end of a chain is evicted first

@@ -7,28 +7,45 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// requestLife is one request, whatever recorded it. Stamps are ns of one clock.
+// requestLife is one request: what spans or client rows recorded of it, in one form. Stamps are ns
+// of one clock.
 type requestLife struct {
-	id                                                    string
-	arrived, queued, scheduled, first, finished, departed trace.Opt[int64]
-	pauses                                                []pause
-	scheduledStep, firstStep, prompt, cached, output      trace.Opt[int64]
-	priority                                              int64
-	group                                                 string
-	groupTokens                                           trace.Opt[int64]
-	phase                                                 trace.Opt[string]
-	reason                                                reason             // why it cannot be a row, empty when it may
-	index, actual                                         trace.Opt[float64] // prefix scores
-	score                                                 trace.Opt[float64] // the one asked for
+	id string
+
+	arrived   trace.Opt[int64]
+	queued    trace.Opt[int64]
+	scheduled trace.Opt[int64]
+	first     trace.Opt[int64] // first token
+	finished  trace.Opt[int64]
+	departed  trace.Opt[int64]
+	pauses    []pause
+
+	scheduledStep trace.Opt[int64]
+	firstStep     trace.Opt[int64] // that gave the first token
+
+	prompt trace.Opt[int64] // tokens
+	cached trace.Opt[int64] // prompt tokens found in the prefix cache at first admission
+	output trace.Opt[int64] // tokens
+
+	priority    int64
+	group       string           // requests of a group share a prefix
+	groupTokens trace.Opt[int64] // length of that prefix
+	phase       trace.Opt[string]
+	reason      reason // why it cannot be a row, empty when it may
+
+	index  trace.Opt[float64] // prefix score of the block index at the decision
+	actual trace.Opt[float64] // prefix score measured at first admission
+	score  trace.Opt[float64] // the one of the two that --prefix-score selects
 }
 
 // pause is a preemption and its end.
 type pause struct{ from, to trace.Opt[int64] }
 
 // livesOf lists the requests of a run, by arrival: core and API spans where there
-// are some, else stock spans, else client rows with engine stamps. complete says
-// that nothing that was in the engine is missing.
-func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []requestLife, complete bool, findings []trace.Finding) {
+// are some, else stock spans, else client rows with engine stamps. complete is true
+// when no request that was in the engine is missing.
+func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []requestLife, complete bool,
+	findings []trace.Finding) {
 	complete = true
 	if len(run.Requests) == 0 {
 		lives, findings = observedLives(run, endToEnd)
@@ -48,13 +65,19 @@ func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []reques
 			if r.Source == trace.SourceStock {
 				stock++
 			}
-			complete = complete && r.DroppedEvents <= 0 && (r.CoreID.OK || r.Source == trace.SourceStock || !r.Success.V)
+			hasEngineStamps := r.CoreID.OK || r.Source == trace.SourceStock
+			if r.DroppedEvents > 0 || !hasEngineStamps && r.Success.V {
+				complete = false
+			}
 			lives = append(lives, l)
 		}
 		complete = complete && (journeyRate == 1 || stock == len(lives))
 	}
 	slices.SortStableFunc(lives, func(a, b requestLife) int {
-		return cmp.Or(cmp.Compare(a.arrived.V, b.arrived.V), cmp.Compare(a.queued.V, b.queued.V), cmp.Compare(a.id, b.id))
+		return cmp.Or(
+			cmp.Compare(a.arrived.V, b.arrived.V),
+			cmp.Compare(a.queued.V, b.queued.V),
+			cmp.Compare(a.id, b.id))
 	})
 	return lives, complete, findings
 }
@@ -70,7 +93,13 @@ func clientsOf(observed []trace.ObservedRequest) map[string]*trace.ObservedReque
 }
 
 func lifeOfRequest(r *trace.Request, endToEnd bool) requestLife {
-	l := requestLife{id: r.CoreID.Or(r.APIID.V), prompt: r.PromptTokens, cached: r.CachedTokens, output: r.OutputTokens, phase: r.Phase}
+	l := requestLife{
+		id:     r.CoreID.Or(r.APIID.V),
+		prompt: r.PromptTokens,
+		cached: r.CachedTokens,
+		output: r.OutputTokens,
+		phase:  r.Phase,
+	}
 	if r.Source == trace.SourceStock {
 		l.stockStamps(r)
 	} else {
@@ -87,8 +116,8 @@ func lifeOfRequest(r *trace.Request, endToEnd bool) requestLife {
 	return l
 }
 
-// setReason finds why a request cannot be a row: what its record lacks, how it ended, or stamps in the wrong order.
-// End to end, its departure counts and its first token need not be known.
+// setReason sets why a request cannot be a row: a missing value, how it ended, or stamps in the
+// wrong order. For end-to-end latency it needs a departure instead of a first token.
 func (l *requestLife) setReason(wasInEngine, wasAborted, hasFailed, endToEnd bool) {
 	switch {
 	case !l.arrived.OK:
@@ -112,8 +141,8 @@ func (l *requestLife) setReason(wasInEngine, wasAborted, hasFailed, endToEnd boo
 	}
 }
 
-// stockStamps places the intervals of an unmodified engine's span one behind the
-// other: overhead in = TTFT - queue - prefill, then queue, prefill, decode.
+// stockStamps derives stamps from the span of an unmodified engine, which has only the lengths of
+// consecutive intervals: overhead before the queue (TTFT - queue - prefill), queue, prefill, decode.
 func (l *requestLife) stockStamps(r *trace.Request) {
 	l.arrived = r.StartWallNs
 	at := func(known bool, us float64) trace.Opt[int64] {
@@ -123,7 +152,8 @@ func (l *requestLife) stockStamps(r *trace.Request) {
 	queue := r.StockQueueUs
 	prefill := r.StockPrefillUs
 	if ttft.OK && queue.OK && prefill.OK {
-		l.queued, l.scheduled = at(true, ttft.V-queue.V-prefill.V), at(true, ttft.V-prefill.V)
+		l.queued = at(true, ttft.V-queue.V-prefill.V)
+		l.scheduled = at(true, ttft.V-prefill.V)
 	}
 	l.first = at(ttft.OK, ttft.V)
 	l.finished = at(ttft.OK && r.StockDecodeUs.OK, ttft.V+r.StockDecodeUs.V)
@@ -155,15 +185,17 @@ func pausesOf(events []trace.JourneyEvent) map[string][]pause {
 	return out
 }
 
-// observedLives are the rows of a client file that carry engine stamps. Where
-// arrivals are on another clock, the smallest pick-up wait is taken as 0.
+// observedLives lists the requests of a client file with engine stamps. Where its arrivals are on
+// another clock than the stamps, the clocks are aligned so that the smallest time from arrival to
+// the engine's queue is 0.
 func observedLives(run *trace.Run, endToEnd bool) ([]requestLife, []trace.Finding) {
 	offset, found := int64(0), false
 	for i := range run.Observed {
 		c := &run.Observed[i]
 		if at, wall := arrivalOf(c); wall && c.QueuedNs.OK {
 			if d := c.QueuedNs.V - at.V; !found || d < offset {
-				offset, found = d, true
+				offset = d
+				found = true
 			}
 		}
 	}
@@ -174,20 +206,32 @@ func observedLives(run *trace.Run, endToEnd bool) ([]requestLife, []trace.Findin
 		if wall {
 			at.V += offset
 		}
-		l := requestLife{id: c.ID, arrived: at, queued: c.QueuedNs, scheduled: c.ScheduledNs, first: c.EngineFirstNs, finished: c.EngineLastNs,
-			departed: c.EngineLastNs, prompt: c.PromptTokens, output: c.OutputTokens, phase: c.Phase, priority: c.Priority.V,
-			group: c.PrefixGroup.V, groupTokens: c.PrefixTokens}
+		l := requestLife{
+			id:          c.ID,
+			arrived:     at,
+			queued:      c.QueuedNs,
+			scheduled:   c.ScheduledNs,
+			first:       c.EngineFirstNs,
+			finished:    c.EngineLastNs,
+			departed:    c.EngineLastNs,
+			prompt:      c.PromptTokens,
+			output:      c.OutputTokens,
+			phase:       c.Phase,
+			priority:    c.Priority.V,
+			group:       c.PrefixGroup.V,
+			groupTokens: c.PrefixTokens,
+		}
 		l.setReason(true, c.Aborted.V, c.Success.OK && !c.Success.V, endToEnd)
 		lives = append(lives, l)
 	}
 	if !found {
 		return lives, nil
 	}
-	return lives, []trace.Finding{trace.Findingf(codeTwoClocks, "run %s: arrivals and engine stamps are on two clocks; the smallest pick-up "+
-		"wait was taken as 0", run.ID)}
+	return lives, []trace.Finding{trace.Findingf(codeTwoClocks,
+		"run %s: arrivals and engine stamps are on two clocks; the smallest pick-up wait was taken as 0", run.ID)}
 }
 
-// arrivalOf is a client row's arrival; wall says that it is on the wall clock.
+// arrivalOf is a client row's arrival, ns; wall is true when it is on the wall clock.
 func arrivalOf(c *trace.ObservedRequest) (at trace.Opt[int64], wall bool) {
 	if c.SendNs.OK {
 		return c.SendNs, false

@@ -74,8 +74,8 @@ func binEdges(sorted []float32, maxBins int) []float32 {
 	return edges
 }
 
-// thresholdBetween is a float32 above lo and at most hi, halfway where one lies between; hi
-// itself where lo stands for unknown.
+// thresholdBetween returns a float32 t with lo < t <= hi: the middle where float32 has a number
+// between the two, else hi. lo is -Inf for unknown values, and t is then hi.
 func thresholdBetween(lo, hi float32) float32 {
 	if mid := float32((float64(lo) + float64(hi)) / 2); mid > lo {
 		return mid

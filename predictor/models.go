@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// modelDocs says of each model what it is.
+// modelDocs describes the models for the report.
 var modelDocs = map[string]string{
 	nameTrees:    "200 boosted trees of depth 6 on log(ms)",
 	nameGated:    "two such forests, for rows where nobody and where somebody waits, from 200 rows on each side",
@@ -51,11 +51,14 @@ type constant struct {
 
 // newConstant is the lower median of each run, and of all.
 func newConstant(t *trainingColumns, rows []int) *constant {
-	median := func(v []float64) float64 { return stat.WeightedMedian(v, slices.Repeat([]float64{1}, len(v))) }
+	median := func(v []float64) float64 {
+		return stat.WeightedMedian(v, slices.Repeat([]float64{1}, len(v)))
+	}
 	values := map[int32][]float64{}
 	var all []float64
 	for _, i := range rows {
-		values[t.Run[i]], all = append(values[t.Run[i]], t.Y[i]), append(all, t.Y[i])
+		values[t.Run[i]] = append(values[t.Run[i]], t.Y[i])
+		all = append(all, t.Y[i])
 	}
 	c := &constant{byRun: map[int32]float64{}, all: median(all)}
 	for run, v := range values {
@@ -71,7 +74,7 @@ func (c *constant) Predict(t *trainingColumns, i int) float64 {
 	return c.all
 }
 
-// physics is what is in the table already.
+// physics predicts with the estimates in trainingColumns.Physics.
 type physics struct{}
 
 func (physics) Predict(t *trainingColumns, i int) float64 { return t.Physics[i] }
@@ -88,14 +91,15 @@ func newTrees(t *trainingColumns, rows []int, w []float64, o boostOptions) (*boo
 	return boostLogs(t, rows, w, o, false)
 }
 
-// residualShares are how much of the residual trees may be used.
+// residualShares are the factors of the residual trees that newResidual tries.
 var residualShares = []float64{0, 0.5, 1}
 
-// newResidual grows 50 trees of depth 3 on what physics leaves, and uses as much of
-// them as trees grown on the first 80 % of the rows helped on the rest: what is only
-// noise, or drifts away, is left to physics.
+// newResidual grows 50 trees of depth 3 on log(measured / physics) and scales them by one of
+// residualShares: the one with which trees grown on the first 80 % of the rows have the smallest
+// error on the rest. Residuals that are noise or drift then do not worsen physics.
 func newResidual(t *trainingColumns, rows []int, w []float64, o boostOptions) (*boosted, error) {
-	o.Trees, o.Depth = 50, 3
+	o.Trees = 50
+	o.Depth = 3
 	weight := map[int]float64{}
 	var known []int
 	for k, i := range rows {
@@ -107,7 +111,13 @@ func newResidual(t *trainingColumns, rows []int, w []float64, o boostOptions) (*
 			}
 		}
 	}
-	weights := func(rows []int) []float64 { return stat.Map(rows, func(i int) float64 { return weight[i] }) }
+	weights := func(rows []int) []float64 {
+		out := make([]float64, len(rows))
+		for k, i := range rows {
+			out[k] = weight[i]
+		}
+		return out
+	}
 	if len(known) == 0 {
 		return nil, fmt.Errorf("model %s: no training row has a physics estimate", nameResidual)
 	}
@@ -137,13 +147,14 @@ func (b *boosted) bestShare(t *trainingColumns, rows []int, w []float64) float64
 			sum += w[k] * math.Abs(t.Physics[i]*math.Exp(share*b.eval.Margin(x))/t.Y[i]-1)
 		}
 		if sum < least {
-			best, least = share, sum
+			best = share
+			least = sum
 		}
 	}
 	return best
 }
 
-// scaleForest is a forest whose sum is a share of the given one's; no trees for none.
+// scaleForest returns a forest whose prediction is share times that of f; share 0 leaves no trees.
 func scaleForest(f *forest.Forest, share float64) *forest.Forest {
 	out := &forest.Forest{Base: share * f.Base, Trees: []forest.Tree{}}
 	if share == 0 {
@@ -201,8 +212,8 @@ func (b *boosted) Predict(t *trainingColumns, i int) float64 {
 	return ms
 }
 
-// gated has two forests: for rows with an empty waiting queue, and for the others. They are one forest where
-// a side has too few rows.
+// gated has two forests: one for rows with an empty waiting queue, one for the others. Both are the
+// same forest where one side has fewer than leastGated rows.
 type gated struct{ Idle, Queued *boosted }
 
 func newGated(t *trainingColumns, rows []int, w []float64, o boostOptions) (*gated, error) {

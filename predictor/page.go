@@ -12,8 +12,12 @@ var targetWords = map[string]string{targetTTFT: "TTFT", targetTPOT: "TPOT", targ
 // Page is the page of predictor_scores.json as one HTML file, and its sections: the error and
 // the P90 coverage of every model on rows it did not see.
 func Page(s *Scores) ([]byte, []report.Section, error) {
-	h := report.Head{Class: "none", Badge: "TRAINED", Kicker: "Latency predictors from recorded vLLM traces",
-		Sentence: "Trees and physics on the last fifth of each run, from what was known when each request arrived."}
+	h := report.Head{
+		Class:    "none",
+		Badge:    "TRAINED",
+		Kicker:   "Latency predictors from recorded vLLM traces",
+		Sentence: "Trees and physics on the last fifth of each run, from what was known when each request arrived.",
+	}
 	if s.Options.Evaluate {
 		h.Badge = "JUDGED"
 		h.Sentence = "A finished predictor on runs it never saw."
@@ -29,18 +33,37 @@ func Page(s *Scores) ([]byte, []report.Section, error) {
 	} else if s.Options.IsRefit {
 		physics += ", refitted without the rows held out"
 	}
-	h.Facts = []report.Fact{report.FactOf("Runs", fmt.Sprint(len(s.Runs))),
+	h.Facts = []report.Fact{
+		report.FactOf("Runs", fmt.Sprint(len(s.Runs))),
 		report.FactOf("Rows", fmt.Sprintf("%d of %d requests", rows, requests)),
-		report.FactOf("Features", s.Options.Rows.Features), report.FactOf("Prefix score", s.Options.Rows.PrefixScore),
-		report.FactOf("Physics", physics), report.FactOf("Weights", s.Options.Weights), report.FactOf("Seed", fmt.Sprint(s.Options.Seed))}
+		report.FactOf("Features", s.Options.Rows.Features),
+		report.FactOf("Prefix score", s.Options.Rows.PrefixScore),
+		report.FactOf("Physics", physics),
+		report.FactOf("Weights", s.Options.Weights),
+		report.FactOf("Seed", fmt.Sprint(s.Options.Seed)),
+	}
+	rowBlocks := report.Tables(rowTable(s))
+	rowBlocks = append(rowBlocks, report.FindingBlocks("Warnings", s.Warnings)...)
+	rowBlocks = append(rowBlocks,
+		report.Block{Heading: "How to reproduce"},
+		report.Block{Code: []string{"blis-train " + s.Command}})
 	return report.Page(h, []report.Section{
-		{ID: "error", Nav: "Error", Title: "Error and P90 coverage on rows held out",
-			Lead: "Mean absolute percentage error with the constant and the noise floor beside it; the share of requests within the " +
-				"calibrated P90.",
-			Blocks: report.Tables(scoreTable(s), holdOutTable(s), modelTable())},
-		{ID: "rows", Nav: "Rows", Title: "Rows", Lead: "One row a request at its decision; every other request is dropped for one reason.",
-			Blocks: append(append(report.Tables(rowTable(s)), report.FindingBlocks("Warnings", s.Warnings)...),
-				report.Block{Heading: "How to reproduce"}, report.Block{Code: []string{"blis-train " + s.Command}})}})
+		{
+			ID:    "error",
+			Nav:   "Error",
+			Title: "Error and P90 coverage on rows held out",
+			Lead: "Mean absolute percentage error, with that of a constant and the noise floor; " +
+				"the share of requests within the calibrated P90.",
+			Blocks: report.Tables(scoreTable(s), holdOutTable(s), modelTable()),
+		},
+		{
+			ID:     "rows",
+			Nav:    "Rows",
+			Title:  "Rows",
+			Lead:   "One row a request at its decision; every other request is dropped for one reason.",
+			Blocks: rowBlocks,
+		},
+	})
 }
 
 func scoreTable(s *Scores) *report.Table {
@@ -63,8 +86,8 @@ func rangeWords(b *[2]float64) report.Cell {
 	return report.Cell{Text: report.Pct(b[0]) + " to " + report.Pct(b[1]), Class: "nb"}
 }
 
-// trained says how many of the training rows the forests are grown on.
-func (h *HoldOut) trained() string {
+// trainedOn is the table's cell for the training rows that the forests are grown on.
+func (h *HoldOut) trainedOn() string {
 	if h.Grown == 0 {
 		return fmt.Sprintf("0 of %d rows", h.Train)
 	}
@@ -79,8 +102,8 @@ func holdOutTable(s *Scores) *report.Table {
 	t := report.NewTable("hold-out", "Rows held out", "Scope", "Target", "Trained on", "# Test", "# Alive at the border",
 		"# Above training maximum", "Why none")
 	for _, h := range s.HoldOut {
-		t.Put(report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Plain(h.trained()), report.Count(h.Test),
-			report.Count(h.Dropped), report.Percent(h.AboveMax), report.Prose(h.Reason))
+		t.Put(report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Plain(h.trainedOn()),
+			report.Count(h.Test), report.Count(h.Dropped), report.Percent(h.AboveMax), report.Prose(h.Reason))
 	}
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, hold_out")
 }
@@ -96,7 +119,8 @@ func modelTable() *report.Table {
 func rowTable(s *Scores) *report.Table {
 	t := report.NewTable("runs", "Requests by run", "Run", "Configuration", "# Requests", "# Rows", "Dropped")
 	for _, r := range s.Runs {
-		t.Put(report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests), report.Count(r.Rows), report.Prose(report.Reasons(r.Dropped)))
+		t.Put(report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests), report.Count(r.Rows),
+			report.Prose(report.Reasons(r.Dropped)))
 	}
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, runs")
 }

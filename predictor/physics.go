@@ -24,9 +24,10 @@ type Coefficients struct {
 	Fit  *result.Fit // nil: Set is used for every split as it is
 }
 
-// physicsOf estimates rows with coefficients: those given, or refitted without
-// what is hidden.
-func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients, keepSaturated bool, workers int) estimator {
+// physicsOf returns an estimator of rows with the given coefficients, or with coefficients refitted
+// without the hidden stretches, so that test rows do not influence them.
+func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients, keepSaturated bool,
+	workers int) estimator {
 	return func(ctx context.Context, hide []hidden) ([]estimates, error) {
 		set := c.Set
 		if hide != nil {
@@ -44,7 +45,7 @@ func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients,
 	}
 }
 
-// refitted fits the runs of a fit again, hidden stretches left out.
+// refitted fits the runs of a fit again without the hidden stretches.
 func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit, hide []hidden, keepSaturated bool,
 	workers int) (*coeff.Set, error) {
 	o := fit.DefaultOptions()
@@ -56,7 +57,9 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 	o.Seed = f.Options.Seed
 	o.Prior = f.Options.Prior
 	o.Bootstraps = fit.MinBootstraps
-	o.Models, o.Workers, o.MaxRows = []string{}, workers, rows.RecordedMaxRows(f.Options.MaxRows)
+	o.Models = []string{}
+	o.Workers = workers
+	o.MaxRows = rows.RecordedMaxRows(f.Options.MaxRows)
 	spans := map[string][]rows.Span{}
 	for _, h := range hide {
 		if h.StartNs == math.MinInt64 && h.EndNs == math.MaxInt64 {
@@ -88,8 +91,9 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 	return fit.Native(doc, nil)
 }
 
-// estimatesOf asks physics about every row of a run, ms. End to end is TTFT and the
-// mean output of the requests that finished before; unknown before the first.
+// estimatesOf estimates the latencies of every row of a run, ms. The output length is unknown at the
+// decision, so end-to-end latency uses the mean of the requests that finished before, and is NaN
+// without one.
 func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []Row) (estimates, error) {
 	engine, err := forecast.New(set, d)
 	if err != nil {
@@ -117,14 +121,22 @@ func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []Row) (estimates, e
 	return out, nil
 }
 
-// stateOf is what a row says of the engine, as physics reads it.
+// stateOf converts a row to the forecast's engine state and request.
 func stateOf(r *Row) (forecast.State, forecast.Request) {
 	s := forecast.State{
-		Decodes: r.DecodeBatch, DecodeTokens: r.DecodeTokensResident,
-		StepTokens: r.StepPrefillTokens, StepRequests: r.StepPrefillRequests, NextTokens: r.NextPrefillTokens,
-		NextRequests: r.NextPrefillRequests,
-		SinceStepUs:  math.NaN(), AheadTokens: r.TokensWaitingAhead, AheadRequests: r.RequestsAhead, FreeBlocks: r.FreeBlocks,
-		OutputTokens: r.MeanOutputTokens.V, PrefillPerS: r.RecentTokensPerS, PromptsPerS: r.RecentPromptsPerS,
+		Decodes:       r.DecodeBatch,
+		DecodeTokens:  r.DecodeTokensResident,
+		StepTokens:    r.StepPrefillTokens,
+		StepRequests:  r.StepPrefillRequests,
+		NextTokens:    r.NextPrefillTokens,
+		NextRequests:  r.NextPrefillRequests,
+		SinceStepUs:   math.NaN(),
+		AheadTokens:   r.TokensWaitingAhead,
+		AheadRequests: r.RequestsAhead,
+		FreeBlocks:    r.FreeBlocks,
+		OutputTokens:  r.MeanOutputTokens.V,
+		PrefillPerS:   r.RecentTokensPerS,
+		PromptsPerS:   r.RecentPromptsPerS,
 	}
 	if r.SinceStepUs.OK {
 		s.SinceStepUs = r.SinceStepUs.V

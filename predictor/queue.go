@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	recentNs    = 20_000_000_000 // of arrivals, for the rate of prompts
-	recentEnds  = 512            // finished requests, for the mean output
-	leastRecent = 1_000_000_000  // a rate over less than that is taken over that
+	recentNs    = 20_000_000_000 // window of the arrival rates, ns
+	recentEnds  = 512            // finished requests in the mean output
+	leastRecent = 1_000_000_000  // shortest window of a rate at the start of a run, ns
 )
 
 // queueStatus is the phase of a request inside the engine.
@@ -27,38 +27,56 @@ const (
 
 // queueState is the state at one moment, rebuilt from journeys.
 type queueState struct {
-	lives          []requestLife
-	uncached       []int64 // prompt tokens expected to be computed, by life
-	status         []queueStatus
-	first, arrived []bool
+	lives []requestLife
+	steps *recordedSteps
+	base  int64 // ns: the first arrival; sums of stamps are relative to it
 
-	inflight                   int64
-	inStatus                   [4]int64        // changes of their number, by status: waiting and running start at 0
-	noFirst                    int64           // uncached prompt tokens of requests that arrived, without first token
-	byPriority                 map[int64]int64 // the same by priority
-	aheadOf                    []int64         // by life: tokens to compute before a later arrival's, 0 while scheduled
-	ahead, aheadRequests       int64           // sum and number of those
-	prefilling                 []int32         // scheduled, no first token
-	decodes                    int64           // running, with a first token
-	decodePrompt, decodeCached int64           // their prompt tokens, and those of them from the cache
-	decodeSteps                float64         // sum of the steps of their first tokens, moved by what they were paused
-	decodeNs                   float64         // sum of the stamps of their first tokens after base, moved likewise
-	base                       int64
+	// By request, as in lives.
+	uncached []int64 // prompt tokens expected to be computed
+	status   []queueStatus
+	first    []bool    // it has its first token
+	arrived  []bool    // it has arrived and not departed
+	aheadOf  []int64   // tokens to compute before a later arrival's, 0 while scheduled
+	paused   []float64 // steps spent preempted; during a preemption less the step of its start
+	pausedNs []float64 // the same in ns after base
 
-	steps                 *recordedSteps
-	pausedStep            []float64 // step and time of a preemption, then what pauses add up to
-	pausedNs              []float64
-	arrivals, firstTokens []event
-	outputs               []float64
-	outputSum             float64
-	pace                  []float64 // ns per token of finished requests
-	stepNs                []float64 // ns from scheduling to first token, for as long as none has finished
+	inflight   int64
+	inStatus   [4]int64        // requests by status; only those of waiting and running mean something
+	noFirst    int64           // uncached prompt tokens of requests in flight without a first token
+	byPriority map[int64]int64 // the same by priority
+
+	ahead         int64   // sum of aheadOf
+	aheadRequests int64   // requests with aheadOf > 0
+	prefilling    []int32 // scheduled, without a first token, in the order of scheduling
+
+	decodes      int64   // running, with a first token
+	decodePrompt int64   // their prompt tokens
+	decodeCached int64   // of these, those from the prefix cache
+	decodeSteps  float64 // sum of the steps of their first tokens, plus the steps they were preempted
+	decodeNs     float64 // sum of the ns of their first tokens after base, plus those preempted
+
+	arrivals    []event
+	firstTokens []event
+	outputs     []float64 // tokens, by finish
+	outputSum   float64   // of the last recentEnds
+	pace        []float64 // ns per token of finished requests
+	stepNs      []float64 // ns from scheduling to first token, until one has finished
 }
 
 func newQueueState(lives []requestLife, s *recordedSteps) *queueState {
 	n := len(lives)
-	c := &queueState{lives: lives, uncached: make([]int64, n), status: make([]queueStatus, n), first: make([]bool, n), arrived: make([]bool, n),
-		byPriority: map[int64]int64{}, steps: s, pausedStep: make([]float64, n), pausedNs: make([]float64, n), aheadOf: make([]int64, n)}
+	c := &queueState{
+		lives:      lives,
+		steps:      s,
+		uncached:   make([]int64, n),
+		status:     make([]queueStatus, n),
+		first:      make([]bool, n),
+		arrived:    make([]bool, n),
+		aheadOf:    make([]int64, n),
+		paused:     make([]float64, n),
+		pausedNs:   make([]float64, n),
+		byPriority: map[int64]int64{},
+	}
 	for i := range lives {
 		if lives[i].arrived.OK {
 			c.base = lives[i].arrived.V
@@ -89,7 +107,7 @@ func (c *queueState) applyEvent(e event) {
 	case evPreempted:
 		c.moveTo(i, waiting)
 		c.addPause(i, e.at, -1)
-		if c.arrived[i] && c.status[i] == waiting { // all of it is computed again
+		if c.arrived[i] && c.status[i] == waiting { // vLLM preempts by recomputation
 			c.setAhead(i, max(c.uncached[i], l.prompt.V))
 		}
 	case evResumed:
@@ -102,7 +120,7 @@ func (c *queueState) applyEvent(e event) {
 			c.addNoFirst(i, -1)
 		}
 		c.dropPrefilling(e.life)
-		if c.status[i] == running { // it may come after a preemption
+		if c.status[i] == running { // not if it was preempted before its first token was seen
 			c.countDecode(i, +1)
 		}
 		if l.scheduled.OK && len(c.pace) == 0 {
@@ -130,27 +148,27 @@ func (c *queueState) addNoFirst(i int, sign int64) {
 	c.byPriority[c.lives[i].priority] += sign * c.uncached[i]
 }
 
-// addPause moves a request's tokens by the time it spends preempted; sign is -1 at
-// its start, +1 at its end.
+// addPause adds the steps and the time that a request spends preempted, during which it makes no
+// tokens; sign is -1 at the start of a preemption and +1 at its end.
 func (c *queueState) addPause(i int, ns int64, sign float64) {
 	if step, ok := c.steps.counterAt(ns); ok {
-		c.pausedStep[i] += sign * step
+		c.paused[i] += sign * step
 	}
 	c.pausedNs[i] += sign * float64(ns-c.base)
 }
 
-// countDecode takes a request into the decodes or out of them.
+// countDecode adds a request to the decodes (sign +1) or removes it (-1).
 func (c *queueState) countDecode(i int, sign int64) {
 	l := &c.lives[i]
 	c.decodes += sign
 	c.decodePrompt += sign * l.prompt.V
 	c.decodeCached += sign * c.cachedTokensOf(i)
-	c.decodeSteps += float64(sign) * (float64(l.firstStep.V) + c.pausedStep[i])
+	c.decodeSteps += float64(sign) * (float64(l.firstStep.V) + c.paused[i])
 	c.decodeNs += float64(sign) * (float64(l.first.V-c.base) + c.pausedNs[i])
 }
 
-// cachedTokensOf are the prompt tokens of a scheduled request that came from the cache:
-// the hit found then, else the one that was expected.
+// cachedTokensOf is the number of prompt tokens of a scheduled request that came from the prefix
+// cache: the recorded hit, else the expected one.
 func (c *queueState) cachedTokensOf(i int) int64 {
 	return c.lives[i].cached.Or(max(0, c.lives[i].prompt.V-c.uncached[i]))
 }
@@ -163,7 +181,7 @@ func (c *queueState) moveTo(i int, to queueStatus) {
 	}
 	c.inStatus[from]--
 	c.inStatus[to]++
-	switch { // from is not to
+	switch {
 	case c.first[i] && from == running:
 		c.countDecode(i, -1)
 	case c.first[i] && to == running:
@@ -179,8 +197,8 @@ func (c *queueState) moveTo(i int, to queueStatus) {
 	c.status[i] = to
 }
 
-// setAhead notes how many tokens of a request are to be computed before those of a
-// later arrival; 0 when it is no longer in front.
+// setAhead sets the number of tokens of a request that are computed before those of a later
+// arrival; 0 once it is scheduled or gone.
 func (c *queueState) setAhead(i int, tokens int64) {
 	was := c.aheadOf[i]
 	c.aheadOf[i] = tokens
@@ -222,14 +240,14 @@ func (c *queueState) recentArrivalRates(ns int64) (tokensPerS, promptsPerS float
 		tokensPerS += float64(c.uncached[c.arrivals[k].life])
 		promptsPerS++
 	}
-	over := float64(max(leastRecent, min(recentNs, ns-c.base))) / 1e9
-	return tokensPerS / over, promptsPerS / over
+	seconds := float64(max(leastRecent, min(recentNs, ns-c.base))) / 1e9
+	return tokensPerS / seconds, promptsPerS / seconds
 }
 
-// decodeTokens are the tokens in KV of the decodes at ns: their prompts and a
-// token for every step since the first. Without step numbers the pace of the last
-// 20 finished requests stands in, and before there is one the time the last 20
-// took from scheduling to first token; ok is false before the first of those.
+// decodeTokens is the number of tokens in the KV cache of the decodes at ns: their prompts and one
+// token for every step since the first token. Without step numbers the number of steps follows from
+// the time and the mean pace of the last 20 finished requests. Before any has finished the pace is
+// the mean time from scheduling to first token of the last 20; ok is false without one.
 func (c *queueState) decodeTokens(ns int64) (tokens float64, ok bool) {
 	if c.decodes == 0 {
 		return 0, true
@@ -251,17 +269,18 @@ func (c *queueState) decodeTokens(ns int64) (tokens float64, ok bool) {
 	return float64(c.decodePrompt) + math.Max(n, out), true
 }
 
-// scheduledPrefill is where the prompt tokens are that are scheduled and not computed.
+// scheduledPrefill divides the prompt tokens of scheduled requests that are not yet computed by the
+// step that computes them.
 type scheduledPrefill struct {
 	now, ending        int64 // tokens of the running step, requests whose prompt ends in it
 	next, nextEnding   int64 // asynchronous scheduling: of the step formed behind it
 	left, leftRequests int64 // of later steps
 }
 
-// prefillNow finds the uncached prompts that are scheduled and have no first
-// token. Where every step is recorded (at is the place of the last) the prompt
-// tokens of the steps say how far they are, in the order they were scheduled; else
-// the running step takes as many as the budget allows.
+// prefillNow divides the uncached prompt tokens of the prefilling requests by step. Where every step
+// is recorded (at is the index of the last), the prompt tokens of the steps are given to the requests
+// in the order they were scheduled. Otherwise the running step takes as many tokens as the budget
+// allows.
 func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 	var p scheduledPrefill
 	if len(c.prefilling) == 0 {
@@ -289,14 +308,17 @@ func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 	for _, i := range c.prefilling {
 		rest := c.uncached[i]
 		was := min(rest, done)
-		rest, done = rest-was, done-was
+		rest -= was
+		done -= was
 		k := len(budgets) - 1
 		for step := range budgets {
 			if st := c.lives[i].scheduledStep; st.OK && st.V > s.list[at+1-len(budgets)+step].ID {
 				continue // not yet scheduled then
 			}
 			n := min(rest, budgets[step])
-			rest, budgets[step], taken[step] = rest-n, budgets[step]-n, taken[step]+n
+			rest -= n
+			budgets[step] -= n
+			taken[step] += n
 			if rest == 0 {
 				k = step
 				break

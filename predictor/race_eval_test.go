@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// The race: every model on identical rows, six ways to part them into training and
-// test. What docs/predictor.md says of the models was measured with it.
+// The race compares every model on identical rows, with six ways to split them into training and
+// test. The figures of docs/predictor.md were measured with it.
 
 const (
 	nameConstant = "constant"
@@ -82,7 +82,7 @@ func race(t *testing.T, runs []*runRows, target, name string, o TrainOptions, ph
 		}
 		a.setPhysics(all, target)
 		rows, w := stratified(a.table, f.train, bucketRows, o.Weights, o.Seed)
-		x.most = slices.Max(stat.Map(f.train, func(i int) float64 { return a.table.Y[i] }))
+		x.most = slices.Max(a.table.targetsAt(f.train))
 		constant := newConstant(a.table, f.train)
 		floors := nearestOf(a.table, f.test)
 		for n, i := range f.test {

@@ -4,7 +4,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// reason is why a request is no row. docs/predictor.md says what to do about each.
+// reason is why a request is no row; docs/predictor.md explains each.
 type reason string
 
 // codeTwoClocks: arrivals were moved to the engine's clock.

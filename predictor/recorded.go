@@ -17,7 +17,7 @@ type recordedSteps struct {
 	list     []trace.Step // by id
 	complete bool         // every step is recorded
 	prefill  []int64      // prompt tokens of the first i steps of list
-	anchors  []stepAnchor // what is known of the step counter, by time
+	anchors  []stepAnchor // recorded values of the step counter, by time
 	lag      int64        // steps from schedule() to the tokens: 1 under asynchronous scheduling
 }
 
@@ -45,7 +45,9 @@ func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
 			s.anchors = append(s.anchors, stepAnchor{e.TsNs.V, e.Step.V})
 		}
 	}
-	slices.SortFunc(s.anchors, func(a, b stepAnchor) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	slices.SortFunc(s.anchors, func(a, b stepAnchor) int {
+		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step))
+	})
 	for i := 1; i < len(s.anchors); i++ { // the stamps of one step may be out of order
 		s.anchors[i].step = max(s.anchors[i].step, s.anchors[i-1].step)
 	}
@@ -66,9 +68,9 @@ func (s *recordedSteps) isFresh(st *trace.Step, ns int64) bool {
 	return s.complete || ns-st.TsStartNs <= staleNs || st.RunningDepth == 0 && st.WaitingDepth == 0
 }
 
-// counterAt is the number of the step under way at ns. Between anchors that are
-// not the last step it goes on at the pace of the anchors of the second before,
-// so that nothing later is used.
+// counterAt is the number of the step in progress at ns. Where not every step is recorded it is
+// extrapolated from the last anchor at the pace of the anchors of the second before, so that nothing
+// after ns is used.
 func (s *recordedSteps) counterAt(ns int64) (step float64, ok bool) {
 	i := sort.Search(len(s.anchors), func(i int) bool { return s.anchors[i].ns > ns }) - 1
 	if i < 0 {

@@ -8,14 +8,21 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// makeRow makes the row of the i-th request, whose state is that at t.
+// makeRow makes the row of the i-th request with the engine's state at t, ns.
 func (b *rowBuilder) makeRow(i int, t int64) (Row, reason) {
 	l := &b.lives[i]
 	if reason := b.refusedReason(l); reason != "" {
 		return Row{}, reason
 	}
-	r := Row{RequestID: l.id, DecisionNs: l.arrived.V, Phase: l.phase, Stage: b.stages[i], InputTokenLength: l.prompt.V,
-		OutputTokens: l.output, DepartedNs: l.departed}
+	r := Row{
+		RequestID:        l.id,
+		DecisionNs:       l.arrived.V,
+		Phase:            l.phase,
+		Stage:            b.stages[i],
+		InputTokenLength: l.prompt.V,
+		OutputTokens:     l.output,
+		DepartedNs:       l.departed,
+	}
 	if reason := b.fillEngineState(&r, t); reason != "" {
 		return Row{}, reason
 	}
@@ -27,8 +34,8 @@ func (b *rowBuilder) makeRow(i int, t int64) (Row, reason) {
 	return r, ""
 }
 
-// refusedReason names the first reason for which a request is no row, as far as its own
-// records say.
+// refusedReason is the first reason for which a request is no row that follows from its own
+// record, without the engine's state.
 func (b *rowBuilder) refusedReason(l *requestLife) reason {
 	switch {
 	case l.reason != "":
@@ -104,9 +111,8 @@ func (b *rowBuilder) fillEngineState(r *Row, t int64) reason {
 	return ""
 }
 
-// fillKV fills the use of the KV cache: the last step's where every step is recorded
-// or step state was asked for, else (and before the first step) rebuilt from
-// resident tokens.
+// fillKV fills the use of the KV cache: that of the last step where every step is recorded or with
+// --state step, otherwise (and before the first step) an estimate from resident tokens.
 func (b *rowBuilder) fillKV(r *Row, st *trace.Step, decodeTokens float64) reason {
 	if st != nil && (b.o.State == stateStep || b.steps.complete) {
 		r.KVCachePercentage = st.KVUsage
@@ -121,9 +127,9 @@ func (b *rowBuilder) fillKV(r *Row, st *trace.Step, decodeTokens float64) reason
 	return ""
 }
 
-// residentBlocks are the blocks of running requests: whole prompts while they are
-// computed, half a block each on average for the last one of a decode, and none for
-// what came from the cache (the blocks of a shared prefix are few and count once).
+// residentBlocks estimates the KV blocks of running requests: whole prompts while they are
+// computed, since vLLM allocates them at once, and half a block more for each decode, whose last
+// block is half full on average. Cached tokens count nothing: a shared prefix is in the cache once.
 func (b *rowBuilder) residentBlocks(decodeTokens float64) int64 {
 	size := float64(b.src.Deployment.Engine.BlockSize)
 	c := b.counts
@@ -150,20 +156,21 @@ func (b *rowBuilder) compareStates(st *trace.Step, t int64) {
 	}
 }
 
-// changedSince reports whether a request was picked up or finished after the step
-// was formed: the next step will know.
+// changedSince reports whether a request was queued or finished after the step was formed. Only
+// the next step's summary can contain that.
 func (b *rowBuilder) changedSince(st *trace.Step) bool {
 	for i := range b.lives {
 		l := &b.lives[i]
-		if l.queued.OK && l.queued.V > st.TsEndNs && b.counts.status[i] == waiting || l.finished.OK && l.finished.V > st.TsStartNs &&
-			b.counts.status[i] == gone {
+		hasQueued := b.counts.status[i] == waiting && l.queued.OK && l.queued.V > st.TsEndNs
+		hasFinished := b.counts.status[i] == gone && l.finished.OK && l.finished.V > st.TsStartNs
+		if hasQueued || hasFinished {
 			return true
 		}
 	}
 	return false
 }
 
-// fillPrefix fills what is known of the request's own prompt.
+// fillPrefix fills the columns of the request's own prompt.
 func (b *rowBuilder) fillPrefix(r *Row, i int) reason {
 	l := &b.lives[i]
 	r.PrefixScoreIndex = l.index
@@ -202,7 +209,7 @@ func (b *rowBuilder) fillDerived(r *Row) {
 // scoreBucket is min(3, floor(4 * score)) of a score in [0, 1].
 func scoreBucket(score float64) int64 { return min(3, int64(4*score)) }
 
-// fillTargets fills what happened.
+// fillTargets fills the measured latencies and the state when the last token came.
 func (b *rowBuilder) fillTargets(r *Row, l *requestLife) {
 	ms := func(from, to trace.Opt[int64]) trace.Opt[float64] {
 		return trace.Opt[float64]{V: float64(to.V-from.V) / 1e6, OK: from.OK && to.OK && to.V >= from.V}
@@ -217,6 +224,8 @@ func (b *rowBuilder) fillTargets(r *Row, l *requestLife) {
 		return
 	}
 	if st, _ := b.steps.lastBy(l.finished.V); st != nil {
-		r.EndWaiting, r.EndRunning, r.EndKV = trace.Some(st.WaitingDepth), trace.Some(st.RunningDepth), trace.Some(st.KVUsage)
+		r.EndWaiting = trace.Some(st.WaitingDepth)
+		r.EndRunning = trace.Some(st.RunningDepth)
+		r.EndKV = trace.Some(st.KVUsage)
 	}
 }

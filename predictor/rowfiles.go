@@ -8,7 +8,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
@@ -24,12 +23,19 @@ func RowsCommand(o Options) string { return option.Command("predictor rows", o.F
 
 // MakeRows makes the rows of every run of an output folder and writes them to
 // tables/run=<id> of dest, each run's table as soon as it is made.
-func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Options, h result.Header, workers int) (*RowsDocument, error) {
-	doc := &RowsDocument{Header: h, Options: o, Runs: make([]runAccount, len(ext.Runs)), Warnings: []trace.Finding{}}
+func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Options, h result.Header,
+	workers int) (*RowsDocument, error) {
+	doc := &RowsDocument{
+		Header:   h,
+		Options:  o,
+		Runs:     make([]runAccount, len(ext.Runs)),
+		Warnings: []trace.Finding{},
+	}
 	doc.Inputs = ext.Inputs
 	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {
 		r := &ext.Runs[i]
-		run, err := table.Read(table.RunDir(out, r.ID), table.Requests, table.JourneyEvents, table.Steps, table.ObservedRequests)
+		run, err := table.Read(table.RunDir(out, r.ID),
+			table.Requests, table.JourneyEvents, table.Steps, table.ObservedRequests)
 		if err != nil {
 			return err
 		}
@@ -48,7 +54,7 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Opti
 	return doc, err
 }
 
-// writePredictorRows replaces the table of rows; without rows there is none.
+// writePredictorRows replaces the table of rows. Without rows it removes the table.
 func writePredictorRows(dir string, list []Row) error {
 	if err := os.Remove(filepath.Join(dir, Table+"."+string(table.Parquet))); err != nil && !os.IsNotExist(err) {
 		return err
@@ -63,8 +69,15 @@ func writePredictorRows(dir string, list []Row) error {
 }
 
 func predictorRun(r *result.ExtractRun, made *Result) runAccount {
-	out := runAccount{ID: r.ID, Config: r.Deployment.Config(), Requests: made.Requests, Rows: len(made.Rows),
-		Dropped: map[string]int{}, Agreement: made.Agreement, Warnings: append([]trace.Finding{}, made.Warnings...)}
+	out := runAccount{
+		ID:        r.ID,
+		Config:    r.Deployment.Config(),
+		Requests:  made.Requests,
+		Rows:      len(made.Rows),
+		Dropped:   map[string]int{},
+		Agreement: made.Agreement,
+		Warnings:  append([]trace.Finding{}, made.Warnings...),
+	}
 	for reason, n := range made.Dropped {
 		out.Dropped[string(reason)] = n
 	}
@@ -75,7 +88,11 @@ func predictorRun(r *result.ExtractRun, made *Result) runAccount {
 		}
 	}
 	if len(gaps) > 0 {
-		out.PrefixGap = new(stat.Sum(gaps, func(g float64) float64 { return g / float64(len(gaps)) }))
+		mean := 0.0
+		for _, gap := range gaps {
+			mean += gap / float64(len(gaps))
+		}
+		out.PrefixGap = &mean
 	}
 	return out
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Bucket is the place of a row in [0, Buckets).
+// Bucket is the bucket of a row in the stratified sample, in [0, buckets).
 func Bucket(r *Row) int {
 	kv := min(kvBuckets-1, int(kvBuckets*max(0, min(1, r.KVCachePercentage))))
-	return (queueBucket(r.NumRequestWaiting)*kvBuckets+kv)*prefixBuckets + int(scoreBucket(max(0, min(1, r.PrefixCacheScore))))
+	prefix := int(scoreBucket(max(0, min(1, r.PrefixCacheScore))))
+	return (queueBucket(r.NumRequestWaiting)*kvBuckets+kv)*prefixBuckets + prefix
 }
 
-// queueBucket is the place of a number of waiting requests among the queue buckets.
+// queueBucket is the queue bucket of a number of waiting requests, in [0, queueBuckets).
 func queueBucket(waiting int64) int {
 	for b, most := range []int64{0, 2, 5, 10} {
 		if waiting <= most {
@@ -25,9 +26,9 @@ func queueBucket(waiting int64) int {
 	return queueBuckets - 1
 }
 
-// reservoir keeps at most a number of items per bucket of a stream: a uniform
-// sample of all that came (spec#predictor-sample). Which items a sample keeps depends on
-// the seed, the bucket and the order in it alone.
+// reservoir keeps at most a number of items of each bucket of a stream: a uniform
+// sample (spec#predictor-sample). Which items it keeps depends only on the seed, the
+// bucket and the order of items in the bucket.
 type reservoir[T any] struct {
 	keep    int
 	seed    uint64
@@ -39,7 +40,6 @@ type bucket[T any] struct {
 	items []T
 }
 
-// newReservoir makes an empty one.
 func newReservoir[T any](buckets, keep int, seed uint64) *reservoir[T] {
 	return &reservoir[T]{keep: keep, seed: seed, buckets: make([]bucket[T], buckets)}
 }
@@ -48,18 +48,18 @@ func newReservoir[T any](buckets, keep int, seed uint64) *reservoir[T] {
 func (r *reservoir[T]) Add(in int, item T) {
 	b := &r.buckets[in]
 	b.seen++
-	switch {
-	case len(b.items) < r.keep:
+	if len(b.items) < r.keep {
 		b.items = append(b.items, item)
-	default: // algorithm R (Vitter, ACM TOMS 11, 1985): the n-th stays with probability keep/n
-		if j := stat.DrawN(uint64(b.seen), r.seed, uint64(in), uint64(b.seen)); j < uint64(r.keep) {
-			b.items[j] = item
-		}
+		return
+	}
+	// Algorithm R (Vitter, ACM TOMS 11, 1985): the n-th item is kept with probability keep/n.
+	if j := stat.DrawN(uint64(b.seen), r.seed, uint64(in), uint64(b.seen)); j < uint64(r.keep) {
+		b.items[j] = item
 	}
 }
 
-// Each hands every kept item to use, bucket by bucket, with the number of items it
-// stands for; those numbers add up to all that came.
+// Each calls use with every kept item, in the order of buckets. weight is the number of items of
+// the stream that the item represents; weights sum to the length of the stream.
 func (r *reservoir[T]) Each(use func(in int, item T, weight float64)) {
 	for i := range r.buckets {
 		b := &r.buckets[i]
@@ -82,7 +82,7 @@ type rowSet struct {
 	table   *trainingColumns
 }
 
-// gatherRows lays the rows of a target out.
+// gatherRows collects the rows that have a target, as samples and as columns.
 func gatherRows(runs []*runRows, target, features string) *rowSet {
 	a := &rowSet{runs: runs}
 	var rows []*Row
@@ -100,7 +100,7 @@ func gatherRows(runs []*runRows, target, features string) *rowSet {
 	return a
 }
 
-// targetOf is what happened to a row's request, ms; 0 when it is unknown.
+// targetOf is the measured latency of a row, ms; 0 when it is unknown.
 func targetOf(r *Row, target string) float64 {
 	switch target {
 	case targetTTFT:
@@ -138,9 +138,10 @@ func (a *rowSet) byTime() (train, test []int, dropped int) {
 	return train, test, dropped
 }
 
-// stratified keeps at most so many rows of each bucket (0: all), in the order
-// they came, with their weights.
-func stratified(t *trainingColumns, train []int, most int, weights string, seed uint64) (rows []int, w []float64) {
+// stratified keeps at most most rows of each bucket (0: all), in their order, and returns them with
+// their weights.
+func stratified(t *trainingColumns, train []int, most int, weights string,
+	seed uint64) (rows []int, w []float64) {
 	r := newReservoir[int](buckets, cmp.Or(most, max(1, len(train))), seed)
 	for _, i := range train {
 		r.Add(t.Bucket[i], i)
@@ -157,50 +158,61 @@ func stratified(t *trainingColumns, train []int, most int, weights string, seed 
 		weight[i] = seen
 	})
 	slices.Sort(rows)
-	return rows, stat.Map(rows, func(i int) float64 { return weight[i] })
+	for _, i := range rows {
+		w = append(w, weight[i])
+	}
+	return rows, w
 }
 
-// rowsPerBucket is the most rows of a bucket to grow trees on. auto grows trees of each limit on the rows before the last two
-// fifths and the last fifth of the training time, and takes the one with the least mean error on the fifths that follow.
+// rowsPerBucket is the limit of rows of a bucket that trees are grown on. With auto it tries several
+// limits: it grows trees on the first three and the first four fifths of the training rows, and
+// takes the limit with the smallest mean error on the fifths that follow.
 func (o *TrainOptions) rowsPerBucket(tab *trainingColumns, early []int) (int, error) {
 	if o.BucketRows != "auto" {
 		n, _ := strconv.Atoi(o.BucketRows) // none: 0
 		return n, nil
 	}
-	best, least := bucketRows, math.Inf(1)
+	best := bucketRows
+	least := math.Inf(1)
 	before := -1
 	for _, most := range []int{bucketRows, 2000, 0} {
-		sum := 0.0
-		n := 0.0
-		grown := 0
+		var (
+			sum   float64 // of absolute percentage errors
+			n     float64
+			grown int // rows that trees were grown on
+		)
 		for _, share := range []float64{0.6, 0.8} {
 			head, rest := splitTail(tab, early, share)
 			next, _ := splitTail(tab, rest, 0.2/(1-share))
 			rows, w := stratified(tab, head, most, o.Weights, o.Seed)
-			if grown += len(rows); len(head) < leastPart || len(next) < leastPart {
+			if len(head) < leastPart || len(next) < leastPart {
 				return best, nil
 			}
+			grown += len(rows)
 			m, err := newTrees(tab, rows, w, o.boost())
 			if err != nil {
 				return 0, err
 			}
 			for _, i := range next {
-				sum = sum + math.Abs(m.Predict(tab, i)/tab.Y[i]-1)
-				n += 1
+				sum += math.Abs(m.Predict(tab, i)/tab.Y[i] - 1)
+				n++
 			}
 		}
-		if grown == before { // the limit binds nowhere
-			break
+		if grown == before {
+			break // no bucket reaches the previous limit: higher limits give the same trees
 		}
-		if before = grown; sum/n < least {
-			best, least = most, sum/n
+		before = grown
+		if sum/n < least {
+			best = most
+			least = sum / n
 		}
 	}
 	return best, nil
 }
 
-// nearestOf is the median target of the ten nearest other test rows, columns
-// standardised: what no model of these columns can be expected to beat by much.
+// nearestOf predicts each test row by the median target of its ten nearest other test rows, columns
+// standardised. Its error is a noise floor: a model of these columns cannot be expected to be much
+// better.
 func nearestOf(t *trainingColumns, rows []int) []float64 {
 	points := make([]float64, len(rows)*len(t.X))
 	for c := range t.X {
@@ -209,10 +221,10 @@ func nearestOf(t *trainingColumns, rows []int) []float64 {
 			points[k*len(t.X)+c] = standardised(t.X[c][i], mean, scale)
 		}
 	}
-	n := stat.NewNeighbours(points, len(t.X), stat.Map(rows, func(i int) float64 { return t.Y[i] }))
+	neighbours := stat.NewNeighbours(points, len(t.X), t.targetsAt(rows))
 	out := make([]float64, len(rows))
 	for k := range out {
-		out[k] = n.Median(k)
+		out[k] = neighbours.Median(k)
 	}
 	return out
 }

@@ -25,7 +25,7 @@ func newScores() *Scores {
 	return &Scores{Runs: []runAccount{}, HoldOut: []HoldOut{}, Models: []modelScore{}, Warnings: []trace.Finding{}}
 }
 
-// judged are the models of a target, with the numbers that are printed next to their errors.
+// judged are the models of a target and what scoring them needs.
 type judged struct {
 	models map[string]model
 	upper  map[string]func(i int) float64 // calibrated P90 in ms
@@ -55,32 +55,53 @@ func (a *rowSet) inScope(scope string, rows []int) []int {
 	if scope == scopeAll {
 		return rows
 	}
-	return stat.Filter(rows, func(i int) bool { return a.runs[a.samples[i].run].Config == scope })
+	var out []int
+	for _, i := range rows {
+		if a.runs[a.samples[i].run].Config == scope {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // scoreTarget adds the figures of every model on the test rows, in all and by configuration.
 func (a *rowSet) scoreTarget(doc *Scores, target string, j *judged, test []int, seed uint64) {
 	most := math.Inf(1)
 	if j.early != nil {
-		most = slices.Max(stat.Map(j.early, func(i int) float64 { return a.table.Y[i] }))
+		most = slices.Max(a.table.targetsAt(j.early))
 	}
 	for _, scope := range scopes(a.runs) {
 		rows := a.inScope(scope, test)
-		h := HoldOut{Scope: scope, Target: target, Train: len(a.inScope(scope, j.early)), Test: len(rows)}
+		h := HoldOut{
+			Scope:  scope,
+			Target: target,
+			Train:  len(a.inScope(scope, j.early)),
+			Test:   len(rows),
+		}
 		if len(rows) < leastPart {
 			h.Reason = fmt.Sprintf("%d rows, want %d", len(rows), leastPart)
 			doc.HoldOut = append(doc.HoldOut, h)
 			continue
 		}
 		o := a.outcomeOf(rows, j, most)
-		above := stat.Count(o.y, func(y float64) bool { return y > most })
+		above := 0
+		for _, y := range o.y {
+			if y > most {
+				above++
+			}
+		}
 		h.AboveMax = result.OrNull(float64(above) / float64(len(rows)))
 		doc.HoldOut = append(doc.HoldOut, h)
 		for _, name := range scored {
 			c := o.score(name, seed)
-			c.Scope, c.Target = scope, target
+			c.Scope = scope
+			c.Target = target
 			if upper := j.upper[name]; upper != nil && c.Reason == "" {
-				share, band := coverageOf(o.y, stat.Map(rows, upper))
+				p90 := make([]float64, len(rows))
+				for k, i := range rows {
+					p90[k] = upper(i)
+				}
+				share, band := coverageOf(o.y, p90)
 				c.Coverage = result.OrNull(share)
 				c.CoverageBand = &band
 			}
@@ -100,18 +121,24 @@ type testOutcome struct {
 	reason           map[string]string
 }
 
-// outcomeOf asks every model about the rows. The constant beside them is the median
-// of the run's training rows; without training rows that with the smallest MAPE on
-// the rows themselves, which no honest constant reaches.
+// outcomeOf predicts the rows with every model. The constant that models are compared with is the
+// median of the run's training rows. Without training rows it is the constant with the smallest MAPE
+// on the rows themselves, which is a lower bound for any constant.
 func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *testOutcome {
 	tab := a.table
-	o := &testOutcome{rows: rows, floor: nearestOf(tab, rows), most: most, pred: map[string][]float64{}, reason: j.reason}
+	o := &testOutcome{
+		rows:   rows,
+		floor:  nearestOf(tab, rows),
+		most:   most,
+		pred:   map[string][]float64{},
+		reason: j.reason,
+	}
 	var constant model
 	best := 0.0
 	if j.early != nil {
 		constant = newConstant(tab, j.early)
 	} else {
-		all := stat.Rows{Y: stat.Map(rows, func(i int) float64 { return 1000 * tab.Y[i] })}
+		all := stat.Rows{Y: msToUs(tab.targetsAt(rows))}
 		best = all.BestConstant(nil) / 1000
 	}
 	for _, i := range rows {
@@ -129,25 +156,44 @@ func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *testOutcome {
 	return o
 }
 
-// score is the account of one model.
+// score computes the errors of one model.
 func (o *testOutcome) score(name string, seed uint64) modelScore {
 	c := modelScore{Model: name, Reason: o.reason[name]}
 	pred := o.pred[name]
 	if c.Reason != "" || pred == nil {
 		return c
 	}
-	us := func(ms []float64) []float64 { return stat.Map(ms, func(v float64) float64 { return 1000 * v }) }
-	r := stat.Rows{Y: us(o.y), Pred: us(pred), Const: us(o.consts), Floor: us(o.floor)}
+	r := stat.Rows{
+		Y:     msToUs(o.y),
+		Pred:  msToUs(pred),
+		Const: msToUs(o.consts),
+		Floor: msToUs(o.floor),
+	}
 	e := r.Errors(nil)
-	num := result.OrNull
-	c.Rows, c.MAPE, c.MAPEConst, c.MAPEFloor = e.Rows, num(e.MAPE), num(e.MAPEConst), num(e.MAPEFloor)
-	c.WAPE, c.MedianAPE, c.P95APE, c.Bias = num(e.WAPE), num(e.MedianAPE), num(e.P95APE), num(e.Bias)
+	c.Rows = e.Rows
+	c.MAPE = result.OrNull(e.MAPE)
+	c.MAPEConst = result.OrNull(e.MAPEConst)
+	c.MAPEFloor = result.OrNull(e.MAPEFloor)
+	c.WAPE = result.OrNull(e.WAPE)
+	c.MedianAPE = result.OrNull(e.MedianAPE)
+	c.P95APE = result.OrNull(e.P95APE)
+	c.Bias = result.OrNull(e.Bias)
 	above := r.Errors(func(i int) bool { return o.y[i] > o.most })
-	c.AboveMaxRows, c.AboveMaxMAPE = above.Rows, num(above.MAPE)
+	c.AboveMaxRows = above.Rows
+	c.AboveMaxMAPE = result.OrNull(above.MAPE)
 	if lo, hi, ok := o.interval(o.apes(pred), seed); ok {
 		c.MAPEBand = &[2]float64{lo, hi}
 	}
 	return c
+}
+
+// msToUs converts latencies to us, the unit of stat.Rows.
+func msToUs(ms []float64) []float64 {
+	us := make([]float64, len(ms))
+	for i, v := range ms {
+		us[i] = 1000 * v
+	}
+	return us
 }
 
 // apes are absolute percentage errors by row.
@@ -198,7 +244,8 @@ func (o *testOutcome) interval(v []float64, seed uint64) (lo, hi float64, ok boo
 		var s, c float64
 		for k := range n {
 			b := stat.DrawN(uint64(n), seed, uint64(d), uint64(k))
-			s, c = s+sum[b], c+count[b]
+			s += sum[b]
+			c += count[b]
 		}
 		if c > 0 {
 			means = append(means, s/c)
@@ -211,12 +258,12 @@ func (o *testOutcome) interval(v []float64, seed uint64) (lo, hi float64, ok boo
 	return stat.Quantile(means, 0.025), stat.Quantile(means, 0.975), true
 }
 
-// judgeFile judges a finished target on rows it never saw: all rows of the runs.
+// judgeFile scores a finished target on all rows of the runs.
 func judgeFile(runs []*runRows, target *forest.Target, physics []estimates, o TrainOptions, doc *Scores) error {
 	a := gatherRows(runs, target.Name, o.features)
 	if len(a.table.X) != len(target.Columns) {
-		return fmt.Errorf("%s: got rows of %d columns, want the predictor's %d: make rows with the options it states", target.Name,
-			len(a.table.X), len(target.Columns))
+		return fmt.Errorf("%s: got rows of %d columns, want the predictor's %d: make rows with the options it states",
+			target.Name, len(a.table.X), len(target.Columns))
 	}
 	if physics != nil {
 		a.setPhysics(physics, target.Name)
@@ -225,7 +272,11 @@ func judgeFile(runs []*runRows, target *forest.Target, physics []estimates, o Tr
 	if err != nil {
 		return err
 	}
-	j := &judged{models: map[string]model{}, upper: map[string]func(int) float64{}, reason: map[string]string{}}
+	j := &judged{
+		models: map[string]model{},
+		upper:  map[string]func(int) float64{},
+		reason: map[string]string{},
+	}
 	for _, name := range scored {
 		switch {
 		case held[name] == nil:

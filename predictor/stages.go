@@ -8,11 +8,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// stagesOf says in which load stage of the run each request arrived, counted from
-// 0 in time (lives are in order of arrival). A stage is, by what is known: a phase
-// of run.yaml other than the warm-up; a stretch of workload.stage_requests
-// arrivals; else windows of 60 s (a ninth of a shorter run) whose arrival rates fall into the
-// same third, where the rates differ by more than chance.
+// stagesOf finds the load stage of the run in which each request arrived, counted from 0 in time
+// (lives are in order of arrival). Stages are the phases of run.yaml other than the warm-up.
+// Without phases they are the stretches of workload.stage_requests arrivals. Without these the run
+// is cut into windows of 60 s (a ninth of a shorter run), and windows whose arrival rates are in the
+// same third are one stage; a run whose rates differ no more than by chance has one stage.
 func stagesOf(lives []requestLife, d *deploy.Deployment) []trace.Opt[int64] {
 	out := make([]trace.Opt[int64], len(lives))
 	if named := openPhases(d); len(named) > 0 {
@@ -107,7 +107,7 @@ func windowStages(lives []requestLife, out []trace.Opt[int64]) {
 }
 
 const (
-	windowNs        = 60_000_000_000 // of arrivals, where nothing says what was offered
+	windowNs        = 60_000_000_000 // window of arrivals, ns
 	leastWindows    = 9
-	leastDispersion = 2.0 // variance / mean of the windows' counts that a constant rate does not reach
+	leastDispersion = 2.0 // variance / mean of the windows' counts; that of a constant rate is about 1
 )

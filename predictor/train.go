@@ -17,14 +17,14 @@ const (
 	weightsSqrt    = "sqrt"    // the square root of the first
 )
 
-// Names of what is predicted.
+// The predicted latencies, as in the documents.
 const (
 	targetTTFT = "ttft_ms"
 	targetTPOT = "tpot_ms"
 	targetE2E  = "e2e_ms"
 )
 
-// targetsOf are the names of what rows of a target predict.
+// targetsOf lists the latencies predicted with an option --target.
 func targetsOf(target string) []string {
 	if target == TargetE2E {
 		return []string{targetE2E}
@@ -81,17 +81,17 @@ type TrainOptions struct {
 	Weights string // natural, flat or sqrt
 	Seed    uint64
 	Workers int
-	// BucketRows is the most rows of a bucket that trees are grown on: a number, none, or auto: whichever of 500, 2000 and none
-	// does best on later training rows, for each target.
+	// BucketRows is the limit of rows of a bucket that trees are grown on: a number, none, or auto.
+	// auto takes the one of 500, 2000 and none that is best on later training rows, by target.
 	BucketRows string
-	// PhysicsReason says why there are no coefficients.
+	// PhysicsReason is why there are no coefficients.
 	PhysicsReason string
 
 	features string
 	targets  []string
 	bins     int
 	physics  estimator // nil: none
-	isRefit  bool      // physics obeys what is hidden
+	isRefit  bool      // physics refits its coefficients without the hidden stretches
 }
 
 // DefaultTrainOptions are everything but physics.
@@ -105,8 +105,10 @@ func (o *TrainOptions) Check() error {
 	if o.Weights != weightsNatural && o.Weights != weightsFlat && o.Weights != weightsSqrt {
 		return fmt.Errorf("--weights: got %q, want %s, %s or %s", o.Weights, weightsNatural, weightsFlat, weightsSqrt)
 	}
-	if n, err := strconv.Atoi(o.BucketRows); o.BucketRows != "auto" && o.BucketRows != "none" && (err != nil || n < 1) {
-		return fmt.Errorf("--bucket-rows: got %q, want a number from 1 up, none or auto", o.BucketRows)
+	if o.BucketRows != "auto" && o.BucketRows != "none" {
+		if n, err := strconv.Atoi(o.BucketRows); err != nil || n < 1 {
+			return fmt.Errorf("--bucket-rows: got %q, want a number from 1 up, none or auto", o.BucketRows)
+		}
 	}
 	return nil
 }
@@ -114,7 +116,8 @@ func (o *TrainOptions) Check() error {
 // boost are the settings of trees.
 func (o *TrainOptions) boost() boostOptions {
 	opt := defaultBoost()
-	opt.Seed, opt.Bins = o.Seed, o.bins
+	opt.Seed = o.Seed
+	opt.Bins = o.bins
 	return opt
 }
 
@@ -170,8 +173,15 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 	doc *Scores) (*forest.Target, error) {
 	early, test, dropped := a.byTime()
 	if len(early) < leastPart || len(test) < leastPart {
-		doc.HoldOut = []HoldOut{{Scope: scopeAll, Target: target, Train: len(early), Test: len(test), Dropped: dropped,
-			Reason: fmt.Sprintf("%d training and %d test rows, want %d of each", len(early), len(test), leastPart)}}
+		doc.HoldOut = []HoldOut{{
+			Scope:   scopeAll,
+			Target:  target,
+			Train:   len(early),
+			Test:    len(test),
+			Dropped: dropped,
+			Reason: fmt.Sprintf("%d training and %d test rows, want %d of each",
+				len(early), len(test), leastPart),
+		}}
 		return nil, nil
 	}
 	tab := a.table
@@ -182,14 +192,25 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 	rows, w := stratified(tab, early, most, o.Weights, o.Seed)
 	opt := o.boost()
 	names := []string{nameTrees, nameGated}
-	j := &judged{models: map[string]model{}, upper: map[string]func(int) float64{}, reason: map[string]string{}, early: early}
+	j := &judged{
+		models: map[string]model{},
+		upper:  map[string]func(int) float64{},
+		reason: map[string]string{},
+		early:  early,
+	}
 	if hasPhysics {
 		names = append(names, nameResidual, namePhysics)
 	} else {
-		j.reason[namePhysics], j.reason[nameResidual] = why, why
+		j.reason[namePhysics] = why
+		j.reason[nameResidual] = why
 	}
-	out := &forest.Target{Name: target, Unit: "ms", Columns: columnsFor(tab, early), Quantiles: []forest.LevelForest{},
-		Factors: []forest.LevelFactors{}}
+	out := &forest.Target{
+		Name:      target,
+		Unit:      "ms",
+		Columns:   columnsFor(tab, early),
+		Quantiles: []forest.LevelForest{},
+		Factors:   []forest.LevelFactors{},
+	}
 	head, tail := splitTail(tab, early, trainShare)
 	for _, name := range names {
 		m, err := newModel(name, tab, rows, w, opt)
@@ -206,7 +227,8 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 		if len(head) < leastPart || len(tail) < leastPart {
 			continue
 		}
-		// P90 is judged on factors that the test rows did not set.
+		// The factors of the file come from the test rows, so their coverage is measured with a
+		// model and factors made from the training rows alone.
 		part, weights := stratified(tab, head, most, o.Weights, o.Seed)
 		before, err := newModel(name, tab, part, weights, opt)
 		if err != nil {
@@ -233,12 +255,14 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 	a.scoreTarget(doc, target, j, test, o.Seed)
 	doc.HoldOut[0].Dropped = dropped
 	for i := range doc.HoldOut {
-		doc.HoldOut[i].Bucket, doc.HoldOut[i].Grown = most, len(a.inScope(doc.HoldOut[i].Scope, rows))
+		h := &doc.HoldOut[i]
+		h.Bucket = most
+		h.Grown = len(a.inScope(h.Scope, rows))
 	}
 	return out, ctx.Err()
 }
 
-// columnsFor describes the columns and what training saw of them.
+// columnsFor describes the columns with their range in the training rows.
 func columnsFor(t *trainingColumns, train []int) []forest.Column {
 	var out []forest.Column
 	for c, f := range t.Features {

@@ -11,11 +11,11 @@ type trainingColumns struct {
 	Features []Feature
 	X        [][]float64 // [column][row]; NaN unknown
 	Y        []float64   // ms, > 0
-	Run      []int32     // whose row it is
+	Run      []int32     // index of the run
 	Waiting  []int64
 	Prefix   []float64
-	Bucket   []int // of the stratified sample
-	Physics  []float64
+	Bucket   []int     // of the stratified sample
+	Physics  []float64 // estimates, ms; NaN unknown
 }
 
 // newTrainingColumns lays rows out as columns. Physics estimates (ms) are NaN until set.
@@ -48,7 +48,16 @@ func (t *trainingColumns) Row(i int, x []float64) {
 	}
 }
 
-// pickColumns is the columns of some rows.
+// targetsAt returns the targets of some rows.
+func (t *trainingColumns) targetsAt(rows []int) []float64 {
+	out := make([]float64, len(rows))
+	for k, i := range rows {
+		out[k] = t.Y[i]
+	}
+	return out
+}
+
+// pickColumns returns the columns of some rows.
 func (t *trainingColumns) pickColumns(rows []int) [][]float64 {
 	out := make([][]float64, len(t.X))
 	for c := range t.X {
@@ -60,7 +69,7 @@ func (t *trainingColumns) pickColumns(rows []int) [][]float64 {
 	return out
 }
 
-// IsQueued reports whether somebody waits before a row's request.
+// IsQueued reports whether requests wait at a row's decision.
 func (t *trainingColumns) IsQueued(i int) bool { return t.Waiting[i] > 0 }
 
 // queueGroup is the index of a row's conformal factor (forest.LevelFactors).
@@ -96,12 +105,20 @@ func splitTail(t *trainingColumns, rows []int, share float64) (head, tail []int)
 // moments are the mean and the standard deviation of a column's known values; a
 // column that does not vary counts as 0.
 func moments(column []float64, rows []int) (mean, scale float64) {
-	known := stat.Filter(stat.Map(rows, func(i int) float64 { return column[i] }), func(v float64) bool { return !math.IsNaN(v) })
+	var known []float64
+	for _, i := range rows {
+		if !math.IsNaN(column[i]) {
+			known = append(known, column[i])
+		}
+	}
 	if len(known) == 0 {
 		return 0, 0
 	}
 	mean = stat.Mean(known)
-	squares := stat.Sum(known, func(v float64) float64 { return (v - mean) * (v - mean) })
+	squares := 0.0
+	for _, v := range known {
+		squares += (v - mean) * (v - mean)
+	}
 	return mean, math.Sqrt(squares / float64(len(known)))
 }
 

@@ -27,7 +27,11 @@ func nearestRows(group []*Sample, workers int) []float64 {
 		row, judged int32 // judged: position among the judged rows; -1: not one of them
 	}
 	judged := 0
-	all := make([]place, 0, stat.Sum(group, func(s *Sample) int { return s.Table.Kept }))
+	total := 0
+	for _, s := range group {
+		total += s.Table.Kept
+	}
+	all := make([]place, 0, total)
 	for _, s := range group {
 		for i := range s.Table.Kept {
 			p := place{s, int32(i), -1}

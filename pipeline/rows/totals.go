@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/reconstruct"
@@ -118,11 +117,18 @@ func squaredVariation(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
 	}
-	mean := stat.Sum(v, func(x float64) float64 { return x }) / float64(len(v))
+	total := 0.0
+	for _, x := range v {
+		total += x
+	}
+	mean := total / float64(len(v))
 	if mean == 0 {
 		return 0
 	}
-	squares := stat.Sum(v, func(x float64) float64 { return (x - mean) * (x - mean) })
+	squares := 0.0
+	for _, x := range v {
+		squares += (x - mean) * (x - mean)
+	}
 	return squares / float64(len(v)) / (mean * mean)
 }
 

@@ -34,7 +34,10 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 		return 0, false
 	}
 	rows = stat.Thin(rows, 20000)
-	y := stat.Map(rows, func(i int) float64 { return f.passes[i].it.ElapsedUs })
+	var y []float64
+	for _, i := range rows {
+		y = append(y, f.passes[i].it.ElapsedUs)
+	}
 	least := 0.1 * stat.Median(y)
 	errs := make([]float64, lags)
 	for k := range errs {
