@@ -14,7 +14,8 @@ import (
 // the run is kept or dropped for one reason. The space's version must be the
 // one of Rebuild.
 func (s *Steps) Alpha(sp *features.Space, o Options) (*Table, error) {
-	o, err := o.resolve("alpha", DefaultAlphaTarget(s.Version), coeff.Overhead, coeff.Admission, coeff.Egress, coeff.Queue)
+	o, err := o.resolve("alpha", DefaultAlphaTarget(s.Version),
+		coeff.Overhead, coeff.Admission, coeff.Egress, coeff.Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +25,7 @@ func (s *Steps) Alpha(sp *features.Space, o Options) (*Table, error) {
 			continue
 		}
 		b.t.Read++
-		if why := b.row(i); why != "" {
+		if why := b.addRequest(i); why != "" {
 			b.t.countDrop(why, 1)
 		}
 	}
@@ -60,10 +61,25 @@ type lastEnd struct {
 
 func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	p := len(sp.AlphaFeatures())
-	b := &alphaBuilder{s: s, sp: sp, o: o, ema: s.preemptionAverages(o.Gamma), parts: s.parts(o.Split),
-		warm: s.newWarmUp(), x: make([]float64, p),
-		t: &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: p,
-			Hits: make([]int, p), Min: repeated(p, math.Inf(1)), Max: repeated(p, math.Inf(-1))}}
+	b := &alphaBuilder{
+		s:     s,
+		sp:    sp,
+		o:     o,
+		ema:   s.preemptionAverages(o.Gamma),
+		parts: s.parts(o.Split),
+		warm:  s.newWarmUp(),
+		x:     make([]float64, p),
+		t: &Table{
+			Run:    s.Run.ID,
+			Config: s.Config,
+			Target: o.Target,
+			Gamma:  o.Gamma,
+			P:      p,
+			Hits:   make([]int, p),
+			Min:    repeated(p, math.Inf(1)),
+			Max:    repeated(p, math.Inf(-1)),
+		},
+	}
 	n := len(s.Run.Requests)
 	b.t.reserveRows(n/max(1, o.Stride), false)
 	b.t.ID = make([]string, 0, n/max(1, o.Stride))
@@ -90,10 +106,12 @@ func (s *Steps) boundOverheads() []trace.OverheadBound {
 			}
 		}
 	}
-	return trace.BoundOverheads(len(requests), func(i int) trace.OverheadStamps { return requests[i].Stamps() }, marks, s.hasAllJourneys())
+	stamps := func(i int) trace.OverheadStamps { return requests[i].Stamps() }
+	return trace.BoundOverheads(len(requests), stamps, marks, s.hasAllJourneys())
 }
 
-// hasAllJourneys reports whether every request has a journey, as far as one can see.
+// hasAllJourneys reports whether no request is known to lack a journey: none was sampled out, and
+// every API span has its core span.
 func (s *Steps) hasAllJourneys() bool {
 	if s.Dep.Tracing.JourneySampleRate.Or(1) < 1 || s.seen.unknown > 0 {
 		return false
@@ -120,8 +138,8 @@ func lastEnds(requests []trace.Request) map[string]lastEnd {
 	return ends
 }
 
-// row makes the row of request i, or says why there is none.
-func (b *alphaBuilder) row(i int) trace.Code {
+// addRequest appends the row of request i. It returns the reason when the request has none.
+func (b *alphaBuilder) addRequest(i int) trace.Code {
 	r := &b.s.Run.Requests[i]
 	if r.Source == trace.SourceStock {
 		return codeNoTarget
@@ -148,15 +166,15 @@ func (b *alphaBuilder) row(i int) trace.Code {
 	return b.appendRow(r, step, at, v)
 }
 
-// alphaTarget is one target: y, or the interval [lo, hi], and the stamp it joins at.
+// alphaTarget is the target of one request: y, and for overhead also the interval [lo, hi] it is in.
 type alphaTarget struct {
 	y, lo, hi float64 // us
 	exact     bool
-	joinNs    int64
+	joinNs    int64 // the row gets the queue state of the last step that had started then
 }
 
-// target is the delay and its stamps. All targets join at QUEUED but egress,
-// which joins at FINISHED (spec#join).
+// target returns the delay of request i. All targets are joined at QUEUED except egress, which is
+// joined at FINISHED (spec#join).
 func (b *alphaBuilder) target(i int) (alphaTarget, trace.Code) {
 	r := &b.s.Run.Requests[i]
 	v := alphaTarget{joinNs: r.QueuedNs.V}
@@ -201,7 +219,8 @@ func SpanUs(fromNs, toNs int64) float64 { return float64(toNs-fromNs) / 1000 }
 
 // vector writes the features of request r joined to recorded step k into b.x.
 func (b *alphaBuilder) vector(r *trace.Request, k int) trace.Code {
-	b.in, b.k = b.input(r, k), k
+	b.in = b.input(r, k)
+	b.k = k
 	hits, err := b.sp.Alpha(&b.in, b.x)
 	if err != nil {
 		return codeOf(err)
@@ -219,8 +238,11 @@ func (b *alphaBuilder) vector(r *trace.Request, k int) trace.Code {
 func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 	s := &b.s.Run.Steps[k]
 	in := features.QueueInput{
-		RunningDepth: float64(s.RunningDepth), WaitingDepth: float64(s.WaitingDepth), KVUsageRatio: s.KVUsage,
-		PromptTokens: float64(r.PromptTokens.V), PreemptionEMA: b.ema[k],
+		RunningDepth:  float64(s.RunningDepth),
+		WaitingDepth:  float64(s.WaitingDepth),
+		KVUsageRatio:  s.KVUsage,
+		PromptTokens:  float64(r.PromptTokens.V),
+		PreemptionEMA: b.ema[k],
 	}
 	if first, ok := b.hits[r.CoreID.V]; ok {
 		in.PrefixHitRatio = first.v11
@@ -248,10 +270,11 @@ func (b *alphaBuilder) appendRow(r *trace.Request, s *trace.Step, at int64, v al
 	if !survivesThinning(at, b.o.Stride) {
 		return codeRowsThinned
 	}
-	regime, set := Idle, StressSet(0)
+	regime := Idle
 	if s.WaitingDepth > 0 {
 		regime = Waiting
 	}
+	var set StressSet
 	if s.KVUsage > 0.9 {
 		set = fullCache
 	}
@@ -287,13 +310,13 @@ func (b *alphaBuilder) addFindings() {
 			"%s: %d of %d requests have no snapshot; their prefix hits count as 0", b.s.Run.ID, b.blind, b.t.Read))
 	}
 	if b.o.Target == coeff.Overhead && len(b.s.Run.Steps) == 0 {
-		b.t.Findings = append(b.t.Findings, trace.Findingf(OverheadUnknown, "%s: no steps recorded: the overhead has no lower bound and no "+
-			"queue state to join", b.s.Run.ID))
+		b.t.Findings = append(b.t.Findings, trace.Findingf(OverheadUnknown,
+			"%s: no steps recorded: the overhead has no lower bound and no queue state to join", b.s.Run.ID))
 	}
 }
 
-// sortByTime brings rows into time order, ties as they came. Requests are
-// ordered by arrival already, except those without one.
+// sortByTime sorts rows by time, stably. Requests are ordered by arrival already, except those
+// without one, whose row has the QUEUED stamp as its time.
 func (b *alphaBuilder) sortByTime() {
 	t := b.t
 	if slices.IsSorted(t.TimeNs) {

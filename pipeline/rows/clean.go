@@ -15,14 +15,14 @@ const (
 	Frozen   Recipe = "frozen"
 )
 
-// outlierFactor and outlierShare: times the median, and what a cell may lose (spec#outliers).
+// Limits of spec#outliers.
 const (
-	outlierFactor = 5
-	outlierShare  = 0.2
+	outlierFactor = 5   // an outlier is above this factor times the median of its cell
+	outlierShare  = 0.2 // of a cell: more outliers give a warning
 )
 
-// outlierCell is where a target is compared with its like: a configuration, and in the
-// relative recipe a regime of it.
+// outlierCell is a set of rows with one median: those of a configuration, and in the relative
+// recipe of one regime.
 type outlierCell struct {
 	Config string
 	Regime Regime
@@ -35,16 +35,16 @@ type Limit struct {
 	Rows  int // of the cell
 }
 
-// Clean drops outliers (spec#outliers) from the training rows of tables of one target and marks those of the hold-out: rows whose
-// time per step is more than 5 times the median of their configuration (frozen)
-// or of their configuration and regime (relative), pooled over the tables.
-// Overhead tables are left alone. It returns a many_outliers finding for
-// every cell that lost more than 20 % and more than one row.
+// Clean drops outliers (spec#outliers) from the training rows of tables of one target, and marks
+// those of the hold-out. An outlier is a row whose time per step is more than 5 times the median of
+// its configuration (frozen) or of its configuration and regime (relative), pooled over the tables.
+// Overhead tables are not changed. Clean returns a many_outliers finding for every cell with more
+// than one outlier and more than 20 %.
 func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 	return CleanTo(tables, LimitsOf(tables, recipe), recipe, false)
 }
 
-// LimitsOf are those of the tables' cells, in order of first appearance.
+// LimitsOf computes the limits of the tables' cells, in order of first appearance.
 func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 	out, at := cellsOf(tables, recipe)
 	times := make([][]float64, len(out)) // per step
@@ -60,8 +60,8 @@ func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 	return out
 }
 
-// CleanTo is Clean with limits that are known; rows of a cell that has none stay. judged: every row
-// judges, and none trains.
+// CleanTo is Clean with given limits, such as those of a fit. Rows of a cell without a limit are
+// kept. With judged all rows are for validation: outliers are marked, none is dropped.
 func CleanTo(tables []*Table, limits []Limit, recipe Recipe, judged bool) []trace.Finding {
 	at := make(map[outlierCell]int, len(limits))
 	for k, l := range limits {
@@ -72,7 +72,7 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe, judged bool) []trac
 		if t.Target == coeff.Overhead {
 			continue
 		}
-		marks := make([]StressSet, t.Kept) // in a column of its own: copies of the table may share theirs
+		marks := make([]StressSet, t.Kept) // a new column: copies of the table may share the old one
 		copy(marks, t.Sets)
 		t.Sets = marks
 		t.Filter(codeOutlier, func(i int) bool {
@@ -81,7 +81,8 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe, judged bool) []trac
 				return true
 			}
 			gone[k]++
-			if judged || t.HoldOut != nil && t.HoldOut[i] {
+			isHeldOut := t.HoldOut != nil && t.HoldOut[i]
+			if judged || isHeldOut {
 				t.Sets[i] |= Outlier
 				return true
 			}
@@ -99,30 +100,30 @@ func (t *Table) cellOf(i int, recipe Recipe) outlierCell {
 	return outlierCell{t.Config, t.Regime[i]}
 }
 
-// cellsOf are the cells of the tables with their numbers of rows, in order of first appearance, and
-// for every table which of them its regimes belong to.
+// cellsOf lists the cells of the tables with their numbers of rows, in order of first appearance.
+// at has for every table the index of the cell of each regime, -1 for a regime without rows.
 func cellsOf(tables []*Table, recipe Recipe) (out []Limit, at [][]int) {
-	seen := make(map[outlierCell]int)
+	indexOf := make(map[outlierCell]int)
 	for _, t := range tables {
-		var of []int
+		var byRegime []int
 		for i := range t.Kept {
-			for len(of) <= int(t.Regime[i]) {
-				of = append(of, -1)
+			regime := int(t.Regime[i])
+			for len(byRegime) <= regime {
+				byRegime = append(byRegime, -1)
 			}
-			if k := of[t.Regime[i]]; k >= 0 {
-				out[k].Rows++
-				continue
+			if byRegime[regime] < 0 {
+				cell := t.cellOf(i, recipe)
+				k, known := indexOf[cell]
+				if !known {
+					k = len(out)
+					indexOf[cell] = k
+					out = append(out, Limit{outlierCell: cell})
+				}
+				byRegime[regime] = k
 			}
-			c := t.cellOf(i, recipe)
-			k, known := seen[c]
-			if !known {
-				k = len(out)
-				seen[c], out = k, append(out, Limit{outlierCell: c})
-			}
-			of[t.Regime[i]] = k
-			out[k].Rows++
+			out[byRegime[regime]].Rows++
 		}
-		at = append(at, of)
+		at = append(at, byRegime)
 	}
 	return out, at
 }
@@ -131,7 +132,8 @@ func manyOutliers(limits []Limit, gone []int) []trace.Finding {
 	var out []trace.Finding
 	for k, l := range limits {
 		if float64(gone[k]) > max(1, outlierShare*float64(l.Rows)) {
-			out = append(out, trace.Findingf(codeManyOutliers, "%s %s: %d of %d rows are outliers", l.Config, l.Regime, gone[k], l.Rows))
+			out = append(out, trace.Findingf(codeManyOutliers, "%s %s: %d of %d rows are outliers",
+				l.Config, l.Regime, gone[k], l.Rows))
 		}
 	}
 	return out

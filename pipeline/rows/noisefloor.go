@@ -27,11 +27,11 @@ func nearestRows(group []*Sample, workers int) []float64 {
 		row, judged int32 // judged: position among the judged rows; -1: not one of them
 	}
 	judged := 0
-	total := 0
+	kept := 0
 	for _, s := range group {
-		total += s.Table.Kept
+		kept += s.Table.Kept
 	}
-	all := make([]place, 0, total)
+	all := make([]place, 0, kept)
 	for _, s := range group {
 		for i := range s.Table.Kept {
 			p := place{s, int32(i), -1}

@@ -8,11 +8,10 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// tableName is the rows table written beside the fit (`fit --dump-rows`).
+// tableName is the table of `fit --dump-rows`, in the folder of the fit.
 const tableName = "rows"
 
-// DumpRow is one training row on disk: everything needed to fit with other
-// tools.
+// DumpRow is one training row on disk, with everything needed to fit with other tools.
 type DumpRow struct {
 	Run       string             `col:"run_id" doc:"engine run"`
 	Config    string             `col:"config" doc:"configuration key"`
@@ -40,15 +39,17 @@ type DumpRow struct {
 // WriteParquet writes the rows of the tables, in order, as rows.parquet in dir.
 // names are the features' names by target; phases are looked up in the
 // deployment of the table's run (nil: none).
-func WriteParquet(dir string, tables []*Table, names func(t *Table) []string, phases func(run string) []deploy.Phase) error {
+func WriteParquet(dir string, tables []*Table, names func(t *Table) []string,
+	phases func(run string) []deploy.Phase) error {
 	w, err := table.Create[DumpRow](dir, tableName, table.Parquet)
 	if err != nil {
 		return err
 	}
 	for _, t := range tables {
-		columns, ph := names(t), phases(t.Run)
+		columns := names(t)
+		runPhases := phases(t.Run)
 		for i := range t.Kept {
-			if err := w.Append(t.dumpRow(i, slices.Clone(t.Row(i)), columns, ph)); err != nil {
+			if err := w.Append(t.dumpRow(i, slices.Clone(t.Row(i)), columns, runPhases)); err != nil {
 				w.Abort()
 				return err
 			}
@@ -58,14 +59,31 @@ func WriteParquet(dir string, tables []*Table, names func(t *Table) []string, ph
 }
 
 func (t *Table) dumpRow(i int, x []float64, names []string, phases []deploy.Phase) DumpRow {
-	r := DumpRow{Run: t.Run, Config: t.Config, Target: t.Target, Lag: int64(t.Lag), TimeNs: t.TimeNs[i],
-		FirstStep: t.FirstStep[i], LastStep: t.LastStep[i], Steps: t.Steps[i], Regime: t.Regime[i].String(),
-		Source: t.Tag[i].String(), YUs: t.Y[i], Factor: t.Factor[i], HoldOut: t.HoldOut[i], FloorUs: t.FloorUs[i], Names: names, X: x}
+	r := DumpRow{
+		Run:       t.Run,
+		Config:    t.Config,
+		Target:    t.Target,
+		Lag:       int64(t.Lag),
+		TimeNs:    t.TimeNs[i],
+		FirstStep: t.FirstStep[i],
+		LastStep:  t.LastStep[i],
+		Steps:     t.Steps[i],
+		Regime:    t.Regime[i].String(),
+		Source:    t.Tag[i].String(),
+		YUs:       t.Y[i],
+		Factor:    t.Factor[i],
+		HoldOut:   t.HoldOut[i],
+		FloorUs:   t.FloorUs[i],
+		Names:     names,
+		X:         x,
+	}
 	if p := t.Phase[i]; p >= 0 && int(p) < len(phases) {
 		r.Phase = trace.Some(phases[p].Name)
 	}
 	if t.Exact != nil {
-		r.LoUs, r.HiUs, r.Exact = trace.Some(t.Lo[i]), trace.Some(t.Hi[i]), trace.Some(t.Exact[i])
+		r.LoUs = trace.Some(t.Lo[i])
+		r.HiUs = trace.Some(t.Hi[i])
+		r.Exact = trace.Some(t.Exact[i])
 	}
 	if t.ID != nil {
 		r.Request = trace.Some(t.ID[i])

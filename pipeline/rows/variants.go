@@ -3,23 +3,22 @@ package rows
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Variant is what another smoothing factor of the preemption average makes of a
-// table: the columns of X that differ in some row.
+// Variant is a table with another smoothing factor of the preemption average, as the columns of X
+// that differ in some row.
 type Variant struct {
 	Gamma  float64
 	Cols   []int       // ascending
 	Values [][]float64 // Values[k]: column Cols[k], one value per row
 }
 
-// variants follows the other smoothing factors while a table is made.
+// variants computes the rows of the other smoothing factors while a table is made.
 type variants struct {
-	ema [][]float64 // by factor, by recorded step; nil: nothing was preempted, all are equal
-	x   []float64
+	ema [][]float64 // by factor, by recorded step; nil without preemptions, when all are equal
+	x   []float64   // buffer of one row
 }
 
 func (s *Steps) newVariants(t *Table, gammas []float64) variants {
@@ -29,7 +28,11 @@ func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 	if !s.Preempts() {
 		return variants{}
 	}
-	return variants{x: make([]float64, t.P), ema: stat.Map(gammas, s.preemptionAverages)}
+	v := variants{x: make([]float64, t.P)}
+	for _, g := range gammas {
+		v.ema = append(v.ema, s.preemptionAverages(g))
+	}
+	return v
 }
 
 // Preempts reports whether some recorded step preempted a request.
@@ -37,23 +40,25 @@ func (s *Steps) Preempts() bool {
 	return slices.ContainsFunc(s.Run.Steps, func(r trace.Step) bool { return r.NumPreempted != 0 })
 }
 
-// appendRow notes the row last added to t, whose features are own; at writes them under
-// another average into x.
-func (v *variants) appendRow(t *Table, own []float64, at func(ema, x []float64)) {
+// appendRow adds the row last appended to t, whose features are own, to every variant. vectorWith
+// writes its features with another average into x.
+func (v *variants) appendRow(t *Table, own []float64, vectorWith func(ema, x []float64)) {
 	for k, ema := range v.ema {
-		at(ema, v.x)
+		vectorWith(ema, v.x)
 		t.Variants[k].appendRow(t, own, v.x)
 	}
 }
 
-// appendRow notes x for the last row of t, which is last.
-func (v *Variant) appendRow(t *Table, last, x []float64) {
+// appendRow adds the row last appended to t: its features are own in t and x in the variant. A
+// column that differs for the first time is copied from the earlier rows of t.
+func (v *Variant) appendRow(t *Table, own, x []float64) {
 	for j := range x {
-		if x[j] == last[j] {
+		if x[j] == own[j] {
 			continue
 		}
 		if k, known := slices.BinarySearch(v.Cols, j); !known {
-			v.Cols, v.Values = slices.Insert(v.Cols, k, j), slices.Insert(v.Values, k, t.copyColumn(j, t.Kept-1))
+			v.Cols = slices.Insert(v.Cols, k, j)
+			v.Values = slices.Insert(v.Values, k, t.copyColumn(j, t.Kept-1))
 		}
 	}
 	for k, j := range v.Cols {
@@ -61,7 +66,7 @@ func (v *Variant) appendRow(t *Table, last, x []float64) {
 	}
 }
 
-// copyColumn is column j of the first n rows.
+// copyColumn copies column j of the first n rows.
 func (t *Table) copyColumn(j, n int) []float64 {
 	out := make([]float64, n, cap(t.Y))
 	for i := range out {
@@ -70,7 +75,7 @@ func (t *Table) copyColumn(j, n int) []float64 {
 	return out
 }
 
-// Column is column j of all rows under a smoothing factor.
+// Column is column j of all rows with a smoothing factor.
 func (t *Table) Column(gamma float64, j int) []float64 {
 	if v := t.variantOf(gamma); v != nil {
 		if k, own := slices.BinarySearch(v.Cols, j); own {
@@ -80,7 +85,7 @@ func (t *Table) Column(gamma float64, j int) []float64 {
 	return t.copyColumn(j, t.Kept)
 }
 
-// variantOf is nil for the table's own factor.
+// variantOf finds the variant of a factor; nil for the table's own factor.
 func (t *Table) variantOf(gamma float64) *Variant {
 	for k := range t.Variants {
 		if t.Variants[k].Gamma == gamma {
@@ -90,11 +95,12 @@ func (t *Table) variantOf(gamma float64) *Variant {
 	return nil
 }
 
-// At is the table under one of its variants, or under its own factor; the rows
-// are shared, a changed X is a copy.
+// At returns the table with the smoothing factor of one of its variants, or with its own. The
+// columns are shared with t, except X where it differs.
 func (t *Table) At(gamma float64) *Table {
 	out := *t
-	out.Gamma, out.Variants = gamma, nil
+	out.Gamma = gamma
+	out.Variants = nil
 	v := t.variantOf(gamma)
 	if v == nil || len(v.Cols) == 0 {
 		return &out
@@ -108,27 +114,27 @@ func (t *Table) At(gamma float64) *Table {
 	return &out
 }
 
-// otherGammas are the factors but one.
+// otherGammas returns the factors without own.
 func otherGammas(gammas []float64, own float64) []float64 {
 	return slices.DeleteFunc(slices.Clone(gammas), func(g float64) bool { return g == own })
 }
 
-// vectorUnder is vector with another average: bounds and refusals are those of
-// the row itself.
+// vectorUnder writes the features of an interval with another preemption average into x. It ignores
+// feature bounds, which were tested for the row itself.
 func (b *betaBuilder) vectorUnder(iv interval, ema, x []float64) {
 	own := b.ema
 	b.ema = ema
 	clear(x)
 	for u := iv.from; u <= iv.to; u++ {
-		one, _, _ := b.step(u)
-		for j, v := range one {
+		stepX, _, _ := b.step(u)
+		for j, v := range stepX {
 			x[j] += v
 		}
 	}
 	b.ema = own
 }
 
-// vectorUnder is the features of request r joined to recorded step k with another average.
+// vectorUnder writes the features of a queue state with another preemption average into x.
 func (b *alphaBuilder) vectorUnder(in features.QueueInput, average float64, x []float64) {
 	in.PreemptionEMA = average
 	_, _ = b.sp.Alpha(&in, x)
