@@ -31,33 +31,40 @@ const (
 	idleUs        = 5000
 )
 
-// timeAudit is what the time audit found (spec#iteration-audit).
+// timeAudit is the result of the time audit (spec#iteration-audit).
 //
-// Lines are compared by relative least squares, fitted on half of the blocks of 50 and judged on the others where
-// prefill above 64 tokens is near. The constant added: the mean of the inner 80 % of precise cadence less elapsed;
-// from whole seconds, the slope of (tick - sum of elapsed) over passes; else, from clients with the same decodes, (sum
-// of last - first chunk, less elapsed times decodes over passes) / decodes.
+// elapsedLag finds the line whose counts explain elapsed best. It fits relative least squares on half
+// of the blocks of 50 passes and computes the error on the others, near prefills above 64 tokens.
+//
+// The constant is the time between passes that elapsed does not include. With precise stamps it is
+// the mean of the inner 80 % of (cadence - elapsed). With stamps in whole seconds it is the slope of
+// (tick - sum of elapsed) over passes. Otherwise it follows from clients whose tokens are the decodes
+// of the run: (sum of last - first chunk, less the sum over passes of elapsed times decodes), divided
+// by the decodes.
 type timeAudit struct {
 	time       string
 	sync       bool    // elapsed is the time of its own pass
-	coarse     bool    // the resolution of precise stamps is no small part of a pass
+	coarse     bool    // the resolution of stamps is more than coarsePart of a pass
 	constantUs float64 // between passes, not in elapsed
 	refused    *trace.Error
 	figures    trace.TimeAudit
 }
 
-// auditTimes decides what is taken for the time of a pass: the cadence of precise
-// stamps; else elapsed, where the engine is synchronous and the figures agree;
-// else stretches between whole seconds, where they are long enough.
+// auditTimes decides what the time of a pass is: the cadence of precise stamps; without them
+// elapsed, if the engine is synchronous and the figures agree; otherwise the time between whole
+// seconds, if there is enough of it.
 func (f *filler) auditTimes() timeAudit {
 	var a timeAudit
 	if f.isFromChunks {
-		a.time, a.coarse, a.figures.Time = timeCadence, f.isCoarse(), timeCadence
+		a.time = timeCadence
+		a.coarse = f.isCoarse()
+		a.figures.Time = timeCadence
 		return a
 	}
 	if n := f.overStamps(); n > overStampsMax {
-		a.refused = trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: the values sum up to %.3g times the time between the "+
-			"first and the last stamp", f.run.ID, n).WithHint("look at the log: times of another unit, or lines of several engines?")
+		a.refused = trace.Errorf(codeNoStepTimes,
+			"run %s: elapsed is no step time: the values sum up to %.3g times the time between the first and the last stamp",
+			f.run.ID, n).WithHint("look at the log: times of another unit, or lines of several engines?")
 		return a
 	}
 	precise, second := f.resolution()
@@ -65,12 +72,17 @@ func (f *filler) auditTimes() timeAudit {
 	below := f.belowFloor()
 	a.constantUs = f.gapConstant(precise, second, &a.figures)
 	over := a.figures.SumOverWall.OK && a.figures.SumOverWall.V > sumOverMax
-	wait := conclusive && lag > 0 || below > belowFloorMax && !conclusive || over
+	// Figures that contradict a synchronous engine.
+	looksAsync := conclusive && lag > 0 || below > belowFloorMax && !conclusive || over
+
+	// TensorRT-LLM logs the time of the device, which is the pass's own with any scheduling.
+	isDeviceTime := f.passes[0].it.Form == trace.IterationTensorRT
 	dep := &f.dep.Engine
-	assumed := len(f.dep.Assumed()) > 0                      // the version, and with it the default, is not known
-	device := f.passes[0].it.Form == trace.IterationTensorRT // its times are the devices', whatever vLLM would do
-	says := !device && dep.IsAsync() && !(assumed && conclusive)
-	a.sync = !wait && !says && (device || dep.AsyncScheduling.OK || conclusive)
+	// Where the version, and so the default of async scheduling, is assumed, a conclusive lag decides.
+	isVersionAssumed := len(f.dep.Assumed()) > 0
+	isAsync := !isDeviceTime && dep.IsAsync() && !(isVersionAssumed && conclusive)
+
+	a.sync = !looksAsync && !isAsync && (isDeviceTime || dep.AsyncScheduling.OK || conclusive)
 	a.coarse = precise && f.isCoarse()
 	switch {
 	case precise && !(a.coarse && a.sync):
@@ -78,14 +90,15 @@ func (f *filler) auditTimes() timeAudit {
 	case a.sync:
 		a.time = timeElapsed
 	case !second:
-		a.refused = f.refusedElapsed(lag, conclusive, below, over, says)
+		a.refused = f.refusedElapsed(lag, conclusive, below, over, isAsync)
 	default:
 		a.time = timeTicks
 		if s := f.secondsBetweenTicks(); s < tickSeconds {
-			why := f.refusedElapsed(lag, conclusive, below, over, says)
-			a.refused = trace.Errorf(codeNoStepTimes, "%s; stamps in whole seconds leave %.0f s of busy time between ticks, want %d", why.Msg, s,
-				tickSeconds).WithHint("save the log with precise stamps (docker logs --timestamps; SGLANG_LOG_MS=1), or record " +
-				fmt.Sprintf("%.0f times as long", math.Ceil(tickSeconds/math.Max(s, 1))))
+			why := f.refusedElapsed(lag, conclusive, below, over, isAsync)
+			a.refused = trace.Errorf(codeNoStepTimes,
+				"%s; stamps in whole seconds leave %.0f s of busy time between ticks, want %d", why.Msg, s, tickSeconds).
+				WithHint("save the log with precise stamps (docker logs --timestamps; SGLANG_LOG_MS=1), or record " +
+					fmt.Sprintf("%.0f times as long", math.Ceil(tickSeconds/math.Max(s, 1))))
 		}
 	}
 	a.figures.Time = a.time
@@ -107,8 +120,8 @@ func (f *filler) overStamps() float64 {
 	return sum / (math.Max(0, float64(hi)-float64(lo))/1000 + 1e6) // whole seconds at least
 }
 
-// refusedElapsed words why elapsed is not the time of a pass.
-func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, says bool) *trace.Error {
+// refusedElapsed is the error that names why elapsed is not the time of a pass.
+func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, isAsync bool) *trace.Error {
 	why := "nothing shows that the engine is synchronous"
 	hint := "save the log with precise stamps (docker logs --timestamps, kubectl logs " +
 		"--timestamps), or record with --no-async-scheduling"
@@ -116,7 +129,7 @@ func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, s
 	case f.passes[0].it.Form == trace.IterationSGLang:
 		why = "SGLang's lines state none"
 		hint = f.allPasses()
-	case says:
+	case isAsync:
 		why = "scheduling is asynchronous by run.yaml or by its version's default"
 	case conclusive && lag > 0:
 		why = fmt.Sprintf("it follows the batch %d lines earlier, as with asynchronous scheduling", lag)
@@ -144,7 +157,7 @@ func (f *filler) resolution() (precise, second bool) {
 	return float64(fine) >= precisePart*n, float64(any) >= precisePart*n
 }
 
-// isCoarse reports whether the stamps' resolution is no small part of a pass.
+// isCoarse reports whether the stamps' resolution is more than coarsePart of a pass.
 func (f *filler) isCoarse() bool {
 	var cadences []float64
 	step := int64(0)
@@ -175,17 +188,22 @@ func (f *filler) belowFloor() float64 {
 	return float64(below) / float64(max(1, n))
 }
 
-// TimeVerdict is the sentence of the documents on what was taken for the time of a pass.
+// TimeVerdict is the sentence of the documents on what the time of a pass was taken from.
 func TimeVerdict(a *trace.TimeAudit) string {
-	what := map[string]string{timeCadence: "the stamps of neighbouring lines are the step time",
-		timeElapsed: fmt.Sprintf("the logged elapsed time and %.2f ms a pass are the step time", a.ConstantUs.V/1000),
-		timeTicks:   "the time between whole seconds is that of the passes between them"}[a.Time]
-	if what == "" {
+	var verdict string
+	switch a.Time {
+	case timeCadence:
+		verdict = "the stamps of neighbouring lines are the step time"
+	case timeElapsed:
+		verdict = fmt.Sprintf("the logged elapsed time and %.2f ms a pass are the step time", a.ConstantUs.V/1000)
+	case timeTicks:
+		verdict = "the time between whole seconds is that of the passes between them"
+	default:
 		return "nothing in the log is the step time"
 	}
 	if e := a.LagErrors; len(e) == 3 && !math.IsNaN(e[0]) {
-		what += fmt.Sprintf("; elapsed is told by the counts of its own line to %.0f %%, of one and two before to %.0f and %.0f %%", 100*e[0],
-			100*e[1], 100*e[2])
+		verdict += fmt.Sprintf("; predicted from the counts of its own line, elapsed has an error of %.0f %%, "+
+			"from those of one and two lines before %.0f and %.0f %%", 100*e[0], 100*e[1], 100*e[2])
 	}
-	return what
+	return verdict
 }

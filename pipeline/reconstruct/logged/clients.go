@@ -12,21 +12,24 @@ import (
 
 // clientRequest is one request as its client saw it, on the log's clock once aligned.
 type clientRequest struct {
-	prompt, output  int64
-	firstNs, lastNs int64 // first and last chunk
-	ttftUs          float64
-	passes          int64            // decodes so far
-	each            float64          // tokens of a decode
-	done            int64            // prompt tokens in KV so far, those of the prefix cache included
-	ended           trace.Opt[int64] // iteration that ended its prompt, where counting found it (spec#counted-hits)
-	whole           bool             // the answer came in one piece, so the first token has no stamp
+	prompt  int64 // tokens
+	output  int64 // tokens; with speculative decoding, passes
+	firstNs int64 // first chunk
+	lastNs  int64 // last chunk
+	ttftUs  float64
+	passes  int64            // decodes so far
+	each    float64          // tokens of a decode
+	done    int64            // prompt tokens in KV so far, those of the prefix cache included
+	ended   trace.Opt[int64] // iteration that ended its prompt, if counting found it (spec#counted-hits)
+	whole   bool             // the answer came in one piece, so the first token has no stamp
 }
 
 // Rules of the alignment of clients (spec#iteration-clients).
 //
-// With fewer than five requests that met an idle engine the overhead is the delay that most intervals [start of the
-// pass before - send, start of the own - send] hold. Clocks and overhead end with the next line where first chunks
-// follow that more closely (asynchronous engines that log while the batch runs).
+// The overhead of a request comes from requests that arrived at an idle engine. With fewer than five
+// of those it is the delay that is in most of the intervals [start of the pass before - send, start
+// of the request's own pass - send]. Asynchronous engines log while the batch runs: where first
+// chunks follow the next line more closely, that line is taken as the end of the pass.
 const (
 	voteWindowNs   = 60_000_000    // first chunks reach their client within this of one another
 	coarseWindowNs = 2_000_000_000 // the same where stamps are whole seconds
@@ -35,26 +38,39 @@ const (
 	voteShare      = 0.5 // of the voters must agree
 )
 
-// alignClients moves the passes to the clock of the clients, plus the time a chunk takes
-// to reach them: every pass with one context request votes with each first chunk
-// of a prompt of its length, and the votes agree on one offset. Where prefix hits
-// shorten prompts, each first chunk of a prompt at least as long has a vote.
+// alignClients finds the offset from the passes' clock to that of the clients, which includes the
+// time a chunk takes to reach them. Every pass that ran one whole prompt gives a vote for each first
+// chunk of a prompt of that length: the offset with which the chunk came at the end of the pass. The
+// offset with the most votes is used if enough passes agree.
 func (f *filler) alignClients(a *timeAudit) {
 	v := &ballot{exact: map[int64][]int64{}}
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		samples := max(1, o.N.Or(1))
 		output := o.OutputTokens.Or(o.Chunks.V) / samples
-		each := 1.0 // who left early read a token a chunk
+		each := 1.0
 		if !o.LastChunkNs.OK || !o.PromptTokens.OK || output < 1 {
 			continue
 		}
-		if n := int64(len(o.ChunkGapsUs)); f.out.Drafts && n > 0 { // one chunk a pass
-			output, each = n+1, float64(output-1)/float64(n)
+		// With speculative decoding every chunk is one pass of several tokens.
+		if gaps := int64(len(o.ChunkGapsUs)); f.out.Drafts && gaps > 0 {
+			each = float64(output-1) / float64(gaps)
+			output = gaps + 1
 		}
-		f.requests = append(f.requests, slices.Repeat([]clientRequest{{prompt: o.PromptTokens.V, output: output, each: each, firstNs: o.FirstChunkNs.V,
-			lastNs: o.LastChunkNs.V, ttftUs: o.TTFTUs.Or(0), done: o.CachedTokens.Or(0), ended: o.Iteration,
-			whole: !o.FirstChunkNs.OK}}, int(samples))...)
+		request := clientRequest{
+			prompt:  o.PromptTokens.V,
+			output:  output,
+			each:    each,
+			firstNs: o.FirstChunkNs.V,
+			lastNs:  o.LastChunkNs.V,
+			ttftUs:  o.TTFTUs.Or(0),
+			done:    o.CachedTokens.Or(0),
+			ended:   o.Iteration,
+			whole:   !o.FirstChunkNs.OK,
+		}
+		for range samples {
+			f.requests = append(f.requests, request)
+		}
 	}
 	if f.isFromChunks {
 		f.out.OffsetNs = trace.Some(int64(0))
@@ -77,7 +93,8 @@ func (f *filler) alignClients(a *timeAudit) {
 		}
 	}
 	slices.SortStableFunc(v.paired, func(a, b clientRequest) int { return cmp.Compare(a.ended.V, b.ended.V) })
-	if v.window = voteWindowNs; a.time != timeCadence {
+	v.window = voteWindowNs
+	if a.time != timeCadence {
 		v.window = coarseWindowNs
 	}
 	offset, share := f.countVotes(v)
@@ -86,11 +103,12 @@ func (f *filler) alignClients(a *timeAudit) {
 	case !isPaired:
 		v.paired = nil
 		offset, share = f.countVotes(v)
-	case share > 0: // counting is sure of them
+	case share > 0: // pairs found by counting are certain, so any agreement is enough
 		share = 1
 	}
 	if share < voteShare {
-		f.addFinding(codeFilledIn, "%d requests of clients: %.0f %% of the passes with one prompt agree on an offset of the clocks, want %.0f %%",
+		f.addFinding(codeFilledIn,
+			"%d requests of clients: %.0f %% of the passes with one prompt agree on an offset of the clocks, want %.0f %%",
 			len(f.requests), 100*math.Max(0, share), 100*voteShare)
 		f.requests = nil
 		return
@@ -101,7 +119,8 @@ func (f *filler) alignClients(a *timeAudit) {
 	f.placeWholeAnswers()
 }
 
-// placeWholeAnswers finds where the prompts of answers ended that came in one piece: a pass a token before the last.
+// placeWholeAnswers sets the pass in which the prompt ended for answers that came in one piece. The
+// last token is of the last pass before the chunk, and every token before it took one pass.
 func (f *filler) placeWholeAnswers() {
 	for i := range f.requests {
 		if o := &f.requests[i]; o.whole {
@@ -115,11 +134,11 @@ func (f *filler) placeWholeAnswers() {
 	slices.SortStableFunc(f.requests, func(a, b clientRequest) int { return cmp.Compare(a.firstNs, b.firstNs) })
 }
 
-// ballot is who may vote for what.
+// ballot has the first chunks that passes vote for (alignClients).
 type ballot struct {
 	exact  map[int64][]int64 // first chunks by length of the prompt, in order of time
-	paired []clientRequest   // in order of the iteration that ended them; no others vote where there are any
-	window int64             // ns that votes for one offset lie within
+	paired []clientRequest   // by the iteration that ended their prompt; if any, only their passes vote
+	window int64             // ns: votes within it are for the same offset
 }
 
 // canVote reports whether a pass has a vote: it ran one whole prompt of a length that
@@ -134,7 +153,9 @@ func (v *ballot) canVote(p *pass) bool {
 // promptsEndedBy are the prompts that a pass ended.
 func (v *ballot) promptsEndedBy(p *pass) []clientRequest {
 	at := func(index int64) int {
-		i, _ := slices.BinarySearchFunc(v.paired, index, func(o clientRequest, index int64) int { return cmp.Compare(o.ended.V, index) })
+		i, _ := slices.BinarySearchFunc(v.paired, index, func(o clientRequest, index int64) int {
+			return cmp.Compare(o.ended.V, index)
+		})
 		return i
 	}
 	return v.paired[at(p.it.Index):at(p.it.Index+1)]
@@ -187,8 +208,8 @@ func (f *filler) countVotes(v *ballot) (offset int64, share float64) {
 	return offset, (float64(n) - float64(len(votes))*float64(v.window)/float64(span)) / float64(len(voters))
 }
 
-// shiftPasses shifts the passes to the clients' clock. Where the passes' clock is known
-// to a second only, each busy stretch goes where its own votes say.
+// shiftPasses shifts the passes to the clients' clock. Where stamps are whole seconds, each busy
+// stretch is shifted by the offset of its own votes.
 func (f *filler) shiftPasses(v *ballot, offset int64) {
 	free := int64(0) // end of the stretch before
 	f.eachBusyStretch(func(from, to int) {
@@ -219,8 +240,8 @@ func (f *filler) shiftPasses(v *ballot, offset int64) {
 	})
 }
 
-// densestWindow is the middle of the window that holds most of sorted votes, and how
-// many it holds.
+// densestWindow returns the median vote of the window with the most of the sorted votes, and their
+// number.
 func densestWindow(votes []int64, window int64) (middle int64, n int) {
 	at := 0
 	for lo, hi := 0, 0; lo < len(votes); lo++ {
@@ -228,7 +249,8 @@ func densestWindow(votes []int64, window int64) (middle int64, n int) {
 			hi++
 		}
 		if hi-lo > n {
-			n, at = hi-lo, lo
+			n = hi - lo
+			at = lo
 		}
 	}
 	if n == 0 {

@@ -19,7 +19,7 @@ func (f *filler) setEnds(a *timeAudit) {
 		if c := a.constantUs; a.figures.ConstantUs.OK {
 			f.addFinding(codeFilledIn, "elapsed plus %.2f ms a pass is the step time", c/1000)
 		} else {
-			f.addFinding(codeFilledIn, "elapsed is the step time as it stands: nothing tells what lies between passes")
+			f.addFinding(codeFilledIn, "elapsed is taken as the step time: the time between passes is not known")
 		}
 	case timeTicks:
 		f.placeBetweenTicks()

@@ -26,12 +26,13 @@ func (f *filler) gapConstant(precise, second bool, out *trace.TimeAudit) float64
 	return math.Max(0, c)
 }
 
-// clientTolerance is by which clients and passes may count other decodes.
+// clientTolerance is the largest relative difference between the clients' tokens and the decodes of
+// the passes.
 const clientTolerance = 0.02
 
-// clientConstant takes it from the clients' inter-token times: between first and
-// last chunk of a request lie its passes, each elapsed and constant long, so the
-// sum over requests is that over passes times their decodes.
+// clientConstant computes the constant from the clients' inter-token times. The time from the first to
+// the last chunk of a request is the sum of (elapsed + constant) of its passes. Summed over requests,
+// each pass counts once for each of its decodes.
 func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
 	tokens := 0.0
 	span := 0.0
@@ -77,7 +78,8 @@ func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 		return 0, false
 	}
 	out.SumOverWall = trace.Some(elapsed / math.Max(wall, 1))
-	gaps = stat.Sorted(gaps) // stamps of a few digits leave few different gaps: no median
+	// A trimmed mean, since stamps of a few digits give few distinct gaps, of which a median is coarse.
+	gaps = stat.Sorted(gaps)
 	c := stat.Mean(gaps[len(gaps)/10 : len(gaps)-len(gaps)/10])
 	for i := range f.passes {
 		f.passes[i].constantUs = math.Max(0, c)

@@ -3,7 +3,6 @@ package logged
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -11,16 +10,16 @@ import (
 // Where the contexts of the decodes come from, best first (spec#iteration-fill).
 const (
 	contextsTrace  = "trace"            // sums of the forward-pass trace: exact
-	contextsClient = "client"           // who was decoding when, with which lengths
+	contextsClient = "client"           // lengths and times of the clients' requests
 	contextsUsage  = "kv_usage"         // blocks in use
 	contextsMean   = trace.ContextsMean // one mean for the whole run: merged with the decodes
 )
 
 // Rules of the fill-ins.
 const (
-	countTolerance = 0.2 // by which occupants may miss the decodes of a pass
+	countTolerance = 0.2 // relative difference of the clients' running requests and a pass's decodes
 	countShare     = 0.8 // of the passes must be within it
-	usageSteps     = 20  // of the usage's last digit that the mean contexts must take
+	usageSteps     = 20  // units of the usage's last digit that the mean usage must be at least
 )
 
 // fillContexts fills in the contexts of decodes from the best source that the run has.
@@ -29,7 +28,8 @@ func (f *filler) fillContexts() {
 	switch {
 	case f.passes[0].it.DecodeKVTokens.OK:
 		f.out.Contexts = contextsTrace
-		if f.contextsFromTrace(); f.isFromChunks {
+		f.contextsFromTrace()
+		if f.isFromChunks {
 			f.fillPrompts()
 			return
 		}
@@ -40,8 +40,8 @@ func (f *filler) fillContexts() {
 	default:
 		f.out.Contexts = contextsMean
 		f.contextsFromMean()
-		f.addFinding(ContextsMerged, "the contexts of the decodes are not recorded: one mean of %.0f tokens is taken for all, and the terms that read "+
-			"them are merged with the per-decode term", f.out.MeanContext)
+		f.addFinding(ContextsMerged, "the contexts of the decodes are not recorded: one mean of %.0f tokens is "+
+			"taken for all, and the terms that read them are merged with the per-decode term", f.out.MeanContext)
 		return
 	}
 	source := ""
@@ -60,7 +60,8 @@ func (f *filler) fillContexts() {
 	f.addFinding(codeFilledIn, "contexts of the decodes come from %s", source)
 }
 
-// measureOtherClients finds which share of the decodes that ran while the clients did was not theirs.
+// measureOtherClients computes the share of the decodes during the clients' time that was of
+// requests that are not in their results.
 func (f *filler) measureOtherClients() {
 	own := int64(0)
 	ran := int64(0)
@@ -156,7 +157,8 @@ func (f *filler) contextsFromTrace() {
 			mean = kv / float64(p.it.ContextReqs)
 		}
 		p.decodeContext = float64(p.it.DecodeKVTokens.V) + moved*mean + float64(p.decodes)
-		p.prefillContext, p.causalWork = 0, features.CausalFromTotals(float64(p.prefillTokens), float64(p.prefills), p.promptVariation())
+		p.prefillContext = 0
+		p.causalWork = features.CausalFromTotals(float64(p.prefillTokens), float64(p.prefills), p.promptVariation())
 		if p.prefills > 0 {
 			p.prefillContext = kv - moved*mean
 			p.causalWork += p.prefillContext * float64(p.prefillTokens) / float64(p.prefills)
@@ -164,16 +166,20 @@ func (f *filler) contextsFromTrace() {
 	}
 }
 
-// contextsFromUsage takes the blocks in use after the pass before, half a block of each
-// sequence being empty on average. False where the usage is not known or too
-// coarse.
+// contextsFromUsage takes the contexts from the KV blocks in use after the previous pass, of which
+// half a block of each sequence is empty on average. It returns false when the usage is unknown or
+// too coarse.
 func (f *filler) contextsFromUsage() bool {
 	blocks, estimated, err := f.dep.KVBlocks()
 	if err != nil || estimated {
 		return false
 	}
 	size := float64(f.dep.Engine.BlockSize)
-	known, sum := 0, 0.0
+	var (
+		decoding int     // passes with decodes
+		known    int     // of these, passes with a known usage
+		usage    float64 // sum over known
+	)
 	filled := make([]float64, len(f.passes))
 	for i := 1; i < len(f.passes); i++ {
 		a, p := f.passes[i-1].it.KVUsage, &f.passes[i]
@@ -183,10 +189,16 @@ func (f *filler) contextsFromUsage() bool {
 		filled[i] = math.Max(float64(p.decodes),
 			a.V*float64(blocks)*size-float64(p.decodes)*(size-1)/2-p.prefillContext+float64(p.decodes))
 		known++
-		sum += a.V
+		usage += a.V
+	}
+	for i := range f.passes {
+		if f.passes[i].decodes > 0 {
+			decoding++
+		}
 	}
 	const digit = 0.001
-	if known*2 < stat.Count(f.passes, func(p pass) bool { return p.decodes > 0 }) || sum/float64(max(1, known)) < usageSteps*digit/2 {
+	isCoarse := usage/float64(max(1, known)) < usageSteps*digit/2
+	if known*2 < decoding || isCoarse {
 		return false
 	}
 	for i, v := range filled {
@@ -211,9 +223,9 @@ func (f *filler) contextsFromMean() {
 	}
 }
 
-// contextsFromClients walks the passes with the requests that run in each: one whose
-// first chunk came before the middle of a pass and whose last one comes after it
-// decodes in it. False when they do not agree with the counts.
+// contextsFromClients takes the contexts from the clients' requests. A request decodes in the passes
+// whose middle is between its first and its last chunk. It returns false when the numbers of
+// requests do not agree with the decodes of the passes.
 func (f *filler) contextsFromClients() bool {
 	var active []*clientRequest
 	next := 0
@@ -232,20 +244,28 @@ func (f *filler) contextsFromClients() bool {
 		}
 		kept, sum := active[:0], 0.0
 		for _, o := range active {
-			if o.ended.OK && p.it.Index-o.ended.V < o.output || !o.ended.OK && o.lastNs > middle {
-				if o.passes = min(o.passes+1, max(1, o.output-1)); o.ended.OK {
-					o.passes = p.it.Index - o.ended.V
-				}
-				sum += float64(o.prompt) + float64(o.passes)*o.each
-				kept = append(kept, o)
+			isDecoding := o.lastNs > middle
+			if o.ended.OK {
+				isDecoding = p.it.Index-o.ended.V < o.output
 			}
+			if !isDecoding {
+				continue
+			}
+			if o.ended.OK {
+				o.passes = p.it.Index - o.ended.V
+			} else {
+				o.passes = min(o.passes+1, max(1, o.output-1))
+			}
+			sum += float64(o.prompt) + float64(o.passes)*o.each
+			kept = append(kept, o)
 		}
-		if active = kept; p.decodes == 0 {
+		active = kept
+		if p.decodes == 0 {
 			continue
 		}
 		n++
-		off := math.Abs(float64(len(active))-float64(p.decodes)) / float64(p.decodes)
-		if off <= countTolerance || math.Abs(float64(len(active))-float64(p.decodes)) <= 1 && len(active) > 0 {
+		off := math.Abs(float64(len(active)) - float64(p.decodes))
+		if off/float64(p.decodes) <= countTolerance || off <= 1 && len(active) > 0 {
 			agree++
 			contexts[i] = sum * float64(p.decodes) / float64(len(active))
 		}
@@ -286,8 +306,8 @@ func (f *filler) setContexts(contexts []float64) {
 	}
 }
 
-// fillPrompts finds the chunks of each pass: the prompts whose first chunk its end
-// brings, and one more where the budget cut it.
+// fillPrompts finds the prompts that each pass ran: those whose first chunk came at its end, and one
+// more where the token budget may have cut the last.
 func (f *filler) fillPrompts() {
 	next := 0
 	d := f.findDelayLag()
@@ -305,7 +325,7 @@ func (f *filler) fillPrompts() {
 			ended = append(ended, &f.requests[next])
 		}
 		if n := int64(len(ended)); p.cutPrompts > 0 && n > 0 && n == p.prefills && ended[0].ended.OK {
-			p.cutPrompts = 0 // the budget was spent and nothing cut
+			p.cutPrompts = 0 // the last prompt ended exactly at the budget
 		}
 		f.fillChunks(p, ended, next)
 		if i > 0 && i+d.lag < len(f.passes) && int64(len(ended)) == p.prefills {
@@ -324,8 +344,8 @@ func (o *clientRequest) endsIn(p *pass, until int64) bool {
 	return o.firstNs < until
 }
 
-// fillChunks fills in the attention of the prompts of one pass. What is missing to
-// its tokens was in the prefix cache.
+// fillChunks fills in the attention of the prompts of one pass. Prompt tokens that the pass did not
+// compute are taken as prefix hits.
 func (f *filler) fillChunks(p *pass, ended []*clientRequest, next int) {
 	if int64(len(ended)) != p.prefills && int64(len(ended))+1 != p.prefills || p.prefills == 0 {
 		return

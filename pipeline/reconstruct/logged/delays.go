@@ -9,18 +9,19 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// clientDelays measures the way to the engine and back from the clients' requests: of one
-// that met an idle engine exactly, of any other that its own pass is the first to
-// begin after it arrived.
+// clientDelays measures the time from the client to the engine and back from the clients' requests.
+// For a request that arrived at an idle engine it is exact. For any other it is bounded, since its
+// pass is the first that began after it arrived.
 type clientDelays struct {
 	idle   []float64 // us
 	bounds []delayBound
 	lag    int   // passes from the one that ran a prompt to the one whose line its first chunk follows
-	lateNs int64 // by which the clock that the clients' chunks gave the passes is late for it
+	lateNs int64 // correction of the chunks' clock for lag
 }
 
-// findDelayLag begins with the lag by which first chunks follow the ends of passes best, where counting
-// tells whose prompts these ended: 0, or 1 where lines are written while their batches run.
+// findDelayLag returns an empty clientDelays with the lag with which first chunks follow the ends of
+// passes most closely: 0, or 1 where lines are written while their batches run. It uses the requests
+// whose pass was found by counting.
 func (f *filler) findDelayLag() clientDelays {
 	after := [2][]float64{}
 	next := 0
@@ -28,7 +29,8 @@ func (f *filler) findDelayLag() clientDelays {
 		p, q := &f.passes[i], &f.passes[i+1]
 		for ; next < len(f.requests) && f.requests[next].ended.OK && f.requests[next].ended.V <= p.it.Index; next++ {
 			if o := &f.requests[next]; o.ended.V == p.it.Index && q.follows && p.hasEnd && q.hasEnd {
-				after[0], after[1] = append(after[0], float64(o.firstNs-p.endNs)), append(after[1], float64(o.firstNs-q.endNs))
+				after[0] = append(after[0], float64(o.firstNs-p.endNs))
+				after[1] = append(after[1], float64(o.firstNs-q.endNs))
 			}
 		}
 	}
@@ -54,10 +56,11 @@ type delayBound struct {
 	opens bool
 }
 
-// idleRequests are enough to do without the others.
+// idleRequests is the number of exact delays from which on the bounds are not used.
 const idleRequests = 5
 
-// addRequests takes the requests whose whole prompts a pass ran, and the pass whose line their chunks follow.
+// addRequests adds the requests whose prompts pass p ended. before is the pass before p, and line the
+// pass whose line their first chunks follow.
 func (d *clientDelays) addRequests(before, p, line *pass, ended []*clientRequest) {
 	if !p.hasStart || !before.hasEnd {
 		return
@@ -72,14 +75,15 @@ func (d *clientDelays) addRequests(before, p, line *pass, ended []*clientRequest
 			d.idle = append(d.idle, o.ttftUs-float64(line.endNs-p.startNs)/1000)
 		case !p.idle && before.hasStart:
 			if hi := float64(p.startNs)/1000 - sent; hi > 0 {
-				d.bounds = append(d.bounds, delayBound{max(0, float64(before.startNs)/1000-sent), true}, delayBound{hi, false})
+				lo := max(0, float64(before.startNs)/1000-sent)
+				d.bounds = append(d.bounds, delayBound{lo, true}, delayBound{hi, false})
 			}
 		}
 	}
 }
 
-// delaysUs are the delays of requests at an idle engine, or, of fewer than
-// idleRequests, the one delay that most intervals hold; none without any.
+// delaysUs returns the delays of requests at an idle engine. With fewer than idleRequests of them it
+// returns the one delay that is in the most intervals, if there are any.
 func (d *clientDelays) delaysUs() []float64 {
 	if len(d.idle) >= idleRequests || len(d.bounds) == 0 {
 		return d.idle

@@ -51,12 +51,13 @@ func (f *filler) fillSteps() {
 	f.setEnds(&a)
 	f.alignClients(&a)
 	f.measureOtherClients()
-	if f.fillContexts(); !f.refuseIf(f.checkClientCounts()) {
+	f.fillContexts()
+	if !f.refuseIf(f.checkClientCounts()) {
 		f.makeSteps(&a)
 	}
 }
 
-// refuseIf notes why the run has no step times; false for no reason.
+// refuseIf records why the run has no step times, and reports whether there is a reason.
 func (f *filler) refuseIf(why *trace.Error) bool {
 	if why != nil {
 		f.out.Refused = why
@@ -76,7 +77,7 @@ func (f *filler) allPasses() string {
 	return "set DYN_FPM_MODE=full (with --fpm-trace or DYN_FPM_TRACE=1)"
 }
 
-// checkRecords is what makes every pass of the recording useless for a fit.
+// checkRecords refuses recordings whose records are not single passes with known token counts.
 func (f *filler) checkRecords() *trace.Error {
 	sampled := 0
 	several := 0
@@ -95,11 +96,13 @@ func (f *filler) checkRecords() *trace.Error {
 	}
 	switch {
 	case sampled > 0:
-		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d records are samples, one of several passes", f.run.ID, sampled, len(f.passes)).
-			WithHint(f.allPasses())
+		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d records are samples, one of several passes",
+			f.run.ID, sampled, len(f.passes)).WithHint(f.allPasses())
 	case several*2 > decoding && !f.out.Drafts:
-		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d passes with decodes have more tokens than requests: speculative decoding",
-			f.run.ID, several, decoding).WithHint("write vllm.speculative_config into run.yaml, as the server was started with it")
+		return trace.Errorf(codeNoStepTimes,
+			"run %s: %d of %d passes with decodes have more tokens than requests: speculative decoding",
+			f.run.ID, several, decoding).
+			WithHint("write vllm.speculative_config into run.yaml, as the server was started with it")
 	}
 	if several > 0 && !f.out.Drafts {
 		f.addFinding(codeFilledIn, "%d passes recompute preempted requests: they are left out of identification", several)

@@ -9,9 +9,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// elapsedLag finds whose batch the elapsed times follow: that of their own line,
-// or of the one or two before it. A model of the counts is fitted for each on one
-// half of the passes and judged on the other, where prefill is near.
+// elapsedLag finds which batch the elapsed times are of: that of their own line, or that of one or
+// two lines before. For each it fits elapsed to the counts on half of the passes, and takes the one
+// with the smallest error on the other half, near prefills.
 func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	const lags = 3
 	var rows []int
@@ -20,7 +20,8 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 		chained, most := true, int64(0)
 		for k := range lags {
 			p := &f.passes[i-k]
-			chained = chained && p.prefillTokens <= f.dep.Engine.MaxNumBatchedTokens && p.follows && !p.recompute && !p.it.Dummy
+			inBudget := p.prefillTokens <= f.dep.Engine.MaxNumBatchedTokens
+			chained = chained && inBudget && p.follows && !p.recompute && !p.it.Dummy
 			most = max(most, p.prefillTokens)
 		}
 		if chained {
@@ -34,9 +35,9 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 		return 0, false
 	}
 	rows = stat.Thin(rows, 20000)
-	var y []float64
-	for _, i := range rows {
-		y = append(y, f.passes[i].it.ElapsedUs)
+	y := make([]float64, len(rows))
+	for k, i := range rows {
+		y[k] = f.passes[i].it.ElapsedUs
 	}
 	least := 0.1 * stat.Median(y)
 	errs := make([]float64, lags)

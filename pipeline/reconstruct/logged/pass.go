@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// pass is one iteration with what is found out about it. Stamps are ns of one clock.
+// pass is one logged iteration with the values found for it. Stamps are ns of one clock.
 type pass struct {
 	it       *trace.Iteration
 	next     bool // no record is lost between it and the pass before
@@ -110,7 +110,7 @@ func (f *filler) relabelFirstDecodes() {
 		}
 		b.follows = b.follows || b.decodes > 0
 	}
-	f.addFinding(codeFilledIn, "first decodes stand among the context requests; they are taken for decodes")
+	f.addFinding(codeFilledIn, "the log counts first decodes as context requests; they are taken for decodes")
 }
 
 // promptVariation is the squared variation of the prompts of a pass, where the trace has it.
@@ -133,11 +133,18 @@ func (p *pass) middle() int64 {
 
 // stepTotals are the sums of a pass.
 func (p *pass) stepTotals() trace.StepTotals {
-	t := trace.StepTotals{Known: !p.recompute, Prefill: p.prefillTokens,
-		Decode: p.decodes + p.drafted, PrefillReqs: p.prefills, DecodeReqs: p.decodes,
-		Sampled: p.prefills + p.decodes + p.drafted - p.cutPrompts, CausalWork: p.causalWork, PrefillContext: p.prefillContext, DecodeContext: p.decodeContext}
 	if p.it.Dummy {
-		t = trace.StepTotals{Known: true}
+		return trace.StepTotals{Known: true}
 	}
-	return t
+	return trace.StepTotals{
+		Known:          !p.recompute,
+		Prefill:        p.prefillTokens,
+		Decode:         p.decodes + p.drafted,
+		PrefillReqs:    p.prefills,
+		DecodeReqs:     p.decodes,
+		Sampled:        p.prefills + p.decodes + p.drafted - p.cutPrompts,
+		CausalWork:     p.causalWork,
+		PrefillContext: p.prefillContext,
+		DecodeContext:  p.decodeContext,
+	}
 }

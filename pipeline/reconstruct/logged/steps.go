@@ -28,7 +28,7 @@ func (f *filler) makeSteps(a *timeAudit) {
 		if i > 0 {
 			before := &f.passes[i-1]
 			switch lost := p.it.Index - before.it.Index - 1; {
-			case lost > 0:
+			case lost > 0: // totals of lost records are unknown
 				for range min(lost, max(1, spare)) {
 					add(trace.StepTotals{})
 				}
@@ -63,10 +63,10 @@ func (f *filler) makeSteps(a *timeAudit) {
 	f.out.First = 1
 }
 
-// coarseRows is how many times their stamps' resolution rows are long at least.
+// coarseRows is the shortest length of a row where stamps are coarse, in units of their resolution.
 const coarseRows = 20
 
-// appendStep adds a recorded step; stamps never run back.
+// appendStep adds a recorded step. It keeps stamps from decreasing.
 func (f *filler) appendStep(a *timeAudit, s trace.Step) {
 	if a.time == timeTicks {
 		return
@@ -77,7 +77,7 @@ func (f *filler) appendStep(a *timeAudit, s trace.Step) {
 	if n := len(f.run.Steps); a.coarse && a.time == timeCadence && n > 0 && s.ScheduledTokens > 0 {
 		last := &f.run.Steps[n-1]
 		if last.ScheduledTokens > 0 && s.TsStartNs-last.TsStartNs < coarseRows*f.passes[0].it.StampStepNs.Or(secondNs) {
-			return // the row that began there goes on
+			return // too short for a row of its own: it is part of the row before
 		}
 	}
 	s.TsEndNs = s.TsStartNs
@@ -87,10 +87,19 @@ func (f *filler) appendStep(a *timeAudit, s trace.Step) {
 // summary is the pass in the form of a step summary.
 func (p *pass) summary(id, blocks int64) trace.Step {
 	it := p.it
-	s := trace.Step{ID: id, TsStartNs: p.startNs, RunningDepth: p.prefills + p.decodes,
-		WaitingDepth:   it.QueuedContext.Or(0) + it.QueuedDecode.Or(0),
-		NumPrefillReqs: p.prefills, NumDecodeReqs: p.decodes, PrefillTokens: p.prefillTokens, DecodeTokens: p.decodes,
-		ScheduledTokens: p.prefillTokens + p.decodes, KVUsage: it.KVUsage.Or(0), BlocksTotal: blocks}
+	s := trace.Step{
+		ID:              id,
+		TsStartNs:       p.startNs,
+		RunningDepth:    p.prefills + p.decodes,
+		WaitingDepth:    it.QueuedContext.Or(0) + it.QueuedDecode.Or(0),
+		NumPrefillReqs:  p.prefills,
+		NumDecodeReqs:   p.decodes,
+		PrefillTokens:   p.prefillTokens,
+		DecodeTokens:    p.decodes,
+		ScheduledTokens: p.prefillTokens + p.decodes,
+		KVUsage:         it.KVUsage.Or(0),
+		BlocksTotal:     blocks,
+	}
 	s.BlocksFree = int64(float64(blocks) * (1 - s.KVUsage))
 	if it.StampWall {
 		s.WallNs = it.StampNs.V
@@ -104,11 +113,11 @@ func (p *pass) summary(id, blocks int64) trace.Step {
 	return s
 }
 
-// minRowPasses is how many passes a row between ticks takes at least.
+// minRowPasses is the least number of passes of a row between ticks.
 const minRowPasses = 20
 
-// tickEvery is how many ticks lie between the ends of a row, so that a pass more
-// or less at its ends weighs little.
+// tickEvery is the number of ticks in a row of about minRowPasses passes, so that an error of one
+// pass at its ends is small.
 func (f *filler) tickEvery() int {
 	last := -1
 	var apart []float64

@@ -15,7 +15,9 @@ func (f *filler) markTicks() {
 	for i := 1; i < len(f.passes); i++ {
 		a, b := f.passes[i-1].it, f.passes[i].it
 		p := &f.passes[i]
-		if p.tick = p.next && a.StampNs.OK && b.StampNs.OK && b.StampNs.V/secondNs > a.StampNs.V/secondNs; p.tick {
+		isKnown := p.next && a.StampNs.OK && b.StampNs.OK
+		p.tick = isKnown && b.StampNs.V/secondNs > a.StampNs.V/secondNs
+		if p.tick {
 			p.tickNs = b.StampNs.V / secondNs * secondNs
 		}
 	}
@@ -52,14 +54,13 @@ func (f *filler) secondsBetweenTicks() float64 {
 	return float64(total) / 1e9
 }
 
-// tickRegression is a pooled regression of what ticks leave unexplained on the passes before
-// them.
+// tickRegression is a regression, pooled over stretches, of the time up to a tick that elapsed does
+// not explain, on the number of passes before the tick.
 type tickRegression struct{ sxx, sxy float64 }
 
-// addStretch takes the ticks of one busy stretch: a second passes while the pass runs
-// whose line is the first with the new stamp, so time of the ticks less the
-// elapsed times up to the middle of that pass grows by the constant with every
-// pass.
+// addStretch adds the ticks of one busy stretch. A tick happens during the pass whose line is the
+// first with the new second, on average in its middle. The time of the tick less the elapsed times
+// up to that middle therefore grows by the constant with every pass.
 func (s *tickRegression) addStretch(passes []pass) (ticks int) {
 	var at, rest []float64
 	sum := 0.0
@@ -79,8 +80,8 @@ func (s *tickRegression) addStretch(passes []pass) (ticks int) {
 	return max(0, len(at)-1)
 }
 
-// ticksPerBlock is how many seconds of busy time a constant is read from: the machine
-// drifts.
+// ticksPerBlock is the number of ticks that one constant is estimated from. It is not the whole run,
+// since the constant drifts.
 const ticksPerBlock = 20
 
 // tickConstant finds the constant of every pass from whole seconds, in blocks of
@@ -133,8 +134,8 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	return c, true
 }
 
-// layEndToEnd lays elapsed times and the constant end to end within each busy stretch
-// and puts the stretch where the seconds of its stamps say.
+// layEndToEnd sets the ends of passes in each busy stretch by summing elapsed and the constant, and
+// places the stretch by its stamps.
 func (f *filler) layEndToEnd() {
 	f.markTicks()
 	free := int64(math.MinInt64) // end of the stretch before
@@ -167,8 +168,8 @@ func (f *filler) layEndToEnd() {
 	})
 }
 
-// stretchOrigin finds where the clock of a stretch starts: by every stamp within bounds, and at
-// each tick to within one pass.
+// stretchOrigin estimates the start of a stretch, ns. Every stamp gives bounds, and every tick or
+// precise stamp an estimate to within one pass.
 type stretchOrigin struct {
 	lo, hi float64
 	index  []int     // of the passes with a tick
@@ -176,8 +177,8 @@ type stretchOrigin struct {
 	smooth []float64
 }
 
-// tickWindow is how many ticks on either side are averaged: one tick is known to a
-// pass, and the time between passes drifts slowly.
+// tickWindow is the number of ticks on either side that are averaged. A single tick is known only to
+// within one pass, and the time between passes drifts slowly.
 const tickWindow = 8
 
 func (z *stretchOrigin) addStamp(p *pass, sum float64, inside bool, cycle float64, i int) {
@@ -195,7 +196,8 @@ func (z *stretchOrigin) addStamp(p *pass, sum float64, inside bool, cycle float6
 	}
 }
 
-// originFor is the zero that pass i is placed by; free is when the stretch before ended.
+// originFor is the start of the stretch that pass i is placed by, ns; free is the end of the stretch
+// before. Between ticks it is interpolated.
 func (z *stretchOrigin) originFor(i int, free int64) float64 {
 	if len(z.ticks) == 0 {
 		switch {
@@ -208,7 +210,8 @@ func (z *stretchOrigin) originFor(i int, free int64) float64 {
 	}
 	if z.smooth == nil {
 		for k := range z.ticks {
-			z.smooth = append(z.smooth, stat.Mean(z.ticks[max(0, k-tickWindow):min(len(z.ticks), k+tickWindow+1)]))
+			near := z.ticks[max(0, k-tickWindow):min(len(z.ticks), k+tickWindow+1)]
+			z.smooth = append(z.smooth, stat.Mean(near))
 		}
 	}
 	k, _ := slices.BinarySearch(z.index, i)
@@ -235,7 +238,8 @@ func (f *filler) placeBetweenTicks() {
 			if last >= 0 {
 				a := &f.passes[last]
 				for k := last; k < i; k++ {
-					f.passes[k].endNs = a.tickNs + int64(float64(p.tickNs-a.tickNs)*(float64(k-last)+0.5)/float64(i-last))
+					share := float64(k-last) + 0.5
+					f.passes[k].endNs = a.tickNs + int64(float64(p.tickNs-a.tickNs)*share/float64(i-last))
 					f.passes[k].hasEnd = true
 				}
 			}
