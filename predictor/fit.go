@@ -34,8 +34,8 @@ func readRuns(out string, made *RowsDocument) ([]*runRows, error) {
 
 // Fit trains on the rows in out of runs extracted to in. It returns the scores on the rows held out
 // and the predictor. c is nil without physics; o.PhysicsReason is then the reason.
-func Fit(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument, c *Coefficients, o TrainOptions,
-	h result.Header) (*Scores, *Document, error) {
+func Fit(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument,
+	c *Coefficients, o TrainOptions, h result.Header) (*Scores, *Document, error) {
 	list, err := readRuns(out, made)
 	if err != nil {
 		return nil, nil, err

@@ -112,7 +112,9 @@ func lifeOfRequest(r *trace.Request, endToEnd bool) requestLife {
 		l.firstStep = r.FirstTokenStep
 		l.departed = firstKnown(r.DepartedNs, r.AbortedNs, r.FinishedNs)
 	}
-	l.setReason(r.Source == trace.SourceStock || r.CoreID.OK, r.AbortedNs.OK && !r.Success.V, !r.Success.V, endToEnd)
+	wasInEngine := r.Source == trace.SourceStock || r.CoreID.OK
+	hasFailed := !r.Success.V
+	l.setReason(wasInEngine, r.AbortedNs.OK && hasFailed, hasFailed, endToEnd)
 	return l
 }
 

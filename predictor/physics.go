@@ -46,8 +46,8 @@ func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients,
 }
 
 // refitted fits the runs of a fit again without the hidden stretches.
-func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit, hide []hidden, keepSaturated bool,
-	workers int) (*coeff.Set, error) {
+func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit, hide []hidden,
+	keepSaturated bool, workers int) (*coeff.Set, error) {
 	o := fit.DefaultOptions()
 	o.Spec = features.Version(f.Options.Spec)
 	o.Recipe = f.Options.Recipe

@@ -22,7 +22,12 @@ const (
 var scored = []string{nameTrees, nameGated, namePhysics, nameResidual}
 
 func newScores() *Scores {
-	return &Scores{Runs: []runAccount{}, HoldOut: []HoldOut{}, Models: []modelScore{}, Warnings: []trace.Finding{}}
+	return &Scores{
+		Runs:     []runAccount{},
+		HoldOut:  []HoldOut{},
+		Models:   []modelScore{},
+		Warnings: []trace.Finding{},
+	}
 }
 
 // judged are the models of a target and what scoring them needs.

@@ -94,10 +94,17 @@ type TrainOptions struct {
 	isRefit  bool      // physics refits its coefficients without the hidden stretches
 }
 
-// DefaultTrainOptions are everything but physics.
+// DefaultTrainOptions train without physics, with the traffic's own weights.
 func DefaultTrainOptions() TrainOptions {
-	return TrainOptions{Weights: weightsNatural, Seed: 1, BucketRows: "auto", bins: MaxBins, PhysicsReason: "no coefficients were given",
-		features: featuresFull, targets: targetsOf(TargetToken)}
+	return TrainOptions{
+		Weights:       weightsNatural,
+		Seed:          1,
+		BucketRows:    "auto",
+		PhysicsReason: "no coefficients were given",
+		features:      featuresFull,
+		targets:       targetsOf(TargetToken),
+		bins:          MaxBins,
+	}
 }
 
 // Check names the first option out of bounds.

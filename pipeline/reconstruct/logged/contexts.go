@@ -90,18 +90,22 @@ func (f *filler) measureOtherClients() {
 // ran are not in the clients' results, or not with their tokens.
 func (f *filler) checkClientCounts() *trace.Error {
 	all := len(f.run.Observed)
-	n := 0
+	uncounted := 0
 	for i := range f.run.Observed {
 		if o := &f.run.Observed[i]; o.Uncounted() || !o.FirstChunkNs.OK {
-			n++
+			uncounted++
 		}
 	}
-	if f.out.Contexts != contextsMean || all == 0 || math.Max(float64(n)/float64(all), f.out.Others) <= trace.MostGuessed {
+	if f.out.Contexts != contextsMean || all == 0 {
 		return nil
 	}
-	return trace.Errorf(codeNoStepTimes, "run %s: contexts of the decodes are not known: %d of %d requests of clients have several "+
-		"answers, failed, were left early or not streamed, and no result shows %.0f %% of the decodes", f.run.ID, n, all,
-		100*max(0, f.out.Others)).
+	if math.Max(float64(uncounted)/float64(all), f.out.Others) <= trace.MostGuessed {
+		return nil
+	}
+	return trace.Errorf(codeNoStepTimes,
+		"run %s: contexts of the decodes are not known: %d of %d requests of clients have several "+
+			"answers, failed, were left early or not streamed, and no result shows %.0f %% of the decodes",
+		f.run.ID, uncounted, all, 100*max(0, f.out.Others)).
 		WithHint("start vLLM 0.26 or newer, whose lines have the KV usage, or keep the results of every client, streamed")
 }
 
@@ -242,7 +246,8 @@ func (f *filler) contextsFromClients() bool {
 			active = append(active, &f.requests[next])
 			next++
 		}
-		kept, sum := active[:0], 0.0
+		kept := active[:0]
+		sum := 0.0
 		for _, o := range active {
 			isDecoding := o.lastNs > middle
 			if o.ended.OK {
