@@ -166,7 +166,7 @@ func Cut(samples []sample, spans []Span, o cutOptions) ([]window, cutting, error
 		return nil, cutting{}, err
 	}
 	samples = slices.Clone(samples)
-	slices.SortStableFunc(samples, func(a, b sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
+	slices.SortStableFunc(samples, func(a, b sample) int { return cmp.Compare(o.windowStampNs(&a), o.windowStampNs(&b)) })
 	var out []window
 	c := cutting{Dropped: map[trace.Code]int{}}
 	for _, s := range spans {
@@ -186,8 +186,9 @@ func Cut(samples []sample, spans []Span, o cutOptions) ([]window, cutting, error
 	return out, c, nil
 }
 
-// stamp places a sample: its arrival, or its end.
-func (o *cutOptions) stamp(s *sample) int64 {
+// windowStampNs is the time that decides the window of a sample: its last token where windows have
+// Prometheus semantics, otherwise its arrival.
+func (o *cutOptions) windowStampNs(s *sample) int64 {
 	if o.Semantics == byPrometheus {
 		return s.LastNs
 	}
@@ -209,8 +210,8 @@ func (o *cutOptions) window(samples []sample, s Span, at int64) (window, trace.C
 		return w, s.Drop
 	}
 	var used []*sample
-	lo, _ := slices.BinarySearchFunc(samples, w.StartNs, func(s sample, t int64) int { return cmp.Compare(o.stamp(&s), t) })
-	for i := lo; i < len(samples) && o.stamp(&samples[i]) < w.EndNs; i++ {
+	lo, _ := slices.BinarySearchFunc(samples, w.StartNs, func(s sample, t int64) int { return cmp.Compare(o.windowStampNs(&s), t) })
+	for i := lo; i < len(samples) && o.windowStampNs(&samples[i]) < w.EndNs; i++ {
 		if samples[i].OK {
 			used = append(used, &samples[i])
 		}

@@ -75,7 +75,7 @@ type pair struct {
 	Shadow              bool
 }
 
-// Run is a run in numbers.
+// Goodput is a run in numbers.
 type Goodput struct {
 	All     Class
 	Classes []Class // in the order of their first arrival
@@ -99,12 +99,14 @@ type Goodput struct {
 }
 
 // reliability is requests whose estimated probability of meeting their target lies in one tenth
-// of 0 to 1: how many, the sum of those probabilities, and how many met it. Admitted ones count
-// once; a shadow for as many rejected ones as were not followed with it.
+// of 0 to 1: how many, the sum of those probabilities, and how many met it. An admitted request counts
+// once; a shadow counts as the number of rejected requests over the number of shadows, since it stands for
+// all rejected ones.
 type reliability struct{ N, Expected, Met float64 }
 
-// reliable fills the table.
-func (out *Goodput) reliable(recs []*record) {
+// fillReliability fills Reliability from admitted requests and from shadows, the rejected requests whose
+// TTFT was simulated.
+func (out *Goodput) fillReliability(recs []*record) {
 	shadows := 0
 	for _, r := range recs {
 		if r.Shadowed && !r.Admitted() {
@@ -171,7 +173,7 @@ func goodputOf(all []record, targets map[string]target, w window) *Goodput {
 	out.cache(recs)
 	out.fairness(recs, targets)
 	out.OutputPerS = outputPerS(all, w)
-	out.reliable(recs)
+	out.fillReliability(recs)
 	pairs := pairsOf(recs)
 	out.Live = auditOf(recs, pairs, false)
 	out.Shadow = auditOf(recs, pairs, true)

@@ -49,7 +49,7 @@ func findFiles(fsys fs.FS) Files {
 	return f
 }
 
-// readLimited reads a file of a description.
+// readLimited reads a file of a deployment's folder, of at most model.MaxFileSize bytes.
 func readLimited(fsys fs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {

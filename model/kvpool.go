@@ -323,9 +323,10 @@ func (d *Decoder) pageSize(kinds []layerCache, blockSize int64) (page float64, b
 func (k KVPool) Blocks(bytes float64) int64 { return int64(bytes / k.BlockBytes) }
 
 // RequestBlocks is the number of blocks that a request of n tokens needs while up to inFlight tokens are
-// computed in a step. A full group needs blocks for all tokens; one of windows or chunks those of the
-// window and one more, because a window begins within a block; one of recurrent states a block for the
-// state, for each draft and for the last cached state (mamba_cache_mode align).
+// computed in a step. A group with full attention needs blocks for all n tokens. A group with a window or
+// chunks needs those of the window and of inFlight, at most of n, and one more, because a window may begin
+// within a block. A group of recurrent states needs a block for the state, one for each draft and one for
+// the last cached state (mamba_cache_mode align).
 func (k KVPool) RequestBlocks(n, inFlight int64) int64 {
 	var blocks int64
 	for _, g := range k.Groups {

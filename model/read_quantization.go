@@ -56,9 +56,9 @@ func (q *quantizer) addRule(key, form string, s *scheme) {
 	q.rules = append(q.rules, nameRule{re, s})
 }
 
-// schemeByRule returns the scheme of the rules that match one of the names; ok is false where none
-// matches. vLLM takes the first match in the order of the keys, which is lost here, so rules that
-// disagree are refused.
+// schemeByRule returns the scheme of the rules that match any name of a module (nil: not quantized); ok is
+// false where none matches. vLLM takes the first match in the order of the keys in config.json. That order
+// is lost in decoding, so matching rules that disagree are refused, also across names.
 func (q *quantizer) schemeByRule(names []string) (s *scheme, ok bool) {
 	for _, name := range names {
 		for _, r := range q.rules {

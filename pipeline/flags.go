@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
 )
 
-// Flags are the filter as flags. Documents do not record them, but the runs that were used.
+// Flags are the filter as flags. Documents do not record these; they record the runs that were used.
 func (f *Filter) Flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "only", Value: option.List(&f.Only),

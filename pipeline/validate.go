@@ -283,7 +283,7 @@ func (o *ValidateOptions) ReadBaseline() (*export.Old, error) {
 // oldOf reads a validation.json, a coefficient file, or a folder with either or both.
 func oldOf(path string, special bool, warn func([]trace.Finding)) (*export.Old, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return oldFolder(path, special, warn)
+		return readOldFolder(path, special, warn)
 	}
 	if strings.HasSuffix(path, ".json") {
 		old := &export.Old{Name: path}
@@ -296,7 +296,9 @@ func oldOf(path string, special bool, warn func([]trace.Finding)) (*export.Old, 
 	return export.OldSet(path, set), nil
 }
 
-func oldFolder(dir string, special bool, warn func([]trace.Finding)) (*export.Old, error) {
+// readOldFolder reads an earlier validation from an output folder: its coefficients, its validation.json or
+// both. It is an error if the folder has neither.
+func readOldFolder(dir string, special bool, warn func([]trace.Finding)) (*export.Old, error) {
 	old := &export.Old{Name: dir}
 	set, _, setErr := folder.LoadCoefficients(filepath.Join(dir, folder.CoefficientsFile), special)
 	switch {

@@ -30,7 +30,8 @@ func dataSection(in Input, figs []*Figure) Section {
 	return s
 }
 
-// accountTables show for every record and row whether it was kept, or why it was dropped.
+// accountTables account for the data: losses and clocks of the runs, then records and rows, each read =
+// kept + dropped by reason.
 func accountTables(in Input) []Block {
 	var out []Block
 	if in.Inspect != nil {

@@ -20,7 +20,7 @@ type UseLine struct {
 	Error  string // the error to expect; empty: nothing was compared
 }
 
-// Lines has one for every configuration and test run of the validation, or of the fit where there is no
+// Lines returns a UseLine for every configuration and test run of the validation, or of the fit where there is no
 // validation.
 func Lines(in Input) []UseLine {
 	if in.Validation == nil {

@@ -10,7 +10,8 @@ type Means struct {
 	TTFTBy, TPOTBy []float64 // ms per unit of the coefficient; nil without Config.Gradient
 }
 
-// MeansOf simulates a load. Derivatives restart as in a replay (Config.Restarts). Errors are those of the simulator.
+// MeansOf simulates a load and returns its means. It sets Config.Restarts, so derivatives are those of a
+// replay. Errors are those of the simulator.
 func MeansOf(cfg Config, reqs []Request) (*Means, error) {
 	m := &Means{}
 	cfg.Restarts = true

@@ -333,12 +333,12 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	return a, admitNow
 }
 
-// lookUp finds what of s is in the prefix cache and in the connector's tier. busy: the
-// connector's answer comes later.
+// lookUp sets in a how many tokens of s the prefix cache and the connector's tier hold; hits are the cached
+// blocks. busy: the connector answers later, so s cannot be admitted in this step.
 func (e *Engine) lookUp(s *seq, a *admission) (hits []int32, busy bool) {
 	hits = e.reuse.hits[:0]
 	a.computed = s.computed
-	if s.cached < 0 && s.req.CachedTokens.OK { // recorded
+	if s.cached < 0 && s.req.CachedTokens.OK { // the recording states it: nothing is looked up
 		a.computed = min(s.req.CachedTokens.V, s.tokens()-1)
 		return hits, false
 	}

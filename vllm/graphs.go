@@ -93,8 +93,9 @@ func (e *Engine) decodeTiers(query int64) map[int64]int64 {
 	return tiers
 }
 
-// CapturesGraphs reports whether any step runs in a CUDA graph (vllm/config/vllm.py). Without
-// compilation only graphs of a whole step are captured.
+// CapturesGraphs reports whether any step runs in a CUDA graph (vllm/config/vllm.py). Without compilation
+// (optimization_level below 1, or a compilation mode below 3, VLLM_COMPILE) only graphs of a whole step are
+// captured.
 func (e *Engine) CapturesGraphs() bool {
 	mode, _ := e.graphSetting("cudagraph_mode").(string)
 	mode = strings.ToUpper(mode)

@@ -78,8 +78,8 @@ func widthText(m *model.Model) string {
 		m.LinearCompute)
 }
 
-// knobs compares the switches that change what a step is made of. Sizes
-// (sequences, tokens) are left to the feature ranges, which know what they cost.
+// knobs reports settings that change what a step consists of and that no training configuration had.
+// max_num_seqs and max_num_batched_tokens are left to featureRanges, which checks their effect on a step.
 func knobs(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 	var out []trace.Finding
 	for _, k := range []struct {

@@ -70,7 +70,7 @@ func expertLoad12(s *Space, in *StepInput) float64 {
 // expertRefS is the nominal time of one expert.
 const expertRefS = 1e-6
 
-// derive12 are the constants that 1.2 adds.
+// derive12 sets the constants that spec 1.2 adds (spec#activation-bytes-per-token).
 func (s *Space) derive12() {
 	m := &s.dep.Model
 	widths := (s.layers - s.moeLayers) * float64(m.IntermediateSize)

@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Files of a stored run: what is no table, the tables of the fit, those of one other model.
+// Files of a stored run: its facts as JSON, the tables of the fit, and the tables of each other model.
 const (
 	storedRun   = "run.json"
 	storedRows  = "rows.bin"
@@ -34,8 +34,9 @@ const (
 	frozenTable = "frozen"
 )
 
-// StoreRows makes the rows of a run as a fit with options of TakingPart does, and its rows under every
-// other basis, and writes them, slice by slice, to a folder that [Source.Rows] may name in such a fit.
+// StoreRows makes the rows of a run, in the basis of the fit and in that of every other model, and writes
+// them slice by slice to dir. A fit with the same options (those of TakingPart) reads them if [Source.Rows]
+// names dir.
 func StoreRows(src Source, o Options, dir string) error {
 	var names []string
 	w := tableWriters{dir, map[string]*rows.TableWriter{}}

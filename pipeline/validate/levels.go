@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	fewestLevels = 5 // that decide
+	fewestLevels = 5 // with fewer held-out levels the comparison decides nothing
 	// unfinishedFactor times the measured time is taken for a level that the simulated server does not
 	// finish.
 	unfinishedFactor = 100
@@ -48,8 +48,8 @@ func levelTPOT(l *result.LevelHoldout) (measured, predicted *float64) {
 	return &l.TPOTMs, l.PredictedTPOTMs
 }
 
-// compareLevelMetric compares one metric over the levels and includes in q what means that scatter by sd
-// would reach by chance.
+// compareLevelMetric compares one metric over the levels. It adds to q the differences that a perfect
+// prediction would show, given that measured means scatter by sd.
 func compareLevelMetric(metric string, levels []result.LevelHoldout, value levelValue, sd float64, seed int64, q chance) *result.Metric {
 	var real, simulated []float64
 	for i := range levels {

@@ -151,9 +151,9 @@ var stagePaths = levelPaths{
 // tokens give.
 const tpotTol = 0.1
 
-// readStageReport reads the report of one stage, or of a whole run, which names no load. Its
-// TPOT divides by the stamps taken of the stream, which in some versions are two a token: the
-// TPOT of latency, TTFT and tokens is used in its place.
+// readStageReport reads the report of one stage, or of a whole run, which names no load. The report's TPOT
+// divides by the number of stream stamps, and some versions take two stamps a token. So
+// (latency - TTFT) / (output tokens - 1) is used in its place.
 func readStageReport(f *LevelFile, data []byte, name string) error {
 	doc, err := decodeObject(data, name)
 	if err != nil {

@@ -30,8 +30,8 @@ type promptPass struct {
 	contextTokens  int64
 	hits           int64 // tokens of its prompts in the cache, as SGLang counts them; -1: not counted
 	generation     int64 // tokens of this pass and of those behind it
-	isFull         bool  // the budget is spent: its last prompt may go on in the next pass
-	isFresh        bool  // it has no generation requests: nothing ran on into it
+	isFull         bool  // the token budget may be spent: its last prompt may continue in the next pass
+	isFresh        bool  // it has no generation requests: no decode continued from an earlier pass
 	hasGapBefore   bool  // passes are lost just before it
 	hasGapBehind   bool  // or behind it
 	mayBeLastAgain bool  // of an asynchronous engine: one token for each prompt, which may be those of the pass before
@@ -168,8 +168,8 @@ func (p *passLog) stretches() []stretch {
 	return out
 }
 
-// isIdleBefore reports whether no engine had work before the i-th line: the next line of each is
-// fresh, and its pass before came before the i-th line.
+// isIdleBefore reports whether all engines were idle just before the i-th line: the next line of each engine
+// from i on is fresh, and the engine had no pass between the i-th line and that one.
 func (p *passLog) isIdleBefore(i int) bool {
 	if !p.lines[i].isFresh {
 		return false

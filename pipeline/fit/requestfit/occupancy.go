@@ -131,6 +131,8 @@ func (o *occupancy) cutStretches() {
 	}
 }
 
+// wholeBlocks is the number of KV blocks that a sum of contexts fills completely. The partly filled last
+// block of each request is not counted.
 func wholeBlocks(context float64, size int64) int64 { return int64(context) / max(1, size) }
 
 // groupPrefills puts prompts into steps: first tokens within togetherUs of each
