@@ -127,7 +127,7 @@ func (t *Neighbours) gap(at int32, x []float64) float64 {
 			sum += (v - n.max[j]) * (v - n.max[j])
 		}
 	}
-	return sum * (1 - 1e-12)
+	return sum * (1 - 1e-9) // distances are rounded, see roundTies
 }
 
 // nearest holds the best candidates so far, ascending by (distance, position).
@@ -162,10 +162,23 @@ func (b *nearest) offer(dist float64, pos int32) {
 	b.dist[k], b.pos[k] = dist, pos
 }
 
+// squaredDistance is rounded, so that distances that are equal but for rounding errors are ties.
 func squaredDistance(a, b []float64) float64 {
 	var sum float64
 	for j, v := range a {
 		sum += (v - b[j]) * (v - b[j])
 	}
-	return sum
+	return roundTies(sum)
+}
+
+// tieBits is how many of the 52 bits of a distance's fraction decide which point is nearer.
+const tieBits = 32
+
+// roundTies rounds a positive number to tieBits. Rows of one batch shape have the same features, so equal
+// distances are common. Without rounding their order would depend on the last bit, which differs between
+// architectures, and so would the noise floor and the gate beta_skill.
+func roundTies(v float64) float64 {
+	const dropped = 52 - tieBits
+	bits := math.Float64bits(v) + 1<<(dropped-1)
+	return math.Float64frombits(bits &^ (1<<dropped - 1))
 }
