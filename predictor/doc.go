@@ -17,7 +17,7 @@
 // after the other: that is the state "journey", exact when every journey is recorded. recorded.go looks
 // up the last step summary: the state "step". Both are computed where both can be, and compared. KV usage
 // is that of the last step where steps are recorded, else it follows from resident tokens. Unlike package
-// pipeline/reconstruct, which finds whole batches by step, this state uses nothing recorded after t;
+// reconstruct, which finds whole batches by step, this state uses nothing recorded after t;
 // facts of vLLM's scheduler are shared with it.
 //
 // # Rows and drops

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/reconstruct"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 

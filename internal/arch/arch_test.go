@@ -31,11 +31,11 @@ var layers = [][]string{
 		"pipeline/extract/otlp/otlptest", "trace"},
 	{"internal/files", "trace/table", "coeff/forest"},
 	{"vllm", "trace/tracev2"},
-	{"model", "pipeline/reconstruct"},
+	{"model", "reconstruct"},
 	{"deploy"},
 	{"coeff"},
 	{"library", "result", "pipeline/features", "pipeline/ridge"},
-	{"pipeline/reconstruct/logged", "pipeline/validate/gate", "result/folder"},
+	{"reconstruct/logged", "pipeline/validate/gate", "result/folder"},
 	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "report", "sim"},
 	{"pipeline/extract/enginelog", "pipeline/extract/otlp", "pipeline/fit", "sim/workload", "sim/forecast"},
 	{"pipeline/extract/clients"},
@@ -55,7 +55,7 @@ var products = []string{"autoscale", "cluster", "library/build", "predictor"}
 // pure are the packages that promise no outside world: no files, clocks, logs, network or
 // global random numbers.
 var pure = []string{
-	"coeff/forest", "internal/stat", "pipeline/features", "pipeline/reconstruct", "internal/option", "pipeline/ridge",
+	"coeff/forest", "internal/stat", "pipeline/features", "reconstruct", "internal/option", "pipeline/ridge",
 	"sim", "sim/forecast",
 }
 

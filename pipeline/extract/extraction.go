@@ -19,7 +19,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/pairing"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
-	"github.com/blis-train/blis-train/pipeline/reconstruct"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"

@@ -5,7 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/reconstruct/logged"
+	"github.com/blis-train/blis-train/reconstruct/logged"
 	"github.com/blis-train/blis-train/result"
 )
 

@@ -11,11 +11,11 @@
 // # What ran in each step
 //
 // [Rebuild] gives every step id from the first to the last recorded one a [Tag]: rich (a complete set
-// of snapshots), journey (reconstructed from the requests' events by package pipeline/reconstruct,
+// of snapshots), journey (reconstructed from the requests' events by package reconstruct,
 // exact), summary (batch totals alone, approximate) or unknown, with a reason. source.go chooses:
 // snapshots come before reconstruction, reconstruction before totals. Steps that were not recorded are
 // reconstructed too, because rows of sampled runs need the steps in between. Runs of engines that write
-// no steps have got theirs from package pipeline/reconstruct/logged.
+// no steps have got theirs from package reconstruct/logged.
 //
 // # Rows
 //

@@ -6,7 +6,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/reconstruct"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/reconstruct"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 

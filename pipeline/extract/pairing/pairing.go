@@ -20,7 +20,7 @@ package pairing
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/reconstruct"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )

@@ -1,7 +1,7 @@
 package pairing
 
 import (
-	"github.com/blis-train/blis-train/pipeline/reconstruct"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 

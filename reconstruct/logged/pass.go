@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/reconstruct"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 
