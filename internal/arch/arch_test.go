@@ -115,7 +115,7 @@ var executed = regexp.MustCompile(`(?m)^` + module + `/(\S+)/[^/]+\.go:\d+:\s+(\
 
 // TestEvalWalk runs extract and fit of the smoke run with a program that counts, and
 // prints the packages of which a function ran: what one span passes from a dump to
-// coefficients.yaml. At most 22, and those that CONTRIBUTING.md draws.
+// coefficients.yaml. They have to be those that CONTRIBUTING.md draws.
 func TestEvalWalk(t *testing.T) {
 	if !repo.Eval() {
 		t.Skip("BLIS_TRAIN_EVAL is not set: the walk of a span was not counted")
@@ -168,9 +168,6 @@ func TestEvalWalk(t *testing.T) {
 		if ran[p] == 0 {
 			t.Errorf("CONTRIBUTING.md draws %s, of which nothing ran", p)
 		}
-	}
-	if len(list) == 0 || len(list) > 22 {
-		t.Errorf("got %d packages, want 1 to 22", len(list))
 	}
 }
 
