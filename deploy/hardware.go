@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -56,7 +55,7 @@ var builtin = sync.OnceValue(func() (sheets []datasheet) {
 	if err != nil {
 		panic("deploy: embedded datasheets: " + err.Error())
 	}
-	stat.SortStable(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
 	return sheets
 })
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -63,7 +62,7 @@ func summaryTable(f *result.Fit) *Table {
 func cellTable(layout Table, cells []result.Cell, where string) *Table {
 	cells = slices.Clone(cells)
 	if len(cells) > maxRows {
-		stat.SortStable(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
+		slices.SortStableFunc(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
 	}
 	t := layout.blank()
 	for _, c := range cells {
@@ -182,7 +181,7 @@ func worstRuns(cells []result.Cell) (names []string, more string) {
 		return names, ""
 	}
 	more = fmt.Sprintf("The %d worst of %d runs.", maxChartRows, len(names))
-	stat.SortStable(names, func(a, b string) int { return cmp.Compare(worst[b], worst[a]) })
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(worst[b], worst[a]) })
 	return names[:maxChartRows], more
 }
 
@@ -193,7 +192,7 @@ func locoFigure(f *result.Fit) *Figure {
 	if len(ls) == 0 {
 		return nil
 	}
-	stat.SortStable(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
+	slices.SortStableFunc(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
 	fig := locoCaption.blank()
 	if len(ls) > maxChartRows {
 		fig.More = fmt.Sprintf("The %d worst of %d configurations.", maxChartRows, len(ls))

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -85,7 +84,7 @@ func positiveBins(in []result.Bin2D) []result.Bin2D {
 		}
 	}
 	if len(out) > maxBins {
-		stat.SortStable(out, func(a, b result.Bin2D) int { return b.N - a.N })
+		slices.SortStableFunc(out, func(a, b result.Bin2D) int { return b.N - a.N })
 		out = out[:maxBins]
 	}
 	return out
@@ -171,7 +170,7 @@ func thinBands(bands []result.ResidualBand, against, regime string) []result.Res
 			out = append(out, b)
 		}
 	}
-	stat.SortStable(out, func(a, b result.ResidualBand) int { return cmp.Compare(a.X, b.X) })
+	slices.SortStableFunc(out, func(a, b result.ResidualBand) int { return cmp.Compare(a.X, b.X) })
 	return sparse(out)
 }
 
@@ -280,7 +279,7 @@ const maxNamed = 4
 // one a run and one a place, worst first, at most maxNamed.
 func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 	sorted := slices.Clone(blocks)
-	stat.SortStable(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
+	slices.SortStableFunc(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
 	var out []result.DriftBlock
 	for _, b := range sorted {
 		taken := slices.ContainsFunc(out, func(o result.DriftBlock) bool {
@@ -345,7 +344,7 @@ func driftFigure(in Input) *Figure {
 	}
 	if len(runs) > maxDriftRuns {
 		fig.More = fmt.Sprintf("The %d runs that drift most, of %d.", maxDriftRuns, len(runs))
-		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthestDrift(b), farthestDrift(a)) })
+		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthestDrift(b), farthestDrift(a)) })
 		runs = runs[:maxDriftRuns]
 	}
 	for _, r := range runs {
@@ -414,7 +413,7 @@ func regimesIn[T any](list []T, regime func(T) string) []string {
 	for _, x := range list {
 		seen = appendNew(seen, regime(x))
 	}
-	stat.SortStable(seen, func(a, b string) int { return regimeIndex(a) - regimeIndex(b) })
+	slices.SortStableFunc(seen, func(a, b string) int { return regimeIndex(a) - regimeIndex(b) })
 	return seen
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 )
@@ -180,7 +179,7 @@ func gateRank(g result.Gate) int {
 // sortedGates keeps the file's order inside a rank.
 func sortedGates(gs []result.Gate) []result.Gate {
 	out := slices.Clone(gs)
-	stat.SortStable(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
+	slices.SortStableFunc(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
 	return out
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -40,7 +39,7 @@ func replaySection(in Input, figs []*Figure) Section {
 func comparedTable(v *result.Validation) *Table {
 	t := comparedLayout.blank()
 	runs := slices.Clone(v.Runs)
-	stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
 	for _, r := range runs {
 		if r.Metrics == nil {
 			continue
@@ -68,7 +67,7 @@ func metricTables(v *result.Validation) []Block {
 	rest := metricsRestLayout.blank()
 	runs := slices.Clone(v.Runs)
 	if len(runs)*len(metricNames) > maxRows {
-		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(b.LargestKS(), a.LargestKS()) })
+		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(b.LargestKS(), a.LargestKS()) })
 	}
 	for _, r := range runs {
 		t := first
@@ -237,7 +236,7 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 			runs = append(runs, r)
 		}
 	}
-	stat.SortStable(runs, func(a, b result.ValidationRun) int { return a.ByReplayRank(&b) })
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return a.ByReplayRank(&b) })
 	if len(runs) <= maxReplayRuns {
 		return runs, ""
 	}

@@ -176,7 +176,7 @@ func (c *collector) Close(res *sim.Result) *Summary {
 		s.DurationS = float64(c.last-c.first) / 1e6
 		s.BusyShare = math.Min(1, float64(res.BusyUs)/float64(c.last-c.first))
 	}
-	stat.SortStable(c.arrivals, func(a, b stat.Arrival) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(c.arrivals, func(a, b stat.Arrival) int { return cmp.Compare(a.At, b.At) })
 	checks, saturated := stat.Saturation(c.arrivals)
 	s.Overload = saturation{Saturated: saturated, Checks: []saturationCheck{}}
 	for _, k := range checks {

@@ -8,14 +8,17 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
 func numbers(values []blisValue) []float64 {
-	return stat.Map(values, func(v blisValue) float64 { return v.value })
+	var out []float64
+	for _, v := range values {
+		out = append(out, v.value)
+	}
+	return out
 }
 
 func sideValues(key string, values []blisValue) []SideValue {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -134,7 +133,10 @@ func onKernelMode(t Target, part string, busy []float64) (of *kernelMode, best *
 // memory-bound and compute-bound batches, so it cannot fit all sizes equally well.
 func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kernelMode, err error) {
 	for range 2 {
-		busy := stat.Map(e.loads, func(l LoadPoint) float64 { return math.Max(1, l.RateRPS*l.E2EMs/1e3) })
+		var busy []float64
+		for _, l := range e.loads {
+			busy = append(busy, math.Max(1, l.RateRPS*l.E2EMs/1e3))
+		}
 		var p *Projection
 		if law, p, err = onKernelMode(t, part, busy); err != nil {
 			return nil, err

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -63,7 +63,10 @@ func Since(old *Old, v *result.Validation, set *coeff.Set) *result.Changes {
 }
 
 func verdictChanges(out *result.Changes, old *Old, v *result.Validation) {
-	was := stat.Keyed(old.Purposes, func(p coeff.PurposeVerdict) ([2]string, string) { return [2]string{p.Purpose, p.Scope}, p.Verdict })
+	was := map[[2]string]string{} // verdicts by purpose and scope
+	for _, p := range old.Purposes {
+		was[[2]string{p.Purpose, p.Scope}] = p.Verdict
+	}
 	for _, p := range v.Purposes {
 		before, known := was[[2]string{p.Purpose, p.Scope}]
 		switch {
@@ -103,7 +106,7 @@ func gateChanges(out *result.Changes, old *Old, v *result.Validation) {
 		}
 		rows = append(rows, c)
 	}
-	stat.SortStable(rows, func(a, b result.Change) int {
+	slices.SortStableFunc(rows, func(a, b result.Change) int {
 		return cmp.Or(cmp.Compare(turned(b), turned(a)), cmp.Compare(relative(b.Old, b.New), relative(a.Old, a.New)))
 	})
 	out.Rows = append(out.Rows, rows...)

@@ -2,13 +2,16 @@ package features
 
 import (
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // NewCoefficients returns the named, zero coefficients of the features.
 func NewCoefficients(fs []Feature) []coeff.Coefficient {
-	return stat.Map(fs, func(f Feature) coeff.Coefficient { return coeff.Coefficient{Name: f.Name, Unit: f.CoefficientUnit()} })
+	var out []coeff.Coefficient
+	for _, f := range fs {
+		out = append(out, coeff.Coefficient{Name: f.Name, Unit: f.CoefficientUnit()})
+	}
+	return out
 }
 
 // CheckSet refuses a coefficient set whose version this build does not know, or whose terms are not the version's,
@@ -62,5 +65,9 @@ func checkTerms(v Version, path string, cs []coeff.Coefficient, fs []Feature) er
 
 // names lists the coefficients' names in order.
 func names(cs []coeff.Coefficient) []string {
-	return stat.Map(cs, func(c coeff.Coefficient) string { return c.Name })
+	var out []string
+	for _, c := range cs {
+		out = append(out, c.Name)
+	}
+	return out
 }

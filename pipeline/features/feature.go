@@ -2,8 +2,6 @@ package features
 
 import (
 	"slices"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Kind is the kind of a feature's value. It determines the units of value and coefficient (spec#units).
@@ -97,5 +95,9 @@ func AlphaFeatures(v Version) []Feature {
 
 // Names returns the features' names in order.
 func Names(fs []Feature) []string {
-	return stat.Map(fs, func(f Feature) string { return f.Name })
+	var out []string
+	for _, f := range fs {
+		out = append(out, f.Name)
+	}
+	return out
 }

@@ -2,8 +2,6 @@ package features
 
 import (
 	"reflect"
-
-	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // StepInput is what one step did, as sums (spec#step-sums, spec#frozen-sourcing, spec#input-table).
@@ -77,5 +75,9 @@ type Quantity struct {
 // Values lists the input's fields in a fixed order under the names that tables,
 // golden vectors and formulas use.
 func (in *StepInput) Values() []Quantity {
-	return stat.Map(stepFields, func(f field[StepInput]) Quantity { return Quantity{Name: f.name, Value: *f.at(in), Unit: f.unit} })
+	var out []Quantity
+	for _, f := range stepFields {
+		out = append(out, Quantity{Name: f.name, Value: *f.at(in), Unit: f.unit})
+	}
+	return out
 }

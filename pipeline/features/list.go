@@ -12,7 +12,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -133,7 +132,11 @@ func digest(digits int, parts ...string) string {
 }
 
 func digests(fs []Feature) []string {
-	return stat.Map(fs, func(f Feature) string { return f.digest() })
+	var out []string
+	for _, f := range fs {
+		out = append(out, f.digest())
+	}
+	return out
 }
 
 // checkFeatures compares the feature set of a file with that of this build for the version. beta and alpha

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -476,7 +475,7 @@ func (c *Reader) readLevelsIn(file *clientFile, perRequest string) error {
 // dropRepeatedPoints keeps each level once: tools write the same figures as JSON and as CSV, and
 // inference-perf writes the mean over all stages of a run next to a report of each.
 func (c *Reader) dropRepeatedPoints() {
-	stat.SortStable(c.Points, func(a, b trace.LoadPoint) int {
+	slices.SortStableFunc(c.Points, func(a, b trace.LoadPoint) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
 	files := map[string]bool{}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -274,7 +275,7 @@ func (c *Reader) findCap() {
 	if len(edges) == 0 {
 		return
 	}
-	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
 	sends := len(edges) / 2
 	followGapNs := followGapShare * float64(edges[len(edges)-1].ns-edges[0].ns) / float64(sends)
 
@@ -387,7 +388,7 @@ func (c *Reader) checkKVBlocks(dep *deploy.Deployment) {
 		base := float64(r.PromptTokens.V) - slope*first
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
-	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.ns, b.ns) })
+	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.ns, b.ns) })
 	var now edge
 	mostTokens := 0.0
 	running := 0.0 // requests at that time
