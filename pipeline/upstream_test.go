@@ -69,7 +69,7 @@ func TestEvalInspectEveryRecording(t *testing.T) {
 			t.Errorf("%s: got %d sources and a span of %v s", r.ID, found, r.SpanS)
 		}
 	}
-	if len(doc.Runs) != 45 {
-		t.Errorf("got %d runs, want 45", len(doc.Runs))
+	if len(doc.Runs) != 55 {
+		t.Errorf("got %d runs, want 55", len(doc.Runs))
 	}
 }

@@ -228,7 +228,7 @@ func TestEvalReal(t *testing.T) {
 	}
 	fmt.Print(p.String())
 	ships, err := Text(all.published(library.Learned().Version, left), m.Inputs)
-	if err != nil || !bytes.Equal(ships, repo.Read(t, repo.Root(t), "sim", "kernels", "corrections.yaml")) {
+	if err != nil || !bytes.Equal(ships, repo.Read(t, repo.Root(t), "library", "corrections.yaml")) {
 		t.Errorf("library/corrections.yaml is not what these servers teach (%v): make library", err)
 	}
 	if *rowsTo != "" {

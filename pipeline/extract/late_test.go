@@ -437,8 +437,8 @@ func TestEvalEveryRecording(t *testing.T) {
 		}
 		fmt.Printf("  %-44s read %6d = kept %6d + dropped %5d%s\n", r.ID, r.Records.Read, r.Records.Kept, dropped, words)
 	}
-	if len(folders) != 44 || counted != 26 {
-		t.Errorf("got %d recordings and %d phases with counters, want 44 and 26", len(folders), counted)
+	if len(folders) != 54 || counted != 26 {
+		t.Errorf("got %d recordings and %d phases with counters, want 54 and 26", len(folders), counted)
 	}
 }
 
