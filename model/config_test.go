@@ -160,9 +160,6 @@ func TestIgnoreLists(t *testing.T) {
 	}
 }
 
-const llamaConfig = `{"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
- "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "torch_dtype": "bfloat16"}`
-
 // TestBuiltInModels: the models in the binary are those of the collected configurations, to the key; -update packs them anew.
 func TestBuiltInModels(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(repo.Shared(t, "data", "models_hf"), "*_config.json"))
