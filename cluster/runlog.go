@@ -15,7 +15,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// keptRun is a finished run as the log of an experiment holds it.
+// keptRun is a finished run in the log of an experiment. The log is YAML without the checks of
+// [files.DecodeYAML], which refuses NaN and infinity: outcomes have both.
 type keptRun struct {
 	Key     string
 	Outcome outcome

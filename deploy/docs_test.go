@@ -66,7 +66,7 @@ var askedKnobs = []string{"tensor_parallel_size", "pipeline_parallel_size", "dat
 	"performance_mode", "all2all_backend", "enable_dbo", "speculative_config", "enable_lora", "limit_mm_per_prompt", "runner",
 	"disable_cascade_attn", "stream_interval", "hf_overrides"}
 
-// flagEffects reads testdata/flag_effects.txt: what becomes of the flags that neither limits.yaml nor a field of their own decides.
+// flagEffects reads testdata/flag_effects.txt: what becomes of the flags that neither vllm/limit_table.go nor a field of their own decides.
 func flagEffects(t *testing.T) map[string]string {
 	text, err := os.ReadFile("testdata/flag_effects.txt")
 	if err != nil {
@@ -98,7 +98,7 @@ func TestEveryFlagHasAnEffect(t *testing.T) {
 			limited[key] = true
 			_, own := runKeys().ofFlag[key]
 			if known := vllm.IsFlag(key, ""); !known && !own && key != "speculative_decoding" {
-				t.Errorf("limits.yaml: %s is no flag of vLLM", key)
+				t.Errorf("vllm/limit_table.go: %s is no flag of vLLM", key)
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func TestEveryFlagHasAnEffect(t *testing.T) {
 			}
 		}
 		if n != 1 && !strings.Contains(forkFlags, "\n"+flag+" ") {
-			t.Errorf("%s stands in %d of limits.yaml, the keys of run.yaml and flag_effects.txt, want 1", flag, n)
+			t.Errorf("%s stands in %d of vllm/limit_table.go, the keys of run.yaml and flag_effects.txt, want 1", flag, n)
 		}
 	}
 	var source strings.Builder
@@ -166,7 +166,7 @@ func knobTable(t *testing.T) string {
 			if l.Refused {
 				how = "refused"
 			}
-			words = append(words, fmt.Sprintf("%s `%s`: %s", how, l.Code, l.What))
+			words = append(words, fmt.Sprintf("%s `%s`: %s", how, l.Code(), l.What))
 		}
 		switch {
 		case key == "kv_offloading_size":

@@ -13,7 +13,7 @@ import (
 func (d *Deployment) CheckTables() error {
 	for _, h := range vllm.Reached(d.setting, d.Model.IsMoE()) {
 		if h.Refused && !h.Simulated && h.Key != "enable_expert_parallel" {
-			return trace.Errorf(h.Code, "%s: %s is not modelled", h.Got, h.What).WithHint(h.Next)
+			return trace.Errorf(h.Code(), "%s: %s is not modelled", h.Got, h.What).WithHint(h.Next)
 		}
 	}
 	return cmp.Or(d.Model.CheckKnown(), d.Model.Shipped().Loads(d.Parallel()))

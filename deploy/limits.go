@@ -83,7 +83,7 @@ func unmeasuredDevice(device string) []trace.Finding {
 func (d *Deployment) refuseLimits(layered bool) error {
 	for _, h := range vllm.Reached(d.setting, d.Model.IsMoE()) {
 		if h.Refused && !(layered && h.Layered) {
-			return trace.Errorf(h.Code, "%s: %s is not modelled", h.Got, h.What).WithHint(h.Next)
+			return trace.Errorf(h.Code(), "%s: %s is not modelled", h.Got, h.What).WithHint(h.Next)
 		}
 	}
 	return d.Model.CheckKnown()

@@ -445,7 +445,7 @@ func TestNothingUnsupportedPassesInSilence(t *testing.T) {
 	experts := strings.Replace(llamaConfig, `"llama"`, `"mixtral", "num_local_experts": 8, "num_experts_per_tok": 2`, 1)
 	for _, l := range vllm.Limits() {
 		fsys := fstest.MapFS{"run.yaml": {Data: []byte(minimalRunYAML)}, "config.json": {Data: []byte(llamaConfig)}}
-		if l.Code == vllm.UnsupportedEngine {
+		if l.Code() == vllm.UnsupportedEngine {
 			fsys["config.json"].Data = []byte(experts)
 		}
 		set := on[l.Key]
@@ -458,11 +458,11 @@ func TestNothingUnsupportedPassesInSilence(t *testing.T) {
 			continue
 		}
 		found := d.NotModelled()
-		if len(found) != 1 || found[0].Code != l.Code || !strings.Contains(found[0].Message, l.Next) {
-			t.Errorf("%s: got %v, want one %s with the next step %q", l.Key, found, l.Code, l.Next)
+		if len(found) != 1 || found[0].Code != l.Code() || !strings.Contains(found[0].Message, l.Next) {
+			t.Errorf("%s: got %v, want one %s with the next step %q", l.Key, found, l.Code(), l.Next)
 		}
 		err = d.CheckSupported()
-		if l.Refused != (err != nil) || l.Refused && trace.CodeOf(err) != l.Code {
+		if l.Refused != (err != nil) || l.Refused && trace.CodeOf(err) != l.Code() {
 			t.Errorf("%s: got %v, want refused %v", l.Key, err, l.Refused)
 		}
 		if l.Refused && hintOf(err) != l.Next {

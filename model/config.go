@@ -30,7 +30,7 @@ type Options struct {
 	QuantConfig         []byte           // hf_quant_config.json of the same folder; nil: none
 	MambaCacheDType     string           // vLLM's --mamba-cache-dtype, of convolutions and states; "" and auto: the config's
 	MambaSSMCacheDType  string           // vLLM's --mamba-ssm-cache-dtype, of states
-	Assume              string           // a family of families.yaml to read an unknown model_type as
+	Assume              string           // a model_type of families.go to read an unknown model_type as
 	MaxModelLen         trace.Opt[int64] // tokens; a window it never exceeds is inactive
 }
 
@@ -419,7 +419,7 @@ func (c *hfConfig) decoder(raw, side map[string]any, opts Options) *Decoder {
 	if r.q.kv > 0 {
 		d.KVBytes = r.q.kv
 	}
-	if f.Mixer == string(Compressed) {
+	if f.mixer == Compressed {
 		d.KVBytes = 1 // fp8_ds_mla
 	}
 	if name := opts.KVCacheDType; name != "" && name != "auto" {

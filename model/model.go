@@ -9,7 +9,7 @@
 // ([Decoder.WeightBytesPerGPU]), the KV cache ([Decoder.KVPool]) and the operations and bytes
 // of a step ([Decoder.Work]).
 //
-// families.yaml lists the families of models that can be read, schemes.yaml the quantization
+// families.go lists the families of models that can be read, read_quantization.go the quantization
 // schemes, models.gz the configurations that are built in ([BuiltInIDs]). A configuration that
 // cannot be read is refused with a code and a place.
 package model

@@ -116,11 +116,11 @@ func (r *layerReader) readFFN() *FFN {
 
 // readDense reads a dense MLP.
 func (r *layerReader) readDense() *FFN {
-	f := &FFN{Kind: Dense, Projections: r.f.Proj, Width: r.denseWidth()}
+	f := &FFN{Kind: Dense, Projections: r.f.mlpMatrices, Width: r.denseWidth()}
 	if r.i >= r.layers-r.layerOr("num_kv_shared_layers", 0) && r.flag("use_double_wide_mlp", false) {
 		f.Width *= 2
 	}
-	f.Linears = r.mlpLinears(f.Width, r.f.MLP)
+	f.Linears = r.mlpLinears(f.Width, r.f.mlpModule)
 	return f
 }
 
@@ -132,7 +132,7 @@ func (r *layerReader) readSearchedFFN(block map[string]any) *FFN {
 	case config["no_op"] == true:
 		return nil
 	case config["replace_with_linear"] == true:
-		return &FFN{Kind: LinearFFN, Width: r.h, Linears: []Linear{r.newLinear(Sharded, r.h, r.h, r.f.MLP+".linear")}}
+		return &FFN{Kind: LinearFFN, Width: r.h, Linears: []Linear{r.newLinear(Sharded, r.h, r.h, r.f.mlpModule+".linear")}}
 	}
 	width, ok := wholeNumber(config["intermediate_size"])
 	number, _ := config["ffn_mult"].(json.Number)
@@ -144,7 +144,7 @@ func (r *layerReader) readSearchedFFN(block map[string]any) *FFN {
 		r.fail(BadModel, "block_configs[%d].ffn.ffn_mult: got %s, want a number > 0", r.i, showValue(config["ffn_mult"]))
 		return nil
 	}
-	return &FFN{Kind: Dense, Projections: r.f.Proj, Width: width, Linears: r.mlpLinears(width, r.f.MLP)}
+	return &FFN{Kind: Dense, Projections: r.f.mlpMatrices, Width: width, Linears: r.mlpLinears(width, r.f.mlpModule)}
 }
 
 // denseWidth is the width of a dense MLP.
@@ -165,7 +165,7 @@ func (r *layerReader) denseWidth() int64 {
 func (r *layerReader) mlpLinears(width int64, name string) []Linear {
 	down := r.newLinear(ShardedIn, r.h, width, name+".down_proj")
 	up := r.newLinear(Sharded, width, r.h, name+".up_proj")
-	if r.f.Proj == 3 {
+	if r.f.mlpMatrices == 3 {
 		up = r.newLinear(Sharded, 2*width, r.h, name+".gate_up_proj", name+".gate_proj", name+".up_proj")
 	}
 	up.Bias = r.isBiased("mlp") || r.flag("mlp_bias", false)
@@ -175,7 +175,7 @@ func (r *layerReader) mlpLinears(width int64, name string) []Linear {
 
 // readExperts reads experts, router, shared experts and a parallel dense MLP.
 func (r *layerReader) readExperts() *FFN {
-	f := &FFN{Kind: Experts, Projections: r.f.Proj, Experts: r.numExperts(),
+	f := &FFN{Kind: Experts, Projections: r.f.mlpMatrices, Experts: r.numExperts(),
 		TopK:   r.requireCount("num_experts_per_tok", "moe_topk", "moe_k", "num_experts_per_token", "top_k_experts", "moe_top_k"),
 		Latent: r.layerOr("moe_latent_size", r.layerOr("routed_expert_hidden_size", 0))}
 	var given bool
@@ -189,7 +189,7 @@ func (r *layerReader) readExperts() *FFN {
 	if r.isType("llama4", "llama4_text") {
 		f.SharedWidth = f.Width
 	}
-	at := strings.TrimPrefix(r.f.MoE+".", ".")
+	at := strings.TrimPrefix(r.f.moeModule+".", ".")
 	in := r.h
 	if f.Latent > 0 {
 		in = f.Latent
@@ -197,14 +197,14 @@ func (r *layerReader) readExperts() *FFN {
 	}
 	up := r.newLinear(ByExpert, f.Width, in, at+"experts.up_proj", r.expertNames(at)...)
 	down := Linear{}
-	if r.f.Proj == 3 {
+	if r.f.mlpMatrices == 3 {
 		up = r.newLinear(ByExpert, 2*f.Width, in, at+"experts.gate_up_proj", r.expertNames(at)...)
 	}
 	down = r.newLinear(ByExpert, in, f.Width, at+"experts.down_proj", r.expertNames(at)...)
 	for _, l := range []*Linear{&up, &down} {
 		l.Count = f.Experts
 		l.Active = f.TopK
-		l.Bias = r.f.ExpertB
+		l.Bias = r.f.expertBiases
 	}
 	router := Linear{
 		Name:      at + "gate",
@@ -213,7 +213,7 @@ func (r *layerReader) readExperts() *FFN {
 		Count:     1,
 		Placement: Replicated,
 		Quant:     r.q.plain,
-		Bias:      r.f.ExpertB,
+		Bias:      r.f.expertBiases,
 	}
 	f.Linears = append(f.Linears, router, up, down)
 	r.addBesideMLP(f, at)
@@ -234,11 +234,11 @@ func (r *layerReader) addBesideMLP(f *FFN, at string) {
 			name = at + "shared_expert"
 		}
 		f.Linears = append(f.Linears, r.mlpLinears(f.SharedWidth, name)...)
-		if r.f.ShareGate {
+		if r.f.sharedExpertGate {
 			f.Small += r.h
 		}
 	}
-	if r.f.Corrected && r.i >= r.layerOr("num_hash_layers", 0) {
+	if r.f.routerBias && r.i >= r.layerOr("num_hash_layers", 0) {
 		f.Small += f.Experts
 	}
 	if r.flag("latent_moe_use_norm", false) {
@@ -246,7 +246,7 @@ func (r *layerReader) addBesideMLP(f *FFN, at string) {
 	}
 	if r.isType("gemma4_text", "gemma4") {
 		f.BesideWidth = r.requireCount("intermediate_size")
-		f.Linears = append(f.Linears, r.mlpLinears(f.BesideWidth, r.f.MLP)...)
+		f.Linears = append(f.Linears, r.mlpLinears(f.BesideWidth, r.f.mlpModule)...)
 		f.Small += r.h + f.Experts // the router's scales: of its input and of each expert
 	}
 }

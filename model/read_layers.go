@@ -38,8 +38,8 @@ func (r *layerReader) readDecoder() {
 	}
 	d.Embedding = r.newLinear(Sharded, d.Vocab, d.Hidden, embeddingName)
 	d.Head = r.newLinear(Sharded, d.Vocab, d.Hidden, headName)
-	d.Small = r.f.Final*r.h + r.hyperParams(1)
-	if r.f.Positions { // learned ones, added to the embedding
+	d.Small = r.f.finalNorms*r.h + r.hyperParams(1)
+	if r.f.learnedPositions { // learned ones, added to the embedding
 		d.Small += r.countOr("max_position_embeddings", "n_positions") * r.h
 	}
 	if p := r.countOr("hidden_size_per_layer_input"); p > 0 { // Gemma's second table: a vector for each layer
@@ -145,7 +145,7 @@ func (r *layerReader) readLayer(kind layerKind) Layer {
 	if l.FFN == nil {
 		blocks--
 	}
-	l.Small = r.f.Norms*r.h*blocks/2 + r.extraParams(l.FFN)
+	l.Small = r.f.layerNorms*r.h*blocks/2 + r.extraParams(l.FFN)
 	return l
 }
 
@@ -292,7 +292,7 @@ func (r *layerReader) kindNamed(key string, entry any) layerKind {
 // windowKind is the kind of the layers that a period leaves: by what the config states.
 func (r *layerReader) windowKind() layerKind {
 	switch {
-	case r.f.Linear != "":
+	case r.f.linear != "":
 		return linearLayer
 	case r.countOr("attention_chunk_size") > 0:
 		return chunkLayer
@@ -314,8 +314,8 @@ func (r *layerReader) isFull(i int64) bool {
 	if p := r.text("sliding_window_pattern"); p != "" { // of local and global layers: LLLG
 		return p[i%int64(len(p))] == 'G' || i == r.layers-1
 	}
-	period := r.f.Period
-	if n := r.countOr(r.f.PeriodKey, "sliding_window_pattern"); n > 0 {
+	period := r.f.period
+	if n := r.countOr(r.f.periodKey, "sliding_window_pattern"); n > 0 {
 		period = n
 	}
 	if first := r.countOr("max_window_layers"); first > 0 {

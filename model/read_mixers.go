@@ -17,23 +17,23 @@ func (r *layerReader) readMixer(kind layerKind) *Mixer {
 	case noMixer:
 		return nil
 	case oneMatrix:
-		return &Mixer{Kind: LinearOnly, Linears: []Linear{r.newLinear(Sharded, r.h, r.h, r.f.Attn+".linear")}}
+		return &Mixer{Kind: LinearOnly, Linears: []Linear{r.newLinear(Sharded, r.h, r.h, r.f.attnModule+".linear")}}
 	case linearLayer, mambaLayer:
-		switch r.f.Linear {
+		switch r.f.linear {
 		case "gdn", "kda":
-			return r.readDelta(string(r.f.Linear))
-		case Mamba1:
+			return r.readDelta(r.f.linear)
+		case "mamba1":
 			return r.readMamba1()
-		case Mamba2:
+		case "mamba2":
 			return r.readMamba2()
-		case Lightning:
+		case "lightning":
 			return r.readLightning()
 		}
 		r.fail(UnsupportedModel, "layer_types: got %q for model_type %q, want attention", kind, r.text("model_type"))
 		return nil
 	}
 	switch {
-	case r.f.Mixer == string(Compressed):
+	case r.f.mixer == Compressed:
 		return r.readCompressed()
 	case r.has("kv_lora_rank"), r.isType("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa") && r.flag("use_mla", true):
 		return r.readMLA()
@@ -42,12 +42,12 @@ func (r *layerReader) readMixer(kind layerKind) *Mixer {
 }
 
 // attn returns the checkpoint's name of a module of the attention block.
-func (r *layerReader) attn(module string) string { return r.f.Attn + "." + module }
+func (r *layerReader) attn(module string) string { return r.f.attnModule + "." + module }
 
 // readGQA reads attention with grouped heads.
 func (r *layerReader) readGQA(kind layerKind) *Mixer {
 	m := &Mixer{Kind: GQA, Heads: r.requireCount("num_attention_heads", "n_head"), Gate: r.outputGate()}
-	m.Sink = r.f.Sinks || kind == windowLayer && r.flag("add_swa_attention_sink_bias", false) ||
+	m.Sink = r.f.sinks || kind == windowLayer && r.flag("add_swa_attention_sink_bias", false) ||
 		kind == fullLayer && r.flag("add_full_attention_sink_bias", false)
 	if r.err != nil {
 		return nil
@@ -145,9 +145,9 @@ func (r *layerReader) headDim(heads int64) int64 {
 
 func (r *layerReader) outputGate() string {
 	switch {
-	case r.f.Gate != "" && r.flag("attn_output_gate", true):
-		return r.f.Gate
-	case r.f.HeadGate && r.flag("use_head_wise_attn_gate", true):
+	case r.f.gate != "" && r.flag("attn_output_gate", true):
+		return r.f.gate
+	case r.f.headGate && r.flag("use_head_wise_attn_gate", true):
 		return "head"
 	}
 	return ""
@@ -180,9 +180,9 @@ func (r *layerReader) gqaWeights(m *Mixer) {
 		m.Small += m.Heads
 	}
 	switch {
-	case r.f.QKNorm == "head":
+	case r.f.qkNorm == "head":
 		m.Small += 2 * m.DimK
-	case r.f.QKNorm == "all":
+	case r.f.qkNorm == "all":
 		m.Small += (m.Heads + m.KVHeads) * m.DimK
 	}
 	r.blockIndex(m)
@@ -191,12 +191,12 @@ func (r *layerReader) gqaWeights(m *Mixer) {
 // isBiased reports whether the matrices of a part (qkv, o, mlp) have biases.
 func (r *layerReader) isBiased(part string) bool {
 	stated := r.flag("attention_bias", false)
-	switch r.f.Biases {
+	switch r.f.biases {
 	case "all", "use_bias":
-		return r.flag("use_bias", r.f.Biases == "all")
+		return r.flag("use_bias", r.f.biases == "all")
 	case "qkv":
 		return part == "qkv" && r.flag("attention_bias", true)
-	case "attention", "attention_bias":
+	case "attention_bias":
 		return part != "mlp" && stated
 	}
 	return false

@@ -1,15 +1,12 @@
 package model
 
 import (
-	_ "embed"
 	"encoding/json"
 	"maps"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/blis-train/blis-train/internal/files"
 )
 
 // quantizer finds the quantization of each matrix of a checkpoint: by its name, otherwise the
@@ -229,11 +226,24 @@ func patternCovers(pattern, name string) bool {
 	}
 }
 
-//go:embed schemes.yaml
-var schemesYAML []byte
-
-// schemes are the quantizations that a checkpoint can name.
-var schemes = files.Embedded[map[string]scheme](schemesYAML, "schemes.yaml")
+// schemes are the quantizations that a checkpoint can name: by quant_algo of ModelOpt, or by a name of
+// ours for the others (spec#model-matrices).
+var schemes = map[string]scheme{
+	"FP8":                       {Bits: 8, Act: 8},
+	"FP8_PER_CHANNEL_PER_TOKEN": {Bits: 8, Act: 8, Group: -1, Scale: 4},
+	"FP8_PB_WO":                 {Bits: 8, Act: 8, Group: 16384, Scale: 4, Block: [2]int64{128, 128}},
+	"NVFP4":                     {Bits: 4, Act: 4, Group: 16, Scale: 1},
+	"NVFP4_AWQ":                 {Bits: 4, Act: 4, Group: 16, Scale: 1},
+	"W4A16_NVFP4":               {Bits: 4, Act: 16, Group: 16, Scale: 1},
+	"W4A8_NVFP4_FP8":            {Bits: 4, Act: 8, Group: 16, Scale: 1},
+	"W4A16_AWQ":                 {Bits: 4, Act: 16, Group: 128, Scale: 2},
+	"W4A8_AWQ":                  {Bits: 4, Act: 8, Group: 128, Scale: 2},
+	"W8A16":                     {Bits: 8, Act: 16, Group: -1, Scale: 2},
+	"W8A8_SQ_PER_CHANNEL":       {Bits: 8, Act: 8, Group: -1, Scale: 2},
+	"MXFP4":                     {Bits: 4, Act: 16, Group: 32, Scale: 1},
+	"MXFP8":                     {Bits: 8, Act: 8, Group: 32, Scale: 1},
+	"W4A8_MXFP4_FP8":            {Bits: 4, Act: 8, Group: 32, Scale: 1},
+}
 
 // readQuantizer reads quantization_config of config.json, otherwise the hf_quant_config.json in the
 // same folder (side), which is vLLM's order.
@@ -271,7 +281,7 @@ func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag s
 }
 
 func schemeNamed(name string) *scheme {
-	s, ok := (*schemes())[name]
+	s, ok := schemes[name]
 	if !ok {
 		return nil
 	}
@@ -353,7 +363,7 @@ func (q *quantizer) readConfig(config map[string]any, where string) {
 
 func (q *quantizer) refuseUnknown(key, got string) {
 	q.c.fail(UnsupportedModel, "%s: got %q, want fp8, fbgemm_fp8, mxfp4, awq, gptq, compressed-tensors or modelopt (%s)", key, got,
-		strings.Join(slices.Sorted(maps.Keys(*schemes())), ", "))
+		strings.Join(slices.Sorted(maps.Keys(schemes)), ", "))
 	q.c.hint("state weight_bytes_per_gpu and kv_blocks_total_gpu of the server; its steps are not modelled")
 }
 

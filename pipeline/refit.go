@@ -274,15 +274,16 @@ type deviation struct {
 // largestDeviation compares two coefficient files number by number. Platform and digest are
 // expected to differ.
 func largestDeviation(recorded, again []byte) (deviation, error) {
-	var a, b yaml.Node
-	if err := yaml.Unmarshal(recorded, &a); err != nil {
+	a, err := files.ParseYAML(recorded, "recorded")
+	if err != nil {
 		return deviation{}, err
 	}
-	if err := yaml.Unmarshal(again, &b); err != nil {
+	b, err := files.ParseYAML(again, "refit")
+	if err != nil {
 		return deviation{}, err
 	}
 	d := deviation{tolerable: true}
-	d.addNodes(&a, &b, refitTolerance)
+	d.addNodes(a, b, refitTolerance)
 	return d, nil
 }
 

@@ -1,23 +1,19 @@
 package vllm
 
 import (
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // Limit is a setting of vLLM whose effect on a step is not modelled (spec#unmodelled-knobs).
 type Limit struct {
-	Code    trace.Code `yaml:"-"`
-	Key     string     // the flag, as run.yaml spells it
-	Refused bool       // fit and simulate refuse it; false: they warn
-	What    string     // what is not modelled
-	Next    string     // what the user can do
+	Key     string // the flag, as run.yaml spells it
+	Refused bool   // fit and simulate refuse it; false: they warn
+	What    string // what is not modelled
+	Next    string // what the user can do
 
 	Simulated bool // the simulator models it in its schedule
 	Layered   bool // spec 1.3 has it in the step times
@@ -33,20 +29,16 @@ type Limit struct {
 // Knobs returns the value of a flag of `vllm serve` in run.yaml's spelling, nil where it is not given.
 type Knobs func(key string) any
 
-//go:embed limits.yaml
-var limitsYAML []byte
-
 // Limits lists every limit, refused ones first.
-var Limits = sync.OnceValue(func() []Limit {
-	all := *files.Embedded[[]Limit](limitsYAML, "limits.yaml")()
-	for i := range all {
-		all[i].Code = NotModelled
-		if all[i].Refused {
-			all[i].Code = UnsupportedEngine
-		}
+func Limits() []Limit { return slices.Clone(limits) }
+
+// Code is the machine code of the error (a refused limit) or of the warning.
+func (l *Limit) Code() trace.Code {
+	if l.Refused {
+		return UnsupportedEngine
 	}
-	return all
-})
+	return NotModelled
+}
 
 // reached returns what in the settings reaches the limit, in words; "" where nothing does.
 func (l *Limit) reached(get Knobs) string {
@@ -90,9 +82,8 @@ type ReachedLimit struct {
 // each thing that is not modelled.
 func Reached(get Knobs, isMoE bool) []ReachedLimit {
 	var out []ReachedLimit
-	all := Limits()
-	for i := range all {
-		l := &all[i]
+	for i := range limits {
+		l := &limits[i]
 		if l.Experts && !isMoE {
 			continue
 		}
@@ -126,5 +117,5 @@ func (h *ReachedLimit) Finding() trace.Finding {
 			what = h.What + " is not in the step times; simulate plays it"
 		}
 	}
-	return trace.Findingf(h.Code, "%s: %s; %s", h.Got, what, h.Next)
+	return trace.Findingf(h.Code(), "%s: %s; %s", h.Got, what, h.Next)
 }

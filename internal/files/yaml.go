@@ -22,35 +22,38 @@ import (
 // decodes one.
 const maxKeys = 10_000
 
-// ParseYAML returns the document's root, nil for an empty text. Errors are
-// [trace.SyntaxError] without a code: no YAML, a second document, a key that
-// occurs twice, more than 10,000 keys in a mapping, a number that is not finite.
+// ParseYAML returns the root of the only document in the text, nil for an empty text. Errors are
+// [trace.SyntaxError] without a code: no YAML, a second document, a key that occurs twice, more than
+// 10,000 keys in a mapping, a number that is not finite. With every error but the first the root is
+// returned too, so that a caller can tell the form of a faulty document by its keys.
 func ParseYAML(text []byte, file string) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
-	var doc, more yaml.Node
-	switch err := dec.Decode(&doc); {
-	case errors.Is(err, io.EOF):
-		return nil, nil
-	case err != nil:
-		e, _ := trace.YAMLError(file, err)
-		return nil, e
-	}
-	switch err := dec.Decode(&more); {
-	case err == nil:
-		return nil, atNode(&more, file, "got a second document, want one")
-	case !errors.Is(err, io.EOF):
+	var doc, second yaml.Node
+	err := dec.Decode(&doc)
+	if err != nil && !errors.Is(err, io.EOF) {
 		e, _ := trace.YAMLError(file, err)
 		return nil, e
 	}
 	if len(doc.Content) == 0 {
 		return nil, nil
 	}
-	return doc.Content[0], checkKeys(&doc, file, map[*yaml.Node]bool{})
+	root := doc.Content[0]
+	switch err = dec.Decode(&second); {
+	case err == nil:
+		return root, atNode(&second, file, "got a second document, want one")
+	case !errors.Is(err, io.EOF):
+		e, _ := trace.YAMLError(file, err)
+		return root, e
+	}
+	return root, checkNode(root, file, map[*yaml.Node]bool{})
 }
 
-// checkKeys walks the tree as it is written. It does not follow aliases: their target is checked once,
-// at its anchor, so that nested aliases do not multiply the work.
-func checkKeys(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
+// checkNode checks a node and all nodes below it for repeated keys, too many keys, numbers that are not
+// finite and anchors that contain themselves. above has the nodes on the path from the root to n.
+//
+// It does not follow aliases: their target is checked once, at its anchor, so that nested aliases do
+// not multiply the work.
+func checkNode(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 	if above[n.Alias] {
 		return atNode(n, file, "anchor %q contains itself", n.Value)
 	}
@@ -76,18 +79,20 @@ func checkKeys(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 	above[n] = true
 	defer delete(above, n)
 	for _, child := range n.Content {
-		if err := checkKeys(child, file, above); err != nil {
+		if err := checkNode(child, file, above); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// badNumber is the error for a number where the key wants another kind of number.
 func badNumber(n *yaml.Node, file, want string) error {
 	return &trace.SyntaxError{File: file, Line: int64(n.Line), Col: int64(n.Column), Msg: fmt.Sprintf("got %s, want %s", n.Value, want),
 		Hint: "give " + want + ", or leave the key out"}
 }
 
+// atNode is an error at the place of a node. A document node has no place; its first child has.
 func atNode(n *yaml.Node, file, format string, args ...any) error {
 	for n.Line == 0 && len(n.Content) > 0 {
 		n = n.Content[0]
@@ -95,9 +100,9 @@ func atNode(n *yaml.Node, file, format string, args ...any) error {
 	return &trace.SyntaxError{File: file, Line: int64(n.Line), Col: int64(n.Column), Msg: fmt.Sprintf(format, args...)}
 }
 
-// DecodeYAML reads the document into a struct; a key that has no field is an error,
-// an empty text leaves it as it is. The errors of the library itself come back
-// as they are, for [trace.YAMLError].
+// DecodeYAML decodes the only document in the text into a struct. A key without a field is an error; an
+// empty text changes nothing. Errors of the YAML library are returned as they are; [trace.YAMLError]
+// gives them a place.
 func DecodeYAML(text []byte, file string, into any) error {
 	root, err := ParseYAML(text, file)
 	if root == nil || err != nil {
@@ -111,7 +116,8 @@ func DecodeYAML(text []byte, file string, into any) error {
 	return dec.Decode(into)
 }
 
-// Embedded reads a document that is part of the program once, when it is first asked for.
+// Embedded returns a function that decodes an embedded document at its first call. It panics on an
+// error, which only a fault in the program itself can cause.
 func Embedded[T any](text []byte, file string) func() *T {
 	return sync.OnceValue(func() *T {
 		v := new(T)
@@ -122,8 +128,9 @@ func Embedded[T any](text []byte, file string) func() *T {
 	})
 }
 
-// DecodeYAMLNode is DecodeYAML for a part of a document, into a pointer to a struct or to a map of structs: a decoder of
-// the library forgets that keys must be known where a type decodes itself. Errors are [trace.SyntaxError] without a file.
+// DecodeYAMLNode is DecodeYAML for a part of a document, into a pointer to a struct or to a map of
+// structs. A type with an UnmarshalYAML method needs it, because there the library no longer checks
+// that every key has a field. Errors are [trace.SyntaxError] without a file.
 func DecodeYAMLNode(n *yaml.Node, into any) error {
 	if err := knownKeys(n, reflect.TypeOf(into).Elem()); err != nil {
 		return err
@@ -175,7 +182,7 @@ func fraction(n *yaml.Node, t reflect.Type) (found *yaml.Node) {
 	return nil
 }
 
-// yamlField is the field of a key.
+// yamlField returns the field of a struct whose yaml tag names the key.
 func yamlField(t reflect.Type, key string) (reflect.StructField, bool) {
 	for _, f := range reflect.VisibleFields(t) {
 		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name == key {
@@ -185,6 +192,8 @@ func yamlField(t reflect.Type, key string) (reflect.StructField, bool) {
 	return reflect.StructField{}, false
 }
 
+// knownKeys returns an error for the first key below n that has no field in t. It descends into maps of
+// structs, but not into the fields of a struct: the library checks those.
 func knownKeys(n *yaml.Node, t reflect.Type) error {
 	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
 		key := n.Content[i]

@@ -99,14 +99,15 @@ const (
 	specTimeoutUs    = 300_000_000 // of a client that waits for its answer
 )
 
-// isSpecV2 recognises the specification by keys that only it has.
+// isSpecV2 recognises the specification by keys that only it has, also where the document has errors
+// that [loadSpecV2] reports.
 func isSpecV2(data []byte) bool {
 	only := []string{"clients", "cohorts", "aggregate_rate", "servegen_data", "inference_perf"}
-	var top yaml.Node
-	if yaml.Unmarshal(data, &top) != nil || len(top.Content) == 0 || top.Content[0].Kind != yaml.MappingNode {
+	root, _ := files.ParseYAML(data, "")
+	if root == nil || root.Kind != yaml.MappingNode {
 		return false
 	}
-	for i, n := range top.Content[0].Content {
+	for i, n := range root.Content {
 		if i%2 == 0 && slices.Contains(only, n.Value) {
 			return true
 		}

@@ -1,7 +1,6 @@
 package model
 
 import (
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,65 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/blis-train/blis-train/trace"
-	"gopkg.in/yaml.v3"
 )
-
-// modelFamily is a row of families.yaml: properties of the models of its types that their config.json
-// does not state.
-type modelFamily struct {
-	Types     []string          `yaml:"types"`
-	Mixer     string            `yaml:"mixer"`
-	Linear    MixerKind         `yaml:"linear"`
-	Period    int64             `yaml:"period"`
-	PeriodKey string            `yaml:"period_key"`
-	Norms     int64             `yaml:"norms"`
-	Final     int64             `yaml:"final"`
-	Proj      int64             `yaml:"proj"`
-	QKNorm    string            `yaml:"qk_norm"`
-	Biases    string            `yaml:"biases"`
-	Attn      string            `yaml:"attn"`
-	MLP       string            `yaml:"mlp"`
-	MoE       string            `yaml:"moe"`
-	Gate      string            `yaml:"gate"`
-	Sinks     bool              `yaml:"sinks"`
-	HeadGate  bool              `yaml:"headgate"`
-	ShareGate bool              `yaml:"sharegate"`
-	Corrected bool              `yaml:"corrected"`
-	ExpertB   bool              `yaml:"expert_biases"`
-	Positions bool              `yaml:"positions"`
-	Keys      map[string]string `yaml:"keys"`
-	Inner     map[string]any    `yaml:"inner"`
-	Defaults  map[string]any    `yaml:"defaults"`
-}
-
-//go:embed families.yaml
-var familyText []byte
-
-var familyRows = sync.OnceValue(func() map[string]*modelFamily {
-	var rows []yaml.Node
-	if err := yaml.Unmarshal(familyText, &rows); err != nil {
-		panic("families.yaml: " + err.Error())
-	}
-	byType := map[string]*modelFamily{}
-	for i := range rows {
-		f := newFamily(3)
-		if err := rows[i].Decode(f); err != nil {
-			panic("families.yaml: " + err.Error())
-		}
-		for _, name := range f.Types {
-			byType[name] = f
-		}
-	}
-	return byType
-})
-
-// newFamily returns the defaults of a row.
-func newFamily(projections int64) *modelFamily {
-	return &modelFamily{Norms: 2, Final: 1, Proj: projections, Attn: "self_attn", MLP: "mlp", MoE: "mlp"}
-}
 
 // sizeKey matches keys that state a size. Where their value is null, the report names them.
 var sizeKey = regexp.MustCompile(`(_size|_dim|_rank|_replace|_freq|_step)$|^(n|num)_|experts`)
@@ -85,7 +28,7 @@ func collapseEqual(v any) any {
 // It returns the keys it set, and sizes that are null, sorted.
 func (c *hfConfig) withDefaults(f *modelFamily, inner bool) []string {
 	var keys []string
-	for from, to := range f.Keys {
+	for from, to := range f.renamed {
 		if v := collapseEqual(c.values[from]); v != nil {
 			delete(c.values, from)
 			c.values[to] = v
@@ -97,9 +40,9 @@ func (c *hfConfig) withDefaults(f *modelFamily, inner bool) []string {
 		}
 	}
 	defaults := map[string]any{"tie_word_embeddings": false}
-	maps.Copy(defaults, f.Defaults)
+	maps.Copy(defaults, f.defaults)
 	if inner {
-		maps.Copy(defaults, f.Inner)
+		maps.Copy(defaults, f.textDefaults)
 	}
 	for key, value := range defaults {
 		if _, stated := c.values[key]; stated || value == nil {
@@ -155,7 +98,7 @@ var notGenerating = regexp.MustCompile(`(ForSequenceClassification|ForTokenClass
 // encoderType are model types that read and write no text.
 var encoderType = regexp.MustCompile(`(?i)bert|electra|mpnet|^clip|siglip|^(vit|swin|dino|deit|beit)`)
 
-// family finds the row of families.yaml that reads this config; nil with an error.
+// family returns the family by whose rules this config is read; nil with an error in c.err.
 func (c *hfConfig) family(raw map[string]any, assume string, proj trace.Opt[int64]) *modelFamily {
 	for _, key := range textConfigs {
 		c.object(raw, key)
@@ -183,17 +126,17 @@ func (c *hfConfig) family(raw map[string]any, assume string, proj trace.Opt[int6
 	if assume != "" {
 		name = assume
 	}
-	f, ok := familyRows()[strings.TrimSuffix(name, "_text")]
+	f, ok := familyByType()[strings.TrimSuffix(name, "_text")]
 	switch {
 	case ok:
 		if proj.OK {
 			own := *f
-			own.Proj = proj.V
+			own.mlpMatrices = proj.V
 			return &own
 		}
 		return f
 	case proj.OK && name != "" && !c.hasOtherMixers():
-		return newFamily(proj.V)
+		return modelFamily{mlpMatrices: proj.V}.withFallbacks()
 	case encoderType.MatchString(name):
 		c.refused("model_type", name, "an encoder")
 	case name == "":
@@ -223,7 +166,7 @@ var otherMixer = regexp.MustCompile(`^(attn_layer_|attn_type_list|mamba_|ssm_|hy
 // nearestFamily is the known type that shares the longest beginning.
 func nearestFamily(name string) string {
 	best, length := "llama", 2
-	for _, known := range slices.Sorted(maps.Keys(familyRows())) {
+	for _, known := range slices.Sorted(maps.Keys(familyByType())) {
 		n := 0
 		for n < min(len(known), len(name)) && known[n] == name[n] {
 			n++
