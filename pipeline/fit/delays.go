@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -51,7 +52,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a.counts = RowCounts(tables)
 	p := Pooled(tables, f.gammas)
 	if len(p.Train) < ridge.DefaultOptions(1).Folds+1 {
-		f.warn(trace.Findingf(CodeFewRows, "alpha %s: %d training rows: not fitted", target, len(p.Train)))
+		f.warn(trace.Finding{Code: CodeFewRows, Message: report.DelayNotFitted(target, len(p.Train))})
 		return a, nil
 	}
 	a.s = &Solved{Pool: p, Terms: AlphaTerms(features.AlphaFeatures(f.o.Spec), len(p.Configs))}

@@ -3,11 +3,11 @@ package fit
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -160,9 +160,7 @@ func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *r
 		out.Warnings = append(out.Warnings, termFindings(&t, c, configs, out.Name == "beta")...)
 	}
 	if len(outside) > 0 {
-		out.Warnings = append(out.Warnings, trace.Findingf(AtLimit,
-			"%s: the penalty or the reweighting moved the value outside the 95 %% interval of the estimate",
-			strings.Join(outside, ", ")))
+		out.Warnings = append(out.Warnings, trace.Finding{Code: AtLimit, Message: report.OutsideInterval(outside)})
 	}
 	if e.Conf != nil {
 		p := len(terms)
@@ -171,11 +169,10 @@ func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *r
 		}
 	}
 	if err := e.Diag.Err; err != nil {
-		out.Warnings = append(out.Warnings, trace.Findingf(NotIdentified,
-			"cannot determine which terms the measurements separate: %v", err))
+		out.Warnings = append(out.Warnings, trace.Finding{Code: NotIdentified, Message: report.SeparationFailed(err)})
 	}
 	for _, g := range e.Diag.Null {
-		sentence := NullSentence(terms, g, configs)
+		sentence := notSeparated(terms, g)
 		out.NullDirections = append(out.NullDirections, sentence)
 		out.Warnings = append(out.Warnings, trace.Finding{Code: NotIdentified, Message: sentence})
 	}
@@ -325,8 +322,7 @@ func countBoundHits(s *Solved, out *result.Model) {
 		h := result.BoundHit{Name: s.Terms[j].Name, Rows: n, Share: float64(n) / float64(read)}
 		out.BoundHits = append(out.BoundHits, h)
 		if h.Share > mostBoundHits {
-			out.Warnings = append(out.Warnings, trace.Findingf(AtLimit,
-				"%s: %d of %d rows hit its bound (%.2g %%)", h.Name, n, read, 100*h.Share))
+			out.Warnings = append(out.Warnings, trace.Finding{Code: AtLimit, Message: report.AtFeatureBound(h.Name, n, read)})
 		}
 	}
 }

@@ -416,7 +416,7 @@ func TestEvalPriorIntervals(t *testing.T) {
 		caught := 0
 		for seed := range uint64(fits) {
 			truth, m := priorFit(t, c.src, seed, c.truth)
-			flag := Has(m.Warnings, Implausible, offPrior) || Has(m.Warnings, Implausible, "what the prior")
+			flag := Has(m.Warnings, Implausible, "the data contradict the prior") || Has(m.Warnings, Implausible, "what the prior")
 			in, of := 0, 0
 			for j, k := range m.Coefficients {
 				if k.CI95 != nil && k.Range[1] > 0 {

@@ -1,16 +1,14 @@
 package fit
 
 import (
-	"fmt"
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -21,56 +19,27 @@ func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []tr
 	var out []trace.Finding
 	times, ok := features.RooflineTimes(t.Name, c.Unit, c.Value)
 	if ofSteps && ok && times != 0 && !features.IsPlausible(times) {
-		out = append(out, trace.Findingf(absorbs, "%s: %.3g times what the hardware takes at its peak, want %g to %g",
-			t.Name, times, features.PlausibleTimes[0], features.PlausibleTimes[1]))
+		out = append(out, trace.Finding{
+			Code:    absorbs,
+			Message: report.TimesPeak(t.Name, times, features.PlausibleTimes[0], features.PlausibleTimes[1]),
+		})
 	}
 	if c.Identified != coeff.Within && c.Range[1] > 0 && configs > 1 {
-		out = append(out, trace.Findingf(NotIdentified, "%s does not vary inside any configuration: its value is %s",
-			t.Name, c.Identified))
+		out = append(out, trace.Finding{Code: NotIdentified, Message: report.OnlyBetweenConfigs(t.Name, c.Identified)})
 	}
 	if c.NotLearned && c.Range[1] > 0 {
-		out = append(out, trace.Findingf(NotIdentified, "%s is %s at %.3g: these data say nothing about its cost",
-			t.Name, c.Identified, c.Value))
+		out = append(out, trace.Finding{Code: NotIdentified, Message: report.NoCostFound(t.Name, c.Identified, c.Value)})
 	}
 	return out
 }
 
-// NullSentence describes terms that the measurements do not separate: their names, what
-// is known of their sum, and an experiment that would separate them.
-func NullSentence(terms []Term, g ridge.NullGroup, configs int) string {
+// notSeparated describes terms that the measurements do not separate.
+func notSeparated(terms []Term, g ridge.NullGroup) string {
 	names := make([]string, len(g.Terms))
 	for k, j := range g.Terms {
 		names[k] = terms[j].Name
 	}
-	if len(names) == 1 {
-		return fmt.Sprintf("%s leaves no mark on these rows; %s would show it", names[0], experimentFor(names))
-	}
-	list := strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
-	known := fmt.Sprintf("only their sum, %.3g ms of a typical step, is known", g.SumUs/1000)
-	switch {
-	case g.Dim == 0:
-		return fmt.Sprintf("%s nearly move together: %.3g ms of a typical step is known of their sum, little of each; add %s",
-			list, g.SumUs/1000, experimentFor(names))
-	case g.Dim < len(names)-1:
-		known = fmt.Sprintf("%d combinations of them are unknown; together they make %.3g ms of a typical step",
-			g.Dim, g.SumUs/1000)
-	}
-	return fmt.Sprintf("%s cannot be told apart: %s; add %s", list, known, experimentFor(names))
-}
-
-// experimentFor names up to two experiments that separate terms.
-func experimentFor(names []string) string {
-	var what []string
-	separates, _ := features.Experiments()
-	for _, s := range separates {
-		if slices.Contains(names, s[0]) && !slices.Contains(what, s[1]) {
-			what = append(what, s[1])
-		}
-	}
-	if len(what) == 0 {
-		return "runs that vary them separately"
-	}
-	return strings.Join(what[:min(2, len(what))], ", or ")
+	return report.NotSeparated(names, g.Dim, g.SumUs)
 }
 
 // Numbers of training rows of a configuration below which a fit warns.
@@ -91,14 +60,10 @@ func warnFewRows(s *Solved, out *result.Model) {
 	}
 	for c, n := range counts {
 		if n < want {
-			out.Warnings = append(out.Warnings, FewRows(out.Name, s.Pool.Configs[c], n, want))
+			out.Warnings = append(out.Warnings,
+				trace.Finding{Code: CodeFewRows, Message: report.FewTrainingRows(out.Name, s.Pool.Configs[c], n, want)})
 		}
 	}
-}
-
-// FewRows is the finding that a configuration has fewer training rows than the guidance.
-func FewRows(model, config string, n, want int) trace.Finding {
-	return trace.Findingf(CodeFewRows, "%s: %s has %d training rows, guidance is %d", model, config, n, want)
 }
 
 // FloorFindings warns about runs whose target cannot be a step time (spec#target-audit).
@@ -117,9 +82,7 @@ func TableBelowFloor(t *rows.Table, target string) *trace.Finding {
 	if !(y < floor) {
 		return nil
 	}
-	return new(trace.Findingf(Implausible,
-		"%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: "+
-			"it cannot be the step time", t.Run, target, y, floor))
+	return &trace.Finding{Code: Implausible, Message: report.BelowFloor(t.Run, target, y, floor)}
 }
 
 // perStep divides a column of rows by their numbers of steps.
@@ -140,9 +103,7 @@ func OrderFinding(out *result.Model) {
 	load := value["decode_weight_load"]
 	compute := value["prefill_linear_compute"]
 	if load > compute && compute > 0 {
-		out.Warnings = append(out.Warnings, trace.Findingf(Implausible,
-			"decode_weight_load %.3g us/s exceeds prefill_linear_compute %.3g us/s: "+
-				"the predicted time can fall as tokens are added", load, compute))
+		out.Warnings = append(out.Warnings, trace.Finding{Code: Implausible, Message: report.FallsWithTokens(load, compute)})
 	}
 }
 
@@ -169,13 +130,8 @@ func DriftFindings(out *result.Model, measured func(run string) bool) {
 		if !(math.Abs(d.Bias) > mostDriftBias && measured(run)) {
 			continue
 		}
-		direction := "slower"
-		if d.Bias > 0 {
-			direction = "faster"
-		}
-		out.Warnings = append(out.Warnings, trace.Findingf(rows.MachineDrift,
-			"%s: in block %d of %d of the hold-out the engine ran %s than the training part predicts (signed error %+.0f %%)",
-			run, d.Block, DriftBlocks, direction, 100*d.Bias))
+		out.Warnings = append(out.Warnings,
+			trace.Finding{Code: rows.MachineDrift, Message: report.SpeedChanged(run, d.Block, DriftBlocks, d.Bias)})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -306,7 +307,10 @@ func (g *gramFit) describeErrors(gamma int, sel *ridge.Selection, beta []float64
 	}
 	for _, c := range g.configs {
 		if n := counts[c]; n < GuidanceBeta {
-			out.Warnings = append(out.Warnings, FewRows("beta", g.file.Configs[c], n, GuidanceBeta))
+			out.Warnings = append(out.Warnings, trace.Finding{
+				Code:    CodeFewRows,
+				Message: report.FewTrainingRows("beta", g.file.Configs[c], n, GuidanceBeta),
+			})
 		}
 	}
 	for _, n := range sel.Nested {

@@ -3,11 +3,10 @@ package fit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -51,13 +50,9 @@ func fillTerms(st *StepTime, out *result.Identify) {
 		out.Warnings = append(out.Warnings, trace.Finding{Code: CodeNoRows, Message: err.Error()})
 	}
 	for _, g := range diag.Null {
-		out.NullDirections = append(out.NullDirections, NullSentence(s.Terms, g, len(s.Pool.Configs)))
+		out.NullDirections = append(out.NullDirections, notSeparated(s.Terms, g))
 	}
-	var all []kinds
-	for _, p := range st.Runs {
-		all = append(all, kindsOf(p.Coverage))
-	}
-	out.MissingRegimes = missingKinds(all)
+	out.MissingRegimes = report.MissingKinds(kindsOfSteps(st.Runs))
 	out.Experiments = experiments(st, out.Terms)
 	out.Warnings = append(append(out.Warnings, st.Warnings...), s.Findings...)
 }
@@ -71,78 +66,37 @@ func relativeHalfWidth(t ridge.Interval) *float64 {
 	return result.OrNull((math.Max(t.Hi, t.Center) - t.Center) / t.Center)
 }
 
-// kinds counts the steps a simulator will meet.
-type kinds struct {
-	heavy, decodeSmall, decodeLarge, longContext, fullCache int
-	batch, context                                          int // largest seen: lower end of the last bin with steps
-}
-
-// enough is how many steps of a kind make it present.
-const enough = 20
-
-// Where small ends and large begins.
-const (
-	largeBatch  = 32
-	longContext = 4096
-	fullUsage   = 0.9
-)
-
-func kindsOf(c rows.Coverage) kinds {
-	k := kinds{heavy: c.Heavy}
-	for i, n := range c.DecodeBatch.Counts {
-		lo := c.DecodeBatch.Edges[i]
-		if n > 0 {
-			k.batch = int(lo)
+// kindsOfSteps counts the steps of all runs by kind.
+func kindsOfSteps(runs []*Run) report.KindsOfSteps {
+	var k report.KindsOfSteps
+	for _, p := range runs {
+		c := &p.Coverage
+		k.ManyPrefillTokens += c.Heavy
+		for i, n := range c.DecodeBatch.Counts {
+			lo := c.DecodeBatch.Edges[i]
+			if n > 0 {
+				k.LargestBatch = max(k.LargestBatch, int(lo))
+			}
+			if lo >= report.LargeBatch {
+				k.LargeDecodes += n
+			} else if lo < 4 {
+				k.SmallDecodes += n
+			}
 		}
-		if lo >= largeBatch {
-			k.decodeLarge += n
-		} else if lo < 4 {
-			k.decodeSmall += n
+		for i, n := range c.Context.Counts {
+			lo := c.Context.Edges[i]
+			if n > 0 {
+				k.LongestContext = max(k.LongestContext, int(lo))
+			}
+			if lo >= report.LongContext {
+				k.LongContexts += n
+			}
 		}
-	}
-	for i, n := range c.Context.Counts {
-		lo := c.Context.Edges[i]
-		if n > 0 {
-			k.context = int(lo)
-		}
-		if lo >= longContext {
-			k.longContext += n
-		}
-	}
-	for i, n := range c.KVUsage.Counts {
-		if c.KVUsage.Edges[i] >= fullUsage {
-			k.fullCache += n
+		for i, n := range c.KVUsage.Counts {
+			if c.KVUsage.Edges[i] >= report.FullUsageFrac {
+				k.FullCache += n
+			}
 		}
 	}
 	return k
-}
-
-// missingKinds describes the kinds of steps that the runs together have too few of.
-func missingKinds(all []kinds) []string {
-	var sum kinds
-	for _, k := range all {
-		sum.heavy += k.heavy
-		sum.decodeSmall += k.decodeSmall
-		sum.decodeLarge += k.decodeLarge
-		sum.longContext += k.longContext
-		sum.fullCache += k.fullCache
-		sum.batch = max(sum.batch, k.batch)
-		sum.context = max(sum.context, k.context)
-	}
-	out := []string{}
-	for _, r := range []struct {
-		n    int
-		what string
-	}{
-		{sum.heavy, "steps with more than 64 prefill tokens: the prefill cost is not identifiable"},
-		{sum.decodeSmall, "decode batches below 4 requests"},
-		{sum.decodeLarge, fmt.Sprintf("decode batches of %d requests and more (largest seen: about %d)", largeBatch, sum.batch)},
-		{sum.longContext, fmt.Sprintf("contexts of %d tokens and more (longest seen: about %d)", longContext, sum.context)},
-		{sum.fullCache, fmt.Sprintf("KV usage above %g", fullUsage)},
-	} {
-		if r.n < enough {
-			out = append(out, fmt.Sprintf("%d %s", r.n, r.what))
-		}
-	}
-	return out
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -58,11 +59,9 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 	case o.Lag != nil:
 		p.Lag = result.RunLag{Lag: *o.Lag, Measured: measured && best == *o.Lag}
 	case !measured:
-		p.Findings = append(p.Findings, trace.Findingf(LagUncertain,
-			"%s: %d hold-out intervals with prefill cannot tell the lag; %d assumed from async_scheduling", p.Src.ID, e.N(), assumed))
+		p.Findings = append(p.Findings, trace.Finding{Code: LagUncertain, Message: report.LagAssumed(p.Src.ID, e.N(), assumed)})
 	case best != assumed:
-		p.Findings = append(p.Findings, trace.Findingf(LagUncertain,
-			"%s: the measured lag is %d, run.yaml implies %d; the measured lag is used", p.Src.ID, best, assumed))
+		p.Findings = append(p.Findings, trace.Finding{Code: LagUncertain, Message: report.LagUnlikeConfig(p.Src.ID, best, assumed)})
 	}
 	return nil
 }

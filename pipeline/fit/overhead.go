@@ -8,6 +8,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -99,8 +100,7 @@ func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	}
 	_, groups = a.s.Samples(rows.Whole, a.s.Pred)
 	if rows.JudgeDelays(groups).Intervals(nil).InformativeRows == 0 {
-		out.Warnings = append(out.Warnings, trace.Findingf(rows.OverheadUnknown,
-			"no interval has a lower end above 0 or an upper end below 3 ms"))
+		out.Warnings = append(out.Warnings, trace.Finding{Code: rows.OverheadUnknown, Message: report.NoInformativeOverhead()})
 	}
 }
 

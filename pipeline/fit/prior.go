@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -178,14 +179,12 @@ func (f *fitter) provenance(s *Solved, out *result.Model) {
 	}
 	out.Warnings = append(out.Warnings, f.contradictions(s)...)
 	if t := s.Train.OffPrior(s.Fit, s.Opt, l.cov); t.Distance > t.Limit {
-		out.Warnings = append(out.Warnings, trace.Findingf(Implausible, "%s (%s): in the %d directions that these rows tell, "+
-			"the coefficients lie %.1f of its standard errors off it (root mean square, limit %.1f); their intervals hold only where it does",
-			offPrior, l.name, t.Directions, t.Distance, t.Limit))
+		out.Warnings = append(out.Warnings, trace.Finding{
+			Code:    Implausible,
+			Message: report.ContradictsPrior(l.name, t.Directions, t.Distance, t.Limit),
+		})
 	}
 }
-
-// offPrior begins the finding of data that contradict the prior (spec#prior-contradicted).
-const offPrior = "the data contradict the prior"
 
 // contradictionSD is the standardised distance from which data contradict a prior.
 const contradictionSD = 3
@@ -218,9 +217,10 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 		}
 		off, sd := stat.Median(logs), stat.Median(sds)
 		if math.Abs(off) > contradictionSD*sd && math.Abs(off) > leastContradiction {
-			found = append(found, trace.Findingf(Implausible,
-				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, math.Exp(off), l.name,
-				f.hardwareOf(key), math.Abs(off)/sd))
+			found = append(found, trace.Finding{
+				Code:    Implausible,
+				Message: report.SlowerThanPrior(key, f.hardwareOf(key), l.name, math.Exp(off), math.Abs(off)/sd),
+			})
 		}
 	}
 	return found

@@ -8,6 +8,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -24,10 +25,10 @@ type Run struct {
 	Covered  *result.Covered
 	Coverage rows.Coverage // of the steps; only with Options.BetaOnly
 
-	kept        int         // beta rows
-	mostDropped string      // the most frequent reason for which steps gave no rows
-	steps       *rows.Steps // for rows under other bases; rebuilt by Again
-	space       *features.Space
+	kept   int         // beta rows
+	noRows string      // Reason if the run has no beta rows: the most frequent drop
+	steps  *rows.Steps // for rows under other bases; rebuilt by Again
+	space  *features.Space
 }
 
 // Load loads one run, rebuilds its batches, measures its lag and audits its
@@ -118,7 +119,7 @@ func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error
 	}
 	code, n := p.Beta.Largest("no step summaries")
 	p.kept = p.Beta.Kept
-	p.mostDropped = fmt.Sprintf("%s (%d of %d candidates)", code, n, p.Beta.Read)
+	p.noRows = report.NoStepRows(string(code), n, p.Beta.Read)
 	p.steps = withoutRequests(steps)
 	p.space = space
 	return p, nil
@@ -147,7 +148,7 @@ func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (
 	}
 	p.Src = src
 	if p.Reason == "" && p.kept == 0 {
-		p.Reason = "no beta rows: " + p.mostDropped
+		p.Reason = p.noRows
 		p.Findings = append(p.Findings, trace.Findingf(CodeNoRows, "%s: %s", src.ID, p.Reason))
 	}
 	return p, nil
@@ -307,9 +308,10 @@ func (p *Run) excludeSaturatedSlice(run *trace.Run, o Options) {
 	p.Saturated = reason != ""
 	if p.Saturated {
 		spans = []rows.Span{{StartNs: slice.FromNs, EndNs: slice.ToNs}}
-		p.Findings = append(p.Findings, trace.Findingf(rows.Saturated,
-			"%s: from %.0f to %.0f s after its first step: %s",
-			p.Src.ID, sinceStartS(slice, slice.FromNs), sinceStartS(slice, slice.ToNs), reason))
+		p.Findings = append(p.Findings, trace.Finding{
+			Code:    rows.Saturated,
+			Message: report.SliceSaturated(p.Src.ID, sinceStartS(slice, slice.FromNs), sinceStartS(slice, slice.ToNs), reason),
+		})
 	}
 	if o.KeepSaturated {
 		return

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -89,8 +90,10 @@ func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
 	}
 	s.Findings = append(s.Findings, s.Pool.Words(s.Frozen.Findings)...)
 	if s.Frozen.Overfitted {
-		s.Findings = append(s.Findings, trace.Findingf(CodeFewRows,
-			"effective degrees of freedom %.2f over %d configurations", s.Frozen.DF, len(s.Pool.Configs)))
+		s.Findings = append(s.Findings, trace.Finding{
+			Code:    CodeFewRows,
+			Message: report.FewDegreesOfFreedom(s.Frozen.DF, len(s.Pool.Configs)),
+		})
 	}
 	return nil
 }

@@ -2,16 +2,15 @@ package fit
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/reconstruct/logged"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -89,9 +88,7 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	DriftFindings(out, f.isMeasured)
 	OrderFinding(out)
 	if f.contextsMerged() {
-		out.Warnings = append(out.Warnings, trace.Findingf(logged.ContextsMerged,
-			"decode_attention and kv_cache_read are merged with the per-decode term: "+
-				"no run has the contexts of single decodes, and only the prior splits the terms"))
+		out.Warnings = append(out.Warnings, trace.Finding{Code: logged.ContextsMerged, Message: report.ContextsMerged()})
 		for i := range out.Coefficients {
 			if c := &out.Coefficients[i]; c.Name == "decode_attention" || c.Name == "kv_cache_read" {
 				c.Identified = coeff.PriorOnly
@@ -158,14 +155,12 @@ func noteGamma(gammas []float64, chosen int, within []int, j int, out *result.Mo
 	if isIdentified || j < 0 || !(out.Coefficients[j].Range[1] > 0) {
 		return
 	}
-	var also []string
+	var alike []float64
 	for _, v := range within {
-		also = append(also, fmt.Sprint(gammas[v]))
+		alike = append(alike, gammas[v])
 	}
-	out.Warnings = append(out.Warnings, trace.Findingf(NotIdentified,
-		"gamma of the preemption average: the scores of %s lie within one standard error, "+
-			"the default %g is kept, and the interval of %s holds those of all of them",
-		strings.Join(also, ", "), gammas[chosen], preemptionTerm))
+	out.Warnings = append(out.Warnings,
+		trace.Finding{Code: NotIdentified, Message: report.GammaUndetermined(alike, gammas[chosen], preemptionTerm)})
 }
 
 // widenInterval widens the interval of a coefficient to include another. If the other

@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -141,8 +142,7 @@ const BesideRequests = "requests teach; load levels beside them do not"
 
 // LevelsIgnored is the finding about a run whose load levels are not fitted.
 func LevelsIgnored(run, why string) trace.Finding {
-	return trace.Findingf(clients.CodeClientFile,
-		"run %s: %s; blis-train fit --from points TABLE.csv --deployment run.yaml -o OUT fits them", run, why)
+	return trace.Finding{Code: clients.CodeClientFile, Message: report.LevelsIgnored(run, why)}
 }
 
 // addRuns makes the loads of all runs.
@@ -184,11 +184,10 @@ func (c *collection) addRun(r *Run) error {
 	if v := verdictsOf(run, r.Deployment).Run; v.Saturated {
 		out.Saturated = true
 		out.Reason = rows.HitText(v.Checks)
-		what := "it is left out; the key keep-saturated: true learns from it"
-		if c.o.KeepSaturated {
-			what = "it teaches all the same (keep-saturated)"
-		}
-		c.warnings = append(c.warnings, trace.Findingf(rows.Saturated, "run %s: saturated, %s: %s", r.ID, out.Reason, what))
+		c.warnings = append(c.warnings, trace.Finding{
+			Code:    rows.Saturated,
+			Message: report.RunSaturated(r.ID, out.Reason, c.o.KeepSaturated),
+		})
 	}
 	switch {
 	case slices.Contains(c.o.Without, r.ID):

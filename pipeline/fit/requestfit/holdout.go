@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -123,8 +124,5 @@ func (g Gain) Findings() []trace.Finding {
 	if !(g.High >= 0) {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(noGain,
-		"E2E of the held-out requests is off by %.1f %% with what was learned, by %.1f %% with the prior, medians; "+
-			"95 %% of the difference lie between %+.1f and %+.1f points",
-		100*g.Learned, 100*g.Prior, 100*g.Low, 100*g.High)}
+	return []trace.Finding{{Code: noGain, Message: report.NoGain(g.Learned, g.Prior, g.Low, g.High)}}
 }

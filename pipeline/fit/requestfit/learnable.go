@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -59,8 +60,8 @@ func Inspect(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) {
 		out.Saturation = v.Checks
 		if v.Saturated {
 			out.Saturated = true
-			out.Findings = append(out.Findings, trace.Findingf(rows.Saturated,
-				"run %s: %s; its queue teaches little but itself", run.ID, rows.HitText(v.Checks)))
+			out.Findings = append(out.Findings,
+				trace.Finding{Code: rows.Saturated, Message: report.QueueOnly(run.ID, rows.HitText(v.Checks))})
 		}
 	}
 	out.Learnable = learnable(run, dep)

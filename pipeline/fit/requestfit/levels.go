@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -56,9 +57,10 @@ func overrun(l *trace.LoadPoint) []trace.Finding {
 	if !l.OfferedRPS.OK || !l.RateRPS.OK || l.Clients.OK || l.RateRPS.V >= keptUpShare*l.OfferedRPS.V {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(rows.Saturated,
-		"%s: served %.3g of %.3g requests/s: its times depend on the length of the recording, not only on step times",
-		l.Name, l.RateRPS.V, l.OfferedRPS.V)}
+	return []trace.Finding{{
+		Code:    rows.Saturated,
+		Message: report.LevelOverrun(l.Name, l.RateRPS.V, l.OfferedRPS.V),
+	}}
 }
 
 // dropLevelsBesideRequests drops load levels where there are requests: the levels are means of
@@ -98,10 +100,10 @@ func (c *collection) dropLevelsBeyondCache(prior *Prior) error {
 			left = append(left, l)
 			continue
 		}
-		c.warnings = append(c.warnings, trace.Findingf(ReplayUnlike,
-			"%s: left out: the simulated server runs out of KV blocks (TTFT %.4g ms), "+
-				"the measured one did not (%.4g ms); is its KV cache of another type or size?",
-			l.Name, ttftMs, l.Point.TTFTMs))
+		c.warnings = append(c.warnings, trace.Finding{
+			Code:    ReplayUnlike,
+			Message: report.LevelBeyondCache(l.Name, ttftMs, l.Point.TTFTMs),
+		})
 	}
 	c.loads = left
 	return nil

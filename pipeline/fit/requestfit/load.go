@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -191,8 +192,8 @@ func (l *Load) Unlike(set *coeff.Set) ([]trace.Finding, error) {
 	if ratio < farOff && ratio > 1.0/farOff {
 		return nil, nil
 	}
-	return []trace.Finding{trace.Findingf(ReplayUnlike,
-		"%s: TTFT is %.3g ms in the replay and %.3g ms as measured, medians, even with what was learned: "+
-			"do prompts come from a prefix cache that nothing states, or is run.yaml of another server?",
-		l.Name, stat.Median(simulated)/1e3, stat.Median(measured)/1e3)}, nil
+	return []trace.Finding{{
+		Code:    ReplayUnlike,
+		Message: report.ReplayUnlikeLoad(l.Name, stat.Median(simulated), stat.Median(measured)),
+	}}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -34,9 +35,10 @@ func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int6
 	var loads []*Load
 	for _, p := range rows.PhasesOf(run, dep) {
 		if v := verdicts.Phase(p.Name); v.Saturated && !saturated {
-			findings = append(findings, trace.Findingf(rows.Saturated,
-				"run %s: phase %s is saturated, %s: it is left out; the key keep-saturated: true learns from it",
-				run.ID, p.Name, rows.HitText(v.Checks)))
+			findings = append(findings, trace.Finding{
+				Code:    rows.Saturated,
+				Message: report.PhaseSaturated(run.ID, p.Name, rows.HitText(v.Checks)),
+			})
 			continue
 		}
 		reqs, seen, more := validate.Workload(obs, &p, content.Content)
