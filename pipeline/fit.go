@@ -270,7 +270,7 @@ func (t *Tables) learn(ctx context.Context, evidence fit.Evidence, o fit.Options
 	}
 	for i := range t.Runs {
 		if t.Runs[i].Tables[table.Points] > 0 {
-			doc.Warnings = append(doc.Warnings, requestfit.LevelsIgnored(t.Runs[i].ID, "steps teach; load levels beside them do not"))
+			doc.Warnings = append(doc.Warnings, requestfit.LevelsIgnored(t.Runs[i].ID, "its steps are fitted, not its load levels"))
 		}
 	}
 	return doc, nil

@@ -117,8 +117,8 @@ func whyNotDecisive(r *result.ExtractRun, f *result.Fit) string {
 	if r.Tables[table.Points] > 0 && len(f.Requests.Levels) > 0 && f.Requests.Levels[0].Run != r.ID {
 		return "its load levels are validated with those of " + f.Requests.Levels[0].Run
 	}
-	if i := slices.IndexFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID }); i >= 0 && f.Runs[i].Reason == requestfit.BesideRequests {
-		return requestfit.BesideRequests
+	if i := slices.IndexFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID }); i >= 0 && f.Runs[i].Reason == requestfit.LevelsNotFitted {
+		return requestfit.LevelsNotFitted
 	}
 	if slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == clients.CodeCapped }) {
 		return string(clients.CodeCapped) + ": the client waited for answers, so arrivals followed the server"

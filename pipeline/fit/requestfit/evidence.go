@@ -137,8 +137,8 @@ type collection struct {
 	latestWallNs int64
 }
 
-// BesideRequests is the reason why load levels of a run with requests are not fitted.
-const BesideRequests = "requests teach; load levels beside them do not"
+// LevelsNotFitted is the reason why the load levels of a run with requests are not fitted.
+const LevelsNotFitted = "its requests are fitted, not its load levels"
 
 // LevelsIgnored is the finding about a run whose load levels are not fitted.
 func LevelsIgnored(run, why string) trace.Finding {
@@ -215,7 +215,7 @@ func (c *collection) addLoads(run *trace.Run, dep *deploy.Deployment, out *resul
 	}
 	out.Findings = append(out.Findings, findings...)
 	if len(run.Points) > 0 {
-		c.warnings = append(c.warnings, LevelsIgnored(out.ID, BesideRequests))
+		c.warnings = append(c.warnings, LevelsIgnored(out.ID, LevelsNotFitted))
 	}
 	if len(loads) == 0 {
 		out.Reason = "no request with a time"

@@ -81,8 +81,8 @@ func (c *collection) dropLevelsBesideRequests() {
 		r := &c.runs[i]
 		if r.Used && withLevels[r.ID] {
 			r.Used = false
-			r.Reason = BesideRequests
-			c.warnings = append(c.warnings, LevelsIgnored(r.ID, BesideRequests))
+			r.Reason = LevelsNotFitted
+			c.warnings = append(c.warnings, LevelsIgnored(r.ID, LevelsNotFitted))
 		}
 	}
 }
