@@ -7,20 +7,22 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// This file writes into the requests what their chains give (spec#counted-hits). A chain gives the
-// hits of its prompts together; bounds, and guesses within them, divide them among the prompts.
+// This file writes into each request the pass that ended its prompt and its tokens from the prefix
+// cache (spec#counted-hits). Counting gives the sum of these tokens, the hits, for each chain. A
+// chain of one prompt thereby has an exact value. For a chain of several prompts, the sum bounds the
+// hits of each prompt, and splitHits guesses values within these bounds.
 
-// bounds are the tokens that a request may have had in the cache.
+// bounds are the least and the most tokens of a prompt that may have come from the prefix cache.
 type bounds struct{ lo, hi int64 }
 
-// Fill writes into the rows the pass that ended each prompt, and its cached tokens with their
-// bounds and where they come from.
+// Fill writes into the requests the index of the pass that ended their prompt (Iteration), their
+// cached tokens with the bounds, and the source of that value (CachedSource).
 func (g *Pairing) Fill() {
 	all := make([][]bounds, len(g.chains)) // of each chain's prompts
 	for k := range g.chains {
 		c := &g.chains[k]
 		g.boundLastPrompt(c)
-		all[k] = c.bounds()
+		all[k] = c.promptBounds()
 	}
 	g.widenBounds(all)
 	for k := range g.chains {
@@ -29,7 +31,7 @@ func (g *Pairing) Fill() {
 		for i := range c.prompts {
 			r := &g.rows[c.prompts[i].row]
 			b := all[k][i]
-			if len(g.passes.engines) > 1 {
+			if len(g.log.engines) > 1 {
 				r.Engine = trace.Some(int64(c.engine) + 1)
 			}
 			r.CachedMin = trace.Some(b.lo)
@@ -43,14 +45,15 @@ func (g *Pairing) Fill() {
 	g.splitHits()
 }
 
-// setIterations sets the pass in which each prompt of a chain ended.
+// setIterations sets Iteration of each request of a chain: the index of the pass that ended its
+// prompt. In all passes but the last the last prompt was cut and did not end.
 func (g *Pairing) setIterations(c *chain) {
 	next := 0
-	for n, line := range c.lines {
-		l := &g.passes.lines[line]
+	for n, pass := range c.passes {
+		l := &g.log.promptPasses[pass]
 		ends := int(l.contextReqs)
-		if n < len(c.lines)-1 {
-			ends-- // the one that was cut
+		if n < len(c.passes)-1 {
+			ends--
 		}
 		for ; ends > 0 && next < len(c.prompts); ends-- {
 			g.rows[c.prompts[next].row].Iteration = trace.Some(l.index)
@@ -59,12 +62,12 @@ func (g *Pairing) setIterations(c *chain) {
 	}
 }
 
-// boundLastPrompt bounds the hits of a prompt that was cut and then went on alone: what those passes
-// computed of it was in no cache.
+// boundLastPrompt lowers the bound of the last prompt's hits where later passes of the chain
+// computed this prompt alone: what they computed of it did not come from the cache.
 func (g *Pairing) boundLastPrompt(c *chain) {
 	computed := int64(0)
-	for i := len(c.lines) - 1; i > 0; i-- {
-		l := &g.passes.lines[c.lines[i]]
+	for i := len(c.passes) - 1; i > 0; i-- {
+		l := &g.log.promptPasses[c.passes[i]]
 		if l.contextReqs != 1 {
 			break
 		}
@@ -76,8 +79,9 @@ func (g *Pairing) boundLastPrompt(c *chain) {
 	}
 }
 
-// bounds are those of the chain's prompts, by its sum.
-func (c *chain) bounds() []bounds {
+// promptBounds returns the bounds of each prompt of the chain. A prompt has at least the chain's
+// hits less the most that all other prompts can have.
+func (c *chain) promptBounds() []bounds {
 	most := c.mostCached()
 	var out []bounds
 	for _, q := range c.prompts {
@@ -86,13 +90,15 @@ func (c *chain) bounds() []bounds {
 	return out
 }
 
-// Chunks of two passes that are this close may have come in the other order.
+// First chunks of two passes may have reached the client in the other order if they are less than the
+// larger of these apart.
 const (
 	closeNs    = 1_000_000
-	closeShare = 0.5 // of the time of the later pass
+	closeShare = 0.5 // times the duration of the later pass
 )
 
-// widenBounds widens the bounds of prompts that may have changed places with one of another chain.
+// widenBounds widens the bounds of prompts of two chains whose first chunks came so close together
+// that each prompt may belong to the other's chain. all has the bounds of each prompt by chain.
 func (g *Pairing) widenBounds(all [][]bounds) {
 	type place struct {
 		chain  int
@@ -109,7 +115,7 @@ func (g *Pairing) widenBounds(all [][]bounds) {
 	for i, a := range order {
 		for _, b := range order[i+1:] {
 			later := &g.chains[b.chain]
-			lastPass := &g.passes.lines[later.lines[len(later.lines)-1]]
+			lastPass := &g.log.promptPasses[later.passes[len(later.passes)-1]]
 			nearNs := max(closeNs, int64(closeShare*1e3*lastPass.elapsedUs))
 			if b.prompt.firstNs-a.prompt.firstNs >= nearNs {
 				break
@@ -121,8 +127,9 @@ func (g *Pairing) widenBounds(all [][]bounds) {
 	}
 }
 
-// widenExchanged widens the bounds of two prompts by what they would be in each other's chain, where
-// the sums of both chains allow the exchange.
+// widenExchanged exchanges prompt a of chainA and prompt b of chainB, and widens their bounds by
+// those that they would have then. It changes nothing if the hits of either chain rule the exchange
+// out.
 func (g *Pairing) widenExchanged(chainA, chainB *chain, a, b *prompt, boundsA, boundsB *bounds) {
 	longer := b.tokens - a.tokens
 	if g.rules.Block > 0 && longer%g.rules.Block != 0 {
@@ -139,15 +146,17 @@ func (g *Pairing) widenExchanged(chainA, chainB *chain, a, b *prompt, boundsA, b
 	boundsB.hi = max(boundsB.hi, inA.hi)
 }
 
-// boundsWith are the bounds of a prompt in the place of another one of the chain, than which it is
-// longer by so many tokens; false where the sum does not allow it.
+// boundsWith returns the bounds of prompt in if it took the place of prompt out in the chain.
+// longer is the tokens of in less those of out, by which the chain's hits grow. The result is false
+// if the chain's prompts could not have so many hits.
 func (c *chain) boundsWith(in, out *prompt, longer int64) (bounds, bool) {
 	rest := c.mostCached() - out.mostCached
 	hits := c.hits + longer
 	return bounds{max(0, hits-rest), min(in.mostCached, hits)}, hits >= 0 && hits <= rest+in.mostCached
 }
 
-// splitHits shares the hits of chains in which several prompts end among these.
+// splitHits gives each request whose cached tokens are still unknown a guess, so that the guesses
+// of a chain add up to its hits.
 func (g *Pairing) splitHits() {
 	common := g.commonestHits()
 	turns := g.turns()
@@ -171,15 +180,16 @@ func (g *Pairing) splitHits() {
 	}
 }
 
-// guess is what one prompt probably had in the cache.
+// guess is the estimated cached tokens of one request.
 type guess struct {
 	row    *trace.ObservedRequest
 	source string // trace.CachedSession, CachedGroup, CachedBound or CachedCounter
 	tokens int64
 }
 
-// guessHits guesses the hits of a prompt within its bounds: the turn of the conversation before it,
-// else the prefix that its group shares, else what most prompts of its phase had.
+// guessHits guesses the cached tokens of a request within its bounds. It assumes that the cache had
+// the previous turn of the conversation, or else the prefix that the request's group shares, or
+// else the number of tokens that most requests of the phase had.
 func (g *Pairing) guessHits(r *trace.ObservedRequest, tokens int64, turns map[turn]int, common map[string]int64) *guess {
 	o := &guess{row: r, source: trace.CachedBound}
 	lastTurn, hasTurn := turns[turn{r.Session.V, r.Turn.V - 1}]
@@ -195,7 +205,7 @@ func (g *Pairing) guessHits(r *trace.ObservedRequest, tokens int64, turns map[tu
 	case hasCommon && commonest <= r.CachedMax.V:
 		o.tokens = commonest
 	case hasCommon:
-		o.tokens = r.CachedMin.V // it missed what the others found
+		o.tokens = r.CachedMin.V // the common prefix was not in the cache yet
 	default:
 		o.tokens = g.rules.wholeBlocks((r.CachedMin.V + r.CachedMax.V) / 2)
 	}
@@ -203,9 +213,10 @@ func (g *Pairing) guessHits(r *trace.ObservedRequest, tokens int64, turns map[tu
 	return o
 }
 
-// adjustGuesses moves guesses within their bounds until they add up to sum: those with the weakest
-// source first. What is too much is taken from those that were sent first, which fill the cache for
-// the others; what is missing is given to those that were sent last.
+// adjustGuesses changes guesses within their bounds until they add up to sum. Guesses with the
+// weakest source change first. If the sum is too large, requests sent first are lowered first,
+// because they had to fill the cache for the others; if it is too small, those sent last are raised
+// first.
 func adjustGuesses(guesses []*guess, sum int64) {
 	strength := map[string]int{trace.CachedCounter: -1, trace.CachedBound: 0, trace.CachedGroup: 1, trace.CachedSession: 2}
 	missing := sum
@@ -227,13 +238,13 @@ func adjustGuesses(guesses []*guess, sum int64) {
 	}
 }
 
-// turn is one of a conversation.
+// turn identifies one turn of a conversation.
 type turn struct {
 	session string
 	number  int64
 }
 
-// turns are the rows of each turn.
+// turns returns the index of the request of each turn.
 func (g *Pairing) turns() map[turn]int {
 	out := map[turn]int{}
 	for i := range g.rows {
@@ -244,8 +255,8 @@ func (g *Pairing) turns() map[turn]int {
 	return out
 }
 
-// commonestHits are the hits that most prompts of each phase have exactly; the larger of two that
-// are equally frequent.
+// commonestHits returns for each phase the most frequent exact value of cached tokens, the larger
+// of two that are equally frequent.
 func (g *Pairing) commonestHits() map[string]int64 {
 	type value struct {
 		phase string

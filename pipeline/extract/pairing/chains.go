@@ -5,18 +5,19 @@ import (
 	"slices"
 )
 
-// chain is a run of passes of one engine, joined by prompts that a full budget cut, and the prompts
-// that end in it. Of the prompts at its passes all but the last one end there; the last one of the
-// chain ends with it.
+// chain is a sequence of consecutive prompt passes of one engine in which each pass but the last
+// cut its last prompt, because the token budget was spent, together with the prompts that end in
+// it. The pass after a cut continues that prompt. In the last pass of the chain all prompts end.
 type chain struct {
 	engine      int
-	lines       []int // of passLog.lines
+	passes      []int // its prompt passes, indices of passLog.promptPasses
 	prompts     []prompt
-	hits        int64 // tokens of its prompts that no pass computed
-	isUncertain bool  // there are ways to pair the period without it
+	hits        int64 // tokens of its prompts that no pass computed: they came from the cache
+	isUncertain bool  // another way to pair the period does not have this chain
 }
 
-// mostCached is what the prompts of a chain may have had in the cache together.
+// mostCached is the largest number of tokens that the prompts of the chain together can have had in
+// the cache.
 func (c *chain) mostCached() int64 {
 	sum := int64(0)
 	for i := range c.prompts {
@@ -25,53 +26,55 @@ func (c *chain) mostCached() int64 {
 	return sum
 }
 
-// Bounds of the search for the ways to pair a period.
+// Limits of the search for all ways to pair a period.
 const (
 	mostNodes = 200_000
-	waysPrime = 1<<31 - 1 // ways are counted modulo a prime: counts that differ are unequal, equal ones almost surely equal
+	waysPrime = 1<<31 - 1 // the number of ways, which may be huge, is counted modulo this prime
 )
 
-// linesDone is how many lines of each engine are done.
-type linesDone [mostEngines]int32
+// passesDone is, for each engine, how many of its prompt passes belong to chains already chosen.
+type passesDone [mostEngines]int32
 
-// node is a state of the search: so many lines of each engine and so many prompts are done.
+// node is a state of the search: the number of prompt passes of each engine, and of prompts, that
+// are already in chains.
 type node struct {
-	done     linesDone
-	ways     uint64 // to come here
-	onward   uint64 // to go on to the end
+	done     passesDone
+	ways     uint64 // number of ways from the start to this node, modulo waysPrime
+	onward   uint64 // number of ways from this node to the end, modulo waysPrime
 	incoming []edge
 }
 
-// edge is a chain between two states.
+// edge is a chain that leads from one state to another.
 type edge struct {
-	from           *node
-	engine         int32
-	lines, prompts int32 // that it takes
+	from            *node
+	engine          int32
+	passes, prompts int32 // number that the chain takes
 }
 
-// chainsOf gives every prompt to a chain of the lines [from, to): chains follow each other as the
-// prompts' first chunks do, and the tokens that a chain did not compute of its prompts are whole
-// blocks, no more than may have been in the cache. It returns one way, with the chains marked
-// that other ways do not have; false where there is no way.
+// chainsOf divides the prompts of a period, in the order of their first chunks, into chains of the
+// prompt passes [from, to). The tokens that a chain did not compute of its prompts must be whole
+// blocks and no more than can have been in the cache. A dynamic program over the number of prompts
+// finds all ways. The result is one of them, in which chains that other ways do not have are marked
+// uncertain. It is false if there is no way, or the search becomes too large.
 func (p *passLog) chainsOf(prompts []prompt, from, to int) ([]chain, bool) {
-	lines := make([][]int, len(p.engines)) // by engine
+	byEngine := make([][]int, len(p.engines)) // by engine
 	for i := from; i < to; i++ {
-		e := p.lines[i].engine
-		lines[e] = append(lines[e], i)
+		e := p.promptPasses[i].engine
+		byEngine[e] = append(byEngine[e], i)
 	}
 	n := len(prompts)
-	layers := make([]map[linesDone]*node, n+1) // by prompts that are done
-	layers[0] = map[linesDone]*node{{}: {ways: 1}}
+	layers := make([]map[passesDone]*node, n+1) // index: number of prompts already in chains
+	layers[0] = map[passesDone]*node{{}: {ways: 1}}
 	nodes := 1
 	for k := range n {
 		for _, key := range sortedKeys(layers[k]) {
 			at := layers[k][key]
-			p.nextChains(prompts, lines, at, k, func(e edge) {
+			p.nextChains(prompts, byEngine, at, k, func(e edge) {
 				done := at.done
-				done[e.engine] += e.lines
+				done[e.engine] += e.passes
 				layer := k + int(e.prompts)
 				if layers[layer] == nil {
-					layers[layer] = map[linesDone]*node{}
+					layers[layer] = map[passesDone]*node{}
 				}
 				next := layers[layer][done]
 				if next == nil {
@@ -87,37 +90,40 @@ func (p *passLog) chainsOf(prompts []prompt, from, to int) ([]chain, bool) {
 			return nil, false
 		}
 	}
-	var all linesDone
-	for e := range lines {
-		all[e] = int32(len(lines[e]))
+	var all passesDone
+	for e := range byEngine {
+		all[e] = int32(len(byEngine[e]))
 	}
 	last := layers[n][all]
 	if last == nil {
 		return nil, false
 	}
-	return p.traceBack(prompts, lines, layers, last), true
+	return p.traceBack(prompts, byEngine, layers, last), true
 }
 
-// sortedKeys are the states of a layer in a fixed order.
-func sortedKeys(layer map[linesDone]*node) []linesDone {
-	return slices.SortedFunc(maps.Keys(layer), func(a, b linesDone) int { return slices.Compare(a[:], b[:]) })
+// sortedKeys returns the states of a layer in a fixed order, so that the result does not depend on
+// the order of a map.
+func sortedKeys(layer map[passesDone]*node) []passesDone {
+	return slices.SortedFunc(maps.Keys(layer), func(a, b passesDone) int { return slices.Compare(a[:], b[:]) })
 }
 
-// nextChains calls use with every chain that may follow a state in which k prompts are done.
-func (p *passLog) nextChains(prompts []prompt, lines [][]int, at *node, k int, use func(edge)) {
-	for e := range lines {
+// nextChains calls use with every chain that can follow a state in which the first k prompts are in
+// chains. For each engine it starts at the engine's next prompt pass and adds passes as long as the
+// last prompt may have been cut.
+func (p *passLog) nextChains(prompts []prompt, byEngine [][]int, at *node, k int, use func(edge)) {
+	for e := range byEngine {
 		first := int(at.done[e])
-		taken := 0         // prompts
-		tokens := int64(0) // of these
-		least := int64(0)  // of these, tokens that were in the cache
-		most := int64(0)   // and that may have been
+		taken := 0         // number of prompts in the chain
+		tokens := int64(0) // of these prompts
+		least := int64(0)  // tokens known to be from the cache
+		most := int64(0)   // tokens that can be from the cache
 		computed := int64(0)
-		counted := int64(0) // hits that the engine counted itself
-		for i := first; i < len(lines[e]); i++ {
-			l := &p.lines[lines[e][i]]
+		counted := int64(0) // hits that SGLang logged
+		for i := first; i < len(byEngine[e]); i++ {
+			l := &p.promptPasses[byEngine[e][i]]
 			more := int(l.contextReqs)
 			if i > first {
-				more-- // the prompt that was cut goes on
+				more-- // one context request continues the prompt that was cut
 			}
 			if k+taken+more > len(prompts) {
 				break
@@ -134,7 +140,7 @@ func (p *passLog) nextChains(prompts []prompt, lines [][]int, at *node, k int, u
 			isWhole := hits%max(1, p.rules.Block) == 0
 			isCounted := l.hits < 0 || hits == counted
 			if hits >= least && hits <= most && isWhole && isCounted && (i > first || p.requestsLeave(prompts[k:k+taken], l)) {
-				use(edge{from: at, engine: int32(e), lines: int32(i + 1 - first), prompts: int32(taken)})
+				use(edge{from: at, engine: int32(e), passes: int32(i + 1 - first), prompts: int32(taken)})
 			}
 			mayGoOn := l.isFull && computed < tokens+longerPrompt(prompts[k+taken-1:])
 			if !mayGoOn {
@@ -144,8 +150,10 @@ func (p *passLog) nextChains(prompts []prompt, lines [][]int, at *node, k int, u
 	}
 }
 
-// requestsLeave reports, where the log has several engines, whether requests left the line's engine
-// after the passes that brought the last tokens of the prompts that the line ended.
+// requestsLeave reports whether requests left the pass's engine when the prompts that ended in pass
+// l should have finished. A request makes one token a pass, so it leaves outputTokens-1 passes
+// after l. With one engine, and where a pass may yield other numbers of tokens, nothing can be
+// decided and the result is true.
 func (p *passLog) requestsLeave(prompts []prompt, l *promptPass) bool {
 	leaving := p.engines[l.engine].leaving
 	isRecomputing := p.generationTokens > p.generationReqs
@@ -157,7 +165,7 @@ func (p *passLog) requestsLeave(prompts []prompt, l *promptPass) bool {
 		if at >= len(leaving) {
 			return false
 		}
-		// An engine that plans ahead runs one more pass for an answer that stopped.
+		// An engine that schedules ahead runs one more pass for an answer that stopped.
 		isLate := (p.isAsync || p.rules.Ahead) && at+1 < len(leaving) && leaving[at+1] > 0
 		if leaving[at] < 1 && !isLate {
 			return false
@@ -166,8 +174,9 @@ func (p *passLog) requestsLeave(prompts []prompt, l *promptPass) bool {
 	return true
 }
 
-// longerPrompt is by how much the prompt that is cut may be longer than the first of next: one of
-// those that end with it may have reached its client before it.
+// longerPrompt returns how many tokens more than next[0] the prompt that is cut may have. next are
+// the prompts that may end next in the order of their first chunks. Chunks of prompts that end in
+// one pass may arrive in any order, so the cut one may be any of the first few.
 func longerPrompt(next []prompt) int64 {
 	const together = 8
 	most := int64(0)
@@ -177,9 +186,9 @@ func longerPrompt(next []prompt) int64 {
 	return most
 }
 
-// traceBack is one way to the end. A chain that not every way has is uncertain: the ways through it
-// are fewer than all.
-func (p *passLog) traceBack(prompts []prompt, lines [][]int, layers []map[linesDone]*node, last *node) []chain {
+// traceBack follows one way from the last node back to the first and returns its chains. A chain is
+// marked uncertain if fewer ways lead through it than there are in all.
+func (p *passLog) traceBack(prompts []prompt, byEngine [][]int, layers []map[passesDone]*node, last *node) []chain {
 	last.onward = 1
 	total := last.ways
 	for k := len(layers) - 1; k > 0; k-- {
@@ -195,14 +204,14 @@ func (p *passLog) traceBack(prompts []prompt, lines [][]int, layers []map[linesD
 		c := chain{
 			engine:      int(e.engine),
 			prompts:     prompts[k-int(e.prompts) : k],
-			lines:       lines[e.engine][e.from.done[e.engine]:][:e.lines],
+			passes:      byEngine[e.engine][e.from.done[e.engine]:][:e.passes],
 			isUncertain: e.from.ways*last.onward%waysPrime != total,
 		}
 		for _, q := range c.prompts {
 			c.hits += q.tokens
 		}
-		for _, line := range c.lines {
-			c.hits -= p.lines[line].contextTokens
+		for _, pass := range c.passes {
+			c.hits -= p.promptPasses[pass].contextTokens
 		}
 		out = append(out, c)
 		k -= int(e.prompts)
@@ -210,7 +219,7 @@ func (p *passLog) traceBack(prompts []prompt, lines [][]int, layers []map[linesD
 	}
 	slices.Reverse(out)
 	for i := 1; i < len(out); i++ {
-		if p.lines[out[i].lines[0]].mayBeLastAgain {
+		if p.promptPasses[out[i].passes[0]].mayRepeatLast {
 			out[i-1].isUncertain = true
 			out[i].isUncertain = true
 		}
@@ -219,19 +228,18 @@ func (p *passLog) traceBack(prompts []prompt, lines [][]int, layers []map[linesD
 	return out
 }
 
-// markOvertaken marks as uncertain, of several engines, each chain between whose passes another
-// chain has some, and that other one: their prompts may have come in another order than chain by
-// chain.
+// markOvertaken marks two chains of different engines as uncertain if one has passes between the
+// first and the last pass of the other. Their prompts need not have ended chain by chain.
 func markOvertaken(chains []chain) {
 	for i := range chains {
 		a := &chains[i]
-		if len(a.lines) < 2 {
+		if len(a.passes) < 2 {
 			continue
 		}
-		isBetween := func(line int) bool { return line > a.lines[0] && line < a.lines[len(a.lines)-1] }
+		isBetween := func(pass int) bool { return pass > a.passes[0] && pass < a.passes[len(a.passes)-1] }
 		for k := range chains {
 			b := &chains[k]
-			if b.engine != a.engine && slices.ContainsFunc(b.lines, isBetween) {
+			if b.engine != a.engine && slices.ContainsFunc(b.passes, isBetween) {
 				a.isUncertain = true
 				b.isUncertain = true
 			}

@@ -12,13 +12,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// This file compares what was found with the server's own counts: answers of /metrics and the hit
-// rates in its log (spec#counted-hits).
+// This file compares the hits that were found with the server's own counts: the counters of /metrics
+// and the hit rates in its log (spec#counted-hits).
 
-// Check compares what was found with the counters. Answers of /metrics that were taken while no
-// prompt was half counted cut the requests, in order of their first chunks, into groups, and the
-// hits of each group must be the counters'. Requests of a group where one token differs lose what
-// was found. The findings name what differs, and which answers fit no place.
+// Check compares the hits of requests with the server's counters. The counters of two answers of
+// /metrics that were taken while no prompt was half computed enclose a group of requests, whose
+// hits must add up to the difference. If they do not, the cached tokens of the group become unknown
+// again. The findings name the groups that differ, and the answers that were taken within a prompt.
 func (g *Pairing) Check(answers []enginelog.Counters) []trace.Finding {
 	g.deltas = map[string]int64{}
 	slices.SortStableFunc(answers, func(a, b enginelog.Counters) int {
@@ -27,7 +27,7 @@ func (g *Pairing) Check(answers []enginelog.Counters) []trace.Finding {
 	var findings []trace.Finding
 	order := g.inOrder()
 	places := g.placesOf(answers, order)
-	last := -1 // the last answer that has a place
+	last := -1 // the last answer that was taken between two requests
 	for k := range answers {
 		if places[k] < 0 {
 			continue
@@ -57,7 +57,7 @@ func (g *Pairing) Check(answers []enginelog.Counters) []trace.Finding {
 	return findings
 }
 
-// inOrder are the rows with chunks, in order of the first one that is known.
+// inOrder returns the indices of requests with chunks, in the order of their first known chunk.
 func (g *Pairing) inOrder() []int {
 	var out []int
 	for i := range g.rows {
@@ -70,19 +70,21 @@ func (g *Pairing) inOrder() []int {
 	return out
 }
 
-// mostShifts is how many first requests are tried as the first that the first answer did not count.
+// mostShifts limits the search of placesOf for the number of requests before the first answer.
 const mostShifts = 100_000
 
-// placesOf finds how many requests, in order, each answer has counted; -1 where no number fits. What
-// the server counted before the first request is the shift on which most answers agree.
+// placesOf finds for each answer how many of the requests, in order, it has counted: those whose
+// prompt tokens add up to its counter of queries. It is -1 if no number of requests does. The
+// server may have counted other prompts before the first request; that number is the one on which
+// most answers agree.
 func (g *Pairing) placesOf(answers []enginelog.Counters, order []int) []int {
 	best := make([]int, len(answers))
 	if len(answers) == 0 {
 		return best
 	}
 	sum := int64(0)
-	sums := []int64{0}             // of prompt tokens up to each request
-	counted := map[int64]int{0: 0} // requests by sum
+	sums := []int64{0}             // prompt tokens of the first 0, 1, 2, ... requests
+	counted := map[int64]int{0: 0} // number of requests by that sum
 	for i, row := range order {
 		sum += g.rows[row].PromptTokens.V
 		sums = append(sums, sum)
@@ -113,8 +115,10 @@ func (g *Pairing) placesOf(answers []enginelog.Counters, order []int) []int {
 	return best
 }
 
-// compareGroup compares the hits of rows, which two answers enclose, with the difference of the
-// answers. What the server counted beyond the rows with known hits belongs to the other rows.
+// compareGroup compares the hits of rows, the requests between the answers a and b, with the
+// difference of the counters. If they agree, requests with unknown hits share what the server
+// counted beyond the known ones. If not, it describes the difference and makes the cached tokens of
+// rows unknown, except those that the server returned with its answers.
 func (g *Pairing) compareGroup(a, b *enginelog.Counters, rows []int) string {
 	want := b.Hits - a.Hits
 	phase := g.rows[rows[0]].Phase.V
@@ -136,10 +140,11 @@ func (g *Pairing) compareGroup(a, b *enginelog.Counters, rows []int) string {
 			dropped++
 		}
 	}
-	return fmt.Sprintf("from %s to %s the server counted %d cached tokens, the passes make %d to %d: nothing that they say of these %d "+
-		"requests is used", a.Name, b.Name, want, found, found+most, dropped)
+	return fmt.Sprintf("from %s to %s the server counted %d cached tokens, the passes give %d to %d, so the "+
+		"cached tokens of these %d requests are unknown", a.Name, b.Name, want, found, found+most, dropped)
 }
 
+// countPhase counts the requests of a phase among rows.
 func (g *Pairing) countPhase(rows []int, phase string) int {
 	n := 0
 	for _, i := range rows {
@@ -150,9 +155,9 @@ func (g *Pairing) countPhase(rows []int, phase string) int {
 	return n
 }
 
-// shareCounted shares what rows had in the cache together, want tokens, among those whose hits are
-// not known. found are the tokens of the others, most is what these may have had; ok is false where
-// want is not between, or is no whole blocks.
+// shareCounted divides want tokens, the hits of all rows together, among the rows whose hits are
+// not known. found is the sum of the known hits, and most the largest sum that the others can have.
+// ok is false if want less found is negative, above most, or not whole blocks.
 func (g *Pairing) shareCounted(rows []int, want int64) (found, most int64, ok bool) {
 	block := max(1, g.rules.Block)
 	var guesses []*guess
@@ -172,7 +177,7 @@ func (g *Pairing) shareCounted(rows []int, want int64) (found, most int64, ok bo
 	if rest < 0 || rest > most || rest%block != 0 {
 		return found, most, false
 	}
-	for _, o := range guesses { // in proportion to their prompts, then by whole blocks
+	for _, o := range guesses { // in proportion to the prompts; adjustGuesses then makes the sum right
 		o.tokens = g.rules.wholeBlocks(int64(float64(rest) * float64(o.row.CachedMax.V) / float64(max(1, most))))
 	}
 	adjustGuesses(guesses, rest)
@@ -186,11 +191,12 @@ func (g *Pairing) shareCounted(rows []int, want int64) (found, most int64, ok bo
 	return found, most, true
 }
 
-// rateRequests is how many requests a logged hit rate is of.
+// rateRequests is the number of requests over which vLLM averages the hit rate that it logs.
 const rateRequests = 1000
 
-// Rate shares by the hit rates of the log, where nothing else is known of any prompt: where all
-// rates are 0 none had a hit, else the last rate of one engine is that of up to 1000 requests.
+// Rate derives cached tokens from the hit rates in the log if no other source knows any. If all
+// rates are 0, no request had a hit. Otherwise the last rate is used if there is one engine and all
+// requests are among the 1000 over which the rate is averaged.
 func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 	order := g.inOrder()
 	if len(rates) == 0 || len(order) == 0 || g.Paired > 0 {
@@ -224,9 +230,9 @@ func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 		len(rates), 100*last.Frac, outcome, len(order))}
 }
 
-// Drafts describes, after Check, what the passes and clients of an engine that drafts tokens show:
-// drafted tokens are the generation tokens beyond the requests of each pass, and a stream has one
-// chunk for each pass.
+// Drafts describes what passes and clients show of speculative decoding, after Check. In each pass
+// the generation tokens beyond the number of decodes are drafts, and a stream has one chunk for
+// each pass.
 func (g *Pairing) Drafts(answers []enginelog.Counters) string {
 	passes := 0.0
 	tokens := 0.0
@@ -241,14 +247,15 @@ func (g *Pairing) Drafts(answers []enginelog.Counters) string {
 		counted = fmt.Sprintf("; the server counted %d", answers[n-1].Drafted)
 	}
 	return fmt.Sprintf("speculative decoding: %d tokens were drafted in %d decodes of requests%s; a pass yields %.2f tokens a request",
-		g.passes.generationTokens-g.passes.generationReqs, g.passes.generationReqs, counted, tokens/max(1, passes))
+		g.log.generationTokens-g.log.generationReqs, g.log.generationReqs, counted, tokens/max(1, passes))
 }
 
-// Preempted reports preemptions, whose passes counting does not cover: by the tokens that passes
-// computed again, as vLLM's older model runner logs them, and by the server's last answer.
+// Preempted reports preemptions, because counting does not cover passes that compute a prompt
+// again. The older model runner of vLLM logs the tokens computed again, and the server counts
+// preemptions.
 func (g *Pairing) Preempted(answers []enginelog.Counters) []trace.Finding {
 	var parts []string
-	if again := g.passes.generationTokens - g.passes.generationReqs; again > 0 && !g.rules.Speculative {
+	if again := g.log.generationTokens - g.log.generationReqs; again > 0 && !g.rules.Speculative {
 		parts = append(parts, fmt.Sprintf("passes computed %d tokens once more", again))
 	}
 	if n := len(answers); n > 0 && answers[n-1].Preempted > 0 {

@@ -2,35 +2,36 @@ package pairing
 
 import "math"
 
-// matcher finds the stretches of the log that belong to the clients' periods.
+// matcher finds for each busy period of the clients the stretches of the log in which its requests
+// ran.
 type matcher struct {
-	passes    *passLog
+	log       *passLog
 	periods   []period
 	stretches []stretch
-	offsetNs  int64 // the log's clock less the clients', as most chains allow it (unique.go)
+	offsetNs  int64 // the log's clock less the clients' clock, the value that most chains agree on (unique.go)
 }
 
-// match is a period whose stretches are found.
+// match is a period together with the stretches [from, to) of the log that fit it.
 type match struct {
 	period   int
-	from, to int // of the stretches
+	from, to int // indices of stretches
 	chains   []chain
 }
 
-// Bounds of the search for the stretches of a period that does not follow the one before.
+// Limits of search, and its score.
 const (
 	mostPeriods   = 2000
 	mostStretches = 2000
-	pairedScore   = 1 << 20 // of a request that is paired, in things that are skipped
+	pairedScore   = 1 << 20 // one more paired request outweighs this many skipped periods and stretches
 )
 
-// findMatches goes through periods and stretches in order. A period takes the next stretches that
-// hold as many prompts and generation tokens as it has. Where they do not, the periods and
-// stretches are skipped that leave most requests paired, broken ones first.
+// findMatches goes through the periods and the stretches in order. A period takes the next
+// stretches if together they have as many prompts and generation tokens as the period. If they have
+// not, search decides which periods and stretches to skip.
 func (m *matcher) findMatches() []match {
 	var out []match
 	period := 0
-	at := 0 // stretch
+	at := 0 // the next stretch
 	for period < len(m.periods) {
 		if chains, end := m.fit(period, at, at); end >= 0 {
 			out = append(out, match{period, at, end, chains})
@@ -56,11 +57,12 @@ func (m *matcher) findMatches() []match {
 	return out
 }
 
-// pathStep is a period and its first stretch.
+// pathStep is a period and the first stretch that it takes.
 type pathStep struct{ period, stretch int }
 
-// search finds the best way through the next periods and stretches, by dynamic programming from
-// their ends: a way that pairs more requests is better, then one that skips fewer things.
+// search decides which of the next periods and stretches to pair and which to skip, by dynamic
+// programming from their ends. It pairs as many requests as possible and then skips as little as
+// possible, not counting stretches that are broken and periods whose passes may be lost.
 func (m *matcher) search(firstPeriod, firstStretch int) []pathStep {
 	periods := m.periods[firstPeriod:min(len(m.periods), firstPeriod+mostPeriods)]
 	lastStretch := min(len(m.stretches), firstStretch+mostStretches)
@@ -70,7 +72,7 @@ func (m *matcher) search(firstPeriod, firstStretch int) []pathStep {
 	)
 	width := lastStretch - firstStretch + 1
 	scores := make([]int64, (len(periods)+1)*width)
-	choices := make([]int32, (len(periods)+1)*width) // one of the above, or the end of a match
+	choices := make([]int32, (len(periods)+1)*width) // skipPeriod, skipStretch, or where the match ends
 	at := func(j, k int) int { return j*width + k - firstStretch }
 	for j := len(periods); j >= 0; j-- {
 		for k := lastStretch; k >= firstStretch; k-- {
@@ -83,7 +85,7 @@ func (m *matcher) search(firstPeriod, firstStretch int) []pathStep {
 				best = scores[at(j+1, k)]
 				mayBeLost := k == 0 || k == lastStretch || m.stretches[k].isBroken || m.stretches[k-1].isBroken
 				if !mayBeLost {
-					best-- // the period's passes should be in the log
+					best-- // the log should have the period's passes
 				}
 			}
 			if k < lastStretch {
@@ -125,15 +127,16 @@ func (m *matcher) search(firstPeriod, firstStretch int) []pathStep {
 	return path
 }
 
-// fit takes stretches from one on for a period, those up to beyond among them: as many as hold its
-// prompts and its tokens, and pairs them. The end is -1 where none do.
+// fit finds the fewest stretches that begin with from, include the stretch beyond, and have as many
+// prompts and tokens as a period, and pairs them. It returns the chains and the stretch after the
+// last one, or -1 if no number of stretches fits.
 func (m *matcher) fit(period, from, beyond int) ([]chain, int) {
 	return m.fitWithin(period, from, beyond, len(m.stretches))
 }
 
-// fitWithin is fit with stretches before last.
+// fitWithin is fit with stretches before last only.
 func (m *matcher) fitWithin(period, from, beyond, last int) ([]chain, int) {
-	p := m.passes
+	p := m.log
 	q := &m.periods[period]
 	n := int64(len(q.prompts))
 	if q.isUnusable {
@@ -142,9 +145,9 @@ func (m *matcher) fitWithin(period, from, beyond, last int) ([]chain, int) {
 	if n == 0 {
 		return nil, from
 	}
-	spare := int64(0) // generation tokens that the clients need not have got
+	spare := int64(0) // tokens that passes may have generated without the clients receiving them
 	if p.isAsync || p.rules.Ahead {
-		spare = n // one more is planned before the engine sees that an answer stopped
+		spare = n // one more token of each request is scheduled before the engine sees that it stopped
 	}
 	prompts := int64(0)
 	generation := int64(0)
@@ -158,7 +161,7 @@ func (m *matcher) fitWithin(period, from, beyond, last int) ([]chain, int) {
 		generation += s.generation
 		full += s.full
 		hasTooMany := prompts-full > n || !p.rules.Speculative && generation > q.generation+spare
-		mayMissOne := q.hasFailed && full > 0 // a failed request may have shared a full pass
+		mayMissOne := q.hasFailed && full > 0 // a failed request may have run in a full pass with others
 		if hasTooMany || mayMissOne {
 			break
 		}

@@ -1,17 +1,20 @@
-// Package pairing finds the pass of an engine's log in which each client's prompt ended, and what
-// the prefix cache gave each prompt (spec#counted-hits). It counts only: no clock of the log need
-// agree with the clients'.
+// Package pairing finds, for each request that a client recorded, the pass of the engine's log in
+// which its prompt ended, and how many tokens of the prompt came from the prefix cache
+// (spec#counted-hits).
 //
-// A log states for each pass how many prompts and tokens it computed, without naming requests.
-// Pair reads it in steps:
+// An engine's log gives for each pass (one run of the model) the number of prompts and tokens that
+// it computed, but does not name the requests. Clients record the requests, but not the passes. The
+// package matches both by counting tokens. It does not need clocks that agree.
 //
-//   - passLog (passes.go) keeps the passes that compute prompts, and cuts the log into stretches
-//     before which every engine was idle;
-//   - periods.go cuts the clients' requests into periods between which none was open;
-//   - matching.go finds the stretches that hold as many prompts and tokens as each period;
-//   - chains.go gives each prompt of a period to a pass: the tokens that passes did not compute
-//     must be whole blocks;
-//   - unique.go drops the matches that are not the only possible ones.
+// Pair works in steps:
+//
+//   - passes.go keeps the passes that compute prompts, and cuts the log into stretches before which
+//     every engine was idle;
+//   - periods.go cuts the clients' requests into busy periods, between which no request was open;
+//   - matching.go finds for each period the stretches with as many prompts and tokens;
+//   - chains.go divides the prompts of a period among the passes of its stretches. The tokens of a
+//     prompt that no pass computed came from the cache, so they must be whole KV blocks;
+//   - unique.go drops matches that are not the only possible ones.
 //
 // Pairing.Fill then writes what was found into the requests (cached.go), and Pairing.Check
 // compares it with the server's counters (counters.go).
@@ -25,17 +28,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Rules are what of the engine decides how passes compute prompts.
+// Rules are the settings of the engine that decide how passes compute prompts.
 type Rules struct {
 	Block       int64 // tokens of a KV block
 	Budget      int64 // max_num_batched_tokens
 	Chunked     bool  // a full pass may cut its last prompt
 	Caching     bool  // prompts may begin in the prefix cache
-	Speculative bool  // generation tokens are not outputs
+	Speculative bool  // generation tokens include drafts that may be rejected
 	Ahead       bool  // a pass is planned before the tokens of the last one are known
 }
 
-// maxCached is how many tokens of a prompt may come from the prefix cache.
+// maxCached is the largest number of tokens of a prompt that may come from the prefix cache. The
+// last token is always computed, because its logits are needed.
 func (r *Rules) maxCached(tokens int64) int64 {
 	if !r.Caching {
 		return 0
@@ -46,24 +50,27 @@ func (r *Rules) maxCached(tokens int64) int64 {
 // wholeBlocks rounds tokens down to whole blocks; 0 for negative ones.
 func (r *Rules) wholeBlocks(tokens int64) int64 { return max(0, tokens) / r.Block * r.Block }
 
-// Pairing holds the clients' requests with the passes of the log that computed their prompts.
+// Pairing is the clients' requests with the passes of the log that computed their prompts.
 type Pairing struct {
-	Paired int // requests whose chain is certain
+	Paired int // number of requests whose chain is certain
 
 	rows    []trace.ObservedRequest
 	rules   Rules
-	passes  *passLog
+	log     *passLog
 	chains  []chain
-	chainOf []int32          // of each row, an index of chains; -1: none
-	deltas  map[string]int64 // hits that the server counted over a phase
+	chainOf []int32          // for each row its index in chains; -1 for none
+	deltas  map[string]int64 // by phase, the hits that the server's counters gained over it
 }
 
-// mostEngines is the most engines of one log; the ways to give requests to more are too many.
+// mostEngines is the largest number of engines of one log that are paired. With more, there are too
+// many ways to divide the requests among them.
 const mostEngines = 8
 
-// Pair finds the passes of each row's prompt; nil where there is nothing to pair or too many
-// engines. read calls its argument with the iterations of the log's engines in order. Asynchronous
-// engines label requests in another way: both are tried, and the one that pairs more is returned.
+// Pair finds the passes of the prompts of rows, the requests of the clients. read calls its
+// argument with the iterations of all engines of the log in order. An engine with asynchronous
+// scheduling counts a request as a prompt until its first token has come back; a log does not state
+// whether it does, so both are tried and the one that pairs more requests is returned. The result
+// is nil if there are no requests to pair, or too many engines.
 func Pair(rows []trace.ObservedRequest, rules Rules, engines int,
 	read func(add func(engine int, it *trace.Iteration)) error) (*Pairing, error) {
 	if engines > mostEngines || len(rows) == 0 {
@@ -71,11 +78,11 @@ func Pair(rows []trace.ObservedRequest, rules Rules, engines int,
 	}
 	var best *Pairing
 	for _, isAsync := range []bool{false, true} {
-		passes := newPassLog(rules, engines, isAsync)
-		if err := read(passes.add); err != nil {
+		log := newPassLog(rules, engines, isAsync)
+		if err := read(log.addPass); err != nil {
 			return nil, err
 		}
-		g := pairRows(rows, passes)
+		g := pairRows(rows, log)
 		if best == nil || g.Paired > best.Paired {
 			best = g
 		}
@@ -83,14 +90,15 @@ func Pair(rows []trace.ObservedRequest, rules Rules, engines int,
 	return best, nil
 }
 
-func pairRows(rows []trace.ObservedRequest, passes *passLog) *Pairing {
+// pairRows pairs requests with the passes of a log and keeps the chains that are certain.
+func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 	g := &Pairing{
 		rows:    rows,
-		rules:   passes.rules,
-		passes:  passes,
+		rules:   log.rules,
+		log:     log,
 		chainOf: slices.Repeat([]int32{-1}, len(rows)),
 	}
-	m := &matcher{passes: passes, periods: periodsOf(rows, &passes.rules), stretches: passes.stretches()}
+	m := &matcher{log: log, periods: periodsOf(rows, &log.rules), stretches: log.stretches()}
 	for _, match := range m.onlyMatches(m.findMatches()) {
 		for _, c := range match.chains {
 			if c.isUncertain {
@@ -106,8 +114,8 @@ func pairRows(rows []trace.ObservedRequest, passes *passLog) *Pairing {
 	return g
 }
 
-// Account sums up what the cache gave the requests of each phase, in order of time: all requests,
-// or those of an engine of several, counted from 1.
+// Account sums the cached tokens of the requests of each phase, phases in the order of time. engine
+// 0 is all requests; otherwise, counted from 1, those of one engine.
 func (g *Pairing) Account(engine int64) []result.CachedTokens {
 	var out []result.CachedTokens
 	phases := map[string]int{} // index of out

@@ -292,8 +292,8 @@ func TestPreemptionIsNamed(t *testing.T) {
 		"": {tokens: 2}, "passes computed 38 tokens once more; ": {tokens: 40}, "x.prom counts 3; ": {tokens: 40, count: 3, drafts: true},
 		"preemption: passes computed 1 tokens once more, x.prom counts 4; ": {tokens: 3, count: 4},
 	} {
-		g := &Pairing{rules: Rules{Speculative: c.drafts}, passes: newPassLog(Rules{}, 1, false)}
-		g.passes.add(0, &trace.Iteration{GenerationReqs: 2, GenerationTokens: c.tokens})
+		g := &Pairing{rules: Rules{Speculative: c.drafts}, log: newPassLog(Rules{}, 1, false)}
+		g.log.addPass(0, &trace.Iteration{GenerationReqs: 2, GenerationTokens: c.tokens})
 		got := fmt.Sprint(g.Preempted([]enginelog.Counters{{Name: "w.prom"}, {Name: "x.prom", Preempted: c.count}}))
 		if !strings.Contains(got, want) || (want == "") != (got == "[]") {
 			t.Errorf("got %s, want %q", got, want)

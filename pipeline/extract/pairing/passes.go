@@ -5,64 +5,66 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// passLog is what pairing needs of a log: the passes that compute prompts, of all engines in the
-// order of the log.
+// passLog is the passes of all engines of a log, in the order of the log. It keeps those that
+// compute prompts one by one and only the sums of the others.
 type passLog struct {
-	rules   Rules
-	isAsync bool // a request counts as context until its first token has come back
-	engines []engineState
-	lines   []promptPass
-	passes  int64 // so far
-	isTorn  bool  // the log begins within the work of an engine
+	rules        Rules
+	isAsync      bool // the log counts a request as a prompt until its first token has come back
+	engines      []engineState
+	promptPasses []promptPass
+	numPasses    int64 // read so far, prompt passes and others
+	isTorn       bool  // an engine was already generating tokens when the log began
 
 	generationReqs, generationTokens int64 // of all passes
 }
 
-// promptPass is a pass with context requests, and the passes without any that follow it on its
-// engine.
+// promptPass is a pass that computes prompts. generation and hasGapBehind include the decode-only
+// passes that follow it on its engine.
 type promptPass struct {
-	engine         int
-	place          int   // among the passes of its engine (engineState.leaving)
-	index          int64 // as the engine numbers it
-	order          int64 // place in the log
-	orderBefore    int64 // of its engine's pass before it
-	contextReqs    int64 // prompts
-	contextTokens  int64
-	hits           int64 // tokens of its prompts in the cache, as SGLang counts them; -1: not counted
-	generation     int64 // tokens of this pass and of those behind it
-	isFull         bool  // the token budget may be spent: its last prompt may continue in the next pass
-	isFresh        bool  // it has no generation requests: no decode continued from an earlier pass
-	hasGapBefore   bool  // passes are lost just before it
-	hasGapBehind   bool  // or behind it
-	mayBeLastAgain bool  // of an asynchronous engine: one token for each prompt, which may be those of the pass before
-	stampNs        trace.Opt[int64]
-	stampStepNs    int64
-	elapsedUs      float64
+	engine        int
+	place         int   // its number among all passes of its engine, an index of engineState.leaving
+	index         int64 // the engine's own number of the pass
+	order         int64 // its number among all passes of the log
+	orderBefore   int64 // order of the previous pass of its engine
+	contextReqs   int64 // number of prompts of which it computes tokens
+	contextTokens int64
+	hits          int64 // cached tokens of its prompts as SGLang logs them; -1 if not logged
+	generation    int64 // generation tokens of this pass and of the decode-only passes after it
+	isFull        bool  // the token budget may be spent, so its last prompt may continue in the next pass
+	isFresh       bool  // it has no generation requests: no decode continued from an earlier pass
+	hasGapBefore  bool  // passes of its engine just before it are missing in the log
+	hasGapBehind  bool  // passes between it and its engine's next prompt pass are missing
+	// mayRepeatLast is set with asynchronous scheduling if the pass computes one token for each
+	// prompt: these may be the first decodes of the prompts of the pass before.
+	mayRepeatLast bool
+	stampNs       trace.Opt[int64]
+	stampStepNs   int64
+	elapsedUs     float64
 }
 
-// engineState is the last pass of an engine.
+// engineState is what later passes of an engine need of its passes so far.
 type engineState struct {
-	hasPass  bool
-	index    int64
-	order    int64
-	prefills int64 // of the last pass, prompts that may decode in the next one
-	line     int   // its last promptPass; -1: none
+	hasPass        bool
+	index          int64
+	order          int64
+	prefills       int64 // prompts that ended in the last pass and may decode in the next one
+	lastPromptPass int   // index of its latest promptPass; -1 for none
 
-	// leaving are, after each pass, its requests less the generation requests of the next pass:
-	// those that left. It is kept where the log has several engines.
+	// leaving is for each pass the number of its requests that are not in the next pass, which
+	// have finished. It is nil for a log of one engine.
 	leaving []int64
 }
 
 func newPassLog(rules Rules, engines int, isAsync bool) *passLog {
 	p := &passLog{rules: rules, isAsync: isAsync, engines: make([]engineState, engines)}
 	for i := range p.engines {
-		p.engines[i].line = -1
+		p.engines[i].lastPromptPass = -1
 	}
 	return p
 }
 
-// add adds the next pass of an engine.
-func (p *passLog) add(engine int, it *trace.Iteration) {
+// addPass adds the next pass of an engine.
+func (p *passLog) addPass(engine int, it *trace.Iteration) {
 	e := &p.engines[engine]
 	counts := reconstruct.Counts{
 		Prefills:      it.ContextReqs,
@@ -73,11 +75,11 @@ func (p *passLog) add(engine int, it *trace.Iteration) {
 	if p.isAsync {
 		first := counts.FirstDecodes(e.prefills)
 		if first == counts.Prefills && counts.PrefillTokens > first {
-			first = 0 // one of them has more than the one token of a decode, and which one is not known
+			first = 0 // one of them has more tokens than a decode, but the line does not say which
 		}
 		counts = counts.Relabel(first)
 	}
-	p.passes++
+	p.numPasses++
 	p.generationReqs += counts.Decodes
 	p.generationTokens += counts.DecodeTokens
 	if len(p.engines) > 1 {
@@ -97,62 +99,62 @@ func (p *passLog) add(engine int, it *trace.Iteration) {
 		if it.Form == trace.IterationSGLang {
 			hits = it.ContextKVTokens.Or(-1)
 		}
-		e.line = len(p.lines)
-		p.lines = append(p.lines, promptPass{
-			engine:         engine,
-			place:          len(e.leaving) - 1,
-			index:          it.Index,
-			order:          p.passes,
-			orderBefore:    e.order,
-			contextReqs:    counts.Prefills,
-			contextTokens:  counts.PrefillTokens,
-			hits:           hits,
-			generation:     counts.DecodeTokens,
-			isFull:         isFull,
-			isFresh:        counts.Decodes == 0,
-			hasGapBefore:   isLost,
-			mayBeLastAgain: p.isAsync && e.prefills > 0 && counts.PrefillTokens == counts.Prefills,
-			stampNs:        it.StampNs,
-			stampStepNs:    it.StampStepNs.Or(1e9),
-			elapsedUs:      it.ElapsedUs,
+		e.lastPromptPass = len(p.promptPasses)
+		p.promptPasses = append(p.promptPasses, promptPass{
+			engine:        engine,
+			place:         len(e.leaving) - 1,
+			index:         it.Index,
+			order:         p.numPasses,
+			orderBefore:   e.order,
+			contextReqs:   counts.Prefills,
+			contextTokens: counts.PrefillTokens,
+			hits:          hits,
+			generation:    counts.DecodeTokens,
+			isFull:        isFull,
+			isFresh:       counts.Decodes == 0,
+			hasGapBefore:  isLost,
+			mayRepeatLast: p.isAsync && e.prefills > 0 && counts.PrefillTokens == counts.Prefills,
+			stampNs:       it.StampNs,
+			stampStepNs:   it.StampStepNs.Or(1e9),
+			elapsedUs:     it.ElapsedUs,
 		})
-	case e.line < 0:
+	case e.lastPromptPass < 0:
 		p.isTorn = p.isTorn || counts.DecodeTokens > 0
 	default:
-		l := &p.lines[e.line]
+		l := &p.promptPasses[e.lastPromptPass]
 		l.generation += counts.DecodeTokens
 		l.hasGapBehind = l.hasGapBehind || isLost
 	}
 	e.prefills = counts.Prefills
 	if isFull {
-		e.prefills-- // the last one goes on
+		e.prefills-- // the last prompt continues
 	}
 	e.hasPass = true
 	e.index = it.Index
-	e.order = p.passes
+	e.order = p.numPasses
 }
 
-// stretch is a run of lines before and behind which no engine had work.
+// stretch is a sequence of prompt passes before and after which every engine was idle.
 type stretch struct {
-	from, to    int   // of passLog.lines
-	contextReqs int64 // summed over its lines, a prompt that was cut once for each pass
+	from, to    int   // of passLog.promptPasses
+	contextReqs int64 // sum over its passes; a prompt that was cut counts once for each of its passes
 	generation  int64 // tokens
-	full        int64 // lines whose budget is spent
-	isBroken    bool  // passes are lost in it, before it or behind it
+	full        int64 // number of passes whose budget may be spent
+	isBroken    bool  // passes in it, just before it or just after it are missing
 }
 
-// stretches cuts the lines where every engine was idle.
+// stretches cuts the prompt passes where every engine was idle.
 func (p *passLog) stretches() []stretch {
 	var out []stretch
-	for i := range p.lines {
-		l := &p.lines[i]
+	for i := range p.promptPasses {
+		l := &p.promptPasses[i]
 		if i == 0 || p.isIdleBefore(i) {
 			isBroken := l.hasGapBefore || i == 0 && (p.isTorn || !l.isFresh)
 			if n := len(out); n > 0 {
 				last := &out[n-1]
 				last.isBroken = last.isBroken || l.hasGapBefore
-				// The last prompt of the stretch before may go on here.
-				isBroken = isBroken || last.isBroken && p.lines[i-1].isFull
+				// The last prompt of the previous stretch may continue here.
+				isBroken = isBroken || last.isBroken && p.promptPasses[i-1].isFull
 			}
 			out = append(out, stretch{from: i, isBroken: isBroken})
 		}
@@ -168,20 +170,21 @@ func (p *passLog) stretches() []stretch {
 	return out
 }
 
-// isIdleBefore reports whether all engines were idle just before the i-th line: the next line of each engine
-// from i on is fresh, and the engine had no pass between the i-th line and that one.
+// isIdleBefore reports whether all engines were idle just before the i-th prompt pass: the next
+// prompt pass of each engine has no decodes, and the engine ran nothing between the i-th pass and
+// that one.
 func (p *passLog) isIdleBefore(i int) bool {
-	if !p.lines[i].isFresh {
+	if !p.promptPasses[i].isFresh {
 		return false
 	}
 	if len(p.engines) == 1 {
 		return true
 	}
-	order := p.lines[i].order
+	order := p.promptPasses[i].order
 	var seen [mostEngines]bool
 	unseen := len(p.engines)
-	for k := i; k < len(p.lines) && unseen > 0; k++ {
-		l := &p.lines[k]
+	for k := i; k < len(p.promptPasses) && unseen > 0; k++ {
+		l := &p.promptPasses[k]
 		if seen[l.engine] {
 			continue
 		}
@@ -191,7 +194,7 @@ func (p *passLog) isIdleBefore(i int) bool {
 		seen[l.engine] = true
 		unseen--
 	}
-	for e := range p.engines { // without a line from here on
+	for e := range p.engines { // engines without a prompt pass from i on
 		if !seen[e] && p.engines[e].order >= order {
 			return false
 		}

@@ -8,27 +8,27 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// prompt is one client request as pairing needs it.
+// prompt is one client request as far as pairing needs it.
 type prompt struct {
-	row          int // of the observed requests
-	rank         int // in order of sends, within its period
+	row          int // index of the observed request
+	rank         int // its place among the requests of its period in the order of sending
 	tokens       int64
 	outputTokens int64
-	firstNs      int64            // its first chunk
-	cached       trace.Opt[int64] // tokens in the cache, as the server's usage states
-	mostCached   int64            // tokens that may have been in the cache
+	firstNs      int64            // stamp of its first chunk, client's clock
+	cached       trace.Opt[int64] // cached tokens, if the server returned them with the answer
+	mostCached   int64            // upper bound of its cached tokens
 }
 
-// period is a stretch of time in which some request was open at its client.
+// period is a time in which some request was open at its client at every moment.
 type period struct {
 	prompts    []prompt   // in order of their first chunks
-	orders     [][]prompt // in which the prompts may have ended
-	generation int64      // output tokens behind the first ones
-	isUnusable bool       // it has requests that the engine may have treated in several ways
-	hasFailed  bool       // it has requests that may never have run
+	orders     [][]prompt // the orders in which the prompts may have ended
+	generation int64      // output tokens, without the first token of each request
+	isUnusable bool       // it has requests whose tokens in the engine are not known
+	hasFailed  bool       // it has failed requests, which may or may not have run
 }
 
-// periodsOf cuts the clients' requests where none was open.
+// periodsOf cuts the clients' requests into periods, between which no request was open.
 func periodsOf(rows []trace.ObservedRequest, rules *Rules) []period {
 	type request struct {
 		row             int
@@ -59,11 +59,14 @@ func periodsOf(rows []trace.ObservedRequest, rules *Rules) []period {
 	return out
 }
 
+// addRequest adds a request to the period. A failed request without a chunk may never have run, so
+// only the period is marked. A request of unknown lengths, or with several answers, makes it
+// unusable.
 func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules) {
 	isFailure := r.Success.OK && !r.Success.V
 	switch {
 	case !r.FirstChunkNs.OK && isFailure:
-		p.hasFailed = true // it may never have run; the counts decide
+		p.hasFailed = true
 		return
 	case !r.FirstChunkNs.OK || r.PromptTokens.V < 1 || r.OutputTokens.V < 1 || r.N.Or(1) > 1:
 		p.isUnusable = true
@@ -81,8 +84,8 @@ func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules) {
 	p.generation += r.OutputTokens.V - 1
 }
 
-// orderPrompts sorts the prompts by their first chunks. Chunks that come this close may have been
-// read late by a client, so a second order has these prompts as they were sent.
+// orderPrompts sorts the prompts by their first chunks. A client may have read chunks that came
+// close together late, so a second order has these prompts as they were sent.
 func (p *period) orderPrompts() {
 	slices.SortStableFunc(p.prompts, func(a, b prompt) int { return cmp.Compare(a.firstNs, b.firstNs) })
 	bySend := slices.Clone(p.prompts)

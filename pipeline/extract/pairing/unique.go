@@ -6,22 +6,23 @@ import (
 	"slices"
 )
 
-// This file drops the matches that are not the only possible ones.
+// This file drops matches that are not the only possible ones. A match is dropped, and called open, if
 
-// clockSlackNs is how far the stamp of a line may be from the chunk that its pass brought, apart
-// from the resolution of the stamp.
+// clockSlackNs is the most that the stamp of a pass may differ from the arrival of the chunk that
+// the pass produced, after the clocks' common offset and beyond the resolution of the stamp.
 const clockSlackNs = 300_000_000
 
-// offsetRange is the range of the log's clock less the clients' that a chain allows; ok is false
-// for a line without a stamp.
+// offsetRange is the range in which the log's clock less the clients' clock must be if the last
+// pass of a chain produced the first chunk of its last prompt. ok is false for a pass without a
+// stamp.
 func (p *passLog) offsetRange(c *chain) (lo, hi int64, ok bool) {
-	l := &p.lines[c.lines[len(c.lines)-1]]
+	l := &p.promptPasses[c.passes[len(c.passes)-1]]
 	first := c.prompts[len(c.prompts)-1].firstNs
 	d := l.stampNs.V - first
 	return d - clockSlackNs, d + l.stampStepNs + clockSlackNs, l.stampNs.OK
 }
 
-// commonOffset is the difference of the clocks that most chains allow.
+// commonOffset is the log's clock less the clients' clock that is in the ranges of most chains, ns.
 func (m *matcher) commonOffset(found []match) int64 {
 	type edge struct {
 		ns   int64
@@ -30,7 +31,7 @@ func (m *matcher) commonOffset(found []match) int64 {
 	var edges []edge
 	for _, match := range found {
 		for k := range match.chains {
-			if lo, hi, ok := m.passes.offsetRange(&match.chains[k]); ok {
+			if lo, hi, ok := m.log.offsetRange(&match.chains[k]); ok {
 				edges = append(edges, edge{lo, 1}, edge{hi, -1})
 			}
 		}
@@ -49,12 +50,12 @@ func (m *matcher) commonOffset(found []match) int64 {
 	return best
 }
 
-// isOffClock reports whether most lines of chains were stamped at another time than when their
-// chunks came, give or take slackNs.
+// isOffClock reports whether the common offset is outside of the ranges of most chains, each
+// widened by slackNs.
 func (m *matcher) isOffClock(chains []chain, slackNs int64) bool {
 	off := 0
 	for i := range chains {
-		lo, hi, ok := m.passes.offsetRange(&chains[i])
+		lo, hi, ok := m.log.offsetRange(&chains[i])
 		if ok && (m.offsetNs < lo-slackNs || m.offsetNs > hi+slackNs) {
 			off++
 		}
@@ -62,14 +63,14 @@ func (m *matcher) isOffClock(chains []chain, slackNs int64) bool {
 	return 2*off > len(chains)
 }
 
-// onlyMatches keeps the matches that are the only ones: the stamps agree with them, and next to
-// periods or stretches that were skipped no other match is as good.
+// onlyMatches keeps matches that agree with the common offset of the clocks and whose periods and
+// stretches have no other match. Alternatives can arise only next to skipped periods or stretches.
 func (m *matcher) onlyMatches(found []match) []match {
 	m.offsetNs = m.commonOffset(found)
 	found = slices.DeleteFunc(found, func(x match) bool { return m.isOffClock(x.chains, 0) })
-	isOpen := make([]bool, len(found)) // another match may be the right one
+	isOpen := make([]bool, len(found)) // another match of the same period may be the right one
 	for i := 0; i <= len(found); i++ {
-		// What is between match i-1 and match i.
+		// The stretches and periods that were skipped between match i-1 and match i.
 		from := 0
 		to := len(m.stretches)
 		periodBefore := -1
@@ -103,8 +104,8 @@ func (m *matcher) onlyMatches(found []match) []match {
 	return out
 }
 
-// markAtEnd marks the last match where it takes the last stretch and periods are left: the log may
-// have ended within its work.
+// markAtEnd marks the last match if it takes the last stretch although periods are left: the log
+// may have ended before the match's work did.
 func (m *matcher) markAtEnd(found []match, isOpen []bool) {
 	last := len(found) - 1
 	if last >= 0 && found[last].to == len(m.stretches) && found[last].period < len(m.periods)-1 {
@@ -112,7 +113,8 @@ func (m *matcher) markAtEnd(found []match, isOpen []bool) {
 	}
 }
 
-// markCut marks a match whose last prompt may go on in the next stretch, and the match behind it.
+// markCut marks a match that also fits with one more stretch, because the last prompt may have been
+// cut and continue there. The match after it is marked as well.
 func (m *matcher) markCut(found []match, isOpen []bool) {
 	for i := range found {
 		x := &found[i]
@@ -120,7 +122,7 @@ func (m *matcher) markCut(found []match, isOpen []bool) {
 			continue
 		}
 		lastLine := m.stretches[x.to-1].to - 1
-		if !m.passes.lines[lastLine].isFull {
+		if !m.log.promptPasses[lastLine].isFull {
 			continue
 		}
 		if _, end := m.fit(x.period, x.from, x.to); end >= 0 {
@@ -130,15 +132,16 @@ func (m *matcher) markCut(found []match, isOpen []bool) {
 	}
 }
 
-// Runs of matches between things that were skipped must fit by more than chance, unless they begin
-// with the log and the first request or end with both.
+// A run is a sequence of matches between which nothing was skipped. If it is tied neither to the start
+// nor to the end of both log and requests, its counts must agree by more than chance.
 const (
-	matchBits = 3.0  // of information in the counts of a period, apart from its checksums
-	leastBits = 20.0 // of a run
-	neighbour = 30   // periods on either side that must not fit as well
+	matchBits = 3.0  // information in the prompts and tokens of one period, bits
+	leastBits = 20.0 // information that a run must have, bits
+	neighbour = 30   // a match adds information only if this many periods on either side do not fit
 )
 
-// markUnproven marks the runs that may fit by chance.
+// markUnproven marks the matches of runs that may fit by chance. Each chain adds the information
+// that its hits are divisible by the block size.
 func (m *matcher) markUnproven(found []match, isOpen []bool) {
 	for i := 0; i < len(found); {
 		end := i + 1
@@ -153,7 +156,7 @@ func (m *matcher) markUnproven(found []match, isOpen []bool) {
 		bits := 0.0
 		for k := i; k < end && !isProven; k++ {
 			if m.isDistinct(&found[k]) {
-				blockBits := math.Log2(float64(max(2, m.passes.rules.Block)))
+				blockBits := math.Log2(float64(max(2, m.log.rules.Block)))
 				bits += matchBits + float64(len(found[k].chains))*blockBits
 			}
 			isProven = bits >= leastBits
@@ -164,7 +167,7 @@ func (m *matcher) markUnproven(found []match, isOpen []bool) {
 	}
 }
 
-// isDistinct reports whether none of the periods around fits the stretches of a match.
+// isDistinct reports whether none of the neighbouring periods fits the stretches of a match.
 func (m *matcher) isDistinct(x *match) bool {
 	for j := max(0, x.period-neighbour); j < min(len(m.periods), x.period+neighbour); j++ {
 		if j == x.period || len(m.periods[j].prompts) == 0 {
@@ -177,8 +180,8 @@ func (m *matcher) isDistinct(x *match) bool {
 	return true
 }
 
-// fitEnd is where the stretches end that a period may take from one on, those up to beyond among
-// them; -1 where they do not fit, also by the clock.
+// fitEnd is the end of the stretches that fit a period, as in fit, or -1. Stretches whose stamps
+// are far from the common offset of the clocks do not count.
 func (m *matcher) fitEnd(period, from, beyond int) int {
 	chains, end := m.fit(period, from, beyond)
 	if end >= 0 && m.isOffClock(chains, 1e9) {
@@ -187,8 +190,9 @@ func (m *matcher) fitEnd(period, from, beyond int) int {
 	return end
 }
 
-// markShifted marks match i and those behind it in a direction, as long as each may also lie in
-// stretches towards limit: those that were skipped, and those that the match before left free.
+// markShifted marks match i if its period also fits stretches nearer to limit. The skipped
+// stretches end there. Then the next match in the direction may shift too, to the stretches that
+// match i would free.
 func (m *matcher) markShifted(found []match, isOpen []bool, i, direction, limit int) {
 	for ; i >= 0 && i < len(found); i += direction {
 		x := &found[i]
@@ -206,8 +210,8 @@ func (m *matcher) markShifted(found []match, isOpen []bool, i, direction, limit 
 	}
 }
 
-// latestStart is the last stretch before limit from which the period of a match fits up to limit,
-// beyond where it ends now; -1 for none.
+// latestStart is the last stretch from which the period of a match fits such that it ends after its
+// present end and by limit; -1 for none.
 func (m *matcher) latestStart(x *match, limit int) int {
 	latest := -1
 	for k := x.from + 1; k < limit; k++ {
@@ -218,8 +222,8 @@ func (m *matcher) latestStart(x *match, limit int) int {
 	return latest
 }
 
-// earliestEnd is where the period of a match ends at its first fit from limit on, before it begins
-// now; -1 for none.
+// earliestEnd is where the period of a match ends if it takes the first fitting stretches from
+// limit on that begin before its present ones; -1 for none.
 func (m *matcher) earliestEnd(x *match, limit int) int {
 	for k := limit; k < x.from; k++ {
 		if end := m.fitEnd(x.period, k, 0); end >= 0 && end <= x.to {
@@ -229,8 +233,9 @@ func (m *matcher) earliestEnd(x *match, limit int) int {
 	return -1
 }
 
-// markExchanged marks match i and those behind it in a direction, as long as their stretches fit
-// one of the periods that were skipped on the other side.
+// markExchanged marks match i if a period up to skipped places further on in the other direction
+// also fits its stretches. Then the same holds for the next match in the direction, whose period
+// may be another one too.
 func (m *matcher) markExchanged(found []match, isOpen []bool, i, direction, skipped int) {
 	for ; i >= 0 && i < len(found); i += direction {
 		fits := false
