@@ -28,7 +28,8 @@ func adopt(from string, r *result.ExtractRun, o *Options) error {
 	}
 	defer os.RemoveAll(stage)
 	for _, f := range r.TableFiles {
-		if err := linkOrCopy(filepath.Join(table.RunDir(from, r.ID), f.Name), filepath.Join(stage, f.Name)); err != nil {
+		if err := linkOrCopy(filepath.Join(table.RunDir(from, r.ID), f.Name),
+			filepath.Join(stage, f.Name)); err != nil {
 			return err
 		}
 	}

@@ -28,11 +28,12 @@ type cache struct {
 
 // Entry is what extracting one run folder gave.
 type Entry struct {
-	ID         string              `json:"id"`
-	Folder     string              `json:"folder"`
-	Deployment string              `json:"deployment"` // hash of the deployment as loaded, --set and hardware.json included
-	Stamps     []fileStamp         `json:"stamps"`     // nil where they are too recent to be relied on
-	Digest     string              `json:"digest"`     // over the names and hashes of all inputs
+	ID     string `json:"id"`
+	Folder string `json:"folder"`
+	// hash of the deployment as loaded, --set and hardware.json included
+	Deployment string              `json:"deployment"`
+	Stamps     []fileStamp         `json:"stamps"` // nil where they are too recent to be relied on
+	Digest     string              `json:"digest"` // over the names and hashes of all inputs
 	Bytes      int64               `json:"bytes"`
 	Lines      int64               `json:"lines"`
 	Results    []result.ExtractRun `json:"results"`

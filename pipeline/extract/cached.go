@@ -32,8 +32,9 @@ func (x *extraction) findCached(how source.Options) error {
 		return nil
 	}
 	if why := uncountable(e); why != "" && len(x.lives) > 0 {
-		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "%s, so the cached tokens of prompts cannot be found from the log; start "+
-			"vLLM with --enable-prompt-tokens-details, with which its usage states them", why))
+		x.clients = append(x.clients, trace.Findingf(codeIncomplete,
+			"%s, so the cached tokens of prompts cannot be found from the log; start vLLM with "+
+				"--enable-prompt-tokens-details, with which its usage states them", why))
 		return nil
 	}
 	hasHits := len(answers) == 0 // without counters there may be hits
@@ -78,8 +79,9 @@ func (x *extraction) findCached(how source.Options) error {
 		lost += a.Unpaired
 	}
 	if lost > 0 && len(x.lives) > 0 && e.PrefixCaching {
-		x.clients = append(x.clients, trace.Findingf(codeIncomplete, "the passes of %d of %d prompts are not found by counting (passes lost, "+
-			"other clients, failed requests, preemption): their cached tokens are unknown", lost, len(x.obs)))
+		x.clients = append(x.clients, trace.Findingf(codeIncomplete,
+			"the passes of %d of %d prompts are not found by counting (passes lost, other clients, failed "+
+				"requests, preemption): their cached tokens are unknown", lost, len(x.obs)))
 	}
 	return nil
 }
@@ -121,7 +123,8 @@ func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err
 		x.acc.Read++
 		in.Gave++
 		if !ok {
-			x.acc.Drop(codeIgnoredSignal, 1, source.Place{File: in.Name}, "metrics without the counts of the prefix cache's queries and hits")
+			x.acc.Drop(codeIgnoredSignal, 1, source.Place{File: in.Name},
+				"metrics without the counts of the prefix cache's queries and hits")
 			continue
 		}
 		x.acc.Keep(1)

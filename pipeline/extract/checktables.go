@@ -25,7 +25,8 @@ func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
 	}
 	var warnings []trace.Finding
 	if len(doc.LeftOut) > 0 {
-		warnings = append(warnings, trace.Findingf(codeNoInput, "%d runs could not be extracted and are missing: %s", len(doc.LeftOut),
+		warnings = append(warnings, trace.Findingf(codeNoInput,
+			"%d runs could not be extracted and are missing: %s", len(doc.LeftOut),
 			strings.Join(doc.LeftOut, ", ")))
 	}
 	for i := range doc.Runs {
@@ -73,8 +74,10 @@ func checkTable(out string, run *result.ExtractRun, name string, owner map[strin
 		return nil, err
 	}
 	if n != want {
-		return nil, trace.Errorf(table.CodeDamaged, "%s: got %d rows, %s counts %d", file, n, documentName, want).WithHint(hint)
+		return nil, trace.Errorf(table.CodeDamaged, "%s: got %d rows, %s counts %d", file, n, documentName,
+			want).WithHint(hint)
 	}
-	return []trace.Finding{trace.Findingf(table.CodeDamaged, "%s is not the file that extract wrote; its values are used as they stand",
+	return []trace.Finding{trace.Findingf(table.CodeDamaged,
+		"%s is not the file that extract wrote; its values are used as they stand",
 		path.Join(tablesDir, runPrefix+run.ID, in.Name))}, nil
 }

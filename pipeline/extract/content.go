@@ -102,7 +102,8 @@ func cutJSON(in *source.Input) string {
 		var value json.RawMessage
 		switch err := dec.Decode(&value); {
 		case err == io.ErrUnexpectedEOF && part.N > 0:
-			return fmt.Sprintf("its JSON ends within a value that begins after byte %d, want the whole of it", dec.InputOffset())
+			return fmt.Sprintf("its JSON ends within a value that begins after byte %d, want the whole of it",
+				dec.InputOffset())
 		case err != nil:
 			return ""
 		}

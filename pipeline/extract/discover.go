@@ -49,7 +49,8 @@ func Find(args []string, set ...string) ([]RunDir, error) {
 		d.ID = runID(name, d.Dir)
 	}
 	if len(dirs) == 0 {
-		return nil, trace.Errorf(CodeNoRuns, "no run folder (one with a %s) in %s", deploy.RunFile, strings.Join(args, ", ")).
+		return nil, trace.Errorf(CodeNoRuns, "no run folder (one with a %s) in %s", deploy.RunFile,
+			strings.Join(args, ", ")).
 			WithHint("blis-train init --from-cmdline 'vllm serve ...' -o RUNDIR/run.yaml")
 	}
 	slices.SortStableFunc(dirs, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
@@ -101,12 +102,15 @@ func checkIDs(runs []RunDir) error {
 		case other == nil:
 			first[key] = r
 		case other.Dir == r.Dir:
-			return trace.Errorf(codeDuplicateRunID, "got the run folder %s and dumps in it (%s), want one or the other", r.Dir,
+			return trace.Errorf(codeDuplicateRunID,
+				"got the run folder %s and dumps in it (%s), want one or the other", r.Dir,
 				strings.Join(append(other.Files, r.Files...), ", "))
 		case other.ID == r.ID:
-			return trace.Errorf(codeDuplicateRunID, "run id %q is used by %s and %s", r.ID, other.Dir, r.Dir).WithHint(otherName)
+			return trace.Errorf(codeDuplicateRunID, "run id %q is used by %s and %s", r.ID, other.Dir,
+				r.Dir).WithHint(otherName)
 		default:
-			return trace.Errorf(codeDuplicateRunID, "run ids %q of %s and %q of %s differ by case only", other.ID, other.Dir, r.ID, r.Dir).
+			return trace.Errorf(codeDuplicateRunID,
+				"run ids %q of %s and %q of %s differ by case only", other.ID, other.Dir, r.ID, r.Dir).
 				WithHint(otherName)
 		}
 	}

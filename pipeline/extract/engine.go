@@ -83,8 +83,9 @@ func (c *collector) partition(split bool) error {
 		disjoint = disjoint && byTime[i-1].maxNs < byTime[i].minNs
 	}
 	if !disjoint && !split {
-		return trace.Errorf(codeSeveralEngines, "got %d engine runs whose stamps overlap in one dump (step ids return to 1, from "+
-			"span sequences of %d and %d spans)", len(c.engines), c.engines[0].spans, c.engines[1].spans).
+		return trace.Errorf(codeSeveralEngines,
+			"got %d engine runs whose stamps overlap in one dump (step ids return to 1, from span sequences of %d "+
+				"and %d spans)", len(c.engines), c.engines[0].spans, c.engines[1].spans).
 			WithHint("rerun with --split-engines, or give each engine its own run folder")
 	}
 	if disjoint {

@@ -289,9 +289,11 @@ func (x *extraction) stepsOfChunks() error {
 	if q.Clusters == 0 {
 		return nil
 	}
-	words := fmt.Sprintf("%d clusters of chunks, of %.1f %% of the tokens; in %.1f %% every running request has exactly one chunk; "+
-		"a chunk comes %.2g, %.2g, %.2g ms (p50, p90, p99) after the first of its step, which takes %.3g ms",
-		q.Clusters, 100*q.TokenShare, 100*q.WholeShare, q.JitterUs[0]/1e3, q.JitterUs[1]/1e3, q.JitterUs[2]/1e3, q.StepUs/1e3)
+	words := fmt.Sprintf("%d clusters of chunks, of %.1f %% of the tokens; in %.1f %% every running request has "+
+		"exactly one chunk; a chunk comes %.2g, %.2g, %.2g ms (p50, p90, p99) after the first of its step, which "+
+		"takes %.3g ms",
+		q.Clusters, 100*q.TokenShare, 100*q.WholeShare, q.JitterUs[0]/1e3, q.JitterUs[1]/1e3, q.JitterUs[2]/1e3,
+		q.StepUs/1e3)
 	if why := q.Problem(); why != "" {
 		x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; no steps are made of them: %s", words, why))
 		return nil

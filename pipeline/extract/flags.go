@@ -12,7 +12,8 @@ func (o *Options) Flags() []cli.Flag {
 		option.Recorded(&cli.StringFlag{Name: "format", Destination: (*string)(&o.Format), Value: string(o.Format),
 			Usage: "`FORMAT` of the tables: parquet or arrow"}),
 		&cli.Float64Flag{Name: "max-bad-frac", Destination: &o.MaxBadFrac, Value: o.MaxBadFrac,
-			Usage: "fail when more than this `SHARE` of a run's input (0 to 1) cannot be read; 0: fail at the first loss"},
+			Usage: "fail when more than this `SHARE` of a run's input (0 to 1) cannot be read; 0: fail at the " +
+				"first loss"},
 		option.Recorded(&cli.Int64Flag{Name: "max-line", Destination: &o.MaxLine, Value: o.MaxLine,
 			Usage: "drop lines and messages longer than this many `BYTES`"}),
 		option.Recorded(&cli.Int64Flag{Name: "max-expansion", Destination: &o.MaxExpansion, Value: o.MaxExpansion,
@@ -26,6 +27,7 @@ func (o *Options) Flags() []cli.Flag {
 		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Value: o.Workers,
 			Usage: "`N` workers; 0 uses every core"},
 		&cli.BoolFlag{Name: "force", Destination: &o.Force, Value: o.Force,
-			Usage: "extract again even when nothing changed, and accept an output folder that holds files of other programs"},
+			Usage: "extract again even when nothing changed, and accept an output folder that holds files of " +
+				"other programs"},
 	}
 }

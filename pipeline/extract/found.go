@@ -45,7 +45,8 @@ func (d *RunDir) addFound(s *inputSet) error {
 		name := path.Base(rest[i].Name)
 		isOtherThanNamed := k == kindClient && namesClients || (k == kindLog || k == kindPasses) && len(named) > 0
 		// Documents about a recording may have the name of one; they are no loss unless they are broken.
-		looksRecorded := recordingName.MatchString(name) && (k == kindBroken || k == kindEmpty || !describes.MatchString(name))
+		looksRecorded := recordingName.MatchString(name) &&
+			(k == kindBroken || k == kindEmpty || !describes.MatchString(name))
 		switch {
 		case isOtherThanNamed:
 			why := "run.yaml names recordings of its kind, and not this one"
@@ -78,7 +79,8 @@ func (d *RunDir) compareWithLog(s *inputSet, k kind, in *source.Input) {
 	defer src.Close()
 	if draft, err := deploy.FromLog(io.LimitReader(src.R, startBytes), in.Name); err == nil {
 		for _, unlike := range draft.Against(d.Deployment) {
-			s.contradicted = append(s.contradicted, trace.Findingf(source.CodeRunContradicted, "%s: %s", in.Name, unlike))
+			s.contradicted = append(s.contradicted, trace.Findingf(source.CodeRunContradicted,
+				"%s: %s", in.Name, unlike))
 		}
 	}
 }

@@ -161,7 +161,8 @@ func (s *inputSet) unreadWarnings() (warnings []trace.Finding) {
 			list = list[:mostNamed]
 			more = fmt.Sprintf(" and %d more", n-mostNamed)
 		}
-		warnings = append(warnings, trace.Findingf(codeNoInput, "%s%s: not read; %s", strings.Join(list, ", "), more, why))
+		warnings = append(warnings,
+			trace.Findingf(codeNoInput, "%s%s: not read; %s", strings.Join(list, ", "), more, why))
 	}
 	return warnings
 }

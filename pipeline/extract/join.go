@@ -122,7 +122,8 @@ func (c *collector) dropStock(fork map[[16]byte]bool) error {
 			}
 			if fork[row.Key.Trace] {
 				c.acc.Keep(-row.Kept)
-				c.acc.Drop(source.CodeDuplicate, row.Kept, source.Place{File: c.names[row.File].Name, Line: row.Line}, "stock span of request %s",
+				c.acc.Drop(source.CodeDuplicate, row.Kept,
+					source.Place{File: c.names[row.File].Name, Line: row.Line}, "stock span of request %s",
 					row.request.APIID.V)
 				continue
 			}

@@ -22,17 +22,24 @@ func (x *extraction) lockstep() error {
 	if n < 2 || !x.dep.Model.IsMoE() || len(lives)+len(x.col.engines) == 0 {
 		return nil
 	}
-	engines := len(slices.CompactFunc(slices.Clone(lives), func(a, b *enginelog.Life) bool { return a.Engine == b.Engine }))
+	engines := len(slices.CompactFunc(slices.Clone(lives), func(a, b *enginelog.Life) bool {
+		return a.Engine == b.Engine
+	}))
 	v, known := x.dep.Engine.Release()
 	switch {
 	case len(lives) == 0:
-		return trace.Errorf(codeSeveralEngines, "got step traces of %d data-parallel ranks in lockstep, which have no number by which steps "+
-			"of different ranks can be matched, want the logs of all ranks", n).WithHint("start vLLM with --enable-logging-iteration-details and --api-server-count 1")
+		return trace.Errorf(codeSeveralEngines,
+			"got step traces of %d data-parallel ranks in lockstep, which have no number by which steps of "+
+				"different ranks can be matched, want the logs of all ranks", n).WithHint("start vLLM with " +
+			"--enable-logging-iteration-details and --api-server-count 1")
 	case engines != n || len(lives)%n != 0:
-		return trace.Errorf(codeSeveralEngines, "got logs of %d ranks and %d starts, want all %d of data_parallel_size: a pass lasts as long as "+
-			"on the slowest rank", engines, len(lives), n).WithHint("start vLLM with --api-server-count 1, which logs every rank, and keep all logs")
+		return trace.Errorf(codeSeveralEngines,
+			"got logs of %d ranks and %d starts, want all %d of data_parallel_size: a pass lasts as long as on "+
+				"the slowest rank", engines, len(lives), n).WithHint("start vLLM with --api-server-count 1, which " +
+			"logs every rank, and keep all logs")
 	case known && v[0] == 0 && v[1] < 23:
-		return trace.Errorf(codeSeveralEngines, "got vLLM %s, want 0.23 or newer: before, ranks do not log the passes in which they have no load",
+		return trace.Errorf(codeSeveralEngines,
+			"got vLLM %s, want 0.23 or newer: before, ranks do not log the passes in which they have no load",
 			x.dep.Engine.VLLMVersion)
 	}
 	x.lives = nil

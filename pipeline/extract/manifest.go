@@ -47,7 +47,9 @@ func (m *manifest) names(name string) bool {
 
 // wrote reports whether the current content of the file is that which the manifest lists.
 func (m *manifest) wrote(dir, name string) bool {
-	return slices.ContainsFunc(m.Files, func(f result.Input) bool { return f.Name == name && sameFile(filepath.Join(dir, name), f) })
+	return slices.ContainsFunc(m.Files, func(f result.Input) bool {
+		return f.Name == name && sameFile(filepath.Join(dir, name), f)
+	})
 }
 
 // sameFile reports whether a regular file has the size and hash.

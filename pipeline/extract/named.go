@@ -56,7 +56,8 @@ func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) 
 				return nil, err
 			}
 			if len(files) == 0 {
-				return nil, trace.Errorf(codeNoInput, "%s: %q is a folder without files", filepath.Join(d.Dir, deploy.RunFile), p).
+				return nil, trace.Errorf(codeNoInput, "%s: %q is a folder without files",
+					filepath.Join(d.Dir, deploy.RunFile), p).
 					WithHint("correct `files` in run.yaml")
 			}
 			for _, f := range files {

@@ -86,6 +86,7 @@ func (w *writer) warnUnjoined(rows []trace.ObservedRequest) {
 		}
 	}
 	if lost > 0 && len(w.c.cores) > 0 && w.sampledAll() {
-		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeIncomplete, "%d of %d client requests have no core span", lost, len(rows)))
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeIncomplete,
+			"%d of %d client requests have no core span", lost, len(rows)))
 	}
 }

@@ -41,7 +41,8 @@ type Options struct {
 
 // DefaultOptions are the defaults of every option.
 func DefaultOptions() Options {
-	return Options{Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: files.MaxExpansion, Memory: 16 << 20}
+	return Options{Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: files.MaxExpansion,
+		Memory: 16 << 20}
 }
 
 // Check returns an error for the first option out of bounds.

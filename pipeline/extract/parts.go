@@ -78,7 +78,8 @@ func (p *Piece) Do(ctx context.Context, o Options) error {
 		return err
 	}
 	if st.Size() != p.Bytes {
-		return trace.Errorf(codeInputsChanged, "%s: got %d bytes, want the %d that were planned", p.Path, st.Size(), p.Bytes).WithHint(planAgain)
+		return trace.Errorf(codeInputsChanged, "%s: got %d bytes, want the %d that were planned", p.Path, st.Size(),
+			p.Bytes).WithHint(planAgain)
 	}
 	if p.Part == nil {
 		_, sum, err := files.Hash(p.Path)

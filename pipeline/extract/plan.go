@@ -49,7 +49,8 @@ func (d *RunDir) Plan(every int64) (*Planned, error) {
 	}
 	for _, f := range d.Files {
 		if f == "-" {
-			return nil, trace.Errorf(CodeNoRuns, "run %s: got standard input, want files: several processes read them", d.ID)
+			return nil, trace.Errorf(CodeNoRuns,
+				"run %s: got standard input, want files: several processes read them", d.ID)
 		}
 		if f, err = filepath.Abs(f); err != nil {
 			return nil, err
@@ -82,16 +83,19 @@ func (p *Planned) Open(set []string) (*RunDir, error) {
 	}
 	sizes := opened.sizes()
 	if deploymentHash(dep) != p.Deployment {
-		return nil, trace.Errorf(codeInputsChanged, "run %s: run.yaml or what it names is not what was planned (%s)", p.ID,
+		return nil, trace.Errorf(codeInputsChanged,
+			"run %s: run.yaml or what it names is not what was planned (%s)", p.ID,
 			p.Dir).WithHint(planAgain)
 	}
 	for i, s := range sizes {
 		if i >= len(p.Inputs) || s != p.Inputs[i] {
-			return nil, trace.Errorf(codeInputsChanged, "run %s: %s of %d bytes is not what was planned", p.ID, s.Name, s.Bytes).WithHint(planAgain)
+			return nil, trace.Errorf(codeInputsChanged,
+				"run %s: %s of %d bytes is not what was planned", p.ID, s.Name, s.Bytes).WithHint(planAgain)
 		}
 	}
 	if len(sizes) < len(p.Inputs) {
-		return nil, trace.Errorf(codeInputsChanged, "run %s: got %d inputs, want the %d that were planned", p.ID, len(sizes),
+		return nil, trace.Errorf(codeInputsChanged,
+			"run %s: got %d inputs, want the %d that were planned", p.ID, len(sizes),
 			len(p.Inputs)).WithHint(planAgain)
 	}
 	return d, nil

@@ -93,7 +93,8 @@ func writeDocument(out string, doc *result.Extract, fresh, old *cache, rejects *
 	if err != nil {
 		return err
 	}
-	if path := filepath.Join(out, rejectedName); rejects == nil && old != nil && old.Rejected != nil && sameFile(path, *old.Rejected) {
+	if path := filepath.Join(out, rejectedName); rejects == nil && old != nil && old.Rejected != nil &&
+		sameFile(path, *old.Rejected) {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
@@ -126,7 +127,8 @@ func isFolder(dir string) (there bool, err error) {
 		return false, trace.Errorf(CodeNotOurs, "%s: got a symbolic link, want a folder: links are not followed", dir).
 			WithHint("choose another output folder")
 	case !st.IsDir():
-		return false, trace.Errorf(CodeNotOurs, "%s: got a file, want a folder", dir).WithHint("choose another output folder")
+		return false, trace.Errorf(CodeNotOurs, "%s: got a file, want a folder",
+			dir).WithHint("choose another output folder")
 	}
 	return true, nil
 }
@@ -149,7 +151,8 @@ func publish(from, to string, tables []result.Input, force bool) error {
 	old := readManifest(to)
 	for _, f := range tables {
 		if _, err := os.Lstat(filepath.Join(to, f.Name)); err == nil && !old.names(f.Name) && !force {
-			return trace.Errorf(CodeNotOurs, "%s: this file was not written here by this program", filepath.Join(to, f.Name)).
+			return trace.Errorf(CodeNotOurs, "%s: this file was not written here by this program",
+				filepath.Join(to, f.Name)).
 				WithHint("choose another output folder, or replace it with --force")
 		}
 	}
@@ -189,7 +192,8 @@ func removeRuns(out string, keep func(id string) bool) (t tidying, err error) {
 		id, isRun := strings.CutPrefix(e.Name(), runPrefix)
 		switch {
 		case isRun && keep(id):
-			t.listForeign(filepath.Join(out, tablesDir, e.Name()), readManifest(filepath.Join(out, tablesDir, e.Name())))
+			t.listForeign(filepath.Join(out, tablesDir, e.Name()),
+				readManifest(filepath.Join(out, tablesDir, e.Name())))
 		case isRun && e.IsDir():
 			if err := t.removeRun(filepath.Join(out, tablesDir, e.Name())); err != nil {
 				return t, err

@@ -69,7 +69,8 @@ func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 	}
 	records := x.acc.Records()
 	if !records.Balanced() {
-		return nil, fmt.Errorf("extract: account does not balance: read %d, kept %d, dropped %v", records.Read, records.Kept, records.Dropped)
+		return nil, fmt.Errorf("extract: account does not balance: read %d, kept %d, dropped %v", records.Read,
+			records.Kept, records.Dropped)
 	}
 	var out []result.ExtractRun
 	for i, w := range outputs {
@@ -81,7 +82,8 @@ func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := errors.Join(invalidate(x.o.Out), publish(w.Dir, table.RunDir(x.o.Out, id), files, x.o.Force)); err != nil {
+		if err := errors.Join(invalidate(x.o.Out),
+			publish(w.Dir, table.RunDir(x.o.Out, id), files, x.o.Force)); err != nil {
 			return nil, err
 		}
 		r := x.result(id, i, n, w, records)
@@ -106,7 +108,8 @@ func (x *extraction) idOf(i, n int) (string, error) {
 
 // runIDTaken is the error for the id of the i-th of n engine runs in dir, which is that of a run folder.
 func runIDTaken(id string, i, n int, dir string) error {
-	return trace.Errorf(codeDuplicateRunID, "run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, dir).
+	return trace.Errorf(codeDuplicateRunID,
+		"run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, dir).
 		WithHint(otherName)
 }
 
@@ -124,8 +127,9 @@ func (x *extraction) countBatches(r *result.ExtractRun) {
 		rows += n
 	}
 	if rows > maxBatchRows {
-		r.Warnings = append(r.Warnings, trace.Findingf(codeNotRebuilt, "the figures of reconstructed batches are in fit.json only: the tables "+
-			"have %d rows, more than %d", rows, maxBatchRows))
+		r.Warnings = append(r.Warnings, trace.Findingf(codeNotRebuilt,
+			"the figures of reconstructed batches are in fit.json only: the tables have %d rows, more than %d",
+			rows, maxBatchRows))
 		return
 	}
 	q, err := x.o.Batches(table.RunDir(x.o.Out, r.ID), r.Deployment)
@@ -214,28 +218,38 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	}
 	if i < len(x.lives) {
 		l := x.lives[i]
-		add(l.Backwards > 0, codeClockOffset, "%d iterations are stamped before the one before them, first %s", l.Backwards, l.FirstBack)
-		add(l.Missing > 0, codeIncomplete, "%d of %d iterations between the first and the last are missing, first before %s", l.Missing,
+		add(l.Backwards > 0, codeClockOffset,
+			"%d iterations are stamped before the one before them, first %s", l.Backwards, l.FirstBack)
+		add(l.Missing > 0, codeIncomplete,
+			"%d of %d iterations between the first and the last are missing, first before %s", l.Missing,
 			l.Rows+l.Missing, l.FirstGap)
 	}
 	add(n > 1, codeSeveralEngines, "engine run %d of %d in this dump", i+1, n)
-	add(l.DroppedSpanEvents > 0, codeIncomplete, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when "+
-		"recording", l.DroppedSpanEvents)
+	add(l.DroppedSpanEvents > 0, codeIncomplete,
+		"the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording", l.DroppedSpanEvents)
 	add(l.OrphanSnapshots > 0, codeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
-	add(l.TruncatedMessages > 0, source.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of what was read)%s",
+	add(l.TruncatedMessages > 0, source.CodeUnreadable,
+		"%d lines or messages were unreadable (%.3f %% of what was read)%s",
 		l.TruncatedMessages, 100*r.Records.BadFrac, firstUnreadable(r.Examples))
 	add(r.Records.Dropped[string(codeConflict)] > 0, codeConflict,
-		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(codeConflict)])
-	add(r.Records.Dropped[string(source.CodeNulPadding)] > 0, source.CodeNulPadding, "NUL padding at the end of the input")
+		"%d records of spans that repeat ids with another content; the first is kept",
+		r.Records.Dropped[string(codeConflict)])
+	add(r.Records.Dropped[string(source.CodeNulPadding)] > 0, source.CodeNulPadding,
+		"NUL padding at the end of the input")
 	span := r.Steps.Summaries + r.Steps.Missing
-	add(r.Steps.Missing > 0, codeIncomplete, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
-	add(r.Requests.APIUnlinked > 0, codeIncomplete, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
-	add(r.Requests.StopString > 0, codeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes",
+	add(r.Steps.Missing > 0, codeIncomplete,
+		"%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
+	add(r.Requests.APIUnlinked > 0, codeIncomplete, "%d of %d core spans have no API span", r.Requests.APIUnlinked,
+		r.Requests.Engine)
+	add(r.Requests.StopString > 0, codeStopString,
+		"%d requests ended by a stop string (core aborted, API departed) count as successes",
 		r.Requests.StopString)
 	if i == 0 && len(x.acc.BadText) > 0 {
-		add(true, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText), x.acc.BadText[0])
+		add(true, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),
+			x.acc.BadText[0])
 	}
-	add(r.Clock.SpreadNs.V > 10e6, codeClockOffset, "wall - monotonic spreads over %.1f ms", float64(r.Clock.SpreadNs.V)/1e6)
+	add(r.Clock.SpreadNs.V > 10e6, codeClockOffset, "wall - monotonic spreads over %.1f ms",
+		float64(r.Clock.SpreadNs.V)/1e6)
 	if out == nil {
 		out = []trace.Finding{}
 	}

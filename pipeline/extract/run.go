@@ -122,7 +122,9 @@ func Assemble(entries []*Entry, folders []string, bad []Failed, o Options) (*res
 	for i, e := range entries {
 		for k := range e.Results {
 			r := &e.Results[k]
-			isTaken := slices.ContainsFunc(entries, func(other *Entry) bool { return strings.EqualFold(other.ID, r.ID) })
+			isTaken := slices.ContainsFunc(entries, func(other *Entry) bool {
+				return strings.EqualFold(other.ID, r.ID)
+			})
 			if len(e.Results) > 1 && isTaken {
 				return nil, runIDTaken(r.ID, k, len(e.Results), e.Folder)
 			}
@@ -157,7 +159,8 @@ func assemble(entries []*Entry, bad []Failed, o *Options, old *cache, rejects *r
 // DocumentOf makes the document of the entries. Its error, which comes together with the document, names
 // the runs of which more than MaxBadFrac is unreadable.
 func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
-	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, option.Command("extract", o.Flags())), Runs: []result.ExtractRun{}}
+	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, option.Command("extract", o.Flags())),
+		Runs: []result.ExtractRun{}}
 	doc.Config = o.Config
 	var tooBad []error
 	for _, entry := range entries {
@@ -184,7 +187,8 @@ func badError(r *result.ExtractRun, frac, limit float64) error {
 			break
 		}
 	}
-	return trace.Errorf(codeTooManyBad, "run %s: %.2f %% of the input is unreadable, want at most %.2f %%%s", r.ID, 100*frac,
+	return trace.Errorf(codeTooManyBad,
+		"run %s: %.2f %% of the input is unreadable, want at most %.2f %%%s", r.ID, 100*frac,
 		100*limit, where).
 		WithHint(fmt.Sprintf("--max-bad-frac %.2g accepts the loss", roundUp(frac)))
 }
@@ -195,7 +199,8 @@ func roundUp(f float64) float64 { return float64(int(f*100)+1) / 100 }
 // With several workers the tables of one run are written while the next run is read, so that no core
 // is idle at the end of a run. With --why-rejected they are not, because reading and writing both add
 // to one file, in the order of the runs.
-func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, rejects *rejects) (entries []*Entry, bad []Failed, err error) {
+func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, rejects *rejects) (entries []*Entry,
+	bad []Failed, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	made := make([]*Entry, len(runs))

@@ -22,7 +22,8 @@ func (x *extraction) assignServed() {
 		if n > 0 {
 			x.acc.Keep(-n)
 			x.acc.Drop(codeSeveralEngines, n, source.Place{File: x.lives[0].Engine}, "%s", what)
-			x.clients = append(x.clients, trace.Findingf(codeSeveralEngines, "%d %s: they are in no table and in no replay", n, what))
+			x.clients = append(x.clients, trace.Findingf(codeSeveralEngines,
+				"%d %s: they are in no table and in no replay", n, what))
 		}
 	}
 	drop(int64(len(x.col.apis)), "spans of requests do not name the engine that served them")
@@ -48,7 +49,8 @@ func (x *extraction) assignServed() {
 		}
 	}
 	for _, phase := range slices.Sorted(maps.Keys(left)) {
-		drop(left[phase], fmt.Sprintf("of %d requests of phase %q: for %d of them the passes do not show which engine served them",
+		drop(left[phase], fmt.Sprintf("of %d requests of phase %q: for %d of them the passes do not show which "+
+			"engine served them",
 			all[phase], phase, unknown[phase]))
 	}
 	for _, rows := range x.served {

@@ -88,7 +88,8 @@ type stepOutput struct {
 	beyond    enginelog.Limits
 }
 
-func newStepTables(dir string, format table.Format, acc *source.Account, at source.Place, mem *source.Memory) (*stepTables, error) {
+func newStepTables(dir string, format table.Format, acc *source.Account, at source.Place,
+	mem *source.Memory) (*stepTables, error) {
 	m := &stepTables{
 		dir:       dir,
 		format:    format,
@@ -124,7 +125,8 @@ func (m *stepTables) addSpan(rows *otlp.StepRows) error {
 			}
 			continue
 		case m.any && id == m.lastID:
-			m.last = otlp.StepRows{Steps: slices.Concat(m.last.Steps, g.Steps), Snaps: slices.Concat(m.last.Snaps, g.Snaps)}
+			m.last = otlp.StepRows{Steps: slices.Concat(m.last.Steps, g.Steps),
+				Snaps: slices.Concat(m.last.Snaps, g.Snaps)}
 			continue
 		case m.any:
 			if err := m.writeStep(m.last, m.lastID); err != nil {
@@ -262,7 +264,8 @@ func (m *stepTables) mergeLate() error {
 	defer os.RemoveAll(early)
 	for _, name := range []string{table.Steps, table.Snapshots} {
 		file := name + "." + string(m.format)
-		if err := os.Rename(filepath.Join(m.dir, file), filepath.Join(early, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Rename(filepath.Join(m.dir, file), filepath.Join(early, file)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

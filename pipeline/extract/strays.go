@@ -52,7 +52,8 @@ func (c *collector) dropStrayRows(s *otlp.Span) {
 		why := ""
 		switch {
 		case distance(r.TsStartNs, mid.TsStartNs) > source.StrayNs || distance(r.WallNs, mid.WallNs) > source.StrayNs:
-			why = fmt.Sprintf("step %d: got the stamps %d and %d ns (wall), want at most 24 h from the %d and %d of step %d", r.ID, r.TsStartNs,
+			why = fmt.Sprintf("step %d: got the stamps %d and %d ns (wall), want at most 24 h from the %d and %d "+
+				"of step %d", r.ID, r.TsStartNs,
 				r.WallNs, mid.TsStartNs, mid.WallNs, mid.ID)
 		case distance(r.ID, mid.ID) > unstamped+distance(r.TsStartNs, mid.TsStartNs)/shortStepNs:
 			why = fmt.Sprintf("step_id: got %d in the span of %d, want at most one in %d us between their stamps",
@@ -69,7 +70,8 @@ func (c *collector) dropStrayRows(s *otlp.Span) {
 		if r.StepID >= first-unstamped && r.StepID <= last+unstamped {
 			return false
 		}
-		c.acc.Drop(source.CodeBadRecord, 1, c.placeOf(s), "%s: step_id: got %d, want %d to %d", otlp.StepSnapshot, r.StepID, first-unstamped,
+		c.acc.Drop(source.CodeBadRecord, 1, c.placeOf(s), "%s: step_id: got %d, want %d to %d", otlp.StepSnapshot,
+			r.StepID, first-unstamped,
 			last+unstamped)
 		return true
 	})
@@ -87,7 +89,8 @@ func (c *collector) dropStrays() error {
 	}
 	for _, e := range c.engines {
 		n := e.tables.out.steps
-		found = found || n.FirstID.OK && c.stepIDs.Any() && (c.stepIDs.Lo < n.FirstID.V-1 || c.stepIDs.Hi > n.LastID.V+1)
+		found = found || n.FirstID.OK && c.stepIDs.Any() &&
+			(c.stepIDs.Lo < n.FirstID.V-1 || c.stepIDs.Hi > n.LastID.V+1)
 	}
 	if !found {
 		return nil
@@ -174,7 +177,8 @@ func (c *collector) dropStrayEvents() error {
 		if why := c.whyStray(&ev, row.Resource); why != "" {
 			isLess = true
 			c.acc.Keep(-1)
-			c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: c.names[row.File].Name, Line: row.Line}, "journey.%s of %s: %s", ev.Kind,
+			c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: c.names[row.File].Name, Line: row.Line},
+				"journey.%s of %s: %s", ev.Kind,
 				c.ids.get(c.cores[at].id), why)
 			return nil
 		}

@@ -56,8 +56,9 @@ func (w *writer) setSteps(t *stepTables) {
 			"%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
 	}
 	if size := t.out.blocks.contradiction(); size > 0 {
-		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted, "vllm.block_size: run.yaml says %d tokens, the blocks of "+
-			"requests in %d of %d snapshots %d", t.stated.BlockSize, t.out.blocks.seen-t.out.blocks.fitsStated, t.out.blocks.seen, size))
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted,
+			"vllm.block_size: run.yaml says %d tokens, the blocks of requests in %d of %d snapshots %d",
+			t.stated.BlockSize, t.out.blocks.seen-t.out.blocks.fitsStated, t.out.blocks.seen, size))
 	}
 	w.out.Warnings = append(w.out.Warnings, t.out.beyond.Findings("steps")...)
 	w.strays = w.strays || t.strays
@@ -106,7 +107,8 @@ func (w *writer) overheads(keys []requestKey, complete bool) (out []trace.Overhe
 	known := func(ns int64) trace.Opt[int64] { return trace.Opt[int64]{V: ns, OK: ns != unknownNs} }
 	stamps := func(i int) trace.OverheadStamps {
 		k := &keys[i]
-		return trace.OverheadStamps{ArrivedNs: known(k.arrived), QueuedNs: known(k.queued), FinishedNs: known(k.finished)}
+		return trace.OverheadStamps{ArrivedNs: known(k.arrived), QueuedNs: known(k.queued),
+			FinishedNs: known(k.finished)}
 	}
 	type row struct { // the columns of the steps table that are needed
 		StartNs int64 `col:"ts_start_ns"`
@@ -178,7 +180,9 @@ func (c *collector) journeysByID(engine int32, out *source.Spool) (order []int32
 			order = append(order, int32(i))
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return bytes.Compare(c.ids.get(c.cores[a].id), c.ids.get(c.cores[b].id)) })
+	slices.SortStableFunc(order, func(a, b int32) int {
+		return bytes.Compare(c.ids.get(c.cores[a].id), c.ids.get(c.cores[b].id))
+	})
 	rank := make([]int32, len(c.cores))
 	for r, i := range order {
 		rank[i] = int32(r)
@@ -309,11 +313,13 @@ func (c *collector) Write(run int, dep *deploy.Deployment, kv *enginelog.KVColle
 	}
 	group.Wait()
 	if w.tooLong > 0 {
-		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted, "vllm.max_model_len: run.yaml says %d tokens, %d prompts "+
-			"are longer, up to %d", dep.Engine.MaxModelLen.V, w.tooLong, w.longestPrompt))
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted,
+			"vllm.max_model_len: run.yaml says %d tokens, %d prompts are longer, up to %d",
+			dep.Engine.MaxModelLen.V, w.tooLong, w.longestPrompt))
 	}
 	if w.backwards > 0 {
-		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeClockOffset, "%d requests have stamps that run backwards, first %s",
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeClockOffset,
+			"%d requests have stamps that run backwards, first %s",
 			w.backwards, w.firstBackwards))
 	}
 	w.setRows(table.Requests, requests)

@@ -78,7 +78,8 @@ func parseChunk(fields []string) (index, us int64, err error) {
 		us, err = strconv.ParseInt(fields[2], 10, 64)
 	}
 	if err != nil || index < 0 || us < 0 {
-		return 0, 0, fmt.Errorf("chunk: got the index %.20q at %.20q us, want integers of at least 0", fields[1], fields[2])
+		return 0, 0, fmt.Errorf("chunk: got the index %.20q at %.20q us, want integers of at least 0", fields[1],
+			fields[2])
 	}
 	return index, us, nil
 }

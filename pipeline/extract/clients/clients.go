@@ -179,7 +179,8 @@ var errNoRequest = errors.New("got no request")
 
 // unknownFile is the error of a file that has none of the forms.
 func unknownFile(name string, head []byte) error {
-	return trace.Errorf(source.CodeUnknownFile, "%s: got a client file of unknown kind (%s), want one of %s; or lines with id and send_ns",
+	return trace.Errorf(source.CodeUnknownFile,
+		"%s: got a client file of unknown kind (%s), want one of %s; or lines with id and send_ns",
 		name, DescribeHead(head), strings.Join(formatNames(), ", ")).
 		WithHint("remove it from `files.client_requests` in run.yaml")
 }

@@ -164,7 +164,8 @@ func readStageReport(f *LevelFile, data []byte, name string) error {
 	if tpotMs > 0 && !math.IsInf(tpotMs, 0) {
 		if math.Abs(l.ITLMs/tpotMs-1) > tpotTol {
 			f.Findings = append(f.Findings, trace.Findingf(CodeClientFile,
-				"%s: time_per_output_token: got %.3g ms, but latency, TTFT and %.4g output tokens give %.3g ms; the latter is used",
+				"%s: time_per_output_token: got %.3g ms, but latency, TTFT and %.4g output tokens give %.3g ms; "+
+					"the latter is used",
 				name, l.ITLMs, l.OutputTokens, tpotMs))
 		}
 		l.ITLMs = tpotMs

@@ -76,8 +76,9 @@ func (f *LevelFile) addInferenceXLevel(doc map[string]any, name, where string) {
 		l.TP = 1
 	}
 	f.Findings = append(f.Findings, trace.Findingf(CodeClientFile,
-		"%s: names model %.60s, hardware %.20s, framework %.20s, precision %.20s: run.yaml's are used, which must be the same; "+
-			"its lengths are nominal", where, text("model"), text("hw"), text("framework"), text("precision")))
+		"%s: names model %.60s, hardware %.20s, framework %.20s, precision %.20s: run.yaml's are used, which must "+
+			"be the same; its lengths are nominal", where, text("model"), text("hw"), text("framework"),
+		text("precision")))
 	l.nameStrategy()
 	f.addLevel(l, where)
 }

@@ -271,7 +271,8 @@ func (f *LevelFile) addLevel(l Level, where string) {
 		return
 	}
 	if l.Concurrency > mostValue || l.PromptSD > mostValue || l.OutputSD > mostValue {
-		f.dropLevel("%s: requests in flight, spread of lengths: got %g, %g and %g, want at most %g", where, l.Concurrency,
+		f.dropLevel("%s: requests in flight, spread of lengths: got %g, %g and %g, want at most %g", where,
+			l.Concurrency,
 			l.PromptSD, l.OutputSD, mostValue)
 		return
 	}
@@ -334,8 +335,9 @@ func readLevelTable(f *LevelFile, data []byte, name string) error {
 		return err
 	}
 	if len(t.unused) > 0 {
-		f.Findings = append(f.Findings, trace.Findingf(CodeClientFile, "%s: nothing is taken from %s: every row counts as a load level of the "+
-			"one deployment", name, strings.Join(t.unused, ", ")))
+		f.Findings = append(f.Findings, trace.Findingf(CodeClientFile,
+			"%s: nothing is taken from %s: every row counts as a load level of the one deployment", name,
+			strings.Join(t.unused, ", ")))
 	}
 	for i, row := range rows[1:] {
 		l, err := t.level(row, lines[i+1])

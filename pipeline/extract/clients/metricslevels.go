@@ -38,7 +38,8 @@ func (f *LevelFile) addBetween(a, b *enginelog.Snapshot, engine string) {
 		now := b.Histogram(engine, m)
 		before := a.Histogram(engine, m)
 		if now.Count < before.Count || now.Sum < before.Sum {
-			f.dropLevel("%s: %s counts %g requests after %g: the server started again", where, m, now.Count, before.Count)
+			f.dropLevel("%s: %s counts %g requests after %g: the server started again", where, m, now.Count,
+				before.Count)
 			return
 		}
 		since[m] = difference{now.Sum - before.Sum, now.Count - before.Count}
@@ -46,7 +47,8 @@ func (f *LevelFile) addBetween(a, b *enginelog.Snapshot, engine string) {
 	seconds := float64(b.AtNs-a.AtNs) / 1e9
 	requests := since[enginelog.MeasureE2E].count
 	if requests < leastBetween || !(seconds > 0) {
-		f.dropLevel("%s: got %g requests in %g s, want at least %d in more than 0 s", where, requests, seconds, leastBetween)
+		f.dropLevel("%s: got %g requests in %g s, want at least %d in more than 0 s", where, requests, seconds,
+			leastBetween)
 		return
 	}
 	mean := func(m enginelog.Measure) float64 { return since[m].sum / since[m].count }

@@ -79,7 +79,8 @@ func (f *LevelFile) realign(header, row []string, name, where string) {
 	}
 	l, ok := arrangeBlocks(metricBlocks(row[last+1:]), number(columnSuccessful), number(columnDuration), outcomes)
 	if !ok {
-		f.dropLevel("%s: got %d columns under a header of %d, and no arrangement in which requests/s, tokens and latencies agree",
+		f.dropLevel("%s: got %d columns under a header of %d, and no arrangement in which requests/s, tokens and "+
+			"latencies agree",
 			where, len(row), len(header))
 		return
 	}

@@ -27,12 +27,14 @@ func (c *Reader) findTraps(dep *deploy.Deployment) {
 		c.reportColumns(f)
 		c.compareHeader(f, dep)
 		if n := f.to - f.from; n > f.serverCounted {
-			c.addFinding(CodeClientFile, "%s: the server counted %d of %d prompts; the others have the client's counts", f.stem,
+			c.addFinding(CodeClientFile,
+				"%s: the server counted %d of %d prompts; the others have the client's counts", f.stem,
 				f.serverCounted, n)
 		}
 		c.markWarmUp(f)
 		if ms := f.header.Network.RTTMs; ms > 0 {
-			c.addFinding(CodeClientFile, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead",
+			c.addFinding(CodeClientFile,
+				"%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead",
 				f.stem, ms)
 		}
 	}
@@ -80,7 +82,8 @@ func (c *Reader) compareHeader(f *traceFile, dep *deploy.Deployment) {
 		}
 	}
 	if len(differ) > 0 {
-		c.addFinding(source.CodeRunContradicted, "%s: the header states %s in run.yaml", f.stem, strings.Join(differ, ", "))
+		c.addFinding(source.CodeRunContradicted, "%s: the header states %s in run.yaml", f.stem,
+			strings.Join(differ, ", "))
 	}
 	var assumed []string
 	if !engine.KVBlocksGPU.OK {
@@ -97,7 +100,8 @@ func (c *Reader) compareHeader(f *traceFile, dep *deploy.Deployment) {
 		assumed = append(assumed, fmt.Sprintf("async_scheduling %v, by version", engine.IsAsync()))
 	}
 	if len(assumed) > 0 {
-		c.addFinding(CodeClientFile, "%s: the header names the server %q and the model %q; neither it nor run.yaml states %s",
+		c.addFinding(CodeClientFile,
+			"%s: the header names the server %q and the model %q; neither it nor run.yaml states %s",
 			f.stem, server.Type, server.Model, strings.Join(assumed, "; "))
 	}
 }
@@ -133,7 +137,8 @@ func (c *Reader) markWarmUp(f *traceFile) {
 				rows[i].LoadOnly = trace.Some(true)
 			}
 		}
-		c.addFinding(CodeClientFile, "%s: warm_up_requests is %d, and the file has %d of them; they are load and compared with nothing",
+		c.addFinding(CodeClientFile,
+			"%s: warm_up_requests is %d, and the file has %d of them; they are load and compared with nothing",
 			f.stem, n, present)
 		return
 	}
@@ -145,8 +150,10 @@ func (c *Reader) markWarmUp(f *traceFile) {
 			marked++
 		}
 	}
-	c.addFinding(CodeClientFile, "%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f s, "+
-		"so the %d of %d requests sent in that time are load and compared with nothing", f.stem, n, longestUs/1e6, marked, len(rows))
+	c.addFinding(CodeClientFile,
+		"%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f "+
+			"s, so the %d of %d requests sent in that time are load and compared with nothing", f.stem, n,
+		longestUs/1e6, marked, len(rows))
 }
 
 // reportOrder reports requests that are not in the order in which they were sent.
@@ -160,7 +167,8 @@ func (c *Reader) reportOrder() {
 		}
 	}
 	if late > 0 {
-		c.addFinding(CodeClientFile, "%d of %d requests were sent before the one above them in the file; they are sorted", late,
+		c.addFinding(CodeClientFile,
+			"%d of %d requests were sent before the one above them in the file; they are sorted", late,
 			len(c.Requests))
 	}
 }
@@ -204,20 +212,23 @@ func (c *Reader) compareChunksWithTokens() {
 				dropEmptyChunk(r)
 			}
 		}
-		c.addFinding(CodeClientFile, "%d of %d answers have one chunk more than tokens; the one without a token is not used", oneMore, n)
+		c.addFinding(CodeClientFile,
+			"%d of %d answers have one chunk more than tokens; the one without a token is not used", oneMore, n)
 	case ratio >= stampsPerToken:
 		for _, r := range answers {
 			r.Chunks = trace.Opt[int64]{}
 			r.ChunkGapsUs = nil
 		}
-		c.addFinding(CodeClientFile, "%d answers have %.2f stamps a token: they are not chunks and are not used", n, ratio)
+		c.addFinding(CodeClientFile,
+			"%d answers have %.2f stamps a token: they are not chunks and are not used", n, ratio)
 	case ratio > chunksPerToken:
 		for _, r := range answers {
 			if r.Chunks.V > r.OutputTokens.V {
 				r.OutputTokens = r.Chunks
 			}
 		}
-		c.addFinding(CodeClientFile, "%d answers have %d chunks and %d tokens, %.0f %% too few: no chunk is without a token, so chunks count", n,
+		c.addFinding(CodeClientFile,
+			"%d answers have %d chunks and %d tokens, %.0f %% too few: no chunk is without a token, so chunks count", n,
 			chunks, tokens, 100*(1-1/ratio))
 	}
 }
@@ -275,7 +286,9 @@ func (c *Reader) findCap() {
 	if len(edges) == 0 {
 		return
 	}
-	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	slices.SortStableFunc(edges, func(a, b edge) int {
+		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step))
+	})
 	sends := len(edges) / 2
 	followGapNs := followGapShare * float64(edges[len(edges)-1].ns-edges[0].ns) / float64(sends)
 
@@ -301,8 +314,8 @@ func (c *Reader) findCap() {
 	if most < leastCap || !isFlat || !isRefilled || isClosedLoop {
 		return
 	}
-	c.addFinding(CodeCapped, "the client kept at most %d requests in flight, and sent %d of %d requests at that limit: the recorded send "+
-		"times are replayed, and the verdict is for information only", most, atMost, sends)
+	c.addFinding(CodeCapped, "the client kept at most %d requests in flight, and sent %d of %d requests at that "+
+		"limit: the recorded send times are replayed, and the verdict is for information only", most, atMost, sends)
 }
 
 // leastWallNs is later than any stamp of a monotonic clock: 2001 on the wall clock.
@@ -317,8 +330,8 @@ func (c *Reader) reportWallClock() {
 		}
 	}
 	if n > 0 {
-		c.addFinding(CodeClientFile, "the stamps of %d of %d requests are of the wall clock: a step of it within the run would be in their "+
-			"times", n, len(c.Requests))
+		c.addFinding(CodeClientFile,
+			"the stamps of %d of %d requests are of the wall clock: a step of it within the run would be in their times", n, len(c.Requests))
 	}
 }
 
@@ -353,8 +366,9 @@ func (c *Reader) checkTimeUnit(dep *deploy.Deployment) {
 		return
 	}
 	if us := stat.Median(tokenUs); us < leastUs || us > mostUs {
-		c.addFinding(source.CodeRunContradicted, "a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; "+
-			"the times are of another unit", us/1e3, leastUs/1e3, mostUs/1e3, 2*leastUs/1e3)
+		c.addFinding(source.CodeRunContradicted,
+			"a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; the times "+
+				"are of another unit", us/1e3, leastUs/1e3, mostUs/1e3, 2*leastUs/1e3)
 	}
 }
 
@@ -403,7 +417,9 @@ func (c *Reader) checkKVBlocks(dep *deploy.Deployment) {
 	}
 	blocks := mostTokens / float64(dep.Engine.BlockSize)
 	if blocks > mostOfCache*float64(total) {
-		c.addFinding(source.CodeRunContradicted, "%.0f requests were between first and last token at once, with %.0f tokens in %.0f KV blocks of %d; "+
-			"run.yaml gives the engine %d: it preempted some, or has more", running, mostTokens, blocks, dep.Engine.BlockSize, total)
+		c.addFinding(source.CodeRunContradicted,
+			"%.0f requests were between first and last token at once, with %.0f tokens in %.0f KV blocks of %d; "+
+				"run.yaml gives the engine %d: it preempted some, or has more", running, mostTokens, blocks,
+			dep.Engine.BlockSize, total)
 	}
 }

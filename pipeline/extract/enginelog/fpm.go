@@ -94,7 +94,8 @@ var (
 	fpmPassStart    = []string{"version", "worker_id", "dp_rank", "counter_id"}
 	fpmOldPassStart = []string{"worker_id", "dp_rank"} // SGLang before it had the others
 	fpmPassRest     = []string{"wall_time", "scheduled_requests", "queued_requests"}
-	fpmBatchOrder   = []string{"num_prefill_requests", "sum_prefill_tokens", "var_prefill_length", "sum_prefill_kv_tokens",
+	fpmBatchOrder   = []string{"num_prefill_requests", "sum_prefill_tokens", "var_prefill_length",
+		"sum_prefill_kv_tokens",
 		"num_decode_requests", "sum_decode_kv_tokens", "var_decode_kv_tokens"}
 	fpmQueueOrder = []string{"num_prefill_requests", "sum_prefill_tokens", "var_prefill_length", "num_decode_requests",
 		"sum_decode_kv_tokens", "var_decode_kv_tokens"}

@@ -201,7 +201,8 @@ func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 		case isRestart(&life.last.Iteration, &r.Iteration):
 			life = nil
 		default:
-			c.acc.Drop(source.CodeDuplicate, 1, at, "iteration %d of engine %s after %d", r.Index, r.Engine, life.last.Index)
+			c.acc.Drop(source.CodeDuplicate, 1, at, "iteration %d of engine %s after %d", r.Index, r.Engine,
+				life.last.Index)
 			return nil
 		}
 	}

@@ -24,9 +24,10 @@ var (
 			{label: "prev_device_step_time = ", unit: "ms", value: milliseconds, set: func(r *passRecord, v float64) {
 				r.BeforeUs = trace.Some(1000 * v)
 			}},
-			{label: "num_scheduled_requests = ", otherLabel: "num_scheduled_requests: ", value: count, set: func(r *passRecord, v float64) {
-				r.GenerationReqs += int64(v) // context requests too, which the next figure takes away
-			}},
+			{label: "num_scheduled_requests = ", otherLabel: "num_scheduled_requests: ", value: count,
+				set: func(r *passRecord, v float64) {
+					r.GenerationReqs += int64(v) // context requests too, which the next figure takes away
+				}},
 			{label: "kv_cache_util = ", value: fraction, set: setKVUsage},
 			{label: "'num_ctx_requests': ", isNeeded: true, value: count, set: func(r *passRecord, v float64) {
 				r.ContextReqs = int64(v)

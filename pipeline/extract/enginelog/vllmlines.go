@@ -22,9 +22,12 @@ var vllmIteration = lineForm{
 		{label: "Iteration(", unit: "): ", isNeeded: true, value: passIndex, set: setIndex},
 		{label: "): ", unit: " context requests, ", isNeeded: true, value: count, set: setContextReqs},
 		{label: " context requests, ", unit: " context tokens, ", isNeeded: true, value: count, set: setContextTokens},
-		{label: " context tokens, ", unit: " generation requests, ", isNeeded: true, value: count, set: setGenerationReqs},
-		{label: " generation requests, ", unit: " generation tokens, ", isNeeded: true, value: count, set: setGenerationTokens},
-		{label: "iteration elapsed time: ", unit: " ms", isNeeded: true, value: valueKind{max: math.MaxFloat64}, set: setElapsedMs},
+		{label: " context tokens, ", unit: " generation requests, ", isNeeded: true, value: count,
+			set: setGenerationReqs},
+		{label: " generation requests, ", unit: " generation tokens, ", isNeeded: true, value: count,
+			set: setGenerationTokens},
+		{label: "iteration elapsed time: ", unit: " ms", isNeeded: true, value: valueKind{max: math.MaxFloat64},
+			set: setElapsedMs},
 		{label: " KV cache usage: ", unit: "%", value: valueKind{max: 1e9}, set: func(r *passRecord, v float64) {
 			r.KVUsage = trace.Some(v / 100)
 		}},

@@ -196,7 +196,8 @@ func (a *attrs) contradiction(e EventName) string {
 	name := strings.TrimPrefix(e.String(), "journey.")
 	switch {
 	case e == StepSummary && !a.batchAgrees():
-		return fmt.Sprintf("batch: got %d prompt tokens of %d requests, %d decode tokens of %d, %d tokens in all, want counts that agree",
+		return fmt.Sprintf("batch: got %d prompt tokens of %d requests, %d decode tokens of %d, %d tokens in all, "+
+			"want counts that agree",
 			n[batchPrefill], n[batchPrefillReqs], n[batchDecode], n[batchDecodeReqs], n[batchScheduled])
 	case a.has(journeyType) && string(a.text[journeyType]) != name:
 		return fmt.Sprintf("event.type: got %s, want %s", a.text[journeyType], name)
@@ -205,7 +206,8 @@ func (a *attrs) contradiction(e EventName) string {
 	}
 	for _, p := range countPairs {
 		if a.has(p[0]) && a.has(p[1]) && n[p[0]] > n[p[1]] {
-			return fmt.Sprintf("%s: got %d, want at most %s, %d", attrKeys[p[0]].key, n[p[0]], attrKeys[p[1]].key, n[p[1]])
+			return fmt.Sprintf("%s: got %d, want at most %s, %d", attrKeys[p[0]].key, n[p[0]], attrKeys[p[1]].key,
+				n[p[1]])
 		}
 	}
 	return ""
@@ -255,7 +257,8 @@ func (b *builder) addSummary(wallNs int64) {
 	why := stepRanges.Check(&step)
 	if why == "" { // an end before the start, or a day after it
 		durationUs := float64(step.TsEndNs-step.TsStartNs) / 1000
-		why = cmp.Or(durationRange.Check("step.ts_end_ns - step.ts_start_ns, us", durationUs), b.ev.contradiction(StepSummary))
+		why = cmp.Or(durationRange.Check("step.ts_end_ns - step.ts_start_ns, us", durationUs),
+			b.ev.contradiction(StepSummary))
 	}
 	if b.acceptable(StepSummary, why) {
 		b.rows.Steps = append(b.rows.Steps, step)

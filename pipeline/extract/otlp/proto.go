@@ -161,7 +161,8 @@ func (w *wireWalk) message(kind msgKind, at, end, depth int) *source.Error {
 			return &source.Error{At: start, Msg: "got no whole varint of at most 10 bytes"}
 		}
 		if size > uint64(end-at) {
-			return &source.Error{At: start, Msg: fmt.Sprintf("got a field of %d bytes, want at most the %d that are left", size, end-at)}
+			return &source.Error{At: start,
+				Msg: fmt.Sprintf("got a field of %d bytes, want at most the %d that are left", size, end-at)}
 		}
 		next := at + int(size)
 		if tag&7 == wireBytes {

@@ -190,7 +190,8 @@ type guess struct {
 // guessHits guesses the cached tokens of a request within its bounds. It assumes that the cache had
 // the previous turn of the conversation, or else the prefix that the request's group shares, or
 // else the number of tokens that most requests of the phase had.
-func (g *Pairing) guessHits(r *trace.ObservedRequest, tokens int64, turns map[turn]int, common map[string]int64) *guess {
+func (g *Pairing) guessHits(r *trace.ObservedRequest, tokens int64, turns map[turn]int,
+	common map[string]int64) *guess {
 	o := &guess{row: r, source: trace.CachedBound}
 	lastTurn, hasTurn := turns[turn{r.Session.V, r.Turn.V - 1}]
 	commonest, hasCommon := common[r.Phase.V]
@@ -218,7 +219,8 @@ func (g *Pairing) guessHits(r *trace.ObservedRequest, tokens int64, turns map[tu
 // because they had to fill the cache for the others; if it is too small, those sent last are raised
 // first.
 func adjustGuesses(guesses []*guess, sum int64) {
-	strength := map[string]int{trace.CachedCounter: -1, trace.CachedBound: 0, trace.CachedGroup: 1, trace.CachedSession: 2}
+	strength := map[string]int{trace.CachedCounter: -1, trace.CachedBound: 0, trace.CachedGroup: 1,
+		trace.CachedSession: 2}
 	missing := sum
 	for _, o := range guesses {
 		missing -= o.tokens

@@ -139,7 +139,8 @@ func (p *passLog) nextChains(prompts []prompt, byEngine [][]int, at *node, k int
 			hits := tokens - computed
 			isWhole := hits%max(1, p.rules.Block) == 0
 			isCounted := l.hits < 0 || hits == counted
-			if hits >= least && hits <= most && isWhole && isCounted && (i > first || p.requestsLeave(prompts[k:k+taken], l)) {
+			if hits >= least && hits <= most && isWhole && isCounted &&
+				(i > first || p.requestsLeave(prompts[k:k+taken], l)) {
 				use(edge{from: at, engine: int32(e), passes: int32(i + 1 - first), prompts: int32(taken)})
 			}
 			mayGoOn := l.isFull && computed < tokens+longerPrompt(prompts[k+taken-1:])

@@ -51,8 +51,9 @@ func (g *Pairing) Check(answers []enginelog.Counters) []trace.Finding {
 		}
 	}
 	if misfits > 0 {
-		findings = append(findings, trace.Findingf(clients.CodeClientFile, "%d of %d answers of /metrics count prompts that no number of requests "+
-			"in order makes up: another client, or requests were running; the first is %s", misfits, len(places), firstMisfit))
+		findings = append(findings, trace.Findingf(clients.CodeClientFile,
+			"%d of %d answers of /metrics count prompts that no number of requests in order makes up: another "+
+				"client, or requests were running; the first is %s", misfits, len(places), firstMisfit))
 	}
 	return findings
 }
@@ -226,7 +227,8 @@ func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 	} else if _, _, ok := g.shareCounted(order, hits); !ok {
 		outcome = "are more than these prompts can have found, and not used"
 	}
-	return []trace.Finding{trace.Findingf(clients.CodeClientFile, "%d hit rates of the prefix cache in the log, the last %.1f %%, %s: %d prompts",
+	return []trace.Finding{trace.Findingf(clients.CodeClientFile,
+		"%d hit rates of the prefix cache in the log, the last %.1f %%, %s: %d prompts",
 		len(rates), 100*last.Frac, outcome, len(order))}
 }
 
@@ -246,7 +248,8 @@ func (g *Pairing) Drafts(answers []enginelog.Counters) string {
 	if n := len(answers); n > 0 {
 		counted = fmt.Sprintf("; the server counted %d", answers[n-1].Drafted)
 	}
-	return fmt.Sprintf("speculative decoding: %d tokens were drafted in %d decodes of requests%s; a pass yields %.2f tokens a request",
+	return fmt.Sprintf("speculative decoding: %d tokens were drafted in %d decodes of requests%s; a pass yields "+
+		"%.2f tokens a request",
 		g.log.generationTokens-g.log.generationReqs, g.log.generationReqs, counted, tokens/max(1, passes))
 }
 
@@ -264,6 +267,7 @@ func (g *Pairing) Preempted(answers []enginelog.Counters) []trace.Finding {
 	if len(parts) == 0 {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(clients.CodeClientFile, "preemption: %s; prompts are not found by counting in such passes, from which "+
-		"no step times are learned", strings.Join(parts, ", "))}
+	return []trace.Finding{trace.Findingf(clients.CodeClientFile,
+		"preemption: %s; prompts are not found by counting in such passes, from which no step times are learned",
+		strings.Join(parts, ", "))}
 }

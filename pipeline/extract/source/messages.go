@@ -134,7 +134,8 @@ func (r *messages) unframe(dst, frame []byte) ([]byte, error) {
 	n, err := io.Copy(buf, io.LimitReader(r.dec, r.src.Limits.MaxLine+1))
 	switch {
 	case err != nil:
-		return dst, &fault{code: CodeUnreadable, bytes: lost, msg: fmt.Sprintf("zstd frame at byte %d: %v", r.pos+4, err)}
+		return dst, &fault{code: CodeUnreadable, bytes: lost,
+			msg: fmt.Sprintf("zstd frame at byte %d: %v", r.pos+4, err)}
 	case n > r.src.Limits.MaxLine:
 		return dst, &fault{code: CodeOverLimit, bytes: lost,
 			msg: fmt.Sprintf("message expands to more than %d bytes (--max-line)", r.src.Limits.MaxLine)}

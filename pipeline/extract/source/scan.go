@@ -43,7 +43,8 @@ func PlainText(b []byte) int {
 // Text is a view of bytes as a string, for functions that do not keep it.
 func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-var pow10 = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
+var pow10 = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+	1e17, 1e18,
 	1e19, 1e20, 1e21, 1e22}
 
 // QuickFloat converts a plain decimal whose digits fit 53 bits. Both operands of its only division are

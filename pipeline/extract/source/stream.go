@@ -10,7 +10,8 @@ import (
 // whatever the number of workers. Workers take turns at reading: the worker whose turn it is reads
 // the next range, which ends at the end of a line, into a buffer of its own, and parses it while the
 // next worker reads. So every byte is read once, and memory is one buffer per worker.
-func Stream[R records](ctx context.Context, in []Input, o Options, fresh func() Decoder[R], sink func(*Parsed[R]) error) error {
+func Stream[R records](ctx context.Context, in []Input, o Options, fresh func() Decoder[R],
+	sink func(*Parsed[R]) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t := &turns[R]{
@@ -127,7 +128,8 @@ func (t *turns[R]) readBatch(ctx context.Context, buf *[]byte) (*batch, chan *Pa
 }
 
 // collect passes results to sink in input order, with line numbers of their files.
-func (t *turns[R]) collect(ctx context.Context, cancel func(), isNumbered bool, sink func(*Parsed[R]) error) (err error) {
+func (t *turns[R]) collect(ctx context.Context, cancel func(), isNumbered bool,
+	sink func(*Parsed[R]) error) (err error) {
 	numbers := make([]int64, len(t.r.in)) // lines or messages so far, by file
 	last := int64(0)
 	for done := range t.order {

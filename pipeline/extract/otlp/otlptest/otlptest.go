@@ -48,8 +48,10 @@ func (s Span) JSON() string {
 	if s.Parent != 0 {
 		fmt.Fprintf(&b, `"parentSpanId":"%016x",`, s.Parent)
 	}
-	fmt.Fprintf(&b, `"flags":256,"name":%q,"kind":1,"startTimeUnixNano":"%d","endTimeUnixNano":"%d",`, s.Name, s.StartNs, s.EndNs)
-	fmt.Fprintf(&b, `"attributes":[%s],"events":[%s],"status":{}}`, strings.Join(s.Attrs, ","), strings.Join(s.Events, ","))
+	fmt.Fprintf(&b, `"flags":256,"name":%q,"kind":1,"startTimeUnixNano":"%d","endTimeUnixNano":"%d",`, s.Name,
+		s.StartNs, s.EndNs)
+	fmt.Fprintf(&b, `"attributes":[%s],"events":[%s],"status":{}}`, strings.Join(s.Attrs, ","),
+		strings.Join(s.Events, ","))
 	return b.String()
 }
 
@@ -108,7 +110,8 @@ func Life(startNs, first int64) []Journey {
 		{Name: "QUEUED", Ns: startNs - 1e6, step: first - 1},
 		{Name: "SCHEDULED", Ns: startNs + 1e5, step: first, extra: []string{Str("schedule.kind", "FIRST")}},
 		{Name: "FIRST_TOKEN", Ns: startNs + 9e6, step: first, decoded: 1},
-		{Name: "FINISHED", Ns: startNs + 19e6, step: first + 1, decoded: 2, extra: []string{Str("finish.status", "length")}},
+		{Name: "FINISHED", Ns: startNs + 19e6, step: first + 1, decoded: 2,
+			extra: []string{Str("finish.status", "length")}},
 	}
 }
 
@@ -135,10 +138,12 @@ func Summary(id, startNs int64, isPrefill bool) string {
 		tokens = 4
 	}
 	return Event("step.BATCH_SUMMARY", WallNs(startNs+5e5),
-		Int("step.id", id), Int("step.ts_start_ns", startNs), Int("step.ts_end_ns", startNs+4e5), Int("step.duration_us", 400),
+		Int("step.id", id), Int("step.ts_start_ns", startNs), Int("step.ts_end_ns",
+			startNs+4e5), Int("step.duration_us", 400),
 		Int("queue.running_depth", 1), Int("queue.waiting_depth", 0), Int("batch.num_prefill_reqs", prefill),
 		Int("batch.num_decode_reqs", decode),
-		Int("batch.scheduled_tokens", tokens), Int("batch.prefill_tokens", tokens*prefill), Int("batch.decode_tokens", decode),
+		Int("batch.scheduled_tokens", tokens), Int("batch.prefill_tokens",
+			tokens*prefill), Int("batch.decode_tokens", decode),
 		Int("batch.num_finished", 0), Int("batch.num_preempted", 0),
 		Float("kv.usage_gpu_ratio", 0.25), Int("kv.blocks_total_gpu", 100), Int("kv.blocks_free_gpu", 75))
 }
@@ -148,8 +153,10 @@ func Snapshot(step int64, core string, computed, tokens int64) string {
 	return Event("step.REQUEST_SNAPSHOT", WallNs(step),
 		Int("step.id", step), Str("request.id", core), Str("request.phase", "PREFILL"),
 		Int("request.num_prompt_tokens", 4),
-		Int("request.num_computed_tokens", computed), Int("request.num_output_tokens", 0), Int("request.num_preemptions", 0),
-		Int("request.scheduled_tokens_this_step", tokens), Int("kv.blocks_allocated_gpu", 1), Int("kv.blocks_cached_gpu", 0))
+		Int("request.num_computed_tokens", computed), Int("request.num_output_tokens",
+			0), Int("request.num_preemptions", 0),
+		Int("request.scheduled_tokens_this_step", tokens), Int("kv.blocks_allocated_gpu",
+			1), Int("kv.blocks_cached_gpu", 0))
 }
 
 // StepSpan is scheduler_steps_<seq> over the events.
@@ -170,7 +177,8 @@ func Stock(n int64, id string) Span {
 	return Span{
 		Scope: "vllm.llm_engine", Name: "llm_request", Trace: n, ID: n, StartNs: WallNs(0), EndNs: WallNs(3e8),
 		Attrs: []string{
-			Str("gen_ai.request.id", id), Int("gen_ai.usage.prompt_tokens", 40), Int("gen_ai.usage.completion_tokens", 3),
+			Str("gen_ai.request.id", id), Int("gen_ai.usage.prompt_tokens",
+				40), Int("gen_ai.usage.completion_tokens", 3),
 			Float("gen_ai.latency.time_to_first_token", 0.1), Float("gen_ai.latency.e2e", 0.3),
 			Float("gen_ai.latency.time_in_queue", 0.01),
 			Float("gen_ai.latency.time_in_model_prefill", 0.08),
