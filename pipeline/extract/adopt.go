@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Adopt gives the tables of the entry, which are in another output folder, their names in o.Out: as
-// hard links, or as copies where the file system has none.
+// Adopt puts the tables of the entry, which another process wrote into the output folder from, into
+// o.Out under their final names. They are hard links, or copies where the file system has no links.
 func (e *Entry) Adopt(from string, o Options) error {
 	for i := range e.Results {
 		if err := adopt(from, &e.Results[i], &o); err != nil {
@@ -21,6 +21,8 @@ func (e *Entry) Adopt(from string, o Options) error {
 	return nil
 }
 
+// adopt puts the tables of one engine run into o.Out: first into a temporary folder, from which
+// publish moves them to their final names.
 func adopt(from string, r *result.ExtractRun, o *Options) error {
 	stage := filepath.Join(o.Out, tablesDir, stagePrefix+r.ID)
 	if err := os.MkdirAll(stage, 0o755); err != nil {
@@ -36,6 +38,7 @@ func adopt(from string, r *result.ExtractRun, o *Options) error {
 	return publish(stage, table.RunDir(o.Out, r.ID), r.TableFiles, o.Force)
 }
 
+// linkOrCopy makes a hard link, or a copy where the file system does not allow one.
 func linkOrCopy(from, to string) error {
 	if os.Link(from, to) == nil {
 		return nil

@@ -5,14 +5,16 @@ import "github.com/blis-train/blis-train/trace"
 // blockSizes are the sizes of a KV block that vLLM's back ends accept, tokens.
 var blockSizes = [...]int64{8, 16, 32, 64, 128, 256}
 
-// blockFits compares the block size of run.yaml with the blocks of requests in snapshots. It counts, for
-// each size, the snapshots whose number of blocks is the one that their tokens need.
+// blockFits counts in how many snapshots the number of KV blocks of a request agrees with its
+// number of tokens, for the block size that run.yaml states and for every size that vLLM accepts.
+// contradiction uses it to find a wrong block_size in run.yaml.
 type blockFits struct {
-	seen       int64 // snapshots with more than one block
-	fitsStated int64 // of them, those that fit the size of run.yaml
+	seen       int64 // snapshots of requests with more than one block
+	fitsStated int64 // of these, the ones that agree with the size in run.yaml
 	fits       [len(blockSizes)]int64
 }
 
+// addSnapshot counts a snapshot. stated is the block size in run.yaml, tokens.
 func (f *blockFits) addSnapshot(s *trace.Snapshot, stated int64) {
 	if s.BlocksAllocated < 2 {
 		return
@@ -28,15 +30,15 @@ func (f *blockFits) addSnapshot(s *trace.Snapshot, stated int64) {
 	}
 }
 
-// needsBlocks reports whether with blocks of a size the tokens of a snapshot need as many blocks as the
-// request has, or one less.
+// needsBlocks reports whether the tokens of a snapshot fill as many blocks of the given size as the
+// request has, or one less, because a block may be reserved ahead.
 func needsBlocks(s *trace.Snapshot, size int64) bool {
 	needed := (s.ComputedTokens + s.ScheduledTokens + size - 1) / size
 	return needed == s.BlocksAllocated || needed == s.BlocksAllocated-1
 }
 
-// contradiction is the block size that 90 % of the snapshots fit, if less than half of them fit the size
-// of run.yaml; 0 otherwise.
+// contradiction returns the block size that 90 % of the snapshots agree with, if less than half of
+// them agree with the size in run.yaml, and otherwise 0.
 func (f *blockFits) contradiction() int64 {
 	if 2*f.fitsStated >= f.seen {
 		return 0

@@ -26,11 +26,12 @@ type cache struct {
 	Runs     []Entry       `json:"runs"`
 }
 
-// Entry is what extracting one run folder gave.
+// Entry is the result of extracting one run folder, with what is needed to find out later whether
+// its inputs changed.
 type Entry struct {
 	ID     string `json:"id"`
 	Folder string `json:"folder"`
-	// hash of the deployment as loaded, --set and hardware.json included
+	// Deployment is a hash of the deployment as loaded, with --set and hardware.json.
 	Deployment string              `json:"deployment"`
 	Stamps     []fileStamp         `json:"stamps"` // nil where they are too recent to be relied on
 	Digest     string              `json:"digest"` // over the names and hashes of all inputs
@@ -44,7 +45,7 @@ func newCache(o *Options) *cache {
 		o.Format, o.SplitEngines, o.MaxLine, o.MaxExpansion, o.Batches != nil)}
 }
 
-// program identifies this build. Another build of the program reads everything again.
+// program identifies this build of the program. After a new build everything is extracted again.
 func program() string {
 	name, err := os.Executable()
 	if err != nil {
@@ -71,9 +72,10 @@ func loadCache(out string) *cache {
 	return &c
 }
 
-// lookup returns the entry of an unchanged run: the deployment is the same, and so are the names,
-// sizes and times of its inputs or, where a time differs, their hashes; and the tables are those that
-// were written. For a changed run it returns nil, and the inputs if it had to find them.
+// lookup returns the entry of a run folder that has not changed: its deployment is the same, its
+// tables are as they were written, and its inputs have the same names, sizes and times, or the same
+// hashes if a time differs. For a changed folder it returns nil, and the inputs if it had to find
+// them.
 func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
 	if c == nil || o.Force || o.WhyRejected || c.Key != newCache(o).Key {
 		return nil, nil
@@ -104,11 +106,12 @@ func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
 func deploymentHash(d *deploy.Deployment) string {
 	b, err := json.Marshal(d)
 	if err != nil {
-		return "" // equal to the hash of no entry, see intact
+		return "" // differs from the hash of every entry, so the run is extracted again
 	}
 	return sumOf(b)
 }
 
+// sumOf is the SHA-256 of a text in hexadecimal.
 func sumOf(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

@@ -15,8 +15,9 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// findCached finds the pass in which each client's prompt ended and its cached tokens, from the passes of
-// the log and the counters of /metrics (spec#counted-hits).
+// findCached finds for each client request the pass of the log in which its prompt ended, and its
+// cached tokens, by counting (package pairing) and with the counters of /metrics
+// (spec#counted-hits).
 func (x *extraction) findCached(how source.Options) error {
 	answers, err := x.counters(how)
 	if err != nil {
@@ -97,8 +98,9 @@ func (x *extraction) countCached() {
 	}
 }
 
-// uncountable names the setting due to which the tokens of passes are not those of prompts without their
-// cached parts; "" if there is none.
+// uncountable names the setting of the engine due to which cached tokens cannot be found by
+// counting; "" if there is none. Counting takes the prompt tokens that no pass computed for cached
+// ones, which these settings make wrong.
 func uncountable(e *vllm.Engine) string {
 	switch n, _ := e.Extra["max_num_partial_prefills"].(float64); {
 	case e.LongPrefillThreshold > 0:
@@ -133,7 +135,8 @@ func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err
 	return out, x.acc.Err
 }
 
-// inLogOrder calls add with the iterations of all engines in the order of the logs.
+// inLogOrder calls add with the iterations of all engines in the order of the logs, merged by their
+// position in the file.
 func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error {
 	place := map[string]int{}
 	for i, in := range slices.Concat(x.set.logs, x.set.passes) {
@@ -153,7 +156,7 @@ func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error
 	for {
 		first := -1
 		for i, h := range heads {
-			if h != nil && h.Line < 0 { // the last one was used
+			if h != nil && h.Line < 0 { // the last iteration of this engine was used
 				it, err, ok := next[i]()
 				if err != nil {
 					return err

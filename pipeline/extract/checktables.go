@@ -12,10 +12,10 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// CheckTables compares the tables of an output folder with its extract.json. Errors are missing tables,
-// tables of another run, other numbers of rows, and tables that extract.json does not list. A table
-// that another program has rewritten is a warning, and its values are used. Code: that of a damaged
-// table.
+// CheckTables compares the tables of an output folder with its extract.json. Missing tables, tables
+// of another run, other numbers of rows, and tables that extract.json does not list are errors. A
+// table that another program has rewritten is a warning, because its values can be used. Code of
+// the errors: that of a damaged table.
 func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
 	owner := map[string]string{} // hash of a table -> the name under which it was written
 	for i := range doc.Runs {

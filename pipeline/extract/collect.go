@@ -15,9 +15,12 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// collector gathers the spans of one run folder in input order, and makes tables of them when the
-// input has ended. Of each request only what joins need is in memory; the rest waits packed on disk
-// (packing.go), because requests are divided among engines and tables sorted at the end only.
+// collector gathers the spans of one run folder in input order and makes tables of them at the end
+// of the input. A core span is the scheduler's view of a request, an API span that of the API
+// process, and a stock span the only span that an unmodified vLLM writes of a request. Of each
+// request only what is needed for joining them stays in memory. The rest is packed on disk
+// (packing.go) until the end, because only then can requests be divided among engines and tables be
+// sorted.
 type collector struct {
 	names    []source.Input
 	acc      *source.Account
@@ -25,19 +28,19 @@ type collector struct {
 	stage    string // folder of the tables while they are written
 	format   table.Format
 	seen     spanSet
-	cores    []core           // in the order of their first span
-	byID     map[digest]int32 // cores by id; the last of equal ones
-	ids      texts            // of cores
+	cores    []core           // engine requests, in the order of their first core span
+	byID     map[digest]int32 // index in cores by request id; the last of equal ones
+	ids      texts            // request ids of cores
 	apis     []api
 	engines  []*engine
-	order    int64
+	order    int64 // number of spans so far, which is the position in the input
 	noIDs    int64 // spans without a span id
 	pack     packing
-	journeys *source.Spool // journey events by core
+	journeys *source.Spool // journey events, with the index of their core as key
 	offsets  source.Sample // wall clock - monotonic clock of journey events, ns
 	clocks   map[clockKey]*source.Stamps
-	wall     source.Stamps // of spans and their events
-	stepIDs  source.Stamps // of journey events: ids, not stamps, for their ends
+	wall     source.Stamps // wall-clock stamps of spans and their events
+	stepIDs  source.Stamps // step ids of journey events; only their smallest and largest are used
 	observed []trace.ObservedRequest
 
 	stated vllm.Engine // of run.yaml
@@ -60,6 +63,7 @@ func (c *collector) Close() {
 	c.mem.Close()
 }
 
+// placeOf is the file and line of a span.
 func (c *collector) placeOf(s *otlp.Span) source.Place {
 	return source.Place{File: c.names[s.File].Name, Line: s.Line}
 }
@@ -70,23 +74,23 @@ type spanKey struct {
 	Span  [8]byte
 }
 
-// core is one engine request in memory. The rest of it waits as a coreRow.
+// core is the part of an engine request that stays in memory. Its coreRow on disk has the rest.
 type core struct {
 	id     text
-	row    int64 // place of its coreRow
-	snap   int64 // place of the sighting of its snapshots; -1 for none
-	snapBy int32 // the engine of the sighting
+	row    int64 // place of its coreRow in the row file
+	snap   int64 // place of the sighting (sightings.go) of its snapshots; -1 for none
+	snapBy int32 // the engine that wrote these snapshots
 	engine int32
-	api    int32 // -1 for none
+	api    int32 // index of its API span in collector.apis; -1 for none
 	link   linkWay
 }
 
-// api is one llm_request span of the API process, or a stock span, in memory. The rest of it waits as
-// an apiRow.
+// api is the part of an API span or stock span that stays in memory. Its apiRow on disk has the
+// rest.
 type api struct {
 	row      int64 // place of its apiRow
 	engine   int32
-	isLinked bool
+	isLinked bool // a core span belongs to it
 	isStock  bool
 }
 
@@ -124,7 +128,8 @@ func (c *collector) Add(p *source.Parsed[*otlp.Batch]) error {
 // spanRanges are the limits of the attributes of spans (spec#value-limits).
 var spanRanges = trace.RangesOf[trace.Request]()
 
-// span collects one span.
+// span counts one span and collects it by its class. It drops a span that is broken, repeated, or
+// of no use to any table.
 func (c *collector) span(s *otlp.Span) error {
 	c.order++
 	a := c.acc
@@ -250,7 +255,8 @@ func (c *collector) Finish(split bool, observed []trace.ObservedRequest) error {
 	return c.joinObserved(observed)
 }
 
-// findSnapshots notes for each request where the sighting of its first snapshot is.
+// findSnapshots stores for each request the place of the sighting of its first snapshot, and for
+// each engine whether it has snapshots of requests without a core span.
 func (c *collector) findSnapshots() error {
 	for n, e := range c.engines {
 		t := e.tables
@@ -269,9 +275,9 @@ func (c *collector) findSnapshots() error {
 	return nil
 }
 
-// spanSet are the spans seen so far: 64 bits of a hash of the key of each, and 32 bits of a hash of its
-// content. Among a billion spans two share the former with a probability of 3 %; the later of them is
-// then counted as a conflict.
+// spanSet is the spans seen so far: it maps 64 bits of a hash of a span's key to 32 bits of a hash
+// of its content. Among a billion spans, two have equal key hashes with a probability of 3 %. The
+// later one is then dropped as a conflict.
 type spanSet map[[8]byte][4]byte
 
 // addSpan adds a span. It reports whether there was a span with its key before, and whether that had the

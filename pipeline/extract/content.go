@@ -15,15 +15,15 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
-// kind is the kind of a recording, recognised by its content.
+// kind is what a file of a run folder contains, found out from its beginning.
 type kind uint8
 
 const (
 	kindOther   kind = iota
-	kindLog          // lines of a vLLM log
+	kindLog          // lines of a server's log, with iterations
 	kindPasses       // dynamo.fpm.trace.v1
 	kindClient       // the result of a load client
-	kindSilent       // a vLLM log without an iteration in its first logBytes
+	kindSilent       // a vLLM log without an iteration in its first 8 MB
 	kindMetrics      // an answer of /metrics
 	kindBroken       // cut, or impossible to decompress
 	kindEmpty
@@ -46,7 +46,7 @@ const (
 	startBytes = 1 << 20 // for the engine arguments in a log
 )
 
-// contentOf recognises the kind of a file. For one that will not be read, why is the reason.
+// contentOf finds the kind of a file. If the file will not be read, the text is the reason.
 func contentOf(in *source.Input) (kind, string) {
 	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
 	if src == nil {
@@ -57,7 +57,7 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindBroken, fmt.Sprint(err)
 	}
 	head, err := src.R.Peek(headBytes)
-	head = bytes.Clone(head) // because hasIteration reads on
+	head = bytes.Clone(head) // hasIteration will overwrite the buffer
 	body := bytes.TrimLeft(head, " \t\r\n\ufeff\x00")
 	switch {
 	case len(body) == 0 && err != nil && err != io.EOF:
@@ -88,8 +88,8 @@ func contentOf(in *source.Input) (kind, string) {
 	return kindOther, "got " + clients.DescribeHead(body) + ", want a form of docs/formats.md"
 }
 
-// cutJSON describes where the JSON of a file ends within a value. It is "" if it does not, within the
-// first logBytes.
+// cutJSON describes where the JSON of a file ends in the middle of a value; "" if it does not do so
+// within the first logBytes.
 func cutJSON(in *source.Input) string {
 	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
 	if src == nil {
@@ -110,7 +110,7 @@ func cutJSON(in *source.Input) string {
 	}
 }
 
-// hasIteration reports whether an iteration follows within logBytes.
+// hasIteration reports whether one of the next logBytes has a line with an iteration.
 func hasIteration(r *bufio.Reader) bool {
 	for read := 0; read < logBytes; {
 		line, err := r.ReadSlice('\n')
@@ -149,6 +149,7 @@ func beginning(in *source.Input) []byte {
 	return bytes.Clone(head)
 }
 
+// isPipe reports whether a path is a pipe or a device, which cannot be read twice.
 func isPipe(path string) bool {
 	st, err := os.Stat(path)
 	return err != nil || !st.Mode().IsRegular()

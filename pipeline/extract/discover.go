@@ -23,14 +23,14 @@ type RunDir struct {
 	Deployment *deploy.Deployment
 	Files      []string // dumps given on the command line, in place of `files.traces` of run.yaml; nil for none
 	Stored     []Stored // inputs whose parts were decoded before, with their folders as opened
-	Bad        error    // what is wrong with run.yaml; Deployment has no more than a name then
+	Bad        error    // the error of loading run.yaml; Deployment then has only a name
 }
 
-// Find walks the folders that args name and loads the run.yaml of every run folder. A RUNDIR has a
-// run.yaml, a PARENT is searched to any depth, a glob is replaced by its matches, and a file or "-" is
-// a dump whose run.yaml is in its folder or replaced by set ("key.path=value", see deploy.LoadRun). The
-// result is sorted by id and includes runs that are Bad. That there is no run folder is an error, code
-// no_runs.
+// Find walks the folders that args name and loads the run.yaml of every run folder. A folder with a
+// run.yaml is a run folder. Other folders are searched to any depth, and a glob is replaced by its
+// matches. A file, or "-" for standard input, is a dump: its run.yaml is the one in its folder, or
+// is replaced by set ("key.path=value", see deploy.LoadRun). The result is sorted by id and
+// includes runs that are Bad. Code of the error if there is no run folder: no_runs.
 func Find(args []string, set ...string) ([]RunDir, error) {
 	dirs, err := findRuns(args)
 	if err != nil {
@@ -91,8 +91,8 @@ func Discover(args []string, set ...string) ([]RunDir, error) {
 	return Select(runs, nil, nil)
 }
 
-// checkIDs refuses two runs of one id. Ids that differ in case only are refused as well, because on
-// many file systems they are one folder.
+// checkIDs refuses two runs with one id. It also refuses ids that differ in case only, because on
+// many file systems they would name the same folder.
 func checkIDs(runs []RunDir) error {
 	first := map[string]*RunDir{}
 	for i := range runs {
@@ -179,8 +179,9 @@ func expandArg(arg string) ([]string, error) {
 	return matches, nil
 }
 
-// runsBelow returns dir itself if it has a run.yaml, or else every folder below it that has one. A
-// folder without any, but with dumps, is returned for its error.
+// runsBelow returns dir itself if it has a run.yaml, and otherwise every folder below it that has
+// one. A folder that has dumps but no run.yaml is returned too, so that deploy.LoadRun explains
+// what is missing.
 func runsBelow(dir string) ([]RunDir, error) {
 	if exists(filepath.Join(dir, deploy.RunFile)) {
 		return []RunDir{{Dir: dir, Folder: "."}}, nil
@@ -204,14 +205,14 @@ func runsBelow(dir string) ([]RunDir, error) {
 		}
 	}
 	if len(w.found) == 0 && hasDump(dir) {
-		return []RunDir{{Dir: dir, Folder: "."}}, nil // the error of deploy.LoadRun lists what is missing
+		return []RunDir{{Dir: dir, Folder: "."}}, nil
 	}
 	return w.found, nil
 }
 
-// folderWalk finds run folders below another, each once: folders first, then symbolic links to
-// folders, so that a run has the shortest name it can have. A link to a folder around the root is not
-// followed.
+// folderWalk finds the run folders below a folder, each once. It visits real folders before
+// symbolic links to folders, so that a run gets the shortest name, and does not follow links to
+// folders that contain the root.
 type folderWalk struct {
 	root, top string // the given folder with links resolved, and as given
 	seen      map[string]bool
@@ -219,6 +220,7 @@ type folderWalk struct {
 	found     []RunDir
 }
 
+// walk looks through a folder that has not been visited.
 func (w *folderWalk) walk(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -227,7 +229,7 @@ func (w *folderWalk) walk(dir string) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		switch {
-		case strings.HasPrefix(e.Name(), ".."): // a Kubernetes volume links to such folders, whose names change
+		case strings.HasPrefix(e.Name(), ".."): // in a Kubernetes volume, folders of changing names behind links
 		case e.Name() == deploy.RunFile && !isDir(path):
 			rel, err := filepath.Rel(w.top, dir)
 			if err != nil {
@@ -268,7 +270,7 @@ func exists(p string) bool {
 	return err == nil
 }
 
-// hasDump reports whether a folder without run.yaml has a file with the name of a dump.
+// hasDump reports whether a folder has a file with the name of a dump.
 func hasDump(dir string) bool {
 	for _, pattern := range []string{"*.json*", "*.pb*", "config.json"} {
 		if m, _ := filepath.Glob(filepath.Join(dir, pattern)); len(m) > 0 {
@@ -280,8 +282,8 @@ func hasDump(dir string) bool {
 
 var idChars = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// runID is the name restricted to [A-Za-z0-9._-], or for a name without such characters the name of
-// the folder.
+// runID makes a run id of a name: other characters than A-Z, a-z, 0-9, '.', '_' and '-' are
+// replaced. A name without allowed characters is replaced by that of the folder.
 func runID(name, dir string) string {
 	if id := strings.Trim(idChars.ReplaceAllString(name, "-"), "-."); id != "" {
 		return id
@@ -306,6 +308,7 @@ func selectsID(id string, only, exclude []string) (bool, error) {
 	return matchesAny(only, id)
 }
 
+// matchesAny reports whether one of the globs matches an id.
 func matchesAny(globs []string, id string) (bool, error) {
 	for _, glob := range globs {
 		matches, err := path.Match(glob, id)

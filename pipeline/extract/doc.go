@@ -1,11 +1,13 @@
 // Package extract turns the recordings of a run folder into trace tables and extract.json.
 //
-// Three packages read files, and this one puts together what they find:
+// Other packages read the files, and this one joins their records:
 //
-//	source    files -> decompressed batches of whole lines or messages, on several workers; sorting in
-//	          bounded memory; the account of records read, kept and dropped
-//	otlp      messages of trace dumps -> spans
-//	forms     results of load clients, engine logs, KV events and metrics -> typed records
+//	source     files -> decompressed batches of whole lines or messages, on several workers; sorting
+//	           in bounded memory; the account of records read, kept and dropped
+//	otlp       messages of trace dumps -> spans
+//	clients    results of load clients and benchmarks -> requests and load levels
+//	enginelog  engine logs, forward-pass traces, KV events and metrics -> typed records
+//	pairing    requests of clients and passes of a log -> the pass in which each prompt ended
 //
 // Start with [Discover], which finds run folders, and [Run], which extracts them into an output
 // folder; [One] and [Assemble] do the same in several processes, [Piece] on parts of large files.

@@ -12,12 +12,12 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// addSteps assigns a step span to its engine and writes its rows (spec#wire-engines).
-//
-// An engine counts its spans and its steps from 1 and has no name. In the spans of one engine,
-// sequence numbers, step ids and stamps ascend together. So a span belongs to an engine if all three
-// fit between the spans of it that are known, in whatever order spans arrive. A span that fits in no
-// engine begins a new engine run: a restart, or a data-parallel sibling.
+// addSteps finds the engine that wrote a step span and writes the span's rows to the engine's
+// tables (spec#wire-engines). An engine has no name in its spans. It numbers its spans and steps
+// from 1, so in the spans of one engine sequence numbers, step ids and stamps ascend together. A
+// span therefore belongs to an engine if all three fit between the engine's spans that came before
+// and after it, in whatever order spans arrive. A span that fits no engine begins a new engine run:
+// a restart, or a data-parallel sibling.
 func (c *collector) addSteps(s *otlp.Span) error {
 	defer s.Rows.Free()
 	sortRows(s.Rows)
@@ -40,6 +40,7 @@ func (c *collector) addSteps(s *otlp.Span) error {
 	return e.tables.addSpan(s.Rows)
 }
 
+// engineOf returns the engine whose spans p fits best, or a new one.
 func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 	var best, latest *engine
 	var bestFit fit
@@ -59,7 +60,7 @@ func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 	case s.Name == "scheduler_steps" && !s.Sequence.OK: // fork v0.3 writes one span for the life of an engine
 	case best != nil:
 		return best, nil
-	case latest != nil && !s.Sequence.OK && s.FirstStep > 1: // no sign of a new engine
+	case latest != nil && !s.Sequence.OK && s.FirstStep > 1: // a new engine would begin with step 1
 		return latest, nil
 	}
 	e := &engine{resource: s.Resource, order: c.order, minNs: math.MaxInt64, maxNs: math.MinInt64}
@@ -70,8 +71,8 @@ func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 	return e, err
 }
 
-// partition sorts the engines by time and assigns every request to one of them. Engines whose stamps
-// overlap are refused unless split accepts them.
+// partition sorts the engine runs by time and assigns every request to one of them. It refuses
+// engine runs whose stamps overlap unless split is set.
 func (c *collector) partition(split bool) error {
 	if len(c.engines) < 2 {
 		return nil
@@ -111,7 +112,7 @@ func (c *collector) partition(split bool) error {
 	return nil
 }
 
-// stepTimes are the start and the end of each step of an engine, ns, by id.
+// stepTimes maps the id of each step of an engine to its start and end, ns.
 type stepTimes map[int64][2]int64
 
 // stepIndex reads the times of the steps from their tables.
@@ -129,9 +130,10 @@ func (c *collector) stepIndex() ([]stepTimes, error) {
 	return out, nil
 }
 
-// engineOfCore finds the engine of a request: the only one of its process, the one that ran at its
-// time, the one that wrote at its place in the file, or, if siblings wrote at the same time, the one
-// whose recorded step contains its SCHEDULED stamp.
+// engineOfCore finds the engine run of a request. It is the only one of its process, or the one
+// that ran at its time, or the one that wrote at its place in the file. If several data-parallel
+// siblings wrote at the same time, it is the one whose recorded step contains the request's
+// SCHEDULED stamp.
 func (c *collector) engineOfCore(k *coreHead, disjoint bool, byStep []stepTimes) int {
 	same := c.siblings(k.Resource)
 	if len(same) == 1 {
@@ -157,7 +159,7 @@ func (c *collector) engineOfCore(k *coreHead, disjoint bool, byStep []stepTimes)
 	return nearestStep(k, same, byStep)
 }
 
-// siblings are the engines of one resource, or all engines if none is of that resource.
+// siblings returns the engine runs of one resource (process), or all if none is of that resource.
 func (c *collector) siblings(resource uint64) []int {
 	var same, all []int
 	for i, e := range c.engines {
@@ -172,7 +174,7 @@ func (c *collector) siblings(resource uint64) []int {
 	return same
 }
 
-// inTurn reports whether engines wrote one after another.
+// inTurn reports whether the engine runs wrote their spans one run after another.
 func (c *collector) inTurn(same []int) bool {
 	for n, i := range same[1:] {
 		if c.engines[i].order < c.engines[same[n]].lastOrder {
@@ -182,9 +184,10 @@ func (c *collector) inTurn(same []int) bool {
 	return true
 }
 
-// findBegins finds where in the input each engine run begins. The first step span of a run is written
-// only when it closes, so requests of the run may come before it. The run begins with the first line
-// after the last step span of the run before in which a request ends in a step before that span.
+// findBegins finds the position in the input at which each engine run begins. A step span is
+// written when it closes, so requests of a run may come before its first step span. After the last
+// step span of the run before, the run begins with the first line in which a request ends in an
+// earlier step than that span had, because steps then count from 1 again.
 func (c *collector) findBegins() error {
 	for i, e := range c.engines {
 		e.begin = e.order
@@ -218,8 +221,8 @@ func (c *collector) findBegins() error {
 	return nil
 }
 
-// nearestStep is the engine of which the step of the request's first SCHEDULED event is nearest to that
-// event in time.
+// nearestStep returns the engine run whose step of the request's first SCHEDULED event is nearest
+// in time to that event.
 func nearestStep(k *coreHead, same []int, byStep []stepTimes) int {
 	best, dist := same[0], int64(math.MaxInt64)
 	for _, i := range same {

@@ -25,7 +25,7 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// extraction is the work on one run folder: readFolder, then finish, then close.
+// extraction is the work on one run folder. Call readFolder, then finish, then close.
 type extraction struct {
 	run     *RunDir
 	o       *Options
@@ -38,18 +38,19 @@ type extraction struct {
 	stamps  []fileStamp // of the inputs before they were read
 	col     *collector
 	kv      *enginelog.KVCollector
-	dep     *deploy.Deployment // run.yaml's, with the phases that client files tell
-	obs     []trace.ObservedRequest
-	points  []trace.LoadPoint
-	clients []trace.Finding // of the clients' files
+	dep     *deploy.Deployment      // from run.yaml, with the phases found in client files
+	obs     []trace.ObservedRequest // requests as clients recorded them
+	points  []trace.LoadPoint       // load levels of benchmarks
+	clients []trace.Finding         // about the clients' files
 	iter    *enginelog.Lives
 	lives   []*enginelog.Life
 	empty   []trace.Finding // files without a record
 	paired  *pairing.Pairing
-	told    [][]result.CachedTokens   // of each engine
-	served  [][]trace.ObservedRequest // by the life of an engine, where there are several
+	told    [][]result.CachedTokens   // for each engine, the cached tokens of its requests by phase
+	served  [][]trace.ObservedRequest // the requests of each life of an engine, if there are several
 }
 
+// failed adds the id of the run to an error.
 func (x *extraction) failed(err error) error { return fmt.Errorf("run %s: %w", x.run.ID, err) }
 
 // readFolder reads the inputs of a run folder.
@@ -73,7 +74,7 @@ func (x *extraction) readFolder(ctx context.Context) (err error) {
 		return err
 	}
 	x.unstage = files.Staged(x.stage)
-	if x.set == nil { // not looked for in the cache
+	if x.set == nil { // the cache did not need to find them
 		if x.set, err = x.run.findInputs(); err != nil {
 			return err
 		}
@@ -221,8 +222,8 @@ func (x *extraction) readInputs(ctx context.Context) error {
 	return x.readIterations(ctx, how)
 }
 
-// setPhases makes a phase of each load that clients offered, if run.yaml has no phases and the loads
-// do not overlap, and sets the phases of the clients' requests.
+// setPhases makes a phase of each load that a client offered, if run.yaml has no phases and the
+// loads do not overlap. Then it sets the phase of each client request by its send time.
 func (x *extraction) setPhases(loads []clients.Load) {
 	slices.SortStableFunc(loads, func(a, b clients.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	if len(loads) == 0 {
@@ -254,11 +255,11 @@ func (x *extraction) setPhases(loads []clients.Load) {
 	}
 }
 
-// readIterations streams server logs and forward-pass traces.
+// readIterations reads server logs and forward-pass traces into tables of passes.
 func (x *extraction) readIterations(ctx context.Context, how source.Options) error {
 	x.iter = enginelog.NewLives(x.acc, x.stage, x.o.Format)
 	x.iter.Beyond = enginelog.LimitsOf(&x.dep.Engine)
-	if x.col.Empty() && len(x.obs) < fewRequests { // memory does not grow with the input
+	if x.col.Empty() && len(x.obs) < fewRequests { // then logs need little memory
 		old := debug.SetMemoryLimit(-1)
 		debug.SetMemoryLimit(min(old, logLimit))
 		defer debug.SetMemoryLimit(old)
@@ -279,8 +280,8 @@ func (x *extraction) readIterations(ctx context.Context, how source.Options) err
 	return x.stepsOfChunks()
 }
 
-// stepsOfChunks makes iterations of the chunks that clients received, if neither spans nor logs record
-// the steps of the engine (spec#chunk-steps).
+// stepsOfChunks makes iterations of the chunks that clients received, if neither spans nor logs
+// record the steps of the engine: the chunks of one step arrive together (spec#chunk-steps).
 func (x *extraction) stepsOfChunks() error {
 	if !x.col.Empty() || len(x.lives) > 0 {
 		return nil
@@ -304,8 +305,8 @@ func (x *extraction) stepsOfChunks() error {
 	return table.Write(dir, table.Iterations, x.o.Format, steps)
 }
 
-// endsAll reports whether an error is not the fault of the run's inputs, so that other runs would fail
-// as well: the context ended, or tables cannot be written.
+// endsAll reports whether an error ends the whole extraction, and not that of one run folder: the
+// context ended, or tables cannot be written.
 func (x *extraction) endsAll(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || trace.CodeOf(err) == CodeNotOurs {
 		return true

@@ -12,9 +12,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// addFound adds the recordings in the run folder that run.yaml does not name: server logs, forward-pass
-// traces and results of clients, recognised by their content. Of a kind of which run.yaml names files,
-// only these are read. Every other file with the name of a recording is listed as unread.
+// addFound adds recordings in the run folder that run.yaml does not name: server logs, forward-pass
+// traces and results of clients, recognised by their content. If run.yaml names files of a kind,
+// only these are read. Any other file whose name is that of a recording is listed as unread.
 func (d *RunDir) addFound(s *inputSet) error {
 	named := d.Deployment.Files.Iterations
 	in, err := d.inputs("iterations", named)
@@ -44,7 +44,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 		d.compareWithLog(s, k, &rest[i])
 		name := path.Base(rest[i].Name)
 		isOtherThanNamed := k == kindClient && namesClients || (k == kindLog || k == kindPasses) && len(named) > 0
-		// Documents about a recording may have the name of one; they are no loss unless they are broken.
+		// Files that describe a recording may have the extension of one. Not reading them loses nothing.
 		looksRecorded := recordingName.MatchString(name) &&
 			(k == kindBroken || k == kindEmpty || !describes.MatchString(name))
 		switch {

@@ -16,14 +16,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// inputSet is the files of one run folder by kind.
+// inputSet is the files of one run folder, by kind.
 type inputSet struct {
 	config       []source.Input // run.yaml and the files that it names
 	traces       []source.Input
 	kv           []source.Input
 	clients      []source.Input
 	logs         []source.Input  // server logs with iterations
-	passes       []source.Input  // forward-pass traces, the other form of iterations
+	passes       []source.Input  // forward-pass traces, which have iterations too
 	metrics      []source.Input  // answers of /metrics
 	unread       []unread        // files with the name of a recording that are not read
 	contradicted []trace.Finding // where the start of a log contradicts run.yaml
@@ -69,7 +69,7 @@ func inputOf(path, name string) (in result.Input, err error) {
 	return in, err
 }
 
-// inputKind is the files of one kind, with its name in documents.
+// inputKind is the files of one kind, with the name of the kind in documents.
 type inputKind struct {
 	name string
 	list []source.Input
@@ -112,8 +112,8 @@ func (s *inputSet) hashFiles() error {
 	return nil
 }
 
-// checkGave finds the inputs without a record. It is an error if none of the files of one entry of
-// run.yaml has a record; a file among others is a warning.
+// checkGave looks for inputs in which no record was found. If that holds for all files of one entry
+// of run.yaml it is an error, and otherwise a warning.
 func (s *inputSet) checkGave(examples []result.Example) (warnings []trace.Finding, err error) {
 	for _, k := range s.kinds()[1:] {
 		gave := map[string]int64{}
@@ -179,8 +179,8 @@ func (s *inputSet) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// stamps are the names, sizes and times of the files. Standard input has a stamp without a time, which
-// no later one equals, so that it is always read.
+// stamps returns the names, sizes and times of the files. Standard input has no time, so its stamp
+// never equals a later one and it is always read.
 func (s *inputSet) stamps() []fileStamp {
 	var out []fileStamp
 	for _, k := range s.kinds() {
@@ -194,6 +194,7 @@ func (s *inputSet) stamps() []fileStamp {
 	return out
 }
 
+// stampOf asks the file system for the size and times of a file.
 func stampOf(f *source.Input) fileStamp {
 	st, err := os.Stat(f.Path)
 	if err != nil {
@@ -211,13 +212,13 @@ func (s *inputSet) bytes() int64 {
 	return n
 }
 
-// fileStamp is the size and the times of a file. A file with an equal stamp later is taken for
+// fileStamp is the size and the times of a file. A file whose stamp is equal later is assumed to be
 // unchanged.
 type fileStamp struct {
 	Name       string `json:"name"`
 	Bytes      int64  `json:"bytes"`
 	ModTime    int64  `json:"mod_time_ns"`
-	ChangeTime int64  `json:"change_time_ns"` // of the inode, which no program can set; 0 where there is none
+	ChangeTime int64  `json:"change_time_ns"` // of the inode, which programs cannot set; 0 if unknown
 }
 
 // changeTime is the time of the last change of a file's inode.
@@ -238,7 +239,8 @@ func changeTime(st fs.FileInfo) int64 {
 // within it may keep its stamp.
 const clockStep = 2 * time.Second
 
-// oldEnough returns the stamps, or nil if one is so recent that a later change might not be visible.
+// oldEnough returns the stamps, or nil if a file was changed so recently that another change might
+// leave its stamp as it is.
 func oldEnough(stamps []fileStamp) []fileStamp {
 	limit := time.Now().Add(-clockStep).UnixNano()
 	for _, s := range stamps {

@@ -12,9 +12,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// joinSpans links core spans to API spans: by parentSpanId within the trace, or else by the prefix of the
-// request id. A stock span in a trace with API or core spans is dropped, because fork v0.3.0 writes
-// both for one request.
+// joinSpans finds the API span of each core span: the span's parent, or else the API span whose
+// request id is a prefix of the core span's. A stock span is dropped if API or core spans have its
+// trace id, because the tracing fork v0.3.0 writes both for one request.
 func (c *collector) joinSpans() error {
 	if len(c.apis) == 0 {
 		return nil
@@ -23,7 +23,7 @@ func (c *collector) joinSpans() error {
 	if err != nil {
 		return err
 	}
-	var alone []int32 // cores without a parent here
+	var alone []int32 // cores whose parent is not among the API spans
 	for i := range c.cores {
 		k := &c.cores[i]
 		h, err := c.pack.coreHead(k.row)
@@ -43,11 +43,12 @@ func (c *collector) joinSpans() error {
 	if err := c.linkByPrefix(alone); err != nil {
 		return err
 	}
-	delete(fork, [16]byte{}) // spans without a trace id have no trace in common
+	delete(fork, [16]byte{}) // spans without a trace id do not share a trace
 	return c.dropStock(fork)
 }
 
-// apiSpans indexes the API spans by key. If there are stock spans, fork has the traces of the API spans.
+// apiSpans returns the index of each API span by its key. If there are stock spans, fork is the set
+// of trace ids of API spans, which the tracing fork of vLLM wrote.
 func (c *collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool, err error) {
 	bySpan = make(map[digest]int32, len(c.apis))
 	if slices.ContainsFunc(c.apis, func(p api) bool { return p.isStock }) {
@@ -71,8 +72,8 @@ func (c *collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool,
 	return bySpan, fork, nil
 }
 
-// linkByPrefix links cores to the API spans whose ids are prefixes of their own. Of API spans with one
-// id the first counts.
+// linkByPrefix links each core to the API span whose request id is a prefix of its own. Of several
+// API spans with one id, the first is linked.
 func (c *collector) linkByPrefix(cores []int32) error {
 	if len(cores) == 0 {
 		return nil
@@ -105,7 +106,7 @@ func (c *collector) linkByPrefix(cores []int32) error {
 	return nil
 }
 
-// dropStock drops the stock spans of traces that have spans of the fork.
+// dropStock drops the stock spans of traces in which the tracing fork wrote spans.
 func (c *collector) dropStock(fork map[[16]byte]bool) error {
 	if len(fork) == 0 || len(c.cores) == 0 {
 		return nil
@@ -139,9 +140,9 @@ func (c *collector) dropStock(fork map[[16]byte]bool) error {
 	return nil
 }
 
-// apiIDs lists the API ids to which a core id may belong (spec#wire-ids). vLLM adds to an API id a
-// leading "<k>_" for the k-th of n samples, "-<i>" for the i-th prompt of a completion, and a trailing
-// "-<8 characters>".
+// apiIDs lists the API request ids that a core's request id may have been made of (spec#wire-ids).
+// vLLM puts "<k>_" before an API id for the k-th of n samples, and adds "-<i>" for the i-th prompt
+// of a completion and "-<8 characters>" at random.
 func apiIDs(core string) []string {
 	id := core
 	if i := strings.IndexByte(id, '_'); i > 0 && isDigits(id[:i]) {
@@ -159,12 +160,13 @@ func apiIDs(core string) []string {
 	return append(out, id)
 }
 
+// isDigits reports whether a text consists of decimal digits.
 func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// assignAPIs assigns API spans to engines: that of their core span, or else that of the core span
-// before them in the input.
+// assignAPIs assigns each API span to the engine run of its core span. An API span without a core
+// span gets the engine run of the core span before it in the input.
 func (c *collector) assignAPIs() error {
 	if len(c.engines) < 2 {
 		return nil
@@ -175,7 +177,7 @@ func (c *collector) assignAPIs() error {
 		}
 	}
 	last := int32(0) // engine of the last core before the API span
-	at := 0          // the next core
+	at := 0          // index of the next core
 	for i := range c.apis {
 		p := &c.apis[i]
 		if p.isLinked {
@@ -200,8 +202,8 @@ func (c *collector) assignAPIs() error {
 	return nil
 }
 
-// requestKey identifies a row of the requests table, with the stamps by which rows are sorted. Unknown
-// stamps are unknownNs.
+// requestKey is a row of the requests table before it is read from disk: its spans and the stamps
+// by which rows are sorted, ns. Unknown stamps are unknownNs, so that they sort last.
 type requestKey struct {
 	arrived, queued, finished, start int64
 	core, api                        int32 // -1 for none
@@ -209,8 +211,8 @@ type requestKey struct {
 
 const unknownNs = math.MaxInt64
 
-// requestKeys lists the requests of one engine in the order of the table. isWhole reports whether the
-// journey of each of them is recorded whole.
+// requestKeys lists the requests of one engine run in the order of the table. isWhole is true if
+// the journey of each of them was recorded from QUEUED to FINISHED.
 func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, err error) {
 	for i, k := range c.cores {
 		if k.engine == engine {
@@ -268,10 +270,11 @@ func (c *collector) compareIDs(a, b requestKey, str *files.Interner) (int, error
 	return cmp.Or(cmp.Compare(core[0], core[1]), cmp.Compare(api[0], api[1])), nil
 }
 
+// hexID writes a binary id in hexadecimal.
 func hexID(b []byte) trace.Opt[string] { return trace.Some(hex.EncodeToString(b)) }
 
-// requestRow reads a request: a core span with or without its API span, or an API or stock span alone.
-// The writer adds its overhead and phase.
+// requestRow reads a row of the requests table from disk: a core span with or without its API span,
+// or an API or stock span alone. Its overhead bounds and phase are added by the writer.
 func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Request, err error) {
 	var p apiRow
 	if api >= 0 {
@@ -302,7 +305,7 @@ func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Re
 		}
 		r.HitTokens = o.Hit
 		r.CachedTokens = o.Hit
-		if o.Step == row.SchedStep { // the snapshot is that of the admission
+		if o.Step == row.SchedStep { // the snapshot shows the request when it was admitted
 			r.CachedTokens = trace.Some(o.Computed)
 		}
 	}
@@ -313,7 +316,7 @@ func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Re
 	return r, nil
 }
 
-// fillAPI adds the fields of the API span to a request.
+// fillAPI copies the fields of an API span into the row of its request.
 func fillAPI(r *trace.Request, p *apiRow) {
 	a := &p.request
 	r.APIID = a.APIID
@@ -328,7 +331,7 @@ func fillAPI(r *trace.Request, p *apiRow) {
 	r.DepartedNs = a.DepartedNs
 	r.AbortedNs = a.AbortedNs
 	r.AbortReason = a.AbortReason
-	// The engine's own counts are exact; the API process has the usage that it reported.
+	// Token counts of the engine are exact, so those of the API span are used only where they lack.
 	if !r.PromptTokens.OK {
 		r.PromptTokens = a.PromptTokens
 	}
@@ -344,7 +347,7 @@ func fillAPI(r *trace.Request, p *apiRow) {
 	r.APILine = trace.Some(p.Line)
 }
 
-// apiRow is a request without a core span, or a stock span.
+// apiRow makes the row of a request that has no core span.
 func (c *collector) apiRow(p *apiRow, isStock bool) trace.Request {
 	r := p.request
 	r.Source = trace.SourceFork
@@ -362,8 +365,9 @@ func (c *collector) apiRow(p *apiRow, isStock bool) trace.Request {
 	return r
 }
 
-// success is that of the API span where there is one: a stop string ends the core span as aborted,
-// although the client got its answer (spec#wire-stop-strings).
+// success reports whether a request succeeded. The API span decides if there is one, because vLLM
+// ends the core span of a request that reached a stop string as aborted, although the client got
+// its answer (spec#wire-stop-strings).
 func success(r *trace.Request) trace.Opt[bool] {
 	switch {
 	case r.DepartedNs.OK:

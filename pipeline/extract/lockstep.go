@@ -13,10 +13,11 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// lockstep makes one run of the logs of data-parallel ranks whose model has experts (spec#wire-lives).
-// A pass begins and ends on all ranks together, so it takes as long as on the rank with the most tokens,
-// whose row represents it. Code: several_engines if the log of a rank is missing, so that its load is
-// unknown, or the release does not log passes without load.
+// lockstep merges the logs of data-parallel ranks of a model with experts into one run
+// (spec#wire-lives). Such ranks begin and end each pass together, so a pass takes as long as on the
+// rank with the most tokens, and that rank's row is kept for all. Code of the error:
+// several_engines, if the log of a rank is missing, whose load is then unknown, or if the release
+// does not log passes of ranks without load.
 func (x *extraction) lockstep() error {
 	n, lives := int(x.dep.DP), x.lives
 	if n < 2 || !x.dep.Model.IsMoE() || len(lives)+len(x.col.engines) == 0 {
@@ -57,7 +58,8 @@ func (x *extraction) lockstep() error {
 	return nil
 }
 
-// largestRank writes the passes that all ranks have, each as on the rank with the most tokens.
+// largestRank writes a table of the passes that all ranks have, with the row of the rank that has
+// the most tokens in each.
 func (x *extraction) largestRank(ranks []*enginelog.Life, dir string) (*enginelog.Life, error) {
 	out, err := table.Create[trace.Iteration](dir, table.Iterations, x.o.Format)
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// manifestName is the file of a run's folder that lists which files of it this program wrote. Nothing
-// else is ever removed or replaced there.
+// manifestName is the file in the folder of one run's tables that lists the files written by this
+// program. Only those are ever removed or replaced.
 const manifestName = ".manifest.json"
 
-// manifest lists the files of one folder of tables. While they are being replaced it lists the old and
-// the new ones.
+// manifest is the content of that file. While files are being replaced it lists the old and the new
+// ones.
 type manifest struct {
 	Files []result.Input `json:"files"`
 }
 
-// readManifest reads the manifest of a folder. Without a readable one, nothing in the folder counts as
-// written by this program.
+// readManifest reads the manifest of a folder. If it is missing or damaged, no file of the folder
+// counts as written by this program.
 func readManifest(dir string) manifest {
 	var m manifest
 	b, err := files.ReadAll(filepath.Join(dir, manifestName))
@@ -32,6 +32,7 @@ func readManifest(dir string) manifest {
 	return m
 }
 
+// write replaces the manifest of a folder.
 func (m *manifest) write(dir string) error {
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -45,7 +46,7 @@ func (m *manifest) names(name string) bool {
 	return slices.ContainsFunc(m.Files, func(f result.Input) bool { return f.Name == name })
 }
 
-// wrote reports whether the current content of the file is that which the manifest lists.
+// wrote reports whether a file still has the content that the manifest lists.
 func (m *manifest) wrote(dir, name string) bool {
 	return slices.ContainsFunc(m.Files, func(f result.Input) bool {
 		return f.Name == name && sameFile(filepath.Join(dir, name), f)

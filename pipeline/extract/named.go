@@ -29,8 +29,9 @@ func (d *RunDir) traces() ([]source.Input, error) {
 	return d.inputs("traces", d.Deployment.Files.Traces)
 }
 
-// inputs resolves the names and globs of one key of run.yaml, relative to the run folder. A folder
-// stands for every file below it, as the collector's group_by writes them.
+// inputs finds the files that one key of run.yaml names, by names and globs relative to the run
+// folder. A folder is replaced by every file below it, because the collector's group_by option
+// writes folders.
 func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) {
 	var in []source.Input
 	seen := map[string]bool{}
@@ -71,7 +72,8 @@ func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) 
 	return inReadingOrder(in), nil
 }
 
-// asked is the entry of run.yaml for a file; "" if run.yaml has no `files`.
+// asked describes the entry of run.yaml that named a file, for errors; "" if run.yaml has no
+// `files`.
 func (d *RunDir) asked(kind, pattern string) string {
 	if d.Deployment.FoundFiles {
 		return ""

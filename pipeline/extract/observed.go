@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// joinObserved finds the core span of each client request. The client sends its id as X-Request-Id, so
-// the id of the API span is cmpl-<id> or chatcmpl-<id>.
+// joinObserved finds the core span of each client request by its id. A client sends its id as
+// X-Request-Id, and vLLM makes the API id of it: cmpl-<id> or chatcmpl-<id>.
 func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	if len(rows) == 0 {
 		return nil
@@ -48,8 +48,8 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	return nil
 }
 
-// sendTime is the time by which client requests are sorted: when they were sent, planned, sent by the
-// wall clock, or queued, whichever is known first.
+// sendTime is the stamp by which client requests are sorted, ns: the first known of when it was
+// sent, planned to be sent, sent by the wall clock, and queued.
 func sendTime(r *trace.ObservedRequest) int64 {
 	for _, t := range []trace.Opt[int64]{r.SendNs, r.ArrivalNs, r.SendWallNs, r.QueuedNs} {
 		if t.OK {
@@ -59,7 +59,7 @@ func sendTime(r *trace.ObservedRequest) int64 {
 	return 0
 }
 
-// observedOf are the client requests of one engine.
+// observedOf returns the client requests of one engine run.
 func (c *collector) observedOf(engine int32) []trace.ObservedRequest {
 	if len(c.engines) < 2 {
 		return c.observed
@@ -77,7 +77,7 @@ func (c *collector) observedOf(engine int32) []trace.ObservedRequest {
 	return out
 }
 
-// warnUnjoined warns of client requests without a core span.
+// warnUnjoined warns of client requests for which no core span was found.
 func (w *writer) warnUnjoined(rows []trace.ObservedRequest) {
 	lost := 0
 	for i := range rows {

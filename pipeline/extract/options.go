@@ -32,7 +32,7 @@ type Options struct {
 	Config       *result.Config // the pipeline.yaml that set options, for extract.json; nil for none
 	Stdin        io.Reader
 	Progress     trace.Progress
-	free         int64 // in place of files.FreeExpansion; 0 for that
+	free         int64 // replaces files.FreeExpansion in tests; 0 keeps it
 
 	// Batches reconstructs from the tables of a run what ran in each step. Without it, and for a run of
 	// more than maxBatchRows, these figures of extract.json are null.
@@ -64,11 +64,13 @@ func (o *Options) Check() error {
 	return nil
 }
 
+// streaming returns the settings of package source.
 func (o *Options) streaming() source.Options {
 	limits := source.Limits{MaxLine: o.MaxLine, MaxExpansion: o.MaxExpansion, Free: cmp.Or(o.free, files.FreeExpansion)}
 	return source.Options{Workers: o.workers(), Limits: limits, Stdin: o.Stdin}
 }
 
+// workers is the number of parsing goroutines.
 func (o *Options) workers() int {
 	if o.Workers > 0 {
 		return o.Workers

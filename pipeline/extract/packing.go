@@ -9,19 +9,20 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// A finished request waits until the input ends, because only then its engine is known and its table
-// is sorted. So that a long dump fits into memory, it waits packed on disk: a coreRow or apiRow in a row
-// file, and its journey events in a spool. Only its id and the places of its rows are in memory.
+// The table of requests is written at the end of the input, because only then is the engine of each
+// request known. Until then requests are packed on disk, so that memory does not grow with the length
+// of a dump: a coreRow or apiRow in a row file, and the journey events in a spool. Only the id of a
+// request and the places of its rows are in memory.
 
-// coreRow is an engine request, packed on disk.
+// coreRow is an engine request as packed on disk.
 type coreRow struct {
 	coreHead
 	hashes  []uint64 // of its journey events, to find repeated ones
 	request trace.Request
 }
 
-// coreHead is the beginning of a coreRow. It is read without the rest when requests are joined and
-// divided among engines.
+// coreHead is the first part of a coreRow. Joining requests and dividing them among engines needs
+// only this part, so it can be read without the rest.
 type coreHead struct {
 	Key       spanKey
 	Parent    [8]byte
@@ -36,23 +37,24 @@ type coreHead struct {
 	SchedStep int64 // its step; -1 without one
 }
 
-// apiRow is an API span or stock span, packed on disk.
+// apiRow is an API span or stock span as packed on disk.
 type apiRow struct {
 	apiHead
 	request trace.Request
 }
 
+// apiHead is the first part of an apiRow, which can be read without the rest.
 type apiHead struct {
 	Key   spanKey
 	File  int32
 	Line  int64
 	Order int64
-	Kept  int64 // records: the span and its events
+	Kept  int64 // number of records kept: the span and its events
 
 	Resource uint64
 }
 
-// packing has the row files of requests that wait, and the codecs of their rows.
+// packing has the row files of requests and the codecs of their rows.
 type packing struct {
 	coreRows *files.Codec[coreRow]
 	apiRows  *files.Codec[apiRow]
@@ -80,6 +82,7 @@ func newPacking(mem *source.Memory) packing {
 	}
 }
 
+// putCore packs a core row and returns its place for getCore.
 func (p *packing) putCore(r *coreRow) (at int64, err error) {
 	p.buf = p.coreRows.Append(p.buf[:0], r)
 	return p.cores.Put(p.buf)
@@ -95,6 +98,7 @@ func (p *packing) getCore(at int64, r *coreRow, str *files.Interner) error {
 	return p.coreRows.Decode(row, r, str)
 }
 
+// putAPI packs an API row and returns its place for getAPI.
 func (p *packing) putAPI(r *apiRow) (at int64, err error) {
 	p.buf = p.apiRows.Append(p.buf[:0], r)
 	return p.apis.Put(p.buf)
@@ -121,26 +125,29 @@ func headOf[T any](rows *source.RowFile, codec *files.Codec[T], at int64) (head 
 	return head, err
 }
 
-// digest is a hash of 96 bits that replaces an id in maps, with a new seed in every process. Among a
-// billion ids two share one with a probability of 1e-11.
+// digest is a 96-bit hash that replaces an id in maps. Its seed differs between processes. Among a
+// billion ids, two have the same digest with a probability of 1e-11.
 type digest [12]byte
 
 var digestSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
+// digestID hashes an id.
 func digestID[T string | spanKey](id T) (d digest) {
 	binary.LittleEndian.PutUint64(d[:], maphash.Comparable(digestSeeds[0], id))
 	binary.LittleEndian.PutUint32(d[8:], uint32(maphash.Comparable(digestSeeds[1], id)))
 	return d
 }
 
-// texts stores many small texts in large blocks. A place in it is smaller than a string, and the garbage
-// collector does not follow it.
+// texts stores many small texts in large blocks. A place in it takes eight bytes, half of a string,
+// and has no pointer for the garbage collector to follow.
 type texts struct{ blocks [][]byte }
 
+// text is the place of a text: the block, and the offset in it.
 type text struct{ block, at uint32 }
 
 const textBlock = 1 << 18 // bytes
 
+// put stores a text, its length before it, and returns its place.
 func (t *texts) put(s string) text {
 	if n := len(t.blocks); n == 0 || cap(t.blocks[n-1])-len(t.blocks[n-1]) < len(s)+binary.MaxVarintLen64 {
 		t.blocks = append(t.blocks, make([]byte, 0, max(textBlock, len(s)+binary.MaxVarintLen64)))
@@ -152,6 +159,7 @@ func (t *texts) put(s string) text {
 	return at
 }
 
+// get returns the text at a place. The caller must not change it.
 func (t *texts) get(at text) []byte {
 	b := t.blocks[at.block][at.at:]
 	n, k := binary.Uvarint(b)

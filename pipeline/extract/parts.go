@@ -22,13 +22,14 @@ const (
 	kindKV     = "kv_events"
 )
 
-// Piece is one task on an input that is read in parts: to decode a part, or to take the SHA-256.
+// Piece is one task on a large input: to decode a part of it, or to compute its SHA-256. Several
+// processes can do the pieces of one input.
 type Piece struct {
 	Kind  string       `json:"kind"` // traces or kv_events
 	Name  string       `json:"name"` // relative, as in extract.json
 	Path  string       `json:"path"` // absolute
 	Bytes int64        `json:"bytes"`
-	Part  *source.Part `json:"part,omitempty"` // nil for the SHA-256 of the whole input
+	Part  *source.Part `json:"part,omitempty"` // nil: compute the SHA-256 of the whole input
 }
 
 // Files of a finished piece.
@@ -37,8 +38,8 @@ const (
 	SumFile  = "sum.json" // a JSON string
 )
 
-// cutPieces lists the pieces of the inputs that are read in parts of about every bytes: for each input its
-// sum, then its parts in order. 0 cuts nothing.
+// cutPieces cuts the inputs that can be cut into parts of about every bytes. It lists for each of
+// them the task of its SHA-256 and then its parts in order. With 0 nothing is cut.
 func (s *inputSet) cutPieces(every int64) ([]Piece, error) {
 	var out []Piece
 	if every <= 0 {
@@ -71,7 +72,7 @@ func (s *inputSet) cutPieces(every int64) ([]Piece, error) {
 	return out, nil
 }
 
-// Do does the task and writes the decoded part, or the sum, into the folder o.Out.
+// Do does the task and writes the result, the decoded part or the SHA-256, into the folder o.Out.
 func (p *Piece) Do(ctx context.Context, o Options) error {
 	st, err := os.Stat(p.Path)
 	if err != nil {
@@ -115,8 +116,8 @@ type Stored struct {
 	Folders []string `json:"folders"` // of its parts, in order
 }
 
-// Gather combines finished pieces. folders[i] is the folder of the i-th piece, and path returns where
-// a folder is on this machine.
+// Gather combines finished pieces into inputs. folders[i] is the folder of the i-th piece, and path
+// maps it to its place on this machine.
 func Gather(pieces []Piece, folders []string, path func(folder string) string) ([]Stored, error) {
 	var out []Stored
 	for i := range pieces {
@@ -139,7 +140,7 @@ func Gather(pieces []Piece, folders []string, path func(folder string) string) (
 	return out, nil
 }
 
-// useStored makes inputs that were read in parts be read from these.
+// useStored replaces inputs whose parts were decoded before by these decoded parts.
 func (s *inputSet) useStored(list []Stored) {
 	for _, k := range s.kinds() {
 		for i := range k.list {

@@ -36,8 +36,9 @@ func (p *Planned) Bytes() int64 {
 	return n
 }
 
-// Plan describes the run folder for a plan. Inputs of more than every bytes are cut where they can be;
-// 0 cuts none. Standard input cannot be read by several processes and is refused.
+// Plan describes the run folder for a plan of several processes. Inputs of more than every bytes
+// are cut into pieces where their form allows it; 0 cuts none. Standard input is refused, because
+// only one process can read it.
 func (d *RunDir) Plan(every int64) (*Planned, error) {
 	p := &Planned{ID: d.ID, Folder: d.Folder, Deployment: deploymentHash(d.Deployment)}
 	err := d.Bad
@@ -69,8 +70,8 @@ func (d *RunDir) Plan(every int64) (*Planned, error) {
 // planAgain is the hint for inputs that have changed.
 const planAgain = "plan again into another folder"
 
-// Open finds the run folder of a plan again. set overrides its run.yaml, as in Find. It is an error if
-// the folder is not as it was planned.
+// Open finds a planned run folder again. set overrides its run.yaml, as in Find. It is an error if
+// the run folder changed since the plan was made.
 func (p *Planned) Open(set []string) (*RunDir, error) {
 	dep, err := deploy.LoadRun(p.Dir, set...)
 	if err != nil {
@@ -101,7 +102,7 @@ func (p *Planned) Open(set []string) (*RunDir, error) {
 	return d, nil
 }
 
-// Longest is the name and size of the largest piece of work for one worker: an input, or the largest
+// Longest returns the name and size of the largest task for one worker: an input, or the largest
 // part of one that is cut.
 func (p *Planned) Longest() Sized {
 	list := slices.Clone(p.Inputs)

@@ -24,11 +24,11 @@ const (
 	stagePrefix  = ".stage-blis-train-"
 )
 
-// halfWritten matches what files.Write leaves of our documents when it is killed.
+// halfWritten matches the temporary files of our documents that an interrupted files.Write leaves.
 var halfWritten = regexp.MustCompile(`^(\.extract-cache\.json|\.manifest\.json|(extract|fit|validation|inspect|simulation)\.json|` +
 	`rejected\.jsonl|coefficients\.yaml|report\.html)\.tmp[0-9a-f]{8}$`)
 
-// cleanStages removes the temporary files of an interrupted call.
+// cleanStages removes the temporary folders and files of an interrupted call.
 func cleanStages(out string) error {
 	tables := filepath.Join(out, tablesDir)
 	if there, err := isFolder(tables); err != nil || !there {
@@ -51,7 +51,7 @@ func cleanStages(out string) error {
 	return err
 }
 
-// cleanHalves removes half-written documents of a folder.
+// cleanHalves removes half-written documents in a folder.
 func cleanHalves(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -175,7 +175,7 @@ func publish(from, to string, tables []result.Input, force bool) error {
 	return fresh.write(to)
 }
 
-// tidying lists the files that are not part of a call, for the user.
+// tidying lists, for the user, the files of runs that are not part of this call.
 type tidying struct{ removed, left []string }
 
 // removeRuns removes the tables of runs that are not part of this call: files whose content is the one
@@ -207,7 +207,7 @@ func removeRuns(out string, keep func(id string) bool) (t tidying, err error) {
 
 const runPrefix = "run="
 
-// listForeign lists the files of a folder that are not in the manifest.
+// listForeign lists the files of a folder that are not in its manifest and are therefore left.
 func (t *tidying) listForeign(dir string, m manifest) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -221,7 +221,8 @@ func (t *tidying) listForeign(dir string, m manifest) {
 	}
 }
 
-// removeRun removes the files of the manifest from the folder of one run.
+// removeRun removes the files in the manifest of one run's folder, and the folder if it is empty
+// then.
 func (t *tidying) removeRun(dir string) error {
 	m := readManifest(dir)
 	var changed manifest
@@ -251,6 +252,6 @@ func (t *tidying) removeRun(dir string) error {
 	if len(m.Files) > 0 {
 		os.Remove(filepath.Join(dir, manifestName))
 	}
-	os.Remove(dir) // fails if there are other files, and should
+	os.Remove(dir) // fails, as it should, if other files are left
 	return nil
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// rejects writes rejected.jsonl. The methods of a nil one do nothing.
+// rejects writes rejected.jsonl. A nil *rejects writes nothing.
 type rejects struct {
 	file *files.Pending
 	enc  *json.Encoder
 }
 
+// openRejects creates rejected.jsonl; nil if it was not asked for.
 func openRejects(o *Options) (*rejects, error) {
 	if !o.WhyRejected {
 		return nil, nil
@@ -29,7 +30,7 @@ func openRejects(o *Options) (*rejects, error) {
 	return &rejects{file: f, enc: json.NewEncoder(f)}, nil
 }
 
-// sum describes the file before it has its final name.
+// sum is the name, size and hash of the file before it gets its final name.
 func (r *rejects) sum() (*result.Input, error) {
 	if r == nil {
 		return nil, nil

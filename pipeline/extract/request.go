@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Kinds of journey events with a stamp of their own in a request.
+// Kinds of journey events whose stamps are columns of the requests table.
 const (
 	kindQueued     = "QUEUED"
 	kindScheduled  = "SCHEDULED"
@@ -22,7 +22,8 @@ const (
 // eventSeed is the seed of hashes that never leave the process.
 var eventSeed = maphash.MakeSeed()
 
-// addCore collects a core span.
+// addCore collects a core span: it joins it to the spans with the same request id, and stores the
+// row and the journey events.
 func (c *collector) addCore(s *otlp.Span, key spanKey) error {
 	if !s.RequestID.OK {
 		c.acc.Drop(source.CodeBadRecord, 1+int64(len(s.Journey)), c.placeOf(s), "llm_core without gen_ai.request.id")
@@ -64,8 +65,8 @@ func (c *collector) addCore(s *otlp.Span, key spanKey) error {
 	return err
 }
 
-// coreOf returns the request of a core span: its place among the cores, and its row. It is that of an
-// earlier span with the same id and process, or a new one.
+// coreOf returns the request of a core span, as the index of its core and its row. An earlier span
+// with the same id and process is continued; otherwise the request is new.
 func (c *collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, err error) {
 	id := digestID(s.RequestID.V)
 	row = &c.pack.row
@@ -95,7 +96,7 @@ func (c *collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, e
 	return at, row, nil
 }
 
-// noteEvent updates what finding the engine of a request needs of its events.
+// noteEvent updates the fields of the head that help to find the engine of the request.
 func (k *coreHead) noteEvent(ev *trace.JourneyEvent) {
 	if ev.TsNs.OK {
 		k.LastNs = max(k.LastNs, ev.TsNs.V)
@@ -109,9 +110,10 @@ func (k *coreHead) noteEvent(ev *trace.JourneyEvent) {
 	}
 }
 
-// setFromEvent sets the fields of a request that come from one journey event (spec#wire-journey-events).
+// setFromEvent sets the fields of a request that one journey event determines
+// (spec#wire-journey-events).
 func setFromEvent(r *trace.Request, e *trace.JourneyEvent) {
-	// Of several events of one kind the first counts.
+	// If there are several events of one kind, the first is used.
 	first := func(ns, step *trace.Opt[int64]) {
 		if !ns.OK {
 			*ns = e.TsNs

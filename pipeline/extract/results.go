@@ -16,7 +16,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// output writes the tables of the i-th engine run.
+// output writes the tables of the i-th engine run. Engine runs come from step spans or, without
+// these, from the lives of engines in logs.
 func (x *extraction) output(i int) (*output, error) {
 	w := &output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
 	if i < x.col.Runs() {
@@ -94,7 +95,8 @@ func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 	return out, nil
 }
 
-// idOf is the id of the i-th of n engine runs. It is an error if a run folder has it.
+// idOf returns the id of the i-th of n engine runs. It is an error if another run folder has that
+// id.
 func (x *extraction) idOf(i, n int) (string, error) {
 	if n == 1 {
 		return x.run.ID, nil
@@ -106,18 +108,19 @@ func (x *extraction) idOf(i, n int) (string, error) {
 	return id, nil
 }
 
-// runIDTaken is the error for the id of the i-th of n engine runs in dir, which is that of a run folder.
+// runIDTaken is the error of an engine run whose id is that of another run folder.
 func runIDTaken(id string, i, n int, dir string) error {
 	return trace.Errorf(codeDuplicateRunID,
 		"run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, dir).
 		WithHint(otherName)
 }
 
-// maxBatchRows bounds the memory of Options.Batches: about 150 bytes a row.
+// maxBatchRows is the largest number of rows for which Options.Batches is called, which needs about
+// 150 bytes of memory for each.
 const maxBatchRows = 1 << 19
 
-// countBatches fills the figures of the reconstructed batches. For a run that cannot be reconstructed
-// they stay null, with a warning.
+// countBatches sets the figures of extract.json that need reconstructed batches. If a run cannot be
+// reconstructed they stay null, with a warning.
 func (x *extraction) countBatches(r *result.ExtractRun) {
 	if x.o.Batches == nil || r.Steps.Summaries == 0 {
 		return
@@ -142,8 +145,8 @@ func (x *extraction) countBatches(r *result.ExtractRun) {
 	r.Steps.Contradictions = trace.Some(int64(q.Contradictions))
 }
 
-// result is the entry of one engine run in extract.json. Of a folder with several engine runs, the first
-// has the account.
+// result makes the entry of one engine run in extract.json. If a folder has several engine runs,
+// the first one gets the account of records.
 func (x *extraction) result(id string, i, n int, w *output, records result.Records) result.ExtractRun {
 	dep := *x.dep
 	r := result.ExtractRun{
@@ -184,7 +187,7 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 	return r
 }
 
-// firstUnreadable is the place of the first line or message that cannot be read, for a warning.
+// firstUnreadable is the place of the first unreadable line or message, as the end of a warning.
 func firstUnreadable(examples []result.Example) string {
 	i := slices.IndexFunc(examples, func(e result.Example) bool { return e.Reason == source.CodeUnreadable })
 	if i < 0 {
@@ -193,7 +196,7 @@ func firstUnreadable(examples []result.Example) string {
 	return fmt.Sprintf("; first: %s: %s", examples[i].Place, examples[i].What)
 }
 
-// warnings are the findings of one engine run.
+// warnings lists the warnings of one engine run.
 func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace.Finding {
 	dep := r.Deployment
 	if len(x.lives) > 0 {

@@ -11,9 +11,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
-// Names of the backups of a rotated set (spec#wire-rotation): of older collectors
-// (traces-2022-09-14T05-02-14.173.json) and newer ones (...-size.json), and of logrotate
-// (traces.json.2.gz, in which a higher number is older, or traces.json-20260920).
+// Patterns of the names of rotated files (spec#wire-rotation). OpenTelemetry collectors write
+// traces-2022-09-14T05-02-14.173.json, newer ones with "-size" or another reason after the time.
+// logrotate writes traces.json.2.gz, in which a higher number is older, or traces.json-20260920.
 var (
 	rotated     = regexp.MustCompile(`^(.*)-(\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}\.\d{3})(?:-[a-z]+)?(\.[^/]*)$`)
 	rotatedNum  = regexp.MustCompile(`^(.*\.(?:jsonl?|pb|log|txt|out))\.(\d{1,6})((?:\.(?:gz|zst))?)$`)
@@ -21,8 +21,8 @@ var (
 	packedName  = regexp.MustCompile(`\.(?:gz|zst)$`)
 )
 
-// rotation is the rotated set to which a file belongs, and its sort key in the set. The file being
-// written sorts last.
+// rotation returns the rotated set to which a file belongs, and a key by which the files of the set
+// sort in time. The file that is still being written sorts last.
 func rotation(name string) (set, order string) {
 	if m := rotated.FindStringSubmatch(name); m != nil {
 		return packedName.ReplaceAllString(m[1]+m[3], ""), m[2]
@@ -37,8 +37,8 @@ func rotation(name string) (set, order string) {
 	return packedName.ReplaceAllString(name, ""), "live"
 }
 
-// inReadingOrder sorts files by set and within a set by time. It sets Joins of files that the next one
-// may continue.
+// inReadingOrder sorts files by set, and within a set by time. It sets Joins of each file whose
+// last line may continue in the next.
 func inReadingOrder(in []source.Input) []source.Input {
 	type key struct{ set, order string }
 	keys := map[string]key{}

@@ -18,15 +18,16 @@ import (
 // with the input except for about 150 bytes a request and 20 a span.
 const softLimit = 200 << 20
 
-// logLimit replaces softLimit while lines of logs are read and there are neither spans nor more than
-// fewRequests requests of clients.
+// logLimit replaces softLimit while log lines are read, if there are no spans and fewer than
+// fewRequests requests of clients. Such a run needs little memory.
 const (
 	logLimit    = 60 << 20
 	fewRequests = 20_000
 )
 
-// BoundMemory sets the memory limit of the Go runtime to softLimit, so that the garbage collector works
-// harder only near it. A smaller limit of the environment is kept. The result restores the old limit.
+// BoundMemory sets the memory limit of the Go runtime to softLimit, near which the garbage
+// collector works harder. A lower limit set in the environment is kept. undo restores the limit
+// that was set before.
 func BoundMemory() (undo func()) {
 	old := debug.SetMemoryLimit(-1)
 	debug.SetMemoryLimit(min(old, softLimit))
@@ -66,7 +67,8 @@ type Failed struct {
 // mostListed is the number of failed runs whose errors are listed.
 const mostListed = 20
 
-// FailedRuns is the error of the failed ones of n runs. Its hint excludes them.
+// FailedRuns is the error that lists the failed ones of n runs. Its hint is the --exclude option
+// that leaves them out.
 func FailedRuns(failed []Failed, n int) error {
 	if len(failed) == 0 {
 		return nil
@@ -90,8 +92,8 @@ func FailedRuns(failed []Failed, n int) error {
 	return errors.Join(append([]error{summary}, errs...)...)
 }
 
-// One extracts one run folder into o.Out/tables and writes no document. It is the part of Run that
-// concerns one folder.
+// One extracts one run folder into o.Out/tables and writes no document, which Assemble does for the
+// folders that several processes extracted.
 func One(ctx context.Context, run *RunDir, o Options) (*Entry, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -108,9 +110,9 @@ func One(ctx context.Context, run *RunDir, o Options) (*Entry, error) {
 	return entry, nil
 }
 
-// Assemble writes extract.json for run folders that One extracted. The entries are sorted by id;
-// folders[i] has the tables of entries[i], which get their names in o.Out; bad are the runs that
-// failed. The result is that of Run.
+// Assemble writes extract.json for run folders that One extracted, sorted by id. folders[i] has the
+// tables of entries[i], which are moved to o.Out. bad are the runs that failed. The result is the
+// same as that of Run.
 func Assemble(entries []*Entry, folders []string, bad []Failed, o Options) (*result.Extract, error) {
 	if err := cleanStages(o.Out); err != nil {
 		return nil, err
@@ -193,12 +195,13 @@ func badError(r *result.ExtractRun, frac, limit float64) error {
 		WithHint(fmt.Sprintf("--max-bad-frac %.2g accepts the loss", roundUp(frac)))
 }
 
+// roundUp rounds a share up to two decimals, so that --max-bad-frac with this value accepts it.
 func roundUp(f float64) float64 { return float64(int(f*100)+1) / 100 }
 
-// extractAll extracts the runs, or finds them in the cache; bad are those whose inputs are at fault.
-// With several workers the tables of one run are written while the next run is read, so that no core
-// is idle at the end of a run. With --why-rejected they are not, because reading and writing both add
-// to one file, in the order of the runs.
+// extractAll extracts the runs or finds them in the cache. bad are runs whose inputs cannot be
+// extracted; err ended the whole extraction. With several workers the tables of one run are written
+// while the next run is read, so that no core is idle. With --why-rejected they are written before,
+// because reading and writing both add to rejected.jsonl, which has the order of the runs.
 func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, rejects *rejects) (entries []*Entry,
 	bad []Failed, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -209,7 +212,8 @@ func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, reje
 	for i := range runs {
 		ids[i] = runs[i].ID
 	}
-	written := make(chan error, 1) // the error of the run being written, if it ends the whole extraction
+	// written receives, after each run, the error that ends the whole extraction, or nil.
+	written := make(chan error, 1)
 	written <- nil
 	for i := range runs {
 		if errs[i] = runs[i].Bad; errs[i] != nil {

@@ -10,10 +10,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// assignServed divides the requests of clients among engines, if there are logs of several engines and
-// no step traces: phase by phase, if the counts of the passes allow one division only for nearly all
-// requests. Other requests, and spans without an engine, are left out of all tables, because in a replay
-// they would add load to the wrong engine.
+// assignServed divides the requests of clients among engines, if there are logs of several engines
+// and no step traces. It uses the engines that counting found (findCached). In a phase in which too
+// many requests have no engine, no request is assigned. Requests that are not assigned, and spans
+// of requests without an engine, are in no table, because in a replay they would add load to the
+// wrong engine.
 func (x *extraction) assignServed() {
 	if len(x.lives) < 2 || len(x.col.engines)+len(x.col.cores) > 0 {
 		return

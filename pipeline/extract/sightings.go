@@ -7,14 +7,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sightings collect the first snapshot of each request. Requests without a snapshot for a while are
-// moved to seen, so that a long run needs no more memory than a short one. A request with a snapshot
-// after that has a second sighting, and the first one counts.
+// sightings collects the sighting of each request in the snapshots of one engine. Requests without
+// a snapshot for a while are moved from memory to the file seen. A request that has a snapshot
+// after that gets a second sighting, of which the first is used.
 type sightings struct {
 	owners map[string]*owner
-	before []*owner // of the snapshots of the step before, in order
-	now    []*owner // of those of the current step
-	lists  int64    // steps with snapshots so far
+	before []*owner // the requests of the previous step's snapshots, in order
+	now    []*owner // the requests of the current step's snapshots so far
+	lists  int64    // number of steps with snapshots so far
 	seen   *source.RowFile
 }
 
@@ -22,28 +22,29 @@ func newSightings(mem *source.Memory) sightings {
 	return sightings{owners: map[string]*owner{}, seen: mem.RowFile()}
 }
 
-// forgetAfter is the least number of steps with snapshots for which a request without one is in memory.
+// forgetAfter is the least number of steps without a snapshot of a request before it leaves memory.
 const forgetAfter = 4096
 
-// owner is the request of snapshots.
+// owner is the request to which snapshots belong.
 type owner struct {
 	sighting
 	id   string
 	last int64 // step of its latest snapshot
-	list int64 // number of that step among the steps with snapshots
+	list int64 // the number of steps with snapshots up to that step
 }
 
-// sighting is the first snapshot of a request that has scheduled tokens. Its cached tokens were decided
-// when the scheduler admitted the request.
+// sighting is what the first snapshot with scheduled tokens shows of a request. That is the step in
+// which the scheduler admitted the request and looked its prompt up in the prefix cache.
 type sighting struct {
 	ID       digest
-	IsSeen   bool // there was such a snapshot
+	IsSeen   bool // a snapshot with scheduled tokens was found
 	Step     int64
 	Computed int64            // num_computed_tokens
 	Hit      trace.Opt[int64] // tokens of the prompt that were in the prefix cache
 }
 
-// forget moves the requests whose latest snapshot is in a step before a list to seen.
+// forget moves requests whose latest snapshot is older than a step, given by its number among the
+// steps with snapshots, from memory to seen.
 func (s *sightings) forget(list int64) error {
 	var buf []byte
 	for id, o := range s.owners {
@@ -71,9 +72,9 @@ func (s *sightings) eachSeen(use func(at int64, o *sighting)) error {
 	return errors.Join(err, broken)
 }
 
-// ownerOf finds a request. A step lists its requests in the order of the step before, except for those
-// that came or left, so the request after the one found last is compared first. next is the guess for
-// the next request.
+// ownerOf finds the request of a snapshot. A step lists its requests in the order of the step
+// before, except for those that came or left. So guess is compared first, the place in that list
+// after the request found last; next is the guess for the next snapshot.
 func (s *sightings) ownerOf(id string, guess int) (o *owner, next int) {
 	for i := guess; i < len(s.before) && i < guess+2; i++ {
 		if s.before[i].id == id {
@@ -91,7 +92,7 @@ func (s *sightings) ownerOf(id string, guess int) (o *owner, next int) {
 // minStep is below every step id of a dump.
 const minStep = -1 << 63
 
-// sight notes the first snapshot with scheduled tokens.
+// sight stores what a snapshot shows, if it is the first with scheduled tokens.
 func (o *owner) sight(s *trace.Snapshot) {
 	if o.IsSeen || s.ScheduledTokens == 0 {
 		return

@@ -55,21 +55,21 @@ func nextStep(r *otlp.StepRows) (g otlp.StepRows, id int64, ok bool) {
 	return g, id, true
 }
 
-// stepTables writes the steps and snapshots of one engine while they are read, in step order. Spans
-// arrive in that order, except for exports that were retried: their rows wait in late and are merged at
-// the end.
+// stepTables writes the tables of steps and snapshots of one engine while its spans are read. Spans
+// arrive in the order of steps, except for exports that were retried. The rows of these wait in
+// late and are merged at the end.
 type stepTables struct {
 	dir    string
 	format table.Format
 	acc    *source.Account
-	at     source.Place // where a repeated row is reported
+	at     source.Place // the place that drops of repeated rows name
 	steps  *table.Writer[trace.Step]
 	snaps  *table.Writer[trace.Snapshot]
-	last   otlp.StepRows // the last step, to which the next span may add
+	last   otlp.StepRows // rows of the latest step, which may continue in the next span
 	lastID int64
-	any    bool                          // there is a last step
+	any    bool                          // last has rows
 	late   *source.Sorter[otlp.StepRows] // rows whose step had been written when they arrived
-	isLate bool                          // there are any
+	isLate bool                          // late has rows
 	mem    *source.Memory
 	sightings
 	strays bool // some snapshots are of requests without a core span
@@ -102,6 +102,7 @@ func newStepTables(dir string, format table.Format, acc *source.Account, at sour
 	return m, m.create()
 }
 
+// create opens the two tables.
 func (m *stepTables) create() (err error) {
 	if m.steps, err = table.Create[trace.Step](m.dir, table.Steps, m.format); err == nil {
 		m.snaps, err = table.Create[trace.Snapshot](m.dir, table.Snapshots, m.format)
@@ -115,7 +116,7 @@ func (m *stepTables) addSpan(rows *otlp.StepRows) error {
 	for {
 		g, id, ok := nextStep(&left)
 		switch {
-		case !ok: // the caller will reuse rows
+		case !ok: // copy the last rows, because the caller reuses them
 			m.last = otlp.StepRows{Steps: slices.Clone(m.last.Steps), Snaps: slices.Clone(m.last.Snaps)}
 			return nil
 		case m.any && id < m.lastID:
@@ -157,7 +158,8 @@ func (m *stepTables) writeStep(g otlp.StepRows, id int64) error {
 	return m.snaps.Append(snaps...)
 }
 
-// writeSummary writes the BATCH_SUMMARY of a step, the first one of several.
+// writeSummary writes the BATCH_SUMMARY of a step, the first if there are several. snaps is the
+// number of snapshots of the step.
 func (m *stepTables) writeSummary(all []trace.Step, snaps int) error {
 	step := &all[0]
 	n := &m.out.steps
@@ -183,8 +185,8 @@ func (m *stepTables) writeSummary(all []trace.Step, snaps int) error {
 	return m.steps.Append(*step)
 }
 
-// dropRepeated drops all snapshots of a request in a step except the first, and notes the sightings of
-// the others. It reuses the list.
+// dropRepeated keeps the first snapshot of each request in a step, drops the others, and stores the
+// sightings. It reuses the memory of the list.
 func (m *stepTables) dropRepeated(list []trace.Snapshot, id int64) ([]trace.Snapshot, error) {
 	if len(list) > 0 {
 		m.before, m.now = m.now, m.before[:0]
@@ -207,7 +209,7 @@ func (m *stepTables) dropRepeated(list []trace.Snapshot, id int64) ([]trace.Snap
 		}
 		o.last = id
 		o.list = m.lists
-		if m.lists%16 == 1 { // a sample is enough
+		if m.lists%16 == 1 { // every 16th step is enough to compare block sizes
 			m.out.blocks.addSnapshot(s, max(1, m.stated.BlockSize))
 		}
 		o.sight(s)
@@ -220,7 +222,7 @@ func (m *stepTables) dropRepeated(list []trace.Snapshot, id int64) ([]trace.Snap
 	return list[:kept], nil
 }
 
-// close writes the last step and the late rows, and gives the tables their names.
+// close writes the last step, merges the late rows, and gives the tables their names.
 func (m *stepTables) close() error {
 	if m.any {
 		if err := m.writeStep(m.last, m.lastID); err != nil {
@@ -241,6 +243,7 @@ func (m *stepTables) close() error {
 	return m.forget(m.lists + 1)
 }
 
+// finish completes both tables.
 func (m *stepTables) finish() error {
 	if err := m.steps.Close(); err != nil {
 		return err
@@ -254,8 +257,8 @@ func (m *stepTables) abort() {
 	m.snaps.Abort()
 }
 
-// mergeLate writes the tables again: the rows that were written, merged with those that came late. The
-// figures of the engine start anew.
+// mergeLate writes the tables once more from the rows that were written and those that came late,
+// sorted by step. The figures of the engine are counted anew.
 func (m *stepTables) mergeLate() error {
 	early := filepath.Join(m.dir, ".early")
 	if err := os.MkdirAll(early, 0o755); err != nil {
@@ -277,7 +280,7 @@ func (m *stepTables) mergeLate() error {
 	defer m.abort()
 	mem := &source.Memory{Dir: m.mem.Dir, Limit: m.mem.Limit}
 	defer mem.Close()
-	all := source.NewSorter[otlp.StepRows](mem) // of one step, the rows that were written come first
+	all := source.NewSorter[otlp.StepRows](mem) // rows of one step keep the order in which they are added
 	for s, err := range fileRows[trace.Step](early, table.Steps, m.format) {
 		if err == nil {
 			err = all.Put(s.ID, &otlp.StepRows{Steps: []trace.Step{s}})
@@ -318,7 +321,7 @@ func (m *stepTables) mergeLate() error {
 	return errors.Join(err, m.finish())
 }
 
-// fileRows reads a table row by row. A missing one is empty.
+// fileRows iterates over the rows of a table; none if the file is missing.
 func fileRows[T any](dir, name string, format table.Format) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		c, err := table.OpenFile[T](filepath.Join(dir, name+"."+string(format)))

@@ -11,15 +11,17 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// The values of a record have limits of their own, which are checked where it is read. Stamps and step
-// ids are checked against the records around them as well (spec#value-limits), once all were read.
+// This file drops stray records: those whose stamps or step ids are so far from all others that they
+// cannot belong to the run (spec#value-limits). Limits that do not depend on other records are checked
+// where a record is read; strays are found once all records were read.
 
 const (
-	shortStepNs = 100_000 // no step is shorter, so the time between two stamps bounds the ids between them
-	unstamped   = 4096    // how far a record without a stamp may be from the recorded step ids
+	shortStepNs = 100_000 // the shortest possible step: bounds the number of steps between two stamps
+	unstamped   = 4096    // steps by which the id of a record without a stamp may differ from recorded ids
 )
 
-// clock is the monotonic clock of the records of one class of a process.
+// clock returns the stamps seen so far of one monotonic clock: that of core or API spans of one
+// process.
 func (c *collector) clock(resource uint64, class int) *source.Stamps {
 	key := clockKey{resource, class}
 	if c.clocks[key] == nil {
@@ -28,9 +30,10 @@ func (c *collector) clock(resource uint64, class int) *source.Stamps {
 	return c.clocks[key]
 }
 
+// clockKey identifies a monotonic clock by the resource (process) and the class of its spans.
 type clockKey struct {
 	resource uint64
-	class    int
+	class    int // ofCores or ofAPIs
 }
 
 const (
@@ -38,8 +41,8 @@ const (
 	ofAPIs
 )
 
-// dropStrayRows drops rows of a step span whose stamps or ids cannot belong to the span. Its middle
-// summary is the reference: spans are short, and a stray row is unlikely to be there.
+// dropStrayRows drops rows of a step span whose stamps or ids cannot belong to the span. They are
+// compared with the middle summary of the span, which is unlikely to be a stray itself.
 func (c *collector) dropStrayRows(s *otlp.Span) {
 	rows := s.Rows.Steps
 	if len(rows) < 3 {
@@ -47,7 +50,7 @@ func (c *collector) dropStrayRows(s *otlp.Span) {
 	}
 	mid := rows[len(rows)/2]
 	distance := func(a, b int64) int64 { return max(a-b, b-a) }
-	first, last := mid.ID, mid.ID // of the rows that are kept
+	first, last := mid.ID, mid.ID // lowest and highest id of the rows that are kept
 	s.Rows.Steps = slices.DeleteFunc(rows, func(r trace.Step) bool {
 		why := ""
 		switch {
@@ -80,8 +83,8 @@ func (c *collector) dropStrayRows(s *otlp.Span) {
 	}
 }
 
-// dropStrays drops events of requests whose stamps or step ids cannot be of this run, and resets the
-// fields of requests that came from them.
+// dropStrays drops stray events of requests, and rebuilds the fields of requests that came from
+// them. It does nothing if the smallest and largest stamps and ids show that there are no strays.
 func (c *collector) dropStrays() error {
 	found := c.wall.AnyStray()
 	for _, s := range c.clocks {
@@ -114,7 +117,7 @@ func (c *collector) dropStrays() error {
 	return c.dropStrayAPIs()
 }
 
-// dropStrayWall resets the wall-clock stamps of a request whose span is not of this run. It reports
+// dropStrayWall clears the wall-clock stamps of a request if its span is a stray. It reports
 // whether it did.
 func (c *collector) dropStrayWall(r *trace.Request, at source.Place) bool {
 	why := c.wall.Check("start of the span", r.StartWallNs.V) + c.wall.Check("end of the span", r.EndWallNs.V)
@@ -128,14 +131,15 @@ func (c *collector) dropStrayWall(r *trace.Request, at source.Place) bool {
 	return true
 }
 
-// dropStrayEvents drops stray journey events.
+// dropStrayEvents drops stray journey events, and computes the requests that had them again from
+// the events that are left.
 func (c *collector) dropStrayEvents() error {
 	kept := c.mem.Spool()
 	str := files.NewInterner()
-	row := &c.pack.row          // of core at
-	at := int64(-1)             // the core whose events are being read
-	var of []trace.JourneyEvent // its events that are kept
-	isLess := false             // one of its events was dropped
+	row := &c.pack.row          // the row of the core at
+	at := int64(-1)             // index of the core whose events are being read
+	var of []trace.JourneyEvent // the events of that core that are kept
+	isLess := false             // an event of that core was dropped
 	flush := func() (err error) {
 		if isLess {
 			r := &row.request

@@ -8,15 +8,16 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 )
 
-// stretch is a step span, or several with consecutive sequence numbers.
+// stretch is a range of steps that one engine recorded without a gap: one step span, or several
+// with consecutive sequence numbers.
 type stretch struct {
 	firstStep, lastStep int64
 	firstSeq, lastSeq   int64 // sequence numbers; 0 for a span without one
-	fromNs, toNs        int64 // starts of its first and its last step; 0 for unknown
-	endNs               int64 // end of its last step
+	fromNs, toNs        int64 // start stamps of its first and its last step; 0 for unknown
+	endNs               int64 // end stamp of its last step
 }
 
-// stretchOf is the stretch of one span with sorted rows.
+// stretchOf makes the stretch of one span, whose rows must be sorted.
 func stretchOf(s *otlp.Span) stretch {
 	p := stretch{firstStep: s.FirstStep, lastStep: s.LastStep, firstSeq: s.Sequence.V, lastSeq: s.Sequence.V}
 	if n := len(s.Rows.Steps); n > 0 {
@@ -43,7 +44,8 @@ func insertStretch(list []stretch, p stretch) []stretch {
 	return list
 }
 
-// placeAfter is the place in the list after all stretches that begin with p or before it.
+// placeAfter returns the index in the list after all stretches that begin at or before the first
+// step of p.
 func placeAfter(list []stretch, p *stretch) int {
 	at, _ := slices.BinarySearchFunc(list, p, func(a stretch, p *stretch) int {
 		return cmp.Or(cmp.Compare(a.firstStep, p.firstStep), -1)
@@ -51,7 +53,7 @@ func placeAfter(list []stretch, p *stretch) int {
 	return at
 }
 
-// meets reports whether b is the next stretch of a's engine by its numbers.
+// meets reports whether b directly follows a, by sequence numbers or, without these, by step ids.
 func (a *stretch) meets(b *stretch) bool {
 	if a.lastSeq != 0 && b.firstSeq != 0 {
 		return a.lastSeq+1 == b.firstSeq
@@ -69,26 +71,27 @@ func (a *stretch) extend(b *stretch) {
 	}
 }
 
-// mayPrecede reports whether a may come before b in one engine by its numbers. Both step ids and
-// sequence numbers ascend, but the events of one step may be in two spans.
+// mayPrecede reports whether the numbers of a and b allow that a came before b in one engine. Both
+// step ids and sequence numbers ascend; two spans may share a step whose events were divided
+// between them.
 func (a *stretch) mayPrecede(b *stretch) bool {
 	return a.lastStep <= b.firstStep && (a.lastSeq == 0 || b.firstSeq == 0 || a.lastSeq < b.firstSeq)
 }
 
-// isEarlier reports whether a may come before b by its stamps.
+// isEarlier reports whether the stamps of a and b allow that a came before b.
 func (a *stretch) isEarlier(b *stretch) bool {
 	return a.toNs == 0 || b.fromNs == 0 || a.toNs <= b.fromNs
 }
 
 // fit is how well a span fits between the stretches of an engine.
 type fit struct {
-	outOfTime bool  // its stamps do not fit, but by its numbers it is the very next
-	overlaps  bool  // it begins before the end of the span before, as with asynchronous scheduling
-	gap       int64 // sequence numbers, or steps, that are missing before it
-	gapNs     int64 // since the span before
+	outOfTime bool  // its stamps contradict the order, but by its numbers it directly follows a stretch
+	overlaps  bool  // it begins before the previous span ends, as happens with asynchronous scheduling
+	gap       int64 // number of sequence numbers, or steps, missing before it
+	gapNs     int64 // time since the previous span began its last step
 }
 
-// betterThan compares the fits of a span in two engines.
+// betterThan reports whether fit f of a span in one engine is better than its fit g in another.
 func (f fit) betterThan(g fit) bool {
 	if f.outOfTime != g.outOfTime {
 		return g.outOfTime
@@ -99,8 +102,8 @@ func (f fit) betterThan(g fit) bool {
 	return cmp.Or(cmp.Compare(f.gap, g.gap), cmp.Compare(f.gapNs, g.gapNs)) < 0
 }
 
-// fitOf is the fit of a span in the engine with the stretches of the list. ok is false if it cannot
-// belong to that engine.
+// fitOf returns how a span fits into the list of an engine's stretches. ok is false if it cannot
+// belong to the engine.
 func fitOf(list []stretch, p *stretch) (f fit, ok bool) {
 	at := placeAfter(list, p)
 	f = fit{gap: max(p.firstSeq, 1) - 1, gapNs: math.MaxInt64}

@@ -16,12 +16,12 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// output are the tables of one engine run, with their figures.
+// output is the tables of one engine run, with their figures for extract.json.
 type output struct {
-	Dir      string // of its tables
+	Dir      string // the folder of the tables
 	Steps    result.ExtractSteps
 	Requests result.ExtractRequests
-	Orphans  int64
+	Orphans  int64            // snapshots without a summary of their step
 	Tables   map[string]int64 // rows by table
 	Warnings []trace.Finding
 }
@@ -35,19 +35,20 @@ type writer struct {
 	out    output
 
 	backwards      int64        // requests whose stamps run backwards
-	firstBackwards source.Place // the first of them
+	firstBackwards source.Place // place of the first such request
 	tooLong        int64        // requests with a prompt above max_model_len
-	longestPrompt  int64        // the longest of them, tokens
+	longestPrompt  int64        // tokens of the longest such prompt
 }
 
-// setRows notes the number of rows of a table, if there are any.
+// setRows stores the number of rows of a table, if it has any.
 func (w *writer) setRows(name string, n int64) {
 	if n > 0 {
 		w.out.Tables[name] = n
 	}
 }
 
-// setSteps notes the figures of the tables of steps and snapshots, which are written already.
+// setSteps copies the figures of the tables of steps and snapshots, which were written while spans
+// were read.
 func (w *writer) setSteps(t *stepTables) {
 	w.out.Steps = t.out.steps
 	w.out.Orphans = t.out.orphans
@@ -66,7 +67,7 @@ func (w *writer) setSteps(t *stepTables) {
 	w.setRows(table.Snapshots, t.snaps.Rows())
 }
 
-// requests writes the table of requests, by arrival.
+// requests writes the table of requests, in the order of arrival.
 func (w *writer) requests() (int64, error) {
 	keys, whole, err := w.c.requestKeys(w.engine)
 	if err != nil {
@@ -101,8 +102,8 @@ func (w *writer) requests() (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// overheads bounds the overheads of the requests (spec#overhead). complete is set if every journey of
-// the run is recorded; otherwise no bound is exact.
+// overheads bounds the frontend and engine overheads of the requests (spec#overhead). If complete
+// is false some journeys are not recorded, and no bound is exact.
 func (w *writer) overheads(keys []requestKey, complete bool) (out []trace.OverheadBound, err error) {
 	known := func(ns int64) trace.Opt[int64] { return trace.Opt[int64]{V: ns, OK: ns != unknownNs} }
 	stamps := func(i int) trace.OverheadStamps {
@@ -149,7 +150,7 @@ func (w *writer) journeys() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if int(w.engine) == w.c.Runs()-1 { // the last engine run that reads them
+	if int(w.engine) == w.c.Runs()-1 { // no further engine run will read them
 		w.c.journeys.Close()
 	}
 	str := files.NewInterner()
@@ -172,8 +173,8 @@ func (w *writer) journeys() (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// journeysByID sorts the cores of an engine by id and adds their journey events to out, with the rank
-// of the core as the key.
+// journeysByID sorts the cores of an engine run by id, and adds their journey events to out. The
+// key of an event is the place of its core in that order.
 func (c *collector) journeysByID(engine int32, out *source.Spool) (order []int32, err error) {
 	for i := range c.cores {
 		if c.cores[i].engine == engine {
@@ -195,6 +196,7 @@ func (c *collector) journeysByID(engine int32, out *source.Spool) (order []int32
 	})
 }
 
+// kvEvents writes the table of KV events of one engine run and returns its number of rows.
 func (w *writer) kvEvents(kv *enginelog.KVCollector) (int64, error) {
 	if kv == nil {
 		return 0, nil
@@ -211,7 +213,8 @@ func (w *writer) kvEvents(kv *enginelog.KVCollector) (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// engineOfKV is the engine of a KV event: that of its request, or else the one that ran at its time.
+// engineOfKV returns the engine run of a KV event: that of its request, or else the one that ran at
+// the event's time.
 func (c *collector) engineOfKV(ev *trace.KVEvent) int32 {
 	if len(c.engines) < 2 {
 		return 0
@@ -230,7 +233,7 @@ func (c *collector) engineOfKV(ev *trace.KVEvent) int32 {
 	return best
 }
 
-// setPhase sets the phase of a request, by its arrival.
+// setPhase sets the phase in which a request arrived.
 func (w *writer) setPhase(r *trace.Request) {
 	at := r.ArrivedNs
 	if !at.OK {
