@@ -473,7 +473,7 @@ func TestOtherCounters(t *testing.T) {
 			}
 		}
 		if !slices.ContainsFunc(doc.Runs[0].Warnings, func(f trace.Finding) bool {
-			return strings.Contains(f.Message, fmt.Sprintf("the server counted %.0f cached tokens, the passes make 20928 to 20928", 20928+off))
+			return strings.Contains(f.Message, fmt.Sprintf("the server counted %.0f cached tokens, the passes give 20928 to 20928", 20928+off))
 		}) {
 			t.Errorf("%+g: not said: %v", off, doc.Runs[0].Warnings)
 		}

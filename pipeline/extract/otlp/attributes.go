@@ -6,8 +6,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// slot numbers every attribute that a table needs. All other attributes are skipped. The slots of
-// an event are in the order in which producers write its attributes.
+// slot is the number of an attribute that a table needs; all other attributes are skipped. The
+// slots of one event are in the order in which producers write its attributes, so that find can
+// guess the next.
 type slot uint8
 
 const (
@@ -84,7 +85,7 @@ const (
 	wantInt attrType = iota
 	wantFloat
 	wantText
-	wantOther   // a type that no slot has
+	wantOther   // bool, bytes, array or list: no slot has such a type
 	wantNothing // an empty value
 )
 
@@ -159,7 +160,7 @@ var attrKeys = [numSlots]struct {
 	spanRangeEnd:   {"scheduler.step_range_end", wantInt},
 }
 
-// slotOf is the slot of each key.
+// slotOf maps the key of an attribute to its slot.
 var slotOf = func() map[string]slot {
 	m := make(map[string]slot, numSlots)
 	for s, a := range attrKeys {
@@ -168,12 +169,12 @@ var slotOf = func() map[string]slot {
 	return m
 }()
 
-// attrs are the known attributes of one event or span.
+// attrs is the attributes of one event or span that have slots.
 type attrs struct {
-	set   uint64          // a bit for each slot with a value of the right type
-	wrong uint64          // a bit for each slot whose value had another type, or that came twice
-	bad   string          // what is wrong with the JSON object around them; "" for nothing
-	next  slot            // the slot that the next key likely has
+	set   uint64          // bit s is set if slot s has a value of the right type
+	wrong uint64          // bit s is set if the value of slot s had another type, or came twice
+	bad   string          // the fault of the JSON object around them; "" for none
+	next  slot            // find tries this slot first for the next key
 	num   [numSlots]int64 // integers, or the bits of a float
 	text  [numSlots][]byte
 }
@@ -185,8 +186,8 @@ func (a *attrs) reset(guess slot) {
 	a.next = guess
 }
 
-// find returns the slot of a key, or noSlot. Producers write attributes in a fixed order, so the
-// slot after that of the last key is compared before the map is asked.
+// find returns the slot of a key, or noSlot. Producers write attributes in a fixed order, so it
+// tries the slot after the last one before it looks in the map.
 func (a *attrs) find(key []byte) slot {
 	if a.next < numSlots && string(key) == attrKeys[a.next].key {
 		a.next++
@@ -202,8 +203,8 @@ func (a *attrs) find(key []byte) slot {
 
 func (a *attrs) has(s slot) bool { return a.set&(1<<s) != 0 }
 
-// store puts a value of type got into slot s: num is an integer or the bits of a float. A float
-// slot takes an integer too, because some writers print a whole double as one.
+// store sets slot s to a value of type got; num is an integer or the bits of a float. A float slot
+// accepts an integer too, because some writers print 2.0 as 2.
 func (a *attrs) store(s slot, got attrType, num int64, text []byte) {
 	if s >= numSlots || got == wantNothing {
 		return
@@ -237,8 +238,8 @@ func (a *attrs) int(s slot) trace.Opt[int64] {
 	return trace.Opt[int64]{}
 }
 
-// fault describes the first broken attribute: one of the wrong type, or a key that is there twice.
-// It is "" where all are good.
+// fault describes the first broken attribute: a value of the wrong type, or a key that occurs
+// twice. It is "" if there is none.
 func (a *attrs) fault() string {
 	if a.bad != "" {
 		return a.bad
@@ -254,5 +255,5 @@ func (a *attrs) fault() string {
 	return ""
 }
 
-// slotRange is a bit for each slot from one to another, both included.
+// slotRange is a bit mask of the slots from one to another, both included.
 func slotRange(from, to slot) uint64 { return (1<<(to+1) - 1) &^ (1<<from - 1) }

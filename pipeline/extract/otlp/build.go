@@ -11,18 +11,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// builder makes spans from what the JSON reader and the protobuf reader find. Each worker has one.
+// builder makes spans from what the JSON reader and the protobuf reader read. Each worker has one.
 type builder struct {
 	ev       attrs // attributes of the event being read
 	sp       attrs // attributes of the span being read
 	interned map[string]string
 	cur      *Span
-	rows     *StepRows // of the span being read, or of the next one
+	rows     *StepRows // rows of the span being read; unused ones are kept for the next span
 	journey  []trace.JourneyEvent
 
-	// Guessing of the request of a snapshot, see coreID.
-	stepFrom int // where the snapshots of the latest step begin in rows
-	guess    int // the snapshot of the step before that likely has the same request
+	// Where coreID looks first for the request of a snapshot:
+	stepFrom int // index in rows at which the snapshots of the latest step begin
+	guess    int // index of the previous step's snapshot that likely has the same request
 }
 
 func newBuilder() *builder {
@@ -32,6 +32,7 @@ func newBuilder() *builder {
 // maxInterned bounds the strings that a worker remembers.
 const maxInterned = 1 << 13
 
+// intern returns a text as a string of which equal texts share one copy.
 func (b *builder) intern(v []byte) string {
 	if s, ok := b.interned[string(v)]; ok {
 		return s
@@ -44,8 +45,8 @@ func (b *builder) intern(v []byte) string {
 	return s
 }
 
-// clampNs stores an unsigned time of the wire in the signed 64 bits of the tables. A time that
-// does not fit makes the span bad.
+// clampNs converts an unsigned time to the signed 64 bits of the tables. A time that does not fit
+// makes the span bad.
 func (b *builder) clampNs(ns uint64) int64 {
 	if ns > math.MaxInt64 {
 		b.cur.Bad = "a time of more than 63 bits"
@@ -54,8 +55,8 @@ func (b *builder) clampNs(ns uint64) int64 {
 	return int64(ns)
 }
 
-// beginSpan starts a new span. Its attributes go to b.sp, its events to addNamedEvent, and endSpan
-// completes it.
+// beginSpan starts a new span. The reader then puts the span's attributes into b.sp, calls
+// addNamedEvent for each event, and calls endSpan.
 func (b *builder) beginSpan() {
 	b.cur = &Span{FirstStep: math.MaxInt64, LastStep: math.MinInt64}
 	b.rows.Steps = b.rows.Steps[:0]
@@ -66,6 +67,7 @@ func (b *builder) beginSpan() {
 	b.sp.reset(spanRequestID)
 }
 
+// drop records that an event of the span was dropped.
 func (b *builder) drop(e EventName, why string) {
 	b.cur.Faults = append(b.cur.Faults, Fault{e, source.CodeBadRecord, e.String() + ": " + why})
 }
@@ -90,8 +92,8 @@ func (b *builder) addNamedEvent(name []byte, wallNs int64) {
 	}
 }
 
-// requireSlots reports whether the event has every slot of want and no broken attribute. It drops
-// the event otherwise.
+// requireSlots reports whether the event has all slots of the mask want and no broken attribute. If
+// not, it drops the event.
 func (b *builder) requireSlots(e EventName, want uint64) bool {
 	if b.ev.set&want == want && b.ev.wrong == 0 && b.ev.bad == "" {
 		return true
@@ -123,7 +125,8 @@ var (
 	durationRange, _ = trace.RangeOf("", "us")
 )
 
-// acceptable drops the event where why names a value that is outside its limits.
+// acceptable reports whether why, the description of a value outside of its limits, is empty. If
+// not, it drops the event.
 func (b *builder) acceptable(e EventName, why string) bool {
 	if why != "" {
 		b.drop(e, why)
@@ -131,6 +134,7 @@ func (b *builder) acceptable(e EventName, why string) bool {
 	return why == ""
 }
 
+// addAPIEvent adds an event of the API process.
 func (b *builder) addAPIEvent(e EventName) {
 	if !b.requireSlots(e, 1<<apiTs) {
 		return
@@ -147,6 +151,7 @@ func (b *builder) addAPIEvent(e EventName) {
 
 func secondsToNs(s float64) int64 { return trace.Int(s * 1e9) }
 
+// addJourneyEvent adds an event of a request's journey through the scheduler.
 func (b *builder) addJourneyEvent(e EventName, wallNs int64) {
 	if !b.requireSlots(e, 0) {
 		return
@@ -165,7 +170,7 @@ func (b *builder) addJourneyEvent(e EventName, wallNs int64) {
 		ScheduleKind: b.optText(a, journeyKind),
 		FinishStatus: b.optText(a, journeyStatus),
 	}
-	// Older forks wrote seconds alone, which have lost some of the nanoseconds.
+	// Older versions of the tracing fork wrote float seconds only, which are less precise.
 	switch {
 	case a.has(journeyTsNs) && a.num[journeyTsNs] != 0:
 		ev.TsNs = trace.Some(a.num[journeyTsNs])
@@ -189,8 +194,8 @@ var countPairs = [...][2]slot{
 	{kvFree, kvTotal},
 }
 
-// contradiction describes how an event contradicts itself: in the counts of its batch, in its kind,
-// or because it has no stamp. It is "" for a consistent one.
+// contradiction describes how the values of an event contradict each other: in the counts of its
+// batch, in its kind, or because it has no stamp. It is "" if they do not.
 func (a *attrs) contradiction(e EventName) string {
 	n := &a.num
 	name := strings.TrimPrefix(e.String(), "journey.")
@@ -222,7 +227,7 @@ func (a *attrs) batchAgrees() bool {
 		(n[batchDecode] > 0) == (n[batchDecodeReqs] > 0)
 }
 
-// optText is the text of a slot; unknown where the event has none.
+// optText is the text of a slot, unknown if the event does not have it.
 func (b *builder) optText(a *attrs, s slot) trace.Opt[string] {
 	if a.has(s) {
 		return trace.Some(b.intern(a.text[s]))
@@ -230,6 +235,7 @@ func (b *builder) optText(a *attrs, s slot) trace.Opt[string] {
 	return trace.Opt[string]{}
 }
 
+// addSummary adds a BATCH_SUMMARY event as a row of the steps table.
 func (b *builder) addSummary(wallNs int64) {
 	if !b.requireSlots(StepSummary, summaryNeeds) {
 		return
@@ -255,7 +261,7 @@ func (b *builder) addSummary(wallNs int64) {
 		WallNs:          wallNs,
 	}
 	why := stepRanges.Check(&step)
-	if why == "" { // an end before the start, or a day after it
+	if why == "" { // refuse an end before the start, or a day after it
 		durationUs := float64(step.TsEndNs-step.TsStartNs) / 1000
 		why = cmp.Or(durationRange.Check("step.ts_end_ns - step.ts_start_ns, us", durationUs),
 			b.ev.contradiction(StepSummary))
@@ -266,12 +272,13 @@ func (b *builder) addSummary(wallNs int64) {
 	}
 }
 
-// includeStep widens the range of steps of the span by one id.
+// includeStep extends the range of the span's step ids to one more id.
 func (s *Span) includeStep(id int64) {
 	s.FirstStep = min(s.FirstStep, id)
 	s.LastStep = max(s.LastStep, id)
 }
 
+// addSnapshot adds a REQUEST_SNAPSHOT event as a row of the snapshots table.
 func (b *builder) addSnapshot() {
 	if !b.requireSlots(StepSnapshot, snapshotNeeds) {
 		return
@@ -297,9 +304,9 @@ func (b *builder) addSnapshot() {
 	}
 }
 
-// coreID is the id of the request of the snapshot being read. A step lists its requests in the
-// order of the step before, except for those that came or left. So the request after the last one
-// found is compared first, and most ids need neither a hash nor a copy.
+// coreID is the request id of the snapshot being read. A step lists its requests in the order of
+// the step before, except for those that came or left. So it is first compared with the request
+// after the last one found there, and most ids need neither hashing nor copying.
 func (b *builder) coreID(step int64) string {
 	rows := b.rows.Snaps
 	id := b.ev.text[snapRequest]
@@ -321,7 +328,7 @@ const (
 	phaseDecode  = "DECODE"
 )
 
-// phase shares the two texts that nearly all snapshots have.
+// phase is a phase as a string; the two usual ones share one copy.
 func (b *builder) phase(v []byte) string {
 	switch string(v) {
 	case phaseDecode:
@@ -332,8 +339,8 @@ func (b *builder) phase(v []byte) string {
 	return b.intern(v)
 }
 
-// endSpan completes the span from its own attributes and its scope, and keeps the events that
-// belong to its class.
+// endSpan completes the span: it finds its class from its scope, name and attributes, and removes
+// events that do not belong to that class.
 func (b *builder) endSpan(scope, name string) *Span {
 	s := b.cur
 	b.cur = nil
@@ -343,7 +350,7 @@ func (b *builder) endSpan(scope, name string) *Span {
 	}
 	s.Scope = scope
 	s.Name = name
-	s.HasParent = s.Parent != [8]byte{} // all zeros are none
+	s.HasParent = s.Parent != [8]byte{}
 	s.RequestID = b.optText(a, spanRequestID)
 	s.Route = b.optText(a, spanRoute)
 	s.Model = b.optText(a, spanModel)
@@ -371,7 +378,7 @@ func (b *builder) endSpan(scope, name string) *Span {
 	return s
 }
 
-// stockTimes are the durations of a stock span, which are seconds in a dump.
+// stockTimes converts the durations of a stock span from seconds.
 func (a *attrs) stockTimes() StockTimes {
 	us := func(s slot) trace.Opt[float64] {
 		if !a.has(s) {

@@ -34,33 +34,33 @@ func (d decoder) Message(data []byte, out *Batch) *source.Error {
 	return parseProto(data, d.b, out)
 }
 
-// Batch is what a decoder finds in the messages of one batch. It implements what package source
-// asks of records.
+// Batch is the spans in one batch of lines or messages. Its methods are those that package source
+// requires of records.
 type Batch struct {
 	Spans   []*Span
 	Ignored []Signals
 	Texts   []int64 // lines in which invalid Unicode was replaced
 
 	// Of the message being read:
-	before   int   // spans of earlier messages
+	before   int   // number of spans of earlier messages
 	replaced bool  // invalid Unicode was replaced
 	others   int64 // objects of metrics, logs or profiles
 }
 
-// Signals counts the objects of metrics, logs or profiles in a line of a dump.
+// Signals is the number of objects of metrics, logs or profiles in one line of a dump.
 type Signals struct{ Line, N int64 }
 
-// Mark begins a message.
+// Mark is called before each message.
 func (b *Batch) Mark() {
 	b.before = len(b.Spans)
 	b.others = 0
 	b.replaced = false
 }
 
-// Undo forgets the spans of a message that turned out to be broken.
+// Undo removes the spans of the current message, because it turned out to be broken.
 func (b *Batch) Undo() { b.Spans = b.Spans[:b.before] }
 
-// Keep gives the records of a message their line.
+// Keep sets the line of the records of the current message.
 func (b *Batch) Keep(line int64) {
 	for _, s := range b.Spans[b.before:] {
 		s.Line = line
@@ -73,7 +73,8 @@ func (b *Batch) Keep(line int64) {
 	}
 }
 
-// Number makes lines count from the start of the file, in which before lines precede the batch.
+// Number makes lines count from the start of the file. before is the number of lines of the file
+// before the batch.
 func (b *Batch) Number(before int64) {
 	for _, s := range b.Spans {
 		s.Line += before
@@ -86,7 +87,7 @@ func (b *Batch) Number(before int64) {
 	}
 }
 
-// Free returns the rows of spans that nobody collects.
+// Free recycles the rows of all spans, if the batch will not be collected.
 func (b *Batch) Free() {
 	for _, s := range b.Spans {
 		if s.Rows != nil {

@@ -13,9 +13,9 @@ import (
 // collectors and older writers write (spec#wire-json): snake_case names, unquoted integers, enum
 // names, null, keys in any order. Fields that no table needs are skipped.
 //
-// A value whose meaning depends on a key that may come later (spans before their scope, attributes
-// before the name of the event, a value before its key) is skipped first and read when the object
-// has ended.
+// Some values can only be read when another key of the same object is known: spans need their scope,
+// attributes the name of their event, a value its key. If that key comes later, the value is skipped
+// first, and read at the end of the object.
 type jsonReader struct {
 	source.Cursor
 	*builder
@@ -29,7 +29,7 @@ func parseJSON(text []byte, b *builder, out *Batch) *source.Error {
 		r.document()
 	}
 	if r.Err == nil && r.I < len(r.B) {
-		r.Unexpected("an OTLP/JSON object") // a raw NUL
+		r.Unexpected("an OTLP/JSON object") // a NUL byte, which Peek returns at the end as well
 	}
 	if r.Surrogate {
 		out.replaced = true
@@ -37,7 +37,7 @@ func parseJSON(text []byte, b *builder, out *Batch) *source.Error {
 	return r.Err
 }
 
-// keySpellings are the keys that are read, each in all its spellings.
+// keySpellings lists every key that is read, in all its spellings.
 var keySpellings = [...][]string{
 	{"resourceSpans", "resource_spans"},
 	{"resource"},
@@ -66,7 +66,7 @@ var keySpellings = [...][]string{
 	{"stringValueStrindex", "string_value_strindex"},
 }
 
-// keyBit is a bit for each of keySpellings, equal for the spellings of one key.
+// keyBit maps each spelling of a key to the bit of that key.
 var keyBit = func() map[string]uint32 {
 	bits := map[string]uint32{}
 	for i, spellings := range keySpellings {
@@ -87,8 +87,8 @@ func noteKey(seen *uint32, key []byte, bad *string) {
 	*seen |= bit
 }
 
-// noteKeyOrFail is noteKey for objects that hold many spans, of which a repeated key breaks the
-// whole message.
+// noteKeyOrFail is noteKey for objects that contain many spans: a repeated key breaks the whole
+// message.
 func (r *jsonReader) noteKeyOrFail(seen *uint32, key []byte) {
 	bad := ""
 	noteKey(seen, key, &bad)
@@ -97,8 +97,8 @@ func (r *jsonReader) noteKeyOrFail(seen *uint32, key []byte) {
 	}
 }
 
-// document reads one object of a dump. An object of which no key is OTLP's is refused as something
-// else; an empty one is a batch without spans.
+// document reads one object of a dump. It refuses an object without any key of OTLP, except for an
+// empty one, which is a batch without spans.
 func (r *jsonReader) document() {
 	start := r.I
 	isOTLP := false
@@ -138,6 +138,7 @@ func (r *jsonReader) eachElement(f func()) {
 	}
 }
 
+// resourceSpans reads the spans of one resource (process).
 func (r *jsonReader) resourceSpans() {
 	from := len(r.out.Spans)
 	resource := noIdentity
@@ -158,7 +159,7 @@ func (r *jsonReader) resourceSpans() {
 	}
 }
 
-// resource hashes what identifies the process that wrote the spans.
+// resource reads a resource and returns a hash of the attributes that identify the process.
 func (r *jsonReader) resource() uint64 {
 	var id identity
 	var seen uint32
@@ -173,7 +174,7 @@ func (r *jsonReader) resource() uint64 {
 	return id.hash()
 }
 
-// identify reads one attribute of a resource.
+// identify reads one attribute of a resource and stores it if it identifies the process.
 func (r *jsonReader) identify(id *identity) {
 	key := ""
 	value := []byte(nil)
@@ -195,7 +196,8 @@ func (r *jsonReader) identify(id *identity) {
 	}
 }
 
-// firstText reads an AnyValue and returns its text, or the digits of its integer.
+// firstText reads an AnyValue and returns its text, or the digits of its integer. has is false for
+// other types.
 func (r *jsonReader) firstText() (out []byte, has bool) {
 	for k := range r.Members {
 		if r.Peek() == 'n' {
@@ -219,10 +221,11 @@ func (r *jsonReader) firstText() (out []byte, has bool) {
 	return out, has
 }
 
+// scopeSpans reads the spans of one scope.
 func (r *jsonReader) scopeSpans() {
 	scope := ""
 	known := false // the scope was read
-	spansAt := -1  // spans that came before it
+	spansAt := -1  // offset of spans that came before the scope
 	var seen uint32
 	for k := range r.Members {
 		r.noteKeyOrFail(&seen, k)
@@ -250,6 +253,7 @@ func (r *jsonReader) scopeSpans() {
 	}
 }
 
+// scope reads a scope and returns its name.
 func (r *jsonReader) scope() string {
 	name := ""
 	var seen uint32
@@ -269,6 +273,7 @@ func (r *jsonReader) scope() string {
 	return name
 }
 
+// span reads one span and adds it to the batch.
 func (r *jsonReader) span(scope string) {
 	start := r.I
 	r.beginSpan()
@@ -330,16 +335,18 @@ func (r *jsonReader) id(dst []byte) {
 	}
 }
 
+// stamp reads a time in ns.
 func (r *jsonReader) stamp() int64 {
 	ns, _ := r.Stamp()
 	return r.clampNs(ns)
 }
 
+// spanEvent reads one event of a span.
 func (r *jsonReader) spanEvent() {
 	var name []byte
 	var wall int64
 	named := false
-	attrsAt := -1 // attributes that came before the name
+	attrsAt := -1 // offset of attributes that came before the name
 	r.ev.reset(noSlot)
 	var seen uint32
 	for k := range r.Members {
@@ -397,7 +404,7 @@ func (r *jsonReader) attributes(a *attrs) {
 func (r *jsonReader) pair(a *attrs) {
 	s := noSlot
 	keyed := false // the key was read
-	valueAt := -1  // a value that came before it
+	valueAt := -1  // offset of a value that came before the key
 	var seen uint32
 	for k := range r.Members {
 		noteKey(&seen, k, &a.bad)
@@ -428,7 +435,7 @@ func (r *jsonReader) pair(a *attrs) {
 	}
 }
 
-// value reads an AnyValue into slot s. Of several values the last one counts.
+// value reads an AnyValue into slot s. If it has several values, the last one is used.
 func (r *jsonReader) value(a *attrs, s slot) {
 	got := wantNothing
 	num := int64(0)
@@ -465,7 +472,7 @@ func (r *jsonReader) value(a *attrs, s slot) {
 			if isOtherValue(k) {
 				got = wantOther
 				if string(k) == "stringValueStrindex" || string(k) == "string_value_strindex" {
-					got = wantNothing // an index into a table that traces do not have
+					got = wantNothing // an index into a table of strings, which traces do not have
 				}
 			}
 		}
@@ -475,7 +482,7 @@ func (r *jsonReader) value(a *attrs, s slot) {
 	}
 }
 
-// isOtherValue reports whether a key of an AnyValue has a value that no table needs.
+// isOtherValue reports whether a key of an AnyValue is that of a type that no table needs.
 func isOtherValue(key []byte) bool {
 	switch string(key) {
 	case "boolValue", "bool_value", "arrayValue", "array_value", "kvlistValue", "kvlist_value", "bytesValue", "bytes_value",

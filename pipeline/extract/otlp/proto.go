@@ -29,6 +29,7 @@ func parseProto(data []byte, b *builder, out *Batch) *source.Error {
 	return nil
 }
 
+// readTraces adds the spans of a decoded message to the batch.
 func readTraces(t ptrace.Traces, b *builder, out *Batch) {
 	for _, rs := range t.ResourceSpans().All() {
 		var id identity
@@ -48,6 +49,7 @@ func readTraces(t ptrace.Traces, b *builder, out *Batch) {
 	}
 }
 
+// readSpan converts one decoded span.
 func readSpan(sp ptrace.Span, scope string, b *builder) *Span {
 	b.beginSpan()
 	s := b.cur
@@ -67,6 +69,7 @@ func readSpan(sp ptrace.Span, scope string, b *builder) *Span {
 	return b.endSpan(scope, b.intern(bytesOf(sp.Name())))
 }
 
+// readMap stores the attributes of a span or event that have slots.
 func readMap(m pcommon.Map, a *attrs) {
 	for k, v := range m.All() {
 		s := a.find(bytesOf(k))
@@ -84,10 +87,10 @@ func readMap(m pcommon.Map, a *attrs) {
 	}
 }
 
-// bytesOf is a view of a string as bytes, for functions that do not change them.
+// bytesOf is a view of a string as bytes. Callers must not change or keep them.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// msgKind names the OTLP messages that hold other messages.
+// msgKind is the kind of an OTLP message that contains other messages.
 type msgKind uint8
 
 const (
@@ -95,7 +98,7 @@ const (
 	msgResourceSpans
 	msgResource
 	msgScopeSpans
-	msgOldScopeSpans // of before OTLP 0.15, decoded and dropped
+	msgOldScopeSpans // from before OTLP 0.15; it is decoded and dropped
 	msgScope
 	msgSpan
 	msgEvent
@@ -106,7 +109,7 @@ const (
 	msgList
 )
 
-// innerMessages is, for each message, which of its fields hold another message
+// innerMessages lists for each kind of message which fields, by number, contain another message
 // (opentelemetry/proto/trace/v1 and common/v1).
 var innerMessages = [...]map[int32]msgKind{
 	msgTraces:        {1: msgResourceSpans},
@@ -124,15 +127,15 @@ var innerMessages = [...]map[int32]msgKind{
 	msgList:          {1: msgPair},
 }
 
-// wireWalk walks a message before it is decoded. OpenTelemetry's decoder recurses as deep as values
-// nest, so that a hostile message would exhaust the stack, and a Go program cannot recover from that.
-// On the way the walk hashes the bytes of each span.
+// wireWalk checks the nesting of a message before it is decoded, and hashes the bytes of each span.
+// OpenTelemetry's decoder recurses for each nested value, so a hostile message could exhaust the
+// stack, from which a Go program cannot recover.
 type wireWalk struct {
 	data   []byte
 	hashes []uint64
 }
 
-// message walks the message of a kind in data[at:end].
+// message walks the message of a kind that is data[at:end], nested in depth others.
 func (w *wireWalk) message(kind msgKind, at, end, depth int) *source.Error {
 	if depth > source.MaxDepth {
 		return &source.Error{At: at, Msg: fmt.Sprintf("got values nested deeper than %d", source.MaxDepth)}

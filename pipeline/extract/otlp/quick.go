@@ -6,16 +6,16 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
-// Nearly all of a dump is attributes of span events, and every exporter writes them in one form,
+// Nearly all of a dump is attributes of span events, and exporters write them in one form,
 //
 //	[{"key":"K","value":{"intValue":"N"}},...]
 //
-// with the keys in the order of the producer. The functions of this file compare whole stretches of
-// that text at once and read only what lies between them. Where anything looks different they leave
-// the cursor where it is, and the general reader of json.go takes over. They accept nothing that it
-// would not accept.
+// with the keys in the order of the producer. For speed, the functions of this file compare the fixed
+// text of a pair at once and parse only the value. If anything differs from this form, they leave the
+// cursor where it is, and the general reader of json.go reads the text. They accept only text that the
+// general reader accepts as well.
 
-// pairStart is the text with which the pair of a slot begins, up to its value.
+// pairStart is, for each slot, the text of its pair up to the value.
 var pairStart = func() (out [numSlots]string) {
 	forms := [...]string{wantInt: `intValue":"`, wantFloat: `doubleValue":`, wantText: `stringValue":"`}
 	for s, a := range attrKeys {
@@ -29,7 +29,7 @@ var pairStart = func() (out [numSlots]string) {
 func (r *jsonReader) quickPairs(a *attrs) bool {
 	b := r.B
 	from := r.I
-	end := -1 // of the last pair
+	end := -1 // offset after the last pair
 	for {
 		s := a.next
 		if s >= numSlots || !pairBeginsAt(b, from, s) {
@@ -58,13 +58,15 @@ func (r *jsonReader) quickPairs(a *attrs) bool {
 	return true
 }
 
-// pairBeginsAt reports whether the pair of slot s begins at b[i:] and has more than its start.
+// pairBeginsAt reports whether b[i:] begins with the pair of slot s and continues after its fixed
+// text.
 func pairBeginsAt(b []byte, i int, s slot) bool {
 	valueAt := i + len(pairStart[s])
 	return valueAt < len(b) && string(b[i:valueAt]) == pairStart[s]
 }
 
-// slotAt is the slot of the pair that begins at b[i:]; noSlot where the general reader must look.
+// slotAt is the slot of the pair that begins at b[i:], or noSlot if the general reader must read
+// it.
 func slotAt(b []byte, i int) slot {
 	const head = `{"key":"`
 	keyAt := i + len(head)
@@ -79,8 +81,8 @@ func slotAt(b []byte, i int) slot {
 	return noSlot
 }
 
-// quickValue reads the value of slot s at b[i:], stores it, and returns where its pair ends. It
-// returns -1 for a value that is not of the plain form, or whose pair ends the text.
+// quickValue reads the value of slot s at b[i:], stores it, and returns the offset after its pair.
+// It returns -1 for a value in another form, or if the text ends with the pair.
 func (a *attrs) quickValue(s slot, b []byte, i int) int {
 	const most = 18 // digits that certainly fit 64 bits
 	closing := `"}}`

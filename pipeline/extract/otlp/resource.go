@@ -2,12 +2,12 @@ package otlp
 
 import "github.com/zeebo/xxh3"
 
-// contentHash distinguishes contents. It is the same in every process, because spans that one
-// process decoded may be collected by another.
+// contentHash is a hash by which contents are compared. It must be equal in all processes, because
+// one process may collect spans that another decoded.
 func contentHash(b []byte) uint64 { return xxh3.Hash(b) }
 
-// identityKeys are the resource attributes by which producing processes differ. The tracing fork of
-// vLLM writes none of its own; they come from the SDK, the environment or the collector
+// identityKeys are the resource attributes that identify the process that wrote a span. vLLM's
+// tracing fork writes none; they are set by the SDK, the environment or the collector
 // (spec#wire-resource).
 var identityKeys = [...]string{
 	"service.name", "service.instance.id", "service.namespace",
@@ -19,6 +19,7 @@ type identity struct {
 	values [len(identityKeys)]string
 }
 
+// set stores a value if its key identifies the process.
 func (id *identity) set(key string, value []byte) {
 	for i, k := range identityKeys {
 		if k == key {
@@ -27,6 +28,7 @@ func (id *identity) set(key string, value []byte) {
 	}
 }
 
+// hash is equal for resources with the same identifying attributes.
 func (id *identity) hash() uint64 {
 	var text []byte
 	for _, v := range id.values {

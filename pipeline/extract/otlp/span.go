@@ -20,8 +20,8 @@ const (
 	ClassStock                // vllm.llm_engine/llm_request with gen_ai.latency.*
 )
 
-// EventName numbers the events of the tracing schema. Their order matters: events of one class of
-// spans are consecutive.
+// EventName is the number of an event of the tracing schema. The events of one class of spans are
+// consecutive.
 type EventName uint8
 
 const (
@@ -58,6 +58,7 @@ var eventNames = [numEvents]string{
 // String is the name of the event in a dump.
 func (e EventName) String() string { return eventNames[e] }
 
+// eventByName maps the name of an event in a dump to its number.
 var eventByName = func() map[string]EventName {
 	m := map[string]EventName{}
 	for e, name := range eventNames {
@@ -66,8 +67,8 @@ var eventByName = func() map[string]EventName {
 	return m
 }()
 
-// firstSlot is the attribute that producers write first in an event of each name. It starts the
-// guessing of attrs.find.
+// firstSlot is, for each event, the slot of the attribute that producers write first, with which
+// attrs.find begins.
 var firstSlot = func() (first [numEvents]slot) {
 	for e := range numEvents {
 		switch {
@@ -89,13 +90,13 @@ type APIEvent struct {
 	Reason trace.Opt[string]
 }
 
-// StockTimes are the durations that the span of an unmodified vLLM states, us.
+// StockTimes is the durations that an unmodified vLLM writes into its span, us.
 type StockTimes struct {
 	TTFTUs, E2EUs, QueueUs, PrefillUs, DecodeUs, InferUs trace.Opt[float64]
 }
 
-// Span is one decoded span. Step events are already rows of tables, because a single goroutine
-// collects the spans of all workers.
+// Span is one decoded span. Step events are converted to rows of tables by the workers already,
+// because only one goroutine collects the spans.
 type Span struct {
 	Class              Class
 	Scope, Name        string
@@ -108,7 +109,7 @@ type Span struct {
 	Resource           uint64 // hash of the attributes that identify the producing process
 	File               int32  // set by the collector: place of the dump among the inputs
 	Line               int64
-	Hash               uint64 // of the content, to tell a repeated export from a conflict
+	Hash               uint64 // hash of the content: equal for a repeated export, not for a conflict
 	RequestID          trace.Opt[string]
 	Route, Model       trace.Opt[string]
 	Prompt, Completion trace.Opt[int64] // tokens
@@ -120,8 +121,8 @@ type Span struct {
 	API                []APIEvent
 	Journey            []trace.JourneyEvent
 	Rows               *StepRows        // of a step span; the collector frees them
-	Counts             [numEvents]int32 // events by name, kept or not
-	Others             []string         // names of events outside the schema, or of another class of span
+	Counts             [numEvents]int32 // number of events by name, those dropped included
+	Others             []string         // names of events that are not in the schema, or not of this class
 	Faults             []Fault
 }
 
@@ -153,7 +154,7 @@ func classify(s *Span, hasJourney bool) Class {
 	return ClassForeign
 }
 
-// allows reports whether the event belongs to spans of class c.
+// allows reports whether the event occurs in spans of class c.
 func (c Class) allows(e EventName) bool {
 	switch c {
 	case ClassAPI:
@@ -180,11 +181,11 @@ func (s *Span) dropForeignEvents() {
 	if s.Class != ClassAPI {
 		s.API = nil
 	}
-	// A fault of such an event is counted once, as one of Others.
+	// Such an event is counted in Others, so a fault of it must not be counted again.
 	s.Faults = slices.DeleteFunc(s.Faults, func(f Fault) bool { return !s.Class.allows(f.event) })
 }
 
-// Events is the number of events of the span, kept or not.
+// Events is the number of events of the span, those dropped included.
 func (s *Span) Events() int64 {
 	n := int64(len(s.Others))
 	for _, c := range s.Counts {
@@ -193,13 +194,13 @@ func (s *Span) Events() int64 {
 	return n
 }
 
-// StepRows are summaries and snapshots, of one span or of one step.
+// StepRows is the summaries and snapshots of one span or one step.
 type StepRows struct {
 	Steps []trace.Step
 	Snaps []trace.Snapshot
 }
 
-// rowPool recycles the rows of spans: workers fill them, the collector writes them.
+// rowPool recycles StepRows: workers fill them, and the collector frees them.
 var rowPool = sync.Pool{New: func() any { return new(StepRows) }}
 
 // Free gives the rows back for another span; the caller must not use them afterwards.

@@ -6,16 +6,16 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
-// OTLP documents may be wrapped (spec#wire-wrapped): in an array, or as Tempo answers them, in
-// {"batches":[...]} or {"trace":{...}}. Tempo's batches are resourceSpans under an older name.
+// An OTLP document may be inside another one (spec#wire-wrapped): in an array, or in an answer of
+// Tempo, {"batches":[...]} or {"trace":{...}}. batches is an older name of resourceSpans.
 var (
 	tempoBatches = []byte(`batches`)
 	tempoTrace   = []byte(`trace`)
 	spansStart   = []byte(`{"resourceSpans":`)
 )
 
-// eachDocument calls use with every OTLP document of a text and the byte of the text at which the
-// document begins. A text without a wrapper is one document.
+// eachDocument calls use with every OTLP document in a text and the offset at which it begins. A
+// text without a wrapper is one document.
 func eachDocument(text []byte, use func(document []byte, at int) *source.Error) *source.Error {
 	c := source.Cursor{B: text}
 	switch c.Peek() {
@@ -53,8 +53,8 @@ func eachDocument(text []byte, use func(document []byte, at int) *source.Error) 
 	return use(text, 0)
 }
 
-// wrapperMember returns the first member of an object and where its value begins, if its key is
-// that of a wrapper; key is nil otherwise.
+// wrapperMember returns the first member of an object and the offset of its value, if its key is
+// that of a wrapper. Otherwise key is nil.
 func wrapperMember(text []byte) (key, value []byte, valueAt int) {
 	c := source.Cursor{B: text}
 	first := true

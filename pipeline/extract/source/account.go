@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ByError are the reasons for drops that count as unreadable input. Drops for the other reasons are
-// made by rule and are no fault of the recording.
+// ByError contains the reasons for drops that count as unreadable input. Records dropped for other
+// reasons were readable but are not used.
 var ByError = map[trace.Code]bool{CodeUnreadable: true, CodeOverLimit: true, CodeBadRecord: true, CodeNotOTLP: true}
 
 // maxExamples is the number of drops that extract.json shows for each reason.
@@ -26,8 +26,8 @@ type Account struct {
 	Lines      int64
 	Truncated  int64
 	Duplicates int64
-	LostEvents int64                // dropped by the producer before they were written
-	BadText    []string             // places of replaced Unicode
+	LostEvents int64                // span events that the producer dropped before writing
+	BadText    []string             // places at which invalid Unicode was replaced
 	Reject     func(Rejected) error // called with every drop; may be nil
 	Err        error                // the first error of Reject
 }
@@ -62,6 +62,7 @@ type Place struct {
 	Line, Col int64
 }
 
+// String is the place in the form file:line:col.
 func (p Place) String() string {
 	e := trace.SyntaxError{File: p.File, Line: p.Line, Col: p.Col}
 	s := e.Error()
@@ -87,10 +88,11 @@ func (a *Account) Drop(code trace.Code, n int64, at Place, format string, args .
 	}
 }
 
-// Keep counts n records that are in a table; n is negative for records that turn out not to be.
+// Keep counts n records as kept in a table. A negative n takes back records that were dropped
+// later.
 func (a *Account) Keep(n int64) { a.Kept += n }
 
-// Scope counts n events of a name in a scope of spans, or its spans for an empty name.
+// Scope counts n events of a name in a scope of spans. With an empty name it counts spans.
 func (a *Account) Scope(scope, event string, n int64) { a.scopes[scopeKey{scope, event}] += n }
 
 // Records is the account as written to extract.json.
@@ -132,7 +134,7 @@ func (a *Account) ExampleList() []result.Example {
 	return out
 }
 
-// Reasons for drops. CodeNotOTLP is also that of a file that is refused.
+// Reasons for drops. CodeNotOTLP is also the code of the error of a refused file.
 const (
 	CodeUnreadable trace.Code = "unreadable"
 	CodeOverLimit  trace.Code = "over_limit"

@@ -6,40 +6,41 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// blockBytes is the amount of a file that is read at once, and the least size of a batch of lines.
+// blockBytes is the number of bytes of a file that are read at once, and the least size of a batch.
 const blockBytes = 1 << 20
 
-// batch is a piece of one input that a worker can parse alone: whole lines, or whole messages.
+// batch is a piece of one input that a worker can parse without the rest: whole lines or whole
+// messages.
 type batch struct {
 	File    int32 // place of the file among the inputs
 	form    form
 	data    []byte
-	skipped int64   // lines of the file that are in no batch, since the batch before
-	ends    []int   // end of each message in data (formProto, formFramed)
+	skipped int64   // lines since the previous batch that are in no batch
+	ends    []int   // offset in data of the end of each message (formProto, formFramed)
 	offset  int64   // of data in the decompressed stream
 	faults  []fault // places that the reader could not read
-	lost    int64   // lines or messages of which there is only a fault
+	lost    int64   // lines or messages that are not in data, only in faults
 	maxLine int64   // limit of the bytes of a line
-	passed  int64   // bytes of a line that is too long, of which there is only a fault
+	passed  int64   // bytes of a line that was too long and is not in data
 	read    int64   // bytes of the file consumed so far
 	link    hashLink
-	isLong  bool // it occupies the one place for long lines
+	isLong  bool // it has more than longBytes, and no other such batch may be read before it is done
 }
 
-// longBytes is the size from which a line or message is long. Only one long line at a time is in
-// memory, whatever the number of workers.
+// longBytes is the size from which a line or message counts as long. Only one long batch at a time
+// is in memory, so that the number of workers does not multiply the longest line.
 const longBytes = 8 << 20
 
-// fault is a place in an input that could not be read.
+// fault is a place of an input that could not be read.
 type fault struct {
 	code      trace.Code
 	line      int64 // line or message, counted from 1 within the batch until Number was called
 	col       int64
 	offset    int64 // in the decompressed stream
-	bytes     int64 // lost
+	bytes     int64 // number of bytes lost
 	msg       string
 	byMessage bool  // line counts messages
-	isLast    bool  // the framing is lost with it, so nothing after it can be read
+	isLast    bool  // nothing after it can be read, because the framing is lost
 	more      int64 // further faults with the same message and size
 }
 
@@ -53,7 +54,7 @@ func (b *batch) orNil() *batch {
 	return b
 }
 
-// lose adds a message that could not be read.
+// lose adds the fault of a message that could not be read.
 func (b *batch) lose(f fault) {
 	f.line, f.byMessage = int64(len(b.ends))+1, true
 	b.faults = append(b.faults, f)

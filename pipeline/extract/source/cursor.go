@@ -13,7 +13,7 @@ import (
 // Cursor walks one JSON text in place: no tree is built, and only strings with escapes are copied.
 // After the first fault every method reports false, and Err has the byte of the fault.
 //
-// A library does not do that: see docs/decisions/0013-own-cursor.md.
+// docs/decisions/0013-own-cursor.md compares it with libraries.
 type Cursor struct {
 	B         []byte // the text
 	I         int    // the next byte
@@ -30,7 +30,7 @@ func (c *Cursor) Fail(format string, args ...any) bool {
 	return false
 }
 
-// Unexpected fails because the byte at the cursor is not what is wanted.
+// Unexpected records the fault that the byte at the cursor is not what is wanted.
 func (c *Cursor) Unexpected(want string) bool {
 	if c.I >= len(c.B) {
 		return c.Fail("got the end of the text, want %s", want)
@@ -53,7 +53,7 @@ func (c *Cursor) Space() {
 	}
 }
 
-// Take consumes the byte ch after white space.
+// Take skips white space and consumes the byte ch. Any other byte is a fault.
 func (c *Cursor) Take(ch byte) bool {
 	if c.I < len(c.B) && c.B[c.I] == ch {
 		c.I++
@@ -67,7 +67,7 @@ func (c *Cursor) Take(ch byte) bool {
 	return c.Unexpected(strconv.QuoteRune(rune(ch)))
 }
 
-// Peek is the next byte after white space, 0 at the end.
+// Peek skips white space and returns the next byte, or 0 at the end of the text.
 func (c *Cursor) Peek() byte {
 	c.Space()
 	if c.I < len(c.B) {
@@ -76,8 +76,8 @@ func (c *Cursor) Peek() byte {
 	return 0
 }
 
-// More reports whether another element follows in an array or object that closes with end, and moves
-// to it. The caller sets first before the first element.
+// More moves to the next element of an array or object that closes with end, and reports whether
+// there is one. first must be true before the first element.
 func (c *Cursor) More(end byte, first *bool) bool {
 	if c.Err != nil {
 		return false
@@ -111,7 +111,8 @@ func (c *Cursor) Key() ([]byte, bool) {
 	return k, true
 }
 
-// Members iterates over the keys of an object. The caller reads the value of each. It ends at a fault.
+// Members iterates over the keys of an object. The caller must read the value after each key. The
+// iteration ends at a fault.
 func (c *Cursor) Members(yield func(key []byte) bool) {
 	if !c.Take('{') {
 		return
@@ -123,15 +124,15 @@ func (c *Cursor) Members(yield func(key []byte) bool) {
 	}
 }
 
-// MembersOrNull is Members for a value that may be null, which has none.
+// MembersOrNull is Members for a value that may also be null, which has no members.
 func (c *Cursor) MembersOrNull(yield func(key []byte) bool) {
 	if !c.Null() {
 		c.Members(yield)
 	}
 }
 
-// Str reads a string. The result is a part of the text, or for a string with escapes a part of a
-// buffer of the cursor.
+// Str reads a string. The result refers to the text or, if the string has escapes, to a buffer of
+// the cursor.
 func (c *Cursor) Str() ([]byte, bool) {
 	if c.I >= len(c.B) || c.B[c.I] != '"' {
 		return nil, c.Unexpected("a string")
@@ -222,6 +223,7 @@ func (c *Cursor) escape() bool {
 	return true
 }
 
+// hex4 reads the four hexadecimal digits of a \u escape at an offset.
 func (c *Cursor) hex4(at int) (rune, bool) {
 	if at+4 > len(c.B) {
 		c.I = len(c.B)
@@ -238,6 +240,7 @@ func (c *Cursor) hex4(at int) (rune, bool) {
 	return r, true
 }
 
+// hexDigit is the value of a hexadecimal digit, or -1.
 func hexDigit(ch byte) int {
 	switch {
 	case ch >= '0' && ch <= '9':
@@ -282,6 +285,7 @@ func (c *Cursor) Number() ([]byte, bool) {
 	return c.B[start:c.I], true
 }
 
+// digits skips decimal digits and returns their number.
 func (c *Cursor) digits() int {
 	start := c.I
 	for c.I < len(c.B) && c.B[c.I]-'0' <= 9 {
@@ -290,7 +294,7 @@ func (c *Cursor) digits() int {
 	return c.I - start
 }
 
-// Int64 reads an integer, quoted or not, exact to 64 bits.
+// Int64 reads an integer of 64 bits, quoted or not, without loss of precision.
 func (c *Cursor) Int64() (int64, bool) {
 	at := c.I
 	raw, ok := c.Scalar("an integer")
@@ -305,10 +309,10 @@ func (c *Cursor) Int64() (int64, bool) {
 	return v, true
 }
 
-// Stamp reads a time in ns, unsigned on the wire, quoted or not.
+// Stamp reads an unsigned time in ns, quoted or not.
 func (c *Cursor) Stamp() (uint64, bool) { return c.unsigned("a time in ns", 64) }
 
-// Count reads a count of 32 bits, quoted or not.
+// Count reads an unsigned integer of 32 bits, quoted or not.
 func (c *Cursor) Count() (int64, bool) {
 	c.Space()
 	v, ok := c.unsigned("a count", 32)
@@ -360,7 +364,7 @@ func (c *Cursor) Float() (float64, bool) {
 	return v, true
 }
 
-// Skip walks over any value and checks its grammar. depth is the nesting of the value.
+// Skip reads over any value and checks its syntax. depth is the number of values around it.
 func (c *Cursor) Skip(depth int) bool {
 	if depth > MaxDepth {
 		return c.Fail("got values nested deeper than %d", MaxDepth)
@@ -395,8 +399,8 @@ func (c *Cursor) Skip(depth int) bool {
 	return c.Err == nil
 }
 
-// skipNumber walks over a number. OpenTelemetry's decoder converts a number with an exponent even
-// where it does not use it, so one that overflows a double is a fault here as well.
+// skipNumber reads over a number. A number with an exponent that overflows a double is a fault, as
+// it is in OpenTelemetry's decoder, which converts even numbers that it does not use.
 func (c *Cursor) skipNumber() bool {
 	at := c.I
 	raw, ok := c.Number()
@@ -410,7 +414,7 @@ func (c *Cursor) skipNumber() bool {
 	return true
 }
 
-// Word reads one of true, false and null.
+// Word reads w, which is true, false or null.
 func (c *Cursor) Word(w string) bool {
 	if len(c.B)-c.I >= len(w) && string(c.B[c.I:c.I+len(w)]) == w {
 		c.I += len(w)
@@ -419,10 +423,11 @@ func (c *Cursor) Word(w string) bool {
 	return c.Unexpected(w)
 }
 
-// Null reads null, if it is next.
+// Null reports whether the next value is null, and reads it if so.
 func (c *Cursor) Null() bool { return c.Peek() == 'n' && c.Word("null") }
 
-// MaxDepth bounds the nesting of skipped JSON and protobuf values. Real dumps nest to about 12.
+// MaxDepth is the deepest nesting of JSON and protobuf values that is read. Real dumps nest about
+// 12 deep.
 const MaxDepth = 512
 
 // Error is a fault inside one message.

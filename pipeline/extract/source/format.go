@@ -1,15 +1,15 @@
 package source
 
-// Format is one form of file among those that a package reads. R is the type of its reader, and
-// a package lists its formats in one slice.
+// Format is one form of file that a package can read. R is the type of the function that reads it.
+// A package lists its formats in one slice.
 type Format[R any] struct {
-	Name string // as docs/formats.md and errors list it
+	Name string // the name in docs/formats.md and in errors
 
-	// Sniff reports whether a file is of this form, by its beginning without leading space.
+	// Sniff reports whether a file has this form. head is its beginning without leading space.
 	Sniff func(head []byte) bool
 
-	// IsGuess marks a form whose beginning proves little. It is tried only for files that
-	// somebody named as being of this kind, never for files that lie in a run folder.
+	// IsGuess marks a form that the beginning of a file does not prove. It is tried only for files
+	// that the user named as files of this kind, not for files found in a run folder.
 	IsGuess bool
 
 	Read R

@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// A file has one SHA-256, over its bytes in order. So that hashing does not delay reading, workers do
-// it one after another: each hashes the bytes that it has read, after reading and before parsing
-// them. A link is the share of one batch, and waits for the link of the batch before.
+// The SHA-256 of a file must be computed over its bytes in order. So that hashing does not delay
+// reading, each worker hashes the bytes of its batch after it has let the next worker read. The work
+// of one batch is a hashLink, which waits for the link of the batch before.
 
 // hashChain collects the work of the next link.
 type hashChain struct {
@@ -16,11 +16,11 @@ type hashChain struct {
 	last   chan struct{} // closed when the link before is done
 }
 
-// hashPiece is one task of a link: to hash bytes of src, or to end it.
+// hashPiece is one task of a link: to hash bytes of src, or to finish the hash of src.
 type hashPiece struct {
 	src  *Source
 	data []byte
-	in   *Input // gets the digest at the end of src; nil for a piece of data
+	in   *Input // receives the digest when src is finished; nil for a piece of data
 }
 
 // hashLink is the share of one batch in the hashes of its files.
@@ -29,14 +29,15 @@ type hashLink struct {
 	before, done chan struct{}
 }
 
-// addBytes leaves bytes of src to the next link. They must not change before it has finished.
+// addBytes makes the next link hash bytes of src. They must not change before the link has
+// finished.
 func (c *hashChain) addBytes(src *Source, data []byte) {
 	if src.sum != nil {
 		c.pieces = append(c.pieces, hashPiece{src: src, data: data})
 	}
 }
 
-// hashNow hashes bytes of src at once, after everything before them.
+// hashNow hashes bytes of src immediately, after all bytes before them.
 func (c *hashChain) hashNow(src *Source, data []byte) {
 	if src.sum != nil {
 		c.finish()
@@ -44,23 +45,25 @@ func (c *hashChain) hashNow(src *Source, data []byte) {
 	}
 }
 
-// endSource leaves to the next link to hash the rest of src, store the digest, and close it.
+// endSource makes the next link hash the rest of src, store the digest in in, and close src.
 func (c *hashChain) endSource(src *Source, in *Input) {
 	c.pieces = append(c.pieces, hashPiece{src: src, in: in})
 }
 
+// next returns the link with the work collected so far.
 func (c *hashChain) next() hashLink {
 	l := hashLink{c.pieces, c.last, make(chan struct{})}
 	c.pieces, c.last = nil, l.done
 	return l
 }
 
+// finish does all work collected so far.
 func (c *hashChain) finish() {
 	l := c.next()
 	l.finish()
 }
 
-// finish does the work of the link after that of the link before.
+// finish waits for the link before and then does the work of this link.
 func (l *hashLink) finish() {
 	if l.before != nil {
 		<-l.before
@@ -79,8 +82,8 @@ func (l *hashLink) finish() {
 	close(l.done)
 }
 
-// sumLater leaves the hash of an uncompressed file to the hash chain. Of compressed files the
-// decompressor's reader hashes the bytes, because the chain sees decompressed ones.
+// sumLater leaves hashing to the hash chain, if the file is not compressed. The chain gets
+// decompressed bytes, so a compressed file is hashed where it is read.
 func (s *Source) sumLater() {
 	if s.packed {
 		return

@@ -5,17 +5,17 @@ import (
 	"io"
 )
 
-// interruptible is a reader that gives up when a context ends.
+// interruptible is a reader that returns an error when a context ends.
 type interruptible struct {
 	ctx   context.Context
 	r     io.Reader
 	block []byte
-	rest  []byte // of block: read by fetch, not yet by Read
-	err   error  // to be reported after rest
+	rest  []byte // part of block that Read has not returned yet
+	err   error  // Read returns it after rest
 }
 
-// UntilDone reads from r until the context ends. A pipe whose writer is silent cannot delay an
-// interrupt then. It returns nil for a nil reader.
+// UntilDone reads from r until the context ends. So a pipe whose writer is silent does not delay an
+// interrupt. It returns nil for a nil reader.
 func UntilDone(ctx context.Context, r io.Reader) io.Reader {
 	if r == nil {
 		return nil
@@ -38,8 +38,8 @@ func (i *interruptible) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fetch reads the next block. When the context ends, a read under way is abandoned together with its
-// block, which nothing else uses afterwards.
+// fetch reads the next block. If the context ends first, the goroutine that reads is abandoned with
+// its block, which is not used again.
 func (i *interruptible) fetch() {
 	type result struct {
 		n   int

@@ -1,39 +1,39 @@
 package source
 
-// Lines are the records that a decoder finds in a batch of lines, for decoders that make rows of one
-// type. It implements what Stream asks of records.
+// Lines is the records in one batch of lines, for decoders that make rows of one type. Its methods
+// are those that Stream requires of records.
 type Lines[T any] struct {
 	Rows   []T
 	Bad    []BadLine
-	Other  int64           // lines without a record
+	Other  int64           // number of lines without a record
 	line   func(*T) *int64 `packed:"-"` // the field of a row that holds its line
-	before struct {        // the lengths at the last Mark
+	before struct {        // lengths before the current message, to which Undo returns
 		rows, bad int
 		other     int64
 	}
 }
 
-// BadLine is a record that could not be read whole.
+// BadLine is a record that is damaged.
 type BadLine struct {
 	Line int64
 	What string
 }
 
-// Mark begins a message.
+// Mark is called before each message.
 func (l *Lines[T]) Mark() {
 	l.before.rows = len(l.Rows)
 	l.before.bad = len(l.Bad)
 	l.before.other = l.Other
 }
 
-// Undo forgets the records of a message that turned out to be broken.
+// Undo removes the records of the current message, because it turned out to be broken.
 func (l *Lines[T]) Undo() {
 	l.Rows = l.Rows[:l.before.rows]
 	l.Bad = l.Bad[:l.before.bad]
 	l.Other = l.before.other
 }
 
-// Keep sets the line of the records of a message.
+// Keep sets the line of the records of the current message.
 func (l *Lines[T]) Keep(line int64) {
 	for i := l.before.rows; i < len(l.Rows); i++ {
 		*l.line(&l.Rows[i]) = line
@@ -43,7 +43,8 @@ func (l *Lines[T]) Keep(line int64) {
 	}
 }
 
-// Number makes lines count from the start of the file, in which before lines precede the batch.
+// Number makes lines count from the start of the file. before is the number of lines of the file
+// before the batch.
 func (l *Lines[T]) Number(before int64) {
 	for i := range l.Rows {
 		*l.line(&l.Rows[i]) += before
@@ -53,8 +54,8 @@ func (l *Lines[T]) Number(before int64) {
 	}
 }
 
-// LineDecoder is the part of a [Decoder] that all decoders of lines share. It returns the field of a
-// row that holds its line.
+// LineDecoder has the methods that all [Decoder]s of lines share. The function returns the field of
+// a row that holds the row's line number.
 type LineDecoder[T any] func(*T) *int64
 
 // Records makes the records of one batch.

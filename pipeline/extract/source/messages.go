@@ -10,23 +10,23 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// messages cuts a length-prefixed stream into batches.
+// messages cuts a stream of length-prefixed messages into batches.
 type messages struct {
 	src       *Source
-	pos       int64         // in the stream
-	dec       *zstd.Decoder // of framed messages
-	awaitLong func()        // waits for the one place for long messages
+	pos       int64         // bytes of the stream read so far
+	dec       *zstd.Decoder // for messages that are zstd frames
+	awaitLong func()        // waits until no other long message is in memory
 }
 
 // lengthPrefix is the length in front of each message, big-endian.
 type lengthPrefix [4]byte
 
-// next makes the next batch and decompresses framed messages. A lost message ends the batch, so that
-// the numbers of messages are consecutive in it.
+// next makes the next batch and decompresses framed messages. A message that is lost ends the
+// batch, so that the messages of a batch have consecutive numbers.
 func (r *messages) next(buf *[]byte) (*batch, error) {
 	b := &batch{form: formProto, data: (*buf)[:0]}
 	defer func() { *buf = b.data[:0] }()
-	for len(b.data)+len(b.ends)*len(lengthPrefix{}) < blockBytes { // empty messages fill a batch too
+	for len(b.data)+len(b.ends)*len(lengthPrefix{}) < blockBytes { // prefixes count, for empty messages
 		var prefix lengthPrefix
 		n, err := io.ReadFull(r.src.R, prefix[:])
 		switch {
@@ -65,7 +65,7 @@ func (r *messages) next(buf *[]byte) (*batch, error) {
 	return b, nil
 }
 
-// smallMessage is the largest length for which memory is reserved before the bytes were read.
+// smallMessage is the largest message for which memory is allocated before its bytes arrive.
 const smallMessage = 1 << 16
 
 // cutFault is the fault of a message in which the stream ends.
@@ -74,8 +74,8 @@ func (r *messages) cutFault(have, want int64) *fault {
 		msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
 }
 
-// message appends the next message of want bytes to dst. It never allocates memory because of a
-// length alone.
+// message appends the next message, of want bytes, to dst. It allocates memory as bytes arrive,
+// because a damaged length may be huge.
 func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	if want > r.src.Limits.MaxLine {
 		have, err := io.CopyN(io.Discard, r.src.R, want)

@@ -13,12 +13,14 @@ import (
 	"strconv"
 )
 
-// vLLM's KV-event socket carries MessagePack: a batch is an array of two to four values that begins
-// with a time. A recording of its messages, one after another or each behind its length in four bytes
-// (big-endian), is read as the JSON lines that the same batches have: message n is line n. The bytes
-// are defined in https://github.com/msgpack/msgpack/blob/master/spec.md.
+// vLLM's KV-event socket sends batches in MessagePack
+// (https://github.com/msgpack/msgpack/blob/master/spec.md). A batch is an array of two to four values,
+// the first of which is a time. A recording has its batches one after another, or each after its
+// length in four bytes (big-endian). packLines converts such a recording to the JSON lines in which
+// these batches are also recorded: message n becomes line n.
 
-// isMessagePack recognises a batch, or with framed a batch behind its length.
+// isMessagePack recognises a recording of batches by its beginning. framed is set if lengths
+// precede them.
 func isMessagePack(head []byte) (isPack, framed bool) {
 	isBatch := func(b []byte) bool { return len(b) >= 2 && b[0] >= 0x92 && b[0] <= 0x94 && b[1] == 0xcb }
 	if isBatch(head) {
@@ -29,14 +31,14 @@ func isMessagePack(head []byte) (isPack, framed bool) {
 
 const maxPackDepth = 16
 
-// packLines is a reader of the messages as lines of JSON.
+// packLines is a reader that converts MessagePack messages to lines of JSON.
 type packLines struct {
 	r      *bufio.Reader
 	framed bool
-	limit  int64  // bytes of one text, and about those of one line
-	line   []byte // the current message
-	at     int    // bytes of line that were returned
-	err    error  // after line
+	limit  int64  // most bytes of one text, and about a quarter of those of one line
+	line   []byte // the current message as JSON
+	at     int    // number of bytes of line that Read has returned
+	err    error  // Read returns it after line
 }
 
 func (p *packLines) Read(dst []byte) (int, error) {
@@ -56,7 +58,7 @@ func (p *packLines) Read(dst []byte) (int, error) {
 	return n, nil
 }
 
-// message reads one batch into the line. It returns io.EOF at the end of the input.
+// message converts one batch and stores it in line. It returns io.EOF at the end of the input.
 func (p *packLines) message() error {
 	if p.framed {
 		if _, err := p.uint(4); err != nil {
@@ -75,6 +77,7 @@ func (p *packLines) message() error {
 	return nil
 }
 
+// uint reads an unsigned big-endian integer of some bytes.
 func (p *packLines) uint(bytes int) (v uint64, err error) {
 	var b [8]byte
 	n, err := io.ReadFull(p.r, b[8-bytes:])
@@ -86,7 +89,7 @@ func (p *packLines) uint(bytes int) (v uint64, err error) {
 
 var errPackType = errors.New("got a value of no known MessagePack type")
 
-// value appends one value as JSON.
+// value converts one value and appends it to line.
 func (p *packLines) value(depth int) error {
 	t, err := p.r.ReadByte()
 	switch {
@@ -118,6 +121,7 @@ func (p *packLines) value(depth int) error {
 	return nil
 }
 
+// float converts a float of type byte t.
 func (p *packLines) float(t byte) error {
 	width := 4 << (t - 0xca)
 	v, err := p.uint(width)
@@ -132,6 +136,7 @@ func (p *packLines) float(t byte) error {
 	return err
 }
 
+// integer converts an integer of type byte t.
 func (p *packLines) integer(t byte) error {
 	width := 1 << ((t - 0xcc) & 3)
 	v, err := p.uint(width)
@@ -144,7 +149,8 @@ func (p *packLines) integer(t byte) error {
 	return err
 }
 
-// packSized are the types with a length in front, and the width of that length in bytes.
+// packSized lists the types whose values begin with a length, and the number of bytes of that
+// length.
 var packSized = map[byte]struct {
 	width int
 	kind  packKind
@@ -164,7 +170,7 @@ const (
 	packMap
 )
 
-// sized reads a value of packSized.
+// sized converts a value of a type in packSized.
 func (p *packLines) sized(t byte, depth int) error {
 	form, ok := packSized[t]
 	if !ok {
@@ -181,7 +187,7 @@ func (p *packLines) sized(t byte, depth int) error {
 	return p.list(n, depth, form.kind == packMap)
 }
 
-// text appends a text of n bytes, or bytes in base64 as JSON has them.
+// text converts a text of n bytes, or n bytes of binary data to base64.
 func (p *packLines) text(n uint64, isBytes bool) error {
 	if n > uint64(p.limit) {
 		return fmt.Errorf("got a text of %d bytes, want at most %d (--max-line)", n, p.limit)
@@ -201,7 +207,7 @@ func (p *packLines) text(n uint64, isBytes bool) error {
 	return err
 }
 
-// list appends n values, or n pairs of a key and a value.
+// list converts n values, or n pairs of a key and a value.
 func (p *packLines) list(n uint64, depth int, isMap bool) error {
 	open, end := byte('['), byte(']')
 	if isMap {
@@ -225,7 +231,7 @@ func (p *packLines) list(n uint64, depth int, isMap bool) error {
 	return nil
 }
 
-// key appends the key of a pair and its colon. In JSON it has to be a text.
+// key converts the key of a pair, which must be a text in JSON, and appends a colon.
 func (p *packLines) key() error {
 	from := len(p.line)
 	if err := p.value(maxPackDepth); err != nil {

@@ -9,13 +9,14 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 )
 
-// records are what a decoder finds in one batch. Each message begins with Mark; afterwards either
-// Undo forgets its records, because it is broken, or Keep gives them their line.
+// records is what a decoder finds in one batch. Before each message Mark is called, and after it
+// either Undo, which removes its records if the message is broken, or Keep, which sets their line.
 type records interface {
 	Mark()
 	Undo()
 	Keep(line int64)
-	// Number makes lines count from the start of the file, in which before lines precede the batch.
+	// Number makes lines count from the start of the file. before is the number of lines of the
+	// file before the batch.
 	Number(before int64)
 }
 
@@ -33,16 +34,16 @@ type Decoder[R records] interface {
 type Parsed[R records] struct {
 	Batch   *batch `packed:"-"`
 	Records R
-	form    form // of the batch in the file
+	form    form // framing of the batch
 	faults  []fault
 	lines   int64
 	bytes   int64
 	numbers int64 // lines or messages of the file, including those that were lost
-	err     error `packed:"-"` // a stored batch cannot be read
+	err     error `packed:"-"` // why a stored batch cannot be read
 }
 
-// Number makes line numbers count from the start of the file, in which before lines or messages
-// precede the batch.
+// Number makes line numbers count from the start of the file. before is the number of lines or
+// messages of the file before the batch.
 func (p *Parsed[R]) Number(before int64) {
 	for i := range p.faults {
 		p.faults[i].line += before
@@ -84,7 +85,7 @@ func (p *Parsed[R]) parseDocument(d Decoder[R]) {
 		if f.col == 0 {
 			continue
 		}
-		// The column counts from the start of the document so far.
+		// The fault has the offset in the document as its column; find the line.
 		before := data[:min(int(f.col-1), len(data))]
 		f.line = 1 + int64(bytes.Count(before, Newline))
 		f.col -= int64(bytes.LastIndexByte(before, '\n') + 1)
@@ -97,7 +98,7 @@ func (p *Parsed[R]) parseMessages(d Decoder[R]) {
 	start := 0
 	for i, end := range b.ends {
 		p.lines++
-		// A file of NUL bytes is a series of empty messages. Of several in a row the first is decoded.
+		// A file of NUL bytes looks like many empty messages. Only the first of several is decoded.
 		if i > 0 && end == 0 || i > 1 && end == b.ends[i-2] {
 			continue
 		}
@@ -133,7 +134,7 @@ func (p *Parsed[R]) parseLines(d Decoder[R]) {
 	}
 }
 
-// decode decodes one message and keeps its records, or none of them if it is broken.
+// decode decodes one message with read, and keeps its records unless it is broken.
 func (p *Parsed[R]) decode(data []byte, line, offset int64, read func([]byte, R) *Error) {
 	p.Records.Mark()
 	err := read(data, p.Records)
@@ -160,7 +161,7 @@ func (p *Parsed[R]) decode(data []byte, line, offset int64, read func([]byte, R)
 		msg:       err.Msg,
 		byMessage: p.form == formProto,
 	}
-	// There may be as many faults as messages, so equal ones are counted together once there are
+	// Every message may have a fault. To bound memory, equal faults are only counted once there are
 	// enough examples.
 	if n := len(p.faults); n > maxExamples {
 		last := &p.faults[n-1]
@@ -172,8 +173,8 @@ func (p *Parsed[R]) decode(data []byte, line, offset int64, read func([]byte, R)
 	p.faults = append(p.faults, f)
 }
 
-// Account adds the lines, bytes and faults of the batch, but not its records. name is the name of
-// its file.
+// Account adds the lines, bytes and faults of the batch to a, but not its records. name is the name
+// of the file.
 func (p *Parsed[R]) Account(a *Account, name string) {
 	a.Lines += p.lines
 	a.Bytes += p.bytes

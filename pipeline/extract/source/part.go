@@ -10,9 +10,9 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 )
 
-// Part is a piece of a file: the lines that start in [From, To), or the messages between the two.
-// Parts of lines may cut a file anywhere, and each line belongs to exactly one of them. Parts of
-// messages begin and end between messages.
+// Part is a piece of a file: the lines that start in [From, To), or the messages between these
+// offsets. A file of lines may be cut anywhere, and each line belongs to exactly one part. Messages
+// may only be cut between messages.
 type Part struct {
 	Form string `json:"form"` // a key of cutForms
 	From int64  `json:"from"`
@@ -25,15 +25,15 @@ const partOfLines = "lines"
 // OfLines reports whether the part consists of lines. The last of them may end after To.
 func (p *Part) OfLines() bool { return p.Form == partOfLines }
 
-// cutForms are the forms that can be cut.
+// cutForms maps the form of a part to the framing in which it is read.
 var cutForms = map[string]form{partOfLines: formLines, "messages": formProto, "frames": formFramed}
 
-// Cut cuts each input into parts of about every bytes. An input that has to be read whole has no
-// parts: one that is short, compressed as a stream or a single document, that begins with a byte
-// order mark, or one of a rotated set in which a line may continue from file to file.
+// Cut cuts each input into parts of about every bytes. It returns no parts for an input that has to
+// be read whole: it is short, compressed as a stream, one document, begins with a byte order mark,
+// or belongs to a rotated set in which a line may continue in the next file.
 func Cut(in []Input, every int64) ([][]Part, error) {
 	out := make([][]Part, len(in))
-	continues := false // the last line of the file before may continue in this one
+	continues := false // the last line of the previous file may continue in this one
 	for i := range in {
 		startsInside := continues
 		parts, endsLine, err := cutFile(&in[i], every)
@@ -48,11 +48,10 @@ func Cut(in []Input, every int64) ([][]Part, error) {
 	return out, nil
 }
 
-// cutFile cuts an input. endsLine reports whether the file is known to end with a whole line or
-// message.
+// cutFile cuts an input. endsLine is set if the file ends with a whole line or message.
 func cutFile(in *Input, every int64) (parts []Part, endsLine bool, err error) {
 	if st, err := os.Stat(in.Path); err != nil || !st.Mode().IsRegular() || st.Size() == 0 {
-		return nil, false, nil // reading the file whole will report the reason
+		return nil, false, nil // the error is reported when the file is read
 	}
 	src, err := Open(in, nil, Limits{MaxLine: longBytes, MaxExpansion: 1})
 	if src == nil {
@@ -92,9 +91,9 @@ func cutLines(size, every int64) (out []Part) {
 	return out
 }
 
-// cutMessages cuts length-prefixed messages by going from length to length. Every part but the last
-// has at least every bytes. A length that leads beyond the end stays in the last part, so that its
-// reader reports it.
+// cutMessages cuts length-prefixed messages, following their lengths. Every part but the last has
+// at least every bytes. A length that leads beyond the end of the file stays in the last part,
+// whose reader reports it.
 func cutMessages(f io.ReaderAt, framing form, size, every int64) (out []Part, err error) {
 	name := "messages"
 	if framing == formFramed {
@@ -122,7 +121,7 @@ func cutMessages(f io.ReaderAt, framing form, size, every int64) (out []Part, er
 	return out, nil
 }
 
-// openPart opens a part of a file. The form is that of the part, and nothing is sniffed.
+// openPart opens a part of a file. The part states its framing, so nothing is recognised.
 func openPart(from *Input, limits Limits) (*Source, error) {
 	f, err := files.Open(from.Path, false)
 	if err != nil {
@@ -148,13 +147,13 @@ func openPart(from *Input, limits Limits) (*Source, error) {
 	return s, nil
 }
 
-// partReader reads the lines of a part: from after the first newline at From-1 or later, to the first
-// newline at To-1 or later or the end of the file. It looks for the former up to To only, because a
-// line that begins after To belongs to another part.
+// partReader reads the lines of a part. It begins after the first newline at From-1 or later, and
+// ends with the first newline at To-1 or later, or with the file. It looks for the beginning up to
+// To only, because a line that begins after To belongs to another part.
 type partReader struct {
 	f     io.ReaderAt
 	part  Part
-	at    int64 // of the file, where reading goes on
+	at    int64 // offset in the file at which it continues to read
 	ended bool
 }
 
@@ -188,7 +187,7 @@ func (r *partReader) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := r.f.ReadAt(p, r.at)
-	if last := r.part.To - 1 - r.at; last < int64(n) { // the newline that ends the part may be in p
+	if last := r.part.To - 1 - r.at; last < int64(n) { // p may contain the newline that ends the part
 		from := max(0, last)
 		if k := bytes.IndexByte(p[from:n], '\n'); k >= 0 {
 			n = int(from) + k + 1

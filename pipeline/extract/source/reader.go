@@ -11,33 +11,33 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// reader cuts the inputs of one run into batches, in order. A broken file is a fault of that file and
-// does not end the run.
+// reader cuts the inputs of one run into batches, in order. If a file cannot be read to its end,
+// that is a fault of the file, and the next file is read.
 type reader struct {
 	in      []Input
 	limits  Limits
 	stdin   io.Reader
-	anyText bool
-	file    int     // index of the current input
-	src     *Source // nil between inputs
-	fresh   bool    // nothing of src was read yet
-	pos     int64   // in the decompressed stream of src
-	skipped int64   // lines of src that are in no batch, since the last batch
-	rest    []byte  // unfinished line after the last batch
-	carry   []byte  // unfinished last line of the file before, in a rotated set
-	queue   []*batch
+	anyText bool     // see Options.AnyText
+	file    int      // index of the current input
+	src     *Source  // nil between inputs
+	fresh   bool     // nothing has been read of src
+	pos     int64    // offset in the decompressed stream of src
+	skipped int64    // lines of src since the last batch that are in no batch
+	rest    []byte   // unfinished line after the last batch
+	carry   []byte   // unfinished last line of the previous file of a rotated set
+	queue   []*batch // made but not yet returned by next
 	sums    hashChain
-	framed  messages // of src
+	framed  messages // cuts src if it has length-prefixed messages
 
-	awaitLong func() // waits for the one place for long lines
+	awaitLong func() // waits until no other long line is in memory
 }
 
 func newReader(in []Input, o *Options) *reader {
 	return &reader{in: in, limits: o.Limits, stdin: o.Stdin, anyText: o.AnyText, file: -1}
 }
 
-// next returns the next batch, with its data in buf, which grows as needed. It returns nil at the end
-// of the last input.
+// next returns the next batch, or nil at the end of the last input. Its data is in buf, which grows
+// as needed.
 func (r *reader) next(buf *[]byte) (*batch, error) {
 	for len(r.queue) == 0 {
 		if r.src == nil {
@@ -94,7 +94,7 @@ func (r *reader) openInput() error {
 	r.skipped = 0
 	syntax := AsSyntax(err)
 	isText := err == nil || syntax != nil && syntax.Code == CodeNotOTLP
-	startsInside := r.carry != nil // a line of the file before continues in this one
+	startsInside := r.carry != nil // a line of the previous file may continue in this one
 	if isText && (startsInside || r.anyText && src.form != formEmpty) {
 		src.form = formLines
 		err = nil
@@ -110,7 +110,8 @@ func (r *reader) openInput() error {
 	return nil
 }
 
-// endInput leaves the current input. With an error other than io.EOF the rest of it is lost.
+// endInput ends reading the current input. With an error other than io.EOF, the rest of the file is
+// lost.
 func (r *reader) endInput(err error) {
 	if err != io.EOF {
 		r.push(r.broken(err))
@@ -119,7 +120,7 @@ func (r *reader) endInput(err error) {
 	r.src = nil
 }
 
-// close releases the inputs after the last batch, or when reading was given up.
+// close releases the inputs, also if reading was given up before the end.
 func (r *reader) close() {
 	if r.src != nil {
 		r.sums.endSource(r.src, &r.in[r.file])
@@ -127,7 +128,7 @@ func (r *reader) close() {
 	r.sums.finish()
 }
 
-// broken is the fault of a file whose rest is lost.
+// broken makes a batch with the fault of a file whose rest cannot be read.
 func (r *reader) broken(err error) *batch {
 	f := fault{
 		code:   CodeUnreadable,
@@ -146,8 +147,8 @@ func (r *reader) broken(err error) *batch {
 	return r.faultBatch(f)
 }
 
-// gap is the fault of a broken place after which the input continues. The line or message in which
-// the place lies is lost with it.
+// gap makes a batch with the fault of a broken place after which the stream continues. The line or
+// message that contains the place is lost as well.
 func (r *reader) gap(g *gap) *batch {
 	b := r.faultBatch(fault{code: CodeUnreadable, line: 1, offset: g.at, bytes: max(1, g.Lost), msg: g.Error()})
 	b.lost = 1
@@ -162,8 +163,8 @@ func AsSyntax(err error) *trace.SyntaxError {
 	return e
 }
 
-// cutBatch makes the next batch of the current input. After an error, io.EOF included, the batch is the
-// last one.
+// cutBatch makes the next batch of the current input. If it returns an error, io.EOF included, the
+// batch is the last one.
 func (r *reader) cutBatch(buf *[]byte) (*batch, error) {
 	switch r.src.form {
 	case formEmpty:
@@ -192,7 +193,7 @@ func (r *reader) lines(buf *[]byte) (*batch, error) {
 		r.rest = r.rest[:0]
 		b, err := r.joinCarried()
 		if b != nil || err != nil || len(r.queue) > 0 {
-			return b, err // a worker has only one batch and one buffer at a time
+			return b, err // the buffer belongs to this batch now, so what follows needs the next call
 		}
 	}
 	data := append((*buf)[:0], r.rest...)
@@ -200,7 +201,7 @@ func (r *reader) lines(buf *[]byte) (*batch, error) {
 	defer func() { *buf = data[:0] }()
 	for {
 		have := len(data)
-		if cap(data)-have < blockBytes { // a long line
+		if cap(data)-have < blockBytes { // the buffer is full with an unfinished line
 			if cap(data) > longBytes {
 				r.awaitLong()
 			}
@@ -234,8 +235,8 @@ func (r *reader) lines(buf *[]byte) (*batch, error) {
 // Newline separates lines.
 var Newline = []byte{'\n'}
 
-// lastNewline is bytes.LastIndexByte for text with few newlines. It goes from the end page by page
-// and searches each page forwards, for which bytes.IndexByte uses vector instructions.
+// lastNewline is bytes.LastIndexByte for text with few newlines. It searches pages from the end,
+// each forwards, because only bytes.IndexByte uses vector instructions.
 func lastNewline(data []byte) int {
 	const page = 4096
 	for end := len(data); end > 0; end -= page {
@@ -278,8 +279,8 @@ func (r *reader) skipLine(seen int64) (*batch, error) {
 	}
 }
 
-// joinCarried decides about the unfinished last line of the file before: it is whole and only lacks its
-// newline, or it continues in this file, or it was cut and its rest is nowhere.
+// joinCarried decides what the unfinished last line of the previous file is. It may be whole and
+// lack only its newline, or continue in this file, or be cut.
 func (r *reader) joinCarried() (*batch, error) {
 	tail := r.carry
 	if tail == nil {
@@ -294,7 +295,7 @@ func (r *reader) joinCarried() (*batch, error) {
 		return nil, r.src.ReadError(err)
 	}
 	if nl := bytes.IndexByte(head, '\n'); nl >= 0 && wholeJSON(head[:nl]) {
-		return r.tail(tail), nil // this file begins with a line of its own; decoding reports the cut one
+		return r.tail(tail), nil // this file begins with a new line, so the carried one was cut
 	}
 	for {
 		part, err := r.src.R.ReadSlice('\n')
@@ -305,20 +306,20 @@ func (r *reader) joinCarried() (*batch, error) {
 		case errors.Is(err, bufio.ErrBufferFull) && int64(len(tail)) > r.limits.MaxLine:
 			return r.skipLine(int64(len(tail)))
 		case errors.Is(err, bufio.ErrBufferFull):
-		case err == io.EOF && r.in[r.file].Joins: // it continues in the next file
+		case err == io.EOF && r.in[r.file].Joins: // the line may continue in the next file
 			r.carry = tail
 			return nil, io.EOF
 		case err != nil && err != io.EOF:
 			return nil, r.src.ReadError(err)
 		default:
 			r.push(r.tail(tail))
-			r.skipped++ // the line began in the file before
+			r.skipped++ // the line belongs to the previous file
 			return nil, nil
 		}
 	}
 }
 
-// tail is the batch of a line that began in the file before.
+// tail makes a batch of a line that began in the previous file.
 func (r *reader) tail(data []byte) *batch { return &batch{File: -1, form: formLines, data: data} }
 
 // wholeJSON reports whether text is one or more complete JSON values.
@@ -332,7 +333,7 @@ func wholeJSON(text []byte) bool {
 	return c.I == len(text)
 }
 
-// whole makes one batch of the whole input: a document of many lines, or a single message.
+// whole makes one batch of the whole input, which is a document of many lines or a single message.
 func (r *reader) whole(buf *[]byte) (*batch, error) {
 	if r.src.Size == 0 || r.src.Size > longBytes {
 		r.awaitLong()

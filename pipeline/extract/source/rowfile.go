@@ -11,19 +11,19 @@ import (
 // it reads at once.
 const rowFileBuffer = 1 << 18
 
-// RowFile keeps packed rows and finds each at the place where it was put. A short one is in memory, a
-// long one in a temporary file. Putting and getting may alternate. Rows that are read in about the
-// order in which they were put share one read of the file.
+// RowFile stores packed rows and reads each at the place that Put returned. A short one is kept in
+// memory, a long one in a temporary file. Put and Get may alternate. Rows that are read in about
+// the order in which they were put share one read of the file.
 type RowFile struct {
 	dir  string
 	file *os.File
 	end  int64  // bytes in the file
-	tail []byte // rows not yet in it
+	tail []byte // rows not yet written to the file
 	page []byte // bytes of the file that were read last
-	base int64  // where page begins
+	base int64  // offset of page in the file
 }
 
-// RowFile makes a row file in the folder of the memory, closed with it.
+// RowFile makes a row file in the folder of m. Closing m closes it.
 func (m *Memory) RowFile() *RowFile {
 	s := &RowFile{dir: m.Dir}
 	m.files = append(m.files, s)
@@ -43,6 +43,7 @@ func (s *RowFile) Put(row []byte) (at int64, err error) {
 	return at, nil
 }
 
+// flush appends tail to the file.
 func (s *RowFile) flush() (err error) {
 	if s.file == nil {
 		if s.file, err = os.CreateTemp(s.dir, ".spool-*.tmp"); err != nil {
@@ -102,6 +103,7 @@ func firstRow(b []byte) ([]byte, error) {
 	return b[used : used+int(n)], nil
 }
 
+// close removes the file.
 func (s *RowFile) close() {
 	if s.file != nil {
 		s.file.Close()

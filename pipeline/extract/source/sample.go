@@ -13,7 +13,7 @@ const sampleSize = 4096
 type Sample struct {
 	vals  []int64
 	n     int64 // values added
-	every int64 // one of so many is kept
+	every int64 // one value of this many is kept
 }
 
 // Add adds a value.
@@ -50,15 +50,15 @@ func (o *Sample) Spread() (median, spread int64, ok bool) {
 	return quantile(0.5), quantile(0.9) - quantile(0.1), true
 }
 
-// StrayNs is the largest distance of a stamp from the 1st and 99th percentile of the stamps of its
-// clock (spec#value-limits).
+// StrayNs is how far a stamp may lie outside the 1st to 99th percentile of the stamps of its clock
+// (spec#value-limits). A stamp farther away is a stray.
 const StrayNs = 24 * 3600e9
 
-// Stamps are the stamps of one clock: a sample of them, and their ends.
+// Stamps is the stamps of one clock: a sample of them, the smallest and the largest.
 type Stamps struct {
 	Sample
 	Lo, Hi   int64
-	from, to int64 // the result of bounds, if isKnown
+	from, to int64 // result of bounds, valid if isKnown
 	isKnown  bool
 }
 
@@ -74,8 +74,9 @@ func (s *Stamps) See(ns int64) {
 	s.Add(ns)
 }
 
-// bounds are StrayNs around the 1st and the 99th percentile; for a few stamps, around all except the
-// first and the last.
+// bounds is the range of stamps that are no strays: from StrayNs before the 1st to StrayNs after
+// the 99th percentile. If there are few stamps, the first and the last in order are left out
+// instead.
 func (s *Stamps) bounds() (from, to int64) {
 	if s.n == 0 {
 		return math.MinInt64, math.MaxInt64
@@ -93,7 +94,7 @@ func (s *Stamps) bounds() (from, to int64) {
 	return s.from, s.to
 }
 
-// Check describes how a stamp is outside of the bounds; "" for one inside.
+// Check describes how far a stamp is outside of bounds; "" if it is inside.
 func (s *Stamps) Check(name string, ns int64) string {
 	from, to := s.bounds()
 	if ns >= from && ns <= to {

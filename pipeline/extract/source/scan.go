@@ -11,16 +11,16 @@ const (
 	highs = 0x8080808080808080
 )
 
-// special marks the bytes of x that end the fast path of a string: quote, backslash and control
-// characters. The marks are the high bits of these bytes.
+// special sets the high bit of each byte of x that is a quote, a backslash or a control character, at
+// which the fast path of reading a string ends.
 func special(x uint64) uint64 {
 	quote := x ^ ones*'"'
 	slash := x ^ ones*'\\'
 	return ((x-ones*0x20)&^x | (quote-ones)&^quote | (slash-ones)&^slash) & highs
 }
 
-// PlainText is the length of the string body with which b begins. It is -1 for a string with escapes
-// or control characters, or without an end.
+// PlainText is the length of the string body at the start of b. It is -1 if the string has escapes
+// or control characters, or does not end.
 func PlainText(b []byte) int {
 	i := 0
 	for ; i+8 <= len(b); i += 8 {
@@ -40,15 +40,16 @@ func PlainText(b []byte) int {
 	return -1
 }
 
-// Text is a view of bytes as a string, for functions that do not keep it.
+// Text is a view of bytes as a string. Callers must not keep it.
 func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 var pow10 = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
 	1e17, 1e18,
 	1e19, 1e20, 1e21, 1e22}
 
-// QuickFloat converts a plain decimal whose digits fit 53 bits. Both operands of its only division are
-// then exact, so the result is correctly rounded (Clinger 1990). It reports false for other numbers.
+// QuickFloat converts a plain decimal whose digits fit into 53 bits. Both operands of its only
+// division are then exact, so the result is correctly rounded (Clinger 1990). It returns false for
+// other numbers.
 func QuickFloat(s []byte) (float64, bool) {
 	isNegative := len(s) > 0 && s[0] == '-'
 	if isNegative {

@@ -16,7 +16,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// form is the framing of messages in a decompressed stream.
+// form is how records are separated in a decompressed stream.
 type form uint8
 
 const (
@@ -26,16 +26,17 @@ const (
 	formFramed             // 4-byte big-endian length, zstd frame
 	formRaw                // one protobuf message without a length: an ExportTraceServiceRequest as sent
 	formEmpty
-	formStored // batches that decoders wrote with Store
+	formStored // batches that were decoded before and written by Store
 )
 
 var utf8BOM = []byte{0xef, 0xbb, 0xbf}
 
-// counter counts and hashes the bytes read from the file itself, for progress, places and the digest.
+// counter counts and hashes the bytes read from the file itself, before decompression. They are
+// needed for progress, places and the digest.
 type counter struct {
 	r   io.Reader
 	n   int64
-	sum hash.Hash // of everything read; nil for none
+	sum hash.Hash // hash of all bytes read; nil if not wanted
 }
 
 func (c *counter) Read(p []byte) (int, error) {
@@ -49,14 +50,14 @@ func (c *counter) Read(p []byte) (int, error) {
 
 // Input is one file of a run.
 type Input struct {
-	Path   string   // as opened; "-" for standard input
+	Path   string   // path to open; "-" for standard input
 	Name   string   // relative to the run folder, for reports
-	Joins  bool     // the next file belongs to the same rotated set
+	Joins  bool     // the next file of the list belongs to the same rotated set
 	IsPipe bool     // the path may be a pipe or a device
 	Part   *Part    // only this part of the file is read; nil: all of it
-	Stored []string // files that Store wrote of the parts; they are read instead of Path, and Size and Sum are given
-	Asked  string   // the pattern of run.yaml or the command line that named it; "" for one that was found
-	Gave   int64    // vLLM records in it, once read
+	Stored []string // decoded parts, written by Store, to read instead of Path; Size and Sum are known then
+	Asked  string   // pattern in run.yaml or on the command line that named it; "" if it was found
+	Gave   int64    // number of vLLM records in it, once read
 	Size   int64    // bytes, once read
 	Sum    string   // SHA-256 in hexadecimal, once read
 }
@@ -66,16 +67,16 @@ type Source struct {
 	Name   string
 	Size   int64 // bytes of the file, 0 when unknown
 	raw    *counter
-	first  *bufio.Reader // the buffer directly above raw
-	gaps   []*gap        // broken places before any content
+	first  *bufio.Reader // buffer of raw
+	gaps   []*gap        // broken places before the first content
 	R      *bufio.Reader // the decompressed bytes
 	form   form
 	packed bool      // compressed as a stream
 	bom    bool      // a byte order mark was skipped
-	sum    hash.Hash // of the bytes taken from R, in place of raw.sum (sumLater)
+	sum    hash.Hash // hash of the bytes read from R, which replaces raw.sum (sumLater)
 	Limits Limits
-	out    int64 // decompressed bytes so far
-	start  int64 // where a part begins in the file
+	out    int64 // number of decompressed bytes so far
+	start  int64 // offset of the part in the file
 	close  []func()
 }
 
@@ -86,8 +87,9 @@ type Limits struct {
 	Free         int64 // decompressed bytes that any file may have
 }
 
-// Open opens an input (standard input for "-") and finds its compression and framing by its content.
-// With an error, the Source is nil only if the file cannot be opened. Codes: those of files.Open.
+// Open opens an input (standard input for "-") and finds its compression and framing from its
+// content. If it returns an error, the Source is nil only if the file cannot be opened. Codes:
+// those of files.Open.
 func Open(from *Input, stdin io.Reader, limits Limits) (*Source, error) {
 	switch {
 	case from.Stored != nil:
@@ -116,7 +118,7 @@ func Open(from *Input, stdin io.Reader, limits Limits) (*Source, error) {
 	return s, s.sniff()
 }
 
-// readFrom makes in the file of the source.
+// readFrom makes in the file that the source reads.
 func (s *Source) readFrom(in io.Reader) {
 	s.raw = &counter{r: in}
 	s.R = bufio.NewReaderSize(s.raw, 1<<16)
@@ -155,12 +157,13 @@ func (s *Source) unpack() error {
 	return s.Errorf(CodeUnreadable, "compressed more than three times over")
 }
 
+// wrap makes r the decompressed stream, guarded against excessive expansion.
 func (s *Source) wrap(r io.Reader) {
 	s.packed = true
 	s.R = bufio.NewReaderSize(&expansionGuard{s: s, r: r}, 1<<18)
 }
 
-// expansionGuard stops a stream that expands beyond Limits.MaxExpansion.
+// expansionGuard returns an error if a stream expands beyond Limits.MaxExpansion.
 type expansionGuard struct {
 	s *Source
 	r io.Reader
@@ -174,12 +177,13 @@ func (g *expansionGuard) Read(p []byte) (int, error) {
 		return 0, g.s.Errorf(files.TooLarge, "expands to more than %d MB and %d times its size (--max-expansion)",
 			l.Free/1e6, l.MaxExpansion)
 	}
-	if err == io.ErrUnexpectedEOF { // io.ReadFull would report it as the end of a short read
+	if err == io.ErrUnexpectedEOF { // a caller of io.ReadFull could not tell it from a short read
 		err = errCut
 	}
 	return n, err
 }
 
+// errCut is the error of a compressed stream that ends too early.
 var errCut = errors.New("unexpected end of the stream")
 
 // IsCut reports whether an error means that a compressed stream ended too early.
@@ -190,8 +194,8 @@ func (s *Source) Errorf(code trace.Code, format string, args ...any) *trace.Synt
 	return &trace.SyntaxError{File: s.Name, Code: code, Msg: fmt.Sprintf(format, args...)}
 }
 
-// sniff finds the form by the first bytes. JSON starts with a brace after white space, a length
-// prefix with a small number.
+// sniff finds the framing from the first bytes. JSON begins with a brace after white space, a
+// length prefix with zeros.
 func (s *Source) sniff() error {
 	head, err := s.peek(4096)
 	if len(head) == 0 {
@@ -239,8 +243,9 @@ func (s *Source) sniff() error {
 	return nil
 }
 
-// isRequest recognises a bare ExportTraceServiceRequest: field 1 with a length, and in it a resource
-// or spans. As a length prefix of four bytes, this beginning would announce more than 160 MB.
+// isRequest recognises an ExportTraceServiceRequest without a length before it: field 1 with a
+// length, and in it a resource or spans. Read as a length prefix, these bytes would mean more than
+// 160 MB.
 func isRequest(head []byte) bool {
 	if len(head) < 4 || head[0] != 0x0a {
 		return false
@@ -249,8 +254,8 @@ func isRequest(head []byte) bool {
 	return used > 0 && n > 1 && len(head) > 1+used && (head[1+used] == 0x0a || head[1+used] == 0x12)
 }
 
-// isSpread reports whether a JSON document is printed over several lines: its first line ends in an
-// opening brace or bracket, a comma or a colon.
+// isSpread reports whether a JSON document is printed over several lines, that is, whether its
+// first line ends in an opening brace or bracket, a comma or a colon.
 func isSpread(body []byte) bool {
 	nl := bytes.IndexByte(body, '\n')
 	if nl < 0 {
@@ -278,11 +283,11 @@ func (s *Source) ReadError(err error) error {
 	return s.Errorf(CodeUnreadable, "read: %v", err)
 }
 
-// Offset is the number of bytes of the file that were consumed, as near as buffers allow.
+// Offset is the number of bytes of the file that were consumed, to within the size of buffers.
 func (s *Source) Offset() int64 { return s.raw.n - int64(s.first.Buffered()) }
 
-// peek returns the first n bytes of the content. A gap before any content is added to s.gaps. One
-// after some content will be reported when reading gets there.
+// peek returns the first n bytes of the content. Gaps before the first content are added to s.gaps.
+// A gap after that is reported when reading arrives there.
 func (s *Source) peek(n int) ([]byte, error) {
 	for {
 		head, err := s.R.Peek(n)
@@ -302,7 +307,7 @@ func (s *Source) peek(n int) ([]byte, error) {
 	}
 }
 
-// errOnce is a reader that reports an error once and then ends.
+// errOnce is a reader that returns an error once and io.EOF afterwards.
 type errOnce struct{ err error }
 
 func (e *errOnce) Read([]byte) (int, error) {

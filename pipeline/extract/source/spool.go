@@ -11,16 +11,16 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 )
 
-// Spool sorts packed rows by key, and rows of one key by arrival, in bounded memory: rows that do not
-// fit are written to a temporary file as a sorted part, and the parts are merged when the rows are
-// read.
+// Spool sorts packed rows by key in bounded memory; rows with one key keep their order. Rows that
+// do not fit into memory are written to a temporary file as a sorted part, and the parts are merged
+// when the rows are read.
 type Spool struct {
 	mem       *Memory
 	data      []byte // the rows in memory
 	recs      []spoolRec
 	parts     []*os.File
-	seq       int64 // rows so far
-	heldBytes int   // as accounted in mem
+	seq       int64 // number of rows so far
+	heldBytes int   // bytes of this spool that are counted in mem
 }
 
 // spoolRec is a row in memory: data[at:at+n] of the spool.
@@ -31,6 +31,7 @@ type spoolRec struct {
 
 const spoolRecBytes = 24
 
+// compareRecs compares rows by key, then by arrival.
 func compareRecs(a, b spoolRec) int {
 	return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.seq, b.seq))
 }
@@ -43,11 +44,11 @@ func (s *Spool) Add(key int64, row []byte) error {
 	return s.mem.grown(s)
 }
 
-// Memory bounds what all spools of a run have in memory together. When it is full, the largest spool
-// spills.
+// Memory bounds the memory of all spools of a run together. When it is full, the largest spool
+// writes its rows to disk.
 type Memory struct {
-	Dir    string // of temporary files
-	Limit  int    // bytes
+	Dir    string // folder of temporary files
+	Limit  int    // bytes of rows in memory
 	used   int    // bytes
 	spools []*Spool
 	files  []*RowFile
@@ -60,7 +61,8 @@ func (m *Memory) Spool() *Spool {
 	return s
 }
 
-// grown accounts for the growth of a spool, and makes room where the limit is exceeded.
+// grown counts the bytes that a spool gained. If the limit is exceeded, it makes the largest spool
+// spill.
 func (m *Memory) grown(s *Spool) error {
 	m.used += s.size() - s.heldBytes
 	s.heldBytes = s.size()
@@ -86,9 +88,10 @@ func (m *Memory) Close() {
 	}
 }
 
+// size is the number of bytes of the rows in memory.
 func (s *Spool) size() int { return len(s.data) + spoolRecBytes*len(s.recs) }
 
-// spill writes the rows in memory as one sorted part.
+// spill writes the rows in memory to disk as one sorted part.
 func (s *Spool) spill() error {
 	slices.SortFunc(s.recs, compareRecs)
 	f, err := os.CreateTemp(s.mem.Dir, ".spool-*.tmp")
@@ -117,7 +120,7 @@ func (s *Spool) spill() error {
 // partHead precedes each row of a part: key, sequence number and length, little-endian.
 type partHead [20]byte
 
-// Close frees the rows before the memory is closed.
+// Close frees the rows. Memory.Close does the same for all spools.
 func (s *Spool) Close() {
 	for _, f := range s.parts {
 		f.Close()
@@ -128,9 +131,9 @@ func (s *Spool) Close() {
 	s.recs = nil
 }
 
-// spoolHead is the first row that was not yet merged, of a part or of the rows in memory.
+// spoolHead is the next row to merge of one part, or of the rows in memory.
 type spoolHead struct {
-	r    *bufio.Reader // of a part
+	r    *bufio.Reader // reads a part
 	s    *Spool        // for the rows in memory; nil for a part
 	next int           // the record of s after this one
 	rec  spoolRec
@@ -138,8 +141,8 @@ type spoolHead struct {
 	done bool
 }
 
-// Each calls use with the rows in order. A row is valid during the call, and no row may be added
-// afterwards.
+// Each calls use with the rows in order. A row is valid during the call. No row may be added after
+// Each.
 func (s *Spool) Each(use func(key int64, row []byte) error) error {
 	slices.SortFunc(s.recs, compareRecs)
 	heads := []*spoolHead{{s: s}}
@@ -173,6 +176,7 @@ func (s *Spool) Each(use func(key int64, row []byte) error) error {
 	}
 }
 
+// advance moves to the next row and sets done after the last one.
 func (h *spoolHead) advance() error {
 	if h.s != nil {
 		if h.next == len(h.s.recs) {
@@ -205,7 +209,7 @@ func (h *spoolHead) advance() error {
 	return err
 }
 
-// Sorter is a Spool of rows of one type.
+// Sorter is a Spool of rows of type T.
 type Sorter[T any] struct {
 	*Spool
 	codec *files.Codec[T]
@@ -223,7 +227,7 @@ func (s *Sorter[T]) Put(key int64, row *T) error {
 	return s.Add(key, s.buf)
 }
 
-// Rows calls use with the rows in order. No row may be put afterwards.
+// Rows calls use with the rows in order. No row may be added after Rows.
 func (s *Sorter[T]) Rows(use func(key int64, row *T) error) error {
 	texts := files.NewInterner()
 	return s.Each(func(key int64, packed []byte) error {

@@ -11,12 +11,11 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 )
 
-// The batches that a decoder makes of a part of a file can wait on disk for the process that collects
-// the whole file. Store writes them; Stream of an Input whose Stored names the files of its parts
-// gives the same records as of the file itself, but in other batches. So nothing that a sink does
-// may depend on where batches begin.
+// Several processes can decode the parts of a large file. Store writes the decoded batches of one part
+// to a file. For an Input whose Stored lists these files, Stream returns the same records as for the
+// file itself, but divided into other batches. A sink must therefore not depend on where batches begin.
 
-// Store decodes an input that is a part and writes its batches.
+// Store decodes an input that is a part of a file and writes its batches to w.
 func Store[R records](ctx context.Context, in Input, o Options, fresh func() Decoder[R], w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<18)
 	o.unnumbered = true

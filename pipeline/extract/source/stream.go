@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// Stream reads the inputs in order on several workers and calls sink with the results in input order,
-// whatever the number of workers. Workers take turns at reading: the worker whose turn it is reads
-// the next range, which ends at the end of a line, into a buffer of its own, and parses it while the
-// next worker reads. So every byte is read once, and memory is one buffer per worker.
+// Stream reads the inputs on several workers and calls sink with the results in input order. Workers
+// take turns at reading: the worker whose turn it is reads the next batch into its own buffer, and
+// parses it while the next worker reads. So every byte is read once, and each worker needs memory for
+// one batch.
 func Stream[R records](ctx context.Context, in []Input, o Options, fresh func() Decoder[R],
 	sink func(*Parsed[R]) error) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -44,15 +44,15 @@ type Options struct {
 	Workers  int
 	Limits   Limits
 	Stdin    io.Reader
-	AnyText  bool              // text that is not OTLP is read as lines, not refused
-	Progress func(bytes int64) // is called with the number of further bytes read; may be nil
+	AnyText  bool              // read text that is not OTLP as lines instead of refusing it
+	Progress func(bytes int64) // called with the number of bytes read since the last call; may be nil
 
-	unnumbered bool // lines count from the start of their batch, because Store does not know what precedes it
+	unnumbered bool // lines count from the start of their batch: Store knows only a part of the file
 }
 
 // turns passes the reader from worker to worker.
 type turns[R records] struct {
-	mu    sync.Mutex // held by the worker whose turn it is
+	mu    sync.Mutex // locked by the worker whose turn it is
 	r     *reader
 	order chan chan *Parsed[R] // results to come, in input order
 	long  chan struct{}        // full while a long batch is read, parsed, or waits for the sink
@@ -62,12 +62,12 @@ type turns[R records] struct {
 	progress func(bytes int64)
 }
 
-// bufPool keeps the buffers of workers from file to file, except for very large ones.
+// bufPool reuses the buffers of workers for the next file, except for very large ones.
 var bufPool = sync.Pool{New: func() any { return new([]byte) }}
 
 const maxPooled = 32 << 20
 
-// work takes turns until the input ends.
+// work reads and parses batches in turn with other workers until the input ends.
 func (t *turns[R]) work(ctx context.Context, d Decoder[R]) {
 	buf := bufPool.Get().(*[]byte)
 	defer func() {
@@ -88,8 +88,8 @@ func (t *turns[R]) work(ctx context.Context, d Decoder[R]) {
 	}
 }
 
-// readBatch waits for the turn, reads the next batch into buf, and returns it with the channel for its
-// result. The batch is nil at the end.
+// readBatch waits for its turn and reads the next batch into buf. It returns the batch, nil at the
+// end, and the channel for its result.
 func (t *turns[R]) readBatch(ctx context.Context, buf *[]byte) (*batch, chan *Parsed[R]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,15 +122,15 @@ func (t *turns[R]) readBatch(ctx context.Context, buf *[]byte) (*batch, chan *Pa
 	done := make(chan *Parsed[R], 1)
 	select {
 	case t.order <- done:
-	case <-ctx.Done(): // collect does not use results any more
+	case <-ctx.Done(): // collect has stopped
 	}
 	return b, done
 }
 
-// collect passes results to sink in input order, with line numbers of their files.
+// collect passes the results to sink in input order, with line numbers counted in their files.
 func (t *turns[R]) collect(ctx context.Context, cancel func(), isNumbered bool,
 	sink func(*Parsed[R]) error) (err error) {
-	numbers := make([]int64, len(t.r.in)) // lines or messages so far, by file
+	numbers := make([]int64, len(t.r.in)) // number of lines or messages so far of each file
 	last := int64(0)
 	for done := range t.order {
 		res := <-done

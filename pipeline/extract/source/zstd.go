@@ -14,15 +14,15 @@ import (
 // ZstdMagic is the number with which a zstd frame begins.
 var ZstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
-// frames reads a zstd stream. At a broken frame it reports a gap and continues at the magic number of
-// the next frame: the collector's exporter writes many frames, each of which can be read without
-// those before it.
+// frames reads a zstd stream. At a broken frame it returns a gap as error, and continues at the
+// next magic number. The collector's exporter writes many independent frames, so those after a
+// broken one can be read.
 type frames struct {
-	in   *bufio.Reader // compressed
+	in   *bufio.Reader // the compressed bytes
 	dec  *zstd.Decoder
-	pos  int64  // compressed bytes that the decoder has taken
-	at   int64  // the beginning of the frame that it reads
-	tail []byte // last bytes before pos, in which a magic number may begin
+	pos  int64  // number of compressed bytes that the decoder has read
+	at   int64  // offset of the frame that it is reading
+	tail []byte // the last bytes before pos, in which a magic number may begin
 	err  error  // to be returned by the next Read
 }
 
@@ -36,7 +36,7 @@ func newFrames(in *bufio.Reader) (*frames, error) {
 	return f, nil
 }
 
-// compressed is the reader of the decoder. It notes where frames begin.
+// compressed is the reader that the decoder reads from. It notes where frames begin.
 type compressed struct{ f *frames }
 
 func (c compressed) Read(p []byte) (int, error) {
@@ -45,8 +45,8 @@ func (c compressed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// noteMagic looks for a magic number in the bytes that the decoder takes. The number may be divided between
-// two reads.
+// noteMagic looks for magic numbers in the bytes that the decoder reads. A number may be divided
+// between two reads.
 func (f *frames) noteMagic(part []byte) {
 	keep := len(ZstdMagic) - 1
 	head := part[:min(len(part), keep)]
@@ -96,7 +96,8 @@ func (f *frames) Read(p []byte) (int, error) {
 	return 0, err
 }
 
-// resume finds the next frame and returns the gap before it. Without a next frame it returns broken.
+// resume skips to the next frame and returns the gap before it. If there is no further frame it
+// returns broken.
 func (f *frames) resume(broken error) error {
 	g := &gap{at: f.at, err: broken}
 	skipped, found := seekMagic(f.in)
