@@ -14,11 +14,11 @@ const (
 	ChunkRows = 65536
 )
 
-// column is where a column of the sums comes from.
+// column is one column of the products that an [Accumulator] sums.
 type column struct {
-	variant int // -1: X or the target
-	index   int // column of X; P: the target
-	values  []float64
+	variant int       // the variant that replaces the column; -1: a column of X, or the target
+	index   int       // column of X; P: the target
+	values  []float64 // of a variant's column, one per row; nil: of X or the target
 }
 
 // Accumulator sums Gram matrices of rows over X, the target and the columns of
@@ -27,16 +27,16 @@ type column struct {
 type Accumulator struct {
 	d       *Data
 	cols    []column
-	sums    []float64 // len(cols) x len(cols), upper triangle
-	w       float64
-	n       int64
-	tiles   [][]float64
-	nonZero []bool
-	root    []float64
-	offset  []int // of the tile's rows in X
+	sums    []float64   // len(cols) x len(cols), upper triangle
+	w       float64     // sum of the weights
+	n       int64       // number of rows
+	tiles   [][]float64 // per column, sqrt(w)*value of the tile's rows
+	nonZero []bool      // per column, whether its tile has a value that is not 0
+	root    []float64   // sqrt(w) of the tile's rows
+	offset  []int       // of the tile's rows in X
 }
 
-// NewAccumulator sums rows of d.
+// NewAccumulator returns an accumulator of rows of d, with all sums 0.
 func NewAccumulator(d *Data) *Accumulator {
 	a := &Accumulator{d: d, root: make([]float64, tileRows), offset: make([]int, tileRows)}
 	for j := range d.P {
@@ -73,6 +73,8 @@ func (a *Accumulator) Add(rows []int32, w []float64) {
 	}
 }
 
+// addTile adds the products of all pairs of columns over at most tileRows rows. Columns that are
+// zero in all of them are skipped: most features are zero in most steps.
 func (a *Accumulator) addTile(rows []int32, w []float64) {
 	a.fill(rows, w)
 	k := len(a.cols)
@@ -95,7 +97,8 @@ func (a *Accumulator) isNeeded(i, j int) bool {
 	return vi < 0 || vj < 0 || vi == vj
 }
 
-// fill writes sqrt(w)*column into the tiles, one column at a time.
+// fill writes sqrt(w)*column into the tiles, one column at a time, so that the product of two tiles
+// is weighted by w.
 func (a *Accumulator) fill(rows []int32, w []float64) {
 	d, p := a.d, a.d.P
 	root := a.root[:len(rows)]
@@ -124,6 +127,8 @@ func (a *Accumulator) fill(rows []int32, w []float64) {
 	}
 }
 
+// fillColumn fills the tile of column c with sqrt(w)*values at the given rows, and notes whether
+// one is not zero. fill has set the roots of the weights.
 func (a *Accumulator) fillColumn(c int, values []float64, rows []int32) {
 	tile := a.tiles[c][:len(rows)]
 	root := a.root[:len(rows)]
@@ -136,7 +141,7 @@ func (a *Accumulator) fillColumn(c int, values []float64, rows []int32) {
 	a.nonZero[c] = bits<<1 != 0
 }
 
-// Fill writes the sums of variant v into g.
+// Fill writes the sums of variant v (-1: X alone) into g.
 func (a *Accumulator) Fill(v int, g *Gram) {
 	p, k := a.d.P, len(a.cols)
 	place := make([]int, p+1)
@@ -162,8 +167,8 @@ func (a *Accumulator) Fill(v int, g *Gram) {
 	}
 }
 
-// OfRows is the Gram of the given rows with one weight per row of d; rows nil:
-// all rows in order. Chunks are summed in order whatever the number of workers.
+// OfRows returns the Gram matrix of the given rows (nil: all) with one weight per row of d. Chunks
+// are added in their order, so that the number of workers does not change the sums.
 func OfRows(d *Data, w []float64, rows []int32, workers int) *Gram {
 	if rows == nil {
 		rows = d.AllRows()
@@ -189,7 +194,7 @@ func OfRows(d *Data, w []float64, rows []int32, workers int) *Gram {
 	return out
 }
 
-// Chunk cuts rows into the leaves of the summation tree.
+// Chunk cuts rows into chunks of [ChunkRows], which are the leaves of the summation tree.
 func Chunk(rows []int32) [][]int32 {
 	var out [][]int32
 	for len(rows) > ChunkRows {

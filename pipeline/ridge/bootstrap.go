@@ -9,28 +9,27 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// BlockGram is the Gram of one contiguous piece of a run: the unit the
-// bootstrap draws, because neighbours in time err together.
+// BlockGram is the Gram matrix of one contiguous piece of a run. The bootstrap draws whole blocks,
+// because the errors of neighbouring rows are correlated.
 type BlockGram struct {
 	Config, Run int32
 	Gram        *Gram
 }
 
-// Constants of the block length: ten correlation times keep the variance a
-// block cannot see under about a tenth, and at least minBlocks per run keep the
-// quantiles usable.
+// Constants of the block length. Correlation between blocks is lost; with ten correlation times a
+// block that is less than about a tenth of the variance.
 const (
-	blockTimes   = 10
-	minBlocks    = 8
-	maxBlocks    = 40
-	minBlockRows = 4
-	maxCorrRows  = 20000
-	maxCorrLag   = 200
-	corrNoise    = 0.05
+	blockTimes   = 10    // length of a block in correlation times
+	minBlocks    = 8     // per run; fewer give no usable quantiles
+	maxBlocks    = 40    // per run
+	minBlockRows = 4     // goes before minBlocks
+	maxCorrRows  = 20000 // rows of a run that the correlation time is estimated from
+	maxCorrLag   = 200   // rows
+	corrNoise    = 0.05  // an autocorrelation below this counts as none
 )
 
-// rowBlocks cuts every run into contiguous blocks long against the correlation
-// time of its relative residuals under beta and sums each with weights w.
+// rowBlocks cuts every run into contiguous blocks that are long against the correlation time of its
+// relative residuals under beta, and sums each block with weights w.
 func rowBlocks(d *Data, w, beta []float64, o Options) []BlockGram {
 	seqs, _ := Sequences(d, o)
 	out := make([]BlockGram, 0, len(seqs)*maxBlocks)
@@ -47,15 +46,15 @@ func rowBlocks(d *Data, w, beta []float64, o Options) []BlockGram {
 	return out
 }
 
-// numBlocks is the number of blocks for n rows with correlation time tau.
+// numBlocks returns into how many blocks n rows with a correlation time of tau rows are cut.
 func numBlocks(n int, tau float64) int {
 	b := int(float64(n) / (blockTimes * tau))
 	b = min(max(b, minBlocks), maxBlocks)
 	return max(1, min(b, n/minBlockRows))
 }
 
-// correlationRows is the integrated correlation time of the relative residuals
-// in rows: 1 + 2*sum of autocorrelations up to the first under 0.05.
+// correlationRows returns the integrated correlation time of the relative residuals of consecutive
+// rows, in rows: 1 + 2*sum of the autocorrelations before the first one under corrNoise.
 func correlationRows(d *Data, rows []int32, beta []float64, epsUs float64) float64 {
 	rows = rows[:min(len(rows), maxCorrRows)]
 	e := make([]float64, len(rows))
@@ -65,27 +64,27 @@ func correlationRows(d *Data, rows []int32, beta []float64, epsUs float64) float
 		e[k] = (d.Y[i] - pred) / math.Max(pred, epsUs*d.StepsOf(int(i)))
 		m += e[k] / float64(len(rows))
 	}
-	var zero float64
+	var squares float64
 	for k := range e {
 		e[k] -= m
-		zero += e[k] * e[k]
+		squares += e[k] * e[k]
 	}
 	tau := 1.0
-	for lag := 1; lag < min(maxCorrLag, len(e)/4) && zero > 0; lag++ {
+	for lag := 1; lag < min(maxCorrLag, len(e)/4) && squares > 0; lag++ {
 		var c float64
 		for k := lag; k < len(e); k++ {
 			c += e[k] * e[k-lag]
 		}
-		if c/zero < corrNoise {
+		if c/squares < corrNoise {
 			break
 		}
-		tau += 2 * c / zero
+		tau += 2 * c / squares
 	}
 	return tau
 }
 
-// Blocks are the fold blocks of every run, balanced: what the bootstrap draws
-// when only Gram matrices are left.
+// Blocks returns one balanced Gram matrix per fold block of each run: the blocks of a bootstrap
+// where the rows are gone and only the cells are left.
 func (c *Cells) Blocks(minCellRows int) []BlockGram {
 	factor := c.Balance(minCellRows)
 	type key struct{ config, run, block int32 }
@@ -105,9 +104,9 @@ func (c *Cells) Blocks(minCellRows int) []BlockGram {
 	return out
 }
 
-// Blocks are the blocks of an interval-censored fit, with the local quadratic of
-// every row's loss at the fit. Rows that exert no pull add nothing, so that data
-// which every prediction satisfies give no interval.
+// Blocks returns the bootstrap blocks of an interval fit. Each row contributes the quadratic that
+// approximates its loss at the fit; a row whose interval exerts no pull contributes nothing, so
+// that data which every prediction satisfies give no confidence interval.
 func (fit CensoredFit) Blocks(d *Data, w []float64, o Options) []BlockGram {
 	view := *d
 	view.Variants, view.Y = nil, fit.Y
@@ -118,23 +117,27 @@ func (fit CensoredFit) Blocks(d *Data, w []float64, o Options) []BlockGram {
 	return rowBlocks(&view, bent, fit.Fit.Beta, o)
 }
 
-// bootRidge keeps a draw solvable when it misses a term's only block.
+// bootRidge is added to the diagonal of a draw, so that it stays solvable when it misses the only
+// block with a term.
 const bootRidge = 1e-9
 
-// bootstrap works on the scaled columns that are not all zero.
+// bootstrap holds the scaled normal equations of every block, over the columns that are not all
+// zero.
 type bootstrap struct {
 	p      int
-	idx    []int     // columns in use
-	scale  []float64 // per used column, with ybar folded in
-	strata [][]int   // blocks of each run
-	a      [][]float64
-	b      [][]float64
-	gamma  []float64
-	inv    []float64
-	se     []float64
+	idx    []int       // columns in use
+	scale  []float64   // per used column, s_j/ybar: beta = gamma/scale
+	strata [][]int     // blocks of each run
+	a      [][]float64 // per block, its scaled Gram matrix
+	b      [][]float64 // per block, its scaled right side
+
+	// The fit with every block counted once, per used column.
+	gamma []float64
+	inv   []float64 // inverse of the summed matrix
+	se    []float64
 }
 
-// newBootstrap is nil when no row has weight.
+// newBootstrap returns nil when no row has weight.
 func newBootstrap(blocks []BlockGram) *bootstrap {
 	p := blocks[0].Gram.P
 	total := New(p)
@@ -163,6 +166,9 @@ func newBootstrap(blocks []BlockGram) *bootstrap {
 	return out
 }
 
+// scaled returns the matrix and the right side of a block's normal equations over the used columns,
+// in units of the total: s are the scales of the columns, ybar and w the scale of the target and
+// the weight of all blocks.
 func (b *bootstrap) scaled(g *Gram, s []float64, ybar, w float64) (a, rhs []float64) {
 	m := len(b.idx)
 	a = make([]float64, m*m)
@@ -176,14 +182,14 @@ func (b *bootstrap) scaled(g *Gram, s []float64, ybar, w float64) (a, rhs []floa
 	return a, rhs
 }
 
-// beta is the centre of column j.
+// beta returns the coefficient of column j when every block counts once.
 func (b *bootstrap) beta(j int) float64 {
 	r := slices.Index(b.idx, j)
 	return b.gamma[r] / b.scale[r]
 }
 
-// solveAll fits all blocks once and reports which columns of P the rows determine.
-// Errors: ErrEigen.
+// solveAll fits all blocks once, each counted once, and reports for each column of P whether the
+// rows determine it. Errors: ErrEigen.
 func (b *bootstrap) solveAll() ([]bool, error) {
 	m := len(b.idx)
 	d := newDraw(m)
@@ -206,7 +212,7 @@ func (b *bootstrap) solveAll() ([]bool, error) {
 	return known, nil
 }
 
-// draw is the workspace of one refit.
+// draw is the workspace of one refit of the bootstrap.
 type draw struct {
 	m                     int
 	sum, chol, inv        []float64
@@ -233,8 +239,8 @@ func newDraw(m int) *draw {
 	}
 }
 
-// fit solves with each block counted times[k] times, and fills gamma and its
-// cluster-robust standard error. It reports whether the sum is positive definite.
+// fit solves with block k counted times[k] times, and sets d.gamma, d.inv and d.se, the
+// cluster-robust standard error. It reports whether the summed matrix is positive definite.
 func (b *bootstrap) fit(d *draw, times []int) bool {
 	clear(d.sum)
 	clear(d.rhs)
@@ -264,6 +270,7 @@ func (b *bootstrap) fit(d *draw, times []int) bool {
 	return true
 }
 
+// invert fills inv from the Cholesky factor, one column at a time.
 func (d *draw) invert() {
 	for r := range d.m {
 		clear(d.z)
@@ -273,8 +280,8 @@ func (d *draw) invert() {
 	}
 }
 
-// sandwich fills se, and cov when it is not nil, from the blocks' influences
-// inv*(b_k - a_k gamma), centred per run.
+// sandwich sets d.se, and cov when it is not nil, from the blocks' influences inv*(b_k - a_k
+// gamma), each centred on the mean of its run: the "sandwich" estimator of cluster-robust variance.
 func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 	m := d.m
 	clear(d.se)
@@ -312,6 +319,7 @@ func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 	}
 }
 
+// influence sets d.z to how far block k alone moves the coefficients: inv*(b_k - a_k gamma).
 func (b *bootstrap) influence(d *draw, k int) {
 	m := d.m
 	for j := range m {
@@ -322,8 +330,8 @@ func (b *bootstrap) influence(d *draw, k int) {
 	}
 }
 
-// jackknife is the standard error over configurations left out, per column of P:
-// sqrt((C - 1)/C sum (beta_c - mean)^2); NaN below three configurations.
+// jackknife returns the standard error of each column of P from refits without one configuration
+// each: sqrt((C - 1)/C sum (beta_c - mean)^2); NaN below three configurations.
 func (b *bootstrap) jackknife(blocks []BlockGram, configs []int32) []float64 {
 	out := slices.Repeat([]float64{math.NaN()}, b.p)
 	if len(configs) < 3 {
@@ -352,7 +360,7 @@ func (b *bootstrap) jackknife(blocks []BlockGram, configs []int32) []float64 {
 	return out
 }
 
-// covariance writes the cluster-robust covariance of the coefficients.
+// covariance writes the cluster-robust covariance of the coefficients, P x P.
 func (b *bootstrap) covariance(out []float64) {
 	m := len(b.idx)
 	d := newDraw(m)
@@ -371,7 +379,8 @@ func (b *bootstrap) covariance(out []float64) {
 // level is the coverage of all intervals.
 const level = 0.95
 
-// quantiles is the level quantile of |t| over the draws, per column of P.
+// quantiles returns, per column of P, the quantile of |t| over the draws at the package's level (95
+// %).
 func (b *bootstrap) quantiles(o Options) []float64 {
 	m := len(b.idx)
 	ts := make([][]float64, o.Draws)
@@ -399,7 +408,8 @@ func (b *bootstrap) quantiles(o Options) []float64 {
 	return out
 }
 
-// studentised is |gamma* - gamma|/se* of one draw.
+// studentised refits one draw and returns |gamma* - gamma|/se* per used column; nil when the draw
+// cannot be solved.
 func (b *bootstrap) studentised(d *draw, rng *rand.Rand) []float64 {
 	times := make([]int, len(b.a))
 	for _, blocks := range b.strata {

@@ -4,11 +4,11 @@ import (
 	"math"
 )
 
-// Bounds are intervals: the target of row i lies in [Lo[i], Hi[i]] us; equal ends are
-// an exact row. Rows with Hi < 0 must be dropped before.
+// Bounds are targets known as intervals: the target of row i lies in [Lo[i], Hi[i]] us; equal ends
+// are an exact target. Rows with Hi < 0 must be dropped before.
 type Bounds struct{ Lo, Hi []float64 }
 
-// Subset are the bounds of the given rows.
+// Subset returns the bounds of the given rows.
 func (b Bounds) Subset(rows []int32) Bounds {
 	var out Bounds
 	for _, i := range rows {
@@ -18,37 +18,37 @@ func (b Bounds) Subset(rows []int32) Bounds {
 	return out
 }
 
-// clip is the value of the interval of row i nearest to v.
+// clip returns the value in the interval of row i nearest to v.
 func (b Bounds) clip(i int, v float64) float64 {
 	return math.Min(math.Max(v, b.Lo[i]), b.Hi[i])
 }
 
-// Distance is max(0, lo - v, v - hi).
-func (b Bounds) Distance(i int, v float64) float64 { return math.Abs(float64(v) - b.clip(i, v)) }
+// Distance returns how far v lies outside the interval of row i, in us: max(0, lo - v, v - hi).
+func (b Bounds) Distance(i int, v float64) float64 { return math.Abs(v - b.clip(i, v)) }
 
-// Score is the mean over configurations of sum w loss/(1000 us)^2 on the rows.
+// Score returns the mean over configurations of sum w*loss/(1000 us)^2 on the given rows; NaN
+// without rows. pred is the prediction of a row in us.
 func (b Bounds) Score(d *Data, w []float64, rows []int32, spreadUs float64, pred func(i int32) float64) float64 {
-	sums := map[int32]*[1]float64{}
-	var order []int32
+	sums := map[int32]float64{}
+	var order []int32 // configurations as they come, for the same sum in every run
 	for _, i := range rows {
 		c := d.Config[i]
-		if sums[c] == nil {
-			sums[c] = new([1]float64)
+		if _, isKnown := sums[c]; !isKnown {
 			order = append(order, c)
 		}
-		sums[c][0] += w[i] * b.Pull(int(i), pred(i), spreadUs).Loss / (censoredYBarUs * censoredYBarUs)
+		sums[c] += w[i] * b.Pull(int(i), pred(i), spreadUs).Loss / (censoredYBarUs * censoredYBarUs)
 	}
 	if len(order) == 0 {
 		return math.NaN()
 	}
 	var total float64
 	for _, c := range order {
-		total += sums[c][0]
+		total += sums[c]
 	}
 	return total / float64(len(order))
 }
 
-// agree reports whether every interval holds m*pred, one of them an exact row.
+// agree reports whether m*pred lies in every interval and at least one row is exact.
 func (b Bounds) agree(pred []float64, rows []int32, m float64) bool {
 	isExact := false
 	for _, i := range rows {
@@ -60,11 +60,13 @@ func (b Bounds) agree(pred []float64, rows []int32, m float64) bool {
 	return isExact
 }
 
-// resolutionUs is the width of an exact row.
+// resolutionUs is the width that an exact target counts with, and the distance that still counts as
+// inside.
 const resolutionUs = 1
 
-// surprise is -log of the probability that a target about v falls between the
-// ends of row i: what Pull leaves out is the same for every v, not for every s.
+// surprise returns -log of the probability that a target scattered about v by a logistic law of
+// scale spreadUs falls into the interval of row i. The loss of Pull is this but for a term that
+// depends on the spread, not on v; comparing spreads needs that term.
 func (b Bounds) surprise(i int, v, spreadUs float64) float64 {
 	out := b.Pull(i, v, spreadUs).Loss / (4 * spreadUs * spreadUs)
 	if lo, hi := b.Lo[i], b.Hi[i]; lo > 0 || lo == hi {
@@ -73,10 +75,9 @@ func (b Bounds) surprise(i int, v, spreadUs float64) float64 {
 	return out
 }
 
-// Spread is the scale of the grid (ascending, us) at which the intervals are
-// likeliest when every target scatters by a logistic law about the multiple of
-// pred that meets them best; the largest of equals. It is 0 when one multiple
-// meets every interval and an exact row determines it.
+// Spread returns the scale in the grid (ascending, us) at which the intervals are most likely, when
+// targets scatter by a logistic law about the best multiple of pred; of equally likely scales the
+// largest. It is 0 when one multiple satisfies every interval and an exact row determines it.
 func (b Bounds) Spread(w, pred []float64, rows []int32, grid []float64) float64 {
 	if b.agree(pred, rows, b.Multiple(w, pred, rows, 0, 0)) {
 		return 0
@@ -95,9 +96,9 @@ func (b Bounds) Spread(w, pred []float64, rows []int32, grid []float64) float64 
 	return best
 }
 
-// Multiple is the smallest m >= 0 for which m*pred meets the intervals of the
-// rows best: the minimum of sum w loss + tight*(m - 1)^2, tight in us^2, which is
-// convex in m. With tight 0 the rows alone decide; rows that exert no pull give 0.
+// Multiple returns the smallest m >= 0 at which m*pred meets the intervals of the rows best. It
+// minimises sum w*loss + tight*(m - 1)^2, which is convex in m; tight, in us^2, pulls m toward 1.
+// With tight 0 and rows that exert no pull it returns 0.
 func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float64) float64 {
 	slope := func(m float64) (first, second float64) {
 		first, second = tight*(m-1), tight
@@ -143,8 +144,8 @@ const (
 	multipleTol   = 1e-12
 )
 
-// withAnchor are the options with the prior of an interval fit: the multiple of
-// the anchor that meets the intervals of the rows best.
+// withAnchor returns the options of an interval fit with Prior set to the multiple of the anchor
+// that meets the intervals of the rows best.
 func (o *Options) withAnchor(d *Data, b Bounds, w []float64, rows []int32) *Options {
 	if o.Anchor == nil {
 		return o

@@ -7,12 +7,12 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 )
 
-// Never is the From of rows that no fold trains on.
+// Never is the CellKey.From of rows that no fold trains on.
 const Never = int32(1) << 30
 
-// CellKey identifies the rows of a Gram: those of one regime inside one segment
-// of one run. Fold j trains on cells with From <= j and validates on those with
-// Block = j+1; Block is -1 for runs left out of the folds.
+// CellKey identifies a cell: the rows of one regime inside one segment of one run. Fold j trains on
+// cells with From <= j and validates on those with Block = j+1; Block is -1 for runs with too few
+// rows for folds.
 type CellKey struct {
 	Config int32 `json:"config"`
 	Run    int32 `json:"run"`
@@ -21,14 +21,15 @@ type CellKey struct {
 	From   int32 `json:"from"`
 }
 
-// Cell is the Gram of a key with unbalanced weights factor/max(y, eps*steps)^2.
+// Cell is the Gram matrix of a cell's rows with the weights factor/max(y, eps*steps)^2, before
+// balancing.
 type Cell struct {
 	CellKey
 	Gram
 }
 
-// Cells are all cells of one data set, runs in order, segments in time order,
-// regimes in order: what Select and Confidence need of the rows.
+// Cells are all cells of one data set: runs in order, in each its segments in time order, in each
+// its regimes in order. Select and Blocks need nothing else of the rows.
 type Cells struct {
 	P       int     `json:"features"`
 	EpsUs   float64 `json:"eps_us"`
@@ -39,16 +40,17 @@ type Cells struct {
 	List    []Cell  `json:"cells"`
 }
 
-// segment is a range of a sequence no cut point divides.
+// segment is a range of rows of one run that is wholly inside or outside the training rows of each
+// fold, in one regime.
 type segment struct {
 	seq    *Sequence
-	lo, hi int
-	block  int32
+	lo, hi int   // range in seq.Rows
+	block  int32 // fold block that the range lies in
 	regime int32
-	rows   []int32
+	rows   []int32 // rows of the range that are of this regime
 }
 
-// Cut sums the rows into cells, one Cells per variant (one when there is none).
+// Cut sums the rows into cells and returns one Cells per variant, or one when there is none.
 // Weights depend on the target alone, so variants share them.
 func (d *Data) Cut(o Options) ([]*Cells, []Finding, error) {
 	seqs, found := Sequences(d, o)
@@ -71,7 +73,7 @@ func (d *Data) Cut(o Options) ([]*Cells, []Finding, error) {
 	return out, found, nil
 }
 
-// firstFold is the first fold that trains on a segment; Never for none.
+// firstFold returns the first fold that trains on a segment, Never for none.
 func firstFold(s segment, embargo int) int32 {
 	if s.seq.bounds == nil {
 		return Never
@@ -107,7 +109,7 @@ func segments(d *Data, s *Sequence, embargo int) []segment {
 	return out
 }
 
-// byRegime splits a piece into its regimes, ascending.
+// byRegime splits a segment into one for each of its regimes, ascending.
 func byRegime(d *Data, s segment) []segment {
 	rows := s.seq.Rows[s.lo:s.hi]
 	var out []segment
@@ -128,8 +130,8 @@ func byRegime(d *Data, s segment) []segment {
 	return out
 }
 
-// sumSegments is one Gram per segment and variant. A task is one chunk; the
-// chunks of a segment are added in order.
+// sumSegments returns one Gram matrix per segment and variant. Workers sum chunks; the chunks of a
+// segment are added in order.
 func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
 	type task struct{ seg, chunk int }
 	var tasks []task
@@ -178,8 +180,8 @@ func (c *Cells) Configs() []int32 {
 	return Distinct(labels)
 }
 
-// Balance is the factor c of spec#weights for each cell of the list: the same rule as
-// Weights, from the cells' row counts and sums of w*y^2.
+// Balance returns for each cell of the list the factor c that makes configurations and regimes
+// count equally (spec#weights): the rule of Weights, from the cells' row counts and sums of w*y^2.
 func (c *Cells) Balance(minCellRows int) []float64 {
 	configs := c.Configs()
 	sums := make([][]cellSums, len(configs))
@@ -200,7 +202,7 @@ func (c *Cells) Balance(minCellRows int) []float64 {
 	return out
 }
 
-// Sum is the balanced Gram of the cells for which keep is true; nil keeps all.
+// Sum returns the sum of the cells for which keep is true (nil: all), each times its factor.
 func (c *Cells) Sum(factor []float64, keep func(CellKey) bool) *Gram {
 	out := New(c.P)
 	for i := range c.List {
@@ -214,7 +216,7 @@ func (c *Cells) Sum(factor []float64, keep func(CellKey) bool) *Gram {
 // Total is the balanced Gram of all rows.
 func (c *Cells) Total(minCellRows int) *Gram { return c.Sum(c.Balance(minCellRows), nil) }
 
-// Without is the cells less one run.
+// Without returns the cells without those of one run.
 func (c *Cells) Without(run int32) *Cells {
 	out := *c
 	out.List = slices.DeleteFunc(slices.Clone(c.List), func(x Cell) bool { return x.Run == run })

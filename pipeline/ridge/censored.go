@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// CensoredFit is the fit to intervals; its Fit certifies the last refreshed target.
+// CensoredFit is a fit to intervals. The certificate in Fit is that of the last refreshed target.
 type CensoredFit struct {
 	Fit    Fit
 	Passes int // refreshes of the target
@@ -17,13 +17,15 @@ type CensoredFit struct {
 	Y, Bend []float64
 }
 
-// FitCensored fits one lambda on the given rows (nil: all) with constant cell
-// weights w (CensoredWeights), ybar fixed at 1000 us. The target starts at Lo
-// and is refreshed (Pull) until the certificate holds (spec#certificate) for the refreshed
-// target. A pass goes toward the minimum of the local quadratic over the rows
-// that exert a pull or, where that does not lower the objective, to the minimum
-// for the refreshed target, which always does. With an anchor
-// (Options.Anchor) the penalty pulls toward its best multiple.
+// FitCensored fits one lambda on interval targets (spec#interval-fit), on the given rows (nil:
+// all). The weights w are constant in a cell ([CensoredWeights]) and ybar is fixed at 1000 us. With
+// Options.Anchor the penalty pulls toward the anchor's best multiple.
+//
+// Each row gets a target, at first the lower end Lo, and the fit alternates between solving for the
+// targets and refreshing them (v - Pull.Slope), until the certificate (spec#certificate) holds for
+// the refreshed targets. A pass tries a Newton step first: the minimum of the local quadratic over
+// the rows that exert a pull. Where that does not lower the objective it takes the minimum for the
+// refreshed targets, which always does.
 func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
 	if rows == nil {
 		rows = d.AllRows()
@@ -50,7 +52,7 @@ func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, 
 	return out, err
 }
 
-// censored is the state of one censored fit.
+// censored is the state of one interval fit.
 type censored struct {
 	d       *Data
 	b       Bounds
@@ -72,6 +74,7 @@ type censored struct {
 	view    Data
 }
 
+// newCensored returns the state before the first pass, with the solver scaled by the targets Lo.
 func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *censored {
 	o = o.withAnchor(d, b, w, rows)
 	c := &censored{d: d, b: b, w: w, rows: rows, o: o, s: newSolver(d.P, o)}
@@ -100,8 +103,9 @@ func (c *censored) gram(rows []int32, w []float64) *Gram {
 	return g
 }
 
-// fit runs passes to the certificate: from the target Lo the first time, from
-// the previous lambda's answer after that (the minimum is the same).
+// fit runs passes until the certificate holds and returns their number. The first call starts from
+// the targets Lo, later calls from the answer for the previous lambda, which is nearer to the
+// minimum.
 func (c *censored) fit(lambda float64) (passes int, err error) {
 	if c.started {
 		c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
@@ -131,8 +135,8 @@ func (c *censored) accept(lambda float64) {
 	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
 }
 
-// evaluate is the objective at a point, the rows that exert a pull and the
-// scaled half gradient of the loss there.
+// evaluate sets the refreshed targets and pulls at a point and its scaled half gradient of the
+// loss. It returns the objective and the rows that exert a pull, appended to out.
 func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float64, out []int) (float64, []int) {
 	clear(grad)
 	var loss float64
@@ -162,7 +166,8 @@ func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float6
 	return loss, out
 }
 
-// certified reports the certificate for the refreshed target at the current point.
+// certified reports whether the current point is a minimum for the refreshed targets, within
+// certTol.
 func (c *censored) certified(lambda float64) bool {
 	for j, s := range c.s.scale {
 		if s == 0 {
@@ -177,10 +182,10 @@ func (c *censored) certified(lambda float64) bool {
 	return true
 }
 
-// step goes toward the minimum over the rows that pull alone (a Newton step: the
-// others have no curvature), as far as the objective falls along it, and takes the
-// plain pass when that gains nothing. Both ends satisfy the signs, so every point
-// between them does.
+// step makes one pass. It first searches along the line to the minimum over the rows that exert a
+// pull, a Newton step, since the other rows have no curvature. Where that does not lower the
+// objective, it solves for the refreshed targets. Both ends of the line satisfy the sign
+// constraints, so every point between them does.
 func (c *censored) step(lambda float64) {
 	before := c.value
 	from := slices.Clone(c.beta)
@@ -211,7 +216,7 @@ func (c *censored) step(lambda float64) {
 	c.accept(lambda)
 }
 
-// bentGram sums the local quadratic of every row that pulls.
+// bentGram returns the Gram matrix of the local quadratics of all rows that exert a pull.
 func (c *censored) bentGram() *Gram {
 	rows := make([]int32, len(c.out))
 	for n, k := range c.out {
@@ -223,9 +228,9 @@ func (c *censored) bentGram() *Gram {
 	return c.gram(rows, c.bent)
 }
 
-// search is where on the way the objective is smallest, in [0, 1]: it is convex
-// along a line, so its slope never falls and Newton steps, kept inside a shrinking
-// bracket, end at its root.
+// search returns the t in [0, 1] at which the objective is smallest between the two points. The
+// objective is convex along the line, so its slope never falls, and Newton steps inside a shrinking
+// bracket find the slope's root.
 func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64) float64 {
 	var rows []int32 // without those that are silent at both ends: they are silent in between, too
 	var at, by []float64
@@ -282,7 +287,7 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 	return lo
 }
 
-// refresh makes the refreshed target that of the view.
+// refresh makes the refreshed targets the targets of the view, which gram sums.
 func (c *censored) refresh() {
 	for k, i := range c.rows {
 		c.view.Y[i] = c.target[k]
@@ -301,7 +306,7 @@ const (
 	maxCensoredPasses = 10000
 )
 
-// CensoredErrors is how predictions meet intervals.
+// CensoredErrors describes how well predictions agree with interval targets.
 type CensoredErrors struct {
 	Rows        int
 	Exact       int
@@ -312,10 +317,11 @@ type CensoredErrors struct {
 	ExactWAPE   float64 // sum |y - pred|/sum |y| over exact rows; NaN without one
 }
 
-// informativeUs is the upper end below which an interval is informative (spec#interval-fit).
+// informativeUs: an interval is informative when its upper end is below this, or its lower end
+// above 0 (spec#interval-fit).
 const informativeUs = 3000
 
-// Evaluate compares predictions with intervals.
+// Evaluate compares the predictions of all rows, in us, with their intervals.
 func (b Bounds) Evaluate(d *Data, w, pred []float64) CensoredErrors {
 	e := CensoredErrors{Rows: len(b.Lo), Inside: math.NaN(), ExactWAPE: math.NaN()}
 	var widths []float64

@@ -4,13 +4,14 @@ import (
 	"math"
 )
 
-// trailingWeight is the penalty of a component that is left out, relative to one that is kept.
+// trailingWeight is the penalty of a principal component that is dropped, relative to one that is
+// kept.
 const trailingWeight = 1e6
 
-// Components makes the options fit in the leading principal components of a Gram's scaled columns:
-// the fewest that hold the share of their variance. The others pay a penalty that leaves them at
-// the prior, so that signs hold as they do without (spec#principal-components). It returns how many are kept.
-// Errors: gram.ErrEigen.
+// Components restricts the fit to the leading principal components of a Gram matrix's scaled
+// columns: the fewest that have the given share of the variance (spec#principal-components). It
+// returns how many. The others stay in the problem with a penalty that keeps them at the prior, so
+// that the sign constraints hold as usual. Errors: ErrEigen.
 func (o *Options) Components(g *Gram, share float64) (int, error) {
 	p := g.P
 	sd := make([]float64, p)

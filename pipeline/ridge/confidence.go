@@ -30,29 +30,31 @@ type Confidence struct {
 	Posterior  bool      // the intervals are of the published values, not of an estimate of their own
 }
 
-// Confidence builds intervals for the true coefficients behind a fit.
+// Confidence builds 95 % intervals for the true coefficients behind a fit, by a symmetric
+// studentised block bootstrap.
 //
-// The published estimate is shrunk by its penalty and pulled toward low noise by
-// weights that contain the target, so its own scatter is not centred on the
-// truth. The intervals are therefore built around the least-squares fit without
-// penalty, with weights from predictions (PredictionWeights); a published value
-// outside its interval has been moved by more than chance. Neighbouring rows err
-// together, so the unit of chance is a block of a run. Each draw takes, per run,
-// as many blocks with replacement, refits, and is divided by its own
-// cluster-robust standard error; the 95 % quantile of |t| times the standard
-// error of the data is the half width (symmetric studentised block bootstrap).
-// A term that varies only between configurations is widened to the jack-knife
-// over configurations with Student's quantile, and has no interval below three.
-// Signed terms are cut at 0. Terms in a direction the rows do not know
-// (eigenvalue under 1e-6 of the largest) have no interval, nor have those whose quantile
-// exceeds Student's with one degree of freedom: draws without their few blocks decide it.
+// The published estimate is shrunk by its penalty, and its weights contain the target, which pulls
+// it toward rows that came out short. It is therefore not centred on the truth. The intervals are
+// built around another estimate: least squares without penalty, with weights from predictions
+// (PredictionWeights). A published value outside its interval differs by more than chance.
+//
+// The errors of neighbouring rows are correlated, so the bootstrap draws blocks of a run. Each draw
+// takes, per run, as many blocks with replacement, refits, and divides the change by its own
+// cluster-robust standard error: t. The half width of an interval is the 95 % quantile of |t| times
+// the standard error of the data.
+//
+// A term that varies only between configurations gets the jackknife over configurations with
+// Student's quantile where that is wider, and no interval below three configurations. Terms with a
+// sign constraint are cut at 0. A term has no interval when it is part of a direction that the rows
+// do not determine (eigenvalue under 1e-6 of the largest), or when its quantile exceeds Student's
+// with one degree of freedom, because then the draws that miss its few blocks decide.
 func (d *Data) Confidence(fit Fit, tags []string, o Options) Confidence {
 	w := PredictionWeights(d, fit.Beta, o)
 	return Blocks(rowBlocks(d, w, fit.Beta, o), tags, o)
 }
 
-// Blocks is Data.Confidence on block Grams with balanced weights, e.g.
-// those of Cells, whose weights do contain the target.
+// Blocks is [Data.Confidence] on the Gram matrices of blocks with balanced weights. Those of
+// [Cells.Blocks] have weights that contain the target.
 func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	p := blocks[0].Gram.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p)}
@@ -93,7 +95,7 @@ func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	return out
 }
 
-// unknown is the answer to rows that carry no weight.
+// unknown returns the confidence in which no term has an interval.
 func (c Confidence) unknown() Confidence {
 	nan := math.NaN()
 	c.JackSE = make([]float64, len(c.Terms))
@@ -103,10 +105,12 @@ func (c Confidence) unknown() Confidence {
 	return c
 }
 
+// set makes t the interval of quantile*se to both sides of center.
 func (t *Interval) set(method string, center, se, quantile float64) {
 	*t = Interval{center - quantile*se, center + quantile*se, center, se, method}
 }
 
+// blockConfigs returns the configurations of the blocks, ascending.
 func blockConfigs(blocks []BlockGram) []int32 {
 	labels := make([]int32, len(blocks))
 	for i := range blocks {
@@ -115,8 +119,9 @@ func blockConfigs(blocks []BlockGram) []int32 {
 	return Distinct(labels)
 }
 
-// Holding is the interval widened to hold a value: still at least as likely to hold the
-// truth, for a reader who is given the value (spec#value-interval).
+// Holding returns the interval widened to include a value (spec#value-interval). A report shows it
+// beside the published value, which may lie outside the interval; the wider one is at least as
+// likely to contain the truth.
 func (t Interval) Holding(value float64) (lo, hi float64) {
 	return math.Min(t.Lo, value), math.Max(t.Hi, value)
 }

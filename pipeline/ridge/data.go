@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Data is a set of rows. Slices have one entry per row; X has P.
+// Data is a set of rows. Every slice has one entry per row, X has P per row.
 type Data struct {
 	P      int
 	X      []float64 // row-major, len(Y) x P; of a Subset the rows of the whole
@@ -34,13 +34,13 @@ type Variant struct {
 // Len is the number of rows.
 func (d *Data) Len() int { return len(d.Y) }
 
-// Row is x of row i, not to be written.
+// Row returns the features of row i. The caller must not write to it.
 func (d *Data) Row(i int) []float64 {
 	at := d.offset(i)
 	return d.X[at : at+d.P]
 }
 
-// offset is where row i begins in X.
+// offset returns the index in X at which row i begins.
 func (d *Data) offset(i int) int {
 	if d.place != nil {
 		i = int(d.place[i])
@@ -48,7 +48,7 @@ func (d *Data) offset(i int) int {
 	return i * d.P
 }
 
-// StepsOf is how many steps row i covers.
+// StepsOf returns how many engine steps row i covers.
 func (d *Data) StepsOf(i int) float64 {
 	if d.Steps == nil {
 		return 1
@@ -56,7 +56,7 @@ func (d *Data) StepsOf(i int) float64 {
 	return d.Steps[i]
 }
 
-// FactorOf is the down-weighting of row i.
+// FactorOf returns the down-weighting factor of row i, 0 to 1.
 func (d *Data) FactorOf(i int) float64 {
 	if d.Factor == nil {
 		return 1
@@ -64,7 +64,7 @@ func (d *Data) FactorOf(i int) float64 {
 	return d.Factor[i]
 }
 
-// factors are those of all rows.
+// factors returns the down-weighting factors of all rows.
 func (d *Data) factors() []float64 {
 	out := make([]float64, d.Len())
 	for i := range out {
@@ -73,7 +73,7 @@ func (d *Data) factors() []float64 {
 	return out
 }
 
-// RunOf is the run of row i.
+// RunOf returns the run label of row i.
 func (d *Data) RunOf(i int) int32 {
 	if d.Run == nil {
 		return d.Config[i]
@@ -81,8 +81,8 @@ func (d *Data) RunOf(i int) int32 {
 	return d.Run[i]
 }
 
-// Subset is the given rows, in the given order, variants included. X is shared:
-// it is most of the data.
+// Subset returns the given rows, in the given order, variants included. It shares X, which is most
+// of the memory.
 func (d *Data) Subset(rows []int32) *Data {
 	out := &Data{P: d.P, X: d.X, place: append(make([]int32, 0, len(rows)), rows...)}
 	if d.place != nil {
@@ -105,6 +105,7 @@ func (d *Data) Subset(rows []int32) *Data {
 	return out
 }
 
+// pick returns the values of the given rows; nil for nil.
 func pick[T any](v []T, rows []int32) []T {
 	if v == nil {
 		return nil
@@ -116,8 +117,8 @@ func pick[T any](v []T, rows []int32) []T {
 	return out
 }
 
-// With is the data with variant k's columns in place and no variants left. It
-// copies X only when a column differs; the other slices are shared.
+// With returns the data with the columns of variant k in X and no variants. It copies X only when a
+// column differs; the other slices are shared.
 func (d *Data) With(k int) *Data {
 	out := *d
 	out.Variants = nil
@@ -136,7 +137,7 @@ func (d *Data) With(k int) *Data {
 	return &out
 }
 
-// gamma is the label of variant k, 0 without variants.
+// gamma returns the label of variant k, 0 without variants.
 func (d *Data) gamma(k int) float64 {
 	if k >= len(d.Variants) {
 		return 0
@@ -144,7 +145,7 @@ func (d *Data) gamma(k int) float64 {
 	return d.Variants[k].Gamma
 }
 
-// same reports whether X already holds a variant's columns.
+// same reports whether X already has a variant's columns.
 func (d *Data) same(v Variant) bool {
 	for i := range d.Len() {
 		x := d.Row(i)
@@ -160,7 +161,7 @@ func (d *Data) same(v Variant) bool {
 // Configs lists the configuration labels present, ascending.
 func (d *Data) Configs() []int32 { return Distinct(d.Config) }
 
-// Distinct are the labels, ascending, each once.
+// Distinct returns the labels that occur, ascending.
 func Distinct(v []int32) []int32 {
 	out := make([]int32, 0, 8)
 	last := int32(-1)
@@ -176,12 +177,12 @@ func Distinct(v []int32) []int32 {
 	return out
 }
 
-// BaseOf is max(y, eps*steps), the size a row's error is measured against.
+// BaseOf returns the size in us that the error of row i is relative to: max(y, eps*steps).
 func (d *Data) BaseOf(i int, epsUs float64) float64 {
 	return math.Max(d.Y[i], epsUs*d.StepsOf(i))
 }
 
-// Predict is x.beta of every row.
+// Predict returns x.beta of every row.
 func Predict(d *Data, beta []float64) []float64 {
 	out := make([]float64, d.Len())
 	for i := range out {
@@ -190,9 +191,10 @@ func Predict(d *Data, beta []float64) []float64 {
 	return out
 }
 
-// AllRows are the numbers of all rows.
+// AllRows returns the indices of all rows.
 func (d *Data) AllRows() []int32 { return upTo(d.Len()) }
 
+// upTo returns 0, 1, ... n-1.
 func upTo(n int) []int32 {
 	rows := make([]int32, n)
 	for i := range rows {

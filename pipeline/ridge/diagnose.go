@@ -8,7 +8,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Diagnosis is what the scaled Gram shows of the terms before any penalty.
+// Diagnosis describes how well the rows separate the terms, from the scaled Gram matrix before any
+// penalty.
 type Diagnosis struct {
 	Condition float64   // largest over smallest eigenvalue of non-zero columns; +Inf when singular
 	VIF       []float64 // variance inflation of each term against all others; +Inf when an exact combination, NaN for a zero column
@@ -53,7 +54,7 @@ func (g *Gram) Diagnose(f Fit) Diagnosis {
 	return d
 }
 
-// scaled is the Gram of the given columns with unit diagonal.
+// scaled returns the Gram matrix of the given columns, scaled to a unit diagonal.
 func scaled(g *Gram, f Fit, idx []int) *mat.SymDense {
 	a := mat.NewSymDense(len(idx), nil)
 	for r, j := range idx {
@@ -64,7 +65,8 @@ func scaled(g *Gram, f Fit, idx []int) *mat.SymDense {
 	return a
 }
 
-// inflation is the diagonal of the inverse of the unit-diagonal Gram.
+// inflation returns the variance inflation of term r: its entry on the diagonal of the inverse of
+// the scaled Gram matrix, +Inf when the term is an exact combination of others.
 func inflation(values []float64, vectors *mat.Dense, r int) float64 {
 	top := values[len(values)-1]
 	var sum float64
@@ -80,8 +82,9 @@ func inflation(values []float64, vectors *mat.Dense, r int) float64 {
 	return sum
 }
 
-// nullGroups links terms that share a null direction (an entry of the null
-// space's projector above 0.02) and reports each connected set.
+// nullGroups finds the terms that the rows do not separate. Two terms are linked when an entry of
+// the projector onto the null space (eigenvalues up to NullTol of the largest) is above 0.02; each
+// connected set is one group.
 func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGroup {
 	m := len(idx)
 	top := values[m-1]
@@ -128,7 +131,7 @@ func link(m int, joined func(a, b int) bool) []int {
 	return label
 }
 
-// isOutside reports whether the term that is alone in its group lies outside the null space.
+// isOutside reports whether term first is alone in its group and does not lie in the null space.
 func isOutside(group []int, first int, vectors *mat.Dense, null int) bool {
 	for k, g := range group {
 		if g == first && k != first {
@@ -142,6 +145,8 @@ func isOutside(group []int, first int, vectors *mat.Dense, null int) bool {
 	return p < 0.02
 }
 
+// newNullGroup describes the group labelled first. A null direction belongs to it when more than
+// half of its squared length lies on the group's terms.
 func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, null int, idx []int, f Fit) NullGroup {
 	out := NullGroup{Eigenvalue: math.Inf(1)}
 	var rows []int
@@ -170,7 +175,7 @@ func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, 
 	return out
 }
 
-// unit divides by the entry of largest size.
+// unit returns v divided by its entry of largest magnitude.
 func unit(v []float64) []float64 {
 	big := slices.MaxFunc(v, func(a, b float64) int { return cmp.Compare(math.Abs(a), math.Abs(b)) })
 	out := make([]float64, len(v))

@@ -56,8 +56,7 @@ func Eigen(a *mat.SymDense) ([]float64, *mat.Dense, error) {
 	return values, columns, nil
 }
 
-// largestEntry is the entry of largest magnitude, the first of those that differ by
-// rounding alone.
+// largestEntry returns the entry of largest magnitude; of entries equal within rounding the first.
 func largestEntry(v []float64) float64 {
 	largest := v[0]
 	for _, x := range v {
@@ -73,8 +72,8 @@ const (
 	maxSweeps   = 60      // six are usual
 )
 
-// diagonalise rotates the symmetric matrix a until no entry off its diagonal is above
-// least, and the rows of v with it. It is false when maxSweeps do not suffice.
+// diagonalise rotates the symmetric matrix a, and the rows of v with it, until no entry off its
+// diagonal is above least. It returns false when maxSweeps do not suffice.
 func diagonalise(a, v [][]float64, least float64) bool {
 	for range maxSweeps {
 		done := true
@@ -112,7 +111,7 @@ func rotate(a, v [][]float64, p, q int) {
 	}
 }
 
-// Symmetric is a copy of a p x p matrix.
+// Symmetric returns a gonum copy of a symmetric p x p matrix.
 func Symmetric(g []float64, p int) *mat.SymDense {
 	return mat.NewSymDense(p, append([]float64(nil), g...))
 }
@@ -121,7 +120,7 @@ func Symmetric(g []float64, p int) *mat.SymDense {
 // rows do not determine a direction.
 const NullTol = 1e-6
 
-// NonZero lists the columns that are not all zero.
+// NonZero returns the columns whose scale is not 0, which are not all zero.
 func NonZero(scale []float64) []int {
 	var idx []int
 	for j, s := range scale {

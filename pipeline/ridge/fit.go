@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Fit is one solution and what certifies it.
+// Fit is one solution with its certificate.
 type Fit struct {
 	Lambda     float64
 	Beta       []float64 // coefficients, beta_j = gamma_j*ybar/s_j
@@ -22,9 +22,8 @@ type Fit struct {
 	PriorShare []float64 // lambda*d/(1+lambda*d); NaN for an all-zero column
 }
 
-// Certificate is half the gradient of the objective at the answer, with respect
-// to gamma: a minimum has none on active terms and a non-negative one on terms
-// held at zero.
+// Certificate is half the gradient of the objective with respect to gamma at the answer. At a
+// minimum it is 0 on active terms and not negative on terms that the sign constraint keeps at 0.
 type Certificate struct {
 	MinZero   float64 // smallest gradient over zero terms; NaN without one
 	MaxActive float64 // largest |gradient| over active terms
@@ -45,13 +44,13 @@ func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
 	return s.fit(lambda)
 }
 
-// FitRows fits one lambda on the given rows with one weight per row of d; rows
-// nil: all. W, s and ybar are those of the rows.
+// FitRows fits one lambda on the given rows (nil: all) with one weight per row of d. The scales W,
+// s and ybar are those of these rows.
 func FitRows(d *Data, w []float64, rows []int32, lambda float64, o Options) (Fit, error) {
 	return Solve(OfRows(d, w, rows, o.Threads()), lambda, o)
 }
 
-// Fingerprint names a coefficient set by its exact bits.
+// Fingerprint returns a hash of the exact bits of a coefficient vector.
 func Fingerprint(beta []float64) string {
 	h := fnv.New64a()
 	var b [8]byte

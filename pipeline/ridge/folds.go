@@ -6,15 +6,16 @@ import (
 	"slices"
 )
 
-// Sequence is the rows of one run in time order, cut into blocks.
+// Sequence is the rows of one run in time order, with the cuts between its fold blocks.
 type Sequence struct {
 	Config, Run int32
 	Rows        []int32
 	bounds      []int // Folds+2 cut points, first 0; nil: too few rows for folds
 }
 
-// Sequences are the runs of d, cut into Folds+1 contiguous blocks, the first
-// n%blocks one longer; a finding for each run with fewer rows than blocks.
+// Sequences groups the rows of d into runs and cuts each into Folds+1 contiguous blocks of
+// n/(Folds+1) rows, the first ones one row longer where that leaves a rest. A run with fewer rows
+// than blocks gets a finding and no cuts.
 func Sequences(d *Data, o Options) ([]Sequence, []Finding) {
 	list := runsOf(d, d.AllRows())
 	var found []Finding
@@ -31,8 +32,8 @@ func Sequences(d *Data, o Options) ([]Sequence, []Finding) {
 	return list, found
 }
 
-// runsOf groups the given rows by (configuration, run) in sorted order and sorts
-// each by time, ties by row.
+// runsOf groups the given rows by configuration and run, in sorted order, and sorts each group by
+// time, rows of equal time by index.
 func runsOf(d *Data, rows []int32) []Sequence {
 	var list []Sequence
 	for len(rows) > 0 {
@@ -55,7 +56,7 @@ func runsOf(d *Data, rows []int32) []Sequence {
 	return list
 }
 
-// place is the position of the sequence of (config, run), appended if new.
+// place returns the index of the sequence of a configuration's run in list, appended if new.
 func place(list *[]Sequence, config, run int32) int {
 	k := slices.IndexFunc(*list, func(s Sequence) bool { return s.Config == config && s.Run == run })
 	if k < 0 {
@@ -65,6 +66,7 @@ func place(list *[]Sequence, config, run int32) int {
 	return k
 }
 
+// sortByTime sorts rows by time, rows of equal time by index; without times the order stays.
 func sortByTime(d *Data, rows []int32) {
 	if d.Time == nil {
 		return
@@ -77,7 +79,7 @@ func sortByTime(d *Data, rows []int32) {
 	}
 }
 
-// BlockBounds are the cut points of n rows in k blocks; nil when n < k.
+// BlockBounds returns the k+1 cut points of n rows in k blocks; nil when n < k.
 func BlockBounds(n, k int) []int {
 	if n < k {
 		return nil
@@ -92,8 +94,8 @@ func BlockBounds(n, k int) []int {
 	return out
 }
 
-// trainEnd is where fold j stops training: the end of block j less the embargo,
-// which never takes more than half.
+// trainEnd returns the row at which fold j stops training: the end of block j less the embargo,
+// which never drops more than half of the training rows.
 func (s *Sequence) trainEnd(j, embargo int) int {
 	end := s.bounds[j+1]
 	return end - min(embargo, end/2)
@@ -102,9 +104,9 @@ func (s *Sequence) trainEnd(j, embargo int) int {
 // Fold is one forward split: nothing in Train is later than Test in its run.
 type Fold struct{ Train, Test []int32 }
 
-// Folds lists the rows of each forward fold: per run, blocks 0..j less the
-// embargo train and block j+1 validates. Runs with fewer rows than blocks are
-// left out with a finding; an error when none is left.
+// Folds returns the rows of each forward fold: in every run, fold j trains on blocks 0 to j less
+// the embargo and validates on block j+1. Runs with fewer rows than blocks are left out with a
+// finding; it is an error when no run is left.
 func Folds(d *Data, o Options) ([]Fold, []Finding, error) {
 	seqs, found := Sequences(d, o)
 	if len(found) == len(seqs) {

@@ -15,8 +15,8 @@ type FrozenPoint struct {
 	Fingerprints []string
 }
 
-// FrozenFit is the frozen recipe's outcome: plain ridge on raw features, bias
-// penalised, no sign constraint.
+// FrozenFit is the outcome of the frozen recipe of spec 1.0: plain ridge regression on raw
+// features, with a penalised bias and without sign constraints.
 type FrozenFit struct {
 	Grid       []FrozenPoint
 	Index      int
@@ -54,6 +54,8 @@ func (d *Data) FitFrozen(o Options) (FrozenFit, error) {
 	return f, nil
 }
 
+// score fits and scores the grid on every fold, and sets Index to the lambda of the smallest mean
+// error.
 func (f *FrozenFit) score(d *Data, o Options, w []float64, folds []Fold) error {
 	for k, lambda := range o.Lambdas {
 		f.Grid[k].Lambda = lambda
@@ -82,6 +84,7 @@ func (f *FrozenFit) score(d *Data, o Options, w []float64, folds []Fold) error {
 	return nil
 }
 
+// squares returns the sum of squared errors of beta on the rows, in us^2.
 func squares(d *Data, rows []int32, beta []float64) float64 {
 	var ss float64
 	for _, i := range rows {
@@ -91,7 +94,7 @@ func squares(d *Data, rows []int32, beta []float64) float64 {
 	return ss
 }
 
-// deviation is the standard deviation of y over the rows.
+// deviation returns the standard deviation of y over the rows.
 func deviation(y []float64, rows []int32) float64 {
 	var m, ss float64
 	for _, i := range rows {
@@ -103,8 +106,8 @@ func deviation(y []float64, rows []int32) float64 {
 	return math.Sqrt(ss / float64(len(rows)))
 }
 
-// frozenSolve is (G + lambda I)^-1 g, by Cholesky or by eigenvalues when the
-// factorisation fails.
+// frozenSolve returns (G + lambda I)^-1 g, by Cholesky, or by eigenvalues when the factorisation
+// fails.
 func frozenSolve(g *Gram, lambda float64) ([]float64, error) {
 	p := g.P
 	a := make([]float64, p*p)
@@ -134,6 +137,7 @@ func frozenSolve(g *Gram, lambda float64) ([]float64, error) {
 	return beta, nil
 }
 
+// frozenDF returns the effective degrees of freedom: sum e/(e+lambda) over the eigenvalues of G.
 func frozenDF(g *Gram, lambda float64) (float64, error) {
 	values, _, err := Eigen(Symmetric(g.G, g.P))
 	if err != nil {

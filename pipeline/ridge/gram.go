@@ -4,7 +4,7 @@ import (
 	"math"
 )
 
-// Gram is what a weighted quadratic loss knows of its rows.
+// Gram is the Gram matrix of weighted rows: the sums that a weighted squared error depends on.
 type Gram struct {
 	P int       `json:"-"`
 	N int64     `json:"rows"`
@@ -14,12 +14,12 @@ type Gram struct {
 	G []float64 `json:"wxx"` // sum w x x', P x P, both triangles; in a file the upper one
 }
 
-// New is the Gram of no rows.
+// New returns the Gram matrix of no rows over p columns.
 func New(p int) *Gram {
 	return &Gram{P: p, B: make([]float64, p), G: make([]float64, p*p)}
 }
 
-// AddScaled adds the rows of o with their weights times c.
+// AddScaled adds the rows of o with their weights multiplied by c.
 func (g *Gram) AddScaled(c float64, o *Gram) {
 	g.N += o.N
 	g.W += c * o.W
@@ -35,7 +35,7 @@ func (g *Gram) AddScaled(c float64, o *Gram) {
 // AddRow adds one row with weight w.
 func (g *Gram) AddRow(w float64, x []float64, y float64) {
 	g.N++
-	g.W += float64(w)
+	g.W += w
 	g.Q += w * y * y
 	for j, v := range x {
 		if v == 0 {
@@ -51,7 +51,7 @@ func (g *Gram) AddRow(w float64, x []float64, y float64) {
 // Add adds the rows of o.
 func (g *Gram) Add(o *Gram) { g.AddScaled(1, o) }
 
-// SSE is sum w(y - x.beta)^2 = q - 2 beta'g + beta'G beta, never below 0.
+// SSE returns sum w(y - x.beta)^2 = q - 2 beta'g + beta'G beta, never below 0.
 func (g *Gram) SSE(beta []float64) float64 {
 	var lin, quad float64
 	for i, b := range beta {
@@ -64,7 +64,7 @@ func (g *Gram) SSE(beta []float64) float64 {
 	return math.Max(0, g.Q-2*lin+quad)
 }
 
-// Score is SSE/sum w y^2, the weighted relative squared error; NaN without targets.
+// Score returns SSE/sum w y^2, the weighted relative squared error; NaN without targets.
 func (g *Gram) Score(beta []float64) float64 {
 	if g.Q <= 0 {
 		return math.NaN()
@@ -72,7 +72,7 @@ func (g *Gram) Score(beta []float64) float64 {
 	return g.SSE(beta) / g.Q
 }
 
-// Scale is s_j = sqrt(sum w x_j^2/W) and ybar = sqrt(sum w y^2/W).
+// Scale returns s_j = sqrt(sum w x_j^2/W) and ybar = sqrt(sum w y^2/W) (spec#scaling).
 func (g *Gram) Scale() (s []float64, ybar float64) {
 	s = make([]float64, g.P)
 	for j := range s {
@@ -81,9 +81,8 @@ func (g *Gram) Scale() (s []float64, ybar float64) {
 	return s, math.Sqrt(g.Q / g.W)
 }
 
-// Dot is x.beta, added up from the first column to the last. A prediction of a
-// coefficient file (coeff.Set.Predict) adds up in the same order, so that a fit
-// and the validation of its file report the same figures.
+// Dot returns x.beta, added up from the first column to the last. coeff.Set.Predict adds up in the
+// same order, so that a fit and the validation of its file report the same figures.
 func Dot(x, beta []float64) float64 {
 	var sum float64
 	for j, v := range x {

@@ -10,8 +10,8 @@ import (
 // gramFormat names the file layout; another layout is another name.
 const gramFormat = "blis-train gram 1"
 
-// File is a set of cells with the names behind their labels: one JSON document, whose numbers
-// read back bit for bit. Of a Gram it holds the upper triangle by rows.
+// File is a set of cells with the names of their labels, written as one JSON document whose numbers
+// read back bit for bit. A Gram matrix is written as its upper triangle by rows.
 type File struct {
 	Format  string            `json:"format"`
 	Meta    map[string]string `json:"meta"`    // opaque to this package; the caller refuses what does not fit
@@ -70,7 +70,7 @@ func Read(r io.Reader) (File, error) {
 	return f, nil
 }
 
-// complete makes whole what a file holds of a cell over p columns.
+// complete rebuilds the full Gram matrix over p columns from the upper triangle that a file has.
 func (c *Cell) complete(p int) error {
 	if p < 1 || len(c.B) != p || len(c.G) != p*(p+1)/2 {
 		return fmt.Errorf("got %d and %d sums, want %d and %d", len(c.B), len(c.G), p, p*(p+1)/2)
@@ -86,6 +86,7 @@ func (c *Cell) complete(p int) error {
 	return nil
 }
 
+// checkLabels returns an error when a label of the key has no name in the file.
 func (f *File) checkLabels(k CellKey) error {
 	in := func(label int32, names []string) bool { return label >= 0 && int(label) < len(names) }
 	if !in(k.Config, f.Configs) || !in(k.Run, f.Runs) || !in(k.Regime, f.Regimes) {
@@ -94,11 +95,10 @@ func (f *File) checkLabels(k CellKey) error {
 	return nil
 }
 
-// Merge joins files over other runs: names are united in sorted order,
-// cells are relabelled and put in order of (configuration, run), so that any
-// split of the runs over files gives the same sums. Every file needs the same
-// sets in the same order (features, eps, folds, gamma, lag); a run in two files
-// is an error. Meta is that of the first file.
+// Merge joins files of different runs. Names are united in sorted order, cells are relabelled and
+// sorted by configuration and run, so that the sums do not depend on how the runs were split into
+// files. Every file needs the same sets in the same order (features, eps, folds, gamma, lag); a run
+// in two files is an error. Meta is that of the first file.
 func Merge(files ...File) (File, error) {
 	out := File{Meta: files[0].Meta}
 	for k, f := range files {
@@ -134,10 +134,13 @@ func Merge(files ...File) (File, error) {
 	return out, nil
 }
 
+// union returns the names sorted, each once.
 func union(names []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
+// sameSet returns an error when set s of the file was not cut like want, or the file does not have
+// n sets.
 func (f *File) sameSet(s int, want *Cells, n int) error {
 	if len(f.Sets) != n {
 		return fmt.Errorf("merge grams: got %d sets, want %d", len(f.Sets), n)
@@ -150,6 +153,7 @@ func (f *File) sameSet(s int, want *Cells, n int) error {
 	return nil
 }
 
+// relabelled returns the cells of set s with the labels that their names have in to.
 func (f *File) relabelled(s int, to *File) []Cell {
 	label := func(name string, names []string) int32 {
 		k, _ := slices.BinarySearch(names, name)
@@ -165,7 +169,7 @@ func (f *File) relabelled(s int, to *File) []Cell {
 	return cells
 }
 
-// WithoutRun drops every cell of a run, by name; an error when it has none.
+// WithoutRun drops every cell of the named run; an unknown name is an error.
 func (f *File) WithoutRun(name string) error {
 	k := slices.Index(f.Runs, name)
 	if k < 0 {

@@ -7,13 +7,13 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 )
 
-// identifiedShare is the v_j under which a term does not vary inside a
-// configuration (spec#identified).
+// identifiedShare is the least share v_j with which a term counts as varying inside a configuration
+// (spec#identified).
 const identifiedShare = 1e-6
 
-// WithinVariation is, per configuration (in d.Configs order) and term, the share
-// v_j = sum w(x - mean_w)^2/sum w x^2 of a column that varies inside the
-// configuration; NaN for an all-zero column. w nil: the rows' factors.
+// WithinVariation returns, per configuration (in d.Configs order) and term, the share of a column's
+// weighted sum of squares that varies inside the configuration: v_j = sum w(x - mean_w)^2/sum w
+// x^2; NaN for an all-zero column. w nil: the rows' factors.
 func (d *Data) WithinVariation(w []float64) [][]float64 {
 	if w == nil {
 		w = d.factors()
@@ -32,6 +32,7 @@ func (d *Data) WithinVariation(w []float64) [][]float64 {
 	return out
 }
 
+// variation returns v_j of every column over the given rows.
 func variation(d *Data, w []float64, rows []int32) []float64 {
 	mean := make([]float64, d.P)
 	square := make([]float64, d.P)
@@ -57,9 +58,9 @@ func variation(d *Data, w []float64, rows []int32) []float64 {
 	return spread
 }
 
-// Identify tags each term from its within-configuration shares: within when it
-// varies inside at least one configuration, else between-configs, or prior-only
-// with one configuration or an all-zero column (spec#identified).
+// Identify tags each term (spec#identified) by its shares from WithinVariation: Within when it
+// varies inside at least one configuration, else BetweenConfigs, or PriorOnly with one
+// configuration or an all-zero column.
 func Identify(shares [][]float64) []string {
 	out := make([]string, len(shares[0]))
 	for j := range out {

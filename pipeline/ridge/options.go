@@ -71,10 +71,10 @@ func DefaultOptions(p int) Options {
 	return o
 }
 
-// IsFree reports a term without a sign constraint.
+// IsFree reports whether term j has no sign constraint.
 func (o *Options) IsFree(j int) bool { return o.Free != nil && o.Free[j] }
 
-// PriorOf is the prior of a term, 0 without one.
+// PriorOf returns the prior coefficient of term j, 0 without one.
 func (o *Options) PriorOf(j int) float64 {
 	if o.Prior == nil {
 		return 0
@@ -82,5 +82,5 @@ func (o *Options) PriorOf(j int) float64 {
 	return o.Prior[j]
 }
 
-// Threads is how many goroutines to use.
+// Threads returns how many goroutines to use.
 func (o *Options) Threads() int { return par.Workers(o.Workers) }

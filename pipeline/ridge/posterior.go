@@ -7,20 +7,22 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// fromPosterior marks the intervals of a fit with a prior.
+// fromPosterior is the Method of intervals around a posterior mean.
 const fromPosterior = "posterior"
 
-// Posterior builds the intervals of a fit with a prior (Options.Prior and Precision)
-// around its own values (spec#posterior). With A = G/Q + lambda*P, G the Gram of the
-// rows with weights from predictions and Q its sum w*y^2, the error of the posterior
-// mean is A^-1 (score - lambda*P*(truth - prior)). The score's variance V comes from
-// blocks of each run, as in Confidence; that of the truth about the prior is P^-1. So the
-// covariance is A^-1 (V + lambda^2*P) A^-1, which is the textbook lambda*A^-1 where
-// lambda is the rows' own noise, and right for the lambda that was chosen where it is
-// not. Half widths take Student's quantile: the score's variance has as many degrees of
-// freedom as there are blocks beyond one a run, the prior's is known (Satterthwaite).
-// Signed terms are cut at 0. Without precision, or where A cannot be inverted, no term has
-// an interval.
+// Posterior builds the intervals of a fit with a prior (Options.Prior and Precision) around the
+// fit's own values (spec#posterior).
+//
+// With A = G/Q + lambda*P, where G is the Gram matrix of the rows with weights from predictions, Q
+// its sum w*y^2 and P the precision, the error of the posterior mean is A^-1 (score -
+// lambda*P*(truth - prior)). The variance V of the score is estimated from blocks of each run, as
+// in Confidence; the truth varies about the prior with covariance P^-1. So the covariance is A^-1
+// (V + lambda^2*P) A^-1. It equals the textbook lambda*A^-1 when lambda is the noise of the rows,
+// and stays right when it is not.
+//
+// Half widths take Student's quantile. The score's variance has as many degrees of freedom as there
+// are blocks beyond one a run, the prior's is known (Satterthwaite). Terms with a sign constraint
+// are cut at 0. Without precision, or where A cannot be inverted, no term has an interval.
 func (d *Data) Posterior(fit Fit, o Options) Confidence {
 	p := d.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Posterior: true}
@@ -66,10 +68,10 @@ func (d *Data) Posterior(fit Fit, o Options) Confidence {
 // determine. With a larger one the residuals would include the error of the prior.
 const firstLambda = 1e-8
 
-// NoiseLambda is the lambda at which a fit with a prior of covariance cov is the posterior
+// NoiseLambda returns the lambda at which a fit with a prior of covariance cov is the posterior
 // mean (spec#posterior): the variance of the score over blocks of each run divided by the
-// information of the rows, both weighted by cov. For n independent rows of relative error
-// e it is e^2/n.
+// information of the rows, both weighted by cov. For n independent rows of relative error e it is
+// e^2/n.
 func (d *Data) NoiseLambda(o Options, cov []float64) (float64, error) {
 	fit, err := FitRows(d, Weights(d, o), nil, firstLambda, o)
 	if err != nil {
@@ -91,7 +93,7 @@ func (d *Data) NoiseLambda(o Options, cov []float64) (float64, error) {
 	return noise / information, nil
 }
 
-// PriorDistance is how far the rows lie from a prior.
+// PriorDistance measures how far the rows lie from a prior.
 type PriorDistance struct {
 	Directions int     // in which the rows are more certain than the prior
 	Distance   float64 // root mean square over them, in standard errors
@@ -156,7 +158,7 @@ func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 // normal99 is the 99 % quantile of the normal distribution.
 const normal99 = 2.3263478740408408
 
-// transposedRoot is L' of a covariance L*L', which may have fewer directions than terms.
+// transposedRoot returns L' of a covariance L*L', which may be singular.
 func transposedRoot(cov []float64, p int) []float64 {
 	l := slices.Clone(cov)
 	stat.Cholesky(l, p)
@@ -168,6 +170,7 @@ func transposedRoot(cov []float64, p int) []float64 {
 	return transposed(l, p)
 }
 
+// transposed returns the transpose of a p x p matrix.
 func transposed(a []float64, p int) []float64 {
 	out := make([]float64, p*p)
 	for k := range out {
@@ -176,7 +179,7 @@ func transposed(a []float64, p int) []float64 {
 	return out
 }
 
-// Product is a*b, both p x p.
+// Product returns a*b, both p x p.
 func Product(a, b []float64, p int) []float64 {
 	out := make([]float64, p*p)
 	for j := range p {
@@ -189,9 +192,8 @@ func Product(a, b []float64, p int) []float64 {
 	return out
 }
 
-// studentQuantile is the half width of an interval of the package's level, in standard
-// errors. From a million degrees of freedom on, and for NaN, it is that of the normal
-// distribution.
+// studentQuantile returns the half width of an interval of the package's level, in standard errors.
+// From a million degrees of freedom on, and for NaN, it is that of the normal distribution.
 func studentQuantile(freedom float64) float64 {
 	const many = 1e6
 	if !(freedom < many) {
@@ -200,7 +202,7 @@ func studentQuantile(freedom float64) float64 {
 	return stat.StudentT(0.5+level/2, freedom)
 }
 
-// posteriorInverse is (G/Q + lambda*P)^-1; nil where that is not positive definite.
+// posteriorInverse returns (G/Q + lambda*P)^-1; nil where that is not positive definite.
 func posteriorInverse(g *Gram, lambda float64, precision []float64) []float64 {
 	p := g.P
 	a := make([]float64, p*p)
@@ -224,8 +226,8 @@ func posteriorInverse(g *Gram, lambda float64, precision []float64) []float64 {
 	return inv
 }
 
-// scoreVariance is the variance of the score sum w*x*(y - x.beta)/Q over blocks drawn
-// within their runs.
+// scoreVariance returns the variance, p x p, of the score sum w*x*(y - x.beta)/Q when blocks are
+// drawn within their runs.
 func scoreVariance(blocks []BlockGram, q float64, beta []float64) []float64 {
 	p := len(beta)
 	out := make([]float64, p*p)

@@ -8,21 +8,21 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Proposal is what one more experiment would add.
+// Proposal is what one more experiment would add to the information of a fit.
 type Proposal struct {
 	Index  int       // position in the candidates
 	LogDet float64   // gain of log det of the information: larger is better
 	Shrink []float64 // per term, standard error after over before; 1: nothing learned, NaN: no such column
 }
 
-// proposeRidge is the prior information of a term, relative to what the whole
-// pool would add: it keeps terms without rows comparable.
+// proposeRidge is the information that every term has without rows, relative to that of all
+// candidates together. It keeps the determinants finite and comparable.
 const proposeRidge = 1e-9
 
-// Propose ranks candidate experiments by D-optimality: what adding the rows of
-// each candidate Gram to the base does to the determinant of the information
-// and to each term's standard error. Base and candidates carry the same kind of
-// weights (1/variance up to one factor, e.g. unbalanced relative weights).
+// Propose ranks candidate experiments by D-optimality: how much the rows of each candidate Gram
+// matrix, added to the base, raise the determinant of the information, and how much they shrink
+// each term's standard error. Base and candidates need the same kind of weights (1/variance up to
+// one factor, for instance unbalanced relative weights).
 func (base *Gram) Propose(candidates []*Gram) []Proposal {
 	p := base.P
 	pool := New(p)
@@ -52,8 +52,8 @@ func (base *Gram) Propose(candidates []*Gram) []Proposal {
 	return out
 }
 
-// information is the log determinant and the diagonal of the inverse of the
-// scaled information of one or two Grams.
+// information returns the log determinant of the scaled information of a, or of a and b together,
+// and the diagonal of its inverse.
 func information(a, b *Gram, scale []float64, idx []int) (logDet float64, variance []float64) {
 	m := len(idx)
 	l := make([]float64, m*m)

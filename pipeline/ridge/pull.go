@@ -4,26 +4,25 @@ import (
 	"math"
 )
 
-// Pull is what one interval does to a prediction v: the loss, half its slope and
-// half its curvature there, all zero where the interval exerts no pull. v - Slope
-// is the refreshed target (spec#interval-fit).
+// Pull is the effect of one interval on a prediction v: the loss, half its slope and half its
+// curvature, all 0 where the interval exerts no pull. v - Slope is the refreshed target
+// (spec#interval-fit).
 type Pull struct {
 	Loss  float64 // us^2
 	Slope float64 // us
 	Bend  float64 // between 0 and 1
 }
 
-// Pull of row i on v. Without a spread it is the distance: loss d^2, nothing
-// from inside, so that v - Slope is clip(v, lo, hi). With a spread s the target
-// scatters about v by a logistic law of that scale, and the loss is what -log of
-// the probability to fall between the ends is, up to a constant:
+// Pull returns the pull of the interval of row i on a prediction v. Without a spread the loss is
+// the squared distance d^2 to the interval, 0 inside, so that v - Slope is clip(v, lo, hi). With a
+// spread s the target scatters about v by a logistic law of scale s. The loss is then, up to a
+// constant, -log of the probability that the target falls between the ends:
 //
 //	loss = 4 s^2 (log(1 + exp((lo-v)/s)) + log(1 + exp((v-hi)/s)))     [us^2]
 //
-// It is convex, equals (v - lo)^2 near an exact row (but for a constant), grows
-// linearly far outside, so that a single late row pulls no harder than any other,
-// and goes to the distance loss' flat floor a few s inside. A lower end at or
-// below 0 exerts no pull: targets are not negative.
+// It is convex, and up to a constant equal to (v - lo)^2 near an exact target. Far outside it grows
+// linearly, so that a single late row pulls no harder than any other. A few s inside it is flat,
+// like the distance loss. A lower end at or below 0 exerts no pull: targets are not negative.
 func (b Bounds) Pull(i int, v, spreadUs float64) Pull {
 	lo, hi := b.Lo[i], b.Hi[i]
 	if spreadUs == 0 {
@@ -43,7 +42,8 @@ func (b Bounds) Pull(i int, v, spreadUs float64) Pull {
 	return p
 }
 
-// farInside is how many spreads inside an end its pull vanishes (exp(-40) < 1e-17).
+// farInside: an end exerts no pull on a prediction that is this many spreads inside it (exp(-40) <
+// 1e-17).
 const farInside = 40
 
 // silent reports whether row i exerts no pull on v.
@@ -55,7 +55,8 @@ func (b Bounds) silent(i int, v, spreadUs float64) bool {
 	return hi-v > farInside*spreadUs && (v-lo > farInside*spreadUs || lo <= 0 && lo != hi)
 }
 
-// end adds the soft hinge of one end, z spreads beyond it.
+// end adds the loss of one end, softplus(z), where the prediction is z spreads beyond it. sign is 1
+// for the upper end, -1 for the lower.
 func (p *Pull) end(z, sign, s float64) {
 	e := math.Exp(-math.Abs(z))
 	out, in := 1/(1+e), e/(1+e) // probabilities of a target beyond the end, and inside
@@ -67,10 +68,11 @@ func (p *Pull) end(z, sign, s float64) {
 	p.Bend += 2 * out * in
 }
 
-// minBend keeps the quadratic of a row on the linear part of its loss finite.
+// minBend is the smallest curvature of a local quadratic: on the linear part of its loss a row has
+// none, and the quadratic's minimum would be infinitely far.
 const minBend = 1e-3
 
-// quadratic is the target and curvature of the row's local quadratic at v.
+// quadratic returns the minimum and the curvature of the quadratic that approximates the loss at v.
 func (p Pull) quadratic(v float64) (y, bend float64) {
 	bend = math.Max(p.Bend, minBend)
 	return v - p.Slope/bend, bend

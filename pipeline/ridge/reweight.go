@@ -14,7 +14,7 @@ const (
 	maxBiasGrowth  = 0.01
 )
 
-// Polish is the fit after the reweighting passes and whether it is kept.
+// Polish is a fit before and after the reweighting passes, and which of the two is kept.
 type Polish struct {
 	Fit     Fit       // after the passes
 	LS      Fit       // before
@@ -25,7 +25,7 @@ type Polish struct {
 	Kept    bool    // |Bias| did not grow by more than 0.01
 }
 
-// Best is the fit to publish: the polished one if kept.
+// Best returns the fit to publish.
 func (p *Polish) Best() Fit {
 	if p.Kept {
 		return p.Fit
@@ -33,9 +33,9 @@ func (p *Polish) Best() Fit {
 	return p.LS
 }
 
-// Reweight makes six passes with weights w/max(|y - x.beta|/max(y, eps*steps),
-// 0.01) from the base weights w: from squared toward absolute relative error.
-// W, s and ybar are recomputed in every pass, lambda stays.
+// Reweight moves the fit from squared toward absolute relative errors (spec#reweighting): six
+// passes with weights w/max(|y - x.beta|/max(y, eps*steps), 0.01), w the base weights. W, s and
+// ybar are recomputed in every pass, lambda stays.
 func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
 	p := Polish{LS: ls, Fit: ls, Weights: make([]float64, len(w))}
 	p.BiasLS = bias(d, ls.Beta)
@@ -54,9 +54,9 @@ func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
 	return p, nil
 }
 
-// FitPublished is the fit to publish of all rows with weights w at one lambda: the posterior mean with a
-// prior of known precision (spec#posterior), else the least-squares fit after the reweighting passes
-// (spec#reweighting) with how they went.
+// FitPublished returns the fit to publish of all rows with weights w at one lambda. With
+// Options.Posterior that is the posterior mean (spec#posterior) and Polish is nil; otherwise the
+// least-squares fit after the reweighting passes (spec#reweighting).
 func FitPublished(d *Data, w []float64, lambda float64, o Options) (Fit, *Polish, error) {
 	ls, err := FitRows(d, w, nil, lambda, o)
 	if err != nil {
@@ -73,6 +73,8 @@ func FitPublished(d *Data, w []float64, lambda float64, o Options) (Fit, *Polish
 	return p.Best(), &p, nil
 }
 
+// reweight writes the weights of the pass after beta to out: w divided by the relative error of the
+// row.
 func reweight(d *Data, w, beta []float64, o Options, out []float64) {
 	par.Each(o.Threads(), (len(w)+ChunkRows-1)/ChunkRows, func(_, c int) {
 		for i := c * ChunkRows; i < min(len(w), (c+1)*ChunkRows); i++ {
@@ -82,7 +84,7 @@ func reweight(d *Data, w, beta []float64, o Options, out []float64) {
 	})
 }
 
-// bias is sum(x.beta - y)/sum y.
+// bias returns the relative error of the summed predictions: sum(x.beta - y)/sum y.
 func bias(d *Data, beta []float64) float64 {
 	var diff, sum float64
 	for i, y := range d.Y {
@@ -92,12 +94,13 @@ func bias(d *Data, beta []float64) float64 {
 	return diff / sum
 }
 
-// posteriorPasses are enough for predictions and their weights to agree.
+// posteriorPasses is how often PosteriorMean refits; after that predictions and their weights
+// agree.
 const posteriorPasses = 3
 
-// PosteriorMean is the fit with a prior at a fit's lambda whose weights come from its own
-// predictions: the mean of the coefficients after these rows. Weights that contain the
-// target would pull it toward rows that came out short.
+// PosteriorMean refits with a prior at fit's lambda, with weights from the predictions of the fit
+// before: the mean of the coefficients given these rows. Weights that contain the target would pull
+// it toward rows that came out short.
 func PosteriorMean(d *Data, fit Fit, o Options) (Fit, error) {
 	for range posteriorPasses {
 		next, err := FitRows(d, PredictionWeights(d, fit.Beta, o), nil, fit.Lambda, o)

@@ -22,7 +22,7 @@ type Point struct {
 	Worst        float64   // largest of Loco; NaN with one configuration
 }
 
-// Nested is the honest score of one configuration: lambda was chosen without it.
+// Nested is the unbiased score of one configuration: its lambda was chosen without it.
 type Nested struct {
 	Config int32
 	Lambda float64
@@ -31,7 +31,7 @@ type Nested struct {
 	Beta   []float64 // that fit
 }
 
-// Selection is the scored grid of one variant and the choice.
+// Selection is the scored lambda grid of one variant, and the choice.
 type Selection struct {
 	Gamma   float64 // label of the variant
 	Configs []int32
@@ -51,7 +51,8 @@ type Selection struct {
 	Findings  []Finding
 }
 
-// LambdaWithout is the choice without a configuration: the nested one where there is one.
+// LambdaWithout returns the lambda chosen without the rows of a configuration, or the overall
+// choice where there are no nested scores.
 func (s *Selection) LambdaWithout(config int32) float64 {
 	if i := slices.IndexFunc(s.Nested, func(n Nested) bool { return n.Config == config }); i >= 0 {
 		return s.Nested[i].Lambda
@@ -59,7 +60,7 @@ func (s *Selection) LambdaWithout(config int32) float64 {
 	return s.Lambda
 }
 
-// NestedMean is the mean outer score; NaN without nested scores.
+// NestedMean returns the mean outer score of the nested choices; NaN without them.
 func (s *Selection) NestedMean() float64 {
 	scores := make([]float64, len(s.Nested))
 	for i := range s.Nested {
@@ -68,10 +69,10 @@ func (s *Selection) NestedMean() float64 {
 	return stat.Mean(scores)
 }
 
-// ChooseVariant chooses among variants by their fold scores, each at its own best
-// lambda (spec#gamma-choice). Within are the variants whose mean difference from the
-// best, paired by fold, is at most its standard error; the usual one is chosen when it
-// is among them, else the best.
+// ChooseVariant chooses among variants by their fold scores, each at its own best lambda
+// (spec#gamma-choice). within has the variants whose mean difference from the best, paired by fold,
+// is at most its standard error. The variant with the label usual is chosen when it is among them,
+// else the best.
 func ChooseVariant(sels []Selection, usual float64) (chosen int, within []int) {
 	best := 0
 	for v := range sels {
@@ -96,7 +97,7 @@ func ChooseVariant(sels []Selection, usual float64) (chosen int, within []int) {
 	return chosen, within
 }
 
-// best is the grid point of the smallest mean over folds.
+// best returns the grid point with the smallest mean score over folds.
 func (s *Selection) best() *Point { return &s.Grid[s.MinWithin] }
 
 // choose applies the rules of the choice (spec#selection); a tie goes to the larger lambda.
@@ -141,7 +142,7 @@ func (s *Selection) choose(o *Options) {
 	s.Lambda = s.Grid[s.Index].Lambda
 }
 
-// argmin is the last position of the smallest value.
+// argmin returns the last index of the smallest value, which is the larger lambda of a tie.
 func argmin(grid []Point, f func(Point) float64) int {
 	best := 0
 	for i, p := range grid {
@@ -152,7 +153,7 @@ func argmin(grid []Point, f func(Point) float64) int {
 	return best
 }
 
-// warn adds findings about a lambda at an end of the grid and about folds with the same rows.
+// warn adds findings for a lambda at an end of the grid and for folds with the same coefficients.
 func (s *Selection) warn() {
 	last := len(s.Grid) - 1
 	if last > 0 && (s.Index == 0 || s.Index == last) {
@@ -172,7 +173,7 @@ func (s *Selection) warn() {
 	}
 }
 
-// repeated finds two equal fingerprints.
+// repeated returns the indices of two equal fingerprints.
 func repeated(prints []string) (a, b int, found bool) {
 	for b := range prints {
 		if a := slices.Index(prints[:b], prints[b]); a >= 0 {
@@ -182,8 +183,8 @@ func repeated(prints []string) (a, b int, found bool) {
 	return 0, 0, false
 }
 
-// trial is one training set, fitted and scored at every lambda: the rows before a
-// block of a fold, or those without one or two configurations.
+// trial is one training set, fitted and scored at every lambda: the rows before the validation
+// block of a fold, or all rows without one or two configurations.
 type trial struct {
 	fold   int         // position of the fold; -1: configurations are left out
 	out    [2]int      // positions of the configurations left out; -1: none
@@ -191,6 +192,7 @@ type trial struct {
 	scores [][]float64 // per lambda and configuration; NaN where it is not scored
 }
 
+// leavesOut reports whether the configuration at this position is left out of training.
 func (t *trial) leavesOut(config int) bool { return config == t.out[0] || config == t.out[1] }
 
 func (t *trial) add(beta, scores []float64) {
@@ -198,8 +200,8 @@ func (t *trial) add(beta, scores []float64) {
 	t.scores = append(t.scores, scores)
 }
 
-// trials are all training sets of a choice: folds, configurations left out, pairs
-// left out.
+// trials are all training sets of a choice of lambda: one per fold, one per configuration left out,
+// one per pair of configurations left out.
 type trials struct {
 	o       *Options
 	configs []int32
@@ -231,7 +233,7 @@ func newTrials(configs []int32, o *Options) *trials {
 	return t
 }
 
-// selection is the choice among the lambdas of solved trials.
+// selection makes the choice among the lambdas once all trials are solved.
 func (t *trials) selection(gamma float64) Selection {
 	s := Selection{Gamma: gamma, Configs: t.configs}
 	for i, lambda := range t.o.Lambdas {
@@ -246,6 +248,7 @@ func (t *trials) selection(gamma float64) Selection {
 	return s
 }
 
+// point collects the scores of grid point i.
 func (t *trials) point(i int, lambda float64) Point {
 	p := Point{Lambda: lambda, Cross: math.NaN(), Worst: math.NaN()}
 	for _, s := range t.folds {
@@ -262,7 +265,8 @@ func (t *trials) point(i int, lambda float64) Point {
 	return p
 }
 
-// nested repeats the leave-one-out choice without the outer configuration.
+// nested chooses lambda again for each configuration, without any of its rows, and scores it on
+// them.
 func (t *trials) nested() []Nested {
 	if len(t.pairs) == 0 {
 		return nil
@@ -287,8 +291,8 @@ func (t *trials) nested() []Nested {
 	return out
 }
 
-// inner is the mean score at lambda i of the other configurations, each left
-// out together with a.
+// inner returns the mean score at lambda i of the other configurations, each left out together with
+// a.
 func (t *trials) inner(a, i int) float64 {
 	var v []float64
 	for b := range t.configs {
@@ -317,7 +321,7 @@ func Select(d *Data, o Options) ([]Selection, error) {
 	return out, nil
 }
 
-// Select is Select on Gram matrices alone.
+// Select is the function Select on Gram matrices alone.
 func (c *Cells) Select(o Options) (Selection, error) {
 	if o.EpsUs != c.EpsUs || o.Folds != c.Folds {
 		return Selection{}, fmt.Errorf("ridge: cells were cut with eps_us=%v folds=%d, want %v and %d",
@@ -328,14 +332,14 @@ func (c *Cells) Select(o Options) (Selection, error) {
 	return t.selection(c.Gamma), nil
 }
 
-// gramTrial is a trial as Gram matrices: what it trains on, and the configurations
-// it is scored on (nil entries are not scored).
+// gramTrial is a trial as Gram matrices: what it trains on, and what each configuration is scored
+// on (nil: not scored).
 type gramTrial struct {
 	train *Gram
 	test  []*Gram
 }
 
-// gramTrials are those of t.list, in its order.
+// gramTrials returns the Gram matrices of the trials in t.list, in its order.
 func (t *trials) gramTrials(c *Cells) []gramTrial {
 	factor := c.Balance(t.o.MinCellRows)
 	perConfig := func(keep func(CellKey) bool) []*Gram {
@@ -366,7 +370,8 @@ func (t *trials) gramTrials(c *Cells) []gramTrial {
 	return out
 }
 
-// solveGrams solves every trial at every lambda, each from the last one's working set.
+// solveGrams solves and scores every trial at every lambda. Each solution starts from the working
+// set of the lambda before.
 func (t *trials) solveGrams(c *Cells) {
 	grams := t.gramTrials(c)
 	solvers := make([]*solver, t.o.Threads())
@@ -393,9 +398,9 @@ func (t *trials) solveGrams(c *Cells) {
 	})
 }
 
-// SelectIntervals scores the lambda grid on interval targets, one Selection per
-// variant of d: the folds, objectives and ties of Select with the score of
-// intervals (spec#interval-fit).
+// SelectIntervals scores the lambda grid on interval targets (spec#interval-fit) and returns one
+// Selection per variant of d. Folds, objectives and ties are those of Select; the score is
+// [Bounds.Score].
 func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
 	out := make([]Selection, max(1, len(d.Variants)))
 	w := CensoredWeights(d, o)
@@ -414,8 +419,8 @@ func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
 	return out, nil
 }
 
-// solveIntervals solves every trial at every lambda on its rows: an interval has
-// no Gram.
+// solveIntervals solves every trial at every lambda on its rows: the loss of an interval is not a
+// quadratic, so Gram matrices do not suffice.
 func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) error {
 	return par.Try(context.Background(), t.o.Threads(), len(t.list), func(i int) error {
 		s := t.list[i]
@@ -439,8 +444,8 @@ func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) er
 	}, nil)
 }
 
-// intervalRows are the rows a trial trains on and those it is scored on: a fold
-// once over all configurations, else each configuration that is left out.
+// intervalRows returns the rows that a trial trains on and the sets of rows that it is scored on:
+// for a fold its validation rows as one set, otherwise one set for each configuration left out.
 func (t *trials) intervalRows(d *Data, s *trial, folds []Fold) (train []int32, test [][]int32) {
 	if s.fold >= 0 {
 		return folds[s.fold].Train, [][]int32{folds[s.fold].Test}

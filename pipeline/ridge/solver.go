@@ -15,9 +15,9 @@ const (
 	gradTol = 1e-12
 )
 
-// solver minimises  gamma'G gamma - 2 b'gamma + lambda sum d(gamma-gamma0)^2
-// subject to gamma >= 0 on signed terms, for one scaled Gram and many lambdas.
-// Its buffers are reused; one solver per goroutine.
+// solver minimises gamma'G gamma - 2 b'gamma + lambda sum d(gamma-gamma0)^2 subject to gamma >= 0
+// on terms with a sign constraint, for one scaled Gram matrix and many lambdas. Its buffers are
+// reused, so each goroutine needs its own.
 type solver struct {
 	p       int
 	o       *Options
@@ -26,8 +26,8 @@ type solver struct {
 	q       float64   // sum w y^2/(W ybar^2)
 	scale   []float64
 	ybar, w float64
-	zero    []bool // all-zero columns, fixed at 0
-	prior   []float64
+	zero    []bool    // all-zero columns, fixed at 0
+	prior   []float64 // gamma0
 	prec    []float64 // Precision for gamma, p x p; nil: Penalty
 	none    []float64 // zeros
 	passive []bool    // the working set; kept between solves as the next guess
@@ -59,7 +59,7 @@ func newSolver(p int, o *Options) *solver {
 	}
 }
 
-// fit reports the last solution in full.
+// fit returns the last solution as a Fit, with an error when its certificate does not hold.
 func (s *solver) fit(lambda float64) (Fit, error) {
 	f := Fit{
 		Lambda: lambda, YBar: s.ybar, W: s.w, Objective: s.objective(lambda),
@@ -93,8 +93,9 @@ func (s *solver) fit(lambda float64) (Fit, error) {
 	return f, nil
 }
 
-// certificate reads the gradient at the last solution, under a strong prior with
-// a covariance relative to it.
+// certificate returns the largest violations of the gradient at the last solution. Under a prior
+// with a covariance they are relative to the prior's entries where these are above 1, because
+// rounding grows with them.
 func (s *solver) certificate(lambda float64) Certificate {
 	c := Certificate{MinZero: math.NaN()}
 	unit := 1.0
@@ -115,7 +116,8 @@ func (s *solver) certificate(lambda float64) Certificate {
 	return c
 }
 
-// degrees is the diagonal of (G + lambda D)^-1 G over the active terms.
+// degrees returns the effective degrees of freedom per term: the diagonal of (G + lambda D)^-1 G
+// over the active terms.
 func (s *solver) degrees(lambda float64, active []bool) []float64 {
 	out := make([]float64, s.p)
 	var idx []int
@@ -165,7 +167,8 @@ func (s *solver) load(g *Gram, ybarUs float64) {
 	s.normalise(g)
 }
 
-// normalise fills the scaled matrix for the current w, ybar and scale.
+// normalise fills the scaled matrix, right side and prior from g, for the current w, ybar and
+// scale.
 func (s *solver) normalise(g *Gram) {
 	p := s.p
 	s.q = g.Q / (s.w * s.ybar * s.ybar)
@@ -189,7 +192,7 @@ func (s *solver) normalise(g *Gram) {
 	s.setPrecision()
 }
 
-// setPrecision scales the prior's precision to gamma.
+// setPrecision scales the prior's precision from coefficients to gamma.
 func (s *solver) setPrecision() {
 	if s.o.Precision == nil {
 		return
@@ -207,7 +210,8 @@ func (s *solver) setPrecision() {
 	}
 }
 
-// penalty is what couples two terms.
+// penalty returns entry (j, k) of the penalty matrix: the prior's precision, or Penalty on the
+// diagonal.
 func (s *solver) penalty(j, k int) float64 {
 	switch {
 	case s.prec != nil:
@@ -218,7 +222,7 @@ func (s *solver) penalty(j, k int) float64 {
 	return 0
 }
 
-// pull is the penalty's part of the right side, and with gamma of the gradient.
+// pull returns entry j of lambda*D*(gamma - prior), the penalty's half gradient at gamma.
 func (s *solver) pull(lambda float64, j int, gamma []float64) float64 {
 	if s.prec == nil {
 		return lambda * s.o.Penalty[j] * (gamma[j] - s.prior[j])
@@ -230,7 +234,7 @@ func (s *solver) pull(lambda float64, j int, gamma []float64) float64 {
 	return lambda * sum
 }
 
-// cold forgets the working set: every term starts in it.
+// cold resets the working set to all terms.
 func (s *solver) cold() {
 	for j := range s.passive {
 		s.passive[j] = !s.zero[j]
@@ -268,7 +272,8 @@ func (s *solver) solve(lambda float64) {
 	s.finish(lambda)
 }
 
-// offenders refreshes the gradient and counts terms on the wrong side.
+// offenders refreshes the gradient and returns the number of terms on the wrong side and the last
+// of them.
 func (s *solver) offenders(lambda float64) (count, last int) {
 	s.gradient(lambda)
 	last = -1
@@ -280,6 +285,8 @@ func (s *solver) offenders(lambda float64) (count, last int) {
 	return count, last
 }
 
+// offends reports whether a term must change sides: a term in the working set with a negative
+// value, or one outside it with a negative gradient.
 func (s *solver) offends(j int) bool {
 	switch {
 	case s.zero[j] || s.o.IsFree(j):
@@ -299,6 +306,7 @@ func (s *solver) exchange(only int) {
 	}
 }
 
+// finish sets values that are negative by rounding to 0 and refreshes the gradient.
 func (s *solver) finish(lambda float64) {
 	for j := range s.p {
 		if s.passive[j] && !s.o.IsFree(j) && s.gamma[j] < 0 {
@@ -308,7 +316,7 @@ func (s *solver) finish(lambda float64) {
 	s.gradient(lambda)
 }
 
-// gradient is half the derivative of the objective.
+// gradient sets grad to half the derivative of the objective.
 func (s *solver) gradient(lambda float64) {
 	for j := range s.p {
 		s.grad[j] = 0
@@ -319,7 +327,7 @@ func (s *solver) gradient(lambda float64) {
 	}
 }
 
-// solvePassive solves the normal equations of the working set, the rest is 0.
+// solvePassive solves the normal equations over the working set; the other terms are 0.
 func (s *solver) solvePassive(lambda float64) {
 	s.idx = s.idx[:0]
 	for j := range s.p {
@@ -345,8 +353,8 @@ func (s *solver) solvePassive(lambda float64) {
 	}
 }
 
-// solveEigen is the fallback when by Cholesky the matrix is not positive
-// definite: directions with eigenvalues under 1e-14 of the largest get 0.
+// solveEigen solves the working set where the Cholesky factorisation fails: directions with
+// eigenvalues under 1e-14 of the largest get 0.
 func (s *solver) solveEigen(lambda float64) {
 	m := len(s.idx)
 	a := mat.NewSymDense(m, nil)
@@ -376,7 +384,7 @@ func (s *solver) solveEigen(lambda float64) {
 	}
 }
 
-// objective is J at the last solution.
+// objective returns the objective at the last solution.
 func (s *solver) objective(lambda float64) float64 {
 	obj := s.q
 	for j := range s.p {

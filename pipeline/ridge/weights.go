@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Weights are w = c*factor/max(y, eps*steps)^2. c makes sum(w*y^2) equal over
-// the regimes of a configuration and over configurations, grand total 1. A
-// regime with fewer than MinCellRows rows joins the largest of its
-// configuration. They are computed once, on all rows after cleaning.
+// Weights returns w = c*factor/max(y, eps*steps)^2 (spec#weights). c makes sum(w*y^2) equal over
+// the regimes of a configuration and over configurations, with a grand total of 1. A regime with
+// fewer than MinCellRows rows counts with the largest of its configuration. They are computed once,
+// on all rows after cleaning.
 func Weights(d *Data, o Options) []float64 {
 	w := d.Unbalanced(o)
 	mass := make([]float64, len(w))
@@ -19,17 +19,16 @@ func Weights(d *Data, o Options) []float64 {
 	return w
 }
 
-// CensoredWeights are w = c*factor with equal sums over the regimes of a
-// configuration and over configurations, grand total 1: constant inside a cell,
-// because a weight that depends on an interval's end pulls the fit to the short
-// intervals.
+// CensoredWeights returns w = c*factor with equal sums over the regimes of a configuration and over
+// configurations, grand total 1. They are constant inside a cell: a weight that depends on an
+// interval's end would pull the fit to the short intervals.
 func CensoredWeights(d *Data, o Options) []float64 {
 	w := d.factors()
 	balanceRows(d, o.MinCellRows, w, slices.Clone(w))
 	return w
 }
 
-// Unbalanced are the weights before balancing, factor/max(y, eps*steps)^2.
+// Unbalanced returns the weights before balancing, factor/max(y, eps*steps)^2.
 func (d *Data) Unbalanced(o Options) []float64 {
 	w := make([]float64, d.Len())
 	for i := range w {
@@ -39,9 +38,9 @@ func (d *Data) Unbalanced(o Options) []float64 {
 	return w
 }
 
-// PredictionWeights are the weights of Weights with the prediction in place of
-// the target: c*factor/max(x.beta, eps*steps)^2. They do not depend on the
-// noise of a row, so a fit with them is centred on the true coefficients.
+// PredictionWeights returns the weights of Weights with the prediction in place of the target:
+// c*factor/max(x.beta, eps*steps)^2. They do not depend on a row's noise, so a fit with them is
+// centred on the true coefficients.
 func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
 	w := make([]float64, d.Len())
 	mass := make([]float64, d.Len())
@@ -79,7 +78,7 @@ func balanceRows(d *Data, minRows int, w, mass []float64) {
 	}
 }
 
-// cellSums counts the rows and the relative target mass of one regime.
+// cellSums has the row count and the mass of one regime of a configuration.
 type cellSums struct {
 	regime int32
 	n      int64
@@ -97,7 +96,7 @@ func addCell(cells []cellSums, regime int32, n int64, mass float64) []cellSums {
 	return cells
 }
 
-// findCell is the position of a regime in the sorted list (or where it belongs).
+// findCell returns the index of a regime in the sorted list, or the index at which it belongs.
 func findCell(cells []cellSums, regime int32) int {
 	k := 0
 	for k < len(cells) && cells[k].regime < regime {
@@ -106,8 +105,8 @@ func findCell(cells []cellSums, regime int32) int {
 	return k
 }
 
-// balance is the factor c of each regime of one configuration. Regimes with at
-// least minRows rows share 1/configs equally; smaller ones count with the largest.
+// balance returns the factor c of each regime of one configuration. Regimes with at least minRows
+// rows share 1/configs equally; smaller ones count with the largest.
 func balance(cells []cellSums, minRows, configs int) []float64 {
 	largest := 0
 	for k, c := range cells {

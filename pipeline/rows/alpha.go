@@ -10,9 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Alpha makes the request rows of one target (spec#delay-targets): every request of
-// the run is kept or dropped for one reason. The space's version must be the
-// one of Rebuild.
+// Alpha makes the request rows of one target (spec#delay-targets). Every request of the run is kept
+// or dropped for one reason. The space's version must be the one given to Rebuild.
 func (s *Steps) Alpha(sp *features.Space, o Options) (*Table, error) {
 	o, err := o.resolve("alpha", DefaultAlphaTarget(s.Version),
 		coeff.Overhead, coeff.Admission, coeff.Egress, coeff.Queue)
@@ -35,30 +34,35 @@ func (s *Steps) Alpha(sp *features.Space, o Options) (*Table, error) {
 	return b.t, nil
 }
 
+// alphaBuilder makes the table of one target.
 type alphaBuilder struct {
 	s     *Steps
 	sp    *features.Space
 	o     Options
 	t     *Table
-	ema   []float64
+	ema   []float64 // preemption average after each recorded step
 	parts []Part
 	warm  warmUp
 	hits  map[string]prefixHits // by core id; nil without prefix caching
 	blind int                   // rows of requests without a snapshot although caching is on
-	bound []trace.OverheadBound
-	ends  map[string]lastEnd // egress: last sample by API id
-	x     []float64
-	in    features.QueueInput // of x
-	k     int                 // the recorded step it joins
+	bound []trace.OverheadBound // overhead: by request
+	ends  map[string]lastEnd    // egress: last sample by API id
 	other variants
+
+	// The row that is being made.
+	x  []float64
+	in features.QueueInput // the inputs of x
+	k  int                 // index of the recorded step that it joins
 }
 
-// lastEnd is the sample of an API request that finished last.
+// lastEnd is, of the samples (core requests) of one API request, the one that finished last.
 type lastEnd struct {
-	ns  int64
-	row int
+	ns  int64 // when it finished
+	row int   // its index in Run.Requests
 }
 
+// newAlphaBuilder prepares what all rows share: preemption averages, parts, warm-up, and for
+// overhead and egress the bounds and the last samples.
 func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	p := len(sp.AlphaFeatures())
 	b := &alphaBuilder{
@@ -96,7 +100,8 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	return b
 }
 
-// boundOverheads bounds the overhead of every request.
+// boundOverheads bounds the overhead of every request from the stamps of the requests and steps
+// around it.
 func (s *Steps) boundOverheads() []trace.OverheadBound {
 	requests := s.Run.Requests
 	marks := func(yield func(trace.StepMark) bool) {
@@ -124,6 +129,8 @@ func (s *Steps) hasAllJourneys() bool {
 	return true
 }
 
+// lastEnds finds the sample that finished last of each API request. The API answers when its last
+// sample is done, so only that one has an egress time.
 func lastEnds(requests []trace.Request) map[string]lastEnd {
 	ends := make(map[string]lastEnd)
 	for i := range requests {
@@ -166,7 +173,8 @@ func (b *alphaBuilder) addRequest(i int) trace.Code {
 	return b.appendRow(r, step, at, v)
 }
 
-// alphaTarget is the target of one request: y, and for overhead also the interval [lo, hi] it is in.
+// alphaTarget is the measured delay of one request, for overhead with the interval [lo, hi] it is
+// known to lie in.
 type alphaTarget struct {
 	y, lo, hi float64 // us
 	exact     bool
@@ -203,6 +211,7 @@ func (b *alphaBuilder) target(i int) (alphaTarget, trace.Code) {
 	return v, ""
 }
 
+// overheadOf returns the overhead of request i: its upper bound as y, and both bounds.
 func (b *alphaBuilder) overheadOf(i int) (alphaTarget, trace.Code) {
 	r, o := &b.s.Run.Requests[i], &b.bound[i]
 	switch {
@@ -217,7 +226,8 @@ func (b *alphaBuilder) overheadOf(i int) (alphaTarget, trace.Code) {
 // SpanUs is the time between two stamps in us (spec#stamps).
 func SpanUs(fromNs, toNs int64) float64 { return float64(toNs-fromNs) / 1000 }
 
-// vector writes the features of request r joined to recorded step k into b.x.
+// vector writes the features of request r, joined to recorded step k, into b.x. It returns the
+// reason when they cannot be used.
 func (b *alphaBuilder) vector(r *trace.Request, k int) trace.Code {
 	b.in = b.input(r, k)
 	b.k = k
@@ -234,7 +244,8 @@ func (b *alphaBuilder) vector(r *trace.Request, k int) trace.Code {
 	return features.FeatureOutOfRange
 }
 
-// input is the state of the joined step and the request's prompt (spec#queue-inputs).
+// input returns the queue state at recorded step k with the prompt of request r
+// (spec#queue-inputs).
 func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 	s := &b.s.Run.Steps[k]
 	in := features.QueueInput{
@@ -260,7 +271,7 @@ func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 	return in
 }
 
-// appendRow appends a row, unless it is thinned out.
+// appendRow appends a row. Thinned-out rows still widen the range of the features.
 func (b *alphaBuilder) appendRow(r *trace.Request, s *trace.Step, at int64, v alphaTarget) trace.Code {
 	t := b.t
 	phase, held := partOf(b.parts, at)
@@ -304,6 +315,7 @@ func (b *alphaBuilder) appendRow(r *trace.Request, s *trace.Step, at int64, v al
 	return ""
 }
 
+// addFindings adds warnings of inputs that were not recorded.
 func (b *alphaBuilder) addFindings() {
 	if b.blind > 0 {
 		b.t.Findings = append(b.t.Findings, trace.Findingf(codeNotRecorded,

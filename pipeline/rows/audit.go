@@ -9,7 +9,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Audit says what the stamps of the run really measure (spec#target-audit).
+// Audit reports what the recorded stamps of the run measure (spec#target-audit): the time of a
+// step, or only the time of the scheduler.
 func (s *Steps) Audit(sp *features.Space) result.TargetAudit {
 	a := result.TargetAudit{Run: s.Run.ID}
 	a.DurationUsP50, a.CadenceUsP50, a.PhysicalFloorUs = s.stepMedians(sp)
@@ -31,8 +32,9 @@ func (s *Steps) Audit(sp *features.Space) result.TargetAudit {
 	return a
 }
 
-// stepMedians are the medians over busy steps of the time inside schedule(), of that from start to start of
-// adjacent recorded ones, and of the least time that reading the weights takes.
+// stepMedians returns medians in us over busy steps: the time inside schedule(), the time from
+// start to start of adjacent recorded steps, and the least time in which the weights can be read.
+// nil: unknown.
 func (s *Steps) stepMedians(sp *features.Space) (duration, cadence, floor *float64) {
 	var durations, cadences, floors []float64
 	for k := range s.Run.Steps {
@@ -53,6 +55,7 @@ func (s *Steps) stepMedians(sp *features.Space) (duration, cadence, floor *float
 	return medianOrNil(durations), medianOrNil(cadences), medianOrNil(floors)
 }
 
+// medianOrNil returns the median, nil without values.
 func medianOrNil(v []float64) *float64 {
 	if len(v) == 0 {
 		return nil
@@ -60,6 +63,7 @@ func medianOrNil(v []float64) *float64 {
 	return result.OrNull(stat.Median(v))
 }
 
+// quantilesOf returns the median and the 90th percentile.
 func quantilesOf(v []float64) result.Quantiles {
 	if len(v) == 0 {
 		return result.Quantiles{}
@@ -68,7 +72,7 @@ func quantilesOf(v []float64) result.Quantiles {
 	return result.Quantiles{P50: result.OrNull(stat.Quantile(s, 0.5)), P90: result.OrNull(stat.Quantile(s, 0.9))}
 }
 
-// auditVerdict says in one sentence which stamps are the step time.
+// auditVerdict returns one sentence on which stamps are the step time.
 func auditVerdict(a *result.TargetAudit) string {
 	if a.CadenceUsP50 == nil {
 		return "no two adjacent busy steps are recorded: the step time can only come from intervals of several steps"

@@ -11,8 +11,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Vectorizer turns one step into P numbers: the physics features, or another
-// model's basis over the same rows.
+// Vectorizer turns one step into P numbers: the physics features, or another model's basis over the
+// same rows.
 type Vectorizer struct {
 	P int
 	// Step writes the vector of one step. The members are nil for approximate
@@ -21,22 +21,21 @@ type Vectorizer struct {
 	WantMembers bool
 }
 
-// featureVectorizer is the vectorizer of a feature space.
+// featureVectorizer returns the vectorizer that computes the features of a space.
 func featureVectorizer(sp *features.Space) Vectorizer {
 	return Vectorizer{P: len(sp.BetaFeatures()), Step: func(in *features.StepInput, _ []trace.Member, x []float64) (features.Hits, error) {
 		return sp.Beta(in, x)
 	}}
 }
 
-// Beta makes the step-time rows of the run, cadence or duration. The space gives
-// features and physical floor; its version must be the one of Rebuild.
+// Beta makes the step-time rows of the run, with the target cadence or duration. The space gives
+// the features and the physical floor; its version must be the one given to Rebuild.
 func (s *Steps) Beta(sp *features.Space, o Options) (*Table, error) {
 	return s.BetaBasis(sp, featureVectorizer(sp), o)
 }
 
-// BetaBasis makes the same rows with another basis in place of the features.
-// The same candidates are dropped for the same reasons, except that bounds are
-// those of the basis.
+// BetaBasis makes the same rows as Beta with another basis in place of the features. The same
+// candidates are dropped for the same reasons, except that the bounds are those of the basis.
 func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o Options) (*Table, error) {
 	o, err := o.resolve("beta", DefaultBetaTarget(s.Version), coeff.Cadence, coeff.Duration)
 	if err != nil {
@@ -65,18 +64,21 @@ type betaBuilder struct {
 	vec    Vectorizer
 	o      Options
 	t      *Table
-	ema    []float64
+	ema    []float64 // preemption average after each recorded step
 	parts  []Part
 	warm   warmUp
-	sparse bool                  // steps sampled below 0.5
-	spikes [2]runningMedian      // of rows without and with prompts
-	ready  []float64             // vectors of all steps, for bases that need members
-	fails  map[int]error         // by step, those refused
-	hits   map[int]features.Hits // by step, those at a bound
-	in     features.StepInput
+	sparse bool             // fewer than half of the steps are recorded
+	spikes [2]runningMedian // of rows without and with prompts
 	others variants
-	row1   []float64
-	x      []float64
+
+	// Filled by prepare, for a basis that needs members; indices are step ids less s.First.
+	ready []float64             // vectors of all steps
+	fails map[int]error         // of steps whose vector cannot be computed
+	hits  map[int]features.Hits // of steps with a feature at its bound
+
+	in   features.StepInput // inputs of the step in row1
+	row1 []float64          // vector of one step
+	x    []float64          // vector of the row, summed over its steps
 }
 
 func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *betaBuilder {
@@ -93,7 +95,7 @@ func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *be
 	return b
 }
 
-// repeated is n times v.
+// repeated returns n values v.
 func repeated(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
 // isSparse reports whether fewer than half of the steps are recorded (spec#summary-steps).
@@ -102,7 +104,8 @@ func isSparse(s *Steps) bool {
 	return n > 0 && float64(n) < 0.5*float64(s.Run.Steps[n-1].ID-s.Run.Steps[0].ID+1)
 }
 
-// prepare computes every step's vector in one sweep with its members.
+// prepare computes the vectors of all steps at once. A basis that needs the members of a batch gets
+// them in one pass over the run, because looking up single steps is slow.
 func (b *betaBuilder) prepare() error {
 	b.fails = map[int]error{}
 	b.hits = map[int]features.Hits{}
@@ -122,7 +125,7 @@ func (b *betaBuilder) prepare() error {
 	})
 }
 
-// row makes the row that starts at recorded step k, or says why there is none.
+// row makes the row that starts at recorded step k. It returns the reason when there is none.
 func (b *betaBuilder) row(k int) trace.Code {
 	i := &b.s.Run.Steps[k]
 	phase, held := partOf(b.parts, i.TsStartNs)
@@ -152,7 +155,8 @@ func (b *betaBuilder) row(k int) trace.Code {
 	return ""
 }
 
-// hasRecentPreemption reports a preemption in recorded step k or in the steps before it that the slowest average remembers.
+// hasRecentPreemption reports whether recorded step k, or a step at most features.MemorySteps
+// before it, preempted a request: the slowest preemption average still contains it.
 func (b *betaBuilder) hasRecentPreemption(k int) bool {
 	steps := b.s.Run.Steps
 	for last := steps[k].ID; k >= 0 && last-steps[k].ID < features.MemorySteps; k-- {
@@ -163,8 +167,9 @@ func (b *betaBuilder) hasRecentPreemption(k int) bool {
 	return false
 }
 
-// spikeKind is 1 where a step of the interval holds a prompt's tokens: a long
-// prefill among decodes does a hundred times their work and is no spike.
+// spikeKind returns which of b.spikes an interval is compared with: 1 when a step of it has prompt
+// tokens, otherwise 0. A long prefill among decodes takes a hundred times their time and is no
+// spike.
 func (b *betaBuilder) spikeKind(iv interval) int {
 	for u := iv.from; u <= iv.to; u++ {
 		if b.s.At(u).In.PrefillTokens > 0 {
@@ -174,7 +179,7 @@ func (b *betaBuilder) spikeKind(iv interval) int {
 	return 0
 }
 
-// interval is one candidate row: time y covers the steps from..to.
+// interval is one candidate row: the time y covers the steps from..to.
 type interval struct {
 	y        float64 // us
 	from, to int64   // first and last step whose features are summed
@@ -183,6 +188,8 @@ type interval struct {
 
 func (iv interval) steps() float64 { return float64(iv.to - iv.from + 1) }
 
+// interval returns the measured interval that starts at recorded step k, or the reason why there is
+// none.
 func (b *betaBuilder) interval(k int) (interval, trace.Code) {
 	if b.o.Target == coeff.Duration {
 		return b.durationOf(k)
@@ -190,7 +197,7 @@ func (b *betaBuilder) interval(k int) (interval, trace.Code) {
 	return b.cadenceOf(k)
 }
 
-// durationOf is the time inside schedule() of step k itself.
+// durationOf returns the time inside schedule() of recorded step k.
 func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 	i := &b.s.Run.Steps[k]
 	switch {
@@ -204,8 +211,8 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 	return interval{y: float64(i.DurationUs), from: i.ID, to: i.ID}, ""
 }
 
-// cadenceOf is the time from the start of recorded step i to that of the next
-// recorded step j (spec#cadence), which holds the execution of steps i-lag .. j-1-lag. None of
+// cadenceOf returns the time from the start of recorded step i (index k) to that of the next
+// recorded step j (spec#cadence). It contains the execution of the steps i-lag .. j-1-lag. None of
 // i-lag .. j-1 may be idle.
 func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	if k+1 == len(b.s.Run.Steps) {
@@ -229,8 +236,8 @@ func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	return iv, why
 }
 
-// checkInterval checks the steps from iv.from to last: all busy, and those whose
-// features are summed known.
+// checkInterval returns why an interval makes no row, empty when it does: all steps from iv.from to
+// last must be busy, and the batches of iv.from to iv.to, whose features are summed, known.
 func (s *Steps) checkInterval(iv interval, last int64) trace.Code {
 	var why trace.Code
 	for u := iv.from; u <= last; u++ {
@@ -247,8 +254,8 @@ func (s *Steps) checkInterval(iv interval, last int64) trace.Code {
 	return why
 }
 
-// isRecorded reports whether some step of from..last has a summary: then its
-// batch is not decodes like those of its neighbours, or it would be known.
+// isRecorded reports whether some step of from..last has a summary. If one had the same decodes as
+// its neighbours its batch would be known, so the steps cannot be taken as alike.
 func (b *betaBuilder) isRecorded(from, last int64) bool {
 	for u := from; u <= last; u++ {
 		if st := b.s.At(u); st != nil && st.Recorded >= 0 {
@@ -258,15 +265,17 @@ func (b *betaBuilder) isRecorded(from, last int64) bool {
 	return false
 }
 
+// isPureDecode reports whether a step runs decodes alone.
 func (b *betaBuilder) isPureDecode(id int64) bool {
 	st := b.s.At(id)
 	return st.Known() && st.In.PrefillTokens == 0 && st.In.DecodeTokens > 0 && isBusy(&b.s.Run.Steps[st.Recorded])
 }
 
-// isBusy: something runs and tokens are scheduled (spec#cadence).
+// isBusy reports whether a step runs requests and schedules tokens (spec#cadence).
 func isBusy(s *trace.Step) bool { return s.ScheduledTokens > 0 && s.RunningDepth > 0 }
 
-// vector sums the vectors of the interval's steps into b.x.
+// vector sums the vectors of the interval's steps into b.x. It returns the reason when they cannot
+// be used.
 func (b *betaBuilder) vector(iv interval) trace.Code {
 	clear(b.x)
 	var hits features.Hits
@@ -289,7 +298,7 @@ func (b *betaBuilder) vector(iv interval) trace.Code {
 	return features.FeatureOutOfRange
 }
 
-// step is the vector of one step; the slice is valid until the next call.
+// step returns the vector of one step; the slice is valid until the next call.
 func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 	if b.ready != nil {
 		k := int(u - b.s.First)
@@ -301,7 +310,8 @@ func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 	return b.row1, h, err
 }
 
-// averageAt is the average at step u: that of the last recorded step up to u.
+// averageAt returns the preemption average at step u: that of the last recorded step up to u, 0
+// before the first.
 func (b *betaBuilder) averageAt(u int64) float64 {
 	if k := sort.Search(len(b.s.Run.Steps), func(k int) bool { return b.s.Run.Steps[k].ID > u }) - 1; k >= 0 {
 		return b.ema[k]
@@ -309,6 +319,7 @@ func (b *betaBuilder) averageAt(u int64) float64 {
 	return 0
 }
 
+// codeOf returns the code of an error of a feature, as the reason for a dropped row.
 func codeOf(err error) trace.Code {
 	if e, ok := errors.AsType[*trace.Error](err); ok && e.Code != "" {
 		return e.Code
@@ -316,8 +327,8 @@ func codeOf(err error) trace.Code {
 	return features.BadInput
 }
 
-// preemptionAverages is the preemption average after every recorded step (spec#preemption-average): over all
-// of them in order, before any cleaning.
+// preemptionAverages returns the preemption average after every recorded step
+// (spec#preemption-average), over all of them in order, before any cleaning.
 func (s *Steps) preemptionAverages(gamma float64) []float64 {
 	out := make([]float64, len(s.Run.Steps))
 	ema := 0.0

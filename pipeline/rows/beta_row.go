@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// appendRow appends a row that starts at recorded step i.
+// appendRow appends the row of an interval that starts at recorded step i. The features are in b.x.
 func (b *betaBuilder) appendRow(i *trace.Step, iv interval, phase int32, isHoldOut bool) {
 	t := b.t
 	k := b.summarise(iv)
@@ -32,7 +32,7 @@ func (b *betaBuilder) appendRow(i *trace.Step, iv interval, phase int32, isHoldO
 	b.others.appendRow(t, b.x, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
 }
 
-// widenRanges extends the per-step feature range by the interval's steps.
+// widenRanges extends the range of the features by each step of an interval.
 func (b *betaBuilder) widenRanges(iv interval) {
 	for u := iv.from; u <= iv.to; u++ {
 		x := b.x
@@ -43,7 +43,7 @@ func (b *betaBuilder) widenRanges(iv interval) {
 	}
 }
 
-// rowSummary is what the steps of a row have in common, and their sums.
+// rowSummary collects what the steps of a row have in common, and their sums.
 type rowSummary struct {
 	tag              Tag     // the worst of a step
 	prefill          bool    // every step has prefills alone
@@ -57,6 +57,7 @@ type rowSummary struct {
 	context          float64 // tokens in KV of the decodes
 }
 
+// summarise collects the steps of an interval.
 func (b *betaBuilder) summarise(iv interval) rowSummary {
 	k := rowSummary{prefill: true, decode: true, few: true, factor: 1}
 	for u := iv.from; u <= iv.to; u++ {
@@ -73,24 +74,26 @@ func (b *betaBuilder) summarise(iv interval) rowSummary {
 	return k
 }
 
+// addStep adds a step with its inputs and its physical floor in us.
 func (k *rowSummary) addStep(in *features.StepInput, floorUs float64) {
 	k.prefill = k.prefill && in.DecodeTokens == 0
 	k.decode = k.decode && in.PrefillTokens == 0
 	k.few = k.few && in.ScheduledTokens <= 4
-	k.floorUs += float64(floorUs)
+	k.floorUs += floorUs
 	k.requests += in.NumPrefillReqs + in.NumDecodeReqs
 	k.decodes += in.NumDecodeReqs
 	k.context += in.DecodeContextTokens
 }
 
+// addSummary adds what only the recorded summary of a step has.
 func (k *rowSummary) addSummary(s *trace.Step) {
 	k.preempting = k.preempting || s.NumPreempted > 0
 	k.full = k.full || s.KVUsage > 0.9
 	k.factor = math.Min(k.factor, preemptionFactor(s.NumPreempted, s.RunningDepth))
 }
 
-// preemptionFactor is 0.5 where more than half of the running requests
-// were preempted (strict), else 1.
+// preemptionFactor returns 0.5 where more than half of the running requests were preempted, else 1
+// (spec#preempting-rows).
 func preemptionFactor(preempted, running int64) float64 {
 	if float64(preempted)/float64(max(1, running)) > 0.5 {
 		return 0.5

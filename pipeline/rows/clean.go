@@ -28,7 +28,8 @@ type outlierCell struct {
 	Regime Regime
 }
 
-// Limit is the longest time per step that is no outlier in a cell of tables of one target.
+// Limit is the longest time per step, in us, that is no outlier in a cell. Its tables have one
+// target.
 type Limit struct {
 	outlierCell
 	MaxUs float64
@@ -46,11 +47,11 @@ func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 
 // LimitsOf computes the limits of the tables' cells, in order of first appearance.
 func LimitsOf(tables []*Table, recipe Recipe) []Limit {
-	out, at := cellsOf(tables, recipe)
+	out, cellIndex := cellsOf(tables, recipe)
 	times := make([][]float64, len(out)) // per step
 	for k, t := range tables {
 		for i := range t.Kept {
-			c := at[k][t.Regime[i]]
+			c := cellIndex[k][t.Regime[i]]
 			times[c] = append(times[c], t.Y[i]/t.Steps[i])
 		}
 	}
@@ -61,8 +62,8 @@ func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 }
 
 // CleanTo is Clean with given limits, such as those of a fit. Rows of a cell without a limit are
-// kept. With judged all rows are for validation: outliers are marked, none is dropped.
-func CleanTo(tables []*Table, limits []Limit, recipe Recipe, judged bool) []trace.Finding {
+// kept. With allJudged all rows validate: outliers are marked, none is dropped.
+func CleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool) []trace.Finding {
 	at := make(map[outlierCell]int, len(limits))
 	for k, l := range limits {
 		at[l.outlierCell] = k
@@ -82,7 +83,7 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe, judged bool) []trac
 			}
 			gone[k]++
 			isHeldOut := t.HoldOut != nil && t.HoldOut[i]
-			if judged || isHeldOut {
+			if allJudged || isHeldOut {
 				t.Sets[i] |= Outlier
 				return true
 			}
@@ -93,6 +94,7 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe, judged bool) []trac
 	return manyOutliers(limits, gone)
 }
 
+// cellOf returns the cell of row i.
 func (t *Table) cellOf(i int, recipe Recipe) outlierCell {
 	if recipe == Frozen {
 		return outlierCell{Config: t.Config}
@@ -101,8 +103,8 @@ func (t *Table) cellOf(i int, recipe Recipe) outlierCell {
 }
 
 // cellsOf lists the cells of the tables with their numbers of rows, in order of first appearance.
-// at has for every table the index of the cell of each regime, -1 for a regime without rows.
-func cellsOf(tables []*Table, recipe Recipe) (out []Limit, at [][]int) {
+// cellIndex has for every table the index of the cell of each regime, -1 for a regime without rows.
+func cellsOf(tables []*Table, recipe Recipe) (out []Limit, cellIndex [][]int) {
 	indexOf := make(map[outlierCell]int)
 	for _, t := range tables {
 		var byRegime []int
@@ -123,11 +125,12 @@ func cellsOf(tables []*Table, recipe Recipe) (out []Limit, at [][]int) {
 			}
 			out[byRegime[regime]].Rows++
 		}
-		at = append(at, byRegime)
+		cellIndex = append(cellIndex, byRegime)
 	}
-	return out, at
+	return out, cellIndex
 }
 
+// manyOutliers returns a finding for every cell with too many outliers.
 func manyOutliers(limits []Limit, gone []int) []trace.Finding {
 	var out []trace.Finding
 	for k, l := range limits {

@@ -48,22 +48,26 @@ func (t *Table) reserveRows(n int, slim bool) {
 	t.Sets = make([]StressSet, 0, n)
 }
 
-// column is one per-row column of a table; a nil column stays nil.
+// column is one per-row column of a table, for code that treats all columns alike; a nil column
+// stays nil.
 type column interface {
-	permute(order []int)        // the rows of order, in a new column
-	appendColumn(behind column) // of the same kind
+	// permute replaces the column by a new one with the value of row order[i] in row i.
+	permute(order []int)
+	// appendColumn appends the values of another column of the same type.
+	appendColumn(other column)
 }
 
+// typedColumn is a column of w values of type T per row.
 type typedColumn[T any] struct {
 	s *[]T
 	w int
 }
 
-func (c typedColumn[T]) appendColumn(behind column) {
-	*c.s = append(*c.s, *behind.(typedColumn[T]).s...)
+func (c typedColumn[T]) appendColumn(other column) {
+	*c.s = append(*c.s, *other.(typedColumn[T]).s...)
 }
 
-// copyOf is a table whose columns may be replaced; their values are shared.
+// copyOf returns a table whose columns may be replaced without changing t; their values are shared.
 func (t *Table) copyOf() *Table {
 	c := *t
 	c.Dropped, c.Hits = slices.Clone(t.Dropped), slices.Clone(t.Hits)
@@ -75,7 +79,6 @@ func (t *Table) copyOf() *Table {
 	return &c
 }
 
-// permute puts value order[i] at place i.
 func (c typedColumn[T]) permute(order []int) {
 	if *c.s == nil {
 		return
@@ -87,8 +90,8 @@ func (c typedColumn[T]) permute(order []int) {
 	*c.s = out
 }
 
-// Filter keeps the rows for which keep is true and counts the others under
-// code. Order is preserved.
+// Filter keeps the rows for which keep is true, in their order, and counts the others as dropped
+// for code.
 func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
 	chosen := t.rowsWhere(keep)
 	if gone := t.Kept - len(chosen); gone > 0 {
@@ -97,8 +100,8 @@ func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
 	}
 }
 
-// Select returns a new table with the rows for which keep is true and no drop
-// counts; the receiver is unchanged.
+// Select returns a new table with the rows for which keep is true and without drop counts; t does
+// not change.
 func (t *Table) Select(keep func(i int) bool) *Table {
 	c := t.copyOf()
 	c.pickRows(t.rowsWhere(keep))
@@ -106,7 +109,7 @@ func (t *Table) Select(keep func(i int) bool) *Table {
 	return c
 }
 
-// rowsWhere are the rows for which keep is true.
+// rowsWhere returns the indices of the rows for which keep is true.
 func (t *Table) rowsWhere(keep func(i int) bool) []int {
 	var out []int
 	for i := range t.Kept {
@@ -117,13 +120,14 @@ func (t *Table) rowsWhere(keep func(i int) bool) []int {
 	return out
 }
 
-// pickRows makes the table one of the rows of order, in new columns.
+// pickRows replaces the rows by those of the given indices, in new columns.
 func (t *Table) pickRows(order []int) {
 	t.eachColumn(func(c column) { c.permute(order) })
 	t.Kept = len(order)
 }
 
-// checkColumns asserts the accounting; a failure is a bug of this package.
+// checkColumns panics when rows read differ from rows kept and dropped, or columns differ in
+// length: a bug of this package.
 func (t *Table) checkColumns() {
 	n := t.Kept
 	for _, c := range t.Dropped {

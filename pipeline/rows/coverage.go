@@ -5,7 +5,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Coverage says which kinds of steps a run holds.
+// Coverage counts the kinds of steps that a run has.
 type Coverage struct {
 	PrefillTokens result.Histogram // tokens per step, steps with prefill
 	DecodeBatch   result.Histogram // decodes per step, steps with decodes
@@ -17,10 +17,10 @@ type Coverage struct {
 	Findings []trace.Finding
 }
 
-// minStepsOfKind is how many steps of a kind make it present.
+// minStepsOfKind is how many steps of a kind a run needs to cover it.
 const minStepsOfKind = 20
 
-// powersOfTwo counts in bins with the edges 0, 1, 2, 4 .. largest.
+// powersOfTwo returns an empty histogram with the edges 0, 1, 2, 4 ... up to largest.
 func powersOfTwo(name, unit string, largest float64) result.Histogram {
 	edges := []float64{0}
 	for lo := 1.0; lo < largest; lo *= 2 {
@@ -29,6 +29,7 @@ func powersOfTwo(name, unit string, largest float64) result.Histogram {
 	return result.Histogram{Name: name, Unit: unit, Edges: edges, Counts: make([]int, len(edges))}
 }
 
+// tenthsHistogram returns an empty histogram of shares with the edges 0, 0.1 ... 0.9.
 func tenthsHistogram(name string) result.Histogram {
 	h := result.Histogram{Name: name, Unit: "1", Counts: make([]int, 10)}
 	for i := range 10 {
@@ -90,6 +91,7 @@ func (s *Steps) Coverage() Coverage {
 	return c
 }
 
+// reportScarceKinds adds a finding for each kind of step of which there are too few.
 func (c *Coverage) reportScarceKinds(run string, decode, mixed, prefill int) {
 	for _, k := range []struct {
 		n    int

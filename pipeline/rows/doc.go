@@ -1,5 +1,5 @@
-// Package rows turns the tables of one engine run into measurements to fit and to judge: rows of a
-// feature vector and a measured time. Start at [Rebuild].
+// Package rows turns the tables of one engine run into rows of a feature vector and a measured time,
+// which coefficients are fitted to and predictions are compared with. Start at [Rebuild].
 //
 //	steps, err := rows.Rebuild(run, dep, features.V11)                      // what ran in each step
 //	beta, err  := steps.Beta(space, rows.Options{Lag: 1, Gamma: 0.3})       // step times
@@ -14,8 +14,8 @@
 // of snapshots), journey (reconstructed from the requests' events by package reconstruct,
 // exact), summary (batch totals alone, approximate) or unknown, with a reason. source.go chooses:
 // snapshots come before reconstruction, reconstruction before totals. Steps that were not recorded are
-// reconstructed too, because rows of sampled runs need the steps in between. Runs of engines that write
-// no steps have got theirs from package reconstruct/logged.
+// reconstructed too, because rows of sampled runs need the steps in between. For engines that write no
+// steps, package reconstruct/logged has made steps from their logs.
 //
 // # Rows
 //
@@ -31,12 +31,12 @@
 //
 // # How far predictions are off
 //
-// [JudgeSteps] and [JudgeDelays] compare predictions with rows, in the form of the documents. fit.json
-// and validation.json both print what they return, so that one name is one figure in both. Their input
-// are [Sample] values: the rows of one run, what is predicted of them, and which of them judge the
-// prediction. Samples of one configuration make a group, which shares the best constant (from the rows
-// that trained) and the noise floor (from the nearest rows of the group). A run that the coefficients
-// never saw is a group of its own.
+// [JudgeSteps] and [JudgeDelays] compare predictions with rows. fit.json and validation.json both
+// contain what they return, so that a figure of one name is the same figure in both. Their input are
+// [Sample] values: the rows of one run, the predictions for them, and which of the rows are compared.
+// Samples of one configuration make a group. A group shares two references for the errors: the best
+// constant (over the rows trained on) and the noise floor (from the nearest rows of the group). A run
+// that the coefficients were not trained on is a group of its own.
 //
 // Stamps are int64 ns, times float64 us. Nothing here depends on the order of a map, on the clock or on
 // the number of workers.

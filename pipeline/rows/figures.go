@@ -17,8 +17,8 @@ const (
 	figureDigits  = 5
 )
 
-// Figures aggregate the judged rows: predicted against measured, residuals against
-// batch, context and time, and what each term contributes to a mean step.
+// Figures aggregates the judged rows for the report: predicted against measured time, residuals
+// against batch, context and time, and what each term contributes to a mean step.
 func (s *StepErrors) Figures(terms []string) *result.FitFigures {
 	f := &result.FitFigures{PredVsMeasured: []result.Bin2D{}, Residuals: []result.ResidualBand{}, Contributions: []result.Contribution{}}
 	f.PredVsMeasured = append(f.PredVsMeasured, s.countBins()...)
@@ -40,7 +40,7 @@ func (s *StepErrors) Figures(terms []string) *result.FitFigures {
 	return f
 }
 
-// eachOfRegime visits the judged rows of one regime.
+// eachOfRegime visits the judged rows of one regime; k is the index of the row in s.rows.
 func (s *StepErrors) eachOfRegime(r Regime, visit func(sample *Sample, k int, row int32)) {
 	for k, ref := range s.refs {
 		if sample := s.samples[ref.sample]; sample.Table.Regime[ref.row] == r {
@@ -49,8 +49,8 @@ func (s *StepErrors) eachOfRegime(r Regime, visit func(sample *Sample, k int, ro
 	}
 }
 
-// countBins count rows in log-log cells of measured and predicted time per step, by
-// regime, measured, predicted.
+// countBins counts rows by regime in a grid of measured and predicted time per step, both
+// logarithmic.
 func (s *StepErrors) countBins() []result.Bin2D {
 	var out []result.Bin2D
 	bin := func(us float64) int { return int(math.Floor(math.Log10(us) * binsPerDecade)) }
@@ -71,7 +71,8 @@ func (s *StepErrors) countBins() []result.Bin2D {
 	return out
 }
 
-// residualBands are quantiles of (prediction - y)/y along one quantity.
+// residualBands returns quantiles of the relative error (prediction - y)/y along one quantity,
+// which of returns for a row.
 func (s *StepErrors) residualBands(against string, r Regime, of func(t *Table, i int32) float64) []result.ResidualBand {
 	var x, residual []float64
 	s.eachOfRegime(r, func(sample *Sample, k int, row int32) {
@@ -90,8 +91,8 @@ func (s *StepErrors) residualBands(against string, r Regime, of func(t *Table, i
 	return out
 }
 
-// contributions are the mean us per engine step of each term; terms that
-// contribute nothing are left out.
+// contributions returns the mean time in us per engine step that each term predicts, without terms
+// that are 0.
 func (s *StepErrors) contributions(r Regime, terms []string) []result.Contribution {
 	sum := make([]float64, len(terms))
 	var steps float64

@@ -10,7 +10,7 @@ import (
 // output tokens added to the context a second time, allocated blocks as read
 // blocks. Known errors stay.
 
-// totals10 are the fields that come from the summary in every context.
+// totals10 returns the inputs that come from the summary of a step whatever else was recorded.
 func totals10(s *trace.Step) features.StepInput {
 	return features.StepInput{
 		PrefillTokens:   float64(s.PrefillTokens),
@@ -22,7 +22,7 @@ func totals10(s *trace.Step) features.StepInput {
 	}
 }
 
-// rich10 adds the sums over snapshots, split by recorded label.
+// rich10 adds the sums over snapshots, divided into prefill and decode by the recorded label.
 func rich10(s *trace.Step, snaps []trace.Snapshot) features.StepInput {
 	in := totals10(s)
 	for i := range snaps {
@@ -39,7 +39,8 @@ func rich10(s *trace.Step, snaps []trace.Snapshot) features.StepInput {
 	return in
 }
 
-// summary10 approximates the sums from totals; chunked prefill must be off.
+// summary10 approximates the sums from totals. Chunked prefill must be off; cv2 is the squared
+// variation of prompt lengths.
 func summary10(s *trace.Step, d *deploy.Deployment, cv2 float64) features.StepInput {
 	in := totals10(s)
 	in.SumPrefillAttnWork = nonRichPrefillWork10(s.PrefillTokens, s.NumPrefillReqs, cv2)
@@ -48,7 +49,7 @@ func summary10(s *trace.Step, d *deploy.Deployment, cv2 float64) features.StepIn
 	return in
 }
 
-// nonRichPrefillWork10 is P^2/np*(1+cv2) (spec#frozen-sourcing), 0 without prefill requests.
+// nonRichPrefillWork10 returns P^2/np*(1+cv2) (spec#frozen-sourcing), 0 without prefill requests.
 func nonRichPrefillWork10(prefillTokens, prefillReqs int64, cv2 float64) float64 {
 	if prefillReqs == 0 {
 		return 0
@@ -57,13 +58,14 @@ func nonRichPrefillWork10(prefillTokens, prefillReqs int64, cv2 float64) float64
 	return p * p / float64(prefillReqs) * (1 + cv2)
 }
 
-// nonRichDecodeContext10 is usage*total*block_size*nd/max(1,running) (spec#frozen-sourcing).
+// nonRichDecodeContext10 returns usage*total*block_size*nd/max(1,running) tokens
+// (spec#frozen-sourcing).
 func nonRichDecodeContext10(usage float64, totalBlocks, blockSize, decodeReqs, running int64) float64 {
 	return usage * float64(totalBlocks) * float64(blockSize) * float64(decodeReqs) / float64(max(1, running))
 }
 
-// prefixHit10 is cached_blocks/max(1, allocated+cached), wrong on purpose: cached
-// blocks are among the allocated ones (spec#err-cached-blocks).
+// prefixHit10 returns cached_blocks/max(1, allocated+cached). It keeps a known error of spec 1.0:
+// cached blocks are among the allocated ones (spec#err-cached-blocks).
 func prefixHit10(cachedBlocks, allocatedBlocks int64) float64 {
 	return float64(cachedBlocks) / float64(max(1, allocatedBlocks+cachedBlocks))
 }

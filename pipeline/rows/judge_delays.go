@@ -10,19 +10,22 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// windowNs is the length of the windows whose means an operator sees.
+// windowNs is the length of the windows whose mean delays are compared, as in an operator's
+// dashboard.
 const windowNs = int64(10e9)
 
-// Delays judges the predictions of one delay around the engine (an alpha target).
+// Delays compares predictions of one delay around the engine (an alpha target) with the
+// measurements.
 type Delays struct {
 	groups [][]*Sample
 	consts []bestConstants // by group
 }
 
-// bestConstants predict the training rows and their window means best, us.
+// bestConstants are the constants in us that predict the training rows, and their window means,
+// best. The documents compare predictions with them.
 type bestConstants struct{ row, window float64 }
 
-// JudgeDelays takes samples of one target.
+// JudgeDelays computes the best constants of each group. All samples have one target.
 func JudgeDelays(groups [][]*Sample) *Delays {
 	d := &Delays{groups: groups}
 	for _, group := range groups {
@@ -40,8 +43,8 @@ func JudgeDelays(groups [][]*Sample) *Delays {
 	return d
 }
 
-// appendWindowMeans appends the means over 10-second windows of a sample's judged rows,
-// counted from the first of them; windows of two runs never mix.
+// appendWindowMeans appends the means over 10-second windows of a sample's judged rows, counted
+// from the first of them. constUs is the best constant for a window.
 func appendWindowMeans(to *stat.Rows, s *Sample, constUs float64, outliers bool) {
 	t := s.Table
 	var y, pred, n float64
@@ -74,9 +77,9 @@ func appendWindowMeans(to *stat.Rows, s *Sample, constUs float64, outliers bool)
 	flush()
 }
 
-// Errors are those of the samples for which keep is true (nil: all), nil without judged
-// rows. For admission, what an operator sees is the window: its largest error
-// replaces that of the rows.
+// Errors returns the errors of the samples for which keep is true (nil: all), nil without judged
+// rows. For admission the largest error is that of the window means, which is what an operator
+// sees.
 func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 	var single, means, usual stat.Rows // usual: without outliers
 	var regimes []Regime
@@ -91,7 +94,8 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 				regimes = append(regimes, s.Table.Regime[i])
 				single.Y = append(single.Y, s.Table.Y[i])
 				single.Pred = append(single.Pred, s.Pred[i])
-				single.Const, single.Outlier = append(single.Const, d.consts[g].row), append(single.Outlier, s.Table.IsOutlier(i))
+				single.Const = append(single.Const, d.consts[g].row)
+				single.Outlier = append(single.Outlier, s.Table.IsOutlier(i))
 			})
 			appendWindowMeans(&means, s, d.consts[g].window, true)
 			appendWindowMeans(&usual, s, d.consts[g].window, false)
@@ -124,9 +128,9 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 	return out
 }
 
-// Intervals are the figures of an interval target, nil without judged rows: how
-// the judged rows of the samples for which keep is true (nil: all) meet their bounds,
-// with the weights of the interval fit.
+// Intervals returns how well predictions agree with the bounds of an interval target, over the
+// judged rows of the samples for which keep is true (nil: all) and with the weights of the interval
+// fit; nil without judged rows.
 func (d *Delays) Intervals(keep func(*Sample) bool) *result.IntervalErrors {
 	data := &ridge.Data{P: 1}
 	bounds := ridge.Bounds{}

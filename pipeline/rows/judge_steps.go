@@ -8,17 +8,17 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Judged selects the rows of a sample that judge predictions.
+// Judged selects the rows of a sample that predictions are compared with.
 type Judged uint8
 
 // The parts.
 const (
-	HoldOut  Judged = iota // the last rows of each phase, which trained nothing
-	Training               // the others
-	Whole                  // all: the run trained nothing
+	HoldOut  Judged = iota // the last rows of each phase, which were not trained on
+	Training               // the rows that were trained on
+	Whole                  // all rows, of a run that was not trained on
 )
 
-// Sample is the rows of one run with what is predicted of them.
+// Sample is the rows of one run with the predictions for them.
 type Sample struct {
 	Table *Table
 	Pred  []float64 // us, one per row
@@ -26,7 +26,7 @@ type Sample struct {
 	Part  Judged
 }
 
-// Judges reports whether row i judges the predictions.
+// Judges reports whether row i is one that predictions are compared with.
 func (s *Sample) Judges(i int) bool {
 	return s.Part == Whole || s.Table.HoldOut[i] == (s.Part == HoldOut)
 }
@@ -48,11 +48,11 @@ type StepErrors struct {
 	rows    stat.Rows // the judged rows
 }
 
-// ref is a row of a sample.
+// ref is the index of a sample and of a row in it.
 type ref struct{ sample, row int32 }
 
-// JudgeSteps takes the judged rows of all groups. The noise floor costs a search
-// for the nearest rows and is left unknown unless asked for.
+// JudgeSteps compares the judged rows of all groups with their predictions. The noise floor costs a
+// search for the nearest rows; without floor it stays unknown.
 func JudgeSteps(groups [][]*Sample, floor bool, workers int) *StepErrors {
 	s := &StepErrors{from: []int{0}}
 	s.reserve(groups)
@@ -64,7 +64,8 @@ func JudgeSteps(groups [][]*Sample, floor bool, workers int) *StepErrors {
 				s.refs = append(s.refs, ref{int32(len(s.samples)), int32(i)})
 				s.rows.Y = append(s.rows.Y, t.Y[i])
 				s.rows.Pred = append(s.rows.Pred, sample.Pred[i])
-				s.rows.Const, s.rows.Outlier = append(s.rows.Const, constUs*t.Steps[i]), append(s.rows.Outlier, t.IsOutlier(i))
+				s.rows.Const = append(s.rows.Const, constUs*t.Steps[i])
+				s.rows.Outlier = append(s.rows.Outlier, t.IsOutlier(i))
 			})
 			s.samples = append(s.samples, sample)
 			s.from = append(s.from, len(s.refs))
@@ -91,7 +92,7 @@ func (s *StepErrors) reserve(groups [][]*Sample) {
 	s.rows.Outlier = make([]bool, 0, n)
 }
 
-// constantPerStep is the time per step that predicts the group's training rows best.
+// constantPerStep returns the time per step in us that predicts the group's training rows best.
 func constantPerStep(group []*Sample) float64 {
 	n := 0
 	for _, s := range group {
@@ -109,11 +110,11 @@ func constantPerStep(group []*Sample) float64 {
 	return all.BestConstant(nil)
 }
 
-// Errors are those of the judged rows of a group or of one sample of it; of all
-// groups when none is named. Nil without rows.
+// Errors returns the errors of the judged rows of neighbouring samples, of all samples when none is
+// named; nil without rows.
 func (s *StepErrors) Errors(group ...*Sample) *result.Errors { return s.errorsWhere(group, nil) }
 
-// rowRange is the range of the judged rows of neighbouring samples; without samples all rows.
+// rowRange returns the range in s.refs of neighbouring samples; all rows without samples.
 func (s *StepErrors) rowRange(group []*Sample) (lo, hi int) {
 	if len(group) == 0 {
 		return 0, len(s.refs)
@@ -122,7 +123,8 @@ func (s *StepErrors) rowRange(group []*Sample) (lo, hi int) {
 	return s.from[k], s.from[k+len(group)]
 }
 
-// errorsWhere are the errors of the rows for which keep is true, of all rows when it is nil.
+// errorsWhere returns the errors of the judged rows of the samples for which keep is true, of all
+// when it is nil; nil without rows.
 func (s *StepErrors) errorsWhere(of []*Sample, keep func(t *Table, i int) bool) *result.Errors {
 	lo, hi := s.rowRange(of)
 	part := stat.Rows{Y: s.rows.Y[lo:hi], Pred: s.rows.Pred[lo:hi], Const: s.rows.Const[lo:hi], Outlier: s.rows.Outlier[lo:hi]}
@@ -139,6 +141,7 @@ func (s *StepErrors) errorsWhere(of []*Sample, keep func(t *Table, i int) bool) 
 	return errorsDocument(e)
 }
 
+// errorsDocument converts errors to the form of the documents, NaN to null.
 func errorsDocument(e stat.Errors) *result.Errors {
 	num := result.OrNull
 	return &result.Errors{
@@ -148,8 +151,8 @@ func errorsDocument(e stat.Errors) *result.Errors {
 	}
 }
 
-// Cells are the errors of a sample's judged rows by regime, each followed by its
-// batch sizes when they are asked for.
+// Cells returns the errors of a sample's judged rows by regime, with batches each followed by its
+// batch sizes.
 func (s *StepErrors) Cells(of *Sample, batches bool) []result.Cell {
 	var out []result.Cell
 	for r := Decode; r <= Mixed; r++ {
@@ -164,8 +167,8 @@ func (s *StepErrors) Cells(of *Sample, batches bool) []result.Cell {
 	return out
 }
 
-// StressCells are the errors of the judged rows in each stress set, of one sample
-// or of all when none is named.
+// StressCells returns the errors of the judged rows in each stress set, of one sample, or of all
+// when none is named.
 func (s *StepErrors) StressCells(of ...*Sample) []result.Cell {
 	var out []result.Cell
 	for _, set := range StressSets {
@@ -179,6 +182,8 @@ func (s *StepErrors) StressCells(of ...*Sample) []result.Cell {
 	return out
 }
 
+// appendCell appends a cell with the errors of the rows for which keep is true, unless there are
+// none.
 func (s *StepErrors) appendCell(to []result.Cell, c result.Cell, of []*Sample, keep func(t *Table, i int) bool) []result.Cell {
 	e := s.errorsWhere(of, keep)
 	if e == nil {
@@ -191,6 +196,7 @@ func (s *StepErrors) appendCell(to []result.Cell, c result.Cell, of []*Sample, k
 // batchTops are the upper ends of the batch buckets, requests per step.
 var batchTops = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}
 
+// batchBucket returns the index of the bucket of a batch size.
 func batchBucket(batch float64) int {
 	for k, top := range batchTops {
 		if batch <= top {
@@ -200,6 +206,7 @@ func batchBucket(batch float64) int {
 	return len(batchTops)
 }
 
+// batchName returns the name of a bucket: "1", "3-4", "> 256".
 func batchName(k int) string {
 	switch {
 	case k == len(batchTops):

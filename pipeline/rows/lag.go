@@ -7,9 +7,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// LagEvidence is what the lag of one run is measured on (spec#lag): for lags 0,
-// 1, 2 the training rows of the first 80 % of the run, and one common set of
-// hold-out intervals whose targets are equal for all three.
+// LagEvidence has the rows on which the lag of one run is measured (spec#lag): for lags 0, 1 and 2
+// the training rows of the first 80 % of the run, and one common set of hold-out intervals whose
+// measured times are the same for all three.
 type LagEvidence struct {
 	n     int
 	cut   int64
@@ -17,11 +17,11 @@ type LagEvidence struct {
 	table func(lag int) (*Table, error)
 }
 
-// N is the number of hold-out intervals.
+// N returns the number of hold-out intervals.
 func (e *LagEvidence) N() int { return e.n }
 
-// At makes the rows of one lag: train, and test, whose row k is the same
-// interval for every lag.
+// At makes the training and hold-out rows of one lag. Row k of test is the same interval for every
+// lag.
 func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 	t, err := e.table(lag)
 	if err != nil {
@@ -33,12 +33,13 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 	return t, test, nil
 }
 
-// LagEvidence finds the intervals; rows are made lag by lag, by At. Saturated
-// rows stay in: a loaded server shows its lag best. o.Lag, o.Split and
-// o.Saturated are ignored: the split is that of the run, after 80 % of its
-// recorded steps, not of its phases. A hold-out interval [i, i+1] has i-2..i+1
-// recorded, i-2..i busy and known, and more than 64 prefill tokens in one of
-// i-2..i.
+// LagEvidence finds the hold-out intervals; At makes the rows of a lag, so that one table is in
+// memory at a time.
+//
+// A hold-out interval [i, i+1] has i-2..i+1 recorded, i-2..i busy and known, and more than 64
+// prefill tokens in one of i-2..i. Saturated rows are used: the lag shows best in a loaded server.
+// o.Lag, o.Split and o.Saturated are ignored: training ends after 80 % of the recorded steps of the
+// run, not of each phase.
 func (s *Steps) LagEvidence(sp *features.Space, o Options) (*LagEvidence, error) {
 	o.Target, o.Saturated = coeff.Cadence, nil
 	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut()}
@@ -65,7 +66,7 @@ func (s *Steps) LagEvidence(sp *features.Space, o Options) (*LagEvidence, error)
 	return e, nil
 }
 
-// evidenceCut is the start of the first step after 80 % of the recorded ones.
+// evidenceCut returns the start of the first step after 80 % of the recorded ones.
 func (s *Steps) evidenceCut() int64 {
 	n := len(s.Run.Steps)
 	if n == 0 {
@@ -87,7 +88,8 @@ func (s *Steps) evidenceMarks() map[int64]int {
 	return marks
 }
 
-// hasPrefill checks recorded steps k-2..k of an evidence interval.
+// hasPrefill reports whether recorded steps k-2..k are busy and known and one of them has enough
+// prefill tokens to show the lag.
 func (s *Steps) hasPrefill(k int) bool {
 	var most float64
 	for j := k - evidenceLags + 1; j <= k; j++ {

@@ -15,12 +15,14 @@ const (
 	floorMaxRows = 20_000
 )
 
-// nearestRows is what the nearest rows say the judged rows of a group should be:
-// the median time per step of the 10 nearest other rows of the group, trained on
-// or not, times the row's steps. Distance is Euclidean on x_j/steps/s_j, s_j the
-// weighted root mean square of the column, as the estimator scales it; ties go to
-// the earlier row. A group of more than 20,000 rows is evenly thinned first. NaN
-// for rows outside the thinned set, and for all rows of a group of fewer than 50.
+// nearestRows predicts each judged row of a group from the rows most like it: the median time per
+// step of its 10 nearest other rows, training rows or not, times its steps. The error of that
+// prediction estimates the noise, below which no model of these features can get.
+//
+// The distance is Euclidean on x_j/steps/s_j, where s_j is the weighted root mean square of the
+// column as in a fit; ties go to the earlier row. A group of more than 20,000 rows is thinned
+// evenly first. The prediction is NaN for rows outside the thinned set, and for all rows of a group
+// of fewer than 50.
 func nearestRows(group []*Sample, workers int) []float64 {
 	type place struct {
 		sample      *Sample
@@ -65,8 +67,8 @@ func nearestRows(group []*Sample, workers int) []float64 {
 	return answer
 }
 
-// neighbours are the rows at their scaled features per step; columns that are the
-// same everywhere add nothing to a distance.
+// neighbours returns a search over the rows by their scaled features per step. Columns that are the
+// same in all rows add nothing to a distance and are left out.
 func neighbours(d *ridge.Data) *stat.Neighbours {
 	scale, _ := ridge.OfRows(d, ridge.Weights(d, ridge.DefaultOptions(d.P)), nil, 1).Scale()
 	var columns []int

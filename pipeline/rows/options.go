@@ -41,7 +41,7 @@ type Options struct {
 	Slim       bool // of Beta: without FirstStep and LastStep, which only rows that are written out need
 }
 
-// DefaultBetaTarget is the version's beta target (spec#spec-version).
+// DefaultBetaTarget returns the step-time target of a version (spec#spec-version).
 func DefaultBetaTarget(v features.Version) string {
 	if v == features.V10 {
 		return coeff.Duration
@@ -49,7 +49,7 @@ func DefaultBetaTarget(v features.Version) string {
 	return coeff.Cadence
 }
 
-// DefaultAlphaTarget is the version's alpha target (spec#spec-version).
+// DefaultAlphaTarget returns the delay target of a version (spec#spec-version).
 func DefaultAlphaTarget(v features.Version) string {
 	if v == features.V10 {
 		return coeff.Queue
@@ -57,7 +57,8 @@ func DefaultAlphaTarget(v features.Version) string {
 	return coeff.Overhead
 }
 
-// resolve fills defaults and checks ranges: of the targets that are known, the default one where none is named.
+// resolve returns the options with defaults filled in, or an error for a value out of range. known
+// are the allowed targets, usual the default one; kind names them in the error.
 func (o Options) resolve(kind, usual string, known ...string) (Options, error) {
 	if o.Target == "" {
 		o.Target = usual
@@ -82,7 +83,8 @@ func (o Options) resolve(kind, usual string, known ...string) (Options, error) {
 	return o, nil
 }
 
-// AssumedLag is the lag of a run whose data cannot tell (spec#lag).
+// AssumedLag returns the lag, in steps, of a run whose data do not determine it (spec#lag): 1 with
+// asynchronous scheduling, else 0.
 func AssumedLag(d *deploy.Deployment) int {
 	if d.Engine.IsAsync() {
 		return 1

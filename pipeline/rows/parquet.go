@@ -36,9 +36,8 @@ type DumpRow struct {
 	X         []float64          `col:"features" doc:"features summed over the row's steps; s or dimensionless"`
 }
 
-// WriteParquet writes the rows of the tables, in order, as rows.parquet in dir.
-// names are the features' names by target; phases are looked up in the
-// deployment of the table's run (nil: none).
+// WriteParquet writes the rows of the tables, in order, as rows.parquet in dir. names returns the
+// feature names of a table, phases the phases of a run (nil: none).
 func WriteParquet(dir string, tables []*Table, names func(t *Table) []string,
 	phases func(run string) []deploy.Phase) error {
 	w, err := table.Create[DumpRow](dir, tableName, table.Parquet)

@@ -17,9 +17,9 @@ type Part struct {
 	EndNs   int64 // exclusive
 }
 
-// Parts divides a run: the last 1-split in time of each phase is hold-out. A
-// phase counts from its first to its last recorded moment, since recordings
-// may start late and phases end late. The warmup phase has no hold-out.
+// Parts divides a run: the last 1-split in time of each phase is hold-out. A phase counts from its
+// first to its last recorded moment, because recordings may start late and phases end late. The
+// warmup phase has no hold-out.
 func Parts(run *trace.Run, d *deploy.Deployment, split float64) []Part {
 	first, last, ok := recordedExtent(run)
 	if !ok {
@@ -28,7 +28,7 @@ func Parts(run *trace.Run, d *deploy.Deployment, split float64) []Part {
 	return PartsOf(first, last, d, split)
 }
 
-// parts are those of the run.
+// parts returns the parts of the run, or of the whole run that a slice is cut from.
 func (s *Steps) parts(split float64) []Part {
 	if of := s.Run.Slice; of != nil && len(s.Run.Steps) > 0 {
 		return PartsOf(of.FirstNs, of.LastNs, s.Dep, split)
@@ -36,8 +36,8 @@ func (s *Steps) parts(split float64) []Part {
 	return Parts(s.Run, s.Dep, split)
 }
 
-// PartsOf is Parts of a recording from first to last. Phases that all lie outside it are on another
-// clock, that of clients that were not aligned: none then.
+// PartsOf is Parts of a recording from first to last. Phases that all lie outside the recording are
+// on another clock, that of clients which could not be aligned; the run then counts as one part.
 func PartsOf(first, last int64, d *deploy.Deployment, split float64) []Part {
 	if !slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.StartNs <= last && p.EndNs > first }) {
 		return []Part{{Phase: -1, StartNs: first, CutNs: holdOutStart(first, last+1, split), EndNs: last + 1}}
@@ -54,12 +54,13 @@ func PartsOf(first, last int64, d *deploy.Deployment, split float64) []Part {
 	return parts
 }
 
+// holdOutStart returns the time at which the hold-out of [start, end) begins.
 func holdOutStart(start, end int64, split float64) int64 {
 	return start + int64(float64(end-start)*split)
 }
 
-// recordedExtent is the time from the first to the last recorded step, or without
-// steps from the first to the last arrival.
+// recordedExtent returns the time from the first to the last recorded step, or without steps from
+// the first to the last arrival.
 func recordedExtent(run *trace.Run) (first, last int64, ok bool) {
 	if n := len(run.Steps); n > 0 {
 		return run.Steps[0].TsStartNs, run.Steps[n-1].TsStartNs, true
@@ -80,8 +81,8 @@ func recordedExtent(run *trace.Run) (first, last int64, ok bool) {
 	return first, last, ok
 }
 
-// partOf finds the part a stamp belongs to: its phase index (-1 for none) and
-// whether it is hold-out.
+// partOf returns the phase index of the part that a stamp lies in (-1 for none) and whether it is
+// hold-out.
 func partOf(parts []Part, ns int64) (phase int32, holdOut bool) {
 	for _, p := range parts {
 		if ns >= p.StartNs && ns < p.EndNs {

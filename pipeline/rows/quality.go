@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// countQuality fills Quality and the findings that follow from it.
+// countQuality counts from what each step was rebuilt, and adds the findings that follow.
 func (s *Steps) countQuality(b *batchSources) {
 	if s.Dep.Engine.CPUOffloading && len(s.Run.KVEvents) == 0 {
 		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
@@ -48,6 +48,7 @@ func (s *Steps) countQuality(b *batchSources) {
 	s.qualityFindings(approximatePrefill && !b.hasCV2)
 }
 
+// countUnrecorded counts a step without a summary, if it lies between two that have one.
 func (s *Steps) countUnrecorded(st *Step) {
 	if first, last := s.Run.Steps[0].ID, s.Run.Steps[len(s.Run.Steps)-1].ID; st.ID < first || st.ID > last {
 		return
@@ -58,6 +59,8 @@ func (s *Steps) countUnrecorded(st *Step) {
 	}
 }
 
+// qualityFindings adds warnings about steps that are missing or approximate. noLengths: the prompt
+// lengths that an approximation needs are unknown.
 func (s *Steps) qualityFindings(noLengths bool) {
 	q := &s.Quality
 	if q.Unrecorded > 0 {
@@ -79,8 +82,8 @@ func (s *Steps) qualityFindings(noLengths bool) {
 	}
 }
 
-// Quality are the reconstruction's figures: those of the documents, and more. Recorded =
-// FromSnapshots + Reconstructed + Approximate + Unknown.
+// Quality counts how well the batches of a run could be rebuilt: the figures of the documents, and
+// more. Recorded = FromSnapshots + Reconstructed + Approximate + Unknown.
 type Quality struct {
 	result.StepQuality
 	Unknown      int // no usable batch

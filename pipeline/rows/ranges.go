@@ -4,15 +4,15 @@ import (
 	"math"
 )
 
-// widenRange extends the range of the features by x.
+// widenRange extends the range of each feature by x.
 func (t *Table) widenRange(x []float64) {
 	for j, v := range x {
 		t.Min[j], t.Max[j] = math.Min(t.Min[j], v), math.Max(t.Max[j], v)
 	}
 }
 
-// Ranges are the smallest and largest per-step values of every feature over
-// the training rows of the tables (spec#training-range); 0, 0 for a slot without any.
+// Ranges returns the smallest and largest per-step value of every feature over the training rows of
+// the tables (spec#training-range); 0, 0 for a slot without any.
 func Ranges(tables []*Table) (lo, hi []float64) {
 	if len(tables) == 0 {
 		return nil, nil

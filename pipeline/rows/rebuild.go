@@ -18,9 +18,9 @@ const (
 	maxLoggedSteps  = 1 << 25
 )
 
-// Rebuild finds out what ran in every step of the run. Run of the result is the run without events,
-// which no row needs. Errors: unknown_spec_version, bad_step_ids, and in 1.0 chunked_without_snapshots
-// (spec#frozen-sourcing).
+// Rebuild reconstructs what ran in every step of the run. Steps.Run is the run without events,
+// which no row needs. Errors: unknown_spec_version, bad_step_ids, and in 1.0
+// chunked_without_snapshots (spec#frozen-sourcing).
 func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
 	if err := features.CheckVersion(v); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 	return s, s.rebuildBatches()
 }
 
-// As is the same run under another version.
+// As rebuilds the same run under another version.
 func (s *Steps) As(v features.Version) (*Steps, error) {
 	if err := features.CheckVersion(v); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (s *Steps) As(v features.Version) (*Steps, error) {
 	return out, out.rebuildBatches()
 }
 
-// rebuildBatches rebuilds the batches.
+// rebuildBatches fills the steps, Quality and Findings for s.Version.
 func (s *Steps) rebuildBatches() error {
 	if a := s.Run.Aggregate; a != nil {
 		s.Findings = append(s.Findings, a.Findings...)
@@ -99,7 +99,7 @@ func sortedBySteps(run *trace.Run) *trace.Run {
 	return &c
 }
 
-// checkStepIDs refuses step ids that are too far apart or equal.
+// checkStepIDs returns an error when step ids span an implausibly wide range or occur twice.
 func checkStepIDs(run *trace.Run) error {
 	if len(run.Steps) == 0 {
 		return nil
@@ -123,7 +123,8 @@ func checkStepIDs(run *trace.Run) error {
 	return nil
 }
 
-// stepRange covers every step with a summary, and those of requests near them.
+// stepRange returns the range of step ids to rebuild: every step with a summary, and the steps of
+// requests that begin or end within 4096 steps of those.
 func (s *Steps) stepRange(lives []reconstruct.Life) (first, last int64) {
 	lo := s.Run.Steps[0].ID
 	hi := s.Run.Steps[len(s.Run.Steps)-1].ID
@@ -140,7 +141,7 @@ func (s *Steps) stepRange(lives []reconstruct.Life) (first, last int64) {
 	return first, last
 }
 
-// askedSummaries are the indices of the summaries that rows are made of: all of them, or those of the
+// askedSummaries returns the range of summaries that rows are made of: all of them, or those of the
 // slice without its margin.
 func (s *Steps) askedSummaries() (from, to int) {
 	of := s.Run.Slice
@@ -153,7 +154,8 @@ func (s *Steps) askedSummaries() (from, to int) {
 	return at(of.FromNs), at(of.ToNs)
 }
 
-// askedSteps are the same steps and those between them, by id.
+// askedSteps returns the ids of the same steps and of those between them, from inclusive, to
+// exclusive.
 func (s *Steps) askedSteps() (from, to int64) {
 	from, to = s.First, s.First+int64(s.Len())
 	lo, hi := s.askedSummaries()
@@ -166,9 +168,10 @@ func (s *Steps) askedSteps() (from, to int64) {
 	return from, to
 }
 
-// lostSteps are the steps in which a request may have run that the journeys lack: all of them when
-// journeys are sampled or a snapshot shows an unknown request, else the lifetimes of API spans without
-// a core span and of core spans without an API span, because what lost the one may have lost others.
+// lostSteps returns the steps in which a request may have run that the journeys lack. Those are all
+// steps when journeys are sampled, or when a snapshot shows a request without a journey. Otherwise
+// they are the lifetimes of API spans without a core span and of core spans without an API span:
+// what lost one span may have lost whole requests.
 func (s *Steps) lostSteps(first, last int64) []reconstruct.StepRange {
 	all := []reconstruct.StepRange{{From: first, To: last + 1}}
 	if rate := s.Dep.Tracing.JourneySampleRate; rate.OK && rate.V < 1 {
@@ -193,7 +196,8 @@ func (s *Steps) lostSteps(first, last int64) []reconstruct.StepRange {
 	return lost
 }
 
-// lifetime is the range of steps in which a request with a core span or an API span alone may have run.
+// lifetime returns the range of steps in which a request may have run of which only the core span
+// or only the API span was recorded.
 func (s *Steps) lifetime(r *trace.Request, last int64) reconstruct.StepRange {
 	if r.CoreID.OK {
 		return reconstruct.StepRange{From: r.QueuedStep.Or(s.First), To: r.FinishedStep.Or(last) + 2}
@@ -214,19 +218,18 @@ func (s *Steps) lifetime(r *trace.Request, last int64) reconstruct.StepRange {
 	return out
 }
 
-// addFinding adds a finding about the run.
 func (s *Steps) addFinding(code trace.Code, format string, args ...any) {
 	s.Findings = append(s.Findings, trace.Findingf(code, s.Run.ID+": "+format, args...))
 }
 
-// lastStart is the index of the last step with ts_start <= ns, ties included;
-// -1 when there is none. Steps are in id order, and so are their stamps.
+// lastStart returns the index of the last step that started at ns or before; -1 when there is none.
+// Steps are in id order, and so are their stamps.
 func lastStart(steps []trace.Step, ns int64) int {
 	return sort.Search(len(steps), func(k int) bool { return steps[k].TsStartNs > ns }) - 1
 }
 
-// Refused10 is the reason for which spec 1.0 cannot read the run: chunked prefill without any
-// complete snapshot (spec#frozen-sourcing). Nil where it can.
+// Refused10 returns the error of a run that spec 1.0 cannot read, nil for others: chunked prefill
+// without any complete snapshot (spec#frozen-sourcing).
 func (s *Steps) Refused10() error {
 	if len(s.Run.Steps) == 0 || !s.Dep.Engine.ChunkedPrefill || s.Quality.FromSnapshots > 0 {
 		return nil

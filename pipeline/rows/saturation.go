@@ -16,20 +16,20 @@ import (
 // This file runs the five checks for an overloaded server on the phases of
 // a run.
 
-// LoadVerdicts is the verdict on one run and on each of its phases. Phases are in
-// run.yaml's order without the warm-up; a run without phases has one, unnamed.
+// LoadVerdicts are the checks of one run and of each of its phases. Phases are in run.yaml's order
+// without the warm-up; a run without phases has one, unnamed.
 type LoadVerdicts struct {
 	Run    LoadVerdict
 	Phases []PhaseVerdict
 }
 
-// LoadVerdict holds the five checks of one stretch of time.
+// LoadVerdict has the results of the five checks for an overloaded server over one stretch of time.
 type LoadVerdict struct {
 	Saturated bool
 	Checks    []result.SaturationCheck
 }
 
-// PhaseVerdict is the verdict on [StartNs, EndNs) of the monotonic clock.
+// PhaseVerdict has the checks of the phase [StartNs, EndNs) on the monotonic clock.
 type PhaseVerdict struct {
 	Name           string
 	Load           string
@@ -39,7 +39,7 @@ type PhaseVerdict struct {
 	LoadVerdict
 }
 
-// Hits lists the names of the checks over their threshold.
+// Hits lists the names of the checks whose value is over the threshold.
 func (v LoadVerdict) Hits() []string {
 	hits := []string{}
 	for _, c := range v.Checks {
@@ -60,7 +60,7 @@ func (s *LoadVerdicts) Phase(name string) LoadVerdict {
 	return s.Run
 }
 
-// Spans are the saturated open phases.
+// Spans returns the saturated phases, without closed loops.
 func (s *LoadVerdicts) Spans() []Span {
 	var out []Span
 	for _, p := range s.Phases {
@@ -71,8 +71,8 @@ func (s *LoadVerdicts) Spans() []Span {
 	return out
 }
 
-// JudgeLoad is the reason for which a run is left out of a fit, empty for none, and
-// the saturated spans of one that is kept.
+// JudgeLoad returns the reason for which a run is left out of a fit, or an empty reason and the
+// saturated spans of a run that is kept.
 func JudgeLoad(run *trace.Run, dep *deploy.Deployment) (reason string, spans []Span) {
 	s := VerdictsOf(run, dep)
 	if s.Run.Saturated {
@@ -81,11 +81,12 @@ func JudgeLoad(run *trace.Run, dep *deploy.Deployment) (reason string, spans []S
 	return "", s.Spans()
 }
 
-// VerdictsOf runs the five checks on every phase. The run shows the checks of its
-// worst open phase (most hits, then the first) and is saturated when all of its
-// open phases are; otherwise only those spans are. A closed loop holds the load
-// at what the server can do, so it cannot overrun it: its checks are shown and
-// decide nothing. Without an open phase the whole run is checked.
+// VerdictsOf runs the five checks on every phase.
+//
+// A closed loop sends a request only after an answer, so it cannot overload the server: its checks
+// are shown and decide nothing. The other phases are open. The run shows the checks of its worst
+// open phase (most hits, then the first) and is saturated when all of its open phases are;
+// otherwise only those phases are. Without an open phase the whole run is checked.
 func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 	s := &LoadVerdicts{}
 	worst, all := -1, true
@@ -110,7 +111,7 @@ func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 	return s
 }
 
-// PhasesOf are the deployment's phases but the warm-up, or the whole run.
+// PhasesOf returns the deployment's phases without the warm-up, or one phase that is the whole run.
 func PhasesOf(run *trace.Run, dep *deploy.Deployment) []deploy.Phase {
 	var out []deploy.Phase
 	for _, p := range dep.Phases {
@@ -127,18 +128,20 @@ func PhasesOf(run *trace.Run, dep *deploy.Deployment) []deploy.Phase {
 	return out
 }
 
-// wholeRun is an unnamed open phase that holds every stamp.
+// wholeRun returns an unnamed open phase that every stamp lies in.
 func wholeRun() deploy.Phase {
 	const all = int64(1) << 62
 	return deploy.Phase{StartNs: -all, EndNs: all, Load: deploy.LoadOpen}
 }
 
-// loadWindow is what a stretch of time holds: requests in order of arrival and the number of steps.
+// loadWindow has the requests that arrive in a stretch of time, in order, and the number of steps
+// recorded in it.
 type loadWindow struct {
 	requests []*trace.Request
 	steps    int // recorded
 }
 
+// windowOf collects the requests and steps of a phase.
 func windowOf(run *trace.Run, p deploy.Phase) loadWindow {
 	var w loadWindow
 	for i := range run.Requests {
@@ -182,6 +185,7 @@ func runFiveChecks(w loadWindow) LoadVerdict {
 	return v
 }
 
+// orNaN returns v if it is known, else NaN.
 func orNaN(v float64, ok bool) float64 {
 	if !ok {
 		return math.NaN()

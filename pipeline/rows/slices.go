@@ -12,13 +12,17 @@ const (
 	SliceMargin = 4096
 )
 
-// Join adds the rows of the next slice of the run.
+// Join appends the rows of the next slice of the run.
 func (t *Table) Join(next *Table) {
 	t.alignVariants(next)
 	next.alignVariants(t)
-	var behind []column
-	next.eachColumn(func(c column) { behind = append(behind, c) })
-	t.eachColumn(func(c column) { c.appendColumn(behind[0]); behind = behind[1:] })
+	var nextColumns []column
+	next.eachColumn(func(c column) { nextColumns = append(nextColumns, c) })
+	k := 0
+	t.eachColumn(func(c column) {
+		c.appendColumn(nextColumns[k])
+		k++
+	})
 	t.Read += next.Read
 	t.Kept += next.Kept
 	t.Findings = append(t.Findings, next.Findings...)
@@ -34,7 +38,7 @@ func (t *Table) Join(next *Table) {
 	t.checkColumns()
 }
 
-// alignVariants gives the table's variants the columns that differ in the other's.
+// alignVariants adds to the table's variants the columns that only the other's variants have.
 func (t *Table) alignVariants(other *Table) {
 	for k := range t.Variants {
 		v := &t.Variants[k]

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// snapshotMembers appends the scheduled requests of the snapshots of a step.
+// snapshotMembers appends the scheduled requests of a step's snapshots to to.
 func snapshotMembers(snaps []trace.Snapshot, to []trace.Member) []trace.Member {
 	for i := range snaps {
 		if s := &snaps[i]; s.ScheduledTokens > 0 {
@@ -33,7 +33,7 @@ func isComplete(s *trace.Step, snaps []trace.Snapshot) bool {
 	return scheduled == s.ScheduledTokens
 }
 
-// sameMembers compares two batches as sets. It sorts both.
+// sameMembers reports whether two batches have the same members. It sorts both.
 func sameMembers(a, b []trace.Member) bool {
 	order := func(x, y trace.Member) int { return cmp.Compare(x.CoreID, y.CoreID) }
 	slices.SortFunc(a, order)
@@ -52,6 +52,7 @@ type snapshotSurvey struct {
 // prefixHits is the share of a prompt that was cached, as the two spec versions compute it.
 type prefixHits struct{ v10, v11 float64 }
 
+// surveySnapshots reads all snapshots of a run once.
 func surveySnapshots(run *trace.Run) (*snapshotSurvey, error) {
 	s := &snapshotSurvey{hits: map[string]prefixHits{}}
 	isSeen := make(map[string]bool, len(run.Requests)) // false for a core span not yet in a snapshot

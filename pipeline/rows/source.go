@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// batchSources chooses the source of every step.
+// batchSources chooses, step by step, the recorded data that a batch is rebuilt from.
 type batchSources struct {
 	s               *Steps
 	reasons         []reconstruct.Reason // by step, why the journeys do not determine its batch
@@ -19,11 +19,12 @@ type batchSources struct {
 	reaches         []model.Reach // of the model's attention layers that are not full
 	members         []trace.Member
 	snapshotMembers []trace.Member
-	transfersLeft   []stepTransfers // still to come
-	checked         int
-	wrong           []int64 // rich steps whose reconstruction differs
+	transfersLeft   []stepTransfers // of later steps
+	checked         int             // rich steps that were compared with their reconstruction
+	wrong           []int64         // rich steps whose reconstruction differs
 }
 
+// newBatchSources prepares what all steps of s share.
 func newBatchSources(s *Steps) *batchSources {
 	rate := s.Dep.Tracing.JourneySampleRate
 	isSampled := rate.OK && rate.V < 1
@@ -57,18 +58,25 @@ func (b *batchSources) fillSteps() error {
 		st.ID, st.Recorded = id, b.s.batches.Summary(k)
 		b.members = walk.AppendMembers(b.members[:0], id)
 		b.chooseSource(st, snaps.step(id), b.reasons[k])
-		// joins the KV events (spec#transfers)
-		for ; len(b.transfersLeft) > 0 && b.transfersLeft[0].step <= st.ID; b.transfersLeft = b.transfersLeft[1:] {
-			if t := b.transfersLeft[0]; t.step == st.ID && st.Known() {
-				st.In.TransferBlocks = float64(t.out)
-				st.In.CPUResidentReadBlocks = float64(t.in)
-			}
-		}
+		b.addTransfers(st)
 	}
 	return snaps.close()
 }
 
-// chooseSource fills one step: snapshots win, then journeys, then totals.
+// addTransfers adds the KV blocks that moved in a step (spec#transfers). Steps come in ascending order.
+func (b *batchSources) addTransfers(st *Step) {
+	for len(b.transfersLeft) > 0 && b.transfersLeft[0].step <= st.ID {
+		t := b.transfersLeft[0]
+		b.transfersLeft = b.transfersLeft[1:]
+		if t.step == st.ID && st.Known() {
+			st.In.TransferBlocks = float64(t.out)
+			st.In.CPUResidentReadBlocks = float64(t.in)
+		}
+	}
+}
+
+// chooseSource fills one step: from snapshots if they are complete, else from journeys, else from
+// totals. why is the reason for which journeys do not determine the batch, empty when they do.
 func (b *batchSources) chooseSource(st *Step, snaps []trace.Snapshot, why reconstruct.Reason) {
 	var rec *trace.Step
 	if st.Recorded >= 0 {
@@ -100,8 +108,8 @@ func (b *batchSources) chooseSource(st *Step, snaps []trace.Snapshot, why recons
 	}
 }
 
-// takeTotals takes the sums of a pass that an unmodified engine logged. 1.0 has no
-// input for them.
+// takeTotals fills a step from the totals of a pass that an unmodified engine logged. Spec 1.0 has
+// no input for them.
 func (b *batchSources) takeTotals(st *Step) {
 	a := b.s.Run.Aggregate
 	k := st.ID - a.First
@@ -117,6 +125,7 @@ func (b *batchSources) takeTotals(st *Step) {
 	}
 }
 
+// sumSnapshots returns the sums over the complete snapshots of a step.
 func (b *batchSources) sumSnapshots(rec *trace.Step, snaps []trace.Snapshot) features.StepInput {
 	if b.s.Version == features.V10 {
 		return rich10(rec, snaps)
@@ -125,8 +134,8 @@ func (b *batchSources) sumSnapshots(rec *trace.Step, snaps []trace.Snapshot) fea
 	return sum11(b.snapshotMembers, b.reaches)
 }
 
-// chooseSource10 is the source of 1.0 without snapshots (spec#frozen-sourcing): totals where chunking is off, and empty
-// steps, which have nothing to be chunked.
+// chooseSource10 fills a step of spec 1.0 without snapshots (spec#frozen-sourcing): from totals
+// when prompts are not chunked or the step is empty.
 func (b *batchSources) chooseSource10(st *Step, rec *trace.Step) {
 	switch {
 	case rec == nil:
@@ -138,6 +147,7 @@ func (b *batchSources) chooseSource10(st *Step, rec *trace.Step) {
 	}
 }
 
+// sumSummary fills a step from its totals.
 func (b *batchSources) sumSummary(st *Step, rec *trace.Step) {
 	whole := b.starts != nil && b.starts[st.Recorded] != unknownStarts
 	if whole {

@@ -4,20 +4,19 @@ import (
 	"slices"
 )
 
-// spikeHistory is how many rows a median needs before it may drop one.
+// spikeHistory is how many earlier rows the running median needs before it may drop a row.
 const spikeHistory = 10
 
-// runningMedian is the running median of the last spikeWindow values: a ring of them
-// and the same values sorted.
+// runningMedian has the last spikeWindow values, in a ring by age and sorted.
 type runningMedian struct {
 	ring   []float64
 	oldest int
 	sorted []float64
 }
 
-// isSpike reports whether v exceeds 10 times the median of the previous 101
-// values (of those there are, from 10 on), and remembers v. Spikes are
-// remembered too, so that a lasting change of level stops being one.
+// isSpike reports whether v exceeds 10 times the median of the previous 101 values, or of those
+// there are from the 10th on. It then adds v to them, spike or not, so that a lasting change of
+// level is soon no spike any more.
 func (m *runningMedian) isSpike(v float64) bool {
 	n := len(m.sorted)
 	spike := n >= spikeHistory && v > spikeFactor*(m.sorted[(n-1)/2]+m.sorted[n/2])/2
@@ -25,6 +24,7 @@ func (m *runningMedian) isSpike(v float64) bool {
 	return spike
 }
 
+// push adds a value and drops the oldest of a full ring.
 func (m *runningMedian) push(v float64) {
 	if len(m.ring) < spikeWindow {
 		m.ring = append(m.ring, v)

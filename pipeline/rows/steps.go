@@ -75,9 +75,8 @@ func (s *Steps) At(id int64) *Step {
 	return nil
 }
 
-// Each calls f for every step in order with the members of its batch: from
-// snapshots for rich steps, from the journeys for journey steps, nil otherwise.
-// The slice is reused between calls.
+// Each calls f for every step in order with the members of its batch: from snapshots for rich
+// steps, from the journeys for journey steps, nil otherwise. f must not keep the slice.
 func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
 	if s.batches == nil {
 		return nil
@@ -104,8 +103,8 @@ func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
 	return snaps.close()
 }
 
-// Members returns the batch of one step; nil when unknown or approximate. It
-// looks at every request and snapshot: use Each for many steps.
+// Members returns the batch of one step; nil when it is unknown or approximate. It reads every
+// request and snapshot: use Each for many steps.
 func (s *Steps) Members(id int64) ([]trace.Member, error) {
 	st := s.At(id)
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Regime is the kind of work a row holds (spec#regimes): decode, prefill or mixed for
-// beta; idle (nothing waits) or waiting for alpha.
+// Regime is the kind of work in a row (spec#regimes): decode, prefill or mixed for step times; idle
+// (no request waits) or waiting for delays.
 type Regime uint8
 
 // The regimes.
@@ -25,7 +25,7 @@ var regimeNames = [...]string{"decode", "prefill", "mixed", "idle", "waiting"}
 // String returns the regime's name in tables and reports.
 func (r Regime) String() string { return regimeNames[r] }
 
-// StressSet is a set of rows whose errors are reported apart.
+// StressSet is a set of rows whose errors are also reported separately. A row may be in several.
 type StressSet uint8
 
 // The stress sets; a row may be in several.
@@ -95,7 +95,8 @@ type Table struct {
 // Row returns the features of row i.
 func (t *Table) Row(i int) []float64 { return t.X[i*t.P : (i+1)*t.P] }
 
-// IsOutlier reports whether row i judges and is left out of largest errors.
+// IsOutlier reports whether row i is an outlier, which is compared with its prediction but left out
+// of largest errors.
 func (t *Table) IsOutlier(i int) bool { return t.Sets != nil && t.Sets[i]&Outlier != 0 }
 
 // DroppedFor returns how many rows were dropped for one reason.
@@ -109,7 +110,8 @@ func (t *Table) DroppedFor(code trace.Code) int {
 	return n
 }
 
-// Largest is the reason for which most rows were dropped, with its count; usual where none were.
+// Largest returns the reason for which most rows were dropped and their number; usual and 0 where
+// none were.
 func (t *Table) Largest(usual trace.Code) (trace.Code, int) {
 	best := slices.MaxFunc(append([]codeCount{{Code: usual}}, t.Dropped...), func(a, b codeCount) int { return a.N - b.N })
 	return best.Code, best.N
@@ -118,6 +120,7 @@ func (t *Table) Largest(usual trace.Code) (trace.Code, int) {
 // countDrop counts n rows under code, keeping Dropped sorted.
 func (t *Table) countDrop(code trace.Code, n int) { t.Dropped = addDrops(t.Dropped, code, n) }
 
+// addDrops adds n to the count of a code in the sorted counts.
 func addDrops(counts []codeCount, code trace.Code, n int) []codeCount {
 	i, found := slices.BinarySearchFunc(counts, code, func(c codeCount, want trace.Code) int { return cmp.Compare(c.Code, want) })
 	if found {
@@ -127,7 +130,7 @@ func addDrops(counts []codeCount, code trace.Code, n int) []codeCount {
 	return slices.Insert(counts, i, codeCount{code, n})
 }
 
-// codeCount is a number of things with one reason.
+// codeCount is how many rows were dropped for one reason.
 type codeCount struct {
 	Code trace.Code
 	N    int

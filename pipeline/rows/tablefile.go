@@ -10,22 +10,22 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 )
 
-// tables packs what waits on disk; see files.Codec.
+// tables encodes tables that are written to disk until a later stage needs them.
 var tables = files.NewCodec[Table]()
 
-// TableWriter writes tables to a file, one behind the other, for RestoreTables to read, bit for bit.
+// TableWriter writes tables to a file one after another; RestoreTables reads them back bit for bit.
 type TableWriter struct {
 	file *os.File
 	buf  []byte
 }
 
-// CreateTables makes such a file.
+// CreateTables creates a file of tables.
 func CreateTables(path string) (*TableWriter, error) {
 	f, err := os.Create(path)
 	return &TableWriter{file: f}, err
 }
 
-// Encode writes a table behind its length.
+// Encode appends a table, preceded by its length in bytes.
 func (w *TableWriter) Encode(t *Table) error {
 	w.buf = tables.Append(append(w.buf[:0], make([]byte, 8)...), t)
 	binary.LittleEndian.PutUint64(w.buf, uint64(len(w.buf)-8))
@@ -36,7 +36,7 @@ func (w *TableWriter) Encode(t *Table) error {
 // Close ends the file.
 func (w *TableWriter) Close() error { return w.file.Close() }
 
-// RestoreTables reads the tables of a file, n of them.
+// RestoreTables calls use for each table of a file and returns their number.
 func RestoreTables(path string, use func(i int, t *Table)) (n int, err error) {
 	f, err := files.Open(path, false)
 	if err != nil {

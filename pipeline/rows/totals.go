@@ -10,7 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sum11 adds up the members of a step (spec#step-sums), and within the reaches of unlike layers (spec#model-reach).
+// sum11 adds up the members of a step (spec#step-sums). reaches are the distances that the model's
+// attention layers see when they differ (spec#model-reach); the sums within each are added too.
 func sum11(members []trace.Member, reaches []model.Reach) features.StepInput {
 	var in features.StepInput
 	if len(reaches) > 0 {
@@ -18,16 +19,17 @@ func sum11(members []trace.Member, reaches []model.Reach) features.StepInput {
 	}
 	for i := range members {
 		c := members[i].Chunk
-		if in.Add(features.V11, c); in.Reached != nil {
+		in.Add(features.V11, c)
+		if in.Reached != nil {
 			in.Reached.Add(reaches, c.IsDecode(), c.Computed, c.New, 1)
 		}
 	}
 	return in
 }
 
-// summary11 approximates a step from its totals (spec#summary-steps): pure-decode steps,
-// or prefill of prompts that are whole: with chunked prefill off, or where the steps
-// around show it. The code says why it cannot.
+// summary11 approximates the sums of a step from its totals (spec#summary-steps). That is possible
+// for pure-decode steps, and for prefill of whole prompts: with chunked prefill off, or where the
+// steps around show that prompts are whole. Otherwise it returns the reason.
 func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (features.StepInput, reconstruct.Reason) {
 	if s.PrefillTokens > 0 && d.Engine.ChunkedPrefill && !whole {
 		return features.StepInput{}, chunkedTotals
@@ -53,10 +55,10 @@ func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (fe
 // unknownStarts marks a step whose totals do not determine how many prompts began in it.
 const unknownStarts = -1
 
-// promptStarts counts, from totals alone, the prompts that begin and end their prefill in
-// each recorded step (spec#summary-steps). A prompt is in pieces only where a step fills
-// its token budget. An asynchronous engine counts the first decode of each as a prefill of
-// one token, so a step after one that began some holds as many of those.
+// promptStarts counts, from totals alone, the prompts that begin and end their prefill in each
+// recorded step (spec#summary-steps). Prompts are cut into chunks only in a step that fills its
+// token budget. An asynchronous engine counts the first decode of each prompt as a prefill of one
+// token, so a step after one in which prompts began has as many of those.
 func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
 	starts := make([]int32, len(steps))
 	full := func(s *trace.Step) bool {
@@ -76,14 +78,17 @@ func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
 		if d.Engine.IsAsync() {
 			first = int64(starts[i-1])
 		}
-		if n := s.NumPrefillReqs - first; first >= 0 && (n > 0 && s.PrefillTokens-first >= n || n == 0 && s.PrefillTokens == first) {
+		n := s.NumPrefillReqs - first
+		hasTokens := n > 0 && s.PrefillTokens-first >= n || n == 0 && s.PrefillTokens == first
+		if first >= 0 && hasTokens {
 			starts[i] = int32(n)
 		}
 	}
 	return starts
 }
 
-// relabelled is a step with its first decodes counted as decodes, when so many prompts began in it.
+// relabelled returns the step with the first decodes of requests counted as decodes, given how many
+// prompts began in it. An asynchronous engine counts them as prefills of one token.
 func relabelled(s trace.Step, starts int32) trace.Step {
 	c := reconstruct.Counts{
 		Prefills:      s.NumPrefillReqs,
@@ -99,9 +104,9 @@ func relabelled(s trace.Step, starts int32) trace.Step {
 	return s
 }
 
-// contextFromBlocks is max(nd, max(0, used*block_size - (np+nd)(block_size-1)/2)
-// - prefill_tokens) for nd > 0: half a block of every sequence is empty on
-// average.
+// contextFromBlocks estimates the tokens in KV of a step's decodes from the used blocks: max(nd,
+// max(0, used*block_size - (np+nd)(block_size-1)/2) - prefill_tokens) for nd > 0. Half a block of
+// every sequence is empty on average.
 func contextFromBlocks(s *trace.Step, blockSize int64) float64 {
 	if s.NumDecodeReqs == 0 {
 		return 0
@@ -111,8 +116,8 @@ func contextFromBlocks(s *trace.Step, blockSize int64) float64 {
 	return math.Max(float64(s.NumDecodeReqs), math.Max(0, held)-float64(s.PrefillTokens))
 }
 
-// squaredVariation is the population variance over the squared mean; 0 for no
-// values or a zero mean.
+// squaredVariation returns the population variance divided by the squared mean; 0 for no values or
+// a zero mean.
 func squaredVariation(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
@@ -132,8 +137,9 @@ func squaredVariation(v []float64) float64 {
 	return squares / float64(len(v)) / (mean * mean)
 }
 
-// prefixHit11 is 1 - effective_prompt_len/num_prompt_tokens, or where the key is
-// absent (full hit) min(1, computed/prompt) (spec#prefix-hits).
+// prefixHit11 returns the share of a prompt that was cached (spec#prefix-hits): 1 -
+// effective_prompt_len/num_prompt_tokens, or where that key is absent, as for a full hit, min(1,
+// computed/prompt).
 func prefixHit11(s *trace.Snapshot) float64 {
 	if s.PromptTokens < 1 {
 		return 0

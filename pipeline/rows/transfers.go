@@ -14,15 +14,15 @@ type stepTransfers struct {
 	in   int64 // CPU -> GPU blocks
 }
 
+// transferKey identifies a transfer, of which several workers may report copies.
 type transferKey struct {
 	id, blocks, step int64
 	request          string
 	src, dst         string
 }
 
-// sumTransfers adds up successful TransferCompleted events by step, in step
-// order. Copies equal in (id, request, direction, blocks, step) are
-// one transfer, successful only if all copies are.
+// sumTransfers adds up successful TransferCompleted events by step, in step order. Events with
+// equal keys are copies of one transfer, which is successful only if all copies are.
 func sumTransfers(events []trace.KVEvent) []stepTransfers {
 	first := make(map[transferKey]int)
 	var keys []transferKey
@@ -36,13 +36,16 @@ func sumTransfers(events []trace.KVEvent) []stepTransfers {
 		at, seen := first[k]
 		if !seen {
 			at = len(keys)
-			first[k], keys, ok = at, append(keys, k), append(ok, true)
+			first[k] = at
+			keys = append(keys, k)
+			ok = append(ok, true)
 		}
 		ok[at] = ok[at] && e.Success.Or(false)
 	}
 	return sumByStep(keys, ok)
 }
 
+// sumByStep adds up the blocks of the transfers for which ok is true.
 func sumByStep(keys []transferKey, ok []bool) []stepTransfers {
 	at := make(map[int64]int)
 	var sums []stepTransfers

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Variant is a table with another smoothing factor of the preemption average, as the columns of X
-// that differ in some row.
+// Variant is the table under another smoothing factor of the preemption average: only the columns
+// of X that differ in some row.
 type Variant struct {
 	Gamma  float64
 	Cols   []int       // ascending
@@ -21,6 +21,7 @@ type variants struct {
 	x   []float64   // buffer of one row
 }
 
+// newVariants adds an empty variant to t for each factor.
 func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 	for _, g := range gammas {
 		t.Variants = append(t.Variants, Variant{Gamma: g})
@@ -40,8 +41,8 @@ func (s *Steps) Preempts() bool {
 	return slices.ContainsFunc(s.Run.Steps, func(r trace.Step) bool { return r.NumPreempted != 0 })
 }
 
-// appendRow adds the row last appended to t, whose features are own, to every variant. vectorWith
-// writes its features with another average into x.
+// appendRow appends the row that was last appended to t, whose features are own, to every variant.
+// vectorWith writes the row's features under another average into x.
 func (v *variants) appendRow(t *Table, own []float64, vectorWith func(ema, x []float64)) {
 	for k, ema := range v.ema {
 		vectorWith(ema, v.x)
@@ -49,8 +50,8 @@ func (v *variants) appendRow(t *Table, own []float64, vectorWith func(ema, x []f
 	}
 }
 
-// appendRow adds the row last appended to t: its features are own in t and x in the variant. A
-// column that differs for the first time is copied from the earlier rows of t.
+// appendRow appends the row that was last appended to t: its features are own in t and x in the
+// variant. When a column differs for the first time, the earlier rows are copied from t.
 func (v *Variant) appendRow(t *Table, own, x []float64) {
 	for j := range x {
 		if x[j] == own[j] {
@@ -66,7 +67,7 @@ func (v *Variant) appendRow(t *Table, own, x []float64) {
 	}
 }
 
-// copyColumn copies column j of the first n rows.
+// copyColumn returns a copy of column j of the first n rows.
 func (t *Table) copyColumn(j, n int) []float64 {
 	out := make([]float64, n, cap(t.Y))
 	for i := range out {
@@ -75,7 +76,7 @@ func (t *Table) copyColumn(j, n int) []float64 {
 	return out
 }
 
-// Column is column j of all rows with a smoothing factor.
+// Column returns column j of all rows under a smoothing factor.
 func (t *Table) Column(gamma float64, j int) []float64 {
 	if v := t.variantOf(gamma); v != nil {
 		if k, own := slices.BinarySearch(v.Cols, j); own {
@@ -85,7 +86,7 @@ func (t *Table) Column(gamma float64, j int) []float64 {
 	return t.copyColumn(j, t.Kept)
 }
 
-// variantOf finds the variant of a factor; nil for the table's own factor.
+// variantOf returns the variant of a factor; nil for the table's own factor.
 func (t *Table) variantOf(gamma float64) *Variant {
 	for k := range t.Variants {
 		if t.Variants[k].Gamma == gamma {
@@ -119,8 +120,8 @@ func otherGammas(gammas []float64, own float64) []float64 {
 	return slices.DeleteFunc(slices.Clone(gammas), func(g float64) bool { return g == own })
 }
 
-// vectorUnder writes the features of an interval with another preemption average into x. It ignores
-// feature bounds, which were tested for the row itself.
+// vectorUnder writes the features of an interval with other preemption averages, one per recorded
+// step, into x. It ignores feature bounds, which were tested for the row itself.
 func (b *betaBuilder) vectorUnder(iv interval, ema, x []float64) {
 	own := b.ema
 	b.ema = ema

@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 )
 
-// warmUp finds the rows of the warm-up (spec#warm-up): those of the warmup phase when there is one, else
-// those up to the 10th recorded step.
+// warmUp decides which rows belong to the warm-up (spec#warm-up): those in the warmup phase when
+// there is one, else those up to the 10th recorded step.
 type warmUp struct {
 	byPhase bool
 	phases  []deploy.Phase
