@@ -14,7 +14,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// alphaFit is one alpha target on its way.
+// alphaFit is the fit of one alpha target (a delay outside the steps) in progress. s is nil for a
+// target with too few rows.
 type alphaFit struct {
 	target string
 	s      *Solved
@@ -27,8 +28,8 @@ type alphaFit struct {
 
 type alphaFits []*alphaFit
 
-// selectAlphas scores the grid of every alpha target; a target without rows is
-// kept without a solution.
+// selectAlphas selects the penalty of every alpha target at every gamma. A target with too few rows
+// has no solution.
 func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {
 	var out alphaFits
 	for k, target := range f.o.AlphaTargets {
@@ -45,6 +46,8 @@ func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {
 	return out, nil
 }
 
+// selectAlpha does so for one target. The overhead is known only within intervals and has a
+// selection of its own (spec#interval-fit).
 func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a := &alphaFit{target: target}
 	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Alpha[target] })
@@ -76,10 +79,10 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	return a, nil
 }
 
-// epsOf is the floor of the weights' denominator. Relative weights pull a target
-// that contains a uniform phase (the rest of the running step) to its shortest
-// rows: an admission of U(0, T) comes out 80 to 95 % too short. Its rows up to
-// one second therefore weigh the same (docs/decisions/0008).
+// epsOf is the floor of the denominator of relative weights, us (spec#weights). Admission contains
+// the rest of the running step, which is uniform in (0, T): with relative weights the shortest
+// waits would dominate, and the fit would come out 80 to 95 % too short. Waits up to one second
+// therefore weigh the same (docs/decisions/0008).
 func epsOf(target string) float64 {
 	if target == coeff.Admission {
 		return EpsAdmissionUs
@@ -87,8 +90,8 @@ func epsOf(target string) float64 {
 	return EpsAlphaUs
 }
 
-// alphaPerStep is the mean number of alpha rows per recorded step: the embargo
-// counts steps, alpha rows are requests.
+// alphaPerStep is the mean number of alpha rows per recorded step. Rows of delays are requests,
+// whereas the embargo between folds is stated in steps.
 func alphaPerStep(p *Pool, used []*Run) float64 {
 	steps := 0
 	for _, u := range used {
@@ -123,7 +126,7 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	return out, f.locoAlpha(a, out)
 }
 
-// judgeAlpha reports the errors of a plain alpha target.
+// judgeAlpha sets the hold-out errors of an alpha target whose value is known, whole and by run.
 func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	all, groups := a.s.Samples(rows.HoldOut, clipped(a.s.Pred))
 	held := rows.JudgeDelays(groups)
@@ -139,7 +142,8 @@ func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	}
 }
 
-// locoAlpha is leave-one-configuration-out of an alpha target.
+// locoAlpha cross-validates an alpha target over configurations: each is predicted by a fit of the
+// others.
 func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 	s := a.s
 	if len(s.Pool.Configs) < 2 {
@@ -169,6 +173,7 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 	return nil
 }
 
+// alphaWithout fits an alpha target without configuration c and returns its coefficients.
 func (f *fitter) alphaWithout(a *alphaFit, c int32) ([]float64, error) {
 	if a.target != coeff.Overhead {
 		return f.leaveOut(a.s, c)
@@ -178,7 +183,7 @@ func (f *fitter) alphaWithout(a *alphaFit, c int32) ([]float64, error) {
 	return fit.Fit.Beta, err
 }
 
-// clipped is max(0, prediction): alphas are delays.
+// clipped sets negative predictions to 0 in place, because a delay cannot be negative.
 func clipped(pred []float64) []float64 {
 	for i, v := range pred {
 		pred[i] = math.Max(0, v)

@@ -15,10 +15,10 @@ import (
 // maxExperiments bounds the list of experiments.
 const maxExperiments = 12
 
-// experiments ranks candidates by D-optimality: the information their rows add
-// to that of the training rows, both with relative weights. Each names the term
-// whose interval it shrinks most; a term that is no candidate's best is listed
-// with its own best candidate.
+// experiments ranks candidate experiments by D-optimality: by how much their rows increase the log
+// determinant of the training rows' information matrix, both with relative weights. Each experiment
+// names the term whose interval it shrinks most. Every term that no experiment names so is listed
+// with the experiment that is best for it.
 func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment {
 	s := st.Model
 	list := candidates(st)
@@ -58,10 +58,12 @@ func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment 
 	return out
 }
 
-// worthwhile is the share of a standard error an experiment must take off.
+// worthwhile is the largest ratio of a term's standard error after an experiment to that before,
+// for the experiment to count.
 const worthwhile = 0.9
 
-// mostShrunk is the term whose standard error falls most; -1 when none does.
+// mostShrunk is the position of the term whose standard error falls most, by the ratios
+// after/before; -1 if none falls below worthwhile.
 func mostShrunk(shrink []float64) int {
 	best := -1
 	for j, v := range shrink {
@@ -72,7 +74,7 @@ func mostShrunk(shrink []float64) int {
 	return best
 }
 
-// bestFor is the proposal that shrinks one term most; nil when none does.
+// bestFor is the proposal that shrinks the interval of term j most; nil if none shrinks it enough.
 func bestFor(ranked []ridge.Proposal, j int) *ridge.Proposal {
 	var best *ridge.Proposal
 	for k := range ranked {
@@ -83,14 +85,14 @@ func bestFor(ranked []ridge.Proposal, j int) *ridge.Proposal {
 	return best
 }
 
-// candidate is one experiment as synthetic rows.
+// candidate is an experiment in words, and the rows that it would give.
 type candidate struct {
 	what string
 	data *ridge.Data
 }
 
-// candidates are experiments around the configuration with most rows: loads on
-// it, and the same varied load on a changed deployment.
+// candidates are experiments around the configuration with most training rows: each load on that
+// deployment, and one varied load on each deployment that differs from it in one respect.
 func candidates(st *StepTime) []candidate {
 	s := st.Model
 	key := s.Pool.Configs[largestConfig(s)]
@@ -129,13 +131,14 @@ const (
 	longestContext  = 8192 // tokens; less where the model or the cache ends earlier
 )
 
-// load is a list of batches, one per step, repeated to experimentSteps.
+// load is a list of batches, one for each step. Experiments repeat it to experimentSteps.
 type load struct {
 	what    string
 	batches [][]trace.Chunk
 }
 
-// loadsOf are the loads a deployment can be given.
+// loadsOf are four loads within the limits of a deployment: decode batches of growing size, decodes
+// at growing context, single prompts of growing length, and such prompts together with decodes.
 func loadsOf(d *deploy.Deployment) []load {
 	e := &d.Engine
 	top := min(d.LongestSequence().Or(longestContext), longestContext)
@@ -158,6 +161,7 @@ func loadsOf(d *deploy.Deployment) []load {
 	return slices.DeleteFunc([]load{batches, contexts, prompts, mixed}, func(l load) bool { return len(l.batches) == 0 })
 }
 
+// everything is the batches of all loads as one load.
 func everything(loads []load) load {
 	var all load
 	for _, l := range loads {
@@ -166,7 +170,7 @@ func everything(loads []load) load {
 	return all
 }
 
-// decodes are n requests with c tokens in KV, each adding one.
+// decodes is a batch of n requests with c tokens in the KV cache, each of which decodes one more.
 func decodes(n, c int64) []trace.Chunk {
 	out := make([]trace.Chunk, n)
 	for i := range out {
@@ -181,6 +185,8 @@ type variant struct {
 	dep  deploy.Deployment
 }
 
+// variants are deployments that differ from base in tensor parallelism, in the model's size or
+// shape, or in the device.
 func variants(base deploy.Deployment) []variant {
 	var out []variant
 	add := func(what string, change func(*deploy.Deployment)) {
@@ -235,7 +241,7 @@ func variants(base deploy.Deployment) []variant {
 	return devices()
 }
 
-// largestConfig is the configuration with most training rows: the one experiments vary.
+// largestConfig is the label of the configuration with most training rows.
 func largestConfig(s *Solved) int32 {
 	counts := make([]int, len(s.Pool.Configs))
 	for _, c := range s.Train.Config {
@@ -244,8 +250,8 @@ func largestConfig(s *Solved) int32 {
 	return int32(slices.Index(counts, slices.Max(counts)))
 }
 
-// rowsOf are an experiment's steps as rows of the model, their targets predicted
-// by the fit. Steps the features refuse or bound are left out.
+// rowsOf makes rows of an experiment's steps, with the times that the fit predicts as targets.
+// Steps that the features reject or that exceed the bound of one are omitted.
 func rowsOf(s *Solved, space *features.Space, steps []features.StepInput) *ridge.Data {
 	d := &ridge.Data{P: len(s.Terms)}
 	x := make([]float64, d.P)

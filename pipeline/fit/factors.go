@@ -59,6 +59,8 @@ func Deployments(s *Solved, label []string, out *result.Model) {
 	s.ScaleBy(out.DeploymentFactors)
 }
 
+// factorEntry makes the entry of a deployment or, if config is not empty, of one configuration of
+// it. logs are the log factors of [0] all terms but prompt work and [1] prompt work.
 func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, members []int) result.DeploymentFactor {
 	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: math.Exp(logs[0]),
 		Prompt: math.Exp(logs[1] - logs[0]), Runs: len(members)}
@@ -76,6 +78,7 @@ type groups struct {
 	of      []int   // group of each run, -1: none
 }
 
+// newGroups groups the runs by what name returns for them.
 func newGroups(byRun []runTotals, name func(*runTotals) string) groups {
 	var g groups
 	for r := range byRun {
@@ -94,6 +97,7 @@ func newGroups(byRun []runTotals, name func(*runTotals) string) groups {
 	return g
 }
 
+// values are the values of the runs of group k.
 func (g *groups) values(v []float64, k int) []float64 {
 	out := make([]float64, len(g.members[k]))
 	for i, r := range g.members[k] {
@@ -102,9 +106,9 @@ func (g *groups) values(v []float64, k int) []float64 {
 	return out
 }
 
-// variance is that of the values around the median of their group, estimated from the
-// mean distance, in which a recording from a slow hour weighs less than in a mean square.
-// It is 0 when no group has two runs.
+// variance is the variance of the values around the median of their group. It is estimated from the
+// mean distance rather than the mean square, so that one recording made while the machine was slow
+// counts less. It is 0 if no group has two runs.
 func (g *groups) variance(v []float64) float64 {
 	var away float64
 	n, freedom := 0, 0
@@ -126,10 +130,10 @@ func (g *groups) variance(v []float64) float64 {
 	return math.Pi / 2 * mean * mean * float64(n) / float64(freedom) // pi/2: variance over squared mean distance of a normal distribution
 }
 
-// pool is the median of every group, shrunk towards 0: by spread/n against the variance of
-// the medians that spread does not explain (random effects). Without a spread, and for one
-// group, it is the medians themselves. With a median one recording from a slow hour does
-// not decide.
+// pool is the median of every group, shrunk towards 0 (random effects): spread/n, the variance of
+// the median of n runs, is compared with the variance between the medians beyond that. With a
+// spread of 0, or one group, medians are not shrunk. Medians, because one recording made while the
+// machine was slow must not decide.
 func (g *groups) pool(v []float64, spread float64) []float64 {
 	out := make([]float64, len(g.names))
 	var between float64
@@ -147,8 +151,8 @@ func (g *groups) pool(v []float64, spread float64) []float64 {
 	return out
 }
 
-// leastShare is the smallest factor of prompt work, relative to the rest, that is taken
-// from one run. A smaller one means that too few of its steps hold prompts.
+// leastShare is the smallest factor of prompt work, relative to the factor of the rest, that one
+// run can give. A smaller one means that too few of its steps contain prompts.
 const leastShare = 0.2
 
 // runTotals are the measured and predicted times of one run's training rows, us:
@@ -161,7 +165,8 @@ type runTotals struct {
 	prompt [2]float64 // predicted by terms that are
 }
 
-// totalsByRun adds up the training rows of every run, in order of run labels; a saturated run has none here.
+// totalsByRun adds up the training rows of every run, in order of run labels. Saturated runs stay
+// at zero.
 func totalsByRun(s *Solved) []runTotals {
 	out := make([]runTotals, len(s.Pool.Runs))
 	saturated := make([]bool, len(s.Pool.Runs))
@@ -186,7 +191,8 @@ func totalsByRun(s *Solved) []runTotals {
 	return out
 }
 
-// splitPrompt is the prediction of a row by the terms of prompt work and by the others, us.
+// splitPrompt divides the prediction of a row into that of the terms of prompt work and that of the
+// others, us.
 func splitPrompt(s *Solved, x []float64) (rest, prompt float64) {
 	for j, v := range x {
 		if s.Terms[j].Prompt {
@@ -198,10 +204,10 @@ func splitPrompt(s *Solved, x []float64) (rest, prompt float64) {
 	return rest, prompt
 }
 
-// factors are the run's times relative to the prediction: all for every term, and more on
-// top for prompt work, such that the predicted times of its decode steps and of its other
-// steps each add up to the measured ones. Where the run does not determine both, more is 1
-// and all makes the total right.
+// factors are the run's measured times relative to the predicted ones: `all` applies to every term,
+// `more` to prompt work on top of it. They make the predicted times of the decode steps, and those
+// of the steps with prompts, each add up to the measured ones. If the run does not determine both,
+// `more` is 1 and `all` makes the total right.
 func (t *runTotals) factors() (all, more float64) {
 	if det := t.rest[0]*t.prompt[1] - t.rest[1]*t.prompt[0]; det > 0 {
 		all = (t.y[0]*t.prompt[1] - t.y[1]*t.prompt[0]) / det
@@ -227,10 +233,10 @@ func (t *runTotals) logs() [2]float64 {
 // so that a device with one configuration keeps half of its log factor.
 const factorPrior = 1
 
-// Devices is the factor that each device needs on top of the common coefficients: the mean
-// over its configurations of the median log ratio y/prediction, shrunk towards 0 and
-// exponentiated (partial pooling). The configuration without takes no part. It is nil for
-// a single device, whose factor is part of the coefficients.
+// Devices is the factor that each device needs on top of the common coefficients: the mean over its
+// configurations of the median log ratio measured/predicted, shrunk towards 0 and exponentiated
+// (partial pooling). Configuration label `without` is excluded; -1 excludes none. With a single
+// device the result is nil, because its factor is part of the coefficients.
 func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
 	logs := make([][]float64, len(hw))
 	for i, c := range d.Config {
@@ -261,7 +267,7 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 	return out
 }
 
-// OfDevice is a device's factor, 1 for a device without one.
+// OfDevice is the factor of a device; 1 if it has none.
 func OfDevice(factors []result.HardwareFactor, hardware string) float64 {
 	for _, h := range factors {
 		if h.Hardware == hardware {
@@ -271,7 +277,7 @@ func OfDevice(factors []result.HardwareFactor, hardware string) float64 {
 	return 1
 }
 
-// Scaled is pred times factor.
+// Scaled is the predictions multiplied by a factor.
 func Scaled(pred []float64, factor float64) []float64 {
 	out := make([]float64, len(pred))
 	for i, v := range pred {
@@ -305,7 +311,7 @@ func (s *Solved) ScaleBy(factors []result.DeploymentFactor) {
 	}
 }
 
-// betaIn are the coefficients as they hold in a configuration.
+// betaIn are the coefficients of configuration c, with its factors.
 func (s *Solved) betaIn(c int32) []float64 {
 	if s.on == nil {
 		return s.Fit.Beta

@@ -50,7 +50,7 @@ func Fit(ctx context.Context, sources []Source, o Options, progress trace.Progre
 	return f.out, nil
 }
 
-// fitter is one fit in progress.
+// fitter is a fit of step traces in progress.
 type fitter struct {
 	o        Options
 	gammas   []float64
@@ -64,6 +64,7 @@ type fitter struct {
 	prior    *libraryPrior // of the step time; nil: none with a covariance
 }
 
+// newFitter makes the rows of all runs. It returns an error if no run can be fitted.
 func newFitter(ctx context.Context, sources []Source, o Options, progress trace.Progress) (*fitter, error) {
 	sources, o, err := TakingPart(sources, o)
 	if err != nil {
@@ -82,8 +83,8 @@ func newFitter(ctx context.Context, sources []Source, o Options, progress trace.
 	return f, nil
 }
 
-// TakingPart are the runs that take part in a fit, by id, and its options with their defaults:
-// what the rows of a run are made from.
+// TakingPart returns the sources of a fit, without those that Options.Without names and sorted by
+// id, and the options with their defaults. Together they determine the rows of every run.
 func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	o, err := o.Resolve()
 	if err != nil {
@@ -98,8 +99,8 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	return sources, o, nil
 }
 
-// prepareAll makes the rows of every run, several runs at a time; the order of
-// the result is that of sources.
+// prepareAll makes the rows of every run, several runs at a time. The result is in the order of the
+// sources. A saturated run is used only beside others, for its rows near preemptions.
 func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	f.prepared = make([]*Run, len(sources))
 	err := par.Try(ctx, f.o.Workers, len(sources), func(i int) (err error) {
@@ -112,7 +113,7 @@ func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	alone := !slices.ContainsFunc(f.prepared, func(p *Run) bool { return p.Reason == "" })
 	for _, p := range f.prepared {
 		if p.Reason != "" && !alone && p.Saturated && p.Beta != nil && p.Beta.Kept > 0 {
-			p.Reason = "" // its preemptions teach what they cost
+			p.Reason = "" // its rows near preemptions are fitted (spec#saturation)
 		}
 		if p.Reason == "" {
 			f.used = append(f.used, p)
@@ -121,7 +122,8 @@ func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	return nil
 }
 
-// describe fills the runs and configurations of the document.
+// describe fills in the runs and configurations of the document, and how far the recordings of each
+// configuration reach.
 func (f *fitter) describe() {
 	var ids []string
 	var facts []*runFacts
@@ -137,6 +139,7 @@ func (f *fitter) describe() {
 	}
 }
 
+// nothingLeft is the error for a fit without a usable run. It lists why each run is unusable.
 func (f *fitter) nothingLeft() error {
 	var reasons []string
 	for _, p := range f.prepared {
@@ -178,7 +181,7 @@ func (f *fitter) fit(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// choose scores every grid and takes the gamma of the step time for all models.
+// choose scores the grids of the step time and of every delay, and chooses gamma by the step time.
 func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alphas alphaFits, err error) {
 	if beta, sel, err = f.selectBeta(); err != nil {
 		return nil, sel, nil, err
@@ -189,7 +192,7 @@ func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alph
 
 func (f *fitter) warn(found ...trace.Finding) { f.out.Warnings = append(f.out.Warnings, found...) }
 
-// tablesOf is one table of each of the given runs.
+// tablesOf picks one table of each run.
 func tablesOf(used []*Run, pick func(*Run) *rows.Table) []*rows.Table {
 	tables := make([]*rows.Table, len(used))
 	for i, p := range used {
@@ -198,7 +201,7 @@ func tablesOf(used []*Run, pick func(*Run) *rows.Table) []*rows.Table {
 	return tables
 }
 
-// namesOf is a name of the deployment of each configuration of the pool.
+// namesOf gives each configuration of the pool a name made from its deployment.
 func (f *fitter) namesOf(s *Solved, name func(*deploy.Deployment) string) []string {
 	out := make([]string, len(s.Pool.Configs))
 	for _, p := range f.used {
@@ -209,8 +212,8 @@ func (f *fitter) namesOf(s *Solved, name func(*deploy.Deployment) string) []stri
 	return out
 }
 
-// release lets go of the rows of the step-time model, unless somebody asks for
-// them afterwards.
+// release drops the rows of the step-time model and the delays, to free memory, unless Options.Rows
+// needs them later.
 func (f *fitter) release() {
 	if f.beta = nil; f.o.Rows != nil {
 		return

@@ -108,8 +108,9 @@ func (g *gramFit) describeRuns() error {
 	return nil
 }
 
-// cellsAt collects the sums of the training part or of the hold-out at one gamma, of
-// every run at its own lag. Files have the sets by lag and gamma, training part first.
+// cellsAt collects the sums of all runs at one gamma, each run at its own lag: those of the
+// training part, or of the hold-out. A Gram file stores sets by lag, then gamma, the training part
+// before the hold-out.
 func (g *gramFit) cellsAt(gamma int, hold bool) *ridge.Cells {
 	setAt := func(lag int) *ridge.Cells {
 		k := 2 * (lag*len(g.gammas) + gamma)
@@ -296,8 +297,8 @@ func (g *gramFit) countRows(out *result.Model) {
 	}
 }
 
-// describeErrors sets the weighted relative errors: of the hold-out, as a whole and by
-// run and regime, and of leave-one-configuration-out.
+// describeErrors sets the weighted relative errors: of the hold-out, as a whole and by run and
+// regime, and of configurations held out in turn. Sums of squares do not give a MAPE.
 func (g *gramFit) describeErrors(gamma int, sel *ridge.Selection, beta []float64, out *result.Model) {
 	train := g.cellsAt(gamma, false)
 	hold := g.cellsAt(gamma, true)

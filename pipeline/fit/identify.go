@@ -31,6 +31,7 @@ func Identify(ctx context.Context, sources []Source, o Options) (*result.Identif
 	return out, err
 }
 
+// fillTerms fills in the answer from a fitted step time.
 func fillTerms(st *StepTime, out *result.Identify) {
 	s := st.Model
 	tags := ridge.Identify(s.Train.WithinVariation(s.Weights))
@@ -57,8 +58,8 @@ func fillTerms(st *StepTime, out *result.Identify) {
 	out.Warnings = append(append(out.Warnings, st.Warnings...), s.Findings...)
 }
 
-// relativeHalfWidth is half of a 95 % interval over its centre, before signs;
-// nil where there is no interval or nothing to compare it with.
+// relativeHalfWidth is half the 95 % interval of an estimate, divided by the estimate. It is nil
+// without an interval or for an estimate of 0.
 func relativeHalfWidth(t ridge.Interval) *float64 {
 	if t.Method == ridge.FromNothing || !(t.Center > 0) {
 		return nil

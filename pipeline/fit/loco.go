@@ -12,11 +12,10 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// locoBeta cross-validates the step time over configurations: each is predicted by a fit
-// of the others, with the lambda of the nested selection, which never used it, and the
-// reweighting passes (spec#reweighting), and scored on all its training rows. Hardware
-// factors are cross-validated the same way, and kept for the published fit if they lower
-// the median error.
+// locoBeta cross-validates the step time over configurations. Each configuration is predicted by a
+// fit of the others, with the lambda that the nested selection chose without it and with the
+// reweighting passes (spec#reweighting), and scored on all its training rows. Hardware factors are
+// cross-validated in the same way; the published fit has them if they lower the median error.
 func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 	if len(s.Pool.Configs) < 2 {
 		Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
@@ -59,7 +58,8 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 	return nil
 }
 
-// leaveOut is the polished fit without one configuration.
+// leaveOut fits the model without configuration c, polished like the published fit, and returns its
+// coefficients.
 func (f *fitter) leaveOut(s *Solved, c int32) ([]float64, error) {
 	rest := rowsWhere(s.Train.Config, func(k int32) bool { return k != c })
 	sub := s.Train.Subset(rest)
@@ -75,6 +75,7 @@ func (f *fitter) leaveOut(s *Solved, c int32) ([]float64, error) {
 	return fit.Beta, err
 }
 
+// rowsWhere are the positions whose label satisfies keep.
 func rowsWhere(labels []int32, keep func(int32) bool) []int32 {
 	var out []int32
 	for i, c := range labels {
@@ -134,7 +135,7 @@ func trainErrors(s *Solved, pred []float64, c int32) stat.Errors {
 	return scored.Errors(in)
 }
 
-// locoEntry is the error of a configuration under the fit without it.
+// locoEntry is the entry of the document for a configuration that a fit of the others predicts.
 func locoEntry(key string, e stat.Errors) result.Loco {
 	return result.Loco{
 		Config:    key,
@@ -146,7 +147,7 @@ func locoEntry(key string, e stat.Errors) result.Loco {
 	}
 }
 
-// locoMAPEs is the median and the worst MAPE over the configurations left out.
+// locoMAPEs is the median and the largest MAPE of the configurations held out.
 func locoMAPEs(list []result.Loco) (median, worst *float64) {
 	var v []float64
 	for i := range list {

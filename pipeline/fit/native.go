@@ -12,8 +12,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Native builds the artifact of a fit; val, which may be nil, adds the gates.
-// The result passes features.CheckSet and coeff.Set.Check. The same fit gives the same set.
+// Native makes the coefficient set, the content of coefficients.yaml, of a fit. val may be nil;
+// otherwise its gates and verdicts become part of the set. The set passes features.CheckSet and
+// coeff.Set.Check.
 func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	b := &fit.Beta
 	set := &coeff.Set{
@@ -79,7 +80,8 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	return set, nil
 }
 
-// defaultGamma is the EMA's gamma where a fit did not choose one (spec#preemption-average).
+// defaultGamma is the smoothing factor of the preemption average of fits that did not choose one
+// (spec#preemption-average).
 const defaultGamma = 0.3
 
 func valueOr(v *float64, def float64) float64 {
@@ -89,6 +91,7 @@ func valueOr(v *float64, def float64) float64 {
 	return *v
 }
 
+// nativeTerms are the coefficients without what only fit.json has.
 func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
 	var out []coeff.Coefficient
 	for i := range cs {
@@ -97,6 +100,7 @@ func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
 	return out
 }
 
+// nativeConfigs are the configurations of the fit, sorted by key, with their numbers of rows.
 func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 	var out []coeff.Config
 	for i := range fit.Configs {
@@ -119,7 +123,7 @@ func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 	return out
 }
 
-// distinct are the values that the deployments have, sorted.
+// distinct are the different values of a property over the configurations, sorted.
 func distinct[V cmp.Ordered](configs []result.FitConfig, of func(*deploy.Deployment) V) []V {
 	var all []V
 	for i := range configs {

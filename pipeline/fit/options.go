@@ -81,8 +81,8 @@ func BareOptions() Options {
 	return Options{Split: d.Split, Bootstraps: d.Bootstraps, Seed: d.Seed, MaxRows: d.MaxRows}
 }
 
-// PriorOpen reports whether the deployments may decide about the prior: no option sets
-// it or excludes a library's prior (spec#prior-default).
+// PriorOpen reports whether the options leave the prior to the deployments (spec#prior-default):
+// none of them sets the prior or anything that a library prior does not support.
 func (o *Options) PriorOpen() bool {
 	allowsRecipe := o.Recipe == "" || o.Recipe == Relative
 	allowsTarget := o.BetaTarget == "" || o.BetaTarget == coeff.Cadence
@@ -139,6 +139,7 @@ func sortedSet(list []string) []string {
 	return slices.Compact(sorted)
 }
 
+// checkValues returns an error for the first option outside its range.
 func (o Options) checkValues() error {
 	bad := func(name string, got any, want string) error {
 		return trace.Errorf(rows.BadOption, "%s: got %v, want %s", name, got, want)

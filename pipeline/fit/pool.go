@@ -9,9 +9,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
-// Pool is the rows of all runs as one gram.Data, with the way back to the
-// tables. Runs are in sorted order, rows in time order inside a run. The tables'
-// features, targets and weights are parts of the pool's.
+// Pool is the rows of all runs as one ridge.Data, together with the tables that they come from.
+// Runs are sorted by id, and the rows of a run by time. The tables share their features, targets
+// and weights with the pool.
 type Pool struct {
 	Tables  []*rows.Table // per used run
 	Runs    []string      // label -> run id
@@ -61,7 +61,8 @@ func Pooled(all []*rows.Table, gammas []float64) *Pool {
 	return p
 }
 
-// join makes one column of the tables' and makes theirs parts of it.
+// join concatenates the columns of all tables, n rows in total. The tables' own columns become
+// slices of the result, so that nothing is kept twice.
 func (p *Pool) join(n int) {
 	d := p.Data
 	d.X = joined(p.Tables, n*d.P, func(t *rows.Table) *[]float64 { return &t.X })
@@ -71,6 +72,8 @@ func (p *Pool) join(n int) {
 	d.Time = joined(p.Tables, n, func(t *rows.Table) *[]int64 { return &t.TimeNs })
 }
 
+// joined concatenates one column of the tables, n values in total, and makes each table's column a
+// slice of the result.
 func joined[T any](tables []*rows.Table, n int, column func(*rows.Table) *[]T) []T {
 	if len(tables) == 1 {
 		return *column(tables[0])
@@ -84,6 +87,7 @@ func joined[T any](tables []*rows.Table, n int, column func(*rows.Table) *[]T) [
 	return all
 }
 
+// config is the label of a configuration, which it adds if it is new.
 func (p *Pool) config(key string) int32 {
 	k := slices.Index(p.Configs, key)
 	if k < 0 {
@@ -93,8 +97,8 @@ func (p *Pool) config(key string) int32 {
 	return int32(k)
 }
 
-// variants takes the columns of every smoothing factor that some factor changes
-// in some run: those fed by the preemption average.
+// variants adds to the data, for every gamma, the values of the columns that depend on it: the
+// features of the preemption average.
 func (p *Pool) variants(gammas []float64) {
 	var cols []int
 	for _, t := range p.Tables {
@@ -115,13 +119,13 @@ func (p *Pool) variants(gammas []float64) {
 	}
 }
 
-// saturated reports a run whose rows near preemptions alone take part (spec#saturation).
+// saturated reports whether only a run's rows near preemptions take part (spec#saturation).
 func (p *Pool) saturated(run int32) bool {
 	t := p.Tables[run]
 	return t.DroppedFor(rows.Saturated) > 0 && !slices.Contains(t.HoldOut, true)
 }
 
-// saturatedConfig reports that all runs of a configuration are such.
+// saturatedConfig reports whether all runs of a configuration are such runs.
 func (p *Pool) saturatedConfig(key string) bool {
 	for r, t := range p.Tables {
 		if t.Config == key && !p.saturated(int32(r)) {
@@ -131,7 +135,7 @@ func (p *Pool) saturatedConfig(key string) bool {
 	return true
 }
 
-// rowOf is the table of row i of the pool, and its position there.
+// rowOf is the table of row i of the pool, and the position of the row in it.
 func (p *Pool) rowOf(i int32) (t *rows.Table, row int) {
 	k := p.Data.Run[i]
 	first, _ := slices.BinarySearch(p.Data.Run, k)
@@ -152,8 +156,8 @@ func (p *Pool) Bounds(list []int32) ridge.Bounds {
 	return b
 }
 
-// embargo is how many rows are dropped before a validation block, one number for all
-// smoothing factors: the steps that the longest average remembers (spec#folds).
+// embargo is how many rows before a validation block are excluded from training, for every gamma:
+// as many as the preemption average with the longest memory extends over (spec#folds).
 func embargo(rowsPerStep float64) int {
 	return int(math.Ceil(features.MemorySteps * rowsPerStep))
 }

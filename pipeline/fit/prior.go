@@ -25,7 +25,8 @@ type libraryPrior struct {
 	name string    // where it comes from, in words
 }
 
-// PriorSets are the coefficient sets of Options.Prior by deployment: those of the caller, of the library or of a file.
+// PriorSets returns the function that gives a deployment's coefficient set for Options.Prior: the
+// caller's, the library's, or that of a file.
 func PriorSets(o *Options) (func(*deploy.Deployment) (*coeff.Set, error), error) {
 	if o.Library != nil {
 		return o.Library, nil
@@ -47,7 +48,8 @@ const (
 	unknownUsSD   = 300 // us
 )
 
-// setPrior gives the step-time model the prior of its sets.
+// setPrior makes the prior of the step time from the coefficient sets of the fit's configurations:
+// their mean, and the mean of their covariances plus the covariance between them.
 func (f *fitter) setPrior(s *Solved) error {
 	sets, err := PriorSets(&f.o)
 	if err != nil {
@@ -93,8 +95,9 @@ func (f *fitter) setPrior(s *Solved) error {
 	return prior.apply(s)
 }
 
-// priorFits reports whether a set is a prior of so many terms of the version: one of the version with all of them,
-// or for 1.3 and the experimental version one of 1.2, whose terms come first there.
+// priorFits reports whether a set can be the prior of a model of that version with so many terms.
+// Its terms have to be those of the version. Version 1.3 and the experimental one also take a set
+// of 1.2, whose terms are the first of theirs.
 func priorFits(set *coeff.Set, v features.Version, terms int) bool {
 	if features.Layered(v) && set.SpecVersion == features.V12 {
 		return len(set.Covariance) == len(set.Beta) && len(set.Beta) <= terms
@@ -102,8 +105,8 @@ func priorFits(set *coeff.Set, v features.Version, terms int) bool {
 	return set.SpecVersion == v.Base() && len(set.Covariance) == terms
 }
 
-// apply makes the prior an option of the model: it fills in the terms that no set has,
-// inverts the covariance and takes lambda from the rows' own noise.
+// apply puts the prior into the options of the model: terms that no set has get a wide prior, the
+// covariance is inverted, and lambda follows from the noise of the rows.
 func (l *libraryPrior) apply(s *Solved) error {
 	p := len(s.Terms)
 	for j, t := range s.Terms {
@@ -144,8 +147,8 @@ func (l *libraryPrior) apply(s *Solved) error {
 	return err
 }
 
-// provenance fills in how much of every term the data decide, 1 - posterior variance over
-// prior variance, and warns of configurations whose data contradict the prior.
+// provenance sets for every term how much the data decide it, 1 - posterior variance over prior
+// variance, and warns of configurations whose data contradict the prior (spec#prior-contradicted).
 func (f *fitter) provenance(s *Solved, out *result.Model) {
 	l := f.prior
 	if l == nil {
@@ -226,9 +229,11 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 	return found
 }
 
-// leastContradiction is a difference no prior is precise enough to call wrong, log.
+// leastContradiction is the smallest log ratio of measured to predicted time that is reported: no
+// prior is precise enough for less.
 const leastContradiction = 0.15
 
+// hardwareOf is the device of a configuration.
 func (f *fitter) hardwareOf(key string) string {
 	for i := range f.out.Configs {
 		if f.out.Configs[i].Key == key {

@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// learned describes the answer.
+// learned makes the result from the final candidate. post is the covariance of the free terms.
 func (l *learner) learned(s *state, post []float64, u *result.RequestScatter) *Learned {
 	n := len(l.m.free)
 	directions := l.directions(s.values, post)
@@ -61,7 +61,8 @@ func (l *learner) posterior(e evidence) ([]float64, error) {
 	return l.m.inverse(information)
 }
 
-// inverse of an information matrix of the free terms.
+// inverse inverts an information matrix of the free terms. It returns an error if the matrix is
+// singular.
 func (m *model) inverse(information []float64) ([]float64, error) {
 	out := stat.Inverse(information, len(m.free))
 	if out == nil {
@@ -75,8 +76,8 @@ func (m *model) inverse(information []float64) ([]float64, error) {
 // normal95 is half the width of a 95 % interval in standard errors.
 const normal95 = 1.959963984540054
 
-// describe puts intervals and evidence on the terms. One that no time of any load depends
-// on is the prior's, though it moves with others where the prior has them go together.
+// describe sets intervals and evidence of the free terms. A term on which no measured time of any
+// load depends counts as known from the prior alone, even if the prior's correlations moved it.
 func (l *learner) describe(out *Learned, s *state) {
 	n := len(s.values)
 	for k, v := range s.values {
@@ -109,18 +110,19 @@ func (l *learner) describe(out *Learned, s *state) {
 	}
 }
 
-// direction is one independent combination of terms, as far as the prior was from
-// certain of it.
+// direction is one independent combination of free terms.
 type direction struct {
 	result.LearnedDirection
-	vector []float64 // one standard error along it
+	vector []float64 // change of the free terms by one standard error of the answer along it
 }
 
-// learnedShare of a direction's variance gone, and the requests, not the prior, decide it.
+// learnedShare is the share of the prior's variance that requests must remove from a direction for
+// it to count as learned from them.
 const learnedShare = 0.9
 
-// directions are the eigenvectors of the information the requests add, in units of
-// the prior: most learned first.
+// directions are independent combinations of the free terms, best learned first: the eigenvectors
+// of the posterior covariance in units of the prior. Eigenvalue v means that the requests removed
+// 1-v of the prior's variance.
 func (l *learner) directions(values, post []float64) []direction {
 	n := len(l.m.free)
 	var chol mat.Cholesky
@@ -166,10 +168,10 @@ func (l *learner) directions(values, post []float64) []direction {
 	return out
 }
 
-// namedShare of a direction is what its named terms make of it at least.
+// namedShare is the least share of a direction that the terms named for it make up together.
 const namedShare = 0.8
 
-// mainTerms are those that make up most of a unit move along a direction.
+// mainTerms names the terms that make up most of direction k, the largest first.
 func (l *learner) mainTerms(vectors *mat.Dense, k int) (names []string) {
 	n := len(l.m.free)
 	type part struct {

@@ -12,10 +12,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Document is a set on one deployment in the form of a fit, for formats that are
-// written from fits: the set's own terms, and BLIS's trained-physics terms fitted
-// to what the set predicts for the design's batches on that deployment, as far as
-// its token budget and seats allow them.
+// Document writes a coefficient set on one deployment in the form of a fit, because exporters read
+// fits. It has the terms of the set, and as another model BLIS's trained-physics terms, fitted to
+// the times that the set predicts for drawn batches within max_num_batched_tokens and max_num_seqs
+// of the deployment.
 func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
 	on := features.On(set, d)
 	doc := &result.Fit{TrainingDate: on.TrainedOn.Date, FeatureSet: features.SetOf(on.SpecVersion),
@@ -36,7 +36,7 @@ func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
 		m.TargetErrors = &result.TargetErrors{MedianPredUs: &base}
 		doc.Alpha = append(doc.Alpha, m)
 	}
-	if on.AlphaModel(coeff.Egress) == nil { // a library counts all time outside the engine before it
+	if on.AlphaModel(coeff.Egress) == nil { // a library set has all time outside the engine in the overhead
 		m := modelOf("alpha", coeff.Egress, features.NewCoefficients(features.AlphaFeatures(on.SpecVersion)))
 		m.Replay = true
 		m.TargetErrors = &result.TargetErrors{MedianPredUs: new(0.0)}
@@ -46,12 +46,13 @@ func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
 	switch {
 	case err == nil:
 		doc.Models = []result.Model{*m}
-	case trace.CodeOf(err) != llm.BadModel: // one that BLIS refuses, as it has fewer KV heads than GPUs
+	case trace.CodeOf(err) != llm.BadModel: // BLIS rejects models with fewer KV heads than GPUs
 		return nil, err
 	}
 	return doc, nil
 }
 
+// modelOf is a model of a fit with these coefficients.
 func modelOf(name, target string, cs []coeff.Coefficient) result.Model {
 	m := result.Model{Name: name, Target: target}
 	for _, c := range cs {
@@ -60,12 +61,13 @@ func modelOf(name, target string, cs []coeff.Coefficient) result.Model {
 	return m
 }
 
+// documentLambda is the ridge penalty of the fit of BLIS's terms to a set.
 const documentLambda = 3e-3
 
-// overheadBase is the slot of the overhead that an idle server has.
+// overheadBase is the 1-based position of the overhead's constant, which an idle server has too.
 const overheadBase = 4
 
-// documentBatches are enough for eleven terms.
+// documentBatches is the number of drawn batches that BLIS's eleven terms are fitted to.
 const documentBatches = 1200
 
 // trainedPhysics fits BLIS's terms to the set's predictions.

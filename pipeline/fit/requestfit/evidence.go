@@ -100,8 +100,8 @@ func (r Requests) Fit(ctx context.Context, o fit.Options, _ trace.Progress) (*re
 	return doc, err
 }
 
-// priorFor is the prior that o.Prior names. Where nothing was asked for it is the library's,
-// and the roofline for a device that the library does not know.
+// priorFor is the prior that o.Prior names. The default, PriorZero, means the library's prior, or
+// the roofline for a device that the library does not have.
 func priorFor(d *deploy.Deployment, o fit.Options) (*Prior, error) {
 	switch o.Prior {
 	case fit.PriorRoofline:
@@ -121,7 +121,7 @@ func priorFor(d *deploy.Deployment, o fit.Options) (*Prior, error) {
 	return &Prior{Name: o.Prior, Set: set}, err
 }
 
-// collection is the loads of the runs of one fit.
+// collection is the loads of all runs of one fit, and what the document reports of the runs.
 type collection struct {
 	evidence   Requests
 	o          fit.Options
@@ -129,8 +129,8 @@ type collection struct {
 	config     string             // its key
 	runs       []result.FitRun
 	loads      []*Load
-	// held are the loads that judge: those of runs held out, or the same loads with only
-	// their last arrivals compared.
+	// held are the loads that validate the fit: those of held-out runs, or else the fitted
+	// loads with only their last arrivals compared.
 	held         []*Load
 	runOfLevel   map[*Load]string
 	warnings     []trace.Finding
@@ -163,10 +163,10 @@ func (c *collection) addRuns() error {
 		c.dropLevelsBesideRequests()
 		return nil
 	case len(c.held) > 0:
-		return trace.Errorf(rows.BadOption, "--holdout: got every run with a request, want one at least to learn from")
+		return trace.Errorf(rows.BadOption, "--holdout: got every run with a request, want at least one left to fit")
 	case saturated:
 		return trace.Errorf(NothingMeasured,
-			"fit --from requests: got only saturated runs, want one that the server kept up with").
+			"fit --from requests: got only saturated runs, want at least one that the server kept up with").
 			WithHint("the key keep-saturated: true in pipeline.yaml (--config FILE) fits them all the same, " +
 				"but replays of saturated runs cannot validate the fit")
 	}
@@ -191,12 +191,12 @@ func (c *collection) addRun(r *Run) error {
 	}
 	switch {
 	case slices.Contains(c.o.Without, r.ID):
-		out.Reason = "left out (--without)"
+		out.Reason = "excluded (--without)"
 	case out.Saturated && !c.o.KeepSaturated:
 	case c.config != "" && c.config != out.Config:
-		return trace.Errorf(rows.BadOption, "fit --from requests: got run %s of %s beside runs of %s, want one configuration",
+		return trace.Errorf(rows.BadOption, "fit --from requests: got run %s of %s and runs of %s, want one configuration",
 			r.ID, out.Config, c.config).
-			WithHint("leave it out with --without " + r.ID + ", or fit it into a folder of its own")
+			WithHint("exclude it with --without " + r.ID + ", or fit it into a folder of its own")
 	default:
 		if err := c.addLoads(run, r.Deployment, &out); err != nil {
 			return err
@@ -206,7 +206,7 @@ func (c *collection) addRun(r *Run) error {
 	return nil
 }
 
-// addLoads adds the loads of one run to those that teach, or to those that judge.
+// addLoads adds the loads of one run to the fitted or to the held-out ones.
 func (c *collection) addLoads(run *trace.Run, dep *deploy.Deployment, out *result.FitRun) error {
 	loads, findings := LoadsOf(run, dep, c.o.KeepSaturated, c.evidence.SharedPrefix)
 	c.latestWallNs = max(c.latestWallNs, fit.LatestWall(run))
@@ -273,7 +273,7 @@ func (c *collection) document(learned *Learned) (*result.Fit, error) {
 		}
 	}
 	doc.Runs = c.runs
-	doc.TrainingDate = fit.DateOf(c.latestWallNs) // of these requests, not of the prior
+	doc.TrainingDate = fit.DateOf(c.latestWallNs) // Document has set the prior's date
 	doc.Warnings = append([]trace.Finding{}, c.warnings...)
 	doc.Requests = learned.Level
 	return doc, nil

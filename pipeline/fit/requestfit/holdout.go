@@ -55,7 +55,7 @@ func holdoutErrors(l *Load, set *coeff.Set) (*result.RequestHoldout, error) {
 // pairs are times of requests, ms.
 type pairs struct{ measured, simulated []float64 }
 
-// add adds a pair of times in us of which both are known.
+// add adds a measured and a simulated time, us, unless one of them is unknown.
 func (p *pairs) add(measuredUs, simulatedUs float64) {
 	if measuredUs > 0 && simulatedUs > 0 {
 		p.measured = append(p.measured, measuredUs/1e3)
@@ -65,21 +65,22 @@ func (p *pairs) add(measuredUs, simulatedUs float64) {
 
 func (p *pairs) metric() *result.Metric { return validate.Compare(p.measured, p.simulated, true) }
 
-// noGain is the code of a fit that does not predict what it has not seen better than its prior.
+// noGain is the code of the warning that the fit predicts held-out requests no better than its
+// prior does.
 const noGain trace.Code = "no_gain"
 
-// Gain compares what was learned with the prior on requests that neither was fitted to.
+// Gain compares the fitted coefficients with the prior on requests that neither was fitted to.
 type Gain struct {
 	Learned, Prior float64 // median relative errors of E2E
-	// Low and High hold 95 % of the difference Learned - Prior over draws of blocks of
+	// Low and High are the 95 % interval of Learned - Prior, by a bootstrap over blocks of
 	// consecutive requests.
 	Low, High float64
 }
 
-// gainDraws is how often the blocks are drawn.
+// gainDraws is the number of bootstrap draws.
 const gainDraws = 1000
 
-// GainOf compares the errors of two sets on the requests of loads.
+// GainOf compares the errors of two coefficient sets on the requests of held-out loads.
 func GainOf(held []*Load, learned, prior *coeff.Set) (Gain, error) {
 	var offLearned, offPrior []float64
 	for _, l := range held {
@@ -119,7 +120,8 @@ func GainOf(held []*Load, learned, prior *coeff.Set) (Gain, error) {
 	}, nil
 }
 
-// Findings warns where what was learned is not better than the prior beyond chance.
+// Findings warns if the interval of the gain includes 0: the fit is then not better than the prior
+// beyond chance.
 func (g Gain) Findings() []trace.Finding {
 	if !(g.High >= 0) {
 		return nil

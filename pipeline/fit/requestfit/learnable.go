@@ -43,7 +43,8 @@ func tierOf(run *trace.Run) string {
 	return ""
 }
 
-// Inspect fills in what an inspection reports of a run whose steps were not traced.
+// Inspect fills in what blis-train inspect reports of a run whose steps were not traced: its tier,
+// saturation, which directions its requests determine, and the noise floor.
 func Inspect(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) {
 	out.Tier = tierOf(run)
 	switch out.Tier {
@@ -70,10 +71,10 @@ func Inspect(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) {
 	}
 }
 
-// What it takes to show a direction (spec#request-tiers).
+// What measurements must have to determine a direction (spec#request-tiers).
 const (
 	quietRunning  = 4.0 // most requests decoding at once in a quiet engine
-	showRequests  = 20  // requests that show a direction
+	showRequests  = 20  // requests that determine a direction
 	quietArrivals = 164 // arrivals into a quiet engine that separate a delay from the rest of a step
 	variesBy      = 3.0 // ratio of the 95 % to the 5 % quantile
 	promptsVaryBy = 4.0
@@ -81,7 +82,7 @@ const (
 	busyShare     = 0.7  // of max_num_seqs or of the KV cache
 )
 
-// experience is the load that one request met.
+// experience is the load that one request met during its life.
 type experience struct {
 	running       float64 // mean number decoding while it decoded, itself included
 	runningAtSend float64 // number decoding when it was sent
@@ -90,8 +91,8 @@ type experience struct {
 	decodes       bool
 }
 
-// learnable lists the directions that coefficients can be learned in, and for each whether
-// the requests or load levels of a run show it, and what would.
+// learnable lists the directions in which coefficients can be learned. Each states whether the
+// requests or load levels of the run determine it, and otherwise which measurement would.
 func learnable(run *trace.Run, dep *deploy.Deployment) []result.LearnableDirection {
 	tier := tierOf(run)
 	met := experiencesOfLevels(run.Points)
@@ -151,7 +152,8 @@ func learnable(run *trace.Run, dep *deploy.Deployment) []result.LearnableDirecti
 	}
 }
 
-// shownBy is a direction; needs is what would show one that is not shown.
+// shownBy is a direction. by is the measurement that determines it, got what of that there is,
+// needs what is missing if it is not shown.
 func shownBy(name, by string, shown bool, got, needs string) result.LearnableDirection {
 	d := result.LearnableDirection{Direction: name, ShownBy: by, Shown: shown, Got: got}
 	if !shown {
@@ -160,7 +162,8 @@ func shownBy(name, by string, shown bool, got, needs string) result.LearnableDir
 	return d
 }
 
-// shownBySpread is a direction that is shown where values differ by a factor.
+// shownBySpread is a direction that is shown if the 95 % quantile of the values is at least factor
+// times the 5 % quantile.
 func shownBySpread(name, by string, values []float64, factor float64, needs string) result.LearnableDirection {
 	if len(values) == 0 {
 		return shownBy(name, by, false, "none", needs)
@@ -172,8 +175,8 @@ func shownBySpread(name, by string, values []float64, factor float64, needs stri
 	return shownBy(name, by, shown, fmt.Sprintf("%.3g to %.3g", lo, hi), needs)
 }
 
-// peakShare is the share of max_num_seqs or of the KV cache, whichever is larger, that the
-// load took at its 95 % quantile.
+// peakShare is how full the engine was at the 95 % quantile of running requests: the share of
+// max_num_seqs or of the KV cache, whichever is larger.
 func peakShare(running, contexts []float64, dep *deploy.Deployment) float64 {
 	if len(running) == 0 {
 		return 0
@@ -251,6 +254,7 @@ type decodeEdge struct {
 	step int // +1 or -1
 }
 
+// newDecodeCounts counts the decoding requests of a load over time, by the stamps of its clients.
 func newDecodeCounts(l *Load) *decodeCounts {
 	d := &decodeCounts{}
 	for i := range l.Requests {
@@ -281,9 +285,10 @@ func (d *decodeCounts) until(us float64) (area float64, running int) {
 	return d.area[k-1] + float64(d.level[k])*(us-d.edges[k-1].us), d.level[k]
 }
 
-// NoiseFloor is the median difference, as a log ratio, of TTFT and of the span of a request
-// between two replays whose sends differ by a millisecond: no fit can do better. The
-// library times the steps; ok is false for a device that it does not know.
+// NoiseFloor is the error that no fit can get below: the median absolute log ratio of TTFT, and of
+// the span from first to last token, between two replays whose requests are sent up to a
+// millisecond apart. Step times are those of the library; ok is false for a device that the library
+// does not have.
 func NoiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span float64, ok bool) {
 	set, err := fit.LibraryFor(dep)
 	if err != nil {

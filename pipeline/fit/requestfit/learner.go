@@ -14,15 +14,15 @@ import (
 // Options of a fit of loads.
 type Options struct {
 	Passes   int // Gauss-Newton passes through the simulator, at most
-	Twins    int // jittered copies of every load that an objective is the mean of
+	Twins    int // jittered copies of every load; the objective is the mean over them
 	JitterUs int64
-	BlockUs  int64 // length of the time blocks whose requests are taken as dependent
+	BlockUs  int64 // length of time blocks; errors of requests of one block count as correlated
 	Seed     int64
 	Workers  int
 	Search   string  // SearchNone | SearchNelderMead | SearchSPSA | SearchCMAES
-	Calls    int     // objectives a search may ask for
-	Steps    int64   // simulated, after which no pass and no search begins anything new; 0: no limit
-	Holdout  []*Load // judge a search; without them nothing is searched
+	Calls    int     // evaluations of the objective that a search may use
+	Steps    int64   // simulated steps after which no further pass or search evaluation begins; 0: no limit
+	Holdout  []*Load // decide whether the result of a search is kept; without them there is no search
 }
 
 // DefaultOptions are those of the command line.
@@ -46,7 +46,7 @@ const (
 	SearchCMAES      = "cmaes"
 )
 
-// learner is one fit under way.
+// learner is a fit of loads in progress.
 type learner struct {
 	Options
 	ctx    context.Context
@@ -60,10 +60,11 @@ type learner struct {
 	calls  int          // objectives
 }
 
-// isSpent reports that the budget of simulated steps is used up.
+// isSpent reports whether the budget of simulated steps is used up.
 func (l *learner) isSpent() bool { return l.Steps > 0 && l.steps.Load() >= l.Steps }
 
-// state is a candidate with the objective and the equations of its replays.
+// state is a candidate, the values of the free terms, with the objective and the normal equations
+// of its replays.
 type state struct {
 	values    []float64
 	objective float64
@@ -71,8 +72,9 @@ type state struct {
 	twins     float64       // standard deviation of the objective over twins
 }
 
-// assess replays all loads with a candidate. Without derivatives it stops where
-// the objective is certain to exceed bound (0: never).
+// assess replays all twins of all loads with a candidate. derivatives asks for the normal equations
+// too. Without them a replay ends as soon as the objective is certain to exceed bound; 0 is no
+// bound.
 func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float64, bound float64, derivatives bool) (*state, error) {
 	parts := l.parts(loads, twins, bound)
 	err := par.Try(l.ctx, l.Workers, len(parts), func(k int) error {
@@ -128,14 +130,15 @@ func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float6
 	return s, nil
 }
 
-// part is what one worker replays: a twin of a load, or, where a candidate that loses on the
-// first is not replayed on the others, all of them.
+// part is what one worker replays: one twin of a load, or all of them if there is a bound, because
+// a candidate that exceeds it on the first twin needs no replay of the others.
 type part struct {
 	load   int
 	twins  [][]sim.Request
 	scores []*sim.Score
 }
 
+// parts divides the replays of all loads among workers.
 func (l *learner) parts(loads []*Load, twins [][][]sim.Request, bound float64) (out []part) {
 	for i, load := range loads {
 		if bound > 0 || load.Point != nil {
@@ -149,7 +152,7 @@ func (l *learner) parts(loads []*Load, twins [][][]sim.Request, bound float64) (
 	return out
 }
 
-// merge are the time blocks of a load, the mean of its twins.
+// merge is the normal equations of a load by time block, averaged over its twins.
 func (l *learner) merge(load *Load, scores []*sim.Score) []*ridge.Gram {
 	var out []*ridge.Gram
 	for _, score := range scores {
@@ -166,8 +169,8 @@ func (l *learner) merge(load *Load, scores []*sim.Score) []*ridge.Gram {
 	return out
 }
 
-// freeColumns is a Gram of all columns as one of the free ones, weights times c;
-// what the others add is taken from the target.
+// freeColumns restricts normal equations to the free columns and multiplies their weights by c.
+// What the fixed columns contribute is subtracted from the target.
 func (l *learner) freeColumns(load *Load, b *ridge.Gram, c float64) *ridge.Gram {
 	fixed := l.m.theta(load, make([]float64, len(l.m.free)))
 	n := len(l.m.free)
@@ -189,8 +192,8 @@ func (l *learner) freeColumns(load *Load, b *ridge.Gram, c float64) *ridge.Gram 
 	return out
 }
 
-// twinsOf are jittered copies of a load; a closed loop sends by itself, its copies
-// are the load itself.
+// twinsOf are copies of a load whose send times are jittered. Requests of a closed loop have no
+// send times of their own, so its copies are equal to the load.
 func twinsOf(l *Load, o Options) [][]sim.Request {
 	return sim.Twins(l.Requests, max(1, o.Twins), o.JitterUs, o.Seed)
 }

@@ -63,7 +63,7 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 	areClientsIdle := l.OfferedRPS.V > 0 && inFlight < busyClients*float64(p.Concurrency)
 	switch {
 	case p.Concurrency > 0 && !areClientsIdle:
-		// a closed loop of the stated clients
+		// the load is a closed loop of the stated clients
 	case l.OfferedRPS.V > 0:
 		p.rateRPS = l.OfferedRPS.V
 	case inFlight > 0:
@@ -141,8 +141,8 @@ func (p *Level) CheckUnit(path string, line int64) error {
 	}
 }
 
-// Harness is how a benchmark sends requests. It fills in what measured points do not
-// state. Lengths are uniform between shares of the nominal length.
+// Harness describes how a benchmark sends requests, for what measured points do not state. Lengths
+// are uniform between the given shares of the nominal length.
 type Harness struct {
 	PromptLeast, PromptMost float64
 	OutputLeast, OutputMost float64
@@ -170,8 +170,8 @@ var (
 	}
 )
 
-// Harness is the assumed harness of the level's benchmark: of public benchmarks those
-// that state the engine's release use constant lengths, the others draw them.
+// Harness is the assumed harness of a level. Public benchmarks that state the engine's release use
+// constant lengths, the others draw them.
 func (p *Level) Harness() Harness {
 	if p.Version != "" {
 		return ConstantHarness

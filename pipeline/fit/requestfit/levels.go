@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// addLevels adds load levels to those that teach, or, of a run held out, to those that judge.
+// addLevels adds the load levels of a run to the fitted loads, or to the held-out ones.
 func (c *collection) addLevels(points []trace.LoadPoint, dep *deploy.Deployment, out *result.FitRun) error {
 	c.deployment, c.config = dep, out.Config
 	out.Used = !slices.Contains(c.evidence.Holdout, out.ID)
@@ -33,7 +33,8 @@ func (c *collection) addLevels(points []trace.LoadPoint, dep *deploy.Deployment,
 	return nil
 }
 
-// loadOfLevel is a load level under the harness that it states, or is taken to have had.
+// loadOfLevel makes a load of a load level: the requests that its benchmark sent, as stated, or by
+// the assumed harness.
 func loadOfLevel(l *trace.LoadPoint, d *deploy.Deployment) (*Load, error) {
 	level, err := LevelOf(l, d)
 	if err != nil {
@@ -49,7 +50,8 @@ func loadOfLevel(l *trace.LoadPoint, d *deploy.Deployment) (*Load, error) {
 	}, err
 }
 
-// keptUpShare is the share of an offered rate below which a server did not keep up with it.
+// keptUpShare is the smallest share of the offered rate that a server must have served to count as
+// having kept up.
 const keptUpShare = 0.8
 
 // overrun warns of a level whose arrivals the server did not keep up with.
@@ -63,8 +65,8 @@ func overrun(l *trace.LoadPoint) []trace.Finding {
 	}}
 }
 
-// dropLevelsBesideRequests drops load levels where there are requests: the levels are means of
-// other requests, and would count as much as single ones.
+// dropLevelsBesideRequests drops the load levels if any run has requests. A level is a mean over
+// other requests, and would weigh as much as a single request.
 func (c *collection) dropLevelsBesideRequests() {
 	isLevel := func(l *Load) bool { return l.Point != nil }
 	isRequests := func(l *Load) bool { return l.Point == nil }
@@ -109,11 +111,11 @@ func (c *collection) dropLevelsBeyondCache(prior *Prior) error {
 	return nil
 }
 
-// levelFolds is into how many parts load levels are divided to predict each from the others.
+// levelFolds is the number of folds of the cross-validation over load levels.
 const levelFolds = 5
 
-// predictLevels predicts every load level with coefficients that were not fitted to it: those
-// held out with the answer, else each fifth with a fit of the others.
+// predictLevels predicts every load level with coefficients that were not fitted to it: held-out
+// levels with the answer; without such, the fitted ones by cross-validation.
 func (c *collection) predictLevels(ctx context.Context, prior *Prior, answer *coeff.Set, o Options) ([]result.LevelHoldout, error) {
 	var out []result.LevelHoldout
 	for _, l := range c.held {
@@ -154,6 +156,7 @@ func (c *collection) predictLevels(ctx context.Context, prior *Prior, answer *co
 	return out, nil
 }
 
+// predictLevel predicts one load level with a coefficient set.
 func (c *collection) predictLevel(l *Load, set *coeff.Set) (result.LevelHoldout, error) {
 	predicted, err := l.PredictPoint(set)
 	return result.LevelHoldout{

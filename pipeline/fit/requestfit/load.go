@@ -12,24 +12,24 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Load is what one engine was asked in one stretch of time, and what its clients
-// measured.
+// Load is the requests that one engine got during one period, and what its clients measured of
+// them.
 type Load struct {
 	Name       string
-	Tier       string // what its measurement sees, in a word
+	Tier       string // what was recorded, see TierSpans
 	Deployment *deploy.Deployment
 	KVBlocks   int64          // GPU blocks; 0: the deployment's
 	Requests   []sim.Request  // in order of SentUs
 	SentUs     []int64        // when each was sent, as recorded; nil: at its arrival
-	Seen       []sim.Measured // one per request: what it is compared by
-	Stamps     []sim.Measured // also of requests that are not compared; nil: Seen
-	Point      *Point         // means in place of Seen; nil: requests
-	later      int            // of the last requests, which only take part in the steps of the others
+	Seen       []sim.Measured // measured times that replays are compared with, one per request
+	Stamps     []sim.Measured // measured times of all requests, also of those that are not compared; nil: Seen
+	Point      *Point         // of a load level: the measured means; nil: Seen applies
+	later      int            // how many of the last requests are not compared and only share steps with the others
 }
 
-// Before is the load of the requests that were sent in the first part of its time. It also
-// has the requests that were sent while these ran, because they shared steps with them,
-// but without their measurements.
+// Before is the load of the requests sent in the first part of its time, a share in [0, 1].
+// Requests that were sent later but while these ran remain in it, because they shared steps with
+// them, but without their measurements.
 func (l *Load) Before(share float64) *Load {
 	n := l.sentIn(share)
 	endedUs := 0.0
@@ -53,14 +53,15 @@ func (l *Load) Before(share float64) *Load {
 	return &out
 }
 
-// Later is the load with only the requests measured that were sent after that part.
+// Later is the load with the measurements of only those requests that were sent after that first
+// part.
 func (l *Load) Later(share float64) *Load {
 	out := *l
 	out.Seen = unseen(l.Seen, 0, l.sentIn(share))
 	return &out
 }
 
-// sentIn is how many requests were sent in the first part of the load's time.
+// sentIn counts the requests sent in the first part of the load's time.
 func (l *Load) sentIn(share float64) int {
 	n := len(l.Requests)
 	for n > 1 && l.sent(n-1) > int64(share*float64(l.sent(len(l.Requests)-1))) {
@@ -69,7 +70,7 @@ func (l *Load) sentIn(share float64) int {
 	return n
 }
 
-// unseen is a copy without what was measured of requests from first until end.
+// unseen is a copy without the measurements of requests first to end-1.
 func unseen(all []sim.Measured, first, end int) []sim.Measured {
 	all = slices.Clone(all)
 	for i := first; i < min(end, len(all)); i++ {
@@ -78,7 +79,7 @@ func unseen(all []sim.Measured, first, end int) []sim.Measured {
 	return all
 }
 
-// sent is when a request was sent, us.
+// sent is when request i was sent, us.
 func (l *Load) sent(i int) int64 {
 	if l.SentUs != nil {
 		return l.SentUs[i]
@@ -86,7 +87,7 @@ func (l *Load) sent(i int) int64 {
 	return l.Requests[i].ArrivalUs
 }
 
-// stamps of a request.
+// stamps are the measured times of request i.
 func (l *Load) stamps(i int) *sim.Measured {
 	if l.Stamps != nil {
 		return &l.Stamps[i]
@@ -94,9 +95,10 @@ func (l *Load) stamps(i int) *sim.Measured {
 	return &l.Seen[i]
 }
 
-// first and last are when a request's tokens were measured, us; NaN: unknown.
+// first is when the first token of request i arrived, us; NaN if unknown.
 func (l *Load) first(i int) float64 { return float64(l.sent(i)) + l.stamps(i).TTFTUs }
 
+// last is when its last token arrived, us; NaN if unknown.
 func (l *Load) last(i int) float64 {
 	if l.Requests[i].OutputTokens <= 1 {
 		return l.first(i)
@@ -104,7 +106,7 @@ func (l *Load) last(i int) float64 {
 	return l.first(i) + l.stamps(i).SpanUs
 }
 
-// checkMeasured refuses loads from which nothing can be learned.
+// checkMeasured returns an error for a load without a measured time.
 func (l *Load) checkMeasured() error {
 	if l.Point != nil {
 		return nil
@@ -130,7 +132,7 @@ func (l *Load) IsMeasured() bool {
 
 func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// config is the load's engine with the latency of a candidate.
+// config is the simulator's configuration of the load, with the latency models of a candidate.
 func (l *Load) config(m *model, values []float64) (sim.Config, error) {
 	parts, err := m.parts(l.Deployment, values)
 	if err != nil {
@@ -142,7 +144,7 @@ func (l *Load) config(m *model, values []float64) (sim.Config, error) {
 	return cfg, nil
 }
 
-// Predict is what the requests of the load experience with a coefficient set.
+// Predict replays the load with a coefficient set and returns the simulated times of its requests.
 func (l *Load) Predict(set *coeff.Set) ([]sim.Measured, error) {
 	m, err := newModel(&Prior{Name: "set", Set: set}, l.Deployment)
 	if err != nil {
@@ -163,11 +165,12 @@ func (l *Load) Predict(set *coeff.Set) ([]sim.Measured, error) {
 	return out, nil
 }
 
-// farOff is the ratio of median TTFTs beyond which a replay is of another server.
+// farOff is the ratio of median TTFTs, simulated to measured or the reverse, beyond which a replay
+// is not comparable.
 const farOff = 3
 
-// Unlike warns of a load whose replay with a set is that of another server: the median TTFT
-// is three times the measured one, or a third of it. This happens when prompts came from a
+// Unlike warns of a load whose replay with a set does not resemble the recorded server: the median
+// TTFT is three times the measured one, or a third of it. This happens when prompts came from a
 // prefix cache and the recording does not show which: the replay computes them all and is
 // overloaded.
 func (l *Load) Unlike(set *coeff.Set) ([]trace.Finding, error) {

@@ -12,13 +12,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// delayTargets in the order of the simulator's columns.
+// delayTargets are the delays that are fitted, in the order of the simulator's columns.
 var delayTargets = [...]string{coeff.Overhead, coeff.Egress}
 
-// model is a prior on the columns that the data may move.
+// model is the prior distribution of the free columns: the coefficients that the fit may change. A
+// column is one derivative of the simulator: of a step-time term, or of a term of a delay.
 type model struct {
 	name  string
-	set   *coeff.Set // values as the prior has them
+	set   *coeff.Set // coefficients of the prior
 	names []string   // of the free columns, target/term
 	free  []int      // columns of the simulator's derivatives
 	beta  int        // number of free columns of the step time
@@ -28,9 +29,8 @@ type model struct {
 	columns   struct{ step, overhead, egress int } // of the simulator's derivatives
 }
 
-// newModel frees the terms of which the prior is not certain. What a set adds for
-// single deployments stays as it is; a set whose factors multiply is taken as it
-// holds on d.
+// newModel makes the terms free that the prior is uncertain of. A set's separate coefficients of
+// single deployments stay fixed, and factors of a set are multiplied in for deployment d.
 func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	set := *p.Set
 	if len(set.DeploymentFactors)+len(set.PromptFactors)+len(set.HardwareFactors) > 0 || set.Library == nil {
@@ -68,6 +68,7 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	return m, m.invert(cov)
 }
 
+// addFree makes a column of the simulator free, with its prior mean and standard error.
 func (m *model) addFree(column int, name string, mean, sd float64) {
 	m.free = append(m.free, column)
 	m.names = append(m.names, name)
@@ -75,8 +76,8 @@ func (m *model) addFree(column int, name string, mean, sd float64) {
 	m.sd = append(m.sd, sd)
 }
 
-// delays frees the constants outside the engine and the work per prompt token
-// before it.
+// delays makes the constants of the delays outside the engine free, and the overhead's work per
+// prompt token.
 func (m *model) delays(space *features.Space) {
 	prompt := make([]float64, m.columns.overhead)
 	in := features.QueueInput{PromptTokens: 1000, KVFreeBlocks: 1}
@@ -100,8 +101,8 @@ func (m *model) delays(space *features.Space) {
 	}
 }
 
-// invert makes the precision of the free columns: correlated among step terms,
-// which span fewer directions than there are, independent elsewhere.
+// invert makes the precision matrix of the free columns. Step terms are correlated, by cov; delays
+// are independent.
 func (m *model) invert(cov [][]float64) error {
 	n := len(m.free)
 	scaled := make([]float64, n*n)
@@ -127,16 +128,16 @@ func (m *model) invert(cov [][]float64) error {
 	return nil
 }
 
-// termSD is an independent standard error of every term of the library, relative, in
-// addition to the common error of the kernel sums: the errors of a server's regimes
-// differ, and requests show few of the regimes.
+// termSD is the relative standard error that every term of a library set has of its own, in
+// addition to the common error of the kernel sums. It lets the regimes of a server err differently,
+// although requests show few regimes.
 const termSD = 0.2
 
-// ridgeShare is the variance that models leave to directions the library's
-// deployments do not span, relative to a term's own.
+// ridgeShare is the variance, relative to a term's own, that is added to every term, because the
+// covariance of the library's deployments is singular.
 const ridgeShare = 1e-4
 
-// setOf is the prior's set with other values of the free columns.
+// setOf is the prior's coefficient set with the values of a candidate.
 func (m *model) setOf(values []float64) *coeff.Set {
 	set := *m.set
 	set.Beta = append([]coeff.Coefficient(nil), m.set.Beta...)
@@ -150,7 +151,7 @@ func (m *model) setOf(values []float64) *coeff.Set {
 	return &set
 }
 
-// coefficientOf is the coefficient of a set that a free column is.
+// coefficientOf is the coefficient in the set that free column k stands for.
 func (m *model) coefficientOf(set *coeff.Set, k int) *coeff.Coefficient {
 	j := m.free[k]
 	if j < m.columns.step {
@@ -163,7 +164,7 @@ func (m *model) coefficientOf(set *coeff.Set, k int) *coeff.Coefficient {
 	return &set.AlphaModel(target).Coefficients[j]
 }
 
-// parts are the latency models of a candidate.
+// parts are the simulator's latency models with the coefficients of a candidate.
 func (m *model) parts(d *deploy.Deployment, values []float64) (sim.Parts, error) {
 	set := m.setOf(values)
 	step, err := sim.NewPhysics(set, d)
@@ -178,8 +179,8 @@ func (m *model) parts(d *deploy.Deployment, values []float64) (sim.Parts, error)
 	return sim.Parts{Step: step, Overhead: overhead, Egress: egress}, err
 }
 
-// theta are a candidate's coefficients on the load's deployment, in the simulator's
-// columns.
+// theta are the coefficients of a candidate on the load's deployment, fixed ones included, in the
+// order of the simulator's columns.
 func (m *model) theta(load *Load, values []float64) []float64 {
 	c := m.columns
 	out := make([]float64, c.step+c.overhead+c.egress+1)

@@ -7,7 +7,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// step is the likeliest candidate by the local quadratic, damped.
+// step is the Gauss-Newton step from a candidate: the most likely values by the normal equations of
+// its replays, the regression and the prior. damping > 0 shortens the step (Levenberg-Marquardt).
 func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error) {
 	n := len(l.m.free)
 	g := ridge.New(n)
@@ -32,8 +33,8 @@ func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error)
 	return fit.Beta, err
 }
 
-// newton descends from a candidate until the objective no longer falls by a
-// hundredth, or the passes are over.
+// newton repeats Gauss-Newton steps until the objective falls by less than 1 %, the passes are used
+// up or the budget is.
 func (l *learner) newton(best *state) (*state, evidence, error) {
 	l.passes = append(l.passes, result.RequestPass{Name: "start", Objective: best.objective})
 	damping := 0.0
@@ -56,11 +57,12 @@ func (l *learner) newton(best *state) (*state, evidence, error) {
 	return best, l.weigh(best), nil
 }
 
-// Damping begins at leastDamping where the whole step fails, and ends at mostDamping,
-// where a step has become too small to matter.
+// leastDamping is the damping tried after an undamped step failed. Beyond mostDamping a step is too
+// small to matter.
 const leastDamping, mostDamping = 0.1, 10
 
-// better is a candidate with a lower objective, nil when none is found.
+// better is a candidate with a lower objective than from; nil if there is none. It starts with a
+// tenth of the last successful damping and increases it tenfold until a step succeeds.
 func (l *learner) better(from *state, e evidence, damping *float64) (*state, error) {
 	for d := *damping / 10; d <= mostDamping; d = math.Max(leastDamping, 10*d) {
 		values, err := l.step(from, e, d)
@@ -79,23 +81,23 @@ func (l *learner) better(from *state, e evidence, damping *float64) (*state, err
 	return nil, nil
 }
 
-// evidence is the equations of all blocks at a candidate: their sum, the variance of
-// one row, and how many rows count as one because errors of one stretch of time are
-// correlated.
+// evidence is the normal equations of a candidate. Errors of requests close in time are correlated,
+// so that `design` rows count as one independent row (design effect).
 type evidence struct {
-	sum      *ridge.Gram
-	variance float64
-	design   float64
+	sum      *ridge.Gram          // of all time blocks
+	variance float64              // of the error of one row
+	design   float64              // rows that count as one
 	errors   [numRowKinds]float64 // of the regression's rows
 }
 
-// leastVariance of a relative error, and leastDesign of rows: no clock is better
-// than 0.3 %, and TTFT, span and E2E of a request are three views of two times.
+// Lower bounds of evidence: clocks are no better than 0.3 %, and the three rows of a request
+// (TTFT, span, E2E) depend on two independent times.
 const (
 	leastVariance = 1e-5
 	leastDesign   = 1.5
 )
 
+// weigh adds up the equations of a candidate and estimates their variance and design effect.
 func (l *learner) weigh(s *state) evidence {
 	n := len(l.m.free)
 	e := evidence{sum: ridge.New(n)}

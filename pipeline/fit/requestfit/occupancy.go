@@ -12,9 +12,9 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// occupancy is which requests decoded when, reconstructed from the times at which
-// clients received first and last tokens. A regression on it needs no simulator, so
-// it starts the fit well even if the prior's step times are far off.
+// occupancy is which requests decoded at which time, reconstructed from the clients' stamps of
+// first and last tokens. A regression on it needs no simulator, so the fit starts near the answer
+// even if the prior's step times are far off.
 type occupancy struct {
 	load       *Load
 	m          *model
@@ -34,7 +34,7 @@ type prefill struct {
 	firstTokens int       // requests whose prompt it completed
 }
 
-// stretch is a time between two stamps, in which the same requests decode.
+// stretch is a period between two consecutive stamps. The same requests decode during all of it.
 type stretch struct {
 	fromUs, toUs float64
 	decodes      int64
@@ -52,8 +52,8 @@ func (s stretch) compareStart(us float64) int { return cmp.Compare(s.fromUs, us)
 // the median gap between tokens of a request.
 const sameStep = 0.4
 
-// newOccupancy reads the stamps of a load. It returns nil if the load has no
-// request with both stamps and more than one token.
+// newOccupancy reconstructs a load. It returns nil if no request of the load has both stamps and
+// more than one token.
 func newOccupancy(load *Load, m *model) (*occupancy, error) {
 	space, err := features.New(m.set.SpecVersion, load.Deployment)
 	if err != nil {
@@ -259,7 +259,8 @@ func (o *occupancy) stepCoefficients(values []float64) []float64 {
 	return o.m.theta(o.load, values)[:o.m.columns.step]
 }
 
-// freeColumns are the free columns of step features; those of delays are 0.
+// freeColumns are the entries of step features that belong to free columns. The entries of delays
+// are 0.
 func (o *occupancy) freeColumns(x []float64) []float64 {
 	free := make([]float64, len(o.m.free))
 	for k, j := range o.m.free[:o.m.beta] {
@@ -334,6 +335,7 @@ func (o *occupancy) cumulativeSums(beta []float64) *sums {
 	return s
 }
 
+// scaledSum is a + c*x.
 func scaledSum(a, x []float64, c float64) []float64 {
 	out := make([]float64, len(a))
 	for j := range a {
@@ -375,7 +377,7 @@ func stampsUntil(stampsUs []float64, us float64) int {
 	return sort.Search(len(stampsUs), func(k int) bool { return stampsUs[k] > us })
 }
 
-// firstFrom is the first stretch that begins at a time or later.
+// firstFrom is the position of the first stretch that begins at or after a time.
 func firstFrom(stretches []stretch, us float64) int {
 	k, _ := slices.BinarySearchFunc(stretches, us, stretch.compareStart)
 	return k

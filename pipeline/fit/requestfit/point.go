@@ -8,21 +8,20 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// Point is what a benchmark printed of a load: means over its requests, ms.
+// Point is the mean TTFT and TPOT, ms, that a benchmark reported of a load level.
 type Point struct{ TTFTMs, TPOTMs float64 }
 
-// Relative errors that a point has beyond what coefficients can explain: TPOT as
-// repeated benchmarks differ, TTFT twice that, because benchmarks do not state their start and
-// spread of lengths. Points of a group are off by one factor more than they scatter: a
-// larger error leaves that factor unlearned (TestEvalPoints).
+// Assumed relative errors of a point: repeated benchmarks differ by 2 % in TPOT. TTFT has twice
+// that, because benchmarks do not state how they start and how lengths vary. The points of one
+// server differ from a prediction mostly by a common factor; larger errors would keep the fit
+// from learning that factor (TestEvalPoints).
 const (
 	pointTPOTSD = 0.02
 	pointTTFTSD = 0.04
 )
 
-// assess simulates the load of a point under its harness and compares means. The
-// rows of its normal equations weigh as much as relative errors of pointTPOTSD
-// weigh against those of a request, and linearly (Huber) from robustAt errors on.
+// assess simulates the load level and compares the means. The rows of its normal equations are
+// weighted by pointTPOTSD and pointTTFTSD; errors beyond robustAt count linearly (Huber).
 func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, derivatives bool) (*sim.Score, error) {
 	cfg.Gradient = derivatives
 	m, err := sim.MeansOf(cfg, reqs)
@@ -55,15 +54,18 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 	return s, nil
 }
 
-// mostOff is the log ratio of a load that a candidate does not finish.
+// mostOff is the log ratio that counts as the error of a load level which the simulated server does
+// not finish with a candidate.
 const mostOff = 4.6
 
-// PredictPoint predicts what a benchmark of the load would print, with a coefficient set.
+// PredictPoint predicts the means that a benchmark of the load level would report, with a
+// coefficient set.
 func (l *Load) PredictPoint(set *coeff.Set) (Point, error) {
 	means, err := l.means(&Prior{Name: "set", Set: set})
 	return Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}, err
 }
 
+// means simulates the load level with the prior's coefficients.
 func (l *Load) means(p *Prior) (sim.Means, error) {
 	m, err := newModel(p, l.Deployment)
 	if err != nil {
@@ -80,13 +82,13 @@ func (l *Load) means(p *Prior) (sim.Means, error) {
 	return *means, nil
 }
 
-// fullCache is how many times the measured TTFT a simulated one must be, where the
-// simulated server ran out of KV blocks, to show that the measured one did not.
+// fullCache is the ratio of simulated to measured TTFT beyond which a simulated server that ran out
+// of KV blocks shows that the measured one did not.
 const fullCache = 2
 
-// Full reports that the prior's server runs out of KV blocks under a load level, and queues
-// requests, where the measured server by its TTFT did not: then the size of the cache is
-// wrong, not the coefficients. It also returns the simulated TTFT.
+// Full reports whether the prior's server runs out of KV blocks under a load level although the
+// measured server, by its TTFT, did not. The stated size of the KV cache is then wrong, not the
+// coefficients. It also returns the simulated TTFT.
 func (l *Load) Full(p *Prior) (ttftMs float64, full bool, err error) {
 	if l.Point == nil {
 		return 0, false, nil

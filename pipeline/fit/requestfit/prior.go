@@ -31,9 +31,8 @@ func Roofline(d *deploy.Deployment) *Prior {
 	return &Prior{Name: "roofline", Set: set}
 }
 
-// rooflineOf is the mean and standard error of one term without a library, in us/s or
-// us: work runs at the device's peak or a few times slower; host work takes about a
-// millisecond a step.
+// rooflineOf is the prior mean and standard error of one term without a library, us/s or us: device
+// work runs at its peak or a few times slower, host work takes about a millisecond a step.
 func rooflineOf(f features.Feature) (mean, sd float64) {
 	switch {
 	case f.Name == "bias":
@@ -46,6 +45,7 @@ func rooflineOf(f features.Feature) (mean, sd float64) {
 	return 1e6, 1.5e6
 }
 
+// emptySet is a coefficient set of a version whose values are all 0.
 func emptySet(v features.Version) *coeff.Set {
 	set := &coeff.Set{
 		SchemaVersion: coeff.SchemaVersion,

@@ -124,6 +124,7 @@ func (l *learner) newRepeats(s *state) *repeats {
 	return r
 }
 
+// replayAll replays all loads with the candidate.
 func (r *repeats) replayAll() error {
 	return par.Try(r.ctx, r.Workers, len(r.loads), func(i int) (err error) {
 		r.rows[i], err = r.replayLoad(i)
@@ -308,6 +309,7 @@ func moments(draws [][][]float64, n int) (mean, covariance []float64) {
 	return mean, covariance
 }
 
+// addTo adds v to sum, element by element.
 func addTo(sum, v []float64) {
 	for k := range v {
 		sum[k] += v[k]

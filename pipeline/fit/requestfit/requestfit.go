@@ -20,11 +20,11 @@
 //     (answer.go).
 //
 // Requests and Points are fit.Evidence: they make the loads of recorded runs, fit
-// them, and judge the answer by requests that were held out. Inspect reports what
-// the requests of a run could teach before any fit.
+// them, and validate the answer on requests that were held out. Inspect reports,
+// before any fit, which coefficients the requests of a run can determine.
 //
 // Document turns a coefficient set on one deployment into the form of a fit;
-// Choose picks the load levels that would teach most. Times are in
+// Choose picks the most informative load levels to measure. Times are in
 // microseconds unless a name ends in Ms.
 package requestfit
 
@@ -43,18 +43,18 @@ const (
 	BadPoints       trace.Code = "bad_points"
 )
 
-// Learned is what was learned from requests.
+// Learned is the result of a fit of loads.
 type Learned struct {
 	Set        *coeff.Set           // values, covariance of the step time, intervals, evidence by term
-	Level      *result.RequestLevel // how it was learned, for fit.json
+	Level      *result.RequestLevel // how it was fitted, for fit.json
 	Names      []string             // of the free terms, target/term
-	Covariance [][]float64
+	Covariance [][]float64          // of the errors of the free terms
 	directions []direction
 }
 
-// Fit learns the coefficients of one configuration from what its requests
-// experienced. All loads are of that configuration. Codes: nothing_measured,
-// those of the simulator and of the features.
+// Fit fits the coefficients of one configuration to the measured times of its requests. All loads
+// have to be of that configuration. Codes: nothing_measured, and those of the simulator and of the
+// features.
 func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned, error) {
 	if len(loads) == 0 {
 		return nil, trace.Errorf(NothingMeasured, "requests: got no load, want at least one")
@@ -82,7 +82,7 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	if err != nil {
 		return nil, err
 	}
-	if loads[0].Point != nil { // a point's error is known beforehand
+	if loads[0].Point != nil { // errors of points are constants, see pointTPOTSD
 		post, err := l.posterior(e)
 		if err != nil {
 			return nil, err
@@ -106,15 +106,17 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	return l.learned(found, widened(post, found.values, values), scatter), nil
 }
 
+// A bias correction is rejected if it makes the objective larger than farther times the old one plus
+// manyTwins of its standard deviations over twins, or if step times scatter by more than mostStep:
+// simulated recordings are then no longer like the real one (spec#request-intervals).
 const (
-	manyTwins = 5    // standard deviations over twins that are no chance
-	mostStep  = 0.25 // scatter of steps above which they are no longer like even noise around a mean
-	farther   = 3    // times an objective: the replays with it are clearly worse
+	manyTwins = 5
+	mostStep  = 0.25
+	farther   = 3
 )
 
-// unbiased is the candidate without the bias of the equations, unless a search has led
-// elsewhere, the recordings are not like the real one or the replays are clearly farther
-// with it.
+// unbiased is the state of values, the answer corrected for the bias of the equations. It is from,
+// the answer without correction, if a search has changed that, or if the correction is rejected.
 func (l *learner) unbiased(from *state, values []float64, u *result.RequestScatter, unsearched bool) (*state, error) {
 	if !unsearched {
 		return from, nil
@@ -131,7 +133,7 @@ func (l *learner) unbiased(from *state, values []float64, u *result.RequestScatt
 	return answer, nil
 }
 
-// widened is a covariance with the bias that was left in the answer as one more error.
+// widened adds to the covariance the square of the bias that was left in the answer.
 func widened(covariance, answer, unbiased []float64) []float64 {
 	n := len(answer)
 	for k := range n {
@@ -142,13 +144,13 @@ func widened(covariance, answer, unbiased []float64) []float64 {
 	return covariance
 }
 
-// leastGain is by how much a fit that does without the regression's evidence must be
-// nearer to take its place.
+// leastGain is by how much, as a share, the objective without the regression's equations must be
+// lower for that answer to be taken.
 const leastGain = 0.1
 
-// best is where the passes lead from the regression's answer: with its evidence, or
-// without, should that be clearly nearer. Preemptions and waits for KV blocks are
-// seen by the simulator alone.
+// best starts the Gauss-Newton passes at values, the answer of the regression, once with the
+// regression's equations and once without, and returns the better end. The regression does not know
+// preemptions and waits for KV blocks, so its equations can lead astray.
 func (l *learner) best(values []float64, seen *evidence) (*state, evidence, error) {
 	start, err := l.assess(l.loads, l.twins, values, 0, true)
 	if err != nil {

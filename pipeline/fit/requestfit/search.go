@@ -10,9 +10,8 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// search polishes the learned directions without derivatives, which sees what they
-// cannot: schedules that jump, and distributions. The answer is kept only when loads
-// held out agree.
+// search improves a candidate along the learned directions without derivatives, which do not show
+// that schedules change abruptly. The result is kept only if held-out loads are closer with it.
 func (l *learner) search(from *state, e evidence) (*state, error) {
 	if l.Search == SearchNone || l.Search == "" || len(l.Holdout) == 0 {
 		return from, nil
@@ -43,7 +42,7 @@ func (l *learner) search(from *state, e evidence) (*state, error) {
 	return l.confirmed(from, best)
 }
 
-// confirmed is the polished candidate where the loads held out are nearer with it.
+// confirmed is the state of values if the held-out loads are closer with it, else from.
 func (l *learner) confirmed(from *state, values []float64) (*state, error) {
 	var twins [][][]sim.Request
 	for _, load := range l.Holdout {
@@ -64,10 +63,10 @@ func (l *learner) confirmed(from *state, values []float64) (*state, error) {
 	return found, err
 }
 
-// searchWidth is how far a search looks at first, in standard errors.
+// searchWidth is the initial step of a search, in standard errors.
 const searchWidth = 2
 
-// subspace are the learned directions, each as long as its standard error.
+// subspace are the learned directions, each one standard error long.
 func (l *learner) subspace(values []float64, e evidence) ([][]float64, error) {
 	post, err := l.posterior(e)
 	if err != nil {
@@ -82,7 +81,7 @@ func (l *learner) subspace(values []float64, e evidence) ([][]float64, error) {
 	return space, nil
 }
 
-// moved is a candidate z along the directions, signs kept.
+// moved is a candidate moved by z along the directions. No value changes its sign.
 func moved(from []float64, space [][]float64, z []float64) []float64 {
 	out := slices.Clone(from)
 	for k, v := range space {
@@ -96,7 +95,8 @@ func moved(from []float64, space [][]float64, z []float64) []float64 {
 	return out
 }
 
-// minimise runs the method; where it stops is remembered by f.
+// minimise runs the method of Options.Search on f, which remembers the best point it was called
+// with.
 func (l *learner) minimise(f func([]float64) float64, n int) {
 	var method optimize.Method
 	switch l.Search {
@@ -110,15 +110,15 @@ func (l *learner) minimise(f func([]float64) float64, n int) {
 	}
 	settings := &optimize.Settings{FuncEvaluations: l.Calls, Concurrent: 1,
 		Converger: &optimize.FunctionConverge{Relative: 1e-3, Iterations: 20}}
-	// What a method calls a failure ends the search: f remembers the best it saw.
+	// An error of the method only ends the search, because f has the best point.
 	_, _ = optimize.Minimize(optimize.Problem{Func: f}, make([]float64, n), settings, method)
 }
 
-// cmaStream and spsaStream separate the random numbers of the methods.
+// cmaStream and spsaStream are the seeds that separate the random numbers of the two methods.
 const cmaStream, spsaStream = 0xc3a, 0x59a
 
-// spsa is simultaneous perturbation: two objectives a step whatever the dimension,
-// with the usual gains a/(k+A)^0.602 and c/k^0.101 (Spall 1998).
+// spsa is simultaneous perturbation stochastic approximation: two evaluations a step, for any
+// number of dimensions, with the usual gains a/(k+A)^0.602 and c/k^0.101 (Spall 1998).
 func (l *learner) spsa(f func([]float64) float64, n int) {
 	rng := rand.New(rand.NewPCG(uint64(l.Seed), spsaStream))
 	z := make([]float64, n)
