@@ -10,7 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// StepExplanation is how one recorded step's feature vector comes about, and what coefficients make of it.
+// StepExplanation shows how the feature vector of one recorded step is computed, and the time that
+// coefficients predict for it.
 type StepExplanation struct {
 	SchemaVersion string                `json:"schema_version"`
 	ToolVersion   string                `json:"tool_version"`
@@ -33,8 +34,8 @@ type BatchMember struct {
 	New      int64  `json:"new_tokens"`
 }
 
-// ExplainStep rebuilds a step of an extracted run and explains its features; without a set there
-// is no prediction.
+// ExplainStep rebuilds the batch of a step of an extracted run and explains its features. Without a
+// set there is no prediction.
 func ExplainStep(out string, run *result.ExtractRun, step int64, version features.Version, set *coeff.Set) (*StepExplanation, error) {
 	recorded, err := table.Read(table.RunDir(out, run.ID))
 	if err != nil {
@@ -59,6 +60,7 @@ func ExplainStep(out string, run *result.ExtractRun, step int64, version feature
 	return describeStep(steps, st, space, set)
 }
 
+// describeStep fills in the explanation of a rebuilt step.
 func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *coeff.Set) (*StepExplanation, error) {
 	gamma := features.DefaultGamma
 	lag := rows.AssumedLag(steps.Dep)

@@ -25,20 +25,20 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ExportOptions decide an export.
+// ExportOptions are the options of an export.
 type ExportOptions struct {
 	export.Options
 	Format     export.Format
 	Given      []string        // KEY=VALUE options of the format
-	Writers    []export.Writer // the foreign formats there are
+	Writers    []export.Writer // of the formats of other programs
 	Out        string          // file to write
 	Validation string          // validation.json with the gates; "": the one in the folder of fit.json, if any; "none": none
-	For        string          // the purpose whose verdict may refuse the export; "": the one the validation decided by
+	For        string          // purpose whose verdict decides whether to export; "": that of the validation
 	Accept     coeff.Accept    // verdicts that are accepted in addition to pass
 	Special    bool            // read pipes and devices given as files
 }
 
-// DefaultExportOptions are those of the command line but for Out, which has none.
+// DefaultExportOptions are the defaults of the command line. Out has none.
 func DefaultExportOptions() ExportOptions {
 	return ExportOptions{Format: export.FormatNative, Writers: export.Writers()}
 }
@@ -108,23 +108,25 @@ func (o *ExportOptions) ResolveFor(known []export.Setting) error {
 	return nil
 }
 
-// VerdictError refuses coefficients that failed their purpose, or could not be judged
-// for it: a verdict, not a failure of the program.
+// VerdictError is returned for coefficients whose validation for the purpose failed or had too few
+// data. It is a result of the validation, not a failure of the program, and has an exit status of
+// its own.
 type VerdictError struct{ Msg string }
 
 func (e *VerdictError) Error() string { return e.Msg }
 
-// TooFarOff refuses parameters with which the consumer's formula misses the model.
+// TooFarOff returns an error if the consumer's formula cannot represent the coefficients well
+// enough, unless the user overrules that.
 func (o *ExportOptions) TooFarOff(out *export.Output) error {
 	i := slices.IndexFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == export.PoorProjection })
 	if i < 0 || o.Overrules(export.PoorProjection) {
 		return nil
 	}
-	return &VerdictError{fmt.Sprintf("%s; aic-fpm, keda-token-aware and llmd-epp hold any step; --force %s writes it all the same",
+	return &VerdictError{fmt.Sprintf("%s; aic-fpm, keda-token-aware and llmd-epp represent any step; --force %s writes it all the same",
 		out.Warnings[i].Message, export.PoorProjection)}
 }
 
-// refused is the error when the validation's verdict forbids the export; nil without a validation.
+// refused is the error if the validation's verdict forbids the export; nil without a validation.
 func (o *ExportOptions) refused(v *result.Validation) error {
 	if o.For != "" && !gate.IsPurpose(o.For) {
 		return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
@@ -143,7 +145,7 @@ func (o *ExportOptions) refused(v *result.Validation) error {
 	return o.Judge(purpose, scope, got.Verdict, slices.Concat(got.Failed, got.Missing))
 }
 
-// Judge is the error when a verdict forbids the export, with the first reasons for it.
+// Judge returns an error if the verdict forbids the export, with the first reasons for the verdict.
 func (o *ExportOptions) Judge(purpose, scope, verdict string, why []string) error {
 	accept := o.Accept
 	accept.Asked = o.For != ""
@@ -218,8 +220,8 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 	return src, nil
 }
 
-// Predicts gives an export the predictions of a coefficient set for a deployment. The set is made when it
-// is first needed.
+// Predicts gives an export the functions that predict times for a deployment. made makes the
+// coefficient set when it is first needed.
 func Predicts(src *export.Source, made func() (*coeff.Set, error)) {
 	src.Set = sync.OnceValues(made)
 	src.Step = func(d deploy.Deployment) (export.StepTimer, error) {

@@ -13,15 +13,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ExtractOptions decide an extraction.
+// ExtractOptions are the options of an extraction.
 type ExtractOptions struct {
 	extract.Options
 	Filter
 	Special bool                  // read pipes and devices given as inputs
-	Warn    func([]trace.Finding) // gets the findings that no document holds; may be nil
+	Warn    func([]trace.Finding) // called with warnings that are in no document; may be nil
 }
 
-// DefaultExtractOptions are those of the command line but for Out, which has none.
+// DefaultExtractOptions are the defaults of the command line. Out has none.
 func DefaultExtractOptions() ExtractOptions {
 	o := ExtractOptions{Options: extract.DefaultOptions()}
 	o.ToolVersion = folder.ToolVersion
@@ -83,7 +83,7 @@ func Extract(ctx context.Context, inputs []string, o ExtractOptions) (*result.Ex
 	return extractRuns(ctx, runs, o)
 }
 
-// discovered checks the options and finds the runs.
+// discovered checks the options and finds the runs of the inputs.
 func discovered(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 	if o.Out == "" {
 		return nil, option.Misusef("missing -o OUT")
@@ -94,7 +94,7 @@ func discovered(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 	return Discover(inputs, o)
 }
 
-// extractRuns extracts to o.Out, which is ours.
+// extractRuns extracts runs to o.Out, which the caller has claimed as an output folder.
 func extractRuns(ctx context.Context, runs []extract.RunDir, o ExtractOptions) (*result.Extract, error) {
 	defer extract.BoundMemory()()
 	return extract.Run(ctx, runs, o.Options)

@@ -18,7 +18,7 @@ type Filter struct {
 	Exclude []string // globs
 }
 
-// checkGlobs refuses a glob that is no pattern.
+// checkGlobs returns an error for a malformed glob.
 func (f *Filter) checkGlobs() error {
 	for _, glob := range slices.Concat(f.Only, f.Exclude) {
 		if _, err := path.Match(glob, ""); err != nil {
@@ -28,6 +28,7 @@ func (f *Filter) checkGlobs() error {
 	return nil
 }
 
+// anyMatches reports whether any glob matches the id.
 func anyMatches(globs []string, id string) bool {
 	return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, id); return ok })
 }

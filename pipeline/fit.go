@@ -27,15 +27,15 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// FitOptions decide the fit of a folder.
+// FitOptions are the options of the fit of a folder.
 type FitOptions struct {
 	fit.Options
 	Filter
 	From     string   // name of fit.FromSteps or another kind; "": steps where there are any
 	Search   string   // of a fit from requests, after its passes: requestfit.Search...
-	Holdout  []string // runs that a fit from requests is judged by and does not see
+	Holdout  []string // runs that a fit from requests is validated on and does not use
 	Form     string   // FormPhysics | FormTrained
-	Budget   string   // time of a search, as a number of simulated steps; "": none
+	Budget   string   // time for a search; it is counted in simulated steps, see stepsPerSecond; "": no limit
 	Shared   int64    // prompt tokens at the start that requests share, for recordings that do not state it
 	Out      string   // folder of the results; "": that of the tables
 	SaveGram string   // also write the rows' sums to this file; "": do not
@@ -43,7 +43,7 @@ type FitOptions struct {
 	Force    bool     // accept a folder of results that holds foreign files
 	Special  bool     // read pipes and devices given as files
 	Config   *result.Config
-	Warn     func([]trace.Finding) // called with warnings that no document holds; may be nil
+	Warn     func([]trace.Finding) // called with warnings that are in no document; may be nil
 	Progress trace.Progress
 }
 
@@ -72,7 +72,7 @@ func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
 	if ext != nil && o.Spec == "" && slices.Contains([]string{"", fit.PriorZero, fit.PriorRoofline, fit.PriorLibrary}, o.Prior) {
 		o.Spec = layeredVersion(ext, o.Without)
 	}
-	// Sums of several places must agree in their version: no library for them.
+	// Gram files of several places have to agree in their version, so the library is no default.
 	if ext != nil && o.PriorOpen() && o.SaveGram == "" && libraryKnows(ext, o.Without) {
 		o.Prior = fit.PriorLibrary
 	}
@@ -82,7 +82,7 @@ func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
 	return nil
 }
 
-// check refuses mistakes before anything is read.
+// check returns an error for invalid options, before anything is read.
 func (o FitOptions) check() error {
 	if err := errors.Join(o.ResolveFor(nil), o.checkValues()); err != nil || o.From == "" {
 		return err
@@ -91,7 +91,7 @@ func (o FitOptions) check() error {
 	return err
 }
 
-// checkValues refuses values that these options cannot have.
+// checkValues returns an error for the first option with an invalid value.
 func (o *FitOptions) checkValues() error {
 	searches := []string{requestfit.SearchNone, requestfit.SearchNelderMead, requestfit.SearchSPSA, requestfit.SearchCMAES}
 	if !slices.Contains(searches, o.Search) {
@@ -108,11 +108,11 @@ func (o *FitOptions) checkValues() error {
 	return err
 }
 
-// stepsPerSecond is what a second of --budget is worth, in simulated steps: what one core
-// does at least. Counting steps, not time, gives the same bytes on every machine.
+// stepsPerSecond converts --budget to simulated steps. It is the least that one core simulates in a
+// second. Counting steps rather than time gives the same result on every machine.
 const stepsPerSecond = 500_000
 
-// budgetSteps are the simulated steps of the budget; 0: no limit.
+// budgetSteps is the budget in simulated steps; 0 is no limit.
 func (o *FitOptions) budgetSteps() (int64, error) {
 	if o.Budget == "" {
 		return 0, nil
@@ -124,8 +124,8 @@ func (o *FitOptions) budgetSteps() (int64, error) {
 	return max(1, int64(d.Seconds()*stepsPerSecond)), nil
 }
 
-// KindFor is what a folder is fitted from: what was asked for, else steps where any run has
-// them. Options that this evidence makes nothing of are an error.
+// KindFor is the kind of evidence that a folder is fitted from: the requested one, else steps if
+// any run has them. Options that do not apply to it are an error.
 func (o *FitOptions) KindFor(ext *result.Extract) (fit.Kind, error) {
 	kind := fit.FromSteps
 	switch o.From {
@@ -143,7 +143,7 @@ func (o *FitOptions) KindFor(ext *result.Extract) (fit.Kind, error) {
 	return kind, errors.Join(o.checkValues(), o.checkApplies(kind))
 }
 
-// checkApplies refuses options that the evidence makes nothing of.
+// checkApplies returns an error for an option that does not apply to the evidence.
 func (o *FitOptions) checkApplies(kind fit.Kind) error {
 	simulated := kind.Name == fit.FromRequests.Name || kind.Name == fit.FromPoints.Name
 	if simulated && (o.Spec == features.V10 || o.Recipe == fit.Frozen || o.BetaTarget == coeff.Duration) {
@@ -193,7 +193,8 @@ func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
 	return fitAndWrite(ctx, t, o)
 }
 
-// fitAndWrite fits tables and writes what Fit writes to o.Out, which is ours.
+// fitAndWrite fits tables and writes what Fit writes to o.Out, which the caller has claimed as an
+// output folder.
 func fitAndWrite(ctx context.Context, t Tables, o FitOptions) (*result.Fit, error) {
 	if o.DumpRows {
 		o.Rows = func(d *fit.Dump) error { return d.Write(o.Out) }
@@ -238,7 +239,7 @@ func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Option
 	return t.learn(ctx, fit.Steps{Sources: t.FitSources()}, o, h, progress)
 }
 
-// requests is the evidence of the tables' requests and load levels.
+// requests collects the requests and load levels of the tables as evidence for a fit.
 func (t *Tables) requests(o FitOptions) (requestfit.Requests, error) {
 	evidence := requestfit.Requests{Holdout: o.Holdout, Search: o.Search, SharedPrefix: o.Shared}
 	var err error
@@ -254,8 +255,8 @@ func (t *Tables) requests(o FitOptions) (requestfit.Requests, error) {
 	return evidence, err
 }
 
-// learn fits evidence of the tables and completes the document. Its inputs are those of the
-// extraction: the files that the numbers come from.
+// learn fits evidence from the tables and completes the document with header, inputs and warnings.
+// The inputs are those of the extraction, the files that the numbers come from.
 func (t *Tables) learn(ctx context.Context, evidence fit.Evidence, o fit.Options, h result.Header,
 	progress trace.Progress) (*result.Fit, error) {
 	doc, err := evidence.Fit(ctx, o, progress)
@@ -276,8 +277,8 @@ func (t *Tables) learn(ctx context.Context, evidence fit.Evidence, o fit.Options
 	return doc, nil
 }
 
-// FitGrams fits the sums of other places in place of tables: Gram files that
-// [Fit] saved. It writes what Fit writes.
+// FitGrams fits Gram files, the sums that [Fit] saved elsewhere, in place of tables. It writes what
+// Fit writes.
 func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, error) {
 	if o.Out == "" {
 		return nil, option.Misusef("fit: --from-gram needs -o OUT")
@@ -307,7 +308,7 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 	return doc, WriteFit(ctx, doc, o)
 }
 
-// readGrams reads Gram files and describes them as inputs, by base name.
+// readGrams reads Gram files, and lists them as inputs by base name.
 func readGrams(names []string, special bool) ([]ridge.File, []result.Input, error) {
 	var grams []ridge.File
 	inputs := []result.Input{}
@@ -326,7 +327,7 @@ func readGrams(names []string, special bool) ([]ridge.File, []result.Input, erro
 	return grams, inputs, nil
 }
 
-// saveGram writes the sums of the same runs under the same options.
+// saveGram writes the Gram file of the fitted runs under the same options.
 func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
 	if o.SaveGram == "" {
 		return nil
@@ -345,7 +346,7 @@ func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
 	return files.Write(o.SaveGram, b.Bytes())
 }
 
-// layeredVersion is 1.3 where a run of a fit needs it, else "" (spec#default-version).
+// layeredVersion is 1.3 if a run of the fit needs it, else "" (spec#default-version).
 func layeredVersion(ext *result.Extract, without []string) features.Version {
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
@@ -356,8 +357,8 @@ func layeredVersion(ext *result.Extract, without []string) features.Version {
 	return ""
 }
 
-// libraryKnows reports that there are kernel tables for all runs of a fit, and that their models are
-// dense (spec#prior-default).
+// libraryKnows reports whether the library has kernel tables for all runs of a fit and all their
+// models are dense (spec#prior-default).
 func libraryKnows(ext *result.Extract, without []string) bool {
 	known := false
 	for i := range ext.Runs {
@@ -373,7 +374,7 @@ func libraryKnows(ext *result.Extract, without []string) bool {
 	return known
 }
 
-// WriteFit writes fit.json, coefficients.yaml without gates and the form asked for to o.Out.
+// WriteFit writes fit.json, coefficients.yaml without gates, and the requested form to o.Out.
 func WriteFit(ctx context.Context, doc *result.Fit, o FitOptions) error {
 	if err := folder.WriteDocument(filepath.Join(o.Out, folder.FitFile), doc); err != nil {
 		return err
@@ -384,6 +385,8 @@ func WriteFit(ctx context.Context, doc *result.Fit, o FitOptions) error {
 	return o.writeForm(ctx)
 }
 
+// writeCoefficients writes coefficients.yaml of a fit, with the gates of a validation unless it is
+// nil.
 func writeCoefficients(out string, doc *result.Fit, v *result.Validation) error {
 	b, err := CoefficientFile(doc, v)
 	if err != nil {

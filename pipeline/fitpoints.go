@@ -136,7 +136,7 @@ func (t *Tables) writeLevels(points []trace.LoadPoint, force bool) error {
 	return folder.WriteDocument(filepath.Join(t.Dir, folder.ExtractFile), t.Extract)
 }
 
-// withPath is an error in a file under the path that was given: readers know base names.
+// withPath replaces the base name in an error of a reader by the path that the user gave.
 func withPath(err error, path string) error {
 	if at := (*trace.SyntaxError)(nil); errors.As(err, &at) && at.File == filepath.Base(path) {
 		at.File = path

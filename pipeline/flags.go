@@ -35,7 +35,7 @@ func (o *FitOptions) Flags() []cli.Flag {
 	}, o.Filter.Flags())
 }
 
-// LearningFlags are the options that decide coefficients.
+// LearningFlags are the flags that decide the coefficients.
 func (o *FitOptions) LearningFlags() []cli.Flag {
 	return append(o.Options.Flags(),
 		option.Recorded(&cli.StringFlag{Name: "from", Destination: &o.From, Value: o.From,
@@ -72,8 +72,8 @@ func (o *ValidateOptions) Flags() []cli.Flag {
 	return all
 }
 
-// Flags are the options of the stages as flags, a list each for extract, fit and validate. An
-// option that several stages have under one name is one option of a run.
+// Flags are the flags of the stages extract, fit and validate, one list for each. Flags of several
+// stages with the same name are one flag of a run.
 func (o *RunOptions) Flags() [][]cli.Flag {
 	return [][]cli.Flag{
 		o.Extract.Flags(),
@@ -87,6 +87,7 @@ func (o *InspectOptions) Flags() []cli.Flag {
 	return append(o.recordedFlags(), o.Extract.Flags()...)
 }
 
+// recordedFlags are the flags that inspect.json records.
 func (o *InspectOptions) recordedFlags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.BoolFlag{Name: "identify", Destination: &o.Identify, Value: o.Identify,
@@ -123,6 +124,7 @@ func (o *ExportOptions) Flags() []cli.Flag {
 	}
 }
 
+// forceFlag is the flag --force of stages that write to an output folder.
 func forceFlag(force *bool) cli.Flag {
 	return &cli.BoolFlag{Name: "force", Destination: force, Value: *force,
 		Usage: "accept an output folder that holds files of other programs"}

@@ -18,8 +18,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// InspectOptions decide an inspection. Recordings are extracted into a folder of
-// their own that goes away; Extract.Out is where inspect.json goes, "" for nowhere.
+// InspectOptions are the options of an inspection. Recordings are extracted into a temporary
+// folder. inspect.json is written to Extract.Out; if that is "", it is not written.
 type InspectOptions struct {
 	Extract  ExtractOptions
 	Identify bool // also report which terms the data determine
@@ -49,8 +49,7 @@ func Inspect(ctx context.Context, inputs []string, o InspectOptions) (*result.In
 	return doc, folder.WriteDocument(filepath.Join(o.Extract.Out, folder.InspectFile), doc)
 }
 
-// inspectAll inspects extracted folders where they are, and everything else after
-// extracting it.
+// inspectAll inspects extracted folders directly, and other inputs after extracting them.
 func (o *InspectOptions) inspectAll(ctx context.Context, inputs []string) (*result.Inspect, error) {
 	folders, raw := Extracted(inputs)
 	if o.Identify && len(folders) > 0 && len(inputs) > 1 {
@@ -87,6 +86,7 @@ func Extracted(inputs []string) (folders, others []string) {
 	return folders, others
 }
 
+// inspectFolder inspects an extracted folder.
 func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result.Inspect, error) {
 	heard := warnings{tell: o.Extract.Warn}
 	ext, err := extract.ReadDocument(dir, heard.add)
@@ -107,7 +107,7 @@ func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result
 	return doc, err
 }
 
-// inspectRecordings extracts to a temporary folder.
+// inspectRecordings extracts recordings to a temporary folder and inspects that.
 func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string) (*result.Inspect, error) {
 	dir, remove, err := files.Temporary("", "blis-train-inspect-")
 	if err != nil {
@@ -128,7 +128,8 @@ func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string)
 	return doc, errors.Join(err, more)
 }
 
-// inspected is the inspection of a folder; with o.Identify it includes which terms its runs determine.
+// inspected is the inspection of an extracted folder; with o.Identify it also states which terms
+// the runs determine.
 func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.Extract, f *result.Fit) (*result.Inspect, error) {
 	t := Tables{Extract: ext, Dir: dir}
 	doc, err := inspectTables(ctx, ext, folder.Header("inspect", o.Extract.Config), o.Extract.Progress, t.judged(f, nil).Inspect)
@@ -150,7 +151,7 @@ func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.
 	return doc, err
 }
 
-// joinInspect appends b's runs to a.
+// joinInspect appends the runs of b to those of a, which may be nil.
 func joinInspect(a, b *result.Inspect) *result.Inspect {
 	if a == nil {
 		return b
@@ -163,7 +164,8 @@ func joinInspect(a, b *result.Inspect) *result.Inspect {
 	return a
 }
 
-// inspectTables reports the data quality of the runs of ext, in its order, as inspect judges each.
+// inspectTables reports the data quality of the runs of ext, in their order. inspect inspects one
+// run.
 func inspectTables(ctx context.Context, ext *result.Extract, h result.Header, progress trace.Progress,
 	inspect func(*result.ExtractRun) (result.InspectRun, error)) (*result.Inspect, error) {
 	doc := &result.Inspect{Header: h, Runs: []result.InspectRun{}, Unfit: []string{}, Warnings: []trace.Finding{}}
@@ -186,14 +188,15 @@ func inspectTables(ctx context.Context, ext *result.Extract, h result.Header, pr
 	return doc, nil
 }
 
-// InspectRun inspects a run whose tables are in dir. f, unless nil, adds the lag and its evidence.
+// InspectRun inspects a run whose tables are in dir. The lag and its evidence come from the fit f;
+// without one they are measured.
 func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.InspectRun, error) {
 	run, err := readRun(dir, r.Deployment, table.JourneyEvents)
 	if err != nil {
 		return result.InspectRun{}, err
 	}
 	in := validate.Inspection{Extract: r}
-	if f == nil { // measured in place of the fit's evidence; a run whose batches cannot be rebuilt has none
+	if f == nil { // a run whose batches cannot be rebuilt has no lag evidence
 		src := fit.Source{ID: r.ID, Deployment: *stepsOn(r), Load: func() (*trace.Run, error) { return run, nil }}
 		if lag, evidence, err := fit.MeasureLag(src, fit.DefaultOptions()); err == nil {
 			in.Lag, in.Evidence = &lag, evidence

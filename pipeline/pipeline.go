@@ -1,20 +1,20 @@
-// Package pipeline is the program, and our table of contents: the stages in order.
-// Each stage reads what the one before left in the output folder, so that every
-// stage can be run alone and Run writes the same bytes as the stages one by one.
-// FitDocument and Judge are two of them without the reading: on tables and a fit that
-// the caller has.
+// Package pipeline has the stages of the program, in order. Each stage reads what
+// the one before wrote to the output folder, so that every stage can run alone, and
+// Run writes the same bytes as the stages one by one. FitDocument and Judge are the
+// stages fit and validate for callers that have already read their input.
 //
 //	Extract   recordings      -> OUT/tables, OUT/extract.json
 //	Fit       tables          -> OUT/fit.json, OUT/coefficients.yaml
 //	Validate  fit + tables    -> OUT/validation.json, OUT/report.html
 //	Run       all of them, with the gates in OUT/coefficients.yaml
-//	Export    fit (+ gates)   -> other people's formats
+//	Export    fit (+ gates)   -> formats of other programs
 //	Simulate  coefficients    -> OUT/simulation.json, OUT/requests.parquet
-//	Inspect   recordings      -> whether they are fit to fit
+//	Inspect   recordings      -> whether they can be fitted
 //
-// Every stage has options with defaults (DefaultFitOptions) and one list of them as
-// flags (FitOptions.Flags): the command line and the recorded command come from it. A mistake in the options is an [option.Misuse]. A context that ends ends a
-// stage; files get their names when they are complete.
+// Every stage has options with defaults (such as DefaultFitOptions) and one list of
+// them as flags (FitOptions.Flags), from which the command line and the command
+// recorded in documents come. Invalid options are an [option.Misuse]. A stage stops
+// when its context ends. A file gets its name when it is complete.
 package pipeline
 
 import (
@@ -26,8 +26,8 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-// RunOptions decide a run of the whole pipeline. Out, Force, Workers and Config of
-// the extraction hold for every stage.
+// RunOptions are the options of a run of the whole pipeline. Out, Force, Workers and Config of the
+// extraction apply to every stage.
 type RunOptions struct {
 	Extract  ExtractOptions
 	Fit      FitOptions
@@ -36,20 +36,20 @@ type RunOptions struct {
 	Done func(doc any)
 }
 
-// DefaultRunOptions are those of the command line but for Extract.Out, which has none.
+// DefaultRunOptions are the defaults of the command line. Extract.Out has none.
 func DefaultRunOptions() RunOptions {
 	return RunOptions{Extract: DefaultExtractOptions(), Fit: DefaultFitOptions(), Validate: DefaultValidateOptions()}
 }
 
-// RunResult has the documents of a run's stages, nil for those that were not reached.
+// RunResult has the documents of the stages; nil for stages that were not reached.
 type RunResult struct {
 	Extract    *result.Extract    `json:"extract"`
 	Fit        *result.Fit        `json:"fit"`
 	Validation *result.Validation `json:"validation"`
 }
 
-// Brief is the result without what the files of the stages have and a reader of the summary does not need: curves, the
-// selection grid, single replays, covariances, other models, deployments, and the gates that passed.
+// Brief is the result as the summary prints it: without curves, the selection grid, single replays,
+// covariances, other models, deployments, and gates that passed.
 func (r *RunResult) Brief() *RunResult {
 	var out RunResult
 	if r.Extract != nil {
@@ -82,6 +82,7 @@ func (r *RunResult) Brief() *RunResult {
 	return &out
 }
 
+// briefModel is a model without what Brief omits.
 func briefModel(m result.Model) result.Model {
 	m.Grid = nil
 	m.Covariance = nil
@@ -136,7 +137,8 @@ func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error)
 	return got, nil
 }
 
-// Check gives all stages the folder and the configuration of the extraction, and checks their options.
+// Check copies the output folder and configuration of the extraction to all stages, and checks
+// their options.
 func (o *RunOptions) Check() error {
 	o.Fit.Out = o.Extract.Out
 	o.Validate.Out = o.Extract.Out
@@ -145,7 +147,7 @@ func (o *RunOptions) Check() error {
 	return errors.Join(o.Fit.check(), o.Validate.check())
 }
 
-// Tell calls Done, where it is set, with a document.
+// Tell calls Done, if set, with the document of a stage.
 func (o *RunOptions) Tell(doc any) {
 	if o.Done != nil {
 		o.Done(doc)

@@ -30,7 +30,7 @@ func DefaultReference() Reference {
 	return Reference{Requests: 300, Load: 0.5, Prompt: 512, Output: 128, Seed: 1}
 }
 
-// Check reports the first figure that is out of bounds.
+// Check returns an error for the first figure out of range.
 func (r Reference) Check() error {
 	switch {
 	case r.Requests < 0 || r.Requests > 1e6:
@@ -45,7 +45,7 @@ func (r Reference) Check() error {
 	return nil
 }
 
-// Predictions simulates every configuration of a under both artifacts.
+// Predictions simulates the workload on every configuration of a, once with each coefficient set.
 func (r Reference) Predictions(a, b *coeff.Set) ([]export.Prediction, error) {
 	var out []export.Prediction
 	if r.Requests == 0 {
@@ -62,6 +62,7 @@ func (r Reference) Predictions(a, b *coeff.Set) ([]export.Prediction, error) {
 	return out, nil
 }
 
+// onConfig does so for one configuration.
 func (r Reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Prediction, error) {
 	fit := r.fitting(d)
 	rate, err := fit.rate(d, a)
@@ -89,7 +90,7 @@ func (r Reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Pre
 	return out, nil
 }
 
-// fitting shortens the lengths so that the longest request fits the model.
+// fitting shortens the mean lengths so that the longest request fits max_model_len.
 func (r Reference) fitting(d *deploy.Deployment) Reference {
 	longest := float64(d.LongestSequence().Or(math.MaxInt32))
 	if !d.Engine.ChunkedPrefill {
@@ -103,8 +104,8 @@ func (r Reference) fitting(d *deploy.Deployment) Reference {
 	return r
 }
 
-// rate is load times the requests per second of a full engine: a batch of
-// decodes at mean depth in which each request's prompt is prefilled once.
+// rate is the arrival rate, requests/s: Load times what a full engine serves, which is estimated
+// from a batch of decodes at mean context, with the prompt of each request prefilled once.
 func (r Reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
 	p, err := NewStepTimes(set, d)
 	if err != nil {
@@ -128,7 +129,7 @@ func (r Reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
 	return r.Load * 1e6 / perRequestUs, nil
 }
 
-// workload draws the requests; the same seed gives the same ones.
+// workload draws the requests. The same seed gives the same ones.
 func (r Reference) workload(rate float64) []sim.Request {
 	rng := rand.New(rand.NewSource(r.Seed))
 	at := 0.0
@@ -142,7 +143,7 @@ func (r Reference) workload(rate float64) []sim.Request {
 	return reqs
 }
 
-// figure is one summary of a simulated workload.
+// figure is one summary statistic of a simulated workload.
 type figure struct {
 	name string
 	ms   float64

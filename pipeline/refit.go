@@ -23,20 +23,20 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// RefitOptions decide how a coefficient file is made again.
+// RefitOptions are the options of checking a coefficient file by a new fit.
 type RefitOptions struct {
-	Data     string   // parent of the run folders
+	Data     string   // folder above the run folders
 	Set      []string // what overrode run.yaml when the file was made
 	Workers  int      // 0 uses every core
 	Special  bool     // read pipes and devices given as files
 	Progress trace.Progress
 }
 
-// RefitResult is the comparison of a coefficient file with a new fit of its recorded inputs.
+// RefitResult compares a coefficient file with a new fit of its recorded inputs.
 //
 // The same program on the same platform has to write the same bytes. Another platform may fuse
-// a multiplication with an addition, so there the numbers have to agree within refitTolerance
-// and everything else exactly.
+// multiplications with additions. Its numbers have to agree within refitTolerance, and everything
+// else exactly.
 type RefitResult struct {
 	SchemaVersion string        `json:"schema_version"`
 	ToolVersion   string        `json:"tool_version"`

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// StepTimes is a coefficient set bound to one deployment: batch in, us out. It is
-// not for several goroutines at once.
+// StepTimes predicts step times, us, of one deployment with a coefficient set. It must not be used
+// by several goroutines at once.
 type StepTimes struct {
 	set   *coeff.Set
 	space *features.Space
@@ -24,7 +24,7 @@ func NewStepTimes(set *coeff.Set, d *deploy.Deployment) (*StepTimes, error) {
 	return &StepTimes{set: features.On(set, d), space: space, x: make([]float64, len(set.Beta))}, nil
 }
 
-// StepUs predicts one step of the batch.
+// StepUs predicts the time of a step that runs the batch, us.
 func (p *StepTimes) StepUs(batch []trace.Chunk) (float64, error) {
 	if _, err := p.space.Beta(new(p.space.Sum(batch)), p.x); err != nil {
 		return 0, err
@@ -32,16 +32,16 @@ func (p *StepTimes) StepUs(batch []trace.Chunk) (float64, error) {
 	return p.set.Predict(p.x), nil
 }
 
-// Features are the step features of the last batch.
+// Features are the features of the batch that StepUs was last called with.
 func (p *StepTimes) Features() []float64 { return p.x }
 
-// TermUs is what one term gives to a step, us.
+// TermUs is the contribution of one term to a step time, us.
 type TermUs struct {
 	Name string
 	Us   float64
 }
 
-// Terms are the terms of the last batch, in the order of the set.
+// Terms are the contributions to the time that StepUs last returned, in the order of the set.
 func (p *StepTimes) Terms() []TermUs {
 	terms := make([]TermUs, len(p.set.Beta))
 	for i := range terms {

@@ -18,17 +18,16 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Tables are extracted recordings, the input of Fit and Validate: the document of the extraction,
-// and the folders of the tables that it lists.
+// Tables is the input of Fit and Validate: extract.json and the tables of the runs that it lists.
 type Tables struct {
 	*result.Extract
 	Dir      string            // output folder with tables/run=ID
 	At       map[string]string // output folder of a run, by its id, where it is not Dir
-	Warnings []trace.Finding   // about the files; the documents made of the tables have them too
+	Warnings []trace.Finding   // about damaged files; documents made from the tables repeat them
 }
 
-// ReadTables reads extract.json of an output folder and compares the tables with it. warn, which may
-// be nil, gets warnings about damage at once.
+// ReadTables reads extract.json of an output folder and checks that its tables are unchanged. warn,
+// which may be nil, is called with warnings about damage as they are found.
 func ReadTables(dir string, warn func([]trace.Finding)) (Tables, error) {
 	heard := warnings{tell: warn}
 	ext, err := extract.ReadDocument(dir, heard.add)
@@ -38,7 +37,7 @@ func ReadTables(dir string, warn func([]trace.Finding)) (Tables, error) {
 // runDir is the folder of a run's tables.
 func (t *Tables) runDir(id string) string { return table.RunDir(cmp.Or(t.At[id], t.Dir), id) }
 
-// FitSources are the runs as inputs of a fit.
+// FitSources makes a fit source of every run.
 func (t *Tables) FitSources() []fit.Source {
 	sources := make([]fit.Source, len(t.Runs))
 	for i := range t.Runs {
@@ -47,13 +46,13 @@ func (t *Tables) FitSources() []fit.Source {
 	return sources
 }
 
-// FitSources are the extracted runs of an output folder as inputs of a fit.
+// FitSources makes a fit source of every run of an output folder.
 func FitSources(dir string, ext *result.Extract) []fit.Source {
 	t := Tables{Extract: ext, Dir: dir}
 	return t.FitSources()
 }
 
-// FitSource is one run with its tables in dir.
+// FitSource is the fit source of a run whose tables are in dir.
 func FitSource(dir string, r *result.ExtractRun) fit.Source {
 	s := fit.Source{
 		ID:         r.ID,
@@ -70,8 +69,8 @@ func FitSource(dir string, r *result.ExtractRun) fit.Source {
 	return s
 }
 
-// ValidateSources are the same runs as inputs of a validation. A run that the fit
-// used is a training run, another one a test run.
+// ValidateSources makes a validation source of every run. Runs that the fit used are training runs,
+// the others test runs.
 func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 	sources := make([]validate.Source, len(t.Runs))
 	for i := range t.Runs {
@@ -98,7 +97,8 @@ func mostRows(r *result.ExtractRun) int64 {
 	return max(r.Tables[table.Steps], r.Tables[table.Iterations], r.Tables[table.Requests])
 }
 
-// levelsOf are the load levels of a fit, all with the first run that has some; nil for other runs.
+// levelsOf are the predicted load levels of a fit if they belong to run id, else nil. All levels
+// belong to the first run that has some.
 func levelsOf(id string, f *result.Fit) []result.LevelHoldout {
 	if f == nil || f.Requests == nil || len(f.Requests.Levels) == 0 || f.Requests.Levels[0].Run != id {
 		return nil
@@ -126,8 +126,8 @@ func whyNotDecisive(r *result.ExtractRun, f *result.Fit) string {
 	return ""
 }
 
-// stepsOn is the deployment that the steps of a run are described by. Logged iterations count drafted
-// tokens as computed, so that their deployment has no draft model.
+// stepsOn is the deployment for computing the features of a run's steps. Logged iterations count
+// drafted tokens as computed ones, so for them it has no draft model.
 func stepsOn(r *result.ExtractRun) *deploy.Deployment {
 	if r.Tables[table.Iterations] > 0 && r.Tables[table.Steps] == 0 {
 		return r.Deployment.WithoutDrafts()
@@ -135,8 +135,8 @@ func stepsOn(r *result.ExtractRun) *deploy.Deployment {
 	return r.Deployment
 }
 
-// readRun reads a run for any stage. The steps of an unmodified engine are reconstructed from its
-// iterations.
+// readRun reads a run, and reconstructs its steps if it has only iterations of an unmodified
+// engine.
 func readRun(dir string, dep *deploy.Deployment, also ...string) (*trace.Run, error) {
 	run, err := table.ReadLean(dir, also...)
 	if err != nil {
@@ -145,8 +145,8 @@ func readRun(dir string, dep *deploy.Deployment, also ...string) (*trace.Run, er
 	return run, logged.Fill(run, dep)
 }
 
-// Batches rebuilds the batches of one extracted run, under version 1.1, for the
-// figures of extract.json (spec#members).
+// Batches rebuilds the batches of an extracted run under version 1.1 and counts the known ones, for
+// extract.json (spec#members).
 func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) {
 	run, err := readRun(runDir, dep)
 	if err != nil {
@@ -159,8 +159,8 @@ func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) 
 	return steps.Quality.StepQuality, nil
 }
 
-// warnings collects findings about the files that a stage reads, for the documents made of them, and
-// passes each on at once.
+// warnings collects findings about the files that a stage reads, for the documents made from them.
+// It also passes each on to tell at once.
 type warnings struct {
 	tell  func([]trace.Finding) // may be nil
 	found []trace.Finding

@@ -26,18 +26,18 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// ValidateOptions decide the validation of a folder.
+// ValidateOptions are the options of the validation of a folder.
 type ValidateOptions struct {
 	validate.Options        // Split 0: that of the fit
-	Fit              string // fit.json to judge; "": that of the folder
-	Coefficients     string // coefficient file to judge in place of the fit's own; "": those
+	Fit              string // fit.json to validate; "": that of the folder
+	Coefficients     string // coefficient file to validate in place of the fit's coefficients; "": none
 	Out              string // folder of the results; "": that of the tables
 	Figures          string // folder of the report's figures; "": none are written
 	Baseline         string // older validation.json, coefficient file, or folder of them to compare with; "": none
 	Force            bool   // accept a folder of results that holds foreign files
 	Special          bool   // read pipes and devices given as files
 	Config           *result.Config
-	Warn             func([]trace.Finding) // called with warnings that no document holds; may be nil
+	Warn             func([]trace.Finding) // called with warnings that are in no document; may be nil
 	Changed          func(*result.Changes) // called with the changes since Baseline; may be nil
 }
 
@@ -48,9 +48,8 @@ func DefaultValidateOptions() ValidateOptions {
 	return o
 }
 
-// Validate judges the fit of an extracted folder and writes validation.json and
-// report.html to o.Out. The fit judged comes back too; with o.Coefficients there may
-// be none.
+// Validate validates the fit of an extracted folder and writes validation.json and report.html to
+// o.Out. It also returns the fit; with o.Coefficients there may be none.
 func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Validation, *result.Fit, error) {
 	if err := o.check(); err != nil {
 		return nil, nil, err
@@ -78,22 +77,22 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 	return val, f, err
 }
 
-// Judged is the input of a validation: the tables, the fit, and results that are known already.
+// Judged is the input of a validation: the tables, the fit, and results that are already known.
 type Judged struct {
 	Tables
 	Fit     *result.Fit       // nil: there are coefficients alone
-	Sources []validate.Source // the runs; some may have rows or replays that were made elsewhere
+	Sources []validate.Source // the runs; rows or replays of some may have been made elsewhere
 	Inspect func(*result.ExtractRun) (result.InspectRun, error)
 	Old     *export.Old // what ValidateOptions.Baseline names; nil: nothing
 }
 
-// judged has everything still to be made.
+// judged is the input of a validation with nothing known yet.
 func (t Tables) judged(f *result.Fit, old *export.Old) Judged {
 	return Judged{Tables: t, Fit: f, Sources: t.ValidateSources(f), Old: old,
 		Inspect: func(r *result.ExtractRun) (result.InspectRun, error) { return InspectRun(t.runDir(r.ID), r, f) }}
 }
 
-// check refuses options out of their range, before anything is read.
+// check returns an error for invalid options, before anything is read.
 func (o *ValidateOptions) check() error {
 	if err := o.checkThresholds(); err != nil {
 		return err
@@ -101,6 +100,7 @@ func (o *ValidateOptions) check() error {
 	return o.Options.Check()
 }
 
+// checkThresholds returns an error for a threshold of an unknown gate.
 func (o *ValidateOptions) checkThresholds() error {
 	if _, err := gate.NewRules(o.Thresholds); err != nil {
 		return &option.Misuse{Msg: err.Error(), Hint: "--gate list prints the names"}
@@ -108,8 +108,8 @@ func (o *ValidateOptions) checkThresholds() error {
 	return nil
 }
 
-// fitToJudge reads fit.json, with a finding if it was changed after it was written. With coefficients
-// alone there may be no fit.json.
+// fitToJudge reads the fit.json to validate. A warning states whether it was changed since it was
+// written. With a coefficient file it may be absent.
 func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, []trace.Finding, error) {
 	f := &result.Fit{}
 	changed := warnings{tell: o.Warn}
@@ -124,7 +124,7 @@ func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, []trace.Finding, e
 	return nil, nil, trace.Hinted(err, fmt.Sprintf("blis-train fit %s", in))
 }
 
-// ResolveFor makes the choices that depend on the fit and the runs, and reports them as findings.
+// ResolveFor sets the options that depend on the fit and the runs, and returns warnings about them.
 func (o *ValidateOptions) ResolveFor(f *result.Fit, ext *result.Extract) ([]trace.Finding, error) {
 	if f != nil && o.Split == 0 {
 		o.Split = f.Options.Split
@@ -132,7 +132,8 @@ func (o *ValidateOptions) ResolveFor(f *result.Fit, ext *result.Extract) ([]trac
 	return o.skipReplay(f, ext)
 }
 
-// Judge judges and writes what Validate writes to o.Out, which is ours.
+// Judge validates and writes what Validate writes to o.Out, which the caller has claimed as an
+// output folder.
 func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validation, error) {
 	skipped, err := o.ResolveFor(in.Fit, in.Extract)
 	if err != nil {
@@ -146,7 +147,7 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	if err := folder.WriteDocument(filepath.Join(o.Out, folder.ValidationFile), val); err != nil {
 		return nil, err
 	}
-	if o.ownFit(in.Dir) { // the verdict travels with the coefficients
+	if o.ownFit(in.Dir) { // coefficients.yaml of the folder gets the gates
 		if err := writeCoefficients(o.Out, in.Fit, val); err != nil {
 			return nil, err
 		}
@@ -166,13 +167,13 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 		Inspect: inspection, Changes: changes})
 }
 
-// ownFit reports whether the fit of the output folder itself is validated, whose coefficient file lies
-// there.
+// ownFit reports whether the validated fit is that of the output folder, next to its
+// coefficients.yaml.
 func (o *ValidateOptions) ownFit(in string) bool {
 	return o.Coefficients == "" && filepath.Clean(cmp.Or(o.Fit, filepath.Join(in, folder.FitFile))) == filepath.Join(o.Out, folder.FitFile)
 }
 
-// judge validates the fit's own coefficients, or those of a file.
+// judge validates the fit's coefficients, or those of a file.
 func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validation, error) {
 	h := folder.Header(o.Command(), o.Config)
 	if o.Coefficients == "" {
@@ -195,8 +196,8 @@ func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validat
 	return val, err
 }
 
-// skipReplay turns the replays off when the time that a request takes to reach the engine is not known
-// (spec#overhead), with a warning. The steps are still validated.
+// skipReplay turns replays off if the time that a request takes to reach the engine is unknown
+// (spec#overhead), with a warning. Steps are still validated.
 func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trace.Finding, error) {
 	if o.StepsOnly || o.OverheadUs != nil || o.IdleDelays {
 		return nil, nil
@@ -224,7 +225,7 @@ func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trac
 		"no overhead coefficients: the replays are skipped; --overhead-us or --idle-delays replays without them")}, nil
 }
 
-// ValidateTables judges a fit on the runs of an output folder and writes nothing.
+// ValidateTables validates a fit on the runs of an output folder and writes nothing.
 func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *result.Fit, o validate.Options,
 	h result.Header) (*result.Validation, error) {
 	set, err := fit.Native(f, nil)
@@ -234,8 +235,8 @@ func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *resu
 	return Tables{Extract: ext, Dir: in}.judged(f, nil).validate(ctx, set, o, h)
 }
 
-// validate validates any coefficient set. Without the fit that made it, every run is a test run, and gates
-// that need the fit are not evaluated.
+// validate validates a coefficient set. Without the fit that made it, every run counts as a test
+// run, and gates that need the fit are not evaluated.
 func (in Judged) validate(ctx context.Context, set *coeff.Set, o validate.Options, h result.Header) (*result.Validation, error) {
 	doc, err := validate.Run(ctx, set, in.Fit, in.Sources, o)
 	if err != nil {
@@ -246,14 +247,15 @@ func (in Judged) validate(ctx context.Context, set *coeff.Set, o validate.Option
 	return doc, nil
 }
 
-// withoutRuntime drops what differs between two runs on the same inputs.
+// withoutRuntime is extract.json without running time and memory, which differ between runs on the
+// same inputs.
 func withoutRuntime(ext *result.Extract) *result.Extract {
 	clean := *ext
 	clean.Seconds, clean.PeakRSSBytes = nil, nil
 	return &clean
 }
 
-// writeReport writes report.html from the documents, and the figures when asked.
+// writeReport writes report.html from the documents, and the figures if asked for.
 func writeReport(out, figures string, in report.Input) error {
 	var b bytes.Buffer
 	if err := report.Render(&b, in); err != nil {
@@ -271,8 +273,8 @@ func writeReport(out, figures string, in report.Input) error {
 	return report.Figures(func(name string, data []byte) error { return files.Write(filepath.Join(figures, name), data) }, in)
 }
 
-// ReadBaseline reads what Baseline names before anything is written: it may be the very
-// folder whose files are to be replaced. nil: it names nothing.
+// ReadBaseline reads what Baseline names; nil if it is empty. It must be called before anything is
+// written, because Baseline may be the folder that is overwritten.
 func (o *ValidateOptions) ReadBaseline() (*export.Old, error) {
 	if o.Baseline == "" {
 		return nil, nil
@@ -317,6 +319,7 @@ func readOldFolder(dir string, special bool, warn func([]trace.Finding)) (*expor
 	return old, err
 }
 
+// addOldValidation adds a validation.json to the baseline.
 func addOldValidation(old *export.Old, path string, warn func([]trace.Finding)) error {
 	v := &result.Validation{}
 	if err := folder.ReadDocument(path, v, warn); err != nil {
@@ -326,7 +329,7 @@ func addOldValidation(old *export.Old, path string, warn func([]trace.Finding)) 
 	return nil
 }
 
-// changes compares with the baseline; nil without one.
+// changes compares the validation with the baseline; nil without one.
 func (o *ValidateOptions) changes(in Judged, val *result.Validation) (*result.Changes, error) {
 	if in.Old == nil {
 		return nil, nil

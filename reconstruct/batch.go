@@ -5,16 +5,16 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Budget is what a step can still compute of prompts. vLLM's scheduler serves running requests first,
-// so the decodes of the step are taken off max_num_batched_tokens before any new prompt
-// (vllm/v1/core/sched/scheduler.py: schedule()).
+// Budget is how many prompt tokens a step can still compute. vLLM's scheduler serves running
+// requests first, so the decodes of the step are subtracted from max_num_batched_tokens before any
+// new prompt (vllm/v1/core/sched/scheduler.py: schedule()).
 type Budget struct {
 	Left      int64 // tokens
 	Threshold int64 // long_prefill_token_threshold: the longest chunk; 0 for no limit
-	Chunked   bool  // chunked prefill; without it a prompt runs whole
+	Chunked   bool  // chunked prefill; without it a prompt runs in one step
 }
 
-// BudgetOf is the budget of a step that runs so many decode tokens.
+// BudgetOf is the budget for prompts in a step that runs so many decode tokens.
 func BudgetOf(e *vllm.Engine, decodes int64) Budget {
 	return Budget{
 		Left:      e.MaxNumBatchedTokens - decodes,
@@ -40,14 +40,15 @@ type Counts struct {
 	Decodes, DecodeTokens   int64
 }
 
-// FirstDecodes is the most prefills that may be first decodes. An asynchronous engine schedules the
-// first decode of a request before it has processed the first token, and counts it as a prefill of
-// one token. Each of them follows a prompt that ended in the step before.
+// FirstDecodes is the largest number of prefills of a step that can be first decodes. An
+// asynchronous engine schedules the first decode of a request before it has processed the first
+// token, and therefore counts it as a prefill of one token. Each of them follows a prompt that
+// ended in the step before; endedBefore is the number of those.
 func (c Counts) FirstDecodes(endedBefore int64) int64 {
 	return min(endedBefore, c.Prefills, c.PrefillTokens)
 }
 
-// Relabel counts n of the prefills as the decodes that they are.
+// Relabel returns the counts with n first decodes moved from the prefills to the decodes.
 func (c Counts) Relabel(n int64) Counts {
 	return Counts{
 		Prefills:      c.Prefills - n,
@@ -57,8 +58,9 @@ func (c Counts) Relabel(n int64) Counts {
 	}
 }
 
-// MayCutPrompt reports whether the last prompt of a step may go on in the next one: a prompt is in
-// pieces only where a step spends its whole budget. A long_prefill_token_threshold cuts others too.
+// MayCutPrompt reports whether the last prompt of a step may continue in the next step, because the
+// step uses its whole budget. It does not know long_prefill_token_threshold, which cuts prompts
+// too.
 func (c Counts) MayCutPrompt(budget int64) bool {
 	return c.Prefills > 0 && c.PrefillTokens+c.DecodeTokens >= budget
 }
@@ -72,9 +74,9 @@ func CachedTokens(recorded trace.Opt[int64], prefixCaching bool) trace.Opt[int64
 	return recorded
 }
 
-// MaxCachedBlocks is how many blocks of a prompt can come from the prefix cache: whole blocks, and the
-// last token is always computed to give logits
-// (vllm/v1/core/kv_cache_manager.py: get_computed_blocks()).
+// MaxCachedBlocks is the largest number of KV blocks of a prompt that can come from the prefix
+// cache. Only whole blocks can, and the last token is always computed, because the engine needs its
+// logits (vllm/v1/core/kv_cache_manager.py: get_computed_blocks()).
 func MaxCachedBlocks(promptTokens, blockSize int64) int64 {
 	return max(0, promptTokens-1) / blockSize
 }

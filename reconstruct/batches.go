@@ -5,14 +5,16 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// maxChunks is in how many steps a prompt may run: far above a million tokens in chunks of 512.
+// maxChunks is the largest number of steps that a prompt may run in. A million tokens in chunks of
+// 512 take half of that.
 const maxChunks = 1 << 12
 
-// MaxMembers is how many requests all steps of a run may have together: 1,000 in each of a million.
+// MaxMembers is the largest number of requests, summed over all steps of a run, that is
+// reconstructed: 1,000 in each of a million steps.
 const MaxMembers = 1 << 30
 
-// CountMembers adds up the requests of the steps first..last, without those whose steps are unknown.
-// The caller refuses a run with more than MaxMembers before it reconstructs it.
+// CountMembers sums the requests over the steps first..last. Requests whose steps are unknown are
+// not counted. The caller rejects a run with more than MaxMembers before reconstructing it.
 func CountMembers(lives []Life, first, last int64) (n int64) {
 	for i := range lives {
 		if l := &lives[i]; l.unknown == "" {
@@ -25,13 +27,13 @@ func CountMembers(lives []Life, first, last int64) (n int64) {
 // StepRange is a range of step ids, half open.
 type StepRange struct{ From, To int64 }
 
-// Recording is what is known of a run beside the lives of its requests.
+// Recording is what is known of a run besides the lives of its requests.
 type Recording struct {
 	Engine      *vllm.Engine
 	First, Last int64        // the steps to reconstruct, by id
 	Summaries   []trace.Step // with ids in First..Last, ascending
-	// Lost are the steps in which a request may have run that has no life: they are known only where
-	// a summary confirms the others.
+	// Lost are the steps in which a request without a journey may have run. The batch of such a
+	// step counts as known only if a summary confirms it.
 	Lost []StepRange
 }
 
@@ -48,7 +50,8 @@ type Batches struct {
 	uncountedDidNotRun []bool
 }
 
-// working is what the reconstruction needs and the finished batches do not.
+// working is the state of the reconstruction that the finished batches do not need. Slices are
+// indexed by step id - first.
 type working struct {
 	engine      *vllm.Engine
 	isAsync     bool
@@ -63,12 +66,13 @@ type working struct {
 	promptTokens []int64 // of the known chunks
 
 	unknown      []Reason
-	needsSummary []bool // the step counts only where a summary confirms it
+	needsSummary []bool // the batch of the step counts as known only if a summary confirms it
 
-	withoutReason, withoutNeed unsetIndices // of unknown and of needsSummary
+	withoutReason, withoutNeed unsetIndices // indices not yet set in unknown and in needsSummary
 }
 
-// FromJourneys reconstructs the batches of a run. Lives are those that Lives returns.
+// FromJourneys reconstructs the batches of a run from its journeys (spec#journeys). lives are what
+// Lives returns.
 func FromJourneys(lives []Life, r Recording) *Batches {
 	n := r.Last - r.First + 1
 	w := &working{
@@ -104,7 +108,7 @@ func FromJourneys(lives []Life, r Recording) *Batches {
 	return b
 }
 
-// HasLives reports whether the journeys have any request at all.
+// HasLives reports whether any journey was recorded.
 func (b *Batches) HasLives() bool { return len(b.lives) > 0 }
 
 // Len is the number of steps.
@@ -143,7 +147,7 @@ func (b *Batches) countLives() {
 	}
 }
 
-// countIn adds one request to the steps first..last.
+// countIn adds one request to counts for each of the steps first..last.
 func (b *Batches) countIn(counts []int32, first, last int64) {
 	lo, hi := b.indices(first, last)
 	for k := lo; k < hi; k++ {
@@ -151,7 +155,7 @@ func (b *Batches) countIn(counts []int32, first, last int64) {
 	}
 }
 
-// requireSummary makes the steps first..last count only where a summary confirms them.
+// requireSummary marks the steps first..last as unknown unless a summary confirms them.
 func (b *Batches) requireSummary(first, last int64) {
 	lo, hi := b.indices(first, last)
 	b.working.withoutNeed.set(lo, hi, func(k int64) { b.working.needsSummary[k] = true })
@@ -163,9 +167,9 @@ func (b *Batches) markUnknown(first, last int64, why Reason) {
 	b.working.withoutReason.set(lo, hi, func(k int64) { b.working.unknown[k] = why })
 }
 
-// countCachedTokens finds the cached tokens that are not recorded. Where every step of a prompt has a
-// summary and no other prompt runs in them, they are the prompt less the prompt tokens that ran
-// (spec#counted-hits).
+// countCachedTokens derives cached tokens that are not recorded: if every step of a prompt has a
+// summary and no other prompt runs in these steps, the cached tokens are the prompt less the prompt
+// tokens that ran (spec#counted-hits).
 func (b *Batches) countCachedTokens() {
 	for i := range b.lives {
 		l := &b.lives[i]
@@ -181,9 +185,10 @@ func (b *Batches) countCachedTokens() {
 	}
 }
 
-// promptTokensOf is how many prompt tokens of a request ran, from the summaries of its steps. It takes
-// the scheduled tokens less the decodes, because the labels of the summaries are wrong under
-// asynchronous scheduling (Counts.FirstDecodes).
+// promptTokensOf is how many prompt tokens of a request ran, from the summaries of its steps; false
+// if that is unknown. It subtracts the decodes from all scheduled tokens instead of reading the
+// prefill tokens, because the summaries label first decodes as prefills under asynchronous
+// scheduling (Counts.FirstDecodes).
 func (b *Batches) promptTokensOf(l *Life) (int64, bool) {
 	w := b.working
 	lo, hi := b.indices(l.scheduled, l.firstToken)
@@ -200,8 +205,8 @@ func (b *Batches) promptTokensOf(l *Life) (int64, bool) {
 	return ran, true
 }
 
-// cutPrompts divides every prompt into chunks, in the order in which requests were scheduled. A prompt
-// that does not end exactly in the step of its first token stays unknown.
+// cutPrompts divides every prompt into chunks, in the order in which requests were scheduled. The
+// chunks of a prompt that does not end exactly in its FIRST_TOKEN step stay unknown.
 func (b *Batches) cutPrompts() {
 	var waiting, active []*Life
 	for i := range b.lives {
@@ -225,7 +230,8 @@ func (b *Batches) cutPrompts() {
 	}
 }
 
-// cutStep gives the active prompts their chunks of a step and returns those that go on in the next one.
+// cutStep gives the active prompts their chunks of one step, as far as its budget goes, and returns
+// the prompts that continue in the next step.
 func (b *Batches) cutStep(active []*Life, step int64) []*Life {
 	w := b.working
 	decodes := int64(0)
@@ -253,8 +259,8 @@ func (b *Batches) cutStep(active []*Life, step int64) []*Life {
 	return unfinished
 }
 
-// endsBeforeAbort accepts a prompt that ends one step before an abort without a first token: under
-// asynchronous scheduling its first decode was in flight when the abort came.
+// endsBeforeAbort reports whether a prompt ended one step before the request was aborted, without a
+// first token. Under asynchronous scheduling its first decode was then already scheduled.
 func (b *Batches) endsBeforeAbort(l *Life, step int64) bool {
 	w := b.working
 	if !l.needsSummary || !w.isAsync || step != l.firstToken-1 {
@@ -270,10 +276,12 @@ func (b *Batches) endsBeforeAbort(l *Life, step int64) bool {
 	return true
 }
 
-// unsetIndices are the indices of a slice that are not yet set. Setting many overlapping ranges costs
-// one visit of each index: entry i is i where it is unset, else an index from which to look on.
+// unsetIndices are the indices of a slice that are not yet set, as a disjoint-set forest: entry i
+// is i if index i is unset, else a later index from which to search on. Setting many overlapping
+// ranges visits each index about once.
 type unsetIndices []int32
 
+// newUnsetIndices has all of n indices unset.
 func newUnsetIndices(n int64) unsetIndices {
 	u := make(unsetIndices, n+1)
 	for i := range u {
@@ -282,7 +290,7 @@ func newUnsetIndices(n int64) unsetIndices {
 	return u
 }
 
-// firstFrom is the first unset index from i on; the length of the slice when there is none.
+// firstFrom is the first unset index at or after i; the length of the slice if there is none.
 func (u unsetIndices) firstFrom(i int64) int64 {
 	for int64(u[i]) != i {
 		u[i] = u[u[i]]
@@ -291,7 +299,7 @@ func (u unsetIndices) firstFrom(i int64) int64 {
 	return i
 }
 
-// set calls use with the indices of [lo, hi) that are unset, and makes them set.
+// set calls use with each unset index of [lo, hi) and sets it.
 func (u unsetIndices) set(lo, hi int64, use func(i int64)) {
 	for i := u.firstFrom(lo); i < hi; i = u.firstFrom(i) {
 		use(i)

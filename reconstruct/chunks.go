@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Rules of the clusters (spec#chunk-steps).
+// Limits of the rules by which chunks become clusters, and clusters steps (spec#chunk-steps).
 const (
 	shortStepQuantile = 0.05 // of the gaps between a request's chunks: the time of a short step
 	clusterGapShare   = 0.5  // of a short step must lie between clusters
@@ -21,7 +21,8 @@ const (
 	stampResolutionNs = 1000 // clients write microseconds
 )
 
-// ChunkQuality has the figures that decide whether clusters of chunks are engine steps.
+// ChunkQuality has the figures that decide whether clusters of chunks are engine steps
+// (spec#chunk-steps).
 type ChunkQuality struct {
 	Clusters   int
 	WholeShare float64    // of the clusters in which every running request has exactly one chunk
@@ -30,7 +31,7 @@ type ChunkQuality struct {
 	StepUs     float64    // median time between clusters with decodes
 }
 
-// Problem is why the clusters are not steps; empty where they are.
+// Problem states why the clusters cannot be engine steps; empty if they can.
 func (q *ChunkQuality) Problem() string {
 	switch {
 	case q.Clusters < minClusters:
@@ -45,10 +46,11 @@ func (q *ChunkQuality) Problem() string {
 	return ""
 }
 
-// FromChunks finds the steps behind the chunks that the clients of an engine received: rows are all
-// requests that the engine served. The iterations have the form of Dynamo's forward-pass trace. They
-// are exact, and a gap in their index stands for steps that delivered nothing or whose prompts are
-// not known: where part of a prompt may have been cached, the steps that computed it are left out.
+// FromChunks finds the steps of an engine from the times at which its clients received chunks of
+// answers: chunks that arrive together were made by one step. rows are all requests that the engine
+// served. The steps are returned as exact iterations in the form of Dynamo's forward-pass trace. A
+// gap in the index of iterations stands for steps that delivered no token, or whose prompts are
+// unknown because part of a prompt may have come from the prefix cache.
 func FromChunks(rows []trace.ObservedRequest, e *vllm.Engine) ([]trace.Iteration, ChunkQuality) {
 	c := &chunkClusters{
 		rows:          rows,
@@ -76,37 +78,39 @@ type chunkClusters struct {
 
 	chunks    []clientChunk // in order of time
 	maxGapNs  int64         // between neighbouring chunks of one cluster
-	knownNs   int64         // before it requests ran that only added load: the batches are not known
+	knownNs   int64         // batches before this time are unknown: requests ran of which no times are known
 	clusters  []cluster
 	clusterOf [][]int // of each chunk of each request
 	quality   ChunkQuality
 }
 
-// clientChunk is the number-th chunk of the answer to a request.
+// clientChunk is one chunk of the answer to a request: its time, the row of the request, and its
+// number in the answer.
 type clientChunk struct {
 	ns     int64
 	row    int
 	number int
 }
 
-// cluster has the chunks of one step.
+// cluster is the chunks that one step delivered.
 type cluster struct {
 	ns       int64 // of its first chunk
 	from, to int   // of the chunks
 	isWhole  bool  // every running request has exactly one chunk in it
-	follows  bool  // some request has a chunk in the cluster before too: no idle time lies between
+	follows  bool  // some request also has a chunk in the cluster before, so the engine was not idle in between
 
 	decodes, contextTokens int64
 	prompts                []promptPart
 	budget                 Budget
-	followsHidden          bool // steps that delivered nothing lie before it
+	followsHidden          bool // steps that delivered no token came before it
 	hasUnknownPrompt       bool
 }
 
-// promptPart is what a step computed of a prompt.
+// promptPart is the chunk of one prompt that a step computed, in tokens.
 type promptPart struct{ tokens, tokensBefore, promptTokens int64 }
 
-// listChunks sorts the chunks by time; false when there are none.
+// listChunks lists the chunks of all answers by time; false if there are none. It also sets the
+// largest gap within a cluster.
 func (c *chunkClusters) listChunks() bool {
 	var gapsNs []float64
 	var tokens int64
@@ -140,7 +144,8 @@ func (c *chunkClusters) listChunks() bool {
 	return true
 }
 
-// cluster puts chunks that come together into one step, at most one of each request.
+// cluster groups chunks whose gaps are at most maxGapNs. A second chunk of a request starts a new
+// cluster, because a step gives a request one token.
 func (c *chunkClusters) cluster() {
 	latest := make([]int, len(c.rows)) // number of clusters at the request's latest chunk
 	for n, chunk := range c.chunks {
@@ -155,7 +160,8 @@ func (c *chunkClusters) cluster() {
 	}
 }
 
-// countDecodes finds who decoded in each cluster, and whether every running request did.
+// countDecodes counts the decodes of each cluster and their context tokens, and whether every
+// running request has exactly one chunk in it.
 func (c *chunkClusters) countDecodes() {
 	changes := make([]int, len(c.clusters)+1) // of the number of running requests
 	for _, at := range c.clusterOf {
@@ -205,8 +211,8 @@ func (c *chunkClusters) countDecodes() {
 	}
 }
 
-// placePrompts finds the steps that computed each prompt, in the order in which the prompts ended and
-// were sent.
+// placePrompts assigns the chunks of all prompts to steps, by the time of the first token, then by
+// the send time.
 func (c *chunkClusters) placePrompts() {
 	var ended []int // rows
 	for n := range c.clusters {
@@ -226,9 +232,8 @@ func (c *chunkClusters) placePrompts() {
 	}
 }
 
-// placePrompt places the prompt of a request whose first chunk is in the given cluster: the prompt
-// ended in that step and took as many steps before it as its tokens needed, each as far as its budget
-// went.
+// placePrompt assigns one prompt, whose first token came in cluster `last`, to that step and as
+// many steps before it as its tokens need, each up to its budget.
 func (c *chunkClusters) placePrompt(row, last int) {
 	o := &c.rows[row]
 	if c.prefixCaching && !o.KnowsCached() || !o.PromptTokens.OK {
@@ -243,7 +248,7 @@ func (c *chunkClusters) placePrompt(row, last int) {
 		first--
 		sum += room(first)
 	}
-	if sum < need { // steps that delivered nothing computed the rest
+	if sum < need { // the rest was computed by steps that delivered no token
 		for n := first; n <= last; n++ {
 			c.clusters[n].hasUnknownPrompt = true
 		}
@@ -261,7 +266,7 @@ func (c *chunkClusters) placePrompt(row, last int) {
 	}
 }
 
-// iterations are the known clusters as passes of the engine.
+// iterations are the clusters whose batch is known, as iterations of the engine.
 func (c *chunkClusters) iterations() []trace.Iteration {
 	var out []trace.Iteration
 	index := int64(0)

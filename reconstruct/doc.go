@@ -9,11 +9,10 @@
 //     [FromChunks] returns the steps as iterations, with [ChunkQuality] that decides whether the
 //     groups of chunks are steps at all.
 //
-// Both read the same facts of vLLM's scheduler, which stand in batch.go and serve the other readers of
-// loose evidence too (logged passes in package reconstruct/logged, the pairing of log lines
-// with requests in pipeline/extract/pairing, the queue state in package predictor): how the [Budget]
-// of a step cuts prompts into chunks behind the decodes, which prefills are first decodes ([Counts]),
-// and how much of a prompt can come from the prefix cache.
+// batch.go has the facts of vLLM's scheduler that both use: how the [Budget] of a step cuts prompts
+// into chunks after the decodes, which prefills are first decodes ([Counts]), and how much of a prompt
+// can come from the prefix cache. Other packages that reconstruct batches use them too:
+// reconstruct/logged, pipeline/extract/pairing and predictor.
 //
 // # A request in steps
 //

@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// MaxStepRange bounds the steps of one request and of one run: a wider range of step ids is damage
-// (spec#cost-limits).
+// MaxStepRange is the widest range of step ids of one request and of one run that is accepted. A
+// wider one is damage (spec#cost-limits).
 const MaxStepRange = 1 << 23
 
 // Life is one request of the engine core, in engine steps, as its journey records it (spec#journeys):
@@ -79,8 +79,8 @@ func (l *Life) computedBy(step int64) int64 {
 	return l.computed[step-l.scheduled]
 }
 
-// Lives reads the requests of a run whose last recorded step is lastStep. They come in the order in
-// which they were scheduled; requests that never ran are left out.
+// Lives turns the requests of a run into lives, in the order in which they were scheduled. Requests
+// that never ran are omitted. lastStep is the last recorded step of the run.
 func Lives(requests []trace.Request, e *vllm.Engine, lastStep int64) []Life {
 	r := lifeReader{isAsync: e.IsAsync(), prefixCaching: e.PrefixCaching, lastStep: lastStep}
 	type scheduledLife struct {
@@ -103,13 +103,14 @@ func Lives(requests []trace.Request, e *vllm.Engine, lastStep int64) []Life {
 	return out
 }
 
+// lifeReader turns the journeys of one run into lives.
 type lifeReader struct {
 	isAsync       bool
 	prefixCaching bool
 	lastStep      int64 // of the run
 }
 
-// readLife returns false for a request that never ran.
+// readLife is the life of one request; false if the request never ran.
 func (r *lifeReader) readLife(q *trace.Request) (Life, bool) {
 	if !q.CoreID.OK {
 		return Life{}, false
@@ -130,7 +131,7 @@ func (r *lifeReader) readLife(q *trace.Request) (Life, bool) {
 		l.to = r.lastStep
 		return l, true
 	case !q.ScheduledStep.OK && !q.FirstTokenStep.OK && q.FinishedStep.OK && q.DroppedEvents == 0:
-		return Life{}, false // ended in the waiting queue
+		return Life{}, false // it ended while it was waiting
 	case q.Preemptions.Or(0) > 0:
 		return r.unknownLife(l, q, PreemptedRequest), true
 	case q.DroppedEvents > 0 || !q.ScheduledStep.OK || !q.FinishedStep.OK || !q.PromptTokens.OK || l.prompt < 1:
@@ -141,8 +142,8 @@ func (r *lifeReader) readLife(q *trace.Request) (Life, bool) {
 	return r.withFirstToken(l, q), true
 }
 
-// isPlausible refuses numbers that only a damaged record has, so that sums and loops over steps stay
-// bounded.
+// isPlausible reports whether the numbers of a request are in ranges that sums and loops over steps
+// can handle. Only damaged records have others.
 func isPlausible(q *trace.Request) bool {
 	for _, v := range []trace.Opt[int64]{
 		q.QueuedStep, q.ScheduledStep, q.FirstTokenStep, q.FinishedStep, q.PromptTokens, q.OutputTokens,
@@ -154,8 +155,8 @@ func isPlausible(q *trace.Request) bool {
 	return q.FirstTokenStep.V-q.ScheduledStep.V < MaxStepRange && q.FinishedStep.V-q.ScheduledStep.V < MaxStepRange
 }
 
-// unknownLife makes every step of the request unknown. Without a FINISHED event the request may have
-// run to the end of the run.
+// unknownLife makes the batch of every step that the request may have run in unknown. Without a
+// FINISHED event that is up to the end of the run.
 func (r *lifeReader) unknownLife(l Life, q *trace.Request, why Reason) Life {
 	l.unknown = why
 	l.from = q.ScheduledStep.Or(q.FirstTokenStep.Or(q.QueuedStep.Or(0)))
@@ -166,8 +167,8 @@ func (r *lifeReader) unknownLife(l Life, q *trace.Request, why Reason) Life {
 	return l
 }
 
-// withoutFirstToken completes the life of a request that ended before its first token. An abort may
-// come at any time; with any other end an event was lost.
+// withoutFirstToken completes the life of a request that ended before its first token. If it was
+// not aborted, an event is missing, and its steps are unknown.
 func (r *lifeReader) withoutFirstToken(l Life, q *trace.Request) Life {
 	if !isAborted(q) || q.FinishedStep.V < l.scheduled {
 		return r.unknownLife(l, q, InconsistentRequest)
@@ -179,9 +180,9 @@ func (r *lifeReader) withoutFirstToken(l Life, q *trace.Request) Life {
 	return l
 }
 
-// withFirstToken completes the life of a request that produced tokens. One token a step means
-// finished = firstToken + output - 1. An abort is stamped with the step counter of its moment, when
-// the request may still have been scheduled (spec#wasted-decodes).
+// withFirstToken completes the life of a request that produced tokens: with one token a step,
+// finished = firstToken + output - 1. The step stamped at an abort is the current one of the
+// engine, for which the request may already have been scheduled (spec#wasted-decodes).
 func (r *lifeReader) withFirstToken(l Life, q *trace.Request) Life {
 	finished := q.FinishedStep.V
 	l.lastCounted = l.firstToken + q.OutputTokens.V - 1
@@ -199,8 +200,8 @@ func (r *lifeReader) withFirstToken(l Life, q *trace.Request) Life {
 	return l
 }
 
-// maxUncounted is how many steps of a request may be scheduled and not yet counted when an abort is
-// stamped.
+// maxUncounted is how many steps of a request can be scheduled but not yet counted at the moment of
+// an abort.
 func (r *lifeReader) maxUncounted() int64 {
 	if r.isAsync {
 		return 2
@@ -208,6 +209,7 @@ func (r *lifeReader) maxUncounted() int64 {
 	return 1
 }
 
+// isAborted reports whether a request ended by an abort or an error.
 func isAborted(q *trace.Request) bool {
 	status := q.FinishStatus.Or("")
 	return status == trace.FinishAborted || status == trace.FinishError

@@ -6,15 +6,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// uncertainty is, by step, the smallest index of a life whose chunk of a prompt is unknown there;
-// math.MaxInt32 without one. Lives are in scheduling order, so only later ones are affected: their
-// chunks depend on what the unknown one left of the budget.
+// uncertainty is, for each step, the smallest index of a life whose chunk of a prompt is unknown in
+// the step; math.MaxInt32 if there is none. Lives are in scheduling order. Only later lives are
+// affected, because their chunks depend on how much of the budget the unknown chunk used.
 type uncertainty []int32
 
-// dropUncertainChunks adds up the known chunks and drops those that rest on uncertain steps: the chunks
-// of a prompt that runs in several steps are certain only if every step is. Dropping one makes its
-// steps unknown, which may make others uncertain, so it goes round until nothing changes; each round
-// that changes something leaves fewer known prompts.
+// dropUncertainChunks drops the chunks of prompts that depend on uncertain steps. The chunks of a
+// prompt that runs in several steps are certain only if each of its steps is. Dropping one makes
+// its steps unknown, which can make others uncertain, so it repeats until nothing changes. It ends,
+// because every round drops at least one prompt.
 func (b *Batches) dropUncertainChunks() {
 	u := make(uncertainty, b.n)
 	for k := range u {
@@ -44,7 +44,8 @@ func (b *Batches) dropUncertainChunks() {
 	}
 }
 
-// addChunks adds the known chunks of a life to the counts of its steps (sign 1), or takes them off (-1).
+// addChunks adds the known chunks of a life to the counts of its steps (sign 1), or subtracts them
+// (sign -1).
 func (b *Batches) addChunks(l *Life, sign int64) {
 	lo, hi := b.indices(l.scheduled, l.firstToken)
 	for k := lo; k < hi; k++ {
@@ -54,6 +55,7 @@ func (b *Batches) addChunks(l *Life, sign int64) {
 	}
 }
 
+// markUncertain records that the chunks of a life are unknown in its prompt steps.
 func (b *Batches) markUncertain(u uncertainty, life int) {
 	lo, hi := b.indices(b.lives[life].scheduled, b.lives[life].firstToken)
 	for k := lo; k < hi; k++ {
@@ -61,7 +63,7 @@ func (b *Batches) markUncertain(u uncertainty, life int) {
 	}
 }
 
-// dropChunks makes the prompt of a life unknown, and with it the steps it runs in.
+// dropChunks makes the chunks of a life's prompt unknown, and the batches of the steps it runs in.
 func (b *Batches) dropChunks(life int, u uncertainty) {
 	l := &b.lives[life]
 	b.addChunks(l, -1)
@@ -71,10 +73,11 @@ func (b *Batches) dropChunks(life int, u uncertainty) {
 	b.markUncertain(u, life)
 }
 
-// isUncertain reports whether the chunks of a life rest on a step whose budget others may have used in
-// an unknown way: a request of unknown steps ran there, a prompt of unknown chunks that was scheduled
-// before, or the summary contradicts the batch. The last step is exempt from the first two, because it
-// takes what is left of the prompt whatever the others did.
+// isUncertain reports whether the chunks of a life depend on a step in which others may have used
+// the budget in an unknown way: a request whose steps are unknown may have run there, a prompt that
+// was scheduled earlier has unknown chunks there, or the summary contradicts the batch. The first
+// two do not count for the final step of a prompt, which computes the rest of it in any case. The
+// chunks are also uncertain if a step lacks a summary that it needs, or lies outside the recording.
 func (b *Batches) isUncertain(life int, u uncertainty) bool {
 	w := b.working
 	l := &b.lives[life]
@@ -98,8 +101,8 @@ func (b *Batches) isUncertain(life int, u uncertainty) bool {
 	return false
 }
 
-// agreesWithSummary compares the batch of the k-th step with its summary. Where it fits only without
-// the uncounted decodes, these did not run.
+// agreesWithSummary reports whether the batch of the k-th step fits its summary, with or without
+// the uncounted decodes. If only without, it records that these did not run.
 func (b *Batches) agreesWithSummary(k int64) bool {
 	w := b.working
 	summary := &w.summaryList[w.summary[k]]
@@ -112,9 +115,9 @@ func (b *Batches) agreesWithSummary(k int64) bool {
 	return b.uncountedDidNotRun[k]
 }
 
-// fitsSummary compares the totals of the k-th step, if it ran so many decodes, with its summary. The
-// summary may count as many decodes as prefills of one token as there are first decodes
-// (Counts.FirstDecodes).
+// fitsSummary reports whether the totals of the k-th step fit its summary, given its number of
+// decodes. The summary may count as many decodes as prefills of one token as there are first
+// decodes (Counts.FirstDecodes).
 func (w *working) fitsSummary(k int64, s *trace.Step, decodes int64) bool {
 	relabelled := s.NumPrefillReqs - int64(w.chunks[k])
 	return s.ScheduledTokens == decodes+w.promptTokens[k] &&
@@ -123,8 +126,8 @@ func (w *working) fitsSummary(k int64, s *trace.Step, decodes int64) bool {
 		s.PrefillTokens-w.promptTokens[k] == relabelled
 }
 
-// Reasons are, by step, why its batch is unknown; empty where it is known. It may not be called after
-// Release.
+// Reasons returns, for each step, why its batch is unknown; "" if it is known. It must not be
+// called after Release.
 func (b *Batches) Reasons() []Reason {
 	w := b.working
 	why := make([]Reason, b.n)
@@ -147,8 +150,9 @@ func (b *Batches) Reasons() []Reason {
 	return why
 }
 
-// spreadContradictions makes the steps without a summary next to a contradicted one unknown: a request
-// that is missing from the journeys there is probably missing in its neighbours too.
+// spreadContradictions makes the steps between a contradicted step and the next one with a summary
+// unknown, in both directions: a request that is missing from the journeys probably ran in them
+// too.
 func (w *working) spreadContradictions(why []Reason) {
 	contradicted := false
 	visit := func(k int) {

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Walk visits the steps of a run in order and gives the members of each batch.
+// Walk visits the steps of a run in ascending order and lists the requests of each batch.
 type Walk struct {
 	batches *Batches
 	next    int   // the first life that has not started
@@ -16,8 +16,9 @@ type Walk struct {
 // Walk starts before the first step.
 func (b *Batches) Walk() *Walk { return &Walk{batches: b} }
 
-// AppendMembers appends the members of a step. Calls must have ascending steps. Members whose chunk is
-// unknown are missing, so the batch is complete only where Reasons has no reason for the step.
+// AppendMembers appends the requests of a step with their chunks. Calls have to be in ascending
+// order of steps. Requests whose chunk is unknown are missing, so the batch is complete only if
+// Reasons has none for the step.
 func (w *Walk) AppendMembers(to []trace.Member, step int64) []trace.Member {
 	lives := w.batches.lives
 	for ; w.next < len(lives) && lives[w.next].FirstStep() <= step; w.next++ {

@@ -8,6 +8,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// accuracySection is the section on errors of the step time and of the delays outside the steps.
 func accuracySection(in Input, figs []*Figure) Section {
 	s := Section{ID: "fit", Nav: "Accuracy", Title: "Step-time accuracy",
 		Lead: "Predictions from recorded batches (teacher-forced): no simulator, no queue, only the step-time model."}
@@ -36,6 +37,7 @@ func accuracySection(in Input, figs []*Figure) Section {
 	return s
 }
 
+// errorCells are the cells of errorColumns.
 func errorCells(e result.Errors) []Cell {
 	bias := Percent(e.Bias)
 	if e.Bias != nil {
@@ -45,6 +47,7 @@ func errorCells(e result.Errors) []Cell {
 		bias, Percent(e.MedianAPE), Percent(e.P95APE), Number(e.MaxErrorRatio)}
 }
 
+// summaryTable has the step-time errors of the hold-out and of the training rows as a whole.
 func summaryTable(f *result.Fit) *Table {
 	t := summaryLayout.blank()
 	add := func(name string, e *result.Errors) {
@@ -57,8 +60,8 @@ func summaryTable(f *result.Fit) *Table {
 	return t
 }
 
-// cellTable lists cells; when they exceed the page, those with the largest
-// error come first.
+// cellTable lists errors by run, regime and batch. If there are more than the page shows, those
+// with the largest error come first; where names the file and key that have all.
 func cellTable(layout Table, cells []result.Cell, where string) *Table {
 	cells = slices.Clone(cells)
 	if len(cells) > maxRows {
@@ -80,6 +83,7 @@ func orZero(v *float64) float64 {
 	return *v
 }
 
+// locoTable has the error on each configuration when the others are fitted without it.
 func locoTable(f *result.Fit) *Table {
 	t := locoLayout.blank()
 	for _, l := range f.Beta.Loco {
@@ -88,9 +92,8 @@ func locoTable(f *result.Fit) *Table {
 	return Capped(t, "in the order of the file", "fit.json, beta.loco")
 }
 
-// alphaTables put the errors of the alpha targets side by side, all runs
-// together and, folded, run by run; each target has the figures that make
-// sense for it.
+// alphaTables are the errors of the delays outside the steps: one table over all runs, and a folded
+// one run by run. Every target has the figures that apply to it; the others are shown as unknown.
 func alphaTables(f *result.Fit) []Block {
 	all := alphaErrorsLayout.blank()
 	runs := alphaRunsLayout.blank()
@@ -114,9 +117,11 @@ func alphaTables(f *result.Fit) []Block {
 	return append(out, Tables(Capped(runs, "in the order of the file", "fit.json, alpha"))...)
 }
 
-// regimeWords follow the name of a queueing delay.
+// regimeWords are appended to the name of a queueing delay for the rows of one regime.
 var regimeWords = map[string]string{"idle": ", served at once", "waiting": ", queued"}
 
+// alphaCells are the cells of delayColumns: for an interval target, such as the overhead, or for
+// one whose value is known. They are nil without errors.
 func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []Cell {
 	switch {
 	case i != nil:
@@ -130,6 +135,7 @@ func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors)
 	return nil
 }
 
+// testStepTable has the step-time errors of each run of a validation.
 func testStepTable(v *result.Validation) *Table {
 	t := testStepsLayout.blank()
 	for _, r := range v.Runs {
@@ -169,8 +175,8 @@ func cellFigure(f *result.Fit) *Figure {
 	return fig
 }
 
-// worstRuns names the runs of cells, all in their order or, when there are
-// too many, those with the largest errors.
+// worstRuns are the runs of cells: all in their order, or, if there are too many, those with the
+// largest errors. more is the note on those not shown.
 func worstRuns(cells []result.Cell) (names []string, more string) {
 	worst := map[string]float64{}
 	for _, c := range cells {

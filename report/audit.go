@@ -6,6 +6,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// auditSection is the section on whether the fitted times measure what their names state, and on
+// the lag between scheduling and execution (spec#target-audit, spec#lag).
 func auditSection(in Input, figs []*Figure) Section {
 	s := Section{ID: "audit", Nav: "Audit", Title: "Target and lag audit", Lead: "Whether the fitted times measure what their names say."}
 	audits := auditsOf(in)
@@ -77,14 +79,14 @@ func lagsOf(in Input) (evidence []result.LagEvidence, used map[string]result.Run
 	return evidence, used
 }
 
-// auditMark is a median of an audit in its figure.
+// auditMark selects one median of an audit and how it is drawn.
 type auditMark struct {
 	us   func(*result.TargetAudit) *float64
 	p    Paint
-	what string
+	what string // in the tooltip
 }
 
-// auditFigure is a row of medians for each run.
+// auditFigure draws a row of medians for each run, connected by a line if isJoined.
 func auditFigure(in Input, caption Figure, label string, isJoined bool, marks ...auditMark) *Figure {
 	var s Span
 	var rows []ChartRow

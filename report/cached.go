@@ -6,8 +6,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// CachedTokens is a sentence on how many prompt tokens came from the prefix cache and how that is known, or
-// that it is not known. It is empty where the engine's spans record it and where nothing was recorded.
+// CachedTokens states how many prompt tokens came from the prefix cache and how that is known, or
+// that it is not known. It is empty if the engine's spans record them, and if there are no
+// requests.
 func CachedTokens(e *result.Extract) string {
 	t := e.CachedTokens()
 	switch {
@@ -25,6 +26,7 @@ func CachedTokens(e *result.Extract) string {
 	return fmt.Sprintf("%s%.0f %% of prompt tokens came from the prefix cache (%s)", atLeast, percent, cachedTokensSource(t))
 }
 
+// cachedTokensSource states how the cached tokens of a run are known.
 func cachedTokensSource(t result.CachedTokens) string {
 	switch {
 	case t.Usage > 0:

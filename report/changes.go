@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// ChangesTable are the changes since an older validation, what matters most first. The report, the summary of a job and
-// the terminal show it.
+// ChangesTable has the changes since an older validation, the most important first. The report, the
+// summary of a CI job and the terminal show it.
 func ChangesTable(c *result.Changes) *Table {
 	t := changesLayout.blank()
 	for i := range c.Rows {
@@ -19,6 +19,7 @@ func ChangesTable(c *result.Changes) *Table {
 	return t
 }
 
+// changeRow is a change before and after, and the relative change of its number.
 func changeRow(c *result.Change) Row {
 	what := c.Name
 	old := ""
@@ -51,7 +52,7 @@ func changeRow(c *result.Change) Row {
 		{Text: now, Class: strings.TrimSpace("n " + turnClass(c.Was, c.Is))}, {Text: change, Class: "n"}}}
 }
 
-// turnClass is the style of a verdict that turned.
+// turnClass is the style of a verdict that changed from was to is; "" for one that did not.
 func turnClass(was, is string) string {
 	switch {
 	case was == is:
@@ -64,6 +65,7 @@ func turnClass(was, is string) string {
 	return "na"
 }
 
+// relativeChange is (new-old)/|old| in percent, or Unknown.
 func relativeChange(c *result.Change) string {
 	if c.Old == nil || c.New == nil || *c.Old == 0 {
 		return Unknown

@@ -21,7 +21,8 @@ type Figure struct {
 	More   string // which panels were left out; empty for none
 }
 
-// Panel is one drawing with a description for screen readers. A wide drawing has a narrow twin for phones.
+// Panel is one drawing with a description for screen readers. Narrow is the same drawing for
+// phones; nil if D fits them.
 type Panel struct {
 	D      *Drawing
 	Desc   string
@@ -37,8 +38,8 @@ func (p Panel) HTML() template.HTML {
 	return template.HTML(html)
 }
 
-// BothWidths draws a panel for a desk and for a phone; nil when there is
-// nothing to draw.
+// BothWidths draws one panel twice, for a desk and for a phone. It is nil if draw has nothing to
+// draw.
 func BothWidths(desc string, draw func(w float64) *Drawing) []Panel {
 	d := draw(wideW)
 	if d == nil {
@@ -55,7 +56,7 @@ type Key struct {
 	Text string
 }
 
-// Wide reports whether the figure's panels want the full width.
+// Wide reports whether the figure's panels take the whole width of the page.
 func (f *Figure) Wide() bool { return len(f.Panels) > 0 && f.Panels[0].D.W > PanelW+20 }
 
 const exportPad, exportGap = 16.0, 18.0
@@ -107,7 +108,7 @@ func (f *Figure) drawLegend(out *Drawing, y float64) float64 {
 	return y + 16
 }
 
-// Mini is the entry's swatch.
+// Mini is the swatch of the legend entry, as SVG.
 func (k Key) Mini() template.HTML {
 	d := Drawing{W: 22, H: 10}
 	if k.Area {
@@ -202,7 +203,7 @@ func Widened(lo, hi float64) (float64, float64) {
 	return lo / 1.12, hi * 1.12
 }
 
-// Px is the pixel of v; values outside are held at the border.
+// Px is the pixel of v. Values outside the axis are drawn at its border.
 func (a *axis) Px(v float64) float64 {
 	lo, hi := a.Lo, a.Hi
 	if a.log {
@@ -258,6 +259,7 @@ type Span struct {
 	Ok     bool
 }
 
+// Take widens the span to include the finite values.
 func (s *Span) Take(vs ...float64) {
 	for _, v := range vs {
 		switch {
@@ -272,7 +274,7 @@ func (s *Span) Take(vs ...float64) {
 	}
 }
 
-// TakePositive is take for log axes.
+// TakePositive widens the span to include the positive values, for logarithmic axes.
 func (s *Span) TakePositive(vs ...float64) {
 	for _, v := range vs {
 		if v > 0 {
@@ -317,6 +319,7 @@ func NewFrame(w, h float64, title string, x, y axis) *frame {
 	return f
 }
 
+// grid draws the grid lines, ticks and tick labels.
 func (f *frame) grid() {
 	for _, t := range f.y.Ticks {
 		y := f.y.Px(t.V)
@@ -365,7 +368,8 @@ func (f *frame) Curve(xy [][2]float64, p Paint, width float64, dash int) {
 	}
 }
 
-// idleSplits are the indices at which a curve over time is broken: the time since the point before is so many times the median one.
+// idleSplits are the indices at which a curve over time has to be broken: points that come `times`
+// the median interval or more after the one before.
 func idleSplits(x []float64, times float64) []int {
 	var steps []float64
 	for i := 1; i < len(x); i++ {
@@ -478,6 +482,7 @@ func RowChart(w float64, rows []ChartRow, x axis, refs ...RowMark) *Drawing {
 	return d
 }
 
+// drawRow draws one row of a row chart: its name, the line that joins its marks, and the marks.
 func drawRow(d *Drawing, r ChartRow, x *axis, left, y float64) {
 	d.Label(point{left - 12, y + 4}, clip(r.Name, labelSize, left-14), labelSize, ink, anchorEnd)
 	var s Span
@@ -582,6 +587,7 @@ func (h *Heat) Draw(w float64) *Drawing {
 	return d
 }
 
+// extent is the range of the values.
 func (h *Heat) extent() (s Span) {
 	for _, vs := range h.Value {
 		for _, v := range vs {
@@ -597,6 +603,7 @@ func (h *Heat) extent() (s Span) {
 	return s
 }
 
+// cell draws the cell of row i and column j with its top left corner at the point.
 func (h *Heat) cell(d *Drawing, i, j int, at point, w, hh float64, s Span) {
 	v := h.Value[i][j]
 	far := point{at.X + w - 2, at.Y + hh - 2}
@@ -614,6 +621,7 @@ func (h *Heat) cell(d *Drawing, i, j int, at point, w, hh float64, s Span) {
 	}
 }
 
+// frac is where a value lies in the range, 0 to 1, on the matrix's scale.
 func (h *Heat) frac(v float64, s Span) float64 {
 	if !(s.Hi > s.Lo) {
 		return 0

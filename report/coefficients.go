@@ -12,6 +12,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// coefficientSection is the section on the coefficients: their values, intervals and
+// identifiability, other models, and what to record next.
 func coefficientSection(in Input, figs []*Figure) Section {
 	s := Section{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",
 		Lead: "Each number with its unit, its 95 % interval, and whether the data determine it."}
@@ -38,16 +40,17 @@ func coefficientSection(in Input, figs []*Figure) Section {
 	return s
 }
 
-// modelBlocks show a model: its coefficients, and folded what experts check them by.
+// modelBlocks show a model's coefficients, and folded the figures that experts check.
 func modelBlocks(m result.Model) []Block {
 	out := Tables(coefficientTable(m))
 	if len(m.NullDirections) > 0 {
-		out = append(out, Block{Text: "Combinations of terms that these data cannot tell apart:"}, Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
+		out = append(out, Block{Text: "Combinations of terms that these data do not separate:"}, Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
 	}
 	title := "For experts: penalty, degrees of freedom, variance inflation, training ranges of " + m.Name
 	return append(out, folded(title, expertBlocks(m))...)
 }
 
+// expertBlocks show how a model was selected and how well its terms are determined.
 func expertBlocks(m result.Model) []Block {
 	facts := knownFacts(
 		FactOf("Target", m.Target), FactOf("Penalty λ", ShortOr(m.Lambda)),
@@ -70,7 +73,7 @@ func expertBlocks(m result.Model) []Block {
 	return out
 }
 
-// gammaText is gamma, and whether the data identify it.
+// gammaText is gamma, and whether the data determine it.
 func gammaText(m result.Model) string {
 	if identified := m.GammaIdentified; identified != nil && !*identified {
 		return ShortOr(m.GammaEMA) + ", the default: not identified"
@@ -78,6 +81,7 @@ func gammaText(m result.Model) string {
 	return ShortOr(m.GammaEMA)
 }
 
+// freedomText is the number of effective degrees of freedom, of so many terms.
 func freedomText(m result.Model) string {
 	if m.DFEff == nil {
 		return Unknown
@@ -90,6 +94,7 @@ func knownFacts(fs ...Fact) []Fact {
 	return slices.DeleteFunc(fs, func(f Fact) bool { return f.Value == Unknown || f.Value == "" })
 }
 
+// certificateText states whether the solution satisfies the conditions of an optimum.
 func certificateText(c *result.Certificate) string {
 	if c == nil {
 		return Unknown
@@ -101,6 +106,8 @@ func certificateText(c *result.Certificate) string {
 	return fmt.Sprintf("%s (largest active gradient %s)", verdict, Short(c.MaxActiveGradient))
 }
 
+// foldsText counts the folds by the fingerprints of their coefficients. Equal fingerprints mean
+// that folds were fitted to the same rows.
 func foldsText(prints []string) string {
 	if len(prints) == 0 {
 		return Unknown
@@ -142,7 +149,7 @@ func coefficientTable(m result.Model) *Table {
 	return t
 }
 
-// expertTable shows how far the data decided each term, and the range of its feature in training.
+// expertTable shows how much the data decided each term, and the range of its feature in training.
 func expertTable(m result.Model) *Table {
 	t := expertLayout.blankFor(m.Name)
 	for _, c := range m.Coefficients {
@@ -151,7 +158,7 @@ func expertTable(m result.Model) *Table {
 	return t
 }
 
-// estimateCell is the estimate without penalty; there is none with a prior.
+// estimateCell is the estimate without penalty, which fits with a prior do not have.
 func estimateCell(c result.Coefficient) Cell {
 	if c.Estimate == nil {
 		return Cell{Text: Unknown, Class: "n dim"}
@@ -160,6 +167,7 @@ func estimateCell(c result.Coefficient) Cell {
 	return Cell{Text: FourDigits(v), Key: sortKey(v), Class: "n"}
 }
 
+// intervalCell is the 95 % interval of a coefficient, with the prior that it depends on, if any.
 func intervalCell(c result.Coefficient) Cell {
 	out := rangeIn(c.Interval(), c.Unit)
 	if c.CI95Given != "" && c.CI95 != nil {
@@ -168,7 +176,7 @@ func intervalCell(c result.Coefficient) Cell {
 	return out
 }
 
-// rangeIn is two values of a unit, sorted by their distance.
+// rangeIn shows an interval in the unit in which people read it. The column sorts by its width.
 func rangeIn(of *[2]float64, unit string) Cell {
 	if of == nil {
 		return Cell{Text: Unknown, Class: "dim"}
@@ -178,6 +186,7 @@ func rangeIn(of *[2]float64, unit string) Cell {
 	return Cell{Text: Range(lo, hi), Class: "nb", Key: sortKey(hi - lo)}
 }
 
+// utilisationCell is an implied utilisation, marked if it is above 1.
 func utilisationCell(u *float64) Cell {
 	c := Number(u)
 	if u != nil && *u > 1 {
@@ -190,8 +199,8 @@ func utilisationCell(u *float64) Cell {
 // (spec#identified).
 const looseFactor = 30
 
-// identification is how well the data determine a coefficient: its identification in the document, or
-// `loosely known` where that is `within` and the interval contains 0 or spans more than looseFactor.
+// identification is how well the data determine a coefficient: as the document has it, or `loosely
+// known` if that is `within` and the interval contains 0 or spans more than looseFactor.
 func identification(c *result.Coefficient) string {
 	ci := c.Interval()
 	if c.Identified != coeff.Within || ci == nil {
@@ -205,6 +214,7 @@ func identification(c *result.Coefficient) string {
 	return "loosely known"
 }
 
+// identifiedCell shows identification, and whether the cost was not learned.
 func identifiedCell(c result.Coefficient) Cell {
 	out := Cell{Text: identification(&c), Class: "nb"}
 	if out.Text != coeff.Within {
@@ -216,6 +226,7 @@ func identifiedCell(c result.Coefficient) Cell {
 	return out
 }
 
+// boundTable lists the features that rows had at their bound (spec#bound-hits); nil without any.
 func boundTable(m result.Model) *Table {
 	t := boundsLayout.blankFor(m.Name)
 	for _, b := range m.BoundHits {
@@ -229,7 +240,7 @@ func boundTable(m result.Model) *Table {
 	return Capped(t, "in the order of the file", "fit.json, bound_hits")
 }
 
-// alternativeBlocks compare the other parameterisations on the same rows.
+// alternativeBlocks compare the model with the other models fitted to the same rows.
 func alternativeBlocks(f *result.Fit) []Block {
 	if len(f.Models) == 0 {
 		return nil
@@ -250,6 +261,8 @@ func alternativeBlocks(f *result.Fit) []Block {
 	return Tables(t)
 }
 
+// identifyBlocks show what an inspection found: missing kinds of steps, and the experiments that
+// would help most.
 func identifyBlocks(i *result.Identify) []Block {
 	out := []Block{}
 	if len(i.MissingRegimes) > 0 {
@@ -271,8 +284,8 @@ func rangeCell(r *[2]float64) Cell {
 	return Cell{Text: Short(r[0]) + " .. " + Short(r[1]), Class: "nb"}
 }
 
-// intervalBar draws the interval on the scale of the value itself, -2 to +2
-// times when it is negative or its interval crosses zero, else 0 to 2 times.
+// intervalBar draws the interval on the scale of the value: from 0 to twice the value, or from -2
+// to +2 times if the value is negative or the interval crosses zero.
 func intervalBar(c result.Coefficient) string {
 	ci := c.Interval()
 	if ci == nil || c.Value == 0 {
@@ -371,6 +384,8 @@ func gridAxes(grid []result.GridPoint) (lambdas, gammas []float64) {
 	return lambdas, gammas
 }
 
+// cvSurface draws the cross-validation score over lambda (columns) and gamma (rows), and marks the
+// chosen point.
 func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64) *Drawing {
 	if !slices.ContainsFunc(m.Grid, func(g result.GridPoint) bool { return score(g) != nil }) {
 		return nil
@@ -412,8 +427,8 @@ func insertSorted(list []float64, v float64) []float64 {
 	return slices.Insert(list, i, v)
 }
 
-// learnedBlocks show, of a fit from requests or load levels, which directions the data decided and how
-// load levels are predicted that the coefficients never saw. Nil for a fit from steps.
+// learnedBlocks show, for a fit from requests or load levels, which directions the data decided and
+// how well load levels are predicted that were not fitted. They are nil for a fit from steps.
 func learnedBlocks(f *result.Fit) []Block {
 	r := f.Requests
 	if r == nil {
@@ -480,6 +495,7 @@ func levelFigure(f *result.Fit) *Figure {
 	return fig
 }
 
+// levelTable has the measured and the predicted TTFT and TPOT of load levels.
 func levelTable(levels []result.LevelHoldout) *Table {
 	t := levelsLayout.blank()
 	off := func(measured, predicted *float64) Cell {

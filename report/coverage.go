@@ -34,6 +34,7 @@ func coverageFigure(in Input) *Figure {
 	return fig
 }
 
+// coveragePanel draws one histogram of every run as a row of coloured bins; nil if no run has it.
 func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Drawing {
 	var rows []result.InspectRun
 	var hs []result.Histogram
@@ -75,8 +76,8 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Dra
 	return d
 }
 
-// usedBins is how many bins any run reaches, and one more, so that the end of the recorded range is
-// visible.
+// usedBins is one more than the highest bin that any run reaches, so that the end of the recorded
+// range is visible.
 func usedBins(hs []result.Histogram) int {
 	last := 0
 	for _, h := range hs {
@@ -97,7 +98,7 @@ func binText(h result.Histogram, j int) string {
 	return "from " + Short(h.Edges[j]) + " " + unitText(h.Unit)
 }
 
-// unitText is the unit; that of a pure number is a share.
+// unitText is a unit as shown; numbers without one are shares.
 func unitText(unit string) string {
 	if unit == "" || unit == "1" {
 		return "share"
@@ -113,6 +114,7 @@ func binPaint(n, rows int) Paint {
 	return ramp(0.15 + 0.85*float64(n)/float64(rows)*2)
 }
 
+// edgeLabels writes the edges of the bins under a coverage panel, as many as fit.
 func edgeLabels(d *Drawing, h result.Histogram, bins int, left, cw, y float64) {
 	d.Seg(At(left, y+1), At(left+cw*float64(bins), y+1), AxisLine, 1, Solid)
 	right := 0.0
@@ -151,6 +153,7 @@ func loadFigure(in Input) *Figure {
 	return fig
 }
 
+// loadPanel draws the running and waiting requests of one run over time.
 func loadPanel(r result.InspectRun) *Drawing {
 	s := r.Series
 	running := seriesPoints(s.Running, s.BinS)
@@ -170,7 +173,8 @@ func loadPanel(r result.InspectRun) *Drawing {
 	return &p.Drawing
 }
 
-// seriesPoints places known bins at their middle; an unknown one is a gap.
+// seriesPoints are the known values at the middle of their bins, of binS seconds; an unknown value
+// is a gap.
 func seriesPoints(vs []*float64, binS float64) [][2]float64 {
 	var out [][2]float64
 	for i, v := range vs {

@@ -9,6 +9,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// dataSection is the section on the recordings: what was recorded and lost, and which runs are
+// usable.
 func dataSection(in Input, figs []*Figure) Section {
 	s := Section{ID: "data", Nav: "Data", Title: "Data quality",
 		Lead: "What was recorded, what was lost, and which runs can be used. No result below is better than these data."}
@@ -30,8 +32,8 @@ func dataSection(in Input, figs []*Figure) Section {
 	return s
 }
 
-// accountTables account for the data: losses and clocks of the runs, then records and rows, each read =
-// kept + dropped by reason.
+// accountTables show what the runs lost and how their clocks differ, then what became of records
+// and rows: read = kept + dropped by reason.
 func accountTables(in Input) []Block {
 	var out []Block
 	if in.Inspect != nil {
@@ -48,6 +50,7 @@ func accountTables(in Input) []Block {
 	return out
 }
 
+// dataFindings are the findings about the recordings, one list for each source.
 func dataFindings(in Input) [][]trace.Finding {
 	var lists [][]trace.Finding
 	if in.Inspect != nil {
@@ -69,7 +72,7 @@ func dataFindings(in Input) [][]trace.Finding {
 	return lists
 }
 
-// namingRun adds the run's name to the findings that do not contain it.
+// namingRun prefixes the findings that do not contain the run's name with it.
 func namingRun(id string, findings []trace.Finding) []trace.Finding {
 	out := slices.Clone(findings)
 	for i := range out {
@@ -80,6 +83,7 @@ func namingRun(id string, findings []trace.Finding) []trace.Finding {
 	return out
 }
 
+// unfitBlocks list the runs that cannot be used, and why.
 func unfitBlocks(i *result.Inspect) []Block {
 	var lines []string
 	for _, r := range i.Runs {
@@ -93,6 +97,7 @@ func unfitBlocks(i *result.Inspect) []Block {
 	return []Block{{Heading: "Runs that cannot be used"}, {List: FirstOf(lines, 30, "inspect.json")}}
 }
 
+// inspectTable has one row for each inspected run.
 func inspectTable(i *result.Inspect) *Table {
 	t := runsLayout.blank()
 	for _, r := range i.Runs {
@@ -114,7 +119,7 @@ func inspectTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
-// lossTable counts what each run lost and what in it contradicts itself.
+// lossTable counts, by run, what was lost and what contradicts itself.
 func lossTable(i *result.Inspect) *Table {
 	t := lossesLayout.blank()
 	for _, r := range i.Runs {
@@ -128,6 +133,8 @@ func lossTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
+// clockTable has, by run, the offset between wall and monotonic clock, and what is missing between
+// steps.
 func clockTable(i *result.Inspect) *Table {
 	t := clocksLayout.blank()
 	for _, r := range i.Runs {
@@ -138,10 +145,10 @@ func clockTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
-// checkNames are the names of saturation checks as a reader writes them.
+// checkNames turns the keys of saturation checks into words.
 var checkNames = strings.NewReplacer("_", " ", "ttft", "TTFT", "e2e", "E2E", "p99", "P99", "p50", "P50", "r2", "R²")
 
-// saturationTable has one column per check, named by the first run.
+// saturationTable has one column for each saturation check that any run has.
 func saturationTable(i *result.Inspect) *Table {
 	t := saturationLayout.blank()
 	var names []string
@@ -170,6 +177,7 @@ func saturationTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
+// saturationCell is the value of a check, marked if it is over its threshold.
 func saturationCell(checks []result.SaturationCheck, name string) Cell {
 	for _, c := range checks {
 		if c.Name == name {
@@ -220,6 +228,7 @@ func rowTable(f *result.Fit) *Table {
 	return t
 }
 
+// labelOf is the label of a configuration, or its key if it has none.
 func labelOf(labels map[string]string, key string) string {
 	if l := labels[key]; l != "" {
 		return l
@@ -227,8 +236,8 @@ func labelOf(labels map[string]string, key string) string {
 	return key
 }
 
-// recordBlocks is the account of extraction: every record read is kept or
-// dropped for a reason.
+// recordBlocks show the account of the extraction: every record read is kept, or dropped for a
+// reason.
 func recordBlocks(e *result.Extract) []Block {
 	t := recordsLayout.blank()
 	for _, r := range e.Runs {
@@ -245,7 +254,7 @@ func recordBlocks(e *result.Extract) []Block {
 	return append(out, Tables(exampleTable(e))...)
 }
 
-// exampleTable shows the first drops of each reason where they happened.
+// exampleTable shows, for every reason, the first records that were dropped, with their place.
 func exampleTable(e *result.Extract) *Table {
 	t := dropsLayout.blank()
 	for _, r := range e.Runs {

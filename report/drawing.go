@@ -39,8 +39,8 @@ const (
 	anchorEnd
 )
 
-// mark is one drawn thing. Rect uses pts[0] and pts[1] as opposite corners,
-// circle pts[0] and radius, text pts[0] as its baseline anchor.
+// mark is one drawn thing. A rectangle has opposite corners in pts[0] and pts[1], a circle its
+// centre in pts[0], a text its anchor on the baseline in pts[0].
 type mark struct {
 	kind         int
 	pts          []point
@@ -128,6 +128,7 @@ func (v px) String() string {
 
 func (b *svgBuf) printf(format string, args ...any) { fmt.Fprintf(b, format, args...) }
 
+// escapeText is a text as content of an SVG element, limited in length.
 func escapeText(s string) string { return html.EscapeString(limitText(s)) }
 
 // inline renders for the page: colours come from the page's style sheet.
@@ -156,6 +157,7 @@ func svg(d *Drawing, desc string) []byte {
 	return b.Bytes()
 }
 
+// mark writes one mark as an SVG element.
 func (b *svgBuf) mark(m *mark) {
 	tag := ""
 	switch first := m.pts[0]; m.kind {
@@ -197,6 +199,8 @@ func (b *svgBuf) mark(m *mark) {
 	}
 }
 
+// style writes the colours and lines of a mark: as classes on the page, as attributes in a
+// standalone file.
 func (b *svgBuf) style(m *mark) {
 	fill, stroke := "nf", ""
 	switch {
@@ -299,7 +303,7 @@ func onRampText(frac float64) Paint {
 	return ink
 }
 
-// regimePaint colours a regime the same everywhere on the page.
+// regimePaint is the colour of a regime, the same in every figure.
 func regimePaint(regime string) Paint {
 	switch {
 	case regime == "decode" || regime == "idle":

@@ -1,8 +1,8 @@
 package report
 
-// Explanation explains a word that a document gives as a reason: why a gate failed, why a request is compared
-// with nothing, why a run is saturated, why a policy refused; also verdicts and what is known of a
-// coefficient.
+// Explanation explains a word that a document gives as a reason or a state: why a gate failed, why
+// a request is not compared, why a run is saturated, why a policy refused; also verdicts, and how
+// well a coefficient is determined.
 type Explanation struct {
 	Of    string // package that prints it; empty: pipeline/validate
 	What  string
@@ -10,7 +10,8 @@ type Explanation struct {
 	Do    string
 }
 
-// Explanations are all of them, by the word in the document with spaces and dashes as underscores.
+// Explanations are all explanations by the word in the document, with underscores for spaces and
+// dashes.
 var Explanations = map[string]Explanation{
 	"machine_drift": {
 		What: "The machine drifted",

@@ -27,6 +27,8 @@ func fitFigures(in Input) []*Figure {
 	return withPanels(out...)
 }
 
+// stepFigures are the figures of one set of steps. prefix distinguishes their ids, and rows names
+// the steps in their titles.
 func stepFigures(f *result.FitFigures, prefix, rows string) []*Figure {
 	if f == nil {
 		return nil
@@ -76,6 +78,8 @@ func predictedFigure(f *result.FitFigures) *Figure {
 // maxBins is how many bins one predicted-against-measured panel draws.
 const maxBins = 1500
 
+// positiveBins are the bins that a logarithmic plot can show, at most maxBins, those with most
+// steps.
 func positiveBins(in []result.Bin2D) []result.Bin2D {
 	var out []result.Bin2D
 	for _, b := range in {
@@ -163,6 +167,7 @@ func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing
 	return &p.Drawing
 }
 
+// thinBands are the bands of one panel, thinned to what a line shows.
 func thinBands(bands []result.ResidualBand, against, regime string) []result.ResidualBand {
 	var out []result.ResidualBand
 	for _, b := range bands {
@@ -194,6 +199,7 @@ func contributionFigure(f *result.FitFigures) *Figure {
 // maxTerms is the most bars of one waterfall.
 const maxTerms = 40
 
+// waterfallPanel draws the terms of a mean step of one regime as bars end to end, and their sum.
 func waterfallPanel(cs []result.Contribution, regime string) *Drawing {
 	var terms []result.Contribution
 	var s Span
@@ -275,8 +281,8 @@ func biasFigure(f *result.Fit) *Figure {
 // maxNamed is how many runs of the bias figure are named on it.
 const maxNamed = 4
 
-// farthestBlocks are the blocks farthest from zero of the runs that leave ±10 %,
-// one a run and one a place, worst first, at most maxNamed.
+// farthestBlocks are the blocks of the bias figure that get a name: the worst of each run that
+// leaves ±10 %, without those whose names would overlap, at most maxNamed.
 func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 	sorted := slices.Clone(blocks)
 	slices.SortStableFunc(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
@@ -306,6 +312,7 @@ func nameBlock(p *frame, b result.DriftBlock) {
 	p.Label(at, b.Run, 10, bad, anchor)
 }
 
+// biasLine draws the signed error of one run over its blocks, dashed if it leaves ±10 %.
 func biasLine(p *frame, blocks []result.DriftBlock, run string) {
 	var xy [][2]float64
 	out := false
@@ -353,6 +360,7 @@ func driftFigure(in Input) *Figure {
 	return fig
 }
 
+// farthestDrift is the largest distance of a run's drift curve from 1.
 func farthestDrift(r result.ValidationRun) float64 {
 	worst := 0.0
 	for _, d := range r.Drift {
@@ -361,19 +369,20 @@ func farthestDrift(r result.ValidationRun) float64 {
 	return worst
 }
 
-// blockLengthS is the length of the curve's blocks, seconds: the smallest
-// distance of two starts, as blocks without rows are left out.
+// blockLengthS is the length of a drift curve's blocks in seconds: the smallest distance between
+// two starts, because blocks without rows are missing.
 func blockLengthS(curve []result.DriftPoint) float64 {
 	s := math.Inf(1)
 	for i := 1; i < len(curve); i++ {
 		s = min(s, curve[i].StartS-curve[i-1].StartS)
 	}
 	if math.IsInf(s, 1) {
-		return 20 // a single block has no distance: the longest length that drift blocks have
+		return 20 // a single block has no neighbour; 20 s is the longest that blocks can be
 	}
 	return s
 }
 
+// driftPanel draws measured over predicted step time of one run over time.
 func driftPanel(r result.ValidationRun) *Drawing {
 	var xs, ys Span
 	ys.Take(0.85, 1.15)
@@ -393,7 +402,7 @@ func driftPanel(r result.ValidationRun) *Drawing {
 		colour = bad
 	}
 	var pts [][2]float64
-	breaks := idleSplits(starts, 1.5) // blocks without rows are left out
+	breaks := idleSplits(starts, 1.5) // where blocks without rows are missing
 	for i, d := range r.Drift {
 		if slices.Contains(breaks, i) {
 			pts = append(pts, gap)
@@ -407,7 +416,7 @@ func driftPanel(r result.ValidationRun) *Drawing {
 // regimeOrder is the order in which regimes are drawn and listed.
 var regimeOrder = []string{"decode", "mixed", "prefill", "idle", "waiting"}
 
-// regimesIn lists the regimes that occur, known ones first.
+// regimesIn lists the regimes that occur, in regimeOrder, unknown ones last.
 func regimesIn[T any](list []T, regime func(T) string) []string {
 	var seen []string
 	for _, x := range list {
@@ -417,6 +426,7 @@ func regimesIn[T any](list []T, regime func(T) string) []string {
 	return seen
 }
 
+// regimeIndex is the position of a regime in regimeOrder, behind all for an unknown one.
 func regimeIndex(r string) int {
 	if i := slices.Index(regimeOrder, r); i >= 0 {
 		return i
@@ -424,6 +434,7 @@ func regimeIndex(r string) int {
 	return len(regimeOrder)
 }
 
+// regimeKeys are the legend of regimes.
 func regimeKeys(regimes []string) []Key {
 	keys := make([]Key, len(regimes))
 	for i, r := range regimes {

@@ -148,9 +148,9 @@ func ContradictsPrior(prior string, directions int, distance, limit float64) str
 		prior, directions, distance, limit)
 }
 
-// SlowerThanPrior is the warning about a configuration whose steps take `times` what the prior predicts for
+// UnlikePrior is the warning about a configuration whose steps take `times` what the prior predicts for
 // its hardware, which is `errors` of the prior's standard errors away.
-func SlowerThanPrior(config, hardware, prior string, times, errors float64) string {
+func UnlikePrior(config, hardware, prior string, times, errors float64) string {
 	return fmt.Sprintf("configuration %s: steps take %.2f times what the prior (%s) predicts for %s, %.1f of its standard errors",
 		config, times, prior, hardware, errors)
 }

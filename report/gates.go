@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// gateClass is the style of a gate's figure by its result.
 func gateClass(g result.Gate) string {
 	if g.Pass == nil {
 		return "warn"
@@ -75,6 +76,7 @@ func isDecisive(v *result.Validation, g *result.Gate) bool {
 	return v.For == "" || v.For == coeff.PurposeAll || len(g.Purposes) == 0 || slices.Contains(g.Purposes, v.For)
 }
 
+// gateRow is the row of gateColumns for a gate.
 func gateRow(g result.Gate) Row {
 	verdict := Cell{Text: "pass", Class: "ok nb", Key: "2"}
 	switch gateRank(g) {
@@ -126,6 +128,7 @@ func gateBar(g result.Gate) string {
 	return inline(&d, fmt.Sprintf("%s, threshold %s", GateValue(g.Name, g.Value), GateThreshold(g)))
 }
 
+// gateBarKey sorts gates by value over threshold.
 func gateBarKey(g result.Gate) string {
 	if g.Value == nil || g.Threshold == 0 {
 		return ""
@@ -164,6 +167,7 @@ const (
 	rankNotRequired // no result, and none is needed
 )
 
+// gateRank is the rank of a gate by its result.
 func gateRank(g result.Gate) int {
 	switch {
 	case g.Pass != nil && !*g.Pass:
@@ -176,15 +180,15 @@ func gateRank(g result.Gate) int {
 	return rankPassed
 }
 
-// sortedGates keeps the file's order inside a rank.
+// sortedGates are the gates by rank, within a rank in the order of the file.
 func sortedGates(gs []result.Gate) []result.Gate {
 	out := slices.Clone(gs)
 	slices.SortStableFunc(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
 	return out
 }
 
-// Failed has a sentence on what the failed gates mean and what to do: one for gates that mean the same,
-// each gate with its worst value.
+// Failed explains the failed gates: one sentence for all gates that mean the same, with the worst
+// value of each, and what to do.
 func Failed(gates []result.Gate) (out []string) {
 	worst := map[string]result.Gate{}
 	names := map[string][]string{}
@@ -215,7 +219,7 @@ func Failed(gates []result.Gate) (out []string) {
 	return out
 }
 
-// Undecided has a sentence for each reason why required gates have no result.
+// Undecided explains why required gates have no result, one sentence for each reason.
 func Undecided(gates []result.Gate) []string {
 	type group struct{ names, scopes []string }
 	groups := map[string]*group{}

@@ -12,6 +12,8 @@ import (
 // maxHeadlines is how many sentences on failed gates the head has.
 const maxHeadlines = 5
 
+// headOf makes the top of the page: the verdict in a sentence, the gates that failed, and what to
+// do next.
 func headOf(in Input) Head {
 	h := Head{Class: "none", Badge: "NOT VALIDATED", Kicker: "Latency coefficients from recordings of vLLM", Facts: headFacts(in)}
 	if in.Validation == nil {
@@ -39,7 +41,7 @@ func headOf(in Input) Head {
 	return h
 }
 
-// headline is the verdict on the purpose that decides, in counts of configurations.
+// headline states the verdict on the purpose that decides, as counts of configurations.
 func headline(v *result.Validation) string {
 	what := purposeNouns[v.For]
 	if what == "" {
@@ -104,6 +106,7 @@ func headFacts(in Input) []Fact {
 	return out
 }
 
+// runCounts counts the fitted and the saturated runs.
 func runCounts(f *result.Fit) string {
 	used, saturated := 0, 0
 	for _, r := range f.Runs {

@@ -9,9 +9,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// The JUnit form that CI servers read: junit-10.xsd of Jenkins' xunit plugin, which is Ant's
-// without the host, the properties and the output of each suite. A gate is judged, so that
-// none is ever in error.
+// The elements of a JUnit report as CI servers read it: junit-10.xsd of Jenkins' xunit plugin, which
+// is Ant's without the host, the properties and the output of each suite. Errors is always 0: a gate
+// passes, fails or is skipped.
 type (
 	junitSuites struct {
 		XMLName  xml.Name     `xml:"testsuites"`
@@ -41,10 +41,10 @@ type (
 	}
 )
 
-// JUnit is the gates of a validation as a JUnit report: a suite for each scope, a case for each gate. A gate
-// that does not count for the exit status is skipped, with a message: one that failed for another purpose
-// than the one that decides, and one without a result that is not required, or any without a result under
-// allowInsufficient.
+// JUnit reports the gates of a validation in JUnit's form: a suite for each scope, a case for each
+// gate. Gates that do not change the exit status are skipped cases with a message: those that
+// failed for another purpose than the one that decides, those without a result that are not
+// required, and with allowInsufficient all without a result.
 func JUnit(v *result.Validation, allowInsufficient bool) ([]byte, error) {
 	out := junitSuites{Name: "blis-train gates for " + v.For}
 	at := map[string]int{}
@@ -72,6 +72,7 @@ func JUnit(v *result.Validation, allowInsufficient bool) ([]byte, error) {
 	return append([]byte(xml.Header), append(text, '\n')...), err
 }
 
+// junitCaseOf is the case of one gate.
 func junitCaseOf(v *result.Validation, g *result.Gate, allowInsufficient bool) junitCase {
 	c := junitCase{Class: "blis-train." + strings.Join(g.Purposes, "+"), Name: g.Name}
 	comparison := fmt.Sprintf("%s is %s, must be %s %s", g.Name, GateValue(g.Name, g.Value), g.Op, GateThreshold(*g))

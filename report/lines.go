@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// UseLine summarises what the coefficients of one configuration can be used for. The head of the report and
-// the terminal show the same lines.
+// UseLine summarises for one configuration what its coefficients can be used for. The top of the
+// report and the terminal show the same lines.
 type UseLine struct {
 	Class  string // pass | fail | insufficient | none: of the purpose that decides
 	Scope  string // the configuration, or the test run
@@ -35,7 +35,7 @@ func Lines(in Input) []UseLine {
 	return out
 }
 
-// fittedLines are those of coefficients that were not validated.
+// fittedLines are the lines of coefficients that were not validated.
 func fittedLines(f *result.Fit) []UseLine {
 	if f == nil {
 		return nil
@@ -83,7 +83,7 @@ func usesText(v *result.Validation, scope string) string {
 	return strings.Join(parts, "; ")
 }
 
-// regionText is the load that the recordings of a configuration cover.
+// regionText states the load and the lengths that the recordings of a configuration cover.
 func regionText(f *result.Fit, c *result.ConfigErrors) string {
 	if f == nil {
 		return ""
@@ -108,8 +108,8 @@ func coveredText(c *result.Covered) string {
 		trace.Thousands(c.OutputTokens))
 }
 
-// expectedError is the mean error of the step time, and the median error of a request in the worst of the
-// replays that were judged.
+// expectedError is the error to expect: the mean error of the step time, and the median error of a
+// request in the worst gated replay.
 func expectedError(in Input, c *result.ConfigErrors) string {
 	var parts []string
 	if c.Steps != nil && c.Steps.MAPE != nil {
@@ -133,8 +133,8 @@ func expectedError(in Input, c *result.ConfigErrors) string {
 	return strings.Join(parts, ", ")
 }
 
-// stepTarget names what the step error is an error of. Coefficients of specification 1.0 predict the
-// scheduler's time, not that of the step.
+// stepTarget names the time that the step error is about. Coefficients of spec version 1.0 predict
+// the scheduler's time, not that of the step.
 func stepTarget(f *result.Fit) string {
 	if f != nil && f.Beta.Target == coeff.Duration {
 		return "step.duration_us (the scheduler's time, not the step's) "

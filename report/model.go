@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Head is the answer at the top of the page.
+// Head is the top of the page: the verdict, and what to do about it.
 type Head struct {
 	Class, Badge, Kicker, Sentence string
 	Lines                          []UseLine
@@ -18,9 +18,8 @@ type Head struct {
 	Facts                          []Fact
 }
 
-// The types below are what page.html shows. Strings are plain text; the
-// template escapes them. template.HTML is only ever made of what inlineSVG
-// and prose return.
+// The types below are what page.html shows. Strings are plain text, which the template
+// escapes. The only template.HTML is what inline and proseHTML return.
 
 // Section is one section of the page.
 type Section struct {
@@ -44,13 +43,13 @@ type Block struct {
 	Fold     *fold
 }
 
-// fold is closed on the page and on paper until a reader opens it.
+// fold is a part of the page that is closed, also on paper, until a reader opens it.
 type fold struct {
 	Title  string
 	Blocks []Block
 }
 
-// folded puts blocks behind a line that a click opens; none for no blocks.
+// folded puts blocks into a closed part of the page with this title. It is nil without blocks.
 func folded(title string, bs ...[]Block) []Block {
 	all := slices.Concat(bs...)
 	if len(all) == 0 {
@@ -62,7 +61,7 @@ func folded(title string, bs ...[]Block) []Block {
 // Fact is a name and its value in a definition list.
 type Fact struct{ Name, Value string }
 
-// FactOf is a fact.
+// FactOf makes a Fact.
 func FactOf(name, value string) Fact { return Fact{name, value} }
 
 // card is one large number with its unit and what it is compared with.
@@ -74,7 +73,8 @@ type card struct {
 // cause is one diagnosis: why gates failed, and the figure that shows it.
 type cause struct{ Label, Scope, Sentence, Gates, Anchor, FigureTitle string }
 
-// findingGroup is every finding of one code.
+// findingGroup is all findings of one code: their number, the first messages, and how many more
+// there are.
 type findingGroup struct {
 	Code     string
 	Count    int
@@ -82,34 +82,36 @@ type findingGroup struct {
 	More     int
 }
 
-// Table is sortable by every column.
+// Table is a table of the page, sortable by every column.
 type Table struct {
 	ID, Caption, Note string
 	Cols              []Column
 	Rows              []Row
 	More              string
 	Closed            bool // shown folded
-	Total             int  // rows there are, when grow left some out
+	Total             int  // number of rows including those that Grow did not keep; 0: those in Rows
 }
 
+// Column is the heading of a column with its unit and a tooltip.
 type Column struct {
 	Head, Unit, Help string
 	Num              bool
 }
 
+// Row is one row of a table with its style.
 type Row struct {
 	Class string
 	Cells []Cell
 }
 
-// Cell is shown as Text, sorted by Key when it is not empty, else by Text.
+// Cell is shown as Text with Sub on a second line. It sorts by Key, or by Text if Key is empty.
 type Cell struct {
 	Text, Sub, Key, Class string
 	Href                  string // where Text leads
 	Mini                  template.HTML
 }
 
-// FigureBlocks are the blocks of figures, none for one without panels.
+// FigureBlocks are the figures that have panels, as blocks.
 func FigureBlocks(fs []*Figure) []Block {
 	var blocks []Block
 	for _, f := range withPanels(fs...) {
@@ -124,7 +126,7 @@ const (
 	maxMessages = 5 // of a code
 )
 
-// groupFindings groups by code in the order in which the codes first appear.
+// groupFindings groups findings by code, in the order in which the codes first appear.
 func groupFindings(lists ...[]trace.Finding) []findingGroup {
 	index := map[trace.Code]int{}
 	var out []findingGroup
@@ -150,6 +152,7 @@ func groupFindings(lists ...[]trace.Finding) []findingGroup {
 	return out[:min(len(out), maxCodes)]
 }
 
+// FindingBlocks show findings grouped by code under a title; nil without any.
 func FindingBlocks(title string, lists ...[]trace.Finding) []Block {
 	gs := groupFindings(lists...)
 	if len(gs) == 0 {

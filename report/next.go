@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Next lists what to do about the verdict, most useful first, from the diagnoses and the findings of the
-// fit, each once. Empty without a validation.
+// Next lists what to do about a verdict, the most useful first, without repetitions. It follows
+// from the diagnoses and from the findings of the fit. It is empty without a validation.
 func Next(in Input) []string {
 	v := in.Validation
 	if v == nil {
@@ -75,7 +75,8 @@ func Next(in Input) []string {
 	return out
 }
 
-// listOfDiagnoses lists a text of each diagnosis once; of many the first four.
+// listOfDiagnoses lists one text of each diagnosis, without repetitions; after four it counts the
+// rest.
 func listOfDiagnoses(ds []result.Diagnosis, of func(result.Diagnosis) string) string {
 	var names []string
 	for _, d := range ds {
@@ -84,9 +85,10 @@ func listOfDiagnoses(ds []result.Diagnosis, of func(result.Diagnosis) string) st
 	return listOf(names, 4)
 }
 
+// diagnosedScope is the scope of a diagnosis, for listOfDiagnoses.
 func diagnosedScope(d result.Diagnosis) string { return d.Scope }
 
-// diagnosedTerm is "term in mixed steps", as far as it is known.
+// diagnosedTerm is a text such as "prefill_attention in mixed steps", for listOfDiagnoses.
 func diagnosedTerm(d result.Diagnosis) string {
 	switch {
 	case d.Term == "" && d.Regime == "":
@@ -99,7 +101,7 @@ func diagnosedTerm(d result.Diagnosis) string {
 	return fmt.Sprintf("%s in %s steps", d.Term, d.Regime)
 }
 
-// driftedRuns are the runs whose held-out part ran at another speed than what was fitted.
+// driftedRuns are the measured runs whose held-out part ran at another speed than the fitted part.
 func driftedRuns(f *result.Fit) []string {
 	if f == nil {
 		return nil
@@ -114,8 +116,8 @@ func driftedRuns(f *result.Fit) []string {
 	return out
 }
 
-// isComposed reports whether a run of the fit was put together from measured kernels:
-// there was no machine that could have been quieter.
+// isComposed reports whether a run of the fit was composed from measured kernels, so that no
+// machine can have been busy.
 func isComposed(f *result.Fit, run string) bool {
 	return slices.ContainsFunc(f.Configs, func(c result.FitConfig) bool {
 		return slices.Contains(c.Runs, run) && c.Deployment.IsComposed()

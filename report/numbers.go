@@ -59,8 +59,8 @@ func grouped(s string) string {
 	return minus(sign + s + frac)
 }
 
-// Milli is a time in us, or a rate per us, in the unit people read: ms. Other units come
-// back as they are.
+// Milli converts a value in us, or per us, to ms, the unit in which people read it. Other units are
+// returned unchanged.
 func Milli(v float64, unit string) (float64, string) {
 	if rest, ok := strings.CutPrefix(unit, "us"); ok && (rest == "" || rest[0] == '/') {
 		return v / 1000, "ms" + rest
@@ -89,8 +89,8 @@ func Range(lo, hi float64) string { return FourDigits(lo) + " .. " + FourDigits(
 // Unknown is how a null is shown.
 const Unknown = "–"
 
-// Pct prints a fraction as percent with one decimal, small ones with two
-// digits, so that a column of them is quiet; the space does not break.
+// Pct prints a fraction as percent: one decimal, or two digits if it is small. The space before the
+// sign does not break.
 func Pct(v float64) string {
 	p := v * 100
 	a := math.Abs(p)
@@ -122,6 +122,7 @@ func brief(v float64) string {
 	return Short(rounded)
 }
 
+// pctOr is Pct of a number that may be unknown.
 func pctOr(v *float64) string { return Shown(v, Pct).Text }
 
 // ShortOr is Short of a number that may be unknown.
@@ -135,4 +136,5 @@ func Signed(v float64) string {
 	return Pct(v)
 }
 
+// sortKey is the text by which a column sorts a number.
 func sortKey(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }

@@ -63,7 +63,7 @@ func Page(h Head, sections []Section) ([]byte, []Section, error) {
 	return b.Bytes(), sections, err
 }
 
-// sheetCSS is the style sheet with the colours of both schemes.
+// sheetCSS is the style sheet with the colours of the light and the dark scheme.
 func sheetCSS() string {
 	light, dark := cssVars(false), cssVars(true)
 	return ":root{color-scheme:light;" + light + "}\n" + "@media (prefers-color-scheme:dark){:root{color-scheme:dark;" + dark + "}}\n" +
@@ -73,13 +73,15 @@ func sheetCSS() string {
 		cssMarks() + styleCSS
 }
 
-// contentPolicy allows this file's own style and script, by hash, and nothing else:
-// no network, no other code, whatever a recording may have put into a string.
+// contentPolicy is the content security policy of the page. It allows the page's own style and
+// script, by hash, and nothing else, so that text from a recording can neither run code nor load
+// anything.
 func contentPolicy(style, script string) string {
 	return "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; style-src '" +
 		cspHash(style) + "'; script-src '" + cspHash(script) + "'"
 }
 
+// cspHash is the hash of a script or style as a content security policy states it.
 func cspHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
@@ -95,14 +97,16 @@ type page struct {
 	Sections []Section
 }
 
-// limit cuts and cleans every string of the page, as any may have come from a recording. The
-// lines of code stay lines; text inside figures is limited where it is written.
+// limit shortens every string of the page and removes characters that must not be in it, because
+// any string may come from a recording. Line breaks in code stay. Text inside figures is limited
+// when it is drawn.
 func (p *page) limit() { limitStrings(reflect.ValueOf(p).Elem()) }
 
+// limitStrings does so for every string field below v.
 func limitStrings(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		if v.CanSet() && v.Type() == reflect.TypeFor[string]() { // not what is HTML, a style or a script already
+		if v.CanSet() && v.Type() == reflect.TypeFor[string]() { // not template.HTML, CSS or JS
 			v.SetString(limitText(v.String()))
 		}
 	case reflect.Slice:
@@ -124,6 +128,7 @@ func limitStrings(v reflect.Value) {
 // sentence, a path or a command, not for a hostile one.
 const maxText = 1200
 
+// limitText shortens a string to maxText bytes.
 func limitText(s string) string {
 	if len(s) <= maxText {
 		return printable(s)
@@ -131,8 +136,8 @@ func limitText(s string) string {
 	return printable(strings.ToValidUTF8(s[:maxText], "")) + "…"
 }
 
-// printable drops what XML 1.0 cannot hold and bidirectional overrides, which
-// would let a run's name rewrite the words around it.
+// printable removes characters that XML 1.0 does not allow, and bidirectional overrides, with which
+// the name of a run could change how the text around it reads.
 func printable(s string) string {
 	out := make([]rune, 0, len(s))
 	for _, r := range s {

@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// provenanceSection lists the documents behind the report, their inputs and options.
 func provenanceSection(in Input) Section {
 	s := Section{ID: "provenance", Nav: "Provenance", Title: "Provenance",
 		Lead: "Where every number comes from, and how to get the same bytes again."}
@@ -78,6 +79,7 @@ func inputTable(docs []document) *Table {
 	return t
 }
 
+// fitOptions are the options of a fit as facts.
 func fitOptions(o result.FitOptions) []Fact {
 	out := []Fact{
 		FactOf("Spec", o.Spec), FactOf("Recipe", o.Recipe), FactOf("Beta target", o.BetaTarget),
@@ -94,6 +96,7 @@ func fitOptions(o result.FitOptions) []Fact {
 	return out
 }
 
+// validationOptions are the options of a validation as facts.
 func validationOptions(o result.ValidationOptions) []Fact {
 	return []Fact{
 		FactOf("Replay latency model", o.Latency), FactOf("Replay overhead", overheadWords(o)),

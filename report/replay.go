@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// replaySection is the section on recorded against simulated requests.
 func replaySection(in Input, figs []*Figure) Section {
 	s := Section{ID: "replay", Nav: "Replay", Title: "Replay: errors of requests",
 		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain " +
@@ -34,8 +35,8 @@ func replaySection(in Input, figs []*Figure) Section {
 	return s
 }
 
-// comparedTable is one row per run, phase and split: KS distance and median error of
-// each metric, what gates first.
+// comparedTable has one row for each run, phase and split: KS distance and median error of each
+// metric. Rows that are gated come first.
 func comparedTable(v *result.Validation) *Table {
 	t := comparedLayout.blank()
 	runs := slices.Clone(v.Runs)
@@ -60,8 +61,8 @@ func comparedTable(v *result.Validation) *Table {
 	return Capped(t, "what gates first", "validation.json, runs")
 }
 
-// metricTables are one row per run, phase and metric: first the comparisons
-// that can gate, then, folded, closed loops, saturated runs and too few requests.
+// metricTables have one row for each run, phase and metric: first the comparisons that are gated,
+// then, folded, those of closed loops, saturated runs and too few requests.
 func metricTables(v *result.Validation) []Block {
 	first := metricsLayout.blank()
 	rest := metricsRestLayout.blank()
@@ -85,6 +86,7 @@ func metricTables(v *result.Validation) []Block {
 	return append(out, Tables(Capped(rest, "the largest plain KS first", "validation.json, runs"))...)
 }
 
+// metricRow is a row of metricColumns; n names the metric.
 func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 	noise := metricNamed(r.MetricsNoise, n)
 	drift := metricNamed(r.MetricsDrift, n)
@@ -112,7 +114,7 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 
 func ksCell(v *float64) Cell { return Shown(v, threeDecimals) }
 
-// quantileTable shows the times themselves.
+// quantileTable has the quantiles of recorded and simulated times.
 func quantileTable(v *result.Validation) *Table {
 	t := quantilesLayout.blank()
 	for _, r := range v.Runs {
@@ -149,7 +151,7 @@ func replayTable(v *result.Validation) *Table {
 	return Capped(t, "in the order of the file", "validation.json, runs")
 }
 
-// overheadWords names the source of the delay before the engine.
+// overheadWords states where a replay took the time before the engine from.
 func overheadWords(o result.ValidationOptions) string {
 	if o.OverheadUs != nil {
 		return fmt.Sprintf("constant %s ms", Short(*o.OverheadUs/1000))
@@ -159,7 +161,7 @@ func overheadWords(o result.ValidationOptions) string {
 
 var metricNames = []string{"ttft", "itl", "e2e"}
 
-// metricNamed picks one by name: the gated ones, and the gaps between tokens.
+// metricNamed is the metric of that name.
 func metricNamed(m *result.Metrics, name string) *result.Metric {
 	switch {
 	case m == nil:
@@ -176,7 +178,7 @@ func metricNamed(m *result.Metrics, name string) *result.Metric {
 	return nil
 }
 
-// phaseTitle names a run and its phase.
+// phaseTitle names a run and its phase, if it has several.
 func phaseTitle(r result.ValidationRun) string {
 	if r.Phase == "" {
 		return r.ID
@@ -184,7 +186,7 @@ func phaseTitle(r result.ValidationRun) string {
 	return r.ID + " · " + r.Phase
 }
 
-// runTitle is phaseTitle, marked where the comparison is in-sample.
+// runTitle is phaseTitle with a mark if the comparison is in-sample.
 func runTitle(r result.ValidationRun) string {
 	s := phaseTitle(r)
 	if r.Split.Kind == result.SplitInSample {
@@ -193,6 +195,7 @@ func runTitle(r result.ValidationRun) string {
 	return s
 }
 
+// splitWords states which requests of a run were compared.
 func splitWords(s result.Split) string {
 	switch s.Kind {
 	case result.SplitHoldout:
@@ -210,7 +213,7 @@ func splitWords(s result.Split) string {
 // maxReplayRuns is how many runs get their own panels of curves, three each.
 const maxReplayRuns = 8
 
-// variant is a line of a replay figure.
+// variant is how one kind of curve is drawn.
 type variant struct {
 	name, text string
 	p          Paint
@@ -225,8 +228,8 @@ var variants = []variant{
 	{result.VariantDrift, "simulated, drift-corrected", Prefill, dotted, 1.8},
 }
 
-// replayRuns are the runs with curves: the gated ones first, then by the largest plain KS. more is the line
-// under a figure that does not show all of them.
+// replayRuns are the runs that have curves, gated ones first, then those with the largest plain KS.
+// more is the note below a figure that does not show all of them.
 func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 	if in.Validation == nil {
 		return nil, ""
@@ -245,7 +248,8 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 	return runs[:maxReplayRuns], more
 }
 
-// curveFigure has a panel for each metric of each of the runs; what describes it, with metric and run.
+// curveFigure has a panel for every metric of every run. what is a format of the panel's
+// description with metric and run.
 func curveFigure(caption Figure, runs []result.ValidationRun, more, what string,
 	panel func(result.ValidationRun, string, map[string]bool) *Drawing) *Figure {
 	fig := caption.blank()
@@ -266,7 +270,8 @@ func curveFigure(caption Figure, runs []result.ValidationRun, more, what string,
 	return fig
 }
 
-// eachCurve visits the curves of a metric in the order of the variants, and notes which there are.
+// eachCurve calls visit with the curves of a metric, in the order of variants, and adds their names
+// to drawn.
 func eachCurve(curves []result.Curve, metric string, drawn map[string]bool, visit func(v variant, points [][2]float64)) {
 	for _, v := range variants {
 		for _, c := range curves {
@@ -282,19 +287,20 @@ func eachCurve(curves []result.Curve, metric string, drawn map[string]bool, visi
 // replays.
 const firstReplays = 2
 
-// firstECDFs are recorded and simulated distributions, with the KS distance marked, of the replays under
-// the verdict.
+// firstECDFs are the distributions of the replays shown under the verdict, recorded and simulated,
+// with the KS distance marked.
 func firstECDFs(in Input) *Figure {
 	runs, _ := replayRuns(in)
 	return ecdfFigure(ecdfCaption, runs[:min(firstReplays, len(runs))], "")
 }
 
-// otherECDFs are those of the other replays.
+// otherECDFs are the distributions of the other replays.
 func otherECDFs(in Input) *Figure {
 	runs, more := replayRuns(in)
 	return ecdfFigure(ecdfMoreCaption, runs[min(firstReplays, len(runs)):], more)
 }
 
+// ecdfFigure draws the distributions of the runs.
 func ecdfFigure(caption Figure, runs []result.ValidationRun, more string) *Figure {
 	fig := curveFigure(caption, runs, more, "distribution of %s of %s, real and simulated", ecdfPanel)
 	if len(fig.Legend) > 0 {
@@ -303,6 +309,7 @@ func ecdfFigure(caption Figure, runs []result.ValidationRun, more string) *Figur
 	return fig
 }
 
+// ecdfPanel draws the distributions of one metric of one run.
 func ecdfPanel(r result.ValidationRun, name string, drawn map[string]bool) *Drawing {
 	var xs Span
 	for _, c := range r.Figures.ECDF {
@@ -356,12 +363,13 @@ func timeAxis(what string, s Span) axis {
 	return Linear(what+" (ms)", min(s.Lo, s.Hi), s.Hi, 5)
 }
 
-// qqFigure compares quantiles.
+// qqFigure plots simulated against recorded quantiles.
 func qqFigure(in Input) *Figure {
 	runs, more := replayRuns(in)
 	return curveFigure(qqCaption, runs, more, "quantiles of %s of %s, simulated against real", qqPanel)
 }
 
+// qqPanel does so for one metric of one run.
 func qqPanel(r result.ValidationRun, name string, drawn map[string]bool) *Drawing {
 	var s Span
 	for _, c := range r.Figures.QQ {

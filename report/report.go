@@ -43,9 +43,10 @@ func Render(w io.Writer, in Input) error {
 	return Write(w, headOf(in), allSections(in, newFigures(in)))
 }
 
-// Sections are those of the page without its figures, for the terminal.
+// Sections are the sections of the page without figures, for the terminal.
 func Sections(in Input) []Section { return allSections(in, figureSet{}) }
 
+// allSections are the sections in the order of the page.
 func allSections(in Input, figs figureSet) []Section {
 	all := []Section{verdictSection(in, figs)}
 	if in.Changes != nil {
@@ -80,6 +81,7 @@ type figureSet struct {
 	First, Data, Audit, Coeff, Fit, Replay []*Figure
 }
 
+// newFigures draws every figure that the documents have data for.
 func newFigures(in Input) figureSet {
 	return figureSet{
 		First:  withPanels(firstECDFs(in), levelFigure(in.Fit)),
@@ -91,6 +93,7 @@ func newFigures(in Input) figureSet {
 	}
 }
 
+// all is every figure in the order of the page.
 func (s figureSet) all() []*Figure {
 	return slices.Concat(s.First, s.Data, s.Audit, s.Coeff, s.Fit, s.Replay)
 }

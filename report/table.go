@@ -76,23 +76,27 @@ func slug(s string) string {
 	return strings.Map(keep, s[:min(len(s), 60)])
 }
 
+// Plain is a cell of short text.
 func Plain(s string) Cell { return Cell{Text: s} }
 
+// Prose is a cell of text that may wrap.
 func Prose(s string) Cell { return Cell{Text: s, Class: "w"} }
 
+// Name is a cell with a name, which does not wrap.
 func Name(s string) Cell { return Cell{Text: s, Class: "id"} }
 
 // Number is a right-aligned cell; nil is shown as unknown and sorts last.
 func Number(v *float64) Cell { return Shown(v, Short) }
 
-// Percent is number for a fraction.
+// Percent is Number for a fraction, shown as percent.
 func Percent(v *float64) Cell { return Shown(v, Pct) }
 
-// millis is number for microseconds shown as milliseconds.
+// millis is Number for microseconds, shown as milliseconds.
 func millis(v *float64) Cell {
 	return Shown(v, func(us float64) string { return Short(us / 1000) })
 }
 
+// Shown is a right-aligned cell of a number printed by print; nil is shown as Unknown.
 func Shown(v *float64, print func(float64) string) Cell {
 	if v == nil {
 		return Cell{Text: Unknown, Class: "n dim"}
@@ -100,8 +104,10 @@ func Shown(v *float64, print func(float64) string) Cell {
 	return Cell{Text: print(*v), Key: sortKey(*v), Class: "n"}
 }
 
+// Num is Number of a known value.
 func Num(v float64) Cell { return Number(&v) }
 
+// PercentOf is Percent of a known value.
 func PercentOf(v float64) Cell { return Percent(&v) }
 
 // Count is a cell of a count.
@@ -141,6 +147,7 @@ func ColumnsOf(heads ...string) []Column {
 	return columns
 }
 
+// parseColumn reads a column as NewTable documents it.
 func parseColumn(text string) (c Column) {
 	text, c.Help, _ = strings.Cut(text, " ? ")
 	text, c.Unit, _ = strings.Cut(strings.TrimSuffix(text, "]"), " [")

@@ -7,8 +7,8 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// text is the table as text alone can show it: without the columns of drawings, units behind their headings, the
-// second line of a cell on a line of its own where lines is set.
+// text is the table without columns of drawings and with units in the headings. With lines, the
+// second line of a cell becomes a line of its own.
 func (t *Table) text(lines bool) *Table {
 	out := &Table{Caption: t.Caption, Rows: make([]Row, len(t.Rows))}
 	for j, c := range t.Cols {
@@ -34,8 +34,8 @@ func (t *Table) text(lines bool) *Table {
 	return out
 }
 
-// Markdown is the table in GitHub's form. Cells are Markdown: escape escapes their
-// text; nil: the text is Markdown already.
+// Markdown is the table in GitHub's form. escape is applied to the texts of cells; nil means that
+// they are Markdown already.
 func (t *Table) Markdown(escape func(string) string) string {
 	t = t.text(false)
 	var b strings.Builder
@@ -51,7 +51,7 @@ func (t *Table) Markdown(escape func(string) string) string {
 		for _, c := range r.Cells {
 			text := c.Text
 			switch {
-			case c.Href != "": // what leads somewhere is a name of ours
+			case c.Href != "": // a link has a name of this program, which needs no escaping
 				text = "[" + text + "](" + c.Href + ")"
 			case escape != nil:
 				text = escape(text)
@@ -63,8 +63,8 @@ func (t *Table) Markdown(escape func(string) string) string {
 	return b.String()
 }
 
-// Terminal is the table as text within width columns; 0 sets no limit. Long cells are wrapped
-// first; where that is not enough every row becomes a list of its cells.
+// Terminal is the table as text of at most width columns; 0 sets no limit. It wraps long cells, and
+// if that is not enough, writes every row as a list.
 func (t *Table) Terminal(width int) string {
 	t = t.text(true)
 	var b strings.Builder
@@ -110,8 +110,8 @@ func (t *Table) widths() (widths, longest []int) {
 	return widths, longest
 }
 
-// fitWidths shortens the widest columns until the table fits into width; not ok: it does not fit
-// without breaking a word.
+// fitWidths shortens the widest columns until the table fits into width. It is not ok if that would
+// break words.
 func fitWidths(widths, longest []int, width int) ([]int, bool) {
 	limits := append([]int(nil), widths...)
 	total := 3 * len(widths) // " cell │" around each
@@ -160,7 +160,7 @@ func (t *Table) line(b *strings.Builder, r Row, limits []int) {
 	}
 }
 
-// list writes every row as one line a cell.
+// list writes every row as a list, one line for each cell.
 func (t *Table) list(b *strings.Builder, width int) {
 	for _, r := range t.Rows {
 		for i, c := range r.Cells {
@@ -181,8 +181,8 @@ func (t *Table) list(b *strings.Builder, width int) {
 	}
 }
 
-// Wrap breaks text at spaces into lines of at most width columns, all but the first of them
-// hang columns shorter; a longer word has a line of its own.
+// Wrap breaks text at spaces into lines of at most width columns. All lines but the first are hang
+// columns shorter. A longer word gets a line of its own.
 func Wrap(s string, width, hang int) []string {
 	var lines []string
 	for part := range strings.SplitSeq(s, "\n") {

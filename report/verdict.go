@@ -10,6 +10,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// verdictSection has the key figures, the gates, why gates failed, and the distributions of the
+// first replays.
 func verdictSection(in Input, figs figureSet) Section {
 	s := Section{ID: "verdict", Nav: "Verdict", Title: "Verdict and gates",
 		Lead: "The thresholds, the measured values, and what to do where they are missed."}
@@ -29,7 +31,7 @@ func verdictSection(in Input, figs figureSet) Section {
 	return s
 }
 
-// cardBlocks are the figures that a reader quotes.
+// cardBlocks are the key figures, each on a card.
 func cardBlocks(in Input) []Block {
 	var cs []card
 	if f := in.Fit; f != nil && f.Beta.Holdout != nil {
@@ -70,7 +72,7 @@ func cardBlocks(in Input) []Block {
 	return []Block{{Cards: cs}}
 }
 
-// worstClass is the class of a gate's worst scope; "" where nothing was judged.
+// worstClass is the style of a gate in its worst scope; "" if it has no result.
 func worstClass(v *result.Validation, name string) string {
 	if v == nil {
 		return ""
@@ -81,9 +83,10 @@ func worstClass(v *result.Validation, name string) string {
 	return ""
 }
 
-// maxCauses is how many diagnoses the page spells out.
+// maxCauses is the largest number of diagnoses on the page.
 const maxCauses = 8
 
+// causeBlocks state why gates failed, each cause with a link to the figure that shows it.
 func causeBlocks(in Input, figs []*Figure) []Block {
 	ds := in.Validation.Diagnoses
 	if len(ds) == 0 {
@@ -123,8 +126,8 @@ func causeBlocks(in Input, figs []*Figure) []Block {
 	return blocks
 }
 
-// mergeDiagnoses gives equal diagnoses of several scopes one entry: with a single configuration, "all" is
-// that configuration again.
+// mergeDiagnoses makes one entry of equal diagnoses of several scopes: with a single configuration
+// the scope "all" repeats its diagnosis.
 func mergeDiagnoses(ds []result.Diagnosis) []result.Diagnosis {
 	var out []result.Diagnosis
 	for _, d := range ds {
@@ -142,8 +145,8 @@ func mergeDiagnoses(ds []result.Diagnosis) []result.Diagnosis {
 	return out
 }
 
-// figureID is the id of the figure that a diagnosis points at, the validation's own before that of the
-// fit; empty when the page has none.
+// figureID is the id of the figure that a diagnosis refers to: the validation's own if the page has
+// it, else the fit's, else "".
 func figureID(kind string, titles map[string]string) string {
 	id := strings.ReplaceAll(kind, "_", "-")
 	for _, id := range []string{"test-" + id, id} {

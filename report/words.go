@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sentence starts with a capital and ends with a full stop.
+// sentence makes a text start with a capital and end with a full stop.
 func sentence(s string) string {
 	if s == "" {
 		return ""
@@ -53,6 +53,7 @@ func Reasons[N int | int64](m map[string]N) string {
 	return strings.Join(out, ", ")
 }
 
+// Plural is a number with its noun: 1 run, 2 runs.
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -68,6 +69,7 @@ func FirstOf(lines []string, n int, where string) []string {
 	return append(slices.Clone(lines[:n]), fmt.Sprintf("and %d more in %s", len(lines)-n, where))
 }
 
+// appendNew appends a text unless it is empty or in the list.
 func appendNew(list []string, s string) []string {
 	if s == "" || slices.Contains(list, s) {
 		return list
@@ -83,6 +85,7 @@ func listOf(names []string, n int) string {
 	return strings.Join(names, ", ")
 }
 
+// pluralVerb is a number with the words for one or for many.
 func pluralVerb(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -222,7 +222,7 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 		if math.Abs(off) > contradictionSD*sd && math.Abs(off) > leastContradiction {
 			found = append(found, trace.Finding{
 				Code:    Implausible,
-				Message: report.SlowerThanPrior(key, f.hardwareOf(key), l.name, math.Exp(off), math.Abs(off)/sd),
+				Message: report.UnlikePrior(key, f.hardwareOf(key), l.name, math.Exp(off), math.Abs(off)/sd),
 			})
 		}
 	}

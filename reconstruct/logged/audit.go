@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// What the step times of a run are taken from (spec#iteration-times).
+// Sources of the step times of a run (spec#iteration-times).
 const (
 	timeCadence = "cadence" // precise stamps of neighbouring passes
 	timeElapsed = "elapsed" // the logged time and one constant
@@ -22,7 +22,7 @@ const (
 	coarsePart    = 0.02      // of a pass: stamps no finer than this give no cadence of a single one
 	belowFloorMax = 0.1       // share of elapsed times below the floor that a synchronous engine may show
 	sumOverMax    = 1.02      // of the sum of elapsed times over the time that passed
-	overStampsMax = 3         // of the same over the stamps, which asynchronous passes may double
+	overStampsMax = 3         // of that sum over the time between the stamps; asynchronous passes may double it
 	lagMargin     = 0.8       // by which the best lag must beat the second
 	lagPasses     = 20        // with prefill near, at least
 	prefillNear   = 64        // tokens
@@ -33,14 +33,14 @@ const (
 
 // timeAudit is the result of the time audit (spec#iteration-audit).
 //
-// elapsedLag finds the line whose counts explain elapsed best. It fits relative least squares on half
-// of the blocks of 50 passes and computes the error on the others, near prefills above 64 tokens.
+// elapsedLag finds the log line whose counts predict the elapsed time best: its own or an earlier
+// one.
 //
 // The constant is the time between passes that elapsed does not include. With precise stamps it is
-// the mean of the inner 80 % of (cadence - elapsed). With stamps in whole seconds it is the slope of
-// (tick - sum of elapsed) over passes. Otherwise it follows from clients whose tokens are the decodes
-// of the run: (sum of last - first chunk, less the sum over passes of elapsed times decodes), divided
-// by the decodes.
+// the mean of the inner 80 % of (cadence - elapsed). With stamps in whole seconds it is the slope
+// of (tick - sum of elapsed) over passes. Otherwise it follows from clients whose tokens are the
+// decodes of the run: (sum of last - first chunk, less the sum over passes of elapsed times
+// decodes), divided by the decodes.
 type timeAudit struct {
 	time       string
 	sync       bool    // elapsed is the time of its own pass
@@ -50,9 +50,9 @@ type timeAudit struct {
 	figures    trace.TimeAudit
 }
 
-// auditTimes decides what the time of a pass is: the cadence of precise stamps; without them
-// elapsed, if the engine is synchronous and the figures agree; otherwise the time between whole
-// seconds, if there is enough of it.
+// auditTimes chooses the source of step times: the cadence of precise stamps; without such stamps
+// elapsed, if the engine is synchronous and the figures agree with that; otherwise the time between
+// whole seconds, if there is enough busy time.
 func (f *filler) auditTimes() timeAudit {
 	var a timeAudit
 	if f.isFromChunks {
@@ -72,7 +72,7 @@ func (f *filler) auditTimes() timeAudit {
 	below := f.belowFloor()
 	a.constantUs = f.gapConstant(precise, second, &a.figures)
 	over := a.figures.SumOverWall.OK && a.figures.SumOverWall.V > sumOverMax
-	// Figures that contradict a synchronous engine.
+	// The figures below contradict a synchronous engine.
 	looksAsync := conclusive && lag > 0 || below > belowFloorMax && !conclusive || over
 
 	// TensorRT-LLM logs the time of the device, which is the pass's own with any scheduling.
@@ -105,7 +105,7 @@ func (f *filler) auditTimes() timeAudit {
 	return a
 }
 
-// overStamps is the sum of elapsed times over the time from the first stamp to the last.
+// overStamps is the sum of all elapsed times divided by the time from the first stamp to the last.
 func (f *filler) overStamps() float64 {
 	lo := int64(math.MaxInt64)
 	hi := int64(math.MinInt64)
@@ -120,7 +120,7 @@ func (f *filler) overStamps() float64 {
 	return sum / (math.Max(0, float64(hi)-float64(lo))/1000 + 1e6) // whole seconds at least
 }
 
-// refusedElapsed is the error that names why elapsed is not the time of a pass.
+// refusedElapsed is the error that states why elapsed is not the time of a pass.
 func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, isAsync bool) *trace.Error {
 	why := "nothing shows that the engine is synchronous"
 	hint := "save the log with precise stamps (docker logs --timestamps, kubectl logs " +
@@ -141,8 +141,7 @@ func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, i
 	return trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: %s", f.run.ID, why).WithHint(hint)
 }
 
-// resolution reports whether nearly all passes have precise stamps, or at least
-// seconds.
+// resolution reports whether nearly all passes have precise stamps, or else stamps in seconds.
 func (f *filler) resolution() (precise, second bool) {
 	fine, any := 0, 0
 	for i := range f.passes {
@@ -157,7 +156,7 @@ func (f *filler) resolution() (precise, second bool) {
 	return float64(fine) >= precisePart*n, float64(any) >= precisePart*n
 }
 
-// isCoarse reports whether the stamps' resolution is more than coarsePart of a pass.
+// isCoarse reports whether the resolution of the stamps is more than coarsePart of a pass.
 func (f *filler) isCoarse() bool {
 	var cadences []float64
 	step := int64(0)
@@ -188,7 +187,7 @@ func (f *filler) belowFloor() float64 {
 	return float64(below) / float64(max(1, n))
 }
 
-// TimeVerdict is the sentence of the documents on what the time of a pass was taken from.
+// TimeVerdict states, for the documents, which source the step times were taken from.
 func TimeVerdict(a *trace.TimeAudit) string {
 	var verdict string
 	switch a.Time {

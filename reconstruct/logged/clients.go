@@ -20,7 +20,7 @@ type clientRequest struct {
 	passes  int64            // decodes so far
 	each    float64          // tokens of a decode
 	done    int64            // prompt tokens in KV so far, those of the prefix cache included
-	ended   trace.Opt[int64] // iteration that ended its prompt, if counting found it (spec#counted-hits)
+	ended   trace.Opt[int64] // iteration that ended its prompt, if the counts determine it (spec#counted-hits)
 	whole   bool             // the answer came in one piece, so the first token has no stamp
 }
 
@@ -31,7 +31,7 @@ type clientRequest struct {
 // of the request's own pass - send]. Asynchronous engines log while the batch runs: where first
 // chunks follow the next line more closely, that line is taken as the end of the pass.
 const (
-	voteWindowNs   = 60_000_000    // first chunks reach their client within this of one another
+	voteWindowNs   = 60_000_000    // the delays of first chunks differ by at most this
 	coarseWindowNs = 2_000_000_000 // the same where stamps are whole seconds
 	mostVoters     = 3000          // passes that vote
 	leastVotes     = 5
@@ -103,7 +103,7 @@ func (f *filler) alignClients(a *timeAudit) {
 	case !isPaired:
 		v.paired = nil
 		offset, share = f.countVotes(v)
-	case share > 0: // pairs found by counting are certain, so any agreement is enough
+	case share > 0: // pairs that the counts determine are certain, so any agreement is enough
 		share = 1
 	}
 	if share < voteShare {
@@ -119,8 +119,8 @@ func (f *filler) alignClients(a *timeAudit) {
 	f.placeWholeAnswers()
 }
 
-// placeWholeAnswers sets the pass in which the prompt ended for answers that came in one piece. The
-// last token is of the last pass before the chunk, and every token before it took one pass.
+// placeWholeAnswers finds, for answers that came in one piece, the pass that ended the prompt: the
+// last token was made by the last pass before the chunk, and each token before it took one pass.
 func (f *filler) placeWholeAnswers() {
 	for i := range f.requests {
 		if o := &f.requests[i]; o.whole {
@@ -134,15 +134,15 @@ func (f *filler) placeWholeAnswers() {
 	slices.SortStableFunc(f.requests, func(a, b clientRequest) int { return cmp.Compare(a.firstNs, b.firstNs) })
 }
 
-// ballot has the first chunks that passes vote for (alignClients).
+// ballot has the first chunks that passes vote for, see alignClients.
 type ballot struct {
 	exact  map[int64][]int64 // first chunks by length of the prompt, in order of time
 	paired []clientRequest   // by the iteration that ended their prompt; if any, only their passes vote
 	window int64             // ns: votes within it are for the same offset
 }
 
-// canVote reports whether a pass has a vote: it ran one whole prompt of a length that
-// clients sent.
+// canVote reports whether a pass votes: it ran exactly one whole prompt, of a length that clients
+// sent.
 func (v *ballot) canVote(p *pass) bool {
 	if len(v.paired) > 0 {
 		return p.hasEnd && len(v.promptsEndedBy(p)) > 0

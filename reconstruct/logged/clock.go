@@ -4,8 +4,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// setEnds puts the passes on one clock: when each ended, and began where that is
-// known.
+// setEnds sets, on one clock, when each pass ended, and when it began if that is known.
 func (f *filler) setEnds(a *timeAudit) {
 	switch a.time {
 	case timeCadence:
@@ -27,9 +26,8 @@ func (f *filler) setEnds(a *timeAudit) {
 	f.setStarts(a)
 }
 
-// setStarts finds when each pass began: where the one before ended, or, behind idle
-// time, elapsed and constant before its own end; unknown where elapsed is not its
-// own time.
+// setStarts sets when each pass began: at the end of the pass before or, after idle time, at its
+// own end less elapsed and constant. It stays unknown if elapsed is not the pass's own time.
 func (f *filler) setStarts(a *timeAudit) {
 	for i := range f.passes {
 		p := &f.passes[i]

@@ -61,6 +61,8 @@ func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
 	return c, true
 }
 
+// cadenceConstant is the mean of the inner 80 % of (cadence - elapsed) of neighbouring passes with
+// stamps, us; false without such passes.
 func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 	var gaps []float64
 	elapsed, wall := 0.0, 0.0
@@ -78,7 +80,7 @@ func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 		return 0, false
 	}
 	out.SumOverWall = trace.Some(elapsed / math.Max(wall, 1))
-	// A trimmed mean, since stamps of a few digits give few distinct gaps, of which a median is coarse.
+	// A trimmed mean: stamps with few digits give few distinct gaps, so that a median would be coarse.
 	gaps = stat.Sorted(gaps)
 	c := stat.Mean(gaps[len(gaps)/10 : len(gaps)-len(gaps)/10])
 	for i := range f.passes {

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Where the contexts of the decodes come from, best first (spec#iteration-fill).
+// Sources of the contexts of decodes, best first (spec#iteration-fill).
 const (
 	contextsTrace  = "trace"            // sums of the forward-pass trace: exact
 	contextsClient = "client"           // lengths and times of the clients' requests
@@ -15,7 +15,7 @@ const (
 	contextsMean   = trace.ContextsMean // one mean for the whole run: merged with the decodes
 )
 
-// Rules of the fill-ins.
+// Limits of the rules by which contexts are filled in.
 const (
 	countTolerance = 0.2 // relative difference of the clients' running requests and a pass's decodes
 	countShare     = 0.8 // of the passes must be within it
@@ -60,8 +60,8 @@ func (f *filler) fillContexts() {
 	f.addFinding(codeFilledIn, "contexts of the decodes come from %s", source)
 }
 
-// measureOtherClients computes the share of the decodes during the clients' time that was of
-// requests that are not in their results.
+// measureOtherClients computes the share of the decodes, while the clients ran, that belonged to
+// requests not in the clients' results.
 func (f *filler) measureOtherClients() {
 	own := int64(0)
 	ran := int64(0)
@@ -70,7 +70,7 @@ func (f *filler) measureOtherClients() {
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		if !o.OutputTokens.OK && o.Success.Or(true) {
-			return // clients count no tokens
+			return // the clients did not count tokens
 		}
 		own += max(0, o.OutputTokens.Or(o.Chunks.V)-max(1, o.N.Or(1)))
 		from = min(from, o.SendNs.Or(from))
@@ -86,8 +86,8 @@ func (f *filler) measureOtherClients() {
 	}
 }
 
-// checkClientCounts refuses a run whose decodes have one mean context while many of the requests that
-// ran are not in the clients' results, or not with their tokens.
+// checkClientCounts returns an error if the run has only one mean context although many of its
+// requests are missing in the clients' results, or are there without their tokens.
 func (f *filler) checkClientCounts() *trace.Error {
 	all := len(f.run.Observed)
 	uncounted := 0
@@ -109,9 +109,9 @@ func (f *filler) checkClientCounts() *trace.Error {
 		WithHint("start vLLM 0.26 or newer, whose lines have the KV usage, or keep the results of every client, streamed")
 }
 
-// balanceContexts makes the first estimate from the counts alone. Prompts run whole, or in the chunks
-// that a full budget cuts. The tokens in KV grow by every prompt and decode, and shrink by the mean
-// context of the requests that finish.
+// balanceContexts makes a first estimate of the contexts from the counts alone. Prompts run whole,
+// or in the chunks into which a full budget cuts them. The tokens in the KV cache grow by every
+// prompt and decode, and shrink by the mean context of the requests that finish.
 func (f *filler) balanceContexts() {
 	carried := 0.0 // tokens in KV of the prompt that a full budget cut
 	total, running := 0.0, 0.0
@@ -149,8 +149,8 @@ func (f *filler) balanceContexts() {
 	}
 }
 
-// contextsFromTrace takes the sums of a forward-pass trace; a decode attends to its
-// context and itself.
+// contextsFromTrace takes the contexts from the sums of a forward-pass trace. A decode attends to
+// its context and its own token.
 func (f *filler) contextsFromTrace() {
 	for i := range f.passes {
 		p := &f.passes[i]
@@ -170,9 +170,9 @@ func (f *filler) contextsFromTrace() {
 	}
 }
 
-// contextsFromUsage takes the contexts from the KV blocks in use after the previous pass, of which
-// half a block of each sequence is empty on average. It returns false when the usage is unknown or
-// too coarse.
+// contextsFromUsage takes the contexts from the KV blocks that are in use after the pass before. On
+// average half a block of each sequence is empty. It returns false if the usage is unknown or too
+// coarse.
 func (f *filler) contextsFromUsage() bool {
 	blocks, estimated, err := f.dep.KVBlocks()
 	if err != nil || estimated {
@@ -227,9 +227,9 @@ func (f *filler) contextsFromMean() {
 	}
 }
 
-// contextsFromClients takes the contexts from the clients' requests. A request decodes in the passes
-// whose middle is between its first and its last chunk. It returns false when the numbers of
-// requests do not agree with the decodes of the passes.
+// contextsFromClients takes the contexts from the clients' requests. A request decodes in the
+// passes whose middle lies between its first and its last chunk. It returns false if the number of
+// requests that decode so differs from the decodes of the passes.
 func (f *filler) contextsFromClients() bool {
 	var active []*clientRequest
 	next := 0
@@ -286,8 +286,8 @@ func (f *filler) contextsFromClients() bool {
 	return true
 }
 
-// decodesIn reports whether the prompt ended before a pass: by the counted iteration where it is known,
-// else because the first chunk came before the middle of the pass.
+// decodesIn reports whether the prompt ended before pass p: by its known iteration, or else because
+// the first chunk came before the middle of the pass.
 func (o *clientRequest) decodesIn(p *pass, middle int64) bool {
 	if o.ended.OK {
 		return o.ended.V < p.it.Index
@@ -295,8 +295,8 @@ func (o *clientRequest) decodesIn(p *pass, middle int64) bool {
 	return o.firstNs < middle
 }
 
-// setContexts takes the contexts that follow from the clients' requests. A pass without one gets the mean
-// context of the pass before.
+// setContexts stores the contexts found from the clients' requests. A pass without any gets the
+// mean context of the pass before.
 func (f *filler) setContexts(contexts []float64) {
 	each := 0.0
 	for i := range f.passes {
@@ -311,8 +311,8 @@ func (f *filler) setContexts(contexts []float64) {
 	}
 }
 
-// fillPrompts finds the prompts that each pass ran: those whose first chunk came at its end, and one
-// more where the token budget may have cut the last.
+// fillPrompts finds the prompts that each pass ran: those whose first chunk came at its end, and
+// the next one if the token budget may have cut it.
 func (f *filler) fillPrompts() {
 	next := 0
 	d := f.findDelayLag()
@@ -340,8 +340,8 @@ func (f *filler) fillPrompts() {
 	f.out.DelaysUs = d.delaysUs()
 }
 
-// endsIn reports whether the prompt ended in a pass or before it: by the counted iteration where it is
-// known, else because the first chunk came before until.
+// endsIn reports whether the prompt ended in pass p or before: by its known iteration, or else
+// because the first chunk came before the time until.
 func (o *clientRequest) endsIn(p *pass, until int64) bool {
 	if o.ended.OK {
 		return o.ended.V <= p.it.Index
@@ -349,8 +349,8 @@ func (o *clientRequest) endsIn(p *pass, until int64) bool {
 	return o.firstNs < until
 }
 
-// fillChunks fills in the attention of the prompts of one pass. Prompt tokens that the pass did not
-// compute are taken as prefix hits.
+// fillChunks sets the attention work of the prompts of one pass. Prompt tokens that the pass did
+// not compute count as prefix hits.
 func (f *filler) fillChunks(p *pass, ended []*clientRequest, next int) {
 	if int64(len(ended)) != p.prefills && int64(len(ended))+1 != p.prefills || p.prefills == 0 {
 		return

@@ -9,19 +9,19 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// clientDelays measures the time from the client to the engine and back from the clients' requests.
-// For a request that arrived at an idle engine it is exact. For any other it is bounded, since its
-// pass is the first that began after it arrived.
+// clientDelays measures the time from the client to the engine and back. For a request that arrived
+// at an idle engine it is exact. For any other it is bounded, because its prompt ran in the first
+// pass that began after it arrived.
 type clientDelays struct {
 	idle   []float64 // us
 	bounds []delayBound
-	lag    int   // passes from the one that ran a prompt to the one whose line its first chunk follows
+	lag    int   // number of passes between the one that ran a prompt and the one whose log line precedes the first chunk
 	lateNs int64 // correction of the chunks' clock for lag
 }
 
-// findDelayLag returns an empty clientDelays with the lag with which first chunks follow the ends of
-// passes most closely: 0, or 1 where lines are written while their batches run. It uses the requests
-// whose pass was found by counting.
+// findDelayLag returns an empty clientDelays with its lag set: 0, or 1 if log lines are written
+// while their batches run. It is the lag with which first chunks follow the ends of passes with the
+// least scatter, over requests whose pass is certain.
 func (f *filler) findDelayLag() clientDelays {
 	after := [2][]float64{}
 	next := 0
@@ -40,7 +40,7 @@ func (f *filler) findDelayLag() clientDelays {
 	return clientDelays{lag: 1, lateNs: trace.Ns(-stat.Median(after[1]) / 1000)}
 }
 
-// medianDeviation is the median distance from the median.
+// medianDeviation is the median absolute distance from the median.
 func medianDeviation(list []float64) float64 {
 	middle := stat.Median(list)
 	off := make([]float64, len(list))
@@ -50,7 +50,7 @@ func medianDeviation(list []float64) float64 {
 	return stat.Median(off)
 }
 
-// delayBound is an end of an interval of delays, us.
+// delayBound is one end of an interval of possible delays, us.
 type delayBound struct {
 	at    float64
 	opens bool
@@ -59,8 +59,8 @@ type delayBound struct {
 // idleRequests is the number of exact delays from which on the bounds are not used.
 const idleRequests = 5
 
-// addRequests adds the requests whose prompts pass p ended. before is the pass before p, and line the
-// pass whose line their first chunks follow.
+// addRequests adds the delays of the requests whose prompts ended in pass p. before is the pass
+// before p, and line is the pass whose log line precedes their first chunks.
 func (d *clientDelays) addRequests(before, p, line *pass, ended []*clientRequest) {
 	if !p.hasStart || !before.hasEnd {
 		return
@@ -82,8 +82,8 @@ func (d *clientDelays) addRequests(before, p, line *pass, ended []*clientRequest
 	}
 }
 
-// delaysUs returns the delays of requests at an idle engine. With fewer than idleRequests of them it
-// returns the one delay that is in the most intervals, if there are any.
+// delaysUs returns the exact delays. If there are fewer than idleRequests of them, it returns the
+// one delay that lies in the most intervals, if any.
 func (d *clientDelays) delaysUs() []float64 {
 	if len(d.idle) >= idleRequests || len(d.bounds) == 0 {
 		return d.idle

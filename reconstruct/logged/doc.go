@@ -3,8 +3,8 @@
 // that package reconstruct finds behind clients' chunks. Start at [Fill].
 //
 // Such a record, a pass, has exact counts: context (prefill) and generation (decode) requests and their
-// tokens. Two things are missing, and this package finds what can stand for them, or refuses the run
-// with the option that would record them.
+// tokens. Two things are missing. This package derives them from other evidence, or rejects the run with
+// a hint at the option that would record them.
 //
 //   - When a pass began and ended. audit.go decides what the time of a pass may be taken from: precise
 //     stamps of neighbouring lines, the elapsed time that the line states (lag.go finds whose batch it

@@ -6,9 +6,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Fill adds steps to a run that has iterations and no step summaries; any other run stays as it is. Where
-// no time in the record is the time of a pass, the run gets no steps and Aggregate.Refused has the
-// reason. The error is that of a deployment that features.New refuses.
+// Fill adds steps to a run that has iterations but no step summaries; any other run is unchanged.
+// If nothing in the recording gives the time of a pass, the run gets no steps, and
+// Aggregate.Refused states why. It returns an error for a deployment that features.New rejects.
 func Fill(run *trace.Run, dep *deploy.Deployment) error {
 	if len(run.Iterations) == 0 || len(run.Steps) > 0 {
 		return nil
@@ -39,6 +39,8 @@ type filler struct {
 	requests     []clientRequest
 }
 
+// fillSteps makes the steps: it audits the times, puts passes and clients on one clock, and fills
+// in contexts.
 func (f *filler) fillSteps() {
 	if f.refuseIf(f.checkRecords()) {
 		return
@@ -57,7 +59,8 @@ func (f *filler) fillSteps() {
 	}
 }
 
-// refuseIf records why the run has no step times, and reports whether there is a reason.
+// refuseIf stores an error as the reason why the run has no steps, and reports whether there is
+// one.
 func (f *filler) refuseIf(why *trace.Error) bool {
 	if why != nil {
 		f.out.Refused = why
@@ -65,11 +68,12 @@ func (f *filler) refuseIf(why *trace.Error) bool {
 	return why != nil
 }
 
+// addFinding adds a finding about the run to the aggregate.
 func (f *filler) addFinding(code trace.Code, format string, args ...any) {
 	f.out.Findings = append(f.out.Findings, trace.Findingf(code, f.run.ID+": "+format, args...))
 }
 
-// allPasses is the option that makes the engine write every pass.
+// allPasses names the option with which the engine records every pass.
 func (f *filler) allPasses() string {
 	if f.passes[0].it.Form == trace.IterationSGLang {
 		return "start SGLang with --decode-log-interval 1 and keep precise stamps (SGLANG_LOG_MS=1, docker logs --timestamps)"
@@ -77,7 +81,7 @@ func (f *filler) allPasses() string {
 	return "set DYN_FPM_MODE=full (with --fpm-trace or DYN_FPM_TRACE=1)"
 }
 
-// checkRecords refuses recordings whose records are not single passes with known token counts.
+// checkRecords returns an error if the records are not single passes with known token counts.
 func (f *filler) checkRecords() *trace.Error {
 	sampled := 0
 	several := 0

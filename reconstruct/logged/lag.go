@@ -9,9 +9,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// elapsedLag finds which batch the elapsed times are of: that of their own line, or that of one or
-// two lines before. For each it fits elapsed to the counts on half of the passes, and takes the one
-// with the smallest error on the other half, near prefills.
+// elapsedLag finds which batch the logged elapsed times belong to: that of their own line, or of
+// one or two lines before (an asynchronous engine logs a step while a later one is scheduled). For
+// each it fits elapsed to the counts of the batch by relative least squares on half of the blocks
+// of 50 passes, and compares the errors on the other half, for passes near prefills of more than 64
+// tokens. It is conclusive if the smallest error is clearly below the second.
 func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	const lags = 3
 	var rows []int
@@ -50,8 +52,9 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	return lag, errs[lag] <= lagMargin*errs[order[1]]
 }
 
-// lagError is the error of elapsed times predicted from the pass lag lines
-// earlier, relative to the time or to least.
+// lagError is the mean relative error of elapsed times that are predicted from the counts of the
+// pass `lag` lines earlier, fitted on the other half of the blocks. Times below least count as
+// least.
 func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float64 {
 	sum, n := 0.0, 0
 	for half := range 2 {
@@ -74,13 +77,13 @@ func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float
 	return sum / float64(max(1, n))
 }
 
-// regressors are the regressors of a pass.
+// regressors are the features that predict the elapsed time of a pass in elapsedLag.
 func (p *pass) regressors() []float64 {
 	t := float64(p.prefillTokens)
 	return []float64{1, t / 1e3, t * t / 1e6, float64(p.prefills), float64(p.decodes)}
 }
 
-// solveNormal solves small normal equations; a regressor that never varies stays out.
+// solveNormal solves small normal equations. A regressor that never varies gets the coefficient 0.
 func solveNormal(g *ridge.Gram) []float64 {
 	a, b := slices.Clone(g.G), slices.Clone(g.B)
 	for r := range b {

@@ -11,9 +11,9 @@ import (
 // pass is one logged iteration with the values found for it. Stamps are ns of one clock.
 type pass struct {
 	it       *trace.Iteration
-	next     bool // no record is lost between it and the pass before
-	follows  bool // a request ran on from the pass before, so no idle time lies between
-	idle     bool // idle time lies before it
+	next     bool // it directly follows the pass before: no record is lost in between
+	follows  bool // a request runs in it and in the pass before, so the engine was not idle in between
+	idle     bool // the engine was idle before it
 	startNs  int64
 	hasStart bool // startNs is known
 	endNs    int64
@@ -31,10 +31,10 @@ type pass struct {
 	causalWork        float64
 	prefillContext    float64
 	decodeContext     float64
-	recompute         bool // preempted requests are computed again: the sums are unknown
+	recompute         bool // it recomputes preempted requests, so the sums are unknown
 }
 
-// passesOf reads the counts.
+// passesOf makes a pass of every iteration, with its counts.
 func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass {
 	out := make([]pass, len(its))
 	budget := dep.Engine.MaxNumBatchedTokens
@@ -68,16 +68,17 @@ func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass
 	return out
 }
 
-// Rules of the labels (spec#iteration-fill): prompts of one token are rare.
+// Limits of the rule by which relabelFirstDecodes recognises such recordings (spec#iteration-fill). It
+// relies on prompts of one token being rare.
 const (
 	labelPasses = 5   // whose prompts all end
 	labelExact  = 0.1 // of them are followed by as many context requests of one token
 )
 
-// relabelFirstDecodes corrects the phases of recordings in which a request counts as context
-// until its first token came back: under asynchronous scheduling its first decode
-// is planned before. In such recordings the next pass has as many context requests
-// of one token, where none is new.
+// relabelFirstDecodes corrects the counts of recordings that label a request as context until its
+// first token has come back. Under asynchronous scheduling its first decode is scheduled before
+// that. In such recordings, a pass in which prompts end is followed by as many context requests of
+// one token, none of which is new.
 func (f *filler) relabelFirstDecodes() {
 	ended, exact := 0, 0
 	for i := 1; i < len(f.passes); i++ {
@@ -113,7 +114,8 @@ func (f *filler) relabelFirstDecodes() {
 	f.addFinding(codeFilledIn, "the log counts first decodes as context requests; they are taken for decodes")
 }
 
-// promptVariation is the squared variation of the prompts of a pass, where the trace has it.
+// promptVariation is the squared coefficient of variation of the prompt lengths of a pass; 0 if the
+// trace does not state their variance.
 func (p *pass) promptVariation() float64 {
 	v := p.it.PromptVariance
 	if !v.OK || p.prefills < 2 || p.prefillTokens == 0 {
@@ -123,7 +125,7 @@ func (p *pass) promptVariation() float64 {
 	return math.Min(v.V/(mean*mean), float64(p.prefills-1))
 }
 
-// middle is the middle of a pass.
+// middle is the time in the middle of a pass, ns.
 func (p *pass) middle() int64 {
 	if !p.hasStart {
 		return p.endNs - trace.Ns(p.it.ElapsedUs/2)
@@ -131,7 +133,7 @@ func (p *pass) middle() int64 {
 	return p.startNs + (p.endNs-p.startNs)/2
 }
 
-// stepTotals are the sums of a pass.
+// stepTotals are the sums of a pass in the form of trace.Aggregate.
 func (p *pass) stepTotals() trace.StepTotals {
 	if p.it.Dummy {
 		return trace.StepTotals{Known: true}

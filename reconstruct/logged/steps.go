@@ -7,12 +7,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// maxLostSteps bounds the unknown steps for lost records, together with eight for every record that is there.
+// maxLostSteps limits the unknown steps that stand for lost records: this many, plus eight for
+// every record.
 const maxLostSteps = 1 << 20
 
-// makeSteps makes the steps of the run from its passes: one for each, an empty one
-// where the engine was idle, unknown ones for lost records. Between ticks only the
-// passes that cross a second are recorded ones.
+// makeSteps makes the steps of the run: one for each pass, an empty one where the engine was idle,
+// and unknown ones for lost records. If times are known only between ticks, only the passes that
+// cross a second become recorded steps.
 func (f *filler) makeSteps(a *timeAudit) {
 	id := int64(0)
 	ticks := 0
@@ -63,10 +64,12 @@ func (f *filler) makeSteps(a *timeAudit) {
 	f.out.First = 1
 }
 
-// coarseRows is the shortest length of a row where stamps are coarse, in units of their resolution.
+// coarseRows is the shortest duration of a recorded step if stamps are coarse, in units of their
+// resolution.
 const coarseRows = 20
 
-// appendStep adds a recorded step. It keeps stamps from decreasing.
+// appendStep appends a recorded step. A stamp earlier than the last one is replaced by that,
+// because stamps must not decrease.
 func (f *filler) appendStep(a *timeAudit, s trace.Step) {
 	if a.time == timeTicks {
 		return
@@ -113,11 +116,11 @@ func (p *pass) summary(id, blocks int64) trace.Step {
 	return s
 }
 
-// minRowPasses is the least number of passes of a row between ticks.
+// minRowPasses is the smallest number of passes between two ticks that give a training row.
 const minRowPasses = 20
 
-// tickEvery is the number of ticks in a row of about minRowPasses passes, so that an error of one
-// pass at its ends is small.
+// tickEvery is the number of ticks per row, so that a row has about minRowPasses passes and an
+// error of one pass at its ends is small.
 func (f *filler) tickEvery() int {
 	last := -1
 	var apart []float64

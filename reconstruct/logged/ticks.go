@@ -23,8 +23,7 @@ func (f *filler) markTicks() {
 	}
 }
 
-// eachBusyStretch calls use with every range [from, to) of passes between which nothing
-// was idle.
+// eachBusyStretch calls use with every longest range [from, to) of passes without idle time in it.
 func (f *filler) eachBusyStretch(use func(from, to int)) {
 	from := 0
 	for i := 1; i <= len(f.passes); i++ {
@@ -35,7 +34,7 @@ func (f *filler) eachBusyStretch(use func(from, to int)) {
 	}
 }
 
-// secondsBetweenTicks is the busy time between ticks, s.
+// secondsBetweenTicks is the total busy time between the first and last tick of each stretch, s.
 func (f *filler) secondsBetweenTicks() float64 {
 	f.markTicks()
 	total := int64(0)
@@ -54,8 +53,9 @@ func (f *filler) secondsBetweenTicks() float64 {
 	return float64(total) / 1e9
 }
 
-// tickRegression is a regression, pooled over stretches, of the time up to a tick that elapsed does
-// not explain, on the number of passes before the tick.
+// tickRegression estimates the time between passes that elapsed does not include: the slope of
+// (time of a tick - sum of elapsed up to it) over the number of passes before the tick, pooled over
+// stretches.
 type tickRegression struct{ sxx, sxy float64 }
 
 // addStretch adds the ticks of one busy stretch. A tick happens during the pass whose line is the
@@ -80,12 +80,12 @@ func (s *tickRegression) addStretch(passes []pass) (ticks int) {
 	return max(0, len(at)-1)
 }
 
-// ticksPerBlock is the number of ticks that one constant is estimated from. It is not the whole run,
-// since the constant drifts.
+// ticksPerBlock is the number of ticks that one constant is estimated from. The constant drifts, so
+// one for the whole run would be wrong.
 const ticksPerBlock = 20
 
-// tickConstant finds the constant of every pass from whole seconds, in blocks of
-// busy time, and their mean. ok is false without two ticks in one stretch.
+// tickConstant sets the constant of every pass from whole-second stamps, block by block of busy
+// time, and returns their mean. ok is false if no stretch has two ticks.
 func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	f.markTicks()
 	var all, block tickRegression
@@ -134,8 +134,8 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	return c, true
 }
 
-// layEndToEnd sets the ends of passes in each busy stretch by summing elapsed and the constant, and
-// places the stretch by its stamps.
+// layEndToEnd sets the ends of the passes of each busy stretch: cumulative sums of elapsed and
+// constant, from an origin estimated by the stamps of the stretch. Stretches do not overlap.
 func (f *filler) layEndToEnd() {
 	f.markTicks()
 	free := int64(math.MinInt64) // end of the stretch before
@@ -168,8 +168,8 @@ func (f *filler) layEndToEnd() {
 	})
 }
 
-// stretchOrigin estimates the start of a stretch, ns. Every stamp gives bounds, and every tick or
-// precise stamp an estimate to within one pass.
+// stretchOrigin estimates when a busy stretch began, ns. Every stamp gives bounds of it. Every tick
+// or precise stamp gives an estimate with an error of up to one pass.
 type stretchOrigin struct {
 	lo, hi float64
 	index  []int     // of the passes with a tick
@@ -177,10 +177,14 @@ type stretchOrigin struct {
 	smooth []float64
 }
 
-// tickWindow is the number of ticks on either side that are averaged. A single tick is known only to
-// within one pass, and the time between passes drifts slowly.
+// tickWindow is the number of ticks on either side over which estimates are averaged, because a
+// single one can be off by a pass. It is not the whole stretch, because the time between passes
+// drifts.
 const tickWindow = 8
 
+// addStamp adds the bounds and the estimate that pass i gives. sum is the time from the start of
+// the stretch to the end of the pass, cycle the elapsed time and constant of the pass, ns. inside
+// is false for the first pass of the stretch, whose tick may have come before it.
 func (z *stretchOrigin) addStamp(p *pass, sum float64, inside bool, cycle float64, i int) {
 	if p.it.StampNs.OK {
 		z.lo = math.Max(z.lo, float64(p.it.StampNs.V)-sum)
@@ -196,8 +200,8 @@ func (z *stretchOrigin) addStamp(p *pass, sum float64, inside bool, cycle float6
 	}
 }
 
-// originFor is the start of the stretch that pass i is placed by, ns; free is the end of the stretch
-// before. Between ticks it is interpolated.
+// originFor is the estimated start of the stretch for placing pass i, ns, interpolated between
+// ticks and not before free, the end of the stretch before.
 func (z *stretchOrigin) originFor(i int, free int64) float64 {
 	if len(z.ticks) == 0 {
 		switch {
@@ -225,7 +229,7 @@ func (z *stretchOrigin) originFor(i int, free int64) float64 {
 	return z.smooth[k-1]*(1-share) + z.smooth[k]*share
 }
 
-// placeBetweenTicks places the passes between ticks evenly.
+// placeBetweenTicks spaces the passes between two ticks evenly.
 func (f *filler) placeBetweenTicks() {
 	f.markTicks()
 	f.eachBusyStretch(func(from, to int) {
