@@ -5,14 +5,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// drafting adds the drafter's passes to each step's time.
+// drafting is a model whose steps also run the drafter.
 type drafting struct {
 	Model
-	us float64
+	us float64 // time of the drafter's passes
 }
 
-// WithDrafter is the model with the time that the deployment's drafter adds to every step that
-// samples a token; m itself where no drafter runs on the GPU.
+// WithDrafter adds the time of the deployment's drafter to every step that samples a token. It
+// returns m itself if no drafter runs on the GPU.
 func WithDrafter(m Model, d *deploy.Deployment) Model {
 	us, passes := d.DrafterUs()
 	if us == 0 {
@@ -21,7 +21,7 @@ func WithDrafter(m Model, d *deploy.Deployment) Model {
 	return &drafting{Model: m, us: us * float64(passes)}
 }
 
-// StepUs is the step time plus that of the proposals for the next step.
+// StepUs is the step time, and the time of drafting the proposals for the next step.
 func (m *drafting) StepUs(b *Batch) (float64, error) {
 	us, err := m.Model.StepUs(b)
 	if b.DecodeReqs+b.PrefillReqs > 0 {
@@ -38,14 +38,14 @@ func (m *drafting) Warnings() []trace.Finding {
 	return nil
 }
 
-// exchanging adds the exchange of tokens between ranks to each step's time.
+// exchanging is a model whose steps also exchange tokens between ranks.
 type exchanging struct {
 	drafting
 	d *deploy.Deployment
 }
 
-// WithExchange is the model with what the deployment's data-parallel ranks send each other
-// in a step, where the model has experts; m itself otherwise.
+// WithExchange adds the time in which data-parallel ranks of a model with experts send tokens to
+// each other. It returns m itself for other deployments.
 func WithExchange(m Model, d *deploy.Deployment) Model {
 	if d.ExchangeUs(1) == 0 {
 		return m

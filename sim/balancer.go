@@ -5,30 +5,30 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// balancer sends requests to ranks as the API servers of vLLM do (vllm/v1/engine/core_client.py:
-// DPLBAsyncMPClient.get_core_engine_for_request(), 0.19.1 to 0.33.0): each server chooses by the
-// counts that the coordinator publishes every 100 ms and by what it has sent itself. Requests are
-// dealt to the servers in turn. With an external load balancer each rank has a server of its own,
-// with a hybrid one each node.
+// balancer sends requests to data-parallel ranks as the API servers of vLLM do
+// (vllm/v1/engine/core_client.py: DPLBAsyncMPClient.get_core_engine_for_request(), 0.19.1 to 0.33.0).
+// Each server chooses the rank with the lowest load by the counts that the coordinator publishes every
+// 100 ms and by the requests that it has sent since. Requests go to the servers in turn. With an
+// external load balancer there is one server for each rank, with a hybrid one for each node.
 type balancer struct {
 	rules       vllm.Rules
-	ranks       int // behind one server
+	ranks       int // number of ranks behind one server
 	servers     []apiServer
 	nextServer  int
 	publishedUs int64
-	slots       []int32 // by request: server * ranks + rank behind it
+	slots       []int32 // for each request: server * ranks + the rank behind that server
 }
 
 // apiServer is one API server's view of its ranks.
 type apiServer struct {
 	first    int   // its first rank
-	clients  int64 // API servers of the same ranks
-	start    int   // where the scan begins, so that ties do not favour one rank
+	clients  int64 // number of API servers of the same ranks
+	start    int   // rank at which the search begins, so that ties do not favour one rank
 	counts   []rankCounts
 	inFlight []int64 // by rank: requests that it has sent and that have not left
 }
 
-// rankCounts are a rank's counts as published.
+// rankCounts is the load of a rank as published by the coordinator.
 type rankCounts struct {
 	waiting, running int64
 	kvUsage          float64 // share of the KV cache
@@ -54,8 +54,7 @@ func newBalancer(d *deploy.Deployment, rules vllm.Rules) *balancer {
 	return b
 }
 
-// publish gives all servers the counts of all ranks, if a moment of publishing has passed up to
-// atUs.
+// publish gives all servers the present counts of all ranks, if a time of publishing has passed.
 func (b *balancer) publish(ranks []*Engine, atUs int64) {
 	tick := atUs / publishEveryUs * publishEveryUs
 	if tick <= b.publishedUs {
@@ -75,7 +74,7 @@ func (b *balancer) publish(ranks []*Engine, atUs int64) {
 	}
 }
 
-// pickRank is the rank that request i is sent to.
+// pickRank chooses the rank for request i.
 func (b *balancer) pickRank(i int) int {
 	server := b.nextServer
 	b.nextServer = (b.nextServer + 1) % len(b.servers)
@@ -100,8 +99,8 @@ func (b *balancer) pickRank(i int) int {
 	return s.first + best
 }
 
-// loadOf is a rank's load; the lowest gets the request. Since 0.28 (inFlight) it counts what the
-// server has in flight, and KV usage where requests wait.
+// loadOf is the load of a rank, of which the lowest gets the next request. Since 0.28 (inFlight) it
+// includes the requests that the server has in flight, and the KV usage if requests wait.
 func (s *apiServer) loadOf(rank int, inFlight bool) float64 {
 	c := &s.counts[rank]
 	if !inFlight {
@@ -111,7 +110,7 @@ func (s *apiServer) loadOf(rank int, inFlight bool) float64 {
 	return float64(load) + 6*float64(c.waiting)*max(0, c.kvUsage-0.5)
 }
 
-// forget removes a request that has left from those in flight.
+// forget removes request i, which has left, from those in flight.
 func (b *balancer) forget(i int) {
 	if i < len(b.slots) {
 		slot := int(b.slots[i])

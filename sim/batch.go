@@ -5,9 +5,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// Batch is one step as sums over its sequences. A sequence has c tokens in KV
-// before the step, a prompt of p tokens, and n tokens scheduled; a decode has
-// c >= p and n = 1, everything else is prefill.
+// Batch is one step as sums over its sequences, the input of a latency model. A sequence has c tokens
+// in KV before the step, a prompt of p tokens, and n tokens scheduled. It is a decode if c >= p and
+// n = 1, otherwise a prefill.
 type Batch struct {
 	StepID          int64
 	StartUs         int64           // start of schedule()
@@ -16,8 +16,8 @@ type Batch struct {
 	PrefillReqs     int64           // requests
 	DecodeReqs      int64           // requests
 	CausalWork      int64           // token pairs: sum over prefill of n*c + n(n+1)/2
-	PrefillAttnWork int64           // sum over prefill of (c+n)*n, as version 1.0 has it
-	PromptAttnTwice int64           // twice the sum over c < p of n*(p + n/2), the trained-physics form
+	PrefillAttnWork int64           // sum over prefill of (c+n)*n, the form of feature version 1.0
+	PromptAttnTwice int64           // twice the sum over c < p of n*(p + n/2), the form of BLIS's trained physics
 	PromptTokens    int64           // tokens of chunks with c < p
 	DecodeContext   int64           // tokens: sum over decodes of c+1, over each draft of one more
 	PastPrompt      int64           // tokens: sum over chunks with c >= p of c
@@ -29,15 +29,15 @@ type Batch struct {
 	PreemptionEMA   float64         // share of preempted requests, averaged; this step included
 	StoreBlocks     int64           // blocks copied GPU->CPU with this step
 	LoadBlocks      int64           // blocks copied CPU->GPU with this step
-	Among           *features.Group // ranks that the step goes in lockstep with; nil: alone
-	DraftTokens     int64           // of DecodeTokens those that verify drafts
+	Among           *features.Group // the ranks that run the step in lockstep; nil for an engine alone
+	DraftTokens     int64           // the part of DecodeTokens that verifies drafts
 	PrefillContext  int64           // tokens: sum over prefill of c
 
-	reaches []model.Reach     // of the model's attention that is not full attention
-	reached *features.Reached // sums within them; nil: not counted
+	reaches []model.Reach     // windows of the model's attention layers without full attention
+	reached *features.Reached // sums within these windows; nil: not counted
 }
 
-// begin empties the batch for a step; pairs within the reaches are counted in sums.
+// begin empties the batch for a new step.
 func (b *Batch) begin(step, startUs int64, reaches []model.Reach, sums *features.Reached) {
 	*b = Batch{StepID: step, StartUs: startUs}
 	if len(reaches) > 0 {
@@ -47,11 +47,11 @@ func (b *Batch) begin(step, startUs int64, reaches []model.Reach, sums *features
 	}
 }
 
-// Tokens is everything scheduled in the step.
+// Tokens is the number of all scheduled tokens.
 func (b *Batch) Tokens() int64 { return b.PrefillTokens + b.DecodeTokens }
 
-// Add puts a sequence with n new tokens and the given blocks into the sums, with
-// c tokens of it already in KV and a prompt of p tokens; sign -1 takes it out.
+// Add adds a sequence to the sums: n new tokens, c tokens already in KV, a prompt of p tokens, and
+// its allocated blocks. Sign -1 removes it again.
 func (b *Batch) Add(c, p, n, blocks, sign int64) {
 	if c < p || n != 1 {
 		b.addPrefill(c, p, n, sign)
@@ -66,15 +66,15 @@ func (b *Batch) Add(c, p, n, blocks, sign int64) {
 	b.PastPrompt += sign * c
 }
 
-// reach puts a sequence's pairs within the reaches into their sums.
+// reach adds a sequence's token pairs within attention windows.
 func (b *Batch) reach(isDecode bool, c, n, sign int64) {
 	if b.reached != nil {
 		b.reached.Add(b.reaches, isDecode, c, n, sign)
 	}
 }
 
-// AddVerify puts a decode of n tokens, n - 1 of them drafts, into the sums: it reads its
-// KV once. The rest is as in Add.
+// AddVerify adds a decode of n tokens, n-1 of which verify drafts. All of them read the KV once.
+// The other arguments are those of Add.
 func (b *Batch) AddVerify(c, n, blocks, sign int64) {
 	b.reach(true, c, n, sign)
 	b.KVRead += sign * (c + n)
@@ -86,10 +86,11 @@ func (b *Batch) AddVerify(c, n, blocks, sign int64) {
 	b.PastPrompt += sign * c
 }
 
-// AddPrefill puts a chunk of n tokens into the sums, with c tokens of the request
-// already in KV and a prompt of p tokens.
+// AddPrefill adds a chunk of n tokens of a prompt of p tokens, with c tokens of the request already
+// in KV.
 func (b *Batch) AddPrefill(c, p, n int64) { b.addPrefill(c, p, n, 1) }
 
+// addPrefill is AddPrefill with a sign; -1 removes the chunk again.
 func (b *Batch) addPrefill(c, p, n, sign int64) {
 	b.reach(false, c, n, sign)
 	b.PrefillContext += sign * c
@@ -106,8 +107,8 @@ func (b *Batch) addPrefill(c, p, n, sign int64) {
 	}
 }
 
-// AddDecodes puts n decodes into the sums, with context tokens in KV and blocks
-// allocated to them, all together; within reaches they are not counted.
+// AddDecodes adds n decodes that together have context tokens in KV and hold blocks. It does not
+// add to the sums within attention windows.
 func (b *Batch) AddDecodes(n, context, blocks int64) {
 	b.KVRead += context + n
 	b.DecodeTokens += n
@@ -124,7 +125,7 @@ const (
 	regimeMixed   = "mixed"
 )
 
-// Regime names what the step did.
+// Regime classifies the step: decodes only, prefills only, or both.
 func (b *Batch) Regime() string {
 	switch {
 	case b.PrefillReqs == 0:
@@ -135,8 +136,8 @@ func (b *Batch) Regime() string {
 	return regimeMixed
 }
 
-// Queue is what a request meets: the engine's state at its arrival (overhead)
-// or at its finish (egress).
+// Queue is the state of the engine that a request meets, the input of a delay model: at its arrival
+// for the overhead, at its finish for the egress.
 type Queue struct {
 	NowUs         int64
 	Running       int64 // requests
@@ -149,7 +150,7 @@ type Queue struct {
 	OutputTokens  int64 // produced (egress only)
 }
 
-// BasisStep is the batch as the bases of the other models see it.
+// BasisStep converts the batch to the input of BLIS's models.
 func (b *Batch) BasisStep() features.Step {
 	return features.Step{
 		PrefillTokens: float64(b.PromptTokens),

@@ -1,9 +1,10 @@
 package sim
 
-// cadence holds prefills back while other requests decode (prefill_schedule_interval): no
-// prefill until so many executed steps have passed since the last step with one (scheduler.py:
-// schedule(), local_prefill_interval, since 0.33), or, among ranks in lockstep, except in every
-// so many iterations of the wave (engine/core.py: _should_throttle_prefills(), since 0.24).
+// cadence implements prefill_schedule_interval, which holds prefills back while other requests decode.
+// An engine alone begins no prefill until interval steps have executed since the last one with a
+// prefill (scheduler.py: schedule(), local_prefill_interval, since 0.33). Ranks in lockstep prefill
+// only in every interval-th iteration of a wave (engine/core.py: _should_throttle_prefills(), since
+// 0.24).
 type cadence struct {
 	interval    int64
 	shared      bool  // among ranks in lockstep
@@ -38,7 +39,7 @@ func (c *cadence) begin(running []*seq, iteration int64) {
 	}
 }
 
-// end counts the step.
+// end counts the step that was formed.
 func (c *cadence) end(tokens int64) {
 	if tokens > 0 {
 		c.executed++
@@ -48,8 +49,8 @@ func (c *cadence) end(tokens int64) {
 	}
 }
 
-// prefillThreshold is the step's long_prefill_token_threshold; 0: off. Since 0.31 it is off for a
-// request alone and may be raised to an equal share of max_num_batched_tokens.
+// prefillThreshold is long_prefill_token_threshold for the step, or 0 for none. Since 0.31 it does
+// not apply to a request alone, and may be raised to an equal share of max_num_batched_tokens.
 func (e *Engine) prefillThreshold() int64 {
 	n := e.longPrefill
 	if n == 0 || !e.rules.ThresholdNotAlone {

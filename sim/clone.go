@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// CanClone reports whether Clone copies all parts of the engine.
+// CanClone reports whether Clone supports all parts that this engine has.
 func (e *Engine) CanClone() bool {
 	return e.connector == nil && e.grad == nil && e.timeline == nil && e.rank == nil
 }
 
-// Clone is an independent copy of the engine as it is now, with its own hooks. It shares the
-// latency model, so the two must not run at the same time. CanClone must be true.
+// Clone returns an independent copy of the engine in its present state, with other hooks. Both
+// share the latency model, so they must not run at the same time. CanClone must be true.
 func (e *Engine) Clone(hooks Hooks) *Engine {
 	copies := map[*seq]*seq{}
 	seqs := func(list []*seq) []*seq {
@@ -81,7 +81,7 @@ func (e *Engine) Clone(hooks Hooks) *Engine {
 	return &c
 }
 
-// clone is the copy of s, the same one for every reference to s.
+// clone returns the copy of s, always the same one for equal s.
 func (s *seq) clone(copies map[*seq]*seq) *seq {
 	if s == nil || copies[s] != nil {
 		return copies[s]

@@ -23,7 +23,8 @@ func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*physics, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &physics{space: sp, predict: features.BetaPredictor(features.On(set, plain)), x: make([]float64, len(sp.BetaFeatures()))}, nil
+	return &physics{space: sp, predict: features.BetaPredictor(features.On(set, plain)),
+		x: make([]float64, len(sp.BetaFeatures()))}, nil
 }
 
 // StepUs is the predicted cadence of the step.
@@ -36,7 +37,8 @@ func (p *physics) StepUs(b *Batch) (float64, error) {
 	return p.predict.Predict(p.x, hits)
 }
 
-// betaOf are the step features of a batch, alone or among ranks in lockstep.
+// betaOf computes the step features of a batch into x, for an engine alone or for ranks in
+// lockstep.
 func betaOf(sp *features.Space, b *Batch, in *features.StepInput, x []float64) (features.Hits, error) {
 	if b.Among != nil {
 		return sp.BetaAmong(in, b.Among, x)
@@ -47,11 +49,11 @@ func betaOf(sp *features.Space, b *Batch, in *features.StepInput, x []float64) (
 // Features is the vector of the last StepUs.
 func (p *physics) Features() []float64 { return p.x }
 
-// Warnings are the places where predictions left what the training data covered
+// Warnings lists where predictions were outside of the range of the training data
 // (spec#training-range).
 func (p *physics) Warnings() []trace.Finding { return p.predict.Warnings() }
 
-// FillStepInput turns a batch into the features' input (spec#simulator-batches).
+// FillStepInput converts a batch to the input of the features (spec#simulator-batches).
 func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 	*in = features.StepInput{
 		PrefillTokens:         float64(b.PrefillTokens),
@@ -70,14 +72,14 @@ func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 		in.SumDecodeKVBlocks = float64(b.DecodeBlocks)
 		return
 	}
-	in.NumSampledSeqs = float64(b.PrefillReqs + b.DecodeReqs + b.DraftTokens) // logits of every draft too
+	in.NumSampledSeqs = float64(b.PrefillReqs + b.DecodeReqs + b.DraftTokens) // drafts need logits too
 	in.PrefillCausalWork = float64(b.CausalWork)
 	in.KVReadTokens = float64(b.KVRead)
 	in.PrefillContext = float64(b.PrefillContext)
 	in.Reached = b.reached
 }
 
-// alphaDelay is the overhead or the egress of a coefficient set.
+// alphaDelay is the overhead or egress delay of a coefficient set.
 type alphaDelay struct {
 	space     *features.Space
 	predict   *features.Predictor
@@ -86,8 +88,8 @@ type alphaDelay struct {
 	blockSize int64
 }
 
-// NewAlphaDelay makes the delay of a target that a replay may add; a target
-// that contains a wait is refused (spec#waits-are-no-delays).
+// NewAlphaDelay makes the delay model of a target. A target that includes queueing is refused,
+// because the simulator computes queueing itself (spec#waits-are-no-delays).
 func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*alphaDelay, error) {
 	plain := d.Plain(features.Layered(set.SpecVersion))
 	sp, err := features.New(set.SpecVersion, plain)
@@ -98,7 +100,8 @@ func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*alphaD
 	if err != nil {
 		return nil, err
 	}
-	return &alphaDelay{space: sp, predict: pr, x: make([]float64, len(sp.AlphaFeatures())), blockSize: d.Engine.BlockSize}, nil
+	return &alphaDelay{space: sp, predict: pr, x: make([]float64, len(sp.AlphaFeatures())),
+		blockSize: d.Engine.BlockSize}, nil
 }
 
 // DelayUs is the predicted delay.
@@ -133,8 +136,8 @@ func (a *alphaDelay) Features() []float64 { return a.x }
 // Warnings are the places where predictions left what the training data covered.
 func (a *alphaDelay) Warnings() []trace.Finding { return a.predict.Warnings() }
 
-// EngineOf is an engine driven by a set: its step time, and its overhead
-// and egress where it has them.
+// EngineOf is the configuration of an engine whose step time, overhead and egress come from a
+// coefficient set.
 func EngineOf(d *deploy.Deployment, set *coeff.Set) (Config, error) {
 	latency, err := NewPhysics(set, d)
 	if err != nil {
@@ -149,7 +152,7 @@ func EngineOf(d *deploy.Deployment, set *coeff.Set) (Config, error) {
 	return cfg, err
 }
 
-// delayOf is no delay where the set has no such target.
+// delayOf is the delay model of a target, or nil if the set does not have the target.
 func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (Delay, error) {
 	if set.AlphaModel(target) == nil {
 		return Const(0), nil

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Config is one engine and how its time passes. DefaultConfig fills everything
+// Config is the configuration of one engine and its latency models. DefaultConfig sets everything
 // but Latency.
 type Config struct {
 	Deployment *deploy.Deployment
@@ -22,35 +22,39 @@ type Config struct {
 	Drift []DriftPoint // factor on step times by simulated time, sorted; empty = 1
 	Seed  int64
 
-	GammaEMA float64 // of the preemption EMA, in (0, 1]; default 0.3
+	GammaEMA float64 // weight of the latest step in the preemption average, in (0, 1]; default 0.3
 
-	EmptyStepUs int64   // time of a step without tokens, at least 1; default 200
-	IdleSleepUs int64   // vLLM's pause after a step that executed nothing while requests wait; default 1000
-	StepGapUs   int64   // time from the end of a step's execution to the next schedule(), default 0: it is part of the cadence
-	ScheduleUs  int64   // CPU time of schedule(): how soon an idle asynchronous engine schedules its second step; default 100
-	StopUs      int64   // stop the clock here, 0 = run until all have left
-	TokenUs     float64 // trained-physics a2, blackbox a2: shown on TTFT and on every gap, outside the engine
-	TokenGaps   bool    // per-request quantiles of token gaps
-	Gradient    bool    // derivatives per request (linear latency models)
-	// Restarts restarts the derivatives at a request that finds the queue empty. Without it only an
-	// idle engine restarts them, and they are exact for changes of coefficients that leave the
-	// schedule as it is; in a busy period of minutes no useful change does. With it they
-	// approximate the effect of finite changes.
+	EmptyStepUs int64 // time of a step without tokens, at least 1; default 200
+	IdleSleepUs int64 // pause of vLLM after a step that executed nothing while requests wait; default 1000
+	// StepGapUs is the time from the end of a step's execution to the next schedule(). The default
+	// is 0, because measured step times contain it.
+	StepGapUs int64
+	// ScheduleUs is the CPU time of schedule(), after which an idle asynchronous engine schedules
+	// its second step; default 100.
+	ScheduleUs int64
+	StopUs     int64   // stop the clock here, 0 = run until all have left
+	TokenUs    float64 // time outside the engine in TTFT and every token gap (a2 of BLIS's models)
+	TokenGaps  bool    // compute quantiles of each request's token gaps
+	Gradient   bool    // compute derivatives of each request's latencies; needs linear latency models
+	// Restarts makes derivatives start again at each request that finds the queue empty. Without it
+	// they start again only when the engine is idle. They are then exact for changes of coefficients
+	// that do not change the schedule, but in a busy period of minutes every change of a useful size
+	// does. With Restarts they approximate the effect of such changes.
 	Restarts bool
 	// FreeStored frees the blocks of a finished request at once, even while they are copied to the
 	// CPU tier; vLLM's connector keeps them for a step or more.
 	FreeStored bool
 	KVBlocks   int64 // GPU blocks without the null block; 0 = the deployment's, stated or estimated
 
-	// Load returns when the KV blocks of so many tokens of request i, requested at nowUs, have
-	// arrived from another server; nil: Request.LoadUs later.
+	// Load returns when the KV of a number of tokens of request i, requested at nowUs, has arrived
+	// from another server. If it is nil, it arrives Request.LoadUs after the request.
 	Load func(i int, nowUs, tokens int64) (atUs int64)
-	// Ranks runs all engines of a data-parallel deployment; without it one of them.
+	// Ranks makes Run simulate all engines of a data-parallel deployment, and not one of them.
 	Ranks           bool
-	ExpertImbalance float64 // tokens of the busiest rank's experts over the mean, at least 1; 0: 1
-	EPLBPauseUs     int64   // of every rebalancing of experts (enable_eplb), us
+	ExpertImbalance float64 // tokens of the busiest rank's experts divided by the mean; >= 1, or 0 for 1
+	EPLBPauseUs     int64   // pause for each rebalancing of experts (enable_eplb)
 
-	Done <-chan struct{} // closed: the run ends soon with context.Canceled; nil = never, as of context.Background
+	Done <-chan struct{} // when closed, the run ends soon with context.Canceled; may be nil
 }
 
 // Defaults of Config.
@@ -70,7 +74,7 @@ func DefaultConfig(d *deploy.Deployment, step Model) Config {
 	}
 }
 
-// Apply sets a model and the delays that belong to it.
+// Apply sets the latency model and the delays that belong to it.
 func (c *Config) Apply(p Parts) {
 	c.Latency = p.Step
 	c.Overhead = p.Overhead
@@ -104,7 +108,8 @@ func (c *Config) Check() error {
 	case e.BlockSize < 1:
 		return trace.Errorf(CodeBadConfig, "block_size: got %d tokens, want >= 1", e.BlockSize)
 	case e.LongPrefillThreshold < 0:
-		return trace.Errorf(CodeBadConfig, "long_prefill_token_threshold: got %d tokens, want >= 0", e.LongPrefillThreshold)
+		return trace.Errorf(CodeBadConfig, "long_prefill_token_threshold: got %d tokens, want >= 0",
+			e.LongPrefillThreshold)
 	case e.SchedulingPolicy != "" && e.SchedulingPolicy != "fcfs" && e.SchedulingPolicy != "priority":
 		return trace.Errorf(CodeBadConfig, "scheduling_policy: got %q, want fcfs or priority", e.SchedulingPolicy)
 	case !(c.GammaEMA > 0 && c.GammaEMA <= 1):
@@ -112,20 +117,25 @@ func (c *Config) Check() error {
 	case c.KVBlocks > vllm.MaxKVBlocks:
 		return trace.Errorf(CodeBadConfig, "KV blocks: got %d, want at most %d", c.KVBlocks, vllm.MaxKVBlocks)
 	case c.EmptyStepUs < 1 || c.IdleSleepUs < 0 || c.StepGapUs < 0 || c.StopUs < 0 || c.KVBlocks < 0:
-		return trace.Errorf(CodeBadConfig, "times and blocks: got empty step %d us, idle sleep %d us, step gap %d us, stop %d us, %d blocks, "+
-			"want >= 1, >= 0, >= 0, >= 0, >= 0", c.EmptyStepUs, c.IdleSleepUs, c.StepGapUs, c.StopUs, c.KVBlocks)
-	case c.ExpertImbalance != 0 && !(c.ExpertImbalance >= 1 && c.ExpertImbalance <= 1e6) || c.EPLBPauseUs < 0 || c.EPLBPauseUs > LatestUs:
-		return trace.Errorf(CodeBadConfig, "experts: got imbalance %g and a pause of %d us, want >= 1 (max/mean) and >= 0",
+		return trace.Errorf(CodeBadConfig,
+			"times and blocks: got empty step %d us, idle sleep %d us, step gap %d us, stop %d us, %d blocks, "+
+				"want >= 1, >= 0, >= 0, >= 0, >= 0", c.EmptyStepUs, c.IdleSleepUs, c.StepGapUs, c.StopUs, c.KVBlocks)
+	case c.ExpertImbalance != 0 && !(c.ExpertImbalance >= 1 && c.ExpertImbalance <= 1e6) || c.EPLBPauseUs < 0 ||
+		c.EPLBPauseUs > LatestUs:
+		return trace.Errorf(CodeBadConfig,
+			"experts: got imbalance %g and a pause of %d us, want >= 1 (max/mean) and >= 0",
 			c.ExpertImbalance, c.EPLBPauseUs)
 	case c.Ranks && (c.Gradient || c.Deployment.PP > 1 || c.Deployment.DP < 2):
-		return trace.Errorf(CodeBadConfig, "data_parallel_size %d, pipeline_parallel_size %d: got derivatives or stages, want ranks alone",
+		return trace.Errorf(CodeBadConfig,
+			"data_parallel_size %d, pipeline_parallel_size %d: got derivatives or stages, want ranks alone",
 			c.Deployment.DP, c.Deployment.PP)
 	case math.IsNaN(c.TokenUs) || math.IsInf(c.TokenUs, 0) || c.TokenUs < 0:
 		return trace.Errorf(CodeBadConfig, "time per output token: got %g us, want finite and >= 0", c.TokenUs)
 	}
 	for i, p := range c.Drift {
 		if !(p.Factor > 0) || math.IsInf(p.Factor, 0) || i > 0 && p.FromUs <= c.Drift[i-1].FromUs {
-			return trace.Errorf(CodeBadConfig, "drift point %d: got from %d us factor %g, want increasing times and factors > 0",
+			return trace.Errorf(CodeBadConfig,
+				"drift point %d: got from %d us factor %g, want increasing times and factors > 0",
 				i, p.FromUs, p.Factor)
 		}
 	}
@@ -135,8 +145,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// kvBlocks is the number of GPU KV blocks without the null block: Config.KVBlocks, else what the
-// deployment states or its memory has room for.
+// kvBlocks is the number of GPU KV blocks, not counting vLLM's null block: Config.KVBlocks, or what
+// the deployment states, or what its memory has room for.
 func kvBlocks(cfg *Config) (int64, error) {
 	if cfg.KVBlocks > 0 {
 		return cfg.KVBlocks, nil

@@ -13,12 +13,12 @@ import (
 // scheduler asks of a connector (vllm/distributed/kv_transfer/kv_connector/v1/base.py:
 // KVConnectorBase_V1); Engine.connector is nil without one.
 type connector interface {
-	// match mirrors get_num_new_matched_tokens(): how many tokens behind the local ones the
-	// tier has. sync means that they are loaded inside this step; busy that the answer comes
-	// later and the request is passed over in this step.
+	// match mirrors get_num_new_matched_tokens(): it returns how many tokens after the first local
+	// ones, which are on the GPU, the tier has. With sync they are loaded inside this step. With busy
+	// the answer comes later, and the request is passed over in this step.
 	match(s *seq, local int64) (tokens int64, sync, busy bool)
-	// startLoad mirrors update_state_after_alloc(): it copies so many tokens behind the local
-	// ones into the blocks of s, with this step.
+	// startLoad mirrors update_state_after_alloc(): it starts to copy the tokens after the local ones
+	// into the blocks of s, with this step.
 	startLoad(s *seq, local, tokens int64, sync bool)
 	// preempt mirrors handle_preemptions(). The blocks of s are freed afterwards.
 	preempt(s *seq)
@@ -31,40 +31,39 @@ type connector interface {
 	// completeTransfers mirrors update_connector_output(): it processes the copies that are done
 	// at nowUs and that began with the given step or before.
 	completeTransfers(nowUs, step int64)
-	// keepsBlocks mirrors request_finished(): whether the blocks of a finished request stay until
-	// they are copied.
+	// keepsBlocks mirrors request_finished(): it reports whether a finished request keeps its blocks
+	// until they are copied.
 	keepsBlocks(s *seq) bool
-	// stillKeeps reports whether the blocks of a request that keepsBlocks was true for stay on.
+	// stillKeeps reports whether a request for which keepsBlocks was true must still keep its blocks.
 	stillKeeps(s *seq) bool
-	// hasWork mirrors has_pending_push_work(): whether the engine steps on for copies alone.
+	// hasWork mirrors has_pending_push_work(): it reports whether the engine must run steps for copies
 	hasWork() bool
 }
 
-// offloadState is the part of a connector in a request; nil without a connector.
+// offloadState is the connector's state of one request.
 type offloadState struct {
-	offered     bool     // something of it was offered to the tier: its blocks stay until the copies are done
+	offered     bool     // some of its chunks were offered to the tier, so it keeps its blocks until they are copied
 	finished    bool     // the request has finished
-	nextStore   int64    // the first chunk that was not offered yet
-	pending     int      // copies that are not done
-	storing     []uint64 // chunks on their way to the CPU
-	rank        int64    // its recency while it runs; 0 before it touched a chunk
-	uses        []uint8  // by chunk, what the request did with it: usedStored, ...
-	computed    int64    // tokens that may be stored when it has finished
+	nextStore   int64    // index of the first chunk that was not offered yet
+	pending     int      // number of copies under way
+	storing     []uint64 // hashes of chunks that are being copied to the CPU
+	rank        int64    // recency of its chunks while it runs; 0 before it used one
+	uses        []uint8  // for each chunk, bits of what the request did with it: usedStored, ...
+	computed    int64    // number of tokens that may be stored after it has finished
 	finalBlocks []int32  // its blocks when it finished or was preempted
 
-	// LMCache keeps for each request what it found and saved.
-	hitChunks   int64 // found by the lookup; they stay until the request runs
-	knownTokens int64 // that its tracker has
-	savedTokens int64
-	isAsked     bool // the lookup was sent to the server
-	isAnswered  bool // and answered
-	isLoaded    bool // what was found is being loaded
-	hasDecoded  bool // a step gave it a single token
+	// Fields of LMCache:
+	hitChunks   int64 // chunks that the lookup found; they are not evicted until the request runs
+	knownTokens int64 // tokens that LMCache's request tracker has
+	savedTokens int64 // tokens that were saved or found
+	isAsked     bool  // the lookup was sent to the server
+	isAnswered  bool  // and answered
+	isLoaded    bool  // what was found is being loaded
+	hasDecoded  bool  // a step gave it a single token
 }
 
-// cpuTier is what the connectors have in common: chunks of full blocks in CPU memory by content
-// hash, and copies between them and the GPU. Copies of one direction follow each other at PCIe
-// speed.
+// cpuTier is the common part of the connectors: chunks of full KV blocks in CPU memory, found by content
+// hash, and the copies between CPU and GPU. Copies in one direction run one after another at PCIe speed.
 type cpuTier struct {
 	e           *Engine
 	set         vllm.Offload
@@ -74,38 +73,38 @@ type cpuTier struct {
 	tokenBytes  float64 // KV bytes of a token on one GPU
 
 	index    map[uint64]*tierChunk
-	t1, t2   list.List // *tierChunk: stored once; found again (arc only)
-	b1, b2   list.List // *tierChunk: evicted from t1 and t2, which arc remembers
-	target   float64   // length of t1 that arc aims at
-	lastRank int64     // of the chunk used last
-	offers   int64     // offers so far, to tell the chunks of the one under way
+	t1, t2   list.List // *tierChunk: chunks stored, and (policy arc) chunks found again
+	b1, b2   list.List // *tierChunk: hashes evicted from t1 and t2, which arc remembers
+	target   float64   // length of t1 at which arc aims
+	lastRank int64     // rank of the chunk used last
+	offers   int64     // number of offers, by which chunks of the present offer are recognised
 
 	beingLoaded map[uint64]bool
 	flying      []*transfer // copies under way
-	done        []*transfer // memory of takeDone
-	busyUntil   [2]int64    // by direction: the end of its last copy; store, load
+	done        []*transfer // memory that takeDone reuses
+	busyUntil   [2]int64    // end of the last store and of the last load, us
 	transfers   int64       // so far
-	syncUs      int64       // duration of the loads inside the step being formed
+	syncUs      int64       // duration of the loads inside the step being formed, us
 	waitedFor   []*transfer // copies that the step being formed waits for
-	preempted   []*seq      // in the step being formed
+	preempted   []*seq      // requests preempted in the step being formed
 	landed      int64       // the last step whose result has been processed
 
-	isDone func(t *transfer) bool // tests: overrides when a copy is done; nil otherwise
+	isDone func(t *transfer) bool // set by tests to decide when a copy is done
 }
 
 // transfer is one copy between GPU and tier.
 type transfer struct {
 	s         *seq
-	state     *offloadState // of s, whose record may be another request's before the copy is done
-	idx       int           // of the request
+	state     *offloadState // state of s; s itself may be reused for another request before the copy ends
+	idx       int           // index of the request
 	load      bool          // CPU to GPU
-	sync      bool          // inside its step
-	waitStep  int64         // the step that waits for it; 0: none
-	hashes    []uint64      // chunks
-	pins      []uint64      // chunks of LMCache that stay until the copy is done
+	sync      bool          // it runs inside its step
+	waitStep  int64         // the step that waits for it; 0 for none
+	hashes    []uint64      // the chunks that it copies
+	pins      []uint64      // LMCache: chunks that may not be evicted before the copy is done
 	gpuBlocks int64
-	source    int64   // blocks or chunks on the side that it comes from
-	blocks    []int32 // GPU blocks of a store that may come free before it is done
+	source    int64   // number of blocks or chunks on the side from which it copies
+	blocks    []int32 // GPU blocks that a store reads and that may come free before it is done
 	doneUs    int64
 	id, step  int64
 }
@@ -129,7 +128,7 @@ func newCPUTier(e *Engine) cpuTier {
 	return c
 }
 
-// newConnector makes the connector of the deployment; nil without one.
+// newConnector makes the connector of the deployment, or nil.
 func newConnector(e *Engine) connector {
 	d := &e.cfg.Deployment.Engine
 	switch {
@@ -143,13 +142,13 @@ func newConnector(e *Engine) connector {
 	return nil
 }
 
-// preempt keeps the list of the request's blocks, which come free now.
+// preempt remembers the request's blocks, which are freed afterwards.
 func (c *cpuTier) preempt(s *seq) {
 	c.preempted = append(c.preempted, s)
 	s.offload.finalBlocks = slices.Clone(s.held.IDs)
 }
 
-// addLoad notes the chunks of s that t copies to the GPU.
+// addLoad adds the chunks of s in [from, to) to a load.
 func (c *cpuTier) addLoad(t *transfer, s *seq, from, to int64) {
 	for i := from; i < to; i++ {
 		h := c.key(s, i)
@@ -164,7 +163,7 @@ func (c *cpuTier) addLoad(t *transfer, s *seq, from, to int64) {
 	c.e.out.LoadedBlocks += t.gpuBlocks
 }
 
-// startCopy starts a copy now, behind the one of its direction that is under way.
+// startCopy starts a copy, which runs after the earlier ones of its direction.
 func (c *cpuTier) startCopy(t *transfer) {
 	c.transfers++
 	t.id = c.transfers
@@ -181,10 +180,12 @@ func (c *cpuTier) startCopy(t *transfer) {
 		*busy = t.doneUs
 	}
 	c.flying = append(c.flying, t)
-	c.event(KVEvent{Kind: transferInitiated, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: t.source, Transfer: t.id})
+	c.event(KVEvent{Kind: transferInitiated, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: t.source,
+		Transfer: t.id})
 }
 
-// waitForCopiesOf makes the step being formed wait for the copies of a request; nil: for all.
+// waitForCopiesOf makes the step being formed wait for the copies of a request, or of all if state
+// is nil.
 func (c *cpuTier) waitForCopiesOf(state *offloadState) {
 	for _, t := range c.flying {
 		if t.state == state || state == nil {
@@ -204,7 +205,7 @@ func (c *cpuTier) delayStep(startUs int64) int64 {
 	return startUs
 }
 
-// takeDone removes the copies that are done from those under way.
+// takeDone removes finished copies from those under way and returns them.
 func (c *cpuTier) takeDone(nowUs, step int64) []*transfer {
 	c.landed = step
 	c.done = c.done[:0]
@@ -218,11 +219,13 @@ func (c *cpuTier) takeDone(nowUs, step int64) []*transfer {
 	return c.done
 }
 
+// showDone emits the event of a finished copy.
 func (c *cpuTier) showDone(t *transfer) {
-	c.event(KVEvent{Kind: transferCompleted, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: t.source, Transfer: t.id})
+	c.event(KVEvent{Kind: transferCompleted, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: t.source,
+		Transfer: t.id})
 }
 
-// completeLoad lets the request of a load go on.
+// completeLoad lets the request of a finished load continue.
 func (c *cpuTier) completeLoad(t *transfer) {
 	for _, h := range t.hashes {
 		x := c.get(h)
@@ -237,7 +240,7 @@ func (c *cpuTier) completeLoad(t *transfer) {
 	}
 }
 
-// completeStore makes stored chunks findable.
+// completeStore makes chunks that have been stored findable.
 func (c *cpuTier) completeStore(hashes []uint64) {
 	var ready []uint64
 	for _, h := range hashes {
@@ -248,11 +251,13 @@ func (c *cpuTier) completeStore(hashes []uint64) {
 		}
 	}
 	if len(ready) > 0 {
-		c.event(KVEvent{Kind: blockStored, Request: -1, Step: c.e.step, Hashes: ready, Blocks: int64(len(ready)), CPU: true})
+		c.event(KVEvent{Kind: blockStored, Request: -1, Step: c.e.step, Hashes: ready, Blocks: int64(len(ready)),
+			CPU: true})
 	}
 }
 
-// keepUntilCopied keeps the blocks of a finished request of which something was offered.
+// keepUntilCopied reports whether a finished request keeps its blocks: some of its chunks were
+// offered to the tier.
 func (c *cpuTier) keepUntilCopied(s *seq) bool {
 	if !s.offload.offered || c.e.cfg.FreeStored {
 		return false
@@ -264,8 +269,9 @@ func (c *cpuTier) keepUntilCopied(s *seq) bool {
 	return true
 }
 
-// stillKeeps completes the stores of a finished request once none is under way and a step has
-// been processed since it finished: before 0.22 the workers report its stores in one.
+// stillKeeps reports whether a finished request must keep its blocks. It releases them, and
+// completes its stores, once no copy is under way and a step has been processed since it finished,
+// because before 0.22 workers report stores with a step's result.
 func (c *cpuTier) stillKeeps(s *seq) bool {
 	if !s.offload.offered {
 		return false

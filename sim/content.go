@@ -12,21 +12,21 @@ type Content struct {
 	// Requests of one Group (not 0) share their first GroupTokens prompt tokens.
 	Group       uint64
 	GroupTokens int64
-	// Hashes are content ids of consecutive spans of HashTokens prompt tokens;
-	// equal leading ids mean equal tokens.
+	// Hashes are content ids of consecutive spans of HashTokens prompt tokens. Requests with equal
+	// leading ids have equal tokens there.
 	Hashes     []uint64
 	HashTokens int64
 	// HashedTokens is how many tokens Hashes cover, output included; 0 = the prompt.
 	HashedTokens int64
-	// Ahead is the number of tokens behind a block that its hash covers too.
+	// Ahead is the number of tokens after a block that its hash includes.
 	Ahead int64
-	// Own is unique to the request; content that is not shared is hashed with it.
+	// Own is a number unique to the request, with which unshared content is hashed.
 	Own uint64
 
-	chain []uint64 // of Hashes, as far as it was asked for
+	chain []uint64 // chained hashes of Hashes, as far as they were needed
 }
 
-// Reset makes c the content of another request; the chain's memory is kept.
+// Reset makes c the content of another request and keeps the memory of its chain.
 func (c *Content) Reset(to Content) {
 	to.chain = c.chain[:0]
 	*c = to
@@ -39,7 +39,7 @@ func (c *Content) Clone() *Content {
 	return &own
 }
 
-// mix is a 64-bit finaliser (splitmix64) over two words.
+// mix hashes two words (splitmix64).
 func mix(a, b uint64) uint64 {
 	x := a*0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -47,15 +47,15 @@ func mix(a, b uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Domains keep the kinds of content apart.
+// Numbers mixed into hashes so that contents of different kinds never have equal hashes.
 const (
 	domainGroup = 1 + iota
 	domainOwn
 	domainSpan
 )
 
-// Block is the chained hash of block b, and whether its content is the
-// request's own: unlike any other request's.
+// Block returns the chained hash of block b, and whether its content is the request's own, so that
+// no other request can have it.
 func (c *Content) Block(b, blockSize int64) (hash uint64, own bool) {
 	end := (b+1)*blockSize + c.Ahead
 	switch {
@@ -69,8 +69,8 @@ func (c *Content) Block(b, blockSize int64) (hash uint64, own bool) {
 	return mix(mix(domainOwn, c.Own), uint64(b)), true
 }
 
-// Shared is the number of leading blocks that another request may have too: all
-// behind them are the request's own.
+// Shared is the number of leading blocks that other requests may have too. All later blocks are the
+// request's own.
 func (c *Content) Shared(blockSize int64) int64 {
 	tokens := int64(0)
 	if len(c.Hashes) > 0 {
@@ -82,7 +82,7 @@ func (c *Content) Shared(blockSize int64) int64 {
 	return max(0, min(tokens, max(c.PromptTokens, c.HashedTokens))-c.Ahead) / blockSize
 }
 
-// spanChain is the chain of the content ids up to span i.
+// spanChain is the chained hash of the content ids up to span i.
 func (c *Content) spanChain(i int64) uint64 {
 	for int64(len(c.chain)) <= i {
 		n := len(c.chain)

@@ -10,7 +10,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 )
 
-// Dump is an observer that writes the run. Close writes spans that are still open.
+// Dump is an observer that writes the run as a trace dump. Close writes the spans that are still
+// open.
 type Dump struct {
 	opt  DumpOptions
 	dep  *deploy.Deployment
@@ -21,12 +22,12 @@ type Dump struct {
 	journeyCoin, stepCoin, richCoin *rand.Rand
 	live                            map[int]*journey
 	step                            stepSpan
-	core, api, steps                []span   // ended spans of the next line, by tracer
+	core, api, steps                []span   // ended spans of the line that is collected, by tracer
 	spare                           []buffer // memory for the events of step spans
-	lastLine                        int64    // wall ns of the last line
+	lastLine                        int64    // wall-clock time of the last line, ns
 
-	at    int64 // simulated us of the last event
-	order int64 // events within that us
+	at    int64 // simulated time of the last event, us
+	order int64 // number of events within that microsecond
 }
 
 // journey is one sampled request: its API span and its core span.
@@ -39,14 +40,16 @@ type journey struct {
 	finishedWall                              int64
 }
 
-// NewDump returns a dump of the workload's run. kv may be nil.
+// NewDump makes a dump of a run of reqs to w. KV events are written to kv unless it is nil.
 func NewDump(w, kv io.Writer, d *deploy.Deployment, reqs []Request, opt DumpOptions) (*Dump, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
 	}
 	seed := uint64(opt.Seed)
-	p := &Dump{opt: opt, dep: d, reqs: reqs, out: bufio.NewWriterSize(w, 1<<18), live: map[int]*journey{}, lastLine: opt.WallNs,
-		journeyCoin: rand.New(rand.NewPCG(seed, 1)), stepCoin: rand.New(rand.NewPCG(seed, 2)), richCoin: rand.New(rand.NewPCG(seed, 3))}
+	p := &Dump{opt: opt, dep: d, reqs: reqs, out: bufio.NewWriterSize(w, 1<<18), live: map[int]*journey{},
+		lastLine:    opt.WallNs,
+		journeyCoin: rand.New(rand.NewPCG(seed, 1)), stepCoin: rand.New(rand.NewPCG(seed, 2)),
+		richCoin: rand.New(rand.NewPCG(seed, 3))}
 	if kv != nil && d.Engine.PrefixCaching {
 		p.kv = &kvWriter{p: p, out: bufio.NewWriterSize(kv, 1<<16)}
 	}
@@ -54,8 +57,7 @@ func NewDump(w, kv io.Writer, d *deploy.Deployment, reqs []Request, opt DumpOpti
 	return p, nil
 }
 
-// CoreID is the internal id of request i: what core span, snapshots and KV
-// events carry.
+// CoreID is the internal id of request i, which core spans, snapshots and KV events contain.
 func (p *Dump) CoreID(i int) string {
 	suffix := "-" + fmt.Sprintf("%08x", uint32(mix(uint64(p.opt.Seed)^0xc0, uint64(i))))
 	if !p.opt.Chat {
@@ -64,6 +66,7 @@ func (p *Dump) CoreID(i int) string {
 	return p.apiID(i) + suffix
 }
 
+// apiID is the id of request i in the API.
 func (p *Dump) apiID(i int) string {
 	id := p.reqs[i].ID
 	if id == "" {
@@ -75,14 +78,15 @@ func (p *Dump) apiID(i int) string {
 	return "cmpl-" + id
 }
 
-// Places of the producer's doings inside one simulated microsecond, in ns.
+// Offsets, ns, that order the producer's events inside one simulated microsecond.
 const (
 	placeToken  = 100
 	placeQueued = 500
 	placeStart  = 999
 )
 
-// stamp is the monotonic ns of an event, in the producer's order.
+// stamp is the monotonic time of an event, ns. Events of one microsecond get the order in which the
+// producer writes them.
 func (p *Dump) stamp(us int64, kind eventKind) int64 {
 	if us != p.at {
 		p.at, p.order = us, 0
@@ -101,9 +105,10 @@ func (p *Dump) stamp(us int64, kind eventKind) int64 {
 	return base
 }
 
+// wall converts a monotonic stamp to the wall clock.
 func (p *Dump) wall(ns int64) int64 { return p.opt.WallNs + ns - p.opt.MonotonicNs }
 
-// Event writes a request's event into its spans.
+// Event writes an event of a request into its spans.
 func (p *Dump) Event(e *Event) {
 	if e.Kind == Arrived {
 		p.arrived(e)
@@ -122,6 +127,7 @@ func (p *Dump) Event(e *Event) {
 	}
 }
 
+// arrived begins the spans of a request, if its journey is sampled.
 func (p *Dump) arrived(e *Event) {
 	if p.journeyCoin.Float64() >= p.opt.JourneyRate {
 		return
@@ -138,6 +144,7 @@ func (p *Dump) arrived(e *Event) {
 	p.live[e.Request] = j
 }
 
+// apiEvent adds an event to the API span.
 func (p *Dump) apiEvent(j *journey, ns int64, name, reason string) {
 	b := &j.apiEvents
 	if len(*b) > 0 {
@@ -151,6 +158,7 @@ func (p *Dump) apiEvent(j *journey, ns int64, name, reason string) {
 	b.end()
 }
 
+// journeyEvent adds an event to the core span.
 func (p *Dump) journeyEvent(j *journey, e *Event) {
 	ns := p.stamp(e.AtUs, e.Kind)
 	var b buffer
@@ -193,6 +201,7 @@ func (p *Dump) journeyEvent(j *journey, e *Event) {
 	}
 }
 
+// phaseOf is the producer's label of a request's phase.
 func phaseOf(e *Event) string {
 	switch {
 	case e.Kind == Queued:
@@ -203,6 +212,7 @@ func phaseOf(e *Event) string {
 	return "DECODE"
 }
 
+// maxTokens is the request's max_tokens.
 func maxTokens(r *Request) int64 {
 	if r.MaxTokens > 0 {
 		return r.MaxTokens
@@ -228,7 +238,7 @@ func (p *Dump) endCore(j *journey) {
 	p.core = append(p.core, span{head: b})
 }
 
-// departed ends the API span of a request that was answered or given up.
+// departed ends the API span of a request that was answered or aborted.
 func (p *Dump) departed(j *journey, e *Event) {
 	r := &p.reqs[e.Request]
 	ns := p.opt.MonotonicNs + e.AtUs*1000 + placeStart
@@ -269,14 +279,14 @@ func (p *Dump) route() string {
 	return "/v1/completions"
 }
 
-// The producer's exporter: a line every five seconds, or when it holds many spans.
+// The producer's exporter writes a line every five seconds, or when it has this many spans.
 const (
 	lineNs    = 5_000_000_000
 	lineSpans = 512
 )
 
-// writeLine writes the ended spans as one line when it is time, or when forced. The engine and
-// the API server are two processes, so they are two resources.
+// writeLine writes the ended spans as one line if it is time for one, or if forced. The engine and
+// the API server are two processes and therefore two resources of the line.
 func (p *Dump) writeLine(wall int64, force bool) {
 	n := len(p.core) + len(p.api) + len(p.steps)
 	if n == 0 || !force && n < lineSpans && wall-p.lastLine < lineNs {
@@ -315,6 +325,7 @@ func (p *Dump) write(s string) {
 	p.out.WriteString(s) // the writer keeps its first error until Close
 }
 
+// resource writes the attributes of a process.
 func (p *Dump) resource() {
 	var b buffer
 	b.raw(`{"resource":{"attributes":[`)
@@ -326,6 +337,7 @@ func (p *Dump) resource() {
 	p.write(string(b))
 }
 
+// scope writes the spans of one tracer.
 func (p *Dump) scope(name string, spans []span) {
 	if len(spans) == 0 {
 		return
@@ -342,8 +354,8 @@ func (p *Dump) scope(name string, spans []span) {
 	p.write(`]}`)
 }
 
-// Close ends the open step span, as the producer does at shutdown, and writes the buffered spans. Requests
-// that are still in the engine are lost, as they are in the producer.
+// Close ends the open step span, as the producer does at shutdown, and writes the buffered spans.
+// Spans of requests that are still in the engine are lost, as they are in the producer.
 func (p *Dump) Close(lastStep int64) error {
 	if len(p.step.starts) > 0 {
 		p.closeStepSpan(lastStep, p.lastWall())

@@ -7,14 +7,14 @@ import (
 	"strconv"
 )
 
-// kvWriter writes KV-event lines: [ts, events, dp rank, null].
+// kvWriter writes KV events as lines: [time, events, data-parallel rank, null].
 type kvWriter struct {
 	p    *Dump
 	out  *bufio.Writer
 	line buffer
 }
 
-// KV collects an event; Published ends the line.
+// KV adds an event to the current line, which an event of kind published ends.
 func (p *Dump) KV(e *KVEvent) {
 	if p.kv == nil {
 		return
@@ -22,7 +22,7 @@ func (p *Dump) KV(e *KVEvent) {
 	p.kv.addEvent(e)
 }
 
-// addEvent collects an event; published ends the line.
+// addEvent adds an event to the current line, or writes the line at the event published.
 func (k *kvWriter) addEvent(e *KVEvent) {
 	b := &k.line
 	if e.Kind == published {
@@ -40,7 +40,7 @@ func (k *kvWriter) addEvent(e *KVEvent) {
 	}
 	copies := int64(1)
 	if e.Kind == transferInitiated || e.Kind == transferCompleted {
-		copies = max(1, k.p.dep.TP) // every worker of the group reports
+		copies = max(1, k.p.dep.TP) // every tensor-parallel worker reports a transfer
 	}
 	for range copies {
 		if len(*b) > 0 {
@@ -50,6 +50,7 @@ func (k *kvWriter) addEvent(e *KVEvent) {
 	}
 }
 
+// event writes one event as a positional array.
 func (k *kvWriter) event(b *buffer, e *KVEvent) {
 	b.raw(`["` + string(e.Kind) + `"`)
 	medium := `"GPU"`
@@ -81,6 +82,7 @@ func (k *kvWriter) event(b *buffer, e *KVEvent) {
 	b.raw("]")
 }
 
+// transfer writes the fields of a transfer event.
 func (k *kvWriter) transfer(b *buffer, e *KVEvent) {
 	route := `"CPU","GPU"`
 	if e.ToCPU {
@@ -95,7 +97,7 @@ func (k *kvWriter) transfer(b *buffer, e *KVEvent) {
 	b.raw("," + decimal(e.Step))
 }
 
-// hashes are integers on the GPU and base64 text in the CPU tier.
+// hashes writes block hashes: integers for the GPU, base64 text for the CPU tier.
 func (k *kvWriter) hashes(b *buffer, e *KVEvent) {
 	b.raw(",[")
 	for i, h := range e.Hashes {
@@ -115,7 +117,7 @@ func (k *kvWriter) hashes(b *buffer, e *KVEvent) {
 	b.raw("]")
 }
 
-// tokens are placeholders: a count of tokens has no ids.
+// tokens writes placeholders for token ids, because the simulation has only counts of tokens.
 func (k *kvWriter) tokens(b *buffer, e *KVEvent) {
 	b.raw("[")
 	if !e.CPU {

@@ -4,7 +4,7 @@ import (
 	"strconv"
 )
 
-// buffer is OTLP JSON being written: 64-bit integers and wall stamps are strings, doubles are
+// buffer is OTLP JSON being written. 64-bit integers and wall stamps are strings, doubles are
 // numbers.
 type buffer []byte
 
@@ -44,7 +44,7 @@ func (b *buffer) double(name string, v float64) {
 	b.raw(`}}`)
 }
 
-// event starts an event; the attributes and "]}" follow.
+// event begins an event. Its attributes and end must follow.
 func (b *buffer) event(wallNs int64, name string) {
 	b.raw(`{"timeUnixNano":"`)
 	b.num(wallNs)
@@ -57,10 +57,11 @@ func (b *buffer) end() { b.raw(`]}`) }
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
-// span is one ended span in its three parts: the events of a step span are large
-// and never copied.
+// span is an ended span in three parts, because the events of a step span are large and should not
+// be copied.
 type span struct{ head, events, tail buffer }
 
+// spanHead writes a span up to its events.
 func spanHead(b *buffer, traceID, spanID, parent string, flags int64, name string, kind, start, end int64) {
 	b.raw(`{"traceId":"` + traceID + `","spanId":"` + spanID + `"`)
 	if parent != "" {
@@ -70,6 +71,7 @@ func spanHead(b *buffer, traceID, spanID, parent string, flags int64, name strin
 	b.raw(`,"startTimeUnixNano":"` + decimal(start) + `","endTimeUnixNano":"` + decimal(max(start, end)) + `"`)
 }
 
+// spanTail writes a span after its events.
 func spanTail(b *buffer, dropped int64) {
 	if dropped > 0 {
 		b.raw(`,"droppedEventsCount":` + decimal(dropped))

@@ -8,13 +8,14 @@ import (
 type stepSpan struct {
 	sequence, first int64
 	openedWall      int64
-	events          buffer // one after the other, commas between them
-	starts          []int  // where each begins
+	events          buffer // the events, separated by commas
+	starts          []int  // offset in events of each event
 	dropped         int64
 	calls           int64 // schedule() calls since the last closure
 	emitted         bool
 }
 
+// openStepSpan begins a step span with the step first.
 func (p *Dump) openStepSpan(first int64) {
 	p.step = stepSpan{sequence: p.step.sequence + 1, first: first, openedWall: p.lastWall(), starts: p.step.starts[:0]}
 	if n := len(p.spare); n > 0 {
@@ -23,8 +24,8 @@ func (p *Dump) openStepSpan(first int64) {
 	}
 }
 
-// Step writes the summary and the snapshots of a sampled step, and closes the
-// span at its interval.
+// Step writes the summary and the snapshots of a sampled step, and ends the step span at its
+// interval.
 func (p *Dump) Step(v *StepView) {
 	ts := p.opt.MonotonicNs + v.StartUs*1000 + placeStart
 	cpu := min(p.opt.ScheduleNs+p.opt.ScheduleSeqNs*v.Running, max(1000, (v.EndUs-v.StartUs)*500))
@@ -47,8 +48,8 @@ func (p *Dump) Step(v *StepView) {
 	p.step.calls, p.step.emitted = 0, false
 }
 
-// nextEvent is where the next event of the open span is written. Beyond the
-// limit the oldest one is dropped.
+// nextEvent returns the buffer for the next event of the open span. If the span is full, its oldest
+// event is dropped.
 func (p *Dump) nextEvent() *buffer {
 	s := &p.step
 	if len(s.starts) > 0 {
@@ -61,6 +62,7 @@ func (p *Dump) nextEvent() *buffer {
 	return &s.events
 }
 
+// summary writes the BATCH_SUMMARY event of a step.
 func (p *Dump) summary(v *StepView, start, end int64) {
 	b := p.nextEvent()
 	b.event(p.wall(end), "step.BATCH_SUMMARY")
@@ -83,6 +85,7 @@ func (p *Dump) summary(v *StepView, start, end int64) {
 	b.end()
 }
 
+// snapshots writes a REQUEST_SNAPSHOT event for each running request.
 func (p *Dump) snapshots(v *StepView, at int64) {
 	for i := range v.Members {
 		m := &v.Members[i]
@@ -109,7 +112,7 @@ func (p *Dump) snapshots(v *StepView, at int64) {
 	}
 }
 
-// closeStepSpan ends the span; the next line carries it.
+// closeStepSpan ends the span, so that the next line contains it.
 func (p *Dump) closeStepSpan(last, endWall int64) {
 	s := &p.step
 	var b buffer

@@ -15,7 +15,7 @@ import (
 // Engine is one vLLM V1 engine in simulated time. The caller submits requests in the order of
 // their arrival with Arrive and advances time with RunTo, up to the next arrival.
 //
-// What not every deployment has is an object of its own: a connector, transfers between servers,
+// Parts that only some deployments have are objects of their own, nil without them: a connector,
 // speculative decoding, ranks in lockstep, derivatives, token gaps.
 type Engine struct {
 	cfg   Config
@@ -27,14 +27,14 @@ type Engine struct {
 
 	pool     *pool
 	waiting  waitQueue
-	front    waitQueue // served before waiting: Rules.SkippedFirst, HoldersFirst
-	deferred int       // requests in both that were passed over
+	front    waitQueue // requests served before those in waiting: Rules.SkippedFirst, HoldersFirst
+	deferred int       // number of requests in both queues that were passed over
 	running  []*seq
-	inbox    []*seq  // reached the input queue, not picked up yet
+	inbox    []*seq  // requests in the input queue that were not picked up yet
 	aborts   []int32 // requests whose abort has reached the engine
-	finished int64   // requests finished since the last schedule()
+	finished int64   // number of requests finished since the last schedule()
 	outside  outsideQueue
-	visits   []*visit // by request; nil outside the engine
+	visits   []*visit // by index of the request; nil while it is not in the engine
 	cadence  cadence
 
 	// The step being formed.
@@ -42,22 +42,22 @@ type Engine struct {
 	batch     Batch
 	reached   features.Reached
 	view      StepView
-	skipped   []*seq // waiting requests passed over in it
-	threshold int64  // its long_prefill_token_threshold
+	skipped   []*seq // waiting requests passed over in this step
+	threshold int64  // long_prefill_token_threshold of this step; 0 for none
 
 	flight    []flight // steps scheduled and not yet updated, oldest first
-	executed  bool     // the iteration under way scheduled tokens
+	executed  bool     // the current iteration scheduled tokens
 	stall     stall
-	ema       float64 // of preemptions
-	shortUs   int64   // when KV blocks last kept the queue waiting; -1: never
-	stageFree []int64 // by pipeline stage: when it is free
+	ema       float64 // moving average of the share of preempted requests
+	shortUs   int64   // when the queue last had to wait for KV blocks; -1 for never
+	stageFree []int64 // for each pipeline stage, when it is free, us
 
 	source   rand.PCG
 	rng      *rand.Rand // of source
 	drift    driftCursor
-	timeline timeline // a recorded run, teacher-forced; nil: none
-	meets    Queue    // the state that a delay under way is asked about
-	failed   error    // of a delay inside a step
+	timeline timeline // recorded step times of a teacher-forced run; nil for none
+	meets    Queue    // memory for the input of delay models
+	failed   error    // error of a delay model inside a step
 
 	// Optional parts.
 	connector connector // nil: none
@@ -70,36 +70,36 @@ type Engine struct {
 	gaps      *gapLog      // nil without Config.TokenGaps
 	kvLog     *kvLog       // nil: no observer of KV events
 
-	// What the steps of a run allow, so that the usual step is short.
-	plain     bool // no drafts and no pipeline: a decode is one token
-	quick     bool // steady steps may be taken: synchronous, unobserved, no connector
-	memo      bool // a request that found no blocks is not tried again before some came free
+	// Which short cuts the steps of this run allow.
+	plain     bool // without drafts and pipeline stages: a decode is always one token
+	quick     bool // steady steps (steady.go) are possible: synchronous, unobserved, no connector
+	memo      bool // a request that found no free blocks need not be tried before some come free
 	forced    bool // some request has a PickUpStep
 	allDecode bool // every running request decodes
 
 	reuse memory
-	check func(when string) // tests: called after every change
+	check func(when string) // set by tests, called after every change
 }
 
 // clock is simulated time, in us.
 type clock struct {
 	now   int64
-	last  int64 // of the last event outside while the engine was idle
+	last  int64 // time of the last event outside the engine while it was idle
 	until int64 // RunTo returns before anything at or after it happens
 	phase phase
-	step  int64 // schedule() calls so far
-	turns uint  // of RunTo's loop, to ask cfg.Done now and then
+	step  int64 // number of schedule() calls so far
+	turns uint  // iterations of RunTo's loop, to look at cfg.Done now and then
 }
 
-// stall describes a step that executed nothing.
+// stall describes the steps in a row that executed nothing (noteStall).
 type stall struct {
-	isStuck    bool // it scheduled nothing although no request ran and no transfer was under way
-	isHopeless bool // the request that ran alone preempted itself and had all blocks
-	passes     int  // iterations in a row that were stuck
-	thrashes   int  // preemptions in a row of the request that runs alone
+	isStuck    bool // the last step scheduled nothing, no request ran, and no transfer was under way
+	isHopeless bool // the only running request had all blocks and preempted itself
+	passes     int  // number of iterations in a row that were stuck
+	thrashes   int  // number of times in a row that the only running request preempted itself
 }
 
-// memory is used again instead of being allocated.
+// memory is freed objects that are used again, so that steps allocate nothing.
 type memory struct {
 	items    [][]item
 	hits     []int32
@@ -108,7 +108,7 @@ type memory struct {
 	contents []*Content
 }
 
-// Hooks are called at once, for a driver of several engines; nil ones are not.
+// Hooks are called when something happens, for a driver of several engines. Each may be nil.
 type Hooks struct {
 	// Step is called at the end of a step, before First and Left.
 	Step func()
@@ -126,28 +126,28 @@ const (
 	idle     phase = iota // nothing to do until a request reaches the input queue
 	ready                 // the next iteration starts now
 	busy                  // the oldest step in flight ends
-	dummying              // the rank's dummy pass ends
+	dummying              // the dummy pass of the rank ends
 	gathered              // all ranks reach the sync
 )
 
 // item is one sequence of a scheduled step.
 type item struct {
 	s      *seq
-	n      int64 // tokens
+	n      int64 // tokens that the step computes of it
 	idx    int32
-	drafts int32 // of n, proposed tokens to verify
-	yields bool  // the step computes its last known token, so it samples one
-	fresh  bool  // admitted in this step: its drafts are padding
+	drafts int32 // of n, those that verify drafts
+	yields bool  // the step computes its last known token, so it samples a new one
+	fresh  bool  // admitted in this step, so its drafts are only padding
 }
 
-// flight is a step whose result is not yet processed.
+// flight is a step that was scheduled and whose result has not been processed.
 type flight struct {
 	items  []item
 	step   int64
-	start  int64 // of schedule()
+	start  int64 // start of schedule(), us
 	end    int64
 	tokens int64
-	steady bool // every running request decoded: no items
+	steady bool // formed by scheduleSteady, without items: every running request decodes
 	grad   Derivative
 }
 
@@ -191,7 +191,8 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	e.connector = newConnector(e)
 	e.quick = e.depth == 1 && obs == nil && e.connector == nil && e.spec == nil && e.cadence.interval <= 1
 	e.plain = e.spec == nil && e.pp == 1
-	e.memo = e.connector == nil && e.spec == nil && e.longPrefill == 0 && e.watermark == 0 && d.Extra["kv_transfer_config"] == nil
+	e.memo = e.connector == nil && e.spec == nil && e.longPrefill == 0 && e.watermark == 0 &&
+		d.Extra["kv_transfer_config"] == nil
 	if cfg.TokenGaps {
 		e.out.Gaps = stat.NewHistogram()
 		e.gaps = &gapLog{histogram: e.out.Gaps, tokenUs: cfg.TokenUs}
@@ -200,8 +201,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	return e, nil
 }
 
-// RunTo lets everything before untilUs happen. It returns early when a hook
-// called Yield.
+// RunTo processes everything that happens before untilUs. It returns early if a hook called Yield.
 func (e *Engine) RunTo(untilUs int64) error {
 	for e.until = untilUs; ; {
 		e.turns++
@@ -228,9 +228,11 @@ func (e *Engine) RunTo(untilUs int64) error {
 	}
 }
 
-// turnsBetweenChecks is a millisecond of work or less.
+// turnsBetweenChecks is how many iterations of RunTo's loop, a millisecond of work or less, pass
+// between looks at cfg.Done.
 const turnsBetweenChecks = 1 << 12
 
+// isCanceled reports whether cfg.Done is closed.
 func (e *Engine) isCanceled() bool {
 	select {
 	case <-e.cfg.Done:
@@ -240,10 +242,10 @@ func (e *Engine) isCanceled() bool {
 	}
 }
 
-// Yield makes the RunTo under way return before anything at atUs or later happens.
+// Yield makes the current RunTo return before anything that happens at atUs or later.
 func (e *Engine) Yield(atUs int64) { e.until = min(e.until, atUs) }
 
-// NextUs is when something happens next in the engine; math.MaxInt64: never.
+// NextUs is the time at which something happens next in the engine; math.MaxInt64 for never.
 func (e *Engine) NextUs() int64 {
 	if wake := e.wake(); !e.outside.before(wake) {
 		return wake
@@ -251,8 +253,8 @@ func (e *Engine) NextUs() int64 {
 	return e.outside.heap[0].at
 }
 
-// wake is when the engine's own next action is due. What reaches it from
-// outside in the same microsecond comes first.
+// wake is the time of the engine's own next action. Events from outside in the same microsecond
+// come first.
 func (e *Engine) wake() int64 {
 	switch e.phase {
 	case ready:
@@ -265,7 +267,7 @@ func (e *Engine) wake() int64 {
 	return math.MaxInt64
 }
 
-// act does the engine's own next action.
+// act does the engine's own next action, according to its phase.
 func (e *Engine) act() error {
 	switch e.phase {
 	case busy:
@@ -277,7 +279,7 @@ func (e *Engine) act() error {
 	}
 	e.drainInbox()
 	if e.timeline != nil && e.hasWork() {
-		// What arrives until the recorded start of the next step is picked up too.
+		// Requests that arrive before the recorded start of the next step are picked up too.
 		if start := e.timeline.StartUs(e.step+1, e.now); start > e.now {
 			e.now = start
 			return nil
@@ -286,8 +288,8 @@ func (e *Engine) act() error {
 	return e.beginStep()
 }
 
-// hasWork reports whether the engine goes on stepping: a request is inside, or a finished one is
-// still to be reported to the workers (scheduler.py: has_requests()).
+// hasWork reports whether the engine continues to run steps: a request is inside, or the workers
+// have not been told of a finished one (scheduler.py: has_requests()).
 func (e *Engine) hasWork() bool {
 	return e.unfinished() || e.finished > 0 || len(e.transfers.leaving) > 0 && e.rules.LeavingIsWork ||
 		e.connector != nil && e.connector.hasWork()
@@ -317,7 +319,7 @@ func (e *Engine) drainInbox() {
 	e.processAborts()
 }
 
-// skipToPickUp moves an idle engine's step counter to the next recorded pick-up.
+// skipToPickUp advances the step counter of an idle engine to the next recorded pick-up.
 func (e *Engine) skipToPickUp() {
 	next := int64(math.MaxInt64)
 	for _, s := range e.inbox {
@@ -328,9 +330,9 @@ func (e *Engine) skipToPickUp() {
 	}
 }
 
-// beginStep schedules. A synchronous engine then waits for the step's end (engine/core.py:
-// step()). With asynchronous scheduling and pipeline stages there is a queue of steps: while one
-// executes the next is scheduled, until the queue is full (step_with_batch_queue()).
+// beginStep calls schedule(). A synchronous engine then waits for the step's end (engine/core.py:
+// step()). With asynchronous scheduling, or pipeline stages, it schedules further steps while one
+// executes, until the queue of steps in flight is full (step_with_batch_queue()).
 func (e *Engine) beginStep() error {
 	e.executed = false
 	if e.hasWork() || e.depth == 1 && e.rank == nil {
@@ -357,7 +359,8 @@ func (e *Engine) beginStep() error {
 	return nil
 }
 
-// finishStep processes the oldest step in flight, at its end.
+// finishStep is called when the oldest step in flight ends. It processes its result and begins the
+// next iteration.
 func (e *Engine) finishStep() error {
 	e.landStep()
 	if e.rank != nil {
@@ -372,7 +375,7 @@ func (e *Engine) finishStep() error {
 	return e.failed
 }
 
-// landStep updates with the oldest step's result.
+// landStep removes the oldest step in flight and processes its result.
 func (e *Engine) landStep() {
 	f := e.flight[0]
 	e.flight = append(e.flight[:0], e.flight[1:]...)
@@ -388,7 +391,7 @@ func (e *Engine) landStep() {
 		}
 		e.processAborts()
 		if f.steady {
-			e.out.WastedTokens += int64(running - len(e.running)) // of requests aborted during the step
+			e.out.WastedTokens += int64(running - len(e.running)) // requests aborted during the step
 			e.updateSteady(f.step)
 		} else {
 			e.update(&f)
@@ -402,8 +405,8 @@ func (e *Engine) landStep() {
 	}
 }
 
-// pauseIfStuck follows a step that executed nothing while requests wait: the engine pauses, or
-// refuses a request that can never be scheduled, for which vLLM would wait for ever.
+// pauseIfStuck is called after a step that executed nothing. If requests wait, the engine pauses as
+// vLLM does. It rejects a request that can never be scheduled, for which vLLM would wait for ever.
 func (e *Engine) pauseIfStuck() {
 	if !e.unfinished() {
 		return
@@ -413,7 +416,7 @@ func (e *Engine) pauseIfStuck() {
 		return
 	}
 	if e.stall.isStuck && !e.isExecuting() && e.numWaiting() > 0 && !e.transfers.areUnderWay() {
-		// The next schedule() sees loads that have just arrived. Where they hold all blocks,
+		// The next schedule() will see loads that have just arrived. If they hold all blocks,
 		// releases before 0.31 wait for ever.
 		q := e.nextQueue()
 		if q.peek().status != statusParked && (e.stall.passes > 1 || len(e.waitingHolders()) == 0) {
@@ -425,7 +428,8 @@ func (e *Engine) pauseIfStuck() {
 	e.pass(e.cfg.IdleSleepUs)
 }
 
-// pass lets engine time pass, in a teacher-forced run not beyond the next recorded start.
+// pass advances the engine's clock by us, but in a teacher-forced run not beyond the next recorded
+// start.
 func (e *Engine) pass(us int64) {
 	until := e.now + us
 	if e.timeline != nil {
@@ -434,7 +438,7 @@ func (e *Engine) pass(us int64) {
 	e.skipTo(until)
 }
 
-// skipTo moves the clock by a time that no coefficient changes.
+// skipTo advances the clock to a time that does not depend on coefficients.
 func (e *Engine) skipTo(untilUs int64) {
 	if untilUs <= e.now {
 		return
@@ -450,14 +454,14 @@ func (e *Engine) isExecuting() bool {
 	return slices.ContainsFunc(e.flight, func(f flight) bool { return f.tokens > 0 })
 }
 
-// Close ends the run: requests that are still inside leave unfinished. The result has no
-// Requests; the hooks were called for them.
+// Close ends the run. Requests that are still inside leave as unfinished. The result has no
+// Requests, because the hooks were called with them.
 func (e *Engine) Close() *Result {
 	if e.gaps != nil {
 		e.gaps.flush()
 	}
 	if e.connector != nil {
-		e.step++ // copies that no step waits for any more
+		e.step++ // complete copies for which no step waits
 		e.connector.completeTransfers(math.MaxInt64, e.step)
 		e.step--
 	}
@@ -478,6 +482,6 @@ func (e *Engine) Close() *Result {
 		e.out.Findings = append(e.out.Findings, trace.Findingf(codeClipped,
 			"%d step times below 1 us and %d delays below 0 were clipped", e.out.ClippedSteps, e.out.ClippedDelays))
 	}
-	out := e.out // a pointer into the engine would keep all of it
+	out := e.out // a copy, so that the result does not keep the engine in memory
 	return &out
 }

@@ -15,6 +15,7 @@ type Log struct {
 	Requests []Request
 }
 
+// name is the id of request i, or its index.
 func (l *Log) name(i int) string {
 	if id := l.Requests[i].ID; id != "" {
 		return id
@@ -22,7 +23,7 @@ func (l *Log) name(i int) string {
 	return "#" + strconv.Itoa(i)
 }
 
-// Step writes the step's batch: request computed+new.
+// Step writes the requests of a step, each as id computed+new.
 func (l *Log) Step(v *StepView) {
 	fmt.Fprintf(l.W, "%d ", v.StartUs)
 	if v.Ranked {

@@ -6,10 +6,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// execute returns when the step's result is there. A step without tokens runs no model. Synchronous
-// step times are cadences, schedule() included; an asynchronous step begins when it is scheduled
-// and the one before is done. Among ranks in lockstep the end is pending until all have reached
-// the pass.
+// execute predicts when the result of the step just formed is ready, us. A step without tokens runs
+// no model. A synchronous step time includes schedule(). An asynchronous step begins when it is
+// scheduled and the step before has ended. For ranks in lockstep the result is pendingUs until all
+// ranks have reached the pass.
 func (e *Engine) execute() (int64, error) {
 	hasTokens := e.batch.Tokens() > 0
 	if e.rank != nil && hasTokens {
@@ -60,8 +60,8 @@ func (e *Engine) execute() (int64, error) {
 	return end, nil
 }
 
-// throughStages is when a step of us in all has passed the pipeline: each stage takes an equal
-// part of it, one step at a time and in order.
+// throughStages returns when a step of us in all has passed the pipeline. Each stage takes an equal
+// part of us and runs one step at a time, in order.
 func (e *Engine) throughStages(start, us int64) int64 {
 	for i := range e.stageFree {
 		start = max(start, e.stageFree[i]) + us/e.pp
@@ -93,7 +93,7 @@ func (e *Engine) stepUs(b *Batch) (int64, error) {
 	return max(1, roundUs(us)), nil
 }
 
-// delayUs is the delay outside the engine, before and after rounding.
+// delayUs returns the delay of a model, exact and rounded.
 func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error) {
 	if d == nil {
 		return 0, 0, nil
@@ -103,7 +103,8 @@ func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error)
 		return 0, 0, err
 	}
 	if !(math.Abs(exact)+float64(e.now) <= mostUs) {
-		return 0, 0, trace.Errorf(CodeBadPrediction, "delay at %d us: got %g us, want less than the clock has", q.NowUs, exact)
+		return 0, 0, trace.Errorf(CodeBadPrediction,
+			"delay at %d us: got %g us, want less than the clock has", q.NowUs, exact)
 	}
 	if exact < 0 {
 		e.out.ClippedDelays++
@@ -112,8 +113,8 @@ func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error)
 	return exact, roundUs(exact), nil
 }
 
-// mostUs is where the clock ends: far above any time, and the sum of two is still exact.
+// mostUs is the limit of the clock. It is far above any time, and sums of two such times are exact.
 const mostUs = 1e18
 
-// roundUs rounds half up to the integer clock (spec#prediction-use).
+// roundUs rounds half up to whole microseconds, the unit of the clock (spec#prediction-use).
 func roundUs(us float64) int64 { return int64(math.Floor(us + 0.5)) }

@@ -7,17 +7,17 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// gapLog keeps the gaps between the tokens of each request and their histogram over all that
-// finish; nil without Config.TokenGaps.
+// gapLog records the gaps between the tokens of each request, and a histogram of the gaps of all
+// requests that finish. It is nil without Config.TokenGaps.
 type gapLog struct {
 	histogram *stat.Histogram // us, tokenUs included
 	tokenUs   float64         // Config.TokenUs
-	runUs     int64           // gap of the pending run of equal gaps
-	runLength int64
-	spare     [][]int32 // memory of requests that have left
+	runUs     int64           // the gap of a series of equal gaps not yet in the histogram
+	runLength int64           // the length of that series
+	spare     [][]int32       // memory of requests that have left, for reuse
 }
 
-// add notes a gap of s in us. Equal neighbours go into the histogram together.
+// add records a gap of s, us. A series of equal gaps is added to the histogram at once.
 func (g *gapLog) add(s *seq, us int64) {
 	if us != g.runUs {
 		g.flush()
@@ -27,6 +27,7 @@ func (g *gapLog) add(s *seq, us int64) {
 	s.gaps = append(s.gaps, int32(us))
 }
 
+// flush adds the pending series to the histogram.
 func (g *gapLog) flush() {
 	if g.runLength > 0 {
 		g.histogram.Add(float64(g.runUs)+g.tokenUs, g.runLength)
@@ -42,7 +43,7 @@ func (g *gapLog) begin(s *seq) {
 	}
 }
 
-// forget takes the gaps of a request that does not finish out of the histogram.
+// forget removes the gaps of a request that does not finish from the histogram.
 func (g *gapLog) forget(s *seq) {
 	for _, us := range s.gaps {
 		g.histogram.Add(float64(us)+g.tokenUs, -1)
@@ -57,8 +58,8 @@ func (g *gapLog) release(s *seq) {
 	}
 }
 
-// quantiles are the median and the 99th percentile of the request's gaps (nearest rank), ms;
-// unknown without gaps. They reorder the gaps.
+// quantiles returns the median and the 99th percentile of a request's gaps (nearest rank), ms;
+// unknown without gaps. It reorders the gaps.
 func (g *gapLog) quantiles(s *seq) (p50, p99 trace.Opt[float64]) {
 	n := len(s.gaps)
 	if n == 0 {
@@ -75,9 +76,9 @@ func (g *gapLog) quantiles(s *seq) (p50, p99 trace.Opt[float64]) {
 	return ms(s.gaps[median]), ms(highUs)
 }
 
-// selectNth reorders v so that v[k] is what it would be in order, nothing before it is larger
-// and nothing behind it smaller (Hoare's selection, middle of three, Lomuto's partition, which
-// needs no branch on the data).
+// selectNth reorders v so that v[k] has the value that it would have if v were sorted, smaller
+// values come before it, and larger ones after it. It is Hoare's selection with the middle of three
+// as the pivot and Lomuto's partition, written without branches on the data.
 func selectNth(v []int32, k int) {
 	for len(v) > 1 {
 		a := v[0]

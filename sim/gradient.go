@@ -7,33 +7,37 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// For a fixed schedule every stamp is a linear function of the coefficients: the engine's clock
-// is the moment a busy period began plus the steps since, and a step time is the dot product of
-// coefficients and features. So the derivative of the clock by the coefficients is a running sum
-// of features, and the derivative of a request's latency is the difference of two such sums.
-// Where a coefficient moves the schedule itself (which requests share a batch, chunk borders,
-// preemption) times jump, and the derivative does not show that.
+// This file computes the derivatives of latencies by the coefficients of linear latency models. For a
+// fixed schedule every stamp is a linear function of the coefficients: the engine's clock is the start
+// of a busy period plus the step times since, and a step time is the dot product of coefficients and
+// features. So the derivative of the clock is a running sum of features, and the derivative of a
+// request's latency is the difference of two such sums. If a change of coefficients changes the schedule
+// itself (which requests share a batch, where prompts are cut, preemptions), times jump, which these
+// derivatives do not show.
 
-// Columns are the numbers of coefficients that derivatives are taken by, in this order: those of
-// the step time, the overhead and the egress as their models list them, then Config.TokenUs.
+// Columns are the numbers of coefficients by which derivatives are taken. Their order in a
+// Derivative is: the step time, the overhead and the egress as their models list them, then
+// Config.TokenUs.
 type Columns struct{ Step, Overhead, Egress int }
 
 // N is the number of columns.
 func (c Columns) N() int { return c.Step + c.Overhead + c.Egress + 1 }
 
-// Derivative is a time in us as the models give it, before any rounding, and its
-// derivative by each coefficient.
+// Derivative is a time in us, as the models return it before rounding, with its derivative by each
+// coefficient.
 type Derivative struct {
 	Us float64
 	By []float64
 }
 
+// set copies a derivative.
 func (d *Derivative) set(to *Derivative) {
 	d.Us = to.Us
 	copy(d.By, to.By)
 }
 
-// add adds us, and factor times the features to the columns from at on.
+// add adds a time of us, whose derivatives are factor times the features, in the columns from at
+// on.
 func (d *Derivative) add(us float64, at int, features []float64, factor float64) {
 	d.Us += us
 	by := d.By[at : at+len(features)]
@@ -42,7 +46,7 @@ func (d *Derivative) add(us float64, at int, features []float64, factor float64)
 	}
 }
 
-// minus makes d the time between two stamps, plus tokens times Config.TokenUs.
+// minus sets d to the time between two stamps plus tokens times Config.TokenUs.
 func (d *Derivative) minus(to, from *Derivative, tokens, tokenUs float64) {
 	d.Us = to.Us - from.Us + tokens*tokenUs
 	for j := range d.By {
@@ -51,34 +55,35 @@ func (d *Derivative) minus(to, from *Derivative, tokens, tokenUs float64) {
 	d.By[len(d.By)-1] += tokens
 }
 
-// gradient is how the latencies of one finished request change with the coefficients. It is
-// reused after the request has been reported.
+// gradient is the derivatives of the latencies of one finished request. It is reused after the
+// request was reported.
 type gradient struct {
 	TTFT, Span, E2E Derivative // Span: first to last token
 
 	arrive, enqueue, first, last, left Derivative
 
-	origin Derivative // what the last restart before it adds to the engine's clock
+	origin Derivative // what the last restart before the request added to the engine's clock
 }
 
-// clocks are the derivatives of an engine's clocks; nil without Config.Gradient.
+// clocks is the derivatives of an engine's clocks; nil without Config.Gradient.
 type clocks struct {
 	Columns
 	step     linear
 	overhead linearDelay // nil: none
 	egress   linearDelay // nil: none
 	now      Derivative  // the engine's clock
-	gpu      Derivative  // when the GPU is free
-	end      Derivative  // of the step just scheduled
-	stepUs   float64     // its predicted time
-	factor   float64     // of its features in stepUs: noise and drift; 0 where the time was clipped
+	gpu      Derivative  // the time at which the GPU is free
+	end      Derivative  // the end of the step just scheduled
+	stepUs   float64     // the predicted time of that step
+	factor   float64     // factor of its features, from noise and drift; 0 if the time was clipped
 	restarts bool        // Config.Restarts
-	ended    Derivative  // with restarts: the duration of the last step
-	origin   Derivative  // with restarts: what the last one adds to the clock
+	ended    Derivative  // the duration of the last step (with restarts)
+	origin   Derivative  // what the last restart added to the clock (with restarts)
 	flights  []Derivative
 	free     []*gradient
 }
 
+// newClocks makes the clocks of an engine. It refuses latency models that are not linear.
 func newClocks(cfg *Config) (*clocks, error) {
 	c := &clocks{}
 	var ok bool
@@ -108,7 +113,8 @@ func newClocks(cfg *Config) (*clocks, error) {
 	return c, nil
 }
 
-// gradientColumns are the columns of the derivatives that cfg gives.
+// gradientColumns returns the columns of derivatives that an engine of this configuration would
+// have.
 func gradientColumns(cfg *Config) (Columns, error) {
 	c, err := newClocks(cfg)
 	if err != nil {
@@ -119,7 +125,7 @@ func gradientColumns(cfg *Config) (Columns, error) {
 
 func (c *clocks) derivative() Derivative { return Derivative{By: make([]float64, c.N())} }
 
-// newGradient is memory for a request's derivatives.
+// newGradient returns memory for a request's derivatives.
 func (c *clocks) newGradient() *gradient {
 	if n := len(c.free); n > 0 {
 		g := c.free[n-1]
@@ -127,13 +133,15 @@ func (c *clocks) newGradient() *gradient {
 		return g
 	}
 	g := &gradient{}
-	for _, d := range []*Derivative{&g.TTFT, &g.Span, &g.E2E, &g.arrive, &g.enqueue, &g.first, &g.last, &g.left, &g.origin} {
+	for _, d := range []*Derivative{&g.TTFT, &g.Span, &g.E2E, &g.arrive, &g.enqueue, &g.first, &g.last, &g.left,
+		&g.origin} {
 		*d = c.derivative()
 	}
 	return g
 }
 
-// arrived starts a request's derivatives: at a moment that no coefficient moves, or at from.
+// arrived starts a request's derivatives at its arrival. Its time does not depend on coefficients
+// if from is nil; otherwise from has its derivatives.
 func (c *clocks) arrived(g *gradient, atUs int64, from *Derivative) {
 	if from != nil {
 		g.arrive.set(from)
@@ -143,7 +151,7 @@ func (c *clocks) arrived(g *gradient, atUs int64, from *Derivative) {
 	clear(g.arrive.By)
 }
 
-// delayed is when the request reaches the engine, us after its arrival.
+// delayed sets the time at which the request reaches the engine to us after its arrival.
 func (c *clocks) delayed(g *gradient, us float64) {
 	g.enqueue.set(&g.arrive)
 	if c.overhead != nil {
@@ -151,13 +159,14 @@ func (c *clocks) delayed(g *gradient, us float64) {
 	}
 }
 
-// enqueued is when the request reaches the engine at a moment that no coefficient moves.
+// enqueued sets the time at which the request reaches the engine to a time that does not depend on
+// coefficients.
 func (c *clocks) enqueued(g *gradient, atUs int64) {
 	g.enqueue.Us = float64(atUs)
 	clear(g.enqueue.By)
 }
 
-// predicted notes the time of a step: us with noise and drift, plain without them.
+// predicted notes the predicted time of a step, us; plain is the time without noise and drift.
 func (c *clocks) predicted(us, plain float64) {
 	c.stepUs = us
 	c.factor = us / plain
@@ -166,8 +175,8 @@ func (c *clocks) predicted(us, plain float64) {
 	}
 }
 
-// executed ends the step that was just predicted. It began waitUs after now, or fromGPU when the
-// GPU was free.
+// executed sets the end of the step that was just predicted. The step began waitUs after now, or
+// with fromGPU when the GPU was free.
 func (c *clocks) executed(fromGPU bool, waitUs int64) {
 	if fromGPU {
 		c.end.set(&c.gpu)
@@ -179,7 +188,7 @@ func (c *clocks) executed(fromGPU bool, waitUs int64) {
 	c.gpu.set(&c.end)
 }
 
-// idled ends a step that executed nothing.
+// idled sets the end of a step that executed nothing.
 func (c *clocks) idled(us int64) {
 	c.end.set(&c.now)
 	c.end.Us += float64(us)
@@ -196,9 +205,9 @@ func (c *clocks) endOfStep() Derivative {
 	return Derivative{Us: c.end.Us, By: slices.Clone(c.end.By)}
 }
 
-// pickedUp begins a request that the engine picks up. With restarts a request that finds the
-// queue empty restarts the clock: it has waited for a part of the step that just ended, and is
-// taken to wait for the same part when steps get longer.
+// pickedUp begins a request that the engine picks up. With restarts, a request that finds the queue
+// empty restarts the clock. It has waited for a part of the step that just ended, and is assumed to
+// wait for the same part if steps become longer.
 func (c *clocks) pickedUp(g *gradient, queueIsEmpty bool) {
 	if c.restarts && queueIsEmpty {
 		share := 0.0
@@ -212,14 +221,14 @@ func (c *clocks) pickedUp(g *gradient, queueIsEmpty bool) {
 	g.origin.set(&c.origin)
 }
 
-// woken sets the clock of an idle engine to the request's.
+// woken sets the clock of an idle engine to the arrival of the request that wakes it.
 func (c *clocks) woken(g *gradient) {
 	c.now.set(&g.enqueue)
 	clear(c.origin.By)
 	c.ended.Us = 0
 }
 
-// updated processes a step: the clock is its end, unless the clock is past it.
+// updated sets the clock to the end of a step that is processed, unless the clock is past it.
 func (c *clocks) updated(f *flight, isPast bool) {
 	if !isPast {
 		if c.restarts {
@@ -234,7 +243,7 @@ func (c *clocks) updated(f *flight, isPast bool) {
 	c.flights = append(c.flights, f.grad)
 }
 
-// finish gives a finished request its derivatives; delayUs is its egress.
+// finish computes the derivatives of a finished request. delayUs is its egress.
 func (c *clocks) finish(g *gradient, delayUs float64, outputs int64, tokenUs float64) {
 	g.last.set(&c.now)
 	g.left.set(&g.last)

@@ -1,10 +1,10 @@
 package sim
 
-// index finds a block by its hash: open addressing with linear probing over
-// block numbers, at most half full. The hashes are mixed already, so their low
-// bits are the place.
+// index finds a block by its content hash. It is a hash table of block numbers with linear probing, at
+// most half full. The low bits of a content hash are well mixed, so they are used as the place.
 type index []int32
 
+// newIndex makes an index for a number of blocks.
 func newIndex(blocks int64) index {
 	size := int64(16)
 	for size < 2*blocks {
@@ -19,7 +19,7 @@ func newIndex(blocks int64) index {
 
 func (x index) mask() uint64 { return uint64(len(x) - 1) }
 
-// place is the place of the hash, or the free place where it would be.
+// place is the place of the hash, or the free place at which it would be inserted.
 func (x index) place(known []content, hash uint64) uint64 {
 	i := hash & x.mask()
 	for x[i] != none && known[x[i]].hash != hash {
@@ -28,9 +28,10 @@ func (x index) place(known []content, hash uint64) uint64 {
 	return i
 }
 
+// find returns the block with the hash, or none.
 func (x index) find(known []content, hash uint64) int32 { return x[x.place(known, hash)] }
 
-// insert adds a hash that is not there.
+// insert adds a hash that is not in the index.
 func (x index) insert(hash uint64, b int32) {
 	i := hash & x.mask()
 	for x[i] != none {
@@ -39,15 +40,15 @@ func (x index) insert(hash uint64, b int32) {
 	x[i] = b
 }
 
-// replace makes another block of the same content the one that is found.
+// replace makes find return another block with the same hash.
 func (x index) replace(known []content, hash uint64, b int32) { x[x.place(known, hash)] = b }
 
-// remove takes the hash out and closes the gap in its run of places.
+// remove removes the hash, and moves later entries so that no probe stops at the gap.
 func (x index) remove(known []content, hash uint64) {
 	gap := x.place(known, hash)
 	for i := (gap + 1) & x.mask(); x[i] != none; i = (i + 1) & x.mask() {
 		home := known[x[i]].hash & x.mask()
-		if (i-home)&x.mask() >= (i-gap)&x.mask() { // its probe passes the gap
+		if (i-home)&x.mask() >= (i-gap)&x.mask() { // the probe for this entry passes the gap
 			x[gap], gap = x[i], i
 		}
 	}

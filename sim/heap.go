@@ -1,6 +1,6 @@
 package sim
 
-// Heap hands out its items in their order. No two items may be equal in it.
+// Heap returns its items in their order. No two items may be equal.
 type Heap[T interface{ Before(T) bool }] []T
 
 // Push adds an item.

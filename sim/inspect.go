@@ -1,16 +1,17 @@
 package sim
 
-// inside is the state of an engine as its metrics page shows it. Requests that have reached the
-// input queue and were not picked up yet count as waiting.
+// inside is the state of an engine as its metrics page would show it. Requests in the input queue
+// count as waiting.
 type inside struct {
 	Waiting     int64 // requests
 	Running     int64 // requests
 	FreeBlocks  int64
 	TotalBlocks int64
-	StepStartUs int64 // of the step that executes; -1: none does
+	StepStartUs int64 // start of the step that executes; -1 for none
 }
 
-// Inside is the state of the engine now. The caller must have called RunTo for that moment.
+// Inside is the present state of the engine. RunTo must have been called for the present time
+// before.
 func (e *Engine) Inside() inside {
 	start := int64(-1)
 	if len(e.flight) > 0 && e.flight[0].tokens > 0 {
@@ -25,13 +26,14 @@ func (e *Engine) Inside() inside {
 	}
 }
 
-// Work is the internal state of one request in an engine, which no policy may read.
+// Work is the internal state of one request in an engine. Policies may not read it; it is for tests
+// and reference predictions.
 type Work struct {
-	Computed  int64 // tokens in KV, the step under way included
+	Computed  int64 // tokens in KV, including those of the step under way
 	Prompt    int64 // tokens
-	InStep    int64 // tokens of it that the step under way computes
-	Outputs   int64 // tokens it has
-	Remaining int64 // output tokens it will still produce
+	InStep    int64 // tokens that the step under way computes
+	Outputs   int64 // output tokens so far
+	Remaining int64 // output tokens that it will still produce
 	Priority  int64
 	Running   bool
 }
@@ -66,8 +68,8 @@ func (e *Engine) Each(visit func(Work)) {
 	}
 }
 
-// Watch calls changed for every block of shared content that becomes findable (stored) or is
-// lost. It must be called before the first request.
+// Watch makes the engine call changed for every block of shared content that becomes findable
+// (stored) or is evicted. It must be called before the first request.
 func (e *Engine) Watch(changed func(atUs int64, hash uint64, stored bool)) {
 	e.pool.Watch = func(hash uint64, stored bool) { changed(e.now, hash, stored) }
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// outsideKind is what happens outside the engine.
+// outsideKind is the kind of an event outside the engine.
 type outsideKind uint8
 
 const (
@@ -15,6 +15,7 @@ const (
 	outsideDepart
 )
 
+// outsideEvent is an event of a request outside the engine.
 type outsideEvent struct {
 	at   int64
 	seq  int64
@@ -27,21 +28,22 @@ func (a outsideEvent) Before(b outsideEvent) bool {
 	return a.at < b.at || a.at == b.at && a.seq < b.seq
 }
 
-// outsideQueue are the outside events to come.
+// outsideQueue is the future events outside the engine, in the order of time.
 type outsideQueue struct {
 	heap Heap[outsideEvent]
 	seq  int64
 }
 
-// before reports whether something happens at or before at.
+// before reports whether an event happens at or before a time.
 func (q *outsideQueue) before(at int64) bool { return len(q.heap) > 0 && q.heap[0].at <= at }
 
+// push adds an event of a request.
 func (q *outsideQueue) push(at int64, kind outsideKind, req int) {
 	q.seq++
 	q.heap.Push(outsideEvent{at, q.seq, kind, int32(req)})
 }
 
-// handle lets an outside event happen. An idle engine's clock goes with it.
+// handle processes an outside event. It advances the clock of an idle engine.
 func (e *Engine) handle(ev outsideEvent) {
 	if e.phase == idle {
 		e.last = ev.at
@@ -56,11 +58,12 @@ func (e *Engine) handle(ev outsideEvent) {
 	}
 }
 
-// Arrive hands request i to the API at atUs, which refuses it or sends it on to the engine. The
+// Arrive submits request i to the API at atUs. The API rejects it or sends it to the engine. The
 // caller must have called RunTo(atUs). The request is not copied.
 func (e *Engine) Arrive(i int, r *Request, atUs int64) error { return e.arrive(i, r, atUs, nil) }
 
-// arrive is Arrive at a moment with the derivatives from; nil: a moment that no coefficient moves.
+// arrive is Arrive with the derivatives of the arrival time; nil if it does not depend on
+// coefficients.
 func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 	v := e.newVisit(i, r)
 	v.res = r.result(atUs)
@@ -93,7 +96,7 @@ func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 	return nil
 }
 
-// overhead is how long the request is on its way to the input queue.
+// overhead is the time that the request takes from the API to the engine's input queue, us.
 func (e *Engine) overhead(v *visit, atUs int64) (us int64, err error) {
 	exact, r := 0.0, v.req
 	switch {
@@ -114,6 +117,7 @@ func (e *Engine) overhead(v *visit, atUs int64) (us int64, err error) {
 	return us, nil
 }
 
+// newVisit begins the visit of request i.
 func (e *Engine) newVisit(i int, r *Request) *visit {
 	if i >= len(e.visits) {
 		e.visits = append(e.visits, make([]*visit, i+1-len(e.visits))...)
@@ -130,26 +134,29 @@ func (e *Engine) newVisit(i int, r *Request) *visit {
 	return v
 }
 
-// refuse is why the API server rejects a request without asking the engine; "": it does not.
+// refuse returns the reason for which the API server rejects a request at once, or "".
 func (e *Engine) refuse(r *Request) trace.Code {
 	switch {
 	case r.PromptTokens >= e.maxLen:
 		return codePromptTooLong
 	case ceilDiv(r.PromptTokens, e.blockSize)+e.groups.Side(r.PromptTokens) > e.pool.Total:
 		return codeNeverFits
-	case e.api != nil && (e.api.mostReqs > 0 && e.api.reqs >= e.api.mostReqs || e.api.mostTokens > 0 && e.api.tokens >= e.api.mostTokens):
+	case e.api != nil && (e.api.mostReqs > 0 && e.api.reqs >= e.api.mostReqs ||
+		e.api.mostTokens > 0 && e.api.tokens >= e.api.mostTokens):
 		return codeQueueFull
 	}
 	return ""
 }
 
-// apiLimits are the limits of API servers over all ranks behind them (max_num_queued_reqs,
-// max_num_queued_tokens, since 0.29); 0: no limit.
+// apiLimits are limits of the API servers over all ranks behind them (max_num_queued_reqs,
+// max_num_queued_tokens, since 0.29); 0 for no limit.
 type apiLimits struct {
 	mostReqs, reqs     int64 // unfinished requests
 	mostTokens, tokens int64 // prompt tokens of requests without first token
 }
 
+// queueAt is the state of the engine that a request meets when it arrives, with the blocks that a
+// lookup of its prefix would find.
 func (e *Engine) queueAt(at int64, r *Request) Queue {
 	q := e.queueState(r.PromptTokens)
 	q.NowUs = at
@@ -161,7 +168,7 @@ func (e *Engine) queueAt(at int64, r *Request) Queue {
 	return q
 }
 
-// queueState is the engine's state as a request with a prompt meets it.
+// queueState is the state of the engine that a request with a prompt of this length meets.
 func (e *Engine) queueState(prompt int64) Queue {
 	return Queue{
 		Running:       int64(len(e.running)),
@@ -173,6 +180,7 @@ func (e *Engine) queueState(prompt int64) Queue {
 	}
 }
 
+// enqueue puts request i into the engine's input queue and wakes an idle engine.
 func (e *Engine) enqueue(i int, at int64) {
 	v := e.visits[i]
 	v.res.EnqueuedUs = trace.Some(at)
@@ -191,7 +199,8 @@ func (e *Engine) enqueue(i int, at int64) {
 	e.emit(Event{Kind: enqueued, AtUs: at, Request: i})
 }
 
-// newSeq takes a sequence record whose last references are two steps old.
+// newSeq makes the record of a request in the engine. It reuses that of a request which left so
+// long ago that no step in flight refers to it.
 func (e *Engine) newSeq(i int, v *visit) *seq {
 	s := e.reuse.seqs.take(e.step - 2)
 	if s == nil {
@@ -222,7 +231,7 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	return s
 }
 
-// describe sets the content of s, at its first attempt at admission.
+// describe sets the content of s, which is needed from its first attempt at admission on.
 func (e *Engine) describe(s *seq) {
 	if n := len(e.reuse.contents); n > 0 {
 		s.content = e.reuse.contents[n-1]
@@ -237,7 +246,7 @@ func (e *Engine) describe(s *seq) {
 	s.shared = s.content.Shared(e.blockSize)
 }
 
-// pickUp puts a request of the input queue into the waiting queue: QUEUED.
+// pickUp moves a request from the input queue to the waiting queue: QUEUED.
 func (e *Engine) pickUp(s *seq) {
 	s.status = statusWaiting
 	if e.grad != nil {
@@ -250,13 +259,13 @@ func (e *Engine) pickUp(s *seq) {
 	e.journey(Queued, s, e.step)
 }
 
-// processAborts ends the requests whose abort has reached the engine. One that
-// is still in the input queue is picked up first, at the next boundary.
+// processAborts ends the requests whose abort has reached the engine. A request that is still in
+// the input queue is picked up first, at the next iteration.
 func (e *Engine) processAborts() {
 	kept := e.aborts[:0]
 	for _, i := range e.aborts {
 		switch v := e.visits[i]; {
-		case v == nil || v.s == nil: // it had left before
+		case v == nil || v.s == nil: // it has left already
 		case v.s.status == statusOutside:
 			kept = append(kept, i)
 		default:
@@ -266,6 +275,7 @@ func (e *Engine) processAborts() {
 	e.aborts = kept
 }
 
+// abort ends a request that is running or waiting.
 func (e *Engine) abort(s *seq) {
 	if s.status == statusRunning {
 		e.running = remove(e.running, s)
@@ -275,6 +285,7 @@ func (e *Engine) abort(s *seq) {
 	e.finish(s, e.step, trace.FinishAborted, s.req.AbortKind)
 }
 
+// remove deletes s from a list.
 func remove(list []*seq, s *seq) []*seq {
 	if i := slices.Index(list, s); i >= 0 {
 		return slices.Delete(list, i, i+1)
@@ -282,8 +293,8 @@ func remove(list []*seq, s *seq) []*seq {
 	return list
 }
 
-// rejectStuck refuses a request that can never be scheduled: everything is
-// free and it still does not fit.
+// rejectStuck rejects a request that can never be scheduled: it does not fit although all blocks
+// are free.
 func (e *Engine) rejectStuck(s *seq) {
 	code := codeNeverFits
 	if !e.chunked && s.tokens() > e.budget {
@@ -293,6 +304,7 @@ func (e *Engine) rejectStuck(s *seq) {
 	e.finish(s, e.step, trace.FinishIgnored, OutcomeRejected)
 }
 
+// reject ends request i without running it.
 func (e *Engine) reject(i int, code trace.Code, at int64) {
 	v := e.visits[i]
 	res := &v.res
@@ -306,19 +318,20 @@ func (e *Engine) reject(i int, code trace.Code, at int64) {
 	e.outside.push(at, outsideDepart, i)
 }
 
-// depart is the request leaving the API.
+// depart makes the request leave the API.
 func (e *Engine) depart(i int, at int64) {
 	v := e.visits[i]
 	if v.res.Outcome != OutcomeRejected {
 		v.res.DepartedUs = trace.Some(at)
 	}
 	r := &v.res
-	e.emit(Event{Kind: Departed, AtUs: at, Request: i, OutputTokens: r.OutputTokens, FinishStatus: r.FinishStatus, Outcome: r.Outcome})
+	e.emit(Event{Kind: Departed, AtUs: at, Request: i, OutputTokens: r.OutputTokens, FinishStatus: r.FinishStatus,
+		Outcome: r.Outcome})
 	v.res.Judge(v.req)
 	e.leave(i, at)
 }
 
-// leave calls the driver's hook and forgets the request.
+// leave calls the driver's hook and releases the request.
 func (e *Engine) leave(i int, at int64) {
 	v := e.visits[i]
 	if e.hooks.Left != nil {
@@ -336,14 +349,15 @@ func (e *Engine) leave(i int, at int64) {
 	}
 }
 
+// emit passes an event to the observer.
 func (e *Engine) emit(ev Event) {
 	if e.obs != nil {
-		own := ev // so that without an observer no event escapes to the heap
+		own := ev // a copy, so that ev is allocated on the heap only with an observer
 		e.obs.Event(&own)
 	}
 }
 
-// journey emits one of the five events of a core span.
+// journey emits one of the five events that a core span records.
 func (e *Engine) journey(kind eventKind, s *seq, step int64) {
 	if e.obs == nil {
 		return

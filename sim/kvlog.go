@@ -1,6 +1,6 @@
 package sim
 
-// kvLog hands KV events to the observer in the producer's order.
+// kvLog passes KV events to the observer in the order in which vLLM emits them.
 type kvLog struct {
 	obs     KVObserver
 	pending bool
@@ -32,7 +32,7 @@ func (l *kvLog) stored(e *Engine, s *seq, from, to int64) {
 	l.send(ev)
 }
 
-// publish marks the end of an update: what came before is one line of the file.
+// publish marks the end of an update: all events before it are one line of a dump.
 func (l *kvLog) publish(at int64) {
 	if l.pending {
 		l.pending = false

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// limits are what the deployment and its release allow, resolved once.
+// limits are the limits of the deployment and of its vLLM release, computed once.
 type limits struct {
 	blockSize   int64 // tokens
 	maxLen      int64 // tokens of a request: max_model_len
@@ -22,10 +22,10 @@ type limits struct {
 
 	rules   vllm.Rules
 	groups  model.KVUnits
-	reaches []model.Reach // of the model's attention that is not full attention
+	reaches []model.Reach // windows of the model's attention layers without full attention
 }
 
-// setLimits resolves the limits, and the optional parts that depend on them alone.
+// setLimits computes the limits, and makes the optional parts that depend on them alone.
 func (e *Engine) setLimits() error {
 	d := e.cfg.Deployment
 	e.blockSize = d.Engine.BlockSize
@@ -53,7 +53,7 @@ func (e *Engine) setLimits() error {
 		e.maxSeqs = min(e.maxSeqs, r.MaxNumActiveSeqs)
 	}
 	if r.MaxNumQueuedReqs+r.MaxNumQueuedTokens > 0 {
-		_, servers := d.Balanced() // each counts the tokens of its own requests
+		_, servers := d.Balanced() // each server counts only its own requests
 		e.api = &apiLimits{mostReqs: r.MaxNumQueuedReqs, mostTokens: servers * r.MaxNumQueuedTokens}
 	}
 	e.setDepth()
@@ -64,8 +64,9 @@ func (e *Engine) setLimits() error {
 	return nil
 }
 
-// setDepth sets vLLM's max_concurrent_batches: the pipeline's stages, and one more with
-// asynchronous scheduling as far as the model runner can (vllm/v1/executor/abstract.py).
+// setDepth sets the number of steps that may be in flight (max_concurrent_batches): the number of
+// pipeline stages, and with asynchronous scheduling one more if the model runner supports it
+// (vllm/v1/executor/abstract.py).
 func (e *Engine) setDepth() {
 	e.depth = e.pp
 	switch {

@@ -9,15 +9,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// linear3 is the iteration of the three-parameter queueing models: alpha + beta
-// * tokens computed + gamma * KV tokens read, the context of every sequence
-// including its new tokens.
+// linear3 is the step time of the three-parameter queueing models: alpha + beta * tokens computed +
+// gamma * KV tokens read. The latter is the context of every sequence, its new tokens included.
 type linear3 struct {
 	AlphaUs, BetaUs, GammaUs float64 // us, us/token, us/token
 	x                        [3]float64
 }
 
-// NewLinear3 checks the three numbers, in the order of the fields.
+// NewLinear3 makes the model of three coefficients, in the order of the fields.
 func NewLinear3(beta []float64) (*linear3, error) {
 	if err := checkThree("linear3", beta); err != nil {
 		return nil, err
@@ -25,7 +24,7 @@ func NewLinear3(beta []float64) (*linear3, error) {
 	return &linear3{AlphaUs: beta[0], BetaUs: beta[1], GammaUs: beta[2]}, nil
 }
 
-// StepUs is the dot product.
+// StepUs is the dot product of coefficients and features.
 func (m *linear3) StepUs(b *Batch) (float64, error) {
 	m.x = [3]float64{1, float64(b.Tokens()), float64(b.KVRead)}
 	return m.AlphaUs + m.BetaUs*m.x[1] + m.GammaUs*m.x[2], nil
@@ -34,9 +33,11 @@ func (m *linear3) StepUs(b *Batch) (float64, error) {
 // Features is the vector of the last StepUs.
 func (m *linear3) Features() []float64 { return m.x[:] }
 
+// checkThree refuses coefficients that are not three finite non-negative numbers.
 func checkThree(what string, v []float64) error {
 	if len(v) != 3 {
-		return trace.Errorf(coeff.BadFile, "%s coefficients: got %d values, want 3", what, len(v)).WithHint("see --" + what + "-coeffs")
+		return trace.Errorf(coeff.BadFile, "%s coefficients: got %d values, want 3", what,
+			len(v)).WithHint("see --" + what + "-coeffs")
 	}
 	for i, us := range v {
 		if !(us >= 0) || math.IsInf(us, 0) {
@@ -46,8 +47,8 @@ func checkThree(what string, v []float64) error {
 	return nil
 }
 
-// trainedPhysics is the model of today's BLIS: 3 alpha and 7 to 11 beta, the
-// step time cut to whole us.
+// trainedPhysics is the trained-physics model of BLIS: 3 alpha and 7 to 11 beta coefficients. Step
+// times are cut to whole us, as there.
 type trainedPhysics struct {
 	Alpha []float64
 	Beta  []float64
@@ -78,19 +79,21 @@ func (m *trainedPhysics) StepUs(b *Batch) (float64, error) {
 	return math.Max(1, math.Trunc(m.basis.StepUs(&s, m.Beta, m.x))), nil
 }
 
-// Features is the vector of the last StepUs as its betas see it.
+// Features is the vector of the last StepUs, in the order of the beta coefficients.
 func (m *trainedPhysics) Features() []float64 {
 	return features.Terms(m.x, m.terms)
 }
 
-// Parts are the model and its alphas: a0 before the queue, a1 at completion, a2
-// on the first token and every gap, all cut to whole us.
+// Parts is the model and its alpha coefficients as delays: a0 before the queue, a1 at completion,
+// a2 on the first token and every gap. All are cut to whole us.
 func (m *trainedPhysics) Parts() Parts {
-	return Parts{Step: m, Overhead: Const(math.Trunc(m.Alpha[0])), Egress: Const(math.Trunc(m.Alpha[1])), TokenUs: math.Trunc(m.Alpha[2])}
+	return Parts{Step: m, Overhead: Const(math.Trunc(m.Alpha[0])), Egress: Const(math.Trunc(m.Alpha[1])),
+		TokenUs: math.Trunc(m.Alpha[2])}
 }
 
-// Blackbox is b0 + b1 * prefill tokens + b2 * decode tokens, with a0 + a1*M for a
-// prompt of M tokens before the queue and a2 per output token after the engine.
+// Blackbox is BLIS's blackbox model. A step takes b0 + b1 * prefill tokens + b2 * decode tokens.
+// The delay before the queue is a0 + a1 * prompt tokens, and after the engine a2 for each output
+// token.
 type Blackbox struct {
 	Alpha, Beta []float64
 	x           [3]float64
@@ -102,12 +105,13 @@ func NewBlackbox(alpha, beta []float64) (*Blackbox, error) {
 		return nil, err
 	}
 	if len(beta) != len(features.BlackboxBeta) {
-		return nil, trace.Errorf(coeff.BadFile, "blackbox beta coefficients: got %d values, want %d", len(beta), len(features.BlackboxBeta))
+		return nil, trace.Errorf(coeff.BadFile, "blackbox beta coefficients: got %d values, want %d", len(beta),
+			len(features.BlackboxBeta))
 	}
 	return &Blackbox{Alpha: alpha, Beta: beta}, nil
 }
 
-// StepUs is the dot product.
+// StepUs is the dot product of coefficients and features.
 func (m *Blackbox) StepUs(b *Batch) (float64, error) {
 	s := features.Step{PrefillTokens: float64(b.PrefillTokens), DecodeTokens: float64(b.DecodeTokens)}
 	features.Blackbox(&s, m.x[:])
@@ -117,9 +121,10 @@ func (m *Blackbox) StepUs(b *Batch) (float64, error) {
 // Features is the vector of the last StepUs.
 func (m *Blackbox) Features() []float64 { return m.x[:] }
 
-// Parts are the model and its alphas.
+// Parts is the model and its alpha coefficients as delays.
 func (m *Blackbox) Parts() Parts {
-	return Parts{Step: m, Overhead: &perPrompt{us: m.Alpha[0], perTokenUs: m.Alpha[1]}, Egress: Const(0), TokenUs: m.Alpha[2]}
+	return Parts{Step: m, Overhead: &perPrompt{us: m.Alpha[0], perTokenUs: m.Alpha[1]}, Egress: Const(0),
+		TokenUs: m.Alpha[2]}
 }
 
 // perPrompt is a delay of a0 + a1 * prompt tokens.
@@ -128,7 +133,7 @@ type perPrompt struct {
 	x              [2]float64
 }
 
-// DelayUs is the delay of a prompt.
+// DelayUs is the delay of a request with q's prompt.
 func (p *perPrompt) DelayUs(q *Queue) (float64, error) {
 	p.x = [2]float64{1, float64(q.PromptTokens)}
 	return p.us + p.perTokenUs*p.x[1], nil

@@ -9,27 +9,29 @@ import (
 // lmcache is the connector of LMCache 0.5.6 (vllm_v1_adapter.py, cache_engine.py,
 // local_cpu_backend.py and cache_policy of its wheel).
 //
-// A request is looked up once before each admission, in chunks from its first token on. What is
-// found stays in the tier until the request runs. It is loaded inside the step, which then
-// takes longer, where it reaches further than the blocks on the GPU. A step saves the chunks that it
-// fills behind those found. From the first step of a single token on it saves none, except
-// with save_decode_cache. A chunk needs free room even where it is in the tier already.
+// Before each admission a request is looked up once, in chunks from its first token on. Chunks that are
+// found are not evicted until the request runs. If they reach further than the blocks on the GPU, they
+// are loaded inside the step, which then takes longer. A step saves the chunks that it fills after
+// those found. From the first step of a single token on it saves none, except with save_decode_cache.
+// Saving a chunk needs free space even if the tier has the chunk already.
 //
-// With LMCache's own server (lmcache_mp_connector.py, deploy.Offload.Parks) the answer to a
-// lookup comes with the next step, loads park, copies run while steps do, and the chunks of
-// prompts are saved.
+// With LMCache's own server (lmcache_mp_connector.py, deploy.Offload.Parks) the answer to a lookup comes
+// with the next step, requests wait for their loads outside of steps, copies run in parallel to steps,
+// and only chunks of prompts are saved.
 type lmcache struct{ cpuTier }
 
+// newLMCache makes the connector with a capacity of blocks, or of max_local_cpu_size if blocks is
+// 0.
 func newLMCache(e *Engine, blocks int64) *lmcache {
 	c := &lmcache{newCPUTier(e)}
 	c.capacity = int(blocks / c.set.Blocks)
-	if blocks <= 0 { // max_local_cpu_size instead, in whole pages
+	if blocks <= 0 { // the capacity is max_local_cpu_size; a chunk takes whole pages
 		const page = 4096
 		stages := max(1, e.cfg.Deployment.PP)
 		chunkBytes := page * math.Ceil(float64(c.chunkTokens)*c.tokenBytes/float64(stages*page))
 		c.capacity = int(trace.Int(c.set.Bytes / chunkBytes))
 	}
-	// These rules are of vLLM's own connector.
+	// These rules describe vLLM's own connector and do not apply.
 	r := &e.rules
 	r.OffloadFreesAtOnce = false
 	r.OffloadInOrder = false
@@ -71,7 +73,8 @@ func (c *lmcache) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	return tokens, !c.set.Parks, false
 }
 
-// rankStored puts a new chunk where cache_policy evicts it; the first of the list is next.
+// rankStored puts a new chunk at the place in the list at which cache_policy evicts it. The first
+// of the list is evicted first.
 func (c *lmcache) rankStored(x *tierChunk) {
 	rank := c.nextRank()
 	switch c.set.Policy {
@@ -83,7 +86,7 @@ func (c *lmcache) rankStored(x *tierChunk) {
 	x.moveTo(&c.t1, rank)
 }
 
-// rankFound puts a chunk that was found where cache_policy evicts it.
+// rankFound moves a chunk that was found to the place at which cache_policy evicts it.
 func (c *lmcache) rankFound(x *tierChunk) {
 	rank := c.nextRank()
 	switch c.set.Policy {
@@ -97,7 +100,8 @@ func (c *lmcache) rankFound(x *tierChunk) {
 	x.moveTo(&c.t1, rank)
 }
 
-// lfuRank orders chunks by how often they were found, the oldest of equals first.
+// lfuRank is the next rank of a chunk under the policy lfu: chunks are ordered by how often they
+// were found, and equals by age.
 func lfuRank(x *tierChunk, rank int64) int64 { return (x.rank>>40+1)<<40 + rank>>32 }
 
 func (c *lmcache) startLoad(s *seq, local, _ int64, sync bool) {
@@ -112,8 +116,8 @@ func (c *lmcache) startLoad(s *seq, local, _ int64, sync bool) {
 	c.startCopy(t)
 }
 
-// planStores decides what the step saves: of new requests first, then of running, then of
-// resumed ones. To model runner V2 a resumed request is new, and running ones come last.
+// planStores decides which chunks the step saves: first those of new requests, then of running
+// ones, then of resumed ones. Model runner V2 treats resumed requests as new and running ones last.
 func (c *lmcache) planStores(items []item) {
 	for pass := range 3 {
 		for i := range items {
@@ -130,7 +134,7 @@ func (c *lmcache) planStores(items []item) {
 			}
 		}
 	}
-	for _, s := range c.preempted { // the workers wait for its copies before its blocks are taken
+	for _, s := range c.preempted { // its copies must end before its blocks are used again
 		c.waitForCopiesOf(s.offload)
 		c.completeStore(s.offload.storing)
 		s.offload.storing = s.offload.storing[:0]
@@ -138,7 +142,7 @@ func (c *lmcache) planStores(items []item) {
 	c.preempted = c.preempted[:0]
 }
 
-// planSave decides what this step saves of a request.
+// planSave decides which chunks of one request the step saves.
 func (c *lmcache) planSave(it *item) {
 	s, l := it.s, it.s.offload
 	known := s.tokens()
@@ -156,7 +160,7 @@ func (c *lmcache) planSave(it *item) {
 	} else if it.fresh {
 		base = s.computed
 	}
-	if s.computed < l.knownTokens { // rejected drafts are forgotten
+	if s.computed < l.knownTokens { // drafts were rejected
 		l.savedTokens = min(l.savedTokens, s.computed)
 	}
 	l.knownTokens = min(base+max(0, n), known)
@@ -184,7 +188,7 @@ func (c *lmcache) planSave(it *item) {
 		l.pending++
 		c.startCopy(t)
 	}
-	l.offered = c.set.Parks // its blocks stay until the server has reported the copy
+	l.offered = c.set.Parks // it keeps its blocks until the server has reported the copy
 }
 
 func (c *lmcache) completeTransfers(nowUs, step int64) {
@@ -204,7 +208,7 @@ func (c *lmcache) completeTransfers(nowUs, step int64) {
 	}
 }
 
-// saveChunks stores the chunks of a copy that is done. Those for which there is no room are dropped.
+// saveChunks stores the chunks of a finished copy. Chunks for which there is no space are dropped.
 func (c *lmcache) saveChunks(hashes []uint64) {
 	n := 0
 	for n < len(hashes) && c.makeRoom(n+1) {

@@ -7,24 +7,25 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// lockstep is what the data-parallel ranks of a model with experts share. The experts are spread
-// over all ranks, so each forward pass begins when every rank has reached it and lasts as long as
-// the slowest. A rank that executed nothing in an iteration runs a dummy pass of one token and
-// its drafts. A wave of passes begins with a request and ends at a sync that finds all ranks
-// without unfinished requests (vllm/v1/engine/core.py: DPEngineCoreProc, 0.19.1 to 0.33.0).
+// lockstep is the shared state of the data-parallel ranks of a model with experts
+// (vllm/v1/engine/core.py: DPEngineCoreProc, 0.19.1 to 0.33.0). The experts are spread over all
+// ranks, so each forward pass begins when every rank has reached it, and lasts as long as on the
+// slowest rank. A rank that executed nothing in an iteration runs a dummy pass of one token and its
+// drafts. A series of passes, called a wave, begins with a request and ends at a sync in which no
+// rank has unfinished requests.
 type lockstep struct {
 	ranks     []*rank
 	running   bool  // a wave is under way
-	synced    int   // ranks that have reached the sync under way
-	isBusy    bool  // one of these has unfinished requests
-	endUs     int64 // of the last pass
-	passes    int64 // forward passes so far
-	pauseUs   int64 // of a rebalancing of experts
-	every     int64 // passes from one rebalancing to the next; 0: none
+	synced    int   // number of ranks that have reached the current sync
+	isBusy    bool  // one of these ranks has unfinished requests
+	endUs     int64 // end of the last pass
+	passes    int64 // number of forward passes so far
+	pauseUs   int64 // pause for rebalancing the experts
+	every     int64 // number of passes between two rebalancings; 0 for none
 	graphs    vllm.GraphSizes
-	dummy     Batch          // of a rank without work
-	group     features.Group // of the pass that is about to begin
-	syncEvery int64          // iterations between two syncs
+	dummy     Batch          // batch of a rank without work
+	group     features.Group // the ranks' batches in the pass that is about to begin
+	syncEvery int64          // number of iterations between two syncs
 	syncFirst bool           // the first iteration of a wave syncs too
 }
 
@@ -38,12 +39,12 @@ func newLockstep(cfg *Config) *lockstep {
 	}
 }
 
-// rank is an engine's part in a lockstep; nil in an engine alone.
+// rank is one engine in a lockstep. The methods of a nil *rank describe an engine alone.
 type rank struct {
 	*lockstep
 	e          *Engine
-	forwards   []forward // passes that it has reached and that have not begun, oldest first
-	iterations int64     // of the wave under way
+	forwards   []forward // passes that this rank has reached and others have not, oldest first
+	iterations int64     // number of iterations in the current wave
 	dummyUs    int64     // when its dummy pass ends
 }
 
@@ -52,14 +53,14 @@ type forward struct {
 	batch   Batch
 	group   features.Group
 	readyUs int64
-	us      int64 // that the rank itself needs
+	us      int64 // time that the rank alone would need
 	isDummy bool
 }
 
-// pendingUs is the end of a pass that some rank has not reached.
+// pendingUs is the end of a pass that not all ranks have reached.
 const pendingUs = int64(math.MaxInt64)
 
-// join makes e one of the ranks.
+// join adds e to the ranks.
 func (g *lockstep) join(e *Engine) {
 	e.rank = &rank{lockstep: g, e: e}
 	g.ranks = append(g.ranks, e.rank)
@@ -81,7 +82,7 @@ func (g *lockstep) join(e *Engine) {
 	e.quick = e.quick && e.cadence.interval <= 1
 }
 
-// iteration is the number of the rank's iteration in its wave; 0 in an engine alone.
+// iteration is the number of the rank's iteration in its wave; 0 for an engine alone.
 func (r *rank) iteration() int64 {
 	if r == nil {
 		return 0
@@ -89,7 +90,7 @@ func (r *rank) iteration() int64 {
 	return r.iterations
 }
 
-// startWave makes every idle rank go on.
+// startWave wakes every idle rank.
 func (g *lockstep) startWave(atUs int64) {
 	g.running = true
 	for _, r := range g.ranks {
@@ -100,7 +101,7 @@ func (g *lockstep) startWave(atUs int64) {
 	}
 }
 
-// submit notes that the rank has reached its next pass.
+// submit records that the rank has reached its next pass.
 func (r *rank) submit(b *Batch, isDummy bool) {
 	f := forward{batch: *b, readyUs: r.e.now, isDummy: isDummy}
 	if r.e.depth > 1 && !isDummy {
@@ -109,7 +110,7 @@ func (r *rank) submit(b *Batch, isDummy bool) {
 	r.forwards = append(r.forwards, f)
 }
 
-// runReadyPasses runs the passes that all ranks have reached.
+// runReadyPasses predicts and ends the passes that all ranks have reached.
 func (g *lockstep) runReadyPasses() error {
 	for {
 		startUs := g.endUs
@@ -145,8 +146,9 @@ func (g *lockstep) runReadyPasses() error {
 	}
 }
 
-// padBatches sets how many tokens each rank computes in the next pass: those of the largest rank,
-// padded to a captured CUDA graph, or its own where one rank's batch is larger than any graph.
+// padBatches sets how many tokens each rank computes in the next pass. All ranks compute as many as
+// the largest, padded to a captured CUDA graph. If one rank's batch is larger than any graph, each
+// computes its own.
 func (g *lockstep) padBatches() {
 	tokens := 0.0
 	padded := 0.0
@@ -166,7 +168,7 @@ func (g *lockstep) padBatches() {
 	}
 }
 
-// setPassEnd ends the oldest pass of the rank; slowestUs is the time of the slowest rank in it.
+// setPassEnd sets the end of the rank's oldest pass. slowestUs is the time of the slowest rank.
 func (r *rank) setPassEnd(atUs, slowestUs int64) {
 	f := r.forwards[0]
 	r.forwards = append(r.forwards[:0], r.forwards[1:]...)
@@ -186,8 +188,8 @@ func (r *rank) setPassEnd(atUs, slowestUs int64) {
 	}
 }
 
-// endIteration ends an iteration of the rank, with a dummy pass where it executed nothing while a
-// wave is under way (DPEngineCoreProc.run_busy_loop()).
+// endIteration ends an iteration of the rank. If the rank executed nothing during a wave, it runs a
+// dummy pass (DPEngineCoreProc.run_busy_loop()).
 func (r *rank) endIteration() error {
 	e := r.e
 	if e.executed {
@@ -203,7 +205,7 @@ func (r *rank) endIteration() error {
 	}
 	e.pauseIfStuck()
 	if !e.unfinished() && e.rules.LeavingIsWork && len(e.transfers.leaving) > 0 {
-		e.pass(e.cfg.IdleSleepUs) // blocks that it keeps for another server are work, before the dummy
+		e.pass(e.cfg.IdleSleepUs) // blocks kept for another server count as work, so vLLM pauses first
 	}
 	if e.obs != nil {
 		e.obs.Step(&StepView{
@@ -219,8 +221,8 @@ func (r *rank) endIteration() error {
 	return r.runReadyPasses()
 }
 
-// sync counts the rank's iteration. In an iteration that asks all ranks for unfinished requests
-// the rank waits for all (_has_global_unfinished_reqs()).
+// sync counts the rank's iteration. In iterations in which vLLM asks all ranks for unfinished
+// requests, the rank waits for the others (_has_global_unfinished_reqs()).
 func (r *rank) sync() {
 	r.e.phase = ready
 	r.iterations++
@@ -235,7 +237,7 @@ func (r *rank) sync() {
 	}
 }
 
-// finishSync goes on with the wave, or ends it where no rank has unfinished requests.
+// finishSync continues the wave, or ends it if no rank has unfinished requests.
 func (g *lockstep) finishSync() {
 	atUs := int64(0)
 	hasArrivals := false

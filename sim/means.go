@@ -1,17 +1,17 @@
 package sim
 
-// Means are what a benchmark prints of a load, ms: means over the requests that
-// finished, and their derivatives by the columns of the simulator.
+// Means are the figures that a benchmark prints of a load, ms: means over the requests that
+// finished, and the derivatives of these means by the columns of the simulator.
 type Means struct {
 	Requests       float64
-	Steps          int64 // simulated
-	Preemptions    int64 // above 0 the KV cache ran out of blocks
+	Steps          int64 // number of simulated steps
+	Preemptions    int64 // if above 0, the KV cache ran out of blocks
 	TTFTMs, TPOTMs float64
 	TTFTBy, TPOTBy []float64 // ms per unit of the coefficient; nil without Config.Gradient
 }
 
-// MeansOf simulates a load and returns its means. It sets Config.Restarts, so derivatives are those of a
-// replay. Errors are those of the simulator.
+// MeansOf simulates a load and returns its means. It sets Config.Restarts, so the derivatives are
+// those that a replay uses. Errors are those of the simulator.
 func MeansOf(cfg Config, reqs []Request) (*Means, error) {
 	m := &Means{}
 	cfg.Restarts = true
@@ -37,7 +37,7 @@ func MeansOf(cfg Config, reqs []Request) (*Means, error) {
 	return m, nil
 }
 
-// Add adds one request; what did not finish has no times.
+// Add adds one request. A request that did not finish adds no times.
 func (m *Means) Add(r *RequestResult) {
 	ttft, ok1 := r.TTFTUs()
 	itl, ok2 := r.ITLUs()

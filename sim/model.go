@@ -2,9 +2,9 @@ package sim
 
 // Model predicts how long a step executes.
 type Model interface {
-	// StepUs is the execution time of a non-empty step in us, before noise and
-	// rounding (half up, at least 1 us; what was below is counted as clipped).
-	// It must not keep b.
+	// StepUs is the execution time of a step with tokens, us, before noise and rounding. The
+	// engine rounds half up to at least 1 us, and counts times below as clipped. StepUs must not
+	// keep b.
 	StepUs(b *Batch) (float64, error)
 }
 
@@ -16,8 +16,9 @@ type linear interface {
 	Features() []float64
 }
 
-// Delay is time spent outside the engine: overhead before its input queue, or
-// egress after the last token. Results below 0 count as 0 and as clipped.
+// Delay is a model of the time that a request spends outside the engine, us: the overhead before
+// the input queue, or the egress after the last token. Results below 0 are replaced by 0 and
+// counted as clipped.
 type Delay interface {
 	DelayUs(q *Queue) (float64, error)
 }
@@ -30,20 +31,20 @@ type linearDelay interface {
 	Features() []float64
 }
 
-// Const is the same delay for every request, in us.
+// Const is a delay that is equal for all requests, us.
 type Const float64
 
 // DelayUs returns c.
 func (c Const) DelayUs(*Queue) (float64, error) { return float64(c), nil }
 
-// Features is the constant 1: the coefficient is the delay itself.
+// Features is 1, because the coefficient is the delay itself.
 func (c Const) Features() []float64 { return one }
 
 var one = []float64{1}
 
-// Parts are a step-time model and the delays that belong to it.
+// Parts is a step-time model and the delays that belong to it.
 type Parts struct {
 	Step             Model
 	Overhead, Egress Delay
-	TokenUs          float64 // on the first token and on every gap, outside the engine
+	TokenUs          float64 // time outside the engine on the first token and on every gap, us
 }

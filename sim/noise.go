@@ -11,21 +11,20 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Quantile is one point of a residual distribution: the share Q of ratios
-// measured/predicted that lie at or below Ratio.
+// Quantile is one point of a distribution of ratios measured/predicted: the share Q of them is at
+// most Ratio.
 type Quantile struct{ Q, Ratio float64 }
 
-// Noise multiplies step times by ratios drawn from the residuals of their
-// regime (latency.RegimeDecode, RegimePrefill, RegimeMixed), linearly between the given
-// quantiles. A regime without quantiles gets ratio 1.
+// Noise multiplies step times by random ratios, drawn from the residuals of the step's regime by
+// linear interpolation between the given quantiles. For a regime without quantiles the ratio is 1.
 type Noise struct {
 	Decode, Prefill, Mixed []Quantile
 }
 
-// SetNoise is the noise of a set's residual quantiles, the same in validation and in simulation;
-// nil when it has none. The ends of a distribution (probability 0 and 1) are single measurements,
-// and interpolating towards them would widen the tails: they are dropped, and the next quantiles
-// hold up to the ends.
+// SetNoise makes the noise of a set's residual quantiles, which validation and simulation share. It
+// is nil if the set has none. The quantiles 0 and 1 are single measurements, and interpolating
+// towards them would widen the tails. They are dropped, and the nearest other quantiles are used up
+// to the ends.
 func SetNoise(set *coeff.Set) *Noise {
 	n := &Noise{}
 	for regime, quantiles := range set.Residuals {
@@ -45,13 +44,13 @@ func SetNoise(set *coeff.Set) *Noise {
 	return n
 }
 
-// DriftPoint is a factor on step times that holds from FromUs to the next point.
+// DriftPoint is a factor on step times from FromUs up to the next point.
 type DriftPoint struct {
 	FromUs int64
 	Factor float64
 }
 
-// quantilesOf is the distribution of a regime; nil for an unknown one.
+// quantilesOf is the distribution of a regime; nil if the regime is unknown.
 func (n *Noise) quantilesOf(regime string) *[]Quantile {
 	switch regime {
 	case RegimeDecode:
@@ -71,7 +70,8 @@ func (n *Noise) checkQuantiles() error {
 		for i, p := range q {
 			bad := !(p.Q >= 0 && p.Q <= 1) || !(p.Ratio > 0) || math.IsInf(p.Ratio, 0)
 			if bad || i > 0 && (p.Q <= q[i-1].Q || p.Ratio < q[i-1].Ratio) {
-				return trace.Errorf(CodeBadConfig, "noise %s quantile %d: got (%g, %g), want q in [0, 1] increasing and ratios > 0 not decreasing",
+				return trace.Errorf(CodeBadConfig,
+					"noise %s quantile %d: got (%g, %g), want q in [0, 1] increasing and ratios > 0 not decreasing",
 					regime, i, p.Q, p.Ratio)
 			}
 		}
@@ -79,7 +79,7 @@ func (n *Noise) checkQuantiles() error {
 	return nil
 }
 
-// draw returns a ratio for the regime.
+// draw draws a ratio for a regime.
 func (n *Noise) draw(rng *rand.Rand, regime string) float64 {
 	q := *n.quantilesOf(regime)
 	if len(q) == 0 {
@@ -88,7 +88,8 @@ func (n *Noise) draw(rng *rand.Rand, regime string) float64 {
 	return RatioAt(q, rng.Float64())
 }
 
-// RatioAt is the ratio at quantile u, on the line between the next two of q and its end beyond them; 1 without any.
+// RatioAt is the ratio at quantile u: linear between the two nearest of q, and constant beyond its
+// ends. It is 1 without any.
 func RatioAt(q []Quantile, u float64) float64 {
 	if len(q) == 0 {
 		return 1
@@ -105,7 +106,7 @@ func RatioAt(q []Quantile, u float64) float64 {
 	return q[len(q)-1].Ratio
 }
 
-// driftCursor walks a drift curve with a clock that never goes back.
+// driftCursor evaluates a drift curve at times that never decrease.
 type driftCursor struct {
 	points []DriftPoint
 	next   int
@@ -114,7 +115,7 @@ type driftCursor struct {
 
 func newDriftCursor(points []DriftPoint) driftCursor { return driftCursor{points: points, factor: 1} }
 
-// factorAt is the drift factor at a time that is no earlier than the last one asked for.
+// factorAt is the drift factor at a time, which must not be before the one of the previous call.
 func (d *driftCursor) factorAt(us int64) float64 {
 	for d.next < len(d.points) && d.points[d.next].FromUs <= us {
 		d.factor = d.points[d.next].Factor
@@ -123,9 +124,9 @@ func (d *driftCursor) factorAt(us int64) float64 {
 	return d.factor
 }
 
-// DrawBeta draws step-time coefficients from the set's covariance around its
-// values and returns a copy of the set with them. Terms with a sign are kept at
-// 0 or above. A set without a covariance is returned as it is; ok is false then.
+// DrawBeta returns a copy of the set with step-time coefficients drawn from their covariance.
+// Coefficients with a sign are kept at 0 or above. A set without a covariance is returned
+// unchanged, and ok is false.
 func DrawBeta(set *coeff.Set, rng *rand.Rand) (drawn *coeff.Set, ok bool) {
 	n := len(set.Beta)
 	if len(set.Covariance) != n || n == 0 {

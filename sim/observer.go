@@ -1,6 +1,7 @@
 package sim
 
-// Observer sees a run while it happens. Arguments are reused: copy what you keep.
+// Observer is called while a run happens. The arguments are reused afterwards, so it must copy what
+// it keeps.
 type Observer interface {
 	// Step is called after every schedule(), before its execution.
 	Step(s *StepView)
@@ -8,16 +9,16 @@ type Observer interface {
 	Event(e *Event)
 }
 
-// KVObserver is an Observer that also wants prefix-cache and transfer events.
+// KVObserver is an Observer of prefix-cache and transfer events too.
 type KVObserver interface {
 	Observer
 	KV(e *KVEvent)
 }
 
-// eventKind names a change of a request.
+// eventKind is a kind of change of a request.
 type eventKind string
 
-// Event kinds. The five of the journey carry the names of the trace.
+// Event kinds. Those that core spans record have their names there.
 const (
 	Arrived    eventKind = "ARRIVED"
 	enqueued   eventKind = "ENQUEUED"
@@ -36,40 +37,41 @@ type Event struct {
 	AtUs         int64
 	Request      int   // index in the workload
 	Step         int64 // scheduler.step as the producer writes it
-	Resume       bool  // on SCHEDULED: after a preemption
-	PrefillDone  int64 // high-water mark of prompt tokens, cached included
+	Resume       bool  // for SCHEDULED: after a preemption
+	PrefillDone  int64 // largest number of prompt tokens processed so far, cached ones included
 	OutputTokens int64
 	Preemptions  int64
-	FinishStatus string // on FINISHED
+	FinishStatus string // for FINISHED
 	Outcome      Outcome
 }
 
-// Member is one running request in a StepView, state before the step's tokens.
+// Member is one running request in a StepView. Its state is that before the step; letters are those
+// of Batch.
 type Member struct {
 	Request      int
 	Computed     int64 // c
 	Prompt       int64 // p
-	New          int64 // n; 0 = running but unscheduled
-	OutputTokens int64 // known to the scheduler (lags by one under async scheduling)
+	New          int64 // n; 0 if the step computes nothing of it
+	OutputTokens int64 // as known to the scheduler, one behind with asynchronous scheduling
 	Preemptions  int64
-	Blocks       int64 // allocated, this step's included
-	Registered   int64 // of them registered in the prefix cache
+	Blocks       int64 // allocated blocks, including those of this step
+	Registered   int64 // of these, the ones registered in the prefix cache
 	CachedTokens int64 // prompt tokens cached at first admission
 }
 
 // StepView is one step as the scheduler sees it.
 type StepView struct {
 	Batch
-	EndUs       int64 // end of execution; pendingUs: when all ranks have come to it
-	Rank        int   // of a data-parallel deployment
-	Ranked      bool  // it is one
-	Dummy       bool  // the dummy pass of a rank without work: DecodeTokens belong to no request
+	EndUs       int64 // end of execution; pendingUs while not all ranks have reached it
+	Rank        int   // rank in a data-parallel deployment
+	Ranked      bool  // the deployment is data-parallel
+	Dummy       bool  // a dummy pass of a rank without work, whose DecodeTokens belong to no request
 	Finished    int64 // requests finished between the previous step and this one
 	FreeBlocks  int64
 	TotalBlocks int64
 	Members     []Member // all running requests, in the scheduler's order
-	Admitted    int64    // from waiting in this step
-	// As the producer labels phases: prefill while no output token is known.
+	Admitted    int64    // number of requests admitted in this step
+	// The tracing fork labels a request as prefill as long as no output token is known.
 	LabelledPrefillReqs, LabelledDecodeReqs     int64
 	LabelledPrefillTokens, LabelledDecodeTokens int64
 }
@@ -86,7 +88,7 @@ const (
 	cacheEviction      kvKind = "CacheEviction"
 	transferInitiated  kvKind = "TransferInitiated"
 	transferCompleted  kvKind = "TransferCompleted"
-	published          kvKind = "" // end of update: what came before is one line
+	published          kvKind = "" // end of an update: all events before it are one line of a dump
 )
 
 // KVEvent is one prefix-cache or transfer event, in the producer's order.
@@ -104,7 +106,7 @@ type KVEvent struct {
 	Transfer  int64
 }
 
-// showStep hands the step to the observer.
+// showStep passes the step to the observer.
 func (e *Engine) showStep(end int64) {
 	if e.obs == nil {
 		return

@@ -14,27 +14,30 @@ import (
 // vllm/v1/kv_offload/cpu, 0.15.1 to 0.33.0). The least recently used chunks are evicted first,
 // or those that eviction_policy arc chooses.
 //
-// A store is decided in the step that fills the chunk and copied with the next one. A load is
-// decided at admission and copied with that step; the request parks until it has arrived.
-// Loads within sync_load_budget_bytes run inside the step, which then takes longer. A finished
-// request keeps its GPU blocks until its copies are done; from 0.22 on they come free at once,
-// and a step that takes one of them waits for its copy.
+// A store is decided in the step that fills the chunk, and copied with the next step. A load is decided
+// at admission and copied with that step, and the request waits until it has arrived (statusParked).
+// Loads within sync_load_budget_bytes run inside the step, which then takes longer. Before 0.22 a
+// finished request keeps its GPU blocks until its copies are done. Since then they come free at once,
+// and a step that uses one of them waits for its copy.
 type offloading struct {
 	cpuTier
 
-	// store_threshold: how often chunks were asked for or offered, of the last
-	// max_tracker_size that were.
-	counts  map[uint64]*list.Element // of tracker, by hash
+	// For store_threshold: how often chunks were looked up or offered, for the last
+	// max_tracker_size of them.
+	counts  map[uint64]*list.Element // elements of tracker by hash
 	tracker list.List                // *tierChunk
 
 	planned  []*transfer // stores decided in the last step
-	finished []*seq      // since the last step; their last chunks are still to be offered
+	finished []*seq      // requests finished since the last step, whose last chunks are still to be offered
 
-	syncBytes float64             // of the loads inside the step being formed, per GPU
-	copied    map[int32]*transfer // GPU blocks that a store reads; nil where finished requests keep their blocks (before 0.22)
-	dropLast  bool                // a drafter's last chunk is not loaded, nor stored while it may change
+	syncBytes float64 // bytes of the loads inside the step being formed, per GPU
+	// copied maps the GPU blocks that stores read to the store; nil before 0.22, where finished
+	// requests keep their blocks.
+	copied   map[int32]*transfer
+	dropLast bool // with a drafter: the last chunk is not loaded, nor stored while it may change
 }
 
+// newOffloading makes the connector with a capacity of blocks.
 func newOffloading(e *Engine, blocks int64) *offloading {
 	c := &offloading{cpuTier: newCPUTier(e), counts: map[uint64]*list.Element{}}
 	c.capacity = int(blocks / c.set.Blocks)
@@ -52,7 +55,7 @@ func newOffloading(e *Engine, blocks int64) *offloading {
 }
 
 // waitForStoresOf makes the step being formed wait for the stores of finished requests that read
-// those blocks: another request is given them.
+// these blocks, because another request gets them.
 func (c *offloading) waitForStoresOf(blocks ...int32) {
 	for _, b := range blocks {
 		if t := c.copied[b]; t != nil && t.state.finished {
@@ -138,8 +141,8 @@ func (c *offloading) startLoad(s *seq, local, tokens int64, sync bool) {
 	c.startCopy(t)
 }
 
-// planStores starts the copies decided in the last step and decides those of this one: in the
-// order of the batch, before 0.23 new requests first, then running, then resumed ones
+// planStores starts the stores decided in the last step and decides those of this step, in the
+// order of the batch. Before 0.23 new requests come first, then running ones, then resumed ones
 // (_build_store_jobs()).
 func (c *offloading) planStores(items []item) {
 	r := &c.e.rules
@@ -169,7 +172,7 @@ func (c *offloading) planStores(items []item) {
 		c.countFinished(s)
 	}
 	c.finished = c.finished[:0]
-	for _, s := range c.preempted { // the workers wait for its copies before its blocks are taken
+	for _, s := range c.preempted { // its copies must end before its blocks are used again
 		c.waitForCopiesOf(s.offload)
 		if !r.OffloadFreesAtOnce {
 			c.completeStore(s.offload.storing)
@@ -178,13 +181,13 @@ func (c *offloading) planStores(items []item) {
 	}
 	c.preempted = c.preempted[:0]
 	if r.OffloadFreesAtOnce && !r.OffloadByUse && !c.e.unfinished() {
-		c.waitForCopiesOf(nil) // to 0.23 no later step may come in which the copies are found done
+		c.waitForCopiesOf(nil) // up to 0.23, because there may be no later step to complete them
 	}
 	c.syncBytes = 0
 }
 
-// newOrResumed is the turn of an admitted request among stores: new ones 0, running ones 1,
-// resumed ones 2.
+// newOrResumed is the order of requests in planStores before 0.23: 0 for new ones, 1 for running
+// ones, 2 for resumed ones.
 func newOrResumed(s *seq) int {
 	if s.preempted > 0 {
 		return 2
@@ -192,7 +195,7 @@ func newOrResumed(s *seq) int {
 	return 0
 }
 
-// planStore offers the chunks of the first tokens of s that were not offered yet.
+// planStore offers to the tier the chunks of the first tokens of s that were not offered yet.
 func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 	r := &c.e.rules
 	l := s.offload
@@ -323,8 +326,8 @@ func (c *offloading) keepsBlocks(s *seq) bool {
 
 func (c *offloading) stillKeeps(s *seq) bool { return c.copied == nil && c.cpuTier.stillKeeps(s) }
 
-// hasWork is true since 0.24 while a copy is planned or under way, or a finished request is still
-// to be offered.
+// hasWork is true, since 0.24, while a copy is planned or under way, or a finished request still
+// has to be offered.
 func (c *offloading) hasWork() bool {
 	return c.e.rules.OffloadByUse && len(c.flying)+len(c.planned)+len(c.finished) > 0
 }

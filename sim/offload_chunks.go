@@ -5,17 +5,19 @@ import (
 	"slices"
 )
 
-// tierChunk is what a tier has, or arc remembers, of a chunk.
+// tierChunk is a chunk in the tier, or one that the policy arc or the tracker remembers.
 type tierChunk struct {
-	hash  uint64
-	refs  int32 // loads under way; -1: not written yet
-	offer int64 // the last offer that named it, which must not evict it; in the tracker: how often it was counted
-	rank  int64 // of its last use
+	hash uint64
+	refs int32 // number of loads that read it; -1 while it is not written yet
+	// offer is the number of the last offer that contained it, which must not evict it. In the
+	// tracker it is how often the chunk was counted.
+	offer int64
+	rank  int64 // recency of its last use
 	in    *list.List
 	at    *list.Element
 }
 
-// moveTo puts x into l at its rank, out of the list that it was in.
+// moveTo moves x from its list into l, at the place of its rank.
 func (x *tierChunk) moveTo(l *list.List, rank int64) {
 	if x.in != nil {
 		x.in.Remove(x.at)
@@ -28,7 +30,7 @@ func (x *tierChunk) moveTo(l *list.List, rank int64) {
 	}
 }
 
-// key is the hash of chunk i of s: that of its last block.
+// key is the hash of chunk i of s, which is that of its last block.
 func (c *cpuTier) key(s *seq, i int64) uint64 {
 	return s.blockHash((i+1)*c.set.Blocks-1, c.e.blockSize)
 }
@@ -41,7 +43,7 @@ func (c *cpuTier) keys(s *seq, from, to int64) (hashes []uint64) {
 	return hashes
 }
 
-// get is the chunk with that hash; nil where the tier does not have it.
+// get returns the chunk with a hash, or nil if the tier does not have it.
 func (c *cpuTier) get(h uint64) *tierChunk {
 	if x := c.index[h]; x != nil && x.in != &c.b1 && x.in != &c.b2 {
 		return x
@@ -49,15 +51,15 @@ func (c *cpuTier) get(h uint64) *tierChunk {
 	return nil
 }
 
-// nextRank is the rank of a chunk that is used now. Consecutive ranks leave room for the chunks of one
-// request in between.
+// nextRank is the rank of a chunk that is used now. Between consecutive ranks there is room for the
+// chunks of one request.
 func (c *cpuTier) nextRank() int64 {
 	c.lastRank += 1 << 32
 	return c.lastRank
 }
 
-// makeRoom evicts until n chunks are free (LRUCachePolicy.evict(), ARCCachePolicy.evict()). It is
-// false, and nothing is evicted, when that cannot be.
+// makeRoom evicts chunks until n more fit (LRUCachePolicy.evict(), ARCCachePolicy.evict()). It
+// returns false, and evicts nothing, if that is impossible.
 func (c *cpuTier) makeRoom(n int) bool {
 	need := n - (c.capacity - c.t1.Len() - c.t2.Len())
 	if n == 0 || need <= 0 {
@@ -97,24 +99,27 @@ func (c *cpuTier) makeRoom(n int) bool {
 		}
 	}
 	c.event(KVEvent{Kind: cacheEviction, Request: -1, Step: c.e.step, Blocks: int64(len(evicted)), CPU: true})
-	c.event(KVEvent{Kind: blockRemoved, Request: -1, Step: c.e.step, Hashes: hashes, Blocks: int64(len(evicted)), CPU: true})
+	c.event(KVEvent{Kind: blockRemoved, Request: -1, Step: c.e.step, Hashes: hashes, Blocks: int64(len(evicted)),
+		CPU: true})
 	return true
 }
 
-// noteUnused makes the end of the last copy of x its last use: releases 0.24 to 0.30, lru.
+// noteUnused counts the end of the last copy of x as a use, as releases 0.24 to 0.30 do with policy
+// lru.
 func (c *cpuTier) noteUnused(x *tierChunk) {
 	if r := &c.e.rules; x.refs == 0 && !c.set.Arc && r.OffloadByUse && !r.OffloadByRequest {
 		x.moveTo(&c.t1, c.nextRank())
 	}
 }
 
-// touch makes the first n chunks of s the most recently used, its first one last (CachePolicy.touch()).
+// touch makes the first n chunks of s the most recently used ones, in reverse order, so that the
+// first is the most recent (CachePolicy.touch()).
 func (c *offloading) touch(s *seq, n int64) {
 	for i := n - 1; i >= 0; i-- {
 		x := c.index[c.key(s, i)]
 		switch {
 		case x == nil:
-		case !c.set.Arc && c.e.rules.OffloadByUse && x.refs != 0: // its copy will be its last use
+		case !c.set.Arc && c.e.rules.OffloadByUse && x.refs != 0: // noteUnused counts the end of its copy
 		case c.set.Arc && x.in == &c.t1 && x.refs >= 0:
 			x.moveTo(&c.t2, c.nextRank())
 		default:
@@ -123,8 +128,8 @@ func (c *offloading) touch(s *seq, n int64) {
 	}
 }
 
-// adapt makes a chunk the last used of its list. A chunk that arc evicted too early moves arc's
-// target (ARCCachePolicy._adapt_to_ghost_hit()).
+// adapt makes a chunk the most recently used of its list. If arc had evicted it too early, arc's
+// target changes (ARCCachePolicy._adapt_to_ghost_hit()).
 func (c *offloading) adapt(x *tierChunk) {
 	switch x.in {
 	case &c.b1:
@@ -139,12 +144,13 @@ func (c *offloading) moveTarget(by float64) {
 	c.target = min(max(c.target+by, 0), float64(c.capacity))
 }
 
-// countUses counts chunks for store_threshold. None of them makes room for another one.
+// countUses counts uses of chunks for store_threshold. When the tracker is full, only chunks that
+// are not among hashes are dropped from it.
 func (c *offloading) countUses(hashes ...uint64) {
 	if c.set.Threshold < 2 {
 		return
 	}
-	others := c.tracker.Len() // chunks that are not counted now
+	others := c.tracker.Len() // number of tracked chunks that are not among hashes
 	for _, h := range hashes {
 		if at := c.counts[h]; at != nil {
 			at.Value.(*tierChunk).offer++
@@ -165,7 +171,7 @@ func (c *offloading) countUses(hashes ...uint64) {
 	}
 }
 
-// isFrequent reports whether a chunk was counted store_threshold times.
+// isFrequent reports whether a chunk was used store_threshold times.
 func (c *offloading) isFrequent(h uint64) bool {
 	if c.set.Threshold < 2 {
 		return true
@@ -174,15 +180,15 @@ func (c *offloading) isFrequent(h uint64) bool {
 	return counted != nil && counted.Value.(*tierChunk).offer >= c.set.Threshold
 }
 
-// What a request did with a chunk.
+// Bits of what a request did with a chunk.
 const (
 	usedStored = 1 << iota
 	usedFound
 	usedMissed
 )
 
-// noteUse notes what a running request does with its chunk i. Since 0.31 a chunk's uses count
-// when the request has finished, once (CPUOffloadingManager._record_request_cache_access()).
+// noteUse records what a running request does with its chunk i. Since 0.31 the uses of a chunk
+// count once, when the request has finished (CPUOffloadingManager._record_request_cache_access()).
 func (c *offloading) noteUse(s *seq, i int64, how uint8) {
 	l := s.offload
 	r := &c.e.rules
@@ -201,8 +207,8 @@ func (c *offloading) noteUse(s *seq, i int64, how uint8) {
 	}
 }
 
-// rankOf is the recency of chunk i of a running request: one rank for all of the request, its
-// last chunk the least recent (LRUCachePolicy._get_request_rank(), since 0.33).
+// rankOf is the recency of chunk i of a running request. All chunks of a request are equally
+// recent, except that the last one is the least (LRUCachePolicy._get_request_rank(), since 0.33).
 func (c *offloading) rankOf(l *offloadState, i int64) int64 {
 	if l.rank == 0 {
 		l.rank = c.nextRank()
@@ -227,7 +233,8 @@ func (c *offloading) countFinished(s *seq) {
 	}
 }
 
-// noteOffer passes to the eviction policy which chunks of an offer were found and which were missing.
+// noteOffer tells the eviction policy which chunks of an offer were in the tier and which were
+// missing.
 func (c *offloading) noteOffer(s *seq, end int64, store []int64) {
 	uses := s.offload.uses
 	for _, i := range slices.Backward(store) {

@@ -4,58 +4,64 @@ import (
 	"slices"
 )
 
-// none is the absent block or list end.
+// none marks a missing block, and the end of a list of blocks.
 const none = int32(-1)
 
-// held are the blocks of one request.
+// held is the KV blocks that one request holds.
 type held struct {
-	N          int64   // blocks
-	IDs        []int32 // their identities, with caching only
-	Registered int64   // leading blocks whose content is known
+	N          int64   // number of blocks
+	IDs        []int32 // the blocks in the order of their tokens; nil without prefix caching
+	Registered int64   // number of leading blocks that are full and whose content hash is known
 }
 
-// pool is the KV blocks of one engine (vllm/v1/core/block_pool.py: BlockPool). Without prefix
-// caching it only counts; with it blocks have identities, reference counts, content hashes and an
-// eviction order.
+// pool is the KV blocks of one engine. It mirrors vllm/v1/core/block_pool.py: BlockPool. Without prefix
+// caching it only counts blocks. With prefix caching each block has a number, a reference count and a
+// content hash, and free blocks have an order in which they are used again.
 //
-// Free blocks queue for eviction. Freed blocks go to the tail, the last block of a request before
-// the ones in front of it; a cached block stays findable until it is taken again. With
-// UnhashedFirst those without content go to the head, so that cached ones live longer.
+// Free blocks are in a queue and are taken from its head. Blocks that come free go to the tail, the
+// last block of a request first, so that the end of a prompt is evicted before its beginning. A free
+// block keeps its content, and can be found by its hash, until it is taken. With UnhashedFirst blocks
+// without a content hash go to the head, so that cached blocks live longer.
 type pool struct {
 	Total, Free   int64
-	Hits, Misses  int64 // blocks given to requests with content that they looked for, and empty ones
-	Gains         int64 // times a block came free or content became findable
+	Hits, Misses  int64 // blocks given to requests from the cache, and blocks taken to be filled
+	Gains         int64 // how many times a block came free or became findable; see Engine.admit
 	Caching       bool
-	UnhashedFirst bool // free_blocks() since 0.24
+	UnhashedFirst bool // as free_blocks() does since 0.24
 
-	Removed func(hash uint64)              // called when content is lost; set before the first Register; nil: no observer
-	Taken   func(b int32)                  // called when a block is handed out to be filled; nil: no connector waits for its copies
-	Watch   func(hash uint64, stored bool) // called when content first becomes findable and when its last block is lost
+	// Removed is called when the content of a block is evicted. It must be set before the first
+	// Register; nil without an observer.
+	Removed func(hash uint64)
+	// Taken is called when a block is taken to be filled; nil unless a connector has to wait for
+	// copies from it.
+	Taken func(b int32)
+	// Watch is called when a content hash becomes findable, and when its last block is evicted.
+	Watch func(hash uint64, stored bool)
 
 	blocks  []block
 	content []content
 	index   index
-	queue   []int32 // a ring: free blocks, and none where one was taken out of turn
-	head    uint64  // of the queue: the search for the next block to evict begins here
-	tail    uint64
-	spare   [][]int32 // lists of identities to use again: only running requests need one
+	queue   []int32   // ring of free blocks, with none where a block was taken out of order
+	head    uint64    // place of the next block to take; the index in queue is its low bits
+	tail    uint64    // place after the last block
+	spare   [][]int32 // unused memory for held.IDs
 }
 
-// block is one block's identity, small because decodes touch little else.
+// block is the state of one block. It is small, because decodes touch little other memory.
 type block struct {
-	ref    int32
-	place  int32 // in the queue while it is free
-	hashed bool  // its content is known
-	listed bool  // findable through the index
+	ref    int32 // number of requests that hold it
+	place  int32 // its index in pool.queue while it is free
+	hashed bool  // its content hash is known
+	listed bool  // pool.index finds it
 }
 
-// content is what a hashed block holds.
+// content is the content hash of a block.
 type content struct {
 	hash uint64
-	dup  int32 // next block with the same hash, in the order they were registered
+	dup  int32 // the next block with the same hash, in the order of registration; or none
 }
 
-// newPool is a pool of total free blocks.
+// newPool makes a pool of total blocks, all free.
 func newPool(total int64, caching bool) *pool {
 	p := &pool{Total: total, Free: total, Caching: caching}
 	if !caching {
@@ -75,7 +81,7 @@ func newPool(total int64, caching bool) *pool {
 	return p
 }
 
-// Clone is an independent copy without Removed and Watch.
+// Clone returns an independent copy without the functions Removed and Watch.
 func (p *pool) Clone() *pool {
 	c := *p
 	c.Removed = nil
@@ -88,7 +94,7 @@ func (p *pool) Clone() *pool {
 	return &c
 }
 
-// enqueue puts a free block at the tail, or at the head.
+// enqueue puts a free block at the tail of the queue, or with first at its head.
 func (p *pool) enqueue(b int32, first bool) {
 	if p.tail-p.head == uint64(len(p.queue)) {
 		p.compact()
@@ -105,7 +111,7 @@ func (p *pool) enqueue(b int32, first bool) {
 	p.blocks[b].place = int32(at)
 }
 
-// compact closes the gaps in the queue, at least half of which are gaps.
+// compact removes the gaps from the queue, so that there is room for new blocks.
 func (p *pool) compact() {
 	mask := uint64(len(p.queue) - 1)
 	to := p.head
@@ -119,7 +125,8 @@ func (p *pool) compact() {
 	p.tail = to
 }
 
-// takeFree removes the block from the head of the queue and forgets its content (get_new_blocks()).
+// takeFree takes the block at the head of the queue and evicts its content (block_pool.py:
+// get_new_blocks()).
 func (p *pool) takeFree() int32 {
 	mask := uint64(len(p.queue) - 1)
 	for p.queue[p.head&mask] == none {
@@ -139,8 +146,8 @@ func (p *pool) takeFree() int32 {
 	return b
 }
 
-// release drops one reference. The last one puts the block into the queue: first, where it is to
-// be handed out next (free_blocks()).
+// release removes one reference to a block. Without references it goes into the queue, with first
+// at its head (block_pool.py: free_blocks()).
 func (p *pool) release(b int32, first bool) {
 	at := &p.blocks[b]
 	at.ref--
@@ -155,13 +162,14 @@ func (p *pool) release(b int32, first bool) {
 // InUse reports whether a request holds block b.
 func (p *pool) InUse(b int32) bool { return p.blocks[b].ref > 0 }
 
-// Lookup returns the first registered block with the hash (get_cached_block()).
+// Lookup returns the first registered block with the hash (block_pool.py: get_cached_block()).
 func (p *pool) Lookup(hash uint64) (int32, bool) {
 	b := p.index.find(p.content, hash)
 	return b, b != none
 }
 
-// Share gives a request the cached blocks of its prefix (touch()).
+// Share gives a request the cached blocks of its prefix (block_pool.py: touch()). Free ones among
+// them leave the queue.
 func (p *pool) Share(h *held, hits []int32) {
 	for _, b := range hits {
 		at := &p.blocks[b]
@@ -178,9 +186,10 @@ func (p *pool) Share(h *held, hits []int32) {
 	h.Registered += int64(len(hits))
 }
 
-// Register notes the content of the request's next unregistered block and makes it findable,
-// behind earlier blocks of the same content (cache_full_blocks()). A request's own content is noted
-// for Removed only: no other request can look for it, and ListAll makes it findable for itself.
+// Register stores the content hash of the request's next unregistered block and makes the block
+// findable after earlier blocks with the same content (block_pool.py: cache_full_blocks()). With
+// own no other request can have this content, so the hash is stored for Removed only; ListAll makes
+// it findable if the request is preempted.
 func (p *pool) Register(h *held, hash uint64, own bool) {
 	b := h.IDs[h.Registered]
 	h.Registered++
@@ -191,11 +200,11 @@ func (p *pool) Register(h *held, hash uint64, own bool) {
 	}
 }
 
-// RegisterOwn is Register of all blocks before want, with the request's own content and no
-// Removed.
+// RegisterOwn registers all blocks of the request before want, whose content is its own. It may be
+// used without Removed, and stores no hashes.
 func (p *pool) RegisterOwn(h *held, want int64) { h.Registered = max(h.Registered, want) }
 
-// makeFindable enters a registered block in the index.
+// makeFindable enters a registered block in the index, after other blocks with the same hash.
 func (p *pool) makeFindable(b int32) {
 	p.Gains++
 	at := &p.content[b]
@@ -214,8 +223,8 @@ func (p *pool) makeFindable(b int32) {
 	p.content[first].dup = b
 }
 
-// ListAll makes all registered blocks of h, of content c, findable: the request
-// is preempted and will look for them itself.
+// ListAll makes all registered blocks of a request with content c findable. It is called when the
+// request is preempted, because it will look up its own blocks when it resumes.
 func (p *pool) ListAll(h *held, c *Content, blockSize int64) {
 	for i, b := range h.IDs[:h.Registered] {
 		if p.blocks[b].listed {
@@ -228,7 +237,7 @@ func (p *pool) ListAll(h *held, c *Content, blockSize int64) {
 	}
 }
 
-// evict forgets the content of b (_maybe_evict_cached_block()).
+// evict removes the content of block b (block_pool.py: _maybe_evict_cached_block()).
 func (p *pool) evict(b int32) {
 	at := &p.content[b]
 	p.blocks[b].hashed = false
@@ -256,7 +265,8 @@ func (p *pool) evict(b int32) {
 	}
 }
 
-// Grow gives h blocks until it has want of them. The caller must have checked Free.
+// Grow takes free blocks for h until it has want of them. The caller must have checked that enough
+// are free.
 func (p *pool) Grow(h *held, want int64) {
 	p.Misses += max(0, want-h.N)
 	if !p.Caching {
@@ -271,14 +281,14 @@ func (p *pool) Grow(h *held, want int64) {
 	}
 }
 
-// equip gives h a list for its identities.
+// equip gives h memory for its block numbers.
 func (p *pool) equip(h *held) {
 	if n := len(p.spare); h.IDs == nil && n > 0 {
 		h.IDs, p.spare = p.spare[n-1], p.spare[:n-1]
 	}
 }
 
-// Drop returns all blocks of h, its last one first.
+// Drop releases all blocks of h, the last one first (kv_cache_manager.py: free()).
 func (p *pool) Drop(h *held) {
 	if !p.Caching {
 		p.Free += h.N

@@ -2,22 +2,24 @@ package sim
 
 import "slices"
 
-// makeRoom preempts running requests until s can have its blocks (scheduler.py: schedule(), the
-// loop around allocate_slots() of running requests). It returns the new position of s in the
-// running list, the new budget, and false when s itself was preempted or no request may be.
+// makeRoom preempts running requests until there are enough free blocks for s to have need of them
+// (scheduler.py: schedule(), the loop around allocate_slots() of running requests). It returns the
+// position of s in the running list, which may have changed, and the budget, which grows by the tokens
+// of preempted requests. ok is false if s itself was preempted, or if no request may be preempted.
 func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (at int, left int64, ok bool) {
 	for need-s.held.N > e.pool.Free {
 		k := e.victim()
 		victim := e.running[k]
 		if e.frees.on && e.rules.VictimsInFlightStay && victim.flying > 0 {
-			return i, budget, false // its blocks would come free later only (_request_blocks_can_be_freed(), since 0.30)
+			// Preempting it would free no blocks now (_request_blocks_can_be_freed(), since 0.30).
+			return i, budget, false
 		}
 		e.running = slices.Delete(e.running, k, k+1)
-		taken := int64(0) // tokens of this step that the victim has had already
+		taken := int64(0) // tokens that the victim had got in this step
 		if e.byPriority {
 			taken = e.removeFromStep(victim)
 		}
-		// Before 0.28 only a victim that was scheduled moves the ones behind it up.
+		// Before 0.28 the index moves only if the victim had got tokens in this step.
 		if taken > 0 || e.rules.PreemptByPosition && k < i {
 			i--
 		}
@@ -33,9 +35,9 @@ func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (at int, left int64
 	return i, budget, true
 }
 
-// victim is the position of the running request to preempt: the last one, under priority the one
-// that would be served last. (vLLM takes the first of equal priority and arrival time. Two such
-// requests do not occur there, and here they would preempt each other for ever.)
+// victim returns the position of the running request to preempt: the last one (fcfs), or the one that
+// would be served last (priority). vLLM takes the first of several with equal priority and arrival
+// time. There such requests do not occur; here they can, and would preempt each other for ever.
 func (e *Engine) victim() int {
 	worst := len(e.running) - 1
 	if e.byPriority {
@@ -77,7 +79,7 @@ func (e *Engine) preempt(s *seq) {
 	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.numWaiting()))
 }
 
-// removeFromStep takes s out of the step being formed and returns its tokens there.
+// removeFromStep removes s from the step being formed and returns how many tokens it had there.
 func (e *Engine) removeFromStep(s *seq) int64 {
 	for i := range e.cur {
 		it := &e.cur[i]

@@ -1,14 +1,14 @@
 package sim
 
-// findHits returns the cached blocks of the longest known prefix of s; at least one token is left
-// to compute (kv_cache_manager.py: get_computed_blocks()).
+// findHits returns the cached blocks of the longest known prefix of s, but leaves at least one
+// token to compute (kv_cache_manager.py: get_computed_blocks()).
 func (e *Engine) findHits(s *seq) []int32 {
 	hits := e.reuse.hits[:0]
 	if e.pool.Caching {
 		for b := range (s.tokens() - 1) / e.blockSize {
 			hash, own := s.content.Block(b, e.blockSize)
 			if own && s.preempted == 0 {
-				break // it has computed nothing yet, so no block has this content
+				break // own content, and s has computed nothing yet
 			}
 			block, ok := e.pool.Lookup(hash)
 			if !ok {
@@ -17,14 +17,14 @@ func (e *Engine) findHits(s *seq) []int32 {
 			hits = append(hits, block)
 		}
 		if len(hits) > 0 && e.spec != nil && e.spec.dropBlock {
-			hits = hits[:len(hits)-1] // the drafter computes its tokens again for its own KV
+			hits = hits[:len(hits)-1] // the drafter must compute these tokens for KV of its own
 		}
 	}
 	e.reuse.hits = hits
 	return hits
 }
 
-// registerBlocks makes the full blocks of the first tokens of s findable (kv_cache_manager.py:
+// registerBlocks makes the full blocks within the first tokens of s findable (kv_cache_manager.py:
 // cache_blocks()).
 func (e *Engine) registerBlocks(s *seq, tokens int64) {
 	tokens = min(tokens, s.tokens()-s.content.Ahead)
@@ -35,7 +35,7 @@ func (e *Engine) registerBlocks(s *seq, tokens int64) {
 	first := s.held.Registered
 	last := full
 	if e.kvLog == nil {
-		last = min(full, s.shared) // no other request looks for the rest
+		last = min(full, s.shared) // no other request can have the content of later blocks
 	}
 	for b := first; b < last; b++ {
 		hash, own := s.content.Block(b, e.blockSize)
@@ -48,7 +48,7 @@ func (e *Engine) registerBlocks(s *seq, tokens int64) {
 	e.kvLog.stored(e, s, first, full)
 }
 
-// cachedAtFirst notes how many tokens of s its first admission found here.
+// cachedAtFirst records how many tokens of s were cached here at its first admission.
 func (e *Engine) cachedAtFirst(s *seq, tokens int64) {
 	s.cached = tokens
 	s.res.CachedTokens = tokens

@@ -1,17 +1,17 @@
 package sim
 
-// allRanks are the engines of a data-parallel deployment behind their API servers: a scheduler
-// and a KV cache for each. Those of a model with experts step together, see [lockstep]; the
-// others are independent.
+// allRanks is all engines of a data-parallel deployment behind their API servers. Each has its own
+// scheduler and KV cache. The ranks of a model with experts step together, see [lockstep]; others
+// are independent.
 type allRanks struct {
 	engines  []*Engine
 	lockstep *lockstep // nil: independent
 	balance  *balancer
 	until    int64
-	running  *Engine // whose RunTo is under way; nil: none
+	running  *Engine // the engine whose RunTo is being executed; nil for none
 }
 
-// newRanks makes the idle ranks of cfg.Deployment at time 0. observe may be nil.
+// newRanks makes idle ranks at time 0. observe may be nil.
 func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 	d := cfg.Deployment
 	r := &allRanks{}
@@ -44,14 +44,14 @@ func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 	return r, nil
 }
 
-// Arrive hands request i to the API at atUs, which sends it to a rank. The caller must have called
-// RunTo(atUs), unless nothing happens before atUs.
+// Arrive submits request i to the API at atUs, which sends it to a rank. The caller must have
+// called RunTo(atUs), unless nothing happens before atUs.
 func (r *allRanks) Arrive(i int, q *Request, atUs int64) error {
 	r.balance.publish(r.engines, atUs)
 	return r.engines[r.balance.pickRank(i)].Arrive(i, q, atUs)
 }
 
-// RunTo is [Engine.RunTo] for all ranks, in the order of time.
+// RunTo is [Engine.RunTo] for all ranks together, in the order of time.
 func (r *allRanks) RunTo(untilUs int64) error {
 	r.until = untilUs
 	for {
@@ -70,7 +70,7 @@ func (r *allRanks) RunTo(untilUs int64) error {
 	}
 }
 
-// nextRank is the rank in which something happens next.
+// nextRank is the rank in which something happens first.
 func (r *allRanks) nextRank() *Engine {
 	first := r.engines[0]
 	for _, e := range r.engines[1:] {
@@ -81,7 +81,7 @@ func (r *allRanks) nextRank() *Engine {
 	return first
 }
 
-// NextUs is when something happens next; math.MaxInt64: never.
+// NextUs is the time at which something happens next; math.MaxInt64 for never.
 func (r *allRanks) NextUs() int64 { return r.nextRank().NextUs() }
 
 // Yield is [Engine.Yield] for all ranks.
@@ -123,17 +123,17 @@ func (r *allRanks) Watch(changed func(atUs int64, hash uint64, stored bool)) {
 	}
 }
 
-// Release is [Engine.Release] of the rank that has the blocks.
+// Release is [Engine.Release] for the rank that has the blocks.
 func (r *allRanks) Release(i int, atUs int64) { r.engines[r.RankOf(i)].Release(i, atUs) }
 
-// RankOf is the rank that request i was sent to.
+// RankOf is the rank to which request i was sent.
 func (r *allRanks) RankOf(i int) int {
 	b := r.balance
 	slot := int(b.slots[i])
 	return b.servers[slot/b.ranks].first + slot%b.ranks
 }
 
-// RankOf is 0: the engine is alone.
+// RankOf is 0, the rank of an engine alone.
 func (*Engine) RankOf(int) int { return 0 }
 
 // Close ends the run and returns the sum of the ranks' results; Result.Ranks has each.
@@ -147,7 +147,7 @@ func (r *allRanks) Close() *Result {
 	return sum
 }
 
-// ofRank adds the rank to what an observer sees.
+// ofRank is an observer that adds the rank to what it passes on.
 type ofRank struct {
 	Observer
 	rank int

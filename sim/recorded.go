@@ -1,7 +1,7 @@
 package sim
 
-// timeline is a Model that also has the recorded start and end of steps, for teacher-forced replays. Zero
-// results mean unknown: the engine then uses StepUs.
+// timeline is a Model that also has recorded starts and ends of steps, for a teacher-forced replay,
+// in which steps take their recorded times. Where a time is unknown, the engine uses StepUs.
 type timeline interface {
 	Model
 	// StartUs is when schedule(step) begins, given that the engine is ready at readyUs.
@@ -10,10 +10,9 @@ type timeline interface {
 	EndUs(step, startUs int64) (endUs int64, ok bool)
 }
 
-// Recorded is a Timeline from a list of steps: the times of a trace,
-// teacher-forced. Step First+i began at Start[i] and its execution ended at
-// End[i]; Unknown marks what was not recorded. Steps beyond the list, and
-// unknown ends, take FallbackUs.
+// Recorded is a timeline of recorded steps. Step First+i began at Start[i] and its execution ended at
+// End[i], us; Unknown marks a time that was not recorded. Steps after the list, and steps of unknown
+// end, take FallbackUs.
 type Recorded struct {
 	First      int64
 	Start, End []int64
@@ -23,7 +22,7 @@ type Recorded struct {
 // Unknown marks a time that was not recorded.
 const Unknown = int64(-1)
 
-// StepUs is used where the end is unknown.
+// StepUs is the time of a step whose end is unknown.
 func (r *Recorded) StepUs(*Batch) (float64, error) { return max(1, r.FallbackUs), nil }
 
 // StartUs is the recorded start, or readyUs.

@@ -8,7 +8,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Measured are the measured times of one request in us; NaN where unknown.
+// Measured is the measured times of one request, us; NaN if unknown. Span is the time from the
+// first to the last token.
 type Measured struct{ TTFTUs, SpanUs, E2EUs float64 }
 
 // metrics are TTFT, span and E2E.
@@ -16,7 +17,7 @@ const metrics = 3
 
 func (m *Measured) all() [metrics]float64 { return [metrics]float64{m.TTFTUs, m.SpanUs, m.E2EUs} }
 
-// Measured is what a simulated request would have been measured as.
+// Measured converts a simulated request to the times that a measurement would have given.
 func (r *RequestResult) Measured() Measured {
 	known := func(us float64, ok bool) float64 {
 		if !ok || r.Outcome != OutcomeFinished {
@@ -25,44 +26,44 @@ func (r *RequestResult) Measured() Measured {
 		return us
 	}
 	itl, hasSpan := r.ITLUs()
-	return Measured{TTFTUs: known(r.TTFTUs()), SpanUs: known(itl*float64(r.OutputTokens-1), hasSpan), E2EUs: known(r.E2EUs())}
+	return Measured{TTFTUs: known(r.TTFTUs()), SpanUs: known(itl*float64(r.OutputTokens-1), hasSpan),
+		E2EUs: known(r.E2EUs())}
 }
 
-// Options are the settings of a comparison.
+// Options are the settings of a comparison of simulated and measured requests.
 type Options struct {
-	// Bound stops a replay whose objective is certain to exceed it; 0: never.
+	// Bound stops a replay as soon as its objective must exceed this value; 0 for never.
 	Bound float64
-	// BlockUs is the length of the time blocks the normal equations are summed
-	// in, by arrival; 0: no derivatives. It needs a linear latency model.
+	// BlockUs is the length of the time blocks, by arrival, for each of which normal equations are
+	// summed. 0 computes no derivatives; otherwise the latency model must be linear.
 	BlockUs int64
-	// Theta are the candidate's coefficients in the order of sim.Columns. The
-	// normal equations are then those of the coefficients themselves; without it
-	// of their change.
+	// Theta is the candidate's coefficients in the order of Columns. If it is given, the unknowns of
+	// the normal equations are the coefficients, otherwise their change.
 	Theta []float64
 }
 
 const (
-	huberAt  = 0.3            // |log ratio| from which errors count linearly: a factor of 1.35
-	missing  = 4.605170185988 // log 100: a measured request that the replay does not finish
-	quantile = 0.5            // weight of the quantiles
+	huberAt  = 0.3            // |log ratio|, a factor of 1.35, above which errors count linearly
+	missing  = 4.605170185988 // log 100: the error of a measured request that the replay does not finish
+	quantile = 0.5            // weight of the quantiles in the objective
 )
 
 var quantiles = [...]float64{0.5, 0.9, 0.99}
 
-// Score is what a replay came to.
+// Score is the result of a replay.
 type Score struct {
-	Objective float64 // Paired + Quantiles; when Stopped, what it exceeds
+	Objective float64 // Paired + Quantiles; if Stopped, a lower bound of it
 	Paired    float64
 	Quantiles float64
 	Pairs     int
 	Steps     int64
 	Stopped   bool
-	// Blocks are the normal equations by time block: rows of derivatives, targets
-	// and weights 1/measured^2 as far as Huber's loss is quadratic; nil where nothing was measured.
+	// Blocks are the normal equations of each time block: rows of derivatives, targets
+	// and weights 1/measured^2, reduced where Huber's loss is linear; nil if nothing was measured.
 	Blocks []*ridge.Gram
 }
 
-// assess replays the requests once and compares them with what was measured.
+// assess replays the requests once and compares them with the measured times.
 func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, error) {
 	if len(seen) != len(reqs) {
 		return nil, trace.Errorf(CodeBadConfig, "measured requests: got %d for %d, want one each", len(seen), len(reqs))
@@ -71,7 +72,8 @@ func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, err
 	cfg.Gradient = o.BlockUs > 0
 	if cfg.Gradient && o.Theta != nil {
 		if c, err := gradientColumns(&cfg); err != nil || len(o.Theta) != c.N() {
-			return nil, trace.Errorf(CodeBadConfig, "coefficients: got %d values for %d columns (%v)", len(o.Theta), c.N(), err)
+			return nil, trace.Errorf(CodeBadConfig,
+				"coefficients: got %d values for %d columns (%v)", len(o.Theta), c.N(), err)
 		}
 	}
 	e := &evaluation{Options: o, seen: seen, score: &Score{}}
@@ -84,7 +86,8 @@ func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, err
 		}
 	}
 	if e.score.Pairs == 0 {
-		return nil, trace.Errorf(CodeBadConfig, "measured requests: got no time of %d requests, want at least one", len(reqs))
+		return nil, trace.Errorf(CodeBadConfig,
+			"measured requests: got no time of %d requests, want at least one", len(reqs))
 	}
 	res, err := Stream(cfg, reqs, nil, e.left)
 	if err != nil {
@@ -109,7 +112,8 @@ type evaluation struct {
 	simulated [metrics][]float64
 }
 
-// left compares a request that has left; false when the candidate has lost.
+// left compares a request that has left with its measured times. It returns false if the objective
+// must exceed the bound.
 func (e *evaluation) left(i int, r *RequestResult) bool {
 	got, want := r.Measured(), e.seen[i].all()
 	for k, v := range got.all() {
@@ -135,7 +139,7 @@ func (e *evaluation) left(i int, r *RequestResult) bool {
 	return e.Bound <= 0 || e.score.Paired <= e.Bound
 }
 
-// addRow adds one row to the normal equations of its time block.
+// addRow adds one measured time to the normal equations of its time block.
 func (e *evaluation) addRow(arrivalUs int64, d *Derivative, simulated, measured float64) {
 	at := int(arrivalUs / e.BlockUs)
 	for len(e.score.Blocks) <= at {
@@ -151,6 +155,8 @@ func (e *evaluation) addRow(arrivalUs int64, d *Derivative, simulated, measured 
 	e.score.Blocks[at].AddRow(Pull(simulated, measured)/(simulated*simulated), d.By, target)
 }
 
+// quantiles is the part of the objective that compares distributions: half of the sum of |log
+// ratio| over the quantiles of TTFT, span and E2E.
 func (e *evaluation) quantiles() float64 {
 	sum := 0.0
 	for k := range metrics {
@@ -162,7 +168,7 @@ func (e *evaluation) quantiles() float64 {
 		for _, p := range quantiles {
 			ratio := stat.Quantile(e.simulated[k], p) / stat.Quantile(e.measured[k], p)
 			off := math.Abs(math.Log(ratio))
-			if !(off < missing) { // also NaN: a quantile of requests that never finish is infinite
+			if !(off < missing) { // also for NaN: quantiles are infinite if many requests do not finish
 				off = missing
 			}
 			sum += quantile * off
@@ -179,7 +185,7 @@ func huber(x float64) float64 {
 	return huberAt * (x - huberAt/2)
 }
 
-// Pull is the weight of a squared relative error that pulls as its Huber loss does.
+// Pull is the weight with which a squared relative error has the same derivative as the Huber loss.
 func Pull(simulated, measured float64) float64 {
 	if off := math.Abs(math.Log(simulated / measured)); off > huberAt {
 		return huberAt / off

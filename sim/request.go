@@ -19,30 +19,30 @@ type Request struct {
 	SLOE2EUs     int64 // goodput target, 0 = none
 	SLOITLUs     int64 // goodput target of the mean gap between output tokens, 0 = none
 
-	// Content, for prefix caching. Requests of one Group (not 0) share their
+	// The content, for prefix caching: requests of one Group (not 0) share their
 	// first GroupTokens prompt tokens. Hashes are content ids of consecutive
 	// spans of HashTokens prompt tokens; equal leading ids mean equal tokens.
-	// Without either the prompt is unlike any other.
+	// Without Group and Hashes no other request has an equal prompt.
 	Group       uint64
 	GroupTokens int64
 	Hashes      []uint64
 	HashTokens  int64
-	// HashedTokens is how many of its tokens Hashes cover, output included, with which a later
-	// request may begin; 0 = its prompt.
+	// HashedTokens is the number of tokens that Hashes cover, which may include output tokens with
+	// which a later request begins; 0 for the prompt.
 	HashedTokens int64
 
 	// CachedTokens overrides the prefix-cache lookup of the first admission with what a recording
 	// found there. The blocks count as the request's own.
 	CachedTokens trace.Opt[int64]
 
-	// Speculative decoding. Accepted is how many drafts its 1st, 2nd, ... verify accepted in a
-	// recording, and 0 behind its end; nil: drawn from the deployment's rates. Proposed is how many
-	// the drafter proposed, where fewer than the engine's number; nil: that number.
+	// For speculative decoding, Accepted is the number of drafts accepted by its 1st, 2nd, ... verify
+	// step in a recording. If it is nil, they are drawn from the deployment's rates. Proposed is the
+	// number of drafts proposed, if fewer than the engine's number.
 	Accepted, Proposed []uint8
 
-	// Disaggregated prefill. RemotePrefill loads the whole prompt from another server, which is
-	// done LoadUs after its blocks were allocated. RemoteDecode keeps its blocks until SendUs after
-	// its end, when another server has read them.
+	// For disaggregated prefill: with RemotePrefill the KV of the whole prompt is loaded from another
+	// server, which ends LoadUs after the blocks were allocated. With RemoteDecode the blocks are
+	// kept until SendUs after the request's end, when another server has read them.
 	RemotePrefill, RemoteDecode bool
 	LoadUs, SendUs              int64
 
@@ -50,7 +50,7 @@ type Request struct {
 	// outcome: OutcomeAborted, OutcomeTimedOut or OutcomeFinished (a stop string, which the API
 	// counts as success).
 	AbortAtUs trace.Opt[int64]
-	// AbortAfterUs is the same, from its arrival.
+	// AbortAfterUs is the same, counted from the arrival.
 	AbortAfterUs trace.Opt[int64]
 	AbortKind    Outcome
 
@@ -65,8 +65,8 @@ type Request struct {
 	Loop    int
 	Queued  bool
 	ThinkUs int64
-	// With = i+1 makes it one more sample of request i (n > 1): both arrive together, and a request
-	// that follows i waits for both. 0 = none.
+	// With = i+1 makes it a further sample of request i (n > 1). Both arrive together, and a request
+	// after i waits for both. 0 = none.
 	With int
 
 	// EnqueueUs overrides arrival + overhead: when the request reaches the
@@ -80,10 +80,10 @@ type Request struct {
 	PickUpStep trace.Opt[int64]
 }
 
-// abortOutcomes are what an abort may leave.
+// abortOutcomes are the outcomes that an abort may have.
 var abortOutcomes = []Outcome{OutcomeAborted, OutcomeTimedOut, OutcomeFinished}
 
-// content is what the blocks of request i of the workload hold.
+// content is the content of the blocks of request i of the workload.
 func (r *Request) content(i int) Content {
 	return Content{
 		PromptTokens: r.PromptTokens,
@@ -96,12 +96,12 @@ func (r *Request) content(i int) Content {
 	}
 }
 
-// LatestUs is the end of simulated time, us: three centuries. A [ToUs] beyond it is
-// refused wherever requests are checked.
+// LatestUs is the end of simulated time, us: three centuries. Requests with later times are
+// refused.
 const LatestUs = int64(1e16)
 
-// ToUs rounds a time to whole microseconds. NaN and values out of range become times that are refused,
-// because a plain conversion of such numbers differs between processors.
+// ToUs rounds a time to whole microseconds. NaN and values out of range become times that checks
+// refuse, because the result of converting them directly differs between processors.
 func ToUs(v float64) int64 {
 	switch {
 	case v <= -1:
@@ -112,18 +112,20 @@ func ToUs(v float64) int64 {
 	return LatestUs + 1
 }
 
-// check verifies request i of n.
+// checkRequest refuses impossible values of request i of n.
 func (r *Request) checkRequest(i, n int) error {
 	bad := func(format string, args ...any) error {
 		return trace.Errorf(CodeBadConfig, "request %d (%q): got "+format, append([]any{i, r.ID}, args...)...)
 	}
 	switch {
 	case r.PromptTokens < 1 || r.OutputTokens < 1 || r.MaxTokens < 0:
-		return bad("%d prompt, %d output, %d max tokens, want >= 1, >= 1, >= 0", r.PromptTokens, r.OutputTokens, r.MaxTokens)
+		return bad("%d prompt, %d output, %d max tokens, want >= 1, >= 1, >= 0", r.PromptTokens, r.OutputTokens,
+			r.MaxTokens)
 	case r.ArrivalUs > LatestUs || r.ThinkUs > LatestUs:
 		return bad("an arrival or think time beyond %d us, want at most that", LatestUs)
 	case r.ArrivalUs < 0 || r.ThinkUs < 0 || r.EnqueueUs.OK && r.EnqueueUs.V < r.ArrivalUs:
-		return bad("arrival %d us, think time %d us, enqueue %d us, want >= 0, >= 0, >= arrival", r.ArrivalUs, r.ThinkUs, r.EnqueueUs.V)
+		return bad("arrival %d us, think time %d us, enqueue %d us, want >= 0, >= 0, >= arrival", r.ArrivalUs,
+			r.ThinkUs, r.EnqueueUs.V)
 	case len(r.Hashes) > 0 && r.HashTokens < 1:
 		return bad("%d content ids of %d tokens, want >= 1 token each", len(r.Hashes), r.HashTokens)
 	case r.CachedTokens.OK && (r.CachedTokens.V < 0 || r.CachedTokens.V > r.PromptTokens):
@@ -131,9 +133,11 @@ func (r *Request) checkRequest(i, n int) error {
 	case r.After < 0 || r.After > n || r.After == i+1:
 		return bad("after %d, want another request's position, 1 to %d", r.After, n)
 	case r.Loop < 0 || r.Queued && (r.Loop == 0 || r.After > 0):
-		return bad("loop %d after %d, want a loop of 1 or more and no predecessor for a queued request", r.Loop, r.After)
+		return bad("loop %d after %d, want a loop of 1 or more and no predecessor for a queued request", r.Loop,
+			r.After)
 	case r.With < 0 || r.With > n || r.With == i+1 || r.With > 0 && (r.After > 0 || r.Loop > 0):
-		return bad("with %d after %d loop %d, want another request's position, 1 to %d, and nothing else", r.With, r.After, r.Loop, n)
+		return bad("with %d after %d loop %d, want another request's position, 1 to %d, and nothing else", r.With,
+			r.After, r.Loop, n)
 	case (r.AbortAtUs.OK || r.AbortAfterUs.OK) && !slices.Contains(abortOutcomes, r.AbortKind):
 		return bad("abort outcome %q, want aborted, timed_out or finished", r.AbortKind)
 	}

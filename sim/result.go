@@ -5,14 +5,17 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// counts are what adds up over engines.
+// counts lists the fields that are summed over engines.
 func (r *Result) counts() []*int64 {
-	return []*int64{&r.Steps, &r.EmptySteps, &r.DummySteps, &r.WaitedUs, &r.ScheduledTokens, &r.PrefillTokens, &r.DecodeTokens,
-		&r.WastedTokens, &r.Verifies, &r.DraftTokens, &r.AcceptedTokens, &r.Preemptions, &r.HitTokens, &r.LookedUpTokens, &r.HitBlocks,
+	return []*int64{&r.Steps, &r.EmptySteps, &r.DummySteps, &r.WaitedUs, &r.ScheduledTokens, &r.PrefillTokens,
+		&r.DecodeTokens,
+		&r.WastedTokens, &r.Verifies, &r.DraftTokens, &r.AcceptedTokens, &r.Preemptions, &r.HitTokens,
+		&r.LookedUpTokens, &r.HitBlocks,
 		&r.NewBlocks, &r.StoredBlocks, &r.LoadedBlocks, &r.ClippedSteps, &r.ClippedDelays, &r.BusyUs, &r.Sent}
 }
 
-// Totals adds up what several engines counted; peaks are the largest, BusyUs the mean.
+// Totals sums the counts of several engines. Peaks are the largest of an engine, and BusyUs is the
+// mean.
 func Totals(engines []*Result) *Result {
 	sum := &Result{}
 	for _, e := range engines {
@@ -36,7 +39,7 @@ func Totals(engines []*Result) *Result {
 	return sum
 }
 
-// Outcome is how a request left.
+// Outcome is how a request ended.
 type Outcome string
 
 // Outcomes. A request still inside when Config.StopUs is reached is unfinished.
@@ -48,9 +51,9 @@ const (
 	OutcomeUnfinished Outcome = "unfinished"
 )
 
-// RequestResult is what one request experienced, in workload order. Stamps are
-// us of simulated time; what never happened is unknown. TTFT = FirstToken -
-// Arrival, E2E = Departed - Arrival, ITL = (Finished - FirstToken)/(Output-1).
+// RequestResult is what happened to one request. Stamps are us of simulated time, unknown if the
+// event did not happen. TTFT = FirstToken - Arrival, E2E = Departed - Arrival, ITL = (Finished -
+// FirstToken) / (Output - 1).
 type RequestResult struct {
 	ID           string           `col:"request_id" doc:"id of the workload"`
 	ArrivalUs    int64            `col:"arrival_us" unit:"us" doc:"arrival at the API, simulated time"`
@@ -61,15 +64,16 @@ type RequestResult struct {
 	FinishedUs   trace.Opt[int64] `col:"finished_us" unit:"us" doc:"last token in the engine"`
 	DepartedUs   trace.Opt[int64] `col:"departed_us" unit:"us" doc:"answered"`
 	latencies
-	PromptTokens  int64           `col:"prompt_tokens" unit:"tokens" doc:"prompt length"`
-	CachedTokens  int64           `col:"cached_tokens" unit:"tokens" doc:"prompt tokens served from cache at first admission"`
-	OutputTokens  int64           `col:"output_tokens" unit:"tokens" doc:"tokens produced"`
-	Preemptions   int64           `col:"preemptions" doc:"times it was preempted"`
-	LengthCapped  bool            // cut at max_model_len, before its own end and its max_tokens
-	Starved       bool            // waited, or was preempted, because no KV blocks were free
-	Outcome       Outcome         `col:"outcome" doc:"finished, rejected, aborted, timed_out or unfinished"`
-	Reason        trace.Code      `col:"reason" doc:"code of a rejection"`
-	FinishStatus  string          `col:"finish_status" doc:"stopped, length, aborted or ignored"` // trace.FinishStopped, ...
+	PromptTokens int64      `col:"prompt_tokens" unit:"tokens" doc:"prompt length"`
+	CachedTokens int64      `col:"cached_tokens" unit:"tokens" doc:"prompt tokens served from cache at first admission"`
+	OutputTokens int64      `col:"output_tokens" unit:"tokens" doc:"tokens produced"`
+	Preemptions  int64      `col:"preemptions" doc:"times it was preempted"`
+	LengthCapped bool       // cut at max_model_len, before its own end and its max_tokens
+	Starved      bool       // waited, or was preempted, because no KV blocks were free
+	Outcome      Outcome    `col:"outcome" doc:"finished, rejected, aborted, timed_out or unfinished"`
+	Reason       trace.Code `col:"reason" doc:"code of a rejection"`
+	// trace.FinishStopped, ...
+	FinishStatus  string          `col:"finish_status" doc:"stopped, length, aborted or ignored"`
 	SLOClass      string          `col:"slo_class" doc:"service class"`
 	SLOMet        trace.Opt[bool] `col:"slo_met" doc:"met its targets; null without targets"`
 	TokenUs       float64         // Config.TokenUs, part of TTFT, ITL and E2E
@@ -80,7 +84,8 @@ type RequestResult struct {
 	FinishedStep  int64           `col:"finished_step" doc:"step of the finish; 0 = none"`
 }
 
-// latencies are what Timed makes of the stamps, and with Config.TokenGaps the quantiles of the token gaps.
+// latencies are the columns that Timed computes from the stamps, and with Config.TokenGaps the
+// quantiles of the token gaps.
 type latencies struct {
 	QueueWaitMs trace.Opt[float64] `col:"queue_wait_ms" unit:"ms" doc:"SCHEDULED - QUEUED"`
 	TTFTMs      trace.Opt[float64] `col:"ttft_ms" unit:"ms" doc:"first token - arrival"`
@@ -90,7 +95,7 @@ type latencies struct {
 	E2EMs       trace.Opt[float64] `col:"e2e_ms" unit:"ms" doc:"departure - arrival"`
 }
 
-// Timed makes the request a row of requests.parquet.
+// Timed computes the latencies, which makes the result a row of requests.parquet.
 func (r *RequestResult) Timed() *RequestResult {
 	ms := func(us float64, ok bool) (v trace.Opt[float64]) {
 		if ok {
@@ -108,12 +113,13 @@ func (r *RequestResult) TTFTUs() (float64, bool) {
 	return float64(r.FirstTokenUs.V-r.ArrivalUs) + r.TokenUs, r.FirstTokenUs.OK
 }
 
-// E2EUs is arrival to departure of a finished request.
+// E2EUs is the time from arrival to departure; false unless the request finished.
 func (r *RequestResult) E2EUs() (float64, bool) {
-	return float64(r.DepartedUs.V-r.ArrivalUs) + r.TokenUs*float64(r.OutputTokens), r.DepartedUs.OK && r.Outcome == OutcomeFinished
+	return float64(r.DepartedUs.V-r.ArrivalUs) + r.TokenUs*float64(r.OutputTokens), r.DepartedUs.OK &&
+		r.Outcome == OutcomeFinished
 }
 
-// ITLUs is the mean gap between tokens, for two output tokens or more.
+// ITLUs is the mean gap between tokens; false for fewer than two output tokens.
 func (r *RequestResult) ITLUs() (float64, bool) {
 	if !r.FirstTokenUs.OK || !r.FinishedUs.OK || r.OutputTokens < 2 {
 		return 0, false
@@ -121,12 +127,13 @@ func (r *RequestResult) ITLUs() (float64, bool) {
 	return float64(r.FinishedUs.V-r.FirstTokenUs.V)/float64(r.OutputTokens-1) + r.TokenUs, true
 }
 
-// result is that of a request that has only just arrived.
+// result is the result of a request that has just arrived.
 func (r *Request) result(atUs int64) RequestResult {
-	return RequestResult{ID: r.ID, ArrivalUs: atUs, PromptTokens: r.PromptTokens, SLOClass: r.SLOClass, Outcome: OutcomeUnfinished}
+	return RequestResult{ID: r.ID, ArrivalUs: atUs, PromptTokens: r.PromptTokens, SLOClass: r.SLOClass,
+		Outcome: OutcomeUnfinished}
 }
 
-// Judge compares a departed request with its goodput targets.
+// Judge sets whether a departed request met its goodput targets.
 func (r *RequestResult) Judge(q *Request) {
 	if q.SLOTTFTUs == 0 && q.SLOE2EUs == 0 && q.SLOITLUs == 0 {
 		return
@@ -145,16 +152,16 @@ type Result struct {
 	Steps           int64           // schedule() calls, empty ones included
 	EmptySteps      int64
 	DummySteps      int64 // forward passes of a rank with nothing to do, while others work
-	WaitedUs        int64 // of BusyUs: for slower ranks
+	WaitedUs        int64 // the part of BusyUs spent waiting for slower ranks
 	ScheduledTokens int64
-	PrefillTokens   int64 // computed, recomputation included
+	PrefillTokens   int64 // computed prompt tokens, including recomputation
 	DecodeTokens    int64
-	WastedTokens    int64 // scheduled for requests that had already stopped
-	Verifies        int64 // steps of requests that verified drafts
-	DraftTokens     int64 // verified
-	AcceptedTokens  int64 // of them accepted, those behind a stop included
+	WastedTokens    int64 // tokens scheduled for requests that had already stopped
+	Verifies        int64 // number of times that a step verified drafts of a request
+	DraftTokens     int64 // verified drafts
+	AcceptedTokens  int64 // accepted drafts, including those after a stop
 	Preemptions     int64
-	HitTokens       int64 // prompt tokens served from the prefix cache, first admissions
+	HitTokens       int64 // prompt tokens from the prefix cache, first admissions only
 	LookedUpTokens  int64 // prompt tokens of first admissions
 	StoredBlocks    int64 // GPU->CPU
 	LoadedBlocks    int64 // CPU->GPU
@@ -166,10 +173,10 @@ type Result struct {
 	PeakWaiting     int64
 	PeakBlocks      int64
 	HitBlocks       int64           // KV blocks found in the cache, every admission
-	NewBlocks       int64           // KV blocks taken to be filled: of prompts, outputs and, as BLIS takes one, of a last token
+	NewBlocks       int64           // KV blocks taken to be filled, as BLIS counts them (with that of a last token)
 	Gaps            *stat.Histogram // of the token gaps of finished requests, us; nil without Config.TokenGaps
-	Sent            int64           // requests that came to its API
-	Ranks           []*Result       // of a data-parallel deployment, nil of one engine
-	Stopped         bool            // by the caller, before all had left
+	Sent            int64           // requests sent to its API
+	Ranks           []*Result       // result of each data-parallel rank; nil for one engine
+	Stopped         bool            // the caller stopped the run before all requests had left
 	Findings        []trace.Finding
 }

@@ -4,9 +4,9 @@ import (
 	"math"
 )
 
-// Run simulates the requests (sorted by arrival or not; equal arrivals keep
-// their order) on one engine until all have left or cfg.StopUs. obs may be nil.
-// Errors: a bad configuration or request, or a prediction that is NaN or infinite.
+// Run simulates the requests on one engine until all have left or until cfg.StopUs. Requests need
+// not be sorted; those with equal arrivals keep their order. obs may be nil. Errors: a bad
+// configuration or request, or a prediction that is NaN or infinite.
 func Run(cfg Config, reqs []Request, obs Observer) (*Result, error) {
 	all := make([]RequestResult, len(reqs))
 	res, err := Stream(cfg, reqs, obs, func(i int, r *RequestResult) bool {
@@ -20,9 +20,9 @@ func Run(cfg Config, reqs []Request, obs Observer) (*Result, error) {
 	return res, nil
 }
 
-// Stream is Run without keeping results: it calls left for every request as it leaves, and at
-// the end for those that never did. r is reused. When left returns false the run ends there, and
-// Result.Stopped is set.
+// Stream is Run without keeping results. It calls left for every request when it leaves, and at the
+// end for those that never did. r is reused. If left returns false, the run ends and Result.Stopped
+// is set.
 func Stream(cfg Config, reqs []Request, obs Observer, left func(i int, r *RequestResult) bool) (*Result, error) {
 	d, err := newDriver(cfg, reqs, obs, left)
 	if err != nil {
@@ -31,20 +31,20 @@ func Stream(cfg Config, reqs []Request, obs Observer, left func(i int, r *Reques
 	return d.run()
 }
 
-// Server is an [Engine], or the ranks of a data-parallel deployment.
+// Server is an [Engine], or all ranks of a data-parallel deployment.
 type Server interface {
 	Arrive(i int, r *Request, atUs int64) error
 	RunTo(untilUs int64) error
 	NextUs() int64
 	Yield(atUs int64)
 	Inside() inside
-	Watch(told func(atUs int64, hash uint64, stored bool))
+	Watch(changed func(atUs int64, hash uint64, stored bool))
 	Release(i int, atUs int64)
 	RankOf(i int) int
 	Close() *Result
 }
 
-// NewServer makes the idle engine of cfg at time 0, or with cfg.Ranks its engines. obs may be nil.
+// NewServer makes an idle engine at time 0, or with cfg.Ranks all ranks. obs may be nil.
 func NewServer(cfg Config, obs Observer, hooks Hooks) (Server, error) {
 	if cfg.Ranks {
 		return newRanks(cfg, obs, hooks)
@@ -52,16 +52,16 @@ func NewServer(cfg Config, obs Observer, hooks Hooks) (Server, error) {
 	return NewEngine(cfg, obs, hooks)
 }
 
-// driver feeds a server from one source.
+// driver sends the requests of a source to a server.
 type driver struct {
 	Server
-	alone   *Engine // the server, where it is one engine whose derivatives are wanted; else nil
+	alone   *Engine // the server if it is one engine with derivatives; otherwise nil
 	stop    int64
 	src     *Source
 	reqs    []Request
 	onLeft  func(i int, r *RequestResult) bool
 	sent    []bool
-	from    map[int]*Derivative // by request that follows an answer: the derivatives of its arrival
+	from    map[int]*Derivative // derivatives of the arrival of requests that follow an answer
 	stopped bool
 }
 
@@ -82,6 +82,7 @@ func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *Req
 	return d, err
 }
 
+// left passes the result on and makes the requests due that follow it.
 func (d *driver) left(i int, atUs int64, r *RequestResult) {
 	if d.stopped {
 		return
@@ -99,7 +100,8 @@ func (d *driver) left(i int, atUs int64, r *RequestResult) {
 	})
 }
 
-// carryDerivative notes that request j arrives when another has left, and think time later.
+// carryDerivative stores the derivatives of the arrival of request j, which follows another one by
+// its think time.
 func (d *driver) carryDerivative(j int, left *Derivative) {
 	from := d.alone.grad.derivative()
 	from.set(left)
@@ -110,7 +112,7 @@ func (d *driver) carryDerivative(j int, left *Derivative) {
 	d.from[j] = &from
 }
 
-// sendNext hands the next request to the server.
+// sendNext sends the next request to the server.
 func (d *driver) sendNext() error {
 	at, _ := d.src.Next()
 	i := d.src.Take()
@@ -127,7 +129,7 @@ func (d *driver) sendNext() error {
 	return d.alone.arrive(i, r, at, from)
 }
 
-// run sends every request at its arrival and lets time pass between them.
+// run sends every request at its arrival and advances time between them.
 func (d *driver) run() (*Result, error) {
 	stop := d.stop
 	for !d.stopped {
@@ -140,7 +142,7 @@ func (d *driver) run() (*Result, error) {
 		}
 		switch next, ok := d.src.Next(); {
 		case d.stopped:
-		case ok && next <= at && next < stop: // a departure may have made another one come first
+		case ok && next <= at && next < stop: // a departure may have made an earlier request due
 			if err := d.sendNext(); err != nil {
 				return nil, err
 			}
@@ -165,10 +167,10 @@ func (d *driver) finish() *Result {
 	return res
 }
 
-// InOrder hands results on in workload order, for n requests: each as soon as
-// all before it have left.
+// InOrder returns a function that calls each for n requests in workload order: for each request as
+// soon as all before it have left.
 func InOrder(n int, each func(i int, r *RequestResult) bool) func(i int, r *RequestResult) bool {
-	early := make([]*RequestResult, n) // left before one in front of them
+	early := make([]*RequestResult, n) // results that wait for an earlier request
 	var free []*RequestResult
 	next := 0
 	return func(i int, r *RequestResult) bool {

@@ -4,11 +4,12 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// This file is vllm/v1/core/sched/scheduler.py: schedule(), for the releases 0.15.1 to 0.33.0.
-// What a release does otherwise is a field of vllm.Rules, which has the release since when it
-// holds; TestOracle compares every step with vLLM's own scheduler. The parts:
+// This file mirrors vllm/v1/core/sched/scheduler.py: Scheduler.schedule() of the releases 0.15.1 to
+// 0.33.0. Where releases differ, a field of vllm.Rules decides, whose entry names the release in which
+// the behaviour began. TestOracle compares every step with vLLM's own scheduler. The functions and what
+// they mirror:
 //
-//	schedule           schedule(): a step, and its place in the queue of steps in flight
+//	schedule           schedule() as a whole
 //	scheduleRunning    "First, schedule the RUNNING requests."
 //	makeRoom, preempt  _preempt_request(), in preempt.go
 //	scheduleWaiting    "Next, schedule the WAITING requests."
@@ -16,8 +17,8 @@ import (
 //	fits               kv_cache_manager.py: allocate_slots()
 //	advanceScheduled   _update_after_schedule() of scheduler.py and async_scheduler.py
 
-// schedule is one schedule() call: it forms e.cur, predicts when the step's execution ends,
-// advances what was scheduled and puts the step in flight.
+// schedule forms the next step in e.cur and e.batch, predicts when its execution ends, advances the
+// requests in it, and appends it to the steps in flight (scheduler.py: schedule()).
 func (e *Engine) schedule() error {
 	e.step++
 	b := &e.batch
@@ -55,7 +56,7 @@ func (e *Engine) schedule() error {
 	e.advanceScheduled()
 	e.countStep()
 	e.flight = append(e.flight, flight{})
-	f := &e.flight[len(e.flight)-1] // filled in place: a copy of a literal waits for its narrow stores
+	f := &e.flight[len(e.flight)-1] // set field by field, which is faster than copying a literal
 	f.items = e.cur
 	f.step = e.step
 	f.start = b.StartUs
@@ -73,7 +74,7 @@ func (e *Engine) schedule() error {
 	return nil
 }
 
-// beginBatch empties the step being formed.
+// beginBatch prepares an empty step, reusing memory, and resolves the limits that hold for it.
 func (e *Engine) beginBatch() {
 	e.cur = nil
 	if n := len(e.reuse.items); n > 0 {
@@ -86,28 +87,31 @@ func (e *Engine) beginBatch() {
 	e.spec.begin(e.cfg.Deployment.Engine.MaxNumBatchedTokens)
 }
 
-// mostThrashes is how often in a row, without a token for any request, the request that runs
-// alone may preempt itself.
+// mostThrashes is how many times in a row a request that runs alone may preempt itself, without a
+// token for any request, before the engine gives up on it.
 const mostThrashes = 100
 
-// noteStall notes whether the step just formed shows that some request can never be scheduled.
+// noteStall records whether the step just formed proves that a request can never be scheduled.
+// pauseIfStuck acts on it.
 func (e *Engine) noteStall() {
 	b := &e.batch
 	isEmpty := b.Tokens() == 0 && b.Running == 0
-	// Blocks of steps in flight will be freed, so an empty schedule is no deadlock. With a
-	// connector the engine must not wait for them: the only request could preempt itself for ever.
+	// Blocks of steps in flight will be freed later, so an empty schedule is not a deadlock. With a
+	// CPU tier the engine must not wait for them: the only running request could preempt itself for
+	// ever.
 	willFree := len(e.frees.waiting) > 0 && e.isExecuting() && !e.cfg.Deployment.Engine.CPUOffloading
 	e.stall.isStuck = isEmpty && !e.transfers.areUnderWay() && !willFree
 	e.stall.isHopeless = isEmpty && b.Preempted == 1
 	if e.stall.isHopeless && e.pool.Free < e.pool.Total {
-		// Loads that have arrived hold the other blocks. Before 0.31 they may wait for ever.
+		// Requests whose loads have arrived hold the other blocks. Before 0.31 they may never run.
 		e.stall.thrashes++
 		e.stall.isHopeless = e.stall.thrashes > mostThrashes
 	}
 }
 
-// scheduleRunning gives tokens to running requests, in order. It returns the budget left and
-// whether requests may be admitted: no request was preempted.
+// scheduleRunning gives tokens to running requests, in order (schedule(): "First, schedule the
+// RUNNING requests."). It returns the budget that is left, and whether waiting requests may be
+// admitted, which vLLM does only in a step without a preemption.
 func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 	var decodes, context, blocks int64
 	// Read once: the loop visits hundreds of requests in every step.
@@ -126,15 +130,15 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 			}
 		}
 		end := min(s.computed+n+ahead, e.maxLen)
-		if end > (s.held.N-s.side)*size { // a division costs more than the rest of a decode
+		if end > (s.held.N-s.side)*size { // test first, because the division in ceilDiv is slow
 			need := ceilDiv(end, e.blockSize) + s.side
 			if need-s.held.N > e.pool.Free {
 				var isScheduled bool
 				i, budget, isScheduled = e.makeRoom(s, i, need, budget)
 				if !isScheduled {
 					if e.rules.SelfPreemptedGoesOn && e.byPriority && s.status == statusPreempted {
-						// s was the last in priority and preempted itself. The requests behind it may
-						// still fit: it has just freed its blocks (since 0.33).
+						// Since 0.33 vLLM goes on with the next running request after s, which had the
+						// lowest priority, has preempted itself and freed its blocks.
 						continue
 					}
 					break
@@ -163,23 +167,23 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 	return budget, e.batch.Preempted == 0
 }
 
-// isPlainDecode reports whether s decodes one token and nothing is in its way, as nearly all
-// requests of a busy step do; the others ask [Engine.tokensFor].
+// isPlainDecode reports whether s gets exactly one token in this step and no rule of tokensFor
+// applies. In a busy engine nearly all requests do, so this test keeps the loop fast.
 func (e *Engine) isPlainDecode(s *seq) bool {
 	c := s.computed
 	return e.plain && s.prompt+s.outputs+s.inFlight == c+1 && c >= s.prompt && !s.chunk && c+1 < e.maxLen &&
 		(s.inFlight == 0 || c+2-s.inFlight < s.prompt+s.maxTokens)
 }
 
-// tokensFor is the number of tokens that a running request gets within the budget: vLLM's
-// num_new_tokens.
+// tokensFor returns how many tokens a running request gets within the budget (num_new_tokens of
+// schedule()).
 func (e *Engine) tokensFor(s *seq, budget int64) int64 {
 	if s.inFlight > 0 {
 		if s.computed+2-s.inFlight >= s.prompt+s.maxTokens {
-			return 0 // the step in flight reaches its max_tokens for certain
+			return 0 // it reaches max_tokens with the step in flight
 		}
 		if e.pp > 1 && !e.rules.AsyncWithPP {
-			return 0 // before 0.19 a decode with pipeline stages waits for its token in flight
+			return 0 // before 0.19, with pipeline stages, a decode waits for its token in flight
 		}
 	}
 	if e.step < s.decodeAt { // next_decode_eligible_step
@@ -195,7 +199,7 @@ func (e *Engine) tokensFor(s *seq, budget int64) int64 {
 	return min(n, e.spec.room(budget), e.maxLen-1-s.computed)
 }
 
-// addToStep puts n tokens of s into the step, drafts among them.
+// addToStep adds n tokens of s to the step; drafts of them verify draft tokens.
 func (e *Engine) addToStep(s *seq, n int64, drafts int32) {
 	it := e.appendItem(s, n)
 	it.drafts = drafts
@@ -207,8 +211,8 @@ func (e *Engine) addToStep(s *seq, n int64, drafts int32) {
 	e.batch.Add(s.computed, s.prompt, n, s.held.N, 1)
 }
 
-// appendItem adds an item to the step, filled in place: a copy of a literal waits for its narrow
-// stores.
+// appendItem appends an item to the step. Its fields are set one by one, which is faster than
+// copying a literal.
 func (e *Engine) appendItem(s *seq, n int64) *item {
 	e.cur = append(e.cur, item{})
 	it := &e.cur[len(e.cur)-1]
@@ -218,10 +222,12 @@ func (e *Engine) appendItem(s *seq, n int64) *item {
 	return it
 }
 
-// scheduled walks the items of a step in the order of the running list.
+// scheduled is the items of a step that are still to be walked. The items are in the order of the
+// running list, so tokensOf must be called in that order.
 type scheduled []item
 
-// tokensOf is how many tokens of s, which runs, the step computes.
+// tokensOf returns how many tokens of the running request s the step computes, and drops the items
+// up to it.
 func (q *scheduled) tokensOf(s *seq) int64 {
 	for len(*q) > 0 && (*q)[0].s.status != statusRunning {
 		*q = (*q)[1:]
@@ -234,7 +240,8 @@ func (q *scheduled) tokensOf(s *seq) int64 {
 	return n
 }
 
-// scheduleWaiting admits requests while max_num_seqs, the budget and blocks allow.
+// scheduleWaiting admits waiting requests while max_num_seqs, the token budget and KV blocks allow
+// (schedule(): "Next, schedule the WAITING requests.").
 func (e *Engine) scheduleWaiting(budget int64) {
 	for e.numWaiting() > 0 && budget > 0 && e.spec.room(budget) > 0 && int64(len(e.running)) < e.maxSeqs {
 		queue := e.nextQueue()
@@ -243,7 +250,7 @@ func (e *Engine) scheduleWaiting(budget int64) {
 			e.skip(queue.pop())
 			continue
 		}
-		if s.drains { // its stale steps in flight must be done first, since 0.27
+		if s.drains { // since 0.27 it waits for its steps from before the preemption to end
 			e.skip(queue.pop())
 			continue
 		}
@@ -266,28 +273,31 @@ func (e *Engine) scheduleWaiting(budget int64) {
 	}
 }
 
+// verdict is the result of trying to admit a waiting request.
 type verdict uint8
 
 const (
-	admitNow   verdict = iota
-	admitStop          // and no request behind it
-	admitLater         // but the requests behind it
+	admitNow   verdict = iota // the request runs
+	admitStop                 // neither it nor any request behind it is admitted in this step
+	admitLater                // it is passed over, and the next request is tried
 )
 
-// admission is what a waiting request is about to get.
+// admission is what a waiting request gets when it is admitted.
 type admission struct {
 	computed int64 // tokens found in the prefix cache
-	external int64 // tokens behind them that come from the connector's tier or another server
-	n        int64 // tokens of this step
-	drafts   int32 // of n, padding
-	sync     bool  // the external ones are loaded inside this step
+	external int64 // further tokens whose KV is loaded from the connector's tier or another server
+	n        int64 // tokens that this step computes
+	drafts   int32 // of n, those that are padding in place of drafts
+	sync     bool  // the external tokens are loaded inside this step
 }
 
-// admit looks up cached blocks of s and allocates those of its first chunk.
+// admit tries to admit s: it looks up how much of s is in the prefix cache (kv_cache_manager.py:
+// get_computed_blocks()) or can be loaded (KVConnectorBase_V1.get_num_new_matched_tokens()), sizes
+// its first chunk, and allocates the blocks (allocate_slots()).
 func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	if e.memo && s.blockedAt == e.pool.Gains+1 && budget >= s.blockedBudget {
 		e.shortUs = e.now
-		return a, admitStop // blocks have only become fewer since it failed, and it asks for no less
+		return a, admitStop // no block came free since s failed with no larger budget
 	}
 	if (e.pool.Caching || e.connector != nil) && s.content == nil {
 		e.describe(s)
@@ -300,7 +310,7 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	if isRemote {
 		a.external = s.prompt - a.computed
 	}
-	parks := isRemote || a.external > 0 && !a.sync // load_kv_async
+	parks := isRemote || a.external > 0 && !a.sync // vLLM's load_kv_async: s waits until the KV has arrived
 	if !parks {
 		if e.cadence.hold && a.computed+a.external < s.tokens()-1 {
 			return a, admitStop
@@ -333,16 +343,17 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	return a, admitNow
 }
 
-// lookUp sets in a how many tokens of s the prefix cache and the connector's tier hold; hits are the cached
-// blocks. busy: the connector answers later, so s cannot be admitted in this step.
+// lookUp sets a.computed and a.external: how many tokens of s the prefix cache and the connector's
+// tier have. hits are the cached blocks. busy is set if the connector answers later, so that s
+// cannot be admitted in this step.
 func (e *Engine) lookUp(s *seq, a *admission) (hits []int32, busy bool) {
 	hits = e.reuse.hits[:0]
 	a.computed = s.computed
-	if s.cached < 0 && s.req.CachedTokens.OK { // the recording states it: nothing is looked up
+	if s.cached < 0 && s.req.CachedTokens.OK { // a recording states the cached tokens
 		a.computed = min(s.req.CachedTokens.V, s.tokens()-1)
 		return hits, false
 	}
-	if s.computed != 0 || s.held.N != 0 { // a load that has arrived has its blocks
+	if s.computed != 0 || s.held.N != 0 { // its KV was loaded, so it has its blocks
 		return hits, false
 	}
 	hits = e.findHits(s)
@@ -353,7 +364,8 @@ func (e *Engine) lookUp(s *seq, a *admission) (hits []int32, busy bool) {
 	return hits, busy
 }
 
-// sizeFirstChunk sets the tokens that s gets when it is admitted.
+// sizeFirstChunk sets a.n, the tokens that s computes in the step that admits it, limited by
+// long_prefill_token_threshold and the budget.
 func (e *Engine) sizeFirstChunk(s *seq, a *admission, budget int64) verdict {
 	n := s.tokens() - a.computed - a.external
 	if n == 1 && e.spec != nil && e.spec.padsDecodes && !e.cadence.continues {
@@ -375,10 +387,10 @@ func (e *Engine) sizeFirstChunk(s *seq, a *admission, budget int64) verdict {
 	return admitNow
 }
 
-// fits returns how many blocks s needs for its first step and whether they are free
-// (kv_cache_manager.py: allocate_slots()). Since 0.19 blocks for all its known tokens must be
-// free, hits on free blocks counted as need: a test, not a reservation
-// (scheduler_reserve_full_isl). External blocks of a tier are whole.
+// fits returns how many blocks s needs for its first step, and whether so many are free
+// (kv_cache_manager.py: allocate_slots()). Cached blocks that no request uses are in the free queue, so
+// each of them also takes one free block. Since 0.19 there must be free blocks for all known tokens of
+// s, although only those of the first step are allocated (scheduler_reserve_full_isl).
 func (e *Engine) fits(s *seq, a *admission, hits []int32, isLoad bool) (need int64, ok bool) {
 	held := max(int64(len(hits)), s.held.N)
 	free := e.pool.Free
@@ -401,7 +413,7 @@ func (e *Engine) fits(s *seq, a *admission, hits []int32, isLoad bool) (need int
 	return need, max(0, need-held) <= free
 }
 
-// start moves an admitted request to the running list: SCHEDULED.
+// start moves an admitted request to the running list and adds it to the step: SCHEDULED.
 func (e *Engine) start(s *seq, a admission) {
 	e.running = append(e.running, s)
 	e.out.PeakRunning = max(e.out.PeakRunning, int64(len(e.running)))
@@ -416,15 +428,16 @@ func (e *Engine) start(s *seq, a admission) {
 		s.res.Starved = e.shortUs >= s.res.QueuedUs.V
 	}
 	e.journey(Scheduled, s, e.step)
-	s.prefills = s.prefills || s.computed+a.n < s.tokens() // a parked request counts until the step is formed
+	s.prefills = s.prefills || s.computed+a.n < s.tokens() // park has set it for a request whose KV was loaded
 	e.cadence.admits = e.cadence.admits || s.computed < s.tokens()-1
 	e.undefer(s)
 	e.addToStep(s, a.n, a.drafts)
 	e.cur[len(e.cur)-1].fresh = true
 }
 
-// advanceScheduled moves the requests of the step forward, before its result
-// (_update_after_schedule()).
+// advanceScheduled counts the tokens of the step just formed as computed before its result is known
+// (scheduler.py and async_scheduler.py: _update_after_schedule()). With asynchronous scheduling it
+// also counts the output token, and the drafts, that each finished prompt or decode will produce.
 func (e *Engine) advanceScheduled() {
 	proposals := e.spec.proposals(len(e.cur))
 	hasFlights := e.depth > 1

@@ -12,60 +12,61 @@ const (
 	statusDone
 )
 
-// seq is a request inside the engine. Counts are tokens; blocks include the current step's
-// allocation. Each step walks over hundreds of running requests, so the fields that a decode of a
-// synchronous engine without drafts needs are in the first two cache lines of 64 bytes.
+// seq is a request inside the engine. Counts are tokens; blocks include those of the current step.
+// The loops of a step visit hundreds of requests, so the fields that a decode of a synchronous
+// engine without drafts needs come first, in two cache lines of 64 bytes.
 type seq struct {
-	computed int64 // tokens in KV, those of steps in flight included: num_computed_tokens
+	computed int64 // tokens in KV, including those of steps in flight: num_computed_tokens
 	outputs  int64 // output tokens that the scheduler has received
 	prompt   int64
-	inFlight int64 // output tokens scheduled but not yet known, drafts included: num_output_placeholders
-	drafts   int64 // proposed behind its last known token, to be verified by its next step: spec_token_ids
-	flying   int64 // tokens in steps in flight, where the engine keeps more than one
-	target   int64 // output tokens at which it stops
+	inFlight int64 // output tokens and drafts scheduled but not yet known: num_output_placeholders
+	drafts   int64 // drafts after its last known token, which its next step verifies: spec_token_ids
+	flying   int64 // tokens in steps in flight, if there may be more than one
+	target   int64 // number of output tokens at which it stops
 	status   status
-	first    bool // FIRST_TOKEN has been seen
-	chunk    bool // its last step left known tokens uncomputed: is_prefill_chunk
+	first    bool // it has its first token
+	chunk    bool // its last step did not compute all its known tokens: is_prefill_chunk
 	deferred bool // passed over while it waited
-	prefills bool // admitted, and has not computed all its known tokens since
-	drains   bool // some of flying is stale
+	prefills bool // it was admitted and has not yet computed all its known tokens
+	drains   bool // some of flying was scheduled before its last preemption
 
 	held      held
-	side      int64 // further blocks, of attention windows and recurrent states
+	side      int64 // number of further blocks, for attention windows and recurrent states
 	idx       int
 	maxTokens int64
 
 	req       *Request
 	res       *RequestResult
 	stale     int64 // of flying, those scheduled before its last preemption, with Rules.ResumeAfterDrain
-	verified  int64 // verifies so far
+	verified  int64 // number of times that drafts of it were verified
 	decodeAt  int64 // the first step that may decode it again, with pipeline parallelism
-	cached    int64 // prompt tokens cached at first admission, -1 before
-	hiwater   int64 // prompt tokens processed, cached included; survives preemption
+	cached    int64 // prompt tokens cached at its first admission; -1 before
+	hiwater   int64 // largest number of prompt tokens processed, also before preemptions
 	preempted int64
-	doneStep  int64 // step count when it left, for reuse
-	lastToken int64 // us of its last token, with Config.TokenGaps
+	doneStep  int64 // step in which it left, after which its record may be reused (newSeq)
+	lastToken int64 // time of its last token, us, with Config.TokenGaps
 	gaps      []int32
-	// Its last failed admission for want of blocks: the pool's gains then, and the budget.
+	// When it last found too few free blocks: the pool's gains, plus 1, and the token budget.
 	blockedAt     int64
 	blockedBudget int64
 	content       *Content      // nil without caching and before it is first considered
-	shared        int64         // leading blocks of content that others may have
+	shared        int64         // number of leading blocks that other requests may have too
 	offload       *offloadState // nil without a connector
 	remote        remoteState
 	nextFree      *seq
 }
 
-// mostSpare bounds the records that an engine keeps for further requests, so that a queue that
-// was long once does not hold its memory.
+// mostSpare is the number of unused records that an engine keeps, so that one long queue does not
+// occupy memory for the rest of the run.
 const mostSpare = 1024
 
-// freeList hands out the records of sequences that have left, first in, first out.
+// freeList is the records of requests that have left, first in, first out.
 type freeList struct {
 	head, tail *seq
 	n          int
 }
 
+// push adds a record, unless there are enough.
 func (l *freeList) push(s *seq) {
 	if l.n == mostSpare {
 		return
@@ -79,7 +80,7 @@ func (l *freeList) push(s *seq) {
 	l.tail = s
 }
 
-// take is the first record, when it left before the given step.
+// take removes and returns the first record if its request left before the given step.
 func (l *freeList) take(before int64) *seq {
 	s := l.head
 	if s == nil || s.doneStep >= before {
@@ -90,15 +91,16 @@ func (l *freeList) take(before int64) *seq {
 	return s
 }
 
-// visit is a request on its way through one engine, from the API and back.
+// visit is one request from its arrival at the API until it leaves.
 type visit struct {
 	req  *Request
-	s    *seq // in the engine; nil before and after
+	s    *seq // its record in the engine; nil before and after
 	res  RequestResult
 	grad *gradient // nil without Config.Gradient
 }
 
-// tokens is what the scheduler wants in KV: prompt and known outputs (num_tokens).
+// tokens is the number of known tokens, prompt and outputs, whose KV the scheduler wants
+// (num_tokens).
 func (s *seq) tokens() int64 { return s.prompt + s.outputs }
 
 // blockHash is the chained hash of block b of the request.

@@ -5,35 +5,36 @@ import (
 	"slices"
 )
 
-// Source hands out the requests of a workload in the order of their arrival.
-// Those of closed loops become due when the ones before them have left.
+// Source returns the requests of a workload in the order of their arrival. Requests of closed loops
+// become due when the ones before them have left.
 type Source struct {
 	reqs      []Request
-	open      []int32 // requests that arrive by themselves, by arrival
+	open      []int32 // requests with arrivals of their own, sorted by arrival
 	next      int
 	due       Heap[dueRequest]
-	order     int64           // requests that became due so far
-	followers map[int][]int32 // by predecessor: requests that come after it
-	queues    map[int][]int32 // by loop: requests not sent yet
-	samples   map[int][]int32 // by request: its other samples
-	inside    map[int]int     // by request with other samples: how many have not left
+	order     int64           // number of requests that became due so far
+	followers map[int][]int32 // for each request, those that follow it (Request.After)
+	queues    map[int][]int32 // for each loop, its requests that were not sent yet
+	samples   map[int][]int32 // for each request, its other samples
+	inside    map[int]int     // for each request with other samples, how many of them have not left
 }
 
+// dueRequest is a request of a closed loop that will arrive.
 type dueRequest struct {
 	at    int64
 	order int64
 	req   int32
 }
 
-// Before is the order by time and by when it became due.
+// Before orders by time, then by when the requests became due.
 func (a dueRequest) Before(b dueRequest) bool {
 	return a.at < b.at || a.at == b.at && a.order < b.order
 }
 
-// NewSource checks the requests and puts them in order; equal arrivals keep
-// theirs.
+// NewSource checks the requests and sorts them; those with equal arrivals keep their order.
 func NewSource(reqs []Request) (*Source, error) {
-	s := &Source{reqs: reqs, followers: map[int][]int32{}, queues: map[int][]int32{}, samples: map[int][]int32{}, inside: map[int]int{}}
+	s := &Source{reqs: reqs, followers: map[int][]int32{}, queues: map[int][]int32{}, samples: map[int][]int32{},
+		inside: map[int]int{}}
 	for i := range reqs {
 		r := &reqs[i]
 		if err := r.checkRequest(i, len(reqs)); err != nil {
@@ -54,8 +55,7 @@ func NewSource(reqs []Request) (*Source, error) {
 	return s, nil
 }
 
-// Next is when the next request arrives; false when none will before another
-// has left.
+// Next is the arrival of the next request; false if none will arrive before another has left.
 func (s *Source) Next() (atUs int64, ok bool) {
 	if s.next < len(s.open) {
 		atUs = s.reqs[s.open[s.next]].ArrivalUs
@@ -67,8 +67,8 @@ func (s *Source) Next() (atUs int64, ok bool) {
 	return atUs, ok
 }
 
-// Take hands out the next request. Of two that arrive in the same microsecond
-// the one that arrives by itself comes first.
+// Take removes and returns the next request. If two arrive in the same microsecond, the one with an
+// arrival of its own comes first.
 func (s *Source) Take() (i int) {
 	atUs, _ := s.Next()
 	if s.next < len(s.open) && s.reqs[s.open[s.next]].ArrivalUs == atUs {
@@ -86,9 +86,9 @@ func (s *Source) Take() (i int) {
 	return i
 }
 
-// Left is called when request i has left at atUs, whatever its outcome. When all its samples
-// have left, the requests that follow it become due. Left calls sent for each: when it arrives,
-// and whether that is exactly its think time after atUs.
+// Left must be called when request i has left at atUs, whatever its outcome. When all its samples
+// have left, the requests that follow it become due. For each of them Left calls sent with its
+// arrival, and whether that is exactly its think time after atUs.
 func (s *Source) Left(i int, atUs int64, sent func(j int, atUs int64, followed bool)) {
 	if with := s.reqs[i].With; with > 0 {
 		i = with - 1

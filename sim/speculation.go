@@ -6,12 +6,12 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// speculation is the state of speculative decoding: a drafter proposes up to k tokens behind
-// each request's last one, and the request's next step verifies them. A nil *speculation is an
-// engine without a drafter.
+// speculation is the state of speculative decoding: a drafter proposes up to k tokens after each
+// request's last one, and the request's next step verifies them. The methods of a nil *speculation
+// describe an engine without a drafter.
 type speculation struct {
 	*vllm.Speculation
-	lookahead int64 // tokens behind a step's own that blocks are allocated for: num_lookahead_tokens
+	lookahead int64 // further tokens for which a step allocates blocks: num_lookahead_tokens
 	slots     int64 // tokens that the drafter adds to the input for each scheduled request
 	input     int64 // remaining input budget of the step being formed, tokens of requests and draft slots
 
@@ -21,14 +21,15 @@ type speculation struct {
 	byBatchSize      bool // num_speculative_tokens_per_batch_size, since 0.24
 	padsDecodes      bool // a request admitted with one token left gets 1 + k, since 0.25
 	padsAlone        bool // also when no other request decodes, since 0.30
-	noneAfterChunks  bool // drafts behind an unfinished prompt are dropped, since 0.19
-	dropBlock        bool // a prefix hit's last block is dropped: the drafter needs KV of its own for it
-	hashAhead        bool // hashes cover the token behind their block, so that no block is dropped, since 0.33
+	noneAfterChunks  bool // drafts after an unfinished prompt are dropped, since 0.19
+	dropBlock        bool // the last block of a prefix hit is not used, because the drafter needs its own KV
+	hashAhead        bool // hashes include the token after their block, so that no block is dropped; 0.33
 
 	source rand.PCG
 	rng    *rand.Rand // of source
 }
 
+// newSpeculation makes the state for an engine with a drafter.
 func newSpeculation(e *Engine, s *vllm.Speculation) *speculation {
 	d := &e.cfg.Deployment.Engine
 	r := &e.rules
@@ -67,8 +68,8 @@ func (sp *speculation) clone() *speculation {
 	return &own
 }
 
-// ahead is the number of tokens behind those of a running request's step that blocks are
-// allocated for.
+// ahead is the number of tokens after those of a running request's step for which blocks are
+// allocated.
 func (sp *speculation) ahead() int64 {
 	if sp == nil {
 		return 0
@@ -76,14 +77,14 @@ func (sp *speculation) ahead() int64 {
 	return sp.lookahead
 }
 
-// begin starts a step with its input budget, max_num_batched_tokens.
+// begin starts a step with the input budget max_num_batched_tokens.
 func (sp *speculation) begin(budget int64) {
 	if sp != nil {
 		sp.input = budget
 	}
 }
 
-// room is how many tokens one more request may have in the step being formed.
+// room is the number of tokens that one more request may have in the step being formed.
 func (sp *speculation) room(budget int64) int64 {
 	if sp == nil || !sp.slotsPerRequest {
 		return budget
@@ -91,16 +92,16 @@ func (sp *speculation) room(budget int64) int64 {
 	return min(budget, sp.input-sp.slots)
 }
 
-// spend takes a request of n tokens off the input budget; a negative count of requests gives it
-// back.
+// spend subtracts a request of n tokens from the input budget. A negative number of requests adds
+// it back.
 func (sp *speculation) spend(n, requests int64) {
 	if sp != nil {
 		sp.input -= requests * (n + sp.slots)
 	}
 }
 
-// firstLookaheadOf is the number of tokens behind those of a request's first step that blocks
-// are allocated for. load: the request's tokens come from elsewhere.
+// firstLookaheadOf is the number of tokens after those of a request's first step for which blocks
+// are allocated. With load, the request's KV is loaded.
 func (sp *speculation) firstLookaheadOf(s *seq, load bool) int64 {
 	switch {
 	case sp == nil:
@@ -113,8 +114,8 @@ func (sp *speculation) firstLookaheadOf(s *seq, load bool) int64 {
 	return sp.lookahead
 }
 
-// takeDrafts is how many drafts n more tokens of s verify: those beyond its known tokens. The
-// rest of its drafts is dropped.
+// takeDrafts returns how many drafts of s a step of n tokens verifies: its tokens beyond the known
+// ones. Other drafts are dropped.
 func (s *seq) takeDrafts(n int64) int32 {
 	if s.drafts == 0 {
 		return 0
@@ -124,10 +125,10 @@ func (s *seq) takeDrafts(n int64) int32 {
 	return int32(max(0, d))
 }
 
-// padDecode is the number of tokens of a request that is admitted with one token left. Its
-// drafts are padding, so that the step stays a uniform decode (scheduler.py: schedule(),
-// pad_spec_decode). others: running requests are scheduled in this step. wait: the padding does
-// not fit and the request stays in the queue.
+// padDecode returns the number of tokens for a request that is admitted with one token left to
+// compute. It is padded with drafts so that the step stays a uniform decode (scheduler.py:
+// schedule(), pad_spec_decode). others: running requests are in this step. With wait the padding
+// does not fit, and the request stays in the queue.
 func (sp *speculation) padDecode(computed, budget, maxLen int64, others bool) (n int64, wait bool) {
 	n = 1 + sp.Tokens
 	if sp.padsAlone {
@@ -142,7 +143,7 @@ func (sp *speculation) padDecode(computed, budget, maxLen int64, others bool) (n
 	return n, n > budget || computed+n > maxLen
 }
 
-// proposals is how many drafts follow a step of so many requests.
+// proposals is the number of drafts that follow a step with so many requests.
 func (sp *speculation) proposals(requests int) int64 {
 	switch {
 	case sp == nil:
@@ -153,8 +154,8 @@ func (sp *speculation) proposals(requests int) int64 {
 	return sp.Tokens
 }
 
-// propose notes the drafts behind an updated step of a synchronous engine (scheduler.py:
-// update_draft_token_ids()).
+// propose records the drafts proposed after a step of a synchronous engine was processed
+// (scheduler.py: update_draft_token_ids()).
 func (sp *speculation) propose(items []item) {
 	k := sp.proposals(len(items))
 	for i := range items {
@@ -174,8 +175,8 @@ func (sp *speculation) propose(items []item) {
 	}
 }
 
-// accepted is how many of n drafts of s the model agrees with: as its recording has it, verify by
-// verify, else drawn from the deployment's rates.
+// accepted returns how many of n drafts of s are accepted: those of its recording, or a number
+// drawn from the deployment's rates.
 func (sp *speculation) accepted(s *seq, n int64) int64 {
 	verify := s.verified
 	s.verified++

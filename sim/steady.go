@@ -1,19 +1,18 @@
 package sim
 
-// The steady state of a busy engine is a step in which every running request decodes one token
-// and no request is admitted or preempted. What follows runs such a step in two short loops over
-// the running list instead of the general ones; the result is the same
-// (TestSteadyPathIsExact).
+// In most steps of a busy engine every running request decodes one token, and no request is admitted
+// or preempted. This file runs such steps in two short loops over the running list. The result is
+// equal to that of the general code (TestSteadyPathIsExact).
 
-// isSteady reports whether the next step will be of that kind for certain: every running request
-// decodes, none can be admitted, and blocks suffice even if every request needs one.
+// isSteady reports whether the next step is certain to be steady: every running request decodes,
+// none can be admitted, and there are enough blocks even if every request needs one.
 func (e *Engine) isSteady() bool {
 	n := int64(len(e.running))
 	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free &&
 		(e.numWaiting() == 0 || n >= e.maxSeqs) && !e.transfers.areUnderWay()
 }
 
-// scheduleSteady forms the step: one token and at most one block for each request.
+// scheduleSteady forms a steady step: one token and at most one new block for each request.
 func (e *Engine) scheduleSteady() {
 	b := &e.batch
 	var context, blocks int64
@@ -48,7 +47,7 @@ func (e *Engine) scheduleSteady() {
 	}
 }
 
-// updateSteady gives every running request a token.
+// updateSteady processes the result of a steady step.
 func (e *Engine) updateSteady(step int64) {
 	isLast := false
 	gaps := e.gaps

@@ -9,15 +9,15 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// tables is the step time as the sum of a GPU's measured kernels and of corrections learned from servers.
-// It is linear in the corrections. It is not safe for concurrent use; make one per run.
+// tables is a step-time model from kernels measured on a GPU, with corrections learned from
+// servers. It is linear in the corrections. It is not safe for concurrent use; make one per run.
 type tables struct {
 	price *library.Pricer
 	theta [library.NumStep]float64
 	x     [library.NumStep]float64
 }
 
-// NewTables makes the model of a bound step with corrections.
+// NewTables makes the model of a deployment's step with corrections.
 func NewTables(s *library.Step, theta [library.NumStep]float64) *tables {
 	return &tables{price: s.NewPricer(), theta: theta}
 }
@@ -33,11 +33,13 @@ func (t *tables) StepUs(b *Batch) (float64, error) {
 	return sum, nil
 }
 
-// Kernels is a step as kernels see it.
+// Kernels converts the batch to the input of the kernel tables.
 func (b *Batch) Kernels() library.Batch {
-	out := library.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs), Decodes: float64(b.DecodeReqs),
-		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs), PrefillTokens: float64(b.PrefillTokens),
-		PrefillPairs: float64(b.CausalWork)}
+	out := library.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs),
+		Decodes:       float64(b.DecodeReqs),
+		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs),
+		PrefillTokens: float64(b.PrefillTokens),
+		PrefillPairs:  float64(b.CausalWork)}
 	if b.Among != nil {
 		out.Run = b.Among.Padded
 		out.All = b.Among.Tokens
@@ -49,8 +51,8 @@ func (b *Batch) Kernels() library.Batch {
 // Features is the vector of the last StepUs.
 func (t *tables) Features() []float64 { return t.x[:] }
 
-// roofline is the analytic model: nothing is fitted. With the features of 1.1, or 1.3, at
-// peak rate (s):
+// roofline is an analytic model without fitted coefficients. Its time, with the features of version
+// 1.1 or 1.3 at peak rate, s, is
 //
 //	max(linear compute, weights) + max(prefill attention, its KV reads) +
 //	max(decode attention, its KV reads) + collectives + 10 us per layer
@@ -69,7 +71,8 @@ func NewRoofline(d *deploy.Deployment) (*roofline, error) {
 		return nil, err
 	}
 	r := &roofline{space: sp, x: make([]float64, len(sp.BetaFeatures()))}
-	names := []string{"prefill_linear_compute", "decode_weight_load", "prefill_attention", "decode_attention", "kv_cache_read",
+	names := []string{"prefill_linear_compute", "decode_weight_load", "prefill_attention", "decode_attention",
+		"kv_cache_read",
 		"tp_communication", "fixed_step_overhead"}
 	for i, name := range names {
 		r.f[i] = slices.IndexFunc(sp.BetaFeatures(), func(f features.Feature) bool { return f.Name == name })

@@ -2,32 +2,34 @@ package sim
 
 import "math"
 
-// remoteState is the part of disaggregated prefill in a request.
+// remoteState is the state of disaggregated prefill of one request.
 type remoteState struct {
 	pending  bool  // its prompt is to be loaded from another server at its admission
 	arrived  bool  // the load is done
 	readyUs  int64 // when the load is done
-	parkedAt int64 // step
-	freeUs   int64 // when another server has read its blocks, or their lease ends
+	parkedAt int64 // step in which the load began
+	freeUs   int64 // when another server has read its blocks, or their lease has ended
 }
 
-// transfers are the requests whose KV blocks are on their way: from another server (disaggregated
-// prefill and decode) or from the tier of a connector, and from finished requests to either.
+// transfers is the requests whose KV is being transferred: into their blocks from another server
+// (disaggregated prefill) or a connector's tier, or out of the blocks of finished requests.
 type transfers struct {
-	e       *Engine
-	parked  []*seq // waiting for their KV blocks: WAITING_FOR_REMOTE_KVS
-	leaving []*seq // finished; their blocks are still read by another server, copied to the tier or written by a load
+	e      *Engine
+	parked []*seq // waiting requests whose KV is being loaded: WAITING_FOR_REMOTE_KVS
+	// leaving are finished requests whose blocks another server still reads, a copy to the tier
+	// still reads, or a load still writes.
+	leaving []*seq
 
-	// Tests: onPark is called for every load, isDone replaces the times of transfers.
+	// Set by tests: onPark is called for every load, isDone replaces the times of transfers.
 	onPark func(s *seq)
 	isDone func(s *seq) bool
 }
 
 func (t *transfers) areUnderWay() bool { return len(t.parked)+len(t.leaving) > 0 }
 
-// park makes s wait, with its blocks, until the KV of its first tokens is complete; external of
-// them come from another server (remote), or from the connector, which sets when
-// (scheduler.py: schedule(), load_kv_async).
+// park makes s wait, with its blocks, until the KV of its first tokens is loaded; external of these
+// are loaded, with remote from another server, otherwise by the connector (scheduler.py:
+// schedule(), load_kv_async).
 func (t *transfers) park(s *seq, tokens, external int64, remote bool) {
 	e := t.e
 	s.status = statusParked
@@ -52,8 +54,9 @@ func (t *transfers) park(s *seq, tokens, external int64, remote bool) {
 	}
 }
 
-// unpark reports whether a parked request may be scheduled, and makes it waiting again. Its last
-// token is computed here (scheduler.py: _update_waiting_for_remote_kv()).
+// unpark reports whether the KV of a parked request has arrived, and makes it an ordinary waiting
+// request then. Its last token is still computed here (scheduler.py:
+// _update_waiting_for_remote_kv()).
 func (t *transfers) unpark(s *seq) bool {
 	if !s.remote.arrived {
 		return false
@@ -69,15 +72,15 @@ func (t *transfers) unpark(s *seq) bool {
 	return true
 }
 
-// reservedBlocks is the number of blocks that prompts in chunks and loads under way still need
-// (scheduler.py: _inflight_prefill_reserved_blocks(), since 0.23).
+// reservedBlocks is the number of blocks that unfinished prompts and loads under way will still
+// need (scheduler.py: _inflight_prefill_reserved_blocks(), since 0.23).
 func (t *transfers) reservedBlocks() int64 {
 	e := t.e
-	verify := int64(0) // tokens
+	verify := int64(0) // tokens of drafts to verify
 	if e.spec != nil && e.rules.LoadsReserveDrafts {
 		verify = 1 + e.spec.Tokens + e.spec.lookahead
 	}
-	blocks := ceilDiv(verify, e.blockSize) // of the load that asks
+	blocks := ceilDiv(verify, e.blockSize) // for the load that is to be admitted
 	addRemaining := func(s *seq) {
 		full := min(s.tokens(), e.maxLen)
 		if e.rules.LookaheadHashes { // since 0.33 both in one count
@@ -97,7 +100,7 @@ func (t *transfers) reservedBlocks() int64 {
 	return blocks
 }
 
-// waitingHolders are the waiting requests that hold blocks: loads, under way or arrived.
+// waitingHolders returns the waiting requests that hold blocks, because they are or were loaded.
 func (e *Engine) waitingHolders() (out []*seq) {
 	for _, q := range []*waitQueue{&e.front, &e.waiting} {
 		for i := range q.len() {
@@ -114,9 +117,9 @@ func (e *Engine) waitingHolders() (out []*seq) {
 	return out
 }
 
-// complete notices, with the update of a step, which loads have arrived, and frees the blocks
-// that no transfer needs any more of the first finished requests: those that had finished before
-// the update (scheduler.py: _update_from_kv_xfer_finished()).
+// complete is called with the update of a step. It finds the loads that have arrived, and frees
+// blocks that no transfer needs any more, of the first finished requests: those that had finished
+// before the update (scheduler.py: _update_from_kv_xfer_finished()).
 func (t *transfers) complete(finished int) {
 	e := t.e
 	waiting := t.parked[:0]
@@ -150,7 +153,7 @@ func (t *transfers) complete(finished int) {
 	t.leaving = staying
 }
 
-// isTransferred reports whether a transfer that takes until doneUs is done.
+// isTransferred reports whether a transfer that ends at doneUs is done.
 func (t *transfers) isTransferred(s *seq, doneUs int64) bool {
 	if t.isDone != nil {
 		return t.isDone(s)
@@ -158,9 +161,9 @@ func (t *transfers) isTransferred(s *seq, doneUs int64) bool {
 	return doneUs <= t.e.now
 }
 
-// keepsBlocks reports whether the blocks of a finished request stay: for the server that decodes
-// on, which reads them, or since 0.19 while a load still writes them
-// (scheduler.py: _connector_finished()).
+// keepsBlocks reports whether a finished request keeps its blocks: because the server that decodes
+// reads them, or, since 0.19, because a load still writes them (scheduler.py:
+// _connector_finished()).
 func (t *transfers) keepsBlocks(s *seq) bool {
 	loading := s.status == statusParked && !s.remote.arrived && t.e.rules.AbortedLoadsStay
 	if !loading && s.status == statusParked {
@@ -174,7 +177,7 @@ func (t *transfers) keepsBlocks(s *seq) bool {
 	return true
 }
 
-// Release frees the blocks of finished request i at atUs: another server has read them.
+// Release frees the blocks of finished request i at atUs, when another server has read them.
 func (e *Engine) Release(i int, atUs int64) {
 	for _, s := range e.transfers.leaving {
 		if s.idx == i {
@@ -184,22 +187,22 @@ func (e *Engine) Release(i int, atUs int64) {
 }
 
 // deferredFrees keeps the blocks of requests that leave the running list while steps in flight
-// write them. A connector may write into a free block at once, so such blocks come free with
-// the result of the last step in flight (scheduler.py: _free_request_blocks() and
+// still write them. A connector may write into a free block at once, so these blocks come free with
+// the result of the last such step (scheduler.py: _free_request_blocks() and
 // _drain_deferred_frees(), since 0.24).
 type deferredFrees struct {
 	on      bool
-	step    int64 // the last step with tokens: vLLM's sched_step_seq
+	step    int64 // the last step with tokens: sched_step_seq
 	waiting []deferredFree
 }
 
-// deferredFree are blocks that come free after a step.
+// deferredFree is blocks that come free when a step has been processed.
 type deferredFree struct {
 	held held
 	step int64
 }
 
-// freeBlocks frees what s holds, now or when the steps in flight are done.
+// freeBlocks frees the blocks of s, now or when the steps in flight have been processed.
 func (e *Engine) freeBlocks(s *seq) {
 	if !e.frees.on || s.flying == 0 || s.held.N == 0 {
 		e.pool.Drop(&s.held)
@@ -209,7 +212,7 @@ func (e *Engine) freeBlocks(s *seq) {
 	s.held = held{}
 }
 
-// drainFrees frees the blocks that waited for a step, whose result is there.
+// drainFrees frees the blocks that waited for the result of a step.
 func (e *Engine) drainFrees(step int64) {
 	for len(e.frees.waiting) > 0 && e.frees.waiting[0].step <= step {
 		e.pool.Drop(&e.frees.waiting[0].held)

@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// Twins are n copies of a workload, each send moved evenly by up to jitterUs to
-// either side; the second of every two copies moves them the other way. Requests
-// that wait for another one are left alone. The same seed moves them the same.
+// Twins makes n copies of a workload in which each request is sent up to jitterUs earlier or later.
+// Copies come in pairs with opposite shifts. Requests that wait for another one are not shifted.
+// The same seed gives the same shifts.
 func Twins(reqs []Request, n int, jitterUs, seed int64) [][]Request {
 	out := make([][]Request, n)
 	for k := range out {
@@ -29,15 +29,14 @@ func Twins(reqs []Request, n int, jitterUs, seed int64) [][]Request {
 	return out
 }
 
-// jitter is even in [-most, most].
+// jitter is uniform in [-most, most].
 func jitter(seed, twin, request uint64, most int64) int64 {
 	u := mix(mix(seed, twin), request)
 	return int64(u%uint64(2*most+1)) - most
 }
 
-// AssessTwins is the mean objective of a candidate over its twins, and the
-// scores. It stops at the first twin that makes the mean certain to exceed the
-// bound; the mean is then a number it exceeds.
+// AssessTwins returns the mean objective of a candidate over its twins, and their scores. It stops
+// as soon as the mean must exceed the bound; the mean is then a lower bound.
 func AssessTwins(cfg Config, twins [][]Request, seen []Measured, o Options) (mean float64, scores []*Score, err error) {
 	n := float64(len(twins))
 	for _, reqs := range twins {

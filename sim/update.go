@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// update processes the result of a step: each sequence that sampled gets its token, those that
+// update processes the result of a step: each request that sampled gets its token, and those that
 // stop leave (scheduler.py: update_from_output()).
 func (e *Engine) update(f *flight) {
 	if f.tokens > 0 {
@@ -21,7 +21,7 @@ func (e *Engine) update(f *flight) {
 	for i := range f.items {
 		it := &f.items[i]
 		s := it.s
-		isStale := false // scheduled before s was preempted
+		isStale := false // the step was scheduled before s was preempted
 		if hasFlights && int32(s.idx) == it.idx {
 			s.flying -= it.n
 			if s.drains {
@@ -59,7 +59,7 @@ func (e *Engine) update(f *flight) {
 	if hasLeft {
 		e.sweep()
 	}
-	e.allDecode = stays == len(e.running) // steady steps and requests that leave do not change that
+	e.allDecode = stays == len(e.running) // every running request got a token, so all decode next
 	if e.spec != nil && !e.cfg.Async {
 		e.spec.propose(f.items)
 	}
@@ -74,8 +74,9 @@ func (e *Engine) update(f *flight) {
 	}
 }
 
-// deliver gives s what its item sampled: one token, and the drafts it accepted. isStale: s was
-// preempted since, so its counts began again.
+// deliver gives s the tokens that its item of a step sampled: one, and one for each accepted draft.
+// With isStale, s was preempted since, so its counts of computed tokens started again and are not
+// corrected.
 func (e *Engine) deliver(s *seq, it *item, isStale bool) {
 	n := int64(1)
 	hadInFlight := s.inFlight > 0
@@ -98,7 +99,7 @@ func (e *Engine) deliver(s *seq, it *item, isStale bool) {
 			}
 		}
 	}
-	kept := min(n, s.target-s.outputs) // tokens behind a stop are cut
+	kept := min(n, s.target-s.outputs) // tokens after a stop are dropped
 	s.outputs += kept
 	if !isStale && hadInFlight {
 		s.inFlight -= kept
@@ -114,9 +115,9 @@ func (e *Engine) deliver(s *seq, it *item, isStale bool) {
 	}
 }
 
-// deliverLate mirrors releases before 0.19, where a request that ends during its step and whose
-// blocks stay still gets the step's tokens. Only one that was aborted shows them in its result;
-// where they reach its end it is reported as finished once more.
+// deliverLate mirrors update_from_output() before 0.19: a request that ended during a step and
+// whose blocks stay still gets the step's tokens. Only an aborted request has them in its result.
+// If they reach its limit, it counts as finished a second time.
 func (e *Engine) deliverLate(s *seq, it *item) {
 	if e.rules.AbortedLoadsStay || !it.yields || int32(s.idx) != it.idx || !slices.Contains(e.transfers.leaving, s) {
 		return
@@ -135,7 +136,7 @@ func (e *Engine) deliverLate(s *seq, it *item) {
 	}
 }
 
-// stampToken stamps a token of s.
+// stampToken records the time of a token of s: of the first one, and with Config.TokenGaps of each.
 func (e *Engine) stampToken(s *seq, step int64) {
 	if s.first {
 		e.gaps.add(s, e.now-s.lastToken)
@@ -161,8 +162,8 @@ func (e *Engine) stampToken(s *seq, step int64) {
 	}
 }
 
-// stop ends a request that has its last token. A stop token counts before a limit, also where both
-// come at once (sched/utils.py: check_stop()).
+// stop finishes a request that has its last token. If a stop token and a limit come together, the
+// stop token decides the status (sched/utils.py: check_stop()).
 func (e *Engine) stop(s *seq, step int64) {
 	status := trace.FinishLength
 	if s.outputs == s.req.OutputTokens && s.outputs < s.maxTokens {
@@ -170,7 +171,7 @@ func (e *Engine) stop(s *seq, step int64) {
 	}
 	s.res.LengthCapped = s.outputs < min(s.maxTokens, s.req.OutputTokens)
 	if !s.res.LengthCapped && (s.tokens()-1)%e.blockSize == 0 {
-		e.pool.Misses++ // the last token is never computed; BLIS takes its block all the same
+		e.pool.Misses++ // the KV of the last token is never computed, but BLIS counts its block
 	}
 	if s.status != statusRunning { // its last token arrived after it had been preempted
 		e.unqueue(s)
@@ -178,7 +179,8 @@ func (e *Engine) stop(s *seq, step int64) {
 	e.finish(s, step, status, OutcomeFinished)
 }
 
-// finish frees the request and sends it back to the API (scheduler.py: _free_request()).
+// finish ends a request with a status, frees its blocks unless a transfer needs them, and sends it
+// back to the API (scheduler.py: _free_request()).
 func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome) {
 	res := s.res
 	res.FinishStatus = finishStatus
@@ -231,7 +233,7 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	e.outside.push(e.now+delay, outsideDepart, s.idx)
 }
 
-// sweep drops finished requests from the running list, keeping its order.
+// sweep removes finished requests from the running list.
 func (e *Engine) sweep() {
 	kept := e.running[:0]
 	for _, s := range e.running {

@@ -2,16 +2,17 @@ package sim
 
 import "slices"
 
-// waitQueue holds waiting requests: a deque (fcfs) or a heap (priority).
+// waitQueue is a queue of waiting requests: a deque (fcfs) or a heap (priority).
 type waitQueue struct {
 	byPriority bool
-	heap       Heap[*seq] // by priority
-	ring       []*seq     // else: n of them from head on
+	heap       Heap[*seq] // used with byPriority
+	ring       []*seq     // used otherwise: n requests from head on
 	head, n    int
 }
 
 func (q *waitQueue) len() int { return q.n + len(q.heap) }
 
+// at is the i-th request; with byPriority only at(0) is the next one.
 func (q *waitQueue) at(i int) *seq {
 	if q.byPriority {
 		return q.heap[i]
@@ -21,6 +22,7 @@ func (q *waitQueue) at(i int) *seq {
 
 func (q *waitQueue) set(i int, s *seq) { q.ring[(q.head+i)%len(q.ring)] = s }
 
+// reserve makes room for one more request in the ring.
 func (q *waitQueue) reserve() {
 	if q.n < len(q.ring) {
 		return
@@ -46,7 +48,7 @@ func (q *waitQueue) push(s *seq) {
 	q.set(q.n-1, s)
 }
 
-// prepend puts a request at the head (fcfs) or back into its order (priority).
+// prepend puts a request at the head (fcfs), or into its place (priority).
 func (q *waitQueue) prepend(s *seq) {
 	if q.byPriority {
 		q.heap.Push(s)
@@ -70,7 +72,7 @@ func (q *waitQueue) pop() *seq {
 	return s
 }
 
-// remove takes s out wherever it is.
+// remove removes s from any place.
 func (q *waitQueue) remove(s *seq) {
 	if q.byPriority {
 		rest := remove(q.heap, s)
@@ -106,7 +108,7 @@ func (a *seq) Before(b *seq) bool {
 	return a.idx < b.idx
 }
 
-// nextQueue is the queue whose head is served next.
+// nextQueue is the queue whose first request is served next.
 func (e *Engine) nextQueue() *waitQueue {
 	if e.front.len() > 0 {
 		return &e.front
@@ -123,7 +125,7 @@ func (e *Engine) skip(s *seq) {
 	}
 }
 
-// undefer forgets that s was passed over: it runs or has left (vLLM's deferred_waiting).
+// undefer is called when a request that was passed over runs or has left (deferred_waiting).
 func (e *Engine) undefer(s *seq) {
 	if s.deferred {
 		s.deferred = false
@@ -131,8 +133,8 @@ func (e *Engine) undefer(s *seq) {
 	}
 }
 
-// putBackSkipped returns the requests passed over in this step to their queue, in their order. From
-// 0.19 to 0.30 they come before all waiting ones, since 0.31 only those that hold KV blocks do
+// putBackSkipped returns the requests passed over in this step to their queue, in order. From 0.19
+// to 0.30 they are served before all waiting ones, since 0.31 only if they hold KV blocks
 // (skipped_waiting, kv_holding_waiting).
 func (e *Engine) putBackSkipped() {
 	for _, s := range slices.Backward(e.skipped) {
@@ -147,7 +149,7 @@ func (e *Engine) putBackSkipped() {
 	e.skipped = e.skipped[:0]
 }
 
-// unqueue takes a waiting request out wherever it is.
+// unqueue removes a waiting request from its queue.
 func (e *Engine) unqueue(s *seq) {
 	e.waiting.remove(s)
 	if e.front.len() > 0 {

@@ -8,34 +8,40 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// maxSteps is how many steps a rollout plays one by one.
+// maxSteps is the number of steps that a rollout plays one by one.
 const maxSteps = 32
 
-// maxStretch bounds the factor by which better classes still to come can delay the request.
+// maxStretch is the largest factor by which expected requests of better classes can delay the
+// request.
 const maxStretch = 10
 
-// State is what is known of an engine at the decision. Counts are of other requests.
+// State is what is known of an engine when a router decides. Counts are of other requests than the
+// one to be placed.
 type State struct {
 	Decodes       int64 // requests past their first token
 	DecodeTokens  int64 // their tokens in KV
 	StepTokens    int64 // prompt tokens of the running step
 	StepRequests  int64 // requests whose prompt ends in it
-	NextTokens    int64 // asynchronous scheduling: the same of the step that is formed behind it
+	NextTokens    int64 // with asynchronous scheduling, the same for the step that is already formed
 	NextRequests  int64
-	SinceStepUs   float64   // since the running step started; NaN: unknown
-	AheadTokens   int64     // prompt tokens to compute before the request's own, beyond those steps
-	AheadRequests int64     // requests they belong to
-	FreeBlocks    int64     // free KV blocks; negative: unknown, taken as enough
-	OutputTokens  float64   // mean output length of requests that have finished; 0: unknown
-	Leaving       []float64 // requests that leave per decode and step, by windows of LeavingSteps steps; nil: 1 / OutputTokens
-	LeavingSteps  int
-	PrefillPerS   float64 // prompt tokens to compute that arrived per second lately
-	PromptsPerS   float64 // requests they belong to, per second
-	BehindTokens  int64   // prompt tokens that wait behind the request
-	ComingPerS    float64 // prompt tokens per second that are expected to join the request's own step; see TTFT
-	ComingPrompt  float64 // mean tokens of one of those prompts; 0: unknown, the mean of what comes is expected
-	BetterPerS    float64 // prompt tokens per second of better classes that are expected, part of ComingPerS
-	BetterPrompt  float64 // mean tokens of one of those prompts; below 1 it counts as 1
+	SinceStepUs   float64 // time since the running step started; NaN if unknown
+	AheadTokens   int64   // further prompt tokens to compute before the request's own
+	AheadRequests int64   // requests they belong to
+	FreeBlocks    int64   // free KV blocks; negative if unknown, which counts as enough
+	OutputTokens  float64 // mean output length of requests that have finished; 0: unknown
+	// Leaving is the expected share of the decodes that leave in a step, for each window of
+	// LeavingSteps steps; nil for 1/OutputTokens.
+	Leaving      []float64
+	LeavingSteps int
+	PrefillPerS  float64 // recent arrivals: prompt tokens to compute, per second
+	PromptsPerS  float64 // recent arrivals: requests per second
+	BehindTokens int64   // prompt tokens that will be computed after the request's own
+	ComingPerS   float64 // expected arrivals that can join the request's step, prompt tokens per second; see TTFT
+	// ComingPrompt is the mean length of such a prompt, tokens; 0 if unknown, for which the estimate
+	// adds the mean of the arrivals.
+	ComingPrompt float64
+	BetterPerS   float64 // the part of ComingPerS that belongs to better classes
+	BetterPrompt float64 // mean tokens of one of those prompts; below 1 it counts as 1
 }
 
 // Request is the request that the estimate is for.
@@ -59,8 +65,8 @@ type Engine struct {
 	batch       sim.Batch
 }
 
-// New takes step times and overhead from a coefficient set, as the simulator
-// does. A set without an overhead model gives 0; set it with SetOverhead.
+// New makes an estimator with the step times and the overhead of a coefficient set, as the
+// simulator uses them. A set without an overhead model has the overhead 0; see SetOverhead.
 func New(set *coeff.Set, d *deploy.Deployment) (*Engine, error) {
 	steps, err := sim.NewPhysics(set, d)
 	if err != nil {
@@ -75,7 +81,7 @@ func New(set *coeff.Set, d *deploy.Deployment) (*Engine, error) {
 	return e, nil
 }
 
-// NewWith takes step times from any latency model, and no overhead.
+// NewWith makes an estimator with the step times of any latency model, and no overhead.
 func NewWith(steps sim.Model, d *deploy.Deployment) *Engine {
 	return &Engine{
 		steps:       steps,
@@ -89,11 +95,11 @@ func NewWith(steps sim.Model, d *deploy.Deployment) *Engine {
 	}
 }
 
-// SetOverhead replaces the overhead.
+// SetOverhead replaces the overhead model.
 func (e *Engine) SetOverhead(d sim.Delay) { e.overhead = d }
 
-// stepUs is the time of a step of decodes and of what was added to e.batch before, and empties
-// e.batch.
+// stepUs is the time of a step of decodes together with what was added to e.batch, which it
+// empties.
 func (e *Engine) stepUs(decodes, tokens int64) (float64, error) {
 	b := &e.batch
 	b.AddDecodes(decodes, tokens, (tokens+e.blockSize-1)/e.blockSize)
@@ -103,7 +109,7 @@ func (e *Engine) stepUs(decodes, tokens int64) (float64, error) {
 	return math.Max(1, us), err
 }
 
-// OverheadUs is how long the request is on its way to the input queue.
+// OverheadUs is the time that the request takes from the API to the engine's input queue.
 func (e *Engine) OverheadUs(s *State, r *Request) (float64, error) {
 	if e.overhead == nil {
 		return 0, nil
@@ -120,8 +126,8 @@ func (e *Engine) OverheadUs(s *State, r *Request) (float64, error) {
 	return math.Max(0, us), err
 }
 
-// StepUs is the time of a step of decodes, which have tokens in KV, and n prompts of m tokens in
-// all.
+// StepUs is the time of a step of decodes, with tokens in KV, and of n prompts with m tokens
+// together.
 func (e *Engine) StepUs(decodes, tokens, n, m int64) (float64, error) {
 	e.addPrompts(n, m)
 	return e.stepUs(decodes, tokens)
@@ -140,7 +146,7 @@ func (e *Engine) addPrompts(n, m int64) {
 	}
 }
 
-// Room is how many prompt tokens a step with so many decodes has room for, and how many more
+// Room returns how many prompt tokens fit into a step with so many decodes, and how many more
 // requests max_num_seqs allows.
 func (e *Engine) Room(decodes int64) (tokens, requests int64) {
 	return max(1, e.budget-decodes), max(0, e.maxSeqs-decodes)

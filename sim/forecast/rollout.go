@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// rollout is a rollout under way. Times are us after the decision.
+// rollout is the state of a rollout. Times are us after the decision.
 type rollout struct {
 	*Engine
 	now       float64 // the next scheduling boundary
@@ -107,8 +107,8 @@ func (x *rollout) freedPerStep() (seqs, blocks float64) {
 	return seqs, seqs*x.blocksOfOne - x.decodes/float64(x.blockSize)
 }
 
-// joins reports whether the request may be part of the step at the boundary: with
-// asynchronous scheduling the step was formed when the one before started.
+// joins reports whether the request can be part of the next step. With asynchronous scheduling that
+// step was formed when the one before started.
 func (x *rollout) joins() bool {
 	if x.async && x.inStep {
 		return x.queuedUs <= x.stepStart
@@ -119,7 +119,7 @@ func (x *rollout) joins() bool {
 // playStep plays one step.
 func (x *rollout) playStep() error {
 	joins := x.joins()
-	if round(x.decodes) == 0 && x.ahead == 0 && !joins { // the engine idles until the request is there
+	if round(x.decodes) == 0 && x.ahead == 0 && !joins { // the engine is idle until the request arrives
 		x.now = math.Max(x.now, x.queuedUs)
 		x.inStep = false
 		return nil
@@ -128,7 +128,8 @@ func (x *rollout) playStep() error {
 	x.overtake(budget)
 	var joined, computed int64
 	for x.ahead > 0 && budget > 0 {
-		part := max(1, x.ahead/max(1, x.requests)) // the cache may leave more requests than tokens
+		// at least 1: with cached prompts there may be fewer tokens than requests
+		part := max(1, x.ahead/max(1, x.requests))
 		if !x.fits(x.headDone + part) {
 			break
 		}
@@ -183,7 +184,7 @@ func (x *rollout) playStep() error {
 	return nil
 }
 
-// formedUs is when the next step is formed.
+// formedUs is the time at which the next step is formed.
 func (x *rollout) formedUs() float64 {
 	if x.async && x.inStep {
 		return math.Max(0, x.stepStart)
@@ -191,8 +192,8 @@ func (x *rollout) formedUs() float64 {
 	return math.Max(0, x.now)
 }
 
-// overtake puts requests of better classes that have arrived meanwhile before the request where the
-// step's budget or max_num_seqs has no room for all; otherwise they join the step as others do.
+// overtake puts requests of better classes that have arrived meanwhile before the request, if the
+// step's budget or max_num_seqs has no room for all. Otherwise they join the step as others do.
 // They count as whole requests, because max_num_seqs counts requests.
 func (x *rollout) overtake(budget int64) {
 	k := math.Floor((x.betterPerS*x.formedUs()/1e6 - x.overtook) / x.betterPrompt)
@@ -204,12 +205,13 @@ func (x *rollout) overtake(budget int64) {
 	}
 }
 
-// joinOthers adds to the batch in which the request's prompt ends the prompts that wait behind the
-// request and those that will have arrived, as far as there is room.
+// joinOthers adds further prompts to the batch in which the request's prompt ends: those that wait
+// after the request and those that are expected to arrive by then, as far as there is room.
 //
-// Prompts of s tokens arrive one by one: with m expected, none arrives with probability exp(-m).
-// Where that is the likelier case the estimate adds m*s*(1 - m/ln 2)^2 tokens, which is the mean for
-// small m; otherwise both estimates add the mean of the other case, m*s/(1 - exp(-m)).
+// Prompts of s tokens arrive one by one. If m of them are expected, none arrives with probability
+// exp(-m). If that is the likelier case, the estimate adds m*s*(1 - m/ln 2)^2 tokens, which is the
+// mean for small m. Otherwise both estimates (TTFT.Us and LikelyUs) add the mean of the other case,
+// m*s/(1 - exp(-m)).
 func (x *rollout) joinOthers(room int64) (err error) {
 	if n := min(x.behind, room); n > 0 {
 		x.batch.AddPrefill(0, n, n)
@@ -246,7 +248,7 @@ func meanCapped(mean, sd, limit float64) float64 {
 
 func round(v float64) int64 { return int64(v + 0.5) }
 
-// capPrefill is how many of its tokens one request may compute in a step.
+// capPrefill limits the tokens that one request may compute in a step.
 func (x *rollout) capPrefill(tokens int64) int64 {
 	if x.longPrefill > 0 {
 		return min(tokens, x.longPrefill)
@@ -260,21 +262,22 @@ func (x *rollout) fits(tokens int64) bool {
 	return x.freeSeqs >= 1-1e-9 && (x.hasAllKV || x.blocks >= need-1e-9)
 }
 
-// admitPrompt takes the prompt's place and blocks.
+// admitPrompt takes a place in max_num_seqs and the blocks of a prompt.
 func (x *rollout) admitPrompt(tokens int64) {
 	x.freeSeqs--
 	x.blocks -= float64((tokens + x.blockSize - 1) / x.blockSize)
 }
 
-// extrapolate ends the rollout linearly: the rest takes as many steps as its tokens need, or as
-// decodes need to leave room for it. first is when the first step of the rollout began.
+// extrapolate estimates the rest of the rollout linearly: as many steps as the remaining tokens
+// need, or as decodes need to leave room. first is the time at which the first step of the rollout
+// began.
 func (x *rollout) extrapolate(first float64) {
 	if x.own <= 0 {
 		return
 	}
 	room := math.Max(1, float64(x.budget)-x.decodes)
 	better := x.betterPerS * (x.now - first) / maxSteps / 1e6 // tokens per step
-	// left is what better classes to come leave of something that they take a share of.
+	// left is the share of a resource that is left if better classes take the given share.
 	left := func(share float64) float64 { return math.Max(1.0/maxStretch, 1-share) }
 	steps := float64(x.ahead+x.own) / room / left(better/room)
 	if len(x.windows) > 0 {
@@ -282,7 +285,7 @@ func (x *rollout) extrapolate(first float64) {
 	}
 	seqs, blocks := x.freedPerStep()
 	switch short := float64(x.requests+1) - x.freeSeqs; {
-	case short > 0 && seqs == 0: // no decode is known to leave: twice as long again
+	case short > 0 && seqs == 0: // no decode is known to leave: assume as much time again
 		steps = math.Max(steps, 2*maxSteps)
 	case short > 0:
 		steps = math.Max(steps, short/seqs/left(better/x.betterPrompt/seqs))

@@ -25,7 +25,7 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	}
 	mostDecodes := e.maxSeqs
 	decodes = min(decodes, mostDecodes)
-	if n < s.AheadRequests { // KV blocks do not suffice for more
+	if n < s.AheadRequests { // there are KV blocks for n requests only
 		mostDecodes = decodes
 	}
 	plain, err := e.stepUs(decodes, tokens)
@@ -34,7 +34,7 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	}
 	full := max(1, e.budget-decodes)
 	m := max(1, min(full, int64(s.PrefillPerS/s.PromptsPerS)))
-	if !e.chunked { // whole prompts leave part of the budget
+	if !e.chunked { // whole prompts do not fill the budget
 		full = max(m, full-m/2)
 	}
 	withPrompt, err := e.stepWithPrompt(m, decodes, tokens)
@@ -60,7 +60,7 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	if s.OutputTokens > 1 {
 		us += rate * ttftUs / (1 - share) * perToken / (s.OutputTokens - 1)
 	}
-	return math.Min(us, math.Max(longest, plain)), nil // coefficients may make a prompt's step the shorter one
+	return math.Min(us, math.Max(longest, plain)), nil // by some coefficients a step with a prompt is the shorter one
 }
 
 // stepWithPrompt is the time of a step of the decodes and n tokens of a prompt.
@@ -69,8 +69,8 @@ func (e *Engine) stepWithPrompt(n, decodes, tokens int64) (float64, error) {
 	return e.stepUs(decodes, tokens)
 }
 
-// admittedAhead is how many of the requests ahead will decode together with the request: those that
-// the free blocks suffice for.
+// admittedAhead is the number of requests ahead for which there are free blocks, so that they will
+// decode together with the request.
 func (e *Engine) admittedAhead(s *State) int64 {
 	if s.AheadRequests < 1 || s.FreeBlocks < 0 {
 		return s.AheadRequests

@@ -4,9 +4,9 @@ import (
 	"math"
 )
 
-// TTFT is an estimate in us. LikelyUs is the estimate for the likelier of two cases: no prompt joins
-// the request's own step, or some do. An observed time is compared with LikelyUs, which exact
-// coefficients hit for most requests.
+// TTFT is an estimate, us. LikelyUs is the estimate for the likelier of two cases: that no other prompt
+// is computed in the request's own step, or that some are. Observed times should be compared with
+// LikelyUs, which with exact coefficients is right for most requests.
 type TTFT struct{ Us, LikelyUs float64 }
 
 // TTFT is the estimated time to first token (spec#predictor-physics).

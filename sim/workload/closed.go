@@ -23,7 +23,8 @@ type Loop struct {
 // Check verifies the loop.
 func (l Loop) Check() error {
 	if l.Clients < 1 || l.ThinkUs < 0 || l.RampUs < 0 || max(l.ThinkUs, l.RampUs) > sim.LatestUs {
-		return trace.Errorf(codeBadWorkload, "closed loop: got %d clients, think time %d us, ramp %d us, want >= 1, >= 0, >= 0, at most 1e16 us",
+		return trace.Errorf(codeBadWorkload,
+			"closed loop: got %d clients, think time %d us, ramp %d us, want >= 1, >= 0, >= 0, at most 1e16 us",
 			l.Clients, l.ThinkUs, l.RampUs)
 	}
 	return nil
@@ -39,7 +40,9 @@ func (w *Workload) Close(l Loop) error {
 	}
 	heads := releaseArrivals(w.Requests)
 	if !l.KeepArrivals {
-		slices.SortStableFunc(heads, func(a, b int) int { return cmp.Compare(w.Requests[a].ArrivalUs, w.Requests[b].ArrivalUs) })
+		slices.SortStableFunc(heads, func(a, b int) int {
+			return cmp.Compare(w.Requests[a].ArrivalUs, w.Requests[b].ArrivalUs)
+		})
 	}
 	for n, i := range heads {
 		q := &w.Requests[i]
@@ -79,8 +82,10 @@ func releaseArrivals(requests []sim.Request) []int {
 
 // concurrency is how a recorded workload was sent, as far as the recording shows.
 type concurrency struct {
-	Clients      int     // requests in flight at once, at most
-	PlateauShare float64 // of the sends after the first Clients: with at least 9/10 of Clients in flight, itself included
+	Clients int // requests in flight at once, at most
+	// of the sends after the first Clients: with at least 9/10 of Clients in flight, itself
+	// included
+	PlateauShare float64
 	ThinkP90Us   float64 // between an answer and the send that followed it
 	MeanGapUs    float64 // between sends
 }

@@ -25,7 +25,8 @@ type Forced struct {
 // token stamp that it produced, else just before the next step that had to wait for it.
 func ForceLater(run *trace.Run, d *deploy.Deployment) (*Forced, error) {
 	if len(run.Steps) == 0 {
-		return nil, trace.Errorf(codeBadWorkload, "run %q: got no recorded step, want them for a teacher-forced replay", run.ID)
+		return nil, trace.Errorf(codeBadWorkload,
+			"run %q: got no recorded step, want them for a teacher-forced replay", run.ID)
 	}
 	opt := RunOptions{Queued: true, BaseNs: run.Steps[0].TsStartNs}
 	for i := range run.Requests {

@@ -125,12 +125,14 @@ func (g *Generator) Check() error {
 		return err
 	}
 	if p := g.Prefix; p != (prefixSpec{}) && (p.Groups < 1 || p.Tokens < 1 || !(p.Share > 0 && p.Share <= 1)) {
-		return trace.Errorf(codeBadWorkload, "prefix: got %d groups of %d tokens at share %g, want >= 1, >= 1, above 0 to 1",
+		return trace.Errorf(codeBadWorkload,
+			"prefix: got %d groups of %d tokens at share %g, want >= 1, >= 1, above 0 to 1",
 			p.Groups, p.Tokens, p.Share)
 	}
 	for _, c := range g.Classes {
 		if c.Name == "" || !(c.Share > 0) || math.IsInf(c.Share, 0) || !isTarget(c.TTFTMs) || !isTarget(c.E2EMs) {
-			return trace.Errorf(codeBadWorkload, "class %q: got share %g, targets %g and %g ms, want a name, > 0, 0 or %g to %g", c.Name, c.Share,
+			return trace.Errorf(codeBadWorkload,
+				"class %q: got share %g, targets %g and %g ms, want a name, > 0, 0 or %g to %g", c.Name, c.Share,
 				c.TTFTMs, c.E2EMs, leastTargetMs, mostTargetMs)
 		}
 	}
@@ -186,7 +188,8 @@ func (a *ArrivalSpec) checkArrivals() error {
 	case "closed":
 		needed = []number{{"clients", float64(a.Clients)}}
 	default:
-		return trace.Errorf(codeBadWorkload, "arrivals.kind: got %q, want constant, poisson, gamma, bursts or closed", a.Kind)
+		return trace.Errorf(codeBadWorkload,
+			"arrivals.kind: got %q, want constant, poisson, gamma, bursts or closed", a.Kind)
 	}
 	for _, n := range needed {
 		if !(n.v > 0) || math.IsInf(n.v, 0) {
@@ -198,7 +201,8 @@ func (a *ArrivalSpec) checkArrivals() error {
 	}
 	return checkKind("arrivals", a.Kind, []keyOfKinds{
 		{"rate_rps", a.RateRPS != 0, []string{"constant", "poisson", "gamma"}},
-		{"cv", a.CV != 0, []string{"gamma"}}, {"burst", a.Burst != 0, []string{"bursts"}}, {"every_s", a.EveryS != 0, []string{"bursts"}},
+		{"cv", a.CV != 0, []string{"gamma"}}, {"burst", a.Burst != 0, []string{"bursts"}},
+		{"every_s", a.EveryS != 0, []string{"bursts"}},
 		{"clients", a.Clients != 0, []string{"closed"}}, {"think_ms", a.ThinkMs != 0, []string{"closed"}},
 		{"ramp_s", a.RampS != 0, []string{"closed"}}})
 }
@@ -214,7 +218,8 @@ type keyOfKinds struct {
 func checkKind(name, kind string, keys []keyOfKinds) error {
 	for _, k := range keys {
 		if k.given && !slices.Contains(k.kinds, kind) {
-			return trace.Errorf(codeBadWorkload, "%s.%s: got it with kind %s, want it with kind %s", name, k.key, kind, trace.OneOf(k.kinds))
+			return trace.Errorf(codeBadWorkload, "%s.%s: got it with kind %s, want it with kind %s", name, k.key,
+				kind, trace.OneOf(k.kinds))
 		}
 	}
 	return nil
@@ -224,7 +229,8 @@ func (l *LengthSpec) checkLength(name string) error {
 	bad := func(format string, args ...any) error {
 		return trace.Errorf(codeBadWorkload, name+": got "+format, args...)
 	}
-	if why := tokenRange.Check(name, max(l.Mean, float64(max(l.Value, l.Max, slices.Max(append(l.Values, 0)))))); why != "" {
+	if why := tokenRange.Check(name,
+		max(l.Mean, float64(max(l.Value, l.Max, slices.Max(append(l.Values, 0)))))); why != "" {
 		return trace.Errorf(codeBadWorkload, "%s", why)
 	}
 	switch l.Kind {
@@ -238,14 +244,16 @@ func (l *LengthSpec) checkLength(name string) error {
 		}
 	case "lognormal":
 		if !(l.Mean >= 1 && l.Sigma >= 0) || l.Min < 0 || l.Max != 0 && l.Max < max(1, l.Min) {
-			return bad("mean %g, sigma %g, min %d and max %d, want mean >= 1, sigma >= 0, 0 <= min <= max tokens", l.Mean, l.Sigma, l.Min, l.Max)
+			return bad("mean %g, sigma %g, min %d and max %d, want mean >= 1, sigma >= 0, 0 <= min <= max tokens",
+				l.Mean, l.Sigma, l.Min, l.Max)
 		}
 	case "empirical":
 		if len(l.Values) == 0 || slices.Min(l.Values) < 1 {
 			return bad("values %v, want one or more of >= 1 tokens", l.Values)
 		}
 	default:
-		return trace.Errorf(codeBadWorkload, "%s.kind: got %q, want constant, uniform, lognormal or empirical", name, l.Kind)
+		return trace.Errorf(codeBadWorkload,
+			"%s.kind: got %q, want constant, uniform, lognormal or empirical", name, l.Kind)
 	}
 	return checkKind(name, l.Kind, []keyOfKinds{
 		{"value", l.Value != 0, []string{"constant"}}, {"values", len(l.Values) > 0, []string{"empirical"}},
@@ -301,7 +309,8 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 		w.addRequest(q)
 	}
 	if a := g.Arrivals; a.Kind == "closed" {
-		return w, w.Close(Loop{Clients: a.Clients, ThinkUs: sim.ToUs(a.ThinkMs * 1000), RampUs: sim.ToUs(a.RampS * 1e6)})
+		return w, w.Close(Loop{Clients: a.Clients, ThinkUs: sim.ToUs(a.ThinkMs * 1000),
+			RampUs: sim.ToUs(a.RampS * 1e6)})
 	}
 	return w, nil
 }

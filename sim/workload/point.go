@@ -21,7 +21,8 @@ type Point struct {
 // Workload draws the point's requests; the same seed gives the same ones.
 func (p Point) Workload(seed int64) (*Workload, error) {
 	if !(p.RangeRatio >= 0 && p.RangeRatio < 1) || p.RateRPS < 0 || p.Concurrency < 0 {
-		return nil, trace.Errorf(codeBadWorkload, "point: got range ratio %g, rate %g/s, concurrency %d, want 0 <= ratio < 1, >= 0, >= 0",
+		return nil, trace.Errorf(codeBadWorkload,
+			"point: got range ratio %g, rate %g/s, concurrency %d, want 0 <= ratio < 1, >= 0, >= 0",
 			p.RangeRatio, p.RateRPS, p.Concurrency)
 	}
 	length := func(n int64) LengthSpec {

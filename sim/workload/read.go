@@ -27,7 +27,8 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 		read = readAzure
 	case IsTraceV2(data):
 	case len(bytes.TrimSpace(data)) == 0:
-		return nil, nil, &trace.SyntaxError{File: name, Code: codeBadWorkload, Msg: "workload: got an empty file, want requests"}
+		return nil, nil, &trace.SyntaxError{File: name, Code: codeBadWorkload,
+			Msg: "workload: got an empty file, want requests"}
 	case isSpecV2(data):
 		g, err := loadSpecV2(data, name)
 		return nil, g, err
@@ -63,7 +64,8 @@ var tokenRange, _ = trace.RangeOf("", "tokens")
 // checkNotEmpty refuses a file without requests.
 func (w *Workload) checkNotEmpty(name string) (*Workload, error) {
 	if len(w.Requests) == 0 {
-		return nil, &trace.SyntaxError{File: name, Code: codeBadWorkload, Msg: "workload: got no request, want at least one"}
+		return nil, &trace.SyntaxError{File: name, Code: codeBadWorkload,
+			Msg: "workload: got no request, want at least one"}
 	}
 	return w, nil
 }
@@ -119,7 +121,8 @@ type unread struct{ Line, Col int }
 
 // UnmarshalYAML notes the position of the value.
 func (u *unread) UnmarshalYAML(n *yaml.Node) error {
-	off := n.Kind == yaml.ScalarNode && (n.Tag == "!!null" || n.Value == "" || n.Tag == "!!bool" && strings.EqualFold(n.Value, "false"))
+	off := n.Kind == yaml.ScalarNode &&
+		(n.Tag == "!!null" || n.Value == "" || n.Tag == "!!bool" && strings.EqualFold(n.Value, "false"))
 	if !off {
 		u.Line, u.Col = n.Line, n.Column
 	}

@@ -39,17 +39,20 @@ func readJSON(data []byte, name string) (*Workload, error) {
 		err := dec.Decode(&in)
 		switch {
 		case err == io.EOF && subagents > 0:
-			w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete, "%d requests of sub-agents are left out: a session is a chain", subagents))
+			w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete,
+				"%d requests of sub-agents are left out: a session is a chain", subagents))
 			fallthrough
 		case err == io.EOF:
 			return w.checkNotEmpty(name)
 		case err != nil || in.BlockSize < 1:
-			return nil, badLine(name, line, "got no JSON object of a request (%v), want timestamp, input_length, output_length, hash_ids; "+
-				"or block_size and requests with t, in, out, api_time, hash_ids", err)
+			return nil, badLine(name, line,
+				"got no JSON object of a request (%v), want timestamp, input_length, output_length, hash_ids; or "+
+					"block_size and requests with t, in, out, api_time, hash_ids", err)
 		case in.Requests != nil:
 			err = w.addSession(name, line, in.Requests, in.BlockSize, in.Scope == "global", &subagents)
 		case in.Input < 1 || in.Output < 0 || in.Timestamp < 0:
-			return nil, badLine(name, line, "mooncake request: got timestamp %g ms, %d input, %d output tokens, want >= 0, >= 1, >= 0",
+			return nil, badLine(name, line,
+				"mooncake request: got timestamp %g ms, %d input, %d output tokens, want >= 0, >= 1, >= 0",
 				in.Timestamp, in.Input, in.Output)
 		default:
 			err = w.addFromLine(name, line, sim.Request{
@@ -78,7 +81,8 @@ type wekaRequest struct {
 }
 
 // addSession adds a chain of requests without those of sub-agents, which it counts.
-func (w *Workload) addSession(name string, line int, requests []wekaRequest, block int64, global bool, subagents *int) error {
+func (w *Workload) addSession(name string, line int, requests []wekaRequest, block int64, global bool,
+	subagents *int) error {
 	own := uint64(len(w.Requests)+1) << 40
 	before := 0
 	answered := 0.0
@@ -88,7 +92,8 @@ func (w *Workload) addSession(name string, line int, requests []wekaRequest, blo
 			continue
 		}
 		if q.T < 0 || q.APITime < 0 || q.In < 1 || q.Out < 0 {
-			return badLine(name, line, "request %d: got t %g s, api_time %g s, %d input, %d output tokens, want >= 0, >= 0, >= 1, >= 0",
+			return badLine(name, line,
+				"request %d: got t %g s, api_time %g s, %d input, %d output tokens, want >= 0, >= 0, >= 1, >= 0",
 				i+1, q.T, q.APITime, q.In, q.Out)
 		}
 		for j := range q.Hashes {
@@ -107,7 +112,8 @@ func (w *Workload) addSession(name string, line int, requests []wekaRequest, blo
 		if err != nil {
 			return err
 		}
-		w.rounds = append(w.rounds, round{before: before, thinkUs: min(sim.ToUs(max(0, q.T-answered)*1e6), sim.LatestUs)})
+		w.rounds = append(w.rounds,
+			round{before: before, thinkUs: min(sim.ToUs(max(0, q.T-answered)*1e6), sim.LatestUs)})
 		before = len(w.Requests)
 		answered = q.T + q.APITime
 	}

@@ -56,7 +56,8 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 		}
 		q := tracedRequest(&rec, ids)
 		if q.PromptTokens < 1 || q.ArrivalUs < 0 {
-			return nil, badLine(name, int(rd.Line()), "request: got %d input tokens at %d us, want >= 1 and >= 0", q.PromptTokens, q.ArrivalUs)
+			return nil, badLine(name, int(rd.Line()),
+				"request: got %d input tokens at %d us, want >= 1 and >= 0", q.PromptTokens, q.ArrivalUs)
 		}
 		if err := w.addFromLine(name, int(rd.Line()), q); err != nil {
 			return nil, err

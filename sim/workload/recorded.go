@@ -57,14 +57,16 @@ func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, e
 	w.placeArrivals(run, opt)
 	w.Notes = append(w.Notes, prefixes.notes...)
 	if skipped > 0 {
-		w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete, "%d requests without prompt length were left out", skipped))
+		w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete,
+			"%d requests without prompt length were left out", skipped))
 	}
 	if guessed > 0 {
 		w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete,
 			"%d requests without ARRIVED: QUEUED less %d us stands for it", guessed, opt.MissingArrivalUs))
 	}
 	if len(w.Requests) == 0 {
-		return nil, trace.Errorf(codeBadWorkload, "run %q: got no request with arrival and prompt length, want at least one", run.ID)
+		return nil, trace.Errorf(codeBadWorkload,
+			"run %q: got no request with arrival and prompt length, want at least one", run.ID)
 	}
 	return w, nil
 }
@@ -85,7 +87,8 @@ func requestOf(r *trace.Request) (sim.Request, bool) {
 		return sim.Request{}, false
 	}
 	out := max(1, r.OutputTokens.Or(1))
-	q := sim.Request{ID: r.CoreID.Or(r.APIID.V), PromptTokens: r.PromptTokens.V, OutputTokens: out, MaxTokens: max(out, r.MaxTokens.Or(out))}
+	q := sim.Request{ID: r.CoreID.Or(r.APIID.V), PromptTokens: r.PromptTokens.V, OutputTokens: out,
+		MaxTokens: max(out, r.MaxTokens.Or(out))}
 	if r.FinishStatus.OK && r.FinishStatus.V == trace.FinishStopped && q.MaxTokens == q.OutputTokens {
 		q.MaxTokens++ // it stopped by itself at its cap: keep the status
 	}

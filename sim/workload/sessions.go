@@ -71,7 +71,8 @@ func ThinkTime(text string, seed int64) (func() int64, error) {
 		}
 		isFinite := math.Abs(x) <= math.MaxInt32 // false for NaN
 		if err != nil || !slices.Contains(allowed, name) || !isFinite || name != "mu" && x < 0 {
-			return nil, fmt.Errorf("got %q, want constant:value=500ms or lognormal:mu=2.0,sigma=0.6,min=3s,max=30s", text)
+			return nil, fmt.Errorf("got %q, want constant:value=500ms or lognormal:mu=2.0,sigma=0.6,min=3s,max=30s",
+				text)
 		}
 		v[name] = x
 	}

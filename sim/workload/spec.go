@@ -129,13 +129,15 @@ func loadSpecV2(data []byte, name string) (*Generator, error) {
 	}
 	if key, at := s.firstUnread(); key != "" {
 		return nil, &trace.SyntaxError{File: name, Line: int64(at.Line), Col: int64(at.Col), Code: codeBadWorkload,
-			Msg:  fmt.Sprintf("workload specification: got %s, which is not read, want a specification without it", key),
+			Msg: fmt.Sprintf("workload specification: got %s, which is not read, want a specification without it",
+				key),
 			Hint: "let `blis run --workload-spec FILE --trace-output PREFIX` write the requests, and give PREFIX.csv"}
 	}
 	if err := s.checkSpec(); err != nil {
 		e := (*trace.Error)(nil)
 		if errors.As(err, &e) {
-			return nil, &trace.SyntaxError{File: name, Code: e.Code, Msg: "workload specification: " + e.Msg, Hint: e.Hint}
+			return nil, &trace.SyntaxError{File: name, Code: e.Code, Msg: "workload specification: " + e.Msg,
+				Hint: e.Hint}
 		}
 		return nil, err
 	}
@@ -152,7 +154,8 @@ func (s *specV2) firstUnread() (key string, at unread) {
 	for i := range s.Clients {
 		c := &s.Clients[i]
 		of := fmt.Sprintf("clients[%d].", i)
-		list = append(list, entry{of + "adapter", c.Adapter}, entry{of + "network", c.Network}, entry{of + "multimodal", c.Multimodal},
+		list = append(list, entry{of + "adapter", c.Adapter}, entry{of + "network", c.Network},
+			entry{of + "multimodal", c.Multimodal},
 			entry{of + "reasoning", c.Reasoning}, entry{of + "closed_loop", c.ClosedLoop},
 			entry{of + "input_distribution.file", c.Input.File}, entry{of + "output_distribution.file", c.Output.File})
 		if c.Lifecycle == nil {
@@ -160,7 +163,8 @@ func (s *specV2) firstUnread() (key string, at unread) {
 		}
 		for k, w := range c.Lifecycle.Windows {
 			in := fmt.Sprintf("%slifecycle.windows[%d].", of, k)
-			list = append(list, entry{in + "trace_rate", w.Rate}, entry{in + "arrival", w.Arrival}, entry{in + "input_distribution", w.Input},
+			list = append(list, entry{in + "trace_rate", w.Rate}, entry{in + "arrival", w.Arrival},
+				entry{in + "input_distribution", w.Input},
 				entry{in + "output_distribution", w.Output})
 		}
 	}
@@ -185,7 +189,8 @@ func (s *specV2) checkSpec() error {
 	case len(s.Clients) == 0:
 		return bad("clients: got none, want at least one")
 	case s.NumRequests < 0 || s.NumRequests > MaxGenerated || s.Horizon < 0 || s.Horizon > sim.LatestUs:
-		return bad("num_requests, horizon: got %d and %d us, want 0 to %d, and 0 to %d us", s.NumRequests, s.Horizon, MaxGenerated, sim.LatestUs)
+		return bad("num_requests, horizon: got %d and %d us, want 0 to %d, and 0 to %d us", s.NumRequests,
+			s.Horizon, MaxGenerated, sim.LatestUs)
 	case s.NumRequests == 0 && s.Horizon == 0:
 		return bad("num_requests: got none and no horizon, want one of them")
 	}
@@ -208,13 +213,17 @@ func (s *specV2) checkSpec() error {
 
 func (c *specClient) checkClient(s *specV2) error {
 	switch {
-	case c.Concurrency < 0 || c.ThinkUs < 0 || c.PrefixTokens < 0 || c.TargetUs < 0 || c.TimeoutUs != nil && *c.TimeoutUs < 0:
-		return fmt.Errorf("concurrency, think_time_us, prefix_length, slo_target_us, timeout: got a negative number, want >= 0")
+	case c.Concurrency < 0 || c.ThinkUs < 0 || c.PrefixTokens < 0 || c.TargetUs < 0 ||
+		c.TimeoutUs != nil && *c.TimeoutUs < 0:
+		return fmt.Errorf("concurrency, think_time_us, prefix_length, slo_target_us, timeout: got a negative " +
+			"number, want >= 0")
 	case c.Concurrency > 0 && (len(s.Clients) > 1 || c.Lifecycle != nil || c.RateFraction != 0 || s.NumRequests == 0):
-		return fmt.Errorf("concurrency: got it beside other clients, a rate_fraction or a lifecycle, or without num_requests, " +
-			"want one such client and num_requests")
-	case c.Concurrency == 0 && !(c.RateFraction > 0 && c.RateFraction < math.MaxFloat64 && s.AggregateRate > 0 && s.AggregateRate < 1e9):
-		return fmt.Errorf("rate_fraction: got %g of aggregate_rate %g/s, want both > 0, or concurrency", c.RateFraction, s.AggregateRate)
+		return fmt.Errorf("concurrency: got it beside other clients, a rate_fraction or a lifecycle, or without " +
+			"num_requests, want one such client and num_requests")
+	case c.Concurrency == 0 &&
+		!(c.RateFraction > 0 && c.RateFraction < math.MaxFloat64 && s.AggregateRate > 0 && s.AggregateRate < 1e9):
+		return fmt.Errorf("rate_fraction: got %g of aggregate_rate %g/s, want both > 0, or concurrency",
+			c.RateFraction, s.AggregateRate)
 	case c.Concurrency == 0 && !slices.Contains([]string{"poisson", "gamma", "weibull", "constant"}, c.Arrival.Process):
 		return fmt.Errorf("arrival.process: got %q, want poisson, gamma, weibull or constant", c.Arrival.Process)
 	}
@@ -222,7 +231,8 @@ func (c *specClient) checkClient(s *specV2) error {
 		key    string
 		v      *float64
 		lo, hi float64
-	}{{"cv", c.Arrival.CV, 0.01, 10.4}, {"shape", c.Arrival.Shape, 1e-3, 1e6}, {"scale", c.Arrival.ScaleUs, 1e-6, 1e15}} {
+	}{{"cv", c.Arrival.CV, 0.01, 10.4}, {"shape", c.Arrival.Shape, 1e-3, 1e6}, {"scale", c.Arrival.ScaleUs, 1e-6,
+		1e15}} {
 		if n.v != nil && !(*n.v >= n.lo && *n.v <= n.hi) {
 			return fmt.Errorf("arrival.%s: got %g, want %g..%g", n.key, *n.v, n.lo, n.hi)
 		}
@@ -233,7 +243,8 @@ func (c *specClient) checkClient(s *specV2) error {
 		}
 		for _, w := range c.Lifecycle.Windows {
 			if w.StartUs < 0 || w.EndUs <= w.StartUs || w.EndUs > sim.LatestUs {
-				return fmt.Errorf("lifecycle.windows: got %d to %d us, want 0 <= start < end <= %d", w.StartUs, w.EndUs, sim.LatestUs)
+				return fmt.Errorf("lifecycle.windows: got %d to %d us, want 0 <= start < end <= %d", w.StartUs,
+					w.EndUs, sim.LatestUs)
 			}
 		}
 	}
@@ -277,11 +288,14 @@ func (l *specLength) checkLength() error {
 	}
 	for _, key := range given {
 		if !slices.Contains(keys[0], key) && !slices.Contains(keys[1], key) {
-			return fmt.Errorf("params.%s: got it, want %s with type %s", key, trace.OneOf(slices.Concat(keys[0], keys[1])), l.Type)
+			return fmt.Errorf("params.%s: got it, want %s with type %s", key,
+				trace.OneOf(slices.Concat(keys[0], keys[1])), l.Type)
 		}
 	}
-	if lo, hi := l.Params["min"], l.Params["max"]; hi > 0 && lo > hi || l.Type == "pareto_lognormal" && !(l.Params["alpha"] > 0) {
-		return fmt.Errorf("params: got min %g, max %g and alpha %g, want min <= max, alpha > 0", lo, hi, l.Params["alpha"])
+	if lo, hi := l.Params["min"], l.Params["max"]; hi > 0 && lo > hi ||
+		l.Type == "pareto_lognormal" && !(l.Params["alpha"] > 0) {
+		return fmt.Errorf("params: got min %g, max %g and alpha %g, want min <= max, alpha > 0", lo, hi,
+			l.Params["alpha"])
 	}
 	return nil
 }

@@ -43,7 +43,8 @@ func (s *specV2) generate(seed int64) (*Workload, error) {
 	}
 	s.setTargets(w)
 	if len(w.Requests) == 0 {
-		return nil, trace.Errorf(codeBadWorkload, "workload specification: got no request before the horizon, want at least one")
+		return nil, trace.Errorf(codeBadWorkload,
+			"workload specification: got no request before the horizon, want at least one")
 	}
 	return w, nil
 }
@@ -63,7 +64,8 @@ func (s *specV2) setTargets(w *Workload) {
 }
 
 // addArrivals adds the requests of a client that has a share of the rate.
-func (s *specV2) addArrivals(w *Workload, c *specClient, rng *rand.Rand, groups map[string]uint64, prefix map[string]int64) error {
+func (s *specV2) addArrivals(w *Workload, c *specClient, rng *rand.Rand, groups map[string]uint64,
+	prefix map[string]int64) error {
 	gap := c.Arrival.gaps(s.rateOf(c) / 1e6)
 	end := int64(sim.LatestUs)
 	if s.Horizon > 0 {
@@ -83,7 +85,8 @@ func (s *specV2) addArrivals(w *Workload, c *specClient, rng *rand.Rand, groups 
 		}
 		drawn++
 		if len(w.Requests) >= MaxGenerated {
-			return trace.Errorf(codeBadWorkload, "workload specification: got more than %d requests, want fewer: give num_requests or horizon",
+			return trace.Errorf(codeBadWorkload,
+				"workload specification: got more than %d requests, want fewer: give num_requests or horizon",
 				MaxGenerated)
 		}
 		w.addRequest(c.request(rng, at, groups, prefix))
@@ -93,7 +96,8 @@ func (s *specV2) addArrivals(w *Workload, c *specClient, rng *rand.Rand, groups 
 
 // request draws a request that arrives at at.
 func (c *specClient) request(rng *rand.Rand, at int64, groups map[string]uint64, prefix map[string]int64) sim.Request {
-	q := sim.Request{ArrivalUs: at, PromptTokens: c.Input.draw(rng), OutputTokens: c.Output.draw(rng), SLOClass: c.SLOClass,
+	q := sim.Request{ArrivalUs: at, PromptTokens: c.Input.draw(rng), OutputTokens: c.Output.draw(rng),
+		SLOClass:  c.SLOClass,
 		SLOTTFTUs: c.TargetUs}
 	if c.PrefixGroup != "" { // the prefix comes before the drawn prompt
 		q.Group = groups[c.PrefixGroup]
@@ -208,7 +212,8 @@ func (a *specArrival) gaps(rate float64) func(*rand.Rand) float64 {
 	return func(rng *rand.Rand) float64 { return rng.ExpFloat64() / rate }
 }
 
-// weibullShape is the shape k of a Weibull distribution with the coefficient of variation: G(1+2/k)/G(1+1/k)^2 = 1 + cv^2,
+// weibullShape is the shape k of a Weibull distribution with the coefficient of variation:
+// G(1+2/k)/G(1+1/k)^2 = 1 + cv^2,
 // by bisection, because the left side falls with k.
 func weibullShape(cv float64) float64 {
 	lo, hi := 0.1, 200.0

@@ -74,7 +74,8 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 		clock -= 1e6 / t.RateRPS * math.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap))
 		r := &out[i]
 		r.ArrivalUs = sim.ToUs(math.Floor(clock))
-		r.PromptTokens = lengthOf(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2, stat.Draw(t.Seed, uint64(i), drawPrompt))
+		r.PromptTokens = lengthOf(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2,
+			stat.Draw(t.Seed, uint64(i), drawPrompt))
 		r.OutputTokens = lengthOf(t.Output, t.Shape.Output, t.Shape.OutputCV2, stat.Draw(t.Seed, uint64(i), drawOutput))
 		if t.Longest > 0 {
 			r.PromptTokens = min(r.PromptTokens, t.Longest*3/4)
@@ -128,10 +129,11 @@ var ErrNothingFinished = errors.New("simulation: no request finished")
 func (t *Traffic) Capacity(d *deploy.Deployment, step sim.Model) (float64, error) {
 	reqs, _ := t.Draw()
 	last := 0.0
-	_, err := sim.Stream(sim.DefaultConfig(d, step), reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
-		last = math.Max(last, float64(r.FinishedUs.V))
-		return true
-	}))
+	_, err := sim.Stream(sim.DefaultConfig(d, step), reqs, nil,
+		sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
+			last = math.Max(last, float64(r.FinishedUs.V))
+			return true
+		}))
 	if err != nil {
 		return 0, err
 	}
