@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// checkStep refuses contradictory counts in 1.1 (spec#input-checks), and in 1.0, which has no such
-// rules, NaN and infinity alone.
+// checkStep returns an error for contradictory counts (spec#input-checks). Version 1.0 has no such
+// rules: there it refuses only NaN and infinity.
 func (s *Space) checkStep(in *StepInput) error {
 	if s.version == V10 {
 		return checkFinite(in, stepFields)
@@ -30,7 +30,7 @@ func (s *Space) checkStep(in *StepInput) error {
 	return nil
 }
 
-// checkQueue is checkStep for a queue input.
+// checkQueue returns an error for a queue state with a field out of range.
 func (s *Space) checkQueue(in *QueueInput) error {
 	if s.version == V10 {
 		return checkFinite(in, queueFields)
@@ -45,7 +45,8 @@ func (s *Space) checkQueue(in *QueueInput) error {
 	return badField(in, queueFields, "queue input")
 }
 
-// badField names the first field that is not a finite count, or no ratio where it must be one.
+// badField returns the error for the first field that is not a finite count, or not in 0..1 where
+// it must be; whole names the input when only the sum of its fields is infinite.
 func badField[T any](in *T, fields []field[T], whole string) error {
 	for _, f := range fields {
 		v := *f.at(in)
@@ -59,6 +60,7 @@ func badField[T any](in *T, fields []field[T], whole string) error {
 	return badInput(whole, math.Inf(1), "a finite sum of its fields")
 }
 
+// checkFinite returns an error for the first field that is NaN or infinite.
 func checkFinite[T any](in *T, fields []field[T]) error {
 	for _, f := range fields {
 		if v := *f.at(in); math.IsNaN(v) || math.IsInf(v, 0) {
@@ -68,8 +70,8 @@ func checkFinite[T any](in *T, fields []field[T]) error {
 	return nil
 }
 
-// allCounts reports whether every field is finite and >= 0: NaN fails every
-// comparison, infinity the sum.
+// allCounts reports whether every field is finite and >= 0. NaN fails every comparison and infinity
+// the sum, which is faster than testing field by field.
 func (in *StepInput) allCounts() bool {
 	signs := in.PrefillTokens >= 0 && in.DecodeTokens >= 0 && in.ScheduledTokens >= 0 && in.NumPrefillReqs >= 0 &&
 		in.NumDecodeReqs >= 0 && in.NumSampledSeqs >= 0 && in.PrefillCausalWork >= 0 && in.SumPrefillAttnWork >= 0 &&

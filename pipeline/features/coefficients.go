@@ -5,7 +5,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// NewCoefficients returns the named, zero coefficients of the features.
+// NewCoefficients returns coefficients of value 0 with the names and units of the features.
 func NewCoefficients(fs []Feature) []coeff.Coefficient {
 	var out []coeff.Coefficient
 	for _, f := range fs {
@@ -14,10 +14,10 @@ func NewCoefficients(fs []Feature) []coeff.Coefficient {
 	return out
 }
 
-// CheckSet refuses a coefficient set whose version this build does not know, or whose terms are not the version's,
-// by name, unit and definition (spec#artifact-load). The flat form of 1.0 has neither names nor units: its terms
-// get those of their slots. It is the check that [coeff.Load] takes. Codes: unknown_spec_version, wrong_feature_set,
-// bad_coefficient_file.
+// CheckSet returns an error for a coefficient set whose version this build does not know, or whose
+// terms differ from the version's in name, unit or definition (spec#artifact-load). The flat form
+// of 1.0 has neither names nor units, so its terms get those of their slots. [coeff.Load] takes
+// this function as its check. Codes: unknown_spec_version, wrong_feature_set, bad_coefficient_file.
 func CheckSet(s *coeff.Set) error {
 	if err := CheckVersion(s.SpecVersion); err != nil {
 		return err
@@ -43,6 +43,8 @@ func CheckSet(s *coeff.Set) error {
 	return nil
 }
 
+// checkTerms compares coefficients with the features of the version. path is their place in the
+// file, for the error.
 func checkTerms(v Version, path string, cs []coeff.Coefficient, fs []Feature) error {
 	if len(cs) != len(fs) {
 		return trace.Errorf(coeff.BadFile, "%s: got %d coefficients, want %d", path, len(cs), len(fs))

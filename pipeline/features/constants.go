@@ -2,8 +2,8 @@ package features
 
 import "slices"
 
-// constant is a number of a space: a given dimension or setting where it has no formula, otherwise
-// derived by that formula.
+// constant is a number of a space: a dimension or setting of the deployment if it has no formula,
+// otherwise derived by that formula.
 type constant struct {
 	name    string
 	unit    string
@@ -52,7 +52,7 @@ var settingConstants = []constant{
 	{"cpu_offloading", "1", "", func(s *Space) float64 { return s.offload }},
 }
 
-// constants10 are what spec 1.0 derives.
+// constants10 are the constants derived in spec 1.0.
 var constants10 = []constant{
 	{"mlp_width", "1", "", func(s *Space) float64 { return s.mlpWidth }},
 	{"active_experts", "1", "", func(s *Space) float64 { return s.activeExperts }},
@@ -83,7 +83,7 @@ var constants10 = []constant{
 		func(s *Space) float64 { return s.rooflineS }},
 }
 
-// constants11 are what spec 1.1 derives.
+// constants11 are the constants derived in spec 1.1.
 var constants11 = []constant{
 	{"linear_peak_tflops", "1e12 FLOP/s", "", func(s *Space) float64 { return s.linearTFlops }},
 	{"q_dim", "1", "num_attention_heads*head_dim", func(s *Space) float64 { return s.qDim }},
@@ -108,7 +108,7 @@ var constants11 = []constant{
 	{"weight_bytes_per_expert", "B/layer",
 		"pos(num_experts)*n_mlp_proj*hidden_size*moe_intermediate_size*bytes_per_weight",
 		func(s *Space) float64 { return s.expertBytes }},
-	// read whatever the tokens: shared experts and the router on every device
+	// read in every step: shared experts, and the router on every device
 	{"weight_bytes_moe_fixed", "B/layer",
 		"pos(num_experts)*(n_mlp_proj*hidden_size*shared_expert_size*bytes_per_weight + " +
 			"hidden_size*num_experts*tp*bytes_per_activation)",
@@ -146,7 +146,7 @@ var constants11 = []constant{
 		func(s *Space) float64 { return s.rooflineS }},
 }
 
-// constants12 are what spec 1.2 derives beyond 1.1.
+// constants12 are the constants that spec 1.2 derives in addition to those of 1.1.
 var constants12 = []constant{
 	{"activation_bytes_per_token", "B/token",
 		"bytes_per_activation*(num_hidden_layers*(8*hidden_size*tp + 2*q_dim + 4*kv_dim) + " +
@@ -155,7 +155,7 @@ var constants12 = []constant{
 		func(s *Space) float64 { return s.activationBytes }},
 }
 
-// constants13 are what spec 1.3 derives from the layers.
+// constants13 are the constants that spec 1.3 derives from the layers of the model.
 var constants13 = []constant{
 	{"blocks", "mixers and ffns", "", func(s *Space) float64 { return s.blocks }},
 	{"engines", "engines", "", func(s *Space) float64 { return s.engines }},
@@ -176,12 +176,12 @@ var constants13 = []constant{
 	{"bytes_per_activation", "B", "", func(s *Space) float64 { return s.dep.Model.BytesPerActivation }},
 }
 
-// layerConstants follow the costs of attention in spec 1.3.
+// layerConstants are listed after the costs of attention in spec 1.3.
 var layerConstants = []constant{
 	{"allreduces_per_step", "1", "pos(tp - 1)*(blocks + 1)", func(s *Space) float64 { return s.allreduces }},
 }
 
-// layeredConstants are those of 1.1 that spec 1.3 derives in the same way.
+// layeredConstants names the constants of 1.1 that spec 1.3 derives in the same way.
 var layeredConstants = []string{
 	"block_size_bytes",
 	"group_peak_flops",
@@ -195,7 +195,7 @@ var layeredConstants = []string{
 	"roofline_step_time",
 }
 
-// layeredOf are the constants among them that spec 1.3 derives in the same way.
+// layeredOf returns the constants that layeredConstants names.
 func layeredOf(all []constant) []constant {
 	var out []constant
 	for _, c := range all {
@@ -206,8 +206,8 @@ func layeredOf(all []constant) []constant {
 	return out
 }
 
-// constants lists the space's numbers in the order of the book: dimensions first, then everything
-// derived.
+// constants lists the space's numbers in the order of docs/spec.md: dimensions first, then
+// everything derived.
 func (s *Space) constants() []Quantity {
 	if Layered(s.version) {
 		out := s.quantities(settingConstants, constants13)
@@ -225,6 +225,7 @@ func (s *Space) constants() []Quantity {
 	}
 }
 
+// quantities returns the values of groups of constants.
 func (s *Space) quantities(groups ...[]constant) []Quantity {
 	var out []Quantity
 	for _, group := range groups {

@@ -4,7 +4,7 @@ import (
 	"math"
 )
 
-// setDimensions copies what both versions read of the deployment.
+// setDimensions copies the dimensions and settings that several versions need from the deployment.
 func (s *Space) setDimensions() {
 	m, e := &s.dep.Model, &s.dep.Engine
 	s.layers = float64(m.NumLayers)
@@ -22,7 +22,7 @@ func (s *Space) setDimensions() {
 	}
 }
 
-// derive10 are the constants of 1.0, errors included (spec#constants-frozen).
+// derive10 sets the constants of 1.0, known errors included (spec#constants-frozen).
 func (s *Space) derive10() {
 	m, h := &s.dep.Model, &s.dep.Hardware
 	b := m.BytesPerParam
@@ -59,7 +59,7 @@ func (s *Space) derive10() {
 	s.rooflineS = math.Max(s.maxTokens*s.linearFLOPs/over(s.peak), s.totalBytes/over(s.bandwidth))
 }
 
-// setMLP10 sets 1.0's MLP width (spec#model-frozen) and its active share k/E.
+// setMLP10 sets 1.0's MLP width (spec#model-frozen) and the share k/E of active experts.
 func (s *Space) setMLP10() {
 	m := &s.dep.Model
 	s.mlpWidth = float64(m.IntermediateSize)
@@ -72,7 +72,7 @@ func (s *Space) setMLP10() {
 	}
 }
 
-// derive11 are the constants of 1.1, one clause each in the book.
+// derive11 sets the constants of 1.1; each is a clause of docs/spec.md.
 func (s *Space) derive11() {
 	m := &s.dep.Model
 	h := &s.dep.Hardware
@@ -120,7 +120,7 @@ func (s *Space) derive11() {
 	s.rooflineS = math.Max(s.linearS(s.maxTokens, seqs), s.weightBytes(s.maxTokens, seqs)/s.bandwidth)
 }
 
-// divide11 computes the quotients that every vector needs.
+// divide11 sets the quotients that every vector needs, so that Beta and Alpha only multiply.
 func (s *Space) divide11() {
 	s.bodyS = s.linearFLOPs / s.linearPeak
 	s.headS = s.headFLOPs / s.peak
@@ -136,7 +136,7 @@ func (s *Space) divide11() {
 	}
 }
 
-// links are the constants of collectives, so many all-reduces a step.
+// links sets the constants of collectives for a step with the given number of all-reduces.
 func (s *Space) links(allreduces, vocab float64) {
 	m, h := &s.dep.Model, &s.dep.Hardware
 	s.link = h.InterconnectBandwidthGBs * 1e9 / 2
@@ -152,15 +152,16 @@ func (s *Space) links(allreduces, vocab float64) {
 	}
 }
 
-// fixedBytes are the weights every non-empty step reads whatever its tokens:
-// attention, dense MLPs, shared experts and routers; without experts and head.
+// fixedBytes returns the bytes of weights that every non-empty step reads: attention, dense MLPs,
+// shared experts and routers, without experts and LM head.
 func (s *Space) fixedBytes() float64 {
 	return s.layers*s.attnBytes + (s.layers-s.moeLayers)*s.mlpBytes + s.moeLayers*s.moeFixedBytes
 }
 
-// over is a denominator of 1.0 (spec#frozen-guards).
+// over returns a denominator of 1.0, at least 1e-6 (spec#frozen-guards).
 func over(d float64) float64 { return math.Max(epsilon10, d) }
 
+// oneIf returns 1 for true and 0 for false, to multiply with.
 func oneIf(b bool) float64 {
 	if b {
 		return 1

@@ -1,7 +1,7 @@
 // Package features turns one step, or one request's view of the queue, into the physics-normalised
 // feature vector of docs/spec.md, versions 1.0 (frozen text, errors included) and 1.1 (corrected).
 // It is pure: immutable configuration and input in, numbers out. The trainer and the simulator call
-// the same functions, so what is learned is what is predicted with.
+// the same functions, so a coefficient means the same in both.
 //
 //	sp, err := features.New(features.V11, dep)   // derived constants, deployment checked
 //	in := sp.Sum(chunks)                         // a batch as sums

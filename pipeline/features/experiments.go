@@ -19,8 +19,8 @@ var separates = [][2]string{
 	{"bias", "another model or GPU"},
 }
 
-// shows names, by STAGE/NAME, what requests or load levels would have to show for a fit from them to
-// determine the term (spec#request-directions).
+// shows maps STAGE/NAME of a term to what requests or load levels would have to show for a fit from
+// them to determine the term (spec#request-directions).
 var shows = map[string]string{
 	"step/prefill_linear_compute": "prompts whose lengths vary fourfold, into a quiet server",
 	"step/prefill_attention":      "prompts of more than 4,000 tokens, some of them into a quiet server",
@@ -41,7 +41,8 @@ var shows = map[string]string{
 	"egress/base_bias":            "the end of the response beside its last token",
 }
 
-// Experiments returns separates and shows; shared, do not modify.
+// Experiments returns the experiments that would separate terms from each other, and those by which
+// requests would determine a term. The caller must not modify them.
 func Experiments() (separatesTerms [][2]string, showsTerms map[string]string) {
 	return separates, shows
 }

@@ -21,7 +21,7 @@ type Explanation struct {
 	FloorUs *float64 `json:"physical_floor_us"`
 }
 
-// Factor multiplies terms on one deployment.
+// Factor multiplies terms on one deployment. Factors are applied in order.
 type Factor struct {
 	Name    string  `json:"name"`
 	Value   float64 `json:"value"`
@@ -44,8 +44,7 @@ type Explained struct {
 	ContributionUs *float64 `json:"contribution_us"`
 }
 
-// ExplainBeta explains a step's vector; coefficients may be nil, else one per
-// slot. Codes: as Beta.
+// ExplainBeta explains a step's vector. coefficients has one per slot, or is nil. Codes: as Beta.
 func (s *Space) ExplainBeta(in *StepInput, coefficients []float64) (*Explanation, error) {
 	x := make([]float64, len(s.beta))
 	hits, err := s.Beta(in, x)
@@ -57,7 +56,7 @@ func (s *Space) ExplainBeta(in *StepInput, coefficients []float64) (*Explanation
 	return e, e.predict(coefficients)
 }
 
-// inputs are what the formulas of a step read.
+// inputs lists the quantities that the formulas of a step name.
 func (s *Space) inputs(in *StepInput) []Quantity {
 	if Layered(s.version) {
 		return append(in.Values(), s.layerSums(in)...)
@@ -65,9 +64,10 @@ func (s *Space) inputs(in *StepInput) []Quantity {
 	return in.Values()
 }
 
-// ExplainOn explains what a set predicts of a step on a deployment: its coefficients, the prompt factor on the terms of prompt
-// work, the deployment's (else the device's) factor on all of them, and the prediction, with the predictor that made it.
-// Codes: as Beta and Predict.
+// ExplainOn explains the prediction of a coefficient set for a step on a deployment: the
+// coefficients, the prompt factor on the terms of prompt work, the deployment's factor (else its
+// device's) on all terms, and the prediction. It also returns the predictor, which has the
+// warnings. Codes: as Beta and Predict.
 func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (*Explanation, *Predictor, error) {
 	e, err := s.ExplainBeta(in, coeff.Values(set.Beta))
 	if err != nil {
@@ -78,7 +78,8 @@ func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (
 	prompts := 0.0
 	for i := range e.Features {
 		f := &e.Features[i]
-		if x[i] = f.Value; f.BoundHit {
+		x[i] = f.Value
+		if f.BoundHit {
 			hits |= 1 << i
 		}
 		if s.beta[i].Prompt {
@@ -95,6 +96,7 @@ func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (
 	return e, p, err
 }
 
+// explain lists the slots fs of a vector x with their formulas and numbers.
 func (s *Space) explain(model string, inputs []Quantity, fs []Feature, x []float64, hits Hits) *Explanation {
 	sc := s.scope(inputs, fs, x)
 	e := &Explanation{SpecVersion: s.version, Model: model, Inputs: inputs, Constants: s.constants()}
@@ -108,7 +110,7 @@ func (s *Space) explain(model string, inputs []Quantity, fs []Feature, x []float
 	return e
 }
 
-// scope names everything a formula may use: constants, inputs, slots.
+// scope returns the values of all names that a formula may use: constants, inputs, slots.
 func (s *Space) scope(inputs []Quantity, fs []Feature, x []float64) *scope {
 	sc := &scope{space: s, values: map[string]float64{}}
 	for i := range fs {
@@ -122,7 +124,7 @@ func (s *Space) scope(inputs []Quantity, fs []Feature, x []float64) *scope {
 	return sc
 }
 
-// predict fills in the contributions.
+// predict fills in the coefficients, contributions and prediction.
 func (e *Explanation) predict(coefficients []float64) error {
 	if coefficients == nil {
 		return nil
@@ -136,7 +138,7 @@ func (e *Explanation) predict(coefficients []float64) error {
 		part := coefficients[i] * e.Features[i].Value
 		e.Features[i].Coefficient = &c
 		e.Features[i].ContributionUs = &part
-		sum += float64(part)
+		sum += part
 	}
 	e.PredictionUs = &sum
 	return nil

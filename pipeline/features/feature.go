@@ -34,18 +34,20 @@ type Feature struct {
 	alpha func(*Space, *QueueInput) float64
 }
 
-// PlausibleTimes is what a coefficient with a roofline may be of it (spec#diagnosis).
+// PlausibleTimes is the range that a coefficient divided by its roofline should be in
+// (spec#diagnosis).
 var PlausibleTimes = [2]float64{0.8, 10}
 
-// nominalTimes are time-like terms whose second is nominal, not the hardware's: they have no roofline.
+// nominalTimes are terms in seconds of a nominal unit, not of the hardware: they have no roofline.
 var nominalTimes = []string{"fixed_step_overhead", "expert_load"}
 
-// RooflineTimes is how many times what the hardware takes at its peak a coefficient is; not ok for a term without a roofline.
+// RooflineTimes returns a coefficient as a multiple of the time at the hardware's peak rate; not ok
+// for a term without a roofline.
 func RooflineTimes(name, unit string, value float64) (times float64, ok bool) {
 	return value / 1e6, unit == "us/s" && !slices.Contains(nominalTimes, name)
 }
 
-// IsPlausible reports whether so many times the roofline is what a server can take.
+// IsPlausible reports whether a real server can take this multiple of the roofline.
 func IsPlausible(times float64) bool { return times >= PlausibleTimes[0] && times <= PlausibleTimes[1] }
 
 // IsTime reports whether the value is seconds and the coefficient us/s.

@@ -11,13 +11,13 @@ import (
 // prompt_attention_s(tokens), gate(running, usage). The explain command prints them with numbers, and a
 // test evaluates each against the function it describes.
 
-// scope holds the values of the names in a formula.
+// scope has the values of the names in a formula.
 type scope struct {
 	space  *Space
 	values map[string]float64
 }
 
-// numbers writes a formula with every name replaced by its value.
+// numbers returns a formula with every name replaced by its value.
 func (sc *scope) numbers(formula string) string {
 	var b strings.Builder
 	for i := 0; i < len(formula); {
@@ -37,8 +37,8 @@ func (sc *scope) numbers(formula string) string {
 	return b.String()
 }
 
-// identifier returns the name or number at the start of text, "" for neither,
-// so that "1e-6" is not taken for a name.
+// identifier returns the name or number at the start of text, "" for neither. A number is taken
+// whole, so that the e of "1e-6" is not taken for a name.
 func identifier(text string) string {
 	n := 0
 	for n < len(text) {

@@ -4,8 +4,8 @@ import (
 	"reflect"
 )
 
-// StepInput is what one step did, as sums (spec#step-sums, spec#frozen-sourcing, spec#input-table).
-// Fields of one version only are zero in the other.
+// StepInput is the work of one step, as sums over its requests (spec#step-sums,
+// spec#frozen-sourcing, spec#input-table). Fields that only one version uses are 0 in the others.
 type StepInput struct {
 	PrefillTokens         float64 `name:"prefill_tokens" unit:"tokens"` // tokens; phases by c, p, n in 1.1 (spec#phases), as labelled in 1.0
 	DecodeTokens          float64 `name:"decode_tokens" unit:"tokens"`
@@ -27,7 +27,7 @@ type StepInput struct {
 	Reached        *Reached // 1.3: sums within the reaches of [Space.Reaches]; nil: not counted, or full attention alone
 }
 
-// QueueInput is the queue and cache state a request meets (spec#queue-inputs).
+// QueueInput is the queue and cache state at the arrival of a request (spec#queue-inputs).
 type QueueInput struct {
 	RunningDepth   float64 `name:"running_depth" unit:"requests"`
 	WaitingDepth   float64 `name:"waiting_depth" unit:"requests"`
@@ -39,14 +39,14 @@ type QueueInput struct {
 	PreemptionEMA  float64 `name:"preemption_ema" unit:"1"`
 }
 
-// field names one number of an input as golden vectors, tables and formulas do.
+// field is one number of an input with the name that tables, formulas and golden vectors give it.
 type field[T any] struct {
 	name, unit string
 	isFrac     bool // legal range 0..1
 	at         func(*T) *float64
 }
 
-// fieldsOf lists the fields of an input by their tags.
+// fieldsOf lists the fields of an input that have a name tag.
 func fieldsOf[T any]() (out []field[T]) {
 	for i, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
 		if f.Tag.Get("name") == "" {

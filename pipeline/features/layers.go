@@ -8,10 +8,11 @@ import (
 	"github.com/blis-train/blis-train/model"
 )
 
-// What 1.3 adds: every slot as a sum over the layers of a model (spec#layer-work). For models of equal layers each slot is
-// that of 1.2, to the last bit.
+// This file has what 1.3 adds: every slot as a sum over the layers of a model (spec#layer-work). For
+// models of equal layers each slot equals that of 1.2.
 
-// ReachSums is what the chunks of a step read within one reach (spec#model-reach).
+// ReachSums are the attention sums of a step within one reach (spec#model-reach). A reach is how
+// far back a layer's attention sees: all tokens, a window, a chunk or an index.
 type ReachSums struct {
 	PrefillPairs float64 // queries times entries, in chunks of prompts
 	DecodePairs  float64
@@ -22,17 +23,19 @@ type ReachSums struct {
 // [model.Work.Reaches].
 type Reached [model.MaxReaches]struct{ PrefillPairs, DecodePairs, Entries int64 }
 
-// Add adds a chunk of n tokens of a request that has c in the cache; sign -1 takes it out.
+// Add adds a chunk of n tokens of a request that has c tokens in the cache; sign -1 removes it
+// again.
 func (r *Reached) Add(reaches []model.Reach, isDecode bool, c, n, sign int64) {
 	if n == 0 {
 		return
 	}
 	for i := range reaches {
-		if near := reaches[i].Near(); near > 0 && isDecode && n == 1 { // most of a step
+		if near := reaches[i].Near(); near > 0 && isDecode && n == 1 { // faster, and true of most requests
 			r.AddDecodes(i, sign*min(c+1, near))
 			continue
 		}
-		if pairs := sign * reaches[i].Pairs(c, n); isDecode {
+		pairs := sign * reaches[i].Pairs(c, n)
+		if isDecode {
 			r[i].DecodePairs += pairs
 		} else {
 			r[i].PrefillPairs += pairs
@@ -41,13 +44,15 @@ func (r *Reached) Add(reaches []model.Reach, isDecode bool, c, n, sign int64) {
 	}
 }
 
-// AddDecodes adds the entries that decodes of one token read within a reach: they score what they read.
+// AddDecodes adds decodes of one token that read so many entries within a reach. Each entry is read
+// once and scored once.
 func (r *Reached) AddDecodes(reach int, entries int64) {
 	r[reach].DecodePairs += entries
 	r[reach].Entries += entries
 }
 
-// reachSums are the sums of a reach: as counted, else from those over full attention (spec#window-sums-approximate).
+// reachSums returns the sums within reach i (-1: full attention). Where they were not counted they
+// are approximated from the sums over full attention (spec#window-sums-approximate).
 func (s *Space) reachSums(in *StepInput, i int) ReachSums {
 	switch {
 	case i < 0:
@@ -66,22 +71,27 @@ func (s *Space) reachSums(in *StepInput, i int) ReachSums {
 	return out
 }
 
-// attention is what one reach costs.
+// attention has the costs of all layers that attend within one reach.
 type attention struct {
-	reach                                int // index into the space's reaches, -1: full
-	prefillS, decodeS, readS, againS     float64
-	prefillFLOPs, decodeFLOPs, bytesRead float64 // of a pair, of an entry
-	againFLOPs                           float64
+	reach int // index into the space's reaches, -1: full
+
+	prefillFLOPs float64 // per token pair of a prefill
+	decodeFLOPs  float64 // per token pair of a decode
+	againFLOPs   float64 // per token of context before a chunk, whose keys and values are recomputed (MLA)
+	bytesRead    float64 // per cached entry
+
+	// The same at peak rates, in s.
+	prefillS, decodeS, againS, readS float64
 }
 
-// experts are equal ffns with experts.
+// experts is a group of equal FFNs with experts.
 type experts struct {
 	model.ExpertWork
-	lnIdle float64   // ln(1 - k/E)
-	shares []float64 // of 0, 1, 2 ... tokens
+	lnIdle float64   // ln(1 - k/E): of the probability that a token does not use an expert
+	shares []float64 // share of 0, 1, 2 ... tokens, computed once
 }
 
-// share is the expected share of the experts that so many tokens touch.
+// share returns the expected share of the experts that so many tokens use.
 func (e *experts) share(tokens float64) float64 {
 	if n := int(tokens); n >= 0 && n < len(e.shares) && float64(n) == tokens {
 		return e.shares[n]
@@ -89,7 +99,8 @@ func (e *experts) share(tokens float64) float64 {
 	return -math.Expm1(max(0, tokens) * e.lnIdle)
 }
 
-// derive13 are the constants of 1.3: sums over layers under the names that 1.1 and 1.2 have for models of equal layers.
+// derive13 sets the constants of 1.3: sums over layers, under the names that 1.1 and 1.2 have for
+// models of equal layers.
 func (s *Space) derive13() {
 	d := s.dep
 	m := &d.Model
@@ -113,7 +124,8 @@ func (s *Space) derive13() {
 		if bits > 0 {
 			peak = fast // 4 bits count as 8: no datasheet here has their rate
 		}
-		if s.linearFLOPs += flops; flops > 0 {
+		s.linearFLOPs += flops
+		if flops > 0 {
 			s.bodyS += flops / peak
 		}
 	}
@@ -133,8 +145,17 @@ func (s *Space) derive13() {
 	}
 	s.reaches = w.Reaches()
 	for _, a := range w.Attention {
-		s.attends = append(s.attends, attention{slices.Index(s.reaches, a.Reach), a.PrefillFLOPs / s.peak, a.DecodeFLOPs / s.peak,
-			a.Bytes / s.bandwidth, a.ContextFLOPs / s.peak, a.PrefillFLOPs, a.DecodeFLOPs, a.Bytes, a.ContextFLOPs})
+		s.attends = append(s.attends, attention{
+			reach:        slices.Index(s.reaches, a.Reach),
+			prefillFLOPs: a.PrefillFLOPs,
+			decodeFLOPs:  a.DecodeFLOPs,
+			againFLOPs:   a.ContextFLOPs,
+			bytesRead:    a.Bytes,
+			prefillS:     a.PrefillFLOPs / s.peak,
+			decodeS:      a.DecodeFLOPs / s.peak,
+			againS:       a.ContextFLOPs / s.peak,
+			readS:        a.Bytes / s.bandwidth,
+		})
 	}
 	s.statePrefillFLOPs = w.StatePrefillFLOPs
 	s.stateDecodeFLOPs = w.StateDecodeFLOPs
@@ -157,17 +178,19 @@ func (s *Space) derive13() {
 	}
 }
 
-// prefillAttention13 is step slot 2 of 1.3: what attention within chunks of prompts would take at peak arithmetic rate.
+// prefillAttention13 is step slot 2 of 1.3: the time of attention within prefill chunks at peak
+// arithmetic rate.
 //
 //	f2 = (sum over layers of FLOP per pair*pairs + again*context + state*prefill tokens)/F     [s]
 //
-// Pairs are those within a layer's reach; again is the keys and values that multi-head latent attention makes again of the
-// context before a chunk, state the FLOP of a token in recurrences, index scores are pairs of their own.
+// Pairs are those within a layer's reach. again is the FLOP with which multi-head latent attention
+// recomputes the keys and values of a token in the context before a chunk, state the FLOP of a
+// token in recurrent layers. The scores of a sparse-attention index count as pairs of their own.
 //
-// Unit:   FLOP / (FLOP/s) = s
-// Source: spec#beta-prefill-attention, spec#layer-work
-// Bounds: >= 0; 0 without prefill
-// Omits:  softmax and kernel launch; that one coefficient holds for pairs, indexes and states is not measured
+//	Unit:   FLOP / (FLOP/s) = s
+//	Source: spec#beta-prefill-attention, spec#layer-work
+//	Bounds: >= 0; 0 without prefill
+//	Omits:  softmax and kernel launch; whether one coefficient fits pairs, indexes and states is not measured
 func prefillAttention13(s *Space, in *StepInput) float64 {
 	out := 0.0
 	for i := range s.attends {
@@ -183,14 +206,15 @@ func prefillAttention13(s *Space, in *StepInput) float64 {
 	return out
 }
 
-// decodeAttention13 is step slot 4 of 1.3: the same of decodes.
+// decodeAttention13 is step slot 4 of 1.3: the time of attention of decodes at peak arithmetic
+// rate.
 //
-//	f4 = (sum over layers of FLOP per pair*pairs + state*decode tokens)/F     [s]
+//		f4 = (sum over layers of FLOP per pair*pairs + state*decode tokens)/F     [s]
 //
-// Unit:   FLOP / (FLOP/s) = s
-// Source: spec#beta-decode-attention, spec#layer-work
-// Bounds: >= 0; 0 without decodes
-// Omits:  softmax; the cache's traffic, which is f5
+//	  Unit:   FLOP / (FLOP/s) = s
+//	  Source: spec#beta-decode-attention, spec#layer-work
+//	  Bounds: >= 0; 0 without decodes
+//	  Omits:  softmax; the cache's traffic, which is f5
 func decodeAttention13(s *Space, in *StepInput) float64 {
 	out := 0.0
 	for i := range s.attends {
@@ -203,14 +227,15 @@ func decodeAttention13(s *Space, in *StepInput) float64 {
 	return out
 }
 
-// kvCacheRead13 is step slot 5 of 1.3: the time to read what the layers keep of tokens once, and to read and write states.
+// kvCacheRead13 is step slot 5 of 1.3: the time to read the cached entries of all layers once, and
+// to read and write recurrent states.
 //
-//	f5 = (sum over layers of bytes per entry*entries + state bytes*sequences)/Bw     [s]
+//		f5 = (sum over layers of bytes per entry*entries + state bytes*sequences)/Bw     [s]
 //
-// Unit:   B / (B/s) = s
-// Source: spec#beta-kv-cache-read, spec#layer-work
-// Bounds: >= 0; 0 for an empty step
-// Omits:  writes of entries; the reuse of a prefill's entries between query tiles
+//	  Unit:   B / (B/s) = s
+//	  Source: spec#beta-kv-cache-read, spec#layer-work
+//	  Bounds: >= 0; 0 for an empty step
+//	  Omits:  writes of entries; the reuse of a prefill's entries between query tiles
 func kvCacheRead13(s *Space, in *StepInput) float64 {
 	out := 0.0
 	for i := range s.attends {
@@ -223,55 +248,62 @@ func kvCacheRead13(s *Space, in *StepInput) float64 {
 	return out
 }
 
-// moeActivation13 is step slot 8 of 1.3: the share of experts that the step touches, as a mean over half the mixers and ffns.
+// moeActivation13 is step slot 8 of 1.3: the share of experts that the step uses, summed over FFNs
+// with experts and divided by half the number of mixers and FFNs, which is the number of layers
+// where each has one of both.
 //
 //	f8 = sum over ffns with experts of (1 - (1-k/E)^(B*D)) / (blocks/2)
 //
-// B scheduled tokens, D engines whose tokens meet at the experts, each taken for equally busy.
+// B scheduled tokens, D data-parallel engines whose tokens meet at the experts, all assumed equally
+// busy.
 //
-// Unit:   1
-// Source: spec#beta-moe-activation, spec#expert-share
-// Bounds: 0..2; 0 for a dense model and an empty step; grows with tokens
-// Omits:  skew (uniform routing assumed)
+//	Unit:   1
+//	Source: spec#beta-moe-activation, spec#expert-share
+//	Bounds: 0..2; 0 for a dense model and an empty step; grows with tokens
+//	Omits:  skew (uniform routing assumed)
 func moeActivation13(s *Space, in *StepInput) float64 {
 	return s.moeShare(in.ScheduledTokens * s.engines)
 }
 
-// expertLoad13 is step slot 20 of 1.3: a nominal microsecond for each expert a step touches.
+// expertLoad13 is step slot 20 of 1.3: a nominal microsecond for each expert that a step uses on
+// this engine.
 //
 //	f20 = sum over ffns with experts of E/D*share*1e-6     [s]
 //
-// D engines that hold the experts together.
+// E experts, spread over D data-parallel engines.
 //
-// Unit:   s, nominal
-// Source: spec#beta-expert-load, spec#expert-share
-// Bounds: >= 0; 0 for a dense model and an empty step
-// Omits:  skew (uniform routing assumed)
+//	Unit:   s, nominal
+//	Source: spec#beta-expert-load, spec#expert-share
+//	Bounds: >= 0; 0 for a dense model and an empty step
+//	Omits:  skew (uniform routing assumed)
 func expertLoad13(s *Space, in *StepInput) float64 {
 	return s.expertsTouched(in.ScheduledTokens*s.engines) * expertRefS
 }
 
-// moeShare is the share of experts that so many tokens of all engines touch, over half the mixers and ffns.
+// moeShare returns the share of experts that so many tokens of all engines use, summed over FFNs
+// with experts and divided by half the mixers and FFNs.
 func (s *Space) moeShare(tokens float64) float64 {
 	return s.overExperts(tokens, func(e *experts, share float64) float64 { return e.Layers / s.layers * share })
 }
 
-// expertsTouched is this engine's part of the experts that so many tokens of all engines touch.
+// expertsTouched returns how many experts of this engine so many tokens of all engines use, over
+// all layers.
 func (s *Space) expertsTouched(tokens float64) float64 {
 	return s.overExperts(tokens, func(e *experts, share float64) float64 { return e.Layers * e.Experts / s.engines * share })
 }
 
-// touchedBytes are the weights of this engine's part of them.
+// touchedBytes returns the bytes of the weights of those experts.
 func (s *Space) touchedBytes(tokens float64) float64 {
 	return s.overExperts(tokens, func(e *experts, share float64) float64 { return e.Bytes * share })
 }
 
-// overExperts adds up kinds of ffns with experts, each with the share that so many tokens touch.
+// overExperts sums each over the groups of FFNs with experts. share is the share of experts that so
+// many tokens use.
 func (s *Space) overExperts(tokens float64, each func(e *experts, share float64) float64) float64 {
 	out := 0.0
 	for i := range s.expertKinds {
 		e := &s.expertKinds[i]
-		out += float64(each(e, e.share(tokens)))
+		out += each(e, e.share(tokens))
 	}
 	return out
 }
@@ -291,7 +323,7 @@ func admissionCompute13(s *Space, in *QueueInput) float64 {
 	return in.PromptTokens*s.bodyS + s.headS + prefillAttention13(s, s.promptStep(in.PromptTokens))
 }
 
-// promptStep is the attention of a whole prompt as the sums of a step.
+// promptStep returns the step that computes the attention of a whole prompt of p tokens.
 func (s *Space) promptStep(p float64) *StepInput {
 	in := &StepInput{PrefillTokens: p, NumPrefillReqs: 1, PrefillCausalWork: p * (p + 1) / 2, KVReadTokens: p}
 	if len(s.reaches) > 0 {
@@ -301,11 +333,12 @@ func (s *Space) promptStep(p float64) *StepInput {
 	return in
 }
 
-// Reaches are the kinds of attention whose sums [StepInput.Reached] holds; none for full attention alone, and before 1.3.
+// Reaches returns the limited reaches whose sums [StepInput.Reached] counts; none for full
+// attention alone, and before 1.3.
 func (s *Space) Reaches() []model.Reach { return s.reaches }
 
-// layerSums are the quantities that the terms of 1.3 need in addition to a step's inputs: sums over
-// reaches, then over layers.
+// layerSums lists the quantities that the formulas of 1.3 name in addition to a step's inputs: sums
+// over reaches, then over layers.
 func (s *Space) layerSums(in *StepInput) []Quantity {
 	out := []Quantity{given("prefill_context_tokens", in.PrefillContext, "tokens")}
 	var prefill, decode, bytes float64
@@ -326,7 +359,7 @@ func (s *Space) layerSums(in *StepInput) []Quantity {
 		given("cache_read_bytes", bytes+s.stateBytes*(in.NumPrefillReqs+in.NumDecodeReqs), "B"))
 }
 
-// reachName is a reach in a name: window_128, topk_2048, ratio_4_topk_512.
+// reachName returns a reach as part of a name: window_128, topk_2048, ratio_4_topk_512.
 func reachName(r model.Reach) string {
 	out := ""
 	for _, p := range []struct {
@@ -340,7 +373,7 @@ func reachName(r model.Reach) string {
 	return out[min(1, len(out)):]
 }
 
-// attentionConstants are what a pair, an entry and a token of context cost within each reach.
+// attentionConstants lists the cost of a pair, an entry and a token of context within each reach.
 func (s *Space) attentionConstants() (out []Quantity) {
 	for i := range s.attends {
 		a, name := &s.attends[i], "full"

@@ -15,7 +15,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// lists are the slots of one version in order.
+// lists has the slots of one version in order: beta of step times, alpha of queueing delays.
 type lists struct{ beta, alpha []Feature }
 
 // experimental has the slots that follow those of 1.3 while they are tried. A new feature is one file
@@ -29,7 +29,7 @@ var experimental = lists{
 	},
 }
 
-// versions are the lists of every version, with slot numbers.
+// versions has the lists of every version, with slot numbers.
 var versions = map[Version]*lists{
 	V10: numbered(lists10),
 	V11: numbered(lists11),
@@ -53,7 +53,7 @@ func numbered(l lists) *lists {
 	return out
 }
 
-// listsOf are the lists of a version; nil for an unknown one.
+// listsOf returns the lists of a version; nil for an unknown one.
 func listsOf(v Version) *lists {
 	if CheckVersion(v) != nil {
 		return nil
@@ -65,11 +65,10 @@ func listsOf(v Version) *lists {
 // sourcing and the default target together. [Components] may be appended to all versions but 1.0.
 type Version = coeff.Version
 
-// The versions there are. V10 is frozen text, known errors included; V11 is
-// corrected and the default of new training; V12 is V11 with four more step
-// slots, which the library's kernel tables need. V13 has the slots of V12 as sums over layers
-// (spec#layer-work). Experimental is where new terms are tried: its lists change from build to build, its files hold
-// within one.
+// The versions. V10 is frozen, known errors included. V11 corrects it and is the default of new
+// training. V12 is V11 with four more step slots, which the library's kernel tables need. V13 has the
+// slots of V12 as sums over layers (spec#layer-work). Experimental is for new terms: its lists change
+// from build to build, so its files can be used only by the build that wrote them.
 const (
 	V10          Version = "1.0"
 	V11          Version = "1.1"
@@ -81,8 +80,9 @@ const (
 // Versions returns every known version, oldest first.
 func Versions() []Version { return []Version{V10, V11, V12, V13, Experimental} }
 
-// Components behind a version, "1.1+principal-components", fits its step times in the leading principal components of
-// the rows (spec#principal-components). The features are those of the version.
+// Components is the suffix of a version, "1.1+principal-components", that fits step times in the
+// leading principal components of the rows (spec#principal-components). The features are those of
+// the version.
 const Components = "+principal-components"
 
 // CheckVersion returns an error with code unknown_spec_version unless v is known.
@@ -99,8 +99,8 @@ func CheckVersion(v Version) error {
 	return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want %s", string(v), trace.OneOf(Versions()))
 }
 
-// DefaultVersion is the version of a deployment without a stated one: the older of 1.1 and 1.3 that can
-// represent its layers (spec#default-version).
+// DefaultVersion returns the version for a deployment that does not state one: 1.1, or 1.3 if only
+// that can represent its layers (spec#default-version).
 func DefaultVersion(d *deploy.Deployment) Version {
 	if layered, err := d.CheckStepTimes(); layered && err == nil {
 		return V13
@@ -108,10 +108,11 @@ func DefaultVersion(d *deploy.Deployment) Version {
 	return V11
 }
 
-// Layered reports a version that adds up layers, whatever they are.
+// Layered reports whether a version's features are sums over the layers of a model.
 func Layered(v Version) bool { return v.Base() == V13 || v.Base() == Experimental }
 
-// SetOf identifies the feature lists of a version; the zero value for an unknown one.
+// SetOf returns digests of the feature lists of a version, by which a file identifies them; the
+// zero value for an unknown version.
 func SetOf(v Version) coeff.FeatureSet {
 	s := coeff.FeatureSet{Beta: digests(BetaFeatures(v)), Alpha: digests(AlphaFeatures(v))}
 	if s.Beta != nil {
@@ -120,12 +121,13 @@ func SetOf(v Version) coeff.FeatureSet {
 	return s
 }
 
-// digest identifies what a coefficient of the feature multiplies: 6 hex digits
-// of SHA-256 over name, kind, formula, bound and whether it is prompt work.
+// digest identifies the quantity that a coefficient of the feature multiplies: 6 hex digits of
+// SHA-256 over name, kind, formula, bound and whether it is prompt work.
 func (f *Feature) digest() string {
 	return digest(6, f.Name, string(f.Kind), f.Formula, fmt.Sprint(f.Bound), fmt.Sprint(f.Prompt))
 }
 
+// digest returns the first hex digits of SHA-256 over the parts.
 func digest(digits int, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
 	return hex.EncodeToString(sum[:])[:digits]

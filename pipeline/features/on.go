@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 )
 
-// factorOn is what every term of a step on the deployment takes relative to the
-// common coefficients.
+// factorOn returns the factor on every step term of a deployment, relative to the common
+// coefficients: the deployment's own, else its device's, else 1.
 func factorOn(s *coeff.Set, d *deploy.Deployment) float64 {
 	if v, known := named(s.DeploymentFactors, d.Config(), d.Label()); known {
 		return v
@@ -17,13 +17,13 @@ func factorOn(s *coeff.Set, d *deploy.Deployment) float64 {
 	return v
 }
 
-// promptFactorOn is what the terms of prompt work take on top of factorOn.
+// promptFactorOn returns the deployment's factor on the terms of prompt work, on top of factorOn.
 func promptFactorOn(s *coeff.Set, d *deploy.Deployment) float64 {
 	v, _ := named(s.PromptFactors, d.Config(), d.Label())
 	return v
 }
 
-// named is the factor of the first name that has one, else 1.
+// named returns the factor of the first name that has one, else 1.
 func named(factors map[string]float64, names ...string) (value float64, known bool) {
 	for _, name := range names {
 		if f, known := factors[name]; known {
@@ -33,8 +33,8 @@ func named(factors map[string]float64, names ...string) (value float64, known bo
 	return 1, false
 }
 
-// On is the set as it holds on one deployment: beta and its covariance times the
-// deployment's factors, alphas with the deployment's values, nothing left to apply.
+// On returns the set for one deployment: beta and its covariance multiplied by the deployment's
+// factors, alphas with the deployment's values, and no factors left to apply.
 func On(s *coeff.Set, d *deploy.Deployment) *coeff.Set {
 	s = alphaOn(s, d.Label())
 	if len(s.DeploymentFactors) == 0 && len(s.PromptFactors) == 0 && len(s.HardwareFactors) == 0 {
@@ -59,7 +59,7 @@ func On(s *coeff.Set, d *deploy.Deployment) *coeff.Set {
 	return &on
 }
 
-// scale multiplies a coefficient with all that is said of it.
+// scale multiplies a coefficient, its estimate and its intervals.
 func scale(c *coeff.Coefficient, by float64) {
 	c.Value *= by
 	if c.Estimate != nil {
@@ -72,14 +72,14 @@ func scale(c *coeff.Coefficient, by float64) {
 	}
 }
 
-// forgetIntervals is for a value that nothing was estimated of.
+// forgetIntervals removes estimate and intervals, for a value that was not estimated.
 func forgetIntervals(c *coeff.Coefficient) {
 	c.CI95 = nil
 	c.Estimate = nil
 	c.EstimateCI95 = nil
 }
 
-// termFactors is one factor per beta term.
+// termFactors returns the factor of each beta term: all, times prompt on the terms of prompt work.
 func termFactors(s *coeff.Set, all, prompt float64) []float64 {
 	out := make([]float64, len(s.Beta))
 	for i, f := range BetaFeatures(s.SpecVersion) {
@@ -94,8 +94,8 @@ func termFactors(s *coeff.Set, all, prompt float64) []float64 {
 	return out
 }
 
-// alphaOn is the set with the alpha values of one deployment. They have no
-// intervals: those are for the common values.
+// alphaOn returns the set with the alpha values of one deployment. These have no intervals, which
+// were estimated for the common values.
 func alphaOn(s *coeff.Set, label string) *coeff.Set {
 	if !slices.ContainsFunc(s.Alpha, func(m coeff.AlphaModel) bool { return len(m.Deployments) > 0 }) {
 		return s

@@ -17,8 +17,8 @@ func (s *Space) expertShare(tokens float64) float64 {
 	return -math.Expm1(tokens * s.lnIdleExpert)
 }
 
-// weightBytes is W(B, S): what a step of B tokens and S sampled sequences reads of the weights,
-// whole group.
+// weightBytes returns W(B, S) in bytes: the weights that a step of B tokens and S sampled sequences
+// reads, on all devices (spec#weight-bytes).
 func (s *Space) weightBytes(tokens, seqs float64) float64 {
 	if s.version == V10 {
 		return s.stepBytes10(tokens)
@@ -38,7 +38,7 @@ func (s *Space) weightBytes(tokens, seqs float64) float64 {
 	return w
 }
 
-// stepBytes10 is 1.0's step weight: no head, experts by their share.
+// stepBytes10 returns 1.0's weights of a step in bytes: no head, experts by their share.
 func (s *Space) stepBytes10(tokens float64) float64 {
 	used := 1.0
 	if s.experts > 0 {
@@ -47,15 +47,16 @@ func (s *Space) stepBytes10(tokens float64) float64 {
 	return s.layers * (s.attnBytes + s.expertBytes*used)
 }
 
-// linearS is the time of all linear layers at their peak (spec#beta-prefill-linear-compute): the
-// body per token at the linear peak, the head per sampled sequence at the 16-bit peak.
+// linearS returns the time in s of all linear layers at their peak
+// (spec#beta-prefill-linear-compute): the body per token at the linear peak, the head per sampled
+// sequence at the 16-bit peak.
 func (s *Space) linearS(tokens, seqs float64) float64 {
 	return tokens*s.bodyS + seqs*s.headS
 }
 
-// FloorUs is the physical floor of a step, W/Bw in us: no step can end before the weights it needs
-// were read once (spec#physical-floor). A 1.0 space divides the bandwidth by tp although the
-// weights are whole-model, so audit with a 1.1 one.
+// FloorUs returns the physical floor of a step in us, W/Bw: no step can end before the weights it
+// needs are read once (spec#physical-floor). A 1.0 space divides the bandwidth by tp although the
+// weights are those of the whole model, so use one of 1.1 for audits.
 func (s *Space) FloorUs(in *StepInput) float64 {
 	return s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs) / s.bandwidth * 1e6
 }
@@ -66,14 +67,14 @@ func (s *Space) KVFreeBytes(totalBlocks, usage float64) float64 {
 	return totalBlocks * s.blockBytes * math.Max(epsilon10, 1-usage)
 }
 
-// Roofline is a step's analytic parts in seconds at peak rates, whole group.
+// Roofline has the times of a step's parts at peak rates, for the whole tensor-parallel group.
 type Roofline struct {
 	LinearS float64 // linear layers and head at their peaks
 	WeightS float64 // weights over bandwidth
 	KVS     float64 // KV reads over bandwidth
 }
 
-// kvS is the time to read the caches of a step.
+// kvS returns the time in s to read the KV caches of a step.
 func (s *Space) kvS(in *StepInput) float64 {
 	if Layered(s.version) {
 		return kvCacheRead13(s, in)
@@ -94,8 +95,8 @@ func (s *Space) Roofline(in *StepInput) Roofline {
 	}
 }
 
-// atLeast and atMost are max and min for numbers that were checked: without
-// the care that NaN and signed zeros cost the built-in ones.
+// atLeast and atMost are max and min for numbers that are known to be finite: the built-in
+// functions cost more, because they treat NaN and signed zeros.
 func atLeast(least, v float64) float64 {
 	if v < least {
 		return least

@@ -13,22 +13,21 @@ import (
 // warns (spec#training-range).
 const extrapolationFactor = 1.5
 
-// Predictor turns feature vectors of one model into microseconds, and remembers
-// the slots that lay outside what was learned, once each. It is not safe for
-// concurrent use.
+// Predictor turns feature vectors into microseconds, and collects the slots that were outside the
+// training range, for Warnings. It is not safe for concurrent use.
 type Predictor struct {
 	values  []float64
 	limits  []float64 // 1.5 x training maximum, +Inf when unknown, 0 when not learned
 	terms   []Feature
-	learned []bool
-	least   float64
+	learned []bool  // per slot; see NotLearned
+	least   float64 // smallest prediction, us
 
-	beyond  Hits // slots already warned about
-	bounded Hits
+	beyond  Hits // slots that exceeded their limit
+	bounded Hits // slots that were clipped
 }
 
-// BetaPredictor returns a predictor of step times. Take it from On(hardware),
-// so that the device's factor is in.
+// BetaPredictor returns a predictor of step times. s must come from On, which applies the factors
+// of a deployment.
 func BetaPredictor(s *coeff.Set) *Predictor {
 	p := newPredictor(s.Beta, BetaFeatures(s.SpecVersion), coeff.MinStepUs)
 	for _, slot := range NotLearned(s) {
@@ -37,7 +36,7 @@ func BetaPredictor(s *coeff.Set) *Predictor {
 	return p
 }
 
-// AlphaPredictor returns a predictor of the target's delay. Code: no_such_target.
+// AlphaPredictor returns a predictor of the delay of the named target. Code: no_such_target.
 func AlphaPredictor(s *coeff.Set, target string) (*Predictor, error) {
 	m := s.AlphaModel(target)
 	if m == nil {
@@ -46,8 +45,8 @@ func AlphaPredictor(s *coeff.Set, target string) (*Predictor, error) {
 	return newPredictor(m.Coefficients, AlphaFeatures(s.SpecVersion), 0), nil
 }
 
-// DelayPredictor is AlphaPredictor for a delay that a replay adds itself; it
-// refuses targets that contain a wait. Code: no_such_target.
+// DelayPredictor is AlphaPredictor for a delay that a simulation adds to a request. It refuses
+// targets that contain queueing, which the simulation produces itself. Code: no_such_target.
 func DelayPredictor(s *coeff.Set, target string) (*Predictor, error) {
 	if m := s.AlphaModel(target); m != nil && !m.Replay {
 		return nil, trace.Errorf(noSuchTarget, "alpha target %q contains a wait that a replay produces itself, want overhead or egress", target).
@@ -56,6 +55,7 @@ func DelayPredictor(s *coeff.Set, target string) (*Predictor, error) {
 	return AlphaPredictor(s, target)
 }
 
+// newPredictor returns a predictor of the coefficients cs, whose predictions are at least least us.
 func newPredictor(cs []coeff.Coefficient, fs []Feature, least float64) *Predictor {
 	p := &Predictor{values: coeff.Values(cs), limits: make([]float64, len(cs)), learned: make([]bool, len(cs)), terms: fs, least: least}
 	for i := range cs {
@@ -68,29 +68,32 @@ func newPredictor(cs []coeff.Coefficient, fs []Feature, least float64) *Predicto
 	return p
 }
 
-// NotLearned lists the 1-based slots of time-like beta terms that the data did not teach:
-// coefficient 0, or prior-only (spec#not-learned).
+// NotLearned lists the 1-based slots of time-like beta terms whose cost the training data do not
+// determine: coefficient 0, or prior-only (spec#not-learned).
 func NotLearned(s *coeff.Set) []int {
 	var slots []int
 	for i, f := range BetaFeatures(s.SpecVersion) {
-		weighed := i < len(s.Beta) && s.Beta[i].Evidence != "" // the library: kernel times said how much, if only 0
-		if i < len(s.Beta) && f.IsTime() && !weighed && (s.Beta[i].Value == 0 || s.Beta[i].Identified == coeff.PriorOnly) {
+		if i >= len(s.Beta) || !f.IsTime() {
+			continue
+		}
+		c := &s.Beta[i]
+		isFromKernels := c.Evidence != "" // the library measured kernels: then 0 is a measurement too
+		if !isFromKernels && (c.Value == 0 || c.Identified == coeff.PriorOnly) {
 			slots = append(slots, i+1)
 		}
 	}
 	return slots
 }
 
-// Predict returns the prediction for use: at least 1 us for a step, 0 for a
-// delay. x has one value per slot, hits are the slots that features.Beta or
-// Alpha said were bounded. It allocates nothing unless it fails. Codes:
-// WrongFeatureSet, not_finite.
+// Predict returns the prediction in us: at least 1 for a step, 0 for a delay. x has one value per
+// slot, hits are the slots that [Space.Beta] or [Space.Alpha] clipped. It allocates nothing unless
+// it fails. Codes: WrongFeatureSet, BadInput.
 func (p *Predictor) Predict(x []float64, hits Hits) (float64, error) {
 	return p.PredictRow(x, 1, hits)
 }
 
-// PredictRow is Predict for features summed over several steps: the training
-// range holds per step, and so does the least prediction.
+// PredictRow is Predict for features summed over several steps. The training range and the least
+// prediction are per step.
 func (p *Predictor) PredictRow(x []float64, steps float64, hits Hits) (float64, error) {
 	if len(x) != len(p.values) {
 		return 0, trace.Errorf(WrongFeatureSet, "prediction: got a vector of %d, want %d", len(x), len(p.values))
@@ -117,8 +120,8 @@ func quantity(v float64, unit string) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.4g %s", v, unit), " 1")
 }
 
-// Warnings returns what the predictions so far should not be trusted for, one
-// finding per slot, in slot order.
+// Warnings returns, one finding per slot, why the predictions so far may be wrong: features beyond
+// the training range, then clipped ones.
 func (p *Predictor) Warnings() []trace.Finding {
 	var fs []trace.Finding
 	for _, slot := range p.beyond.Slots() {

@@ -12,10 +12,7 @@ import "math"
 //
 // Unit:   FLOP / (FLOP/s) = s
 // Source: spec#alpha-admission-compute
-// Bounds: >= 0; 0 without a prompt; equals beta f1 + f2 of an unchunked
-//
-//	prefill; grows with the prompt; scales with 1/tp for a dense model
-//
+// Bounds: >= 0; 0 without a prompt; equals beta f1 + f2 of an unchunked prefill; grows with the prompt; scales with 1/tp for a dense model
 // Omits:  prefix-cache hits, which are queue slot 7
 func admissionCompute11(s *Space, in *QueueInput) float64 {
 	p := in.PromptTokens
@@ -25,24 +22,25 @@ func admissionCompute11(s *Space, in *QueueInput) float64 {
 	return p*s.bodyS + s.headS + s.attnS*p*(p+1)/2
 }
 
-// admissionCompute10 has no attention and the head on every token.
+// admissionCompute10 has no attention, and the head on every token.
 func admissionCompute10(s *Space, in *QueueInput) float64 {
 	return in.PromptTokens * s.linearFLOPs / over(s.peak)
 }
 
-// gate is g (spec#load-gate), the degree to which a request must queue: s the share of seats taken,
-// m the share of KV blocks taken, either of them full closes the gate.
+// gate returns g (spec#load-gate), the degree to which a request must queue: s is the share of
+// max_num_seqs that run, m the share of KV blocks in use. g is 1 when either is full.
 //
 //	g = s + m - s*m,   s = min(1, running/max_num_seqs),   m = min(1, max(0, kv_usage))
 func (s *Space) gate(in *QueueInput) float64 { return s.gateAt(in.RunningDepth, in.KVUsageRatio) }
 
+// gateAt returns the gate at so many running requests and a KV usage.
 func (s *Space) gateAt(running, usage float64) float64 {
 	seats := atMost(1, running/s.maxSeqs)
 	memory := atMost(1, atLeast(0, usage))
 	return seats + memory - seats*memory
 }
 
-// batchSaturation is queue slot 1: running requests per seat, not clamped like the gate's share.
+// batchSaturation is queue slot 1: running requests relative to max_num_seqs, not limited to 1 as in the gate.
 //
 //	f1 = running/max_num_seqs
 //
@@ -74,7 +72,7 @@ func kvPressure(_ *Space, in *QueueInput) float64 { return in.KVUsageRatio }
 // Omits:  the queue's length, which is queue slot 5 and 6
 func queuedRegimeBias11(s *Space, in *QueueInput) float64 { return s.gate(in) }
 
-// queueDrain is queue slot 5: the time the queue in front needs, compressed.
+// queueDrain is queue slot 5: the logarithm of the waiting requests, times that of a full step.
 //
 //	f5 = g * ln(1 + waiting) * roofline     [s]
 //
@@ -89,7 +87,7 @@ func queueDrain(s *Space, in *QueueInput) float64 {
 	return s.gate(in) * math.Log1p(in.WaitingDepth) * s.rooflineS
 }
 
-// queueMemoryInteraction is queue slot 6: a long queue before a full cache.
+// queueMemoryInteraction is queue slot 6: waiting requests relative to max_num_seqs, times KV usage.
 //
 //	f6 = g * kv_usage * waiting/max_num_seqs
 //
@@ -101,7 +99,7 @@ func queueMemoryInteraction(s *Space, in *QueueInput) float64 {
 	return s.gate(in) * in.KVUsageRatio * in.WaitingDepth / s.maxSeqs
 }
 
-// prefixCacheBenefit is queue slot 7: cached prompt tokens per token budget.
+// prefixCacheBenefit is queue slot 7: cached prompt tokens relative to the token budget of a step.
 //
 //	f7 = g * hit * prompt / max_num_batched_tokens
 //
@@ -113,7 +111,7 @@ func prefixCacheBenefit(s *Space, in *QueueInput) float64 {
 	return s.gate(in) * in.PrefixHitRatio * in.PromptTokens / s.maxTokens
 }
 
-// memoryAdmissionGap11 is queue slot 8: the prompt's blocks against the free ones, compressed.
+// memoryAdmissionGap11 is queue slot 8: the logarithm of the prompt's KV blocks relative to the free ones.
 //
 //	f8 = g * ln(1 + p/(block_size*max(1, free)))
 //
@@ -128,7 +126,7 @@ func memoryAdmissionGap11(s *Space, in *QueueInput) float64 {
 	return s.gate(in) * math.Log1p(in.PromptTokens/(s.blockTokens*atLeast(1, in.KVFreeBlocks)))
 }
 
-// memoryAdmissionGap10 is the raw ratio in bytes, clamped at 100.
+// memoryAdmissionGap10 is the ratio in bytes, without the logarithm.
 func memoryAdmissionGap10(s *Space, in *QueueInput) float64 {
 	return s.gate(in) * in.PromptTokens * s.kvBytes / over(in.KVFreeBytes)
 }

@@ -1,7 +1,7 @@
 package features
 
-// Group is what a step of one data-parallel rank has in common with the other ranks of a
-// model with experts: experts are spread over all of them and take the tokens of all.
+// Group describes the step of all ranks of a data-parallel model with experts. The experts are
+// spread over the ranks and process the tokens of all of them.
 type Group struct {
 	Ranks     float64 // data-parallel
 	Padded    float64 // tokens that this rank computes, padding included
@@ -9,10 +9,11 @@ type Group struct {
 	Imbalance float64 // tokens of the busiest rank's experts over the mean, >= 1
 }
 
-// BetaAmong is [Space.Beta] of a step in lockstep with other ranks. In the terms of linear compute and
-// weights, the experts' part takes the tokens of all ranks, and each rank holds 1/Ranks of the experts;
-// everything else is the rank's own. The terms of 1.0 have no such parts and stay those of the rank alone.
-// No feature describes the exchange of tokens between ranks.
+// BetaAmong is [Space.Beta] for a step in lockstep with other ranks. Each rank has 1/Ranks of the
+// experts. In the terms of linear compute and weights, the part of the experts depends on the
+// tokens of all ranks; everything else depends on the rank's own. The terms of 1.0 do not separate
+// experts and stay those of the rank alone. No feature describes the exchange of tokens between
+// ranks.
 func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
 	hits, err := s.Beta(in, x)
 	if err != nil || s.version == V10 || s.experts == 0 && s.expertKinds == nil {

@@ -67,7 +67,8 @@ func expertLoad12(s *Space, in *StepInput) float64 {
 	return s.moeLayers * s.experts * s.expertShare(in.ScheduledTokens) * expertRefS
 }
 
-// expertRefS is the nominal time of one expert.
+// expertRefS is the nominal time in s of one expert in f20: a coefficient of 1e6 is exactly 1 us
+// per expert.
 const expertRefS = 1e-6
 
 // derive12 sets the constants that spec 1.2 adds (spec#activation-bytes-per-token).
@@ -82,7 +83,7 @@ func (s *Space) derive12() {
 	s.activate(float64(m.VocabSize))
 }
 
-// activate are the constants that follow from a token's activations.
+// activate sets the constants that follow from activationBytes, and the tables of collectives.
 func (s *Space) activate(vocab float64) {
 	m := &s.dep.Model
 	s.activationS = s.activationBytes / s.bandwidth
@@ -95,7 +96,8 @@ func (s *Space) activate(vocab float64) {
 	}
 }
 
-// reduceS is one all-reduce of so many tokens' activations (spec#all-reduce-s).
+// reduceS returns the time in s of one all-reduce of so many tokens' activations
+// (spec#all-reduce-s).
 func (s *Space) reduceS(tokens float64) float64 {
 	tokens, captured := s.graphs.Tokens(tokens)
 	bytes := tokens * s.tokenBytes
@@ -110,7 +112,7 @@ func (s *Space) reduceS(tokens float64) float64 {
 	return s.allreduceS + 2*(s.tp-1)/s.tp*bytes/s.link
 }
 
-// gatheredS is the gather of so many sequences' logits (spec#logits-gather-s).
+// gatheredS returns the time in s to gather the logits of so many sequences (spec#logits-gather-s).
 func (s *Space) gatheredS(seqs float64) float64 {
 	if s.reduce == nil || seqs == 0 {
 		return seqs * s.gatherS

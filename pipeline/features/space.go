@@ -13,11 +13,12 @@ import (
 // epsilon10 is the floor of every denominator in 1.0 (spec#frozen-guards).
 const epsilon10 = 1e-6
 
-// Space is one version's feature space for one deployment: the derived constants of the book's
-// chapter 4, computed once. It is immutable and safe to share.
+// Space is one version's feature space for one deployment: the derived constants
+// (spec#constants-frozen and the clauses after it), computed once. It is immutable and safe to
+// share.
 //
 // All constants are written for the whole tensor-parallel group. In 1.0 the peaks are divided by tp
-// although the work is whole-model (spec#err-tp).
+// although the work is that of the whole model (spec#err-tp).
 type Space struct {
 	version Version
 	dep     *deploy.Deployment
@@ -60,13 +61,13 @@ type Space struct {
 	cpuGPURatio      float64 // 1.1: CPU blocks per GPU block, 0 unless offloading
 	rooflineS        float64 // time of the largest legal step at the roofline
 
-	// what a step needs of the above, divided once
+	// quotients of the above that every step needs
 	bodyS, headS   float64 // s per token and per sampled sequence at peak
 	attnS          float64 // s per token pair of attention scores at peak
 	kvReadS        float64 // s per token of KV cache read
 	fixedWeights   float64 // B of weights that every non-empty step reads
 	expertWeights  float64 // B of all experts of all MoE layers
-	lnIdleExpert   float64 // ln(1 - k/E): a token's chance to miss one expert
+	lnIdleExpert   float64 // ln(1 - k/E): of the probability that a token does not use an expert
 	moeLayerShare  float64 // Lm/L
 	gqa            float64 // KV heads per query head
 	stepOverheadS  float64 // nominal launch time of a step
@@ -85,7 +86,7 @@ type Space struct {
 	activationBytes     float64           // per token, whole group: moved between the kernels of all layers
 	activationS         float64           // s per token to move them
 	reduce, reduceEager *deploy.AllReduce // one all-reduce inside CUDA graphs and outside; nil: latency and ring
-	fused               *deploy.AllReduce // fused with the norm behind it; nil: not
+	fused               *deploy.AllReduce // one all-reduce fused with the norm after it; nil: not fused
 	fusedBytes          float64           // largest tensor of the fused kernel
 	graphs              vllm.GraphSizes   // captured CUDA graphs
 	tokenBytes          float64           // activations of one token
@@ -131,7 +132,7 @@ func New(v Version, d *deploy.Deployment) (*Space, error) {
 // Version returns the version the space was made for.
 func (s *Space) Version() Version { return s.version }
 
-// Deployment returns the deployment the space was made for; do not modify.
+// Deployment returns the deployment the space was made for. The caller must not modify it.
 func (s *Space) Deployment() *deploy.Deployment { return s.dep }
 
 // BetaFeatures returns the step-time slots in order.
@@ -172,7 +173,7 @@ func (s *Space) Alpha(in *QueueInput, x []float64) (Hits, error) {
 	return clip(s.alpha, x)
 }
 
-// clip bounds every value by its feature and returns the slots that hit.
+// clip limits every value to [0, Bound] of its feature and returns the slots that were outside.
 func clip(fs []Feature, x []float64) (hits Hits, err error) {
 	for i, v := range x {
 		if f := &fs[i]; !(v >= 0 && v <= f.Bound) {

@@ -11,14 +11,8 @@ package features
 // layers (fp8 or 16-bit) and for everything else.
 //
 // Unit:   FLOP / (FLOP/s) = s
-// Source: spec#beta-prefill-linear-compute; a multiply-add counts 2; vLLM computes logits for scheduled
-//
-//	sequences only, not for prompt tokens
-//
-// Bounds: >= 0; 0 for an empty step; linear in tokens; halves when a dense
-//
-//	model's tp doubles; never falls when a token is added
-//
+// Source: spec#beta-prefill-linear-compute; a multiply-add counts 2; vLLM computes logits for scheduled sequences only, not for prompt tokens
+// Bounds: >= 0; 0 for an empty step; linear in tokens; halves when a dense model's tp doubles; never falls when a token is added
 // Omits:  norms, rotary embedding, activation functions
 func linearCompute(s *Space, in *StepInput) float64 {
 	return s.linearS(in.ScheduledTokens, in.NumSampledSeqs)
@@ -40,10 +34,7 @@ func linearCompute10(s *Space, in *StepInput) float64 {
 //
 // Unit:   FLOP / (FLOP/s) = s
 // Source: spec#beta-prefill-attention, spec#step-sums; FLOP count as in FlashAttention-2 (arXiv 2307.08691)
-// Bounds: >= 0; 0 without prefill; linear in L and 1/tp; the sum over a prompt
-//
-//	does not depend on how it is chunked
-//
+// Bounds: >= 0; 0 without prefill; linear in L and 1/tp; the sum over a prompt does not depend on how it is chunked
 // Omits:  softmax and kernel launch
 func prefillAttention(s *Space, in *StepInput) float64 {
 	return s.attnS * in.PrefillCausalWork
@@ -83,10 +74,7 @@ func decodeAttention10(s *Space, in *StepInput) float64 {
 //
 // Unit:   B / (B/s) = s
 // Source: spec#beta-kv-cache-read, spec#step-sums
-// Bounds: >= 0; 0 for an empty step; linear in context; scales with 1/tp until
-//
-//	KV heads are replicated (tp > KV heads)
-//
+// Bounds: >= 0; 0 for an empty step; linear in context; scales with 1/tp until KV heads are replicated (tp > KV heads)
 // Omits:  KV writes; the reuse of a prefill's KV between query tiles
 func kvCacheRead11(s *Space, in *StepInput) float64 {
 	return in.KVReadTokens * s.kvReadS
@@ -107,10 +95,7 @@ func kvCacheRead10(s *Space, in *StepInput) float64 {
 //
 // Unit:   B / (B/s) = s
 // Source: spec#beta-decode-weight-load, spec#expert-share, spec#weight-bytes
-// Bounds: >= 0; 0 for an empty step; f1 + f3 = max(f1, W/Bw), so that equal
-//
-//	coefficients give the roofline; scales with 1/tp for a dense model
-//
+// Bounds: >= 0; 0 for an empty step; f1 + f3 = max(f1, W/Bw), so that equal coefficients give the roofline; scales with 1/tp for a dense model
 // Omits:  quantisation scales; skew of the expert choice (uniform routing)
 func weightLoad(s *Space, in *StepInput) float64 {
 	unhidden := s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs)/s.bandwidth - linearCompute(s, in)
@@ -167,22 +152,19 @@ func moeActivation11(s *Space, in *StepInput) float64 {
 	return s.moeLayerShare * s.expertShare(in.ScheduledTokens)
 }
 
-// moeActivation10 takes every layer for an MoE layer.
+// moeActivation10 treats every layer as an MoE layer.
 func moeActivation10(s *Space, in *StepInput) float64 { return s.expertShare(in.ScheduledTokens) }
 
-// seqRef is the fixed width that f6 counts sequences against (spec#beta-batch-utilization): no
-// knob, so that the coefficient transfers between deployments.
+// seqRef is the number of sequences that f6 is relative to (spec#beta-batch-utilization). It is a
+// constant and not max_num_seqs, so that the coefficient transfers between deployments.
 const seqRef = 256
 
-// batchUtilization11 is step slot 6: the work per sequence.
+// batchUtilization11 is step slot 6: the number of sequences, whose coefficient is work per sequence.
 //
 //	f6 = (prefill requests + decode requests)/256
 //
 // Unit:   requests / requests = 1
-// Source: spec#beta-batch-utilization: sampling, metadata and launch work grow with the
-//
-//	sequences of a batch
-//
+// Source: spec#beta-batch-utilization: sampling, metadata and launch work grow with the sequences of a batch
 // Bounds: 0..64; 0 for an empty step; linear in sequences
 // Omits:  CUDA-graph padding
 func batchUtilization11(_ *Space, in *StepInput) float64 {
@@ -206,7 +188,7 @@ func prefillDecodeMix(_ *Space, in *StepInput) float64 {
 	return in.PrefillTokens / atLeast(epsilon10, in.PrefillTokens+in.DecodeTokens)
 }
 
-// chunkedPrefillMixed is step slot 15: a chunked batch of both phases.
+// chunkedPrefillMixed is step slot 15: 1 for a step with prefill and decode requests, with chunked prefill on.
 //
 //	f15 = chunked * (prefill requests > 0) * (decode requests > 0)
 //
@@ -248,10 +230,7 @@ func fixedStepOverhead10(_ *Space, in *StepInput) float64 { return 1 / max(1, in
 //	f10 = KV heads / heads
 //
 // Unit:   heads / heads = 1
-// Source: spec#beta-gqa-efficiency: constant inside one configuration, so it can only be
-//
-//	identified between configurations
-//
+// Source: spec#beta-gqa-efficiency: constant inside one configuration, so it can only be identified between configurations
 // Bounds: above 0, at most 1; the same in every step
 // Omits:  everything dynamic
 func gqaEfficiency(s *Space, _ *StepInput) float64 { return s.gqa }
@@ -261,10 +240,7 @@ func gqaEfficiency(s *Space, _ *StepInput) float64 { return s.gqa }
 //	f16 = 1
 //
 // Unit:   1
-// Source: spec#beta-bias; penalised hard in fits over several configurations,
-//
-//	where a free bias would not transfer to an unseen model
-//
+// Source: spec#beta-bias; penalised hard in fits over several configurations, where a free bias would not transfer to an unseen model
 // Bounds: 1 in every step, the empty one too
 func bias11(*Space, *StepInput) float64 { return 1 }
 
@@ -293,10 +269,10 @@ func preemptionOverhead(_ *Space, in *StepInput) float64 { return in.PreemptionE
 //
 // g the gate (spec#load-gate).
 //
-// Unit:   1
-// Source: spec#alpha-preemption-disruption, spec#preemption-average
-// Bounds: >= 0; 0 on an idle server
-// Omits:  who is preempted
+//	Unit:   1
+//	Source: spec#alpha-preemption-disruption, spec#preemption-average
+//	Bounds: >= 0; 0 on an idle server
+//	Omits:  which requests are preempted
 func preemptionDisruption(s *Space, in *QueueInput) float64 { return s.gate(in) * in.PreemptionEMA }
 
 // cpuOffloadTransfer is step slot 13: the time of GPU-to-CPU block transfers.
@@ -308,10 +284,7 @@ func preemptionDisruption(s *Space, in *QueueInput) float64 { return s.gate(in) 
 //
 // Unit:   B / (B/s) = s
 // Source: spec#beta-cpu-offload-transfer, spec#transfers
-// Bounds: >= 0; 0 without offloading; linear in blocks; not zero in an empty
-//
-//	step that moved blocks
-//
+// Bounds: >= 0; 0 without offloading; linear in blocks; not zero in an empty step that moved blocks
 // Omits:  overlap with compute
 func cpuOffloadTransfer(s *Space, in *StepInput) float64 {
 	return s.pcieS(in.TransferBlocks)
@@ -329,7 +302,7 @@ func cpuOffloadKVRead(s *Space, in *StepInput) float64 {
 	return s.pcieS(in.CPUResidentReadBlocks)
 }
 
-// pcieS is the time of moving blocks over the host link, 0 without offloading.
+// pcieS returns the time in s to move blocks over the host link, 0 without offloading.
 func (s *Space) pcieS(blocks float64) float64 {
 	if s.offload == 0 {
 		return 0
@@ -347,6 +320,7 @@ func (s *Space) pcieS(blocks float64) float64 {
 // Omits:  how full the CPU tier is
 func cpuOffloadExpansion11(s *Space, in *QueueInput) float64 { return s.gate(in) * s.cpuGPURatio }
 
+// cpuOffloadExpansion10 is the ratio in bytes (spec#frozen-guards).
 func cpuOffloadExpansion10(s *Space, in *QueueInput) float64 {
 	return s.gate(in) * s.cpuKVBytes / over(s.gpuKVBytes)
 }

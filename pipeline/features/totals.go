@@ -2,7 +2,7 @@ package features
 
 import "github.com/blis-train/blis-train/trace"
 
-// FromTotals is the input of a step of which only the totals are known.
+// FromTotals returns the input of a step of which only the totals are known.
 func FromTotals(t *trace.StepTotals) StepInput {
 	return StepInput{
 		PrefillTokens:       float64(t.Prefill),
@@ -18,13 +18,12 @@ func FromTotals(t *trace.StepTotals) StepInput {
 	}
 }
 
-// CausalFromTotals is the causal attention work of prompts that begin and end in one step,
+// CausalFromTotals returns the causal attention work of prompts that begin and end in one step, in
+// token pairs (spec#summary-steps); 0 without prompts:
 //
 //	(P^2/np*(1+cv2) + P)/2
 //
-// with P the tokens of np prompts and cv2 the squared variation of their lengths; 0 without prompts.
-//
-// Unit: token pairs; Source: spec#summary-steps.
+// P are the tokens of np prompts, cv2 the squared variation of their lengths.
 func CausalFromTotals(tokens, reqs, cv2 float64) float64 {
 	if reqs == 0 {
 		return 0

@@ -9,29 +9,68 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// The rest of this file holds the bases of other people's step-time models, as pure
-// functions of one step: the trained-physics basis of the BLIS simulator (3
-// alpha and 11 beta terms) and the three-term blackbox. The fit solves for
-// their coefficients, the simulator predicts with them; both call these
-// functions, so the two cannot drift apart.
+// This file has the step-time models of other programs as linear functions of one step: the
+// trained-physics model of the BLIS simulator (11 beta terms) and its three-term blackbox. The fit
+// solves for their coefficients and the simulator predicts with them through the same functions.
 //
 // The trained-physics formulas follow sim/latency/trained_physics_model.go of
 // github.com/inference-sim/inference-sim at commit
-// f90a1e3a6787da17c2cd463dab6fb2660b1b1760 (August 2026), where the number of
-// betas selects the formula:
+// f90a1e3a6787da17c2cd463dab6fb2660b1b1760 (August 2026), where the number of betas selects the
+// formula:
 //
 //	7, 8    b0*max(prefill compute, prefill kv) + b1*max(decode compute, decode kv) + ...
 //	9       prefill split: b0*compute + b8*kv
 //	10, 11  decode split too: b1*compute + b9*kv
 //
-// so a missing coefficient is not the same as 0: below 11 the last one (MoE
-// dispatch) takes the value of the all-reduce's. Known differences to the
-// causal count are kept on purpose (see TestPrefillAttnGap): the basis charges
-// t*(S + t/2) with S the full prompt for every chunk, 1.5 S^2 for one chunk
-// where the causal mask leaves S^2/2.
+// A missing coefficient is therefore not the same as 0; below 11 the last term (MoE dispatch) takes
+// the coefficient of the all-reduce. One known error of BLIS is kept (TestPrefillAttnGap): a prefill
+// chunk of t tokens is charged t*(S + t/2) token pairs, with S the full prompt. For a prompt in one
+// chunk that is 1.5 S^2, where the causal mask leaves S^2/2.
 //
-// Units: basis values of time-like terms are microseconds at peak rate, their
-// coefficients are ratios; count-like terms carry us per count.
+// Terms of a time are in us at peak rate and their coefficients are ratios; terms of a count have
+// coefficients in us per count.
+
+// Step is what the terms of BLIS's models depend on in one step, as sums over its sequences. As in
+// BLIS a chunk is prefill while its computed tokens are fewer than the prompt's.
+type Step struct {
+	PrefillTokens float64 // tokens scheduled in prefill chunks
+	DecodeTokens  float64 // decodes, one token each
+	Requests      float64 // sequences in the batch
+	PrefillAttn   float64 // sum over prefill chunks of t*(S + t/2), t new tokens, S the full prompt
+	DecodeContext float64 // sum over decodes of the tokens already in KV
+}
+
+// Add adds one chunk to the sums.
+func (s *Step) Add(c trace.Chunk) {
+	if c.New == 0 {
+		return
+	}
+	s.Requests++
+	if c.Computed < c.Prompt {
+		t := float64(c.New)
+		s.PrefillTokens += t
+		s.PrefillAttn += t * (float64(c.Prompt) + t/2)
+		return
+	}
+	s.DecodeTokens += float64(c.New)
+	s.DecodeContext += float64(c.Computed)
+}
+
+// BasisSum returns the sums over a batch.
+func BasisSum(batch []trace.Chunk) Step {
+	var s Step
+	for _, c := range batch {
+		s.Add(c)
+	}
+	return s
+}
+
+// Term describes one term of BLIS's models.
+type Term struct {
+	Name string // stable name; the registry's name where it has one
+	Unit string // unit of the coefficient
+	Doc  string
+}
 
 // TrainedPhysicsBeta lists the terms in BLIS's positional order.
 func TrainedPhysicsBeta() []Term { return trainedPhysics }
@@ -69,7 +108,7 @@ const (
 // bytesPerKV is BLIS's fixed KV width, 16 bits for any kv_cache_dtype.
 const bytesPerKV = 2.0
 
-// TrainedPhysics is the basis for one deployment, constants resolved.
+// TrainedPhysics has the constants of BLIS's trained-physics terms for one deployment.
 type TrainedPhysics struct {
 	flopPerUs, bytePerUs                     float64
 	projPerToken, ffnPerToken                float64 // FLOP per token per device, all layers
@@ -79,7 +118,7 @@ type TrainedPhysics struct {
 	layers, moeLayers                        float64
 }
 
-// NewTrainedPhysics resolves the basis for d.
+// NewTrainedPhysics computes the constants for d, from the model as BLIS reads it.
 func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	read, h := d.Model.AsBLISReads(), &d.Hardware
 	m := &read
@@ -135,6 +174,7 @@ func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	return t, nil
 }
 
+// checkTrainedPhysics refuses deployments that BLIS's formulas cannot represent.
 func checkTrainedPhysics(d *deploy.Deployment, m *model.Model) error {
 	h, tp := &d.Hardware, max(1, d.TP)
 	switch {
@@ -150,8 +190,8 @@ func checkTrainedPhysics(d *deploy.Deployment, m *model.Model) error {
 	return nil
 }
 
-// Beta writes the eleven terms of a step with at least one sequence into x,
-// len(TrainedPhysicsBeta): the linear form that 10 and 11 betas select.
+// Beta writes the eleven terms of a step with at least one sequence into x: the linear form that 10
+// and 11 betas select.
 func (t *TrainedPhysics) Beta(s *Step, x []float64) {
 	x[prefillCompute] = (s.PrefillTokens*(t.projPerToken+t.ffnPerToken) + s.PrefillAttn*t.attnPerPair) / t.flopPerUs
 	x[decodeCompute] = (s.DecodeTokens*(t.projPerToken+t.ffnPerToken) + s.DecodeContext*t.attnPerPair) / t.flopPerUs
@@ -166,7 +206,7 @@ func (t *TrainedPhysics) Beta(s *Step, x []float64) {
 	x[moEDispatch] = t.moeDispatch * (s.PrefillTokens + s.DecodeTokens)
 }
 
-// CheckBetas accepts 7 to 11 finite, non-negative values.
+// CheckBetas returns an error unless there are 7 to 11 finite, non-negative values.
 func CheckBetas(beta []float64) error {
 	if len(beta) < 7 || len(beta) > len(TrainedPhysicsBeta()) {
 		return trace.Errorf(coeff.BadFile, "beta coefficients: got %d values, want 7 to %d", len(beta), len(TrainedPhysicsBeta()))
@@ -179,8 +219,8 @@ func CheckBetas(beta []float64) error {
 	return nil
 }
 
-// StepUs is the predicted step time in us before truncation. BLIS chooses its formula by the length of
-// beta: 11 values select the one that splits prefill and decode. x is scratch of len(TrainedPhysicsBeta).
+// StepUs returns the predicted step time in us before BLIS truncates it. The number of betas
+// selects the formula, as above. x is scratch of len(TrainedPhysicsBeta()).
 func (t *TrainedPhysics) StepUs(s *Step, beta, x []float64) float64 {
 	t.Beta(s, x)
 	n := len(beta)
@@ -204,9 +244,9 @@ func (t *TrainedPhysics) StepUs(s *Step, beta, x []float64) float64 {
 	return y
 }
 
-// Terms are the eleven values x of a step as len(out) betas see them, so that the
-// step time is their dot product: the larger value where two share a maximum, and
-// the dispatch with the all-reduce where it has no beta of its own.
+// Terms writes the terms of a model with len(out) betas into out, from the eleven values x of a
+// step, so that the step time is the dot product of betas and terms: the larger of two values that
+// share a maximum, and the dispatch added to the all-reduce where it has no beta of its own.
 func Terms(x, out []float64) []float64 {
 	n := copy(out, x)
 	if n <= prefillKV {

@@ -108,7 +108,7 @@ var lists10 = lists{
 		{
 			Name: "batch_saturation", Kind: Ratio, Penalty: 10, Bound: clamp10,
 			Formula: "running_depth/max(1e-6, max_num_seqs)",
-			Doc:     "running requests per seat",
+			Doc:     "running requests, relative to max_num_seqs",
 			alpha:   batchSaturation,
 		},
 		{
@@ -132,13 +132,13 @@ var lists10 = lists{
 		{
 			Name: "queue_drain", Kind: Time, Penalty: 1, Bound: clamp10,
 			Formula: "gate(running_depth, kv_usage_ratio)*ln(1 + waiting_depth)*roofline_step_time",
-			Doc:     "log of the queue in front times the roofline of a full step",
+			Doc:     "log of the waiting requests times the roofline of a full step",
 			alpha:   queueDrain,
 		},
 		{
 			Name: "queue_memory_interaction", Kind: Ratio, Penalty: 10, Bound: clamp10,
 			Formula: "gate(running_depth, kv_usage_ratio)*kv_usage_ratio*waiting_depth/max(1e-6, max_num_seqs)",
-			Doc:     "queue per seat while the cache is full",
+			Doc:     "waiting requests, relative to max_num_seqs, while the cache is full",
 			alpha:   queueMemoryInteraction,
 		},
 		{
@@ -168,7 +168,7 @@ var lists10 = lists{
 		{
 			Name: "queued_regime_bias", Kind: Ratio, Penalty: 10, Bound: clamp10,
 			Formula: "gate(running_depth, kv_usage_ratio)",
-			Doc:     "the gate: 0 idle, 1 when seats or KV blocks are full",
+			Doc:     "the gate: 0 idle, 1 when max_num_seqs requests run or all KV blocks are used",
 			alpha:   queuedRegimeBias11,
 		},
 	},

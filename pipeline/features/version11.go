@@ -111,7 +111,7 @@ var lists11 = lists{
 		{
 			Name: "batch_saturation", Kind: Ratio, Penalty: 10, Bound: 4,
 			Formula: "running_depth/max_num_seqs",
-			Doc:     "running requests per seat",
+			Doc:     "running requests, relative to max_num_seqs",
 			alpha:   batchSaturation,
 		},
 		{
@@ -137,13 +137,13 @@ var lists11 = lists{
 		{
 			Name: "queue_drain", Kind: Time, Penalty: 1, Bound: hourS,
 			Formula: "gate(running_depth, kv_usage_ratio)*ln(1 + waiting_depth)*roofline_step_time",
-			Doc:     "log of the queue in front times the roofline of a full step",
+			Doc:     "log of the waiting requests times the roofline of a full step",
 			alpha:   queueDrain,
 		},
 		{
 			Name: "queue_memory_interaction", Kind: Ratio, Penalty: 10, Bound: 1e+06,
 			Formula: "gate(running_depth, kv_usage_ratio)*kv_usage_ratio*waiting_depth/max_num_seqs",
-			Doc:     "queue per seat while the cache is full",
+			Doc:     "waiting requests, relative to max_num_seqs, while the cache is full",
 			alpha:   queueMemoryInteraction,
 		},
 		{
@@ -174,7 +174,7 @@ var lists11 = lists{
 		{
 			Name: "queued_regime_bias", Kind: Ratio, Penalty: 10, Bound: 1,
 			Formula: "gate(running_depth, kv_usage_ratio)",
-			Doc:     "the gate: 0 idle, 1 when seats or KV blocks are full",
+			Doc:     "the gate: 0 idle, 1 when max_num_seqs requests run or all KV blocks are used",
 			alpha:   queuedRegimeBias11,
 		},
 	},

@@ -63,7 +63,7 @@ var lists13 = lists{
 	}),
 }
 
-// redefined returns the features with those of the same name replaced.
+// redefined returns the features with those replaced that have a namesake in by.
 func redefined(features, by []Feature) []Feature {
 	out := slices.Clone(features)
 	for _, f := range by {
