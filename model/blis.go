@@ -9,10 +9,13 @@ import (
 	"strings"
 )
 
-// BLISReading is what BLIS's step time takes a config.json for, where that is not what the layers are: experts in
-// layers/(interleave_moe_layer_step+1) layers or else in all of them, widths by its own keys, keys and values by KV heads
-// whatever the attention is (inference-sim/inference-sim sim/latency/config.go and trained_physics_model.go at f90a1e3;
-// spec#blis-reading).
+// BLISReading has the fields that BLIS's step-time model reads from a config.json, where they
+// differ from the model's (spec#blis-reading). BLIS assumes experts in every
+// (interleave_moe_layer_step+1)-th layer, or in all layers; it has its own keys for widths, and
+// caches keys and values of all KV heads whatever the kind of attention.
+//
+// Source: inference-sim/inference-sim at f90a1e3, sim/latency/config.go and
+// trained_physics_model.go.
 type BLISReading struct {
 	NumHeads       int64   `json:"num_attention_heads"`
 	NumKVHeads     int64   `json:"num_key_value_heads"`
@@ -25,10 +28,12 @@ type BLISReading struct {
 	BytesPerWeight float64 `json:"bytes_per_weight"`
 }
 
-// blisExperts are the keys BLIS looks for a number of experts in: the first of two and more.
+// blisExperts are the keys in which BLIS looks for the number of experts: the first with a value of
+// 2 or more counts.
 var blisExperts = []string{"num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts", "num_routed_experts"}
 
-// blisReading reads the values of config.json as BLIS does; nil where it finds what the model has.
+// blisReading reads the values of config.json as BLIS does; nil where that gives the model's own
+// fields.
 func (c *hfConfig) blisReading(m *Model) *BLISReading {
 	plain := m.plainReading()
 	r := BLISReading{NumHeads: c.countOr("num_attention_heads", "n_head"), BytesPerWeight: c.blisWeights(m)}
@@ -59,7 +64,7 @@ func (c *hfConfig) blisReading(m *Model) *BLISReading {
 	return &r
 }
 
-// plainReading is the model's own fields in the reading's form.
+// plainReading returns the model's own fields.
 func (m *Model) plainReading() BLISReading {
 	r := BLISReading{NumHeads: m.NumHeads, NumKVHeads: m.NumKVHeads, DenseWidth: m.IntermediateSize, BytesPerWeight: m.BytesPerWeight}
 	if m.IsMoE() {
@@ -72,7 +77,7 @@ func (m *Model) plainReading() BLISReading {
 	return r
 }
 
-// AsBLISReads is the model with the fields that BLIS's step time reads as BLIS reads them.
+// AsBLISReads returns the model with the fields of its BLISReading in place of its own.
 func (m *Model) AsBLISReads() Model {
 	out := *m
 	r := m.plainReading()
@@ -91,8 +96,9 @@ func (m *Model) AsBLISReads() Model {
 	return out
 }
 
-// blisWeights are the bytes of a weight as BLIS finds them: bits, fp8 and compressed-tensors of quantization_config, else words of
-// the model's name, else the width of activations.
+// blisWeights returns the bytes of a weight as BLIS derives them: from bits, fp8 or
+// compressed-tensors in quantization_config, else from the model's name, else the width of
+// activations.
 func (c *hfConfig) blisWeights(m *Model) float64 {
 	q, _ := c.values["quantization_config"].(map[string]any)
 	method, _ := q["quant_method"].(string)

@@ -20,7 +20,7 @@ import (
 //go:embed models.gz
 var modelsGzip []byte
 
-// builtIn are the files of models.gz by name, such as Qwen--Qwen3-32B_config.json.
+// builtIn returns the files of models.gz by name, such as Qwen--Qwen3-32B_config.json.
 var builtIn = sync.OnceValue(func() map[string][]byte {
 	r, err := gzip.NewReader(bytes.NewReader(modelsGzip))
 	if err != nil {
@@ -40,7 +40,7 @@ var builtIn = sync.OnceValue(func() map[string][]byte {
 
 const configEnding = "_config.json"
 
-// BuiltInIDs are the built-in models as Hugging Face names them, sorted.
+// BuiltInIDs returns the Hugging Face ids of the built-in models, sorted.
 func BuiltInIDs() (ids []string) {
 	for name := range builtIn() {
 		if model, ok := strings.CutSuffix(name, configEnding); ok && !strings.HasSuffix(name, "_hf_quant"+configEnding) {
@@ -51,8 +51,8 @@ func BuiltInIDs() (ids []string) {
 	return ids
 }
 
-// BuiltInID finds the built-in model of a name. Case does not matter; a name without the publisher,
-// "Meta-" or "-Instruct" is enough where only one model has it.
+// BuiltInID returns the id of the built-in model with a name. Case does not matter; a name without
+// the publisher, "Meta-" or "-Instruct" is enough where it fits only one model.
 func BuiltInID(name string) (id string, ok bool) {
 	short := func(id string) string {
 		return strings.TrimSuffix(strings.TrimPrefix(Name(id), "meta-"), "-instruct")

@@ -70,8 +70,9 @@ func Load(r io.Reader, file string, opts Options) (Model, error) {
 // textConfigs are the keys of a multimodal config.json under which the text decoder's config is.
 var textConfigs = []string{"thinker_config", "text_config", "llm_config", "language_config"}
 
-// textConfig replaces the top level by text_config when that is an object
-// (spec#model-text-config), keeping the outer dtype and quantisation where the inner has none.
+// textConfig returns the object of the text decoder (spec#model-text-config): text_config or a
+// namesake if there is one, with the outer dtype and quantization where it has none; otherwise
+// outer itself.
 func textConfig(outer map[string]any) map[string]any {
 	for _, key := range textConfigs {
 		inner, _ := outer[key].(map[string]any)
@@ -101,6 +102,7 @@ type hfConfig struct {
 	err    error
 }
 
+// fail records an error, unless there is one already.
 func (c *hfConfig) fail(code trace.Code, format string, args ...any) {
 	if c.err == nil {
 		c.err = &trace.SyntaxError{File: c.file, Code: code, Msg: fmt.Sprintf(format, args...)}
@@ -127,7 +129,7 @@ func (c *hfConfig) text(key string) string {
 	return s
 }
 
-// flag returns a boolean field, def when absent.
+// flag returns a boolean field, def when it is absent.
 func (c *hfConfig) flag(key string, def bool) bool {
 	if v, ok := c.values[key].(bool); ok {
 		return v
@@ -149,10 +151,11 @@ func (c *hfConfig) readCount(keys ...string) (n int64, ok bool) {
 	return n, true
 }
 
+// unlimited are the fields in which -1 means no limit.
 var unlimited = []string{"max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "moe_layer_end_index"}
 
-// countOr is readCount for a field that may be absent, 0 or false, which all give 0. So does -1 in the
-// fields of unlimited.
+// countOr is readCount for an optional field: absent, null, 0 and false all give 0, and so does -1
+// in the fields of unlimited.
 func (c *hfConfig) countOr(keys ...string) int64 {
 	key, v := c.firstKey(keys...)
 	if n, isInt := wholeNumber(v); v == nil || v == false || isInt && (n == 0 || n == -1 && slices.Contains(unlimited, key)) {
@@ -175,7 +178,7 @@ func (c *hfConfig) requireCount(keys ...string) int64 {
 	return n
 }
 
-// layerOr returns a non-negative integer field, def when absent.
+// layerOr returns a non-negative integer field, def when it is absent.
 func (c *hfConfig) layerOr(key string, def int64) int64 {
 	v := c.values[key]
 	if v == nil {
@@ -191,6 +194,7 @@ func (c *hfConfig) layerOr(key string, def int64) int64 {
 
 func (c *hfConfig) isType(types ...string) bool { return slices.Contains(types, c.text("model_type")) }
 
+// wholeNumber returns a JSON number that is an integer, also one written as 4096.0.
 func wholeNumber(v any) (int64, bool) {
 	num, ok := v.(json.Number)
 	if !ok {
@@ -206,6 +210,7 @@ func wholeNumber(v any) (int64, bool) {
 	return int64(f), true
 }
 
+// showValue returns a value for an error message, shortened.
 func showValue(v any) string {
 	if v == "" {
 		return `Infinity, NaN or ""`
@@ -245,8 +250,9 @@ func decodeJSON(text []byte, file string) (map[string]any, error) {
 	return values, nil
 }
 
-// plainJSON replaces the words Infinity and NaN, which Python's json writes and Go's refuses, by empty
-// strings of equal length, so that places in errors stay right. No size of a model is one of them.
+// plainJSON replaces the words Infinity and NaN, which Python's json writes and Go's refuses, by ""
+// padded with spaces to their length, so that places in errors stay right. The reader then refuses
+// them where it needs a number.
 func plainJSON(text []byte) []byte {
 	inString := false
 	out := text
@@ -273,6 +279,7 @@ func plainJSON(text []byte) []byte {
 
 var pythonNumber = regexp.MustCompile(`^(-?Infinity|NaN)`)
 
+// errorOffset returns the byte at which decoding failed.
 func errorOffset(err error, dec *json.Decoder) int64 {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
@@ -281,9 +288,9 @@ func errorOffset(err error, dec *json.Decoder) int64 {
 	return dec.InputOffset()
 }
 
-// positions is the position limit as vLLM derives it (vllm/config/model.py: _get_and_verify_max_len()):
-// the config's, multiplied by the factor of rope scaling unless the stated limit already includes it;
-// 0 when unknown.
+// positions returns the longest sequence as vLLM derives it (vllm/config/model.py:
+// _get_and_verify_max_len()): the config's limit, multiplied by the factor of rope scaling unless
+// the limit already includes it; 0 when unknown.
 func (c *hfConfig) positions() int64 {
 	n := c.countOr("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 	rope, _ := firstOf(c.values, "rope_scaling", "rope_parameters").(map[string]any)
@@ -301,7 +308,8 @@ func (c *hfConfig) positions() int64 {
 	return trace.Int(math.Trunc(float64(n) * factor))
 }
 
-// kvHeads is the number of KV heads (spec#model-kv-heads).
+// kvHeads returns the number of KV heads (spec#model-kv-heads); heads where config.json does not
+// state it.
 func (c *hfConfig) kvHeads(heads int64) int64 {
 	switch {
 	case c.isType("falcon") && c.flag("new_decoder_architecture", false):
@@ -336,6 +344,8 @@ func DTypeBytes(name string) float64 {
 	return 0
 }
 
+// activationBytes returns the bytes of an activation: of the dtype in override (vLLM's --dtype),
+// else of the config's.
 func (c *hfConfig) activationBytes(override string) float64 {
 	name := override
 	if name == "" || name == "auto" {
@@ -349,6 +359,7 @@ func (c *hfConfig) activationBytes(override string) float64 {
 	return bytes
 }
 
+// firstOf returns the first value that is not null, an empty json.Number when there is none.
 func firstOf(values map[string]any, keys ...string) any {
 	for _, key := range keys {
 		if values[key] != nil {
@@ -363,7 +374,8 @@ var (
 	blisFP8Name    = regexp.MustCompile(`(?i)(?:^|[._/-])fp8(?:$|[._-])`)
 )
 
-// ReadDecoderFile reads a config.json and the file of [QuantConfigName], if there is one.
+// ReadDecoderFile reads a config.json, and the quantization file beside it if there is one
+// ([QuantConfigName]).
 func ReadDecoderFile(name string, opts Options) (*Decoder, error) {
 	config, err := files.Read(name, MaxFileSize, false)
 	if err != nil {
@@ -376,8 +388,8 @@ func ReadDecoderFile(name string, opts Options) (*Decoder, error) {
 	return ReadDecoder(config, quant, name, opts)
 }
 
-// QuantConfigName is the name of the ModelOpt quantization file that belongs to a config.json, in the
-// same folder: hf_quant_config.json, or X_hf_quant_config.json for X_config.json.
+// QuantConfigName returns the name of the ModelOpt quantization file that belongs to a config.json,
+// in the same folder: hf_quant_config.json, or X_hf_quant_config.json for X_config.json.
 func QuantConfigName(config string) string {
 	if before, ok := strings.CutSuffix(config, "config.json"); ok {
 		return before + "hf_quant_config.json"
@@ -393,7 +405,7 @@ func ReadDecoder(config, quant []byte, file string, opts Options) (*Decoder, err
 	return m.Decoder, err
 }
 
-// decoder reads everything but the text itself; nil with an error.
+// decoder reads the layers, their quantization and the cache's type; nil with an error in c.err.
 func (c *hfConfig) decoder(raw, side map[string]any, opts Options) *Decoder {
 	f := c.family(raw, opts.Assume, opts.NumMLPProj)
 	if f == nil {
@@ -429,12 +441,13 @@ func (c *hfConfig) decoder(raw, side map[string]any, opts Options) *Decoder {
 	return d
 }
 
+// refused records that a model of another purpose cannot be read.
 func (c *hfConfig) refused(key, got, what string) {
 	c.fail(UnsupportedModel, "%s: got %q, %s, want a decoder that writes text", key, got, what)
 	c.hint("give the config.json of a model served for text generation (...ForCausalLM or ...ForConditionalGeneration)")
 }
 
-// hint adds what to do to the error, unless it has a hint.
+// hint adds a hint to the recorded error, unless it has one.
 func (c *hfConfig) hint(text string) {
 	if e, ok := c.err.(*trace.SyntaxError); ok && e.Hint == "" {
 		e.Hint = text

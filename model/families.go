@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// modelFamily is what the config.json of some types of models leaves unsaid: what an absent key means
-// to their Hugging Face configuration class, and properties that no key states.
+// modelFamily has the properties of some types of models that their config.json does not state: the
+// values of absent keys in their Hugging Face configuration class, and what no key says.
 type modelFamily struct {
 	types []string // values of model_type, without the suffix _text
 
@@ -17,14 +17,17 @@ type modelFamily struct {
 	textDefaults map[string]any
 	renamed      map[string]string // this family's word for a key -> the word that the reader knows
 
-	mixer     MixerKind // Compressed; otherwise mla where there is a kv_lora_rank, gqa where not
-	linear    string    // the mixer of layers without attention: gdn, kda, mamba1, mamba2 or lightning
-	period    int64     // without a list of layer types, every period-th layer sees the whole context; the others have a window, a chunk or linear
-	periodKey string    // the key that states the period
+	mixer  MixerKind // Compressed; "": MLA where config.json has a kv_lora_rank, else GQA
+	linear string    // mixer of the layers without attention: gdn, kda, mamba1, mamba2 or lightning
 
-	layerNorms  int64 // vectors of the hidden size in a layer's norms; a norm with a bias has two. 0: 2, none: 0
-	finalNorms  int64 // the same for the norm after the last layer. 0: 1, none: 0
-	mlpMatrices int64 // 3 with a gate, otherwise 2. 0: 3
+	// Without a list of layer types every period-th layer has full attention. The others have the mixer
+	// of linear, or attention within a chunk or a window. periodKey is the key that overrides period.
+	period    int64
+	periodKey string
+
+	layerNorms  int64 // vectors of the hidden size in the norms of a layer, two for a norm with a bias; unset: 2
+	finalNorms  int64 // the same in the norm after the last layer; unset: 1
+	mlpMatrices int64 // 3 with a gate, 2 without; unset: 3
 
 	qkNorm   string // norms of queries and keys: "head" has one weight vector of a head's width each, "all" of all heads
 	biases   string // matrices with a bias; see isBiased: "all", "qkv", "attention_bias", "use_bias" or "" for none
@@ -32,8 +35,8 @@ type modelFamily struct {
 	headGate bool   // one gate a head, where use_head_wise_attn_gate is on
 	sinks    bool   // an attention sink for each head
 
-	// Names of modules in a layer of the checkpoint, to match them with the names of a quantization
-	// scheme. "": self_attn, mlp and mlp.
+	// Names of a layer's modules in the checkpoint, which lists of (un)quantized modules use.
+	// Unset: self_attn, mlp and mlp.
 	attnModule string
 	mlpModule  string
 	moeModule  string

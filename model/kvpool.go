@@ -9,14 +9,14 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// states lists the mixer's caches on one GPU of t tensor-parallel ones, with b bytes per cached value
-// (spec#model-cache).
+// states lists what the mixer caches on one of t tensor-parallel GPUs, with b bytes per cached
+// value (spec#model-cache).
 func (m *Mixer) states(b float64, t int64) []State {
 	var out []State
 	if m.Index != nil && !m.Index.Shared && m.Kind != Compressed {
 		bytes := indexBytes(m.Index.Dim)
 		if m.Index.Unit > 1 {
-			bytes = float64(m.Index.Dim) * min(b, 2) // MiniMax-M3 keeps index keys in the cache's type
+			bytes = float64(m.Index.Dim) * min(b, 2) // MiniMax-M3 stores index keys in the cache's type
 		}
 		out = append(out, State{Kind: TokenState, Bytes: bytes})
 	}
@@ -41,11 +41,13 @@ func (m *Mixer) states(b float64, t int64) []State {
 	return nil
 }
 
-// indexBytes is a token's key of an index, whatever the cache's type: fp8, and a scale of 4 B for 128 values.
+// indexBytes returns the bytes of a token's key in an index. They do not depend on the cache's
+// type: the key is fp8 with a scale of 4 B for 128 values.
 func indexBytes(dim int64) float64 { return float64(dim) + 4*float64(dim)/128 }
 
-// compressedStates are DeepSeek-V4's: a window in every layer, an entry per Ratio tokens, and what the compressor has not
-// finished: fp32 values and gates of Overlap x Ratio tokens.
+// compressedStates lists the caches of DeepSeek-V4: a window in every layer, an entry per Ratio
+// tokens, and the tokens that the compressor has not yet turned into an entry, as fp32 values and
+// gates of Overlap x Ratio tokens.
 func (m *Mixer) compressedStates(b float64) []State {
 	entry := m.entryBytes(b)
 	out := []State{{Kind: WindowState, Bytes: entry, Window: m.Window}}
@@ -61,7 +63,7 @@ func (m *Mixer) compressedStates(b float64) []State {
 	return append(out, State{Kind: CompressedState, Bytes: entry, Ratio: m.Ratio}, State{Kind: RecurrentState, Bytes: held})
 }
 
-// entryBytes is an entry of DeepSeek-V4's cache: keys that serve as values.
+// entryBytes returns the bytes of an entry of DeepSeek-V4's cache, whose keys are also the values.
 func (m *Mixer) entryBytes(b float64) float64 {
 	if b < 2 {
 		return float64(m.DimK + m.Rope + 8) // fp8_ds_mla: the positional part in 16 bit, and scales
@@ -69,7 +71,8 @@ func (m *Mixer) entryBytes(b float64) float64 {
 	return float64(m.DimK) * b
 }
 
-// RecurrentBytes is the state of one request on one of t GPUs: the convolution's last taps and the recurrence's.
+// RecurrentBytes returns the bytes of one request's recurrent state on one of t GPUs, with the last
+// inputs of the convolution.
 func (m *Mixer) RecurrentBytes(t float64) float64 {
 	values := float64(m.Heads * m.DimV * m.DimK)
 	switch m.Kind {
@@ -83,7 +86,7 @@ func (m *Mixer) RecurrentBytes(t float64) float64 {
 	return (values*m.StateBytes + conv) / t
 }
 
-// Cache is what one request keeps on one GPU.
+// Cache is the memory of one request's caches on one GPU, in bytes.
 type Cache struct {
 	BytesPerToken  float64 // of what every token adds to
 	WindowPerToken float64 // of what the last tokens add to
@@ -91,7 +94,8 @@ type Cache struct {
 	StateBytes     float64 // of one size per request
 }
 
-// Cache sums the states of all layers on one GPU of t tensor-parallel, at b bytes a cached value.
+// Cache adds up the caches of all layers on one of t tensor-parallel GPUs, at b bytes a cached
+// value.
 func (d *Decoder) Cache(b float64, t int64) Cache {
 	var c Cache
 	for i := range d.Layers {
@@ -115,7 +119,8 @@ func (d *Decoder) Cache(b float64, t int64) Cache {
 	return c
 }
 
-// KVGroup is layers that share a table of blocks: every group draws its own blocks of one pool (spec#kv-groups).
+// KVGroup is a set of layers with one block table. Every group takes its own blocks from one pool
+// (spec#kv-groups).
 type KVGroup struct {
 	Kind   StateKind `json:"kind"`
 	Window int64     `json:"window,omitempty"` // tokens; 0: all
@@ -131,7 +136,7 @@ type KVPool struct {
 	BlockBytes float64   `json:"block_bytes"` // of a block of the pool, in all layers that share it
 }
 
-// layerCache is what one layer caches.
+// layerCache describes the cache of one layer; layers with equal caches can share a group.
 type layerCache struct {
 	kind   StateKind
 	window int64
@@ -139,9 +144,13 @@ type layerCache struct {
 	bytes  float64 // of a token, or of a request
 }
 
-// KVPool lays out the cache as vLLM's manager does: layers of one kind of state form groups, cut to the size of the smallest
-// kind (of the largest, when that is less than 1.5 times it); pages are made equal by larger blocks, and padded. blockSize is
-// --block-size. ok is false for models that cache nothing, and for DeepSeek-V4 of releases that were not read.
+// KVPool lays out the cache as vLLM's manager does (vllm/v1/core/kv_cache_utils.py). Layers with
+// equal caches form groups. All groups have the same number of layers: that of the rarest cache, or
+// of the most frequent one when it has less than 1.5 times as many. Pages of all groups are made
+// equally large, by blocks of more tokens and then by padding.
+//
+// blockSize is --block-size. ok is false for models that cache nothing, and for DeepSeek-V4 under
+// releases whose layout is not known.
 func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	count := map[layerCache]int64{}
 	layers := d.Layers
@@ -198,8 +207,9 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	for _, c := range kinds {
 		for left := count[c]; left > 0; left -= size {
 			g := KVGroup{Kind: c.kind, Window: c.window, Chunk: c.chunk, Layers: min(size, left), Block: blockSize}
-			if g.States = states; c.kind != RecurrentState {
-				g.States = 0
+			if c.kind == RecurrentState {
+				g.States = states
+			} else {
 				g.Block = max(blockSize, int64(page/c.bytes)/blockSize*blockSize)
 			}
 			pool.Groups = append(pool.Groups, g)
@@ -214,9 +224,11 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 // models/deepseek_v4).
 var WidestPagesSince = vllm.Release{0, 27}
 
-// packedPool lays out DeepSeek-V4's cache: block tables for the entries and index keys of all layers,
-// for their windows, and for the pending tokens of the compressors of either ratio. Tables of many
-// layers are split so that padding is least, and a block has the size of the widest table.
+// packedPool lays out DeepSeek-V4's cache (vllm/models/deepseek_v4). There is one block table for
+// the entries and index keys of all layers, and others for their windows and for the pending tokens
+// of the compressors of ratio 4 and 128. A table of many layers is split into tables of size layers
+// each, with the size for which the least is padded. A block of the pool has the size of the widest
+// table.
 func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	whole := d.whole
 	if whole == nil {
@@ -281,7 +293,9 @@ func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool 
 	for k, g := range []KVGroup{{Window: at.Window, Block: 64}, {Window: 8, Block: 4}, {Window: 128, Block: 8}} {
 		n := max(1, up(all[k], size)/size)
 		each[k] = up(own[k], n) / n
-		if g.Kind, g.Layers = WindowState, each[k]; all[k] > 0 {
+		g.Kind = WindowState
+		g.Layers = each[k]
+		if all[k] > 0 {
 			pool.Groups = append(pool.Groups, slices.Repeat([]KVGroup{g}, int(n))...)
 		}
 	}
@@ -290,7 +304,8 @@ func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool 
 	bytes := max(own[1]*(page+index)+own[2]*few, each[0]*up(64*entry, unit), each[1]*(held+up(64*at.Index.Dim, unit)), each[2]*held)
 	if before(WidestPagesSince) {
 		most := max(own[1], each[0], each[1], each[2])
-		if bytes = most*page + max(own[1], each[1])*index + own[2]*few; before(vllm.Release{0, 23}) { // as many of all sizes
+		bytes = most*page + max(own[1], each[1])*index + own[2]*few
+		if before(vllm.Release{0, 23}) { // the pool has equally many pages of each size
 			bytes = max(most, own[2]) * (page + index + few)
 		}
 	}
@@ -298,9 +313,9 @@ func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool 
 	return pool, true
 }
 
-// pageSize returns the bytes of a layer's block and its tokens in the widest layer. With recurrent
-// states a block has as many tokens as fill the bytes of a state, in whole kernel blocks (of 128 tokens
-// for MLA), as vLLM aligns attention pages with Mamba pages.
+// pageSize returns the bytes of one layer's block, and the tokens of a block in the layer with the
+// widest entries. With recurrent states a block has as many tokens as fill the bytes of a state, in
+// whole kernel blocks (of 128 tokens for MLA), as vLLM aligns attention pages with Mamba pages.
 func (d *Decoder) pageSize(kinds []layerCache, blockSize int64) (page float64, block int64) {
 	token, state := 0.0, 0.0
 	for _, c := range kinds {
@@ -319,7 +334,7 @@ func (d *Decoder) pageSize(kinds []layerCache, blockSize int64) (page float64, b
 	return max(state, token*float64(blockSize)), blockSize
 }
 
-// Blocks is the pool's blocks in so many bytes, the null block included.
+// Blocks returns how many blocks fit into so many bytes, including the null block.
 func (k KVPool) Blocks(bytes float64) int64 { return int64(bytes / k.BlockBytes) }
 
 // RequestBlocks is the number of blocks that a request of n tokens needs while up to inFlight tokens are
@@ -354,7 +369,8 @@ type KVUnits struct {
 	rest   KVPool
 }
 
-// KVUnits are those of the model's pool with blocks of blockSize tokens; of equal layers a block is a unit.
+// KVUnits returns the units of the model's pool for blocks of blockSize tokens. Where all layers
+// are alike a unit is a block.
 func (m *Model) KVUnits(p Parallel, blockSize int64) KVUnits {
 	u := KVUnits{Block: blockSize, Blocks: 1}
 	if m.Layered == nil {
@@ -369,7 +385,8 @@ func (m *Model) KVUnits(p Parallel, blockSize int64) KVUnits {
 			u.rest.Groups = append(u.rest.Groups, g)
 		}
 	}
-	if u.Blocks = max(1, full); full == 0 && len(u.rest.Groups) > 0 {
+	u.Blocks = max(1, full)
+	if full == 0 && len(u.rest.Groups) > 0 {
 		u.Block = vllm.MaxTokens // nothing grows with a request
 	}
 	return u

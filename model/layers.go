@@ -20,12 +20,12 @@ type Decoder struct {
 	Order []int    `json:"order"`
 	MTP   []Layer  `json:"mtp,omitempty"` // multi-token-prediction layers; loaded only for speculative decoding
 	Small int64    `json:"small,omitempty"`
-	// KVBytes is the bytes a cached value takes: --kv-cache-dtype, else the checkpoint's scheme, else the model's dtype.
+	// KVBytes is the bytes of a cached value: by --kv-cache-dtype, else the checkpoint's scheme, else the model's dtype.
 	KVBytes float64 `json:"bytes_per_kv"`
-	// DTypeBytes is the bytes of an activation and of a weight that nothing quantizes.
+	// DTypeBytes is the bytes of an activation, and of a weight that is not quantized.
 	DTypeBytes float64 `json:"bytes_per_activation"`
-	// Defaulted are keys the config does not state, as the family's configuration class has them; Warnings what a size may
-	// hang on.
+	// Defaulted are values of keys that config.json does not state, from the family's configuration class.
+	// Warnings are reasons why a size may be wrong.
 	Defaulted []string `json:"defaulted,omitempty"`
 	Warnings  []string `json:"warnings,omitempty"`
 
@@ -38,14 +38,15 @@ const (
 	headName      = "lm_head"
 )
 
-// Layer has at most one mixer and one ffn: Nemotron-H alternates them, models of neural architecture search drop some.
+// Layer has at most one mixer and one FFN: Nemotron-H alternates them, and architecture search
+// drops some.
 type Layer struct {
 	Mixer *Mixer `json:"mixer,omitempty"`
 	FFN   *FFN   `json:"ffn,omitempty"`
 	Small int64  `json:"small,omitempty"` // parameters that are no matrix: norms around mixer and ffn
 }
 
-// MixerKind is what lets tokens see earlier ones.
+// MixerKind is the kind of a layer's mixer, the part in which a token sees earlier ones.
 type MixerKind string
 
 // The mixers.
@@ -60,7 +61,8 @@ const (
 	LinearOnly MixerKind = "linear"    // one matrix in the mixer's place
 )
 
-// Mixer is one attention, state-space or linear-attention block. A field is 0 where its kind has no such thing.
+// Mixer is one attention, state-space or linear-attention block. Fields that its kind does not have
+// are 0.
 type Mixer struct {
 	Kind    MixerKind `json:"kind"`
 	Heads   int64     `json:"heads,omitempty"`    // query heads; heads of a state space; value heads of a delta rule
@@ -97,7 +99,7 @@ type Mixer struct {
 	Small   int64    `json:"small,omitempty"`
 }
 
-// Index chooses the tokens (or blocks of Unit tokens) that sparse attention reads.
+// Index is the selection of tokens, or of blocks of Unit tokens, that sparse attention reads.
 type Index struct {
 	Heads  int64 `json:"heads"`
 	Dim    int64 `json:"dim"`
@@ -106,7 +108,7 @@ type Index struct {
 	Shared bool  `json:"shared,omitempty"` // uses an earlier layer's choice: no weights, no cache
 }
 
-// FFNKind is the second half of a layer.
+// FFNKind is the kind of a layer's FFN.
 type FFNKind string
 
 // The ffns.
@@ -144,7 +146,7 @@ const (
 	ByExpert   Placement = "experts"    // 1/(t d): by width, or whole experts with expert parallelism
 )
 
-// Linear is a weight matrix, or Count equal ones, with its quantization and its placement.
+// Linear is a weight matrix, or Count equal ones, with quantization and placement.
 type Linear struct {
 	Name      string    `json:"name"`             // as in the checkpoint, behind the layer's: self_attn.q_proj
 	Rows      int64     `json:"rows"`             // values out
@@ -166,7 +168,7 @@ type Quant struct {
 	Block [2]int64 `json:"block,omitempty,omitzero"`
 }
 
-// params is the parameters of n of the matrices.
+// params returns the parameters of n such matrices, biases included.
 func (l *Linear) params(n int64) int64 {
 	if l.Bias {
 		return n * (l.Rows*l.Columns + l.Rows)
@@ -174,22 +176,22 @@ func (l *Linear) params(n int64) int64 {
 	return n * l.Rows * l.Columns
 }
 
-// Params is the parameters of all Count matrices, biases included.
+// Params returns the parameters of all Count matrices, biases included.
 func (l *Linear) Params() int64 { return l.params(l.Count) }
 
-// ActiveParams is the parameters a token passes.
+// ActiveParams returns the parameters that one token is multiplied with.
 func (l *Linear) ActiveParams() int64 { return l.params(cmp.Or(l.Active, l.Count)) }
 
-// Bytes is what all Count matrices take on disk and in memory, unsharded.
+// Bytes returns the bytes of all Count matrices, unsharded, as stored and in memory.
 func (l *Linear) Bytes() float64 {
 	weights := l.Rows * l.Columns * l.Count
 	return float64(weights)*l.Quant.BytesPerWeight + smallBytes*float64(l.Params()-weights)
 }
 
-// smallBytes is the bytes of a parameter that is no weight of a matrix: 16 bit.
+// smallBytes is the bytes of a parameter outside the matrices (16 bit).
 const smallBytes = 2
 
-// StateKind is what a mixer keeps of the tokens it has seen.
+// StateKind is the kind of a cache, by how it grows with the tokens of a request.
 type StateKind string
 
 // The states.
@@ -200,7 +202,7 @@ const (
 	RecurrentState  StateKind = "recurrent"  // of one size per request
 )
 
-// State is one thing a mixer keeps, on one GPU.
+// State is one cache of a mixer, on one GPU.
 type State struct {
 	Kind StateKind `json:"kind"`
 	// Bytes of an entry: per token, per Ratio tokens, or of the whole request for a recurrent one.

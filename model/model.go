@@ -24,8 +24,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Model is the loaded architecture (spec#model-fields). Counts are whole-model; Bytes*
-// are bytes per value.
+// Model is the loaded architecture (spec#model-fields). Counts are those of the whole model, before
+// sharding; Bytes... fields are bytes per value.
 type Model struct {
 	ID                    string       `json:"id"`
 	ModelType             string       `json:"model_type,omitempty"`
@@ -50,9 +50,9 @@ type Model struct {
 	LinearCompute         string       `json:"linear_compute"` // native | fp8
 	MaxPositionEmbeddings int64        `json:"max_position_embeddings,omitempty"`
 	Warnings              []trace.Code `json:"warnings,omitempty"`
-	Encoders              []string     `json:"encoders,omitempty"`     // keys of config.json that tell of images, video or audio
+	Encoders              []string     `json:"encoders,omitempty"`     // keys of config.json that belong to encoders of images, video or audio
 	UnknownKeys           []string     `json:"unknown_keys,omitempty"` // keys of config.json that this version does not know
-	BLIS                  *BLISReading `json:"blis_reading,omitempty"` // what BLIS takes the config.json for; nil: for the fields above
+	BLIS                  *BLISReading `json:"blis_reading,omitempty"` // the fields as BLIS reads them; nil: as above
 	Tied                  bool         `json:"tie_word_embeddings,omitempty"`
 	Decoder               *Decoder     `json:"-"` // the layers as config.json has them, nil where the fields above were stated
 	// Layered is the decoder where the fields above cannot describe it, because its layers differ. Of
@@ -62,14 +62,15 @@ type Model struct {
 	Sizes   *StatedSizes `json:"stated_sizes,omitempty"` // in place of all else where the layers are not known
 }
 
-// StatedSizes are the bytes of a model of an architecture that is not known, as run.yaml states them (spec#model-stated).
+// StatedSizes are the sizes in bytes that run.yaml states for a model of unknown architecture
+// (spec#model-stated).
 type StatedSizes struct {
 	WeightBytesPerGPU float64 `json:"weight_bytes_per_gpu"`
 	BytesPerBlock     float64 `json:"bytes_per_block,omitempty"` // of the KV cache, on one GPU
 	Why               string  `json:"why"`                       // why the layers are not known
 }
 
-// Name is the last element of a Hugging Face id, in lower case.
+// Name returns the last element of a Hugging Face id, in lower case.
 func Name(id string) string {
 	id = strings.TrimRight(id, "/")
 	return strings.ToLower(id[strings.LastIndexByte(id, '/')+1:])
@@ -80,7 +81,8 @@ func (m *Model) IsMoE() bool {
 	return m.NumExperts >= 2 || m.Layered != nil && m.Layered.hasExperts()
 }
 
-// CheckKnown refuses a model of stated sizes: without layers there are no step times.
+// CheckKnown returns an error for a model whose sizes are stated: without layers there are no step
+// times.
 func (m *Model) CheckKnown() error {
 	if m.Sizes == nil {
 		return nil
@@ -90,6 +92,7 @@ func (m *Model) CheckKnown() error {
 		WithHint("memory, admission and recordings go on; step times need model.assume, or a family that is known")
 }
 
+// Check returns an error for dimensions that no model can have.
 func (m *Model) Check() error {
 	if m.Layered != nil {
 		if len(m.Layered.Layers) == 0 || m.Layered.Hidden <= 0 || m.Layered.Vocab <= 0 || !(m.Layered.KVBytes > 0 && m.Layered.DTypeBytes > 0) {
@@ -177,12 +180,15 @@ func (m *Model) NotModelled() (out []trace.Finding) {
 	return out
 }
 
+// NoExperts is the message for expert parallelism of a model without experts.
 const NoExperts = "enable_expert_parallel: got a model without experts, want one with experts or the flag off"
 
-// predictsUnstated are families with layers of multi-token prediction that their config.json does not state.
+// predictsUnstated are families with multi-token-prediction layers that their config.json does not
+// state.
 var predictsUnstated = []string{"qwen3_next", "longcat_flash", "mimo_v2", "step3p", "step5", "dots3_note"}
 
-// Predicts reports whether the model has layers of multi-token prediction, as far as is known.
+// Predicts reports whether the model may have multi-token-prediction layers; true where that is not
+// known.
 func (m *Model) Predicts() bool {
 	return m.Decoder == nil || len(m.Decoder.MTP) > 0 || slices.Contains(m.Decoder.Warnings, predictorsUnread) ||
 		slices.ContainsFunc(predictsUnstated, func(family string) bool { return strings.HasPrefix(m.ModelType, family) })

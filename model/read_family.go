@@ -15,8 +15,8 @@ import (
 // sizeKey matches keys that state a size. Where their value is null, the report names them.
 var sizeKey = regexp.MustCompile(`(_size|_dim|_rank|_replace|_freq|_step)$|^(n|num)_|experts`)
 
-// collapseEqual returns the entry of a list with equal entries, one for each layer; other values as
-// they are.
+// collapseEqual returns the common entry of a list whose entries, one for each layer, are all
+// equal, and any other value unchanged.
 func collapseEqual(v any) any {
 	if list, _ := v.([]any); len(list) > 0 && !slices.ContainsFunc(list, func(x any) bool { return !reflect.DeepEqual(x, list[0]) }) {
 		return list[0]
@@ -24,8 +24,9 @@ func collapseEqual(v any) any {
 	return v
 }
 
-// withDefaults renames keys to those of other families and sets absent ones to the family's defaults.
-// It returns the keys it set, and sizes that are null, sorted.
+// withDefaults renames the family's keys to those that the reader knows, and sets absent keys to
+// the family's defaults; inner is whether the values come from a text_config. It returns the keys
+// it set and the sizes that are null, sorted.
 func (c *hfConfig) withDefaults(f *modelFamily, inner bool) []string {
 	var keys []string
 	for from, to := range f.renamed {
@@ -58,14 +59,15 @@ func (c *hfConfig) withDefaults(f *modelFamily, inner bool) []string {
 	return keys
 }
 
-// defaulted lists what was taken for an absent key, once.
+// defaulted adds an assumed value to d.Defaulted, once.
 func (d *Decoder) defaulted(what string) {
 	if !slices.Contains(d.Defaulted, what) {
 		d.Defaulted = append(d.Defaulted, what)
 	}
 }
 
-// warnings warns of quantization that is not stated, unknown keys and encoders.
+// warnings adds warnings of quantization that is not stated, unknown keys and encoders, and refuses
+// an impossible size.
 func (c *hfConfig) warnings(r *layerReader, raw map[string]any) {
 	warn := func(format string, args ...any) { r.d.Warnings = append(r.d.Warnings, fmt.Sprintf(format, args...)) }
 	if r.q.def == nil && len(r.q.named) == 0 && quantizedName.MatchString(c.file) {
@@ -91,11 +93,11 @@ const maxParams = 1e15
 
 var quantizedName = regexp.MustCompile(`(?i)[-_](fp8|fp4|nvfp4|mxfp4|int4|int8|awq|gptq|w4a16|w8a8)([^a-z0-9]|$)`)
 
-// notGenerating are architectures that write no text, by the end of their name.
+// notGenerating matches the names of architectures that do not generate text.
 var notGenerating = regexp.MustCompile(`(ForSequenceClassification|ForTokenClassification|ForMaskedLM|ForQuestionAnswering|` +
 	`ForImageClassification|ForCTC|EncoderModel)$`)
 
-// encoderType are model types that read and write no text.
+// encoderType matches model types that read or write no text.
 var encoderType = regexp.MustCompile(`(?i)bert|electra|mpnet|^clip|siglip|^(vit|swin|dino|deit|beit)`)
 
 // family returns the family by whose rules this config is read; nil with an error in c.err.
@@ -160,10 +162,11 @@ func (c *hfConfig) hasOtherMixers() bool {
 	return false
 }
 
+// otherMixer matches keys of mixers other than plain grouped-query attention.
 var otherMixer = regexp.MustCompile(`^(attn_layer_|attn_type_list|mamba_|ssm_|hybrid_|full_att|linear_|layer_group_size|state_size|conv_L|` +
 	`lru_|block_types|time_step_rank|index_|num_kv_shared|kv_share|sparse_attention|layers_block_type|kv_lora|q_lora|qk_rope)`)
 
-// nearestFamily is the known type that shares the longest beginning.
+// nearestFamily returns the known model_type that shares the longest prefix with name, for a hint.
 func nearestFamily(name string) string {
 	best, length := "llama", 2
 	for _, known := range slices.Sorted(maps.Keys(familyByType())) {

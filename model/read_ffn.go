@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// sharedWidth is Is of the spec, the total width of the shared experts; 0 without any.
+// sharedWidth returns the total width of the shared experts; 0 without any.
 func (c *hfConfig) sharedWidth(expertWidth int64) int64 {
 	if key, _ := c.firstKey("shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size",
 		"share_expert_dim"); key != "" {
@@ -17,7 +17,8 @@ func (c *hfConfig) sharedWidth(expertWidth int64) int64 {
 	return c.layerOr(key, 0) * expertWidth
 }
 
-// moePattern sets has for the layers with experts from frequencies, steps and lists (spec#model-moe).
+// moePattern sets has[i] for the layers with experts, from frequencies, steps and lists
+// (spec#model-moe).
 func (c *hfConfig) moePattern(has []bool) {
 	layers := int64(len(has))
 	if pattern, ok := c.values["moe_layer_freq"].([]any); ok {
@@ -49,6 +50,7 @@ func (c *hfConfig) moePattern(has []bool) {
 	}
 }
 
+// statedPattern sets has from a list of flags, one for each layer.
 func (c *hfConfig) statedPattern(pattern []any, has []bool) {
 	if len(pattern) != len(has) {
 		c.fail(BadModel, "moe_layer_freq: got a list of %d, want one entry for each of %d layers", len(pattern), len(has))
@@ -63,7 +65,8 @@ func (c *hfConfig) statedPattern(pattern []any, has []bool) {
 	}
 }
 
-// fourHiddenMLP are families whose MLP has 4 times the hidden size where config.json states no width.
+// fourHiddenMLP are families whose MLP is 4 times as wide as the hidden size where config.json
+// states no width.
 var fourHiddenMLP = []string{"gpt2", "gptj", "bloom", "falcon", "gpt_bigcode"}
 
 // expertLayers reports for each layer whether it has experts (spec#model-moe).
@@ -124,8 +127,8 @@ func (r *layerReader) readDense() *FFN {
 	return f
 }
 
-// readSearchedFFN reads the ffn of a layer of an architecture search (nemotron-nas): ffn_mult m is a width of 2 m h / 3, up to a
-// multiple of 256.
+// readSearchedFFN reads the FFN of a layer from an architecture search (nemotron-nas). ffn_mult m
+// stands for a width of 2 m h / 3, rounded up to a multiple of 256.
 func (r *layerReader) readSearchedFFN(block map[string]any) *FFN {
 	config := r.object(block, "ffn")
 	switch {
@@ -147,7 +150,7 @@ func (r *layerReader) readSearchedFFN(block map[string]any) *FFN {
 	return &FFN{Kind: Dense, Projections: r.f.mlpMatrices, Width: width, Linears: r.mlpLinears(width, r.f.mlpModule)}
 }
 
-// denseWidth is the width of a dense MLP.
+// denseWidth returns the width of a dense MLP.
 func (r *layerReader) denseWidth() int64 {
 	if r.isType("granitemoehybrid") {
 		return r.requireCount("shared_intermediate_size")
@@ -161,7 +164,7 @@ func (r *layerReader) denseWidth() int64 {
 	return r.requireCount("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
 }
 
-// mlpLinears lists the matrices of an MLP.
+// mlpLinears returns the matrices of an MLP whose module in the checkpoint is name.
 func (r *layerReader) mlpLinears(width int64, name string) []Linear {
 	down := r.newLinear(ShardedIn, r.h, width, name+".down_proj")
 	up := r.newLinear(Sharded, width, r.h, name+".up_proj")
@@ -220,13 +223,13 @@ func (r *layerReader) readExperts() *FFN {
 	return f
 }
 
-// expertNames are the names an expert's matrices go by in lists of modules.
+// expertNames returns the names that lists of modules use for the matrices of experts.
 func (r *layerReader) expertNames(at string) []string {
 	return []string{at + "experts", at + "experts.0.up_proj", at + "experts.0.w1"}
 }
 
-// addBesideMLP adds shared experts, a dense MLP in parallel with the experts, and the router's small
-// parameters.
+// addBesideMLP adds what runs in parallel with the experts: shared experts, a dense MLP (Gemma 4),
+// and small parameters of the router.
 func (r *layerReader) addBesideMLP(f *FFN, at string) {
 	if f.SharedWidth > 0 {
 		name := at + "shared_experts"

@@ -11,13 +11,13 @@ import (
 
 //go:generate go test -run TestModelsPageIsGenerated . -update
 
-// layerReader turns the keys of a config.json into layers.
+// layerReader turns the keys of a config.json into layers, in order.
 type layerReader struct {
 	*hfConfig
 	f       *modelFamily
 	q       *quantizer
-	h       int64
-	layers  int64
+	h       int64 // hidden size
+	layers  int64 // number of layers
 	i       int64 // the layer being read
 	d       *Decoder
 	opts    Options
@@ -83,7 +83,7 @@ func (r *layerReader) readPredictors() {
 		}
 		for i, kind := range kinds {
 			l := r.readLayer(kind)
-			if r.err != nil { // a list without an entry for it: the model itself is read
+			if r.err != nil { // a list without an entry for this layer; the rest of the model is right
 				r.d.MTP, r.err = nil, nil
 				r.d.Warnings = append(r.d.Warnings, predictorsUnread)
 				return
@@ -104,7 +104,8 @@ const (
 	predictorsUnread = "the layers of multi-token prediction are not read"
 )
 
-// layerCount is the number of layers: as stated, else the length of their list.
+// layerCount returns the number of layers: as stated, else the length of a list with one entry for
+// each.
 func (r *layerReader) layerCount() int64 {
 	if list, key := r.statedKinds(); key == "hybrid_override_pattern" || key == "layers_block_type" {
 		if n := r.countOr("num_hidden_layers"); n > 0 && n != int64(len(list)) {
@@ -121,7 +122,7 @@ func (r *layerReader) layerCount() int64 {
 
 const maxLayers = 10_000
 
-// readLayer reads one layer whose mixer is of kind.
+// readLayer reads one layer whose mixer is of the given kind.
 func (r *layerReader) readLayer(kind layerKind) Layer {
 	var l Layer
 	blocks := int64(2)
@@ -149,15 +150,17 @@ func (r *layerReader) readLayer(kind layerKind) Layer {
 	return l
 }
 
-// newLinear is a linear group of one matrix; names are its parts in the checkpoint.
+// newLinear returns one matrix. parts are the names of its parts in the checkpoint where vLLM fuses
+// several.
 func (r *layerReader) newLinear(at Placement, rows, columns int64, name string, parts ...string) Linear {
 	l := Linear{Name: name, Rows: rows, Columns: columns, Count: 1, Placement: at}
 	l.Quant = r.q.quantOf(r.i, &l, parts)
 	return l
 }
 
-// hyperParams is one hyper-connection of DeepSeek-V4, which mixes hc_mult streams of the hidden size (mixers of the
-// streams, their base, and scales); the head has one that only reads.
+// hyperParams returns the parameters of one hyper-connection of DeepSeek-V4, which mixes hc_mult
+// streams of the hidden size: matrices, their base, and scales. With head 1 it is the head's, which
+// only reads the streams.
 func (r *layerReader) hyperParams(head int64) int64 {
 	m := r.countOr("hc_mult")
 	if m == 0 {
@@ -170,7 +173,7 @@ func (r *layerReader) hyperParams(head int64) int64 {
 	return mix*m*r.h + mix + 3
 }
 
-// extraParams counts the parameters of a layer outside mixer, ffn and norms.
+// extraParams counts the parameters of a layer outside mixer, FFN and norms.
 func (r *layerReader) extraParams(ffn *FFN) int64 {
 	n := 2 * r.hyperParams(0)
 	if r.countOr("attn_res_block_size") > 0 {
@@ -188,7 +191,7 @@ func (r *layerReader) extraParams(ffn *FFN) int64 {
 	return n
 }
 
-// layerKind is a layer's mixer before it is read.
+// layerKind is the kind of a layer as config.json names it.
 type layerKind string
 
 const (
@@ -205,7 +208,7 @@ const (
 	sparseLayer layerKind = "deepseek_sparse_attention"
 )
 
-// alternates reports whether each layer is either a mixer or an ffn.
+// alternates reports whether each layer is either a mixer or an FFN, not both.
 func (r *layerReader) alternates() bool { return r.isType("nemotron_h") }
 
 // layerKinds reads the kind of every layer.
@@ -223,14 +226,15 @@ func (r *layerReader) layerKinds() []layerKind {
 	}
 	rest := r.windowKind()
 	for i := range kinds {
-		if kinds[i] = fullLayer; !r.isFull(int64(i)) {
-			kinds[i] = rest
+		kinds[i] = rest
+		if r.isFull(int64(i)) {
+			kinds[i] = fullLayer
 		}
 	}
 	return kinds
 }
 
-// statedKinds is the list of kinds that the config holds, and its key.
+// statedKinds returns the list of kinds that config.json has, and its key; nil without one.
 func (r *layerReader) statedKinds() ([]any, string) {
 	for _, key := range []string{"layers_block_type", "layer_types", "hybrid_layer_pattern", "attn_type_list", "block_configs",
 		"no_rope_layers"} {
@@ -248,7 +252,7 @@ func (r *layerReader) statedKinds() ([]any, string) {
 	return nil, ""
 }
 
-// kindNamed is the kind that an entry of a list names.
+// kindNamed returns the kind that an entry of a list stands for.
 func (r *layerReader) kindNamed(key string, entry any) layerKind {
 	if key == "block_configs" {
 		block, _ := entry.(map[string]any)
@@ -289,7 +293,7 @@ func (r *layerReader) kindNamed(key string, entry any) layerKind {
 	return fullLayer
 }
 
-// windowKind is the kind of the layers that a period leaves: by what the config states.
+// windowKind returns the kind of the layers that isFull excludes.
 func (r *layerReader) windowKind() layerKind {
 	switch {
 	case r.f.linear != "":
@@ -324,7 +328,7 @@ func (r *layerReader) isFull(i int64) bool {
 	return period > 0 && (i+1)%period == 0
 }
 
-// KVTypeBytes is the bytes of a cached value by --kv-cache-dtype, 0 for a name it does not know.
+// KVTypeBytes returns the bytes of a cached value by --kv-cache-dtype, 0 for an unknown name.
 func KVTypeBytes(name string) float64 {
 	return cmp.Or(map[string]float64{"nvfp4": 0.5 + 1.0/16, "int8": 1}[name], DTypeBytes(name))
 }

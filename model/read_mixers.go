@@ -99,7 +99,8 @@ func (r *layerReader) readGQA(kind layerKind) *Mixer {
 	return m
 }
 
-// searchedBlock is the layer's entry of an architecture search, nil for other models.
+// searchedBlock returns the layer's entry of block_configs, which architecture search writes
+// (nemotron-nas); nil for other models.
 func (r *layerReader) searchedBlock() map[string]any {
 	list, _ := r.values["block_configs"].([]any)
 	if r.i >= int64(len(list)) {
@@ -109,7 +110,7 @@ func (r *layerReader) searchedBlock() map[string]any {
 	return block
 }
 
-// headsInGroup is the query heads that share a key head in a layer of an architecture search.
+// headsInGroup returns how many query heads share a key head in such a layer.
 func (r *layerReader) headsInGroup(block map[string]any) int64 {
 	attention, _ := block["attention"].(map[string]any)
 	n, ok := wholeNumber(attention["n_heads_in_group"])
@@ -119,7 +120,7 @@ func (r *layerReader) headsInGroup(block map[string]any) int64 {
 	return n
 }
 
-// readerWithin reads the keys of an inner object first.
+// readerWithin returns a reader in which the keys of an inner object take precedence.
 func (r *layerReader) readerWithin(inner map[string]any) *layerReader {
 	values := maps.Clone(r.values)
 	maps.Copy(values, inner)
@@ -131,7 +132,7 @@ func (r *layerReader) readerWithin(inner map[string]any) *layerReader {
 	return &out
 }
 
-// headDim is the width of a head: as stated, else hidden/heads.
+// headDim returns the width of a head: as stated, else hidden/heads.
 func (r *layerReader) headDim(heads int64) int64 {
 	if n, given := r.readCount("head_dim", "attention_head_dim"); given || r.err != nil || heads == 0 {
 		return n
@@ -143,6 +144,7 @@ func (r *layerReader) headDim(heads int64) int64 {
 	return r.h / heads
 }
 
+// outputGate returns the granularity of the gate on the attention's output, "" without one.
 func (r *layerReader) outputGate() string {
 	switch {
 	case r.f.gate != "" && r.flag("attn_output_gate", true):
@@ -153,7 +155,7 @@ func (r *layerReader) outputGate() string {
 	return ""
 }
 
-// gqaWeights lists the matrices of grouped-query attention.
+// gqaWeights adds the matrices and small parameters of grouped-query attention.
 func (r *layerReader) gqaWeights(m *Mixer) {
 	qRows := m.Heads * m.DimK
 	if m.Gate == "element" {
@@ -202,7 +204,8 @@ func (r *layerReader) isBiased(part string) bool {
 	return false
 }
 
-// blockIndex reads MiniMax-M3's choice of blocks: index heads for queries, and one key.
+// blockIndex reads MiniMax-M3's index, which selects blocks of tokens with several query heads and
+// one key.
 func (r *layerReader) blockIndex(m *Mixer) {
 	config := r.object(r.values, "sparse_attention_config")
 	if config == nil || config["use_sparse_attention"] == false {
@@ -258,7 +261,8 @@ func (r *layerReader) readMLA() *Mixer {
 	return m
 }
 
-// tokenIndex reads the choice of tokens of DeepSeek-V3.2 and GLM-5; a shared one takes an earlier layer's.
+// tokenIndex reads the index of DeepSeek-V3.2 and GLM-5, which selects tokens. A shared index uses
+// an earlier layer's selection.
 func (r *layerReader) tokenIndex() *Index {
 	x := &Index{
 		Heads: r.requireCount("index_n_heads"),
@@ -340,7 +344,8 @@ func (r *layerReader) readCompressed() *Mixer {
 	return m
 }
 
-// Overlap is the entries of DeepSeek-V4 that a token flows into: 2 at ratio 4, where neighbours overlap, else 1.
+// Overlap returns how many entries of DeepSeek-V4 contain each token: 2 at ratio 4, where
+// neighbouring entries overlap, else 1.
 func (m *Mixer) Overlap() int64 {
 	if m.Ratio == 4 {
 		return 2
@@ -348,7 +353,8 @@ func (m *Mixer) Overlap() int64 {
 	return 1
 }
 
-// compressor adds what turns tokens into entries of width dim: values, gates, positions within an entry, a norm.
+// compressor adds the parameters that turn tokens into entries of width dim: values, gates,
+// positions within an entry, a norm.
 func (r *layerReader) compressor(m *Mixer, dim int64, name string) {
 	width := m.Overlap() * dim
 	m.Linears = append(m.Linears, r.newLinear(Replicated, width, r.h, r.attn(name+".wkv")), r.newLinear(Replicated, width, r.h,
@@ -356,7 +362,7 @@ func (r *layerReader) compressor(m *Mixer, dim int64, name string) {
 	m.Small += m.Ratio*width + dim
 }
 
-// stateBytes is the bytes of a value of a recurrent state.
+// stateBytes returns the bytes of a value of a recurrent state.
 func (r *layerReader) stateBytes() float64 {
 	for _, name := range []string{r.opts.MambaSSMCacheDType, r.text("mamba_ssm_cache_dtype"), r.text("mamba_ssm_dtype")} {
 		if b := DTypeBytes(name); b > 0 {
@@ -366,12 +372,13 @@ func (r *layerReader) stateBytes() float64 {
 	return r.convBytes()
 }
 
-// convBytes is the bytes of a value of a convolution's state.
+// convBytes returns the bytes of a value in a convolution's state.
 func (r *layerReader) convBytes() float64 {
 	return cmp.Or(DTypeBytes(r.opts.MambaCacheDType), r.d.DTypeBytes)
 }
 
-// readDelta reads a gated delta rule: Qwen's gdn, or Kimi's kda, which decays each of a key's dimensions.
+// readDelta reads a gated delta rule: Qwen's gdn, or Kimi's kda, which decays each dimension of a
+// key separately.
 func (r *layerReader) readDelta(form string) *Mixer {
 	m := &Mixer{Kind: Delta, Form: form, ConvBytes: r.convBytes(), Gate: "element"}
 	if form == "kda" {
@@ -489,7 +496,7 @@ func (r *layerReader) readLightning() *Mixer {
 	return m
 }
 
-// convWidth is the channels that a mixer's convolution runs over.
+// convWidth returns how many channels the mixer's convolution has.
 func (m *Mixer) convWidth() int64 {
 	switch m.Kind {
 	case Delta:

@@ -72,6 +72,7 @@ func (q *quantizer) schemeByRule(names []string) (s *scheme, ok bool) {
 	return s, ok
 }
 
+// quant returns the quantization of a matrix stored by the scheme.
 func (s *scheme) quant(l *Linear) Quant {
 	group := float64(s.Group)
 	if s.Group < 0 {
@@ -151,7 +152,7 @@ type patterns struct {
 	regex         []*regexp.Regexp
 }
 
-// canonical removes the prefixes that wrapper classes add to a layer's name.
+// canonical returns a layer's name without the prefixes that wrapper classes add.
 func canonical(name string) string {
 	for {
 		short := name
@@ -165,6 +166,7 @@ func canonical(name string) string {
 	}
 }
 
+// addPattern adds one entry of an ignore list.
 func (p *patterns) addPattern(text string) error {
 	if p.exact == nil {
 		p.exact = map[string]bool{}
@@ -188,6 +190,7 @@ func (p *patterns) addPattern(text string) error {
 	return nil
 }
 
+// matchesName reports whether the list contains a module or one that it is part of.
 func (p *patterns) matchesName(name string) bool {
 	for end := range len(name) + 1 {
 		if p.prefix[name[:end]] || (end == len(name) || name[end] == '.') && p.exact[name[:end]] {
@@ -200,8 +203,9 @@ func (p *patterns) matchesName(name string) bool {
 	return slices.ContainsFunc(p.regex, func(re *regexp.Regexp) bool { return re.MatchString("model." + name) })
 }
 
-// patternCovers matches a wildcard (* for any text, ? for one character) with a name or with a module
-// that contains it. On a mismatch it goes back to the last star, which takes one character more.
+// patternCovers reports whether a wildcard (* for any text, ? for one character) matches a module's
+// name, or that of a module which contains it. On a mismatch it returns to the last * and lets it
+// match one character more.
 func patternCovers(pattern, name string) bool {
 	var (
 		star = -1 // index of the last * in the pattern, -1 before the first
@@ -226,8 +230,8 @@ func patternCovers(pattern, name string) bool {
 	}
 }
 
-// schemes are the quantizations that a checkpoint can name: by quant_algo of ModelOpt, or by a name of
-// ours for the others (spec#model-matrices).
+// schemes are the quantizations of a checkpoint (spec#model-matrices), by the names of ModelOpt's
+// quant_algo. Other formats are mapped to the same names.
 var schemes = map[string]scheme{
 	"FP8":                       {Bits: 8, Act: 8},
 	"FP8_PER_CHANNEL_PER_TOKEN": {Bits: 8, Act: 8, Group: -1, Scale: 4},
@@ -280,6 +284,7 @@ func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag s
 	return q
 }
 
+// schemeNamed returns a copy of a scheme of the table, nil for an unknown name.
 func schemeNamed(name string) *scheme {
 	s, ok := schemes[name]
 	if !ok {
@@ -289,6 +294,7 @@ func schemeNamed(name string) *scheme {
 	return &s
 }
 
+// object returns the object under a key, nil without one, and records an error for any other value.
 func (c *hfConfig) object(values map[string]any, key string) map[string]any {
 	m, isObject := values[key].(map[string]any)
 	if values[key] != nil && !isObject && c.err == nil {
@@ -361,6 +367,7 @@ func (q *quantizer) readConfig(config map[string]any, where string) {
 	}
 }
 
+// refuseUnknown records that a quantization is not known.
 func (q *quantizer) refuseUnknown(key, got string) {
 	q.c.fail(UnsupportedModel, "%s: got %q, want fp8, fbgemm_fp8, mxfp4, awq, gptq, compressed-tensors or modelopt (%s)", key, got,
 		strings.Join(slices.Sorted(maps.Keys(schemes)), ", "))
@@ -386,7 +393,7 @@ func (q *quantizer) readNamed(config map[string]any, where string) {
 	}
 }
 
-// groupSize reads the number of weights that share a scale: -1 for a row, other if v is not stated.
+// groupSize reads the number of weights that share a scale: -1 for a row; other if v is not stated.
 func (q *quantizer) groupSize(v any, other int64, where string) int64 {
 	if v == nil || v == json.Number("") {
 		return other
@@ -471,7 +478,7 @@ func (q *quantizer) compressedTensors(config map[string]any, where string) {
 	}
 }
 
-// readGroup is the scheme of one of compressed-tensors' groups.
+// readGroup returns the scheme of one group of compressed-tensors.
 func (q *quantizer) readGroup(group map[string]any, where string) *scheme {
 	weights := q.c.object(group, "weights")
 	inputs := q.c.object(group, "input_activations")
@@ -509,7 +516,7 @@ func (q *quantizer) readGroup(group map[string]any, where string) *scheme {
 	return s
 }
 
-// readKV reads the checkpoint's own type of cached values.
+// readKV reads the bytes of a cached value from the checkpoint's description.
 func (q *quantizer) readKV(config map[string]any, where string) {
 	scheme, isObject := config["kv_cache_scheme"].(map[string]any)
 	name, _ := firstOf(config, "kv_cache_quant_algo", "kv_cache_scheme").(string)

@@ -14,7 +14,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Kind names the layer's mixer in a word: "gqa", "window", "sparse-mla", "v4-csa", "gdn", or "ffn-only".
+// Kind names the layer's mixer in one word: "gqa", "window", "sparse-mla", "v4-csa", "gdn", or
+// "ffn-only".
 func (l *Layer) Kind() string {
 	m := l.Mixer
 	switch {
@@ -34,7 +35,7 @@ func (l *Layer) Kind() string {
 	return string(m.Kind)
 }
 
-// InWords counts the layers by kind, in the order of their names: "gqa:18 window:18".
+// InWords returns the number of layers of each kind, sorted by name: "gqa:18 window:18".
 func (d *Decoder) InWords() string {
 	count := map[string]int{}
 	for i := range d.Layers {
@@ -69,7 +70,7 @@ type Sizes struct {
 	Warnings             []string `json:"warnings"`
 }
 
-// Folded is a kind of layer with the number of layers of that kind.
+// Folded describes a set of equal layers.
 type Folded struct {
 	Count   int      `json:"count"`
 	First   int      `json:"first"` // index of the first of them, from 0
@@ -105,7 +106,7 @@ func countOfKind(order []int, k int) int {
 	return n
 }
 
-// Fold groups equal layers, in the order of their first.
+// Fold groups equal layers, in the order of their first appearance.
 func (d *Decoder) Fold() []Folded {
 	var out []Folded
 	kinds, order := d.kinds()
@@ -123,6 +124,7 @@ func (d *Decoder) Fold() []Folded {
 	return out
 }
 
+// plainDecoder is a Decoder without its methods, which json would call again.
 type plainDecoder Decoder
 
 // MarshalJSON writes the decoder with its layers folded.
@@ -152,6 +154,7 @@ func (d *Decoder) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// mixerWords describes the mixer for people.
 func (l *Layer) mixerWords() string {
 	m := l.Mixer
 	switch {
@@ -169,6 +172,7 @@ func (l *Layer) mixerWords() string {
 	return fmt.Sprintf("%s %d heads, %d kv x %d", l.Kind(), m.Heads, m.KVHeads, m.DimK)
 }
 
+// ffnWords describes the FFN for people.
 func (l *Layer) ffnWords() string {
 	f := l.FFN
 	switch {
@@ -192,7 +196,8 @@ func (l *Layer) ffnWords() string {
 	return words
 }
 
-// Sizes adds up the model; it is an error when vLLM would not load it so spread.
+// Sizes returns the model's sizes when it is sharded as p, or an error when vLLM would not load it
+// so.
 func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 	for _, n := range []struct {
 		name string

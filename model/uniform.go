@@ -8,8 +8,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// describe fills the model's fields from its layers: all of them where the layers are alike, full grouped-query attention
-// with a dense MLP or experts, which the specifications up to 1.2 read; else the layers themselves are the description.
+// describe fills the model's fields from its layers. Where all layers are alike (full grouped-query
+// attention with a dense MLP or experts), the fields describe the model, as the specifications up
+// to 1.2 need; otherwise m.Layered does.
 func (c *hfConfig) describe(m *Model, d *Decoder, opts Options) {
 	m.MaxPositionEmbeddings = c.positions()
 	size, stated := int64(0), *m
@@ -48,9 +49,9 @@ func (m *Model) summarise() {
 	m.BytesPerKV = d.KVBytes
 }
 
-// whyNotFlat fills the fields of a model with equal layers, and returns the reason where those fields
-// cannot describe this one. windows is whether attention windows can be active (max_model_len exceeds
-// them).
+// whyNotFlat fills the fields of m for a model of equal layers, and returns the reason when fields
+// cannot describe this one. windows is whether attention windows can be active, because
+// max_model_len exceeds them.
 func (d *Decoder) whyNotFlat(m *Model, windows bool) (why string) {
 	m.NumLayers = int64(len(d.Layers))
 	m.HiddenSize = d.Hidden
@@ -68,7 +69,8 @@ func (d *Decoder) whyNotFlat(m *Model, windows bool) (why string) {
 			m.NumMoELayers++
 		}
 		m.NumMLPProj = l.FFN.Projections
-		if l.everyLinear(func(x *Linear) { why = cmp.Or(why, m.linearWidth(x)) }); why != "" {
+		l.everyLinear(func(x *Linear) { why = cmp.Or(why, m.linearWidth(x)) })
+		if why != "" {
 			return "quantization: got " + why
 		}
 	}
@@ -77,7 +79,8 @@ func (d *Decoder) whyNotFlat(m *Model, windows bool) (why string) {
 	return ""
 }
 
-// linearWidth takes the quantization of a matrix, which is that of all but the router, embedding and head.
+// linearWidth sets the bytes of a weight from a matrix, or returns the reason when earlier matrices
+// have another quantization. The router may differ.
 func (m *Model) linearWidth(x *Linear) string {
 	b, compute := float64(x.Quant.Bits)/8, "native"
 	if x.Quant.ActivationBits == 8 && strings.HasPrefix(x.Quant.Algorithm, "fp8") {
@@ -163,8 +166,8 @@ func (m *Model) Layers() *Decoder {
 	return d
 }
 
-// notUniform compares a layer with the fields that earlier layers set, and sets those that they did
-// not. It returns the reason where the fields cannot describe it, otherwise "".
+// notUniform sets the fields that earlier layers have not set, or returns the reason when the layer
+// differs from them.
 func (l *Layer) notUniform(m *Model, windows bool) string {
 	x, f := l.Mixer, l.FFN
 	switch {
@@ -202,7 +205,7 @@ func (l *Layer) notUniform(m *Model, windows bool) string {
 	return ""
 }
 
-// Shipped is the model's layers with their quantization, where config.json was read.
+// Shipped returns the layers with the quantization of the checkpoint where config.json was read.
 func (m *Model) Shipped() *Decoder {
 	if m.Layered == nil && m.Decoder != nil {
 		return m.Decoder

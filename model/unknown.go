@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// encoderKeys are keys of encoders, which turn images, video or audio into tokens.
+// encoderKeys are keys of encoders, which turn images, video or audio into tokens, and of decoders
+// that write them.
 var encoderKeys = []string{"vision_config", "audio_config", "vision_tower", "mm_vision_tower", "audio_encoder_config", "speech_config",
 	"image_token_id", "image_token_index", "audio_token_id", "video_token_id", "talker_config", "code2wav_config"}
 
@@ -56,6 +57,7 @@ func encoders(outer map[string]any) []string {
 	return keys
 }
 
+// unreadKeys lists the first unknown keys for an error message.
 func unreadKeys(values map[string]any) string {
 	keys := unknownKeys(values)
 	if len(keys) == 0 {

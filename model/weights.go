@@ -11,7 +11,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// everyLinear calls each for every matrix of the decoder, those of multi-token prediction left out.
+// everyLinear calls each for every matrix of the decoder except those of multi-token prediction. A
+// tied head is the embedding and not visited again.
 func (d *Decoder) everyLinear(each func(l *Linear)) {
 	each(&d.Embedding)
 	if !d.Tied {
@@ -25,6 +26,7 @@ func (d *Decoder) everyLinear(each func(l *Linear)) {
 	}
 }
 
+// everyLinear calls each for every matrix of the layer.
 func (l *Layer) everyLinear(each func(l *Linear)) {
 	if l.Mixer != nil {
 		for i := range l.Mixer.Linears {
@@ -47,6 +49,7 @@ func (d *Decoder) smallParams() int64 {
 	return n
 }
 
+// smallParams counts the parameters of the layer that are not in matrices.
 func (l *Layer) smallParams() int64 {
 	n := l.Small
 	if l.Mixer != nil {
@@ -58,14 +61,16 @@ func (l *Layer) smallParams() int64 {
 	return n
 }
 
-// TotalParams is all parameters: a tied table counts once; multi-token prediction and encoders do not count.
+// TotalParams returns the number of parameters. A tied table counts once; multi-token prediction
+// and encoders do not count.
 func (d *Decoder) TotalParams() int64 {
 	n := d.smallParams()
 	d.everyLinear(func(l *Linear) { n += l.Params() })
 	return n
 }
 
-// ActiveParams is the parameters a token passes: the head, the experts it takes, and not the embedding, which is looked up.
+// ActiveParams returns the number of parameters that a token is multiplied with: the head and the
+// experts it is routed to included, the embedding not, because it is looked up.
 func (d *Decoder) ActiveParams() int64 {
 	n := d.smallParams()
 	d.everyLinear(func(l *Linear) { n += l.ActiveParams() })
@@ -78,15 +83,16 @@ func (d *Decoder) ActiveParams() int64 {
 	return n
 }
 
-// WeightBytes is what all weights take as shipped, unsharded.
+// WeightBytes returns the bytes of all weights as shipped, unsharded.
 func (d *Decoder) WeightBytes() float64 {
 	b := smallBytes * float64(d.smallParams())
 	d.everyLinear(func(l *Linear) { b += l.Bytes() })
 	return b
 }
 
-// Parallel is how a model is spread: vLLM's --tensor-parallel-size, --pipeline-parallel-size, --data-parallel-size and
-// --enable-expert-parallel; and what else decides what a GPU holds.
+// Parallel is how a model is sharded (vLLM's --tensor-parallel-size, --pipeline-parallel-size,
+// --data-parallel-size and --enable-expert-parallel), with the other settings that decide what a
+// GPU has in memory.
 type Parallel struct {
 	TP, PP, DP int64
 	Experts    bool
@@ -100,7 +106,8 @@ type Parallel struct {
 	PlainCache bool         // DeepSeek-V4's attention takes a 16-bit cache: FlashInfer's does, vLLM's own choice does not
 }
 
-// share is the part of a matrix that one GPU holds (spec#model-placement); kv is the key heads of its mixer.
+// share returns the part of a matrix that one GPU has (spec#model-placement); kv is the number of
+// key heads of its mixer.
 func (p Parallel) share(l *Linear, kv int64) float64 {
 	t, ranks := float64(p.TP), float64(p.TP*p.DP)
 	switch l.Placement {
@@ -117,10 +124,10 @@ func (p Parallel) share(l *Linear, kv int64) float64 {
 	return 1
 }
 
-// vocabPadding is what vLLM rounds the rows of embedding and head up to.
+// vocabPadding: vLLM rounds the rows of embedding and head up to a multiple of this.
 const vocabPadding = 64
 
-// BytesPerGPU is what one matrix takes on one GPU.
+// BytesPerGPU returns the bytes of one matrix of mixer m (nil: of none) on one GPU.
 func (p Parallel) BytesPerGPU(l *Linear, m *Mixer) float64 {
 	whole, kv := *l, int64(1)
 	if l.Name == embeddingName || l.Name == headName {
@@ -148,13 +155,13 @@ func layersPerStage(n, pp int64) []int64 {
 	return out
 }
 
-// Stage is the layers that one GPU of a pipeline holds, as a decoder of its own, and what it loads.
+// Stage is the part of a pipeline that one GPU runs, as a decoder of its own.
 type Stage struct {
 	Decoder     Decoder
 	WeightBytes float64 // bytes
 }
 
-// Stages cuts the decoder as vLLM does (spec#model-placement).
+// Stages divides the decoder into pipeline stages as vLLM does (spec#model-placement).
 func (d *Decoder) Stages(p Parallel) []Stage {
 	out := []Stage{}
 	first := int64(0)
@@ -167,7 +174,8 @@ func (d *Decoder) Stages(p Parallel) []Stage {
 		own.whole = whole
 		own.Layers = d.Layers[first : first+n]
 		last := int64(s) == p.PP-1
-		if own.MTP = nil; last {
+		own.MTP = nil
+		if last {
 			own.Layers = whole[first:]
 		}
 		b := 0.0
@@ -192,7 +200,7 @@ func (d *Decoder) Stages(p Parallel) []Stage {
 	return out
 }
 
-// WeightBytesPerGPU is what the fullest GPU loads.
+// WeightBytesPerGPU returns the bytes of weights on the GPU that has most.
 func (d *Decoder) WeightBytesPerGPU(p Parallel) (most float64) {
 	for _, s := range d.Stages(p) {
 		most = max(most, s.WeightBytes)
@@ -222,10 +230,12 @@ func (d *Decoder) Loads(p Parallel) error {
 	return nil
 }
 
+// loadError is the error for a size with which vLLM does not load the model.
 func loadError(key string, got int64, want string) error {
 	return trace.Errorf(vllm.BadKnobs, "%s: got %d, want %s", key, got, want).WithHint("vLLM does not load the model so: choose another size")
 }
 
+// checkShards returns an error when heads, groups or matrices cannot be divided among the GPUs.
 func (l *Layer) checkShards(p Parallel) error {
 	if m := l.Mixer; m != nil {
 		kv := m.KVHeads
@@ -249,10 +259,12 @@ func (l *Layer) checkShards(p Parallel) error {
 	return err
 }
 
-// merged are matrices that vLLM multiplies together with others: queries with keys and values, gates with what they gate.
+// merged matches matrices that vLLM fuses with others: queries with keys and values, gates with up
+// projections.
 var merged = regexp.MustCompile(`self_attn\.q_proj$|gate_up_proj$|in_proj_\w+$`)
 
-// checkShards checks that shards are equal, and hold whole blocks of scales.
+// checkShards returns an error unless the shards of the matrix are equal and consist of whole
+// blocks of scales.
 func (l *Linear) checkShards(p Parallel, in *Layer) error {
 	rows := l.Rows
 	columns := l.Columns
@@ -260,19 +272,22 @@ func (l *Linear) checkShards(p Parallel, in *Layer) error {
 	key, size := "tensor_parallel_size", p.TP
 	switch l.Placement {
 	case ByExpert:
-		if parts = p.TP * p.DP; p.Experts {
+		if p.Experts { // whole experts
 			return nil
 		}
+		parts = p.TP * p.DP
 		if p.DP > 1 {
 			key = "tensor_parallel_size x data_parallel_size"
 		}
-		if size = in.FFN.Width; columns == in.FFN.Width { // down
+		size = in.FFN.Width
+		if columns == in.FFN.Width { // the down projection
 			columns /= parts
 		} else {
 			rows = in.FFN.Width / parts
 		}
 	case Sharded:
-		if rows /= parts; in.Mixer == nil || in.Mixer.Kind != Mamba2 {
+		rows /= parts
+		if in.Mixer == nil || in.Mixer.Kind != Mamba2 {
 			size = l.Rows
 		}
 	case ShardedIn:
@@ -292,7 +307,9 @@ func (l *Linear) checkShards(p Parallel, in *Layer) error {
 	if l.Placement == KVSharded || l.Placement == Sharded && merged.MatchString(l.Name) {
 		rows = 0 // what vLLM multiplies together may end within a block
 	}
-	if parts > 1 && (block[0] > 1 && rows%block[0] != 0 && rows < l.Rows || block[1] > 0 && columns%block[1] != 0 && columns < l.Columns) {
+	splitsRows := block[0] > 1 && rows%block[0] != 0 && rows < l.Rows
+	splitsColumns := block[1] > 0 && columns%block[1] != 0 && columns < l.Columns
+	if parts > 1 && (splitsRows || splitsColumns) {
 		return loadError(key, parts, fmt.Sprintf("shards of %s in whole blocks of %d x %d (%s): they are %d x %d", l.Name, block[0], block[1],
 			l.Quant.Algorithm, rows, columns))
 	}

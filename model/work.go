@@ -30,7 +30,7 @@ type Work struct {
 	HeadShare float64 `json:"kv_head_share"`
 }
 
-// ExpertWork is equal ffns with experts.
+// ExpertWork is the work of a group of equal FFNs with experts.
 type ExpertWork struct {
 	Experts float64    `json:"experts"`
 	TopK    float64    `json:"top_k"`
@@ -39,7 +39,7 @@ type ExpertWork struct {
 	FLOPs   [3]float64 `json:"linear_flops"` // of LinearFLOPs the experts'
 }
 
-// AttentionWork is all that scores pairs of tokens within one reach.
+// AttentionWork is the cost of everything that scores pairs of tokens within one reach.
 type AttentionWork struct {
 	Reach        Reach   `json:"reach"`
 	PrefillFLOPs float64 `json:"prefill_flops"` // of a pair, in chunks of prompts
@@ -48,7 +48,7 @@ type AttentionWork struct {
 	ContextFLOPs float64 `json:"context_flops"` // of a token in the cache before a chunk: keys and values made again from a latent (mla)
 }
 
-// Work adds up the layers for one engine of p.TP GPUs; b is the bytes of a cached value.
+// Work adds up the layers for one engine of p.TP GPUs.
 func (d *Decoder) Work(p Parallel) Work {
 	var w Work
 	t := float64(p.TP)
@@ -68,10 +68,12 @@ func (d *Decoder) Work(p Parallel) Work {
 			}
 			if m.caches() {
 				own := float64(m.KVHeads) / float64(m.Heads)
-				if shares += n * own; caching == 0 {
+				shares += n * own
+				if caching == 0 {
 					w.HeadShare = own
 				}
-				if caching += n; own != w.HeadShare {
+				caching += n
+				if own != w.HeadShare { // equal shares stay exact, without a division
 					w.HeadShare = shares / caching
 				}
 			}
@@ -94,14 +96,15 @@ func (d *Decoder) Work(p Parallel) Work {
 	return w
 }
 
-// caches reports attention: a mixer with an entry for each token, or for some.
+// caches reports whether the mixer is attention, with a cache that grows with the tokens.
 func (m *Mixer) caches() bool { return m.Kind == GQA || m.Kind == MLA || m.Kind == Compressed }
 
+// compare orders reaches, the full one first.
 func (r Reach) compare(o Reach) int {
 	return slices.Compare([]int64{r.Window, r.Chunk, r.Ratio, r.TopK}, []int64{o.Window, o.Chunk, o.Ratio, o.TopK})
 }
 
-// addLinear adds n equal matrices of a kind of layer.
+// addLinear adds n equal matrices of layers like in.
 func (w *Work) addLinear(x *Linear, in *Layer, p Parallel, n float64) {
 	values := float64(x.Rows * x.Columns)
 	kv := int64(1)
@@ -124,7 +127,8 @@ func (w *Work) addLinear(x *Linear, in *Layer, p Parallel, n float64) {
 		at = 2
 	}
 	flops := 2 * n * values * active * held
-	if w.LinearFLOPs[at] += flops; x.Placement != ByExpert {
+	w.LinearFLOPs[at] += flops
+	if x.Placement != ByExpert {
 		w.FixedBytes += bytes
 		return
 	}
@@ -133,7 +137,8 @@ func (w *Work) addLinear(x *Linear, in *Layer, p Parallel, n float64) {
 	e.FLOPs[at] += flops
 }
 
-// expertKind is the entry of ffns with as many experts, of which a token takes as many.
+// expertKind returns the entry of FFNs with as many experts and as many per token as f, added if
+// new.
 func (w *Work) expertKind(f *FFN) *ExpertWork {
 	for i := range w.Experts {
 		if e := &w.Experts[i]; e.Experts == float64(f.Experts) && e.TopK == float64(f.TopK) {
@@ -144,7 +149,8 @@ func (w *Work) expertKind(f *FFN) *ExpertWork {
 	return &w.Experts[len(w.Experts)-1]
 }
 
-// addAttention adds n mixers' attention within a reach.
+// addAttention adds the attention of n mixers within a reach. prefill and decode are FLOP per pair,
+// bytes per entry, context the FLOP per token in the cache before a chunk.
 func (w *Work) addAttention(r Reach, n, prefill, decode, bytes, context float64) {
 	i := slices.IndexFunc(w.Attention, func(a AttentionWork) bool { return a.Reach == r })
 	if i < 0 {
@@ -158,7 +164,8 @@ func (w *Work) addAttention(r Reach, n, prefill, decode, bytes, context float64)
 	a.ContextFLOPs += n * context
 }
 
-// stateChunk is the tokens that kernels of recurrences take at a time in prompts (flash-linear-attention: 64).
+// stateChunk is how many tokens of a prompt the kernels of recurrent layers process at a time
+// (flash-linear-attention: 64).
 const stateChunk = 64
 
 // addMixer adds n equal mixers on t GPUs, at b bytes a cached value.
@@ -214,7 +221,7 @@ func (w *Work) addMixer(m *Mixer, b, t, n float64) {
 	}
 }
 
-// indexOfMixer is the mixer's index, a blank one without.
+// indexOfMixer returns the mixer's index, the zero Index without one.
 func indexOfMixer(m *Mixer) Index {
 	if m.Index == nil {
 		return Index{}
@@ -222,7 +229,8 @@ func indexOfMixer(m *Mixer) Index {
 	return *m.Index
 }
 
-// addIndex adds n indexes, which score every entry of r; those that take another layer's choice cost nothing.
+// addIndex adds n indexes, which score every entry of r. An index that uses another layer's
+// selection costs nothing.
 func (w *Work) addIndex(x *Index, r Reach, n, bytes float64) {
 	if x != nil && !x.Shared {
 		flops := float64(2 * x.Heads * x.Dim)
@@ -230,7 +238,7 @@ func (w *Work) addIndex(x *Index, r Reach, n, bytes float64) {
 	}
 }
 
-// Widths is the values of a token's activations inside the ffn.
+// Widths returns the number of activation values of a token inside the FFN.
 func (f *FFN) Widths() float64 {
 	active := f.Width
 	switch f.Kind {
@@ -262,7 +270,8 @@ type Reach struct {
 	Ratio  int64 `json:"ratio,omitempty"`  // tokens of an entry, which exists once they are complete; 0: one
 }
 
-// Pairs counts queries times the entries they read, of a request with c tokens in the cache and n new ones (1).
+// Pairs counts pairs of a query and an entry it reads, for n new tokens of a request that has c in
+// the cache.
 func (r Reach) Pairs(c, n int64) int64 {
 	switch {
 	case r.Chunk > 0:
@@ -277,13 +286,14 @@ func (r Reach) Pairs(c, n int64) int64 {
 	return n*c + n*(n+1)/2
 }
 
-// chunkPairs is the pairs of the first n tokens in chunks of size.
+// chunkPairs returns the pairs of the first n tokens when they attend in chunks of size.
 func chunkPairs(n, size int64) int64 {
 	rest := n % size
 	return n/size*(size*(size+1)/2) + rest*(rest+1)/2
 }
 
-// ratioPairs is the sum of floor(j/ratio), at most TopK, over the first n tokens.
+// ratioPairs returns the sum of min(floor(j/ratio), TopK) over the first n tokens j; TopK 0 is no
+// limit.
 func (r Reach) ratioPairs(n int64) int64 {
 	full := n / r.Ratio // entries that token n reads
 	if r.TopK > 0 && full > r.TopK {
@@ -292,12 +302,13 @@ func (r Reach) ratioPairs(n int64) int64 {
 	return r.ratioPairs1(n)
 }
 
+// ratioPairs1 is ratioPairs without the limit.
 func (r Reach) ratioPairs1(n int64) int64 {
 	full := n / r.Ratio
 	return r.Ratio*(full*(full-1)/2) + (n-full*r.Ratio+1)*full
 }
 
-// Read counts the entries that the n new tokens read together: each once, however many of them read it.
+// Read counts the entries that n new tokens read together, each once, however many of them read it.
 func (r Reach) Read(c, n int64) int64 {
 	entries := c + n
 	switch {
@@ -314,7 +325,8 @@ func (r Reach) Read(c, n int64) int64 {
 	return entries
 }
 
-// Near is the most entries that a token reads, where those are the last ones or the best of all; else 0.
+// Near returns the largest number of entries that a token reads, where a token reads min(Near,
+// entries); 0 for other reaches.
 func (r *Reach) Near() int64 {
 	if r.Chunk+r.Ratio > 0 {
 		return 0
@@ -322,8 +334,9 @@ func (r *Reach) Near() int64 {
 	return r.Window + r.TopK
 }
 
-// Approximate is pairs and entries read of so many requests where sums over them alone are known: their queries, the pairs
-// and the tokens that full attention has. It is exact where all requests are on one side of the reach.
+// Approximate estimates pairs and entries read within the reach for several requests of which only
+// sums are known: their queries, and the pairs and tokens under full attention. It is exact when
+// all requests are shorter than the reach, or all longer.
 func (r Reach) Approximate(requests, queries, pairs, tokens float64) (p, read float64) {
 	if r.Ratio > 0 {
 		pairs = pairs / float64(r.Ratio)
@@ -339,5 +352,6 @@ func (r Reach) Approximate(requests, queries, pairs, tokens float64) (p, read fl
 	return p, read
 }
 
-// MaxReaches bounds the reaches of a model other than the full one: DeepSeek-V4 has four.
+// MaxReaches is the largest number of reaches of a model, without the full one: DeepSeek-V4 has
+// four.
 const MaxReaches = 4
