@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
@@ -37,6 +38,38 @@ func TestEvalPosteriorCoverage(t *testing.T) {
 		c := posteriorCoverage(t, rows, 400)
 		c.print(ridge.Shape{Configs: 1, Rows: rows, Noise: .05, Memory: .6})
 		c.check(t)
+	}
+}
+
+// TestEvalOffPrior draws the truth from the prior and counts how often the rows contradict
+// it, which one in a hundred may, and how often where all times are twice those of the truth.
+func TestEvalOffPrior(t *testing.T) {
+	repo.NeedEval(t)
+	const sets = 400
+	for _, rows := range []int{20, 150, 2000} {
+		for _, times := range []float64{1, 2} {
+			contradicted, directions := 0, 0
+			for seed := range uint64(sets) {
+				s := ridge.PlantDrawn(seed+1, ridge.Shape{Configs: 1, Rows: rows, Noise: .05, Memory: .6}, 0.2)
+				for i := range s.D.Y {
+					s.D.Y[i] *= times
+				}
+				off := s.D.OffPrior(posteriorMean(t, s), s.O, stat.Inverse(s.O.Precision, s.D.P))
+				directions += off.Directions
+				if off.Distance > off.Limit {
+					contradicted++
+				}
+			}
+			share := float64(contradicted) / sets
+			fmt.Printf("%d rows, %g times the truth: %.4f of the sets contradict the prior, in %.2f directions\n",
+				rows, times, share, float64(directions)/sets)
+			switch {
+			case times == 1 && share > 0.03:
+				t.Errorf("%d rows: %.4f of right priors contradicted, want at most 0.03", rows, share)
+			case times == 2 && share < 0.9:
+				t.Errorf("%d rows: %.4f of wrong priors contradicted, want at least 0.9", rows, share)
+			}
+		}
 	}
 }
 

@@ -18,8 +18,8 @@ var ErrEigen = errors.New("the eigenvalues of a matrix of sums did not converge"
 // Source: the cyclic Jacobi method (Golub and Van Loan, Matrix Computations, 8.5).
 // The matrices here are graded: entries of terms that the prior leaves open are 1e12
 // times those of others. Jacobi's method finds their small eigenvalues to full
-// relative precision, gonum's mat.EigenSym (QR) only relative to the largest, so that
-// OffPrior would count other directions.
+// relative precision, gonum's mat.EigenSym (QR) only relative to the largest: variance
+// inflation factors of nearly singular directions would lose digits.
 func Eigen(a *mat.SymDense) ([]float64, *mat.Dense, error) {
 	m := a.SymmetricDim()
 	rows := make([][]float64, m)

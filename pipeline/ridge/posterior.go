@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // fromPosterior is the Method of intervals around a posterior mean.
@@ -105,14 +106,26 @@ type PriorDistance struct {
 // theta is standard normal if the prior is right. The score of the rows at the prior,
 // by theta, is H*theta plus noise, with H = L'*G*L/Q. Along an eigenvector of H with
 // eigenvalue h it is h*theta_i plus noise of variance n, which is estimated over blocks
-// of each run as in Posterior. Only directions with h^2 > 4n count, in which the rows
-// are more certain than the prior; there score/sqrt(h^2 + n) is standard normal.
+// of each run as in Posterior; there score/sqrt(h^2 + n) is standard normal.
+//
+// Only directions in which the rows are more certain than the prior count: h is above
+// the half width t*sqrt(n) of the noise, t Student's quantile at the degrees of freedom
+// of the noise, one for each block beyond the first of its run. Without any, the noise
+// is unknown and no direction counts. The mean square over k directions is compared
+// with the quantile of the F distribution of k and of Satterthwaite's degrees of freedom
+// of h^2 + n, the fewest of the directions. With many blocks t is 2, and k*F is chi-squared.
 func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 	p := d.P
 	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)
 	total := New(p)
+	runs := map[int32]bool{}
 	for _, b := range blocks {
 		total.Add(b.Gram)
+		runs[b.Run] = true
+	}
+	noiseFreedom := float64(len(blocks) - len(runs))
+	if noiseFreedom < 1 || total.Q <= 0 {
+		return PriorDistance{}
 	}
 	up := transposedRoot(cov, p)
 	h := Product(Product(up, total.G, p), transposed(up, p), p)
@@ -128,9 +141,17 @@ func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 		return PriorDistance{}
 	}
 	noise := scoreVariance(blocks, total.Q, fit.Beta)
-	sum := 0.0
-	var out PriorDistance
+	var (
+		out     PriorDistance
+		sum     float64
+		freedom = math.Inf(1)
+		halfCI  = studentQuantile(noiseFreedom)
+		least   = roundedValue * values[p-1]
+	)
 	for i, v := range values {
+		if !(v > least) {
+			continue
+		}
 		in := make([]float64, p) // the direction among the coefficients
 		for r := range p {
 			for j := range p {
@@ -141,22 +162,34 @@ func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 		for j := range p {
 			n += in[j] * Dot(noise[j*p:(j+1)*p], in)
 		}
-		if u := Dot(in, score); v > 0 && v*v > 4*n {
-			out.Directions++
-			sum += u * u / (v*v + n)
+		n = math.Max(0, n) // below zero by rounding
+		if v <= halfCI*math.Sqrt(n) {
+			continue
 		}
+		u, variance := Dot(in, score), v*v+n
+		sum += u * u / variance
+		freedom = math.Min(freedom, noiseFreedom*(variance/n)*(variance/n))
+		out.Directions++
 	}
 	if k := float64(out.Directions); k > 0 {
 		out.Distance = math.Sqrt(sum / k)
-		// Wilson and Hilferty: the cube root of chi-squared over k is nearly normal.
-		root := 1 - 2/(9*k) + normal99*math.Sqrt(2/(9*k))
-		out.Limit = math.Sqrt(root * root * root)
+		f := distuv.F{D1: k, D2: math.Min(freedom, manyFreedom)}
+		out.Limit = math.Sqrt(f.Quantile(contradictionLevel))
 	}
 	return out
 }
 
-// normal99 is the 99 % quantile of the normal distribution.
-const normal99 = 2.3263478740408408
+const (
+	// roundedValue is the eigenvalue of H, relative to the largest, up to which it is the
+	// rounding error of a direction that the rows or the prior do not have. Those are at
+	// 1e-17; a direction that the data decide is above 1e-6.
+	roundedValue = 1e-12
+	// contradictionLevel is the share of truths drawn from the prior that pass.
+	contradictionLevel = 0.99
+	// manyFreedom is the number of degrees of freedom from which on a Student or F
+	// distribution is the normal or the chi-squared one.
+	manyFreedom = 1e6
+)
 
 // transposedRoot returns L' of a covariance L*L', which may be singular.
 func transposedRoot(cov []float64, p int) []float64 {
@@ -193,11 +226,10 @@ func Product(a, b []float64, p int) []float64 {
 }
 
 // studentQuantile returns the half width of an interval of the package's level, in standard errors.
-// From a million degrees of freedom on, and for NaN, it is that of the normal distribution.
+// From manyFreedom on, and for NaN, it is that of the normal distribution.
 func studentQuantile(freedom float64) float64 {
-	const many = 1e6
-	if !(freedom < many) {
-		freedom = many
+	if !(freedom < manyFreedom) {
+		freedom = manyFreedom
 	}
 	return stat.StudentT(0.5+level/2, freedom)
 }
