@@ -7,8 +7,8 @@ const (
 	ChangeTerm    = "coefficient"
 )
 
-// Changes are the differences between a validation and an older one. The report and the terminal show them;
-// there is no document with them.
+// Changes are the differences between a validation and an older one. They are shown by the report
+// and on the terminal, and are in no document.
 type Changes struct {
 	Against string   // the file or folder compared with
 	Rows    []Change // verdicts, gates and coefficients that changed, the most important first
@@ -21,7 +21,7 @@ type Change struct {
 	Kind, Name, Scope string
 	Unit              string // of a coefficient
 	Old, New          *float64
-	// Was and Is are verdicts: pass, fail and the like; empty for coefficients.
+	// Was and Is are the verdicts before and after; empty for coefficients.
 	Was, Is string
-	P       *float64 // of a coefficient: two-sided, of no change; nil: unknown
+	P       *float64 // of a coefficient: two-sided p-value of the change; nil: unknown
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Write encodes a document: two-space indent, no HTML escaping, final newline. Lists of numbers of a
-// validation, which are long, are on one line. A document with a [Header] gets its digest.
+// Write encodes a document as JSON with an indent of two spaces, without HTML escaping, and with a
+// final newline. A list of numbers is on one line, because those of a validation are long. A
+// document with a [Header] gets its digest.
 func Write(w io.Writer, doc any) error {
 	b, err := Marshal(doc)
 	if err != nil {
@@ -24,7 +25,7 @@ func Write(w io.Writer, doc any) error {
 	return err
 }
 
-// Marshal is Write into memory.
+// Marshal encodes a document as Write does.
 func Marshal(doc any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -40,11 +41,12 @@ func Marshal(doc any) ([]byte, error) {
 	return withDigest(text)
 }
 
-// digestLine finds the digest in what Marshal encodes. A line with two spaces of indentation is a key of the
-// document itself, because line breaks within values are escaped.
+// digestLine matches the digest in the output of Marshal. A line indented by two spaces is a key of
+// the document itself, because line breaks within values are escaped.
 var digestLine = regexp.MustCompile(`\n  "document_digest": "([0-9a-f]*)"`)
 
-// withDigest fills in the digest of a document; a text without a place for it is returned as it is.
+// withDigest fills in the digest of a document. A text that has no key for it is returned
+// unchanged.
 func withDigest(text []byte) ([]byte, error) {
 	at := digestLine.FindSubmatchIndex(text)
 	if at == nil {
@@ -68,9 +70,9 @@ func textDigest(text []byte) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Intact reports whether the values of a document are those it was written with: its digest is that of the
-// text around it. A document without a digest is by an older version or another program and counts as
-// intact.
+// Intact reports whether a document is unchanged since it was written: its digest is that of its
+// text. A document without a digest was written by an older version or another program, and counts
+// as intact.
 func Intact(text []byte) bool {
 	var head Header
 	if json.Unmarshal(text, &head) != nil || head.Digest == "" {
@@ -99,8 +101,8 @@ func Read(text []byte, doc any) error {
 	return trace.UnmarshalJSON(text, &head)
 }
 
-// numberListsOnOneLine joins the lines of every list of numbers, and of lists of numbers, in an indented JSON
-// text: otherwise the curves would be most of the lines of a validation.
+// numberListsOnOneLine joins the lines of every list of numbers, and of lists of such lists, in an
+// indented JSON text. Otherwise most lines of a validation would be points of curves.
 func numberListsOnOneLine(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -121,7 +123,7 @@ func numberListsOnOneLine(text []byte) []byte {
 	return out
 }
 
-// stringEnd is the length of the string that the text begins with.
+// stringEnd is the length of the string literal that the text begins with.
 func stringEnd(text []byte) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
@@ -134,8 +136,8 @@ func stringEnd(text []byte) int {
 	return len(text)
 }
 
-// numbersEnd is the length of the list of numbers that the text begins with; 0 for an empty list and one with
-// a string or an object.
+// numbersEnd is the length of the list of numbers that the text begins with. It is 0 for an empty
+// list and for a list that contains a string or an object.
 func numbersEnd(text []byte) int {
 	depth := 0
 	hasNumbers := false

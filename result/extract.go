@@ -17,15 +17,15 @@ type Extract struct {
 	// Seconds and PeakRSSBytes are printed on the terminal and with --json only, so that the bytes of the file
 	// depend on the inputs alone.
 	Seconds *float64 `json:"seconds,omitempty"`
-	// Removed are files below tables/ of earlier calls that this call removed, Left those of other programs,
-	// which it did not touch. On the terminal only, too.
+	// Removed are files below tables/ that an earlier extraction wrote and this one removed. Left are files
+	// of other programs, which stay. Both are printed like Seconds.
 	Removed      []string `json:"removed,omitempty"`
 	Left         []string `json:"left,omitempty"`
 	PeakRSSBytes *int64   `json:"peak_rss_bytes,omitempty"`
 }
 
-// CachedTokens adds up what is known of the prefix cache over the phases of runs without engine spans,
-// which record it themselves. CounterTokens is known where the server's counters were kept; its sum is not.
+// CachedTokens sums the phases of runs without engine spans. CounterTokens.OK is set if any phase has
+// the counter; its value is not summed.
 func (e *Extract) CachedTokens() CachedTokens {
 	var sum CachedTokens
 	for i := range e.Runs {
@@ -65,7 +65,7 @@ func (e *Extract) Run(id string) *ExtractRun {
 // ExtractRun is one engine run.
 type ExtractRun struct {
 	ID      string           `json:"id"`
-	Folder  string           `json:"folder"` // relative to the given RUNDIR or PARENT
+	Folder  string           `json:"folder"` // relative to the RUNDIR or PARENT of the command line
 	Engine  ExtractEngine    `json:"engine"`
 	Records Records          `json:"records"`
 	Tables  map[string]int64 `json:"tables"` // rows by table
@@ -77,27 +77,27 @@ type ExtractRun struct {
 	Scopes     []ScopeCount    `json:"scopes"`
 	Files      []ExtractFile   `json:"files"`
 	Clock      ExtractClock    `json:"clock"`
-	// CachedTokens are the prompt tokens from the prefix cache in each phase, where the passes of a log or the
-	// server's usage record them.
+	// CachedTokens are the prompt tokens from the prefix cache in each phase, if the passes of a log or the
+	// server's usage show them.
 	CachedTokens []CachedTokens  `json:"cached_tokens,omitempty"`
 	Examples     []Example       `json:"examples"` // the first drops of each reason
 	Warnings     []trace.Finding `json:"warnings"`
-	// Deployment is run.yaml, resolved, so that later stages need the output folder only.
+	// Deployment is the resolved run.yaml. It is here so that later stages need only the output folder.
 	Deployment *deploy.Deployment `json:"deployment"`
 }
 
-// CachedTokens counts the prompt tokens of a phase that came from the prefix cache. Where every pass is paired
-// with requests, prompt tokens = computed tokens + hits.
+// CachedTokens counts the prompt tokens of a phase that came from the prefix cache (hits). If every
+// pass is paired with requests, prompt tokens = computed tokens + hits.
 type CachedTokens struct {
 	Phase         string           `json:"phase"`
 	Requests      int              `json:"requests"`
 	PromptTokens  int64            `json:"prompt_tokens"`
 	HitTokens     int64            `json:"hit_tokens"`               // of requests whose hits are known
-	CounterTokens trace.Opt[int64] `json:"counter_tokens,omitempty"` // vllm:prefix_cache_hits over the phase, where /metrics was kept
+	CounterTokens trace.Opt[int64] `json:"counter_tokens,omitempty"` // vllm:prefix_cache_hits over the phase, if /metrics was recorded
 	Chains        int              `json:"chains"`                   // passes joined by prompts that were cut between them
 	Usage         int              `json:"usage"`                    // requests whose hits the server's usage reports
 	Exact         int              `json:"exact"`                    // requests whose hits follow from the passes
-	Bounded       int              `json:"bounded"`                  // requests that end in a pass with others: only their sum is exact
+	Bounded       int              `json:"bounded"`                  // requests whose prompt ended in one pass with others, so that only the sum of their hits is exact
 	Unpaired      int              `json:"unpaired"`                 // requests of which nothing is known
 }
 
@@ -110,7 +110,7 @@ type ExtractEngine struct {
 	TP          int64  `json:"tp"`
 }
 
-// Records is the account of an input: read = kept + the sum of dropped.
+// Records counts the records of an input: read = kept + the sum of dropped.
 type Records struct {
 	Read    int64            `json:"read"`
 	Kept    int64            `json:"kept"`
@@ -118,7 +118,7 @@ type Records struct {
 	BadFrac float64          `json:"bad_frac"`
 }
 
-// Balanced reports whether every record read is accounted for.
+// Balanced reports whether read = kept + the sum of dropped.
 func (r Records) Balanced() bool {
 	n := r.Kept
 	for _, d := range r.Dropped {
@@ -134,8 +134,8 @@ type ExtractSteps struct {
 	StepTotals
 }
 
-// StepTotals counts the steps of a run, or of all of them. The last three come from the
-// rebuilt batches; null where those of a run were not rebuilt, with a warning.
+// StepTotals counts the steps of a run, or of all runs. The last three are from rebuilt batches;
+// they are null, with a warning, if the batches of a run could not be rebuilt.
 type StepTotals struct {
 	Summaries      int64            `json:"summaries"`
 	Missing        int64            `json:"missing"` // ids between first and last without a summary
@@ -159,7 +159,7 @@ type ExtractRequests struct {
 	StopString  int64 `json:"stop_string"`
 }
 
-// Losses is what the recording lost.
+// Losses counts what is missing or repeated in the recording.
 type Losses struct {
 	DroppedSpanEvents int64 `json:"dropped_span_events"`
 	TruncatedMessages int64 `json:"truncated_messages"`
@@ -167,8 +167,8 @@ type Losses struct {
 	DuplicateSpans    int64 `json:"duplicate_spans"`
 }
 
-// ScopeCount counts what was read of one scope, before anything was dropped as
-// a duplicate; an empty event name counts the spans.
+// ScopeCount counts the spans (empty event name) or events of one instrumentation scope as read,
+// before duplicates were dropped.
 type ScopeCount struct {
 	Scope string `json:"scope"`
 	Event string `json:"event"`
@@ -207,8 +207,8 @@ type ExtractTotals struct {
 	LinesRead int64            `json:"lines_read"`
 }
 
-// SumRuns sets the totals to the sums of the runs' counts. Bytes and lines read are those of the files and
-// stay. BadFrac is the largest of the runs.
+// SumRuns sets the totals to the sums of the runs' counts, and BadFrac to the largest of the runs.
+// Bytes and lines read are those of the files and do not change.
 func (e *Extract) SumRuns() {
 	zero := trace.Some[int64](0)
 	t := &e.Totals
@@ -239,8 +239,8 @@ func (t *Records) addRecords(r *Records) {
 	t.BadFrac = max(t.BadFrac, r.BadFrac)
 }
 
-// addCounts adds the counts in the fields of a struct to those of another; a count that is unknown on either
-// side becomes unknown.
+// addCounts adds every field of a struct of counts to that of another. A sum with an unknown count
+// is unknown.
 func addCounts[T any](to, from *T) {
 	a := reflect.ValueOf(to).Elem()
 	b := reflect.ValueOf(from).Elem()
@@ -254,7 +254,7 @@ func addCounts[T any](to, from *T) {
 	}
 }
 
-// sumOfKnown is unknown when either side is.
+// sumOfKnown is a + b; unknown if either is.
 func sumOfKnown(a, b trace.Opt[int64]) trace.Opt[int64] {
 	if !a.OK || !b.OK {
 		return trace.Opt[int64]{}

@@ -26,12 +26,12 @@ type Curve struct {
 	Points  [][2]float64 `json:"points"`
 }
 
-// maxFigures is how many comparisons keep their curves in validation.json: a
-// report draws a few, and the curves are most of the document.
+// maxFigures is how many comparisons keep their curves in validation.json. A report draws only a
+// few, and curves make up most of the document.
 const maxFigures = 64
 
-// ReplayRank orders replays by what they decide: 0 for those that are gated, 1 in-sample, 2 others, 3 for
-// closed loops and saturated runs.
+// ReplayRank orders replays by importance: 0 for gated ones, 1 for in-sample ones, 2 for others, 3
+// for closed loops and saturated runs.
 func (r *ValidationRun) ReplayRank() int {
 	switch {
 	case r.Load == "closed" || r.Saturated:
@@ -44,7 +44,7 @@ func (r *ValidationRun) ReplayRank() int {
 	return 2
 }
 
-// LargestKS is the largest plain KS D of the compared metrics; -1 without one.
+// LargestKS is the largest KS D of the plain replay over the compared metrics; -1 without any.
 func (r *ValidationRun) LargestKS() float64 {
 	worst := -1.0
 	if r.Metrics == nil {
@@ -58,7 +58,7 @@ func (r *ValidationRun) LargestKS() float64 {
 	return worst
 }
 
-// ByReplayRank orders comparisons for drawing: by ReplayRank, then by the largest plain KS first.
+// ByReplayRank compares two replays for drawing: by ReplayRank, then the larger LargestKS first.
 func (r *ValidationRun) ByReplayRank(o *ValidationRun) int {
 	return cmp.Or(cmp.Compare(r.ReplayRank(), o.ReplayRank()), cmp.Compare(o.LargestKS(), r.LargestKS()))
 }

@@ -18,15 +18,15 @@ type Fit struct {
 	Configs    []FitConfig      `json:"configs"`
 	Beta       Model            `json:"beta"`
 	Alpha      []Model          `json:"alpha"`  // one per alpha target, sorted by target
-	Models     []Model          `json:"models"` // blackbox, trained-physics, roofline on the same rows
+	Models     []Model          `json:"models"` // other models fitted to the same rows: blackbox, trained-physics, roofline
 	Warnings   []trace.Finding  `json:"warnings"`
 	// TrainingDate is the UTC date of the latest wall-clock stamp in the inputs.
 	TrainingDate string `json:"training_date"`
-	// Requests is how the coefficients were learned without step traces; nil: from steps.
+	// Requests describes a fit from requests or load levels; nil: the fit is from steps.
 	Requests *RequestLevel `json:"requests,omitempty"`
 }
 
-// AlphaNamed is the model of one alpha target, nil without.
+// AlphaNamed is the model of one alpha target (a delay outside the steps); nil if the fit has none.
 func (f *Fit) AlphaNamed(target string) *Model {
 	for i := range f.Alpha {
 		if f.Alpha[i].Target == target || f.Alpha[i].Name == target {
@@ -36,10 +36,10 @@ func (f *Fit) AlphaNamed(target string) *Model {
 	return nil
 }
 
-// MedianDelayUs is the median prediction of an alpha target on the hold-out of a configuration: the mean
-// over its runs, weighted by rows. Where c is nil or none of its runs has rows, it is the median over
-// everything. scope is the configuration's label, or "all configurations". It is not ok without a model of
-// the target.
+// MedianDelayUs is the median prediction of an alpha target on the hold-out rows of a
+// configuration: the mean over its runs, weighted by rows. If c is nil or none of its runs has
+// rows, it is the median over all configurations. scope is the configuration's label, or "all
+// configurations". ok is false if the fit has no model of the target.
 func (f *Fit) MedianDelayUs(target string, c *FitConfig) (us float64, scope string, ok bool) {
 	m := f.AlphaNamed(target)
 	if m == nil {
@@ -66,8 +66,8 @@ func (f *Fit) MedianDelayUs(target string, c *FitConfig) (us float64, scope stri
 	return *median, "all configurations", true
 }
 
-// medianPrediction is the median prediction of a delay and how many rows it is over, from the errors that
-// its target has; nil without any.
+// medianPrediction is the median prediction of a delay and the number of its rows, from whichever
+// errors its target has; nil without any.
 func medianPrediction(interval *IntervalErrors, errors *TargetErrors) (rows int, us *float64) {
 	switch {
 	case interval != nil:
@@ -78,7 +78,7 @@ func medianPrediction(interval *IntervalErrors, errors *TargetErrors) (rows int,
 	return 0, nil
 }
 
-// AllWarnings are the fit's and its models', each once.
+// AllWarnings are the warnings of the fit and of its models, without repetitions.
 func (f *Fit) AllWarnings() []trace.Finding {
 	lists := [][]trace.Finding{f.Warnings, f.Beta.Warnings}
 	for i := range f.Alpha {
@@ -95,8 +95,8 @@ func (f *Fit) AllWarnings() []trace.Finding {
 	return all
 }
 
-// HoldoutOf is the MAPE of the step time on a configuration's hold-out rows: its cells
-// by regime, weighted by their rows. Nil without any.
+// HoldoutOf is the MAPE of the step time on the hold-out rows of a configuration: that of its cells
+// by regime, weighted by rows. It is nil without such rows.
 func (f *Fit) HoldoutOf(config string) *float64 {
 	sum, n := 0.0, 0
 	for i := range f.Beta.Cells {
@@ -111,7 +111,7 @@ func (f *Fit) HoldoutOf(config string) *float64 {
 	return OrNull(sum / float64(n))
 }
 
-// FitOptions are the options that decided the numbers.
+// FitOptions are the options of the fit that change its numbers.
 type FitOptions struct {
 	Spec       string   `json:"spec"`
 	Recipe     string   `json:"recipe"`
@@ -121,12 +121,12 @@ type FitOptions struct {
 	Seed       int64    `json:"seed"`
 	Bootstraps int      `json:"bootstraps"`
 	RefitAll   bool     `json:"refit_all"`
-	Prior      string   `json:"prior"` // zero | roofline
+	Prior      string   `json:"prior"` // zero, roofline, library or the name of a coefficient file
 	Without    []string `json:"without"`
-	MaxRows    *int     `json:"max_rows,omitempty"` // rows learned from at most, 0: all; absent: the default, 10,000,000
+	MaxRows    *int     `json:"max_rows,omitempty"` // largest number of rows fitted, 0: all; absent: the default, 10,000,000
 }
 
-// FitRun is how the fit used one run.
+// FitRun states whether the fit used a run, and if not, why.
 type FitRun struct {
 	ID        string          `json:"id"`
 	Config    string          `json:"config"`
@@ -137,7 +137,7 @@ type FitRun struct {
 	Findings  []trace.Finding `json:"findings"`
 }
 
-// StepQuality is the batch reconstruction of one run.
+// StepQuality counts the steps of a run by how their batch is known.
 type StepQuality struct {
 	Recorded       int      `json:"recorded"`
 	Known          int      `json:"known"`
@@ -148,7 +148,7 @@ type StepQuality struct {
 	KnownShare     *float64 `json:"known_share"`
 }
 
-// Join adds the figures of another part of the run.
+// Join adds the counts of another part of the run.
 func (q *StepQuality) Join(o StepQuality) {
 	q.Recorded += o.Recorded
 	q.Known += o.Known
@@ -169,13 +169,13 @@ type FitConfig struct {
 	// exporters linearise the step time there.
 	MeanPromptTokens *float64 `json:"mean_prompt_tokens"`
 	MeanOutputTokens *float64 `json:"mean_output_tokens"`
-	// Covered is the load and the lengths the recordings reached (spec#covered-region);
-	// absent: not known, as in fits from Gram files.
+	// Covered is the load and the lengths that the recordings reached (spec#covered-region).
+	// It is absent if unknown, as in fits from Gram files.
 	Covered *Covered `json:"covered,omitempty"`
 }
 
-// Covered is the largest load and the longest requests of the recordings; beyond it a prediction
-// extrapolates.
+// Covered is the largest load and the longest requests of the recordings (spec#covered-region). A
+// prediction beyond them extrapolates.
 type Covered struct {
 	Running      int64    `json:"running"`        // most requests running at once
 	RequestsPerS *float64 `json:"requests_per_s"` // over the busiest 50 gaps between arrivals; null with fewer, or with sampled journeys

@@ -20,7 +20,8 @@ type Gate struct {
 	Source   string `json:"source"` // why the threshold is what it is
 	Spec     string `json:"spec"`   // address of the gate's clause
 	Required bool   `json:"required"`
-	// Chance is what chance alone reaches in a replay (spec#chance); null elsewhere.
+	// Chance is the value that a replay of an exact model reaches by chance (spec#chance); null for
+	// gates that are not about replays.
 	Chance *float64 `json:"chance"`
 	// Purposes that the gate decides for.
 	Purposes []string `json:"purposes"`

@@ -8,7 +8,7 @@ import (
 type Inspect struct {
 	Header
 	Runs []InspectRun `json:"runs"`
-	// Identify is which terms these data can determine; null without --identify.
+	// Identify states which terms these data determine; null without --identify.
 	Identify *Identify       `json:"identify"`
 	Unfit    []string        `json:"unfit"` // ids of unfit runs
 	Pass     bool            `json:"pass"`  // no run is unfit
@@ -28,21 +28,22 @@ type InspectRun struct {
 	Requests InspectRequests `json:"requests"`
 	Losses   InspectLosses   `json:"losses"`
 	Clocks   InspectClocks   `json:"clocks"`
-	// Saturated and the five checks are of the whole run; Phases repeats them per phase.
+	// Saturated and the five checks are about the whole run; Phases has them for each phase.
 	Saturated  bool              `json:"saturated"`
 	Saturation []SaturationCheck `json:"saturation"`
 	Phases     []InspectPhase    `json:"phases"`
 	Steps      StepQuality       `json:"steps"`
 	Coverage   []Histogram       `json:"coverage"`
 	Audit      *TargetAudit      `json:"target_audit"`
-	// LagEvidence comes from the fit stage; empty before it ran.
+	// LagEvidence and Lag are those of the fit; without a fit they are measured.
 	LagEvidence []LagEvidence   `json:"lag_evidence"`
 	Lag         *RunLag         `json:"lag"`
 	Series      *LoadSeries     `json:"series,omitempty"`
 	Findings    []trace.Finding `json:"findings"`
-	// Sources are what was recorded, and what would teach more.
+	// Sources lists what was recorded and what is missing.
 	Sources []InspectSource `json:"sources,omitempty"`
-	// Of runs whose steps were not traced: what was recorded, and what it teaches.
+	// Tier to Planned are about runs whose steps were not traced: what was recorded, and which
+	// coefficients it determines.
 	Tier       string               `json:"tier,omitempty"` // steps, chunks, spans, requests or points
 	Points     int                  `json:"points,omitempty"`
 	Learnable  []LearnableDirection `json:"learnable,omitempty"`
@@ -50,33 +51,36 @@ type InspectRun struct {
 	Planned    []PlannedPoint       `json:"planned_points,omitempty"` // --points: the most informative first
 }
 
-// PlannedPoint is a load level worth measuring: a closed loop of clients.
+// PlannedPoint is a load level that is worth measuring: a closed loop of clients with constant
+// lengths.
 type PlannedPoint struct {
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
 	Clients      int   `json:"clients"`
 }
 
-// InspectSource is a source of a recording, or one that is missing.
+// InspectSource is one source of evidence: what of it was recorded, what a fit learns from it, and
+// what another recording option would add.
 type InspectSource struct {
 	Source  string `json:"source"`
 	Found   bool   `json:"found"`
 	Got     string `json:"got,omitempty"` // how much of it
 	Teaches string `json:"teaches"`
-	Adds    string `json:"adds,omitempty"` // what one flag more would add
+	Adds    string `json:"adds,omitempty"` // what another option of the recording would add
 }
 
-// LearnableDirection is one combination of costs that requests may teach.
+// LearnableDirection is one combination of coefficients, and whether the recorded requests
+// determine it.
 type LearnableDirection struct {
 	Direction string `json:"direction"`
 	ShownBy   string `json:"shown_by"`
 	Shown     bool   `json:"shown"`
-	Got       string `json:"got,omitempty"`  // of what shows it, in these data
-	Adds      string `json:"adds,omitempty"` // the measurement that would show it
+	Got       string `json:"got,omitempty"`  // how much of ShownBy these data have
+	Adds      string `json:"adds,omitempty"` // the measurement that would determine it; empty if Shown
 }
 
-// RequestNoise is the median difference of one request between two replays whose sends
-// differ by a millisecond.
+// RequestNoise is the median difference of a request's times between two replays whose requests are
+// sent up to a millisecond apart. No fit can predict single requests better.
 type RequestNoise struct {
 	TTFTFrac float64 `json:"ttft_frac"`
 	SpanFrac float64 `json:"span_frac"`
@@ -99,7 +103,7 @@ type InspectRequests struct {
 	JourneysSampled bool `json:"journeys_sampled"` // sample rate below 1
 }
 
-// InspectLosses counts what is known to be missing.
+// InspectLosses counts what is missing in the recording.
 type InspectLosses struct {
 	DroppedSpanEvents int      `json:"dropped_span_events"`
 	OrphanSnapshots   int      `json:"orphan_snapshots"`
@@ -120,7 +124,7 @@ type InspectClocks struct {
 	Engines           int      `json:"engines"` // engine runs seen in this table run
 }
 
-// SaturationCheck is one of the five checks of the load (spec#saturation).
+// SaturationCheck is one of the five checks whether the server was saturated (spec#saturation).
 type SaturationCheck struct {
 	Name      string   `json:"name"`
 	Value     *float64 `json:"value"` // null: not measurable on this run
@@ -151,7 +155,7 @@ type Histogram struct {
 	Rows   int       `json:"rows"`
 }
 
-// LoadSeries is the run over time in at most 200 equal bins.
+// LoadSeries is the load of a run over time in at most 200 bins of equal length.
 type LoadSeries struct {
 	BinS    float64    `json:"bin_s"`
 	Running []*float64 `json:"running"` // mean running requests
@@ -160,7 +164,8 @@ type LoadSeries struct {
 	TTFTMs  []*float64 `json:"ttft_ms_p50"` // of requests arriving in the bin
 }
 
-// Identify is the identifiability summary made by the fit stage from the tables alone.
+// Identify states which step-time terms the data determine, which kinds of steps are missing, and
+// which experiments would help most.
 type Identify struct {
 	Terms          []IdentifyTerm  `json:"terms"`
 	NullDirections []string        `json:"null_directions"`
@@ -178,7 +183,7 @@ type IdentifyTerm struct {
 	HalfWidth  *float64 `json:"relative_half_width"` // of the 95 % interval
 }
 
-// Experiment is one further measurement and what it would shrink.
+// Experiment is a proposed measurement and how much it would narrow the interval of a term.
 type Experiment struct {
 	Description string   `json:"description"`
 	Term        string   `json:"term"`

@@ -5,8 +5,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Model is one fitted linear model: beta, one alpha target, or another
-// parameterisation on the same rows. Fields that do not apply are null.
+// Model is one fitted linear model: the step time (beta), a delay outside the steps (an alpha
+// target), or another model of the step time fitted to the same rows. Fields that do not apply are
+// null.
 type Model struct {
 	Name             string            `json:"name"` // beta, overhead, admission, egress, queue, blackbox, trained-physics, roofline
 	SpecVersion      string            `json:"spec_version"`
@@ -46,15 +47,17 @@ type Model struct {
 	Warnings         []trace.Finding   `json:"warnings"`
 	Figures          *FitFigures       `json:"figures,omitempty"`
 	Utilisation      []Utilisation     `json:"utilisation,omitempty"` // roofline only
-	// HardwareFactors multiply the prediction of an unseen deployment on a device; empty: 1.
+	// HardwareFactors multiply predictions for deployments that were not fitted, by device; a device
+	// without one has 1.
 	HardwareFactors []HardwareFactor `json:"hardware_factors,omitempty"`
-	// DeploymentFactors take the place of the device's factor on the configurations of
-	// the fit and on other configurations of their deployments.
+	// DeploymentFactors replace the device's factor on the fitted configurations, and on other
+	// configurations of the same deployments.
 	DeploymentFactors []DeploymentFactor `json:"deployment_factors,omitempty"`
-	// DeploymentCoefficients take the place of Coefficients' values on the
-	// deployments of the fit; overhead only.
+	// DeploymentCoefficients replace the values of Coefficients on the fitted deployments;
+	// overhead only.
 	DeploymentCoefficients []DeploymentCoefficients `json:"deployment_coefficients,omitempty"`
-	// LocoPlain are the leave-one-out figures without the factors.
+	// LocoPlain is the cross-validation over configurations without HardwareFactors; absent if the
+	// model has none.
 	LocoPlain *LocoSummary `json:"loco_without_factors,omitempty"`
 }
 
@@ -66,18 +69,19 @@ type HardwareFactor struct {
 	Configs  int     `json:"configs"` // configurations it was learned from
 }
 
-// DeploymentFactor is what one deployment of the fit needs on top of the common
-// coefficients, learned from its runs and shrunk by their spread.
+// DeploymentFactor is what one deployment of the fit, or one configuration of it, needs on top of
+// the common coefficients. It is learned from its runs and shrunk by their spread
+// (docs/decisions/0009).
 type DeploymentFactor struct {
 	Deployment string  `json:"deployment"`       // model, hardware and tp
-	Config     string  `json:"config,omitempty"` // the configuration it holds on; absent: every other one of the deployment
-	Factor     float64 `json:"factor"`           // of every term
-	Prompt     float64 `json:"prompt_factor"`    // of the terms of prompt work, on top
+	Config     string  `json:"config,omitempty"` // the configuration it applies to; absent: all configurations without a factor of their own
+	Factor     float64 `json:"factor"`           // multiplies every term
+	Prompt     float64 `json:"prompt_factor"`    // multiplies the terms of prompt work in addition
 	Runs       int     `json:"runs"`             // it was learned from
 	Rows       int     `json:"rows"`             // of those runs
 }
 
-// Name is the key it is looked up by.
+// Name is the key of the factor in coefficient files.
 func (d *DeploymentFactor) Name() string {
 	if d.Config != "" {
 		return d.Config
@@ -85,8 +89,8 @@ func (d *DeploymentFactor) Name() string {
 	return d.Deployment
 }
 
-// DeploymentCoefficients are the coefficients of one deployment, shrunk toward
-// the common ones, in the order of the features.
+// DeploymentCoefficients are the coefficients of one deployment, shrunk toward the common ones, in
+// the order of the features.
 type DeploymentCoefficients struct {
 	Deployment string    `json:"deployment"` // model, hardware and tp
 	Lambda     *float64  `json:"lambda"`     // null: too few rows, so the common coefficients are used
@@ -94,14 +98,15 @@ type DeploymentCoefficients struct {
 	Rows       int       `json:"rows"` // training rows
 }
 
-// LocoSummary is the median and worst MAPE over configurations left out.
+// LocoSummary is the median and the largest MAPE over configurations that were held out one at a
+// time.
 type LocoSummary struct {
 	Median *float64 `json:"median"`
 	Worst  *float64 `json:"worst"`
 }
 
-// Utilisation is the roofline's prediction over the measured time of one
-// configuration: the share of the hardware's peak the engine reaches.
+// Utilisation is the roofline's prediction divided by the measured time of one configuration: the
+// share of the hardware's peak that the engine reaches.
 type Utilisation struct {
 	Config string  `json:"config"`
 	Share  float64 `json:"share"`
@@ -114,7 +119,7 @@ type (
 	Certificate = coeff.Certificate
 )
 
-// LagEvidence is the hold-out error of one lag on intervals with prefill (spec#lag).
+// LagEvidence is the hold-out error of one candidate lag on intervals with prefill (spec#lag).
 type LagEvidence struct {
 	Run                string   `json:"run"`
 	Lag                int      `json:"lag"`
@@ -123,7 +128,7 @@ type LagEvidence struct {
 	Verdict            string   `json:"verdict"` // measured | not_measurable
 }
 
-// GridPoint is one (lambda, gamma) of the selection.
+// GridPoint is the cross-validation score of one (lambda, gamma).
 type GridPoint struct {
 	Lambda   float64  `json:"lambda"`
 	GammaEMA float64  `json:"gamma_ema"`
@@ -132,7 +137,8 @@ type GridPoint struct {
 	SE       *float64 `json:"se"`
 }
 
-// Coefficient is a coefficient of the artifact and what the fit knows of it.
+// Coefficient is a coefficient of the coefficient file with figures about how well it is
+// determined.
 type Coefficient struct {
 	coeff.Coefficient
 	PriorShare         *float64 `json:"prior_share"`
@@ -143,7 +149,7 @@ type Coefficient struct {
 	Share              *float64 `json:"share"` // mean share of the prediction on training rows
 }
 
-// Errors are computed on rows with |y| >= 1 us.
+// Errors are the errors of predictions of rows with |y| >= 1 us.
 type Errors struct {
 	Rows      int      `json:"rows"`
 	Excluded  int      `json:"excluded"` // |y| < 1 us
@@ -156,8 +162,8 @@ type Errors struct {
 	MedianAPE *float64 `json:"median_ape"`
 	P95APE    *float64 `json:"p95_ape"`
 	RMSEUs    *float64 `json:"rmse_us"`
-	// MaxErrorRatio is the largest absolute error over the cell's median target, of rows that are no outliers where those are 1 %
-	// of the rows or fewer (spec#outliers); LargestOutlier is that of the outliers.
+	// MaxErrorRatio is the largest absolute error divided by the cell's median target. Outliers are excluded if
+	// they are at most 1 % of the rows (spec#outliers); LargestOutlier is the same figure of the outliers.
 	MaxErrorRatio  *float64 `json:"max_error_ratio"`
 	Outliers       int      `json:"outliers"`
 	LargestOutlier *float64 `json:"largest_outlier_ratio"`
@@ -175,7 +181,7 @@ type Cell struct {
 	Errors
 }
 
-// Loco is one configuration left out.
+// Loco is the error on one configuration of a fit of all the others.
 type Loco struct {
 	Config        string   `json:"config"`
 	Label         string   `json:"label"`
@@ -186,11 +192,11 @@ type Loco struct {
 	Bias          *float64 `json:"bias"`
 	InsideShare   *float64 `json:"inside_share,omitempty"`   // overhead
 	MAPEWindow10s *float64 `json:"mape_window10s,omitempty"` // admission
-	// RelErr is all that sums know; only in fits from Gram files.
+	// RelErr is the only error in fits from Gram files, because sums do not give the others.
 	RelErr *float64 `json:"weighted_relative_error,omitempty"`
 }
 
-// RowCounts: read = kept + sum(dropped).
+// RowCounts counts the rows of a model: read = kept + sum(dropped).
 type RowCounts struct {
 	Read     int            `json:"read"`
 	Kept     int            `json:"kept"`
@@ -216,22 +222,22 @@ type RegimeRows struct {
 	Steps  int    `json:"steps"`
 }
 
-// IntervalErrors are the errors of predictions of a target that is known to lie in an interval
-// (spec#interval-fit).
+// IntervalErrors are the errors of predictions of a target of which only an interval is known, such
+// as the overhead (spec#interval-fit).
 type IntervalErrors struct {
 	Rows             int      `json:"rows"`
 	ExactRows        int      `json:"exact_rows"`
 	InformativeRows  int      `json:"informative_rows"`
-	InsideShare      *float64 `json:"inside_share"` // non-exact hold-out intervals holding the prediction
+	InsideShare      *float64 `json:"inside_share"` // share of the intervals wider than 0 that contain the prediction
 	MedianWidthUs    *float64 `json:"median_width_us"`
 	WeightedDistance *float64 `json:"weighted_distance"`
-	MAEUs            *float64 `json:"mae_us"` // mean distance from the interval, or from the value where it is known
+	MAEUs            *float64 `json:"mae_us"` // mean distance of the prediction from the interval, or from the value if that is known
 	ExactWAPE        *float64 `json:"exact_wape"`
 	MedianPredUs     *float64 `json:"median_prediction_us"`
 	Passes           int      `json:"passes"`
 }
 
-// TargetErrors are the errors of admission, egress and queue.
+// TargetErrors are the errors of predictions of the delays admission, egress and queue.
 type TargetErrors struct {
 	Rows           int      `json:"rows"`
 	MAPE           *float64 `json:"mape"`
@@ -246,13 +252,13 @@ type TargetErrors struct {
 	Outliers       int      `json:"outliers"`
 	LargestOutlier *float64 `json:"largest_outlier_ratio"`
 	Bias           *float64 `json:"bias"`
-	// Regimes are the rows served at once and those that queued; absent for egress.
+	// Regimes separates the rows that were served at once from those that queued; absent for egress.
 	Regimes []RegimeErrors `json:"regimes,omitempty"`
 }
 
-// RegimeErrors are the errors of a wait's rows in one regime.
+// RegimeErrors are the errors of a queueing delay in one regime.
 type RegimeErrors struct {
-	Regime    string   `json:"regime"` // idle: nothing waits in the step that is joined | waiting
+	Regime    string   `json:"regime"` // idle: no request was waiting on arrival | waiting
 	Rows      int      `json:"rows"`
 	MAPE      *float64 `json:"mape"`
 	MAPEConst *float64 `json:"mape_const"`
@@ -260,7 +266,7 @@ type RegimeErrors struct {
 	Bias      *float64 `json:"bias"`
 }
 
-// AlphaRun is one run's figures of one alpha target, hold-out rows.
+// AlphaRun is the hold-out errors of one alpha target on one run.
 type AlphaRun struct {
 	Run      string          `json:"run"`
 	Config   string          `json:"config"`
@@ -268,13 +274,14 @@ type AlphaRun struct {
 	Errors   *TargetErrors   `json:"errors,omitempty"`
 }
 
-// Quantiles in the unit of the key that holds it.
+// Quantiles are quantiles in the unit of the key that has them.
 type Quantiles struct {
 	P50 *float64 `json:"p50"`
 	P90 *float64 `json:"p90"`
 }
 
-// TargetAudit is what a run's stamps really measure (spec#target-audit).
+// TargetAudit states what the stamps of a run measure, so that the fitted target is the step time
+// (spec#target-audit).
 type TargetAudit struct {
 	Run                 string    `json:"run"`
 	DurationUsP50       *float64  `json:"duration_us_p50"`
@@ -290,7 +297,8 @@ func (a *TargetAudit) BelowFloor() bool {
 	return a.CadenceUsP50 != nil && a.PhysicalFloorUs != nil && *a.CadenceUsP50 < *a.PhysicalFloorUs
 }
 
-// DriftBlock is the signed error of one time block.
+// DriftBlock is the signed error of the step time in one of five equal time blocks of a run's
+// hold-out.
 type DriftBlock struct {
 	Run   string  `json:"run"`
 	Block int     `json:"block"`
@@ -298,7 +306,8 @@ type DriftBlock struct {
 	Rows  int     `json:"rows"`
 }
 
-// Reweighting are the passes toward absolute relative error (spec#reweighting).
+// Reweighting describes the passes that reweight rows toward the absolute relative error
+// (spec#reweighting).
 type Reweighting struct {
 	Passes     int     `json:"passes"`
 	BiasBefore float64 `json:"bias_before"`
@@ -306,21 +315,22 @@ type Reweighting struct {
 	Kept       bool    `json:"kept"`
 }
 
-// RegimeQuantiles are quantiles of y/prediction on the hold-out.
+// RegimeQuantiles are quantiles of measured/predicted step time on the hold-out.
 type RegimeQuantiles struct {
 	Regime    string       `json:"regime"`    // decode | prefill | mixed
 	Quantiles [][2]float64 `json:"quantiles"` // [probability, ratio] in ascending probability
 	Rows      int          `json:"rows"`
 }
 
-// BoundHit counts rows whose feature hit its bound (spec#bound-hits).
+// BoundHit counts the rows whose feature is at its bound (spec#bound-hits).
 type BoundHit struct {
 	Name  string  `json:"name"`
 	Rows  int     `json:"rows"`
 	Share float64 `json:"share"`
 }
 
-// FitFigures are aggregated points for the report: never one per row.
+// FitFigures are the points of the report's figures, aggregated so that their number does not
+// depend on that of the rows.
 type FitFigures struct {
 	// PredVsMeasured are log-log bins of hold-out rows per engine step.
 	PredVsMeasured []Bin2D `json:"pred_vs_measured"`
@@ -349,7 +359,7 @@ type ResidualBand struct {
 	N       int     `json:"n"`
 }
 
-// Contribution is one bar of the waterfall.
+// Contribution is the mean time of one term in the steps of a regime, one bar of the waterfall.
 type Contribution struct {
 	Regime string  `json:"regime"`
 	Name   string  `json:"name"`

@@ -1,25 +1,26 @@
 package result
 
-// RequestLevel is a fit from what requests experienced (spec#request-level).
+// RequestLevel describes a fit from the times of requests, or from load levels
+// (spec#request-level).
 type RequestLevel struct {
 	Prior          string             `json:"prior"`
 	Loads          []RequestLoad      `json:"loads"`
 	Passes         []RequestPass      `json:"passes"`
-	Objective      float64            `json:"objective"`       // of the answer: mean over loads, dimensionless
-	NoiseFloor     float64            `json:"noise_floor"`     // of the objective: its deviation over jittered sends
-	SpanErrorFrac  *float64           `json:"span_error_frac"` // of one span whose steps are known from other requests' stamps
-	TTFTErrorFrac  *float64           `json:"ttft_error_frac"` // of one TTFT that waited for no other prompt
+	Objective      float64            `json:"objective"`       // at the answer: mean over loads, dimensionless
+	NoiseFloor     float64            `json:"noise_floor"`     // standard deviation of the objective over jittered send times
+	SpanErrorFrac  *float64           `json:"span_error_frac"` // typical error of the span of a request, whose steps follow from the stamps of others
+	TTFTErrorFrac  *float64           `json:"ttft_error_frac"` // typical error of a TTFT that waited for no other prompt
 	Evaluations    int                `json:"evaluations"`
 	SimulatedSteps int64              `json:"simulated_steps"`   // of the replays and of the recordings behind the intervals
-	StepsPerSecond float64            `json:"-"`                 // how fast; on the terminal alone, so that files have the same bytes
-	Directions     []LearnedDirection `json:"directions"`        // most learned first
-	Scatter        *RequestScatter    `json:"scatter"`           // included in the intervals; null for a fit from points
+	StepsPerSecond float64            `json:"-"`                 // printed on the terminal only, because it differs from call to call
+	Directions     []LearnedDirection `json:"directions"`        // best determined first
+	Scatter        *RequestScatter    `json:"scatter"`           // random variation that the intervals include; null for a fit from points
 	Holdout        []RequestHoldout   `json:"holdout,omitempty"` // runs that were held out
 	Levels         []LevelHoldout     `json:"levels,omitempty"`  // load levels, each predicted by coefficients that never saw it
 }
 
-// LevelHoldout is a load level with the prediction by coefficients of the other levels, or of all that were
-// not held out (spec#level-holdout).
+// LevelHoldout is a load level and its prediction by coefficients that were not fitted to it
+// (spec#level-holdout).
 type LevelHoldout struct {
 	Run             string   `json:"run"`
 	Name            string   `json:"name"`
@@ -29,40 +30,41 @@ type LevelHoldout struct {
 	PredictedTPOTMs *float64 `json:"predicted_tpot_ms"`
 }
 
-// RequestHoldout compares a load that the fit has not seen with its prediction.
+// RequestHoldout compares the requests of a held-out load with their prediction.
 type RequestHoldout struct {
 	Name     string  `json:"name"`
 	Requests int     `json:"requests"`
 	Metrics  Metrics `json:"metrics"`
 }
 
-// RequestScatter is how a server scatters around its coefficients (spec#request-intervals).
+// RequestScatter is the random variation of a server that its coefficients do not explain
+// (spec#request-intervals).
 type RequestScatter struct {
 	StepFrac   float64 `json:"step_frac"`  // standard deviation of one step
-	DriftFrac  float64 `json:"drift_frac"` // of the speed from one 20 s block to the next
-	TTFTFrac   float64 `json:"ttft_frac"`  // of a TTFT beyond what its steps explain
-	OutsideUs  float64 `json:"outside_us"` // of E2E beyond its last token
-	Recordings int     `json:"recordings"` // simulated to find what this does to a fit
+	DriftFrac  float64 `json:"drift_frac"` // standard deviation of the speed between blocks of 20 s
+	TTFTFrac   float64 `json:"ttft_frac"`  // standard deviation of a TTFT beyond that of its steps
+	OutsideUs  float64 `json:"outside_us"` // standard deviation of E2E beyond that of its last token
+	Recordings int     `json:"recordings"` // number simulated to measure the effect on a fit
 }
 
-// RequestLoad is one stretch of requests of one engine.
+// RequestLoad is the requests that one engine got during one period.
 type RequestLoad struct {
 	Name     string `json:"name"`
 	Tier     string `json:"tier"` // requests, spans or points (spec#request-tiers)
 	Requests int    `json:"requests"`
 }
 
-// RequestPass is one candidate that the search tried.
+// RequestPass is one candidate of the fit and its objective.
 type RequestPass struct {
-	Name      string  `json:"name"` // start, gauss-newton, the search, bias taken off (or not)
+	Name      string  `json:"name"` // start, gauss-newton, name of the search, bias taken off, bias not taken off
 	Objective float64 `json:"objective"`
 	Damping   float64 `json:"damping"`
 }
 
-// LearnedDirection is one independent combination of terms.
+// LearnedDirection is one independent combination of terms, and how much the data determine it.
 type LearnedDirection struct {
 	Terms       []string `json:"terms"`           // the largest first, target/term
-	LearnedFrac float64  `json:"learned_frac"`    // 1 - variance left over variance before
+	LearnedFrac float64  `json:"learned_frac"`    // 1 - remaining variance / the prior's
 	Learned     bool     `json:"learned"`         // the data, not the prior, decide it
-	Needs       string   `json:"needs,omitempty"` // the measurement that would teach it
+	Needs       string   `json:"needs,omitempty"` // the measurement that would determine it
 }

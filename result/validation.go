@@ -12,10 +12,10 @@ type Validation struct {
 	Header
 	Options ValidationOptions `json:"options"`
 	Runs    []ValidationRun   `json:"runs"`
-	// Configs are the teacher-forced errors by configuration: hold-out rows of
-	// training runs, and apart from them all rows of test runs.
+	// Configs are the errors of predictions from recorded batches (teacher-forced), by
+	// configuration: of the hold-out rows of training runs, and separately of test runs.
 	Configs []ConfigErrors `json:"configs"`
-	// Steps are the same rows of every configuration and test run together.
+	// Steps are the errors over the same rows of all configurations and test runs.
 	Steps *Errors `json:"steps"`
 	Gates []Gate  `json:"gates"`
 	// Purposes are the verdicts, by purpose and then configuration.
@@ -30,8 +30,8 @@ type Validation struct {
 	Warnings []trace.Finding `json:"warnings"`
 }
 
-// VerdictFor is the verdict on a purpose in a scope, the worst of all purposes for
-// "all", with what failed and what is missing, each once.
+// VerdictFor is the verdict on a purpose in a scope, with the gates that failed and those that lack
+// data. For the purpose "all" it is the worst of all purposes.
 func (v *Validation) VerdictFor(purpose, scope string) PurposeVerdict {
 	out := PurposeVerdict{Failed: []string{}, Missing: []string{}}
 	out.Purpose = purpose
@@ -58,8 +58,8 @@ func appendMissing(list, more []string) []string {
 	return list
 }
 
-// Verdicts are the gates, the verdicts by purpose and the purpose that decides as coefficient files have them;
-// all empty for a nil validation.
+// Verdicts are the gates, the verdicts by purpose, and the purpose that decides, in the form of
+// coefficient files. All are empty for a nil validation.
 func (v *Validation) Verdicts() (gates []coeff.Gate, purposes []coeff.PurposeVerdict, decides string) {
 	if v == nil {
 		return nil, nil, ""
@@ -75,19 +75,18 @@ func (v *Validation) Verdicts() (gates []coeff.Gate, purposes []coeff.PurposeVer
 	return gates, purposes, v.For
 }
 
-// ValidationOptions are the options that decided the numbers.
+// ValidationOptions are the options of the validation that change its numbers.
 type ValidationOptions struct {
 	Split      float64            `json:"split"` // training share of each phase
 	StepsOnly  bool               `json:"steps_only"`
 	Seed       int64              `json:"seed"`
-	OverheadUs *float64           `json:"overhead_us"` // constant given instead of the alpha; null: the artifact's
+	OverheadUs *float64           `json:"overhead_us"` // a constant that replaces the fitted overhead; null: the fitted one
 	EgressUs   *float64           `json:"egress_us"`
 	Latency    string             `json:"latency"` // physics | roofline | ...
 	Thresholds map[string]float64 `json:"thresholds"`
 }
 
-// ConfigErrors are the teacher-forced errors of one configuration, or of one
-// test run.
+// ConfigErrors are the teacher-forced errors of one configuration, or of one test run.
 type ConfigErrors struct {
 	Scope           string       `json:"scope"`  // the configuration's label, or the test run's id
 	Config          string       `json:"config"` // key (spec#configuration)
@@ -124,24 +123,23 @@ type Split struct {
 	Test  float64 `json:"test"`  // share of the phase compared here
 }
 
-// ValidationRun is one run x phase x split.
+// ValidationRun compares one phase of a run with its replay, for one split.
 type ValidationRun struct {
 	ID     string `json:"id"`
 	Config string `json:"config"`
 	Phase  string `json:"phase"` // empty: the run has no phases
 	Load   string `json:"load"`  // open | closed | levels
-	// Source of the recorded requests: journeys, stock (spans of an unmodified server), client
-	// (their own timings) or points (means of load levels, which then stand for requests). The
-	// latter three gate coefficients that were learned from requests.
+	// Source is where the times of the requests come from, see SourceJourneys. All but journeys are
+	// gated only for coefficients that were fitted to requests.
 	Source string `json:"source"`
-	// Informs is why the replay is printed and not gated; empty: it is gated.
+	// Informs is the reason why the replay is shown but not gated; empty: it is gated.
 	Informs string `json:"informs,omitempty"`
-	// Undecided is what must be recorded before the replay can be gated.
+	// Undecided states what must be recorded before the replay can be gated.
 	Undecided string `json:"undecided,omitempty"`
-	// JourneySampleRate below 1 means that part of the load is unknown to the
-	// replay; null: not stated.
+	// JourneySampleRate is the share of requests that left a journey. Below 1 the replay does not
+	// know the whole load. null: not stated.
 	JourneySampleRate *float64            `json:"journey_sample_rate"`
-	Rebuilt           int                 `json:"rebuilt,omitempty"` // replayed requests that left no journey, from what the steps count
+	Rebuilt           int                 `json:"rebuilt,omitempty"` // replayed requests without a journey, reconstructed from the counts of steps
 	Split             Split               `json:"split"`
 	Requests          int                 `json:"requests"`  // compared
 	Replayed          int                 `json:"replayed"`  // fed to the simulator
@@ -149,7 +147,7 @@ type ValidationRun struct {
 	Saturated         bool                `json:"saturated"` // two or more checks hit
 	SaturationChecks  map[string]*float64 `json:"saturation_checks"`
 	SaturationHits    []string            `json:"saturation_hits"`
-	Metrics           *Metrics            `json:"metrics"` // plain replay; the only one that gates
+	Metrics           *Metrics            `json:"metrics"` // of the plain replay, the only one that is gated
 	MetricsNoise      *Metrics            `json:"metrics_noise"`
 	MetricsDrift      *Metrics            `json:"metrics_drift_corrected"`
 	Drift             []DriftPoint        `json:"drift"`
@@ -226,7 +224,7 @@ type DriftPoint struct {
 	Rows   int     `json:"rows"`
 }
 
-// ReplayQuality is how far the replay reproduced the recorded schedule.
+// ReplayQuality states how far the replay reproduced the recorded schedule.
 type ReplayQuality struct {
 	// KnownBatchesShare: recorded steps of the run whose batch is known.
 	KnownBatchesShare *float64 `json:"known_batches_share"`
@@ -245,12 +243,12 @@ const (
 	CauseModelError   = "model_error"
 	CauseSaturated    = "saturated"
 	CauseLag          = "lag"       // steps are joined to the wrong batches
-	CauseHardware     = "hardware"  // the device, or what run.yaml says of it
+	CauseHardware     = "hardware"  // the device differs from that of run.yaml
 	CauseScheduler    = "scheduler" // the simulator forms other batches than the engine did
 	CauseUnknown      = "unknown"
 )
 
-// Diagnosis is why gates of one scope failed, and which figure shows it.
+// Diagnosis is a cause of the failed gates of one scope, and the figure that shows it.
 type Diagnosis struct {
 	Scope    string   `json:"scope"`
 	Gates    []string `json:"gates"`

@@ -18,7 +18,7 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-// Collected is the progress of a plan, and the documents when all its tasks are done.
+// Collected is the progress of a plan, and its documents once all tasks are done.
 type Collected struct {
 	Pass string   `json:"pass"` // with open tasks; "" when everything is done
 	Open []string `json:"open"` // ids of its tasks that are not done
@@ -27,9 +27,10 @@ type Collected struct {
 }
 
 // Collect reads the receipts of the plan in dir. It returns the open tasks of the first pass that
-// has some; when no pass has, it writes the documents of the run to dir/out. Of o it uses what does
-// not change a result (workers, figures, baseline, callbacks) and the filter of runs
-// (o.Extract.Filter); all other options are the plan's. A second call at the same time is refused.
+// has any. If no pass has, it writes the documents of the run to dir/out. Of o it uses only options
+// that do not change a result (workers, figures, baseline, callbacks) and the filter of runs
+// (o.Extract.Filter); all others are those of the plan. While one call runs, a second one returns
+// an error.
 func Collect(ctx context.Context, dir string, o pipeline.RunOptions) (*Collected, error) {
 	plan, err := ReadPlan(dir)
 	if err != nil {
@@ -67,16 +68,16 @@ type collection struct {
 	bad     []extract.Failed  // run folders without any usable run
 }
 
-// openPass is the error that ends a collection at a pass whose tasks are not all done.
+// openPass is the error that stops a collection at a pass with open tasks.
 type openPass struct{ *State }
 
 func (e *openPass) Error() string {
 	return fmt.Sprintf("pass %s: %d tasks are open", e.Pass, len(e.Open))
 }
 
-// documents writes the documents of the run when every pass is done. It mirrors pipeline.Run, with
-// the results of tasks where pipeline.Run does the work itself. It returns an openPass error before
-// anything of the fit is written.
+// documents writes the documents of the run once every pass is done. It does what pipeline.Run
+// does, but takes results of tasks where pipeline.Run computes them. Before it writes anything of
+// the fit, it returns an openPass error if tasks are open.
 func (c *collection) documents(ctx context.Context) (*pipeline.RunResult, error) {
 	got := &pipeline.RunResult{}
 	old, err := c.o.Validate.ReadBaseline()
@@ -121,7 +122,7 @@ func (c *collection) documents(ctx context.Context) (*pipeline.RunResult, error)
 	return got, nil
 }
 
-// finishedPass reads the receipts of a pass. It returns an openPass error while tasks are open.
+// finishedPass reads the receipts of a pass. It returns an openPass error if tasks are open.
 func (c *collection) finishedPass(name string) (*State, error) {
 	s, err := c.job.State(name)
 	if err != nil {
@@ -137,7 +138,7 @@ func (c *collection) finishedPass(name string) (*State, error) {
 }
 
 // foldersOf offers the tasks of a pass and returns the folders they wrote, by the task's name. It
-// returns an openPass error while tasks are open.
+// returns an openPass error if tasks are open.
 func (c *collection) foldersOf(pass string, tasks []Task) (map[string]string, error) {
 	if err := c.job.Offer(pass, tasks); err != nil {
 		return nil, err
@@ -153,7 +154,8 @@ func (c *collection) foldersOf(pass string, tasks []Task) (map[string]string, er
 	return folders, nil
 }
 
-// parse offers the parts of long inputs, and the run folders once all parts are read.
+// parse offers the tasks that read parts of long inputs and, once they are done, those of the run
+// folders.
 func (c *collection) parse() error {
 	stored := make([][]extract.Stored, len(c.plan.Runs))
 	if !c.plan.isCut() {
@@ -197,8 +199,8 @@ func (c *collection) parse() error {
 	return err
 }
 
-// tables writes tables and extract.json when their pass is done. It may return a document together
-// with an error: too many bad records.
+// tables writes tables and extract.json once their pass is done. If too many records are bad, it
+// returns the document together with an error.
 func (c *collection) tables() (*result.Extract, error) {
 	s, err := c.finishedPass(passTables)
 	if err != nil {
@@ -275,9 +277,10 @@ func (c *collection) rowTasks(ext *result.Extract) (tasks []Task, err error) {
 	return tasks, nil
 }
 
-// judge offers the passes that validate the fit in the folder made, and points in at their results.
+// judge offers the passes that validate the fit in folder made, and stores where their results are
+// in `in`.
 func (c *collection) judge(in *pipeline.Judged, made string) error {
-	o := c.o.Validate // a copy: pipeline.Judge resolves the options itself, and warns
+	o := c.o.Validate // a copy, because pipeline.Judge resolves the options again, with warnings
 	if _, err := o.ResolveFor(in.Fit, in.Extract); err != nil {
 		return err
 	}
@@ -326,7 +329,8 @@ func (c *collection) judge(in *pipeline.Judged, made string) error {
 const inspected = "inspection of "
 
 // eachRun offers a task for every source, and in the pass steps a second one that inspects the run.
-// It returns their folders by the task's name: the run's id, with the prefix inspected for the second.
+// It returns their folders by the task's name: the run's id, in the second case with the prefix
+// inspected.
 func (c *collection) eachRun(pass string, spec judgeTask, sources []validate.Source) (map[string]string, error) {
 	var tasks []Task
 	steps := spec.Steps

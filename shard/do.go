@@ -14,9 +14,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Do does a task. do writes files into a temporary folder, which is renamed when all files are
-// complete; then the receipt is written. An error or a panic of do leaves a failure receipt, unless
-// the context has ended.
+// Do does a task: do writes files into a temporary folder, which gets its name once all files are
+// complete, and then the receipt is written. An error or a panic of do leaves a failure receipt,
+// unless the context has ended.
 func (j Job) Do(ctx context.Context, t *Task, do func(dir string) error) (*Receipt, error) {
 	id := t.ID()
 	if err := errors.Join(files.Folder(j.path(dataDir)), files.Folder(j.path(receiptsDir))); err != nil {
@@ -52,7 +52,7 @@ func (j Job) Do(ctx context.Context, t *Task, do func(dir string) error) (*Recei
 	return r, j.writeJSON(receiptsDir, name, r)
 }
 
-// halfPrefix is the prefix of folders in which a task is under way.
+// halfPrefix is the prefix of the temporary folders of tasks in progress.
 const halfPrefix = ".half-"
 
 // publish renames the folder to its final name. If another process finished the same task first and
@@ -84,8 +84,8 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Reading does work that reads the folders while it verifies them. If the folders turn out to be
-// damaged, that error is returned in place of the work's: its result is void.
+// Reading does work that reads folders, and verifies them at the same time. If a folder turns out
+// to be damaged, it returns that error instead of the work's result.
 func (j Job) Reading(folders []string, work func() error) error {
 	verified := make(chan error, 1)
 	go func() { verified <- j.Verify(folders) }()
@@ -110,7 +110,7 @@ func withoutPanic(do func() error) (err error) {
 	return do()
 }
 
-// writeFailure writes a failure receipt under the first free name.
+// writeFailure writes a failure receipt under the first unused name.
 func (j Job) writeFailure(t *Task, id string, why error) error {
 	f := Failure{Task: *t, Error: why.Error()}
 	if p := (*PanicError)(nil); errors.As(why, &p) {

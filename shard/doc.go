@@ -1,7 +1,6 @@
 // Package shard lets any number of processes do what pipeline.Run does in one. MakePlan cuts the
-// work into tasks, DoTask does one of them, and Collect reports what is left and, in the end, writes
-// the documents. The package calls the functions of the stages and owns all its files; no stage
-// knows about it.
+// work into tasks, DoTask does one of them, and Collect reports the open tasks and, once there are
+// none, writes the documents. The package calls the functions of the stages, which do not know it.
 //
 //	plan.go     runs and inputs of a plan
 //	passes.go   work of the tasks of each pass
@@ -19,9 +18,9 @@
 // A task is a pure function of its text, and its id is a hash of that text. Tasks of a pass may be
 // done in any order, on any machine with the same build, and more than once. Files appear by
 // renaming, under names that hold a hash of their content. A killed process therefore leaves garbage
-// but no half file; a process that repeats a task writes the same names; and one that computes other
-// bytes leaves a second receipt, which Collect reports as an error. All state is in the files: the
-// list of receipts tells what is left to do.
+// but no half-written file; a process that repeats a task writes files with the same names; and one
+// that computes other bytes leaves a second receipt, which Collect reports as an error. All state is
+// in the files: tasks without a receipt are still to be done.
 package shard
 
 import (

@@ -19,8 +19,8 @@ import (
 )
 
 // Garbage lists files and folders that no pass needs: temporary folders, folders and receipts of
-// tasks that are in no pass, folders without a receipt, damaged receipts, failures of tasks that
-// succeeded later. A task that is under way has a temporary folder too.
+// tasks that belong to no pass, folders without a receipt, damaged receipts, and failures of tasks
+// that succeeded later. Temporary folders of tasks in progress are listed too.
 func (j Job) Garbage() ([]string, error) {
 	wanted, err := j.offeredTasks()
 	if err != nil {
@@ -79,7 +79,7 @@ func (j Job) offeredTasks() (map[string]bool, error) {
 	return out, err
 }
 
-// Done counts the tasks that have left a receipt, without reading the receipts.
+// Done counts the tasks that have a receipt, without reading the receipts.
 func (j Job) Done(ids []string) (n int, err error) {
 	found, err := j.receipts()
 	for _, id := range ids {
@@ -136,14 +136,17 @@ func (t *Task) text() []byte {
 // ID identifies the task, its receipts and its files: the pass and a hash of the task's text.
 func (t *Task) ID() string { return t.Pass + "-" + shortHash(t.text()) }
 
+// shortHash is the start of the SHA-256 of a text, as names have it.
 func shortHash(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])[:hashDigits]
 }
 
+// path is a path below the job's folder.
 func (j Job) path(elem ...string) string { return filepath.Join(append([]string{j.Dir}, elem...)...) }
 
-// Offer writes the tasks of a pass, in order. Tasks that were offered before keep their receipts.
+// Offer writes the tasks of a pass, in order, so that processes can do them. Tasks that were
+// offered before keep their receipts.
 func (j Job) Offer(pass string, tasks []Task) error {
 	for _, dir := range jobDirs {
 		if err := files.Folder(j.path(dir)); err != nil {
@@ -184,11 +187,12 @@ func fileNames(dir string) (map[string]bool, error) {
 	return found, err
 }
 
-// taskID matches an id or the beginning of one: a pass and a hash. Ids come from scripts and become
-// parts of paths, so nothing else is accepted.
+// taskID matches an id, a pass and a hash, or the beginning of one. Ids come from scripts and
+// become parts of paths, so nothing else is accepted.
 var taskID = regexp.MustCompile(`^[a-z]+(-[0-9a-f]{0,16})?$`)
 
-// CheckID refuses a text that is neither a task's id nor the beginning of one. Code: task_failed.
+// CheckID returns an error for a text that is not an id of a task or the beginning of one. Code:
+// task_failed.
 func CheckID(id string) error {
 	if taskID.MatchString(id) {
 		return nil
@@ -237,7 +241,7 @@ func (j Job) Task(id string) (*Task, error) {
 	return t, nil
 }
 
-// completeID is the one id that begins with prefix.
+// completeID is the only id that begins with prefix; an error if there are several or none.
 func (j Job) completeID(prefix string) (string, error) {
 	entries, err := os.ReadDir(j.path(tasksDir))
 	if err != nil {

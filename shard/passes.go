@@ -72,7 +72,7 @@ type fitTask struct {
 	Rows    map[string]string `json:"rows"`    // folders by run
 }
 
-// reads are the folders whose every file the task reads.
+// reads are the folders that the task reads completely.
 func (t *fitTask) reads() []string {
 	if len(t.Rows) == 0 { // a fit from requests reads the tables
 		return t.Folders
@@ -93,7 +93,7 @@ type judgeTask struct {
 	Limits  string            `json:"limits,omitempty"`  // folder of the limits: of the pass replay
 }
 
-// reads are the folders whose every file the task reads.
+// reads are the folders that the task reads completely.
 func (t *judgeTask) reads() []string {
 	all := append(slices.Sorted(maps.Values(t.Steps)), t.Fit)
 	if t.Run != "" {
@@ -105,7 +105,7 @@ func (t *judgeTask) reads() []string {
 	return all
 }
 
-// Files that tasks write beside tables and documents.
+// Files that tasks write in addition to tables and documents.
 const (
 	entryFile      = "entry.json"      // a run folder's part of extract.json
 	inspectionFile = "inspection.json" // a run's part of the inspection
@@ -146,8 +146,8 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) 
 	})
 }
 
-// checkBuild refuses a task that was planned by another build or for another architecture: its
-// result would differ in the last digits from those of the other tasks.
+// checkBuild returns an error for a task that was planned by another build or for another
+// architecture, because its result would differ from that of the other tasks in the last digits.
 func (t *Task) checkBuild(here string) error {
 	var planned struct {
 		Build string `json:"build"`
@@ -162,7 +162,8 @@ func (t *Task) checkBuild(here string) error {
 	return nil
 }
 
-// readSpec decodes the task's spec, and then the options of the command line that it records.
+// readSpec decodes the task's spec, and sets the options of the stage from the command line that
+// the spec records.
 func (t *Task) readSpec(spec any, command *string, flags []cli.Flag, stage string) error {
 	if err := json.Unmarshal(t.Spec, spec); err != nil {
 		return err
@@ -170,7 +171,7 @@ func (t *Task) readSpec(spec any, command *string, flags []cli.Flag, stage strin
 	return option.Parse(*command, stage, flags)
 }
 
-// doParse reads a part of an input.
+// doParse does a task of the pass parse: it reads a part of an input.
 func doParse(ctx context.Context, t *Task, out string, workers int) error {
 	spec := parseTask{}
 	o := pipeline.DefaultExtractOptions()
@@ -182,7 +183,7 @@ func doParse(ctx context.Context, t *Task, out string, workers int) error {
 	return spec.Piece.Do(ctx, o.Options)
 }
 
-// doTables extracts a run folder.
+// doTables does a task of the pass tables: it extracts a run folder.
 func doTables(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec := tableTask{}
 	o := pipeline.DefaultExtractOptions()
@@ -208,14 +209,14 @@ func doTables(ctx context.Context, job Job, t *Task, out string, workers int) er
 	if err != nil {
 		return err
 	}
-	// Without the modification times of the inputs: a second process that does the same task may
-	// see other times, and both have to write the same bytes.
+	// The modification times of the inputs are omitted, because a second process that does the
+	// same task may see other times but has to write the same bytes.
 	timeless := *entry
 	timeless.Stamps = nil
 	return files.WriteJSON(filepath.Join(out, entryFile), &timeless)
 }
 
-// doRows makes the rows of an engine run.
+// doRows does a task of the pass rows: it makes the rows of an engine run.
 func doRows(job Job, t *Task, out string, workers int) error {
 	spec := rowTask{}
 	o := pipeline.DefaultFitOptions()
@@ -229,7 +230,7 @@ func doRows(job Job, t *Task, out string, workers int) error {
 	return job.Reading([]string{spec.Folder}, func() error { return fit.StoreRows(src, o.Options, out) })
 }
 
-// doFit fits the runs.
+// doFit does the task of the pass fit: it fits all runs.
 func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec := fitTask{}
 	o := pipeline.DefaultFitOptions()
@@ -270,7 +271,7 @@ func doJudge(ctx context.Context, job Job, t *Task, out string, workers int) err
 	return job.Reading(spec.reads(), func() error { return spec.doPass(ctx, job, t.Pass, out, o.Options) })
 }
 
-// doPass does the task of one of the passes steps, limits and replay.
+// doPass does the work of a judgeTask in one of the passes steps, limits and replay.
 func (spec *judgeTask) doPass(ctx context.Context, job Job, pass, out string, o validate.Options) error {
 	f, err := readFit(job.Folder(spec.Fit))
 	if err != nil {
@@ -319,8 +320,8 @@ func (spec *judgeTask) doPass(ctx context.Context, job Job, pass, out string, o 
 	return files.WriteJSON(filepath.Join(out, inspectionFile), inspection)
 }
 
-// startLoading calls load in the background and returns a function that waits for its result; call
-// that function once.
+// startLoading calls load in the background and returns a function that waits for its result, to be
+// called once.
 func startLoading(load func() (*trace.Run, *deploy.Deployment, error)) func() (*trace.Run, *deploy.Deployment, error) {
 	type loaded struct {
 		run *trace.Run
@@ -348,7 +349,7 @@ func startLoading(load func() (*trace.Run, *deploy.Deployment, error)) func() (*
 	}
 }
 
-// readEntries reads the parts of extract.json that the tasks of run folders wrote.
+// readEntries reads the parts of extract.json that tasks wrote.
 func readEntries(job Job, folders []string) ([]*extract.Entry, error) {
 	if err := job.Verify(folders, entryFile); err != nil {
 		return nil, err
@@ -362,7 +363,7 @@ func readEntries(job Job, folders []string) ([]*extract.Entry, error) {
 	return entries, nil
 }
 
-// readTables are the tables of run folders that tasks wrote.
+// readTables are the tables that tasks wrote, in the form of an extraction.
 func readTables(job Job, folders []string) (pipeline.Tables, error) {
 	entries, err := readEntries(job, folders)
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// A run of many processes is a run of one process, cut by run folders: what a stage does with one
-// run folder is a task, a function from the task's text to files. Work that needs all runs at once
-// is a single task in a pass of its own. Between the passes one process, Collect, offers the tasks
-// of the next pass; after the last one it writes the documents.
+// A run of many processes does the work of pipeline.Run, divided by run folder: what a stage does
+// with one run folder is a task, a function from the task's text to files. Work that needs all runs
+// at once is a single task in a pass of its own. Between passes one process, in Collect, offers the
+// tasks of the next pass; after the last pass it writes the documents.
 //
 //	pass      task        reads                      writes
 //	parse     part        lines or messages there    their records, for long inputs only
@@ -71,9 +71,9 @@ func buildName() string {
 	return name
 }
 
-// MakePlan plans a run of inputs in the folder dir and offers its first tasks. Inputs that are
-// longer than partBytes are cut into parts of that length where they can be; 0 cuts none.
-// o.Extract.Out is ignored: results go to dir/out.
+// MakePlan plans a run of the inputs in the folder dir, and offers its first tasks. Inputs longer
+// than partBytes are divided into parts of that length if their format allows it; 0 divides none.
+// o.Extract.Out is ignored, because results are written to dir/out.
 func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOptions) (*Plan, error) {
 	o.Extract.Out = filepath.Join(dir, outDir)
 	p := planOf(&o)
@@ -111,7 +111,8 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 	}
 	text = append(text, '\n')
 	path := filepath.Join(dir, planFile)
-	// The same plan may be made twice: the first call may have ended before it printed the tasks.
+	// Making the same plan again is allowed, because the first call may have been killed before it
+	// printed the tasks.
 	if old, err := files.ReadAll(path); !errors.Is(err, fs.ErrNotExist) && !bytes.Equal(old, text) {
 		return nil, &option.Misuse{
 			Msg:  fmt.Sprintf("%s: got a folder with another plan, want an empty or new folder", dir),
@@ -130,7 +131,7 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 	return p, files.Write(path, text)
 }
 
-// planOf is the plan of a run without its inputs, with the options as the user gave them.
+// planOf is the plan of a run without its inputs, with the options as given.
 func planOf(o *pipeline.RunOptions) *Plan {
 	return &Plan{
 		ToolVersion: folder.ToolVersion,
@@ -144,7 +145,7 @@ func planOf(o *pipeline.RunOptions) *Plan {
 	}
 }
 
-// runsLeft are the runs of the plan without those that the filter excludes.
+// runsLeft are the runs of the plan that the filter accepts.
 func (p *Plan) runsLeft(o *pipeline.ExtractOptions) (runs []extract.Planned, err error) {
 	ext := &result.Extract{}
 	for _, r := range p.Runs {
@@ -154,7 +155,7 @@ func (p *Plan) runsLeft(o *pipeline.ExtractOptions) (runs []extract.Planned, err
 	return slices.DeleteFunc(slices.Clone(p.Runs), func(r extract.Planned) bool { return slices.Contains(without, r.ID) }), err
 }
 
-// isCut reports whether some input is read in parts, so that the plan starts with the pass parse.
+// isCut reports whether any input is read in parts, so that the plan starts with the pass parse.
 func (p *Plan) isCut() bool {
 	return slices.ContainsFunc(p.Runs, func(r extract.Planned) bool { return len(r.Pieces) > 0 })
 }
@@ -178,8 +179,8 @@ func (p *Plan) offerParse(job Job) ([]string, error) {
 	return offerAll(job, passParse, tasks)
 }
 
-// offerTables offers a task for each run folder and returns their ids. stored holds, by run, the
-// inputs that were read in parts.
+// offerTables offers a task for each run folder and returns their ids. stored are, for each run,
+// the inputs that were read in parts.
 func (p *Plan) offerTables(job Job, stored [][]extract.Stored) ([]string, error) {
 	var tasks []Task
 	for i, run := range p.Runs {
@@ -218,7 +219,7 @@ func ReadPlan(dir string) (*Plan, error) {
 	return p, nil
 }
 
-// options sets the options of a run to those of the plan.
+// options sets o to the options of the plan.
 func (p *Plan) options(dir string, o *pipeline.RunOptions) error {
 	o.Extract.Out = filepath.Join(dir, outDir)
 	o.Extract.MaxBadFrac = p.MaxBadFrac
@@ -234,14 +235,14 @@ func (p *Plan) options(dir string, o *pipeline.RunOptions) error {
 	return o.Check()
 }
 
-// Cost of a run. A generated dump of 2 GB took 83 CPU-seconds. Shorter dumps cost more a byte,
-// because parts of a fit do not grow with the dump: 170 MB took 68e-9 s a byte.
+// Cost of a run. A generated dump of 2 GB took 83 CPU-seconds. Shorter dumps cost more per byte,
+// because some work of a fit does not depend on the size of the dump: 170 MB took 68e-9 s per byte.
 const (
 	costSecondsPerByte = 41e-9 // core-seconds a byte of raw JSON
 	manyBytes          = 1e12  // below this one process is simpler and fast enough
 )
 
-// Estimate is a rough cost of a plan.
+// Estimate is the approximate cost of a plan.
 type Estimate struct {
 	Tasks   int           // of the first pass
 	HereS   float64       // seconds in one process on the cores at hand
@@ -250,7 +251,8 @@ type Estimate struct {
 	Advice  string
 }
 
-// Estimate estimates the plan's cost on one machine with so many cores, and with a core for every task.
+// Estimate estimates the plan's cost on one machine with so many cores, and with one core for every
+// task.
 func (p *Plan) Estimate(cores int) Estimate {
 	e := Estimate{Tasks: len(p.Open), HereS: costSecondsPerByte * float64(p.Bytes) / float64(cores)}
 	most := int64(0)

@@ -34,8 +34,8 @@ type Failure struct {
 	Task  Task   `json:"task"` // the whole task, so that it can be tried on another machine
 	Error string `json:"error"`
 	Stack string `json:"stack,omitempty"` // of a panic
-	// Refused is the code of an error in the task's inputs. Trying again would give the same error,
-	// so the task is not retried.
+	// Refused is the code of an error in the task's inputs; empty for other failures. Trying again
+	// would give the same error, so the task is not retried.
 	Refused trace.Code `json:"refused,omitempty"`
 	Reason  string     `json:"reason,omitempty"` // Error without the code
 	Hint    string     `json:"hint,omitempty"`
@@ -75,8 +75,8 @@ func filesBelow(dir string) ([]File, error) {
 	return out, err
 }
 
-// checkFiles compares files of a receipt, all or those named, with what was written: by size alone
-// where sizeOnly is set, otherwise by size and content.
+// checkFiles checks files of a receipt, all or those named, against their recorded sizes and,
+// unless sizeOnly is set, hashes.
 func (j Job) checkFiles(r *Receipt, sizeOnly bool, names ...string) error {
 	for _, want := range r.Files {
 		if len(names) > 0 && !slices.Contains(names, want.Name) {
@@ -102,8 +102,8 @@ func (j Job) checkFiles(r *Receipt, sizeOnly bool, names ...string) error {
 }
 
 // Verify checks the content of files in folders that tasks wrote, all files or those named. Each
-// stage verifies what it uses, so that no stage has to read everything. The receipt of a damaged
-// folder is removed, which opens its task again. Errors: result_damaged.
+// stage verifies the files it uses, so that no stage has to read everything. The receipt of a
+// damaged folder is removed, which makes its task open again. Code: result_damaged.
 func (j Job) Verify(folders []string, names ...string) error {
 	found, err := j.receipts()
 	if err != nil {
@@ -125,7 +125,7 @@ func (j Job) Verify(folders []string, names ...string) error {
 	}, nil)
 }
 
-// receipts lists the names of receipts by task id: first those of finished work, then failures.
+// receipts lists the names of receipts by task id: those of finished work before those of failures.
 func (j Job) receipts() (map[string][]string, error) {
 	entries, err := os.ReadDir(j.path(receiptsDir))
 	if err != nil {
@@ -141,7 +141,7 @@ func (j Job) receipts() (map[string][]string, error) {
 	return found, nil
 }
 
-// receipt reads a receipt. Its file name holds a hash of its content, so a change is detected.
+// receipt reads a receipt. Its file name contains a hash of its content, which shows a change.
 func (j Job) receipt(name string) (*Receipt, error) {
 	text, err := files.Read(j.path(receiptsDir, name), maxText, false)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// MaxFailures is how often a task may fail before it is a failure of the job.
+// MaxFailures is how often a task may fail and be tried again. One more failure fails the job.
 const MaxFailures = 3
 
 // State is the progress of a pass.
@@ -19,17 +19,18 @@ type State struct {
 	Receipts []*Receipt // by task, in order; nil where the task is not done
 	Open     []string   // ids of tasks to be done, in order
 	Failed   int        // failure receipts of open tasks
-	Bad      []error    // by task, in order; why a run folder's task failed for good, which leaves it neither open nor done
+	Bad      []error    // by task, in order; nil, or why the task of a run folder failed for good: it is then neither open nor done
 	Findings []trace.Finding
 }
 
-// Done reports that no task of the pass is open: each is done or has failed for good.
+// Done reports whether no task of the pass is open: each is done or has failed for good.
 func (s *State) Done() bool { return len(s.Open) == 0 }
 
-// State reads the receipts of a pass and checks that the files they name exist with their sizes
-// (Verify checks the content). It writes the manifest when no receipt is missing. Errors: two
-// different receipts for one task; a task that failed more than MaxFailures times or because of its
-// inputs. The task of a single run folder is no such error: the other run folders continue.
+// State reads the receipts of a pass and checks that the files they name exist with the recorded
+// sizes (Verify checks the content). It writes the manifest when no receipt is missing. It returns
+// an error if a task has two different receipts, has failed more than MaxFailures times, or has
+// failed because of its inputs. If that task is about a single run folder, there is no error, and
+// the other run folders continue.
 func (j Job) State(pass string) (*State, error) {
 	list, err := j.tasksOf(pass)
 	if err != nil {
@@ -66,8 +67,8 @@ func (j Job) State(pass string) (*State, error) {
 	return s, j.writeJSON(manifestsDir, pass, s.Receipts)
 }
 
-// receiptOf returns the receipt of a task, nil if it has none with intact files, and the names of
-// its failure receipts.
+// receiptOf returns the receipt of a task, nil unless it has one with intact files, and the names
+// of its failure receipts.
 func (s *State) receiptOf(j Job, id string, names []string) (good *Receipt, failed []string, err error) {
 	for _, name := range names {
 		if strings.HasPrefix(name, id+"."+failedPrefix) {
@@ -90,8 +91,8 @@ func (s *State) receiptOf(j Job, id string, names []string) (good *Receipt, fail
 	return good, failed, nil
 }
 
-// failure is the error of a task that failed too often or because of its inputs; nil if it may be
-// tried again. names are its failure receipts.
+// failure is the error of a task that has failed too often or because of its inputs; nil if it may
+// be tried again. names are its failure receipts.
 func (j Job) failure(names []string) error {
 	if len(names) == 0 {
 		return nil

@@ -22,13 +22,15 @@ import (
 	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
-// load is what arrives: one list of requests, or one that is drawn for each seed.
+// load is the workload of a simulation: a fixed list of requests, or a function that draws one for
+// each seed.
 type load struct {
 	fixed *workload.Workload
 	draw  func(seed int64) (*workload.Workload, error)
-	loop  workload.Loop // no clients: arrivals as they are
+	loop  workload.Loop // closed loop of clients; without clients requests arrive at their own times
 }
 
+// loopOf is the closed loop that the options describe.
 func loopOf(o *Options) workload.Loop {
 	if n := o.MaxConcurrency; n > 0 {
 		return workload.Loop{Clients: n, KeepArrivals: true}
@@ -36,7 +38,8 @@ func loopOf(o *Options) workload.Loop {
 	return workload.Loop{Clients: o.Concurrency, ThinkUs: sim.ToUs(o.ThinkMs * 1e3), RampUs: sim.ToUs(o.RampS * 1e6)}
 }
 
-// Requests are those of one seed: a generator draws anew, a recording stays.
+// Requests are the requests of one seed. A recording gives the same ones for every seed, a
+// generator draws new ones. The options' rate scale, limits and closed loop are applied.
 func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 	w := s.load.fixed
 	if s.load.draw != nil {
@@ -67,7 +70,8 @@ func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 	return own.Requests, nil
 }
 
-// LoadWorkload reads what arrives, or prepares to draw it from the lengths of a point.
+// LoadWorkload reads the workload file, or prepares to draw requests with the lengths and rate of
+// the options.
 func (s *Simulation) LoadWorkload() error {
 	s.load.loop = loopOf(s.o)
 	path := s.o.Workload
@@ -100,8 +104,8 @@ func (s *Simulation) LoadWorkload() error {
 	return err
 }
 
-// ReadWorkload reads a file of requests, or one that they are drawn from: one of w and
-// draw is nil.
+// ReadWorkload reads a workload file. It returns either the requests or, for a generator's file, a
+// function that draws them; the other is nil.
 func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(seed int64) (*workload.Workload, error),
 	inputs []result.Input, err error) {
 	data, in, err := folder.ReadInput(path, special)
@@ -127,8 +131,8 @@ func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(se
 	return w, draw, inputs, err
 }
 
-// headerBeside is the header of a TraceV2 CSV: the YAML file of the same stem, where
-// there is one.
+// headerBeside reads the header of a TraceV2 CSV: the YAML file with the same name apart from the
+// extension; nil if there is none.
 func headerBeside(data []byte, path string, special bool) (*tracev2.Header, result.Input, error) {
 	stem := strings.TrimSuffix(strings.TrimSuffix(path, ".gz"), ".csv")
 	if !bytes.HasPrefix(data, []byte(tracev2.FirstColumn+",")) || stem == path {
@@ -138,14 +142,14 @@ func headerBeside(data []byte, path string, special bool) (*tracev2.Header, resu
 		return nil, result.Input{}, nil
 	}
 	text, in, err := folder.ReadInput(stem+".yaml", special)
-	if err != nil || !workload.IsTraceV2(text) { // another file that happens to have the name
+	if err != nil || !workload.IsTraceV2(text) { // another file with that name
 		return nil, in, err
 	}
 	header, err := tracev2.ParseHeader(text, stem+".yaml")
 	return &header, in, err
 }
 
-// recordedWorkload takes the arrivals of a run folder, or of its extracted tables.
+// recordedWorkload takes the arrivals from a run folder, or from its extracted tables.
 func (s *Simulation) recordedWorkload(dir string) error {
 	run, err := s.recordedRun(dir)
 	if err != nil {
@@ -170,6 +174,7 @@ func (s *Simulation) recordedWorkload(dir string) error {
 	return err
 }
 
+// recordedRun reads the run of a run folder, or of the folder of its tables (OUT/tables/run=ID).
 func (s *Simulation) recordedRun(dir string) (*trace.Run, error) {
 	if strings.HasPrefix(filepath.Base(dir), "run=") { // OUT/tables/run=<id>
 		return table.Read(dir)

@@ -26,13 +26,15 @@ type blisRequest struct {
 	ITLMeanUs    float64 `json:"itl_mean_us,omitempty"`
 }
 
-// blisWriter writes finished requests as they come; nil writes nothing.
+// blisWriter writes the finished requests of a run to blis_results.json, one by one. Its methods do
+// nothing on a nil writer.
 type blisWriter struct {
 	f *files.Pending
 	w *bufio.Writer
 	n int
 }
 
+// blisWriter opens blis_results.json; nil unless the options ask for BLIS's form.
 func (o *Options) blisWriter() (*blisWriter, error) {
 	if o.Format == "" {
 		return nil, nil
@@ -44,7 +46,8 @@ func (o *Options) blisWriter() (*blisWriter, error) {
 	return &blisWriter{f: f, w: bufio.NewWriter(f.File)}, nil
 }
 
-// writeRequest writes a request under the number that it has in its trace, else under its position.
+// writeRequest writes a finished request under its number in the trace, or under its position if it
+// has none.
 func (b *blisWriter) writeRequest(i int, r *sim.RequestResult) error {
 	if b == nil {
 		return nil
@@ -72,6 +75,7 @@ func (b *blisWriter) writeRequest(i int, r *sim.RequestResult) error {
 	return err
 }
 
+// close completes the JSON list and gives the file its name.
 func (b *blisWriter) close() error {
 	if b == nil {
 		return nil

@@ -10,12 +10,13 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-// LibraryWord in place of the path of a coefficient file means the embedded library.
+// LibraryWord stands for the coefficients of the embedded library where the path of a coefficient
+// file is expected.
 const LibraryWord = "library"
 
-// CoefficientsFor reads a coefficient file. Where path is LibraryWord or empty, it takes the library's
-// coefficients for the deployment, and provenance is a sentence with their version and how far they can
-// be trusted. special lets the file be a pipe or a device.
+// CoefficientsFor reads a coefficient file. If path is LibraryWord or empty, it makes the library's
+// coefficients for the deployment, and provenance states their version and how they were validated.
+// special allows a pipe or a device.
 func CoefficientsFor(path string, d *deploy.Deployment, special bool) (set *coeff.Set, in result.Input, provenance string, err error) {
 	if path != "" && path != LibraryWord {
 		set, in, err = folder.LoadCoefficients(path, special)

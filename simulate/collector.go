@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// collector reduces the requests of one run to a Summary.
+// collector reduces the requests of one run to a Summary, without keeping them.
 type collector struct {
 	run                       Summary
 	ttft, completed, e2e, itl []float64 // us
@@ -23,12 +23,13 @@ type collector struct {
 	judged, met               int
 }
 
+// class is the collector of one service class.
 type class struct {
 	Class
 	ttft, e2e []float64
 }
 
-// NewCollector is an empty collector with room for so many requests.
+// NewCollector is an empty collector with capacity for so many requests.
 func NewCollector(requests int) *collector {
 	c := &collector{run: Summary{Rejections: map[string]int{}}, first: math.MaxInt64, classes: map[string]*class{}}
 	for _, list := range []*[]float64{&c.ttft, &c.completed, &c.e2e, &c.itl, &c.delay, &c.queueWait} {
@@ -38,7 +39,8 @@ func NewCollector(requests int) *collector {
 	return c
 }
 
-// Add counts a request that has left, or never did. r is not kept.
+// Add counts a request that has left the engine, or that had not left it when the simulation ended.
+// It does not keep r.
 func (c *collector) Add(r *sim.RequestResult) {
 	c.run.InjectedRequests++
 	c.countOutcome(r)
@@ -68,7 +70,7 @@ func appendKnown(to *[]float64, v float64, ok bool) {
 	}
 }
 
-// countOutcome counts the request by how it left.
+// countOutcome counts the request by its outcome.
 func (c *collector) countOutcome(r *sim.RequestResult) {
 	s := &c.run
 	if r.QueuedUs.OK && r.Outcome != sim.OutcomeRejected {
@@ -97,7 +99,7 @@ func (c *collector) countOutcome(r *sim.RequestResult) {
 	}
 }
 
-// arrivalOf is the request as the saturation checks see it.
+// arrivalOf is the request in the form that the saturation checks read (spec#saturation).
 func arrivalOf(r *sim.RequestResult) stat.Arrival {
 	us := func(v float64, ok bool) float64 {
 		if !ok {
@@ -117,6 +119,7 @@ func arrivalOf(r *sim.RequestResult) stat.Arrival {
 	}
 }
 
+// classify counts the request in its service class.
 func (c *collector) classify(r *sim.RequestResult) {
 	k := c.classes[r.SLOClass]
 	if k == nil {
@@ -141,7 +144,7 @@ func (c *collector) classify(r *sim.RequestResult) {
 	appendKnown(&k.e2e, e2e, hasE2E)
 }
 
-// Close adds what the engine counted and returns the run.
+// Close adds the counts of the engine and returns the summary.
 func (c *collector) Close(res *sim.Result) *Summary {
 	s := &c.run
 	s.DraftTokens = res.DraftTokens
@@ -189,8 +192,8 @@ func (c *collector) Close(res *sim.Result) *Summary {
 	return s
 }
 
-// fillLatencies sets the latencies. ITL is over the token gaps of finished requests; its quantiles
-// are exact to 0.4 %.
+// fillLatencies sets the latencies. ITL is over the gaps between tokens of finished requests, from
+// a histogram that makes its quantiles exact to 0.4 %.
 func (s *Summary) fillLatencies(c *collector, gaps *stat.Histogram) {
 	ttft, e2e := spreadOf(c.ttft), spreadOf(c.e2e)
 	var itl spread
@@ -211,7 +214,7 @@ func (s *Summary) fillLatencies(c *collector, gaps *stat.Histogram) {
 	spreadOf(c.queueWait).setFields(&s.QueueWaitMeanMs, &s.QueueWaitP50Ms, &s.QueueWaitP90Ms, &s.QueueWaitP95Ms, &s.QueueWaitP99Ms)
 }
 
-// summarize is the class over a run of so many seconds.
+// summarize is the summary of the class over a run of so many seconds.
 func (k *class) summarize(seconds float64) Class {
 	if k.Judged > 0 {
 		k.Attainment = known(float64(k.Met) / float64(k.Judged))
@@ -229,14 +232,13 @@ func (k *class) summarize(seconds float64) Class {
 
 func known(v float64) *float64 { return &v }
 
-// spread is mean, median, P90, P95 and P99 of one metric over requests, ms; nil without
-// values.
+// spread is the mean, median, P90, P95 and P99 of one metric over requests, ms; nil without values.
 type spread [5]*float64
 
 // levels are the quantiles of a spread.
 var levels = []float64{.5, .9, .95, .99}
 
-// spreadOf sorts a metric in us and reports it in ms.
+// spreadOf is the spread, ms, of values in us, which it sorts.
 func spreadOf(v []float64) (s spread) {
 	if len(v) == 0 {
 		return s
@@ -249,7 +251,7 @@ func spreadOf(v []float64) (s spread) {
 	return s
 }
 
-// setFields sets five fields of the document.
+// setFields sets five fields of the document to the spread, in its order.
 func (s spread) setFields(to ...**float64) {
 	for i, v := range s {
 		*to[i] = v

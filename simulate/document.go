@@ -11,17 +11,17 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Document is simulation.json, version 2. With several replications the figures are those of the first seed and
-// `intervals` holds all of them.
+// Document is simulation.json, version 2. With several replications the figures are those of the
+// first seed, and `intervals` is over all of them.
 type Document struct {
 	result.Header
 	LatencyModel        string `json:"latency_model"`
-	Trust               *Trust `json:"trust,omitempty"` // of step times that were not fitted
+	Trust               *Trust `json:"trust,omitempty"` // how far step times can be relied on that were not fitted
 	Seed                int64  `json:"seed"`
 	Replications        int    `json:"replications"`
 	SampledCoefficients bool   `json:"sampled_coefficients"`
 	Noise               string `json:"noise"`
-	// Rules are those of the scheduler that vLLM 0.15 did not have.
+	// Rules are the rules of the simulated scheduler that vLLM 0.15 did not have.
 	Rules []vllm.RuleInForce `json:"rules,omitempty"`
 
 	Summary
@@ -30,8 +30,8 @@ type Document struct {
 	Warnings  []trace.Finding `json:"warnings"`
 }
 
-// interval is one key over the replications: with sampled
-// coefficients the 2.5 and 97.5 percentiles, else a 95 % interval of the mean.
+// interval is one figure over the replications: with sampled coefficients its 2.5 and 97.5
+// percentiles, otherwise the 95 % interval of its mean.
 type interval struct {
 	Key  string  `json:"key"`
 	Mean float64 `json:"mean"`
@@ -39,7 +39,7 @@ type interval struct {
 	Hi   float64 `json:"hi"`
 }
 
-// Document is simulation.json of the seeds.
+// Document makes simulation.json of the replications.
 func (s *Simulation) Document(runs []*Replication) *Document {
 	d := &Document{Header: result.NewHeader(folder.ToolVersion, option.Command("simulate", s.o.Flags())), LatencyModel: s.LatencyModel, Trust: s.Trust,
 		Seed:         s.o.Seed,
@@ -55,7 +55,7 @@ func (s *Simulation) Document(runs []*Replication) *Document {
 	return d
 }
 
-// intervals summarizes the replications by key.
+// intervals makes the interval of every numeric key of the summaries.
 func intervals(runs []*Replication, percentiles bool) []interval {
 	var out []interval
 	add := func(key string, value func(*Summary) float64) {
@@ -80,6 +80,7 @@ func intervals(runs []*Replication, percentiles bool) []interval {
 	return out
 }
 
+// intervalOf is the interval of one key with these values.
 func intervalOf(name string, v []float64, percentiles bool) interval {
 	mean, lo, hi := stat.MeanInterval(v)
 	if percentiles {

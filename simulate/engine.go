@@ -12,7 +12,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Engine is the configuration of one seed. Replications share no latency model.
+// Engine is the simulator's configuration for one seed. Every replication gets latency models of
+// its own, because these are not safe for concurrent use.
 func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	set := s.Set
 	if s.o.SampleCoefficients && set != nil {
@@ -23,7 +24,7 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 		return cfg, err
 	}
 	cfg.Latency = sim.WithDrafter(cfg.Latency, s.Deployment)
-	if s.LatencyModel != ModelTables { // the plan of the tables includes the exchange
+	if s.LatencyModel != ModelTables { // tables include the exchange between ranks
 		cfg.Latency = sim.WithExchange(cfg.Latency, s.Deployment)
 	}
 	cfg.ExpertImbalance = s.o.ExpertImbalance
@@ -50,12 +51,12 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	return cfg, nil
 }
 
-// latencyConfig is a configuration with the latency model alone.
+// latencyConfig is a configuration with only the latency model set.
 func (s *Simulation) latencyConfig(set *coeff.Set) (cfg sim.Config, err error) {
 	cfg = sim.DefaultConfig(s.Deployment, nil)
 	var whole interface{ Parts() sim.Parts }
 	switch {
-	case s.LatencyModel == ModelTables && set == nil: // one group of a cluster may have coefficients
+	case s.LatencyModel == ModelTables && set == nil: // a group of a cluster may have a set of its own
 		learned := library.Learned()
 		cfg.Latency = sim.NewTables(s.Step, learned.On(s.Deployment.Hardware.Name))
 		cfg.Overhead = sim.Const(learned.OverheadUs())
@@ -76,6 +77,7 @@ func (s *Simulation) latencyConfig(set *coeff.Set) (cfg sim.Config, err error) {
 	return cfg, err
 }
 
+// numbers parses the comma-separated numbers of a flag.
 func numbers(flag, text string) ([]float64, error) {
 	if text == "" {
 		return nil, nil
@@ -91,7 +93,8 @@ func numbers(flag, text string) ([]float64, error) {
 	return out, nil
 }
 
-// WarningsOf are the places where step times and delays left what their training data covered.
+// WarningsOf are the warnings of the latency models: predictions outside what the coefficients were
+// trained on.
 func WarningsOf(cfg *sim.Config) []trace.Finding {
 	var out []trace.Finding
 	parts := []struct {

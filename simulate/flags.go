@@ -9,13 +9,13 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 )
 
-// Flags are the options as flags; simulation.json records those that differ from their defaults and
+// Flags are the options as flags. simulation.json records those that differ from their defaults and
 // can change a result.
 func (o *Options) Flags() []cli.Flag {
 	return slices.Concat(o.inputFlags(), o.engineFlags(), o.outputFlags(), o.loadFlags())
 }
 
-// inputFlags are the files that say what runs and what arrives.
+// inputFlags are the flags that name input files.
 func (o *Options) inputFlags() []cli.Flag {
 	return []cli.Flag{
 		option.RecordedBase(&cli.StringFlag{Name: "coefficients", Destination: &o.Coefficients, Value: o.Coefficients,
@@ -31,7 +31,7 @@ func (o *Options) inputFlags() []cli.Flag {
 	}
 }
 
-// setValues records all overrides as one.
+// setValues records all overrides of run.yaml as one value.
 func (o *Options) setValues() []string {
 	if len(o.Set) == 0 {
 		return nil
@@ -39,6 +39,7 @@ func (o *Options) setValues() []string {
 	return []string{strings.Join(o.Set, ",")}
 }
 
+// engineFlags are the flags about the engine and its latency model.
 func (o *Options) engineFlags() []cli.Flag {
 	return []cli.Flag{
 		option.RecordedUnless(ModelAuto, &cli.StringFlag{Name: "latency-model", Destination: &o.Model, Value: o.Model,
@@ -74,6 +75,7 @@ func (o *Options) engineFlags() []cli.Flag {
 	}
 }
 
+// outputFlags are the flags about the files that are written.
 func (o *Options) outputFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "emit-otlp", Destination: &o.EmitOTLP, Value: o.EmitOTLP,
@@ -89,7 +91,7 @@ func (o *Options) outputFlags() []cli.Flag {
 	}
 }
 
-// loadFlags decide what arrives, and when.
+// loadFlags are the flags about the workload.
 func (o *Options) loadFlags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.StringFlag{Name: "phase", Destination: &o.Phase, Value: o.Phase,

@@ -14,57 +14,57 @@ import (
 
 const defaultRequests = 1000
 
-// Options are what runs, what arrives and what is written. Either Workload or the lengths of a
-// point, InputTokens and OutputTokens, must be set.
+// Options are the options of a simulation. Either Workload, or the lengths InputTokens and
+// OutputTokens of a drawn load (a point), must be set.
 type Options struct {
 	Library      string   // file of kernel tables made by library build; "": the embedded tables
-	Coefficients string   // coefficient file; "library": fitted to the tables; "": none, or with the model physics the library's
+	Coefficients string   // coefficient file, or LibraryWord; "": none, or LibraryWord if Model is physics
 	Deployment   string   // run.yaml, or the folder that holds it
 	Set          []string // overrides of run.yaml, "key.path=value"
 	Out          string   // output folder
 
 	Model              string // auto, tables, physics, roofline, blackbox, trained-physics or linear3
-	Alpha, Beta        string // comma-separated coefficients of the models that take bare lists
+	Alpha, Beta        string // comma-separated coefficients of the models blackbox, trained-physics and linear3
 	OverheadUs         *float64
 	EgressUs           *float64
 	Noise              string  // none or residual
 	Async              string  // auto, on or off
-	KVBlocks           int64   // GPU blocks; 0: the deployment's, or derived from memory
-	ExpertImbalance    float64 // of data-parallel ranks: tokens of the busiest one's experts over the mean; 0: 1
-	EPLBPauseMs        float64 // of every rebalancing of experts
+	KVBlocks           int64   // KV blocks on the GPU; 0: the deployment's, or an estimate from its memory
+	ExpertImbalance    float64 // tokens for the experts of the busiest data-parallel rank over the mean; 0: 1
+	EPLBPauseMs        float64 // duration of every rebalancing of experts
 	Seed               int64
 	Replications       int
 	SampleCoefficients bool // draw those of each replication from the covariance
 	Workers            int  // 0: all cores; never changes a result
 	EmitOTLP, EventLog string
 	EmitKVEvents       string
-	Format             string // blis: results in its form too; "": requests.parquet alone
+	Format             string // blis: also write results in BLIS's form; "": requests.parquet only
 	Force              bool   // accept a folder that holds foreign files
 	Special            bool   // read pipes and devices given as files
-	Transfers          bool   // engines pass KV blocks on to each other, whatever run.yaml has
+	Transfers          bool   // engines transfer KV blocks to each other, even if run.yaml does not state it
 
 	Workload       string  // file or folder of a run
-	Phase          string  // of a recorded run; "": all
+	Phase          string  // phase of a recorded run; "": all
 	RateScale      float64 // multiplies arrival rates
 	MaxRequests    int     // 0: all
-	Concurrency    int     // clients of a closed loop; 0: open
+	Concurrency    int     // clients of a closed loop; 0: open arrivals
 	ThinkMs, RampS float64
 	SessionMode    string // of sessions in a trace: fixed or closed-loop
 	ThinkDist      string // think times of rounds; "": ThinkMs, or those of the trace
-	MaxConcurrency int    // requests in flight; 0: any
+	MaxConcurrency int    // limit on requests in flight; 0: none
 	InputTokens    int64
 	OutputTokens   int64
-	RangeRatio     float64 // lengths are spread over 1-R to 1+R times
-	Requests       int     // of a point
-	RateRPS        float64 // of a point; 0: all at once
+	RangeRatio     float64 // R: lengths are uniform in 1-R to 1+R times the mean
+	Requests       int     // number of requests of a point
+	RateRPS        float64 // arrival rate of a point; 0: all arrive at once
 
 	GPU *library.GPU // kernel tables; nil: the embedded ones
 
 	Progress trace.Progress
-	Say      func(sentence string) // called with the file of the library that was taken; may be nil
+	Say      func(sentence string) // called with a sentence on where step times come from; may be nil
 }
 
-// DefaultOptions are the defaults of the command line. Out, Deployment and what arrives have none.
+// DefaultOptions are the defaults of the command line. Out, Deployment and the workload have none.
 func DefaultOptions() Options {
 	return Options{
 		Model:        ModelAuto,
@@ -78,7 +78,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Check reports the first option that is missing or out of bounds.
+// Check returns an error for the first option that is missing or out of range.
 func (o *Options) Check() error {
 	if o.Deployment == "" {
 		return option.Misusef("simulate: missing --deployment run.yaml")
@@ -138,7 +138,7 @@ const (
 	ModelRoofline = "roofline"
 )
 
-// usesSet reports whether coefficients give the step times.
+// usesSet reports whether step times come from a coefficient set.
 func (o *Options) usesSet() bool {
 	return o.Model == ModelPhysics || o.Model == ModelAuto && o.Coefficients != ""
 }
@@ -149,9 +149,12 @@ const (
 	sessionsClosed = "closed-loop"
 )
 
+// closesSessions reports whether a round of a session is sent only after the answer to the round
+// before.
 func (o *Options) closesSessions() bool { return o.SessionMode == sessionsClosed }
 
-// think draws the think times of closed-loop sessions; nil: those of the trace.
+// think returns the function that draws the think times of closed-loop sessions, us; nil if they
+// are those of the trace.
 func (o *Options) think(seed int64) (func() int64, error) {
 	switch us := sim.ToUs(o.ThinkMs * 1e3); {
 	case o.ThinkDist != "":
@@ -162,6 +165,7 @@ func (o *Options) think(seed int64) (func() int64, error) {
 	return nil, nil
 }
 
+// checkLoad returns an error for the first invalid option of the workload.
 func (o *Options) checkLoad() error {
 	point := o.InputTokens != 0 || o.OutputTokens != 0
 	switch {

@@ -10,7 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// runRecorded simulates and writes requests and events to files as they happen.
+// runRecorded simulates the first seed and writes requests and events to files as they happen. add
+// is called with every result.
 func (s *Simulation) runRecorded(cfg sim.Config, reqs []sim.Request, add func(*sim.RequestResult)) (*sim.Result, error) {
 	obs, done, err := s.Observers(reqs)
 	if err != nil {
@@ -44,7 +45,8 @@ func (s *Simulation) runRecorded(cfg sim.Config, reqs []sim.Request, add func(*s
 	return res, done(res)
 }
 
-// Stream runs the requests and calls each with the result of every request, in workload order.
+// Stream simulates the requests and calls each with the result of every request, in the order of
+// the workload.
 func Stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim.RequestResult) error) (*sim.Result, error) {
 	var failed error
 	res, err := sim.Stream(cfg, reqs, obs, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
@@ -54,8 +56,8 @@ func Stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim
 	return res, errors.Join(err, failed)
 }
 
-// Observers opens the files that record a run: event log and trace dump, obs is nil without any.
-// done closes them under their final names.
+// Observers opens the event log and the trace dump that the options ask for. obs is nil without
+// any. done completes the files and gives them their names.
 func (s *Simulation) Observers(reqs []sim.Request) (obs sim.Observer, done func(*sim.Result) error, err error) {
 	var both manyObservers
 	var closers []func(*sim.Result) error
@@ -118,24 +120,24 @@ func (s *Simulation) openDump(path string, reqs []sim.Request) (*sim.Dump, func(
 	}, nil
 }
 
-// manyObservers passes everything to each.
+// manyObservers passes steps and events to several observers.
 type manyObservers []sim.Observer
 
-// Step passes a step on.
+// Step passes a step to every observer.
 func (m manyObservers) Step(v *sim.StepView) {
 	for _, o := range m {
 		o.Step(v)
 	}
 }
 
-// Event passes an event on.
+// Event passes an event to every observer.
 func (m manyObservers) Event(e *sim.Event) {
 	for _, o := range m {
 		o.Event(e)
 	}
 }
 
-// KV passes a KV event on to those that listen.
+// KV passes a KV event to the observers that accept them.
 func (m manyObservers) KV(e *sim.KVEvent) {
 	for _, o := range m {
 		if kv, ok := o.(sim.KVObserver); ok {

@@ -1,12 +1,12 @@
-// Package simulate runs the simulator on what a user names: a deployment, what times its steps and
-// what arrives. It is the stage behind the command simulate.
+// Package simulate is the stage behind the command simulate: it runs the simulator of package sim on
+// a deployment, a workload and a source of step times that the user names.
 //
-// [Run] takes [Options], simulates every replication and writes requests.parquet and the files
-// that the options name; its [Document] is simulation.json. A [Simulation] is the same in steps,
-// for callers with several engines ([New], [For]): [Simulation.LoadWorkload] and
-// [Simulation.Requests] are what arrives, [Simulation.Engine] is the configuration of one seed, and
-// a [NewCollector] reduces the results to a [Summary]. [Trust] describes how far step times that
-// were not fitted can be relied on.
+// [Run] takes [Options], simulates every replication, and writes requests.parquet and the files
+// that the options name. The [Document] that it returns is simulation.json. Callers with several
+// engines use a [Simulation] ([New], [For]) step by step: [Simulation.LoadWorkload] and
+// [Simulation.Requests] give the workload, [Simulation.Engine] the configuration of one seed, and a
+// [NewCollector] reduces results to a [Summary]. [Trust] states how far step times can be relied on
+// that were not fitted.
 //
 // Document keys end in their unit; latencies are in ms.
 package simulate
@@ -30,15 +30,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Simulation is one simulation with its files read: what runs, what arrives and what times
-// the steps.
+// Simulation is a simulation with its input files read: the deployment, the workload and the source
+// of step times.
 type Simulation struct {
 	Deployment   *deploy.Deployment
 	Set          *coeff.Set // nil without coefficients
 	Inputs       []result.Input
-	LatencyModel string        // what times the steps: ModelTables, ModelPhysics, ...
-	Step         *library.Step // the plan of a step; nil where no kernel tables time the steps
-	Trust        *Trust        // of step times that are not fitted; nil with coefficients
+	LatencyModel string        // source of the step times: ModelTables, ModelPhysics, ...
+	Step         *library.Step // the kernels of a step; nil unless the source is kernel tables
+	Trust        *Trust        // how far the step times can be relied on; nil for fitted coefficients
 
 	ctx   context.Context
 	o     *Options
@@ -54,8 +54,8 @@ type Replication struct {
 	Findings []trace.Finding
 }
 
-// Run simulates and writes requests.parquet, and what else the options name, to
-// o.Out. The document is not written.
+// Run simulates every replication and writes requests.parquet, and what else the options name, to
+// o.Out. It does not write the document that it returns.
 func Run(ctx context.Context, o Options) (*Document, error) {
 	s, err := New(ctx, &o)
 	if err != nil {
@@ -68,15 +68,15 @@ func Run(ctx context.Context, o Options) (*Document, error) {
 	return s.Document(runs), nil
 }
 
-// For prepares the simulation of a deployment that is built already. Of the options it uses
-// what arrives and what times the steps; coefficients must come with the deployment's own file,
-// so Options.Coefficients is not read. Codes: those of [library.Bound] and of deploy.
+// For prepares the simulation of a deployment that is already built. It uses the options about the
+// workload and the latency model, but not Options.Coefficients: a coefficient file must be named in
+// the deployment's own file. Codes: those of [library.Bound] and of deploy.
 func For(ctx context.Context, d *deploy.Deployment, o *Options) (*Simulation, error) {
 	s := &Simulation{Deployment: d, ctx: ctx, o: o}
 	return s, s.bind()
 }
 
-// New checks the options and reads what runs; Replicate what arrives.
+// New checks the options and reads the deployment. Replicate reads the workload.
 func New(ctx context.Context, o *Options) (*Simulation, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 	return s, err
 }
 
-// With is a copy of the simulation with other options. A change of one does not change the other.
+// With is a copy of the simulation with other options. Changes to one do not affect the other.
 func (s *Simulation) With(o *Options) *Simulation {
 	own := *s
 	own.o = o
@@ -119,7 +119,7 @@ func (s *Simulation) With(o *Options) *Simulation {
 	return &own
 }
 
-// LoadDeployment reads run.yaml, or that of a folder, with its overrides.
+// LoadDeployment reads run.yaml, given itself or by its folder, with its overrides.
 func (s *Simulation) LoadDeployment(path string, set []string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -146,8 +146,8 @@ func (s *Simulation) LoadDeployment(path string, set []string) error {
 	return nil
 }
 
-// Join adds what the simulation of a part of the same cluster read and assumed. Where its step
-// times were not validated, those of the whole are not.
+// Join adds the inputs and assumptions of the simulation of another part of the same cluster. If
+// the step times of that part were not validated, those of the whole count as not validated.
 func (s *Simulation) Join(part *Simulation) {
 	s.Inputs = append(s.Inputs, part.Inputs...)
 	s.addNotes(part.notes)
@@ -156,7 +156,8 @@ func (s *Simulation) Join(part *Simulation) {
 	}
 }
 
-// addNotes adds the notes that are new, to a list that no copy of the simulation shares.
+// addNotes adds the notes that are new. It copies the list first, because copies of the simulation
+// share it.
 func (s *Simulation) addNotes(notes []trace.Finding) {
 	s.notes = slices.Clone(s.notes)
 	for _, note := range notes {
@@ -166,7 +167,7 @@ func (s *Simulation) addNotes(notes []trace.Finding) {
 	}
 }
 
-// assumed is what the simulation assumes of the deployment where no flag states it.
+// assumed is what the simulation assumes about the deployment because no option states it.
 func (s *Simulation) assumed() []trace.Finding {
 	d := *s.Deployment
 	d.Sums = s.LatencyModel == ModelTables
@@ -179,8 +180,8 @@ func (s *Simulation) assumed() []trace.Finding {
 	return d.AssumedInSimulation()
 }
 
-// Replicate reads what arrives and runs every seed, several at a time. Results are in the order of
-// seeds; the first seed writes files.
+// Replicate reads the workload and runs every seed, several at a time. Results are in the order of
+// seeds. first is true for the first seed, which writes files.
 func (s *Simulation) Replicate(run func(seed int64, first bool) (*Replication, error)) ([]*Replication, error) {
 	if err := s.LoadWorkload(); err != nil {
 		return nil, err
@@ -197,7 +198,7 @@ func (s *Simulation) Replicate(run func(seed int64, first bool) (*Replication, e
 	return out, err
 }
 
-// runSeed is one replication of an engine alone.
+// runSeed is one replication of a single engine.
 func (s *Simulation) runSeed(seed int64, first bool) (*Replication, error) {
 	reqs, err := s.Requests(seed)
 	if err != nil {
@@ -213,7 +214,7 @@ func (s *Simulation) runSeed(seed int64, first bool) (*Replication, error) {
 	cfg.Ranks = s.Deployment.DP > 1
 	sum := NewCollector(len(reqs))
 	add := sum.Add
-	early := 0 // rounds of sessions that arrive before the round before them is answered
+	early := 0 // rounds of sessions that are sent before the previous round is answered
 	if w := s.load.fixed; w != nil && w.HasSessions() && !s.o.closesSessions() {
 		isEarly := w.EarlyRounds()
 		add = func(r *sim.RequestResult) {
@@ -238,12 +239,12 @@ func (s *Simulation) runSeed(seed int64, first bool) (*Replication, error) {
 	findings := append(slices.Clone(res.Findings), WarningsOf(&cfg)...)
 	if early > 0 {
 		findings = append(findings, trace.Findingf(workload.CodeIncomplete,
-			"%d rounds of sessions are sent at their recorded times, before the round before them is answered; session-mode %s waits for it",
+			"%d rounds of sessions are sent at their recorded times, before the previous round is answered; session-mode %s waits for it",
 			early, sessionsClosed))
 	}
 	if s.LatencyModel == ModelPhysics && s.Set != nil && s.Set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil {
 		findings = append(findings, trace.Findingf(export.NotReplayable,
-			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
+			"the coefficient file has no overhead that a simulation may add: requests reach the engine without delay; --overhead-us sets one"))
 	}
 	return &Replication{Summary: sum.Close(res), Findings: findings}, nil
 }

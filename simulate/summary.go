@@ -6,9 +6,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// Summary is a run in numbers. Keys that BLIS's metrics have too mean the same as there
-// (sim/metrics.go and sim/kv/cache.go of inference-sim@f90a1e3). The document's schema describes each
-// key in a sentence.
+// Summary is the figures of a run. Keys that BLIS's metrics also have mean the same (sim/metrics.go
+// and sim/kv/cache.go of inference-sim@f90a1e3). The schema of the document describes each key.
 type Summary struct {
 	InjectedRequests     int            `json:"injected_requests"`
 	CompletedRequests    int            `json:"completed_requests"`
@@ -85,8 +84,8 @@ type Summary struct {
 	spreads [3]spread // TTFT, ITL and E2E
 }
 
-// Latency is one figure of a latency over requests, ms, or nil where no request has it. metric is
-// ttft, itl (over tokens) or e2e; figure is mean, p50, p90, p95 or p99.
+// Latency is one figure of a latency over requests, ms; nil if no request has that latency. metric
+// is ttft, itl (over tokens) or e2e; figure is mean, p50, p90, p95 or p99.
 func (s *Summary) Latency(metric, figure string) *float64 {
 	return s.spreads[slices.Index(latencyMetrics, metric)][slices.Index(spreadFigures, figure)]
 }
@@ -101,7 +100,7 @@ func (s *Summary) RequestsPerStep() float64 {
 	return float64(s.TotalOutputTokens) / float64(max(1, s.Steps))
 }
 
-// EnginePart is one engine of several.
+// EnginePart is the counts of one engine in a deployment of several.
 type EnginePart struct {
 	Role        string `json:"role,omitempty"` // prefill or decode
 	Requests    int64  `json:"requests"`
@@ -116,7 +115,7 @@ type EnginePart struct {
 	Ranks []EnginePart `json:"ranks,omitempty"` // of a data-parallel instance
 }
 
-// PartOf is what an engine counted.
+// PartOf are the counts of an engine.
 func PartOf(e *sim.Result) EnginePart {
 	p := EnginePart{
 		Requests:    e.Sent,
@@ -134,13 +133,13 @@ func PartOf(e *sim.Result) EnginePart {
 	return p
 }
 
-// saturation is whether the engine was overloaded, and which checks found it.
+// saturation states whether the engine was overloaded, and by which checks (spec#saturation).
 type saturation struct {
 	Saturated bool              `json:"saturated"`
 	Checks    []saturationCheck `json:"checks"`
 }
 
-// saturationCheck is one value against its limit.
+// saturationCheck is one checked value and its limit.
 type saturationCheck struct {
 	Name  string   `json:"name"`
 	Value *float64 `json:"value"` // null: not measurable on these requests
@@ -148,7 +147,8 @@ type saturationCheck struct {
 	Hit   bool     `json:"hit"`
 }
 
-// Class is one service class.
+// Class is the summary of one service class. Judged counts the requests with a target, Met those
+// that met it.
 type Class struct {
 	Name       string   `json:"name"`
 	Requests   int      `json:"requests"`

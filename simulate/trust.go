@@ -13,20 +13,21 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Trust describes how far step times that were not fitted can be relied on: the errors of predictions
-// for the deployment's family while it was held out of the fit of the corrections, or why the
+// Trust states how far step times can be relied on that were not fitted: the errors of predictions
+// for the deployment's family with this family held out of the library's corrections, or why the
 // family was not validated.
 type Trust struct {
 	Family      string          `json:"family"`             // kind of layers, weights and GPU
 	Judged      *library.Judged `json:"judged,omitempty"`   // the family's validation; nil: not validated
-	Unjudged    string          `json:"unjudged,omitempty"` // why not
+	Unjudged    string          `json:"unjudged,omitempty"` // why it was not validated
 	Substituted []string        `json:"substituted_kernels,omitempty"`
-	// Contradictions are rows that are slower than those of fewer ranks, of bfloat16 or, on H200, of H100.
+	// Contradictions are rows of kernel tables that must be wrong, because they are slower than the rows
+	// with fewer ranks, with bfloat16 or, for H200, of H100.
 	Contradictions []string `json:"contradicting_kernels,omitempty"`
 	Sentence       string   `json:"sentence"`
 }
 
-// TablesFile reads a user's kernel tables, as library build writes them. Code: bad_kernel_table.
+// TablesFile reads kernel tables that library build wrote. Code: bad_kernel_table.
 func TablesFile(path string, special bool) (*library.GPU, result.Input, error) {
 	data, in, err := folder.ReadInput(path, special)
 	if err != nil {
@@ -36,8 +37,8 @@ func TablesFile(path string, special bool) (*library.GPU, result.Input, error) {
 	return g, in, err
 }
 
-// bind checks that the deployment can be simulated, chooses what times the steps, and makes the plan
-// of a step where measured kernels do. Codes: those of [library.Bound] and of deploy.
+// bind checks that the deployment can be simulated and chooses the source of step times. For kernel
+// tables it also looks up the kernels of a step. Codes: those of [library.Bound] and of deploy.
 func (s *Simulation) bind() error {
 	o := s.o
 	d := s.Deployment
@@ -99,13 +100,14 @@ func (s *Simulation) bind() error {
 	return nil
 }
 
-// logSentence hands a sentence to the caller's log.
+// logSentence calls Options.Say, if set.
 func (s *Simulation) logSentence(sentence string) {
 	if s.o.Say != nil {
 		s.o.Say(sentence)
 	}
 }
 
+// trustOf describes step times from kernel tables.
 func trustOf(step *library.Step) *Trust {
 	learned := library.Learned()
 	t := &Trust{Family: step.Family, Sentence: learned.Sentence(step)}

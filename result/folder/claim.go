@@ -17,10 +17,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Claim makes the output folder, or refuses one with foreign files unless force is set, or one with a
-// link, a pipe or a device under the name of a file of ours. It removes half-written files of processes
-// that were killed. Until release is called, other processes cannot claim the folder; release also removes
-// the folders that Claim made if they are still empty.
+// Claim creates the output folder and locks it against other processes until release is called.
+// Unless force is set, it returns an error for a folder that contains files of other programs, and
+// in any case for one that has a link, a pipe or a device under the name of an own file. It removes
+// half-written files of killed processes. release also removes the folders that Claim created if
+// they are still empty.
 func Claim(dir string, force bool) (release func(), err error) {
 	made := missingFolders(dir)
 	if err := prepareFolder(dir, force); err != nil {
@@ -47,7 +48,7 @@ func Claim(dir string, force bool) (release func(), err error) {
 	}, nil
 }
 
-// checkOwnFiles refuses a link, a pipe or a device under the name of a file of ours.
+// checkOwnFiles returns an error if the name of an own file is taken by a link, a pipe or a device.
 func checkOwnFiles(dir string) error {
 	for _, name := range slices.Sorted(maps.Keys(ownNames)) {
 		path := filepath.Join(dir, name)
@@ -97,7 +98,7 @@ func removeHalfWritten(dir string) error {
 	})
 }
 
-// missingFolders are the folder and those of its parents that do not exist, the innermost first.
+// missingFolders lists the folder and its parents that do not exist, the innermost first.
 func missingFolders(dir string) (all []string) {
 	for dir = filepath.Clean(dir); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -108,7 +109,7 @@ func missingFolders(dir string) (all []string) {
 	return all
 }
 
-// prepareFolder makes the folder, or checks that one that exists has no foreign files.
+// prepareFolder creates the folder, or checks that an existing one has no foreign files.
 func prepareFolder(dir string, force bool) error {
 	if dir == "" {
 		return option.Misusef("missing -o OUT")

@@ -27,8 +27,8 @@ func WriteDocument(path string, doc any) error {
 	return files.Write(path, b)
 }
 
-// ReadDocument reads a document of package result. warn, unless nil, gets a finding when its values are
-// not those it was written with; they are used all the same.
+// ReadDocument reads a document of package result. warn, unless nil, is called with a warning if
+// the document was changed after it was written; its values are used in any case.
 func ReadDocument(path string, doc any, warn func([]trace.Finding)) error {
 	text, err := files.Read(path, files.MaxInput, false)
 	if err != nil {
@@ -37,7 +37,7 @@ func ReadDocument(path string, doc any, warn func([]trace.Finding)) error {
 	return ParseDocument(path, text, doc, warn)
 }
 
-// ParseDocument is ReadDocument for a file that was read already.
+// ParseDocument is ReadDocument for a text that was already read.
 func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)) error {
 	if err := result.Read(text, doc); err != nil {
 		return documentError(path, text, err)
@@ -49,8 +49,8 @@ func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)
 	return nil
 }
 
-// documentError adds to an error of decoding where it is: line and column of a syntax error, or the stage
-// that wrote the file when it is another stage's document.
+// documentError completes an error of decoding: with line and column of a syntax error, or with the
+// stage that wrote the file if it is another stage's document.
 func documentError(path string, text []byte, err error) error {
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
 	if !ok {
@@ -69,8 +69,8 @@ func documentError(path string, text []byte, err error) error {
 	return out
 }
 
-// StageOf is the stage that wrote the JSON document at path, from its recorded command; empty for other
-// files.
+// StageOf is the stage that wrote the JSON document at path, by the command recorded in it; empty
+// for other files.
 func StageOf(path string) string {
 	data, err := files.Read(path, files.MaxInput, false)
 	if err != nil {
@@ -84,8 +84,8 @@ func StageOf(path string) string {
 	return stage
 }
 
-// ReadInput reads a file and describes it as an input under its base name. special lets it be a pipe or a
-// device.
+// ReadInput reads a file and describes it as an input under its base name. special allows a pipe or
+// a device.
 func ReadInput(path string, special bool) ([]byte, result.Input, error) {
 	data, err := files.Read(path, files.MaxInput, special)
 	if err != nil {
@@ -107,7 +107,7 @@ func SetBytes(set *coeff.Set) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// LoadCoefficients reads a coefficient file. special lets it be a pipe or a device.
+// LoadCoefficients reads a coefficient file. special allows a pipe or a device.
 func LoadCoefficients(path string, special bool) (*coeff.Set, result.Input, error) {
 	data, in, err := ReadInput(path, special)
 	if err != nil {
@@ -125,8 +125,8 @@ func LoadCoefficients(path string, special bool) (*coeff.Set, result.Input, erro
 // -ldflags -X.
 var ToolVersion = "0.1.0"
 
-// Header starts a document of this version of the tool. config is the pipeline.yaml that set options; nil:
-// there was none.
+// Header is the header of a document written by this version of the tool. config is the
+// pipeline.yaml that set options, or nil.
 func Header(command string, config *result.Config) result.Header {
 	h := result.NewHeader(ToolVersion, command)
 	h.Config = config
