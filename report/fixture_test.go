@@ -186,7 +186,7 @@ func madeCurves(r *rand.Rand, scaleMs float64, n int) (ecdf [][2]float64, qq [][
 
 func madeMetric(d, at float64) *result.Metric {
 	s := result.SampleStats{P50: at, P90: 2 * at, P99: 4 * at, Mean: 1.2 * at}
-	return &result.Metric{KSD: d, PAsymptotic: 0.11, NReal: 240, NSim: 240, ChanceKSD: ptr(0.08), ChanceMedian: ptr(0.03),
+	return &result.Metric{KSD: d, PAsymptotic: 0.11, NReal: 240, NSim: 240, BeyondD: ptr(d), ChanceBeyondD: ptr(0.08), ChanceMedian: ptr(0.03),
 		DAtQuantile: 0.4, DAtMs: at, DRealCDF: 0.5,
 		DSimCDF:       0.5 - d,
 		WassersteinMs: 3.1, MedianRelErr: 0.031, MedianRelErrPaired: ptr(0.06), RealVsRealD: ptr(0.08), RealMs: s, SimMs: s}

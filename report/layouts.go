@@ -54,14 +54,15 @@ var (
 		{Head: "D with noise", Num: true},
 		{Head: "D drift-corrected", Num: true},
 		{Head: "D real vs real", Num: true},
-		{Head: "D by chance", Num: true, Help: "the largest of 99 noisy replays against the plain one"},
+		{Head: "D beyond 5 %", Num: true, Help: "what gates: times may be off by 5 %, the server's noise in the replay"},
+		{Head: "by chance", Num: true, Help: "the largest D beyond 5 % of 99 replays with noise"},
 		{Head: "D at quantile", Num: true},
 		{Head: "p", Num: true, Help: "asymptotic p-value of the plain replay"},
 		{Head: "Median error", Num: true},
 		{Head: "with noise", Num: true},
 		{Head: "drift-corrected", Num: true},
 		{Head: "paired", Num: true, Help: "median over requests of |simulated − real| / real"},
-		{Head: "by chance", Num: true, Help: "the largest of 99 noisy replays against the plain one"},
+		{Head: "signed", Num: true, Help: "what gates: trimmed mean over requests of log(simulated/real)"},
 		{Head: "Wasserstein", Unit: "ms", Num: true},
 	}
 )
@@ -442,8 +443,8 @@ var (
 		Caption: "Distributions, real against simulated",
 		Cols:    metricColumns,
 		Note: "KS D is the largest gap between the two distributions; real vs real is D between the " +
-			"two halves of the real run, which no model can beat by much. D by chance is what a " +
-			"server exactly as modelled reaches.",
+			"two halves of the real run, which no model can beat by much. D beyond 5 % is that gap where " +
+			"every time may be off by 5 %; by chance is what a server exactly as modelled reaches.",
 	}
 	metricsRestLayout = Table{
 		ID:      "metrics-rest",

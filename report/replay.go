@@ -101,15 +101,25 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 	title := strings.Replace(strings.ToUpper(n), "_GAP", " gaps", 1)
 	out := Row{Cells: []Cell{
 		Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, {Text: title, Class: "nb"}, Count(m.NReal),
-		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(m.ChanceKSD),
+		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(m.BeyondD), ksCell(m.ChanceBeyondD),
 		PercentOf(m.DAtQuantile), Shown(&m.PAsymptotic, brief),
-		PercentOf(m.MedianRelErr), Percent(pick(noise, med)), Percent(pick(drift, med)), Percent(m.MedianRelErrPaired), Percent(m.ChanceMedian),
+		PercentOf(m.MedianRelErr), Percent(pick(noise, med)), Percent(pick(drift, med)), Percent(m.MedianRelErrPaired), signedError(m.PairedErr),
 		Num(m.WassersteinMs),
 	}}
 	if n == "itl_gap" {
 		out.Class = "dim"
 	}
 	return out
+}
+
+// signedError is a paired error with its sign.
+func signedError(e *result.Estimate) Cell {
+	if e == nil {
+		return Percent(nil)
+	}
+	cell := PercentOf(e.Value)
+	cell.Text = Signed(e.Value)
+	return cell
 }
 
 func ksCell(v *float64) Cell { return Shown(v, threeDecimals) }

@@ -23,6 +23,8 @@ type Gate struct {
 	// Chance is the value that a replay of an exact model reaches by chance (spec#chance); null for
 	// gates that are not about replays.
 	Chance *float64 `json:"chance"`
+	// Interval is the 95 % interval of a value that has a sampling error (spec#sampling-error); null elsewhere.
+	Interval *[2]float64 `json:"interval"`
 	// Purposes that the gate decides for.
 	Purposes []string `json:"purposes"`
 }

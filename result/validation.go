@@ -1,6 +1,7 @@
 package result
 
 import (
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -199,13 +200,34 @@ type Metric struct {
 	// the median over requests of |sim-real|/real, null with noise.
 	MedianRelErr       float64  `json:"median_rel_err"`
 	MedianRelErrPaired *float64 `json:"median_rel_err_paired"`
-	RealVsRealD        *float64 `json:"real_vs_real_d"` // first against second half of the real requests
-	// ChanceKSD and ChanceMedian are the largest ks_d and median_rel_err_paired of 99 noisy
-	// replays against the plain one (spec#chance); null where they decide nothing.
-	ChanceKSD    *float64    `json:"chance_ks_d"`
+	// PairedErr is how far off the simulated times of the same requests are, signed (spec#paired-error);
+	// null with noise.
+	PairedErr   *Estimate `json:"paired_err"`
+	RealVsRealD *float64  `json:"real_vs_real_d"` // first against second half of the real requests
+	// BeyondD is the distance of the distributions beyond the tolerance, with the server's noise in the
+	// replay, and ChanceBeyondD the largest that 99 noisy replays have (spec#distance-beyond); null where
+	// they decide nothing.
+	BeyondD       *float64 `json:"beyond_d"`
+	ChanceBeyondD *float64 `json:"chance_beyond_d"`
+	// ChanceMedian is the largest median_rel_err_paired that noise alone makes, of load levels.
 	ChanceMedian *float64    `json:"chance_median_rel_err"`
 	RealMs       SampleStats `json:"real_ms"`
 	SimMs        SampleStats `json:"sim_ms"`
+}
+
+// Estimate is a figure with its 95 % interval, null where too few values give none.
+type Estimate struct {
+	Value float64  `json:"value"`
+	Lo    *float64 `json:"lo"`
+	Hi    *float64 `json:"hi"`
+}
+
+// NewEstimate is nil for a value that is no number; the limits may be infinite.
+func NewEstimate(value, lo, hi float64) *Estimate {
+	if math.IsNaN(value) {
+		return nil
+	}
+	return &Estimate{Value: value, Lo: OrNull(lo), Hi: OrNull(hi)}
 }
 
 // SampleStats describe one sample in ms.

@@ -58,7 +58,11 @@ func nearestRows(group []*Sample, workers int) []float64 {
 		d.Factor = append(d.Factor, t.Factor[p.row])
 		d.Regime = append(d.Regime, int32(t.Regime[p.row]))
 	}
-	near := neighbours(d)
+	level := make([]float64, d.Len())
+	for i, y := range d.Y {
+		level[i] = y / d.Steps[i]
+	}
+	near := neighbours(d, level)
 	par.Each(workers, len(all), func(_, k int) {
 		if j := all[k].judged; j >= 0 {
 			answer[j] = near.Median(k) * d.Steps[k]
@@ -67,9 +71,9 @@ func nearestRows(group []*Sample, workers int) []float64 {
 	return answer
 }
 
-// neighbours returns a search over the rows by their scaled features per step. Columns that are the
-// same in all rows add nothing to a distance and are left out.
-func neighbours(d *ridge.Data) *stat.Neighbours {
+// neighbours returns a search over the rows by their scaled features per step, for medians of the given
+// levels. Columns that are the same in all rows add nothing to a distance and are left out.
+func neighbours(d *ridge.Data, level []float64) *stat.Neighbours {
 	scale, _ := ridge.OfRows(d, ridge.Weights(d, ridge.DefaultOptions(d.P)), nil, 1).Scale()
 	var columns []int
 	for j := range d.P {
@@ -80,12 +84,32 @@ func neighbours(d *ridge.Data) *stat.Neighbours {
 			}
 		}
 	}
-	var points, level []float64
-	for i, y := range d.Y {
-		level = append(level, y/d.Steps[i])
+	var points []float64
+	for i := range d.Y {
 		for _, j := range columns {
 			points = append(points, d.Row(i)[j]/d.Steps[i]/scale[j])
 		}
 	}
 	return stat.NewNeighbours(points, len(columns), level)
+}
+
+// NoiseOf is the noise of the given rows: measured over predicted time, over the median of that ratio of the
+// nearest rows among them. Their features are scaled as those of the noise floor. Of more than 20,000 rows
+// an even part is what rows are compared with.
+func NoiseOf(t *Table, predUs []float64, of []int) []float64 {
+	d := &ridge.Data{P: t.P, Config: make([]int32, len(of))}
+	ratio := make([]float64, len(of))
+	for k, i := range of {
+		d.X = append(d.X, t.Row(i)...)
+		d.Y = append(d.Y, t.Y[i])
+		d.Steps = append(d.Steps, t.Steps[i])
+		d.Factor = append(d.Factor, t.Factor[i])
+		d.Regime = append(d.Regime, int32(t.Regime[i]))
+		ratio[k] = t.Y[i] / predUs[i]
+	}
+	near := neighbours(d, ratio)
+	for k := range of {
+		ratio[k] /= near.Median(k)
+	}
+	return ratio
 }

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -11,12 +12,11 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/trace"
 )
 
-// chanceReplays is how many noisy replays are compared with the plain one to learn how far chance alone
-// moves a replay of a server that is exactly as modelled (spec#chance). One more replay would exceed the
-// largest of their statistics once in a hundred.
+// chanceReplays is how many replays have the server's own noise in them. Their requests together are the
+// simulated distribution (spec#distance-beyond), and each alone tells how far chance moves a server that is
+// exactly as modelled (spec#chance): one more would exceed the largest of their statistics once in a hundred.
 const chanceReplays = 99
 
 // chanceStream separates these random numbers from others of the same seed.
@@ -24,15 +24,16 @@ const chanceStream = 0xc4a2ce
 
 // Rows that residuals are taken from.
 const (
-	fewestResiduals  = 10 // fewer rows give no noise
-	lengthClasses    = 5  // classes of predicted length in a regime, at most
-	fewestClassRows  = 20 // of a class
-	blockCorrelation = 5  // correlation times a block of steps lasts
+	fewestResiduals  = 10     // fewer rows give no noise
+	mostNoiseRows    = 20_000 // of a phase, the last ones: bounds the search for like batches
+	lengthClasses    = 5      // classes of predicted length in a regime, at most
+	fewestClassRows  = 20     // of a class
+	blockCorrelation = 5      // correlation times a block of steps lasts
 )
 
-// stepNoise are the ratios of measured to predicted step time of a phase, in time order. Their sums in
-// each regime and class of predicted length are as predicted, so that a bias of the model is not taken for
-// noise.
+// stepNoise is the noise of the step times of a phase: ratios of measured step times to those of the most
+// alike batches, in time order. What the coefficients miss of a batch they miss of those like it too, so a
+// worse model has no more noise. The mean ratio of each regime is 1: noise does not make a replay slower.
 type stepNoise struct {
 	ratio    []float64
 	steps    []int32               // engine steps of a row
@@ -60,40 +61,26 @@ func stepNoiseOf(t *rows.Table, predUs []float64, fromNs, toNs int64) *stepNoise
 	if len(all) < fewestResiduals {
 		return nil
 	}
-	n := &stepNoise{ratio: make([]float64, len(all)), steps: make([]int32, len(all))}
+	all = all[max(0, len(all)-mostNoiseRows):]
+	n := &stepNoise{ratio: rows.NoiseOf(t, predUs, all), steps: make([]int32, len(all))}
 	stepsPerRow := 0.0
 	for k, i := range all {
-		n.ratio[k] = t.Y[i] / predUs[i]
 		n.steps[k] = int32(max(1, t.Steps[i]))
 		n.byRegime[t.Regime[i]] = append(n.byRegime[t.Regime[i]], k)
 		stepsPerRow += float64(n.steps[k]) / float64(len(all))
 	}
 	for _, members := range n.byRegime {
-		perStep := make([]float64, len(members))
-		for m, k := range members {
-			perStep[m] = predUs[all[k]] / float64(n.steps[k])
+		measured, withoutNoise := 0.0, 0.0
+		for _, k := range members {
+			measured += t.Y[all[k]]
+			withoutNoise += t.Y[all[k]] / n.ratio[k]
 		}
-		order := stat.Order(perStep)
-		classes := max(1, min(lengthClasses, len(members)/fewestClassRows))
-		for c := range classes {
-			class := order[c*len(members)/classes : (c+1)*len(members)/classes]
-			n.centre(members, class, func(m int) float64 { return predUs[all[members[m]]] })
+		for _, k := range members {
+			n.ratio[k] *= withoutNoise / measured
 		}
 	}
 	n.block = max(1, int(math.Round(stepsPerRow*float64(n.blockRows()))))
 	return n
-}
-
-// centre scales the ratios of a class so that their sum is as predicted.
-func (n *stepNoise) centre(members, class []int, predUs func(m int) float64) {
-	measured, predicted := 0.0, 0.0
-	for _, m := range class {
-		measured += n.ratio[members[m]] * predUs(m)
-		predicted += predUs(m)
-	}
-	for _, m := range class {
-		n.ratio[members[m]] *= predicted / measured
-	}
 }
 
 // blockRows is how many rows are drawn together: one where neighbours are independent, else
@@ -147,26 +134,16 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 	return us * m.noise.ratio[k], nil
 }
 
-// chance is what chance alone reaches in each metric.
-type chance map[string]difference
+// noisyTimes are simulated times of the compared requests on a server with noise, ms: by metric one list a
+// replay.
+type noisyTimes map[string][][]float64
 
-// difference is how far a noisy replay is from the plain one: Kolmogorov-Smirnov distance and median
-// relative difference of a request.
-type difference struct{ ks, median float64 }
-
-func differenceOf(plain, noisy []float64) difference {
-	return difference{stat.Distance(plain, noisy), medianPairedError(plain, noisy)}
-}
-
-// include raises the metric's statistics to those of another replay.
-func (q chance) include(metric string, d difference) {
-	q[metric] = difference{max(q[metric].ks, d.ks), max(q[metric].median, d.median)}
-}
-
-// chances replays with noise and compares with the plain replay, request by request, the requests that
-// arrive from splitNs on. fresh makes an engine that shares no scratch space with another.
-func (p *replayedPhase) chances(ctx context.Context, workers int, fresh func() (engine, error), noise *stepNoise, splitNs int64) (chance, error) {
-	draws := make([]chance, chanceReplays)
+// withStepNoise replays the phase with noise in the step times, chanceReplays times, and returns the times
+// of the compared requests that arrive from splitNs on. fresh makes an engine that shares no scratch space
+// with another.
+func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, fresh func() (engine, error), noise *stepNoise,
+	splitNs int64) (noisyTimes, error) {
+	draws := make([]*sample, chanceReplays)
 	err := par.Try(ctx, workers, chanceReplays, func(k int) error {
 		e, err := fresh()
 		if err != nil {
@@ -179,100 +156,199 @@ func (p *replayedPhase) chances(ctx context.Context, workers int, fresh func() (
 		if err != nil {
 			return err
 		}
-		draws[k] = p.differences(res, splitNs)
+		draws[k] = p.sampleOf([]*sim.Result{res}, splitNs)
 		return nil
 	}, nil)
 	if err != nil {
 		return nil, err
 	}
-	q := chance{}
-	for _, draw := range draws {
-		for metric, d := range draw {
-			q.include(metric, d)
+	noisy := noisyTimes{}
+	for _, metric := range metricNames {
+		for _, draw := range draws {
+			noisy[metric] = append(noisy[metric], draw.sim[metric])
 		}
 	}
-	return q, nil
+	return noisy, nil
 }
 
-// differences compare the plain replay with a noisy one, over the compared requests that both finish.
-func (p *replayedPhase) differences(noisy *sim.Result, splitNs int64) chance {
-	plainUs := map[string][]float64{}
-	noisyUs := map[string][]float64{}
-	plain := p.plain()
-	plainDeparted := lastDepartureUs(p.recorded, plain)
-	noisyDeparted := lastDepartureUs(p.recorded, noisy)
-	for i := range p.recorded {
-		o := &p.recorded[i]
-		a := &plain.Requests[i]
-		b := &noisy.Requests[i]
-		bothFinished := a.Outcome == sim.OutcomeFinished && b.Outcome == sim.OutcomeFinished
-		if o.ArrivalNs < splitNs || o.Excluded != "" || !bothFinished {
+// withRequestNoise is withStepNoise where no steps were recorded: the plain replay's times, each multiplied
+// by the noise of a recorded request, drawn in blocks of neighbours too.
+func (p *replayedPhase) withRequestNoise(seed, splitNs int64) noisyTimes {
+	all := p.sample(result.VariantPlain, p.originNs)
+	judged := p.sample(result.VariantPlain, splitNs)
+	alike := p.alikeRequests()
+	noisy := noisyTimes{}
+	for _, metric := range metricNames {
+		noise := &stepNoise{ratio: requestNoise(all, metric, alike)}
+		plain := judged.sim[metric]
+		if len(noise.ratio) < fewestResiduals || len(plain) == 0 {
 			continue
 		}
-		add := func(metric string, recorded, x, y trace.Opt[float64]) {
-			if recorded.OK && x.OK && y.OK {
-				plainUs[metric] = append(plainUs[metric], x.V)
-				noisyUs[metric] = append(noisyUs[metric], y.V)
+		block := noise.blockRows()
+		for k := range chanceReplays {
+			rng := rand.New(rand.NewPCG(uint64(seed)+uint64(k), chanceStream))
+			times := make([]float64, len(plain))
+			at := 0
+			for i := range times {
+				at++
+				if i%block == 0 {
+					at = rng.IntN(len(noise.ratio))
+				}
+				times[i] = plain[i] * noise.ratio[at%len(noise.ratio)]
 			}
+			noisy[metric] = append(noisy[metric], times)
 		}
-		add("ttft", o.TTFTMs, optOf(a.TTFTUs()), optOf(b.TTFTUs()))
-		add("itl", o.ITLMs, optOf(a.ITLUs()), optOf(b.ITLUs()))
-		add("e2e", o.E2EMs, simulatedE2EUs(o, a, plainDeparted), simulatedE2EUs(o, b, noisyDeparted))
 	}
-	out := chance{}
-	for _, metric := range metricNames {
-		if len(plainUs[metric]) > 0 {
-			out[metric] = differenceOf(plainUs[metric], noisyUs[metric])
+	return noisy
+}
+
+// requestNoise is the noise of a metric in the recorded requests, in order of arrival: ratios of mean 1. It
+// is what recorded over replayed times scatter around those of the most alike requests, without the part
+// that the replay scatters too: the phase of a step in which a request arrives is in both.
+func requestNoise(all *sample, metric string, alike map[int][]float64) []float64 {
+	var points, ratio, real, simulated []float64
+	dim := 0
+	for k, i := range all.request[metric] {
+		recordedMs, simulatedMs := all.real[metric][k], all.sim[metric][k]
+		if !(recordedMs > 0 && simulatedMs > 0) {
+			continue
+		}
+		dim = len(alike[i])
+		points = append(points, alike[i]...)
+		ratio = append(ratio, math.Log(recordedMs/simulatedMs))
+		real = append(real, math.Log(recordedMs))
+		simulated = append(simulated, math.Log(simulatedMs))
+	}
+	if len(ratio) < fewestResiduals {
+		return nil
+	}
+	ratio = aroundNeighbours(points, dim, ratio)
+	needed := scatterOfLogs(aroundNeighbours(points, dim, real)) - scatterOfLogs(aroundNeighbours(points, dim, simulated))
+	share := 0.0
+	if has := scatterOfLogs(ratio); has > 0 {
+		share = math.Sqrt(min(1, max(0, needed/has)))
+	}
+	mean := 0.0
+	for i, log := range ratio {
+		ratio[i] = math.Exp(share * log)
+		mean += ratio[i] / float64(len(ratio))
+	}
+	for i := range ratio {
+		ratio[i] /= mean
+	}
+	return ratio
+}
+
+// aroundNeighbours are the values less the medians of those of the nearest points.
+func aroundNeighbours(points []float64, dim int, values []float64) []float64 {
+	near := stat.NewNeighbours(points, dim, values)
+	out := make([]float64, len(values))
+	for i, v := range values {
+		out[i] = v - near.Median(i)
+	}
+	return out
+}
+
+// scatterOfLogs is the mean square of the values, the largest twentieth left out.
+func scatterOfLogs(v []float64) float64 {
+	squares := make([]float64, len(v))
+	for i, x := range v {
+		squares[i] = x * x
+	}
+	squares = stat.Sorted(squares)
+	return stat.Mean(squares[:len(squares)-len(squares)/20])
+}
+
+// alikeRequests places the requests of the phase: recorded requests that are near have like lengths and
+// met a like load. Each coordinate is scaled by its standard deviation over the requests.
+func (p *replayedPhase) alikeRequests() map[int][]float64 {
+	loads := loadsOf(p.recorded)
+	var columns [][]float64
+	for _, value := range []func(i int) float64{
+		func(i int) float64 { return math.Log(float64(p.recorded[i].Prompt)) },
+		func(i int) float64 { return math.Log(float64(max(1, p.recorded[i].Output))) },
+		func(i int) float64 { return loads[i].inFlight },
+		func(i int) float64 { return loads[i].promptTokens },
+	} {
+		column := make([]float64, len(p.recorded))
+		for i := range column {
+			column[i] = value(i)
+		}
+		if scale := stat.StdErr(column) * math.Sqrt(float64(len(column))); scale > 0 {
+			for i := range column {
+				column[i] /= scale
+			}
+			columns = append(columns, column)
+		}
+	}
+	points := map[int][]float64{}
+	for i := range p.recorded {
+		for _, column := range columns {
+			points[i] = append(points[i], column[i])
+		}
+	}
+	return points
+}
+
+// metLoad is what a request met, by the recording: how many requests were in flight while it was, in the
+// mean, and the prompt tokens that arrived then, per second.
+type metLoad struct{ inFlight, promptTokens float64 }
+
+// loadsOf are the loads of requests in order of arrival; a request without a recorded end meets those at
+// its arrival.
+func loadsOf(recorded []Request) []metLoad {
+	const msToNs = 1e6
+	type event struct {
+		ns     int64
+		change float64
+	}
+	var events []event
+	arrivals := make([]int64, len(recorded))
+	tokens := make([]float64, len(recorded)+1) // of the requests before
+	for i := range recorded {
+		o := &recorded[i]
+		arrivals[i] = o.ArrivalNs
+		tokens[i+1] = tokens[i] + float64(o.Prompt)
+		if o.E2EMs.OK {
+			events = append(events, event{o.ArrivalNs, 1}, event{o.ArrivalNs + int64(o.E2EMs.V*msToNs), -1})
+		}
+	}
+	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.ns, b.ns) })
+	// The integral of the requests in flight, at each event.
+	area := make([]float64, len(events))
+	level := make([]float64, len(events)) // from the event on
+	for k, e := range events {
+		level[k] = e.change
+		if k > 0 {
+			level[k] += level[k-1]
+			area[k] = area[k-1] + level[k-1]*float64(e.ns-events[k-1].ns)
+		}
+	}
+	areaAt := func(ns int64) float64 {
+		k, _ := slices.BinarySearchFunc(events, ns+1, func(e event, ns int64) int { return cmp.Compare(e.ns, ns) })
+		if k == 0 {
+			return 0
+		}
+		return area[k-1] + level[k-1]*float64(ns-events[k-1].ns)
+	}
+	out := make([]metLoad, len(recorded))
+	for i := range recorded {
+		from := recorded[i].ArrivalNs
+		lastsNs := max(1, int64(recorded[i].E2EMs.V*msToNs))
+		next, _ := slices.BinarySearch(arrivals, from+lastsNs)
+		out[i] = metLoad{
+			inFlight:     (areaAt(from+lastsNs) - areaAt(from)) / float64(lastsNs),
+			promptTokens: (tokens[max(next, i)] - tokens[i]) / float64(lastsNs) * nsPerS,
 		}
 	}
 	return out
 }
 
-// requestChances is chances where no steps were recorded: the ratios are those of measured to replayed
-// times of the phase's requests, drawn in blocks too.
-func (p *replayedPhase) requestChances(seed, splitNs int64) chance {
-	all := p.sample(result.VariantPlain, p.originNs)
-	judged := p.sample(result.VariantPlain, splitNs)
-	q := chance{}
-	for _, metric := range metricNames {
-		plain := judged.sim[metric]
-		noise := &stepNoise{}
-		measured, replayed := 0.0, 0.0
-		for i, simulated := range all.sim[metric] {
-			if simulated > 0 {
-				noise.ratio = append(noise.ratio, all.real[metric][i]/simulated)
-				measured += all.real[metric][i]
-				replayed += simulated
-			}
-		}
-		if len(noise.ratio) < fewestResiduals || len(plain) == 0 || measured == 0 {
-			continue
-		}
-		block := noise.blockRows()
-		noisy := make([]float64, len(plain))
-		for k := range chanceReplays {
-			rng := rand.New(rand.NewPCG(uint64(seed)+uint64(k), chanceStream))
-			at := 0
-			for i := range noisy {
-				at++
-				if i%block == 0 {
-					at = rng.IntN(len(noise.ratio))
-				}
-				noisy[i] = plain[i] * noise.ratio[at%len(noise.ratio)] * replayed / measured
-			}
-			q.include(metric, differenceOf(plain, noisy))
-		}
-	}
-	return q
-}
-
-// fill puts what chance reaches into the metrics of an entry.
-func (q chance) fill(m *result.Metrics) {
+// fill adds to the metrics of an entry what is compared with noise in the replay.
+func (n noisyTimes) fill(m *result.Metrics, real map[string][]float64) {
 	for name, metric := range map[string]*result.Metric{"ttft": m.TTFT, "itl": m.ITL, "e2e": m.E2E} {
-		d, known := q[name]
-		if known && metric != nil {
-			metric.ChanceKSD = &d.ks
-			metric.ChanceMedian = result.OrNull(d.median)
+		if metric != nil {
+			compareShapes(metric, real[name], n[name])
 		}
 	}
 }

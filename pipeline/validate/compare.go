@@ -2,6 +2,7 @@ package validate
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
@@ -33,6 +34,10 @@ func Compare(real, sim []float64, paired bool) *result.Metric {
 	m.MedianRelErr = math.Abs(m.SimMs.P50-m.RealMs.P50) / m.RealMs.P50
 	if paired {
 		m.MedianRelErrPaired = result.OrNull(medianPairedError(real, sim))
+		m.PairedErr = pairedError(real, sim)
+	} else {
+		beyond := stat.DistanceBeyond(stat.Sorted(real), stat.Sorted(sim), shapeTolerance)
+		m.BeyondD = &beyond // replays with noise
 	}
 	return m
 }
@@ -50,6 +55,43 @@ func medianPairedError(real, sim []float64) float64 {
 		return math.NaN()
 	}
 	return stat.Median(e)
+}
+
+// pairedTrim is the share of the smallest and of the largest errors that a paired error leaves out: single
+// requests that queued on one side alone.
+const pairedTrim = 0.1
+
+// pairedError is how far off the simulated times of the same requests are, in the mean of log(sim/real)
+// without its tails (spec#paired-error); nil without pairs. The requests are in order of arrival.
+func pairedError(real, sim []float64) *result.Estimate {
+	var logs []float64
+	for i, r := range real {
+		if r > 0 && sim[i] > 0 {
+			logs = append(logs, math.Log(sim[i]/r))
+		}
+	}
+	mean, lo, hi := stat.TrimmedMean(logs, pairedTrim)
+	return result.NewEstimate(math.Expm1(mean), math.Expm1(lo), math.Expm1(hi))
+}
+
+// shapeTolerance is how far off times may be before their distributions count as different
+// (spec#distance-beyond).
+const shapeTolerance = 0.05
+
+// compareShapes adds the distance beyond the tolerance between the recorded times and those of the noisy
+// replays together, and the largest of one noisy replay from them.
+func compareShapes(m *result.Metric, real []float64, noisy [][]float64) {
+	pool := stat.Sorted(slices.Concat(noisy...))
+	if len(pool) == 0 || len(real) == 0 {
+		return
+	}
+	beyond := stat.DistanceBeyond(stat.Sorted(real), pool, shapeTolerance)
+	chance := 0.0
+	for _, times := range noisy {
+		chance = max(chance, stat.DistanceBeyond(stat.Sorted(times), pool, shapeTolerance))
+	}
+	m.BeyondD = &beyond
+	m.ChanceBeyondD = &chance
 }
 
 // distanceOfHalves is the Kolmogorov-Smirnov distance between the first and the second half of the real

@@ -411,8 +411,8 @@ func halves(m *result.Metric) string {
 }
 
 func chance(m *result.Metric) string {
-	if m == nil || m.ChanceKSD == nil {
+	if m == nil || m.ChanceBeyondD == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%.3f", *m.ChanceKSD)
+	return fmt.Sprintf("%.3f", *m.ChanceBeyondD)
 }

@@ -28,12 +28,10 @@ func (t *judgedRun) compareLevels(levels []result.LevelHoldout, seed int64) resu
 	v.Requests = len(levels)
 	v.Replayed = len(levels)
 	v.Split = result.Split{Kind: result.SplitLevels, Test: 1}
-	q := chance{}
 	v.Metrics = &result.Metrics{
-		TTFT: compareLevelMetric("ttft", levels, levelTTFT, levelTTFTSD, seed, q),
-		ITL:  compareLevelMetric("itl", levels, levelTPOT, levelTPOTSD, seed, q),
+		TTFT: compareLevelMetric(levels, levelTTFT, levelTTFTSD, seed),
+		ITL:  compareLevelMetric(levels, levelTPOT, levelTPOTSD, seed),
 	}
-	q.fill(v.Metrics)
 	return v
 }
 
@@ -48,9 +46,9 @@ func levelTPOT(l *result.LevelHoldout) (measured, predicted *float64) {
 	return &l.TPOTMs, l.PredictedTPOTMs
 }
 
-// compareLevelMetric compares one metric over the levels. It adds to q the differences that a perfect
-// prediction would show, given that measured means scatter by sd.
-func compareLevelMetric(metric string, levels []result.LevelHoldout, value levelValue, sd float64, seed int64, q chance) *result.Metric {
+// compareLevelMetric compares one metric over the levels. What chance reaches is the largest error that a
+// perfect prediction would show, given that measured means scatter by sd.
+func compareLevelMetric(levels []result.LevelHoldout, value levelValue, sd float64, seed int64) *result.Metric {
 	var real, simulated []float64
 	for i := range levels {
 		measured, predicted := value(&levels[i])
@@ -69,13 +67,15 @@ func compareLevelMetric(metric string, levels []result.LevelHoldout, value level
 		return compared
 	}
 	noisy := make([]float64, len(simulated))
+	chance := 0.0
 	for k := range chanceReplays {
 		rng := rand.New(rand.NewPCG(uint64(seed)+uint64(k), chanceStream))
 		for i, ms := range simulated {
 			noisy[i] = ms * (1 + sd*rng.NormFloat64())
 		}
-		q.include(metric, differenceOf(simulated, noisy))
+		chance = max(chance, medianPairedError(simulated, noisy))
 	}
+	compared.ChanceMedian = &chance
 	return compared
 }
 

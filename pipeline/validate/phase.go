@@ -209,6 +209,7 @@ func (p *replayedPhase) quality() *result.ReplayQuality {
 // sample is the recorded and the simulated times of the compared requests.
 type sample struct {
 	real, sim map[string][]float64 // ms by metric, in order of arrival
+	request   map[string][]int     // positions in recorded of the values of real
 	compared  int
 	excluded  map[string]int // requests that are not compared, by reason
 }
@@ -219,23 +220,26 @@ var metricNames = []string{"ttft", "itl", "e2e"}
 // sample pairs the requests arriving at or after splitNs, replication by replication: the recorded values
 // are listed once, the simulated ones of all replications follow each other. Nil: the variant was not run.
 func (p *replayedPhase) sample(variant string, splitNs int64) *sample {
-	replications := p.results[variant]
+	return p.sampleOf(p.results[variant], splitNs)
+}
+
+func (p *replayedPhase) sampleOf(replications []*sim.Result, splitNs int64) *sample {
 	if len(replications) == 0 {
 		return nil
 	}
-	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, excluded: map[string]int{}}
+	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, request: map[string][]int{}, excluded: map[string]int{}}
 	for k, res := range replications {
 		departedUs := lastDepartureUs(p.recorded, res)
 		for i := range p.recorded {
-			s.pair(&p.recorded[i], &res.Requests[i], splitNs, departedUs, k == 0)
+			s.pair(i, &p.recorded[i], &res.Requests[i], splitNs, departedUs, k == 0)
 		}
 	}
 	return s
 }
 
-// pair adds one request, or counts why it is not compared. The recorded side is added with the first
+// pair adds the i-th request, or counts why it is not compared. The recorded side is added with the first
 // replication alone.
-func (s *sample) pair(o *Request, r *sim.RequestResult, splitNs int64, departedUs map[string]int64, first bool) {
+func (s *sample) pair(i int, o *Request, r *sim.RequestResult, splitNs int64, departedUs map[string]int64, first bool) {
 	reason := ""
 	switch {
 	case o.ArrivalNs < splitNs:
@@ -254,18 +258,19 @@ func (s *sample) pair(o *Request, r *sim.RequestResult, splitNs int64, departedU
 	if first {
 		s.compared++
 	}
-	s.addTimes("ttft", o.TTFTMs, optOf(r.TTFTUs()), first)
-	s.addTimes("itl", o.ITLMs, optOf(r.ITLUs()), first)
-	s.addTimes("e2e", o.E2EMs, simulatedE2EUs(o, r, departedUs), first)
+	s.addTimes("ttft", i, o.TTFTMs, optOf(r.TTFTUs()), first)
+	s.addTimes("itl", i, o.ITLMs, optOf(r.ITLUs()), first)
+	s.addTimes("e2e", i, o.E2EMs, simulatedE2EUs(o, r, departedUs), first)
 }
 
 // addTimes adds the times of a request that both sides know.
-func (s *sample) addTimes(metric string, realMs, simUs trace.Opt[float64], first bool) {
+func (s *sample) addTimes(metric string, i int, realMs, simUs trace.Opt[float64], first bool) {
 	if !realMs.OK || !simUs.OK {
 		return
 	}
 	if first {
 		s.real[metric] = append(s.real[metric], realMs.V)
+		s.request[metric] = append(s.request[metric], i)
 	}
 	s.sim[metric] = append(s.sim[metric], simUs.V/1e3)
 }

@@ -73,8 +73,8 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		}
 		p := replayPhase(marks, requests, phase, shared.Content, e)
 		p.undecided = cmp.Or(whyUncounted(aggregate, requests, phase), shared.whyUndecided(requests, phase))
-		chances := func(splitNs int64) (chance, error) { return j.chancesOf(ctx, t, p, phase, dep, e.Seed, splitNs) }
-		j.entries[i] = append(j.entries[i], j.phaseEntries(t, phase, p, chances)...)
+		withNoise := func(splitNs int64) (noisyTimes, error) { return j.withNoise(ctx, t, p, phase, dep, e.Seed, splitNs) }
+		j.entries[i] = append(j.entries[i], j.phaseEntries(t, phase, p, withNoise)...)
 	}
 	if len(j.entries[i]) == 0 {
 		j.entries[i] = []result.ValidationRun{t.entryWithoutReplay()}
@@ -103,10 +103,10 @@ func whyNotReplayed(run *trace.Run, dep *deploy.Deployment) string {
 	}
 }
 
-// chancesOf is what chance alone does to the requests of a replayed phase that arrive from splitNs on,
-// from the residuals of its steps, or of its requests where too few steps were recorded.
-func (j *job) chancesOf(ctx context.Context, t *judgedRun, p *replayedPhase, phase *deploy.Phase, dep *deploy.Deployment,
-	seed, splitNs int64) (chance, error) {
+// withNoise are the times that the requests of a replayed phase that arrive from splitNs on take with the
+// server's own noise: that of its steps, or of its requests where too few steps were recorded.
+func (j *job) withNoise(ctx context.Context, t *judgedRun, p *replayedPhase, phase *deploy.Phase, dep *deploy.Deployment,
+	seed, splitNs int64) (noisyTimes, error) {
 	if t.beta != nil {
 		if noise := stepNoiseOf(t.beta, t.pred, phase.StartNs, phase.EndNs); noise != nil {
 			fresh := func() (engine, error) {
@@ -114,15 +114,16 @@ func (j *job) chancesOf(ctx context.Context, t *judgedRun, p *replayedPhase, pha
 				err := j.setModels(&e, dep)
 				return e, err
 			}
-			return p.chances(ctx, j.o.Workers, fresh, noise, splitNs)
+			return p.withStepNoise(ctx, j.o.Workers, fresh, noise, splitNs)
 		}
 	}
-	return p.requestChances(seed, splitNs), nil
+	return p.withRequestNoise(seed, splitNs), nil
 }
 
 // phaseEntries compares one replayed phase: of a training run the hold-out, which is gated, and the whole
 // phase in-sample, which is not; of a test run the whole phase.
-func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p *replayedPhase, chances func(splitNs int64) (chance, error)) []result.ValidationRun {
+func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p *replayedPhase,
+	withNoise func(splitNs int64) (noisyTimes, error)) []result.ValidationRun {
 	if t.starved == nil {
 		t.starved = map[string]starvedRequests{}
 	}
@@ -134,11 +135,11 @@ func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p *replayedPhase, 
 		if !v.Judged() {
 			return v
 		}
-		q, err := chances(fromNs)
+		noisy, err := withNoise(fromNs)
 		if err != nil {
-			v.Findings = append(v.Findings, trace.Findingf(NoReplay, "noisy replays, which tell what chance does: %v", err))
+			v.Findings = append(v.Findings, trace.Findingf(NoReplay, "replays with the server's noise: %v", err))
 		}
-		q.fill(v.Metrics)
+		noisy.fill(v.Metrics, p.sample(result.VariantPlain, fromNs).real)
 		return v
 	}
 	if !t.training {

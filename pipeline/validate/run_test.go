@@ -169,10 +169,10 @@ func TestTrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
 		t.Fatalf("got %d runs", len(v.Runs))
 	}
 	h, s := v.Runs[0], v.Runs[1]
-	if h.Requests+h.Excluded["before_split"] != 400 || h.Requests < 50 || h.Requests > 110 || h.Metrics.TTFT.ChanceKSD == nil {
+	if h.Requests+h.Excluded["before_split"] != 400 || h.Requests < 50 || h.Requests > 110 || h.Metrics.TTFT.ChanceBeyondD == nil {
 		t.Errorf("hold-out: %d requests, excluded %v, %+v", h.Requests, h.Excluded, h.Metrics.TTFT)
 	}
-	if s.Requests != 400 || s.Judged() || s.Metrics.TTFT.ChanceKSD != nil {
+	if s.Requests != 400 || s.Judged() || s.Metrics.TTFT.ChanceBeyondD != nil {
 		t.Errorf("in-sample: %d requests, %+v", s.Requests, s.Metrics.TTFT)
 	}
 	if v.For != coeff.PurposeReplay || v.Verdict != coeff.VerdictPass { // steps without noise: chance moves nothing

@@ -19,7 +19,9 @@ const InsufficientData = "insufficient data"
 
 // Notes of gates.
 const (
-	noteInsufficient  = InsufficientData + ": chance alone reaches %.3g with %d %s, want below %g: about %.0f would decide"
+	noteInsufficient  = InsufficientData + ": chance alone reaches %.3g with %d %s, want below %g: %s"
+	noteWideInterval  = InsufficientData + ": between %+.1f and %+.1f %%, want within %.3g %%, with %d compared: %s"
+	noteFewValues     = InsufficientData + ": %d compared, want at least 20"
 	noteFewLevels     = InsufficientData + ": five load levels at least decide"
 	noteNoChance      = InsufficientData + ": too few step times tell what chance alone reaches"
 	noteEmpty         = "no request to compare arrives in this part of the phase"
@@ -168,30 +170,30 @@ func (r *Rules) replayGates(v *result.Validation, fromRequests bool) []result.Ga
 		undecided = cmp.Or(undecided, run.Undecided)
 		for k := range r.gates {
 			g := &r.gates[k]
-			if g.ofReplay == nil || run.Source == result.SourcePoints && !g.ofReplay.isOfLevels() {
+			if g.ofReplay == nil || g.ofReplay.ofLevels != (run.Source == result.SourcePoints) {
 				continue
 			}
-			var value, chance *float64
+			var read reading
 			if note == "" && run.Metrics != nil {
 				if m := g.ofReplay.metric(run.Metrics); m != nil {
-					value, chance = g.ofReplay.statistic(m)
+					read = g.ofReplay.read(m)
 				}
 			}
-			gates = append(gates, r.replayGate(g, run, value, chance, note, required))
+			read.missing = cmp.Or(note, noteNoStamps)
+			read.optional = !required
+			gates = append(gates, r.replayGate(g, run, read))
 		}
 	}
 	if decided {
 		return gates
 	}
 	for i := range r.gates {
-		if g := &r.gates[i]; g.ofReplay != nil && g.ofReplay.wholeDistribution {
+		if g := &r.gates[i]; g.ofReplay != nil && !g.ofReplay.ofLevels {
 			gates = append(gates, r.apply(g, ScopeAll, reading{missing: cmp.Or(undecided, why)}))
 		}
 	}
 	return gates
 }
-
-func (v *replayValue) isOfLevels() bool { return !v.wholeDistribution && !v.requestsOnly }
 
 // whyNotJudged is the note of a replay that cannot be judged, empty for one that can, and whether a
 // result is required all the same. fromRequests: the coefficients were learned from clients' requests,
@@ -222,39 +224,34 @@ func whyNotJudged(run *result.ValidationRun, fromRequests bool) (note string, re
 	return "", true
 }
 
-// replayGate fails where the value is at or over the threshold and over what chance alone reaches,
-// passes where both are under the threshold, and has no result between: more requests would decide
-// (spec#chance).
-func (r *Rules) replayGate(g *Gate, run *result.ValidationRun, value, chance *float64, note string, required bool) result.Gate {
-	if value == nil {
-		out := r.apply(g, ReplayScope(run), reading{missing: cmp.Or(note, noteNoStamps), optional: !required})
-		out.Chance = chance
+// replayGate judges one figure of a replay: an estimate with its interval, or a statistic beside what
+// chance alone reaches. That fails where it is at or over the threshold and over chance, passes where both
+// are under the threshold, and has no result between: more requests would decide (spec#chance).
+func (r *Rules) replayGate(g *Gate, run *result.ValidationRun, read reading) result.Gate {
+	read.size = run.Requests
+	out := r.apply(g, ReplayScope(run), read)
+	if read.value == nil {
 		return out
 	}
-	out := r.apply(g, ReplayScope(run), reading{value: value, optional: !required})
-	out.Chance = chance
+	chance := read.chance
 	switch {
+	case read.estimate:
 	case chance == nil && run.Source == result.SourcePoints:
 		out.Pass = nil
 		out.Note = noteFewLevels
 	case chance == nil:
 		out.Pass = nil
 		out.Note = noteNoChance
-	case *chance >= g.Threshold && (*value < g.Threshold || *value <= *chance):
+	case *chance >= g.Threshold && (*read.value < g.Threshold || *read.value <= *chance):
 		out.Pass = nil
-		out.Note = fmt.Sprintf(noteInsufficient, *chance, run.Requests, comparedNoun(run), g.Threshold, enoughRequests(run, *chance, g.Threshold))
+		// Chance falls with the square root of the number.
+		needed := float64(run.Requests) * math.Pow(chanceMargin**chance/g.Threshold, 2)
+		out.Note = fmt.Sprintf(noteInsufficient, *chance, run.Requests, comparedNoun(run), g.Threshold, wouldDecide(needed, comparedNoun(run)))
 	}
 	if run.Rebuilt > 0 {
 		out.Note = joinNotes(out.Note, noteRebuilt)
 	}
 	return out
-}
-
-// enoughRequests is how many would bring chance below the threshold: chance falls with the square
-// root of the number of requests.
-func enoughRequests(run *result.ValidationRun, chance, threshold float64) float64 {
-	now := float64(run.Requests)
-	return max(math.Ceil(now*chance/threshold*chance/threshold), now+1)
 }
 
 func comparedNoun(run *result.ValidationRun) string {

@@ -86,9 +86,13 @@ const (
 // reading is what a gate compares in one scope.
 type reading struct {
 	value    *float64
-	missing  string // note of a gate without a value
-	remark   string // added to the note of a gate with a value
-	optional bool   // without a value the verdict is not affected
+	chance   *float64    // what chance alone reaches; nil: unknown
+	estimate bool        // the value is an estimate that is judged with its interval
+	interval *[2]float64 // 95 %, of the signed value of an estimate; nil: too few values for one
+	size     int         // values that an estimate is made of, or rows
+	missing  string      // note of a gate without a value
+	remark   string      // added to the note of a gate with a value
+	optional bool        // without a value the verdict is not affected
 }
 
 // leftOutValue is a value for each configuration that cross-validation left out of the fit of a model.
@@ -100,12 +104,11 @@ type leftOutValue struct {
 // replayValue is a value of each replayed run, phase and split that the coefficients never saw
 // (spec#held-out-replay).
 type replayValue struct {
-	metric    func(*result.Metrics) *result.Metric
-	statistic func(*result.Metric) (value, chance *float64)
-	// wholeDistribution is a distance of distributions: not computed for a few load levels, whose
-	// means are no distribution.
-	wholeDistribution bool
-	requestsOnly      bool // not computed for load levels, which have no such metric
+	metric func(*result.Metrics) *result.Metric
+	read   func(*result.Metric) reading
+	// ofLevels is computed for load levels, whose means are neither a distribution nor requests; the others
+	// for requests.
+	ofLevels bool
 }
 
 // All lists the gates with their default thresholds, in the order of the specification.

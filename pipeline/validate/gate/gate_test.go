@@ -14,6 +14,11 @@ import (
 
 func num(v float64) *float64 { return &v }
 
+// estimate is a figure with its interval.
+func estimate(v, half float64) *result.Estimate {
+	return &result.Estimate{Value: v, Lo: num(v - half), Hi: num(v + half)}
+}
+
 // evidence is what gates are decided from.
 type evidence struct {
 	v   *result.Validation
@@ -25,7 +30,7 @@ type evidence struct {
 // passes. b is served by the frozen recipe too, so that it has queue waits.
 func goodEvidence() evidence {
 	metric := func() *result.Metric {
-		return &result.Metric{KSD: 0.08, ChanceKSD: num(0.06), MedianRelErrPaired: num(0.05), ChanceMedian: num(0.02),
+		return &result.Metric{KSD: 0.3, BeyondD: num(0.08), ChanceBeyondD: num(0.06), PairedErr: estimate(0.01, 0.01),
 			NReal: 400, RealMs: result.SampleStats{P50: 100, Mean: 100}}
 	}
 	config := func(scope string) result.ConfigErrors {
@@ -70,6 +75,16 @@ func goodEvidence() evidence {
 	return evidence{v, fit, set}
 }
 
+// addLevels adds load levels that the fit, which learned from such, never saw.
+func (e evidence) addLevels(relErr float64) {
+	metric := func() *result.Metric { return &result.Metric{MedianRelErrPaired: &relErr, ChanceMedian: num(0.02)} }
+	e.fit.Requests = &result.RequestLevel{}
+	e.v.Runs = append(e.v.Runs, result.ValidationRun{
+		ID: "levels", Source: result.SourcePoints, Split: result.Split{Kind: result.SplitLevels}, Requests: 8,
+		Metrics: &result.Metrics{TTFT: metric(), ITL: metric()},
+	})
+}
+
 // decide fills the gates and the verdicts, for all purposes.
 func (e evidence) decide(t *testing.T, overrides map[string]float64) *result.Validation {
 	t.Helper()
@@ -102,7 +117,9 @@ func TestEverythingGoodPasses(t *testing.T) {
 // TestEveryGateHasAValue: the good evidence of this test has a value for every gate of the table, and
 // every gate is explained.
 func TestEveryGateHasAValue(t *testing.T) {
-	v := goodEvidence().decide(t, nil)
+	e := goodEvidence()
+	e.addLevels(0.05)
+	v := e.decide(t, nil)
 	for _, want := range All() {
 		if !slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == want.Name && g.Value != nil }) {
 			t.Errorf("%s: no gate of that name has a value: add the figure it compares to goodEvidence", want.Name)
@@ -216,12 +233,14 @@ func TestEachGateCanFail(t *testing.T) {
 			func(e evidence) { e.v.Configs[1].Alpha.Queue.MAPEConst = num(0.1) },
 			[]string{"queue_beats_constant b"},
 		},
-		"ks_ttft":             {func(e evidence) { e.v.Runs[0].Metrics.TTFT.KSD = 0.16 }, []string{"ks_ttft r/open"}},
-		"ks_itl":              {func(e evidence) { e.v.Runs[0].Metrics.ITL.KSD = 0.15 }, []string{"ks_itl r/open"}},
-		"ks_e2e":              {func(e evidence) { e.v.Runs[0].Metrics.E2E.KSD = 0.5 }, []string{"ks_e2e r/open"}},
-		"median_rel_err_ttft": {func(e evidence) { e.v.Runs[0].Metrics.TTFT.MedianRelErrPaired = num(0.3) }, []string{"median_rel_err_ttft r/open"}},
-		"median_rel_err_itl":  {func(e evidence) { e.v.Runs[0].Metrics.ITL.MedianRelErrPaired = num(0.3) }, []string{"median_rel_err_itl r/open"}},
-		"median_rel_err_e2e":  {func(e evidence) { e.v.Runs[0].Metrics.E2E.MedianRelErrPaired = num(0.2) }, []string{"median_rel_err_e2e r/open"}},
+		"ks_ttft":             {func(e evidence) { e.v.Runs[0].Metrics.TTFT.BeyondD = num(0.16) }, []string{"ks_ttft r/open"}},
+		"paired_err_ttft":     {func(e evidence) { e.v.Runs[0].Metrics.TTFT.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_ttft r/open"}},
+		"ks_itl":              {func(e evidence) { e.v.Runs[0].Metrics.ITL.BeyondD = num(0.16) }, []string{"ks_itl r/open"}},
+		"paired_err_itl":      {func(e evidence) { e.v.Runs[0].Metrics.ITL.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_itl r/open"}},
+		"ks_e2e":              {func(e evidence) { e.v.Runs[0].Metrics.E2E.BeyondD = num(0.16) }, []string{"ks_e2e r/open"}},
+		"paired_err_e2e":      {func(e evidence) { e.v.Runs[0].Metrics.E2E.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_e2e r/open"}},
+		"median_rel_err_ttft": {func(e evidence) { e.addLevels(0.3) }, []string{"median_rel_err_itl levels", "median_rel_err_ttft levels"}},
+		"median_rel_err_itl":  {func(e evidence) { e.addLevels(0.2) }, []string{"median_rel_err_itl levels", "median_rel_err_ttft levels"}},
 	}
 	for _, g := range All() {
 		c, known := cases[g.Name]
@@ -250,15 +269,15 @@ func TestChanceDecidesWithTheThreshold(t *testing.T) {
 		{0.14, 0.10, coeff.VerdictPass, ""},
 		{0.20, 0.10, coeff.VerdictFail, ""},
 		{0.20, 0.17, coeff.VerdictFail, ""},
-		{0.16, 0.17, coeff.VerdictInsufficient, "about 514 would decide"},
-		{0.10, 0.30, coeff.VerdictInsufficient, "chance alone reaches 0.3 with 400 requests, want below 0.15: about 1600 would decide"},
-		{0.20, 0.20, coeff.VerdictInsufficient, "about 712 would decide"},
+		{0.16, 0.17, coeff.VerdictInsufficient, "about 803 would decide"},
+		{0.10, 0.30, coeff.VerdictInsufficient, "chance alone reaches 0.3 with 400 requests, want below 0.15: about 2500 would decide"},
+		{0.20, 0.20, coeff.VerdictInsufficient, "about 1112 would decide"},
 	} {
 		e := goodEvidence()
 		v := e.v
-		v.Runs[0].Metrics.TTFT.KSD, v.Runs[0].Metrics.TTFT.ChanceKSD = c.value, num(c.chance)
+		v.Runs[0].Metrics.TTFT.BeyondD, v.Runs[0].Metrics.TTFT.ChanceBeyondD = num(c.value), num(c.chance)
 		whole := v.Runs[0]
-		whole.Split.Kind, whole.Metrics = result.SplitInSample, &result.Metrics{TTFT: &result.Metric{KSD: 0.9, ChanceKSD: num(0)}}
+		whole.Split.Kind, whole.Metrics = result.SplitInSample, &result.Metrics{TTFT: &result.Metric{BeyondD: num(0.9), ChanceBeyondD: num(0)}}
 		v.Runs = append(v.Runs, whole)
 		e.decide(t, nil)
 		if v.Verdict != c.want {
@@ -272,7 +291,7 @@ func TestChanceDecidesWithTheThreshold(t *testing.T) {
 	}
 	e := goodEvidence()
 	v := e.v
-	v.Runs[0].Metrics.ITL.ChanceMedian = nil
+	v.Runs[0].Metrics.ITL.ChanceBeyondD = nil
 	e.decide(t, nil)
 	if v.Verdict != coeff.VerdictInsufficient || !strings.Contains(v.Missing[0], noteNoChance) {
 		t.Errorf("without noise: got %s, missing %v", v.Verdict, v.Missing)
@@ -302,7 +321,7 @@ func TestPurposes(t *testing.T) {
 			[4]string{pass, pass, fail, pass}, [4]string{pass, pass, pass, pass}},
 		{"steps of b", func(e evidence) { e.v.Configs[1].Steps.Skill = num(0.1) },
 			[4]string{fail, fail, pass, pass}, [4]string{fail, fail, pass, pass}},
-		{"replay", func(e evidence) { e.v.Runs[0].Metrics.ITL.KSD = 0.4 },
+		{"replay", func(e evidence) { e.v.Runs[0].Metrics.ITL.BeyondD = num(0.4) },
 			[4]string{pass, fail, pass, pass}, [4]string{pass, fail, pass, pass}},
 		{"a delay of a", func(e evidence) { e.v.Configs[0].Alpha.Egress.MAEUs = num(5000) },
 			[4]string{pass, fail, pass, pass}, [4]string{pass, pass, pass, pass}},
@@ -366,7 +385,7 @@ func TestWhatDecides(t *testing.T) {
 func TestSaturatedPhasesDoNotGate(t *testing.T) {
 	e := goodEvidence()
 	v := e.v
-	bad := &result.Metrics{TTFT: &result.Metric{KSD: 0.9, ChanceKSD: num(0.1)}}
+	bad := &result.Metrics{TTFT: &result.Metric{BeyondD: num(0.9), ChanceBeyondD: num(0.1)}}
 	v.Runs = append(v.Runs,
 		result.ValidationRun{ID: "s", Phase: "open", Load: deploy.LoadOpen, Saturated: true, Requests: 400, Metrics: bad})
 	e.decide(t, nil)

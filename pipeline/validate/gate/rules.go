@@ -102,11 +102,17 @@ func (r *Rules) apply(g *Gate, scope string, in reading) result.Gate {
 		Spec:     g.Spec,
 		Required: !in.optional,
 		Purposes: g.Purposes,
+		Chance:   in.chance,
+		Interval: in.interval,
 	}
-	if in.value != nil {
-		pass := passes(*in.value, g.Op, g.Threshold)
-		out.Pass = &pass
-		out.Note = joinNotes(r.loosened[g.Name], in.remark)
+	if in.value == nil {
+		return out
+	}
+	pass := passes(*in.value, g.Op, g.Threshold)
+	out.Pass = &pass
+	out.Note = joinNotes(r.loosened[g.Name], in.remark)
+	if in.estimate {
+		judgeEstimate(&out, in)
 	}
 	return out
 }

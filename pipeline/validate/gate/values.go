@@ -206,8 +206,22 @@ func ttftOf(m *result.Metrics) *result.Metric { return m.TTFT }
 func itlOf(m *result.Metrics) *result.Metric  { return m.ITL }
 func e2eOf(m *result.Metrics) *result.Metric  { return m.E2E }
 
-func ksOf(m *result.Metric) (value, chance *float64) { return &m.KSD, m.ChanceKSD }
+func beyondOf(m *result.Metric) reading { return reading{value: m.BeyondD, chance: m.ChanceBeyondD} }
 
-func medianErrorOf(m *result.Metric) (value, chance *float64) {
-	return m.MedianRelErrPaired, m.ChanceMedian
+func medianErrorOf(m *result.Metric) reading {
+	return reading{value: m.MedianRelErrPaired, chance: m.ChanceMedian}
+}
+
+func pairedErrorOf(m *result.Metric) reading { return ofEstimate(m.PairedErr) }
+
+// ofEstimate is the size of a signed figure with its interval.
+func ofEstimate(e *result.Estimate) reading {
+	if e == nil {
+		return reading{}
+	}
+	r := reading{value: absolute(&e.Value), estimate: true}
+	if e.Lo != nil && e.Hi != nil {
+		r.interval = &[2]float64{*e.Lo, *e.Hi}
+	}
+	return r
 }

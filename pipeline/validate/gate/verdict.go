@@ -105,23 +105,26 @@ func concerns(g *result.Gate, c *result.ConfigErrors) bool {
 	return entry.judgesCoefficients() || entry.ofReplay != nil && slices.Contains(c.Runs, RunOf(g.Scope))
 }
 
-// ReplayPasses reports whether the compared distributions pass the replay gates, whatever chance
-// reaches.
+// ReplayPasses reports whether distributions that were compared with noise in the replay pass the replay
+// gates, whatever chance reaches. Their requests are not paired: the medians stand for where they are.
 func (r *Rules) ReplayPasses(m *result.Metrics) bool {
 	if m == nil {
 		return false
 	}
 	for i := range r.gates {
 		g := &r.gates[i]
-		if g.ofReplay == nil {
+		if g.ofReplay == nil || g.ofReplay.ofLevels {
 			continue
 		}
 		metric := g.ofReplay.metric(m)
 		if metric == nil {
 			continue
 		}
-		value, _ := g.ofReplay.statistic(metric)
-		if value != nil && !passes(*value, g.Op, g.Threshold) {
+		read := g.ofReplay.read(metric)
+		if read.value == nil {
+			read.value = &metric.MedianRelErr
+		}
+		if !passes(*read.value, g.Op, g.Threshold) {
 			return false
 		}
 	}

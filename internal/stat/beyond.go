@@ -1,0 +1,31 @@
+package stat
+
+import (
+	"math"
+	"slices"
+)
+
+// DistanceBeyond is how far apart the distributions of two samples of positive values are beyond a
+// relative tolerance d of the values:
+//
+//	sup over t of max(F_a(t) - F_b(t(1+d)), F_b(t) - F_a(t(1+d)))
+//
+// It is the Kolmogorov-Smirnov distance for d = 0, and 0 where one sample can be moved onto the other by
+// changing every value by at most the factor 1+d. Both samples are sorted and not empty.
+func DistanceBeyond(a, b []float64, d float64) float64 {
+	n, m := float64(len(a)), float64(len(b))
+	most := 0.0
+	// F_a rises at its values only, and between two of them F_b(t) is largest just before the next: one
+	// search of b for each value of a and direction finds the supremum.
+	for i, v := range a {
+		if i+1 == len(a) || a[i+1] != v {
+			below, _ := slices.BinarySearch(b, math.Nextafter(v*(1+d), math.Inf(1)))
+			most = max(most, float64(i+1)/n-float64(below)/m)
+		}
+		if i == 0 || a[i-1] != v {
+			below, _ := slices.BinarySearch(b, v/(1+d))
+			most = max(most, float64(below)/m-float64(i)/n)
+		}
+	}
+	return most
+}

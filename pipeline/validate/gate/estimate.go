@@ -1,0 +1,80 @@
+package gate
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+// Judging estimates (spec#sampling-error).
+const (
+	// worstPassing is how many thresholds away the far end of a passing estimate's interval may be.
+	worstPassing = 2
+	// surelyDecides is the chance to decide that a stated number of requests or rows gives.
+	surelyDecides = 0.9
+	// mostToAskFor is the largest number that is stated.
+	mostToAskFor = 20_000
+	// chanceMargin is how far what chance reaches is brought below the threshold by the number that is stated:
+	// it is itself a figure of few replays.
+	chanceMargin = 1.25
+)
+
+// judgeEstimate decides with the interval of a signed value whose size is compared: it fails where the
+// whole interval is at or over the threshold, passes where the value is under it and the interval under
+// worstPassing times it, and has no result between, where there are too few values.
+func judgeEstimate(out *result.Gate, in reading) {
+	size := *in.value
+	if in.interval == nil {
+		out.Pass = nil
+		out.Note = fmt.Sprintf(noteFewValues, in.size)
+		return
+	}
+	lo, hi := in.interval[0], in.interval[1]
+	farthest := math.Max(math.Abs(lo), math.Abs(hi))
+	nearest := 0.0
+	if lo > 0 || hi < 0 {
+		nearest = math.Min(math.Abs(lo), math.Abs(hi))
+	}
+	isOver := nearest >= out.Threshold
+	isUnder := size < out.Threshold && farthest < worstPassing*out.Threshold
+	if isOver || isUnder {
+		*out.Pass = isUnder
+		return
+	}
+	out.Pass = nil
+	needed := estimateSize(in.size, size, (hi-lo)/2, out.Threshold)
+	out.Note = fmt.Sprintf(noteWideInterval, 100*lo, 100*hi, 100*out.Threshold, in.size, wouldDecide(needed, "values"))
+}
+
+// estimateSize is how many values decide with probability surelyDecides, where n of them gave an estimate
+// of this size and an interval of so much either way. The interval shrinks with the square root of the
+// number, and the new estimate is somewhere around the old one, by the errors of both.
+func estimateSize(n int, size, half, threshold float64) float64 {
+	const z = 1.96
+	old := half / z
+	for needed := float64(n) * 1.1; needed <= mostToAskFor; needed *= 1.1 {
+		error := old * math.Sqrt(float64(n)/needed)
+		estimate := distuv.Normal{Mu: size, Sigma: math.Hypot(old, error)}
+		under := math.Min(threshold, worstPassing*threshold-z*error)
+		over := threshold + z*error
+		decides := 1 - estimate.CDF(over) + estimate.CDF(-over)
+		if under > 0 {
+			decides += estimate.CDF(under) - estimate.CDF(-under)
+		}
+		if decides >= surelyDecides {
+			return needed
+		}
+	}
+	return math.Inf(1)
+}
+
+// wouldDecide is the part of a note that states how many more values decide.
+func wouldDecide(needed float64, noun string) string {
+	if needed > mostToAskFor {
+		return fmt.Sprintf("more than %d %s would be needed, which is not within reach", mostToAskFor, noun)
+	}
+	return fmt.Sprintf("about %.0f would decide", math.Ceil(needed))
+}
