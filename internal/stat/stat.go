@@ -6,6 +6,8 @@
 //	neighbours.go   the prediction of the nearest rows, for the noise floor
 //	bands.go        how values are distributed along another quantity
 //	kolmogorov.go   Kolmogorov-Smirnov distance with p-values
+//	beyond.go       the same beyond a tolerance
+//	blocks.go       intervals of series that are correlated in time
 //	wasserstein.go  Wasserstein distance
 //	student.go      Student's t, intervals of a mean
 //	paired.go       paired differences, with a randomisation test
