@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Check applies the rules of both spec versions (spec#deployment-checks). Codes:
-// bad_model, bad_hardware, bad_knobs, bad_tp, bad_top_k.
+// Check returns an error for a deployment that is impossible under every spec version
+// (spec#deployment-checks). Codes: bad_model, bad_hardware, bad_knobs, bad_tp, bad_top_k.
 func (d *Deployment) Check() error {
 	for _, check := range []func() error{d.Model.Check, d.checkHardware, d.Engine.Check} {
 		if err := check(); err != nil {
@@ -17,6 +17,8 @@ func (d *Deployment) Check() error {
 	return nil
 }
 
+// checkHardware returns an error for figures that no device has, or for missing ones that the
+// settings need.
 func (d *Deployment) checkHardware() error {
 	if d.TP < 1 || d.TP > vllm.MaxDevices {
 		return trace.Errorf(vllm.BadKnobs, "tensor_parallel_size: got %d, want 1 to %d", d.TP, vllm.MaxDevices)
@@ -44,13 +46,14 @@ func (d *Deployment) checkHardware() error {
 	return nil
 }
 
-// maxRate is far above the figures of any datasheet, and products of two do not overflow.
+// maxRate is far above the figures of any datasheet, and so low that the product of two does not
+// overflow.
 const maxRate = 1e15
 
 func isPositive(v float64) bool { return v > 0 && v <= maxRate }
 
-// CheckStepTimes returns nil where a specification covers the deployment's step times: one up to 1.2,
-// otherwise 1.3 (layered is true).
+// CheckStepTimes returns nil where some spec version covers the deployment's step times: one up to
+// 1.2, otherwise 1.3, for which layered is true.
 func (d *Deployment) CheckStepTimes() (layered bool, err error) {
 	if err = d.CheckSupported(); err == nil {
 		return false, nil
@@ -61,8 +64,9 @@ func (d *Deployment) CheckStepTimes() (layered bool, err error) {
 	return false, err
 }
 
-// CheckLayers applies the rules of spec 1.3 alone (spec#supported): what vLLM would load, with attention within a few
-// reaches. Codes: those of [vllm.Limits] that are refused, bad_knobs, bad_model.
+// CheckLayers returns an error unless spec 1.3 covers the deployment (spec#supported): vLLM must
+// load it, and its attention must have few different reaches. Codes: those of [vllm.Limits] that
+// are refused, bad_knobs, bad_model.
 func (d *Deployment) CheckLayers() error {
 	if err := d.refuseLimits(true); err != nil {
 		return err
@@ -77,6 +81,7 @@ func (d *Deployment) CheckLayers() error {
 	return d.checkOffload()
 }
 
+// checkOffload returns an error for a CPU tier whose blocks are not known or not alike.
 func (d *Deployment) checkOffload() error {
 	switch e := &d.Engine; {
 	case e.CPUOffloading && d.Model.Layered != nil:
@@ -88,8 +93,9 @@ func (d *Deployment) checkOffload() error {
 	return nil
 }
 
-// CheckSupported applies the rules of specs 1.1 and 1.2 alone (spec#supported). Codes: those
-// of [vllm.Limits] that are refused, tp_heads, tp_kv_heads, bad_model, bad_knobs, unsupported_model.
+// CheckSupported returns an error unless specs 1.1 and 1.2 cover the deployment (spec#supported).
+// Codes: those of [vllm.Limits] that are refused, tp_heads, tp_kv_heads, bad_model, bad_knobs,
+// unsupported_model.
 func (d *Deployment) CheckSupported() error {
 	if err := d.refuseLimits(false); err != nil {
 		return err
@@ -130,6 +136,8 @@ type rate struct {
 	value float64
 }
 
+// allPositive returns an error for the first figure that is not positive. of and unit are words of
+// the message.
 func allPositive(code trace.Code, of, unit string, rates ...rate) error {
 	for _, r := range rates {
 		if !isPositive(r.value) {

@@ -13,15 +13,16 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Transfer sets the connector of disaggregated prefill on an engine that states none, so that the
-// scheduler rules of its release for connectors apply.
+// Transfer sets the connector of disaggregated prefill on an engine that states none, so that its
+// release's scheduler rules for connectors apply.
 func (d *Deployment) Transfer() {
 	if d.Engine.Extra["kv_transfer_config"] == nil {
 		d.Engine.Keep("kv_transfer_config", map[string]any{"kv_connector": vllm.PullConnector, "kv_role": "kv_both"})
 	}
 }
 
-// CheckAlone refuses one server of disaggregated prefill without the others. Code: unsupported_engine.
+// CheckAlone returns an error for a server of disaggregated prefill that is simulated without the
+// others. Code: unsupported_engine.
 func (d *Deployment) CheckAlone() error {
 	if name := d.Engine.Transfers(); name != "" {
 		return trace.Errorf(vllm.UnsupportedEngine, "kv_transfer_config: got connector %q and one kind of engine, want prefill and decode "+
@@ -31,11 +32,11 @@ func (d *Deployment) CheckAlone() error {
 	return nil
 }
 
-// maxRanks bounds the engines of one simulation.
+// maxRanks is the largest number of data-parallel engines of one simulation.
 const maxRanks = 1024
 
-// CheckSimulated refuses combinations that vLLM refuses or that the simulator cannot
-// play. Codes: bad_knobs, unsupported_engine.
+// CheckSimulated returns an error for settings that vLLM refuses or that the simulator does not
+// model. Codes: bad_knobs, unsupported_engine.
 func (d *Deployment) CheckSimulated() error {
 	s, err := d.Engine.Speculation()
 	if err != nil {
@@ -81,28 +82,28 @@ func (d *Deployment) CheckSimulated() error {
 	return nil
 }
 
-// objection is a condition that is refused, and the error's text.
+// objection is a condition under which a deployment is refused, and the error's text.
 type objection struct {
-	is  bool
-	why string
+	applies bool
+	why     string
 }
 
 // upheld returns the text of the first objection whose condition is true, "" for none.
 func upheld(all []objection) string {
 	for _, o := range all {
-		if o.is {
+		if o.applies {
 			return o.why
 		}
 	}
 	return ""
 }
 
-// allToAll are the back ends of all releases that exchange tokens between ranks.
+// allToAll are the back ends, of all releases, that exchange tokens between ranks.
 var allToAll = strings.Fields(`naive pplx deepep_high_throughput deepep_low_latency deepep_v2 mori mori_high_throughput mori_low_latency moonep
 	nixl_ep allgather_reducescatter flashinfer_all2allv flashinfer_nvlink_two_sided flashinfer_nvlink_one_sided passthrough`)
 
-// contradiction returns the first combination of settings that vLLM refuses (vllm/config of 0.33.0), ""
-// for none.
+// contradiction returns the first combination of settings that vLLM refuses (vllm/config of
+// 0.33.0), "" for none.
 func (d *Deployment) contradiction(s *vllm.Speculation) string {
 	e := &d.Engine
 	drafts := vllm.Speculation{}

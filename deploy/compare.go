@@ -11,8 +11,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Against compares a log with the deployment of a run.yaml. It returns one sentence for each setting that
-// differs; settings that only one of them has are not compared.
+// Against compares the settings in a log with the deployment of a run.yaml. It returns one sentence
+// for each setting that differs; settings that only one of them has are not compared.
 func (d *Draft) Against(dep *Deployment) (unlike []string) {
 	e, m := &dep.Engine, &dep.Model
 	if d.Get("vllm.block_size") == nil {

@@ -2,9 +2,9 @@
 // [Deployment], and how it was recorded.
 //
 // [LoadRun] reads the run.yaml of a recording and the config.json beside it, [Datasheet] a
-// built-in device. What run.yaml may leave out has vLLM's own default; what cannot be guessed is
-// required, and everything missing is named in one error. [FromCommandLine] and [FromLog] write
-// a run.yaml ([Draft]) from the command that started a server or from what it printed.
+// built-in device. Optional keys of run.yaml have vLLM's own defaults; the others are required, and
+// one error names all that are missing. [FromCommandLine] and [FromLog] write a run.yaml ([Draft])
+// from the command that started a server or from its log.
 //
 // Every field is resolved once, at load; after that a zero means zero and an unknown value is an
 // unknown [trace.Opt]. [Deployment.Check] applies the rules of every spec version,
@@ -59,7 +59,7 @@ type Phase struct {
 	Load    string `json:"load"` // open | closed
 }
 
-// WarmupPhase is the phase name that is left out of every fit and test.
+// WarmupPhase is the name of a phase that fits and tests leave out.
 const WarmupPhase = "warmup"
 
 // Load kinds of a phase.
@@ -77,8 +77,8 @@ type Files struct {
 	Iterations []string `json:"iterations,omitempty"`
 }
 
-// Deployment is one run.yaml, resolved: everything a feature, the simulator or
-// a coefficient file needs to know about what was running.
+// Deployment is one run.yaml with everything resolved: what features, simulator and coefficient
+// files need to know about what was running.
 type Deployment struct {
 	Name       string      `json:"name"`
 	Provenance string      `json:"provenance,omitempty"`
@@ -103,7 +103,7 @@ type Deployment struct {
 	FoundFiles bool `json:"-"`
 }
 
-// PhaseAt returns the phase holding the monotonic stamp, or nil.
+// PhaseAt returns the phase that a monotonic stamp lies in, or nil.
 func (d *Deployment) PhaseAt(ns int64) *Phase {
 	if i := slices.IndexFunc(d.Phases, func(p Phase) bool { return ns >= p.StartNs && ns < p.EndNs }); i >= 0 {
 		return &d.Phases[i]
@@ -111,9 +111,9 @@ func (d *Deployment) PhaseAt(ns int64) *Phase {
 	return nil
 }
 
-// Config is the configuration as one string: a label people read and eight hex
-// digits that stand for model, hardware, tp and every engine knob. Two deployments
-// are one configuration exactly when the strings are equal (spec#configuration).
+// Config returns the configuration as one string: a label for people, and eight hex digits that
+// stand for model, hardware, tp and every engine setting. Two deployments are the same
+// configuration exactly when the strings are equal (spec#configuration).
 //
 //	llama-3.1-8b H100-SXM-80GB tp1 #0f1e2d3c
 func (d *Deployment) Config() string {
@@ -121,7 +121,7 @@ func (d *Deployment) Config() string {
 	return d.Label() + " #" + hex.EncodeToString(sum[:4])
 }
 
-// Label names model, hardware and tp for people: "llama-3.1-8b H100-SXM-80GB tp1".
+// Label returns model, hardware and parallelism for people: "llama-3.1-8b H100-SXM-80GB tp1".
 func (d *Deployment) Label() string {
 	label := fmt.Sprintf("%s %s tp%d", model.Name(d.Model.ID), d.Hardware.Name, d.TP)
 	if d.DP > 1 && d.Model.IsMoE() {
@@ -167,7 +167,8 @@ func (d *Deployment) configKey() string {
 	return b.String()
 }
 
-// Served is what serves alone: the deployment without names, load, recording settings and files.
+// Served returns the deployment without what does not affect serving: names, load, recording
+// settings and files.
 func (d *Deployment) Served() Deployment {
 	out := *d
 	out.Name = ""

@@ -15,13 +15,13 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Draft is a run.yaml that is being put together from command lines and logs. Values are stored by
-// path ("vllm.max_num_seqs").
+// Draft is a run.yaml that is assembled from command lines and logs. Values are stored by path
+// ("vllm.max_num_seqs").
 type Draft struct {
 	values map[string]any
 	notes  map[string]string // comments beside values that were derived or assumed
 
-	findings []trace.Finding // what was left out, and why
+	findings []trace.Finding // settings that were left out, with the reason
 
 	// From a log:
 
@@ -43,7 +43,7 @@ func (d *Draft) SetNoted(path string, value any, note string) {
 	d.notes[path] = note
 }
 
-// Settings are the values as "path=value", sorted: the form that [LoadSettings] takes.
+// Settings returns the values as "path=value", sorted: the form that [LoadSettings] takes.
 func (d *Draft) Settings() (set []string) {
 	for _, path := range slices.Sorted(maps.Keys(d.values)) {
 		if v := d.values[path]; v != nil {
@@ -63,9 +63,9 @@ func (d *Draft) addFinding(f trace.Finding) {
 	}
 }
 
-// Findings are warnings about what the draft leaves out (unknown_flag, unknown_hardware) and what of
-// it is not modelled (the codes of [vllm.Limits]). m is the model, nil where its config.json is not
-// known.
+// Findings returns warnings about what the draft leaves out (unknown_flag, unknown_hardware) and
+// what of it is not modelled (the codes of [vllm.Limits]). m is the model, nil where its
+// config.json is not known.
 func (d *Draft) Findings(m *model.Model) []trace.Finding {
 	out := slices.Clone(d.findings)
 	version, _ := d.Get("vllm.version").(string)
@@ -89,8 +89,8 @@ func (d *Draft) Findings(m *model.Model) []trace.Finding {
 	return out
 }
 
-// DropUnknown removes the flags that the draft's vLLM version does not know. Call it when all sources
-// are merged, because one may have the flag and another the version.
+// DropUnknown removes the flags that the draft's vLLM version does not have. Call it after all
+// sources are merged, because one may have the flag and another the version.
 func (d *Draft) DropUnknown() {
 	version, _ := d.Get("vllm.version").(string)
 	for _, key := range d.otherFlags(vllmKeys()) {
@@ -101,7 +101,7 @@ func (d *Draft) DropUnknown() {
 	}
 }
 
-// ModelOptions are the settings of the draft that change how its config.json is read.
+// ModelOptions returns the settings of the draft that change how its config.json is read.
 func (d *Draft) ModelOptions() model.Options {
 	text := func(path string) string {
 		s, _ := d.Get(path).(string)
@@ -135,8 +135,8 @@ func (d *Draft) Merge(other *Draft) {
 	}
 }
 
-// required are the paths without which run.yaml does not load: those of every run, and the rates of a
-// device that has no built-in datasheet.
+// required returns the paths without which run.yaml does not load: those of every run, and the
+// rates of a device that has no built-in datasheet.
 func (d *Draft) required() []string {
 	list := []string{"model.config", "hardware.name", "vllm.version", "vllm.max_num_seqs", "vllm.max_num_batched_tokens"}
 	id, _ := d.Get("model.id").(string)
@@ -180,7 +180,7 @@ func (d *Draft) Write(w io.Writer) error {
 	return err
 }
 
-// otherFlags are the keys of the section vllm that are not among the known ones, sorted.
+// otherFlags returns the keys of the section vllm that are not among the known ones, sorted.
 func (d *Draft) otherFlags(known []string) []string {
 	var flags []string
 	for _, path := range slices.Sorted(maps.Keys(d.values)) {
@@ -191,7 +191,7 @@ func (d *Draft) otherFlags(known []string) []string {
 	return flags
 }
 
-// writtenLine is "key: value  # note", "" for a key that has neither and is not required.
+// writtenLine returns "key: value  # note", or "" for a key that has neither and is not required.
 func (d *Draft) writtenLine(section, key string) string {
 	path, indent := key, ""
 	if section != "" {
@@ -211,7 +211,7 @@ func (d *Draft) writtenLine(section, key string) string {
 	return line + "\n"
 }
 
-// scalar writes a value on one line. Strings are quoted, so that versions stay strings.
+// scalar returns a value on one line of YAML. Strings are quoted, so that versions stay strings.
 func scalar(v any) string {
 	switch v := v.(type) {
 	case nil:

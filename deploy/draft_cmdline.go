@@ -194,7 +194,8 @@ func (d *Draft) readFlag(args []string, version string) ([]string, error) {
 	return rest, nil
 }
 
-// ServePath is the path in run.yaml of a flag of `vllm serve`, given without dashes; "" for an unknown flag.
+// ServePath returns the path in run.yaml of a flag of `vllm serve`, given without dashes; "" for an
+// unknown flag.
 func ServePath(flag string) string {
 	key := vllm.FlagName("--" + flag)
 	if !knownFlag(key, "") {
@@ -206,7 +207,7 @@ func ServePath(flag string) string {
 // optimizationLevel matches -O3, the one flag whose value follows without a space.
 var optimizationLevel = regexp.MustCompile(`^-O(\d)$`)
 
-// unknownFlag adds a finding for a flag that is left out.
+// unknownFlag adds a finding for a flag that is left out. shown is the flag as it was written.
 func (d *Draft) unknownFlag(shown, key, version string) {
 	what := "`vllm serve`"
 	if v, ok := vllm.ParseRelease(version); ok {
@@ -240,6 +241,8 @@ func (d *Draft) storeInnerFlag(key string, path []string, value any) {
 	d.noteOffloading(key, top)
 }
 
+// knownFlag reports whether run.yaml has a key for a flag, or `vllm serve` of the version has the
+// flag.
 func knownFlag(key, version string) bool {
 	_, own := runKeys().ofFlag[key]
 	return own || isServeFlag(key, version)
@@ -259,7 +262,7 @@ func (d *Draft) storeFlag(key string, v any) {
 	d.noteOffloading(key, v)
 }
 
-// noteOffloading notes a CPU tier that a connector flag turns on.
+// noteOffloading records the CPU tier of KV blocks that a connector flag turns on.
 func (d *Draft) noteOffloading(key string, v any) {
 	switch key {
 	case "kv_offloading_size":
@@ -280,10 +283,12 @@ func (d *Draft) noteOffloading(key string, v any) {
 	}
 }
 
-// isServeFlag reports whether run.yaml keeps the flag as provenance and the stated vLLM version's `vllm serve` knows it.
+// isServeFlag reports whether `vllm serve` of the version has the flag and run.yaml keeps it
+// without a field of its own.
 func isServeFlag(key, version string) bool { return !hasField(key) && vllm.IsFlag(key, version) }
 
-// serveFlags lists the flags of the stated version that run.yaml keeps as provenance, sorted.
+// serveFlags lists the flags of the version that run.yaml keeps without a field of their own,
+// sorted.
 func serveFlags(version string) []string {
 	return slices.DeleteFunc(vllm.Flags(version), hasField)
 }

@@ -40,7 +40,7 @@ const (
 	longestLogLine  = 1 << 20
 )
 
-// eachLogLine calls do with every line, or the beginning of a line longer than longestLogLine.
+// eachLogLine calls do with every line, or with the beginning of a line longer than longestLogLine.
 func eachLogLine(r io.Reader, file string, do func(line string)) error {
 	plain, err := files.Unpack(r, file)
 	if err != nil {
@@ -96,7 +96,7 @@ var logPatterns = []struct {
 	{regexp.MustCompile(`Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=(\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
 }
 
-// readLogLine stores what a line states; false for a line that states nothing.
+// readLogLine stores the setting that a line states; it returns false for other lines.
 func (d *Draft) readLogLine(line string) bool {
 	for _, p := range logPatterns {
 		if m := p.re.FindStringSubmatch(line); m != nil {
@@ -113,6 +113,7 @@ func (d *Draft) setInt(path, text string) {
 	}
 }
 
+// setBlocks stores the number of GPU blocks that vLLM prints, which includes the null block.
 func (d *Draft) setBlocks(text string) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 1 {
 		d.SetNoted("vllm.kv_blocks_total_gpu", n-1, fmt.Sprintf("num_gpu_blocks %d less the null block", n))
@@ -166,7 +167,7 @@ func (d *Draft) readEngineConfig(text string) {
 	}
 }
 
-// pythonWords are Python's booleans as YAML has them.
+// pythonWords maps Python's booleans to YAML's.
 var pythonWords = map[string]string{"True": "true", "False": "false"}
 
 // readArgs reads the non-default arguments, which vLLM prints as a Python dict on one line.

@@ -11,9 +11,8 @@ import (
 // This file derives values that run.yaml does not state. Fit, replay and simulation all use these
 // methods, so that they agree about one run.yaml.
 
-// MaxModelLen returns the longest sequence in tokens, prompt and output
-// together: as stated, else the model's position limit, as vLLM takes it;
-// unknown where the model has none.
+// MaxModelLen returns the longest sequence in tokens, prompt and output together: as stated, else
+// the model's position limit, like vLLM; unknown where the model has none.
 func (d *Deployment) MaxModelLen() trace.Opt[int64] {
 	if positions := d.Model.MaxPositionEmbeddings; !d.Engine.MaxModelLen.OK && positions > 0 {
 		return trace.Some(positions)
@@ -21,9 +20,9 @@ func (d *Deployment) MaxModelLen() trace.Opt[int64] {
 	return d.Engine.MaxModelLen
 }
 
-// LongestSequence returns the longest sequence the engine can hold in tokens:
-// [Deployment.MaxModelLen], and no more than the KV cache has room for. Unknown
-// where neither is known.
+// LongestSequence returns the longest sequence in tokens that the engine can run:
+// [Deployment.MaxModelLen], and no more than fits into the KV cache. Unknown where neither is
+// known.
 func (d *Deployment) LongestSequence() trace.Opt[int64] {
 	n := d.MaxModelLen()
 	if blocks, _, err := d.KVBlocks(); err == nil {
@@ -58,13 +57,13 @@ func (d *Deployment) GraphSizes() vllm.GraphSizes {
 	return d.Engine.GraphSizes(strings.Contains(name, "b200") || strings.Contains(name, "b300"))
 }
 
-// mostReads bounds the time of a token in multiples of reading all weights. A longer one points to a
-// wrong unit.
+// mostReads bounds the time of a token, in multiples of the time to read all weights. A longer time
+// points to a wrong unit.
 const mostReads = 1000
 
-// TokenTimesUs is the range that the time of an output token can lie in, us: from reading half the weights (precisions
-// are not always stated) to a thousand times reading them all. ok is false where the weights read depend on the batch
-// or the bandwidth is not known.
+// TokenTimesUs returns the range in us that the time of an output token must lie in: from reading
+// half the weights (precisions are not always stated) to a thousand times reading them all. ok is
+// false where the weights read depend on the batch, or the bandwidth is not known.
 func (d *Deployment) TokenTimesUs() (least, most float64, ok bool) {
 	bandwidth := d.Hardware.BwPeakTBs * 1e6 * float64(d.TP) // B/us
 	if !(bandwidth > 0) || d.Model.IsMoE() {

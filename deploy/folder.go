@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/model"
 )
 
-// folderName is the run's name when run.yaml gives none.
+// folderName returns the name of a run whose run.yaml states none.
 func folderName(dir string) string {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
@@ -59,7 +59,8 @@ func readLimited(fsys fs.FS, name string) ([]byte, error) {
 	return files.ReadBounded(f, name, model.MaxFileSize)
 }
 
-// leadsOut reports whether a name in run.yaml is outside its folder, after links are resolved.
+// leadsOut reports whether a file named in run.yaml lies outside its folder, after links are
+// resolved.
 func leadsOut(dir, name string) bool {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(dir, name)
@@ -68,7 +69,7 @@ func leadsOut(dir, name string) bool {
 	return err != nil || !filepath.IsLocal(rel)
 }
 
-// unlinked resolves the links of a path, of which the last elements need not exist.
+// unlinked resolves the links of a path whose last elements need not exist.
 func unlinked(path string) string {
 	path, _ = filepath.Abs(path)
 	if to, err := filepath.EvalSymlinks(path); err == nil {
@@ -80,8 +81,8 @@ func unlinked(path string) string {
 	return path
 }
 
-// readBeside reads a file named in run.yaml: relative to its folder, or, for
-// absolute names and names that climb out of it, from the disk.
+// readBeside reads a file named in run.yaml: relative to its folder, or from the disk for absolute
+// names and names that start with "..".
 func readBeside(fsys fs.FS, dir, name string) ([]byte, error) {
 	if filepath.IsAbs(name) {
 		return files.Read(name, model.MaxFileSize, false)
@@ -93,7 +94,7 @@ func readBeside(fsys fs.FS, dir, name string) ([]byte, error) {
 	return readLimited(fsys, clean)
 }
 
-// joinName is a file name for messages.
+// joinName returns a file name for messages.
 func joinName(dir, name string) string {
 	if path.IsAbs(name) {
 		return name

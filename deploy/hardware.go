@@ -136,6 +136,7 @@ func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
 	return devices, err
 }
 
+// readSheets reads a file of datasheets, sorted by name.
 func readSheets(r io.Reader, file string) ([]datasheet, error) {
 	dec := json.NewDecoder(r)
 	var sheets map[string]json.RawMessage
@@ -163,7 +164,7 @@ func readSheets(r io.Reader, file string) ([]datasheet, error) {
 	return list, nil
 }
 
-// Consumer is a program or family of programs with its own device names.
+// Consumer is a program, or family of programs, that has its own names for devices.
 type Consumer int
 
 // The consumers (spec#device-names).
@@ -174,7 +175,7 @@ const (
 	consumers
 )
 
-// SpelledBy returns a consumer's name of a device; false where the consumer has none.
+// SpelledBy returns a consumer's name for a device; false where it has none.
 func SpelledBy(c Consumer, device string) (string, bool) {
 	if h := sheetOf(device); h != nil {
 		return h.Spelled[c], h.Spelled[c] != ""
@@ -194,8 +195,8 @@ func (c Consumer) Spelled() []string {
 	return slices.Compact(names)
 }
 
-// AllReduce is the time of one all-reduce in a tensor-parallel group by size, with the algorithm that
-// vLLM selects for that size. It is immutable and safe to share.
+// AllReduce has the times of one all-reduce in a tensor-parallel group by size in bytes, with the
+// algorithm that vLLM selects for each size. It is immutable and safe to share.
 type AllReduce struct{ Bytes, TimeUs []float64 }
 
 // Us returns the time of an all-reduce in us: linear between published sizes, constant below the
@@ -236,11 +237,12 @@ func AllReduceOf(hardware string, gpus int64) (graph, eager *AllReduce) {
 
 const mib = 1 << 20
 
-// FusedAllReduce is FlashInfer's all-reduce with residual addition and RMSNorm
-// in one kernel (compute capability 10), as published with the kernels:
-// flashinfer-ai/flashinfer pull request 5178, hidden size 5120, fused columns of
-// 4 and 8 GPUs. The curve of two GPUs is that of four. maxBytes is the largest tensor that vLLM
-// reduces in this way. The curve is nil where the engine does not fuse or no time is published.
+// FusedAllReduce returns the times of FlashInfer's all-reduce with residual addition and RMSNorm in
+// one kernel (compute capability 10), and the largest tensor in bytes that vLLM reduces with it.
+// The curve is nil where the engine does not fuse or no time is published.
+//
+// Source: flashinfer-ai/flashinfer pull request 5178, hidden size 5120, fused columns of 4 and 8
+// GPUs; the curve of two GPUs is that of four.
 func (d *Deployment) FusedAllReduce() (curve *AllReduce, maxBytes float64) {
 	text := fmt.Sprint(d.Engine.Extra["compilation_config"])
 	fuses := strings.Contains(text, "enable_fi_allreduce_fusion") || strings.Contains(text, "fuse_allreduce_rms")

@@ -13,7 +13,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// runFile is run.yaml as it is written. [document.read] makes a [Deployment] of it.
+// runFile has the values of a run.yaml as written. [document.read] fills it, and loadRun makes a
+// [Deployment] of it.
 type runFile struct {
 	dep    Deployment // all but the model and the files of what was found
 	model  model.Options
@@ -26,7 +27,7 @@ type runFile struct {
 	prefixesStated  bool       // run.yaml has enable_prefix_caching
 }
 
-// newRunFile has the defaults that do not depend on other keys.
+// newRunFile returns the defaults that do not depend on other keys.
 func newRunFile() *runFile {
 	f := &runFile{
 		dep: Deployment{
@@ -50,9 +51,9 @@ type runSection struct {
 	keys []vllm.Setting
 }
 
-// sections are the keys of run.yaml that take one value, in the order in which they are written,
-// each with the field that it is stored in. The lists and mappings phases, workload and files
-// follow; init does not write them.
+// sections lists the keys of run.yaml that take one value, in the order in which they are written,
+// each with the field that it is stored in. The keys phases, workload and files are read apart;
+// init does not write them.
 func (f *runFile) sections() []runSection {
 	h, t := &f.dep.Hardware, &f.dep.Tracing
 	text := func(name string, into *string) files.Key { return files.Key{Name: name, Into: into} }
@@ -112,7 +113,7 @@ func (f *runFile) sections() []runSection {
 	}
 }
 
-// keyIndex finds keys of run.yaml by their other names.
+// keyIndex finds keys of run.yaml by their names on the command line and in logs.
 type keyIndex struct {
 	sections []runSection
 	ofFlag   map[string]string // path by flag of vllm serve: "model.id" by "model"
@@ -120,7 +121,7 @@ type keyIndex struct {
 	required map[string]string // what to write at a path that run.yaml must have
 }
 
-// runKeys is the index of all keys.
+// runKeys returns the index of all keys.
 var runKeys = sync.OnceValue(func() *keyIndex {
 	x := &keyIndex{
 		sections: newRunFile().sections(),
@@ -148,8 +149,8 @@ var runKeys = sync.OnceValue(func() *keyIndex {
 	return x
 })
 
-// pathOfFlag is where run.yaml has a flag of `vllm serve`: a field of its own, else the section vllm,
-// which keeps other flags as provenance.
+// pathOfFlag returns the path in run.yaml of a flag of `vllm serve`: that of its own key, else one
+// in the section vllm, which keeps other flags as provenance.
 func pathOfFlag(flag string) string {
 	if path, hasField := runKeys().ofFlag[flag]; hasField {
 		return path
@@ -157,14 +158,14 @@ func pathOfFlag(flag string) string {
 	return "vllm." + flag
 }
 
-// hasField reports whether run.yaml has a key of its own for a flag, other than those about how the
-// run was recorded.
+// hasField reports whether run.yaml has a key of its own for a flag. Flags about recording do not
+// count.
 func hasField(flag string) bool {
 	path, own := runKeys().ofFlag[flag]
 	return own && !strings.HasPrefix(path, "tracing.")
 }
 
-// takesInteger reports whether a flag takes a whole number and nothing else. max_model_len may also be "auto".
+// takesInteger reports whether a flag takes only whole numbers. max_model_len may also be "auto".
 func takesInteger(flag string) bool {
 	for _, section := range runKeys().sections {
 		for _, k := range section.keys {
@@ -180,7 +181,7 @@ func takesInteger(flag string) bool {
 	return false
 }
 
-// vllmKeys are the keys of the section vllm that are not plain flags of `vllm serve`.
+// vllmKeys returns the keys of the section vllm that are not plain flags of `vllm serve`.
 func vllmKeys() (keys []string) {
 	i := slices.IndexFunc(runKeys().sections, func(s runSection) bool { return s.name == "vllm" })
 	for _, k := range runKeys().sections[i].keys {

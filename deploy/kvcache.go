@@ -21,10 +21,10 @@ const (
 	hiddenCopies    = 3        // residual, normed and projected hidden states alive at once
 )
 
-// usableShare is what the driver reports of the nominal capacity in GiB, as
-// PyTorch prints it ("GPU 0 has a total capacity of 79.18 GiB"): H100 79.2 of
-// 80, H200 139.8 of 141, B200 178.35 of 180, RTX PRO 6000 94.97 of 96. GDDR
-// cards keep some for error correction or firmware.
+// usableShare returns the memory that the driver reports, relative to the nominal capacity in GiB,
+// as PyTorch prints it ("GPU 0 has a total capacity of 79.18 GiB"): H100 79.2 of 80, H200 139.8 of
+// 141, B200 178.35 of 180, RTX PRO 6000 94.97 of 96. GDDR cards reserve more for error correction
+// or firmware.
 func (h *Hardware) usableShare() float64 {
 	switch h.Name {
 	case "L40S-48GB":
@@ -45,10 +45,10 @@ func (d *Deployment) KVBlocks() (blocks int64, estimated bool, err error) {
 	return blocks, true, err
 }
 
-// EstimateKVBlocks derives the KV cache's blocks as vLLM does at start: memory
-// x utilisation, less weights, less the activations of a full step, divided by
-// a block's bytes; the least over the stages of a pipeline, without the null block. Code: bad_hardware
-// when the memory is unknown or the model does not fit.
+// EstimateKVBlocks derives the number of KV blocks as vLLM does at start: memory x utilization,
+// less weights, less the activations of a full step, divided by the bytes of a block. It is the
+// least over the stages of a pipeline, without the null block. Code: bad_hardware when the memory
+// is unknown or the model does not fit.
 func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	if !(d.Hardware.MemoryGB > 0) {
 		return 0, trace.Errorf(BadHardware, "hardware memory_gb: got %g, want > 0 to estimate the KV cache", d.Hardware.MemoryGB).
@@ -101,7 +101,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	return int64(math.Min(blocks, vllm.MaxKVBlocks)), nil
 }
 
-// stepBytes are the activations of the largest step on one device.
+// stepBytes returns the bytes of activations of the largest step on one device.
 func (d *Deployment) stepBytes() float64 {
 	m := d.Model.Layers()
 	tp := float64(d.TP)
@@ -139,7 +139,8 @@ func (d *Deployment) drafter() (weights, block float64, passes int64) {
 	if err != nil || s == nil {
 		return 0, 0, 0
 	}
-	if passes = s.Tokens; s.Parallel {
+	passes = s.Tokens
+	if s.Parallel {
 		passes = 1
 	}
 	p := d.Parallel()

@@ -8,8 +8,9 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// CheckTables refuses deployments whose steps are not sums of measured kernels: settings of [vllm.Limits],
-// except whole experts per GPU and what the schedule models, and shards that vLLM does not load.
+// CheckTables returns an error for a deployment whose steps are not sums of measured kernels: one
+// that reaches a refused [vllm.Limits], except whole experts per GPU and what the schedule models,
+// or that vLLM does not load.
 func (d *Deployment) CheckTables() error {
 	for _, h := range vllm.Reached(d.setting, d.Model.IsMoE()) {
 		if h.Refused && !h.Simulated && h.Key != "enable_expert_parallel" {
@@ -30,7 +31,7 @@ type Sums struct {
 	Judged      string          `json:"judged"`      // how the family's times were validated; "unjudged": not at all
 }
 
-// LayerSums are the sums of the deployment, not validated.
+// LayerSums returns the sums of the deployment, marked as not validated.
 func (d *Deployment) LayerSums() *Sums {
 	layers := d.Model.Layers()
 	s := &Sums{
@@ -44,8 +45,8 @@ func (d *Deployment) LayerSums() *Sums {
 	return s
 }
 
-// Reaches are the limited reaches of attention (windows, chunks, indexes) of the model; none where all layers
-// are alike.
+// Reaches returns the limited reaches of the model's attention (windows, chunks, indexes); none
+// where all layers are alike.
 func (d *Deployment) Reaches() []model.Reach {
 	if d.Model.Layered == nil {
 		return nil

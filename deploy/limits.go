@@ -5,9 +5,9 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Assumed are warnings about what a fit or a simulation assumes: that what is not modelled
-// ([Deployment.NotModelled]) has no effect on step times, and that asynchronous scheduling is on where the
-// version is not a release number (async_assumed).
+// Assumed returns warnings about what a fit or a simulation assumes: that what is not modelled
+// ([Deployment.NotModelled]) has no effect on step times, and that asynchronous scheduling is on
+// where the version is not a release number (async_assumed).
 func (d *Deployment) Assumed() []trace.Finding {
 	e := &d.Engine
 	out := d.NotModelled()
@@ -22,8 +22,9 @@ func (d *Deployment) Assumed() []trace.Finding {
 // newestCompared is the newest release whose scheduler the simulator was compared with.
 var newestCompared = vllm.Release{0, 33}
 
-// AssumedInSimulation is [Deployment.Assumed] and what only a simulation assumes: estimated times, a
-// scheduler newer than those that were compared, and an estimated KV cache (kv_blocks_assumed).
+// AssumedInSimulation returns the warnings of [Deployment.Assumed] and those about what only a
+// simulation assumes: estimated times, a scheduler newer than those that were compared, and an
+// estimated KV cache (kv_blocks_assumed).
 func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	// Pipelines, drafts and ranks are simulated, so that their limits do not apply.
 	one := *d.Plain(false)
@@ -43,7 +44,7 @@ func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	return out
 }
 
-// setting is the value of a flag, for [vllm.Reached].
+// setting returns the value of a flag, for [vllm.Reached].
 func (d *Deployment) setting(key string) any {
 	switch key {
 	case "pipeline_parallel_size":
@@ -58,8 +59,8 @@ func (d *Deployment) setting(key string) any {
 	return d.Engine.Extra[key]
 }
 
-// NotModelled are warnings about what of the deployment has no effect on modelled step times: settings of
-// the engine, inputs and architecture of the model. What fit and simulate refuse comes first.
+// NotModelled returns warnings about settings of the engine, inputs and parts of the model that
+// modelled step times do not cover. What fit and simulate refuse comes first.
 func (d *Deployment) NotModelled() []trace.Finding {
 	out := vllm.Findings(d.setting, d.Model.IsMoE())
 	if n, most := d.Engine.MaxModelLen.V, d.Model.MaxPositionEmbeddings; most > 0 && n > most && d.Engine.Extra["hf_overrides"] == nil {
@@ -69,7 +70,8 @@ func (d *Deployment) NotModelled() []trace.Finding {
 	return append(append(out, unmeasuredDevice(d.Hardware.Name)...), d.Model.NotModelled()...)
 }
 
-// unmeasuredDevice is a warning about a built-in device of which no kernel or server was measured.
+// unmeasuredDevice returns a warning for a built-in device on which no kernel or server was
+// measured.
 func unmeasuredDevice(device string) []trace.Finding {
 	if device != "MI300X-192GB" {
 		return nil
@@ -78,8 +80,9 @@ func unmeasuredDevice(device string) []trace.Finding {
 		"features and the library", device)}
 }
 
-// refuseLimits refuses the first setting whose effect on step times is not modelled. layered: step times are
-// sums over layers (spec 1.3), which model some settings that others do not.
+// refuseLimits returns an error for the first setting whose effect on step times is not modelled.
+// layered: step times are sums over layers (spec 1.3), which model some settings that others do
+// not.
 func (d *Deployment) refuseLimits(layered bool) error {
 	for _, h := range vllm.Reached(d.setting, d.Model.IsMoE()) {
 		if h.Refused && !(layered && h.Layered) {
@@ -89,7 +92,7 @@ func (d *Deployment) refuseLimits(layered bool) error {
 	return d.Model.CheckKnown()
 }
 
-// estimates are warnings about parts of a simulation that no measurement supports.
+// estimates returns warnings about parts of a simulation that no measurement supports.
 func (d *Deployment) estimates() (out []trace.Finding) {
 	if us, passes := d.DrafterUs(); us > 0 {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, its weights read "+

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// applySettings applies "key.path=value" settings to the document's tree.
+// applySettings applies settings of the form "key.path=value" to the document's tree.
 func applySettings(root *yaml.Node, set []string) error {
 	for _, s := range set {
 		key, value, ok := strings.Cut(s, "=")
@@ -29,6 +29,7 @@ func applySettings(root *yaml.Node, set []string) error {
 	return nil
 }
 
+// setPath sets the value under a path of keys, and adds the mappings that are missing.
 func setPath(node *yaml.Node, keys []string, value *yaml.Node) error {
 	if node.Kind != yaml.MappingNode {
 		return fmt.Errorf("%q stands below a value, want a mapping", keys[0])

@@ -11,13 +11,13 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// GPUs is the number of devices of all ranks and stages.
+// GPUs returns the number of devices of all ranks and stages.
 func (d *Deployment) GPUs() int64 {
 	p := d.Parallel()
 	return p.TP * p.PP * p.DP
 }
 
-// Parallel is how the deployment spreads its model.
+// Parallel returns how the deployment shards its model.
 func (d *Deployment) Parallel() model.Parallel {
 	e := &d.Engine
 	backend := strings.ToUpper(fmt.Sprint(e.Extra["attention_backend"], e.Extra["attention_config"]))
@@ -43,8 +43,8 @@ func (d *Deployment) Parallel() model.Parallel {
 // draftKeys are the flags of speculative decoding.
 var draftKeys = []string{"speculative_config", "speculative_model", "num_speculative_tokens", "spec_method", "spec_model", "spec_tokens"}
 
-// WithoutDrafts is d without speculative decoding. The steps of a log are fitted with it, because they count
-// drafted tokens as they count others.
+// WithoutDrafts returns the deployment without speculative decoding. The steps of a log are fitted
+// with it, because logs count drafted tokens like others.
 func (d *Deployment) WithoutDrafts() *Deployment {
 	if !d.Engine.SpeculativeDecoding {
 		return d
@@ -62,9 +62,10 @@ func (d *Deployment) WithoutDrafts() *Deployment {
 	return &own
 }
 
-// Plain is d as a step-time model takes it: without speculation, pipeline stages and transfers, which only
-// the schedule depends on. Step times that are not sums over layers (layered false) also leave out the other
-// ranks of a model with experts. A step takes as long with pipeline stages as without.
+// Plain returns the deployment that a step-time model is asked about: without speculation, pipeline
+// stages and transfers, which only the schedule depends on. A step takes as long with pipeline
+// stages as without. For step times that are not sums over layers (layered false) the other ranks
+// of a model with experts are left out too.
 func (d *Deployment) Plain(layered bool) *Deployment {
 	spreads := d.SpreadsExperts() && !layered
 	if d.PP <= 1 && !d.Engine.SpeculativeDecoding && !spreads && d.Engine.Transfers() == "" {
@@ -84,15 +85,15 @@ func (d *Deployment) Plain(layered bool) *Deployment {
 	return &own
 }
 
-// SpreadsExperts reports whether the experts of a layer are spread over devices as wholes, or over
+// SpreadsExperts reports whether whole experts are spread over devices, or experts over
 // data-parallel ranks.
 func (d *Deployment) SpreadsExperts() bool {
 	return d.Model.IsMoE() && (d.DP > 1 || d.Engine.ExpertParallel)
 }
 
-// Balanced is the number of data-parallel ranks behind one balancer of vLLM and the number of API servers
-// that share it (vllm/entrypoints/cli/serve.py of 0.33.0): all ranks and as many servers, with a hybrid
-// balancer those of a node, with an external balancer one of each.
+// Balanced returns the number of data-parallel ranks behind one balancer of vLLM, and the number of
+// API servers that share it (vllm/entrypoints/cli/serve.py of 0.33.0): all ranks and as many
+// servers, with a hybrid balancer those of a node, with an external balancer one of each.
 func (d *Deployment) Balanced() (ranks, servers int64) {
 	e := &d.Engine
 	ranks = max(1, d.DP)

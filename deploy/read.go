@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// document is one run.yaml being read. Its Reader has the first error.
+// document reads one run.yaml. Its Reader has the first error.
 type document struct {
 	files.Reader
 	missing []string   // paths of required keys that are absent
@@ -74,7 +74,7 @@ func (d *document) read(root *yaml.Node) *runFile {
 	return f
 }
 
-// require notes a path as missing unless it was found.
+// require adds a path to the missing ones unless it was found.
 func (d *document) require(found bool, path string) {
 	if !found {
 		d.missing = append(d.missing, path)
@@ -99,13 +99,14 @@ func (d *document) refuseKey(s *files.Section, key *yaml.Node, legal []string) {
 	d.Fail(key, unknownKey, hint, "unknown key %q, want one of docs/run-yaml.md", s.PathOf(key.Value))
 }
 
-// checkNumberType refuses the name of a type of numbers whose bytes are not known.
+// checkNumberType fails on the name of a number type that bytesOf does not know.
 func (d *document) checkNumberType(s *files.Section, key, value string, bytesOf func(name string) float64, want string) {
 	if value != "" && value != "auto" && bytesOf(value) == 0 {
 		d.Fail(s.Value(key), model.UnsupportedModel, "auto takes the model's own", "%s: got %q, want %s", s.PathOf(key), value, want)
 	}
 }
 
+// finishModel checks the section model and finds the built-in model.
 func (d *document) finishModel(f *runFile, s *files.Section) {
 	d.checkNumberType(s, "dtype", f.model.DType, model.DTypeBytes, "auto, float32, float16, bfloat16 or an fp8 name")
 	d.checkNumberType(s, "kv_cache_dtype", f.model.KVCacheDType, model.KVTypeBytes, "auto, bfloat16, float16, float32, fp8* or nvfp4")
@@ -116,6 +117,7 @@ func (d *document) finishModel(f *runFile, s *files.Section) {
 	d.require(f.config != "" || f.configIsBuiltIn, "model.config")
 }
 
+// finishHardware fails on an unknown device without rates, and names an unnamed one.
 func (d *document) finishHardware(h *Hardware, s *files.Section) {
 	if h.TFlopsPeak == 0 && h.BwPeakTBs == 0 && h.Name != "" && d.Err == nil {
 		d.Fail(s.Value("name"), unknownHardware, "known: "+datasheetNames(),
@@ -128,8 +130,8 @@ func (d *document) finishHardware(h *Hardware, s *files.Section) {
 	}
 }
 
-// finishEngine makes the engine of what the section vllm states. Keys that are not of run.yaml are kept
-// as provenance where `vllm serve` of the stated version knows them.
+// finishEngine derives the engine from the section vllm. Keys that run.yaml does not have are kept
+// as provenance where `vllm serve` of the stated version has them.
 func (d *document) finishEngine(f *runFile, s *files.Section) {
 	e := &f.engine
 	d.checkCount(s, "max_num_seqs", e.MaxNumSeqs, "requests")
@@ -185,8 +187,8 @@ func (d *document) checkCount(s *files.Section, key string, n int64, unit string
 		"vllm.%s: got %s, want > 0 %s", key, got, unit)
 }
 
-// applyOverride takes the blocks of the KV cache from num_gpu_blocks_override, less the null block, which vLLM
-// keeps for itself, and compares them where the server's own figure is stated too.
+// applyOverride derives the number of KV blocks from num_gpu_blocks_override, less the null block,
+// which vLLM reserves, and compares them where the server's own figure is stated too.
 func (d *document) applyOverride(e *vllm.Stated, s *files.Section) {
 	override := e.KVBlocksOverride
 	switch {
@@ -204,7 +206,7 @@ func isNearBlocks(n, of int64) bool {
 	return math.Abs(float64(n-of)) <= math.Max(2, 0.01*float64(of))
 }
 
-// keepFlags keeps the other flags of `vllm serve`, and fails on a key that is none.
+// keepFlags keeps the other flags of `vllm serve`, and fails on any other key.
 func (d *document) keepFlags(e *vllm.Engine, s *files.Section) {
 	for _, key := range s.Others() {
 		if !isServeFlag(key.Value, e.VLLMVersion) {

@@ -21,8 +21,8 @@ import (
 // RunFile is the name of a run directory's description.
 const RunFile = "run.yaml"
 
-// hardwareFile is the name of datasheets beside run.yaml; they go before the
-// built-in ones.
+// hardwareFile is the name of a file of datasheets beside run.yaml, which override the built-in
+// ones.
 const hardwareFile = "hardware.json"
 
 // minimalRunYAML is the shortest run.yaml that loads beside a config.json: what
@@ -30,12 +30,11 @@ const hardwareFile = "hardware.json"
 const minimalRunYAML = "{model: {config: config.json}, hardware: {name: H100}, " +
 	"vllm: {version: 0.15.1, max_num_seqs: 256, max_num_batched_tokens: 8192}}"
 
-// LoadRun reads dir/run.yaml and the model's config.json it names. Each set is
-// one "key.path=value" that supplies or overrides a field, such as
-// "vllm.max_num_seqs=128"; with the required ones given, run.yaml itself may be
-// absent. Unknown keys, wrong types and impossible values are
-// trace.SyntaxErrors with file, line and column; all missing fields are listed
-// in one error. Beside an error the result is nil or has a name alone.
+// LoadRun reads dir/run.yaml and the model's config.json it names. Each set is one "key.path=value"
+// that supplies or overrides a field, such as "vllm.max_num_seqs=128"; if they supply all required
+// fields, run.yaml may be absent. Unknown keys, wrong types and impossible values are
+// trace.SyntaxErrors with file, line and column; one error lists all missing fields. With an error
+// the result is nil, or has only a name.
 func LoadRun(dir string, set ...string) (*Deployment, error) {
 	return LoadRunFile(filepath.Join(dir, RunFile), set...)
 }
@@ -47,11 +46,12 @@ func LoadRunFile(name string, set ...string) (*Deployment, error) {
 	return loadRun(files.DirFS(dir), filepath.Base(name), dir, set)
 }
 
-// LoadSettings is LoadRun without a file: the settings are all there is.
+// LoadSettings is LoadRun without a file: the settings supply everything.
 func LoadSettings(set ...string) (*Deployment, error) {
 	return loadRun(embed.FS{}, "settings", "", set)
 }
 
+// loadRun reads the file base of the folder dir, which fsys has.
 func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	doc := &document{Reader: files.Reader{File: filepath.Join(dir, base), Code: badRunYAML}}
 	root, exists, err := doc.parseFile(fsys, base)
@@ -93,7 +93,7 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	return d, nil
 }
 
-// parseFile returns the document's top mapping; an absent file is an empty one.
+// parseFile returns the document's top mapping, an empty one for an absent file.
 func (d *document) parseFile(fsys fs.FS, base string) (root *yaml.Node, exists bool, err error) {
 	root = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	text, err := readLimited(fsys, base)
@@ -114,7 +114,7 @@ func (d *document) parseFile(fsys fs.FS, base string) (root *yaml.Node, exists b
 	return root, true, nil
 }
 
-// asError turns what went wrong into one error.
+// asError returns the first error, or one error for all missing keys.
 func (d *document) asError(exists bool) error {
 	if d.Err != nil {
 		return d.Err
@@ -134,8 +134,8 @@ func (d *document) asError(exists bool) error {
 		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.File + do + minimalRunYAML}
 }
 
-// checkDeployment applies the rules of both spec versions to the whole; those of 1.1 alone
-// wait for whoever uses 1.1.
+// checkDeployment applies the rules of all spec versions. The rules of one version are applied
+// where that version is used.
 func (d *document) checkDeployment(dep *Deployment) {
 	if d.Err != nil {
 		return
@@ -177,7 +177,8 @@ func (d *document) loadModel(fsys fs.FS, dir string, f *runFile) {
 	}
 }
 
-// readConfig reads the config.json that run.yaml names, and the hf_quant_config.json beside it, if there is one.
+// readConfig reads the config.json that run.yaml names, and the hf_quant_config.json beside it if
+// there is one.
 func (d *document) readConfig(fsys fs.FS, dir string, f *runFile) (text []byte) {
 	quantName := model.QuantConfigName(f.config)
 	for _, name := range []string{f.config, quantName} {
@@ -203,8 +204,8 @@ func (d *document) readConfig(fsys fs.FS, dir string, f *runFile) (text []byte) 
 	return text
 }
 
-// loadDrafter reads the model that drafts: a built-in one, or that of the config.json that speculative_config names, by itself or
-// with its folder. One that is not there stays unknown.
+// loadDrafter reads the draft model of speculative_config: a built-in one, or the config.json or
+// folder that it names. One that does not exist stays unknown.
 func (d *document) loadDrafter(fsys fs.FS, dir string, dep *Deployment) {
 	s, err := dep.Engine.Speculation()
 	if err != nil || s == nil || s.Method != "draft_model" || s.Model == "" {
@@ -213,7 +214,8 @@ func (d *document) loadDrafter(fsys fs.FS, dir string, dep *Deployment) {
 	opts, name := model.Options{ID: s.Model}, s.Model
 	id, known := model.BuiltInID(s.Model)
 	text, quant := model.BuiltInConfig(id)
-	if opts.QuantConfig = quant; !known {
+	opts.QuantConfig = quant
+	if !known {
 		if filepath.Ext(name) != ".json" {
 			name = filepath.Join(name, "config.json")
 		}
@@ -227,15 +229,17 @@ func (d *document) loadDrafter(fsys fs.FS, dir string, dep *Deployment) {
 		d.Err = err
 		return
 	}
-	if dep.Drafter = &m; !known {
+	dep.Drafter = &m
+	if !known {
 		d.drafts = joinName(dir, name)
 	}
 }
 
-// statePrefixesSince is the first release that caches prefixes of recurrent states unless told otherwise: off in 0.24, on in 0.26.
+// statePrefixesSince is the first release that caches prefixes of recurrent states by default: off
+// in 0.24, on in 0.26.
 var statePrefixesSince = vllm.Release{0, 25}
 
-// ownSheets reads hardware.json of the folder, if there is one.
+// ownSheets reads the folder's hardware.json if there is one.
 func (d *document) ownSheets(fsys fs.FS, dir string) {
 	text, err := readLimited(fsys, hardwareFile)
 	if errors.Is(err, fs.ErrNotExist) {

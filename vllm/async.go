@@ -4,13 +4,12 @@ import (
 	"strings"
 )
 
-// AsyncSchedulingSince is the first vLLM version that schedules asynchronously
-// unless told otherwise (release notes of v0.14.0, "Breaking Changes").
+// AsyncSchedulingSince is the first vLLM version that schedules asynchronously by default (release
+// notes of v0.14.0, "Breaking Changes").
 var AsyncSchedulingSince = Release{0, 14}
 
-// IsAsync reports whether the engine schedules asynchronously: as stated, else
-// as vLLM decides for its version. A version that cannot be read counts as the
-// newest.
+// IsAsync reports whether the engine schedules asynchronously: as stated, else as vLLM decides for
+// its version. A version that cannot be read counts as the newest.
 func (e *Engine) IsAsync() bool {
 	if e.AsyncScheduling.OK {
 		return e.AsyncScheduling.V
@@ -19,9 +18,9 @@ func (e *Engine) IsAsync() bool {
 	return (!known || !v.Before(AsyncSchedulingSince)) && e.AsyncExcluded() == ""
 }
 
-// AsyncExcluded names what makes vLLM switch asynchronous scheduling off when
-// nobody asked for it, "" for nothing: the executor Ray, the CPU back end and
-// drafters that it cannot overlap (vllm/config/vllm.py of 0.15.1 to 0.33.0).
+// AsyncExcluded names what makes vLLM switch asynchronous scheduling off when it is not requested,
+// "" for nothing: the executor Ray, the CPU back end, and drafters that it cannot overlap
+// (vllm/config/vllm.py of 0.15.1 to 0.33.0).
 func (e *Engine) AsyncExcluded() string {
 	switch {
 	case e.Extra["distributed_executor_backend"] == "ray":
@@ -37,7 +36,7 @@ func (e *Engine) AsyncExcluded() string {
 	return ""
 }
 
-// asyncDraftersSince is the first release that schedules asynchronously with drafters
-// other than EAGLE and MTP; n-gram from 0.33 on with model runner V2, its default.
+// asyncDraftersSince has, for drafters other than EAGLE and MTP, the first release that schedules
+// asynchronously with them. For n-gram that is 0.33 with model runner V2, its default.
 var asyncDraftersSince = map[string]Release{"ngram_gpu": {0, 19}, "dspark": {0, 26}, "dflash": {0, 23}, "draft_model": {0, 28},
 	"ngram": {0, 33}}

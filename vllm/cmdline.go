@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// LooksLikeFlag tells a flag from a negative number.
+// LooksLikeFlag reports whether a word of a command line is a flag and not a negative number.
 func LooksLikeFlag(word string) bool {
 	if !strings.HasPrefix(word, "-") || word == "-" {
 		return false
@@ -19,9 +19,9 @@ func LooksLikeFlag(word string) bool {
 	return err != nil
 }
 
-// FlagValue reads a value as vLLM's parser would: integers with k, K, m, M, g,
-// G, t, T, floats, booleans, JSON objects; everything else is text. Ids,
-// versions and names stay text.
+// FlagValue reads a value as vLLM's parser would: integers with k, K, m, M, g, G, t, T, floats,
+// booleans, JSON objects and lists; anything else is text. So are the values of flags that are
+// names or types.
 func FlagValue(key, text string) any {
 	if slices.Contains([]string{"model", "served_model_name", "tokenizer", "revision", "dtype", "kv_cache_dtype", "host"}, key) {
 		return text
@@ -69,9 +69,9 @@ func ParseInt(text string) (int64, bool) {
 	return 0, false
 }
 
-// ShellWords splits a command line as a POSIX shell does: blanks separate,
-// quotes group, a backslash takes the next character, backslash-newline is
-// nothing. Nothing is expanded.
+// ShellWords splits a command line as a POSIX shell does: blanks separate, quotes group, a
+// backslash makes the next character literal, and backslash-newline is dropped. Nothing is
+// expanded.
 func ShellWords(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// shortFlags are short names that flags.txt lacks: some releases have them.
+// shortFlags are short names that some releases have and flags.txt lacks.
 var shortFlags = map[string]string{
 	"-ep": "enable_expert_parallel",
 	"-sc": "speculative_config",
@@ -16,8 +16,8 @@ var shortFlags = map[string]string{
 	"-ac": "attention_config",
 }
 
-// FlagName is the name of a flag as run.yaml spells it: "max_num_seqs" for "--max-num-seqs". Short
-// names become the long ones.
+// FlagName returns the name of a flag as run.yaml spells it: "max_num_seqs" for "--max-num-seqs".
+// Short names become the long ones.
 func FlagName(flag string) string {
 	for _, names := range []map[string]string{flagsRead().short, shortFlags} {
 		if long, ok := names[flag]; ok {
@@ -61,7 +61,7 @@ const (
 	flagList   = "list"   // takes several
 )
 
-// flagTable is what flags.txt and fork_flags.txt say.
+// flagTable is the content of flags.txt and fork_flags.txt.
 type flagTable struct {
 	flags  []Flag            // sorted by name
 	kinds  map[string]string // by name
@@ -69,7 +69,7 @@ type flagTable struct {
 	newest Release           // that was read
 }
 
-// flagsRead parses the two files once.
+// flagsRead returns the two files, parsed once.
 var flagsRead = sync.OnceValue(func() *flagTable {
 	t := &flagTable{kinds: map[string]string{}, short: map[string]string{}}
 	for line := range strings.Lines(forkFlags + flagText) {
@@ -97,15 +97,15 @@ var flagsRead = sync.OnceValue(func() *flagTable {
 	return t
 })
 
-// AllFlags are the flags of every release that was read and of the tracing fork, sorted.
+// AllFlags returns the flags of every known release and of the tracing fork, sorted.
 func AllFlags() []Flag { return flagsRead().flags }
 
-// IsFlag reports whether `vllm serve` of a version knows a flag, named as in run.yaml.
+// IsFlag reports whether `vllm serve` of a version has a flag, named as in run.yaml.
 func IsFlag(key, version string) bool {
 	return slices.ContainsFunc(flagsRead().flags, func(f Flag) bool { return f.Name == key && f.isIn(version) })
 }
 
-// NewestFlags is the newest release whose flags were read.
+// NewestFlags returns the newest release whose flags are known.
 func NewestFlags() Release { return flagsRead().newest }
 
 // Flags lists the names of the flags of a version, sorted.
@@ -129,5 +129,5 @@ func (f Flag) isIn(version string) bool {
 	return !v.Before(f.Since) && (f.Until == Release{} || !f.Until.Before(v))
 }
 
-// IsSecret reports a flag whose value must not enter run.yaml.
+// IsSecret reports whether the value of a flag must not be written to run.yaml.
 func IsSecret(key string) bool { return key == "api_key" || key == "hf_token" }

@@ -23,19 +23,20 @@ const (
 	mostGraphTokensCapability10 = 1024
 )
 
-// decodeTokens are the query tokens of one request that decodes: one, and its drafts.
+// decodeTokens returns the query tokens of a request that decodes: one, and its drafts.
 func (e *Engine) decodeTokens() int64 {
 	k, _ := Number(e.Object("speculative_config")["num_speculative_tokens"])
 	return 1 + max(0, int64(math.Min(k, 1<<20)))
 }
 
-// GraphSizes are the numbers of tokens that CUDA graphs are captured for, ascending.
+// GraphSizes are the numbers of tokens for which CUDA graphs are captured, ascending.
 type GraphSizes []int64
 
-// GraphSizes are the sizes that the engine's release captures with its flags: 1, 2, 4, multiples of 8
-// below 256 and of 16 from there, up to the least of twice max_num_seqs times the tokens of a verify,
-// 512 (1024) and the token budget; from 0.29 on also those of uniform decode batches.
-// capability10 says that the device has compute capability 10.x.
+// GraphSizes returns the sizes that the engine's release captures with its flags: 1, 2, 4,
+// multiples of 8 below 256 and of 16 from there, up to the least of twice max_num_seqs times the
+// tokens of a verify, 512 (1024) and the token budget; from 0.29 on also those of uniform decode
+// batches (vllm/config/vllm.py: _set_cudagraph_sizes()). capability10: the device has compute
+// capability 10.x.
 func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 	if !e.CapturesGraphs() {
 		return nil
@@ -79,8 +80,8 @@ func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 	return slices.Compact(sizes)
 }
 
-// decodeTiers are the largest uniform decode batches in requests, by the query tokens of a request: one
-// tier, or those of num_speculative_tokens_per_batch_size.
+// decodeTiers returns the largest uniform decode batch in requests, by the query tokens of a
+// request: one tier, or those of num_speculative_tokens_per_batch_size.
 func (e *Engine) decodeTiers(query int64) map[int64]int64 {
 	s, err := e.Speculation()
 	if err != nil || s == nil || s.ByBatchSize == nil {
@@ -112,7 +113,7 @@ func (e *Engine) CapturesGraphs() bool {
 	return isCompiled || mode == "FULL" || mode == "FULL_DECODE_ONLY"
 }
 
-// graphSetting is the value of a flag that compilation_config may have instead.
+// graphSetting returns the value of a flag, or of its namesake in compilation_config.
 func (e *Engine) graphSetting(key string) any {
 	if v := e.Extra[key]; v != nil {
 		return v
@@ -120,8 +121,8 @@ func (e *Engine) graphSetting(key string) any {
 	return e.Object("compilation_config")[key]
 }
 
-// statedGraphs are the sizes of --cudagraph-capture-sizes (--cuda-graph-sizes up to 0.12), none where the
-// flag is not given.
+// statedGraphs returns the sizes of --cudagraph-capture-sizes (--cuda-graph-sizes up to 0.12), nil
+// where the flag is not given.
 func (e *Engine) statedGraphs() (sizes GraphSizes) {
 	list, _ := e.graphSetting("cudagraph_capture_sizes").([]any)
 	before, _ := e.graphSetting("cuda_graph_sizes").([]any)
@@ -152,8 +153,8 @@ func (g GraphSizes) appendGrid(most, query int64) GraphSizes {
 	return g
 }
 
-// Tokens is the size that a step of so many tokens is padded to. A step larger than every graph runs
-// without one: captured is false and its size stays.
+// Tokens returns the size that a step of so many tokens is padded to. A step larger than every
+// graph runs without one: then captured is false and its size is not changed.
 func (g GraphSizes) Tokens(tokens float64) (padded float64, captured bool) {
 	at, _ := slices.BinarySearch(g, trace.Int(math.Ceil(tokens)))
 	if at == len(g) {

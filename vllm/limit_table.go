@@ -1,5 +1,6 @@
 package vllm
 
+// atMost returns a value for [Limit.Most].
 func atMost(n float64) *float64 { return &n }
 
 // limits lists the settings of vLLM whose effect on a step is not modelled

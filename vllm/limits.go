@@ -32,7 +32,7 @@ type Knobs func(key string) any
 // Limits lists every limit, refused ones first.
 func Limits() []Limit { return slices.Clone(limits) }
 
-// Code is the machine code of the error (a refused limit) or of the warning.
+// Code returns the machine code of the error (a refused limit) or of the warning.
 func (l *Limit) Code() trace.Code {
 	if l.Refused {
 		return UnsupportedEngine
@@ -40,7 +40,7 @@ func (l *Limit) Code() trace.Code {
 	return NotModelled
 }
 
-// reached returns what in the settings reaches the limit, in words; "" where nothing does.
+// reached returns the setting that reaches the limit, as the beginning of a message; "" for none.
 func (l *Limit) reached(get Knobs) string {
 	switch v := get(l.Key); {
 	case l.Most != nil:
@@ -72,14 +72,15 @@ func (l *Limit) reached(get Knobs) string {
 	return ""
 }
 
-// ReachedLimit is a limit with what reaches it: "data_parallel_size: got 2, want at most 1".
+// ReachedLimit is a limit with the setting that reaches it: "data_parallel_size: got 2, want at
+// most 1".
 type ReachedLimit struct {
 	*Limit
 	Got string
 }
 
-// Reached lists the limits that the settings of a model with experts (isMoE) or without reach, one for
-// each thing that is not modelled.
+// Reached lists the limits that the settings reach, one for each thing that is not modelled. isMoE:
+// the model has experts.
 func Reached(get Knobs, isMoE bool) []ReachedLimit {
 	var out []ReachedLimit
 	for i := range limits {
@@ -96,7 +97,7 @@ func Reached(get Knobs, isMoE bool) []ReachedLimit {
 	return out
 }
 
-// Findings are the limits that the settings reach, as warnings.
+// Findings returns the limits that the settings reach as warnings.
 func Findings(get Knobs, isMoE bool) []trace.Finding {
 	var out []trace.Finding
 	for _, h := range Reached(get, isMoE) {
@@ -105,7 +106,7 @@ func Findings(get Knobs, isMoE bool) []trace.Finding {
 	return out
 }
 
-// Finding is the limit as a warning.
+// Finding returns the limit as a warning.
 func (h *ReachedLimit) Finding() trace.Finding {
 	what := h.What
 	if h.Refused {

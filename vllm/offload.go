@@ -27,7 +27,7 @@ func (e *Engine) Transfers() string {
 	return ""
 }
 
-// Offload are the settings of the CPU tier of KV blocks. A chunk is what the tier stores at a time.
+// Offload has the settings of the CPU tier of KV blocks. The tier stores whole chunks.
 type Offload struct {
 	Blocks int64 // GPU blocks of a chunk
 
@@ -47,7 +47,7 @@ type Offload struct {
 	Bytes   float64 // max_local_cpu_size, per GPU
 }
 
-// OffloadSettings are the connector's own settings, as given.
+// OffloadSettings returns the connector's own settings, as given.
 func (e *Engine) OffloadSettings() map[string]any {
 	extra, _ := e.Object("kv_transfer_config")["kv_connector_extra_config"].(map[string]any)
 	return extra

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// RedundantExperts is how many experts of a layer EPLB holds twice.
+// RedundantExperts returns how many experts of a layer EPLB stores twice.
 func (e *Engine) RedundantExperts() int64 {
 	if e.Extra["enable_eplb"] != true {
 		return 0
@@ -18,7 +18,7 @@ func (e *Engine) RedundantExperts() int64 {
 	return max(0, int64(math.Min(n, MaxDevices)))
 }
 
-// EPLBInterval is the number of forward passes between two rebalancings of experts; 0: none.
+// EPLBInterval returns the number of forward passes between two rebalancings of experts; 0: none.
 func (e *Engine) EPLBInterval() int64 {
 	if e.Extra["enable_eplb"] != true {
 		return 0

@@ -12,6 +12,7 @@ func ParsePython(text string) (value any, ok bool) {
 	return (&pythonReader{text: text}).value()
 }
 
+// pythonReader parses a literal at pos. Its methods return false for text that is none.
 type pythonReader struct {
 	text       string
 	pos, depth int
@@ -26,6 +27,7 @@ func (p *pythonReader) skip() {
 	}
 }
 
+// peek returns the next byte that is not blank, 0 at the end.
 func (p *pythonReader) peek() byte {
 	p.skip()
 	if p.pos < len(p.text) {
@@ -34,6 +36,7 @@ func (p *pythonReader) peek() byte {
 	return 0
 }
 
+// value reads a value of any type.
 func (p *pythonReader) value() (any, bool) {
 	p.depth++
 	defer func() { p.depth-- }()
@@ -61,12 +64,14 @@ func (p *pythonReader) value() (any, bool) {
 	return p.word()
 }
 
-// printedObject is the beginning of a dataclass as Python prints it, EPLBConfig(window_size=1000, ...).
+// printedObject matches the beginning of a dataclass as Python prints it,
+// EPLBConfig(window_size=1000, ...).
 var printedObject = regexp.MustCompile(`^([A-Za-z_][\w.]*)\(\w+=`)
 
-// items reads what stands between a bracket and its end, commas between, each by one.
+// items calls one for each of the items between a bracket and its end, which commas separate.
 func (p *pythonReader) items(end byte, one func() bool) bool {
-	for p.pos++; p.peek() != end; {
+	p.pos++
+	for p.peek() != end {
 		if !one() {
 			return false
 		}
@@ -80,7 +85,8 @@ func (p *pythonReader) items(end byte, one func() bool) bool {
 	return true
 }
 
-// dict reads keys, each with its value behind is.
+// dict reads "key is value" items up to the bracket end, where is is ':' in a dict and '=' in a
+// printed object.
 func (p *pythonReader) dict(end, is byte) (any, bool) {
 	values := map[string]any{}
 	return values, p.items(end, func() bool {
@@ -105,6 +111,7 @@ func (p *pythonReader) list(end byte) (any, bool) {
 	return values, ok
 }
 
+// str reads a string up to the closing quote.
 func (p *pythonReader) str(quote byte) (any, bool) {
 	var b strings.Builder
 	for p.pos++; p.pos < len(p.text); p.pos++ {
@@ -122,7 +129,7 @@ func (p *pythonReader) str(quote byte) (any, bool) {
 	return nil, false
 }
 
-// word is a number or a name; an object's repr, such as an enum, is its text.
+// word reads a number, a constant, or any other printed object, such as an enum, as its text.
 func (p *pythonReader) word() (any, bool) {
 	start := p.pos
 	open := 0

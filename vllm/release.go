@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Release is a release of vLLM, major and minor: {0, 19}. The zero value is none.
+// Release is a release of vLLM, major and minor: {0, 19}. The zero value means none.
 type Release [2]int
 
 // Before reports whether r is an earlier release than other.
@@ -14,12 +14,12 @@ func (r Release) Before(other Release) bool {
 	return r[0] < other[0] || r[0] == other[0] && r[1] < other[1]
 }
 
-// String is the release as in "0.19".
+// String returns the release as in "0.19".
 func (r Release) String() string { return fmt.Sprintf("%d.%d", r[0], r[1]) }
 
-// ParseRelease reads the release of a version: "0.15.1 (fork)", "v0.11.0rc1". ok is false where
-// the text begins with no such numbers. It is false too for "0.1.dev12345+g0123abc", which builds
-// from a checkout without tags call themselves: they are much newer than 0.1.
+// ParseRelease reads the release of a version: "0.15.1 (fork)", "v0.11.0rc1". ok is false where the
+// text does not begin with two numbers. It is also false for "0.1.dev12345+g0123abc": builds from a
+// checkout without tags have such versions, and they are much newer than 0.1.
 func ParseRelease(version string) (r Release, ok bool) {
 	version = strings.TrimPrefix(strings.TrimSpace(version), "v")
 	parts := strings.SplitN(version, ".", 3)
@@ -39,8 +39,8 @@ func ParseRelease(version string) (r Release, ok bool) {
 	return r, !isCheckout
 }
 
-// Release is the release of the engine's version; ok is false where the version is not a release
-// number.
+// Release returns the release of the engine's version; ok is false where the version is not a
+// release number.
 func (e *Engine) Release() (r Release, ok bool) { return ParseRelease(e.VLLMVersion) }
 
 // IsSince reports whether the engine's release is r or later. A version that is not a release

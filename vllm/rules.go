@@ -307,9 +307,9 @@ func (t *rule) isIn(v Release, known bool) bool {
 	return !v.Before(t.since) && (t.until == Release{} || v.Before(t.until))
 }
 
-// Rules are those of the stated release, or of the newest where the version is not a release
-// number. A flag overrides its rule; flags that the release does not have are ignored. Code:
-// bad_knobs.
+// Rules returns the rules of the stated release, or of the newest where the version is not a
+// release number. A flag overrides its rule; flags that the release does not have are ignored.
+// Code: bad_knobs.
 func (e *Engine) Rules() (Rules, error) {
 	var r Rules
 	v, known := e.Release()
@@ -325,8 +325,8 @@ func (e *Engine) Rules() (Rules, error) {
 	return r, nil
 }
 
-// set gives the rule's field the value of its flag, or the release's default where the flag is not
-// given (nil). It returns false for a value that vllm serve refuses.
+// set sets the rule's field to the value of its flag, or to the release's default where the flag is
+// not given (nil). It returns false for a value that vllm serve refuses.
 func (t *rule) set(r *Rules, given any) bool {
 	switch field := t.value(r).(type) {
 	case *bool:
@@ -370,7 +370,7 @@ type RuleInForce struct {
 	Flag  string `json:"flag,omitempty"`  // the flag that sets it here
 }
 
-// RulesInForce are the rules that a simulation of the engine follows and 0.15.1 did not have, and
+// RulesInForce lists the rules that a simulation of the engine follows and 0.15.1 did not have, and
 // those that flags set. pp and dp are the sizes of pipeline and data parallelism. Rules about
 // drafts, pipelines, ranks and connectors are listed only where the engine uses them.
 func (e *Engine) RulesInForce(pp, dp int64) []RuleInForce {

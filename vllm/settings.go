@@ -5,9 +5,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Setting is one key of run.yaml: what it is called there, on vLLM's command line and in vLLM's
-// log, and which values are legal. The reader of run.yaml, the command line, the log, init and the
-// documentation all go by it.
+// Setting is one key of run.yaml with its names on vLLM's command line and in vLLM's log, and its
+// legal values. The readers of run.yaml, command lines and logs use it, and so do init and the
+// documentation.
 type Setting struct {
 	files.Key
 	Flag     string   // of `vllm serve`; "": no flag sets it
@@ -18,8 +18,8 @@ type Setting struct {
 	Most int64
 }
 
-// Stated are the settings of a server as run.yaml has them: an [Engine], and what becomes part of
-// other fields when the whole description is known.
+// Stated has the settings of a server as run.yaml states them: an [Engine], and settings that are
+// merged into other fields once the whole description is read.
 type Stated struct {
 	Engine
 	KVBlocksOverride   trace.Opt[int64] // with the null block, which [Engine.KVBlocksGPU] leaves out
@@ -31,7 +31,7 @@ type Stated struct {
 	SpeculativeTokens  any // likewise
 }
 
-// Settings are the keys of the section `vllm`, in the order in which they are written.
+// Settings lists the keys of the section `vllm`, in the order in which they are written.
 func (s *Stated) Settings() []Setting {
 	key := func(name string, into any) files.Key { return files.Key{Name: name, Into: into} }
 	count := func(name string, least int64, unit string, into any) files.Key {
@@ -69,7 +69,7 @@ func (s *Stated) Settings() []Setting {
 	}
 }
 
-// checkBounds refuses a setting above its largest legal value.
+// checkBounds returns an error for a setting above its largest legal value.
 func (e *Engine) checkBounds() error {
 	for _, setting := range (&Stated{Engine: *e}).Settings() {
 		var value int64

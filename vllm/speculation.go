@@ -34,7 +34,7 @@ type Speculation struct {
 	LookupMax     int64 `json:"prompt_lookup_max"`
 }
 
-// specKeys are all keys of vLLM's SpeculativeConfig, 0.15.1 to 0.33.0.
+// specKeys are all keys of vLLM's SpeculativeConfig, of 0.15.1 to 0.33.0.
 var specKeys = strings.Fields(`attention_backend code_revision disable_by_batch_size disable_eagle_block_drop disable_lookahead_block_hashes
 	disable_padded_drafter_batch draft_lm_head_quantization draft_load_config draft_model_config draft_parallel_config draft_sample_method
 	draft_tensor_parallel_size dspark_draft_topk enable_adaptive_verification enforce_eager fly_entropy_threshold fly_entropy_top_k
@@ -53,7 +53,8 @@ var (
 // IsEagle reports whether the drafter reads the model's hidden states: EAGLE and MTP.
 func (s *Speculation) IsEagle() bool { return slices.Contains(eagleMethods, s.Method) }
 
-// Lookahead is the number of tokens behind those of a step that the drafter's KV takes.
+// Lookahead returns the number of KV slots after a step's own tokens that the drafter needs for
+// each request.
 func (s *Speculation) Lookahead() int64 {
 	switch {
 	case s.IsEagle() || s.Method == "draft_model" || s.Method == "dspark":
@@ -64,7 +65,7 @@ func (s *Speculation) Lookahead() int64 {
 	return 0
 }
 
-// Slots is the number of tokens that the drafter adds to its own batch for each request.
+// Slots returns the number of tokens that the drafter adds to its own batch for each request.
 func (s *Speculation) Slots() int64 {
 	n := int64(0)
 	if s.Parallel {
@@ -76,9 +77,9 @@ func (s *Speculation) Slots() int64 {
 	return n
 }
 
-// TokensFor is the number of drafts proposed in a step of n requests, as
-// num_speculative_tokens_per_batch_size has it: a gap keeps the number before it, and
-// more requests than the last range the last.
+// TokensFor returns the number of drafts proposed in a step of n requests, by
+// num_speculative_tokens_per_batch_size: in a gap between ranges that of the range before, above
+// the last range that of the last.
 func (s *Speculation) TokensFor(n int64) int64 {
 	k := s.Tokens
 	for i, r := range s.ByBatchSize {
@@ -127,7 +128,8 @@ func (e *Engine) Speculation() (*Speculation, error) {
 	return s, nil
 }
 
-// infer is vLLM's rule for a method that is not stated, or that the name of the drafter says better.
+// infer sets the method as vLLM does when it is not stated, or when the drafter's name determines
+// it (vllm/config/speculative.py).
 func (s *Speculation) infer() {
 	name := strings.ToLower(s.Model)
 	switch {
@@ -145,7 +147,8 @@ func (s *Speculation) infer() {
 	}
 }
 
-// check refuses what vLLM refuses (vllm/config/speculative.py) and what is not modelled.
+// check returns an error for what vLLM refuses (vllm/config/speculative.py) and for what is not
+// modelled.
 func (s *Speculation) check() error {
 	bad := func(key, want string, got any) error {
 		return trace.Errorf(BadKnobs, "speculative_config.%s: got %v, want %s", key, got, want)
@@ -181,8 +184,9 @@ func (s *Speculation) check() error {
 	return nil
 }
 
-// ratesOf is vLLM's rule for a mean length alone: as many sure drafts as it has whole
-// tokens beyond the first, then the fraction (synthetic rejection sampling).
+// ratesOf returns the acceptance rates of a mean length, as vLLM's synthetic rejection sampling
+// does: as many drafts are certain as the length has whole tokens after the first, the next has the
+// fraction, the others 0.
 func ratesOf(length float64, k int64) []float64 {
 	rates := make([]float64, k)
 	for i := range rates {

@@ -1,7 +1,7 @@
-// Package vllm knows vLLM's settings: the flags of `vllm serve` by release, their defaults and
-// bounds, and what the scheduler of a release does with them.
+// Package vllm describes vLLM's settings: the flags of `vllm serve` by release, their defaults and
+// bounds, and how the scheduler of a release uses them.
 //
-// [Engine] is the set of settings of one server. What depends on the release is asked of it:
+// [Engine] has the settings of one server. Its methods return what depends on the release:
 // [Engine.Rules] (scheduler rules), [Engine.IsAsync], [Engine.GraphSizes], [Engine.Speculation],
 // [Engine.Offload]. [Flags] lists the flags that a release accepts, [Reached] the settings whose
 // effect on a step is not modelled.
@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Engine are the settings of one server under vLLM's own names (spec#engine-knobs). The JSON keys are
-// those of run.yaml.
+// Engine has the settings of one server under vLLM's own names (spec#engine-knobs). The JSON keys
+// are those of run.yaml.
 type Engine struct {
 	VLLMVersion          string           `json:"version"`
 	MaxModelLen          trace.Opt[int64] `json:"max_model_len"`
@@ -37,8 +37,8 @@ type Engine struct {
 	Extra                Values           `json:"extra,omitempty"` // other flags of `vllm serve`, by name
 }
 
-// Values are settings of any type, as YAML or JSON has them. Whole numbers stay whole when they are
-// read back from JSON, because a time stamp in nanoseconds has more digits than a float64.
+// Values are settings of any type, as YAML or JSON has them. Whole numbers stay integers when they
+// are read back from JSON, because a time stamp in nanoseconds has more digits than a float64.
 type Values map[string]any
 
 // UnmarshalJSON reads an object.
@@ -92,10 +92,10 @@ const (
 	DefaultPrefixCaching        = true
 )
 
-// memoryShareSince is the first release that takes 0.92 of the memory (vllm/config/cache.py).
+// memoryShareSince is the first release whose default is 0.92 of the memory (vllm/config/cache.py).
 var memoryShareSince = Release{0, 23}
 
-// DefaultMemoryShare is the gpu_memory_utilization of a version.
+// DefaultMemoryShare returns the default gpu_memory_utilization of a version.
 func DefaultMemoryShare(version string) float64 {
 	if v, known := ParseRelease(version); known && !v.Before(memoryShareSince) {
 		return 0.92
@@ -111,7 +111,7 @@ func (e *Engine) Keep(key string, value any) {
 	e.Extra[key] = value
 }
 
-// WithDefaults is the engine with vLLM's block size, share of memory and policy.
+// WithDefaults returns the engine with vLLM's default block size, share of memory and policy.
 func (e Engine) WithDefaults() Engine {
 	e.BlockSize = DefaultBlockSize
 	e.GPUMemoryUtilization = DefaultGPUMemoryUtilization
@@ -119,7 +119,7 @@ func (e Engine) WithDefaults() Engine {
 	return e
 }
 
-// Number is the value of a setting as a number; ok is false for anything else.
+// Number returns the value of a setting as a number; ok is false for anything else.
 func Number(v any) (n float64, ok bool) {
 	switch v := v.(type) {
 	case int:
@@ -141,7 +141,7 @@ const (
 	MaxKVBlocks  = 1 << 24 // five times what eight B200 hold of a model of 100 M parameters in blocks of one token
 )
 
-// Check refuses settings that no server runs with. Code: bad_knobs.
+// Check returns an error for settings that no server runs with. Code: bad_knobs.
 func (e *Engine) Check() error {
 	if e.MaxNumBatchedTokens <= 0 {
 		return trace.Errorf(BadKnobs, "max_num_batched_tokens: got %d, want > 0 tokens", e.MaxNumBatchedTokens).
@@ -166,7 +166,7 @@ const (
 	NotModelled       trace.Code = "not_modelled"
 )
 
-// OptInt prints an optional count for a message.
+// OptInt returns an optional count for a message.
 func OptInt(o trace.Opt[int64]) string {
 	if !o.OK {
 		return "none"
@@ -174,7 +174,7 @@ func OptInt(o trace.Opt[int64]) string {
 	return strconv.FormatInt(o.V, 10)
 }
 
-// Object is the value of a flag that takes JSON, nil where it is not given.
+// Object returns the value of a flag that takes JSON, nil where it is not given.
 func (e *Engine) Object(key string) map[string]any {
 	m, _ := e.Extra[key].(map[string]any)
 	return m
