@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// heads are the attention heads of one GPU.
+// heads describes the attention heads of one GPU.
 type heads struct {
 	kvDType string // of the cache
 	dim     int64
@@ -15,10 +15,10 @@ type heads struct {
 	kvHeads int64
 }
 
-// attention is the grid over requests and tokens of an attention table. B requests of Hq query and
-// Hkv KV heads cost as much as B*r requests of Hq/r and Hkv/r heads (r is the ratio that is
-// returned), so a table that stops at 8 KV heads, or lacks their number, serves multiples. Between
-// measured numbers of query heads with equal KV heads times are linear.
+// attention returns the grid over requests and tokens for these heads, from an attention table. B
+// requests of Hq query and Hkv KV heads take as long as B*r requests of Hq/r and Hkv/r heads; r is
+// the ratio that is returned. So a table that stops at 8 KV heads, or lacks their number, serves
+// multiples. Between measured numbers of query heads with equal KV heads times are linear.
 func (g *GPU) attention(name string, h heads) (grid, float64, found, error) {
 	t, err := g.needTable(name)
 	if err != nil {
@@ -64,8 +64,8 @@ func (g *GPU) attention(name string, h heads) (grid, float64, found, error) {
 	return grid{}, 0, f, g.missingRows(t, append(of, equals("num_heads", h.query), equals("num_key_value_heads", h.kvHeads))...)
 }
 
-// likeAttention is attention of a window, a head width or a cache dtype that a table lacks: from
-// full attention, the next wider head, or a bfloat16 cache.
+// likeAttention returns the grid for a window, a head width or a cache dtype that a table lacks,
+// derived from full attention, from the next wider head, or from a bfloat16 cache.
 func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, f found, err error) {
 	like := h
 	note := ""
@@ -101,7 +101,7 @@ func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, f found
 	return out, ratio, f.substituted("heads of %d, window %d, %s cache, from %s", h.dim, h.window, h.kvDType, note), err
 }
 
-// mixGrids is (1-w) a + w b at the points that both have.
+// mixGrids returns (1-w) a + w b at the points that both have.
 func mixGrids(a, b grid, w float64) grid {
 	out := grid{}
 	for i, x := range a.x {

@@ -4,7 +4,8 @@ import (
 	"fmt"
 )
 
-// collective is the curve over bytes of a collective among so many GPUs.
+// collective returns the time of a collective over bytes, among so many GPUs. dtype and how are the
+// columns that have the data type and the operation or backend, which must be value.
 func (g *GPU) collective(name, dtype, how string, value string, gpus int64) (curve, found, error) {
 	t, err := g.needTable(name)
 	if err != nil {

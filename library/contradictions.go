@@ -8,16 +8,16 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// leastSlower is the ratio by which repeats of one kernel differ. Only beyond it is a row slower
-// than another.
+// leastSlower is the ratio by which repeats of one kernel differ. A row counts as slower than
+// another only beyond it.
 const leastSlower = 1.03
 
-// leastShare is the least share of a step's kernel time that a slower row costs to be named.
+// leastShare is the share of a step's kernel time that a slower row must cost to be named.
 const leastShare = 0.005
 
 // Contradictions names the rows of a step that are slower than they can be: slower than at half the
-// tensor parallelism, with bfloat16 weights or, on H200, on H100. Each comes with the tokens of the
-// batch in which it costs most of the step.
+// tensor parallelism, than with bfloat16 weights or, on H200, than on H100. Each comes with the
+// tokens of the batch in which it costs most of the step.
 func Contradictions(d *deploy.Deployment, s *Step, o Options) (out []string) {
 	compare := func(what string, d deploy.Deployment, o Options) {
 		other, _ := Bound(&d, o) // on an error the operators that were bound are compared
@@ -43,8 +43,8 @@ func Contradictions(d *deploy.Deployment, s *Step, o Options) (out []string) {
 	return out
 }
 
-// slowerThan are the operators that take longer than those of the same name in another step, in
-// their order.
+// slowerThan lists the operators that take longer than those of the same name in another step, in
+// the order of the plan.
 func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 	type kind struct {
 		name  string
@@ -86,8 +86,8 @@ func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 	return out
 }
 
-// sampleBatches are batches of decodes and of prompts, first chunks and later ones, that an engine
-// may run.
+// sampleBatches returns batches of decodes and of prompts, first chunks and later ones, within the
+// engine's limits.
 func sampleBatches(e *vllm.Engine) (out []Batch) {
 	for _, n := range []float64{1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
 		8192} {

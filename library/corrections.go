@@ -10,8 +10,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Corrections are few numbers for what no kernel table has. A step's time is linear in them. None
-// is of one model alone: it would not transfer to another.
+// Indices of the corrections: the few numbers for what no kernel table has. A step's time is linear in
+// them. None is specific to one model, because it would not transfer to another.
 const (
 	ScaleGPU     = iota // of all kernels of one GPU
 	ScaleExpert         // of experts, on top: added to the GPU's
@@ -27,15 +27,16 @@ const (
 	NumStep
 )
 
-// Parameter is one number of the corrections: its name, its prior and its least value.
+// Parameter is one number of the corrections, with its prior (mean and standard deviation) and its
+// least value.
 type Parameter struct {
 	Name              string
 	Mean, SD, AtLeast float64
 }
 
-// Parameters are those of a step, then the overhead: us before a request reaches the engine. The
-// host's work of a synchronous engine is part of every step; an asynchronous one prepares a step
-// while the GPU runs the one before, so that only what cannot overlap counts.
+// Parameters are those of a step, then the overhead: the us before a request reaches the engine. An
+// engine that schedules synchronously does the host's work in every step; an asynchronous one
+// prepares a step while the GPU runs the one before, so that only what cannot overlap counts.
 var Parameters = [NumStep + 1]Parameter{
 	ScaleGPU:     {"gpu_scale", 1, 0.004, 0.5},
 	ScaleExpert:  {"expert_scale", 0, 0.006, -0.5},
@@ -76,13 +77,13 @@ type Judged struct {
 //go:embed corrections.yaml
 var corrections []byte
 
-// Learned are the embedded corrections.
+// Learned returns the embedded corrections.
 var Learned = files.Embedded[Corrections](corrections, "corrections.yaml")
 
-// YAML is the corrections' file.
+// YAML returns the corrections as a file.
 func (c *Corrections) YAML() ([]byte, error) { return yaml.Marshal(c) }
 
-// Value is a parameter on a GPU and its standard error; its prior where it was not fitted.
+// Value returns a parameter on a GPU and its standard error; its prior where it was not fitted.
 func (c *Corrections) Value(k int, gpu string) (value, se float64) {
 	p := &Parameters[k]
 	if k == ScaleGPU {
@@ -95,7 +96,7 @@ func (c *Corrections) Value(k int, gpu string) (value, se float64) {
 	return p.Mean, p.SD
 }
 
-// On are the values of a step on one GPU.
+// On returns the values of a step's parameters on one GPU.
 func (c *Corrections) On(gpu string) (out [NumStep]float64) {
 	for k := range out {
 		out[k], _ = c.Value(k, gpu)
@@ -103,7 +104,7 @@ func (c *Corrections) On(gpu string) (out [NumStep]float64) {
 	return out
 }
 
-// OverheadUs is what a request takes before it reaches the engine.
+// OverheadUs returns the time in us before a request reaches the engine.
 func (c *Corrections) OverheadUs() float64 {
 	us, _ := c.Value(NumStep, "")
 	return us
@@ -112,7 +113,8 @@ func (c *Corrections) OverheadUs() float64 {
 // unjudgedInterval is the least half width of the 90 % interval of a family that was not validated.
 const unjudgedInterval = 0.3
 
-// JudgedAs is the validation of the step's family; nil and the reason where it was not validated.
+// JudgedAs returns the validation of the step's family; nil and the reason where it was not
+// validated.
 func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
 	i := slices.IndexFunc(c.Judged, func(j Judged) bool { return j.Family == s.Family })
 	switch {
@@ -126,8 +128,8 @@ func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
 	return &c.Judged[i], ""
 }
 
-// Sentence describes how far predictions of a step can be trusted: the held-out error of its family,
-// or that it was not validated.
+// Sentence returns for people how far predictions of a step can be trusted: the held-out error of
+// its family, or that it was not validated.
 func (c *Corrections) Sentence(s *Step) string {
 	j, why := c.JudgedAs(s)
 	if j == nil {

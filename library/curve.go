@@ -9,8 +9,8 @@ import (
 // curve is a measured time over one size: y us at ascending x.
 type curve struct{ x, y []float64 }
 
-// usAt is linear between measured sizes and constant below the first. Beyond the last it grows
-// like x to the given power, 1 or 2.
+// usAt returns the time at size x: linear between measured sizes, constant below the first, and
+// beyond the last growing like x to the given power, 1 or 2.
 func (c *curve) usAt(x, power float64) float64 {
 	n := len(c.x)
 	switch {
@@ -41,14 +41,14 @@ func (c *curve) usOnLine(x float64) float64 {
 	return c.y[n-1] + max(0, slope)*(x-c.x[n-1])
 }
 
-// grid is a measured time over two sizes: one curve over the second per value of the first.
+// grid is a measured time over two sizes: for each value of the first one curve over the second.
 type grid struct {
 	x    []float64
 	rows []curve
 }
 
-// usAt is linear in both sizes, each row with its own end, and proportional to x beyond the last
-// row.
+// usAt returns the time at two sizes: linear in both, beyond the end of a row along its last slope,
+// and proportional to x beyond the last row.
 func (g *grid) usAt(x, y float64) float64 {
 	n := len(g.x)
 	i, exact := slices.BinarySearch(g.x, x)
@@ -66,12 +66,12 @@ func (g *grid) usAt(x, y float64) float64 {
 	return lo + t*(hi-lo)
 }
 
-// curveAt is the curve at one value of the grid's first size.
+// curveAt returns the curve over the second size at one value of the first.
 func (g *grid) curveAt(x float64) curve {
 	return curveOver(sizesOf(g.rows), func(y float64) float64 { return g.usAt(x, y) })
 }
 
-// curveOver is the curve of a function at some sizes.
+// curveOver returns the values of a function at some sizes as a curve.
 func curveOver(xs []float64, us func(x float64) float64) curve {
 	c := curve{x: xs, y: make([]float64, len(xs))}
 	for i, x := range xs {
@@ -80,7 +80,7 @@ func curveOver(xs []float64, us func(x float64) float64) curve {
 	return c
 }
 
-// sizesOf are the sizes of all curves, ascending.
+// sizesOf returns the sizes of all curves, ascending.
 func sizesOf(cs []curve) []float64 {
 	var xs []float64
 	for _, c := range cs {
@@ -89,7 +89,7 @@ func sizesOf(cs []curve) []float64 {
 	return distinct(xs)
 }
 
-// blend is the weighted geometric mean of curves, on the union of their sizes.
+// blend returns the weighted geometric mean of curves, on the union of their sizes.
 func blend(cs []curve, weights []float64) curve {
 	if len(cs) == 1 {
 		return cs[0]
@@ -103,7 +103,7 @@ func blend(cs []curve, weights []float64) curve {
 	})
 }
 
-// scaled is the curve with all times multiplied.
+// scaled returns the curve with all times multiplied.
 func (c curve) scaled(by float64) curve {
 	scaled := curve{x: c.x, y: slices.Clone(c.y)}
 	for i := range scaled.y {
@@ -112,9 +112,9 @@ func (c curve) scaled(by float64) curve {
 	return scaled
 }
 
-// lighter is the curve over tokens of a layer whose weights have only that share of the bytes.
-// reads(x) is how much of the weights x tokens read, relative to one token. The time that is saved
-// is at most that of the bytes that are not read: the computation takes as long as before.
+// lighter returns the curve over tokens of a layer whose weights have only a share of the bytes.
+// reads(x) is how much of the weights x tokens read, relative to one token. Only the bytes that are
+// not read save time: the computation takes as long as before.
 func (c curve) lighter(share float64, reads func(x float64) float64) curve {
 	return curveOver(c.x, func(x float64) float64 {
 		us := c.usAt(x, 1)
@@ -122,8 +122,9 @@ func (c curve) lighter(share float64, reads func(x float64) float64) curve {
 	})
 }
 
-// envelope is the least time at which x or more was done. A kernel that does more in less time
-// also serves x, by padding; so a measurement that was disturbed upwards does not count.
+// envelope returns the curve with each time lowered to the least time of any larger size. A kernel
+// that does more in less time also serves x, by padding; so a measurement that was disturbed
+// upwards does not count.
 func (c curve) envelope() curve {
 	y := slices.Clone(c.y)
 	for i := len(y) - 2; i >= 0; i-- {
@@ -139,8 +140,8 @@ type row struct {
 	us     float64
 }
 
-// mergeRows is one curve of the rows of a key: the median of each kernel's repeats, and of the
-// kernels the fastest, which an engine would choose.
+// mergeRows makes one curve of the rows of a key. Of the repeats of one kernel it takes the median,
+// of several kernels the fastest, which an engine would choose.
 func mergeRows(rows []row) curve {
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.x, b.x), cmp.Compare(a.source, b.source), cmp.Compare(a.us, b.us))

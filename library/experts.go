@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// expertShape is the shape of one layer's routed experts.
+// expertShape is the shape of one layer's routed experts on a deployment.
 type expertShape struct {
 	dtypes                       []string // that can serve the checkpoint, the likeliest first
 	hidden, inter, topK, experts int64
@@ -18,8 +18,9 @@ type expertShape struct {
 	raw                          bool   // keep times as measured, also where more tokens took less
 }
 
-// experts is the curve over tokens of one layer's fused experts: of the exact shape, where
-// moe_tp_size may be scaled from the nearest; else of like experts, else of bfloat16 ones.
+// experts returns the time of one layer's fused experts over tokens: from rows of the exact shape,
+// where moe_tp_size may be scaled from the nearest; else from similar experts, else from bfloat16
+// ones.
 func (g *GPU) experts(s expertShape) (curve, found, error) {
 	t, err := g.needTable("moe")
 	if err != nil {
@@ -67,9 +68,9 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 	return c.lighter(bytesOf(s.dtypes[0])/2, touched), f.substituted("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
 }
 
-// likeExperts is the curve of a kernel that was measured on experts of another shape: the nearest in
-// size and number, with weights of the dtype or else of as many bits, at equal tokens per expert and
-// in proportion to the weights.
+// likeExperts returns the curve of a kernel that was measured on experts of another shape: the
+// nearest in size and number, with weights of the dtype or else of as many bits. Times are taken at
+// equal tokens per expert and scaled in proportion to the weights.
 func (t *Table) likeExperts(s expertShape) (c curve, f found, ok bool) {
 	number := func(row *Series, column string) float64 { return float64(row.Key[t.Column(column)]) }
 	word := func(row *Series, column string) string {

@@ -7,14 +7,15 @@ import (
 	"github.com/blis-train/blis-train/model"
 )
 
-// backendOf names the kernels of experts that an engine is set to use; "": its own choice.
+// backendOf returns the kernels of experts that the engine is set to use; "" for its own choice.
 func backendOf(d *deploy.Deployment) string {
 	name, _ := d.Engine.Extra["moe_backend"].(string)
 	return strings.TrimPrefix(name, "auto")
 }
 
-// family names what decides how well a step is known: the kind of ffn and its dtype, the kinds of attention, whole experts per
-// GPU, and the GPU.
+// family returns the name of the family that a deployment is validated with: the kind of FFN and
+// its dtype, the kinds of attention, whether experts are whole per GPU, and the GPU. dtype is that
+// of experts, else of dense layers.
 func family(d *deploy.Deployment, m *model.Decoder) (name, dtype string) {
 	kind := "dense"
 	var attention []string

@@ -15,7 +15,7 @@ const (
 	nvfp4    = "nvfp4"
 )
 
-// bytesOf is the bytes of a weight.
+// bytesOf returns the bytes of a weight.
 func bytesOf(dtype string) float64 {
 	switch dtype {
 	case bf16:
@@ -26,10 +26,10 @@ func bytesOf(dtype string) float64 {
 	return 0.5
 }
 
-// gemm is the curve over tokens of a layer of n outputs and k inputs: log-log in n and k between
-// measured sizes, proportional beyond them. Its time is at least that of reading the weights from
-// memory: a repeated measurement may find small ones in the GPU's cache, a step of many layers
-// does not.
+// gemm returns the time of a layer of n outputs and k inputs over tokens: log-log in n and k
+// between measured sizes, proportional beyond them. It is at least the time of reading the weights
+// from memory: a repeated measurement may find small weights in the GPU's cache, a step of many
+// layers does not.
 func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 	t, err := g.needTable("gemm")
 	if err != nil {
@@ -103,7 +103,7 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 	return c, f, nil
 }
 
-// isLaunchBound reports whether the rows of a dtype's small layers hold the time to launch the
+// isLaunchBound reports whether the rows of a dtype's small layers contain the time to launch the
 // kernel, not that of the kernel itself.
 func (g *GPU) isLaunchBound(t *Table, dtype string) bool {
 	typical := func(dtype string) float64 {
@@ -123,8 +123,8 @@ func (g *GPU) isLaunchBound(t *Table, dtype string) bool {
 	return typical(dtype) > 5*typical(bf16)
 }
 
-// between returns the measured neighbours of v, the place t of v between them on a log scale, in
-// [0, 1], and beyond the largest how many times larger v is.
+// between returns the measured neighbours of v, the position t in [0, 1] of v between them on a log
+// scale, and how many times larger than the largest v is (1 if it is not).
 func between(sorted []int64, v int64) (lo, hi int64, t, scale float64) {
 	i, exact := slices.BinarySearch(sorted, v)
 	last := sorted[len(sorted)-1]

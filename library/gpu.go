@@ -16,7 +16,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// GPU are the tables of one GPU. It is immutable and safe to share.
+// GPU has the kernel tables of one GPU. It is immutable and safe to share.
 type GPU struct {
 	Hardware  string   `json:"hardware"` // the datasheet's name
 	Folder    string   `json:"folder"`   // the GPU's name where the tables are published: h100_sxm
@@ -59,7 +59,7 @@ func (g *GPU) Write(w io.Writer) error {
 	return err
 }
 
-// Read reads the file of a GPU; errors call it name. Code: bad_kernel_table.
+// Read reads the file of a GPU. name is the file's name for errors. Code: bad_kernel_table.
 func Read(data []byte, name string) (*GPU, error) {
 	damaged := func(format string, args ...any) error {
 		return trace.Errorf(BadTable, "%s: "+format, append([]any{name}, args...)...).WithHint("make it again: blis-train library build")
@@ -88,7 +88,7 @@ func Read(data []byte, name string) (*GPU, error) {
 	return g, nil
 }
 
-// Table is a table, unpacked; nil when the GPU has none of that name.
+// Table returns a table, unpacked; nil when the GPU has none of that name.
 func (g *GPU) Table(name string) (*Table, error) {
 	l := g.packed[name]
 	if l == nil {
@@ -106,7 +106,7 @@ func (g *GPU) Table(name string) (*Table, error) {
 //go:embed tables/*.kernels
 var embedded embed.FS
 
-// GPUs are the embedded tables, by folder name. They are parsed once.
+// GPUs returns the embedded tables, sorted by folder name and parsed once.
 var GPUs = sync.OnceValue(func() []*GPU {
 	entries, err := embedded.ReadDir("tables")
 	if err != nil {
@@ -127,7 +127,7 @@ var GPUs = sync.OnceValue(func() []*GPU {
 	return out
 })
 
-// For are the embedded tables of a deployment's GPU. Code: no_kernel_tables.
+// For returns the embedded tables of a device. Code: no_kernel_tables.
 func For(h *deploy.Hardware) (*GPU, error) {
 	all := GPUs()
 	if i := slices.IndexFunc(all, func(g *GPU) bool { return g.Hardware == h.Name }); i >= 0 {
@@ -141,7 +141,7 @@ func For(h *deploy.Hardware) (*GPU, error) {
 		WithHint("give tables of your own with --library FILE, or simulate with --latency-model roofline")
 }
 
-// Versions are the releases of vLLM whose kernels the tables hold, sorted.
+// Versions returns the releases of vLLM whose kernels were measured for the tables, sorted.
 func (g *GPU) Versions() []string {
 	var versions []string
 	for _, t := range g.Tables {
@@ -152,7 +152,7 @@ func (g *GPU) Versions() []string {
 	return distinct(versions)
 }
 
-// Inputs are the sources of a GPU's tables, each once.
+// Inputs returns the source files of a GPU's tables, each once.
 func (g *GPU) Inputs() []coeff.Input {
 	var out []coeff.Input
 	for _, t := range g.Tables {

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Reached is how a time was found.
+// Reached is how the time of an operator was found in the tables.
 type Reached uint8
 
 // The surest first.
@@ -21,20 +21,21 @@ const (
 	Analytic                    // in no table: bytes and launches
 )
 
-// String is the word that documents use.
+// String returns the word that documents use.
 func (r Reached) String() string {
 	return [...]string{"measured", "interpolated", "beyond", "substituted", "analytic"}[r]
 }
 
-// found is where a time is from.
+// found is the source of a time: table, kernel and release, and how the table was used.
 type found struct {
 	Table, Kernel, Version string
 	Reached                Reached
 	Note                   string
-	unlike                 bool // the rows are of another kernel: it was compared with no server
+	unlike                 bool // the rows are of another kernel; no server was compared with them
 }
 
-// substituted is f where rows of another kernel replace those that a table lacks.
+// substituted returns f marked as taken from rows of another kernel, because the table lacks the
+// right ones.
 func (f found) substituted(format string, args ...any) found {
 	f.Reached = Substituted
 	f.Note = fmt.Sprintf(format, args...)
@@ -49,6 +50,7 @@ type where struct {
 	words  []string
 }
 
+// equals and hasWord make conditions.
 func equals(column string, value int64) where      { return where{column: column, value: value} }
 func hasWord(column string, words ...string) where { return where{column: column, words: words} }
 
@@ -59,8 +61,8 @@ func (w where) describe() string {
 	return fmt.Sprintf("%s %d", w.column, w.value)
 }
 
-// pickSeries are the series whose keys meet all conditions. A condition on a column that the table
-// lacks is met by the value 0, and by any word.
+// pickSeries returns the series whose keys meet all conditions. A column that the table lacks
+// counts as 0, and as any word.
 func (t *Table) pickSeries(conditions ...where) []*Series {
 	type columnCheck struct {
 		column  int
@@ -97,11 +99,12 @@ next:
 	return out
 }
 
-// tornShare of the largest size of a table is the least size at which a complete series ends. One
-// that ends before broke off while it was measured.
+// tornShare: a series that ends below this share of the largest size in its table broke off while
+// it was measured.
 const tornShare = 1. / 16
 
-// dropTorn drops series that broke off: their last time does not extend in proportion.
+// dropTorn returns the series without those that broke off: their last time must not be
+// extrapolated.
 func (t *Table) dropTorn(series []*Series) []*Series {
 	last := func(s *Series) int64 { return s.X[len(s.X)-1] }
 	most := int64(0)
@@ -117,7 +120,7 @@ func (t *Table) dropTorn(series []*Series) []*Series {
 	return complete
 }
 
-// curveOf merges series into one curve and names its kernels.
+// curveOf merges series into one curve and returns the names of its kernels.
 func (t *Table) curveOf(series []*Series) (curve, string) {
 	at := t.Column("kernel_source")
 	var rows []row
@@ -135,7 +138,8 @@ func (t *Table) curveOf(series []*Series) (curve, string) {
 	return mergeRows(rows), strings.Join(distinct(kernels), ", ")
 }
 
-// gridOf merges series into a grid over a column of the keys.
+// gridOf merges series into a grid whose first size is a column of the keys, and returns the names
+// of its kernels.
 func (t *Table) gridOf(series []*Series, column string) (grid, string) {
 	at := t.Column(column)
 	by := map[int64][]*Series{}
@@ -155,7 +159,7 @@ func (t *Table) gridOf(series []*Series, column string) (grid, string) {
 	return g, strings.Join(distinct(names), ", ")
 }
 
-// values are the values of a column in series, sorted.
+// values returns the values of a column in series, sorted.
 func (t *Table) values(series []*Series, column string) []int64 {
 	at := t.Column(column)
 	var values []int64
@@ -165,7 +169,7 @@ func (t *Table) values(series []*Series, column string) []int64 {
 	return distinct(values)
 }
 
-// needTable is a table that must exist.
+// needTable returns a table, or an error where the GPU has none of that name.
 func (g *GPU) needTable(name string) (*Table, error) {
 	t, err := g.Table(name)
 	if t == nil && err == nil {
@@ -174,8 +178,8 @@ func (g *GPU) needTable(name string) (*Table, error) {
 	return t, err
 }
 
-// missingRows is the error of a table without rows that meet the conditions. It names the nearest
-// row: that with the most words met, then with the nearest values.
+// missingRows is the error for a table without rows that meet the conditions. It names the nearest
+// row: the one with the most words met, then with the nearest values.
 func (g *GPU) missingRows(t *Table, conditions ...where) error {
 	best := math.Inf(1)
 	nearest := ""

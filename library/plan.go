@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Kind is the kind of an operator: which correction its time takes.
+// Kind is the kind of an operator, which decides the corrections of its time.
 type Kind uint8
 
 // The kinds.
@@ -22,7 +22,7 @@ const (
 	numKinds
 )
 
-// Operator is one line of the plan of a step: a kernel of one shape and how often it runs.
+// Operator is one line of the plan of a step: a kernel of one shape, and how often it runs.
 type Operator struct {
 	Name         string
 	Count        float64 // in a step
@@ -34,7 +34,7 @@ type Operator struct {
 	us      func(in *state) float64 // of one run
 }
 
-// driver is the number of a batch that an operator's time depends on.
+// driver is the quantity of a batch that an operator's time depends on.
 type driver uint8
 
 const (
@@ -51,7 +51,7 @@ const (
 	samplingUs = 30
 )
 
-// Options are settings of a plan that a deployment does not have.
+// Options are settings of a plan that are not part of a deployment.
 type Options struct {
 	// GPU has the tables; nil: the embedded ones of the deployment's hardware.
 	GPU *GPU
@@ -82,7 +82,8 @@ type binder struct {
 	failed error   // the first error
 }
 
-// Bind makes the plan of a deployment's step, one line per operator. Codes: kernel_rows_missing, and those of deploy.
+// Bind makes the plan of a deployment's step, one operator per kernel shape. Codes:
+// kernel_rows_missing, and those of deploy.
 func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	o.Load = cmp.Or(o.Load, DefaultLoad)
 	m := cmp.Or(o.Decoder, d.Model.Decoder)
@@ -143,13 +144,14 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	return s, b.failed
 }
 
-// layerPart is a mixer or an ffn, and the number of layers that have it.
+// layerPart is a mixer or an FFN, with the number of layers that have it.
 type layerPart[T any] struct {
 	part  *T
 	times float64
 }
 
-// countParts are the distinct mixers, or ffns, of layers in order of appearance.
+// countParts returns the distinct mixers, or FFNs, of the layers in order of appearance. half
+// returns the one of a layer.
 func countParts[T any](layers []model.Layer, half func(*model.Layer) *T) []layerPart[T] {
 	at := map[string]int{}
 	var out []layerPart[T]
@@ -179,13 +181,14 @@ func (b *binder) fails(err error) bool {
 	return err != nil
 }
 
-// addUnjudged notes why the plan is not validated whatever its family.
+// addUnjudged adds a reason why the plan counts as not validated whatever its family.
 func (b *binder) addUnjudged(why string) {
 	if !slices.Contains(b.s.Unjudged, why) {
 		b.s.Unjudged = append(b.s.Unjudged, why)
 	}
 }
 
+// addOperator appends an operator to the plan.
 func (b *binder) addOperator(op Operator) {
 	if op.unlike {
 		b.addUnjudged("no measured " + op.Table + " of this kind")
@@ -193,7 +196,8 @@ func (b *binder) addOperator(op Operator) {
 	b.s.Operators = append(b.s.Operators, op)
 }
 
-// addMoved adds a kernel without a table, which takes the time of the bytes that a token moves.
+// addMoved adds a kernel that no table has. Its time is that of the bytes that it moves per token,
+// and a launch.
 func (b *binder) addMoved(name string, times, bytesPerToken float64) {
 	if times == 0 {
 		return
@@ -209,7 +213,7 @@ func (b *binder) addMoved(name string, times, bytesPerToken float64) {
 }
 
 // addNorms adds the norms, which read and write the hidden state and the residual. A fused
-// all-reduce includes them.
+// all-reduce contains them.
 func (b *binder) addNorms(times float64) {
 	fused, most := b.d.FusedAllReduce()
 	bytes := float64(b.m.Hidden) * b.m.DTypeBytes

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// addMixer adds what lets tokens see earlier ones.
+// addMixer adds the operators of a mixer.
 func (b *binder) addMixer(x *model.Mixer, times float64) {
 	module := map[model.MixerKind]string{model.GQA: "msa", model.MLA: "dsa"}[x.Kind]
 	rest, ok := map[model.MixerKind]func(x *model.Mixer, times float64){model.GQA: b.addAttention, model.Delta: b.addDelta,
@@ -32,7 +32,7 @@ func (b *binder) addMixer(x *model.Mixer, times float64) {
 	}
 }
 
-// cacheType is the tables' name of the KV cache's dtype.
+// cacheType returns the tables' name of the KV cache's dtype.
 func (b *binder) cacheType() string {
 	if b.m.KVBytes <= 1 {
 		return fp8
@@ -84,8 +84,8 @@ func (b *binder) addAttention(x *model.Mixer, times float64) {
 }
 
 // addPrefill adds attention of prompt chunks; one(n, v) is the time of a chunk of n tokens behind v
-// cached ones. vLLM passes all chunks of a step to one variable-length kernel, so only the first
-// one's time includes the launch.
+// cached ones. vLLM passes all chunks of a step to one variable-length kernel, so launch, the fixed
+// part of that time, counts only once.
 func (b *binder) addPrefill(name, shape, dtype string, times, launch float64, f found, one func(n, v float64) float64) {
 	b.addOperator(Operator{
 		Name: name, Count: times, Shape: shape, DType: dtype, found: f, depends: onPrefills,
@@ -96,9 +96,9 @@ func (b *binder) addPrefill(name, shape, dtype string, times, launch float64, f 
 	})
 }
 
-// chunkTimes derives the time of a chunk of n tokens behind v cached ones from that of whole prompts,
-// c, by the pairs of queries and keys; it is at least the time of reading the cache. launch is the
-// time of the shortest prompt.
+// chunkTimes derives the time of a chunk of n tokens behind v cached ones from that of whole
+// prompts, c, by the number of query and key pairs; it is at least the time of reading the cache.
+// launch is the time of the shortest prompt.
 func chunkTimes(c curve, window int64, read func(context float64) float64) (launch float64, one func(n, v float64) float64) {
 	return c.y[0], func(n, v float64) float64 {
 		us := c.usAt(n, 2)
@@ -109,8 +109,8 @@ func chunkTimes(c curve, window int64, read func(context float64) float64) (laun
 	}
 }
 
-// pairs are the query and key pairs of n tokens behind v cached ones, where each attends to the last
-// window tokens; 0: to all.
+// pairs returns the number of query and key pairs of n tokens behind v cached ones, where each
+// attends to the last window tokens (0: to all).
 func pairs(v, n, window float64) float64 {
 	full := n*v + n*(n+1)/2
 	switch {
@@ -123,8 +123,8 @@ func pairs(v, n, window float64) float64 {
 	return a*v + a*(a+1)/2 + (n-a)*window
 }
 
-// addModule adds attention whose rows include the projections: the tables NAME_context_module and
-// NAME_generation_module.
+// addModule adds attention whose rows include the projections, from the tables NAME_context_module
+// and NAME_generation_module.
 func (b *binder) addModule(name string, x *model.Mixer, times float64) {
 	q := model.Quant{}
 	for i := range x.Linears {
@@ -258,7 +258,8 @@ func (b *binder) addCompressed(x *model.Mixer, times float64) {
 	b.addUnjudged("DeepSeek-V4's attention is launch-bound in its rows")
 }
 
-// addConnections adds DeepSeek-V4's hyper-connections around mixers and ffns: a row holds both of a layer.
+// addConnections adds DeepSeek-V4's hyper-connections around mixers and FFNs. A row has the time of
+// both in a layer.
 func (b *binder) addConnections(layers float64) {
 	t, err := b.g.needTable("mhc_module")
 	if b.fails(err) {
@@ -278,7 +279,8 @@ func (b *binder) addConnections(layers float64) {
 	}
 }
 
-// addDelta adds the convolution and the recurrence of a gated delta rule: the kernels of each phase add up.
+// addDelta adds the convolution and the recurrence of a gated delta rule. The times of the kernels
+// of a phase add up.
 func (b *binder) addDelta(x *model.Mixer, times float64) {
 	t, err := b.g.needTable(x.Form)
 	if b.fails(err) {
@@ -301,7 +303,7 @@ func (b *binder) addDelta(x *model.Mixer, times float64) {
 		for _, k := range distinct(t.values(series, "kernel_source")) {
 			name := t.Columns[at].Words[k]
 			if phase == "generation" && strings.Contains(name, "fused_recurrent_kda") && !strings.Contains(name, "packed") {
-				continue // of versions before
+				continue // a kernel that later releases replaced by the packed one
 			}
 			f := found{Table: t.Name, Kernel: name, Version: t.Version}
 			g, _ := t.gridOf(kernels[k], "batch_size")
@@ -317,7 +319,8 @@ func (b *binder) addDelta(x *model.Mixer, times float64) {
 	}
 }
 
-// addRecurrence adds a state space, of which no table has rows, by what it moves: each request's state, and what goes in and out of a token.
+// addRecurrence adds a state space, for which no table has rows, by the bytes it moves: the state
+// of each request, and the inputs and outputs of a token.
 func (b *binder) addRecurrence(x *model.Mixer, times float64) {
 	b.s.Unjudged = append(b.s.Unjudged, string(x.Kind)+" layers are in no table")
 	perRequest := 2 * x.RecurrentBytes(float64(b.tp)) * b.usByte

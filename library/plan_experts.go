@@ -14,6 +14,7 @@ import (
 // VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD).
 const sharedStreamTokens = 256
 
+// isShared reports whether a matrix belongs to shared experts.
 func isShared(l model.Linear) bool { return strings.Contains(l.Name, "shared_expert") }
 
 // addFFN adds a dense MLP or routed experts.
@@ -88,15 +89,16 @@ func (b *binder) addFFN(x *model.FFN, times float64) {
 	}
 }
 
-// exchangeTables are the tables of all-to-all back ends, which send tokens to their experts and back.
+// exchangeTables names the tables of all-to-all back ends, which send tokens to their experts and
+// back.
 var exchangeTables = map[string]string{"deepep_low_latency": "wideep_deepep_ll", "deepep_high_throughput": "wideep_deepep_normal"}
 
 // exchangeSMs is the number of multiprocessors that the exchange of long batches uses
 // (deep_ep.Buffer.num_sms).
 const exchangeSMs = 20
 
-// addExchange adds what ranks send each other before and after the experts. By default every rank
-// gathers all tokens and reduces its own.
+// addExchange adds the tokens that ranks exchange before and after the experts. By default every
+// rank gathers all tokens and reduces its own.
 func (b *binder) addExchange(s *expertShape, times float64) {
 	backend, _ := b.d.Engine.Extra["all2all_backend"].(string)
 	table := exchangeTables[backend]

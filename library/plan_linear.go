@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/model"
 )
 
-// dtypesOf are the tables' names of how a matrix is multiplied, the likeliest first.
+// dtypesOf returns the tables' names for the way a matrix is multiplied, the likeliest first.
 func dtypesOf(q *model.Quant) []string {
 	switch a := strings.ToLower(q.Algorithm); {
 	case a == "":
@@ -31,6 +31,7 @@ func dtypesOf(q *model.Quant) []string {
 	return []string{q.Algorithm}
 }
 
+// dtypes is dtypesOf, or bfloat16 where the options ask for it.
 func (b *binder) dtypes(q *model.Quant) []string {
 	if b.o.BF16 {
 		return []string{bf16}
@@ -38,10 +39,11 @@ func (b *binder) dtypes(q *model.Quant) []string {
 	return dtypesOf(q)
 }
 
-// DTypeOf is the tables' name, and AIConfigurator's, of how a matrix is multiplied.
+// DTypeOf returns the tables' name, which is also AIConfigurator's, for the way a matrix is
+// multiplied.
 func DTypeOf(q *model.Quant) string { return dtypesOf(q)[0] }
 
-// linearGroup are matrices that read the same input and run as one kernel.
+// linearGroup is a set of matrices that read the same input and run as one kernel.
 type linearGroup struct {
 	names     []string
 	rows      float64 // on one GPU
@@ -59,8 +61,8 @@ func (g *linearGroup) canFuse(o *linearGroup) bool {
 		o.isApart == g.isApart && (!g.isApart || o.placement == g.placement)
 }
 
-// addLinears adds the matrices of a mixer or an ffn as layers of the gemm table. Those that read
-// the same input are fused, as vLLM does.
+// addLinears adds the matrices of a mixer or an FFN as layers of the gemm table. Matrices that read
+// the same input are fused, as in vLLM.
 func (b *binder) addLinears(ls []model.Linear, kvHeads int64, times float64) {
 	var groups []linearGroup
 	for i := range ls {
@@ -116,7 +118,7 @@ func (b *binder) addLinear(name string, q *model.Quant, n, k int64, times float6
 		us: func(in *state) float64 { return c.usAt(in.run, 1) }})
 }
 
-// addHead adds the head over the sampled sequences, the logits' gather and sampling.
+// addHead adds the LM head over the sampled sequences, the gather of the logits, and sampling.
 func (b *binder) addHead() {
 	vocab := (b.m.Vocab + 63) / 64 * 64
 	n := (vocab + b.tp - 1) / b.tp

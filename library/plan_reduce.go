@@ -10,13 +10,16 @@ const (
 	mib = 1 << 20
 )
 
-// customMaxBytes is the size from which vLLM's custom all-reduce kernel is not used any more, whatever the GPU
-// (vllm/distributed/device_communicators/custom_all_reduce.py, max_size: inputs must be smaller than 8 MiB).
+// customMaxBytes is the size from which vLLM does not use its custom all-reduce kernel, on any GPU
+// (vllm/distributed/device_communicators/custom_all_reduce.py, max_size: inputs must be smaller
+// than 8 MiB).
 const customMaxBytes = 8 * mib
 
-// reduceLimits are vLLM's sizes by compute capability x 10 and number of GPUs (vllm/distributed/device_communicators/
-// all_reduce_utils.py, commit 00d618aa: CUSTOM_ALL_REDUCE_MAX_SIZES and SYMM_MEM_ALL_REDUCE_MAX_SIZES): the custom kernel below the
-// first, symmetric memory up to the second, NCCL above. Capabilities that are not here have no symmetric memory.
+// reduceLimits are vLLM's sizes by compute capability x 10 and number of GPUs
+// (vllm/distributed/device_communicators/all_reduce_utils.py, commit 00d618aa:
+// CUSTOM_ALL_REDUCE_MAX_SIZES and SYMM_MEM_ALL_REDUCE_MAX_SIZES). The custom kernel reduces tensors
+// below the first, symmetric memory those up to the second, NCCL larger ones. Capabilities that are
+// missing here have no symmetric memory.
 var reduceLimits = map[int64]map[int64][2]float64{
 	90:  {2: {64 * mib, 64 * mib}, 4: {32 * mib, 32 * mib}, 6: {512 * kib, 64 * mib}, 8: {256 * kib, 64 * mib}},
 	100: {2: {2 * mib, 8 * mib}, 4: {2 * mib, 32 * mib}, 6: {mib, 128 * mib}, 8: {mib, 128 * mib}},
@@ -27,9 +30,13 @@ var reduceLimits = map[int64]map[int64][2]float64{
 // vllm-project/vllm pull requests 20759, 24111 and 24696).
 var symmetricSince = [2]int{0, 11}
 
-// addAllReduce adds what the GPUs of a group sum. The published table of vLLM's all-reduce was measured through the engine's own
-// dispatch (its collector calls tensor_model_parallel_all_reduce: collector/network/collect_all_reduce.py of AIConfigurator), so
-// that it holds whichever way the engine takes up to the largest size of symmetric memory; above that size NCCL's own table does.
+// addAllReduce adds times all-reduces of bytesPerToken over the tensor-parallel group. activations:
+// they are followed by a norm, with which they may be fused.
+//
+// The published table of vLLM's all-reduce was measured through the engine's own dispatch (its
+// collector calls tensor_model_parallel_all_reduce: collector/network/collect_all_reduce.py of
+// AIConfigurator). So it is right for every algorithm that vLLM chooses, up to the largest size of
+// symmetric memory; above that size NCCL's own table is used.
 func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activations bool) {
 	if b.tp == 1 {
 		return

@@ -3,7 +3,7 @@ package library
 // Parts are the times of a step's kernels in us, by kind.
 type Parts [numKinds]float64
 
-// Total is the whole step.
+// Total returns the time of the whole step.
 func (p *Parts) Total() float64 { return p[Compute] + p[Experts] + p[Collective] }
 
 // Pricer prices many batches: operators that depend on tokens or on sequences alone are added up
@@ -32,7 +32,7 @@ func (s *Step) NewPricer() *Pricer {
 	return p
 }
 
-// Parts prices a batch.
+// Parts returns the times of a batch.
 func (p *Pricer) Parts(b *Batch) Parts {
 	in := p.stateOf(b)
 	key := tokens{in.run, in.all, in.captured}
@@ -57,7 +57,7 @@ func (p *Pricer) Parts(b *Batch) Parts {
 	return out
 }
 
-// sumOf is the time of the operators that depend on one number of the batch.
+// sumOf returns the time of the operators that depend on one quantity of the batch.
 func (p *Pricer) sumOf(d driver, in *state) Parts {
 	var out Parts
 	for i := range p.Operators {
@@ -75,7 +75,8 @@ func (p *Pricer) Features(b *Batch, theta, x *[NumStep]float64) {
 	Slower(theta, x)
 }
 
-// Columns sets x to the features as if both the kernels and the host's launches counted; see Slower.
+// Columns sets x to the features with both the kernels and the host's launches counted. Of a step
+// outside CUDA graphs only the longer of the two counts; see Slower.
 func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
 	parts := p.Parts(b)
 	*x = [NumStep]float64{
@@ -99,11 +100,11 @@ func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
 	}
 }
 
-// kernelTimes are the features of time on the GPU.
+// kernelTimes are the features that are time on the GPU.
 var kernelTimes = []int{ScaleGPU, ScaleExpert, ScaleReduce, ScalePrompt, SmallKernel}
 
-// Slower keeps, of a step outside CUDA graphs, the features of what takes longer: its kernels, or the
-// host that launches them one by one.
+// Slower drops from the features of a step outside CUDA graphs those of the shorter part: its
+// kernels, or the host that launches them one by one.
 func Slower(theta, x *[NumStep]float64) {
 	us := 0.0
 	for _, k := range kernelTimes {

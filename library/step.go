@@ -27,7 +27,8 @@ type Step struct {
 	small  float64 // number of kernels without a table
 }
 
-// Bound is the plan of a deployment from the tables of its GPU. Codes: no_kernel_tables, kernel_rows_missing.
+// Bound returns the plan of a deployment from the tables of its GPU. Codes: no_kernel_tables,
+// kernel_rows_missing.
 func Bound(d *deploy.Deployment, o Options) (*Step, error) {
 	if o.GPU == nil {
 		g, err := For(&d.Hardware)
@@ -46,7 +47,7 @@ func Bound(d *deploy.Deployment, o Options) (*Step, error) {
 	return s, err
 }
 
-// Batch is one step as sums over its sequences, in tokens and requests.
+// Batch describes one step as sums over its sequences, in tokens and requests.
 type Batch struct {
 	Tokens        float64 // scheduled
 	Sequences     float64 // that sample
@@ -98,7 +99,7 @@ type state struct {
 	cached    float64 // tokens before it
 }
 
-// stateOf is the state of a batch.
+// stateOf returns the state of a batch.
 func (s *Step) stateOf(b *Batch) state {
 	in := state{sequences: b.Sequences, decodes: b.Decodes, prefills: b.Prefills}
 	in.run, in.captured = s.graphs.Tokens(max(b.Tokens, b.Run))
@@ -130,7 +131,8 @@ func (op *Operator) runs(in *state) bool {
 	return true
 }
 
-// Us are the times of all operators in a batch, in the plan's order.
+// Us returns the times in us of all operators in a batch, in the plan's order; 0 for operators that
+// do not run.
 func (s *Step) Us(b *Batch) []float64 {
 	in := s.stateOf(b)
 	out := make([]float64, len(s.Operators))
@@ -145,7 +147,7 @@ func (s *Step) Us(b *Batch) []float64 {
 // Captured reports whether a CUDA graph runs the step.
 func (s *Step) Captured(b *Batch) bool { return s.stateOf(b).captured }
 
-// Versions are the releases of vLLM whose kernels the step is priced by, sorted.
+// Versions returns the releases of vLLM whose measured kernels the plan uses, sorted.
 func (s *Step) Versions() []string {
 	var versions []string
 	for i := range s.Operators {
@@ -157,7 +159,7 @@ func (s *Step) Versions() []string {
 	return distinct(versions)
 }
 
-// Inputs are the tables it is priced by, with the digests of their sources.
+// Inputs returns the tables that the plan uses, with the digests of their sources.
 func (s *Step) Inputs() []coeff.Input {
 	return slices.DeleteFunc(s.GPU.Inputs(), func(in coeff.Input) bool {
 		return !slices.ContainsFunc(s.Operators, func(op Operator) bool {

@@ -34,18 +34,18 @@ type Column struct {
 	Words []string `json:"words,omitempty"` // of a column of text, sorted: a key holds the place
 }
 
-// Series are the rows with one key, by ascending size.
+// Series is the rows of a table with one key, by ascending size.
 type Series struct {
 	Key, X []int64
 	Q      []int16 // log2 of the time in us, times 64; zeroTime for 0
 }
 
-// Column is the place of a column in the keys; -1 without it.
+// Column returns the index of a column in the keys; -1 without it.
 func (t *Table) Column(name string) int {
 	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Name == name })
 }
 
-// Word is the place of a word in a column of text; -1 without it.
+// Word returns the index of a word in a column of text; -1 without it.
 func (c *Column) Word(text string) int64 {
 	i, ok := slices.BinarySearch(c.Words, text)
 	if !ok {
@@ -54,7 +54,7 @@ func (c *Column) Word(text string) int64 {
 	return int64(i)
 }
 
-// distinct sorts and drops repeats.
+// distinct sorts the values in place and returns each once.
 func distinct[T cmp.Ordered](vs []T) []T {
 	slices.Sort(vs)
 	return slices.Compact(vs)

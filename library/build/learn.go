@@ -14,7 +14,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// correction are the parameters' values: those of kernels.Parameters but the GPU's scale, then one scale per GPU.
+// correction has the values of the parameters: those of library.Parameters except the GPU's scale,
+// then one scale per GPU.
 type correction struct {
 	GPUs       []string // datasheet names, sorted
 	Theta      []float64
@@ -22,17 +23,21 @@ type correction struct {
 }
 
 const (
-	numCommon  = library.NumStep // the step's without the scale, and the overhead
-	tpotSD     = 0.05            // of a measured point beyond what its group shares, log
-	ttftSD     = 0.30
-	ttftCount  = 4     // what the TTFT of a group counts as, in points: all share a harness that is not stated
-	huberSD    = 2.0   // deviations from which a residual counts linearly
-	cycleSD    = 0.025 // of a step cycle beyond what its run shares, log: there is no harness in it
-	cycleCount = 15    // what a run of step cycles counts as, in points
-	passes     = 8
+	numCommon = library.NumStep // parameters that GPUs share: those of a step except the scale, and the overhead
+
+	// Standard deviations of the log of a measured time, about what its group or run has in common. A step
+	// cycle has the smallest, because no load generator is part of it.
+	tpotSD  = 0.05
+	ttftSD  = 0.30
+	cycleSD = 0.025
+
+	ttftCount  = 4   // how many points the TTFTs of a group count as: they share a load generator that is not stated
+	cycleCount = 15  // how many points the step cycles of a run count as
+	huberSD    = 2.0 // standard deviations from which a residual counts linearly
+	passes     = 8   // of Gauss-Newton
 )
 
-// newCorrection is the prior.
+// newCorrection returns the prior means.
 func newCorrection(gpus []string) *correction {
 	c := &correction{GPUs: slices.Compact(slices.Sorted(slices.Values(gpus)))}
 	for k := range numCommon + len(c.GPUs) {
@@ -41,7 +46,7 @@ func newCorrection(gpus []string) *correction {
 	return c
 }
 
-// prior is a parameter by its place in Theta.
+// prior returns the parameter at an index of Theta.
 func (c *correction) prior(k int) library.Parameter {
 	if k < numCommon {
 		return library.Parameters[k+1]
@@ -49,7 +54,7 @@ func (c *correction) prior(k int) library.Parameter {
 	return library.Parameters[library.ScaleGPU]
 }
 
-// gpuIndex is the index of a GPU's scale in Theta; -1 for a GPU that was not measured.
+// gpuIndex returns the index of a GPU's scale in Theta; -1 for a GPU that was not measured.
 func (c *correction) gpuIndex(gpu string) int {
 	i := slices.Index(c.GPUs, gpu)
 	if i < 0 {
@@ -58,7 +63,7 @@ func (c *correction) gpuIndex(gpu string) int {
 	return numCommon + i
 }
 
-// stepValuesOn are the values of a step on a GPU.
+// stepValuesOn returns the values of a step's parameters on a GPU.
 func (c *correction) stepValuesOn(gpu string) (out [library.NumStep]float64) {
 	out[library.ScaleGPU] = library.Parameters[library.ScaleGPU].Mean
 	if at := c.gpuIndex(gpu); at >= 0 {
@@ -68,7 +73,8 @@ func (c *correction) stepValuesOn(gpu string) (out [library.NumStep]float64) {
 	return out
 }
 
-// derivativesOf puts derivatives by a step's columns, and by the overhead behind them, in the order of Theta.
+// derivativesOf reorders derivatives by a step's parameters, followed by that by the overhead, to
+// the order of Theta.
 func (c *correction) derivativesOf(gpu string, by []float64) []float64 {
 	out := make([]float64, len(c.Theta))
 	copy(out, by[1:])
@@ -79,14 +85,16 @@ func (c *correction) derivativesOf(gpu string, by []float64) []float64 {
 	return out
 }
 
-// evidence is one measured number: what it should be and how the prediction changes with each parameter.
+// evidence is one measured number: the error of its prediction, and how that changes with each
+// parameter.
 type evidence struct {
 	log        float64   // log predicted - log measured
 	by         []float64 // its derivatives
 	sd, weight float64
 }
 
-// simulated are the means of a load under the correction.
+// simulated returns the simulated means of a load under the correction, with derivatives if
+// gradient is set.
 func (c *correction) simulated(l *load, gradient bool) (*sim.Means, error) {
 	cfg := sim.DefaultConfig(l.dep, sim.NewTables(l.step, c.stepValuesOn(l.dep.Hardware.Name)))
 	cfg.Overhead = sim.Const(c.Theta[numCommon-1])
@@ -95,7 +103,8 @@ func (c *correction) simulated(l *load, gradient bool) (*sim.Means, error) {
 	return sim.MeansOf(cfg, l.reqs)
 }
 
-// relativeEvidence is the evidence of one prediction with its derivatives in the order of Theta.
+// relativeEvidence returns the evidence of one prediction whose derivatives by are in the order of
+// Theta.
 func relativeEvidence(predicted, measured float64, by []float64, sd, weight float64) evidence {
 	e := evidence{log: math.Log(predicted / measured), by: slices.Clone(by), sd: sd, weight: weight}
 	for k := range e.by {
@@ -104,7 +113,8 @@ func relativeEvidence(predicted, measured float64, by []float64, sd, weight floa
 	return e
 }
 
-// means are what a load's simulation gives, and the corrections it was given: what follows is linear about them.
+// means has the simulated means of a load with their derivatives, and the parameters they were
+// simulated under. Means under other parameters are extrapolated linearly.
 type means struct {
 	*sim.Means
 	at []float64
@@ -125,7 +135,8 @@ func (c *correction) simulateAll(ctx context.Context, ls []*load, workers int) (
 	return out, err
 }
 
-// meansUnder is the mean TPOT and TTFT under other corrections of the same GPUs.
+// meansUnder returns the change of a mean from the simulated parameters to those of c, by its
+// derivatives.
 func (m *means) meansUnder(c *correction, by []float64) float64 {
 	sum := 0.0
 	for k, v := range by {
@@ -155,7 +166,7 @@ func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []
 	return out
 }
 
-// timeOf is the predicted time of a cycle and what it is linear in.
+// timeOf returns the predicted time of a cycle in us, and the features that it is linear in.
 func (y *cycles) timeOf(i int, theta *[library.NumStep]float64) (us float64, x [library.NumStep]float64) {
 	x = y.x[i]
 	library.Slower(theta, &x)
@@ -165,10 +176,12 @@ func (y *cycles) timeOf(i int, theta *[library.NumStep]float64) (us float64, x [
 	return us, x
 }
 
-// leastTTFT bounds how far a linear TTFT may fall.
+// leastTTFT: a linear extrapolation may not make a TTFT smaller than the measured one divided by
+// this.
 const leastTTFT = 20
 
-// fitCorrection fits the correction to simulated loads and cycles by Gauss-Newton on the logs.
+// fitCorrection fits a correction to simulated loads and cycles, by Gauss-Newton on the logs of the
+// times.
 func fitCorrection(from *correction, ls []*load, of map[*load]means, ys []*cycles) *correction {
 	c := newCorrection(from.GPUs)
 	for range passes {
@@ -177,7 +190,7 @@ func fitCorrection(from *correction, ls []*load, of map[*load]means, ys []*cycle
 	return c
 }
 
-// gpusOf are the GPUs of loads and cycles.
+// gpusOf returns the GPUs of loads and cycles.
 func gpusOf(ls []*load, ys []*cycles) []string {
 	var names []string
 	for _, l := range ls {
@@ -189,8 +202,8 @@ func gpusOf(ls []*load, ys []*cycles) []string {
 	return distinct(names)
 }
 
-// gaussNewtonStep moves the parameters by one Gauss-Newton step under the prior, with Huber's weights.
-// Parameters stay at or above their least value.
+// gaussNewtonStep moves the parameters by one Gauss-Newton step under the prior, with Huber's
+// weights. Parameters stay at or above their least value.
 func (c *correction) gaussNewtonStep(es []evidence) {
 	n := len(c.Theta)
 	a := make([]float64, n*n)
@@ -215,8 +228,8 @@ func (c *correction) gaussNewtonStep(es []evidence) {
 	c.solve(a, rhs)
 }
 
-// solve moves the parameters by the step of the normal equations. A parameter that would fall below its
-// least value is held there, and the others are solved again.
+// solve moves the parameters by the solution of the normal equations. A parameter that would fall
+// below its least value is fixed there, and the others are solved again.
 func (c *correction) solve(a, rhs []float64) {
 	n := len(rhs)
 	held := make([]bool, n)
@@ -279,8 +292,8 @@ func (l *load) judged(ttftMs, tpotMs float64) judged {
 	return judged{l, tpotMs/l.tpotMs - 1, ttftMs/l.ttftMs - 1}
 }
 
-// leaveOut predicts every family of points with a correction that was fitted without it. Every correction is
-// fitted to the loads of always.
+// leaveOut predicts every family of points with a correction that was fitted without it. The loads
+// of always are in every fit.
 func leaveOut(
 	ctx context.Context,
 	from *correction,
@@ -313,14 +326,14 @@ func leaveOut(
 	return out, nil
 }
 
-// Sources are what corrections are learned from.
+// Sources name the files that corrections are learned from.
 type Sources struct {
 	Points []string // files of measured points
 	Models string   // folder of the points' config.json
 	Runs   []string // folders of real runs: step cycles or stock spans
 }
 
-// Measured is all that real servers said.
+// Measured has the measurements of real servers.
 type Measured struct {
 	points, served []*load
 	cycles         []*cycles
@@ -341,7 +354,7 @@ func Read(ctx context.Context, src Sources) (*Measured, error) {
 	return m, err
 }
 
-// se is the standard error of a parameter.
+// se returns the standard error of a parameter.
 func (c *correction) se(k int) float64 {
 	if n := len(c.Theta); c.Covariance != nil {
 		return math.Sqrt(c.Covariance[k*n+k])
@@ -349,7 +362,8 @@ func (c *correction) se(k int) float64 {
 	return c.prior(k).SD
 }
 
-// Learn makes the corrections that ship: learned from everything, each family judged by corrections that have not seen it.
+// Learn returns the corrections to embed, learned from all measurements. Each family is validated
+// with corrections that were fitted without it.
 func (m *Measured) Learn(ctx context.Context, version string, workers int) (*library.Corrections, error) {
 	prior := newCorrection(gpusOf(slices.Concat(m.points, m.served), m.cycles))
 	all := slices.Concat(m.points, m.served)
@@ -364,7 +378,7 @@ func (m *Measured) Learn(ctx context.Context, version string, workers int) (*lib
 	return fitCorrection(prior, all, of, m.cycles).published(version, left), nil
 }
 
-// published are the corrections as they ship.
+// published returns the corrections in the form of the file. left are the held-out predictions.
 func (c *correction) published(version string, left []judged) *library.Corrections {
 	out := &library.Corrections{
 		Version: version,
@@ -416,19 +430,20 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 	return out
 }
 
-// interval90 bounds nine in ten errors of further measurements: the conformal quantile of the given errors.
+// interval90 returns a bound that nine in ten errors of further measurements stay within: the
+// conformal quantile of the given errors.
 func interval90(errors []float64) float64 {
 	n := float64(len(errors))
 	return stat.Quantile(stat.Sorted(errors), min(1, 0.9*(n+1)/n))
 }
 
-// listed reports whether a measurement is fitted and counted in means. The points of gpt-oss at 512 clients
-// are not: their TPOT is that of 4 clients.
+// listed reports whether a measurement is fitted and counted in means. The points of gpt-oss at 512
+// clients are not: their published TPOT equals that of 4 clients.
 func (l *load) listed() bool {
 	return !(strings.Contains(l.group, "gpt-oss") && l.point != nil && l.point.Concurrency >= 512)
 }
 
-// Text are the corrections as a file.
+// Text returns the corrections as a file, with the inputs they were learned from.
 func Text(c *library.Corrections, inputs []result.Input) ([]byte, error) {
 	body, err := c.YAML()
 	if err != nil {

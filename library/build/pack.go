@@ -23,7 +23,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// columns are those of one Parquet file.
+// columns has the columns of one Parquet file.
 type columns struct {
 	n     int
 	names []string // of ints and texts, as in the file
@@ -32,8 +32,8 @@ type columns struct {
 	nums  map[string][]float64
 }
 
-// readColumns reads a whole Parquet file of text, int64 and double columns. The reader panics on some
-// damaged files; that is an error of the file like any other.
+// readColumns reads a whole Parquet file of text, int64 and double columns. The Parquet library
+// panics on some damaged files; that becomes an error.
 func readColumns(path string, data []byte) (c *columns, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -128,17 +128,18 @@ func column[R file.ColumnChunkReader, P, V any](
 // sizes are the columns that may be a table's size: the first with more than one value is.
 var sizes = []string{"m", "seq_len", "num_tokens", "num_token", "message_size", "isl", "step"}
 
-// unused are the columns that say nothing a lookup asks for.
+// unused are columns that no lookup asks for.
 var unused = []string{"framework", "device", "architecture", "op_name"}
 
-// times are the columns of times and how many us one unit is; a file with several makes a table of each.
+// times are the columns of times, with the us of one unit. A file with several of them makes a
+// table of each.
 var times = []struct {
 	column, suffix string
 	us             float64
 }{{"latency", "", 1e3}, {"dispatch_avg_t_us", "_dispatch", 1}, {"combine_avg_t_us", "_combine", 1},
 	{"dispatch_transmit_us", "_dispatch", 1}, {"combine_transmit_us", "_combine", 1}}
 
-// tablesOf are the tables of one file: every row, by key and size.
+// tablesOf returns the tables of one file: every row, by key and size.
 func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 	c, err := readColumns(path, data)
 	if err != nil {
@@ -193,7 +194,8 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 	return out, nil
 }
 
-// keys names the table's columns and gives every row's values: words as places, the size last.
+// keys sets the table's columns and returns every row's values in their order: words by their
+// index, the size last.
 func (c *columns) keys(t *library.Table, path string) ([][]int64, error) {
 	size := ""
 	for _, name := range sizes {
@@ -302,7 +304,7 @@ func packTables(ctx context.Context, g *library.GPU, dir string, workers int) er
 	return nil
 }
 
-// readSheet takes what the rules need from <gpu>.yaml.
+// readSheet reads the figures of a GPU from <gpu>.yaml.
 func readSheet(path string) (*library.GPU, error) {
 	data, err := files.ReadAll(path)
 	if err != nil {

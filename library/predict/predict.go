@@ -1,5 +1,5 @@
-// Package predict estimates what a vLLM server would deliver that was never measured or traced:
-// zero-shot prediction from the library of kernel times.
+// Package predict estimates latencies and throughput of a vLLM server that was never measured or
+// traced: zero-shot prediction from the library of kernel times.
 //
 // A [Question] names a model, a GPU, the arguments of vllm serve and a load.
 // [Question.Predict] builds the deployment, adds up the measured kernels of its steps
@@ -65,7 +65,7 @@ type Prediction struct {
 
 	// Step is the plan of a step, operator by operator; nil where steps take the roofline's time.
 	Step *library.Step `json:"-"`
-	// DecodeStep is a decode step in the middle of the load: what a user sees taken apart.
+	// DecodeStep is a decode step in the middle of the load, which the command prints operator by operator.
 	DecodeStep library.Batch `json:"-"`
 
 	options    simulate.Options
@@ -123,7 +123,8 @@ func (q *Question) Plan(ctx context.Context) (*Prediction, error) {
 	return p, nil
 }
 
-// refusal says why the question has no answer; d is nil where the deployment could not be built.
+// refusal returns a prediction with the reason why the question has no answer; d is nil where the
+// deployment could not be built.
 func (q *Question) refusal(d *deploy.Deployment, err error) *Prediction {
 	p := &Prediction{
 		Model:        q.Model,
@@ -150,11 +151,12 @@ func (p *Prediction) describeServer(d *deploy.Deployment) {
 	p.EP = d.Engine.ExpertParallel
 }
 
-// lengthSpread is by how much simulated lengths differ, as those of benchmarks whose answers
-// stop a little early. Without it all requests of a closed loop would march in step.
+// lengthSpread is by how much simulated lengths differ, like those of benchmarks whose answers stop
+// a little early. With equal lengths all requests of a closed loop would stay in step.
 const lengthSpread = 0.02
 
-// prepare binds the deployment to its step times.
+// prepare returns a prediction with its deployment, step times and warnings, before anything is
+// simulated.
 func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings []trace.Finding) (*Prediction, error) {
 	p := &Prediction{options: simulate.DefaultOptions()}
 	p.options.InputTokens = q.InputTokens
@@ -208,7 +210,8 @@ func (q *Question) predictOn(ctx context.Context, d *deploy.Deployment, findings
 	return p, err
 }
 
-// fitCache sizes the KV cache and refuses a request that it, or the model, cannot hold.
+// fitCache computes the size of the KV cache, and returns an error for a request that does not fit
+// into it or exceeds the model's longest sequence.
 func (p *Prediction) fitCache(d *deploy.Deployment) error {
 	tokens := p.InputTokens + p.OutputTokens
 	if longest := d.MaxModelLen(); longest.OK && tokens > longest.V {
@@ -235,7 +238,7 @@ func (p *Prediction) fitCache(d *deploy.Deployment) error {
 	return nil
 }
 
-// hintAtMemory adds the number of GPUs that holds the model and so many tokens.
+// hintAtMemory adds to an error the number of GPUs that has room for the model and so many tokens.
 func hintAtMemory(err error, d *deploy.Deployment, tokens int64) error {
 	if !strings.Contains(err.Error(), "room for") { // layers that share no pool, for example
 		return err
@@ -306,7 +309,7 @@ func (p *Prediction) run(clients int, rate float64, breakdown *stepBreakdown) (*
 	return out, nil
 }
 
-// simulateLoad simulates the load that was asked for and fills the answer.
+// simulateLoad simulates the load of the question and fills in the results.
 func (p *Prediction) simulateLoad() error {
 	var breakdown *stepBreakdown
 	if p.Step != nil {
@@ -342,7 +345,7 @@ func (p *Prediction) simulateLoad() error {
 	return nil
 }
 
-// limit names what keeps the load from being served faster.
+// limit names the resource that keeps the load from being served faster.
 func (p *Prediction) limit(s *simulate.Summary) string {
 	switch {
 	case s.PreemptionCount > 0 || p.KVPeakShare > 0.97 && s.PeakWaiting > 0:

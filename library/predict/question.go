@@ -18,7 +18,7 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Question is a server that is not running yet, and a load on it.
+// Question describes a server that is not running yet, and a load on it.
 type Question struct {
 	Model        string       // built-in name, or path of a config.json; "": the model that Serve names
 	Hardware     string       // device
@@ -32,12 +32,12 @@ type Question struct {
 	SLO          []Bound // the highest load that keeps them is searched for; nil: no search
 }
 
-// assumedVersion is the release of vLLM where the question names none: the one whose kernels
-// most tables hold.
+// assumedVersion is the release of vLLM where the question names none: the one for which most
+// tables were measured.
 const assumedVersion = "0.24.0"
 
-// Deployment builds the deployment that is asked about. Settings that the question leaves open
-// take vLLM's defaults. The findings say what was assumed.
+// Deployment builds the deployment of the question. Settings that the question does not state have
+// vLLM's defaults. The findings are warnings about assumptions.
 func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	draft := deploy.NewDraft()
 	if q.Serve != "" {
@@ -78,7 +78,8 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	return d, draft.Findings(nil), err
 }
 
-// setModel names a built-in model, or the path of a config.json or of its folder.
+// setModel stores the model in the draft: a built-in one, or a config.json by its path or by that
+// of its folder.
 func setModel(draft *deploy.Draft, name string) error {
 	if id, ok := model.BuiltInID(name); ok {
 		draft.Set("model.id", id)
@@ -128,7 +129,7 @@ func (q Question) Sweep(text string) ([]Question, error) {
 	return out, nil
 }
 
-// axisValues are the values of one axis: "1,2,8..64" is 1, 2, 8, 16, 32, 64.
+// axisValues returns the values of one axis: "1,2,8..64" is 1, 2, 8, 16, 32, 64.
 func axisValues(key, list string) ([]string, error) {
 	var values []string
 	for _, v := range strings.Split(list, ",") {

@@ -34,7 +34,7 @@ var shareNames = [numShares]string{
 	hostWork:      "the host",
 }
 
-// resourceOf is what the work of that name is bound by.
+// resourceOf returns the resource that limits a kind of work.
 func resourceOf(share string) string {
 	switch share {
 	case shareNames[readWeights], shareNames[readKV]:
@@ -47,8 +47,8 @@ func resourceOf(share string) string {
 	return "launches and host work"
 }
 
-// stepBreakdown is the latency model of a simulation that also takes one step in sampleEvery
-// apart into kinds of work.
+// stepBreakdown is a latency model of a simulation that also divides the time of one step in
+// sampleEvery into kinds of work.
 type stepBreakdown struct {
 	sim.Model
 	step  *library.Step
@@ -59,15 +59,15 @@ type stepBreakdown struct {
 
 const sampleEvery = 16
 
-// expertTokens is a number of tokens at which every expert has some and still waits for its
-// weights to be read.
+// expertTokens is a number of tokens at which every expert has some, but reading its weights still
+// takes longer than computing them.
 const expertTokens = 256
 
 func newStepBreakdown(step *library.Step, hardware string) *stepBreakdown {
 	return &stepBreakdown{step: step, scale: library.Learned().On(hardware)[library.ScaleGPU]}
 }
 
-// StepUs is the step time of the model that is wrapped.
+// StepUs returns the step time of the wrapped model.
 func (w *stepBreakdown) StepUs(b *sim.Batch) (float64, error) {
 	us, err := w.Model.StepUs(b)
 	w.steps++
@@ -110,7 +110,7 @@ func (w *stepBreakdown) StepUs(b *sim.Batch) (float64, error) {
 	return us, nil
 }
 
-// shares are the shares of all kinds of work; nil of a nil breakdown or without a step.
+// shares returns the shares of all kinds of work; nil for a nil breakdown or without a step.
 func (w *stepBreakdown) shares() []Share {
 	if w == nil {
 		return nil

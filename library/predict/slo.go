@@ -19,7 +19,7 @@ type Bound struct {
 	Ms     float64 `json:"ms"`
 }
 
-// String is the bound as a user writes it.
+// String returns the bound as a user writes it.
 func (b Bound) String() string { return fmt.Sprintf("%s.%s=%gms", b.Metric, b.Figure, b.Ms) }
 
 var (
@@ -44,7 +44,7 @@ func ParseSLO(text string) ([]Bound, error) {
 	return out, nil
 }
 
-// MaxLoad is the highest load that keeps the bounds.
+// MaxLoad is the highest load at which all bounds are kept.
 type MaxLoad struct {
 	SLO         []Bound `json:"slo"`
 	Concurrency int     `json:"concurrency,omitempty"` // 0: no load keeps them

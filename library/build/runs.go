@@ -1,0 +1,184 @@
+package build
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// servedOf returns the load of a recorded run of stock spans; nil without spans. Spans count cached
+// tokens as prompt and do not identify contents, so the number of tokens that all prompts share is
+// read from the run's folder.
+func servedOf(name string, run *trace.Run, d *deploy.Deployment, dir string) (*load, error) {
+	var list []*trace.Request
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		hasTimes := r.StartWallNs.OK && r.StockDecodeUs.OK && r.StockTTFTUs.OK
+		if hasTimes && r.PromptTokens.OK && r.OutputTokens.Or(0) > 1 {
+			list = append(list, r)
+		}
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(list, func(a, b *trace.Request) int { return cmp.Compare(a.StartWallNs.V, b.StartWallNs.V) })
+	shared, err := sharedTokens(dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &load{
+		name:       name,
+		group:      name,
+		family:     name,
+		dep:        d,
+		tpotWeight: servedCount,
+		ttftWeight: 1,
+	}
+	n := float64(len(list))
+	for _, r := range list {
+		l.reqs = append(l.reqs, sim.Request{
+			ArrivalUs:    (r.StartWallNs.V - list[0].StartWallNs.V) / 1e3,
+			PromptTokens: r.PromptTokens.V,
+			OutputTokens: r.OutputTokens.V,
+			Group:        1,
+			GroupTokens:  min(shared, r.PromptTokens.V),
+		})
+		l.ttftMs += r.StockTTFTUs.V / 1e3 / n
+		l.tpotMs += r.StockDecodeUs.V / float64(r.OutputTokens.V-1) / 1e3 / n
+	}
+	l.step, err = library.Bound(d, library.Options{})
+	return l, err
+}
+
+// cycles has the measured step cycles of one real run: their times in us, and the features they are
+// linear in.
+type cycles struct {
+	name, gpu string
+	us        []float64
+	x         [][library.NumStep]float64 // columns of kernels.Pricer
+}
+
+// readRuns extracts run folders. Runs with recorded steps become cycles, runs of stock spans become
+// loads.
+func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inputs []result.Input, err error) {
+	if len(dirs) == 0 {
+		return nil, nil, nil, nil
+	}
+	found, err := extract.Discover(dirs)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	tmp, remove, err := files.Temporary("", "blis-train-library-")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer remove()
+	o := extract.DefaultOptions()
+	o.Out = tmp
+	doc, err := extract.Run(ctx, found, o)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	dirOf := map[string]string{}
+	for _, d := range found {
+		dirOf[d.ID] = d.Dir
+	}
+	for _, r := range doc.Runs {
+		run, err := table.Read(table.RunDir(tmp, r.ID))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		l, err := servedOf(r.ID, run, r.Deployment, dirOf[r.ID])
+		if l != nil {
+			ls = append(ls, l)
+		} else if err == nil {
+			var y *cycles
+			y, err = cyclesOf(r.ID, run, r.Deployment)
+			ys = append(ys, y)
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return ys, ls, doc.Inputs, nil
+}
+
+// sharedTokens returns the number of first prompt tokens that all requests of a run share, from the
+// profile of its load generator (GuideLLM's profile.yaml); 0 without a profile.
+func sharedTokens(dir string) (int64, error) {
+	path := filepath.Join(dir, "profile.yaml")
+	text, err := files.ReadAll(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var profile struct {
+		Data struct {
+			PrefixTokens int64 `yaml:"prefix_tokens"`
+		}
+	}
+	root, err := files.ParseYAML(text, path)
+	if root == nil || err != nil {
+		return 0, err
+	}
+	err = root.Decode(&profile)
+	return profile.Data.PrefixTokens, err
+}
+
+// cyclesOf returns the cleaned rows of one run as cycles.
+func cyclesOf(name string, run *trace.Run, d *deploy.Deployment) (*cycles, error) {
+	steps, err := rows.Rebuild(run, d, features.V12)
+	if err != nil {
+		return nil, err
+	}
+	space, err := features.New(features.V12, d)
+	if err != nil {
+		return nil, err
+	}
+	bound, err := library.Bound(d, library.Options{})
+	if err != nil {
+		return nil, err
+	}
+	price := bound.NewPricer()
+	vec := rows.Vectorizer{P: library.NumStep, Step: func(in *features.StepInput, _ []trace.Member, x []float64) (features.Hits, error) {
+		var to [library.NumStep]float64
+		price.Columns(&library.Batch{
+			Tokens:        in.ScheduledTokens,
+			Sequences:     in.NumSampledSeqs,
+			Decodes:       in.NumDecodeReqs,
+			DecodeContext: in.DecodeContextTokens - in.NumDecodeReqs,
+			Prefills:      in.NumPrefillReqs,
+			PrefillTokens: in.PrefillTokens,
+			PrefillPairs:  in.PrefillCausalWork,
+		}, &to)
+		copy(x, to[:])
+		return 0, nil
+	}}
+	tab, err := steps.BetaBasis(space, vec, rows.Options{Lag: rows.AssumedLag(d)})
+	if err != nil {
+		return nil, err
+	}
+	rows.Clean([]*rows.Table{tab}, rows.Relative)
+	y := &cycles{name: name, gpu: d.Hardware.Name}
+	for i := range tab.Kept {
+		y.us = append(y.us, tab.Y[i])
+		y.x = append(y.x, [library.NumStep]float64(tab.Row(i)))
+	}
+	return y, nil
+}
