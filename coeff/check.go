@@ -46,6 +46,8 @@ func (s *Set) Check() error {
 	return checkFinite("", reflect.ValueOf(s).Elem())
 }
 
+// checkTarget checks the model of one delay: known target, lengths, and no replay of a target that
+// contains queueing.
 func (m *AlphaModel) checkTarget() error {
 	path := "alpha." + m.Target
 	if !slices.Contains([]string{Overhead, Admission, Egress, Queue}, m.Target) {
@@ -59,6 +61,7 @@ func (m *AlphaModel) checkTarget() error {
 		checkCovariance(path+".covariance", m.Covariance, len(m.Coefficients)))
 }
 
+// checkDeployments checks that each deployment has one value per coefficient.
 func (m *AlphaModel) checkDeployments(path string) error {
 	for _, name := range slices.Sorted(maps.Keys(m.Deployments)) {
 		values := m.Deployments[name]
@@ -69,6 +72,7 @@ func (m *AlphaModel) checkDeployments(path string) error {
 	return nil
 }
 
+// checkTerms checks the values of identified.
 func checkTerms(path string, cs []Coefficient) error {
 	for i := range cs {
 		c := &cs[i]
@@ -80,6 +84,7 @@ func checkTerms(path string, cs []Coefficient) error {
 	return nil
 }
 
+// checkCovariance checks that a covariance is n x n, or absent.
 func checkCovariance(path string, rows [][]float64, n int) error {
 	if len(rows) == 0 {
 		return nil

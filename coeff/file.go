@@ -129,8 +129,8 @@ func (s *Set) Save(w io.Writer) error {
 // DigestKey is the key of the last line of a coefficient file.
 const DigestKey = "digest"
 
-// digestKey begins the last line of a coefficient file: the SHA-256 of the lines before it. Files of
-// older versions and files written by hand do not have that line.
+// digestKey begins the last line of a coefficient file, which has the SHA-256 of the lines before
+// it. Files of older versions and files written by hand do not have that line.
 const digestKey = DigestKey + ": "
 
 // withDigest returns the text with its digest line appended.
@@ -176,7 +176,8 @@ func yamlError(file string, text []byte, err error) error {
 	if strings.HasPrefix(e.Msg, "unknown key ") {
 		e.Msg += ", want one of docs/coefficients.md"
 	}
-	if e.Code = BadFile; errors.Is(err, io.EOF) {
+	e.Code = BadFile
+	if errors.Is(err, io.EOF) {
 		e.Msg += ", want a coefficient set"
 	}
 	e.File = file

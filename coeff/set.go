@@ -182,7 +182,7 @@ type Config struct {
 	Layers     *deploy.Sums      // sums over layers that features of spec 1.3 read; nil in earlier versions
 }
 
-// ConfigOf keeps what a configuration needs of one of its deployments.
+// ConfigOf returns the configuration of a deployment, without its run-specific parts.
 func ConfigOf(d *deploy.Deployment, runs []string, samples int64) Config {
 	return Config{Key: d.Config(), Runs: runs, Samples: samples, Deployment: d.Served()}
 }
@@ -213,16 +213,17 @@ func Values(cs []Coefficient) []float64 {
 // parametrisation of the fit: "1.1", "1.1+principal-components". Package features lists the versions.
 type Version string
 
-// flatVersion is the one version whose files may hold bare lists of values.
+// flatVersion is the only version whose files may have bare lists of values.
 const flatVersion Version = "1.0"
 
-// Base is the version that lists the features.
+// Base returns the version without its parametrisation: the one that lists the features.
 func (v Version) Base() Version {
 	base, _, _ := strings.Cut(string(v), "+")
 	return Version(base)
 }
 
-// InComponents reports a version that fits step times in principal components (spec#principal-components).
+// InComponents reports whether the version fits step times in principal components
+// (spec#principal-components).
 func (v Version) InComponents() bool { return v != v.Base() }
 
 // FeatureSet identifies the features behind coefficients beyond their version's name. It is written into
@@ -233,7 +234,7 @@ type FeatureSet struct {
 	Alpha []string `json:"alpha" yaml:"alpha,flow"` // of each delay term
 }
 
-// MinStepUs is the shortest step that is predicted (spec#prediction-use), us.
+// MinStepUs is the shortest predicted step in us (spec#prediction-use).
 const MinStepUs = 1
 
 // AlphaTargets lists the set's alpha targets, sorted. Without any it is empty but not nil, because a

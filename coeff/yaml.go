@@ -69,10 +69,11 @@ func (c *Coefficient) UnmarshalYAML(n *yaml.Node) error {
 	return files.DecodeYAMLNode(n, (*plain)(c))
 }
 
-// oneOrMany is a bare value when there is one, else a list on one line.
+// oneOrMany is a list that the file has as a bare value when it has one entry, else as a list on
+// one line.
 type oneOrMany[T any] []T
 
-// MarshalYAML writes it.
+// MarshalYAML writes the bare value or the list.
 func (l oneOrMany[T]) MarshalYAML() (any, error) {
 	if len(l) == 1 {
 		return l[0], nil
@@ -95,10 +96,10 @@ func (l *oneOrMany[T]) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode(&(*l)[0])
 }
 
-// alphaModels are in the file a mapping with the target as key.
+// alphaModels are a mapping by target in the file.
 type alphaModels []AlphaModel
 
-// MarshalYAML writes them.
+// MarshalYAML writes the mapping.
 func (l alphaModels) MarshalYAML() (any, error) {
 	byTarget := make(map[string]AlphaModel, len(l))
 	for _, m := range l {
@@ -107,7 +108,7 @@ func (l alphaModels) MarshalYAML() (any, error) {
 	return byTarget, nil
 }
 
-// UnmarshalYAML reads them, sorted by target.
+// UnmarshalYAML reads the mapping, sorted by target.
 func (l *alphaModels) UnmarshalYAML(n *yaml.Node) error {
 	var byTarget map[string]AlphaModel
 	if err := files.DecodeYAMLNode(n, &byTarget); err != nil {
@@ -121,8 +122,8 @@ func (l *alphaModels) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// writtenConfig is a configuration as the file has it. The deployment has the keys of its JSON form,
-// which are those of run.yaml and of the other documents.
+// writtenConfig is a configuration in the form of the file. The deployment has the keys of its JSON
+// form, which are those of run.yaml and of the other documents.
 type writtenConfig struct {
 	Key        string   `yaml:"key"`
 	Label      string   `yaml:"label"`
@@ -132,7 +133,7 @@ type writtenConfig struct {
 	Layers     any      `yaml:"layer_sums,omitempty"`
 }
 
-// MarshalYAML writes a configuration.
+// MarshalYAML writes the configuration, without what describes a single run.
 func (c Config) MarshalYAML() (any, error) {
 	node, err := jsonNode(&c.Deployment)
 	if err != nil {
@@ -159,7 +160,7 @@ func (c Config) MarshalYAML() (any, error) {
 	return w, err
 }
 
-// jsonNode is a value's JSON form as a YAML node.
+// jsonNode returns the JSON form of a value as a YAML node.
 func jsonNode(v any) (*yaml.Node, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -195,7 +196,8 @@ func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// fromJSON reads a decoded document strictly.
+// fromJSON decodes a document, which was read as YAML, through its JSON form; unknown keys are
+// errors.
 func fromJSON(doc, into any) error {
 	text, err := json.Marshal(doc)
 	if err != nil {
@@ -206,8 +208,8 @@ func fromJSON(doc, into any) error {
 	return dec.Decode(into)
 }
 
-// nodeOfJSON turns the next JSON value into a YAML node, key order and number
-// spelling kept.
+// nodeOfJSON turns the next JSON value into a YAML node. It keeps the order of keys and the
+// spelling of numbers.
 func nodeOfJSON(dec *json.Decoder) (*yaml.Node, error) {
 	token, err := dec.Token()
 	if err != nil {

@@ -59,8 +59,8 @@ type packed struct {
 	next      uint32
 }
 
-// key orders float32 values as integers; NaN comes before all of them, and both
-// zeros are the same.
+// key maps float32 values to integers of the same order. NaN comes before all of them, and both
+// zeros are equal.
 func key(v float32) int32 {
 	if v != v {
 		return math.MinInt32
@@ -118,7 +118,7 @@ func (e *Evaluator) appendTree(t Tree) {
 	}
 }
 
-// Features is the number of columns a row needs.
+// Features returns the number of columns a row needs.
 func (e *Evaluator) Features() int { return e.features }
 
 // Row is a row in the form that splits compare. Fill one once to evaluate several forests on it.
@@ -131,7 +131,7 @@ func (r *Row) Fill(x []float64) {
 	}
 }
 
-// Margin is base + the leaf of every tree, summed in that order. len(x) must be Features().
+// Margin returns base + the leaf of every tree, summed in that order. len(x) must be Features().
 func (e *Evaluator) Margin(x []float64) float64 {
 	if len(x) != e.features {
 		panic(fmt.Sprintf("forest: got a row of %d, want %d", len(x), e.features))
@@ -173,7 +173,7 @@ func (e *Evaluator) MarginRow(r *Row) float64 {
 	return float64(sum)
 }
 
-// step is the node after node i; a leaf follows itself.
+// step returns the node after node i; a leaf is followed by itself.
 func step(nodes []packed, r *Row, i uint32) uint32 {
 	n := nodes[i]
 	isLeft := uint64(int64(r[uint8(n.next)])-int64(n.threshold)) >> 63
@@ -193,7 +193,7 @@ type Node struct {
 // counted from 0, have indices 2k+1 and 2k+2.
 type Tree []Node
 
-// Depth is the number of splits on the longest way to a leaf.
+// Depth returns the number of splits on the longest path to a leaf.
 func (t Tree) Depth() int {
 	deepest := 0
 	at := make([]int, len(t)) // depth of each node

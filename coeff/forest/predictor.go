@@ -95,6 +95,7 @@ func Load(r io.Reader) (*Predictor, error) {
 // Target returns the target of that name, nil when the file has none.
 func (p *Predictor) Target(name string) *Evaluated { return p.targets[name] }
 
+// evaluated compiles the forests of a target and finds the columns that select a forest.
 func (t Target) evaluated() (*Evaluated, error) {
 	e := &Evaluated{Target: t, waiting: -1, prefix: -1}
 	if t.Trees == nil {
@@ -180,7 +181,7 @@ func (e *Evaluated) Quantile(i int, x []float64) float64 {
 	return math.Exp(most)
 }
 
-// group is the index of a row's conformal factor.
+// group returns the index of a row's conformal factor.
 func (e *Evaluated) group(x []float64) int {
 	g := 0
 	if e.waiting >= 0 && x[e.waiting] > 0 {

@@ -8,12 +8,12 @@ import (
 	"unsafe"
 )
 
-// Codec packs values of one type into compact bytes and back, for what waits on disk between
-// two passes: every field, unexported ones too, but for those tagged `packed:"-"`. The form is
-// private to one build and not a file format.
+// Codec packs values of one type into compact bytes and back, for values that wait on disk between
+// two passes. It packs every field, unexported ones too, except those tagged `packed:"-"`. The form
+// may change with every build and is not a file format.
 type Codec[T any] struct{ value field }
 
-// NewCodec makes the codec of type T. A field that cannot be packed is our own bug.
+// NewCodec returns the codec of type T. It panics for a type that cannot be packed.
 func NewCodec[T any]() *Codec[T] { return &Codec[T]{fieldOf(reflect.TypeFor[T]())} }
 
 // Append packs a value after dst.
@@ -35,14 +35,15 @@ func (c *Codec[T]) Decode(src []byte, v *T, texts *Interner) error {
 // Head unpacks the value at the beginning of src and returns the bytes after it.
 func (c *Codec[T]) Head(src []byte, v *T, texts *Interner) (rest []byte, err error) {
 	x := pen{b: src, reads: true, texts: texts}
-	if c.value(&x, unsafe.Pointer(v)); x.bad {
+	c.value(&x, unsafe.Pointer(v))
+	if x.bad {
 		err = fmt.Errorf("got %d bytes that are no packed %T", len(src), *v)
 	}
 	return x.b, err
 }
 
 // pen appends fields to b, or reads them from the beginning of b, so that one description of a type
-// serves both. bad is set by the first field that does not fit and stays set.
+// serves both. The first field that cannot be read sets bad.
 type pen struct {
 	b     []byte
 	reads bool
@@ -68,7 +69,8 @@ func (x *pen) int(v *int64) {
 	}
 	n, k := binary.Varint(x.b)
 	*v = n
-	if x.takeBytes(int64(k)); k == 0 {
+	x.takeBytes(int64(k))
+	if k == 0 {
 		x.bad = true
 	}
 }
@@ -100,7 +102,8 @@ func (x *pen) flag(v *bool) {
 
 func (x *pen) text(v *string) {
 	n := int64(len(*v))
-	if x.int(&n); x.reads {
+	x.int(&n)
+	if x.reads {
 		*v = x.texts.Get(x.takeBytes(n))
 		return
 	}
@@ -111,6 +114,7 @@ func (x *pen) text(v *string) {
 // the value alive through their *T.
 type field func(x *pen, p unsafe.Pointer)
 
+// fieldOf returns the function that packs or unpacks values of a type.
 func fieldOf(t reflect.Type) field {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -153,12 +157,14 @@ func arrayOf(t reflect.Type) field {
 	}
 }
 
+// sliceOf packs the length and the elements.
 func sliceOf(t reflect.Type) field {
 	elem, size := fieldOf(t.Elem()), t.Elem().Size()
 	return func(x *pen, p unsafe.Pointer) {
 		list := reflect.NewAt(t, p).Elem()
 		n := int64(list.Len())
-		if x.int(&n); x.reads {
+		x.int(&n)
+		if x.reads {
 			// An element takes at least one byte, so a larger n is damage; it must not allocate.
 			if n < 0 || n > int64(len(x.b)) {
 				x.bad = true
@@ -192,7 +198,8 @@ func structOf(t reflect.Type) field {
 		value, known := list[0].value, list[1].offset
 		return func(x *pen, p unsafe.Pointer) {
 			ok := (*bool)(unsafe.Add(p, known))
-			if x.flag(ok); *ok {
+			x.flag(ok)
+			if *ok {
 				value(x, p)
 			}
 		}
@@ -204,12 +211,14 @@ func structOf(t reflect.Type) field {
 	}
 }
 
+// pointerOf packs whether the pointer is set, and the value it points to.
 func pointerOf(t reflect.Type) field {
 	elem := fieldOf(t.Elem())
 	return func(x *pen, p unsafe.Pointer) {
 		to := (*unsafe.Pointer)(p)
 		has := *to != nil
-		if x.flag(&has); !has {
+		x.flag(&has)
+		if !has {
 			return
 		}
 		if *to == nil {
@@ -219,11 +228,14 @@ func pointerOf(t reflect.Type) field {
 	}
 }
 
-// Interner shares equal strings up to a bound.
+// Interner returns the same string for equal bytes, so that repeated texts share memory. It forgets
+// all strings when it has too many.
 type Interner struct{ m map[string]string }
 
+// NewInterner returns an empty Interner.
 func NewInterner() *Interner { return &Interner{map[string]string{}} }
 
+// Get returns the bytes as a string.
 func (s *Interner) Get(b []byte) string {
 	if v, ok := s.m[string(b)]; ok {
 		return v
@@ -236,7 +248,7 @@ func (s *Interner) Get(b []byte) string {
 	return v
 }
 
-// WriteJSON writes a value for ReadJSON to read, on one line.
+// WriteJSON writes a value as one line of JSON, for ReadJSON.
 func WriteJSON(name string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -245,7 +257,7 @@ func WriteJSON(name string, v any) error {
 	return Write(name, text)
 }
 
-// ReadJSON reads what WriteJSON wrote.
+// ReadJSON reads a file of WriteJSON.
 func ReadJSON(name string, v any) error {
 	text, err := ReadAll(name)
 	if err != nil {

@@ -91,8 +91,8 @@ func Word(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// isHarmful reports control characters, the line ends of Unicode that YAML recognises, and
-// bidirectional control characters.
+// isHarmful reports whether a character is a control character, a line end of Unicode that YAML
+// recognises, or a bidirectional control character.
 func isHarmful(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }

@@ -4,5 +4,5 @@ package files
 
 import "os"
 
-// isTaken is false where folders cannot be locked.
+// isTaken returns false, because folders cannot be locked here.
 func isTaken(*os.File) bool { return false }

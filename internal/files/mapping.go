@@ -25,16 +25,16 @@ type Key struct {
 	OneOf []string // the legal values of a string; nil: any
 }
 
-// Range are the legal values of a number, both ends included.
+// Range has the legal values of a number, both ends included.
 type Range struct{ Min, Max float64 }
 
 // mostCount is above any realistic count in a server's settings.
 const mostCount = 1 << 32
 
-// AtLeast is the range of a count.
+// AtLeast returns the range of a count that is n or more.
 func AtLeast(n int64) *Range { return &Range{float64(n), mostCount} }
 
-// Within is the range from lo to hi.
+// Within returns the range from lo to hi.
 func Within(lo, hi float64) *Range { return &Range{lo, hi} }
 
 // Reader reads a document's mappings key by key. It continues after an error, so that a caller can
@@ -45,7 +45,7 @@ type Reader struct {
 	Err  error
 }
 
-// Fail notes an error at a node, unless there is an earlier one.
+// Fail records an error at a node, unless there is an earlier one.
 func (r *Reader) Fail(at *yaml.Node, code trace.Code, hint, format string, args ...any) {
 	if r.Err != nil {
 		return
@@ -57,7 +57,8 @@ func (r *Reader) Fail(at *yaml.Node, code trace.Code, hint, format string, args 
 	r.Err = e
 }
 
-// Section is a mapping of the document. The nil mapping of an absent section has no keys.
+// Section is a mapping of the document, from which values are read by key. An absent section has no
+// keys.
 type Section struct {
 	reader *Reader
 	path   string // "vllm"; "" for the document itself
@@ -65,8 +66,8 @@ type Section struct {
 	known  []string
 }
 
-// Section is the mapping at a node. A node that is absent or null is an empty section, another
-// value an error. path names it in messages, "" names the document itself.
+// Section returns the mapping at a node. For a node that is absent or null it is empty; any other
+// value is an error. path names the section in messages; it is "" for the document itself.
 func (r *Reader) Section(node *yaml.Node, path string) *Section {
 	s := &Section{reader: r, path: path}
 	switch node = ResolveAlias(node); {
@@ -79,7 +80,7 @@ func (r *Reader) Section(node *yaml.Node, path string) *Section {
 	return s
 }
 
-// PathOf is the full path of a key of the section.
+// PathOf returns the full path of a key of the section.
 func (s *Section) PathOf(key string) string {
 	if s.path == "" {
 		return key
@@ -87,7 +88,7 @@ func (s *Section) PathOf(key string) string {
 	return s.path + "." + key
 }
 
-// Known lists the keys that were asked for.
+// Known returns the keys that were asked for.
 func (s *Section) Known() []string { return s.known }
 
 // Has reports whether the key is in the file, with a value or null.
@@ -114,12 +115,12 @@ func (s *Section) rawValue(key string) *yaml.Node {
 	return nil
 }
 
-// Sub is the section under a key.
+// Sub returns the section under a key.
 func (s *Section) Sub(key string) *Section {
 	return s.reader.Section(s.Value(key), s.PathOf(key))
 }
 
-// Items are the sections of a list of mappings under a key, with their nodes.
+// Items returns the sections of a list of mappings under a key, with their nodes.
 func (s *Section) Items(key string) (items []*Section, nodes []*yaml.Node) {
 	list := s.Value(key)
 	if list == nil {
@@ -136,7 +137,7 @@ func (s *Section) Items(key string) (items []*Section, nodes []*yaml.Node) {
 	return items, nodes
 }
 
-// Others are the keys that were not asked for, in file order.
+// Others returns the keys that were not asked for, in file order.
 func (s *Section) Others() []*yaml.Node {
 	if s.node == nil {
 		return nil
@@ -150,7 +151,7 @@ func (s *Section) Others() []*yaml.Node {
 	return others
 }
 
-// Read stores the values of keys.
+// Read stores the values of keys that are present and not null.
 func (s *Section) Read(keys ...Key) {
 	for i := range keys {
 		k := &keys[i]
@@ -273,12 +274,12 @@ func ResolveAlias(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// IsNull reports a node that is absent or null.
+// IsNull reports whether a node is absent or null.
 func IsNull(n *yaml.Node) bool {
 	return n == nil || n.Kind == 0 || n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
 
-// kindName names a value in a message.
+// kindName returns the kind of a value for a message.
 func kindName(n *yaml.Node) string {
 	switch n = ResolveAlias(n); n.Kind {
 	case yaml.MappingNode:

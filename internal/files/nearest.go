@@ -8,10 +8,10 @@ import (
 // maxName is longer than any key or flag.
 const maxName = 100
 
-// Nearest returns the legal word for the hint "did you mean". In this order: one that shares its last
-// parts with word (--rate for --request-rate), one that word begins (a unit is missing:
-// timeout for timeout_s), or the nearest within a third of word's length in edits, compared as a whole
-// or cut to word's length. It returns "" if there is none.
+// Nearest returns the legal word for the hint "did you mean", "" if there is none. It prefers a
+// word that shares its last parts with word (--rate for --request-rate), then one that word begins
+// (timeout for timeout_s, without the unit). Otherwise it is the nearest within a third of word's
+// length in edits, compared as a whole or cut to word's length.
 func Nearest(word string, legal []string) string {
 	if len(word) > 2 && !slices.Contains(legal, word) {
 		for _, candidate := range legal {
@@ -40,8 +40,9 @@ func Nearest(word string, legal []string) string {
 	return best
 }
 
-// editDistance is the Damerau-Levenshtein distance in bytes: an exchange of two neighbours is one edit.
-// For texts longer than any name it returns the length of the longer one, to bound the cost.
+// editDistance returns the Damerau-Levenshtein distance in bytes: an exchange of two neighbours is
+// one edit. For texts longer than any name it returns the length of the longer one, to bound the
+// cost.
 func editDistance(a, b string) int {
 	if longest := max(len(a), len(b)); longest > maxName {
 		return longest

@@ -107,7 +107,7 @@ func kindOf(mode fs.FileMode) string {
 func stat(name string) (fs.FileInfo, error) { return statBy(os.Stat, name) }
 
 // statBy calls os.Stat or os.Lstat and gives up after silentAfter: on a dead network mount the call
-// blocks for ever. Its goroutine stays behind then.
+// blocks for ever, and its goroutine then leaks.
 func statBy(how func(string) (fs.FileInfo, error), name string) (fs.FileInfo, error) {
 	type answer struct {
 		st  fs.FileInfo
@@ -128,8 +128,8 @@ func statBy(how func(string) (fs.FileInfo, error), name string) (fs.FileInfo, er
 	}
 }
 
-// openError words an error of stat or of a temporary file as one of opening name, so that users see
-// the name that they gave. A name that is too long is shown cut.
+// openError rewords an error of stat or of a temporary file as one of opening name, so that users
+// see the name that they gave. A name that is too long is shortened.
 func openError(err error, name string) error {
 	at, ok := errors.AsType[*fs.PathError](err)
 	if !ok {
@@ -193,7 +193,7 @@ func ReadBounded(r io.Reader, name string, most int64) ([]byte, error) {
 	return data.Bytes(), nil
 }
 
-// DirFS is os.DirFS whose files are opened by Open.
+// DirFS is os.DirFS, except that files are opened by Open.
 func DirFS(dir string) fs.FS { return folder(dir) }
 
 type folder string
@@ -298,6 +298,7 @@ func CheckOutput(name string, special bool) error {
 	return checkOutput(name, st.Mode(), special)
 }
 
+// checkOutput refuses to write where there is something other than a regular file.
 func checkOutput(name string, mode fs.FileMode, special bool) error {
 	const waits = fs.ModeNamedPipe | fs.ModeSocket | fs.ModeDevice
 	if mode.IsRegular() || special && mode&waits != 0 {
@@ -319,7 +320,7 @@ func CheckTree(dir string) error {
 	})
 }
 
-// Folder makes an output folder with its parents. It refuses a link or a file in its place.
+// Folder creates an output folder with its parents. It refuses a link or a file in its place.
 func Folder(name string) error {
 	st, err := statBy(os.Lstat, name)
 	switch {
@@ -382,8 +383,8 @@ type Pending struct {
 	kept fs.FileMode // permissions of the file it replaces; 0: there is none
 }
 
-// Begin creates a file that replaces the one called name at Commit. It keeps that one's permissions;
-// a new file has those of the umask. Codes: those of CheckOutput.
+// Begin creates a file that Commit renames to name, replacing a file of that name. It keeps the
+// permissions of the replaced file; a new file has those of the umask. Codes: those of CheckOutput.
 func Begin(name string) (*Pending, error) {
 	if err := CheckOutput(name, false); err != nil {
 		return nil, err

@@ -92,7 +92,8 @@ func badNumber(n *yaml.Node, file, want string) error {
 		Hint: "give " + want + ", or leave the key out"}
 }
 
-// atNode is an error at the place of a node. A document node has no place; its first child has.
+// atNode returns an error at the place of a node. A document node has no place; its first child
+// has.
 func atNode(n *yaml.Node, file, format string, args ...any) error {
 	for n.Line == 0 && len(n.Content) > 0 {
 		n = n.Content[0]

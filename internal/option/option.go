@@ -1,4 +1,4 @@
-// Package option is what the options of the stages have in common.
+// Package option reads, records and repeats the options of the stages.
 //
 // Every stage has a struct of options, a constructor of their defaults, and a method
 // Flags that lists them as flags of urfave/cli: name, help text, default and the field

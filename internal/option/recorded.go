@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// documented is what urfave/cli asks of a flag to parse it and to print its help.
+// documented is the part of a flag that urfave/cli needs to parse it and to print its help.
 type documented interface {
 	cli.DocGenerationFlag
 	cli.CategorizableFlag
@@ -47,7 +47,7 @@ func RecordedAs(values func() []string, f cli.Flag) cli.Flag {
 	return recorded{documented: f.(documented), values: values}
 }
 
-// RecordedBase marks a flag that holds the name of a file: the folder is not recorded.
+// RecordedBase marks a flag whose value is the name of a file: it is recorded without its folder.
 func RecordedBase(f *cli.StringFlag) cli.Flag {
 	return RecordedAs(func() []string {
 		if *f.Destination == "" {
@@ -65,7 +65,7 @@ func Plain(f cli.Flag) cli.Flag {
 	return f
 }
 
-// Command is the recorded command line of a stage: its name and every option that can change a
+// Command returns the recorded command line of a stage: its name and every option that can change a
 // result, sorted.
 func Command(stage string, flags []cli.Flag) string {
 	var words []string
@@ -82,8 +82,7 @@ func Command(stage string, flags []cli.Flag) string {
 	return strings.Join(append([]string{stage}, words...), " ")
 }
 
-// Parse reads a recorded command line back into the options. Values hold no blanks. Errors say
-// what was got and what is wanted.
+// Parse reads a recorded command line back into the options. Values contain no blanks.
 func Parse(command, stage string, flags []cli.Flag) error {
 	words := strings.Fields(command)
 	if len(words) == 0 || words[0] != stage {
@@ -113,8 +112,8 @@ func Parse(command, stage string, flags []cli.Flag) error {
 // TakesValue reports whether the flag is followed by a value, which a switch is not.
 func TakesValue(f cli.Flag) bool { return f.(cli.DocGenerationFlag).TakesValue() }
 
-// Set gives the option of a flag the values that a file or a recorded command line has for it:
-// several for a list alone. "" switches a switch on.
+// Set sets the option of a flag to the values from a file or a recorded command line. Only a list
+// may have several. "" switches a switch on.
 func Set(f cli.Flag, values ...string) error {
 	f = Plain(f)
 	if _, isGeneric := f.(*cli.GenericFlag); len(values) != 1 && !isGeneric {
@@ -128,6 +127,7 @@ func Set(f cli.Flag, values ...string) error {
 	return nil
 }
 
+// setOne sets the option of a flag to one value.
 func setOne(f cli.Flag, value string) (err error) {
 	switch f := f.(type) {
 	case *cli.StringFlag:
@@ -156,7 +156,7 @@ func setOne(f cli.Flag, value string) (err error) {
 	return nil
 }
 
-// Wanted says what values a flag takes.
+// Wanted names the values that a flag takes, for an error message.
 func Wanted(f cli.Flag) string {
 	switch Plain(f).(type) {
 	case *cli.IntFlag, *cli.Int64Flag, *cli.Uint64Flag:
@@ -171,8 +171,8 @@ func Wanted(f cli.Flag) string {
 	return "another value"
 }
 
-// Values are what the option of a flag holds now, as a command line has it; none where nothing
-// needs to be said. A switch that is on has one empty value.
+// Values returns the current value of a flag's option as on a command line; nil for an empty one or
+// a switch that is off. A switch that is on has one empty value.
 func Values(f cli.Flag) []string {
 	text := ""
 	switch f := Plain(f).(type) {

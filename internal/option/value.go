@@ -30,7 +30,7 @@ func (v *listValue) Set(text string) error {
 func (v *listValue) Values() []string { return *v.list }
 
 // Settings is the value of a flag KEY=VALUE that may be given several times. A VALUE is YAML or
-// JSON and may hold commas. Blanks inside JSON are taken out, because a recorded command line is
+// JSON and may contain commas. Blanks inside JSON are removed, because a recorded command line is
 // split at blanks.
 func Settings(list *[]string) cli.Generic { return &settingsValue{listValue{list}} }
 

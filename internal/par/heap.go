@@ -8,32 +8,30 @@ import (
 	"sync"
 )
 
-// This file says how much garbage a call may leave between collections. The package imports
-// the standard library alone, so that it is there before the tables that other packages
-// make when the program starts: a start is not collected.
+// This file sets how much garbage may be left between collections. The package imports only the
+// standard library, so that its init runs before other packages build their tables: then no
+// collection runs while the program starts.
 
-// A stage on rows may leave this much garbage beside what lives, percent, and have
-// this much memory before the collector works for less, bytes: a fit of 1.7 million
-// steps keeps below it.
+// Settings of a stage on rows (LeanHeap).
 const (
-	leanPercent = 40
-	leanBytes   = 560 << 20
+	leanPercent = 40        // garbage in percent of the live memory
+	leanBytes   = 560 << 20 // memory up to which the collector does not run more often; a fit of 1.7 million steps needs less
 )
 
-// How much garbage may lie between collections however little lives, bytes: most
-// calls are small, their start most of them, and simulated clusters have
-// caches of engines, 10 MB a run, that come and go with each of many runs.
+// Garbage in bytes that may be left however little memory is live. Most commands are short and spend
+// most of their time starting. Simulated clusters have caches of 10 MB a run, which become garbage
+// after each of many runs.
 const (
 	leanGarbageBytes = 48 << 20
 	wideGarbageBytes = 96 << 20
 	taskGarbageBytes = 32 << 20
 )
 
-// taskPercent is how much garbage a task may leave beside what lives, percent: many of them
-// share a machine, and one of a long recording stays below 300 MB.
+// taskPercent is the garbage that a task of many processes may leave, in percent of the live
+// memory: many tasks share a machine, and one of a long recording stays below 300 MB.
 const taskPercent = 20
 
-var lean sync.Once // a driver collects between passes
+var lean sync.Once // LeanHeap may be called before each of several passes
 
 // garbage is what leaveGarbage said last.
 var garbage struct {
@@ -41,10 +39,9 @@ var garbage struct {
 	percent, bytes int64
 }
 
-// LeanHeap has the memory of a stage on rows collected more often than by default:
-// the rows of a long recording are a few large arrays without pointers, which cost
-// the collector nothing and would leave as much garbage again. GOGC and GOMEMLIMIT
-// have the last word.
+// LeanHeap makes the collector run more often than by default, for a stage on rows. The rows of a
+// long recording are a few large arrays without pointers: collecting them costs little, and by
+// default they would be accompanied by as much garbage. GOGC and GOMEMLIMIT take precedence.
 func LeanHeap() {
 	leaveGarbage(leanPercent, leanGarbageBytes)
 	if os.Getenv("GOMEMLIMIT") == "" {
@@ -53,26 +50,27 @@ func LeanHeap() {
 	}
 }
 
-// WideHeap has the memory of an experiment collected less often than by default while
-// little of it lives. GOGC has the last word.
+// WideHeap makes the collector run less often than by default while little memory is live, for an
+// experiment. GOGC takes precedence.
 func WideHeap() { leaveGarbage(100, wideGarbageBytes) }
 
-// TaskHeap has the memory of a task collected more often still. GOGC has the last word.
+// TaskHeap makes the collector run more often still than LeanHeap, for a task of many processes.
+// GOGC takes precedence.
 func TaskHeap() { leaveGarbage(taskPercent, taskGarbageBytes) }
 
-// A call that says nothing else has its memory collected less often than by default
-// while little lives. GOGC has the last word.
+// init makes the collector run less often than by default while little memory is live, which is
+// right for a short command. GOGC takes precedence.
 func init() {
 	leaveGarbage(100, leanGarbageBytes)
 	afterCollections(setPercent)
 }
 
-// limit sets the soft limit to what lives and an eighth, at least leanBytes. A
-// limit below what lives would have the collector run without end.
+// limit sets the soft memory limit to the live memory and an eighth, at least leanBytes. With a
+// limit below the live memory the collector would run without end.
 func limit() { debug.SetMemoryLimit(max(leanBytes, liveBytes()*9/8)) }
 
-// leaveGarbage lets bytes of garbage lie, or for percent of what lives, after every
-// collection; before the first one for half of that.
+// leaveGarbage sets how much garbage may be left between collections: bytes, or percent of the live
+// memory if that is more.
 func leaveGarbage(percent, bytes int64) {
 	garbage.Lock()
 	garbage.percent, garbage.bytes = percent, bytes
@@ -80,6 +78,7 @@ func leaveGarbage(percent, bytes int64) {
 	setPercent()
 }
 
+// setPercent sets GOGC to the larger of percent and what bytes are of the live memory.
 func setPercent() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -89,7 +88,7 @@ func setPercent() {
 	debug.SetGCPercent(int(max(garbage.percent, 100*garbage.bytes/max(8<<20, liveBytes()))))
 }
 
-// heapMark dies in every collection.
+// heapMark is an object that nothing refers to, so that every collection finalizes it.
 type heapMark struct{ _ [16]byte }
 
 // afterCollections calls f after every collection.
@@ -100,7 +99,7 @@ func afterCollections(f func()) {
 	})
 }
 
-// liveBytes is what the last collection found alive, bytes.
+// liveBytes returns the bytes that the last collection found live.
 func liveBytes() int64 {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)

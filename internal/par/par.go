@@ -1,6 +1,6 @@
-// Package par is the one parallel loop of this tree. Tasks write to places of
-// their own, so that neither the number of workers nor the order in which tasks
-// end can be seen in a result. Beside it, how much garbage a call may leave.
+// Package par has the parallel loops of this program. Each task writes to its own place, so that a
+// result depends neither on the number of workers nor on the order in which tasks end. heap.go has
+// the settings of the garbage collector.
 package par
 
 import (
@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 )
 
-// Workers is n, or the number of processors Go may use when n is not positive.
+// Workers returns n, or the number of processors Go may use when n is not positive.
 func Workers(n int) int {
 	if n > 0 {
 		return n
@@ -20,17 +20,16 @@ func Workers(n int) int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// Each calls task(worker, i) for every i in [0, n), in order on one worker, else
-// started in order on up to Workers(workers) goroutines. Each worker has a number
-// of its own below that, for scratch space. A panic of a task is raised again in
-// the caller, with the stack of the task.
+// Each calls task(worker, i) for every i in [0, n), started in order on up to Workers(workers)
+// goroutines. worker is the goroutine's number, from 0, for scratch space of its own. A panic of a
+// task is raised again in the caller, with the stack of the task.
 func Each(workers, n int, task func(worker, i int)) {
 	_ = each(workers, n, func(worker, i int) error { task(worker, i); return nil })
 }
 
-// Try is Each for tasks that may fail. After an error, or when ctx ends, no
-// further task starts; the error of the smallest i is returned, whatever finished
-// first. done, unless nil, is told how many tasks have ended.
+// Try is Each for tasks that may fail. After an error, or when ctx ends, no further task starts; it
+// returns the error of the smallest i, whichever failed first. done, unless nil, is called with the
+// number of tasks that have ended.
 func Try(ctx context.Context, workers, n int, task func(i int) error, done func(n int)) error {
 	var ended atomic.Int64
 	err := each(workers, n, func(_, i int) error {
@@ -70,7 +69,8 @@ func each(workers, n int, task func(worker, i int) error) error {
 	return l.result()
 }
 
-// TryPure is [Try] of tasks that write nothing: when ctx ends it returns at once and leaves them to themselves.
+// TryPure is [Try] for tasks without side effects: when ctx ends it returns at once and lets
+// running tasks finish in the background.
 func TryPure(ctx context.Context, workers, n int, task func(i int) error, done func(n int)) error {
 	l := &loop{n: 1, task: func(_, _ int) error { return Try(ctx, workers, n, task, done) }, failedAt: 1}
 	ended := make(chan bool)
@@ -86,6 +86,7 @@ func TryPure(ctx context.Context, workers, n int, task func(i int) error, done f
 	}
 }
 
+// result returns the error of the loop, or raises the panic of a task.
 func (l *loop) result() error {
 	if l.panicked != nil {
 		panic(l.panicked)
@@ -105,6 +106,7 @@ type loop struct {
 	panicked *Panic
 }
 
+// work runs tasks until none is left or one has failed.
 func (l *loop) work(worker int) {
 	defer func() {
 		v := recover()
@@ -138,10 +140,10 @@ func (l *loop) work(worker int) {
 	}
 }
 
-// stop lets no further task start.
+// stop prevents further tasks from starting.
 func (l *loop) stop() { l.next.Store(int64(l.n)) }
 
-// Panic is what a task panicked with and where.
+// Panic is the value that a task panicked with, and its stack.
 type Panic struct {
 	Value any
 	Stack []byte

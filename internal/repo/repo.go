@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Root is the repository's root, above the folder the test runs in.
+// Root returns the repository's root, above the folder the test runs in.
 func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -24,8 +24,8 @@ func Root(t testing.TB) string {
 	return ""
 }
 
-// Shared is a path under ../shared, beside the repository; the test is skipped
-// where it is absent.
+// Shared returns a path under ../shared, beside the repository. It skips the test where the path
+// does not exist.
 func Shared(t testing.TB, parts ...string) string {
 	t.Helper()
 	name := filepath.Join(append([]string{filepath.Dir(Root(t)), "shared"}, parts...)...)
@@ -38,11 +38,11 @@ func Shared(t testing.TB, parts ...string) string {
 // evalVariable turns the slow evaluations on.
 const evalVariable = "BLIS_TRAIN_EVAL"
 
-// Eval says that slow evaluations are wanted (make eval).
+// Eval reports whether slow evaluations shall run (make eval).
 func Eval() bool { return os.Getenv(evalVariable) != "" }
 
-// Sets are data sets under ../shared/data: the first of names, with slow evaluations
-// all of them.
+// Sets returns the data sets under ../shared/data that a test uses: the first of names, with slow
+// evaluations all of them.
 func Sets(names ...string) []string {
 	if Eval() {
 		return names
@@ -50,7 +50,7 @@ func Sets(names ...string) []string {
 	return names[:1]
 }
 
-// NeedEval skips a slow evaluation that nobody asked for.
+// NeedEval skips a slow evaluation unless Eval is true.
 func NeedEval(t testing.TB) {
 	t.Helper()
 	if !Eval() {
@@ -58,7 +58,7 @@ func NeedEval(t testing.TB) {
 	}
 }
 
-// BLIS is the blis binary on PATH; the test is skipped where there is none.
+// BLIS returns the path of the blis binary. It skips the test where there is none on PATH.
 func BLIS(t testing.TB) string {
 	t.Helper()
 	name, err := exec.LookPath("blis")
@@ -68,7 +68,7 @@ func BLIS(t testing.TB) string {
 	return name
 }
 
-// Read is the content of the file whose path the parts join to.
+// Read returns the content of the file whose path the parts join to.
 func Read(t testing.TB, parts ...string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(parts...))
@@ -78,7 +78,7 @@ func Read(t testing.TB, parts ...string) []byte {
 	return data
 }
 
-// Write makes the file whose path the parts join to, and its folder, or replaces it.
+// Write writes the file whose path the parts join to, and creates its folder.
 func Write[T string | []byte](t testing.TB, data T, parts ...string) {
 	t.Helper()
 	name := filepath.Join(parts...)

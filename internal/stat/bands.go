@@ -4,15 +4,15 @@ import (
 	"slices"
 )
 
-// band is how values are distributed in one group of neighbours along x.
+// band describes the distribution of values in one group of neighbours along x.
 type band struct {
 	X             float64 // mean of the group
 	P10, P50, P90 float64 // quantiles of the values
 	N             int
 }
 
-// Bands sorts the values by x and cuts them into groups of equal size: at most
-// groups, each with at least least values; none when there are fewer.
+// Bands sorts the values by x and cuts them into groups of equal size: at most groups, each with at
+// least least values; no groups when there are fewer values.
 func Bands(x, v []float64, groups, least int) []band {
 	order := Order(x)
 	n := len(order)

@@ -4,11 +4,11 @@ import (
 	"math"
 )
 
-// Draw is a uniform number in [0, 1) that depends on its keys alone: a draw keyed
-// by (seed, stream, index) is the same whatever was drawn before, and by whom.
+// Draw returns a uniform number in [0, 1) that depends only on its keys: a draw keyed by (seed,
+// stream, index) is the same whatever was drawn before.
 //
-// Source: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) over a
-// chain of the keys.
+// Source: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) over a chain of the
+// keys.
 func Draw(keys ...uint64) float64 {
 	x := uint64(0)
 	for _, k := range keys {
@@ -20,6 +20,7 @@ func Draw(keys ...uint64) float64 {
 // DrawN is Draw as a whole number in [0, n).
 func DrawN(n uint64, keys ...uint64) uint64 { return uint64(Draw(keys...) * float64(n)) }
 
+// mix is the finaliser of SplitMix64.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -27,8 +28,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// LogNormal is the u-quantile, 0 < u < 1, of the log-normal law with a mean and a squared
-// coefficient of variation (variance / mean^2).
+// LogNormal returns the u-quantile, 0 < u < 1, of the log-normal distribution with a mean and a
+// squared coefficient of variation (variance / mean^2).
 func LogNormal(mean, cv2, u float64) float64 {
 	sigma2 := math.Log1p(cv2)
 	return mean * math.Exp(math.Sqrt(2*sigma2)*math.Erfinv(2*u-1)-sigma2/2)

@@ -4,8 +4,8 @@ import (
 	"math"
 )
 
-// Histogram counts values >= 0 in bins of a fixed relative width of about 0.4 %:
-// quantiles of a stream, no sample kept.
+// Histogram counts values >= 0 in bins of a fixed relative width of about 0.4 %. It gives quantiles
+// of a stream without keeping the values.
 type Histogram struct {
 	count []int64   // by bin
 	sums  []float64 // of the values in a bin
@@ -25,7 +25,7 @@ func NewHistogram() *Histogram {
 	return &Histogram{count: make([]int64, bins), sums: make([]float64, bins)}
 }
 
-// Add counts x (>= 0) w times; w < 0 takes back what was counted.
+// Add counts x (>= 0) w times; w < 0 removes counted values.
 func (h *Histogram) Add(x float64, w int64) {
 	bin := 0
 	if x > 1 {
@@ -47,10 +47,10 @@ func (h *Histogram) Merge(other *Histogram) {
 	h.n, h.sum, h.max = h.n+other.n, h.sum+other.sum, math.Max(h.max, other.max)
 }
 
-// N is the number of values.
+// N returns the number of values.
 func (h *Histogram) N() int64 { return h.n }
 
-// Mean is exact; 0 without values.
+// Mean returns the exact mean; 0 without values.
 func (h *Histogram) Mean() float64 {
 	if h.n == 0 {
 		return 0
@@ -58,8 +58,7 @@ func (h *Histogram) Mean() float64 {
 	return h.sum / float64(h.n)
 }
 
-// Quantile is the p-quantile within 0.4 %: the mean of the bin that holds it
-// (0 without values).
+// Quantile returns the p-quantile within 0.4 %: the mean of the bin it lies in (0 without values).
 func (h *Histogram) Quantile(p float64) float64 {
 	want := int64(math.Ceil(p * float64(h.n)))
 	seen := int64(0)

@@ -4,14 +4,15 @@ import (
 	"math"
 )
 
-// Holm adjusts p-values of a family for the chance that any is small by luck
-// (Holm, Scand. J. Statistics 6, 1979); NaN stays.
+// Holm returns the p-values of a family of tests, adjusted for the probability that one of them is
+// small by chance (Holm, Scand. J. Statistics 6, 1979); NaN stays NaN.
 func Holm(p []float64) []float64 {
 	out := make([]float64, len(p))
 	floor := 0.0
 	left := 0
 	for i := range out {
-		if out[i] = math.NaN(); !math.IsNaN(p[i]) {
+		out[i] = math.NaN()
+		if !math.IsNaN(p[i]) {
 			left++
 		}
 	}

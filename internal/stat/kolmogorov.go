@@ -45,7 +45,8 @@ func KolmogorovSmirnov(a, b []float64) ks {
 	return k
 }
 
-// Distance is the largest difference of the distributions of two samples.
+// Distance returns the Kolmogorov-Smirnov distance: the largest difference of the distribution
+// functions of two samples.
 func Distance(a, b []float64) float64 {
 	a, b = Sorted(a), Sorted(b)
 	d := 0.0
@@ -55,14 +56,14 @@ func Distance(a, b []float64) float64 {
 	return d
 }
 
-// effectiveN is nm/(n+m).
+// effectiveN returns nm/(n+m).
 func effectiveN(n, m int) float64 {
 	return float64(n) * float64(m) / float64(n+m)
 }
 
-// KolmogorovSurvival is P(K >= x) of the Kolmogorov distribution. Below 1.18 the
-// theta-function form converges, above it the alternating one; both to double
-// precision within a few terms.
+// KolmogorovSurvival returns P(K >= x) of the Kolmogorov distribution. Below 1.18 the
+// theta-function form converges, above it the alternating one, both to double precision within a
+// few terms.
 func KolmogorovSurvival(x float64) float64 {
 	switch {
 	case x <= 0:
@@ -112,8 +113,8 @@ func exactP(n, m, dist int64) float64 {
 	return q[m]
 }
 
-// walk visits the distinct values of two sorted samples in order, with the
-// number of values of each at or below.
+// walk visits the distinct values v of two sorted samples in order; i and j are how many values of
+// a and b are at most v.
 func walk(a, b []float64, visit func(i, j int, v float64)) {
 	for i, j := 0, 0; i < len(a) || j < len(b); {
 		var v float64
@@ -130,6 +131,7 @@ func walk(a, b []float64, visit func(i, j int, v float64)) {
 	}
 }
 
+// past returns the first index from i on whose value is above v.
 func past(s []float64, i int, v float64) int {
 	for i < len(s) && s[i] <= v {
 		i++

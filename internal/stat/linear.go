@@ -57,7 +57,7 @@ func CholeskySolve(l []float64, m int, b []float64) {
 	}
 }
 
-// CholeskyInverse is the inverse of a positive definite m x m matrix, from its factor.
+// CholeskyInverse returns the inverse of a positive definite m x m matrix from its factor.
 func CholeskyInverse(l []float64, m int) []float64 {
 	out := make([]float64, m*m)
 	column := make([]float64, m)
@@ -72,8 +72,8 @@ func CholeskyInverse(l []float64, m int) []float64 {
 	return out
 }
 
-// Inverse is the inverse of a symmetric positive definite m x m matrix, and nil for
-// any other matrix.
+// Inverse returns the inverse of a symmetric positive definite m x m matrix, nil for any other
+// matrix.
 func Inverse(a []float64, m int) []float64 {
 	l := slices.Clone(a)
 	if Cholesky(l, m) < m {

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// nearestPoints is how many neighbours the level of a point is compared with.
+// nearestPoints is how many neighbours Median takes.
 const nearestPoints = 10
 
-// Neighbours finds the nearest points of a point in a k-d tree.
+// Neighbours is a k-d tree of points, each with a level.
 type Neighbours struct {
 	dim    int
 	points []float64 // row-major
@@ -18,7 +18,7 @@ type Neighbours struct {
 	nodes  []node
 }
 
-// node covers order[lo:hi); leaves have axis -1.
+// node is a node of the tree over order[lo:hi]; leaves have axis -1.
 type node struct {
 	lo, hi      int32
 	axis        int32
@@ -40,8 +40,8 @@ func NewNeighbours(points []float64, dim int, level []float64) *Neighbours {
 	return t
 }
 
-// Median is the median level of the 10 points nearest to point k, itself left
-// out; Euclidean distance, ties to the earlier point. NaN for a point alone.
+// Median returns the median level of the 10 points nearest to point k, without k itself, by
+// Euclidean distance; ties go to the earlier point. NaN for a single point.
 func (t *Neighbours) Median(k int) float64 {
 	best := nearest{self: int32(k)}
 	t.search(0, t.point(int32(k)), &best)
@@ -55,6 +55,8 @@ func (t *Neighbours) Median(k int) float64 {
 
 func (t *Neighbours) point(k int32) []float64 { return t.points[int(k)*t.dim : (int(k)+1)*t.dim] }
 
+// build adds the node of order[lo:hi] and those below it, split at the median of the widest axis,
+// and returns its index.
 func (t *Neighbours) build(lo, hi int32) int32 {
 	n := node{lo: lo, hi: hi, axis: -1}
 	n.min, n.max = t.box(lo, hi)
@@ -81,6 +83,7 @@ func (t *Neighbours) build(lo, hi int32) int32 {
 	return at
 }
 
+// box returns the bounding box of order[lo:hi].
 func (t *Neighbours) box(lo, hi int32) (lower, upper []float64) {
 	lower = slices.Clone(t.point(t.order[lo]))
 	upper = slices.Clone(lower)
@@ -92,6 +95,7 @@ func (t *Neighbours) box(lo, hi int32) (lower, upper []float64) {
 	return lower, upper
 }
 
+// search offers the points below a node to best, nearer halves first.
 func (t *Neighbours) search(at int32, x []float64, best *nearest) {
 	n := &t.nodes[at]
 	if n.axis < 0 {
@@ -115,7 +119,7 @@ func (t *Neighbours) search(at int32, x []float64, best *nearest) {
 	}
 }
 
-// gap is the squared distance to a node's box, never above that to a point in it.
+// gap returns the squared distance of x to a node's box, which is at most that to any point in it.
 func (t *Neighbours) gap(at int32, x []float64) float64 {
 	n := &t.nodes[at]
 	var sum float64
@@ -130,7 +134,7 @@ func (t *Neighbours) gap(at int32, x []float64) float64 {
 	return sum * (1 - 1e-9) // distances are rounded, see roundTies
 }
 
-// nearest holds the best candidates so far, ascending by (distance, position).
+// nearest has the nearest points so far, ascending by distance and position.
 type nearest struct {
 	self int32
 	n    int
@@ -138,7 +142,7 @@ type nearest struct {
 	pos  [nearestPoints]int32
 }
 
-// worst is the distance a candidate must not exceed.
+// worst returns the distance that a candidate must not exceed.
 func (b *nearest) worst() float64 {
 	if b.n < nearestPoints {
 		return math.Inf(1)
@@ -146,6 +150,7 @@ func (b *nearest) worst() float64 {
 	return b.dist[b.n-1]
 }
 
+// offer inserts a point if it is nearer than the last of the nearest.
 func (b *nearest) offer(dist float64, pos int32) {
 	before := func(k int) bool { return dist < b.dist[k] || dist == b.dist[k] && pos < b.pos[k] }
 	if b.n == nearestPoints && !before(b.n-1) {
@@ -162,7 +167,8 @@ func (b *nearest) offer(dist float64, pos int32) {
 	b.dist[k], b.pos[k] = dist, pos
 }
 
-// squaredDistance is rounded, so that distances that are equal but for rounding errors are ties.
+// squaredDistance returns the squared distance, rounded so that distances which differ only by
+// rounding errors are ties.
 func squaredDistance(a, b []float64) float64 {
 	var sum float64
 	for j, v := range a {

@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// difference is a mean of paired differences.
+// difference is a mean of paired differences with its uncertainty.
 type difference struct {
 	N            int
 	Mean, Lo, Hi float64 // 95 % t interval
 	P            float64 // of sign flips, two-sided
 }
 
-// maxFlips is how many pairs are flipped exhaustively.
+// maxFlips is the largest number of pairs for which all sign patterns are tried.
 const maxFlips = 22
 
-// Paired is the mean of a[i] - b[i] with a t interval, and the share of all sign
-// patterns whose mean is at least as far from 0: exact up to 22 pairs (Fisher's
-// randomisation test), a million seeded patterns beyond. NaN without a pair.
+// Paired returns the mean of a[i] - b[i] with a t interval, and Fisher's randomisation p-value: the
+// share of all sign patterns whose mean is at least as far from 0. It is exact up to 22 pairs;
+// beyond, a million seeded patterns are drawn. NaN without a pair.
 func Paired(a, b []float64) difference {
 	n := len(a)
 	d := make([]float64, n)
@@ -32,8 +32,8 @@ func Paired(a, b []float64) difference {
 	return out
 }
 
-// signFlips walks sign patterns in Gray order, one flip at a time: those that leave the
-// last pair alone, for their opposites are as far from 0.
+// signFlips returns the p-value of all sign patterns, in Gray order so that each differs by one
+// flip. The last pair keeps its sign, because opposite patterns are equally far from 0.
 func signFlips(d []float64) float64 {
 	sum, scale := 0.0, 0.0
 	for _, x := range d {
@@ -61,6 +61,7 @@ func signFlips(d []float64) float64 {
 	}
 }
 
+// sampledFlips estimates the share of sign patterns whose sum is at least limit from 0.
 func sampledFlips(d []float64, limit float64) float64 {
 	const patterns = 1_000_000
 	far := 1

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Quantile is the p-quantile of a sorted sample, linear between the order
-// statistics around p(n-1) (type 7 of Hyndman and Fan, the default of R and
-// numpy); p in [0, 1]. NaN without values.
+// Quantile returns the p-quantile, p in [0, 1], of a sorted sample: linear between the order
+// statistics around p(n-1) (type 7 of Hyndman and Fan, the default of R and numpy). NaN without
+// values.
 func Quantile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
@@ -21,12 +21,12 @@ func Quantile(sorted []float64, p float64) float64 {
 	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
 }
 
-// Median is the 0.5-quantile of values in any order, which it leaves as they
-// are; NaN without values.
+// Median returns the 0.5-quantile of values in any order, which it does not change; NaN without
+// values.
 func Median(v []float64) float64 { return Quantile(Sorted(v), 0.5) }
 
-// WeightedMedian is the smallest value whose weight and that of all smaller ones
-// reach half the total; NaN without values.
+// WeightedMedian returns the smallest value at which the weights of it and all smaller values reach
+// half the total; NaN without values.
 func WeightedMedian(v, w []float64) float64 {
 	var total, sum float64
 	order := Order(v)
@@ -41,7 +41,7 @@ func WeightedMedian(v, w []float64) float64 {
 	return math.NaN()
 }
 
-// Mean is that of the values that are not NaN; NaN without any.
+// Mean returns the mean of the values that are not NaN; NaN without any.
 func Mean(v []float64) float64 {
 	var sum float64
 	n := 0
@@ -56,8 +56,8 @@ func Mean(v []float64) float64 {
 	return sum / float64(n)
 }
 
-// StdErr is the sample standard deviation over the square root of the size, of
-// the values that are not NaN; 0 below two of them.
+// StdErr returns the standard error of the mean of the values that are not NaN; 0 below two of
+// them.
 func StdErr(v []float64) float64 {
 	m, n := Mean(v), 0
 	var squares float64
@@ -72,8 +72,7 @@ func StdErr(v []float64) float64 {
 	return math.Sqrt(squares / float64(n-1) / float64(n))
 }
 
-// Order lists the positions of the values from small to large, equal ones in
-// their order.
+// Order returns the indices of the values from small to large, equal values in their order.
 func Order[V cmp.Ordered](v []V) []int {
 	order := make([]int, len(v))
 	for i := range order {
@@ -83,7 +82,7 @@ func Order[V cmp.Ordered](v []V) []int {
 	return order
 }
 
-// Thin keeps at most n of the values, evenly spread, the first among them.
+// Thin returns at most n of the values, evenly spread, the first included.
 func Thin[T any](v []T, n int) []T {
 	if len(v) <= n {
 		return v
@@ -95,7 +94,7 @@ func Thin[T any](v []T, n int) []T {
 	return out
 }
 
-// ThinAt is the place among all of value k of those that Thin keeps.
+// ThinAt returns the index, among all values, of value k of those that Thin keeps.
 func ThinAt(k, all, n int) int {
 	if all <= n {
 		return k
@@ -103,7 +102,7 @@ func ThinAt(k, all, n int) int {
 	return k * all / n
 }
 
-// Round is v to n significant digits, for numbers that are only drawn.
+// Round returns v to n significant digits, for numbers that are shown.
 func Round(v float64, n int) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return v

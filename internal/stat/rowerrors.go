@@ -8,7 +8,7 @@ import (
 // minTargetUs is the |y| below which a row has no relative error.
 const minTargetUs = 1
 
-// Rows are targets and their predictions, us.
+// Rows are measured times and their predictions, in us.
 type Rows struct {
 	Y       []float64
 	Pred    []float64 // NaN: unknown
@@ -18,7 +18,7 @@ type Rows struct {
 	Outlier []bool    // rows that the largest error excludes; nil: none
 }
 
-// Errors are the errors of predictions on a set of rows; NaN without a row.
+// Errors has the errors of predictions on a set of rows; NaN without a row.
 type Errors struct {
 	Rows     int // rows with a prediction
 	Excluded int // of these, rows with |y| < 1 us, which have no relative error
@@ -108,7 +108,7 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 	return e
 }
 
-// mape is the mean absolute percentage error of other predictions of the rows.
+// mape returns the mean absolute percentage error of other predictions of the rows.
 func (r *Rows) mape(pred []float64, keep func(i int) bool) float64 {
 	var sum float64
 	n := 0
@@ -120,8 +120,8 @@ func (r *Rows) mape(pred []float64, keep func(i int) bool) float64 {
 	return sum / float64(n)
 }
 
-// skill is 1 - (mape - floor)/(constant - floor): 1 at the noise floor, 0 at the
-// best constant; NaN when the two leave nothing to explain.
+// skill returns 1 - (mape - floor)/(constant - floor): 1 at the noise floor, 0 at the best
+// constant; NaN when the two leave nothing to explain.
 func skill(mape, constant, floor float64) float64 {
 	if !(constant > floor) {
 		return math.NaN()
@@ -129,10 +129,9 @@ func skill(mape, constant, floor float64) float64 {
 	return 1 - (mape-floor)/(constant-floor)
 }
 
-// BestConstant is the target per step that minimises the mean absolute
-// percentage error of the rows for which keep is true (nil: all) when every row is
-// predicted by it times its steps: the median of y/steps weighted by steps/|y|.
-// NaN without rows.
+// BestConstant returns the time per step that minimises the mean absolute percentage error of the
+// rows for which keep is true (nil: all), when each row is predicted by it times its steps: the
+// median of y/steps weighted by steps/|y|. NaN without rows.
 func (r *Rows) BestConstant(keep func(i int) bool) float64 {
 	n := r.countKept(keep)
 	level := make([]float64, 0, n)
@@ -146,7 +145,7 @@ func (r *Rows) BestConstant(keep func(i int) bool) float64 {
 	return WeightedMedian(level, weight)
 }
 
-// countKept is how many rows keep is true for, so that memory for them is allocated once.
+// countKept returns for how many rows keep is true, so that memory for them is allocated once.
 func (r *Rows) countKept(keep func(i int) bool) int {
 	if keep == nil {
 		return len(r.Y)

@@ -26,8 +26,8 @@ const (
 	CheckE2ETail        = "e2e_p99_over_p50"
 )
 
-// Arrival is what the checks need of one request, recorded or simulated. Times
-// are of any one clock and unit; NaN is unknown.
+// Arrival has what the checks need of one request, recorded or simulated. All times are of the same
+// clock and unit; NaN is unknown.
 type Arrival struct {
 	At, Left  float64
 	TTFT, E2E float64
@@ -37,7 +37,7 @@ type Arrival struct {
 	Preempted bool // at least once
 }
 
-// Check is one of the five.
+// Check is the result of one of the five checks.
 type Check struct {
 	Name, Doc string
 	Value     float64 // NaN: not measurable on these requests
@@ -72,7 +72,8 @@ func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 	return checks, hits >= hitsThatSaturate
 }
 
-// share is the part of the requests with whole that part holds for; NaN of none.
+// share returns the share of requests for which part is true among those for which whole is; NaN
+// when there are none.
 func share(requests []Arrival, whole, part func(*Arrival) bool) float64 {
 	var n, of float64
 	for i := range requests {
@@ -90,10 +91,10 @@ func failureShare(requests []Arrival) float64 {
 	return share(requests, func(a *Arrival) bool { return a.Ended }, func(a *Arrival) bool { return a.Failed })
 }
 
-// queueRising is R2 of the queue against time, 0 where it falls. The queue is
-// everything in the system, running included, at each arrival: an engine with
-// many seats lets its batch grow long before anything waits. After the last
-// arrival every queue falls, so nothing is read there.
+// queueRising returns R2 of the queue against time, 0 where it falls. The queue is the number of
+// requests in the system at each arrival, running ones included: with a large max_num_seqs a batch
+// grows long before a request must wait. After the last arrival every queue falls, so that time is
+// not used.
 func queueRising(requests []Arrival) float64 {
 	at := make([]float64, 0, len(requests))
 	left := make([]float64, 0, len(requests))
@@ -121,7 +122,7 @@ func queueRising(requests []Arrival) float64 {
 	return r * r
 }
 
-// correlation is Pearson's, of equally many values; NaN where either does not vary.
+// correlation returns Pearson's correlation of equally many values; NaN where either does not vary.
 func correlation(x, y []float64) float64 {
 	mx, my := Mean(x), Mean(y)
 	var xx, xy, yy float64
@@ -134,12 +135,12 @@ func correlation(x, y []float64) float64 {
 	return xy / math.Sqrt(xx*yy)
 }
 
-// rampFactor is how much faster the last third of the arrivals may come than
-// the first before the load itself is a ramp.
+// rampFactor: when the last third of the arrivals comes more than this factor faster than the
+// first, the offered load itself rises.
 const rampFactor = 1.5
 
-// isRamp reports whether the offered load rises over the arrivals (sorted): a
-// growing number of requests in the system is then no sign of saturation.
+// isRamp reports whether the offered load rises over the (sorted) arrivals. A growing number of
+// requests in the system is then no sign of saturation.
 func isRamp(at []float64) bool {
 	n := len(at)
 	third := n / 3
@@ -170,7 +171,7 @@ func e2eTail(requests []Arrival) float64 {
 	return over(Quantile(v, 0.99), Quantile(v, 0.5))
 }
 
-// over is a/b, NaN unless b is positive.
+// over returns a/b, NaN unless b is positive.
 func over(a, b float64) float64 {
 	if !(b > 0) {
 		return math.NaN()
@@ -178,6 +179,7 @@ func over(a, b float64) float64 {
 	return a / b
 }
 
+// known returns the values that are not NaN.
 func known(requests []Arrival, of func(*Arrival) float64) []float64 {
 	v := make([]float64, 0, len(requests))
 	for i := range requests {

@@ -10,10 +10,9 @@ const (
 	maxSeries    = 20_000
 )
 
-// EffectiveSize is the number of independent observations that a series in time
-// order is worth: n / (1 + 2*sum rho_k), the autocorrelations of the ranks summed
-// while the sums of neighbouring pairs stay positive (Geyer's initial positive
-// sequence). It lies in [1, n].
+// EffectiveSize returns how many independent observations a series in time order is worth: n / (1 +
+// 2*sum rho_k), at least 1 and at most n. The autocorrelations rho_k of the ranks are summed while
+// the sums of neighbouring pairs stay positive (Geyer's initial positive sequence).
 //
 // Source: Geyer, Statistical Science 7 (1992), section 3.3.
 func EffectiveSize(series []float64) float64 {
@@ -46,7 +45,7 @@ func EffectiveSize(series []float64) float64 {
 	return math.Max(1, math.Min(float64(n), float64(n)/tau))
 }
 
-// autocovariance is that of a series whose mean is 0.
+// autocovariance returns the autocovariance of a series whose mean is 0.
 func autocovariance(x []float64, lag int) float64 {
 	sum := 0.0
 	for i := 0; i+lag < len(x); i++ {
@@ -55,7 +54,7 @@ func autocovariance(x []float64, lag int) float64 {
 	return sum / float64(len(x))
 }
 
-// ranks count from 0; ties have their mean rank.
+// ranks returns the ranks from 0; equal values get their mean rank.
 func ranks(x []float64) []float64 {
 	order := Order(x)
 	out := make([]float64, len(x))

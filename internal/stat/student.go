@@ -6,8 +6,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// StudentT is the p-quantile of Student's t distribution with df > 0 degrees of
-// freedom, 0 < p < 1; NaN for any other df.
+// StudentT returns the p-quantile, 0 < p < 1, of Student's t distribution with df > 0 degrees of
+// freedom; NaN for any other df.
 func StudentT(p, df float64) float64 {
 	if !(df > 0) {
 		return math.NaN()
@@ -15,8 +15,8 @@ func StudentT(p, df float64) float64 {
 	return distuv.StudentsT{Sigma: 1, Nu: df}.Quantile(p)
 }
 
-// MeanInterval is the mean of values that are numbers with its 95 % t interval, infinite
-// of one.
+// MeanInterval returns the mean of values, none NaN, with its 95 % t interval, which is infinite
+// for one value.
 func MeanInterval(v []float64) (mean, lo, hi float64) {
 	mean = Mean(v)
 	half := math.Inf(1)

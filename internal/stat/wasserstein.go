@@ -4,10 +4,10 @@ import (
 	"math"
 )
 
-// Wasserstein is the first Wasserstein distance of two non-empty samples, the
-// area between their ECDFs, in the samples' unit. One pass over the sorted
-// values; gonum's WassersteinDistance looks every share up from the start, which
-// is quadratic (the tests compare the two).
+// Wasserstein returns the first Wasserstein distance of two non-empty samples, the area between
+// their distribution functions, in the samples' unit. It is one pass over the sorted values;
+// gonum's WassersteinDistance is quadratic, because it searches each share from the start (the
+// tests compare the two).
 func Wasserstein(a, b []float64) float64 {
 	a, b = Sorted(a), Sorted(b)
 	area := 0.0

@@ -22,8 +22,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Scripts runs the scenarios of testdata/*.txt: what stands above the line --- goes to run,
-// and what run tells must be what stands below it. With update it is written there instead.
+// Scripts runs the scenarios of testdata/*.txt. It passes the text above the line --- to run and
+// compares the result with the text below it; with update it writes the result there instead.
 func Scripts(t *testing.T, update bool, run func(t *testing.T, head string) string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -51,7 +51,7 @@ func Scripts(t *testing.T, update bool, run func(t *testing.T, head string) stri
 	}
 }
 
-// Pairs are the key=value words of a line of a script, counted from 0.
+// Pairs returns the key=value words of a line of a script. Lines count from 0.
 func Pairs(t *testing.T, line int, words []string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -90,7 +90,7 @@ func Usage(t testing.TB, dir string) map[string]int64 {
 	return out
 }
 
-// Unpacked is the content of a zstd file.
+// Unpacked returns the content of a zstd file.
 func Unpacked(t testing.TB, name string) []byte {
 	t.Helper()
 	r, err := zstd.NewReader(nil)
@@ -108,7 +108,7 @@ func Unpacked(t testing.TB, name string) []byte {
 //go:embed data
 var data embed.FS
 
-// read is a document of the folder data.
+// read returns a document of the folder data.
 func read[T any](name string) *T {
 	text, err := data.ReadFile("data/" + name + ".json")
 	v := new(T)
@@ -121,26 +121,26 @@ func read[T any](name string) *T {
 	return v
 }
 
-// Ptr points at a value.
+// Ptr returns a pointer to a value.
 func Ptr(v float64) *float64 { return &v }
 
-// DeploymentOf is an 8B model on one H100 with the given tp.
+// DeploymentOf returns an 8B model on H100 with the given tp.
 func DeploymentOf(tp int64) deploy.Deployment {
 	d := ExampleFit().Configs[0].Deployment
 	d.TP = tp
 	return d
 }
 
-// ExampleFit is a fit with every part an exporter reads; edit it in tests.
+// ExampleFit returns a fit with every part that exporters read. Tests may change it.
 func ExampleFit() *result.Fit { return read[result.Fit]("example_fit") }
 
-// PhysicsFit is ExampleFit with beta and alpha coefficients of spec 1.1, unsorted on purpose.
+// PhysicsFit returns ExampleFit with beta and alpha coefficients of spec 1.1, unsorted on purpose.
 func PhysicsFit() *result.Fit { return read[result.Fit]("physics_fit") }
 
-// Llama8B is Llama-3.1-8B on one H100 with vLLM's defaults.
+// Llama8B returns Llama-3.1-8B on one H100 with vLLM's defaults.
 func Llama8B() *deploy.Deployment { return read[deploy.Deployment]("llama8b") }
 
-// Small is an engine for scenarios: four seats, 64 tokens a step, blocks of 4.
+// Small returns a deployment for scenarios: max_num_seqs 4, 64 tokens a step, blocks of 4 tokens.
 func Small(blocks int64, mutate ...func(*vllm.Engine)) *deploy.Deployment {
 	d := read[deploy.Deployment]("small")
 	d.Engine.KVBlocksGPU = trace.Some(blocks)
@@ -150,10 +150,11 @@ func Small(blocks int64, mutate ...func(*vllm.Engine)) *deploy.Deployment {
 	return d
 }
 
-// Planted is a coefficient set that costs what an H100 roughly does.
+// Planted returns a coefficient set with step times roughly like those of an H100.
 func Planted() *coeff.Set { return read[coeff.Set]("planted") }
 
-// PlantedOn has steps of some tens of milliseconds on the deployment's machine.
+// PlantedOn returns a coefficient set with steps of some tens of milliseconds on the deployment's
+// machine.
 func PlantedOn(dep *deploy.Deployment) *coeff.Set {
 	set := read[coeff.Set]("planted_on")
 	set.Configs = []coeff.Config{coeff.ConfigOf(dep, []string{"planted"}, 1000)}
