@@ -77,8 +77,8 @@ func (s *Simulation) latencyConfig(set *coeff.Set) (cfg sim.Config, err error) {
 	return cfg, err
 }
 
-// numbers parses the comma-separated numbers of a flag.
-func numbers(flag, text string) ([]float64, error) {
+// parseNumbers parses the comma-separated numbers of a flag.
+func parseNumbers(flag, text string) ([]float64, error) {
 	if text == "" {
 		return nil, nil
 	}

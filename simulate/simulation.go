@@ -104,10 +104,10 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 		s.Set, s.Inputs, s.notes = set, append(s.Inputs, in), slices.Concat(s.notes, set.FileWarnings(), set.Outside(s.Deployment))
 	}
 	var err error
-	if s.alpha, err = numbers("--alpha-coeffs", o.Alpha); err != nil {
+	if s.alpha, err = parseNumbers("--alpha-coeffs", o.Alpha); err != nil {
 		return nil, err
 	}
-	s.beta, err = numbers("--beta-coeffs", o.Beta)
+	s.beta, err = parseNumbers("--beta-coeffs", o.Beta)
 	return s, err
 }
 

@@ -8,13 +8,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// burst is the number of gaps between arrivals from which a rate is taken: fewer would
-// measure chance rather than load.
+// burst is the number of gaps between arrivals over which a rate is computed. Fewer would measure
+// chance rather than load.
 const burst = 50
 
-// coveredBy is the largest load and the longest requests of a recording, outside the
-// saturated spans left out of the fit (spec#covered-region). Journeys sampled below 1
-// hide arrivals, so that there is no rate.
+// coveredBy is the largest load and the longest requests of a recording, outside the saturated
+// spans that the fit excludes (spec#covered-region). If journeys are sampled, not all arrivals are
+// known, and there is no rate.
 func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 	c := &result.Covered{}
 	inside := func(ns int64) bool {
@@ -78,7 +78,7 @@ func busiest(arrivals []int64) *float64 {
 	return result.OrNull(burst / (float64(best) / 1e9))
 }
 
-// Cover is the union of two regions; either may be nil.
+// Cover is the smallest region that contains both; either may be nil.
 func Cover(a, b *result.Covered) *result.Covered {
 	if a == nil || b == nil {
 		return orOther(a, b)

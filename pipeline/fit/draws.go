@@ -16,21 +16,21 @@ const (
 	NumRegimes // how many there are
 )
 
-// Bounds of the batches.
+// Limits of drawn batches.
 const (
 	maxDecodes = 512
 	maxContext = 32768 // tokens of one request
 	maxCached  = 1 << 20
 )
 
-// Draws are a low-discrepancy sequence of d numbers in [0, 1): Kronecker's with
-// the generalised golden ratio, shifted by the seed (M. Roberts, "The
-// unreasonable effectiveness of quasirandom sequences", 2018).
+// Draws is a low-discrepancy sequence of points with d coordinates in [0, 1): Kronecker's sequence
+// with the generalised golden ratio, shifted by the seed (M. Roberts, "The unreasonable
+// effectiveness of quasirandom sequences", 2018).
 type Draws struct {
 	step, at []float64
 }
 
-// NewDraws begins such a sequence.
+// NewDraws starts such a sequence.
 func NewDraws(d int, seed uint64) *Draws {
 	g := 1.5
 	for range 60 { // g^(d+1) = g + 1
@@ -45,6 +45,7 @@ func NewDraws(d int, seed uint64) *Draws {
 	return q
 }
 
+// next is the next point. The slice is valid until the following call.
 func (q *Draws) next() []float64 {
 	for i := range q.at {
 		_, q.at[i] = math.Modf(q.at[i] + q.step[i])
@@ -52,12 +53,14 @@ func (q *Draws) next() []float64 {
 	return q.at
 }
 
-// logBetween is log-uniform over whole numbers.
+// logBetween maps u in [0, 1) to a whole number from lo to hi, uniformly in its logarithm.
 func logBetween(lo, hi, u float64) int64 {
 	return int64(math.Floor(math.Exp(math.Log(lo) + u*(math.Log(hi+1)-math.Log(lo)))))
 }
 
-// Batch draws one batch of a regime into buf.
+// Batch draws one batch of a regime into buf: 1 to 512 decodes at one context, and up to 16 prompts
+// of 16 to 8,192 tokens together, the first of which may continue after an earlier chunk or a
+// cached prefix.
 func (q *Draws) Batch(regime int32, buf []trace.Chunk) []trace.Chunk {
 	u, buf := q.next(), buf[:0]
 	if regime != prefillOnly {
@@ -71,7 +74,7 @@ func (q *Draws) Batch(regime int32, buf []trace.Chunk) []trace.Chunk {
 		tokens := logBetween(16, 8192, u[2])
 		prompts := min(logBetween(1, 16, u[3]), tokens)
 		cached := int64(0)
-		if u[4] < 0.3 { // behind an earlier chunk or a cached prefix
+		if u[4] < 0.3 { // after an earlier chunk or a cached prefix
 			cached = logBetween(64, maxContext/2, u[4]/0.3)
 		}
 		for i := range prompts {
@@ -86,7 +89,8 @@ func (q *Draws) Batch(regime int32, buf []trace.Chunk) []trace.Chunk {
 	return buf
 }
 
-// Within is the part of a batch that an engine would run in one step.
+// Within cuts a batch to what an engine would run in one step: at most max_num_seqs requests and
+// max_num_batched_tokens tokens.
 func Within(batch []trace.Chunk, e *vllm.Engine) []trace.Chunk {
 	tokens := int64(0)
 	for i := range batch {

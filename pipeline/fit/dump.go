@@ -9,19 +9,20 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
-// Dump is the rows of a fit at the chosen gamma, after cleaning: step-time
-// tables first, then each alpha target, runs in sorted order.
+// Dump is the rows of a fit at the chosen gamma, after cleaning: the step-time tables of all runs,
+// then those of each alpha target. Runs are sorted by id.
 type Dump struct {
 	Tables []*rows.Table
 	Spec   features.Version
 	Phases map[string][]deploy.Phase
 }
 
-// Write makes rows.parquet in dir.
+// Write writes rows.parquet to dir.
 func (d *Dump) Write(dir string) error {
 	return rows.WriteParquet(dir, d.Tables, d.names, func(run string) []deploy.Phase { return d.Phases[run] })
 }
 
+// names are the names of a table's features.
 func (d *Dump) names(t *rows.Table) []string {
 	if t.Target == coeff.Cadence || t.Target == coeff.Duration {
 		return features.Names(features.BetaFeatures(d.Spec))
@@ -29,7 +30,7 @@ func (d *Dump) names(t *rows.Table) []string {
 	return features.Names(features.AlphaFeatures(d.Spec))
 }
 
-// dump hands the rows to Options.Rows.
+// dump passes the rows to Options.Rows.
 func (f *fitter) dump() error {
 	if f.o.Rows == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Samples are the rows of the model's runs with predictions of them, in order of
-// runs, and the same by configuration.
+// Samples are the rows of the model with predictions of them: one Sample for each run in order, and
+// the same ones grouped by configuration. part selects the rows that count.
 func (s *Solved) Samples(part rows.Judged, pred []float64) (all []*rows.Sample, groups [][]*rows.Sample) {
 	groups = make([][]*rows.Sample, len(s.Pool.Configs))
 	from := 0
@@ -25,7 +25,8 @@ func (s *Solved) Samples(part rows.Judged, pred []float64) (all []*rows.Sample, 
 	return all, groups
 }
 
-// Judge fills the errors of a step-time model.
+// Judge sets the errors of a step-time model: on the hold-out by run and regime, and on hold-out
+// and training rows as a whole. floor asks also for the error of the nearest measured neighbours.
 func (s *Solved) Judge(out *result.Model, floor bool, workers int) *rows.StepErrors {
 	all, groups := s.Samples(rows.HoldOut, s.Pred)
 	held := rows.JudgeSteps(groups, floor, workers)
@@ -37,7 +38,8 @@ func (s *Solved) Judge(out *result.Model, floor bool, workers int) *rows.StepErr
 	return held
 }
 
-// RelErr is sqrt of the weighted relative squared error of the hold-out.
+// RelErr is the square root of the weighted mean squared relative error of the hold-out; NaN
+// without a hold-out.
 func RelErr(s *Solved, workers int) float64 {
 	if len(s.Pool.Hold) == 0 {
 		return math.NaN()
@@ -46,10 +48,11 @@ func RelErr(s *Solved, workers int) float64 {
 	return math.Sqrt(ridge.OfRows(hold, ridge.Weights(hold, s.Opt), nil, workers).Score(s.Fit.Beta))
 }
 
-// DriftBlocks is how many blocks of each run's hold-out the drift is read from.
+// DriftBlocks is the number of blocks in time into which Drift divides the hold-out of each run.
 const DriftBlocks = 5
 
-// Drift is the signed hold-out error of each run by equal blocks in time.
+// Drift is the signed error of each run in consecutive blocks of its hold-out with equal numbers of
+// rows. Runs with fewer than four rows a block are omitted.
 func (s *Solved) Drift() []result.DriftBlock {
 	var out []result.DriftBlock
 	p := s.Pool
@@ -77,7 +80,7 @@ func (s *Solved) Drift() []result.DriftBlock {
 // quantileLevels are the probabilities of the stored residual ratios.
 var quantileLevels = []float64{0, .01, .025, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .975, .99, 1}
 
-// Ratios are quantiles of y/prediction on the hold-out, outliers apart, per regime.
+// Ratios are quantiles of measured/predicted step time on the hold-out by regime, without outliers.
 func (s *Solved) Ratios() []result.RegimeQuantiles {
 	byRegime := map[int32][]float64{}
 	all, _ := s.Samples(rows.HoldOut, s.Pred)

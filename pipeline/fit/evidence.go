@@ -11,23 +11,23 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Evidence is what a fit learns from: Steps and Grams of this package, and
-// Requests and Points of package requestfit.
+// Evidence is what a fit learns from: Steps and Grams of this package, Requests and Points of
+// package requestfit.
 type Evidence interface {
-	// Kind names the evidence and the options that it makes nothing of.
+	// Kind names the evidence and the options that do not apply to it.
 	Kind() Kind
-	// Fit learns the coefficients. The result has no header yet.
+	// Fit fits the coefficients. The result has no header yet.
 	Fit(ctx context.Context, o Options, progress trace.Progress) (*result.Fit, error)
 }
 
 // Kind is one kind of evidence.
 type Kind struct {
-	Name     string   // as --from has it, or of the files
-	Excludes []string // options that this evidence makes nothing of, and that are therefore refused
+	Name     string   // the value of --from, or the name of the files
+	Excludes []string // options that do not apply to this evidence and are therefore refused
 }
 
-// Kinds of evidence, with the options that do not apply to each. This is the only
-// list of them: the program and the stage refuse by it.
+// Kinds of evidence, with the options that do not apply to each. Both the command line and the
+// stage check options by this list.
 var (
 	// FromSteps is step traces.
 	FromSteps = Kind{"steps", []string{"search", "holdout", "form", "budget", "deployment"}}
@@ -41,10 +41,10 @@ var (
 		"shared-prefix-tokens", "holdout", "deployment", "from", "search", "form", "budget", "max-rows"}}
 )
 
-// stepsAlone are options of rows and of models that only steps have.
+// stepsAlone are options that apply only to a fit from steps.
 var stepsAlone = []string{"save-gram", "dump-rows", "refit-all", "lag", "objective", "model", "alpha-target", "max-rows"}
 
-// Refusal is the error for an option that this evidence makes nothing of; nil where it applies.
+// Refusal is the error for an option that does not apply to this evidence; nil if it does.
 func (k Kind) Refusal(name string) error {
 	if !slices.Contains(k.Excludes, name) {
 		return nil
@@ -57,7 +57,7 @@ func (k Kind) Refusal(name string) error {
 	}
 	refusal := &option.Misuse{Msg: name + ": goes with a fit from " + strings.Join(with, " or ") + " only"}
 	if name == "holdout" && k.Name == FromSteps.Name {
-		refusal.Hint = "a run that --without leaves out of a fit from steps is a test run of validate"
+		refusal.Hint = "a run that --without excludes from a fit from steps is a test run of validate"
 	}
 	return refusal
 }

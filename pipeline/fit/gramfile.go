@@ -31,8 +31,8 @@ const (
 // commonMeta are the keys that must agree, in the order they are compared.
 var commonMeta = []string{metaSpec, metaFeatures, metaRecipe, metaTarget, metaSplit, metaSchema}
 
-// gramRun is what a Gram file holds of one run besides its sums: everything
-// the report of a fit needs that no sum holds.
+// gramRun is what a Gram file has of one run in addition to its sums: the facts that a fit reports
+// but cannot compute from sums.
 type gramRun struct {
 	runFacts
 	Lags [MaxLags]gramLagFigures `json:"lags"`
@@ -46,11 +46,11 @@ type gramLagFigures struct {
 	Min     []float64      `json:"feature_min"`
 	Max     []float64      `json:"feature_max"`
 	Within  []*float64     `json:"within_share"` // v_j inside the run; null for a column of zeros
-	// BelowFloor is the finding of a target below the floor; empty when the target may be a step time.
+	// BelowFloor is the message of a warning, see TableBelowFloor; empty if there is none.
 	BelowFloor string `json:"below_floor"`
 }
 
-// metaOf is the common part of a file's meta under the given options.
+// metaOf is the metadata that all files fitted together must share, under the given options.
 func metaOf(o Options) map[string]string {
 	return map[string]string{
 		metaSpec: string(o.Spec), metaFeatures: features.SetOf(o.Spec).Hash, metaRecipe: o.Recipe,
@@ -86,7 +86,7 @@ func Save(ctx context.Context, sources []Source, o Options, progress trace.Progr
 	return mergeGrams(files)
 }
 
-// gramsOf is the file of one run.
+// gramsOf is the Gram file of one run.
 func gramsOf(src Source, o Options) (ridge.File, error) {
 	f := ridge.File{Meta: metaOf(o), Runs: []string{src.ID}, Configs: []string{src.Deployment.Config()}}
 	for r := rows.Decode; r <= rows.Mixed; r++ {
@@ -117,8 +117,8 @@ func gramsOf(src Source, o Options) (ridge.File, error) {
 	return f, err
 }
 
-// lagTables are the cleaned rows of one run at one lag, per gamma; a run left
-// out has none.
+// lagTables are the cleaned rows of one run at one lag, a table for each gamma. A run that is
+// excluded has none.
 func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Options) ([]*rows.Table, error) {
 	t, err := steps.Beta(space, rows.Options{Target: o.BetaTarget, Lag: lag, Gammas: features.Gammas(), Split: o.Split,
 		Saturated: p.Spans, Preempting: true})
@@ -159,7 +159,7 @@ func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *r
 	return train, hold, nil
 }
 
-// looseCells are sums per regime that belong to no fold.
+// looseCells are the sums of rows by regime, outside any fold.
 func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
 	w := d.Unbalanced(o)
 	var out []ridge.Cell
@@ -177,7 +177,7 @@ func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
 	return out
 }
 
-// lagFigures are the counts, ranges and within-run variation of cleaned rows.
+// lagFigures are the row counts, feature ranges and variation within the run, of cleaned rows.
 func lagFigures(t *rows.Table, o Options) gramLagFigures {
 	out := gramLagFigures{Read: t.Read, Kept: t.Kept, Dropped: map[string]int{}}
 	for _, c := range t.Dropped {
@@ -202,7 +202,8 @@ func lagFigures(t *rows.Table, o Options) gramLagFigures {
 	return out
 }
 
-// mergeGrams joins files of other runs; everything common must agree.
+// mergeGrams joins the Gram files of different runs. It returns an error if their common metadata
+// differ.
 func mergeGrams(files []ridge.File) (ridge.File, error) {
 	if len(files) == 0 {
 		return ridge.File{}, trace.Errorf(rows.BadOption, "--from-gram: got no file, want one or more")
@@ -218,28 +219,28 @@ func mergeGrams(files []ridge.File) (ridge.File, error) {
 	}
 	out, err := ridge.Merge(files...)
 	if err != nil {
-		return out, refused("%v", err)
+		return out, gramRefusal("%v", err)
 	}
 	out.Meta = meta
 	return out, nil
 }
 
-// sameMeta refuses files that other features or another recipe made.
+// sameMeta returns an error if two files were made from other features or under other options.
 func sameMeta(want, got map[string]string) error {
 	for _, k := range commonMeta {
 		if want[k] != got[k] {
-			return refused("%s: got %q, want %q", k, got[k], want[k])
+			return gramRefusal("%s: got %q, want %q", k, got[k], want[k])
 		}
 	}
 	return nil
 }
 
-func refused(format string, args ...any) error {
+func gramRefusal(format string, args ...any) error {
 	return trace.Errorf(features.WrongFeatureSet, "gram: "+format,
 		args...).WithHint("save the Gram files again with one version and one set of options: blis-train fit OUT --save-gram FILE")
 }
 
-// withoutRuns drops runs by name from the sums and from the meta.
+// withoutRuns removes runs by name from the sums and the metadata.
 func withoutRuns(f *ridge.File, names []string) error {
 	for _, name := range names {
 		if _, known := f.Meta[metaRunPrefix+name]; !known {

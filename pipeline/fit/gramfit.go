@@ -89,13 +89,13 @@ func (g *gramFit) describeRuns() error {
 			continue
 		}
 		if err := json.Unmarshal([]byte(text), r); err != nil {
-			return refused("run %s: %v", id, err)
+			return gramRefusal("run %s: %v", id, err)
 		}
 		if g.o.Lag != nil {
 			r.Lag = result.RunLag{Lag: *g.o.Lag, Measured: r.Lag.Measured && r.Lag.Lag == *g.o.Lag}
 		}
 		if r.Lag.Lag < 0 || r.Lag.Lag >= MaxLags {
-			return refused("run %s: lag %d, want 0 to %d", id, r.Lag.Lag, MaxLags-1)
+			return gramRefusal("run %s: lag %d, want 0 to %d", id, r.Lag.Lag, MaxLags-1)
 		}
 		if r.Reason == "" && r.Lags[r.Lag.Lag].Kept == 0 {
 			r.Reason = "no beta rows"
@@ -141,7 +141,7 @@ func (g *gramFit) cellsAt(gamma int, hold bool) *ridge.Cells {
 // fitStepTime selects gamma and lambda, solves, and describes the answer.
 func (g *gramFit) fitStepTime() error {
 	if want := 2 * MaxLags * len(g.gammas); len(g.file.Sets) != want {
-		return refused("got %d sets of sums, want %d", len(g.file.Sets), want)
+		return gramRefusal("got %d sets of sums, want %d", len(g.file.Sets), want)
 	}
 	g.configs = g.cellsAt(0, false).Configs()
 	if len(g.configs) == 0 {

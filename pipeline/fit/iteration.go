@@ -9,17 +9,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Iteration is one run's steps as queueing models have them: step us = alpha +
-// beta * tokens computed + gamma * KV tokens read.
+// Iteration is a fit of one run's step times in the form of queueing models: step us = alpha + beta
+// * tokens computed + gamma * KV tokens read.
 type Iteration struct {
 	Model *result.Model // coefficients alpha, beta, gamma with intervals and errors
-	// FloorUs are the hardware's limits of the three: the weights once over the
-	// bandwidth, a token's linear layers at their peak, a token's KV over the bandwidth.
+	// FloorUs are lower bounds of the three coefficients by the hardware, us: reading the weights
+	// once, the linear layers of a token at peak, reading the KV of a token.
 	FloorUs  [3]float64
-	Reason   string // why the run takes no part; empty when it does
+	Reason   string // why the run cannot be fitted; empty if it was
 	Findings []trace.Finding
 	Lengths  [2]*float64 // mean prompt and output tokens
-	// Of every row that Model has an opinion on: when it began (monotonic), and its time.
+	// TimeNs, Us and PredUs are, for every step that Model predicts, its monotonic start and its
+	// measured and predicted time.
 	TimeNs     []int64
 	Us, PredUs []float64
 }
@@ -59,7 +60,8 @@ func FitIteration(src Source, o Options) (*Iteration, error) {
 	return it, nil
 }
 
-// predict fills the rows' times with the fitted coefficients.
+// predict sets TimeNs, Us and PredUs from the rows. Rows with a prediction of 0 or less are
+// omitted.
 func (it *Iteration) predict(t *rows.Table) {
 	for i := range t.Kept {
 		us := 0.0
@@ -74,7 +76,7 @@ func (it *Iteration) predict(t *rows.Table) {
 	}
 }
 
-// floorsOf are the three limits, in us.
+// floorsOf are the lower bounds of Iteration.FloorUs.
 func floorsOf(space *features.Space) [3]float64 {
 	token := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1})
 	one := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1})

@@ -17,14 +17,15 @@ import (
 // MaxLags are the lags that are tried, from 0 (spec#lag).
 const MaxLags = 3
 
-// Rules (spec#lag): a lag is measured from at least this many hold-out intervals,
-// when the best error is at most this share of the second.
+// A lag counts as measured if there are at least lagMinIntervals hold-out intervals, and the best
+// error is at most lagMaxRatio times the second best (spec#lag).
 const (
 	lagMinIntervals = 20
 	lagMaxRatio     = 0.8
 )
 
-// chooseLag measures the schedule-to-execution lag of one run, or assumes it.
+// chooseLag measures the lag between scheduling and execution of one run, or assumes it from
+// async_scheduling.
 func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
 	assumed := rows.AssumedLag(&p.Src.Deployment)
 	p.Lag = result.RunLag{Lag: assumed}
@@ -66,8 +67,8 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 	return nil
 }
 
-// lagError fits the relative recipe on the training rows and scores the common
-// hold-out intervals; NaN where there are too few rows.
+// lagError is the MAPE on the test intervals of a fit to the training rows; NaN if there are too
+// few rows.
 func lagError(train, test *rows.Table, space *features.Space, o Options) float64 {
 	if train.Kept < lagMinIntervals || test.Kept == 0 {
 		return math.NaN()

@@ -18,15 +18,15 @@ import (
 const (
 	libraryBatches = 450   // seeded, a third each of decode, mixed and prefill steps within the engine's limits
 	libraryFitted  = 300   // the others measure how well the terms represent the kernels
-	nearPeak       = 1.2e6 // us per second of work at the hardware's peak
-	libraryLambda  = 1e-3  // weak: the batches are not a sample of a load, they are the model
+	nearPeak       = 1.2e6 // prior of time-like terms, us per second of work at the hardware's peak
+	libraryLambda  = 1e-3  // weak, because kernel times have no noise to shrink
 	libraryPasses  = 10    // of reweighting by each batch's relative error
 	offUnit        = 0.02  // relative error at which a batch keeps its weight
 	leastOff       = 0.005 // relative error below which weights grow no further
 	mostRegime     = 2     // largest factor on the weight of a regime that is represented worse than the others
-	regimeRows     = 3     // how many independent rows a regime counts as: the terms miss neighbours alike
-	unjudgedSD     = 0.15  // of a whole step, for a model family that no server was measured of: 30 % is two of them
-	mapeSD         = 1.25  // standard errors per mean absolute error, of normal errors
+	regimeRows     = 3     // independent rows that the batches of a regime count as, because their errors are alike
+	unjudgedSD     = 0.15  // relative standard error of a step, for families of models without a measured server
+	mapeSD         = 1.25  // standard deviation over mean absolute error, of normal errors
 )
 
 // tableSD are standard errors of an operator's time by how the tables cover it: repeats of
@@ -40,12 +40,12 @@ var tableSD = [...]float64{
 	library.Analytic:     0.25,
 }
 
-// expertSpread are other loads of a model's experts, each one standard error away. The
-// router's skew is unknown, and so is whether a row above a later one was disturbed or
-// shows what its kernel takes.
+// expertSpread are other distributions of tokens over a model's experts. Each counts as one
+// standard error away, because the router's skew is unknown, and so is whether a row of a table
+// that is slower than a later one was disturbed.
 var expertSpread = []library.Options{{Load: "power_law_1.01"}, {Load: "balanced"}, {RawExperts: true}}
 
-// slotBase is the overhead's term that every request takes.
+// slotBase is the 1-based position of the overhead's constant.
 const slotBase = 4
 
 // libraryRegimes names the regimes in the order of Draws.
@@ -85,7 +85,7 @@ func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 	return s.set(d, step, beta, covariance), nil
 }
 
-// kernelSums are seeded batches of a deployment, and what its kernels take for each.
+// kernelSums are drawn batches of a deployment, and the time that its kernels take for each.
 type kernelSums struct {
 	version features.Version
 	data    ridge.Data  // features, and the sum of the kernels' times
@@ -95,7 +95,7 @@ type kernelSums struct {
 	judging []int32 // the others
 }
 
-// newKernelSums draws the batches and prices them.
+// newKernelSums draws the batches and sums the times of their kernels.
 func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error) {
 	s := &kernelSums{version: features.V12}
 	if features.DefaultVersion(d) == features.V13 {
@@ -177,7 +177,7 @@ func sourcesOf(step *library.Step) (place []int) {
 	return place
 }
 
-// familySD is the standard error of all kernels of a step together.
+// familySD is the relative standard error of the step times of the model's family.
 func familySD(step *library.Step) float64 {
 	if j, _ := library.Learned().JudgedAs(step); j != nil {
 		return mapeSD * j.TPOTMape
@@ -185,8 +185,8 @@ func familySD(step *library.Step) float64 {
 	return unjudgedSD
 }
 
-// options are those of a fit whose time-like terms are drawn towards a value, so that terms
-// which one deployment does not separate are near the peak, and none is 0 by accident.
+// options are the ridge options with a prior for time-like terms. The prior keeps terms that one
+// deployment does not separate near the hardware's peak, instead of making some of them 0.
 func (s *kernelSums) options(towards float64) ridge.Options {
 	o := ridge.DefaultOptions(s.data.P)
 	o.EpsUs = 1
@@ -200,7 +200,7 @@ func (s *kernelSums) options(towards float64) ridge.Options {
 	return o
 }
 
-// project returns the terms' coefficients that are nearest to times of the batches.
+// project fits the terms to times of the batches, us.
 func (s *kernelSums) project(us []float64, towards float64) ([]float64, error) {
 	data := s.data
 	data.Y = us
@@ -208,8 +208,9 @@ func (s *kernelSums) project(us []float64, towards float64) ([]float64, error) {
 	return fit.Beta, err
 }
 
-// fit returns the terms' coefficients of least absolute relative error. No term follows the
-// jump where a step leaves its graphs; with squared errors the others would be bent by it.
+// fit fits the terms to the kernels' times with the least absolute relative error. Step times jump
+// where a batch becomes too large for CUDA graphs, which no term follows; squared errors would
+// distort the other terms there.
 func (s *kernelSums) fit() ([]float64, error) {
 	even := slices.Clone(s.weights)
 	factor := slices.Repeat([]float64{1}, int(NumRegimes))
@@ -230,15 +231,14 @@ func (s *kernelSums) fit() ([]float64, error) {
 	}
 }
 
-// relativeError is that of a batch.
+// relativeError is the absolute relative error of batch i.
 func (s *kernelSums) relativeError(beta []float64, i int32) float64 {
 	return math.Abs(ridge.Dot(s.data.Row(int(i)), beta)/s.data.Y[i] - 1)
 }
 
-// covariance is that of the terms. A source of uncertainty moves the times, and so their
-// projection on the terms. What the terms miss is alike for the batches of one regime, so
-// that a regime counts as few rows. A direction that no batch shows stays as uncertain as
-// without a library.
+// covariance is the covariance of the terms' errors: each source of uncertainty shifts the times of
+// the batches and therefore the terms fitted to them, and the terms do not represent the times
+// exactly. A direction that no batch determines keeps the uncertainty it has without a library.
 func (s *kernelSums) covariance(beta []float64, family float64) ([][]float64, error) {
 	p := s.data.P
 	a := make([]float64, p*p)
@@ -292,7 +292,7 @@ func (s *kernelSums) covariance(beta []float64, family float64) ([][]float64, er
 	return out, nil
 }
 
-// medianErrors are the median relative errors of batches, by regime.
+// medianErrors are the median absolute relative errors of batches, by regime.
 func (s *kernelSums) medianErrors(beta []float64, batches []int32) []float64 {
 	var byRegime [NumRegimes][]float64
 	for _, i := range batches {

@@ -79,7 +79,8 @@ func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
 	return nil, nil
 }
 
-// summed is a basis of a batch's sums; approximate steps have no members and are refused.
+// summed is a basis computed from the sums of a batch. Steps without known requests are an error,
+// because sums need them.
 func summed(p int, beta func(*features.Step, []float64)) *rows.Vectorizer {
 	step := func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
 		if len(members) == 0 {
@@ -95,8 +96,8 @@ func summed(p int, beta func(*features.Step, []float64)) *rows.Vectorizer {
 	return &rows.Vectorizer{P: p, WantMembers: true, Step: step}
 }
 
-// OtherTable makes the same rows under another basis, after Again; nil where the
-// deployment has no form of it.
+// OtherTable makes the rows of the run under another basis. Again must have been called. It is nil
+// if the basis is not defined for the deployment.
 func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 	if p.Src.Rows != "" {
 		return p.restoreOther(name)
@@ -105,7 +106,7 @@ func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 		return p.otherParts(name, o)
 	}
 	vec, err := Vectorizer(name, p.space)
-	if vec == nil || err != nil { // Run.tables has made the finding
+	if vec == nil || err != nil { // makeTables has warned of the error
 		return nil, nil
 	}
 	return p.steps.BetaBasis(p.space, *vec, rows.Options{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
@@ -126,8 +127,8 @@ func (p *Run) otherParts(name string, o Options) (all *rows.Table, err error) {
 	return all, err
 }
 
-// prepareOthers reads the recordings again, for rows under the other bases. Keeping the
-// rows of all models at once would need several times the memory.
+// prepareOthers reads the recordings again to make rows under the other bases. Keeping the rows of
+// all models at once would take several times the memory.
 func (f *fitter) prepareOthers(ctx context.Context) error {
 	if !f.o.Others() {
 		return nil
@@ -141,7 +142,7 @@ func (f *fitter) prepareOthers(ctx context.Context) error {
 	}, func(done int) { f.progress.Report("other models", int64(done), int64(len(f.used)), "runs") })
 }
 
-// otherModels fits the parameterisations on the same rows.
+// otherModels fits the other models to the same steps.
 func (f *fitter) otherModels(ctx context.Context) error {
 	f.out.Models = []result.Model{}
 	var roofline *result.Model
@@ -171,8 +172,7 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	return nil
 }
 
-// otherTables are the rows of all runs under one of the other bases, nil for a run
-// that has none.
+// otherTables are the rows of all runs under another basis; nil for a run that has none.
 func (f *fitter) otherTables(ctx context.Context, name string) ([]*rows.Table, error) {
 	tables := make([]*rows.Table, len(f.used))
 	err := par.Try(ctx, f.o.Workers, len(f.used), func(i int) (err error) {
@@ -207,7 +207,7 @@ func (f *fitter) otherModel(tables []*rows.Table, name string) (*result.Model, e
 	return f.otherResult(s, Selections{Rel: sel}, name)
 }
 
-// otherResult is the document's form of another parameterisation.
+// otherResult makes the part of the document about another model.
 func (f *fitter) otherResult(s *Solved, m Selections, name string) (*result.Model, error) {
 	out := Model(s, m, &f.o, name, f.o.BetaTarget) // these models have no preemption average: one gamma
 	out.GammaEMA, out.Recipe = nil, Relative
@@ -215,6 +215,7 @@ func (f *fitter) otherResult(s *Solved, m Selections, name string) (*result.Mode
 	return out, f.locoOther(s, m, out)
 }
 
+// locoOther cross-validates another model over configurations.
 func (f *fitter) locoOther(s *Solved, m Selections, out *result.Model) error {
 	if len(s.Pool.Configs) < 2 {
 		return nil
@@ -230,12 +231,12 @@ func (f *fitter) locoOther(s *Solved, m Selections, out *result.Model) error {
 	return nil
 }
 
-// rooflineSlots is the number of slots of 1.1. Later versions add slots for what a
-// roofline leaves out.
+// rooflineSlots is the number of terms of version 1.1. Later versions add terms for costs that a
+// roofline does not have.
 var rooflineSlots = len(features.BetaFeatures(features.V11))
 
-// roofline has no free terms: every hardware time is at its peak. Its bias is how far
-// from the peak the engine runs.
+// roofline is the model without free terms: all work runs at the hardware's peak. The bias of its
+// predictions shows how far from the peak the engine runs.
 func (f *fitter) roofline() (*result.Model, error) {
 	if f.o.Spec.Base() == features.V10 {
 		return nil, fmt.Errorf("the roofline reads 1.1 features")

@@ -23,12 +23,12 @@ const (
 	overheadApart = 0.5
 )
 
-// spreads are the scales to choose from: a simulator's own recordings hardly scatter.
+// spreads are the scales to choose from, us. The recordings of a simulator hardly scatter.
 var spreads = []float64{3, 10, 30, overheadSpreadUs}
 
-// overheadOptions are what the overhead's interval fit has beyond spec#interval-fit: soft
-// ends of the likeliest spread, a penalty toward the best constant overhead
-// instead of none, and the smallest fold score (docs/decisions/0012).
+// overheadOptions sets what the fit of the overhead has in addition to spec#interval-fit: the most
+// likely scatter about its prediction, a penalty toward the best constant overhead, and the choice
+// of lambda by the smallest score within folds (docs/decisions/0012).
 func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data, b ridge.Bounds) {
 	o.SmallestWithin = true
 	o.Anchor = make([]float64, len(fs))
@@ -83,7 +83,7 @@ func (f *fitter) nestOverhead(a *alphaFit) error {
 	return nil
 }
 
-// judgeOverhead reports how the hold-out meets its intervals, whole and per run.
+// judgeOverhead sets how well hold-out predictions lie in their intervals, whole and by run.
 func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	out.DeploymentCoefficients = a.on
 	all, groups := a.s.Samples(rows.HoldOut, a.s.Pred)
@@ -104,11 +104,10 @@ func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	}
 }
 
-// overheadOn fits every deployment of a pooled fit once more on its own rows,
-// penalised toward the multiple of the common coefficients that meets its
-// intervals best (partial pooling): what an API server does before the engine
-// sees a request hardly depends on the engine, so the features of the step
-// cannot carry one common cost from model to model.
+// overheadOn fits every deployment of a pooled fit again on its own rows, penalised toward the best
+// multiple of the common coefficients (partial pooling). What an API server does before the engine
+// gets a request hardly depends on the engine, so that features of the step do not predict it from
+// one model to another.
 func (f *fitter) overheadOn(a *alphaFit) error {
 	s := a.s
 	names := f.namesOf(s, (*deploy.Deployment).Label)
@@ -132,8 +131,8 @@ func (f *fitter) overheadOn(a *alphaFit) error {
 	return nil
 }
 
-// deployment is the fit of one deployment's training rows; one with too few for
-// the folds keeps the common coefficients.
+// deployment fits the training rows of one deployment. If they are too few for the folds, the
+// common coefficients are kept.
 func (a *alphaFit) deployment(label string, names []string, common []float64) (*result.DeploymentCoefficients, error) {
 	s := a.s
 	mine := rowsWhere(s.Train.Config, func(c int32) bool { return names[c] == label })

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Solved is a fitted linear model on a pool: what every result.Model is made from.
+// Solved is a fitted linear model on a pool, from which a result.Model is made.
 type Solved struct {
 	Terms    []Term
 	Pool     *Pool
@@ -21,14 +21,14 @@ type Solved struct {
 	Polish   *ridge.Polish
 	Censored *ridge.CensoredFit // interval targets
 	Weights  []float64          // of the training rows (spec#weights)
-	Data     *ridge.Data        // all rows, chosen variant
-	Train    *ridge.Data        // training rows, chosen variant
+	Data     *ridge.Data        // all rows at the chosen gamma
+	Train    *ridge.Data        // training rows at the chosen gamma
 	Pred     []float64          // of every row of data
-	on       [][]float64        // coefficients by configuration; nil: those of fit everywhere
+	on       [][]float64        // coefficients by configuration; nil: Fit.Beta for all
 	Findings []trace.Finding
 }
 
-// Names of the terms, in order.
+// Names are the names of the terms, in order.
 func (s *Solved) Names() []string {
 	names := make([]string, len(s.Terms))
 	for j := range s.Terms {
@@ -37,13 +37,14 @@ func (s *Solved) Names() []string {
 	return names
 }
 
-// Selections scores the grid of one model for every gamma.
+// Selections are the cross-validation scores of one model for every gamma.
 type Selections struct {
 	Rel    []ridge.Selection // relative recipe
 	Frozen []ridge.FrozenFit // Frozen recipe
 }
 
-// scores are what gamma is chosen by (spec#gamma-choice); the frozen recipe has one score a gamma.
+// scores are the scores by which gamma is chosen (spec#gamma-choice). The frozen recipe has one
+// score for each gamma.
 func (m Selections) scores(gammas []float64) []ridge.Selection {
 	if m.Rel != nil {
 		return m.Rel
@@ -59,7 +60,7 @@ func (m Selections) scores(gammas []float64) []ridge.Selection {
 	return out
 }
 
-// Choose scores the grid of a plain (not interval) target.
+// Choose scores the grid of a target whose value is known, for every gamma.
 func (s *Solved) Choose(recipe, name string) (m Selections, err error) {
 	train := s.Pool.TrainData()
 	if recipe == Relative {
@@ -79,7 +80,7 @@ func (s *Solved) Choose(recipe, name string) (m Selections, err error) {
 	return m, nil
 }
 
-// SolveAt solves a plain target at a gamma.
+// SolveAt solves the model at one gamma, by its position; refitAll uses the hold-out too.
 func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
 	if m.Rel != nil {
 		s.Findings = append(s.Findings, s.Pool.Words(m.Rel[gamma].Findings)...)
@@ -98,7 +99,8 @@ func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
 	return nil
 }
 
-// SolveRelative fits the chosen variant at the selection's lambda and polishes.
+// SolveRelative fits the rows at one gamma with the selected lambda, and reweights them toward the
+// absolute relative error.
 func (s *Solved) SolveRelative(variant int, sel *ridge.Selection, refitAll bool) error {
 	s.Variant, s.Sel = variant, sel
 	s.Data = s.Pool.Data.With(variant)
@@ -115,7 +117,7 @@ func (s *Solved) SolveRelative(variant int, sel *ridge.Selection, refitAll bool)
 	return nil
 }
 
-// solveFrozen is the frozen recipe on the training rows.
+// solveFrozen fits the training rows by the frozen recipe.
 func (s *Solved) solveFrozen(variant int) error {
 	s.Variant = variant
 	s.Data = s.Pool.Data.With(variant)
@@ -131,7 +133,7 @@ func (s *Solved) solveFrozen(variant int) error {
 	return nil
 }
 
-// GridPoints is the selection's grid for every gamma.
+// GridPoints are the scores of all lambdas and gammas, as fit.json has them.
 func GridPoints(sels []ridge.Selection) []result.GridPoint {
 	var out []result.GridPoint
 	for _, s := range sels {
@@ -143,7 +145,7 @@ func GridPoints(sels []ridge.Selection) []result.GridPoint {
 	return out
 }
 
-// FrozenGrid is the same for the frozen recipe: its score is RMSE in us.
+// FrozenGrid does so for the frozen recipe, whose score is an RMSE in us.
 func FrozenGrid(fits []ridge.FrozenFit, gammas []float64) []result.GridPoint {
 	var out []result.GridPoint
 	for g, f := range fits {
@@ -154,13 +156,14 @@ func FrozenGrid(fits []ridge.FrozenFit, gammas []float64) []result.GridPoint {
 	return out
 }
 
-// codeOf maps ridge's codes to ours.
+// codeOf maps the codes of package ridge to codes of documents.
 var codeOf = map[string]trace.Code{
 	ridge.TooFewRows: CodeFewRows, ridge.LambdaAtEdge: AtLimit, ridge.FoldsNotDistinct: CodeFewRows,
 	ridge.IntervalNotConverged: NotConverged, ridge.CertificateFailed: NotConverged,
 }
 
-// Words turns ridge's findings into ours, with names for labels.
+// Words turns findings of package ridge, which have labels, into findings with names of runs and
+// configurations.
 func (p *Pool) Words(found []ridge.Finding) []trace.Finding {
 	var out []trace.Finding
 	for _, f := range found {

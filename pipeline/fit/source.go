@@ -14,21 +14,22 @@ type Source struct {
 	ID         string
 	Deployment deploy.Deployment
 	Load       func() (*trace.Run, error)
-	// Slices visits a recording too long for Load in slices that are valid during the visit; nil: Load has all of it.
+	// Slices visits, slice by slice, a recording that is too long for Load. A slice is valid only during
+	// its visit. nil: Load returns the whole recording.
 	Slices func(visit func(*trace.Run) error) error
-	// Most is how many rows of a target the run can have at most; 0: unknown, it counts for none.
+	// Most is an upper bound of the run's rows of a target; 0: unknown, and not counted in MaxRows.
 	Most int64
-	// Stride: one row in so many is learned from (Options.MaxRows); up to 1: all.
+	// Stride: every Stride-th row is fitted, because of Options.MaxRows; up to 1: all rows.
 	Stride int
-	// Judge returns why a run counts as saturated (empty when it does not) and which
-	// spans of it do; nil: nothing is saturated.
+	// Judge returns why a run counts as saturated, empty if it does not, and its saturated spans.
+	// nil: nothing is saturated.
 	Judge func(*trace.Run) (reason string, spans []rows.Span)
-	// Rows is a folder with the rows of the run, made of the same recording under the
-	// same options; "": they are made.
+	// Rows is a folder with the rows of the run, which StoreRows wrote under the same options;
+	// "": the rows are made from the recording.
 	Rows string
 }
 
-// Without leaves out the named runs; a name without a run is an error.
+// Without removes the named runs. A name that no run has is an error.
 func Without(sources []Source, names []string) ([]Source, error) {
 	for _, name := range names {
 		k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == name })
@@ -40,7 +41,7 @@ func Without(sources []Source, names []string) ([]Source, error) {
 	return sources, nil
 }
 
-// RowsLearned decides how many rows of each source are learned from, and warns where not all are.
+// RowsLearned sets how many rows of each source are fitted, and warns if those are not all.
 func RowsLearned(sources []Source, maxRows int) []trace.Finding {
 	var most []int64
 	var configs []string
@@ -55,7 +56,7 @@ func RowsLearned(sources []Source, maxRows int) []trace.Finding {
 	return found
 }
 
-// visitParts visits a source slice by slice, or as a whole if it has no slices.
+// visitParts visits a source slice by slice, or once if it has no slices.
 func visitParts(src Source, o Options, visit func(Source) error) error {
 	if src.Slices == nil || o.BetaOnly {
 		return visit(src)
@@ -68,5 +69,5 @@ func visitParts(src Source, o Options, visit func(Source) error) error {
 	})
 }
 
-// errEnough ends a visit of slices after the first.
+// errEnough stops a visit after the first slice.
 var errEnough = errors.New("enough")

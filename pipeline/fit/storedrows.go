@@ -34,9 +34,9 @@ const (
 	frozenTable = "frozen"
 )
 
-// StoreRows makes the rows of a run, in the basis of the fit and in that of every other model, and writes
-// them slice by slice to dir. A fit with the same options (those of TakingPart) reads them if [Source.Rows]
-// names dir.
+// StoreRows makes the rows of a run, in the basis of the fit and in those of the other models, and
+// writes them slice by slice to dir. A fit with the same options (those of TakingPart) reads them
+// if [Source.Rows] names dir.
 func StoreRows(src Source, o Options, dir string) error {
 	var names []string
 	w := tableWriters{dir, map[string]*rows.TableWriter{}}
@@ -77,6 +77,7 @@ type tableWriters struct {
 	files map[string]*rows.TableWriter
 }
 
+// add appends tables to a file, which it creates if it is new.
 func (w *tableWriters) add(name string, tables ...*rows.Table) (err error) {
 	f, known := w.files[name]
 	if !known {
@@ -105,6 +106,7 @@ func (w *tableWriters) addOthers(q *Run, o Options) error {
 	return nil
 }
 
+// close closes all files.
 func (w *tableWriters) close() (err error) {
 	for _, f := range w.files {
 		err = errors.Join(err, f.Close())
@@ -147,7 +149,7 @@ func restore(src Source) (*Run, error) {
 	return p, nil
 }
 
-// restoreOther reads the rows under another basis; nil where there are none.
+// restoreOther reads the stored rows of another model; nil if there are none.
 func (p *Run) restoreOther(model string) (all *rows.Table, err error) {
 	name := filepath.Join(p.Src.Rows, fmt.Sprintf(storedOther, model))
 	_, err = rows.RestoreTables(name, func(_ int, t *rows.Table) { all = joinTables(all, t) })

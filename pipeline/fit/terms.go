@@ -5,7 +5,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
-// Constants of the weights (spec#weights), us per step.
+// Floors of the denominator of relative weights (spec#weights), us per step or request.
 const (
 	EpsBetaUs      = 50
 	EpsAlphaUs     = 1000
@@ -15,16 +15,16 @@ const (
 // RooflinePrior is the coefficient of a time-like term at the hardware's peak (spec#peaks), us/s.
 const RooflinePrior = 1e6
 
-// Term is one column of a linear model, for ridge and for people.
+// Term is one column of a linear model.
 type Term struct {
 	Name, Unit string
 	penalty    float64
 	free       bool
-	IsTime     bool    // value in seconds: 1e6/coefficient is a utilisation
-	PerUs      bool    // value in us at peak: 1/coefficient is a utilisation
+	IsTime     bool    // the feature is seconds of work at peak, so 1e6/coefficient is a utilisation
+	PerUs      bool    // the feature is us of work at peak, so 1/coefficient is a utilisation
 	Prompt     bool    // mostly work on prompt tokens
-	Constant   bool    // 1 in every row: one configuration's level shows it, its variation cannot
-	prior      float64 // prior coefficient
+	Constant   bool    // the feature is 1 in every row, so one configuration determines it without varying it
+	prior      float64 // prior value of the coefficient
 }
 
 // FeatureTerms are the terms of a physics model over the given number of configurations.
@@ -47,9 +47,9 @@ func FeatureTerms(fs []features.Feature, configs int, prior string) []Term {
 	return out
 }
 
-// AlphaTerms are the terms of a delay over the given number of configurations.
-// Their seconds are nominal: a delay is host work, so neither a prior at the
-// hardware's peak nor a utilisation has a meaning.
+// AlphaTerms are the terms of a delay over the given number of configurations. Their seconds of
+// work are nominal: a delay is work of the host, so a prior at the hardware's peak and a
+// utilisation would mean nothing.
 func AlphaTerms(fs []features.Feature, configs int) []Term {
 	out := FeatureTerms(fs, configs, PriorZero)
 	for j := range out {
@@ -58,10 +58,10 @@ func AlphaTerms(fs []features.Feature, configs int) []Term {
 	return out
 }
 
-// NominalTerm is the time-like term whose second is nominal, not the hardware's.
+// NominalTerm is the term whose feature is in nominal seconds, not seconds of the hardware.
 const NominalTerm = "fixed_step_overhead"
 
-// RidgeOptions are the options of a model over the given terms.
+// RidgeOptions are the options of package ridge for a model with these terms.
 func RidgeOptions(terms []Term, epsUs float64, o Options) ridge.Options {
 	ro := ridge.DefaultOptions(len(terms))
 	ro.EpsUs = epsUs
