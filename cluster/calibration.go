@@ -20,9 +20,9 @@ import (
 //go:embed calibration_run.yaml
 var calibrationRun string
 
-// calibrated is what the pipeline makes of a calibration run: the plant's engine
-// alone at half to nine tenths of its capacity, recorded as a trace dump, extracted
-// and fitted.
+// calibrated makes coefficients for the gate from a simulated calibration run: one engine of the
+// plant is run at 0.5 to 0.9 of its capacity, recorded as a trace dump, and extracted and fitted as
+// a real one.
 func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) {
 	dir, remove, err := files.Temporary("", "blis-train-calibration-")
 	if err != nil {
@@ -48,6 +48,7 @@ func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) 
 	return set, err
 }
 
+// recordCalibration writes the run folder of a calibration run.
 func recordCalibration(p *plant, in string) error {
 	cfg, err := p.Config(999)
 	if err != nil {

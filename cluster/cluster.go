@@ -8,27 +8,27 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// cluster is a run under way.
+// cluster is the state of one simulation: the engines, the gateway and the events at the gateway.
 type cluster struct {
 	cfg      *Config
 	reqs     []sim.Request
 	src      *sim.Source
-	closed   bool            // some request waits for another to leave
-	pd       *disaggregation // nil: every instance does all of a request
+	closed   bool            // some request is sent only when another has left
+	pd       *disaggregation // nil unless prefill and decode have instances of their own
 	engines  []sim.Server
-	shadows  [][]*shadow // by instance
-	running  int         // the engine that runs, -1: none
+	shadows  [][]*shadow // of each instance
+	running  int         // index of the engine that is being advanced; -1 for none
 	events   events
 	router   router
 	index    *index
 	exact    *Events // nil when no policy reads them
 	view     View
-	viewOf   int  // request that the view's matches are of, -1: none
-	fresh    bool // nothing was sent since
+	viewOf   int  // request for which view.Match was computed; -1 for none
+	fresh    bool // no request was sent since view.Match was computed
 	seen     []Request
-	planned  []int32 // by request: instance of its decision, -1: none
-	prefixes map[uint64]int
-	hashes   map[uint64][]uint64 // of a group's prefix
+	planned  []int32             // for each request, the instance for which it was admitted; -1 for none
+	prefixes map[uint64]int      // by prefix group, the number of its requests so far
+	hashes   map[uint64][]uint64 // by prefix group, the block hashes of the prefix
 	out      Result
 }
 
@@ -41,6 +41,7 @@ func Run(cfg *Config, reqs []sim.Request) (*Result, error) {
 	return c.run()
 }
 
+// run alternates between events at the gateway and advancing the engines to the next event.
 func (c *cluster) run() (*Result, error) {
 	for {
 		at, ok := c.next()
@@ -62,6 +63,7 @@ func (c *cluster) run() (*Result, error) {
 	}
 }
 
+// newCluster makes a cluster with idle engines.
 func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	if err := cfg.checkConfig(); err != nil {
 		return nil, err
@@ -131,8 +133,8 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	return c, nil
 }
 
-// withPriorities is the requests with the priorities of their classes, where the
-// scheduler goes by them.
+// withPriorities returns the requests with the priorities of their classes, if the scheduler uses
+// priorities.
 func (c *Config) withPriorities(reqs []sim.Request) []sim.Request {
 	if c.Scheduler != priorityFCFS {
 		return reqs
@@ -146,7 +148,7 @@ func (c *Config) withPriorities(reqs []sim.Request) []sim.Request {
 
 // start makes the engines.
 func (c *cluster) start() error {
-	number := int64(0) // of engines before, by rank
+	number := int64(0) // number of engines, ranks included, of the instances before
 	for i := range c.cfg.Engines {
 		ec := c.cfg.Engines[i]
 		if c.cfg.Scheduler != "" {
@@ -180,7 +182,7 @@ func (c *cluster) start() error {
 	return nil
 }
 
-// next is when the gateway has something to do.
+// next is the time of the gateway's next event.
 func (c *cluster) next() (atUs int64, ok bool) {
 	atUs, ok = c.src.Next()
 	if len(c.events.heap) > 0 && (!ok || c.events.heap[0].at < atUs) {
@@ -189,12 +191,13 @@ func (c *cluster) next() (atUs int64, ok bool) {
 	return atUs, ok
 }
 
+// busy reports whether any engine will do something.
 func (c *cluster) busy() bool {
 	return slices.ContainsFunc(c.engines, func(e sim.Server) bool { return e.NextUs() != math.MaxInt64 })
 }
 
-// advance lets everything inside engines happen that comes before untilUs. In a
-// closed loop an answer may bring a request: engines then go in the order of time.
+// advance advances all engines to untilUs. In a closed loop an answer may cause a request, so
+// engines are then advanced in the order of time.
 func (c *cluster) advance(untilUs int64) error {
 	if c.closed {
 		for {
@@ -226,7 +229,7 @@ func (c *cluster) advance(untilUs int64) error {
 	return nil
 }
 
-// runTo lets engine i go to untilUs, with a scrape on the way where one is due.
+// runTo advances engine i to untilUs, and scrapes its metrics on the way when that is due.
 func (c *cluster) runTo(i int, untilUs int64) error {
 	c.running = i
 	defer func() { c.running = -1 }()
@@ -247,7 +250,7 @@ func (c *cluster) runTo(i int, untilUs int64) error {
 	return e.RunTo(untilUs)
 }
 
-// scrapeDue is the last scrape of instance i up to atUs; -1: none.
+// scrapeDue is the time of the last scrape of instance i that is due by atUs; -1 for none.
 func (c *cluster) scrapeDue(i int, atUs int64) int64 {
 	if c.cfg.RefreshUs == 0 {
 		return -1
@@ -262,6 +265,7 @@ func (c *cluster) scrapeDue(i int, atUs int64) int64 {
 	return phase + (atUs-phase)/c.cfg.RefreshUs*c.cfg.RefreshUs
 }
 
+// scrape copies the metrics of instance i into the gateway's snapshot.
 func (c *cluster) scrape(i int, atUs int64) {
 	in := c.engines[i].Inside()
 	s := &c.view.Snapshots[i]
@@ -278,6 +282,7 @@ func (c *cluster) scrape(i int, atUs int64) {
 	}
 }
 
+// close ends the run of all engines.
 func (c *cluster) close() (*Result, error) {
 	for i, e := range c.engines {
 		if err := c.followShadows(i, -1, math.MaxInt64); err != nil {
@@ -288,28 +293,28 @@ func (c *cluster) close() (*Result, error) {
 	return &c.out, nil
 }
 
-// record is what became of one request.
+// record is what happened to one request.
 type record struct {
-	sim.RequestResult // of its engine; ArrivalUs is when it first came
+	sim.RequestResult // from its engine, except that ArrivalUs is its first arrival at the gateway
 	Class             string
-	Priority          int // of its class
+	Priority          int // priority of its class
 	Group             uint64
-	SLOTTFTUs         int64            // its target, 0: none
-	Instance          int              // -1: it was not let in
-	Prefill           trace.Opt[int64] // instance that computed its prompt, where another goes on
-	Tries             int
-	DecidedUs         int64    // last decision
-	Decision          Decision // the last
-	Expected          int64    // cached tokens the index expected where it went
-	Potential         int64    // the most it expected anywhere when it first came
-	// Shadowed is set where the request was rejected and a copy of its engine served it together with
-	// all later requests. Shadow is the time from the decision to its first token there, unknown where
-	// it took longer than FollowedUs.
+	SLOTTFTUs         int64            // TTFT target; 0 for none
+	Instance          int              // the instance that served it; -1 if it was rejected
+	Prefill           trace.Opt[int64] // the instance that computed its prompt, if another decoded
+	Tries             int              // number of its arrivals at the gateway
+	DecidedUs         int64            // time of the last decision
+	Decision          Decision         // the last decision
+	Expected          int64            // cached tokens that the index expected on its instance
+	Potential         int64            // the most cached tokens expected on any instance at its first arrival
+	// Shadowed is set if the request was rejected and a copy of an engine served it all the same,
+	// together with all later requests. Shadow is the time from the decision to its first token
+	// there, us; unknown if it took longer than FollowedUs.
 	Shadowed bool
 	Shadow   trace.Opt[int64]
 }
 
-// Admitted reports whether the gateway let it in.
+// Admitted reports whether the gateway admitted the request.
 func (r *record) Admitted() bool { return r.Instance >= 0 }
 
 // TookUs is the time from the last decision to the first token.
@@ -317,11 +322,11 @@ func (r *record) TookUs() (us int64, ok bool) {
 	return r.FirstTokenUs.V - r.DecidedUs, r.FirstTokenUs.OK
 }
 
-// Result is one run.
+// Result is the result of one simulation.
 type Result struct {
 	Records []record // in workload order
 	Engines []*sim.Result
-	Retries int // arrivals beyond the first
+	Retries int // number of arrivals of requests that had been rejected before
 	// Transfers of KV blocks; nil without prefill and decode instances.
 	Transfers *Transfers
 }

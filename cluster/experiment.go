@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// rival is another gate together with the engines behind it.
+// rival is another gate, with the engines behind it, with which the main comparison is repeated.
 type rival struct {
 	Plant plant
 	Gate  gate
@@ -21,7 +21,7 @@ type rival struct {
 // quietRho is a load at which no request needs to be rejected: every effect must vanish there.
 const quietRho = 0.6
 
-// seedsOf are the published three first.
+// seedsOf returns n seeds, of which the first three are those of the publication.
 func seedsOf(n int) []int64 {
 	return append([]int64{42, 123, 7777}, seedsFrom(1, n)...)[:n]
 }
@@ -33,7 +33,7 @@ func seedsFrom(first int64, n int) (out []int64) {
 	return out
 }
 
-// lab is an experiment under way.
+// lab is the state of one experiment.
 type lab struct {
 	IsolationOptions
 	inputs
@@ -48,19 +48,19 @@ type lab struct {
 	runs     [][]*outcome // by cell, by seed
 }
 
-// outcome is one cell on one seed.
+// outcome is the result of one cell (configuration) with one seed.
 type outcome struct {
 	*Goodput
 	Digest    string
-	Rates     map[string][]float64 // rejected, by class and second
-	Worst     float64              // largest P99 of an instance, ms
-	Slope     float64              // of the backlog, requests per second
+	Rates     map[string][]float64 // share of tries rejected, by class and second
+	Worst     float64              // largest P99 of TTFT of an instance, ms
+	Slope     float64              // growth of the backlog, requests per second
 	LifetimeS float64
 	Newcomer  newcomer
 	Points    []pair
 }
 
-// runPreset runs a preset. The document has no header.
+// runPreset runs a preset. The document has no header yet.
 func runPreset(ctx context.Context, o IsolationOptions, in inputs) (*Document, error) {
 	l := &lab{IsolationOptions: o, inputs: in, ctx: ctx, seeds: seedsOf(o.Seeds)}
 	if err := l.prepare(); err != nil {
@@ -74,7 +74,7 @@ func runPreset(ctx context.Context, o IsolationOptions, in inputs) (*Document, e
 	return l.document()
 }
 
-// prepare measures the capacity for the preset's load, and sets the rate.
+// prepare measures the capacity for the preset's load and sets the rate of arrivals.
 func (l *lab) prepare() (err error) {
 	l.preset, _ = presetOf(l.Preset)
 	if l.load, err = loadOf(l.preset.Load, l.hour); err != nil {
@@ -94,15 +94,16 @@ func (l *lab) prepare() (err error) {
 	return nil
 }
 
-// Recorded reports whether the preset plays recorded requests.
+// Recorded reports whether the preset uses recorded requests.
 func (p *preset) Recorded() bool { return p.Load == recorded || p.Load == given }
 
-// window is the arrivals that count.
+// window is the time in which arrivals count.
 func (p *preset) window() window {
 	return window{FromUs: sim.ToUs(p.WarmupS * 1e6), ToUs: sim.ToUs(p.Seconds * 1e6)}
 }
 
-// runCells runs every cell on every seed; matched cells after those they copy.
+// runCells runs every cell with every seed. Matched cells run after the cells whose rates they
+// copy.
 func (l *lab) runCells() error {
 	l.runs = make([][]*outcome, len(l.cells))
 	done := 0
@@ -137,12 +138,12 @@ func (l *lab) runCells() error {
 	return nil
 }
 
-// runsOf is the runs of a cell by name.
+// runsOf returns the runs of a cell by its name.
 func (l *lab) runsOf(name string) []*outcome {
 	return l.runs[slices.IndexFunc(l.cells, func(c cell) bool { return c.Name == name })]
 }
 
-// ratesOf are the reject rates of a cell by seed.
+// ratesOf returns the reject rates of each run of a cell.
 func ratesOf(runs []*outcome) []map[string][]float64 {
 	var out []map[string][]float64
 	for _, o := range runs {
@@ -151,7 +152,8 @@ func ratesOf(runs []*outcome) []map[string][]float64 {
 	return out
 }
 
-// runCell runs a cell on the requests of a seed.
+// runCell runs a cell with the requests of a seed. rates are the reject rates that a matched cell
+// copies.
 func (l *lab) runCell(c *cell, r *rival, seed int64, reqs []sim.Request, w window, rates map[string][]float64) (*outcome, error) {
 	p, err := r.Gate.Parts(&r.Plant, l.Instances, seed)
 	if err != nil {
@@ -190,7 +192,7 @@ func (l *lab) runCell(c *cell, r *rival, seed int64, reqs []sim.Request, w windo
 	return o, nil
 }
 
-// rejectRates is the share of tries turned away, by class and second of the decision.
+// rejectRates is the share of tries that were rejected, by class and by second of the decision.
 func rejectRates(recs []record) map[string][]float64 {
 	type count struct{ all, out float64 }
 	counts := map[string][]count{}
@@ -216,8 +218,8 @@ func rejectRates(recs []record) map[string][]float64 {
 	return out
 }
 
-// worstInstance is what was once called the P99 of a cluster: the largest P99 of an
-// instance.
+// worstInstance is the largest P99 of TTFT of an instance, ms, which publications called the P99 of
+// the cluster.
 func worstInstance(recs []record, w window) float64 {
 	by := map[int][]float64{}
 	for i := range recs {
@@ -235,12 +237,12 @@ func worstInstance(recs []record, w window) float64 {
 	return worst
 }
 
-// backlogSlope is how fast the line of admitted requests without a first token grows
-// inside the window, by least squares over a hundred moments.
+// backlogSlope is the growth of the number of admitted requests without a first token inside the
+// window, requests per second, by least squares over a hundred moments.
 func backlogSlope(recs []record, w window) float64 {
 	const moments = 100
 	span := float64(w.ToUs - w.FromUs)
-	diff := make([]float64, moments+1) // change of the line between moments
+	diff := make([]float64, moments+1) // change of the backlog between moments
 	place := func(us int64) int {
 		return int(math.Ceil(math.Max(0, math.Min(moments, float64(us-w.FromUs)/span*moments))))
 	}
@@ -265,14 +267,15 @@ func backlogSlope(recs []record, w window) float64 {
 	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
 }
 
-// capacityOf is completions per second of engines served in turn while everything
-// has come: the middle of a run whose requests arrive many times too fast.
+// capacityOf is the number of requests that the engines complete per second, used in turn
+// (round-robin). It is measured in the middle of a run whose requests arrive many times too fast.
 func (l *lab) capacityOf(p *plant, g *gate) (float64, error) {
 	const probe, rate = 6000, 20_000.0
 	reqs := l.load.Draw(1, rate, 2*probe/rate)
 	return l.measureCapacity(p, g, reqs[:min(probe, len(reqs))])
 }
 
+// measureCapacity measures capacityOf with given requests.
 func (l *lab) measureCapacity(plant *plant, gate *gate, reqs []sim.Request) (float64, error) {
 	p, err := gate.Parts(plant, l.Instances, 1)
 	if err != nil {
@@ -293,33 +296,33 @@ func (l *lab) measureCapacity(plant *plant, gate *gate, reqs []sim.Request) (flo
 	return float64(hi-lo) / (done[hi] - done[lo]), nil
 }
 
-// cell is one configuration.
+// cell is one configuration of the experiment.
 type cell struct {
 	Name      string
-	Number    int // of the five published configurations, as they were published
+	Number    int // number in the publication; 0 if it is not one of its five configurations
 	Role      string
-	Parameter float64 // of a frontier
+	Parameter float64 // the varied parameter of a frontier cell
 	Spec      Spec
 	// Matched copies the reject rates of the main cell's run of the same seed.
 	Matched bool
 }
 
-// Roles.
+// Roles of cells.
 const (
 	roleCell     = "cell"
 	roleExtra    = "extra"
 	roleFrontier = "frontier"
 )
 
-// Scorers of the two published routings. qd was queue + batch + in flight when they
-// were found, and is the waiting queue alone today.
+// Scorers of the two published routings. When they were published, queue-depth (qd) meant waiting +
+// running + in flight; in BLIS today it means the waiting queue alone.
 const (
 	scorersOld   = "prefix-affinity:3,queue-depth-effective:2,kv-utilization:2"
 	scorersNew   = "prefix-affinity:4,queue-depth-effective:3"
 	scorersToday = "prefix-affinity:4,queue-depth:3"
 )
 
-// Names that verdicts look for.
+// Names of the cells that verdicts compare.
 const (
 	mainCell    = "predictive pa4qd3 priority"
 	oldCell     = "always pa3qd2kv2 fcfs"
@@ -332,30 +335,31 @@ const (
 	seedCell    = "predictive-seed b pa4qd3 priority"
 )
 
-// numbers are those of the five published configurations.
+// numbers are the numbers of the five published configurations.
 var numbers = map[string]int{oldCell: 1, gatedCell: 2, mainCell: 3, "predictive pa3qd2kv2 fcfs": 4, robinCell: 5}
 
-// publishedP99 are published P99 of TTFT on the workload seed, ms, by the cell that each
-// was measured with: two of the same gate, of runs of 0.25 and of 1 s; 627 of the predictive
-// gate of that time, which admitted everybody.
+// publishedP99 are the published values of the P99 of TTFT on the workload seed, ms, with the cell that
+// each belongs to. Two belong to one gate, from runs of 0.25 s and of 1 s. 627 ms was measured with the
+// predictive gate of that time, which admitted all requests.
 var publishedP99 = []struct {
 	cell string
 	ms   float64
 }{{robinCell, 266}, {oldCell, 280}, {gatedCell, 141}, {gatedCell, 120}, {seedCell, 627}}
 
-// gateDefault are the thresholds of slo-gated, requests that wait on the fullest
-// instance: the class's target divided by the published estimate of 7 ms a queued request. The thresholds
-// themselves were not published; 16 and 8 reject bursts that would have met their targets at 0.6 of
-// capacity (spec#experiment).
+// gateDefault are the thresholds of slo-gated: the number of waiting requests on the fullest instance,
+// computed as the class's target divided by the published estimate of 7 ms for each queued request. The
+// thresholds themselves were not published. 16 and 8, which have been used elsewhere, reject bursts that
+// would meet their targets at 0.6 of capacity (spec#experiment).
 var gateDefault = map[string]float64{"standard": 71, "sheddable": 42}
 
-// shadowShare is the share of rejected requests that a copy of their engine serves, in
-// the cells whose predictions are reported; where more would come than shadowsOf, less.
+// shadowShare is the share of rejected requests that get a shadow (gate.go), in cells whose predictions
+// are reported. It is smaller in runs with more than shadowsOf such requests.
 const (
 	shadowShare = 0.02
 	shadowsOf   = 400 // of a run's arrivals
 )
 
+// specOf is the cluster specification of a cell.
 func specOf(policy, scorers, scheduler string) Spec {
 	s := defaultSpec()
 	s.Admission = defaultAdmission(policy)
@@ -378,7 +382,7 @@ func specOf(policy, scorers, scheduler string) Spec {
 	return s
 }
 
-// targetsOf are targets as a cluster.yaml has them.
+// targetsOf converts targets to the form of cluster.yaml.
 func targetsOf(classes map[string]target) map[string]targetSpec {
 	out := map[string]targetSpec{}
 	for name, t := range classes {
@@ -387,8 +391,8 @@ func targetsOf(classes map[string]target) map[string]targetSpec {
 	return out
 }
 
-// presetCells are the thirteen cells of a preset: {always, slo-gated, predictive} x two routings x two schedulers, and
-// round-robin.
+// presetCells are the thirteen cells of a preset: {always, slo-gated, predictive} x two routings x
+// two schedulers, and round-robin.
 func presetCells() []cell {
 	out := []cell{{Name: robinCell, Number: numbers[robinCell], Role: roleCell, Spec: specOf("always-admit", "", "fcfs")}}
 	short := map[string]string{"always-admit": "always", "slo-gated": "slo-gated", "predictive": "predictive"}
@@ -439,7 +443,7 @@ func extraCells() []cell {
 	}
 }
 
-// frontiers sweep the knob of each gate.
+// frontiers are the cells that vary the main parameter of each gate.
 func frontiers() []cell {
 	var out []cell
 	for _, n := range []float64{1, 2, 4, 8, 16, 32, 64} {

@@ -39,7 +39,8 @@ type Document struct {
 	Warnings  []trace.Finding `json:"warnings"`
 }
 
-// reliabilityDoc is one tenth. Requests are admitted ones and, by their shadows, rejected ones.
+// reliabilityDoc is the requests whose estimated probability of meeting their target is in one
+// tenth of 0 to 1. Rejected requests are included by their shadows.
 type reliabilityDoc struct {
 	From     float64 `json:"from"`
 	To       float64 `json:"to"`
@@ -67,8 +68,8 @@ type cellDoc struct {
 	Figures    map[string]figureDoc `json:"figures"`
 }
 
-// figureDoc is a mean over seeds with its 95 % t interval. infinite counts
-// seeds without a finite value, which the mean leaves out.
+// figureDoc is a mean over seeds with its 95 % t interval. infinite is the number of seeds without
+// a finite value, which are not in the mean.
 type figureDoc struct {
 	Mean     *float64 `json:"mean"`
 	Lo       *float64 `json:"lo"`

@@ -18,6 +18,7 @@ func writePage(w io.Writer, d *Document) error {
 	return report.Write(w, pageHead(d), sections)
 }
 
+// pageHead is the head of the page.
 func pageHead(d *Document) report.Head {
 	h := report.Head{
 		Class:  "none",
@@ -36,7 +37,7 @@ func pageHead(d *Document) report.Head {
 	return h
 }
 
-// betweenText is an interval of a difference of a figure.
+// betweenText formats an interval of a difference of a figure.
 func betweenText(figure string, lo, hi *float64) string {
 	if lo == nil || hi == nil {
 		return report.Unknown
@@ -44,7 +45,7 @@ func betweenText(figure string, lo, hi *float64) string {
 	return differing(figure, lo) + " to " + differing(figure, hi)
 }
 
-// differing is a difference of a figure: of shares in points.
+// differing formats a difference of a figure; that of shares in percentage points.
 func differing(figure string, v *float64) string {
 	if v == nil {
 		return report.Unknown
@@ -55,12 +56,12 @@ func differing(figure string, v *float64) string {
 	return report.Short(*v)
 }
 
-// headings of the figures that are compared.
+// headings are the words for figures that are compared.
 var headings = map[string]string{"goodput": "goodput (points)", "goodput_critical": "critical goodput (points)",
 	"admitted_share": "admitted (points)", "potential_share": "potential cached share (points)", "ttft_p99_critical_ms": "P99 critical (ms)",
 	"ttft_p99_admitted_ms": "P99 admitted (ms)", "output_tokens_per_s": "output tokens/s"}
 
-// difference is one contrast as a cell.
+// difference formats one contrast for a table cell.
 func difference(list []contrastDoc, a, b, figure string) report.Cell {
 	k := slices.IndexFunc(list, func(c contrastDoc) bool { return c.A == a && c.B == b && c.Figure == figure })
 	if k < 0 {
@@ -74,6 +75,7 @@ func difference(list []contrastDoc, a, b, figure string) report.Cell {
 	}
 }
 
+// pairedTable has a row for each contrast.
 func pairedTable(id, caption string, list []contrastDoc) *report.Table {
 	t := report.NewTable(id, caption, "A", "B", "Figure", "# A - B", "95 %", "# p ? exact sign flips, two-sided", "# Holm p",
 		"Same within 5 %", "# Seeds")
@@ -329,7 +331,7 @@ func goodputFigure(d *Document) *report.Figure {
 	}
 }
 
-// gates are the two frontiers.
+// gates are the two gates whose frontiers are drawn.
 var gates = []struct {
 	policy, word string
 	p            report.Paint

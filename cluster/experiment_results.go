@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// figures of a cell, in the order they are shown.
+// figures lists the figures of a cell, in the order of experiment.json.
 var figures = []cellFigure{
 	{"goodput", func(o *outcome) float64 { return o.All.Goodput() }},
 	{"goodput_critical", func(o *outcome) float64 { return o.class("critical").Goodput() }},
@@ -43,12 +43,13 @@ var figures = []cellFigure{
 	{"false_reject_share", func(o *outcome) float64 { return o.Shadow.FalseShare }},
 }
 
-// cellFigure is a number of a run.
+// cellFigure is one figure of a run and how it is computed.
 type cellFigure struct {
 	key     string
 	valueOf func(*outcome) float64
 }
 
+// class returns the counts of one class.
 func (o *outcome) class(name string) *Class {
 	if i := slices.IndexFunc(o.Classes, func(c Class) bool { return c.Name == name }); i >= 0 {
 		return &o.Classes[i]
@@ -60,6 +61,7 @@ func figureBy(key string) func(*outcome) float64 {
 	return figures[slices.IndexFunc(figures, func(f cellFigure) bool { return f.key == key })].valueOf
 }
 
+// valuesOf returns one figure of each run.
 func valuesOf(runs []*outcome, of func(*outcome) float64) []float64 {
 	var out []float64
 	for _, r := range runs {
@@ -68,6 +70,7 @@ func valuesOf(runs []*outcome, of func(*outcome) float64) []float64 {
 	return out
 }
 
+// figureOf is the mean and interval of the finite values of v.
 func figureOf(v []float64) figureDoc {
 	var finite []float64
 	for _, x := range v {
@@ -86,11 +89,13 @@ func figureOf(v []float64) figureDoc {
 	return f
 }
 
-// cellContrast is the paired difference of two cells, over seeds where both are finite.
+// cellContrast is the paired difference of a figure of two cells, over the seeds in which both are
+// finite.
 func cellContrast(a, b string, ra, rb []*outcome, key string) contrastDoc {
 	return pairedContrast(a, b, key, valuesOf(ra, figureBy(key)), valuesOf(rb, figureBy(key)))
 }
 
+// pairedContrast is the paired difference of the values va and vb of seeds.
 func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 	var x, y []float64
 	for i := range va {
@@ -116,6 +121,7 @@ func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 	return out
 }
 
+// document makes the document from the runs, and does the further runs that it needs.
 func (l *lab) document() (*Document, error) {
 	old := l.runsOf(oldCell)
 	d := &Document{
@@ -180,7 +186,8 @@ func (l *lab) document() (*Document, error) {
 	return d, l.rivals(d)
 }
 
-// reliability sums up the main cell's, and finds its best frontier setting.
+// reliability sums the reliability of the main cell over seeds, and finds the frontier setting with
+// the best goodput.
 func (l *lab) reliability(d *Document) {
 	d.Reliability = []reliabilityDoc{}
 	for b := range 10 {
@@ -243,11 +250,12 @@ func cellFigures(runs []*outcome) map[string]figureDoc {
 	return out
 }
 
-// isStationary: the line grows by less than 1 % of the arrivals.
+// isStationary reports whether the backlog grows by less than 1 % of the arrivals.
 func (l *lab) isStationary(runs []*outcome) bool {
 	return stat.Mean(valuesOf(runs, func(o *outcome) float64 { return o.Slope })) < 0.01*l.rate
 }
 
+// curveOf averages the newcomer's admission over seeds.
 func curveOf(name string, runs []*outcome) curveDoc {
 	out := curveDoc{Cell: name}
 	reached := make([]float64, 0, len(runs))
@@ -274,7 +282,7 @@ func curveOf(name string, runs []*outcome) curveDoc {
 	return out
 }
 
-// contrasts of components, one at a time, and of the controls.
+// contrasts compares cells that differ in one component, and the control cells with the main cell.
 func (l *lab) contrasts(d *Document) {
 	pairs := [][2]string{
 		{mainCell, alwaysCell},
@@ -300,8 +308,9 @@ func (l *lab) contrasts(d *Document) {
 	}
 }
 
-// rerunCells runs the cells of those names again, with another gate, other engines or other requests. The
-// result is by cell and seed. rates are the reject rates by seed that random-matched cells copy.
+// rerunCells runs the named cells again, with another gate, other engines or other requests. The
+// result is indexed by cell and seed. rates are the reject rates that random-matched cells copy, by
+// seed.
 func (l *lab) rerunCells(
 	names []string,
 	r *rival,
@@ -368,7 +377,7 @@ func (l *lab) loads(d *Document) error {
 	return nil
 }
 
-// transient is configuration 1 after some seconds of arrivals.
+// transient is the P99 of configuration 1 after different durations of arrivals.
 func (l *lab) transient(d *Document) error {
 	if l.preset.Rate == 0 {
 		return nil
@@ -390,16 +399,16 @@ func (l *lab) transient(d *Document) error {
 	return nil
 }
 
-// sides are the runs that statements other than the first compare, under one gate.
+// sides are the runs that the statements except the first compare, all with one gate.
 type sides struct{ main, always, gated, matched []*outcome }
 
-// sides are those of the headline.
+// sides returns those of the main comparison.
 func (l *lab) sides() sides {
 	return sides{l.runsOf(mainCell), l.runsOf(alwaysCell), l.runsOf(gatedCell), l.runsOf(matchedCell)}
 }
 
-// rivals repeat the headline and its statements with other coefficients in the gate,
-// and other engines behind it: those at the same share of their own capacity.
+// rivals repeats the main comparison and its statements with other coefficients in the gate, and
+// with other engines behind it at the same share of their own capacity.
 func (l *lab) rivals(d *Document) error {
 	own := l.sides()
 	d.Controllers = append(d.Controllers, l.controllerDoc(&rival{Gate: l.gate, Label: "headline"}, own, d))
@@ -432,8 +441,8 @@ func (l *lab) rivals(d *Document) error {
 	return nil
 }
 
-// toPlant sets rate and window for other engines. In less than two lifetimes of a
-// full cluster its seats hide an overload.
+// toPlant sets the rate and the window for other engines. The window is at least two lifetimes of a
+// request in a full cluster, because until max_num_seqs is reached an overload does not show.
 func (l *lab) toPlant(r *rival) error {
 	capacity, err := l.capacityOf(&r.Plant, &r.Gate)
 	if err != nil {

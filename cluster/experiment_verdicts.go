@@ -11,14 +11,14 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// fewestSeeds is how many a verdict needs: below it no sign-flip p falls under 5 %
-// after Holm's correction for four endpoints and more.
+// fewestSeeds is the number of seeds that a verdict needs. With fewer, no p of a sign-flip test can
+// be below 5 % after Holm's correction for four or more endpoints.
 const fewestSeeds = 8
 
-// statement is one of the four, with what it rests on.
+// statement is one of the four published statements, with the evidence for it.
 type statement struct {
 	id, text string
-	blocked  []string // preconditions that do not hold
+	blocked  []string // preconditions that are not met
 	evidence []contrastDoc
 }
 
@@ -28,11 +28,12 @@ func (l *lab) addVerdicts(d *Document) {
 	d.Verdicts = l.verdicts(d, append([]statement{l.equalTailStatement(d, own.main)}, l.beyondFirst(d, own)...))
 }
 
-// beyondFirst are the statements that need no frontier.
+// beyondFirst are the statements that can be tested without frontiers.
 func (l *lab) beyondFirst(d *Document, s sides) []statement {
 	return []statement{l.cacheStatement(d, s), l.latencyStatement(s), throughput(s)}
 }
 
+// verdicts decides about statements, with Holm's correction over all their evidence.
 func (l *lab) verdicts(d *Document, list []statement) []verdictDoc {
 	var p []float64
 	for _, s := range list {
@@ -60,8 +61,8 @@ func knownOrNaN(v *float64) float64 {
 	return *v
 }
 
-// verdict: what cannot be tested is said first; then every endpoint must lie above 0
-// for a confirmation, and one below refutes.
+// verdict decides about one statement. If a precondition is not met it is not testable. If all contrasts
+// are above 0 with their intervals it is confirmed, and if one is below 0 it is refuted.
 func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	v := verdictDoc{ID: s.id, Statement: s.text, Evidence: s.evidence, Verdict: inconclusive}
 	if v.Evidence == nil {
@@ -101,8 +102,8 @@ func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	return v
 }
 
-// carryVerdicts adds to each confirmation under which coefficients of the gate it holds, and marks those that
-// hold only with the engines' own coefficients.
+// carryVerdicts adds to each confirmation for which coefficients of the gate it also holds, and
+// marks those that hold only if the gate has the engines' own coefficients.
 func carryVerdicts(d *Document) {
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
@@ -141,7 +142,7 @@ func selectionBlocks(d *Document, main []*outcome) (blocked []string) {
 	return blocked
 }
 
-// equalTailStatement compares the two gates where both give critical the same P99.
+// equalTailStatement compares the two gates at settings that give class critical the same P99.
 func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 	s := statement{
 		id:      "H14-1",
@@ -226,6 +227,8 @@ func pointAt(f []point, x float64) point {
 	return point{x, a.admitted + t*(b.admitted-a.admitted), a.goodput + t*(b.goodput-a.goodput)}
 }
 
+// cacheStatement tests whether the predictive gate selects requests with a higher expected cached
+// share.
 func (l *lab) cacheStatement(d *Document, r sides) statement {
 	s := statement{
 		id: "H14-2",
@@ -241,6 +244,7 @@ func (l *lab) cacheStatement(d *Document, r sides) statement {
 	return s
 }
 
+// latencyStatement tests the P99 of admitted requests.
 func (l *lab) latencyStatement(r sides) statement {
 	s := statement{
 		id: "H14-3",
@@ -266,6 +270,7 @@ func (l *lab) latencyStatement(r sides) statement {
 	return s
 }
 
+// throughput tests the output tokens per second.
 func throughput(r sides) statement {
 	main := r.main
 	second := valuesOf(r.gated, figureBy("output_tokens_per_s"))

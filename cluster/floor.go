@@ -8,11 +8,11 @@ import (
 // tokens, even if the gate would reject them. Without it a gate that prefers cached prefixes may never learn
 // that a new group has one.
 type Floor struct {
-	Share       float64 // of a group's arrivals
-	BudgetShare float64 // of the prompt tokens that the instances served recently
+	Share       float64 // share of a group's arrivals that is admitted
+	BudgetShare float64 // budget, as a share of the prompt tokens that the instances served recently
 
 	groups  map[uint64]*owed // by prefix
-	tokens  float64          // left of the budget, as of atUs
+	tokens  float64          // tokens left of the budget at atUs
 	atUs    int64
 	missed  int   // admitted requests that missed their target since the last one that met it
 	untilUs int64 // end of the pause after too many misses
@@ -43,16 +43,18 @@ func (f *Floor) noteArrival(r *Request, nowUs int64) (cold bool) {
 	return r.Prefix != 0 && g.count <= coldRequests && nowUs-g.firstUs <= coldUs
 }
 
+// hasCredit reports whether the request's group may have one more request admitted.
 func (f *Floor) hasCredit(r *Request) bool {
 	return f != nil && f.groups[r.Prefix] != nil && f.groups[r.Prefix].credit >= 1
 }
 
+// isPaused reports whether the floor admits nothing at present.
 func (f *Floor) isPaused(nowUs int64) bool {
 	return f != nil && f.missed >= inVain && nowUs < f.untilUs
 }
 
-// noteFirstToken records when a request that the floor let in got its first token. After inVain late ones
-// in a row the floor pauses for restUs.
+// noteFirstToken records when a request that the floor admitted got its first token. After inVain
+// late ones in a row the floor pauses for restUs.
 func (f *Floor) noteFirstToken(r *Request, atUs, tookUs int64) {
 	f.missed++
 	f.untilUs = atUs + restUs
@@ -61,6 +63,7 @@ func (f *Floor) noteFirstToken(r *Request, atUs, tookUs int64) {
 	}
 }
 
+// chargeGroup subtracts one admission from the credit of the request's group.
 func (f *Floor) chargeGroup(r *Request) { f.groups[r.Prefix].credit-- }
 
 // spendBudget takes tokens from the budget and reports whether the budget had them.

@@ -9,16 +9,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// kind orders what happens at the gateway in the same microsecond.
+// kind is a kind of event at the gateway. Events of the same microsecond are processed in this
+// order.
 type kind uint8
 
 const (
 	arrival kind = iota
 	admitting
 	routing
-	handing // to a decode instance
+	handing // a request is sent from a prefill to a decode instance
 )
 
+// event is a future event of a request at the gateway.
 type event struct {
 	at   int64
 	kind kind
@@ -26,12 +28,12 @@ type event struct {
 	req  int32
 }
 
-// Before is the order by time, kind and sequence.
+// Before orders by time, kind and sequence number.
 func (a event) Before(b event) bool {
 	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.seq, b.seq)) < 0
 }
 
-// events are those to come at the gateway.
+// events are the future events at the gateway.
 type events struct {
 	heap sim.Heap[event]
 	seq  int64
@@ -64,6 +66,7 @@ func (c *cluster) handleEvent(now int64) error {
 	}
 }
 
+// arrive processes an arrival of request i, the first or after a rejection.
 func (c *cluster) arrive(i int, now int64) {
 	rec, r := &c.out.Records[i], &c.seen[i]
 	rec.Tries++
@@ -75,7 +78,7 @@ func (c *cluster) arrive(i int, now int64) {
 	c.events.push(now+c.cfg.AdmissionUs, admitting, i)
 }
 
-// meetRequest sets up what policies see of a request, and its record, at its first arrival.
+// meetRequest makes the record of a request and what policies may read of it, at its first arrival.
 func (c *cluster) meetRequest(i int, now int64) {
 	q := &c.reqs[i]
 	rec := &c.out.Records[i]
@@ -94,7 +97,7 @@ func (c *cluster) meetRequest(i int, now int64) {
 	if len(r.Hashes) >= groupBlocks {
 		h := r.Hashes[groupBlocks-1]
 		c.prefixes[h]++
-		if c.prefixes[h] > 1 { // the first request of a group is not known to have one
+		if c.prefixes[h] > 1 { // with its first request a group is not known yet
 			r.Prefix = h
 		}
 	}
@@ -113,8 +116,8 @@ func (c *cluster) meetRequest(i int, now int64) {
 // groupBlocks is the number of leading blocks that requests of a prefix group share.
 const groupBlocks = 4
 
-// hashesOf are the hashes of those blocks of the request that other requests may have too. Requests of one
-// group share the list.
+// hashesOf are the hashes of the leading blocks of request i that other requests may have too.
+// Requests of one group share the list.
 func (c *cluster) hashesOf(i int) []uint64 {
 	q := &c.reqs[i]
 	if len(q.Hashes) > 0 || q.Group == 0 {
@@ -153,6 +156,7 @@ func (c *cluster) refreshView(i int, now int64) {
 	}
 }
 
+// admitRequest lets the policy decide about request i. A rejected request retries later or leaves.
 func (c *cluster) admitRequest(i int, now int64) error {
 	c.refreshView(i, now)
 	r, rec := &c.seen[i], &c.out.Records[i]
@@ -223,6 +227,7 @@ func (c *cluster) sendTo(i, target int, now int64) error {
 	return c.engines[target].Arrive(i, c.requestFor(i, target, now), now)
 }
 
+// firstToken tells the policy, the ledger and the index that request i has its first token.
 func (c *cluster) firstToken(i, instance int, atUs int64) {
 	rec := &c.out.Records[i]
 	if c.pd == nil || !c.pd.isPrefill[instance] {
@@ -234,6 +239,7 @@ func (c *cluster) firstToken(i, instance int, atUs int64) {
 	}
 }
 
+// requestLeft processes that request i has left its engine.
 func (c *cluster) requestLeft(i, instance int, atUs int64, r *sim.RequestResult) {
 	rec := &c.out.Records[i]
 	c.view.Ledger.Left(i, instance, atUs, r.OutputTokens, r.Outcome == sim.OutcomeFinished)
@@ -255,17 +261,18 @@ func (c *cluster) requestLeft(i, instance int, atUs int64, r *sim.RequestResult)
 	})
 }
 
-// shadow is a copy of an engine that serves one rejected request together with everything that the
-// engine itself is sent afterwards (spec#cluster-shadow).
+// shadow is a copy of an engine that serves one rejected request, together with all requests that
+// the engine itself gets afterwards. It shows which TTFT the rejected request would have had
+// (spec#cluster-shadow).
 //
-// Error bounds are learned from admitted requests and do not hold for shadows.
+// Error bounds are learned from admitted requests and are not guaranteed for shadows.
 type shadow struct {
 	*sim.Engine
 	untilUs int64 // end of the time for which it is simulated
 	over    bool  // the request has its first token
 }
 
-// streamShadow keys the draws of the shadow sample.
+// streamShadow is the key of the random draws that choose requests for shadows.
 const streamShadow = 4
 
 // followedTargets is the time for which a shadow is simulated, in TTFT targets of its request.
@@ -283,7 +290,8 @@ func (r *record) FollowedUs() int64 {
 	return followedTargets * r.SLOTTFTUs
 }
 
-// startShadow starts the shadow of a rejected request on a copy of instance i, for a sample of the requests.
+// startShadow starts a shadow for a rejected request on a copy of instance i, if the request is in
+// the sample.
 func (c *cluster) startShadow(req, i int, now int64) error {
 	e, ok := c.engines[i].(*sim.Engine)
 	if stat.Draw(uint64(c.cfg.Seed), streamShadow, uint64(req)) >= c.cfg.ShadowShare || !ok || !e.CanClone() {
@@ -308,8 +316,8 @@ func (c *cluster) startShadow(req, i int, now int64) error {
 	return s.Arrive(req, &c.reqs[req], now)
 }
 
-// followShadows simulates the shadows of instance i up to now and drops those that are over. The others get
-// request req, which the instance is sent; -1: none.
+// followShadows simulates the shadows of instance i up to now and removes those that are over. The
+// others get request req, which the instance gets as well; -1 for none.
 func (c *cluster) followShadows(i, req int, now int64) error {
 	kept := c.shadows[i][:0]
 	for _, s := range c.shadows[i] {

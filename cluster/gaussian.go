@@ -8,24 +8,25 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// process is a Gaussian process on the unit cube: Matern 5/2 with one length per
-// dimension, the noise of each observation known, values standardised.
+// process is a Gaussian process on the unit cube with a Matern 5/2 kernel, one length scale per
+// dimension, known noise of each observation, and standardised values.
 //
-// Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006),
-// algorithm 2.1 and equation 4.17.
+// Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1 and
+// equation 4.17.
 type process struct {
 	x           [][]float64
 	mean, scale float64
 	alpha       []float64 // K^-1 y
 	chol        []float64
-	noise       []float64 // variances of standardised values
+	noise       []float64 // noise variance of each standardised value
 	lengths     []float64
 	amp         float64
 }
 
-// jitter keeps the matrix positive definite.
+// jitter is added to the diagonal so that the matrix stays positive definite.
 const jitter = 1e-6
 
+// kernel is the covariance of the function at two points.
 func (p *process) kernel(a, b []float64) float64 {
 	r2 := 0.0
 	for k := range a {
@@ -36,8 +37,8 @@ func (p *process) kernel(a, b []float64) float64 {
 	return p.amp * (1 + r + r*r/3) * math.Exp(-r)
 }
 
-// fitProcess fits lengths and amplitude to values y at x by the largest marginal
-// likelihood, with weak priors that keep lengths between a tenth and a few cubes.
+// fitProcess fits length scales and amplitude to the values y at x by maximum marginal likelihood.
+// Weak priors keep the length scales between a tenth and a few times the cube.
 func fitProcess(x [][]float64, y, variance []float64) *process {
 	p := &process{
 		x:       x,
@@ -89,7 +90,7 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 	return p
 }
 
-// solve factors the matrix for standardised values and is their log likelihood.
+// solve factors the covariance matrix and returns the log likelihood of the standardised values z.
 func (p *process) solve(z []float64) float64 {
 	n := len(z)
 	a := make([]float64, n*n)
@@ -113,7 +114,8 @@ func (p *process) solve(z []float64) float64 {
 	return like
 }
 
-// predictAt is the posterior mean and standard deviation of the function itself.
+// predictAt is the posterior mean and standard deviation of the function, without observation
+// noise.
 func (p *process) predictAt(x []float64) (mean, sd float64) {
 	n := len(p.x)
 	k := make([]float64, n)
@@ -133,8 +135,8 @@ func (p *process) predictAt(x []float64) (mean, sd float64) {
 // normalBelow is the standard normal distribution function.
 func normalBelow(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
 
-// logImprovement is the logarithm of the expected improvement over best, by its
-// asymptote where it underflows (Ament et al., NeurIPS 2023).
+// logImprovement is the logarithm of the expected improvement over best. Where it would underflow,
+// its asymptote is used (Ament et al., NeurIPS 2023).
 func logImprovement(mean, sd, best float64) float64 {
 	u := (mean - best) / sd
 	if u < -6 {

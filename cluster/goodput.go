@@ -9,10 +9,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// target is what a class was promised; 0: nothing.
+// target is the latency targets of a class, us; 0 for none.
 type target struct{ TTFTUs, ITLUs, E2EUs float64 }
 
-// TargetsOf is what the classes of requests were promised: what the first of each that has any was.
+// TargetsOf returns the targets of each class, from its first request that has any.
 func TargetsOf(reqs []sim.Request) map[string]target {
 	out := map[string]target{}
 	for i := range reqs {
@@ -27,18 +27,18 @@ func TargetsOf(reqs []sim.Request) map[string]target {
 	return out
 }
 
-// window is the arrivals that count, [FromUs, ToUs).
+// window is the time [FromUs, ToUs) in which arrivals count.
 type window struct{ FromUs, ToUs int64 }
 
-// Class is one class, or all of them.
+// Class is the counts of one class of requests, or of all.
 type Class struct {
 	Name              string
 	Arrived, Admitted int
-	Good              int // completed within every target
-	Late              int // admitted and past the TTFT target
-	Judged            int // admitted with a TTFT target
-	// The same counts without requests that an exception admitted: a floor admits requests that are
-	// predicted to miss.
+	Good              int // requests that completed and met every target
+	Late              int // admitted requests that missed the TTFT target
+	Judged            int // admitted requests with a TTFT target
+	// RuleLate and RuleJudged do not count requests that were admitted as an exception, such as by a
+	// floor although they were predicted to miss.
 	RuleLate, RuleJudged int
 }
 
@@ -51,7 +51,7 @@ func (c *Class) AdmittedShare() float64 { return ratioOrNaN(float64(c.Admitted),
 // MissShare is the share of admitted requests past their TTFT target.
 func (c *Class) MissShare() float64 { return ratioOrNaN(float64(c.Late), float64(c.Judged)) }
 
-// RuleMissShare is the same share of requests that no exception let in.
+// RuleMissShare is that share without requests admitted as an exception.
 func (c *Class) RuleMissShare() float64 {
 	return ratioOrNaN(float64(c.RuleLate), float64(c.RuleJudged))
 }
@@ -63,19 +63,19 @@ func ratioOrNaN(a, b float64) float64 {
 	return a / b
 }
 
-// audit compares an estimate with what came.
+// audit compares estimates with observed times.
 type audit struct {
 	N                                       int
 	MedianAPE, Bias, Coverage90, FalseShare float64 // NaN without rows
 }
 
-// pair is one estimate and what came of it, ms.
+// pair is one estimate and the observed time, ms.
 type pair struct {
 	PredictedMs, TookMs float64
 	Shadow              bool
 }
 
-// Goodput is a run in numbers.
+// Goodput is the figures of one run.
 type Goodput struct {
 	All     Class
 	Classes []Class // in the order of their first arrival
@@ -86,22 +86,22 @@ type Goodput struct {
 	Everybody float64 // all requests
 
 	CachedShare       float64 // prompt tokens of admitted requests found in a cache
-	PotentialShare    float64 // best expectation at arrival, over all arrivals
+	PotentialShare    float64 // cached share expected on the best instance at arrival, all requests
 	PotentialAdmitted float64 // the same over admitted ones
-	PotentialCV       float64 // of expected cached tokens between requests
-	PhantomShare      float64 // expected and not found / expected
-	Jain              float64 // of goodput_g / arrived_g over groups
+	PotentialCV       float64 // coefficient of variation of expected cached tokens over requests
+	PhantomShare      float64 // share of the expected cached tokens that were not found
+	Jain              float64 // Jain's fairness index of good/arrived over prefix groups
 	OutputPerS        float64 // tokens produced inside the window per second
 	Shed              int     // rejected
-	Tries             int     // arrivals, those that came again included
+	Tries             int     // arrivals, including repeated ones
 	Live, Shadow      audit   // of admitted requests, and of the sample of rejected ones
 	Reliability       [10]reliability
 }
 
-// reliability is requests whose estimated probability of meeting their target lies in one tenth
-// of 0 to 1: how many, the sum of those probabilities, and how many met it. An admitted request counts
-// once; a shadow counts as the number of rejected requests over the number of shadows, since it stands for
-// all rejected ones.
+// reliability is the requests whose estimated probability of meeting their target is in one tenth of 0 to
+// 1: their number, the sum of the probabilities, and the number that met the target. An admitted request
+// counts once. A shadow represents all rejected requests, so it counts as rejected requests divided by
+// shadows.
 type reliability struct{ N, Expected, Met float64 }
 
 // fillReliability fills Reliability from admitted requests and from shadows, the rejected requests whose
@@ -154,7 +154,7 @@ func (t target) Meets(r *record) bool {
 	return true
 }
 
-// goodputOf computes the figures over the requests that arrived inside the window.
+// goodputOf computes the figures of the requests that arrived inside the window.
 func goodputOf(all []record, targets map[string]target, w window) *Goodput {
 	recs := inWindow(all, w)
 	out := &Goodput{All: Class{Name: "all"}}
@@ -180,6 +180,7 @@ func goodputOf(all []record, targets map[string]target, w window) *Goodput {
 	return out
 }
 
+// inWindow returns the records of requests that arrived inside the window, in that order.
 func inWindow(all []record, w window) []*record {
 	out := make([]*record, 0, len(all))
 	for i := range all {
@@ -191,6 +192,7 @@ func inWindow(all []record, w window) []*record {
 	return out
 }
 
+// addRecord counts one request.
 func (c *Class) addRecord(r *record, t target) {
 	c.Arrived++
 	if t.Meets(r) {
@@ -218,6 +220,7 @@ func (c *Class) addRecord(r *record, t target) {
 	}
 }
 
+// tails computes the P99 figures.
 func (out *Goodput) tails(recs []*record) {
 	var critical, admitted, everybody []float64
 	for _, r := range recs {
@@ -245,6 +248,7 @@ func p99(v []float64) float64 {
 	return stat.Sorted(v)[max(0, int(math.Ceil(0.99*float64(len(v))))-1)]
 }
 
+// cache computes the figures of cached tokens.
 func (out *Goodput) cache(recs []*record) {
 	var prompts, admitted, cached, potential, potentialIn, expected, phantom float64
 	shares := make([]float64, 0, len(recs))
@@ -272,8 +276,8 @@ func (out *Goodput) cache(recs []*record) {
 	out.PotentialCV = ratioOrNaN(math.Sqrt(ratioOrNaN(sum, float64(len(shares)))), mean)
 }
 
-// fairness is over groups by what share of their arrivals was good, so that big
-// groups weigh as much as small ones.
+// fairness computes Jain's index over the prefix groups' shares of good requests, so that large
+// groups count as much as small ones.
 func (out *Goodput) fairness(recs []*record, targets map[string]target) {
 	var names []uint64
 	groups := map[uint64]*Class{}
@@ -294,12 +298,12 @@ func (out *Goodput) fairness(recs []*record, targets map[string]target) {
 	out.Jain = ratioOrNaN(sum*sum, float64(len(names))*squares)
 }
 
-// outputPerS counts tokens inside the window: a request's tokens lie evenly between
-// its first and its last.
+// outputPerS is the output tokens per second inside the window, with the tokens of a request spread
+// evenly between its first and its last.
 func outputPerS(all []record, w window) float64 {
 	sum := 0.0
 	end := w.ToUs
-	if end == math.MaxInt64 { // the last arrival
+	if end == math.MaxInt64 { // an open window ends with the last arrival
 		end = w.FromUs
 		for i := range all {
 			end = max(end, all[i].ArrivalUs)
@@ -323,7 +327,7 @@ func outputPerS(all []record, w window) float64 {
 	return ratioOrNaN(sum*1e6, float64(end-w.FromUs))
 }
 
-// pairsOf are the estimates of admitted requests and of the shadow sample.
+// pairsOf are the estimates and observed times of admitted requests and of shadows.
 func pairsOf(recs []*record) []pair {
 	var out []pair
 	for _, r := range recs {
@@ -340,10 +344,11 @@ func pairsOf(recs []*record) []pair {
 	return out
 }
 
-// followedToBound reports whether its shadow was followed for as long as its bound: another
-// one could only be seen to have been quick.
+// followedToBound reports whether a shadow was simulated for at least as long as its P90 bound. Of
+// another one only a quick answer could be observed, which would bias the coverage.
 func followedToBound(r *record) bool { return r.Decision.P90Us <= float64(r.FollowedUs()) }
 
+// auditOf compares estimates with observed times, of admitted requests or of shadows.
 func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 	nan := math.NaN()
 	a := audit{MedianAPE: nan, Bias: nan, Coverage90: nan, FalseShare: nan}
@@ -398,10 +403,11 @@ func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 	return a
 }
 
-// newcomer is the admission of one group against the others', by second after it came.
+// newcomer is how often one new group is admitted compared with the others, by second after its
+// first arrival.
 type newcomer struct {
 	Ratio   []float64          // admission ratio, new / established; NaN without arrivals
-	SecondS trace.Opt[float64] // of the first second that reaches 0.8
+	SecondS trace.Opt[float64] // the first second in which Ratio reaches 0.8
 }
 
 // newcomerOf follows a group from its first arrival to the end of the window.

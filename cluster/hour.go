@@ -9,26 +9,26 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// recorded is the name of the preset and workload that come from a recorded trace.
+// recorded is the name of the preset and workload of a recorded Mooncake trace.
 const recorded = "mooncake"
 
-// shrink divides lengths and hash spans of the recorded hour: the longest prompt of the public trace has
-// 126,195 tokens, the engines take 8,192. Requests that share a prefix still share it.
+// shrink divides the lengths and hash spans of the recorded trace, whose longest prompt has 126,195
+// tokens, because the engines allow 8,192. Requests that share a prefix still do.
 const shrink = 16
 
-// given is the name of the preset and workload that come from a file, as they are.
+// given is the name of the preset and workload of a file that is used unchanged.
 const given = "workload"
 
-// hour is recorded requests: lengths, content ids and times of arrival.
+// hour is recorded requests: lengths, content ids and arrivals.
 type hour struct {
 	reqs      []sim.Request
-	fromUs    []float64 // of the place in which each request arrives
-	widthUs   []float64 // of that place
+	fromUs    []float64 // start of the interval in which each request arrives
+	widthUs   []float64 // length of that interval
 	lengthUs  float64
-	asTheyAre bool // with classes of their own; otherwise those are drawn
+	asTheyAre bool // the requests have classes; otherwise classes are drawn
 }
 
-// givenOf takes requests as they are. Classes without any target have the published ones.
+// givenOf uses requests unchanged. Classes without any target get the published targets.
 func givenOf(reqs []sim.Request) (*hour, error) {
 	h := &hour{
 		reqs:      slices.Clone(reqs),
@@ -62,10 +62,10 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 	return h, nil
 }
 
-// perSecond is the rate at which the requests came.
+// perSecond is the mean rate of the recorded arrivals.
 func (h *hour) perSecond() float64 { return float64(len(h.reqs)) / h.lengthUs * 1e6 }
 
-// hourOf takes requests with content ids in the order of their arrival.
+// hourOf uses requests with content ids, in the order of their arrival.
 func hourOf(reqs []sim.Request) (*hour, error) {
 	if len(reqs) == 0 {
 		return nil, trace.Errorf(codeBadSpec, "preset %s: got no requests, want a Mooncake trace", recorded)
@@ -106,6 +106,7 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 	return h, nil
 }
 
+// words describes the requests in a sentence.
 func (h *hour) words() string {
 	if h.asTheyAre {
 		return fmt.Sprintf("%d requests of a file, %.3g s at %.3g/s, played from a start drawn by seed", len(h.reqs), h.lengthUs/1e6,
@@ -115,8 +116,8 @@ func (h *hour) words() string {
 		"33/34/33 %% critical, standard, sheddable", len(h.reqs), shrink)
 }
 
-// draw plays the hour from a start of its own for each seed, as fast as the rate
-// wants. When it ends it begins again, with other content.
+// draw plays the requests at a rate, from a start that depends on the seed. At the end it begins
+// again, with other content.
 func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request {
 	n := len(h.reqs)
 	first := s.randFor(seed, streamGroup, 0).IntN(n)

@@ -21,11 +21,11 @@ import (
 type IsolationOptions struct {
 	Preset           string
 	Seeds, Instances int
-	Controller       string // of the headline: same, fitted, or a coefficient file
-	Plant            string // coefficient file that drives the engines; "": the published blackbox
+	Controller       string // coefficients of the gate in the main comparison: same, fitted, or a file
+	Plant            string // coefficient file of the engines; "" for the published blackbox model
 	Workload         string // recorded requests of preset mooncake
 	Deployment       string // run.yaml; "": Llama-3.1-8B on one H100, 2,048 tokens a step, 256 seats
-	Alone            bool   // no other controllers
+	Alone            bool   // do not repeat the main comparison with other coefficients in the gate
 	Out              string
 	Force            bool
 	Workers          int
@@ -33,7 +33,7 @@ type IsolationOptions struct {
 	Progress         trace.Progress
 }
 
-// DefaultIsolationOptions are those of the command line but for Out.
+// DefaultIsolationOptions are the defaults of the command line, except for Out.
 func DefaultIsolationOptions() IsolationOptions {
 	return IsolationOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: kindFitted}
 }
@@ -60,14 +60,14 @@ func (o *IsolationOptions) checkPreset() error {
 	return nil
 }
 
-// inputs are the engines and the gates of an experiment, loaded.
+// inputs are the engines, gates and requests of an experiment.
 type inputs struct {
 	plant  plant
-	gate   gate          // of the headline
-	others []rival       // other gates, for the headline again
-	hour   []sim.Request // recorded, of a preset that plays them
+	gate   gate          // the gate of the main comparison
+	others []rival       // other gates with which the main comparison is repeated
+	hour   []sim.Request // recorded requests, if the preset uses them
 	files  []result.Input
-	log    *runLog // nil: nothing is kept
+	log    *runLog // nil if finished runs are not kept
 }
 
 // Isolation runs the isolation experiment and writes experiment.json and
@@ -88,7 +88,7 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The log's runs can be used again with another number of seeds, so its key leaves that number out.
+	// Runs in the log can be used again with another number of seeds, so the key does not contain it.
 	logged := o
 	logged.Seeds = 0
 	logKey := fmt.Sprint(folder.ToolVersion, " ", option.Command("experiment isolation", logged.Flags()), " ", l.files)
@@ -113,6 +113,7 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	return doc, errors.Join(writePage(page, doc), page.Commit(), os.Remove(path))
 }
 
+// loadInputs reads the files of the options.
 func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 	l := &inputs{plant: plant{Name: "the published blackbox, 6910.42 + 17.67/uncached + 2.84/decode token us, noise of a few percent",
 		Deployment: defaultDeployment()}}
@@ -151,8 +152,8 @@ func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 	return l, l.loadGates(ctx, o)
 }
 
-// readHour reads recorded requests, or draws them once: seeds differ in where they start.
-// Requests that the preset cannot play are refused before anything is simulated.
+// readHour reads recorded requests. Seeds differ only in where they start, so they are read once.
+// Requests that the preset cannot use are refused before anything is simulated.
 func (l *inputs) readHour(o *IsolationOptions) error {
 	w, draw, inputs, err := simulate.ReadWorkload(o.Workload, o.Special)
 	if err == nil && draw != nil {
@@ -168,7 +169,7 @@ func (l *inputs) readHour(o *IsolationOptions) error {
 	return err
 }
 
-// loadGates makes the headline's coefficients, and those of the rivals.
+// loadGates makes the gate of the main comparison and the rivals.
 func (l *inputs) loadGates(ctx context.Context, o *IsolationOptions) error {
 	same := gate{Kind: kindSame, Scale: 1}
 	fitted := func(p *plant, kind string) (gate, error) {

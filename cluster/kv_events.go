@@ -1,6 +1,7 @@
 package cluster
 
-// Events is which blocks each engine said it has, some time ago.
+// Events is the gateway's view of which blocks each engine has, from the engines' KV events. Events
+// arrive DelayUs after they happened.
 type Events struct {
 	DelayUs int64
 	where   map[uint64]uint64
@@ -15,16 +16,16 @@ type kvEvent struct {
 	stored   bool
 }
 
-// newEvents is an empty store whose events arrive delayUs after they happened.
+// newEvents makes an empty view with a delay.
 func newEvents(delayUs int64) *Events { return &Events{DelayUs: delayUs, where: map[uint64]uint64{}} }
 
-// Add notes an event. Events of one instance come in order; those of several may
-// lie a step apart, which moves none beyond another of its own instance.
+// Add adds an event that happened at atUs. Events of one instance must be in order. Those of
+// several may be up to a step out of order, which does not reorder events of one instance.
 func (e *Events) Add(instance int, atUs int64, hash uint64, stored bool) {
 	e.queue = append(e.queue, kvEvent{atUs, hash, int32(instance), stored})
 }
 
-// Match is Index.Match of the events that have arrived by nowUs.
+// Match is like index.Match, by the events that have arrived by nowUs.
 func (e *Events) Match(hashes []uint64, nowUs int64, to []int64) {
 	for ; e.head < len(e.queue) && e.queue[e.head].atUs+e.DelayUs <= nowUs; e.head++ {
 		ev := &e.queue[e.head]

@@ -5,46 +5,48 @@ import (
 	"slices"
 )
 
-// ledger is what the gateway saw itself.
+// ledger is what the gateway has observed itself: the requests that it sent, their first tokens and
+// ends.
 type ledger struct {
-	Of      []account // by instance
+	Of      []account // one for each instance
 	Classes []class
 	byName  map[string]int
-	entries []entry // by request of the workload
+	entries []entry // one for each request of the workload
 	order   []int   // classes by priority
 	lengths lengths
-	leaving [leavingWindows]float64 // as Leaving gave it last
+	leaving [leavingWindows]float64 // memory of the result of Leaving
 }
 
-// class is what the gateway has seen of one class.
+// class is what the gateway has observed of one class.
 type class struct {
 	Priority int
-	Finished int64 // requests
-	Outputs  int64 // tokens of those
-	sent     flow  // lately, to all instances together
+	Finished int64 // finished requests
+	Outputs  int64 // output tokens of these
+	sent     flow  // recent rate of what was sent to all instances together
 }
 
-// account is one instance.
+// account is what the gateway has observed of one instance.
 type account struct {
 	InFlight   int64   // requests sent and not finished
-	Decodes    int64   // of those, past their first token
-	DecodeToks int64   // prompt tokens of those
-	StepEndUs  int64   // last end of a step that was seen, by a first token or an answer's end; -1: none yet
-	Pending    []queue // by class: without a first token
-	All        queue   // the same of all classes together
-	inbound    flow    // what was sent lately
-	served     rate    // the same of first tokens that came
-	ages       ages    // of answers under way
+	Decodes    int64   // of these, requests past their first token
+	DecodeToks int64   // prompt tokens of the decodes
+	StepEndUs  int64   // latest observed end of a step (a first token or an answer's end); -1 for none
+	Pending    []queue // for each class, the requests without a first token
+	All        queue   // the requests without a first token of all classes
+	inbound    flow    // recent rate of what was sent
+	served     rate    // recent rate of prompt tokens whose requests got their first token
+	ages       ages    // ages of unfinished answers
 }
 
-// queue is requests without a first token, in the order they were sent.
+// queue is requests without a first token, in the order in which they were sent.
 type queue struct {
-	Tokens   int64 // prompt tokens to compute of all
+	Tokens   int64 // prompt tokens that all of them still need
 	Requests int64
-	order    []int32 // of the workload; some have had their first token
+	order    []int32 // indices of requests, some of which have left the queue
 	head     int
 }
 
+// state is how far a request is.
 type state uint8
 
 const (
@@ -53,6 +55,7 @@ const (
 	decoding
 )
 
+// entry is what the ledger stores of one request.
 type entry struct {
 	sentUs, prompt, cached int64
 	class                  int32
@@ -60,7 +63,7 @@ type entry struct {
 	state                  state
 }
 
-// rateWindowUs is the time constant of rates.
+// rateWindowUs is the time constant of recent rates; leastUs is the shortest time that they are divided by.
 const (
 	rateWindowUs = 2_000_000
 	leastUs      = 100_000
@@ -75,7 +78,7 @@ func newLedger(instances, n int) *ledger {
 	return l
 }
 
-// Class is the number of a class; new ones are added.
+// Class returns the index of a class, which it adds if it is new.
 func (l *ledger) Class(name string, priority int) int {
 	if c, ok := l.byName[name]; ok {
 		return c
@@ -89,7 +92,7 @@ func (l *ledger) Class(name string, priority int) int {
 	return c
 }
 
-// Sent notes a request that goes to instance i.
+// Sent records that a request was sent to instance i.
 func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	a := &l.Of[i]
 	todo := max(1, r.PromptTokens-cached)
@@ -107,13 +110,14 @@ func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	l.Classes[r.Class].sent.addPrompt(nowUs, todo)
 }
 
+// push adds a request.
 func (q *queue) push(request int32, tokens int64) {
 	q.Tokens += tokens
 	q.Requests++
 	q.order = append(q.order, request)
 }
 
-// FirstToken notes the first token of a request on instance i.
+// FirstToken records the first token of a request on instance i.
 func (l *ledger) FirstToken(request, i int, atUs int64) {
 	e, a := &l.entries[request], &l.Of[i]
 	if e.state != pending {
@@ -138,7 +142,7 @@ func (l *ledger) Stepped(i int) {
 	}
 }
 
-// leaveQueue takes a request out of its queue.
+// leaveQueue removes a request from its queue.
 func (l *ledger) leaveQueue(e *entry, a *account) {
 	for _, q := range []*queue{&a.Pending[e.class], &a.All} {
 		q.Tokens -= e.todo()
@@ -251,6 +255,7 @@ func (l *ledger) Pending(request int) (class int, todo int64, ok bool) {
 	return int(e.class), e.todo(), e.state == pending
 }
 
+// todo is the number of prompt tokens to compute.
 func (e *entry) todo() int64 { return max(1, e.prompt-e.cached) }
 
 // Queues visits the queues of instance i in the order in which they are served: a single one, or with
@@ -270,7 +275,7 @@ func (l *ledger) Queues(i int, byPriority bool) iter.Seq[*queue] {
 	}
 }
 
-// byPriority are the classes, the most important first.
+// byPriority returns the classes, the most important first.
 func (l *ledger) byPriority() []int {
 	if len(l.order) != len(l.Classes) {
 		l.order = l.order[:0]

@@ -4,25 +4,25 @@ import (
 	"slices"
 )
 
-// ageSteps is how finely the ages of answers are known, in steps: an answer grows by a
-// token a step.
+// ageSteps is the resolution of the ages of answers, in steps. An answer grows by one token a step.
 const ageSteps = 16
 
-// ages is when the answers that are under way on an instance began.
+// ages is when the unfinished answers of an instance began, in steps of the instance.
 type ages struct {
-	steps  int64   // that showed a token
-	born   []int64 // answers under way by the step of their first token / AgeSteps
-	eldest int     // born is 0 before it
+	steps  int64   // number of steps in which a token was observed
+	born   []int64 // number of unfinished answers by the step of their first token / ageSteps
+	eldest int     // born is 0 below this index
 }
 
-// lengths are those of answers that have ended, and the rates at which answers end that
-// follow from them: a life table, in which answers under way count as far as they are.
+// lengths is a life table of answers: from the lengths of finished answers, and the ages of unfinished
+// ones, it estimates the share of answers of each age that end next.
 type lengths struct {
-	ended   []int64   // by output tokens / AgeSteps
-	n, next int64     // of them; when rates are due again
-	ends    []float64 // share that ends of answers of that age, within AgeSteps steps
+	ended   []int64   // number of finished answers by output tokens / ageSteps
+	n, next int64     // number of finished answers, and that at which ends is computed again
+	ends    []float64 // for each age, the share of answers that end within ageSteps steps
 }
 
+// addFinished counts a finished answer.
 func (k *lengths) addFinished(outputs int64) {
 	b := int(outputs / ageSteps)
 	k.ended = append(k.ended, make([]int64, max(0, b+1-len(k.ended)))...)
@@ -30,7 +30,7 @@ func (k *lengths) addFinished(outputs int64) {
 	k.n++
 }
 
-// updateShares renews ends once some more answers have ended.
+// updateShares computes ends again when enough further answers have ended.
 func (k *lengths) updateShares(of []account) {
 	if k.n < k.next {
 		return
@@ -64,12 +64,12 @@ func (k *lengths) shareAtAge(age float64) float64 {
 	return k.ends[min(b, last)]*(1-part) + k.ends[min(b+1, last)]*part
 }
 
-// leavingWindows is how many windows of AgeSteps steps ends are expected for.
+// leavingWindows is the number of windows of ageSteps steps for which Leaving returns shares.
 const leavingWindows = 6
 
-// Leaving is the share of the answers under way on instance i that is expected to end,
-// per answer and step, in windows of AgeSteps steps to come; nil where no answer has ended
-// or none is under way. The next call reuses it.
+// Leaving is the expected share of the unfinished answers of instance i that end per step, in each
+// of the next windows of ageSteps steps. It is nil if no answer has ended yet, or none is
+// unfinished. The next call reuses the memory.
 func (l *ledger) Leaving(i int) []float64 {
 	a := &l.Of[i].ages
 	l.lengths.updateShares(l.Of)

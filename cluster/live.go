@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/sim/forecast"
 )
 
-// live estimates from what the engines hide: a control that shows what perfect
-// knowledge of the present would be worth. Lengths still to come are the true ones.
+// live is an estimator that reads the hidden state of the engines, the true remaining output lengths
+// included. It is a control: it shows what perfect knowledge of the present would be worth.
 type live struct {
 	Engines    []*forecast.Engine // with the coefficients that drive the engines
 	ByPriority bool
@@ -17,7 +17,7 @@ type live struct {
 	reqs    []sim.Request
 }
 
-// TTFT is predict's rollout over the true state.
+// TTFT is the estimate of package forecast for the true state of an engine.
 func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
 	own := forecast.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
 	e := l.engines[i].(*sim.Engine)

@@ -144,6 +144,30 @@ func (s *Step) Us(b *Batch) []float64 {
 	return out
 }
 
+// StepTime is the predicted time of one batch, ms.
+type StepTime struct {
+	OperatorsMs []float64 // of each operator, in the plan's order; 0 for those that the batch does not run
+	KernelsMs   float64   // their sum
+	StepMs      float64   // the whole step, with the corrections learned from servers
+}
+
+// Time predicts the time of a batch: of each operator from the kernel tables, and of the step with
+// the corrections of its GPU and of the host's work.
+func (s *Step) Time(b *Batch) StepTime {
+	t := StepTime{OperatorsMs: s.Us(b)}
+	for i, us := range t.OperatorsMs {
+		t.OperatorsMs[i] = us / 1e3
+		t.KernelsMs += us / 1e3
+	}
+	var x [NumStep]float64
+	theta := Learned().On(s.GPU.Hardware)
+	s.NewPricer().Features(b, &theta, &x)
+	for k, v := range theta {
+		t.StepMs += v * x[k] / 1e3
+	}
+	return t
+}
+
 // Captured reports whether a CUDA graph runs the step.
 func (s *Step) Captured(b *Batch) bool { return s.stateOf(b).captured }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
@@ -237,6 +238,39 @@ func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Option
 	progress trace.Progress) (*result.Fit, error) {
 	t := Tables{Extract: ext, Dir: in}
 	return t.learn(ctx, fit.Steps{Sources: t.FitSources()}, o, h, progress)
+}
+
+// BootstrapTables fits the tables of an output folder with the spec, recipe and targets of a set. It
+// returns the coefficients with their block-bootstrap intervals, by the names that export.Diff uses:
+// "beta" for the step time, and the target of each alpha model. warn gets the findings of
+// extract.ReadDocument.
+func BootstrapTables(ctx context.Context, in string, set *coeff.Set, seed int64, warn func([]trace.Finding),
+	progress trace.Progress) (map[string][]result.Coefficient, error) {
+	ext, err := extract.ReadDocument(in, warn)
+	if err != nil {
+		return nil, err
+	}
+	o, err := fit.Options{
+		Spec:         set.SpecVersion,
+		Recipe:       set.Recipe,
+		BetaTarget:   set.BetaTarget,
+		AlphaTargets: set.AlphaTargets(),
+		Models:       []string{},
+		Seed:         seed,
+		MaxRows:      fit.BareOptions().MaxRows,
+	}.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := FitTables(ctx, in, ext, o, result.NewHeader(folder.ToolVersion, "diff"), progress)
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap on %s: %w", in, err)
+	}
+	out := map[string][]result.Coefficient{"beta": doc.Beta.Coefficients}
+	for i := range doc.Alpha {
+		out[doc.Alpha[i].Target] = doc.Alpha[i].Coefficients
+	}
+	return out, nil
 }
 
 // requests collects the requests and load levels of the tables as evidence for a fit.

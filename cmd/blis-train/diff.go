@@ -5,11 +5,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 )
 
@@ -68,7 +65,8 @@ func runDiff(c *cli.Context, con *console, opt export.DiffOptions, ref pipeline.
 		return err
 	}
 	if data := c.String("data"); data != "" {
-		if opt.Bootstrap, err = bootstrapOn(c, con, data, a); err != nil {
+		opt.Bootstrap, err = pipeline.BootstrapTables(c.Context, data, a, c.Int64("seed"), con.warn, con.progress())
+		if err != nil {
 			return err
 		}
 	}
@@ -144,34 +142,4 @@ func predictionRows(preds []export.Prediction) []cells {
 			fmt.Sprintf("%+.2f %%", 100*p.Change)})
 	}
 	return rows
-}
-
-// coefficientsByModel indexes a fit's coefficients as Diff wants them.
-func coefficientsByModel(fit *result.Fit) map[string][]result.Coefficient {
-	out := map[string][]result.Coefficient{"beta": fit.Beta.Coefficients}
-	for i := range fit.Alpha {
-		out[fit.Alpha[i].Target] = fit.Alpha[i].Coefficients
-	}
-	return out
-}
-
-// bootstrapOn fits the extracted tables with a set's spec, recipe and targets
-// and returns the coefficients with their block-bootstrap intervals.
-func bootstrapOn(c *cli.Context, con *console, out string, set *coeff.Set) (map[string][]result.Coefficient, error) {
-	ext, err := readExtract(con, out)
-	if err != nil {
-		return nil, err
-	}
-	o, err := fit.Options{
-		Spec: set.SpecVersion, Recipe: set.Recipe, BetaTarget: set.BetaTarget, AlphaTargets: set.AlphaTargets(),
-		Models: []string{}, Seed: c.Int64("seed"), MaxRows: fit.BareOptions().MaxRows,
-	}.Resolve()
-	if err != nil {
-		return nil, err
-	}
-	doc, err := pipeline.FitTables(c.Context, out, ext, o, result.NewHeader(folder.ToolVersion, "diff"), con.progress())
-	if err != nil {
-		return nil, fmt.Errorf("bootstrap on %s: %w", out, err)
-	}
-	return coefficientsByModel(doc), nil
 }

@@ -156,49 +156,6 @@ type initDoc struct {
 	Warnings      []trace.Finding `json:"warnings"` // flags that were not written, settings that are not modelled
 }
 
-// hubFolder is where Hugging Face's client keeps its downloads (huggingface_hub, "Environment
-// variables").
-func hubFolder() string {
-	if dir := os.Getenv("HF_HUB_CACHE"); dir != "" {
-		return dir
-	}
-	home := os.Getenv("HF_HOME")
-	if home == "" {
-		cache := os.Getenv("XDG_CACHE_HOME")
-		if user, err := os.UserHomeDir(); cache == "" && err == nil {
-			cache = filepath.Join(user, ".cache")
-		}
-		home = filepath.Join(cache, "huggingface")
-	}
-	return filepath.Join(home, "hub")
-}
-
-// cachedConfig is the config.json of a model: in the folder that its id names, else
-// in the local cache at the revision, by default main's; "" where there is none.
-func cachedConfig(id, revision string) string {
-	if id == "" {
-		return ""
-	}
-	if path := filepath.Join(id, "config.json"); isFile(path) {
-		return path
-	}
-	if !filepath.IsLocal(filepath.FromSlash(id)) || strings.Count(id, "/") > 1 {
-		return ""
-	}
-	model := filepath.Join(hubFolder(), "models--"+strings.ReplaceAll(id, "/", "--"))
-	revision = cmp.Or(revision, "main")
-	if !filepath.IsLocal(revision) {
-		return ""
-	}
-	if commit, err := files.Read(filepath.Join(model, "refs", revision), 1<<10, false); err == nil {
-		revision = strings.TrimSpace(string(commit))
-	}
-	if path := filepath.Join(model, "snapshots", revision, "config.json"); filepath.IsLocal(revision) && isFile(path) {
-		return path
-	}
-	return ""
-}
-
 // modelConfig gives the draft the model's config.json: the one that is stated, else the one in the
 // folder of the run.yaml to write, else one on this machine, which is copied into that folder. It
 // returns the model, nil where the file cannot be read.
@@ -219,7 +176,7 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*model.Model, 
 		draft.Set("model.config", name)
 	default:
 		revision, _ := draft.Get("vllm.revision").(string)
-		if path = cachedConfig(id, revision); path == "" {
+		if path = model.FindConfig(id, revision); path == "" {
 			return con.builtInModel(draft, id), nil
 		}
 	}

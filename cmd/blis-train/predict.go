@@ -107,7 +107,7 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 		if err != nil {
 			return err
 		}
-		doc.priceStep(p.Step, new(library.BatchOf(batch)))
+		doc.addStep(p.Step, new(library.BatchOf(batch)))
 		doc.showStep(con, p.Trust.Family)
 		con.infof("%s", p.Trust.Sentence)
 		return con.document(doc)
@@ -121,7 +121,7 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	}
 	doc.Points = []*predict.Prediction{p}
 	if c.Bool("verbose") && p.Step != nil {
-		doc.priceStep(p.Step, &p.DecodeStep)
+		doc.addStep(p.Step, &p.DecodeStep)
 	}
 	showPrediction(con, p)
 	if doc.Operators != nil {
@@ -183,23 +183,29 @@ func parseBatch(text string) (batch []trace.Chunk, err error) {
 	return batch, nil
 }
 
-// priceStep computes the time of a step, operator by operator.
-func (d *predictDoc) priceStep(step *library.Step, b *library.Batch) {
-	for i, us := range step.Us(b) {
-		if op := &step.Operators[i]; us > 0 {
-			d.Operators = append(d.Operators, kernelDoc{op.Name, op.Count, op.Shape, op.DType, op.Table, op.Kernel, op.Reached.String(), op.Note,
-				us / 1e3})
-			d.KernelsMs += us / 1e3
+// addStep adds the time of a step, operator by operator.
+func (d *predictDoc) addStep(step *library.Step, b *library.Batch) {
+	t := step.Time(b)
+	d.KernelsMs = t.KernelsMs
+	d.StepMs = t.StepMs
+	for i, ms := range t.OperatorsMs {
+		if op := &step.Operators[i]; ms > 0 {
+			d.Operators = append(d.Operators, kernelDoc{
+				Name:    op.Name,
+				Count:   op.Count,
+				Shape:   op.Shape,
+				DType:   op.DType,
+				Table:   op.Table,
+				Kernel:  op.Kernel,
+				Reached: op.Reached.String(),
+				Note:    op.Note,
+				Ms:      ms,
+			})
 		}
-	}
-	x := [library.NumStep]float64{}
-	theta := library.Learned().On(step.GPU.Hardware)
-	step.NewPricer().Features(b, &theta, &x)
-	for k, v := range theta {
-		d.StepMs += v * x[k] / 1e3
 	}
 }
 
+// showStep prints the operators of a step as a table.
 func (d *predictDoc) showStep(con *console, title string) {
 	var rows []cells
 	for _, o := range d.Operators {
