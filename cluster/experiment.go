@@ -154,7 +154,8 @@ func ratesOf(runs []*outcome) []map[string][]float64 {
 
 // runCell runs a cell with the requests of a seed. rates are the reject rates that a matched cell
 // copies.
-func (l *lab) runCell(c *cell, r *rival, seed int64, reqs []sim.Request, w window, rates map[string][]float64) (*outcome, error) {
+func (l *lab) runCell(c *cell, r *rival, seed int64, reqs []sim.Request, w window,
+	rates map[string][]float64) (*outcome, error) {
 	p, err := r.Gate.Parts(&r.Plant, l.Instances, seed)
 	if err != nil {
 		return nil, err
@@ -394,7 +395,8 @@ func targetsOf(classes map[string]target) map[string]targetSpec {
 // presetCells are the thirteen cells of a preset: {always, slo-gated, predictive} x two routings x
 // two schedulers, and round-robin.
 func presetCells() []cell {
-	out := []cell{{Name: robinCell, Number: numbers[robinCell], Role: roleCell, Spec: specOf("always-admit", "", "fcfs")}}
+	out := []cell{{Name: robinCell, Number: numbers[robinCell], Role: roleCell,
+		Spec: specOf("always-admit", "", "fcfs")}}
 	short := map[string]string{"always-admit": "always", "slo-gated": "slo-gated", "predictive": "predictive"}
 	for _, policy := range []string{"always-admit", "slo-gated", "predictive"} {
 		for _, routing := range []struct{ name, scorers string }{

@@ -12,7 +12,8 @@ import (
 
 // writePage writes the page as one HTML file.
 func writePage(w io.Writer, d *Document) error {
-	sections := []report.Section{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d), robustSection(d),
+	sections := []report.Section{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d),
+		robustSection(d),
 		newcomerSection(d)}
 	sections = slices.DeleteFunc(sections, func(x report.Section) bool { return len(x.Blocks) == 0 && x.Missing == "" })
 	return report.Write(w, pageHead(d), sections)
@@ -24,16 +25,20 @@ func pageHead(d *Document) report.Head {
 		Class:  "none",
 		Badge:  strings.ToUpper(d.Label),
 		Kicker: "Admission by predicted TTFT: an experiment that can say no",
-		Sentence: fmt.Sprintf("Preset %s: %s on %d engines at %s requests/s, %.2f of their capacity, for %g s.", d.Preset,
+		Sentence: fmt.Sprintf("Preset %s: %s on %d engines at %s requests/s, %.2f of their capacity, for %g s.",
+			d.Preset,
 			report.Plural(len(d.Cells), "configuration"), d.Instances, report.Short(d.RateRPS), d.Rho, d.HorizonS),
 	}
 	for _, v := range d.Verdicts {
 		h.Failed = append(h.Failed, fmt.Sprintf("%s, %s: %s", v.ID, v.Verdict, v.Statement))
 	}
-	h.Facts = []report.Fact{report.FactOf("Workload", d.Workload), report.FactOf("Engines", d.Plant), report.FactOf("Gate", d.Controller),
-		report.FactOf("Capacity", report.Short(d.CapacityRPS)+" requests/s"), report.FactOf("Seeds", fmt.Sprint(len(d.Seeds))),
+	h.Facts = []report.Fact{report.FactOf("Workload", d.Workload), report.FactOf("Engines", d.Plant),
+		report.FactOf("Gate", d.Controller),
+		report.FactOf("Capacity", report.Short(d.CapacityRPS)+" requests/s"),
+		report.FactOf("Seeds", fmt.Sprint(len(d.Seeds))),
 		report.FactOf("Window", fmt.Sprintf("arrivals from %g to %g s", d.WindowS[0], d.WindowS[1])),
-		report.FactOf("Lifetime", report.Short(d.LifetimeS)+" s"), report.FactOf("CV of matched tokens", report.ShortOr(d.MatchedCV))}
+		report.FactOf("Lifetime", report.Short(d.LifetimeS)+" s"),
+		report.FactOf("CV of matched tokens", report.ShortOr(d.MatchedCV))}
 	return h
 }
 
@@ -58,7 +63,8 @@ func differing(figure string, v *float64) string {
 
 // headings are the words for figures that are compared.
 var headings = map[string]string{"goodput": "goodput (points)", "goodput_critical": "critical goodput (points)",
-	"admitted_share": "admitted (points)", "potential_share": "potential cached share (points)", "ttft_p99_critical_ms": "P99 critical (ms)",
+	"admitted_share": "admitted (points)", "potential_share": "potential cached share (points)",
+	"ttft_p99_critical_ms": "P99 critical (ms)",
 	"ttft_p99_admitted_ms": "P99 admitted (ms)", "output_tokens_per_s": "output tokens/s"}
 
 // difference formats one contrast for a table cell.
@@ -77,7 +83,8 @@ func difference(list []contrastDoc, a, b, figure string) report.Cell {
 
 // pairedTable has a row for each contrast.
 func pairedTable(id, caption string, list []contrastDoc) *report.Table {
-	t := report.NewTable(id, caption, "A", "B", "Figure", "# A - B", "95 %", "# p ? exact sign flips, two-sided", "# Holm p",
+	t := report.NewTable(id, caption, "A", "B", "Figure", "# A - B", "95 %", "# p ? exact sign flips, two-sided",
+		"# Holm p",
 		"Same within 5 %", "# Seeds")
 	for _, c := range list {
 		same := ""
@@ -86,7 +93,8 @@ func pairedTable(id, caption string, list []contrastDoc) *report.Table {
 		}
 		t.Put(report.Plain(c.A), report.Plain(c.B), report.Plain(cmp.Or(headings[c.Figure], c.Figure)),
 			report.Cell{Text: differing(c.Figure, c.Effect), Class: "n"},
-			report.Cell{Text: betweenText(c.Figure, c.Lo, c.Hi), Class: "nb"}, report.Number(c.P), report.Number(c.Holm),
+			report.Cell{Text: betweenText(c.Figure, c.Lo, c.Hi), Class: "nb"}, report.Number(c.P),
+			report.Number(c.Holm),
 			report.Plain(same), report.Count(c.N))
 	}
 	return report.Capped(t, "in the order of the file", "experiment.json")
@@ -119,7 +127,8 @@ func verdictSection(d *Document) report.Section {
 		ID:    "verdicts",
 		Nav:   "Verdicts",
 		Title: "What the data say",
-		Lead:  "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal arrivals.",
+		Lead: "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal " +
+			"arrivals.",
 	}
 	t := report.NewTable("verdict-table", "Verdicts", "Statement", "Verdict", "Why")
 	var evidence []contrastDoc
@@ -136,10 +145,13 @@ func cellSection(d *Document) report.Section {
 		ID:    "cells",
 		Nav:   "Cells",
 		Title: "All configurations",
-		Lead:  "Goodput is requests that met every target of their class over all that arrived: a rejected request counts as missed.",
+		Lead: "Goodput is requests that met every target of their class over all that arrived: a rejected " +
+			"request counts as missed.",
 	}
-	t := report.NewTable("cell-table", "Means over seeds", "# No.", "Configuration", "# Goodput", "# Critical", "# Standard",
-		"# Sheddable", "# Admitted", "# Missed of admitted", "# P99 critical (ms)", "# P99 admitted (ms)", "# Cached tokens",
+	t := report.NewTable("cell-table", "Means over seeds", "# No.", "Configuration", "# Goodput", "# Critical",
+		"# Standard",
+		"# Sheddable", "# Admitted", "# Missed of admitted", "# P99 critical (ms)", "# P99 admitted (ms)",
+		"# Cached tokens",
 		"# Potential of all", "# Jain", "# Output tokens/s", "Stationary")
 	for _, c := range d.Cells {
 		if c.Role == "frontier" {
@@ -151,12 +163,16 @@ func cellSection(d *Document) report.Section {
 			still = "yes"
 		}
 		t.Put(numberOf(c.SeedNumber), report.Cell{Text: c.Name, Class: "nb"}, report.Percent(f("goodput")),
-			report.Percent(f("goodput_critical")), report.Percent(f("goodput_standard")), report.Percent(f("goodput_sheddable")),
-			report.Percent(f("admitted_share")), report.Percent(f("miss_share")), report.Number(f("ttft_p99_critical_ms")),
-			report.Number(f("ttft_p99_admitted_ms")), report.Percent(f("cached_share")), report.Percent(f("potential_share")),
+			report.Percent(f("goodput_critical")), report.Percent(f("goodput_standard")),
+			report.Percent(f("goodput_sheddable")),
+			report.Percent(f("admitted_share")), report.Percent(f("miss_share")),
+			report.Number(f("ttft_p99_critical_ms")),
+			report.Number(f("ttft_p99_admitted_ms")), report.Percent(f("cached_share")),
+			report.Percent(f("potential_share")),
 			report.Number(f("jain")), report.Number(f("output_tokens_per_s")), report.Plain(still))
 	}
-	x.Blocks = slices.Concat(report.FigureBlocks([]*report.Figure{goodputFigure(d)}), report.Tables(t, componentTable(d.Contrasts)))
+	x.Blocks = slices.Concat(report.FigureBlocks([]*report.Figure{goodputFigure(d)}),
+		report.Tables(t, componentTable(d.Contrasts)))
 	return x
 }
 
@@ -173,24 +189,29 @@ func predictionSection(d *Document) report.Section {
 		ID:    "predictions",
 		Nav:   "Predictions",
 		Title: "Predicted and observed TTFT",
-		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate that is never told about what " +
-			"it rejects can be wrong for ever. The copy goes on receiving what the engine is sent; a request is followed for four " +
-			"times its target. Bounds are learned from admitted requests: for rejected ones none is promised.",
+		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate " +
+			"that is never told about what it rejects can be wrong for ever. The copy goes on receiving what the " +
+			"engine is sent; a request is followed for four times its target. Bounds are learned from admitted " +
+			"requests: for rejected ones none is promised.",
 	}
-	t := report.NewTable("prediction-table", "By configuration", "Configuration", "# Median APE", "# Bias", "# P90 coverage",
+	t := report.NewTable("prediction-table", "By configuration", "Configuration", "# Median APE", "# Bias",
+		"# P90 coverage",
 		"# Shadow median APE", "# Shadow coverage")
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
 		if c.Role != "frontier" && f("prediction_median_ape") != nil {
-			t.Put(report.Plain(c.Name), report.Percent(f("prediction_median_ape")), report.Percent(f("prediction_bias")),
+			t.Put(report.Plain(c.Name), report.Percent(f("prediction_median_ape")),
+				report.Percent(f("prediction_bias")),
 				report.Percent(f("prediction_coverage_p90")), report.Percent(f("shadow_median_ape")),
 				report.Percent(f("shadow_coverage_p90")))
 		}
 	}
-	bands := report.NewTable("reliability", "Estimated probability of meeting the target, and the share that met it: admitted "+
-		"requests, and rejected ones by their shadows", "# From", "# To", "# Requests", "# Expected", "# Met")
+	bands := report.NewTable("reliability",
+		"Estimated probability of meeting the target, and the share that met it: admitted requests, and rejected "+
+			"ones by their shadows", "# From", "# To", "# Requests", "# Expected", "# Met")
 	for _, r := range d.Reliability {
-		bands.Put(report.Num(r.From), report.Num(r.To), report.Num(r.Requests), report.Percent(&r.Expected), report.Percent(&r.Met))
+		bands.Put(report.Num(r.From), report.Num(r.To), report.Num(r.Requests), report.Percent(&r.Expected),
+			report.Percent(&r.Met))
 	}
 	x.Blocks = slices.Concat(report.FigureBlocks([]*report.Figure{scatterFigure(d)}), report.Tables(t, bands))
 	return x
@@ -201,7 +222,8 @@ func robustSection(d *Document) report.Section {
 		ID:    "robust",
 		Nav:   "Sensitivity",
 		Title: "How far it carries",
-		Lead:  "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the published figures beside ours.",
+		Lead: "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the " +
+			"published figures beside ours.",
 	}
 	t := report.NewTable("controllers", "Predictive against always-admit, by the gate's coefficients", "Gate", "Label",
 		"# Requests/s", "# Rho", "# Arrivals (s)", "# Goodput gained (points)", "# Admitted", "# Median APE", "# Bias",
@@ -214,22 +236,28 @@ func robustSection(d *Document) report.Section {
 			}
 		}
 		g := []contrastDoc{c.Goodput}
-		t.Put(report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS), report.Num(c.Rho), report.Num(c.HorizonS),
-			difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted), report.Percent(c.MedianAPE),
+		t.Put(report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS), report.Num(c.Rho),
+			report.Num(c.HorizonS),
+			difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted),
+			report.Percent(c.MedianAPE),
 			report.Percent(c.Bias), report.Percent(c.Coverage), report.Plain(cmp.Or(strings.Join(holds, ", "), "none")))
 	}
 	tables := []*report.Table{t}
 	for i, at := range d.Loads {
 		tables = append(tables, loadTable(i, &at))
 	}
-	t = report.NewTable("published", "Published P99 and ours, by the cell each was measured with", "Configuration", "# No.",
+	t = report.NewTable("published", "Published P99 and ours, by the cell each was measured with", "Configuration",
+		"# No.",
 		"# Published (ms)", "# Pooled (ms)", "# Worst instance (ms)")
 	for _, p := range d.Published {
-		t.Put(report.Plain(p.Cell), numberOf(p.SeedNumber), report.Num(p.PublishedMs), report.Number(p.PooledMs), report.Number(p.WorstMs))
+		t.Put(report.Plain(p.Cell), numberOf(p.SeedNumber), report.Num(p.PublishedMs), report.Number(p.PooledMs),
+			report.Number(p.WorstMs))
 	}
-	lengths := report.NewTable("transient", "Always-admit by the length of arrivals", "# Arrivals (s)", "# P99 (ms)", "95 %")
+	lengths := report.NewTable("transient", "Always-admit by the length of arrivals", "# Arrivals (s)",
+		"# P99 (ms)", "95 %")
 	for _, p := range d.Transient {
-		lengths.Put(report.Num(p.ArrivalsS), report.Number(p.P99Ms), report.Cell{Text: betweenText("", p.Lo, p.Hi), Class: "nb"})
+		lengths.Put(report.Num(p.ArrivalsS), report.Number(p.P99Ms),
+			report.Cell{Text: betweenText("", p.Lo, p.Hi), Class: "nb"})
 	}
 	x.Blocks = report.Tables(append(tables, t, lengths)...)
 	return x
@@ -238,18 +266,22 @@ func robustSection(d *Document) report.Section {
 // loadTable is the gates at another load, with what each changes of always-admit's
 // goodput.
 func loadTable(i int, at *loadDoc) *report.Table {
-	caption := fmt.Sprintf("The gates at %g of capacity, %s requests/s, arrivals from %g to %g s", at.Rho, report.Short(at.RateRPS),
+	caption := fmt.Sprintf("The gates at %g of capacity, %s requests/s, arrivals from %g to %g s", at.Rho,
+		report.Short(at.RateRPS),
 		at.WindowS[0], at.WindowS[1])
 	if at.Rho < 0.7 {
 		caption += ": every effect must vanish"
 	}
-	t := report.NewTable(fmt.Sprintf("load-%d", i), caption, "Configuration", "# Goodput", "# Admitted", "# Standard missed",
-		"# Sheddable missed", "# P99 critical (ms)", "# Goodput against the first (points)", "# Admitted against it (points)",
+	t := report.NewTable(fmt.Sprintf("load-%d", i), caption, "Configuration", "# Goodput", "# Admitted",
+		"# Standard missed",
+		"# Sheddable missed", "# P99 critical (ms)", "# Goodput against the first (points)",
+		"# Admitted against it (points)",
 		"# Output tokens/s against it")
 	for _, c := range at.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
 		row := []report.Cell{report.Plain(c.Name), report.Percent(f("goodput")), report.Percent(f("admitted_share")),
-			report.Percent(f("miss_share_standard")), report.Percent(f("miss_share_sheddable")), report.Number(f("ttft_p99_critical_ms"))}
+			report.Percent(f("miss_share_standard")), report.Percent(f("miss_share_sheddable")),
+			report.Number(f("ttft_p99_critical_ms"))}
 		for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
 			row = append(row, difference(at.Contrasts, c.Name, at.Cells[0].Name, key))
 		}
@@ -260,10 +292,11 @@ func loadTable(i int, at *loadDoc) *report.Table {
 
 func frontierSection(d *Document) report.Section {
 	return report.Section{
-		ID:     "frontier",
-		Nav:    "Frontiers",
-		Title:  "What each gate can reach",
-		Lead:   "One dot a setting: thresholds of slo-gated, tolerated misses of predictive. Better lies up and to the left.",
+		ID:    "frontier",
+		Nav:   "Frontiers",
+		Title: "What each gate can reach",
+		Lead: "One dot a setting: thresholds of slo-gated, tolerated misses of predictive. Better lies up and " +
+			"to the left.",
 		Blocks: report.FigureBlocks([]*report.Figure{frontierFigure(d)}),
 	}
 }
@@ -322,8 +355,8 @@ func goodputFigure(d *Document) *report.Figure {
 	return &report.Figure{
 		ID:    "goodput",
 		Title: "Goodput by configuration",
-		Note: "Dots are means over seeds, ticks their 95 % intervals. Arrivals are equal in every row. Rows without routing and scheduler " +
-			"have pa4qd3 and priority.",
+		Note: "Dots are means over seeds, ticks their 95 % intervals. Arrivals are equal in every row. Rows " +
+			"without routing and scheduler have pa4qd3 and priority.",
 		Panels: report.BothWidths("goodput of each configuration with its interval",
 			func(w float64) *report.Drawing {
 				return report.RowChart(w, rows, report.Linear("goodput (% of arrivals)", 0, max(1, top), 6))
@@ -342,8 +375,8 @@ func frontierFigure(d *Document) *report.Figure {
 	fig := &report.Figure{
 		ID:    "frontiers",
 		Title: "Frontiers of the two gates",
-		Note: "At one critical P99 compare the heights. A line joins the settings of a gate, from strict to lax; those without a finite P99 " +
-			"are left out.",
+		Note: "At one critical P99 compare the heights. A line joins the settings of a gate, from strict to lax; " +
+			"those without a finite P99 are left out.",
 	}
 	for _, key := range []struct{ key, label string }{{"goodput", "goodput (%)"}, {"admitted_share", "admitted (%)"}} {
 		var x, y report.Span
@@ -365,15 +398,18 @@ func frontierFigure(d *Document) *report.Figure {
 		ylo, yhi := report.Widened(y.Lo, y.Hi)
 		ylo = max(0, ylo)
 		yhi = min(100, yhi)
-		f := report.NewFrame(report.PanelW, report.PanelH, "", report.Linear("critical P99 TTFT (ms)", xlo, xhi, 5), report.Linear(key.label, ylo,
-			yhi, 5))
+		f := report.NewFrame(report.PanelW, report.PanelH, "", report.Linear("critical P99 TTFT (ms)", xlo, xhi, 5),
+			report.Linear(key.label, ylo,
+				yhi, 5))
 		for _, g := range gates {
 			f.Curve(xy[g.policy], g.p, 1, report.Solid)
 			for _, p := range xy[g.policy] {
-				f.Dot(f.At(p[0], p[1]), 4, g.p, 0, fmt.Sprintf("%s: P99 %s ms, %s %s", g.word, report.Short(p[0]), key.label, report.Short(p[1])))
+				f.Dot(f.At(p[0], p[1]), 4, g.p, 0,
+					fmt.Sprintf("%s: P99 %s ms, %s %s", g.word, report.Short(p[0]), key.label, report.Short(p[1])))
 			}
 		}
-		fig.Panels = append(fig.Panels, report.Panel{D: &f.Drawing, Desc: key.label + " over the P99 of critical requests"})
+		fig.Panels = append(fig.Panels,
+			report.Panel{D: &f.Drawing, Desc: key.label + " over the P99 of critical requests"})
 	}
 	for _, g := range gates {
 		fig.Legend = append(fig.Legend, report.Key{P: g.p, Area: true, Text: g.word})
@@ -394,8 +430,8 @@ func scatterFigure(d *Document) *report.Figure {
 	return &report.Figure{
 		ID:    "scatter",
 		Title: "Predictions of the main configuration, first seed",
-		Note: "Below the diagonal it took longer than predicted. Plum dots were rejected, and are what a copy of the engine " +
-			"would have given them.",
+		Note: "Below the diagonal it took longer than predicted. Plum dots were rejected, and are what a copy of " +
+			"the engine would have given them.",
 		Legend: []report.Key{{
 			P:    report.Decode,
 			Area: true,
@@ -436,15 +472,17 @@ func newcomerFigure(d *Document) *report.Figure {
 	fig := &report.Figure{
 		ID:    "newcomer-curve",
 		Title: "Admission of the newcomer, relative to established groups",
-		Note:  "1 is equal treatment. Without a floor a gate that prefers cached prefixes may never learn that the newcomer has one.",
+		Note: "1 is equal treatment. Without a floor a gate that prefers cached prefixes may never learn that " +
+			"the newcomer has one.",
 	}
 	paints := []report.Paint{report.Decode, report.Prefill, report.Other}
 	for i, c := range d.Newcomer {
 		fig.Legend = append(fig.Legend, report.Key{P: paints[i%3], Text: strings.TrimSuffix(c.Cell, extraSuffix)})
 	}
 	fig.Panels = report.BothWidths("admission ratio of the newcomer by second", func(w float64) *report.Drawing {
-		f := report.NewFrame(w, 280, "", report.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6), report.Linear("ratio",
-			0, 1.5, 4))
+		f := report.NewFrame(w, 280, "", report.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6),
+			report.Linear("ratio",
+				0, 1.5, 4))
 		f.Level(0.8, report.Mute, report.Dashed, "0.8")
 		for i, c := range d.Newcomer {
 			var xy [][2]float64

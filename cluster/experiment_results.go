@@ -302,7 +302,8 @@ func (l *lab) contrasts(d *Document) {
 		}
 	}
 	for _, p := range pairs {
-		for _, key := range []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"} {
+		for _, key := range []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms",
+			"output_tokens_per_s"} {
 			d.Contrasts = append(d.Contrasts, cellContrast(p[0], p[1], l.runsOf(p[0]), l.runsOf(p[1]), key))
 		}
 	}

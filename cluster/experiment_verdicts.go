@@ -98,7 +98,8 @@ func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	default:
 		v.Why = "an interval holds 0"
 	}
-	v.Why += fmt.Sprintf(" (preset %s, %s, rho %.2f, %g s of arrivals, %d seeds)", d.Preset, d.Label, d.Rho, d.HorizonS, len(d.Seeds))
+	v.Why += fmt.Sprintf(" (preset %s, %s, rho %.2f, %g s of arrivals, %d seeds)", d.Preset, d.Label, d.Rho,
+		d.HorizonS, len(d.Seeds))
 	return v
 }
 
@@ -124,7 +125,8 @@ func carryVerdicts(d *Document) {
 		case len(fails) == 0:
 			v.Why += "; confirmed for every controller: " + strings.Join(holds, ", ")
 		default:
-			v.Why += "; confirmed for controllers " + strings.Join(holds, ", ") + ", not for " + strings.Join(fails, ", ")
+			v.Why += "; confirmed for controllers " + strings.Join(holds, ", ") + ", not for " + strings.Join(fails,
+				", ")
 		}
 	}
 }
@@ -136,8 +138,9 @@ func selectionBlocks(d *Document, main []*outcome) (blocked []string) {
 		blocked = append(blocked, fmt.Sprintf("predictive rejects %.1f %%, want more than 5 %%", 100*rejects))
 	}
 	if cv := knownOrNaN(d.MatchedCV); !(cv > 0.2) {
-		blocked = append(blocked, fmt.Sprintf("matched tokens hardly differ between requests (CV %.2f, want above 0.2): there is nothing "+
-			"cache-aware to select on", cv))
+		blocked = append(blocked,
+			fmt.Sprintf("matched tokens hardly differ between requests (CV %.2f, want above 0.2): there is nothing "+
+				"cache-aware to select on", cv))
 	}
 	return blocked
 }
@@ -238,7 +241,8 @@ func (l *lab) cacheStatement(d *Document, r sides) statement {
 	}
 	window := l.preset.Seconds - l.preset.WarmupS
 	if window < 10*d.LifetimeS {
-		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than ten lifetimes of %.1f s", window, d.LifetimeS))
+		s.blocked = append(s.blocked,
+			fmt.Sprintf("the window of %g s is shorter than ten lifetimes of %.1f s", window, d.LifetimeS))
 	}
 	s.evidence = []contrastDoc{cellContrast(mainCell, matchedCell, r.main, r.matched, "potential_share")}
 	return s
@@ -265,7 +269,8 @@ func (l *lab) latencyStatement(r sides) statement {
 		floor[i] -= 0.01
 	}
 	s.evidence = []contrastDoc{
-		pairedContrast("100 ms", mainCell, "ttft_p99_admitted_ms", limit, valuesOf(main, figureBy("ttft_p99_admitted_ms"))),
+		pairedContrast("100 ms", mainCell, "ttft_p99_admitted_ms", limit,
+			valuesOf(main, figureBy("ttft_p99_admitted_ms"))),
 		pairedContrast(mainCell, gatedCell+" less 1 point", "goodput", valuesOf(main, figureBy("goodput")), floor)}
 	return s
 }

@@ -19,7 +19,8 @@ func (o *Options) Flags() []cli.Flag {
 			Name:        "num-instances",
 			Destination: &o.Instances,
 			Value:       o.Instances,
-			Usage:       "`N` engines behind one gateway; 0: as many as the cluster file has, or one engine without a gateway",
+			Usage: "`N` engines behind one gateway; 0: as many as the cluster file has, or one engine " +
+				"without a gateway",
 		}))
 }
 
@@ -36,8 +37,8 @@ func (o *IsolationOptions) Flags() []cli.Flag {
 			Name:        "workload",
 			Destination: &o.Workload,
 			Value:       o.Workload,
-			Usage: "`FILE` of requests for preset workload (TraceV2, BLIS workload-spec 2, generators, traces) or mooncake " +
-				"(JSON lines, or gzip of them)",
+			Usage: "`FILE` of requests for preset workload (TraceV2, BLIS workload-spec 2, generators, traces) or " +
+				"mooncake (JSON lines, or gzip of them)",
 		}),
 		option.Recorded(&cli.IntFlag{
 			Name:        "seeds",
@@ -55,8 +56,8 @@ func (o *IsolationOptions) Flags() []cli.Flag {
 			Name:        "controller",
 			Destination: &o.Controller,
 			Value:       o.Controller,
-			Usage: "coefficients that the gateway predicts with, `KIND|FILE`: fitted (to a simulated calibration run), same (those " +
-				"of the engines: an upper bound), or a coefficient file",
+			Usage: "coefficients that the gateway predicts with, `KIND|FILE`: fitted (to a simulated calibration " +
+				"run), same (those of the engines: an upper bound), or a coefficient file",
 		}),
 		option.Recorded(&cli.StringFlag{
 			Name:        "plant",
@@ -98,7 +99,8 @@ func (o *optimiseOptions) Flags() []cli.Flag {
 			Name:        "policy",
 			Destination: &o.Policy,
 			Value:       o.Policy,
-			Usage:       "admission policy to tune, `NAME`: predictive-seed, slo-gated or probabilistic; the last two are always tuned for comparison",
+			Usage: "admission policy to tune, `NAME`: predictive-seed, slo-gated or probabilistic; the last " +
+				"two are always tuned for comparison",
 		}),
 		option.Recorded(&cli.StringFlag{
 			Name:        "method",

@@ -79,7 +79,8 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 		for k := range p.lengths {
 			from[k] += shift
 		}
-		res, err := optimize.Minimize(optimize.Problem{Func: cost}, from, &optimize.Settings{FuncEvaluations: 40 * len(start)},
+		res, err := optimize.Minimize(optimize.Problem{Func: cost}, from,
+			&optimize.Settings{FuncEvaluations: 40 * len(start)},
 			&optimize.NelderMead{})
 		if res != nil && (err == nil || res.F < value) && res.F < value {
 			value = res.F

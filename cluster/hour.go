@@ -41,13 +41,15 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 		q := &h.reqs[i]
 		if q.After > 0 || q.Loop > 0 || q.With > 0 {
 			return nil, trace.Errorf(codeBadSpec,
-				"preset %s: request %d: got one that waits for another, want arrivals that all policies share", given, i).
+				"preset %s: request %d: got one that waits for another, want arrivals that all policies share",
+				given, i).
 				WithHint("give a workload of open arrivals: clients with a rate, not a concurrency")
 		}
 		if promised[q.SLOClass] == (target{}) {
 			q.SLOTTFTUs = int64(publishedTargets[q.SLOClass].TTFTUs)
 		} else if TargetsOf(h.reqs[i : i+1])[q.SLOClass] != promised[q.SLOClass] {
-			return nil, trace.Errorf(codeBadSpec, "preset %s: request %d: got other targets than others of class %q, want one of each class",
+			return nil, trace.Errorf(codeBadSpec,
+				"preset %s: request %d: got other targets than others of class %q, want one of each class",
 				given, i, q.SLOClass)
 		}
 	}
@@ -95,7 +97,8 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 	for i := range h.reqs {
 		q := &h.reqs[i]
 		if len(q.Hashes) == 0 || q.HashTokens%shrink != 0 {
-			return nil, trace.Errorf(codeBadSpec, "preset %s: request %d: got no hash_ids of spans of whole %d tokens, want a Mooncake trace",
+			return nil, trace.Errorf(codeBadSpec,
+				"preset %s: request %d: got no hash_ids of spans of whole %d tokens, want a Mooncake trace",
 				recorded, i, shrink)
 		}
 		q.PromptTokens = max(1, q.PromptTokens/shrink)
@@ -109,11 +112,12 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 // words describes the requests in a sentence.
 func (h *hour) words() string {
 	if h.asTheyAre {
-		return fmt.Sprintf("%d requests of a file, %.3g s at %.3g/s, played from a start drawn by seed", len(h.reqs), h.lengthUs/1e6,
+		return fmt.Sprintf("%d requests of a file, %.3g s at %.3g/s, played from a start drawn by seed",
+			len(h.reqs), h.lengthUs/1e6,
 			h.perSecond())
 	}
-	return fmt.Sprintf("a recorded trace of %d requests, lengths divided by %d, played faster from a start drawn by seed, "+
-		"33/34/33 %% critical, standard, sheddable", len(h.reqs), shrink)
+	return fmt.Sprintf("a recorded trace of %d requests, lengths divided by %d, played faster from a start drawn "+
+		"by seed, 33/34/33 %% critical, standard, sheddable", len(h.reqs), shrink)
 }
 
 // draw plays the requests at a rate, from a start that depends on the seed. At the end it begins

@@ -43,7 +43,8 @@ func recordingFor(preset string) string {
 	if preset == "mooncake" {
 		return "the Mooncake trace that preset mooncake plays"
 	}
-	return "the file that preset " + preset + " plays: TraceV2, a workload-spec of BLIS, or any other that simulate reads"
+	return "the file that preset " + preset +
+		" plays: TraceV2, a workload-spec of BLIS, or any other that simulate reads"
 }
 
 // checkPreset returns an error for an unknown preset and for one whose recording is missing.
@@ -55,7 +56,8 @@ func (o *IsolationOptions) checkPreset() error {
 	case p.Recorded() && o.Workload == "":
 		return option.Misusef("--workload: got none, want %s", recordingFor(o.Preset))
 	case !p.Recorded() && o.Workload != "":
-		return option.Misusef("--workload: got %q with preset %s, which draws its requests, want none or --preset workload", o.Workload, o.Preset)
+		return option.Misusef("--workload: got %q with preset %s, which draws its requests, want none or --preset "+
+			"workload", o.Workload, o.Preset)
 	}
 	return nil
 }
@@ -74,7 +76,8 @@ type inputs struct {
 // report.html to o.Out.
 func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	if o.Seeds < 1 || o.Seeds > 1000 || o.Instances < 1 || o.Instances > 64 {
-		return nil, option.Misusef("--seeds, --num-instances: got %d and %d, want 1 to 1000 and 1 to 64", o.Seeds, o.Instances)
+		return nil, option.Misusef("--seeds, --num-instances: got %d and %d, want 1 to 1000 and 1 to 64", o.Seeds,
+			o.Instances)
 	}
 	if err := o.checkPreset(); err != nil {
 		return nil, err
@@ -115,7 +118,8 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 
 // loadInputs reads the files of the options.
 func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
-	l := &inputs{plant: plant{Name: "the published blackbox, 6910.42 + 17.67/uncached + 2.84/decode token us, noise of a few percent",
+	l := &inputs{plant: plant{Name: "the published blackbox, 6910.42 + 17.67/uncached + 2.84/decode token us, " +
+		"noise of a few percent",
 		Deployment: defaultDeployment()}}
 	if o.Deployment != "" {
 		path := o.Deployment
@@ -130,7 +134,8 @@ func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 			return nil, err
 		}
 		if n := l.plant.Deployment.DP; n > 1 {
-			return nil, trace.Errorf(codeBadSpec, "data_parallel_size: got %d, want 1: what a gate predicts is one engine", n).
+			return nil, trace.Errorf(codeBadSpec,
+				"data_parallel_size: got %d, want 1: what a gate predicts is one engine", n).
 				WithHint("simulate --cluster FILE plays data-parallel instances behind gates that predict nothing")
 		}
 		l.files = append(l.files, in)

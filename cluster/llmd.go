@@ -11,11 +11,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// LLMD is routing by llm-d's plugin chain with predicted latencies (llm-d/llm-d-router@ebab687, pkg/epp/framework/plugins/scheduling):
-// filters narrow the instances down one after the other, scorers add up, a picker chooses (spec#cluster-llmd).
+// LLMD is the routing policy of llm-d's plugin chain with predicted latencies
+// (llm-d/llm-d-router@ebab687, pkg/epp/framework/plugins/scheduling): filters reduce the instances
+// one after another, scores are added, and a picker chooses (spec#cluster-llmd).
 const LLMD = "llmd"
 
-// plugin is one of llm-d's, with the router's names of parameters. What is absent has the router's default.
+// plugin is one of llm-d's plugins, with the parameter names of its router. Absent parameters have
+// the router's defaults.
 type plugin struct {
 	Type       string           `yaml:"type"`
 	Parameters pluginParameters `yaml:"parameters"`
@@ -23,12 +25,12 @@ type plugin struct {
 
 type pluginParameters struct {
 	AffinityThreshold      float64 `yaml:"affinityThreshold"`      // share of prompt blocks matched
-	ExplorationProbability float64 `yaml:"explorationProbability"` // of keeping all
-	MaxTTFTPenaltyMs       float64 `yaml:"maxTTFTPenaltyMs"`       // ms; 0: sticky whatever it costs
+	ExplorationProbability float64 `yaml:"explorationProbability"` // probability of keeping all instances
+	MaxTTFTPenaltyMs       float64 `yaml:"maxTTFTPenaltyMs"`       // 0: keep instances with the prompt at any penalty
 	TTFTSource             string  `yaml:"ttftSource"`             // prefillThroughput or latencyPredictor
 	PeakPrefillThroughput  float64 `yaml:"peakPrefillThroughput"`  // tokens/s
 
-	EpsilonExploreNeg float64 `yaml:"epsilonExploreNeg"` // probability of the negative tier
+	EpsilonExploreNeg float64 `yaml:"epsilonExploreNeg"` // probability of choosing among instances that miss a target
 
 	TTFTWeight            float64 `yaml:"ttftWeight"`
 	TPOTWeight            float64 `yaml:"tpotWeight"`
@@ -48,7 +50,7 @@ const (
 	anyEndpoint    = "random-picker"
 )
 
-// defaultParameters are the router's.
+// defaultParameters are the defaults of llm-d's router.
 var defaultParameters = pluginParameters{
 	AffinityThreshold:     0.80,
 	MaxTTFTPenaltyMs:      18_000,
@@ -83,7 +85,7 @@ var pluginKeys = map[string][]string{
 	},
 }
 
-// UnmarshalYAML takes a type, or a type with parameters.
+// UnmarshalYAML reads a type, or a type with parameters.
 func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
 	*p = plugin{Parameters: defaultParameters}
 	if node.Kind == yaml.ScalarNode {
@@ -102,14 +104,15 @@ func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
 		for k := 0; k < len(parameters); k += 2 {
 			key := parameters[k].Value
 			if !slices.Contains(pluginKeys[p.Type], key) {
-				return specErrorf("routing: %s: got parameter %q, want %s", p.Type, key, trace.OneOf(pluginKeys[p.Type]))
+				return specErrorf("routing: %s: got parameter %q, want %s", p.Type, key,
+					trace.OneOf(pluginKeys[p.Type]))
 			}
 		}
 	}
 	return nil
 }
 
-// chain is the plugins of a routing spec, the shipped ones where it names none.
+// chain returns the plugins of a routing spec, or llm-d's default ones if it names none.
 func (r *Routing) chain() (filters []plugin, scorer plugin, picker plugin) {
 	with := func(kind string) plugin { return plugin{kind, defaultParameters} }
 	filters = r.Filters
@@ -133,7 +136,7 @@ func (r *Routing) chain() (filters []plugin, scorer plugin, picker plugin) {
 	return filters, scorer, picker
 }
 
-// UnmarshalYAML takes scorers as a text (policy weighted) or as a list of one plugin (policy llmd).
+// UnmarshalYAML reads scorers as a text (policy weighted) or as a list of one plugin (policy llmd).
 func (r *Routing) UnmarshalYAML(node *yaml.Node) error {
 	rest := *node
 	rest.Content = nil
@@ -154,11 +157,12 @@ func (r *Routing) UnmarshalYAML(node *yaml.Node) error {
 	return files.DecodeYAMLNode(&rest, (*plain)(r))
 }
 
-// checkPlugins names the first plugin or parameter that the router would refuse.
+// checkPlugins refuses plugins and parameters that llm-d's router would refuse.
 func (r *Routing) checkPlugins() error {
 	if r.Policy != LLMD {
 		if len(r.Filters) > 0 || r.Scorer.Type != "" || r.Picker.Type != "" || r.Predictor != "" {
-			return specErrorf("routing: got filters, a picker, a predictor or a list of scorers with policy %q, want policy llmd", r.Policy)
+			return specErrorf("routing: got filters, a picker, a predictor or a list of scorers with policy %q, "+
+				"want policy llmd", r.Policy)
 		}
 		return nil
 	}
@@ -170,10 +174,12 @@ func (r *Routing) checkPlugins() error {
 			return specErrorf("routing.filters: got %q, want %s or %s", f.Type, affinityFilter, headroomTier)
 		case !(p.AffinityThreshold <= 1), !(p.ExplorationProbability >= 0 && p.ExplorationProbability <= 1),
 			!(p.EpsilonExploreNeg >= 0 && p.EpsilonExploreNeg <= 1), !(p.MaxTTFTPenaltyMs >= 0):
-			return specErrorf("routing.filters: %s: got threshold %g, probabilities %g and %g, penalty %g ms, want at most 1, 0 to 1, >= 0", f.Type,
+			return specErrorf("routing.filters: %s: got threshold %g, probabilities %g and %g, penalty %g ms, "+
+				"want at most 1, 0 to 1, >= 0", f.Type,
 				p.AffinityThreshold, p.ExplorationProbability, p.EpsilonExploreNeg, p.MaxTTFTPenaltyMs)
 		case p.TTFTSource != "prefillThroughput" && p.TTFTSource != "latencyPredictor":
-			return specErrorf("routing.filters: ttftSource: got %q, want prefillThroughput or latencyPredictor", p.TTFTSource)
+			return specErrorf("routing.filters: ttftSource: got %q, want prefillThroughput or latencyPredictor",
+				p.TTFTSource)
 		case p.TTFTSource == "prefillThroughput" && p.MaxTTFTPenaltyMs > 0 && !(p.PeakPrefillThroughput > 0):
 			return specErrorf("routing.filters: peakPrefillThroughput: got %g, want above 0", p.PeakPrefillThroughput)
 		}
@@ -184,7 +190,8 @@ func (r *Routing) checkPlugins() error {
 	case p.Strategy != "least" && p.Strategy != "most":
 		return specErrorf("routing.scorers: headroomSelectionStrategy: got %q, want least or most", p.Strategy)
 	case !slices.Contains([]string{weightedRandom, maxScore, anyEndpoint}, picker.Type):
-		return specErrorf("routing.picker: got %q, want %s, %s or %s", picker.Type, weightedRandom, maxScore, anyEndpoint)
+		return specErrorf("routing.picker: got %q, want %s, %s or %s", picker.Type, weightedRandom, maxScore,
+			anyEndpoint)
 	}
 	return nil
 }
@@ -192,18 +199,18 @@ func (r *Routing) checkPlugins() error {
 // endpoint is an instance as the plugins see it.
 type endpoint struct {
 	instance   int
-	match      float64 // share of the prompt's blocks that the index expects there
+	match      float64 // share of the prompt's blocks that the index expects on it
 	inFlight   float64 // uncached prompt tokens of requests without a first token
 	predicted  bool
 	ttftMs     float64
-	ttft, tpot float64 // headrooms, ms: target less prediction
-	dispatched int64   // requests under way
+	ttft, tpot float64 // headrooms, ms: the target minus the prediction
+	dispatched int64   // unfinished requests
 	kvUsage    float64 // 0..1
 	waiting    int64
 	score      float64
 }
 
-// llmd routes by the chain.
+// llmd is the router of policy LLMD.
 type llmd struct {
 	filters        []plugin
 	scorer, picker plugin
@@ -220,11 +227,12 @@ func newLLMD(cfg *Config) *llmd {
 	return l
 }
 
-// streamLLMD keys the draws of plugins.
+// streamLLMD is the key of the random draws of plugins.
 const streamLLMD = 5
 
-// Route asks for predictions, filters, scores and picks. An instance whose prediction fails counts as one without. There is no
-// streaming mode: the headroom of TPOT is 0, as in the router without it.
+// Route predicts, filters, scores and picks. An instance whose prediction fails counts as one
+// without a prediction. There is no streaming mode: the headroom of TPOT is 0, as in the router
+// without it.
 func (l *llmd) Route(r *Request, v *View) int {
 	all := make([]endpoint, len(v.Snapshots))
 	for i := range all {
@@ -270,7 +278,7 @@ func (l *llmd) selectInstance(all []endpoint, draw func() float64) int {
 		key := draw()
 		s := all[i].score
 		switch {
-		case l.picker.Type == maxScore: // draws decide between equals
+		case l.picker.Type == maxScore: // of equal ones, a random one
 			key += 2 * math.Round(100*s)
 		case l.picker.Type == weightedRandom && scored && s > 0:
 			key = math.Exp(math.Log(math.Max(key, 1e-10)) / s)
@@ -284,13 +292,14 @@ func (l *llmd) selectInstance(all []endpoint, draw func() float64) int {
 	return all[best].instance
 }
 
-// keepAffine keeps the instances that hold the prompt, unless others are faster by more than the penalty.
+// keepAffine keeps the instances that have the prompt in their cache, unless others would be faster
+// by more than the allowed penalty.
 func (p *pluginParameters) keepAffine(all []endpoint, draw func() float64) []endpoint {
 	if len(all) <= 1 || p.AffinityThreshold <= 0 || draw() < p.ExplorationProbability {
 		return all
 	}
 	var sticky, other []endpoint
-	first := [2]float64{math.Inf(1), math.Inf(1)} // least TTFT of either, ms
+	first := [2]float64{math.Inf(1), math.Inf(1)} // smallest TTFT without and with the prompt, ms
 	for _, e := range all {
 		ms := e.inFlight / p.PeakPrefillThroughput * 1e3
 		k := 0
@@ -318,7 +327,8 @@ func (p *pluginParameters) keepAffine(all []endpoint, draw func() float64) []end
 	return sticky
 }
 
-// keepTier keeps the instances that meet both targets, now and then those that do not.
+// keepTier keeps the instances that meet both targets, or with a small probability those that do
+// not.
 func (p *pluginParameters) keepTier(all []endpoint, draw func() float64) []endpoint {
 	if len(all) <= 1 || !slices.ContainsFunc(all, func(e endpoint) bool { return e.predicted }) {
 		return all
@@ -340,13 +350,14 @@ func (p *pluginParameters) keepTier(all []endpoint, draw func() float64) []endpo
 	return meets
 }
 
-// setLatencyScores writes the latency scorer's scores, in hundredths: of the best bucket, 0 elsewhere.
+// setLatencyScores sets the scores of the latency scorer, in hundredths: positive in the best
+// bucket, and 0 in others.
 func (p *pluginParameters) setLatencyScores(all []endpoint) {
 	if !slices.ContainsFunc(all, func(e endpoint) bool { return e.predicted }) {
 		p.setCompositeScores(all)
 		return
 	}
-	rank := func(e *endpoint) int { // least first
+	rank := func(e *endpoint) int { // the smallest rank is the best bucket
 		switch {
 		case !e.predicted || e.ttft >= 0 && e.tpot >= 0:
 			return 0
@@ -379,7 +390,7 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 		}
 		bucket = append(bucket, e)
 	}
-	const none = 1e-9 // a range of nothing
+	const none = 1e-9 // a smaller range counts as empty
 	weight := [2]float64{1, 0}
 	if sum := p.TTFTWeight + p.TPOTWeight; sum > 0 {
 		weight = [2]float64{p.TTFTWeight / sum, p.TPOTWeight / sum}
@@ -405,7 +416,7 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 	}
 }
 
-// setCompositeScores scores by KV, queue and prefix where nothing is predicted.
+// setCompositeScores scores by KV usage, queue and prefix, for instances without predictions.
 func (p *pluginParameters) setCompositeScores(all []endpoint) {
 	longest := int64(0)
 	sum := p.CompositeKVWeight + p.CompositeQueueWeight + p.CompositePrefixWeight

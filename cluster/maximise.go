@@ -10,13 +10,14 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Value is one answer of the function: value and slack, which must not be negative,
-// with their variances.
+// Value is one evaluation of the function: its value, and the slack of the constraint, which must not be
+// negative, with their variances.
 type Value struct {
 	Value, Variance, Slack, SlackVariance float64
 }
 
-// Call is one call; calls that were made before may be handed in again.
+// Call is one evaluation of the function at a point. Calls of an interrupted search can be used
+// again.
 type Call struct {
 	N      int       `json:"call"`
 	Method string    `json:"method"`
@@ -24,15 +25,15 @@ type Call struct {
 	Value
 }
 
-// search looks for the largest value of a function on the unit cube.
+// search looks for the maximum of a function on the unit cube.
 type search struct {
 	Dims        int
 	Method      string // gp, random or grid
-	Start       int    // calls before the process is asked
-	Calls       int    // calls after them
+	Start       int    // calls before the Gaussian process chooses points
+	Calls       int    // further calls
 	Seed        int64
 	Constrained bool
-	Made        []Call           // at first those of an interrupted search
+	Made        []Call           // calls so far, including those of an interrupted search
 	Told        func(Call) error // called after every new call; may be nil
 }
 
@@ -43,10 +44,10 @@ const (
 	methodGrid   = "grid"
 )
 
-// found is what a search recommends.
+// found is the result of a search.
 type found struct {
 	X    []float64
-	Mean float64 // posterior, at X
+	Mean float64 // posterior mean at X
 }
 
 // maximise calls f and recommends a point.
@@ -85,7 +86,8 @@ func (s *search) next(n int) []float64 {
 	return s.propose(n)
 }
 
-// gridPoint walks the finest full grid that the calls allow, in a seeded order.
+// gridPoint is call n of the finest full grid that the number of calls allows, in an order drawn by
+// the seed.
 func (s *search) gridPoint(n int) []float64 {
 	side := max(2, int(math.Floor(math.Pow(float64(s.Start+s.Calls), 1/float64(s.Dims))+1e-9)))
 	x := make([]float64, s.Dims)
@@ -113,7 +115,7 @@ func halton(n, dims int, seed int64) []float64 {
 	return x
 }
 
-// processes are those of value and slack; the second is nil without a constraint.
+// processes fits the Gaussian processes of value and slack; the latter is nil without a constraint.
 func (s *search) processes() (value, slack *process) {
 	var x [][]float64
 	var y, vy, c, vc []float64
@@ -130,13 +132,13 @@ func (s *search) processes() (value, slack *process) {
 	return value, slack
 }
 
-// candidates of a proposal, and how many of them are refined.
+// candidates is the number of points that a proposal compares, of which it refines the best few.
 const (
 	candidates = 300
 	refined    = 3
 )
 
-// propose maximises log expected improvement times the chance that the slack holds.
+// propose maximises log expected improvement times the probability that the constraint is met.
 func (s *search) propose(n int) []float64 {
 	value, slack := s.processes()
 	_, best := s.among(value, slack)
@@ -178,8 +180,8 @@ func (s *search) propose(n int) []float64 {
 	return top[0].x
 }
 
-// among is the call with the best posterior mean of those that probably keep the
-// constraint; of all, by their slack, where none does.
+// among returns the call with the best posterior mean of those that probably meet the constraint.
+// If none does, it is the one with the largest slack.
 func (s *search) among(value, slack *process) (best int, mean float64) {
 	best = -1
 	mean = math.Inf(-1)

@@ -25,7 +25,7 @@ type optimiseOptions struct {
 	Start, Calls, TrainSeeds, TestSeeds int
 }
 
-// DefaultOptimiseOptions are those of the command line but for Out.
+// DefaultOptimiseOptions are the defaults of the command line, except for Out.
 func DefaultOptimiseOptions() optimiseOptions {
 	o := optimiseOptions{
 		IsolationOptions: DefaultIsolationOptions(),
@@ -48,15 +48,17 @@ func (o *optimiseOptions) checkSettings() error {
 	case !slices.Contains([]string{methodGP, methodRandom, methodGrid}, o.Method):
 		return option.Misusef("--method: got %q, want gp, random or grid", o.Method)
 	case o.Start < 2 || o.Calls < 0 || o.Start+o.Calls > 1000:
-		return option.Misusef("--start, --calls: got %d and %d, want at least 2, at least 0, at most 1000 together", o.Start, o.Calls)
+		return option.Misusef("--start, --calls: got %d and %d, want at least 2, at least 0, at most 1000 together",
+			o.Start, o.Calls)
 	case o.TrainSeeds < 2 || o.TestSeeds < 2 || o.TrainSeeds > 100 || o.TestSeeds > 1000:
-		return option.Misusef("--train-seeds, --test-seeds: got %d and %d, want 2 to 100 and 2 to 1000", o.TrainSeeds, o.TestSeeds)
+		return option.Misusef("--train-seeds, --test-seeds: got %d and %d, want 2 to 100 and 2 to 1000",
+			o.TrainSeeds, o.TestSeeds)
 	}
 	return o.checkPreset()
 }
 
-// Optimise tunes policies with equal budgets and writes optimise.json to
-// o.Out, and a line a call to optimise.jsonl, from which an interrupted search goes on.
+// Optimise tunes policies with equal numbers of simulations and writes optimise.json to o.Out. It
+// writes each simulation to optimise.jsonl, from which an interrupted search continues.
 func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 	if err := o.checkSettings(); err != nil {
 		return nil, err
@@ -104,8 +106,8 @@ func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.OptimiseFile), doc)
 }
 
-// loggedCalls are those of an earlier search, and the bytes they take: a last line
-// that was cut off is left.
+// loggedCalls reads the calls of an earlier search and returns the number of bytes that they take.
+// An incomplete last line is ignored.
 func loggedCalls(path string) (out []loggedCall, whole int64, err error) {
 	text, err := files.ReadAll(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,22 +132,23 @@ func loggedCalls(path string) (out []loggedCall, whole int64, err error) {
 	return out, int64(len(text)), nil
 }
 
-// OptimiseDoc is optimise.json: tuned policies on seeds and loads they were not tuned
-// on. Goodput throughout.
+// OptimiseDoc is optimise.json: the goodput of tuned policies with seeds and loads for which they
+// were not tuned.
 type OptimiseDoc struct {
 	result.Header
-	Policy   string           `json:"policy"` // the one asked for
-	Method   string           `json:"method"`
-	Calls    int              `json:"calls"` // of every policy
-	Train    []int64          `json:"train_seeds"`
-	Test     []int64          `json:"test_seeds"`
-	Baseline *float64         `json:"baseline_goodput"`          // always-admit, train seeds
-	Critical *float64         `json:"baseline_goodput_critical"` // and of class critical: the constraint is 1 point below
+	Policy   string   `json:"policy"` // the one asked for
+	Method   string   `json:"method"`
+	Calls    int      `json:"calls"` // of every policy
+	Train    []int64  `json:"train_seeds"`
+	Test     []int64  `json:"test_seeds"`
+	Baseline *float64 `json:"baseline_goodput"` // always-admit, train seeds
+	// and of class critical: the constraint is 1 point below
+	Critical *float64         `json:"baseline_goodput_critical"`
 	Tuned    []optimisePolicy `json:"policies"`
 	Warnings []trace.Finding  `json:"warnings"`
 }
 
-// optimisePolicy is one policy, tuned or as it is.
+// optimisePolicy is one policy, tuned or with its defaults.
 type optimisePolicy struct {
 	Policy      string              `json:"policy"`
 	Method      string              `json:"method"` // "" untuned
@@ -159,7 +162,7 @@ type optimisePolicy struct {
 	Sensitivity []optimiseParameter `json:"sensitivity"`
 }
 
-// optimiseTransfer is the goodput on another load or other engines.
+// optimiseTransfer is the goodput with another load or other engines.
 type optimiseTransfer struct {
 	To      string   `json:"to"`
 	Goodput *float64 `json:"goodput"`
@@ -167,7 +170,7 @@ type optimiseTransfer struct {
 	Tested  bool     `json:"tested"` // false: always-admit serves 99 % there, nothing needs rejecting
 }
 
-// optimiseParameter is what the full range of a parameter moves.
+// optimiseParameter is how much goodput changes over the full range of one parameter.
 type optimiseParameter struct {
 	Name   string   `json:"name"`
 	Lo     float64  `json:"from"`

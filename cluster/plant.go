@@ -13,12 +13,12 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// plantBeta are the published blackbox coefficients: us, us per uncached prompt
+// plantBeta are the published coefficients of the blackbox model: us, us per uncached prompt
 // token, us per decode token.
 var plantBeta = []float64{6910.42, 17.67, 2.84}
 
-// noise are the ratios that multiply step times, in every regime: a declared spread
-// of a few percent with a longer upper tail.
+// noise is the distribution of the factor on step times, the same in every regime: an assumed
+// spread of a few percent with a longer upper tail.
 var noise = []sim.Quantile{
 	{Q: 0.05, Ratio: 0.95},
 	{Q: 0.25, Ratio: 0.98},
@@ -27,8 +27,8 @@ var noise = []sim.Quantile{
 	{Q: 0.95, Ratio: 1.1},
 }
 
-// defaultDeployment is Llama-3.1-8B on one H100 with the limits of the published
-// runs: 2,048 tokens a step, 256 seats.
+// defaultDeployment is Llama-3.1-8B on one H100 with the limits of the published runs: 2,048 tokens
+// a step and max_num_seqs 256.
 func defaultDeployment() *deploy.Deployment {
 	return &deploy.Deployment{
 		Model: model.Model{
@@ -78,15 +78,15 @@ func defaultDeployment() *deploy.Deployment {
 	}
 }
 
-// plant drives the engines.
+// plant is the simulated engines and the coefficients that determine their step times.
 type plant struct {
 	Name       string
 	Deployment *deploy.Deployment
-	Set        *coeff.Set // physics coefficients; nil: the published blackbox, or trained-physics with Other
+	Set        *coeff.Set // coefficients; nil for the published blackbox, or trained-physics with Other
 	Other      bool
 }
 
-// Config is one engine; its model is not shared between runs.
+// Config is the configuration of one engine. Each has its own latency model.
 func (p *plant) Config(seed int64) (sim.Config, error) {
 	cfg := sim.DefaultConfig(p.Deployment, nil)
 	var m interface{ Parts() sim.Parts }
@@ -114,14 +114,14 @@ func (p *plant) Config(seed int64) (sim.Config, error) {
 	return cfg, nil
 }
 
-// gate is what the gateway predicts with.
+// gate is the coefficients with which the gateway predicts.
 type gate struct {
 	Kind  string
-	Set   *coeff.Set // fitted; nil: the plant's own step times times Scale
+	Set   *coeff.Set // fitted coefficients; nil for the plant's step times multiplied by Scale
 	Scale float64
 }
 
-// scaled is a latency model that is off by a factor.
+// scaled multiplies the step times of a latency model by a factor.
 type scaled struct {
 	sim.Model
 	by float64
@@ -132,7 +132,7 @@ func (s scaled) StepUs(b *sim.Batch) (float64, error) {
 	return us * s.by, err
 }
 
-// Parts are the engines of one run and what the gate predicts with.
+// Parts makes the engines of one run and the predictors of the gate.
 func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
 	cfg, err := p.Config(seed)
 	if err != nil {
@@ -158,8 +158,8 @@ func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
 // calibrationS is how long each of three loads lasts in a calibration run, s.
 const calibrationS = 8.0
 
-// Calibration is the requests of a calibration run of one engine: 0.5, 0.7 and 0.9
-// of its capacity, on workload groups, whose prompts differ.
+// Calibration is the requests of a calibration run of one engine: 0.5, 0.7 and 0.9 of its capacity,
+// on workload groups, whose prompts differ.
 func (p *plant) Calibration() ([]sim.Request, error) {
 	load := loads["groups"]
 	l := &lab{IsolationOptions: IsolationOptions{Instances: 1}}
@@ -178,19 +178,22 @@ func (p *plant) Calibration() ([]sim.Request, error) {
 	return out, nil
 }
 
-// runFiles are the run.yaml, from its form, and the config.json of a recording of a
+// runFiles returns the run.yaml, from a template, and the config.json of a recording of a
 // deployment.
 func runFiles(d *deploy.Deployment, form string) (runYAML, config string) {
 	h := &d.Hardware
 	e := &d.Engine
 	m := &d.Model
 	blocks, _, _ := d.KVBlocks()
-	runYAML = fmt.Sprintf(form, h.Name, h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.MemoryGB, h.PCIeBandwidthGBs, h.PCIeEfficiency,
-		h.InterconnectBandwidthGBs, d.TP, d.PP, d.DP, e.VLLMVersion, d.MaxModelLen().Or(8192), e.MaxNumSeqs, e.MaxNumBatchedTokens,
+	runYAML = fmt.Sprintf(form, h.Name, h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.MemoryGB, h.PCIeBandwidthGBs,
+		h.PCIeEfficiency,
+		h.InterconnectBandwidthGBs, d.TP, d.PP, d.DP, e.VLLMVersion, d.MaxModelLen().Or(8192), e.MaxNumSeqs,
+		e.MaxNumBatchedTokens,
 		e.ChunkedPrefill, e.PrefixCaching, e.BlockSize, blocks, e.IsAsync())
 	config = fmt.Sprintf(`{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":%d,"num_hidden_layers":%d,`+
 		`"num_attention_heads":%d,"num_key_value_heads":%d,"head_dim":%d,"intermediate_size":%d,"vocab_size":%d,"torch_dtype":"bfloat16",`+
-		`"max_position_embeddings":%d}`, m.HiddenSize, m.NumLayers, m.NumHeads, m.NumKVHeads, m.HeadDim, m.IntermediateSize, m.VocabSize,
+		`"max_position_embeddings":%d}`, m.HiddenSize, m.NumLayers, m.NumHeads, m.NumKVHeads, m.HeadDim,
+		m.IntermediateSize, m.VocabSize,
 		d.MaxModelLen().Or(8192))
 	return runYAML, config
 }

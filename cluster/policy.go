@@ -7,18 +7,19 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Decision is the decision of a policy on one request.
+// Decision is a policy's decision about one request.
 type Decision struct {
 	Admit  bool
-	Reason string // why not, or which exception let it in; "" admitted by the rule
-	// The estimate of its TTFT from now on, NaN without one; what it is judged by, and
-	// the same at 90 %; and the estimate before calibration.
+	Reason string // why it was rejected, or by which exception admitted; "" if admitted by the rule
+	// PredictedUs is the estimated time to the first token from now on, BoundUs the bound that is
+	// compared with the target, P90Us the bound at 90 %, and RawUs the estimate before calibration.
+	// All are NaN without an estimate.
 	PredictedUs, BoundUs, P90Us, RawUs float64
-	Queued                             bool    // the estimate saw work ahead of it
+	Queued                             bool    // there was work ahead of the request
 	MeetShare                          float64 // estimated probability of meeting the target, NaN without one
 }
 
-// Reasons.
+// Reasons of decisions.
 const (
 	reasonFloor     = "floor"
 	reasonColdStart = "cold_start"
@@ -29,7 +30,7 @@ const (
 	reasonRandom    = "random"
 )
 
-// Policy decides on requests. target is the instance the router will choose.
+// Policy decides about requests. target is the instance that the router will choose.
 type Policy interface {
 	Decide(r *Request, v *View, target int) (Decision, error)
 	// Seen is called with the first token of an admitted request, before the ledger records it: the
@@ -37,11 +38,12 @@ type Policy interface {
 	Seen(r *Request, v *View, d *Decision, instance int, atUs, tookUs int64)
 }
 
-// blind is a policy that learns nothing and predicts nothing.
+// blind is the Seen method of policies that learn nothing.
 type blind struct{}
 
 func (blind) Seen(*Request, *View, *Decision, int, int64, int64) {}
 
+// admit is the decision to admit without an estimate.
 func admit() Decision {
 	return Decision{
 		Admit:       true,
@@ -53,6 +55,7 @@ func admit() Decision {
 	}
 }
 
+// reject is the decision to reject without an estimate.
 func reject(reason string) Decision {
 	d := admit()
 	d.Admit, d.Reason = false, reason
@@ -65,7 +68,7 @@ type Always struct{ blind }
 // Decide admits.
 func (Always) Decide(*Request, *View, int) (Decision, error) { return admit(), nil }
 
-// tokenBucket admits while prompt tokens are in the bucket.
+// tokenBucket admits a request while the bucket has as many tokens as its prompt.
 type tokenBucket struct {
 	blind
 	Capacity, RefillPerS float64 // tokens, tokens per second
@@ -88,7 +91,7 @@ func (b *tokenBucket) Decide(r *Request, v *View, _ int) (Decision, error) {
 	return reject(reasonTokens), nil
 }
 
-// Signals of SLOGated.
+// Signals of policy slo-gated.
 const (
 	maxQueueDepth     = "max-queue-depth"
 	meanQueueDepth    = "mean-queue-depth"
@@ -98,11 +101,11 @@ const (
 // signals are all of them.
 var signals = []string{maxQueueDepth, meanQueueDepth, meanEffectiveLoad}
 
-// sloGated rejects a class while a signal of the cluster is above its threshold;
-// a class without one, and critical, is never rejected.
+// sloGated rejects the requests of a class while a signal of the cluster is above the class's
+// threshold. A class without a threshold, and class critical, is never rejected.
 type sloGated struct {
 	blind
-	Signal     string             // three public definitions exist
+	Signal     string             // one of signals: public implementations differ
 	Thresholds map[string]float64 // by class
 }
 
@@ -118,6 +121,7 @@ func (g *sloGated) Decide(r *Request, v *View, _ int) (Decision, error) {
 	return admit(), nil
 }
 
+// signal is the value of the signal.
 func (g *sloGated) signal(v *View) float64 {
 	most, sum := 0.0, 0.0
 	for i := range v.Snapshots {
@@ -134,9 +138,8 @@ func (g *sloGated) signal(v *View) float64 {
 	return sum / float64(max(1, len(v.Snapshots)))
 }
 
-// saturation is the mean over instances of the larger of queue depth / queue and
-// KV usage / kv; without instances 1. Source: utilization detector of the Gateway
-// API inference extension.
+// saturation is the mean over instances of the larger of queue depth / queue and KV usage / kv, or 1
+// without instances. Source: the utilization detector of the Gateway API inference extension.
 func saturation(v *View, queue, kv float64) float64 {
 	if len(v.Snapshots) == 0 {
 		return 1
@@ -149,13 +152,13 @@ func saturation(v *View, queue, kv float64) float64 {
 	return sum / float64(len(v.Snapshots))
 }
 
-// gaieLegacy rejects what may be shed while the cluster is saturated.
+// gaieLegacy rejects requests of negative priority while the cluster is saturated.
 type gaieLegacy struct {
 	blind
-	Queue, KV float64 // where each signal counts as full
+	Queue, KV float64 // queue depth and KV usage that count as full
 }
 
-// Decide looks at the saturation for classes below 0.
+// Decide rejects a request of negative priority if the saturation is 1 or more.
 func (g *gaieLegacy) Decide(r *Request, v *View, _ int) (Decision, error) {
 	if r.Priority < 0 && saturation(v, g.Queue, g.KV) >= 1 {
 		return reject(reasonSaturated), nil
@@ -163,8 +166,8 @@ func (g *gaieLegacy) Decide(r *Request, v *View, _ int) (Decision, error) {
 	return admit(), nil
 }
 
-// probabilistic rejects what may be shed with probability min(K*saturation^Power, 1).
-// Source: llm-d's probabilistic admitter.
+// probabilistic rejects requests of negative priority with the probability min(K*saturation^Power,
+// 1). Source: llm-d's probabilistic admitter.
 type probabilistic struct {
 	blind
 	Queue, KV, K, Power float64
@@ -177,7 +180,7 @@ const (
 	streamMatched       = 3
 )
 
-// Decide draws for classes below 0.
+// Decide draws for a request of negative priority.
 func (p *probabilistic) Decide(r *Request, v *View, _ int) (Decision, error) {
 	if r.Priority >= 0 {
 		return admit(), nil
@@ -189,10 +192,10 @@ func (p *probabilistic) Decide(r *Request, v *View, _ int) (Decision, error) {
 	return admit(), nil
 }
 
-// randomMatched rejects by chance, at another run's rates: a control.
+// randomMatched is a control: it rejects at random, with the reject rates of another run.
 type randomMatched struct {
 	blind
-	Rates map[string][]float64 // by class, by second: share rejected
+	Rates map[string][]float64 // share rejected, by class and second
 	Seed  int64
 }
 
@@ -206,31 +209,32 @@ func (m *randomMatched) Decide(r *Request, v *View, _ int) (Decision, error) {
 	return admit(), nil
 }
 
-// criticalPriority is that from which on nothing is ever rejected by prediction.
+// criticalPriority is the priority from which on requests are never rejected because of a
+// prediction.
 const criticalPriority = 4
 
-// Request holds what a gateway knows about a request.
+// Request is what the gateway knows about a request.
 type Request struct {
-	Index        int // of the workload: the key of its random draws
-	Class        int // of the ledger
+	Index        int // index in the workload, the key of its random draws
+	Class        int // index of its class in the ledger
 	ClassName    string
 	Priority     int // of its class, higher is more important; below 0 it may be shed
 	PromptTokens int64
 	SLOTTFTUs    int64    // its target, 0: none
 	Hashes       []uint64 // chained hashes of the leading prompt blocks that others may share
 	Blocks       int64    // full blocks of the prompt
-	Prefix       uint64   // its prefix group, 0: no other request is known to begin so
-	WaitedUs     int64    // since it first came: a client that tries again has waited
-	Try          int      // 0: its first
+	Prefix       uint64   // its prefix group; 0 if no other request is known to share its prefix
+	WaitedUs     int64    // time since its first arrival, above 0 for repeated arrivals
+	Try          int      // number of earlier arrivals
 }
 
-// snapshot is an instance's metrics as of its last scrape.
+// snapshot is the metrics of an instance at the last scrape.
 type snapshot struct {
 	AtUs                    int64
-	QueueDepth              int64 // requests that wait
-	BatchSize               int64 // requests that run
+	QueueDepth              int64 // waiting requests
+	BatchSize               int64 // running requests
 	FreeBlocks, TotalBlocks int64
-	StepStartUs             int64 // of the step that executes; -1: none, or not exported
+	StepStartUs             int64 // start of the step that executes; -1 for none, or if not exported
 }
 
 // KVUsage is the share of KV blocks in use, in [0, 1].
@@ -241,30 +245,30 @@ func (s *snapshot) KVUsage() float64 {
 	return float64(s.TotalBlocks-s.FreeBlocks) / float64(s.TotalBlocks)
 }
 
-// View is all that a decision may read. Match and Exact are of the request that is
-// decided.
+// View is all that a decision may read. Match and Exact are for the request that is decided.
 type View struct {
 	NowUs, BlockSize int64
 	Snapshots        []snapshot
 	Ledger           *ledger
-	Match            []int64 // leading prompt blocks that the index expects, by instance
-	Exact            []int64 // the same by the engines' own events; nil without them
+	Match            []int64 // for each instance, the leading prompt blocks that the index expects on it
+	Exact            []int64 // the same by the engines' KV events; nil without them
 }
 
-// Load is queue, batch and what was sent and has not left: the measure of least-loaded.
+// Load is the number of waiting, running and in-flight requests of an instance, by which policy
+// least-loaded chooses.
 func (v *View) Load(i int) int64 {
 	s := &v.Snapshots[i]
 	return s.QueueDepth + s.BatchSize + v.Ledger.Of[i].InFlight
 }
 
-// CachedTokens is the expected cached part of the prompt; one token is always left.
+// CachedTokens is the expected number of cached prompt tokens, at most all but one.
 func (v *View) CachedTokens(r *Request, i int) int64 {
 	return max(0, min(v.Match[i]*v.BlockSize, r.PromptTokens-1))
 }
 
-// latencySLO rejects what may be shed if and only if it has a target, predictions
-// exist, none meets it, every instance runs something and none has hardly any KV in
-// use. Source: llm-d's latency-slo admitter.
+// latencySLO rejects a request of negative priority if it has a target, there are predictions, no
+// instance is predicted to meet the target, and no instance is idle or has almost no KV in use. Source:
+// llm-d's latency-slo admitter.
 type latencySLO struct {
 	blind
 	Estimate estimator
@@ -302,21 +306,21 @@ func (l *latencySLO) Decide(r *Request, v *View, _ int) (Decision, error) {
 	return d, nil
 }
 
-// Seed is the published estimate of a predictive budget, kept as it was: waiting
-// requests times a constant, and one prefill.
+// Seed is the published estimate of policy predictive-seed, unchanged: the number of waiting
+// requests times a constant, plus one prefill.
 type Seed struct {
 	blind
 	Variant      string             // a or b
 	Headroom     float64            // multiplies every budget
-	StepUs       float64            // "average step time": really the time per queued request
+	StepUs       float64            // called average step time there, but used as the time per queued request
 	Beta0, Beta1 float64            // us, us per uncached prompt token
 	BudgetUs     map[string]float64 // by class
-	// AdmitUnmatched lets in any request whose prefix no instance has: the public
+	// AdmitUnmatched admits every request whose prefix no instance has, as the public
 	// implementation does.
 	AdmitUnmatched bool
 }
 
-// EstimateUs is the smallest estimate over instances.
+// EstimateUs is the smallest estimate of all instances.
 func (s *Seed) EstimateUs(r *Request, v *View) float64 {
 	best := math.Inf(1)
 	for i := range v.Snapshots {

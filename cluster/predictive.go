@@ -4,39 +4,38 @@ import (
 	"math"
 )
 
-// predictive admits a request when its calibrated estimate meets its target
+// predictive admits a request if its calibrated TTFT estimate meets the request's target
 // (spec#admission-predictive).
 //
-// Ahead are requests without a first token (under priorities of the same or a better class). A first token or an
-// answer's end marks a step's end; steps are rolled forward from the last. Better classes expected to arrive go first
-// where a step has no room: whole requests of their mean prompt, an equal share of what all instances were lately
-// sent. The estimate is that of the likelier case (nothing joins, or something); before any 30 ratios the own step is
-// full, times the residuals' quantile.
+// The estimate comes from a Rollout. It is multiplied by a quantile of the ratios observed / estimated
+// of similar earlier requests, so that the share of admitted requests that miss their target stays
+// below Eps. Before enough ratios were observed, it assumes that the request's own step is full and uses
+// the quantile of the coefficient set's residuals.
 type predictive struct {
 	Estimate estimator
-	Best     bool               // judge by the instance with the smallest estimate, not the one it goes to
-	Eps      map[string]float64 // tolerated share of misses by class; others by their priority
-	// StandardUs is the target of class standard, for requests judged as such.
+	Best     bool               // use the instance with the smallest estimate, not the router's choice
+	Eps      map[string]float64 // tolerated share of misses by class; see eps for other classes
+	// StandardUs is the target of class standard, which the first requests of a new group get.
 	StandardUs int64
 	Floor      *Floor // nil: none
-	// Prior is the quantile of observed / estimated until enough were seen; nil: 1.
+	// Prior is the quantile of observed / estimated before enough are observed; nil for 1.
 	Prior func(p float64) float64
 
 	seen map[errorGroup]*ratios
 }
 
-// errorGroup is requests whose errors are pooled: of a class, with or without others ahead, by
-// the octave of the estimate.
+// errorGroup is a group of requests whose ratios observed / estimated are pooled: of a class, with
+// or without work ahead, and by the octave of the estimate.
 type errorGroup struct {
 	class  int // or everybody
 	queued bool
 	octave int // or everybody
 }
 
-// everybody is all classes, or all octaves, together.
+// everybody stands for all classes, or for all octaves.
 const everybody = math.MinInt
 
-// errorGroups are those that a request belongs to, the narrowest first.
+// errorGroups are the groups that a request belongs to, the narrowest first.
 func errorGroups(class int, queued bool, us float64) [4]errorGroup {
 	_, k := math.Frexp(us)
 	return [4]errorGroup{
@@ -47,12 +46,13 @@ func errorGroups(class int, queued bool, us float64) [4]errorGroup {
 	}
 }
 
-// epsStandard and epsShed are the tolerated shares of misses of classes without one.
+// epsStandard and epsShed are the tolerated shares of misses of classes that have none in Eps.
 const (
 	epsStandard = 0.05
 	epsShed     = 0.10
 )
 
+// eps is the tolerated share of misses of a class.
 func (p *predictive) eps(name string, priority int) float64 {
 	if e, ok := p.Eps[name]; ok {
 		return e
@@ -63,7 +63,7 @@ func (p *predictive) eps(name string, priority int) float64 {
 	return epsShed
 }
 
-// Decide estimates, calibrates and compares.
+// Decide estimates the TTFT, calibrates it and compares it with the target.
 func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	x, err := p.Estimate.TTFT(r, v, target)
 	if err != nil {
@@ -141,7 +141,7 @@ type watcher interface {
 	FirstToken(r *Request, v *View, instance int, atUs int64)
 }
 
-// Seen learns how far the estimate was off.
+// Seen records the ratio of the observed to the estimated time.
 func (p *predictive) Seen(r *Request, v *View, d *Decision, instance int, atUs, tookUs int64) {
 	if o, ok := p.Estimate.(watcher); ok {
 		o.FirstToken(r, v, instance, atUs)
@@ -163,7 +163,7 @@ func (p *predictive) Seen(r *Request, v *View, d *Decision, instance int, atUs, 
 	}
 }
 
-// ratios are those of the narrowest group of which enough were seen, nil: of none.
+// ratios are those of the narrowest group with enough of them, or nil.
 func (p *predictive) ratios(list []errorGroup) *ratios {
 	for _, g := range list {
 		if s := p.seen[g]; s != nil && len(s.sorted) >= enough {
@@ -173,8 +173,9 @@ func (p *predictive) ratios(list []errorGroup) *ratios {
 	return nil
 }
 
-// carefulQuantile is the larger quantile of those by octave and of those of all octaves: where
-// seats fill, longer estimates than before are off as late ones of other octaves are.
+// carefulQuantile is the larger of two quantiles: of the octave's ratios, and of all octaves
+// together. When max_num_seqs is being reached, estimates become longer than any before, and their
+// errors resemble the recent errors of other octaves more than the old ones of their own.
 func (p *predictive) carefulQuantile(narrow *ratios, all []errorGroup, level float64) float64 {
 	if wide := p.ratios(all); wide != nil {
 		return math.Max(p.quantile(narrow, level), wide.quantile(level))
@@ -182,7 +183,7 @@ func (p *predictive) carefulQuantile(narrow *ratios, all []errorGroup, level flo
 	return p.quantile(narrow, level)
 }
 
-// quantile is of ratios, else the prior.
+// quantile is the quantile of ratios, or the prior if s is nil.
 func (p *predictive) quantile(s *ratios, level float64) float64 {
 	switch {
 	case s != nil:
@@ -193,9 +194,9 @@ func (p *predictive) quantile(s *ratios, level float64) float64 {
 	return 1
 }
 
-// A group's first coldRequests within coldUs are judged as standard; credit does not
-// grow beyond maxCredit requests; unspent budget is kept for keptUs of its rate. Where engines
-// go by priority, inVain misses without a hit between close the floor for restUs.
+// Parameters of the floor. The first coldRequests of a group within coldUs are treated as class standard.
+// The credit of a group grows up to maxCredit requests, and the unused budget up to that of keptUs. If
+// engines serve by priority, inVain misses in a row pause the floor for restUs.
 const (
 	coldRequests = 5
 	coldUs       = 60_000_000

@@ -6,32 +6,34 @@ import (
 	"math/bits"
 )
 
-// maxInstances is how many instances a gateway serves: one bit of a word each.
+// maxInstances is the largest number of instances of a gateway, because an instance is a bit of a
+// word.
 const maxInstances = 64
 
-// index is which blocks of prompts each instance probably has: for every instance
-// the hashes of the blocks sent there, the least recently sent first to go.
-// Blocks that no other request can have only take room: they are one node of many.
+// index is the gateway's estimate of which prompt blocks each instance has: for each instance, the hashes
+// of the blocks that were sent to it, of which the least recently sent are evicted first. Blocks that no
+// other request can have are never looked up and only take space, so those of a prompt are one node.
 type index struct {
 	capacity int64
 	where    map[uint64]uint64 // hash -> instances, one bit each
 	lru      []recency
 }
 
-// recency orders what one instance was sent, the most recent first.
+// recency is the blocks that one instance was sent, the most recent first.
 type recency struct {
 	nodes  map[uint64]*list.Element
 	order  list.List // of *node
 	blocks int64
 }
 
+// node is one block of shared content, or all own blocks of a prompt.
 type node struct {
 	hash   uint64
-	blocks int64 // 1 of shared content, more of a prompt's own
+	blocks int64 // number of blocks: 1 for shared content
 	own    bool
 }
 
-// newIndex is an empty index of capacity blocks an instance.
+// newIndex makes an empty index with a capacity of blocks for each instance.
 func newIndex(instances int, capacity int64) *index {
 	x := &index{capacity: capacity, where: map[uint64]uint64{}, lru: make([]recency, instances)}
 	for i := range x.lru {
@@ -40,7 +42,7 @@ func newIndex(instances int, capacity int64) *index {
 	return x
 }
 
-// Match counts the leading blocks each instance has into to.
+// Match sets to[i] to the number of leading blocks that instance i has.
 func (x *index) Match(hashes []uint64, to []int64) {
 	clear(to)
 	all := uint64(math.MaxUint64)
@@ -61,7 +63,7 @@ func (x *index) Match(hashes []uint64, to []int64) {
 	}
 }
 
-// Record notes that instance i has the request's blocks now.
+// Record records that instance i has the blocks of the request now.
 func (x *index) Record(r *Request, i int) {
 	l := &x.lru[i]
 	for _, h := range r.Hashes {
@@ -72,6 +74,7 @@ func (x *index) Record(r *Request, i int) {
 	}
 }
 
+// touch makes a node of instance i the most recent, and evicts others if there is no space.
 func (x *index) touch(l *recency, i int, hash uint64, blocks int64, own bool) {
 	if at, ok := l.nodes[hash]; ok {
 		n := at.Value.(*node)
@@ -90,7 +93,7 @@ func (x *index) touch(l *recency, i int, hash uint64, blocks int64, own bool) {
 	}
 }
 
-// evict forgets up to n blocks of the least recent node.
+// evict removes up to n blocks of the least recent node.
 func (x *index) evict(l *recency, i int, n int64) {
 	at := l.order.Back()
 	last := at.Value.(*node)

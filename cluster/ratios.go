@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// median of observed / estimated is what an estimate is corrected by.
+// median is the quantile of observed / estimated by which an estimate is multiplied.
 const median = 0.5
 
-// enough ratios replace the prior.
+// enough is the number of ratios that replaces the prior.
 const enough = 30
 
-// kept is how many ratios of a group count.
+// kept is the number of ratios of a group that are remembered.
 const kept = 512
 
-// ratios are the last observed / estimated of a group.
+// ratios are the latest ratios observed / estimated of a group.
 type ratios struct {
 	ring   [kept]float64
 	next   int
 	sorted []float64
 }
 
+// addRatio adds a ratio and drops the oldest if there are too many.
 func (s *ratios) addRatio(x float64) {
 	if len(s.sorted) == kept {
 		at, _ := slices.BinarySearch(s.sorted, s.ring[s.next])
@@ -32,14 +33,14 @@ func (s *ratios) addRatio(x float64) {
 	s.sorted = slices.Insert(s.sorted, at, x)
 }
 
-// quantile is the ceil((n+1)*level)-th smallest, as conformal prediction has it.
+// quantile is the ceil((n+1)*level)-th smallest ratio, the quantile of conformal prediction.
 func (s *ratios) quantile(level float64) float64 {
 	n := len(s.sorted)
 	k := int(math.Ceil(float64(n+1) * level))
 	return s.sorted[min(n, max(1, k))-1]
 }
 
-// share is that of ratios up to x.
+// share is the share of ratios up to x.
 func (s *ratios) share(x float64) float64 {
 	n, _ := slices.BinarySearch(s.sorted, math.Nextafter(x, math.Inf(1)))
 	return float64(n) / float64(len(s.sorted))

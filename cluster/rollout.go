@@ -6,11 +6,11 @@ import (
 	"github.com/blis-train/blis-train/sim/forecast"
 )
 
-// estimate is how long from now the first token of a request takes.
+// estimate is the estimated time from now to the first token of a request.
 type estimate struct {
 	forecast.TTFT
-	Queued  bool // others are served before it
-	ByClass bool // better classes are: what it waits for depends on its own
+	Queued  bool // other requests are served before it
+	ByClass bool // engines serve by priority, so what it waits for depends on its class
 }
 
 // estimator estimates for a request on an instance.
@@ -18,29 +18,31 @@ type estimator interface {
 	TTFT(r *Request, v *View, instance int) (estimate, error)
 }
 
-// Rollout simulates an instance forward from what the gateway knows.
+// Rollout estimates by simulating an instance forward (package forecast) from what the gateway
+// knows.
 type Rollout struct {
-	Engines     []*forecast.Engine // by instance; instances may share one
+	Engines     []*forecast.Engine // one for each instance; instances may share one
 	ByPriority  bool               // engines serve better classes first
-	IgnoreCache bool               // a control: nothing counts as cached
+	IgnoreCache bool               // assume that no prompt token is cached (a control)
 
-	steps []seenStep // by instance
-	taken []part     // by class: what the step under way computes, or has been computed before it
+	steps []seenStep // for each instance, the latest observed step
+	taken []part     // for each class, prompt tokens and requests that need not be computed any more
 }
 
 // part is a part of the requests without a first token.
 type part struct{ tokens, requests int64 }
 
-// TTFT is predict's rollout over the ledger and the snapshot.
+// TTFT is the estimate for an instance from the ledger and the snapshot.
 func (o *Rollout) TTFT(r *Request, v *View, i int) (estimate, error) {
 	return o.estimate(r, v, i, false)
 }
 
-// FullTTFT is the same when the request's own step is as full as it may be.
+// FullTTFT is TTFT under the assumption that the request's own step is as full as possible.
 func (o *Rollout) FullTTFT(r *Request, v *View, i int) (estimate, error) {
 	return o.estimate(r, v, i, true)
 }
 
+// estimate fills the state of package forecast and estimates.
 func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, error) {
 	e := o.Engines[i]
 	own := forecast.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
@@ -89,7 +91,7 @@ func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *
 	head := o.headOf(e, v, i, overhead)
 	for range maxRolled {
 		next := o.takeStep(e, v, i, head, start-overhead, s)
-		if s.Decodes == 0 && s.StepTokens == 0 { // idle until the next one is there
+		if s.Decodes == 0 && s.StepTokens == 0 { // idle until the next request arrives
 			if next < 0 || next+overhead > v.NowUs {
 				return nil
 			}
@@ -113,7 +115,8 @@ func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *
 // takeStep forms a step of the requests that were sent by untilUs: first the prompt that is partly
 // computed, then others in the engine's order. It sets the step's prompt tokens and requests in s and
 // o.taken. next is when the earliest request after untilUs was sent; -1 without one.
-func (o *Rollout) takeStep(e *forecast.Engine, v *View, i int, head partly, untilUs int64, s *forecast.State) (next int64) {
+func (o *Rollout) takeStep(e *forecast.Engine, v *View, i int, head partly, untilUs int64,
+	s *forecast.State) (next int64) {
 	room, seats := e.Room(s.Decodes)
 	o.taken = append(o.taken[:0], make([]part, len(v.Ledger.Classes))...)
 	s.StepTokens = 0
@@ -179,12 +182,12 @@ func expectArrivals(s *forecast.State, r *Request, v *View, i int, byPriority bo
 	}
 }
 
-// seenStep is the step of an instance that ended last with a first token.
+// seenStep is the latest step of an instance that ended with a first token.
 type seenStep struct {
 	startUs, endUs int64
-	decodes        int64 // in the step when it was formed
-	computed       int64 // prompt tokens it computed of prompts that ended in it
-	applied        bool  // already part of head
+	decodes        int64 // number of decodes in it
+	computed       int64 // prompt tokens that it computed of prompts that ended in it
+	applied        bool  // head accounts for it
 	head           partly
 }
 

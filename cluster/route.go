@@ -27,10 +27,10 @@ const (
 	Weighted    = "weighted"
 )
 
-// streamTies keys the draws that decide ties.
+// streamTies is the key of the random draws that decide ties.
 const streamTies = 1
 
-// newRouter makes a router for some instances.
+// newRouter makes the router of a configuration.
 func newRouter(cfg *Config, list []Scorer, t tie, instances int) (router, error) {
 	switch cfg.Routing.Policy {
 	case RoundRobin:
@@ -42,9 +42,11 @@ func newRouter(cfg *Config, list []Scorer, t tie, instances int) (router, error)
 	case LLMD:
 		return newLLMD(cfg), nil
 	}
-	return nil, trace.Errorf(codeBadSpec, "routing policy: got %q, want round-robin, least-loaded, weighted or llmd", cfg.Routing.Policy)
+	return nil, trace.Errorf(codeBadSpec,
+		"routing policy: got %q, want round-robin, least-loaded, weighted or llmd", cfg.Routing.Policy)
 }
 
+// newWeighted makes a router of weighted scores.
 func newWeighted(list []Scorer, t tie, instances int) *weighted {
 	w := &weighted{tie: t, total: make([]float64, instances), one: make([]float64, instances)}
 	sum := 0.0
@@ -58,7 +60,7 @@ func newWeighted(list []Scorer, t tie, instances int) *weighted {
 	return w
 }
 
-// Weigh is the weighted score of every instance for a request.
+// Weigh returns the weighted score of every instance for a request.
 func Weigh(list []Scorer, r *Request, v *View) []float64 {
 	w := newWeighted(list, tie{}, len(v.Snapshots))
 	w.weigh(r, v)
@@ -70,13 +72,14 @@ func readsEvents(list []Scorer) bool {
 	return slices.ContainsFunc(list, func(s Scorer) bool { return s.Name == "precise-prefix-cache" })
 }
 
+// roundRobin uses the instances in turn.
 type roundRobin struct{ n, next int }
 
 func (r *roundRobin) Route(*Request, *View) int { return r.next }
 
 func (r *roundRobin) Routed(*Request, int) { r.next = (r.next + 1) % r.n }
 
-// tie chooses among equals.
+// tie chooses among instances of equal score.
 type tie struct {
 	seed   uint64
 	choose func(n int) int // among n equal instances; nil: by the seed and the request
@@ -103,6 +106,7 @@ func (t *tie) bestInstance(r *Request, n int, value func(i int) float64) int {
 	return t.equal[stat.DrawN(uint64(len(t.equal)), t.seed, streamTies, uint64(r.Index))]
 }
 
+// leastLoaded chooses the instance with the smallest View.Load.
 type leastLoaded struct{ tie }
 
 func (l *leastLoaded) Route(r *Request, v *View) int {
@@ -111,7 +115,7 @@ func (l *leastLoaded) Route(r *Request, v *View) int {
 
 func (l *leastLoaded) Routed(*Request, int) {}
 
-// weighted is the argmax of the weighted sum of scores, each held within [0, 1].
+// weighted chooses the instance with the largest weighted sum of scores, each limited to [0, 1].
 type weighted struct {
 	tie
 	scores              []score
@@ -123,6 +127,7 @@ func (w *weighted) Route(r *Request, v *View) int {
 	return w.bestInstance(r, len(w.total), func(i int) float64 { return w.total[i] })
 }
 
+// weigh computes the weighted sum of every instance.
 func (w *weighted) weigh(r *Request, v *View) {
 	clear(w.total)
 	for k, s := range w.scores {
@@ -141,12 +146,11 @@ type Scorer struct {
 	Weight float64
 }
 
-// score writes the score of every instance.
+// score writes the score of every instance to to.
 type score func(r *Request, v *View, to []float64)
 
-// scorers by name. Scores and their names follow BLIS (inference-sim) and llm-d's
-// scheduler; queue-depth-effective is what BLIS's queue-depth read before it was
-// changed to the waiting queue alone.
+// scorers are the scores by name, which follow BLIS (inference-sim) and llm-d's scheduler.
+// queue-depth-effective is what BLIS called queue-depth before it changed that to the waiting queue alone.
 var scorers = map[string]score{
 	"prefix-affinity": func(r *Request, v *View, to []float64) {
 		for i := range to {
@@ -175,11 +179,12 @@ var scorers = map[string]score{
 	},
 }
 
-// short are the names of the texts.
+// short maps abbreviations to the names of scorers.
 var short = map[string]string{"pa": "prefix-affinity", "qd": "queue-depth", "kv": "kv-utilization",
 	"qde": "queue-depth-effective", "ppc": "precise-prefix-cache", "lb": "load-balance"}
 
-// scoreFewest scores 1 for the smallest count and 0 for the largest; all equal: 1.
+// scoreFewest gives 1 to the instance with the smallest count and 0 to the one with the largest; 1
+// to all if they are equal.
 func scoreFewest(to []float64, count func(i int) int64) {
 	lo := int64(math.MaxInt64)
 	hi := int64(math.MinInt64)
@@ -195,7 +200,7 @@ func scoreFewest(to []float64, count func(i int) int64) {
 	}
 }
 
-// ParseScorers reads "pa:4,qd:3": names of scorers, long or short, and weights.
+// ParseScorers reads weighted scorers such as "pa:4,qd:3", with full or abbreviated names.
 func ParseScorers(text string) ([]Scorer, error) {
 	var out []Scorer
 	for _, part := range strings.Split(text, ",") {
@@ -214,11 +219,13 @@ func ParseScorers(text string) ([]Scorer, error) {
 	return out, nil
 }
 
+// rateDecay is the factor by which a recent rate falls in us.
 func rateDecay(us int64) float64 { return math.Exp(-float64(us) / rateWindowUs) }
 
-// Disaggregated prefill, as vLLM's NIXL connector and a proxy do it (spec#cluster-disaggregated): a
-// request goes to a prefill instance with max_tokens 1; when that has answered, to a decode instance, which
-// reads the prompt's KV blocks from the first and computes the last prompt token again.
+// The rest of this file simulates disaggregated prefill as done by vLLM's NIXL connector and a proxy
+// (spec#cluster-disaggregated). A request is sent to a prefill instance with max_tokens 1. After its
+// answer it is sent to a decode instance, which reads the prompt's KV blocks from the prefill instance
+// and computes the last prompt token again.
 
 // Roles of instances.
 const (
@@ -226,16 +233,17 @@ const (
 	roleDecode  = "decode"
 )
 
-// transferSpec is how KV blocks come from a prefill to a decode instance: latency + bytes / bandwidth.
+// transferSpec is the time to transfer KV blocks from a prefill to a decode instance: latency +
+// bytes / bandwidth.
 type transferSpec struct {
 	BandwidthGBs float64 `yaml:"bandwidth_gb_s"` // 1e9 B/s of each device's link
 	LatencyUs    int64   `yaml:"latency_us"`     // of a transfer
 	ProxyUs      int64   `yaml:"proxy_us"`       // from the prefill's answer to the decode instance's API
-	Shared       bool    `yaml:"shared_links"`   // transfers of one rank follow each other; else none meets another
+	Shared       bool    `yaml:"shared_links"`   // transfers of a rank wait for each other
 }
 
-// leaseUs is how long releases before 0.23 keep a prefill's blocks for the decode instance; later ones renew the lease
-// while the request waits there.
+// leaseUs is how long releases before 0.23 keep a prefill's blocks for the decode instance. Later
+// ones renew the lease while the request waits there.
 const leaseUs = int64(480e6)
 
 // pooled is a router among some of the instances.
@@ -264,6 +272,7 @@ func (p *pooled) Route(r *Request, v *View) int {
 	return p.members[p.router.Route(r, &p.view)]
 }
 
+// gather sets to to the elements of from at the members' indices.
 func gather[T any](to, from []T, members []int) []T {
 	to = to[:0]
 	for _, i := range members {
@@ -276,19 +285,19 @@ func gather[T any](to, from []T, members []int) []T {
 type disaggregation struct {
 	decode    *pooled
 	isPrefill []bool
-	free      [][]int64 // by instance and rank: when its link is
+	free      [][]int64 // when the link of each rank of each instance is free, us
 	requests  []handed
 }
 
-// handed is one request on its way through both.
+// handed is one request that a prefill and then a decode instance serve.
 type handed struct {
 	at        [2]sim.Request    // as the prefill and the decode instance see it
-	prefill   sim.RequestResult // what it experienced there
+	prefill   sim.RequestResult // its result at the prefill instance
 	from      int
-	isWaiting bool // the prefill instance keeps its blocks
+	isWaiting bool // the prefill instance still keeps its blocks
 }
 
-// Transfers are those of KV blocks from prefill to decode instances.
+// Transfers are the transfers of KV blocks from prefill to decode instances.
 type Transfers struct {
 	Count   int     `json:"count"`
 	Bytes   float64 `json:"bytes"`   // of one device each
@@ -296,7 +305,7 @@ type Transfers struct {
 	Expired int     `json:"expired"` // begun after the prefill's lease had ended
 }
 
-// disaggregate splits the instances by role; nil where they have none.
+// disaggregate divides the instances by role, if they have roles.
 func (c *cluster) disaggregate(list []Scorer) error {
 	roles := c.cfg.Instances.roles()
 	if !slices.ContainsFunc(roles, func(r string) bool { return r != "" }) {
@@ -328,7 +337,7 @@ func (c *cluster) disaggregate(list []Scorer) error {
 	return nil
 }
 
-// roles are those of the instances, by instance.
+// roles are the roles of the instances.
 func (n *instances) roles() (out []string) {
 	for _, g := range n.Groups {
 		out = append(out, slices.Repeat([]string{g.Role}, g.Count)...)
@@ -336,7 +345,7 @@ func (n *instances) roles() (out []string) {
 	return out
 }
 
-// checkRoles verifies that roles go together.
+// checkRoles refuses combinations of roles that cannot serve requests.
 func (s *Spec) checkRoles() error {
 	roles := s.Instances.roles()
 	for i, g := range s.Instances.Groups {
@@ -351,21 +360,26 @@ func (s *Spec) checkRoles() error {
 	case !(t.BandwidthGBs > 0 && t.BandwidthGBs <= 1e9),
 		t.LatencyUs < 0 || t.LatencyUs > sim.LatestUs,
 		t.ProxyUs < 0 || t.ProxyUs > sim.LatestUs:
-		return specErrorf("transfer: got %g GB/s, latency %d us, proxy %d us, want > 0, >= 0 and >= 0", t.BandwidthGBs, t.LatencyUs, t.ProxyUs)
+		return specErrorf("transfer: got %g GB/s, latency %d us, proxy %d us, want > 0, >= 0 and >= 0",
+			t.BandwidthGBs, t.LatencyUs, t.ProxyUs)
 	case !hasPrefill && !hasDecode:
 		return nil
 	case !hasPrefill || !hasDecode || slices.Contains(roles, ""):
-		return trace.Errorf(codeBadSpec, "instances: got roles %q, want prefill and decode instances and no others", roles).
+		return trace.Errorf(codeBadSpec,
+			"instances: got roles %q, want prefill and decode instances and no others", roles).
 			WithHint("instances: [{count: 1, role: prefill}, {count: 2, role: decode}]")
 	}
 	return s.checkBlind("prefill and decode instances")
 }
 
-// checkBlind refuses what looks into engines or predicts what they do, before instances that are more than one engine.
+// checkBlind refuses policies that predict or read the state of one engine, if instances are more
+// than one engine. instances describes these for the error.
 func (s *Spec) checkBlind(instances string) error {
 	switch {
-	case s.NeedsController() || slices.Contains([]string{"clairvoyant", "predictive-seed", "latency-slo"}, s.Admission.Policy):
-		return specErrorf("admission policy: got %q with %s, want one that predicts nothing", s.Admission.Policy, instances)
+	case s.NeedsController() ||
+		slices.Contains([]string{"clairvoyant", "predictive-seed", "latency-slo"}, s.Admission.Policy):
+		return specErrorf("admission policy: got %q with %s, want one that predicts nothing", s.Admission.Policy,
+			instances)
 	case s.Routing.Policy == LLMD:
 		return specErrorf("routing policy: got %q with %s, want round-robin, least-loaded or weighted", LLMD, instances)
 	case s.ShadowShare > 0:
@@ -374,7 +388,7 @@ func (s *Spec) checkBlind(instances string) error {
 	return nil
 }
 
-// requestFor is request i as its instance sees it.
+// requestFor is request i as its instance gets it.
 func (c *cluster) requestFor(i, instance int, now int64) *sim.Request {
 	if c.pd == nil {
 		return &c.reqs[i]
@@ -398,12 +412,13 @@ func (c *cluster) requestFor(i, instance int, now int64) *sim.Request {
 	return &h.at[0]
 }
 
-// handsOver notes what a prefill instance has done with a request; true: a decode instance goes on with it.
+// handsOver records the result of a prefill instance and reports whether a decode instance
+// continues.
 func (c *cluster) handsOver(i, instance int, atUs int64, r *sim.RequestResult) bool {
 	switch {
 	case c.pd == nil || !c.pd.isPrefill[instance]:
 		return false
-	case r.Outcome != sim.OutcomeFinished: // its blocks will not be read
+	case r.Outcome != sim.OutcomeFinished: // no instance will read its blocks
 		c.engines[instance].Release(i, atUs)
 		return false
 	}
@@ -417,7 +432,7 @@ func (c *cluster) handsOver(i, instance int, atUs int64, r *sim.RequestResult) b
 	return true
 }
 
-// handToDecode sends a request with its prompt's KV blocks to a decode instance.
+// handToDecode sends a request to a decode instance.
 func (c *cluster) handToDecode(i int, now int64) error {
 	c.refreshView(i, now)
 	target := c.pd.decode.Route(&c.seen[i], &c.view)
@@ -428,7 +443,7 @@ func (c *cluster) handToDecode(i int, now int64) error {
 	return c.sendTo(i, target, now)
 }
 
-// loadedAtUs is when the KV blocks of that many tokens of request i have arrived at instance to.
+// loadedAtUs is when the KV of a number of tokens of request i has arrived at instance to.
 func (c *cluster) loadedAtUs(to, i int, nowUs, tokens int64) int64 {
 	h, t := &c.pd.requests[i], &c.cfg.Transfer
 	d := c.cfg.Engines[to].Deployment
@@ -453,7 +468,7 @@ func (c *cluster) loadedAtUs(to, i int, nowUs, tokens int64) int64 {
 	return done
 }
 
-// releasePrefill lets the prefill instance of request i have its blocks back, at atUs.
+// releasePrefill frees the blocks of request i at its prefill instance, at atUs.
 func (c *cluster) releasePrefill(i int, atUs int64) {
 	if h := &c.pd.requests[i]; h.isWaiting {
 		h.isWaiting = false
@@ -461,8 +476,8 @@ func (c *cluster) releasePrefill(i int, atUs int64) {
 	}
 }
 
-// joinRecords puts what both instances did with a request into one result: queued and admitted by the prefill instance,
-// with the tokens it found cached.
+// joinRecords joins the results of both instances: the request was queued and admitted at the
+// prefill instance, with the cached tokens found there.
 func (c *cluster) joinRecords(i, instance int, atUs int64, rec *record) {
 	if c.pd == nil || c.pd.isPrefill[instance] {
 		return

@@ -22,15 +22,15 @@ type keptRun struct {
 	Outcome outcome
 }
 
-// runLog keeps finished runs in a file, so that an interrupted experiment can continue. The first line
-// identifies the experiment, each further line is one run.
+// runLog stores finished runs in a file, so that an interrupted experiment can continue. The first
+// line identifies the experiment, and each further line is one run.
 type runLog struct {
 	mu    sync.Mutex
 	file  *os.File
 	known map[string]*outcome
 }
 
-// openRuns opens the log of an experiment; runs of another one are dropped, as is a last line that was cut off.
+// openRuns opens the log. It drops the runs of another experiment, and an incomplete last line.
 func openRuns(path, of string) (*runLog, error) {
 	l := &runLog{known: map[string]*outcome{}}
 	of += "\n"
@@ -59,8 +59,9 @@ func openRuns(path, of string) (*runLog, error) {
 	return l, err
 }
 
-// runOnce is a run of a cell, or what the log has of it.
-func (l *lab) runOnce(c *cell, r *rival, seed int64, reqs []sim.Request, w window, rates map[string][]float64) (*outcome, error) {
+// runOnce returns the run of a cell, from the log if it has it.
+func (l *lab) runOnce(c *cell, r *rival, seed int64, reqs []sim.Request, w window,
+	rates map[string][]float64) (*outcome, error) {
 	if l.log == nil {
 		return l.runCell(c, r, seed, reqs, w, rates)
 	}

@@ -25,31 +25,31 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Options are those of a simulation and a cluster file.
+// Options are the options of a simulation, with those of a cluster.
 type Options struct {
 	simulate.Options
 	File      string // cluster.yaml
-	Instances int    // 0: the file's
+	Instances int    // number of instances; 0 for that of the file
 }
 
-// Asked reports whether anything asks for a cluster.
+// Asked reports whether an option asks for a cluster.
 func (o *Options) Asked() bool {
 	return o.File != "" || o.Instances != 0
 }
 
-// simulation is one call of simulate with a cluster, its files read.
+// simulation is one call of Simulate after its files were read.
 type simulation struct {
 	*simulate.Simulation
 	o         *Options
 	spec      *Spec
-	gate      *coeff.Set // what the gateway predicts with; nil: what drives the engines
+	gate      *coeff.Set // coefficients of the gateway's predictions; nil for those of the engines
 	predictor *forest.Predictor
-	groups    []*simulate.Simulation // one a group of instances: its deployment and coefficients
-	first     *Part                  // of the first seed
+	groups    []*simulate.Simulation // deployment and coefficients of each group of instances
+	first     *Part                  // the figures of the first seed
 }
 
-// Simulate runs a workload through several engines behind one gateway and writes
-// simulation.json, requests.parquet and decisions.parquet to o.Out.
+// Simulate runs a workload through several engines behind one gateway and writes simulation.json,
+// requests.parquet and decisions.parquet to o.Out.
 func Simulate(ctx context.Context, o Options) (*document, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)
 }
 
-// readSpec reads the cluster file, with what the flags override.
+// readSpec reads the cluster file and applies the flags.
 func (s *simulation) readSpec() (inputs []result.Input, err error) {
 	o := s.o
 	spec := defaultSpec()
@@ -110,7 +110,7 @@ func (s *simulation) readSpec() (inputs []result.Input, err error) {
 	if o.Instances != 0 {
 		s.spec.Instances.Groups = []group{{Count: o.Instances}}
 	}
-	if err = s.spec.Check(); err != nil && o.File == "" { // only flags can have said it
+	if err = s.spec.Check(); err != nil && o.File == "" { // the error can only come from flags
 		err = &option.Misuse{Msg: err.Error(), Hint: trace.HintOf(err)}
 	}
 	return inputs, err
@@ -149,7 +149,7 @@ func (s *simulation) loadFiles() error {
 	return nil
 }
 
-// pathBeside is a path of a file, relative to the folder that file is in.
+// pathBeside is a path that a file contains, relative to that file's folder.
 func pathBeside(file, path string) string {
 	if filepath.IsAbs(path) || file == "" {
 		return path
@@ -157,7 +157,7 @@ func pathBeside(file, path string) string {
 	return filepath.Join(filepath.Dir(file), path)
 }
 
-// group is the simulation of one group of instances.
+// group loads one group of instances.
 func (s *simulation) group(g group) (*simulate.Simulation, error) {
 	own := s.With(&s.o.Options)
 	if g.Deployment != "" || len(g.Set) > 0 {
@@ -186,29 +186,32 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 		return nil, err
 	}
 	if b := own.Deployment.Engine.BlockSize; b != s.Deployment.Engine.BlockSize {
-		return nil, trace.Errorf(codeBadSpec, "instances: got blocks of %d and of %d tokens, want one size for the gateway's index",
+		return nil, trace.Errorf(codeBadSpec,
+			"instances: got blocks of %d and of %d tokens, want one size for the gateway's index",
 			s.Deployment.Engine.BlockSize, b)
 	}
 	s.Join(own)
 	return own, nil
 }
 
-// checkRole refuses what cannot be part of disaggregated prefill, and a server of it that is none.
+// checkRole refuses instances that cannot be part of disaggregated prefill.
 func (s *simulation) checkRole(d *deploy.Deployment, role string) error {
 	switch {
 	case role == "":
 		return d.CheckAlone()
 	case d.PP > 1:
-		return trace.Errorf(codeBadSpec, "instances: got pipeline_parallel_size %d in a %s instance, want 1", d.PP, role).
+		return trace.Errorf(codeBadSpec,
+			"instances: got pipeline_parallel_size %d in a %s instance, want 1", d.PP, role).
 			WithHint("NIXL moves KV blocks between servers without pipeline stages alone")
 	case d.Model.ID != s.Deployment.Model.ID:
-		return trace.Errorf(codeBadSpec, "instances: got model %q in a %s instance, want %q as in the others", d.Model.ID, role,
+		return trace.Errorf(codeBadSpec,
+			"instances: got model %q in a %s instance, want %q as in the others", d.Model.ID, role,
 			s.Deployment.Model.ID)
 	}
 	return nil
 }
 
-// parts are the engines of one seed and what the gate predicts with.
+// parts makes the engines of one seed and the predictors of the gate.
 func (s *simulation) parts(seed int64) (parts, error) {
 	p := parts{Seed: seed}
 	for i, g := range s.groups {
@@ -245,7 +248,7 @@ func (s *simulation) parts(seed int64) (parts, error) {
 	return p, nil
 }
 
-// rolloutOf is the rollout of an engine with the step times that drive it.
+// rolloutOf is a forecast engine with the step times of the simulated engine.
 func rolloutOf(cfg *sim.Config) *forecast.Engine {
 	d := *cfg.Deployment
 	d.Engine.AsyncScheduling = trace.Some(cfg.Async)
@@ -257,8 +260,8 @@ func rolloutOf(cfg *sim.Config) *forecast.Engine {
 	return e
 }
 
-// priorQuantile is the quantile of observed / predicted step times of an artifact's mixed
-// steps, 1 without: what calibration goes by until it has seen some first tokens.
+// priorQuantile returns the quantiles of observed / predicted step times of a set's mixed steps, or
+// 1 without. Calibration uses them until it has observed first tokens.
 func priorQuantile(set *coeff.Set) func(p float64) float64 {
 	var points []sim.Quantile
 	if set != nil {
@@ -289,6 +292,7 @@ type decisionRow struct {
 	PotentialTokens int64              `col:"potential_cached_tokens" unit:"tokens" doc:"the most it expected anywhere at the first arrival"`
 }
 
+// rowOfDecision makes the row of a request.
 func rowOfDecision(r *record) decisionRow {
 	known := func(us float64) trace.Opt[float64] { return trace.Opt[float64]{V: us / 1e3, OK: us == us} }
 	row := decisionRow{
@@ -315,7 +319,7 @@ func rowOfDecision(r *record) decisionRow {
 	return row
 }
 
-// runReplication is one seed; the first writes files.
+// runReplication simulates one seed. The first one writes files.
 func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replication, error) {
 	reqs, err := s.Requests(seed)
 	if err != nil {
@@ -349,7 +353,8 @@ func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replicati
 	out.Findings = slices.Compact(out.Findings)
 	if t, ok := p.Trees.(*trees); ok && t.Outside > 0 {
 		out.Findings = append(out.Findings, trace.Findingf(coeff.OutsideTraining,
-			"%d estimates lay outside what the predictor was trained on: trees answer with their nearest leaf", t.Outside))
+			"%d estimates lay outside what the predictor was trained on: trees answer with their nearest leaf",
+			t.Outside))
 	}
 	if !first {
 		return out, nil
@@ -370,6 +375,7 @@ func (s *simulation) write(run *Result) error {
 	return writeRows(s.o.Out, "decisions", run.Records, rowOfDecision)
 }
 
+// writeRows writes a table with one row for each record.
 func writeRows[R any](dir, name string, records []record, row func(*record) R) error {
 	rows, err := table.Create[R](dir, name, table.Parquet)
 	if err != nil {
@@ -384,9 +390,10 @@ func writeRows[R any](dir, name string, records []record, row func(*record) R) e
 	return rows.Close()
 }
 
-// watchInstances gives each instance its own files: the name given for one, with
-// its number before the extension for several.
-func (s *simulation) watchInstances(reqs []sim.Request, n int) (func(int) sim.Observer, func([]*sim.Result) error, error) {
+// watchInstances makes the observers that write logs and dumps. With several instances each has
+// files of its own, with its number before the extension.
+func (s *simulation) watchInstances(reqs []sim.Request, n int) (func(int) sim.Observer, func([]*sim.Result) error,
+	error) {
 	obs := make([]sim.Observer, n)
 	var closers []func(*sim.Result) error
 	for i := range n {
@@ -423,18 +430,19 @@ type document struct {
 
 // Part is what a cluster adds to simulation.json.
 type Part struct {
-	Instances    int                   `json:"instances"`
-	Admission    string                `json:"admission_policy"`
-	Routing      string                `json:"routing_policy"`
-	Scorers      string                `json:"routing_scorers"` // "" unless the policy is weighted
-	Scheduler    string                `json:"scheduler"`       // "": the deployment's
-	RefreshUs    int64                 `json:"snapshot_refresh_us"`
-	Arrived      int                   `json:"arrived"`
-	Admitted     int                   `json:"admitted"`
-	Rejected     int                   `json:"rejected_requests"`
-	Arrivals     int                   `json:"arrivals"` // those that came again included
-	Goodput      *float64              `json:"goodput_share"`
-	P99Critical  *float64              `json:"ttft_p99_critical_ms"`  // rejected ones as for ever: null when they reach it
+	Instances int      `json:"instances"`
+	Admission string   `json:"admission_policy"`
+	Routing   string   `json:"routing_policy"`
+	Scorers   string   `json:"routing_scorers"` // "" unless the policy is weighted
+	Scheduler string   `json:"scheduler"`       // "": the deployment's
+	RefreshUs int64    `json:"snapshot_refresh_us"`
+	Arrived   int      `json:"arrived"`
+	Admitted  int      `json:"admitted"`
+	Rejected  int      `json:"rejected_requests"`
+	Arrivals  int      `json:"arrivals"` // those that came again included
+	Goodput   *float64 `json:"goodput_share"`
+	// rejected ones as for ever: null when they reach it
+	P99Critical  *float64              `json:"ttft_p99_critical_ms"`
 	P99Admitted  *float64              `json:"ttft_p99_admitted_ms"`  // of admitted requests
 	P99Everybody *float64              `json:"ttft_p99_everybody_ms"` // rejected ones as for ever
 	CachedShare  *float64              `json:"cached_token_share"`    // of admitted requests' prompt tokens
@@ -469,6 +477,7 @@ type classPart struct {
 	RuleMiss *float64 `json:"ttft_miss_share_by_rule"` // of those that no floor let in
 }
 
+// partOf computes the figures of a run.
 func (s *simulation) partOf(run *Result, reqs []sim.Request) *Part {
 	targets := TargetsOf(reqs) // the workload's own
 	maps.Copy(targets, s.spec.ByClass())
@@ -517,5 +526,6 @@ func auditPart(a audit) *AuditPart {
 	if a.N == 0 {
 		return nil
 	}
-	return &AuditPart{a.N, result.OrNull(a.MedianAPE), result.OrNull(a.Bias), result.OrNull(a.Coverage90), result.OrNull(a.FalseShare)}
+	return &AuditPart{a.N, result.OrNull(a.MedianAPE), result.OrNull(a.Bias), result.OrNull(a.Coverage90),
+		result.OrNull(a.FalseShare)}
 }

@@ -17,26 +17,28 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Spec is cluster.yaml. What is absent has the value of DefaultSpec.
+// Spec is cluster.yaml. Absent keys have the values of defaultSpec.
 type Spec struct {
-	Instances   instances             `yaml:"instances"`
-	RefreshUs   int64                 `yaml:"snapshot_refresh_us"`  // us between scrapes; 0: live
-	Scrape      string                `yaml:"scrape"`               // staggered or aligned
-	ExportStep  bool                  `yaml:"export_step_start"`    // engines export the start of their step
-	AdmissionUs int64                 `yaml:"admission_latency_us"` // us
-	RoutingUs   int64                 `yaml:"routing_latency_us"`   // us
-	Admission   admission             `yaml:"admission"`
-	Routing     Routing               `yaml:"routing"`
-	Scheduler   string                `yaml:"scheduler"` // fcfs, priority-fcfs; "": the deployment's, and the requests' own priorities
-	Priorities  map[string]int        `yaml:"priorities"`
-	AgeWeight   float64               `yaml:"age_weight"` // priority a request gains per us of age
-	Retry       retrySpec             `yaml:"retry"`
-	Targets     map[string]targetSpec `yaml:"goodput_slo_targets"`
-	Transfer    transferSpec          `yaml:"transfer"`     // between prefill and decode instances
-	ShadowShare float64               `yaml:"shadow_share"` // of rejected requests served by a copy of their engine, 0..1
+	Instances   instances `yaml:"instances"`
+	RefreshUs   int64     `yaml:"snapshot_refresh_us"`  // us between scrapes; 0: live
+	Scrape      string    `yaml:"scrape"`               // staggered or aligned
+	ExportStep  bool      `yaml:"export_step_start"`    // engines export the start of their step
+	AdmissionUs int64     `yaml:"admission_latency_us"` // us
+	RoutingUs   int64     `yaml:"routing_latency_us"`   // us
+	Admission   admission `yaml:"admission"`
+	Routing     Routing   `yaml:"routing"`
+	// fcfs, priority-fcfs; "": the deployment's, and the requests' own priorities
+	Scheduler  string                `yaml:"scheduler"`
+	Priorities map[string]int        `yaml:"priorities"`
+	AgeWeight  float64               `yaml:"age_weight"` // priority a request gains per us of age
+	Retry      retrySpec             `yaml:"retry"`
+	Targets    map[string]targetSpec `yaml:"goodput_slo_targets"`
+	Transfer   transferSpec          `yaml:"transfer"` // between prefill and decode instances
+	// of rejected requests served by a copy of their engine, 0..1
+	ShadowShare float64 `yaml:"shadow_share"`
 }
 
-// instances is a number, or groups of instances that differ.
+// instances is a number of instances, or groups of different ones.
 type instances struct {
 	Groups []group
 }
@@ -73,7 +75,7 @@ func (n *instances) Count() int {
 	return sum
 }
 
-// admission is a policy and its parameters; each policy has its own defaults.
+// admission is a policy and its parameters. Each policy has its own defaults.
 type admission struct {
 	Policy string `yaml:"policy"`
 
@@ -96,7 +98,8 @@ type admission struct {
 	Beta1          float64            `yaml:"beta1"` // us per token
 	AdmitUnmatched bool               `yaml:"admit_unmatched"`
 
-	Controller string             `yaml:"controller"` // predictive: coefficient file of the gate; "": that of the engines
+	// predictive: coefficient file of the gate; "": that of the engines
+	Controller string             `yaml:"controller"`
 	Eps        map[string]float64 `yaml:"eps"`        // predictive, by class: tolerated share of misses
 	PredictOn  string             `yaml:"predict_on"` // predictive: chosen or best
 	Floor      *float64           `yaml:"floor"`      // predictive: share of a group's arrivals; 0: none
@@ -132,7 +135,8 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 				Line: int64(key.Line),
 				Col:  int64(key.Column),
 				Code: codeBadSpec,
-				Msg:  fmt.Sprintf("admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy, trace.OneOf(policies)),
+				Msg: fmt.Sprintf("admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy,
+					trace.OneOf(policies)),
 			}
 		}
 	}
@@ -254,7 +258,8 @@ func (s *Spec) Check() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Targets)) {
 		if t := s.Targets[name]; !(t.TTFTMs >= 0 && t.ITLMs >= 0 && t.E2EMs >= 0) {
-			return specErrorf("goodput_slo_targets.%s: got %g, %g and %g ms, want all >= 0", name, t.TTFTMs, t.ITLMs, t.E2EMs)
+			return specErrorf("goodput_slo_targets.%s: got %g, %g and %g ms, want all >= 0", name, t.TTFTMs,
+				t.ITLMs, t.E2EMs)
 		}
 	}
 	if a, r := s.Admission.Predictor, s.Routing.Predictor; a != "" && r != "" && a != r {
@@ -365,7 +370,8 @@ func (a *admission) checkParameters() error {
 		return specErrorf("admission.floor: got %g, want 0 to 1", *a.Floor)
 	case a.Policy == "slo-gated" && !slices.Contains(signals, a.Signal):
 		return trace.Errorf(codeBadSpec, "slo-gated signal: got %q, want %s", a.Signal, trace.OneOf(signals)).
-			WithHint("in cluster.yaml: admission: {policy: slo-gated, signal: max-queue-depth, thresholds: {sheddable: 8, standard: 16}}")
+			WithHint("in cluster.yaml: admission: {policy: slo-gated, signal: max-queue-depth, thresholds: " +
+				"{sheddable: 8, standard: 16}}")
 	case a.Policy == "predictive-seed" && a.Variant != "a" && a.Variant != "b":
 		return specErrorf("predictive-seed variant: got %q, want a or b", a.Variant)
 	}
@@ -480,8 +486,7 @@ func (s *Spec) predictive(p *parts, e estimator) *predictive {
 	return out
 }
 
-// TakeTargets gives requests the targets of their classes, where the
-// spec has any.
+// TakeTargets sets the targets of requests to those of their classes, if the spec has any.
 func (s *Spec) TakeTargets(reqs []sim.Request) []sim.Request {
 	if len(s.Targets) == 0 {
 		return reqs
@@ -507,9 +512,11 @@ func (r *Routing) scorers() ([]Scorer, error) {
 		return ParseScorers(r.ScorersText())
 	case r.Scorers != "":
 		if r.Policy == LLMD {
-			return nil, specErrorf("routing.scorers: got %q with policy llmd, want a list of one plugin: [%s]", r.Scorers, latencyScorer)
+			return nil, specErrorf("routing.scorers: got %q with policy llmd, want a list of one plugin: [%s]",
+				r.Scorers, latencyScorer)
 		}
-		return nil, trace.Errorf(codeBadSpec, "routing.scorers: got them with policy %q, want policy weighted", r.Policy).
+		return nil, trace.Errorf(codeBadSpec,
+			"routing.scorers: got them with policy %q, want policy weighted", r.Policy).
 			WithHint("add policy: weighted beside them")
 	}
 	return nil, nil
@@ -540,16 +547,18 @@ const (
 	priorityFCFS = "priority-fcfs"
 )
 
-// defaultPriorities are those of BLIS and of the gateway API: below 0 a class may
-// be shed. Classes without one are standard.
+// defaultPriorities are those of BLIS and of the gateway API. Requests of negative priority may be
+// rejected. Classes without a priority are standard.
 var defaultPriorities = map[string]int{"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
 
 const standardPriority = 3
 
 func (c *Config) checkConfig() error {
 	switch {
-	case c.RefreshUs < 0 || c.AdmissionUs < 0 || c.RoutingUs < 0 || c.Routing.EventDelayUs < 0 || c.Routing.IndexBlocks < 0:
-		return specErrorf("times and blocks: got refresh %d, admission %d, routing %d, event delay %d us, %d index blocks, want all >= 0",
+	case c.RefreshUs < 0 || c.AdmissionUs < 0 || c.RoutingUs < 0 || c.Routing.EventDelayUs < 0 ||
+		c.Routing.IndexBlocks < 0:
+		return specErrorf("times and blocks: got refresh %d, admission %d, routing %d, event delay %d us, %d "+
+			"index blocks, want all >= 0",
 			c.RefreshUs, c.AdmissionUs, c.RoutingUs, c.Routing.EventDelayUs, c.Routing.IndexBlocks)
 	case !slices.Contains([]string{OnRoute, onFirstToken, kvEvents}, c.Routing.IndexUpdate):
 		return specErrorf("index update: got %q, want on-route, on-first-token or kv-events", c.Routing.IndexUpdate)
@@ -565,7 +574,7 @@ func (c *Config) checkConfig() error {
 	return nil
 }
 
-// priority of a class, higher is more important.
+// priority is the priority of a class, higher for more important ones.
 func (c *Config) priority(class string) int {
 	if p, ok := c.Priorities[class]; ok {
 		return p
@@ -576,9 +585,9 @@ func (c *Config) priority(class string) int {
 	return standardPriority
 }
 
-// enginePriority is what vLLM gets: smaller first. With age the order of two
-// requests never changes, so it is a number too: the arrival less what a class is
-// worth in time.
+// enginePriority is the priority that vLLM gets, of which smaller ones are served first. With AgeWeight
+// the order of two requests does not change with time, so it can be one number: the arrival minus the
+// priority converted to time.
 func (c *Config) enginePriority(priority int, arrivalUs int64) int64 {
 	if c.AgeWeight > 0 {
 		return arrivalUs - sim.ToUs(float64(priority+maxPriority)/c.AgeWeight)
@@ -592,5 +601,5 @@ func (c *Config) enginePriority(priority int, arrivalUs int64) int64 {
 	return int64(top - priority)
 }
 
-// maxPriority bounds priorities on both sides.
+// maxPriority is the largest absolute value of a priority.
 const maxPriority = 100

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/sim/forecast"
 )
 
-// trees estimate TTFT with the forest of a predictor file, on the columns of a
-// router's view; a column that no view can know is unknown.
+// trees estimates TTFT with the boosted trees of a predictor file. Columns that the gateway's view
+// does not have are unknown (NaN).
 type trees struct {
 	model   *forest.Evaluated
 	columns []column
@@ -16,16 +16,16 @@ type trees struct {
 	Outside int // estimates outside what the forest was trained on
 }
 
-// column reads one column off the view of an instance.
+// column computes one column from the view of an instance.
 type column func(r *Request, v *View, i int) float64
 
-// newTrees takes the TTFT target of a predictor file.
+// newTrees uses the TTFT target of a predictor file.
 func newTrees(p *forest.Predictor) (*trees, error) {
 	m := p.Target("ttft_ms")
 	if m == nil {
 		return nil, specErrorf("predictor: got no target ttft_ms, want one")
 	}
-	full := false // columns beyond llm-d's change what two of llm-d's mean
+	full := false // the file has more columns than llm-d, in which two of llm-d's have another meaning
 	for _, c := range m.Columns {
 		full = full || c.Name == "own_uncached_tokens"
 	}
@@ -45,7 +45,7 @@ func newTrees(p *forest.Predictor) (*trees, error) {
 	return t, nil
 }
 
-// TTFT is the forest's estimate.
+// TTFT is the estimate of the trees.
 func (t *trees) TTFT(r *Request, v *View, i int) (estimate, error) {
 	for k, read := range t.columns {
 		t.x[k] = read(r, v, i)

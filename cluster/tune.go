@@ -15,7 +15,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// parameter is one knob, searched in logarithms.
+// parameter is one tunable parameter, searched on a logarithmic scale.
 type parameter struct {
 	Name   string
 	Lo, Hi float64
@@ -26,15 +26,17 @@ func (p *parameter) value(u float64) float64 {
 	return math.Exp(math.Log(p.Lo) + u*(math.Log(p.Hi)-math.Log(p.Lo)))
 }
 
-// tunable are the policies that can be tuned, with their knobs.
+// tunable are the policies that can be tuned, with their parameters.
 func tunable() map[string][]parameter {
 	return map[string][]parameter{
-		"predictive-seed": append([]parameter{budgetParameter("critical"), budgetParameter("standard"), budgetParameter("sheddable"),
+		"predictive-seed": append([]parameter{budgetParameter("critical"), budgetParameter("standard"),
+			budgetParameter("sheddable"),
 			{"step_ms", 1, 60, func(s *Spec, v float64) { s.Admission.StepMs = v }}}, weightParameters()...),
 		"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weightParameters()...),
 		"probabilistic": append([]parameter{{"k", 1, 1000, func(s *Spec, v float64) { s.Admission.K = v }},
 			{"power", 0.5, 10, func(s *Spec, v float64) { s.Admission.Power = v }},
-			{"queue_depth_threshold", 1, 100, func(s *Spec, v float64) { s.Admission.QueueThreshold = v }}}, weightParameters()...),
+			{"queue_depth_threshold", 1, 100, func(s *Spec, v float64) { s.Admission.QueueThreshold = v }}},
+			weightParameters()...),
 	}
 }
 
@@ -46,7 +48,8 @@ func weightParameters() []parameter {
 
 // commonScale multiplies both weights. It cannot have an effect, so the table must show none.
 func commonScale() parameter {
-	return parameter{"common scale of pa, qd", 0.1, 10, reweigh(func(pa, qd *float64, v float64) { *pa, *qd = v**pa, v**qd })}
+	return parameter{"common scale of pa, qd", 0.1, 10,
+		reweigh(func(pa, qd *float64, v float64) { *pa, *qd = v**pa, v**qd })}
 }
 
 func reweigh(change func(pa, qd *float64, v float64)) func(*Spec, float64) {
@@ -73,14 +76,14 @@ func threshold(class string) parameter {
 	}}
 }
 
-// loggedCall is a line of the log that a search can go on from.
+// loggedCall is one line of the log of a search.
 type loggedCall struct {
 	Policy string `json:"policy"`
 	Key    string `json:"key"` // of everything that decides the answer
 	Call
 }
 
-// tuner evaluates specs on seeds.
+// tuner evaluates policies with parameters over seeds.
 type tuner struct {
 	lab
 	ask         optimiseOptions
@@ -93,11 +96,11 @@ type tuner struct {
 	otherRate   float64             // of the engines of another form, requests per second
 }
 
-// nobodyMisses is a goodput of always-admit at which there is nothing to reject for.
+// nobodyMisses is a goodput of always-admit above which a load needs no rejections.
 const nobodyMisses = 0.99
 
-// tunePolicies tunes the policy and its rivals with the same budget, and tries what they
-// recommend on seeds and loads they have not seen.
+// tunePolicies tunes the policy and its rivals with the same number of simulations, and evaluates
+// the results with other seeds and loads.
 func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 	s := &t.ask
 	if err := t.prepare(); err != nil {
@@ -106,7 +109,8 @@ func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 	t.train = seedsFrom(1, s.TrainSeeds)
 	t.test = seedsFrom(101, s.TestSeeds)
 	t.seeds = t.train
-	base, critical, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), &t.plant, t.train, t.drawRequests)
+	base, critical, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), &t.plant, t.train,
+		t.drawRequests)
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +145,8 @@ func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 	return doc, nil
 }
 
-// keyOf names everything that decides what a call answers; engines and requests by
-// what always-admit makes of them.
+// keyOf identifies everything on which the result of a call depends. Engines and requests are
+// identified by the goodput of always-admit.
 func (t *tuner) keyOf(base, critical []float64) string {
 	s, points := &t.ask, ""
 	if s.Method == methodGrid { // the finest that the calls allow
@@ -150,7 +154,8 @@ func (t *tuner) keyOf(base, critical []float64) string {
 	}
 	h := fnv.New64a()
 	fmt.Fprintln(h, base, critical)
-	return fmt.Sprintf("%s %s%s from %d, %d engines, %g/s, seeds %d, %016x", s.Preset, s.Method, points, s.Start, s.Instances, t.rate,
+	return fmt.Sprintf("%s %s%s from %d, %d engines, %g/s, seeds %d, %016x", s.Preset, s.Method, points, s.Start,
+		s.Instances, t.rate,
 		s.TrainSeeds, h.Sum64())
 }
 
@@ -159,8 +164,9 @@ func (t *tuner) drawRequests(seed int64) []sim.Request {
 	return t.load.Draw(seed, t.rate, t.preset.Seconds)
 }
 
-// goodput of a spec by seed, of all and of class critical.
-func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all, critical []float64, err error) {
+// goodput is the goodput of a spec for each seed, of all requests and of class critical.
+func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all,
+	critical []float64, err error) {
 	all = make([]float64, len(seeds))
 	critical = make([]float64, len(seeds))
 	c := cell{Spec: *spec}
@@ -176,6 +182,7 @@ func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64
 	return all, critical, err
 }
 
+// apply makes the spec of a policy at a point of the unit cube.
 func (t *tuner) apply(policy string, x []float64) Spec {
 	s := specOf(policy, scorersNew, "priority-fcfs")
 	for k, p := range tunable()[policy] {
@@ -184,7 +191,7 @@ func (t *tuner) apply(policy string, x []float64) Spec {
 	return s
 }
 
-// tunePolicy searches one policy's knobs on the train seeds.
+// tunePolicy searches the parameters of one policy with the train seeds.
 func (t *tuner) tunePolicy(policy string) (*optimisePolicy, error) {
 	knobs := tunable()[policy]
 	o := search{
@@ -235,7 +242,8 @@ func (t *tuner) tunePolicy(policy string) (*optimisePolicy, error) {
 	return out, err
 }
 
-// validated is a spec on train and test seeds, and where it was not tuned.
+// validated evaluates a spec with the train and test seeds, and with loads and engines for which it
+// was not tuned.
 func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 	out := &optimisePolicy{
 		Policy:      policy,
@@ -272,16 +280,20 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 	}{
 		{"rate x0.8", &t.plant, func(s int64) []sim.Request { return t.load.Draw(s, 0.8*t.rate, t.preset.Seconds) }},
 		{"rate x1.2", &t.plant, func(s int64) []sim.Request { return t.load.Draw(s, 1.2*t.rate, t.preset.Seconds) }},
-		{"bursty, 0.3 x rate", &t.plant, func(s int64) []sim.Request { return bursty.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
-		{"newcomer, 0.3 x rate", &t.plant, func(s int64) []sim.Request { return fresh.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
-		{"other coefficients, same rho", &other, func(s int64) []sim.Request { return t.load.Draw(s, t.otherRate, t.preset.Seconds) }},
+		{"bursty, 0.3 x rate", &t.plant,
+			func(s int64) []sim.Request { return bursty.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
+		{"newcomer, 0.3 x rate", &t.plant,
+			func(s int64) []sim.Request { return fresh.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
+		{"other coefficients, same rho", &other,
+			func(s int64) []sim.Request { return t.load.Draw(s, t.otherRate, t.preset.Seconds) }},
 	} {
 		got, _, err := t.goodput(spec, to.plant, t.test, to.draw)
 		if err != nil {
 			return nil, err
 		}
 		if t.always[to.name] == nil { // the same for every policy
-			base, _, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), to.plant, t.test, to.draw)
+			base, _, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), to.plant, t.test,
+				to.draw)
 			if err != nil {
 				return nil, err
 			}
@@ -298,7 +310,7 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 	return out, nil
 }
 
-// sensitivity moves one knob at a time over its range, the others as recommended.
+// sensitivity varies one parameter at a time over its range, the others as recommended.
 func (t *tuner) sensitivity(spec Spec, knobs []parameter) ([]optimiseParameter, error) {
 	var out []optimiseParameter
 	for _, p := range knobs {

@@ -12,18 +12,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// load is a closed set of workloads; a new one needs a new name.
+// load is the description of a workload whose requests are drawn.
 type load struct {
 	Name      string
-	Groups    int      // prefix groups, by Zipf's law
+	Groups    int      // number of prefix groups, whose frequencies follow Zipf's law
 	Prefix    [2]int64 // tokens, log-uniform over groups
-	Own       [2]int64 // tokens behind the prefix, uniform
+	Own       [2]int64 // tokens after the prefix, uniform
 	Unique    float64  // share of prompts without a group
 	UniqueLen [2]int64
 	Output    [2]int64 // tokens, uniform
-	CV        float64  // of gaps between arrivals; 1: Poisson
+	CV        float64  // coefficient of variation of the gaps between arrivals; 1 for Poisson
 	Newcomer  bool     // one more group from half-time, with a fifth of the grouped requests
-	hour      *hour    // what was recorded, instead of the draws above but for the class
+	hour      *hour    // recorded requests, which replace all draws but that of the class
 }
 
 // loadOf is the workload of a name.
@@ -55,7 +55,8 @@ func (l *load) Words() string {
 	if l.Unique > 0 {
 		s += fmt.Sprintf(", %.0f %% unique prompts of %d to %d", 100*l.Unique, l.UniqueLen[0], l.UniqueLen[1])
 	}
-	s += fmt.Sprintf(", %d to %d outputs, gaps of CV %g, 33/34/33 %% critical, standard, sheddable", l.Output[0], l.Output[1], l.CV)
+	s += fmt.Sprintf(", %d to %d outputs, gaps of CV %g, 33/34/33 %% critical, standard, sheddable", l.Output[0],
+		l.Output[1], l.CV)
 	if l.Newcomer {
 		s += ", one more group from half-time"
 	}
@@ -65,12 +66,13 @@ func (l *load) Words() string {
 // newcomerGroup is the group that comes at half-time.
 const newcomerGroup = 1000
 
-// publishedTargets are the published budgets as promises (sheddable stricter than standard is
-// odd, and kept).
-var publishedTargets = map[string]target{"critical": {TTFTUs: 200_000}, "standard": {TTFTUs: 500_000}, "sheddable": {TTFTUs: 300_000}}
+// publishedTargets are the published budgets, used as targets. That sheddable is stricter than
+// standard is as published.
+var publishedTargets = map[string]target{"critical": {TTFTUs: 200_000}, "standard": {TTFTUs: 500_000},
+	"sheddable": {TTFTUs: 300_000}}
 
-// Streams of the draws of a request: each of its properties has its own, so that none
-// shifts another.
+// Keys of the random draws of a request. Each property has its own key, so that a change of one does not
+// change the draws of another.
 const (
 	streamArrival = 10 + iota
 	streamLength
@@ -78,7 +80,7 @@ const (
 	streamClass
 )
 
-// stream is a generator of its own for one property of one request.
+// stream is a random generator that is seeded again for each property of each request.
 type stream struct {
 	pcg rand.PCG
 	rng *rand.Rand
@@ -91,7 +93,7 @@ func (s *stream) randFor(seed int64, kind, request int) *rand.Rand {
 
 func drawBetween(rng *rand.Rand, r [2]int64) int64 { return r[0] + rng.Int64N(r[1]-r[0]+1) }
 
-// Draw makes the requests of one seed: arrivals at a rate for some seconds.
+// Draw draws the requests of one seed, which arrive at a rate for some seconds.
 func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	s := &stream{}
 	s.rng = rand.New(&s.pcg)
@@ -113,6 +115,7 @@ func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	}
 }
 
+// request draws request i, which arrives at at us.
 func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Request {
 	q := s.arrival(seed, i, at)
 	rng := s.randFor(seed, streamGroup, i)
@@ -134,7 +137,7 @@ func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Re
 	return q
 }
 
-// arrival is request i with its class.
+// arrival makes request i with its class.
 func (s *stream) arrival(seed int64, i int, at float64) sim.Request {
 	q := sim.Request{ID: strconv.Itoa(i), ArrivalUs: sim.ToUs(at)}
 	switch u := s.randFor(seed, streamClass, i).Float64(); {
@@ -149,7 +152,7 @@ func (s *stream) arrival(seed int64, i int, at float64) sim.Request {
 	return q
 }
 
-// zipf is a rank below Groups with weight 1/(rank+1).
+// zipf is a rank below Groups, drawn with weight 1/(rank+1).
 func (l *load) zipf(u float64) int {
 	sum := 0.0
 	for k := range l.Groups {
@@ -163,7 +166,7 @@ func (l *load) zipf(u float64) int {
 	return l.Groups - 1
 }
 
-// prefixOf is a group's prefix, the same for every seed, whole blocks.
+// prefixOf is the number of prefix tokens of a group, whole blocks and equal for all seeds.
 func (l *load) prefixOf(rank int) int64 {
 	if l.Prefix[0] == l.Prefix[1] {
 		return l.Prefix[0]
@@ -174,7 +177,7 @@ func (l *load) prefixOf(rank int) int64 {
 	return int64(math.Exp(lo+u*(hi-lo))) / 16 * 16
 }
 
-// digestOf sums up what arrives.
+// digestOf is a hash of the requests.
 func digestOf(reqs []sim.Request) string {
 	h := fnv.New64a()
 	for i := range reqs {
