@@ -28,10 +28,10 @@ type accelerator struct {
 	count int64 // units of it per replica
 }
 
-// accelerators names the configurations. A device is called by its short name
-// with one unit per rank, "H100" x 2; where a model runs on several counts of
-// one device, all but the single one become units of their own, "2xH100" x 1,
-// which the reader must know as an accelerator of that multiplicity.
+// accelerators names the devices of the configurations. A device has its short name, with one unit
+// for each rank: "H100" x 2. If a model runs on several numbers of one device, all but the single
+// one become units of their own, "2xH100" x 1, which the reader must define as an accelerator of
+// that multiplicity.
 func accelerators(cfgs []result.FitConfig) ([]accelerator, []export.Refusal) {
 	type key struct{ model, name string }
 	counts := map[key]map[int64]bool{}
@@ -55,7 +55,8 @@ func accelerators(cfgs []result.FitConfig) ([]accelerator, []export.Refusal) {
 		id := c.Deployment.Model.ID + "\x00" + a.name
 		if other, ok := first[id]; ok {
 			out = append(out, export.Refusal{Code: export.BadEntry,
-				Sentence: fmt.Sprintf("%s and %s would both be %q of one model; the reader keeps the last", other, c.Label, a.name)})
+				Sentence: fmt.Sprintf("%s and %s would both be %q of one model; the reader keeps the last", other,
+					c.Label, a.name)})
 			continue
 		}
 		first[id] = c.Label

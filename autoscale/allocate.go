@@ -9,14 +9,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Demand is one server (a model of one service class) that needs replicas.
+// Demand is one server, a model in one service class, that needs replicas.
 type Demand struct {
 	Name        string    `yaml:"name"`
 	Priority    int       `yaml:"priority"` // 1 is served first
 	RateRPS     float64   `yaml:"rate_rps"` // arrivals to be served, requests per second
 	MinReplicas int       `yaml:"min_replicas"`
-	Current     Placement `yaml:"current"` // where it runs now; the zero value: nowhere
-	Keep        bool      `yaml:"keep"`    // stay on the current accelerator
+	Current     Placement `yaml:"current"` // its present replicas; zero for none
+	Keep        bool      `yaml:"keep"`    // do not change the accelerator
 	Options     []Option  `yaml:"-"`
 }
 
@@ -27,26 +27,26 @@ type Option struct {
 	Units       int     // of Type per replica
 	UnitCost    float64 // cents per unit and hour
 	RateRPS     float64 // largest rate of one replica (Sizing.RateRPS)
-	DemandRPS   float64 // what a demand in tokens is in requests here; 0: the demand's rate
+	DemandRPS   float64 // the demand in requests per second, if it was given in tokens; 0 for Demand.RateRPS
 }
 
-// Placement is replicas of one accelerator.
+// Placement is a number of replicas on one accelerator.
 type Placement struct {
 	Accelerator string  `yaml:"accelerator"`
 	Replicas    int     `yaml:"replicas"`
 	Cost        float64 `yaml:"-"` // cents per hour
 }
 
-// Fleet is what there is to allocate.
+// Fleet is the devices that can be allocated.
 type Fleet struct {
 	Capacity  map[string]int `yaml:"capacity"`  // units by accelerator type
 	Unlimited bool           `yaml:"unlimited"` // every demand gets its cheapest option
 	Policy    policy         `yaml:"policy"`
-	// DelayBestEffort serves all priorities before the leftovers are shared.
+	// DelayBestEffort shares the remaining devices only after all priorities were served.
 	DelayBestEffort bool `yaml:"delay_best_effort"`
 }
 
-// policy decides who gets the remaining devices when a demand cannot be met in full.
+// policy is the rule that divides the remaining devices among demands that cannot be met in full.
 type policy string
 
 // The policies of pkg/config/types.go@b08b1c7.
@@ -60,7 +60,7 @@ const (
 // policies lists them.
 var policies = []policy{policyNone, policyPriorityExhaustive, policyPriorityRoundRobin, policyRoundRobin}
 
-// candidate is one option of a demand with its replicas.
+// candidate is one option of a demand with the number of replicas that it needs.
 type candidate struct {
 	Placement
 	typ   string
@@ -133,7 +133,8 @@ func (f *Fleet) Check(demands []Demand) error {
 		names[d.Name] = true
 		for _, o := range d.Options {
 			if o.Accelerator == "" || o.Units < 1 || !(o.RateRPS > 0) {
-				return trace.Errorf(badModel, "server %q on %q: got %d units and %g requests/s, want a name, >= 1 and > 0", d.Name, o.Accelerator,
+				return trace.Errorf(badModel,
+					"server %q on %q: got %d units and %g requests/s, want a name, >= 1 and > 0", d.Name, o.Accelerator,
 					o.Units, o.RateRPS)
 			}
 		}
@@ -141,7 +142,7 @@ func (f *Fleet) Check(demands []Demand) error {
 	return nil
 }
 
-// plan sums up what was given.
+// plan sums the replicas that were allocated.
 func (f *Fleet) plan(given []queueGiven, left map[string]int) *QueuePlan {
 	p := &QueuePlan{Servers: given, Unserved: []string{}, Left: map[string]int{}}
 	slices.SortStableFunc(p.Servers, func(a, b queueGiven) int { return cmp.Compare(a.Name, b.Name) })
@@ -165,12 +166,12 @@ func (f *Fleet) available() map[string]int {
 	return left
 }
 
-// entry is a demand on its way through the greedy allocation.
+// entry is the state of one demand in the greedy allocation.
 type entry struct {
 	demand     *Demand
 	candidates []candidate // by value
-	choice     int         // the candidate it asks for
-	regret     float64     // what falling to the next candidate would cost
+	choice     int         // index of the candidate that is tried next
+	regret     float64     // by how much the value rises with the candidate after that
 	given      queueGiven
 }
 
@@ -193,7 +194,8 @@ func (e *entry) updateRegret() {
 // name, so that the order of the input does not matter.
 func (e *entry) compare(o *entry) int {
 	return cmp.Or(cmp.Compare(e.demand.Priority, o.demand.Priority), cmp.Compare(o.regret, e.regret),
-		cmp.Compare(o.candidates[o.choice].value, e.candidates[e.choice].value), cmp.Compare(e.demand.Name, o.demand.Name))
+		cmp.Compare(o.candidates[o.choice].value, e.candidates[e.choice].value),
+		cmp.Compare(e.demand.Name, o.demand.Name))
 }
 
 func (e *entry) assign(c *candidate, replicas int) {
@@ -209,11 +211,11 @@ func (e *entry) assign(c *candidate, replicas int) {
 	e.given.Full = replicas == c.Replicas
 }
 
-// Allocate places demands on a fleet the way workload-variant-autoscaler does
-// (pkg/solver/greedy.go@b08b1c7): by priority, largest regret first, each takes
-// its best option or falls to the next; what cannot be met in full is left to
-// the policy, after its own priority unless best effort is delayed. Equal choices
-// go by name. Unlimited fleets give every demand its best option.
+// Allocate places demands on a fleet as workload-variant-autoscaler does
+// (pkg/solver/greedy.go@b08b1c7). In the order of priority, and then of the largest regret, each
+// demand gets its best affordable option. The policy divides what is left among demands that could
+// not be met, after each priority, or at the end with DelayBestEffort. Ties are decided by name.
+// With an unlimited fleet every demand gets its best option.
 func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 	if err := f.Check(demands); err != nil {
 		return nil, err
@@ -329,7 +331,9 @@ func roundRobin(entries []*entry, left map[string]int) {
 	for len(turns) > 0 {
 		turns = slices.DeleteFunc(turns, func(t *turn) bool {
 			if t.c == nil {
-				i := slices.IndexFunc(t.e.candidates, func(c candidate) bool { return c.units > 0 && left[c.typ] >= c.units })
+				i := slices.IndexFunc(t.e.candidates, func(c candidate) bool {
+					return c.units > 0 && left[c.typ] >= c.units
+				})
 				if i < 0 {
 					return true
 				}

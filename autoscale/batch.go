@@ -14,7 +14,8 @@ import (
 // fitOptions are the options of an estimation.
 type fitOptions struct {
 	Flavour Flavour
-	// Physical parameters, in the flavour's order: the fit is pulled towards them, and combinations that
+	// Physical are prior values of the parameters, in the flavour's order. The fit is pulled
+	// towards them, and combinations that
 	// the windows do not determine are held there. Nil: none are known.
 	Physical []float64
 	// Pull is the standard deviation of log(effective/physical) that the pull assumes.
@@ -38,16 +39,16 @@ func defaultFit(f Flavour) fitOptions {
 	return fitOptions{Flavour: f, Pull: 0.5, Floor: 0.02, Huber: 1.345}
 }
 
-// fitted is a batch fit.
+// fitted is the result of a fit.
 type fitted struct {
 	X         []float64   // parameters in the flavour's order, ms
 	Lo, Hi    []float64   // 95 % intervals; NaN where the value is held
-	Held      []bool      // the windows do not determine it: it is the physical value
+	Held      []bool      // set if the windows do not determine the parameter, which is then the physical value
 	PriorPart []float64   // share of the parameter's information that comes from the physical value, 0..1
 	Cov       [][]float64 // covariance of X, to first order; nil where it is not known
 	Objective float64     // at X
-	// NelderMead is the objective an independent search from X reaches; the smaller of
-	// the two is taken.
+	// NelderMead is the objective that an independent search from X reaches. If it is smaller than
+	// Objective, its point is used.
 	NelderMead float64
 	Evaluated  identifiability
 	Findings   []trace.Finding
@@ -75,7 +76,8 @@ func Fit(windows []window, o fitOptions) (*fitted, error) {
 		}
 	}
 	if len(windows) == 0 {
-		return nil, trace.Errorf(noWindows, "windows: got none").WithHint("shorter --window or smaller --min-requests, if the drops say so")
+		return nil, trace.Errorf(noWindows,
+			"windows: got none").WithHint("shorter --window or smaller --min-requests, if the drops say so")
 	}
 	p := newProblem(windows, &o)
 	f := &fitted{Evaluated: p.identify(p.nominal())}
@@ -100,7 +102,8 @@ func Fit(windows []window, o fitOptions) (*fitted, error) {
 	f.NelderMead = p.searchOn(z)
 	f.Objective = p.objective(z)
 	if held := len(start) - len(p.basis); held > 0 {
-		f.Findings = append(f.Findings, trace.Findingf(heldParameter, "%d of %d directions are held at physical values: %s", held, len(start),
+		f.Findings = append(f.Findings, trace.Findingf(heldParameter,
+			"%d of %d directions are held at physical values: %s", held, len(start),
 			directionWords(f.Evaluated.Null)))
 	} else {
 		f.Evaluated = p.identify(p.theta(z)) // at the solution, for people
@@ -109,8 +112,8 @@ func Fit(windows []window, o fitOptions) (*fitted, error) {
 	return f, nil
 }
 
-// unknownSE is the relative standard deviation of a window without one; it only
-// weighs against the pull.
+// unknownSE is the relative standard deviation assumed for a window that has none. It matters only
+// in comparison with the pull.
 const unknownSE = 0.1
 
 // sameWindows is a condition number that is exceeded, at any parameters, only if all windows have the same
@@ -151,8 +154,8 @@ func (p *problem) guessFrom(window int, seed []float64) []float64 {
 	return logsOf(guessParameters(p.o.Flavour, &p.windows[window], seed))
 }
 
-// nominal are parameters of about the right size, none of them 0, at which to ask
-// what the windows can show: the physical ones, or a guess.
+// nominal are parameters of about the right size, none of them 0, at which identifiability is
+// examined: the physical ones, or a guess.
 func (p *problem) nominal() []float64 {
 	if p.prior != nil {
 		return slices.Clone(p.prior)
@@ -161,8 +164,8 @@ func (p *problem) nominal() []float64 {
 	return p.guessFrom(order[len(order)/2], defaultState)
 }
 
-// startPoint is the physical values, or the best of several searches: from what single
-// windows suggest, and from the autoscalers' defaults.
+// startPoint is where the search begins: at the physical values, or at the best result of several
+// short searches from guesses of single windows and from the autoscalers' defaults.
 func (p *problem) startPoint() []float64 {
 	if p.prior != nil {
 		return slices.Clone(p.prior)
@@ -199,7 +202,7 @@ func (p *problem) startPoint() []float64 {
 	return slices.MinFunc(starts, byObjective)
 }
 
-// scouted is the number of starts that are searched from.
+// scouted is the number of starting points from which a short search is made.
 const scouted = 4
 
 func (p *problem) theta(z []float64) []float64 {
@@ -286,7 +289,8 @@ func (p *problem) solve() []float64 {
 	return z
 }
 
-// madToSigma makes a median absolute deviation a standard deviation of a normal.
+// madToSigma converts a median absolute deviation to the standard deviation of a normal
+// distribution.
 const madToSigma = 1.4826
 
 func (p *problem) rescale(z []float64) (changed bool) {
@@ -307,8 +311,8 @@ func (p *problem) rescale(z []float64) (changed bool) {
 	return changed
 }
 
-// searchOn searches on from the solution without derivatives. It moves z when it
-// finds a smaller objective.
+// searchOn continues from the solution without derivatives, and moves z if it finds a smaller
+// objective.
 func (p *problem) searchOn(z []float64) float64 {
 	res, err := optimize.Minimize(optimize.Problem{Func: p.objective}, slices.Clone(z),
 		&optimize.Settings{FuncEvaluations: 200 * max(1, len(z))}, &optimize.NelderMead{SimplexSize: 0.05})

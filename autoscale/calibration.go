@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// queueOptions are the options of an export of queue.json.
+// queueOptions are the options of an export from queue.json.
 type queueOptions struct {
 	export.Settings
 	format export.Format
@@ -22,7 +22,7 @@ type queueOptions struct {
 // physical reports whether the file gets the physical parameters instead of the effective ones.
 func (o *queueOptions) physical() bool { return o.Settings["physical"] == "true" }
 
-// modelName is how the format calls a model: a Kubernetes name, or the last part of its id.
+// modelName is the name of a model in the format: a Kubernetes name, or the last part of its id.
 func (o *queueOptions) modelName(id string) string {
 	if o.format == QueueWVA4P || o.format == wvaSLO {
 		return resourceName(o.Settings["name"], id)
@@ -33,7 +33,8 @@ func (o *queueOptions) modelName(id string) string {
 // Calibration writes a queueing calibration in the format of an autoscaler, with a sidecar.
 func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (*export.Output, error) {
 	if !slices.Contains(Formats, f) {
-		return nil, trace.Errorf(unknownFormat, "format of a queueing calibration: got %q, want %s", f, trace.OneOf(Formats)).
+		return nil, trace.Errorf(unknownFormat, "format of a queueing calibration: got %q, want %s", f,
+			trace.OneOf(Formats)).
 			WithHint("blis-train fit OUT writes fit.json, which the others are made of")
 	}
 	qo := queueOptions{Settings: o.Settings, format: f, config: o.Config}
@@ -80,7 +81,7 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 	return side.Beside(warnings, export.File{Data: data})
 }
 
-// formatsCalibration is the file alone, and what its reader should know.
+// formatsCalibration returns the content of the file, and notes for its reader.
 func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, error) {
 	r := readerOf(o.format)
 	if err := r.CheckVersion(o.Settings["version"]); err != nil {
@@ -129,20 +130,23 @@ func chooseServers(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Fi
 		if r.Format != TunerCalibrate && r.Format != wvaSLO {
 			e.params = s.parameters(o.physical())
 			if len(e.params) != len(e.flavour.Parameters()) {
-				warnings = append(warnings, trace.Findingf(export.NothingToExport, "%s is left out: %s", s.ID, cmp.Or(s.Reason,
-					"it has no such parameters")))
+				warnings = append(warnings, trace.Findingf(export.NothingToExport,
+					"%s is left out: %s", s.ID, cmp.Or(s.Reason,
+						"it has no such parameters")))
 				continue
 			}
 			e.x = valuesOf(e.params)
 		}
 		if s.Model == "" || s.Accelerator == "" {
-			return nil, nil, trace.Errorf(export.NothingToExport, "%s: got model %q on accelerator %q, want both named", s.ID, s.Model,
+			return nil, nil, trace.Errorf(export.NothingToExport,
+				"%s: got model %q on accelerator %q, want both named", s.ID, s.Model,
 				s.Accelerator).
 				WithHint("blis-train queue fit SWEEP --model ID --accelerator NAME")
 		}
 		key := s.Model + "\x00" + shortName(s.Accelerator)
 		if other, ok := first[key]; ok && r.Format != TunerCalibrate {
-			return nil, nil, trace.Errorf(export.BadEntry, "%s and %s would both be %q on %q; the reader keeps the last", other, s.ID, s.Model,
+			return nil, nil, trace.Errorf(export.BadEntry,
+				"%s and %s would both be %q on %q; the reader keeps the last", other, s.ID, s.Model,
 				shortName(s.Accelerator)).
 				WithHint("--config " + s.ID + " takes one")
 		}
@@ -150,7 +154,8 @@ func chooseServers(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Fi
 		out = append(out, e)
 	}
 	if len(out) == 0 {
-		return nil, nil, trace.Errorf(export.NothingToExport, "%s: got no server to write, want one of %s", r.Format, trace.OneOf(ids))
+		return nil, nil, trace.Errorf(export.NothingToExport,
+			"%s: got no server to write, want one of %s", r.Format, trace.OneOf(ids))
 	}
 	return out, warnings, nil
 }
@@ -162,8 +167,8 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 	if cost > 0 && version != "" {
 		v, err := releaseOf(version)
 		if err == nil && slices.Compare(v, []int{0, 0, 5}) < 0 {
-			return nil, nil, trace.Errorf(export.BadEntry, "--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or "+
-				"later", cost, version)
+			return nil, nil, trace.Errorf(export.BadEntry,
+				"--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or later", cost, version)
 		}
 	}
 	var file resourceFile
@@ -181,7 +186,8 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 				Prefill: map[string]string{"gamma": exactDigits(s.x[2]), "delta": exactDigits(s.x[3])},
 			},
 		}, fmt.Sprintf("%s: %s; %s", s.ID, loadText(&s), strings.Join(how, ", ")), o.Settings,
-			"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Fitted to latencies with the autoscaler's own queueing model:")
+			"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Fitted to latencies with the "+
+				"autoscaler's own queueing model:")
 		if cost > 0 && r.Spec.VariantCost == "" { // of a model's first accelerator
 			r.Spec.VariantCost = exactDigits(cost * float64(s.AccCount))
 		}
@@ -204,7 +210,8 @@ func loadText(s *exported) string {
 	if s.Load == nil {
 		return "no windows"
 	}
-	return fmt.Sprintf("%d windows at %.3g requests/s of %.0f/%.0f tokens", s.Windows.Kept, s.Load.RateRPS, s.Load.PromptTokens,
+	return fmt.Sprintf("%d windows at %.3g requests/s of %.0f/%.0f tokens", s.Windows.Kept, s.Load.RateRPS,
+		s.Load.PromptTokens,
 		s.Load.OutputTokens)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// point is the steady state of one server at one arrival rate.
+// point is the steady state of a server at one arrival rate.
 type point struct {
 	RateRPS          float64 // offered, requests per second
 	ThroughputRPS    float64 // accepted
@@ -19,8 +19,8 @@ type point struct {
 	ServiceMs        float64 // S, in service
 	InService        float64 // X, mean requests in service
 	PrefillMs, ITLMs float64
-	TTFTMs           float64 // as the flavour sizes
-	TunerTTFTMs      float64 // as the flavour's tuner observes it; wva-3p leaves out one ITL
+	TTFTMs           float64 // the TTFT that the flavour uses for sizing
+	TunerTTFTMs      float64 // the TTFT that the flavour's tuner compares with windows; wva-3p omits one ITL
 	MaxRateRPS       float64 // N/tau(N): more than this is blocked
 }
 
@@ -46,7 +46,7 @@ func (m *model) Solve(rateRPS float64) point {
 	return pt
 }
 
-// moments are what the birth-death chain is solved for.
+// moments are sums over the states of the birth-death chain.
 type moments struct {
 	inService, queued float64 // means
 	accepted, blocked float64 // shares of arrivals; they add up to 1
@@ -55,7 +55,7 @@ type moments struct {
 	idle, busy, busyN float64
 }
 
-// Products are kept in [small, large] by moving powers of two into an exponent.
+// Numbers outside [small, large] are scaled by powers of two, which an exponent counts.
 const (
 	large    = 0x1p+400
 	small    = 0x1p-400
@@ -220,25 +220,27 @@ func (m *model) variability(n, r float64) (c, psi float64) {
 	prompt := m.p.GammaMs * m.decodeSteps() * m.s.Prompt / decodes
 	output := m.p.GammaMs * (m.secondMoment() - m.s.Output) / 2 / decodes
 	spread := 1 + m.s.OutputCV2
-	byOutput := (1 - r) * (1 + output) // the power of the output that the work goes with: 1 without growth of the context
+	// the power of the output that the work goes with: 1 without growth of the context
+	byOutput := (1 - r) * (1 + output)
 	both := (1 - r) * prompt
 	c = math.Expm1(byOutput*byOutput*math.Log(spread)) + m.s.PromptCV2*((r+both)*(r+both)+both*both*m.s.OutputCV2)
 	return c, (1-output)*spread/2 + 2*output*spread*spread/3
 }
 
-// seatWait replaces the chain's wait for a seat by that of a chain whose number in the system
-// has the same drift and the variance of the work (spec#queue-seats).
+// seatWait replaces the queueing delay of the chain by that of a chain whose number of requests has
+// the same drift but the variance of the work (spec#queue-seats).
 //
-// c is the squared coefficient of variation of U. With all seats taken the number in the system varies (1 + c)/2 times
-// the chain's; with seats free (1 + c)/(2 psi (1 - r)^2) times, at least once, and 1/(psi (1 - r)) denser; psi is the
-// remaining share of decodes.
+// c is the squared coefficient of variation of U. While max_num_seqs requests run, the variance of
+// the number of requests is (1 + c)/2 times that of the chain. Below, it is (1 + c)/(2 psi (1 -
+// r)^2) times, at least once, and its density is 1/(psi (1 - r)) times higher; psi is the remaining
+// share of the decodes.
 func (m *model) seatWait(p *point) {
 	lambda := p.RateRPS / 1000
 	full := m.tauMs(m.n) / float64(m.n)
 	share := lambda * m.prefillWork(m.chunksAt(p.InService))
 	last := m.prefillWork(m.chunksAt(float64(m.n))) / full
 	if share >= 1 || last >= 1 {
-		return // nothing but prompts
+		return // requests without decodes
 	}
 	c, psi := m.variability(math.Max(1, p.InService), share)
 	// birth and death rates grow by this times their sum: the drift stays, the variance does not
@@ -539,7 +541,8 @@ func (m *model) checkInputs() error {
 		{"kv tokens", kv, 0}, {"overhead ms", m.v.OverheadMs, 0},
 	}
 	if m.s.Cached > m.s.Prompt {
-		return trace.Errorf(badModel, "cached tokens: got %g, want at most the %g of the prompt", m.s.Cached, m.s.Prompt)
+		return trace.Errorf(badModel, "cached tokens: got %g, want at most the %g of the prompt", m.s.Cached,
+			m.s.Prompt)
 	}
 	for _, x := range numbers {
 		if err := x.checkRange(); err != nil {

@@ -19,7 +19,7 @@
 //
 // docs/queueing.md lists which consumer reads which, with the commits.
 //
-// The method Solve of a model gives throughput, queueing delays, concurrency, TTFT and ITL at a rate. It is exact for the
+// Solve computes throughput, queueing delays, concurrency, TTFT and ITL at a rate. It is exact for the
 // chain, allocates nothing, takes O(N + log Q), and has an answer above capacity too, where requests are
 // blocked. Size gives the largest rate that meets targets, [Fleet.Allocate] the replicas of a fleet.
 // Parameters, lengths and limits that no server can have are refused by name and value, and so are targets
@@ -34,7 +34,7 @@
 //	batch.go, marquardt.go    windows -> effective parameters: robust least squares in log parameters
 //	identify.go               directions that the windows do not determine, and the sweep that would
 //	physical.go               recorded steps -> physical parameters and floors
-//	replica.go, sliding.go    the autoscalers' own online tuners, bug for bug
+//	replica.go, sliding.go    the autoscalers' own online tuners, with their bugs
 //	robust.go, kalman.go      our filter: measured noise, log state, iterated update, a gate that opens
 //	size_queues.go            targets -> rates; allocate.go, optimum.go: a fleet -> replicas
 //	validate_queues.go        parameters on other windows, and the same server in the simulator

@@ -131,8 +131,9 @@ type queueAccount struct {
 // queueScore is the error of an estimator on windows: WAPE = sum |error| / sum of observations,
 // bias the same with its sign.
 type queueScore struct {
-	Estimator   string   `json:"estimator"` // physical, effective, effective_at_speed, constant, replica, robust, sliding, simulator
-	Set         string   `json:"set"`       // train | hold_out | all
+	// physical, effective, effective_at_speed, constant, replica, robust, sliding, simulator
+	Estimator   string   `json:"estimator"`
+	Set         string   `json:"set"` // train | hold_out | all
 	Windows     int      `json:"windows"`
 	TTFTWape    *float64 `json:"ttft_wape"`
 	ITLWape     *float64 `json:"itl_wape"`
@@ -200,21 +201,22 @@ type queueTrack struct {
 
 // QueueSizing is the largest rate that meets the targets, with the simulator's figures at that rate.
 type QueueSizing struct {
-	TargetTTFTMs float64        `json:"target_ttft_ms"` // 0: not asked for
-	TargetITLMs  float64        `json:"target_itl_ms"`
-	TargetTPS    float64        `json:"target_tps"`
-	RateRPS      float64        `json:"rate_rps"` // of one replica
-	Replicas     int            `json:"replicas"` // that target_tps needs at that rate each; 0: no such target
-	Binding      string         `json:"binding"`  // ttft, itl, range; tps with --emulate
-	TTFTRPS      float64        `json:"rate_rps_ttft"`
-	ITLRPS       float64        `json:"rate_rps_itl"`
-	MinRPS       float64        `json:"rate_rps_min"`
-	MaxRPS       float64        `json:"rate_rps_max"`
-	TTFTMs       float64        `json:"ttft_ms"`
-	ITLMs        float64        `json:"itl_ms"`
-	InService    float64        `json:"in_service"`
-	Concurrency  int            `json:"concurrency,omitempty"` // fewest seats that serve as much as all; 0: not asked for
-	Simulated    *queueSimPoint `json:"simulated"`             // null without --simulate
+	TargetTTFTMs float64 `json:"target_ttft_ms"` // 0: not asked for
+	TargetITLMs  float64 `json:"target_itl_ms"`
+	TargetTPS    float64 `json:"target_tps"`
+	RateRPS      float64 `json:"rate_rps"` // of one replica
+	Replicas     int     `json:"replicas"` // that target_tps needs at that rate each; 0: no such target
+	Binding      string  `json:"binding"`  // ttft, itl, range; tps with --emulate
+	TTFTRPS      float64 `json:"rate_rps_ttft"`
+	ITLRPS       float64 `json:"rate_rps_itl"`
+	MinRPS       float64 `json:"rate_rps_min"`
+	MaxRPS       float64 `json:"rate_rps_max"`
+	TTFTMs       float64 `json:"ttft_ms"`
+	ITLMs        float64 `json:"itl_ms"`
+	InService    float64 `json:"in_service"`
+	// fewest seats that serve as much as all; 0: not asked for
+	Concurrency int            `json:"concurrency,omitempty"`
+	Simulated   *queueSimPoint `json:"simulated"` // null without --simulate
 }
 
 // queueSimPoint is the simulator's result at a rate with the same parameters.

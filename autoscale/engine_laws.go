@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
-// startOf reads the four-parameter form off the lightest and the heaviest load. Directions that the
-// loads do not determine keep these values.
+// startOf computes starting values of the four parameters from the lightest and the heaviest load. Parameters
+// that the loads do not determine keep these values.
 func startOf(w []window) []float64 {
 	lo, hi := &w[0], &w[len(w)-1]
 	busy := math.Max(1, hi.RateRPS/1000*hi.ITLMs*hi.Shape.Output) // requests in service, about
@@ -28,7 +28,8 @@ const (
 	engineHuber    = 1.345 // standard deviations beyond which a residual weighs less
 )
 
-// engine is what alpha, beta and gamma the simulator needs in order to show what the windows show (spec#queue-simulated).
+// engine is the values of alpha, beta and gamma with which the simulator reproduces the windows
+// (spec#queue-simulated).
 type engine struct {
 	theta     []float64    // logarithms of the parameters that were simulated
 	residuals []float64    // logarithms of observed over simulated TTFT and ITL of each window, in standard deviations
@@ -52,9 +53,10 @@ func lawsOf(windows []window) []workload.Law {
 	return []workload.Law{workload.LogNormalLaw}
 }
 
-// newEngine finds the engine that shows the windows' latencies, starting from parameters x of a flavour. The
-// corrected model's fit is the first approximation. It returns nil for wva-4p, whose parameters do not
-// describe an iteration, and if a window cannot be simulated.
+// newEngine finds the parameters with which the simulator reproduces the windows' latencies,
+// starting from parameters x of a flavour; the fit of the corrected model is the first
+// approximation. It returns nil for wva-4p, whose parameters do not describe an iteration, and if a
+// window cannot be simulated.
 func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engine {
 	if f == wvA4P {
 		return nil
@@ -83,8 +85,9 @@ func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engi
 	return e
 }
 
-// simulateWindows simulates every window. The drawn lengths and rates differ a little from the window's; the
-// corrected model gives the effect of the difference, which is taken out.
+// simulateWindows simulates every window. The lengths and the rate that were drawn differ a little
+// from the window's. The corrected model predicts the effect of the difference, by which the result
+// is corrected.
 func (e *engine) simulateWindows(windows []window, law workload.Law, requests int) bool {
 	e.residuals = make([]float64, 2*len(windows))
 	e.slopes = make([][3]float64, 2*len(windows))

@@ -27,7 +27,7 @@ const (
 	holdOut = "hold_out"
 )
 
-// Calibrated is a server with its effective parameters.
+// Calibrated is a server and the fit of its effective parameters.
 type Calibrated struct {
 	*Server
 	Doc   QueueServer
@@ -78,7 +78,7 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	return f, nil
 }
 
-// calibrationPoints is how many operating points the document keeps.
+// calibrationPoints is the number of operating points in the document.
 const calibrationPoints = 8
 
 func (f *Calibrated) operatingPoints(flavour Flavour) []queueOperating {
@@ -200,11 +200,11 @@ func groupOf(w *window, sweep bool) string {
 	return w.Phase
 }
 
-// widenIntervals takes the interval of the model's own error where it is wider than the curvature's. The queueing
-// model knows only mean lengths; that error is common to all windows, so no residual shows it. It is
-// estimated by a jackknife over groups of windows. In a sweep, ci95 covers the curvature's interval and
-// that of an engine which gives the same figures in the simulator, under each distribution of lengths
-// that fits.
+// widenIntervals widens the intervals of parameters to include the error of the queueing model,
+// which knows only mean lengths. That error is common to all windows, so residuals do not show it.
+// It is estimated by a jackknife over groups of windows. In a sweep, ci95 also includes the
+// interval of the engine that gives the same figures in the simulator, for each distribution of
+// lengths that is consistent with the windows.
 func widenIntervals(params []queueParameter, windows []window, all *fitted, opt fitOptions) (out []trace.Finding) {
 	shapes := map[string]bool{}
 	for i := range windows {
@@ -286,8 +286,9 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 			q.CI95Method = method
 		}
 		if hi-lo > muchModelError*narrow {
-			out = append(out, trace.Findingf(sizingRemark, "%s: the queueing model's own error moves it %.1f times as much as the scatter of the "+
-				"windows explains: ci95 holds it (%s)", q.Name, (hi-lo)/narrow, method))
+			out = append(out, trace.Findingf(sizingRemark,
+				"%s: the queueing model's own error moves it %.1f times as much as the scatter of the windows "+
+					"explains: ci95 holds it (%s)", q.Name, (hi-lo)/narrow, method))
 		}
 	}
 	return out
@@ -335,8 +336,8 @@ func identifyDoc(id *identifiability) *queueIdentify {
 	return out
 }
 
-// scoreEstimators judges on the training windows and on the hold-out: parameters fitted to the former
-// alone, the physical ones, and the medians of the training windows.
+// scoreEstimators scores parameters fitted to the training windows, the physical ones, and the
+// medians of the training windows, on the training windows and on the hold-out.
 func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 	train := f.Windows[:f.Split]
 	held := f.Windows[f.Split:]
@@ -347,7 +348,8 @@ func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 	if len(held) > 0 {
 		fit, err := Fit(train, opt)
 		if err != nil {
-			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(noWindows, "%s: no hold-out score, the first %d windows alone: %v", f.ID,
+			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(noWindows,
+				"%s: no hold-out score, the first %d windows alone: %v", f.ID,
 				len(train), err))
 			held = nil
 		} else {
@@ -425,7 +427,7 @@ type SweepOptions struct {
 	Mean, Median bool
 }
 
-// leastHoldOut is the number of windows from which on some are held out.
+// leastHoldOut is the number of windows above which some are held out.
 const leastHoldOut = 10
 
 // DefaultOptions are those of a bare `queue fit`.
@@ -449,9 +451,11 @@ func (o *Options) Check() error {
 		return trace.Errorf(badOption, "queue ratio: got %g, want 0 to 1000", o.QueueRatio)
 	case !(o.HoldOut > 0 && o.HoldOut < 1):
 		return trace.Errorf(badOption, "hold-out: got %g, want a share between 0 and 1", o.HoldOut)
-	case min(o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens) < 1 || max(o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens) > 1<<24 ||
+	case min(o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens) < 1 ||
+		max(o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens) > 1<<24 ||
 		o.Sweep.AccCount < 1 || o.Sweep.Loads < 0:
-		return trace.Errorf(badOption, "sweep: got %d seats, %d tokens a step, %d devices, %d loads, want 1 to 16777216, the same, >= 1, >= 0",
+		return trace.Errorf(badOption,
+			"sweep: got %d seats, %d tokens a step, %d devices, %d loads, want 1 to 16777216, the same, >= 1, >= 0",
 			o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens, o.Sweep.AccCount, o.Sweep.Loads)
 	}
 	return nil
@@ -474,5 +478,5 @@ func (o *Options) Record() QueueOptions {
 	return r
 }
 
-// waiting is the waiting room of a server with n seats.
+// waiting is the size of the waiting room of a server with max_num_seqs n.
 func (o *Options) waiting(n int) int { return int(math.Round(o.QueueRatio * float64(n))) }

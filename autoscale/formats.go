@@ -146,7 +146,8 @@ func (r *reader) CheckVersion(version string) error {
 	until, _ := releaseOf(r.Until)
 	switch {
 	case r.Until != "" && slices.Compare(v, until) >= 0:
-		return trace.Errorf(unknownFormat, "%s: %s %s does not read it: %s", r.Format, r.Consumer, version, r.Why).WithHint(r.Instead)
+		return trace.Errorf(unknownFormat, "%s: %s %s does not read it: %s", r.Format, r.Consumer, version,
+			r.Why).WithHint(r.Instead)
 	case r.Since != "" && slices.Compare(v, since) < 0:
 		return trace.Errorf(unknownFormat, "%s: %s reads it from %s on, got %s", r.Format, r.Consumer, r.Since, version)
 	}

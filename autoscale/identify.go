@@ -12,8 +12,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// maxCondition is the condition number of the log-parameter Jacobian above which a direction counts as not shown, and
-// model-tuner's sliding window holds a fit back.
+// maxCondition is the condition number of the Jacobian by log parameters above which a direction counts as
+// not determined, and above which model-tuner's sliding window does not use a fit.
 const maxCondition = 1000.0
 
 // identifiability describes which directions of the parameters the windows determine.
@@ -58,8 +58,8 @@ func (p *problem) identify(theta []float64) identifiability {
 	return id
 }
 
-// isIdentified reports whether the windows know more of a direction than the pull does,
-// and not less than the best direction by maxCondition.
+// isIdentified reports whether the windows determine a direction better than the pull does, and not
+// worse than the best direction by more than maxCondition.
 func (p *problem) isIdentified(values []float64, k int) bool {
 	if values[k]*maxCondition < values[0] {
 		return false
@@ -67,8 +67,8 @@ func (p *problem) isIdentified(values []float64, k int) bool {
 	return p.prior == nil || values[k]*p.o.Pull >= 1
 }
 
-// directions are the singular values of the weighted Jacobian, largest first, and
-// the directions in log parameters they belong to.
+// directions are the singular values of the weighted Jacobian, the largest first, with the
+// directions in log parameters to which they belong.
 func (p *problem) directions() (values []float64, vectors [][]float64) {
 	j, _ := p.jacobian(make([]float64, len(p.basis)))
 	n := len(p.basis)
@@ -101,19 +101,20 @@ func condition(values []float64, n int) float64 {
 	return values[0] / values[n-1]
 }
 
-// refuseUnidentified is the error of windows that do not show all parameters when nothing
-// else is known of the rest.
+// refuseUnidentified is the error of windows that do not determine all parameters, when there are
+// no physical values for the others.
 func (p *problem) refuseUnidentified(id *identifiability) error {
 	if p.prior != nil || len(id.Null) == 0 {
 		return nil
 	}
-	return trace.Errorf(noWindows, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank,
+	return trace.Errorf(noWindows,
+		"%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank,
 		len(p.o.Flavour.Parameters()), id.Condition, maxCondition, directionWords(id.Null)).
 		WithHint("record a sweep: " + sweepWords(id.Sweep))
 }
 
-// restrictDirections sets where the search starts and which directions move: all, or those
-// that the windows show.
+// restrictDirections sets where the search starts and along which directions it moves: all, or
+// those that the windows determine.
 func (p *problem) restrictDirections(start []float64, id *identifiability) {
 	p.base = start
 	p.basis = identity(len(start))
@@ -135,7 +136,7 @@ func (p *problem) withoutPrior() *problem {
 	return &q
 }
 
-// direction names the parameters that take part in a direction.
+// direction names the parameters of a combination.
 func direction(names []string, v []float64) queueDirection {
 	d := queueDirection{}
 	for j, name := range names {
@@ -147,7 +148,7 @@ func direction(names []string, v []float64) queueDirection {
 	return d
 }
 
-// namedShare is the least weight a parameter of a direction is named for.
+// namedShare is the smallest weight with which a parameter is named in a direction.
 const namedShare = 0.003
 
 // directionWords names directions by their parameters.
@@ -156,7 +157,8 @@ func directionWords(null []queueDirection) string {
 	for _, d := range null {
 		var parts []string
 		for i, name := range d.Names {
-			parts = append(parts, fmt.Sprintf("%s %+.2g %%", name, 100*math.Expm1(0.1*d.Weight[i]/math.Abs(d.Weight[largest(d.Weight)]))))
+			parts = append(parts,
+				fmt.Sprintf("%s %+.2g %%", name, 100*math.Expm1(0.1*d.Weight[i]/math.Abs(d.Weight[largest(d.Weight)]))))
 		}
 		if len(parts) == 1 {
 			all = append(all, fmt.Sprintf("%s shows in neither TTFT nor ITL", d.Names[0]))

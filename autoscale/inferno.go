@@ -10,7 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// modelEntry is one model on one accelerator in llm-inferno's model-data.json (optimizer-light pkg/config/types.go@77615bd).
+// modelEntry is one model on one accelerator in llm-inferno's model-data.json (optimizer-light
+// pkg/config/types.go@77615bd).
 // PerfParms has the name ServiceParms inside workload-variant-autoscaler; one of the two is there.
 type modelEntry struct {
 	Name         string `json:"name"`
@@ -82,10 +83,12 @@ func lineWriter(
 	}
 }
 
-// simulatedModel is the latency of vLLM's simulated model: the line's terms, a sequence that decodes being one computed token.
+// simulatedModel is the latency of vLLM's simulated model: the line's terms, a sequence that
+// decodes being one computed token.
 func simulatedModel(models []modelEntry) ([]byte, error) {
 	if len(models) != 1 {
-		return nil, trace.Errorf(export.BadEntry, "got %d configurations, want one: a config.json is of one engine", len(models)).
+		return nil, trace.Errorf(export.BadEntry,
+			"got %d configurations, want one: a config.json is of one engine", len(models)).
 			WithHint("--config LABEL")
 	}
 	p := models[0].PerfParms
@@ -123,11 +126,13 @@ func infernoEntry(
 	case err != nil:
 		return modelEntry{}, export.SideConfig{}, nil, fmt.Errorf("%s: %w", c.Label, err)
 	case it.maxErr > poorLine:
-		warn = append(warn, trace.Findingf(export.PoorProjection, "%s: the iteration line is off by up to %.0f %% of the physics model on its "+
-			"grid (mean %.1f %%)", c.Label, 100*it.maxErr, 100*it.meanErr))
+		warn = append(warn, trace.Findingf(export.PoorProjection,
+			"%s: the iteration line is off by up to %.0f %% of the physics model on its grid (mean %.1f %%)",
+			c.Label, 100*it.maxErr, 100*it.meanErr))
 	case it.least > 1:
-		warn = append(warn, trace.Findingf(narrowLine, "%s: the iteration line holds from %d requests in a batch on, within %.0f %% of "+
-			"the physics model; with fewer it says up to %.0f %% more", c.Label, it.least, 100*it.maxErr, 100*it.above))
+		warn = append(warn, trace.Findingf(narrowLine,
+			"%s: the iteration line holds from %d requests in a batch on, within %.0f %% of the physics model; "+
+				"with fewer it says up to %.0f %% more", c.Label, it.least, 100*it.maxErr, 100*it.above))
 	}
 	m := modelEntry{
 		Name:         llm.Name(d.Model.ID),
@@ -166,8 +171,9 @@ func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 		longest int64
 	}{{"prompt", l.Prompt, c.Covered.PromptTokens}, {"output", l.Output, c.Covered.OutputTokens}} {
 		if of.longest > 0 && of.mean > float64(of.longest) {
-			out = append(out, export.Refusal{Code: export.BeyondTraining, Sentence: fmt.Sprintf("%s: got a mean %s of %.0f tokens, "+
-				"want at most %d, the longest of the training", c.Label, of.what, of.mean, of.longest)})
+			out = append(out, export.Refusal{Code: export.BeyondTraining,
+				Sentence: fmt.Sprintf("%s: got a mean %s of %.0f tokens, "+
+					"want at most %d, the longest of the training", c.Label, of.what, of.mean, of.longest)})
 		}
 	}
 	return out

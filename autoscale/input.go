@@ -22,7 +22,7 @@ const (
 	fromSweep     = "sweep"
 )
 
-// Server is one engine as its windows see it.
+// Server is one engine with the windows that were measured of it.
 type Server struct {
 	ID, Source, Model, Accelerator string
 	AccCount                       int64
@@ -83,7 +83,8 @@ func serverOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	}
 	var known bool
 	if s.Limits.OverheadMs, known = idleOverheadMs(run); !known {
-		s.Findings = append(s.Findings, trace.Findingf(heldParameter, "%s: no ARRIVED stamps: overhead taken as 0 ms", id))
+		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
+			"%s: no ARRIVED stamps: overhead taken as 0 ms", id))
 	}
 	samples, skipped := fromRequests(run.Requests)
 	if len(samples) == 0 {
@@ -108,8 +109,8 @@ func serverOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	return s, nil
 }
 
-// spansOf are the phases of a run as stretches to cut, those that cannot be used with the
-// reason. A run without phases is one stretch, from its first arrival to its last.
+// spansOf returns the phases of a run as spans, with the reason for those that cannot be used. A
+// run without phases is one span, from its first arrival to its last.
 func spansOf(samples []sample, judged *rows.LoadVerdicts) []Span {
 	var out []Span
 	for _, p := range judged.Phases {
@@ -138,18 +139,18 @@ func arrivalSpan(samples []sample) (first, last int64) {
 	return first, last
 }
 
-// CommandLine is the `command` of queue.json: the verb and every option that can change
-// its numbers.
+// CommandLine is the `command` of queue.json: the subcommand and every option that can change its
+// numbers.
 func CommandLine(verb string, o *Options) string {
 	r := o.Record()
-	return fmt.Sprintf("queue %s --flavour %s --hold-out %g --hop %gs --loads %d --max-num-batched-tokens %d --max-num-seqs %d "+
-		"--min-requests %d "+
-		"--queue-ratio %g --semantics %s --ttft %s --window %gs", verb, o.Flavour, r.HoldOut, r.HopS, o.Sweep.Loads, o.Sweep.MaxBatchedTokens,
+	return fmt.Sprintf("queue %s --flavour %s --hold-out %g --hop %gs --loads %d --max-num-batched-tokens %d "+
+		"--max-num-seqs %d --min-requests %d --queue-ratio %g --semantics %s --ttft %s --window %gs", verb,
+		o.Flavour, r.HoldOut, r.HopS, o.Sweep.Loads, o.Sweep.MaxBatchedTokens,
 		o.Sweep.MaxBatch, r.MinRequests, r.QueueRatio, r.Semantics, r.Observation, r.WindowS)
 }
 
-// RunServers makes a server of every run of an output folder but those named: its windows,
-// and the physical parameters that its steps give.
+// RunServers makes a server of every run of an output folder except those named: its windows, and
+// the physical parameters from its steps.
 func RunServers(
 	ctx context.Context,
 	out string,
@@ -180,8 +181,8 @@ func RunServers(
 	return servers, nil
 }
 
-// FitQueues fits every server and lets more, unless nil, add to each. The rows are those
-// of windows.parquet, in the servers' order.
+// FitQueues fits every server. more, unless nil, adds further results to each. The rows are those
+// of windows.parquet, in the order of the servers.
 func FitQueues(
 	ctx context.Context,
 	servers []*Server,

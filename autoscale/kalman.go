@@ -11,7 +11,7 @@ import (
 // observer maps a state to the observations; ok is false where there are none.
 type observer func(x []float64) (z []float64, ok bool)
 
-// verdict is what an online estimator did with a window; windows.parquet has it.
+// verdict is what an online estimator did with a window, as in windows.parquet.
 type verdict string
 
 // The verdicts of filters and of refits.
@@ -20,12 +20,14 @@ const (
 	acceptedOpening verdict = "gate_opened"            // the second in a row beyond the gate: something has changed
 	rejectedNIS     verdict = "innovation_too_large"   // for the filter's noise
 	rejectedSign    verdict = "parameter_not_positive" // after the update
-	rejectedModel   verdict = "model_has_no_answer"    // at the window's rate and the filter's state, or a step of the Jacobian away
-	heldBack        verdict = "held_back"              // the last windows do not determine the parameters: the last good refit is kept
-	filling         verdict = "filling"                // too few windows yet for a refit
+	// at the window's rate and the filter's state, or a step of the Jacobian away
+	rejectedModel verdict = "model_has_no_answer"
+	// the last windows do not determine the parameters: the last good refit is kept
+	heldBack verdict = "held_back"
+	filling  verdict = "filling" // too few windows yet for a refit
 )
 
-// step is what a filter did with one window.
+// step is the result of a filter for one window.
 type step struct {
 	Window     int // position in the input
 	X          []float64
@@ -104,12 +106,14 @@ func innovationOf(y []float64, h, p *mat.Dense, r []float64) (sInv *mat.Dense, n
 	return sInv, mat.Inner(v, sInv, v), true
 }
 
-// cycle is one time and measurement update with the identity as transition: P
-// grows by q, then x and P are corrected by z with noise diag(r). failed names the
-// evaluation of h that had no answer, or the inverse; g is then as far as it got.
+// cycle does one time update and one measurement update, with the identity as transition: P grows
+// by q, then x and P are corrected by the observations z with noise diag(r). If h or an inverse has
+// no result, failed names it, and g is the state up to there.
 func (g *gaussian) cycle(h observer, z []float64, q *mat.Dense, r []float64) (y []float64, nis float64, failed string) {
 	g.p.Add(g.p, q)
-	hx, j, failed := differences(h, g.state(), func(v float64) float64 { return cmp.Or(replicaStep*math.Abs(v), replicaStep) },
+	hx, j, failed := differences(h, g.state(), func(v float64) float64 {
+		return cmp.Or(replicaStep*math.Abs(v), replicaStep)
+	},
 		func(up, down float64) float64 { return up - down })
 	if failed != "" {
 		return nil, math.NaN(), failed
@@ -126,7 +130,7 @@ func (g *gaussian) cycle(h observer, z []float64, q *mat.Dense, r []float64) (y 
 	return y, nis, ""
 }
 
-// correct is the textbook update: K = P H' S^-1, x + K y, (I - K H) P.
+// correct is the measurement update: K = P H' S^-1, x + K y, (I - K H) P.
 func (g *gaussian) correct(y []float64, h, sInv *mat.Dense) {
 	var k, kh, rest, p mat.Dense
 	k.Product(g.p, h.T(), sInv)

@@ -26,13 +26,15 @@ func headOf(q *Queue) report.Head {
 		}
 	}
 	if len(q.Servers) > 0 {
-		h.Sentence = fmt.Sprintf("%d of %s have effective parameters of %s.", fitted, report.Plural(len(q.Servers), "server"), q.Flavour)
+		h.Sentence = fmt.Sprintf("%d of %s have effective parameters of %s.", fitted, report.Plural(len(q.Servers),
+			"server"), q.Flavour)
 	}
 	h.Failed = report.FirstOf(h.Failed, 12, "queue.json")
 	h.Facts = []report.Fact{
-		report.FactOf("Flavour", q.Flavour), report.FactOf("Window", fmt.Sprintf("%g s every %g s, at least %d requests, by %s",
-			q.Options.WindowS,
-			q.Options.HopS, q.Options.MinRequests, q.Options.Semantics)),
+		report.FactOf("Flavour", q.Flavour), report.FactOf("Window",
+			fmt.Sprintf("%g s every %g s, at least %d requests, by %s",
+				q.Options.WindowS,
+				q.Options.HopS, q.Options.MinRequests, q.Options.Semantics)),
 		report.FactOf("Hold-out", report.Pct(q.Options.HoldOut)+" of the windows"), report.FactOf("Waiting room",
 			fmt.Sprintf("%g times the seats", q.Options.QueueRatio)),
 	}
@@ -44,23 +46,28 @@ func parameterSection(q *Queue) report.Section {
 		ID:    "parameters",
 		Nav:   "Parameters",
 		Title: "Parameters, physical and effective",
-		Lead: "Physical: what the steps say. Effective: what the queueing model needs to give the windows' latencies. The shift between them " +
-			"is the model's error; held: the windows do not determine it.",
+		Lead: "Physical: what the steps say. Effective: what the queueing model needs to give the windows' " +
+			"latencies. The shift between them is the model's error; held: the windows do not determine it.",
 	}
-	cols := report.ColumnsOf("Server", "From", "Parameter", "# Value", "95 %", "Unit", "Identified", "# Floor ? what the hardware allows",
-		"# Utilisation ? floor / value", "# Shift ? effective / physical", "# Prior ? share of what is known that the physical value brought")
-	x.Blocks = serverTable(q, "parameter-table", "Parameters", "servers", cols, func(s *QueueServer, add func(...report.Cell)) {
-		for _, set := range []struct {
-			name string
-			list []queueParameter
-		}{{"steps", s.Physical}, {"latencies", s.Effective}} {
-			for _, p := range set.list {
-				add(report.Name(s.ID), report.Plain(set.name), report.Name(p.Name), report.Num(p.Value), span(p.CI95), report.Plain(p.Unit),
-					report.Plain(p.Identified), report.Number(p.Floor), report.Number(p.Utilisation), report.Number(p.Shift),
-					report.Percent(p.PriorShare))
+	cols := report.ColumnsOf("Server", "From", "Parameter", "# Value", "95 %", "Unit", "Identified",
+		"# Floor ? what the hardware allows",
+		"# Utilisation ? floor / value", "# Shift ? effective / physical",
+		"# Prior ? share of what is known that the physical value brought")
+	x.Blocks = serverTable(q, "parameter-table", "Parameters", "servers", cols,
+		func(s *QueueServer, add func(...report.Cell)) {
+			for _, set := range []struct {
+				name string
+				list []queueParameter
+			}{{"steps", s.Physical}, {"latencies", s.Effective}} {
+				for _, p := range set.list {
+					add(report.Name(s.ID), report.Plain(set.name), report.Name(p.Name), report.Num(p.Value),
+						span(p.CI95), report.Plain(p.Unit),
+						report.Plain(p.Identified), report.Number(p.Floor), report.Number(p.Utilisation),
+						report.Number(p.Shift),
+						report.Percent(p.PriorShare))
+				}
 			}
-		}
-	})
+		})
 	return x
 }
 
@@ -90,19 +97,23 @@ func scoreSection(q *Queue) report.Section {
 		ID:    "scores",
 		Nav:   "Errors",
 		Title: "Errors on windows",
-		Lead: "WAPE of the windows' mean TTFT and ITL. The constant is the median of the training windows; a model must beat it to be worth " +
-			"anything. one_ahead: each window predicted from those before it.",
+		Lead: "WAPE of the windows' mean TTFT and ITL. The constant is the median of the training windows; a " +
+			"model must beat it to be worth anything. one_ahead: each window predicted from those before it.",
 	}
 	x.Blocks = report.FigureBlocks([]*report.Figure{scoreFigure(q, "ttft", "TTFT"), scoreFigure(q, "itl", "ITL")})
-	cols := report.ColumnsOf("Server", "Estimator", "Windows of", "# Windows", "# TTFT WAPE", "# TTFT bias", "# ITL WAPE", "# ITL bias",
+	cols := report.ColumnsOf("Server", "Estimator", "Windows of", "# Windows", "# TTFT WAPE", "# TTFT bias",
+		"# ITL WAPE", "# ITL bias",
 		"# No answer")
-	scores := serverTable(q, "score-table", "Errors by estimator", "servers[].scores", cols, func(of *QueueServer, add func(...report.Cell)) {
-		for _, s := range of.Scores {
-			add(report.Name(of.ID), report.Name(s.Estimator), report.Plain(s.Set), report.Count(s.Windows), report.Percent(s.TTFTWape),
-				report.Shown(s.TTFTBias, report.Signed), report.Percent(s.ITLWape), report.Shown(s.ITLBias, report.Signed),
-				report.ZeroDim(s.Unpredicted))
-		}
-	})
+	scores := serverTable(q, "score-table", "Errors by estimator", "servers[].scores", cols,
+		func(of *QueueServer, add func(...report.Cell)) {
+			for _, s := range of.Scores {
+				add(report.Name(of.ID), report.Name(s.Estimator), report.Plain(s.Set), report.Count(s.Windows),
+					report.Percent(s.TTFTWape),
+					report.Shown(s.TTFTBias, report.Signed), report.Percent(s.ITLWape),
+					report.Shown(s.ITLBias, report.Signed),
+					report.ZeroDim(s.Unpredicted))
+			}
+		})
 	x.Blocks = append(x.Blocks, scores...)
 	return x
 }
@@ -112,10 +123,11 @@ func showSection(q *Queue) report.Section {
 		ID:    "shown",
 		Nav:   "Shown",
 		Title: "What the windows show",
-		Lead: "A window gives two numbers for three unknowns. At one operating point they show two directions, however many windows there " +
-			"are; the sweep would show the rest.",
+		Lead: "A window gives two numbers for three unknowns. At one operating point they show two directions, " +
+			"however many windows there are; the sweep would show the rest.",
 	}
-	cols := report.ColumnsOf("Server", "# Windows", "# Kept", "Dropped, by reason", "# Rank", "# Condition", "Not shown",
+	cols := report.ColumnsOf("Server", "# Windows", "# Kept", "Dropped, by reason", "# Rank", "# Condition",
+		"Not shown",
 		"Sweep that would show it")
 	x.Blocks = serverTable(q, "shown-table", "Windows and what they tell apart", "servers", cols, func(s *QueueServer,
 		add func(...report.Cell)) {
@@ -125,7 +137,8 @@ func showSection(q *Queue) report.Section {
 			add(append(cells, report.Count(id.Rank), report.Number(id.Condition), report.Prose(directionNames(id.Null)),
 				report.Prose(sweepOf(id.Sweep)))...)
 		} else {
-			add(append(cells, report.Plain(report.Unknown), report.Plain(report.Unknown), report.Prose(s.Reason), report.Plain(""))...)
+			add(append(cells, report.Plain(report.Unknown), report.Plain(report.Unknown), report.Prose(s.Reason),
+				report.Plain(""))...)
 		}
 	})
 	for i := range q.Servers {
@@ -155,22 +168,27 @@ func trackSection(q *Queue) report.Section {
 		ID:    "tracks",
 		Nav:   "Tuners",
 		Title: "Online tuners over the same windows",
-		Lead: "Mean NIS is 2 for a filter whose noise is right; below it is underconfident, above overconfident. A replica that rejects a " +
-			"window takes its covariance back too, so after a lasting jump it rejects all: locked out.",
+		Lead: "Mean NIS is 2 for a filter whose noise is right; below it is underconfident, above overconfident. " +
+			"A replica that rejects a window takes its covariance back too, so after a lasting jump it rejects all: " +
+			"locked out.",
 	}
-	cols := report.ColumnsOf("Server", "Estimator", "Flavour", "# Windows", "# Accepted", "# Mean NIS", "# Rejected", "# No answer",
+	cols := report.ColumnsOf("Server", "Estimator", "Flavour", "# Windows", "# Accepted", "# Mean NIS",
+		"# Rejected", "# No answer",
 		"# Locked out", "Final", "Verdict")
-	x.Blocks = serverTable(q, "track-table", "Tuners", "servers[].tracks", cols, func(s *QueueServer, add func(...report.Cell)) {
-		for _, r := range s.Tracks {
-			var final []string
-			for _, x := range r.Final {
-				final = append(final, report.Short(x))
+	x.Blocks = serverTable(q, "track-table", "Tuners", "servers[].tracks", cols,
+		func(s *QueueServer, add func(...report.Cell)) {
+			for _, r := range s.Tracks {
+				var final []string
+				for _, x := range r.Final {
+					final = append(final, report.Short(x))
+				}
+				add(report.Name(s.ID), report.Name(r.Estimator), report.Plain(r.Flavour), report.Count(r.Windows),
+					report.Count(r.Accepted),
+					report.Number(r.MeanNIS), report.PercentOf(r.RejectedFrac), report.ZeroDim(r.Unpredicted),
+					report.ZeroDim(r.LockedOut),
+					report.Plain(strings.Join(final, " ")), report.Prose(r.Verdict))
 			}
-			add(report.Name(s.ID), report.Name(r.Estimator), report.Plain(r.Flavour), report.Count(r.Windows), report.Count(r.Accepted),
-				report.Number(r.MeanNIS), report.PercentOf(r.RejectedFrac), report.ZeroDim(r.Unpredicted), report.ZeroDim(r.LockedOut),
-				report.Plain(strings.Join(final, " ")), report.Prose(r.Verdict))
-		}
-	})
+		})
 	return x
 }
 
@@ -182,22 +200,26 @@ func sizeSection(q *Queue) report.Section {
 		Lead: "Targets are means, as the autoscalers' are. The simulator ran at the rate with the same parameters. " +
 			"Replicas are those that the target TPS needs, seats the fewest near the peak; 0: none asked for.",
 	}
-	cols := report.ColumnsOf("Server", "# Target TTFT ms", "# Target ITL ms", "# Target TPS", "# Requests/s", "Binding", "# Replicas",
+	cols := report.ColumnsOf("Server", "# Target TTFT ms", "# Target ITL ms", "# Target TPS", "# Requests/s",
+		"Binding", "# Replicas",
 		"# Seats", "# TTFT ms", "# ITL ms", "# Simulated TTFT", "# Simulated ITL", "# TTFT P95", "# ITL P95")
-	x.Blocks = serverTable(q, "size-table", "Rates of one replica", "servers[].sizing", cols, func(s *QueueServer, add func(...report.Cell)) {
-		z := s.Sizing
-		if z == nil {
-			return
-		}
-		row := []report.Cell{report.Name(s.ID), report.Num(z.TargetTTFTMs), report.Num(z.TargetITLMs), report.Num(z.TargetTPS),
-			report.Num(z.RateRPS), report.Plain(z.Binding), report.Count(z.Replicas), report.Count(z.Concurrency),
-			report.Num(z.TTFTMs), report.Num(z.ITLMs)}
-		if p := z.Simulated; p != nil {
-			add(append(row, report.Num(p.TTFTMs), report.Num(p.ITLMs), report.Num(p.TTFTP95Ms), report.Num(p.ITLP95Ms))...)
-		} else {
-			add(append(row, report.Number(nil), report.Number(nil), report.Number(nil), report.Number(nil))...)
-		}
-	})
+	x.Blocks = serverTable(q, "size-table", "Rates of one replica", "servers[].sizing", cols,
+		func(s *QueueServer, add func(...report.Cell)) {
+			z := s.Sizing
+			if z == nil {
+				return
+			}
+			row := []report.Cell{report.Name(s.ID), report.Num(z.TargetTTFTMs), report.Num(z.TargetITLMs),
+				report.Num(z.TargetTPS),
+				report.Num(z.RateRPS), report.Plain(z.Binding), report.Count(z.Replicas), report.Count(z.Concurrency),
+				report.Num(z.TTFTMs), report.Num(z.ITLMs)}
+			if p := z.Simulated; p != nil {
+				add(append(row, report.Num(p.TTFTMs), report.Num(p.ITLMs), report.Num(p.TTFTP95Ms),
+					report.Num(p.ITLP95Ms))...)
+			} else {
+				add(append(row, report.Number(nil), report.Number(nil), report.Number(nil), report.Number(nil))...)
+			}
+		})
 	return x
 }
 
@@ -206,7 +228,8 @@ func planSection(q *Queue) report.Section {
 		ID:    "plan",
 		Nav:   "Plan",
 		Title: "Allocation",
-		Lead:  "By priority, largest regret first, as the autoscalers do; the optimum stands beside it for up to ten servers.",
+		Lead: "By priority, largest regret first, as the autoscalers do; the optimum stands beside it for up to " +
+			"ten servers.",
 	}
 	for _, p := range []struct {
 		id, name string
@@ -287,7 +310,8 @@ func scoreFigure(q *Queue, id, metric string) *report.Figure {
 				known = true
 				col := slices.Index(estimators, s.Estimator)
 				h.Value[row][col] = v
-				h.Tip[row][col] = fmt.Sprintf("%s on %s: %s WAPE %s on %s of %s", s.Estimator, q.Servers[i].ID, metric, report.Pct(*v),
+				h.Tip[row][col] = fmt.Sprintf("%s on %s: %s WAPE %s on %s of %s", s.Estimator, q.Servers[i].ID,
+					metric, report.Pct(*v),
 					report.Plural(s.Windows, "window"), set)
 			}
 		}
@@ -298,8 +322,9 @@ func scoreFigure(q *Queue, id, metric string) *report.Figure {
 	return &report.Figure{
 		ID:    "errors-" + id,
 		Title: metric + ": WAPE by server and estimator",
-		Note: "Stronger colour is worse. Windows of a validation, else of the hold-out, else the fitted ones; the table says which. A dash " +
-			"is an estimator without an answer.",
-		Panels: report.BothWidths("matrix of "+metric+" errors by server and estimator; the table below holds the numbers", h.Draw),
+		Note: "Stronger colour is worse. Windows of a validation, else of the hold-out, else the fitted ones; the " +
+			"table says which. A dash is an estimator without an answer.",
+		Panels: report.BothWidths("matrix of "+metric+" errors by server and estimator; the table below holds the "+
+			"numbers", h.Draw),
 	}
 }

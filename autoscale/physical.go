@@ -72,7 +72,8 @@ func (s *Server) interval(name string, value float64, us *[2]float64) *[2]float6
 	out := &[2]float64{us[0] / 1000, us[1] / 1000}
 	if value < out[0] || value > out[1] {
 		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
-			"%s: %s of %.4g ms stood outside %.4g to %.4g ms, the interval of the fit without penalty", s.ID, name, value, out[0], out[1]))
+			"%s: %s of %.4g ms stood outside %.4g to %.4g ms, the interval of the fit without penalty", s.ID, name,
+			value, out[0], out[1]))
 		out[0] = math.Min(out[0], value)
 		out[1] = math.Max(out[1], value)
 	}
@@ -139,11 +140,13 @@ func (s *Server) parameterFindings(f Flavour, params []queueParameter) (out []tr
 	for i := range params {
 		q := &params[i]
 		if q.Utilisation != nil && *q.Utilisation > 1 {
-			out = append(out, trace.Findingf(unlikelyParameter, "%s: %s of %.3g ms is below the hardware's %.3g ms (implied utilisation %.2f)",
+			out = append(out, trace.Findingf(unlikelyParameter,
+				"%s: %s of %.3g ms is below the hardware's %.3g ms (implied utilisation %.2f)",
 				s.ID, q.Name, q.Value, *q.Floor, *q.Utilisation))
 		}
 		if q.Shift != nil && math.Abs(math.Log(*q.Shift)) > math.Ln2 {
-			out = append(out, trace.Findingf(unlikelyParameter, "%s: effective %s is %.2g times the physical one (%s)", s.ID, q.Name, *q.Shift, f))
+			out = append(out, trace.Findingf(unlikelyParameter,
+				"%s: effective %s is %.2g times the physical one (%s)", s.ID, q.Name, *q.Shift, f))
 		}
 	}
 	return out

@@ -68,8 +68,10 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 	for i := range p.Servers {
 		s := &p.Servers[i]
 		s.Priority = cmp.Or(s.Priority, 1)
-		for _, x := range []number{{"rate_rps", s.RateRPS, 0}, {"tps", s.TPS, 0}, {"ttft_ms", s.TTFTMs, 0}, {"itl_ms", s.ITLMs, 0},
-			{"prompt_tokens", s.PromptTokens, 0}, {"output_tokens", s.OutputTokens, 0}, {"min_replicas", float64(s.MinReplicas), 0},
+		for _, x := range []number{{"rate_rps", s.RateRPS, 0}, {"tps", s.TPS, 0}, {"ttft_ms", s.TTFTMs, 0},
+			{"itl_ms", s.ITLMs, 0},
+			{"prompt_tokens", s.PromptTokens, 0}, {"output_tokens", s.OutputTokens, 0},
+			{"min_replicas", float64(s.MinReplicas), 0},
 			{"priority", float64(s.Priority), 1}} {
 			if err := x.checkRange(); err != nil {
 				return nil, fmt.Errorf("%s: server %q: %w", name, s.Name, err)
@@ -147,7 +149,8 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 	inRange := s.TPS >= 0 && s.TPS <= mostWanted
 	both := s.TPS > 0 && s.RateRPS > 0
 	if !inRange || both {
-		return d, nil, trace.Errorf(badModel, "server %q: got tps %g and rate_rps %g, want one of them, at most %g", s.Name, s.TPS, s.RateRPS,
+		return d, nil, trace.Errorf(badModel,
+			"server %q: got tps %g and rate_rps %g, want one of them, at most %g", s.Name, s.TPS, s.RateRPS,
 			mostWanted)
 	}
 	for i := range q.Servers {
@@ -160,12 +163,14 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 			continue
 		}
 		if slices.ContainsFunc(d.Options, func(o Option) bool { return o.Accelerator == acceleratorOf(at) }) {
-			return d, nil, trace.Errorf(badModel, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model, acceleratorOf(at)).
+			return d, nil, trace.Errorf(badModel,
+				"server %q: queue.json has several servers of %q on %s", s.Name, s.Model, acceleratorOf(at)).
 				WithHint("choose with parameters: [" + at.ID + "]")
 		}
 		cost, ok := p.UnitCost[deviceName(at.Accelerator)]
 		if !ok {
-			return d, nil, trace.Errorf(badModel, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
+			return d, nil, trace.Errorf(badModel,
+				"unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
 		}
 		z, err := sizedOf(at, Flavour(q.Flavour), s.PromptTokens, s.OutputTokens)
 		if err != nil {
@@ -174,7 +179,8 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 		}
 		size, err := z.Size(Targets{TTFTMs: s.TTFTMs, ITLMs: s.ITLMs})
 		if err != nil {
-			findings = append(findings, trace.Findingf(targetBelowRange, "%s on %s: %v", s.Name, acceleratorOf(at), err))
+			findings = append(findings,
+				trace.Findingf(targetBelowRange, "%s on %s: %v", s.Name, acceleratorOf(at), err))
 			continue
 		}
 		findings = append(findings, size.Findings...)
@@ -194,7 +200,8 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 		d.Options = append(d.Options, o)
 	}
 	if !slices.Contains(known, s.Model) {
-		return d, nil, trace.Errorf(badModel, "server %q: got model %q, want one of queue.json: %s", s.Name, s.Model, trace.OneOf(known))
+		return d, nil, trace.Errorf(badModel, "server %q: got model %q, want one of queue.json: %s", s.Name,
+			s.Model, trace.OneOf(known))
 	}
 	return d, findings, nil
 }

@@ -221,7 +221,8 @@ func logRatio(w *window, hx []float64) []float64 {
 
 // logJacobian is the observations and d log(h)/d theta.
 func logJacobian(h observer, theta []float64) (hx []float64, j *mat.Dense, failed string) {
-	return differences(h, theta, func(float64) float64 { return robustStep }, func(up, down float64) float64 { return math.Log(up / down) })
+	return differences(h, theta, func(float64) float64 { return robustStep },
+		func(up, down float64) float64 { return math.Log(up / down) })
 }
 
 func scaledIdentity(n int, v float64) *mat.Dense {

@@ -81,8 +81,9 @@ func (m *model) Size(t Targets) (sizing, error) {
 	for _, x := range latencyLimits(&s, t) { // one latency may rise and fall below where another one binds
 		if x.target > 0 && x.latencyOf(s.At) > x.target {
 			*x.rate = m.crossing(s.MinRPS+math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step(), s.RateRPS, x)
-			s.Findings = append(s.Findings, trace.Findingf(sizingRemark, "%s does not grow with the load everywhere; the smallest rate found "+
-				"that misses the target counts", x.name))
+			s.Findings = append(s.Findings, trace.Findingf(sizingRemark,
+				"%s does not grow with the load everywhere; the smallest rate found that misses the target counts",
+				x.name))
 			s.bindSmallest(m)
 		}
 	}
@@ -188,7 +189,8 @@ func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 	before := x.latencyOf(m.Solve(s.MinRPS))
 	falls := 0
 	if before > x.target {
-		return 0, trace.Errorf(targetBelowRange, "target %s: got %g ms, want at least %.6g ms, which the server takes at %.3g requests/s", x.name,
+		return 0, trace.Errorf(targetBelowRange,
+			"target %s: got %g ms, want at least %.6g ms, which the server takes at %.3g requests/s", x.name,
 			x.target, before, lo).
 			WithHint("raise the target, or use a faster accelerator")
 	}
@@ -208,12 +210,14 @@ func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 		}
 	}
 	if falls > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(sizingRemark, "%s falls at %d of %d rates as the load grows (prompts are cut into "+
-			"another number of chunks); the smallest rate that misses the target counts", x.name, falls, sizeGrid))
+		s.Findings = append(s.Findings, trace.Findingf(sizingRemark,
+			"%s falls at %d of %d rates as the load grows (prompts are cut into another number of chunks); the "+
+				"smallest rate that misses the target counts", x.name, falls, sizeGrid))
 	}
 	if math.IsNaN(hi) {
-		s.Findings = append(s.Findings, trace.Findingf(sizingRemark, "target %s of %g ms is met up to the end of the range, %.4g "+
-			"requests/s: it does not bind", x.name, x.target, s.MaxRPS))
+		s.Findings = append(s.Findings, trace.Findingf(sizingRemark,
+			"target %s of %g ms is met up to the end of the range, %.4g requests/s: it does not bind", x.name,
+			x.target, s.MaxRPS))
 		return s.MaxRPS, nil
 	}
 	return m.crossing(lo, hi, x), nil

@@ -13,16 +13,16 @@ import (
 type SizeOptions struct {
 	Targets        Targets
 	Prompt, Output float64 // lengths instead of the windows'; 0 = theirs
-	Concurrency    int     // seats at most, of which the fewest near the peak are looked for; 0: those of the server
-	Requests       int     // simulated at the rate found; 0 = none
+	Concurrency    int     // upper bound of max_num_seqs, of which Size finds the smallest good one; 0 for the server's
+	Requests       int     // number of requests simulated at the rate that was found; 0 for no simulation
 	Seed           uint64
 	Workers        int
 }
 
-// mostWanted is above any target or length, ms or tokens.
+// mostWanted is an upper bound of targets and lengths, ms or tokens.
 const mostWanted = 1e8
 
-// mostSeats is above any max_num_seqs.
+// mostSeats is an upper bound of max_num_seqs.
 const mostSeats = 1 << 14
 
 // checkFor refuses options that are no lengths, no targets, or of another flavour.
@@ -50,14 +50,15 @@ func (o *SizeOptions) checkFor(f Flavour) error {
 	case o.Requests < 0:
 		return option.Misusef("--simulate: got %d requests, want >= 0", o.Requests)
 	case o.Requests > 0 && f == wvA4P:
-		return option.Misusef("--simulate: got flavour %s, whose parameters are no step time, want one of three parameters", f)
+		return option.Misusef("--simulate: got flavour %s, whose parameters are no step time, want one of three "+
+			"parameters", f)
 	}
 	return nil
 }
 
-// SizeQueues finds the rate of every server of a document, and simulates it. A server whose
-// targets no load meets, or that has no parameters, gets a finding; it is an error when all
-// are like that.
+// SizeQueues finds the rate of every server of a document and simulates it. A server without
+// parameters, or whose targets cannot be met at any load, gets a finding; it is an error if that
+// holds for all servers.
 func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 	if err := o.checkFor(Flavour(doc.Flavour)); err != nil {
 		return err
@@ -98,7 +99,8 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 			findings[i] = []trace.Finding{{Code: coded.Code, Message: coded.Msg}}
 		}
 		for _, f := range findings[i] {
-			doc.Warnings = append(doc.Warnings, trace.Finding{Code: f.Code, Message: doc.Servers[i].ID + ": " + f.Message})
+			doc.Warnings = append(doc.Warnings,
+				trace.Finding{Code: f.Code, Message: doc.Servers[i].ID + ": " + f.Message})
 		}
 	}
 	if sized == 0 {

@@ -25,11 +25,12 @@ type configMap struct {
 	Data       map[string]string `yaml:"data"`
 }
 
-// sloMultiplier is the autoscaler's default: targets without a word are what an iteration of
-// three times the idle one gives.
+// sloMultiplier is the autoscaler's default: without targets it uses the latencies of iterations that take
+// three times as long as in an idle engine.
 const sloMultiplier = 3
 
-// writeSLO writes the targets. Both or none: the autoscaler refuses one alone.
+// writeSLO writes the targets. Both or neither must be given, because the autoscaler refuses one
+// alone.
 func writeSLO(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	base, err := yaml.Marshal(sloEntry{Multiplier: sloMultiplier, Tuning: new(true)})
 	if err != nil {
@@ -39,7 +40,8 @@ func writeSLO(servers []exported, o *queueOptions) ([]byte, []trace.Finding, err
 		APIVersion: "v1",
 		Kind:       "ConfigMap",
 		Data:       map[string]string{"default": string(base)},
-		Metadata:   metadata{Name: "wva-queueing-model-config", Labels: map[string]string{"app.kubernetes.io/name": "workload-variant-autoscaler"}},
+		Metadata: metadata{Name: "wva-queueing-model-config",
+			Labels: map[string]string{"app.kubernetes.io/name": "workload-variant-autoscaler"}},
 	}
 	for _, s := range servers {
 		e := sloEntry{
@@ -52,7 +54,8 @@ func writeSLO(servers []exported, o *queueOptions) ([]byte, []trace.Finding, err
 			e.TTFT, e.ITL = z.TargetTTFTMs, z.TargetITLMs
 		}
 		if !(e.TTFT > 0 && e.ITL > 0) || e.Namespace == "" {
-			return nil, nil, trace.Errorf(export.NothingToExport, "wva-slo: %s: got TTFT %g ms, ITL %g ms, namespace %q, want all three", s.ID,
+			return nil, nil, trace.Errorf(export.NothingToExport,
+				"wva-slo: %s: got TTFT %g ms, ITL %g ms, namespace %q, want all three", s.ID,
 				e.TTFT, e.ITL, e.Namespace).
 				WithHint("--option ttft-ms=MS --option itl-ms=MS --option namespace=NAME")
 		}

@@ -21,8 +21,8 @@ const (
 	simBlocks  = 20  // of requests behind the standard errors
 )
 
-// simulatedEngine is the engine with a server's limits; without a size of the KV cache it has
-// room for every seat.
+// simulatedEngine is an engine with a server's limits. If the size of its KV cache is not known, it
+// has enough blocks for max_num_seqs requests.
 func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 	var kv int64
 	if v.KVTokens != nil {
@@ -76,7 +76,7 @@ func simulateRequests(cfg sim.Config, reqs []sim.Request) (*queueSimPoint, error
 	return m.meanPoint()
 }
 
-// meter collects what requests experienced, by blocks of them.
+// meter records the latencies of requests by blocks of requests.
 type meter struct {
 	from, n   int
 	ttft, itl []float64 // ms, per request
@@ -129,13 +129,14 @@ func (m *meter) meanPoint() (*queueSimPoint, error) {
 	return p, nil
 }
 
-// steady are the parameters of a queueing model that give a deployment's simulated steady state.
+// steady is the parameters of a queueing model that reproduce a deployment's simulated steady
+// state.
 type steady struct {
 	Params params
 	Points []export.SteadyPoint // simulated, with the fitted model's figures
 }
 
-// steadyLoads are the shares of the capacity that are simulated.
+// steadyLoads are the simulated loads, as shares of the capacity.
 var steadyLoads = []float64{0.1, 0.2, 0.35, 0.5, 0.65, 0.8}
 
 const (

@@ -66,7 +66,7 @@ func byRate(points []clients.Level) []clients.Level {
 
 func (s *Server) windowOf(p *clients.Level, o *Options) (window, bool) {
 	cv2 := func(mean, sd float64) float64 {
-		if !(mean > 0 && sd > 0) { // a report without spreads
+		if !(mean > 0 && sd > 0) { // the report has no standard deviations
 			return 0
 		}
 		return sd * sd / (mean * mean)
@@ -93,8 +93,10 @@ func (s *Server) windowOf(p *clients.Level, o *Options) (window, bool) {
 	return w, w.TTFTMs > 0
 }
 
-// SweepServer makes one server from benchmark files. A folder means the JSON and CSV files in it.
-func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*Server, []result.Input, error) {
+// SweepServer makes one server from benchmark files. A folder is replaced by the JSON and CSV files
+// in it.
+func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*Server,
+	[]result.Input, error) {
 	names, err := sweepFiles(paths)
 	if err != nil {
 		return nil, nil, err
@@ -138,9 +140,9 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	}
 	if len(snapshots) > 0 {
 		take(clients.LevelsBetween(snapshots))
-		o.Sweep.Mean = true // exact, while a median is known to its bucket
+		o.Sweep.Mean = true // the mean is exact; of the median only the histogram's bucket is known
 	}
-	// The model gives mean TTFTs, so means are compared where every row of a table has one.
+	// The model predicts mean TTFTs, so means are compared if every row of a table has one.
 	withoutMean := func(p clients.Level) bool { return !(p.Line > 0 && p.TTFTMeanMs > 0) }
 	if !o.Sweep.Median && len(points) > 0 && !slices.ContainsFunc(points, withoutMean) {
 		o.Sweep.Mean = true
@@ -154,7 +156,8 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	return s, inputs, nil
 }
 
-// writtenNs is when a file was written: an answer of /metrics bears no time.
+// writtenNs is when a file was written. It replaces the time of an answer of /metrics, which has
+// none.
 func writtenNs(name string) int64 {
 	st, err := os.Stat(name)
 	if err != nil {
@@ -163,7 +166,7 @@ func writtenNs(name string) int64 {
 	return st.ModTime().UnixNano()
 }
 
-// sweepFiles are the files behind the arguments, those of folders sorted.
+// sweepFiles lists the files of the arguments; those of folders are sorted.
 func sweepFiles(paths []string) ([]string, error) {
 	var names []string
 	for _, p := range paths {
@@ -180,7 +183,8 @@ func sweepFiles(paths []string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, trace.Errorf(source.CodeUnknownFile, "%s: got neither extract.json nor benchmark files, want one of them", paths[0]).
+		return nil, trace.Errorf(source.CodeUnknownFile,
+			"%s: got neither extract.json nor benchmark files, want one of them", paths[0]).
 			WithHint("blis-train extract RUNDIR -o OUT makes an extracted folder")
 	}
 	return names, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// run is one online estimator over a server's windows.
+// run is the state of one online estimator over a server's windows.
 type run struct {
 	name    string
 	flavour Flavour
@@ -15,10 +15,10 @@ type run struct {
 	steps   []step
 }
 
-// Track runs the online estimators over the windows of a fitted server, in time order, and adds them to
-// the document: the autoscalers' tuners bug for bug, our own filter, and the refit over the last windows.
-// A sweep has no time order; its benchmarks are taken by load, sweep after sweep. It returns the rows of
-// windows.parquet.
+// Track runs the online estimators over the windows of a fitted server, in time order, and adds the
+// results to the document: replicas of the autoscalers' tuners with their bugs, our own filter, and
+// the refit over the last windows. The benchmarks of a sweep have no time order and are used by
+// load, one sweep after another. It returns the rows of windows.parquet.
 func Track(f *Calibrated, o *Options) []WindowRow {
 	if f.Reason != "" || len(f.Windows) == 0 {
 		return nil
@@ -32,7 +32,8 @@ func Track(f *Calibrated, o *Options) []WindowRow {
 	return rows
 }
 
-// estimatorRuns are the estimators. Replicas observe what their autoscaler's model observes.
+// estimatorRuns makes the estimators. Replicas of tuners observe what their autoscaler's model
+// observes.
 func (f *Calibrated) estimatorRuns(o *Options) []run {
 	var out []run
 	for _, replica := range []replicaOptions{wvaTuner, modelTuner} {
@@ -41,7 +42,8 @@ func (f *Calibrated) estimatorRuns(o *Options) []run {
 	robust := defaultRobust(o.Flavour)
 	robust.Start = f.Physical.vector(o.Flavour)
 	return append(out,
-		run{"robust", o.Flavour, asSized, Robust(f.Windows, robust)}, run{"sliding", o.Flavour, asSized, sliding(f.Windows, o.Flavour,
+		run{"robust", o.Flavour, asSized, Robust(f.Windows, robust)},
+		run{"sliding", o.Flavour, asSized, sliding(f.Windows, o.Flavour,
 			robust.Start)})
 }
 
@@ -101,11 +103,11 @@ func trackVerdict(s *queueTrack) string {
 	return "consistent"
 }
 
-// lockedOut is the number of rejections in a row that the gate alone gives once in a million runs.
+// lockedOut is the number of rejections in a row that a correct gate causes once in a million runs.
 const lockedOut = 4
 
-// trackScores judge what an estimator predicted of each window before it saw it, and its
-// parameters at the end of the training windows on the hold-out.
+// trackScores scores what an estimator predicted for each window before it had used it, and the
+// prediction of its parameters at the end of the training windows for the hold-out.
 func (f *Calibrated) trackScores(r run) []queueScore {
 	out := []queueScore{scoreOf(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
 	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {
@@ -114,5 +116,5 @@ func (f *Calibrated) trackScores(r run) []queueScore {
 	return out
 }
 
-// oneAhead is the set of all windows, each predicted from those before it.
+// oneAhead is the set of all windows, each predicted from the windows before it.
 const oneAhead = "one_ahead"

@@ -35,7 +35,8 @@ type tunerModelData struct {
 // tunerConfig writes the configuration of a tuner for one server, noise and drift measured.
 func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, error) {
 	if len(servers) > 1 {
-		return nil, nil, trace.Errorf(export.BadEntry, "tuner-config: got %d servers, want one: a tuner has one configuration",
+		return nil, nil, trace.Errorf(export.BadEntry,
+			"tuner-config: got %d servers, want one: a tuner has one configuration",
 			len(servers)).WithHint("--config " + servers[0].ID)
 	}
 	s := &servers[0]
@@ -47,7 +48,8 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 	if s.Load != nil {
 		c.Model.Expected = []float64{s.Load.TTFTMs, s.Load.ITLMs}
 	}
-	if n := s.Noise; n != nil && n.TTFTResidual != nil && n.ITLResidual != nil && max(*n.TTFTResidual, *n.ITLResidual) > 0 {
+	if n := s.Noise; n != nil && n.TTFTResidual != nil && n.ITLResidual != nil &&
+		max(*n.TTFTResidual, *n.ITLResidual) > 0 {
 		c.Filter.ErrorLevel = tunerPercentile * medianToSD * max(*n.TTFTResidual, *n.ITLResidual)
 	} else {
 		warnings = append(warnings, trace.Findingf(export.AssumedValue,
@@ -60,7 +62,8 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 		change = s.Tracks[i].Drift
 	} else {
 		warnings = append(warnings,
-			trace.Findingf(export.AssumedValue, "%s: no sliding refit says how fast the parameters drift; percentChange is the tuner's %g", s.ID,
+			trace.Findingf(export.AssumedValue,
+				"%s: no sliding refit says how fast the parameters drift; percentChange is the tuner's %g", s.ID,
 				tunerChange))
 	}
 	for i, x := range s.x {
@@ -87,7 +90,7 @@ type serverSpec struct {
 	CurrentAlloc allocation `json:"currentAlloc"`
 }
 
-// allocation is what a server showed.
+// allocation is the observed state of a server.
 type allocation struct {
 	Accelerator string     `json:"accelerator"`
 	NumReplicas int        `json:"numReplicas"`
@@ -105,7 +108,7 @@ type serverLoad struct {
 	AvgOutTokens int     `json:"avgOutTokens"`
 }
 
-// secondsPerMinute turns our rates into the tuner's.
+// secondsPerMinute converts our rates to the tuner's unit.
 const secondsPerMinute = 60
 
 // tunerCalibrate writes the operating points that are most informative about the parameters.
@@ -137,7 +140,8 @@ func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Findin
 		}
 	}
 	if len(specs) < 2 {
-		return nil, nil, trace.Errorf(export.NothingToExport, "tuner-calibrate: got %d operating points, want at least 2", len(specs))
+		return nil, nil, trace.Errorf(export.NothingToExport,
+			"tuner-calibrate: got %d operating points, want at least 2", len(specs))
 	}
 	data, err := result.Marshal(specs)
 	return data, nil, err

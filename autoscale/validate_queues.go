@@ -14,9 +14,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ValidateQueues scores the parameters of a document on servers made of other recordings,
-// each by the fitted server of the same id, or by the one named.
-func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by string, o *Options, requests int) ([]QueueServer, error) {
+// ValidateQueues scores the parameters of a document on servers of other recordings. Each is scored
+// with the fitted server of the same id, or with the one that is named.
+func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by string, o *Options,
+	requests int) ([]QueueServer, error) {
 	out := make([]QueueServer, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) error {
 		id := cmp.Or(by, servers[i].ID)
@@ -48,7 +49,8 @@ const (
 // it, together with two alternatives: the medians of the fitted windows, and for flavours whose
 // parameters are a step time (requests > 0) the simulator with the same parameters. It returns the
 // fitted server's document with the scores of set "validation" and the windows of this server.
-func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*QueueServer, error) {
+func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*QueueServer,
+	error) {
 	f := &Calibrated{Server: s}
 	f.describeServer(o)
 	doc := f.Doc
@@ -91,7 +93,7 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 	return &doc, nil
 }
 
-// validation is the set of windows of another recording.
+// validation is the name of the set of windows of another recording.
 const validation = "validation"
 
 func valuesOf(params []queueParameter) []float64 {
@@ -102,7 +104,8 @@ func valuesOf(params []queueParameter) []float64 {
 	return out
 }
 
-// simulated scores the simulator on the windows: each window's rate and lengths, n requests.
+// simulated scores the simulator on windows, each with the window's rate and lengths and n
+// requests.
 func (s *Server) simulated(p params, n int, done <-chan struct{}) (queueScore, error) {
 	var failed error
 	score := evaluateAny(s.Windows, func(_ int, w *window) (ttft, itl float64, ok bool) {
@@ -134,8 +137,9 @@ const (
 	maxHeldITLWape  = 0.10
 )
 
-// verdict judges the parameters by the windows they were not fitted to: the fitted ones by those of a fit to the
-// training windows, the physical ones, of a server without fitted ones, as they are. Null without parameters.
+// verdict judges the parameters of a server by windows to which they were not fitted: effective
+// parameters by a fit to the training windows alone, and physical parameters, if there are no
+// others, as they are. It is nil without parameters.
 func (f *Calibrated) verdict() *coeff.Judgement {
 	q := &f.Doc
 	params, by := q.Effective, estEffective
@@ -182,8 +186,9 @@ func (f *Calibrated) loadBeyondFitFrac() *float64 {
 	return new(max(0, mid/hi-1, 1-mid/lo))
 }
 
-// VerdictOf is the worst verdict of the servers that an export takes (id; "": all), with what failed or is missing. Servers of
-// an older file without one were not validated.
+// VerdictOf is the worst verdict of the servers that an export uses (id, or all if it is ""), with
+// the gates that failed or could not be evaluated. Servers in files from before there were verdicts
+// count as not validated.
 func (q *Queue) VerdictOf(id string) (verdict string, why []string) {
 	for i := range q.Servers {
 		s := &q.Servers[i]

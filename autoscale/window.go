@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// sample is one request as a window sees it.
+// sample is one request with the values from which windows are measured.
 type sample struct {
 	ArrivedNs, FirstNs, LastNs int64 // arrival, first token, last token
 	Prompt, Cached, Output     int64 // tokens
@@ -94,12 +94,12 @@ func fromObserved(observed []trace.ObservedRequest) (samples []sample, n int) {
 	return samples, n
 }
 
-// window is what one stretch of an engine's time showed on average.
+// window is the averages over one interval of an engine's time.
 type window struct {
 	Name           string // run, or file and benchmark
 	Phase          string
 	StartNs, EndNs int64
-	Requests       int // behind the means
+	Requests       int // number of requests in the means
 	Arrivals       int
 	RateRPS        float64
 	Shape          shape
@@ -109,7 +109,7 @@ type window struct {
 	ITLSeMs        float64
 }
 
-// Semantics decide which requests enter the means of a window.
+// Semantics is the rule that decides which requests are in the means of a window.
 type Semantics string
 
 const (
@@ -120,11 +120,11 @@ const (
 	byPrometheus Semantics = "prometheus"
 )
 
-// Span is a stretch of the run in which one load was offered, [StartNs, EndNs).
+// Span is an interval [StartNs, EndNs) of the run in which one load was offered.
 type Span struct {
 	Phase          string
 	StartNs, EndNs int64
-	Drop           trace.Code // why its windows are not used; empty: they are
+	Drop           trace.Code // why its windows are not used; empty if they are
 }
 
 // cutOptions decide how requests are cut into windows.
@@ -136,37 +136,42 @@ type cutOptions struct {
 	Name            string
 }
 
-// defaultCut is what the autoscalers look at: a minute, with 20 requests at least.
+// defaultCut returns the settings of the autoscalers: windows of a minute with at least 20
+// requests.
 var defaultCut = cutOptions{WindowNs: 60e9, HopNs: 60e9, MinRequests: 20, Semantics: byArrival}
 
-// Check names the first option out of range.
+// Check returns an error for the first option out of range.
 func (o *cutOptions) Check() error {
 	switch {
 	case o.WindowNs < 1e9 || o.HopNs < 1e6:
-		return trace.Errorf(badOption, "window and hop: got %g s and %g s, want >= 1 s and >= 1 ms", float64(o.WindowNs)/1e9,
+		return trace.Errorf(badOption, "window and hop: got %g s and %g s, want >= 1 s and >= 1 ms",
+			float64(o.WindowNs)/1e9,
 			float64(o.HopNs)/1e9)
 	case o.MinRequests < 2:
 		return trace.Errorf(badOption, "min-requests: got %d, want >= 2", o.MinRequests)
 	case o.Semantics != byArrival && o.Semantics != byPrometheus:
-		return trace.Errorf(badOption, "semantics: got %q, want %s", o.Semantics, trace.OneOf([]Semantics{byArrival, byPrometheus}))
+		return trace.Errorf(badOption, "semantics: got %q, want %s", o.Semantics,
+			trace.OneOf([]Semantics{byArrival, byPrometheus}))
 	}
 	return nil
 }
 
-// cutting counts what Cut did: Windows = len(kept) + sum of Dropped.
+// cutting is the account of Cut: Windows = number of kept windows + sum of Dropped.
 type cutting struct {
 	Windows int
 	Dropped map[trace.Code]int
 }
 
-// Cut makes the windows of a run, none across two spans. A rest of a span that
-// is shorter than a window is dropped and counted.
+// Cut cuts a run into windows within its spans. The end of a span that is shorter than a window is
+// dropped and counted.
 func Cut(samples []sample, spans []Span, o cutOptions) ([]window, cutting, error) {
 	if err := o.Check(); err != nil {
 		return nil, cutting{}, err
 	}
 	samples = slices.Clone(samples)
-	slices.SortStableFunc(samples, func(a, b sample) int { return cmp.Compare(o.windowStampNs(&a), o.windowStampNs(&b)) })
+	slices.SortStableFunc(samples, func(a, b sample) int {
+		return cmp.Compare(o.windowStampNs(&a), o.windowStampNs(&b))
+	})
 	var out []window
 	c := cutting{Dropped: map[trace.Code]int{}}
 	for _, s := range spans {
@@ -175,7 +180,7 @@ func Cut(samples []sample, spans []Span, o cutOptions) ([]window, cutting, error
 			w, why := o.window(samples, s, at)
 			if why != "" {
 				c.Dropped[why]++
-				if at+o.WindowNs > s.EndNs { // the rest of the span
+				if at+o.WindowNs > s.EndNs { // the end of the span is shorter than a window
 					break
 				}
 				continue
@@ -210,7 +215,9 @@ func (o *cutOptions) window(samples []sample, s Span, at int64) (window, trace.C
 		return w, s.Drop
 	}
 	var used []*sample
-	lo, _ := slices.BinarySearchFunc(samples, w.StartNs, func(s sample, t int64) int { return cmp.Compare(o.windowStampNs(&s), t) })
+	lo, _ := slices.BinarySearchFunc(samples, w.StartNs, func(s sample, t int64) int {
+		return cmp.Compare(o.windowStampNs(&s), t)
+	})
 	for i := lo; i < len(samples) && o.windowStampNs(&samples[i]) < w.EndNs; i++ {
 		if samples[i].OK {
 			used = append(used, &samples[i])
@@ -234,9 +241,8 @@ func (o *cutOptions) window(samples []sample, s Span, at int64) (window, trace.C
 // seBlocks is the number of blocks whose means give a window's standard errors.
 const seBlocks = 5
 
-// measure fills the means. Standard errors come from the means of five blocks of
-// consecutive requests, so that neighbours that waited for the same step do not
-// count as independent.
+// measure computes the means. The standard errors come from the means of five blocks of consecutive
+// requests, because requests that waited for the same step are not independent.
 func (w *window) measure(used []*sample) {
 	n := float64(len(used))
 	var prompt, cached, output, prompt2, output2 float64
@@ -288,8 +294,8 @@ func meansOf(used []*sample) (ttftMs, itlMs float64) {
 // windowsTable is the name of the table that accompanies queue.json.
 const windowsTable = "windows"
 
-// WindowRow is what one estimator said of one window. Parameters that an online estimator
-// held before the window are judged by innovations; those of a fit by their prediction.
+// WindowRow is the prediction of one estimator for one window. An online estimator is compared by
+// the innovations of the parameters that it had before the window, a fit by its prediction.
 type WindowRow struct {
 	Server    string             `col:"server" doc:"id in queue.json"`
 	Window    int64              `col:"window" doc:"position among the server's kept windows"`

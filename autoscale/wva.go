@@ -42,7 +42,7 @@ func wva(src export.Source, opt export.Options) (*export.Output, error) {
 	})
 }
 
-// wvaOf writes one VariantAutoscaling per model, one accelerator entry per
+// wvaOf writes one VariantAutoscaling for each model, with one accelerator entry for each
 // (hardware, tp) of the fit.
 func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.Output, error) {
 	cfgs, err := src.Configs(opt.Config)
@@ -69,7 +69,8 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 		side.Configs = append(side.Configs, sc)
 		side.Values = append(side.Values, wvaValues(c.Label, acc, fromOverhead)...)
 		file.addAccelerator(c.Deployment.Model.ID, acc, note, opt.Settings,
-			"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to the simulated steady state:")
+			"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to the simulated "+
+				"steady state:")
 	}
 	data, err := file.encode()
 	if err != nil {
@@ -79,7 +80,7 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 	return side.Beside(warn, export.File{Data: data})
 }
 
-// resourceFile is one resource a model, each under its comment lines.
+// resourceFile is one resource for each model, each after its comment lines.
 type resourceFile struct {
 	resources []*variantAutoscaling
 	comments  [][]string
@@ -88,7 +89,8 @@ type resourceFile struct {
 // addAccelerator puts an accelerator, with a note on it, into the resource of its model. The first
 // accelerator of a model makes the resource, under a title and in the shape of the consumer's version: up to
 // v0.0.5 it names a service class.
-func (f *resourceFile) addAccelerator(modelID string, acc Accelerator, note string, o export.Settings, title string) *variantAutoscaling {
+func (f *resourceFile) addAccelerator(modelID string, acc Accelerator, note string, o export.Settings,
+	title string) *variantAutoscaling {
 	k := slices.IndexFunc(f.resources, func(r *variantAutoscaling) bool { return r.Spec.ModelID == modelID })
 	if k < 0 {
 		k = len(f.resources)
@@ -96,7 +98,8 @@ func (f *resourceFile) addAccelerator(modelID string, acc Accelerator, note stri
 			APIVersion: "llmd.ai/v1alpha1",
 			Kind:       "VariantAutoscaling",
 			Spec:       spec{ModelID: modelID},
-			Metadata:   metadata{Name: resourceName(o["name"], modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc.Acc}},
+			Metadata: metadata{Name: resourceName(o["name"], modelID),
+				Labels: map[string]string{"inference.optimization/acceleratorName": acc.Acc}},
 		}
 		if namesServiceClass(o["version"]) {
 			r.Spec.SLOClassRef = &configRef{Name: o["slo-class-name"], Key: cmp.Or(o["slo-class-key"], modelID)}
@@ -116,7 +119,7 @@ const (
 	poorSteadyITL  = 0.10
 )
 
-// simulated simulates one configuration and takes the parameters that give its latencies.
+// simulated simulates one configuration and returns the parameters that reproduce its latencies.
 func simulated(
 	c result.FitConfig,
 	name accelerator,
@@ -252,7 +255,7 @@ type perfParm struct {
 // wvaReadBy names the reader of a VariantAutoscaling with parameters.
 const wvaReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
 
-// encode is the resources as one multi-document file.
+// encode writes the resources as one multi-document file.
 func (f *resourceFile) encode() ([]byte, error) {
 	var buf bytes.Buffer
 	for i, r := range f.resources {

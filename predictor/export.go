@@ -39,7 +39,8 @@ func ExportXGBoost(p *Document, model string) ([]targetModel, []trace.Finding, e
 	var warnings []trace.Finding
 	if p.Options.Rows.Features != featuresLLMD {
 		warnings = append(warnings, trace.Findingf(codeOtherColumns,
-			"the rows were made with --features %s: llm-d's server feeds other columns; make them with --features llmd for it",
+			"the rows were made with --features %s: llm-d's server feeds other columns; make them with --features "+
+				"llmd for it",
 			p.Options.Rows.Features))
 	}
 	if p.Options.Rows.PrefixScore == prefixActual {

@@ -11,10 +11,11 @@ import (
 
 // modelDocs describes the models for the report.
 var modelDocs = map[string]string{
-	nameTrees:    "200 boosted trees of depth 6 on log(ms)",
-	nameGated:    "two such forests, for rows without and with waiting requests, from 200 rows on each side",
-	namePhysics:  "a rollout of the scheduler with the coefficient file's step times; nothing is fitted here",
-	nameResidual: "50 trees of depth 3 on log(ms / physics): all, half or none of them, by the last fifth of the training rows",
+	nameTrees:   "200 boosted trees of depth 6 on log(ms)",
+	nameGated:   "two such forests, for rows without and with waiting requests, from 200 rows on each side",
+	namePhysics: "a rollout of the scheduler with the coefficient file's step times; nothing is fitted here",
+	nameResidual: "50 trees of depth 3 on log(ms / physics): all, half or none of them, by the last fifth of the " +
+		"training rows",
 }
 
 // usesPhysics reports whether a model needs estimates in Table.Physics.

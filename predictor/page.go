@@ -67,14 +67,16 @@ func Page(s *Scores) ([]byte, []report.Section, error) {
 }
 
 func scoreTable(s *Scores) *report.Table {
-	t := report.NewTable("scores", "Models", "Scope", "Target", "Model", "# Rows", "# MAPE", "95 % ? block bootstrap", "# Constant",
+	t := report.NewTable("scores", "Models", "Scope", "Target", "Model", "# Rows", "# MAPE",
+		"95 % ? block bootstrap", "# Constant",
 		"# Floor ? the ten nearest test rows", "# Median APE", "# P95 APE", "# WAPE", "# Bias",
 		"# Above max ? MAPE of the rows above the largest training target", "# P90 coverage", "95 %", "Why not")
 	for _, c := range s.Models {
 		t.Put(report.Prose(c.Scope), report.Plain(targetWords[c.Target]), report.Name(c.Model), report.Count(c.Rows),
 			report.Percent(c.MAPE), rangeWords(c.MAPEBand), report.Percent(c.MAPEConst), report.Percent(c.MAPEFloor),
 			report.Percent(c.MedianAPE), report.Percent(c.P95APE), report.Percent(c.WAPE), report.Percent(c.Bias),
-			report.Percent(c.AboveMaxMAPE), report.Percent(c.Coverage), rangeWords(c.CoverageBand), report.Prose(c.Reason))
+			report.Percent(c.AboveMaxMAPE), report.Percent(c.Coverage), rangeWords(c.CoverageBand),
+			report.Prose(c.Reason))
 	}
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, models")
 }
@@ -99,7 +101,8 @@ func (h *HoldOut) trainedOn() string {
 }
 
 func holdOutTable(s *Scores) *report.Table {
-	t := report.NewTable("hold-out", "Rows held out", "Scope", "Target", "Trained on", "# Test", "# Alive at the border",
+	t := report.NewTable("hold-out", "Rows held out", "Scope", "Target", "Trained on", "# Test",
+		"# Alive at the border",
 		"# Above training maximum", "Why none")
 	for _, h := range s.HoldOut {
 		t.Put(report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Plain(h.trainedOn()),

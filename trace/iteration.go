@@ -80,5 +80,7 @@ type TimeAudit struct {
 	Time        string       // the source: cadence, elapsed or ticks; empty when refused
 	ConstantUs  Opt[float64] // time between passes that elapsed times do not include
 	SumOverWall Opt[float64] // sum of elapsed times over busy time
-	LagErrors   []float64    // errors of elapsed times predicted from the counts of the same line, and of one and two lines before
+	// errors of elapsed times predicted from the counts of the same line, and of one and two lines
+	// before
+	LagErrors []float64
 }

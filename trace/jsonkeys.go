@@ -58,7 +58,8 @@ func TwiceKey(text []byte) *SyntaxError {
 			}
 			if isTwice {
 				line, col := Position(text, int64(i))
-				return &SyntaxError{Line: line, Col: col, Msg: fmt.Sprintf("got the key %.40q twice in one object", key)}
+				return &SyntaxError{Line: line, Col: col,
+					Msg: fmt.Sprintf("got the key %.40q twice in one object", key)}
 			}
 			o.list = append(o.list, key)
 			if len(o.list) > mostListed && o.all == nil {

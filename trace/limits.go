@@ -68,7 +68,8 @@ func (r Range) Check(name string, v float64) string {
 	case v >= r.From && v <= r.To:
 		return ""
 	case v == math.MinInt64 || v == math.MaxInt64 || math.IsNaN(v):
-		return fmt.Sprintf("%s: got no number, or one beyond 64 bits, want %.10g to %.10g, whole if a count", name, r.From, r.To)
+		return fmt.Sprintf("%s: got no number, or one beyond 64 bits, want %.10g to %.10g, whole if a count", name,
+			r.From, r.To)
 	}
 	return fmt.Sprintf("%s: got %.10g, want %.10g to %.10g", name, v, r.From, r.To)
 }

@@ -58,7 +58,9 @@ func BoundOverheads(n int, stamps func(i int) OverheadStamps, steps iter.Seq[Ste
 			order = append(order, int32(i))
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(stamps(int(a)).QueuedNs.V, stamps(int(b)).QueuedNs.V) })
+	slices.SortStableFunc(order, func(a, b int32) int {
+		return cmp.Compare(stamps(int(a)).QueuedNs.V, stamps(int(b)).QueuedNs.V)
+	})
 	var prior Opt[int64]              // start of the last step before the current request
 	isIdle := true                    // no request ran or waited in that step
 	busyUntil := int64(math.MinInt64) // latest FINISHED of the requests queued so far

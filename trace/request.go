@@ -147,7 +147,8 @@ func (r *Request) DepartureNs() (int64, bool) {
 // RunsBackwards reports whether a later event of the request has an earlier stamp.
 func (r *Request) RunsBackwards() bool {
 	last := int64(math.MinInt64)
-	for _, at := range []Opt[int64]{r.ArrivedNs, r.QueuedNs, r.ScheduledNs, r.FirstTokenNs, r.FinishedNs, r.DepartedNs} {
+	for _, at := range []Opt[int64]{r.ArrivedNs, r.QueuedNs, r.ScheduledNs, r.FirstTokenNs, r.FinishedNs,
+		r.DepartedNs} {
 		if !at.OK {
 			continue
 		}

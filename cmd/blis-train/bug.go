@@ -25,7 +25,8 @@ func recovered(command string, value any) *bug {
 }
 
 func (b *bug) Error() string {
-	return fmt.Sprintf("%s: this is our mistake, not yours: %v, in %s", b.command, b.value, strings.Join(b.where(), " < "))
+	where := strings.Join(b.where(), " < ")
+	return fmt.Sprintf("%s: this is our mistake, not yours: %v, in %s", b.command, b.value, where)
 }
 
 const reportHint = "please report it at https://github.com/blis-train/blis-train/issues with this line, `blis-train --version`, " +

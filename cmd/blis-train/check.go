@@ -37,11 +37,13 @@ Example:
    blis-train check out/coefficients.yaml --data testdata/traces/real --refit`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "against", Usage: "`run.yaml` (or the folder that holds it) of the deployment"},
-			&cli.StringFlag{Name: "data", Usage: "`PARENT` of the run folders it was made from (default: its own folder)"},
+			&cli.StringFlag{Name: "data",
+				Usage: "`PARENT` of the run folders it was made from (default: its own folder)"},
 			&cli.StringFlag{Name: "for",
-				Usage: "`PURPOSE` that the file must have passed: steps, replay, waits, transfer or all (default: the one its " +
-					"validation decided by)"},
-			&cli.BoolFlag{Name: "refit", Usage: "fit the recorded inputs again and compare the bytes; exit 3 when they differ"},
+				Usage: "`PURPOSE` that the file must have passed: steps, replay, waits, transfer or all (default: " +
+					"the one its validation decided by)"},
+			&cli.BoolFlag{Name: "refit",
+				Usage: "fit the recorded inputs again and compare the bytes; exit 3 when they differ"},
 			&cli.GenericFlag{Name: "set", Value: option.Settings(&set),
 				Usage: "with --refit: what overrode run.yaml when the file was made, `KEY.PATH=VALUE` (repeatable)"},
 			&cli.IntFlag{Name: "workers", Usage: "with --refit: `N` workers; 0 uses every core"},
@@ -78,7 +80,8 @@ func checkRefit(c *cli.Context, con *console, overrides []string) error {
 	if c.String("data") == "" {
 		return usagef("check --refit: missing --data PARENT")
 	}
-	if err := goesWith(c, "a check without --refit", "against", "for", "allow-insufficient", "ignore-verdict"); err != nil {
+	if err := goesWith(c, "a check without --refit", "against", "for", "allow-insufficient",
+		"ignore-verdict"); err != nil {
 		return err
 	}
 	file := c.Args().First()
@@ -136,7 +139,8 @@ func checkFile(con *console, file, against, data string) (*coeff.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc := checkDoc{SchemaVersion: result.SchemaVersion, File: in, SpecVersion: string(set.SpecVersion), Gates: gateCounts(set)}
+	doc := checkDoc{SchemaVersion: result.SchemaVersion, File: in, SpecVersion: string(set.SpecVersion),
+		Gates: gateCounts(set)}
 	doc.Mismatches = []trace.Finding{}
 	doc.Purposes = append([]coeff.PurposeVerdict{}, set.Purposes...)
 	var d *deploy.Deployment

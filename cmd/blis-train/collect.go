@@ -29,10 +29,11 @@ Example:
 			[]cli.Flag{
 				tasksDirFlag(), verboseFlag(),
 				&cli.BoolFlag{Name: "gc",
-					Usage: "only list what killed and repeated tasks left: half-written folders, folders without a receipt, damaged " +
-						"receipts, failures of tasks that were done in the end"},
+					Usage: "only list what killed and repeated tasks left: half-written folders, folders without " +
+						"a receipt, damaged receipts, failures of tasks that were done in the end"},
 				&cli.BoolFlag{Name: "remove",
-					Usage: "with --gc: remove what is listed; only when no task is under way, which has a half-written folder too"},
+					Usage: "with --gc: remove what is listed; only when no task is under way, which has a " +
+						"half-written folder too"},
 			},
 			flagsOf(groups, "workers", "exclude", "figures", "baseline"),
 			verdictFlags(), ciFlags()),

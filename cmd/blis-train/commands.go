@@ -81,7 +81,8 @@ func newCommand(cmd *cli.Command, groups []group, run func(*cli.Context, *consol
 		}
 		con.groups = groups
 		if c.NArg() > 0 && c.Command.ArgsUsage == "" {
-			return &option.Misuse{Msg: fmt.Sprintf("%s: got argument %q, want flags only", fullName(c), c.Args().First()),
+			return &option.Misuse{Msg: fmt.Sprintf("%s: got argument %q, want flags only", fullName(c),
+				c.Args().First()),
 				Hint: "quote a value that holds blanks: --flag 'two words'"}
 		}
 		return run(c, con)

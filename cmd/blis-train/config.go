@@ -245,7 +245,8 @@ func workingConfig(con *console, inputs []string) (string, error) {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(ignored)) {
-		con.message("warning", fmt.Sprintf("%s is ignored, because it is in a folder of the data; --config %s reads it", path, path))
+		con.message("warning",
+			fmt.Sprintf("%s is ignored, because it is in a folder of the data; --config %s reads it", path, path))
 	}
 	return found, nil
 }

@@ -24,7 +24,8 @@ reference workload for every configuration of A.
 Example:
    blis-train diff old/coefficients.yaml new/coefficients.yaml --fail-on-change`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "data", Usage: "`OUT` folder with extracted tables, to bootstrap the significance on"},
+			&cli.StringFlag{Name: "data",
+				Usage: "`OUT` folder with extracted tables, to bootstrap the significance on"},
 			&cli.BoolFlag{Name: "fail-on-change", Usage: "exit 3 when a term moved or a prediction changed"},
 			&cli.Float64Flag{Name: "level", Destination: &o.Level, Value: o.Level,
 				Usage: "family-wise error `LEVEL` at which a term counts as moved (Holm), between 0 and 1"},
@@ -89,9 +90,11 @@ func runDiff(c *cli.Context, con *console, opt export.DiffOptions, ref pipeline.
 }
 
 func reportDiff(con *console, doc *export.DiffDoc, all, fail bool) error {
-	con.table("Coefficients, significance from "+doc.Significance, cells{"model", "term", "unit", "A", "B", "B/A", "p", "moved"},
+	con.table("Coefficients, significance from "+doc.Significance, cells{"model", "term", "unit", "A", "B", "B/A",
+		"p", "moved"},
 		termRows(doc.Terms, all))
-	con.table("Predictions on the reference workload", cells{"configuration", "workload", "figure", "A ms", "B ms", "change"},
+	con.table("Predictions on the reference workload", cells{"configuration", "workload", "figure", "A ms", "B ms",
+		"change"},
 		predictionRows(doc.Predictions))
 	for _, s := range doc.Settings {
 		con.infof("%s", s)

@@ -150,7 +150,9 @@ func hintOf(err error, command string) string {
 		return hint
 	}
 	if m := choiceError.FindStringSubmatch(err.Error()); m != nil {
-		words := strings.FieldsFunc(strings.ReplaceAll(m[2], " or ", ", "), func(r rune) bool { return strings.ContainsRune(`, "`, r) })
+		words := strings.FieldsFunc(strings.ReplaceAll(m[2], " or ", ", "), func(r rune) bool {
+			return strings.ContainsRune(`, "`, r)
+		})
 		if hint := didYouMean(m[1], words); hint != "" {
 			return hint
 		}

@@ -82,25 +82,32 @@ func showIsolation(con *console, d *cluster.Document) {
 			if c.SeedNumber > 0 {
 				no = fmt.Sprint(c.SeedNumber)
 			}
-			rows = append(rows, cells{no, c.Name, percent(f("goodput")), percent(f("admitted_share")), percent(f("miss_share")),
-				percent(f("miss_share_by_rule")), decimals(f("ttft_p99_critical_ms")), decimals(f("ttft_p99_admitted_ms")),
-				percent(f("cached_share")), percent(f("potential_share")), decimals(f("output_tokens_per_s"))})
+			rows = append(rows,
+				cells{no, c.Name, percent(f("goodput")), percent(f("admitted_share")), percent(f("miss_share")),
+					percent(f("miss_share_by_rule")), decimals(f("ttft_p99_critical_ms")),
+					decimals(f("ttft_p99_admitted_ms")),
+					percent(f("cached_share")), percent(f("potential_share")), decimals(f("output_tokens_per_s"))})
 		}
 	}
-	con.table(fmt.Sprintf("%s, %s: %.0f requests/s on %d engines, rho %.2f, %d seeds", d.Preset, d.Label, d.RateRPS, d.Instances, d.Rho,
+	con.table(fmt.Sprintf("%s, %s: %.0f requests/s on %d engines, rho %.2f, %d seeds", d.Preset, d.Label, d.RateRPS,
+		d.Instances, d.Rho,
 		len(d.Seeds)),
-		cells{"seed no.", "configuration", "goodput", "admitted", "missed of admitted", "floor apart", "P99 critical ms",
+		cells{"seed no.", "configuration", "goodput", "admitted", "missed of admitted", "floor apart",
+			"P99 critical ms",
 			"P99 admitted ms", "cached", "potential", "tokens/s"}, rows)
 	rows = nil
 	for _, c := range d.Controllers {
-		rows = append(rows, cells{c.Kind, decimals(c.Goodput.Effect), decimals(c.Goodput.Lo), decimals(c.Goodput.Hi), percent(c.MedianAPE),
+		rows = append(rows, cells{c.Kind, decimals(c.Goodput.Effect), decimals(c.Goodput.Lo),
+			decimals(c.Goodput.Hi), percent(c.MedianAPE),
 			percent(c.Bias), percent(c.Coverage), percent(c.ShadowAPE), percent(c.ShadowCov)})
 	}
-	con.table("predictive - always-admit, by the gate's coefficients", cells{"gate", "goodput", "lo", "hi", "median APE", "bias",
+	con.table("predictive - always-admit, by the gate's coefficients", cells{"gate", "goodput", "lo", "hi",
+		"median APE", "bias",
 		"P90 coverage", "shadow APE", "shadow coverage"}, rows)
 	rows = nil
 	for _, r := range d.Reliability {
-		rows = append(rows, cells{fmt.Sprintf("%.1f to %.1f", r.From, r.To), fmt.Sprintf("%.0f", r.Requests), percent(&r.Expected),
+		rows = append(rows, cells{fmt.Sprintf("%.1f to %.1f", r.From, r.To), fmt.Sprintf("%.0f", r.Requests),
+			percent(&r.Expected),
 			percent(&r.Met)})
 	}
 	con.table("reliability of predictive: probability of meeting the target, admitted requests and shadows",
@@ -128,7 +135,8 @@ func showOptimise(con *console, d *cluster.OptimiseDoc) {
 		for _, name := range slices.Sorted(maps.Keys(p.Parameters)) {
 			words = append(words, fmt.Sprintf("%s %.4g", name, p.Parameters[name]))
 		}
-		rows = append(rows, cells{name, how, percent(p.Gap), percent(p.Train), percent(p.Test), percent(p.Critical), strings.Join(words, ", ")})
+		rows = append(rows, cells{name, how, percent(p.Gap), percent(p.Train), percent(p.Test), percent(p.Critical),
+			strings.Join(words, ", ")})
 		for _, t := range p.Transfer {
 			goodput := percent(t.Goodput)
 			if !t.Tested {
@@ -140,8 +148,10 @@ func showOptimise(con *console, d *cluster.OptimiseDoc) {
 			knobs = append(knobs, cells{name, s.Name, s.Lo, s.Hi, percent(s.Moves), percent(s.Band), s.Effect})
 		}
 	}
-	con.table(fmt.Sprintf("goodput; always-admit %s, %d calls each", percent(d.Baseline), d.Calls), cells{"policy", "", "optimism gap",
+	con.table(fmt.Sprintf("goodput; always-admit %s, %d calls each", percent(d.Baseline), d.Calls), cells{"policy",
+		"", "optimism gap",
 		"train", "test", "critical", "parameters"}, rows)
 	con.table("elsewhere", cells{"policy", "load", "goodput", "always-admit"}, transfer)
-	con.table("what a parameter's full range moves", cells{"policy", "parameter", "from", "to", "goodput", "interval", "effect"}, knobs)
+	con.table("what a parameter's full range moves", cells{"policy", "parameter", "from", "to", "goodput",
+		"interval", "effect"}, knobs)
 }

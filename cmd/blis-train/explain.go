@@ -82,7 +82,8 @@ func unknownCode(all []explained, arg string) error {
 	for _, e := range all {
 		names = append(names, string(e.Code))
 	}
-	return (&trace.Error{Msg: fmt.Sprintf("no code %q", arg)}).WithHint(cmp.Or(didYouMean(arg, names), "blis-train explain lists every code"))
+	return (&trace.Error{Msg: fmt.Sprintf("no code %q", arg)}).WithHint(cmp.Or(didYouMean(arg, names),
+		"blis-train explain lists every code"))
 }
 
 // codeText explains every code: what happened and what to do about it, by package. A code
@@ -108,11 +109,13 @@ func isUsage(code trace.Code) bool {
 // gateReasons are what failed gates and diagnoses say beside codes.
 func gateReasons() (all []explained) {
 	for _, g := range gate.All() {
-		all = append(all, explained{trace.Code(g.Name), "pipeline/validate", "gate", asSentence(g.What + ": " + g.Means), asSentence(g.Do)})
+		all = append(all, explained{trace.Code(g.Name), "pipeline/validate", "gate",
+			asSentence(g.What + ": " + g.Means), asSentence(g.Do)})
 	}
 	for word, e := range report.Explanations {
 		of := cmp.Or(e.Of, "pipeline/validate")
-		all = append(all, explained{trace.Code(word), of, "reason", asSentence(e.What + ": " + e.Means), asSentence(e.Do)})
+		all = append(all, explained{trace.Code(word), of, "reason", asSentence(e.What + ": " + e.Means),
+			asSentence(e.Do)})
 	}
 	slices.SortFunc(all, func(a, b explained) int { return cmp.Compare(a.Code, b.Code) })
 	return all

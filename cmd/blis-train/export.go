@@ -30,7 +30,8 @@ func exportCommand() *cli.Command {
 		Name:      "export",
 		ArgsUsage: "fit.json|queue.json|predictor.json",
 		Usage:     "write coefficients in the format a consumer loads",
-		Description: "native is the coefficient file itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +
+		Description: "native is the coefficient file itself; every other format comes with FILE" +
+			export.SidecarSuffix + ",\n" +
 			"which holds the provenance that the format has no place for. docs/formats.md describes them.\n\n" + formatHelp() + `
 Example:
    blis-train export --format blis-defaults out/fit.json -o defaults.yaml
@@ -52,8 +53,10 @@ func fitFormats() []export.Writer {
 
 // predictorSettings are the options of the formats that are made of predictor.json.
 var predictorSettings = map[export.Format][]export.Setting{
-	predictor.FormatXGBoost: {{Key: "model", Usage: "FOREST, trees, or a quantile: trees-q50, trees-q90, trees-q99", Default: "trees"}},
-	predictor.FormatBulk: {{Key: "bucket-rows", Usage: "ROWS of a bucket at most; the server's own limit is the default",
+	predictor.FormatXGBoost: {{Key: "model", Usage: "FOREST, trees, or a quantile: trees-q50, trees-q90, trees-q99",
+		Default: "trees"}},
+	predictor.FormatBulk: {{Key: "bucket-rows",
+		Usage:   "ROWS of a bucket at most; the server's own limit is the default",
 		Default: fmt.Sprint(predictor.ServerBucketRows), Number: true}},
 }
 
@@ -66,7 +69,8 @@ func formatHelp() string {
 			fmt.Fprintf(&b, "      %s: %s\n", s.Key, s.Usage)
 		}
 	}
-	b.WriteString("Formats of fit.json, each with its --option keys; all but native also have version, of their reader:\n")
+	b.WriteString("Formats of fit.json, each with its --option keys; all but native also have version, of their " +
+		"reader:\n")
 	line(export.FormatNative, nil)
 	for _, w := range fitFormats() {
 		line(w.Format, w.Settings)
@@ -152,7 +156,8 @@ type exportDoc struct {
 }
 
 func showExport(con *console, path string, got *pipeline.ExportResult) error {
-	doc := exportDoc{SchemaVersion: result.SchemaVersion, Format: got.Format, Warnings: got.Output.Warnings, Files: got.Files,
+	doc := exportDoc{SchemaVersion: result.SchemaVersion, Format: got.Format, Warnings: got.Output.Warnings,
+		Files:       got.Files,
 		Projections: got.Output.Projections}
 	if doc.Warnings == nil {
 		doc.Warnings = []trace.Finding{}
@@ -163,8 +168,10 @@ func showExport(con *console, path string, got *pipeline.ExportResult) error {
 		rows = append(rows, cells{path + f.Suffix, got.Files[i].Bytes, got.Files[i].SHA256[:12]})
 	}
 	con.table("Exported "+string(got.Format), cells{"file", "bytes", "sha256"}, rows)
-	con.table("How well BLIS's terms hold the model: mean error (that of all time together) of steps; simulated latencies over its own",
-		cells{"configuration", "file", "all", "decode", "mixed", "prefill", "TTFT / ITL / E2E by load"}, projectionRows(path, doc.Projections))
+	con.table("How well BLIS's terms hold the model: mean error (that of all time together) of steps; simulated "+
+		"latencies over its own",
+		cells{"configuration", "file", "all", "decode", "mixed", "prefill",
+			"TTFT / ITL / E2E by load"}, projectionRows(path, doc.Projections))
 	return con.document(doc)
 }
 
@@ -177,7 +184,8 @@ func projectionRows(path string, all []export.Projected) []cells {
 		}
 		var loads []string
 		for _, l := range p.Loads {
-			loads = append(loads, fmt.Sprintf("%.2f / %.2f / %.2f at %.0f %%", l.TTFTRatio, l.ITLRatio, l.E2ERatio, 100*l.LoadFrac))
+			loads = append(loads,
+				fmt.Sprintf("%.2f / %.2f / %.2f at %.0f %%", l.TTFTRatio, l.ITLRatio, l.E2ERatio, 100*l.LoadFrac))
 		}
 		rows = append(rows, append(row, strings.Join(loads, ", ")))
 	}
@@ -192,7 +200,8 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	format := string(o.Format)
 	path := c.Args().First()
 	if folder.StageOf(path) != "predictor" {
-		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", path), "blis-train predictor fit OUT writes one")
+		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", path),
+			"blis-train predictor fit OUT writes one")
 	}
 	p, in, err := readAs[predictor.Document](con, path)
 	if err != nil {
@@ -217,7 +226,8 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 		}
 	case predictor.FormatBulk:
 		var b bytes.Buffer
-		if side.Values, err = predictor.ExportBulk(&b, filepath.Dir(path), p, max(1, int(o.Settings.Float("bucket-rows")))); err != nil {
+		if side.Values, err = predictor.ExportBulk(&b, filepath.Dir(path), p,
+			max(1, int(o.Settings.Float("bucket-rows")))); err != nil {
 			return err
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
@@ -249,7 +259,8 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	out := &export.Output{}
 	if o.Format == export.FormatNative {
 		set := *features.On(set, dep)
-		if set.Library != nil && len(set.Configs) == 0 { // name the deployment in the file: there is no fit.json with it
+		// name the deployment in the file: there is no fit.json with it
+		if set.Library != nil && len(set.Configs) == 0 {
 			set.Configs = []coeff.Config{coeff.ConfigOf(dep, []string{}, 0)}
 		}
 		data, err := folder.SetBytes(&set)
@@ -267,7 +278,8 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		src := export.Source{Fit: doc, FitInput: in}
 		pipeline.Predicts(&src, func() (*coeff.Set, error) { return set, nil })
 		if set.Library != nil {
-			// A zero of the library is its estimate, not a term that the recordings did not identify. It is warned about.
+			// A zero of the library is its estimate, not a term that the recordings did not
+			// identify. It is warned about.
 			o.Force += ",unlearned_value"
 			src.Library = set.Library.Version
 		}

@@ -82,7 +82,8 @@ func (con *console) extractReporter() func(*result.Extract) {
 			con.infof("removed %s", name)
 		}
 		for _, name := range doc.Left {
-			con.warn([]trace.Finding{trace.Findingf(extract.CodeNotOurs, "%s was left alone: this program did not write it as it stands", name)})
+			con.warn([]trace.Finding{trace.Findingf(extract.CodeNotOurs,
+				"%s was left alone: this program did not write it as it stands", name)})
 		}
 		seconds := time.Since(start).Seconds()
 		memory := ""

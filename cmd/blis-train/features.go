@@ -31,10 +31,11 @@ Example:
 			&cli.StringFlag{Name: "run", Usage: "run `ID` (needed where there are several runs)"},
 			&cli.Int64Flag{Name: "step", Usage: "id of the step, `N`"},
 			&cli.StringFlag{Name: "coefficients",
-				Usage: "coefficient `FILE|library` of the contributions (default: the library where it has the run's GPU)"},
+				Usage: "coefficient `FILE|library` of the contributions (default: the library where it has the " +
+					"run's GPU)"},
 			&cli.StringFlag{Name: "spec",
-				Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2, 1.3 or experimental (default: the coefficient file's, " +
-					"else 1.3 for models with unlike layers and 1.1 for others)"},
+				Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2, 1.3 or experimental (default: the " +
+					"coefficient file's, else 1.3 for models with unlike layers and 1.1 for others)"},
 		},
 	}, nil, runFeatures)
 }
@@ -142,14 +143,16 @@ func showFeatures(con *console, doc *pipeline.StepExplanation) {
 	con.table(fmt.Sprintf("run %s, step %d: batch (%s)", doc.Run, doc.Step, doc.Source),
 		cells{"request", "phase", "computed", "prompt", "new"}, members)
 	con.table("inputs", cells{"name", "value", "unit"}, quantityRows(e.Inputs, false))
-	con.table("constants of spec "+string(e.SpecVersion), cells{"name", "value", "unit", "derived"}, quantityRows(e.Constants, true))
+	con.table("constants of spec "+string(e.SpecVersion), cells{"name", "value", "unit", "derived"},
+		quantityRows(e.Constants, true))
 	var rs []cells
 	for _, f := range e.Features {
 		value := fmt.Sprintf("%.6g %s", f.Value, strings.TrimPrefix(f.Unit, "1"))
 		if f.BoundHit {
 			value += " (bound)"
 		}
-		rs = append(rs, cells{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient), optional(f.ContributionUs, 1, "%.1f"),
+		rs = append(rs, cells{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient),
+			optional(f.ContributionUs, 1, "%.1f"),
 			f.Formula + "\n= " + f.Numbers})
 	}
 	for _, f := range e.Factors {

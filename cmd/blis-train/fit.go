@@ -39,13 +39,15 @@ Example:
    blis-train fit out --save-gram site-a.gram
    blis-train fit --from-gram site-a.gram site-b.gram -o pooled`,
 		Flags: slices.Concat(
-			flagsOf(groups, "spec", "prior", "bootstraps", "model", "without", "workers", "from", "search", "holdout", "save-gram",
+			flagsOf(groups, "spec", "prior", "bootstraps", "model", "without", "workers", "from", "search",
+				"holdout", "save-gram",
 				"force", "only", "exclude"),
 			verdictFlags(),
 			[]cli.Flag{
 				&cli.GenericFlag{Name: "from-gram", Value: option.List(&grams),
 					Usage: "fit the sums in this Gram `FILE` in place of OUT (repeatable, or as arguments); needs -o"},
-				&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` of the server that --from points were measured on"},
+				&cli.StringFlag{Name: "deployment",
+					Usage: "run.yaml `FILE` of the server that --from points were measured on"},
 				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out,
 					Usage: "`FOLDER` of the results (default: OUT itself)"},
 				configFlag(), ledgerFlag(), verboseFlag(),
@@ -98,9 +100,11 @@ func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string
 	case own:
 		con.infof("next: blis-train validate %s", files.Word(out))
 	default:
-		con.infof("next: blis-train validate %s --fit %s -o %s", files.Word(in), files.Word(filepath.Join(out, folder.FitFile)), files.Word(out))
+		con.infof("next: blis-train validate %s --fit %s -o %s", files.Word(in),
+			files.Word(filepath.Join(out, folder.FitFile)), files.Word(out))
 	}
-	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, folder.CoefficientsFile)); err != nil {
+	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil,
+		filepath.Join(out, folder.CoefficientsFile)); err != nil {
 		return err
 	}
 	return con.document(doc)
@@ -233,7 +237,8 @@ func showFit(con *console, doc *result.Fit) {
 		}
 	}
 	con.infof("fit: %s%d of %d runs, %d %s, %slambda %s, gamma %s",
-		specWords(doc), used, len(doc.Runs), len(doc.Configs), plural(len(doc.Configs), "configuration", "configurations"),
+		specWords(doc), used, len(doc.Runs), len(doc.Configs), plural(len(doc.Configs), "configuration",
+			"configurations"),
 		priorWords(doc), optional(doc.Beta.Lambda, 1, "%.2g"), gammaWords(&doc.Beta))
 }
 
@@ -244,8 +249,9 @@ func specWords(doc *result.Fit) string {
 	}
 	for i := range doc.Configs {
 		if err := doc.Configs[i].Deployment.CheckSupported(); err != nil {
-			return fmt.Sprintf("spec %s (older ones have no features for %s); ", doc.Beta.SpecVersion, cmp.Or(doc.Configs[i].Deployment.Model.WhyLayered(),
-				strings.TrimPrefix(err.Error(), "unsupported_engine: ")))
+			return fmt.Sprintf("spec %s (older ones have no features for %s); ", doc.Beta.SpecVersion,
+				cmp.Or(doc.Configs[i].Deployment.Model.WhyLayered(),
+					strings.TrimPrefix(err.Error(), "unsupported_engine: ")))
 		}
 	}
 	return "spec " + doc.Beta.SpecVersion + "; "

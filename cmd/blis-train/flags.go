@@ -17,7 +17,8 @@ func everywhereFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON document on stdout and nothing else"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress, no tables"},
-		&cli.BoolFlag{Name: "allow-special", Usage: "read pipes and devices given as files; without it they are refused"},
+		&cli.BoolFlag{Name: "allow-special",
+			Usage: "read pipes and devices given as files; without it they are refused"},
 		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT` of messages on stderr: text or json"},
 	}
 }
@@ -31,7 +32,8 @@ func resultsFlag() cli.Flag { return outFlag("`FOLDER` of the results (default: 
 
 func configFlag() cli.Flag {
 	return &cli.StringFlag{Name: "config",
-		Usage: "options by stage and gate thresholds, `FILE` (default: pipeline.yaml of the working folder, unless that holds the data)"}
+		Usage: "options by stage and gate thresholds, `FILE` (default: pipeline.yaml of the working folder, " +
+			"unless that holds the data)"}
 }
 
 func verboseFlag() cli.Flag {
@@ -55,7 +57,8 @@ func workersFlag() cli.Flag {
 }
 
 func tasksDirFlag() cli.Flag {
-	return &cli.StringFlag{Name: "tasks-dir", Usage: "also write the open tasks to `DIR`, as files 0, 1, 2, ... with one id each"}
+	return &cli.StringFlag{Name: "tasks-dir",
+		Usage: "also write the open tasks to `DIR`, as files 0, 1, 2, ... with one id each"}
 }
 
 // verdictFlags decide which verdicts end a command with exit status 0.
@@ -69,14 +72,16 @@ func verdictFlags() []cli.Flag {
 // ciFlags print the verdict for continuous integration.
 func ciFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "summary", Usage: "print the verdict in this `FORMAT` on stdout and nothing else there: markdown"},
+		&cli.StringFlag{Name: "summary",
+			Usage: "print the verdict in this `FORMAT` on stdout and nothing else there: markdown"},
 		&cli.StringFlag{Name: "junit", Usage: "also write the gates to `FILE` as a JUnit report"},
 	}
 }
 
 // environmentFlags are the flags that the environment may set, as CI does. The command line goes
 // before it, and pipeline.yaml behind.
-var environmentFlags = []string{"json", "quiet", "log-format", "workers", "config", "ledger", "max-bad-frac", "bootstraps", "for"}
+var environmentFlags = []string{"json", "quiet", "log-format", "workers", "config", "ledger", "max-bad-frac",
+	"bootstraps", "for"}
 
 // environment is the variable of a flag.
 func environment(flag string) string {

@@ -34,10 +34,11 @@ Example:
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "from-cmdline", Usage: "the `COMMAND` that started the server, as one argument"},
 			&cli.StringFlag{Name: "from-log", Usage: "the server's log, `FILE` (plain or gzip; - is standard input)"},
-			&cli.StringFlag{Name: "hardware", Usage: "device `NAME`, a built-in datasheet such as H100, A100, RTX-4090"},
+			&cli.StringFlag{Name: "hardware",
+				Usage: "device `NAME`, a built-in datasheet such as H100, A100, RTX-4090"},
 			&cli.StringFlag{Name: "model-config",
-				Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json when it is there, " +
-					"else the local Hugging Face cache's)"},
+				Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json when " +
+					"it is there, else the local Hugging Face cache's)"},
 			&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM, when neither source names it"},
 			&cli.StringFlag{Name: "name", Usage: "run `ID`"},
 			&cli.BoolFlag{Name: "force", Usage: "replace an existing file"},
@@ -72,7 +73,8 @@ func runInit(c *cli.Context, con *console) error {
 	if len(missing) > 0 {
 		con.infof("still to fill in: %s", strings.Join(missing, ", "))
 	}
-	return con.document(initDoc{result.SchemaVersion, text.String(), append([]string{}, missing...), append([]trace.Finding{}, findings...)})
+	return con.document(initDoc{result.SchemaVersion, text.String(), append([]string{}, missing...),
+		append([]trace.Finding{}, findings...)})
 }
 
 // draftOf merges flags, command line and log, in this order, and adds vLLM's defaults.
@@ -89,7 +91,9 @@ func draftOf(c *cli.Context) (*deploy.Draft, error) {
 		}
 	}
 	if line := c.String("from-cmdline"); line != "" {
-		stated, err := deploy.FromCommandLine(line, func(name string) ([]byte, error) { return files.Read(name, 1<<24, false) })
+		stated, err := deploy.FromCommandLine(line, func(name string) ([]byte, error) {
+			return files.Read(name, 1<<24, false)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +139,8 @@ func writeDraft(c *cli.Context, con *console, text []byte) error {
 		return err
 	}
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) && !c.Bool("force") {
-		return trace.Hinted(fmt.Errorf("%s: the file exists", name), "--force replaces a file; in a folder name one, such as run.yaml")
+		return trace.Hinted(fmt.Errorf("%s: the file exists", name),
+			"--force replaces a file; in a folder name one, such as run.yaml")
 	}
 	err := os.MkdirAll(filepath.Dir(name), 0o777)
 	if err == nil {

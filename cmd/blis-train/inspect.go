@@ -40,7 +40,8 @@ Example:
 			[]cli.Flag{
 				dryRunFlag(),
 				&cli.StringFlag{Name: "model",
-					Usage: "print layers and sizes of this `CONFIG.json` and stop; hf_quant_config.json in its folder is read as well"},
+					Usage: "print layers and sizes of this `CONFIG.json` and stop; hf_quant_config.json in its " +
+						"folder is read as well"},
 				&cli.Int64Flag{Name: "tp", Value: 1, Usage: "with --model: `N` GPUs of --tensor-parallel-size"},
 				&cli.Int64Flag{Name: "dp", Value: 1, Usage: "with --model: `N` engines of --data-parallel-size"},
 				&cli.BoolFlag{Name: "ep", Usage: "with --model: --enable-expert-parallel"},
@@ -129,10 +130,12 @@ func showLearnable(con *console, r *result.InspectRun) {
 		}
 		rows = append(rows, cells{d.Direction, d.ShownBy, d.Got, verdict, d.Adds})
 	}
-	con.table(fmt.Sprintf("what can be learned from the %s of %s", r.Tier, r.ID), cells{"direction", "what shows it", "in these data", "",
+	con.table(fmt.Sprintf("what can be learned from the %s of %s", r.Tier, r.ID), cells{"direction",
+		"what shows it", "in these data", "",
 		"what would add it"}, rows)
 	if n := r.NoiseFloor; n != nil {
-		con.infof("%s: replays whose sends differ by a millisecond differ by %.1f %% in TTFT and %.1f %% in span: no fit can beat that",
+		con.infof("%s: replays whose sends differ by a millisecond differ by %.1f %% in TTFT and %.1f %% in span: "+
+			"no fit can beat that",
 			r.ID, 100*n.TTFTFrac, 100*n.SpanFrac)
 	}
 }
@@ -192,7 +195,8 @@ func inspectModel(c *cli.Context, con *console) error {
 func showModel(con *console, s *model.Sizes, p model.Parallel) {
 	var layers []cells
 	for _, l := range s.Layers {
-		layers = append(layers, cells{l.Count, l.Mixer, l.FFN, fmt.Sprintf("%.1f M", l.Params/1e6), strings.Join(l.Weights, ", ")})
+		layers = append(layers,
+			cells{l.Count, l.Mixer, l.FFN, fmt.Sprintf("%.1f M", l.Params/1e6), strings.Join(l.Weights, ", ")})
 	}
 	con.table("layers", cells{"layers", "mixer", "ffn", "parameters each", "weights"}, layers)
 	con.table("sizes", cells{"", ""}, []cells{
@@ -200,12 +204,14 @@ func showModel(con *console, s *model.Sizes, p model.Parallel) {
 		{"weights", fmt.Sprintf("%.2f GB", s.WeightBytes/1e9)},
 		{fmt.Sprintf("weights per GPU, tp %d dp %d", p.TP, p.DP), fmt.Sprintf("%.2f GB", s.WeightBytesPerGPU/1e9)},
 		{"KV cache per token, 16 bit", fmt.Sprintf("%.0f B", s.KVBytesPerToken)},
-		{fmt.Sprintf("KV cache per token and GPU, %g B a value", s.BytesPerKV), fmt.Sprintf("%.0f B", s.KVBytesPerTokenGPU)},
+		{fmt.Sprintf("KV cache per token and GPU, %g B a value", s.BytesPerKV),
+			fmt.Sprintf("%.0f B", s.KVBytesPerTokenGPU)},
 		{"windows per request, 16 bit", fmt.Sprintf("%.1f MB", s.WindowBytes/1e6)},
 		{"state per request", fmt.Sprintf("%.1f MB", s.StateBytesPerRequest/1e6)},
 	})
 	if s.KV != nil {
-		con.infof("KV cache: %d %s, blocks of %d tokens, %.2f MB each on a GPU", len(s.KV.Groups), plural(len(s.KV.Groups), "group", "groups"),
+		con.infof("KV cache: %d %s, blocks of %d tokens, %.2f MB each on a GPU", len(s.KV.Groups),
+			plural(len(s.KV.Groups), "group", "groups"),
 			s.KV.Groups[len(s.KV.Groups)-1].Block, s.KV.BlockBytes/1e6)
 	}
 	if len(s.Defaulted) > 0 {

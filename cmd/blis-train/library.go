@@ -40,14 +40,18 @@ func libraryBuildCommand() *cli.Command {
 		Description: `Example:
    blis-train library build --kernels systems -o tables`,
 		Flags: []cli.Flag{
-			&cli.GenericFlag{Name: "kernels", Value: option.List(&dirs), Usage: "`FOLDER` with <gpu>.yaml and data/<gpu> (repeatable)"},
-			&cli.GenericFlag{Name: "points", Value: option.List(&points), Usage: "CSV `FILE` of measured points (repeatable)"},
+			&cli.GenericFlag{Name: "kernels", Value: option.List(&dirs),
+				Usage: "`FOLDER` with <gpu>.yaml and data/<gpu> (repeatable)"},
+			&cli.GenericFlag{Name: "points", Value: option.List(&points),
+				Usage: "CSV `FILE` of measured points (repeatable)"},
 			&cli.StringFlag{Name: "models", Usage: "`FOLDER` with the config.json of the points' models"},
 			&cli.GenericFlag{Name: "runs", Value: option.List(&runs),
 				Usage: "`FOLDER` of real runs: step cycles or stock spans (repeatable)"},
-			&cli.StringFlag{Name: "date", Value: library.Learned().Version, Usage: "`YYYY-MM-DD` that names the corrections"},
+			&cli.StringFlag{Name: "date", Value: library.Learned().Version,
+				Usage: "`YYYY-MM-DD` that names the corrections"},
 			&cli.IntFlag{Name: "workers", Usage: "`N` tables or simulations at a time; 0 uses every core"},
-			outFlag("output `FOLDER`; without it --kernels is compared with what the embedded tables were made from, exit 3 when one differs"),
+			outFlag("output `FOLDER`; without it --kernels is compared with what the embedded tables were made " +
+				"from, exit 3 when one differs"),
 		},
 	}, nil, func(c *cli.Context, con *console) error { return buildLibrary(c, con, dirs, points, runs) })
 }
@@ -119,11 +123,13 @@ func checkLibrary(con *console, dir string) error {
 			return err
 		}
 		con.warn(changed)
-		all = export.Inputs{Verified: all.Verified + n.Verified, Changed: all.Changed + n.Changed, Absent: all.Absent + n.Absent}
+		all = export.Inputs{Verified: all.Verified + n.Verified, Changed: all.Changed + n.Changed,
+			Absent: all.Absent + n.Absent}
 	}
 	con.infof("%d tables compared", all.Verified+all.Changed)
 	if all.Changed+all.Absent > 0 {
-		return gatef("library: %d tables differ from those the library was made from, %d are not in %s", all.Changed, all.Absent, dir)
+		return gatef("library: %d tables differ from those the library was made from, %d are not in %s",
+			all.Changed, all.Absent, dir)
 	}
 	return nil
 }

@@ -62,7 +62,8 @@ func printLog(con *console, path, stage string, last int) error {
 	}
 	defer f.Close()
 	entries, bad := export.Read(f, path)
-	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []export.Entry{}, Trends: []export.Trend{}, BadLines: []string{}}
+	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []export.Entry{}, Trends: []export.Trend{},
+		BadLines: []string{}}
 	for i, e := range bad {
 		if i < 3 {
 			con.message("warning", e.Error())
@@ -73,7 +74,8 @@ func printLog(con *console, path, stage string, last int) error {
 		con.message("warning", fmt.Sprintf("%s: %d more lines are no ledger entries", path, n))
 	}
 	if len(entries) == 0 {
-		return trace.Errorf(export.BadLedger, "%s: no entry", path).WithHint("blis-train fit OUT --ledger " + path + " appends one")
+		return trace.Errorf(export.BadLedger, "%s: no entry",
+			path).WithHint("blis-train fit OUT --ledger " + path + " appends one")
 	}
 	for _, e := range entries {
 		if stage == "" || e.Stage == stage {
@@ -85,11 +87,13 @@ func printLog(con *console, path, stage string, last int) error {
 	}
 	doc.Trends = export.Trends(doc.Entries)
 	con.table("Ledger "+path, ledgerHeader, ledgerRows(doc.Entries))
-	con.table("Trend, oldest to newest", cells{"figure", "n", "first", "last", "best", "per entry", ""}, trendRows(doc.Trends))
+	con.table("Trend, oldest to newest", cells{"figure", "n", "first", "last", "best", "per entry",
+		""}, trendRows(doc.Trends))
 	return con.document(doc)
 }
 
-var ledgerHeader = cells{"time (UTC)", "stage", "inputs", "configs", "rows", "MAPE", "const", "skill", "loco", "KS ttft/itl/e2e",
+var ledgerHeader = cells{"time (UTC)", "stage", "inputs", "configs", "rows", "MAPE", "const", "skill", "loco",
+	"KS ttft/itl/e2e",
 	"verdict", "artifact"}
 
 func ledgerRows(entries []export.Entry) []cells {
@@ -100,7 +104,8 @@ func ledgerRows(entries []export.Entry) []cells {
 		if e.Artifact != nil {
 			artifact = e.Artifact.SHA256[:min(12, len(e.Artifact.SHA256))]
 		}
-		rows = append(rows, cells{e.Time, e.Stage, len(e.Inputs), h.Configs, h.Rows, hundredths(h.BetaMAPE), hundredths(h.BetaMAPEConst),
+		rows = append(rows, cells{e.Time, e.Stage, len(e.Inputs), h.Configs, h.Rows, hundredths(h.BetaMAPE),
+			hundredths(h.BetaMAPEConst),
 			decimals(h.BetaSkill), hundredths(h.LocoMedian),
 			decimals(h.KSTTFT) + " / " + decimals(h.KSITL) + " / " + decimals(h.KSE2E), h.Verdict, artifact})
 	}
@@ -142,13 +147,15 @@ func sparkline(v []float64) string {
 // appendLedger writes one line to the ledger when path is not empty. stage is
 // fit, validate or run; head is the header of the document the stage wrote; fit
 // and val may be nil; artifact is the file the stage is about, "" for none.
-func (con *console) appendLedger(path, stage string, head result.Header, fit *result.Fit, val *result.Validation, artifact string) error {
+func (con *console) appendLedger(path, stage string, head result.Header, fit *result.Fit, val *result.Validation,
+	artifact string) error {
 	if path == "" {
 		return nil
 	}
 	e := export.Entry{
 		SchemaVersion: result.SchemaVersion, Time: time.Now().UTC().Format(time.RFC3339), Stage: stage,
-		ToolVersion: head.ToolVersion, Command: head.Command, Inputs: head.Inputs, Headline: export.NewHeadline(fit, val),
+		ToolVersion: head.ToolVersion, Command: head.Command, Inputs: head.Inputs,
+		Headline: export.NewHeadline(fit, val),
 	}
 	if e.Inputs == nil {
 		e.Inputs = []result.Input{}

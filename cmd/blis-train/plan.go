@@ -40,7 +40,8 @@ Example:
 				&cli.Int64Flag{Name: "part-bytes", Value: shard.DefaultPartBytes,
 					Usage: "read uncompressed inputs longer than `N` bytes in parts of that length; 0: whole"},
 			},
-			flagsOf(groups, "max-bad-frac", "set", "only", "exclude", "prior", "bootstraps", "max-rows", "from", "holdout", "gate", "for")),
+			flagsOf(groups, "max-bad-frac", "set", "only", "exclude", "prior", "bootstraps", "max-rows", "from",
+				"holdout", "gate", "for")),
 	}, groups, func(c *cli.Context, con *console) error { return runPlan(c, con, &o) })
 }
 
@@ -62,9 +63,12 @@ func runPlan(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 		return err
 	}
 	e := plan.Estimate(runtime.GOMAXPROCS(0))
-	con.infof("planned %d %s, %s in %d tasks", len(plan.Runs), plural(len(plan.Runs), "run", "runs"), amount(float64(plan.Bytes), "B"), e.Tasks)
-	con.infof("estimate: one process on the %d cores here %s; tasks on as many machines as there are %s, that of the longest (%s, %s)",
-		runtime.GOMAXPROCS(0), roughTime(e.HereS), roughTime(e.ThereS), files.Word(e.Longest.Name), amount(float64(e.Longest.Bytes), "B"))
+	con.infof("planned %d %s, %s in %d tasks", len(plan.Runs), plural(len(plan.Runs), "run", "runs"),
+		amount(float64(plan.Bytes), "B"), e.Tasks)
+	con.infof("estimate: one process on the %d cores here %s; tasks on as many machines as there are %s, that of "+
+		"the longest (%s, %s)",
+		runtime.GOMAXPROCS(0), roughTime(e.HereS), roughTime(e.ThereS), files.Word(e.Longest.Name),
+		amount(float64(e.Longest.Bytes), "B"))
 	con.infof("recommended: %s", e.Advice)
 	return con.printOpenTasks(c, plan.Open, plan)
 }

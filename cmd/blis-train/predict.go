@@ -23,9 +23,11 @@ type predictDoc struct {
 	SchemaVersion string                `json:"schema_version"`
 	ToolVersion   string                `json:"tool_version"`
 	Points        []*predict.Prediction `json:"points"`
-	Operators     []kernelDoc           `json:"operators,omitempty"` // with -v: a decode step of the one point; with --step: of that step
-	KernelsMs     float64               `json:"kernels_ms,omitempty"`
-	StepMs        float64               `json:"step_ms,omitempty"` // with the corrections: the GPU's scale and the host's work
+	// with -v: a decode step of the one point; with --step: of that step
+	Operators []kernelDoc `json:"operators,omitempty"`
+	KernelsMs float64     `json:"kernels_ms,omitempty"`
+	// with the corrections: the GPU's scale and the host's work
+	StepMs float64 `json:"step_ms,omitempty"`
 }
 
 type kernelDoc struct {
@@ -55,26 +57,32 @@ Example:
    blis-train predict --model Qwen/Qwen3-32B --hardware H100 --sweep tp=2,4 concurrency=1..256 --slo ttft=2s,itl=30ms`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "model", Destination: &q.Model,
-				Usage: "Hugging Face `NAME` of a built-in model, or the path of a config.json; without it: list what there is"},
+				Usage: "Hugging Face `NAME` of a built-in model, or the path of a config.json; without it: list " +
+					"what there is"},
 			&cli.StringFlag{Name: "hardware", Destination: &q.Hardware, Usage: "`GPU`, such as H100"},
 			&cli.Int64Flag{Name: "tp", Usage: "`N` GPUs of --tensor-parallel-size"},
 			&cli.BoolFlag{Name: "ep", Usage: "--enable-expert-parallel"},
 			&cli.Int64Flag{Name: "dp", Usage: "`N` engines of --data-parallel-size"},
 			&cli.StringFlag{Name: "vllm", Destination: &q.Serve, Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
-			&cli.Int64Flag{Name: "input-len", Destination: &q.InputTokens, Value: q.InputTokens, Usage: "prompt `TOKENS` of a request"},
-			&cli.Int64Flag{Name: "output-len", Destination: &q.OutputTokens, Value: q.OutputTokens, Usage: "output `TOKENS` of a request"},
+			&cli.Int64Flag{Name: "input-len", Destination: &q.InputTokens, Value: q.InputTokens,
+				Usage: "prompt `TOKENS` of a request"},
+			&cli.Int64Flag{Name: "output-len", Destination: &q.OutputTokens, Value: q.OutputTokens,
+				Usage: "output `TOKENS` of a request"},
 			&cli.IntFlag{Name: "concurrency", Destination: &q.Concurrency, DefaultText: "1, without --rate",
 				Usage: "closed loop of `N` clients, each sends its next request when its last one is answered"},
-			&cli.Float64Flag{Name: "rate", Destination: &q.RateRPS, Usage: "Poisson arrivals, `RPS` requests per second"},
+			&cli.Float64Flag{Name: "rate", Destination: &q.RateRPS,
+				Usage: "Poisson arrivals, `RPS` requests per second"},
 			&cli.StringFlag{Name: "slo",
-				Usage: "find the highest load that keeps these `LIMITS`, such as ttft=500ms,itl.p99=30ms (P90 unless named)"},
+				Usage: "find the highest load that keeps these `LIMITS`, such as ttft=500ms,itl.p99=30ms (P90 " +
+					"unless named)"},
 			&cli.StringFlag{Name: "sweep",
-				Usage: "predict all combinations of these `AXES`, such as \"tp=1,2,4 concurrency=1..256\", as a table and a picture; " +
-					"a..b doubles from a to b"},
+				Usage: "predict all combinations of these `AXES`, such as \"tp=1,2,4 concurrency=1..256\", as a " +
+					"table and a picture; a..b doubles from a to b"},
 			&cli.StringFlag{Name: "step",
-				Usage: "only list the kernels of a step of this `BATCH`, NxCONTEXT,N@CACHED,...: N decodes with CONTEXT tokens each, " +
-					"prompt chunks of N tokens after CACHED tokens"},
-			&cli.StringFlag{Name: "library", Usage: "kernel tables of library build, `FILE`, in place of the embedded ones"},
+				Usage: "only list the kernels of a step of this `BATCH`, NxCONTEXT,N@CACHED,...: N decodes with " +
+					"CONTEXT tokens each, prompt chunks of N tokens after CACHED tokens"},
+			&cli.StringFlag{Name: "library",
+				Usage: "kernel tables of library build, `FILE`, in place of the embedded ones"},
 			outFlag("with --sweep: SVG `FILE` (default: predict.svg)"),
 			workersFlag(), verboseFlag(),
 		},
@@ -85,12 +93,14 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	con.brief = false
 	axes := strings.TrimSpace(c.String("sweep") + " " + strings.Join(c.Args().Slice(), " ")) // with and without quotes
 	if c.NArg() > 0 && !c.IsSet("sweep") {
-		return trace.Hinted(usagef("predict: got argument %q, want flags only, or axes after --sweep", c.Args().First()),
+		return trace.Hinted(usagef("predict: got argument %q, want flags only, or axes after --sweep",
+			c.Args().First()),
 			"a model is given as --model NAME, axes as --sweep tp=1,2,4")
 	}
 	if q.Model == "" && q.Serve == "" && !strings.Contains(axes, "model=") {
 		if c.IsSet("hardware") || axes != "" {
-			return trace.Hinted(usagef("predict: missing --model NAME or config.json"), "blis-train predict alone lists the models")
+			return trace.Hinted(usagef("predict: missing --model NAME or config.json"),
+				"blis-train predict alone lists the models")
 		}
 		return showLibrary(con)
 	}
@@ -125,7 +135,8 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	}
 	showPrediction(con, p)
 	if doc.Operators != nil {
-		doc.showStep(con, fmt.Sprintf("a step of %.0f decodes at %.0f tokens", p.DecodeStep.Decodes, p.DecodeStep.DecodeContext/p.DecodeStep.Decodes))
+		doc.showStep(con, fmt.Sprintf("a step of %.0f decodes at %.0f tokens", p.DecodeStep.Decodes,
+			p.DecodeStep.DecodeContext/p.DecodeStep.Decodes))
 	}
 	return con.document(doc)
 }
@@ -142,7 +153,8 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question) (err er
 		return usagef("--input-len, --output-len: got %d and %d, want at least 1 and 2", q.InputTokens, q.OutputTokens)
 	case hasClients && hasRate:
 		return usagef("--concurrency and --rate: got both, want one")
-	case hasClients && q.Concurrency < 1 || q.Concurrency > mostClients || hasRate && !(q.RateRPS > 0 && q.RateRPS < 1e6):
+	case hasClients && q.Concurrency < 1 || q.Concurrency > mostClients ||
+		hasRate && !(q.RateRPS > 0 && q.RateRPS < 1e6):
 		return usagef("--concurrency, --rate: got %d and %g, want 1 to %d clients, or a rate above 0 and below 1e6",
 			q.Concurrency, q.RateRPS, mostClients)
 	case q.Concurrency == 0 && q.RateRPS == 0:
@@ -233,7 +245,8 @@ func questionText(p *predict.Prediction) string {
 	if p.EP {
 		parallel += ", EP"
 	}
-	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.GPUs, p.Hardware, parallel, load, trace.Thousands(p.InputTokens),
+	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.GPUs, p.Hardware, parallel, load,
+		trace.Thousands(p.InputTokens),
 		trace.Thousands(p.OutputTokens))
 }
 
@@ -252,16 +265,19 @@ func showPrediction(con *console, p *predict.Prediction) {
 			fmt.Fprintf(con.text, format+"\n", args...)
 		}
 	}
-	printf("throughput   %.2f requests/s, %s output tokens/s per GPU", p.RequestsPerS, trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
+	printf("throughput   %.2f requests/s, %s output tokens/s per GPU", p.RequestsPerS,
+		trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
 	if p.RateRPS > 0 && p.RequestsPerS < 0.9*p.RateRPS {
-		printf("saturated    the engine serves %.3g of %.3g requests/s: the queue, TTFT and E2E grow as long as this load lasts",
+		printf("saturated    the engine serves %.3g of %.3g requests/s: the queue, TTFT and E2E grow as long as "+
+			"this load lasts",
 			p.RequestsPerS, p.RateRPS)
 	}
 	rank := ""
 	if p.DP > 1 {
 		rank = " of a rank"
 	}
-	printf("KV cache     %s tokens%s of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens), rank, p.KVBytes, 100*p.KVPeakShare)
+	printf("KV cache     %s tokens%s of %g bytes a value, at most %.0f %% in use", trace.Thousands(p.KVTokens),
+		rank, p.KVBytes, 100*p.KVPeakShare)
 	if p.LimitedBy != "" {
 		printf("limited by   %s", p.LimitedBy)
 	}
@@ -277,7 +293,8 @@ func showPrediction(con *console, p *predict.Prediction) {
 	if m := p.MaxLoad; m != nil {
 		printf("highest load %s", highestText(m))
 	}
-	printf("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d", p.Version, p.MaxNumSeqs, p.TokenBudget)
+	printf("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d", p.Version, p.MaxNumSeqs,
+		p.TokenBudget)
 	printf("error        %s", p.Trust.Sentence)
 }
 
@@ -298,7 +315,8 @@ func highestText(m *predict.MaxLoad) string {
 	text := "none keeps "
 	switch {
 	case m.Concurrency > 0:
-		text = fmt.Sprintf("%d %s, %.0f output tokens/s per GPU, with ", m.Concurrency, plural(m.Concurrency, "client", "clients"), m.TokensPerS)
+		text = fmt.Sprintf("%d %s, %.0f output tokens/s per GPU, with ", m.Concurrency, plural(m.Concurrency,
+			"client", "clients"), m.TokensPerS)
 	case m.RateRPS > 0:
 		text = fmt.Sprintf("%.3g requests/s, %.0f output tokens/s per GPU, with ", m.RateRPS, m.TokensPerS)
 	}
@@ -335,10 +353,12 @@ func (con *console) predictSweep(c *cli.Context, q predict.Question, text string
 		if p.MaxLoad != nil {
 			last += "; highest load: " + highestText(p.MaxLoad)
 		}
-		rows = append(rows, cells{p.Model, p.Hardware, p.TP, load, p.InputTokens, p.OutputTokens, shortMs(p.TTFT.Mean), shortMs(p.TTFT.P99),
+		rows = append(rows, cells{p.Model, p.Hardware, p.TP, load, p.InputTokens, p.OutputTokens,
+			shortMs(p.TTFT.Mean), shortMs(p.TTFT.P99),
 			shortMs(p.ITL.Mean), fmt.Sprintf("%.0f", p.TokensPerS), last})
 	}
-	con.table("", cells{"model", "GPU", "tp", "load", "input", "output", "TTFT ms", "P99", "ITL ms", "tokens/s/GPU", "limited by"}, rows)
+	con.table("", cells{"model", "GPU", "tp", "load", "input", "output", "TTFT ms", "P99", "ITL ms", "tokens/s/GPU",
+		"limited by"}, rows)
 	servers := map[string][]string{} // by the error that is known of them
 	for _, p := range doc.Points {
 		if p.Trust == nil {
@@ -387,7 +407,8 @@ type libraryGPU struct {
 // with servers.
 func showLibrary(con *console) error {
 	learned := library.Learned()
-	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Version: learned.Version, Models: model.BuiltInIDs(),
+	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion,
+		Version: learned.Version, Models: model.BuiltInIDs(),
 		Judged: learned.Judged}
 	var rows, judged []cells
 	for _, g := range library.GPUs() {
@@ -399,8 +420,9 @@ func showLibrary(con *console) error {
 		rows = append(rows, cells{l.Hardware, l.Tables, l.Rows, strings.Join(l.VLLM, ", ")})
 	}
 	for _, j := range learned.Judged {
-		judged = append(judged, cells{j.Family, j.Model, fmt.Sprint(j.TP), j.Points, percent(&j.TPOTMape), percent(&j.Interval90),
-			percent(&j.TTFTMedian)})
+		judged = append(judged,
+			cells{j.Family, j.Model, fmt.Sprint(j.TP), j.Points, percent(&j.TPOTMape), percent(&j.Interval90),
+				percent(&j.TTFTMedian)})
 	}
 	if !con.json && !con.quiet {
 		fmt.Fprintf(con.text, "models: %s\n", strings.Join(doc.Models, " "))

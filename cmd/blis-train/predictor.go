@@ -72,13 +72,15 @@ Example:
    blis-train predictor fit testdata/traces/real -o out`,
 		Flags: slices.Concat(
 			[]cli.Flag{
-				&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics, or none (default: OUT/fit.json)"},
+				&cli.StringFlag{Name: "fit",
+					Usage: "fit.json or coefficient `FILE` of the physics, or none (default: OUT/fit.json)"},
 				&cli.StringFlag{Name: "weights", Destination: &train.Weights, Value: train.Weights,
 					Usage: "`WEIGHTS` of the stratified sample: natural, flat or sqrt"},
 				&cli.StringFlag{Name: "bucket-rows", Destination: &train.BucketRows, Value: train.BucketRows,
-					Usage: "at most this many `ROWS` in a bucket of the stratified sample: a number, none, or auto: 500, 2000 or none, " +
-						"whichever does best on later training rows"},
-				&cli.Uint64Flag{Name: "seed", Destination: &train.Seed, Value: train.Seed, Usage: "`SEED` of samples, trees and draws"},
+					Usage: "at most this many `ROWS` in a bucket of the stratified sample: a number, none, or " +
+						"auto: 500, 2000 or none, whichever does best on later training rows"},
+				&cli.Uint64Flag{Name: "seed", Destination: &train.Seed, Value: train.Seed,
+					Usage: "`SEED` of samples, trees and draws"},
 				resultsFlag(),
 			},
 			rows.Flags(),
@@ -103,7 +105,8 @@ Example:
 		Flags: slices.Concat(
 			[]cli.Flag{
 				&cli.StringFlag{Name: "predictor", Usage: "predictor.json `FILE`"},
-				&cli.StringFlag{Name: "fit", Value: "none", Usage: "fit.json or coefficient `FILE` of the physics, or none"},
+				&cli.StringFlag{Name: "fit", Value: "none",
+					Usage: "fit.json or coefficient `FILE` of the physics, or none"},
 			},
 			option.Only(rows.Flags(), "shared-prefix-tokens"),
 			[]cli.Flag{outFlag("`FOLDER` of the results")},
@@ -132,7 +135,8 @@ func runPredictorRows(c *cli.Context, con *console, o predictor.Options) error {
 }
 
 // makeRows makes the rows of every run and prints the account.
-func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.Options) (*predictor.RowsDocument, error) {
+func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
+	o predictor.Options) (*predictor.RowsDocument, error) {
 	doc, err := predictor.MakeRows(c.Context, in, out, ext, o, con.header(predictor.RowsCommand(o)), c.Int("workers"))
 	if err != nil {
 		return nil, err
@@ -150,7 +154,8 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 		a := r.Agreement
 		agree := "-"
 		if a.Rows > 0 {
-			agree = fmt.Sprintf("%d of %d (%d between steps, %d inside schedule(), %d other)", a.Equal, a.Rows, a.Between, a.Inside, a.Other)
+			agree = fmt.Sprintf("%d of %d (%d between steps, %d inside schedule(), %d other)", a.Equal, a.Rows,
+				a.Between, a.Inside, a.Other)
 		}
 		rows = append(rows, cells{r.ID, r.Requests, r.Rows, report.Reasons(r.Dropped), agree, percent(r.PrefixGap)})
 		total += r.Rows
@@ -158,7 +163,8 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	}
 	con.table("rows at the decision (requests = rows + dropped)", cells{"run", "requests", "rows", "dropped by reason",
 		"step and journey state agree", "index - actual score"}, rows)
-	con.infof("predictor rows: %d rows of %d requests in %d %s", total, requests, len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
+	con.infof("predictor rows: %d rows of %d requests in %d %s", total, requests, len(doc.Runs),
+		plural(len(doc.Runs), "run", "runs"))
 	return doc, nil
 }
 
@@ -185,7 +191,8 @@ func runPredictorFit(c *cli.Context, con *console, ro predictor.Options, o predi
 	if err != nil {
 		return err
 	}
-	scores, p, err := predictor.Fit(c.Context, in, out, ext, made, physics, o, con.header(predictor.FitCommand(made, name, o)))
+	scores, p, err := predictor.Fit(c.Context, in, out, ext, made, physics, o,
+		con.header(predictor.FitCommand(made, name, o)))
 	path := filepath.Join(out, folder.PredictorFile)
 	if err != nil {
 		if stale := os.Remove(path); !errors.Is(stale, fs.ErrNotExist) { // that of other rows
@@ -198,7 +205,8 @@ func runPredictorFit(c *cli.Context, con *console, ro predictor.Options, o predi
 
 // predictorInput is the extracted folder; run folders are extracted and their
 // coefficients fitted first. No extraction comes back after a dry run.
-func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOptions) (in, out string, ext *result.Extract, err error) {
+func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOptions) (in, out string,
+	ext *result.Extract, err error) {
 	in = c.Args().First()
 	if isExtracted(c) {
 		out = cmp.Or(c.String("out"), in)
@@ -270,21 +278,24 @@ func extractFor(c *cli.Context, con *console, out string, o pipeline.ExtractOpti
 
 // rowsFor reads the rows of a folder, or makes them when there are none made with
 // these options and tool.
-func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.Options) (*predictor.RowsDocument, error) {
+func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract,
+	o predictor.Options) (*predictor.RowsDocument, error) {
 	doc := &predictor.RowsDocument{}
 	err := con.readDoc(filepath.Join(out, predictor.RowsFile), doc)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
-	case doc.Command == predictor.RowsCommand(o) && doc.ToolVersion == folder.ToolVersion && slices.Equal(doc.Inputs, ext.Inputs):
+	case doc.Command == predictor.RowsCommand(o) && doc.ToolVersion == folder.ToolVersion &&
+		slices.Equal(doc.Inputs, ext.Inputs):
 		return doc, doc.Check()
 	}
 	return makeRows(c, con, in, out, ext, o)
 }
 
 // predictorPhysics loads where step times come from; nil without, the reason in o.
-func predictorPhysics(c *cli.Context, con *console, in string, o *predictor.TrainOptions) (*predictor.Coefficients, string, error) {
+func predictorPhysics(c *cli.Context, con *console, in string, o *predictor.TrainOptions) (*predictor.Coefficients,
+	string, error) {
 	path := c.String("fit")
 	if path == "none" {
 		o.PhysicsReason = "--fit none"

@@ -36,7 +36,8 @@ them), or the queue.json of an earlier command. Results go to OUT/queue.json and
 
 Example:
    blis-train queue fit out -o out --window 20s --min-requests 10`,
-		Subcommands: []*cli.Command{queueFitCommand(), queueValidateCommand(), queueSizeCommand(), queueAllocateCommand()},
+		Subcommands: []*cli.Command{queueFitCommand(), queueValidateCommand(), queueSizeCommand(),
+			queueAllocateCommand()},
 	})
 }
 
@@ -58,7 +59,8 @@ Example:
 		Flags: slices.Concat(q.flags(), []cli.Flag{
 			&cli.Float64Flag{Name: "hold-out", Destination: &q.options.HoldOut, Value: q.options.HoldOut,
 				Usage: "hold out the last `SHARE` of the windows and compute the scores on it"},
-			&cli.BoolFlag{Name: "track", Usage: "also compute what online tuners would have estimated, window by window"},
+			&cli.BoolFlag{Name: "track",
+				Usage: "also compute what online tuners would have estimated, window by window"},
 		}),
 	}, nil, func(c *cli.Context, con *console) error { return runQueueFit(c, con, q) })
 }
@@ -77,7 +79,8 @@ Example:
    blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10`,
 			100*autoscale.MaxTTFTWape, 100*autoscale.MaxITLWape),
 		Flags: slices.Concat(q.flags(), []cli.Flag{
-			&cli.StringFlag{Name: "server", Usage: "take the parameters of this server, `ID` (default: the one with the recording's id)"},
+			&cli.StringFlag{Name: "server",
+				Usage: "take the parameters of this server, `ID` (default: the one with the recording's id)"},
 			&cli.IntFlag{Name: "simulate", Value: 2000, Usage: "simulate `REQUESTS` for each window; 0: none"},
 		}),
 	}, nil, func(c *cli.Context, con *console) error { return runQueueValidate(c, con, q) })
@@ -104,9 +107,12 @@ Example:
 				Usage: "with --tps: use 0.9 of the rate range, as the autoscalers' queue analyzer does"},
 			&cli.IntFlag{Name: "concurrency", Destination: &o.Concurrency,
 				Usage: "find the smallest max_num_seqs, up to `N`, that serves 99 % of what N serves within the targets"},
-			&cli.Float64Flag{Name: "prompt-tokens", Destination: &o.Prompt, Usage: "mean prompt `TOKENS`; 0: those of the windows"},
-			&cli.Float64Flag{Name: "output-tokens", Destination: &o.Output, Usage: "mean output `TOKENS`; 0: those of the windows"},
-			&cli.IntFlag{Name: "simulate", Destination: &o.Requests, Usage: "simulate `REQUESTS` at the rate found; 0: none"},
+			&cli.Float64Flag{Name: "prompt-tokens", Destination: &o.Prompt,
+				Usage: "mean prompt `TOKENS`; 0: those of the windows"},
+			&cli.Float64Flag{Name: "output-tokens", Destination: &o.Output,
+				Usage: "mean output `TOKENS`; 0: those of the windows"},
+			&cli.IntFlag{Name: "simulate", Destination: &o.Requests,
+				Usage: "simulate `REQUESTS` at the rate found; 0: none"},
 			&cli.Uint64Flag{Name: "seed", Destination: &o.Seed, Value: o.Seed, Usage: "`SEED` of the simulation"},
 			&cli.IntFlag{Name: "workers", Destination: &o.Workers, Usage: "`N` workers; 0 uses every core"},
 			forceFlag(),
@@ -149,27 +155,32 @@ func (q *queueInputs) flags() []cli.Flag {
 	o := &q.options
 	return append([]cli.Flag{
 		outFlag("`FOLDER` of queue.json and windows.parquet"),
-		&cli.DurationFlag{Name: "window", Destination: &q.window, Value: q.window, Usage: "length of a window, `TIME` such as 60s"},
+		&cli.DurationFlag{Name: "window", Destination: &q.window, Value: q.window,
+			Usage: "length of a window, `TIME` such as 60s"},
 		&cli.DurationFlag{Name: "hop", Destination: &q.hop, DefaultText: "the window",
 			Usage: "`TIME` from the start of one window to the next"},
 		&cli.IntFlag{Name: "min-requests", Destination: &o.Cut.MinRequests, Value: o.Cut.MinRequests,
 			Usage: "drop windows of fewer `REQUESTS`"},
 		&cli.StringFlag{Name: "semantics", Destination: (*string)(&o.Cut.Semantics), Value: string(o.Cut.Semantics),
-			Usage: "put a request into the window of its `EVENT`: arrival, or prometheus (completion, as in vLLM's histograms)"},
+			Usage: "put a request into the window of its `EVENT`: arrival, or prometheus (completion, as in " +
+				"vLLM's histograms)"},
 		&cli.Float64Flag{Name: "queue-ratio", Destination: &o.QueueRatio, Value: o.QueueRatio,
-			Usage: "waiting requests at most, as a `RATIO` to max_num_seqs: 10 in workload-variant-autoscaler, 1 in model-trainer"},
+			Usage: "waiting requests at most, as a `RATIO` to max_num_seqs: 10 in workload-variant-autoscaler, 1 " +
+				"in model-trainer"},
 		&cli.IntFlag{Name: "max-num-seqs", Destination: &o.Sweep.MaxBatch, Value: o.Sweep.MaxBatch,
 			Usage: "sweeps: the server's --max-num-seqs, `N`"},
 		&cli.IntFlag{Name: stepFlag, Destination: &o.Sweep.MaxBatchedTokens, Value: o.Sweep.MaxBatchedTokens,
 			Usage: "sweeps: the server's --max-num-batched-tokens, `N`"},
 		&cli.StringFlag{Name: "model", Destination: &o.Sweep.Model, Usage: "sweeps: `ID` of the model"},
-		&cli.StringFlag{Name: "accelerator", Destination: &o.Sweep.Accelerator, Usage: "sweeps: `NAME` of the hardware"},
+		&cli.StringFlag{Name: "accelerator", Destination: &o.Sweep.Accelerator,
+			Usage: "sweeps: `NAME` of the hardware"},
 		&cli.Int64Flag{Name: "acc-count", Destination: &o.Sweep.AccCount, Value: o.Sweep.AccCount,
 			Usage: "sweeps: `N` devices of one replica"},
 		&cli.IntFlag{Name: "loads", Destination: &o.Sweep.Loads,
 			Usage: "sweeps: use the `N` lightest benchmarks of each; 0: all (model-trainer: 7)"},
 		&cli.StringFlag{Name: "ttft", Destination: &q.ttft,
-			Usage: "sweeps: `STATISTIC` of TTFT that is fitted: median or mean (default: mean of a table with ttft_ms_mean, else median)"},
+			Usage: "sweeps: `STATISTIC` of TTFT that is fitted: median or mean (default: mean of a table with " +
+				"ttft_ms_mean, else median)"},
 		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Usage: "`N` workers; 0 uses every core"},
 		forceFlag(),
 		&cli.StringFlag{Name: "flavour", Destination: (*string)(&o.Flavour), Value: string(o.Flavour),
@@ -233,13 +244,15 @@ func runQueueFit(c *cli.Context, con *console, q *queueInputs) error {
 }
 
 func newQueueDoc(con *console, verb string, o *autoscale.Options) *autoscale.Queue {
-	return &autoscale.Queue{Header: con.header(autoscale.CommandLine(verb, o)), Flavour: string(o.Flavour), Options: o.Record(),
+	return &autoscale.Queue{Header: con.header(autoscale.CommandLine(verb, o)), Flavour: string(o.Flavour),
+		Options: o.Record(),
 		Servers: []autoscale.QueueServer{}, Warnings: []trace.Finding{}}
 }
 
 // read reads the arguments: extracted folders give a server a run, all sweep files
 // together one server.
-func (q *queueInputs) read(c *cli.Context, con *console, args []string, doc *autoscale.Queue) ([]*autoscale.Server, error) {
+func (q *queueInputs) read(c *cli.Context, con *console, args []string, doc *autoscale.Queue) ([]*autoscale.Server,
+	error) {
 	o := &q.options
 	var servers []*autoscale.Server
 	var sweeps []string
@@ -292,7 +305,8 @@ func finishFit(c *cli.Context, con *console, doc *autoscale.Queue) error {
 
 func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 	if c.NArg() < 2 {
-		return usagef("queue validate: got %d arguments, want a queue.json and an extracted folder or a sweep", c.NArg())
+		return usagef("queue validate: got %d arguments, want a queue.json and an extracted folder or a sweep",
+			c.NArg())
 	}
 	fitted, in, err := readAs[autoscale.Queue](con, c.Args().First())
 	if err != nil {
@@ -315,7 +329,8 @@ func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 	if err != nil {
 		return err
 	}
-	if doc.Servers, err = autoscale.ValidateQueues(c.Context, fitted, servers, c.String("server"), o, c.Int("simulate")); err != nil {
+	if doc.Servers, err = autoscale.ValidateQueues(c.Context, fitted, servers, c.String("server"), o,
+		c.Int("simulate")); err != nil {
 		return err
 	}
 	if err := finishFit(c, con, doc); err != nil {
@@ -326,7 +341,8 @@ func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 		s := &doc.Servers[i]
 		judged = judged || s.Reason == ""
 		if s.Reason == "" && !autoscale.Passed(s) {
-			return gatef("%s: the parameters miss TTFT by more than %.0f %% or ITL by more than %.0f %%", s.ID, 100*autoscale.MaxTTFTWape,
+			return gatef("%s: the parameters miss TTFT by more than %.0f %% or ITL by more than %.0f %%", s.ID,
+				100*autoscale.MaxTTFTWape,
 				100*autoscale.MaxITLWape)
 		}
 	}
@@ -337,7 +353,8 @@ func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 }
 
 func runQueueSize(c *cli.Context, con *console, o autoscale.SizeOptions) error {
-	command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
+	command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d "+
+		"--tps %g --ttft-ms %g",
 		o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
 	if o.Targets.Emulate {
 		command += " --emulate"
@@ -345,7 +362,9 @@ func runQueueSize(c *cli.Context, con *console, o autoscale.SizeOptions) error {
 	if o.Concurrency > 0 {
 		command += fmt.Sprint(" --concurrency ", o.Concurrency)
 	}
-	return useQueue(c, con, command, 1, func(doc *autoscale.Queue) error { return autoscale.SizeQueues(c.Context, doc, o) })
+	return useQueue(c, con, command, 1, func(doc *autoscale.Queue) error {
+		return autoscale.SizeQueues(c.Context, doc, o)
+	})
 }
 
 func runQueueAllocate(c *cli.Context, con *console) error {
@@ -383,7 +402,9 @@ func useQueue(c *cli.Context, con *console, command string, args int, add func(*
 	}
 	for i, plan := range []*autoscale.QueuePlan{doc.Plan, doc.Optimum} {
 		if plan != nil && len(plan.Unserved) > 0 {
-			con.message("warning", fmt.Sprintf("%s plan: no capacity for %s", []string{"greedy", "optimum"}[i], strings.Join(plan.Unserved, ", ")))
+			con.message("warning",
+				fmt.Sprintf("%s plan: no capacity for %s", []string{"greedy", "optimum"}[i],
+					strings.Join(plan.Unserved, ", ")))
 		}
 	}
 	return finishQueue(c, con, doc, "sizes", "plan")

@@ -26,10 +26,12 @@ Example:
    blis-train run testdata/traces/demo -o out`,
 		Flags: slices.Concat(
 			[]cli.Flag{
-				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Extract.Out, Usage: "output `FOLDER`"},
+				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Extract.Out,
+					Usage: "output `FOLDER`"},
 				configFlag(), ledgerFlag(), verboseFlag(),
 			},
-			flagsOf(groups, "max-bad-frac", "set", "workers", "force", "only", "exclude", "prior", "bootstraps", "from", "holdout",
+			flagsOf(groups, "max-bad-frac", "set", "workers", "force", "only", "exclude", "prior", "bootstraps",
+				"from", "holdout",
 				"gate", "for", "baseline"),
 			verdictFlags(), ciFlags()),
 	}, groups, func(c *cli.Context, con *console) error { return runRun(c, con, &o) })
@@ -57,7 +59,8 @@ func runRun(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 		return err
 	}
 	coefficients := filepath.Join(o.Extract.Out, folder.CoefficientsFile)
-	if err := con.appendLedger(c.String("ledger"), "run", got.Fit.Header, got.Fit, got.Validation, coefficients); err != nil {
+	if err := con.appendLedger(c.String("ledger"), "run", got.Fit.Header, got.Fit, got.Validation,
+		coefficients); err != nil {
 		return err
 	}
 	if err := con.writeVerdict(c, got.Validation, got.Fit); err != nil {

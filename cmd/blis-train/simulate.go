@@ -35,7 +35,8 @@ Example:
    blis-train simulate --deployment run.yaml --workload load.yaml -o sim`,
 		Flags: slices.Concat(
 			flagsOf(groups, "coefficients", "library", "deployment", "workload", "set", "latency-model", "alpha-coeffs",
-				"beta-coeffs", "seed", "replications", "workers", "emit-otlp", "force", "input-len", "output-len", "num-prompts",
+				"beta-coeffs", "seed", "replications", "workers", "emit-otlp", "force", "input-len", "output-len",
+				"num-prompts",
 				"request-rate", "cluster", "num-instances"),
 			[]cli.Flag{
 				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"},
@@ -45,7 +46,8 @@ Example:
 }
 
 func runSimulate(c *cli.Context, con *console, o *cluster.Options) error {
-	if file := c.String("config"); file != "" { // not pipeline.yaml of the working folder: inputs of simulate are often there
+	// not pipeline.yaml of the working folder: inputs of simulate are often there
+	if file := c.String("config"); file != "" {
 		if err := con.configure(c, file, nil); err != nil {
 			return err
 		}
@@ -84,16 +86,19 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 		row("E2E", d.E2EMeanMs, d.E2EP50Ms, d.E2EP90Ms, d.E2EP95Ms, d.E2EP99Ms),
 		row("queue wait", d.QueueWaitMeanMs, d.QueueWaitP50Ms, d.QueueWaitP90Ms, d.QueueWaitP95Ms, d.QueueWaitP99Ms),
 	})
-	con.table("throughput", cells{"completed", "rejected", "aborted", "timed out", "requests/s", "output tokens/s", "preemptions",
+	con.table("throughput", cells{"completed", "rejected", "aborted", "timed out", "requests/s", "output tokens/s",
+		"preemptions",
 		"cache hits", "saturated"}, []cells{{
-		d.CompletedRequests, d.RejectedRequests, d.AbortedRequests, d.TimedOutRequests, fmt.Sprintf("%.3f", d.ResponsesPerSec),
+		d.CompletedRequests, d.RejectedRequests, d.AbortedRequests, d.TimedOutRequests, fmt.Sprintf("%.3f",
+			d.ResponsesPerSec),
 		fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, percent(d.PromptCacheHitRate), d.Overload.Saturated,
 	}})
 	var ranks []cells
 	addRanks := func(parts []simulate.EnginePart, name func(rank int) any) {
 		for i, r := range parts {
-			ranks = append(ranks, cells{name(i), r.Requests, r.Steps, r.DummySteps, fmt.Sprintf("%.1f", float64(r.BusyUs)/1e6),
-				fmt.Sprintf("%.1f", float64(r.WaitedUs)/1e6), r.Preemptions, r.PeakRunning, r.PeakWaiting})
+			ranks = append(ranks,
+				cells{name(i), r.Requests, r.Steps, r.DummySteps, fmt.Sprintf("%.1f", float64(r.BusyUs)/1e6),
+					fmt.Sprintf("%.1f", float64(r.WaitedUs)/1e6), r.Preemptions, r.PeakRunning, r.PeakWaiting})
 		}
 	}
 	addRanks(d.Ranks, func(rank int) any { return rank })
@@ -102,7 +107,8 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 			addRanks(e.Ranks, func(rank int) any { return fmt.Sprintf("%s %d.%d", e.Role, i, rank) })
 		}
 	}
-	con.table("data-parallel ranks", cells{"rank", "requests", "steps", "dummy steps", "busy s", "of it waiting s", "preemptions",
+	con.table("data-parallel ranks", cells{"rank", "requests", "steps", "dummy steps", "busy s", "of it waiting s",
+		"preemptions",
 		"most running", "most waiting"}, ranks)
 	var classes []cells
 	for _, c := range d.Classes {
@@ -123,7 +129,8 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 		return err
 	}
 	if d.CompletedRequests == 0 {
-		return trace.Hinted(fmt.Errorf("%s: no request completed", summary), "send shorter requests, or raise the limit that the reason names")
+		return trace.Hinted(fmt.Errorf("%s: no request completed", summary),
+			"send shorter requests, or raise the limit that the reason names")
 	}
 	con.infof("%s", summary)
 	return nil
@@ -134,22 +141,28 @@ func showCluster(con *console, c *cluster.Part) {
 	if c == nil {
 		return
 	}
-	con.table(fmt.Sprintf("gateway of %d %s: admission %s, routing %s %s", c.Instances, plural(c.Instances, "instance", "instances"),
+	con.table(fmt.Sprintf("gateway of %d %s: admission %s, routing %s %s", c.Instances,
+		plural(c.Instances, "instance", "instances"),
 		c.Admission, c.Routing, c.Scorers),
-		cells{"arrived", "admitted", "goodput", "TTFT P99 ms: critical", "admitted", "all, rejects for ever", "cached tokens",
+		cells{"arrived", "admitted", "goodput", "TTFT P99 ms: critical", "admitted", "all, rejects for ever",
+			"cached tokens",
 			"potential", "phantom hits", "output tokens/s"},
 		[]cells{{c.Arrived, c.Admitted, percent(c.Goodput), decimals(c.P99Critical), decimals(c.P99Admitted),
-			decimals(c.P99Everybody), percent(c.CachedShare), percent(c.Potential), percent(c.PhantomShare), decimals(c.OutputPerS)}})
+			decimals(c.P99Everybody), percent(c.CachedShare), percent(c.Potential), percent(c.PhantomShare),
+			decimals(c.OutputPerS)}})
 	if t := c.Transfers; t != nil && t.Count > 0 {
 		con.table("KV transfers", cells{"transfers", "GB each", "ms each", "after the lease"},
-			[]cells{{t.Count, fmt.Sprintf("%.3f", t.Bytes/float64(t.Count)/1e9), fmt.Sprintf("%.2f", float64(t.Us)/float64(t.Count)/1e3),
+			[]cells{{t.Count, fmt.Sprintf("%.3f", t.Bytes/float64(t.Count)/1e9),
+				fmt.Sprintf("%.2f", float64(t.Us)/float64(t.Count)/1e3),
 				t.Expired}})
 	}
 	var classes []cells
 	for _, k := range c.Classes {
-		classes = append(classes, cells{k.Name, k.Arrived, k.Admitted, k.Good, percent(k.Goodput), percent(k.Miss), percent(k.RuleMiss)})
+		classes = append(classes,
+			cells{k.Name, k.Arrived, k.Admitted, k.Good, percent(k.Goodput), percent(k.Miss), percent(k.RuleMiss)})
 	}
-	con.table("at the gateway", cells{"class", "arrived", "admitted", "good", "goodput", "TTFT missed of admitted", "floor apart"}, classes)
+	con.table("at the gateway", cells{"class", "arrived", "admitted", "good", "goodput", "TTFT missed of admitted",
+		"floor apart"}, classes)
 	var audits []cells
 	for _, a := range []struct {
 		of string

@@ -101,7 +101,9 @@ func passesText(doc *result.Extract) string {
 	for _, r := range doc.Runs {
 		for k, s := range sources {
 			fromChunks := slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == "chunk_steps" })
-			if s.kind == "" || !fromChunks && slices.ContainsFunc(r.Files, func(f result.ExtractFile) bool { return f.Kind == s.kind }) {
+			if s.kind == "" ||
+				!fromChunks &&
+					slices.ContainsFunc(r.Files, func(f result.ExtractFile) bool { return f.Kind == s.kind }) {
 				counts[k] += r.Tables[rows.Iterations]
 				break
 			}

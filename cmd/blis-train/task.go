@@ -29,7 +29,8 @@ Example:
 		Flags: []cli.Flag{
 			workersFlag(),
 			&cli.StringFlag{Name: "tasks-dir", Usage: "`LIST` of open tasks that plan or collect wrote"},
-			&cli.StringFlag{Name: "share", Value: "0/1", Usage: "do this share of the tasks of the list: number `I/N` of an array, from 0"},
+			&cli.StringFlag{Name: "share", Value: "0/1",
+				Usage: "do this share of the tasks of the list: number `I/N` of an array, from 0"},
 		},
 	}, nil, runTasks)
 }

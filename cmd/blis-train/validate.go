@@ -20,7 +20,8 @@ import (
 
 // acceptedVerdicts are the verdicts that the flags accept besides a pass.
 func acceptedVerdicts(c *cli.Context) coeff.Accept {
-	return coeff.Accept{Asked: c.String("for") != "", Insufficient: c.Bool("allow-insufficient"), Any: c.Bool("ignore-verdict")}
+	return coeff.Accept{Asked: c.String("for") != "", Insufficient: c.Bool("allow-insufficient"),
+		Any: c.Bool("ignore-verdict")}
 }
 
 // completeValidate adds to the options of a validation the gates of pipeline.yaml, and where it
@@ -66,7 +67,8 @@ Writes validation.json and report.html; exit status 3 when a gate fails.
 Example:
    blis-train validate --fit out/fit.json out`,
 		Flags: slices.Concat(
-			flagsOf(groups, "steps-only", "noise", "overhead-us", "idle-delays", "gate", "for", "split", "workers", "fit",
+			flagsOf(groups, "steps-only", "noise", "overhead-us", "idle-delays", "gate", "for", "split", "workers",
+				"fit",
 				"coefficients", "figures", "baseline", "force"),
 			verdictFlags(), ciFlags(),
 			[]cli.Flag{
@@ -187,7 +189,8 @@ var plainSigns = strings.NewReplacer("\u00a0", " ", "\u2212", "-")
 
 // gateWords are what a gate measured and what it wants, as the report prints them.
 func gateWords(g result.Gate) (value, want string) {
-	return plainSigns.Replace(report.GateValue(g.Name, g.Value)), g.Op + " " + plainSigns.Replace(report.GateThreshold(g))
+	return plainSigns.Replace(report.GateValue(g.Name, g.Value)), g.Op + " " +
+		plainSigns.Replace(report.GateThreshold(g))
 }
 
 // diagnosisLines are the diagnoses with their scope, each sentence once: with one

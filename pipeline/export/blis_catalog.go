@@ -39,7 +39,8 @@ func catalogOf(cfgs []result.FitConfig) ([]File, error) {
 			doc["torch_dtype"] = "float32"
 		}
 		if m.BytesPerWeight != m.BytesPerActivation {
-			doc["quantization_config"] = map[string]any{"quant_method": "compressed-tensors", "bits": 8 * m.BytesPerWeight}
+			doc["quantization_config"] = map[string]any{"quant_method": "compressed-tensors",
+				"bits": 8 * m.BytesPerWeight}
 		}
 		if m.MaxPositionEmbeddings > 0 {
 			doc["max_position_embeddings"] = m.MaxPositionEmbeddings
@@ -54,8 +55,9 @@ func catalogOf(cfgs []result.FitConfig) ([]File, error) {
 				doc["intermediate_size_mlp"] = m.IntermediateSize
 			}
 			if m.NumMoELayers != m.NumLayers/(m.NumLayers/m.NumMoELayers) {
-				return nil, trace.Errorf(BadEntry, "%s: got experts in %d of %d layers, want them in all layers or in every n-th: "+
-					"BLIS reads no other layout", cfgs[i].Label, m.NumMoELayers, m.NumLayers).
+				return nil, trace.Errorf(BadEntry,
+					"%s: got experts in %d of %d layers, want them in all layers or in every n-th: BLIS reads no "+
+						"other layout", cfgs[i].Label, m.NumMoELayers, m.NumLayers).
 					WithHint("state model.config in run.yaml")
 			}
 		}

@@ -30,15 +30,17 @@ const (
 
 // blisSettings are the options of blis-defaults.
 var blisSettings = []Setting{{Key: "version", Usage: "of BLIS: " + blisFolders + " (2026-08-22), " + blisCatalog +
-	" (and later: --catalog, whose folder is written too) or kernel (refused: its law reads no betas)", Default: blisFolders,
-	OneOf: []string{blisFolders, blisCatalog, "kernel"}}}
+	" (and later: --catalog, whose folder is written too) or kernel (refused: its law reads no betas)",
+	Default: blisFolders,
+	OneOf:   []string{blisFolders, blisCatalog, "kernel"}}}
 
 // blisDefaults writes a defaults.yaml for each configuration, one for all of them together, a
 // hardware file with the peaks the fit used, and the sidecar with the equivalent command lines.
 func blisDefaults(src Source, opt Options) (*Output, error) {
 	version := opt.Settings["version"]
 	if version == "kernel" {
-		return nil, trace.Errorf(NothingToExport, "version: got kernel, which reads no betas, want %s or %s", blisFolders, blisCatalog).
+		return nil, trace.Errorf(NothingToExport,
+			"version: got kernel, which reads no betas, want %s or %s", blisFolders, blisCatalog).
 			WithHint("--format blis-scenario writes what BLIS's kernel mode reads")
 	}
 	cfgs, err := src.Configs(opt.Config)
@@ -73,7 +75,8 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	var projections []Projected
 	for i := range entries {
 		e := &entries[i]
-		data, err := yaml.Marshal(blisFile{Version: src.Fit.ToolVersion, Coeffs: blisCoeff{Alpha: numbers(e.alpha), Beta: e.beta}})
+		data, err := yaml.Marshal(blisFile{Version: src.Fit.ToolVersion,
+			Coeffs: blisCoeff{Alpha: numbers(e.alpha), Beta: e.beta}})
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +113,8 @@ func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
 	doc := map[string]blisCalib{}
 	for _, c := range cfgs {
 		h := c.Deployment.Hardware
-		doc[h.Name] = blisCalib{TFlopsPeak: h.TFlopsPeak, TFlopsFP8: h.TFlopsFP8, BwPeakTBs: h.BwPeakTBs, MfuPrefill: 1, MfuDecode: 1,
+		doc[h.Name] = blisCalib{TFlopsPeak: h.TFlopsPeak, TFlopsFP8: h.TFlopsFP8, BwPeakTBs: h.BwPeakTBs,
+			MfuPrefill: 1, MfuDecode: 1,
 			MemoryGiB: h.MemoryGB}
 	}
 	return result.Marshal(doc)

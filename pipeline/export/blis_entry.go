@@ -24,7 +24,8 @@ func numbers(values []blisValue) []float64 {
 func sideValues(key string, values []blisValue) []SideValue {
 	var out []SideValue
 	for i, v := range values {
-		s := SideValue{Key: fmt.Sprintf("%s[%d]", key, i), Name: v.Name, Value: result.OrNull(v.value), Unit: v.Units, CI95: v.ci95,
+		s := SideValue{Key: fmt.Sprintf("%s[%d]", key, i), Name: v.Name, Value: result.OrNull(v.value),
+			Unit: v.Units, CI95: v.ci95,
 			Identified: v.identified, Learned: v.learned, Origin: v.origin, Effect: "multiplies " + v.Role}
 		if v.value == 0 {
 			s.Effect = "0: " + v.Zero
@@ -186,7 +187,8 @@ func (e *blisEntry) betaValues() []blisValue {
 			v.learned = false
 			v.origin = "nothing: the deployment never uses this term"
 			if i == blisMoEDispatch {
-				v.origin = fmt.Sprintf("copied from %s, as BLIS does when the value is absent; the deployment never uses this term",
+				v.origin = fmt.Sprintf("copied from %s, as BLIS does when the value is absent; the deployment "+
+					"never uses this term",
 					blisBetaTerms[blisAllReduce].Name)
 			}
 		}
@@ -209,19 +211,23 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 		return out
 	}
 	for j, c := range fit.Beta.Coefficients {
-		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && !libraryPrior(fit) && c.Value == 0 && c.CI95Given == "" && c.Identified == "prior-only" {
-			out = append(out, Refusal{unlearnedValue, fmt.Sprintf("%s: %s has no value, neither learned nor prior, and this deployment would use it",
-				e.config.Label, c.Name)})
+		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && !libraryPrior(fit) && c.Value == 0 && c.CI95Given == "" &&
+			c.Identified == "prior-only" {
+			out = append(out, Refusal{unlearnedValue,
+				fmt.Sprintf("%s: %s has no value, neither learned nor prior, and this deployment would use it",
+					e.config.Label, c.Name)})
 		}
 	}
 	if why := e.errorsBeyondLimits(); len(why) > 0 {
-		out = append(out, Refusal{PoorProjection, fmt.Sprintf("%s: BLIS's terms miss the step-time model: %s; %s", e.config.Label,
-			strings.Join(why, ", "), e.worstErrorReason())})
+		out = append(out, Refusal{PoorProjection,
+			fmt.Sprintf("%s: BLIS's terms miss the step-time model: %s; %s", e.config.Label,
+				strings.Join(why, ", "), e.worstErrorReason())})
 	}
 	for i, v := range e.beta {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			out = append(out, Refusal{impossibleValue, fmt.Sprintf("%s: %s = %g: BLIS stops at start-up with \"must be a finite non-negative "+
-				"number\"", e.config.Label, blisBetaTerms[i].Name, v)})
+			out = append(out, Refusal{impossibleValue,
+				fmt.Sprintf("%s: %s = %g: BLIS stops at start-up with \"must be a finite non-negative "+
+					"number\"", e.config.Label, blisBetaTerms[i].Name, v)})
 		}
 	}
 	return out
@@ -231,11 +237,13 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 func (e *blisEntry) errorsBeyondLimits() []string {
 	var out []string
 	if all := e.fits.Errors[0]; !(all.MAPE <= e.limits.MAPE) {
-		out = append(out, fmt.Sprintf("steps %.1f %% off on average, want at most %g %%", 100*all.MAPE, 100*e.limits.MAPE))
+		out = append(out, fmt.Sprintf("steps %.1f %% off on average, want at most %g %%", 100*all.MAPE,
+			100*e.limits.MAPE))
 	}
 	for _, x := range e.fits.Errors[1:] {
 		if !(math.Abs(x.Bias) <= e.limits.Bias) {
-			out = append(out, fmt.Sprintf("%s batches %+.1f %% together, want within %g %%", x.Kind, 100*x.Bias, 100*e.limits.Bias))
+			out = append(out, fmt.Sprintf("%s batches %+.1f %% together, want within %g %%", x.Kind, 100*x.Bias,
+				100*e.limits.Bias))
 		}
 	}
 	for _, p := range e.loads {
@@ -244,8 +252,9 @@ func (e *blisEntry) errorsBeyondLimits() []string {
 			ratio, limit float64
 		}{{"TTFT", p.TTFTRatio, e.limits.TTFT}, {"ITL", p.ITLRatio, e.limits.ITL}, {"E2E", p.E2ERatio, e.limits.E2E}} {
 			if !(math.Abs(x.ratio-1) <= x.limit) {
-				out = append(out, fmt.Sprintf("mean %s %.2f times the model's at %.0f %% load, want within %g %%", x.name, x.ratio,
-					100*p.LoadFrac, 100*x.limit))
+				out = append(out,
+					fmt.Sprintf("mean %s %.2f times the model's at %.0f %% load, want within %g %%", x.name, x.ratio,
+						100*p.LoadFrac, 100*x.limit))
 			}
 		}
 	}
@@ -253,7 +262,8 @@ func (e *blisEntry) errorsBeyondLimits() []string {
 }
 
 // alwaysCaches is the note of a deployment without prefix caching.
-const alwaysCaches = "this deployment has prefix caching off, BLIS " + blisFolders + " always caches: shared and preempted prompts cost less there"
+const alwaysCaches = "this deployment has prefix caching off, BLIS " + blisFolders +
+	" always caches: shared and preempted prompts cost less there"
 
 // worstErrorReason names the kind of batch with the largest error and what BLIS's terms cannot represent.
 func (e *blisEntry) worstErrorReason() string {
@@ -281,8 +291,9 @@ func (e *blisEntry) sideConfig(version string) SideConfig {
 	file := "--defaults-filepath FILE" + e.suffix
 	flags := "--alpha-coeffs " + joined(numbers(e.alpha)) + " --beta-coeffs " + joined(e.beta) + " "
 	c := SideConfig{Label: e.config.Label, Seats: e.region.Seats, Loads: e.loads,
-		CommandLine: blisCommand(version, e.config.Deployment, flags+file), DefaultsCommandLine: blisCommand(version, e.config.Deployment, file),
-		PromptTokens: &e.region.Prompt, OutputTokens: &e.region.Output, Projection: e.documentErrors()}
+		CommandLine:         blisCommand(version, e.config.Deployment, flags+file),
+		DefaultsCommandLine: blisCommand(version, e.config.Deployment, file),
+		PromptTokens:        &e.region.Prompt, OutputTokens: &e.region.Output, Projection: e.documentErrors()}
 	if e.fits.Errors[0].MAPE > e.limits.MAPE/2 {
 		c.Note = e.worstErrorReason()
 	}
@@ -319,7 +330,8 @@ var (
 )
 
 func (e *blisEntry) projected() Projected {
-	return Projected{Label: e.config.Label, File: e.suffix, Errors: e.documentErrors(), Loads: e.loads, Limits: e.limits}
+	return Projected{Label: e.config.Label, File: e.suffix, Errors: e.documentErrors(), Loads: e.loads,
+		Limits: e.limits}
 }
 
 // documentErrors are the projection's errors in the form of documents.
@@ -363,7 +375,8 @@ func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
 	var out []blisValue
 	for i, target := range []string{coeff.Overhead, coeff.Egress} {
 		if m := fit.AlphaNamed(target); m != nil && !m.Replay {
-			return nil, trace.Errorf(NothingToExport, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
+			return nil, trace.Errorf(NothingToExport,
+				"alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
 		}
 		v := blisValue{blisTerm: blisAlphaTerms[i], origin: fmt.Sprintf("no %s target in the fit", target)}
 		if us, of, ok := fit.MedianDelayUs(target, c); ok {

@@ -146,7 +146,8 @@ func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kerne
 			return nil, err
 		}
 		if _, err = e.compareLoads(src, func(alpha []float64) (sim.Parts, error) {
-			return sim.Parts{Step: law, Overhead: sim.Const(alpha[0]), Egress: sim.Const(alpha[1]), TokenUs: alpha[2]}, nil
+			return sim.Parts{Step: law, Overhead: sim.Const(alpha[0]), Egress: sim.Const(alpha[1]),
+				TokenUs: alpha[2]}, nil
 		}); err != nil {
 			return nil, err
 		}
@@ -166,14 +167,17 @@ func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []floa
 		name, units string
 		value       float64
 	}
-	entries := []entry{{"gemm_eps_max_bf16", "dimensionless", 1 / v[kernelDense]}, {"gemm_m_half_bf16", "tokens", k.MHalf},
+	entries := []entry{{"gemm_eps_max_bf16", "dimensionless", 1 / v[kernelDense]}, {"gemm_m_half_bf16",
+		"tokens", k.MHalf},
 		{"hbm_derate", "dimensionless", 1 / v[kernelMemory]},
-		{"attention_decode_floor", "us_per_transfer", v[kernelDecodes]}, {"attention_decode_rate", "bytes_per_us", rate(kernelDecodeKV)},
+		{"attention_decode_floor", "us_per_transfer", v[kernelDecodes]}, {"attention_decode_rate",
+			"bytes_per_us", rate(kernelDecodeKV)},
 		{"attention_prefill_floor", "us_per_transfer", v[kernelPrefills]},
 		{"attention_prefill_work_scale", "dimensionless", v[kernelDense] / math.Max(v[kernelPrefillPairs], none)},
 		{"host_replay_graph_per_step", "us_per_step", v[kernelStep] / float64(d.Model.NumLayers+1)},
 		{"host_launch_eager_per_layer", "us_per_layer", v[kernelStep] / float64(d.Model.NumLayers)},
-		{"host_launch_per_kernel", "us_per_transfer", 0}, {hostRequest, "us_per_request", alpha[0]}, {hostAdmission, "us_per_token", 0},
+		{"host_launch_per_kernel", "us_per_transfer", 0}, {hostRequest, "us_per_request", alpha[0]}, {hostAdmission,
+			"us_per_token", 0},
 		{hostOutput, "us_per_token", alpha[2]}, {hostCompletion, "us_per_request", alpha[1]}}
 	if d.Model.IsMoE() {
 		imbalance := math.Max(v[kernelExperts], none) / v[kernelDense]
@@ -220,7 +224,8 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	law, err := e.onKernelMode(&src, Target{Deployment: d, Model: timer, Region: e.region}, part)
 	if lacks != nil {
 		for i, l := range e.loads {
-			says := []string{"; with layers as BLIS reads them mean E2E is off by %+.1f %% at %.0f %% load", ", %+.1f %% at %.0f %%"}[min(i, 1)]
+			says := []string{"; with layers as BLIS reads them mean E2E is off by %+.1f %% at %.0f %% load",
+				", %+.1f %% at %.0f %%"}[min(i, 1)]
 			lacks.Msg += fmt.Sprintf(says, 100*(l.E2ERatio-1), 100*l.LoadFrac)
 		}
 		return nil, lacks
@@ -238,12 +243,14 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	scenario, err := fill(scenarioText, map[string]any{"Name": name, "Model": model, "Part": part, "TP": d.TP, "E": d.Engine,
+	scenario, err := fill(scenarioText, map[string]any{"Name": name, "Model": model, "Part": part, "TP": d.TP,
+		"E":       d.Engine,
 		"Longest": d.LongestSequence().V})
 	if err != nil {
 		return nil, err
 	}
-	side := src.Sidecar(opt, FormatScenario, "BLIS's kernel mode (blis-latency-kernel v0.4.0, law at 070f510), blis run --scenario")
+	side := src.Sidecar(opt, FormatScenario,
+		"BLIS's kernel mode (blis-latency-kernel v0.4.0, law at 070f510), blis run --scenario")
 	side.Values = sideValues("coefficients", values)
 	line := e.sideConfig(blisCatalog)
 	line.CommandLine = "blis run --scenario FILE --scenarios . --registry REGISTRY --catalog CATALOG"
@@ -251,7 +258,8 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	line.Note = strings.TrimPrefix(line.Note+"; KV blocks come from the kernel's own memory terms", "; ")
 	side.Configs = []SideConfig{line}
 	side.Warnings = append(append(src.ValidationWarnings(), warn...), forced...)
-	out, err := side.Beside(append(warn, forced...), File{Data: scenario}, File{".registry/coefficients/" + name + ".yaml", set})
+	out, err := side.Beside(append(warn, forced...), File{Data: scenario},
+		File{".registry/coefficients/" + name + ".yaml", set})
 	if err == nil {
 		out.Projections = []Projected{e.projected()}
 	}

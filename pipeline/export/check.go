@@ -48,7 +48,8 @@ func replayable(set *coeff.Set) []trace.Finding {
 	if m := set.AlphaModel(coeff.Overhead); m != nil && m.Replay {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(NotReplayable, "no replayable overhead target, got %q: a replay needs --overhead-us",
+	return []trace.Finding{trace.Findingf(NotReplayable,
+		"no replayable overhead target, got %q: a replay needs --overhead-us",
 		set.AlphaTargets())}
 }
 
@@ -69,12 +70,14 @@ func widths(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 		return nil
 	}
 	slices.Sort(have)
-	return []trace.Finding{trace.Findingf(coeff.OutsideTraining, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model),
+	return []trace.Finding{trace.Findingf(coeff.OutsideTraining,
+		"precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model),
 		strings.Join(slices.Compact(have), "; "))}
 }
 
 func widthText(m *model.Model) string {
-	return fmt.Sprintf("weights %g B, KV %g B, activations %g B, compute %s", m.BytesPerWeight, m.BytesPerKV, m.BytesPerActivation,
+	return fmt.Sprintf("weights %g B, KV %g B, activations %g B, compute %s", m.BytesPerWeight, m.BytesPerKV,
+		m.BytesPerActivation,
 		m.LinearCompute)
 }
 
@@ -154,9 +157,11 @@ func featureRanges(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trac
 			}
 			switch {
 			case slices.Contains(unlearned, i+1):
-				out = append(out, trace.Findingf(coeff.OutsideTraining, "%s: not learned, but %s uses it", c.Name, p.what))
+				out = append(out, trace.Findingf(coeff.OutsideTraining,
+					"%s: not learned, but %s uses it", c.Name, p.what))
 			case c.Range != nil && x[i] > rangeFactor*c.Range[1]:
-				out = append(out, trace.Findingf(coeff.OutsideTraining, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what,
+				out = append(out, trace.Findingf(coeff.OutsideTraining,
+					"%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what,
 					three(c.Range[1])))
 			default:
 				continue
@@ -188,7 +193,8 @@ func CheckInputs(inputs []coeff.Input, dir string) (n Inputs, changed []trace.Fi
 		path := filepath.Join(dir, filepath.FromSlash(in.Name))
 		st, err := os.Stat(path)
 		switch {
-		case !filepath.IsLocal(filepath.FromSlash(in.Name)), errors.Is(err, fs.ErrNotExist), err == nil && !st.Mode().IsRegular():
+		case !filepath.IsLocal(filepath.FromSlash(in.Name)), errors.Is(err, fs.ErrNotExist), err == nil &&
+			!st.Mode().IsRegular():
 			n.Absent++
 			continue
 		case err != nil:
@@ -202,7 +208,8 @@ func CheckInputs(inputs []coeff.Input, dir string) (n Inputs, changed []trace.Fi
 			n.Verified++
 		default:
 			n.Changed++
-			changed = append(changed, trace.Findingf(inputChanged, "%s: sha256 %.12s, the coefficients were made from %.12s", path, sum, in.SHA256))
+			changed = append(changed, trace.Findingf(inputChanged,
+				"%s: sha256 %.12s, the coefficients were made from %.12s", path, sum, in.SHA256))
 		}
 	}
 	return n, changed, nil
@@ -217,7 +224,8 @@ func impossible(s *coeff.Set) []trace.Finding {
 	var fs []trace.Finding
 	for i, f := range features.BetaFeatures(s.SpecVersion) {
 		if c := s.Beta[i]; c.Value < 0 && !f.Free {
-			fs = append(fs, trace.Findingf(coeff.ImpossibleCoefficient, "%s: got %g %s, want >= 0: work cannot shorten a step",
+			fs = append(fs, trace.Findingf(coeff.ImpossibleCoefficient,
+				"%s: got %g %s, want >= 0: work cannot shorten a step",
 				c.Name, c.Value, c.Unit))
 		}
 	}

@@ -98,13 +98,15 @@ func Diff(a, b *coeff.Set, preds []Prediction, opt DiffOptions) (*DiffDoc, error
 		return nil, err
 	}
 	if a.SpecVersion != b.SpecVersion {
-		return nil, trace.Errorf(notComparable, "spec_version: got %q and %q, want the same: the terms mean different things", a.SpecVersion,
+		return nil, trace.Errorf(notComparable,
+			"spec_version: got %q and %q, want the same: the terms mean different things", a.SpecVersion,
 			b.SpecVersion)
 	}
 	if a.BetaTarget != b.BetaTarget {
 		return nil, trace.Errorf(notComparable, "beta_target: got %q and %q, want the same", a.BetaTarget, b.BetaTarget)
 	}
-	d := &DiffDoc{SchemaVersion: result.SchemaVersion, Significance: fromStored, Level: opt.Level, Tolerance: opt.Tolerance,
+	d := &DiffDoc{SchemaVersion: result.SchemaVersion, Significance: fromStored, Level: opt.Level,
+		Tolerance:   opt.Tolerance,
 		Predictions: preds, Settings: settings(a, b), Terms: diffTerms("beta", a.Beta, b.Beta, opt)}
 	if opt.Bootstrap != nil {
 		d.Significance = fromBootstrap
@@ -266,7 +268,8 @@ func (d *DiffDoc) setChanged(opt DiffOptions) {
 	}
 	for _, p := range d.Predictions {
 		if !(math.Abs(p.Change) <= opt.Tolerance) {
-			d.Reasons = append(d.Reasons, p.Scope+": "+p.Metric+" on "+p.Workload+" "+sixDigits(p.AMs)+" -> "+sixDigits(p.BMs)+" ms")
+			d.Reasons = append(d.Reasons,
+				p.Scope+": "+p.Metric+" on "+p.Workload+" "+sixDigits(p.AMs)+" -> "+sixDigits(p.BMs)+" ms")
 		}
 	}
 	d.Changed = len(d.Reasons) > 0

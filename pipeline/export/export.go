@@ -199,7 +199,8 @@ func verdictWarnings(v *result.Validation) []trace.Finding {
 	if len(names) == 0 {
 		return []trace.Finding{trace.Findingf(notValidated, "validation verdict %q", v.Verdict)}
 	}
-	return []trace.Finding{trace.Findingf(notValidated, "validation verdict %q: %s", v.Verdict, strings.Join(names, ", "))}
+	return []trace.Finding{trace.Findingf(notValidated, "validation verdict %q: %s", v.Verdict,
+		strings.Join(names, ", "))}
 }
 
 // modelNamed returns the parameterisation called name, nil where the fit has none.

@@ -29,10 +29,13 @@ func fill(text string, values any) ([]byte, error) {
 // kedaSettings are the options of keda-token-aware.
 var kedaSettings = []Setting{
 	{Key: "ttft-ms", Usage: "MS, the TTFT target", Default: "0", Number: true},
-	{Key: "statistic", Usage: "what the target is of: mean, p90 or p99; a tail gets 70 or 60 % of the threshold", Default: "mean", OneOf: []string{"mean", "p90", "p99"}},
-	{Key: "rate-rps", Usage: "REQUESTS a second of all replicas: the formula's replicas beside our simulator's", Default: "0", Number: true},
+	{Key: "statistic", Usage: "what the target is of: mean, p90 or p99; a tail gets 70 or 60 % of the threshold",
+		Default: "mean", OneOf: []string{"mean", "p90", "p99"}},
+	{Key: "rate-rps", Usage: "REQUESTS a second of all replicas: the formula's replicas beside our simulator's",
+		Default: "0", Number: true},
 	{Key: "cached-tokens", Usage: "TOKENS of the mean prompt found in the prefix cache", Default: "0", Number: true},
-	{Key: "path", Usage: "direct, or pd (prefill and decode apart): refused, its transfer time is not known", Default: "direct", OneOf: []string{"direct", "pd"}},
+	{Key: "path", Usage: "direct, or pd (prefill and decode apart): refused, its transfer time is not known",
+		Default: "direct", OneOf: []string{"direct", "pd"}},
 	{Key: "name", Usage: "NAME of the Deployment", Default: "blis-train"},
 	{Key: "namespace", Usage: "NAMESPACE of the metrics; default all"},
 	{Key: "prometheus", Usage: "ADDRESS of Prometheus", Default: "http://prometheus-operated:9090"},
@@ -85,13 +88,16 @@ func keda(src Source, opt Options) (*Output, error) {
 	slo := opt.Settings.Float("ttft-ms")
 	switch {
 	case !(slo > 0):
-		return nil, trace.Errorf(NothingToExport, "%s: got no TTFT target", FormatKEDA).WithHint("--option ttft-ms=2000")
+		return nil, trace.Errorf(NothingToExport, "%s: got no TTFT target",
+			FormatKEDA).WithHint("--option ttft-ms=2000")
 	case opt.Settings["path"] == "pd":
-		return nil, trace.Errorf(NothingToExport, "%s: path=pd: the time to transfer KV from prefill to decode is not known, and without it "+
-			"V_P comes out up to six times too high", FormatKEDA).WithHint("measure V_P through the router and both pools")
+		return nil, trace.Errorf(NothingToExport,
+			"%s: path=pd: the time to transfer KV from prefill to decode is not known, and without it V_P comes "+
+				"out up to six times too high", FormatKEDA).WithHint("measure V_P through the router and both pools")
 	}
-	side := src.Sidecar(opt, FormatKEDA, "KEDA with the metrics of llm-d's endpoint picker and of vLLM (llm-d-benchmark 947b3d6); "+
-		"workload-variant-autoscaler is deprecated")
+	side := src.Sidecar(opt, FormatKEDA,
+		"KEDA with the metrics of llm-d's endpoint picker and of vLLM (llm-d-benchmark 947b3d6); "+
+			"workload-variant-autoscaler is deprecated")
 	var texts [][]byte
 	var warn []trace.Finding
 	for i := range cfgs {
@@ -121,10 +127,13 @@ func keda(src Source, opt Options) (*Output, error) {
 		}
 		s.Threshold = s.Share * (slo/1e3 - s.Uncached/r.PerS)
 		if !(s.Threshold > 0) {
-			return nil, trace.Errorf(impossibleValue, "%s: a prompt of %.0f uncached tokens alone takes %.0f ms, want less than the target of %g ms",
-				c.Label, s.Uncached, 1e3*s.Uncached/r.PerS, slo).WithHint("raise the target, or use a faster deployment")
+			return nil, trace.Errorf(impossibleValue,
+				"%s: a prompt of %.0f uncached tokens alone takes %.0f ms, want less than the target of %g ms",
+				c.Label, s.Uncached, 1e3*s.Uncached/r.PerS,
+				slo).WithHint("raise the target, or use a faster deployment")
 		}
-		sc := SideConfig{Label: c.Label, PromptTokens: &l.Prompt, OutputTokens: &l.Output, Seats: c.Deployment.Seats(l.Prompt + l.Output)}
+		sc := SideConfig{Label: c.Label, PromptTokens: &l.Prompt, OutputTokens: &l.Output,
+			Seats: c.Deployment.Seats(l.Prompt + l.Output)}
 		if rate := opt.Settings.Float("rate-rps"); rate > 0 {
 			if err := s.compareReplicas(&src, &c.Deployment, l, rate); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.Label, err)
@@ -222,8 +231,9 @@ func (s *scaler) compareReplicas(src *Source, d *deploy.Deployment, l Lengths, r
 		return err
 	}
 	x, err := loadWith(formula)
-	s.Says = append(s.Says, fmt.Sprintf("%g requests/s of %.0f + %.0f tokens: the formula keeps %d replicas (simulated %s TTFT %.0f ms); "+
-		"our simulator needs %d for the target", rateRPS, l.Prompt, l.Output, formula, s.statistic, x.ttftMs, simulated))
+	s.Says = append(s.Says, fmt.Sprintf("%g requests/s of %.0f + %.0f tokens: the formula keeps %d replicas "+
+		"(simulated %s TTFT %.0f ms); our simulator needs %d for the target", rateRPS, l.Prompt, l.Output, formula,
+		s.statistic, x.ttftMs, simulated))
 	return err
 }
 
@@ -245,16 +255,17 @@ func (s *scaler) simulateReplica(d *deploy.Deployment, m sim.Model, t *workload.
 	uncached := s.Uncached / (s.Uncached + t.Shape.Cached)
 	var ttft []float64
 	var waiting, held, last float64
-	_, err = sim.Stream(sim.DefaultConfig(d, m), reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
-		if us, ok := r.TTFTUs(); ok && r.FinishedUs.OK {
-			ttft = append(ttft, us/1e3)
-			waiting += us * float64(r.PromptTokens) * uncached
-			whole := float64(r.FinishedUs.V - r.ScheduledUs.V)
-			held += whole * float64(r.PromptTokens+r.OutputTokens/2)
-			last = math.Max(last, float64(r.FinishedUs.V))
-		}
-		return true
-	}))
+	_, err = sim.Stream(sim.DefaultConfig(d, m), reqs, nil,
+		sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
+			if us, ok := r.TTFTUs(); ok && r.FinishedUs.OK {
+				ttft = append(ttft, us/1e3)
+				waiting += us * float64(r.PromptTokens) * uncached
+				whole := float64(r.FinishedUs.V - r.ScheduledUs.V)
+				held += whole * float64(r.PromptTokens+r.OutputTokens/2)
+				last = math.Max(last, float64(r.FinishedUs.V))
+			}
+			return true
+		}))
 	if err != nil || last == 0 {
 		return out, err
 	}

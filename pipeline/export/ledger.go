@@ -140,8 +140,9 @@ func Read(r io.Reader, name string) ([]Entry, []error) {
 		if len(bytes.TrimSpace(line)) > 0 {
 			var e Entry
 			if jerr := result.Read(line, &e); jerr != nil {
-				bad = append(bad, &trace.SyntaxError{File: name, Line: n, Code: BadLedger, Msg: "not a ledger entry: " + jerr.Error(),
-					Hint: "a crashed job may have cut the line; the others are read"})
+				bad = append(bad,
+					&trace.SyntaxError{File: name, Line: n, Code: BadLedger, Msg: "not a ledger entry: " + jerr.Error(),
+						Hint: "a crashed job may have cut the line; the others are read"})
 			} else {
 				entries = append(entries, e)
 			}

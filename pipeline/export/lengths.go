@@ -33,5 +33,6 @@ func (o *Options) MeanLengths(c result.FitConfig) (Lengths, []trace.Finding) {
 	if !assumed {
 		return l, nil
 	}
-	return l, []trace.Finding{trace.Findingf(AssumedValue, "%s: %.0f prompt and %.0f output tokens", c.Label, l.Prompt, l.Output)}
+	return l, []trace.Finding{trace.Findingf(AssumedValue, "%s: %.0f prompt and %.0f output tokens", c.Label,
+		l.Prompt, l.Output)}
 }

@@ -8,11 +8,13 @@ import (
 
 // eppSettings are the options of llmd-epp.
 var eppSettings = []Setting{
-	{Key: "ttft-source", Usage: "what the affinity filters compare: prefillThroughput (V_P) or latencyPredictor", Default: "prefillThroughput", OneOf: []string{"prefillThroughput", "latencyPredictor"}},
+	{Key: "ttft-source", Usage: "what the affinity filters compare: prefillThroughput (V_P) or latencyPredictor",
+		Default: "prefillThroughput", OneOf: []string{"prefillThroughput", "latencyPredictor"}},
 	{Key: "p2p", Usage: "true: with p2p-source-producer and its cost of a prompt token; transfer costs are not known", Default: "false", OneOf: []string{"true", "false"}},
 }
 
-// eppText is the plugin chain that llm-d's router ships with the predictor on (router@ebab687, config/charts/routerlib).
+// eppText is the plugin chain that llm-d's router ships with the predictor on (router@ebab687,
+// config/charts/routerlib).
 const eppText = `# {{.Label}}: {{.Rate.Said}}.
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
@@ -63,9 +65,11 @@ func endpointPicker(src Source, opt Options) (*Output, error) {
 	}
 	p2p := opt.Settings["p2p"] == "true"
 	if p2p {
-		side.Values = append(side.Values, SideValue{Key: "prefillMicrosecondsPerToken", Name: "slope of idle TTFT", Value: &r.SlopeUs,
-			Unit: "us/token", Identified: "derived", Learned: true, Origin: "least squares over eight prompt lengths up to a chunk",
-			Effect: "what a block costs to compute that another pod could send"})
+		side.Values = append(side.Values,
+			SideValue{Key: "prefillMicrosecondsPerToken", Name: "slope of idle TTFT", Value: &r.SlopeUs,
+				Unit: "us/token", Identified: "derived", Learned: true,
+				Origin: "least squares over eight prompt lengths up to a chunk",
+				Effect: "what a block costs to compute that another pod could send"})
 	}
 	data, err := fill(eppText, map[string]any{"Label": c.Label, "Rate": r, "Source": source, "P2P": p2p})
 	if err != nil {

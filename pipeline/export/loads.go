@@ -51,7 +51,8 @@ type comparison struct {
 // would with a model of its own: Poisson arrivals, log-normal lengths with the given means, at the
 // comparedLoads of the set's capacity. alpha are BLIS's delays before the queue, at completion and per
 // token, us.
-func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt, output float64, blis ConsumerModel) (*OnLoads, error) {
+func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt, output float64,
+	blis ConsumerModel) (*OnLoads, error) {
 	own, err := sim.EngineOf(d, set)
 	if err != nil {
 		return nil, err

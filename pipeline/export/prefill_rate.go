@@ -98,6 +98,8 @@ func (r *prefillRate) Said() string {
 
 // sideValue is the rate as a value of a sidecar.
 func (r *prefillRate) sideValue(key string) SideValue {
-	return SideValue{Key: key, Name: "prefill throughput", Value: &r.PerS, Unit: "tokens/s", CI95: r.CI95, Identified: "derived",
-		Learned: true, Origin: "max_num_batched_tokens / idle TTFT of such a prompt", Effect: "turns tokens in flight into a wait"}
+	return SideValue{Key: key, Name: "prefill throughput", Value: &r.PerS, Unit: "tokens/s", CI95: r.CI95,
+		Identified: "derived",
+		Learned:    true, Origin: "max_num_batched_tokens / idle TTFT of such a prompt",
+		Effect: "turns tokens in flight into a wait"}
 }

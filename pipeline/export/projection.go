@@ -60,7 +60,8 @@ type sampled struct {
 func (g *Target) sample(l *law) (*sampled, error) {
 	r := g.Region
 	if !(r.Prompt > 0 && r.Output > 0) || r.Seats < 1 || r.Budget < 1 {
-		return nil, trace.Errorf(PoorProjection, "region: got %g + %g tokens, %d requests at a time and %d tokens a step, want all above 0",
+		return nil, trace.Errorf(PoorProjection,
+			"region: got %g + %g tokens, %d requests at a time and %d tokens a step, want all above 0",
 			r.Prompt, r.Output, r.Seats, r.Budget)
 	}
 	out := &sampled{fitted: map[kind]*rowSet{}, held: map[kind]*rowSet{}}
@@ -73,7 +74,8 @@ func (g *Target) sample(l *law) (*sampled, error) {
 				return nil, err
 			}
 			if !(us > 0) {
-				return nil, trace.Errorf(PoorProjection, "a batch of %d requests: got %g us, want above 0", len(batch), us)
+				return nil, trace.Errorf(PoorProjection,
+					"a batch of %d requests: got %g us, want above 0", len(batch), us)
 			}
 			out.noteTerms(g.Model)
 			half := out.held[kind]

@@ -40,7 +40,8 @@ func refusals(alpha []blisValue) []Refusal {
 		at := fmt.Sprintf("alpha[%d] %s = %g %s", i, v.Name, v.value, v.Units)
 		switch {
 		case !(v.value >= 0) || math.IsInf(v.value, 0):
-			out = append(out, Refusal{impossibleValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
+			out = append(out, Refusal{impossibleValue,
+				at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
 		case !v.learned:
 			out = append(out, Refusal{unlearnedValue, at + ": " + v.origin + "; inside BLIS " + v.Zero})
 		}
@@ -80,5 +81,6 @@ func (o *Options) Refuse(rs []Refusal, hint string) ([]trace.Finding, error) {
 	if len(msg) == 0 {
 		return warn, nil
 	}
-	return nil, &trace.Error{Code: first, Msg: strings.Join(msg, "; "), Hint: fmt.Sprintf(hint, strings.Join(names, ","))}
+	return nil, &trace.Error{Code: first, Msg: strings.Join(msg, "; "),
+		Hint: fmt.Sprintf(hint, strings.Join(names, ","))}
 }

@@ -80,7 +80,8 @@ func registryCite(src Source) string {
 		s += " (" + strings.Join(slices.Sorted(maps.Keys(prov)), "; ") + ")"
 	}
 	if m := modelNamed(src.Fit, blisModel); m != nil && m.Holdout != nil && m.Holdout.MAPE != nil {
-		s += fmt.Sprintf("; hold-out rows, not fitted: step-time MAPE %.4f over %d rows", *m.Holdout.MAPE, m.Holdout.Rows)
+		s += fmt.Sprintf("; hold-out rows, not fitted: step-time MAPE %.4f over %d rows", *m.Holdout.MAPE,
+			m.Holdout.Rows)
 	}
 	return s
 }
@@ -95,7 +96,8 @@ func registryScope(cfgs []result.FitConfig) regScope {
 		models[model.Name(c.Deployment.Model.ID)] = true
 		tp[c.Deployment.TP] = true
 	}
-	return regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(models)), TP: slices.Sorted(maps.Keys(tp))}
+	return regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(models)),
+		TP: slices.Sorted(maps.Keys(tp))}
 }
 
 // partOf is the catalog's name of a device, else its own in lower case.
@@ -131,20 +133,22 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	var rs []Refusal
 	for _, c := range cfgs {
 		if _, ok := deploy.SpelledBy(deploy.BLISRegistry, c.Deployment.Hardware.Name); !ok {
-			rs = append(rs, Refusal{BadEntry, fmt.Sprintf("%s: the registry's catalog has no part for %q, want %s", c.Label,
-				c.Deployment.Hardware.Name, trace.OneOf(deploy.BLISRegistry.Spelled()))})
+			rs = append(rs, Refusal{BadEntry,
+				fmt.Sprintf("%s: the registry's catalog has no part for %q, want %s", c.Label,
+					c.Deployment.Hardware.Name, trace.OneOf(deploy.BLISRegistry.Spelled()))})
 		}
 	}
 	set := regSet{Kind: "CoefficientSet", Name: hostSet}
-	side := src.Sidecar(opt, FormatRegistryHost, "readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 "+
-		"(inference-sim/blis-schemas)")
+	side := src.Sidecar(opt, FormatRegistryHost,
+		"readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 (inference-sim/blis-schemas)")
 	if e := completion(src, cfgs); e != nil {
 		set.Coefficients = append(set.Coefficients, map[string]regEntry{hostCompletion: *e})
 		side.Values = append(side.Values, hostValue(hostCompletion, e, "each request at completion, E2E only"))
 	} else {
 		rs = append(rs, Refusal{unlearnedValue, hostCompletion + ": no egress target in the fit"})
 	}
-	warn, err := opt.Refuse(rs, "choose other configurations with --config LABEL, or write them all the same with --force %s")
+	warn, err := opt.Refuse(rs,
+		"choose other configurations with --config LABEL, or write them all the same with --force %s")
 	if err != nil {
 		return nil, err
 	}
@@ -161,14 +165,16 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 		if us > 0 {
 			constant := measuredHost(src, []result.FitConfig{c}, us, "us_per_request")
 			set.Coefficients = append(set.Coefficients, map[string]regEntry{hostRequest: *constant})
-			side.Values = append(side.Values, hostValue(c.Label+"."+hostRequest, constant, "each request, before it can be scheduled"))
+			side.Values = append(side.Values, hostValue(c.Label+"."+hostRequest, constant,
+				"each request, before it can be scheduled"))
 		}
 		if e == nil {
 			warn = append(warn, trace.Findingf(unlearnedValue, "%s: %s is omitted: %s", c.Label, hostAdmission, why))
 			continue
 		}
 		set.Coefficients = append(set.Coefficients, map[string]regEntry{hostAdmission: *e})
-		side.Values = append(side.Values, hostValue(c.Label+"."+hostAdmission, e, "each prompt token, before the request can be scheduled"))
+		side.Values = append(side.Values, hostValue(c.Label+"."+hostAdmission, e,
+			"each prompt token, before the request can be scheduled"))
 	}
 	if len(set.Coefficients) == 0 {
 		return nil, trace.Errorf(unlearnedValue, "the fit measures neither %s nor %s", hostCompletion, hostAdmission)
@@ -264,8 +270,9 @@ func within(value, lo, hi float64) []float64 {
 }
 
 func hostValue(key string, e *regEntry, effect string) SideValue {
-	v := SideValue{Key: key, Name: key, Value: result.OrNull(e.Value), Unit: e.Units, Identified: "measured", Learned: true,
-		Origin: e.Sources[0].Cite, Effect: "charged to " + effect}
+	v := SideValue{Key: key, Name: key, Value: result.OrNull(e.Value), Unit: e.Units, Identified: "measured",
+		Learned: true,
+		Origin:  e.Sources[0].Cite, Effect: "charged to " + effect}
 	if e.CI95 != nil {
 		v.CI95 = &[2]float64{e.CI95[0], e.CI95[1]}
 	}

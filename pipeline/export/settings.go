@@ -52,11 +52,13 @@ func ParseSettings(f Format, known []Setting, words []string) (Settings, error) 
 			return nil, option.Misusef("--option %s: format %s has no options", word, f)
 		}
 		if i < 0 || !ok {
-			return nil, option.Misusef("--option: got %q, want KEY=VALUE with one of %s (format %s)", word, trace.OneOf(keys), f)
+			return nil, option.Misusef("--option: got %q, want KEY=VALUE with one of %s (format %s)", word,
+				trace.OneOf(keys), f)
 		}
 		if known[i].Number {
 			if v, err := strconv.ParseFloat(value, 64); err != nil || !(v >= 0 && v <= mostNumber) {
-				return nil, option.Misusef("--option %s: got %q, want a number from 0 to %g", key, value, float64(mostNumber))
+				return nil, option.Misusef("--option %s: got %q, want a number from 0 to %g", key, value,
+					float64(mostNumber))
 			}
 		}
 		if len(known[i].OneOf) > 0 && !slices.Contains(known[i].OneOf, value) {

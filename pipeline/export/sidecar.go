@@ -11,20 +11,21 @@ const SidecarSuffix = ".provenance.json"
 // Sidecar is the provenance of a foreign file.
 type Sidecar struct {
 	result.Header
-	Format       string          `json:"format"`
-	ReadBy       string          `json:"read_by"`
-	FitInputs    []result.Input  `json:"fit_inputs"` // what the fit was made from
-	FitCommand   string          `json:"fit_command"`
-	TrainingDate string          `json:"training_date"`
-	Holdout      *result.Errors  `json:"holdout"`          // of the exported parameterisation, null when it has none
-	Verdict      string          `json:"verdict"`          // of validation.json; "not validated" without one
-	Purpose      *string         `json:"purpose"`          // the verdict is of: steps, replay, waits, transfer or all; null: of none
-	SpecVersion  *string         `json:"spec_version"`     // of the features, or the queueing model; null: neither
-	FeatureHash  *string         `json:"feature_set_hash"` // of the formulas behind the coefficients
-	Library      *string         `json:"library_version"`  // of a library's coefficients; null: fitted to recordings
-	Values       []SideValue     `json:"values"`
-	Configs      []SideConfig    `json:"configs"`
-	Warnings     []trace.Finding `json:"warnings"`
+	Format       string         `json:"format"`
+	ReadBy       string         `json:"read_by"`
+	FitInputs    []result.Input `json:"fit_inputs"` // what the fit was made from
+	FitCommand   string         `json:"fit_command"`
+	TrainingDate string         `json:"training_date"`
+	Holdout      *result.Errors `json:"holdout"` // of the exported parameterisation, null when it has none
+	Verdict      string         `json:"verdict"` // of validation.json; "not validated" without one
+	// the verdict is of: steps, replay, waits, transfer or all; null: of none
+	Purpose     *string         `json:"purpose"`
+	SpecVersion *string         `json:"spec_version"`     // of the features, or the queueing model; null: neither
+	FeatureHash *string         `json:"feature_set_hash"` // of the formulas behind the coefficients
+	Library     *string         `json:"library_version"`  // of a library's coefficients; null: fitted to recordings
+	Values      []SideValue     `json:"values"`
+	Configs     []SideConfig    `json:"configs"`
+	Warnings    []trace.Finding `json:"warnings"`
 }
 
 // SideValue is one number of the foreign file.
@@ -48,9 +49,10 @@ type SideConfig struct {
 	DefaultsCommandLine string   `json:"defaults_command_line,omitempty"`
 	PromptTokens        *float64 `json:"prompt_tokens,omitempty"` // mean length the lines below assume
 	OutputTokens        *float64 `json:"output_tokens,omitempty"`
-	MaxRelErr           *float64 `json:"max_rel_err,omitempty"`  // of the straight line against the step-time model, on the grid
-	MeanRelErr          *float64 `json:"mean_rel_err,omitempty"` // the same, mean of absolute values
-	GridPoints          int      `json:"grid_points,omitempty"`
+	// of the straight line against the step-time model, on the grid
+	MaxRelErr  *float64 `json:"max_rel_err,omitempty"`
+	MeanRelErr *float64 `json:"mean_rel_err,omitempty"` // the same, mean of absolute values
+	GridPoints int      `json:"grid_points,omitempty"`
 	// ValidFor is the range in which the line was compared with the model. The consumer's file has no
 	// place for it.
 	ValidFor *Validity `json:"valid_for,omitempty"`
@@ -66,9 +68,10 @@ type SideConfig struct {
 // Validity is the range of batches on which a line was fitted, both ends included, and the largest
 // values in the training data.
 type Validity struct {
-	Requests      [2]int64 `json:"requests"`                        // decodes in a batch
-	ContextTokens [2]int64 `json:"context_tokens"`                  // of each
-	ChunkTokens   [2]int64 `json:"prompt_chunk_tokens"`             // of a prompt in the same step, within max_num_batched_tokens
+	Requests      [2]int64 `json:"requests"`       // decodes in a batch
+	ContextTokens [2]int64 `json:"context_tokens"` // of each
+	// of a prompt in the same step, within max_num_batched_tokens
+	ChunkTokens   [2]int64 `json:"prompt_chunk_tokens"`
 	LongestPrompt int64    `json:"trained_prompt_tokens,omitempty"` // of a finished request; 0: not known
 	LongestOutput int64    `json:"trained_output_tokens,omitempty"`
 	MostRunning   int64    `json:"trained_running,omitempty"`
@@ -88,7 +91,8 @@ type projectionError struct {
 func NewSidecar(of *result.Header, in result.Input, format, command, readBy string) *Sidecar {
 	s := &Sidecar{
 		Header: result.NewHeader(of.ToolVersion, command), Format: format, ReadBy: readBy, FitInputs: of.Inputs,
-		FitCommand: of.Command, Verdict: "not validated", Values: []SideValue{}, Configs: []SideConfig{}, Warnings: []trace.Finding{},
+		FitCommand: of.Command, Verdict: "not validated", Values: []SideValue{}, Configs: []SideConfig{},
+		Warnings: []trace.Finding{},
 	}
 	s.Inputs = []result.Input{in}
 	s.Platform = of.Platform
@@ -117,7 +121,8 @@ func (src *Source) Sidecar(opt Options, f Format, readBy string) *Sidecar {
 func regions(cfgs []result.FitConfig, opt Options) (out []SideConfig, warn []trace.Finding) {
 	for _, c := range cfgs {
 		l, w := opt.MeanLengths(c)
-		out = append(out, SideConfig{Label: c.Label, Seats: c.Deployment.Seats(l.Prompt + l.Output), PromptTokens: &l.Prompt,
+		out = append(out, SideConfig{Label: c.Label, Seats: c.Deployment.Seats(l.Prompt + l.Output),
+			PromptTokens: &l.Prompt,
 			OutputTokens: &l.Output})
 		warn = append(warn, w...)
 	}

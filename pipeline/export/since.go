@@ -50,13 +50,15 @@ func Since(old *Old, v *result.Validation, set *coeff.Set) *result.Changes {
 	}
 	for i := range d.Terms {
 		t := &d.Terms[i]
-		moved := t.Significant == nil && math.Abs(t.Delta) > figureTolerance*math.Abs(t.A) || t.Significant != nil && *t.Significant
+		moved := t.Significant == nil && math.Abs(t.Delta) > figureTolerance*math.Abs(t.A) ||
+			t.Significant != nil && *t.Significant
 		if !moved {
 			out.Same++
 			continue
 		}
-		out.Rows = append(out.Rows, result.Change{Kind: result.ChangeTerm, Name: t.Name, Scope: t.Model, Unit: t.Unit, Old: &t.A, New: &t.B,
-			P: t.P})
+		out.Rows = append(out.Rows,
+			result.Change{Kind: result.ChangeTerm, Name: t.Name, Scope: t.Model, Unit: t.Unit, Old: &t.A, New: &t.B,
+				P: t.P})
 	}
 	out.Notes = append(out.Notes, d.Settings...)
 	return out
@@ -77,7 +79,8 @@ func verdictChanges(out *result.Changes, old *Old, v *result.Validation) {
 		case before == p.Verdict:
 			out.Same++
 		default:
-			out.Rows = append(out.Rows, result.Change{Kind: result.ChangeVerdict, Name: p.Purpose, Scope: p.Scope, Was: before, Is: p.Verdict})
+			out.Rows = append(out.Rows,
+				result.Change{Kind: result.ChangeVerdict, Name: p.Purpose, Scope: p.Scope, Was: before, Is: p.Verdict})
 		}
 	}
 	if len(old.Purposes) == 0 {
@@ -98,8 +101,9 @@ func gateChanges(out *result.Changes, old *Old, v *result.Validation) {
 		if before == nil || before.Value == nil && g.Value == nil {
 			continue
 		}
-		c := result.Change{Kind: result.ChangeGate, Name: g.Name, Scope: g.Scope, Old: before.Value, New: g.Value, Was: passWord(before.Pass),
-			Is: passWord(g.Pass)}
+		c := result.Change{Kind: result.ChangeGate, Name: g.Name, Scope: g.Scope, Old: before.Value, New: g.Value,
+			Was: passWord(before.Pass),
+			Is:  passWord(g.Pass)}
 		if c.Was == c.Is && relative(c.Old, c.New) <= figureTolerance {
 			out.Same++
 			continue

@@ -127,7 +127,8 @@ func openArrow[T any](f io.ReaderAt, size int64, cols []column) (rows[T], error)
 		case len(at) > 1:
 			return nil, columnError(&cols[i], errRepeated)
 		case !holdsArrow(&cols[i], rd.Schema().Field(at[0]).Type):
-			return nil, columnError(&cols[i], fmt.Errorf("got %s, want %s", rd.Schema().Field(at[0]).Type, cols[i].Type))
+			return nil, columnError(&cols[i],
+				fmt.Errorf("got %s, want %s", rd.Schema().Field(at[0]).Type, cols[i].Type))
 		}
 		d.fields = append(d.fields, at[0])
 	}

@@ -36,5 +36,6 @@ func checkVersion(got string) error {
 	if got == "" || got == SchemaVersion {
 		return nil
 	}
-	return trace.Errorf(CodeDamaged, "table of another schema version: got %.20q, want %s", got, SchemaVersion).WithHint(extractHint)
+	return trace.Errorf(CodeDamaged, "table of another schema version: got %.20q, want %s", got,
+		SchemaVersion).WithHint(extractHint)
 }

@@ -17,19 +17,23 @@ func disorder[T any](a, b *T) string {
 		}
 	case *trace.Snapshot:
 		if a := any(a).(*trace.Snapshot); a.StepID > b.StepID {
-			return fmt.Sprintf("column step_id: got %d after %d, want snapshots in the order of their steps", b.StepID, a.StepID)
+			return fmt.Sprintf("column step_id: got %d after %d, want snapshots in the order of their steps",
+				b.StepID, a.StepID)
 		}
 	case *trace.Iteration:
 		if a := any(a).(*trace.Iteration); a.Index >= b.Index {
 			return fmt.Sprintf("column iteration: got %d after %d, want ascending iterations", b.Index, a.Index)
 		}
 	case *trace.Request:
-		if a := any(a).(*trace.Request); cmp.Or(unknownLast(a.ArrivedNs, b.ArrivedNs), unknownLast(a.QueuedNs, b.QueuedNs)) > 0 {
-			return fmt.Sprintf("column arrived_ns: got request %q after a later one, want requests by arrival", b.CoreID.Or(b.APIID.V))
+		if a := any(a).(*trace.Request); cmp.Or(unknownLast(a.ArrivedNs, b.ArrivedNs),
+			unknownLast(a.QueuedNs, b.QueuedNs)) > 0 {
+			return fmt.Sprintf("column arrived_ns: got request %q after a later one, want requests by arrival",
+				b.CoreID.Or(b.APIID.V))
 		}
 	case *trace.JourneyEvent:
 		if a := any(a).(*trace.JourneyEvent); a.CoreID > b.CoreID {
-			return fmt.Sprintf("column core_id: got %q after %q, want events in the order of their requests' ids", b.CoreID, a.CoreID)
+			return fmt.Sprintf("column core_id: got %q after %q, want events in the order of their requests' ids",
+				b.CoreID, a.CoreID)
 		}
 	}
 	return ""

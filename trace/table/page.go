@@ -59,34 +59,36 @@ type pageHeader struct {
 // DataPageHeader (5), DictionaryPageHeader (7) and DataPageHeaderV2 (8) in parquet.thrift.
 func readHeader(b []byte) (h pageHeader, n int, err error) {
 	rest := &thrift.TMemoryBuffer{Buffer: bytes.NewBuffer(b)}
-	err = eachNumber(thrift.NewTCompactProtocolConf(rest, &thrift.TConfiguration{MaxMessageSize: maxHeader}), 0, func(id int16, v int64) {
-		switch id {
-		case 1:
-			h.kind = v
-		case 2:
-			h.unpacked = v
-		case 3:
-			h.packed = v
-		case 5<<8 | 1, 7<<8 | 1, 8<<8 | 1:
-			h.values = v
-		case 5<<8 | 2, 7<<8 | 2, 8<<8 | 4:
-			h.encoding = v
-		case 5<<8 | 3:
-			h.defEncoding = v
-		case 5<<8 | 4:
-			h.repEncoding = v
-		case 8<<8 | 5:
-			h.defBytes = v
-		case 8<<8 | 6:
-			h.repBytes = v
-		case 8<<8 | 7:
-			h.isPlain = v == 0
-		}
-	})
+	err = eachNumber(thrift.NewTCompactProtocolConf(rest, &thrift.TConfiguration{MaxMessageSize: maxHeader}), 0,
+		func(id int16, v int64) {
+			switch id {
+			case 1:
+				h.kind = v
+			case 2:
+				h.unpacked = v
+			case 3:
+				h.packed = v
+			case 5<<8 | 1, 7<<8 | 1, 8<<8 | 1:
+				h.values = v
+			case 5<<8 | 2, 7<<8 | 2, 8<<8 | 4:
+				h.encoding = v
+			case 5<<8 | 3:
+				h.defEncoding = v
+			case 5<<8 | 4:
+				h.repEncoding = v
+			case 8<<8 | 5:
+				h.defBytes = v
+			case 8<<8 | 6:
+				h.repBytes = v
+			case 8<<8 | 7:
+				h.isPlain = v == 0
+			}
+		})
 	switch {
 	case err != nil:
 		err = errors.New("its page has a broken header")
-	case h.unpacked < 0 || h.packed < 0 || h.values < 0 || h.defBytes < 0 || h.repBytes < 0 || h.values > math.MaxInt32 ||
+	case h.unpacked < 0 || h.packed < 0 || h.values < 0 || h.defBytes < 0 || h.repBytes < 0 ||
+		h.values > math.MaxInt32 ||
 		h.unpacked > maxPage:
 		err = fmt.Errorf("its page claims %d values in %d bytes, %d unpacked", h.values, h.packed, h.unpacked)
 	}
@@ -141,7 +143,8 @@ type pages struct {
 const maxHeader = 1 << 16
 
 func newPages(file io.ReaderAt, from, n int64, codec int) *pages {
-	return &pages{r: bufio.NewReaderSize(io.NewSectionReader(file, from, n), int(min(n, maxHeader))), left: n, codec: codec}
+	return &pages{r: bufio.NewReaderSize(io.NewSectionReader(file, from, n), int(min(n, maxHeader))), left: n,
+		codec: codec}
 }
 
 // next reads a page. Its data is valid until the next call. It returns io.EOF at the end.

@@ -63,12 +63,14 @@ func newParquetEncoder[T any](name string, out io.Writer, cols []column) (*parqu
 	var buf bytes.Buffer
 	ipc.NewWriter(&buf, ipc.WithSchema(sc)).Close()
 	keys.Append(metaArrow, base64.StdEncoding.EncodeToString(buf.Bytes()))
-	props := parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Zstd), parquet.WithVersion(parquet.V2_LATEST),
+	props := parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Zstd),
+		parquet.WithVersion(parquet.V2_LATEST),
 		parquet.WithCreatedBy("blis-train"))
 	e := &parquetEncoder[T]{out: &countingSeeker{w: out}, cols: cols,
 		meta: metadata.NewFileMetadataBuilder(schema.NewSchema(parquetSchema(cols)), props, keys)}
 	var err error
-	e.PageWriter, err = file.NewPageWriter(e.out, compress.Codecs.Zstd, 1, nil, 0, 0, memory.DefaultAllocator, false, nil, nil)
+	e.PageWriter, err = file.NewPageWriter(e.out, compress.Codecs.Zstd, 1, nil, 0, 0, memory.DefaultAllocator,
+		false, nil, nil)
 	if err == nil {
 		_, err = e.out.Write(magic)
 	}
@@ -131,7 +133,8 @@ func (e *parquetEncoder[T]) column(c *column, meta *metadata.ColumnChunkMetaData
 		return writeChunk(&e.pager, meta, e.lv, e.bools, metadata.NewBooleanStatistics(descr, mem), nil, appendBools)
 	}
 	e.strs, e.lv = gather(c, rows, e.strs, e.lv)
-	return writeChunk(&e.pager, meta, e.lv, e.strs, textStatistics{metadata.NewByteArrayStatistics(descr, mem)}, e.strDict.build, appendTexts)
+	return writeChunk(&e.pager, meta, e.lv, e.strs, textStatistics{metadata.NewByteArrayStatistics(descr, mem)},
+		e.strDict.build, appendTexts)
 }
 
 // statistics are the library's statistics of a column chunk, for values as they are gathered.
@@ -204,7 +207,8 @@ func writeChunk[V any](p *pager, meta *metadata.ColumnChunkMetaDataBuilder, lv l
 			bounds = metadata.EncodedStatistics{} // they are those of the chunk, not of the page
 		}
 		p.packed.Reset()
-		page := file.NewDataPageV1WithStats(memory.NewBufferBytes(p.Compress(&p.packed, p.raw)), int32(to-from), encoding,
+		page := file.NewDataPageV1WithStats(memory.NewBufferBytes(p.Compress(&p.packed, p.raw)), int32(to-from),
+			encoding,
 			parquet.Encodings.RLE, parquet.Encodings.RLE, int32(len(p.raw)), bounds)
 		wrote, err := p.WriteDataPage(page)
 		if written += wrote; err != nil {

@@ -59,14 +59,20 @@ var Tables = []struct {
 }{
 	{Requests, "one row per core span, per API span without a core span, and per stock span",
 		reflect.TypeFor[trace.Request](), countFile[trace.Request]},
-	{JourneyEvents, "journey.* events of core spans in emission order", reflect.TypeFor[trace.JourneyEvent](), countFile[trace.JourneyEvent]},
+	{JourneyEvents, "journey.* events of core spans in emission order", reflect.TypeFor[trace.JourneyEvent](),
+		countFile[trace.JourneyEvent]},
 	{Steps, "step.BATCH_SUMMARY events by step id", reflect.TypeFor[trace.Step](), countFile[trace.Step]},
-	{Snapshots, "step.REQUEST_SNAPSHOT events by step id, then file order", reflect.TypeFor[trace.Snapshot](), countFile[trace.Snapshot]},
-	{KVEvents, "KV-cache events in file order, copies of TP workers merged", reflect.TypeFor[trace.KVEvent](), countFile[trace.KVEvent]},
-	{ObservedRequests, "requests as their clients saw them", reflect.TypeFor[trace.ObservedRequest](), countFile[trace.ObservedRequest]},
-	{Iterations, "passes as unmodified vLLM logs them (--enable-logging-iteration-details) or Dynamo's forward-pass trace has them, in the " +
-		"engine's order", reflect.TypeFor[trace.Iteration](), countFile[trace.Iteration]},
-	{Points, "load levels as benchmarks print them, by file and line", reflect.TypeFor[trace.LoadPoint](), countFile[trace.LoadPoint]},
+	{Snapshots, "step.REQUEST_SNAPSHOT events by step id, then file order", reflect.TypeFor[trace.Snapshot](),
+		countFile[trace.Snapshot]},
+	{KVEvents, "KV-cache events in file order, copies of TP workers merged", reflect.TypeFor[trace.KVEvent](),
+		countFile[trace.KVEvent]},
+	{ObservedRequests, "requests as their clients saw them", reflect.TypeFor[trace.ObservedRequest](),
+		countFile[trace.ObservedRequest]},
+	{Iterations, "passes as unmodified vLLM logs them (--enable-logging-iteration-details) or Dynamo's " +
+		"forward-pass trace has them, in the engine's order", reflect.TypeFor[trace.Iteration](),
+		countFile[trace.Iteration]},
+	{Points, "load levels as benchmarks print them, by file and line", reflect.TypeFor[trace.LoadPoint](),
+		countFile[trace.LoadPoint]},
 }
 
 // Names of the tables of a run folder.
@@ -114,7 +120,8 @@ func columnsOf(t reflect.Type) []column {
 		if !ok {
 			continue
 		}
-		c := column{Name: name, Unit: f.Tag.Get("unit"), Doc: f.Tag.Get("doc"), offset: f.Offset, mayMiss: f.Tag.Get("missing") != ""}
+		c := column{Name: name, Unit: f.Tag.Get("unit"), Doc: f.Tag.Get("doc"), offset: f.Offset,
+			mayMiss: f.Tag.Get("missing") != ""}
 		c.resolve(f.Type)
 		cols = append(cols, c)
 	}
@@ -174,9 +181,11 @@ func arrowSchema(name string, cols []column) *arrow.Schema {
 			keys = append(keys, "unit")
 			vals = append(vals, c.Unit)
 		}
-		fields[i] = arrow.Field{Name: c.Name, Type: c.arrowType(), Nullable: c.Nullable, Metadata: arrow.NewMetadata(keys, vals)}
+		fields[i] = arrow.Field{Name: c.Name, Type: c.arrowType(), Nullable: c.Nullable,
+			Metadata: arrow.NewMetadata(keys, vals)}
 	}
-	return arrow.NewSchema(fields, new(arrow.NewMetadata([]string{metaTable, metaVersion}, []string{name, SchemaVersion})))
+	return arrow.NewSchema(fields,
+		new(arrow.NewMetadata([]string{metaTable, metaVersion}, []string{name, SchemaVersion})))
 }
 
 // parquetSchema is the Parquet schema of a table.
@@ -189,7 +198,8 @@ func parquetSchema(cols []column) *schema.GroupNode {
 		}
 		elem := primitive("element", parquet.Repetitions.Required, c.kind)
 		list := schema.MustGroup(schema.NewGroupNode("list", parquet.Repetitions.Repeated, schema.FieldList{elem}, -1))
-		fields[i] = schema.MustGroup(schema.NewGroupNodeLogical(c.Name, parquet.Repetitions.Required, schema.FieldList{list},
+		fields[i] = schema.MustGroup(schema.NewGroupNodeLogical(c.Name, parquet.Repetitions.Required,
+			schema.FieldList{list},
 			schema.NewListLogicalType(), -1))
 	}
 	return schema.MustGroup(schema.NewGroupNode("schema", parquet.Repetitions.Required, fields, -1))
@@ -211,5 +221,6 @@ func primitive(name string, rep parquet.Repetition, k kind) schema.Node {
 	case kindBool:
 		return schema.NewBooleanNode(name, rep, -1)
 	}
-	return schema.MustPrimitive(schema.NewPrimitiveNodeLogical(name, rep, schema.StringLogicalType{}, parquet.Types.ByteArray, 0, -1))
+	return schema.MustPrimitive(schema.NewPrimitiveNodeLogical(name, rep, schema.StringLogicalType{},
+		parquet.Types.ByteArray, 0, -1))
 }

@@ -136,7 +136,8 @@ func (s *slicer) open() (err error) {
 	type event struct {
 		Step trace.Opt[int64] `col:"step"`
 	}
-	if s.snaps, err = groupSpans(s.dir, Snapshots, func(r *snapshot) trace.Opt[int64] { return trace.Some(r.Step) }); err != nil {
+	if s.snaps, err = groupSpans(s.dir, Snapshots,
+		func(r *snapshot) trace.Opt[int64] { return trace.Some(r.Step) }); err != nil {
 		return err
 	}
 	if s.kv, err = groupSpans(s.dir, KVEvents, func(r *event) trace.Opt[int64] { return r.Step }); err != nil {

@@ -60,7 +60,8 @@ func ParseHeader(text []byte, file string) (h Header, err error) {
 		return h, err
 	}
 	bad := func(format string, args ...any) (Header, error) {
-		return h, &trace.SyntaxError{File: file, Line: int64(node.Line), Code: badHeader, Msg: fmt.Sprintf(format, args...)}
+		return h, &trace.SyntaxError{File: file, Line: int64(node.Line), Code: badHeader,
+			Msg: fmt.Sprintf(format, args...)}
 	}
 	if err := node.Decode(&h); err != nil {
 		return bad("header: %v", err)
@@ -169,7 +170,8 @@ func (s sessions) addRound(r *Record) error {
 		s[r.SessionID] = at
 	}
 	if r.Round != at.round+1 {
-		return fmt.Errorf("session %q: got round %d after %d, want them in order", shortened(r.SessionID), r.Round, at.round)
+		return fmt.Errorf("session %q: got round %d after %d, want them in order", shortened(r.SessionID), r.Round,
+			at.round)
 	}
 	r.ContextTokens = at.tokens
 	r.Accumulates = true
