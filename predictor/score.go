@@ -18,7 +18,7 @@ const (
 	bootstrapDraws = 1000  // of the block bootstrap
 )
 
-// scored are the models with figures, in the order they are shown.
+// scored are the names of the models with figures, in the order of documents.
 var scored = []string{nameTrees, nameGated, namePhysics, nameResidual}
 
 func newScores() *Scores {
@@ -30,7 +30,7 @@ func newScores() *Scores {
 	}
 }
 
-// judged are the models of a target and what scoring them needs.
+// judged is the models of a target with the data to score them.
 type judged struct {
 	models map[string]model
 	upper  map[string]func(i int) float64 // calibrated P90 in ms

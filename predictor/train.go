@@ -55,13 +55,14 @@ func (r *runRows) testStartNs() int64 {
 	return r.Rows[min(len(r.Rows)-1, int(trainShare*float64(len(r.Rows))))].DecisionNs
 }
 
-// hidden is a stretch of a run that coefficients may not have seen.
+// hidden is an interval of a run that may not be used for fitting coefficients, because it is held
+// out.
 type hidden struct {
 	Run            string
 	StartNs, EndNs int64
 }
 
-// hiddenTails are the stretches held out.
+// hiddenTails are the intervals held out.
 func hiddenTails(runs []*runRows) (out []hidden) {
 	for _, r := range runs {
 		out = append(out, hidden{r.ID, r.testStartNs(), math.MaxInt64})
@@ -94,7 +95,7 @@ type TrainOptions struct {
 	isRefit  bool      // physics refits its coefficients without the hidden stretches
 }
 
-// DefaultTrainOptions train without physics, with the traffic's own weights.
+// DefaultTrainOptions are training without physics, with rows weighted as in the traffic.
 func DefaultTrainOptions() TrainOptions {
 	return TrainOptions{
 		Weights:       weightsNatural,

@@ -8,16 +8,16 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Region is how a deployment will be used.
+// Region describes how a deployment will be used: the batches at which step times matter.
 type Region struct {
 	Prompt, Output float64 // mean lengths, tokens, > 0
-	Seats          int64   // requests at a time at most
-	Budget         int64   // tokens a step
-	Longest        int64   // tokens of a request at most; 0: no limit
+	Seats          int64   // max_num_seqs
+	Budget         int64   // max_num_batched_tokens
+	Longest        int64   // max_model_len, tokens; 0 for no limit
 	Whole          bool    // prompts are never cut (chunked prefill is off)
 }
 
-// RegionOf is a deployment's, for requests of the given mean lengths.
+// RegionOf is the region of a deployment with requests of the given mean lengths.
 func RegionOf(d *deploy.Deployment, prompt, output float64) Region {
 	return Region{Prompt: prompt, Output: output, Seats: d.Seats(prompt + output), Budget: d.Engine.MaxNumBatchedTokens,
 		Longest: d.LongestSequence().Or(0), Whole: !d.Engine.ChunkedPrefill}
@@ -115,7 +115,7 @@ func (r Region) batch(kind kind, n int64, level, k uint64) []trace.Chunk {
 		if r.Whole && c.Prompt > left && len(batch) > 0 {
 			break
 		}
-		if c.Prompt > r.Budget { // somewhere in the middle of a long one
+		if c.Prompt > r.Budget { // a chunk at a random place of a long prompt
 			c.Computed = min(c.Prompt-1, int64(draw(i, keyChunk)*float64(c.Prompt)))
 		}
 		c.New = min(left, c.Prompt-c.Computed)

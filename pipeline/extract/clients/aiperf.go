@@ -51,7 +51,8 @@ type aiperfMetric struct {
 	Unit  string          `json:"unit"`
 }
 
-// tokens is a metric that counts tokens; NaN, which no range allows, for one that is no number.
+// tokens is a metric that counts tokens. If it is not a number the result is NaN, which no range
+// allows.
 func (j *aiperfLine) tokens(key string) trace.Opt[int64] {
 	var v trace.Opt[float64]
 	if m, ok := j.Metrics[key]; ok && json.Unmarshal(m.Value, &v) != nil {
@@ -60,7 +61,8 @@ func (j *aiperfLine) tokens(key string) trace.Opt[int64] {
 	return tokenCount(v)
 }
 
-// times are the values of a metric in us, one or a list; none where the line lacks the metric.
+// times reads the values of a metric, one or a list, and the factor from their unit to us. There
+// are none if the line does not have the metric.
 func (j *aiperfLine) times(key string, values any) (toUs float64, err error) {
 	m, ok := j.Metrics[key]
 	if !ok {

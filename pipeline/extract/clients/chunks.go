@@ -26,8 +26,8 @@ func sniffChunkFile(head []byte) bool { return bytes.HasPrefix(head, []byte(chun
 // chunk is one row of a chunk file.
 type chunk struct{ index, ns int64 }
 
-// chunkSet are the chunks of one file by request. Finish joins them to the requests, since their
-// files may be read in any order.
+// chunkSet is the chunks in one file, by request. They are joined to the requests when all files
+// were read, because files may come in any order.
 type chunkSet struct {
 	file   string
 	chunks map[string][]chunk
@@ -64,11 +64,12 @@ func (c *Reader) readChunkFile(file *clientFile) error {
 			c.dropLine(src, int64(row), 1, err)
 			continue
 		}
-		id := strings.Clone(fields[0]) // the record is used again
+		id := strings.Clone(fields[0]) // the CSV reader reuses the record
 		set.chunks[id] = append(set.chunks[id], chunk{index, us * 1000})
 	}
 }
 
+// parseChunk parses the index of a chunk and its time, us.
 func parseChunk(fields []string) (index, us int64, err error) {
 	if len(fields) != 3 {
 		return 0, 0, fmt.Errorf("chunk: got %d fields, want 3", len(fields))

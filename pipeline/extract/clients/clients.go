@@ -155,8 +155,8 @@ func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 	return c.Acc.Err
 }
 
-// Finish joins what several files hold and looks for what the tools are known to get wrong. Call
-// it once all files are read.
+// Finish joins the contents of several files and looks for known errors of the tools (traps.go). It
+// must be called after all files were read.
 func (c *Reader) Finish(dep *deploy.Deployment) {
 	c.joinChunks()
 	for i := range c.Requests {
@@ -174,7 +174,7 @@ func (c *Reader) Finish(dep *deploy.Deployment) {
 	c.findTraps(dep)
 }
 
-// errNoRequest is a file of lines without a single request.
+// errNoRequest is the error of a file of lines that has no request.
 var errNoRequest = errors.New("got no request")
 
 // unknownFile is the error of a file that has none of the forms.

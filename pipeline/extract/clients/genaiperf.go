@@ -20,7 +20,7 @@ func sniffPerfTable(head []byte) bool {
 	return len(columns) > 1 && columns[0] == "Metric"
 }
 
-// unitMs are the units in which the tools give times, in ms.
+// unitMs maps the units of times that the tools use to ms.
 var unitMs = map[string]float64{"ns": 1e-6, "us": 1e-3, "ms": 1, "sec": 1e3, "s": 1e3, "seconds": 1e3}
 
 // perfPaths are the metrics of a summary; concurrency and request_rate are the load that was
@@ -63,7 +63,7 @@ func (f *LevelFile) addPerfLevel(metrics map[string]any, name string) {
 	f.addLevel(l, name)
 }
 
-// perfLoads are where the offered load is in the configuration that the JSON repeats: of AIPerf,
+// perfLoads are the places in the JSON's copy of the configuration that have the offered load: of AIPerf,
 // of genai-perf, of a sweep by AIPerf, and of the phase called profiling, which newer
 // configurations of AIPerf name or list.
 var perfLoads = []string{

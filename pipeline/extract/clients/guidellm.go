@@ -62,9 +62,10 @@ func (c *Reader) readGuideLLM(f *clientFile) error {
 	return c.readLevelsIn(f, "guidellm without a limit on the requests it keeps")
 }
 
-// guideOutcomes are what became of requests, in the order in which they are kept.
+// guideOutcomes are the outcomes of requests, in the order in which requests are kept.
 var guideOutcomes = []string{"successful", "errored", "incomplete"}
 
+// readGuideBenchmark reads the requests of one benchmark of a report.
 func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 	var config struct {
 		Strategy struct {
@@ -111,6 +112,7 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 	return err
 }
 
+// request converts a request of a report.
 func (g *guideRequest) request(outcome string) trace.ObservedRequest {
 	r := trace.ObservedRequest{
 		ID:           g.ResponseID.Or(g.RequestID),

@@ -53,8 +53,8 @@ func firstKnown[T any](values ...trace.Opt[T]) trace.Opt[T] {
 	return trace.Opt[T]{}
 }
 
-// request is the request at a place in the list. The server's usage goes before the tool's own
-// counts of tokens.
+// request converts the request at a place in the list. Token counts returned by the server are
+// preferred to those of the tool.
 func (j *inferencePerfRequest) request(place int) trace.ObservedRequest {
 	info := &j.Info
 	r := trace.ObservedRequest{
@@ -147,8 +147,7 @@ var stagePaths = levelPaths{
 	e2eMs:      1000,
 }
 
-// tpotTol is by how much the report's own TPOT may differ from what latency, TTFT and output
-// tokens give.
+// tpotTol is the relative difference above which the report's own TPOT is reported as wrong.
 const tpotTol = 0.1
 
 // readStageReport reads the report of one stage, or of a whole run, which names no load. The report's TPOT

@@ -43,6 +43,7 @@ func readInferenceX(f *LevelFile, data []byte, name string) error {
 	return nil
 }
 
+// addInferenceXLevel adds one aggregate as a load level.
 func (f *LevelFile) addInferenceXLevel(doc map[string]any, name, where string) {
 	text := func(key string) string { return strings.ToLower(strings.TrimSpace(fmt.Sprint(doc[key]))) }
 	isOn := func(key string) bool {

@@ -34,7 +34,7 @@ func (c *Reader) newWalker(f *clientFile) walker {
 // walker walks a JSON document.
 type walker struct{ dec *json.Decoder }
 
-// decode reads a value in which no key may be there twice.
+// decode reads a value. A key that occurs twice in an object is an error.
 func (w walker) decode(v any) error {
 	var text json.RawMessage
 	if err := w.dec.Decode(&text); err != nil {
@@ -57,8 +57,8 @@ func (w walker) open(want json.Delim) (bool, error) {
 	return true, nil
 }
 
-// object calls use for each key of an object; use must read the value. A key that is there twice
-// is an error.
+// object calls use for each key of an object; use must read the value. A key that occurs twice is
+// an error.
 func (w walker) object(use func(key string) error) error {
 	isOpen, err := w.open('{')
 	if err != nil || !isOpen {
@@ -98,7 +98,7 @@ func (w walker) array(use func() error) error {
 	return err
 }
 
-// skip reads over a value without holding it.
+// skip reads over a value without keeping it in memory.
 func (w walker) skip() error {
 	for depth := 0; ; {
 		t, err := w.dec.Token()

@@ -10,9 +10,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// levelPaths are where the values of a Level are in one form of summary: paths of keys, joined
-// by points. Of several paths, separated by semicolons, the first with a number other than 0
-// counts. A form that lacks a value has no path of it.
+// levelPaths are the places of a Level's values in one form of summary. A place is a path of keys joined
+// by points, or several separated by semicolons, of which the first with a number other than 0 is used. It
+// is empty if the form does not have the value.
 type levelPaths struct {
 	strategy, requests, rate, concurrency string
 	prompt, promptSD, output, outputSD    string

@@ -67,8 +67,8 @@ type Level struct {
 	Realigned bool // the file's columns did not agree with its header (realign.go)
 }
 
-// Closed reports whether the load waited for the server: a queueing model of open arrivals does
-// not apply, except to one client at a time.
+// Closed reports whether the load waited for the server (a closed loop). A queueing model of open
+// arrivals does not apply to it, except with one client.
 func (l *Level) Closed() bool {
 	return strings.HasPrefix(l.Strategy, "throughput") || strings.HasPrefix(l.Strategy, "concurrent")
 }
@@ -233,8 +233,8 @@ func unknownColumns(columns []string, name string) error {
 	return e
 }
 
-// Bounds of what a benchmark can have measured: at least a request in eleven days, at most more
-// tokens, requests or ms than any server has.
+// Limits of plausible figures: at least one request in eleven days, and at most more tokens, requests or
+// ms than any server has.
 const (
 	leastRate  = 1e-6
 	mostValue  = 1e8
@@ -443,8 +443,9 @@ func (t *levelTable) level(row []string, line int) (Level, error) {
 // readLevels adds the load levels of a client's file to the run.
 func (c *Reader) readLevels(f *clientFile) error { return c.readLevelsIn(f, "") }
 
-// readLevelsIn adds the load levels of a client's file, which is read again from its start.
-// perRequest is what would have saved the requests themselves; "" where nothing could.
+// readLevelsIn adds the load levels of a client's file, which it reads again from its start.
+// perRequest is the option of the tool with which the file would have had the requests; "" if there
+// is none.
 func (c *Reader) readLevelsIn(file *clientFile, perRequest string) error {
 	src, err := source.Open(file.in, file.how.Stdin, file.how.Limits)
 	if src == nil {

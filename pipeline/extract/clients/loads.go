@@ -13,7 +13,7 @@ import (
 type Load struct {
 	Name     string // of the file, without its extension
 	StartNs  int64  // first send, client's clock
-	EndNs    int64  // behind the end of the last answer
+	EndNs    int64  // after the end of the last answer
 	IsClosed bool   // the client bounded its concurrent requests
 }
 

@@ -9,13 +9,13 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 )
 
-// leastBetween is how many requests must have finished between two answers of /metrics for a
-// load level.
+// leastBetween is the least number of requests between two answers of /metrics that make a load
+// level.
 const leastBetween = 10
 
-// LevelsBetween makes a load level of every two answers of /metrics that follow each other,
-// engine by engine: rate and means are exact, the median of TTFT is known to its bucket.
-// Answers with too few requests between them, and those across a restart, are dropped.
+// LevelsBetween makes a load level of every two consecutive answers of /metrics, for each engine.
+// Rates and means are exact; the median of TTFT is known up to its histogram bucket. It drops pairs
+// with too few requests between them, and pairs between which the server restarted.
 func LevelsBetween(snapshots []*enginelog.Snapshot) *LevelFile {
 	f := newLevelFile()
 	list := slices.Clone(snapshots)

@@ -38,6 +38,7 @@ func (c *Reader) addRequest(src *source.Source, r trace.ObservedRequest) {
 	c.Requests = append(c.Requests, r)
 }
 
+// dropRequest counts a request as dropped.
 func (c *Reader) dropRequest(src *source.Source, r *trace.ObservedRequest, why string) {
 	at := source.Place{File: src.Name, Line: r.Line}
 	c.Acc.Drop(source.CodeBadRecord, 1, at, "request %s: %s", r.ID, why)
@@ -47,13 +48,14 @@ func (c *Reader) dropRequest(src *source.Source, r *trace.ObservedRequest, why s
 var clockNames = [...]string{"arrival_ns", "send_ns", "first_chunk_ns", "last_chunk_ns", "end_ns", "send_wall_ns",
 	"queued_ns", "scheduled_ns", "engine_first_ns", "engine_last_ns"}
 
+// clocksOf lists the stamps of a request.
 func clocksOf(r *trace.ObservedRequest) [len(clockNames)]trace.Opt[int64] {
 	return [...]trace.Opt[int64]{r.ArrivalNs, r.SendNs, r.FirstChunkNs, r.LastChunkNs, r.EndNs, r.SendWallNs,
 		r.QueuedNs, r.ScheduledNs, r.EngineFirstNs, r.EngineLastNs}
 }
 
-// dropStrayStamps drops the requests of one file, which are those from an index on, that have a
-// stamp far from the same stamp of all others.
+// dropStrayStamps drops the requests of one file, those from index from on, that have a stamp far
+// from the same stamp of all other requests.
 func (c *Reader) dropStrayStamps(src *source.Source, from int) {
 	var clocks [len(clockNames)]source.Stamps
 	for i := range c.Requests[from:] {

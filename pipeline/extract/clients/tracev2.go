@@ -44,7 +44,7 @@ func (c *Reader) readTraceV2(file *clientFile) error {
 	}
 	rd, err := tracev2.NewReader(&byteCounter{src.R, &c.Acc.Bytes}, src.Name, header)
 	if errors.Is(err, tracev2.ErrHeaderOnly) {
-		file.in.Gave++ // it describes another file's requests
+		file.in.Gave++ // a header counts as a record, because it describes another file's requests
 		return nil
 	}
 	if err != nil {
@@ -79,8 +79,8 @@ func (c *Reader) readTraceV2(file *clientFile) error {
 	}
 }
 
-// placeTraceError words an error of reading the file as such; what the reader found wrong with
-// the content stays.
+// placeTraceError returns an error of reading the file as such; errors in the content keep their
+// text.
 func placeTraceError(src *source.Source, err error) error {
 	if errors.As(err, new(*trace.SyntaxError)) {
 		return err

@@ -14,13 +14,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// This file looks for what client files are known to get wrong (spec#client-traps): it corrects
-// what the file itself allows to correct, and reports the rest.
+// This file looks for known errors of client files (spec#client-traps). It corrects those for which the file
+// has the right values, and reports the others.
 
 func (c *Reader) addFinding(code trace.Code, format string, args ...any) {
 	c.Findings = append(c.Findings, trace.Findingf(code, format, args...))
 }
 
+// findTraps runs all these checks.
 func (c *Reader) findTraps(dep *deploy.Deployment) {
 	for i := range c.traceFiles {
 		f := &c.traceFiles[i]
@@ -106,17 +107,17 @@ func (c *Reader) compareHeader(f *traceFile, dep *deploy.Deployment) {
 	}
 }
 
-// markWarmUp marks requests of a trace as load only, which is replayed and compared with nothing.
-// Where the file has the requests of the warm-up, those are marked. Where it lacks them, the
-// state of the server at the start is unknown: those are marked that were sent before the
-// longest answer of the file could have ended, had it begun with the first request.
+// markWarmUp marks the warm-up requests of a trace, which a replay sends as load but compares with
+// nothing. If the file does not contain them, the server's state at the start is unknown. Then
+// requests are marked that were sent before the longest answer in the file could have ended, had it
+// begun with the first request.
 func (c *Reader) markWarmUp(f *traceFile) {
 	rows := c.Requests[f.from:f.to]
 	n := int64(f.header.WarmUpRequests)
 	if n <= 0 || len(rows) == 0 {
 		return
 	}
-	isOfWarmUp := func(r *trace.ObservedRequest) bool { // they have the first ids
+	isOfWarmUp := func(r *trace.ObservedRequest) bool { // warm-up requests have the first ids
 		id, err := strconv.ParseInt(r.ID, 10, 64)
 		return err == nil && id < n
 	}
@@ -181,8 +182,8 @@ const (
 	stampsPerToken = 1.6  // above it each token has two stamps, and they are no chunks
 )
 
-// compareChunksWithTokens corrects answers whose chunks and tokens disagree in the same way: a
-// chunk without a token in each, two stamps for each token, or too few tokens.
+// compareChunksWithTokens corrects answers in which the numbers of chunks and of tokens disagree in
+// a systematic way: one chunk too many in each, two stamps for each token, or too few tokens.
 func (c *Reader) compareChunksWithTokens() {
 	var answers []*trace.ObservedRequest // that have both counts
 	oneMore := 0
@@ -234,7 +235,7 @@ func (c *Reader) compareChunksWithTokens() {
 }
 
 // dropEmptyChunk removes the chunk without a token: the first or the last, whichever is nearer to
-// its neighbour. It comes with another chunk in one pass of the engine.
+// its neighbour, because it is sent together with another chunk of the same pass.
 func dropEmptyChunk(r *trace.ObservedRequest) {
 	r.Chunks.V--
 	n := len(r.ChunkGapsUs)
@@ -267,8 +268,8 @@ const (
 	followGapShare = 0.1  // of the mean gap between sends: a send this soon after an answer was caused by it
 )
 
-// findCap finds a flat maximum of requests in flight that is refilled right after answers: the
-// client held requests back, so arrivals followed the server.
+// findCap looks for a client that limited its requests in flight: their number has a flat maximum,
+// which is filled again right after answers. Arrivals then followed the server.
 func (c *Reader) findCap() {
 	type edge struct {
 		ns   int64
@@ -349,7 +350,7 @@ func (c *Reader) reportSharedPrefixes() {
 	}
 }
 
-// checkTimeUnit reports times that the device cannot have, which are of another unit.
+// checkTimeUnit reports token times that the hardware cannot have, which suggests another unit.
 func (c *Reader) checkTimeUnit(dep *deploy.Deployment) {
 	leastUs, mostUs, ok := dep.TokenTimesUs()
 	if !ok {

@@ -39,8 +39,8 @@ type benchResult struct {
 // errNoDetails is a result that holds means only.
 var errNoDetails = errors.New("got a vllm bench result without its requests")
 
-// readBenchResults reads the requests of every result in a file, or its load levels where the
-// first result has no requests.
+// readBenchResults reads the requests of every result in a file, or the load levels if the first
+// result has no requests.
 func (c *Reader) readBenchResults(f *clientFile) error {
 	err := c.readBenchRequests(f)
 	if err == errNoDetails {
@@ -49,6 +49,7 @@ func (c *Reader) readBenchResults(f *clientFile) error {
 	return err
 }
 
+// readBenchRequests reads the requests of every result in a file.
 func (c *Reader) readBenchRequests(f *clientFile) error {
 	c.Acc.Lines++
 	text := &pythonJSON{r: bufio.NewReader(&byteCounter{f.src.R, &c.Acc.Bytes})}
@@ -92,6 +93,7 @@ func readBenchResult(w walker) (*benchResult, error) {
 	return b, nil
 }
 
+// decode reads one result.
 func (b *benchResult) decode(w walker) error {
 	lists := map[string]*numberList{
 		"input_lens":  &b.inputs,
@@ -235,6 +237,7 @@ func readBenchLevels(f *LevelFile, data []byte, name string) error {
 	}
 }
 
+// addBenchLevel makes a load level of one result.
 func (f *LevelFile) addBenchLevel(doc any, where string) {
 	l := benchPaths.level(doc, where)
 	n := float64(l.Requests)

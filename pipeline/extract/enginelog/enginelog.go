@@ -21,7 +21,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// passRecord is a pass as one line states it, or a logged hit rate in place of one.
+// passRecord is one line of a log: a pass, or a logged hit rate instead of a pass.
 type passRecord struct {
 	trace.Iteration
 	Engine  string // engine core, rank or producer that ran the pass
@@ -64,8 +64,8 @@ func IsPassTrace(head []byte) bool {
 	return source.IsProven(passTraces, bytes.TrimLeft(head, " \t\r\n\ufeff"))
 }
 
-// passTraceOf is the form of a file; the first for a file that cannot be looked at twice or is of
-// no known form, whose lines are then counted as unreadable.
+// passTraceOf is the form of a file. For a file that cannot be read twice, or of no known form, it
+// is the first form, which counts its lines as unreadable.
 func passTraceOf(in *source.Input, how source.Options) *source.Format[passTraceDecoder] {
 	first := &passTraces[0]
 	if in.Path == "-" || in.IsPipe || len(passTraces) == 1 {
@@ -83,8 +83,8 @@ func passTraceOf(in *source.Input, how source.Options) *source.Format[passTraceD
 // headBytes is how much of a file its form is recognised by.
 const headBytes = 1 << 15
 
-// completePass completes a pass by the next one of its engine: TensorRT-LLM states the device
-// time of a pass in the next line, and SGLang logs one decode of several.
+// completePass adds to a pass what the next line of its engine states about it: TensorRT-LLM logs
+// the device time of a pass in the next line, and SGLang may log one decode of several.
 func completePass(last, next *passRecord) {
 	if next.BeforeUs.OK && next.Index == last.Index+1 {
 		last.ElapsedUs = next.BeforeUs.V

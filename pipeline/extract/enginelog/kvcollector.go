@@ -17,7 +17,7 @@ type KVCollector struct {
 	copies map[int64]*kvCopies      // by the number of the event that was kept
 }
 
-// kvTransfer is what the copies of one transfer have in common.
+// kvTransfer is the values that the copies of one transfer share.
 type kvTransfer struct {
 	kind, request, src, dst string
 	id, blocks, step        int64
@@ -61,6 +61,7 @@ func (k *KVCollector) Add(p *source.Parsed[*kvEvents]) error {
 // kvRanges are the limits of what KV events state (spec#value-limits).
 var kvRanges = trace.RangesOf[trace.KVEvent]()
 
+// addEvent keeps one event, or drops it if it is invalid or a copy.
 func (k *KVCollector) addEvent(ev *trace.KVEvent, file string) error {
 	k.acc.Read++
 	at := source.Place{File: file, Line: ev.Line}

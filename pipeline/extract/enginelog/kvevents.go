@@ -44,6 +44,7 @@ type kvReader struct {
 	out   *kvEvents
 }
 
+// readLine reads the events of one line.
 func (r *kvReader) readLine() {
 	if !r.Take('[') {
 		return
@@ -98,7 +99,7 @@ func (r *kvReader) readEvents() {
 	}
 }
 
-// tokenIDs is the field of BlockStored that is not read: it may be long.
+// tokenIDs is the index of the field of BlockStored that is skipped because it may be long.
 const tokenIDs = 2
 
 // readEvent reads [tag, field...]; ok is false where the fields do not fit the tag.
@@ -150,6 +151,7 @@ type kvField struct {
 	list   []string
 }
 
+// readField reads one positional field.
 func (r *kvReader) readField() kvField {
 	switch ch := r.Peek(); ch {
 	case '"':
@@ -203,7 +205,7 @@ func (r *kvReader) readHashes() (out []string, ok bool) {
 	return out, ok
 }
 
-// Tags of events that are treated in a way of their own.
+// Tags of events with rules of their own.
 const (
 	kindStored            = "BlockStored"
 	kindRemoved           = "BlockRemoved"

@@ -13,12 +13,12 @@ var limitKeys = [...]string{"max_num_seqs", "max_num_batched_tokens", "kv_blocks
 // kvBlocksKey is the place of the KV blocks in limitKeys.
 const kvBlocksKey = 2
 
-// Limits count the steps or passes that run.yaml rules out.
+// Limits counts the steps or passes that are impossible by run.yaml.
 type Limits struct {
 	seen   int64
 	stated [len(limitKeys)]int64 // 0: not stated
 	beyond [len(limitKeys)]int64 // steps with another value
-	most   [len(limitKeys)]int64 // of these values
+	most   [len(limitKeys)]int64 // the largest such value
 }
 
 // LimitsOf are the limits of an engine as run.yaml states it.
@@ -38,7 +38,7 @@ func (l *Limits) See(values ...int64) {
 	}
 }
 
-// Findings are the limits that the recording contradicts; what names its steps.
+// Findings lists the limits that the recording contradicts. what is the word for its steps.
 func (l *Limits) Findings(what string) []trace.Finding {
 	var out []trace.Finding
 	for i, key := range limitKeys {

@@ -23,10 +23,10 @@ var lineForms = []*lineForm{
 	&tensorrtStatistics,
 }
 
-// lineForm is one kind of line: a text that each of its records contains, and the figures of the
-// record, which are found by the texts before them. A line may hold several records, because two
-// processes may write into one line. A record ends where the next begins: at its mark or, where
-// figures come before the mark, with the line or the JSON object.
+// lineForm is one kind of log line: a text (the mark) that each record contains, and the figures of the
+// record with the texts before them. A line may contain several records, because two processes may write
+// into one line. A record ends at the mark of the next one or, if figures come before the mark, at the end
+// of the line or JSON object.
 type lineForm struct {
 	form        string // as trace.Iteration.Form; "" for statistics, which are no pass
 	mark        []byte
@@ -219,8 +219,8 @@ func (d *logDecoder) readRecord(f *lineForm, before, text []byte, outer stamp, o
 	out.Rows = append(out.Rows, r)
 }
 
-// parse reads the figures of a record. problem names the one that is wrong, "" for none;
-// isRecord is false for other words with the same mark.
+// parse reads the figures of a record. problem names the one that is wrong, or is "". isRecord is
+// false for another text with the same mark.
 func (f *lineForm) parse(text []byte, r *passRecord) (problem string, isRecord bool) {
 	behindMark := text[min(len(text), len(f.mark)):]
 	switch f.form {
@@ -269,8 +269,8 @@ func (l *lineField) find(text []byte) ([]byte, bool) {
 	return bytes.TrimLeft(figure, " "), ok
 }
 
-// parse reads the number that a text begins with. isKnown is false for a figure that the engine
-// does not know, and for one at the torn end of a line, unless it is needed.
+// parse reads the number at the start of a text. isKnown is false if the engine wrote that it does
+// not know the figure, or if the line is cut there and the figure is not needed.
 func (l *lineField) parse(figure []byte) (v float64, isKnown, ok bool) {
 	isNull := bytes.HasPrefix(figure, []byte("N/A")) || bytes.HasPrefix(figure, []byte("null"))
 	if isNull && !l.isNeeded {

@@ -20,9 +20,9 @@ const (
 	scopeFPM = FPMSchema
 )
 
-// Lives writes passes as tables while they are read, one table for each life of each engine core,
-// rank or producer (spec#wire-lives): where the index of passes starts again, the engine has
-// started again.
+// Lives writes passes as tables while they are read: one table for each life of each engine core,
+// rank or producer (spec#wire-lives). A life ends when the index of passes starts again, because
+// then the engine has restarted.
 type Lives struct {
 	HitRates []HitRate
 	Beyond   Limits // passes that run.yaml rules out
@@ -59,7 +59,7 @@ type Life struct {
 	last     passRecord // not yet written: the next may complete it
 	out      *table.Writer[trace.Iteration]
 	process  string // that wrote its lines
-	lastPass int64  // number of the engine's pass that was its last
+	lastPass int64  // number of its last pass among the engine's passes
 }
 
 // NewLives writes tables below the folder stage.
@@ -139,9 +139,8 @@ func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 	return c.acc.Err
 }
 
-// findLife finds the life of an engine that a pass continues: among those that servers have at
-// the same time in one file the one whose next pass it is, else that of the process that wrote
-// it, else the last.
+// findLife finds the life of an engine that a pass continues. If several servers write to one file,
+// it is the life whose next pass it is, or else that of the same process, or else the latest.
 func (c *Lives) findLife(key string, r *passRecord) *Life {
 	score := func(l *Life) int {
 		n := 0
@@ -224,8 +223,7 @@ func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 	return nil
 }
 
-// checkPass names what is impossible about a pass behind the last one of its life; "" for
-// nothing.
+// checkPass describes what is impossible about the next pass of a life; "" if nothing is.
 func checkPass(life *Life, r *passRecord) string {
 	if why := iterationRanges.Check(&r.Iteration); why != "" {
 		return why
@@ -245,9 +243,9 @@ func checkPass(life *Life, r *passRecord) string {
 	return ""
 }
 
-// isRestart reports whether a pass whose index does not go on is the first of an engine that
-// started again, not a record that is in the log twice or late: an engine needs seconds to
-// start, and a copy has the stamp of the original.
+// isRestart reports whether a pass whose index does not follow the last one is the first pass of a
+// restarted engine, and not a repeated or late record. A restart takes seconds, and a copy has the
+// stamp of the original.
 func isRestart(last, next *trace.Iteration) bool {
 	if last.StampNs.OK && next.StampNs.OK && last.StampWall == next.StampWall {
 		return next.StampNs.V >= last.StampNs.V+1e9

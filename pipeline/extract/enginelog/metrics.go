@@ -170,9 +170,9 @@ func (s *Snapshot) Histogram(engine string, m Measure) *Histogram {
 	return s.Engines[engine][m]
 }
 
-// MedianSince is the median of what was observed between an earlier answer and h: the middle of
-// the bucket that holds it, since nothing is known within a bucket. Of the last bucket, which
-// has no upper bound, it is the lower bound; NaN where nothing was observed.
+// MedianSince is the median of the observations between an earlier answer and h: the middle of the
+// bucket that contains it. In the last bucket, which has no upper bound, it is the lower bound. It
+// is NaN without observations.
 func (h *Histogram) MedianSince(before *Histogram) float64 {
 	n := h.Count - before.Count
 	lower := 0.0

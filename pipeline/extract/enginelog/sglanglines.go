@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// SGLang's lines of a batch. The order and the company of the figures vary by version, so they
+// SGLang's log lines of a batch. The set and the order of the figures vary by version, so they
 // are found by name.
 //
 // Source: sgl-project/sglang metrics_reporter.py and scheduler_metrics_mixin.py.
@@ -55,7 +55,7 @@ var (
 	}
 )
 
-// unnumbered is the index of a pass that its engine does not number.
+// unnumbered is the index of a pass without a number.
 const unnumbered = math.MinInt64
 
 // sglangIndex is the number of a batch, ` [N]` behind the mark, which SGLang writes if asked to.
@@ -110,9 +110,9 @@ func sglangRank(before, _ []byte) (engine, process []byte) {
 	return engine, process
 }
 
-// decodePace compares the throughputs of SGLang's decodes so far with the time between them: with
-// --decode-log-interval above 1 it logs one decode of several, and more tokens come between two
-// logged decodes than one pass makes.
+// decodePace compares the throughputs that SGLang logs for decodes with the times between them.
+// With --decode-log-interval above 1 it logs one decode of several, and more tokens are generated
+// between two logged decodes than by one pass.
 type decodePace struct {
 	LastNs     int64   // stamp of the last decode
 	LastPerS   float64 // throughput of the last decode
@@ -141,9 +141,9 @@ func (p *decodePace) addDecode(r *passRecord, tokensPerReq, reqs float64) {
 func (p *decodePace) isSampled() bool { return p.Decodes >= leastDecodes && 2*p.SeveralFor > p.Decodes }
 
 // followSGLang decides whether next, which follows last in SGLang's log, was logged for several
-// passes. A decode was where most throughputs show it (decodePace); and where no request ended
-// since the decode before, and the KV tokens of the requests grew by more than one pass adds, not
-// counting the prompts in between.
+// passes. A decode was if most throughputs show it (decodePace), or if no request ended since the
+// decode before and the KV tokens of the requests grew by more than one pass adds, prompts in
+// between not counted.
 func followSGLang(last, next *passRecord) {
 	if next.GenerationReqs == 0 {
 		next.Running = last.Running + next.ContextReqs

@@ -24,7 +24,7 @@ func (s stamp) set(it *trace.Iteration) {
 	}
 }
 
-// finer is the one of two stamps of a line with the better resolution.
+// finer is the stamp with the better resolution of two.
 func (s stamp) finer(o stamp) stamp {
 	if s.stepNs == 0 || o.stepNs > 0 && o.stepNs < s.stepNs {
 		return o

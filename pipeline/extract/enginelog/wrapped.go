@@ -13,9 +13,9 @@ var (
 	stampMembers = []string{"time", "__REALTIME_TIMESTAMP", "asctime", "timestamp", "ts", "@timestamp"}
 )
 
-// unwrap is the text of a line and its stamp in the JSON around it: Docker's json-file
-// ({"log","stream","time"}), journald's JSON or vLLM's own JSON logging. A line that is no JSON
-// object, or has no text with a pass, is its own text.
+// unwrap returns the text of a log line and its stamp from the JSON around it: Docker's json-file
+// ({"log","stream","time"}), journald's JSON or vLLM's own JSON logging. A line that is not such an
+// object is returned unchanged.
 func unwrap(line []byte) (text []byte, written stamp) {
 	trimmed := bytes.TrimLeft(line, " \t\ufeff")
 	if len(trimmed) == 0 || trimmed[0] != '{' {
