@@ -110,8 +110,8 @@ func (c *Corrections) OverheadUs() float64 {
 	return us
 }
 
-// unjudgedInterval is the least half width of the 90 % interval of a family that was not validated.
-const unjudgedInterval = 0.3
+// UnjudgedInterval is the least half width of the 90 % interval of a family that was not validated.
+const UnjudgedInterval = 0.3
 
 // JudgedAs returns the validation of the step's family; nil and the reason where it was not
 // validated.
@@ -133,7 +133,7 @@ func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
 func (c *Corrections) Sentence(s *Step) string {
 	j, why := c.JudgedAs(s)
 	if j == nil {
-		return fmt.Sprintf("not validated (%s): TPOT may be off by %.0f %% or more", why, 100*unjudgedInterval)
+		return fmt.Sprintf("not validated (%s): TPOT may be off by %.0f %% or more", why, 100*UnjudgedInterval)
 	}
 	of := strings.Join(append([]string{j.Model}, j.Flags...), " with ")
 	return fmt.Sprintf("validated on %d measured points of %s, held out of the fit: TPOT within %.0f %% (mean), nine in ten within %.0f %%, "+

@@ -31,6 +31,9 @@ type Request struct {
 	// which a later request begins; 0 for the prompt.
 	HashedTokens int64
 
+	// Unmeasured keeps its token gaps out of Result.Gaps: it warms the server up, or keeps it busy to the end.
+	Unmeasured bool
+
 	// CachedTokens overrides the prefix-cache lookup of the first admission with what a recording
 	// found there. The blocks count as the request's own.
 	CachedTokens trace.Opt[int64]

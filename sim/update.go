@@ -191,7 +191,7 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	res.TokenUs = e.cfg.TokenUs
 	if e.gaps != nil {
 		res.ITLP50Ms, res.ITLP99Ms = e.gaps.quantiles(s)
-		if outcome != OutcomeFinished {
+		if outcome != OutcomeFinished || s.req.Unmeasured {
 			e.gaps.forget(s)
 		}
 		e.gaps.release(s)

@@ -27,6 +27,7 @@ type namedCommand struct {
 // of its own.
 func allCommands() []namedCommand {
 	return []namedCommand{
+		{predictCategory, "size", sizeCommand},
 		{predictCategory, "predict", predictCommand},
 		{predictCategory, "simulate", simulateCommand},
 		{calibrateCategory, "run", runCommand},

@@ -45,6 +45,7 @@ var layers = [][]string{
 	{"simulate"},
 	{"pipeline", "library/predict"},
 	{"shard", "library/build", "autoscale", "predictor", "cluster"},
+	{"sizing"},
 	{"cmd/blis-train"},
 }
 

@@ -1,0 +1,104 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Routings of [Servers]: round robin, the server with the fewest unfinished requests, and the server that
+// probably holds most of the prompt's prefix, among equals the one with the fewest requests.
+const (
+	RouteRoundRobin    = "round-robin"
+	RouteLeastRequests = "least-requests"
+	RoutePrefix        = "prefix-affinity"
+)
+
+// MostServers is how many servers one gateway can have.
+const MostServers = maxInstances
+
+// Servers simulates n equal servers on one clock behind a router that admits every request, sees the state
+// of the servers without delay and takes no time itself. Results are in workload order. At most
+// [MostServers]; more are possible where arrivals are independent of answers and the router is round robin,
+// because each server then sees a fixed share of them. Code: bad_cluster.
+func Servers(engine sim.Config, n int, routing string, reqs []sim.Request) (requests []sim.RequestResult, engines []*sim.Result, err error) {
+	if n == 1 {
+		res, err := sim.Run(engine, reqs, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		return res.Requests, []*sim.Result{res}, nil
+	}
+	if routing == RouteRoundRobin && !followsAnswers(reqs) {
+		return separateServers(engine, n, reqs)
+	}
+	spec := defaultSpec()
+	spec.Instances.Groups = []group{{Count: n}}
+	spec.RefreshUs = 0
+	switch routing {
+	case RouteRoundRobin:
+	case RouteLeastRequests:
+		spec.Routing.Policy = LeastLoaded
+	case RoutePrefix:
+		spec.Routing.Policy = Weighted
+		spec.Routing.Scorers = "prefix-affinity:2,queue-depth-effective:1"
+	default:
+		return nil, nil, trace.Errorf(codeBadSpec, "router: got %q, want %s, %s or %s", routing, RouteRoundRobin, RouteLeastRequests, RoutePrefix)
+	}
+	if err := spec.Check(); err != nil {
+		return nil, nil, err
+	}
+	p := parts{Seed: engine.Seed}
+	for range n {
+		p.Engines = append(p.Engines, engine)
+	}
+	out, err := Run(spec.Build(p), reqs)
+	if err != nil {
+		return nil, nil, err
+	}
+	requests = make([]sim.RequestResult, len(out.Records))
+	for i := range out.Records {
+		requests[i] = out.Records[i].RequestResult
+	}
+	return requests, out.Engines, nil
+}
+
+// followsAnswers reports whether a request waits for another one's answer.
+func followsAnswers(reqs []sim.Request) bool {
+	return slices.ContainsFunc(reqs, func(r sim.Request) bool { return r.After > 0 || r.Loop > 0 || r.With > 0 })
+}
+
+// separateServers simulates servers that share nothing but the order of arrivals: request i goes to server i mod n.
+func separateServers(engine sim.Config, n int, reqs []sim.Request) ([]sim.RequestResult, []*sim.Result, error) {
+	order := make([]int, len(reqs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(reqs[a].ArrivalUs, reqs[b].ArrivalUs) })
+	all := make([]sim.RequestResult, len(reqs))
+	var engines []*sim.Result
+	for k := range n {
+		var members []int
+		var own []sim.Request
+		for at := k; at < len(order); at += n {
+			members = append(members, order[at])
+			own = append(own, reqs[order[at]])
+		}
+		if len(own) == 0 {
+			continue
+		}
+		c := engine
+		c.Seed += int64(k) << 32
+		res, err := sim.Run(c, own, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		for j, i := range members {
+			all[i] = res.Requests[j]
+		}
+		engines = append(engines, res)
+	}
+	return all, engines, nil
+}

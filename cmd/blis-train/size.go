@@ -1,0 +1,388 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/simulate"
+	"github.com/blis-train/blis-train/sizing"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// sizeDoc is what size --json prints.
+type sizeDoc struct {
+	SchemaVersion string `json:"schema_version"`
+	ToolVersion   string `json:"tool_version"`
+	*sizing.Answer
+}
+
+func sizeCommand() *cli.Command {
+	q := sizing.DefaultQuestion()
+	return newCommand(&cli.Command{
+		Name:    "size",
+		Aliases: []string{"recommend"},
+		Usage:   "how many GPUs serve a load within latency targets",
+		Description: `Finds for each GPU and tensor-parallel size the fewest servers behind a router that meet the targets, by
+simulating all of them together, and prints one line a deployment, the smallest or cheapest first. Exits 3 when
+none meets the targets.
+
+A target is METRIC.STATISTIC=TIME: ttft, tpot (a request's mean time per output token), itl (every gap between
+two tokens) or e2e; mean or a percentile. With goodput=95% the limits are those of a request, and so many
+requests meet them all.
+
+Example:
+   blis-train size --model Qwen/Qwen3-32B --hardware H100,B200 --rate 20 --input-len 2000 --output-len 300 \
+      --slo ttft.p95=1s,tpot.mean=40ms
+   blis-train size --model Qwen/Qwen3-32B --hardware H100 --concurrency 256 --slo ttft=2s,tpot=40ms,goodput=95% \
+      --price H100=2.5`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "model", Destination: &q.Server.Model,
+				Usage: "Hugging Face `NAME` of a built-in model, or the path of a config.json"},
+			&cli.StringFlag{Name: "hardware", Usage: "candidate `GPUS`, such as H100,B200"},
+			&cli.StringFlag{Name: "tp", DefaultText: "1,2,4,8", Usage: "candidate `SIZES` of --tensor-parallel-size"},
+			&cli.StringFlag{Name: "ep", DefaultText: "both, for models with experts",
+				Usage: "candidate `VALUES` of --enable-expert-parallel: true, false or true,false"},
+			&cli.Int64Flag{Name: "dp", Usage: "`N` engines of --data-parallel-size in each server (vLLM's own balancer)"},
+			&cli.StringFlag{Name: "vllm", Destination: &q.Server.Serve, Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
+			&cli.StringFlag{Name: "vllm-version", DefaultText: "0.24.0", Usage: "`RELEASE` of vLLM"},
+			&cli.Float64Flag{Name: "rate", Destination: &q.Load.RateRPS, Usage: "Poisson arrivals, `RPS` requests per second in all"},
+			&cli.IntFlag{Name: "concurrency", Destination: &q.Load.Clients,
+				Usage: "closed loop of `N` clients in all, each sends its next request when its last one is answered"},
+			&cli.Int64Flag{Name: "input-len", Destination: &q.Load.InputTokens, Value: q.Load.InputTokens, Usage: "prompt `TOKENS` of a request"},
+			&cli.Int64Flag{Name: "output-len", Destination: &q.Load.OutputTokens, Value: q.Load.OutputTokens, Usage: "output `TOKENS` of a request"},
+			&cli.StringFlag{Name: "workload",
+				Usage: "requests from a `FILE` in place of the lengths: a trace of Mooncake, Azure, TraceV2 or Weka, a table of lengths, a generator"},
+			&cli.Float64Flag{Name: "cached", Destination: &q.Load.CachedShare, Usage: "`SHARE` of each prompt that is found in the prefix cache, 0 to 1"},
+			&cli.StringFlag{Name: "slo", Usage: "`TARGETS`, such as ttft.p95=1s,tpot.mean=40ms (P90 unless named) or ttft=1s,tpot=40ms,goodput=95%"},
+			&cli.StringSliceFlag{Name: "price", Usage: "`GPU=USD` per hour of one GPU (repeatable); rows then go by cost"},
+			&cli.StringFlag{Name: "router", Destination: &q.Routing, Value: q.Routing,
+				Usage: "`POLICY` between replicas: " + strings.Join([]string{cluster.RouteRoundRobin, cluster.RouteLeastRequests, cluster.RoutePrefix}, ", ")},
+			&cli.IntFlag{Name: "max-gpus", Destination: &q.MostGPUs, Value: q.MostGPUs, Usage: "look for deployments of at most `N` GPUs"},
+			&cli.Int64Flag{Name: "seed", Destination: &q.Seed, Value: q.Seed, Usage: "`SEED` of lengths and arrivals"},
+			workersFlag(), verboseFlag(),
+		},
+	}, nil, func(c *cli.Context, con *console) error { return runSize(c, con, q) })
+}
+
+func runSize(c *cli.Context, con *console, q sizing.Question) error {
+	con.brief = false
+	if err := completeSizeQuestion(c, con, &q); err != nil {
+		return err
+	}
+	a, err := q.Answer(c.Context)
+	if err != nil {
+		return err
+	}
+	showSizes(con, a, c.Bool("verbose"))
+	if err := con.document(&sizeDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Answer: a}); err != nil {
+		return err
+	}
+	if a.Best() == nil {
+		return gatef("size: no deployment meets %s", targetsText(&a.Targets))
+	}
+	return nil
+}
+
+// completeSizeQuestion checks the flags and adds what they set.
+func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err error) {
+	const mostClients = 1 << 16
+	hasRate := c.IsSet("rate")
+	hasClients := c.IsSet("concurrency")
+	path := c.String("workload")
+	switch {
+	case c.NArg() > 0:
+		return usagef("size: got argument %q, want flags only", c.Args().First())
+	case q.Server.Model == "" && q.Server.Serve == "":
+		return usagef("size: missing --model NAME or config.json")
+	case c.String("hardware") == "":
+		return usagef("size: missing --hardware GPUS, such as H100,B200")
+	case c.String("slo") == "":
+		return usagef("size: missing --slo TARGETS, such as ttft.p95=1s,tpot.mean=40ms")
+	case hasRate && hasClients:
+		return usagef("--rate and --concurrency: got both, want one")
+	case !hasRate && !hasClients && path == "":
+		return usagef("size: missing the load: --rate, --concurrency or --workload")
+	case hasRate && !(q.Load.RateRPS > 0 && q.Load.RateRPS < 1e6) || hasClients && (q.Load.Clients < 1 || q.Load.Clients > mostClients):
+		return usagef("--rate, --concurrency: got %g and %d, want a rate above 0 and below 1e6, or 1 to %d clients",
+			q.Load.RateRPS, q.Load.Clients, mostClients)
+	case q.Load.InputTokens < 1 || q.Load.OutputTokens < 2:
+		return usagef("--input-len, --output-len: got %d and %d, want at least 1 and 2", q.Load.InputTokens, q.Load.OutputTokens)
+	case !(q.Load.CachedShare >= 0 && q.Load.CachedShare < 1):
+		return usagef("--cached: got %g, want a share from 0 to below 1", q.Load.CachedShare)
+	case q.MostGPUs < 1 || q.MostGPUs > 1<<16:
+		return usagef("--max-gpus: got %d, want 1 to %d", q.MostGPUs, 1<<16)
+	case path != "" && (c.IsSet("input-len") || c.IsSet("output-len")):
+		return usagef("--workload and --input-len, --output-len: got both, want one")
+	}
+	if q.Targets, err = sizing.ParseTargets(c.String("slo")); err != nil {
+		return err
+	}
+	q.Hardware = splitList(c.String("hardware"))
+	if text := c.String("tp"); text != "" {
+		q.TP = nil
+		for _, word := range splitList(text) {
+			n, err := strconv.ParseInt(word, 10, 64)
+			if err != nil || n < 1 || n > 1024 {
+				return usagef("--tp: got %q, want whole numbers of at least 1, such as 1,2,4", word)
+			}
+			q.TP = append(q.TP, n)
+		}
+	}
+	for _, word := range splitList(c.String("ep")) {
+		on, err := strconv.ParseBool(word)
+		if err != nil {
+			return usagef("--ep: got %q, want true, false or true,false", word)
+		}
+		q.EP = append(q.EP, on)
+	}
+	if c.IsSet("dp") {
+		q.Server.Set = append(q.Server.Set, fmt.Sprintf("data_parallel_size=%d", c.Int64("dp")))
+	}
+	if v := c.String("vllm-version"); v != "" {
+		q.Server.Set = append(q.Server.Set, "vllm.version="+v)
+	}
+	if q.Prices, err = parsePrices(c.StringSlice("price"), q.Hardware); err != nil {
+		return err
+	}
+	q.Workers = c.Int("workers")
+	if path == "" {
+		return nil
+	}
+	q.Load.InputTokens, q.Load.OutputTokens = 0, 0
+	q.Load.Workload, q.Load.Draw, _, err = simulate.ReadWorkload(path, con.special)
+	return err
+}
+
+// splitList reads words between commas.
+func splitList(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// parsePrices reads GPU=USD; every candidate needs one.
+func parsePrices(words, hardware []string) (map[string]float64, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	prices := map[string]float64{}
+	for _, word := range words {
+		for _, pair := range splitList(word) {
+			gpu, value, _ := strings.Cut(pair, "=")
+			usd, err := strconv.ParseFloat(value, 64)
+			if err != nil || !(usd > 0) || math.IsInf(usd, 0) || !slices.Contains(hardware, gpu) {
+				return nil, usagef("--price: got %q, want GPU=USD per hour of one of the candidates, as in %s=2.5", pair, hardware[0])
+			}
+			prices[gpu] = usd
+		}
+	}
+	for _, gpu := range hardware {
+		if _, ok := prices[gpu]; !ok {
+			return nil, usagef("--price: got none of %s, want one for every candidate, or none", gpu)
+		}
+	}
+	return prices, nil
+}
+
+// Marks of a row.
+const (
+	markMet      = "yes"
+	markEstimate = "?"
+	markNotMet   = "no"
+)
+
+// showSizes prints the table, the command of the first deployment and how far it can be trusted.
+func showSizes(con *console, a *sizing.Answer, verbose bool) {
+	con.warn(a.Notes)
+	columns := columnsOf(a)
+	head := cells{"GPUs", "deployment", "load", "spare"}
+	for _, t := range columns {
+		head = append(head, strings.ToUpper(t.Metric)+" "+t.Figure())
+	}
+	hasGoodput := a.Targets.Goodput > 0
+	if hasGoodput {
+		head = append(head, "goodput")
+	}
+	hasPrice := slices.ContainsFunc(a.Rows, func(r sizing.Row) bool { return r.USDPerHour != nil })
+	if hasPrice {
+		head = append(head, "USD/h", "per Mtok")
+	}
+	head = append(head, "met")
+	var rows []cells
+	for i := range a.Rows {
+		r := &a.Rows[i]
+		if r.Refused != "" {
+			continue
+		}
+		load := strconv.FormatFloat(r.ReplicaLoad, 'g', 3, 64)
+		spare := fmt.Sprintf("%.0f %%", 100*r.Headroom)
+		switch {
+		case r.HighestLoad == 0:
+			spare = ""
+		case r.HighestAtLeast:
+			spare = fmt.Sprintf(">%.0f %%", 100*r.Headroom)
+		}
+		gpus := strconv.FormatInt(r.GPUs, 10)
+		if r.Bound {
+			gpus = ">" + gpus
+		}
+		row := cells{gpus, deploymentText(r), load, spare}
+		for _, t := range columns {
+			row = append(row, figureText(r, t))
+		}
+		if hasGoodput {
+			row = append(row, fmt.Sprintf("%.1f %%", 100*r.Goodput.Value))
+		}
+		if hasPrice && r.USDPerHour != nil {
+			row = append(row, fmt.Sprintf("%.2f", *r.USDPerHour), fmt.Sprintf("%.2f", *r.USDPerMToken))
+		}
+		mark := map[string]string{sizing.MetYes: markMet, sizing.MetEstimate: markEstimate, sizing.MetBound: "bound"}[r.Met]
+		rows = append(rows, append(row, mark))
+	}
+	if len(rows) > 0 {
+		con.table(sizeTitle(a), head, rows)
+	}
+	showRefusals(con, a)
+	if con.json || con.quiet {
+		return
+	}
+	printf := func(format string, args ...any) { fmt.Fprintf(con.text, format+"\n", args...) }
+	best := a.Best()
+	if best == nil {
+		return
+	}
+	printf("load and spare are of one replica: %s, and how far that is below the highest that meets the targets", loadUnit(&a.Load))
+	if slices.ContainsFunc(a.Rows, func(r sizing.Row) bool { return r.Met == sizing.MetEstimate }) {
+		printf("?            met by the estimate, not by the upper end of its stated error")
+	}
+	printf("serve        %s", best.Serve)
+	if best.Replicas > 1 {
+		printf("             %d of these behind a %s router", best.Replicas, a.Routing)
+	}
+	printf("accuracy     %s", best.Trust)
+	if verbose {
+		showIntervals(con, best)
+	}
+}
+
+// sizeTitle describes the question.
+func sizeTitle(a *sizing.Answer) string {
+	load := fmt.Sprintf("%d clients", a.Load.Clients)
+	switch {
+	case a.Load.RateRPS > 0:
+		load = fmt.Sprintf("%g requests/s", a.Load.RateRPS)
+	case a.Load.Clients == 0:
+		load = "the workload's arrivals"
+	}
+	lengths := "lengths of the workload"
+	if a.Load.InputTokens > 0 {
+		lengths = fmt.Sprintf("%s + %s tokens", trace.Thousands(a.Load.InputTokens), trace.Thousands(a.Load.OutputTokens))
+	}
+	return fmt.Sprintf("%s, %s, %s, vLLM %s: %s", a.Model, load, lengths, a.Version, targetsText(&a.Targets))
+}
+
+func targetsText(t *sizing.Targets) string {
+	var words []string
+	for _, l := range t.Limits {
+		name := l.Metric + " " + l.Figure()
+		if t.Goodput > 0 {
+			name = l.Metric
+		}
+		words = append(words, fmt.Sprintf("%s <= %s ms", name, trace.Grouped(fmt.Sprintf("%g", l.LimitMs))))
+	}
+	text := strings.Join(words, ", ")
+	if t.Goodput > 0 {
+		text = fmt.Sprintf("%g %% of requests with %s", 100*t.Goodput, text)
+	}
+	return text
+}
+
+// loadUnit is what the load of a replica counts.
+func loadUnit(l *sizing.Load) string {
+	if l.Clients > 0 {
+		return "clients"
+	}
+	return "requests per second"
+}
+
+// columnsOf are the statistics that the table shows: those of the targets, with TTFT, TPOT and E2E always there.
+func columnsOf(a *sizing.Answer) []sizing.Target {
+	var out []sizing.Target
+	if a.Targets.Goodput == 0 {
+		out = slices.Clone(a.Targets.Limits)
+	}
+	for _, usual := range []sizing.Target{{Metric: sizing.TTFT, Quantile: 0.95}, {Metric: sizing.TPOT}, {Metric: sizing.E2E}} {
+		if len(out) < 4 && !slices.ContainsFunc(out, func(t sizing.Target) bool { return t.Metric == usual.Metric }) {
+			out = append(out, usual)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b sizing.Target) int { return cmp.Compare(metricOrder(a.Metric), metricOrder(b.Metric)) })
+	return out
+}
+
+func metricOrder(metric string) int {
+	return slices.Index([]string{sizing.TTFT, sizing.TPOT, sizing.ITL, sizing.E2E}, metric)
+}
+
+func figureText(r *sizing.Row, t sizing.Target) string {
+	for i := range r.Figures {
+		if f := &r.Figures[i]; f.Metric == t.Metric && f.Statistic == t.Figure() {
+			return shortMs(&f.Ms.Value)
+		}
+	}
+	return ""
+}
+
+// deploymentText is the deployment in a few words: 5 x H100 tp 2 ep.
+func deploymentText(r *sizing.Row) string {
+	text := fmt.Sprintf("%d x %s tp %d", r.Replicas, r.Hardware, r.TP)
+	if r.EP {
+		text += " ep"
+	}
+	if r.DP > 1 {
+		text += fmt.Sprintf(" dp %d", r.DP)
+	}
+	return text
+}
+
+// showRefusals lists why deployments are missing, each reason once.
+func showRefusals(con *console, a *sizing.Answer) {
+	byReason := map[string][]string{}
+	var reasons []string
+	for i := range a.Rows {
+		r := &a.Rows[i]
+		if r.Refused == "" {
+			continue
+		}
+		if byReason[r.Refused] == nil {
+			reasons = append(reasons, r.Refused)
+		}
+		name := fmt.Sprintf("%s tp %d", r.Hardware, r.TP)
+		if r.EP {
+			name += " ep"
+		}
+		byReason[r.Refused] = append(byReason[r.Refused], name)
+	}
+	for _, reason := range reasons {
+		con.infof("%s: %s", strings.Join(byReason[reason], ", "), reason)
+	}
+}
+
+// showIntervals prints every statistic of a deployment with both intervals.
+func showIntervals(con *console, r *sizing.Row) {
+	var rows []cells
+	for i := range r.Figures {
+		f := &r.Figures[i]
+		rows = append(rows, cells{strings.ToUpper(f.Metric) + " " + f.Statistic, shortMs(&f.Ms.Value),
+			shortMs(&f.Ms.Low) + " to " + shortMs(&f.Ms.High), shortMs(&f.ErrorLow) + " to " + shortMs(&f.ErrorHigh)})
+	}
+	con.table(deploymentText(r), cells{"ms", "estimate", "other seeds (95 %)", "stated error (90 %)"}, rows)
+}
+

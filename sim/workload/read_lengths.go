@@ -1,0 +1,86 @@
+package workload
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/sim"
+)
+
+// Columns that a table of requests may have, lower case: arrival in seconds, tokens of prompt and answer.
+// The second names are Vidur's, whose tables of lengths have no arrivals.
+var (
+	arrivalColumns = []string{"arrival", "arrived_at", "arrival_s"}
+	promptColumns  = []string{"prompt_tokens", "num_prefill_tokens", "input_tokens", "input_len"}
+	outputColumns  = []string{"output_tokens", "num_decode_tokens", "output_len"}
+)
+
+// isLengthTable reports whether a header line is that of a plain table of requests.
+func isLengthTable(header string) bool {
+	names := columnNames(header)
+	return column(names, promptColumns) != "" && column(names, outputColumns) != ""
+}
+
+// columnNames are the names of a header line.
+func columnNames(header string) []string {
+	var names []string
+	for _, name := range strings.Split(header, ",") {
+		names = append(names, strings.TrimSpace(name))
+	}
+	return names
+}
+
+// column is the first of the header's names that is one of the wanted ones; "": none is.
+func column(names, wanted []string) string {
+	for _, name := range names {
+		for _, w := range wanted {
+			if strings.EqualFold(name, w) {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// readLengthTable reads a plain CSV of requests: tokens of prompt and answer, and where the table has them
+// arrivals in seconds. Without arrivals all requests arrive at 0; the caller gives them a rate or clients.
+func readLengthTable(data []byte, name string) (*Workload, error) {
+	head, _, _ := bytes.Cut(data, []byte("\n"))
+	names := columnNames(string(head))
+	arrival := column(names, arrivalColumns)
+	prompt := column(names, promptColumns)
+	output := column(names, outputColumns)
+	w := withRoom(data)
+	firstUs := int64(math.MaxInt64)
+	err := readCSV(data, name, []string{prompt, output}, func(line int, field func(string) string) error {
+		q := sim.Request{ID: strconv.Itoa(line - 1)}
+		for _, count := range []struct {
+			column string
+			to     *int64
+		}{{prompt, &q.PromptTokens}, {output, &q.OutputTokens}} {
+			n, err := strconv.ParseInt(field(count.column), 10, 64)
+			if err != nil || n < 1 {
+				return badLine(name, line, "%s: got %q, want a whole number of at least 1", count.column, field(count.column))
+			}
+			*count.to = n
+		}
+		if arrival != "" {
+			s, err := strconv.ParseFloat(field(arrival), 64)
+			if err != nil || !(s >= 0) || s*1e6 > float64(sim.LatestUs) {
+				return badLine(name, line, "%s: got %q, want seconds of at least 0", arrival, field(arrival))
+			}
+			q.ArrivalUs = sim.ToUs(s * 1e6)
+		}
+		firstUs = min(firstUs, q.ArrivalUs)
+		return w.addFromLine(name, line, q)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range w.Requests { // stamps of an epoch: simulated time starts with the first arrival
+		w.Requests[i].ArrivalUs -= firstUs
+	}
+	return w.checkNotEmpty(name)
+}

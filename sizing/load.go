@@ -1,0 +1,205 @@
+package sizing
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Load is what a deployment has to serve: a rate of Poisson arrivals, clients of a closed loop, or a workload.
+type Load struct {
+	RateRPS      float64 `json:"rate_rps,omitempty"`
+	Clients      int     `json:"concurrency,omitempty"`
+	InputTokens  int64   `json:"input_tokens,omitempty"`
+	OutputTokens int64   `json:"output_tokens,omitempty"`
+	// CachedShare is the share of every prompt that is found in the prefix cache.
+	CachedShare float64 `json:"cached_share,omitempty"`
+	// Workload replaces lengths and, without RateRPS and Clients, arrivals too.
+	Workload *workload.Workload `json:"-"`
+	// Draw draws a workload for each seed, in place of Workload.
+	Draw func(seed int64) (*workload.Workload, error) `json:"-"`
+}
+
+// lengthSpread is by how much drawn lengths differ, as those of benchmarks whose answers stop a little early.
+// Without it all requests of a closed loop would march in step.
+const lengthSpread = 0.02
+
+// stretch is a part of a load: requests before and after the measured ones bring a server into its steady
+// state and keep it there.
+type stretch struct {
+	requests    []sim.Request
+	from, until int // of the measured requests, where they are consecutive
+}
+
+// draw makes the requests of one seed: about so many measured requests behind warmUpS seconds of load, with as
+// much load behind them. Arrivals are those that one of share servers behind a round-robin router sees; with
+// share 1 all of them.
+//
+// A closed loop starts its clients evenly over warmUpS seconds. Started together, the first requests of all
+// clients would wait for each other, and they would be the tenth with the largest TTFT. Benchmarks warm up for
+// the same reason.
+func (l *Load) draw(seed int64, measured int, warmUpS float64, share int) (*stretch, error) {
+	if l.isWorkload() {
+		return l.drawWorkload(seed, measured, warmUpS)
+	}
+	edge := 2 * l.Clients // requests before and after the measured ones
+	if l.Clients == 0 {
+		edge = int(math.Ceil(l.RateRPS * warmUpS))
+	}
+	g := workload.Generator{
+		Requests: measured + 2*edge,
+		Prompt:   spread(l.InputTokens),
+		Output:   spread(l.OutputTokens),
+		Arrivals: workload.ArrivalSpec{Kind: "gamma", RateRPS: l.RateRPS, CV: 1 / math.Sqrt(float64(share))},
+	}
+	if l.Clients > 0 {
+		g.Arrivals = workload.ArrivalSpec{Kind: "closed", Clients: l.Clients, RampS: warmUpS}
+	}
+	if err := g.Check(); err != nil {
+		return nil, err
+	}
+	w, err := g.Generate(seed)
+	if err != nil {
+		return nil, err
+	}
+	l.markCached(w.Requests)
+	s := &stretch{requests: w.Requests, from: edge, until: len(w.Requests) - edge}
+	s.markUnmeasured()
+	return s, nil
+}
+
+func (l *Load) isWorkload() bool { return l.Workload != nil || l.Draw != nil }
+
+// spread draws lengths evenly around a number of tokens.
+func spread(tokens int64) workload.LengthSpec {
+	lo := float64(tokens) * (1 - lengthSpread)
+	hi := float64(tokens) * (1 + lengthSpread)
+	return workload.LengthSpec{Kind: "uniform", Min: max(1, int64(lo)), Max: int64(hi)}
+}
+
+// drawWorkload takes the requests of a workload: its arrivals, scaled to the rate where one is given, or as
+// Poisson arrivals where it has none, or sent by clients. Rounds of a session wait for the answer before them.
+func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*stretch, error) {
+	own := workload.Workload{}
+	if l.Draw != nil {
+		w, err := l.Draw(seed)
+		if err != nil {
+			return nil, err
+		}
+		own = *w
+	} else {
+		own = *l.Workload
+		own.Requests = slices.Clone(own.Requests)
+	}
+	if len(own.Requests) < 2 {
+		return nil, trace.Errorf(sim.CodeBadConfig, "workload: got %d requests, want at least 2", len(own.Requests))
+	}
+	l.markCached(own.Requests)
+	spanS := float64(lastArrivalUs(own.Requests)) / 1e6
+	switch {
+	case l.Clients > 0:
+		s := &stretch{from: 2 * l.Clients}
+		own.Requests = repeated(own.Requests, measured+4*l.Clients)
+		s.until = len(own.Requests) - 2*l.Clients
+		err := own.Close(workload.Loop{Clients: l.Clients, RampUs: sim.ToUs(warmUpS * 1e6)})
+		s.requests = own.Requests
+		s.markUnmeasured()
+		return s, err
+	case spanS > 0 && l.RateRPS > 0:
+		own.Scale(l.RateRPS * spanS / float64(len(own.Requests)))
+	case l.RateRPS > 0:
+		drawArrivals(own.Requests, l.RateRPS, seed)
+	case spanS == 0:
+		return nil, trace.Errorf(sim.CodeBadConfig, "workload: got requests without arrivals, want a rate or clients").
+			WithHint("give --rate or --concurrency")
+	}
+	if own.HasSessions() {
+		own.CloseSessions(nil)
+		return recordedStretch(own.Requests, warmUpS), nil
+	}
+	sortByArrival(own.Requests)
+	return recordedStretch(own.Requests, warmUpS), nil
+}
+
+func lastArrivalUs(requests []sim.Request) int64 {
+	last := int64(0)
+	for i := range requests {
+		last = max(last, requests[i].ArrivalUs)
+	}
+	return last
+}
+
+// repeated are the requests, over and over, so that there are at least n.
+func repeated(requests []sim.Request, n int) []sim.Request {
+	out := requests
+	for len(out) < n {
+		for i := range requests {
+			r := requests[i]
+			r.ID = fmt.Sprintf("%s+%d", r.ID, len(out))
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// drawArrivals gives requests Poisson arrivals in a random order, so that a table sorted by length is no load
+// that grows.
+func drawArrivals(requests []sim.Request, rateRPS float64, seed int64) {
+	rng := rand.New(rand.NewPCG(uint64(seed), arrivalStream))
+	rng.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
+	atS := 0.0
+	for i := range requests {
+		atS += rng.ExpFloat64() / rateRPS
+		requests[i].ArrivalUs = sim.ToUs(atS * 1e6)
+	}
+}
+
+// arrivalStream separates these random numbers from others of the same seed.
+const arrivalStream = 0xa771
+
+// markCached gives every prompt the cached share.
+func (l *Load) markCached(requests []sim.Request) {
+	if l.CachedShare == 0 {
+		return
+	}
+	for i := range requests {
+		r := &requests[i]
+		r.CachedTokens.V = int64(l.CachedShare * float64(r.PromptTokens))
+		r.CachedTokens.OK = true
+	}
+}
+
+// recordedStretch takes arrivals as they are; the first and the last warmUpS seconds, a fifth of the recording
+// each at most, are not measured. Later rounds of sessions have no arrival of their own yet: they are measured
+// where the round before them is.
+func recordedStretch(requests []sim.Request, warmUpS float64) *stretch {
+	s := &stretch{requests: requests}
+	lastUs := lastArrivalUs(requests)
+	edgeUs := min(sim.ToUs(warmUpS*1e6), lastUs/5)
+	for i := range requests {
+		r := &requests[i]
+		if r.After > 0 {
+			r.Unmeasured = requests[r.After-1].Unmeasured
+			continue
+		}
+		r.Unmeasured = r.ArrivalUs < edgeUs || r.ArrivalUs > lastUs-edgeUs
+	}
+	return s
+}
+
+// markUnmeasured keeps the token gaps of warm-up and cool-down out of the distribution of gaps.
+func (s *stretch) markUnmeasured() {
+	for i := range s.requests {
+		s.requests[i].Unmeasured = i < s.from || i >= s.until
+	}
+}
+
+func sortByArrival(requests []sim.Request) {
+	slices.SortStableFunc(requests, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
+}

@@ -1,0 +1,246 @@
+// Package sizing finds deployments for a target: how many GPUs of which kind, and how arranged, serve a load
+// within limits on its latencies.
+//
+// A [Question] names a model, candidate GPUs, a [Load] and [Targets]. [Question.Answer] builds a server for
+// each GPU, tensor-parallel size and expert parallelism (package library/predict times its steps from measured
+// kernels), finds for each the fewest servers behind a router that meet the targets, and returns one [Row] a
+// deployment, the smallest or cheapest first.
+//
+// Servers are simulated together, by every request of the load, and not multiplied: two servers behind a
+// router carry more than twice what one does, since a shared stream of arrivals is smoother. Statistics are
+// those of the steady state: a simulation has requests before and after the measured ones.
+//
+// Every figure has two intervals. The one of sampling is where repeating the simulation with other seeds would
+// put it; the other is the stated error of the prediction, learned from measured servers that it had not seen.
+//
+// Latencies are in ms, rates in requests per second.
+package sizing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/library/predict"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Question is a target and what may be deployed to meet it.
+type Question struct {
+	Server   predict.Question // model, arguments of vllm serve and settings; GPU and load are set for each candidate
+	Hardware []string         // candidate GPUs
+	TP       []int64          // candidate tensor-parallel sizes
+	EP       []bool           // candidate values of --enable-expert-parallel; nil: of expert models both, else off
+	Load     Load
+	Targets  Targets
+	Routing  string             // one of cluster's routes
+	Prices   map[string]float64 // USD per hour of a GPU, by the name in Hardware; nil: rows go by GPUs
+	MostGPUs int                // deployments of more are not looked for
+	Seed     int64
+	Workers  int
+}
+
+// Row is one deployment, or why there is none of its kind.
+type Row struct {
+	Hardware string `json:"hardware"`
+	TP       int64  `json:"tensor_parallel_size"`
+	EP       bool   `json:"enable_expert_parallel,omitempty"`
+	DP       int64  `json:"data_parallel_size"`
+	Replicas int    `json:"replicas,omitempty"`
+	GPUs     int64  `json:"gpus,omitempty"`
+
+	// Load of one replica, in requests per second or clients, and the highest that meets the targets.
+	ReplicaLoad    float64 `json:"replica_load,omitempty"`
+	HighestLoad    float64 `json:"replica_highest_load,omitempty"`
+	HighestAtLeast bool    `json:"replica_highest_load_is_lower_bound,omitempty"` // the search ended before it
+	Headroom       float64 `json:"headroom,omitempty"`                            // 1 - load / highest load
+
+	Figures      []Figure `json:"figures,omitempty"`
+	Goodput      *Value   `json:"goodput,omitempty"`
+	RequestsPerS *Value   `json:"requests_per_s,omitempty"` // of all replicas, over the served interval
+	TokensPerS   *Value   `json:"output_tokens_per_s,omitempty"`
+	InFlight     float64  `json:"mean_in_flight,omitempty"` // requests in the system
+	Replications int      `json:"replications,omitempty"`
+	Measured     int      `json:"measured_requests,omitempty"` // of all replications
+
+	Met          string   `json:"met,omitempty"` // yes, estimate (within the stated error it may not be) or bound
+	USDPerHour   *float64 `json:"usd_per_hour,omitempty"`
+	USDPerMToken *float64 `json:"usd_per_million_output_tokens,omitempty"`
+	Trust        string   `json:"trust,omitempty"`
+	Family       string   `json:"family,omitempty"`
+	Serve        string   `json:"vllm_serve,omitempty"` // the command line of one replica
+	Bound        bool     `json:"upper_bound,omitempty"` // no kernel tables: the datasheet's roofline, which no server reaches
+	Refused      string   `json:"refused,omitempty"`
+	Hint         string   `json:"hint,omitempty"`
+
+	price float64
+}
+
+// Values of Row.Met.
+const (
+	MetYes      = "yes"
+	MetEstimate = "estimate"
+	MetBound    = "bound"
+)
+
+// Value is a figure and its 95 % interval of sampling.
+type Value struct {
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// Figure is one statistic of a latency with both intervals.
+type Figure struct {
+	Metric    string  `json:"metric"`
+	Statistic string  `json:"statistic"`
+	Ms        Value   `json:"ms"`
+	ErrorLow  float64 `json:"stated_error_low_ms"`
+	ErrorHigh float64 `json:"stated_error_high_ms"`
+	LimitMs   float64 `json:"limit_ms,omitempty"` // of the target for it; 0: none
+}
+
+// Answer is every deployment that was looked at: those that meet the targets, smallest or cheapest first, then
+// bounds, then those that do not, with the reason.
+type Answer struct {
+	Model   string          `json:"model"`
+	Load    Load            `json:"load"`
+	Targets Targets         `json:"targets"`
+	Routing string          `json:"router"`
+	Version string          `json:"vllm_version"`
+	Rows    []Row           `json:"deployments"`
+	Notes   []trace.Finding `json:"warnings,omitempty"`
+}
+
+// Best is the first row that meets the targets by an estimate; nil: none does.
+func (a *Answer) Best() *Row {
+	if len(a.Rows) > 0 && (a.Rows[0].Met == MetYes || a.Rows[0].Met == MetEstimate) {
+		return &a.Rows[0]
+	}
+	return nil
+}
+
+// Answer looks at every candidate. Errors: a cancelled context, and those that no candidate is free of, such as
+// an unknown model.
+func (q *Question) Answer(ctx context.Context) (*Answer, error) {
+	candidates, err := q.candidates()
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]Row, len(candidates))
+	notes := make([][]trace.Finding, len(candidates))
+	err = par.Try(ctx, q.Workers, len(candidates), func(i int) error {
+		c := &candidates[i]
+		rows[i], err = c.row(ctx)
+		notes[i] = c.notes
+		if err != nil && ctx.Err() == nil {
+			rows[i].Refused = err.Error()
+			rows[i].Hint = trace.HintOf(err)
+			return nil
+		}
+		return err
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	a := &Answer{Load: q.Load, Targets: q.Targets, Routing: q.Routing}
+	for i := range candidates {
+		c := &candidates[i]
+		if c.server == nil {
+			continue
+		}
+		a.Model = c.server.Model
+		a.Version = c.server.Version
+		for _, n := range notes[i] {
+			if !slices.Contains(a.Notes, n) {
+				a.Notes = append(a.Notes, n)
+			}
+		}
+	}
+	if a.Model == "" { // no candidate could be built
+		return nil, trace.Hinted(trace.Errorf("", "%s", rows[0].Refused), rows[0].Hint)
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int { return compareRows(&a, &b, q.Prices != nil) })
+	a.Rows = rows
+	return a, nil
+}
+
+// compareRows orders rows: those that meet the targets by price or GPUs, then by the output of a GPU.
+func compareRows(a, b *Row, byPrice bool) int {
+	rank := func(r *Row) int {
+		switch {
+		case r.Refused != "" || r.Met == "":
+			return 2
+		case r.Bound:
+			return 1
+		}
+		return 0
+	}
+	order := cmp.Compare(rank(a), rank(b))
+	if byPrice {
+		order = cmp.Or(order, cmp.Compare(a.price, b.price))
+	}
+	return cmp.Or(order, cmp.Compare(a.GPUs, b.GPUs), cmp.Compare(b.Headroom, a.Headroom))
+}
+
+// candidates are the servers that may be deployed.
+func (q *Question) candidates() ([]candidate, error) {
+	var out []candidate
+	for _, hardware := range q.Hardware {
+		for _, tp := range q.TP {
+			ep := q.EP
+			if ep == nil {
+				ep = []bool{false, true}
+			}
+			for _, isEP := range ep {
+				own := q.Server
+				own.Hardware = hardware
+				own.InputTokens = q.Load.InputTokens
+				own.OutputTokens = q.Load.OutputTokens
+				own.Set = append(slices.Clone(q.Server.Set), fmt.Sprintf("tensor_parallel_size=%d", tp))
+				if isEP {
+					own.Set = append(own.Set, "vllm.enable_expert_parallel=true")
+				}
+				d, _, err := own.Deployment()
+				if isEP && q.EP == nil && (err != nil || !d.Model.IsMoE() || tp == 1) {
+					continue // expert parallelism is a choice of expert models on several GPUs
+				}
+				out = append(out, candidate{q: q, hardware: hardware, tp: tp, ep: isEP, asked: own})
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, trace.Errorf("", "no candidate: got no GPU or no tensor-parallel size")
+	}
+	return out, nil
+}
+
+// serveLine is the command of one replica.
+func (c *candidate) serveLine() string {
+	words := []string{"vllm serve", c.server.Model, fmt.Sprintf("--tensor-parallel-size %d", c.tp)}
+	if c.ep {
+		words = append(words, "--enable-expert-parallel")
+	}
+	if c.server.DP > 1 {
+		words = append(words, fmt.Sprintf("--data-parallel-size %d", c.server.DP))
+	}
+	if given := strings.TrimSpace(c.q.Server.Serve); given != "" {
+		words = append(words, given)
+	}
+	return strings.Join(words, " ")
+}
+
+// DefaultQuestion has the candidates and the load that a question without flags has.
+func DefaultQuestion() Question {
+	return Question{
+		TP:       []int64{1, 2, 4, 8},
+		Load:     Load{InputTokens: 1000, OutputTokens: 200},
+		Routing:  cluster.RouteRoundRobin,
+		MostGPUs: 512,
+		Seed:     1,
+	}
+}
