@@ -72,7 +72,7 @@ type Row struct {
 	USDPerMToken *float64 `json:"usd_per_million_output_tokens,omitempty"`
 	Trust        string   `json:"trust,omitempty"`
 	Family       string   `json:"family,omitempty"`
-	Serve        string   `json:"vllm_serve,omitempty"` // the command line of one replica
+	Serve        string   `json:"vllm_serve,omitempty"`  // the command line of one replica
 	Bound        bool     `json:"upper_bound,omitempty"` // no kernel tables: the datasheet's roofline, which no server reaches
 	Refused      string   `json:"refused,omitempty"`
 	Hint         string   `json:"hint,omitempty"`

@@ -385,4 +385,3 @@ func showIntervals(con *console, r *sizing.Row) {
 	}
 	con.table(deploymentText(r), cells{"ms", "estimate", "other seeds (95 %)", "stated error (90 %)"}, rows)
 }
-

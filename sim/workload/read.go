@@ -25,9 +25,9 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 		read = readJSON
 	case strings.HasPrefix(strings.ToUpper(first), "TIMESTAMP,"):
 		read = readAzure
+	case IsTraceV2(data):
 	case isLengthTable(first):
 		read = readLengthTable
-	case IsTraceV2(data):
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, nil, &trace.SyntaxError{File: name, Code: codeBadWorkload,
 			Msg: "workload: got an empty file, want requests"}
