@@ -302,7 +302,7 @@ func chunkRun(t *testing.T, parent, name string) (string, *deploy.Deployment) {
 	demo := filepath.Join(repo.Root(t), "testdata", "traces", "demo", "b200-llama-3.1-8b-tp1")
 	config := repo.Read(t, demo, "config.json")
 	run := "name: " + name + "\nmodel: {id: m, config: config.json}\nhardware: {name: H100-SXM-80GB}\nvllm: {version: " +
-		"0.15.1, max_num_seqs: 128, max_num_batched_tokens: 2048, enable_prefix_caching: false, kv_blocks_total_gpu: 40000, " +
+		"0.15.1, max_num_seqs: 128, max_num_batched_tokens: 2048, enable_prefix_caching: false, kv_blocks_total_gpu: 27000, " +
 		"async_scheduling: false}\n"
 	for file, text := range map[string][]byte{"config.json": config, "run.yaml": []byte(run)} {
 		repo.Write(t, text, dir, file)

@@ -77,12 +77,13 @@ func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 		r := &t.Runs[i]
 		dir := t.runDir(r.ID)
 		sources[i] = validate.Source{
-			ID:       r.ID,
-			Informs:  whyNotDecisive(r, f),
-			Most:     mostRows(r),
-			Config:   stepsOn(r).Config(),
-			Levels:   levelsOf(r.ID, f),
-			Training: f != nil && slices.ContainsFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID && u.Used }),
+			ID:        r.ID,
+			Informs:   whyNotDecisive(r, f),
+			Most:      mostRows(r),
+			Config:    stepsOn(r).Config(),
+			Levels:    levelsOf(r.ID, f),
+			Extracted: r.Warnings,
+			Training:  f != nil && slices.ContainsFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID && u.Used }),
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
 				run, err := readRun(dir, r.Deployment)
 				return run, stepsOn(r), err

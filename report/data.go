@@ -24,6 +24,7 @@ func dataSection(in Input, figs []*Figure) Section {
 	} else {
 		s.Blocks = append(s.Blocks, unfitBlocks(in.Inspect)...)
 		s.Blocks = append(s.Blocks, Tables(inspectTable(in.Inspect))...)
+		s.Blocks = append(s.Blocks, Tables(violatedTable(in.Inspect))...)
 		s.Blocks = append(s.Blocks, Tables(saturationTable(in.Inspect))...)
 	}
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
@@ -37,6 +38,7 @@ func dataSection(in Input, figs []*Figure) Section {
 func accountTables(in Input) []Block {
 	var out []Block
 	if in.Inspect != nil {
+		out = append(out, Tables(identitiesTable(in.Inspect))...)
 		out = append(out, Tables(lossTable(in.Inspect))...)
 		out = append(out, Tables(clockTable(in.Inspect))...)
 	}
@@ -117,6 +119,61 @@ func inspectTable(i *result.Inspect) *Table {
 			Percent(r.Losses.RecordedStepShare), Percent(r.Steps.KnownShare))
 	}
 	return Capped(t, "in the order of the file", "inspect.json, runs")
+}
+
+// violatedTable lists the violated identities of each run, those that make it unusable first.
+func violatedTable(i *result.Inspect) *Table {
+	t := violatedLayout.blank()
+	for _, effect := range []string{result.IdentityFails, result.IdentityUndecided, result.IdentityNamed} {
+		for _, r := range i.Runs {
+			for k := range r.Identities {
+				id := &r.Identities[k]
+				if id.Status != result.IdentityViolated || id.Effect != effect {
+					continue
+				}
+				class := "na nb"
+				if effect == result.IdentityFails {
+					class = "ko nb"
+				}
+				t.Put(Name(r.ID), Name(id.Name), Plain(strings.Join(id.Harms, ", ")), Cell{Text: effect, Class: class}, Count(id.Violated),
+					Count(id.Checked), Prose(id.Sentence))
+			}
+		}
+	}
+	return Capped(t, "unusable ones first", "inspect.json, runs")
+}
+
+// identitiesTable counts by identity in how many runs it holds.
+func identitiesTable(i *result.Inspect) *Table {
+	t := identitiesLayout.blank()
+	type count struct{ holds, violated, notChecked, comparisons int }
+	counts := map[string]*count{}
+	var order []*result.Identity
+	for _, r := range i.Runs {
+		for k := range r.Identities {
+			id := &r.Identities[k]
+			c := counts[id.Name]
+			if c == nil {
+				c = &count{}
+				counts[id.Name] = c
+				order = append(order, id)
+			}
+			switch id.Status {
+			case result.IdentityHolds:
+				c.holds++
+			case result.IdentityViolated:
+				c.violated++
+			default:
+				c.notChecked++
+			}
+			c.comparisons += id.Checked
+		}
+	}
+	for _, id := range order {
+		c := counts[id.Name]
+		t.Put(Name(id.Name), Prose(id.Holds), Prose(id.Tolerance), Count(c.holds), ZeroDim(c.violated), ZeroDim(c.notChecked), Count(c.comparisons))
+	}
+	return t
 }
 
 // lossTable counts, by run, what was lost and what contradicts itself.

@@ -53,6 +53,12 @@ var Explanations = map[string]Explanation{
 		Do: "check max_num_batched_tokens, max_num_seqs, block_size and the number of KV blocks " +
 			"in run.yaml against the server's start-up log",
 	},
+	"streams": {
+		What: "The recording contradicts itself or run.yaml",
+		Means: "streams of one run, or the recording and run.yaml, cannot both be right: the sentence gives the " +
+			"comparison with its figures",
+		Do: "correct run.yaml, or record again, where the sentence points; blis-train inspect lists every comparison",
+	},
 	"unknown": {
 		What:  "Unknown",
 		Means: "no cause that was tried explains enough of the error; the sentence lists them",

@@ -166,6 +166,32 @@ var (
 			{Head: "Steps known", Num: true, Help: "share of recorded steps whose batch is known from snapshots or could be rebuilt"},
 		},
 	}
+	violatedLayout = Table{
+		ID:      "violated",
+		Caption: "Streams that contradict each other",
+		Cols: []Column{
+			{Head: "Run"},
+			{Head: "Identity"},
+			{Head: "Harms"},
+			{Head: "Effect", Help: "fails: the purposes fail; insufficient: they do not pass; named: a warning"},
+			{Head: "Violated", Num: true},
+			{Head: "Checked", Num: true},
+			{Head: "What it says"},
+		},
+	}
+	identitiesLayout = Table{
+		ID:      "identities",
+		Caption: "What must hold between the streams",
+		Cols: []Column{
+			{Head: "Identity"},
+			{Head: "Statement"},
+			{Head: "Tolerance"},
+			{Head: "Holds in", Unit: "runs", Num: true},
+			{Head: "Violated in", Unit: "runs", Num: true},
+			{Head: "Not checked in", Unit: "runs", Num: true, Help: "the recording has not what the comparison takes"},
+			{Head: "Comparisons", Num: true},
+		},
+	}
 	lossesLayout = Table{
 		ID:      "losses",
 		Caption: "Losses",

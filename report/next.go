@@ -45,6 +45,8 @@ func Next(in Input) []string {
 		format string
 		of     func(result.Diagnosis) string
 	}{
+		{by[result.CauseStreams], "Correct run.yaml or the recording of %s first: they contradict each other, and no other figure can be " +
+			"trusted before.", diagnosedScope},
 		{by[result.CauseSaturated], "Lower the load of %s: its latencies grow with the length of the recording.", diagnosedScope},
 		{by[result.CauseUnseenRegime], "Record loads like that of the failing steps, %s: the fit contains none.", diagnosedTerm},
 		{by[result.CauseModelError], "Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of " +

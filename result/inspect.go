@@ -40,6 +40,10 @@ type InspectRun struct {
 	Lag         *RunLag         `json:"lag"`
 	Series      *LoadSeries     `json:"series,omitempty"`
 	Findings    []trace.Finding `json:"findings"`
+	// Identities are what must hold between the streams of the run, and whether it does (spec#identities).
+	Identities []Identity `json:"identities,omitempty"`
+	// Usable is what follows from them for each purpose, before any fit.
+	Usable []PurposeUse `json:"usable,omitempty"`
 	// Sources lists what was recorded and what is missing.
 	Sources []InspectSource `json:"sources,omitempty"`
 	// Tier to Planned are about runs whose steps were not traced: what was recorded, and which

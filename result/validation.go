@@ -157,6 +157,7 @@ type ValidationRun struct {
 	StepCells         []Cell              `json:"step_cells"` // the same by regime and stress set
 	Alpha             *AlphaErrors        `json:"alpha"`
 	Figures           *RunFigures         `json:"figures,omitempty"`
+	Identities        []Identity          `json:"identities,omitempty"` // of the run's streams; on its first entry
 	Findings          []trace.Finding     `json:"findings"`
 }
 
@@ -267,6 +268,7 @@ const (
 	CauseLag          = "lag"       // steps are joined to the wrong batches
 	CauseHardware     = "hardware"  // the device differs from that of run.yaml
 	CauseScheduler    = "scheduler" // the simulator forms other batches than the engine did
+	CauseStreams      = "streams"   // the streams of the recording, or the description, contradict each other
 	CauseUnknown      = "unknown"
 )
 

@@ -426,7 +426,7 @@ func (b *breakage) judge(v *result.Validation) bool {
 // misnamed: a diagnosis names another cause than what was broken.
 func (b *breakage) misnamed(v *result.Validation) bool {
 	return slices.ContainsFunc(v.Diagnoses, func(d result.Diagnosis) bool {
-		return d.Cause != result.CauseUnknown && (d.Cause != b.cause || !strings.Contains(d.Sentence+" "+d.Term, b.mentions))
+		return d.Cause != result.CauseUnknown && d.Cause != result.CauseStreams && (d.Cause != b.cause || !strings.Contains(d.Sentence+" "+d.Term, b.mentions))
 	})
 }
 

@@ -14,4 +14,7 @@ const (
 	clockJump      trace.Code = "clock_jump"
 	stopStringEnds trace.Code = "stop_string_ends"
 	EngineLog      trace.Code = "engine_log"
+
+	// StreamsDisagree is the finding of a violated identity between the streams of a run.
+	StreamsDisagree trace.Code = "streams_disagree"
 )

@@ -36,6 +36,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	j.fillStepErrors(groups, scored)
 	for i := range j.entries {
 		j.entries[i][0].Findings = append(j.entries[i][0].Findings, j.runs[i].Findings...)
+		j.entries[i][0].Identities = j.runs[i].Identities
 		v.Runs = append(v.Runs, j.entries[i]...)
 	}
 	if drawn, kept := v.LimitFigures(); drawn > kept {
@@ -48,7 +49,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	}
 	v.Figures = scored.steps.Figures(terms)
 	j.rules.Decide(v, fit, j.set, j.o.For)
-	v.Diagnoses = j.diagnoses(v, groups)
+	v.Diagnoses = j.withStreams(v, j.diagnoses(v, groups))
 	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
 	if j.refit {
 		v.Warnings = append(v.Warnings,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -55,11 +56,21 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 		Sources:     sourcesOf(run, dep, in.Extract),
 	}
 	_, unsupported := dep.CheckStepTimes()
+	var steps *rows.Steps
 	if len(run.Steps) > 0 && unsupported == nil {
-		if err := inspectSteps(&out, run, dep); err != nil {
+		if steps, err = inspectSteps(&out, run, dep); err != nil {
 			return out, fmt.Errorf("run %s: %w", run.ID, err)
 		}
 	}
+	var extracted []trace.Finding
+	if in.Extract != nil {
+		extracted = in.Extract.Warnings
+	}
+	if out.Identities, err = compareStreams(run, dep, steps, extracted); err != nil {
+		return out, fmt.Errorf("run %s: %w", run.ID, err)
+	}
+	out.Usable = result.UsesOf(out.Identities, coeff.Purposes)
+	out.Findings = append(out.Findings, identityFindings(run.ID, out.Identities)...)
 	out.Findings = append(out.Findings, inspectFindings(&out)...)
 	out.Findings = append(out.Findings, passesFinding(run)...)
 	learnsFromRequests := len(run.Points) > 0 || SourceOf(run) != result.SourceJourneys
@@ -69,14 +80,14 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 }
 
 // inspectSteps rebuilds the batches and looks at what they hold.
-func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) error {
+func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) (*rows.Steps, error) {
 	space, err := features.New(features.DefaultVersion(dep), dep)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	steps, err := rows.Rebuild(run, dep, features.DefaultVersion(dep))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out.Steps = steps.Quality.StepQuality
 	audit := steps.Audit(space)
@@ -85,7 +96,7 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 	out.Coverage = []result.Histogram{coverage.PrefillTokens, coverage.DecodeBatch, coverage.Context, coverage.KVUsage}
 	out.Findings = append(out.Findings, steps.Findings...)
 	out.Findings = append(out.Findings, coverage.Findings...)
-	return nil
+	return steps, nil
 }
 
 // unfitReason is why a run cannot be fitted, in one sentence; empty: it can. noStepTimes is of
@@ -100,7 +111,7 @@ func unfitReason(r *result.InspectRun, noStepTimes *trace.Error, points int, lea
 	case r.Saturated:
 		return fmt.Sprintf("run %s is saturated: %s", r.ID, rows.HitText(r.Saturation))
 	case r.Steps.Recorded == 0 && learnsFromRequests:
-		return ""
+		return contradiction(r.ID, r.Identities, coeff.PurposeReplay)
 	case r.Steps.Recorded == 0:
 		return fmt.Sprintf("run %s holds no step summaries, so no step time can be fitted", r.ID)
 	case r.Audit != nil && r.Audit.BelowFloor():
@@ -109,7 +120,7 @@ func unfitReason(r *result.InspectRun, noStepTimes *trace.Error, points int, lea
 	case r.Steps.Known == 0:
 		return fmt.Sprintf("run %s has no step whose batch is known, so no row can be built", r.ID)
 	}
-	return ""
+	return contradiction(r.ID, r.Identities, coeff.PurposeSteps)
 }
 
 func inspectPhases(run *trace.Run, saturation *rows.LoadVerdicts) []result.InspectPhase {

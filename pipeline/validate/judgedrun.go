@@ -43,7 +43,8 @@ type stored struct {
 	Findings   []trace.Finding    `json:"findings"`
 	Parts      []rows.Part        `json:"parts"`
 	Identical  *float64           `json:"identical"` // share of batches that a forced replay reproduces; nil: unknown
-	Blocks     int64              `json:"blocks"`    // KV blocks that the steps recorded; 0: unknown
+	Identities []result.Identity  `json:"identities"`
+	Blocks     int64              `json:"blocks"` // KV blocks that the steps recorded; 0: unknown
 }
 
 // newJudgedRun rebuilds the batches of one run and makes its rows.
@@ -66,7 +67,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 		if len(run.Requests) == 0 {
 			t.Saturation = OfClients(run, dep)
 		}
-		return t, nil
+		return t, t.compareStreams(run, nil, src)
 	}
 	t.Blocks = run.Steps[0].BlocksTotal
 	space, err := features.New(set.SpecVersion, dep)
@@ -83,6 +84,9 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	}
 	t.Quality = steps.Quality
 	t.Findings = append(t.Findings, steps.Findings...)
+	if err := t.compareStreams(run, steps, src); err != nil {
+		return nil, err
+	}
 	if err := t.findLag(steps, space, set, o); err != nil {
 		return nil, err
 	}
@@ -118,6 +122,13 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 		t.alpha = append(t.alpha, table)
 	}
 	return t, nil
+}
+
+// compareStreams checks the streams of the run against each other.
+func (t *judgedRun) compareStreams(run *trace.Run, steps *rows.Steps, src *Source) (err error) {
+	t.Identities, err = compareStreams(run, t.Deployment, steps, src.Extracted)
+	t.Findings = append(t.Findings, identityFindings(t.id, t.Identities)...)
+	return err
 }
 
 // useCoefficients sets the coefficients that judge the run, as they hold on its device.

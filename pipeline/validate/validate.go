@@ -51,7 +51,9 @@ type Source struct {
 	Config   string // key of its configuration
 	Stride   int    // one row in so many is judged; 0: Run decides for all sources
 	Load     func() (*trace.Run, *deploy.Deployment, error)
-	Levels   []result.LevelHoldout // load levels that are compared in place of requests; nil: requests
+	// Extracted are the findings of the extraction, which know what the files say of the server.
+	Extracted []trace.Finding
+	Levels    []result.LevelHoldout // load levels that are compared in place of requests; nil: requests
 	// Steps and Replay are folders written by StoreSteps and StoreReplay under the same options, to be
 	// read in place of doing that work; empty: Run does it.
 	Steps, Replay string

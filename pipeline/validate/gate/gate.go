@@ -131,7 +131,7 @@ func JudgesReplay(name string) bool { return Named(name).ofReplay != nil }
 // JudgesSteps reports whether the gate compares step times.
 func JudgesSteps(name string) bool {
 	g := Named(name)
-	return slices.Contains(g.Purposes, coeff.PurposeSteps) && !g.judgesCoefficients()
+	return slices.Contains(g.Purposes, coeff.PurposeSteps) && !g.judgesCoefficients() && !JudgesStreams(name)
 }
 
 // judgesCoefficients reports whether the gate is about the set itself, whatever it is used for:

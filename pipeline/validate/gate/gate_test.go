@@ -121,7 +121,8 @@ func TestEveryGateHasAValue(t *testing.T) {
 	e.addLevels(0.05)
 	v := e.decide(t, nil)
 	for _, want := range All() {
-		if !slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == want.Name && g.Value != nil }) {
+		onlyWhenViolated := JudgesStreams(want.Name)
+		if !onlyWhenViolated && !slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == want.Name && g.Value != nil }) {
 			t.Errorf("%s: no gate of that name has a value: add the figure it compares to goodEvidence", want.Name)
 		}
 		if want.What == "" || want.Means == "" || want.Do == "" || want.Reason == "" || want.Compares == "" || len(want.Purposes) == 0 {
@@ -232,6 +233,18 @@ func TestEachGateCanFail(t *testing.T) {
 		"queue_beats_constant": {
 			func(e evidence) { e.v.Configs[1].Alpha.Queue.MAPEConst = num(0.1) },
 			[]string{"queue_beats_constant b"},
+		},
+		"contradictions_steps": {
+			violate(coeff.PurposeSteps), []string{"contradictions_steps a", "contradictions_steps b"},
+		},
+		"contradictions_replay": {
+			violate(coeff.PurposeReplay), []string{"contradictions_replay a", "contradictions_replay b"},
+		},
+		"contradictions_waits": {
+			violate(coeff.PurposeWaits), []string{"contradictions_waits a", "contradictions_waits b"},
+		},
+		"contradictions_transfer": {
+			violate(coeff.PurposeTransfer), []string{"contradictions_transfer a", "contradictions_transfer b"},
 		},
 		"ks_ttft":             {func(e evidence) { e.v.Runs[0].Metrics.TTFT.BeyondD = num(0.16) }, []string{"ks_ttft r/open"}},
 		"paired_err_ttft":     {func(e evidence) { e.v.Runs[0].Metrics.TTFT.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_ttft r/open"}},
@@ -453,5 +466,54 @@ func TestSampledJourneysCannotBeReplayed(t *testing.T) {
 	e.decide(t, nil)
 	if v.Verdict != coeff.VerdictInsufficient || len(v.Missing) != 6 || !strings.Contains(v.Missing[0], "sampled at 0.5") {
 		t.Errorf("got %s, %v", v.Verdict, v.Missing)
+	}
+}
+
+// violate makes an identity between the streams of the first run violated, to the harm of a purpose.
+func violate(purpose string) func(evidence) {
+	return func(e evidence) {
+		e.v.Runs[0].Identities = violated(purpose, result.IdentityFails)
+		e.v.Runs = append(e.v.Runs, result.ValidationRun{ID: "other", Config: "other", Split: result.Split{Kind: result.SplitInSample}})
+	}
+}
+
+func violated(purpose, effect string) []result.Identity {
+	return []result.Identity{{
+		Name:     "running_requests",
+		Status:   result.IdentityViolated,
+		Effect:   effect,
+		Harms:    []string{purpose},
+		Sentence: "more journeys run than requests are running",
+	}}
+}
+
+// TestLossIsInsufficient: an identity that leaves a purpose undecided takes the pass from it and nothing
+// from the others, one that only names takes nothing, and neither turns a failure into anything else.
+func TestLossIsInsufficient(t *testing.T) {
+	verdicts := func(e evidence) []string {
+		v := e.decide(t, nil)
+		var out []string
+		for _, purpose := range coeff.Purposes {
+			out = append(out, v.VerdictFor(purpose, ScopeAll).Verdict)
+		}
+		return out
+	}
+	good := verdicts(goodEvidence())
+	for k, purpose := range coeff.Purposes {
+		e := goodEvidence()
+		violate(purpose)(e)
+		e.v.Runs[0].Identities = violated(purpose, result.IdentityUndecided)
+		want := slices.Clone(good)
+		want[k] = coeff.VerdictInsufficient
+		if purpose == coeff.PurposeSteps {
+			want[slices.Index(coeff.Purposes, coeff.PurposeReplay)] = coeff.VerdictInsufficient
+		}
+		if got := verdicts(e); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", purpose, got, want)
+		}
+		e.v.Runs[0].Identities = violated(purpose, result.IdentityNamed)
+		if got := verdicts(e); !slices.Equal(got, good) {
+			t.Errorf("%s, named: got %v, want %v", purpose, got, good)
+		}
 	}
 }

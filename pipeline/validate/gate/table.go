@@ -441,6 +441,50 @@ var table = withClauses([]Gate{
 			Do:    stepsFirst,
 		},
 	},
+	{
+		Name: contradictionsSteps, Op: "<=", Threshold: 0, Purposes: forStepsAndReplay,
+		Reason:   "streams of one run cannot contradict each other",
+		Compares: "violated [identities](#identities) that make step times unusable; no value where they leave it undecided",
+		ofConfig: violatedIdentities(coeff.PurposeSteps),
+		Words: Words{
+			What:  "violated identities between the streams of the recording",
+			Means: "the step times and batches of this recording, or their description, contradict each other, so that coefficients learned from them are of another server",
+			Do:    "correct run.yaml or the recording where the sentence of the identity points; `blis-train inspect` lists them",
+		},
+	},
+	{
+		Name: contradictionsReplay, Op: "<=", Threshold: 0, Purposes: forReplay,
+		Reason:   "streams of one run cannot contradict each other",
+		Compares: "the same for replays",
+		ofConfig: violatedIdentities(coeff.PurposeReplay),
+		Words: Words{
+			What:  "violated identities between the streams of the recording",
+			Means: "the requests of this recording, or the description of the server, contradict each other, so that a replay of them proves nothing",
+			Do:    "correct run.yaml or the recording where the sentence of the identity points; `blis-train inspect` lists them",
+		},
+	},
+	{
+		Name: contradictionsWaits, Op: "<=", Threshold: 0, Purposes: forWaits,
+		Reason:   "streams of one run cannot contradict each other",
+		Compares: "the same for queueing delays",
+		ofConfig: violatedIdentities(coeff.PurposeWaits),
+		Words: Words{
+			What:  "violated identities between the streams of the recording",
+			Means: "the queue in this recording is not the one that its requests waited in",
+			Do:    "correct run.yaml or the recording where the sentence of the identity points; `blis-train inspect` lists them",
+		},
+	},
+	{
+		Name: contradictionsTransfer, Op: "<=", Threshold: 0, Purposes: forTransfer,
+		Reason:   "streams of one run cannot contradict each other",
+		Compares: "the same for other configurations, of fits of several",
+		ofConfig: violatedBetween(coeff.PurposeTransfer),
+		Words: Words{
+			What:  "violated identities between the streams of the recording",
+			Means: "one of the configurations is not what its description says, so that what is learned from it does not transfer",
+			Do:    "correct run.yaml or the recording where the sentence of the identity points; `blis-train inspect` lists them",
+		},
+	},
 })
 
 // withClauses fills in the address of each gate's clause in the specification.

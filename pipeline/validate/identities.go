@@ -1,0 +1,108 @@
+package validate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
+	"github.com/blis-train/blis-train/pipeline/validate/identity"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// compareStreams checks what must hold between the streams of a run (spec#identities). steps is nil for
+// a run whose batches are not rebuilt. A part of a longer run is not checked: its ends contradict.
+func compareStreams(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, extracted []trace.Finding) ([]result.Identity, error) {
+	if run.Slice != nil {
+		return nil, nil
+	}
+	return identity.Check(identity.Evidence{Run: run, Deployment: dep, Steps: steps, Findings: extracted})
+}
+
+// identityFindings name the violated identities. One that repeats findings of the extraction has none.
+func identityFindings(runID string, identities []result.Identity) []trace.Finding {
+	var out []trace.Finding
+	for i := range identities {
+		id := &identities[i]
+		if id.Status != result.IdentityViolated || id.Name == identity.Description {
+			continue
+		}
+		code := StreamsDisagree
+		if id.Kind == identity.KindLoss {
+			code = incomplete
+		}
+		out = append(out, trace.Findingf(code, "run %s: %s: %s", runID, id.Name, id.Sentence))
+	}
+	return out
+}
+
+// contradiction is why a run contradicts itself for a purpose, in one sentence; empty where it does not.
+func contradiction(runID string, identities []result.Identity, purpose string) string {
+	violated := result.Violated(identities, purpose, result.IdentityFails)
+	if len(violated) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("run %s contradicts itself: %s", runID, violated[0].Sentence)
+}
+
+// streamDiagnoses explain the gates that failed because streams contradict each other.
+func (j *job) streamDiagnoses(v *result.Validation) []result.Diagnosis {
+	var out []result.Diagnosis
+	_, failed := gate.FailedByScope(v.Gates)
+	for i := range v.Configs {
+		c := &v.Configs[i]
+		var gates []string
+		for _, name := range failed[c.Scope] {
+			if gate.JudgesStreams(name) {
+				gates = append(gates, name)
+			}
+		}
+		if len(gates) == 0 {
+			continue
+		}
+		var sentences []string
+		for _, id := range gate.IdentitiesOf(c, v.Runs) {
+			isCause := id.Status == result.IdentityViolated && id.Effect == result.IdentityFails
+			if isCause && !slices.Contains(sentences, id.Sentence) {
+				sentences = append(sentences, id.Sentence)
+			}
+		}
+		out = append(out, result.Diagnosis{
+			Scope:    c.Scope,
+			Gates:    gates,
+			Cause:    result.CauseStreams,
+			Sentence: strings.Join(sentences, "; "),
+		})
+	}
+	return out
+}
+
+// withStreams puts the diagnoses of contradictions first. Where one explains a failure, a diagnosis that found
+// no cause is dropped: the contradiction is the cause.
+func (j *job) withStreams(v *result.Validation, others []result.Diagnosis) []result.Diagnosis {
+	streams := j.streamDiagnoses(v)
+	if len(streams) == 0 {
+		return others
+	}
+	explained := map[string]bool{gate.ScopeAll: true}
+	for _, d := range streams {
+		explained[d.Scope] = true
+		for i := range v.Configs {
+			for _, run := range v.Configs[i].Runs {
+				if v.Configs[i].Scope == d.Scope {
+					explained[run] = true
+				}
+			}
+		}
+	}
+	out := streams
+	for _, d := range others {
+		if d.Cause != result.CauseUnknown || !explained[d.Scope] && !explained[gate.RunOf(d.Scope)] {
+			out = append(out, d)
+		}
+	}
+	return out
+}

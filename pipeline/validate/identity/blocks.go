@@ -1,0 +1,228 @@
+package identity
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// Tolerances of blocks and memory.
+const (
+	blockSlack    = 2    // blocks a request may differ by
+	usageSlack    = 0.01 // of kv_usage_ratio
+	memorySlack   = 0.05 // of the memory that weights, activations and cache may take together
+	poolTolerance = 0.15 // between the recorded cache and that estimated from memory
+	gib           = 1 << 30
+)
+
+// hasPlainBlocks reports whether a request of n tokens holds ceil(n / block size) blocks: one kind of
+// cache for all layers.
+func (f *facts) hasPlainBlocks() bool {
+	pool, ok := f.dep.Model.Layers().KVPool(f.dep.Parallel(), f.dep.Engine.BlockSize)
+	return ok && len(pool.Groups) == 1 && pool.Groups[0].Block == f.dep.Engine.BlockSize
+}
+
+// lookaheadBlocks are how many more blocks a request may have than its tokens need.
+func (f *facts) lookaheadBlocks() int64 {
+	return 1 + (f.lookaheadTokens()+f.dep.Engine.BlockSize-1)/max(1, f.dep.Engine.BlockSize)
+}
+
+// blocksOfContext compares the blocks of each snapshot with its tokens.
+func blocksOfContext(f *facts) reading {
+	c := &f.snapshot
+	if !f.hasPlainBlocks() {
+		return notChecked("the model has several kinds of cache")
+	}
+	if c.blocks == 0 {
+		return notChecked("no snapshots")
+	}
+	r := reading{checked: c.blocks, violated: c.blocksOff, largest: c.worstOff}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d snapshots hold other blocks than ceil(tokens / %d), by up to %.0f: block_size is another, or the counts were "+
+		"changed", r.violated, r.checked, f.dep.Engine.BlockSize, r.largest)
+	return r
+}
+
+// usedBlocks compares the blocks that a step has in use with those of its requests.
+func usedBlocks(f *facts) reading {
+	if f.run.Aggregate != nil || len(f.run.Steps) == 0 {
+		return notChecked("no step summaries")
+	}
+	var r reading
+	note := ""
+	for i := range f.run.Steps {
+		s := &f.run.Steps[i]
+		if s.BlocksTotal <= 0 {
+			continue
+		}
+		r.checked++
+		used := float64(s.BlocksTotal - s.BlocksFree)
+		off := math.Abs(used/float64(s.BlocksTotal) - s.KVUsage)
+		switch {
+		case s.BlocksFree < 0 || s.BlocksFree > s.BlocksTotal || off > usageSlack:
+			r.violated++
+			r.largest = math.Max(r.largest, off*float64(s.BlocksTotal))
+			note = "kv_usage_ratio is not 1 - free / total"
+		case s.ScheduledTokens > 0 && used < float64(s.NumPrefillReqs+s.NumDecodeReqs) && !f.dep.Engine.PrefixCaching:
+			r.violated++
+			r.largest = math.Max(r.largest, float64(s.NumPrefillReqs+s.NumDecodeReqs)-used)
+			note = "fewer blocks are in use than requests run"
+		}
+	}
+	c := &f.snapshot
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.checked += c.usedSteps
+	r.violated += c.usedOff
+	r.largest = math.Max(r.largest, c.worstUsed)
+	if float64(c.usedOff) > mostOffSteps*float64(c.usedSteps) {
+		r.broken = true
+		note = "the blocks in use are not those that the snapshots of all running requests hold"
+	}
+	r.sentence = fmt.Sprintf("in %d of %d comparisons %s, by up to %.0f blocks", r.violated, r.checked, note, r.largest)
+	return r
+}
+
+// poolSize compares the recorded number of blocks with run.yaml.
+func poolSize(f *facts) reading {
+	stated := f.dep.Engine.KVBlocksGPU
+	if f.run.Aggregate != nil || len(f.run.Steps) == 0 || !stated.OK {
+		return notChecked("run.yaml does not state kv_blocks_total_gpu, or no step summaries have it")
+	}
+	var r reading
+	for i := range f.run.Steps {
+		s := &f.run.Steps[i]
+		r.checked++
+		if off := math.Abs(float64(s.BlocksTotal - stated.V)); off > 1 { // the null block
+			r.violated++
+			r.largest = math.Max(r.largest, off)
+		}
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d steps have another kv_blocks_total than the %d of run.yaml, by up to %.0f", r.violated, r.checked, stated.V,
+		r.largest)
+	return r
+}
+
+// recordedBlocks is the size of the cache as it was recorded, else as run.yaml states it; 0: neither.
+func (f *facts) recordedBlocks() int64 {
+	if len(f.run.Steps) > 0 && f.run.Aggregate == nil {
+		return f.run.Steps[0].BlocksTotal
+	}
+	return f.dep.Engine.KVBlocksGPU.V
+}
+
+// memory compares the cache with the memory of the named device.
+func memory(f *facts) reading {
+	blocks := f.recordedBlocks()
+	h := &f.dep.Hardware
+	if blocks <= 0 || !(h.MemoryGB > 0) {
+		return notChecked("the size of the KV cache, or memory_gb of the device, is not known")
+	}
+	pool, ok := f.dep.Model.Layers().KVPool(f.dep.Parallel(), f.dep.Engine.BlockSize)
+	if !ok || !(pool.BlockBytes > 0) {
+		return notChecked("the bytes of a block of this model are not known")
+	}
+	cache := float64(blocks) * pool.BlockBytes
+	weights := f.dep.Model.Layers().WeightBytesPerGPU(f.dep.Parallel())
+	budget := h.MemoryGB * gib
+	if f.isGPU() {
+		budget *= f.dep.Engine.GPUMemoryUtilization
+	}
+	r := reading{checked: 1, largest: (cache + weights) / budget}
+	if r.largest > 1+memorySlack {
+		r.violated = 1
+		r.broken = true
+	}
+	r.sentence = fmt.Sprintf("%d blocks of the KV cache take %.3g GB and the weights %.3g GB on each GPU, %.3g times the %.3g GB that %s gives at "+
+		"gpu_memory_utilization %g: hardware, tensor_parallel_size, model or dtype in run.yaml is wrong", blocks, cache/1e9, weights/1e9, r.largest,
+		budget/1e9, h.Name, f.dep.Engine.GPUMemoryUtilization)
+	return r
+}
+
+// poolOfMemory compares the cache with what the engine would have made of the memory. A larger one is
+// impossible. A smaller one may have been set by hand, so that it contradicts the description only where
+// another description, wrong in one point, gives the recorded size.
+func poolOfMemory(f *facts) reading {
+	blocks := f.recordedBlocks()
+	if !f.isGPU() {
+		return notChecked("%s is not a device of the library: how its engine sizes the cache is not known", f.dep.Hardware.Name)
+	}
+	if blocks <= 0 {
+		return notChecked("the size of the KV cache is not recorded")
+	}
+	if f.dep.Model.Sizes != nil {
+		return notChecked("run.yaml states the sizes of the model")
+	}
+	if v, ok := vllm.Number(f.dep.Engine.Extra["kv_cache_memory_bytes"]); ok && v > 0 {
+		return notChecked("run.yaml sets kv_cache_memory_bytes")
+	}
+	want, err := f.dep.EstimateKVBlocks()
+	if err != nil {
+		return reading{checked: 1, violated: 1, largest: math.Inf(1), broken: true,
+			sentence: fmt.Sprintf("the engine has %d blocks where none would fit: %v", blocks, err)}
+	}
+	ratio := float64(blocks) / float64(want)
+	r := reading{checked: 1, largest: ratio}
+	if math.Abs(ratio-1) <= poolTolerance {
+		return r
+	}
+	other := f.otherPool(blocks)
+	if ratio < 1 && other == "" {
+		return notChecked("the engine has %d blocks, %.3g of what the memory holds: their number may have been set by hand", blocks, ratio)
+	}
+	r.violated = 1
+	r.broken = true
+	r.sentence = fmt.Sprintf("the engine has %d blocks of the KV cache, %.3g times the %d that %s leaves beside the weights with tp %d", blocks, ratio,
+		want, f.dep.Hardware.Name, f.dep.TP)
+	if other == "" {
+		other = "hardware, tensor_parallel_size, model, dtype or gpu_memory_utilization in run.yaml is wrong"
+	}
+	r.sentence += ": " + other
+	return r
+}
+
+// otherPool is the first description, wrong in one point, that gives the recorded number of blocks within
+// half the tolerance; empty for none.
+func (f *facts) otherPool(blocks int64) string {
+	fits := func(change func(*deploy.Deployment)) bool {
+		d := *f.dep
+		change(&d)
+		want, err := d.EstimateKVBlocks()
+		return err == nil && math.Abs(float64(blocks)/float64(want)-1) <= poolTolerance/4
+	}
+	scaled := func(kv, weights float64) func(*deploy.Deployment) {
+		return func(d *deploy.Deployment) {
+			d.Model.BytesPerKV *= kv
+			d.Model.BytesPerWeight *= weights
+			d.Model.BytesPerLMHead *= weights
+		}
+	}
+	var other string
+	try := func(what string, change func(*deploy.Deployment)) {
+		if other == "" && fits(change) {
+			other = what
+		}
+	}
+	if f.dep.Model.Layered == nil {
+		if f.dep.Model.BytesPerKV < 2 {
+			try("kv_cache_dtype in run.yaml may be wrong: values of twice the bytes give this size", scaled(2, 1))
+		}
+		if f.dep.Model.BytesPerWeight < 2 {
+			try("dtype in run.yaml may be wrong: weights of twice the bytes give this size", scaled(1, 2))
+			try("dtype and kv_cache_dtype in run.yaml may be wrong: twice the bytes give this size", scaled(2, 2))
+		}
+	}
+	for tp := int64(1); tp <= 8; tp *= 2 {
+		if tp != f.dep.TP {
+			try(fmt.Sprintf("tensor_parallel_size in run.yaml may be wrong: %d gives this size", tp), func(d *deploy.Deployment) { d.TP = tp })
+		}
+	}
+	for _, h := range deploy.Datasheets() {
+		if h.Name != f.dep.Hardware.Name && h.MemoryGB != f.dep.Hardware.MemoryGB {
+			try(fmt.Sprintf("hardware in run.yaml may be wrong: the memory of %s gives this size", h.Name), func(d *deploy.Deployment) { d.Hardware = h })
+		}
+	}
+	return other
+}

@@ -1,0 +1,452 @@
+package identity
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/blis-train/blis-train/reconstruct"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// snapshotCounts are what the snapshots of a run add up to, by step.
+type snapshotCounts struct {
+	steps     int // steps with a summary that have a snapshot
+	complete  int // with one of every running request
+	rows      int64
+	depth     int64 // running requests of those steps
+	tokens    int64 // steps whose complete snapshots add up to other tokens than the summary
+	progress  int   // snapshots of one request in adjacent snapshots of it
+	jumps     int   // of these, where computed tokens are not those before and what was scheduled
+	compared  int   // snapshots of requests with a journey
+	unlike    int   // of these, with another prompt or more computed tokens than the request had
+	blocks    int   // snapshots whose blocks were compared
+	blocksOff int
+	worstOff  float64
+	usedSteps int // steps whose used blocks were compared with those of complete snapshots
+	usedOff   int
+	worstUsed float64
+}
+
+// lastSeen is the last snapshot of a request.
+type lastSeen struct {
+	step, computed, scheduled, preemptions int64
+}
+
+// countSnapshots walks the snapshots once.
+func (f *facts) countSnapshots() error {
+	c := &f.snapshot
+	seen := map[string]*lastSeen{}
+	journeys := map[string]*trace.Request{}
+	for i := range f.run.Requests {
+		if q := &f.run.Requests[i]; q.CoreID.OK {
+			journeys[q.CoreID.V] = q
+		}
+	}
+	at := -1 // index in run.Steps of the current step
+	var rows, scheduled, allocated, largest int64
+	steps := f.run.Steps
+	finish := func() {
+		if at < 0 {
+			return
+		}
+		s := &steps[at]
+		c.steps++
+		c.rows += rows
+		c.depth += s.RunningDepth
+		if rows != s.RunningDepth {
+			return
+		}
+		c.complete++
+		if scheduled != s.ScheduledTokens {
+			c.tokens++
+		}
+		used := s.BlocksTotal - s.BlocksFree
+		c.usedSteps++
+		off := 0.0
+		switch {
+		case used < largest: // shared blocks are counted once; each request holds its own at least
+			off = float64(largest - used)
+		case used > allocated+blockSlack*rows+blockSlack:
+			off = float64(used - allocated)
+		case !f.dep.Engine.PrefixCaching && used < allocated-blockSlack*rows-blockSlack:
+			off = float64(allocated - used)
+		}
+		if off > 0 {
+			c.usedOff++
+			c.worstUsed = math.Max(c.worstUsed, off)
+		}
+	}
+	size := f.dep.Engine.BlockSize
+	simple := f.hasPlainBlocks()
+	k := 0
+	err := f.run.EachSnapshot(func(q *trace.Snapshot) {
+		if q.Orphan {
+			return
+		}
+		for k < len(steps) && steps[k].ID < q.StepID {
+			k++
+		}
+		if k == len(steps) || steps[k].ID != q.StepID {
+			return
+		}
+		if k != at {
+			finish()
+			at = k
+			rows, scheduled, allocated, largest = 0, 0, 0, 0
+		}
+		rows++
+		scheduled += q.ScheduledTokens
+		allocated += q.BlocksAllocated
+		largest = max(largest, q.BlocksAllocated)
+		if simple && size > 0 && q.ScheduledTokens > 0 {
+			c.blocks++
+			want := (q.ComputedTokens + q.ScheduledTokens + size - 1) / size
+			if d := q.BlocksAllocated - want; d < 0 || d > f.lookaheadBlocks() {
+				c.blocksOff++
+				c.worstOff = math.Max(c.worstOff, math.Abs(float64(d)))
+			}
+		}
+		if j := journeys[q.CoreID]; j != nil && j.PromptTokens.OK {
+			c.compared++
+			most := j.PromptTokens.V + j.OutputTokens.Or(math.MaxInt32) + f.lookaheadTokens() + 1
+			if q.PromptTokens != j.PromptTokens.V || q.ComputedTokens < 0 || q.ComputedTokens > most {
+				c.unlike++
+			}
+		}
+		before := seen[q.CoreID]
+		if before == nil {
+			before = &lastSeen{}
+			seen[strings.Clone(q.CoreID)] = before // q.CoreID is part of a larger page
+		} else if before.preemptions == q.Preemptions && q.StepID > before.step {
+			c.progress++
+			c.jumps += f.jumped(before, q)
+		}
+		*before = lastSeen{q.StepID, q.ComputedTokens, q.ScheduledTokens, q.Preemptions}
+	})
+	finish()
+	return err
+}
+
+// jumped is 1 where a snapshot has other computed tokens than the one before and what ran since leave.
+func (f *facts) jumped(before *lastSeen, q *trace.Snapshot) int {
+	least := before.computed + before.scheduled
+	if f.speculates() {
+		least = before.computed // drafted tokens that were refused are computed again
+	}
+	isNext := q.StepID == before.step+1 && !f.speculates()
+	if q.ComputedTokens < least || isNext && q.ComputedTokens != least {
+		return 1
+	}
+	return 0
+}
+
+// speculates reports whether steps verify drafted tokens.
+func (f *facts) speculates() bool {
+	s, err := f.dep.Engine.Speculation()
+	return err == nil && s != nil
+}
+
+// lookaheadTokens are the tokens that a request may have blocks for beyond those scheduled.
+func (f *facts) lookaheadTokens() int64 {
+	s, err := f.dep.Engine.Speculation()
+	if err != nil || s == nil {
+		return 0
+	}
+	return s.Tokens + s.Lookahead()
+}
+
+// Tolerances of counts.
+const (
+	mostOffSteps  = 0.02 // share of steps, snapshots or requests that may contradict
+	mostOffTokens = 0.01 // share of all tokens
+)
+
+// share is the part of a whole, 0 without one.
+func share(part, whole int) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+// stepTokens compares the token counts within each step summary.
+func stepTokens(f *facts) reading {
+	if f.run.Aggregate != nil {
+		return notChecked("the steps are logged passes")
+	}
+	var r reading
+	for i := range f.run.Steps {
+		s := &f.run.Steps[i]
+		r.checked++
+		off := math.Abs(float64(s.ScheduledTokens - s.PrefillTokens - s.DecodeTokens))
+		ranNothing := s.ScheduledTokens == 0 && s.NumPrefillReqs+s.NumDecodeReqs > 0
+		tooFew := s.PrefillTokens < s.NumPrefillReqs || s.DecodeTokens < s.NumDecodeReqs
+		tooMany := s.NumPrefillReqs+s.NumDecodeReqs > s.RunningDepth
+		if off > 0 || ranNothing || tooFew || tooMany {
+			r.violated++
+		}
+		r.largest = math.Max(r.largest, off)
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d step summaries contradict themselves: scheduled tokens are not prefill plus decode tokens (by up to %.0f), "+
+		"or more requests run than are running", r.violated, r.checked, r.largest)
+	return r
+}
+
+// journeyTokens compares the tokens of each step with what the journeys in it advanced, where as many
+// journeys run as the step counts: others are lost, which another identity counts.
+func journeyTokens(f *facts) reading {
+	if len(f.lives) == 0 || len(f.run.Steps) == 0 {
+		return notChecked("no journeys beside step summaries")
+	}
+	if f.isSampled() {
+		return notChecked("journeys are sampled")
+	}
+	if f.speculates() {
+		return notChecked("steps verify drafted tokens: a step makes more than one of each request")
+	}
+	steps := f.run.Steps
+	first, last := steps[0].ID, steps[len(steps)-1].ID
+	batches := reconstruct.FromJourneys(f.lives, reconstruct.Recording{
+		Engine:    &f.dep.Engine,
+		First:     first,
+		Last:      last,
+		Summaries: steps,
+	})
+	reasons := batches.Reasons()
+	walk := batches.Walk()
+	var members []trace.Member
+	var r reading
+	var counted, off float64
+	for k := range steps {
+		s := &steps[k]
+		members = walk.AppendMembers(members[:0], s.ID)
+		why := reasons[s.ID-first]
+		if why != "" && why != reconstruct.Contradicted || f.maybe[k] > 0 || int64(f.running[k]) != s.RunningDepth {
+			continue
+		}
+		r.checked++
+		counted += float64(s.ScheduledTokens)
+		if why == "" {
+			continue
+		}
+		tokens := int64(0)
+		for i := range members {
+			tokens += members[i].New
+		}
+		d := math.Abs(float64(tokens - s.ScheduledTokens))
+		off += d
+		r.largest = math.Max(r.largest, d)
+		r.violated++
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d steps count other tokens than the journeys in them advanced (%.3g %% of all tokens): steps and journeys "+
+		"are not of one run, or one of them was changed", r.violated, r.checked, 100*off/math.Max(1, counted))
+	return r
+}
+
+// isSampled reports whether only a part of the requests has a journey.
+func (f *facts) isSampled() bool {
+	rate := f.dep.Tracing.JourneySampleRate
+	return rate.OK && rate.V < 1
+}
+
+// runningDepth compares the running requests that steps count with the journeys that run in them. Fewer
+// journeys than requests are a loss, which journeysComplete counts; more contradict the steps.
+func runningDepth(f *facts) reading {
+	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
+		return notChecked("no journeys beside step summaries")
+	}
+	var r reading
+	for k := range f.run.Steps {
+		s := &f.run.Steps[k]
+		if f.maybe[k] > 0 {
+			continue
+		}
+		r.checked++
+		// A request that ended is counted until the engine has processed its last token.
+		over := float64(f.running[k]) - float64(s.RunningDepth)
+		if over > 0 {
+			r.violated++
+			r.largest = math.Max(r.largest, over)
+		}
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("in %d of %d steps more journeys run than requests are running, by up to %.0f: running_depth is wrong, or steps and "+
+		"journeys are not of one run", r.violated, r.checked, r.largest)
+	return r
+}
+
+// waitingDepth compares the waiting requests that steps count with the journeys that are queued and not
+// yet scheduled.
+func waitingDepth(f *facts) reading {
+	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
+		return notChecked("no journeys beside step summaries")
+	}
+	var r reading
+	var counted, known float64
+	for k := range f.run.Steps {
+		s := &f.run.Steps[k]
+		if f.maybe[k] > 0 {
+			continue
+		}
+		r.checked++
+		off := math.Abs(float64(f.waiting[k]) - float64(s.WaitingDepth))
+		if f.isSampled() {
+			off = math.Max(0, float64(f.waiting[k])-float64(s.WaitingDepth))
+		}
+		counted += float64(s.WaitingDepth)
+		known += float64(f.waiting[k])
+		if off > 0 {
+			r.violated++
+			r.largest = math.Max(r.largest, off)
+		}
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("in %d of %d steps waiting_depth differs from the journeys that are queued and not yet scheduled, by up to %.0f "+
+		"(mean %.3g against %.3g)", r.violated, r.checked, r.largest, counted/math.Max(1, float64(r.checked)), known/math.Max(1, float64(r.checked)))
+	return r
+}
+
+// finishedCounts compares the requests that steps count as finished with the journeys that finished.
+func finishedCounts(f *facts) reading {
+	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
+		return notChecked("no journeys beside step summaries")
+	}
+	if f.isSampled() {
+		return notChecked("journeys are sampled")
+	}
+	steps := f.run.Steps
+	var counted int64
+	for i := range steps {
+		counted += steps[i].NumFinished
+	}
+	finished := int64(0)
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if q.CoreID.OK && q.FinishedNs.OK {
+			finished++
+		}
+	}
+	ids := steps[len(steps)-1].ID - steps[0].ID + 1
+	if lost := ids - int64(len(steps)); lost > 0 {
+		return notChecked("%d steps have no summary, and may have counted some", lost)
+	}
+	r := reading{checked: int(finished)}
+	over := counted - finished
+	r.violated = int(max(over, -over))
+	r.largest = float64(over)
+	limit := math.Max(3, mostOffSteps*float64(finished))
+	r.broken = math.Abs(float64(over)) > limit
+	r.sentence = fmt.Sprintf("steps count %d finished requests where %d journeys finished: one of the two is wrong", counted, finished)
+	return r
+}
+
+// snapshotTokens compares complete snapshots with the summary of their step.
+func snapshotTokens(f *facts) reading {
+	c := &f.snapshot
+	if c.complete == 0 {
+		return notChecked("no step has a snapshot of every running request")
+	}
+	r := reading{checked: c.complete, violated: int(c.tokens)}
+	r.largest = share(r.violated, r.checked)
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("in %d of %d steps the snapshots of all running requests add up to other tokens than the summary",
+		r.violated, r.checked)
+	return r
+}
+
+// snapshotProgress compares the computed tokens of a snapshot with those of the one before and what ran.
+func snapshotProgress(f *facts) reading {
+	c := &f.snapshot
+	if c.progress == 0 {
+		return notChecked("no request has two snapshots")
+	}
+	r := reading{checked: c.progress, violated: c.jumps}
+	r.largest = share(r.violated, r.checked)
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("in %d of %d pairs of snapshots of a request the computed tokens are not those before plus what was scheduled",
+		r.violated, r.checked)
+	return r
+}
+
+// snapshotRequests compares the snapshots of a request with its journey: the prompt, and computed tokens
+// within what the request has.
+func snapshotRequests(f *facts) reading {
+	c := &f.snapshot
+	if c.compared == 0 {
+		return notChecked("no request has both a journey and a snapshot")
+	}
+	r := reading{checked: c.compared, violated: c.unlike}
+	r.largest = share(r.violated, r.checked)
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d snapshots have another prompt length than the journey, or more computed tokens than the request had",
+		r.violated, r.checked)
+	return r
+}
+
+// cachedTokens compares the cached tokens of a request with its prompt, and with the prefix cache.
+func cachedTokens(f *facts) reading {
+	var r reading
+	without := 0
+	count := func(cached, prompt trace.Opt[int64]) {
+		if !cached.OK || !prompt.OK {
+			return
+		}
+		r.checked++
+		over := float64(cached.V - prompt.V)
+		isOff := cached.V > 0 && !f.dep.Engine.PrefixCaching
+		if isOff {
+			without++
+		}
+		// The last token of a prompt is always computed.
+		if over >= 0 && prompt.V > 0 || cached.V < 0 || isOff {
+			r.violated++
+			r.largest = math.Max(r.largest, over)
+		}
+	}
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if q.Preemptions.Or(0) == 0 {
+			count(q.CachedTokens, q.PromptTokens)
+		}
+	}
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		count(o.CachedTokens, o.PromptTokens)
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d requests have as many cached tokens as prompt tokens, or more", r.violated, r.checked)
+	if without > 0 {
+		r.sentence = fmt.Sprintf("%d of %d requests have cached tokens, and run.yaml says enable_prefix_caching false", without, r.checked)
+	}
+	return r
+}
+
+// limits compares what ran in a step with the limits of the scheduler.
+func limits(f *facts) reading {
+	e := &f.dep.Engine
+	var r reading
+	what := ""
+	for i := range f.run.Steps {
+		s := &f.run.Steps[i]
+		r.checked++
+		over := 0.0
+		if e.MaxNumSeqs > 0 && s.RunningDepth > e.MaxNumSeqs {
+			over = float64(s.RunningDepth) / float64(e.MaxNumSeqs)
+			what = fmt.Sprintf("max_num_seqs %d", e.MaxNumSeqs)
+		}
+		if e.MaxNumBatchedTokens > 0 && s.ScheduledTokens > e.MaxNumBatchedTokens {
+			over = math.Max(over, float64(s.ScheduledTokens)/float64(e.MaxNumBatchedTokens))
+			what = fmt.Sprintf("max_num_batched_tokens %d", e.MaxNumBatchedTokens)
+		}
+		if over > 0 {
+			r.violated++
+			r.largest = math.Max(r.largest, over)
+		}
+	}
+	r.broken = r.violated > 0
+	r.sentence = fmt.Sprintf("%d of %d steps run more than %s of run.yaml allows, up to %.3g times", r.violated, r.checked, what, r.largest)
+	return r
+}

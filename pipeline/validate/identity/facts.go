@@ -1,0 +1,186 @@
+package identity
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/reconstruct"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// facts are what several identities read, counted once.
+type facts struct {
+	Evidence
+	run   *trace.Run
+	dep   *deploy.Deployment
+	async bool
+
+	lives    []reconstruct.Life
+	running  []int // by index in run.Steps: journeys that run in the step
+	ending   []int // those that ended in the step before, which an asynchronous engine may still count
+	maybe    []int // those whose events do not give their steps: preempted or damaged
+	waiting  []int // journeys that are queued and not scheduled
+	snapshot snapshotCounts
+	batches  []batchTime                  // in the order of steps
+	price    func(*library.Batch) float64 // the library's us of a batch; nil: it has no tables
+	loads    []clientRequest
+}
+
+// batchTime is a step with a known batch and the time until the next one began.
+type batchTime struct {
+	at      int // index in run.Steps
+	us      float64
+	in      *features.StepInput
+	priorUs float64 // by the library; 0: unknown
+	floorUs float64 // weights and KV cache read once, or the arithmetic, whichever is longer
+	prefill bool
+}
+
+// newFacts counts what the identities compare.
+func newFacts(e Evidence) (*facts, error) {
+	f := &facts{Evidence: e, run: e.Run, dep: e.Deployment, async: e.Deployment.Engine.IsAsync()}
+	if n := len(f.run.Steps); n > 0 && f.run.Aggregate == nil {
+		f.lives = reconstruct.Lives(f.run.Requests, &f.dep.Engine, f.run.Steps[n-1].ID)
+		f.countJourneys()
+	}
+	if err := f.countSnapshots(); err != nil {
+		return nil, err
+	}
+	f.price = f.pricer()
+	f.timeBatches()
+	f.listRequests()
+	return f, nil
+}
+
+// countJourneys counts the journeys that run and wait in each step, from their steps alone.
+func (f *facts) countJourneys() {
+	steps := f.run.Steps
+	n := len(steps)
+	index := func(id int64) int { // of the first step with this id or a later one
+		k, _ := slices.BinarySearchFunc(steps, id, func(s trace.Step, id int64) int {
+			switch {
+			case s.ID < id:
+				return -1
+			case s.ID > id:
+				return 1
+			}
+			return 0
+		})
+		return k
+	}
+	running := make([]int, n+1)
+	ending := make([]int, n+1)
+	maybe := make([]int, n+1)
+	waiting := make([]int, n+1)
+	span := func(counts []int, from, to int64) { // steps from..to
+		if to < from {
+			return
+		}
+		counts[index(from)]++
+		counts[index(to+1)]--
+	}
+	last := steps[n-1].ID
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if !q.CoreID.OK || !q.QueuedStep.OK {
+			continue
+		}
+		end := q.FinishedStep.Or(last)
+		uncertain := q.Preemptions.Or(0) > 0 || q.DroppedEvents > 0 || !q.ScheduledStep.OK || !q.FinishedStep.OK ||
+			q.FinishStatus.Or("") == trace.FinishAborted
+		if uncertain {
+			span(maybe, q.QueuedStep.V, end+2)
+			continue
+		}
+		span(waiting, q.QueuedStep.V+1, q.ScheduledStep.V-1)
+	}
+	for i := range f.lives {
+		l := &f.lives[i]
+		span(running, l.FirstStep(), l.LastStep())
+		if f.async {
+			span(ending, l.LastStep()+1, l.LastStep()+1)
+		}
+	}
+	sum := func(counts []int) []int {
+		for i := 1; i < n; i++ {
+			counts[i] += counts[i-1]
+		}
+		return counts[:n]
+	}
+	f.running = sum(running)
+	f.ending = sum(ending)
+	f.maybe = sum(maybe)
+	f.waiting = sum(waiting)
+}
+
+// most batches that are priced.
+const mostPriced = 20_000
+
+// timeBatches pairs the batches with the time to the next step.
+func (f *facts) timeBatches() {
+	if f.Steps == nil {
+		return
+	}
+	space, err := features.New(features.DefaultVersion(f.dep), f.dep)
+	if err != nil {
+		return
+	}
+	stride := 1 + len(f.run.Steps)/mostPriced
+	for k := 0; k+1 < len(f.run.Steps); k++ {
+		rec := &f.run.Steps[k]
+		next := &f.run.Steps[k+1]
+		st := f.Steps.At(rec.ID)
+		if st == nil || !st.Known() || next.ID != rec.ID+1 || st.In.ScheduledTokens == 0 || next.ScheduledTokens == 0 || k/64%stride != 0 {
+			continue
+		}
+		if next.RunningDepth == 0 || rec.RunningDepth == 0 {
+			continue
+		}
+		b := batchTime{at: k, us: float64(next.TsStartNs-rec.TsStartNs) / 1e3, in: &st.In, prefill: st.In.PrefillTokens > 0}
+		if a := f.run.Aggregate; a != nil && st.NoStart {
+			continue
+		}
+		roof := space.Roofline(&st.In)
+		b.floorUs = 1e6 * math.Max(roof.LinearS, roof.WeightS+roof.KVS)
+		if f.price != nil {
+			batch := batchOf(&st.In)
+			b.priorUs = f.price(&batch)
+		}
+		f.batches = append(f.batches, b)
+	}
+}
+
+// pricer is the library's time of a batch in us; nil for a device or model without tables.
+func (f *facts) pricer() func(*library.Batch) float64 {
+	step, err := library.Bound(f.dep, library.Options{})
+	if err != nil {
+		return nil
+	}
+	price := step.NewPricer()
+	theta := library.Learned().On(f.dep.Hardware.Name)
+	return func(b *library.Batch) float64 {
+		var x [library.NumStep]float64
+		price.Features(b, &theta, &x)
+		us := 0.0
+		for k := range x {
+			us += theta[k] * x[k]
+		}
+		return us
+	}
+}
+
+// batchOf are the sums of a step as the library has them.
+func batchOf(in *features.StepInput) library.Batch {
+	return library.Batch{
+		Tokens:        in.ScheduledTokens,
+		Sequences:     in.NumSampledSeqs,
+		Decodes:       in.NumDecodeReqs,
+		DecodeContext: math.Max(0, in.DecodeContextTokens-in.NumDecodeReqs),
+		Prefills:      in.NumPrefillReqs,
+		PrefillTokens: in.PrefillTokens,
+		PrefillPairs:  in.PrefillCausalWork,
+	}
+}

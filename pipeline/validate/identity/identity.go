@@ -1,0 +1,122 @@
+// Package identity has the statements that must hold between the streams of one recording: journeys,
+// step summaries, snapshots, API spans, logged passes, client timings, load levels and the description
+// of the deployment are records of the same run, so each is evidence about the others.
+//
+// [All] lists the identities, one entry each (table.go): the streams it compares, its tolerance, the
+// purposes that a violation harms and the function that compares. [Check] applies them to the
+// [Evidence] of one run and returns them as package result writes them. An identity is violated only
+// where it was checked; one that this recording cannot check gives the reason.
+//
+// Files: order.go has stamps, counts.go tokens and requests by step, blocks.go the KV cache and the
+// memory of the device, times.go clocks, physical floors and the library's prediction, load.go clients
+// and load levels, losses.go what is known to be missing. Times are in us, stamps in ns.
+package identity
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Identity is one statement about the streams of a run.
+type Identity struct {
+	Name      string
+	Kind      string   // order, tokens, requests, blocks, memory, time, load, names or loss
+	Streams   string   // what is compared
+	Holds     string   // the statement, one sentence without its end
+	Tolerance string   // what is not a violation
+	Effect    string   // of a violation: result.IdentityFails, IdentityUndecided or IdentityNamed
+	Harms     []string // purposes that a violation harms
+	compare   func(*facts) reading
+}
+
+// reading is what one identity found in a run.
+type reading struct {
+	checked  int
+	violated int
+	largest  float64 // departure from the statement, in the unit of the tolerance
+	broken   bool
+	effect   string // in place of the identity's own, where the size of the departure decides
+	sentence string // of a violation
+	why      string // it could not be checked
+}
+
+// notChecked is the reading of an identity that this recording cannot check.
+func notChecked(format string, args ...any) reading {
+	return reading{why: fmt.Sprintf(format, args...)}
+}
+
+// Evidence is one run with what is known about it.
+type Evidence struct {
+	Run        *trace.Run
+	Deployment *deploy.Deployment
+	Steps      *rows.Steps     // the rebuilt batches; nil without step summaries
+	Findings   []trace.Finding // of the extraction
+}
+
+// What a violation harms.
+var (
+	stepsAndReplay = []string{coeff.PurposeSteps, coeff.PurposeReplay}
+	replayAlone    = []string{coeff.PurposeReplay}
+	replayAndWaits = []string{coeff.PurposeReplay, coeff.PurposeWaits}
+	waitsAlone     = []string{coeff.PurposeWaits}
+	everyPurpose   = []string{coeff.PurposeSteps, coeff.PurposeReplay, coeff.PurposeWaits, coeff.PurposeTransfer}
+)
+
+// Check compares the streams of a run. The result has every identity, in the order of the table. Errors
+// are those of reading the snapshots.
+func Check(e Evidence) ([]result.Identity, error) {
+	f, err := newFacts(e)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]result.Identity, len(identities))
+	for i := range identities {
+		out[i] = identities[i].apply(f)
+	}
+	return out, nil
+}
+
+// apply compares and words the result.
+func (id *Identity) apply(f *facts) result.Identity {
+	r := id.compare(f)
+	out := result.Identity{
+		Name:      id.Name,
+		Kind:      id.Kind,
+		Streams:   id.Streams,
+		Holds:     id.Holds,
+		Tolerance: id.Tolerance,
+		Status:    result.IdentityHolds,
+		Checked:   r.checked,
+		Violated:  r.violated,
+		Harms:     id.Harms,
+	}
+	switch {
+	case r.why != "" || r.checked == 0:
+		out.Status = result.IdentityNotChecked
+		out.Sentence = r.why
+		if r.why == "" {
+			out.Sentence = "not recorded"
+		}
+		out.Checked = 0
+		out.Violated = 0
+	case r.broken:
+		out.Status = result.IdentityViolated
+		out.Effect = id.Effect
+		if r.effect != "" {
+			out.Effect = r.effect
+		}
+		out.Sentence = r.sentence
+	}
+	if out.Status != result.IdentityNotChecked {
+		out.Largest = result.OrNull(r.largest)
+	}
+	return out
+}
+
+// All lists the identities in the order in which documents have them.
+func All() []Identity { return append([]Identity{}, identities...) }

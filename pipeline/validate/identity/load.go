@@ -1,0 +1,360 @@
+package identity
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Tolerances of loads.
+const (
+	littleTolerance = 0.15 // between a concurrency and rate times latency
+	sumTolerance    = 0.10 // between E2E and TTFT plus the time of the other tokens
+	fewestLevels    = 3
+)
+
+// clientRequest is one request as a client or a stock span has it.
+type clientRequest struct {
+	sentUs, ttftUs, e2eUs float64
+	prompt, output        float64
+	cached                float64
+	itlUs                 float64
+	decoding              float64 // mean number of requests that decode while it does
+}
+
+// listRequests lists the requests of clients, or of stock spans without them, and how many decode at once.
+func (f *facts) listRequests() {
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		if !o.Success.Or(true) || !o.TTFTUs.OK || !o.E2EUs.OK || o.N.Or(1) > 1 || o.SentNs() == 0 {
+			continue
+		}
+		f.loads = append(f.loads, clientRequest{
+			sentUs: float64(o.SentNs()) / 1e3,
+			ttftUs: o.TTFTUs.V,
+			e2eUs:  o.E2EUs.V,
+			prompt: float64(o.PromptTokens.V),
+			output: float64(o.OutputTokens.V),
+			cached: float64(o.CachedTokens.V),
+		})
+	}
+	if len(f.loads) == 0 {
+		for i := range f.run.Requests {
+			q := &f.run.Requests[i]
+			if q.Source != trace.SourceStock || !q.StartWallNs.OK || !q.StockTTFTUs.OK || !q.StockE2EUs.OK {
+				continue
+			}
+			f.loads = append(f.loads, clientRequest{
+				sentUs: float64(q.StartWallNs.V) / 1e3,
+				ttftUs: q.StockTTFTUs.V,
+				e2eUs:  q.StockE2EUs.V,
+				prompt: float64(q.PromptTokens.V),
+				output: float64(q.OutputTokens.V),
+			})
+		}
+	}
+	for i := range f.loads {
+		if l := &f.loads[i]; l.output > 1 {
+			l.itlUs = (l.e2eUs - l.ttftUs) / (l.output - 1)
+		}
+	}
+	countDecoding(f.loads)
+}
+
+// countDecoding finds how many requests are between first and last token while each is, on the mean.
+func countDecoding(loads []clientRequest) {
+	type edge struct {
+		at   float64
+		open int
+	}
+	var edges []edge
+	for i := range loads {
+		l := &loads[i]
+		edges = append(edges, edge{l.sentUs + l.ttftUs, 1}, edge{l.sentUs + l.e2eUs, -1})
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.open, b.open)) })
+	area := make([]float64, len(edges)+1) // requests * us up to each edge
+	now := 0
+	for i := range edges {
+		if i > 0 {
+			area[i] = area[i-1] + float64(now)*(edges[i].at-edges[i-1].at)
+		}
+		now += edges[i].open
+	}
+	areaAt := func(at float64) float64 {
+		i, _ := slices.BinarySearchFunc(edges, at, func(e edge, at float64) int { return cmp.Compare(e.at, at) })
+		return area[min(i, len(edges)-1)]
+	}
+	for i := range loads {
+		l := &loads[i]
+		from, to := l.sentUs+l.ttftUs, l.sentUs+l.e2eUs
+		l.decoding = 1
+		if to > from {
+			l.decoding = math.Max(1, (areaAt(to)-areaAt(from))/(to-from))
+		}
+	}
+}
+
+// priorOfRequests compares the times between tokens, and to the first token, with the library's for as
+// many requests as were in flight.
+func priorOfRequests(f *facts) reading {
+	if f.price == nil {
+		return notChecked("the library has no kernel tables of %s for this model", f.dep.Hardware.Name)
+	}
+	if len(f.loads) == 0 {
+		return notChecked("no requests with times of clients or stock spans")
+	}
+	if f.speculates() {
+		return notChecked("steps verify drafted tokens")
+	}
+	var itl, ttft []float64
+	span := f.loadSpanUs()
+	tokens := 0.0
+	for i := range f.loads {
+		tokens += f.loads[i].prompt - f.loads[i].cached
+	}
+	for i := range f.loads {
+		l := &f.loads[i]
+		if l.itlUs > 0 && l.output >= 8 {
+			one := f.prefillUs(l.prompt - l.cached)
+			busy := 0.0 // share of the time that prompts take
+			if l.prompt > l.cached {
+				busy = math.Min(0.8, tokens/span*one/(l.prompt-l.cached))
+			}
+			itl = append(itl, l.itlUs*(1-busy)/f.decodeUs(l.decoding, l.prompt+l.output/2))
+		}
+		if l.prompt > l.cached {
+			ttft = append(ttft, l.ttftUs/f.prefillUs(l.prompt-l.cached))
+		}
+	}
+	return f.requestReading(itl, ttft)
+}
+
+// requestReading judges the times between tokens both ways, and the first token only where it comes too
+// early: it may wait for any time.
+func (f *facts) requestReading(itl, ttft []float64) reading {
+	for i := range ttft {
+		ttft[i] = math.Min(1, ttft[i])
+	}
+	r := f.priorReading("request", []regimeRatios{{"tokens after the first", itl}, {"first tokens", ttft}})
+	if r.broken && len(ttft) >= fewestPriced && 1/stat.Median(ttft) > PriorNamed && (len(itl) < fewestPriced || away(stat.Median(itl)) <= PriorNamed) {
+		r.sentence = fmt.Sprintf("first tokens come in %.3g times what the prompts' kernels take on %s (median of %d requests): prompts are not counted "+
+			"in tokens, or most of them came from the prefix cache", stat.Median(ttft), f.dep.Hardware.Name, len(ttft))
+	}
+	return r
+}
+
+// loadSpanUs is the time from the first send to the last token.
+func (f *facts) loadSpanUs() float64 {
+	first, last := math.Inf(1), math.Inf(-1)
+	for i := range f.loads {
+		l := &f.loads[i]
+		first = math.Min(first, l.sentUs)
+		last = math.Max(last, l.sentUs+l.e2eUs)
+	}
+	return math.Max(1, last-first)
+}
+
+// decodeUs is the library's time of a step of n decodes.
+func (f *facts) decodeUs(n, context float64) float64 {
+	n = math.Max(1, n)
+	if most := float64(f.dep.Engine.MaxNumSeqs); most > 0 {
+		n = math.Min(n, most)
+	}
+	return f.price(&library.Batch{Tokens: n, Sequences: n, Decodes: n, DecodeContext: n * context})
+}
+
+// prefillUs is the library's time of one prompt alone.
+func (f *facts) prefillUs(prompt float64) float64 {
+	prompt = math.Max(1, prompt)
+	return f.price(&library.Batch{Tokens: prompt, Sequences: 1, Prefills: 1, PrefillTokens: prompt, PrefillPairs: prompt * (prompt + 1) / 2})
+}
+
+// levelSums compares E2E of each load level with TTFT and the time of the other tokens.
+func levelSums(f *facts) reading {
+	var r reading
+	for i := range f.run.Points {
+		p := &f.run.Points[i]
+		if !p.E2EMs.OK || !p.TTFTMs.OK || !(p.E2EMs.V > 0) {
+			continue
+		}
+		r.checked++
+		want := p.TTFTMs.V + (p.OutputTokens-1)*p.TPOTMs
+		off := math.Abs(math.Log(want / p.E2EMs.V))
+		r.largest = math.Max(r.largest, off)
+		if off > sumTolerance {
+			r.violated++
+		}
+	}
+	if r.checked == 0 {
+		return notChecked("no load level has TTFT and E2E")
+	}
+	r.broken = 2*r.violated > r.checked
+	r.sentence = fmt.Sprintf("in %d of %d load levels E2E is not TTFT plus the time of the other tokens, by a factor of up to %.3g: one of the columns has "+
+		"another unit or another order, or lengths are not in tokens", r.violated, r.checked, math.Exp(r.largest))
+	return r
+}
+
+// levelLoad compares the clients of each closed level with rate times latency (Little's law).
+func levelLoad(f *facts) reading {
+	var r reading
+	for i := range f.run.Points {
+		p := &f.run.Points[i]
+		e2eMs := p.E2EMs.Or(p.TTFTMs.V + (p.OutputTokens-1)*p.TPOTMs)
+		if !p.Clients.OK || !p.RateRPS.OK || !p.TTFTMs.OK && !p.E2EMs.OK || p.DP.Or(1) > 1 || p.RateRPS.V <= 0 {
+			continue
+		}
+		r.checked++
+		ratio := p.RateRPS.V * e2eMs / 1e3 / float64(p.Clients.V)
+		off := math.Abs(math.Log(ratio))
+		r.largest = math.Max(r.largest, off)
+		if ratio > 1+littleTolerance || ratio < 1-2*littleTolerance { // clients idle at the ends of a level
+			r.violated++
+		}
+	}
+	if r.checked == 0 {
+		return notChecked("no load level states its clients, its rate and its latency")
+	}
+	r.broken = 2*r.violated > r.checked
+	r.sentence = fmt.Sprintf("in %d of %d load levels the clients are not rate times latency, by a factor of up to %.3g: concurrency, rate or times are "+
+		"of another unit or of other rows", r.violated, r.checked, math.Exp(r.largest))
+	return r
+}
+
+// levelsDiffer counts load levels that stand in the data twice.
+func levelsDiffer(f *facts) reading {
+	seen := map[trace.LoadPoint]bool{}
+	r := reading{checked: len(f.run.Points)}
+	for i := range f.run.Points {
+		p := f.run.Points[i]
+		p.Line, p.File, p.Name = 0, "", ""
+		if seen[p] {
+			r.violated++
+		}
+		seen[p] = true
+	}
+	if r.checked < 2 {
+		return notChecked("fewer than two load levels")
+	}
+	r.broken = r.violated > 0
+	r.largest = float64(r.violated)
+	r.sentence = fmt.Sprintf("%d of %d load levels stand in the data twice, digit for digit: they count as independent measurements", r.violated, r.checked)
+	return r
+}
+
+// priorOfLevels compares the times of load levels with the library's.
+func priorOfLevels(f *facts) reading {
+	if len(f.run.Points) == 0 {
+		return notChecked("no load levels")
+	}
+	prices := map[[2]int64]*facts{}
+	var itl, ttft []float64
+	for i := range f.run.Points {
+		p := &f.run.Points[i]
+		dep := *f.dep
+		dep.TP = p.TP.Or(dep.TP)
+		if p.EP.Or(1) > 1 || p.DP.Or(1) > 1 || dep.Model.IsMoE() {
+			continue
+		}
+		key := [2]int64{dep.TP}
+		at := prices[key]
+		if at == nil {
+			at = &facts{dep: &dep}
+			at.price = at.pricer()
+			prices[key] = at
+		}
+		if at.price == nil {
+			continue
+		}
+		n := inFlight(p)
+		one := at.prefillUs(p.PromptTokens)
+		busy := math.Min(0.8, levelRate(p)*one/1e6)
+		itl = append(itl, p.TPOTMs*1e3*(1-busy)/at.decodeUs(n, p.PromptTokens+p.OutputTokens/2))
+		if p.TTFTMs.OK {
+			ttft = append(ttft, p.TTFTMs.V*1e3/one)
+		}
+	}
+	if len(itl) < fewestLevels {
+		return notChecked("the library has no kernel tables of %s for this model, or fewer than %d levels of it", f.dep.Hardware.Name, fewestLevels)
+	}
+	return f.requestReading(itl, ttft)
+}
+
+// levelRate is the rate of a level in requests a second, 0 if it is not known.
+func levelRate(p *trace.LoadPoint) float64 {
+	if p.RateRPS.OK {
+		return p.RateRPS.V
+	}
+	if e2eMs := p.TTFTMs.V + (p.OutputTokens-1)*p.TPOTMs; p.Clients.OK && e2eMs > 0 {
+		return float64(p.Clients.V) / e2eMs * 1e3
+	}
+	return p.OfferedRPS.V
+}
+
+// inFlight is how many requests of a level decode at once.
+func inFlight(p *trace.LoadPoint) float64 {
+	return math.Max(1, levelRate(p)*(p.OutputTokens-1)*p.TPOTMs/1e3)
+}
+
+// modelNames compares the model that spans name with that of run.yaml.
+func modelNames(f *facts) reading {
+	want := nameKey(f.dep.Model.ID)
+	var r reading
+	other := ""
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if !q.Model.OK || q.Model.V == "" {
+			continue
+		}
+		r.checked++
+		got := nameKey(q.Model.V)
+		if !strings.Contains(got, want) && !strings.Contains(want, got) {
+			r.violated++
+			other = q.Model.V
+		}
+	}
+	if r.checked == 0 {
+		return notChecked("no span names a model")
+	}
+	r.largest = share(r.violated, r.checked)
+	r.broken = r.violated > 0
+	r.sentence = fmt.Sprintf("%d of %d spans name the model %q, run.yaml names %q: the recording is of another model, or run.yaml of another server",
+		r.violated, r.checked, other, f.dep.Model.ID)
+	return r
+}
+
+// nameKey is a model's name without its owner, in small letters and digits.
+func nameKey(id string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
+			return c
+		}
+		return -1
+	}, strings.ToLower(model.Name(id)))
+}
+
+// describedAlike repeats what extraction found run.yaml to contradict.
+func describedAlike(f *facts) reading {
+	r := reading{checked: 1}
+	for _, w := range f.Findings {
+		if w.Code == source.CodeRunContradicted {
+			r.violated++
+			if r.sentence != "" {
+				r.sentence += "; "
+			}
+			r.sentence += w.Message
+		}
+	}
+	r.largest = float64(r.violated)
+	r.broken = r.violated > 0
+	return r
+}

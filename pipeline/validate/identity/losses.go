@@ -1,0 +1,271 @@
+package identity
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// LossTolerance is the share of a stream that may be missing before a verdict counts it.
+const LossTolerance = 0.02
+
+// stepLossTolerance is that of step summaries: those that are left are exact without the others.
+const stepLossTolerance = 0.05
+
+// lossReading judges a share of lost records.
+func lossReading(recorded, lost int, format string, args ...any) reading {
+	all := recorded + lost
+	r := reading{checked: all, violated: lost, largest: share(lost, all)}
+	r.broken = r.largest > LossTolerance
+	r.sentence = fmt.Sprintf(format, args...)
+	return r
+}
+
+// stepsComplete counts the step ids without a summary, against the rate at which steps were to be recorded.
+func stepsComplete(f *facts) reading {
+	n := len(f.run.Steps)
+	if n < 2 || f.run.Aggregate != nil {
+		return notChecked("fewer than two step summaries")
+	}
+	ids := float64(f.run.Steps[n-1].ID - f.run.Steps[0].ID + 1)
+	rate := f.dep.Tracing.StepSampleRate.Or(1)
+	expected := ids * rate
+	lost := math.Max(0, expected-float64(n)-3*math.Sqrt(expected*(1-rate)))
+	r := lossReading(n, int(lost), "%d of %.0f step ids have a summary, where step_tracing_sample_rate %g gives about %.0f: about %.3g %% of the "+
+		"summaries were lost", n, ids, rate, expected, 100*lost/math.Max(1, expected))
+	r.broken = r.largest > stepLossTolerance
+	return r
+}
+
+// journeysComplete counts the running requests of steps that have no journey.
+func journeysComplete(f *facts) reading {
+	if len(f.run.Steps) == 0 || f.run.Aggregate != nil || len(f.run.Requests) == 0 {
+		return notChecked("no journeys beside step summaries")
+	}
+	if len(f.lives) == 0 {
+		return notChecked("no journeys")
+	}
+	rate := f.dep.Tracing.JourneySampleRate.Or(1)
+	if rate < 1 {
+		return notChecked("journeys are sampled at %g, so that a loss cannot be told from the sampling", rate)
+	}
+	var running, known float64
+	for k := range f.run.Steps {
+		depth := float64(f.run.Steps[k].RunningDepth)
+		running += depth
+		known += math.Min(depth, float64(f.running[k]+f.ending[k]+f.maybe[k]))
+	}
+	lost := running - known
+	return lossReading(int(known), int(math.Round(lost)), "the steps count %.0f running requests and the journeys have %.0f of them: about %.3g %% of the "+
+		"journeys were lost", running, known, 100*lost/math.Max(1, running))
+}
+
+// apiSpansComplete counts the core spans whose API span is missing.
+func apiSpansComplete(f *facts) reading {
+	core, lost := 0, 0
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if !q.CoreID.OK || q.Source == trace.SourceStock {
+			continue
+		}
+		core++
+		if !q.APIID.OK {
+			lost++
+		}
+	}
+	if core == 0 {
+		return notChecked("no core spans")
+	}
+	if lost == core {
+		return notChecked("no API spans were recorded")
+	}
+	return lossReading(core-lost, lost, "%d of %d requests of the engine have no API span: their arrival and departure are not known", lost, core)
+}
+
+// coreSpansComplete counts the API spans whose core span is missing.
+func coreSpansComplete(f *facts) reading {
+	api, lost := 0, 0
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if !q.APIID.OK || q.Source == trace.SourceStock {
+			continue
+		}
+		api++
+		if !q.CoreID.OK && !q.AbortedNs.OK {
+			lost++
+		}
+	}
+	if api == 0 || lost == api {
+		return notChecked("no pairs of API and core spans")
+	}
+	if f.isSampled() {
+		return notChecked("journeys are sampled")
+	}
+	return lossReading(api-lost, lost, "%d of %d API spans have no core span: their journeys were lost", lost, api)
+}
+
+// eventsComplete counts the core spans with dropped or missing events.
+func eventsComplete(f *facts) reading {
+	core, lost := 0, 0
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if !q.CoreID.OK || q.Source == trace.SourceStock {
+			continue
+		}
+		core++
+		started := q.ScheduledNs.OK || q.FirstTokenNs.OK
+		isHalf := q.FinishedNs.OK && q.FirstTokenNs.OK && !q.ScheduledNs.OK || started && !q.QueuedNs.OK
+		if q.DroppedEvents > 0 || isHalf {
+			lost++
+		}
+	}
+	if core == 0 {
+		return notChecked("no core spans")
+	}
+	return lossReading(core-lost, lost, "%d of %d journeys lost events", lost, core)
+}
+
+// snapshotsComplete counts the running requests without a snapshot in steps that have any, and the steps
+// without one against the rate at which they were to be recorded.
+func snapshotsComplete(f *facts) reading {
+	c := &f.snapshot
+	if c.steps == 0 {
+		return notChecked("no snapshots")
+	}
+	inSteps := int(max(0, c.depth-c.rows))
+	rate := f.dep.Tracing.RichSubsampleRate
+	lost := share(inSteps, int(c.depth))
+	if rate.OK {
+		busy := 0
+		for i := range f.run.Steps {
+			if f.run.Steps[i].RunningDepth > 0 {
+				busy++
+			}
+		}
+		expected := float64(busy) * rate.V
+		missing := math.Max(0, expected-float64(c.steps)-4*math.Sqrt(expected*(1-rate.V)))
+		lost = math.Max(lost, missing/math.Max(1, expected))
+	}
+	all := int(c.depth)
+	return lossReading(all-int(lost*float64(all)), int(lost*float64(all)), "about %.3g %% of the snapshots that running requests should have were lost",
+		100*lost)
+}
+
+// passesComplete counts the gaps in the numbers of logged passes.
+func passesComplete(f *facts) reading {
+	var lost, n int
+	its := f.run.Iterations
+	for i := 1; i < len(its); i++ {
+		a, b := &its[i-1], &its[i]
+		if b.Form != a.Form || b.Sampled || b.Form != trace.IterationLog && b.Form != trace.IterationTensorRT {
+			continue
+		}
+		n++
+		if gap := b.Index - a.Index - 1; gap > 0 {
+			lost += int(gap)
+		}
+	}
+	if n == 0 {
+		return notChecked("no passes that are numbered")
+	}
+	return lossReading(n+1, lost, "%d numbers of logged passes are missing among %d", lost, n+1+lost)
+}
+
+// clientsComplete compares the requests of the client with those of the server, and looks for gaps in
+// numbered ids.
+func clientsComplete(f *facts) reading {
+	n := len(f.run.Observed)
+	if n == 0 {
+		return notChecked("no requests of clients")
+	}
+	lost := f.missingNumbers()
+	joined := 0
+	for i := range f.run.Observed {
+		if f.run.Observed[i].CoreID.OK {
+			joined++
+		}
+	}
+	served := map[string]bool{} // by the id of the API: samples of one request count once
+	for i := range f.run.Requests {
+		if q := &f.run.Requests[i]; q.APIID.OK && q.CoreID.OK {
+			served[q.APIID.V] = true
+		}
+	}
+	if joined > 0 && !f.isSampled() {
+		lost = max(lost, len(served)-joined)
+	}
+	if a := f.run.Aggregate; a != nil && a.Others > 0 && a.Others < 1 {
+		lost = max(lost, int(a.Others/(1-a.Others)*float64(n)))
+	}
+	return lossReading(n, lost, "about %d requests of the server, or of the numbered requests, are not among the %d of the client: they were lost, or "+
+		"another client ran", lost, n)
+}
+
+// missingNumbers counts the numbers that ids of clients skip; 0 where ids are not numbered.
+func (f *facts) missingNumbers() int {
+	type series struct{ n, most, least int }
+	all := map[string]*series{}
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		prefix, number, ok := numbered(o.ID)
+		if !ok || o.Engine.OK { // requests of a file are shared by several engines
+			return 0
+		}
+		s := all[prefix]
+		if s == nil {
+			s = &series{least: number, most: number}
+			all[prefix] = s
+		}
+		s.n++
+		s.most = max(s.most, number)
+		s.least = min(s.least, number)
+	}
+	lost := 0
+	for _, s := range all {
+		if s.most-s.least >= 4*s.n { // not a running number
+			return 0
+		}
+		lost += max(0, s.most-s.least+1-s.n)
+	}
+	return lost
+}
+
+// numbered splits an id into what comes before its last digits and their number.
+func numbered(id string) (prefix string, number int, ok bool) {
+	from := len(id)
+	for from > 0 && id[from-1] >= '0' && id[from-1] <= '9' {
+		from--
+	}
+	number, err := strconv.Atoi(id[from:])
+	return id[:from], number, err == nil && len(id)-from <= 9
+}
+
+// kvEventsComplete counts the stored blocks whose parent was never stored.
+func kvEventsComplete(f *facts) reading {
+	if len(f.run.KVEvents) == 0 {
+		return notChecked("no KV events")
+	}
+	stored := map[string]bool{}
+	n, lost := 0, 0
+	for i := range f.run.KVEvents {
+		e := &f.run.KVEvents[i]
+		if len(e.Hashes) == 0 {
+			continue
+		}
+		if e.Parent.OK && e.Parent.V != "" {
+			n++
+			if !stored[e.Parent.V] {
+				lost++
+			}
+		}
+		for _, h := range e.Hashes {
+			stored[h] = true
+		}
+	}
+	if n == 0 {
+		return notChecked("no stored block names its parent")
+	}
+	return lossReading(n-lost, lost, "%d of %d stored blocks follow a block that was never stored: KV events were lost", lost, n)
+}

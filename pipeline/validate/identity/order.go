@@ -1,0 +1,154 @@
+package identity
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Tolerances of stamps. The API server and the engine are processes of one machine with one monotonic
+// clock; the client may be another program on it.
+const (
+	mostBackwards = 0.01      // share of requests whose stamps may run backwards
+	clockSlackNs  = 1_000_000 // between two processes
+	clientSlackUs = 2_000     // between a client's and the server's duration
+)
+
+// engineOrder compares the stamps of a request up to its last token.
+func engineOrder(f *facts) reading {
+	return f.inOrder("a later event has the earlier stamp",
+		func(q *trace.Request) []trace.Opt[int64] {
+			return []trace.Opt[int64]{q.ArrivedNs, q.QueuedNs, q.ScheduledNs, q.FirstTokenNs, q.FinishedNs}
+		})
+}
+
+// departures compares the end of a request in the engine with its departure from the API server.
+func departures(f *facts) reading {
+	return f.inOrder("the response departs before the engine finished",
+		func(q *trace.Request) []trace.Opt[int64] {
+			if q.FinishStatus.Or("") == trace.FinishAborted {
+				return nil // a stop string ends the response first
+			}
+			return []trace.Opt[int64]{q.FinishedNs, q.DepartedNs}
+		})
+}
+
+// inOrder counts the requests whose known stamps are not ascending.
+func (f *facts) inOrder(what string, stamps func(*trace.Request) []trace.Opt[int64]) reading {
+	var r reading
+	var worstNs int64
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if q.Source == trace.SourceStock {
+			continue
+		}
+		known := 0
+		last := int64(math.MinInt64)
+		var back int64
+		for _, at := range stamps(q) {
+			if !at.OK {
+				continue
+			}
+			if known > 0 {
+				back = max(back, last-at.V)
+			}
+			known++
+			last = max(last, at.V)
+		}
+		if known < 2 {
+			continue
+		}
+		r.checked++
+		worstNs = max(worstNs, back)
+		if back > clockSlackNs {
+			r.violated++
+		}
+	}
+	r.largest = float64(worstNs) / 1e6
+	r.broken = float64(r.violated) > mostBackwards*float64(r.checked)
+	r.sentence = fmt.Sprintf("in %d of %d requests %s, by up to %.3g ms: the clocks of two streams differ, or one was changed",
+		r.violated, r.checked, what, r.largest)
+	return r
+}
+
+// clientOrder compares the stamps and times within each request of a client.
+func clientOrder(f *facts) reading {
+	var r reading
+	var worstUs float64
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		back := 0.0
+		known := false
+		later := func(a, b trace.Opt[int64]) {
+			if a.OK && b.OK {
+				known = true
+				back = math.Max(back, float64(a.V-b.V)/1e3)
+			}
+		}
+		later(o.SendNs, o.FirstChunkNs)
+		later(o.FirstChunkNs, o.LastChunkNs)
+		later(o.LastChunkNs, o.EndNs)
+		later(o.QueuedNs, o.ScheduledNs)
+		later(o.ScheduledNs, o.EngineFirstNs)
+		later(o.EngineFirstNs, o.EngineLastNs)
+		if o.TTFTUs.OK && o.E2EUs.OK {
+			known = true
+			back = math.Max(back, o.TTFTUs.V-o.E2EUs.V)
+		}
+		if !known {
+			continue
+		}
+		r.checked++
+		worstUs = math.Max(worstUs, back)
+		if back > 1 {
+			r.violated++
+		}
+	}
+	r.largest = worstUs / 1e3
+	r.broken = float64(r.violated) > mostBackwards*float64(r.checked)
+	r.sentence = fmt.Sprintf("in %d of %d requests of the client a later stamp is the earlier one, or the first token comes after the last, "+
+		"by up to %.3g ms", r.violated, r.checked, r.largest)
+	return r
+}
+
+// clientEncloses compares the times of a client with those of the server for the same requests: what the
+// client waited for includes what the server did. Only durations are compared, so that the two may have
+// different clocks.
+func clientEncloses(f *facts) reading {
+	byID := map[string]*trace.Request{}
+	for i := range f.run.Requests {
+		if q := &f.run.Requests[i]; q.CoreID.OK {
+			byID[q.CoreID.V] = q
+		}
+	}
+	var r reading
+	short, long := 0, 0
+	var worst float64
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		q := byID[o.CoreID.V]
+		if !o.CoreID.OK || q == nil || !o.E2EUs.OK {
+			continue
+		}
+		serverMs, ok := trace.BetweenMs(q.ArrivedNs, q.FinishedNs)
+		if !ok || q.FinishStatus.Or("") == trace.FinishAborted {
+			continue
+		}
+		r.checked++
+		missing := serverMs*1e3 - o.E2EUs.V
+		worst = math.Max(worst, missing)
+		if missing > clientSlackUs {
+			short++
+		}
+		if o.E2EUs.V > 3*serverMs*1e3+1e6 {
+			long++
+		}
+	}
+	r.violated = short + long
+	r.largest = worst / 1e3
+	r.broken = float64(short) > mostBackwards*float64(r.checked) || 2*long > r.checked
+	r.sentence = fmt.Sprintf("%d of %d requests took the client less time than the engine, by up to %.3g ms, and %d over three times as long: "+
+		"the client's times have another unit, or belong to another run", short, r.checked, r.largest, long)
+	return r
+}

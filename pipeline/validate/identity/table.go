@@ -1,0 +1,249 @@
+package identity
+
+import (
+	"github.com/blis-train/blis-train/result"
+)
+
+// KindLoss is the kind of the identities that count what is missing.
+const KindLoss = "loss"
+
+// Description is the name of the identity that repeats what extraction found run.yaml to contradict.
+const Description = "description"
+
+// identities is every identity, in the order in which documents have them.
+var identities = []Identity{
+	{
+		Name: "engine_order", Kind: "order", Streams: "API spans and journeys",
+		Holds:     "a request arrives, is queued, is scheduled, gives its first token and its last token in this order",
+		Tolerance: "1 ms, and 1 % of the requests",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: engineOrder,
+	},
+	{
+		Name: "departure_order", Kind: "order", Streams: "API spans and journeys",
+		Holds:     "a response departs after the engine made its last token",
+		Tolerance: "1 ms, and 1 % of the requests",
+		Effect:    result.IdentityFails, Harms: replayAlone, compare: departures,
+	},
+	{
+		Name: "client_order", Kind: "order", Streams: "client timings",
+		Holds:     "a client sends a request, gets the first token, the last token and the end in this order",
+		Tolerance: "1 us, and 1 % of the requests",
+		Effect:    result.IdentityFails, Harms: replayAlone, compare: clientOrder,
+	},
+	{
+		Name: "client_encloses_server", Kind: "order", Streams: "client timings and journeys",
+		Holds:     "a client waits at least as long as the server works on its request",
+		Tolerance: "2 ms, and 1 % of the requests; over three times as long in half of them",
+		Effect:    result.IdentityFails, Harms: replayAlone, compare: clientEncloses,
+	},
+	{
+		Name: "step_tokens", Kind: "tokens", Streams: "step summaries",
+		Holds:     "scheduled tokens are prefill plus decode tokens, and no more requests run than are running",
+		Tolerance: "2 % of the steps",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: stepTokens,
+	},
+	{
+		Name: "journey_tokens", Kind: "tokens", Streams: "step summaries and journeys",
+		Holds:     "the tokens of a step are what the journeys that run in it advance",
+		Tolerance: "2 % of the steps in which as many journeys run as requests",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: journeyTokens,
+	},
+	{
+		Name: "snapshot_tokens", Kind: "tokens", Streams: "snapshots and step summaries",
+		Holds:     "the snapshots of all running requests add up to the tokens of the step",
+		Tolerance: "2 % of the steps",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: snapshotTokens,
+	},
+	{
+		Name: "snapshot_progress", Kind: "tokens", Streams: "snapshots",
+		Holds:     "the computed tokens of a request are those of its snapshot before plus what ran since",
+		Tolerance: "2 % of the pairs of snapshots",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: snapshotProgress,
+	},
+	{
+		Name: "snapshot_requests", Kind: "tokens", Streams: "snapshots and journeys",
+		Holds:     "a snapshot has the prompt of its journey, and no more computed tokens than the request had",
+		Tolerance: "2 % of the snapshots",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: snapshotRequests,
+	},
+	{
+		Name: "cached_tokens", Kind: "tokens", Streams: "journeys or client files, and the deployment",
+		Holds:     "cached plus computed tokens are the prompt, and nothing is cached without a prefix cache",
+		Tolerance: "2 % of the requests",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: cachedTokens,
+	},
+	{
+		Name: "running_requests", Kind: "requests", Streams: "step summaries and journeys",
+		Holds:     "no more journeys run in a step than requests are running",
+		Tolerance: "2 % of the steps",
+		Effect:    result.IdentityFails, Harms: everyPurpose, compare: runningDepth,
+	},
+	{
+		Name: "waiting_requests", Kind: "requests", Streams: "step summaries and journeys",
+		Holds:     "waiting_depth is the number of journeys that are queued and not yet scheduled",
+		Tolerance: "2 % of the steps",
+		Effect:    result.IdentityFails, Harms: waitsAlone, compare: waitingDepth,
+	},
+	{
+		Name: "finished_requests", Kind: "requests", Streams: "step summaries and journeys",
+		Holds:     "the steps count as many finished requests as journeys finish",
+		Tolerance: "3 requests, and 2 %",
+		Effect:    result.IdentityNamed, Harms: replayAndWaits, compare: finishedCounts,
+	},
+	{
+		Name: "scheduler_limits", Kind: "requests", Streams: "step summaries and the deployment",
+		Holds:     "no step runs more than max_num_seqs requests or max_num_batched_tokens tokens",
+		Tolerance: "none",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: limits,
+	},
+	{
+		Name: "snapshot_blocks", Kind: "blocks", Streams: "snapshots and the deployment",
+		Holds:     "a request of n tokens holds ceil(n / block_size) blocks",
+		Tolerance: "one block and those of drafted tokens, and 2 % of the snapshots",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: blocksOfContext,
+	},
+	{
+		Name: "used_blocks", Kind: "blocks", Streams: "step summaries and snapshots",
+		Holds:     "used plus free blocks are the total, and used blocks are those of the running requests less what they share",
+		Tolerance: "2 blocks a request, and 2 % of the steps",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: usedBlocks,
+	},
+	{
+		Name: "pool_size", Kind: "blocks", Streams: "step summaries and the deployment",
+		Holds:     "the KV cache has the blocks that run.yaml states",
+		Tolerance: "1 block, and 2 % of the steps",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: poolSize,
+	},
+	{
+		Name: "memory", Kind: "memory", Streams: "the recorded KV cache and the deployment",
+		Holds:     "weights and KV cache fit into memory_gb times gpu_memory_utilization of each GPU",
+		Tolerance: "5 %",
+		Effect:    result.IdentityFails, Harms: everyPurpose, compare: memory,
+	},
+	{
+		Name: "pool_of_memory", Kind: "memory", Streams: "the recorded KV cache and the deployment",
+		Holds:     "a cache that the engine sized itself is what the weights leave of the memory",
+		Tolerance: "15 %; a smaller cache is a violation only where a description that is wrong in one point gives its size",
+		Effect:    result.IdentityFails, Harms: everyPurpose, compare: poolOfMemory,
+	},
+	{
+		Name: "clock_rates", Kind: "time", Streams: "monotonic and wall-clock stamps",
+		Holds:     "the run takes as long by the one clock as by the other",
+		Tolerance: "5 %, of a run of at least 5 s",
+		Effect:    result.IdentityFails, Harms: everyPurpose, compare: clockRates,
+	},
+	{
+		Name: "step_floor", Kind: "time", Streams: "step times and the deployment",
+		Holds:     "a step takes at least as long as its bytes and operations at the datasheet's peak",
+		Tolerance: "20 %, and 5 % of the steps",
+		Effect:    result.IdentityFails, Harms: everyPurpose, compare: stepFloor,
+	},
+	{
+		Name: "pass_times", Kind: "time", Streams: "logged passes",
+		Holds:     "the elapsed times of passes add up to at most the busy time",
+		Tolerance: "5 %",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: passTimes,
+	},
+	{
+		Name: "step_prior", Kind: "time", Streams: "step times and the library's kernels",
+		Holds:     "steps take what the library predicts for the same batches",
+		Tolerance: "a ratio of 1.5 either way, by regime; beyond 5 the purposes fail",
+		Effect:    result.IdentityNamed, Harms: everyPurpose, compare: priorOfSteps,
+	},
+	{
+		Name: "request_prior", Kind: "time", Streams: "client timings and the library's kernels",
+		Holds:     "tokens take what the library predicts for as many requests at once",
+		Tolerance: "a ratio of 1.5 either way; beyond 5 the purposes fail",
+		Effect:    result.IdentityNamed, Harms: stepsAndReplay, compare: priorOfRequests,
+	},
+	{
+		Name: "level_prior", Kind: "time", Streams: "load levels and the library's kernels",
+		Holds:     "tokens of load levels take what the library predicts for as many requests at once",
+		Tolerance: "a ratio of 1.5 either way; beyond 5 the purposes fail",
+		Effect:    result.IdentityNamed, Harms: stepsAndReplay, compare: priorOfLevels,
+	},
+	{
+		Name: "level_latency", Kind: "load", Streams: "load levels",
+		Holds:     "E2E is TTFT plus the time of the other tokens",
+		Tolerance: "10 %, and half of the levels",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: levelSums,
+	},
+	{
+		Name: "level_concurrency", Kind: "load", Streams: "load levels",
+		Holds:     "the clients of a closed loop are its rate times its latency (Little's law)",
+		Tolerance: "15 % more, 30 % fewer, and half of the levels",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: levelLoad,
+	},
+	{
+		Name: "levels_differ", Kind: "load", Streams: "load levels",
+		Holds:     "no load level stands in the data twice",
+		Tolerance: "none",
+		Effect:    result.IdentityUndecided, Harms: stepsAndReplay, compare: levelsDiffer,
+	},
+	{
+		Name: "model_name", Kind: "names", Streams: "API spans and the deployment",
+		Holds:     "spans name the model of run.yaml",
+		Tolerance: "owner and punctuation",
+		Effect:    result.IdentityUndecided, Harms: everyPurpose, compare: modelNames,
+	},
+	{
+		Name: Description, Kind: "names", Streams: "logs, client files and the deployment",
+		Holds:     "what the files state of the server is what run.yaml states",
+		Tolerance: "none",
+		Effect:    result.IdentityNamed, Harms: everyPurpose, compare: describedAlike,
+	},
+	{
+		Name: "steps_complete", Kind: KindLoss, Streams: "step summaries",
+		Holds:     "every step id has a summary, or the share that was to be recorded",
+		Tolerance: "5 %",
+		Effect:    result.IdentityUndecided, Harms: everyPurpose, compare: stepsComplete,
+	},
+	{
+		Name: "journeys_complete", Kind: KindLoss, Streams: "step summaries and journeys",
+		Holds:     "every running request has a journey",
+		Tolerance: "2 % of the running requests",
+		Effect:    result.IdentityUndecided, Harms: everyPurpose, compare: journeysComplete,
+	},
+	{
+		Name: "api_spans_complete", Kind: KindLoss, Streams: "API spans and journeys",
+		Holds:     "every journey has an API span",
+		Tolerance: "2 %",
+		Effect:    result.IdentityUndecided, Harms: replayAndWaits, compare: apiSpansComplete,
+	},
+	{
+		Name: "core_spans_complete", Kind: KindLoss, Streams: "API spans and journeys",
+		Holds:     "every API span has a journey",
+		Tolerance: "2 %",
+		Effect:    result.IdentityUndecided, Harms: everyPurpose, compare: coreSpansComplete,
+	},
+	{
+		Name: "events_complete", Kind: KindLoss, Streams: "journeys",
+		Holds:     "a journey has all events up to its last",
+		Tolerance: "2 %",
+		Effect:    result.IdentityUndecided, Harms: replayAndWaits, compare: eventsComplete,
+	},
+	{
+		Name: "snapshots_complete", Kind: KindLoss, Streams: "snapshots and step summaries",
+		Holds:     "a step with snapshots has one of every running request, and as many steps have them as were to be recorded",
+		Tolerance: "2 %",
+		Effect:    result.IdentityUndecided, Harms: stepsAndReplay, compare: snapshotsComplete,
+	},
+	{
+		Name: "passes_complete", Kind: KindLoss, Streams: "logged passes",
+		Holds:     "the numbers of logged passes have no gap",
+		Tolerance: "2 %",
+		Effect:    result.IdentityUndecided, Harms: stepsAndReplay, compare: passesComplete,
+	},
+	{
+		Name: "clients_complete", Kind: KindLoss, Streams: "client timings, journeys and logged passes",
+		Holds:     "the client has every request that the server served",
+		Tolerance: "2 %",
+		Effect:    result.IdentityUndecided, Harms: replayAlone, compare: clientsComplete,
+	},
+	{
+		Name: "kv_events_complete", Kind: KindLoss, Streams: "KV events",
+		Holds:     "the block before a stored one was stored",
+		Tolerance: "2 %",
+		Effect:    result.IdentityUndecided, Harms: replayAlone, compare: kvEventsComplete,
+	},
+}

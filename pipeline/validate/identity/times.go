@@ -1,0 +1,226 @@
+package identity
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Tolerances of times.
+const (
+	clockTolerance = 0.05 // between the lengths of one run on two clocks
+	leastSpanS     = 5    // of a run whose clocks are compared
+	floorShare     = 0.8  // of the physical floor, which datasheets round
+	mostBelowFloor = 0.05 // share of steps that may be shorter
+	PriorNamed     = 1.5  // ratio of measured and predicted step times that is named
+	PriorUnusable  = 5.0  // ratio at which the data are not usable as described
+	fewestPriced   = 20   // steps of a regime, or requests, that a median is taken of
+)
+
+// isGPU reports whether the named device is one whose engine sizes its cache from memory.
+func (f *facts) isGPU() bool {
+	_, known := deploy.Datasheet(f.dep.Hardware.Name)
+	return known
+}
+
+// clockRates compares the length of the run on the monotonic and on the wall clock.
+func clockRates(f *facts) reading {
+	var monoNs, wallNs []int64
+	add := func(mono, wall int64) {
+		if wall > 0 {
+			monoNs = append(monoNs, mono)
+			wallNs = append(wallNs, wall)
+		}
+	}
+	if f.run.Aggregate == nil {
+		for i := range f.run.Steps {
+			add(f.run.Steps[i].TsEndNs, f.run.Steps[i].WallNs)
+		}
+	}
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if q.Source != trace.SourceStock && q.ArrivedNs.OK && q.StartWallNs.OK && len(f.run.Steps) == 0 {
+			add(q.ArrivedNs.V, q.StartWallNs.V)
+		}
+	}
+	if len(monoNs) < 2 {
+		return notChecked("no stream has stamps of both clocks")
+	}
+	mono := float64(slices.Max(monoNs) - slices.Min(monoNs))
+	wall := float64(slices.Max(wallNs) - slices.Min(wallNs))
+	if wall < leastSpanS*1e9 && mono < leastSpanS*1e9 {
+		return notChecked("the run is shorter than %d s", leastSpanS)
+	}
+	ratio := mono / math.Max(wall, 1)
+	r := reading{checked: len(monoNs), largest: ratio}
+	if math.Abs(ratio-1) > clockTolerance {
+		r.violated = 1
+		r.broken = true
+	}
+	r.sentence = fmt.Sprintf("the run takes %.3g s by its monotonic stamps and %.3g s by the wall clock (%.3g times): one of the two has another unit",
+		mono/1e9, wall/1e9, ratio)
+	return r
+}
+
+// stepFloor compares the time of a step with what its bytes and operations take at the datasheet's peak.
+func stepFloor(f *facts) reading {
+	if len(f.batches) == 0 {
+		return notChecked("no step with a known batch and a recorded successor")
+	}
+	var r reading
+	var ratios []float64
+	for i := range f.batches {
+		b := &f.batches[i]
+		if !(b.floorUs > 0) {
+			continue
+		}
+		r.checked++
+		ratio := f.groupUs(i) / b.floorUs
+		ratios = append(ratios, ratio)
+		if ratio < floorShare {
+			r.violated++
+		}
+	}
+	if r.checked == 0 {
+		return notChecked("the datasheet has no bandwidth or arithmetic")
+	}
+	r.largest = stat.Median(ratios)
+	r.broken = float64(r.violated) > math.Max(1, mostBelowFloor*float64(r.checked))
+	r.sentence = fmt.Sprintf("%d of %d steps are shorter than reading their weights and cache, or their arithmetic, takes at the peak of %s with "+
+		"tp %d (median %.3g times that): hardware, tensor_parallel_size, model or dtype in run.yaml is wrong, or the stamps have another unit",
+		r.violated, r.checked, f.dep.Hardware.Name, f.dep.TP, r.largest)
+	return r
+}
+
+// groupUs is the time of a step: the longest of its own interval and those after, up to two, because an
+// asynchronous engine is one or two steps ahead of the device.
+func (f *facts) groupUs(i int) float64 {
+	us := f.batches[i].us
+	for k := i + 1; k < len(f.batches) && k <= i+2 && f.batches[k].at-f.batches[i].at <= 2; k++ {
+		us = math.Max(us, f.batches[k].us)
+	}
+	return us
+}
+
+// priorRatios are measured over predicted step times by regime: pure decodes among their like, and
+// stretches of steps whose predicted time is mostly that of prompts.
+func (f *facts) priorRatios() (decode, prompt []float64) {
+	const stretch = 6
+	b := f.batches
+	for i := range b {
+		if !(b[i].priorUs > 0) {
+			continue
+		}
+		alone := !b[i].prefill
+		for k := i - 2; k <= i+1; k++ {
+			alone = alone && k >= 0 && k < len(b) && b[k].at-b[i].at == k-i && !b[k].prefill
+		}
+		if alone {
+			decode = append(decode, b[i].us/b[i].priorUs)
+		}
+	}
+	for i := 0; i+stretch <= len(b); i += stretch {
+		if b[i+stretch-1].at-b[i].at != stretch-1 {
+			continue
+		}
+		var measured, predicted, ofPrompts float64
+		for k := i; k < i+stretch; k++ {
+			measured += b[k].us
+			predicted += b[k].priorUs
+			if b[k].prefill {
+				ofPrompts += b[k].priorUs
+			}
+		}
+		if ofPrompts > 0.6*predicted {
+			prompt = append(prompt, measured/predicted)
+		}
+	}
+	return decode, prompt
+}
+
+// priorOfSteps compares measured step times with the library's for the same batches.
+func priorOfSteps(f *facts) reading {
+	if len(f.batches) == 0 {
+		return notChecked("no step with a known batch and a recorded successor")
+	}
+	if f.price == nil {
+		return notChecked("the library has no kernel tables of %s for this model", f.dep.Hardware.Name)
+	}
+	decode, prompt := f.priorRatios()
+	return f.priorReading("step", []regimeRatios{{"decode steps", decode}, {"steps with prompts", prompt}})
+}
+
+// regimeRatios are ratios of measured and predicted times.
+type regimeRatios struct {
+	name   string
+	ratios []float64
+}
+
+// priorReading judges the medians of ratios by regime. The largest departure decides.
+func (f *facts) priorReading(what string, regimes []regimeRatios) reading {
+	var r reading
+	text := ""
+	worst := 1.0
+	for _, g := range regimes {
+		if len(g.ratios) < fewestPriced {
+			continue
+		}
+		m := stat.Median(g.ratios)
+		r.checked += len(g.ratios)
+		if away(m) > away(worst) {
+			worst = m
+		}
+		if away(m) > PriorNamed {
+			r.violated += len(g.ratios)
+			if text != "" {
+				text += " and "
+			}
+			text += fmt.Sprintf("%s take %.3g times", g.name, m)
+		}
+	}
+	if r.checked == 0 {
+		return notChecked("fewer than %d comparable times", fewestPriced)
+	}
+	r.largest = worst
+	r.broken = r.violated > 0
+	r.effect = result.IdentityNamed
+	if away(worst) > PriorUnusable {
+		r.effect = result.IdentityFails
+	}
+	r.sentence = fmt.Sprintf("%s what the kernels measured on %s take with tp %d (medians of %d %ss): hardware, tensor_parallel_size, model or dtype in "+
+		"run.yaml may be wrong, the stamps may have another unit, or the server was not alone on its devices", text, f.dep.Hardware.Name, f.dep.TP,
+		r.checked, what)
+	return r
+}
+
+// away is how far a ratio is from 1, either way.
+func away(ratio float64) float64 {
+	if !(ratio > 0) {
+		return math.Inf(1)
+	}
+	return math.Max(ratio, 1/ratio)
+}
+
+// passTimes compares the elapsed times of logged passes with the time between them.
+func passTimes(f *facts) reading {
+	a := f.run.Aggregate
+	if a == nil {
+		return notChecked("no logged passes")
+	}
+	if !a.Audit.SumOverWall.OK {
+		return notChecked("the passes have no elapsed times, or none are timed apart from them")
+	}
+	r := reading{checked: len(f.run.Iterations), largest: a.Audit.SumOverWall.V}
+	if r.largest > 1+clockTolerance || r.largest < 1/PriorUnusable/2 {
+		r.violated = r.checked
+		r.broken = true
+	}
+	r.sentence = fmt.Sprintf("the elapsed times of %d passes add up to %.3g times the busy time: they have another unit, or passes are logged twice",
+		r.checked, r.largest)
+	return r
+}
