@@ -375,7 +375,7 @@ func TestGainIsNotChance(t *testing.T) {
 	for name, c := range map[string]struct {
 		learned, prior *coeff.Set
 		want           string
-	}{"worse": {&off, right, "by 0.0 % with the prior"}, "alike": {&off, &off, "between +0.0 and +0.0"}, "better": {right, &off, ""}} {
+	}{"worse": {&off, right, "by 0.0 % with the prior"}, "alike": {&off, &off, "+0.0 to +0.0 points"}, "better": {right, &off, ""}} {
 		g, err := requestfit.GainOf([]*requestfit.Load{l}, c.learned, c.prior)
 		if err != nil {
 			t.Fatal(err)
