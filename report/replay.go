@@ -199,8 +199,11 @@ func phaseTitle(r result.ValidationRun) string {
 // runTitle is phaseTitle with a mark if the comparison is in-sample.
 func runTitle(r result.ValidationRun) string {
 	s := phaseTitle(r)
-	if r.Split.Kind == result.SplitInSample {
+	switch r.Split.Kind {
+	case result.SplitInSample:
 		s += " · in-sample"
+	case result.SplitHoldout:
+		s += " · last " + percentThreshold(r.Split.Test)
 	}
 	return s
 }
@@ -208,6 +211,8 @@ func runTitle(r result.ValidationRun) string {
 // splitWords states which requests of a run were compared.
 func splitWords(s result.Split) string {
 	switch s.Kind {
+	case result.SplitCrossFitted:
+		return "all, each block of time by coefficients that left it out"
 	case result.SplitHoldout:
 		return "hold-out, last " + percentThreshold(s.Test)
 	case result.SplitInSample:

@@ -24,6 +24,9 @@ type Fit struct {
 	TrainingDate string `json:"training_date"`
 	// Requests describes a fit from requests or load levels; nil: the fit is from steps.
 	Requests *RequestLevel `json:"requests,omitempty"`
+	// Cross are the coefficients that judge the replays; nil: none were fitted, as from Gram files
+	// and load levels.
+	Cross *CrossFits `json:"cross_fits,omitempty"`
 }
 
 // AlphaNamed is the model of one alpha target (a delay outside the steps); nil if the fit has none.

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -102,10 +103,11 @@ type ConfigErrors struct {
 
 // Split kinds of a ValidationRun.
 const (
-	SplitHoldout  = "holdout"   // the last share in time of a training run's phase
-	SplitInSample = "in_sample" // the whole phase of a training run, labelled so
-	SplitTestRun  = "test_run"  // a run the coefficients never saw
-	SplitLevels   = "levels"    // load levels, each predicted by coefficients that never saw it
+	SplitCrossFitted = "cross_fitted" // the whole phase of a training run, each block by coefficients that never saw it
+	SplitHoldout     = "holdout"      // the last share in time of a training run's phase
+	SplitInSample    = "in_sample"    // the whole phase of a training run, labelled so
+	SplitTestRun     = "test_run"     // a run the coefficients never saw
+	SplitLevels      = "levels"       // load levels, each predicted by coefficients that never saw it
 )
 
 // Sources of the recorded requests of a ValidationRun.
@@ -159,6 +161,18 @@ type ValidationRun struct {
 	Figures           *RunFigures         `json:"figures,omitempty"`
 	Identities        []Identity          `json:"identities,omitempty"` // of the run's streams; on its first entry
 	Findings          []trace.Finding     `json:"findings"`
+}
+
+// informsOfCross is why the hold-out of a phase with a cross-fitted replay is not gated.
+const informsOfCross = "a figure: the cross-fitted replay judges every request of the phase"
+
+// MakeFigure marks the hold-out of a phase that has a cross-fitted replay: it shows what the published
+// coefficients make of the last requests, and decides nothing.
+func (r *ValidationRun) MakeFigure() { r.Informs = cmp.Or(r.Informs, informsOfCross) }
+
+// IsFigure reports whether the run was marked so.
+func (r *ValidationRun) IsFigure() bool {
+	return r.Split.Kind == SplitHoldout && r.Informs == informsOfCross
 }
 
 // Judged reports whether the replay is gated: it was compared with requests that the coefficients never saw,

@@ -172,6 +172,9 @@ func (f *fitter) fit(ctx context.Context) error {
 			f.out.Alpha = append(f.out.Alpha, *m)
 		}
 	}
+	if err := f.crossFit(ctx, beta, alphas); err != nil {
+		return fmt.Errorf("cross-fitting: %w", err)
+	}
 	if err := f.otherModels(ctx); err != nil {
 		return err
 	}

@@ -46,13 +46,20 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	if err := f.nestOverhead(a); err != nil {
 		return err
 	}
-	s.Variant, s.Sel = f.gamma, &a.sel.Rel[f.gamma]
-	s.Findings = append(s.Findings, s.Pool.Words(s.Sel.Findings)...)
-	s.Data = s.Pool.Data.With(f.gamma)
+	s.Findings = append(s.Findings, s.Pool.Words(a.sel.Rel[f.gamma].Findings)...)
 	list := s.Pool.Train
 	if f.o.RefitAll {
-		list = s.Data.AllRows()
+		list = s.Pool.Data.AllRows()
 	}
+	return f.solveIntervals(a, f.gamma, list)
+}
+
+// solveIntervals is the fit of the given rows at a gamma and its lambda.
+func (f *fitter) solveIntervals(a *alphaFit, gamma int, list []int32) error {
+	s := a.s
+	s.Variant = gamma
+	s.Sel = &a.sel.Rel[gamma]
+	s.Data = s.Pool.Data.With(gamma)
 	s.Train = s.Data.Subset(list)
 	a.bounds = s.Pool.Bounds(list)
 	s.Weights = ridge.CensoredWeights(s.Train, s.Opt)

@@ -23,7 +23,8 @@ type Run struct {
 	Alpha    map[string]*rows.Table // by alpha target
 	Frozen   *rows.Table            // 1.0 features with the cadence as target, for the comparison with 1.0
 	Covered  *result.Covered
-	Coverage rows.Coverage // of the steps; only with Options.BetaOnly
+	Blocks   []result.CrossBlocks // of time, which fits leave out in turn
+	Coverage rows.Coverage        // of the steps; only with Options.BetaOnly
 
 	kept   int         // beta rows
 	noRows string      // Reason if the run has no beta rows: the most frequent drop
@@ -59,6 +60,7 @@ func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features
 	}
 	rate := src.Deployment.Tracing.JourneySampleRate
 	p.Covered = coveredBy(run, p.Spans, rate.OK && rate.V < 1)
+	p.Blocks = rows.Blocks(run, &src.Deployment)
 	steps, err := rows.Rebuild(run, &src.Deployment, o.Spec)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
@@ -161,6 +163,7 @@ func (p *Run) join(q *Run) {
 	p.Findings = append(p.Findings, q.Findings...)
 	p.Quality.Join(q.Quality)
 	p.Covered = Cover(p.Covered, q.Covered)
+	p.Blocks = rows.JoinBlocks(p.Blocks, q.Blocks)
 	p.Lengths.add(q.Lengths)
 	p.WallNs = max(p.WallNs, q.WallNs)
 	p.kept += q.kept

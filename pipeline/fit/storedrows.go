@@ -22,10 +22,11 @@ const (
 // stored is a run without its tables and its source.
 type stored struct {
 	runFacts
-	Contexts string          `json:"contexts"`
-	Spans    []rows.Span     `json:"spans"`
-	Covered  *result.Covered `json:"covered"`
-	Tables   []string        `json:"tables"` // names of those in storedRows, in order
+	Contexts string               `json:"contexts"`
+	Spans    []rows.Span          `json:"spans"`
+	Covered  *result.Covered      `json:"covered"`
+	Blocks   []result.CrossBlocks `json:"blocks"`
+	Tables   []string             `json:"tables"` // names of those in storedRows, in order
 }
 
 // Names of tables; the others are those of alpha targets.
@@ -68,7 +69,7 @@ func StoreRows(src Source, o Options, dir string) error {
 	if err = errors.Join(err, w.close()); err != nil {
 		return err
 	}
-	return files.WriteJSON(filepath.Join(dir, storedRun), stored{p.runFacts, p.Contexts, p.Spans, p.Covered, names})
+	return files.WriteJSON(filepath.Join(dir, storedRun), stored{p.runFacts, p.Contexts, p.Spans, p.Covered, p.Blocks, names})
 }
 
 // tableWriters append tables to files of a folder.
@@ -126,6 +127,7 @@ func restore(src Source) (*Run, error) {
 		Contexts: s.Contexts,
 		Spans:    s.Spans,
 		Covered:  s.Covered,
+		Blocks:   s.Blocks,
 		Alpha:    map[string]*rows.Table{},
 	}
 	p.Deployment = src.Deployment

@@ -139,10 +139,10 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 type noisyTimes map[string][][]float64
 
 // withStepNoise replays the phase with noise in the step times, chanceReplays times, and returns the times
-// of the compared requests that arrive from splitNs on. fresh makes an engine that shares no scratch space
-// with another.
+// of the compared requests that arrive from splitNs on, times a factor of each; nil: 1. fresh makes an engine
+// that shares no scratch space with another.
 func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, fresh func() (engine, error), noise *stepNoise,
-	splitNs int64) (noisyTimes, error) {
+	splitNs int64, factor map[string][]float64) (noisyTimes, error) {
 	draws := make([]*sample, chanceReplays)
 	err := par.Try(ctx, workers, chanceReplays, func(k int) error {
 		e, err := fresh()
@@ -156,7 +156,13 @@ func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, fresh fu
 		if err != nil {
 			return err
 		}
-		draws[k] = p.sampleOf([]*sim.Result{res}, splitNs)
+		draw := p.sampleOf([]*sim.Result{res}, splitNs)
+		for metric, of := range factor {
+			for n, i := range draw.request[metric] {
+				draw.sim[metric][n] *= of[i]
+			}
+		}
+		draws[k] = draw
 		return nil
 	}, nil)
 	if err != nil {

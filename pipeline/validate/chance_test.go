@@ -10,7 +10,7 @@ import (
 func TestFailedNoiseIsAnError(t *testing.T) {
 	broken := errors.New("no engine")
 	fresh := func() (engine, error) { return engine{}, broken }
-	q, err := (&replayedPhase{}).withStepNoise(context.Background(), 1, fresh, nil, 0)
+	q, err := (&replayedPhase{}).withStepNoise(context.Background(), 1, fresh, nil, 0, nil)
 	if q != nil || !errors.Is(err, broken) {
 		t.Errorf("got %v, %v", q, err)
 	}

@@ -25,10 +25,14 @@ const scatterStream = 0x5eed
 
 // replayedPhase is one phase of a run, replayed from its first arrival with an empty engine.
 type replayedPhase struct {
-	recorded  []Request                // requests of the phase, in order of arrival
-	requests  []sim.Request            // the same, as the simulator takes them
-	results   map[string][]*sim.Result // by variant, one per replication
-	engine    engine
+	recorded []Request                // requests of the phase, in order of arrival
+	requests []sim.Request            // the same, as the simulator takes them
+	results  map[string][]*sim.Result // by variant, one per replication
+	engine   engine
+	// blocks are those of a cross-fitted replay, each with its own engine in place of the one above;
+	// nil: one engine replays all requests.
+	blocks    *result.CrossBlocks
+	engines   []engine
 	originNs  int64 // first arrival
 	marks     []stepMark
 	simulated *markLog // marks of the plain replay
@@ -50,9 +54,16 @@ func replayPhase(marks []stepMark, all []Request, phase *deploy.Phase, content C
 	if e.Async {
 		p.lag = 1
 	}
+	p.runVariants()
+	return p
+}
+
+// runVariants makes the plain replay and, where noise is known, the noisy ones.
+func (p *replayedPhase) runVariants() {
 	if len(p.recorded) == 0 {
-		return p
+		return
 	}
+	e := &p.engine
 	p.run(result.VariantPlain, nil)
 	if e.residuals != nil {
 		p.run(result.VariantNoise, func(c *sim.Config) { c.Noise = e.residuals })
@@ -60,7 +71,7 @@ func replayPhase(marks []stepMark, all []Request, phase *deploy.Phase, content C
 	if e.scatter != nil && e.drift != nil && len(e.drift.Points) > 0 {
 		p.run(result.VariantDrift, func(c *sim.Config) {
 			c.Latency = &recordedMachine{
-				Model:    e.Latency,
+				Model:    c.Latency,
 				drift:    e.drift,
 				originNs: p.originNs,
 				scatter:  e.scatter,
@@ -68,7 +79,6 @@ func replayPhase(marks []stepMark, all []Request, phase *deploy.Phase, content C
 			}
 		})
 	}
-	return p
 }
 
 // newPhase are the requests of all that arrive in the phase, before any replay.
@@ -130,18 +140,25 @@ func (p *replayedPhase) run(variant string, addNoise func(*sim.Config)) {
 	if addNoise != nil && len(p.requests) < manyRequests {
 		replications = noiseReplications
 	}
-	c := p.engine.Config
-	firstSeed := c.Seed
 	for k := range replications {
-		c.Seed = firstSeed + int64(k)
-		var observer sim.Observer
-		if addNoise != nil {
-			addNoise(&c)
-		} else {
-			p.simulated = &markLog{originNs: p.originNs}
-			observer = p.simulated
+		prepare := func(c sim.Config) sim.Config {
+			c.Seed += int64(k)
+			if addNoise != nil {
+				addNoise(&c)
+			}
+			return c
 		}
-		res, err := sim.Run(c, p.requests, observer)
+		var res *sim.Result
+		var err error
+		switch {
+		case p.blocks != nil:
+			res, err = p.runBlocks(prepare)
+		case addNoise == nil:
+			p.simulated = &markLog{originNs: p.originNs}
+			res, err = sim.Run(prepare(p.engine.Config), p.requests, p.simulated)
+		default:
+			res, err = sim.Run(prepare(p.engine.Config), p.requests, nil)
+		}
 		if err != nil {
 			p.findings = append(p.findings, trace.Findingf(NoReplay, "%s replay: %v", variant, err))
 			return
@@ -179,9 +196,11 @@ func (p *replayedPhase) entry(splitNs int64) result.ValidationRun {
 	if plain := samples[result.VariantPlain]; plain != nil {
 		v.Requests = plain.compared
 		v.Excluded = plain.excluded
-		recordedGaps := tokenGaps(p.marks, p.lag, splitNs)
-		simulatedGaps := tokenGaps(p.simulated.marks, p.lag, splitNs)
-		v.Metrics.ITLGap = Compare(recordedGaps, simulatedGaps, false) // printed, never gated
+		if p.simulated != nil {
+			recordedGaps := tokenGaps(p.marks, p.lag, splitNs)
+			simulatedGaps := tokenGaps(p.simulated.marks, p.lag, splitNs)
+			v.Metrics.ITLGap = Compare(recordedGaps, simulatedGaps, false) // printed, never gated
+		}
 	}
 	for i := range p.recorded {
 		if p.recorded[i].Excluded == excludedUnrecorded {

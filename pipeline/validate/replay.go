@@ -73,8 +73,14 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		}
 		p := replayPhase(marks, requests, phase, shared.Content, e)
 		p.undecided = cmp.Or(whyUncounted(aggregate, requests, phase), shared.whyUndecided(requests, phase))
-		withNoise := func(splitNs int64) (noisyTimes, error) { return j.withNoise(ctx, t, p, phase, dep, e.Seed, splitNs) }
-		j.entries[i] = append(j.entries[i], j.phaseEntries(t, phase, p, withNoise)...)
+		withNoise := func(of *replayedPhase, splitNs int64) (noisyTimes, error) {
+			return j.withNoise(ctx, t, p, of, phase, dep, splitNs)
+		}
+		cross, err := j.crossFitted(t, p, phase, dep)
+		if err != nil {
+			return err
+		}
+		j.entries[i] = append(j.entries[i], j.phaseEntries(t, phase, p, cross, withNoise)...)
 	}
 	if len(j.entries[i]) == 0 {
 		j.entries[i] = []result.ValidationRun{t.entryWithoutReplay()}
@@ -103,39 +109,47 @@ func whyNotReplayed(run *trace.Run, dep *deploy.Deployment) string {
 	}
 }
 
-// withNoise are the times that the requests of a replayed phase that arrive from splitNs on take with the
-// server's own noise: that of its steps, or of its requests where too few steps were recorded.
-func (j *job) withNoise(ctx context.Context, t *judgedRun, p *replayedPhase, phase *deploy.Phase, dep *deploy.Deployment,
-	seed, splitNs int64) (noisyTimes, error) {
+// withNoise are the times that the requests of a replay which arrive from splitNs on take with the server's
+// own noise: that of its steps, or of its requests where too few steps were recorded. p is the replay of the
+// phase by the coefficients of the validation, which of may be too.
+//
+// A cross-fitted replay takes what noise makes of each request from replays by these coefficients: it hardly
+// depends on them, and a noisy replay of every block would cost three times as much.
+func (j *job) withNoise(ctx context.Context, t *judgedRun, p, of *replayedPhase, phase *deploy.Phase, dep *deploy.Deployment,
+	splitNs int64) (noisyTimes, error) {
 	if t.beta != nil {
 		if noise := stepNoiseOf(t.beta, t.pred, phase.StartNs, phase.EndNs); noise != nil {
 			fresh := func() (engine, error) {
 				e := p.engine
-				err := j.setModels(&e, dep)
+				err := j.setModels(&e, j.set, dep)
 				return e, err
 			}
-			return p.withStepNoise(ctx, j.o.Workers, fresh, noise, splitNs)
+			return p.withStepNoise(ctx, j.o.Workers, fresh, noise, splitNs, of.timesOver(p))
 		}
 	}
-	return p.withRequestNoise(seed, splitNs), nil
+	return of.withRequestNoise(p.engine.Seed, splitNs), nil
 }
 
-// phaseEntries compares one replayed phase: of a training run the hold-out, which is gated, and the whole
-// phase in-sample, which is not; of a test run the whole phase.
-func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p *replayedPhase,
-	withNoise func(splitNs int64) (noisyTimes, error)) []result.ValidationRun {
+// phaseEntries compares one replayed phase. Of a test run that is the whole phase. Of a training run it is
+// the cross-fitted replay, which is gated, the hold-out, which is gated where there is no cross-fitted one,
+// and the whole phase in-sample, which is not.
+func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p, cross *replayedPhase,
+	withNoise func(p *replayedPhase, splitNs int64) (noisyTimes, error)) []result.ValidationRun {
 	if t.starved == nil {
 		t.starved = map[string]starvedRequests{}
 	}
-	entry := func(fromNs int64, split result.Split) result.ValidationRun {
+	entry := func(p *replayedPhase, fromNs int64, split result.Split) result.ValidationRun {
 		v := p.entry(fromNs)
 		v.Split = split
 		t.describe(&v, phase)
+		if split.Kind == result.SplitHoldout && cross != nil {
+			v.MakeFigure()
+		}
 		t.starved[gate.ReplayScope(&v)] = p.starvedFrom(fromNs)
 		if !v.Judged() {
 			return v
 		}
-		noisy, err := withNoise(fromNs)
+		noisy, err := withNoise(p, fromNs)
 		if err != nil {
 			v.Findings = append(v.Findings, trace.Findingf(NoReplay, "replays with the server's noise: %v", err))
 		}
@@ -143,16 +157,22 @@ func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p *replayedPhase,
 		return v
 	}
 	if !t.training {
-		return []result.ValidationRun{entry(phase.StartNs, result.Split{Kind: result.SplitTestRun, Test: 1})}
+		return []result.ValidationRun{entry(p, phase.StartNs, result.Split{Kind: result.SplitTestRun, Test: 1})}
 	}
-	whole := entry(phase.StartNs, result.Split{Kind: result.SplitInSample, Train: j.o.Split, Test: 1})
-	if j.refit { // nothing was held out
-		return []result.ValidationRun{whole}
+	var out []result.ValidationRun
+	if cross != nil {
+		const others = float64(result.CrossFolds-1) / result.CrossFolds
+		out = append(out, entry(cross, phase.StartNs, result.Split{Kind: result.SplitCrossFitted, Train: others, Test: 1}))
 	}
-	test := math.Round((1-j.o.Split)*1e9) / 1e9 // without the digits that the subtraction adds
-	held := entry(t.cutNs(phase), result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: test})
-	whole.Figures = nil
-	return []result.ValidationRun{held, whole}
+	if !j.refit { // else nothing was held out
+		test := math.Round((1-j.o.Split)*1e9) / 1e9 // without the digits that the subtraction adds
+		out = append(out, entry(p, t.cutNs(phase), result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: test}))
+	}
+	whole := entry(p, phase.StartNs, result.Split{Kind: result.SplitInSample, Train: j.o.Split, Test: 1})
+	if len(out) > 0 {
+		whole.Figures = nil
+	}
+	return append(out, whole)
 }
 
 // cutNs is where the hold-out of a phase begins.
@@ -194,7 +214,7 @@ func (j *job) engineOf(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (en
 		e.GammaEMA = j.set.Gamma
 	}
 	findings := j.setIdleDelays(&e, run)
-	if err := j.setModels(&e, dep); err != nil {
+	if err := j.setModels(&e, j.set, dep); err != nil {
 		return e, nil, err
 	}
 	if j.o.Noise == noiseResidual {
@@ -224,26 +244,26 @@ func (j *job) setIdleDelays(e *engine, run *trace.Run) []trace.Finding {
 	return []trace.Finding{trace.Findingf(ReplayAssumes, "run %s: no request met an idle server", run.ID)}
 }
 
-// setModels makes the step times and the delays outside the engine: constants, or the artifact's alphas.
+// setModels makes the step times and the delays outside the engine: constants, or the alphas of a set.
 // The models have scratch space of their own, so every engine needs new ones.
-func (j *job) setModels(e *engine, dep *deploy.Deployment) (err error) {
+func (j *job) setModels(e *engine, set *coeff.Set, dep *deploy.Deployment) (err error) {
 	if j.o.Latency == latencyRoofline {
 		e.Latency, err = sim.NewRoofline(dep)
 	} else {
-		e.Latency, err = sim.NewPhysics(j.set, dep)
+		e.Latency, err = sim.NewPhysics(set, dep)
 	}
 	if err != nil {
 		return err
 	}
 	if e.overheadUs != nil {
 		e.Overhead = sim.Const(*e.overheadUs)
-	} else if e.Overhead, err = sim.NewAlphaDelay(j.set, coeff.Overhead, dep); err != nil {
+	} else if e.Overhead, err = sim.NewAlphaDelay(set, coeff.Overhead, dep); err != nil {
 		return trace.Errorf(NoReplay, "replay: %v", err).WithHint("give --overhead-us")
 	}
 	if e.egressUs != nil {
 		e.Egress = sim.Const(*e.egressUs)
-	} else if j.set.AlphaModel(coeff.Egress) != nil {
-		e.Egress, err = sim.NewAlphaDelay(j.set, coeff.Egress, dep)
+	} else if set.AlphaModel(coeff.Egress) != nil {
+		e.Egress, err = sim.NewAlphaDelay(set, coeff.Egress, dep)
 	}
 	return err
 }

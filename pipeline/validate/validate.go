@@ -90,6 +90,7 @@ type job struct {
 	entries  [][]result.ValidationRun // by source: one a phase and split
 	warnings []trace.Finding
 	refit    bool // the coefficients saw the hold-out too
+	cross    crossSets
 	done     <-chan struct{}
 }
 
@@ -118,6 +119,7 @@ func newJob(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Sour
 		entries:  make([][]result.ValidationRun, len(sources)),
 		warnings: rules.Loosen(o.ThresholdsFrom),
 		refit:    set.Refit || fit != nil && fit.Options.RefitAll,
+		cross:    crossSetsOf(set, fit, &o),
 		done:     ctx.Done(),
 	}
 	if sources[0].Stride == 0 {

@@ -95,8 +95,13 @@ func (r Requests) Fit(ctx context.Context, o fit.Options, _ trace.Progress) (*re
 		}
 	}
 	if len(r.Holdout) > 0 {
-		doc.Requests.Holdout, err = c.predictHeldRuns(learned.Set)
+		if doc.Requests.Holdout, err = c.predictHeldRuns(learned.Set); err != nil {
+			return nil, err
+		}
 	}
+	cross, found, err := c.crossFit(learned)
+	doc.Cross = cross
+	doc.Warnings = append(doc.Warnings, found...)
 	return doc, err
 }
 
@@ -129,6 +134,7 @@ type collection struct {
 	config     string             // its key
 	runs       []result.FitRun
 	loads      []*Load
+	whole      []*Load // the loads of requests that teach, with all of their requests
 	// held are the loads that validate the fit: those of held-out runs, or else the fitted
 	// loads with only their last arrivals compared.
 	held         []*Load
@@ -228,6 +234,7 @@ func (c *collection) addLoads(run *trace.Run, dep *deploy.Deployment, out *resul
 		return nil
 	}
 	out.Used = true
+	c.whole = append(c.whole, loads...)
 	if len(c.evidence.Holdout) > 0 {
 		c.loads = append(c.loads, loads...)
 		return nil

@@ -16,6 +16,8 @@ import (
 // them.
 type Load struct {
 	Name       string
+	Run, Phase string // that it is of
+	OriginNs   int64  // stamp of time 0
 	Tier       string // what was recorded, see TierSpans
 	Deployment *deploy.Deployment
 	KVBlocks   int64          // GPU blocks; 0: the deployment's
@@ -34,11 +36,7 @@ func (l *Load) Before(share float64) *Load {
 	n := l.sentIn(share)
 	endedUs := 0.0
 	for i := range n {
-		for _, us := range [...]float64{l.first(i), l.last(i), float64(l.sent(i)) + l.stamps(i).E2EUs} {
-			if us > endedUs { // false for NaN
-				endedUs = us
-			}
-		}
+		endedUs = max(endedUs, l.endUs(i))
 	}
 	all := n
 	for all < len(l.Requests) && float64(l.sent(all)) < endedUs {
@@ -73,8 +71,8 @@ func (l *Load) sentIn(share float64) int {
 // unseen is a copy without the measurements of requests first to end-1.
 func unseen(all []sim.Measured, first, end int) []sim.Measured {
 	all = slices.Clone(all)
-	for i := first; i < min(end, len(all)); i++ {
-		all[i] = sim.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
+	for i := first; i < end; i++ {
+		unsee(all, i)
 	}
 	return all
 }
@@ -125,10 +123,11 @@ func (l *Load) checkMeasured() error {
 
 // IsMeasured reports whether any request has a measured time.
 func (l *Load) IsMeasured() bool {
-	return slices.ContainsFunc(l.Seen, func(s sim.Measured) bool {
-		return s.TTFTUs > 0 || s.SpanUs > 0 || s.E2EUs > 0
-	})
+	return slices.ContainsFunc(l.Seen, func(s sim.Measured) bool { return isMeasured(&s) })
 }
+
+// isMeasured reports whether any time of a request is known.
+func isMeasured(s *sim.Measured) bool { return s.TTFTUs > 0 || s.SpanUs > 0 || s.E2EUs > 0 }
 
 func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 

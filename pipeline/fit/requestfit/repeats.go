@@ -28,7 +28,8 @@ type repeats struct {
 	scale   [numRowKinds]float64
 	weight  struct{ regression, replay float64 } // of the two kinds of equations
 	scatter result.RequestScatter
-	chunk   int // time blocks whose gradients are summed into one draw
+	bias    []float64 // mean gradient of the equations on simulated recordings
+	chunk   int       // time blocks whose gradients are summed into one draw
 }
 
 // The number of simulated recordings is chosen so that they have about
@@ -41,12 +42,12 @@ const (
 )
 
 // refitted takes a Gauss-Newton step from a candidate, corrected for the bias of
-// the equations, and returns the covariance of the answer's errors: sampling error
-// of the recording and uncertainty of the prior. The bias depends on the
-// coefficients, so a first step with few recordings moves close to the answer, and
-// a second one with all of them is taken from there.
-func (l *learner) refitted(s *state) (values, covariance []float64, u *result.RequestScatter, err error) {
-	r := l.newRepeats(s)
+// the equations, and returns the equations at the answer and the covariance of the
+// answer's errors: sampling error of the recording and uncertainty of the prior. The
+// bias depends on the coefficients, so a first step with few recordings moves close to
+// the answer, and a second one with all of them is taken from there.
+func (l *learner) refitted(s *state) (r *repeats, covariance []float64, err error) {
+	r = l.newRepeats(s)
 	size := 0
 	for _, load := range l.loads {
 		size += len(load.Requests)
@@ -55,24 +56,24 @@ func (l *learner) refitted(s *state) (values, covariance []float64, u *result.Re
 	few := max(1, count/fewerRepeats)
 	for k, n := range []int{few, count} {
 		if err := r.replayAll(); err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		real, err := r.regression(l.loads)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		r.scale = real.scales(r.values)
 		if k == 0 {
 			if err := r.measureScatter(real, few); err != nil {
-				return nil, nil, nil, err
+				return nil, nil, err
 			}
 		}
 		if r.values, covariance, err = r.step(real, n); err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 	}
 	r.scatter.Recordings = count + few
-	return r.values, covariance, &r.scatter, nil
+	return r, covariance, nil
 }
 
 // step takes the Gauss-Newton step from the candidate with the bias and scatter of
@@ -92,24 +93,32 @@ func (r *repeats) step(real *regression, count int) (values, covariance []float6
 	if err != nil {
 		return nil, nil, err
 	}
+	bias, meat := moments(draws, len(r.m.free))
+	r.bias = bias
+	values, information, err := r.solve(real)
+	if err != nil {
+		return nil, nil, err
+	}
+	covariance, err = r.sandwich(information, meat, count)
+	return values, covariance, err
+}
+
+// solve takes the Gauss-Newton step from the candidate on the real recording, less the
+// bias, and returns the information of the equations too.
+func (r *repeats) solve(real *regression) (values, information []float64, err error) {
 	n := len(r.m.free)
-	bias, meat := moments(draws, n)
 	g := r.information(real)
 	gradient := make([]float64, n)
 	for _, v := range r.gradients(r.loads, real) {
 		addTo(gradient, v)
 	}
 	for k := range n {
-		g.B[k] = ridge.Dot(g.G[k*n:(k+1)*n], r.values) + gradient[k] - bias[k]
+		g.B[k] = ridge.Dot(g.G[k*n:(k+1)*n], r.values) + gradient[k] - r.bias[k]
 	}
 	o := ridge.DefaultOptions(n)
 	o.Prior, o.Precision = r.m.mean, r.m.precision
 	fit, err := ridge.Solve(g, 1/g.Q, o)
-	if err != nil {
-		return nil, nil, err
-	}
-	covariance, err = r.sandwich(g.G, meat, count)
-	return fit.Beta, covariance, err
+	return fit.Beta, g.G, err
 }
 
 // newRepeats starts at a candidate. It weights both kinds of equations by their

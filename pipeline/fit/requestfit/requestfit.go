@@ -50,6 +50,7 @@ type Learned struct {
 	Names      []string             // of the free terms, target/term
 	Covariance [][]float64          // of the errors of the free terms
 	directions []direction
+	equations  *repeats // with the answer's scatter and bias; nil for load levels
 }
 
 // Fit fits the coefficients of one configuration to the measured times of its requests. All loads
@@ -89,21 +90,28 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 		}
 		return l.learned(found, post, nil), nil
 	}
-	values, post, scatter, err := l.refitted(found)
+	r, post, err := l.refitted(found)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := l.unbiased(found, values, scatter, found == best)
+	answer, err := l.unbiased(found, r.values, &r.scatter, found == best)
 	if err != nil {
 		return nil, err
 	}
+	var out *Learned
 	if answer != found {
-		return l.learned(answer, post, scatter), nil
+		out = l.learned(answer, post, &r.scatter)
+	} else {
+		if found == best {
+			r.bias = make([]float64, len(r.values)) // it was not taken off
+		}
+		if post, err = l.posterior(e); err != nil {
+			return nil, err
+		}
+		out = l.learned(found, widened(post, found.values, r.values), &r.scatter)
 	}
-	if post, err = l.posterior(e); err != nil {
-		return nil, err
-	}
-	return l.learned(found, widened(post, found.values, values), scatter), nil
+	out.equations = r
+	return out, nil
 }
 
 // A bias correction is rejected if it makes the objective larger than farther times the old one plus

@@ -46,7 +46,15 @@ func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int6
 		if len(reqs) == 0 {
 			continue
 		}
-		l := &Load{Name: run.ID + " " + p.Name, Tier: tier, Deployment: dep, Requests: reqs}
+		l := &Load{
+			Name:       run.ID + " " + p.Name,
+			Run:        run.ID,
+			Phase:      p.Name,
+			OriginNs:   seen[0].ArrivalNs,
+			Tier:       tier,
+			Deployment: dep,
+			Requests:   reqs,
+		}
 		for i := range seen {
 			l.Seen = append(l.Seen, measuredTimes(&seen[i]))
 			l.Stamps = append(l.Stamps, stampsOf(&seen[i]))

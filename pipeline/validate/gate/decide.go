@@ -161,7 +161,7 @@ func (r *Rules) replayGates(v *result.Validation, fromRequests bool) []result.Ga
 	undecided := ""
 	for i := range v.Runs {
 		run := &v.Runs[i]
-		if run.Split.Kind == result.SplitInSample {
+		if run.Split.Kind == result.SplitInSample || run.IsFigure() {
 			continue
 		}
 		why = "no unsaturated phase with requests that the coefficients never saw was replayed"
@@ -261,8 +261,12 @@ func comparedNoun(run *result.ValidationRun) string {
 	return "requests"
 }
 
-// inSample ends the scope of a replay on requests that the fit has seen.
-const inSample = " (in-sample)"
+// Ends of the scopes of replays that are not gated: on requests that the fit has seen, and of a hold-out
+// beside a cross-fitted replay.
+const (
+	inSample  = " (in-sample)"
+	lastShare = " (hold-out)"
+)
 
 // ReplayScope names a replayed run, phase and split: "id/phase (in-sample)".
 func ReplayScope(run *result.ValidationRun) string {
@@ -270,15 +274,18 @@ func ReplayScope(run *result.ValidationRun) string {
 	if run.Phase != "" {
 		scope += "/" + run.Phase
 	}
-	if run.Split.Kind == result.SplitInSample {
+	switch {
+	case run.Split.Kind == result.SplitInSample:
 		scope += inSample
+	case run.IsFigure():
+		scope += lastShare
 	}
 	return scope
 }
 
 // RunOf is the id of the run in a scope of ReplayScope.
 func RunOf(scope string) string {
-	id, _, _ := strings.Cut(strings.TrimSuffix(scope, inSample), "/")
+	id, _, _ := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(scope, inSample), lastShare), "/")
 	return id
 }
 

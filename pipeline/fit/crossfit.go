@@ -1,0 +1,177 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// crossFitter makes the fits without one block of time each (spec#cross-fitting). They learn from the
+// hold-out too, because it is one of the blocks.
+//
+// Each fit chooses lambda and gamma of the step time among its own rows. Lambda and spread of a delay
+// are those of the published fit: what is chosen among a dozen values on four blocks hardly depends on
+// the fifth, and choosing them is the longest part of a fit.
+type crossFitter struct {
+	*fitter
+	step     *Solved // the published step time
+	delays   alphaFits
+	byDevice bool // the published fit has hardware factors
+	blocks   []result.CrossBlocks
+}
+
+// crossFit adds the fits to the document, unless the blocks of a run are unknown or too few rows lie
+// outside one of them.
+func (f *fitter) crossFit(ctx context.Context, step *Solved, delays alphaFits) error {
+	c := &crossFitter{
+		fitter:   f,
+		step:     step,
+		delays:   delays,
+		byDevice: len(f.out.Beta.HardwareFactors) > 0,
+	}
+	for _, p := range f.used {
+		if len(p.Blocks) == 0 {
+			return nil
+		}
+		c.blocks = append(c.blocks, p.Blocks...)
+	}
+	cross := &result.CrossFits{Blocks: c.blocks}
+	for block := range result.CrossFolds {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		fit, err := c.fitWithout(block)
+		if err != nil {
+			return fmt.Errorf("without block %d of %d: %w", block+1, result.CrossFolds, err)
+		}
+		if fit == nil {
+			f.warn(trace.Findingf(CodeFewRows,
+				"few measurements lie outside one of %d blocks of time: replays are judged by the last share of each phase alone",
+				result.CrossFolds))
+			return nil
+		}
+		cross.Fits = append(cross.Fits, *fit)
+		f.progress.Report("cross-fitting", int64(block+1), result.CrossFolds, "fits")
+	}
+	f.out.Cross = cross
+	return nil
+}
+
+// fitWithout is the fit without one block; nil where too few rows are left.
+func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
+	s := &Solved{Pool: c.without(c.step.Pool, block), Terms: c.step.Terms, Opt: c.step.Opt}
+	s.Opt.SkipNested = true
+	if len(s.Pool.Train) <= s.Opt.Folds {
+		return nil, nil
+	}
+	if err := c.adjustPenalty(s); err != nil {
+		return nil, err
+	}
+	sel, err := s.Choose(c.o.Recipe, "beta")
+	if err != nil {
+		return nil, err
+	}
+	gamma, _ := ridge.ChooseVariant(sel.scores(c.gammas), features.DefaultGamma)
+	if err := s.SolveAt(sel, gamma, false); err != nil {
+		return nil, err
+	}
+	var described result.Model
+	Deployments(s, c.namesOf(s, (*deploy.Deployment).Label), &described)
+	out := &result.CrossFit{
+		Learned:           len(s.Pool.Train),
+		Lambda:            result.OrNull(s.Fit.Lambda),
+		GammaEMA:          result.OrNull(c.gammas[gamma]),
+		Beta:              s.Fit.Beta,
+		DeploymentFactors: described.DeploymentFactors,
+		Alpha:             []result.CrossAlpha{},
+	}
+	if c.byDevice {
+		out.HardwareFactors = Devices(s.Train, ridge.Predict(s.Train, s.Fit.Beta), c.namesOf(s, hardwareName), -1)
+	}
+	for _, a := range c.delays {
+		if a.s == nil || !coeff.Replayable(a.target) {
+			continue
+		}
+		alpha, err := c.delayWithout(block, a, gamma)
+		if err != nil {
+			return nil, fmt.Errorf("alpha %s: %w", a.target, err)
+		}
+		if alpha == nil {
+			return nil, nil
+		}
+		out.Alpha = append(out.Alpha, *alpha)
+	}
+	return out, nil
+}
+
+// adjustPenalty makes again what the penalty takes from the training rows: a prior's lambda, principal
+// components.
+func (c *crossFitter) adjustPenalty(s *Solved) error {
+	if c.prior != nil {
+		if err := c.prior.apply(s); err != nil {
+			return err
+		}
+	}
+	if !c.o.Spec.InComponents() {
+		return nil
+	}
+	train := s.Pool.TrainData()
+	gram := ridge.OfRows(train, ridge.Weights(train, s.Opt), nil, c.o.Workers)
+	_, err := s.Opt.Components(gram, componentShare)
+	return err
+}
+
+// delayWithout is one delay without one block; nil where too few rows are left.
+func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (*result.CrossAlpha, error) {
+	s := &Solved{Pool: c.without(published.s.Pool, block), Terms: published.s.Terms, Opt: published.s.Opt}
+	if len(s.Pool.Train) <= s.Opt.Folds {
+		return nil, nil
+	}
+	a := &alphaFit{target: published.target, s: s, sel: published.sel}
+	var err error
+	if a.target == coeff.Overhead {
+		err = c.solveIntervals(a, gamma, s.Pool.Train)
+	} else {
+		err = s.SolveAt(a.sel, gamma, false)
+	}
+	return &result.CrossAlpha{Target: a.target, Values: s.Fit.Beta, Deployments: a.on}, err
+}
+
+// without is the pool with other training rows: those that teach the fit without a block. Outliers of
+// the hold-out teach nothing, as those of the training rows, which are gone.
+func (c *crossFitter) without(p *Pool, block int) *Pool {
+	out := *p
+	out.Train = nil
+	out.Hold = nil
+	row := int32(0)
+	for _, t := range p.Tables {
+		byPhase := c.blocksByPhase(t.Run)
+		for i := range t.Kept {
+			b := byPhase[t.Phase[i]]
+			if b != nil && b.Teaches(block, t.TimeNs[i]) && !t.IsOutlier(i) {
+				out.Train = append(out.Train, row)
+			}
+			row++
+		}
+	}
+	return &out
+}
+
+// blocksByPhase are the blocks of a run by the index of the phase, -1 for a run without phases.
+func (c *crossFitter) blocksByPhase(run string) map[int32]*result.CrossBlocks {
+	k := slices.IndexFunc(c.used, func(p *Run) bool { return p.Src.ID == run })
+	phases := c.used[k].Src.Deployment.Phases
+	out := map[int32]*result.CrossBlocks{}
+	for i := range c.used[k].Blocks {
+		b := &c.used[k].Blocks[i]
+		out[int32(slices.IndexFunc(phases, func(p deploy.Phase) bool { return p.Name == b.Phase }))] = b
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package requestfit
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// crossFit fits the loads once without each block of time (spec#cross-fitting). There are no such fits of
+// load levels, and where a fit without one of the blocks has nothing to learn from.
+//
+// The fits are warm: they begin at the answer. A first Gauss-Newton step uses the equations there, which
+// all of them share, each without the requests of its block; a second one those of a replay at their own
+// values. That is where a fit of these requests from the prior ends too, but for its search, which none of
+// them makes. Hyper-parameters are the answer's: the weights of both kinds of equations, and their bias,
+// in proportion to the requests.
+func (c *collection) crossFit(answer *Learned) (cross *result.CrossFits, found []trace.Finding, err error) {
+	if len(c.whole) == 0 || answer.equations == nil {
+		return nil, nil, nil
+	}
+	cross = &result.CrossFits{}
+	for _, l := range c.whole {
+		cross.Blocks = append(cross.Blocks, l.blocks())
+	}
+	all, err := answer.equations.on(c.whole, answer.equations.values)
+	if err != nil {
+		return nil, nil, err
+	}
+	for block := range result.CrossFolds {
+		var loads []*Load
+		for i, l := range c.whole {
+			loads = append(loads, l.without(&cross.Blocks[i], block))
+		}
+		learned := countMeasured(loads)
+		if learned == 0 {
+			return nil, []trace.Finding{trace.Findingf(fit.CodeFewRows,
+				"no request was measured outside one of %d blocks of time: replays are judged by the last share of each phase alone",
+				result.CrossFolds)}, nil
+		}
+		set, err := all.fitWithout(loads)
+		if err != nil {
+			return nil, nil, fmt.Errorf("cross-fitting without block %d of %d: %w", block+1, result.CrossFolds, err)
+		}
+		on := features.On(set, c.deployment)
+		f := result.CrossFit{Learned: learned, Beta: coeff.Values(on.Beta), Alpha: []result.CrossAlpha{}}
+		for i := range on.Alpha {
+			f.Alpha = append(f.Alpha, result.CrossAlpha{
+				Target: on.Alpha[i].Target,
+				Values: coeff.Values(on.Alpha[i].Coefficients),
+			})
+		}
+		cross.Fits = append(cross.Fits, f)
+	}
+	return cross, nil, nil
+}
+
+// on is the equations of other loads, replayed at the given values, with the bias in proportion to their
+// requests.
+func (r *repeats) on(loads []*Load, values []float64) (*repeats, error) {
+	out := r.of(loads)
+	out.values = values
+	for _, load := range loads {
+		out.twins = append(out.twins, twinsOf(load, r.Options))
+	}
+	return out, out.replayAll()
+}
+
+// of is the equations of other loads before their replay.
+func (r *repeats) of(loads []*Load) *repeats {
+	out := &repeats{
+		learner: &learner{Options: r.Options, ctx: r.ctx, loads: loads, m: r.m},
+		rows:    make([][]replayRow, len(loads)),
+		weight:  r.weight,
+		scatter: r.scatter,
+		chunk:   1,
+	}
+	share := float64(countMeasured(loads)) / float64(countMeasured(r.loads))
+	for _, b := range r.bias {
+		out.bias = append(out.bias, share*b)
+	}
+	return out
+}
+
+// fitWithout is the fit of loads that are the ones of r without a part of what was measured.
+func (r *repeats) fitWithout(loads []*Load) (*coeff.Set, error) {
+	part := r.of(loads)
+	part.values = r.values
+	part.rows = r.rows
+	values, err := part.solveAgain()
+	if err != nil {
+		return nil, err
+	}
+	if part, err = r.on(loads, values); err != nil {
+		return nil, err
+	}
+	if values, err = part.solveAgain(); err != nil {
+		return nil, err
+	}
+	return r.m.setOf(values), nil
+}
+
+// solveAgain takes the step with the regression at the candidate.
+func (r *repeats) solveAgain() ([]float64, error) {
+	real, err := r.regression(r.loads)
+	if err != nil {
+		return nil, err
+	}
+	r.scale = real.scales(r.values)
+	values, _, err := r.solve(real)
+	return values, err
+}
+
+// blocks are the blocks of time of a load, between its first and its last request.
+func (l *Load) blocks() result.CrossBlocks {
+	longestUs := 0.0
+	for i := range l.Requests {
+		longestUs = max(longestUs, l.endUs(i)-float64(l.sent(i)))
+	}
+	first := l.OriginNs + 1000*l.sent(0)
+	last := l.OriginNs + 1000*l.sent(len(l.Requests)-1)
+	return result.NewCrossBlocks(l.Run, l.Phase, first, last, trace.Ns(longestUs))
+}
+
+// without is the load without what was measured in a block, and without the times of requests in its
+// embargo. All requests still run, because they share steps with the others.
+func (l *Load) without(b *result.CrossBlocks, block int) *Load {
+	out := *l
+	out.Seen = slices.Clone(l.Seen)
+	out.Stamps = slices.Clone(l.Stamps)
+	for i := range l.Requests {
+		ns := l.OriginNs + 1000*l.sent(i)
+		if b.Block(ns) == block {
+			unsee(out.Stamps, i)
+		}
+		if !b.Teaches(block, ns) {
+			unsee(out.Seen, i)
+		}
+	}
+	return &out
+}
+
+// countMeasured counts the requests of which any time is known.
+func countMeasured(loads []*Load) int {
+	n := 0
+	for _, l := range loads {
+		for i := range l.Seen {
+			if isMeasured(&l.Seen[i]) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// endUs is the last moment at which the load's client saw a request, on the clock of sent.
+func (l *Load) endUs(i int) float64 {
+	end := float64(l.sent(i))
+	for _, us := range [...]float64{l.first(i), l.last(i), float64(l.sent(i)) + l.stamps(i).E2EUs} {
+		if us > end { // false for NaN
+			end = us
+		}
+	}
+	return end
+}
+
+// unsee removes what was measured of a request, where the list has it.
+func unsee(all []sim.Measured, i int) {
+	if i < len(all) {
+		all[i] = sim.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
+	}
+}

@@ -1,0 +1,165 @@
+package requestfit
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+)
+
+// crossLoads are two planted loads as runs have them, with step times that scatter by 5 %.
+func crossLoads(t *testing.T, requests int) (prior *Prior, loads []*Load) {
+	t.Helper()
+	truth, prior, _ := plant(t)
+	quantiles := []sim.Quantile{{Q: 0, Ratio: 0.9}, {Q: 1, Ratio: 1.1}}
+	noise := &sim.Noise{Decode: quantiles, Prefill: quantiles, Mixed: quantiles}
+	for k, rate := range []float64{4, 9} {
+		l := plantedNoisy(t, h100(t), truth, rate, requests, uint64(40+k), noise)
+		l.Run = []string{"slow", "fast"}[k]
+		loads = append(loads, l)
+	}
+	return prior, loads
+}
+
+// crossed fits the first four fifths of loads as a document does, and then without each block.
+func crossed(t *testing.T, prior *Prior, loads []*Load, o Options) *result.CrossFits {
+	t.Helper()
+	c := &collection{whole: loads, deployment: loads[0].Deployment}
+	var early []*Load
+	for _, l := range loads {
+		early = append(early, l.Before(0.8))
+	}
+	answer, err := Fit(context.Background(), early, prior, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cross, found, err := c.crossFit(answer)
+	if err != nil || len(found) > 0 {
+		t.Fatal(err, found)
+	}
+	return cross
+}
+
+// setWith is the prior's set with the values of a fit without a block.
+func setWith(t *testing.T, prior *Prior, l *Load, f *result.CrossFit) *coeff.Set {
+	t.Helper()
+	m, err := newModel(prior, l.Deployment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := m.setOf(m.mean)
+	for j, v := range f.Beta {
+		set.Beta[j].Value = v
+	}
+	for _, a := range f.Alpha {
+		for j, v := range a.Values {
+			set.AlphaModel(a.Target).Coefficients[j].Value = v
+		}
+	}
+	return set
+}
+
+// distance is how far the values of a fit without a block are from those of another fit of the same requests:
+// the root mean square over independent directions, in standard errors of that fit.
+func distance(t *testing.T, f *result.CrossFit, of *Learned) float64 {
+	t.Helper()
+	m := of.equations.m
+	set := setWith(t, &Prior{Name: "answer", Set: of.Set}, of.equations.loads[0], f)
+	n := len(m.free)
+	var covariance []float64
+	off := make([]float64, n)
+	for k := range n {
+		covariance = append(covariance, of.Covariance[k]...)
+		off[k] = m.coefficientOf(set, k).Value - m.coefficientOf(of.Set, k).Value
+	}
+	inverse := stat.Inverse(covariance, n)
+	sum := 0.0
+	for i := range n {
+		sum += off[i] * ridge.Dot(inverse[i*n:(i+1)*n], off)
+	}
+	return math.Sqrt(sum / float64(n))
+}
+
+// mostDistance is how near a fit of simulated recordings, which scatter, comes to itself from another start.
+const mostDistance = 0.75
+
+// TestWarmFitsEqualColdOnes: a fit without a block that begins at the answer is one that begins at the prior, and
+// predicts the same of the block's requests.
+func TestWarmFitsEqualColdOnes(t *testing.T) {
+	prior, loads := crossLoads(t, 150)
+	o := DefaultOptions()
+	o.Search = SearchNone
+	cross := crossed(t, prior, loads, o)
+	for _, block := range []int{0, 3} {
+		cold := coldFit(t, prior, loads, cross, block, o)
+		if d := distance(t, &cross.Fits[block], cold); d > mostDistance {
+			t.Errorf("block %d: the warm fit is %.2f standard errors from the cold one, want at most %.2f", block, d, mostDistance)
+		}
+		warm := setWith(t, prior, loads[0], &cross.Fits[block])
+		for i, l := range loads {
+			a, err := l.Predict(warm)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := l.Predict(cold.Set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var off []float64
+			for q := range a {
+				if cross.Blocks[i].Block(l.OriginNs+1000*l.sent(q)) == block {
+					off = append(off, math.Abs(a[q].E2EUs/b[q].E2EUs-1))
+				}
+			}
+			if stat.Median(off) > 0.005 {
+				t.Errorf("block %d of %s: E2E with the warm and the cold fit differ by %.2f %% in the median, want at most 0.5",
+					block, l.Run, 100*stat.Median(off))
+			}
+		}
+	}
+}
+
+func coldFit(t *testing.T, prior *Prior, loads []*Load, cross *result.CrossFits, block int, o Options) *Learned {
+	t.Helper()
+	var left []*Load
+	for i, l := range loads {
+		left = append(left, l.without(&cross.Blocks[i], block))
+	}
+	cold, err := Fit(context.Background(), left, prior, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cold
+}
+
+// TestCrossFitsNeverSawTheirBlock: a server that is half as fast again in one block moves the answer and the fits
+// of the other blocks, and not the fit without that block.
+func TestCrossFitsNeverSawTheirBlock(t *testing.T) {
+	const block = 2
+	prior, loads := crossLoads(t, 150)
+	o := DefaultOptions()
+	o.Search = SearchNone
+	before := crossed(t, prior, loads, o)
+	cold := coldFit(t, prior, loads, before, block, o)
+	for i, l := range loads {
+		for q := range l.Seen {
+			if before.Blocks[i].Block(l.OriginNs+1000*l.sent(q)) == block {
+				l.Seen[q].TTFTUs *= 1.5
+				l.Seen[q].SpanUs *= 1.5
+				l.Seen[q].E2EUs *= 1.5
+			}
+		}
+	}
+	after := crossed(t, prior, loads, o)
+	if d := distance(t, &after.Fits[block], cold); d > mostDistance {
+		t.Errorf("the fit without the slow block is %.2f standard errors from the one before, want at most %.2f", d, mostDistance)
+	}
+	if d := distance(t, &after.Fits[0], cold); d < 2*mostDistance {
+		t.Errorf("a fit with the slow block is %.2f standard errors from the one without, want more", d)
+	}
+}

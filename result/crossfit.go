@@ -1,0 +1,84 @@
+package result
+
+import "slices"
+
+// CrossFits are coefficients that did not learn from a block of time, one set for each block
+// (spec#cross-fitting). A validation judges the requests of a block by the set that left it out.
+type CrossFits struct {
+	Blocks []CrossBlocks `json:"blocks"` // of every phase that the fit learned from, by run
+	Fits   []CrossFit    `json:"fits"`   // by block: the first one learned from all but the first block
+}
+
+// CrossFolds is the number of blocks that a phase is cut into.
+const CrossFolds = 5
+
+// CrossBlocks are the blocks of time of one phase, on the clock of its requests.
+type CrossBlocks struct {
+	Run   string `json:"run"`
+	Phase string `json:"phase"` // empty: the run has no phases
+	// CutsNs are the CrossFolds-1 moments that divide the phase, ascending.
+	CutsNs []int64 `json:"cuts_ns"`
+	// EmbargoNs is how near to a block left out nothing was learned: as long as the longest request
+	// of the phase was in flight, at most half a block.
+	EmbargoNs int64 `json:"embargo_ns"`
+}
+
+// Block is the block in which something begins at a moment.
+func (b *CrossBlocks) Block(ns int64) int {
+	block := 0
+	for _, cut := range b.CutsNs {
+		if ns >= cut {
+			block++
+		}
+	}
+	return block
+}
+
+// Teaches reports whether something measured at a moment teaches the coefficients that leave a block
+// out: it lies outside the block and farther from its edges than the embargo.
+func (b *CrossBlocks) Teaches(block int, ns int64) bool {
+	afterStart := block == 0 || ns >= b.CutsNs[block-1]-b.EmbargoNs
+	beforeEnd := block == len(b.CutsNs) || ns < b.CutsNs[block]+b.EmbargoNs
+	return !(afterStart && beforeEnd)
+}
+
+// NewCrossBlocks cuts a phase, from its first to its last recorded moment, into blocks of equal
+// length. longestNs is the longest time that one of its requests was in flight.
+func NewCrossBlocks(run, phase string, firstNs, lastNs, longestNs int64) CrossBlocks {
+	blockNs := (lastNs - firstNs) / CrossFolds
+	b := CrossBlocks{Run: run, Phase: phase, EmbargoNs: max(0, min(longestNs, blockNs/2))}
+	for k := int64(1); k < CrossFolds; k++ {
+		b.CutsNs = append(b.CutsNs, firstNs+k*blockNs)
+	}
+	return b
+}
+
+// CrossFit is what was learned without one block of every phase.
+type CrossFit struct {
+	Learned           int                `json:"learned"` // steps, or requests, that it learned from
+	Lambda            *float64           `json:"lambda"`
+	GammaEMA          *float64           `json:"gamma_ema"`
+	Beta              []float64          `json:"beta"` // values in the order of the fit's own
+	DeploymentFactors []DeploymentFactor `json:"deployment_factors,omitempty"`
+	HardwareFactors   []HardwareFactor   `json:"hardware_factors,omitempty"`
+	Alpha             []CrossAlpha       `json:"alpha"` // of the delays that a replay adds
+}
+
+// CrossAlpha is one delay of a CrossFit.
+type CrossAlpha struct {
+	Target      string                   `json:"target"`
+	Values      []float64                `json:"values"`
+	Deployments []DeploymentCoefficients `json:"deployments,omitempty"`
+}
+
+// BlocksOf are the blocks of a phase of a run; nil: the fit did not learn from it.
+func (c *CrossFits) BlocksOf(run, phase string) *CrossBlocks {
+	if c == nil {
+		return nil
+	}
+	k := slices.IndexFunc(c.Blocks, func(b CrossBlocks) bool { return b.Run == run && b.Phase == phase })
+	if k < 0 {
+		return nil
+	}
+	return &c.Blocks[k]
+}
