@@ -62,7 +62,7 @@ func TestEachBlockIsReplayedByItsOwnFit(t *testing.T) {
 	if !held.IsFigure() || held.Judged() || held.Metrics.E2E.KSD > 0.02 {
 		t.Errorf("hold-out: got %+v, want a figure by the published coefficients", held.Split)
 	}
-	gates := gatesOf(v, "median_rel_err_e2e")
+	gates := gatesOf(v, "ks_e2e")
 	if len(gates) != 1 || gates[0].Scope != gate.ReplayScope(&v.Runs[0]) {
 		t.Errorf("got %d gates of E2E, want one, of the cross-fitted replay", len(gates))
 	}
