@@ -35,10 +35,14 @@ var builtIn = sync.OnceValue(func() map[string][]byte {
 		name, config, _ := bytes.Cut(line, []byte("\t"))
 		configs[string(name)] = config
 	}
+	addEveryday(configs)
 	return configs
 })
 
 const configEnding = "_config.json"
+
+// fileOf is the name of a model's config.json among the built-in files.
+func fileOf(id string) string { return strings.Replace(id, "/", "--", 1) + configEnding }
 
 // BuiltInIDs returns the Hugging Face ids of the built-in models, sorted.
 func BuiltInIDs() (ids []string) {
@@ -52,10 +56,14 @@ func BuiltInIDs() (ids []string) {
 }
 
 // BuiltInID returns the id of the built-in model with a name. Case does not matter; a name without
-// the publisher, "Meta-" or "-Instruct" is enough where it fits only one model.
+// the publisher, "Meta-", "-Instruct", "-Chat", "-it" or "-hf" is enough where it fits only one model.
 func BuiltInID(name string) (id string, ok bool) {
 	short := func(id string) string {
-		return strings.TrimSuffix(strings.TrimPrefix(Name(id), "meta-"), "-instruct")
+		name := strings.TrimPrefix(Name(id), "meta-")
+		for _, ending := range []string{"-hf", "-instruct", "-chat", "-it"} {
+			name = strings.TrimSuffix(name, ending)
+		}
+		return name
 	}
 	var found []string
 	for _, id := range BuiltInIDs() {
@@ -85,16 +93,29 @@ func LoadBuiltIn(opts Options) (Model, error) {
 	return Load(bytes.NewReader(config), opts.ID+configEnding, opts)
 }
 
-// NoSuchModel is the error for a name that is no built-in model, with the nearest as hint. Code: config_missing.
+// NoSuchModel is the error for a name that is no built-in model, with the nearest of the same family as hint:
+// another family has other layers, whatever its name looks like. Code: config_missing.
 func NoSuchModel(name string) error {
 	e := trace.Errorf(MissingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
-	known := BuiltInIDs()
+	var known []string
 	for _, id := range BuiltInIDs() {
-		known = append(known, path.Base(id))
+		if familyOf(id) == familyOf(name) {
+			known = append(known, id, path.Base(id))
+		}
 	}
 	if near := files.Nearest(name, known); near != "" {
 		return e.WithHint("did you mean " + near + "?")
 	}
 	return e.WithHint("download the model's config.json from Hugging Face and give its path; " +
 		"the built-in ones: blis-train predict")
+}
+
+// familyOf is the word that a model's name starts with, such as qwen or llama.
+func familyOf(id string) string {
+	name := strings.TrimPrefix(Name(id), "meta-")
+	end := strings.IndexFunc(name, func(r rune) bool { return r < 'a' || r > 'z' })
+	if end < 0 {
+		return name
+	}
+	return name[:end]
 }

@@ -133,6 +133,7 @@ const (
 	UnsupportedModel     trace.Code = "unsupported_model"
 	architectureAssumed  trace.Code = "architecture_assumed"
 	fullAttentionAssumed trace.Code = "full_attention_assumed"
+	SameLayers           trace.Code = "same_layers"
 )
 
 // WeightBytes returns the bytes of every weight of the model, embedding and LM

@@ -75,7 +75,13 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	}
 	draft.FillDefaults()
 	d, err := deploy.LoadSettings(append(draft.Settings(), q.Set...)...)
-	return d, draft.Findings(nil), err
+	findings := draft.Findings(nil)
+	if err == nil {
+		if base := model.SameShapeAs(d.Model.ID); base != "" {
+			findings = append(findings, trace.Findingf(model.SameLayers, "%s has the layers of %s, whose configuration is taken", d.Model.ID, base))
+		}
+	}
+	return d, findings, err
 }
 
 // setModel stores the model in the draft: a built-in one, or a config.json by its path or by that

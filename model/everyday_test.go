@@ -1,0 +1,77 @@
+package model
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// TestEverydayModels: the parameters of each shape are those that its publisher counts, within 0.5 %.
+func TestEverydayModels(t *testing.T) {
+	for _, m := range everydayModels {
+		d, err := ReadDecoder([]byte(m.config), nil, m.id, Options{})
+		if err != nil {
+			t.Errorf("%s: %v", m.id, err)
+			continue
+		}
+		if off := float64(d.TotalParams())/m.parameters - 1; math.Abs(off) > 0.005 {
+			t.Errorf("%s: got %d parameters, %.2f %% off the published %.0f", m.id, d.TotalParams(), 100*off, m.parameters)
+		}
+	}
+	if len(everydayModels)+len(sameShapes) < 40 {
+		t.Errorf("%d everyday models, want at least 40", len(everydayModels)+len(sameShapes))
+	}
+}
+
+// TestSameShapes: a model without layers of its own has those of another built-in one and its own context.
+func TestSameShapes(t *testing.T) {
+	for _, s := range sameShapes {
+		own, err := LoadBuiltIn(Options{ID: s.id})
+		if err != nil {
+			t.Fatalf("%s: %v", s.id, err)
+		}
+		base, err := LoadBuiltIn(Options{ID: s.as})
+		if err != nil {
+			t.Fatalf("%s of %s: %v", s.as, s.id, err)
+		}
+		if own.Decoder.TotalParams() != base.Decoder.TotalParams() || SameShapeAs(s.id) != s.as {
+			t.Errorf("%s: got %d parameters, want the %d of %s", s.id, own.Decoder.TotalParams(), base.Decoder.TotalParams(), s.as)
+		}
+		if want, changed := s.changed["max_position_embeddings"]; changed && own.MaxPositionEmbeddings != int64(want.(int)) {
+			t.Errorf("%s: got a context of %d, want %d", s.id, own.MaxPositionEmbeddings, want)
+		}
+	}
+}
+
+// TestEverydayNames: names as people write them, and hints that stay in the family.
+func TestEverydayNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"Qwen2.5-7B": "Qwen/Qwen2.5-7B-Instruct", "qwen2.5-72b-instruct": "Qwen/Qwen2.5-72B-Instruct", "Qwen3-4B": "Qwen/Qwen3-4B",
+		"Qwen3-14B": "Qwen/Qwen3-14B", "QwQ-32B": "Qwen/QwQ-32B", "Qwen3-Next-80B-A3B": "Qwen/Qwen3-Next-80B-A3B-Instruct",
+		"Llama-3.3-70B": "meta-llama/Llama-3.3-70B-Instruct", "meta-llama/Llama-3.2-3B": "meta-llama/Llama-3.2-3B-Instruct",
+		"llama-3-8b": "meta-llama/Meta-Llama-3-8B-Instruct", "Llama-2-70b-chat": "meta-llama/Llama-2-70b-hf",
+		"gemma-3-27b": "google/gemma-3-27b-it", "gemma-2-9b-it": "google/gemma-2-9b-it", "phi-4": "microsoft/phi-4",
+		"Mistral-7B-Instruct-v0.3": "mistralai/Mistral-7B-Instruct-v0.3", "Mistral-Small-3.2-24B-Instruct-2506": "mistralai/Mistral-Small-3.2-24B-Instruct-2506",
+		"Mistral-Nemo-Instruct-2407": "mistralai/Mistral-Nemo-Instruct-2407", "DeepSeek-V3.1": "deepseek-ai/DeepSeek-V3.1",
+		"deepseek-r1-distill-llama-70b": "deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "DeepSeek-R1-0528": "deepseek-ai/DeepSeek-R1-0528",
+		"GLM-4.7": "zai-org/GLM-4.7", "glm-4.5-air": "zai-org/GLM-4.5-Air", "GLM-4.6": "zai-org/GLM-4.6", "Kimi-K2-Thinking": "moonshotai/Kimi-K2-Thinking",
+		"Qwen3-Coder-30B-A3B": "Qwen/Qwen3-Coder-30B-A3B-Instruct", "SmolLM3-3B": "HuggingFaceTB/SmolLM3-3B",
+	} {
+		if id, ok := BuiltInID(name); !ok || id != want {
+			t.Errorf("%s: got %q, %v, want %s", name, id, ok, want)
+		}
+	}
+	for _, name := range []string{"Qwen2.5-8B", "gemma-5-27b", "phi-9", "Mistral-Smal-24B", "GLM-9", "gpt-4o", "claude-4", "Llama-3.3-71B", "falcon-7b",
+		"starcoder2-15b"} {
+		if id, ok := BuiltInID(name); ok {
+			t.Errorf("%s: got %s, want no model", name, id)
+			continue
+		}
+		near, hints := strings.CutPrefix(trace.HintOf(NoSuchModel(name)), "did you mean ")
+		if hints && familyOf(strings.TrimSuffix(near, "?")) != familyOf(name) {
+			t.Errorf("%s: hint at %s, of another family", name, near)
+		}
+	}
+}
