@@ -57,6 +57,15 @@ type Phase struct {
 	StartNs int64  `json:"start_ns"`
 	EndNs   int64  `json:"end_ns"`
 	Load    string `json:"load"` // open | closed
+	// SharedPrefixTokens is the length of the prefix that all prompts of the phase share, as stated.
+	SharedPrefixTokens trace.Opt[int64] `json:"shared_prefix_tokens,omitzero"`
+}
+
+// Client is what is stated about the client that sent the requests.
+type Client struct {
+	// SharedPrefixTokens is the length of the prefix that all prompts share. 0 states that they share
+	// nothing; unknown states nothing.
+	SharedPrefixTokens trace.Opt[int64] `json:"shared_prefix_tokens,omitzero"`
 }
 
 // WarmupPhase is the name of a phase that fits and tests leave out.
@@ -92,6 +101,7 @@ type Deployment struct {
 	Drafter  *model.Model `json:"-"`
 	Tracing  Tracing      `json:"tracing"`
 	Phases   []Phase      `json:"phases,omitempty"`
+	Client   Client       `json:"client,omitzero"`
 	Workload vllm.Values  `json:"workload,omitempty"`
 	Files    Files        `json:"files"`
 	// Read are the files the description was read from, as opened: run.yaml, the
@@ -109,6 +119,15 @@ func (d *Deployment) PhaseAt(ns int64) *Phase {
 		return &d.Phases[i]
 	}
 	return nil
+}
+
+// SharedPrefixAt is the length of the prefix that run.yaml states for prompts sent at a monotonic stamp:
+// that of the phase, else that of the client.
+func (d *Deployment) SharedPrefixAt(ns int64) trace.Opt[int64] {
+	if p := d.PhaseAt(ns); p != nil && p.SharedPrefixTokens.OK {
+		return p.SharedPrefixTokens
+	}
+	return d.Client.SharedPrefixTokens
 }
 
 // Config returns the configuration as one string: a label for people, and eight hex digits that
@@ -174,6 +193,7 @@ func (d *Deployment) Served() Deployment {
 	out.Name = ""
 	out.Provenance = ""
 	out.Phases = nil
+	out.Client = Client{}
 	out.Workload = nil
 	out.Engine.Extra = nil
 	out.Tracing, out.Files = Tracing{}, Files{}

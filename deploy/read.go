@@ -61,6 +61,9 @@ func (d *document) read(root *yaml.Node) *runFile {
 		}
 	}
 	f.dep.Phases = d.readPhases(top)
+	client := top.Sub("client")
+	client.Read(sharedPrefixKeys(&f.dep.Client.SharedPrefixTokens)...)
+	d.refuseOthers(client)
 	top.Read(files.Key{Name: "workload", Into: (*map[string]any)(&f.dep.Workload)})
 	recordings := top.Sub("files")
 	recordings.Read(
@@ -91,7 +94,9 @@ func (d *document) refuseOthers(s *files.Section) {
 // refuseKey fails on an unknown key; the hint is the section that has the key, or the nearest legal one.
 func (d *document) refuseKey(s *files.Section, key *yaml.Node, legal []string) {
 	hint := ""
-	if elsewhere, ok := runKeys().ofFlag[key.Value]; ok && elsewhere != s.PathOf(key.Value) {
+	if strings.ReplaceAll(key.Value, "-", "_") == sharedPrefixKey {
+		hint = fmt.Sprintf("did you mean client.%s, or that of one of phases?", sharedPrefixKey)
+	} else if elsewhere, ok := runKeys().ofFlag[key.Value]; ok && elsewhere != s.PathOf(key.Value) {
 		hint = fmt.Sprintf("did you mean %s?", elsewhere)
 	} else if near := files.Nearest(key.Value, legal); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", s.PathOf(near))
@@ -226,6 +231,17 @@ func (d *document) keepFlags(e *vllm.Engine, s *files.Section) {
 	}
 }
 
+// sharedPrefixKey is the key of the sections client and phases that states what prompts share.
+const sharedPrefixKey = "shared_prefix_tokens"
+
+// sharedPrefixKeys are the key, and the spelling that it has as an option and in pipeline.yaml.
+func sharedPrefixKeys(into *trace.Opt[int64]) []files.Key {
+	key := files.Key{Name: sharedPrefixKey, Into: into, Unit: "tokens", Range: files.AtLeast(0)}
+	asOption := key
+	asOption.Name = strings.ReplaceAll(sharedPrefixKey, "_", "-")
+	return []files.Key{key, asOption}
+}
+
 // readPhases reads the phases of the run, which may not overlap.
 func (d *document) readPhases(top *files.Section) []Phase {
 	var phases []Phase
@@ -234,6 +250,7 @@ func (d *document) readPhases(top *files.Section) []Phase {
 		var start, end trace.Opt[int64]
 		p := Phase{Load: LoadOpen}
 		time := files.Range{Min: 0, Max: math.MaxInt64}
+		s.Read(sharedPrefixKeys(&p.SharedPrefixTokens)...)
 		s.Read(
 			files.Key{Name: "name", Into: &p.Name},
 			files.Key{Name: "load", Into: &p.Load, OneOf: []string{LoadOpen, LoadClosed}},

@@ -121,6 +121,36 @@ func TestNullFlagIsNotGiven(t *testing.T) {
 	}
 }
 
+// TestSharedPrefixIsStated: what run.yaml states of shared prompts, in both spellings; 0 is a statement, and
+// the phase goes before the client.
+func TestSharedPrefixIsStated(t *testing.T) {
+	load := func(text string) *Deployment {
+		d, err := loadRun(runFS(text), "run.yaml", "r", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	d := load(goodRun)
+	if d.SharedPrefixAt(15).OK {
+		t.Errorf("got %+v, want nothing stated", d.SharedPrefixAt(15))
+	}
+	for _, key := range []string{"shared_prefix_tokens", "shared-prefix-tokens"} {
+		text := strings.Replace(goodRun, "load: closed}", "load: closed, "+key+": 64}", 1) + "client: {" + key + ": 0}\n"
+		d = load(text)
+		if first, second := d.SharedPrefixAt(5), d.SharedPrefixAt(15); first != trace.Some(int64(0)) || second != trace.Some(int64(64)) {
+			t.Errorf("%s: got %+v and %+v, want 0 of the client and 64 of the phase", key, first, second)
+		}
+		if served := d.Served(); served.Client != (Client{}) {
+			t.Errorf("got %+v of what serves, want nothing of the client", served.Client)
+		}
+	}
+	d, err := loadRun(runFS(goodRun), "run.yaml", "r", []string{"client.shared_prefix_tokens=0"})
+	if err != nil || d.SharedPrefixAt(5) != trace.Some(int64(0)) {
+		t.Errorf("set: got %+v, %v", d.SharedPrefixAt(5), err)
+	}
+}
+
 // Unknown keys, missing units and impossible values are errors that
 // name file, line and the fix.
 func TestRunYAMLErrorsNameLineAndFix(t *testing.T) {
@@ -132,6 +162,8 @@ func TestRunYAMLErrorsNameLineAndFix(t *testing.T) {
 	}{
 		{"misspelt key", "max_num_seqs: 256", "max_num_seq: 256", unknownKey, 10, "max_num_seqs"},
 		{"unknown section", "phases:", "phase: 1\nphases:", unknownKey, 12, "phases"},
+		{"what prompts share, outside its sections", "phases:", "shared-prefix-tokens: 0\nphases:", unknownKey, 12, "client.shared_prefix_tokens"},
+		{"negative prefix", "files:", "client: {shared_prefix_tokens: -1}\nfiles:", badRunYAML, 15, ">= 0 tokens"},
 		{"key of another section", "  version:", "  dtype: float16\n  version:", unknownKey, 9, "model.dtype"},
 		{"text for a number", "max_num_seqs: 256", "max_num_seqs: many", badRunYAML, 10, "integer"},
 		{"no token budget", "max_num_batched_tokens: 8192", "max_num_batched_tokens: 0", vllm.BadKnobs, 11, "--max-num-batched-tokens"},

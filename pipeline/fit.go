@@ -37,7 +37,7 @@ type FitOptions struct {
 	Holdout  []string // runs that a fit from requests is validated on and does not use
 	Form     string   // FormPhysics | FormTrained
 	Budget   string   // time for a search; it is counted in simulated steps, see stepsPerSecond; "": no limit
-	Shared   int64    // prompt tokens at the start that requests share, for recordings that do not state it
+	Shared   *int64   // first prompt tokens that all requests share, for recordings that do not state it; nil: not stated
 	Out      string   // folder of the results; "": that of the tables
 	SaveGram string   // also write the rows' sums to this file; "": do not
 	DumpRows bool     // also write rows.parquet

@@ -7,6 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
+	"github.com/blis-train/blis-train/pipeline/validate"
 )
 
 // Flags are the filter as flags. Documents do not record these; they record the runs that were used.
@@ -50,8 +51,7 @@ func (o *FitOptions) LearningFlags() []cli.Flag {
 		option.Recorded(&cli.StringFlag{Name: "budget", Destination: &o.Budget, Value: o.Budget,
 			Usage: "`TIME` of a fit from requests, such as 60s; its passes and its search end after as many simulated steps " +
 				"(500,000 a second)"}),
-		option.RecordedUnless("0", &cli.Int64Flag{Name: "shared-prefix-tokens", Destination: &o.Shared, Value: o.Shared,
-			Usage: "length of the prompt prefix that all requests share, `TOKENS`, where the recording does not contain it"}))
+		option.Recorded(&cli.GenericFlag{Name: "shared-prefix-tokens", Value: option.Count(&o.Shared), Usage: validate.SharedPrefixUsage}))
 }
 
 // Flags are the options of the stage as flags; validation.json records those that can change it.

@@ -53,7 +53,7 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 			if ttft, span, ok := requestfit.NoiseFloor(run, r.Deployment, 1); ok {
 				t.Logf("%s: noise floor: sends that differ by a millisecond move TTFT by %.1f %% and span by %.1f %%", r.ID, 100*ttft, 100*span)
 			}
-			loads, findings := requestfit.LoadsOf(run, r.Deployment, true, 0)
+			loads, findings := requestfit.LoadsOf(run, r.Deployment, true, nil)
 			for _, f := range findings {
 				t.Logf("%s: %s", r.ID, f.Message)
 			}

@@ -32,7 +32,7 @@ func TestEvalTraceV2(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if runs[i], _ = requestfit.LoadsOf(run, r.Deployment, true, 0); len(runs[i]) == 0 {
+		if runs[i], _ = requestfit.LoadsOf(run, r.Deployment, true, nil); len(runs[i]) == 0 {
 			t.Errorf("%s: no request with a time", r.ID)
 		}
 	}

@@ -587,7 +587,7 @@ func replayed(t *testing.T, out string, r *result.ExtractRun, steps, requests *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	loads, _ := requestfit.LoadsOf(run, r.Deployment, false, 0)
+	loads, _ := requestfit.LoadsOf(run, r.Deployment, false, nil)
 	text = "KS of TTFT, span, E2E by steps and by requests:"
 	for k := range timesOf {
 		for _, doc := range []*result.Fit{steps, requests} {

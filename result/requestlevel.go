@@ -15,6 +15,7 @@ type RequestLevel struct {
 	StepsPerSecond float64            `json:"-"`                 // printed on the terminal only, because it differs from call to call
 	Directions     []LearnedDirection `json:"directions"`        // best determined first
 	Scatter        *RequestScatter    `json:"scatter"`           // random variation that the intervals include; null for a fit from points
+	CachedShare    *CachedShare       `json:"cached_share"`      // where nothing states what prompts found in the prefix cache; null: it is stated, or there is none
 	Holdout        []RequestHoldout   `json:"holdout,omitempty"` // runs that were held out
 	Levels         []LevelHoldout     `json:"levels,omitempty"`  // load levels, each predicted by coefficients that never saw it
 }

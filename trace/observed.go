@@ -28,7 +28,7 @@ type ObservedRequest struct {
 	Error         Opt[string]  `json:"-" col:"error" doc:"error text"`
 	FinishReason  Opt[string]  `json:"finish_reason" col:"finish_reason" doc:"finish reason"`
 	PrefixGroup   Opt[string]  `json:"-" col:"prefix_group" doc:"requests of one group share a prompt prefix"`
-	PrefixTokens  Opt[int64]   `json:"prefix_tokens" col:"prefix_tokens" unit:"tokens" doc:"length of the shared prefix"`
+	PrefixTokens  Opt[int64]   `json:"prefix_tokens" col:"prefix_tokens" unit:"tokens" doc:"length of the shared prefix; 0 without a group: the client's file states that the prompt shares nothing"`
 	Priority      Opt[int64]   `json:"priority" col:"priority" doc:"scheduling priority"`
 	SLOClass      Opt[string]  `json:"slo_class" col:"slo_class" doc:"service class"`
 	Chunks        Opt[int64]   `json:"chunks" col:"chunks" doc:"output chunks received; fewer than tokens when the client was late"`
@@ -66,6 +66,12 @@ const MostGuessed = 0.05
 func (r *ObservedRequest) KnowsCached() bool {
 	isSum := r.CachedSource.V == CachedCounter && r.CachedMin.V != r.CachedMax.V
 	return r.CachedTokens.OK && !(isSum && float64(r.CachedTokens.V) > MostGuessed*float64(r.PromptTokens.V))
+}
+
+// SharesNothing reports whether the client's file states that the prompt begins like no other one: it has
+// the length of the shared prefix, which is 0, and no group.
+func (r *ObservedRequest) SharesNothing() bool {
+	return r.PrefixTokens.OK && r.PrefixTokens.V == 0 && !r.PrefixGroup.OK
 }
 
 // Uncounted reports whether the counts of a log do not show when the request ran, because it has

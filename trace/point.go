@@ -17,6 +17,7 @@ type LoadPoint struct {
 	TTFTMedianMs Opt[float64] `col:"ttft_median_ms" unit:"ms" doc:"its median"`
 	TPOTMs       float64      `col:"tpot_ms" unit:"ms" doc:"mean time per output token after the first"`
 	E2EMs        Opt[float64] `col:"e2e_ms" unit:"ms" doc:"mean latency of a request"`
+	CachedTokens Opt[float64] `col:"cached_tokens" unit:"tokens" doc:"mean prompt tokens from the prefix cache, by the server or by what the prompts share; null: not stated"`
 	TP           Opt[int64]   `col:"tp" doc:"tensor parallel size the level was measured at; null: run.yaml's"`
 	EP           Opt[int64]   `col:"ep" doc:"expert parallel size; above 1: experts lie on several devices whole; null: run.yaml's"`
 	DP           Opt[int64]   `col:"dp" doc:"data parallel size, whose ranks share the clients or the rate; null: run.yaml's"`

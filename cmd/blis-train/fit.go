@@ -40,7 +40,7 @@ Example:
    blis-train fit --from-gram site-a.gram site-b.gram -o pooled`,
 		Flags: slices.Concat(
 			flagsOf(groups, "spec", "prior", "bootstraps", "model", "without", "workers", "from", "search",
-				"holdout", "save-gram",
+				"holdout", "shared-prefix-tokens", "save-gram",
 				"force", "only", "exclude"),
 			verdictFlags(),
 			[]cli.Flag{

@@ -35,7 +35,7 @@ import (
 )
 
 // Limits of what a user is asked to read.
-const mostCommands, mostFlags = 29, 25
+const mostCommands, mostFlags = 29, 26
 
 // leaf is a command that does something.
 type leaf struct {
@@ -371,7 +371,7 @@ func compile(t *testing.T, name string) *jsonschema.Schema {
 
 // schemaOf is the JSON schema (draft 2020-12) of a document's type: every key it
 // can hold, no other. Pointers and unknown-able values may be null, lists and
-// maps may be null when nothing was computed, keys with omitempty may be absent.
+// maps may be null when nothing was computed, keys with omitempty or omitzero may be absent.
 func schemaOf(title string, doc any) map[string]any {
 	g := schemaGen{defs: map[string]any{}}
 	s := g.of(reflect.TypeOf(doc))
@@ -455,7 +455,7 @@ func (g *schemaGen) fields(t reflect.Type, properties map[string]any, required *
 			key = f.Name
 		}
 		properties[key] = g.of(f.Type)
-		if !strings.Contains(options, "omitempty") {
+		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			*required = append(*required, key)
 		}
 	}

@@ -41,7 +41,7 @@ Example:
 					Usage: "read uncompressed inputs longer than `N` bytes in parts of that length; 0: whole"},
 			},
 			flagsOf(groups, "max-bad-frac", "set", "only", "exclude", "prior", "bootstraps", "max-rows", "from",
-				"holdout", "gate", "for")),
+				"holdout", "shared-prefix-tokens", "gate", "for")),
 	}, groups, func(c *cli.Context, con *console) error { return runPlan(c, con, &o) })
 }
 

@@ -31,7 +31,7 @@ Example:
 				configFlag(), ledgerFlag(), verboseFlag(),
 			},
 			flagsOf(groups, "max-bad-frac", "set", "workers", "force", "only", "exclude", "prior", "bootstraps",
-				"from", "holdout",
+				"from", "holdout", "shared-prefix-tokens",
 				"gate", "for", "baseline"),
 			verdictFlags(), ciFlags()),
 	}, groups, func(c *cli.Context, con *console) error { return runRun(c, con, &o) })

@@ -67,7 +67,7 @@ Writes validation.json and report.html; exit status 3 when a gate fails.
 Example:
    blis-train validate --fit out/fit.json out`,
 		Flags: slices.Concat(
-			flagsOf(groups, "steps-only", "noise", "overhead-us", "idle-delays", "gate", "for", "split", "workers",
+			flagsOf(groups, "steps-only", "noise", "overhead-us", "idle-delays", "shared-prefix-tokens", "gate", "for", "split", "workers",
 				"fit",
 				"coefficients", "figures", "baseline", "force"),
 			verdictFlags(), ciFlags(),

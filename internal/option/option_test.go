@@ -18,6 +18,7 @@ type stage struct {
 	Runs, Sets []string
 	Extra      *float64
 	Cores      int
+	Tokens     *int64
 }
 
 func defaultStage() stage { return stage{Name: "a", Share: 0.8, Seed: 1} }
@@ -33,6 +34,7 @@ func (s *stage) Flags() []cli.Flag {
 		Recorded(&cli.GenericFlag{Name: "run", Value: List(&s.Runs)}),
 		Recorded(&cli.GenericFlag{Name: "set", Value: Settings(&s.Sets)}),
 		Recorded(&cli.GenericFlag{Name: "extra", Value: Optional(&s.Extra)}),
+		Recorded(&cli.GenericFlag{Name: "tokens", Value: Count(&s.Tokens)}),
 		&cli.IntFlag{Name: "cores", Destination: &s.Cores, Value: s.Cores},
 	}
 }
@@ -40,10 +42,11 @@ func (s *stage) Flags() []cli.Flag {
 // What is recorded reads back into the same options.
 func TestCommandRoundTrip(t *testing.T) {
 	extra := 0.0
+	tokens := int64(0)
 	for want, s := range map[string]stage{
 		"fit --name a --seed 1 --share 0.8": defaultStage(),
-		"fit --extra 0 --file f.yaml --n 3 --name b --quick --run x --run y --seed 0 --set a=[1,2] --share 0.5": {
-			Name: "b", File: "f.yaml", Share: 0.5, N: 3, Quick: true, Runs: []string{"x", "y"}, Sets: []string{"a=[1,2]"}, Extra: &extra},
+		"fit --extra 0 --file f.yaml --n 3 --name b --quick --run x --run y --seed 0 --set a=[1,2] --share 0.5 --tokens 0": {
+			Name: "b", File: "f.yaml", Share: 0.5, N: 3, Quick: true, Runs: []string{"x", "y"}, Sets: []string{"a=[1,2]"}, Extra: &extra, Tokens: &tokens},
 	} {
 		got := Command("fit", s.Flags())
 		if got != want {
@@ -116,7 +119,7 @@ func TestOnlyAndWithout(t *testing.T) {
 	if only := Only(s.Flags(), "seed", "run"); len(only) != 2 || only[0].Names()[0] != "seed" {
 		t.Errorf("got %v", only)
 	}
-	if n := len(Without(s.Flags(), "seed", "run")); n != 8 {
-		t.Errorf("got %d options, want 8", n)
+	if n := len(Without(s.Flags(), "seed", "run")); n != 9 {
+		t.Errorf("got %d options, want 9", n)
 	}
 }

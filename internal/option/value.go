@@ -46,6 +46,27 @@ func (v *settingsValue) Set(text string) error {
 	return nil
 }
 
+// Count is the value of a flag that takes a whole number, which may be 0; nil where it was not given.
+func Count(number **int64) cli.Generic { return &countValue{number} }
+
+type countValue struct{ number **int64 }
+
+func (v *countValue) String() string {
+	if v.number == nil || *v.number == nil {
+		return ""
+	}
+	return strconv.FormatInt(**v.number, 10)
+}
+
+func (v *countValue) Set(text string) error {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return errors.New("want a whole number")
+	}
+	*v.number = &n
+	return nil
+}
+
 // Optional is the value of a flag that takes a number, or -1 for none.
 func Optional(number **float64) cli.Generic { return &optionalValue{number} }
 

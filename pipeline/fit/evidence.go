@@ -35,7 +35,7 @@ var (
 	FromRequests = Kind{"requests", append([]string{"deployment"}, stepsAlone...)}
 	// FromPoints is tables of load levels: means of a benchmark's requests.
 	FromPoints = Kind{"points", append([]string{"only", "exclude", "without", "split", "keep-saturated",
-		"shared-prefix-tokens", "holdout"}, stepsAlone...)}
+		"holdout"}, stepsAlone...)}
 	// FromGrams is Gram files: sums of rows that Save made elsewhere.
 	FromGrams = Kind{"Gram files", []string{"save-gram", "dump-rows", "refit-all", "only", "exclude", "keep-saturated",
 		"shared-prefix-tokens", "holdout", "deployment", "from", "search", "form", "budget", "max-rows"}}

@@ -17,4 +17,7 @@ const (
 
 	// StreamsDisagree is the finding of a violated identity between the streams of a run.
 	StreamsDisagree trace.Code = "streams_disagree"
+
+	// SharingContradicted is the warning of sources that state different shares of cached prompt tokens.
+	SharingContradicted trace.Code = "sharing_contradicted"
 )

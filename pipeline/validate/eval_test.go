@@ -260,7 +260,10 @@ func TestEvalStock(t *testing.T) {
 	stock, runs := extracted(t, "real_stock_otlp")
 	for _, shared := range []int64{0, 1024} { // two of the three runs share 1024 tokens
 		o := validate.DefaultOptions()
-		o.IdleDelays, o.SharedPrefix = true, shared
+		o.IdleDelays = true
+		if shared > 0 {
+			o.SharedPrefix = &shared
+		}
 		v, err := pipeline.ValidateTables(context.Background(), stock, runs, f, o, result.Header{})
 		if err != nil {
 			t.Fatal(err)

@@ -13,6 +13,10 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 )
 
+// SharedPrefixUsage describes the option that states what prompts share.
+const SharedPrefixUsage = "state that all prompts begin with the same `TOKENS`, 0: that they share nothing; where neither the " +
+	"server nor the client's file says so (default: shared_prefix_tokens of run.yaml, else not known)"
+
 // Flags are the options of a validation as flags; validation.json records those that can change it.
 func (o *Options) Flags() []cli.Flag {
 	return []cli.Flag{
@@ -26,8 +30,7 @@ func (o *Options) Flags() []cli.Flag {
 			Usage: "constant egress delay of a request in `US` in place of the egress coefficients; -1: the coefficients"}),
 		option.Recorded(&cli.BoolFlag{Name: "idle-delays", Destination: &o.IdleDelays, Value: o.IdleDelays,
 			Usage: "measure constant overhead and egress on requests that found an idle server"}),
-		option.RecordedUnless("0", &cli.Int64Flag{Name: "shared-prefix-tokens", Destination: &o.SharedPrefix, Value: o.SharedPrefix,
-			Usage: "length of the prompt prefix that all requests share, `TOKENS`, where the recording does not contain it"}),
+		option.Recorded(&cli.GenericFlag{Name: "shared-prefix-tokens", Value: option.Count(&o.SharedPrefix), Usage: SharedPrefixUsage}),
 		option.RecordedUnless("physics", &cli.StringFlag{Name: "latency", Destination: &o.Latency, Value: o.Latency,
 			Usage: "step-time `MODEL` of the replay: physics (the coefficients) or roofline"}),
 		option.RecordedAs(o.gateValues, &cli.GenericFlag{Name: "gate", Value: &gateValue{o},

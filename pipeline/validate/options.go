@@ -21,9 +21,10 @@ type Options struct {
 	OverheadUs *float64 // constant in place of the overhead alpha, us
 	IdleDelays bool     // measure constant overhead and egress from requests that met an idle server
 	EgressUs   *float64 // constant in place of the egress alpha, us
-	// SharedPrefix is how many leading prompt tokens are assumed to be shared by the requests of a run
-	// whose recording does not show what they share (stock spans, client files).
-	SharedPrefix int64
+	// SharedPrefix is how many leading prompt tokens all requests of a run share, where its recording does
+	// not show it (stock spans, client files); 0 states that they share nothing, nil states nothing. It goes
+	// before what run.yaml states.
+	SharedPrefix *int64
 	Thresholds   map[string]float64 // by gate
 	// ThresholdsFrom names, by gate, the option or file that set a threshold; "option" by default.
 	ThresholdsFrom map[string]string
@@ -71,8 +72,8 @@ func (o Options) resolve() (Options, error) {
 		return o, option.Misusef("--noise: got %q, want residual or none", o.Noise)
 	case o.Latency != latencyPhysics && o.Latency != latencyRoofline:
 		return o, option.Misusef("--latency: got %q, want physics or roofline", o.Latency)
-	case o.SharedPrefix < 0:
-		return o, trace.Errorf(rows.BadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", o.SharedPrefix)
+	case o.SharedPrefix != nil && *o.SharedPrefix < 0:
+		return o, trace.Errorf(rows.BadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", *o.SharedPrefix)
 	}
 	if err := checkDelay("--overhead-us", o.OverheadUs); err != nil {
 		return o, err

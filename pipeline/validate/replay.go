@@ -59,7 +59,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	if n := len(requests); len(t.Parts) == 0 && n > 0 { // no steps: the requests bound the phases
 		t.Parts = rows.PartsOf(requests[0].ArrivalNs, requests[n-1].ArrivalNs, dep, j.o.Split)
 	}
-	shared := ContentOf(run, dep, requests, j.o.SharedPrefix)
+	shared := ContentOf(run, dep, requests, Sharing{PrefixTokens: j.o.SharedPrefix, Estimate: j.sources[i].Cached})
 	findings = append(findings, shared.Findings...)
 	marks := recordedMarks(run)
 	phases := rows.PhasesOf(run, dep)

@@ -2,8 +2,12 @@ package validate
 
 import (
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -13,28 +17,46 @@ import (
 // CachedTokens, Group, Hashes or the like of the simulated request. Nil: no two prompts share any.
 type Content func(o *Request, r *sim.Request)
 
+// Sharing is what is known of shared prompts besides the tables of a run and its run.yaml.
+type Sharing struct {
+	PrefixTokens *int64 // stated by the option: first tokens that all prompts share; nil: not stated
+	// Estimate is applied to prompts of which nothing else is known; nil: they are replayed uncached.
+	Estimate *result.CachedShare
+}
+
 // Shared is what is known about shared prompts, request by request.
 type Shared struct {
 	Content  Content
 	Findings []trace.Finding
-	// isUnknown reports requests for which nothing was recorded and nothing is assumed; nil: prefix caching
-	// is off.
-	isUnknown func(o *Request) bool
+	sources  []sharingSource // by request; nil: prefix caching is off
+	unsure   []bool          // by request: a count of the server that does not show how it is divided
+	estimate *result.CachedShare
 }
 
-// sharedGroup is the content group of requests that share what the options assume; the client's own groups
-// have the numbers after it.
+// sharingSource is where the knowledge of a prompt's shared tokens comes from, best last.
+type sharingSource int
+
+const (
+	sharingUnknown  sharingSource = iota
+	sharingStated                 // the option or run.yaml
+	sharingOfClient               // the client's file: a prefix group, or that the prompt shares nothing
+	sharingCounted                // the server: usage, the passes of its log, its counters
+	sharingTraced                 // the engine's journeys
+)
+
+// sharedGroup is the content group of requests that share what is stated; the client's own groups have
+// the numbers after it.
 const sharedGroup = 1
 
-// ContentOf finds what the requests of a run share, from the best source of each: the engine's own
-// journey, the cached tokens in the client's row (from usage, or found from the passes), the prefix group
-// in it. All others are assumed to share their first sharedPrefix tokens. 0: nothing is assumed, and a
-// finding counts them.
-func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, sharedPrefix int64) Shared {
+// ContentOf finds what the requests of a run share (spec#shared-prompts), from the best source of each:
+// the engine's own journey, the cached tokens in the client's row (from usage, or found from the passes),
+// what the client's file states of it, what the option or run.yaml states of all. Requests of which nothing
+// is known are counted by a finding. Sources that contradict each other are named.
+func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known Sharing) Shared {
 	if !dep.Engine.PrefixCaching {
 		return Shared{}
 	}
-	var s Shared
+	s := Shared{estimate: known.Estimate}
 	byID := map[string]*sim.Request{} // of the engine's journeys
 	if w, err := workload.FromRun(run, dep, workload.RunOptions{}); err == nil {
 		for i := range w.Requests {
@@ -52,81 +74,201 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, share
 		}
 		return byID[o.ID]
 	}
-	s.isUnknown = func(o *Request) bool {
-		inRow := o.Row != nil && (o.Row.CachedTokens.OK || o.Row.PrefixGroup.OK)
-		return sharedPrefix == 0 && journey(o) == nil && !inRow
+	stated := func(o *Request) trace.Opt[int64] {
+		if known.PrefixTokens != nil {
+			return trace.Some(*known.PrefixTokens)
+		}
+		return dep.SharedPrefixAt(o.ArrivalNs)
+	}
+	source := func(o *Request) sharingSource {
+		row := o.Row
+		switch {
+		case journey(o) != nil:
+			return sharingTraced
+		case row != nil && row.CachedTokens.OK:
+			return sharingCounted
+		case row != nil && (row.PrefixGroup.OK || row.SharesNothing()):
+			return sharingOfClient
+		case stated(o).OK:
+			return sharingStated
+		}
+		return sharingUnknown
+	}
+	for i := range requests {
+		o := &requests[i]
+		s.sources = append(s.sources, source(o))
+		s.unsure = append(s.unsure, o.Row != nil && o.Row.CachedTokens.OK && !o.Row.KnowsCached())
 	}
 	groups := map[string]uint64{}
 	s.Content = func(o *Request, r *sim.Request) {
 		row := o.Row
-		from := journey(o)
-		switch {
-		case from != nil:
-			r.Group = from.Group
-			r.GroupTokens = from.GroupTokens
-			r.Hashes = from.Hashes
-			r.HashTokens = from.HashTokens
-			r.CachedTokens = from.CachedTokens
-		case row != nil && row.CachedTokens.OK:
+		from := source(o)
+		switch from {
+		case sharingTraced:
+			j := journey(o)
+			r.Group = j.Group
+			r.GroupTokens = j.GroupTokens
+			r.Hashes = j.Hashes
+			r.HashTokens = j.HashTokens
+			r.CachedTokens = j.CachedTokens
+		case sharingCounted:
 			r.CachedTokens = trace.Some(min(row.CachedTokens.V, r.PromptTokens))
+		case sharingStated:
+			if n := stated(o).V; n > 0 {
+				r.Group = sharedGroup
+				r.GroupTokens = min(n, r.PromptTokens)
+			}
+		case sharingUnknown:
+			r.CachedTokens = estimatedTokens(known.Estimate, r.PromptTokens)
 		}
-		switch {
-		case r.Group != 0 || len(r.Hashes) > 0:
-		case row != nil && row.PrefixGroup.OK:
+		if row != nil && row.PrefixGroup.OK && r.Group == 0 && len(r.Hashes) == 0 {
 			if groups[row.PrefixGroup.V] == 0 {
 				groups[row.PrefixGroup.V] = uint64(len(groups) + sharedGroup + 1)
 			}
 			r.Group = groups[row.PrefixGroup.V]
 			r.GroupTokens = min(row.PrefixTokens.V, r.PromptTokens)
-		case from == nil && !r.CachedTokens.OK && sharedPrefix > 0:
-			r.Group = sharedGroup
-			r.GroupTokens = min(sharedPrefix, r.PromptTokens)
 		}
 	}
-	s.noteAssumptions(run, requests, sharedPrefix, journey)
+	s.noteAssumptions(run, requests, stated)
+	s.noteContradictions(run, dep, requests, known, journey)
 	return s
 }
 
-// howToKnowCached is what to record so that cached tokens are known.
-const howToKnowCached = "keep /metrics before and after each load, log the iterations (--enable-logging-iteration-details), have the " +
-	"client keep usage (--enable-prompt-tokens-details), or set the key shared-prefix-tokens"
+// estimatedTokens are the cached tokens of a prompt by an estimate; unknown without one, or where it found
+// no sign of any.
+func estimatedTokens(e *result.CachedShare, prompt int64) trace.Opt[int64] {
+	if e == nil || !(e.Share > 0) {
+		return trace.Opt[int64]{}
+	}
+	return trace.Some(min(prompt-1, trace.Int(e.Share*float64(prompt))))
+}
+
+// howToKnowCached is what to record or to state so that cached tokens are known.
+const howToKnowCached = "state what prompts share: shared_prefix_tokens under client or one of phases in run.yaml, or " +
+	"--shared-prefix-tokens TOKENS (0: nothing, as random prompts do); or record it: have the client keep usage " +
+	"(--enable-prompt-tokens-details), log the iterations (--enable-logging-iteration-details), or keep /metrics before and after each load"
 
 // noteAssumptions adds findings on what is assumed about requests whose sharing was not recorded.
-func (s *Shared) noteAssumptions(run *trace.Run, requests []Request, sharedPrefix int64, journey func(*Request) *sim.Request) {
-	unknown, estimated, assumed := 0, 0, 0
+func (s *Shared) noteAssumptions(run *trace.Run, requests []Request, stated func(*Request) trace.Opt[int64]) {
+	unknown, divided := 0, 0
+	byTokens := map[int64]int{} // requests by the prefix that is stated of them
 	for i := range requests {
 		o := &requests[i]
-		switch {
-		case s.isUnknown(o):
+		switch s.sources[i] {
+		case sharingUnknown:
 			unknown++
-		case journey(o) != nil:
-		case o.Row != nil && (o.Row.CachedTokens.OK || o.Row.PrefixGroup.OK):
+		case sharingStated:
+			byTokens[stated(o).V]++
+		case sharingCounted, sharingOfClient:
 			if o.Row.CachedMin.V != o.Row.CachedMax.V {
-				estimated++
+				divided++
 			}
-		default:
-			assumed++
 		}
 	}
 	add := func(format string, args ...any) {
 		s.Findings = append(s.Findings, trace.Findingf(ReplayAssumes, "run %s: %s", run.ID, fmt.Sprintf(format, args...)))
 	}
 	n := len(requests)
-	if estimated > 0 {
-		add("the cached tokens of %d of %d prompts are shares of what passes, counters or hit rates say of several", estimated, n)
+	if divided > 0 {
+		add("the cached tokens of %d of %d prompts are shares of what passes, counters or hit rates say of several", divided, n)
 	}
-	if assumed > 0 {
-		add("%d of %d requests are taken to share their first %d prompt tokens", assumed, n, sharedPrefix)
+	for _, tokens := range slices.Sorted(maps.Keys(byTokens)) {
+		if tokens == 0 {
+			add("%d of %d prompts share nothing, as stated", byTokens[tokens], n)
+			continue
+		}
+		add("%d of %d prompts share their first %d tokens, as stated", byTokens[tokens], n, tokens)
 	}
-	if unknown > 0 {
-		add("prefix caching is on and nothing says what %d of %d requests share; replayed uncached: %s", unknown, n, howToKnowCached)
+	switch {
+	case unknown > 0 && s.estimate == nil:
+		add("prefix caching is on and nothing states what %d of %d prompts share; replayed uncached: %s", unknown, n, howToKnowCached)
+	case unknown > 0:
+		add("prefix caching is on and nothing states what %d of %d prompts share: %s", unknown, n, s.estimate)
+	}
+}
+
+// sharedByMost is the share of prompt tokens by which two sources may differ without being named: first
+// prompts of a group find nothing cached, and blocks that are not full are never shared.
+const sharedByMost = trace.MostGuessed
+
+// noteContradictions names sources that state different shares of the prompt tokens, with both figures.
+func (s *Shared) noteContradictions(run *trace.Run, dep *deploy.Deployment, requests []Request, known Sharing,
+	journey func(*Request) *sim.Request) {
+	names := [...]string{"the server counted", "the client's file states", "--shared-prefix-tokens states", "run.yaml states"}
+	var cached [len(names)]func(o *Request) trace.Opt[float64]
+	seen := map[string]bool{} // groups with a prompt before this one
+	whole := func(tokens, prompt int64) float64 {
+		size := max(1, dep.Engine.BlockSize)
+		return float64(max(0, min(tokens, prompt-1)) / size * size)
+	}
+	cached[0] = func(o *Request) trace.Opt[float64] {
+		if j := journey(o); j != nil {
+			return trace.Opt[float64]{V: float64(j.CachedTokens.V), OK: j.CachedTokens.OK}
+		}
+		if o.Row == nil || !o.Row.CachedTokens.OK || !o.Row.KnowsCached() {
+			return trace.Opt[float64]{}
+		}
+		return trace.Some(float64(o.Row.CachedTokens.V))
+	}
+	cached[1] = func(o *Request) trace.Opt[float64] {
+		switch row := o.Row; {
+		case row == nil:
+			return trace.Opt[float64]{}
+		case row.PrefixGroup.OK && row.PrefixTokens.V > 0:
+			if !seen[row.PrefixGroup.V] {
+				seen[row.PrefixGroup.V] = true
+				return trace.Some(0.0)
+			}
+			return trace.Some(whole(row.PrefixTokens.V, o.Prompt))
+		default:
+			return trace.Opt[float64]{OK: row.SharesNothing()}
+		}
+	}
+	cached[2] = func(o *Request) trace.Opt[float64] {
+		if known.PrefixTokens == nil {
+			return trace.Opt[float64]{}
+		}
+		return trace.Some(whole(*known.PrefixTokens, o.Prompt))
+	}
+	cached[3] = func(o *Request) trace.Opt[float64] {
+		n := dep.SharedPrefixAt(o.ArrivalNs)
+		return trace.Opt[float64]{V: whole(n.V, o.Prompt), OK: n.OK}
+	}
+	var both [len(names)][len(names)]struct{ better, worse, prompts float64 }
+	for i := range requests {
+		o := &requests[i]
+		var values [len(names)]trace.Opt[float64]
+		for k, of := range cached {
+			values[k] = of(o)
+		}
+		for k := range values {
+			for j := k + 1; j < len(values); j++ {
+				if values[k].OK && values[j].OK {
+					sum := &both[k][j]
+					sum.better += values[k].V
+					sum.worse += values[j].V
+					sum.prompts += float64(o.Prompt)
+				}
+			}
+		}
+	}
+	for k := range names {
+		for j := k + 1; j < len(names); j++ {
+			sum := both[k][j]
+			if !(math.Abs(sum.better-sum.worse) > sharedByMost*sum.prompts) {
+				continue
+			}
+			s.Findings = append(s.Findings, trace.Findingf(SharingContradicted,
+				"run %s: %s %.3g %% of the prompt tokens as cached, %s %.3g %%: the former is used", run.ID,
+				names[k], 100*sum.better/sum.prompts, names[j], 100*sum.worse/sum.prompts))
+		}
 	}
 }
 
 // whyUndecided is why the replay of a phase is not judged for want of cached tokens; empty: enough are
-// known.
+// known, or estimated to be few.
 func (s *Shared) whyUndecided(requests []Request, p *deploy.Phase) string {
-	if s.isUnknown == nil {
+	if s.sources == nil {
 		return ""
 	}
 	unknown, all := 0, 0
@@ -136,15 +278,18 @@ func (s *Shared) whyUndecided(requests []Request, p *deploy.Phase) string {
 			continue
 		}
 		all++
-		guessed := o.Row != nil && o.Row.CachedTokens.OK && !o.Row.KnowsCached()
-		if guessed || s.isUnknown(o) {
+		if s.unsure[i] || s.sources[i] == sharingUnknown && !s.estimate.IsSmall() {
 			unknown++
 		}
 	}
 	if float64(unknown) <= trace.MostGuessed*float64(all) {
 		return ""
 	}
-	return fmt.Sprintf("nobody recorded what %d of %d prompts found in the prefix cache: %s", unknown, all, howToKnowCached)
+	why := fmt.Sprintf("nobody recorded what %d of %d prompts found in the prefix cache", unknown, all)
+	if s.estimate != nil {
+		why += fmt.Sprintf(" (%s)", s.estimate)
+	}
+	return why + ": " + howToKnowCached
 }
 
 // whyUncounted is why a phase is not judged because the load in the engine's passes is not that of the

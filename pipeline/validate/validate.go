@@ -53,6 +53,7 @@ type Source struct {
 	Load     func() (*trace.Run, *deploy.Deployment, error)
 	// Extracted are the findings of the extraction, which know what the files say of the server.
 	Extracted []trace.Finding
+	Cached    *result.CachedShare   // estimate for prompts of which nothing else is known; nil: none
 	Levels    []result.LevelHoldout // load levels that are compared in place of requests; nil: requests
 	// Steps and Replay are folders written by StoreSteps and StoreReplay under the same options, to be
 	// read in place of doing that work; empty: Run does it.

@@ -103,6 +103,7 @@ func aiperfRequest(line []byte) (trace.ObservedRequest, error) {
 		EndNs:        j.Metadata.End,
 		PromptTokens: j.tokens("input_sequence_length"),
 		OutputTokens: j.tokens("output_sequence_length"),
+		CachedTokens: j.tokens("usage_prompt_cache_read_tokens"),
 	}
 	if r.ID == "" {
 		r.ID = fmt.Sprintf("%d-%d", j.Metadata.Session, j.Metadata.Turn)

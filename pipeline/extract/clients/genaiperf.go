@@ -38,6 +38,9 @@ var perfPaths = levelPaths{
 	e2e:        "request_latency.avg",
 	clients:    "concurrency",
 	offered:    "request_rate",
+
+	cached:      "usage_prompt_cache_read_tokens.avg",
+	cachedTotal: "total_usage_prompt_cache_read_tokens.avg",
 }
 
 // perfTimes are the metrics that are times, each in a unit of its own.
@@ -59,6 +62,7 @@ func (f *LevelFile) addPerfLevel(metrics map[string]any, name string) {
 		metrics[key] = map[string]any{"avg": numberAt(m, "avg") * ms, "p50": numberAt(m, "p50") * ms}
 	}
 	l := perfPaths.level(metrics, name)
+	l.setDataset(aiperfDataset(metrics))
 	l.nameStrategy()
 	f.addLevel(l, name)
 }

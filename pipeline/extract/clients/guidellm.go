@@ -2,6 +2,7 @@ package clients
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,6 +38,7 @@ type guideRequest struct {
 	Latency    trace.Opt[float64] `json:"request_latency"` // s
 	Prompt     trace.Opt[float64] `json:"prompt_tokens"`
 	Output     trace.Opt[float64] `json:"output_tokens"`
+	Cached     trace.Opt[float64] `json:"cached_tokens"`
 	TTFTMs     trace.Opt[float64] `json:"time_to_first_token_ms"`
 	Args       json.RawMessage    `json:"request_args"`
 	Info       struct {
@@ -50,12 +52,20 @@ type guideRequest struct {
 func (c *Reader) readGuideLLM(f *clientFile) error {
 	before := len(c.Requests)
 	w := c.newWalker(f)
+	var args []any // of the report; it is the data of all benchmarks
 	err := w.object(func(key string) error {
-		if key != "benchmarks" {
-			return w.skip()
+		switch key {
+		case "benchmarks":
+			return w.array(func() error { return c.readGuideBenchmark(f, w) })
+		case "args", "config":
+			var v any
+			err := w.dec.Decode(&v)
+			args = append(args, v)
+			return err
 		}
-		return w.array(func() error { return c.readGuideBenchmark(f, w) })
+		return w.skip()
 	})
+	guideDataset(args).applyTo(c.Requests[before:])
 	if err != nil || len(c.Requests) > before {
 		return err
 	}
@@ -72,6 +82,8 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 			Type string `json:"type_"`
 		} `json:"strategy"`
 	}
+	var args []any // may state the data
+	before := len(c.Requests)
 	byOutcome := make([][]trace.ObservedRequest, len(guideOutcomes))
 	readRequest := func(outcome int) error {
 		var g guideRequest
@@ -87,8 +99,15 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 	}
 	err := w.object(func(key string) error {
 		switch key {
-		case "config":
-			return w.dec.Decode(&config)
+		case "args", "config":
+			var text json.RawMessage
+			var v any
+			err := errors.Join(w.dec.Decode(&text), json.Unmarshal(text, &v))
+			args = append(args, v)
+			if err == nil && key == "config" {
+				err = json.Unmarshal(text, &config)
+			}
+			return err
 		case "requests":
 			return w.object(func(key string) error {
 				outcome := slices.Index(guideOutcomes, key)
@@ -109,6 +128,7 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 			c.addRequest(f.src, r)
 		}
 	}
+	guideDataset(args).applyTo(c.Requests[before:])
 	return err
 }
 
@@ -120,6 +140,7 @@ func (g *guideRequest) request(outcome string) trace.ObservedRequest {
 		SendWallNs:   stampNs(g.Start),
 		PromptTokens: tokenCount(g.Prompt),
 		OutputTokens: tokenCount(g.Output),
+		CachedTokens: tokenCount(g.Cached),
 		Success:      trace.Some(outcome == "successful"),
 		Aborted:      trace.Some(outcome == "incomplete"),
 		Error:        optText(g.Info.Error),
@@ -166,6 +187,8 @@ var guideReportPaths = levelPaths{
 // readGuideReport reads the means of a report; its requests are not kept.
 func readGuideReport(f *LevelFile, data []byte, name string) error {
 	var doc struct {
+		Args       any `json:"args"`
+		Config     any `json:"config"`
 		Benchmarks []struct {
 			Args    any `json:"args"`   // v0.2, v0.3
 			Config  any `json:"config"` // v0.4 and later
@@ -193,6 +216,8 @@ func readGuideReport(f *LevelFile, data []byte, name string) error {
 		case l.Clients > 0:
 			l.Strategy = fmt.Sprintf("%s@%d", l.Strategy, l.Clients)
 		}
+		l.setDataset(guideDataset([]any{b.Args, b.Config}))
+		l.setDataset(guideDataset([]any{doc.Args, doc.Config}))
 		f.addLevel(l, fmt.Sprintf("%s: benchmark %d", name, i+1))
 	}
 	return nil

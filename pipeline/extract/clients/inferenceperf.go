@@ -145,6 +145,8 @@ var stagePaths = levelPaths{
 	offered:    "load_summary.requested_rate",
 	timeMs:     1000,
 	e2eMs:      1000,
+
+	cachedTotal: "successes.prompt_tokens.cached",
 }
 
 // tpotTol is the relative difference above which the report's own TPOT is reported as wrong.
@@ -159,6 +161,9 @@ func readStageReport(f *LevelFile, data []byte, name string) error {
 		return err
 	}
 	l := stagePaths.level(doc, name)
+	if l.CachedTokens.V == 0 { // the report has 0 too where no answer stated what was cached
+		l.CachedTokens = trace.Opt[float64]{}
+	}
 	tpotMs := (l.E2EMs - l.TTFTMeanMs) / (l.OutputTokens - 1)
 	if tpotMs > 0 && !math.IsInf(tpotMs, 0) {
 		if math.Abs(l.ITLMs/tpotMs-1) > tpotTol {

@@ -18,6 +18,7 @@ type levelPaths struct {
 	prompt, promptSD, output, outputSD    string
 	ttft, ttftMedian, itl, e2e            string
 	clients, offered                      string
+	cached, cachedTotal                   string // mean of a request; sum over the requests
 
 	timeMs float64 // unit of TTFT and ITL in ms; 0 for 1
 	e2eMs  float64 // unit of E2E in ms; 0 for 1
@@ -44,6 +45,10 @@ func (p *levelPaths) level(doc any, name string) Level {
 		TTFTMedianMs: timeMs * number(p.ttftMedian),
 		ITLMs:        timeMs * number(p.itl),
 		E2EMs:        e2eMs * number(p.e2e),
+	}
+	l.CachedTokens = optNumberAt(doc, p.cached)
+	if total := optNumberAt(doc, p.cachedTotal); total.OK && !l.CachedTokens.OK && l.Requests > 0 {
+		l.CachedTokens = trace.Some(total.V / float64(l.Requests))
 	}
 	l.Strategy, _ = valueAt(doc, p.strategy).(string)
 	return l

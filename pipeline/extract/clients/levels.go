@@ -62,6 +62,10 @@ type Level struct {
 	ITLMs                  float64 // mean over tokens
 	E2EMs                  float64
 
+	// CachedTokens are the prompt tokens of a request, in the mean, that came from the prefix cache, by the
+	// server's counts or by what the prompts share.
+	CachedTokens trace.Opt[float64]
+
 	TP, EP, DP int // parallel sizes it was measured at, as stated
 
 	Realigned bool // the file's columns did not agree with its header (realign.go)
@@ -71,6 +75,14 @@ type Level struct {
 // arrivals does not apply to it, except with one client.
 func (l *Level) Closed() bool {
 	return strings.HasPrefix(l.Strategy, "throughput") || strings.HasPrefix(l.Strategy, "concurrent")
+}
+
+// setDataset takes the cached tokens from what the prompts of the level share, unless the server counted
+// them.
+func (l *Level) setDataset(d dataset) {
+	if d.isStated && !l.CachedTokens.OK {
+		l.CachedTokens = trace.Some(math.Min(float64(d.prefix), l.PromptTokens))
+	}
 }
 
 // nameStrategy names the strategy of a load by its stated clients or rate.
@@ -102,6 +114,7 @@ func (l *Level) LoadPoint() trace.LoadPoint {
 		TTFTMedianMs: known(l.TTFTMedianMs),
 		TPOTMs:       l.ITLMs,
 		E2EMs:        known(l.E2EMs),
+		CachedTokens: l.CachedTokens,
 		TP:           count(l.TP),
 		EP:           count(l.EP),
 		DP:           count(l.DP),
@@ -266,6 +279,11 @@ func (f *LevelFile) addLevel(l Level, where string) {
 		f.dropLevel("%s: mean lengths: got %g and %g tokens, want at least 1", where, l.PromptTokens, l.OutputTokens)
 		return
 	}
+	if v := l.CachedTokens; v.OK && !(v.V >= 0 && v.V <= l.PromptTokens) {
+		f.Findings = append(f.Findings, trace.Findingf(CodeClientFile,
+			"%s: cached tokens: got %g of prompts of %g tokens in the mean; they are not used", where, v.V, l.PromptTokens))
+		l.CachedTokens = trace.Opt[float64]{}
+	}
 	if n := max(l.Clients, l.TP, l.EP, l.DP); n > mostCounts {
 		f.dropLevel("%s: clients and parallel sizes: got %d, want at most %g", where, n, float64(mostCounts))
 		return
@@ -310,7 +328,7 @@ func (f *LevelFile) dropLevel(format string, args ...any) {
 // Columns of a table of load levels; rate_rps may replace concurrency.
 var (
 	levelColumns         = []string{"input_tokens", "output_tokens", "concurrency", "ttft_ms", "tpot_ms"}
-	optionalLevelColumns = []string{"rate_rps", "e2e_ms", "requests", "input_sd", "output_sd", "tp", "ep", "dp"}
+	optionalLevelColumns = []string{"rate_rps", "e2e_ms", "requests", "input_sd", "output_sd", "cached_tokens", "tp", "ep", "dp"}
 )
 
 // sniffLevelTable recognises a table of load levels by two of its columns.
@@ -435,6 +453,9 @@ func (t *levelTable) level(row []string, line int) (Level, error) {
 		TP:           count("tp", false),
 		EP:           count("ep", false),
 		DP:           count("dp", false),
+	}
+	if k, ok := t.columns["cached_tokens"]; ok && strings.TrimSpace(row[k]) != "" {
+		l.CachedTokens = trace.Some(optional("cached_tokens", 0))
 	}
 	l.nameStrategy()
 	return l, failed

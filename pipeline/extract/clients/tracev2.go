@@ -141,6 +141,13 @@ func traceRequest(rec *tracev2.Record, rd *tracev2.Reader) trace.ObservedRequest
 		Error:        text(rec.Error),
 		FinishReason: text(rec.FinishReason),
 	}
+	// No group and a length of 0 state that the prompt shares nothing, unless it contains the earlier rounds
+	// of its session.
+	if rec.Accumulates || !rd.Has("prefix_group") {
+		if r.SharesNothing() {
+			r.PrefixTokens = trace.Opt[int64]{}
+		}
+	}
 	if rd.Has("streaming") {
 		r.Streaming = trace.Some(rec.Streaming)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/trace"
@@ -28,6 +29,8 @@ func sniffBenchResult(head []byte) bool {
 // not read.
 type benchResult struct {
 	inputs, outputs          numberList
+	cached                   numberList     // of SGLang with --cache-report
+	stated                   map[string]any // values of benchKeys
 	ttfts, starts, latencies numberList
 	itls                     [][]float64 // between chunks
 	errors                   []string
@@ -70,6 +73,7 @@ func (c *Reader) readBenchRequests(f *clientFile) error {
 		if number > 1 {
 			load.Name += fmt.Sprintf(".%d", number)
 		}
+		before := len(c.Requests)
 		for i := range result.inputs {
 			r := result.request(i)
 			r.ID = fmt.Sprintf("%s-%d", strings.TrimPrefix(load.Name, "bench_"), i)
@@ -77,6 +81,7 @@ func (c *Reader) readBenchRequests(f *clientFile) error {
 			load.extend(&r)
 			c.addRequest(f.src, r)
 		}
+		benchDataset(result.stated, len(result.inputs)).applyTo(c.Requests[before:])
 		c.addLoad(load)
 	}
 }
@@ -102,12 +107,21 @@ func (b *benchResult) decode(w walker) error {
 		"start_times": &b.starts,
 		"latencies":   &b.latencies,
 	}
+	b.stated = map[string]any{}
 	return w.object(func(key string) error {
 		if list := lists[key]; list != nil {
 			b.hasDetails = true
 			return w.dec.Decode(list)
 		}
+		if slices.Contains(benchKeys, key) {
+			var v any
+			err := w.dec.Decode(&v)
+			b.stated[key] = v
+			return err
+		}
 		switch key {
+		case "cached_tokens":
+			return w.dec.Decode(&b.cached)
 		case "itls":
 			return w.array(func() error {
 				var gaps numberList
@@ -144,6 +158,7 @@ func (b *benchResult) checkLengths() error {
 		{"start_times", len(b.starts), false},
 		{"latencies", len(b.latencies), false},
 		{"errors", len(b.errors), false},
+		{"cached_tokens", len(b.cached), false},
 	}
 	want := len(b.inputs)
 	for _, l := range lists {
@@ -163,6 +178,9 @@ func (b *benchResult) request(i int) trace.ObservedRequest {
 		Success:      trace.Some(true),
 		PromptTokens: trace.Some(trace.Count(b.inputs[i])),
 		OutputTokens: trace.Some(trace.Count(b.outputs[i])),
+	}
+	if i < len(b.cached) {
+		r.CachedTokens = tokenCount(trace.Some(b.cached[i]))
 	}
 	if i < len(b.sessions) && i < len(b.turns) {
 		r.Session = optText(b.sessions[i])
@@ -210,6 +228,8 @@ var benchPaths = levelPaths{
 	e2e:        "mean_e2el_ms;mean_e2e_latency_ms",
 	clients:    "max_concurrency",
 	offered:    "request_rate",
+
+	cachedTotal: "cache_report.total_cached_tokens",
 }
 
 // readBenchLevels makes a load level of each result that was appended to a file.
@@ -238,11 +258,12 @@ func readBenchLevels(f *LevelFile, data []byte, name string) error {
 }
 
 // addBenchLevel makes a load level of one result.
-func (f *LevelFile) addBenchLevel(doc any, where string) {
+func (f *LevelFile) addBenchLevel(doc map[string]any, where string) {
 	l := benchPaths.level(doc, where)
 	n := float64(l.Requests)
 	l.PromptTokens /= n
 	l.OutputTokens /= n
+	l.setDataset(benchDataset(doc, l.Requests))
 	if l.Clients == 0 && l.OfferedRPS == 0 {
 		l.Clients = l.Requests // all were sent at once
 	}

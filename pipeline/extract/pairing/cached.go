@@ -200,7 +200,7 @@ func (g *Pairing) guessHits(r *trace.ObservedRequest, tokens int64, turns map[tu
 		before := &g.rows[lastTurn]
 		o.source = trace.CachedSession
 		o.tokens = g.rules.wholeBlocks(min(tokens-1, before.PromptTokens.V+before.OutputTokens.V-1))
-	case r.PrefixGroup.OK && r.PrefixTokens.OK:
+	case r.PrefixGroup.OK && r.PrefixTokens.OK || r.SharesNothing():
 		o.source = trace.CachedGroup
 		o.tokens = g.rules.wholeBlocks(min(tokens-1, r.PrefixTokens.V))
 	case hasCommon && commonest <= r.CachedMax.V:

@@ -33,8 +33,8 @@ type Requests struct {
 	// fit or of a search begins. 0 is no limit.
 	MaxSteps int64
 	// SharedPrefix is the number of first prompt tokens that all requests share, for
-	// recordings that do not state it.
-	SharedPrefix int64
+	// recordings that do not state it; 0: they share nothing; nil: not stated.
+	SharedPrefix *int64
 }
 
 // Kind is fit.FromRequests.

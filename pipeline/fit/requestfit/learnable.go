@@ -100,7 +100,7 @@ func learnable(run *trace.Run, dep *deploy.Deployment) []result.LearnableDirecti
 	if tier == TierSpans || tier == TierRequests {
 		least, leastArrivals = showRequests, quietArrivals
 		met = nil
-		loads, _ := LoadsOf(run, dep, true, 0)
+		loads, _ := LoadsOf(run, dep, true, nil)
 		for _, l := range loads {
 			met = append(met, experiencesOf(l)...)
 		}
@@ -294,7 +294,7 @@ func NoiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span 
 	if err != nil {
 		return 0, 0, false
 	}
-	loads, _ := LoadsOf(run, dep, true, 0)
+	loads, _ := LoadsOf(run, dep, true, nil)
 	var offTTFT, offSpan []float64
 	for _, l := range loads {
 		var replays [][]sim.Measured

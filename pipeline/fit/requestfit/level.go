@@ -22,6 +22,10 @@ type Level struct {
 	TTFTMs, TPOTMs            float64
 	Deployment                *deploy.Deployment
 
+	// CachedTokens are the prompt tokens that the prefix cache had, in the mean of the requests; unknown
+	// where nothing states it and prefix caching is on.
+	CachedTokens trace.Opt[float64]
+
 	promptSD, outputSD float64 // standard deviation of lengths; 0: the harness decides
 	rateRPS            float64 // of open arrivals; 0: a closed loop
 	count              int     // requests; 0: the harness decides
@@ -43,9 +47,16 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 		TTFTMs:       l.TTFTMs.Or(math.NaN()),
 		TPOTMs:       l.TPOTMs,
 		Deployment:   d,
+		CachedTokens: l.CachedTokens,
 		promptSD:     l.PromptSD.V,
 		outputSD:     l.OutputSD.V,
 		count:        int(l.Requests.V),
+	}
+	switch {
+	case !d.Engine.PrefixCaching:
+		p.CachedTokens = trace.Some(0.0)
+	case !p.CachedTokens.OK && d.Client.SharedPrefixTokens.OK:
+		p.CachedTokens = trace.Some(min(float64(d.Client.SharedPrefixTokens.V), l.PromptTokens))
 	}
 	tokens := l.PromptTokens + l.OutputTokens
 	if longest := d.MaxModelLen(); longest.OK && tokens > float64(longest.V) {
@@ -179,6 +190,15 @@ func (p *Level) Harness() Harness {
 	return SpreadHarness
 }
 
+// cachedOf are the cached tokens of one prompt: the level's share of it, less than the whole prompt.
+func (p *Level) cachedOf(prompt int64) trace.Opt[int64] {
+	if !p.CachedTokens.OK {
+		return trace.Opt[int64]{}
+	}
+	share := p.CachedTokens.V / float64(max(1, p.InputTokens))
+	return trace.Some(max(0, min(prompt-1, trace.Int(share*float64(prompt)))))
+}
+
 const (
 	// mostRequests is the largest number of requests that are simulated for a level.
 	mostRequests = 2000
@@ -215,6 +235,7 @@ func (p *Level) Requests(h Harness) ([]sim.Request, error) {
 	for i := range w.Requests {
 		r := &w.Requests[i]
 		r.PromptTokens = max(1, drawLength(p.InputTokens, h.PromptLeast, h.PromptMost, p.promptSD))
+		r.CachedTokens = p.cachedOf(r.PromptTokens)
 		r.OutputTokens = max(2, drawLength(p.OutputTokens, h.OutputLeast, h.OutputMost, p.outputSD))
 		if isOpen {
 			arrivalS += rng.ExpFloat64() / p.rateRPS

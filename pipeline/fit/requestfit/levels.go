@@ -2,11 +2,13 @@ package requestfit
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -21,12 +23,18 @@ func (c *collection) addLevels(points []trace.LoadPoint, dep *deploy.Deployment,
 		to = &c.held
 		out.Reason = "held out (--holdout)"
 	}
+	if shared := c.evidence.SharedPrefix; shared != nil {
+		stated := *dep
+		stated.Client.SharedPrefixTokens = trace.Some(*shared)
+		dep = &stated
+	}
 	for i := range points {
 		l, err := loadOfLevel(&points[i], dep)
 		if err != nil {
 			return err
 		}
 		c.warnings = append(c.warnings, overrun(&points[i])...)
+		c.warnings = append(c.warnings, contradicted(&points[i], dep)...)
 		c.runOfLevel[l] = out.ID
 		*to = append(*to, l)
 	}
@@ -63,6 +71,21 @@ func overrun(l *trace.LoadPoint) []trace.Finding {
 		Code:    rows.Saturated,
 		Message: report.LevelOverrun(l.Name, l.RateRPS.V, l.OfferedRPS.V),
 	}}
+}
+
+// contradicted warns of a level whose file has another share of cached tokens than was stated.
+func contradicted(l *trace.LoadPoint, dep *deploy.Deployment) []trace.Finding {
+	stated := dep.Client.SharedPrefixTokens
+	if !dep.Engine.PrefixCaching || !stated.OK || !l.CachedTokens.OK {
+		return nil
+	}
+	tokens := min(float64(stated.V), l.PromptTokens)
+	if math.Abs(tokens-l.CachedTokens.V) <= trace.MostGuessed*l.PromptTokens {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(validate.SharingContradicted,
+		"%s: the file has %.3g %% of the prompt tokens as cached, --shared-prefix-tokens or run.yaml states %.3g %%: the former is used",
+		l.Name, 100*l.CachedTokens.V/l.PromptTokens, 100*tokens/l.PromptTokens)}
 }
 
 // dropLevelsBesideRequests drops the load levels if any run has requests. A level is a mean over

@@ -15,8 +15,8 @@ import (
 // LoadsOf makes a load of every phase of a run: its requests, when they were sent, and
 // the times measured of each. It takes them from the clients' records, or from spans if
 // there are none. Saturated phases are excluded unless saturated is set. shared is the
-// number of prompt tokens that requests share if the recording does not state it.
-func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int64) ([]*Load, []trace.Finding) {
+// number of first prompt tokens that requests share if the recording does not state it; nil: not stated.
+func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared *int64) ([]*Load, []trace.Finding) {
 	clients := *run
 	if len(run.Observed) > 0 {
 		clients.Requests = nil
@@ -25,7 +25,7 @@ func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int6
 	if len(obs) == 0 {
 		obs, findings = validate.Requests(run)
 	}
-	content := validate.ContentOf(run, dep, obs, shared)
+	content := validate.ContentOf(run, dep, obs, validate.Sharing{PrefixTokens: shared})
 	findings = append(findings, content.Findings...)
 	verdicts := verdictsOf(run, dep)
 	tier := TierSpans

@@ -1,0 +1,193 @@
+package clients
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// This file reads what a client's file states of the prompts that it sent: whether they share tokens
+// (spec#shared-prompts). Random prompts share nothing but a prefix that the client was told to put
+// before each.
+
+// dataset is the prompts of a benchmark.
+type dataset struct {
+	isStated bool
+	prefix   int64 // first tokens that all prompts share
+}
+
+// nothingShared are prompts that have no token in common but by chance.
+var nothingShared = dataset{isStated: true}
+
+// sharedPrefix is the name of the group of prompts that begin with the one prefix of their data set.
+const sharedPrefix = "data set"
+
+// applyTo states of requests what is known of their prompts.
+func (d dataset) applyTo(requests []trace.ObservedRequest) {
+	if !d.isStated {
+		return
+	}
+	for i := range requests {
+		r := &requests[i]
+		r.PrefixTokens = trace.Some(d.prefix)
+		if d.prefix > 0 {
+			r.PrefixGroup = trace.Some(sharedPrefix)
+		}
+	}
+}
+
+// benchKeys are the keys of a result of `vllm bench serve` or SGLang's bench_serving that state its data
+// set. SGLang writes dataset_name; vLLM writes none of them by itself, but what --metadata KEY=VALUE gives.
+var benchKeys = []string{"dataset_name", "random_prefix_len", "sonnet_prefix_len", "prefix_repetition_prefix_len",
+	"prefix_repetition_num_prefixes"}
+
+// Lengths that vllm bench serve takes where they are not given.
+const (
+	sonnetPrefixLen     = 200
+	repetitionPrefixLen = 256
+	repetitionPrefixes  = 10
+)
+
+// leastOfPrefix is how many prompts of one prefix there must be for the first of them, which finds
+// nothing cached, not to matter.
+const leastOfPrefix = 20
+
+// benchDataset is the data set of n prompts by those keys.
+func benchDataset(doc map[string]any, n int) dataset {
+	length := func(key string, unset int64) int64 {
+		v, isNumber, _ := asNumber(doc[key])
+		if !isNumber {
+			return unset
+		}
+		return max(0, trace.Int(v))
+	}
+	name, _ := doc["dataset_name"].(string)
+	switch name {
+	case "random", "random-ids":
+		return dataset{true, length("random_prefix_len", 0)}
+	case "sonnet":
+		return dataset{true, length("sonnet_prefix_len", sonnetPrefixLen)}
+	case "prefix_repetition":
+		prefixes := length("prefix_repetition_num_prefixes", repetitionPrefixes)
+		if prefixes*leastOfPrefix <= int64(n) {
+			return dataset{true, length("prefix_repetition_prefix_len", repetitionPrefixLen)}
+		}
+	}
+	return dataset{} // real prompts may share some
+}
+
+// guideDataset is the data set of a GuideLLM report by its arguments or those of one of its benchmarks:
+// synthetic prompts share nothing without a prefix. The configuration of the data is below a key data,
+// as an object, as JSON or as KEY=VALUE pairs.
+func guideDataset(args any) dataset {
+	var found []any
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for key, value := range v {
+				if key == "data" {
+					found = append(found, value)
+				} else {
+					walk(value)
+				}
+			}
+		case []any:
+			for _, value := range v {
+				walk(value)
+			}
+		}
+	}
+	walk(args)
+	d := dataset{}
+	for _, value := range found {
+		list, isList := value.([]any)
+		if !isList {
+			list = []any{value}
+		}
+		if len(list) == 0 {
+			continue // the data of another place of the report
+		}
+		for _, config := range list {
+			one := guideSynthetic(config)
+			if !one.isStated || d.isStated && d != one {
+				return dataset{}
+			}
+			d = one
+		}
+	}
+	return d
+}
+
+// guideSynthetic is the data set of one configuration of GuideLLM.
+func guideSynthetic(config any) dataset {
+	if text, isText := config.(string); isText {
+		values := map[string]any{}
+		if json.Unmarshal([]byte(text), &values) != nil {
+			for pair := range strings.SplitSeq(text, ",") {
+				key, value, _ := strings.Cut(pair, "=")
+				values[strings.TrimSpace(key)] = strings.TrimSpace(value)
+			}
+		}
+		config = values
+	}
+	values, _ := config.(map[string]any)
+	number := func(key string) int64 {
+		v, _, _ := asNumber(values[key])
+		return trace.Int(v)
+	}
+	buckets, _ := values["prefix_buckets"].([]any)
+	isSynthetic := number("prompt_tokens") > 0
+	isTurns := number("turns") > 1 // later ones contain the earlier ones
+	if !isSynthetic || isTurns || len(buckets) > 0 || values["prefix_buckets"] != nil && buckets == nil {
+		return dataset{}
+	}
+	return dataset{true, max(0, number("prefix_tokens"))}
+}
+
+// aiperfDataset is the data set of AIPerf's summary, which repeats its configuration: synthetic prompts
+// share nothing without a pool of prefixes or a system prompt, in single turns.
+func aiperfDataset(doc map[string]any) dataset {
+	input, _ := valueAt(doc, "input_config.input").(map[string]any)
+	if input == nil {
+		return dataset{}
+	}
+	for _, key := range []string{"file", "public_dataset", "custom_dataset_type"} {
+		if input[key] != nil {
+			return dataset{}
+		}
+	}
+	isSynthetic := numberAt(input, "prompt.input_tokens.mean") > 0
+	if !isSynthetic || numberAt(input, "conversation.turn.mean") > 1 {
+		return dataset{}
+	}
+	for _, path := range []string{"prompt.prefix_prompt.prefix_reuse_rate", "prompt.prefix_prompt.user_context_prompt_length"} {
+		if numberAt(input, path) > 0 {
+			return dataset{}
+		}
+	}
+	pool := numberAt(input, "prompt.prefix_prompt.pool_size")
+	length := trace.Int(numberAt(input, "prompt.prefix_prompt.length"))
+	system := trace.Int(numberAt(input, "prompt.prefix_prompt.shared_system_prompt_length"))
+	switch {
+	case pool > 1 && length > 0:
+		return dataset{}
+	case pool > 0:
+		return dataset{true, max(0, length, system)}
+	}
+	return dataset{true, max(0, system)}
+}
+
+// optNumberAt is the first number at the paths; unlike numberAt it tells 0 from absent.
+func optNumberAt(doc any, paths string) trace.Opt[float64] {
+	for path := range strings.SplitSeq(paths, ";") {
+		if path == "" {
+			continue
+		}
+		if n, isNumber, _ := asNumber(valueAt(doc, path)); isNumber {
+			return trace.Some(n)
+		}
+	}
+	return trace.Opt[float64]{}
+}
