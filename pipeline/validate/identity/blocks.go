@@ -127,16 +127,20 @@ func memory(f *facts) reading {
 	cache := float64(blocks) * pool.BlockBytes
 	weights := f.dep.Model.Layers().WeightBytesPerGPU(f.dep.Parallel())
 	budget := h.MemoryGB * gib
+	taken := cache + weights
 	if f.isGPU() {
 		budget *= f.dep.Engine.GPUMemoryUtilization
+		if fits, err := f.dep.EstimateKVBlocks(); err == nil { // what the weights, activations and the runtime leave
+			taken = budget + (float64(blocks)-float64(fits))*pool.BlockBytes
+		}
 	}
-	r := reading{checked: 1, largest: (cache + weights) / budget}
+	r := reading{checked: 1, largest: taken / budget}
 	if r.largest > 1+memorySlack {
 		r.violated = 1
 		r.broken = true
 	}
-	r.sentence = fmt.Sprintf("%d blocks of the KV cache take %.3g GB and the weights %.3g GB on each GPU, %.3g times the %.3g GB that %s gives at "+
-		"gpu_memory_utilization %g: hardware, tensor_parallel_size, model or dtype in run.yaml is wrong", blocks, cache/1e9, weights/1e9, r.largest,
+	r.sentence = fmt.Sprintf("%d blocks of the KV cache take %.3g GB and the weights %.3g GB on each GPU, with activations %.3g times the %.3g GB that %s "+
+		"gives at gpu_memory_utilization %g: hardware, tensor_parallel_size, model or dtype in run.yaml is wrong", blocks, cache/1e9, weights/1e9, r.largest,
 		budget/1e9, h.Name, f.dep.Engine.GPUMemoryUtilization)
 	return r
 }
@@ -184,13 +188,13 @@ func poolOfMemory(f *facts) reading {
 }
 
 // otherPool is the first description, wrong in one point, that gives the recorded number of blocks within
-// half the tolerance; empty for none.
+// a third of the tolerance; empty for none.
 func (f *facts) otherPool(blocks int64) string {
 	fits := func(change func(*deploy.Deployment)) bool {
 		d := *f.dep
 		change(&d)
 		want, err := d.EstimateKVBlocks()
-		return err == nil && math.Abs(float64(blocks)/float64(want)-1) <= poolTolerance/4
+		return err == nil && math.Abs(float64(blocks)/float64(want)-1) <= poolTolerance/3
 	}
 	scaled := func(kv, weights float64) func(*deploy.Deployment) {
 		return func(d *deploy.Deployment) {

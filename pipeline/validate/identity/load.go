@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -18,7 +19,9 @@ import (
 const (
 	littleTolerance = 0.15 // between a concurrency and rate times latency
 	sumTolerance    = 0.10 // between E2E and TTFT plus the time of the other tokens
+	mostOffLevels   = 0.2  // share of load levels whose E2E may be another sum
 	fewestLevels    = 3
+	mostEarly       = 0.1 // share of load levels whose first token may come earlier than the prompt's kernels take
 )
 
 // clientRequest is one request as a client or a stock span has it.
@@ -135,19 +138,20 @@ func priorOfRequests(f *facts) reading {
 			ttft = append(ttft, l.ttftUs/f.prefillUs(l.prompt-l.cached))
 		}
 	}
-	return f.requestReading(itl, ttft)
+	return f.requestReading("request", fewestPriced, itl, ttft)
 }
 
 // requestReading judges the times between tokens both ways, and the first token only where it comes too
 // early: it may wait for any time.
-func (f *facts) requestReading(itl, ttft []float64) reading {
+func (f *facts) requestReading(what string, fewest int, itl, ttft []float64) reading {
 	for i := range ttft {
 		ttft[i] = math.Min(1, ttft[i])
 	}
-	r := f.priorReading("request", []regimeRatios{{"tokens after the first", itl}, {"first tokens", ttft}})
-	if r.broken && len(ttft) >= fewestPriced && 1/stat.Median(ttft) > PriorNamed && (len(itl) < fewestPriced || away(stat.Median(itl)) <= PriorNamed) {
-		r.sentence = fmt.Sprintf("first tokens come in %.3g times what the prompts' kernels take on %s (median of %d requests): prompts are not counted "+
-			"in tokens, or most of them came from the prefix cache", stat.Median(ttft), f.dep.Hardware.Name, len(ttft))
+	r := f.priorReading(what, fewest, []regimeRatios{{"tokens after the first", itl}, {"first tokens", ttft}})
+	isEarly := len(ttft) >= fewest && 1/stat.Median(ttft) > PriorNamed
+	if r.broken && isEarly && (len(itl) < fewest || away(stat.Median(itl)) <= PriorNamed) {
+		r.sentence = fmt.Sprintf("first tokens come in %.3g times what the prompts' kernels take on %s (median of %d %ss): prompts are not counted "+
+			"in tokens, or most of them came from the prefix cache", stat.Median(ttft), f.dep.Hardware.Name, len(ttft), what)
 	}
 	return r
 }
@@ -197,7 +201,7 @@ func levelSums(f *facts) reading {
 	if r.checked == 0 {
 		return notChecked("no load level has TTFT and E2E")
 	}
-	r.broken = 2*r.violated > r.checked
+	r.broken = float64(r.violated) > mostOffLevels*float64(r.checked)
 	r.sentence = fmt.Sprintf("in %d of %d load levels E2E is not TTFT plus the time of the other tokens, by a factor of up to %.3g: one of the columns has "+
 		"another unit or another order, or lengths are not in tokens", r.violated, r.checked, math.Exp(r.largest))
 	return r
@@ -285,7 +289,21 @@ func priorOfLevels(f *facts) reading {
 	if len(itl) < fewestLevels {
 		return notChecked("the library has no kernel tables of %s for this model, or fewer than %d levels of it", f.dep.Hardware.Name, fewestLevels)
 	}
-	return f.requestReading(itl, ttft)
+	early := 0
+	for _, ratio := range ttft {
+		if ratio < 1/PriorNamed {
+			early++
+		}
+	}
+	r := f.requestReading("level", fewestLevels, itl, ttft)
+	if !r.broken && share(early, len(ttft)) > mostEarly {
+		r.broken = true
+		r.violated = early
+		r.effect = result.IdentityNamed
+		r.sentence = fmt.Sprintf("in %d of %d load levels the first token comes earlier than the kernels of the prompt allow on %s: TTFT or lengths may stand "+
+			"in the wrong rows, prompts may not be counted in tokens, or come from the prefix cache", early, len(ttft), f.dep.Hardware.Name)
+	}
+	return r
 }
 
 // levelRate is the rate of a level in requests a second, 0 if it is not known.

@@ -152,7 +152,7 @@ func priorOfSteps(f *facts) reading {
 		return notChecked("the library has no kernel tables of %s for this model", f.dep.Hardware.Name)
 	}
 	decode, prompt := f.priorRatios()
-	return f.priorReading("step", []regimeRatios{{"decode steps", decode}, {"steps with prompts", prompt}})
+	return f.priorReading("step", fewestPriced, []regimeRatios{{"decode steps", decode}, {"steps with prompts", prompt}})
 }
 
 // regimeRatios are ratios of measured and predicted times.
@@ -161,13 +161,14 @@ type regimeRatios struct {
 	ratios []float64
 }
 
-// priorReading judges the medians of ratios by regime. The largest departure decides.
-func (f *facts) priorReading(what string, regimes []regimeRatios) reading {
+// priorReading judges the medians of ratios by regime. The largest departure decides;
+// one of fewer times than fewest is not judged.
+func (f *facts) priorReading(what string, fewest int, regimes []regimeRatios) reading {
 	var r reading
 	text := ""
 	worst := 1.0
 	for _, g := range regimes {
-		if len(g.ratios) < fewestPriced {
+		if len(g.ratios) < fewest {
 			continue
 		}
 		m := stat.Median(g.ratios)
@@ -184,7 +185,7 @@ func (f *facts) priorReading(what string, regimes []regimeRatios) reading {
 		}
 	}
 	if r.checked == 0 {
-		return notChecked("fewer than %d comparable times", fewestPriced)
+		return notChecked("fewer than %d comparable times", fewest)
 	}
 	r.largest = worst
 	r.broken = r.violated > 0
@@ -206,17 +207,44 @@ func away(ratio float64) float64 {
 	return math.Max(ratio, 1/ratio)
 }
 
+// elapsedOverSpan is the sum of the elapsed times of passes over the time from the first stamp to the last.
+func (f *facts) elapsedOverSpan() reading {
+	var r reading
+	var elapsedUs float64
+	first, last := int64(math.MaxInt64), int64(math.MinInt64)
+	for i := range f.run.Iterations {
+		it := &f.run.Iterations[i]
+		if it.Sampled || !it.StampNs.OK || it.ElapsedUs <= 0 {
+			continue
+		}
+		r.checked++
+		elapsedUs += it.ElapsedUs
+		first = min(first, it.StampNs.V)
+		last = max(last, it.StampNs.V)
+	}
+	if spanUs := float64(last-first) / 1e3; r.checked > 0 && spanUs >= leastSpanS*1e6 {
+		r.largest = elapsedUs / spanUs
+		return r
+	}
+	return reading{}
+}
+
 // passTimes compares the elapsed times of logged passes with the time between them.
 func passTimes(f *facts) reading {
 	a := f.run.Aggregate
 	if a == nil {
 		return notChecked("no logged passes")
 	}
-	if !a.Audit.SumOverWall.OK {
-		return notChecked("the passes have no elapsed times, or none are timed apart from them")
+	var r reading
+	if a.Audit.SumOverWall.OK {
+		r = reading{checked: len(f.run.Iterations), largest: a.Audit.SumOverWall.V}
+	} else {
+		r = f.elapsedOverSpan()
 	}
-	r := reading{checked: len(f.run.Iterations), largest: a.Audit.SumOverWall.V}
-	if r.largest > 1+clockTolerance || r.largest < 1/PriorUnusable/2 {
+	if r.checked == 0 {
+		return notChecked("the passes have no elapsed times, or no stamps beside them")
+	}
+	if r.largest > 1+clockTolerance || r.largest < 1/PriorUnusable/2 && a.Audit.SumOverWall.OK {
 		r.violated = r.checked
 		r.broken = true
 	}
