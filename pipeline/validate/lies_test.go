@@ -86,6 +86,9 @@ func lies() []lie {
 				d.Model.BytesPerWeight /= 2
 				d.Model.BytesPerLMHead /= 2
 			}},
+		{what: "dtype fp8", kinds: traced, causes: "compute_type pool_of_memory step_prior", dep: func(d *deploy.Deployment) {
+			d.Model.BytesPerActivation, d.Model.BytesPerWeight, d.Model.BytesPerLMHead = 1, 1, 1
+		}},
 		{what: "intermediate size x2", kinds: traced, gpu: true, causes: "memory pool_of_memory step_prior step_floor",
 			dep: func(d *deploy.Deployment) { d.Model.IntermediateSize *= 2 }},
 		{what: "layers x2", kinds: traced, gpu: true, causes: "memory pool_of_memory step_prior step_floor",
@@ -117,6 +120,7 @@ func lies() []lie {
 		{what: "every stamp / 1000", kinds: traced, causes: "step_floor step_prior", run: func(r *trace.Run) { scaleStamps(r, 1e-3, true) }},
 		{what: "step stamps x1000", kinds: traced, causes: "clock_rates step_prior", run: func(r *trace.Run) { scaleSteps(r, 1000) }},
 		{what: "step stamps / 10", kinds: traced, causes: "clock_rates step_floor step_prior", run: func(r *trace.Run) { scaleSteps(r, 0.1) }},
+		{what: "API spans 50 ms early", kinds: traced, gpu: true, causes: "departure_order", run: func(r *trace.Run) { shiftAPI(r, -50e6) }},
 		{what: "API spans 5 s early", kinds: traced, causes: "departure_order", run: func(r *trace.Run) { shiftAPI(r, -5e9) }},
 		{what: "API spans 5 s late", kinds: traced, causes: "engine_order", run: func(r *trace.Run) { shiftAPI(r, 5e9) }},
 		{what: "first token before it was scheduled", kinds: traced, causes: "engine_order", run: eachRequest(func(q *trace.Request) {

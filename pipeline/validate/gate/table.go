@@ -448,8 +448,8 @@ var table = withClauses([]Gate{
 		ofConfig: violatedIdentities(coeff.PurposeSteps),
 		Words: Words{
 			What:  "violated identities between the streams of the recording",
-			Means: "the step times and batches of this recording, or their description, contradict each other, so that coefficients learned from them are of another server",
-			Do:    "correct run.yaml or the recording where the sentence of the identity points; `blis-train inspect` lists them",
+			Means: "step times and batches, or run.yaml, contradict each other",
+			Do:    "correct what the cause below names; `blis-train inspect` lists every comparison",
 		},
 	},
 	{
@@ -459,8 +459,8 @@ var table = withClauses([]Gate{
 		ofConfig: violatedIdentities(coeff.PurposeReplay),
 		Words: Words{
 			What:  "violated identities between the streams of the recording",
-			Means: "the requests of this recording, or the description of the server, contradict each other, so that a replay of them proves nothing",
-			Do:    "correct run.yaml or the recording where the sentence of the identity points; `blis-train inspect` lists them",
+			Means: "requests, or run.yaml, contradict each other",
+			Do:    "correct what the cause below names; `blis-train inspect` lists every comparison",
 		},
 	},
 	{
@@ -470,8 +470,8 @@ var table = withClauses([]Gate{
 		ofConfig: violatedIdentities(coeff.PurposeWaits),
 		Words: Words{
 			What:  "violated identities between the streams of the recording",
-			Means: "the queue in this recording is not the one that its requests waited in",
-			Do:    "correct run.yaml or the recording where the sentence of the identity points; `blis-train inspect` lists them",
+			Means: "the recorded queue is not the one that the requests waited in",
+			Do:    "correct what the cause below names; `blis-train inspect` lists every comparison",
 		},
 	},
 	{
@@ -481,8 +481,8 @@ var table = withClauses([]Gate{
 		ofConfig: violatedBetween(coeff.PurposeTransfer),
 		Words: Words{
 			What:  "violated identities between the streams of the recording",
-			Means: "one of the configurations is not what its description says, so that what is learned from it does not transfer",
-			Do:    "correct run.yaml or the recording where the sentence of the identity points; `blis-train inspect` lists them",
+			Means: "a configuration is not what run.yaml says of it",
+			Do:    "correct what the cause below names; `blis-train inspect` lists every comparison",
 		},
 	},
 })

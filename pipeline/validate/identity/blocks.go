@@ -230,3 +230,17 @@ func (f *facts) otherPool(blocks int64) string {
 	}
 	return other
 }
+
+// computeType compares the bytes of an activation with what vLLM can compute in: its --dtype has no type
+// of 8 bits, which quantization gives to weights alone.
+func computeType(f *facts) reading {
+	bytes := f.dep.Model.BytesPerActivation
+	r := reading{checked: 1, largest: bytes}
+	if bytes > 0 && bytes < 2 {
+		r.violated = 1
+		r.broken = true
+	}
+	r.sentence = fmt.Sprintf("run.yaml gives the model a dtype of %g bytes, and vLLM has none below 16 bits: weights of 8 bits are stated by the model's "+
+		"quantization_config or by vllm.quantization", bytes)
+	return r
+}

@@ -127,6 +127,12 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: everyPurpose, compare: poolOfMemory,
 	},
 	{
+		Name: "compute_type", Kind: "memory", Streams: "the deployment",
+		Holds:     "vLLM computes in types of 16 bits or more",
+		Tolerance: "none",
+		Effect:    result.IdentityFails, Harms: everyPurpose, compare: computeType,
+	},
+	{
 		Name: "clock_rates", Kind: "time", Streams: "monotonic and wall-clock stamps",
 		Holds:     "the run takes as long by the one clock as by the other",
 		Tolerance: "5 %, of a run of at least 5 s",
