@@ -109,8 +109,7 @@ func levelsOf(id string, f *result.Fit) []result.LevelHoldout {
 
 // whyNotDecisive is the reason why the replay of a run decides no gate of coefficients that were
 // fitted to requests of clients: its load levels are validated with those of another run, or not at
-// all; or the client waited for answers, so that its arrivals depend on the server. It is empty where
-// the replay decides.
+// all. It is empty where the replay decides.
 func whyNotDecisive(r *result.ExtractRun, f *result.Fit) string {
 	if f == nil || f.Requests == nil {
 		return ""
@@ -121,10 +120,18 @@ func whyNotDecisive(r *result.ExtractRun, f *result.Fit) string {
 	if i := slices.IndexFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID }); i >= 0 && f.Runs[i].Reason == requestfit.LevelsNotFitted {
 		return requestfit.LevelsNotFitted
 	}
-	if slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == clients.CodeCapped }) {
-		return string(clients.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
-	}
 	return ""
+}
+
+// whyCapped is the reason why the replay of a run whose client waited for answers decides no gate, unless
+// the load is replayed as a closed loop: its recorded arrivals follow the recorded server. It is empty for
+// other runs, and for coefficients that were not fitted to requests.
+func whyCapped(r *result.ExtractRun, f *result.Fit) string {
+	isCapped := func(f trace.Finding) bool { return f.Code == clients.CodeCapped }
+	if f == nil || f.Requests == nil || !slices.ContainsFunc(r.Warnings, isCapped) {
+		return ""
+	}
+	return string(clients.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
 }
 
 // stepsOn is the deployment for computing the features of a run's steps. Logged iterations count

@@ -192,11 +192,21 @@ type AlphaErrors struct {
 // Metrics are the compared distributions; a metric whose stamps are missing on
 // one side is null.
 type Metrics struct {
-	TTFT *Metric `json:"ttft"`
-	ITL  *Metric `json:"itl"`
-	E2E  *Metric `json:"e2e"`
+	TTFT     *Metric   `json:"ttft"`
+	ITL      *Metric   `json:"itl"`
+	E2E      *Metric   `json:"e2e"`
+	Capacity *Capacity `json:"capacity,omitempty"` // of a closed loop
 	// ITLGap compares gaps between tokens; printed, never gated.
 	ITLGap *Metric `json:"itl_gap,omitempty"`
+}
+
+// Capacity is the throughput of a closed loop: clients / (mean E2E + mean pause of a client).
+type Capacity struct {
+	Clients      int     `json:"clients"`
+	RecordedRPS  float64 `json:"recorded_rps"`
+	SimulatedRPS float64 `json:"simulated_rps"`
+	// Err is simulated/recorded - 1, with its interval.
+	Err *Estimate `json:"err"`
 }
 
 // Metric compares one real and one simulated sample of milliseconds.

@@ -46,9 +46,10 @@ type Check struct {
 }
 
 // Saturation runs the five checks over requests in order of arrival, and reports
-// whether the server was saturated.
+// whether the server was saturated: two checks are hit, and its queue rises or cannot be seen to.
 func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 	hits := 0
+	mayRise := false // or it cannot be told: too few requests, or the load itself rises
 	for _, c := range []struct {
 		name, doc string
 		limit     float64
@@ -67,9 +68,12 @@ func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 		if check.Hit {
 			hits++
 		}
+		if c.name == CheckQueueRising {
+			mayRise = check.Hit || math.IsNaN(v)
+		}
 		checks = append(checks, check)
 	}
-	return checks, hits >= hitsThatSaturate
+	return checks, mayRise && hits >= hitsThatSaturate
 }
 
 // share returns the share of requests for which part is true among those for which whole is; NaN

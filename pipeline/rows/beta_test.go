@@ -754,7 +754,7 @@ func TestSaturationClientAbortsAreNoFailures(t *testing.T) {
 	}
 }
 
-// TestSaturationClosedLoopDoesNotDecide: only open phases make a run saturated.
+// TestSaturationClosedLoopDoesNotDecide: only open phases make a run saturated, and a closed loop never is.
 func TestSaturationClosedLoopDoesNotDecide(t *testing.T) {
 	run := load(90, func(i int) float64 {
 		if i < 30 {
@@ -770,8 +770,49 @@ func TestSaturationClosedLoopDoesNotDecide(t *testing.T) {
 		{Name: "open", StartNs: 30e9, EndNs: 90e9, Load: deploy.LoadOpen},
 	}}
 	s := VerdictsOf(run, dep)
-	if !s.Phase("closed").Saturated || s.Run.Saturated || s.Phase("open").Saturated {
+	if s.Phase("closed").Saturated || len(s.Phase("closed").Hits()) < 2 || s.Run.Saturated || s.Phase("open").Saturated {
 		t.Errorf("closed %v, open %v, run %v", s.Phase("closed").Hits(), s.Phase("open").Hits(), s.Run.Hits())
+	}
+}
+
+// TestSaturationHeldLoadIsAClosedLoop: a phase whose clients send as soon as they are answered is a closed loop,
+// whatever run.yaml calls it, and not saturated though its answers take long at first and single ones ten times
+// as long. Recorded as arrivals that follow no answer, the same times are saturated.
+func TestSaturationHeldLoadIsAClosedLoop(t *testing.T) {
+	const clients, requests = 8, 200
+	run := &trace.Run{}
+	free := make([]int64, clients) // when a client sends next
+	for i := range requests {
+		ms := int64(100 + i) // ever slower
+		if i%40 == 39 {
+			ms *= 20
+		}
+		k := 0
+		for c := range free {
+			if free[c] < free[k] {
+				k = c
+			}
+		}
+		at := free[k]
+		free[k] = at + ms*1e6
+		run.Requests = append(run.Requests, trace.Request{
+			CoreID: trace.Some(fmt.Sprint(i)), Source: trace.SourceFork, Success: trace.Some(true),
+			ArrivedNs: trace.Some(at), FirstTokenNs: trace.Some(at + ms*1e6), DepartedNs: trace.Some(at + ms*1e6),
+		})
+	}
+	s := VerdictsOf(run, &deploy.Deployment{})
+	if p := s.Phases[0]; p.Load != deploy.LoadClosed || p.Saturated || s.Run.Saturated {
+		t.Errorf("got a load %s, saturated %t (%v)", p.Load, p.Saturated, p.Hits())
+	}
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		lasts := r.DepartedNs.V - r.ArrivedNs.V
+		r.ArrivedNs = trace.Some(int64(i) * 10e6) // a hundred a second, whatever is answered
+		r.DepartedNs = trace.Some(r.ArrivedNs.V + lasts*int64(1+i)/10)
+		r.FirstTokenNs = r.DepartedNs
+	}
+	if p := VerdictsOf(run, &deploy.Deployment{}).Phases[0]; p.Load != deploy.LoadOpen || !p.Saturated {
+		t.Errorf("arrivals: got a load %s, saturated %t (%v)", p.Load, p.Saturated, p.Hits())
 	}
 }
 

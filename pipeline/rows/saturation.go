@@ -81,18 +81,23 @@ func JudgeLoad(run *trace.Run, dep *deploy.Deployment) (reason string, spans []S
 	return "", s.Spans()
 }
 
-// VerdictsOf runs the five checks on every phase.
+// VerdictsOf runs the five checks on every phase (spec#saturation).
 //
 // A closed loop sends a request only after an answer, so it cannot overload the server: its checks
-// are shown and decide nothing. The other phases are open. The run shows the checks of its worst
+// are shown and decide nothing. A phase is one when run.yaml says so, or when its requests hold
+// their number in flight. The other phases are open. The run shows the checks of its worst
 // open phase (most hits, then the first) and is saturated when all of its open phases are;
-// otherwise only those phases are. Without an open phase the whole run is checked.
+// otherwise only those phases are. Without an open phase the checks of the whole run are shown.
 func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 	s := &LoadVerdicts{}
 	worst, all := -1, true
 	for i, p := range PhasesOf(run, dep) {
 		w := windowOf(run, p)
 		v := runFiveChecks(w)
+		if p.Load == deploy.LoadClosed || w.holdsLoad() {
+			p.Load = deploy.LoadClosed
+			v.Saturated = false
+		}
 		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), w.steps, v})
 		if p.Load == deploy.LoadClosed {
 			continue
@@ -104,11 +109,35 @@ func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 	}
 	if worst < 0 {
 		s.Run = runFiveChecks(windowOf(run, wholeRun()))
+		s.Run.Saturated = false
 		return s
 	}
 	s.Run = s.Phases[worst].LoadVerdict
 	s.Run.Saturated = all
 	return s
+}
+
+// holdsLoad reports whether the requests of the window hold their number in flight, as a closed loop
+// or a client at its limit does. The samples of an API request are one call.
+func (w *loadWindow) holdsLoad() bool {
+	const neverEnds = int64(1) << 62
+	var sent, end []int64
+	byID := map[string]int{}
+	for _, r := range w.requests {
+		at, _ := r.ArrivalNs()
+		left, hasLeft := r.DepartureNs()
+		if !hasLeft {
+			left = neverEnds
+		}
+		if k, known := byID[r.APIID.V]; known && r.APIID.OK {
+			end[k] = max(end[k], left)
+			continue
+		}
+		byID[r.APIID.V] = len(sent)
+		sent = append(sent, at)
+		end = append(end, left)
+	}
+	return len(sent) >= stat.FewestCalls && stat.ConcurrencyOf(sent, end).IsClosed()
 }
 
 // PhasesOf returns the deployment's phases without the warm-up, or one phase that is the whole run.

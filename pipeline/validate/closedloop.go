@@ -6,12 +6,11 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// leastCalls is how many calls a load needs before its shape is recognised.
-const leastCalls = 20
 
 // closeLoop gives a closed loop its clients back (spec#closed-loops): as many clients as were in flight at
 // once send their first request when they did, and every later one follows an answer of the simulator,
@@ -23,8 +22,7 @@ func (p *replayedPhase) closeLoop(load string) {
 	calls := callsOf(p.recorded)
 	c := workload.ConcurrencyOf(calls)
 	if load != deploy.LoadClosed {
-		looksClosed := len(calls) >= leastCalls && c.Clients > 1 && c.IsClosed()
-		if !looksClosed {
+		if len(calls) < stat.FewestCalls || !c.IsClosed() {
 			return
 		}
 		p.load = deploy.LoadClosed
@@ -35,7 +33,42 @@ func (p *replayedPhase) closeLoop(load string) {
 	if _, err := workload.RecloseCalls(p.requests, calls, c.Clients); err != nil {
 		p.load = deploy.LoadOpen
 		p.findings = append(p.findings, trace.Findingf(NoReplay, "closed loop: %v", err))
+		return
 	}
+	p.clients = c.Clients
+}
+
+// capacity compares the throughput of a closed loop, from the E2E of the compared requests; nil where no
+// client sent twice, or nothing was compared.
+func (p *replayedPhase) capacity(s *sample) *result.Capacity {
+	const msPerS, usPerMs = 1e3, 1e3
+	pauseMs, queued := 0.0, 0.0
+	for i := range p.requests {
+		if p.requests[i].Queued {
+			pauseMs += float64(p.requests[i].ThinkUs) / usPerMs
+			queued++
+		}
+	}
+	real, simulated := s.real["e2e"], s.sim["e2e"]
+	if p.clients == 0 || queued == 0 || len(real) == 0 || len(real) != len(simulated) {
+		return nil
+	}
+	pauseMs /= queued
+	realMs := stat.Mean(real) + pauseMs
+	simulatedMs := stat.Mean(simulated) + pauseMs
+	c := &result.Capacity{
+		Clients:      p.clients,
+		RecordedRPS:  msPerS * float64(p.clients) / realMs,
+		SimulatedRPS: msPerS * float64(p.clients) / simulatedMs,
+	}
+	ratio := realMs / simulatedMs
+	influence := make([]float64, len(real)) // on the ratio of both means
+	for i := range influence {
+		influence[i] = ratio * ((real[i]+pauseMs)/realMs - (simulated[i]+pauseMs)/simulatedMs)
+	}
+	_, lo, hi := stat.TrimmedMean(influence, 0)
+	c.Err = result.NewEstimate(ratio-1, ratio-1+lo, ratio-1+hi)
+	return c
 }
 
 // callsOf are the client's calls behind the requests, by the time they were sent.

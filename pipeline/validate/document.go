@@ -146,6 +146,9 @@ func (t *judgedRun) describe(v *result.ValidationRun, p *deploy.Phase) {
 	v.Load = cmp.Or(v.Load, p.Load)
 	v.Source = t.Source
 	v.Informs = t.informs
+	if v.Load != deploy.LoadClosed {
+		v.Informs = cmp.Or(t.informs, t.capped)
+	}
 	if rate := t.Deployment.Tracing.JourneySampleRate; rate.OK {
 		v.JourneySampleRate = &rate.V
 	}

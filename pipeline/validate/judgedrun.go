@@ -20,6 +20,7 @@ type judgedRun struct {
 	id       string
 	set      *coeff.Set // as it holds on the run's device
 	informs  string     // why its replay is not gated
+	capped   string     // why its replay is not gated unless it is of a closed loop
 	levels   []result.LevelHoldout
 	starved  map[string]starvedRequests // by scope of a gate
 	training bool
@@ -52,6 +53,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	t := &judgedRun{
 		id:       run.ID,
 		informs:  src.Informs,
+		capped:   src.Capped,
 		levels:   src.Levels,
 		training: src.Training,
 		stored: stored{

@@ -37,6 +37,7 @@ type replayedPhase struct {
 	marks     []stepMark
 	simulated *markLog // marks of the plain replay
 	lag       int
+	clients   int    // of a closed loop
 	load      string // deploy.LoadOpen or deploy.LoadClosed, as replayed
 	undecided string // why it cannot be judged
 	findings  []trace.Finding
@@ -195,6 +196,7 @@ func (p *replayedPhase) entry(splitNs int64) result.ValidationRun {
 	}
 	if plain := samples[result.VariantPlain]; plain != nil {
 		v.Requests = plain.compared
+		v.Metrics.Capacity = p.capacity(plain)
 		v.Excluded = plain.excluded
 		if p.simulated != nil {
 			recordedGaps := tokenGaps(p.marks, p.lag, splitNs)

@@ -53,7 +53,7 @@ func StoreSteps(ctx context.Context, set *coeff.Set, fit *result.Fit, src Source
 }
 
 func restoreSteps(src *Source, set *coeff.Set) (*judgedRun, error) {
-	t := &judgedRun{id: src.ID, informs: src.Informs, levels: src.Levels, training: src.Training}
+	t := &judgedRun{id: src.ID, informs: src.Informs, capped: src.Capped, levels: src.Levels, training: src.Training}
 	if err := files.ReadJSON(filepath.Join(src.Steps, storedSteps), &t.stored); err != nil {
 		return nil, err
 	}

@@ -47,6 +47,7 @@ type Source struct {
 	ID       string
 	Training bool   // its recordings were part of the fit
 	Informs  string // why its replay is printed and not gated; empty: it is gated
+	Capped   string // why its replay is printed and not gated unless it is of a closed loop; empty: it is gated
 	Most     int64  // most rows that one of its targets can have; 0: unknown, not counted
 	Config   string // key of its configuration
 	Stride   int    // one row in so many is judged; 0: Run decides for all sources

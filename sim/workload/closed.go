@@ -80,55 +80,19 @@ func releaseArrivals(requests []sim.Request) []int {
 	return heads
 }
 
-// concurrency is how a recorded workload was sent, as far as the recording shows.
-type concurrency struct {
-	Clients int // requests in flight at once, at most
-	// of the sends after the first Clients: with at least 9/10 of Clients in flight, itself
-	// included
-	PlateauShare float64
-	ThinkP90Us   float64 // between an answer and the send that followed it
-	MeanGapUs    float64 // between sends
-}
-
-// IsClosed reports whether that looks like a closed loop: about the same number of requests is always
-// in flight, and every answer is followed by a send long before an independent arrival would be due.
-// A loop whose clients think long cannot be distinguished from open arrivals.
-func (c concurrency) IsClosed() bool {
-	return c.PlateauShare >= 0.9 && c.ThinkP90Us < c.MeanGapUs/2
-}
-
-// Concurrency reads off how the workload of a recorded run was sent.
-func (w *Workload) Concurrency(run *trace.Run) concurrency { return ConcurrencyOf(w.calls(run)) }
+// Concurrency reads off how the workload of a recorded run was sent. Times are ns.
+func (w *Workload) Concurrency(run *trace.Run) stat.Concurrency { return ConcurrencyOf(w.calls(run)) }
 
 // ConcurrencyOf is that of calls in the order they were sent.
-func ConcurrencyOf(calls []Call) concurrency {
-	var c concurrency
-	var ends []int64
-	inFlight := make([]int, len(calls))
-	for n, k := range calls {
-		gone, _ := slices.BinarySearch(ends, k.SentNs+1)
-		inFlight[n] = n - gone + 1
-		c.Clients = max(c.Clients, inFlight[n])
-		at, _ := slices.BinarySearch(ends, k.EndNs)
-		ends = slices.Insert(ends, at, k.EndNs)
+func ConcurrencyOf(calls []Call) stat.Concurrency { return stat.ConcurrencyOf(timesOf(calls)) }
+
+// timesOf are when calls were sent and answered, ns.
+func timesOf(calls []Call) (sent, end []int64) {
+	for _, c := range calls {
+		sent = append(sent, c.SentNs)
+		end = append(end, c.EndNs)
 	}
-	later := calls[min(c.Clients, len(calls)):]
-	if len(later) == 0 {
-		return c
-	}
-	var think []float64
-	for _, us := range thinkTimes(calls, c.Clients)[c.Clients:] {
-		think = append(think, float64(us))
-	}
-	slices.Sort(think)
-	c.ThinkP90Us = stat.Quantile(think, 0.9)
-	c.MeanGapUs = float64(calls[len(calls)-1].SentNs-calls[0].SentNs) / 1e3 / float64(len(calls)-1)
-	for _, n := range inFlight[c.Clients:] {
-		if 10*n+5 >= 9*c.Clients { // 9/10 of them, rounded
-			c.PlateauShare += 1 / float64(len(later))
-		}
-	}
-	return c
+	return sent, end
 }
 
 // Call is one request of a client: all samples under one API request.
@@ -185,14 +149,15 @@ func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, erro
 		return loop, err
 	}
 	releaseArrivals(requests)
-	think := thinkTimes(calls, clients)
+	sent, end := timesOf(calls)
+	think := stat.ThinkTimes(sent, end, clients)
 	for n, c := range calls {
 		q := &requests[c.Samples[0]]
 		q.Loop = 1
 		q.Queued = n >= clients
 		if q.Queued {
 			q.ArrivalUs = 0
-			q.ThinkUs = think[n]
+			q.ThinkUs = ceilDiv(think[n], 1000)
 		}
 		for _, i := range c.Samples[1:] {
 			requests[i].With = c.Samples[0] + 1
@@ -200,37 +165,4 @@ func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, erro
 		}
 	}
 	return loop, nil
-}
-
-// thinkTimes are the us between each call and the answer it followed; what
-// followed none takes the median.
-func thinkTimes(calls []Call, clients int) []int64 {
-	var byEnd []int64
-	for _, c := range calls {
-		byEnd = append(byEnd, c.EndNs)
-	}
-	slices.Sort(byEnd)
-	think := make([]int64, len(calls))
-	var known []int64
-	var free []int64 // answers that no request followed yet
-	for n, c := range calls {
-		for len(byEnd) > 0 && byEnd[0] <= c.SentNs {
-			free = append(free, byEnd[0])
-			byEnd = byEnd[1:]
-		}
-		think[n] = -1
-		if last := len(free) - 1; n >= clients && last >= 0 {
-			think[n] = ceilDiv(c.SentNs-free[last], 1000)
-			free = free[:last]
-			known = append(known, think[n])
-		}
-	}
-	slices.Sort(known)
-	for n := range think {
-		if think[n] < 0 && len(known) > 0 {
-			think[n] = known[len(known)/2]
-		}
-		think[n] = max(0, think[n])
-	}
-	return think
 }

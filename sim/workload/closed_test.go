@@ -34,7 +34,7 @@ func TestRealClosedLoopsAreRecognised(t *testing.T) {
 			}
 			c := w.Concurrency(r.run)
 			t.Logf("%-14s %-12s %4d requests, %3d at once, plateau %.2f, think p90 %6.1f ms, between sends %6.1f ms: closed %t",
-				r.id, p.Name, len(w.Requests), c.Clients, c.PlateauShare, c.ThinkP90Us/1e3, c.MeanGapUs/1e3, c.IsClosed())
+				r.id, p.Name, len(w.Requests), c.Clients, c.PlateauShare, c.ThinkP90/1e6, c.MeanGap/1e6, c.IsClosed())
 			if len(w.Requests) == c.Clients {
 				continue // nobody sent twice
 			}

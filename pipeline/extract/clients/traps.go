@@ -316,7 +316,7 @@ func (c *Reader) findCap() {
 		return
 	}
 	c.addFinding(CodeCapped, "the client kept at most %d requests in flight, and sent %d of %d requests at that "+
-		"limit: the recorded send times are replayed, and the verdict is for information only", most, atMost, sends)
+		"limit: unless the load is replayed as a closed loop, the recorded send times are, and the verdict is for information only", most, atMost, sends)
 }
 
 // leastWallNs is later than any stamp of a monotonic clock: 2001 on the wall clock.

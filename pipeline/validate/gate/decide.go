@@ -170,14 +170,12 @@ func (r *Rules) replayGates(v *result.Validation, fromRequests bool) []result.Ga
 		undecided = cmp.Or(undecided, run.Undecided)
 		for k := range r.gates {
 			g := &r.gates[k]
-			if g.ofReplay == nil || g.ofReplay.ofLevels != (run.Source == result.SourcePoints) {
+			if g.ofReplay == nil || !g.ofReplay.applies(run) {
 				continue
 			}
 			var read reading
 			if note == "" && run.Metrics != nil {
-				if m := g.ofReplay.metric(run.Metrics); m != nil {
-					read = g.ofReplay.read(m)
-				}
+				read = g.ofReplay.readMetrics(run.Metrics)
 			}
 			read.missing = cmp.Or(note, noteNoStamps)
 			read.optional = !required
@@ -188,7 +186,7 @@ func (r *Rules) replayGates(v *result.Validation, fromRequests bool) []result.Ga
 		return gates
 	}
 	for i := range r.gates {
-		if g := &r.gates[i]; g.ofReplay != nil && !g.ofReplay.ofLevels {
+		if g := &r.gates[i]; g.ofReplay != nil && !g.ofReplay.ofLevels && g.ofReplay.ofLoop == nil {
 			gates = append(gates, r.apply(g, ScopeAll, reading{missing: cmp.Or(undecided, why)}))
 		}
 	}

@@ -109,6 +109,29 @@ type replayValue struct {
 	// ofLevels is computed for load levels, whose means are neither a distribution nor requests; the others
 	// for requests.
 	ofLevels bool
+	// ofLoop is computed for closed loops in place of a metric.
+	ofLoop func(*result.Capacity) reading
+}
+
+// applies reports whether the value is one of a replayed run.
+func (v *replayValue) applies(run *result.ValidationRun) bool {
+	if v.ofLoop != nil {
+		return run.Metrics != nil && run.Metrics.Capacity != nil
+	}
+	return v.ofLevels == (run.Source == result.SourcePoints)
+}
+
+// readMetrics is the value in the metrics of a replay; zero where they do not have it.
+func (v *replayValue) readMetrics(m *result.Metrics) reading {
+	if v.ofLoop != nil && m.Capacity != nil {
+		return v.ofLoop(m.Capacity)
+	}
+	if v.ofLoop == nil {
+		if metric := v.metric(m); metric != nil {
+			return v.read(metric)
+		}
+	}
+	return reading{}
 }
 
 // All lists the gates with their default thresholds, in the order of the specification.

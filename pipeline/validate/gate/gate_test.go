@@ -51,7 +51,7 @@ func goodEvidence() evidence {
 		Steps:   &result.Errors{Rows: 1800, Bias: num(-0.02)},
 		Runs: []result.ValidationRun{{
 			ID: "r", Phase: "open", Load: deploy.LoadOpen, Split: result.Split{Kind: result.SplitHoldout},
-			Requests: 400, Metrics: &result.Metrics{TTFT: metric(), ITL: metric(), E2E: metric()},
+			Requests: 400, Metrics: &result.Metrics{TTFT: metric(), ITL: metric(), E2E: metric(), Capacity: &result.Capacity{Err: estimate(0.01, 0.01)}},
 		}},
 	}
 	leftOut := func() []result.Loco {
@@ -246,12 +246,15 @@ func TestEachGateCanFail(t *testing.T) {
 		"contradictions_transfer": {
 			violate(coeff.PurposeTransfer), []string{"contradictions_transfer a", "contradictions_transfer b"},
 		},
-		"ks_ttft":             {func(e evidence) { e.v.Runs[0].Metrics.TTFT.BeyondD = num(0.16) }, []string{"ks_ttft r/open"}},
-		"paired_err_ttft":     {func(e evidence) { e.v.Runs[0].Metrics.TTFT.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_ttft r/open"}},
-		"ks_itl":              {func(e evidence) { e.v.Runs[0].Metrics.ITL.BeyondD = num(0.16) }, []string{"ks_itl r/open"}},
-		"paired_err_itl":      {func(e evidence) { e.v.Runs[0].Metrics.ITL.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_itl r/open"}},
-		"ks_e2e":              {func(e evidence) { e.v.Runs[0].Metrics.E2E.BeyondD = num(0.16) }, []string{"ks_e2e r/open"}},
-		"paired_err_e2e":      {func(e evidence) { e.v.Runs[0].Metrics.E2E.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_e2e r/open"}},
+		"ks_ttft":         {func(e evidence) { e.v.Runs[0].Metrics.TTFT.BeyondD = num(0.16) }, []string{"ks_ttft r/open"}},
+		"paired_err_ttft": {func(e evidence) { e.v.Runs[0].Metrics.TTFT.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_ttft r/open"}},
+		"ks_itl":          {func(e evidence) { e.v.Runs[0].Metrics.ITL.BeyondD = num(0.16) }, []string{"ks_itl r/open"}},
+		"paired_err_itl":  {func(e evidence) { e.v.Runs[0].Metrics.ITL.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_itl r/open"}},
+		"ks_e2e":          {func(e evidence) { e.v.Runs[0].Metrics.E2E.BeyondD = num(0.16) }, []string{"ks_e2e r/open"}},
+		"paired_err_e2e":  {func(e evidence) { e.v.Runs[0].Metrics.E2E.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_e2e r/open"}},
+		"capacity": {func(e evidence) {
+			e.v.Runs[0].Metrics.Capacity.Err = estimate(-0.09, 0.02)
+		}, []string{"capacity r/open"}},
 		"median_rel_err_ttft": {func(e evidence) { e.addLevels(0.3) }, []string{"median_rel_err_itl levels", "median_rel_err_ttft levels"}},
 		"median_rel_err_itl":  {func(e evidence) { e.addLevels(0.2) }, []string{"median_rel_err_itl levels", "median_rel_err_ttft levels"}},
 	}
@@ -464,7 +467,7 @@ func TestSampledJourneysCannotBeReplayed(t *testing.T) {
 	v := e.v
 	v.Runs[0].JourneySampleRate = num(0.5)
 	e.decide(t, nil)
-	if v.Verdict != coeff.VerdictInsufficient || len(v.Missing) != 6 || !strings.Contains(v.Missing[0], "sampled at 0.5") {
+	if v.Verdict != coeff.VerdictInsufficient || len(v.Missing) != 7 || !strings.Contains(v.Missing[0], "sampled at 0.5") {
 		t.Errorf("got %s, %v", v.Verdict, v.Missing)
 	}
 }

@@ -420,6 +420,17 @@ var table = withClauses([]Gate{
 		},
 	},
 	{
+		Name: "capacity", Op: "<", Threshold: 0.05, Purposes: forReplay, Prints: Percent,
+		Reason:   "what capacity planning uses",
+		Compares: "size of the error of the throughput of a closed loop, requests that the fit never saw; judged with its interval",
+		ofReplay: &replayValue{ofLoop: capacityErrorOf},
+		Words: Words{
+			What:  "throughput of a closed loop, signed error",
+			Means: "the simulated server answers too many or too few requests at this number in flight by this much, and capacity is misjudged by as much",
+			Do:    stepsFirst,
+		},
+	},
+	{
 		Name: "median_rel_err_ttft", Op: "<", Threshold: 0.2, Purposes: forReplay, Prints: Percent,
 		Reason:   "a typical load level within a fifth",
 		Compares: "median over load levels of the relative error of TTFT, levels that the fit never saw",

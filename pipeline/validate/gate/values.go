@@ -212,6 +212,8 @@ func medianErrorOf(m *result.Metric) reading {
 	return reading{value: m.MedianRelErrPaired, chance: m.ChanceMedian}
 }
 
+func capacityErrorOf(c *result.Capacity) reading { return ofEstimate(c.Err) }
+
 func pairedErrorOf(m *result.Metric) reading { return ofEstimate(m.PairedErr) }
 
 // ofEstimate is the size of a signed figure with its interval.

@@ -113,7 +113,7 @@ func (r *Rules) ReplayPasses(m *result.Metrics) bool {
 	}
 	for i := range r.gates {
 		g := &r.gates[i]
-		if g.ofReplay == nil || g.ofReplay.ofLevels {
+		if g.ofReplay == nil || g.ofReplay.ofLevels || g.ofReplay.ofLoop != nil {
 			continue
 		}
 		metric := g.ofReplay.metric(m)

@@ -1,0 +1,83 @@
+package stat
+
+import "slices"
+
+// Concurrency is how the calls of a load were sent, as far as their times show. Times are of the unit of
+// the calls.
+type Concurrency struct {
+	Clients      int     // calls in flight at once, at most
+	PlateauShare float64 // of the sends after the first Clients: with at least 9/10 of Clients in flight, itself included
+	ThinkP90     float64 // between an answer and the send that followed it
+	MeanGap      float64 // between sends
+}
+
+// FewestCalls is how many calls a load needs before its shape is recognised.
+const FewestCalls = 20
+
+// IsClosed reports whether that looks like a closed loop: about the same number of calls is always in
+// flight, and every answer is followed by a send long before an independent arrival would be due. A
+// client that holds back the calls above its limit is one too, as long as it is at the limit. A loop whose
+// clients think long cannot be distinguished from open arrivals.
+func (c Concurrency) IsClosed() bool {
+	return c.Clients > 1 && c.PlateauShare >= 0.9 && c.ThinkP90 < c.MeanGap/2
+}
+
+// ConcurrencyOf is that of calls in the order they were sent; end is when each was answered.
+func ConcurrencyOf(sent, end []int64) Concurrency {
+	var c Concurrency
+	var ends []int64
+	inFlight := make([]int, len(sent))
+	for n := range sent {
+		gone, _ := slices.BinarySearch(ends, sent[n]+1)
+		inFlight[n] = n - gone + 1
+		c.Clients = max(c.Clients, inFlight[n])
+		at, _ := slices.BinarySearch(ends, end[n])
+		ends = slices.Insert(ends, at, end[n])
+	}
+	later := inFlight[min(c.Clients, len(sent)):]
+	if len(later) == 0 {
+		return c
+	}
+	var think []float64
+	for _, v := range ThinkTimes(sent, end, c.Clients)[c.Clients:] {
+		think = append(think, float64(v))
+	}
+	slices.Sort(think)
+	c.ThinkP90 = Quantile(think, 0.9)
+	c.MeanGap = float64(sent[len(sent)-1]-sent[0]) / float64(len(sent)-1)
+	for _, n := range later {
+		if 10*n+5 >= 9*c.Clients { // 9/10 of them, rounded
+			c.PlateauShare += 1 / float64(len(later))
+		}
+	}
+	return c
+}
+
+// ThinkTimes are the times between each call and the answer it followed, in the order of the calls; a call
+// that followed none has the median. The most recent answer that no call had followed yet is taken.
+func ThinkTimes(sent, end []int64, clients int) []int64 {
+	byEnd := slices.Sorted(slices.Values(end))
+	think := make([]int64, len(sent))
+	var known []int64
+	var free []int64 // answers that no call followed yet
+	for n := range sent {
+		for len(byEnd) > 0 && byEnd[0] <= sent[n] {
+			free = append(free, byEnd[0])
+			byEnd = byEnd[1:]
+		}
+		think[n] = -1
+		if last := len(free) - 1; n >= clients && last >= 0 {
+			think[n] = sent[n] - free[last]
+			free = free[:last]
+			known = append(known, think[n])
+		}
+	}
+	slices.Sort(known)
+	for n := range think {
+		if think[n] < 0 && len(known) > 0 {
+			think[n] = known[len(known)/2]
+		}
+		think[n] = max(0, think[n])
+	}
+	return think
+}
