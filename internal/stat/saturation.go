@@ -46,10 +46,13 @@ type Check struct {
 }
 
 // Saturation runs the five checks over requests in order of arrival, and reports
-// whether the server was saturated: two checks are hit, and its queue rises or cannot be seen to.
+// whether the server was saturated: two checks are hit, and its queue rises, or cannot be seen
+// not to, or requests fail.
 func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 	hits := 0
-	mayRise := false // or it cannot be told: too few requests, or the load itself rises
+	// A long but steady queue is no overload. Whether it rises cannot be seen in few requests or while the
+	// load itself rises.
+	overrun := false
 	for _, c := range []struct {
 		name, doc string
 		limit     float64
@@ -68,12 +71,15 @@ func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 		if check.Hit {
 			hits++
 		}
-		if c.name == CheckQueueRising {
-			mayRise = check.Hit || math.IsNaN(v)
+		switch c.name {
+		case CheckQueueRising:
+			overrun = overrun || check.Hit || math.IsNaN(v)
+		case CheckFailureShare:
+			overrun = overrun || check.Hit
 		}
 		checks = append(checks, check)
 	}
-	return checks, mayRise && hits >= hitsThatSaturate
+	return checks, overrun && hits >= hitsThatSaturate
 }
 
 // share returns the share of requests for which part is true among those for which whole is; NaN
