@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -87,7 +88,7 @@ func gateRow(g result.Gate) Row {
 	case rankNotRequired:
 		verdict = Cell{Text: "not required", Class: "dim nb", Key: "3"}
 	}
-	value := Cell{Text: GateValue(g.Name, g.Value), Class: "n"}
+	value := Cell{Text: GateFigure(&g), Class: "n"}
 	if g.Value != nil {
 		value.Key = sortKey(*g.Value)
 	}
@@ -125,7 +126,7 @@ func gateBar(g result.Gate) string {
 	}
 	d.Rect(At(0, 3), At(min(frac, 1)*barW, barH-3), p, 0, "")
 	d.Seg(At(barW/2, 0), At(barW/2, barH), ink, 1.5, Solid)
-	return inline(&d, fmt.Sprintf("%s, threshold %s", GateValue(g.Name, g.Value), GateThreshold(g)))
+	return inline(&d, fmt.Sprintf("%s, threshold %s", GateFigure(&g), GateThreshold(g)))
 }
 
 // gateBarKey sorts gates by value over threshold.
@@ -148,6 +149,25 @@ func GateValue(name string, v *float64) string {
 		return threeDecimals(*v)
 	default:
 		return Short(*v)
+	}
+}
+
+// GateFigure is the value of a gate with enough digits to differ from a threshold that it is not equal to.
+func GateFigure(g *result.Gate) string {
+	text := GateValue(g.Name, g.Value)
+	if g.Value == nil || *g.Value == g.Threshold || text != GateValue(g.Name, &g.Threshold) {
+		return text
+	}
+	scale, unit := 1.0, ""
+	if gate.Named(g.Name).Prints == gate.Percent {
+		scale, unit = 100, percentSign
+	}
+	_, decimals, _ := strings.Cut(strings.TrimSuffix(text, unit), ".")
+	for digits := len(decimals) + 1; ; digits++ {
+		text := strconv.FormatFloat(scale**g.Value, 'f', digits, 64)
+		if text != strconv.FormatFloat(scale*g.Threshold, 'f', digits, 64) || digits == 12 {
+			return minus(text) + unit
+		}
 	}
 }
 
@@ -211,7 +231,7 @@ func Failed(gates []result.Gate) (out []string) {
 	for _, s := range sentences {
 		var values []string
 		for _, name := range names[s] {
-			values = append(values, name+" "+GateValue(name, worst[name].Value))
+			values = append(values, name+" "+GateFigure(new(worst[name])))
 		}
 		g := worst[names[s][0]]
 		out = append(out, fmt.Sprintf("%s, want %s %s: %s", strings.Join(values, ", "), g.Op, GateThreshold(g), s))

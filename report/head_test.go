@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -58,7 +59,7 @@ func TestNextSteps(t *testing.T) {
 	got := Next(in)
 	starts := []string{"The machine changed speed during run-1: repeat", "Lower the load of run-9:",
 		"Record loads like that of the failing steps, kv_cache_read in prefill steps:",
-		"Look at the terms that carry the error, prefill_attention in mixed steps:", "Record longer: 1 replay gate has no verdict"}
+		"Look at the terms that carry the error, prefill_attention in mixed steps:", "Record longer: 1 gate has no verdict"}
 	if len(got) != len(starts) {
 		t.Fatalf("got %q, want %d steps", got, len(starts))
 	}
@@ -248,5 +249,53 @@ func TestJUnitForm(t *testing.T) {
 	}
 	if seen["testcase"] != 4 || seen["failure"] != 1 || seen["skipped"] != 2 {
 		t.Errorf("elements: got %v", seen)
+	}
+}
+
+// TestNextStepsAreTrue: drift that was followed in vain is not given as the reason, and batches that are
+// reproduced do not send the reader to the scheduler's limits.
+func TestNextStepsAreTrue(t *testing.T) {
+	share := 0.98
+	in := Input{
+		Fit: &result.Fit{Warnings: []trace.Finding{trace.Findingf("machine_drift", "run-1: it changed speed")}},
+		Validation: &result.Validation{
+			Verdict:   "fail",
+			Gates:     []result.Gate{gateOf("ks_itl", "run-1", "<", 0.3, 0.15)},
+			Diagnoses: []result.Diagnosis{{Scope: "run-1", Cause: result.CauseUnknown}},
+			Runs:      []result.ValidationRun{{ID: "run-1", Replay: &result.ReplayQuality{IdenticalBatchesShare: &share}}},
+		},
+	}
+	got := strings.Join(Next(in), "\n")
+	if strings.Contains(got, "changed speed") || strings.Contains(got, "scheduler limits") || !strings.Contains(got, "record the loads") {
+		t.Errorf("got %q", got)
+	}
+	in.Validation.Diagnoses[0].Cause = result.CauseMachineDrift
+	if got := Next(in); len(got) != 1 || !strings.Contains(got[0], "changed speed during run-1") {
+		t.Errorf("got %q", got)
+	}
+	in.Validation.Gates[0].Pass = nil
+	in.Validation.Gates[0].Note = gate.InsufficientData + ": more than 20000 requests would be needed, which is " + gate.NotWithinReach
+	if got := strings.Join(Next(in), "\n"); strings.Contains(got, "Record longer") || !strings.Contains(got, "no recording of reasonable length") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestFiguresAtAThreshold print enough digits to differ from it.
+func TestFiguresAtAThreshold(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		value, threshold float64
+		want             string
+	}{
+		{"beta_mape", 0.15002, 0.15, "15.002"},
+		{"beta_mape", 0.1512, 0.15, "15.1"},
+		{"ks_itl", 0.15004, 0.15, "0.15004"},
+		{"beta_max_error", 2.99999, 3, "2.99999"},
+		{"beta_mape", 0.15, 0.15, "15.0"},
+	} {
+		g := gateOf(c.name, "r", "<", c.value, c.threshold)
+		if got := strings.TrimSuffix(GateFigure(&g), percentSign); got != c.want {
+			t.Errorf("%s %v of %v: got %q, want %q", c.name, c.value, c.threshold, got, c.want)
+		}
 	}
 }

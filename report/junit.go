@@ -75,7 +75,7 @@ func JUnit(v *result.Validation, allowInsufficient bool) ([]byte, error) {
 // junitCaseOf is the case of one gate.
 func junitCaseOf(v *result.Validation, g *result.Gate, allowInsufficient bool) junitCase {
 	c := junitCase{Class: "blis-train." + strings.Join(g.Purposes, "+"), Name: g.Name}
-	comparison := fmt.Sprintf("%s is %s, must be %s %s", g.Name, GateValue(g.Name, g.Value), g.Op, GateThreshold(*g))
+	comparison := fmt.Sprintf("%s is %s, must be %s %s", g.Name, GateFigure(g), g.Op, GateThreshold(*g))
 	switch {
 	case g.Pass == nil && g.Required && isDecisive(v, g) && !allowInsufficient:
 		c.Failure = &junitWords{Message: printable(g.Note), Text: gate.Named(g.Name).Failing() + "\n" + result.GateClause(g.Name)}

@@ -31,14 +31,19 @@ func Next(in Input) []string {
 		out = append(out, fmt.Sprintf("The replay of %s cannot be validated: %s.", strings.TrimSpace(v.Runs[i].ID+" "+v.Runs[i].Phase),
 			v.Runs[i].Undecided))
 	}
+	// Where the drift curve was followed and explains little, drift is no reason for the failure.
 	drifted := driftedRuns(in.Fit)
-	if v.Verdict == coeff.VerdictFail && len(drifted)+len(by[result.CauseMachineDrift]) > 0 {
-		during := "the recording"
-		if len(drifted) > 0 {
-			during = listOf(drifted, 3)
+	explained := by[result.CauseMachineDrift]
+	if len(explained) == 0 && len(by[result.CauseUnknown]) > 0 {
+		drifted = nil
+	}
+	if len(drifted) == 0 {
+		for _, d := range explained {
+			drifted = appendNew(drifted, gate.RunOf(d.Scope))
 		}
-		out = append(out, fmt.Sprintf("The machine changed speed during %s: repeat the recording on a quiet machine; until then, judge the "+
-			"model by the drift-corrected replay.", during))
+	}
+	if v.Verdict == coeff.VerdictFail && len(drifted) > 0 {
+		out = append(out, fmt.Sprintf("The machine changed speed during %s: repeat the recording on a quiet machine.", listOf(drifted, 3)))
 	}
 	for _, do := range []struct {
 		about  []result.Diagnosis
@@ -59,15 +64,23 @@ func Next(in Input) []string {
 			out = append(out, fmt.Sprintf(do.format, listOfDiagnoses(do.about, do.of)))
 		}
 	}
-	if n := shortOfRequests(v.Gates); n > 0 {
-		do, want := "Record longer", "requests"
+	short, outOfReach := shortOfData(v.Gates)
+	if short > 0 {
+		do, want := "Record longer", "requests or steps"
 		if in.Fit != nil && in.Fit.Requests != nil && len(in.Fit.Requests.Levels) > 0 {
 			do, want = "Measure more load levels", "levels"
 		}
 		out = append(out, fmt.Sprintf("%s: %s because there are too few %s; the note of each says how many would decide it.", do,
-			pluralVerb(n, "replay gate has no verdict", "replay gates have no verdict"), want))
+			pluralVerb(short, "gate has no verdict", "gates have no verdict"), want))
+	}
+	if outOfReach > 0 {
+		out = append(out, fmt.Sprintf("%s that no recording of reasonable length decides: the error is at the threshold, or the server's own noise "+
+			"is too large for it. Record at a steadier load, or accept what is undecided with --allow-insufficient.",
+			pluralVerb(outOfReach, "gate has no verdict", "gates have no verdict")))
 	}
 	switch {
+	case v.Verdict == coeff.VerdictFail && len(out) == 0 && reproducesBatches(v):
+		out = append(out, "The scheduler forms the recorded batches, so it is the step times that differ: record the loads with the largest errors again.")
 	case v.Verdict == coeff.VerdictFail && len(out) == 0:
 		out = append(out, "Compare run.yaml with the server's log (device, KV blocks, scheduler limits), and record the loads with the largest "+
 			"errors again.")
@@ -126,13 +139,37 @@ func isComposed(f *result.Fit, run string) bool {
 	})
 }
 
-// shortOfRequests counts the required gates that lack requests.
-func shortOfRequests(gates []result.Gate) int {
-	n := 0
+// shortOfData counts the required gates without a verdict that more data would decide, and those that no
+// recording of reasonable length would.
+func shortOfData(gates []result.Gate) (short, outOfReach int) {
 	for _, g := range gates {
-		if gateRank(g) == rankUndecided && strings.HasPrefix(g.Note, gate.InsufficientData) {
-			n++
+		switch {
+		case gateRank(g) != rankUndecided || !strings.HasPrefix(g.Note, gate.InsufficientData):
+		case strings.Contains(g.Note, gate.NotWithinReach):
+			outOfReach++
+		default:
+			short++
 		}
 	}
-	return n
+	return short, outOfReach
 }
+
+// reproducesBatches reports whether the simulator's scheduler forms nearly all recorded batches of every
+// run in which that could be compared, and whether there is one.
+func reproducesBatches(v *result.Validation) bool {
+	compared := false
+	for i := range v.Runs {
+		q := v.Runs[i].Replay
+		if q == nil || q.IdenticalBatchesShare == nil {
+			continue
+		}
+		if *q.IdenticalBatchesShare < nearlyAllBatches {
+			return false
+		}
+		compared = true
+	}
+	return compared
+}
+
+// nearlyAllBatches is the share of batches from which on the scheduler is not at fault, as in the diagnosis.
+const nearlyAllBatches = 0.9

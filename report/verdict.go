@@ -49,19 +49,19 @@ func cardBlocks(in Input) []Block {
 		for _, name := range []string{gate.Bias, gate.BetaMaxError} {
 			if g, ok := worstGate(v.Gates, name); ok && !*g.Pass {
 				what := gate.Named(name).What
-				cs = append(cs, card{Name: strings.ToUpper(what[:1]) + what[1:], Value: GateValue(name, g.Value), Class: "bad",
+				cs = append(cs, card{Name: strings.ToUpper(what[:1]) + what[1:], Value: GateFigure(&g), Class: "bad",
 					Sub: fmt.Sprintf("%s; must be %s %s", g.Scope, g.Op, GateThreshold(g))})
 			}
 		}
 		for _, m := range []string{"ttft", "itl", "e2e"} {
-			g, ok := worstGate(v.Gates, "ks_"+m)
-			name := "Replay, worst KS of "
+			g, ok := worstGate(v.Gates, "paired_err_"+m)
+			name := "Replay, error of "
 			if !ok {
 				g, ok = worstGate(v.Gates, "median_rel_err_"+m)
-				name = "Replay, median error of "
+				name = "Load levels, median error of "
 			}
 			if ok {
-				cs = append(cs, card{Name: name + strings.ToUpper(m), Value: GateValue(g.Name, g.Value), Class: gateClass(g),
+				cs = append(cs, card{Name: name + strings.ToUpper(m), Value: GateFigure(&g), Class: gateClass(g),
 					Sub: fmt.Sprintf("%s; must be %s %s", g.Scope, g.Op, GateThreshold(g))})
 			}
 		}

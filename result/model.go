@@ -158,10 +158,14 @@ type Errors struct {
 	MAPEFloor *float64 `json:"mape_floor"`
 	Skill     *float64 `json:"skill"`
 	Bias      *float64 `json:"bias"` // sum(pred-y)/sum(y)
-	WAPE      *float64 `json:"wape"`
-	MedianAPE *float64 `json:"median_ape"`
-	P95APE    *float64 `json:"p95_ape"`
-	RMSEUs    *float64 `json:"rmse_us"`
+	// MAPEInterval and BiasInterval are 95 % intervals (spec#sampling-error), unknown for fewer than 20 rows
+	// and not of parts of a run.
+	MAPEInterval *[2]float64 `json:"mape_interval,omitempty"`
+	BiasInterval *[2]float64 `json:"bias_interval,omitempty"`
+	WAPE         *float64    `json:"wape"`
+	MedianAPE    *float64    `json:"median_ape"`
+	P95APE       *float64    `json:"p95_ape"`
+	RMSEUs       *float64    `json:"rmse_us"`
 	// MaxErrorRatio is the largest absolute error divided by the cell's median target. Outliers are excluded if
 	// they are at most 1 % of the rows (spec#outliers); LargestOutlier is the same figure of the outliers.
 	MaxErrorRatio  *float64 `json:"max_error_ratio"`

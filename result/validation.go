@@ -255,6 +255,14 @@ func NewEstimate(value, lo, hi float64) *Estimate {
 	return &Estimate{Value: value, Lo: OrNull(lo), Hi: OrNull(hi)}
 }
 
+// Interval is nil unless both limits are numbers.
+func Interval(lo, hi float64) *[2]float64 {
+	if OrNull(lo) == nil || OrNull(hi) == nil {
+		return nil
+	}
+	return &[2]float64{lo, hi}
+}
+
 // SampleStats describe one sample in ms.
 type SampleStats struct {
 	P50  float64 `json:"p50"`

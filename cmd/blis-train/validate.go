@@ -189,8 +189,7 @@ var plainSigns = strings.NewReplacer("\u00a0", " ", "\u2212", "-")
 
 // gateWords are what a gate measured and what it wants, as the report prints them.
 func gateWords(g result.Gate) (value, want string) {
-	return plainSigns.Replace(report.GateValue(g.Name, g.Value)), g.Op + " " +
-		plainSigns.Replace(report.GateThreshold(g))
+	return plainSigns.Replace(report.GateFigure(&g)), g.Op + " " + plainSigns.Replace(report.GateThreshold(g))
 }
 
 // diagnosisLines are the diagnoses with their scope, each sentence once: with one

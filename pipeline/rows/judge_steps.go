@@ -2,6 +2,7 @@ package rows
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
@@ -138,10 +139,28 @@ func (s *StepErrors) errorsWhere(of []*Sample, keep func(t *Table, i int) bool) 
 	if e.Rows == 0 {
 		return nil
 	}
-	return errorsDocument(e)
+	doc := errorsDocument(e)
+	if keep == nil {
+		doc.MAPEInterval, doc.BiasInterval = sampleIntervals(part)
+	}
+	return doc
 }
 
 // errorsDocument converts errors to the form of the documents, NaN to null.
+// sampleIntervals are those of the MAPE and of the bias of rows in time order, run after run.
+func sampleIntervals(r stat.Rows) (mape, bias *[2]float64) {
+	var relative, difference []float64
+	for i, y := range r.Y {
+		difference = append(difference, r.Pred[i]-y)
+		if math.Abs(y) >= 1 {
+			relative = append(relative, math.Abs(r.Pred[i]-y)/math.Abs(y))
+		}
+	}
+	_, mapeLo, mapeHi := stat.TrimmedMean(relative, 0)
+	_, biasLo, biasHi := stat.RatioOfSums(difference, r.Y)
+	return result.Interval(mapeLo, mapeHi), result.Interval(biasLo, biasHi)
+}
+
 func errorsDocument(e stat.Errors) *result.Errors {
 	num := result.OrNull
 	return &result.Errors{

@@ -108,8 +108,9 @@ func NoiseOf(t *Table, predUs []float64, of []int) []float64 {
 		ratio[k] = t.Y[i] / predUs[i]
 	}
 	near := neighbours(d, ratio)
+	noise := make([]float64, len(of))
 	for k := range of {
-		ratio[k] /= near.Median(k)
+		noise[k] = ratio[k] / near.Median(k)
 	}
-	return ratio
+	return noise
 }

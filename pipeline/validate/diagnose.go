@@ -203,7 +203,7 @@ func describeTried(tried []*candidate, constantLoss float64) string {
 		}
 		parts = append(parts, part)
 	}
-	return "no cause found; tried, with the share of the error it would remove: " + strings.Join(parts, "; ")
+	return "no single change explains the error; tried, with the share of the error it would remove: " + strings.Join(parts, "; ")
 }
 
 // driftCandidate is the curve of the machine's speed; nil for curves that hardly swing, and for composed

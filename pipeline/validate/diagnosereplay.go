@@ -60,7 +60,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 		steps.Sentence = "step times pass their gates, but " + steps.Sentence
 		return steps
 	}
-	d.Sentence = "step times pass and no cause is found; " + strings.Join(tried, "; ")
+	d.Sentence = "step times pass and no single change explains the replay; " + strings.Join(tried, "; ")
 	return d
 }
 
@@ -135,7 +135,7 @@ func (t *judgedRun) diagnoseRequests(scopeName string, failed []string) result.D
 	d := result.Diagnosis{Scope: scopeName, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}
 	s := t.starved[scopeName]
 	if s.ErrorShare < starvedShare || s.SimulatedMs < s.RecordedMs {
-		d.Sentence = fmt.Sprintf("no cause can be found without recorded steps; too few KV blocks in run.yaml are not the cause: %d of %d "+
+		d.Sentence = fmt.Sprintf("without recorded steps no cause can be told apart; too few KV blocks in run.yaml are none: %d of %d "+
 			"requests waited for some in the replay and hold %.0f %% of the error of TTFT", s.Requests, s.Of, 100*s.ErrorShare)
 		return d
 	}

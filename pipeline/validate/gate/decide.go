@@ -20,8 +20,9 @@ const InsufficientData = "insufficient data"
 // Notes of gates.
 const (
 	noteInsufficient  = InsufficientData + ": chance alone reaches %.3g with %d %s, want below %g: %s"
-	noteWideInterval  = InsufficientData + ": between %+.1f and %+.1f %%, want within %.3g %%, with %d compared: %s"
-	noteFewValues     = InsufficientData + ": %d compared, want at least 20"
+	noteWideInterval  = InsufficientData + ": between %s and %s %%, want within %s %%, with %d compared: %s"
+	noteFewValues     = InsufficientData + ": %d compared, want at least %d"
+	noteFewInFolds    = InsufficientData + ": %s has %d rows in %d folds, want at least %d in each"
 	noteFewLevels     = InsufficientData + ": five load levels at least decide"
 	noteNoChance      = InsufficientData + ": too few step times tell what chance alone reaches"
 	noteEmpty         = "no request to compare arrives in this part of the phase"
@@ -84,7 +85,9 @@ func (r *Rules) fillGates(v *result.Validation, fit *result.Fit, set *coeff.Set)
 	}
 	for i := range r.gates {
 		if g := &r.gates[i]; g.ofAll != nil {
-			v.Gates = append(v.Gates, r.apply(g, ScopeAll, reading{value: g.ofAll(v), missing: noteNoRows}))
+			if read, applies := g.ofAll(v); applies {
+				v.Gates = append(v.Gates, r.apply(g, ScopeAll, read))
+			}
 		}
 	}
 	if !v.Options.StepsOnly {
@@ -134,8 +137,8 @@ func (r *Rules) leftOutOf(model string, leftOut []result.Loco, configs []result.
 			gates = append(gates, r.apply(g, ScopeAll, reading{missing: none, optional: true}))
 		}
 		for k := range leftOut {
-			value := g.ofLeftOut.value(&leftOut[k])
-			gates = append(gates, r.apply(g, leftOutScope(&leftOut[k], configs), reading{value: value, missing: noteNoRows}))
+			read := reading{value: g.ofLeftOut.value(&leftOut[k]), size: leftOut[k].Rows, missing: noteNoRows}
+			gates = append(gates, r.apply(g, leftOutScope(&leftOut[k], configs), read))
 		}
 	}
 	return gates
@@ -226,7 +229,9 @@ func whyNotJudged(run *result.ValidationRun, fromRequests bool) (note string, re
 // chance alone reaches. That fails where it is at or over the threshold and over chance, passes where both
 // are under the threshold, and has no result between: more requests would decide (spec#chance).
 func (r *Rules) replayGate(g *Gate, run *result.ValidationRun, read reading) result.Gate {
-	read.size = run.Requests
+	if read.estimate {
+		read.size = run.Requests
+	}
 	out := r.apply(g, ReplayScope(run), read)
 	if read.value == nil {
 		return out

@@ -3,6 +3,7 @@ package gate
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"gonum.org/v1/gonum/stat/distuv"
 
@@ -11,16 +12,21 @@ import (
 
 // Judging estimates (spec#sampling-error).
 const (
+	// fewestValues is how many rows or requests decide at least.
+	fewestValues = 20
 	// worstPassing is how many thresholds away the far end of a passing estimate's interval may be.
 	worstPassing = 2
 	// surelyDecides is the chance to decide that a stated number of requests or rows gives.
-	surelyDecides = 0.9
+	surelyDecides = 0.85
 	// mostToAskFor is the largest number that is stated.
 	mostToAskFor = 20_000
 	// chanceMargin is how far what chance reaches is brought below the threshold by the number that is stated:
 	// it is itself a figure of few replays.
 	chanceMargin = 1.25
 )
+
+// NotWithinReach ends the note of a gate that no recording of reasonable length would decide.
+const NotWithinReach = "not within reach"
 
 // judgeEstimate decides with the interval of a signed value whose size is compared: it fails where the
 // whole interval is at or over the threshold, passes where the value is under it and the interval under
@@ -29,7 +35,7 @@ func judgeEstimate(out *result.Gate, in reading) {
 	size := *in.value
 	if in.interval == nil {
 		out.Pass = nil
-		out.Note = fmt.Sprintf(noteFewValues, in.size)
+		out.Note = fmt.Sprintf(noteFewValues, in.size, fewestValues)
 		return
 	}
 	lo, hi := in.interval[0], in.interval[1]
@@ -46,7 +52,32 @@ func judgeEstimate(out *result.Gate, in reading) {
 	}
 	out.Pass = nil
 	needed := estimateSize(in.size, size, (hi-lo)/2, out.Threshold)
-	out.Note = fmt.Sprintf(noteWideInterval, 100*lo, 100*hi, 100*out.Threshold, in.size, wouldDecide(needed, "values"))
+	want := fmt.Sprintf("%.3g", 100*out.Threshold)
+	out.Note = fmt.Sprintf(noteWideInterval, percentBeside(lo, want), percentBeside(hi, want), want, in.size, wouldDecide(needed, in.noun()))
+}
+
+// percentBeside prints a fraction in percent with its sign, with enough digits to differ from a threshold
+// that it is not equal to.
+func percentBeside(v float64, threshold string) string {
+	limit, _ := strconv.ParseFloat(threshold, 64)
+	for digits := 1; ; digits++ {
+		text := strconv.FormatFloat(100*v, 'f', digits, 64)
+		printed, _ := strconv.ParseFloat(text, 64)
+		if math.Abs(printed) != limit || digits == 4 {
+			if v >= 0 {
+				text = "+" + text
+			}
+			return text
+		}
+	}
+}
+
+// noun is what the values are.
+func (in *reading) noun() string {
+	if in.rows {
+		return "rows"
+	}
+	return "requests"
 }
 
 // estimateSize is how many values decide with probability surelyDecides, where n of them gave an estimate
@@ -74,7 +105,7 @@ func estimateSize(n int, size, half, threshold float64) float64 {
 // wouldDecide is the part of a note that states how many more values decide.
 func wouldDecide(needed float64, noun string) string {
 	if needed > mostToAskFor {
-		return fmt.Sprintf("more than %d %s would be needed, which is not within reach", mostToAskFor, noun)
+		return fmt.Sprintf("more than %d %s would be needed, which is "+NotWithinReach, mostToAskFor, noun)
 	}
 	return fmt.Sprintf("about %.0f would decide", math.Ceil(needed))
 }

@@ -43,7 +43,7 @@ type Gate struct {
 	ofFit          func(*result.Fit) reading
 	ofLeftOut      *leftOutValue
 	ofConfig       func(*result.ConfigErrors, []result.ValidationRun) (r reading, applies bool)
-	ofAll          func(*result.Validation) *float64
+	ofAll          func(*result.Validation) (r reading, applies bool)
 	ofReplay       *replayValue
 }
 
@@ -89,7 +89,9 @@ type reading struct {
 	chance   *float64    // what chance alone reaches; nil: unknown
 	estimate bool        // the value is an estimate that is judged with its interval
 	interval *[2]float64 // 95 %, of the signed value of an estimate; nil: too few values for one
-	size     int         // values that an estimate is made of, or rows
+	size     int         // values that the value is made of; fewer than fewestValues decide nothing; 0: not counted
+	rows     bool        // the values are rows, not requests
+	few      string      // why the value decides nothing; empty: it decides
 	missing  string      // note of a gate without a value
 	remark   string      // added to the note of a gate with a value
 	optional bool        // without a value the verdict is not affected

@@ -37,7 +37,7 @@ func goodEvidence() evidence {
 		return result.ConfigErrors{
 			Scope: scope, Config: scope, Seen: true, Runs: []string{"r"}, TargetOverFloor: num(3), BoundHits: num(0),
 			Steps: &result.Errors{Rows: 900, MAPE: num(0.05), MAPEConst: num(0.3), MAPEFloor: num(0.04), Skill: num(0.9), Bias: num(0.01),
-				MaxErrorRatio: num(1)},
+				MAPEInterval: &[2]float64{0.04, 0.06}, BiasInterval: &[2]float64{0, 0.02}, MaxErrorRatio: num(1)},
 			Alpha: &result.AlphaErrors{
 				Overhead:  &result.IntervalErrors{Rows: 200, InsideShare: num(0.97), MAEUs: num(1000)},
 				Admission: &result.TargetErrors{Rows: 200, MAPEWindow10s: num(0.1), ConstWindow: num(0.3), MaxErrorRatio: num(2)},
@@ -48,7 +48,7 @@ func goodEvidence() evidence {
 	}
 	v := &result.Validation{
 		Configs: []result.ConfigErrors{config("a"), config("b")},
-		Steps:   &result.Errors{Rows: 1800, Bias: num(-0.02)},
+		Steps:   &result.Errors{Rows: 1800, Bias: num(-0.02), BiasInterval: &[2]float64{-0.03, -0.01}},
 		Runs: []result.ValidationRun{{
 			ID: "r", Phase: "open", Load: deploy.LoadOpen, Split: result.Split{Kind: result.SplitHoldout},
 			Requests: 400, Metrics: &result.Metrics{TTFT: metric(), ITL: metric(), E2E: metric(), Capacity: &result.Capacity{Err: estimate(0.01, 0.01)}},
@@ -56,8 +56,8 @@ func goodEvidence() evidence {
 	}
 	leftOut := func() []result.Loco {
 		return []result.Loco{
-			{Config: "a", MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
-			{Config: "b", MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
+			{Config: "a", Rows: 900, MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
+			{Config: "b", Rows: 900, MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
 		}
 	}
 	fit := &result.Fit{
@@ -73,6 +73,13 @@ func goodEvidence() evidence {
 		set.Beta = append(set.Beta, coeff.Coefficient{Name: name, Value: 1, Identified: coeff.Within})
 	}
 	return evidence{v, fit, set}
+}
+
+// setMAPE gives a configuration a MAPE and a narrow interval.
+func (e evidence) setMAPE(config int, v float64) {
+	steps := e.v.Configs[config].Steps
+	steps.MAPE = &v
+	steps.MAPEInterval = &[2]float64{v - 0.005, v + 0.005}
 }
 
 // addLevels adds load levels that the fit, which learned from such, never saw.
@@ -139,11 +146,11 @@ func TestEachGateCanFail(t *testing.T) {
 		fails []string // gate and scope, sorted
 	}{
 		"beta_mape": {
-			func(e evidence) { e.v.Configs[1].Steps.MAPE = num(0.16) },
+			func(e evidence) { e.setMAPE(1, 0.16) },
 			[]string{"beta_mape b"},
 		},
 		"worst_configuration": {
-			func(e evidence) { e.v.Configs[1].Steps.MAPE = num(0.31) },
+			func(e evidence) { e.setMAPE(1, 0.31) },
 			[]string{"beta_beats_constant b", "beta_mape b", "worst_configuration all"},
 		},
 		"beta_beats_constant": {
@@ -171,7 +178,7 @@ func TestEachGateCanFail(t *testing.T) {
 			[]string{"target_floor a"},
 		},
 		"bias": {
-			func(e evidence) { e.v.Steps.Bias = num(-0.031) },
+			func(e evidence) { e.v.Steps.Bias, e.v.Steps.BiasInterval = num(-0.06), &[2]float64{-0.07, -0.05} },
 			[]string{"bias all"},
 		},
 		"beta_mape_loco": {
@@ -435,7 +442,8 @@ func TestSaturatedPhasesDoNotGate(t *testing.T) {
 func TestUnseenConfigurationUsesTheWiderGate(t *testing.T) {
 	e := goodEvidence()
 	v := e.v
-	v.Configs[1].TestRun, v.Configs[1].Seen, v.Configs[1].Steps.MAPE, v.Configs[1].Steps.MAPEConst = true, false, num(0.2), num(1)
+	v.Configs[1].TestRun, v.Configs[1].Seen, v.Configs[1].Steps.MAPEConst = true, false, num(1)
+	e.setMAPE(1, 0.2)
 	e.decide(t, nil)
 	if got := failedGates(v); len(got) > 0 {
 		t.Errorf("20 %% on an unseen configuration: got %v", got)
@@ -518,5 +526,89 @@ func TestLossIsInsufficient(t *testing.T) {
 		if got := verdicts(e); !slices.Equal(got, good) {
 			t.Errorf("%s, named: got %v, want %v", purpose, got, good)
 		}
+	}
+}
+
+// TestBiasOfEachConfiguration: one configuration of two that is wrong in every step fails by its name,
+// whatever the pooled figure is.
+func TestBiasOfEachConfiguration(t *testing.T) {
+	e := goodEvidence()
+	e.v.Configs[1].Steps.Bias = num(0.12)
+	e.v.Configs[1].Steps.BiasInterval = &[2]float64{0.115, 0.125}
+	e.decide(t, nil)
+	if got := failedGates(e.v); !slices.Equal(got, []string{"bias b"}) {
+		t.Errorf("got %v", got)
+	}
+	e.v.Configs = e.v.Configs[:1]
+	e.decide(t, nil)
+	if n := len(gatesNamed(e.v, Bias)); n != 1 {
+		t.Errorf("one configuration: %d gates of the bias, want 1", n)
+	}
+}
+
+func gatesNamed(v *result.Validation, name string) []result.Gate {
+	var out []result.Gate
+	for _, g := range v.Gates {
+		if g.Name == name {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// TestFewRowsDecideNothing: figures of fewer than 20 rows neither pass nor fail, whatever they are.
+func TestFewRowsDecideNothing(t *testing.T) {
+	for _, good := range []bool{true, false} {
+		e := goodEvidence()
+		e.v.Configs = e.v.Configs[:1]
+		steps := e.v.Configs[0].Steps
+		steps.Rows = 10
+		steps.MAPEInterval, steps.BiasInterval = nil, nil
+		e.fit.Beta.Rows = result.RowCounts{Kept: 50, Holdout: 10}
+		e.fit.Beta.FoldFingerprints = []string{"1", "2", "1"}
+		if !good {
+			steps.MAPE, steps.Bias, steps.MaxErrorRatio = num(0.9), num(-0.9), num(9)
+		}
+		e.decide(t, nil)
+		if e.v.Verdict != coeff.VerdictInsufficient {
+			t.Errorf("good %v: got %s, failed %v", good, e.v.Verdict, failedGates(e.v))
+		}
+		for _, name := range []string{BetaMAPE, Bias, BetaMaxError, BetaSkill, "beta_beats_constant", "bound_hits", TargetFloor,
+			"worst_configuration", "folds_distinct"} {
+			g := gatesNamed(e.v, name)[0]
+			if g.Pass != nil || !strings.HasPrefix(g.Note, InsufficientData) || g.Value == nil {
+				t.Errorf("good %v: %s: got %+v", good, name, g.Gate)
+			}
+		}
+	}
+}
+
+// TestEstimatesAreJudgedWithTheirInterval: it fails wholly outside, passes inside, and needs more values
+// between.
+func TestEstimatesAreJudgedWithTheirInterval(t *testing.T) {
+	for _, c := range []struct {
+		value, half float64
+		want, note  string
+	}{
+		{0.01, 0.02, coeff.VerdictPass, ""},
+		{-0.049, 0.04, coeff.VerdictPass, ""},
+		{-0.10, 0.04, coeff.VerdictFail, ""},
+		{0.052, 0.001, coeff.VerdictFail, ""},
+		{0.06, 0.02, coeff.VerdictInsufficient, "between +4.0 and +8.0 %, want within 5 %, with 400 compared: about "},
+		{0.03, 0.09, coeff.VerdictInsufficient, "would decide"},
+		{0.03, 0.5, coeff.VerdictInsufficient, "more than 20000 requests would be needed, which is not within reach"},
+	} {
+		e := goodEvidence()
+		e.v.Runs[0].Metrics.TTFT.PairedErr = estimate(c.value, c.half)
+		e.decide(t, nil)
+		if g := gatesNamed(e.v, "paired_err_ttft")[0]; e.v.Verdict != c.want || !strings.Contains(g.Note, c.note) {
+			t.Errorf("%v: got %s, %q", c, e.v.Verdict, g.Note)
+		}
+	}
+	e := goodEvidence()
+	e.v.Runs[0].Requests = 12
+	e.v.Runs[0].Metrics.TTFT.PairedErr = &result.Estimate{Value: 0.3}
+	if e.decide(t, nil).Verdict != coeff.VerdictInsufficient {
+		t.Errorf("twelve requests: got %s", e.v.Verdict)
 	}
 }

@@ -111,7 +111,14 @@ func (r *Rules) apply(g *Gate, scope string, in reading) result.Gate {
 	pass := passes(*in.value, g.Op, g.Threshold)
 	out.Pass = &pass
 	out.Note = joinNotes(r.loosened[g.Name], in.remark)
-	if in.estimate {
+	switch {
+	case in.few != "":
+		out.Pass = nil
+		out.Note = in.few
+	case in.size > 0 && in.size < fewestValues:
+		out.Pass = nil
+		out.Note = fmt.Sprintf(noteFewValues, in.size, fewestValues)
+	case in.estimate:
 		judgeEstimate(&out, in)
 	}
 	return out

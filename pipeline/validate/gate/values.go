@@ -25,17 +25,29 @@ func stepMAPE(applies func(*result.ConfigErrors) bool) func(*result.ConfigErrors
 		if !hasSteps(c) {
 			return reading{missing: noteNoRows}, true
 		}
-		return reading{value: c.Steps.MAPE, missing: noteNoRows}, true
+		return mapeOf(c), true
 	}
 }
 
 // ofSteps is a value of every configuration that has steps to judge.
+// mapeOf is the MAPE of a configuration's steps.
+func mapeOf(c *result.ConfigErrors) reading {
+	return reading{value: c.Steps.MAPE, estimate: true, rows: true, interval: c.Steps.MAPEInterval, size: c.Steps.Rows, missing: noteNoRows}
+}
+
+// biasOf is the size of the bias of steps.
+func biasOf(e *result.Errors) reading {
+	return reading{value: absolute(e.Bias), estimate: true, rows: true, interval: e.BiasInterval, size: e.Rows, missing: noteNoRows}
+}
+
 func ofSteps(value func(*result.ConfigErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
 		if !hasSteps(c) {
 			return reading{}, false
 		}
-		return value(c), true
+		r := value(c)
+		r.size = c.Steps.Rows
+		return r, true
 	}
 }
 
@@ -45,7 +57,9 @@ func ofAdmission(value func(*result.TargetErrors) reading) func(*result.ConfigEr
 		if c.Alpha == nil || c.Alpha.Admission == nil {
 			return reading{}, false
 		}
-		return value(c.Alpha.Admission), true
+		r := value(c.Alpha.Admission)
+		r.size = c.Alpha.Admission.Rows
+		return r, true
 	}
 }
 
@@ -55,7 +69,9 @@ func ofQueue(value func(*result.TargetErrors) reading) func(*result.ConfigErrors
 		if c.Alpha == nil || c.Alpha.Queue == nil {
 			return reading{}, false
 		}
-		return value(c.Alpha.Queue), true
+		r := value(c.Alpha.Queue)
+		r.size = c.Alpha.Queue.Rows
+		return r, true
 	}
 }
 
@@ -109,18 +125,33 @@ func recordedMedianMs(c *result.ConfigErrors, runs []result.ValidationRun, metri
 	return &mean
 }
 
-// worstMAPE is the largest step-time MAPE over the configurations.
-func worstMAPE(v *result.Validation) *float64 {
-	var worst *float64
-	for _, c := range v.Configs {
-		if c.Steps == nil || c.Steps.MAPE == nil {
-			continue
-		}
-		if worst == nil || *c.Steps.MAPE > *worst {
-			worst = c.Steps.MAPE
+// worstMAPE is the largest MAPE of a configuration.
+func worstMAPE(v *result.Validation) (reading, bool) {
+	worst := reading{missing: noteNoRows}
+	for i := range v.Configs {
+		c := &v.Configs[i]
+		if hasSteps(c) && c.Steps.MAPE != nil && (worst.value == nil || *c.Steps.MAPE > *worst.value) {
+			worst = mapeOf(c)
 		}
 	}
-	return worst
+	return worst, true
+}
+
+// pooledBias is the bias of all steps together, beside those of each of several configurations.
+func pooledBias(v *result.Validation) (reading, bool) {
+	configs, unseen := 0, 0
+	for i := range v.Configs {
+		if c := &v.Configs[i]; hasSteps(c) {
+			configs++
+			if isUnseen(c) {
+				unseen++
+			}
+		}
+	}
+	if v.Steps == nil || configs == 1 && unseen == 0 {
+		return reading{missing: noteNoRows}, configs != 1
+	}
+	return biasOf(v.Steps), true
 }
 
 // absolute is an error without its sign; nil where it is unknown.
@@ -159,20 +190,29 @@ func certified(fit *result.Fit) reading {
 	return r
 }
 
-// repeatedFolds counts the cross-validation folds whose coefficients equal those of another fold.
+// repeatedFolds counts the cross-validation folds whose coefficients equal those of another fold. Folds of
+// few rows agree where those have nothing to choose by.
 func repeatedFolds(fit *result.Fit) reading {
 	repeated := 0
+	r := reading{}
 	for _, m := range append([]result.Model{fit.Beta}, fit.Alpha...) {
 		seen := map[string]bool{}
+		ofModel := 0
 		for _, fingerprint := range m.FoldFingerprints {
 			if seen[fingerprint] {
-				repeated++
+				ofModel++
 			}
 			seen[fingerprint] = true
 		}
+		repeated += ofModel
+		rows := m.Rows.Kept - m.Rows.Holdout
+		if ofModel > 0 && rows > 0 && rows < fewestValues*len(m.FoldFingerprints) {
+			r.few = fmt.Sprintf(noteFewInFolds, m.Name, rows, len(m.FoldFingerprints), fewestValues)
+		}
 	}
 	n := float64(repeated)
-	return reading{value: &n}
+	r.value = &n
+	return r
 }
 
 // mustBePositive are the terms that every server has; the bias may be 0.
