@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/json"
 	"strconv"
 )
 
@@ -12,7 +13,26 @@ func (b *buffer) raw(s string) { *b = append(*b, s...) }
 
 func (b *buffer) num(n int64) { *b = strconv.AppendInt(*b, n, 10) }
 
-func (b *buffer) quoted(s string) { *b = strconv.AppendQuote(*b, s) }
+// quoted writes a JSON string: Go's own quotes have escapes that JSON has not.
+func (b *buffer) quoted(s string) {
+	if !needsEscape(s) {
+		*b = append(*b, '"')
+		*b = append(*b, s...)
+		*b = append(*b, '"')
+		return
+	}
+	text, _ := json.Marshal(s) // no string fails
+	*b = append(*b, text...)
+}
+
+func needsEscape(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return true
+		}
+	}
+	return false
+}
 
 func (b *buffer) key(name string) {
 	if n := len(*b); n > 0 && (*b)[n-1] == '}' {

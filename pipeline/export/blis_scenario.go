@@ -48,24 +48,75 @@ var kernelPeaks = map[string][2]float64{
 // kernelRows are the values of gemm_m_half_bf16 that a projection tries.
 var kernelRows = []float64{8, 16, 32, 64, 96, 128, 192, 256, 384}
 
-// scenarioText is a scenario and its deployment (inference-sim docs/guide/latency-models.md@a919bf9,
-// blis-schemas v0.2). With PIECEWISE every graph replay costs the same whatever the batch, which is what
-// the set's host_replay_graph_per_step assumes.
-const scenarioText = `kind: Scenario
-name: {{.Name}}
-model: {{.Model}}
-engine_version: "0.29.0"
-coefficients: [cost-model-primitives, cost-model-collectives, cost-model-host-overheads, cost-model-attention, cost-model-recurrent, ` +
-	`cost-model-memory, {{.Name}}]
-cluster: {hardware: {{.Part}}, nodes: 1, gpus_per_node: 8}
----
-kind: Deployment
-name: {{.Name}}
-pools:
-  - {role: colocated, nodes: 1, parallel: {tp: {{.TP}}, pp: 1, dp: 1}, engine: {block_size: {{.E.BlockSize}}, ` +
-	`max_num_batched_tokens: {{.E.MaxNumBatchedTokens}}, max_num_seqs: {{.E.MaxNumSeqs}}, max_model_len: {{.Longest}}, ` +
-	`cudagraph_mode: PIECEWISE, enable_prefix_caching: {{.E.PrefixCaching}}}}
-`
+// scenarioDoc and scenarioDeployment are a scenario and its deployment (inference-sim
+// docs/guide/latency-models.md@a919bf9, blis-schemas v0.2).
+type scenarioDoc struct {
+	Kind          string          `yaml:"kind"`
+	Name          string          `yaml:"name"`
+	Model         string          `yaml:"model"`
+	EngineVersion string          `yaml:"engine_version"`
+	Coefficients  []string        `yaml:"coefficients,flow"`
+	Cluster       scenarioCluster `yaml:"cluster,flow"`
+}
+
+type scenarioCluster struct {
+	Hardware    string `yaml:"hardware"`
+	Nodes       int    `yaml:"nodes"`
+	GPUsPerNode int    `yaml:"gpus_per_node"`
+}
+
+type scenarioDeployment struct {
+	Kind  string         `yaml:"kind"`
+	Name  string         `yaml:"name"`
+	Pools []scenarioPool `yaml:"pools"`
+}
+
+type scenarioPool struct {
+	Role     string           `yaml:"role"`
+	Nodes    int              `yaml:"nodes"`
+	Parallel map[string]int64 `yaml:"parallel,flow"`
+	Engine   scenarioEngine   `yaml:"engine,flow"`
+}
+
+type scenarioEngine struct {
+	BlockSize           int64  `yaml:"block_size"`
+	MaxNumBatchedTokens int64  `yaml:"max_num_batched_tokens"`
+	MaxNumSeqs          int64  `yaml:"max_num_seqs"`
+	MaxModelLen         int64  `yaml:"max_model_len"`
+	GraphMode           string `yaml:"cudagraph_mode"`
+	PrefixCaching       bool   `yaml:"enable_prefix_caching"`
+}
+
+// catalogEngine is the release of the only published pack of BLIS's kernel mode.
+const catalogEngine = "0.29.0"
+
+// scenarioOf makes both documents. With PIECEWISE every graph replay costs the same whatever the batch, which is
+// what the set's host_replay_graph_per_step assumes.
+func scenarioOf(name, model, part string, d *deploy.Deployment) (*scenarioDoc, *scenarioDeployment) {
+	s := &scenarioDoc{
+		Kind:          "Scenario",
+		Name:          name,
+		Model:         model,
+		EngineVersion: catalogEngine,
+		Coefficients: []string{"cost-model-primitives", "cost-model-collectives", "cost-model-host-overheads",
+			"cost-model-attention", "cost-model-recurrent", "cost-model-memory", name},
+		Cluster: scenarioCluster{Hardware: part, Nodes: 1, GPUsPerNode: 8},
+	}
+	pool := scenarioPool{
+		Role:     "colocated",
+		Nodes:    1,
+		Parallel: map[string]int64{"tp": d.TP, "pp": 1, "dp": 1},
+		Engine: scenarioEngine{
+			BlockSize:           d.Engine.BlockSize,
+			MaxNumBatchedTokens: d.Engine.MaxNumBatchedTokens,
+			MaxNumSeqs:          d.Engine.MaxNumSeqs,
+			MaxModelLen:         d.LongestSequence().V,
+			GraphMode:           "PIECEWISE",
+			PrefixCaching:       d.Engine.PrefixCaching,
+		},
+	}
+	return s, &scenarioDeployment{Kind: "Deployment", Name: name, Pools: []scenarioPool{pool}}
+}
 
 // kernelLacks is the error of a deployment that the kernel mode cannot represent; nil where it can.
 func kernelLacks(d *deploy.Deployment, model, part string) *trace.Error {
@@ -243,9 +294,8 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	scenario, err := fill(scenarioText, map[string]any{"Name": name, "Model": model, "Part": part, "TP": d.TP,
-		"E":       d.Engine,
-		"Longest": d.LongestSequence().V})
+	doc, deployment := scenarioOf(name, model, part, d)
+	scenario, err := resourceYAML(nil, doc, deployment)
 	if err != nil {
 		return nil, err
 	}

@@ -2,28 +2,42 @@ package export
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
-	"text/template"
+
+	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// fill executes a template of a small format.
-func fill(text string, values any) ([]byte, error) {
-	t, err := template.New("").Funcs(template.FuncMap{"g": func(v float64) string { return joined([]float64{v}) },
-		"round": func(v float64) string { return fmt.Sprintf("%.0f", v) }}).Parse(text)
-	if err != nil {
-		return nil, err
+// resourceYAML marshals documents with a comment above each. Names come from recordings and options: the library
+// quotes values, and a comment stays one line.
+func resourceYAML(comments [][]string, resources ...any) ([]byte, error) {
+	var out bytes.Buffer
+	for i, r := range resources {
+		if i > 0 {
+			out.WriteString("---\n")
+		}
+		if i < len(comments) {
+			for _, line := range comments[i] {
+				fmt.Fprintf(&out, "# %s\n", files.Line(line))
+			}
+		}
+		enc := yaml.NewEncoder(&out)
+		enc.SetIndent(2)
+		if err := errors.Join(enc.Encode(r), enc.Close()); err != nil {
+			return nil, err
+		}
 	}
-	var b bytes.Buffer
-	err = t.Execute(&b, values)
-	return b.Bytes(), err
+	return out.Bytes(), nil
 }
 
 // kedaSettings are the options of keda-token-aware.
@@ -41,37 +55,35 @@ var kedaSettings = []Setting{
 	{Key: "prometheus", Usage: "ADDRESS of Prometheus", Default: "http://prometheus-operated:9090"},
 }
 
-// kedaText is a ScaledObject after llm-d-benchmark's token-velocity guide (947b3d6). KEDA runs as many
-// replicas as the larger of the two triggers' sums over their thresholds asks for, rounded up.
-const kedaText = `# {{.Label}}: {{.Rate.Said}}.
-# prefill: replicas = ceil(sum(llm_d_epp_inflight_tokens) / V_P / threshold), s;
-# threshold = {{g .Share}} x (TTFT target {{g .TTFTMs}} ms - {{round .Uncached}} uncached tokens / V_P)
-# decode: replicas = ceil(sum(vllm:kv_cache_usage_perc) / {{g .Decode}})
-{{range .Says}}# {{.}}
-{{end}}apiVersion: keda.sh/v1alpha1
-kind: ScaledObject
-metadata:
-  name: {{.Name}}
-spec:
-  scaleTargetRef:
-    name: {{.Name}}
-  minReplicaCount: 1
-  triggers:
-  - type: prometheus
-    name: prefill
-    metricType: AverageValue
-    metadata:
-      serverAddress: {{.Prometheus}}
-      query: sum(llm_d_epp_inflight_tokens{{.Selector}}) / {{round .Rate.PerS}}
-      threshold: "{{printf "%.4g" .Threshold}}"
-  - type: prometheus
-    name: decode
-    metricType: AverageValue
-    metadata:
-      serverAddress: {{.Prometheus}}
-      query: sum(vllm:kv_cache_usage_perc{{.Selector}})
-      threshold: "{{g .Decode}}"
-`
+// scaledObject is KEDA's resource (keda.sh/v1alpha1), after llm-d-benchmark's token-velocity guide (947b3d6). KEDA
+// runs as many replicas as the larger of the two triggers' sums over their thresholds asks for, rounded up.
+type scaledObject struct {
+	APIVersion string       `yaml:"apiVersion"`
+	Kind       string       `yaml:"kind"`
+	Metadata   resourceName `yaml:"metadata"`
+	Spec       struct {
+		Target      resourceName  `yaml:"scaleTargetRef"`
+		MinReplicas int           `yaml:"minReplicaCount"`
+		Triggers    []kedaTrigger `yaml:"triggers"`
+	} `yaml:"spec"`
+}
+
+type resourceName struct {
+	Name string `yaml:"name"`
+}
+
+type kedaTrigger struct {
+	Type       string      `yaml:"type"`
+	Name       string      `yaml:"name"`
+	MetricType string      `yaml:"metricType"`
+	Metadata   kedaMetrics `yaml:"metadata"`
+}
+
+type kedaMetrics struct {
+	Server    string `yaml:"serverAddress"`
+	Query     string `yaml:"query"`
+	Threshold string `yaml:"threshold"`
+}
 
 // decodeUsage is the share of the KV cache at which decode replicas are added.
 const decodeUsage = 0.8
@@ -98,7 +110,8 @@ func keda(src Source, opt Options) (*Output, error) {
 	side := src.Sidecar(opt, FormatKEDA,
 		"KEDA with the metrics of llm-d's endpoint picker and of vLLM (llm-d-benchmark 947b3d6); "+
 			"workload-variant-autoscaler is deprecated")
-	var texts [][]byte
+	var objects []any
+	var comments [][]string
 	var warn []trace.Finding
 	for i := range cfgs {
 		c := &cfgs[i]
@@ -120,7 +133,7 @@ func keda(src Source, opt Options) (*Output, error) {
 			statistic:  opt.Settings["statistic"],
 		}
 		if ns := opt.Settings["namespace"]; ns != "" {
-			s.Selector = fmt.Sprintf("{namespace=%q}", ns)
+			s.Selector = "{namespace=" + strconv.Quote(ns) + "}" // PromQL quotes as Go does
 		}
 		if len(cfgs) > 1 {
 			s.Name += "-" + slug(c.Label)
@@ -142,17 +155,18 @@ func keda(src Source, opt Options) (*Output, error) {
 		}
 		side.Configs = append(side.Configs, sc)
 		side.Values = append(side.Values, r.sideValue(c.Label+".V_P"))
-		data, err := fill(kedaText, &s)
-		if err != nil {
-			return nil, err
-		}
-		texts = append(texts, data)
+		objects = append(objects, s.object())
+		comments = append(comments, s.comments())
+	}
+	data, err := resourceYAML(comments, objects...)
+	if err != nil {
+		return nil, err
 	}
 	side.Warnings = append(src.ValidationWarnings(), warn...)
-	return side.Beside(warn, File{Data: bytes.Join(texts, []byte("---\n"))})
+	return side.Beside(warn, File{Data: data})
 }
 
-// scaler holds the values of kedaText.
+// scaler has what a ScaledObject is made of.
 type scaler struct {
 	Label      string
 	Rate       *prefillRate
@@ -167,6 +181,41 @@ type scaler struct {
 	Says       []string // comments
 	statistic  string
 }
+
+// object is the ScaledObject.
+func (s *scaler) object() *scaledObject {
+	o := &scaledObject{APIVersion: "keda.sh/v1alpha1", Kind: "ScaledObject"}
+	o.Metadata.Name = s.Name
+	o.Spec.Target.Name = s.Name
+	o.Spec.MinReplicas = 1
+	trigger := func(name, query, threshold string) kedaTrigger {
+		return kedaTrigger{
+			Type:       "prometheus",
+			Name:       name,
+			MetricType: "AverageValue",
+			Metadata:   kedaMetrics{Server: s.Prometheus, Query: query, Threshold: threshold},
+		}
+	}
+	o.Spec.Triggers = []kedaTrigger{
+		trigger("prefill", fmt.Sprintf("sum(llm_d_epp_inflight_tokens%s) / %.0f", s.Selector, s.Rate.PerS), fmt.Sprintf("%.4g", s.Threshold)),
+		trigger("decode", fmt.Sprintf("sum(vllm:kv_cache_usage_perc%s)", s.Selector), number(s.Decode)),
+	}
+	return o
+}
+
+// comments explain where the thresholds come from.
+func (s *scaler) comments() []string {
+	lines := []string{
+		fmt.Sprintf("%s: %s.", s.Label, s.Rate.Said()),
+		"prefill: replicas = ceil(sum(llm_d_epp_inflight_tokens) / V_P / threshold), s;",
+		fmt.Sprintf("threshold = %s x (TTFT target %s ms - %.0f uncached tokens / V_P)", number(s.Share), number(s.TTFTMs), s.Uncached),
+		fmt.Sprintf("decode: replicas = ceil(sum(vllm:kv_cache_usage_perc) / %s)", number(s.Decode)),
+	}
+	return append(lines, s.Says...)
+}
+
+// number is a value as consumers' files have it.
+func number(v float64) string { return joined([]float64{v}) }
 
 // compareReplicas adds a comment that compares the replicas of the formula at a rate with those that
 // our simulator needs for the target.

@@ -2,7 +2,9 @@ package export
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -13,39 +15,73 @@ var eppSettings = []Setting{
 	{Key: "p2p", Usage: "true: with p2p-source-producer and its cost of a prompt token; transfer costs are not known", Default: "false", OneOf: []string{"true", "false"}},
 }
 
-// eppText is the plugin chain that llm-d's router ships with the predictor on (router@ebab687,
-// config/charts/routerlib).
-const eppText = `# {{.Label}}: {{.Rate.Said}}.
-apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-- type: predicted-latency-producer
-- name: strict-affinity-filter
-  type: prefix-cache-affinity-filter
-  parameters: {affinityThreshold: 0.99, {{.Source}}, maxTTFTPenaltyMs: 5000}
-- name: loose-affinity-filter
-  type: prefix-cache-affinity-filter
-  parameters: {affinityThreshold: 0.80, {{.Source}}, maxTTFTPenaltyMs: 5000}
-- type: latency-scorer
-- type: weighted-random-picker
-- type: slo-headroom-tier-filter
-- type: latency-slo-admitter
-{{- if .P2P}}
-- type: p2p-source-producer
-  parameters:
-    costModel:
-      prefillMicrosecondsPerToken: {{printf "%.4g" .Rate.SlopeUs}}
-{{- end}}
-schedulingProfiles:
-- name: default
-  plugins:
-  - pluginRef: predicted-latency-producer
-  - pluginRef: strict-affinity-filter
-  - pluginRef: slo-headroom-tier-filter
-  - pluginRef: loose-affinity-filter
-  - pluginRef: latency-scorer
-  - pluginRef: weighted-random-picker
-`
+// pickerConfig is the configuration of llm-d's router: the plugin chain that it ships with the predictor on
+// (router@ebab687, config/charts/routerlib).
+type pickerConfig struct {
+	APIVersion string          `yaml:"apiVersion"`
+	Kind       string          `yaml:"kind"`
+	Plugins    []pickerPlugin  `yaml:"plugins"`
+	Profiles   []pickerProfile `yaml:"schedulingProfiles"`
+}
+
+type pickerPlugin struct {
+	Name       string `yaml:"name,omitempty"`
+	Type       string `yaml:"type"`
+	Parameters any    `yaml:"parameters,omitempty"`
+}
+
+type pickerProfile struct {
+	Name    string      `yaml:"name"`
+	Plugins []pluginRef `yaml:"plugins"`
+}
+
+type pluginRef struct {
+	Ref string `yaml:"pluginRef"`
+}
+
+// affinity are the parameters of a prefix-cache-affinity-filter.
+type affinity struct {
+	Threshold      float64 `yaml:"affinityThreshold"`
+	Source         string  `yaml:"ttftSource"`
+	PeakThroughput float64 `yaml:"peakPrefillThroughput,omitempty"`
+	MaxPenaltyMs   int     `yaml:"maxTTFTPenaltyMs"`
+}
+
+// chain is the configuration with these parameters of the filters; slopeUs is the cost of a prompt token where
+// p2p asks for the producer that weighs it.
+func chain(source string, peak float64, p2p bool, slopeUs float64) *pickerConfig {
+	c := &pickerConfig{APIVersion: "llm-d.ai/v1alpha1", Kind: "EndpointPickerConfig"}
+	filter := func(name string, threshold float64) pickerPlugin {
+		return pickerPlugin{
+			Name:       name,
+			Type:       "prefix-cache-affinity-filter",
+			Parameters: affinity{Threshold: threshold, Source: source, PeakThroughput: peak, MaxPenaltyMs: 5000},
+		}
+	}
+	c.Plugins = []pickerPlugin{
+		{Type: "predicted-latency-producer"},
+		filter("strict-affinity-filter", 0.99),
+		filter("loose-affinity-filter", 0.80),
+		{Type: "latency-scorer"},
+		{Type: "weighted-random-picker"},
+		{Type: "slo-headroom-tier-filter"},
+		{Type: "latency-slo-admitter"},
+	}
+	if p2p {
+		cost := map[string]map[string]float64{"costModel": {"prefillMicrosecondsPerToken": rounded(slopeUs)}}
+		c.Plugins = append(c.Plugins, pickerPlugin{Type: "p2p-source-producer", Parameters: cost})
+	}
+	profile := pickerProfile{Name: "default"}
+	for _, name := range []string{"predicted-latency-producer", "strict-affinity-filter", "slo-headroom-tier-filter",
+		"loose-affinity-filter", "latency-scorer", "weighted-random-picker"} {
+		profile.Plugins = append(profile.Plugins, pluginRef{name})
+	}
+	c.Profiles = []pickerProfile{profile}
+	return c
+}
+
+// rounded has four significant digits.
+func rounded(v float64) float64 { return stat.Round(v, 4) }
 
 // endpointPicker writes the configuration of llm-d's router for one deployment.
 func endpointPicker(src Source, opt Options) (*Output, error) {
@@ -57,10 +93,11 @@ func endpointPicker(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	source := "ttftSource: " + opt.Settings["ttft-source"]
+	source := opt.Settings["ttft-source"]
+	peak := 0.0
 	side := src.Sidecar(opt, FormatEPP, "llm-d's router, EndpointPickerConfig llm-d.ai/v1alpha1 (ebab687)")
-	if opt.Settings["ttft-source"] == "prefillThroughput" {
-		source += fmt.Sprintf(", peakPrefillThroughput: %.0f", r.PerS)
+	if source == "prefillThroughput" {
+		peak = math.Round(r.PerS)
 		side.Values = append(side.Values, r.sideValue("peakPrefillThroughput"))
 	}
 	p2p := opt.Settings["p2p"] == "true"
@@ -71,7 +108,7 @@ func endpointPicker(src Source, opt Options) (*Output, error) {
 				Origin: "least squares over eight prompt lengths up to a chunk",
 				Effect: "what a block costs to compute that another pod could send"})
 	}
-	data, err := fill(eppText, map[string]any{"Label": c.Label, "Rate": r, "Source": source, "P2P": p2p})
+	data, err := resourceYAML([][]string{{fmt.Sprintf("%s: %s.", c.Label, r.Said())}}, chain(source, peak, p2p, r.SlopeUs))
 	if err != nil {
 		return nil, err
 	}

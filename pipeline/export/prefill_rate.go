@@ -87,7 +87,7 @@ func (src *Source) rateInterval(d *deploy.Deployment, t StepTimer, tokens, us fl
 	return &[2]float64{tokens / (us + half) * 1e6, tokens / math.Max(1, us-half) * 1e6}, nil
 }
 
-// Said is the sentence about the rate in the comment of a file; templates call it.
+// Said is the sentence about the rate in the comment of a file.
 func (r *prefillRate) Said() string {
 	s := fmt.Sprintf("V_P %.0f tokens/s", r.PerS)
 	if r.CI95 != nil {

@@ -93,7 +93,7 @@ func TestPrefillRateFormats(t *testing.T) {
 	if got, err = write(FormatEPP, opt, "p2p=true"); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(got, "ttftSource: prefillThroughput, peakPrefillThroughput: 19008") != 2 || !strings.Contains(got,
+	if strings.Count(got, "ttftSource: prefillThroughput\n      peakPrefillThroughput: 19008") != 2 || !strings.Contains(got,
 		"prefillMicrosecondsPerToken: 52\n") {
 		t.Errorf("%s", got)
 	}
