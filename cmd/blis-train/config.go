@@ -166,6 +166,11 @@ func (con *console) applyGroup(c *cli.Context, path, name string, keys map[strin
 // setKey sets an option: the flag of the command, else all options of that name in the command's
 // groups. It reports whether there is any.
 func (con *console) setKey(c *cli.Context, flag cli.Flag, key string, values []string) (known bool, err error) {
+	for _, value := range values {
+		if err := option.CheckCount(key, value); err != nil {
+			return true, err
+		}
+	}
 	if flag != nil {
 		for _, value := range values {
 			if err := c.Set(key, value); err != nil {

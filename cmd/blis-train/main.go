@@ -62,11 +62,15 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		args = args[:2]
 	}
 	app.Metadata = map[string]any{sessionKey: s}
+	var err error
 	if cmd, depth := commandOf(app, args); cmd != nil {
 		s.command = strings.Join(args[1:depth], " ")
+		err = checkNumbers(cmd, args[depth:])
 	}
-	args = flagsFirst(app, args)
-	err := runRecovered(ctx, app, args)
+	if err == nil {
+		args = flagsFirst(app, args)
+		err = runRecovered(ctx, app, args)
+	}
 	if ctx.Err() != nil {
 		interrupted()
 		return exitInterrupted

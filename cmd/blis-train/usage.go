@@ -156,6 +156,42 @@ func flagsFirst(app *cli.App, args []string) []string {
 	return append(out, rest...)
 }
 
+// checkNumbers refuses a numeric flag whose value Go would read otherwise than it looks (010 as eight, 0x10 as
+// sixteen, 1_000 as a thousand), and a count that no machine could serve. in are the words behind the command.
+func checkNumbers(cmd *cli.Command, in []string) error {
+	for i := 0; i < len(in) && in[i] != "--"; i++ {
+		if len(in[i]) < 2 || in[i][0] != '-' {
+			continue
+		}
+		name, value, hasValue := strings.Cut(strings.TrimLeft(in[i], "-"), "=")
+		f := option.Find(cmd.Flags, name)
+		if f == nil || !option.TakesValue(f) {
+			continue
+		}
+		if !hasValue {
+			if i++; i == len(in) {
+				return nil
+			}
+			value = in[i]
+		}
+		switch option.Plain(f).(type) {
+		case *cli.IntFlag, *cli.Int64Flag, *cli.UintFlag, *cli.Uint64Flag, *cli.Float64Flag:
+		default:
+			continue
+		}
+		if err := option.CheckCount(name, value); err != nil {
+			return err
+		}
+		_, isFloat := strconv.ParseFloat(value, 64)
+		_, isInt := strconv.ParseInt(value, 0, 64)
+		if (isFloat == nil || isInt == nil) && !files.IsDecimal(value) && strings.ContainsAny(value, "0123456789") {
+			return &option.Misuse{Msg: fmt.Sprintf("%s: got %q, want a decimal number", dashed(name), value),
+				Hint: "write it without leading zeros, underscores and prefixes"}
+		}
+	}
+	return nil
+}
+
 // commandOf is the command that the first words name, a subcommand where there is one, and
 // how many words that took; nil when there is none.
 func commandOf(app *cli.App, args []string) (cmd *cli.Command, depth int) {

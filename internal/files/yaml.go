@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -71,7 +72,12 @@ func checkNode(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 			seen[key.Value] = true
 		}
 	}
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!float" {
+	isNumber := n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float")
+	if isNumber && n.Style&(yaml.TaggedStyle|yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0 && !IsDecimal(n.Value) && !isInfinite.MatchString(n.Value) {
+		return &trace.SyntaxError{File: file, Line: int64(n.Line), Col: int64(n.Column), Msg: fmt.Sprintf("got %s, want a decimal number", n.Value),
+			Hint: "write it without leading zeros, underscores and prefixes, or in quotes if it is a name"}
+	}
+	if isNumber && n.Tag == "!!float" {
 		if v := 0.0; n.Decode(&v) != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 			return badNumber(n, file, "a finite number")
 		}
@@ -85,6 +91,16 @@ func checkNode(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 	}
 	return nil
 }
+
+// decimal is a number as people write it. YAML and Go also read 010 as eight, 0x10 as sixteen and 1_000 as a
+// thousand, and who wrote them may have meant something else.
+var decimal = regexp.MustCompile(`^[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
+
+// isInfinite matches the words for numbers that are not finite, which have an error of their own.
+var isInfinite = regexp.MustCompile(`^[-+]?\.(inf|Inf|INF|nan|NaN|NAN)$`)
+
+// IsDecimal reports whether a text is a decimal number without leading zeros, underscores or a prefix.
+func IsDecimal(text string) bool { return decimal.MatchString(text) }
 
 // badNumber is the error for a number where the key wants another kind of number.
 func badNumber(n *yaml.Node, file, want string) error {
