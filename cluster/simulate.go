@@ -341,7 +341,7 @@ func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replicati
 	if err != nil {
 		return nil, err
 	}
-	sum := simulate.NewCollector(len(run.Records))
+	sum := simulate.NewCollector(reqs)
 	for i := range run.Records {
 		sum.Add(&run.Records[i].RequestResult)
 	}

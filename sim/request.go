@@ -146,3 +146,8 @@ func (r *Request) checkRequest(i, n int) error {
 	}
 	return nil
 }
+
+// IsClosedLoop reports whether clients of a closed loop send requests. It cannot saturate a server.
+func IsClosedLoop(reqs []Request) bool {
+	return slices.ContainsFunc(reqs, func(r Request) bool { return r.Loop > 0 })
+}

@@ -21,6 +21,7 @@ type collector struct {
 	first, last, end          int64
 	classes                   map[string]*class
 	judged, met               int
+	isClosed                  bool
 }
 
 // class is the collector of one service class.
@@ -29,9 +30,10 @@ type class struct {
 	ttft, e2e []float64
 }
 
-// NewCollector is an empty collector with capacity for so many requests.
-func NewCollector(requests int) *collector {
-	c := &collector{run: Summary{Rejections: map[string]int{}}, first: math.MaxInt64, classes: map[string]*class{}}
+// NewCollector is an empty collector for the results of these requests.
+func NewCollector(reqs []sim.Request) *collector {
+	requests := len(reqs)
+	c := &collector{isClosed: sim.IsClosedLoop(reqs), run: Summary{Rejections: map[string]int{}}, first: math.MaxInt64, classes: map[string]*class{}}
 	for _, list := range []*[]float64{&c.ttft, &c.completed, &c.e2e, &c.itl, &c.delay, &c.queueWait} {
 		*list = make([]float64, 0, requests)
 	}
@@ -57,7 +59,7 @@ func (c *collector) Add(r *sim.RequestResult) {
 	appendKnown(&c.itl, itl, hasITL && finished)
 	appendKnown(&c.delay, float64(r.ScheduledUs.V-r.ArrivalUs), r.ScheduledUs.OK)
 	appendKnown(&c.queueWait, float64(r.ScheduledUs.V-r.QueuedUs.V), r.ScheduledUs.OK)
-	c.arrivals = append(c.arrivals, arrivalOf(r))
+	c.arrivals = append(c.arrivals, ArrivalOf(r))
 	if r.SLOClass != "" || r.SLOMet.OK {
 		c.classify(r)
 	}
@@ -99,8 +101,8 @@ func (c *collector) countOutcome(r *sim.RequestResult) {
 	}
 }
 
-// arrivalOf is the request in the form that the saturation checks read (spec#saturation).
-func arrivalOf(r *sim.RequestResult) stat.Arrival {
+// ArrivalOf is the request in the form that the saturation checks read (spec#saturation).
+func ArrivalOf(r *sim.RequestResult) stat.Arrival {
 	us := func(v float64, ok bool) float64 {
 		if !ok {
 			return math.NaN()
@@ -144,6 +146,10 @@ func (c *collector) classify(r *sim.RequestResult) {
 	appendKnown(&k.e2e, e2e, hasE2E)
 }
 
+// earliestEpochUs is September 2001 in us since 1970: a later first arrival is a wall-clock stamp, and the
+// clock of the run starts with it.
+const earliestEpochUs = 1e15
+
 // Close adds the counts of the engine and returns the summary.
 func (c *collector) Close(res *sim.Result) *Summary {
 	s := &c.run
@@ -167,6 +173,9 @@ func (c *collector) Close(res *sim.Result) *Summary {
 	if res.LookedUpTokens > 0 {
 		s.PromptCacheHitRate = known(float64(res.HitTokens) / float64(res.LookedUpTokens))
 	}
+	if c.first >= earliestEpochUs {
+		c.end = max(c.end-c.first, 0)
+	}
 	s.EndS = float64(c.end) / 1e6
 	if s.EndS > 0 {
 		s.ResponsesPerSec = float64(s.CompletedRequests) / s.EndS
@@ -181,7 +190,7 @@ func (c *collector) Close(res *sim.Result) *Summary {
 	}
 	slices.SortStableFunc(c.arrivals, func(a, b stat.Arrival) int { return cmp.Compare(a.At, b.At) })
 	checks, saturated := stat.Saturation(c.arrivals)
-	s.Overload = saturation{Saturated: saturated, Checks: []saturationCheck{}}
+	s.Overload = saturation{Saturated: saturated && !c.isClosed, Checks: []saturationCheck{}}
 	for _, k := range checks {
 		s.Overload.Checks = append(s.Overload.Checks, saturationCheck{k.Name, result.OrNull(k.Value), k.Limit, k.Hit})
 	}

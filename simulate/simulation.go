@@ -212,7 +212,7 @@ func (s *Simulation) runSeed(seed int64, first bool) (*Replication, error) {
 		return nil, err
 	}
 	cfg.Ranks = s.Deployment.DP > 1
-	sum := NewCollector(len(reqs))
+	sum := NewCollector(reqs)
 	add := sum.Add
 	early := 0 // rounds of sessions that are sent before the previous round is answered
 	if w := s.load.fixed; w != nil && w.HasSessions() && !s.o.closesSessions() {

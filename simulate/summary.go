@@ -21,7 +21,7 @@ type Summary struct {
 	TotalInputTokens     int64          `json:"total_input_tokens"`     // of requests that reached the queue
 	CompletedInputTokens int64          `json:"completed_input_tokens"`
 	TotalOutputTokens    int64          `json:"total_output_tokens"`       // of completed requests
-	EndS                 float64        `json:"vllm_estimated_duration_s"` // from 0 of the clock to the last token
+	EndS                 float64        `json:"vllm_estimated_duration_s"` // from 0 of the clock, or of wall-clock stamps from the first arrival, to the last token
 	DurationS            float64        `json:"duration_s"`                // from the first arrival to the last departure
 	ResponsesPerSec      float64        `json:"responses_per_sec"`         // over EndS, as the next
 	TokensPerSec         float64        `json:"tokens_per_sec"`

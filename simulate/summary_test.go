@@ -20,7 +20,7 @@ func TestSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := NewCollector(0)
+	c := NewCollector(nil)
 	for i := range res.Requests {
 		c.Add(&res.Requests[i])
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -16,8 +16,6 @@ const (
 	measuredRequests  = 1200
 	leastReplications = 4
 	mostReplications  = 24
-	warmUpAnswers     = 3 // a warm-up lasts so many answers of an idle server, each under load somewhat longer
-	mostWarmUpS       = 300
 )
 
 // Intervals that replications are repeated for: their whole width over the value, for means and medians, and for
@@ -54,7 +52,7 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 	row.Trust = server.Trust.Sentence
 	row.Bound = server.Step == nil
 	row.Serve = c.serveLine()
-	if err := c.measureIdle(); err != nil {
+	if c.warmUpS, err = server.WarmUpS(&c.q.Load, c.q.Seed); err != nil {
 		return row, err
 	}
 	n, why, err := c.fewest(ctx)
@@ -85,30 +83,9 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 
 func (c *candidate) mostReplicas() int { return max(1, c.q.MostGPUs/int(c.server.GPUs)) }
 
-// measureIdle times a request that finds the server idle: how long a warm-up has to be.
-func (c *candidate) measureIdle() error {
-	idle := Load{InputTokens: c.q.Load.InputTokens, OutputTokens: c.q.Load.OutputTokens, Clients: 1}
-	load := &idle
-	if c.q.Load.isWorkload() {
-		own := c.q.Load
-		own.RateRPS = 0
-		own.Clients = 1
-		load = &own
-	}
-	s, err := c.simulate(load, 1, 1, c.q.Seed, 8)
-	if err != nil {
-		return err
-	}
-	if len(s.e2e) == 0 {
-		return trace.Errorf("", "no request of this length completes")
-	}
-	c.warmUpS = math.Min(mostWarmUpS, warmUpAnswers*stat.Mean(s.e2e)/1e3)
-	return nil
-}
-
 // simulate serves a load with n servers; share is how many servers the drawn arrivals are divided among.
-func (c *candidate) simulate(load *Load, n, share int, seed int64, measured int) (*sample, error) {
-	s, err := load.draw(seed, measured, c.warmUpS, share)
+func (c *candidate) simulate(load *predict.Load, n, share int, seed int64, measured int) (*predict.Sample, error) {
+	s, err := load.Stretch(seed, measured, c.warmUpS, share)
 	if err != nil {
 		return nil, err
 	}
@@ -116,22 +93,26 @@ func (c *candidate) simulate(load *Load, n, share int, seed int64, measured int)
 	if err != nil {
 		return nil, err
 	}
-	return simulate(cfg, n, c.q.Routing, s)
+	requests, engines, err := cluster.Servers(cfg, n, c.q.Routing, s.Requests)
+	if err != nil {
+		return nil, err
+	}
+	return predict.NewSample(requests, engines, s), nil
 }
 
 // confirm measures n replicas with several seeds, and more or fewer of them until the fewest that meet the
 // targets are found. No samples: none below the limit do.
-func (c *candidate) confirm(ctx context.Context, n int) ([]*sample, int, error) {
-	tried := map[int][]*sample{}
+func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int, error) {
+	tried := map[int][]*predict.Sample{}
 	meets := func(n int) (bool, error) {
 		if tried[n] == nil {
-			samples, err := c.replicate(ctx, n, nil, func(s []*sample) bool { return len(s) >= leastReplications })
+			samples, err := c.replicate(ctx, n, nil, func(s []*predict.Sample) bool { return len(s) >= leastReplications })
 			if err != nil {
 				return false, err
 			}
 			tried[n] = samples
 		}
-		return brokenTarget(tried[n], &c.q.Targets) == "", nil
+		return predict.Broken(tried[n], &c.q.Targets) == "", nil
 	}
 	for n >= 1 && n <= c.mostReplicas() {
 		ok, err := meets(n)
@@ -156,7 +137,7 @@ func (c *candidate) confirm(ctx context.Context, n int) ([]*sample, int, error) 
 		if err != nil {
 			return nil, 0, err
 		}
-		if tried[n] = samples; brokenTarget(samples, &c.q.Targets) == "" {
+		if tried[n] = samples; predict.Broken(samples, &c.q.Targets) == "" {
 			return samples, n, nil
 		}
 	}
@@ -165,7 +146,7 @@ func (c *candidate) confirm(ctx context.Context, n int) ([]*sample, int, error) 
 
 // replicate repeats the simulation of n servers with one seed after the other, after those that there are
 // already, until they are enough.
-func (c *candidate) replicate(ctx context.Context, n int, samples []*sample, areEnough func([]*sample) bool) ([]*sample, error) {
+func (c *candidate) replicate(ctx context.Context, n int, samples []*predict.Sample, areEnough func([]*predict.Sample) bool) ([]*predict.Sample, error) {
 	for len(samples) < mostReplications && !areEnough(samples) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -180,9 +161,9 @@ func (c *candidate) replicate(ctx context.Context, n int, samples []*sample, are
 }
 
 // shownFigures are the statistics of a row: those of the targets, and the usual ones.
-func (c *candidate) shownFigures() []Target {
-	var out []Target
-	add := func(t Target) {
+func (c *candidate) shownFigures() []predict.Target {
+	var out []predict.Target
+	add := func(t predict.Target) {
 		for _, o := range out {
 			if o.Metric == t.Metric && o.Quantile == t.Quantile {
 				return
@@ -195,16 +176,16 @@ func (c *candidate) shownFigures() []Target {
 			add(t)
 		}
 	}
-	for _, metric := range metrics {
+	for _, metric := range predict.Metrics {
 		for _, quantile := range []float64{0, 0.5, 0.9, 0.95, 0.99} {
-			add(Target{Metric: metric, Quantile: quantile})
+			add(predict.Target{Metric: metric, Quantile: quantile})
 		}
 	}
 	return out
 }
 
 // isNarrow reports whether the intervals of the statistics that decide are as narrow as promised.
-func (c *candidate) isNarrow(samples []*sample) bool {
+func (c *candidate) isNarrow(samples []*predict.Sample) bool {
 	if len(samples) < leastReplications {
 		return false
 	}
@@ -212,7 +193,7 @@ func (c *candidate) isNarrow(samples []*sample) bool {
 		if t.Quantile > 0.95 {
 			continue
 		}
-		v := valueOf(samples, func(s *sample) float64 { return s.figure(t.Metric, t.Quantile) })
+		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) })
 		width := (v.High - v.Low) / v.Value
 		if widest := narrowTail; t.Quantile > 0.5 && !(width <= widest) || t.Quantile <= 0.5 && !(width <= narrowMedian) {
 			return false
@@ -221,53 +202,15 @@ func (c *candidate) isNarrow(samples []*sample) bool {
 	return true
 }
 
-// valueOf is the mean of a statistic over replications with its 95 % interval.
-func valueOf(samples []*sample, of func(*sample) float64) Value {
-	var values []float64
-	for _, s := range samples {
-		values = append(values, of(s))
-	}
-	mean, low, high := stat.MeanInterval(values)
-	if len(values) == 1 {
-		low, high = mean, mean
-	}
-	return Value{Value: mean, Low: low, High: high}
-}
-
-// brokenTarget is the first target that the replications miss on average; "": they meet all.
-func brokenTarget(samples []*sample, t *Targets) string {
-	rising := 0
-	for _, s := range samples {
-		if s.rising {
-			rising++
-		}
-	}
-	if 2*rising > len(samples) {
-		return "saturated"
-	}
-	if t.Goodput > 0 {
-		if valueOf(samples, func(s *sample) float64 { return s.goodput(t.Limits) }).Value < t.Goodput {
-			return "goodput"
-		}
-		return ""
-	}
-	for _, l := range t.Limits {
-		if v := valueOf(samples, func(s *sample) float64 { return s.figure(l.Metric, l.Quantile) }); !(v.Value <= l.LimitMs) {
-			return l.Metric + " " + l.Figure()
-		}
-	}
-	return ""
-}
-
 // fillFigures sets what the replications measured and whether it meets the targets.
-func (c *candidate) fillFigures(row *Row, samples []*sample) {
+func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 	ttftError, tpotError := c.server.StatedError()
 	for _, t := range c.shownFigures() {
-		v := valueOf(samples, func(s *sample) float64 { return s.figure(t.Metric, t.Quantile) })
+		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) })
 		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
 			continue
 		}
-		e := errorOf(t.Metric, ttftError, tpotError)
+		e := predict.ErrorOf(t.Metric, ttftError, tpotError)
 		row.Figures = append(row.Figures, Figure{
 			Metric:    t.Metric,
 			Statistic: t.Figure(),
@@ -278,23 +221,23 @@ func (c *candidate) fillFigures(row *Row, samples []*sample) {
 		})
 	}
 	if c.q.Targets.Goodput > 0 {
-		v := valueOf(samples, func(s *sample) float64 { return s.goodput(c.q.Targets.Limits) })
+		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Goodput(c.q.Targets.Limits) })
 		row.Goodput = &v
 	}
-	rate := valueOf(samples, func(s *sample) float64 { return float64(s.served) / s.spanS })
-	tokens := valueOf(samples, func(s *sample) float64 { return float64(s.tokens) / s.spanS })
+	rate := predict.ValueOf(samples, func(s *predict.Sample) float64 { return float64(s.Served) / s.ServedS })
+	tokens := predict.ValueOf(samples, func(s *predict.Sample) float64 { return float64(s.Tokens) / s.ServedS })
 	row.RequestsPerS = &rate
 	row.TokensPerS = &tokens
-	row.InFlight = valueOf(samples, func(s *sample) float64 { return s.meanInFlight }).Value
+	row.InFlight = predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.MeanInFlight }).Value
 	row.Replications = len(samples)
 	for _, s := range samples {
-		row.Measured += len(s.ttft)
+		row.Measured += len(s.TTFT)
 	}
-	tight := c.q.Targets.tightened(ttftError, tpotError)
+	tight := c.q.Targets.Tightened(ttftError, tpotError)
 	switch {
 	case row.Bound:
 		row.Met = MetBound
-	case brokenTarget(samples, &tight) == "":
+	case predict.Broken(samples, &tight) == "":
 		row.Met = MetYes
 	default:
 		row.Met = MetEstimate

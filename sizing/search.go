@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+
+	"github.com/blis-train/blis-train/library/predict"
 )
 
 // Bisections of a load end when its bounds are within this ratio of each other.
@@ -15,10 +17,10 @@ const (
 // fewest guesses how many replicas meet the targets: by the highest load of one server where loads can be drawn,
 // else by trying 1, 2, 4, ... servers. 0: none do, and why.
 func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
-	if c.q.Load.isWorkload() {
+	if c.q.Load.IsWorkload() {
 		return c.fewestByDoubling(ctx)
 	}
-	asked := c.q.Load.amount()
+	asked := c.q.Load.Amount()
 	highest, _, broken, err := c.highestLoad(ctx, 1, asked, coarseRatio)
 	if err != nil {
 		return 0, "", err
@@ -33,24 +35,6 @@ func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 	return n, "", nil
 }
 
-// amount is the load as a number: requests per second or clients.
-func (l *Load) amount() float64 {
-	if l.Clients > 0 {
-		return float64(l.Clients)
-	}
-	return l.RateRPS
-}
-
-// withAmount is the load with another number.
-func (l Load) withAmount(amount float64) Load {
-	if l.Clients > 0 {
-		l.Clients = max(1, int(math.Floor(amount)))
-	} else {
-		l.RateRPS = amount
-	}
-	return l
-}
-
 // leastShare of the asked load is the smallest that is tried on one server.
 const leastShare = 1.0 / 4096
 
@@ -61,12 +45,12 @@ func (c *candidate) highestLoad(ctx context.Context, n int, asked, ratio float64
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		load := c.q.Load.withAmount(amount)
+		load := c.q.Load.WithAmount(amount)
 		s, err := c.simulate(&load, 1, n, c.q.Seed, probeRequests)
 		if err != nil {
 			return false, err
 		}
-		broken = s.broken(&c.q.Targets)
+		broken = predict.Broken([]*predict.Sample{s}, &c.q.Targets)
 		return broken == "", nil
 	}
 	isClients := c.q.Load.Clients > 0
@@ -123,7 +107,7 @@ func (c *candidate) fewestByDoubling(ctx context.Context) (n int, why string, er
 		if err != nil {
 			return false, err
 		}
-		broken = s.broken(&c.q.Targets)
+		broken = predict.Broken([]*predict.Sample{s}, &c.q.Targets)
 		return broken == "", nil
 	}
 	lo, hi := 0, 1
@@ -158,11 +142,11 @@ func (c *candidate) fewestByDoubling(ctx context.Context) (n int, why string, er
 
 // fillHeadroom compares the load of a replica with the highest that meets the targets.
 func (c *candidate) fillHeadroom(ctx context.Context, row *Row) error {
-	if c.q.Load.isWorkload() {
+	if c.q.Load.IsWorkload() {
 		row.ReplicaLoad = row.RequestsPerS.Value / float64(row.Replicas)
 		return nil
 	}
-	row.ReplicaLoad = c.q.Load.amount() / float64(row.Replicas)
+	row.ReplicaLoad = c.q.Load.Amount() / float64(row.Replicas)
 	highest, atLeast, _, err := c.highestLoad(ctx, row.Replicas, row.ReplicaLoad, fineRatio)
 	if err != nil {
 		return err

@@ -1,7 +1,8 @@
 // Package sizing finds deployments for a target: how many GPUs of which kind, and how arranged, serve a load
 // within limits on its latencies.
 //
-// A [Question] names a model, candidate GPUs, a [Load] and [Targets]. [Question.Answer] builds a server for
+// A [Question] names a model, candidate GPUs, a load and targets (both of package
+// library/predict). [Question.Answer] builds a server for
 // each GPU, tensor-parallel size and expert parallelism (package library/predict times its steps from measured
 // kernels), finds for each the fewest servers behind a router that meet the targets, and returns one [Row] a
 // deployment, the smallest or cheapest first.
@@ -35,8 +36,8 @@ type Question struct {
 	Hardware []string         // candidate GPUs
 	TP       []int64          // candidate tensor-parallel sizes
 	EP       []bool           // candidate values of --enable-expert-parallel; nil: of expert models both, else off
-	Load     Load
-	Targets  Targets
+	Load     predict.Load
+	Targets  predict.Targets
 	Routing  string             // one of cluster's routes
 	Prices   map[string]float64 // USD per hour of a GPU, by the name in Hardware; nil: rows go by GPUs
 	MostGPUs int                // deployments of more are not looked for
@@ -59,13 +60,13 @@ type Row struct {
 	HighestAtLeast bool    `json:"replica_highest_load_is_lower_bound,omitempty"` // the search ended before it
 	Headroom       float64 `json:"headroom,omitempty"`                            // 1 - load / highest load
 
-	Figures      []Figure `json:"figures,omitempty"`
-	Goodput      *Value   `json:"goodput,omitempty"`
-	RequestsPerS *Value   `json:"requests_per_s,omitempty"` // of all replicas, over the served interval
-	TokensPerS   *Value   `json:"output_tokens_per_s,omitempty"`
-	InFlight     float64  `json:"mean_in_flight,omitempty"` // requests in the system
-	Replications int      `json:"replications,omitempty"`
-	Measured     int      `json:"measured_requests,omitempty"` // of all replications
+	Figures      []Figure       `json:"figures,omitempty"`
+	Goodput      *predict.Value `json:"goodput,omitempty"`
+	RequestsPerS *predict.Value `json:"requests_per_s,omitempty"` // of all replicas, over the served interval
+	TokensPerS   *predict.Value `json:"output_tokens_per_s,omitempty"`
+	InFlight     float64        `json:"mean_in_flight,omitempty"` // requests in the system
+	Replications int            `json:"replications,omitempty"`
+	Measured     int            `json:"measured_requests,omitempty"` // of all replications
 
 	Met          string   `json:"met,omitempty"` // yes, estimate (within the stated error it may not be) or bound
 	USDPerHour   *float64 `json:"usd_per_hour,omitempty"`
@@ -87,29 +88,22 @@ const (
 	MetBound    = "bound"
 )
 
-// Value is a figure and its 95 % interval of sampling.
-type Value struct {
-	Value float64 `json:"value"`
-	Low   float64 `json:"low"`
-	High  float64 `json:"high"`
-}
-
 // Figure is one statistic of a latency with both intervals.
 type Figure struct {
-	Metric    string  `json:"metric"`
-	Statistic string  `json:"statistic"`
-	Ms        Value   `json:"ms"`
-	ErrorLow  float64 `json:"stated_error_low_ms"`
-	ErrorHigh float64 `json:"stated_error_high_ms"`
-	LimitMs   float64 `json:"limit_ms,omitempty"` // of the target for it; 0: none
+	Metric    string        `json:"metric"`
+	Statistic string        `json:"statistic"`
+	Ms        predict.Value `json:"ms"`
+	ErrorLow  float64       `json:"stated_error_low_ms"`
+	ErrorHigh float64       `json:"stated_error_high_ms"`
+	LimitMs   float64       `json:"limit_ms,omitempty"` // of the target for it; 0: none
 }
 
 // Answer is every deployment that was looked at: those that meet the targets, smallest or cheapest first, then
 // bounds, then those that do not, with the reason.
 type Answer struct {
 	Model   string          `json:"model"`
-	Load    Load            `json:"load"`
-	Targets Targets         `json:"targets"`
+	Load    predict.Load    `json:"load"`
+	Targets predict.Targets `json:"targets"`
 	Routing string          `json:"router"`
 	Version string          `json:"vllm_version"`
 	Rows    []Row           `json:"deployments"`
@@ -238,7 +232,7 @@ func (c *candidate) serveLine() string {
 func DefaultQuestion() Question {
 	return Question{
 		TP:       []int64{1, 2, 4, 8},
-		Load:     Load{InputTokens: 1000, OutputTokens: 200},
+		Load:     predict.Load{InputTokens: 1000, OutputTokens: 200},
 		Routing:  cluster.RouteRoundRobin,
 		MostGPUs: 512,
 		Seed:     1,

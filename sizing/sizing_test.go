@@ -7,47 +7,12 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/cluster"
-	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/workload"
 )
 
-func TestParseTargets(t *testing.T) {
-	for text, want := range map[string]string{
-		"ttft.p95=1s,tpot.mean=40ms": "ttft.p95=1000ms tpot.mean=40ms",
-		"itl=30ms":                   "itl.p90=30ms",
-		"E2E.p99.9=10s":              "e2e.p99.9=10000ms",
-	} {
-		got, err := ParseTargets(text)
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		words := ""
-		for i, l := range got.Limits {
-			if i > 0 {
-				words += " "
-			}
-			words += l.String()
-		}
-		if words != want || got.Goodput != 0 {
-			t.Errorf("%s: got %q, goodput %g, want %q", text, words, got.Goodput, want)
-		}
-	}
-	for _, text := range []string{"ttft=1s,goodput=95%", "ttft=1s,goodput=95", "ttft=1s,goodput=0.95"} {
-		if got, err := ParseTargets(text); err != nil || math.Abs(got.Goodput-0.95) > 1e-12 {
-			t.Errorf("%s: got goodput %g, %v, want 0.95", text, got.Goodput, err)
-		}
-	}
-	for _, text := range []string{"", "goodput=95%", "ttft.p95=1s,goodput=95%", "itl=40ms,goodput=95%", "ttft=0s", "ttft.p0=1s", "ttft.p100=1s",
-		"latency=1s", "ttft=1", "ttft=1s,goodput=120%", "ttft.q95=1s"} {
-		if got, err := ParseTargets(text); err == nil {
-			t.Errorf("%q: got %+v, want an error", text, got)
-		}
-	}
-}
-
 // question is Qwen3-32B on H100, 2,000 + 300 tokens.
-func question(load Load, slo string, tp ...int64) *Question {
+func question(load predict.Load, slo string, tp ...int64) *Question {
 	q := DefaultQuestion()
 	q.Server.Model = "Qwen/Qwen3-32B"
 	q.Hardware = []string{"H100"}
@@ -55,7 +20,7 @@ func question(load Load, slo string, tp ...int64) *Question {
 	q.Load = load
 	q.Workers = 2
 	var err error
-	if q.Targets, err = ParseTargets(slo); err != nil {
+	if q.Targets, err = predict.ParseTargets(slo); err != nil {
 		panic(err)
 	}
 	return &q
@@ -72,7 +37,7 @@ func answered(t *testing.T, q *Question) *Answer {
 
 // TestFewestReplicas checks that the replicas that a row names meet the targets, and that one fewer does not.
 func TestFewestReplicas(t *testing.T) {
-	load := Load{RateRPS: 9, InputTokens: 2000, OutputTokens: 100}
+	load := predict.Load{RateRPS: 9, InputTokens: 2000, OutputTokens: 100}
 	q := question(load, "ttft.p95=600ms,tpot.mean=30ms", 2)
 	a := answered(t, q)
 	r := a.Best()
@@ -91,20 +56,20 @@ func TestFewestReplicas(t *testing.T) {
 	if c.server, _, err = c.asked.Server(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.measureIdle(); err != nil {
+	if c.warmUpS, err = c.server.WarmUpS(&q.Load, q.Seed); err != nil {
 		t.Fatal(err)
 	}
 	for n, want := range map[int]bool{r.Replicas: true, r.Replicas - 1: false} {
-		samples, err := c.replicate(context.Background(), n, nil, func(s []*sample) bool { return len(s) == leastReplications })
+		samples, err := c.replicate(context.Background(), n, nil, func(s []*predict.Sample) bool { return len(s) == leastReplications })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if broken := brokenTarget(samples, &q.Targets); (broken == "") != want {
+		if broken := predict.Broken(samples, &q.Targets); (broken == "") != want {
 			t.Errorf("%d replicas: got broken target %q, want met %v", n, broken, want)
 		}
 	}
 	// Little's law: requests in the system are the rate times their time in it.
-	e2e := r.Figures[slices.IndexFunc(r.Figures, func(f Figure) bool { return f.Metric == E2E && f.Statistic == "mean" })]
+	e2e := r.Figures[slices.IndexFunc(r.Figures, func(f Figure) bool { return f.Metric == predict.E2E && f.Statistic == "mean" })]
 	if want := 9 * e2e.Ms.Value / 1e3; math.Abs(r.InFlight/want-1) > 0.03 {
 		t.Errorf("mean in flight %g, want rate x E2E = %g within 3 %%", r.InFlight, want)
 	}
@@ -113,7 +78,7 @@ func TestFewestReplicas(t *testing.T) {
 // TestSameAnswerForAnyWorkers compares one worker with three.
 func TestSameAnswerForAnyWorkers(t *testing.T) {
 	answer := func(workers int) *Answer {
-		q := question(Load{Clients: 24, InputTokens: 500, OutputTokens: 50}, "tpot.mean=25ms", 1, 2)
+		q := question(predict.Load{Clients: 24, InputTokens: 500, OutputTokens: 50}, "tpot.mean=25ms", 1, 2)
 		q.Workers = workers
 		return answered(t, q)
 	}
@@ -125,70 +90,9 @@ func TestSameAnswerForAnyWorkers(t *testing.T) {
 	}
 }
 
-// TestGoodput counts requests by hand.
-func TestGoodput(t *testing.T) {
-	s := &sample{ttft: []float64{1, 2, 3, 4}, tpot: []float64{10, 10, 30, 10}, e2e: []float64{1, 1, 1, 1}, lost: 1, gaps: stat.NewHistogram()}
-	limits := []Target{{Metric: TTFT, LimitMs: 3}, {Metric: TPOT, LimitMs: 20}}
-	if got := s.goodput(limits); got != 2.0/5 {
-		t.Errorf("got goodput %g, want 2 of 5", got)
-	}
-	if got := s.figure(TTFT, 0.99); !math.IsInf(got, 1) {
-		t.Errorf("p99 with a lost request: got %g, want infinite", got)
-	}
-	if got := s.figure(TTFT, 0.25); got != 2 {
-		t.Errorf("p25 of 1, 2, 3, 4 and a lost one: got %g, want 2", got)
-	}
-}
-
-// TestSteadyState: the clients of a closed loop start one after another, and the first ones are not measured.
-func TestSteadyState(t *testing.T) {
-	l := Load{Clients: 8, InputTokens: 100, OutputTokens: 10}
-	s, err := l.draw(1, 40, 4, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	measured := 0
-	for i := range s.requests {
-		if !s.requests[i].Unmeasured {
-			measured++
-		}
-	}
-	if measured != 40 || len(s.requests) != 40+4*8 {
-		t.Errorf("got %d measured of %d, want 40 of 72", measured, len(s.requests))
-	}
-	if got := s.requests[7].ArrivalUs; got != 3_500_000 {
-		t.Errorf("client 8 starts at %d us, want 7/8 of 4 s", got)
-	}
-}
-
-// TestWorkloadOfLengths: a table without arrivals is served at a rate.
-func TestWorkloadOfLengths(t *testing.T) {
-	w, _, err := workload.Read([]byte("num_prefill_tokens,num_decode_tokens\n100,20\n200,10\n300,30\n"), "lengths.csv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := Load{RateRPS: 2, Workload: w}
-	s, err := l.draw(1, 0, 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens := int64(0)
-	for i := range s.requests {
-		tokens += s.requests[i].PromptTokens
-	}
-	if len(s.requests) != 3 || tokens != 600 || lastArrivalUs(s.requests) == 0 {
-		t.Errorf("got %d requests, %d prompt tokens, last arrival %d us, want 3, 600 and Poisson arrivals", len(s.requests), tokens,
-			lastArrivalUs(s.requests))
-	}
-	l.RateRPS = 0
-	if _, err := l.draw(1, 0, 0, 1); err == nil {
-		t.Error("lengths without arrivals or rate: got no error")
-	}
-}
-
 // TestSplitServers: servers behind round robin that see independent arrivals are what the gateway simulates.
 func TestSplitServers(t *testing.T) {
-	q := question(Load{RateRPS: 6, InputTokens: 400, OutputTokens: 20}, "ttft=1s", 1)
+	q := question(predict.Load{RateRPS: 6, InputTokens: 400, OutputTokens: 20}, "ttft=1s", 1)
 	all, err := q.candidates()
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +101,7 @@ func TestSplitServers(t *testing.T) {
 	if c.server, _, err = c.asked.Server(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := q.Load.draw(1, 60, 1, 1)
+	s, err := q.Load.Stretch(1, 60, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,12 +109,12 @@ func TestSplitServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	split, _, err := cluster.Servers(cfg, 3, cluster.RouteRoundRobin, s.requests)
+	split, _, err := cluster.Servers(cfg, 3, cluster.RouteRoundRobin, s.Requests)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A request that follows an answer makes the gateway simulate all on one clock.
-	followed := slices.Clone(s.requests)
+	followed := slices.Clone(s.Requests)
 	last := len(followed) - 1
 	followed[last].After = 1
 	whole, _, err := cluster.Servers(cfg, 3, cluster.RouteRoundRobin, followed)

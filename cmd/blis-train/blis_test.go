@@ -687,7 +687,7 @@ func TestBLISMetrics(t *testing.T) {
 	cfg.EmptyStepUs, cfg.TokenGaps = 1, true
 	res, err := sim.Run(cfg, reqs, nil)
 	must(t, err)
-	c := simulate.NewCollector(0)
+	c := simulate.NewCollector(nil)
 	for i := range res.Requests {
 		c.Add(&res.Requests[i])
 	}

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/model"
@@ -43,14 +44,16 @@ type kernelDoc struct {
 }
 
 func predictCommand() *cli.Command {
-	q := predict.Question{InputTokens: 1000, OutputTokens: 200}
+	q := predict.Question{}
 	return newCommand(&cli.Command{
 		Name:      "predict",
 		ArgsUsage: "[AXIS=VALUES...]",
 		Usage:     "TTFT, ITL, throughput and limits of a server that is not running yet",
 		Description: `Simulates vLLM serving a model that is built in by name, or any config.json, with the measured kernels of the GPU,
-and prints the error measured on real servers of this kind, or that none was measured. Without --model it
-lists models, GPUs and what was measured. -v lists the kernels of a step.
+and prints the error measured on real servers of this kind, or that none was measured. Latencies are those of
+the steady state; --start adds those of the first requests. Several values after a comma make a sweep. With
+--slo it exits 3 where the load misses the targets. Without --model it lists models, GPUs and what was
+measured. -v lists the kernels of a step.
 
 Example:
    blis-train predict --model Qwen/Qwen3-32B --hardware H100 --tp 2 --input-len 2000 --output-len 300 --concurrency 32
@@ -60,30 +63,28 @@ Example:
 				Usage: "Hugging Face `NAME` of a built-in model, or the path of a config.json; without it: list " +
 					"what there is"},
 			&cli.StringFlag{Name: "hardware", Destination: &q.Hardware, Usage: "`GPU`, such as H100"},
-			&cli.Int64Flag{Name: "tp", Usage: "`N` GPUs of --tensor-parallel-size"},
+			&cli.StringFlag{Name: "tp", Usage: "`N` GPUs of --tensor-parallel-size"},
 			&cli.BoolFlag{Name: "ep", Usage: "--enable-expert-parallel"},
 			&cli.Int64Flag{Name: "dp", Usage: "`N` engines of --data-parallel-size"},
 			&cli.StringFlag{Name: "vllm", Destination: &q.Serve, Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
-			&cli.Int64Flag{Name: "input-len", Destination: &q.InputTokens, Value: q.InputTokens,
-				Usage: "prompt `TOKENS` of a request"},
-			&cli.Int64Flag{Name: "output-len", Destination: &q.OutputTokens, Value: q.OutputTokens,
-				Usage: "output `TOKENS` of a request"},
-			&cli.IntFlag{Name: "concurrency", Destination: &q.Concurrency, DefaultText: "1, without --rate",
+			&cli.StringFlag{Name: "vllm-version", DefaultText: predict.AssumedVersion, Usage: "`RELEASE` of vLLM"},
+			&cli.StringFlag{Name: "input-len", DefaultText: "1000", Usage: "prompt `TOKENS` of a request"},
+			&cli.StringFlag{Name: "output-len", DefaultText: "200", Usage: "output `TOKENS` of a request"},
+			&cli.StringFlag{Name: "concurrency", DefaultText: "1, without --rate",
 				Usage: "closed loop of `N` clients, each sends its next request when its last one is answered"},
-			&cli.Float64Flag{Name: "rate", Destination: &q.RateRPS,
-				Usage: "Poisson arrivals, `RPS` requests per second"},
+			&cli.StringFlag{Name: "rate", Usage: "Poisson arrivals, `RPS` requests per second"},
 			&cli.StringFlag{Name: "slo",
-				Usage: "find the highest load that keeps these `LIMITS`, such as ttft=500ms,itl.p99=30ms (P90 " +
-					"unless named)"},
+				Usage: "`TARGETS`, such as ttft.p95=1s,tpot.mean=40ms (P90 unless named) or ttft=1s,tpot=40ms,goodput=95%: are they met, " +
+					"and what is the highest load that meets them"},
+			&cli.BoolFlag{Name: "start", Destination: &q.Start, Usage: "also the latencies of the first requests of an idle server"},
 			&cli.StringFlag{Name: "sweep",
-				Usage: "predict all combinations of these `AXES`, such as \"tp=1,2,4 concurrency=1..256\", as a " +
-					"table and a picture; a..b doubles from a to b"},
+				Usage: "predict all combinations of these `AXES`, such as \"tp=1,2,4 concurrency=1..256\"; a..b doubles from a to b"},
 			&cli.StringFlag{Name: "step",
 				Usage: "only list the kernels of a step of this `BATCH`, NxCONTEXT,N@CACHED,...: N decodes with " +
 					"CONTEXT tokens each, prompt chunks of N tokens after CACHED tokens"},
 			&cli.StringFlag{Name: "library",
 				Usage: "kernel tables of library build, `FILE`, in place of the embedded ones"},
-			outFlag("with --sweep: SVG `FILE` (default: predict.svg)"),
+			outFlag("of a sweep: picture of latency against throughput, an SVG `FILE`"),
 			workersFlag(), verboseFlag(),
 		},
 	}, nil, func(c *cli.Context, con *console) error { return runPredict(c, con, q) })
@@ -97,14 +98,19 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 			c.Args().First()),
 			"a model is given as --model NAME, axes as --sweep tp=1,2,4")
 	}
-	if q.Model == "" && q.Serve == "" && !strings.Contains(axes, "model=") {
+	for _, name := range listFlags {
+		if text := c.String(name); strings.Contains(text, ",") {
+			axes = strings.TrimSpace(name + "=" + strings.ReplaceAll(text, " ", "") + " " + axes)
+		}
+	}
+	if q.Model == "" && q.Serve == "" && !hasAxis(axes, "model") {
 		if c.IsSet("hardware") || axes != "" {
 			return trace.Hinted(usagef("predict: missing --model NAME or config.json"),
 				"blis-train predict alone lists the models")
 		}
 		return showLibrary(con)
 	}
-	if err := completeQuestion(c, con, &q); err != nil {
+	if err := completeQuestion(c, con, &q, axes); err != nil {
 		return err
 	}
 	doc := &predictDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
@@ -133,21 +139,56 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	if c.Bool("verbose") && p.Step != nil {
 		doc.addStep(p.Step, &p.DecodeStep)
 	}
-	showPrediction(con, p)
+	showPrediction(con, &q, p)
 	if doc.Operators != nil {
 		doc.showStep(con, fmt.Sprintf("a step of %.0f decodes at %.0f tokens", p.DecodeStep.Decodes,
 			p.DecodeStep.DecodeContext/p.DecodeStep.Decodes))
 	}
-	return con.document(doc)
+	if err := con.document(doc); err != nil {
+		return err
+	}
+	if p.Met != nil && !*p.Met {
+		return gatef("predict: %s misses %s: %s", loadText(p), targetsText(&q.SLO), p.Missed)
+	}
+	if p.Met != nil && p.Bound {
+		return gatef("predict: %s is met by an upper bound only: %s has no kernel tables for this model", targetsText(&q.SLO), p.Hardware)
+	}
+	return nil
 }
 
-// completeQuestion checks the question and adds what flags set in run.yaml, the limits and the tables.
-func completeQuestion(c *cli.Context, con *console, q *predict.Question) (err error) {
+// listFlags are the flags whose values between commas are an axis of a sweep.
+var listFlags = []string{"model", "hardware", "tp", "input-len", "output-len", "concurrency", "rate"}
+
+// hasAxis reports whether a sweep has the axis.
+func hasAxis(axes, name string) bool {
+	return slices.ContainsFunc(strings.Fields(axes), func(word string) bool { return strings.HasPrefix(word, name+"=") })
+}
+
+// completeQuestion checks the question and adds what flags set in run.yaml, the targets and the tables.
+func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes string) (err error) {
 	const mostClients = 1 << 14
 	hasClients := c.IsSet("concurrency")
 	hasRate := c.IsSet("rate")
+	input, output, clients := int64(1000), int64(200), int64(0)
+	for _, f := range []struct {
+		name  string
+		value *int64
+	}{{"input-len", &input}, {"output-len", &output}, {"concurrency", &clients}} {
+		if err := firstWhole(f.name, c.String(f.name), f.value); err != nil {
+			return err
+		}
+	}
+	q.InputTokens = input
+	q.OutputTokens = output
+	q.Concurrency = int(min(clients, mostClients+1))
+	if hasRate {
+		first, _, _ := strings.Cut(c.String("rate"), ",")
+		if q.RateRPS, err = strconv.ParseFloat(first, 64); err != nil {
+			return usagef("--rate: got %q, want a number of requests per second", c.String("rate"))
+		}
+	}
 	switch {
-	case q.Hardware == "" && !strings.Contains(c.String("sweep"), "hardware="):
+	case q.Hardware == "" && !hasAxis(axes, "hardware"):
 		return usagef("predict: missing --hardware GPU, such as H100")
 	case q.InputTokens < 1 || q.OutputTokens < 2:
 		return usagef("--input-len, --output-len: got %d and %d, want at least 1 and 2", q.InputTokens, q.OutputTokens)
@@ -164,18 +205,41 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question) (err er
 		{"tp", "tensor_parallel_size"},
 		{"dp", "data_parallel_size"},
 		{"ep", "vllm.enable_expert_parallel"},
+		{"vllm-version", "vllm.version"},
 	} {
-		if c.IsSet(s.flag) {
+		if c.IsSet(s.flag) && !hasAxis(axes, s.flag) {
 			q.Set = append(q.Set, fmt.Sprintf("%s=%v", s.path, c.Value(s.flag)))
 		}
 	}
-	if q.SLO, err = predict.ParseSLO(c.String("slo")); err != nil {
-		return err
+	if text := c.String("slo"); text != "" {
+		if q.SLO, err = predict.ParseTargets(text); err != nil {
+			return err
+		}
 	}
 	if tables := c.String("library"); tables != "" {
 		q.GPU, _, err = simulate.TablesFile(tables, con.special)
 	}
 	return err
+}
+
+// grouped matches a number whose thousands are set apart.
+var grouped = regexp.MustCompile(`^[1-9][0-9]{0,2}(,[0-9]{3})*,0[0-9]{2}(,[0-9]{3})*$`)
+
+// firstWhole reads the first of the whole numbers of a flag; "" leaves the value as it is.
+func firstWhole(name, text string, to *int64) (err error) {
+	if text == "" {
+		return nil
+	}
+	first, _, _ := strings.Cut(text, ",")
+	n, err := strconv.ParseInt(first, 10, 64)
+	if grouped.MatchString(text) {
+		return trace.Hinted(usagef("--%s: got %q, want a whole number", name, text), "did you mean "+strings.ReplaceAll(text, ",", "")+"?")
+	}
+	if err != nil {
+		return usagef("--%s: got %q, want a whole number", name, text)
+	}
+	*to = n
+	return nil
 }
 
 // parseBatch reads decodes NxCONTEXT and prompt chunks N@CACHED.
@@ -232,12 +296,16 @@ func (d *predictDoc) showStep(con *console, title string) {
 	con.table(title, cells{"operator", "count", "shape", "dtype", "ms", "reached", "from"}, rows)
 }
 
+// loadText is the load: clients or a rate.
+func loadText(p *predict.Prediction) string {
+	if p.RateRPS > 0 {
+		return fmt.Sprintf("%g requests/s", p.RateRPS)
+	}
+	return fmt.Sprintf("%d %s", p.Concurrency, plural(p.Concurrency, "client", "clients"))
+}
+
 // questionText describes the question: server, load and lengths.
 func questionText(p *predict.Prediction) string {
-	load := fmt.Sprintf("%d %s", p.Concurrency, plural(p.Concurrency, "client", "clients"))
-	if p.RateRPS > 0 {
-		load = fmt.Sprintf("%g requests/s", p.RateRPS)
-	}
 	parallel := ""
 	if p.DP > 1 {
 		parallel = fmt.Sprintf(", dp %d", p.DP)
@@ -245,32 +313,41 @@ func questionText(p *predict.Prediction) string {
 	if p.EP {
 		parallel += ", EP"
 	}
-	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.GPUs, p.Hardware, parallel, load,
+	return fmt.Sprintf("%s on %d x %s%s, %s, %s + %s tokens", p.Model, p.GPUs, p.Hardware, parallel, loadText(p),
 		trace.Thousands(p.InputTokens),
 		trace.Thousands(p.OutputTokens))
 }
 
-func showPrediction(con *console, p *predict.Prediction) {
+func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 	con.warn(p.Warnings)
 	var rows []cells
-	for _, m := range []struct {
-		name string
-		f    predict.Figures
-	}{{"TTFT", p.TTFT}, {"ITL", p.ITL}, {"E2E", p.E2E}} {
-		rows = append(rows, cells{m.name, shortMs(m.f.Mean), shortMs(m.f.P50), shortMs(m.f.P90), shortMs(m.f.P99)})
+	add := func(name string, f *predict.Figures) {
+		rows = append(rows, cells{name, shortMs(f.Mean), shortMs(f.P50), shortMs(f.P90), shortMs(f.P95), shortMs(f.P99)})
 	}
-	con.table(questionText(p), cells{"ms", "mean", "p50", "p90", "p99"}, rows)
+	add("TTFT", &p.TTFT)
+	add("TPOT", &p.TPOT)
+	add("ITL", &p.ITL)
+	add("E2E", &p.E2E)
+	if p.Start != nil {
+		add("TTFT, start", &p.Start.TTFT)
+		add("E2E, start", &p.Start.E2E)
+	}
+	con.table(questionText(p), cells{"ms", "mean", "p50", "p90", "p95", "p99"}, rows)
 	printf := func(format string, args ...any) {
 		if !con.json && !con.quiet {
 			fmt.Fprintf(con.text, format+"\n", args...)
 		}
 	}
-	printf("throughput   %.2f requests/s, %s output tokens/s per GPU", p.RequestsPerS,
-		trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
-	if p.RateRPS > 0 && p.RequestsPerS < 0.9*p.RateRPS {
+	most := ""
+	if p.Bound {
+		most = "< "
+		printf("bound        no kernel tables: at the datasheet's rates, so that a server's latencies are higher and its throughput lower")
+	}
+	printf("throughput   %s%.3g requests/s (other seeds: %.3g to %.3g), %s%s output tokens/s per GPU", most, p.RequestsPerS,
+		p.RequestsInterval[0], p.RequestsInterval[1], most, trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
+	if p.Saturated {
 		printf("saturated    the engine serves %.3g of %.3g requests/s: the queue, TTFT and E2E grow as long as "+
-			"this load lasts",
-			p.RequestsPerS, p.RateRPS)
+			"this load lasts", p.RequestsPerS, p.RateRPS)
 	}
 	rank := ""
 	if p.DP > 1 {
@@ -290,12 +367,51 @@ func showPrediction(con *console, p *predict.Prediction) {
 		}
 		printf("steps        %s", strings.Join(parts, ", "))
 	}
-	if m := p.MaxLoad; m != nil {
-		printf("highest load %s", highestText(m))
+	if p.Met != nil {
+		mark := "yes"
+		switch {
+		case !*p.Met:
+			mark = "no (" + p.Missed + ")"
+		case p.Bound:
+			mark = "by an upper bound only"
+		}
+		printf("targets met  %s", mark)
 	}
-	printf("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d", p.Version, p.MaxNumSeqs,
+	if m := p.MaxLoad; m != nil {
+		printf("highest load %s", highestText(m, &q.SLO))
+	}
+	version := p.Version
+	isNamed := func(setting string) bool { return strings.HasPrefix(setting, "vllm.version=") }
+	if version == predict.AssumedVersion && !slices.ContainsFunc(q.Set, isNamed) {
+		version += " (assumed, or --vllm-version)"
+	}
+	printf("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d", version, p.MaxNumSeqs,
 		p.TokenBudget)
-	printf("error        %s", p.Trust.Sentence)
+	if p.Met != nil {
+		printf("how many     %s", sizeCommandFor(q, p))
+	}
+	printf("accuracy     %s", p.Trust.Sentence)
+}
+
+// sizeCommandFor is the command that finds the deployments for the load and targets of a prediction.
+func sizeCommandFor(q *predict.Question, p *predict.Prediction) string {
+	load := fmt.Sprintf("--concurrency %d", p.Concurrency)
+	if p.RateRPS > 0 {
+		load = fmt.Sprintf("--rate %g", p.RateRPS)
+	}
+	var targets []string
+	for _, t := range q.SLO.Limits {
+		name := t.Metric + "." + t.Figure()
+		if q.SLO.Goodput > 0 {
+			name = t.Metric
+		}
+		targets = append(targets, fmt.Sprintf("%s=%gms", name, t.LimitMs))
+	}
+	if q.SLO.Goodput > 0 {
+		targets = append(targets, fmt.Sprintf("goodput=%g%%", 100*q.SLO.Goodput))
+	}
+	return fmt.Sprintf("blis-train size --model %s --hardware %s %s --input-len %d --output-len %d --slo %s", cmp.Or(q.Model, p.Model),
+		p.Hardware, load, p.InputTokens, p.OutputTokens, strings.Join(targets, ","))
 }
 
 // shortMs has three digits, or all before the point.
@@ -306,13 +422,9 @@ func shortMs(v *float64) string {
 	return number(v)
 }
 
-// highestText is the highest load that keeps the bounds, in words.
-func highestText(m *predict.MaxLoad) string {
-	var slo []string
-	for _, b := range m.SLO {
-		slo = append(slo, b.String())
-	}
-	text := "none keeps "
+// highestText is the highest load that meets the targets, in words.
+func highestText(m *predict.MaxLoad, t *predict.Targets) string {
+	text := "none meets "
 	switch {
 	case m.Concurrency > 0:
 		text = fmt.Sprintf("%d %s, %.0f output tokens/s per GPU, with ", m.Concurrency, plural(m.Concurrency,
@@ -320,70 +432,11 @@ func highestText(m *predict.MaxLoad) string {
 	case m.RateRPS > 0:
 		text = fmt.Sprintf("%.3g requests/s, %.0f output tokens/s per GPU, with ", m.RateRPS, m.TokensPerS)
 	}
-	text += strings.Join(slo, ", ")
+	text += targetsText(t)
 	if m.Breaks != "" {
 		text += "; above it " + m.Breaks
 	}
 	return text
-}
-
-// sweep answers all questions of a sweep with a table and a picture.
-func (con *console) predictSweep(c *cli.Context, q predict.Question, text string, doc *predictDoc) error {
-	qs, err := q.Sweep(text)
-	if err != nil {
-		return err
-	}
-	if doc.Points, err = predict.All(c.Context, qs, c.Int("workers")); err != nil {
-		return err
-	}
-	var rows []cells
-	answered := 0
-	for _, p := range doc.Points {
-		load := fmt.Sprint(p.Concurrency)
-		if p.RateRPS > 0 {
-			load = fmt.Sprintf("%g/s", p.RateRPS)
-		}
-		if p.Refused != "" {
-			rows = append(rows, cells{p.Model, p.Hardware, p.TP, load, p.InputTokens, p.OutputTokens, "", "", "", "",
-				p.Refused + "; hint: " + p.Hint})
-			continue
-		}
-		answered++
-		last := p.LimitedBy
-		if p.MaxLoad != nil {
-			last += "; highest load: " + highestText(p.MaxLoad)
-		}
-		rows = append(rows, cells{p.Model, p.Hardware, p.TP, load, p.InputTokens, p.OutputTokens,
-			shortMs(p.TTFT.Mean), shortMs(p.TTFT.P99),
-			shortMs(p.ITL.Mean), fmt.Sprintf("%.0f", p.TokensPerS), last})
-	}
-	con.table("", cells{"model", "GPU", "tp", "load", "input", "output", "TTFT ms", "P99", "ITL ms", "tokens/s/GPU",
-		"limited by"}, rows)
-	servers := map[string][]string{} // by the error that is known of them
-	for _, p := range doc.Points {
-		if p.Trust == nil {
-			continue
-		}
-		server := fmt.Sprintf("%s on %d x %s", p.Model, p.GPUs, p.Hardware)
-		if known := p.Trust.Sentence; !slices.Contains(servers[known], server) {
-			servers[known] = append(servers[known], server)
-		}
-	}
-	for _, known := range slices.Sorted(maps.Keys(servers)) {
-		con.infof("%s: %s", strings.Join(servers[known], ", "), known)
-	}
-	if answered == 0 {
-		return trace.Hinted(trace.Errorf("", "%s", doc.Points[0].Refused), doc.Points[0].Hint)
-	}
-	out := c.String("out")
-	if out == "" {
-		out = "predict.svg"
-	}
-	if err := files.Write(out, predictPicture(doc.Points)); err != nil {
-		return err
-	}
-	con.infof("wrote %s: latency against throughput", out)
-	return con.document(doc)
 }
 
 // libraryDoc is what predict without a model prints with --json.

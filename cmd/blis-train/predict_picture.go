@@ -7,36 +7,68 @@ import (
 	"github.com/blis-train/blis-train/report"
 )
 
-// predictPicture draws latency against throughput, one line for each server and request
-// length, as SVG.
-func predictPicture(points []*predict.Prediction) []byte {
+// predictPicture draws latency against throughput, one line for each server and request length, its points
+// with their load, and the limit of a target on TPOT or ITL, as SVG. Upper bounds are dotted.
+func predictPicture(points []*predict.Prediction, targets *predict.Targets) []byte {
 	var x, y report.Span
 	lines := map[string][][2]float64{}
+	loads := map[string][]string{}
+	isBound := map[string]bool{}
 	var names []string // in the order of the points
 	for _, p := range points {
-		if p.Refused != "" || p.ITL.Mean == nil {
+		if p.Refused != "" || p.TPOT.Mean == nil {
 			continue
 		}
 		name := fmt.Sprintf("%s, %d x %s, %d + %d tokens", p.Model, p.GPUs, p.Hardware, p.InputTokens, p.OutputTokens)
+		if p.Bound {
+			name += " (upper bound)"
+			isBound[name] = true
+		}
 		if lines[name] == nil {
 			names = append(names, name)
 		}
-		lines[name] = append(lines[name], [2]float64{p.TokensPerS, *p.ITL.Mean})
+		lines[name] = append(lines[name], [2]float64{p.TokensPerS, *p.TPOT.Mean})
+		load := fmt.Sprint(p.Concurrency)
+		if p.RateRPS > 0 {
+			load = fmt.Sprintf("%g/s", p.RateRPS)
+		}
+		loads[name] = append(loads[name], load)
 		x.TakePositive(p.TokensPerS)
-		y.TakePositive(*p.ITL.Mean)
+		y.TakePositive(*p.TPOT.Mean)
 	}
-	fig := &report.Figure{ID: "predict", Title: "Latency against throughput"}
+	limits := map[string]float64{}
+	for _, t := range targets.Limits {
+		if t.Metric == predict.TPOT || t.Metric == predict.ITL {
+			limits[t.String()] = t.LimitMs
+			y.TakePositive(t.LimitMs)
+		}
+	}
+	fig := &report.Figure{ID: "predict", Title: "Latency against throughput",
+		Note: "Numbers at the points are clients, or requests per second."}
 	f := report.NewFrame(720, 420, "", report.Logarithmic("output tokens per second and GPU", x.Lo, x.Hi),
-		report.Logarithmic("mean ITL, ms", y.Lo, y.Hi))
+		report.Logarithmic("mean TPOT, ms", y.Lo, y.Hi))
 	paints := []report.Paint{report.Decode, report.Prefill, report.Mixed, report.Other}
 	for i, name := range names {
 		paint := paints[i%len(paints)]
 		dash := i / len(paints) % 3
+		if isBound[name] {
+			dash = 2
+		}
 		fig.Legend = append(fig.Legend, report.Key{P: paint, Dash: dash, Text: name})
 		f.Curve(lines[name], paint, 2, dash)
-		for _, v := range lines[name] {
-			f.Dot(f.At(v[0], v[1]), 3, paint, 1, fmt.Sprintf("%.0f tokens/s, %.3g ms", v[0], v[1]))
+		for k, v := range lines[name] {
+			at := f.At(v[0], v[1])
+			f.Dot(at, 3, paint, 1, fmt.Sprintf("%s: %.0f tokens/s, %.3g ms", loads[name][k], v[0], v[1]))
+			f.Label(report.At(at.X+5, at.Y-5), loads[name][k], 9, report.Mute, 0)
 		}
+	}
+	for _, t := range targets.Limits {
+		ms, drawn := limits[t.String()]
+		if !drawn {
+			continue
+		}
+		fig.Legend = append(fig.Legend, report.Key{P: report.AxisLine, Dash: 1, Text: "target " + t.String()})
+		f.Seg(f.At(x.Lo, ms), f.At(x.Hi, ms), report.AxisLine, 1.5, 1)
 	}
 	fig.Panels = []report.Panel{{D: &f.Drawing, Desc: fig.Title}}
 	return fig.SVG()

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/simulate"
@@ -123,7 +124,7 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 	case path != "" && (c.IsSet("input-len") || c.IsSet("output-len")):
 		return usagef("--workload and --input-len, --output-len: got both, want one")
 	}
-	if q.Targets, err = sizing.ParseTargets(c.String("slo")); err != nil {
+	if q.Targets, err = predict.ParseTargets(c.String("slo")); err != nil {
 		return err
 	}
 	q.Hardware = splitList(c.String("hardware"))
@@ -288,14 +289,18 @@ func sizeTitle(a *sizing.Answer) string {
 	return fmt.Sprintf("%s, %s, %s, vLLM %s: %s", a.Model, load, lengths, a.Version, targetsText(&a.Targets))
 }
 
-func targetsText(t *sizing.Targets) string {
+func targetsText(t *predict.Targets) string {
 	var words []string
 	for _, l := range t.Limits {
 		name := l.Metric + " " + l.Figure()
 		if t.Goodput > 0 {
 			name = l.Metric
 		}
-		words = append(words, fmt.Sprintf("%s <= %s ms", name, trace.Grouped(fmt.Sprintf("%g", l.LimitMs))))
+		limit := fmt.Sprintf("%g", l.LimitMs)
+		if l.LimitMs == math.Trunc(l.LimitMs) {
+			limit = trace.Grouped(fmt.Sprintf("%.0f", l.LimitMs))
+		}
+		words = append(words, fmt.Sprintf("%s <= %s ms", name, limit))
 	}
 	text := strings.Join(words, ", ")
 	if t.Goodput > 0 {
@@ -305,7 +310,7 @@ func targetsText(t *sizing.Targets) string {
 }
 
 // loadUnit is what the load of a replica counts.
-func loadUnit(l *sizing.Load) string {
+func loadUnit(l *predict.Load) string {
 	if l.Clients > 0 {
 		return "clients"
 	}
@@ -313,25 +318,25 @@ func loadUnit(l *sizing.Load) string {
 }
 
 // columnsOf are the statistics that the table shows: those of the targets, with TTFT, TPOT and E2E always there.
-func columnsOf(a *sizing.Answer) []sizing.Target {
-	var out []sizing.Target
+func columnsOf(a *sizing.Answer) []predict.Target {
+	var out []predict.Target
 	if a.Targets.Goodput == 0 {
 		out = slices.Clone(a.Targets.Limits)
 	}
-	for _, usual := range []sizing.Target{{Metric: sizing.TTFT, Quantile: 0.95}, {Metric: sizing.TPOT}, {Metric: sizing.E2E}} {
-		if len(out) < 4 && !slices.ContainsFunc(out, func(t sizing.Target) bool { return t.Metric == usual.Metric }) {
+	for _, usual := range []predict.Target{{Metric: predict.TTFT, Quantile: 0.95}, {Metric: predict.TPOT}, {Metric: predict.E2E}} {
+		if len(out) < 4 && !slices.ContainsFunc(out, func(t predict.Target) bool { return t.Metric == usual.Metric }) {
 			out = append(out, usual)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b sizing.Target) int { return cmp.Compare(metricOrder(a.Metric), metricOrder(b.Metric)) })
+	slices.SortStableFunc(out, func(a, b predict.Target) int { return cmp.Compare(metricOrder(a.Metric), metricOrder(b.Metric)) })
 	return out
 }
 
 func metricOrder(metric string) int {
-	return slices.Index([]string{sizing.TTFT, sizing.TPOT, sizing.ITL, sizing.E2E}, metric)
+	return slices.Index([]string{predict.TTFT, predict.TPOT, predict.ITL, predict.E2E}, metric)
 }
 
-func figureText(r *sizing.Row, t sizing.Target) string {
+func figureText(r *sizing.Row, t predict.Target) string {
 	for i := range r.Figures {
 		if f := &r.Figures[i]; f.Metric == t.Metric && f.Statistic == t.Figure() {
 			return shortMs(&f.Ms.Value)

@@ -13,7 +13,8 @@ const (
 )
 
 // QueueRises reports whether requests, in order of arrival, pile up in the system while they arrive: more
-// is offered than the server can do. A load that itself rises, and few requests, prove nothing.
+// is offered than the server can do. Of a load that itself rises the last half decides, or its last half
+// where that rises too; few requests prove nothing.
 func QueueRises(requests []Arrival) bool {
 	at := make([]float64, len(requests))
 	var left []float64
@@ -23,9 +24,6 @@ func QueueRises(requests []Arrival) bool {
 			left = append(left, requests[i].Left)
 		}
 	}
-	if len(at) < minCheckRequests || isRamp(at) {
-		return false
-	}
 	Sort(left)
 	inSystem := make([]float64, len(at))
 	gone := 0
@@ -34,6 +32,13 @@ func QueueRises(requests []Arrival) bool {
 			gone++
 		}
 		inSystem[i] = float64(i - gone)
+	}
+	for len(at) >= minCheckRequests && isRamp(at) {
+		inSystem = inSystem[len(at)/2:]
+		at = at[len(at)/2:]
+	}
+	if len(at) < minCheckRequests {
+		return false
 	}
 	r := correlation(at, inSystem)
 	if !(r > 0) {

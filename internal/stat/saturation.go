@@ -4,8 +4,7 @@ import (
 	"math"
 )
 
-// Limits of the saturation checks: a value above its limit is a hit, and two
-// hits mean that the server was overloaded.
+// Limits of the saturation checks: a value above its limit is a hit.
 const (
 	limitFailureShare   = 0.05
 	limitQueueRising    = 0.5
@@ -45,9 +44,9 @@ type Check struct {
 	Hit       bool
 }
 
-// Saturation runs the five checks over requests in order of arrival, and reports
-// whether the server was saturated: two checks are hit, and its queue rises, or cannot be seen
-// not to, or requests fail.
+// Saturation runs the five checks over requests in order of arrival, and reports whether the server was
+// saturated: its queue rises ([QueueRises]), or two checks are hit, and its queue may have risen or requests
+// fail. The requests are those of an open load: a closed loop saturates no server.
 func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 	hits := 0
 	// A long but steady queue is no overload. Whether it rises cannot be seen in few requests or while the
@@ -79,7 +78,7 @@ func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 		}
 		checks = append(checks, check)
 	}
-	return checks, overrun && hits >= hitsThatSaturate
+	return checks, QueueRises(requests) || overrun && hits >= hitsThatSaturate
 }
 
 // share returns the share of requests for which part is true among those for which whole is; NaN

@@ -6,8 +6,8 @@
 // (package library), simulates the load with these step times (packages simulate and sim)
 // and returns a [Prediction]: latencies, throughput, what limits the server, and how far
 // the figures can be trusted. [Question.Plan] returns the step operator by operator
-// without a simulation. [Question.Sweep] and [All] ask many questions. With a service
-// level objective ([Bound]) the highest load that keeps it is searched for.
+// without a simulation. [Question.Sweep] and [All] ask many questions. With [Targets]
+// the highest load that meets them is searched for.
 //
 // Latencies are in milliseconds, rates per second, throughput in output tokens per second
 // and GPU.
@@ -49,19 +49,30 @@ type Prediction struct {
 	LatencyModel string          `json:"latency_model,omitempty"`
 	Trust        *simulate.Trust `json:"trust,omitempty"`
 
-	TTFT         Figures         `json:"ttft"`
-	ITL          Figures         `json:"itl"`
-	E2E          Figures         `json:"e2e"`
-	RequestsPerS float64         `json:"requests_per_sec"`
-	TokensPerS   float64         `json:"output_tokens_per_sec_per_gpu"`
-	KVTokens     int64           `json:"kv_cache_tokens"`     // of one engine
-	KVPeakShare  float64         `json:"kv_cache_peak_share"` // in [0, 1]
-	LimitedBy    string          `json:"limited_by,omitempty"`
-	Shares       []Share         `json:"step_shares,omitempty"`
-	MaxLoad      *MaxLoad        `json:"max_load,omitempty"`
-	Warnings     []trace.Finding `json:"warnings,omitempty"`
-	Refused      string          `json:"refused,omitempty"` // why there is no answer
-	Hint         string          `json:"hint,omitempty"`
+	// Of the steady state: means over simulations with different seeds, whose first and last requests are not measured.
+	TTFT         Figures `json:"ttft"`
+	TPOT         Figures `json:"tpot"` // mean gap of a request
+	ITL          Figures `json:"itl"`  // every gap
+	E2E          Figures `json:"e2e"`
+	RequestsPerS float64 `json:"requests_per_sec"`
+	TokensPerS   float64 `json:"output_tokens_per_sec_per_gpu"`
+	// 95 % intervals over seeds
+	RequestsInterval [2]float64 `json:"requests_per_sec_interval"`
+	TokensInterval   [2]float64 `json:"output_tokens_per_sec_per_gpu_interval"`
+	Saturated        bool       `json:"saturated"`             // more is offered than the server can do
+	Met              *bool      `json:"met,omitempty"`         // the targets, by the load that is asked
+	Missed           string     `json:"missed,omitempty"`      // which of them is not
+	Bound            bool       `json:"upper_bound,omitempty"` // no kernel tables: the datasheet's roofline, which no server reaches
+	Start            *Start     `json:"start,omitempty"`       // of an idle server, on request
+
+	KVTokens    int64           `json:"kv_cache_tokens"`     // of one engine
+	KVPeakShare float64         `json:"kv_cache_peak_share"` // in [0, 1]
+	LimitedBy   string          `json:"limited_by,omitempty"`
+	Shares      []Share         `json:"step_shares,omitempty"`
+	MaxLoad     *MaxLoad        `json:"max_load,omitempty"`
+	Warnings    []trace.Finding `json:"warnings,omitempty"`
+	Refused     string          `json:"refused,omitempty"` // why there is no answer
+	Hint        string          `json:"hint,omitempty"`
 
 	// Step is the plan of a step, operator by operator; nil where steps take the roofline's time.
 	Step *library.Step `json:"-"`
@@ -77,7 +88,16 @@ type Figures struct {
 	Mean *float64 `json:"mean_ms"`
 	P50  *float64 `json:"p50_ms"`
 	P90  *float64 `json:"p90_ms"`
+	P95  *float64 `json:"p95_ms"`
 	P99  *float64 `json:"p99_ms"`
+}
+
+// Start is what the first requests experience: the first one of each client, sent together, or the arrivals
+// of the first seconds.
+type Start struct {
+	Requests int     `json:"requests"`
+	TTFT     Figures `json:"ttft"`
+	E2E      Figures `json:"e2e"`
 }
 
 // Predict answers the question. Codes: those of deploy, library and sim.
@@ -151,8 +171,8 @@ func (p *Prediction) describeServer(d *deploy.Deployment) {
 	p.EP = d.Engine.ExpertParallel
 }
 
-// lengthSpread is by how much simulated lengths differ, like those of benchmarks whose answers stop
-// a little early. With equal lengths all requests of a closed loop would stay in step.
+// lengthSpread is by how much simulated lengths differ, as those of benchmarks whose answers stop a little
+// early. With equal lengths all requests of a closed loop would march in step.
 const lengthSpread = 0.02
 
 // prepare returns a prediction with its deployment, step times and warnings, before anything is
@@ -179,6 +199,7 @@ func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings [
 	p.LatencyModel = s.LatencyModel
 	p.Trust = s.Trust
 	p.Step = s.Step
+	p.Bound = s.Step == nil
 	p.simulation = s
 	for _, f := range append(findings, d.NotModelled()...) {
 		if f.Code == vllm.UnsupportedEngine || slices.Contains(p.Warnings, f) {
@@ -201,13 +222,28 @@ func (q *Question) predictOn(ctx context.Context, d *deploy.Deployment, findings
 	if err := p.fitCache(d); err != nil {
 		return nil, err
 	}
-	if err := p.simulateLoad(); err != nil {
+	load := q.load()
+	warmUpS, err := p.WarmUpS(&load, p.options.Seed)
+	if err != nil {
 		return nil, err
 	}
-	if len(q.SLO) > 0 {
-		p.MaxLoad, err = p.searchMaxLoad(q.SLO)
+	if err := p.simulateLoad(&load, warmUpS, &q.SLO); err != nil {
+		return nil, err
+	}
+	if q.Start {
+		if err := p.simulateStart(&load, warmUpS); err != nil {
+			return nil, err
+		}
+	}
+	if len(q.SLO.Limits) > 0 {
+		p.MaxLoad, err = p.searchMaxLoad(&load, warmUpS, &q.SLO)
 	}
 	return p, err
+}
+
+// load is the load of the question.
+func (q *Question) load() Load {
+	return Load{RateRPS: q.RateRPS, Clients: q.Concurrency, InputTokens: q.InputTokens, OutputTokens: q.OutputTokens}
 }
 
 // fitCache computes the size of the KV cache, and returns an error for a request that does not fit
@@ -253,89 +289,68 @@ func hintAtMemory(err error, d *deploy.Deployment, tokens int64) error {
 	return trace.Hinted(err, "take a GPU with more memory, or weights of fewer bits")
 }
 
-// Open arrivals are simulated for a minute, but within these numbers of requests.
+// How much is simulated: so many seeds, and of each so many measured requests, of arrivals those of a
+// quarter of a minute.
 const (
-	leastArrivals = 500
-	mostArrivals  = 5000
+	replications  = 4
+	leastOfLoop   = 100
+	leastArrivals = 400
+	mostArrivals  = 1250
+	arrivalsOfS   = 15
 )
 
-// run simulates a closed loop of clients, or with clients = 0 Poisson arrivals at a rate per
-// second. breakdown may be nil.
-func (p *Prediction) run(clients int, rate float64, breakdown *stepBreakdown) (*simulate.Summary, error) {
-	o := p.options
-	rounds := 10
-	switch {
-	case clients > 128:
-		rounds = 3
-	case clients == 128:
-		rounds = 5
-	}
-	o.Concurrency = clients
-	o.RateRPS = rate
-	o.Requests = max(rounds*clients, 5*rounds)
-	if clients == 0 {
-		o.Requests = int(min(mostArrivals, max(leastArrivals, 60*rate)))
-	}
-	s := p.simulation.With(&o)
-	if err := s.LoadWorkload(); err != nil {
-		return nil, err
-	}
-	reqs, err := s.Requests(o.Seed)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := s.Engine(o.Seed)
-	if err != nil {
-		return nil, err
-	}
-	cfg.Ranks = s.Deployment.DP > 1
-	if breakdown != nil {
-		breakdown.Model = cfg.Latency
-		cfg.Latency = breakdown
-	}
-	sum := simulate.NewCollector(len(reqs))
-	res, err := simulate.Stream(cfg, reqs, nil, func(r *sim.RequestResult) error {
-		sum.Add(r)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	out := sum.Close(res)
-	if out.CompletedRequests == 0 {
-		return nil, trace.Errorf(sim.CodeBadConfig, "no request of %d and %d tokens completed: the KV cache holds %d tokens", p.InputTokens,
-			p.OutputTokens, p.KVTokens).WithHint("shorten --input-len and --output-len, or raise --tp")
-	}
-	return out, nil
-}
-
 // simulateLoad simulates the load of the question and fills in the results.
-func (p *Prediction) simulateLoad() error {
+func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets) error {
 	var breakdown *stepBreakdown
 	if p.Step != nil {
 		breakdown = newStepBreakdown(p.Step, p.Hardware)
 	}
-	sum, err := p.run(p.Concurrency, p.RateRPS, breakdown)
-	if err != nil {
-		return err
+	measured := max(leastOfLoop, 2*load.Clients)
+	if load.Clients == 0 {
+		measured = int(min(mostArrivals, max(leastArrivals, arrivalsOfS*load.RateRPS)))
 	}
-	for _, latency := range []struct {
-		name string
-		to   *Figures
-	}{{"ttft", &p.TTFT}, {"itl", &p.ITL}, {"e2e", &p.E2E}} {
-		*latency.to = Figures{
-			Mean: sum.Latency(latency.name, "mean"),
-			P50:  sum.Latency(latency.name, "p50"),
-			P90:  sum.Latency(latency.name, "p90"),
-			P99:  sum.Latency(latency.name, "p99"),
+	var samples []*Sample
+	var engines []*sim.Result
+	tokens := int64(0)
+	for k := range int64(replications) {
+		stretch, err := load.Stretch(p.options.Seed+k, measured, warmUpS, 1)
+		if err != nil {
+			return err
+		}
+		own := breakdown
+		if k > 0 {
+			own = nil
+		}
+		s, res, err := p.serve(stretch, p.options.Seed+k, own)
+		if err != nil {
+			return err
+		}
+		samples = append(samples, s)
+		engines = append(engines, res)
+		for i := range res.Requests {
+			tokens += res.Requests[i].OutputTokens
 		}
 	}
-	p.RequestsPerS = sum.ResponsesPerSec
-	p.TokensPerS = sum.TokensPerSec / float64(p.GPUs)
-	p.KVPeakShare = float64(sum.PeakBlocks*p.simulation.Deployment.KVUnits().Blocks) / float64(p.options.KVBlocks)
+	for metric, to := range map[string]*Figures{TTFT: &p.TTFT, TPOT: &p.TPOT, ITL: &p.ITL, E2E: &p.E2E} {
+		*to = figuresOf(samples, metric)
+	}
+	gpus := float64(p.GPUs)
+	rate := ValueOf(samples, func(s *Sample) float64 { return float64(s.Served) / s.ServedS })
+	output := ValueOf(samples, func(s *Sample) float64 { return float64(s.Tokens) / s.ServedS / gpus })
+	p.RequestsPerS = rate.Value
+	p.RequestsInterval = [2]float64{rate.Low, rate.High}
+	p.TokensPerS = output.Value
+	p.TokensInterval = [2]float64{output.Low, output.High}
+	p.Saturated = Broken(samples, &Targets{}) == brokenSaturated
+	if len(targets.Limits) > 0 {
+		p.Missed = Broken(samples, targets)
+		p.Met = new(p.Missed == "")
+	}
+	total := sim.Totals(engines)
+	p.KVPeakShare = float64(total.PeakBlocks*p.simulation.Deployment.KVUnits().Blocks) / float64(p.options.KVBlocks)
 	p.Shares = breakdown.shares()
-	p.LimitedBy = p.limit(sum)
-	decodes := math.Max(1, math.Round(sum.RequestsPerStep()))
+	p.LimitedBy = p.limit(total)
+	decodes := math.Max(1, math.Round(float64(tokens)/float64(max(1, total.Steps))))
 	p.DecodeStep = library.Batch{
 		Tokens:        decodes,
 		Sequences:     decodes,
@@ -345,15 +360,45 @@ func (p *Prediction) simulateLoad() error {
 	return nil
 }
 
+// figuresOf are the statistics of a metric; nil where a request got no answer.
+func figuresOf(samples []*Sample, metric string) (out Figures) {
+	for _, f := range []struct {
+		quantile float64
+		to       **float64
+	}{{0, &out.Mean}, {0.5, &out.P50}, {0.9, &out.P90}, {0.95, &out.P95}, {0.99, &out.P99}} {
+		v := ValueOf(samples, func(s *Sample) float64 { return s.Figure(metric, f.quantile) }).Value
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			*f.to = &v
+		}
+	}
+	return out
+}
+
+// simulateStart simulates the first requests of an idle server.
+func (p *Prediction) simulateStart(load *Load, warmUpS float64) error {
+	stretch, err := load.Start(p.options.Seed, warmUpS)
+	if err != nil {
+		return err
+	}
+	s, _, err := p.serve(stretch, p.options.Seed, nil)
+	if err != nil {
+		return err
+	}
+	only := []*Sample{s}
+	p.Start = &Start{Requests: len(s.TTFT), TTFT: figuresOf(only, TTFT), E2E: figuresOf(only, E2E)}
+	return nil
+}
+
 // limit names the resource that keeps the load from being served faster.
-func (p *Prediction) limit(s *simulate.Summary) string {
+func (p *Prediction) limit(s *sim.Result) string {
+	busyShare := math.Min(1, float64(s.BusyUs)/float64(max(1, s.EndUs)))
 	switch {
-	case s.PreemptionCount > 0 || p.KVPeakShare > 0.97 && s.PeakWaiting > 0:
-		return fmt.Sprintf("KV cache (%s tokens, %s preemptions)", trace.Thousands(p.KVTokens), trace.Thousands(s.PreemptionCount))
+	case s.Preemptions > 0 || p.KVPeakShare > 0.97 && s.PeakWaiting > 0:
+		return fmt.Sprintf("KV cache (%s tokens, %s preemptions)", trace.Thousands(p.KVTokens), trace.Thousands(s.Preemptions))
 	case s.PeakWaiting > 0 && s.PeakRunning >= p.MaxNumSeqs:
 		return fmt.Sprintf("batch limit (max_num_seqs %d)", p.MaxNumSeqs)
-	case p.RateRPS > 0 && s.BusyShare < 0.9:
-		return fmt.Sprintf("arrivals (the engine idles %.0f %% of the time)", 100*(1-s.BusyShare))
+	case p.RateRPS > 0 && busyShare < 0.9:
+		return fmt.Sprintf("arrivals (the engine idles %.0f %% of the time)", 100*(1-busyShare))
 	case len(p.Shares) == 0:
 		return ""
 	}

@@ -29,12 +29,13 @@ type Question struct {
 	OutputTokens int64
 	Concurrency  int     // clients of a closed loop; 0: RateRPS
 	RateRPS      float64 // Poisson arrivals
-	SLO          []Bound // the highest load that keeps them is searched for; nil: no search
+	SLO          Targets // the highest load that meets them is searched for; without limits: no search
+	Start        bool    // simulate the first requests of an idle server too
 }
 
-// assumedVersion is the release of vLLM where the question names none: the one for which most
+// AssumedVersion is the release of vLLM where the question names none: the one for which most
 // tables were measured.
-const assumedVersion = "0.24.0"
+const AssumedVersion = "0.24.0"
 
 // Deployment builds the deployment of the question. Settings that the question does not state have
 // vLLM's defaults. The findings are warnings about assumptions.
@@ -71,7 +72,7 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	draft.Set("name", model.Name(name))
 	draft.Set("hardware.name", q.Hardware)
 	if draft.Get("vllm.version") == nil {
-		draft.Set("vllm.version", assumedVersion)
+		draft.Set("vllm.version", AssumedVersion)
 	}
 	draft.FillDefaults()
 	d, err := deploy.LoadSettings(append(draft.Settings(), q.Set...)...)

@@ -5,8 +5,10 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Server is the server that is asked about, bound to its step times, with no load simulated yet: for callers
@@ -29,6 +31,50 @@ func (p *Prediction) Engine(seed int64) (sim.Config, error) {
 	cfg, err := p.simulation.With(&o).Engine(seed)
 	cfg.Ranks = p.DP > 1
 	return cfg, err
+}
+
+// A warm-up lasts so many answers of an idle server, each under load somewhat longer.
+const (
+	warmUpAnswers = 3
+	mostWarmUpS   = 300
+	idleAnswers   = 8
+)
+
+// WarmUpS is how long a load warms a server up before its requests are measured, in seconds.
+func (p *Prediction) WarmUpS(load *Load, seed int64) (float64, error) {
+	idle := *load
+	idle.RateRPS = 0
+	idle.Clients = 1
+	stretch, err := idle.Stretch(seed, idleAnswers, 0, 1)
+	if err != nil {
+		return 0, err
+	}
+	s, _, err := p.serve(stretch, seed, nil)
+	if err != nil {
+		return 0, err
+	}
+	if len(s.E2E) == 0 {
+		return 0, trace.Errorf(sim.CodeBadConfig, "no request of this length completes: the KV cache holds %s tokens", trace.Thousands(p.KVTokens)).
+			WithHint("shorten --input-len and --output-len, or raise --tp")
+	}
+	return math.Min(mostWarmUpS, warmUpAnswers*stat.Mean(s.E2E)/1e3), nil
+}
+
+// serve simulates a stretch on the one server. breakdown may be nil.
+func (p *Prediction) serve(s *Stretch, seed int64, breakdown *stepBreakdown) (*Sample, *sim.Result, error) {
+	cfg, err := p.Engine(seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	if breakdown != nil {
+		breakdown.Model = cfg.Latency
+		cfg.Latency = breakdown
+	}
+	res, err := sim.Run(cfg, s.Requests, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return NewSample(res.Requests, []*sim.Result{res}, s), res, nil
 }
 
 // normalQuantile90OverMedian is the ratio of the 90th percentile of the size of a normal error to its median.

@@ -1,112 +1,95 @@
 package predict
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
-	"time"
-
-	"github.com/blis-train/blis-train/internal/option"
-	"github.com/blis-train/blis-train/simulate"
 )
 
-// Bound is one limit of a service level objective.
+// Bound is one limit of a service level objective as the document of predict has it.
 type Bound struct {
-	Metric string  `json:"metric"` // ttft, itl or e2e
-	Figure string  `json:"figure"` // mean, p50, p90 or p99 over requests, of itl over tokens
+	Metric string  `json:"metric"` // ttft, tpot, itl or e2e
+	Figure string  `json:"figure"` // mean or a percentile over requests, of itl over tokens
 	Ms     float64 `json:"ms"`
 }
 
-// String returns the bound as a user writes it.
-func (b Bound) String() string { return fmt.Sprintf("%s.%s=%gms", b.Metric, b.Figure, b.Ms) }
-
-var (
-	boundMetrics = []string{"ttft", "itl", "e2e"}
-	boundFigures = []string{"mean", "p50", "p90", "p95", "p99"}
-)
-
-// ParseSLO reads bounds such as "ttft=500ms,itl.p99=30ms". Without a figure a bound holds for
-// the 90th percentile.
-func ParseSLO(text string) ([]Bound, error) {
+func boundsOf(t *Targets) []Bound {
 	var out []Bound
-	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
-		name, value, _ := strings.Cut(word, "=")
-		metric, figure, _ := strings.Cut(strings.ToLower(name), ".")
-		figure = cmp.Or(figure, "p90")
-		limit, err := time.ParseDuration(value)
-		if err != nil || limit <= 0 || !slices.Contains(boundMetrics, metric) || !slices.Contains(boundFigures, figure) {
-			return nil, option.Misusef("--slo: got %q, want ttft, itl or e2e (also .mean, .p50, .p90, .p99) and a time, as in ttft=500ms", word)
-		}
-		out = append(out, Bound{Metric: metric, Figure: figure, Ms: float64(limit) / 1e6})
+	for _, l := range t.Limits {
+		out = append(out, Bound{Metric: l.Metric, Figure: l.Figure(), Ms: l.LimitMs})
 	}
-	return out, nil
+	return out
 }
 
-// MaxLoad is the highest load at which all bounds are kept.
+// MaxLoad is the highest load at which all targets are met.
 type MaxLoad struct {
 	SLO         []Bound `json:"slo"`
-	Concurrency int     `json:"concurrency,omitempty"` // 0: no load keeps them
+	Goodput     float64 `json:"goodput,omitempty"`
+	Concurrency int     `json:"concurrency,omitempty"` // 0: no load meets them
 	RateRPS     float64 `json:"rate_rps,omitempty"`
-	Breaks      string  `json:"breaks,omitempty"` // which bound the next higher load that was tried breaks
+	Breaks      string  `json:"breaks,omitempty"` // which target the next higher load that was tried misses
 	TokensPerS  float64 `json:"output_tokens_per_sec_per_gpu"`
 }
 
-// brokenBound names the first bound that a run breaks; "" where it keeps all.
-func brokenBound(s *simulate.Summary, slo []Bound) string {
-	for _, b := range slo {
-		v := s.Latency(b.Metric, b.Figure)
-		if v == nil {
-			return "no " + strings.ToUpper(b.Metric)
-		}
-		if *v > b.Ms {
-			return fmt.Sprintf("%s %s %.4g ms, want at most %g", strings.ToUpper(b.Metric), b.Figure, *v, b.Ms)
-		}
+// brokenText describes the first target that a probe misses; "" where it meets all.
+func brokenText(s *Sample, t *Targets) string {
+	broken := Broken([]*Sample{s}, t)
+	if broken == brokenSaturated {
+		return "the engine does not keep up"
 	}
-	return ""
+	for _, l := range t.Limits {
+		if broken != l.Metric+" "+l.Figure() {
+			continue
+		}
+		v := s.Figure(l.Metric, l.Quantile)
+		return fmt.Sprintf("%s %s %.4g ms, want at most %g", strings.ToUpper(l.Metric), l.Figure(), v, l.LimitMs)
+	}
+	if broken == "goodput" {
+		return fmt.Sprintf("goodput %.1f %%, want at least %g %%", 100*s.Goodput(t.Limits), 100*t.Goodput)
+	}
+	return broken
 }
 
-// searchMaxLoad doubles the load until a bound breaks and then halves the interval, down to one
+// probeRequests are measured to decide whether a load meets the targets.
+const probeRequests = 500
+
+// searchMaxLoad doubles the load until a target is missed and then halves the interval, down to one
 // client or 2 %. It varies clients, or the rate where the question has one.
-func (p *Prediction) searchMaxLoad(slo []Bound) (*MaxLoad, error) {
-	out := &MaxLoad{SLO: slo}
-	try := func(load float64) (kept bool, err error) {
-		clients, rate := 0, load
-		if p.RateRPS == 0 {
-			clients, rate = int(load), 0
-		}
-		s, err := p.run(clients, rate, nil)
+func (p *Prediction) searchMaxLoad(load *Load, warmUpS float64, targets *Targets) (*MaxLoad, error) {
+	out := &MaxLoad{SLO: boundsOf(targets), Goodput: targets.Goodput}
+	try := func(amount float64) (meets bool, err error) {
+		own := load.WithAmount(amount)
+		stretch, err := own.Stretch(p.options.Seed, max(probeRequests, 2*own.Clients), warmUpS, 1)
 		if err != nil {
 			return false, err
 		}
-		broken := brokenBound(s, slo)
-		if broken == "" && rate > 0 && s.Overload.Saturated {
-			broken = "the engine does not keep up"
+		s, _, err := p.serve(stretch, p.options.Seed, nil)
+		if err != nil {
+			return false, err
 		}
-		if broken != "" {
+		if broken := brokenText(s, targets); broken != "" {
 			out.Breaks = broken
 			return false, nil
 		}
-		out.Concurrency = clients
-		out.RateRPS = rate
-		out.TokensPerS = s.TokensPerSec / float64(p.GPUs)
+		out.Concurrency = own.Clients
+		out.RateRPS = own.RateRPS
+		out.TokensPerS = float64(s.Tokens) / s.ServedS / float64(p.GPUs)
 		return true, nil
 	}
 	lo := 0.0
 	hi := 1.0
 	leastStep := 1.0 // clients
-	if p.RateRPS > 0 {
-		hi = p.RateRPS / 64
+	if load.Clients == 0 {
+		hi = load.RateRPS / 64
 		leastStep = 0
 	}
-	most := math.Max(1<<14*p.RateRPS, 4*float64(p.MaxNumSeqs))
+	most := math.Max(1<<14*load.RateRPS, 4*float64(p.MaxNumSeqs))
 	for hi <= most {
-		kept, err := try(hi)
+		meets, err := try(hi)
 		if err != nil {
 			return nil, err
 		}
-		if !kept {
+		if !meets {
 			break
 		}
 		lo = hi
@@ -117,11 +100,11 @@ func (p *Prediction) searchMaxLoad(slo []Bound) (*MaxLoad, error) {
 		if leastStep > 0 {
 			mid = math.Floor(mid)
 		}
-		kept, err := try(mid)
+		meets, err := try(mid)
 		if err != nil {
 			return nil, err
 		}
-		if kept {
+		if meets {
 			lo = mid
 		} else {
 			hi = mid

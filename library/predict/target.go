@@ -1,4 +1,4 @@
-package sizing
+package predict
 
 import (
 	"cmp"
@@ -20,7 +20,8 @@ const (
 	E2E  = "e2e"
 )
 
-var metrics = []string{TTFT, TPOT, ITL, E2E}
+// Metrics are all metrics, in the order of tables.
+var Metrics = []string{TTFT, TPOT, ITL, E2E}
 
 // Target is a limit on one latency.
 type Target struct {
@@ -69,7 +70,7 @@ func ParseTargets(text string) (Targets, error) {
 		metric, figure, hasFigure := strings.Cut(name, ".")
 		quantile, known := parseFigure(figure)
 		limit, err := time.ParseDuration(value)
-		if err != nil || limit <= 0 || !known || !slices.Contains(metrics, metric) {
+		if err != nil || limit <= 0 || !known || !slices.Contains(Metrics, metric) {
 			return out, option.Misusef("--slo: got %q, want ttft, tpot, itl or e2e, a statistic (mean, p50, p95 ...) and a time, "+
 				"as in ttft.p95=1s", word)
 		}
@@ -115,18 +116,18 @@ func parseShare(text string) (float64, error) {
 	return v, err
 }
 
-// tightened are the targets that a server with times larger by the stated errors still meets.
-func (t Targets) tightened(ttftError, tpotError float64) Targets {
+// Tightened are the targets that a server with times larger by the stated errors still meets.
+func (t Targets) Tightened(ttftError, tpotError float64) Targets {
 	out := Targets{Goodput: t.Goodput, Limits: slices.Clone(t.Limits)}
 	for i := range out.Limits {
 		l := &out.Limits[i]
-		l.LimitMs /= 1 + errorOf(l.Metric, ttftError, tpotError)
+		l.LimitMs /= 1 + ErrorOf(l.Metric, ttftError, tpotError)
 	}
 	return out
 }
 
-// errorOf is the stated error of a metric. E2E is TTFT and many gaps: the larger of both errors bounds it.
-func errorOf(metric string, ttftError, tpotError float64) float64 {
+// ErrorOf is the stated error of a metric. E2E is TTFT and many gaps: the larger of both errors bounds it.
+func ErrorOf(metric string, ttftError, tpotError float64) float64 {
 	switch metric {
 	case TTFT:
 		return ttftError

@@ -1,4 +1,4 @@
-package sizing
+package predict
 
 import (
 	"cmp"
@@ -26,34 +26,32 @@ type Load struct {
 	Draw func(seed int64) (*workload.Workload, error) `json:"-"`
 }
 
-// lengthSpread is by how much drawn lengths differ, as those of benchmarks whose answers stop a little early.
-// Without it all requests of a closed loop would march in step.
-const lengthSpread = 0.02
-
-// stretch is a part of a load: requests before and after the measured ones bring a server into its steady
+// Stretch is a part of a load: requests before and after the measured ones bring a server into its steady
 // state and keep it there.
-type stretch struct {
-	requests    []sim.Request
+type Stretch struct {
+	Requests    []sim.Request
 	from, until int // of the measured requests, where they are consecutive
 }
 
-// draw makes the requests of one seed: about so many measured requests behind warmUpS seconds of load, with as
-// much load behind them. Arrivals are those that one of share servers behind a round-robin router sees; with
-// share 1 all of them.
+// Stretch draws the requests of one seed: so many measured requests behind warmUpS seconds of load, with load
+// behind them until they are answered. Arrivals are those that one of share servers behind a round-robin
+// router sees; with share 1 all of them.
 //
 // A closed loop starts its clients evenly over warmUpS seconds. Started together, the first requests of all
 // clients would wait for each other, and they would be the tenth with the largest TTFT. Benchmarks warm up for
 // the same reason.
-func (l *Load) draw(seed int64, measured int, warmUpS float64, share int) (*stretch, error) {
-	if l.isWorkload() {
+func (l *Load) Stretch(seed int64, measured int, warmUpS float64, share int) (*Stretch, error) {
+	if l.IsWorkload() {
 		return l.drawWorkload(seed, measured, warmUpS)
 	}
-	edge := 2 * l.Clients // requests before and after the measured ones
+	before := 2 * l.Clients
+	after := l.Clients + l.Clients/2
 	if l.Clients == 0 {
-		edge = int(math.Ceil(l.RateRPS * warmUpS))
+		before = int(math.Ceil(l.RateRPS * warmUpS))
+		after = before
 	}
 	g := workload.Generator{
-		Requests: measured + 2*edge,
+		Requests: before + measured + after,
 		Prompt:   spread(l.InputTokens),
 		Output:   spread(l.OutputTokens),
 		Arrivals: workload.ArrivalSpec{Kind: "gamma", RateRPS: l.RateRPS, CV: 1 / math.Sqrt(float64(share))},
@@ -69,12 +67,32 @@ func (l *Load) draw(seed int64, measured int, warmUpS float64, share int) (*stre
 		return nil, err
 	}
 	l.markCached(w.Requests)
-	s := &stretch{requests: w.Requests, from: edge, until: len(w.Requests) - edge}
+	s := &Stretch{Requests: w.Requests, from: before, until: before + measured}
 	s.markUnmeasured()
 	return s, nil
 }
 
-func (l *Load) isWorkload() bool { return l.Workload != nil || l.Draw != nil }
+// Start draws what the first requests of an idle server meet, all of them measured: the first request of each
+// client, sent together, or the arrivals of the first warmUpS seconds.
+func (l *Load) Start(seed int64, warmUpS float64) (*Stretch, error) {
+	if l.Clients > 0 {
+		warmUpS = 0
+	}
+	s, err := l.Stretch(seed, 1, warmUpS, 1)
+	if err != nil {
+		return nil, err
+	}
+	first := l.Clients
+	if l.Clients == 0 {
+		first = max(1, s.from)
+	}
+	s.from, s.until = 0, first
+	s.markUnmeasured()
+	return s, nil
+}
+
+// IsWorkload reports whether requests come from a workload and not from lengths.
+func (l *Load) IsWorkload() bool { return l.Workload != nil || l.Draw != nil }
 
 // spread draws lengths evenly around a number of tokens.
 func spread(tokens int64) workload.LengthSpec {
@@ -85,7 +103,7 @@ func spread(tokens int64) workload.LengthSpec {
 
 // drawWorkload takes the requests of a workload: its arrivals, scaled to the rate where one is given, or as
 // Poisson arrivals where it has none, or sent by clients. Rounds of a session wait for the answer before them.
-func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*stretch, error) {
+func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*Stretch, error) {
 	own := workload.Workload{}
 	if l.Draw != nil {
 		w, err := l.Draw(seed)
@@ -104,11 +122,11 @@ func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*stretch
 	spanS := float64(lastArrivalUs(own.Requests)) / 1e6
 	switch {
 	case l.Clients > 0:
-		s := &stretch{from: 2 * l.Clients}
+		s := &Stretch{from: 2 * l.Clients}
 		own.Requests = repeated(own.Requests, measured+4*l.Clients)
 		s.until = len(own.Requests) - 2*l.Clients
 		err := own.Close(workload.Loop{Clients: l.Clients, RampUs: sim.ToUs(warmUpS * 1e6)})
-		s.requests = own.Requests
+		s.Requests = own.Requests
 		s.markUnmeasured()
 		return s, err
 	case spanS > 0 && l.RateRPS > 0:
@@ -178,8 +196,8 @@ func (l *Load) markCached(requests []sim.Request) {
 // recordedStretch takes arrivals as they are; the first and the last warmUpS seconds, a fifth of the recording
 // each at most, are not measured. Later rounds of sessions have no arrival of their own yet: they are measured
 // where the round before them is.
-func recordedStretch(requests []sim.Request, warmUpS float64) *stretch {
-	s := &stretch{requests: requests}
+func recordedStretch(requests []sim.Request, warmUpS float64) *Stretch {
+	s := &Stretch{Requests: requests}
 	lastUs := lastArrivalUs(requests)
 	edgeUs := min(sim.ToUs(warmUpS*1e6), lastUs/5)
 	for i := range requests {
@@ -194,12 +212,30 @@ func recordedStretch(requests []sim.Request, warmUpS float64) *stretch {
 }
 
 // markUnmeasured keeps the token gaps of warm-up and cool-down out of the distribution of gaps.
-func (s *stretch) markUnmeasured() {
-	for i := range s.requests {
-		s.requests[i].Unmeasured = i < s.from || i >= s.until
+func (s *Stretch) markUnmeasured() {
+	for i := range s.Requests {
+		s.Requests[i].Unmeasured = i < s.from || i >= s.until
 	}
 }
 
 func sortByArrival(requests []sim.Request) {
 	slices.SortStableFunc(requests, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
+}
+
+// Amount is the load as a number: requests per second or clients.
+func (l *Load) Amount() float64 {
+	if l.Clients > 0 {
+		return float64(l.Clients)
+	}
+	return l.RateRPS
+}
+
+// WithAmount is the load with another number.
+func (l Load) WithAmount(amount float64) Load {
+	if l.Clients > 0 {
+		l.Clients = max(1, int(math.Floor(amount)))
+	} else {
+		l.RateRPS = amount
+	}
+	return l
 }

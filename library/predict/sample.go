@@ -1,0 +1,195 @@
+package predict
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/simulate"
+)
+
+// Sample is what the measured requests of one simulation experienced, ms, each list in order of arrival.
+type Sample struct {
+	TTFT, TPOT, E2E []float64
+	gaps            *stat.Histogram // between tokens, us
+	lost            int             // measured requests that got no answer
+	ServedS         float64         // from the first measured answer to the last: the served interval
+	Served          int             // requests that were answered in that time
+	Tokens          int64           // their output tokens
+	MeanInFlight    float64         // requests in the system, averaged from the first measured arrival to the last
+	Saturated       bool            // more is offered than the servers do
+}
+
+// NewSample reads the results of a stretch that these engines served.
+func NewSample(requests []sim.RequestResult, engines []*sim.Result, s *Stretch) *Sample {
+	out := &Sample{gaps: stat.NewHistogram()}
+	for _, e := range engines {
+		if e.Gaps != nil {
+			out.gaps.Merge(e.Gaps)
+		}
+	}
+	out.addRequests(requests, s)
+	return out
+}
+
+// addRequests reads the requests' results.
+func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
+	order := make([]int, len(requests))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(requests[a].ArrivalUs - requests[b].ArrivalUs) })
+	var arrivals []stat.Arrival
+	for _, i := range order {
+		if s.Requests[i].Unmeasured {
+			continue
+		}
+		r := &requests[i]
+		ttft, hasTTFT := r.TTFTUs()
+		e2e, hasE2E := r.E2EUs()
+		arrivals = append(arrivals, simulate.ArrivalOf(r))
+		if !hasTTFT || !hasE2E {
+			m.lost++
+			continue
+		}
+		m.TTFT = append(m.TTFT, ttft/1e3)
+		m.E2E = append(m.E2E, e2e/1e3)
+		tpot, hasTPOT := r.ITLUs()
+		if !hasTPOT {
+			tpot = 0
+		}
+		m.TPOT = append(m.TPOT, tpot/1e3)
+	}
+	if len(arrivals) == 0 {
+		return
+	}
+	first := arrivals[0].At
+	last := arrivals[len(arrivals)-1].At
+	firstLeft, lastLeft := math.Inf(1), math.Inf(-1)
+	for i := range arrivals {
+		if left := arrivals[i].Left; !math.IsNaN(left) {
+			firstLeft = math.Min(firstLeft, left)
+			lastLeft = math.Max(lastLeft, left)
+		}
+	}
+	m.ServedS = math.Max(0, lastLeft-firstLeft) / 1e6
+	for i := range requests {
+		r := &requests[i]
+		left := last
+		if r.DepartedUs.OK {
+			left = float64(r.DepartedUs.V)
+		}
+		from := math.Max(float64(r.ArrivalUs), first)
+		if until := math.Min(left, last); until > from && last > first {
+			m.MeanInFlight += (until - from) / (last - first)
+		}
+		if r.DepartedUs.OK && r.Outcome == sim.OutcomeFinished && left > firstLeft && left <= lastLeft {
+			m.Served++
+			m.Tokens += r.OutputTokens
+		}
+	}
+	if !sim.IsClosedLoop(s.Requests) {
+		_, m.Saturated = stat.Saturation(arrivals)
+	}
+}
+
+// Figure is a statistic of the sample, ms: quantile 0 is the mean. NaN without values; a request without
+// an answer counts as one that took for ever.
+func (m *Sample) Figure(metric string, quantile float64) float64 {
+	if metric == ITL {
+		switch {
+		case m.gaps.N() == 0:
+			return math.NaN()
+		case quantile == 0:
+			return m.gaps.Mean() / 1e3
+		}
+		return m.gaps.Quantile(quantile) / 1e3
+	}
+	values := slices.Clone(m.of(metric))
+	for range m.lost {
+		values = append(values, math.Inf(1))
+	}
+	switch {
+	case len(values) == 0:
+		return math.NaN()
+	case quantile == 0:
+		return stat.Mean(values)
+	}
+	slices.Sort(values)
+	return stat.Quantile(values, quantile)
+}
+
+// of are the values of a metric that every request has one of.
+func (m *Sample) of(metric string) []float64 {
+	switch metric {
+	case TTFT:
+		return m.TTFT
+	case TPOT:
+		return m.TPOT
+	}
+	return m.E2E
+}
+
+// Goodput is the share of measured requests that meet all limits themselves.
+func (m *Sample) Goodput(limits []Target) float64 {
+	met := 0
+	for i := range m.TTFT {
+		keepsAll := true
+		for _, l := range limits {
+			keepsAll = keepsAll && m.of(l.Metric)[i] <= l.LimitMs
+		}
+		if keepsAll {
+			met++
+		}
+	}
+	return float64(met) / float64(max(1, len(m.TTFT)+m.lost))
+}
+
+// Value is a figure and its 95 % interval of sampling.
+type Value struct {
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// ValueOf is the mean of a statistic over replications with the interval; of one replication it has no width.
+func ValueOf(samples []*Sample, of func(*Sample) float64) Value {
+	var values []float64
+	for _, s := range samples {
+		values = append(values, of(s))
+	}
+	mean, low, high := stat.MeanInterval(values)
+	if len(values) == 1 {
+		low, high = mean, mean
+	}
+	return Value{Value: mean, Low: low, High: high}
+}
+
+// Broken is the first target that replications miss on average, as a short text; "": they meet all.
+func Broken(samples []*Sample, t *Targets) string {
+	saturated := 0
+	for _, s := range samples {
+		if s.Saturated {
+			saturated++
+		}
+	}
+	if 2*saturated > len(samples) {
+		return brokenSaturated
+	}
+	if t.Goodput > 0 {
+		if ValueOf(samples, func(s *Sample) float64 { return s.Goodput(t.Limits) }).Value < t.Goodput {
+			return "goodput"
+		}
+		return ""
+	}
+	for _, l := range t.Limits {
+		if v := ValueOf(samples, func(s *Sample) float64 { return s.Figure(l.Metric, l.Quantile) }); !(v.Value <= l.LimitMs) {
+			return l.Metric + " " + l.Figure()
+		}
+	}
+	return ""
+}
+
+// brokenSaturated is what breaks where a server does not keep up.
+const brokenSaturated = "saturated"
