@@ -94,6 +94,7 @@ func unfitError(con *console, doc *result.Inspect) error {
 func showInspect(con *console, doc *result.Inspect) {
 	con.showSections(report.Input{Inspect: doc}, "data", "audit")
 	for i := range doc.Runs {
+		showUsable(con, &doc.Runs[i])
 		showSources(con, &doc.Runs[i])
 		showLearnable(con, &doc.Runs[i])
 		showPlanned(con, &doc.Runs[i])
@@ -102,6 +103,39 @@ func showInspect(con *console, doc *result.Inspect) {
 		con.warn(r.Findings)
 	}
 	showIdentify(con, doc.Identify)
+}
+
+// showUsable prints what the streams of a run, compared with each other, allow it to be used for.
+func showUsable(con *console, r *result.InspectRun) {
+	holds, violated := 0, 0
+	for i := range r.Identities {
+		switch r.Identities[i].Status {
+		case result.IdentityHolds:
+			holds++
+		case result.IdentityViolated:
+			violated++
+		}
+	}
+	if holds+violated == 0 {
+		return
+	}
+	var allowed, refused []string
+	for _, use := range r.Usable {
+		switch use.Status {
+		case result.UseAllowed:
+			allowed = append(allowed, use.Purpose)
+		default:
+			refused = append(refused, fmt.Sprintf("%s %s (%s)", use.Purpose, use.Status, strings.Join(use.Because, ", ")))
+		}
+	}
+	line := fmt.Sprintf("%s: of %d comparisons between its streams %d hold", r.ID, holds+violated, holds)
+	if len(allowed) > 0 {
+		line += "; usable for " + strings.Join(allowed, ", ")
+	}
+	if len(refused) > 0 {
+		line += "; " + strings.Join(refused, "; ")
+	}
+	con.infof("%s", line)
 }
 
 // showSources prints what was recorded, what it teaches, and what one flag more would add.

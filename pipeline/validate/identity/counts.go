@@ -305,7 +305,7 @@ func waitingDepth(f *facts) reading {
 	}
 	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
 	r.sentence = fmt.Sprintf("in %d of %d steps waiting_depth differs from the journeys that are queued and not yet scheduled, by up to %.0f "+
-		"(mean %.3g against %.3g)", r.violated, r.checked, r.largest, counted/math.Max(1, float64(r.checked)), known/math.Max(1, float64(r.checked)))
+		"(mean %.4g against %.4g)", r.violated, r.checked, r.largest, counted/math.Max(1, float64(r.checked)), known/math.Max(1, float64(r.checked)))
 	return r
 }
 
