@@ -45,6 +45,11 @@ func someOf(requests []trace.Request, share float64, seed uint64, lose func(*tra
 // streams are the seven of a recording.
 func streams() []stream {
 	saveRequests := func(dir string, r *trace.Run) error {
+		// in the order of the table: by arrival, then pick-up, unknown ones last
+		orLast := func(at trace.Opt[int64]) int64 { return at.Or(math.MaxInt64) }
+		slices.SortStableFunc(r.Requests, func(a, b trace.Request) int {
+			return cmp.Or(cmp.Compare(orLast(a.ArrivedNs), orLast(b.ArrivedNs)), cmp.Compare(orLast(a.QueuedNs), orLast(b.QueuedNs)))
+		})
 		return table.Write(dir, table.Requests, table.Parquet, r.Requests)
 	}
 	return []stream{
