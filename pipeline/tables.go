@@ -76,6 +76,7 @@ func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 	for i := range t.Runs {
 		r := &t.Runs[i]
 		dir := t.runDir(r.ID)
+		training := f != nil && slices.ContainsFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID && u.Used })
 		sources[i] = validate.Source{
 			ID:        r.ID,
 			Informs:   whyNotDecisive(r, f),
@@ -83,11 +84,14 @@ func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 			Config:    stepsOn(r).Config(),
 			Levels:    levelsOf(r.ID, f),
 			Extracted: r.Warnings,
-			Training:  f != nil && slices.ContainsFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID && u.Used }),
+			Training:  training,
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
 				run, err := readRun(dir, r.Deployment)
 				return run, stepsOn(r), err
 			},
+		}
+		if training && f.Requests != nil {
+			sources[i].Cached = f.Requests.CachedShare
 		}
 	}
 	return sources

@@ -454,6 +454,9 @@ func learnedBlocks(f *result.Fit) []Block {
 	facts := knownFacts(FactOf("Recorded", listOf(tiers, 3)), FactOf("Loads", fmt.Sprintf("%d, of %d requests", len(r.Loads), requests)),
 		FactOf("Prior", r.Prior), FactOf("Decided", fmt.Sprintf("%d of %d directions", learned, len(r.Directions))),
 		FactOf("Objective", Short(r.Objective)), FactOf("of which noise", Short(r.NoiseFloor)))
+	if r.CachedShare != nil {
+		facts = append(facts, FactOf("Prompts in the prefix cache", r.CachedShare.String()+": nothing states it"))
+	}
 	out := underHeading("Fitted to requests, without step times", append([]Block{{Facts: facts}}, Tables(directions)...))
 	if t := levelTable(r.Levels); len(t.Rows) > 0 {
 		out = append(out, Block{Table: t})

@@ -20,5 +20,9 @@ func (c *CachedShare) IsSmall() bool { return c != nil && c.High <= trace.MostGu
 
 // String describes the estimate by its interval.
 func (c *CachedShare) String() string {
-	return fmt.Sprintf("cached share %.2g to %.2g %%, estimated from TTFT", 100*c.Low, 100*c.High)
+	high := fmt.Sprintf("%.0f", 100*c.High)
+	if c.High < 0.1 {
+		high = fmt.Sprintf("%.1f", 100*c.High)
+	}
+	return fmt.Sprintf("cached share %.0f to %s %%, estimated from TTFT", 100*c.Low, high)
 }

@@ -28,6 +28,7 @@ type Sharing struct {
 type Shared struct {
 	Content  Content
 	Findings []trace.Finding
+	source   func(o *Request) sharingSource
 	sources  []sharingSource // by request; nil: prefix caching is off
 	unsure   []bool          // by request: a count of the server that does not show how it is divided
 	estimate *result.CachedShare
@@ -94,6 +95,7 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 		}
 		return sharingUnknown
 	}
+	s.source = source
 	for i := range requests {
 		o := &requests[i]
 		s.sources = append(s.sources, source(o))
@@ -133,6 +135,9 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 	s.noteContradictions(run, dep, requests, known, journey)
 	return s
 }
+
+// IsUnstated reports a request of which nothing is known or stated.
+func (s *Shared) IsUnstated(o *Request) bool { return s.source != nil && s.source(o) == sharingUnknown }
 
 // estimatedTokens are the cached tokens of a prompt by an estimate; unknown without one, or where it found
 // no sign of any.

@@ -67,9 +67,12 @@ func (r Requests) Fit(ctx context.Context, o fit.Options, _ trace.Progress) (*re
 	learning.Steps = r.MaxSteps
 	learning.Holdout = c.held
 	start := time.Now()
-	learned, err := Fit(ctx, c.loads, prior, learning)
+	learned, err := fitShare(ctx, c.loads, slices.Concat(c.held, c.whole), prior, learning)
 	if err != nil {
 		return nil, err
+	}
+	if share := learned.Level.CachedShare; share != nil {
+		c.warnings = append(c.warnings, shareFinding(share, c.loads[0].Tier))
 	}
 	seconds := time.Since(start).Seconds()
 	for _, l := range c.loads {

@@ -49,13 +49,17 @@ func loadOfLevel(l *trace.LoadPoint, d *deploy.Deployment) (*Load, error) {
 		return nil, err
 	}
 	requests, err := level.Requests(level.Harness())
-	return &Load{
+	out := &Load{
 		Name:       l.Name,
 		Tier:       TierPoints,
 		Deployment: level.Deployment,
 		Requests:   requests,
 		Point:      &Point{TTFTMs: level.TTFTMs, TPOTMs: level.TPOTMs},
-	}, err
+	}
+	if !level.CachedTokens.OK {
+		out.Unstated = slices.Repeat([]bool{true}, len(requests))
+	}
+	return out, err
 }
 
 // keptUpShare is the smallest share of the offered rate that a server must have served to count as

@@ -26,6 +26,8 @@ type Load struct {
 	Seen       []sim.Measured // measured times that replays are compared with, one per request
 	Stamps     []sim.Measured // measured times of all requests, also of those that are not compared; nil: Seen
 	Point      *Point         // of a load level: the measured means; nil: Seen applies
+	Unstated   []bool         // requests of which nothing states what they found in the prefix cache; nil: none
+	assumed    float64        // of them, on the scale of shareEstimate
 	later      int            // how many of the last requests are not compared and only share steps with the others
 }
 

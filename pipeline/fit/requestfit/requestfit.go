@@ -50,7 +50,8 @@ type Learned struct {
 	Names      []string             // of the free terms, target/term
 	Covariance [][]float64          // of the errors of the free terms
 	directions []direction
-	equations  *repeats // with the answer's scatter and bias; nil for load levels
+	share      *shareEstimate // of cached prompt tokens; nil: stated
+	equations  *repeats       // with the answer's scatter and bias; nil for load levels
 }
 
 // Fit fits the coefficients of one configuration to the measured times of its requests. All loads
@@ -88,7 +89,7 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 		if err != nil {
 			return nil, err
 		}
-		return l.learned(found, post, nil), nil
+		return l.learnedWithShare(found, post, nil)
 	}
 	r, post, err := l.refitted(found)
 	if err != nil {
@@ -100,7 +101,7 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	}
 	var out *Learned
 	if answer != found {
-		out = l.learned(answer, post, &r.scatter)
+		out, err = l.learnedWithShare(answer, post, &r.scatter)
 	} else {
 		if found == best {
 			r.bias = make([]float64, len(r.values)) // it was not taken off
@@ -108,7 +109,10 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 		if post, err = l.posterior(e); err != nil {
 			return nil, err
 		}
-		out = l.learned(found, widened(post, found.values, r.values), &r.scatter)
+		out, err = l.learnedWithShare(found, widened(post, found.values, r.values), &r.scatter)
+	}
+	if err != nil {
+		return nil, err
 	}
 	out.equations = r
 	return out, nil

@@ -56,6 +56,7 @@ func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared *int
 			Requests:   reqs,
 		}
 		for i := range seen {
+			l.Unstated = append(l.Unstated, content.IsUnstated(&seen[i]))
 			l.Seen = append(l.Seen, measuredTimes(&seen[i]))
 			l.Stamps = append(l.Stamps, stampsOf(&seen[i]))
 			l.SentUs = append(l.SentUs, (seen[i].ArrivalNs-seen[0].ArrivalNs)/1000)

@@ -1,0 +1,429 @@
+package requestfit
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// This file estimates which share of the prompt tokens came from the prefix cache where nothing states it
+// (spec#cached-share). A cached token costs no prefill, so that the share is one more parameter of the fit:
+// it and the cost of a prompt token are told apart by what the prior knows of that cost, by attention over
+// long prompts, and by the engine's capacity.
+
+// shareEstimate is what a fit says of the share c of prompt tokens that nothing states, in the scale
+// s = -log(1-c), in which the prompt tokens that are computed are exp(-s) of all.
+type shareEstimate struct {
+	assumed float64   // s of the replays
+	mode    float64   // likeliest s, which may be below 0
+	sd      float64   // its standard error
+	along   []float64 // by how much the free terms move with s
+}
+
+// shareOf is the share of a point on the scale.
+func shareOf(s float64) float64 { return 1 - math.Exp(-s) }
+
+// pointOf is the point on the scale of a share.
+func pointOf(share float64) float64 { return -math.Log(1 - share) }
+
+const (
+	shareStep     = 0.3   // s, of the derivative by differences
+	offElasticity = 0.3   // of a term: standard error of how its work changes with s, before the replays show it
+	leastShareSD  = 0.002 // s: clocks and blocks make no estimate better
+	shareNear     = 0.02  // s: estimates this near to what was assumed are that
+	mostShareFits = 4     // fits, each with the share that the one before found
+	mostShare     = 0.95
+	leastStep     = -0.9 // linear
+)
+
+// hasUnstated reports whether nothing states what a prompt of the loads found in the prefix cache.
+func hasUnstated(loads []*Load) bool { return countUnstated(loads) > 0 }
+
+func countUnstated(loads []*Load) int {
+	n := 0
+	for _, l := range loads {
+		if l.Point != nil && l.isUnstated(0) {
+			n++ // a level counts as one
+			continue
+		}
+		for i := range l.Requests[:len(l.Requests)-l.later] {
+			if l.isUnstated(i) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (l *Load) isUnstated(i int) bool { return i < len(l.Unstated) && l.Unstated[i] }
+
+// assume takes a share of every prompt of which nothing is stated as cached. It changes the requests, which
+// the parts of a load (Before, Later) have in common.
+func (l *Load) assume(share float64) {
+	for i := range l.Requests {
+		r := &l.Requests[i]
+		switch {
+		case !l.isUnstated(i):
+		case share > 0:
+			r.CachedTokens = trace.Some(min(r.PromptTokens-1, trace.Int(share*float64(r.PromptTokens))))
+		default:
+			r.CachedTokens = trace.Opt[int64]{}
+		}
+	}
+}
+
+// withShare is a copy of the load with a share assumed.
+func (l *Load) withShare(share float64) *Load {
+	out := *l
+	out.Requests = append([]sim.Request(nil), l.Requests...)
+	out.assume(share)
+	return &out
+}
+
+// fitShare fits loads and, where nothing states what their prompts found in the prefix cache, fits them
+// again with the share that the fit finds, until it finds what it was given. A share that could be chance is
+// taken as 0. all are loads of the same prompts that do not teach.
+func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) (*Learned, error) {
+	assume := func(s float64) {
+		for _, l := range append(all[:len(all):len(all)], loads...) {
+			l.assume(shareOf(s))
+		}
+	}
+	learned, err := Fit(ctx, loads, prior, o)
+	if err != nil || learned.share == nil {
+		return learned, err
+	}
+	for range mostShareFits - 1 {
+		e := learned.share
+		next := math.Min(math.Max(0, e.mode), pointOf(mostShare))
+		if e.assumed == 0 && !e.isPresent() {
+			next = 0
+		}
+		if math.Abs(next-e.assumed) <= shareNear {
+			break
+		}
+		assume(next)
+		for _, l := range loads {
+			l.assumed = next
+		}
+		if learned, err = Fit(ctx, loads, prior, o); err != nil {
+			return nil, err
+		}
+	}
+	return learned, nil
+}
+
+// learnedWithShare describes the answer with what the share of cached tokens leaves unknown of it.
+func (l *learner) learnedWithShare(s *state, post []float64, u *result.RequestScatter) (*Learned, error) {
+	e, err := l.estimateShare(s)
+	if err != nil {
+		return nil, err
+	}
+	if e == nil {
+		return l.learned(s, post, u), nil
+	}
+	out := l.learned(s, e.widen(post), u)
+	out.share = e
+	out.Level.CachedShare = e.result(countUnstated(l.loads))
+	return out, nil
+}
+
+// isPresent reports whether more is cached than could be chance.
+func (e *shareEstimate) isPresent() bool { return e.mode > normal95*e.sd }
+
+// posterior is the distribution of s, which is at least 0: a grid of its values with their weights.
+func (e *shareEstimate) posterior() (at, weight []float64) {
+	const points = 4000
+	const widths = 6 // standard errors
+	to := math.Max(e.mode, 0) + widths*e.sd
+	total := 0.0
+	for k := range points {
+		s := to * (float64(k) + 0.5) / points
+		z := (s - e.mode) / e.sd
+		nearest := math.Min(e.mode, 0) / e.sd // keeps the largest weight near 1
+		w := math.Exp(-(z*z - nearest*nearest) / 2)
+		at = append(at, s)
+		weight = append(weight, w)
+		total += w
+	}
+	for k := range weight {
+		weight[k] /= total
+	}
+	return at, weight
+}
+
+// interval holds 95 % of the share: from 0 where it could be chance.
+func (e *shareEstimate) interval() (low, high float64) {
+	from, until := 0.0, 0.95
+	if e.isPresent() {
+		from, until = 0.025, 0.975
+	}
+	at, weight := e.posterior()
+	sum := 0.0
+	high = shareOf(at[len(at)-1])
+	for k, s := range at {
+		if sum < from && sum+weight[k] >= from {
+			low = shareOf(s)
+		}
+		if sum < until && sum+weight[k] >= until {
+			high = shareOf(s)
+		}
+		sum += weight[k]
+	}
+	return low, high
+}
+
+// result is the estimate as fit.json has it.
+func (e *shareEstimate) result(requests int) *result.CachedShare {
+	low, high := e.interval()
+	return &result.CachedShare{Share: shareOf(e.assumed), Low: low, High: high, Requests: requests}
+}
+
+// widen adds to a covariance of the free terms what the share leaves unknown of them.
+func (e *shareEstimate) widen(covariance []float64) []float64 {
+	at, weight := e.posterior()
+	square := 0.0 // mean of (s - assumed)^2
+	for k, s := range at {
+		square += weight[k] * (s - e.assumed) * (s - e.assumed)
+	}
+	n := len(e.along)
+	out := append([]float64(nil), covariance...)
+	for k := range n {
+		for i := range n {
+			out[k*n+i] += square * e.along[k] * e.along[i]
+		}
+	}
+	return out
+}
+
+// shareRow is one measured time with its derivatives.
+type shareRow struct {
+	weight  float64
+	off     float64 // measured less simulated
+	by      []float64
+	byShare float64
+}
+
+// estimateShare takes one Gauss-Newton step from a candidate in the free terms and the share together.
+// nil: everything is stated, or the share decides nothing.
+func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
+	if !hasUnstated(l.loads) {
+		return nil, nil
+	}
+	assumed := l.loads[0].assumed
+	moved := make([]*Load, len(l.loads))
+	for i, load := range l.loads {
+		moved[i] = load.withShare(shareOf(assumed + shareStep))
+	}
+	var rows []shareRow
+	var err error
+	if l.loads[0].Point != nil {
+		rows, err = l.shareRowsOfLevels(s, moved)
+	} else {
+		rows, err = l.shareRowsOfRequests(s, moved)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !l.smoothShare(rows, s, shareOf(assumed)) {
+		return nil, nil
+	}
+	n := len(l.m.free)
+	information := make([]float64, (n+1)*(n+1))
+	gradient := make([]float64, n+1)
+	for k := range n {
+		for i := range n {
+			information[k*(n+1)+i] = l.m.precision[k*n+i]
+			gradient[k] += l.m.precision[k*n+i] * (l.m.mean[i] - s.values[i])
+		}
+	}
+	x := make([]float64, n+1)
+	for _, row := range rows {
+		copy(x, row.by)
+		x[n] = row.byShare
+		for k, v := range x {
+			gradient[k] += row.weight * row.off * v
+			for i, u := range x {
+				information[k*(n+1)+i] += row.weight * v * u
+			}
+		}
+	}
+	covariance := stat.Inverse(information, n+1)
+	if covariance == nil || !(covariance[(n+1)*(n+1)-1] > 0) {
+		return nil, nil
+	}
+	last := covariance[n*(n+1):]
+	// The work of a prompt is exp(-s): a linear step by x is one by log(1+x).
+	step := math.Max(leastStep, ridge.Dot(last, gradient))
+	e := &shareEstimate{
+		assumed: assumed,
+		mode:    assumed + math.Log1p(step),
+		sd:      math.Max(leastShareSD, math.Sqrt(last[n])/(1+step)),
+	}
+	e.mode -= e.sd * e.sd // every share is as likely beforehand: exp(-s) in this scale
+	for k := range n {
+		e.along = append(e.along, last[k]/last[n])
+	}
+	return e, nil
+}
+
+// smoothShare replaces the differences between replays by what they have in common: steps begin at other
+// times where prompts take less, so that a difference scatters by parts of a step. Whatever is cached changes
+// the work of the terms, and a time by its derivatives by them: byShare is a combination of these, near the
+// one that follows from the arithmetic of computed tokens.
+func (l *learner) smoothShare(rows []shareRow, s *state, share float64) bool {
+	n := len(l.m.free)
+	along := make([]float64, n)
+	information := make([]float64, n*n)
+	gradient := make([]float64, n)
+	for k, name := range l.m.names {
+		switch name {
+		case "step/prefill_linear_compute": // in proportion to the tokens that are computed
+			along[k] = -s.values[k]
+		case "step/prefill_attention": // in proportion to (1-c)(1+c)
+			along[k] = -s.values[k] * 2 * share / (1 + share)
+		}
+		sd := offElasticity * math.Max(math.Abs(s.values[k]), l.m.sd[k])
+		if k >= l.m.beta {
+			sd = 1e-6 * l.m.sd[k] // delays outside the engine do not depend on the cache
+		}
+		information[k*n+k] = 1 / (sd * sd)
+	}
+	for _, row := range rows {
+		weight := row.weight * shareStep * shareStep / 2 // the error of a difference of two replays
+		off := row.byShare - ridge.Dot(row.by, along)
+		for k, v := range row.by {
+			gradient[k] += weight * off * v
+			for i, u := range row.by {
+				information[k*n+i] += weight * v * u
+			}
+		}
+	}
+	covariance := stat.Inverse(information, n)
+	if covariance == nil {
+		return false
+	}
+	for k := range n {
+		along[k] += ridge.Dot(covariance[k*n:(k+1)*n], gradient)
+	}
+	for i := range rows {
+		rows[i].byShare = ridge.Dot(rows[i].by, along)
+	}
+	return true
+}
+
+// shareRowsOfRequests are the times of requests, with the derivative by the share from a replay of the
+// moved loads.
+func (l *learner) shareRowsOfRequests(s *state, moved []*Load) ([]shareRow, error) {
+	r := l.newRepeats(s)
+	if err := r.replayAll(); err != nil {
+		return nil, err
+	}
+	other := &learner{Options: l.Options, ctx: l.ctx, loads: moved, m: l.m}
+	for _, load := range moved {
+		other.twins = append(other.twins, twinsOf(load, l.Options))
+	}
+	more := &repeats{learner: other, values: s.values, rows: make([][]replayRow, len(moved))}
+	if err := more.replayAll(); err != nil {
+		return nil, err
+	}
+	l.steps.Add(other.steps.Load())
+	var out []shareRow
+	for i, load := range l.loads {
+		type key struct{ request, metric int }
+		after := map[key]float64{}
+		for _, w := range more.rows[i] {
+			after[key{w.request, w.metric}] = w.us
+		}
+		for k := range r.rows[i] {
+			w := &r.rows[i][k]
+			weight, measured := r.weightOf(w, load)
+			us, isThere := after[key{w.request, w.metric}]
+			if weight > 0 && isThere {
+				out = append(out, shareRow{weight: weight, off: measured - w.us, by: w.by, byShare: (us - w.us) / shareStep})
+			}
+		}
+	}
+	return out, nil
+}
+
+// shareRowsOfLevels are the means of load levels.
+func (l *learner) shareRowsOfLevels(s *state, moved []*Load) ([]shareRow, error) {
+	rows := make([][]shareRow, len(l.loads))
+	err := par.Try(l.ctx, l.Workers, len(l.loads), func(i int) error {
+		load := l.loads[i]
+		cfg, err := load.config(l.m, s.values)
+		if err != nil {
+			return err
+		}
+		cfg.Gradient = true
+		means, err := sim.MeansOf(cfg, load.Requests)
+		if err != nil {
+			return nil // the simulated server does not finish the level
+		}
+		if cfg, err = load.config(l.m, s.values); err != nil {
+			return err
+		}
+		after, err := sim.MeansOf(cfg, moved[i].Requests)
+		if err != nil {
+			return nil
+		}
+		p := load.Point
+		rows[i] = append(rows[i],
+			l.levelRow(p.TPOTMs, means.TPOTMs, after.TPOTMs, means.TPOTBy, pointTPOTSD),
+			l.levelRow(p.TTFTMs, means.TTFTMs, after.TTFTMs, means.TTFTBy, pointTTFTSD))
+		return nil
+	}, nil)
+	var out []shareRow
+	for _, list := range rows {
+		for _, row := range list {
+			if row.weight > 0 {
+				out = append(out, row)
+			}
+		}
+	}
+	return out, err
+}
+
+// levelRow is one mean of a level, as Point.assess weighs it; of no weight where it was not measured.
+func (l *learner) levelRow(want, got, moved float64, by []float64, sd float64) shareRow {
+	off := math.Log(got / want)
+	if !(want > 0) || !isNumber(off) || !isNumber(moved) {
+		return shareRow{}
+	}
+	pull := math.Min(1, robustAt*sd/math.Abs(off))
+	row := shareRow{
+		weight:  pull / (sd * sd * want * want),
+		off:     want - got,
+		byShare: (moved - got) / shareStep,
+	}
+	for _, j := range l.m.free {
+		row.by = append(row.by, by[j])
+	}
+	return row
+}
+
+// shareFinding reports the estimate, and what would replace it.
+func shareFinding(e *result.CachedShare, tier string) trace.Finding {
+	what := "prompts"
+	state := "shared_prefix_tokens under client in run.yaml, or --shared-prefix-tokens TOKENS (0: nothing)"
+	if tier == TierPoints {
+		what = "load levels"
+		state = "a column cached_tokens, " + state
+	}
+	assumed := "fitted uncached"
+	if e.Share > 0 {
+		assumed = fmt.Sprintf("fitted with %.2g %% of each prompt cached", 100*e.Share)
+	}
+	return trace.Findingf(validate.ReplayAssumes,
+		"prefix caching is on and nothing states what %d %s share: %s, which the intervals of what a prompt token costs include; %s. State it: %s",
+		e.Requests, what, e, assumed, state)
+}
