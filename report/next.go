@@ -22,6 +22,10 @@ func Next(in Input) []string {
 		by[d.Cause] = append(by[d.Cause], d)
 	}
 	var out []string
+	if contradicted := by[result.CauseStreams]; len(contradicted) > 0 {
+		out = append(out, fmt.Sprintf("Correct run.yaml or the recording of %s first: they contradict each other, and no other figure can be "+
+			"trusted before.", listOfDiagnoses(contradicted, diagnosedScope)))
+	}
 	if slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == gate.TargetFloor && gateRank(g) == rankFailed }) {
 		out = append(out, "The measured step time is shorter than reading the weights takes, so it cannot be right: correct what "+
 			"run.yaml says of the hardware, or, of step traces fitted on duration, fit with the key `beta-target: cadence`. Do this first.")
@@ -50,8 +54,6 @@ func Next(in Input) []string {
 		format string
 		of     func(result.Diagnosis) string
 	}{
-		{by[result.CauseStreams], "Correct run.yaml or the recording of %s first: they contradict each other, and no other figure can be " +
-			"trusted before.", diagnosedScope},
 		{by[result.CauseSaturated], "Lower the load of %s: its latencies grow with the length of the recording.", diagnosedScope},
 		{by[result.CauseUnseenRegime], "Record loads like that of the failing steps, %s: the fit contains none.", diagnosedTerm},
 		{by[result.CauseModelError], "Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of " +
