@@ -118,6 +118,14 @@ func OutsideInterval(terms []string) string {
 	return strings.Join(terms, ", ") + ": the penalty or the reweighting moved the value outside the 95 % interval of the estimate"
 }
 
+// AtPhysicalLimit is the warning about terms that are held at the largest plausible multiple of the
+// hardware's time (spec#forms).
+func AtPhysicalLimit(terms []string, times float64) string {
+	return fmt.Sprintf("%s: held at %g times the hardware's own time: the measurements ask for more, so this work is mixed with "+
+		"work that the recorded loads do not separate from it; record loads in which it varies alone, or correct the hardware in run.yaml",
+		strings.Join(terms, ", "), times)
+}
+
 // AtFeatureBound is the warning about a feature that many rows have at its bound (spec#bound-hits).
 func AtFeatureBound(term string, rows, read int) string {
 	return fmt.Sprintf("%s: %d of %d rows hit its bound (%.2g %%)", term, rows, read, 100*float64(rows)/float64(read))

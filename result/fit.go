@@ -120,7 +120,8 @@ type FitOptions struct {
 	Recipe     string   `json:"recipe"`
 	BetaTarget string   `json:"beta_target"`
 	Objective  string   `json:"objective"`
-	Split      float64  `json:"split"` // training share of each phase
+	Selection  string   `json:"selection,omitempty"` // minimum or one-standard-error
+	Split      float64  `json:"split"`               // training share of each phase
 	Seed       int64    `json:"seed"`
 	Bootstraps int      `json:"bootstraps"`
 	RefitAll   bool     `json:"refit_all"`

@@ -20,6 +20,7 @@ type Model struct {
 	GammaEMA         *float64          `json:"gamma_ema"`
 	GammaIdentified  *bool             `json:"gamma_identified,omitempty"` // beta: the data determine gamma
 	Grid             []GridPoint       `json:"grid"`
+	Candidates       []Candidate       `json:"candidates,omitempty"` // forms of the step time that were compared
 	Coefficients     []Coefficient     `json:"coefficients"`
 	Covariance       [][]float64       `json:"covariance"`
 	NullDirections   []string          `json:"null_directions"`
@@ -135,6 +136,18 @@ type GridPoint struct {
 	Within   *float64 `json:"within"`
 	Cross    *float64 `json:"cross"`
 	SE       *float64 `json:"se"`
+}
+
+// Candidate is a form of a model that was fitted to the same rows and compared with others by
+// cross-validation (spec#forms). Score is the mean over the held-out parts and SE its standard error.
+type Candidate struct {
+	Name      string   `json:"name"` // bounded, few-terms or unbounded
+	Lambda    *float64 `json:"lambda"`
+	Score     *float64 `json:"score"`
+	SE        *float64 `json:"se"`
+	HeldOut   int      `json:"held_out"`  // parts held out
+	Objective string   `json:"objective"` // within: blocks of time; cross or minimax: configurations
+	Chosen    bool     `json:"chosen"`
 }
 
 // Coefficient is a coefficient of the coefficient file with figures about how well it is

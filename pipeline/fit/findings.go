@@ -112,11 +112,11 @@ func OrderFinding(out *result.Model) {
 const mostDriftBias = 0.1
 
 // DriftFindings warns about runs whose machine changed its speed, by the block of the
-// hold-out with the largest bias. Composed runs are exempt: measured is false for them.
-func DriftFindings(out *result.Model, measured func(run string) bool) {
+// hold-out with the largest bias in drift. Composed runs are exempt: measured is false for them.
+func DriftFindings(out *result.Model, drift []result.DriftBlock, measured func(run string) bool) {
 	worst := map[string]result.DriftBlock{}
 	var order []string
-	for _, d := range out.Drift {
+	for _, d := range drift {
 		w, seen := worst[d.Run]
 		if !seen {
 			order = append(order, d.Run)

@@ -26,6 +26,9 @@ func (o *Options) Flags() []cli.Flag {
 		option.Recorded(&cli.StringFlag{Name: "objective", Destination: &o.Objective, Value: o.Objective,
 			Usage: "cross-validation error that chooses lambda, `OBJECTIVE`: within, cross or minimax (default: within for one or two " +
 				"configurations, else cross)"}),
+		option.RecordedUnless(SelectMinimum, &cli.StringFlag{Name: "selection", Destination: &o.Selection, Value: o.Selection,
+			Usage: "lambda of the step time within one or two configurations, `RULE`: minimum of the cross-validation error, or " +
+				"one-standard-error, the largest lambda within one standard error of it (default: minimum)"}),
 		option.Recorded(&cli.Float64Flag{Name: "split", Destination: &o.Split, Value: o.Split,
 			Usage: "training `SHARE` of each phase, above 0 and at most 1"}),
 		option.Recorded(&cli.GenericFlag{Name: "lag", Value: &lagValue{&o.Lag},

@@ -149,17 +149,21 @@ func (g *gramFit) fitStepTime() error {
 	}
 	g.terms = FeatureTerms(features.BetaFeatures(g.o.Spec), len(g.configs), g.o.Prior)
 	g.opt = RidgeOptions(g.terms, EpsBetaUs, g.o)
-	sels := make([]ridge.Selection, len(g.gammas))
-	for k := range sels {
-		c := g.cellsAt(k, false)
+	g.o.setSelection(&g.opt)
+	cells := make([]*ridge.Cells, len(g.gammas))
+	for k := range cells {
+		cells[k] = g.cellsAt(k, false)
+		c := cells[k]
 		if !slices.ContainsFunc(c.List, func(c ridge.Cell) bool { return c.From != ridge.Never }) {
 			return trace.Errorf(CodeNoRows, "no run has the %d rows that folds need", g.opt.Folds+1)
 		}
-		var err error
-		if sels[k], err = c.Select(g.opt); err != nil {
-			return err
-		}
 	}
+	usual := slices.Index(g.gammas, features.DefaultGamma)
+	forms, form, err := chooseForm(cells, g.terms, usual, &g.opt)
+	if err != nil {
+		return err
+	}
+	sels := forms[form].sels
 	gamma, within := ridge.ChooseVariant(sels, features.DefaultGamma)
 	total := g.cellsAt(gamma, false).Total(g.opt.MinCellRows)
 	fit, err := ridge.Solve(total, sels[gamma].Lambda, g.opt)
@@ -167,6 +171,8 @@ func (g *gramFit) fitStepTime() error {
 		return err
 	}
 	g.describeModel(sels, gamma, total, fit)
+	g.out.Beta.Candidates = describeForms(forms, form, gamma)
+	g.out.Beta.Warnings = append(g.out.Beta.Warnings, limitFindings(g.terms, g.opt.Upper, fit.Beta)...)
 	j := slices.IndexFunc(g.terms, func(t Term) bool { return t.Name == preemptionTerm })
 	noteGamma(g.gammas, gamma, within, j, &g.out.Beta)
 	for _, v := range within {

@@ -43,6 +43,10 @@ type Options struct {
 	// configurations and cross for more.
 	Objective string
 
+	// Selection is SelectMinimum (the default) or SelectOneStandard, for the lambda of the step
+	// time under Relative and within one or two configurations.
+	Selection string
+
 	Split float64 // training share of each phase, (0, 1]; default 0.8
 	Lag   *int    // nil: measured for each run
 
@@ -126,6 +130,7 @@ func (o Options) Resolve() (Options, error) {
 	o.AlphaTargets = sortedSet(o.AlphaTargets)
 	o.Models = sortedSet(o.Models)
 	o.Without = sortedSet(o.Without)
+	o.Selection = cmp.Or(o.Selection, SelectMinimum)
 	o.Split = cmp.Or(o.Split, rows.DefaultSplit)
 	o.Bootstraps = cmp.Or(o.Bootstraps, 500)
 	return o, o.checkValues()
@@ -149,6 +154,8 @@ func (o Options) checkValues() error {
 		return bad("recipe", o.Recipe, "relative or frozen")
 	case o.BetaTarget != coeff.Cadence && o.BetaTarget != coeff.Duration:
 		return bad("beta-target", o.BetaTarget, "cadence or duration")
+	case o.Selection != SelectMinimum && o.Selection != SelectOneStandard:
+		return bad("selection", o.Selection, "minimum or one-standard-error")
 	case !(o.Split > 0 && o.Split <= 1):
 		return bad("split", o.Split, "a share in (0, 1]")
 	case o.FromSets() && o.Prior != PriorLibrary && !isRegularFile(o.Prior):
@@ -210,6 +217,7 @@ func (o Options) Record() result.FitOptions {
 		Bootstraps: o.Bootstraps,
 		RefitAll:   o.RefitAll,
 		Prior:      o.Prior,
+		Selection:  o.Selection,
 		Without:    append([]string{}, o.Without...),
 	}
 	if o.MaxRows != rows.DefaultMaxRows {

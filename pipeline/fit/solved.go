@@ -2,6 +2,7 @@ package fit
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/report"
@@ -26,6 +27,8 @@ type Solved struct {
 	Pred     []float64          // of every row of data
 	on       [][]float64        // coefficients by configuration; nil: Fit.Beta for all
 	Findings []trace.Finding
+	forms    []form // in which the step time was fitted; nil: one
+	form     int    // the chosen one
 }
 
 // Names are the names of the terms, in order.
@@ -78,6 +81,24 @@ func (s *Solved) Choose(recipe, name string) (m Selections, err error) {
 		m.Frozen = append(m.Frozen, fit)
 	}
 	return m, nil
+}
+
+// chooseForm scores the grid for every gamma in every form of the step time, and keeps the chosen
+// form (spec#forms). usual is the position of the default gamma.
+func (s *Solved) chooseForm(usual int) ([]ridge.Selection, error) {
+	cells, found, err := s.Pool.TrainData().Cut(s.Opt)
+	if err != nil {
+		return nil, fmt.Errorf("beta: %w", err)
+	}
+	s.forms, s.form, err = chooseForm(cells, s.Terms, usual, &s.Opt)
+	if err != nil {
+		return nil, fmt.Errorf("beta: %w", err)
+	}
+	sels := s.forms[s.form].sels
+	for v := range sels {
+		sels[v].Findings = append(slices.Clone(found), sels[v].Findings...)
+	}
+	return sels, nil
 }
 
 // SolveAt solves the model at one gamma, by its position; refitAll uses the hold-out too.

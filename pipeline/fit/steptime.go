@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -30,6 +31,7 @@ func (f *fitter) selectBeta() (*Solved, Selections, error) {
 	s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
 	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
 	s.Opt.EmbargoRows = embargo(1 / float64(f.leastStride()))
+	f.o.setSelection(&s.Opt)
 	if f.o.FromSets() {
 		if err := f.setPrior(s); err != nil {
 			return nil, Selections{}, err
@@ -42,7 +44,13 @@ func (f *fitter) selectBeta() (*Solved, Selections, error) {
 			return nil, Selections{}, err
 		}
 	}
-	sel, err := s.Choose(f.o.Recipe, "beta")
+	var sel Selections
+	var err error
+	if f.o.hasForms() {
+		sel.Rel, err = s.chooseForm(slices.Index(f.gammas, features.DefaultGamma))
+	} else {
+		sel, err = s.Choose(f.o.Recipe, "beta")
+	}
 	if err == nil {
 		f.gamma, f.within = ridge.ChooseVariant(sel.scores(f.gammas), features.DefaultGamma)
 	}
@@ -61,6 +69,10 @@ func (f *fitter) leastStride() int {
 // betaModel makes the beta part of fit.json from the solved step time.
 func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	out := Model(s, m, &f.o, "beta", f.o.BetaTarget)
+	if s.forms != nil {
+		out.Candidates = describeForms(s.forms, s.form, f.gamma)
+		out.Warnings = append(out.Warnings, limitFindings(s.Terms, s.Opt.Upper, s.Fit.Beta)...)
+	}
 	f.provenance(s, out)
 	if err := f.describeGamma(s, m, out); err != nil {
 		return nil, err
@@ -85,7 +97,11 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	out.ResidualQuant = s.Ratios()
 	out.Figures = held.Figures(s.Names())
 	FloorFindings(s, f.o.BetaTarget, out)
-	DriftFindings(out, f.isMeasured)
+	drift, err := f.driftOfForms(s, out)
+	if err != nil {
+		return nil, err
+	}
+	DriftFindings(out, drift, f.isMeasured)
 	OrderFinding(out)
 	if f.contextsMerged() {
 		out.Warnings = append(out.Warnings, trace.Finding{Code: logged.ContextsMerged, Message: report.ContextsMerged()})
@@ -96,6 +112,34 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 		}
 	}
 	return out, nil
+}
+
+// driftOfForms returns the drift that all forms of the model see: for each block of the hold-out
+// the smallest bias of any of them. Only the bias of a form that fits best can be the machine's, and
+// the others are solved only if the published one has a bias to be explained.
+func (f *fitter) driftOfForms(s *Solved, out *result.Model) ([]result.DriftBlock, error) {
+	drift := slices.Clone(out.Drift)
+	isLarge := func(d result.DriftBlock) bool { return math.Abs(d.Bias) > mostDriftBias }
+	if !slices.ContainsFunc(drift, isLarge) {
+		return drift, nil
+	}
+	for i := range s.forms {
+		if i == s.form {
+			continue
+		}
+		other := *s
+		other.Opt.Upper = s.forms[i].upper
+		if err := other.SolveRelative(f.gamma, &s.forms[i].sels[f.gamma], f.o.RefitAll); err != nil {
+			return nil, err
+		}
+		Deployments(&other, f.namesOf(s, (*deploy.Deployment).Label), &result.Model{})
+		for k, d := range other.Drift() {
+			if math.Abs(d.Bias) < math.Abs(drift[k].Bias) {
+				drift[k].Bias = d.Bias
+			}
+		}
+	}
+	return drift, nil
 }
 
 // isMeasured reports whether a machine ran what a run recorded. A composed run has no

@@ -21,6 +21,13 @@ type CellKey struct {
 	From   int32 `json:"from"`
 }
 
+// trainsWithout reports whether the rows of a cell train a fit that is scored on a block: those
+// of later blocks, and of earlier ones what the forward fold that is scored on the block trains on.
+func (k CellKey) trainsWithout(block int32) bool {
+	isEarlier := k.Block >= 0 && k.From < block
+	return isEarlier || k.Block > block
+}
+
 // Cell is the Gram matrix of a cell's rows with the weights factor/max(y, eps*steps)^2, before
 // balancing.
 type Cell struct {

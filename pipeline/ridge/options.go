@@ -1,6 +1,8 @@
 package ridge
 
 import (
+	"math"
+
 	"github.com/blis-train/blis-train/internal/par"
 )
 
@@ -22,15 +24,21 @@ type Options struct {
 	// about Prior, symmetric and positive definite, row-major. The penalty is then
 	// lambda (beta-prior)' Precision (beta-prior), so that correlations determine a
 	// column without data from the others. Interval fits ignore it.
-	Precision   []float64
-	Posterior   bool      // Precision is that of a real prior: the answer is the posterior mean
-	Free        []bool    // terms without sign constraint; nil: none
+	Precision []float64
+	Posterior bool   // Precision is that of a real prior: the answer is the posterior mean
+	Free      []bool // terms without sign constraint; nil: none
+	// Upper are the largest values of the coefficients with a sign constraint; 0 removes a
+	// term, +Inf does not limit it. nil: no limits. Interval fits ignore it.
+	Upper       []float64
 	Prior       []float64 // prior coefficients; nil: 0
 	EpsUs       float64   // floor of the weights' denominator per step, us, > 0
 	Lambdas     []float64 // penalty grid, ascending, > 0
 	MinCellRows int       // a regime with fewer rows joins the largest of its configuration
 	Folds       int       // forward folds; blocks are one more
-	EmbargoRows int       // training rows of a run dropped before a validation block
+	// EachBlock scores lambda on every block in turn, after training on all others, in
+	// place of the forward folds. Interval fits and the frozen recipe ignore it.
+	EachBlock   bool
+	EmbargoRows int // training rows of a run dropped before a validation block
 	Objective   Objective
 	// SmallestWithin selects the lambda of the smallest Within score, instead of the
 	// largest lambda within one standard error of it.
@@ -80,6 +88,14 @@ func (o *Options) PriorOf(j int) float64 {
 		return 0
 	}
 	return o.Prior[j]
+}
+
+// UpperOf returns the largest value of the coefficient of term j, +Inf without a limit.
+func (o *Options) UpperOf(j int) float64 {
+	if o.Upper == nil || o.IsFree(j) {
+		return math.Inf(1)
+	}
+	return o.Upper[j]
 }
 
 // Threads returns how many goroutines to use.

@@ -60,6 +60,15 @@ func (s *Selection) LambdaWithout(config int32) float64 {
 	return s.Lambda
 }
 
+// ScoresHeldOut returns the scores of the chosen lambda under the objective: one for each fold, or
+// one for each configuration held out.
+func (s *Selection) ScoresHeldOut() []float64 {
+	if s.Objective == Within {
+		return s.Grid[s.Index].FoldScores
+	}
+	return s.Grid[s.Index].Loco
+}
+
 // NestedMean returns the mean outer score of the nested choices; NaN without them.
 func (s *Selection) NestedMean() float64 {
 	scores := make([]float64, len(s.Nested))
@@ -157,12 +166,16 @@ func argmin(grid []Point, f func(Point) float64) int {
 func (s *Selection) warn() {
 	last := len(s.Grid) - 1
 	if last > 0 && (s.Index == 0 || s.Index == last) {
+		meaning := "the measurements decide without a penalty"
+		if s.Index == last {
+			meaning = "the penalty decides more than the measurements, and predictions may be too small"
+		}
 		s.Findings = append(s.Findings, Finding{
 			Code:   LambdaAtEdge,
 			Config: -1,
 			Run:    -1,
-			Message: fmt.Sprintf("lambda %g is an end of its grid %g..%g",
-				s.Lambda, s.Grid[0].Lambda, s.Grid[last].Lambda),
+			Message: fmt.Sprintf("lambda %g is an end of its grid %g..%g: %s",
+				s.Lambda, s.Grid[0].Lambda, s.Grid[last].Lambda, meaning),
 		})
 	}
 	if a, b, ok := repeated(s.Grid[s.Index].Fingerprints); ok {
@@ -211,14 +224,19 @@ type trials struct {
 	list    []*trial
 }
 
-func newTrials(configs []int32, o *Options) *trials {
+// newTrials lists the training sets: forward folds, or every block held out in turn.
+func newTrials(configs []int32, o *Options, eachBlock bool) *trials {
 	t := &trials{o: o, configs: configs, pairs: map[[2]int]*trial{}}
 	add := func(fold, a, b int) *trial {
 		s := &trial{fold: fold, out: [2]int{a, b}}
 		t.list = append(t.list, s)
 		return s
 	}
-	for j := range o.Folds {
+	folds := o.Folds
+	if eachBlock {
+		folds++
+	}
+	for j := range folds {
 		t.folds = append(t.folds, add(j, -1, -1))
 	}
 	n := len(configs)
@@ -327,7 +345,7 @@ func (c *Cells) Select(o Options) (Selection, error) {
 		return Selection{}, fmt.Errorf("ridge: cells were cut with eps_us=%v folds=%d, want %v and %d",
 			c.EpsUs, c.Folds, o.EpsUs, o.Folds)
 	}
-	t := newTrials(c.Configs(), &o)
+	t := newTrials(c.Configs(), &o, o.EachBlock)
 	t.solveGrams(c)
 	return t.selection(c.Gamma), nil
 }
@@ -353,8 +371,14 @@ func (t *trials) gramTrials(c *Cells) []gramTrial {
 	out := make([]gramTrial, len(t.list))
 	for i, s := range t.list {
 		if j := int32(s.fold); j >= 0 {
-			out[i].train = c.Sum(factor, func(k CellKey) bool { return k.From <= j })
-			out[i].test = perConfig(func(k CellKey) bool { return k.Block == j+1 })
+			trains := func(k CellKey) bool { return k.From <= j }
+			tested := j + 1
+			if t.o.EachBlock {
+				trains = func(k CellKey) bool { return k.trainsWithout(j) }
+				tested = j
+			}
+			out[i].train = c.Sum(factor, trains)
+			out[i].test = perConfig(func(k CellKey) bool { return k.Block == tested })
 			continue
 		}
 		out[i].train = New(c.P)
@@ -409,7 +433,7 @@ func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
 		if err != nil {
 			return nil, err
 		}
-		t := newTrials(d.Configs(), &o)
+		t := newTrials(d.Configs(), &o, false)
 		if err := t.solveIntervals(d.With(v), b, w, folds); err != nil {
 			return nil, err
 		}

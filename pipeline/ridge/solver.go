@@ -15,8 +15,8 @@ const (
 	gradTol = 1e-12
 )
 
-// solver minimises gamma'G gamma - 2 b'gamma + lambda sum d(gamma-gamma0)^2 subject to gamma >= 0
-// on terms with a sign constraint, for one scaled Gram matrix and many lambdas. Its buffers are
+// solver minimises gamma'G gamma - 2 b'gamma + lambda sum d(gamma-gamma0)^2 subject to
+// 0 <= gamma <= upper on terms with a sign constraint, for one scaled Gram matrix and many lambdas. Its buffers are
 // reused, so each goroutine needs its own.
 type solver struct {
 	p       int
@@ -31,6 +31,8 @@ type solver struct {
 	prec    []float64 // Precision for gamma, p x p; nil: Penalty
 	none    []float64 // zeros
 	passive []bool    // the working set; kept between solves as the next guess
+	upper   []float64 // largest gamma, +Inf: no limit
+	atUpper []bool    // terms outside the working set that are held at upper, not at 0
 	gamma   []float64
 	grad    []float64 // half gradient A gamma - b - lambda D gamma0
 	chol    []float64
@@ -52,6 +54,8 @@ func newSolver(p int, o *Options) *solver {
 		gamma:   vector(),
 		grad:    vector(),
 		rhs:     vector(),
+		upper:   vector(),
+		atUpper: make([]bool, p),
 		none:    vector(),
 		zero:    make([]bool, p),
 		passive: make([]bool, p),
@@ -70,7 +74,7 @@ func (s *solver) fit(lambda float64) (Fit, error) {
 	copy(f.Gamma, s.gamma)
 	copy(f.Scale, s.scale)
 	for j := range s.p {
-		f.Active[j] = !s.zero[j] && (s.gamma[j] != 0 || s.o.IsFree(j))
+		f.Active[j] = !s.zero[j] && !s.atUpper[j] && (s.gamma[j] != 0 || s.o.IsFree(j))
 		f.PriorShare[j] = math.NaN()
 		if !s.zero[j] {
 			ld := lambda * s.penalty(j, j)
@@ -105,6 +109,10 @@ func (s *solver) certificate(lambda float64) Certificate {
 	for j := range s.p {
 		switch {
 		case s.zero[j]:
+		case s.atUpper[j]:
+			if !(c.MinZero < -s.grad[j]) {
+				c.MinZero = -s.grad[j]
+			}
 		case s.gamma[j] != 0 || s.o.IsFree(j):
 			c.MaxActive = math.Max(c.MaxActive, math.Abs(s.grad[j]))
 		case !(c.MinZero < s.grad[j]):
@@ -174,12 +182,13 @@ func (s *solver) normalise(g *Gram) {
 	s.q = g.Q / (s.w * s.ybar * s.ybar)
 	for j := range p {
 		sj := s.scale[j]
-		s.zero[j] = sj == 0
+		s.zero[j] = sj == 0 || s.o.UpperOf(j) == 0
 		s.prior[j], s.b[j] = 0, 0
 		if s.zero[j] {
-			s.passive[j] = false
+			s.passive[j], s.atUpper[j] = false, false
 			continue
 		}
+		s.upper[j] = s.o.UpperOf(j) * sj / s.ybar
 		s.prior[j] = s.o.PriorOf(j) * sj / s.ybar
 		s.b[j] = g.B[j] / (sj * s.w * s.ybar)
 		for k := range p {
@@ -237,7 +246,7 @@ func (s *solver) pull(lambda float64, j int, gamma []float64) float64 {
 // cold resets the working set to all terms.
 func (s *solver) cold() {
 	for j := range s.passive {
-		s.passive[j] = !s.zero[j]
+		s.passive[j], s.atUpper[j] = !s.zero[j], false
 	}
 }
 
@@ -285,14 +294,16 @@ func (s *solver) offenders(lambda float64) (count, last int) {
 	return count, last
 }
 
-// offends reports whether a term must change sides: a term in the working set with a negative
-// value, or one outside it with a negative gradient.
+// offends reports whether a term must change sides: a term in the working set whose value is
+// outside its limits, or one held at a limit whose gradient points inside.
 func (s *solver) offends(j int) bool {
 	switch {
 	case s.zero[j] || s.o.IsFree(j):
 		return false
 	case s.passive[j]:
-		return s.gamma[j] < -signTol
+		return s.gamma[j] < -signTol || s.gamma[j] > s.upper[j]+signTol
+	case s.atUpper[j]:
+		return s.grad[j] > gradTol
 	}
 	return s.grad[j] < -gradTol
 }
@@ -301,16 +312,18 @@ func (s *solver) offends(j int) bool {
 func (s *solver) exchange(only int) {
 	for j := range s.p {
 		if (only < 0 || j == only) && s.offends(j) {
+			s.atUpper[j] = s.passive[j] && s.gamma[j] > s.upper[j]
 			s.passive[j] = !s.passive[j]
 		}
 	}
 }
 
-// finish sets values that are negative by rounding to 0 and refreshes the gradient.
+// finish sets values that are outside their limits by rounding to the limit and refreshes the
+// gradient.
 func (s *solver) finish(lambda float64) {
 	for j := range s.p {
-		if s.passive[j] && !s.o.IsFree(j) && s.gamma[j] < 0 {
-			s.gamma[j] = 0
+		if s.passive[j] && !s.o.IsFree(j) {
+			s.gamma[j] = math.Min(math.Max(s.gamma[j], 0), s.upper[j])
 		}
 	}
 	s.gradient(lambda)
@@ -327,18 +340,22 @@ func (s *solver) gradient(lambda float64) {
 	}
 }
 
-// solvePassive solves the normal equations over the working set; the other terms are 0.
+// solvePassive solves the normal equations over the working set; the other terms are at their
+// limits.
 func (s *solver) solvePassive(lambda float64) {
 	s.idx = s.idx[:0]
 	for j := range s.p {
 		s.gamma[j] = 0
-		if s.passive[j] {
+		switch {
+		case s.passive[j]:
 			s.idx = append(s.idx, j)
+		case s.atUpper[j]:
+			s.gamma[j] = s.upper[j]
 		}
 	}
 	m := len(s.idx)
 	for r, j := range s.idx {
-		s.rhs[r] = s.b[j] - s.pull(lambda, j, s.none)
+		s.rhs[r] = s.rightSide(lambda, j)
 		for c, k := range s.idx[:r+1] {
 			s.chol[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
 		}
@@ -353,6 +370,18 @@ func (s *solver) solvePassive(lambda float64) {
 	}
 }
 
+// rightSide returns the right side of the normal equation of term j: what the terms held at their
+// upper limits leave to it.
+func (s *solver) rightSide(lambda float64, j int) float64 {
+	b := s.b[j] - s.pull(lambda, j, s.none)
+	for k, held := range s.atUpper {
+		if held {
+			b -= (s.g[j*s.p+k] + lambda*s.penalty(j, k)) * s.upper[k]
+		}
+	}
+	return b
+}
+
 // solveEigen solves the working set where the Cholesky factorisation fails: directions with
 // eigenvalues under 1e-14 of the largest get 0.
 func (s *solver) solveEigen(lambda float64) {
@@ -360,7 +389,7 @@ func (s *solver) solveEigen(lambda float64) {
 	a := mat.NewSymDense(m, nil)
 	rhs := make([]float64, m)
 	for r, j := range s.idx {
-		rhs[r] = s.b[j] - s.pull(lambda, j, s.none)
+		rhs[r] = s.rightSide(lambda, j)
 		for c, k := range s.idx[:r+1] {
 			a.SetSym(r, c, s.g[j*s.p+k]+lambda*s.penalty(j, k))
 		}
