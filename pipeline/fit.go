@@ -213,12 +213,25 @@ func fitAndWrite(ctx context.Context, t Tables, o FitOptions) (*result.Fit, erro
 // FitDocument is the fit of tables, as Fit writes it. sources are the runs of t; some may have rows
 // that were made elsewhere.
 func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptions) (*result.Fit, error) {
+	isOpen := o.PriorOpen()
 	if err := o.ResolveFor(t.Extract); err != nil {
 		return nil, err
 	}
 	kind, err := o.KindFor(t.Extract)
 	if err != nil {
 		return nil, err
+	}
+	var recipes []result.RecipeScore
+	if isOpen && o.Prior == fit.PriorLibrary && kind.Name == fit.FromSteps.Name {
+		if o.Options, recipes, err = fit.ChooseRecipe(ctx, sources, o.Options); err != nil {
+			return nil, err
+		}
+		if o.Prior != fit.PriorLibrary {
+			sources = slices.Clone(sources)
+			for i := range sources {
+				sources[i].Rows = "" // made for the library's prior
+			}
+		}
 	}
 	var evidence fit.Evidence = fit.Steps{Sources: sources}
 	if kind.Name == fit.FromRequests.Name {
@@ -230,7 +243,12 @@ func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptio
 	if err != nil {
 		return nil, err
 	}
-	return t.learn(ctx, evidence, o.Options, folder.Header(command, o.Config), o.Progress)
+	doc, err := t.learn(ctx, evidence, o.Options, folder.Header(command, o.Config), o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	doc.Recipes = recipes
+	return doc, nil
 }
 
 // FitTables fits the runs of an output folder from their steps and writes nothing.

@@ -23,7 +23,7 @@ func coefficientSection(in Input, figs []*Figure) Section {
 	}
 	f := in.Fit
 	s.Blocks = append(s.Blocks, learnedBlocks(f)...)
-	s.Blocks = append(s.Blocks, underHeading("Step time (beta)", modelBlocks(f.Beta))...)
+	s.Blocks = append(s.Blocks, underHeading("Step time (beta)", append(recipeBlocks(f), modelBlocks(f.Beta)...))...)
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
 	s.Blocks = append(s.Blocks, alternativeBlocks(f)...)
 	for _, m := range f.Alpha {
@@ -38,6 +38,43 @@ func coefficientSection(in Input, figs []*Figure) Section {
 	}
 	s.Blocks = append(s.Blocks, FindingBlocks("Findings of the fit", f.Warnings, f.Beta.Warnings)...)
 	return s
+}
+
+// recipeBlocks show the cross-validated errors of the recipes of the step time that were compared.
+func recipeBlocks(f *result.Fit) []Block {
+	if len(f.Recipes) == 0 {
+		return nil
+	}
+	var list []string
+	for _, r := range f.Recipes {
+		prior := "without a prior"
+		if r.Prior != "zero" {
+			prior = "with the " + r.Prior + "'s prior"
+		}
+		text := fmt.Sprintf("spec %s %s: %s relative error on %s held out", r.Spec, prior, Pct(*r.RelErr), r.HeldOut)
+		if r.Chosen {
+			text += ", chosen"
+		}
+		list = append(list, text)
+	}
+	return []Block{{Text: "Recipes compared by cross-validation; the hold-out takes part in neither:"}, {List: list}}
+}
+
+// formsText names the forms of the step time that were compared, with their cross-validated relative
+// errors; empty without a comparison.
+func formsText(candidates []result.Candidate) string {
+	var list []string
+	for _, c := range candidates {
+		if c.Score == nil {
+			continue
+		}
+		text := fmt.Sprintf("%s %s", c.Name, Pct(math.Sqrt(*c.Score)))
+		if c.Chosen {
+			text += " (chosen)"
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", ")
 }
 
 // modelBlocks show a model's coefficients, and folded the figures that experts check.
@@ -57,6 +94,9 @@ func expertBlocks(m result.Model) []Block {
 		FactOf("Preemption memory γ", gammaText(m)),
 		FactOf("Effective degrees of freedom", freedomText(m)), FactOf("Condition number", ShortOr(m.ConditionNumber)),
 		FactOf("Optimality certificate", certificateText(m.Certificate)), FactOf("Folds", foldsText(m.FoldFingerprints)))
+	if text := formsText(m.Candidates); text != "" {
+		facts = append(facts, FactOf("Forms compared", text))
+	}
 	if r := m.Reweighting; r != nil {
 		kept := "kept"
 		if !r.Kept {
@@ -355,7 +395,7 @@ func surfaceFigure(in Input) *Figure {
 		name  string
 		score func(result.GridPoint) *float64
 	}{
-		{"forward folds in time, within configurations", func(g result.GridPoint) *float64 { return g.Within }},
+		{"blocks of time held out, within configurations", func(g result.GridPoint) *float64 { return g.Within }},
 		{"leave one configuration out", func(g result.GridPoint) *float64 { return g.Cross }},
 	} {
 		fig.Panels = append(fig.Panels, BothWidths("score by lambda and gamma, "+kind.name, func(w float64) *Drawing {

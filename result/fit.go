@@ -19,7 +19,10 @@ type Fit struct {
 	Beta       Model            `json:"beta"`
 	Alpha      []Model          `json:"alpha"`  // one per alpha target, sorted by target
 	Models     []Model          `json:"models"` // other models fitted to the same rows: blackbox, trained-physics, roofline
-	Warnings   []trace.Finding  `json:"warnings"`
+	// Recipes are the recipes of the step time that were compared (spec#recipe-choice); absent where
+	// one was asked for.
+	Recipes  []RecipeScore   `json:"recipes,omitempty"`
+	Warnings []trace.Finding `json:"warnings"`
 	// TrainingDate is the UTC date of the latest wall-clock stamp in the inputs.
 	TrainingDate string `json:"training_date"`
 	// Requests describes a fit from requests or load levels; nil: the fit is from steps.
@@ -129,6 +132,25 @@ type FitOptions struct {
 	Without    []string `json:"without"`
 	MaxRows    *int     `json:"max_rows,omitempty"` // largest number of rows fitted, 0: all; absent: the default, 10,000,000
 }
+
+// RecipeScore is the cross-validated error of the step time under one recipe.
+type RecipeScore struct {
+	Spec    string   `json:"spec"`
+	Prior   string   `json:"prior"`          // library or zero
+	Form    string   `json:"form,omitempty"` // chosen form of the step time, without a prior
+	Lambda  *float64 `json:"lambda"`
+	RelErr  *float64 `json:"weighted_relative_error"`
+	SE      *float64 `json:"se"`
+	HeldOut string   `json:"held_out"` // configurations or blocks
+	Parts   int      `json:"parts"`    // held out, one at a time
+	Chosen  bool     `json:"chosen"`
+}
+
+// What RecipeScore.HeldOut names.
+const (
+	HeldOutConfigs = "configurations"
+	HeldOutBlocks  = "blocks"
+)
 
 // FitRun states whether the fit used a run, and if not, why.
 type FitRun struct {

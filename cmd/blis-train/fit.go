@@ -240,6 +240,28 @@ func showFit(con *console, doc *result.Fit) {
 		specWords(doc), used, len(doc.Runs), len(doc.Configs), plural(len(doc.Configs), "configuration",
 			"configurations"),
 		priorWords(doc), optional(doc.Beta.Lambda, 1, "%.2g"), gammaWords(&doc.Beta))
+	if words := recipeWords(doc); words != "" {
+		con.infof("recipe: %s", words)
+	}
+}
+
+// recipeWords compares the cross-validated errors of the recipes among which the data chose, the
+// chosen one first; empty if one was asked for.
+func recipeWords(doc *result.Fit) string {
+	var chosen, others string
+	for _, r := range doc.Recipes {
+		prior := "no prior"
+		if r.Prior == fit.PriorLibrary {
+			prior = "library's prior"
+		}
+		errorWords := optional(r.RelErr, 100, "%.3g %%")
+		if r.Chosen {
+			chosen = fmt.Sprintf("%s; held-out %s: %s error", prior, r.HeldOut, errorWords)
+		} else {
+			others += fmt.Sprintf(", %s %s", prior, errorWords)
+		}
+	}
+	return chosen + others
 }
 
 // specWords names spec 1.3, with what older specifications have no features for (spec#default-version).

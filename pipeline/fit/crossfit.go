@@ -16,8 +16,8 @@ import (
 // crossFitter makes the fits without one block of time each (spec#cross-fitting). They learn from the
 // hold-out too, because it is one of the blocks.
 //
-// Each fit chooses lambda and gamma of the step time among its own rows. Lambda and spread of a delay
-// are those of the published fit: what is chosen among a dozen values on four blocks hardly depends on
+// Each fit chooses lambda and gamma of the step time among its own rows. The form of the step time
+// (spec#forms), and lambda and spread of a delay, are those of the published fit: what is chosen among a dozen values on four blocks hardly depends on
 // the fifth, and choosing them is the longest part of a fit.
 type crossFitter struct {
 	*fitter

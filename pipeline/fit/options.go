@@ -70,6 +70,7 @@ type Options struct {
 
 	OneConfig bool // all runs have one configuration: no leave-one-configuration-out
 	BetaOnly  bool // only rows and coverage of the step time are needed
+	noDelays  bool // rows of the step time alone, slice by slice
 }
 
 // DefaultOptions are the options of spec 1.1.

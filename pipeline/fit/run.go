@@ -208,7 +208,7 @@ func (p *Run) makeTables(steps *rows.Steps, space *features.Space, o Options, ga
 	if err != nil {
 		return err
 	}
-	if o.BetaOnly {
+	if o.BetaOnly || o.noDelays {
 		return nil
 	}
 	for _, target := range o.AlphaTargets {

@@ -83,6 +83,14 @@ func (s *Solved) Choose(recipe, name string) (m Selections, err error) {
 	return m, nil
 }
 
+// formName is the name of the chosen form; empty if there is only one.
+func (s *Solved) formName() string {
+	if s.forms == nil {
+		return ""
+	}
+	return s.forms[s.form].name
+}
+
 // chooseForm scores the grid for every gamma in every form of the step time, and keeps the chosen
 // form (spec#forms). usual is the position of the default gamma.
 func (s *Solved) chooseForm(usual int) ([]ridge.Selection, error) {

@@ -1,0 +1,92 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+)
+
+// ChooseRecipe compares the step time of o, whose prior is the library's, with that of spec 1.1
+// without a prior, and returns the options of the one that predicts configurations held out better,
+// or blocks of time where there is one configuration (spec#recipe-choice). The hold-out takes part in
+// neither. Ties go to the library.
+func ChooseRecipe(ctx context.Context, sources []Source, o Options) (Options, []result.RecipeScore, error) {
+	plain := o
+	plain.Prior = PriorZero
+	plain.Spec = features.V11
+	candidates := []Options{o, plain}
+	var scores []result.RecipeScore
+	best := 0
+	for i, c := range candidates {
+		score, err := scoreRecipe(ctx, sources, c)
+		if err != nil {
+			return o, nil, fmt.Errorf("prior %s: %w", c.Prior, err)
+		}
+		scores = append(scores, score)
+		if *score.RelErr < *scores[best].RelErr {
+			best = i
+		}
+	}
+	scores[best].Chosen = true
+	return candidates[best], scores, nil
+}
+
+// scoreRecipe cross-validates the step time of a recipe.
+func scoreRecipe(ctx context.Context, sources []Source, o Options) (result.RecipeScore, error) {
+	o.noDelays = true
+	o.Models = []string{}
+	f, err := newFitter(ctx, withRowsOf(sources, o.Prior), o, nil)
+	if err != nil {
+		return result.RecipeScore{}, err
+	}
+	s, m, err := f.selectBeta()
+	if err != nil {
+		return result.RecipeScore{}, err
+	}
+	sel := &m.Rel[f.gamma]
+	errs, part := heldOutScores(sel)
+	mean := stat.Mean(errs)
+	return result.RecipeScore{
+		Spec:    string(f.o.Spec),
+		Prior:   f.o.Prior,
+		Form:    s.formName(),
+		Lambda:  result.OrNull(sel.Lambda),
+		RelErr:  result.OrNull(math.Sqrt(mean)),
+		SE:      result.OrNull(stat.StdErr(errs) / (2 * math.Sqrt(mean))),
+		HeldOut: part,
+		Parts:   len(errs),
+	}, nil
+}
+
+// heldOutScores are the scores of the parts that a selection held out, and what the parts are. Of
+// three and more configurations lambda is chosen without the one held out.
+func heldOutScores(sel *ridge.Selection) (scores []float64, part string) {
+	if len(sel.Nested) > 0 {
+		for _, n := range sel.Nested {
+			scores = append(scores, n.Outer)
+		}
+		return scores, result.HeldOutConfigs
+	}
+	if p := &sel.Grid[sel.Index]; p.Loco != nil {
+		return p.Loco, result.HeldOutConfigs
+	}
+	return sel.Grid[sel.Index].FoldScores, result.HeldOutBlocks
+}
+
+// withRowsOf are the sources with the stored rows that a recipe with this prior can use: rows are
+// stored for the library's.
+func withRowsOf(sources []Source, prior string) []Source {
+	out := make([]Source, len(sources))
+	for i, s := range sources {
+		if prior != PriorLibrary {
+			s.Rows = ""
+		}
+		out[i] = s
+	}
+	return out
+}

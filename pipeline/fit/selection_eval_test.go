@@ -1,0 +1,204 @@
+package fit
+
+// selection_eval_test.go compares how lambda and the form of the step time are selected, and whether
+// factors correct sums, on the hold-out of every real and composed recording.
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/reconstruct/logged"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// stepRule is a way to fit the step time.
+type stepRule struct {
+	name    string
+	each    bool // each block of time is held out in turn, else forward folds
+	minimum bool // the lambda of the smallest error, else the largest within one standard error
+	forms   bool // the form is chosen too
+	factors bool // the sums of each run's decode steps and of its others are corrected
+}
+
+var stepRules = []stepRule{
+	{"forward folds, one standard error", false, false, false, true}, // the rule before decision 30
+	{"forward folds, minimum", false, true, false, true},
+	{"blocks, one standard error", true, false, false, true},
+	{"blocks, minimum", true, true, false, true},
+	{"blocks, minimum, forms", true, true, true, true}, // the default
+	{"blocks, one standard error, forms", true, false, true, true},
+	{"blocks, minimum, forms, no factors", true, true, true, false},
+}
+
+// Positions in stepRules.
+const (
+	ruleBefore  = 0
+	ruleDefault = 4
+	ruleOneSE   = 5
+	ruleNoSums  = 6
+)
+
+// heldOut are the errors of one recording's hold-out under every rule.
+type heldOut struct {
+	group, run string
+	mape, bias []float64
+}
+
+// TestEvalSelection fits every recording alone under each rule. The hold-out takes part in no choice.
+func TestEvalSelection(t *testing.T) {
+	repo.NeedEval(t)
+	var all []heldOut
+	for _, set := range []struct{ group, dir string }{
+		{"composed", "composed"}, {"real CPU", "real_vllm_cpu"}, {"step summaries", "real_step_summaries"},
+		{"stock", "real_vllm_stock"}, {"stock", "real_vllm_stock2/dp2"}, {"stock", "real_vllm_stock2/prefix-growth"},
+		{"stock", "real_vllm_stock2/spec-ngram"},
+	} {
+		for _, src := range SourcesOf(t, repo.Shared(t, filepath.Join("data", set.dir))) {
+			if h := heldOutErrors(t, set.group, []Source{src}); h != nil {
+				all = append(all, *h)
+			}
+		}
+	}
+	for _, name := range []string{"demo", "real"} {
+		sources := SourcesOf(t, filepath.Join(repo.Root(t), "testdata", "traces", name))
+		all = append(all, *heldOutErrors(t, name+", pooled", sources))
+	}
+	if len(all) < 30 {
+		t.Errorf("%d recordings, want 30", len(all))
+	}
+	groups := []string{"all"}
+	for _, h := range all {
+		if !slices.Contains(groups, h.group) {
+			groups = append(groups, h.group)
+		}
+	}
+	fmt.Printf("hold-out MAPE %% (mean |bias| %%) of the step time, %d recordings\n", len(all))
+	for _, group := range groups {
+		part := slices.DeleteFunc(slices.Clone(all), func(h heldOut) bool { return group != "all" && h.group != group })
+		fmt.Printf("%s: %d\n", group, len(part))
+		for k, rule := range stepRules {
+			mape, bias := columns(part, k)
+			before, _ := columns(part, ruleBefore)
+			lo, mean, hi := differenceInterval(mape, before)
+			fmt.Printf("  %-36s median %5.2f mean %5.2f (%4.2f), difference from the first %+.2f in [%+.2f, %+.2f]\n", rule.name,
+				100*stat.Median(mape), 100*stat.Mean(mape), 100*stat.Mean(bias), 100*mean, 100*lo, 100*hi)
+			if k == ruleDefault && lo > 0 {
+				t.Errorf("%s: worse than before by %.2f %% in [%.2f, %.2f]", group, 100*mean, 100*lo, 100*hi)
+			}
+		}
+	}
+	before, _ := columns(all, ruleBefore)
+	now, bias := columns(all, ruleDefault)
+	if !(stat.Median(now) < stat.Median(before)) {
+		t.Errorf("median %.4f, before %.4f", stat.Median(now), stat.Median(before))
+	}
+	if oneSE, _ := columns(all, ruleOneSE); stat.Mean(oneSE) < stat.Mean(now) {
+		t.Errorf("one standard error: mean %.4f, minimum %.4f", stat.Mean(oneSE), stat.Mean(now))
+	}
+	if _, without := columns(all, ruleNoSums); stat.Mean(without) < stat.Mean(bias) {
+		t.Errorf("bias without factors %.4f, with %.4f", stat.Mean(without), stat.Mean(bias))
+	}
+}
+
+// columns are the MAPEs and the absolute biases under one rule.
+func columns(all []heldOut, rule int) (mape, bias []float64) {
+	for _, h := range all {
+		mape = append(mape, h.mape[rule])
+		bias = append(bias, math.Abs(h.bias[rule]))
+	}
+	return mape, bias
+}
+
+// differenceInterval is the mean of a-b over recordings with its 95 % bootstrap interval.
+func differenceInterval(a, b []float64) (lo, mean, hi float64) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	draws := make([]float64, 2000)
+	for k := range draws {
+		for range a {
+			i := rng.IntN(len(a))
+			draws[k] += (a[i] - b[i]) / float64(len(a))
+		}
+	}
+	slices.Sort(draws)
+	for i := range a {
+		mean += (a[i] - b[i]) / float64(len(a))
+	}
+	return stat.Quantile(draws, 0.025), mean, stat.Quantile(draws, 0.975)
+}
+
+// leastHeldOut is the number of hold-out rows from which a recording is compared.
+const leastHeldOut = 20
+
+// heldOutErrors fits sources under every rule; nil where they cannot be fitted or too few rows are
+// held out.
+func heldOutErrors(t *testing.T, group string, sources []Source) *heldOut {
+	t.Helper()
+	sources = slices.Clone(sources)
+	for i := range sources {
+		load := sources[i].Load
+		d := sources[i].Deployment
+		sources[i].Load = func() (*trace.Run, error) {
+			run, err := load()
+			if err != nil {
+				return nil, err
+			}
+			return run, logged.Fill(run, &d)
+		}
+		if group == "stock" {
+			sources[i].Deployment = *d.WithoutDrafts()
+		}
+	}
+	o := stepsOnly()
+	o.KeepSaturated = true
+	f, err := newFitter(t.Context(), sources, o, nil)
+	if err != nil {
+		fmt.Printf("  %s: not fitted: %v\n", sources[0].ID, err)
+		return nil
+	}
+	rows.Clean(tablesOf(f.used, func(p *Run) *rows.Table { return p.Beta }), rows.Relative)
+	p := Pooled(tablesOf(f.used, func(p *Run) *rows.Table { return p.Beta }), []float64{features.DefaultGamma})
+	h := &heldOut{group: group, run: sources[0].ID}
+	if len(p.Hold) < leastHeldOut {
+		return nil
+	}
+	for _, rule := range stepRules {
+		s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
+		s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
+		s.Opt.EmbargoRows = embargo(1)
+		s.Opt.EachBlock = rule.each
+		s.Opt.SmallestWithin = rule.minimum
+		var sels []ridge.Selection
+		if rule.forms {
+			sels, err = s.chooseForm(0)
+		} else {
+			sels, err = ridge.Select(p.TrainData(), s.Opt)
+		}
+		if err != nil {
+			fmt.Printf("  %s: %v\n", h.run, err)
+			return nil
+		}
+		if err := s.SolveRelative(0, &sels[0], false); err != nil {
+			t.Fatal(err)
+		}
+		if rule.factors {
+			Deployments(s, p.Configs, &result.Model{})
+		}
+		var m result.Model
+		s.Judge(&m, false, 0)
+		h.mape = append(h.mape, *m.Holdout.MAPE)
+		h.bias = append(h.bias, *m.Holdout.Bias)
+	}
+	fmt.Printf("  %-16s %-46s before %5.2f / %+5.1f, default %5.2f / %+5.1f\n", group, h.run, 100*h.mape[ruleBefore],
+		100*h.bias[ruleBefore], 100*h.mape[ruleDefault], 100*h.bias[ruleDefault])
+	return h
+}
