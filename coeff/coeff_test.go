@@ -262,7 +262,8 @@ func TestPredictAllocatesNothing(t *testing.T) {
 }
 
 // TestChangedFileIsSaid: a value edited by hand is used with a warning that travels
-// with the set; another line ending is no edit, and a file without a digest is nobody's.
+// with the set; another line ending is no edit. A file without its digest, or cut, is refused unless it
+// states that it was made by hand.
 func TestChangedFileIsSaid(t *testing.T) {
 	old := repo.Read(t, "testdata/example/coefficients.yaml")
 	load := func(text string) *Set {
@@ -292,7 +293,6 @@ func TestChangedFileIsSaid(t *testing.T) {
 		{"a value", edited, 1},
 		{"the digest", text[:len(text)-3] + "0\"\n", 1},
 		{"a remark after the digest", text + "# mine\n", 1},
-		{"no digest", edited[:strings.LastIndex(edited, "digest: ")], 0},
 	} {
 		set := load(c.text)
 		if len(set.FileWarnings()) != c.warnings {
@@ -302,5 +302,22 @@ func TestChangedFileIsSaid(t *testing.T) {
 			c.warnings > 0 && (len(again.Warnings) == 0 || again.Warnings[0] != set.FileWarnings()[0]) {
 			t.Errorf("%s: written again: of the file %v, warnings %v", c.name, again.FileWarnings(), again.Warnings)
 		}
+	}
+	withPlatform := "platform: linux/amd64/v1\n" + text[:strings.LastIndex(text, "digest: ")]
+	lines := strings.SplitAfter(withPlatform, "\n")
+	for _, n := range []int{len(lines), len(lines) - 5} {
+		if _, err := Load(strings.NewReader(strings.Join(lines[:n], "")), "test.yaml", nil); err == nil {
+			t.Errorf("%d of %d lines, no digest: got no error", n, len(lines))
+		}
+	}
+	hand := load("origin: hand\n" + withPlatform)
+	if got := hand.FileWarnings(); len(got) != 1 || got[0].Code != HandMade || hand.Warnings[0] != got[0] {
+		t.Errorf("origin hand: got %v, want one warning hand_made that travels with the set", got)
+	}
+	if again := load(save(hand)); again.Origin != OriginHand {
+		t.Error("origin hand: lost where the set was written again")
+	}
+	if _, err := Load(strings.NewReader("origin: mine\n"+withPlatform), "test.yaml", nil); err == nil {
+		t.Error("origin mine: got no error")
 	}
 }

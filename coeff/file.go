@@ -24,6 +24,7 @@ type document struct {
 	SchemaVersion string  `yaml:"schema_version"`
 	ToolVersion   string  `yaml:"tool_version"`
 	Platform      string  `yaml:"platform,omitempty"`
+	Origin        string  `yaml:"origin,omitempty"` // hand: made or changed by hand, and meant to be
 	Command       string  `yaml:"command"`
 	Inputs        []Input `yaml:"inputs"`
 	Physics       physics `yaml:"physics_coefficients"`
@@ -69,10 +70,20 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 	if err != nil {
 		return nil, withPlace(file, text, err)
 	}
-	if doc.Digest != "" && !isIntact(text) {
+	s.Origin = doc.Origin
+	switch {
+	case doc.Origin != "" && doc.Origin != OriginHand:
+		return nil, withPlace(file, text, trace.Errorf(BadFile, "origin: got %q, want %s or no such key", doc.Origin, OriginHand))
+	case doc.Origin == "" && doc.Digest == "" && doc.Platform != "": // programs that state their platform write the digest too
+		return nil, &trace.SyntaxError{File: file, Code: BadFile, Msg: "got no digest in the last line: the file is cut, or was changed",
+			Hint: "restore it; a file that you made or changed on purpose has the key origin: " + OriginHand}
+	}
+	if doc.Origin == "" && doc.Digest != "" && !isIntact(text) {
 		s.Changed = filepath.Base(file)
-		if found := s.FileWarnings(); !slices.Contains(s.Warnings, found[0]) {
-			s.Warnings = append(found, s.Warnings...)
+	}
+	for _, found := range s.FileWarnings() {
+		if !slices.Contains(s.Warnings, found) {
+			s.Warnings = append([]trace.Finding{found}, s.Warnings...)
 		}
 	}
 	return s, nil
@@ -105,6 +116,7 @@ func (s *Set) Save(w io.Writer) error {
 		SchemaVersion: s.SchemaVersion,
 		ToolVersion:   s.ToolVersion,
 		Platform:      s.Platform,
+		Origin:        s.Origin,
 		Command:       s.Command,
 		Inputs:        s.Inputs,
 		Physics:       physics{Set: *s},
@@ -125,6 +137,10 @@ func (s *Set) Save(w io.Writer) error {
 	}
 	return nil
 }
+
+// OriginHand is the origin of a file that a person made or changed: it needs no digest, and every answer from it
+// says so.
+const OriginHand = "hand"
 
 // DigestKey is the key of the last line of a coefficient file.
 const DigestKey = "digest"
@@ -154,9 +170,12 @@ func isIntact(text []byte) bool {
 	return bound && bytes.Equal(withDigest(body), text)
 }
 
-// FileWarnings warns that the file was edited after it was written. Load puts these warnings into
-// Warnings too.
+// FileWarnings warns that the file was made by hand, or edited after it was written. Load puts these
+// warnings into Warnings too.
 func (s *Set) FileWarnings() []trace.Finding {
+	if s.Origin == OriginHand {
+		return []trace.Finding{trace.Findingf(HandMade, "the coefficients were made or changed by hand (origin: %s)", OriginHand)}
+	}
 	if s.Changed == "" {
 		return nil
 	}

@@ -75,6 +75,7 @@ type Set struct {
 	Configs         []Config        `yaml:"configs"`
 	Library         *Library        `yaml:"library,omitempty"` // nil: fitted to traces, not to the library
 	Changed         string          `yaml:"-"`                 // base name of the file if its digest does not match
+	Origin          string          `yaml:"-"`                 // OriginHand, or empty
 }
 
 // Library describes coefficients of a deployment without traces: their terms are fitted to the
@@ -263,4 +264,5 @@ const (
 	OutsideTraining       trace.Code = "outside_training"
 	ImpossibleCoefficient trace.Code = "impossible_coefficient"
 	DocumentChanged       trace.Code = "document_changed" // or a coefficient file
+	HandMade              trace.Code = "hand_made"
 )

@@ -7,6 +7,7 @@ package against the golden vectors. Errors carry the codes of blis-train. Specif
 import ast
 import bisect
 import functools
+import hashlib
 import json
 import math
 import numbers
@@ -14,6 +15,7 @@ import operator
 import os
 import re
 import subprocess
+import warnings
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 from . import _yaml
@@ -567,9 +569,34 @@ class Coefficients:
 
 
 def load(path: str, label: Optional[str] = None, deployment: Optional[Mapping[str, Any]] = None) -> Coefficients:
-    """Reads coefficients.yaml for one of its configurations (by label or key; default the first) or for another deployment."""
-    with open(path) as f:
-        return Coefficients(_yaml.loads(f.read()), label, deployment)
+    """Reads coefficients.yaml for one of its configurations (by label or key; default the first) or for another deployment.
+
+    A file that was cut or has lost its digest is refused; one that was changed, or says that it was made by hand
+    (origin: hand), is read with a warning."""
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    document = _yaml.loads(text)
+    _check_origin(path, text, document)
+    return Coefficients(document, label, deployment)
+
+
+def _check_origin(path, text, document):
+    """Does what the program does with a file whose last line is not the SHA-256 of the lines before it."""
+    origin = document.get("origin")
+    if origin not in (None, "hand"):
+        raise CoefficientError("bad_coefficient_file", "origin: got %r, want hand or no such key" % origin)
+    if origin == "hand":
+        warnings.warn("%s: the coefficients were made or changed by hand (origin: hand)" % path)
+        return
+    if "digest" not in document:
+        if "platform" in document:
+            raise CoefficientError("bad_coefficient_file", "got no digest in the last line: the file is cut, or was changed")
+        return
+    body = text.replace("\r\n", "\n")
+    at = body.rfind("\ndigest: ") + 1
+    want = 'digest: "%s"\n' % hashlib.sha256(body[:at].encode("utf-8")).hexdigest()
+    if body[at:] != want:
+        warnings.warn("%s was changed after it was written; its values are used as they stand" % path)
 
 
 def step_time(coefficients: Union[str, Coefficients], requests: Iterable[Request], configuration: Optional[str] = None) -> float:
