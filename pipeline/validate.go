@@ -243,6 +243,7 @@ func (in Judged) validate(ctx context.Context, set *coeff.Set, o validate.Option
 		return nil, err
 	}
 	doc.Header = h
+	doc.SchemaVersion = result.ValidationVersion
 	doc.Inputs = in.Inputs
 	return doc, nil
 }

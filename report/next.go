@@ -66,6 +66,15 @@ func Next(in Input) []string {
 			out = append(out, fmt.Sprintf(do.format, listOfDiagnoses(do.about, do.of)))
 		}
 	}
+	if v.Verdict == coeff.VerdictFail && len(out) == 0 {
+		if reproducesBatches(v) {
+			out = append(out, "The scheduler forms the recorded batches, so it is times that differ: record the loads with the largest errors "+
+				"again.")
+		} else {
+			out = append(out, "Compare run.yaml with the server's log (device, KV blocks, scheduler limits), and record the loads with the "+
+				"largest errors again.")
+		}
+	}
 	short, outOfReach := shortOfData(v.Gates)
 	if short > 0 {
 		do, want := "Record longer", "requests or steps"
@@ -80,13 +89,7 @@ func Next(in Input) []string {
 			"is too large for it. Record at a steadier load, or accept what is undecided with --allow-insufficient.",
 			pluralVerb(outOfReach, "gate has no verdict", "gates have no verdict")))
 	}
-	switch {
-	case v.Verdict == coeff.VerdictFail && len(out) == 0 && reproducesBatches(v):
-		out = append(out, "The scheduler forms the recorded batches, so it is the step times that differ: record the loads with the largest errors again.")
-	case v.Verdict == coeff.VerdictFail && len(out) == 0:
-		out = append(out, "Compare run.yaml with the server's log (device, KV blocks, scheduler limits), and record the loads with the largest "+
-			"errors again.")
-	case v.Verdict == coeff.VerdictPass:
+	if v.Verdict == coeff.VerdictPass {
 		out = append(out, "Use coefficients.yaml, or `blis-train export` for BLIS and autoscalers.")
 	}
 	return out

@@ -90,8 +90,12 @@ func Read(text []byte, doc any) error {
 	if err := json.Unmarshal(text, &head); err != nil {
 		return err
 	}
-	if head.SchemaVersion != SchemaVersion {
-		return fmt.Errorf("schema_version: got %q, want %q", head.SchemaVersion, SchemaVersion)
+	want := SchemaVersion
+	if _, isValidation := doc.(*Validation); isValidation {
+		want = ValidationVersion
+	}
+	if head.SchemaVersion != want {
+		return fmt.Errorf("schema_version: got %q, want %q", head.SchemaVersion, want)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()

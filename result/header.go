@@ -17,8 +17,12 @@ import (
 	"strings"
 )
 
-// SchemaVersion is the version of every document this package writes.
-const SchemaVersion = "1"
+// SchemaVersion is the version of the documents this package writes, and ValidationVersion that of
+// validation.json.
+const (
+	SchemaVersion     = "1"
+	ValidationVersion = "2" // gates of replays compare other figures than in version 1, and have other names
+)
 
 // Header starts every document.
 type Header struct {

@@ -234,6 +234,8 @@ type Metric struct {
 	// they decide nothing.
 	BeyondD       *float64 `json:"beyond_d"`
 	ChanceBeyondD *float64 `json:"chance_beyond_d"`
+	// ChanceKSD is the largest ks_d of one of those replays from all of them; it gates nothing.
+	ChanceKSD *float64 `json:"chance_ks_d"`
 	// ChanceMedian is the largest median_rel_err_paired that noise alone makes, of load levels.
 	ChanceMedian *float64    `json:"chance_median_rel_err"`
 	RealMs       SampleStats `json:"real_ms"`

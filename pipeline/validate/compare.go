@@ -86,12 +86,15 @@ func compareShapes(m *result.Metric, real []float64, noisy [][]float64) {
 		return
 	}
 	beyond := stat.DistanceBeyond(stat.Sorted(real), pool, shapeTolerance)
-	chance := 0.0
+	chance, plain := 0.0, 0.0
 	for _, times := range noisy {
-		chance = max(chance, stat.DistanceBeyond(stat.Sorted(times), pool, shapeTolerance))
+		times = stat.Sorted(times)
+		chance = max(chance, stat.DistanceBeyond(times, pool, shapeTolerance))
+		plain = max(plain, stat.DistanceBeyond(times, pool, 0))
 	}
 	m.BeyondD = &beyond
 	m.ChanceBeyondD = &chance
+	m.ChanceKSD = &plain
 }
 
 // distanceOfHalves is the Kolmogorov-Smirnov distance between the first and the second half of the real

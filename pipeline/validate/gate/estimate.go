@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Judging estimates (spec#sampling-error).
+// Judging estimates (spec#sampling-error), by what planted servers showed (spec#planted).
 const (
 	// fewestValues is how many rows or requests decide at least.
 	fewestValues = 20
