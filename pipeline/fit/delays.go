@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -23,7 +25,7 @@ type alphaFit struct {
 	bounds ridge.Bounds // training rows; overhead only
 	passes int
 	counts result.RowCounts
-	on     []result.DeploymentCoefficients // overhead of several deployments
+	on     []result.DeploymentCoefficients // of several deployments
 }
 
 type alphaFits []*alphaFit
@@ -62,6 +64,9 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a.s.Opt = RidgeOptions(a.s.Terms, epsOf(target), f.o)
 	a.s.Opt.EmbargoRows = embargo(alphaPerStep(p, f.used))
 	if target != coeff.Overhead {
+		if target != coeff.Egress {
+			waitOptions(&a.s.Opt)
+		}
 		var err error
 		a.sel, err = a.s.Choose(f.o.Recipe, target)
 		return a, err
@@ -79,15 +84,25 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	return a, nil
 }
 
-// epsOf is the floor of the denominator of relative weights, us (spec#weights). Admission contains
-// the rest of the running step, which is uniform in (0, T): with relative weights the shortest
-// waits would dominate, and the fit would come out 80 to 95 % too short. Waits up to one second
-// therefore weigh the same (docs/decisions/0008).
+// epsOf is the floor of the denominator of relative weights, us (spec#delay-weights).
 func epsOf(target string) float64 {
-	if target == coeff.Admission {
-		return EpsAdmissionUs
+	if target == coeff.Queue {
+		return EpsQueueUs
 	}
 	return EpsAlphaUs
+}
+
+// waitLambdas is the penalty grid of the targets that contain a wait. With larger penalties the
+// slots of the queue, which few rows need, shrink to nothing: of the demo's waits 0.1 predicts a
+// fifth too little and 1 less than half (docs/decisions/0008).
+var waitLambdas = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3}
+
+// waitOptions sets what the fit of admission and queue has in place of the step time's
+// (spec#delay-weights).
+func waitOptions(o *ridge.Options) {
+	o.Proportional = true
+	o.Lambdas = waitLambdas
+	o.SmallestWithin = true
 }
 
 // alphaPerStep is the mean number of alpha rows per recorded step. Rows of delays are requests,
@@ -110,6 +125,9 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 		err = f.solveOverhead(a)
 	} else {
 		err = a.s.SolveAt(a.sel, f.gamma, f.o.RefitAll)
+		if err == nil && a.s.Opt.Proportional && a.s.Frozen == nil {
+			err = f.waitsOn(a)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -131,6 +149,7 @@ func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	all, groups := a.s.Samples(rows.HoldOut, clipped(a.s.Pred))
 	held := rows.JudgeDelays(groups)
 	out.TargetErrors = held.Errors(nil)
+	out.DeploymentCoefficients = a.on
 	for t, one := range all {
 		if e := held.Errors(func(s *rows.Sample) bool { return s == one }); e != nil {
 			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{
@@ -189,4 +208,66 @@ func clipped(pred []float64) []float64 {
 		pred[i] = math.Max(0, v)
 	}
 	return pred
+}
+
+// waitsOn fits every deployment of a pooled fit again on its own rows, penalised toward the multiple
+// of the common coefficients that has its delays right in the sum (spec#delay-weights). A queue
+// drains at the pace of the steps, which differs from one deployment to the next, and no feature of
+// the queue's length has a time scale.
+func (f *fitter) waitsOn(a *alphaFit) error {
+	s := a.s
+	names := f.namesOf(s, (*deploy.Deployment).Label)
+	labels := slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(labels) < 2 {
+		return nil
+	}
+	for _, label := range labels {
+		own, err := a.waitsOf(label, names)
+		if err != nil {
+			return fmt.Errorf("%s: %w", label, err)
+		}
+		a.on = append(a.on, *own)
+		for i, c := range s.Data.Config {
+			if names[c] == label {
+				s.Pred[i] = ridge.Dot(s.Data.Row(i), own.Values)
+			}
+		}
+	}
+	return nil
+}
+
+// waitsOf fits the training rows of one deployment. If they are too few for the folds, the common
+// coefficients are kept.
+func (a *alphaFit) waitsOf(label string, names []string) (*result.DeploymentCoefficients, error) {
+	s := a.s
+	mine := rowsWhere(s.Train.Config, func(c int32) bool { return names[c] == label })
+	out := &result.DeploymentCoefficients{Deployment: label, Values: s.Fit.Beta, Rows: len(mine)}
+	if len(mine) < s.Opt.Folds+1 {
+		return out, nil
+	}
+	d := s.Train.Subset(mine)
+	var measured, predicted float64
+	for i, pred := range ridge.Predict(d, s.Fit.Beta) {
+		measured += d.Y[i]
+		predicted += pred
+	}
+	o := s.Opt
+	o.Objective = ridge.Within
+	if predicted > 0 {
+		o.Prior = make([]float64, d.P)
+		for j, v := range s.Fit.Beta {
+			o.Prior[j] = v * measured / predicted
+		}
+	}
+	sels, err := ridge.Select(d, o)
+	if err != nil {
+		return nil, err
+	}
+	fit, _, err := ridge.FitPublished(d, ridge.Weights(d, o), sels[0].Lambda, o)
+	if err != nil {
+		return nil, err
+	}
+	out.Lambda = result.OrNull(fit.Lambda)
+	out.Values = fit.Beta
+	return out, nil
 }

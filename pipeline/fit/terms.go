@@ -7,9 +7,9 @@ import (
 
 // Floors of the denominator of relative weights (spec#weights), us per step or request.
 const (
-	EpsBetaUs      = 50
-	EpsAlphaUs     = 1000
-	EpsAdmissionUs = 1e6
+	EpsBetaUs  = 50
+	EpsAlphaUs = 1000
+	EpsQueueUs = 100 // an instant queueing delay is the time between two stamps of one step
 )
 
 // RooflinePrior is the coefficient of a time-like term at the hardware's peak (spec#peaks), us/s.

@@ -29,12 +29,18 @@ type Options struct {
 	Free      []bool // terms without sign constraint; nil: none
 	// Upper are the largest values of the coefficients with a sign constraint; 0 removes a
 	// term, +Inf does not limit it. nil: no limits. Interval fits ignore it.
-	Upper       []float64
-	Prior       []float64 // prior coefficients; nil: 0
-	EpsUs       float64   // floor of the weights' denominator per step, us, > 0
-	Lambdas     []float64 // penalty grid, ascending, > 0
-	MinCellRows int       // a regime with fewer rows joins the largest of its configuration
-	Folds       int       // forward folds; blocks are one more
+	Upper []float64
+	Prior []float64 // prior coefficients; nil: 0
+	EpsUs float64   // floor of the weights' denominator per step, us, > 0
+	// Proportional takes the variance of a target to be proportional to its size, and not to its
+	// square. lambda is chosen with equal weights inside a cell, and FitPublished gives the mean of
+	// [RobustMean]. Queueing delays need it, because they differ by orders of magnitude at the same
+	// features: weights that contain the target give nearly all weight to the shortest of them, and
+	// everything is predicted as 0.
+	Proportional bool
+	Lambdas      []float64 // penalty grid, ascending, > 0
+	MinCellRows  int       // a regime with fewer rows joins the largest of its configuration
+	Folds        int       // forward folds; blocks are one more
 	// EachBlock scores lambda on every block in turn, after training on all others, in
 	// place of the forward folds. Interval fits and the frozen recipe ignore it.
 	EachBlock   bool

@@ -55,8 +55,9 @@ func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
 }
 
 // FitPublished returns the fit to publish of all rows with weights w at one lambda. With
-// Options.Posterior that is the posterior mean (spec#posterior) and Polish is nil; otherwise the
-// least-squares fit after the reweighting passes (spec#reweighting).
+// Options.Posterior that is the posterior mean (spec#posterior), with Options.Proportional the
+// robust mean (spec#delay-weights), and Polish is nil; otherwise it is the least-squares fit after
+// the reweighting passes (spec#reweighting).
 func FitPublished(d *Data, w []float64, lambda float64, o Options) (Fit, *Polish, error) {
 	ls, err := FitRows(d, w, nil, lambda, o)
 	if err != nil {
@@ -64,6 +65,10 @@ func FitPublished(d *Data, w []float64, lambda float64, o Options) (Fit, *Polish
 	}
 	if o.Posterior {
 		fit, err := PosteriorMean(d, ls, o)
+		return fit, nil, err
+	}
+	if o.Proportional {
+		fit, err := RobustMean(d, ls, o)
 		return fit, nil, err
 	}
 	p, err := Reweight(d, w, ls, o)
@@ -106,6 +111,28 @@ func PosteriorMean(d *Data, fit Fit, o Options) (Fit, error) {
 		next, err := FitRows(d, PredictionWeights(d, fit.Beta, o), nil, fit.Lambda, o)
 		if err != nil {
 			return fit, fmt.Errorf("posterior mean: %w", err)
+		}
+		fit = next
+	}
+	return fit, nil
+}
+
+// Constants of the robust mean (spec#delay-weights).
+const (
+	robustPasses = 12
+	robustError  = 0.5 // relative error up to which a row counts in full
+)
+
+// RobustMean refits at fit's lambda with weights from the predictions of the fit before, so that
+// the sums of predictions and targets agree. A row that is more than half its prediction away
+// counts by its absolute error, because a few requests that met a queue which the recorded state
+// did not show yet would otherwise decide what all others are predicted.
+func RobustMean(d *Data, fit Fit, o Options) (Fit, error) {
+	for pass := range robustPasses {
+		w := predictionWeights(d, fit.Beta, o, robustError)
+		next, err := FitRows(d, w, nil, fit.Lambda, o)
+		if err != nil {
+			return fit, fmt.Errorf("robust mean, pass %d: %w", pass+1, err)
 		}
 		fit = next
 	}

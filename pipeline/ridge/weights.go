@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Weights returns w = c*factor/max(y, eps*steps)^2 (spec#weights). c makes sum(w*y^2) equal over
+// Weights returns w = c*factor/max(y, eps*steps)^2 (spec#weights), or c*factor with
+// Options.Proportional (spec#delay-weights). c makes sum(w*y^2) equal over
 // the regimes of a configuration and over configurations, with a grand total of 1. A regime with
 // fewer than MinCellRows rows counts with the largest of its configuration. They are computed once,
 // on all rows after cleaning.
@@ -28,8 +29,12 @@ func CensoredWeights(d *Data, o Options) []float64 {
 	return w
 }
 
-// Unbalanced returns the weights before balancing, factor/max(y, eps*steps)^2.
+// Unbalanced returns the weights before balancing, factor/max(y, eps*steps)^2, or factor with
+// Options.Proportional.
 func (d *Data) Unbalanced(o Options) []float64 {
+	if o.Proportional {
+		return d.factors()
+	}
 	w := make([]float64, d.Len())
 	for i := range w {
 		b := d.BaseOf(i, o.EpsUs)
@@ -39,15 +44,28 @@ func (d *Data) Unbalanced(o Options) []float64 {
 }
 
 // PredictionWeights returns the weights of Weights with the prediction in place of the target:
-// c*factor/max(x.beta, eps*steps)^2. They do not depend on a row's noise, so a fit with them is
-// centred on the true coefficients.
+// c*factor/max(x.beta, eps*steps)^2, or c*factor/max(x.beta, eps*steps) with Options.Proportional.
+// They do not depend on a row's noise, so a fit with them is centred on the true coefficients.
 func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
+	return predictionWeights(d, beta, o, math.Inf(1))
+}
+
+// predictionWeights divides the weight of a row that is further than mostRel times its prediction
+// from it by how many times further (Huber's weights).
+func predictionWeights(d *Data, beta []float64, o Options, mostRel float64) []float64 {
 	w := make([]float64, d.Len())
 	mass := make([]float64, d.Len())
 	for i := range w {
 		pred := Dot(d.Row(i), beta)
 		b := math.Max(pred, o.EpsUs*d.StepsOf(i))
-		w[i] = d.FactorOf(i) / (b * b)
+		variance := b * b
+		if o.Proportional {
+			variance = b
+		}
+		w[i] = d.FactorOf(i) / variance
+		if off := math.Abs(d.Y[i]-pred) / b; off > mostRel {
+			w[i] *= mostRel / off
+		}
 		mass[i] = w[i] * pred * pred
 	}
 	balanceRows(d, o.MinCellRows, w, mass)
