@@ -8,20 +8,37 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 )
 
 // queueLaw is the planted delay of a request, us per unit of each alpha feature: an instant delay of
-// 90 us and half a minute for a queue as long as the batch at a full cache.
+// about 150 us, and half a minute for a queue as long as the batch at a full cache. The law of a
+// seed is this with every term up to twice as large or small.
 var queueLaw = map[string]float64{
-	"base_bias":                90,
+	"batch_saturation":         25,
+	"kv_pressure":              25,
+	"admission_compute":        400,
+	"base_bias":                60,
 	"queue_drain":              4e6,
 	"queue_memory_interaction": 3e7,
+	"memory_admission_gap":     300,
+	"queued_regime_bias":       40,
+}
+
+// lawOf is the planted law of a seed, by slot.
+func lawOf(seed uint64) []float64 {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	var law []float64
+	for _, f := range features.AlphaFeatures(features.V11) {
+		law = append(law, queueLaw[f.Name]*math.Exp2(2*rng.Float64()-1))
+	}
+	return law
 }
 
 // plantedQueue is a run whose load rises and falls: n requests, of which those that arrive while
-// requests wait are delayed by queueLaw times a scatter of a quarter with the mean 1.
+// requests wait are delayed by the law of the seed times a scatter of a quarter with the mean 1.
 func plantedQueue(run, config string, n int, seed uint64) *rows.Table {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	fs := features.AlphaFeatures(features.V11)
@@ -34,6 +51,7 @@ func plantedQueue(run, config string, n int, seed uint64) *rows.Table {
 		rooflineS = 0.2
 		stay      = 0.98 // correlation of the load from one arrival to the next
 	)
+	law := lawOf(seed)
 	load := 0.0
 	for i := range n {
 		load = stay*load + math.Sqrt(1-stay*stay)*rng.NormFloat64()
@@ -54,15 +72,13 @@ func plantedQueue(run, config string, n int, seed uint64) *rows.Table {
 			"memory_admission_gap":     gate * math.Log1p(prompt/(16*math.Max(1, 20000*(1-usage)))),
 			"queued_regime_bias":       gate,
 		}
-		y := 0.0
 		x := make([]float64, t.P)
 		for j, f := range fs {
 			x[j] = value[f.Name]
-			y += queueLaw[f.Name] * x[j]
 			t.Min[j], t.Max[j] = math.Min(t.Min[j], x[j]), math.Max(t.Max[j], x[j])
 		}
 		const scatter = 0.25
-		y *= math.Exp(scatter*rng.NormFloat64() - scatter*scatter/2)
+		y := ridge.Dot(x, law) * math.Exp(scatter*rng.NormFloat64()-scatter*scatter/2)
 		regime := rows.Idle
 		if waiting > 0 {
 			regime = rows.Waiting
@@ -107,22 +123,14 @@ func fitQueue(t *testing.T, tables ...*rows.Table) (*alphaFit, *result.Model) {
 	return fits[0], m
 }
 
-// plantedMean is the delay of a row of features without the scatter.
-func plantedMean(x []float64) float64 {
-	us := 0.0
-	for j, f := range features.AlphaFeatures(features.V11) {
-		us += queueLaw[f.Name] * x[j]
-	}
-	return us
-}
-
-// biasOf is the relative error of the sum of the fit's predictions for the rows of a regime.
-func biasOf(a *alphaFit, regime rows.Regime) float64 {
+// biasOf is the relative error of the sum of the fit's predictions for the rows of a regime, against
+// the law without its scatter.
+func biasOf(a *alphaFit, law []float64, regime rows.Regime) float64 {
 	var pred, want float64
 	for i, us := range a.s.Pred {
 		if rows.Regime(a.s.Data.Regime[i]) == regime {
 			pred += us
-			want += plantedMean(a.s.Data.Row(i))
+			want += ridge.Dot(a.s.Data.Row(i), law)
 		}
 	}
 	return pred/want - 1
@@ -135,7 +143,7 @@ func TestQueueReturns(t *testing.T) {
 		table := plantedQueue("r", "gpu/a", 1500, seed)
 		a, m := fitQueue(t, table)
 		for _, regime := range []rows.Regime{rows.Idle, rows.Waiting} {
-			if bias := biasOf(a, regime); math.Abs(bias) > 0.05 {
+			if bias := biasOf(a, lawOf(seed), regime); math.Abs(bias) > 0.05 {
 				t.Errorf("seed %d, %s: sum of predictions off by %.1f %%, want within 5 %%", seed, regime, 100*bias)
 			}
 		}
@@ -158,12 +166,12 @@ func TestRelativeSquaresForgetQueues(t *testing.T) {
 		}
 	}
 	a, _ := fitQueue(t, table)
-	proportional := 1 + biasOf(a, rows.Waiting)
+	proportional := 1 + biasOf(a, lawOf(1), rows.Waiting)
 	a.s.Opt.Proportional = false
 	if err := a.s.SolveRelative(a.s.Variant, a.s.Sel, false); err != nil {
 		t.Fatal(err)
 	}
-	squares := 1 + biasOf(a, rows.Waiting)
+	squares := 1 + biasOf(a, lawOf(1), rows.Waiting)
 	if proportional < 0.3 || squares > 0.05 {
 		t.Errorf("share of queued delays that is predicted: %.2f with proportional and %.2f with relative weights", proportional, squares)
 	}

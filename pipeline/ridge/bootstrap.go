@@ -376,11 +376,11 @@ func (b *bootstrap) covariance(out []float64) {
 	}
 }
 
-// level is the coverage of all intervals.
+// level is the coverage of intervals where Options.Level is 0.
 const level = 0.95
 
-// quantiles returns, per column of P, the quantile of |t| over the draws at the package's level (95
-// %).
+// quantiles returns, per column of P, the quantile of |t| over the draws at the level of the
+// intervals.
 func (b *bootstrap) quantiles(o Options) []float64 {
 	m := len(b.idx)
 	ts := make([][]float64, o.Draws)
@@ -402,7 +402,7 @@ func (b *bootstrap) quantiles(o Options) []float64 {
 		out[j] = math.NaN()
 		if len(v) > 0 {
 			slices.Sort(v)
-			out[j] = v[min(len(v)-1, int(math.Ceil(level*float64(len(v)+1)))-1)]
+			out[j] = v[min(len(v)-1, int(math.Ceil(o.level()*float64(len(v)+1)))-1)]
 		}
 	}
 	return out

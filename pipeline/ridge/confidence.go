@@ -69,11 +69,11 @@ func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	q := b.quantiles(o)
 	b.covariance(out.Covariance)
 	configs := blockConfigs(blocks)
-	widest := stat.StudentT(0.5+level/2, 1)
+	widest := stat.StudentT(0.5+o.level()/2, 1)
 	out.JackSE = b.jackknife(blocks, configs)
 	student := math.NaN()
 	if len(configs) > 1 {
-		student = stat.StudentT(0.5+level/2, float64(len(configs)-1))
+		student = stat.StudentT(0.5+o.level()/2, float64(len(configs)-1))
 	}
 	for j := range out.Terms {
 		t := &out.Terms[j]

@@ -1,6 +1,7 @@
 package ridge
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
@@ -57,7 +58,8 @@ type Options struct {
 	Anchor []float64
 	// AnchorTight pulls that multiple toward 1, us^2 (see Bounds.Multiple); 0: no pull.
 	AnchorTight float64
-	Draws       int // of the block bootstrap of intervals
+	Draws       int     // of the block bootstrap of intervals
+	Level       float64 // coverage of intervals; 0: 0.95
 	Seed        uint64
 	SkipNested  bool // leave Selection.Nested nil: no fits with two configurations left out
 	Workers     int  // goroutines; 0: all processors. Never changes a result
@@ -103,6 +105,9 @@ func (o *Options) UpperOf(j int) float64 {
 	}
 	return o.Upper[j]
 }
+
+// level returns the coverage of intervals.
+func (o *Options) level() float64 { return cmp.Or(o.Level, level) }
 
 // Threads returns how many goroutines to use.
 func (o *Options) Threads() int { return par.Workers(o.Workers) }

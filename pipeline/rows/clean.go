@@ -1,6 +1,8 @@
 package rows
 
 import (
+	"math"
+
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -39,7 +41,8 @@ type Limit struct {
 // Clean drops outliers (spec#outliers) from the training rows of tables of one target, and marks
 // those of the hold-out. An outlier is a row whose time per step is more than 5 times the median of
 // its configuration (frozen) or of its configuration and regime (relative), pooled over the tables.
-// Overhead tables are not changed. Clean returns a many_outliers finding for every cell with more
+// Overhead tables are not changed, and in the relative recipe no delay of a request that finds
+// others waiting is an outlier: a long queue is what its features predict. Clean returns a many_outliers finding for every cell with more
 // than one outlier and more than 20 %.
 func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 	return CleanTo(tables, LimitsOf(tables, recipe), recipe, false)
@@ -49,14 +52,19 @@ func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 	out, cellIndex := cellsOf(tables, recipe)
 	times := make([][]float64, len(out)) // per step
+	isWait := make([]bool, len(out))
 	for k, t := range tables {
 		for i := range t.Kept {
 			c := cellIndex[k][t.Regime[i]]
+			isWait[c] = isWait[c] || recipe == Relative && t.isWait(i)
 			times[c] = append(times[c], t.Y[i]/t.Steps[i])
 		}
 	}
 	for c := range out {
 		out[c].MaxUs = outlierFactor * stat.Median(times[c])
+		if isWait[c] {
+			out[c].MaxUs = math.Inf(1)
+		}
 	}
 	return out
 }
@@ -92,6 +100,11 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool) []t
 		t.checkColumns()
 	}
 	return manyOutliers(limits, gone)
+}
+
+// isWait reports whether row i is the delay of a request that finds others waiting.
+func (t *Table) isWait(i int) bool {
+	return (t.Target == coeff.Admission || t.Target == coeff.Queue) && t.Regime[i] == Waiting
 }
 
 // cellOf returns the cell of row i.
