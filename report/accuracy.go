@@ -102,9 +102,13 @@ func alphaTables(f *result.Fit) []Block {
 			all.Grow(func() Row { return Row{Cells: cells} })
 		}
 		if e := m.TargetErrors; e != nil {
-			for _, r := range e.Regimes {
+			parts := slices.Clone(e.Regimes)
+			if e.Long != nil {
+				parts = append(parts, *e.Long)
+			}
+			for _, r := range parts {
 				all.Put(alphaCells(m.Name+regimeWords[r.Regime], nil, &result.TargetErrors{Rows: r.Rows, MAPE: r.MAPE, MAPEConst: r.MAPEConst,
-					WAPE: r.WAPE})...)
+					MAPEFloor: r.MAPEFloor, WAPE: r.WAPE})...)
 			}
 		}
 		for _, r := range m.AlphaRuns {
@@ -118,7 +122,7 @@ func alphaTables(f *result.Fit) []Block {
 }
 
 // regimeWords are appended to the name of a queueing delay for the rows of one regime.
-var regimeWords = map[string]string{"idle": ", served at once", "waiting": ", queued"}
+var regimeWords = map[string]string{"idle": ", served at once", "waiting": ", queued", "long": ", a second or longer"}
 
 // alphaCells are the cells of delayColumns: for an interval target, such as the overhead, or for
 // one whose value is known. They are nil without errors.
@@ -126,11 +130,11 @@ func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors)
 	switch {
 	case i != nil:
 		return []Cell{Plain(target), Count(i.Rows), Percent(i.InsideShare), Count(i.InformativeRows),
-			millis(i.MedianWidthUs), millis(i.MedianPredUs), Number(nil), Number(nil), Percent(i.ExactWAPE),
+			millis(i.MedianWidthUs), millis(i.MedianPredUs), Number(nil), Number(nil), Number(nil), Percent(i.ExactWAPE),
 			Number(nil), Number(nil)}
 	case e != nil:
 		return []Cell{Plain(target), Count(e.Rows), Number(nil), Number(nil), Number(nil), Number(nil),
-			Percent(e.MAPE), Percent(e.MAPEConst), Percent(e.WAPE), Percent(e.MAPEWindow10s), Percent(e.ConstWindow)}
+			Percent(e.MAPE), Percent(e.MAPEConst), Percent(e.MAPEFloor), Percent(e.WAPE), Percent(e.MAPEWindow10s), Percent(e.ConstWindow)}
 	}
 	return nil
 }

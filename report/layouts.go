@@ -41,6 +41,7 @@ var (
 		{Head: "Median prediction", Unit: "ms", Num: true},
 		{Head: "MAPE", Num: true},
 		{Head: "Constant", Num: true, Help: "MAPE of the best constant"},
+		{Head: "Floor", Num: true, Help: "MAPE of the median of the ten requests most like each: no model of the recorded state does better"},
 		{Head: "WAPE", Num: true},
 		{Head: "MAPE of 10 s means", Num: true},
 		{Head: "Constant", Num: true, Help: "MAPE of the best constant of 10-second means"},
@@ -425,9 +426,10 @@ var (
 		Caption: "Delays outside the steps, held-out requests",
 		Cols:    delayColumns,
 		Note: "overhead is known only to be in an interval, so it has the share of intervals that " +
-			"contain the prediction. admission contains a queueing delay behind the running step, " +
-			"uniform in length, so per-request error is large by nature and 10-second means are " +
-			"what counts.",
+			"contain the prediction. An admission that is served at once contains the rest of the running step, " +
+			"uniform in length: a mean loses to the best constant by construction, and no model meets it " +
+			"per request. A queue delay that is served at once is at its noise. Use the median and the " +
+			"distribution of these, and 10-second means.",
 	}
 	alphaRunsLayout = Table{
 		ID:      "alpha-runs",

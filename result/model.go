@@ -39,6 +39,7 @@ type Model struct {
 	Interval         *IntervalErrors   `json:"interval,omitempty"`      // overhead only
 	TargetErrors     *TargetErrors     `json:"target_errors,omitempty"` // admission, egress, queue
 	AlphaRuns        []AlphaRun        `json:"alpha_runs,omitempty"`
+	MeanDelays       []MeanDelay       `json:"mean_delays,omitempty"` // of admission and queue
 	TargetAudit      []TargetAudit     `json:"target_audit"`
 	Drift            []DriftBlock      `json:"drift"`
 	Reweighting      *Reweighting      `json:"reweighting"`
@@ -209,6 +210,7 @@ type Loco struct {
 	Bias          *float64 `json:"bias"`
 	InsideShare   *float64 `json:"inside_share,omitempty"`   // overhead
 	MAPEWindow10s *float64 `json:"mape_window10s,omitempty"` // admission
+	Windows       int      `json:"windows,omitempty"`        // of the error before
 	// RelErr is the only error in fits from Gram files, because sums do not give the others.
 	RelErr *float64 `json:"weighted_relative_error,omitempty"`
 }
@@ -269,18 +271,34 @@ type TargetErrors struct {
 	Outliers       int      `json:"outliers"`
 	LargestOutlier *float64 `json:"largest_outlier_ratio"`
 	Bias           *float64 `json:"bias"`
+	// MAPEFloor is the error that no model of the recorded state can beat: of the median of the ten
+	// requests most like each (spec#noise-floor).
+	MAPEFloor *float64 `json:"mape_floor"`
 	// Regimes separates the rows that were served at once from those that queued; absent for egress.
 	Regimes []RegimeErrors `json:"regimes,omitempty"`
+	// Long has the requests that were delayed by a second or longer; absent for egress, and without any.
+	Long *RegimeErrors `json:"long,omitempty"`
 }
 
 // RegimeErrors are the errors of a queueing delay in one regime.
 type RegimeErrors struct {
-	Regime    string   `json:"regime"` // idle: no request was waiting on arrival | waiting
+	Regime    string   `json:"regime"` // idle: no request was waiting on arrival | waiting | long
 	Rows      int      `json:"rows"`
 	MAPE      *float64 `json:"mape"`
 	MAPEConst *float64 `json:"mape_const"`
+	MAPEFloor *float64 `json:"mape_floor"`
 	WAPE      *float64 `json:"wape"`
 	Bias      *float64 `json:"bias"`
+}
+
+// MeanDelay is the mean of a delay over the training rows of one regime, with the interval of the
+// fit's mean prediction for them.
+type MeanDelay struct {
+	Regime      string      `json:"regime"`
+	Rows        int         `json:"rows"`
+	MeasuredUs  float64     `json:"measured_us"`
+	PredictedUs float64     `json:"predicted_us"`
+	CI95        *[2]float64 `json:"ci95"`
 }
 
 // AlphaRun is the hold-out errors of one alpha target on one run.

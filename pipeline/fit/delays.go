@@ -150,6 +150,9 @@ func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	held := rows.JudgeDelays(groups)
 	out.TargetErrors = held.Errors(nil)
 	out.DeploymentCoefficients = a.on
+	if a.s.Opt.Proportional && a.s.Frozen == nil {
+		out.MeanDelays = a.meanDelays()
+	}
 	for t, one := range all {
 		if e := held.Errors(func(s *rows.Sample) bool { return s == one }); e != nil {
 			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{
@@ -159,6 +162,34 @@ func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 			})
 		}
 	}
+}
+
+// meanDelays are the means of the delay over the training rows of each regime. Their intervals hold
+// the published mean, as those of coefficients do.
+func (a *alphaFit) meanDelays() []result.MeanDelay {
+	s := a.s
+	var out []result.MeanDelay
+	var sets [][]int32
+	for _, regime := range []rows.Regime{rows.Idle, rows.Waiting} {
+		list := rowsWhere(s.Train.Regime, func(r int32) bool { return rows.Regime(r) == regime })
+		if len(list) == 0 {
+			continue
+		}
+		m := result.MeanDelay{Regime: regime.String(), Rows: len(list)}
+		for _, i := range list {
+			m.MeasuredUs += s.Train.Y[i] / float64(len(list))
+			m.PredictedUs += math.Max(0, ridge.Dot(s.Train.Row(int(i)), s.Fit.Beta)) / float64(len(list))
+		}
+		out = append(out, m)
+		sets = append(sets, list)
+	}
+	for k, interval := range s.Train.MeanIntervals(s.Fit, sets, s.Opt) {
+		if interval.Method != ridge.FromNothing {
+			lo, hi := interval.Holding(out[k].PredictedUs)
+			out[k].CI95 = &[2]float64{math.Max(0, lo), hi}
+		}
+	}
+	return out
 }
 
 // locoAlpha cross-validates an alpha target over configurations: each is predicted by a fit of the
@@ -184,6 +215,7 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 			l.Rows = e.Rows
 			l.MAPE = e.MAPE
 			l.MAPEWindow10s = e.MAPEWindow10s
+			l.Windows = e.Windows
 			l.Bias = e.Bias
 		}
 		out.Loco = append(out.Loco, l)

@@ -19,7 +19,11 @@ const windowNs = int64(10e9)
 type Delays struct {
 	groups [][]*Sample
 	consts []bestConstants // by group
+	near   [][]float64     // by group, of every judged row: nearestRows, once Errors needs it
 }
+
+// longUs is the delay from which a request counts as one that was held up.
+const longUs = 1e6
 
 // bestConstants are the constants in us that predict the training rows, and their window means,
 // best. The documents compare predictions with them.
@@ -77,28 +81,47 @@ func appendWindowMeans(to *stat.Rows, s *Sample, constUs float64, outliers bool)
 	flush()
 }
 
+// delayRows are judged rows of one delay.
+type delayRows struct {
+	stat.Rows
+	near    []float64 // prediction from the nearest rows; NaN where unknown
+	regimes []Regime
+}
+
 // Errors returns the errors of the samples for which keep is true (nil: all), nil without judged
 // rows. For admission the largest error is that of the window means, which is what an operator
 // sees.
 func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
-	var single, means, usual stat.Rows // usual: without outliers
-	var regimes []Regime
+	if d.near == nil {
+		for _, group := range d.groups {
+			d.near = append(d.near, nearestRows(group, 0))
+		}
+	}
+	var single delayRows
+	var means, usual stat.Rows // usual: without outliers
 	target := ""
 	for g, group := range d.groups {
+		judged := 0
 		for _, s := range group {
-			if keep != nil && !keep(s) {
-				continue
-			}
-			target = s.Table.Target
+			kept := keep == nil || keep(s)
 			s.eachJudged(func(i int) {
-				regimes = append(regimes, s.Table.Regime[i])
+				near := d.near[g][judged]
+				judged++
+				if !kept {
+					return
+				}
+				single.near = append(single.near, near)
+				single.regimes = append(single.regimes, s.Table.Regime[i])
 				single.Y = append(single.Y, s.Table.Y[i])
 				single.Pred = append(single.Pred, s.Pred[i])
 				single.Const = append(single.Const, d.consts[g].row)
 				single.Outlier = append(single.Outlier, s.Table.IsOutlier(i))
 			})
-			appendWindowMeans(&means, s, d.consts[g].window, true)
-			appendWindowMeans(&usual, s, d.consts[g].window, false)
+			if kept {
+				target = s.Table.Target
+				appendWindowMeans(&means, s, d.consts[g].window, true)
+				appendWindowMeans(&usual, s, d.consts[g].window, false)
+			}
 		}
 	}
 	e, w := single.Errors(nil), means.Errors(nil)
@@ -110,6 +133,7 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 		Rows: e.Rows, MAPE: num(e.MAPE), WAPE: num(e.WAPE), MAEUs: num(e.MAEUs), Bias: num(e.Bias), MAPEConst: num(e.MAPEConst),
 		MaxErrorRatio: num(e.MaxErrorRatio), Outliers: e.Outliers, LargestOutlier: num(e.LargestOutlier),
 		Windows: w.Rows, MAPEWindow10s: num(w.MAPE), ConstWindow: num(w.MAPEConst), MedianPredUs: num(stat.Median(single.Pred)),
+		MAPEFloor: num(single.floor(nil)),
 	}
 	if target == coeff.Admission {
 		if e.HasFewOutliers() {
@@ -117,15 +141,33 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 		}
 		out.MaxErrorRatio = num(w.MaxErrorRatio)
 	}
-	if target != coeff.Egress {
-		for _, regime := range []Regime{Idle, Waiting} {
-			if e := single.Errors(func(i int) bool { return regimes[i] == regime }); e.Rows > 0 {
-				out.Regimes = append(out.Regimes, result.RegimeErrors{Regime: regime.String(), Rows: e.Rows, MAPE: num(e.MAPE),
-					MAPEConst: num(e.MAPEConst), WAPE: num(e.WAPE), Bias: num(e.Bias)})
-			}
+	if target == coeff.Egress {
+		return out
+	}
+	for _, regime := range []Regime{Idle, Waiting} {
+		if e := single.part(regime.String(), func(i int) bool { return single.regimes[i] == regime }); e != nil {
+			out.Regimes = append(out.Regimes, *e)
 		}
 	}
+	out.Long = single.part("long", func(i int) bool { return single.Y[i] >= longUs })
 	return out
+}
+
+// part returns the errors of the rows that are in a part, nil without any.
+func (r *delayRows) part(name string, in func(i int) bool) *result.RegimeErrors {
+	e := r.Rows.Errors(in)
+	if e.Rows == 0 {
+		return nil
+	}
+	num := result.OrNull
+	return &result.RegimeErrors{Regime: name, Rows: e.Rows, MAPE: num(e.MAPE), MAPEConst: num(e.MAPEConst), MAPEFloor: num(r.floor(in)),
+		WAPE: num(e.WAPE), Bias: num(e.Bias)}
+}
+
+// floor is the MAPE of the prediction from the nearest rows, NaN where it is unknown for all of them.
+func (r *delayRows) floor(in func(i int) bool) float64 {
+	nearest := stat.Rows{Y: r.Y, Pred: r.near}
+	return nearest.Errors(func(i int) bool { return !math.IsNaN(r.near[i]) && (in == nil || in(i)) }).MAPE
 }
 
 // Intervals returns how well predictions agree with the bounds of an interval target, over the

@@ -23,6 +23,7 @@ const (
 	noteWideInterval  = InsufficientData + ": between %s and %s %%, want within %s %%, with %d compared: %s"
 	noteFewValues     = InsufficientData + ": %d compared, want at least %d"
 	noteFewInFolds    = InsufficientData + ": %s has %d rows in %d folds, want at least %d in each"
+	noteNoDelays      = InsufficientData + ": no such request, want at least %d"
 	noteFewLevels     = InsufficientData + ": five load levels at least decide"
 	noteNoChance      = InsufficientData + ": too few step times tell what chance alone reaches"
 	noteEmpty         = "no request to compare arrives in this part of the phase"
@@ -138,6 +139,9 @@ func (r *Rules) leftOutOf(model string, leftOut []result.Loco, configs []result.
 		}
 		for k := range leftOut {
 			read := reading{value: g.ofLeftOut.value(&leftOut[k]), size: leftOut[k].Rows, missing: noteNoRows}
+			if g.ofLeftOut.ofWindows {
+				read.size = max(1, leftOut[k].Windows)
+			}
 			gates = append(gates, r.apply(g, leftOutScope(&leftOut[k], configs), read))
 		}
 	}

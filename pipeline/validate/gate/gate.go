@@ -99,8 +99,9 @@ type reading struct {
 
 // leftOutValue is a value for each configuration that cross-validation left out of the fit of a model.
 type leftOutValue struct {
-	model string // beta, or an alpha target
-	value func(*result.Loco) *float64
+	model     string // beta, or an alpha target
+	value     func(*result.Loco) *float64
+	ofWindows bool // the value is made of windows of ten seconds
 }
 
 // replayValue is a value of each replayed run, phase and split that the coefficients never saw

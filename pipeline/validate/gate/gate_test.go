@@ -40,9 +40,11 @@ func goodEvidence() evidence {
 				MAPEInterval: &[2]float64{0.04, 0.06}, BiasInterval: &[2]float64{0, 0.02}, MaxErrorRatio: num(1)},
 			Alpha: &result.AlphaErrors{
 				Overhead:  &result.IntervalErrors{Rows: 200, InsideShare: num(0.97), MAEUs: num(1000)},
-				Admission: &result.TargetErrors{Rows: 200, MAPEWindow10s: num(0.1), ConstWindow: num(0.3), MaxErrorRatio: num(2)},
+				Admission: &result.TargetErrors{Rows: 200, Windows: 20, MAPEWindow10s: num(0.1), ConstWindow: num(0.3), MaxErrorRatio: num(2)},
 				Egress:    &result.TargetErrors{Rows: 200, WAPE: num(0.2), MAEUs: num(500)},
-				Queue:     &result.TargetErrors{Rows: 200, MAPE: num(0.1), MAPEConst: num(0.3), MaxErrorRatio: num(2)},
+				Queue: &result.TargetErrors{Rows: 200, MAPE: num(0.1), MAPEConst: num(0.3), MaxErrorRatio: num(2),
+					Regimes: []result.RegimeErrors{{Regime: "idle", Rows: 150, MAPE: num(0.3), MAPEFloor: num(0.25)}},
+					Long:    &result.RegimeErrors{Regime: "long", Rows: 50, MAPE: num(0.2)}},
 			},
 		}
 	}
@@ -56,8 +58,8 @@ func goodEvidence() evidence {
 	}
 	leftOut := func() []result.Loco {
 		return []result.Loco{
-			{Config: "a", Rows: 900, MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
-			{Config: "b", Rows: 900, MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
+			{Config: "a", Rows: 900, MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2), Windows: 20},
+			{Config: "b", Rows: 900, MAPE: num(0.1), Bias: num(-0.09), InsideShare: num(0.9), MAPEWindow10s: num(0.2), Windows: 20},
 		}
 	}
 	fit := &result.Fit{
@@ -204,6 +206,14 @@ func TestEachGateCanFail(t *testing.T) {
 		"overhead_inside_loco": {
 			func(e evidence) { e.fit.Alpha[0].Loco[1].InsideShare = num(0.8) },
 			[]string{"overhead_inside_loco b"},
+		},
+		"long_delays_mape": {
+			func(e evidence) { e.v.Configs[0].Alpha.Queue.Long.MAPE = num(0.26) },
+			[]string{"long_delays_mape a"},
+		},
+		"instant_delays_mape": {
+			func(e evidence) { e.v.Configs[1].Alpha.Queue.Regimes[0].MAPE = num(0.51) },
+			[]string{"instant_delays_mape b"},
 		},
 		"admission_window_mape": {
 			func(e evidence) { e.v.Configs[0].Alpha.Admission.MAPEWindow10s = num(0.26) },
@@ -610,5 +620,31 @@ func TestEstimatesAreJudgedWithTheirInterval(t *testing.T) {
 	e.v.Runs[0].Metrics.TTFT.PairedErr = &result.Estimate{Value: 0.3}
 	if e.decide(t, nil).Verdict != coeff.VerdictInsufficient {
 		t.Errorf("twelve requests: got %s", e.v.Verdict)
+	}
+}
+
+// One or two windows of ten seconds decide nothing, nor do a few delays.
+func TestFewDelaysDecideNothing(t *testing.T) {
+	e := goodEvidence()
+	alpha := e.v.Configs[0].Alpha
+	alpha.Admission.Windows = 19
+	alpha.Queue.Long.Rows = 19
+	alpha.Queue.Regimes = nil
+	e.fit.Alpha[1].Loco[0].Windows = 2
+	v := e.decide(t, nil)
+	undecided := map[string]bool{}
+	for _, g := range v.Gates {
+		if g.Pass == nil && strings.HasPrefix(g.Note, InsufficientData) {
+			undecided[g.Name+" "+g.Scope] = true
+		}
+	}
+	for _, want := range []string{"admission_window_mape a", "admission_max_error a", "admission_beats_constant a",
+		"admission_window_mape_loco a", "long_delays_mape a", "instant_delays_mape a"} {
+		if !undecided[want] {
+			t.Errorf("%s is decided", want)
+		}
+	}
+	if len(undecided) != 6 || v.Verdict != coeff.VerdictInsufficient {
+		t.Errorf("got %v, verdict %s", undecided, v.Verdict)
 	}
 }

@@ -42,7 +42,7 @@ var table = withClauses([]Gate{
 		Reason: "what capacity planning needs on an unseen configuration",
 		Compares: "step-time MAPE of each configuration when it is left out of the fit, or of a test " +
 			"run of an unseen one",
-		ofLeftOut: &leftOutValue{"beta", func(l *result.Loco) *float64 { return l.MAPE }},
+		ofLeftOut: &leftOutValue{model: "beta", value: func(l *result.Loco) *float64 { return l.MAPE }},
 		ofConfig:  stepMAPE(isUnseen),
 		Words: Words{
 			What:  "step-time error on a configuration left out of the fit (MAPE)",
@@ -55,7 +55,7 @@ var table = withClauses([]Gate{
 		Reason: "what is used are sums of steps, unseen configuration",
 		Compares: "size of sum(prediction - target) / sum(target) of each configuration when it is " +
 			"left out of the fit, or of a test run of an unseen one",
-		ofLeftOut: &leftOutValue{"beta", func(l *result.Loco) *float64 { return absolute(l.Bias) }},
+		ofLeftOut: &leftOutValue{model: "beta", value: func(l *result.Loco) *float64 { return absolute(l.Bias) }},
 		ofConfig: func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
 			if !isUnseen(c) || !hasSteps(c) {
 				return reading{}, false
@@ -209,7 +209,7 @@ var table = withClauses([]Gate{
 		Name: "overhead_inside_loco", Op: ">=", Threshold: 0.85, Purposes: forTransfer, Prints: Percent,
 		Reason:    "an overhead must lie in its interval, unseen configuration",
 		Compares:  "share of non-exact intervals that hold the predicted overhead, configuration left out",
-		ofLeftOut: &leftOutValue{"overhead", func(l *result.Loco) *float64 { return l.InsideShare }},
+		ofLeftOut: &leftOutValue{model: "overhead", value: func(l *result.Loco) *float64 { return l.InsideShare }},
 		Words: Words{
 			What: "share of overheads inside their interval, configuration left out of the fit",
 			Means: "on a configuration that was not recorded, the predicted delay before the engine is " +
@@ -221,7 +221,7 @@ var table = withClauses([]Gate{
 		Name: "admission_window_mape", Op: "<", Threshold: 0.25, Purposes: forWaits, Prints: Percent,
 		Reason:   "an admission controller sees window means",
 		Compares: "MAPE of 10-second window means of the wait before scheduling",
-		ofConfig: ofAdmission(func(a *result.TargetErrors) reading {
+		ofConfig: ofWindows(func(a *result.TargetErrors) reading {
 			return reading{value: a.MAPEWindow10s, missing: noteNoRows}
 		}),
 		Words: Words{
@@ -235,7 +235,7 @@ var table = withClauses([]Gate{
 		Name: "admission_window_mape_loco", Op: "<", Threshold: 0.4, Purposes: forWaits, Prints: Percent,
 		Reason:    "an admission controller sees window means, unseen configuration",
 		Compares:  "MAPE of 10-second window means of the wait before scheduling, configuration left out",
-		ofLeftOut: &leftOutValue{"admission", func(l *result.Loco) *float64 { return l.MAPEWindow10s }},
+		ofLeftOut: &leftOutValue{model: "admission", ofWindows: true, value: func(l *result.Loco) *float64 { return l.MAPEWindow10s }},
 		Words: Words{
 			What: "error of 10-second means of the queueing delay, configuration left out of the fit (MAPE)",
 			Means: "on a configuration that was not recorded, the closed form of the queueing delay " +
@@ -247,7 +247,7 @@ var table = withClauses([]Gate{
 		Name: "admission_max_error", Op: "<", Threshold: 5, Purposes: forWaits,
 		Reason:   "no single window may be far off",
 		Compares: "largest error of a window mean / median window",
-		ofConfig: ofAdmission(largestDelayError),
+		ofConfig: ofWindows(largestDelayError),
 		Words: Words{
 			What:  "largest error of a 10-second mean of the queueing delay over the median one",
 			Means: "in at least one window the closed form of the queueing delay is far off",
@@ -258,13 +258,37 @@ var table = withClauses([]Gate{
 		Name: "admission_beats_constant", Op: "<", Threshold: 1, Purposes: forWaits,
 		Reason:   "a model must beat a constant",
 		Compares: "window MAPE / window MAPE of the best constant",
-		ofConfig: ofAdmission(func(a *result.TargetErrors) reading {
+		ofConfig: ofWindows(func(a *result.TargetErrors) reading {
 			return reading{value: ratio(a.MAPEWindow10s, a.ConstWindow), missing: noteNoRows}
 		}),
 		Words: Words{
 			What:  "queueing-delay error over that of the best constant",
 			Means: "one mean queueing delay would serve as well as the closed form",
 			Do:    "use replay for queueing delays, or record a wider range of loads",
+		},
+	},
+	{
+		Name: "long_delays_mape", Op: "<", Threshold: 0.25, Purposes: forWaits, Prints: Percent,
+		Reason:   "what specification 1.0 asks of requests that queue",
+		Compares: "per-request MAPE of requests held up for a second or longer, at least 20: queue, else admission",
+		ofConfig: ofWaits(longDelays, func(e *result.RegimeErrors) *float64 { return e.MAPE }),
+		Words: Words{
+			What:  "error of the queueing delay of requests held up for a second or longer (MAPE)",
+			Means: "the closed form predicts long queueing delays with an error of this size",
+			Do:    "use replay for queueing delays, or record a wider range of loads",
+		},
+	},
+	{
+		Name: "instant_delays_mape", Op: "<", Threshold: 0.25, Purposes: forWaits, Prints: Percent,
+		Reason: "what specification 1.0 asks of requests that are served at once, beyond their noise",
+		Compares: "per-request MAPE of requests that found nobody waiting, at least 20, less its noise floor: " +
+			"queue, else admission",
+		ofConfig: ofWaits(instantDelays, aboveFloor),
+		Words: Words{
+			What: "error of the delay of requests that are served at once (MAPE), less that of their noise",
+			Means: "the closed form predicts instant delays worse by this much than the median of like " +
+				"requests; an instant admission is the rest of the running step, of which a model knows the mean alone",
+			Do: "use the median and the distribution of instant delays, or replay",
 		},
 	},
 	{
@@ -285,7 +309,7 @@ var table = withClauses([]Gate{
 		Name: "queue_mape_loco", Op: "<", Threshold: 0.4, Purposes: forWaits, Prints: Percent,
 		Reason:    "what specification 1.0 asks on an unseen configuration",
 		Compares:  "per-request MAPE of SCHEDULED - QUEUED, configuration left out; frozen recipe only",
-		ofLeftOut: &leftOutValue{"queue", func(l *result.Loco) *float64 { return l.MAPE }},
+		ofLeftOut: &leftOutValue{model: "queue", value: func(l *result.Loco) *float64 { return l.MAPE }},
 		Words: Words{
 			What: "error of the queueing delay per request, configuration left out of the fit (MAPE)",
 			Means: "on a configuration that was not recorded, the closed form of specification 1.0 " +

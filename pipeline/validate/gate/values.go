@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -73,6 +74,53 @@ func ofQueue(value func(*result.TargetErrors) reading) func(*result.ConfigErrors
 		r.size = c.Alpha.Queue.Rows
 		return r, true
 	}
+}
+
+// ofWindows is a value that window means of the admission delay decide.
+func ofWindows(value func(*result.TargetErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
+	return ofAdmission(func(a *result.TargetErrors) reading {
+		read := value(a)
+		read.size = max(1, a.Windows)
+		return read
+	})
+}
+
+// ofWaits is a value of every configuration with predictions of a delay that contains a wait, for the
+// requests that part picks: of the target queue where it is fitted, else of admission.
+func ofWaits(part func(*result.TargetErrors) *result.RegimeErrors, value func(*result.RegimeErrors) *float64) func(*result.ConfigErrors,
+	[]result.ValidationRun) (reading, bool) {
+	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
+		if c.Alpha == nil || c.Alpha.Queue == nil && c.Alpha.Admission == nil {
+			return reading{}, false
+		}
+		requests := part(cmp.Or(c.Alpha.Queue, c.Alpha.Admission))
+		if requests == nil {
+			return reading{missing: fmt.Sprintf(noteNoDelays, fewestValues)}, true
+		}
+		return reading{value: value(requests), size: requests.Rows, missing: noteNoFloor}, true
+	}
+}
+
+// longDelays are the requests that were held up for a second or longer.
+func longDelays(e *result.TargetErrors) *result.RegimeErrors { return e.Long }
+
+// instantDelays are the requests that found nobody waiting.
+func instantDelays(e *result.TargetErrors) *result.RegimeErrors {
+	for i := range e.Regimes {
+		if e.Regimes[i].Regime == "idle" {
+			return &e.Regimes[i]
+		}
+	}
+	return nil
+}
+
+// aboveFloor is the part of the error that is not noise.
+func aboveFloor(e *result.RegimeErrors) *float64 {
+	if e.MAPE == nil || e.MAPEFloor == nil {
+		return nil
+	}
+	above := math.Max(0, *e.MAPE-*e.MAPEFloor)
+	return &above
 }
 
 // largestError is the largest error over the median target, with a remark on the outliers that it
