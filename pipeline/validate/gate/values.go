@@ -52,14 +52,15 @@ func ofSteps(value func(*result.ConfigErrors) reading) func(*result.ConfigErrors
 	}
 }
 
-// ofAdmission is a value of every configuration with predictions of the admission delay.
-func ofAdmission(value func(*result.TargetErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
+// ofWindows is a value of every configuration with predictions of the admission delay, decided by
+// means over windows of ten seconds.
+func ofWindows(value func(*result.TargetErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
 		if c.Alpha == nil || c.Alpha.Admission == nil {
 			return reading{}, false
 		}
 		r := value(c.Alpha.Admission)
-		r.size = c.Alpha.Admission.Rows
+		r.size = max(1, c.Alpha.Admission.Windows)
 		return r, true
 	}
 }
@@ -74,15 +75,6 @@ func ofQueue(value func(*result.TargetErrors) reading) func(*result.ConfigErrors
 		r.size = c.Alpha.Queue.Rows
 		return r, true
 	}
-}
-
-// ofWindows is a value that window means of the admission delay decide.
-func ofWindows(value func(*result.TargetErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
-	return ofAdmission(func(a *result.TargetErrors) reading {
-		read := value(a)
-		read.size = max(1, a.Windows)
-		return read
-	})
 }
 
 // ofWaits is a value of every configuration with predictions of a delay that contains a wait, for the
