@@ -13,13 +13,20 @@ import (
 // How much is simulated. Probes decide where to look; a row has the mean of several replications.
 const (
 	probeRequests     = 500
-	measuredRequests  = 1200
+	measuredRequests  = 2000
 	leastReplications = 4
-	mostReplications  = 24
+	mostReplications  = 40
 )
 
-// Intervals that replications are repeated for: their whole width over the value, for means and medians, and for
-// percentiles above.
+// What needs no second look: targets that are missed by this share of the value, and a load this many times the
+// highest that meets the targets in a probe.
+const (
+	farOff      = 1.0 / 3
+	clearlyMore = 1.2
+)
+
+// Intervals that replications are repeated for: their whole width over the value, for medians, and for means
+// and other percentiles.
 const (
 	narrowMedian = 0.05
 	narrowTail   = 0.15
@@ -35,6 +42,7 @@ type candidate struct {
 	server   *predict.Prediction // bound to its step times
 	notes    []trace.Finding
 	warmUpS  float64
+	highest  float64 // load of one server that meets the targets in a probe; 0: not searched for
 }
 
 // row finds the fewest replicas that meet the targets and measures them.
@@ -104,9 +112,12 @@ func (c *candidate) simulate(load *predict.Load, n, share int, seed int64, measu
 // targets are found. No samples: none below the limit do.
 func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int, error) {
 	tried := map[int][]*predict.Sample{}
+	farTargets := c.q.Targets.Tightened(-farOff, -farOff) // two simulations that miss by so much decide
 	meets := func(n int) (bool, error) {
 		if tried[n] == nil {
-			samples, err := c.replicate(ctx, n, nil, func(s []*predict.Sample) bool { return len(s) >= leastReplications })
+			samples, err := c.replicate(ctx, n, nil, func(s []*predict.Sample) bool {
+				return len(s) >= leastReplications || len(s) == 2 && predict.Broken(s, &farTargets) != ""
+			})
 			if err != nil {
 				return false, err
 			}
@@ -123,7 +134,7 @@ func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int,
 			n++
 			continue
 		}
-		if n > 1 {
+		if n > 1 && !(c.highest > 0 && c.q.Load.Amount()/float64(n-1) > c.highest*clearlyMore) {
 			fewer, err := meets(n - 1)
 			if err != nil {
 				return nil, 0, err
@@ -195,7 +206,7 @@ func (c *candidate) isNarrow(samples []*predict.Sample) bool {
 		}
 		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) })
 		width := (v.High - v.Low) / v.Value
-		if widest := narrowTail; t.Quantile > 0.5 && !(width <= widest) || t.Quantile <= 0.5 && !(width <= narrowMedian) {
+		if widest := narrowTail; t.Quantile != 0.5 && !(width <= widest) || t.Quantile == 0.5 && !(width <= narrowMedian) {
 			return false
 		}
 	}

@@ -29,6 +29,15 @@ func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 		return 0, "not met at any load: " + broken, nil
 	}
 	n = int(math.Ceil(asked / highest))
+	if n > 1 && c.q.Load.Clients == 0 { // a server behind a router sees smoother arrivals and carries more
+		own, _, _, err := c.highestLoad(ctx, n, highest, coarseRatio)
+		if err != nil {
+			return 0, "", err
+		}
+		highest = math.Max(highest, own)
+		n = int(math.Ceil(asked / highest))
+	}
+	c.highest = highest
 	if n > c.mostReplicas() {
 		return 0, fmt.Sprintf("needs some %d GPUs, more than %d", int64(n)*c.server.GPUs, c.q.MostGPUs), nil
 	}
