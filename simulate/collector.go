@@ -189,7 +189,7 @@ func (c *collector) Close(res *sim.Result) *Summary {
 		s.BusyShare = math.Min(1, float64(res.BusyUs)/float64(c.last-c.first))
 	}
 	slices.SortStableFunc(c.arrivals, func(a, b stat.Arrival) int { return cmp.Compare(a.At, b.At) })
-	checks, saturated := stat.Saturation(c.arrivals)
+	checks, saturated := stat.Overloaded(c.arrivals)
 	s.Overload = saturation{Saturated: saturated && !c.isClosed, Checks: []saturationCheck{}}
 	for _, k := range checks {
 		s.Overload.Checks = append(s.Overload.Checks, saturationCheck{k.Name, result.OrNull(k.Value), k.Limit, k.Hit})

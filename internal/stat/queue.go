@@ -13,9 +13,17 @@ const (
 )
 
 // QueueRises reports whether requests, in order of arrival, pile up in the system while they arrive: more
-// is offered than the server can do. Of a load that itself rises the last half decides, or its last half
-// where that rises too; few requests prove nothing.
-func QueueRises(requests []Arrival) bool {
+// is offered than the server can do. A load that itself rises, and few requests, prove nothing.
+func QueueRises(requests []Arrival) bool { return queueRises(requests, false) }
+
+// Overloaded is [Saturation] of a simulated load: of one that itself rises, such as a ramp, the last half
+// decides, or its last half where that rises too. A recorded ramp is evidence for a fit up to its end.
+func Overloaded(requests []Arrival) (checks []Check, saturated bool) {
+	checks, saturated = Saturation(requests)
+	return checks, saturated || queueRises(requests, true)
+}
+
+func queueRises(requests []Arrival, ofRamps bool) bool {
 	at := make([]float64, len(requests))
 	var left []float64
 	for i := range requests {
@@ -33,11 +41,11 @@ func QueueRises(requests []Arrival) bool {
 		}
 		inSystem[i] = float64(i - gone)
 	}
-	for len(at) >= minCheckRequests && isRamp(at) {
+	for ofRamps && len(at) >= minCheckRequests && isRamp(at) {
 		inSystem = inSystem[len(at)/2:]
 		at = at[len(at)/2:]
 	}
-	if len(at) < minCheckRequests {
+	if len(at) < minCheckRequests || isRamp(at) {
 		return false
 	}
 	r := correlation(at, inSystem)

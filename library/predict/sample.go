@@ -90,7 +90,7 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 		}
 	}
 	if !sim.IsClosedLoop(s.Requests) {
-		_, m.Saturated = stat.Saturation(arrivals)
+		_, m.Saturated = stat.Overloaded(arrivals)
 	}
 }
 

@@ -230,5 +230,8 @@ func HitText(checks []result.SaturationCheck) string {
 			hits = append(hits, fmt.Sprintf("%s %.2f > %.2f", c.Name, *c.Value, c.Threshold))
 		}
 	}
+	if len(hits) == 0 {
+		return "requests pile up in the system"
+	}
 	return strings.Join(hits, ", ")
 }
