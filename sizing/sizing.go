@@ -58,7 +58,7 @@ type Row struct {
 	ReplicaLoad    float64 `json:"replica_load,omitempty"`
 	HighestLoad    float64 `json:"replica_highest_load,omitempty"`
 	HighestAtLeast bool    `json:"replica_highest_load_is_lower_bound,omitempty"` // the search ended before it
-	Headroom       float64 `json:"headroom"`                            // 1 - load / highest load
+	Headroom       float64 `json:"headroom"`                                      // 1 - load / highest load
 
 	Figures      []Figure       `json:"figures,omitempty"`
 	Goodput      *predict.Value `json:"goodput,omitempty"`
