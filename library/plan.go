@@ -196,8 +196,8 @@ func (b *binder) addOperator(op Operator) {
 	b.s.Operators = append(b.s.Operators, op)
 }
 
-// addMoved adds a kernel that no table has. Its time is that of the bytes that it moves per token,
-// and a launch.
+// addMoved adds a kernel that no table has. Its time is estimated: the bytes that it moves for the
+// tokens of the step, at usByte each, plus one launch.
 func (b *binder) addMoved(name string, times, bytesPerToken float64) {
 	if times == 0 {
 		return

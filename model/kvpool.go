@@ -88,10 +88,10 @@ func (m *Mixer) RecurrentBytes(t float64) float64 {
 
 // Cache is the memory of one request's caches on one GPU, in bytes.
 type Cache struct {
-	BytesPerToken  float64 // of what every token adds to
-	WindowPerToken float64 // of what the last tokens add to
-	WindowBytes    float64 // of full windows
-	StateBytes     float64 // of one size per request
+	BytesPerToken  float64 // per token, in the caches that keep all tokens
+	WindowPerToken float64 // per token, in the caches that keep the last tokens
+	WindowBytes    float64 // of the caches that keep the last tokens, when full
+	StateBytes     float64 // of the states whose size does not depend on the tokens
 }
 
 // Cache adds up the caches of all layers on one of t tensor-parallel GPUs, at b bytes a cached

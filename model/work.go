@@ -325,8 +325,8 @@ func (r Reach) Read(c, n int64) int64 {
 	return entries
 }
 
-// Near returns the largest number of entries that a token reads, where a token reads min(Near,
-// entries); 0 for other reaches.
+// Near returns the size of a window or of a top-k without Ratio: a token reads that many entries, or
+// all if there are fewer. It returns 0 for every other reach.
 func (r *Reach) Near() int64 {
 	if r.Chunk+r.Ratio > 0 {
 		return 0

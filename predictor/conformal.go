@@ -32,7 +32,8 @@ type residualRatios struct {
 	by  [calibrationGroups][]float64
 }
 
-// ratiosOf computes the ratios of a model on rows, without those that it cannot predict.
+// ratiosOf computes measured over predicted time for the given rows. It leaves out rows for which
+// this is not a finite number.
 func ratiosOf(t *trainingColumns, m model, rows []int) *residualRatios {
 	r := &residualRatios{}
 	for _, i := range rows {

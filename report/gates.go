@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// gateClass is the style of a gate's figure by its result.
+// gateClass is the CSS class of a gate's value: good, bad, or warn for a gate that was not evaluated.
 func gateClass(g result.Gate) string {
 	if g.Pass == nil {
 		return "warn"

@@ -14,9 +14,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Do does a task: do writes files into a temporary folder, which gets its name once all files are
-// complete, and then the receipt is written. An error or a panic of do leaves a failure receipt,
-// unless the context has ended.
+// Do runs a task. The argument do writes the files of the result into a temporary folder. When they
+// are complete, Do renames the folder to its final name and writes the receipt. If do returns an
+// error or panics, Do writes a failure receipt, unless the context has ended.
 func (j Job) Do(ctx context.Context, t *Task, do func(dir string) error) (*Receipt, error) {
 	id := t.ID()
 	if err := errors.Join(files.Folder(j.path(dataDir)), files.Folder(j.path(receiptsDir))); err != nil {
@@ -136,5 +136,5 @@ func (j Job) writeFailure(t *Task, id string, why error) error {
 	}
 }
 
-// failedPrefix is the prefix of the second part of a failure receipt's name.
+// failedPrefix follows the task's id in a failure receipt's name: ID.failed-1.json.
 const failedPrefix = "failed-"

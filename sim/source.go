@@ -16,10 +16,10 @@ type Source struct {
 	followers map[int][]int32 // for each request, those that follow it (Request.After)
 	queues    map[int][]int32 // for each loop, its requests that were not sent yet
 	samples   map[int][]int32 // for each request, its other samples
-	inside    map[int]int     // for each request with other samples, how many of them have not left
+	inside    map[int]int     // for each request with other samples that was taken: how many of it and them have not left, at least 1
 }
 
-// dueRequest is a request of a closed loop that will arrive.
+// dueRequest is a request whose arrival depended on others: it is of a closed loop, or a further sample.
 type dueRequest struct {
 	at    int64
 	order int64
@@ -87,8 +87,9 @@ func (s *Source) Take() (i int) {
 }
 
 // Left must be called when request i has left at atUs, whatever its outcome. When all its samples
-// have left, the requests that follow it become due. For each of them Left calls sent with its
-// arrival, and whether that is exactly its think time after atUs.
+// have left, the requests that follow it and the next one in the queue of its loop become due. For
+// each of them Left calls sent with its arrival. followed is false if ArrivalUs made it arrive later
+// than its think time after atUs.
 func (s *Source) Left(i int, atUs int64, sent func(j int, atUs int64, followed bool)) {
 	if with := s.reqs[i].With; with > 0 {
 		i = with - 1
@@ -112,7 +113,7 @@ func (s *Source) Left(i int, atUs int64, sent func(j int, atUs int64, followed b
 	}
 }
 
-// Again makes request i arrive at atUs: a client that tries again.
+// Again makes request i due at atUs: a request of a closed loop, or a further sample.
 func (s *Source) Again(i int, atUs int64) {
 	s.order++
 	s.due.Push(dueRequest{atUs, s.order, int32(i)})

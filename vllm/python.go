@@ -85,8 +85,8 @@ func (p *pythonReader) items(end byte, one func() bool) bool {
 	return true
 }
 
-// dict reads "key is value" items up to the bracket end, where is is ':' in a dict and '=' in a
-// printed object.
+// dict reads keys and values up to the bracket end. The byte between a key and its value is the
+// argument is: ':' in a dict, '=' in a printed object.
 func (p *pythonReader) dict(end, is byte) (any, bool) {
 	values := map[string]any{}
 	return values, p.items(end, func() bool {

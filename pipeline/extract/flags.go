@@ -6,7 +6,8 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 )
 
-// Flags are the options of an extraction as flags; extract.json records those that can change it.
+// Flags returns the command-line flags that set the options. Those marked option.Recorded can change
+// the extracted tables, so extract.json records their values.
 func (o *Options) Flags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.StringFlag{Name: "format", Destination: (*string)(&o.Format), Value: string(o.Format),

@@ -17,11 +17,11 @@ import (
 
 const (
 	shortStepNs = 100_000 // the shortest possible step: bounds the number of steps between two stamps
-	unstamped   = 4096    // steps by which the id of a record without a stamp may differ from recorded ids
+	unstamped   = 4096    // steps by which an id may differ from the recorded ids, besides those for which there is time
 )
 
-// clock returns the stamps seen so far of one monotonic clock: that of core or API spans of one
-// process.
+// clock returns the stamps seen so far on one monotonic clock. The core spans of a process share one
+// clock, and its API spans another.
 func (c *collector) clock(resource uint64, class int) *source.Stamps {
 	key := clockKey{resource, class}
 	if c.clocks[key] == nil {
@@ -41,8 +41,9 @@ const (
 	ofAPIs
 )
 
-// dropStrayRows drops rows of a step span whose stamps or ids cannot belong to the span. They are
-// compared with the middle summary of the span, which is unlikely to be a stray itself.
+// dropStrayRows drops the summaries and snapshots of a step span whose stamps or ids cannot belong to
+// the span. Summaries are compared with the middle one of the span, which is unlikely to be a stray
+// itself, and snapshots with the summaries that are kept.
 func (c *collector) dropStrayRows(s *otlp.Span) {
 	rows := s.Rows.Steps
 	if len(rows) < 3 {
@@ -83,8 +84,8 @@ func (c *collector) dropStrayRows(s *otlp.Span) {
 	}
 }
 
-// dropStrays drops stray events of requests, and rebuilds the fields of requests that came from
-// them. It does nothing if the smallest and largest stamps and ids show that there are no strays.
+// dropStrays drops the stray events and stamps of requests, and rebuilds the requests that had stray
+// events. It does nothing if the smallest and largest stamps and ids show that there are no strays.
 func (c *collector) dropStrays() error {
 	found := c.wall.AnyStray()
 	for _, s := range c.clocks {
@@ -117,8 +118,8 @@ func (c *collector) dropStrays() error {
 	return c.dropStrayAPIs()
 }
 
-// dropStrayWall clears the wall-clock stamps of a request if its span is a stray. It reports
-// whether it did.
+// dropStrayWall clears the wall-clock stamps of a request if its span starts or ends at a stray stamp.
+// It reports whether it did.
 func (c *collector) dropStrayWall(r *trace.Request, at source.Place) bool {
 	why := c.wall.Check("start of the span", r.StartWallNs.V) + c.wall.Check("end of the span", r.EndWallNs.V)
 	if why == "" {
@@ -131,12 +132,12 @@ func (c *collector) dropStrayWall(r *trace.Request, at source.Place) bool {
 	return true
 }
 
-// dropStrayEvents drops stray journey events, and computes the requests that had them again from
-// the events that are left.
+// dropStrayEvents drops stray journey events. It recomputes every request that had one from the
+// request's remaining events.
 func (c *collector) dropStrayEvents() error {
 	kept := c.mem.Spool()
 	str := files.NewInterner()
-	row := &c.pack.row          // the row of the core at
+	row := &c.pack.row          // the row of core number at
 	at := int64(-1)             // index of the core whose events are being read
 	var of []trace.JourneyEvent // the events of that core that are kept
 	isLess := false             // an event of that core was dropped

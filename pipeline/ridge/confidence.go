@@ -53,8 +53,9 @@ func (d *Data) Confidence(fit Fit, tags []string, o Options) Confidence {
 	return Blocks(rowBlocks(d, w, fit.Beta, o), tags, o)
 }
 
-// Blocks is [Data.Confidence] on the Gram matrices of blocks with balanced weights. Those of
-// [Cells.Blocks] have weights that contain the target.
+// Blocks builds the intervals of [Data.Confidence] from one Gram matrix per block, whose weights are
+// balanced. The Gram matrices of [Cells.Blocks] are weighted by the measured time instead of a
+// prediction, which pulls their intervals toward rows that came out short.
 func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	p := blocks[0].Gram.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p)}

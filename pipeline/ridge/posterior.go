@@ -258,8 +258,9 @@ func posteriorInverse(g *Gram, lambda float64, precision []float64) []float64 {
 	return inv
 }
 
-// scoreVariance returns the variance, p x p, of the score sum w*x*(y - x.beta)/Q when blocks are
-// drawn within their runs.
+// scoreVariance returns the p x p covariance matrix of the score, which is the sum of
+// w*x*(y - x.beta)/Q over all rows, when the blocks of each run are drawn with replacement. A run
+// of one block adds nothing.
 func scoreVariance(blocks []BlockGram, q float64, beta []float64) []float64 {
 	p := len(beta)
 	out := make([]float64, p*p)

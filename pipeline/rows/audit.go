@@ -26,6 +26,7 @@ func (s *Steps) Audit(sp *features.Space) result.TargetAudit {
 	}
 	a.QueuedToScheduledUs, a.ArrivedToQueuedUs = quantilesOf(waits), quantilesOf(ingress)
 	a.Verdict = auditVerdict(&a)
+	// Logged passes have no time in schedule(); their verdict states what the step times were taken from.
 	if g := s.Run.Aggregate; g != nil && !a.BelowFloor() {
 		a.DurationUsP50, a.Verdict = nil, logged.TimeVerdict(&g.Audit)
 	}

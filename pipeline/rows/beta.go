@@ -132,6 +132,7 @@ func (b *betaBuilder) row(k int) trace.Code {
 	switch {
 	case b.warm.isWarmUp(i.TsStartNs, i.ID):
 		return codeWarmUp
+	// In saturated spans only training rows soon after a preemption are kept, and only with o.Preempting.
 	case IsInside(b.o.Saturated, i.TsStartNs) && (held || !b.o.Preempting || !b.hasRecentPreemption(k)):
 		return Saturated
 	}

@@ -76,7 +76,9 @@ func (b *batchSources) addTransfers(st *Step) {
 }
 
 // chooseSource fills one step: from snapshots if they are complete, else from journeys, else from
-// totals. why is the reason for which journeys do not determine the batch, empty when they do.
+// the totals of its summary. Spec 1.0 does not use journeys. Steps made from logged passes have the
+// totals of the pass as their only source. why is the reason for which journeys do not determine
+// the batch, empty when they do.
 func (b *batchSources) chooseSource(st *Step, snaps []trace.Snapshot, why reconstruct.Reason) {
 	var rec *trace.Step
 	if st.Recorded >= 0 {

@@ -161,8 +161,8 @@ func (d *drift) farthest() (factor float64, ok bool) {
 	return factor, ok
 }
 
-// swing is the largest factor over the smallest: drift that no coefficients can follow, whatever their
-// bias.
+// swing is the largest factor divided by the smallest. A constant factor of bias cancels in it; the rest
+// is drift, which no coefficients can follow.
 func (d *drift) swing() float64 {
 	if len(d.Points) == 0 {
 		return 1

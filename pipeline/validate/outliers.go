@@ -5,15 +5,15 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
-// Limits are the limits beyond which a time is an outlier, by cell, among the rows of one target: of the
-// training runs together, as in the fit, or of the test runs together.
+// Limits gives, for every cell of one target, the time beyond which a row is an outlier. It is computed
+// from all training runs together, as in the fit, or from all test runs together.
 type Limits struct {
 	Training bool         `json:"training"`
 	Target   string       `json:"target"`
 	Cells    []rows.Limit `json:"cells"`
 }
 
-// limits are those of all runs.
+// limits computes the limits of every target, first of the training runs, then of the test runs.
 func (j *job) limits() []Limits {
 	recipe := cleaningRecipe(j.set.Recipe, j.set.SpecVersion)
 	targets := append([]string{j.set.BetaTarget}, j.set.AlphaTargets()...)
@@ -27,7 +27,8 @@ func (j *job) limits() []Limits {
 	return all
 }
 
-// tablesOf are the rows of a target that are cleaned together.
+// tablesOf returns the tables of one target that are cleaned together: those of the training runs, or of
+// the test runs. Saturated runs are left out.
 func (j *job) tablesOf(training bool, target string) []*rows.Table {
 	var tables []*rows.Table
 	for _, t := range j.runs {
@@ -61,8 +62,8 @@ func (j *job) clean(limits []Limits) error {
 	return nil
 }
 
-// cleaningRecipe is the recipe by which the coefficients' own rows were cleaned. Sets of before there were
-// recipes name none.
+// cleaningRecipe is the recipe by which the coefficients' own rows were cleaned. Coefficients that are older
+// than recipes name none.
 func cleaningRecipe(named string, v features.Version) rows.Recipe {
 	switch {
 	case named != "":

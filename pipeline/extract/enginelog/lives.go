@@ -139,8 +139,10 @@ func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 	return c.acc.Err
 }
 
-// findLife finds the life of an engine that a pass continues. If several servers write to one file,
-// it is the life whose next pass it is, or else that of the same process, or else the latest.
+// findLife returns the life of an engine that a pass continues; nil if there is none. If several
+// servers write to one file, it prefers the life whose last index is one below that of the pass,
+// then a life of the same process, then the life last written to. A life to which none of the
+// engine's latest leastRestart passes belongs is no candidate, unless it is the last written to.
 func (c *Lives) findLife(key string, r *passRecord) *Life {
 	score := func(l *Life) int {
 		n := 0

@@ -11,7 +11,8 @@ import (
 // LossTolerance is the share of a stream that may be missing before a verdict counts it.
 const LossTolerance = 0.02
 
-// stepLossTolerance is that of step summaries: those that are left are exact without the others.
+// stepLossTolerance is the tolerance for step summaries. It is larger, because each summary is exact even
+// where others are missing.
 const stepLossTolerance = 0.05
 
 // lossReading judges a share of lost records.
@@ -23,7 +24,8 @@ func lossReading(recorded, lost int, format string, args ...any) reading {
 	return r
 }
 
-// stepsComplete counts the step ids without a summary, against the rate at which steps were to be recorded.
+// stepsComplete counts how many fewer summaries there are than the sample rate gives for the step ids.
+// A deficit of three standard deviations is allowed.
 func stepsComplete(f *facts) reading {
 	n := len(f.run.Steps)
 	if n < 2 || f.run.Aggregate != nil {
@@ -39,7 +41,7 @@ func stepsComplete(f *facts) reading {
 	return r
 }
 
-// journeysComplete counts the running requests of steps that have no journey.
+// journeysComplete adds up, over all steps, the running requests of which no journey is known.
 func journeysComplete(f *facts) reading {
 	if len(f.run.Steps) == 0 || f.run.Aggregate != nil || len(f.run.Requests) == 0 {
 		return notChecked("no journeys beside step summaries")
@@ -127,8 +129,8 @@ func eventsComplete(f *facts) reading {
 	return lossReading(core-lost, lost, "%d of %d journeys lost events", lost, core)
 }
 
-// snapshotsComplete counts the running requests without a snapshot in steps that have any, and the steps
-// without one against the rate at which they were to be recorded.
+// snapshotsComplete judges the larger of two shares: of running requests without a snapshot in the steps
+// that have snapshots, and of steps that should have snapshots by the sample rate and have none.
 func snapshotsComplete(f *facts) reading {
 	c := &f.snapshot
 	if c.steps == 0 {
@@ -203,14 +205,15 @@ func clientsComplete(f *facts) reading {
 		"another client ran", lost, n)
 }
 
-// missingNumbers counts the numbers that ids of clients skip; 0 where ids are not numbered.
+// missingNumbers counts the numbers missing between the least and the largest of the clients' request ids;
+// 0 where the ids are not numbered.
 func (f *facts) missingNumbers() int {
 	type series struct{ n, most, least int }
 	all := map[string]*series{}
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		prefix, number, ok := numbered(o.ID)
-		if !ok || o.Engine.OK { // requests of a file are shared by several engines
+		if !ok || o.Engine.OK { // several engines share the file, so each lacks the others' numbers
 			return 0
 		}
 		s := all[prefix]
@@ -224,7 +227,7 @@ func (f *facts) missingNumbers() int {
 	}
 	lost := 0
 	for _, s := range all {
-		if s.most-s.least >= 4*s.n { // not a running number
+		if s.most-s.least >= 4*s.n { // too few for consecutive numbers
 			return 0
 		}
 		lost += max(0, s.most-s.least+1-s.n)
@@ -232,7 +235,7 @@ func (f *facts) missingNumbers() int {
 	return lost
 }
 
-// numbered splits an id into what comes before its last digits and their number.
+// numbered splits an id such as req-17 into the text before its last digits and the value of the digits.
 func numbered(id string) (prefix string, number int, ok bool) {
 	from := len(id)
 	for from > 0 && id[from-1] >= '0' && id[from-1] <= '9' {
@@ -242,7 +245,8 @@ func numbered(id string) (prefix string, number int, ok bool) {
 	return id[:from], number, err == nil && len(id)-from <= 9
 }
 
-// kvEventsComplete counts the stored blocks whose parent was never stored.
+// kvEventsComplete counts the store events whose parent block no earlier event stored. An event can
+// store several blocks in a row; only the first has a parent that is outside the event.
 func kvEventsComplete(f *facts) reading {
 	if len(f.run.KVEvents) == 0 {
 		return notChecked("no KV events")
