@@ -202,3 +202,64 @@ func heldOutErrors(t *testing.T, group string, sources []Source) *heldOut {
 		100*h.bias[ruleBefore], 100*h.mape[ruleDefault], 100*h.bias[ruleDefault])
 	return h
 }
+
+// TestEvalRecipes fits every recording that the library covers with its prior and without one, and
+// compares the recipe that cross-validation chooses with the errors on the hold-out.
+func TestEvalRecipes(t *testing.T) {
+	repo.NeedEval(t)
+	groups := [][]Source{SourcesOf(t, filepath.Join(repo.Root(t), "testdata", "traces", "demo"))}
+	for _, set := range []string{"composed", "real_step_summaries"} {
+		for _, src := range SourcesOf(t, repo.Shared(t, "data", set)) {
+			groups = append(groups, []Source{src})
+		}
+	}
+	fmt.Println("recipes: cross-validated error %, hold-out MAPE % / bias %")
+	right := 0
+	var chosenMAPE, libraryMAPE, zeroMAPE []float64
+	for _, sources := range groups {
+		if _, err := LibraryFor(&sources[0].Deployment); err != nil || sources[0].Deployment.Model.IsMoE() {
+			continue
+		}
+		o := stepsOnly()
+		o.KeepSaturated = true
+		o.Spec = features.V12
+		o.Prior = PriorLibrary
+		_, scores, err := ChooseRecipe(t.Context(), sources, o)
+		if err != nil {
+			fmt.Printf("  %s: %v\n", sources[0].ID, err)
+			continue
+		}
+		var mape [2]float64
+		line := ""
+		chosen := 0
+		for k, s := range scores {
+			own := o
+			own.Prior = s.Prior
+			own.Spec = features.Version(s.Spec)
+			st, err := FitStepTime(t.Context(), sources, own)
+			if err != nil {
+				t.Fatal(err)
+			}
+			Deployments(st.Model, st.Model.Pool.Configs, &result.Model{})
+			var m result.Model
+			st.Model.Judge(&m, false, 0)
+			mape[k] = *m.Holdout.MAPE
+			line += fmt.Sprintf(" %s %5.2f, %5.2f / %+.1f;", s.Prior, 100**s.RelErr, 100*mape[k], 100**m.Holdout.Bias)
+			if s.Chosen {
+				chosen = k
+			}
+		}
+		if mape[chosen] <= mape[1-chosen] {
+			right++
+		}
+		libraryMAPE = append(libraryMAPE, mape[0])
+		zeroMAPE = append(zeroMAPE, mape[1])
+		chosenMAPE = append(chosenMAPE, mape[chosen])
+		fmt.Printf("  %-46s%s chosen %s\n", sources[0].ID, line, scores[chosen].Prior)
+	}
+	fmt.Printf("  %d recordings: the choice has the smaller hold-out error in %d; mean library %.2f, zero %.2f, chosen %.2f\n",
+		len(chosenMAPE), right, 100*stat.Mean(libraryMAPE), 100*stat.Mean(zeroMAPE), 100*stat.Mean(chosenMAPE))
+	if stat.Mean(chosenMAPE) > math.Min(stat.Mean(libraryMAPE), stat.Mean(zeroMAPE))+0.001 {
+		t.Error("the choice is worse than one recipe for all")
+	}
+}
