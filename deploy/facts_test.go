@@ -141,6 +141,8 @@ func TestGraphTokensByRelease(t *testing.T) {
 	}
 }
 
+const mib = 1 << 20
+
 func TestAllReduceCurves(t *testing.T) {
 	graph, eager := AllReduceOf("H100", 8)
 	if graph == nil || eager == nil || graph.Us(1) != graph.TimeUs[0] || graph.Us(2*512*mib) != 2*graph.Us(512*mib) ||

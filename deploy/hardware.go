@@ -6,7 +6,6 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Values of keys that a datasheet does not state (spec#hardware).
@@ -235,23 +235,50 @@ func AllReduceOf(hardware string, gpus int64) (graph, eager *AllReduce) {
 	return h.Graph[gpus], h.Eager[gpus]
 }
 
-const mib = 1 << 20
+// Capability returns the compute capability of the GPU times 10, for the GPUs on which vLLM's
+// defaults depend on it; 0 for others.
+func (h *Hardware) Capability() int64 {
+	name := aliasKey(h.Name)
+	switch {
+	case strings.Contains(name, "b300"):
+		return 103
+	case strings.Contains(name, "b200"):
+		return 100
+	case strings.HasPrefix(name, "h100"), strings.HasPrefix(name, "h200"), strings.HasPrefix(name, "h20"), strings.HasPrefix(name, "gh200"):
+		return 90
+	}
+	return 0
+}
 
-// FusedAllReduce returns the times of FlashInfer's all-reduce with residual addition and RMSNorm in
-// one kernel (compute capability 10), and the largest tensor in bytes that vLLM reduces with it.
-// The curve is nil where the engine does not fuse or no time is published.
+// FusedAllReduceBytes returns the size in bytes up to which the engine reduces with FlashInfer's
+// kernel that has the residual addition and the RMSNorm in it; 0 where it does not fuse.
+func (d *Deployment) FusedAllReduceBytes() float64 {
+	capability := d.Hardware.Capability()
+	if !d.Engine.FusesAllReduce(d.TP, d.PP, d.DP, capability) {
+		return 0
+	}
+	return vllm.FusedReduceMaxBytes(capability, d.TP)
+}
+
+// FusedAllReduce returns the times of that kernel, and the largest tensor in bytes that vLLM reduces
+// with it. The curve is nil where the engine does not fuse or no time is published.
 //
 // Source: flashinfer-ai/flashinfer pull request 5178, hidden size 5120, fused columns of 4 and 8
 // GPUs; the curve of two GPUs is that of four.
 func (d *Deployment) FusedAllReduce() (curve *AllReduce, maxBytes float64) {
-	text := fmt.Sprint(d.Engine.Extra["compilation_config"])
-	fuses := strings.Contains(text, "enable_fi_allreduce_fusion") || strings.Contains(text, "fuse_allreduce_rms")
-	h := sheetOf(d.Hardware.Name)
-	if !fuses || h == nil || h.Fused[d.TP] == nil {
+	maxBytes = d.FusedAllReduceBytes()
+	curve = FusedAllReduceOf(d.Hardware.Name, d.TP)
+	if maxBytes == 0 || curve == nil {
 		return nil, 0
 	}
-	if d.TP == 8 {
-		return h.Fused[d.TP], 8 * mib
+	return curve, maxBytes
+}
+
+// FusedAllReduceOf returns the published times of the fused kernel on a device; nil where none are.
+func FusedAllReduceOf(hardware string, gpus int64) *AllReduce {
+	h := sheetOf(hardware)
+	if h == nil {
+		return nil
 	}
-	return h.Fused[d.TP], 32 * mib
+	return h.Fused[gpus]
 }

@@ -3,6 +3,7 @@ package deploy
 import (
 	"cmp"
 	"math"
+	"strings"
 
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
@@ -14,8 +15,9 @@ import (
 // them is estimated within 4 %.
 const (
 	gib             = 1 << 30
-	contextBytes    = gib / 2. // CUDA context, NCCL buffers, captured graphs
+	contextBytes    = gib / 2. // CUDA context, NCCL buffers, captured graphs of up to defaultGraphs sizes
 	graphBytes      = gib / 4. // the part of contextBytes that --enforce-eager saves; not measured
+	defaultGraphs   = 51       // sizes that are captured up to 512 tokens; each further one takes as much
 	activationBytes = 2        // per activation value in flight
 	logitBytes      = 4 + 4    // fp32 logits and their sampling copy
 	hiddenCopies    = 3        // residual, normed and projected hidden states alive at once
@@ -54,7 +56,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 		return 0, trace.Errorf(BadHardware, "hardware memory_gb: got %g, want > 0 to estimate the KV cache", d.Hardware.MemoryGB).
 			WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
 	}
-	other := contextBytes
+	other := contextBytes + graphBytes*max(0, float64(len(d.GraphSizes()))/defaultGraphs-1)
 	if !d.Engine.CapturesGraphs() {
 		other -= graphBytes
 	}
@@ -75,6 +77,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 		if sizes != nil {
 			stage.WeightBytes = sizes.WeightBytesPerGPU
 		}
+		stage.WeightBytes += d.expertPadding(&stage.Decoder, p)
 		free := budget - stage.WeightBytes - drafts - d.stepBytes() - other
 		if bytes, ok := vllm.Number(d.Engine.Extra["kv_cache_memory_bytes"]); ok && bytes > 0 {
 			free = bytes // wins over gpu_memory_utilization
@@ -99,6 +102,30 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 			left/gib, budget/gib, weights/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")
 	}
 	return int64(math.Min(blocks, vllm.MaxKVBlocks)), nil
+}
+
+// expertPadding returns the bytes by which vLLM's padding of MXFP4 experts enlarges the weights on one
+// GPU.
+func (d *Deployment) expertPadding(m *model.Decoder, p model.Parallel) (bytes float64) {
+	backend, _ := d.Engine.Extra["moe_backend"].(string)
+	for i := range m.Layers {
+		f := m.Layers[i].FFN
+		if f == nil || f.Kind != model.Experts {
+			continue
+		}
+		width := f.Width
+		if !p.Experts {
+			width = max(1, width/(p.TP*max(1, p.DP)))
+		}
+		hidden, padded := vllm.PaddedExperts(backend, d.Hardware.Capability(), m.Hidden, width)
+		more := float64(hidden*padded)/float64(m.Hidden*width) - 1
+		for j := range f.Linears {
+			if l := &f.Linears[j]; l.Placement == model.ByExpert && strings.Contains(strings.ToLower(l.Quant.Algorithm), "mxfp4") {
+				bytes += more * p.BytesPerGPU(l, nil)
+			}
+		}
+	}
+	return bytes
 }
 
 // stepBytes returns the bytes of activations of the largest step on one device.

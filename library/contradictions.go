@@ -71,7 +71,7 @@ func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 			whole += us
 		}
 		for i, us := range own {
-			if k, ok := place[i]; ok && us > leastSlower*other[k] && us-other[k] > share[i]*whole {
+			if k, ok := place[i]; ok && other[k] > 0 && us > leastSlower*other[k] && us-other[k] > share[i]*whole {
 				share[i] = (us - other[k]) / whole
 				most[i] = us/other[k] - 1
 				at[i] = b.Tokens

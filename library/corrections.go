@@ -3,6 +3,7 @@ package library
 import (
 	_ "embed"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -24,6 +25,7 @@ const (
 	ScalePrompt         // of all kernels of a step with prompts, on top: clocks under long load, which no repeated kernel shows
 	SmallKernel         // us per kernel that no table holds, on top of its bytes and launchUs
 	EagerLayer          // us that the host takes to launch a layer of a step outside CUDA graphs: the step takes at least that
+	EagerExperts        // us, on top, of a layer with routed experts
 	NumStep
 )
 
@@ -38,40 +40,53 @@ type Parameter struct {
 // engine that schedules synchronously does the host's work in every step; an asynchronous one
 // prepares a step while the GPU runs the one before, so that only what cannot overlap counts.
 var Parameters = [NumStep + 1]Parameter{
-	ScaleGPU:     {"gpu_scale", 1, 0.004, 0.5},
+	ScaleGPU:     {"gpu_scale", 1, 0.003, 0.5},
 	ScaleExpert:  {"expert_scale", 0, 0.006, -0.5},
 	ScaleReduce:  {"collective_scale", 0, 0.01, -0.5},
 	HostStep:     {"host_step_us", 200, 30, 0},
 	HostRank:     {"host_rank_us", 80, 20, 0},
 	HostSequence: {"host_sequence_us", 0, 1, 0},
-	SyncStep:     {"sync_step_us", 900, 400, 0},
+	SyncStep:     {"sync_step_us", 750, 300, 0},
 	SyncSequence: {"sync_sequence_us", 10, 30, 0},
 	ScalePrompt:  {"prompt_scale", 0, 0.05, -0.5},
 	SmallKernel:  {"small_kernel_us", 0.5, 0.25, 0},
 	EagerLayer:   {"eager_layer_us", 450, 50, 0},
+	EagerExperts: {"eager_experts_us", 1_500, 700, 0},
 	NumStep:      {"overhead_us", 8_000, 3_000, 0},
+}
+
+// ByGPU are the parameters that hosts and GPUs differ in, with the prior of how far one is from what
+// all have in common: clocks under load, and how fast the host launches kernels.
+var ByGPU = []Parameter{
+	{Name: Parameters[ScaleGPU].Name, SD: Parameters[ScaleGPU].SD, AtLeast: -0.5},
+	{Name: Parameters[ScalePrompt].Name, SD: 0.05, AtLeast: -0.5},
+	{Name: Parameters[EagerLayer].Name, SD: 300, AtLeast: -450},
 }
 
 // Corrections are the fitted values, each with its standard error, and the errors of predictions
 // with them.
 type Corrections struct {
-	Version string                `yaml:"version"`
-	GPUs    map[string][2]float64 `yaml:"gpu_scale"` // by datasheet name; others take 1
-	Step    map[string][2]float64 `yaml:"common"`    // by Parameter.Name
-	Judged  []Judged              `yaml:"judged"`
+	Version string `yaml:"version"`
+	// GPUs has what a GPU differs by from Step, by its datasheet name and the parameter's.
+	GPUs   map[string]map[string][2]float64 `yaml:"gpus"`
+	Step   map[string][2]float64            `yaml:"common"`      // by Parameter.Name
+	Unseen Intervals                        `yaml:"unseen,flow"` // of a family that was not measured: the widest of those held out
+	Judged []Judged                         `yaml:"judged"`
 }
 
 // Judged is a family of deployments that was validated: its predictions were compared with measured
 // servers while the family was held out of the fit of the corrections. Errors are ratios.
 type Judged struct {
-	Family     string   `yaml:"family" json:"family"`
-	Model      string   `yaml:"model" json:"model"`
-	TP         []int64  `yaml:"tp,flow" json:"tp"`
-	Flags      []string `yaml:"flags,omitempty" json:"flags,omitempty"` // of the servers, where they change kernels, and of how many points
-	Points     int      `yaml:"points" json:"points"`
-	TPOTMape   float64  `yaml:"tpot_mape" json:"tpot_mape"`
-	TTFTMedian float64  `yaml:"ttft_median" json:"ttft_median"`
-	Interval90 float64  `yaml:"tpot_interval_90" json:"tpot_interval_90"` // half width: nine in ten held-out errors are within it
+	Family     string    `yaml:"family" json:"family"`
+	Model      string    `yaml:"model" json:"model"`
+	TP         []int64   `yaml:"tp,flow" json:"tp"`
+	Flags      []string  `yaml:"flags,omitempty" json:"flags,omitempty"` // of the servers, where they change kernels, and of how many points
+	Points     int       `yaml:"points" json:"points"`
+	Measured   Domain    `yaml:"measured" json:"measured"`
+	Unknown    bool      `yaml:"flags_unknown,omitempty" json:"flags_unknown,omitempty"` // what the servers ran is not known in full
+	TPOTMape   float64   `yaml:"tpot_mape" json:"tpot_mape"`
+	TTFTMedian float64   `yaml:"ttft_median" json:"ttft_median"`
+	Intervals  Intervals `yaml:"intervals_90,flow" json:"intervals_90"`
 }
 
 //go:embed corrections.yaml
@@ -83,17 +98,26 @@ var Learned = files.Embedded[Corrections](corrections, "corrections.yaml")
 // YAML returns the corrections as a file.
 func (c *Corrections) YAML() ([]byte, error) { return yaml.Marshal(c) }
 
-// Value returns a parameter on a GPU and its standard error; its prior where it was not fitted.
+// Value returns a parameter on a GPU and its standard error; its prior where it was not fitted. A
+// GPU that was not measured has the values that all have in common, and the standard error that
+// GPUs differ by.
 func (c *Corrections) Value(k int, gpu string) (value, se float64) {
 	p := &Parameters[k]
-	if k == ScaleGPU {
-		if v, ok := c.GPUs[gpu]; ok {
-			return v[0], v[1]
-		}
-	} else if v, ok := c.Step[p.Name]; ok {
-		return v[0], v[1]
+	value, se = p.Mean, p.SD
+	if v, ok := c.Step[p.Name]; ok {
+		value, se = v[0], v[1]
 	}
-	return p.Mean, p.SD
+	for _, by := range ByGPU {
+		if by.Name != p.Name {
+			continue
+		}
+		own := [2]float64{0, by.SD}
+		if v, ok := c.GPUs[gpu][p.Name]; ok {
+			own = v
+		}
+		return math.Max(p.AtLeast, value+own[0]), math.Hypot(se, own[1])
+	}
+	return value, se
 }
 
 // On returns the values of a step's parameters on one GPU.
@@ -110,9 +134,6 @@ func (c *Corrections) OverheadUs() float64 {
 	return us
 }
 
-// UnjudgedInterval is the least half width of the 90 % interval of a family that was not validated.
-const UnjudgedInterval = 0.3
-
 // JudgedAs returns the validation of the step's family; nil and the reason where it was not
 // validated.
 func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
@@ -128,14 +149,45 @@ func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
 	return &c.Judged[i], ""
 }
 
-// Sentence returns for people how far predictions of a step can be trusted: the held-out error of
-// its family, or that it was not validated.
-func (c *Corrections) Sentence(s *Step) string {
-	j, why := c.JudgedAs(s)
+// IntervalsOf returns the intervals that are stated for a step in a load, and the axes on which it
+// lies outside of what its family was measured with. Outside, and where no server of the family was
+// measured, they are those of families that were held out.
+func (c *Corrections) IntervalsOf(s *Step, a *Asked) (out Intervals, outside []string) {
+	j, _ := c.JudgedAs(s)
 	if j == nil {
-		return fmt.Sprintf("not validated (%s): TPOT may be off by %.0f %% or more", why, 100*UnjudgedInterval)
+		return c.Unseen, nil
+	}
+	if outside = j.Measured.Outside(a); len(outside) > 0 {
+		return Intervals{
+			TTFT:       math.Max(c.Unseen.TTFT, j.Intervals.TTFT),
+			ITL:        math.Max(c.Unseen.ITL, j.Intervals.ITL),
+			E2E:        math.Max(c.Unseen.E2E, j.Intervals.E2E),
+			Throughput: math.Max(c.Unseen.Throughput, j.Intervals.Throughput),
+		}, outside
+	}
+	return j.Intervals, nil
+}
+
+// Sentence returns for people how far predictions of a step can be trusted, whatever the load.
+func (c *Corrections) Sentence(s *Step) string { return c.SentenceFor(s, &Asked{}) }
+
+// SentenceFor returns for people how far predictions of a step in a load can be trusted: the
+// held-out error of its family, or that it was not validated and why.
+func (c *Corrections) SentenceFor(s *Step, a *Asked) string {
+	j, why := c.JudgedAs(s)
+	i, outside := c.IntervalsOf(s, a)
+	wide := fmt.Sprintf("nine in ten servers of families that were held out lie within %.0f %% of TPOT, %.0f %% of TTFT and %.0f %% of throughput",
+		100*i.ITL, 100*i.TTFT, 100*i.Throughput)
+	switch {
+	case j == nil:
+		return fmt.Sprintf("not validated (%s): %s", why, wide)
+	case len(outside) > 0:
+		return fmt.Sprintf("not validated here (%s: %s): %s", j.Model, strings.Join(outside, "; "), wide)
 	}
 	of := strings.Join(append([]string{j.Model}, j.Flags...), " with ")
+	if j.Unknown {
+		of += " with flags that are not known"
+	}
 	return fmt.Sprintf("validated on %d measured points of %s, held out of the fit: TPOT within %.0f %% (mean), nine in ten within %.0f %%, "+
-		"TTFT within %.0f %% (median)", j.Points, of, 100*j.TPOTMape, 100*j.Interval90, 100*j.TTFTMedian)
+		"TTFT within %.0f %% (median), nine in ten within %.0f %%", j.Points, of, 100*j.TPOTMape, 100*i.ITL, 100*j.TTFTMedian, 100*i.TTFT)
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // expertShape is the shape of one layer's routed experts on a deployment.
@@ -13,6 +15,7 @@ type expertShape struct {
 	dtypes                       []string // that can serve the checkpoint, the likeliest first
 	hidden, inter, topK, experts int64
 	tp, ep                       int64
+	capability                   int64  // compute capability of the GPU, times 10
 	load                         string // how tokens spread over experts, a distribution of the tables
 	backend                      string // that the engine is set to use; "": the one measured
 	raw                          bool   // keep times as measured, also where more tokens took less
@@ -33,6 +36,9 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 	pick := func(dtype string, more ...where) []*Series { return t.dropTorn(t.pickSeries(of(dtype, more...)...)) }
 	f := found{Table: t.Name, Version: t.Version}
 	like, from, ok := t.likeExperts(s)
+	if s.backend != "" && !ok {
+		like, from, ok = g.expertsOfOther(s)
+	}
 	if ok && s.backend != "" {
 		return like, from, nil
 	}
@@ -68,6 +74,36 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 	return c.lighter(bytesOf(s.dtypes[0])/2, touched), f.substituted("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
 }
 
+// expertsOfOther returns the curve of a backend's kernel that was measured on another GPU only, the
+// nearest older one. Its times are scaled by the root of the ratio of bandwidths, because a kernel
+// that was not tuned for the newer GPU uses a part of its bandwidth. Experts that are whole on a GPU take the rows of sharded ones, which read
+// as many bytes.
+func (g *GPU) expertsOfOther(s expertShape) (c curve, f found, ok bool) {
+	for _, name := range []string{"H200-SXM-141GB", "H100-SXM-80GB", "L40S-48GB"} {
+		i := slices.IndexFunc(GPUs(), func(other *GPU) bool { return other.Hardware == name })
+		if i < 0 || name == g.Hardware {
+			continue
+		}
+		t, err := GPUs()[i].Table("moe")
+		if t == nil || err != nil {
+			continue
+		}
+		for _, way := range [][2]int64{{s.tp, s.ep}, {s.tp * s.ep, 1}} {
+			like := s
+			like.tp = way[0]
+			like.ep = way[1]
+			if c, f, ok = t.likeExperts(like); ok {
+				// Between two bounds: the other GPU's times, and those at this GPU's bandwidth.
+				c = c.scaled(math.Sqrt(GPUs()[i].Bandwidth / g.Bandwidth))
+				f = f.substituted("%s is in no table of this GPU, from %s, by the root of the bandwidths", s.backend, name)
+				f.unlike = false // servers were compared with such rows
+				return c, f, true
+			}
+		}
+	}
+	return c, f, false
+}
+
 // likeExperts returns the curve of a kernel that was measured on experts of another shape: the
 // nearest in size and number, with weights of the dtype or else of as many bits. Times are taken at
 // equal tokens per expert and scaled in proportion to the weights.
@@ -77,7 +113,13 @@ func (t *Table) likeExperts(s expertShape) (c curve, f found, ok bool) {
 		i := t.Column(column)
 		return t.Columns[i].Words[row.Key[i]]
 	}
-	weights := float64(s.experts * s.hidden * s.inter)
+	hidden, width := s.hidden, s.inter
+	if strings.Contains(s.dtypes[0], "mxfp4") {
+		var own int64
+		hidden, own = vllm.PaddedExperts(s.backend, s.capability, s.hidden, max(1, s.inter/s.tp))
+		width = own * s.tp
+	}
+	weights := float64(s.experts * hidden * width)
 	// distance compares the dtype first, then size and number of the experts on a log scale.
 	distance := func(row *Series) (d [2]float64) {
 		if s.backend == "" && !slices.Contains(s.dtypes, word(row, "moe_dtype")) {
@@ -105,8 +147,8 @@ func (t *Table) likeExperts(s expertShape) (c curve, f found, ok bool) {
 	best := distance(nearest)
 	experts := number(nearest, "num_experts")
 	topK := number(nearest, "topk")
-	hidden := number(nearest, "hidden_size")
-	inter := number(nearest, "inter_size")
+	fromHidden := number(nearest, "hidden_size")
+	fromWidth := number(nearest, "inter_size")
 	var same []*Series
 	for _, row := range like {
 		if distance(row) == best && number(row, "num_experts") == experts && number(row, "topk") == topK {
@@ -120,9 +162,12 @@ func (t *Table) likeExperts(s expertShape) (c curve, f found, ok bool) {
 	for i := range c.x {
 		c.x[i] *= tokens
 	}
-	c = c.envelope().scaled(weights / (experts * hidden * inter))
+	c = c.envelope().scaled(weights / (experts * fromHidden * fromWidth))
 	if best != [2]float64{} {
-		f = f.substituted("scaled from %.0f experts of %.0f x %.0f, %s", experts, hidden, inter, word(nearest, "moe_dtype"))
+		f = f.substituted("scaled from %.0f experts of %.0f x %.0f, %s", experts, fromHidden, fromWidth, word(nearest, "moe_dtype"))
+		if hidden != s.hidden || width != s.inter {
+			f.Note += fmt.Sprintf("; padded to %d x %d", hidden, width)
+		}
 		f.unlike = s.backend == "" // with a backend set, servers were compared with such rows
 	}
 	return c, f, true

@@ -356,8 +356,8 @@ func TestKernelsAskedForAreAnotherFamily(t *testing.T) {
 // TestFiguresNameTheirServersFlags: what was measured with flags that change kernels says so, whatever is asked.
 func TestFiguresNameTheirServersFlags(t *testing.T) {
 	for model, want := range map[string][]string{"nvidia/Llama-3.1-70B-Instruct-FP8": {" with --kv-cache-dtype fp8 (60 of 60)",
-		" with fuse_allreduce_rms (45 of 60)"}, "MiniMaxAI/MiniMax-M2.5": {" with --kv-cache-dtype fp8 ("}, "nvidia/Kimi-K2.5-NVFP4": {
-		" with --kv-cache-dtype fp8 (13 of 13)", " with fuse_allreduce_rms (13 of 13)"}} {
+		" with fuse_allreduce_rms (60 of 60)"}, "MiniMaxAI/MiniMax-M2.5": {" with --kv-cache-dtype fp8 ("}, "nvidia/Kimi-K2.5-NVFP4": {
+		" with --kv-cache-dtype fp8 (11 of 43)", " with fuse_allreduce_rms (43 of 43)"}} {
 		d, err := deploy.LoadSettings("model.id="+model, "hardware.name=B200", "vllm.version=0.24.0", "tensor_parallel_size=4",
 			"vllm.max_num_seqs=64", "vllm.max_num_batched_tokens=8192")
 		if err != nil {
@@ -380,6 +380,46 @@ func BenchmarkBind(b *testing.B) {
 	for b.Loop() {
 		if _, err := Bound(d, Options{}); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestOutsideOfTheMeasuredDomain: an axis beyond what the servers were measured with is named, and the error of families that were
+// held out is stated in place of the family's own.
+func TestOutsideOfTheMeasuredDomain(t *testing.T) {
+	c := Learned()
+	s := bound(t, deploymentOn(t, "H100", 2, fp8))
+	j, _ := c.JudgedAs(s)
+	if j == nil {
+		t.Fatal("dense fp8 on H100 was measured")
+	}
+	inside := Asked{InputTokens: 1024, OutputTokens: 1024, Clients: 16, Version: "0.24.0", KVBytes: 2, DP: 1}
+	if got, axes := c.IntervalsOf(s, &inside); len(axes) > 0 || got != j.Intervals {
+		t.Errorf("inside: got %+v, %q", got, axes)
+	}
+	for _, x := range []struct {
+		axis   string
+		change func(a *Asked)
+	}{
+		{"input tokens", func(a *Asked) { a.InputTokens = 38_000 }},
+		{"input tokens", func(a *Asked) { a.InputTokens = 10 }},
+		{"output tokens", func(a *Asked) { a.OutputTokens = 20_000 }},
+		{"output tokens", func(a *Asked) { a.OutputTokens = 2 }},
+		{"clients", func(a *Asked) { a.Clients = 4096 }},
+		{"rate", func(a *Asked) { a.RateRPS = 3; a.Clients = 0 }},
+		{"vLLM 0.8", func(a *Asked) { a.Version = "0.8.5" }},
+		{"vLLM 0.33", func(a *Asked) { a.Version = "0.33.0" }},
+		{"KV cache", func(a *Asked) { a.KVBytes = 1 }},
+		{"data parallelism", func(a *Asked) { a.DP = 8 }},
+		{"float32", func(a *Asked) { a.WeightsFloat32 = true }},
+		{"LoRA", func(a *Asked) { a.LoRA = true }},
+	} {
+		asked := inside
+		x.change(&asked)
+		got, axes := c.IntervalsOf(s, &asked)
+		said := c.SentenceFor(s, &asked)
+		if len(axes) != 1 || !strings.Contains(axes[0], x.axis) || !strings.Contains(said, "not validated here") || !(got.ITL >= c.Unseen.ITL) {
+			t.Errorf("%s: got %+v, %q, %q", x.axis, got, axes, said)
 		}
 	}
 }

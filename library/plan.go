@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Kind is the kind of an operator, which decides the corrections of its time.
@@ -79,7 +80,8 @@ type binder struct {
 	o      Options
 	s      *Step   // the result
 	usByte float64 // us per byte that a kernel without a table moves
-	failed error   // the first error
+	fused  fusedReduce
+	failed error // the first error
 }
 
 // Bind makes the plan of a deployment's step, one operator per kernel shape. Codes:
@@ -90,11 +92,22 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	if m == nil {
 		m = d.Model.Layers()
 	}
+	if m.DTypeBytes > 2 {
+		return nil, trace.Errorf(vllm.BadKnobs, "dtype: got values of %g bytes, want bfloat16 or float16: no table has other kernels", m.DTypeBytes).
+			WithHint("leave out --dtype, or simulate with --latency-model roofline")
+	}
 	ranks := int64(1) // the engines of a dense model are independent
 	if d.Model.IsMoE() {
 		ranks = max(1, d.DP)
 	}
-	s := &Step{GPU: g, TP: d.TP, Ranks: ranks, graphs: d.GraphSizes(), sync: !d.Engine.IsAsync()}
+	s := &Step{
+		GPU:         g,
+		TP:          d.TP,
+		Ranks:       ranks,
+		graphs:      d.GraphSizes(),
+		decodesOnly: d.Engine.GraphsOfDecodesOnly(),
+		sync:        !d.Engine.IsAsync(),
+	}
 	s.Family, s.DType = family(d, m)
 	b := &binder{
 		g:      g,
@@ -118,6 +131,7 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	if s.graphs == nil {
 		b.addUnjudged("no server without CUDA graphs was measured")
 	}
+	b.fused = b.fusedReduce()
 	b.addMoved("embedding", 1, float64(2*m.Hidden)*m.DTypeBytes)
 	halves := 0.0
 	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.Mixer { return l.Mixer }) {
@@ -127,6 +141,9 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.FFN { return l.FFN }) {
 		b.addFFN(c.part, c.times)
 		halves += c.times
+		if c.part.Kind == model.Experts {
+			s.expertLayers += c.times
+		}
 	}
 	s.Layers = halves / 2
 	b.addNorms(halves + 1)
@@ -135,9 +152,8 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	}
 	b.addAllReduce("all_reduce", halves+1, float64(m.Hidden)*m.DTypeBytes, true)
 	b.addHead()
-	fused, _ := d.FusedAllReduce()
 	for _, op := range s.Operators {
-		if op.Reached == Analytic && !(op.Name == "norm" && fused != nil) {
+		if op.Reached == Analytic && !(op.Name == "norm" && b.fused.most > 0) {
 			s.small += op.Count
 		}
 	}
@@ -215,16 +231,16 @@ func (b *binder) addMoved(name string, times, bytesPerToken float64) {
 // addNorms adds the norms, which read and write the hidden state and the residual. A fused
 // all-reduce contains them.
 func (b *binder) addNorms(times float64) {
-	fused, most := b.d.FusedAllReduce()
 	bytes := float64(b.m.Hidden) * b.m.DTypeBytes
 	perToken := 4 * bytes * b.usByte
+	most := b.fused.most
 	b.addOperator(Operator{
 		Name:  "norm",
 		Count: times,
 		Shape: fmt.Sprintf("%.0f B per token", 4*bytes),
 		found: found{Reached: Analytic},
 		us: func(in *state) float64 {
-			if fused != nil && in.run*bytes <= most {
+			if in.run*bytes <= most {
 				return 0
 			}
 			return in.run*perToken + launchUs

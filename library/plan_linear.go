@@ -97,10 +97,9 @@ func (b *binder) addLinears(ls []model.Linear, kvHeads int64, times float64) {
 		}
 		groups = append(groups, g)
 	}
-	fused, _ := b.d.FusedAllReduce()
 	for _, g := range groups {
 		// Rows of the other dtypes include the quantization of the input, as a fused all-reduce does.
-		if b.dtypes(&g.quant)[0] == nvfp4 && (g.isOut || fused == nil) {
+		if b.dtypes(&g.quant)[0] == nvfp4 && (g.isOut || b.fused.most == 0) {
 			b.addMoved("quantize", g.times, float64(g.columns)*(b.m.DTypeBytes+bytesOf(nvfp4)))
 		}
 		b.addLinear(strings.Join(g.names, "+"), &g.quant, int64(g.rows), g.columns, g.times)

@@ -3,6 +3,9 @@ package library
 import (
 	"cmp"
 	"fmt"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
 )
 
 const (
@@ -29,6 +32,33 @@ var reduceLimits = map[int64]map[int64][2]float64{
 // symmetricSince is the first vLLM release that reduces over symmetric memory by default (VLLM_ALLREDUCE_USE_SYMM_MEM;
 // vllm-project/vllm pull requests 20759, 24111 and 24696).
 var symmetricSince = [2]int{0, 11}
+
+// fusedReduce is the kernel that reduces, adds the residual and normalises.
+type fusedReduce struct {
+	most  float64           // bytes up to which the engine uses it; 0: never
+	curve *deploy.AllReduce // nil: no time is published, and that of the all-reduce alone counts
+	note  string            // what stands in for its times
+}
+
+// fusedReduce returns the fused kernel of the deployment. The published times are of B200. The other
+// GPUs of compute capability 10 have the same links and take them; on Hopper the all-reduce alone
+// stands in, because the norm that is saved costs more than what the fused kernel adds.
+func (b *binder) fusedReduce() fusedReduce {
+	f := fusedReduce{most: b.d.FusedAllReduceBytes()}
+	if f.most == 0 {
+		return f
+	}
+	f.curve = deploy.FusedAllReduceOf(b.d.Hardware.Name, b.tp)
+	switch {
+	case f.curve != nil:
+	case b.g.SM >= 100:
+		f.curve = deploy.FusedAllReduceOf("B200", b.tp)
+		f.note = ", with the times of B200"
+	default:
+		f.note = ", with the times of the all-reduce alone"
+	}
+	return f
+}
 
 // addAllReduce adds times all-reduces of bytesPerToken over the tensor-parallel group. activations:
 // they are followed by a norm, with which they may be fused.
@@ -81,15 +111,16 @@ func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activat
 		found: f,
 		us:    one,
 	}
-	if fused, fusedMost := b.d.FusedAllReduce(); activations && fused != nil {
+	if fused := b.fused; activations && fused.most > 0 {
 		// All but the one behind the embedding are fused, with the norms in them.
 		op.Count = 1
-		op.Note = fmt.Sprintf("fused with the norms up to %.0f MiB", fusedMost/mib)
+		op.Note = strings.TrimPrefix(fmt.Sprintf("%s; fused with the norms up to %.0f MiB%s", op.Note, fused.most/mib, fused.note), "; ")
 		op.us = func(in *state) float64 {
-			if bytes := in.run * bytesPerToken; bytes <= fusedMost {
-				return one(in) + (times-1)*fused.Us(bytes)
+			bytes := in.run * bytesPerToken
+			if bytes > fused.most || fused.curve == nil {
+				return times * one(in)
 			}
-			return times * one(in)
+			return one(in) + (times-1)*fused.curve.Us(bytes)
 		}
 	}
 	b.addOperator(op)

@@ -97,24 +97,30 @@ func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
 	}
 	if !p.Captured(b) {
 		x[EagerLayer] = p.Layers
+		x[EagerExperts] = p.expertLayers
 	}
 }
 
 // kernelTimes are the features that are time on the GPU.
 var kernelTimes = []int{ScaleGPU, ScaleExpert, ScaleReduce, ScalePrompt, SmallKernel}
 
+// launches are the features that are time in which the host launches kernels one by one.
+var launches = []int{EagerLayer, EagerExperts}
+
 // Slower drops from the features of a step outside CUDA graphs those of the shorter part: its
 // kernels, or the host that launches them one by one.
 func Slower(theta, x *[NumStep]float64) {
-	us := 0.0
-	for _, k := range kernelTimes {
-		us += theta[k] * x[k]
+	sum := func(of []int) (us float64) {
+		for _, k := range of {
+			us += theta[k] * x[k]
+		}
+		return us
 	}
-	if us >= theta[EagerLayer]*x[EagerLayer] {
-		x[EagerLayer] = 0
-		return
+	shorter := launches
+	if sum(kernelTimes) < sum(launches) {
+		shorter = kernelTimes
 	}
-	for _, k := range kernelTimes {
+	for _, k := range shorter {
 		x[k] = 0
 	}
 }

@@ -23,8 +23,11 @@ type Step struct {
 	Unjudged  []string // why the deployment is not validated, whatever its family
 
 	graphs vllm.GraphSizes
-	sync   bool    // the engine schedules synchronously
-	small  float64 // number of kernels without a table
+	// decodesOnly: steps with prompts run without graphs
+	decodesOnly  bool
+	expertLayers float64 // of Layers
+	sync         bool    // the engine schedules synchronously
+	small        float64 // number of kernels without a table
 }
 
 // Bound returns the plan of a deployment from the tables of its GPU. Codes: no_kernel_tables,
@@ -102,7 +105,10 @@ type state struct {
 // stateOf returns the state of a batch.
 func (s *Step) stateOf(b *Batch) state {
 	in := state{sequences: b.Sequences, decodes: b.Decodes, prefills: b.Prefills}
-	in.run, in.captured = s.graphs.Tokens(max(b.Tokens, b.Run))
+	in.run = max(b.Tokens, b.Run)
+	if b.Prefills == 0 || !s.decodesOnly {
+		in.run, in.captured = s.graphs.Tokens(in.run)
+	}
 	in.all = in.run * float64(s.Ranks)
 	if b.Run > 0 { // ranks run a graph together, all padded alike, or none does
 		in.captured = in.captured && b.All == in.all

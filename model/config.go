@@ -345,14 +345,19 @@ func DTypeBytes(name string) float64 {
 }
 
 // activationBytes returns the bytes of an activation: of the dtype in override (vLLM's --dtype),
-// else of the config's.
+// else of the config's. With --dtype auto vLLM runs a float32 checkpoint in 16 bits
+// (vllm/config/model.py: _resolve_auto_dtype()).
 func (c *hfConfig) activationBytes(override string) float64 {
 	name := override
-	if name == "" || name == "auto" {
+	isAuto := name == "" || name == "auto"
+	if isAuto {
 		key, _ := c.firstKey("dtype", "torch_dtype")
 		name = c.text(key)
 	}
 	bytes := DTypeBytes(name)
+	if isAuto && bytes > 2 {
+		bytes = 2
+	}
 	if bytes == 0 {
 		c.fail(UnsupportedModel, "dtype: got %q, want float32, float16, bfloat16 or an fp8 name", name)
 	}

@@ -17,10 +17,14 @@ import (
 // for the deployment's family with this family held out of the library's corrections, or why the
 // family was not validated.
 type Trust struct {
-	Family      string          `json:"family"`             // kind of layers, weights and GPU
-	Judged      *library.Judged `json:"judged,omitempty"`   // the family's validation; nil: not validated
-	Unjudged    string          `json:"unjudged,omitempty"` // why it was not validated
-	Substituted []string        `json:"substituted_kernels,omitempty"`
+	Family   string          `json:"family"`             // kind of layers, weights and GPU
+	Judged   *library.Judged `json:"judged,omitempty"`   // the family's validation; nil: not validated
+	Unjudged string          `json:"unjudged,omitempty"` // why it was not validated
+	// Outside are the axes on which the prediction lies outside of what was measured.
+	Outside []string `json:"outside,omitempty"`
+	// Intervals90 are half widths, as ratios, of the intervals that nine in ten measured servers lie in.
+	Intervals90 *library.Intervals `json:"intervals_90,omitempty"`
+	Substituted []string           `json:"substituted_kernels,omitempty"`
 	// Contradictions are rows of kernel tables that must be wrong, because they are slower than the rows
 	// with fewer ranks, with bfloat16 or, for H200, of H100.
 	Contradictions []string `json:"contradicting_kernels,omitempty"`
@@ -91,7 +95,14 @@ func (s *Simulation) bind() error {
 		}
 	}
 	s.Step = step
-	s.Trust = trustOf(step)
+	asked := library.AskedOf(d)
+	if o.Workload == "" {
+		asked.InputTokens = o.InputTokens
+		asked.OutputTokens = o.OutputTokens
+		asked.Clients = int64(o.Concurrency)
+		asked.RateRPS = o.RateRPS
+	}
+	s.Trust = trustOf(step, &asked)
 	if slower := library.Contradictions(&one, step, given); len(slower) > 0 {
 		s.Trust.Contradictions = slower
 		s.Trust.Sentence += "; " + strings.Join(slower, "; ")
@@ -108,9 +119,15 @@ func (s *Simulation) logSentence(sentence string) {
 }
 
 // trustOf describes step times from kernel tables.
-func trustOf(step *library.Step) *Trust {
+func trustOf(step *library.Step, asked *library.Asked) *Trust {
 	learned := library.Learned()
-	t := &Trust{Family: step.Family, Sentence: learned.Sentence(step)}
+	intervals, outside := learned.IntervalsOf(step, asked)
+	t := &Trust{
+		Family:      step.Family,
+		Sentence:    learned.SentenceFor(step, asked),
+		Outside:     outside,
+		Intervals90: &intervals,
+	}
 	t.Judged, t.Unjudged = learned.JudgedAs(step)
 	names := map[string][]string{} // of operators, by note
 	var notes []string             // in the order of operators

@@ -113,6 +113,13 @@ func (e *Engine) CapturesGraphs() bool {
 	return isCompiled || mode == "FULL" || mode == "FULL_DECODE_ONLY"
 }
 
+// GraphsOfDecodesOnly reports whether steps with prompts run without graphs (cudagraph_mode
+// FULL_DECODE_ONLY).
+func (e *Engine) GraphsOfDecodesOnly() bool {
+	mode, _ := e.graphSetting("cudagraph_mode").(string)
+	return strings.EqualFold(mode, "FULL_DECODE_ONLY")
+}
+
 // graphSetting returns the value of a flag, or of its namesake in compilation_config.
 func (e *Engine) graphSetting(key string) any {
 	if v := e.Extra[key]; v != nil {

@@ -44,6 +44,7 @@ func libraryBuildCommand() *cli.Command {
 				Usage: "`FOLDER` with <gpu>.yaml and data/<gpu> (repeatable)"},
 			&cli.GenericFlag{Name: "points", Value: option.List(&points),
 				Usage: "CSV `FILE` of measured points (repeatable)"},
+			&cli.StringFlag{Name: "flags", Usage: "CSV `FILE` with what the points' servers ran"},
 			&cli.StringFlag{Name: "models", Usage: "`FOLDER` with the config.json of the points' models"},
 			&cli.GenericFlag{Name: "runs", Value: option.List(&runs),
 				Usage: "`FOLDER` of real runs: step cycles or stock spans (repeatable)"},
@@ -86,7 +87,7 @@ func buildLibrary(c *cli.Context, con *console, dirs, points, runs []string) err
 	if len(points) == 0 {
 		return nil
 	}
-	m, err := build.Read(c.Context, build.Sources{Points: points, Models: c.String("models"), Runs: runs})
+	m, err := build.Read(c.Context, build.Sources{Points: points, Flags: c.String("flags"), Models: c.String("models"), Runs: runs})
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 		if err != nil {
 			return err
 		}
-		p, err := q.Plan(c.Context)
+		p, err := q.Plan(c.Context, batch)
 		if err != nil {
 			return err
 		}
@@ -474,7 +474,7 @@ func showLibrary(con *console) error {
 	}
 	for _, j := range learned.Judged {
 		judged = append(judged,
-			cells{j.Family, j.Model, fmt.Sprint(j.TP), j.Points, percent(&j.TPOTMape), percent(&j.Interval90),
+			cells{j.Family, j.Model, fmt.Sprint(j.TP), j.Points, percent(&j.TPOTMape), percent(&j.Intervals.ITL),
 				percent(&j.TTFTMedian)})
 	}
 	if !con.json && !con.quiet {

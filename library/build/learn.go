@@ -14,8 +14,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// correction has the values of the parameters: those of library.Parameters except the GPU's scale,
-// then one scale per GPU.
+// correction has the values of the parameters: those of library.Parameters that all GPUs share, then
+// those of library.ByGPU for each GPU.
 type correction struct {
 	GPUs       []string // datasheet names, sorted
 	Theta      []float64
@@ -23,7 +23,7 @@ type correction struct {
 }
 
 const (
-	numCommon = library.NumStep // parameters that GPUs share: those of a step except the scale, and the overhead
+	numCommon = library.NumStep + 1 // parameters that GPUs share: those of a step, and the overhead
 
 	// Standard deviations of the log of a measured time, about what its group or run has in common. A step
 	// cycle has the smallest, because no load generator is part of it.
@@ -40,7 +40,7 @@ const (
 // newCorrection returns the prior means.
 func newCorrection(gpus []string) *correction {
 	c := &correction{GPUs: slices.Compact(slices.Sorted(slices.Values(gpus)))}
-	for k := range numCommon + len(c.GPUs) {
+	for k := range numCommon + len(library.ByGPU)*len(c.GPUs) {
 		c.Theta = append(c.Theta, c.prior(k).Mean)
 	}
 	return c
@@ -49,38 +49,54 @@ func newCorrection(gpus []string) *correction {
 // prior returns the parameter at an index of Theta.
 func (c *correction) prior(k int) library.Parameter {
 	if k < numCommon {
-		return library.Parameters[k+1]
+		return library.Parameters[k]
 	}
-	return library.Parameters[library.ScaleGPU]
+	return library.ByGPU[(k-numCommon)%len(library.ByGPU)]
 }
 
-// gpuIndex returns the index of a GPU's scale in Theta; -1 for a GPU that was not measured.
+// gpuOf returns the GPU that the parameter at an index of Theta belongs to; "" for a shared one.
+func (c *correction) gpuOf(k int) string {
+	if k < numCommon {
+		return ""
+	}
+	return c.GPUs[(k-numCommon)/len(library.ByGPU)]
+}
+
+// gpuIndex returns the index of a GPU's first parameter in Theta; -1 for a GPU that was not measured.
 func (c *correction) gpuIndex(gpu string) int {
 	i := slices.Index(c.GPUs, gpu)
 	if i < 0 {
 		return -1
 	}
-	return numCommon + i
+	return numCommon + i*len(library.ByGPU)
+}
+
+// stepIndex returns the index in a step of the parameter that ByGPU has at i.
+func stepIndex(i int) int {
+	return slices.IndexFunc(library.Parameters[:], func(p library.Parameter) bool { return p.Name == library.ByGPU[i].Name })
 }
 
 // stepValuesOn returns the values of a step's parameters on a GPU.
 func (c *correction) stepValuesOn(gpu string) (out [library.NumStep]float64) {
-	out[library.ScaleGPU] = library.Parameters[library.ScaleGPU].Mean
-	if at := c.gpuIndex(gpu); at >= 0 {
-		out[library.ScaleGPU] = c.Theta[at]
+	copy(out[:], c.Theta)
+	at := c.gpuIndex(gpu)
+	for i := range library.ByGPU {
+		if k := stepIndex(i); at >= 0 {
+			out[k] = math.Max(library.Parameters[k].AtLeast, out[k]+c.Theta[at+i])
+		}
 	}
-	copy(out[1:], c.Theta)
 	return out
 }
 
-// derivativesOf reorders derivatives by a step's parameters, followed by that by the overhead, to
-// the order of Theta.
+// derivativesOf extends derivatives by a step's parameters, followed by that by the overhead, to the
+// order of Theta.
 func (c *correction) derivativesOf(gpu string, by []float64) []float64 {
 	out := make([]float64, len(c.Theta))
-	copy(out, by[1:])
-	clear(out[min(len(by)-1, numCommon):])
+	copy(out, by)
 	if at := c.gpuIndex(gpu); at >= 0 {
-		out[at] = by[library.ScaleGPU]
+		for i := range library.ByGPU {
+			out[at+i] = by[stepIndex(i)]
+		}
 	}
 	return out
 }
@@ -329,6 +345,7 @@ func leaveOut(
 // Sources name the files that corrections are learned from.
 type Sources struct {
 	Points []string // files of measured points
+	Flags  string   // file with what the points' servers ran; "": unknown
 	Models string   // folder of the points' config.json
 	Runs   []string // folders of real runs: step cycles or stock spans
 }
@@ -344,7 +361,7 @@ type Measured struct {
 func Read(ctx context.Context, src Sources) (*Measured, error) {
 	m := &Measured{}
 	var err error
-	if m.points, m.Inputs, err = loadsOf(src.Points, src.Models); err != nil {
+	if m.points, m.Inputs, err = loadsOf(&src); err != nil {
 		return nil, err
 	}
 	ys, served, ins, err := readRuns(ctx, src.Runs)
@@ -382,16 +399,20 @@ func (m *Measured) Learn(ctx context.Context, version string, workers int) (*lib
 func (c *correction) published(version string, left []judged) *library.Corrections {
 	out := &library.Corrections{
 		Version: version,
-		GPUs:    map[string][2]float64{},
+		GPUs:    map[string]map[string][2]float64{},
 		Step:    map[string][2]float64{},
 	}
 	for k, v := range c.Theta {
 		pair := [2]float64{stat.Round(v, 4), stat.Round(c.se(k), 4)}
-		if k < numCommon {
+		gpu := c.gpuOf(k)
+		if gpu == "" {
 			out.Step[c.prior(k).Name] = pair
-		} else {
-			out.GPUs[c.GPUs[k-numCommon]] = pair
+			continue
 		}
+		if out.GPUs[gpu] == nil {
+			out.GPUs[gpu] = map[string][2]float64{}
+		}
+		out.GPUs[gpu][c.prior(k).Name] = pair
 	}
 	by := map[string][]judged{}
 	var families []string
@@ -402,32 +423,55 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 		}
 	}
 	for _, f := range distinct(families) {
-		q := library.Judged{Family: f, Points: len(by[f])}
-		var tpot, ttft []float64
-		var models, flags []string
-		for _, j := range by[f] {
-			flags = append(flags, j.point.flags...)
-			tpot = append(tpot, math.Abs(j.tpotErr))
-			ttft = append(ttft, math.Abs(j.ttftErr))
-			models = append(models, j.point.model)
-			q.TP = append(q.TP, j.dep.TP)
-		}
-		q.Model, q.TP = strings.Join(distinct(models), " and "), distinct(q.TP)
-		for _, flag := range distinct(slices.Clone(flags)) {
-			count := 0
-			for _, f := range flags {
-				if f == flag {
-					count++
-				}
-			}
-			q.Flags = append(q.Flags, fmt.Sprintf("%s (%d of %d)", flag, count, q.Points))
-		}
-		q.TPOTMape = stat.Round(stat.Mean(tpot), 3)
-		q.TTFTMedian = stat.Round(stat.Median(ttft), 3)
-		q.Interval90 = stat.Round(interval90(tpot), 3)
+		q := judgementOf(f, by[f])
+		out.Unseen.TTFT = math.Max(out.Unseen.TTFT, q.Intervals.TTFT)
+		out.Unseen.ITL = math.Max(out.Unseen.ITL, q.Intervals.ITL)
+		out.Unseen.E2E = math.Max(out.Unseen.E2E, q.Intervals.E2E)
+		out.Unseen.Throughput = math.Max(out.Unseen.Throughput, q.Intervals.Throughput)
 		out.Judged = append(out.Judged, q)
 	}
 	return out
+}
+
+// judgementOf returns what the held-out predictions of a family show.
+func judgementOf(family string, js []judged) library.Judged {
+	q := library.Judged{Family: family, Points: len(js)}
+	var tpot, ttft, e2e, throughput []float64
+	var models, flags []string
+	for _, j := range js {
+		p := j.point
+		flags = append(flags, p.served.shown()...)
+		models = append(models, p.model)
+		q.TP = append(q.TP, j.dep.TP)
+		q.Unknown = q.Unknown || p.served == nil
+		q.Measured.Widen(p.InputTokens, p.OutputTokens, int64(p.Concurrency), j.dep.Engine.VLLMVersion, j.dep.Model.Layered.KVBytes)
+		tpot = append(tpot, math.Abs(j.tpotErr))
+		ttft = append(ttft, math.Abs(j.ttftErr))
+		gaps := float64(p.OutputTokens - 1)
+		measured := j.ttftMs + gaps*j.tpotMs
+		predicted := j.ttftMs*(1+j.ttftErr) + gaps*j.tpotMs*(1+j.tpotErr)
+		e2e = append(e2e, math.Abs(predicted/measured-1))
+		throughput = append(throughput, math.Abs(measured/predicted-1))
+	}
+	q.Model, q.TP = strings.Join(distinct(models), " and "), distinct(q.TP)
+	for _, flag := range distinct(slices.Clone(flags)) {
+		count := 0
+		for _, f := range flags {
+			if f == flag {
+				count++
+			}
+		}
+		q.Flags = append(q.Flags, fmt.Sprintf("%s (%d of %d)", flag, count, q.Points))
+	}
+	q.TPOTMape = stat.Round(stat.Mean(tpot), 3)
+	q.TTFTMedian = stat.Round(stat.Median(ttft), 3)
+	q.Intervals = library.Intervals{
+		TTFT:       stat.Round(interval90(ttft), 3),
+		ITL:        stat.Round(interval90(tpot), 3),
+		E2E:        stat.Round(interval90(e2e), 3),
+		Throughput: stat.Round(interval90(throughput), 3),
+	}
+	return q
 }
 
 // interval90 returns a bound that nine in ten errors of further measurements stay within: the

@@ -155,14 +155,14 @@ func TestCopiesCountOnce(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	got, _, err := readPoints(path)
+	got, _, err := readPoints(path, nil)
 	if err != nil || len(got) != 2 || got[0].ep != 4 || got[1].id != "c" {
 		t.Errorf("got %d points, %v", len(got), err)
 	}
 	if err := os.WriteFile(path, []byte(strings.Replace(text, ",10,\nb", ",-1,\nb", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err = readPoints(path); err == nil || !strings.Contains(err.Error(), `points.csv:2:1: measured points: tpot_ms: got "-1"`) {
+	if _, _, err = readPoints(path, nil); err == nil || !strings.Contains(err.Error(), `points.csv:2:1: measured points: tpot_ms: got "-1"`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -29,8 +29,8 @@ type point struct {
 	requestfit.Level
 	id, model, system, weights, measured string
 	tp, ep                               int64
-	flags                                []string // of its server, that change kernels and not the family
-	otherTTFTMs, otherTPOTMs             float64  // what AIConfigurator predicts; NaN where it refuses
+	served                               *served // what ran; nil: unknown, and the labels are taken
+	otherTTFTMs, otherTPOTMs             float64 // what AIConfigurator predicts; NaN where it refuses
 }
 
 // pointColumns are those a file of points must have.
@@ -43,7 +43,7 @@ const repeatShare = 1e-3
 // readPoints reads measured points from a CSV file with the columns of pointColumns. Rows labelled
 // attention_dp above 1 are read as tensor parallel with whole experts, which their values show them
 // to be. Copies count once. Code: bad_points.
-func readPoints(path string) ([]*point, result.Input, error) {
+func readPoints(path string, flags map[string]*served) ([]*point, result.Input, error) {
 	data, err := files.ReadAll(path)
 	if err != nil {
 		return nil, result.Input{}, err
@@ -64,6 +64,14 @@ func readPoints(path string) ([]*point, result.Input, error) {
 		p, err := pointRow(path, int64(i+2), list[0], row)
 		if err != nil {
 			return nil, in, err
+		}
+		if s := flags[p.id]; s != nil {
+			p.served = s
+			p.tp = s.TP
+			p.ep = 1
+			if s.ExpertParallel {
+				p.ep = s.TP
+			}
 		}
 		dated[p.model] = dated[p.model] || p.measured != ""
 		if !slices.ContainsFunc(out, p.copies) {
@@ -192,8 +200,16 @@ func (p *point) load(models string) (*load, error) {
 		Engine:   pointEngine,
 	}
 	d.Engine.VLLMVersion = p.Version
+	if p.Version == "" && p.measured != "" { // the engine of late 2025, with --async-scheduling, which its TPOT shows
+		d.Engine.VLLMVersion = undatedVersion
+		d.Engine.AsyncScheduling = trace.Some(true)
+	}
 	d.Engine.ExpertParallel = p.ep > 1
-	p.recipe(d, decoder)
+	if p.served != nil {
+		if err := p.served.apply(d, decoder); err != nil {
+			return nil, err
+		}
+	}
 	p.Deployment = d
 	family := fmt.Sprintf("%s %s, %s", p.model[strings.Index(p.model, "/")+1:], p.weights, h.Name)
 	l := &load{
@@ -216,40 +232,16 @@ func (p *point) load(models string) (*load, error) {
 	if l.reqs, err = p.Requests(harness); err != nil {
 		return nil, err
 	}
-	// the blocks of KV cache that fit: tokens of whole requests; windows hold no more than they see
-	weights := decoder.WeightBytesPerGPU(model.Parallel{TP: d.TP, PP: 1, DP: 1})
-	free := (1<<30)*(0.99*d.Hardware.MemoryGB*d.Engine.GPUMemoryUtilization-otherGB) - weights
-	l.kvBlocks = int64(free / decoder.Cache(decoder.KVBytes, d.TP).BytesPerToken / float64(d.Engine.BlockSize))
+	if l.kvBlocks, err = d.EstimateKVBlocks(); err != nil {
+		return nil, err
+	}
 	l.step, err = library.Bound(d, library.Options{Decoder: decoder})
 	return l, err
 }
 
-// recipe sets the flags of the public benchmark that most points come from
-// (SemiAnalysisAI/InferenceX, benchmarks/single_node). Llama and Kimi on B200 fuse the all-reduce;
-// their caches, and that of MiniMax after vLLM 0.17, are fp8; gpt-oss on H100 uses Marlin's experts
-// and captures graphs up to 2048 tokens.
-func (p *point) recipe(d *deploy.Deployment, m *model.Decoder) {
-	d.Engine.Extra = map[string]any{}
-	switch b200 := strings.HasPrefix(d.Hardware.Name, "B200"); {
-	case strings.Contains(p.model, "gpt-oss"):
-		d.Engine.Extra["moe_backend"] = "marlin"
-		d.Engine.Extra["max_cudagraph_capture_size"] = 2048
-		p.flags = []string{"--max-cudagraph-capture-size 2048"}
-	case strings.Contains(p.model, "MiniMax"):
-		d.Engine.GPUMemoryUtilization = 0.95
-		if !strings.HasPrefix(p.Version, "0.17") {
-			m.KVBytes = 1
-			p.flags = []string{"--kv-cache-dtype fp8"}
-		}
-	case b200:
-		m.KVBytes = 1
-		p.flags = []string{"--kv-cache-dtype fp8"}
-		if p.tp > 1 {
-			d.Engine.Extra["compilation_config"] = `{"pass_config":{"fuse_allreduce_rms":true}}`
-			p.flags = append(p.flags, "fuse_allreduce_rms")
-		}
-	}
-}
+// undatedVersion is the release of vLLM at the date of the points that state none, October to
+// December 2025.
+const undatedVersion = "0.11.0"
 
 // published maps models that are served under another name, or with another publisher's weights, to
 // the model whose configuration is read.
@@ -281,29 +273,35 @@ func (p *point) decoder(models string) (*model.Decoder, model.Model, error) {
 			}
 		}
 	}
-	m := model.Model{ID: p.model}
+	m := model.Model{ID: p.model, Layered: d}
 	if strings.Contains(p.model, "MiniMax-M2") {
 		m.ModelType = "minimax_m2"
 	}
 	return d, m, nil
 }
 
-// otherGB is the GPU memory that neither weights nor the KV cache use.
-const otherGB = 4
-
 // loadsOf reads the points of some files as loads.
-func loadsOf(paths []string, models string) ([]*load, []result.Input, error) {
+func loadsOf(src *Sources) ([]*load, []result.Input, error) {
 	var out []*load
 	var ins []result.Input
+	var flags map[string]*served
+	if src.Flags != "" {
+		var in result.Input
+		var err error
+		if flags, in, err = readFlags(src.Flags); err != nil {
+			return nil, nil, err
+		}
+		ins = append(ins, in)
+	}
 	size := map[string]int{}
-	for _, path := range paths {
-		points, in, err := readPoints(path)
+	for _, path := range src.Points {
+		points, in, err := readPoints(path, flags)
 		if err != nil {
 			return nil, nil, err
 		}
 		ins = append(ins, in)
 		for _, p := range points {
-			l, err := p.load(models)
+			l, err := p.load(src.Models)
 			if err != nil {
 				return nil, nil, fmt.Errorf("%s: %s: %w", path, p.id, err)
 			}
@@ -313,7 +311,7 @@ func loadsOf(paths []string, models string) ([]*load, []result.Input, error) {
 	}
 	for _, l := range out {
 		l.ttftWeight = min(1, ttftCount/float64(size[l.family]))
-		if !l.listed() {
+		if !l.listed() || l.point.served == nil { // rows of unknown flags are predicted, and teach nothing
 			l.tpotWeight = 0
 			l.ttftWeight = 0
 		}

@@ -127,20 +127,55 @@ func All(ctx context.Context, questions []Question, workers int) ([]*Prediction,
 	return out, err
 }
 
-// Plan returns the plan of the deployment's step, operator by operator, and simulates nothing.
-func (q *Question) Plan(ctx context.Context) (*Prediction, error) {
+// Plan returns the plan of a step of this batch, operator by operator, and simulates nothing. A batch
+// that the engine never forms is an error. Code: bad_sim_config.
+func (q *Question) Plan(ctx context.Context, batch []trace.Chunk) (*Prediction, error) {
 	d, findings, err := q.Deployment()
 	if err != nil {
 		return nil, err
 	}
-	p, err := q.prepare(ctx, d, findings)
+	ofBatch := *q
+	ofBatch.Concurrency = len(batch)
+	ofBatch.RateRPS = 0
+	p, err := ofBatch.prepare(ctx, d, findings)
 	if err != nil {
 		return nil, err
 	}
 	if p.Step == nil {
 		return nil, trace.Errorf(library.NoTables, "%s", p.Trust.Unjudged)
 	}
-	return p, nil
+	return p, checkBatch(d, batch)
+}
+
+// checkBatch returns an error for a batch that the engine never forms: more requests or tokens than
+// its limits, or contexts beyond the model's or the KV cache.
+func checkBatch(d *deploy.Deployment, batch []trace.Chunk) error {
+	e := &d.Engine
+	var tokens, blocks int64
+	units := d.KVUnits()
+	for _, c := range batch {
+		tokens += c.New
+		context := c.Computed + c.New
+		blocks += (context + units.Block - 1) / units.Block * units.Blocks
+		if longest := d.MaxModelLen(); longest.OK && context > longest.V {
+			return trace.Errorf(sim.CodeBadConfig, "--step: got a context of %d tokens, want at most %d, the longest of the model", context, longest.V)
+		}
+	}
+	room, _, err := d.KVBlocks()
+	switch {
+	case err != nil:
+		return err
+	case int64(len(batch)) > e.MaxNumSeqs:
+		return trace.Errorf(sim.CodeBadConfig, "--step: got %d requests, want at most max_num_seqs, %d", len(batch), e.MaxNumSeqs).
+			WithHint("raise --max-num-seqs in --vllm")
+	case tokens > e.MaxNumBatchedTokens:
+		return trace.Errorf(sim.CodeBadConfig, "--step: got %d tokens, want at most max_num_batched_tokens, %d", tokens, e.MaxNumBatchedTokens).
+			WithHint("raise --max-num-batched-tokens in --vllm")
+	case blocks > room:
+		return trace.Errorf(sim.CodeBadConfig, "--step: got contexts of %d KV blocks, want at most the %d of the cache", blocks, room).
+			WithHint("ask for fewer requests or shorter contexts, or raise --tp")
+	}
+	return nil
 }
 
 // refusal returns a prediction with the reason why the question has no answer; d is nil where the
@@ -183,6 +218,8 @@ func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings [
 	p.options.OutputTokens = q.OutputTokens
 	p.options.RangeRatio = lengthSpread
 	p.options.GPU = q.GPU
+	p.options.Concurrency = q.Concurrency
+	p.options.RateRPS = q.RateRPS
 	s, err := simulate.For(ctx, d, &p.options)
 	if err != nil {
 		return nil, err

@@ -77,16 +77,13 @@ func (p *Prediction) serve(s *Stretch, seed int64, breakdown *stepBreakdown) (*S
 	return NewSample(res.Requests, []*sim.Result{res}, s), res, nil
 }
 
-// normalQuantile90OverMedian is the ratio of the 90th percentile of the size of a normal error to its median.
-const normalQuantile90OverMedian = 1.645 / 0.6745
-
 // StatedError is the half width, as a ratio, of the interval that nine in ten measured servers of this kind
-// fall into, for TTFT and for TPOT. Of TTFT the median error was measured; it is widened as that of a normal
-// distribution. Where no server of the kind was measured both are the error that is assumed then.
+// fall into, for TTFT and for TPOT (simulate.Trust). Where steps take the roofline nothing is stated, and
+// the widest of all families counts.
 func (p *Prediction) StatedError() (ttft, tpot float64) {
-	j := p.Trust.Judged
-	if j == nil {
-		return library.UnjudgedInterval, library.UnjudgedInterval
+	i := p.Trust.Intervals90
+	if i == nil {
+		i = &library.Learned().Unseen
 	}
-	return math.Max(j.TTFTMedian*normalQuantile90OverMedian, j.Interval90), j.Interval90
+	return i.TTFT, i.ITL
 }

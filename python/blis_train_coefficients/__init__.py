@@ -196,7 +196,8 @@ class Space:
             self._add_layers(max(1, deployment.get("data_parallel_size", 1)))
         for name, code in _CONSTANTS[self.base]:
             env[name] = eval(code, env)
-        self._reduce, self._fused = _interconnect(h["name"], e, self.tp) if self.base in ("1.2", "1.3") else (None, None)
+        self._reduce, self._fused = _interconnect(
+            h["name"], e, self.tp, deployment.get("pipeline_parallel_size", 1), max(1, deployment.get("data_parallel_size", 1))) if self.base in ("1.2", "1.3") else (None, None)
 
     def _add_layers(self, engines):
         """What 1.3 reads in place of a model's dimensions: the sums over its layers."""
@@ -441,11 +442,37 @@ def _check_supported(d, m, e, tp, layered=False):
             _refuse("bad_model", n, m.get(n))
 
 
-def _interconnect(name, e, tp):
+def _fuses(e, tp, pp, dp):
+    """Whether vLLM of the stated release fuses all-reduce and norm on compute capability 10.0 (vllm/config/vllm.py)."""
+    extra = e.get("extra") or {}
+    config = extra.get("compilation_config")
+    if tp < 2:
+        return False
+    if isinstance(config, str):
+        try:
+            config = json.loads(config)
+        except ValueError:
+            if "fuse_allreduce_rms" in config or "enable_fi_allreduce_fusion" in config:
+                return True
+    config = config if isinstance(config, dict) else {}
+    passes = config.get("pass_config")
+    for key in ("fuse_allreduce_rms", "enable_fi_allreduce_fusion"):
+        if isinstance(passes, dict) and isinstance(passes.get(key), bool):
+            return passes[key]
+
+    def setting(key):
+        return _number(extra[key] if extra.get(key) is not None else config.get(key))
+    level, mode = setting("optimization_level"), setting("mode")
+    if level is not None and level < 2 or mode is not None and mode < 3 or extra.get("enforce_eager") is True:
+        return False
+    release = _version(e.get("version") or "") or (1 << 30, 0)
+    return release >= (0, 17) and pp == 1 and (dp == 1 or release >= (0, 21))
+
+
+def _interconnect(name, e, tp, pp, dp):
     """Published curves of an all-reduce among tp devices, in CUDA graphs and outside; that of the fused kernel and its largest size."""
     sheet = datasheet(name) if tp > 1 else None
-    text = str((e.get("extra") or {}).get("compilation_config"))
-    fuses = name.startswith("B200") and ("enable_fi_allreduce_fusion" in text or "fuse_allreduce_rms" in text)
+    fuses = name.startswith("B200") and _fuses(e, tp, pp, dp)
     published = RULES["all_reduce"].get(sheet["name"], {}).get(str(tp)) if sheet else None
     fused = RULES["fused_all_reduce"].get(str(tp)) if fuses else None
 

@@ -211,6 +211,8 @@ class _Config:
             if name is None:
                 _refuse("bad_model", "dtype: missing, want the activations' type (also read as torch_dtype, or model.dtype)")
         act = _width(name) if isinstance(name, str) else 0
+        if dtype in ("", "auto"):
+            act = min(act, 2.0)  # vLLM runs float32 checkpoints in 16 bits
         if not act:
             _refuse("unsupported_model", "dtype: got %r, want float32, float16, bfloat16 or an fp8 name", name)
         kv = act if kv_dtype in ("", "auto") else _width(kv_dtype)

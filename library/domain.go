@@ -1,0 +1,128 @@
+package library
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// Intervals are half widths, as ratios, of the intervals that nine in ten held-out measurements lie
+// in. E2E and throughput of a point are derived: E2E is TTFT + (n - 1) TPOT, throughput clients / E2E.
+type Intervals struct {
+	TTFT       float64 `yaml:"ttft" json:"ttft"`
+	ITL        float64 `yaml:"itl" json:"itl"`
+	E2E        float64 `yaml:"e2e" json:"e2e"`
+	Throughput float64 `yaml:"throughput" json:"throughput"`
+}
+
+// Domain is what the servers of a family were measured with, from the least to the most.
+type Domain struct {
+	InputTokens  [2]int64  `yaml:"input_tokens,flow" json:"input_tokens"`
+	OutputTokens [2]int64  `yaml:"output_tokens,flow" json:"output_tokens"`
+	Clients      [2]int64  `yaml:"clients,flow" json:"clients"` // of closed loops
+	Releases     []string  `yaml:"vllm,flow" json:"vllm"`
+	KVBytes      []float64 `yaml:"kv_bytes,flow" json:"kv_bytes"` // of a cached value
+}
+
+// Asked is what a prediction is for, in the axes of a domain. A zero field is not known.
+type Asked struct {
+	InputTokens, OutputTokens int64
+	Clients                   int64
+	RateRPS                   float64
+	Version                   string
+	KVBytes                   float64
+	DP                        int64
+	WeightsFloat32            bool
+	LoRA                      bool
+}
+
+// AskedOf returns the axes of a deployment.
+func AskedOf(d *deploy.Deployment) Asked {
+	lora, _ := d.Engine.Extra["enable_lora"].(bool)
+	return Asked{
+		Version:        d.Engine.VLLMVersion,
+		KVBytes:        d.Model.BytesPerKV,
+		DP:             d.DP,
+		WeightsFloat32: d.Model.BytesPerActivation > 2,
+		LoRA:           lora || d.Engine.Extra["lora_modules"] != nil,
+	}
+}
+
+// How far from a measured length a prediction still counts as measured. Short answers change little
+// but the share of steps with prompts.
+const (
+	lengthFactor      = 2
+	shortAnswerFactor = 8
+	fewClientsFactor  = 8
+)
+
+// tablesRelease is the newest release whose kernels the tables have.
+var tablesRelease = vllm.Release{0, 24}
+
+// Outside names the axes on which a prediction lies outside of the measured domain, with what was
+// asked and what was measured.
+func (m *Domain) Outside(a *Asked) (axes []string) {
+	add := func(format string, args ...any) { axes = append(axes, fmt.Sprintf(format, args...)) }
+	between := func(axis string, n int64, measured [2]int64, below, above int64) {
+		if n > 0 && (n*below < measured[0] || n > measured[1]*above) {
+			add("%s %d, measured %d to %d", axis, n, measured[0], measured[1])
+		}
+	}
+	between("input tokens", a.InputTokens, m.InputTokens, lengthFactor, lengthFactor)
+	between("output tokens", a.OutputTokens, m.OutputTokens, shortAnswerFactor, lengthFactor)
+	between("clients", a.Clients, m.Clients, fewClientsFactor, 1)
+	if a.RateRPS > 0 {
+		add("arrivals at a rate, measured closed loops")
+	}
+	if r, known := vllm.ParseRelease(a.Version); known && len(m.Releases) > 0 {
+		oldest, _ := vllm.ParseRelease(m.Releases[0])
+		if r.Before(oldest) || tablesRelease.Before(r) {
+			add("vLLM %s, measured %s and kernels of %s", r, strings.Join(m.Releases, ", "), tablesRelease)
+		}
+	}
+	if a.KVBytes > 0 && !slices.ContainsFunc(m.KVBytes, func(b float64) bool { return math.Abs(b-a.KVBytes) < 0.01 }) {
+		add("a KV cache of %g bytes a value, measured %v", a.KVBytes, m.KVBytes)
+	}
+	if a.DP > 1 {
+		add("data parallelism %d, measured 1", a.DP)
+	}
+	if a.WeightsFloat32 {
+		add("float32, measured bfloat16")
+	}
+	if a.LoRA {
+		add("LoRA, measured without")
+	}
+	return axes
+}
+
+// Widen adds one measurement to the domain.
+func (m *Domain) Widen(input, output, clients int64, release string, kvBytes float64) {
+	span := func(of *[2]int64, n int64) {
+		if of[0] == 0 || n < of[0] {
+			of[0] = n
+		}
+		of[1] = max(of[1], n)
+	}
+	span(&m.InputTokens, input)
+	span(&m.OutputTokens, output)
+	span(&m.Clients, clients)
+	if r, known := vllm.ParseRelease(release); known && !slices.Contains(m.Releases, r.String()) {
+		m.Releases = append(m.Releases, r.String())
+		slices.SortFunc(m.Releases, func(a, b string) int {
+			ra, _ := vllm.ParseRelease(a)
+			rb, _ := vllm.ParseRelease(b)
+			if ra.Before(rb) {
+				return -1
+			}
+			return 1
+		})
+	}
+	if !slices.Contains(m.KVBytes, kvBytes) {
+		m.KVBytes = append(m.KVBytes, kvBytes)
+		slices.Sort(m.KVBytes)
+	}
+}
