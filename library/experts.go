@@ -58,20 +58,63 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 		if !s.raw {
 			c = c.envelope()
 		}
-		return c.scaled(float64(tp) / float64(s.tp)), f, nil
+		c = c.scaled(float64(tp) / float64(s.tp))
+		if by, instead, from, ok := g.contradicted(s, dtype, c); ok {
+			from = from.substituted("measured rows are %.1f times those of bfloat16: from bfloat16 by the bytes of its weights", by)
+			return instead, from, nil
+		}
+		return c, f, nil
 	}
 	if ok {
+		if by, instead, base, wrong := g.contradicted(s, s.dtypes[0], like); wrong {
+			base = base.substituted("the rows nearest in size take %.1f times those of bfloat16: from bfloat16 by the bytes of its weights", by)
+			return instead, base, nil
+		}
 		return like, from, nil
 	}
 	if s.dtypes[0] == bf16 {
 		return curve{}, f, g.missingRows(t, of(bf16, equals("moe_tp_size", s.tp))...)
 	}
-	wide := s
-	wide.dtypes = []string{bf16}
-	c, f, err := g.experts(wide)
+	c, f, err := g.lighterExperts(s, s.dtypes[0])
+	return c, f.substituted("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
+}
+
+// lighterExperts returns the time of experts from the rows of bfloat16, with a share of their bytes.
+func (g *GPU) lighterExperts(s expertShape, dtype string) (curve, found, error) {
+	s.dtypes = []string{bf16}
+	s.backend = ""
+	c, f, err := g.experts(s)
 	chosen := float64(s.topK) / float64(s.experts) // probability that a token goes to an expert
 	touched := func(x float64) float64 { return (1 - math.Pow(1-chosen, x)) / chosen }
-	return c.lighter(bytesOf(s.dtypes[0])/2, touched), f.substituted("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
+	return c.lighter(bytesOf(dtype)/2, touched), f, err
+}
+
+// mostSlower is the ratio to the rows of bfloat16 beyond which rows of narrower weights are wrong. The
+// kernel reads fewer bytes and multiplies no slower; weight-only formats, which are unpacked first,
+// and untuned ones take up to 1.7 on long batches.
+const mostSlower = 2
+
+// contradicted returns the curve that replaces rows of narrow weights which take more than mostSlower
+// times those of bfloat16 at any size, and the largest ratio.
+func (g *GPU) contradicted(s expertShape, dtype string, c curve) (by float64, instead curve, f found, ok bool) {
+	if dtype == bf16 {
+		return 0, c, f, false
+	}
+	wide := s
+	wide.dtypes = []string{bf16}
+	wide.backend = ""
+	plain, _, err := g.experts(wide)
+	if err != nil {
+		return 0, c, f, false
+	}
+	for i, x := range c.x {
+		by = math.Max(by, c.y[i]/plain.usAt(x, 1))
+	}
+	if by <= mostSlower {
+		return by, c, f, false
+	}
+	instead, f, err = g.lighterExperts(s, dtype)
+	return by, instead, f, err == nil
 }
 
 // expertsOfOther returns the curve of a backend's kernel that was measured on another GPU only, the

@@ -384,6 +384,35 @@ func BenchmarkBind(b *testing.B) {
 	}
 }
 
+// TestContradictedExpertsAreReplaced: rows of fp8 experts that take several times those of bfloat16 do not answer; their bytes do, and
+// the answer names it. Rows that keep the order stay.
+func TestContradictedExpertsAreReplaced(t *testing.T) {
+	for gpu, wrong := range map[string]bool{"H100": true, "B200": false} {
+		g, err := For(&deploymentOn(t, gpu, 2, "native").Hardware)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := expertShape{dtypes: []string{fp8}, hidden: 5120, inter: 8192, topK: 1, experts: 16, tp: 2, ep: 1, load: DefaultLoad}
+		c, f, err := g.experts(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.dtypes = []string{bf16}
+		plain, _, err := g.experts(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(f.Note, "times those of bfloat16") != wrong {
+			t.Errorf("%s: got %+v", gpu, f)
+		}
+		for i, x := range c.x {
+			if c.y[i] > mostSlower*plain.usAt(x, 1) {
+				t.Errorf("%s: %g tokens: got %.0f us, bfloat16 %.0f", gpu, x, c.y[i], plain.usAt(x, 1))
+			}
+		}
+	}
+}
+
 // TestOutsideOfTheMeasuredDomain: an axis beyond what the servers were measured with is named, and the error of families that were
 // held out is stated in place of the family's own.
 func TestOutsideOfTheMeasuredDomain(t *testing.T) {
