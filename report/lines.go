@@ -15,7 +15,7 @@ import (
 type UseLine struct {
 	Class  string // pass | fail | insufficient | none: of the purpose that decides
 	Scope  string // the configuration, or the test run
-	Uses   string // purposes that passed, failed and lack data
+	Uses   string // purposes that passed, failed and lack data, and how much of the recording was used
 	Region string // how far the recordings reach; empty: not known
 	Error  string // the error to expect; empty: nothing was compared
 }
@@ -30,7 +30,7 @@ func Lines(in Input) []UseLine {
 	for i := range in.Validation.Configs {
 		c := &in.Validation.Configs[i]
 		out = append(out, UseLine{Scope: c.Scope, Class: classOf(in.Validation.VerdictFor(in.Validation.For, c.Scope).Verdict),
-			Uses: usesText(in.Validation, c.Scope), Region: regionText(in.Fit, c), Error: expectedError(in, c)})
+			Uses: usesText(in.Validation, c.Scope) + usedText(in, c), Region: regionText(in.Fit, c), Error: expectedError(in, c)})
 	}
 	return out
 }
@@ -81,6 +81,66 @@ func usesText(v *result.Validation, scope string) string {
 		parts[0] = "not usable for " + strings.Join(by[coeff.VerdictFail], ", ")
 	}
 	return strings.Join(parts, "; ")
+}
+
+// usedText states how many of the recorded steps of a configuration or test run the fit learned from, or the
+// validation compared, and how many of its recorded requests were judged; empty where neither was.
+func usedText(in Input, c *result.ConfigErrors) string {
+	var parts []string
+	add := func(used, recorded int, noun string) {
+		if recorded > 0 {
+			parts = append(parts, fmt.Sprintf("%s of %s %s", trace.Thousands(int64(used)), trace.Thousands(int64(max(used, recorded))), noun))
+		}
+	}
+	steps, usedSteps := 0, 0
+	if in.Fit != nil && in.Fit.Requests == nil {
+		for _, r := range in.Fit.Runs {
+			if r.Config == c.Config && !c.TestRun || r.ID == c.Scope {
+				steps += r.Steps.Recorded
+			}
+		}
+		for _, r := range in.Fit.Beta.Rows.ByRun {
+			if slices.Contains(c.Runs, r.Run) {
+				usedSteps += r.Kept
+			}
+		}
+	}
+	if c.TestRun && c.Steps != nil {
+		usedSteps = c.Steps.Rows
+	}
+	add(usedSteps, steps, "recorded steps")
+	requests, judged := 0, 0
+	seen := map[[2]string]bool{} // runs and phases
+	for i := range in.Validation.Runs {
+		r := &in.Validation.Runs[i]
+		key := [2]string{r.ID, r.Phase}
+		if r.Config != c.Config || seen[key] || c.TestRun && r.ID != c.Scope || r.Source == result.SourcePoints {
+			continue
+		}
+		seen[key] = true // the entry that is gated comes first
+		requests += r.Replayed - r.Rebuilt
+		if r.Judged() {
+			judged += r.Requests
+		}
+	}
+	if in.Extract != nil {
+		recorded := 0
+		for i := range in.Extract.Runs {
+			r := &in.Extract.Runs[i]
+			if slices.Contains(c.Runs, r.ID) {
+				n := &r.Requests
+				recorded += int(n.Engine + n.APIOnly + n.Stock)
+			}
+		}
+		requests = max(requests, recorded)
+	}
+	if !in.Validation.Options.StepsOnly {
+		add(judged, requests, "requests")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; used " + strings.Join(parts, ", ")
 }
 
 // regionText states the load and the lengths that the recordings of a configuration cover.

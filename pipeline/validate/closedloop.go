@@ -38,8 +38,8 @@ func (p *replayedPhase) closeLoop(load string) {
 	p.clients = c.Clients
 }
 
-// capacity compares the throughput of a closed loop, from the E2E of the compared requests; nil where no
-// client sent twice, or nothing was compared.
+// capacity compares the throughput of a closed loop, from the E2E of the compared requests that were sent
+// while all clients were busy; nil where there are none.
 func (p *replayedPhase) capacity(s *sample) *result.Capacity {
 	const msPerS, usPerMs = 1e3, 1e3
 	pauseMs, queued := 0.0, 0.0
@@ -49,8 +49,15 @@ func (p *replayedPhase) capacity(s *sample) *result.Capacity {
 			queued++
 		}
 	}
-	real, simulated := s.real["e2e"], s.sim["e2e"]
-	if p.clients == 0 || queued == 0 || len(real) == 0 || len(real) != len(simulated) {
+	var real, simulated []float64
+	for k, i := range s.request["e2e"] {
+		allBusy := p.requests[i].Queued && i < len(p.requests)-p.clients
+		if allBusy && k < len(s.sim["e2e"]) {
+			real = append(real, s.real["e2e"][k])
+			simulated = append(simulated, s.sim["e2e"][k])
+		}
+	}
+	if p.clients == 0 || len(real) == 0 {
 		return nil
 	}
 	pauseMs /= queued

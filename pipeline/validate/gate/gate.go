@@ -112,14 +112,20 @@ type replayValue struct {
 	// ofLevels is computed for load levels, whose means are neither a distribution nor requests; the others
 	// for requests.
 	ofLevels bool
+	// notOfLoops is not judged in closed loops.
+	notOfLoops bool
 	// ofLoop is computed for closed loops in place of a metric.
 	ofLoop func(*result.Capacity) reading
 }
 
 // applies reports whether the value is one of a replayed run.
 func (v *replayValue) applies(run *result.ValidationRun) bool {
+	isLoop := run.Metrics != nil && run.Metrics.Capacity != nil
 	if v.ofLoop != nil {
-		return run.Metrics != nil && run.Metrics.Capacity != nil
+		return isLoop
+	}
+	if isLoop && v.notOfLoops {
+		return false
 	}
 	return v.ofLevels == (run.Source == result.SourcePoints)
 }

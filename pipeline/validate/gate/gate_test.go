@@ -26,6 +26,17 @@ type evidence struct {
 	set *coeff.Set
 }
 
+// addLoop adds a closed loop whose capacity is off.
+func (e *evidence) addLoop(off float64) {
+	loop := e.v.Runs[0]
+	metrics := *loop.Metrics
+	metrics.Capacity = &result.Capacity{Clients: 8, Err: estimate(off, 0.01)}
+	loop.Phase = "closed"
+	loop.Load = deploy.LoadClosed
+	loop.Metrics = &metrics
+	e.v.Runs = append(e.v.Runs, loop)
+}
+
 // goodEvidence is a validation of two configurations, a and b, in which every gate has a value and
 // passes. b is served by the frozen recipe too, so that it has queue waits.
 func goodEvidence() evidence {
@@ -53,7 +64,7 @@ func goodEvidence() evidence {
 		Steps:   &result.Errors{Rows: 1800, Bias: num(-0.02), BiasInterval: &[2]float64{-0.03, -0.01}},
 		Runs: []result.ValidationRun{{
 			ID: "r", Phase: "open", Load: deploy.LoadOpen, Split: result.Split{Kind: result.SplitHoldout},
-			Requests: 400, Metrics: &result.Metrics{TTFT: metric(), ITL: metric(), E2E: metric(), Capacity: &result.Capacity{Err: estimate(0.01, 0.01)}},
+			Requests: 400, Metrics: &result.Metrics{TTFT: metric(), ITL: metric(), E2E: metric()},
 		}},
 	}
 	leftOut := func() []result.Loco {
@@ -128,6 +139,7 @@ func TestEverythingGoodPasses(t *testing.T) {
 func TestEveryGateHasAValue(t *testing.T) {
 	e := goodEvidence()
 	e.addLevels(0.05)
+	e.addLoop(0.01)
 	v := e.decide(t, nil)
 	for _, want := range All() {
 		onlyWhenViolated := JudgesStreams(want.Name)
@@ -270,8 +282,8 @@ func TestEachGateCanFail(t *testing.T) {
 		"ks_e2e":          {func(e evidence) { e.v.Runs[0].Metrics.E2E.BeyondD = num(0.16) }, []string{"ks_e2e r/open"}},
 		"paired_err_e2e":  {func(e evidence) { e.v.Runs[0].Metrics.E2E.PairedErr = estimate(-0.09, 0.02) }, []string{"paired_err_e2e r/open"}},
 		"capacity": {func(e evidence) {
-			e.v.Runs[0].Metrics.Capacity.Err = estimate(-0.09, 0.02)
-		}, []string{"capacity r/open"}},
+			e.addLoop(-0.09)
+		}, []string{"capacity r/closed"}},
 		"median_rel_err_ttft": {func(e evidence) { e.addLevels(0.3) }, []string{"median_rel_err_itl levels", "median_rel_err_ttft levels"}},
 		"median_rel_err_itl":  {func(e evidence) { e.addLevels(0.2) }, []string{"median_rel_err_itl levels", "median_rel_err_ttft levels"}},
 	}
@@ -485,7 +497,7 @@ func TestSampledJourneysCannotBeReplayed(t *testing.T) {
 	v := e.v
 	v.Runs[0].JourneySampleRate = num(0.5)
 	e.decide(t, nil)
-	if v.Verdict != coeff.VerdictInsufficient || len(v.Missing) != 7 || !strings.Contains(v.Missing[0], "sampled at 0.5") {
+	if v.Verdict != coeff.VerdictInsufficient || len(v.Missing) != 6 || !strings.Contains(v.Missing[0], "sampled at 0.5") {
 		t.Errorf("got %s, %v", v.Verdict, v.Missing)
 	}
 }

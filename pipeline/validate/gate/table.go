@@ -378,7 +378,7 @@ var table = withClauses([]Gate{
 		Reason: "planted servers: right within 3 %, wrong from 10 %",
 		Compares: "size of the signed error of TTFT, trimmed mean over the same requests, plain replay, " +
 			"requests that the fit never saw; judged with its interval",
-		ofReplay: &replayValue{metric: ttftOf, read: pairedErrorOf},
+		ofReplay: &replayValue{metric: ttftOf, read: pairedErrorOf, notOfLoops: true},
 		Words: Words{
 			What:  "TTFT, signed error of the same requests",
 			Means: timesAreOff,
@@ -390,7 +390,7 @@ var table = withClauses([]Gate{
 		Reason: "near enough to plan with",
 		Compares: "distance of the distributions of TTFT beyond a tolerance of 5 % of the times, the server's " +
 			"noise in the replay, requests that the fit never saw",
-		ofReplay: &replayValue{metric: ttftOf, read: beyondOf},
+		ofReplay: &replayValue{metric: ttftOf, read: beyondOf, notOfLoops: true},
 		Words: Words{
 			What:  "TTFT, distance between recorded and simulated distribution beyond 5 % of the times",
 			Means: distributionsDiffer,
