@@ -136,7 +136,7 @@ func clientsOf(t *testing.T, dir string) string {
 	base := int64(0)
 	for i := range requests {
 		o := &requests[i]
-		if o.Excluded != "" || !o.TTFTMs.OK || !o.E2EMs.OK || o.Output < 1 {
+		if o.Excluded != "" || !o.TTFTMs.OK || !o.E2EMs.OK || o.Output < 1 || o.E2EMs.V < o.TTFTMs.V {
 			continue
 		}
 		if base == 0 {
