@@ -1,6 +1,8 @@
 package deploy
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -70,15 +72,25 @@ func (d *Deployment) NotModelled() []trace.Finding {
 	return append(append(out, unmeasuredDevice(d.Hardware.Name)...), d.Model.NotModelled()...)
 }
 
+// otherVendors are the built-in devices that do not run CUDA: no kernel or server on them was measured, and
+// vLLM's defaults for CUDA may not hold on them.
+var otherVendors = []string{"MI300X-192GB", "MI325X-256GB", "MI355X-288GB", "TPU-v6e-32GB", "Gaudi3-128GB"}
+
 // unmeasuredDevice returns a warning for a built-in device on which no kernel or server was
-// measured.
+// measured, or that computes in another type.
 func unmeasuredDevice(device string) []trace.Finding {
-	if device != "MI300X-192GB" {
-		return nil
+	switch {
+	case slices.Contains(otherVendors, device):
+		return []trace.Finding{trace.Findingf(vllm.NotModelled, "%s: only its vendor's rates are known: no kernel or server on it was measured for the "+
+			"features and the library, and vLLM's defaults are those for CUDA", device)}
+	case device == turing:
+		return []trace.Finding{trace.Findingf(vllm.NotModelled, "%s: vLLM computes in float16 there: the device has no bfloat16", device)}
 	}
-	return []trace.Finding{trace.Findingf(vllm.NotModelled, "%s: only its vendor's rates are known: no kernel or server on it was measured for the "+
-		"features and the library", device)}
+	return nil
 }
+
+// turing is the built-in device of a generation before bfloat16.
+const turing = "T4-16GB"
 
 // refuseLimits returns an error for the first setting whose effect on step times is not modelled.
 // layered: step times are sums over layers (spec 1.3), which model some settings that others do

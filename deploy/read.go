@@ -47,6 +47,10 @@ func (d *document) read(root *yaml.Node) *runFile {
 			}
 			s.Read(keys[1:]...)
 			d.finishHardware(&f.dep.Hardware, s)
+			if f.dep.Hardware.Name == turing && f.model.DType == "bfloat16" {
+				d.Fail(s.Value("name"), model.UnsupportedModel, "leave the dtype out: vLLM then takes float16",
+					"%s: got dtype bfloat16, want float16: the device has no bfloat16, vLLM refuses it", turing)
+			}
 		case "vllm":
 			// The default of gpu_memory_utilization depends on the version.
 			s.Read(keys[0])

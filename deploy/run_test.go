@@ -263,7 +263,8 @@ func TestBuiltInDatasheets(t *testing.T) {
 	latency := map[string]float64{"L40S-48GB": 20, "RTX-4090-24GB": 20, "RTX-PRO-6000-96GB": 20, "L4-24GB": 20, "A10G-24GB": 20,
 		"RTX-6000-Ada-48GB": 20, "H100-PCIe-80GB": 20, "A100-SXM-40GB": 10, "H100-NVL-94GB": 10, "H20-96GB": 10, "GH200-96GB": 10,
 		"GB200-186GB": 10, "GB300-288GB": 10, "B300-SXM-288GB": 10, "MI300X-192GB": 10, "A100-SXM-80GB": 10,
-		"H100-SXM-80GB": 10, "H200-SXM-141GB": 10, "B200-SXM-180GB": 10}
+		"H100-SXM-80GB": 10, "H200-SXM-141GB": 10, "B200-SXM-180GB": 10, "MI325X-256GB": 10, "MI355X-288GB": 10, "TPU-v6e-32GB": 10,
+		"Gaudi3-128GB": 10, "RTX-5090-32GB": 20, "DGX-Spark-128GB": 20, "T4-16GB": 20}
 	if len(Datasheets()) != len(latency) {
 		t.Errorf("got %d datasheets, want %d", len(Datasheets()), len(latency))
 	}
@@ -281,7 +282,9 @@ func TestBuiltInDatasheets(t *testing.T) {
 		"NVIDIA RTX 6000 Ada Generation": "RTX-6000-Ada-48GB", "AMD Instinct MI300X": "MI300X-192GB", "nvidia_a100-sxm4-80gb": "A100-SXM-80GB",
 		"A100-SXM4-80GB": "A100-SXM-80GB", "A100-SXM4-40GB": "A100-SXM-40GB", "a100sxm40gb": "A100-SXM-40GB", "a100-80": "A100-SXM-80GB",
 		"NVIDIA-H100-80GB-HBM3": "H100-SXM-80GB", "H100-SXM5": "H100-SXM-80GB", "h100_sxm": "H100-SXM-80GB", "MI300X_OAM": "MI300X-192GB",
-		"H200 SXM5 141GB HBM3e": "H200-SXM-141GB", "gb300": "GB300-288GB", "NVIDIA B300 SXM6": "B300-SXM-288GB"} {
+		"H200 SXM5 141GB HBM3e": "H200-SXM-141GB", "gb300": "GB300-288GB", "NVIDIA B300 SXM6": "B300-SXM-288GB", "mi325x": "MI325X-256GB",
+		"MI355X": "MI355X-288GB", "tpu v6e": "TPU-v6e-32GB", "Gaudi 3": "Gaudi3-128GB", "RTX 5090": "RTX-5090-32GB",
+		"DGX Spark": "DGX-Spark-128GB", "Tesla T4": "T4-16GB", "T4": "T4-16GB"} {
 		if h, ok := Datasheet(alias); !ok || h.Name != want {
 			t.Errorf("%s: got %q, want %q", alias, h.Name, want)
 		}
