@@ -62,6 +62,7 @@ Example:
 			&cli.Int64Flag{Name: "output-len", Destination: &q.Load.OutputTokens, Value: q.Load.OutputTokens, Usage: "output `TOKENS` of a request"},
 			&cli.StringFlag{Name: "workload",
 				Usage: "requests from a `FILE` in place of the lengths: a trace of Mooncake, Azure, TraceV2 or Weka, a table of lengths, a generator"},
+			&cli.IntFlag{Name: "max-requests", Usage: "only the first `N` requests of --workload"},
 			&cli.Float64Flag{Name: "cached", Destination: &q.Load.CachedShare, Usage: "`SHARE` of each prompt that is found in the prefix cache, 0 to 1"},
 			&cli.StringFlag{Name: "slo", Usage: "`TARGETS`, such as ttft.p95=1s,tpot.mean=40ms (P90 unless named) or ttft=1s,tpot=40ms,goodput=95%"},
 			&cli.StringSliceFlag{Name: "price", Usage: "`GPU=USD` per hour of one GPU (repeatable); rows then go by cost"},
@@ -121,6 +122,8 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 		return usagef("--cached: got %g, want a share from 0 to below 1", q.Load.CachedShare)
 	case q.MostGPUs < 1 || q.MostGPUs > 1<<16:
 		return usagef("--max-gpus: got %d, want 1 to %d", q.MostGPUs, 1<<16)
+	case c.IsSet("max-requests") && (path == "" || c.Int("max-requests") < 2):
+		return usagef("--max-requests: got %d, want at least 2 requests of a --workload", c.Int("max-requests"))
 	case path != "" && (c.IsSet("input-len") || c.IsSet("output-len")):
 		return usagef("--workload and --input-len, --output-len: got both, want one")
 	}
@@ -159,8 +162,13 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 		return nil
 	}
 	q.Load.InputTokens, q.Load.OutputTokens = 0, 0
-	q.Load.Workload, q.Load.Draw, _, err = simulate.ReadWorkload(path, con.special)
-	return err
+	if q.Load.Workload, q.Load.Draw, _, err = simulate.ReadWorkload(path, con.special); err != nil {
+		return err
+	}
+	if n := c.Int("max-requests"); n > 0 && q.Load.Workload != nil && n < len(q.Load.Workload.Requests) {
+		q.Load.Workload.Requests = q.Load.Workload.Requests[:n]
+	}
+	return nil
 }
 
 // splitList reads words between commas.
