@@ -174,20 +174,41 @@ func checkNumbers(cmd *cli.Command, in []string) error {
 			}
 			value = in[i]
 		}
-		switch option.Plain(f).(type) {
-		case *cli.IntFlag, *cli.Int64Flag, *cli.UintFlag, *cli.Uint64Flag, *cli.Float64Flag:
-		default:
+		if !isNumeric(f) {
 			continue
 		}
-		if err := option.CheckCount(name, value); err != nil {
-			return err
+		for _, part := range strings.Split(value, ",") { // some flags take a list
+			if err := checkNumber(name, part); err != nil {
+				return err
+			}
 		}
-		_, isFloat := strconv.ParseFloat(value, 64)
-		_, isInt := strconv.ParseInt(value, 0, 64)
-		if (isFloat == nil || isInt == nil) && !files.IsDecimal(value) && strings.ContainsAny(value, "0123456789") {
-			return &option.Misuse{Msg: fmt.Sprintf("%s: got %q, want a decimal number", dashed(name), value),
-				Hint: "write it without leading zeros, underscores and prefixes"}
-		}
+	}
+	return nil
+}
+
+// isNumeric reports whether the values of a flag are numbers, or a list of them.
+func isNumeric(f cli.Flag) bool {
+	switch option.Plain(f).(type) {
+	case *cli.IntFlag, *cli.Int64Flag, *cli.UintFlag, *cli.Uint64Flag, *cli.Float64Flag:
+		return true
+	case *cli.StringFlag:
+		name := f.Names()[0]
+		return option.HasMost(name) || name == "rate"
+	}
+	return false
+}
+
+// checkNumber refuses a number of a flag that is not decimal, and a count that is too large.
+func checkNumber(name, value string) error {
+	if err := option.CheckCount(name, value); err != nil {
+		return err
+	}
+	_, notFloat := strconv.ParseFloat(value, 64)
+	_, notInt := strconv.ParseInt(value, 0, 64)
+	isNumber := notFloat == nil || notInt == nil
+	if isNumber && !files.IsDecimal(value) && strings.ContainsAny(value, "0123456789") {
+		return &option.Misuse{Msg: fmt.Sprintf("%s: got %q, want a decimal number", dashed(name), value),
+			Hint: "write it without leading zeros, underscores and prefixes"}
 	}
 	return nil
 }
