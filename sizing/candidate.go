@@ -7,6 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/library/predict"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -15,7 +16,7 @@ const (
 	probeRequests     = 500
 	measuredRequests  = 2000
 	leastReplications = 4
-	mostReplications  = 40
+	mostReplications  = 20
 )
 
 // What needs no second look: targets that are missed by this share of the value, and a load this many times the
@@ -48,9 +49,16 @@ type candidate struct {
 // row finds the fewest replicas that meet the targets and measures them.
 func (c *candidate) row(ctx context.Context) (Row, error) {
 	row := Row{Hardware: c.hardware, TP: c.tp, EP: c.ep, DP: 1}
-	server, _, err := c.asked.Server(ctx)
+	server, d, err := c.asked.Server(ctx)
 	if err != nil {
 		return row, err
+	}
+	if longest := d.MaxModelLen(); longest.OK && c.q.Load.Workload != nil {
+		if n := c.q.Load.CountLonger(longest.V); n > 0 {
+			return row, trace.Errorf(sim.CodeBadConfig, "%d of %d prompts of the workload are longer than %s tokens, the longest sequence of %s",
+				n, len(c.q.Load.Workload.Requests), trace.Thousands(longest.V), server.Model).
+				WithHint("take a model with longer sequences, or leave these requests out of the workload")
+		}
 	}
 	c.server = server
 	c.notes = server.Warnings

@@ -153,6 +153,17 @@ func lastArrivalUs(requests []sim.Request) int64 {
 	return last
 }
 
+// CountLonger is the number of the workload's prompts that leave no room for a token within a longest sequence.
+func (l *Load) CountLonger(tokens int64) int {
+	n := 0
+	for i := range l.Workload.Requests {
+		if l.Workload.Requests[i].PromptTokens >= tokens {
+			n++
+		}
+	}
+	return n
+}
+
 // repeated are the requests, over and over, so that there are at least n.
 func repeated(requests []sim.Request, n int) []sim.Request {
 	out := requests
