@@ -195,6 +195,7 @@ func (q *Question) candidates() ([]candidate, error) {
 				own.Hardware = hardware
 				own.InputTokens = q.Load.InputTokens
 				own.OutputTokens = q.Load.OutputTokens
+				own.RateRPS = q.Load.RateRPS // servers were measured in closed loops: the trust differs
 				own.Set = append(slices.Clone(q.Server.Set), fmt.Sprintf("tensor_parallel_size=%d", tp))
 				if isEP {
 					own.Set = append(own.Set, "vllm.enable_expert_parallel=true")
