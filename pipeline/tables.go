@@ -80,6 +80,7 @@ func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 		sources[i] = validate.Source{
 			ID:        r.ID,
 			Informs:   whyNotDecisive(r, f),
+			Capped:    whyCapped(r, f),
 			Most:      mostRows(r),
 			Config:    stepsOn(r).Config(),
 			Levels:    levelsOf(r.ID, f),
