@@ -27,7 +27,6 @@ type stockLog struct {
 	lines  strings.Builder
 	index  int
 	tokens map[int][]int64 // by request, us
-	blocks int64           // of the KV cache
 }
 
 // stockBaseNs is the wall clock at the simulation's 0.

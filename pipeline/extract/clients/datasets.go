@@ -17,9 +17,6 @@ type dataset struct {
 	prefix   int64 // first tokens that all prompts share
 }
 
-// nothingShared are prompts that have no token in common but by chance.
-var nothingShared = dataset{isStated: true}
-
 // sharedPrefix is the name of the group of prompts that begin with the one prefix of their data set.
 const sharedPrefix = "data set"
 
