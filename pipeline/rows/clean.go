@@ -1,8 +1,6 @@
 package rows
 
 import (
-	"math"
-
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -42,31 +40,35 @@ type Limit struct {
 // those of the hold-out. An outlier is a row whose time per step is more than 5 times the median of
 // its configuration (frozen) or of its configuration and regime (relative), pooled over the tables.
 // Overhead tables are not changed, and in the relative recipe no delay of a request that finds
-// others waiting is an outlier: a long queue is what its features predict. Clean returns a many_outliers finding for every cell with more
-// than one outlier and more than 20 %.
+// others waiting is an outlier: a long queue is what its features predict. Clean returns a
+// many_outliers finding for every cell with more than one outlier and more than 20 %.
 func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 	return CleanTo(tables, LimitsOf(tables, recipe), recipe, false)
 }
 
-// LimitsOf computes the limits of the tables' cells, in order of first appearance.
+// LimitsOf computes the limits of the tables' cells, in order of first appearance. A cell without a
+// limit is absent, as limits are written as JSON, which has no infinity.
 func LimitsOf(tables []*Table, recipe Recipe) []Limit {
-	out, cellIndex := cellsOf(tables, recipe)
-	times := make([][]float64, len(out)) // per step
-	isWait := make([]bool, len(out))
+	cells, cellIndex := cellsOf(tables, recipe)
+	times := make([][]float64, len(cells)) // per step
+	isUnlimited := make([]bool, len(cells))
 	for k, t := range tables {
 		for i := range t.Kept {
 			c := cellIndex[k][t.Regime[i]]
-			isWait[c] = isWait[c] || recipe == Relative && t.isWait(i)
+			if recipe == Relative && t.isWait(i) {
+				isUnlimited[c] = true
+			}
 			times[c] = append(times[c], t.Y[i]/t.Steps[i])
 		}
 	}
-	for c := range out {
-		out[c].MaxUs = outlierFactor * stat.Median(times[c])
-		if isWait[c] {
-			out[c].MaxUs = math.Inf(1)
+	var limits []Limit
+	for c, l := range cells {
+		if !isUnlimited[c] {
+			l.MaxUs = outlierFactor * stat.Median(times[c])
+			limits = append(limits, l)
 		}
 	}
-	return out
+	return limits
 }
 
 // CleanTo is Clean with given limits, such as those of a fit. Rows of a cell without a limit are

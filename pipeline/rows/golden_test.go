@@ -750,6 +750,41 @@ func TestOutliersOfTheHoldOutStay(t *testing.T) {
 	}
 }
 
+// A delay behind waiting requests has no limit, which is left out: limits are written as JSON. Limits
+// that were written and read clean as those that were not.
+func TestLongWaitsStay(t *testing.T) {
+	tables := func() []*Table {
+		idle := yTable("A", Idle, 10, 10, 10, 60)
+		waiting := yTable("A", Waiting, 10, 10, 10, 6000)
+		idle.Target = coeff.Queue
+		waiting.Target = coeff.Queue
+		return []*Table{idle, waiting}
+	}
+	for _, c := range []struct {
+		recipe        Recipe
+		limits        int
+		idle, waiting int // rows kept
+	}{{Relative, 1, 3, 4}, {Frozen, 1, 3, 3}} {
+		limits := LimitsOf(tables(), c.recipe)
+		text, err := json.Marshal(limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again []Limit
+		if err := json.Unmarshal(text, &again); err != nil || len(again) != c.limits || !slices.Equal(again, limits) {
+			t.Errorf("%s: got limits %v, %v, want %d as written: %v", c.recipe, again, err, c.limits, limits)
+		}
+		for _, l := range [][]Limit{limits, again} {
+			cleaned := tables()
+			CleanTo(cleaned, l, c.recipe, false)
+			if cleaned[0].Kept != c.idle || cleaned[1].Kept != c.waiting {
+				t.Errorf("%s: kept %d idle and %d waiting, want %d and %d",
+					c.recipe, cleaned[0].Kept, cleaned[1].Kept, c.idle, c.waiting)
+			}
+		}
+	}
+}
+
 // TestComparesTimePerStep: a row of several steps is not an outlier for it.
 func TestComparesTimePerStep(t *testing.T) {
 	a := yTable("A", Decode, 10, 11, 12, 110)

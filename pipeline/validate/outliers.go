@@ -5,8 +5,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
-// Limits gives, for every cell of one target, the time beyond which a row is an outlier. It is computed
-// from all training runs together, as in the fit, or from all test runs together.
+// Limits gives, for the cells of one target, the time beyond which a row is an outlier; a cell that
+// has no limit is absent. It is computed from all training runs together, as in the fit, or from all
+// test runs together.
 type Limits struct {
 	Training bool         `json:"training"`
 	Target   string       `json:"target"`
