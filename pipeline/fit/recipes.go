@@ -2,7 +2,6 @@ package fit
 
 import (
 	"context"
-	"fmt"
 	"math"
 
 	"github.com/blis-train/blis-train/internal/stat"
@@ -26,7 +25,7 @@ func ChooseRecipe(ctx context.Context, sources []Source, o Options) (Options, []
 	for _, c := range candidates {
 		score, errs, err := scoreRecipe(ctx, sources, c)
 		if err != nil {
-			return o, nil, fmt.Errorf("prior %s: %w", c.Prior, err)
+			return o, nil, err
 		}
 		scores = append(scores, score)
 		parts = append(parts, errs)
