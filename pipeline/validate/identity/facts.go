@@ -24,8 +24,8 @@ type facts struct {
 	maybe    []int // those whose events do not give their steps: preempted or damaged
 	waiting  []int // journeys that are queued and not scheduled
 	snapshot snapshotCounts
-	batches  []batchTime                  // in the order of steps
-	price    func(*library.Batch) float64 // the library's us of a batch; nil: it has no tables
+	batches  []batchTime                    // in the order of steps
+	price    func(*library.Batch) priorTime // of a batch by the library; nil: it has no tables
 	loads    []clientRequest
 }
 
@@ -34,8 +34,8 @@ type batchTime struct {
 	at      int // index in run.Steps
 	us      float64
 	in      *features.StepInput
-	priorUs float64 // by the library; 0: unknown
-	floorUs float64 // weights and KV cache read once, or the arithmetic, whichever is longer
+	prior   priorTime // by the library; 0: unknown
+	floorUs float64   // weights and KV cache read once, or the arithmetic, whichever is longer
 	prefill bool
 }
 
@@ -147,28 +147,58 @@ func (f *facts) timeBatches() {
 		b.floorUs = 1e6 * math.Max(roof.LinearS, roof.WeightS+roof.KVS)
 		if f.price != nil {
 			batch := batchOf(&st.In)
-			b.priorUs = f.price(&batch)
+			b.prior = f.price(&batch)
 		}
 		f.batches = append(f.batches, b)
 	}
 }
 
-// pricer is the library's time of a batch in us; nil for a device or model without tables.
-func (f *facts) pricer() func(*library.Batch) float64 {
+// priorTime is the library's time of a batch: from kernels alone to kernels and the host's launches, which
+// the step waits for outside CUDA graphs. Hosts differ in how fast they launch by more than the tolerance of
+// an identity, so that any time between the two is as predicted.
+type priorTime struct{ leastUs, mostUs float64 }
+
+// ratio is a measured time over the nearer end of the prediction; 1 between the ends.
+func (p priorTime) ratio(us float64) float64 { return p.ratioOf(us, us) }
+
+// ratioOf is the ratio of a measured time that is known to lie between two values.
+func (p priorTime) ratioOf(leastUs, mostUs float64) float64 {
+	switch {
+	case mostUs < p.leastUs:
+		return mostUs / p.leastUs
+	case leastUs > p.mostUs:
+		return leastUs / p.mostUs
+	}
+	return 1
+}
+
+// plus adds the times of another batch.
+func (p priorTime) plus(other priorTime) priorTime {
+	return priorTime{leastUs: p.leastUs + other.leastUs, mostUs: p.mostUs + other.mostUs}
+}
+
+// pricer is the library's time of a batch; nil for a device or model without tables.
+func (f *facts) pricer() func(*library.Batch) priorTime {
 	step, err := library.Bound(f.dep, library.Options{})
 	if err != nil {
 		return nil
 	}
 	price := step.NewPricer()
 	theta := library.Learned().On(f.dep.Hardware.Name)
-	return func(b *library.Batch) float64 {
-		var x [library.NumStep]float64
-		price.Features(b, &theta, &x)
-		us := 0.0
+	sum := func(x *[library.NumStep]float64) (us float64) {
 		for k := range x {
 			us += theta[k] * x[k]
 		}
 		return us
+	}
+	return func(b *library.Batch) priorTime {
+		var x [library.NumStep]float64
+		price.Features(b, &theta, &x)
+		mostUs := sum(&x)
+		price.Columns(b, &x)
+		x[library.EagerLayer] = 0
+		x[library.EagerExperts] = 0
+		return priorTime{leastUs: sum(&x), mostUs: mostUs}
 	}
 }
 

@@ -127,15 +127,15 @@ func priorOfRequests(f *facts) reading {
 	for i := range f.loads {
 		l := &f.loads[i]
 		if l.itlUs > 0 && l.output >= 8 {
-			one := f.prefillUs(l.prompt - l.cached)
-			busy := 0.0 // share of the time that prompts take
+			one := f.prefillTime(l.prompt - l.cached)
+			perUs := 0.0 // such prompts in a us
 			if l.prompt > l.cached {
-				busy = math.Min(0.8, tokens/span*one/(l.prompt-l.cached))
+				perUs = tokens / span / (l.prompt - l.cached)
 			}
-			itl = append(itl, l.itlUs*(1-busy)/f.decodeUs(l.decoding, l.prompt+l.output/2))
+			itl = append(itl, one.decodeRatio(l.itlUs, perUs, f.decodeTime(l.decoding, l.prompt+l.output/2)))
 		}
 		if l.prompt > l.cached {
-			ttft = append(ttft, l.ttftUs/f.prefillUs(l.prompt-l.cached))
+			ttft = append(ttft, l.ttftUs/f.prefillTime(l.prompt-l.cached).leastUs)
 		}
 	}
 	return f.requestReading("request", fewestPriced, itl, ttft)
@@ -167,8 +167,17 @@ func (f *facts) loadSpanUs() float64 {
 	return math.Max(1, last-first)
 }
 
-// decodeUs is the library's time of a step of n decodes.
-func (f *facts) decodeUs(n, context float64) float64 {
+// decodeRatio is the measured time between tokens over the predicted one of a decode step, where perUs prompts
+// of this time arrive in a us: what they take of the time is no decode's.
+func (p priorTime) decodeRatio(itlUs, perUs float64, decode priorTime) float64 {
+	const mostBusy = 0.8 // share of the time that prompts can take
+	idle := 1 - math.Min(mostBusy, perUs*p.leastUs)
+	busier := 1 - math.Min(mostBusy, perUs*p.mostUs)
+	return decode.ratioOf(itlUs*busier, itlUs*idle)
+}
+
+// decodeTime is the library's time of a step of n decodes.
+func (f *facts) decodeTime(n, context float64) priorTime {
 	n = math.Max(1, n)
 	if most := float64(f.dep.Engine.MaxNumSeqs); most > 0 {
 		n = math.Min(n, most)
@@ -176,8 +185,8 @@ func (f *facts) decodeUs(n, context float64) float64 {
 	return f.price(&library.Batch{Tokens: n, Sequences: n, Decodes: n, DecodeContext: n * context})
 }
 
-// prefillUs is the library's time of one prompt alone.
-func (f *facts) prefillUs(prompt float64) float64 {
+// prefillTime is the library's time of one prompt alone.
+func (f *facts) prefillTime(prompt float64) priorTime {
 	prompt = math.Max(1, prompt)
 	return f.price(&library.Batch{Tokens: prompt, Sequences: 1, Prefills: 1, PrefillTokens: prompt, PrefillPairs: prompt * (prompt + 1) / 2})
 }
@@ -279,11 +288,11 @@ func priorOfLevels(f *facts) reading {
 			continue
 		}
 		n := inFlight(p)
-		one := at.prefillUs(p.PromptTokens)
-		busy := math.Min(0.8, levelRate(p)*one/1e6)
-		itl = append(itl, p.TPOTMs*1e3*(1-busy)/at.decodeUs(n, p.PromptTokens+p.OutputTokens/2))
+		one := at.prefillTime(p.PromptTokens)
+		decode := at.decodeTime(n, p.PromptTokens+p.OutputTokens/2)
+		itl = append(itl, one.decodeRatio(p.TPOTMs*1e3, levelRate(p)/1e6, decode))
 		if p.TTFTMs.OK {
-			ttft = append(ttft, p.TTFTMs.V*1e3/one)
+			ttft = append(ttft, p.TTFTMs.V*1e3/one.leastUs)
 		}
 	}
 	if len(itl) < fewestLevels {

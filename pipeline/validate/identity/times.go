@@ -107,13 +107,13 @@ func (f *facts) groupUs(i int) float64 {
 	return us
 }
 
-// priorRatios are measured over predicted step times by regime: pure decodes among their like, and
+// priorRatios are measured over predicted step times, at the nearer end of the prediction, by regime: pure decodes among their like, and
 // stretches of steps whose predicted time is mostly that of prompts.
 func (f *facts) priorRatios() (decode, prompt []float64) {
 	const stretch = 6
 	b := f.batches
 	for i := range b {
-		if !(b[i].priorUs > 0) {
+		if !(b[i].prior.leastUs > 0) {
 			continue
 		}
 		alone := !b[i].prefill
@@ -121,23 +121,24 @@ func (f *facts) priorRatios() (decode, prompt []float64) {
 			alone = alone && k >= 0 && k < len(b) && b[k].at-b[i].at == k-i && !b[k].prefill
 		}
 		if alone {
-			decode = append(decode, b[i].us/b[i].priorUs)
+			decode = append(decode, b[i].prior.ratio(b[i].us))
 		}
 	}
 	for i := 0; i+stretch <= len(b); i += stretch {
 		if b[i+stretch-1].at-b[i].at != stretch-1 {
 			continue
 		}
-		var measured, predicted, ofPrompts float64
+		var predicted priorTime
+		var measured, ofPrompts float64
 		for k := i; k < i+stretch; k++ {
 			measured += b[k].us
-			predicted += b[k].priorUs
+			predicted = predicted.plus(b[k].prior)
 			if b[k].prefill {
-				ofPrompts += b[k].priorUs
+				ofPrompts += b[k].prior.mostUs
 			}
 		}
-		if ofPrompts > 0.6*predicted {
-			prompt = append(prompt, measured/predicted)
+		if ofPrompts > 0.6*predicted.mostUs {
+			prompt = append(prompt, predicted.ratio(measured))
 		}
 	}
 	return decode, prompt
