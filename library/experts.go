@@ -15,6 +15,7 @@ type expertShape struct {
 	dtypes                       []string // that can serve the checkpoint, the likeliest first
 	hidden, inter, topK, experts int64
 	tp, ep                       int64
+	projections                  int64  // matrices of an expert: 3 gated, 2 plain
 	capability                   int64  // compute capability of the GPU, times 10
 	load                         string // how tokens spread over experts, a distribution of the tables
 	backend                      string // that the engine is set to use; "": the one measured
@@ -84,18 +85,51 @@ func (g *GPU) lighterExperts(s expertShape, dtype string) (curve, found, error) 
 	s.dtypes = []string{bf16}
 	s.backend = ""
 	c, f, err := g.experts(s)
-	chosen := float64(s.topK) / float64(s.experts) // probability that a token goes to an expert
-	touched := func(x float64) float64 { return (1 - math.Pow(1-chosen, x)) / chosen }
-	return c.lighter(bytesOf(dtype)/2, touched), f, err
+	return c.lighter(bytesOf(dtype)/2, s.touched), f, err
 }
 
-// mostSlower is the ratio to the rows of bfloat16 beyond which rows of narrower weights are wrong. The
-// kernel reads fewer bytes and multiplies no slower; weight-only formats, which are unpacked first,
-// and untuned ones take up to 1.7 on long batches.
+// touched returns the expected number of experts that tokens spread uniformly read, relative to one
+// token.
+func (s *expertShape) touched(tokens float64) float64 {
+	chosen := float64(s.topK) / float64(s.experts) // probability that a token goes to an expert
+	return (1 - math.Pow(1-chosen, tokens)) / chosen
+}
+
+// expertsRoofline returns the least times in us on one GPU: of reading the weights that the tokens
+// touch, and of multiplying them at the peak rate of the dtype.
+func (g *GPU) expertsRoofline(s *expertShape, dtype string, tokens float64) (readUs, computeUs float64) {
+	weights := float64(s.projections*s.hidden*s.inter*s.topK) / float64(s.tp*s.ep) // that a token uses
+	readUs = 1e6 * weights * s.touched(tokens) * bytesOf(dtype) / g.Bandwidth
+	computeUs = 1e6 * 2 * weights * tokens / g.peakOf(dtype)
+	return readUs, computeUs
+}
+
+// peakOf returns the FLOP/s at which weights of a dtype are multiplied: those of bfloat16 where the
+// kernel unpacks the weights first.
+func (g *GPU) peakOf(dtype string) float64 {
+	weightOnly := strings.HasSuffix(dtype, "_wo") || strings.HasPrefix(dtype, "w4a16")
+	switch {
+	case dtype == bf16 || weightOnly:
+		return g.FLOPS
+	case dtype == nvfp4 && g.SM >= 100:
+		return 4 * g.FLOPS
+	case dtype == "int8" || dtype != nvfp4 && g.SM >= 89:
+		return 2 * g.FLOPS
+	}
+	return g.FLOPS
+}
+
+// mostSlower is the ratio to the rows of bfloat16 beyond which rows of narrower weights are wrong
+// where reading the weights decides: the kernel reads fewer bytes. Where multiplying counts too,
+// weight-only formats, which are unpacked first, may rightly take more.
 const mostSlower = 2
 
 // contradicted returns the curve that replaces rows of narrow weights which take more than mostSlower
-// times those of bfloat16 at any size, and the largest ratio.
+// times those of bfloat16 at any size at which reading the weights takes twice as long as multiplying
+// them or more, by the datasheet, and the largest ratio at these sizes. Rows within mostSlower stay,
+// or take the least time of a larger size. The others become those of bfloat16, of which reading
+// takes its share of the bytes and multiplying as long as before: at least the roofline of the dtype,
+// at most bfloat16's time.
 func (g *GPU) contradicted(s expertShape, dtype string, c curve) (by float64, instead curve, f found, ok bool) {
 	if dtype == bf16 {
 		return 0, c, f, false
@@ -103,18 +137,34 @@ func (g *GPU) contradicted(s expertShape, dtype string, c curve) (by float64, in
 	wide := s
 	wide.dtypes = []string{bf16}
 	wide.backend = ""
-	plain, _, err := g.experts(wide)
+	plain, f, err := g.experts(wide)
 	if err != nil {
 		return 0, c, f, false
 	}
 	for i, x := range c.x {
-		by = math.Max(by, c.y[i]/plain.usAt(x, 1))
+		if readUs, computeUs := g.expertsRoofline(&s, dtype, x); readUs >= 2*computeUs {
+			by = math.Max(by, c.y[i]/plain.usAt(x, 1))
+		}
 	}
 	if by <= mostSlower {
 		return by, c, f, false
 	}
-	instead, f, err = g.lighterExperts(s, dtype)
-	return by, instead, f, err == nil
+	instead = curve{x: c.x, y: slices.Clone(c.y)}
+	for i, x := range c.x {
+		plainUs := plain.usAt(x, 1)
+		if c.y[i] <= mostSlower*plainUs {
+			continue
+		}
+		readUs, computeUs := g.expertsRoofline(&s, dtype, x)
+		wideReadUs, wideComputeUs := g.expertsRoofline(&s, bf16, x)
+		share := max(readUs, wideComputeUs) / max(wideReadUs, wideComputeUs)
+		us := share*plainUs + (1-share)*launchUs
+		instead.y[i] = min(plainUs, max(us, readUs, computeUs))
+	}
+	if !s.raw {
+		instead = instead.envelope()
+	}
+	return by, instead, f, true
 }
 
 // expertsOfOther returns the curve of a backend's kernel that was measured on another GPU only, the

@@ -226,7 +226,7 @@ func TestLookupsSayHowTheyWereReached(t *testing.T) {
 		!strings.Contains(err.Error(), "nearest nccl_dtype") {
 		t.Errorf("got %v", err)
 	}
-	of := expertShape{dtypes: []string{"fp8_block"}, hidden: 4096, inter: 1536, topK: 8, experts: 128, tp: 8, ep: 1, load: DefaultLoad}
+	of := expertShape{dtypes: []string{"fp8_block"}, hidden: 4096, inter: 1536, topK: 8, experts: 128, tp: 8, ep: 1, projections: 3, load: DefaultLoad}
 	if _, f, err := g.experts(of); err != nil || f.Reached != Substituted || !strings.Contains(f.Note, "scaled from 4") {
 		t.Errorf("experts at tp 8: got %+v, %v", f, err)
 	}
@@ -239,7 +239,7 @@ func TestLookupsSayHowTheyWereReached(t *testing.T) {
 
 // TestSeriesThatBrokeOff: GB200's rows of one shape of experts end at one token; others stand for them.
 func TestSeriesThatBrokeOff(t *testing.T) {
-	of := expertShape{dtypes: []string{nvfp4}, hidden: 2048, inter: 512, topK: 8, experts: 256, tp: 1, ep: 1, load: DefaultLoad}
+	of := expertShape{dtypes: []string{nvfp4}, hidden: 2048, inter: 512, topK: 8, experts: 256, tp: 1, ep: 1, projections: 3, load: DefaultLoad}
 	long := map[string]float64{}
 	for _, name := range []string{"B200", "GB200"} {
 		h, _ := deploy.Datasheet(name)
@@ -261,7 +261,7 @@ func TestSeriesThatBrokeOff(t *testing.T) {
 // TestExpertsOfFewBits: weights that compute as bfloat16 take a kernel of their dtype before others of as many bits, and where there are
 // none of few bits the bytes of those that the tokens touch are saved.
 func TestExpertsOfFewBits(t *testing.T) {
-	of := expertShape{dtypes: []string{"int4_wo"}, hidden: 2048, inter: 768, topK: 8, experts: 128, tp: 1, ep: 1, load: DefaultLoad}
+	of := expertShape{dtypes: []string{"int4_wo"}, hidden: 2048, inter: 768, topK: 8, experts: 128, tp: 1, ep: 1, projections: 3, load: DefaultLoad}
 	for name, kernel := range map[string]string{"B200": "marlin", "H100": "marlin", "A100": "vllm_fused_moe"} {
 		h, _ := deploy.Datasheet(name)
 		g, err := For(&h)
@@ -384,30 +384,43 @@ func BenchmarkBind(b *testing.B) {
 	}
 }
 
-// TestContradictedExpertsAreReplaced: rows of fp8 experts that take several times those of bfloat16 do not answer; their bytes do, and
-// the answer names it. Rows that keep the order stay.
+// TestContradictedExpertsAreReplaced: rows of fp8 experts that take several times those of bfloat16 where reading weights decides do not
+// answer; bfloat16's time by their bytes does, between the roofline of fp8 and bfloat16's own time, and the answer names it. Rows that keep
+// the order stay, and those of weight-only formats, which are slower only where multiplying counts.
 func TestContradictedExpertsAreReplaced(t *testing.T) {
-	for gpu, wrong := range map[string]bool{"H100": true, "B200": false} {
-		g, err := For(&deploymentOn(t, gpu, 2, "native").Hardware)
+	scout := expertShape{dtypes: []string{fp8}, hidden: 5120, inter: 8192, topK: 1, experts: 16, tp: 2, ep: 1, projections: 3, load: DefaultLoad}
+	super := expertShape{dtypes: []string{fp8}, hidden: 1024, inter: 2688, topK: 22, experts: 512, tp: 1, ep: 1, projections: 2, load: DefaultLoad}
+	kimi := expertShape{dtypes: []string{"int4_wo"}, hidden: 7168, inter: 2048, topK: 8, experts: 384, tp: 1, ep: 1, projections: 3, load: DefaultLoad}
+	for _, c := range []struct {
+		gpu   string
+		shape expertShape
+		wrong bool
+	}{{"H100", scout, true}, {"B200", scout, false}, {"H200", super, true}, {"H200", kimi, false}, {"B200", kimi, false}} {
+		g, err := For(&deploymentOn(t, c.gpu, 2, "native").Hardware)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := expertShape{dtypes: []string{fp8}, hidden: 5120, inter: 8192, topK: 1, experts: 16, tp: 2, ep: 1, load: DefaultLoad}
-		c, f, err := g.experts(s)
+		got, f, err := g.experts(c.shape)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.dtypes = []string{bf16}
-		plain, _, err := g.experts(s)
+		wide := c.shape
+		wide.dtypes = []string{bf16}
+		plain, _, err := g.experts(wide)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(f.Note, "times those of bfloat16") != wrong {
-			t.Errorf("%s: got %+v", gpu, f)
+		if strings.Contains(f.Note, "times those of bfloat16") != c.wrong {
+			t.Errorf("%s, %v: got %+v", c.gpu, c.shape, f)
 		}
-		for i, x := range c.x {
-			if c.y[i] > mostSlower*plain.usAt(x, 1) {
-				t.Errorf("%s: %g tokens: got %.0f us, bfloat16 %.0f", gpu, x, c.y[i], plain.usAt(x, 1))
+		for i, x := range got.x {
+			us, plainUs := got.y[i], plain.usAt(x, 1)
+			if c.wrong && us > 1.001*plainUs || !c.wrong && c.shape.dtypes[0] == fp8 && us > mostSlower*plainUs {
+				t.Errorf("%s, %v, %g tokens: got %.0f us, bfloat16 %.0f", c.gpu, c.shape, x, us, plainUs)
+			}
+			readUs, computeUs := g.expertsRoofline(&c.shape, c.shape.dtypes[0], x)
+			if least := min(plainUs, max(readUs, computeUs)); c.wrong && us < 0.999*least {
+				t.Errorf("%s, %v, %g tokens: got %.0f us, roofline %.0f", c.gpu, c.shape, x, us, least)
 			}
 		}
 	}

@@ -48,16 +48,17 @@ func (b *binder) addFFN(x *model.FFN, times float64) {
 	addActivation(x.BesideWidth)
 	gpus := b.tp * b.ranks
 	s := expertShape{
-		hidden:     b.m.Hidden,
-		inter:      x.Width,
-		topK:       x.TopK,
-		experts:    x.Experts,
-		tp:         gpus,
-		ep:         1,
-		capability: b.g.SM,
-		load:       b.o.Load,
-		backend:    backendOf(b.d),
-		raw:        b.o.RawExperts,
+		hidden:      b.m.Hidden,
+		inter:       x.Width,
+		topK:        x.TopK,
+		experts:     x.Experts,
+		tp:          gpus,
+		ep:          1,
+		projections: max(2, x.Projections),
+		capability:  b.g.SM,
+		load:        b.o.Load,
+		backend:     backendOf(b.d),
+		raw:         b.o.RawExperts,
 	}
 	if x.Latent > 0 {
 		s.hidden = x.Latent
