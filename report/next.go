@@ -75,6 +75,9 @@ func Next(in Input) []string {
 				"largest errors again.")
 		}
 	}
+	if v.Verdict == coeff.VerdictPass {
+		out = append(out, "Use coefficients.yaml, or `blis-train export` for BLIS and autoscalers.")
+	}
 	short, outOfReach := shortOfData(v.Gates)
 	if short > 0 {
 		do, want := "Record longer", "requests or steps"
@@ -88,9 +91,6 @@ func Next(in Input) []string {
 		out = append(out, fmt.Sprintf("%s that no recording of reasonable length decides: the error is at the threshold, or the server's own noise "+
 			"is too large for it. Record at a steadier load, or accept what is undecided with --allow-insufficient.",
 			pluralVerb(outOfReach, "gate has no verdict", "gates have no verdict")))
-	}
-	if v.Verdict == coeff.VerdictPass {
-		out = append(out, "Use coefficients.yaml, or `blis-train export` for BLIS and autoscalers.")
 	}
 	return out
 }

@@ -240,7 +240,7 @@ func showFit(con *console, doc *result.Fit) {
 		specWords(doc), used, len(doc.Runs), len(doc.Configs), plural(len(doc.Configs), "configuration",
 			"configurations"),
 		priorWords(doc), optional(doc.Beta.Lambda, 1, "%.2g"), gammaWords(&doc.Beta))
-	if words := recipeWords(doc); words != "" {
+	if words := recipeWords(doc); words != "" && (!con.brief || con.log != nil) {
 		con.infof("recipe: %s", words)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -222,19 +221,16 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 	return err
 }
 
-// grouped matches a number whose thousands are set apart.
-var grouped = regexp.MustCompile(`^[1-9][0-9]{0,2}(,[0-9]{3})*,0[0-9]{2}(,[0-9]{3})*$`)
-
 // firstWhole reads the first of the whole numbers of a flag; "" leaves the value as it is.
 func firstWhole(name, text string, to *int64) (err error) {
 	if text == "" {
 		return nil
 	}
+	if err := checkThousands(name, text); err != nil {
+		return err
+	}
 	first, _, _ := strings.Cut(text, ",")
 	n, err := strconv.ParseInt(first, 10, 64)
-	if grouped.MatchString(text) {
-		return trace.Hinted(usagef("--%s: got %q, want a whole number", name, text), "did you mean "+strings.ReplaceAll(text, ",", "")+"?")
-	}
 	if err != nil {
 		return usagef("--%s: got %q, want a whole number", name, text)
 	}

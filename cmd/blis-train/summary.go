@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
@@ -185,8 +186,13 @@ func (con *console) showValidation(val *result.Validation, f *result.Fit, out st
 	for _, s := range diagnosisLines(val) {
 		con.note("why: " + s)
 	}
+	// After a pass the configurations' lines already say which other purposes lack data.
+	most := 2
+	if val.Verdict == coeff.VerdictPass {
+		most = 1
+	}
 	for i, s := range report.Next(in) {
-		if i == 2 {
+		if i == most {
 			break
 		}
 		con.note("next: " + strings.ReplaceAll(s, "`", ""))

@@ -177,6 +177,9 @@ func checkNumbers(cmd *cli.Command, in []string) error {
 		if !isNumeric(f) {
 			continue
 		}
+		if err := checkThousands(name, value); err != nil {
+			return err
+		}
 		for _, part := range strings.Split(value, ",") { // some flags take a list
 			if err := checkNumber(name, part); err != nil {
 				return err
@@ -196,6 +199,19 @@ func isNumeric(f cli.Flag) bool {
 		return option.HasMost(name) || name == "rate"
 	}
 	return false
+}
+
+// groupedThousands matches a number with commas between its thousands, such as 2,000. 2,500 may be a list; 000 is
+// no number of a list.
+var groupedThousands = regexp.MustCompile(`^[1-9][0-9]{0,2}(,[0-9]{3})*,0[0-9]{2}(,[0-9]{3})*$`)
+
+// checkThousands refuses a number with commas between its thousands, which would be read as a list.
+func checkThousands(name, value string) error {
+	if !groupedThousands.MatchString(value) {
+		return nil
+	}
+	return &option.Misuse{Msg: fmt.Sprintf("%s: got %q, want a number without commas", dashed(name), value),
+		Hint: "did you mean " + strings.ReplaceAll(value, ",", "") + "?"}
 }
 
 // checkNumber refuses a number of a flag that is not decimal, and a count that is too large.
