@@ -126,10 +126,10 @@ const mostSlower = 2
 
 // contradicted returns the curve that replaces rows of narrow weights which take more than mostSlower
 // times those of bfloat16 at any size at which reading the weights takes twice as long as multiplying
-// them or more, by the datasheet, and the largest ratio at these sizes. Rows within mostSlower stay,
-// or take the least time of a larger size. The others become those of bfloat16, of which reading
-// takes its share of the bytes and multiplying as long as before: at least the roofline of the dtype,
-// at most bfloat16's time.
+// them or more, by the datasheet, and the largest ratio at these sizes. All sizes are replaced,
+// because replacing some would make a cliff, unless a row is faster than its replacement. That is
+// bfloat16's time, of which reading takes its share of the bytes and multiplying as long as before:
+// at least the roofline of the dtype, at most bfloat16's time.
 func (g *GPU) contradicted(s expertShape, dtype string, c curve) (by float64, instead curve, f found, ok bool) {
 	if dtype == bf16 {
 		return 0, c, f, false
@@ -152,14 +152,11 @@ func (g *GPU) contradicted(s expertShape, dtype string, c curve) (by float64, in
 	instead = curve{x: c.x, y: slices.Clone(c.y)}
 	for i, x := range c.x {
 		plainUs := plain.usAt(x, 1)
-		if c.y[i] <= mostSlower*plainUs {
-			continue
-		}
 		readUs, computeUs := g.expertsRoofline(&s, dtype, x)
 		wideReadUs, wideComputeUs := g.expertsRoofline(&s, bf16, x)
 		share := max(readUs, wideComputeUs) / max(wideReadUs, wideComputeUs)
 		us := share*plainUs + (1-share)*launchUs
-		instead.y[i] = min(plainUs, max(us, readUs, computeUs))
+		instead.y[i] = min(c.y[i], plainUs, max(us, readUs, computeUs))
 	}
 	if !s.raw {
 		instead = instead.envelope()
