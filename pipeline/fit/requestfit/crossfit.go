@@ -16,11 +16,10 @@ import (
 // crossFit fits the loads once without each block of time (spec#cross-fitting). There are no such fits of
 // load levels, and where a fit without one of the blocks has nothing to learn from.
 //
-// The fits are warm: they begin at the answer. A first Gauss-Newton step uses the equations there, which
-// all of them share, each without the requests of its block; a second one those of a replay at their own
-// values. That is where a fit of these requests from the prior ends too, but for its search, which none of
-// them makes. Hyper-parameters are the answer's: the weights of both kinds of equations, and their bias,
-// in proportion to the requests.
+// Each is a fit of the other blocks' requests from the prior, as the answer is of all, but for the search
+// and the simulated recordings: it estimates its own weights and decides by itself whether the regression's
+// equations are used. It takes nothing from the answer, which saw the block: one block unlike the others
+// can decide the answer's weights, and they would reach the fit without it.
 func (c *collection) crossFit(answer *Learned) (cross *result.CrossFits, found []trace.Finding, err error) {
 	if len(c.whole) == 0 || answer.equations == nil {
 		return nil, nil, nil
@@ -28,10 +27,6 @@ func (c *collection) crossFit(answer *Learned) (cross *result.CrossFits, found [
 	cross = &result.CrossFits{}
 	for _, l := range c.whole {
 		cross.Blocks = append(cross.Blocks, l.blocks())
-	}
-	all, err := answer.equations.on(c.whole, answer.equations.values)
-	if err != nil {
-		return nil, nil, err
 	}
 	for block := range result.CrossFolds {
 		var loads []*Load
@@ -44,7 +39,7 @@ func (c *collection) crossFit(answer *Learned) (cross *result.CrossFits, found [
 				"no request was measured outside one of %d blocks of time: replays are judged by the last share of each phase alone",
 				result.CrossFolds)}, nil
 		}
-		set, err := all.fitWithout(loads)
+		set, err := answer.equations.crossFitted(loads)
 		if err != nil {
 			return nil, nil, fmt.Errorf("cross-fitting without block %d of %d: %w", block+1, result.CrossFolds, err)
 		}
@@ -61,60 +56,21 @@ func (c *collection) crossFit(answer *Learned) (cross *result.CrossFits, found [
 	return cross, nil, nil
 }
 
-// on is the equations of other loads, replayed at the given values, with the bias in proportion to their
-// requests.
-func (r *repeats) on(loads []*Load, values []float64) (*repeats, error) {
-	out := r.of(loads)
-	out.values = values
+// crossFitted is the fit of loads that lack a part of what was measured, with the options and the prior of l.
+func (l *learner) crossFitted(loads []*Load) (*coeff.Set, error) {
+	own := &learner{Options: l.Options, ctx: l.ctx, loads: loads, m: l.m}
 	for _, load := range loads {
-		out.twins = append(out.twins, twinsOf(load, r.Options))
+		own.twins = append(own.twins, twinsOf(load, l.Options))
 	}
-	return out, out.replayAll()
-}
-
-// of is the equations of other loads before their replay.
-func (r *repeats) of(loads []*Load) *repeats {
-	out := &repeats{
-		learner: &learner{Options: r.Options, ctx: r.ctx, loads: loads, m: r.m},
-		rows:    make([][]replayRow, len(loads)),
-		weight:  r.weight,
-		scatter: r.scatter,
-		chunk:   1,
-	}
-	share := float64(countMeasured(loads)) / float64(countMeasured(r.loads))
-	for _, b := range r.bias {
-		out.bias = append(out.bias, share*b)
-	}
-	return out
-}
-
-// fitWithout is the fit of loads that are the ones of r without a part of what was measured.
-func (r *repeats) fitWithout(loads []*Load) (*coeff.Set, error) {
-	part := r.of(loads)
-	part.values = r.values
-	part.rows = r.rows
-	values, err := part.solveAgain()
+	start, seen, err := own.anchored()
 	if err != nil {
 		return nil, err
 	}
-	if part, err = r.on(loads, values); err != nil {
-		return nil, err
-	}
-	if values, err = part.solveAgain(); err != nil {
-		return nil, err
-	}
-	return r.m.setOf(values), nil
-}
-
-// solveAgain takes the step with the regression at the candidate.
-func (r *repeats) solveAgain() ([]float64, error) {
-	real, err := r.regression(r.loads)
+	found, _, err := own.best(start, seen)
 	if err != nil {
 		return nil, err
 	}
-	r.scale = real.scales(r.values)
-	values, _, err := r.solve(real)
-	return values, err
+	return l.m.setOf(found.values), nil
 }
 
 // blocks are the blocks of time of a load, between its first and its last request.

@@ -85,28 +85,28 @@ func distance(t *testing.T, f *result.CrossFit, of *Learned) float64 {
 	return math.Sqrt(sum / float64(n))
 }
 
-// mostDistance is how near a fit of simulated recordings, which scatter, comes to itself from another start.
+// mostDistance is how near a fit of simulated recordings, which scatter, comes to itself without the bias of simulated recordings.
 const mostDistance = 0.75
 
-// TestWarmFitsEqualColdOnes: a fit without a block that begins at the answer is one that begins at the prior, and
-// predicts the same of the block's requests.
-func TestWarmFitsEqualColdOnes(t *testing.T) {
+// TestCrossFitsEqualWholeFits: a fit without a block, which makes no simulated recordings, is the whole fit of the
+// same requests, and predicts the same of the block's requests.
+func TestCrossFitsEqualWholeFits(t *testing.T) {
 	prior, loads := crossLoads(t, 150)
 	o := DefaultOptions()
 	o.Search = SearchNone
 	cross := crossed(t, prior, loads, o)
 	for _, block := range []int{0, 3} {
-		cold := coldFit(t, prior, loads, cross, block, o)
-		if d := distance(t, &cross.Fits[block], cold); d > mostDistance {
-			t.Errorf("block %d: the warm fit is %.2f standard errors from the cold one, want at most %.2f", block, d, mostDistance)
+		whole := wholeFit(t, prior, loads, cross, block, o)
+		if d := distance(t, &cross.Fits[block], whole); d > mostDistance {
+			t.Errorf("block %d: the cross-fit is %.2f standard errors from the whole fit, want at most %.2f", block, d, mostDistance)
 		}
-		warm := setWith(t, prior, loads[0], &cross.Fits[block])
+		crossSet := setWith(t, prior, loads[0], &cross.Fits[block])
 		for i, l := range loads {
-			a, err := l.Predict(warm)
+			a, err := l.Predict(crossSet)
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := l.Predict(cold.Set)
+			b, err := l.Predict(whole.Set)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,24 +117,24 @@ func TestWarmFitsEqualColdOnes(t *testing.T) {
 				}
 			}
 			if stat.Median(off) > 0.005 {
-				t.Errorf("block %d of %s: E2E with the warm and the cold fit differ by %.2f %% in the median, want at most 0.5",
+				t.Errorf("block %d of %s: E2E with the cross-fit and the whole fit differ by %.2f %% in the median, want at most 0.5",
 					block, l.Run, 100*stat.Median(off))
 			}
 		}
 	}
 }
 
-func coldFit(t *testing.T, prior *Prior, loads []*Load, cross *result.CrossFits, block int, o Options) *Learned {
+func wholeFit(t *testing.T, prior *Prior, loads []*Load, cross *result.CrossFits, block int, o Options) *Learned {
 	t.Helper()
 	var left []*Load
 	for i, l := range loads {
 		left = append(left, l.without(&cross.Blocks[i], block))
 	}
-	cold, err := Fit(context.Background(), left, prior, o)
+	whole, err := Fit(context.Background(), left, prior, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cold
+	return whole
 }
 
 // TestCrossFitsNeverSawTheirBlock: a server that is half as fast again in one block moves the answer and the fits
@@ -145,7 +145,7 @@ func TestCrossFitsNeverSawTheirBlock(t *testing.T) {
 	o := DefaultOptions()
 	o.Search = SearchNone
 	before := crossed(t, prior, loads, o)
-	cold := coldFit(t, prior, loads, before, block, o)
+	whole := wholeFit(t, prior, loads, before, block, o)
 	for i, l := range loads {
 		for q := range l.Seen {
 			if before.Blocks[i].Block(l.OriginNs+1000*l.sent(q)) == block {
@@ -156,10 +156,10 @@ func TestCrossFitsNeverSawTheirBlock(t *testing.T) {
 		}
 	}
 	after := crossed(t, prior, loads, o)
-	if d := distance(t, &after.Fits[block], cold); d > mostDistance {
+	if d := distance(t, &after.Fits[block], whole); d > mostDistance {
 		t.Errorf("the fit without the slow block is %.2f standard errors from the one before, want at most %.2f", d, mostDistance)
 	}
-	if d := distance(t, &after.Fits[0], cold); d < 2*mostDistance {
+	if d := distance(t, &after.Fits[0], whole); d < 2*mostDistance {
 		t.Errorf("a fit with the slow block is %.2f standard errors from the one without, want more", d)
 	}
 }

@@ -51,7 +51,7 @@ type Learned struct {
 	Covariance [][]float64          // of the errors of the free terms
 	directions []direction
 	share      *shareEstimate // of cached prompt tokens; nil: stated
-	equations  *repeats       // with the answer's scatter and bias; nil for load levels
+	equations  *repeats       // at the answer; nil for load levels
 }
 
 // Fit fits the coefficients of one configuration to the measured times of its requests. All loads
@@ -103,9 +103,6 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	if answer != found {
 		out, err = l.learnedWithShare(answer, post, &r.scatter)
 	} else {
-		if found == best {
-			r.bias = make([]float64, len(r.values)) // it was not taken off
-		}
 		if post, err = l.posterior(e); err != nil {
 			return nil, err
 		}
