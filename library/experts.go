@@ -124,8 +124,12 @@ func (g *GPU) peakOf(dtype string) float64 {
 // weight-only formats, which are unpacked first, may rightly take more.
 const mostSlower = 2
 
+// mostlyReading is the ratio of reading the weights to multiplying them, by the datasheet, from which
+// reading decides. Kernels that unpack weights reach a fraction of the peak rate.
+const mostlyReading = 8
+
 // contradicted returns the curve that replaces rows of narrow weights which take more than mostSlower
-// times those of bfloat16 at any size at which reading the weights takes twice as long as multiplying
+// times those of bfloat16 at any size at which reading the weights takes mostlyReading times as long as multiplying
 // them or more, by the datasheet, and the largest ratio at these sizes. All sizes are replaced,
 // because replacing some would make a cliff, unless a row is faster than its replacement. That is
 // bfloat16's time, of which reading takes its share of the bytes and multiplying as long as before:
@@ -142,7 +146,7 @@ func (g *GPU) contradicted(s expertShape, dtype string, c curve) (by float64, in
 		return 0, c, f, false
 	}
 	for i, x := range c.x {
-		if readUs, computeUs := g.expertsRoofline(&s, dtype, x); readUs >= 2*computeUs {
+		if readUs, computeUs := g.expertsRoofline(&s, dtype, x); readUs >= mostlyReading*computeUs {
 			by = math.Max(by, c.y[i]/plain.usAt(x, 1))
 		}
 	}
