@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/trace"
@@ -216,7 +217,7 @@ func (q *Question) candidates() ([]candidate, error) {
 
 // serveLine is the command of one replica.
 func (c *candidate) serveLine() string {
-	words := []string{"vllm serve", c.server.Model, fmt.Sprintf("--tensor-parallel-size %d", c.tp)}
+	words := []string{"vllm serve", files.Word(c.server.Model), fmt.Sprintf("--tensor-parallel-size %d", c.tp)}
 	if c.ep {
 		words = append(words, "--enable-expert-parallel")
 	}

@@ -207,6 +207,17 @@ const (
 	markNotMet   = "no"
 )
 
+// markOf is the mark of a row that meets the targets.
+func markOf(r *sizing.Row) string {
+	switch r.Met {
+	case sizing.MetYes:
+		return markMet
+	case sizing.MetEstimate:
+		return markEstimate
+	}
+	return sizing.MetBound
+}
+
 // showSizes prints the table, the command of the first deployment and how far it can be trusted.
 func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	con.warn(a.Notes)
@@ -252,7 +263,7 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 		if hasPrice && r.USDPerHour != nil {
 			row = append(row, fmt.Sprintf("%.2f", *r.USDPerHour), fmt.Sprintf("%.2f", *r.USDPerMToken))
 		}
-		mark := map[string]string{sizing.MetYes: markMet, sizing.MetEstimate: markEstimate, sizing.MetBound: "bound"}[r.Met]
+		mark := markOf(r)
 		rows = append(rows, append(row, mark))
 	}
 	if len(rows) > 0 {
