@@ -1,5 +1,10 @@
 package cluster
 
+// This file makes coefficients for the gate (the admission policy that predicts TTFT) without a
+// real recording: it simulates one engine of the plant (the simulated engines of an experiment),
+// records the simulation as a trace dump and runs the ordinary extract, fit and validate stages on
+// the dump.
+
 import (
 	"context"
 	_ "embed"
@@ -20,9 +25,9 @@ import (
 //go:embed calibration_run.yaml
 var calibrationRun string
 
-// calibrated makes coefficients for the gate from a simulated calibration run: one engine of the
-// plant is run at 0.5 to 0.9 of its capacity, recorded as a trace dump, and extracted and fitted as
-// a real one.
+// calibrated returns coefficients that are fitted to a simulated calibration run of one engine of
+// plant p: three loads of 0.5, 0.7 and 0.9 of the engine's capacity. The run is recorded, extracted
+// and fitted like a real one, in a temporary folder that is removed at the end.
 func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) {
 	dir, remove, err := files.Temporary("", "blis-train-calibration-")
 	if err != nil {
@@ -48,7 +53,8 @@ func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) 
 	return set, err
 }
 
-// recordCalibration writes the run folder of a calibration run.
+// recordCalibration simulates the calibration run and writes it into the existing folder `in` as a
+// run folder: run.yaml, config.json and traces.jsonl (OTLP spans).
 func recordCalibration(p *plant, in string) error {
 	cfg, err := p.Config(999)
 	if err != nil {

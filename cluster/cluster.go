@@ -1,5 +1,9 @@
 package cluster
 
+// This file is the event loop of a cluster simulation: it alternates between events at the gateway
+// (gate.go) and advancing the engines of package sim. Times are microseconds since the start of the
+// simulation; instance i is the i-th engine of Config.Engines.
+
 import (
 	"math"
 	"slices"
@@ -8,7 +12,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// cluster is the state of one simulation: the engines, the gateway and the events at the gateway.
+// cluster is the state of one simulation: the engines, the gateway and the future events at the
+// gateway. Per-request slices are indexed by the request's place in reqs.
 type cluster struct {
 	cfg      *Config
 	reqs     []sim.Request
@@ -32,7 +37,9 @@ type cluster struct {
 	out      Result
 }
 
-// Run simulates the requests until all have left.
+// Run simulates the cluster from the first arrival until no engine and no event at the gateway is
+// left, and returns a record of every request. It is deterministic: the same cfg and reqs give the
+// same result.
 func Run(cfg *Config, reqs []sim.Request) (*Result, error) {
 	c, err := newCluster(cfg, reqs)
 	if err != nil {
@@ -41,7 +48,8 @@ func Run(cfg *Config, reqs []sim.Request) (*Result, error) {
 	return c.run()
 }
 
-// run alternates between events at the gateway and advancing the engines to the next event.
+// run is the event loop: it advances the engines to the next event at the gateway (or to their end
+// if there is none), then handles that event. It ends when no event is left and no engine has work.
 func (c *cluster) run() (*Result, error) {
 	for {
 		at, ok := c.next()
@@ -63,7 +71,8 @@ func (c *cluster) run() (*Result, error) {
 	}
 }
 
-// newCluster makes a cluster with idle engines.
+// newCluster checks the configuration and returns a cluster at time 0 with idle engines, an empty
+// prefix index and an empty ledger (the gateway's own observations).
 func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	if err := cfg.checkConfig(); err != nil {
 		return nil, err
@@ -133,8 +142,8 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	return c, nil
 }
 
-// withPriorities returns the requests with the priorities of their classes, if the scheduler uses
-// priorities.
+// withPriorities returns the requests as the engines get them: with an engine priority derived from
+// the class if cfg.Scheduler is priority-fcfs, otherwise the same slice unchanged.
 func (c *Config) withPriorities(reqs []sim.Request) []sim.Request {
 	if c.Scheduler != priorityFCFS {
 		return reqs
@@ -146,9 +155,11 @@ func (c *Config) withPriorities(reqs []sim.Request) []sim.Request {
 	return own
 }
 
-// start makes the engines.
+// start makes c.engines from cfg.Engines. It sets the scheduling policy of each, a seed that
+// differs between instances, and the hooks by which an engine reports steps, first tokens and ends
+// to the gateway.
 func (c *cluster) start() error {
-	number := int64(0) // number of engines, ranks included, of the instances before
+	number := int64(0) // engines before instance i, counting each data-parallel rank as one
 	for i := range c.cfg.Engines {
 		ec := c.cfg.Engines[i]
 		if c.cfg.Scheduler != "" {
@@ -182,7 +193,8 @@ func (c *cluster) start() error {
 	return nil
 }
 
-// next is the time of the gateway's next event.
+// next returns the time of the gateway's next event, a new arrival or a scheduled event. ok is
+// false if there is none.
 func (c *cluster) next() (atUs int64, ok bool) {
 	atUs, ok = c.src.Next()
 	if len(c.events.heap) > 0 && (!ok || c.events.heap[0].at < atUs) {
@@ -191,13 +203,15 @@ func (c *cluster) next() (atUs int64, ok bool) {
 	return atUs, ok
 }
 
-// busy reports whether any engine will do something.
+// busy reports whether any engine still has something to do, now or at a known later time.
 func (c *cluster) busy() bool {
 	return slices.ContainsFunc(c.engines, func(e sim.Server) bool { return e.NextUs() != math.MaxInt64 })
 }
 
-// advance advances all engines to untilUs. In a closed loop an answer may cause a request, so
-// engines are then advanced in the order of time.
+// advance simulates all engines up to untilUs. In a closed loop, where the end of one request
+// causes the arrival of another, it repeatedly steps the engine whose next action is earliest, and
+// stops early at an arrival that such a step has caused. Otherwise engines cannot affect each other
+// before untilUs and are advanced one after another.
 func (c *cluster) advance(untilUs int64) error {
 	if c.closed {
 		for {
@@ -229,7 +243,8 @@ func (c *cluster) advance(untilUs int64) error {
 	return nil
 }
 
-// runTo advances engine i to untilUs, and scrapes its metrics on the way when that is due.
+// runTo advances engine i to untilUs. If a scrape of its metrics is due on the way, the engine
+// stops there and the scrape is made from its state at that time.
 func (c *cluster) runTo(i int, untilUs int64) error {
 	c.running = i
 	defer func() { c.running = -1 }()
@@ -250,7 +265,9 @@ func (c *cluster) runTo(i int, untilUs int64) error {
 	return e.RunTo(untilUs)
 }
 
-// scrapeDue is the time of the last scrape of instance i that is due by atUs; -1 for none.
+// scrapeDue returns the time of the last scrape of instance i that is due at or before atUs; -1 for
+// none. Instances are scraped every RefreshUs, each with its own phase unless cfg.Scrape is
+// aligned.
 func (c *cluster) scrapeDue(i int, atUs int64) int64 {
 	if c.cfg.RefreshUs == 0 {
 		return -1
@@ -265,7 +282,8 @@ func (c *cluster) scrapeDue(i int, atUs int64) int64 {
 	return phase + (atUs-phase)/c.cfg.RefreshUs*c.cfg.RefreshUs
 }
 
-// scrape copies the metrics of instance i into the gateway's snapshot.
+// scrape replaces the gateway's snapshot of instance i by its present metrics: queue depth, batch
+// size and KV blocks as a metrics endpoint would report them at atUs.
 func (c *cluster) scrape(i int, atUs int64) {
 	in := c.engines[i].Inside()
 	s := &c.view.Snapshots[i]
@@ -282,7 +300,7 @@ func (c *cluster) scrape(i int, atUs int64) {
 	}
 }
 
-// close ends the run of all engines.
+// close ends the shadows and the engines and returns the result with each engine's own.
 func (c *cluster) close() (*Result, error) {
 	for i, e := range c.engines {
 		if err := c.followShadows(i, -1, math.MaxInt64); err != nil {
@@ -317,7 +335,8 @@ type record struct {
 // Admitted reports whether the gateway admitted the request.
 func (r *record) Admitted() bool { return r.Instance >= 0 }
 
-// TookUs is the time from the last decision to the first token.
+// TookUs returns the time from the last decision at the gateway to the first token, in us; ok is
+// false without a first token.
 func (r *record) TookUs() (us int64, ok bool) {
 	return r.FirstTokenUs.V - r.DecidedUs, r.FirstTokenUs.OK
 }

@@ -1,5 +1,15 @@
 package cluster
 
+// This file runs the isolation experiment: published claims about admission by predicted TTFT are
+// tested by running a fixed set of cells on the same requests with several seeds.
+//
+// Words of the experiment: the plant is the simulated engines (deployment and step-time
+// coefficients); the gate is the gateway's admission policy with the coefficients that it predicts
+// with; a cell is one configuration (admission policy, routing, scheduler) of the experiment; a
+// rival is another gate or plant with which the main comparison is repeated; a matched cell rejects
+// at random, at the rates of the main cell's run with the same seed; a shadow (gate.go) shows which
+// TTFT a rejected request would have had.
+
 import (
 	"context"
 	"errors"
@@ -11,21 +21,24 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// rival is another gate, with the engines behind it, with which the main comparison is repeated.
+// rival is a gate other than that of the main comparison, with the plant (simulated engines) behind
+// it. The main comparison is repeated with each rival.
 type rival struct {
 	Plant plant
 	Gate  gate
 	Label string
 }
 
-// quietRho is a load at which no request needs to be rejected: every effect must vanish there.
+// quietRho is an offered load, as a share of capacity, at which no request needs to be rejected:
+// there the cells may not differ.
 const quietRho = 0.6
 
-// seedsOf returns n seeds, of which the first three are those of the publication.
+// seedsOf returns n seeds: 42, 123 and 7777, which the publication used, then 1, 2, 3 and so on.
 func seedsOf(n int) []int64 {
 	return append([]int64{42, 123, 7777}, seedsFrom(1, n)...)[:n]
 }
 
+// seedsFrom returns n consecutive seeds, starting at first.
 func seedsFrom(first int64, n int) (out []int64) {
 	for k := range n {
 		out = append(out, first+int64(k))
@@ -33,7 +46,8 @@ func seedsFrom(first int64, n int) (out []int64) {
 	return out
 }
 
-// lab is the state of one experiment.
+// lab is the state of one experiment: its options and inputs, the load, and the outcome of each
+// cell (configuration) with each seed.
 type lab struct {
 	IsolationOptions
 	inputs
@@ -48,7 +62,7 @@ type lab struct {
 	runs     [][]*outcome // by cell, by seed
 }
 
-// outcome is the result of one cell (configuration) with one seed.
+// outcome is the result of one simulation: one cell (configuration) with the requests of one seed.
 type outcome struct {
 	*Goodput
 	Digest    string
@@ -60,7 +74,8 @@ type outcome struct {
 	Points    []pair
 }
 
-// runPreset runs a preset. The document has no header yet.
+// runPreset runs the experiment of o.Preset and returns its document. The caller sets the
+// document's header.
 func runPreset(ctx context.Context, o IsolationOptions, in inputs) (*Document, error) {
 	l := &lab{IsolationOptions: o, inputs: in, ctx: ctx, seeds: seedsOf(o.Seeds)}
 	if err := l.prepare(); err != nil {
@@ -74,7 +89,9 @@ func runPreset(ctx context.Context, o IsolationOptions, in inputs) (*Document, e
 	return l.document()
 }
 
-// prepare measures the capacity for the preset's load and sets the rate of arrivals.
+// prepare loads the preset and its workload, measures the capacity of the engines for it, and sets
+// l.rate in requests per second: the preset's rate, its share of the capacity, or the rate of the
+// recording.
 func (l *lab) prepare() (err error) {
 	l.preset, _ = presetOf(l.Preset)
 	if l.load, err = loadOf(l.preset.Load, l.hour); err != nil {
@@ -94,16 +111,18 @@ func (l *lab) prepare() (err error) {
 	return nil
 }
 
-// Recorded reports whether the preset uses recorded requests.
+// Recorded reports whether the preset plays recorded requests and so needs a workload file.
 func (p *preset) Recorded() bool { return p.Load == recorded || p.Load == given }
 
-// window is the time in which arrivals count.
+// window returns the part of the simulated time whose arrivals count: from the end of the warm-up
+// to the end of the arrivals, us.
 func (p *preset) window() window {
 	return window{FromUs: sim.ToUs(p.WarmupS * 1e6), ToUs: sim.ToUs(p.Seconds * 1e6)}
 }
 
-// runCells runs every cell with every seed. Matched cells run after the cells whose rates they
-// copy.
+// runCells fills l.runs by running every cell with every seed. Matched cells run in a second pass
+// because they copy the reject rates of the main cell's runs. It returns an error if two cells saw
+// different arrivals, because contrasts pair runs of equal arrivals.
 func (l *lab) runCells() error {
 	l.runs = make([][]*outcome, len(l.cells))
 	done := 0
@@ -138,12 +157,13 @@ func (l *lab) runCells() error {
 	return nil
 }
 
-// runsOf returns the runs of a cell by its name.
+// runsOf returns the outcomes of the named cell, one for each seed.
 func (l *lab) runsOf(name string) []*outcome {
 	return l.runs[slices.IndexFunc(l.cells, func(c cell) bool { return c.Name == name })]
 }
 
-// ratesOf returns the reject rates of each run of a cell.
+// ratesOf returns the reject rates of each run: for each class, the share of tries rejected in each
+// second.
 func ratesOf(runs []*outcome) []map[string][]float64 {
 	var out []map[string][]float64
 	for _, o := range runs {
@@ -152,8 +172,8 @@ func ratesOf(runs []*outcome) []map[string][]float64 {
 	return out
 }
 
-// runCell runs a cell with the requests of a seed. rates are the reject rates that a matched cell
-// copies.
+// runCell simulates one cell with given requests and returns its outcome. If rates is not nil, the
+// cell is a matched one: it rejects at random, at these rates by class and second.
 func (l *lab) runCell(c *cell, r *rival, seed int64, reqs []sim.Request, w window,
 	rates map[string][]float64) (*outcome, error) {
 	p, err := r.Gate.Parts(&r.Plant, l.Instances, seed)
@@ -193,7 +213,8 @@ func (l *lab) runCell(c *cell, r *rival, seed int64, reqs []sim.Request, w windo
 	return o, nil
 }
 
-// rejectRates is the share of tries that were rejected, by class and by second of the decision.
+// rejectRates returns, for each class and each second of the decision, the share of tries
+// (arrivals, repeated ones included) that were rejected, in [0, 1].
 func rejectRates(recs []record) map[string][]float64 {
 	type count struct{ all, out float64 }
 	counts := map[string][]count{}
@@ -219,8 +240,8 @@ func rejectRates(recs []record) map[string][]float64 {
 	return out
 }
 
-// worstInstance is the largest P99 of TTFT of an instance, ms, which publications called the P99 of
-// the cluster.
+// worstInstance returns the largest P99 of TTFT over the instances, ms; NaN if no instance served a
+// request in the window. The publication called this figure the P99 of the cluster.
 func worstInstance(recs []record, w window) float64 {
 	by := map[int][]float64{}
 	for i := range recs {
@@ -238,8 +259,9 @@ func worstInstance(recs []record, w window) float64 {
 	return worst
 }
 
-// backlogSlope is the growth of the number of admitted requests without a first token inside the
-// window, requests per second, by least squares over a hundred moments.
+// backlogSlope returns how fast the backlog grows inside the window, in requests per second: the
+// slope of a least-squares line through the number of admitted requests without a first token at a
+// hundred moments.
 func backlogSlope(recs []record, w window) float64 {
 	const moments = 100
 	span := float64(w.ToUs - w.FromUs)
@@ -268,15 +290,18 @@ func backlogSlope(recs []record, w window) float64 {
 	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
 }
 
-// capacityOf is the number of requests that the engines complete per second, used in turn
-// (round-robin). It is measured in the middle of a run whose requests arrive many times too fast.
+// capacityOf returns the capacity of the engines for the lab's load: requests completed per second
+// with round-robin routing and no rejections, while far more requests wait than the engines can
+// serve.
 func (l *lab) capacityOf(p *plant, g *gate) (float64, error) {
 	const probe, rate = 6000, 20_000.0
 	reqs := l.load.Draw(1, rate, 2*probe/rate)
 	return l.measureCapacity(p, g, reqs[:min(probe, len(reqs))])
 }
 
-// measureCapacity measures capacityOf with given requests.
+// measureCapacity does what capacityOf describes with given requests. It counts completions between
+// the 30th and the 70th percentile of their times, which leaves out the filling and the draining of
+// the engines.
 func (l *lab) measureCapacity(plant *plant, gate *gate, reqs []sim.Request) (float64, error) {
 	p, err := gate.Parts(plant, l.Instances, 1)
 	if err != nil {
@@ -360,7 +385,9 @@ const (
 	shadowsOf   = 400 // of a run's arrivals
 )
 
-// specOf is the cluster specification of a cell.
+// specOf returns the cluster specification of a cell with an admission policy, scorers (empty:
+// round-robin routing) and a scheduler. Cells whose policy predicts TTFT get shadows, so that
+// predictions for rejected requests can be compared with what would have happened.
 func specOf(policy, scorers, scheduler string) Spec {
 	s := defaultSpec()
 	s.Admission = defaultAdmission(policy)
@@ -383,7 +410,8 @@ func specOf(policy, scorers, scheduler string) Spec {
 	return s
 }
 
-// targetsOf converts targets to the form of cluster.yaml.
+// targetsOf converts latency targets from us, as goodput uses them, to ms, as cluster.yaml has
+// them.
 func targetsOf(classes map[string]target) map[string]targetSpec {
 	out := map[string]targetSpec{}
 	for name, t := range classes {
@@ -445,7 +473,9 @@ func extraCells() []cell {
 	}
 }
 
-// frontiers are the cells that vary the main parameter of each gate.
+// frontiers returns the cells for the two frontiers, the curves of what slo-gated and predictive
+// can reach: each cell sets the policy's main parameter (threshold, tolerated share of misses) to
+// another value.
 func frontiers() []cell {
 	var out []cell
 	for _, n := range []float64{1, 2, 4, 8, 16, 32, 64} {

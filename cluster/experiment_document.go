@@ -5,7 +5,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Document is experiment.json: cells by seeds, contrasts between cells, verdicts.
+// Document is experiment.json, the result of the isolation experiment: figures of each cell
+// (configuration) over the seeds, contrasts (paired differences) between cells, and the verdict on
+// each published statement. Intervals are 95 % unless a field names another level.
 type Document struct {
 	result.Header
 	Preset        string          `json:"preset"`
@@ -39,8 +41,9 @@ type Document struct {
 	Warnings  []trace.Finding `json:"warnings"`
 }
 
-// reliabilityDoc is the requests whose estimated probability of meeting their target is in one
-// tenth of 0 to 1. Rejected requests are included by their shadows.
+// reliabilityDoc is a row of the reliability table of the TTFT predictions: the requests whose
+// estimated probability of meeting their target lies between From and To, and the share that met
+// it. A rejected request is judged by its shadow, a copy of the engine that served it all the same.
 type reliabilityDoc struct {
 	From     float64 `json:"from"`
 	To       float64 `json:"to"`
@@ -49,7 +52,8 @@ type reliabilityDoc struct {
 	Met      float64 `json:"met_share"`
 }
 
-// hindsightDoc is one cell's goodput.
+// hindsightDoc is the best setting of the predictive policy among those tried, known only after the
+// runs, and its goodput as a share of arrivals.
 type hindsightDoc struct {
 	Cell    string  `json:"cell"`
 	Goodput float64 `json:"goodput"`
@@ -101,7 +105,8 @@ type verdictDoc struct {
 	Evidence  []contrastDoc `json:"evidence"`
 }
 
-// controllerDoc is the headline with one kind of coefficients in the gate.
+// controllerDoc is the main comparison with one gate: one kind of coefficients that the gateway
+// predicts with.
 type controllerDoc struct {
 	Kind      string            `json:"kind"` // same, fitted, biased-0.7, biased-1.3 or other-form
 	Label     string            `json:"label"`
@@ -118,7 +123,7 @@ type controllerDoc struct {
 	ShadowCov *float64          `json:"shadow_coverage_p90"`
 }
 
-// loadDoc is the gates at another load, and each less always-admit.
+// loadDoc is the main cells at another load, and the difference of each from always-admit.
 type loadDoc struct {
 	Rho       float64       `json:"rho"`
 	RateRPS   float64       `json:"rate_rps"`
@@ -133,7 +138,7 @@ type loadCellDoc struct {
 	Figures map[string]figureDoc `json:"figures"`
 }
 
-// publishedDoc compares a published P99 with ours.
+// publishedDoc compares a published P99 of TTFT with ours, ms.
 type publishedDoc struct {
 	Cell        string   `json:"cell"`        // that it was measured with
 	SeedNumber  int      `json:"seed_number"` // of that cell
@@ -142,7 +147,8 @@ type publishedDoc struct {
 	WorstMs     *float64 `json:"worst_instance_ms"` // the largest P99 of an instance, as published
 }
 
-// transientDoc is always-admit after some seconds of arrivals.
+// transientDoc is the P99 of TTFT of the always-admit cell after a given time of arrivals. It shows
+// how much the figure grows with the duration while the engines are overloaded.
 type transientDoc struct {
 	ArrivalsS float64  `json:"arrivals_s"`
 	P99Ms     *float64 `json:"p99_ms"`
@@ -150,14 +156,17 @@ type transientDoc struct {
 	Hi        *float64 `json:"hi"`
 }
 
-// curveDoc is the admission of a new group against the others', by second.
+// curveDoc is how often a new prefix group is admitted compared with the established ones: the
+// ratio of the admitted shares in each second after the group's first arrival. A prefix group is
+// the requests that share a prompt prefix.
 type curveDoc struct {
 	Cell     string     `json:"cell"`
 	Ratio    []*float64 `json:"ratio"`
 	ReachedS *float64   `json:"reached_s"` // mean over seeds of the first second at 0.8; null where some never do
 }
 
-// pointDoc is one prediction of the main cell, first seed.
+// pointDoc is one predicted TTFT and the observed one, for the scatter plot: requests of the main
+// cell with the first seed.
 type pointDoc struct {
 	PredictedMs float64 `json:"predicted_ms"`
 	TookMs      float64 `json:"took_ms"`

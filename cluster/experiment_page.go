@@ -1,5 +1,9 @@
 package cluster
 
+// This file writes the report of the isolation experiment, report.html, from experiment.json:
+// verdicts, tables of cells (configurations), frontiers of the two gates, predictions, sensitivity
+// and the newcomer. It computes nothing.
+
 import (
 	"cmp"
 	"fmt"
@@ -10,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/report"
 )
 
-// writePage writes the page as one HTML file.
+// writePage writes the report as one HTML file. Sections that have nothing to show are left out.
 func writePage(w io.Writer, d *Document) error {
 	sections := []report.Section{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d),
 		robustSection(d),
@@ -19,7 +23,8 @@ func writePage(w io.Writer, d *Document) error {
 	return report.Write(w, pageHead(d), sections)
 }
 
-// pageHead is the head of the page.
+// pageHead returns the head of the report: the verdicts, and the facts of the run (workload,
+// engines, load, seeds).
 func pageHead(d *Document) report.Head {
 	h := report.Head{
 		Class:  "none",
@@ -42,7 +47,8 @@ func pageHead(d *Document) report.Head {
 	return h
 }
 
-// betweenText formats an interval of a difference of a figure.
+// betweenText returns "lo to hi" for the interval of a difference of a figure, in the unit of
+// differing.
 func betweenText(figure string, lo, hi *float64) string {
 	if lo == nil || hi == nil {
 		return report.Unknown
@@ -50,7 +56,8 @@ func betweenText(figure string, lo, hi *float64) string {
 	return differing(figure, lo) + " to " + differing(figure, hi)
 }
 
-// differing formats a difference of a figure; that of shares in percentage points.
+// differing returns the text of a difference of a figure: shares (goodput and keys that end in
+// _share) in percentage points, others in their own unit.
 func differing(figure string, v *float64) string {
 	if v == nil {
 		return report.Unknown
@@ -67,7 +74,8 @@ var headings = map[string]string{"goodput": "goodput (points)", "goodput_critica
 	"ttft_p99_critical_ms": "P99 critical (ms)",
 	"ttft_p99_admitted_ms": "P99 admitted (ms)", "output_tokens_per_s": "output tokens/s"}
 
-// difference formats one contrast for a table cell.
+// difference returns the table cell of the contrast a - b of a figure: the effect, with its
+// interval below; "unknown" if the list has no such contrast.
 func difference(list []contrastDoc, a, b, figure string) report.Cell {
 	k := slices.IndexFunc(list, func(c contrastDoc) bool { return c.A == a && c.B == b && c.Figure == figure })
 	if k < 0 {
@@ -81,7 +89,8 @@ func difference(list []contrastDoc, a, b, figure string) report.Cell {
 	}
 }
 
-// pairedTable has a row for each contrast.
+// pairedTable returns a table with a row for each contrast: effect, interval, p values and whether
+// the two cells are equivalent within 5 %.
 func pairedTable(id, caption string, list []contrastDoc) *report.Table {
 	t := report.NewTable(id, caption, "A", "B", "Figure", "# A - B", "95 %", "# p ? exact sign flips, two-sided",
 		"# Holm p",
@@ -100,7 +109,8 @@ func pairedTable(id, caption string, list []contrastDoc) *report.Table {
 	return report.Capped(t, "in the order of the file", "experiment.json")
 }
 
-// componentTable has a row for each pair of configurations.
+// componentTable returns a table with a row for each pair of cells that were compared and a column
+// for each main figure.
 func componentTable(list []contrastDoc) *report.Table {
 	t := report.NewTable("contrasts", "A less B, one component at a time, and its 95 % interval", "A", "B")
 	keys := []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"}
@@ -122,6 +132,7 @@ func componentTable(list []contrastDoc) *report.Table {
 	return report.Capped(t, "in the order of the file", "experiment.json")
 }
 
+// verdictSection returns the verdict on each published statement and the contrasts that decided it.
 func verdictSection(d *Document) report.Section {
 	x := report.Section{
 		ID:    "verdicts",
@@ -140,6 +151,7 @@ func verdictSection(d *Document) report.Section {
 	return x
 }
 
+// cellSection returns the mean figures of all cells but those of the frontiers.
 func cellSection(d *Document) report.Section {
 	x := report.Section{
 		ID:    "cells",
@@ -176,7 +188,8 @@ func cellSection(d *Document) report.Section {
 	return x
 }
 
-// numberOf is the number of a published configuration.
+// numberOf returns the number that a configuration has in the publication, and an empty table cell
+// for one that was not published (0).
 func numberOf(n int) report.Cell {
 	if n == 0 {
 		return report.Plain("")
@@ -184,6 +197,8 @@ func numberOf(n int) report.Cell {
 	return report.Count(n)
 }
 
+// predictionSection returns the accuracy of the predicted TTFT of each configuration, and how often
+// requests met their target by the estimated probability that they would.
 func predictionSection(d *Document) report.Section {
 	x := report.Section{
 		ID:    "predictions",
@@ -217,6 +232,8 @@ func predictionSection(d *Document) report.Section {
 	return x
 }
 
+// robustSection returns the main comparison with other coefficients in the gate and at other loads,
+// the published P99 next to ours, and the P99 by the duration of arrivals.
 func robustSection(d *Document) report.Section {
 	x := report.Section{
 		ID:    "robust",
@@ -263,8 +280,8 @@ func robustSection(d *Document) report.Section {
 	return x
 }
 
-// loadTable is the gates at another load, with what each changes of always-admit's
-// goodput.
+// loadTable returns the table of document entry i of d.Loads: each gate at another load, with its
+// difference from always-admit, the first cell.
 func loadTable(i int, at *loadDoc) *report.Table {
 	caption := fmt.Sprintf("The gates at %g of capacity, %s requests/s, arrivals from %g to %g s", at.Rho,
 		report.Short(at.RateRPS),
@@ -290,6 +307,7 @@ func loadTable(i int, at *loadDoc) *report.Table {
 	return t
 }
 
+// frontierSection returns the plot of what each gate can reach when its main parameter is varied.
 func frontierSection(d *Document) report.Section {
 	return report.Section{
 		ID:    "frontier",
@@ -301,6 +319,8 @@ func frontierSection(d *Document) report.Section {
 	}
 }
 
+// newcomerSection returns how soon a prefix group that appears during the run is admitted as often
+// as established ones.
 func newcomerSection(d *Document) report.Section {
 	x := report.Section{ID: "newcomer", Nav: "Newcomer", Title: "A group that nobody knows"}
 	t := report.NewTable("reached", "First second at 0.8 of the others' admission", "Configuration", "# Second")
@@ -314,7 +334,8 @@ func newcomerSection(d *Document) report.Section {
 // extraSuffix is the routing and the scheduler of all controls.
 const extraSuffix = " pa4qd3 priority"
 
-// goodputFigure is the goodput of every configuration with its interval.
+// goodputFigure draws the mean goodput of every configuration with its 95 % interval; nil if none
+// has a value.
 func goodputFigure(d *Document) *report.Figure {
 	var rows []report.ChartRow
 	top := 0.0
@@ -364,13 +385,14 @@ func goodputFigure(d *Document) *report.Figure {
 	}
 }
 
-// gates are the two gates whose frontiers are drawn.
+// gates are the two admission policies whose frontiers are drawn, with their words in the legend.
 var gates = []struct {
 	policy, word string
 	p            report.Paint
 }{{"slo-gated", "slo-gated, thresholds", report.Prefill}, {"predictive", "predictive, eps", report.Decode}}
 
-// frontierFigure is goodput and admitted share over the P99 of critical requests.
+// frontierFigure draws goodput and admitted share against the P99 of TTFT of class critical, one
+// curve for each gate; nil if no setting has a finite P99.
 func frontierFigure(d *Document) *report.Figure {
 	fig := &report.Figure{
 		ID:    "frontiers",
@@ -417,7 +439,8 @@ func frontierFigure(d *Document) *report.Figure {
 	return fig
 }
 
-// scatterFigure is predicted against observed TTFT.
+// scatterFigure draws predicted against observed TTFT on logarithmic axes; nil without two
+// different values.
 func scatterFigure(d *Document) *report.Figure {
 	var span report.Span
 	for _, p := range d.Scatter {
@@ -460,7 +483,8 @@ func scatterFigure(d *Document) *report.Figure {
 	}
 }
 
-// newcomerFigure is the admission of a new group against the others'.
+// newcomerFigure draws, by second after its first arrival, the admitted share of the new prefix
+// group divided by that of established groups; nil for loads without a new group.
 func newcomerFigure(d *Document) *report.Figure {
 	if len(d.Newcomer) == 0 {
 		return nil
@@ -498,7 +522,7 @@ func newcomerFigure(d *Document) *report.Figure {
 	return fig
 }
 
-// Verdicts.
+// The verdicts on a published statement (spec#verdicts).
 const (
 	confirmed    = "CONFIRMED"
 	refuted      = "REFUTED"
@@ -506,7 +530,8 @@ const (
 	notTestable  = "NOT TESTABLE"
 )
 
-// Kinds of coefficients in the gate.
+// Kinds of coefficients that the gate predicts with: those of the engines, fitted ones, those of
+// the engines with step times multiplied by 0.7 or 1.3, and a model of another form.
 const (
 	kindSame      = "same"
 	kindFitted    = "fitted"

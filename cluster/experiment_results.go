@@ -1,5 +1,9 @@
 package cluster
 
+// This file turns the outcomes of an experiment into its document: figures of cells
+// (configurations), paired contrasts between them, and further runs at other loads, durations and
+// with rivals (other gates or engines).
+
 import (
 	"math"
 	"slices"
@@ -11,7 +15,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// figures lists the figures of a cell, in the order of experiment.json.
+// figures are the figures of a cell, in the order of experiment.json. Each is computed from one
+// outcome (a cell with one seed); the document has the mean over the seeds.
 var figures = []cellFigure{
 	{"goodput", func(o *outcome) float64 { return o.All.Goodput() }},
 	{"goodput_critical", func(o *outcome) float64 { return o.class("critical").Goodput() }},
@@ -43,13 +48,14 @@ var figures = []cellFigure{
 	{"false_reject_share", func(o *outcome) float64 { return o.Shadow.FalseShare }},
 }
 
-// cellFigure is one figure of a run and how it is computed.
+// cellFigure is one figure: its key in experiment.json, and the function that computes it from one
+// run.
 type cellFigure struct {
 	key     string
 	valueOf func(*outcome) float64
 }
 
-// class returns the counts of one class.
+// class returns the counts of the named class, all zero if the run had no request of it.
 func (o *outcome) class(name string) *Class {
 	if i := slices.IndexFunc(o.Classes, func(c Class) bool { return c.Name == name }); i >= 0 {
 		return &o.Classes[i]
@@ -57,11 +63,13 @@ func (o *outcome) class(name string) *Class {
 	return &Class{}
 }
 
+// figureBy returns the function that computes the figure with the key, which must be one of
+// figures.
 func figureBy(key string) func(*outcome) float64 {
 	return figures[slices.IndexFunc(figures, func(f cellFigure) bool { return f.key == key })].valueOf
 }
 
-// valuesOf returns one figure of each run.
+// valuesOf returns the value of one figure in each run, in the order of the runs.
 func valuesOf(runs []*outcome, of func(*outcome) float64) []float64 {
 	var out []float64
 	for _, r := range runs {
@@ -70,7 +78,8 @@ func valuesOf(runs []*outcome, of func(*outcome) float64) []float64 {
 	return out
 }
 
-// figureOf is the mean and interval of the finite values of v.
+// figureOf returns the mean of the finite values of v with its 95 % t interval, and how many values
+// were not finite.
 func figureOf(v []float64) figureDoc {
 	var finite []float64
 	for _, x := range v {
@@ -89,13 +98,15 @@ func figureOf(v []float64) figureDoc {
 	return f
 }
 
-// cellContrast is the paired difference of a figure of two cells, over the seeds in which both are
-// finite.
+// cellContrast returns the contrast a - b of a figure from the runs ra and rb of two cells. Runs at
+// the same place have the same seed.
 func cellContrast(a, b string, ra, rb []*outcome, key string) contrastDoc {
 	return pairedContrast(a, b, key, valuesOf(ra, figureBy(key)), valuesOf(rb, figureBy(key)))
 }
 
-// pairedContrast is the paired difference of the values va and vb of seeds.
+// pairedContrast returns the mean paired difference va - vb with its 95 % interval and p value. va
+// and vb are by seed; seeds without a finite difference are not used. Same is the result of an
+// equivalence test with a margin of 5 % of vb's mean.
 func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 	var x, y []float64
 	for i := range va {
@@ -113,7 +124,7 @@ func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 	out.Lo = result.OrNull(d.Lo)
 	out.Hi = result.OrNull(d.Hi)
 	out.P = result.OrNull(d.P)
-	if d.N > 1 { // two one-sided tests at 5 %
+	if d.N > 1 { // two one-sided tests at 5 %: the 90 % interval has to lie inside the margin
 		half := (d.Hi - d.Mean) * stat.StudentT(0.95, float64(d.N-1)) / stat.StudentT(0.975, float64(d.N-1))
 		limit := 0.05 * math.Abs(stat.Mean(y))
 		out.Same = new(d.Mean-half > -limit && d.Mean+half < limit)
@@ -121,7 +132,8 @@ func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 	return out
 }
 
-// document makes the document from the runs, and does the further runs that it needs.
+// document makes experiment.json from the runs of the cells, and does the further runs that it
+// reports: other loads, other durations and rivals.
 func (l *lab) document() (*Document, error) {
 	old := l.runsOf(oldCell)
 	d := &Document{
@@ -186,8 +198,9 @@ func (l *lab) document() (*Document, error) {
 	return d, l.rivals(d)
 }
 
-// reliability sums the reliability of the main cell over seeds, and finds the frontier setting with
-// the best goodput.
+// reliability fills d.Reliability, by tenths of the estimated probability, from the main cell's
+// runs with all seeds, and d.Hindsight with the frontier setting of predictive that had the best
+// mean goodput.
 func (l *lab) reliability(d *Document) {
 	d.Reliability = []reliabilityDoc{}
 	for b := range 10 {
@@ -218,6 +231,7 @@ func (l *lab) reliability(d *Document) {
 	}
 }
 
+// cellDoc returns the entry of cell i: its configuration and its figures over the seeds.
 func (l *lab) cellDoc(i int) cellDoc {
 	c := &l.cells[i]
 	out := cellDoc{
@@ -242,6 +256,7 @@ func (l *lab) cellDoc(i int) cellDoc {
 	return out
 }
 
+// cellFigures returns every figure of a cell by its key, with mean and interval over the runs.
 func cellFigures(runs []*outcome) map[string]figureDoc {
 	out := make(map[string]figureDoc, len(figures))
 	for _, f := range figures {
@@ -250,12 +265,14 @@ func cellFigures(runs []*outcome) map[string]figureDoc {
 	return out
 }
 
-// isStationary reports whether the backlog grows by less than 1 % of the arrivals.
+// isStationary reports whether the backlog of the runs grows by less than 1 % of the arrival rate,
+// on average over seeds.
 func (l *lab) isStationary(runs []*outcome) bool {
 	return stat.Mean(valuesOf(runs, func(o *outcome) float64 { return o.Slope })) < 0.01*l.rate
 }
 
-// curveOf averages the newcomer's admission over seeds.
+// curveOf returns the newcomer's admission ratio by second, averaged over the seeds. ReachedS is
+// known only if the ratio reached 0.8 with every seed.
 func curveOf(name string, runs []*outcome) curveDoc {
 	out := curveDoc{Cell: name}
 	reached := make([]float64, 0, len(runs))
@@ -282,7 +299,8 @@ func curveOf(name string, runs []*outcome) curveDoc {
 	return out
 }
 
-// contrasts compares cells that differ in one component, and the control cells with the main cell.
+// contrasts fills d.Contrasts: pairs of cells that differ in one component, and the main cell
+// against each control cell.
 func (l *lab) contrasts(d *Document) {
 	pairs := [][2]string{
 		{mainCell, alwaysCell},
@@ -309,9 +327,9 @@ func (l *lab) contrasts(d *Document) {
 	}
 }
 
-// rerunCells runs the named cells again, with another gate, other engines or other requests. The
-// result is indexed by cell and seed. rates are the reject rates that random-matched cells copy, by
-// seed.
+// rerunCells simulates the named cells with rival r (gate and engines) at a rate and in a window,
+// with the lab's seeds. The result is indexed by place in names, then by seed. rates are the reject
+// rates that random-matched cells copy, by seed.
 func (l *lab) rerunCells(
 	names []string,
 	r *rival,
@@ -338,8 +356,8 @@ func (l *lab) rerunCells(
 	return out, err
 }
 
-// loads compares the gates at further loads, always including one at which no request needs to be
-// rejected.
+// loads fills d.Loads: the gates at quietRho, where no request needs to be rejected, and at the
+// preset's further loads, with shortened runs.
 func (l *lab) loads(d *Document) error {
 	names := []string{alwaysCell, gatedCell, mainCell, noFloorCell, sizeCell}
 	for i := range l.cells {
@@ -378,7 +396,8 @@ func (l *lab) loads(d *Document) error {
 	return nil
 }
 
-// transient is the P99 of configuration 1 after different durations of arrivals.
+// transient fills d.Transient with the P99 of TTFT of configuration 1 as published (oldCell) after
+// 0.25, 1 and 4 seconds of arrivals. Only presets with a fixed rate have it.
 func (l *lab) transient(d *Document) error {
 	if l.preset.Rate == 0 {
 		return nil
@@ -400,16 +419,18 @@ func (l *lab) transient(d *Document) error {
 	return nil
 }
 
-// sides are the runs that the statements except the first compare, all with one gate.
+// sides are the runs that the statements H14-2 to H14-4 compare, all with one gate and on one
+// plant.
 type sides struct{ main, always, gated, matched []*outcome }
 
-// sides returns those of the main comparison.
+// sides returns the runs of the main comparison, as the cells were run first.
 func (l *lab) sides() sides {
 	return sides{l.runsOf(mainCell), l.runsOf(alwaysCell), l.runsOf(gatedCell), l.runsOf(matchedCell)}
 }
 
-// rivals repeats the main comparison and its statements with other coefficients in the gate, and
-// with other engines behind it at the same share of their own capacity.
+// rivals fills d.Controllers: the main comparison and the verdicts on its statements with the lab's
+// own gate, and again with each rival. A rival with other engines is run at the same share of its
+// own capacity.
 func (l *lab) rivals(d *Document) error {
 	own := l.sides()
 	d.Controllers = append(d.Controllers, l.controllerDoc(&rival{Gate: l.gate, Label: "headline"}, own, d))
@@ -442,8 +463,9 @@ func (l *lab) rivals(d *Document) error {
 	return nil
 }
 
-// toPlant sets the rate and the window for other engines. The window is at least two lifetimes of a
-// request in a full cluster, because until max_num_seqs is reached an overload does not show.
+// toPlant changes the lab's rate, capacity and window to those for the rival's engines, at the same
+// share of capacity. The window is at least twice the time a request stays in a full cluster,
+// because an overload shows only after the engines have reached max_num_seqs.
 func (l *lab) toPlant(r *rival) error {
 	capacity, err := l.capacityOf(&r.Plant, &r.Gate)
 	if err != nil {
@@ -457,6 +479,8 @@ func (l *lab) toPlant(r *rival) error {
 	return nil
 }
 
+// controllerDoc returns the entry of one rival: figures and verdicts of the main comparison with
+// its gate. s are its runs.
 func (l *lab) controllerDoc(r *rival, s sides, d *Document) controllerDoc {
 	mean := func(key string) *float64 { return figureOf(valuesOf(s.main, figureBy(key))).Mean }
 	out := controllerDoc{

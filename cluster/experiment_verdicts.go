@@ -1,5 +1,9 @@
 package cluster
 
+// This file decides about the four published statements, H14-1 to H14-4, from contrasts of the
+// experiment (spec#verdicts). A contrast is a paired difference over seeds; a verdict needs every
+// precondition of its statement.
+
 import (
 	"cmp"
 	"fmt"
@@ -15,25 +19,29 @@ import (
 // be below 5 % after Holm's correction for four or more endpoints.
 const fewestSeeds = 8
 
-// statement is one of the four published statements, with the evidence for it.
+// statement is one of the four published statements, with the contrasts that decide it and the
+// preconditions that the runs do not meet.
 type statement struct {
 	id, text string
 	blocked  []string // preconditions that are not met
 	evidence []contrastDoc
 }
 
-// addVerdicts writes the verdicts of the headline (spec#verdicts).
+// addVerdicts sets d.Verdicts to the verdicts on all four statements for the lab's own gate
+// (spec#verdicts).
 func (l *lab) addVerdicts(d *Document) {
 	own := l.sides()
 	d.Verdicts = l.verdicts(d, append([]statement{l.equalTailStatement(d, own.main)}, l.beyondFirst(d, own)...))
 }
 
-// beyondFirst are the statements that can be tested without frontiers.
+// beyondFirst returns the statements H14-2 to H14-4. H14-1 needs the frontier cells, which are not
+// run for rivals.
 func (l *lab) beyondFirst(d *Document, s sides) []statement {
 	return []statement{l.cacheStatement(d, s), l.latencyStatement(s), throughput(s)}
 }
 
-// verdicts decides about statements, with Holm's correction over all their evidence.
+// verdicts returns a verdict on each statement. The p values of all evidence in the list are
+// corrected together by Holm's method.
 func (l *lab) verdicts(d *Document, list []statement) []verdictDoc {
 	var p []float64
 	for _, s := range list {
@@ -54,6 +62,7 @@ func (l *lab) verdicts(d *Document, list []statement) []verdictDoc {
 	return out
 }
 
+// knownOrNaN returns *v, and NaN for nil.
 func knownOrNaN(v *float64) float64 {
 	if v == nil {
 		return math.NaN()
@@ -61,8 +70,10 @@ func knownOrNaN(v *float64) float64 {
 	return *v
 }
 
-// verdict decides about one statement. If a precondition is not met it is not testable. If all contrasts
-// are above 0 with their intervals it is confirmed, and if one is below 0 it is refuted.
+// verdict decides about one statement: NOT TESTABLE if a precondition is not met, CONFIRMED if
+// every contrast is significantly above 0 (interval and corrected p), REFUTED if one is
+// significantly below 0, otherwise INCONCLUSIVE. Fewer than fewestSeeds seeds are always
+// inconclusive.
 func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	v := verdictDoc{ID: s.id, Statement: s.text, Evidence: s.evidence, Verdict: inconclusive}
 	if v.Evidence == nil {
@@ -103,8 +114,9 @@ func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	return v
 }
 
-// carryVerdicts adds to each confirmation for which coefficients of the gate it also holds, and
-// marks those that hold only if the gate has the engines' own coefficients.
+// carryVerdicts appends to the reason of each verdict with which kinds of coefficients in the gate
+// it was confirmed too. A statement that is confirmed only with the engines' own coefficients (kind
+// same) is an upper bound that no fitted gate reached.
 func carryVerdicts(d *Document) {
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
@@ -131,7 +143,9 @@ func carryVerdicts(d *Document) {
 	}
 }
 
-// selectionBlocks are the preconditions that the first two statements share.
+// selectionBlocks returns the unmet preconditions that the statements H14-1 and H14-2 share: the
+// predictive gate must reject more than 5 %, and cached tokens must differ between requests, or
+// there is nothing to select by.
 func selectionBlocks(d *Document, main []*outcome) (blocked []string) {
 	rejects := 1 - stat.Mean(valuesOf(main, figureBy("admitted_share")))
 	if rejects <= 0.05 {
@@ -145,7 +159,8 @@ func selectionBlocks(d *Document, main []*outcome) (blocked []string) {
 	return blocked
 }
 
-// equalTailStatement compares the two gates at settings that give class critical the same P99.
+// equalTailStatement returns statement H14-1: it compares the frontiers of the two gates at
+// settings that give class critical the same P99 of TTFT.
 func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 	s := statement{
 		id:      "H14-1",
@@ -177,10 +192,12 @@ func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 	return s
 }
 
-// point is one setting of a gate on one seed.
+// point is one setting of a gate with one seed: P99 of TTFT of class critical in ms, and admitted
+// share and goodput in [0, 1].
 type point struct{ p99, admitted, goodput float64 }
 
-// frontierPoints returns the settings of a gate for each seed, in the order of the critical class's P99.
+// frontierPoints returns, for each seed, the settings of a gate in increasing order of the critical
+// class's P99. Settings without a finite P99 are left out.
 func (l *lab) frontierPoints(policy string) [][]point {
 	out := make([][]point, len(l.seeds))
 	for i := range l.cells {
@@ -205,7 +222,8 @@ func (l *lab) frontierPoints(policy string) [][]point {
 	return out
 }
 
-// commonP99 is the middle of the critical P99 that both frontiers reach.
+// commonP99 returns the middle of the range of critical P99, in ms, that both frontiers cover;
+// false if they do not overlap.
 func commonP99(a, b []point) (float64, bool) {
 	if len(a) == 0 || len(b) == 0 {
 		return 0, false
@@ -215,7 +233,8 @@ func commonP99(a, b []point) (float64, bool) {
 	return (lo + hi) / 2, lo <= hi
 }
 
-// pointAt is the frontier at a P99, linearly between its neighbours.
+// pointAt returns the frontier f at the critical P99 x, by linear interpolation; outside its range
+// the nearest point.
 func pointAt(f []point, x float64) point {
 	i := 0
 	for i < len(f)-2 && f[i+1].p99 < x {
@@ -230,8 +249,8 @@ func pointAt(f []point, x float64) point {
 	return point{x, a.admitted + t*(b.admitted-a.admitted), a.goodput + t*(b.goodput-a.goodput)}
 }
 
-// cacheStatement tests whether the predictive gate selects requests with a higher expected cached
-// share.
+// cacheStatement returns statement H14-2: the predictive gate selects requests of which more tokens
+// are expected in a cache than a random gate with the same reject rates does.
 func (l *lab) cacheStatement(d *Document, r sides) statement {
 	s := statement{
 		id: "H14-2",
@@ -248,7 +267,8 @@ func (l *lab) cacheStatement(d *Document, r sides) statement {
 	return s
 }
 
-// latencyStatement tests the P99 of admitted requests.
+// latencyStatement returns statement H14-3: the P99 of TTFT of admitted requests stays below 100 ms
+// at almost the goodput of slo-gated.
 func (l *lab) latencyStatement(r sides) statement {
 	s := statement{
 		id: "H14-3",
@@ -275,7 +295,7 @@ func (l *lab) latencyStatement(r sides) statement {
 	return s
 }
 
-// throughput tests the output tokens per second.
+// throughput returns statement H14-4: output tokens per second stay at 95 % or more of slo-gated's.
 func throughput(r sides) statement {
 	main := r.main
 	second := valuesOf(r.gated, figureBy("output_tokens_per_s"))

@@ -6,7 +6,8 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 )
 
-// Flags are the options as flags, after those of one engine alone.
+// Flags returns the command-line flags of a simulation with several engines: those of one engine
+// (simulate.Options), --cluster and --num-instances.
 func (o *Options) Flags() []cli.Flag {
 	return append(o.Options.Flags(),
 		option.RecordedBase(&cli.StringFlag{
@@ -24,7 +25,8 @@ func (o *Options) Flags() []cli.Flag {
 		}))
 }
 
-// Flags are the options of the isolation experiment as flags; experiment.json records those that can change it.
+// Flags returns the flags of `experiment isolation`. Flags that can change the result are recorded
+// in experiment.json.
 func (o *IsolationOptions) Flags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.StringFlag{
@@ -92,7 +94,8 @@ func (o *IsolationOptions) Flags() []cli.Flag {
 	}
 }
 
-// Flags are the options of tuning as flags; optimise.json records those that can change it.
+// Flags returns the flags of `experiment optimise`. Flags that can change the result are recorded
+// in optimise.json.
 func (o *optimiseOptions) Flags() []cli.Flag {
 	return append([]cli.Flag{
 		option.Recorded(&cli.StringFlag{

@@ -18,14 +18,17 @@ type Floor struct {
 	untilUs int64 // end of the pause after too many misses
 }
 
-// owed is the claim of a prefix group on the floor.
+// owed is the claim of a prefix group on the floor. The claim grows with the group's arrivals and
+// shrinks with each admission that the floor grants.
 type owed struct {
-	credit  float64 // admissions
+	credit  float64 // admissions that the group may still have
 	firstUs int64   // arrival of its first request
 	count   int     // arrivals
 }
 
-// noteArrival counts an arrival of the request's group and reports whether it is one of the group's first.
+// noteArrival counts the first arrival of a request for its prefix group, which adds Share to the
+// group's credit. It reports whether the request is among the first coldRequests of a group that
+// appeared less than coldUs ago. Retries are not counted.
 func (f *Floor) noteArrival(r *Request, nowUs int64) (cold bool) {
 	if f == nil || r.Try > 0 {
 		return false
@@ -45,17 +48,22 @@ func (f *Floor) noteArrival(r *Request, nowUs int64) (cold bool) {
 
 // hasCredit reports whether the request's group may have one more request admitted.
 func (f *Floor) hasCredit(r *Request) bool {
+	// hasCredit reports whether the request's group has credit for one more admission by the floor.
 	return f != nil && f.groups[r.Prefix] != nil && f.groups[r.Prefix].credit >= 1
 }
 
 // isPaused reports whether the floor admits nothing at present.
 func (f *Floor) isPaused(nowUs int64) bool {
+	// isPaused reports whether the floor pauses at nowUs because the last requests that it admitted
+	// all missed their targets.
 	return f != nil && f.missed >= inVain && nowUs < f.untilUs
 }
 
 // noteFirstToken records when a request that the floor admitted got its first token. After inVain
 // late ones in a row the floor pauses for restUs.
 func (f *Floor) noteFirstToken(r *Request, atUs, tookUs int64) {
+	// noteFirstToken records the first token, at atUs, of a request that the floor admitted tookUs
+	// ago. After inVain misses of the TTFT target in a row the floor pauses for restUs.
 	f.missed++
 	f.untilUs = atUs + restUs
 	if r.WaitedUs+tookUs <= r.SLOTTFTUs {
@@ -66,7 +74,9 @@ func (f *Floor) noteFirstToken(r *Request, atUs, tookUs int64) {
 // chargeGroup subtracts one admission from the credit of the request's group.
 func (f *Floor) chargeGroup(r *Request) { f.groups[r.Prefix].credit-- }
 
-// spendBudget takes tokens from the budget and reports whether the budget had them.
+// spendBudget takes a request's tokens (uncached prompt tokens) from the floor's budget and reports
+// whether the budget had enough. The budget refills with BudgetShare of the recently served prompt
+// tokens.
 func (f *Floor) spendBudget(v *View, tokens float64) bool {
 	if f == nil {
 		return false

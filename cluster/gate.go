@@ -1,5 +1,9 @@
 package cluster
 
+// This file handles the events at the gateway: arrival, admission, routing, and what engines report
+// back (first tokens, ends). It also holds shadows: copies of an engine that serve a rejected
+// request to learn which TTFT it would have had.
+
 import (
 	"cmp"
 	"math"
@@ -21,14 +25,14 @@ const (
 )
 
 // event is a future event of a request at the gateway.
-type event struct {
+type event struct { // time, us
 	at   int64
 	kind kind
 	seq  int64
 	req  int32
 }
 
-// Before orders by time, kind and sequence number.
+// Before orders events by time, then kind, then the order in which they were scheduled.
 func (a event) Before(b event) bool {
 	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.seq, b.seq)) < 0
 }
@@ -39,6 +43,7 @@ type events struct {
 	seq  int64
 }
 
+// push schedules an event of kind k for request req at time `at`, us.
 func (q *events) push(at int64, k kind, req int) {
 	q.seq++
 	q.heap.Push(event{at, k, q.seq, int32(req)})
@@ -66,7 +71,8 @@ func (c *cluster) handleEvent(now int64) error {
 	}
 }
 
-// arrive processes an arrival of request i, the first or after a rejection.
+// arrive processes an arrival of request i at the gateway, the first or a retry after a rejection,
+// and schedules its admission after the delay cfg.AdmissionUs.
 func (c *cluster) arrive(i int, now int64) {
 	rec, r := &c.out.Records[i], &c.seen[i]
 	rec.Tries++
@@ -78,7 +84,8 @@ func (c *cluster) arrive(i int, now int64) {
 	c.events.push(now+c.cfg.AdmissionUs, admitting, i)
 }
 
-// meetRequest makes the record of a request and what policies may read of it, at its first arrival.
+// meetRequest fills the record of request i and the Request that policies read, at its first
+// arrival. Two requests are in one prefix group if their first groupBlocks blocks are equal.
 func (c *cluster) meetRequest(i int, now int64) {
 	q := &c.reqs[i]
 	rec := &c.out.Records[i]
@@ -116,8 +123,8 @@ func (c *cluster) meetRequest(i int, now int64) {
 // groupBlocks is the number of leading blocks that requests of a prefix group share.
 const groupBlocks = 4
 
-// hashesOf are the hashes of the leading blocks of request i that other requests may have too.
-// Requests of one group share the list.
+// hashesOf returns the hashes of the leading prompt blocks of request i that other requests may
+// share. Requests of one workload group get slices of one cached list.
 func (c *cluster) hashesOf(i int) []uint64 {
 	q := &c.reqs[i]
 	if len(q.Hashes) > 0 || q.Group == 0 {
@@ -132,7 +139,9 @@ func (c *cluster) hashesOf(i int) []uint64 {
 	return list
 }
 
-// refreshView updates the view of the cluster for request i at time now.
+// refreshView makes c.view the cluster as it looks for request i at time now: scraped metrics, and
+// in Match and Exact how many of its leading blocks each instance is expected to have. It does
+// nothing if the view is already that.
 func (c *cluster) refreshView(i int, now int64) {
 	if c.fresh && c.viewOf == i && c.view.NowUs == now {
 		return
@@ -156,7 +165,9 @@ func (c *cluster) refreshView(i int, now int64) {
 	}
 }
 
-// admitRequest lets the policy decide about request i. A rejected request retries later or leaves.
+// admitRequest asks the policy whether to admit request i. An admitted request is scheduled for
+// routing. A rejected one is scheduled to arrive again if the retry policy allows, otherwise it
+// leaves with outcome rejected, and a shadow of it may start.
 func (c *cluster) admitRequest(i int, now int64) error {
 	c.refreshView(i, now)
 	r, rec := &c.seen[i], &c.out.Records[i]
@@ -199,7 +210,8 @@ func (c *cluster) admitRequest(i int, now int64) error {
 	return nil
 }
 
-// sendRequest sends an admitted request to the instance that its admission was decided for, or routes it now.
+// sendRequest sends an admitted request to the instance for which it was admitted, or to the
+// router's present choice if no instance was fixed.
 func (c *cluster) sendRequest(i int, now int64) error {
 	r, rec := &c.seen[i], &c.out.Records[i]
 	target := int(c.planned[i])
@@ -213,7 +225,8 @@ func (c *cluster) sendRequest(i int, now int64) error {
 	return c.sendTo(i, target, now)
 }
 
-// sendTo records in ledger and index that request i goes to an instance, and sends it.
+// sendTo sends request i to instance target and records that in the ledger, in the prefix index and
+// in the target's shadows.
 func (c *cluster) sendTo(i, target int, now int64) error {
 	r := &c.seen[i]
 	c.view.Ledger.Sent(r, target, now, c.view.CachedTokens(r, target))
@@ -227,7 +240,9 @@ func (c *cluster) sendTo(i, target int, now int64) error {
 	return c.engines[target].Arrive(i, c.requestFor(i, target, now), now)
 }
 
-// firstToken tells the policy, the ledger and the index that request i has its first token.
+// firstToken is called by an engine when request i gets its first token. The policy learns from it
+// (not for a prefill instance, whose first token is not the user's), then the ledger and the prefix
+// index record it.
 func (c *cluster) firstToken(i, instance int, atUs int64) {
 	rec := &c.out.Records[i]
 	if c.pd == nil || !c.pd.isPrefill[instance] {
@@ -239,7 +254,9 @@ func (c *cluster) firstToken(i, instance int, atUs int64) {
 	}
 }
 
-// requestLeft processes that request i has left its engine.
+// requestLeft is called by an engine when request i has left it with result r. Unless the request
+// goes on to a decode instance, its record gets the result, and requests that waited for its end
+// may arrive.
 func (c *cluster) requestLeft(i, instance int, atUs int64, r *sim.RequestResult) {
 	rec := &c.out.Records[i]
 	c.view.Ledger.Left(i, instance, atUs, r.OutputTokens, r.Outcome == sim.OutcomeFinished)
@@ -265,17 +282,19 @@ func (c *cluster) requestLeft(i, instance int, atUs int64, r *sim.RequestResult)
 // the engine itself gets afterwards. It shows which TTFT the rejected request would have had
 // (spec#cluster-shadow).
 //
-// Error bounds are learned from admitted requests and are not guaranteed for shadows.
+// Error bounds of predictions are learned from admitted requests only, so nothing is guaranteed
+// about their coverage of shadows.
 type shadow struct {
 	*sim.Engine
 	untilUs int64 // end of the time for which it is simulated
 	over    bool  // the request has its first token
 }
 
-// streamShadow is the key of the random draws that choose requests for shadows.
+// streamShadow is the stream of random draws that choose which rejected requests get a shadow.
 const streamShadow = 4
 
-// followedTargets is the time for which a shadow is simulated, in TTFT targets of its request.
+// followedTargets is how long a shadow is simulated after the decision, in multiples of its
+// request's TTFT target.
 const followedTargets = 4
 
 // FollowedUs is the time from the decision for which the shadow of a request was simulated; -1 without a
@@ -290,8 +309,8 @@ func (r *record) FollowedUs() int64 {
 	return followedTargets * r.SLOTTFTUs
 }
 
-// startShadow starts a shadow for a rejected request on a copy of instance i, if the request is in
-// the sample.
+// startShadow starts a shadow of rejected request req on a copy of instance i. It does nothing if
+// the request is not in the sample (cfg.ShadowShare of requests) or the engine cannot be copied.
 func (c *cluster) startShadow(req, i int, now int64) error {
 	e, ok := c.engines[i].(*sim.Engine)
 	if stat.Draw(uint64(c.cfg.Seed), streamShadow, uint64(req)) >= c.cfg.ShadowShare || !ok || !e.CanClone() {
@@ -316,8 +335,9 @@ func (c *cluster) startShadow(req, i int, now int64) error {
 	return s.Arrive(req, &c.reqs[req], now)
 }
 
-// followShadows simulates the shadows of instance i up to now and removes those that are over. The
-// others get request req, which the instance gets as well; -1 for none.
+// followShadows simulates the shadows of instance i up to now and removes those that have their
+// answer or have reached their end. The others get request req, which the instance itself gets at
+// this time too; req -1 for none.
 func (c *cluster) followShadows(i, req int, now int64) error {
 	kept := c.shadows[i][:0]
 	for _, s := range c.shadows[i] {

@@ -1,5 +1,7 @@
 package cluster
 
+// This file is the Gaussian process with which a policy's parameters are tuned (maximise.go).
+
 import (
 	"math"
 
@@ -9,24 +11,25 @@ import (
 )
 
 // process is a Gaussian process on the unit cube with a Matern 5/2 kernel, one length scale per
-// dimension, known noise of each observation, and standardised values.
+// dimension, known noise of each observation, and standardised values (mean 0, standard deviation
+// 1).
 //
 // Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1 and
 // equation 4.17.
 type process struct {
 	x           [][]float64
 	mean, scale float64
-	alpha       []float64 // K^-1 y
-	chol        []float64
+	alpha       []float64 // K^-1 z: K the covariance matrix with noise, z the standardised values
+	chol        []float64 // lower Cholesky factor of K, row by row
 	noise       []float64 // noise variance of each standardised value
-	lengths     []float64
-	amp         float64
+	lengths     []float64 // of each dimension, in units of the cube
+	amp         float64   // kernel variance, of the standardised values
 }
 
 // jitter is added to the diagonal so that the matrix stays positive definite.
 const jitter = 1e-6
 
-// kernel is the covariance of the function at two points.
+// kernel returns the prior covariance of the function at points a and b.
 func (p *process) kernel(a, b []float64) float64 {
 	r2 := 0.0
 	for k := range a {
@@ -37,8 +40,9 @@ func (p *process) kernel(a, b []float64) float64 {
 	return p.amp * (1 + r + r*r/3) * math.Exp(-r)
 }
 
-// fitProcess fits length scales and amplitude to the values y at x by maximum marginal likelihood.
-// Weak priors keep the length scales between a tenth and a few times the cube.
+// fitProcess returns a process whose length scales and amplitude maximise the posterior density
+// given values y at points x, where variance is the noise variance of each y. Weak log-normal
+// priors keep the length scales between a tenth and a few times the side of the cube.
 func fitProcess(x [][]float64, y, variance []float64) *process {
 	p := &process{
 		x:       x,
@@ -91,7 +95,9 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 	return p
 }
 
-// solve factors the covariance matrix and returns the log likelihood of the standardised values z.
+// solve factors the covariance matrix of the current hyperparameters into p.chol, sets p.alpha, and
+// returns the log marginal likelihood of the standardised values z; -Inf if the matrix is not
+// positive definite.
 func (p *process) solve(z []float64) float64 {
 	n := len(z)
 	a := make([]float64, n*n)
@@ -115,8 +121,8 @@ func (p *process) solve(z []float64) float64 {
 	return like
 }
 
-// predictAt is the posterior mean and standard deviation of the function, without observation
-// noise.
+// predictAt returns the posterior mean and standard deviation of the function at x in the unit of
+// the values, without observation noise.
 func (p *process) predictAt(x []float64) (mean, sd float64) {
 	n := len(p.x)
 	k := make([]float64, n)
@@ -136,8 +142,9 @@ func (p *process) predictAt(x []float64) (mean, sd float64) {
 // normalBelow is the standard normal distribution function.
 func normalBelow(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
 
-// logImprovement is the logarithm of the expected improvement over best. Where it would underflow,
-// its asymptote is used (Ament et al., NeurIPS 2023).
+// logImprovement returns the logarithm of the expected improvement over best of a normal variable
+// with a mean and standard deviation. Where it would underflow, its asymptote is used (Ament et
+// al., NeurIPS 2023).
 func logImprovement(mean, sd, best float64) float64 {
 	u := (mean - best) / sd
 	if u < -6 {

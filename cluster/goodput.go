@@ -1,5 +1,9 @@
 package cluster
 
+// This file computes what users experience in one run: goodput by class, tails of TTFT, cache hits,
+// fairness, and how good the gateway's TTFT estimates were. A record is one request; a shadow is a
+// rejected request whose TTFT was simulated on a copy of the engine (gate.go).
+
 import (
 	"math"
 	"slices"
@@ -30,7 +34,7 @@ func TargetsOf(reqs []sim.Request) map[string]target {
 // window is the time [FromUs, ToUs) in which arrivals count.
 type window struct{ FromUs, ToUs int64 }
 
-// Class is the counts of one class of requests, or of all.
+// Class is the counts of one class of requests, or of all requests.
 type Class struct {
 	Name              string
 	Arrived, Admitted int
@@ -56,6 +60,7 @@ func (c *Class) RuleMissShare() float64 {
 	return ratioOrNaN(float64(c.RuleLate), float64(c.RuleJudged))
 }
 
+// ratioOrNaN returns a/b, and NaN if b is 0.
 func ratioOrNaN(a, b float64) float64 {
 	if b == 0 {
 		return math.NaN()
@@ -63,13 +68,16 @@ func ratioOrNaN(a, b float64) float64 {
 	return a / b
 }
 
-// audit compares estimates with observed times.
+// audit is how well TTFT estimates matched observed times, for admitted requests or for shadows.
 type audit struct {
-	N                                       int
-	MedianAPE, Bias, Coverage90, FalseShare float64 // NaN without rows
+	N int // number of pairs of estimate and observed time
+	// Relative figures, NaN without pairs: MedianAPE is the median of |estimate/observed - 1|, Bias
+	// the ratio of the sums minus 1, Coverage90 the share of requests within their P90 bound,
+	// FalseShare the share of rejected requests that would have met their target.
+	MedianAPE, Bias, Coverage90, FalseShare float64
 }
 
-// pair is one estimate and the observed time, ms.
+// pair is one estimate of the time from the decision to the first token and the observed time, ms.
 type pair struct {
 	PredictedMs, TookMs float64
 	Shadow              bool
@@ -98,14 +106,13 @@ type Goodput struct {
 	Reliability       [10]reliability
 }
 
-// reliability is the requests whose estimated probability of meeting their target is in one tenth of 0 to
-// 1: their number, the sum of the probabilities, and the number that met the target. An admitted request
-// counts once. A shadow represents all rejected requests, so it counts as rejected requests divided by
-// shadows.
+// reliability is the requests whose estimated probability of meeting their target is in one tenth
+// of 0 to 1: their weight N, the sum of the probabilities, and the weight of those that met the
+// target. An admitted request has weight 1. Shadows are a sample of the rejected requests, so each
+// has the weight rejected requests / shadows.
 type reliability struct{ N, Expected, Met float64 }
 
-// fillReliability fills Reliability from admitted requests and from shadows, the rejected requests whose
-// TTFT was simulated.
+// fillReliability fills out.Reliability from the admitted requests and the shadows in recs.
 func (out *Goodput) fillReliability(recs []*record) {
 	shadows := 0
 	for _, r := range recs {
@@ -135,7 +142,8 @@ func (out *Goodput) fillReliability(recs []*record) {
 	}
 }
 
-// Meets reports whether a record met every target of its class.
+// Meets reports whether the request finished and met every target of its class. The ITL target does
+// not apply to answers of one token.
 func (t target) Meets(r *record) bool {
 	if r.Outcome != sim.OutcomeFinished {
 		return false
@@ -154,7 +162,8 @@ func (t target) Meets(r *record) bool {
 	return true
 }
 
-// goodputOf computes the figures of the requests that arrived inside the window.
+// goodputOf computes the figures of the requests that arrived inside window w. targets are the
+// latency targets by class.
 func goodputOf(all []record, targets map[string]target, w window) *Goodput {
 	recs := inWindow(all, w)
 	out := &Goodput{All: Class{Name: "all"}}
@@ -180,7 +189,7 @@ func goodputOf(all []record, targets map[string]target, w window) *Goodput {
 	return out
 }
 
-// inWindow returns the records of requests that arrived inside the window, in that order.
+// inWindow returns the records of requests that arrived inside the window, in order of arrival.
 func inWindow(all []record, w window) []*record {
 	out := make([]*record, 0, len(all))
 	for i := range all {
@@ -192,7 +201,7 @@ func inWindow(all []record, w window) []*record {
 	return out
 }
 
-// addRecord counts one request.
+// addRecord counts one request with the targets t of its class.
 func (c *Class) addRecord(r *record, t target) {
 	c.Arrived++
 	if t.Meets(r) {
@@ -220,7 +229,7 @@ func (c *Class) addRecord(r *record, t target) {
 	}
 }
 
-// tails computes the P99 figures.
+// tails sets the P99 figures. A request without a first token counts as infinite.
 func (out *Goodput) tails(recs []*record) {
 	var critical, admitted, everybody []float64
 	for _, r := range recs {
@@ -240,7 +249,8 @@ func (out *Goodput) tails(recs []*record) {
 	out.Everybody = p99(everybody)
 }
 
-// p99 is the 99th percentile of values, NaN without any.
+// p99 returns the 99th percentile of the values, the smallest value that is not below 99 % of them;
+// NaN without values.
 func p99(v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
@@ -248,7 +258,8 @@ func p99(v []float64) float64 {
 	return stat.Sorted(v)[max(0, int(math.Ceil(0.99*float64(len(v))))-1)]
 }
 
-// cache computes the figures of cached tokens.
+// cache sets the figures of cached prompt tokens: found, expected, and expected but not found
+// (phantom).
 func (out *Goodput) cache(recs []*record) {
 	var prompts, admitted, cached, potential, potentialIn, expected, phantom float64
 	shares := make([]float64, 0, len(recs))
@@ -276,8 +287,9 @@ func (out *Goodput) cache(recs []*record) {
 	out.PotentialCV = ratioOrNaN(math.Sqrt(ratioOrNaN(sum, float64(len(shares)))), mean)
 }
 
-// fairness computes Jain's index over the prefix groups' shares of good requests, so that large
-// groups count as much as small ones.
+// fairness sets Jain's index of the goodput of prefix groups (requests that share a prompt prefix):
+// 1 if all groups have the same share of good requests, 1/groups if only one has any. Each group
+// counts once, whatever its size.
 func (out *Goodput) fairness(recs []*record, targets map[string]target) {
 	var names []uint64
 	groups := map[uint64]*Class{}
@@ -298,8 +310,8 @@ func (out *Goodput) fairness(recs []*record, targets map[string]target) {
 	out.Jain = ratioOrNaN(sum*sum, float64(len(names))*squares)
 }
 
-// outputPerS is the output tokens per second inside the window, with the tokens of a request spread
-// evenly between its first and its last.
+// outputPerS returns the output tokens per second inside the window. The tokens of a request are
+// spread evenly between its first token and its end.
 func outputPerS(all []record, w window) float64 {
 	sum := 0.0
 	end := w.ToUs
@@ -327,7 +339,8 @@ func outputPerS(all []record, w window) float64 {
 	return ratioOrNaN(sum*1e6, float64(end-w.FromUs))
 }
 
-// pairsOf are the estimates and observed times of admitted requests and of shadows.
+// pairsOf returns estimate and observed time of each admitted request that has both, and of each
+// shadow that was simulated at least up to its P90 bound.
 func pairsOf(recs []*record) []pair {
 	var out []pair
 	for _, r := range recs {
@@ -344,11 +357,12 @@ func pairsOf(recs []*record) []pair {
 	return out
 }
 
-// followedToBound reports whether a shadow was simulated for at least as long as its P90 bound. Of
-// another one only a quick answer could be observed, which would bias the coverage.
+// followedToBound reports whether the request's shadow was simulated for at least as long as its
+// P90 bound. If it was not, only short times could be observed, which would bias coverage.
 func followedToBound(r *record) bool { return r.Decision.P90Us <= float64(r.FollowedUs()) }
 
-// auditOf compares estimates with observed times, of admitted requests or of shadows.
+// auditOf compares the estimates in pairs and the P90 bounds in recs with observed times, either of
+// admitted requests or of shadows.
 func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 	nan := math.NaN()
 	a := audit{MedianAPE: nan, Bias: nan, Coverage90: nan, FalseShare: nan}
@@ -403,14 +417,15 @@ func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 	return a
 }
 
-// newcomer is how often one new group is admitted compared with the others, by second after its
-// first arrival.
+// newcomer is how often a new prefix group is admitted compared with established groups, by second
+// after its first arrival.
 type newcomer struct {
 	Ratio   []float64          // admission ratio, new / established; NaN without arrivals
 	SecondS trace.Opt[float64] // the first second in which Ratio reaches 0.8
 }
 
-// newcomerOf follows a group from its first arrival to the end of the window.
+// newcomerOf returns the admission of a prefix group compared with all other groups, from the
+// group's first arrival to the end of the window; empty if it has no arrival.
 func newcomerOf(all []record, group uint64, w window) newcomer {
 	recs := inWindow(all, w)
 	first := slices.IndexFunc(recs, func(r *record) bool { return r.Group == group })

@@ -1,5 +1,8 @@
 package cluster
 
+// This file turns recorded requests into a load: a Mooncake trace (scaled down) or the requests of
+// a file (unchanged), played at any rate from a start that a seed draws.
+
 import (
 	"cmp"
 	"fmt"
@@ -19,7 +22,8 @@ const shrink = 16
 // given is the name of the preset and workload of a file that is used unchanged.
 const given = "workload"
 
-// hour is recorded requests: lengths, content ids and arrivals.
+// hour is a recording of requests (about an hour in the Mooncake trace) that can be played again:
+// lengths, content hashes and arrivals. Times count from the first request.
 type hour struct {
 	reqs      []sim.Request
 	fromUs    []float64 // start of the interval in which each request arrives
@@ -28,7 +32,9 @@ type hour struct {
 	asTheyAre bool // the requests have classes; otherwise classes are drawn
 }
 
-// givenOf uses requests unchanged. Classes without any target get the published targets.
+// givenOf returns a recording whose requests are played unchanged. A class without any target gets
+// the published targets. Requests that arrive only after another one, and targets that differ
+// within a class, are errors.
 func givenOf(reqs []sim.Request) (*hour, error) {
 	h := &hour{
 		reqs:      slices.Clone(reqs),
@@ -67,7 +73,9 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 // perSecond is the mean rate of the recorded arrivals.
 func (h *hour) perSecond() float64 { return float64(len(h.reqs)) / h.lengthUs * 1e6 }
 
-// hourOf uses requests with content ids, in the order of their arrival.
+// hourOf returns a Mooncake trace as a recording, with lengths divided by shrink. Its timestamps
+// are batches of requests at the same time, so each request gets an equal part of the interval up
+// to the next batch, in which its arrival is drawn.
 func hourOf(reqs []sim.Request) (*hour, error) {
 	if len(reqs) == 0 {
 		return nil, trace.Errorf(codeBadSpec, "preset %s: got no requests, want a Mooncake trace", recorded)
@@ -109,7 +117,7 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 	return h, nil
 }
 
-// words describes the requests in a sentence.
+// words describes the recording in a sentence for the report.
 func (h *hour) words() string {
 	if h.asTheyAre {
 		return fmt.Sprintf("%d requests of a file, %.3g s at %.3g/s, played from a start drawn by seed",
@@ -120,8 +128,10 @@ func (h *hour) words() string {
 		"by seed, 33/34/33 %% critical, standard, sheddable", len(h.reqs), shrink)
 }
 
-// draw plays the requests at a rate, from a start that depends on the seed. At the end it begins
-// again, with other content.
+// draw returns the requests of a run: the recording played at a rate, in requests per second, for
+// some seconds, from a start that depends on the seed. Arrivals are stretched or compressed to the
+// rate. After its last request the recording begins again with other content hashes, so that a
+// second pass finds nothing cached.
 func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request {
 	n := len(h.reqs)
 	first := s.randFor(seed, streamGroup, 0).IntN(n)

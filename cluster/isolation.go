@@ -1,5 +1,8 @@
 package cluster
 
+// This file is the command `experiment isolation`: options, input files, the gates to compare, and
+// the files written. experiment.go runs it.
+
 import (
 	"context"
 	"errors"
@@ -17,19 +20,20 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// IsolationOptions are the options of the experiment.
+// IsolationOptions are the options of the isolation experiment, which tests published claims about
+// admission by predicted TTFT.
 type IsolationOptions struct {
 	Preset           string
 	Seeds, Instances int
 	Controller       string // coefficients of the gate in the main comparison: same, fitted, or a file
 	Plant            string // coefficient file of the engines; "" for the published blackbox model
 	Workload         string // recorded requests of preset mooncake
-	Deployment       string // run.yaml; "": Llama-3.1-8B on one H100, 2,048 tokens a step, 256 seats
+	Deployment       string // run.yaml; "": Llama-3.1-8B on one H100, 2,048 tokens a step, max_num_seqs 256
 	Alone            bool   // do not repeat the main comparison with other coefficients in the gate
 	Out              string
 	Force            bool
 	Workers          int
-	Special          bool
+	Special          bool // read inputs that are not regular files, such as pipes
 	Progress         trace.Progress
 }
 
@@ -38,7 +42,7 @@ func DefaultIsolationOptions() IsolationOptions {
 	return IsolationOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: kindFitted}
 }
 
-// recordingFor names the recording that a preset of recorded requests needs.
+// recordingFor describes the workload file that a preset needs, for an error message.
 func recordingFor(preset string) string {
 	if preset == "mooncake" {
 		return "the Mooncake trace that preset mooncake plays"
@@ -63,7 +67,7 @@ func (o *IsolationOptions) checkPreset() error {
 }
 
 // inputs are the engines, gates and requests of an experiment.
-type inputs struct {
+type inputs struct { // the simulated engines
 	plant  plant
 	gate   gate          // the gate of the main comparison
 	others []rival       // other gates with which the main comparison is repeated
@@ -116,7 +120,8 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	return doc, errors.Join(writePage(page, doc), page.Commit(), os.Remove(path))
 }
 
-// loadInputs reads the files of the options.
+// loadInputs reads the files that the options name and returns the plant (simulated engines), the
+// gates and the recorded requests.
 func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 	l := &inputs{plant: plant{Name: "the published blackbox, 6910.42 + 17.67/uncached + 2.84/decode token us, " +
 		"noise of a few percent",
@@ -157,8 +162,9 @@ func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 	return l, l.loadGates(ctx, o)
 }
 
-// readHour reads recorded requests. Seeds differ only in where they start, so they are read once.
-// Requests that the preset cannot use are refused before anything is simulated.
+// readHour reads the recorded requests of o.Workload into l.hour. It is called once because seeds
+// differ only in where the recording starts. A recording that the preset cannot use is an error
+// here, before anything is simulated.
 func (l *inputs) readHour(o *IsolationOptions) error {
 	w, draw, inputs, err := simulate.ReadWorkload(o.Workload, o.Special)
 	if err == nil && draw != nil {
@@ -174,7 +180,9 @@ func (l *inputs) readHour(o *IsolationOptions) error {
 	return err
 }
 
-// loadGates makes the gate of the main comparison and the rivals.
+// loadGates sets the gate (the gateway's predicting coefficients) of the main comparison and,
+// unless o.Alone, the rivals with which it is repeated: the engines' own coefficients, biased ones,
+// and a model of another form.
 func (l *inputs) loadGates(ctx context.Context, o *IsolationOptions) error {
 	same := gate{Kind: kindSame, Scale: 1}
 	fitted := func(p *plant, kind string) (gate, error) {

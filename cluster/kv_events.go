@@ -1,14 +1,16 @@
 package cluster
 
-// Events is the gateway's view of which blocks each engine has, from the engines' KV events. Events
-// arrive DelayUs after they happened.
+// Events is the gateway's view of which blocks each engine has in its cache, from the KV events
+// (block stored, block removed) that engines publish. An event reaches the gateway DelayUs after it
+// happened.
 type Events struct {
 	DelayUs int64
-	where   map[uint64]uint64
-	queue   []kvEvent
+	where   map[uint64]uint64 // by block hash, the instances that have it, one bit each
+	queue   []kvEvent         // events in the order they were added; those before head have been applied
 	head    int
 }
 
+// kvEvent is a block that an instance has stored or, if stored is false, removed.
 type kvEvent struct {
 	atUs     int64
 	hash     uint64
@@ -19,13 +21,15 @@ type kvEvent struct {
 // newEvents makes an empty view with a delay.
 func newEvents(delayUs int64) *Events { return &Events{DelayUs: delayUs, where: map[uint64]uint64{}} }
 
-// Add adds an event that happened at atUs. Events of one instance must be in order. Those of
-// several may be up to a step out of order, which does not reorder events of one instance.
+// Add adds an event that happened at atUs. Events of one instance must be added in order of time.
+// Events of different instances may be up to one step out of order: each sets only its own
+// instance's bit.
 func (e *Events) Add(instance int, atUs int64, hash uint64, stored bool) {
 	e.queue = append(e.queue, kvEvent{atUs, hash, int32(instance), stored})
 }
 
-// Match is like index.Match, by the events that have arrived by nowUs.
+// Match sets to[i] to the number of leading blocks that instance i has according to the events that
+// have reached the gateway by nowUs.
 func (e *Events) Match(hashes []uint64, nowUs int64, to []int64) {
 	for ; e.head < len(e.queue) && e.queue[e.head].atUs+e.DelayUs <= nowUs; e.head++ {
 		ev := &e.queue[e.head]

@@ -1,12 +1,16 @@
 package cluster
 
+// This file is the ledger: what the gateway knows about its engines without asking them, from the
+// requests that it sent and the answers it saw. Policies and routers read it. Classes and instances
+// are indices; times are us.
+
 import (
 	"iter"
 	"slices"
 )
 
 // ledger is what the gateway has observed itself: the requests that it sent, their first tokens and
-// ends.
+// their ends.
 type ledger struct {
 	Of      []account // one for each instance
 	Classes []class
@@ -38,15 +42,16 @@ type account struct {
 	ages       ages    // ages of unfinished answers
 }
 
-// queue is requests without a first token, in the order in which they were sent.
+// queue is the requests of one instance (and class) that have no first token yet, in the order in
+// which they were sent.
 type queue struct {
-	Tokens   int64 // prompt tokens that all of them still need
-	Requests int64
+	Tokens   int64   // prompt tokens that all of them still need
+	Requests int64   // requests in the queue
 	order    []int32 // indices of requests, some of which have left the queue
-	head     int
+	head     int     // entries of order before it have all left the queue
 }
 
-// state is how far a request is.
+// state is how far a request has come in its engine: not there, without a first token, or past it.
 type state uint8
 
 const (
@@ -69,7 +74,7 @@ const (
 	leastUs      = 100_000
 )
 
-// newLedger is an empty ledger for some instances and n requests.
+// newLedger returns an empty ledger for a number of instances and of requests.
 func newLedger(instances, n int) *ledger {
 	l := &ledger{Of: make([]account, instances), byName: map[string]int{}, entries: make([]entry, n)}
 	for i := range l.Of {
@@ -92,7 +97,8 @@ func (l *ledger) Class(name string, priority int) int {
 	return c
 }
 
-// Sent records that a request was sent to instance i.
+// Sent records that request r was sent to instance i at nowUs, when cached of its prompt tokens
+// were expected in the instance's cache.
 func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	a := &l.Of[i]
 	todo := max(1, r.PromptTokens-cached)
@@ -110,14 +116,15 @@ func (l *ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	l.Classes[r.Class].sent.addPrompt(nowUs, todo)
 }
 
-// push adds a request.
+// push appends a request that still needs a number of prompt tokens.
 func (q *queue) push(request int32, tokens int64) {
 	q.Tokens += tokens
 	q.Requests++
 	q.order = append(q.order, request)
 }
 
-// FirstToken records the first token of a request on instance i.
+// FirstToken records that a request got its first token on instance i at atUs. The request moves
+// from the queue to the decodes.
 func (l *ledger) FirstToken(request, i int, atUs int64) {
 	e, a := &l.entries[request], &l.Of[i]
 	if e.state != pending {
@@ -142,7 +149,8 @@ func (l *ledger) Stepped(i int) {
 	}
 }
 
-// leaveQueue removes a request from its queue.
+// leaveQueue removes the request of entry e from the two queues of account a that it is in. Its
+// index stays in order until all before it have left.
 func (l *ledger) leaveQueue(e *entry, a *account) {
 	for _, q := range []*queue{&a.Pending[e.class], &a.All} {
 		q.Tokens -= e.todo()
@@ -157,8 +165,9 @@ func (l *ledger) leaveQueue(e *entry, a *account) {
 	}
 }
 
-// Left records that a request has left instance i after some output tokens. This also shows that a step has
-// ended, except for the time that the answer takes to the gateway.
+// Left records that a request left instance i at atUs after a number of output tokens. finished is
+// false for requests that were aborted. An end also shows that a step has ended, apart from the
+// time the answer takes to the gateway.
 func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 	e, a := &l.entries[request], &l.Of[i]
 	switch e.state {
@@ -207,7 +216,8 @@ func (l *ledger) Inbound(i int, nowUs int64) (perS, one float64) {
 	return f.tokens.perSecond(nowUs), ratioOrZero(f.tokens.perUs, f.prompts.perUs)
 }
 
-// Better is Inbound for the classes above a priority. Instances are assumed to get equal shares of them.
+// Better returns what Inbound returns, for one instance's share of the requests of classes above a
+// priority. Every instance is assumed to get an equal share.
 func (l *ledger) Better(priority int, nowUs int64) (perS, one float64) {
 	prompts := 0.0
 	instances := float64(len(l.Of))
@@ -238,8 +248,8 @@ func (l *ledger) ServedPerS(nowUs int64) float64 {
 	return sum
 }
 
-// Waiting visits the requests of a queue that have no first token, in the order they were sent, until
-// visit returns false. todo is the number of prompt tokens to compute.
+// Waiting calls visit for the requests of q that have no first token, in the order in which they
+// were sent, until visit returns false. todo is the number of prompt tokens still to compute.
 func (l *ledger) Waiting(q *queue, visit func(request int, sentUs, todo int64) bool) {
 	for _, r := range q.order[q.head:] {
 		if e := &l.entries[r]; e.state == pending && !visit(int(r), e.sentUs, e.todo()) {
@@ -248,14 +258,15 @@ func (l *ledger) Waiting(q *queue, visit func(request int, sentUs, todo int64) b
 	}
 }
 
-// Pending is a request without a first token: its class, and the prompt tokens to
-// compute.
+// Pending returns the class of a request and the prompt tokens it still needs; ok is false if it
+// has its first token or is not in an engine.
 func (l *ledger) Pending(request int) (class int, todo int64, ok bool) {
 	e := &l.entries[request]
 	return int(e.class), e.todo(), e.state == pending
 }
 
-// todo is the number of prompt tokens to compute.
+// todo returns the prompt tokens that the engine is expected to compute for the request, at least
+// 1.
 func (e *entry) todo() int64 { return max(1, e.prompt-e.cached) }
 
 // Queues visits the queues of instance i in the order in which they are served: a single one, or with

@@ -1,5 +1,9 @@
 package cluster
 
+// This file estimates how many running answers will end soon, from the lengths of those that have
+// finished: a life table, as in survival analysis. The age of an answer is its number of output
+// tokens so far, counted in units of ageSteps steps.
+
 import (
 	"slices"
 )
@@ -22,7 +26,7 @@ type lengths struct {
 	ends    []float64 // for each age, the share of answers that end within ageSteps steps
 }
 
-// addFinished counts a finished answer.
+// addFinished counts a finished answer with a number of output tokens.
 func (k *lengths) addFinished(outputs int64) {
 	b := int(outputs / ageSteps)
 	k.ended = append(k.ended, make([]int64, max(0, b+1-len(k.ended)))...)
@@ -30,7 +34,9 @@ func (k *lengths) addFinished(outputs int64) {
 	k.n++
 }
 
-// updateShares computes ends again when enough further answers have ended.
+// updateShares computes k.ends again if at least 1/32 more answers have finished since the last
+// time. The share at an age is: ended at that age / (older ones + ended + half of those still
+// running at that age).
 func (k *lengths) updateShares(of []account) {
 	if k.n < k.next {
 		return
@@ -54,8 +60,9 @@ func (k *lengths) updateShares(of []account) {
 	}
 }
 
-// shareAtAge is the share at an age in ageSteps. A request older than all finished ones counts as the oldest of
-// these.
+// shareAtAge returns the share of answers of an age that end within the next ageSteps steps,
+// interpolated between ages. age is in units of ageSteps. An answer older than all finished ones
+// counts as the oldest of these.
 func (k *lengths) shareAtAge(age float64) float64 {
 	age = max(0, age)
 	b := int(age)
@@ -67,9 +74,9 @@ func (k *lengths) shareAtAge(age float64) float64 {
 // leavingWindows is the number of windows of ageSteps steps for which Leaving returns shares.
 const leavingWindows = 6
 
-// Leaving is the expected share of the unfinished answers of instance i that end per step, in each
-// of the next windows of ageSteps steps. It is nil if no answer has ended yet, or none is
-// unfinished. The next call reuses the memory.
+// Leaving returns the expected share of the running answers of instance i that end per step, for
+// each of the next leavingWindows windows of ageSteps steps. It returns nil if no answer has
+// finished yet or none is running. The next call overwrites the returned slice.
 func (l *ledger) Leaving(i int) []float64 {
 	a := &l.Of[i].ages
 	l.lengths.updateShares(l.Of)

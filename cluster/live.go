@@ -7,8 +7,9 @@ import (
 	"github.com/blis-train/blis-train/sim/forecast"
 )
 
-// live is an estimator that reads the hidden state of the engines, the true remaining output lengths
-// included. It is a control: it shows what perfect knowledge of the present would be worth.
+// live is an estimator of TTFT that reads the hidden state of the simulated engines, including how
+// many tokens each answer still has to produce. No real gateway can do this. It is the control
+// policy clairvoyant, and shows what perfect knowledge of the present is worth.
 type live struct {
 	Engines    []*forecast.Engine // with the coefficients that drive the engines
 	ByPriority bool
@@ -17,7 +18,8 @@ type live struct {
 	reqs    []sim.Request
 }
 
-// TTFT is the estimate of package forecast for the true state of an engine.
+// TTFT estimates the time to the first token of r on instance i from the instance's true state:
+// what waits ahead of r, what decodes and for how long. The estimate is that of package forecast.
 func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
 	own := forecast.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
 	e := l.engines[i].(*sim.Engine)

@@ -1,5 +1,9 @@
 package cluster
 
+// This file mirrors the scheduling plugins of llm-d's router that use predicted latencies
+// (llm-d/llm-d-router@ebab687, pkg/epp/framework/plugins/scheduling): a chain of filters, a scorer
+// and a picker (spec#cluster-llmd).
+
 import (
 	"math"
 	"slices"
@@ -23,6 +27,8 @@ type plugin struct {
 	Parameters pluginParameters `yaml:"parameters"`
 }
 
+// pluginParameters are the parameters of all plugins together, under the names of llm-d's router.
+// pluginKeys lists which plugin reads which.
 type pluginParameters struct {
 	AffinityThreshold      float64 `yaml:"affinityThreshold"`      // share of prompt blocks matched
 	ExplorationProbability float64 `yaml:"explorationProbability"` // probability of keeping all instances
@@ -85,7 +91,8 @@ var pluginKeys = map[string][]string{
 	},
 }
 
-// UnmarshalYAML reads a type, or a type with parameters.
+// UnmarshalYAML reads a plugin: its type alone, or a mapping of type and parameters. A parameter
+// that the plugin does not read is an error.
 func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
 	*p = plugin{Parameters: defaultParameters}
 	if node.Kind == yaml.ScalarNode {
@@ -112,7 +119,9 @@ func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// chain returns the plugins of a routing spec, or llm-d's default ones if it names none.
+// chain returns the filters, scorer and picker of a routing spec, each with llm-d's default where
+// the spec names none: affinity filter at 0.99, headroom tiers, affinity filter at 0.80, latency
+// scorer, weighted random picker.
 func (r *Routing) chain() (filters []plugin, scorer plugin, picker plugin) {
 	with := func(kind string) plugin { return plugin{kind, defaultParameters} }
 	filters = r.Filters
@@ -196,7 +205,8 @@ func (r *Routing) checkPlugins() error {
 	return nil
 }
 
-// endpoint is an instance as the plugins see it.
+// endpoint is an instance as the plugins see it for one request. Without a prediction ttftMs and
+// the headrooms are 0.
 type endpoint struct {
 	instance   int
 	match      float64 // share of the prompt's blocks that the index expects on it
@@ -218,6 +228,8 @@ type llmd struct {
 	seed           uint64
 }
 
+// newLLMD returns the router for cfg. It predicts with cfg.Routing's trees, or with a rollout of
+// the gateway's coefficients if the spec names no predictor.
 func newLLMD(cfg *Config) *llmd {
 	l := &llmd{seed: uint64(cfg.Seed)}
 	l.filters, l.scorer, l.picker = cfg.Routing.chain()
@@ -230,9 +242,9 @@ func newLLMD(cfg *Config) *llmd {
 // streamLLMD is the key of the random draws of plugins.
 const streamLLMD = 5
 
-// Route predicts, filters, scores and picks. An instance whose prediction fails counts as one
-// without a prediction. There is no streaming mode: the headroom of TPOT is 0, as in the router
-// without it.
+// Route returns the instance for r: it predicts the TTFT on every instance, then filters, scores
+// and picks. An instance whose prediction fails counts as one without a prediction. The headroom of
+// TPOT is always 0, as in llm-d's router when streaming mode is off.
 func (l *llmd) Route(r *Request, v *View) int {
 	all := make([]endpoint, len(v.Snapshots))
 	for i := range all {
@@ -260,9 +272,11 @@ func (l *llmd) Route(r *Request, v *View) int {
 	})
 }
 
+// Routed does nothing: this router learns nothing from its choices.
 func (l *llmd) Routed(*Request, int) {}
 
-// selectInstance applies the chain of filters and scorers to the instances.
+// selectInstance applies the filters, the scorer and the picker to the instances and returns the
+// chosen one. draw returns uniform random numbers in [0, 1).
 func (l *llmd) selectInstance(all []endpoint, draw func() float64) int {
 	for i := range l.filters {
 		if f := &l.filters[i]; f.Type == affinityFilter {
@@ -282,6 +296,7 @@ func (l *llmd) selectInstance(all []endpoint, draw func() float64) int {
 			key += 2 * math.Round(100*s)
 		case l.picker.Type == weightedRandom && scored && s > 0:
 			key = math.Exp(math.Log(math.Max(key, 1e-10)) / s)
+		// If every score is 0, the weighted picker takes the first instance.
 		case l.picker.Type == weightedRandom && scored:
 			key = 0
 		}
@@ -292,8 +307,10 @@ func (l *llmd) selectInstance(all []endpoint, draw func() float64) int {
 	return all[best].instance
 }
 
-// keepAffine keeps the instances that have the prompt in their cache, unless others would be faster
-// by more than the allowed penalty.
+// keepAffine mirrors prefix-cache-affinity-filter: it returns the instances that are expected to
+// have at least AffinityThreshold of the prompt cached. It returns all if there are none, if the
+// fastest other instance would be faster by more than MaxTTFTPenaltyMs, or with
+// ExplorationProbability.
 func (p *pluginParameters) keepAffine(all []endpoint, draw func() float64) []endpoint {
 	if len(all) <= 1 || p.AffinityThreshold <= 0 || draw() < p.ExplorationProbability {
 		return all
@@ -327,8 +344,8 @@ func (p *pluginParameters) keepAffine(all []endpoint, draw func() float64) []end
 	return sticky
 }
 
-// keepTier keeps the instances that meet both targets, or with a small probability those that do
-// not.
+// keepTier mirrors slo-headroom-tier-filter: it returns the instances predicted to meet both
+// targets if there are any, or with probability EpsilonExploreNeg those that miss one.
 func (p *pluginParameters) keepTier(all []endpoint, draw func() float64) []endpoint {
 	if len(all) <= 1 || !slices.ContainsFunc(all, func(e endpoint) bool { return e.predicted }) {
 		return all
@@ -350,14 +367,15 @@ func (p *pluginParameters) keepTier(all []endpoint, draw func() float64) []endpo
 	return meets
 }
 
-// setLatencyScores sets the scores of the latency scorer, in hundredths: positive in the best
-// bucket, and 0 in others.
+// setLatencyScores mirrors latency-scorer: it sets the scores, multiples of 0.01 in (0, 1.01], of
+// the instances in the best bucket (see rank) and 0 for the others. Within the bucket a score
+// depends on the headroom relative to the bucket's range.
 func (p *pluginParameters) setLatencyScores(all []endpoint) {
 	if !slices.ContainsFunc(all, func(e endpoint) bool { return e.predicted }) {
 		p.setCompositeScores(all)
 		return
 	}
-	rank := func(e *endpoint) int { // the smallest rank is the best bucket
+	rank := func(e *endpoint) int { // buckets of llm-d's scorer, the best has the smallest rank: meets targets, idle, misses one of them
 		switch {
 		case !e.predicted || e.ttft >= 0 && e.tpot >= 0:
 			return 0
@@ -416,7 +434,8 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 	}
 }
 
-// setCompositeScores scores by KV usage, queue and prefix, for instances without predictions.
+// setCompositeScores sets scores in [0, 1] by KV usage, queue length and matched prefix, which the
+// latency scorer uses when no instance has a prediction.
 func (p *pluginParameters) setCompositeScores(all []endpoint) {
 	longest := int64(0)
 	sum := p.CompositeKVWeight + p.CompositeQueueWeight + p.CompositePrefixWeight

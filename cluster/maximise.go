@@ -1,5 +1,9 @@
 package cluster
 
+// This file searches for the parameters of a policy that maximise its goodput: by a Gaussian
+// process (expected improvement), at random, or on a grid. Points lie in the unit cube; tune.go
+// scales them.
+
 import (
 	"cmp"
 	"math"
@@ -10,14 +14,14 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Value is one evaluation of the function: its value, and the slack of the constraint, which must not be
-// negative, with their variances.
+// Value is one noisy evaluation of the function at a point: its value and the slack of the
+// constraint, each with its variance. The constraint is met where the slack is not negative.
 type Value struct {
 	Value, Variance, Slack, SlackVariance float64
 }
 
-// Call is one evaluation of the function at a point. Calls of an interrupted search can be used
-// again.
+// Call is one evaluation of the function at a point, as it is written to optimise.jsonl. A search
+// that was interrupted continues with the calls read from there.
 type Call struct {
 	N      int       `json:"call"`
 	Method string    `json:"method"`
@@ -25,7 +29,7 @@ type Call struct {
 	Value
 }
 
-// search looks for the maximum of a function on the unit cube.
+// search looks for the maximum of a function on the unit cube of Dims dimensions.
 type search struct {
 	Dims        int
 	Method      string // gp, random or grid
@@ -34,7 +38,7 @@ type search struct {
 	Seed        int64
 	Constrained bool
 	Made        []Call           // calls so far, including those of an interrupted search
-	Told        func(Call) error // called after every new call; may be nil
+	Told        func(Call) error // called after every new evaluation, to write it to the log; may be nil
 }
 
 // Methods of searching.
@@ -50,7 +54,8 @@ type found struct {
 	Mean float64 // posterior mean at X
 }
 
-// maximise calls f and recommends a point.
+// maximise evaluates f until Start+Calls calls are made, and returns the point among them with the
+// best posterior mean that probably meets the constraint.
 func (s *search) maximise(f func(x []float64) (Value, error)) (*found, error) {
 	for n := len(s.Made); n < s.Start+s.Calls; n++ {
 		x := s.next(n)
@@ -69,7 +74,8 @@ func (s *search) maximise(f func(x []float64) (Value, error)) (*found, error) {
 	return &found{X: s.Made[best].X, Mean: mean}, nil
 }
 
-// next is the point of call n.
+// next returns the point of call n. With a Gaussian process the first Start points are a Halton
+// sequence.
 func (s *search) next(n int) []float64 {
 	switch {
 	case s.Method == methodGrid:
@@ -86,8 +92,7 @@ func (s *search) next(n int) []float64 {
 	return s.propose(n)
 }
 
-// gridPoint is call n of the finest full grid that the number of calls allows, in an order drawn by
-// the seed.
+// gridPoint returns point n of the finest full grid that Start+Calls evaluations can cover.
 func (s *search) gridPoint(n int) []float64 {
 	side := max(2, int(math.Floor(math.Pow(float64(s.Start+s.Calls), 1/float64(s.Dims))+1e-9)))
 	x := make([]float64, s.Dims)
@@ -115,7 +120,8 @@ func halton(n, dims int, seed int64) []float64 {
 	return x
 }
 
-// processes fits the Gaussian processes of value and slack; the latter is nil without a constraint.
+// processes fits a Gaussian process to the values of the calls made, and another to the slack;
+// slack is nil without a constraint.
 func (s *search) processes() (value, slack *process) {
 	var x [][]float64
 	var y, vy, c, vc []float64
@@ -132,13 +138,15 @@ func (s *search) processes() (value, slack *process) {
 	return value, slack
 }
 
-// candidates is the number of points that a proposal compares, of which it refines the best few.
+// candidates is the number of points among which propose chooses; it refines the best few (refined)
+// with Nelder-Mead.
 const (
 	candidates = 300
 	refined    = 3
 )
 
-// propose maximises log expected improvement times the probability that the constraint is met.
+// propose returns the point of call n that maximises log expected improvement plus the log
+// probability that the constraint is met.
 func (s *search) propose(n int) []float64 {
 	value, slack := s.processes()
 	_, best := s.among(value, slack)
@@ -180,8 +188,9 @@ func (s *search) propose(n int) []float64 {
 	return top[0].x
 }
 
-// among returns the call with the best posterior mean of those that probably meet the constraint.
-// If none does, it is the one with the largest slack.
+// among returns the index of the call with the best posterior mean among those that meet the
+// constraint with a probability of at least one half, and that mean. If none does, it returns the
+// call with the largest posterior slack.
 func (s *search) among(value, slack *process) (best int, mean float64) {
 	best = -1
 	mean = math.Inf(-1)

@@ -1,5 +1,9 @@
 package cluster
 
+// This file is the command `experiment optimise`: it tunes the parameters of admission policies by
+// simulation and compares the tuned policies on seeds that were not used for tuning. tune.go does
+// the work.
+
 import (
 	"bytes"
 	"context"
@@ -40,6 +44,8 @@ func DefaultOptimiseOptions() optimiseOptions {
 	return o
 }
 
+// checkSettings returns an error for a policy that cannot be tuned, an unknown method or counts out
+// of range.
 func (o *optimiseOptions) checkSettings() error {
 	names := slices.Sorted(maps.Keys(tunable()))
 	switch {
@@ -106,8 +112,8 @@ func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.OptimiseFile), doc)
 }
 
-// loggedCalls reads the calls of an earlier search and returns the number of bytes that they take.
-// An incomplete last line is ignored.
+// loggedCalls reads the simulations of an interrupted search from optimise.jsonl. whole is the
+// number of bytes of complete lines; an incomplete last line is ignored. No file means no calls.
 func loggedCalls(path string) (out []loggedCall, whole int64, err error) {
 	text, err := files.ReadAll(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,8 +147,9 @@ type OptimiseDoc struct {
 	Calls    int      `json:"calls"` // of every policy
 	Train    []int64  `json:"train_seeds"`
 	Test     []int64  `json:"test_seeds"`
-	Baseline *float64 `json:"baseline_goodput"` // always-admit, train seeds
-	// and of class critical: the constraint is 1 point below
+	Baseline *float64 `json:"baseline_goodput"` // of always-admit, mean over the train seeds
+	// Critical is the baseline goodput of class critical. A tuned policy may be at most 1 point
+	// below it.
 	Critical *float64         `json:"baseline_goodput_critical"`
 	Tuned    []optimisePolicy `json:"policies"`
 	Warnings []trace.Finding  `json:"warnings"`
@@ -162,7 +169,7 @@ type optimisePolicy struct {
 	Sensitivity []optimiseParameter `json:"sensitivity"`
 }
 
-// optimiseTransfer is the goodput with another load or other engines.
+// optimiseTransfer is the goodput of a tuned policy at another load or on other engines.
 type optimiseTransfer struct {
 	To      string   `json:"to"`
 	Goodput *float64 `json:"goodput"`

@@ -1,5 +1,8 @@
 package cluster
 
+// This file is the plant, the simulated engines of an experiment, and the gate, the coefficients
+// with which the gateway predicts their step times.
+
 import (
 	"fmt"
 	"slices"
@@ -80,13 +83,14 @@ func defaultDeployment() *deploy.Deployment {
 
 // plant is the simulated engines and the coefficients that determine their step times.
 type plant struct {
-	Name       string
+	Name       string // for the report
 	Deployment *deploy.Deployment
 	Set        *coeff.Set // coefficients; nil for the published blackbox, or trained-physics with Other
-	Other      bool
+	Other      bool       // without Set: the engines follow the trained-physics model instead of the published blackbox
 }
 
-// Config is the configuration of one engine. Each has its own latency model.
+// Config returns the configuration of one engine with a seed, in which each call makes a latency
+// model of its own: fitted coefficients, trained-physics or the published blackbox, with noise.
 func (p *plant) Config(seed int64) (sim.Config, error) {
 	cfg := sim.DefaultConfig(p.Deployment, nil)
 	var m interface{ Parts() sim.Parts }
@@ -121,18 +125,22 @@ type gate struct {
 	Scale float64
 }
 
-// scaled multiplies the step times of a latency model by a factor.
+// scaled is a latency model whose step times are multiplied by a factor, to make a gate that is
+// wrong by a known ratio.
 type scaled struct {
 	sim.Model
 	by float64
 }
 
+// StepUs returns the scaled time of a step, us.
 func (s scaled) StepUs(b *sim.Batch) (float64, error) {
 	us, err := s.Model.StepUs(b)
 	return us * s.by, err
 }
 
-// Parts makes the engines of one run and the predictors of the gate.
+// Parts returns what a run needs of plant p and gate g: the configurations of the engines,
+// forecasts with the engines' own coefficients (Plants) and with the gate's (Controllers), and the
+// prior of the gate's errors.
 func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
 	cfg, err := p.Config(seed)
 	if err != nil {
@@ -158,8 +166,9 @@ func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
 // calibrationS is how long each of three loads lasts in a calibration run, s.
 const calibrationS = 8.0
 
-// Calibration is the requests of a calibration run of one engine: 0.5, 0.7 and 0.9 of its capacity,
-// on workload groups, whose prompts differ.
+// Calibration returns the requests of a calibration run of one engine: calibrationS seconds each at
+// 0.5, 0.7 and 0.9 of its capacity, of workload groups, whose prompts vary in length and shared
+// prefix.
 func (p *plant) Calibration() ([]sim.Request, error) {
 	load := loads["groups"]
 	l := &lab{IsolationOptions: IsolationOptions{Instances: 1}}
@@ -178,8 +187,8 @@ func (p *plant) Calibration() ([]sim.Request, error) {
 	return out, nil
 }
 
-// runFiles returns the run.yaml, from a template, and the config.json of a recording of a
-// deployment.
+// runFiles returns the texts of run.yaml and config.json that describe deployment d, so that a
+// simulated recording can be extracted like a real one. form is the fmt template of run.yaml.
 func runFiles(d *deploy.Deployment, form string) (runYAML, config string) {
 	h := &d.Hardware
 	e := &d.Engine

@@ -1,5 +1,8 @@
 package cluster
 
+// This file holds what a policy may read (Request, View), what it decides (Decision), and the
+// admission policies that use no forecast of the engines. predictive.go has the one that does.
+
 import (
 	"math"
 	"slices"
@@ -30,20 +33,23 @@ const (
 	reasonRandom    = "random"
 )
 
-// Policy decides about requests. target is the instance that the router will choose.
+// Policy decides whether the gateway admits a request.
 type Policy interface {
+	// Decide decides about request r at v.NowUs. target is the instance that the router would
+	// choose now.
 	Decide(r *Request, v *View, target int) (Decision, error)
-	// Seen is called with the first token of an admitted request, before the ledger records it: the
-	// decision, the instance, and the time from the decision in us.
+	// Seen is called when an admitted request gets its first token, before the ledger records it. d
+	// is the decision, and tookUs the time from the decision.
 	Seen(r *Request, v *View, d *Decision, instance int, atUs, tookUs int64)
 }
 
-// blind is the Seen method of policies that learn nothing.
+// blind provides Seen for policies that learn nothing from observed times.
 type blind struct{}
 
+// Seen does nothing.
 func (blind) Seen(*Request, *View, *Decision, int, int64, int64) {}
 
-// admit is the decision to admit without an estimate.
+// admit returns the decision to admit, without an estimate of TTFT.
 func admit() Decision {
 	return Decision{
 		Admit:       true,
@@ -55,7 +61,7 @@ func admit() Decision {
 	}
 }
 
-// reject is the decision to reject without an estimate.
+// reject returns the decision to reject for a reason, without an estimate of TTFT.
 func reject(reason string) Decision {
 	d := admit()
 	d.Admit, d.Reason = false, reason
@@ -77,7 +83,8 @@ type tokenBucket struct {
 	filled               bool
 }
 
-// Decide takes the prompt's tokens from the bucket.
+// Decide refills the bucket for the time since the last decision, and admits the request if the
+// bucket has as many tokens as its prompt, which it then takes.
 func (b *tokenBucket) Decide(r *Request, v *View, _ int) (Decision, error) {
 	if !b.filled {
 		b.level, b.filled = b.Capacity, true
@@ -91,14 +98,15 @@ func (b *tokenBucket) Decide(r *Request, v *View, _ int) (Decision, error) {
 	return reject(reasonTokens), nil
 }
 
-// Signals of policy slo-gated.
+// Signals that policy slo-gated can compare with a threshold: the largest or mean number of waiting
+// requests of an instance, and the mean of View.Load.
 const (
 	maxQueueDepth     = "max-queue-depth"
 	meanQueueDepth    = "mean-queue-depth"
 	meanEffectiveLoad = "mean-effective-load"
 )
 
-// signals are all of them.
+// signals are the valid values of sloGated.Signal.
 var signals = []string{maxQueueDepth, meanQueueDepth, meanEffectiveLoad}
 
 // sloGated rejects the requests of a class while a signal of the cluster is above the class's
@@ -109,7 +117,8 @@ type sloGated struct {
 	Thresholds map[string]float64 // by class
 }
 
-// Decide compares the signal with the class's threshold.
+// Decide rejects the request if its class has a threshold, the class is below critical and the
+// signal exceeds the threshold.
 func (g *sloGated) Decide(r *Request, v *View, _ int) (Decision, error) {
 	limit, ok := g.Thresholds[r.ClassName]
 	if !ok || r.Priority >= criticalPriority {
@@ -121,7 +130,7 @@ func (g *sloGated) Decide(r *Request, v *View, _ int) (Decision, error) {
 	return admit(), nil
 }
 
-// signal is the value of the signal.
+// signal returns the present value of g.Signal, in requests.
 func (g *sloGated) signal(v *View) float64 {
 	most, sum := 0.0, 0.0
 	for i := range v.Snapshots {
@@ -138,8 +147,9 @@ func (g *sloGated) signal(v *View) float64 {
 	return sum / float64(max(1, len(v.Snapshots)))
 }
 
-// saturation is the mean over instances of the larger of queue depth / queue and KV usage / kv, or 1
-// without instances. Source: the utilization detector of the Gateway API inference extension.
+// saturation returns how full the cluster is: the mean over instances of the larger of queue
+// depth/queue and KV usage/kv. 1 is full; a cluster without instances counts as full. Source: the
+// utilization detector of the Gateway API inference extension.
 func saturation(v *View, queue, kv float64) float64 {
 	if len(v.Snapshots) == 0 {
 		return 1
@@ -174,13 +184,14 @@ type probabilistic struct {
 	Seed                int64
 }
 
-// Streams of draws.
+// Streams of random draws, so that one policy's draws do not depend on another's.
 const (
 	streamProbabilistic = 2
 	streamMatched       = 3
 )
 
-// Decide draws for a request of negative priority.
+// Decide rejects a request of negative priority at random, with a probability that grows with the
+// saturation.
 func (p *probabilistic) Decide(r *Request, v *View, _ int) (Decision, error) {
 	if r.Priority >= 0 {
 		return admit(), nil
@@ -199,7 +210,8 @@ type randomMatched struct {
 	Seed  int64
 }
 
-// Decide draws with the class's rate in this second.
+// Decide rejects the request at random, with the other run's reject rate of its class in this
+// second. Seconds beyond that run reject nothing.
 func (m *randomMatched) Decide(r *Request, v *View, _ int) (Decision, error) {
 	rates := m.Rates[r.ClassName]
 	second := int(v.NowUs / 1e6)
@@ -254,14 +266,16 @@ type View struct {
 	Exact            []int64 // the same by the engines' KV events; nil without them
 }
 
-// Load is the number of waiting, running and in-flight requests of an instance, by which policy
-// least-loaded chooses.
+// Load returns the number of requests of instance i by which routing policy least-loaded compares:
+// waiting and running at the last scrape, plus those sent and not finished. A request can be
+// counted twice, as in the router that this mirrors.
 func (v *View) Load(i int) int64 {
 	s := &v.Snapshots[i]
 	return s.QueueDepth + s.BatchSize + v.Ledger.Of[i].InFlight
 }
 
-// CachedTokens is the expected number of cached prompt tokens, at most all but one.
+// CachedTokens returns how many prompt tokens of r the index expects in the cache of instance i, at
+// most all but one: the last token is always computed.
 func (v *View) CachedTokens(r *Request, i int) int64 {
 	return max(0, min(v.Match[i]*v.BlockSize, r.PromptTokens-1))
 }
@@ -274,10 +288,11 @@ type latencySLO struct {
 	Estimate estimator
 }
 
-// idleKV is the KV usage below which an instance counts as free.
+// idleKV is the share of KV blocks in use below which an instance counts as free.
 const idleKV = 0.02
 
-// Decide looks for an instance that meets the target.
+// Decide estimates the TTFT of the request on every instance and rejects it if the smallest
+// estimate misses the target and no instance is free.
 func (l *latencySLO) Decide(r *Request, v *View, _ int) (Decision, error) {
 	d := admit()
 	if r.Priority >= 0 || r.SLOTTFTUs == 0 {
@@ -306,13 +321,13 @@ func (l *latencySLO) Decide(r *Request, v *View, _ int) (Decision, error) {
 	return d, nil
 }
 
-// Seed is the published estimate of policy predictive-seed, unchanged: the number of waiting
-// requests times a constant, plus one prefill.
+// Seed is the published policy predictive-seed, unchanged (it has nothing to do with random seeds):
+// it estimates the TTFT as the number of waiting requests times a constant, plus one prefill.
 type Seed struct {
 	blind
 	Variant      string             // a or b
 	Headroom     float64            // multiplies every budget
-	StepUs       float64            // called average step time there, but used as the time per queued request
+	StepUs       float64            // us per waiting request; the publication calls it the average step time
 	Beta0, Beta1 float64            // us, us per uncached prompt token
 	BudgetUs     map[string]float64 // by class
 	// AdmitUnmatched admits every request whose prefix no instance has, as the public
@@ -320,7 +335,7 @@ type Seed struct {
 	AdmitUnmatched bool
 }
 
-// EstimateUs is the smallest estimate of all instances.
+// EstimateUs returns the estimated TTFT, us, on the instance where it is smallest.
 func (s *Seed) EstimateUs(r *Request, v *View) float64 {
 	best := math.Inf(1)
 	for i := range v.Snapshots {
@@ -330,7 +345,9 @@ func (s *Seed) EstimateUs(r *Request, v *View) float64 {
 	return best
 }
 
-// Decide compares the estimate with the class's budget.
+// Decide rejects the request if the estimate exceeds its class's budget. The two published variants
+// differ: a also admits classes of priority 0 and above up to twice the budget, b skips the
+// estimate for critical classes. Critical classes are admitted by both.
 func (s *Seed) Decide(r *Request, v *View, _ int) (Decision, error) {
 	critical := r.Priority >= criticalPriority
 	if s.Variant == "b" && critical {

@@ -1,5 +1,9 @@
 package cluster
 
+// This file is the admission policy predictive (spec#admission-predictive). Estimates of TTFT are
+// calibrated with the ratios observed/estimated of earlier requests; a floor (floor.go) admits a
+// share of each prefix group whatever the estimate.
+
 import (
 	"math"
 )
@@ -15,7 +19,7 @@ type predictive struct {
 	Estimate estimator
 	Best     bool               // use the instance with the smallest estimate, not the router's choice
 	Eps      map[string]float64 // tolerated share of misses by class; see eps for other classes
-	// StandardUs is the target of class standard, which the first requests of a new group get.
+	// nil: no floor
 	StandardUs int64
 	Floor      *Floor // nil: none
 	// Prior is the quantile of observed / estimated before enough are observed; nil for 1.
@@ -24,18 +28,19 @@ type predictive struct {
 	seen map[errorGroup]*ratios
 }
 
-// errorGroup is a group of requests whose ratios observed / estimated are pooled: of a class, with
-// or without work ahead, and by the octave of the estimate.
+// errorGroup is a group of requests whose ratios observed/estimated are pooled: same class, with or
+// without work ahead of them, and estimates within the same factor of two (octave).
 type errorGroup struct {
 	class  int // or everybody
 	queued bool
 	octave int // or everybody
 }
 
-// everybody stands for all classes, or for all octaves.
+// everybody is the class of a group of all classes, and the octave of a group of all estimates.
 const everybody = math.MinInt
 
-// errorGroups are the groups that a request belongs to, the narrowest first.
+// errorGroups returns the groups that a request of a class with estimate us belongs to, the
+// narrowest first.
 func errorGroups(class int, queued bool, us float64) [4]errorGroup {
 	_, k := math.Frexp(us)
 	return [4]errorGroup{
@@ -52,7 +57,7 @@ const (
 	epsShed     = 0.10
 )
 
-// eps is the tolerated share of misses of a class.
+// eps returns the tolerated share of misses of a class, in [0, 1].
 func (p *predictive) eps(name string, priority int) float64 {
 	if e, ok := p.Eps[name]; ok {
 		return e
@@ -63,7 +68,9 @@ func (p *predictive) eps(name string, priority int) float64 {
 	return epsShed
 }
 
-// Decide estimates the TTFT, calibrates it and compares it with the target.
+// Decide admits the request if its calibrated bound on the TTFT, at the level 1 - eps of its class,
+// meets the target. Otherwise it may be admitted by the floor: as one of the first requests of a
+// new prefix group, or on the group's credit.
 func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	x, err := p.Estimate.TTFT(r, v, target)
 	if err != nil {
@@ -84,8 +91,9 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	eps := p.eps(r.ClassName, r.Priority)
 	us := x.LikelyUs
 	wide := g[2:]
-	// Requests of another class wait for other requests. Their errors say less about this class than
-	// errors of its own class at other lengths.
+	// If x.ByClass, engines serve by priority: classes wait for different queues, so the errors of
+	// other classes predict less than errors of the same class at other lengths, and the second and
+	// third group change places.
 	if x.ByClass {
 		g[1], g[2] = g[2], g[1]
 		wide = []errorGroup{g[1], g[3]}
@@ -130,18 +138,20 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	return d, nil
 }
 
-// fuller is an estimator that can also assume that the request's own step is as full as possible. That
-// is the bound until errors and arrivals have been observed.
+// fuller is an estimator that can also assume that the engine step with the request's own prefill
+// is as full as possible. Its estimate is an upper bound that is used until enough errors were
+// observed.
 type fuller interface {
 	FullTTFT(r *Request, v *View, instance int) (estimate, error)
 }
 
-// watcher is an estimator that follows the steps of engines.
+// watcher is an estimator that learns from observed first tokens when the steps of an engine ended.
 type watcher interface {
 	FirstToken(r *Request, v *View, instance int, atUs int64)
 }
 
-// Seen records the ratio of the observed to the estimated time.
+// Seen adds the ratio of observed to estimated time to all groups of the request, and passes the
+// first token on to the floor and the estimator.
 func (p *predictive) Seen(r *Request, v *View, d *Decision, instance int, atUs, tookUs int64) {
 	if o, ok := p.Estimate.(watcher); ok {
 		o.FirstToken(r, v, instance, atUs)
@@ -163,7 +173,8 @@ func (p *predictive) Seen(r *Request, v *View, d *Decision, instance int, atUs, 
 	}
 }
 
-// ratios are those of the narrowest group with enough of them, or nil.
+// ratios returns the ratios of the first group of the list that has at least `enough` of them; nil
+// if none has.
 func (p *predictive) ratios(list []errorGroup) *ratios {
 	for _, g := range list {
 		if s := p.seen[g]; s != nil && len(s.sorted) >= enough {
@@ -173,9 +184,10 @@ func (p *predictive) ratios(list []errorGroup) *ratios {
 	return nil
 }
 
-// carefulQuantile is the larger of two quantiles: of the octave's ratios, and of all octaves
-// together. When max_num_seqs is being reached, estimates become longer than any before, and their
-// errors resemble the recent errors of other octaves more than the old ones of their own.
+// carefulQuantile returns the larger of two quantiles: of the ratios in narrow, and of those of the
+// first sufficient group in all. When an engine reaches max_num_seqs, estimates become longer than
+// any before; their errors then resemble recent errors at other lengths more than old ones at the
+// same length.
 func (p *predictive) carefulQuantile(narrow *ratios, all []errorGroup, level float64) float64 {
 	if wide := p.ratios(all); wide != nil {
 		return math.Max(p.quantile(narrow, level), wide.quantile(level))
@@ -183,7 +195,7 @@ func (p *predictive) carefulQuantile(narrow *ratios, all []errorGroup, level flo
 	return p.quantile(narrow, level)
 }
 
-// quantile is the quantile of ratios, or the prior if s is nil.
+// quantile returns a quantile of s, and of the prior if s is nil; 1 without a prior.
 func (p *predictive) quantile(s *ratios, level float64) float64 {
 	switch {
 	case s != nil:

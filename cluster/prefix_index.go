@@ -1,5 +1,8 @@
 package cluster
 
+// This file estimates which prompt blocks each engine has in its prefix cache, from the requests
+// that the gateway has sent to it. kv_events.go has the exact alternative.
+
 import (
 	"container/list"
 	"math"
@@ -10,30 +13,33 @@ import (
 // word.
 const maxInstances = 64
 
-// index is the gateway's estimate of which prompt blocks each instance has: for each instance, the hashes
-// of the blocks that were sent to it, of which the least recently sent are evicted first. Blocks that no
-// other request can have are never looked up and only take space, so those of a prompt are one node.
+// index is the gateway's estimate of which prompt blocks each instance has cached: the blocks of
+// requests that were sent to it, of which the least recently sent are evicted first. Blocks that no
+// other request can share are never looked up and only take space, so all of one prompt's form a
+// single node.
 type index struct {
-	capacity int64
+	// For each instance, the blocks it was sent.
+	capacity int64             // capacity of each instance, in blocks
 	where    map[uint64]uint64 // hash -> instances, one bit each
 	lru      []recency
 }
 
-// recency is the blocks that one instance was sent, the most recent first.
+// recency is an LRU list of the blocks that one instance was sent, most recent first.
 type recency struct {
 	nodes  map[uint64]*list.Element
 	order  list.List // of *node
-	blocks int64
+	blocks int64     // blocks of all nodes, at most the index's capacity
 }
 
 // node is one block of shared content, or all own blocks of a prompt.
 type node struct {
 	hash   uint64
 	blocks int64 // number of blocks: 1 for shared content
-	own    bool
+	own    bool  // the blocks of one prompt that no other request shares
 }
 
-// newIndex makes an empty index with a capacity of blocks for each instance.
+// newIndex returns an empty index for a number of instances, with room for a number of blocks on
+// each.
 func newIndex(instances int, capacity int64) *index {
 	x := &index{capacity: capacity, where: map[uint64]uint64{}, lru: make([]recency, instances)}
 	for i := range x.lru {
@@ -42,7 +48,9 @@ func newIndex(instances int, capacity int64) *index {
 	return x
 }
 
-// Match sets to[i] to the number of leading blocks that instance i has.
+// Match sets to[i] to the number of leading blocks of a prompt, given by their hashes, that
+// instance i is expected to have. It follows the hashes with the set of instances that have had
+// every block so far.
 func (x *index) Match(hashes []uint64, to []int64) {
 	clear(to)
 	all := uint64(math.MaxUint64)
@@ -63,7 +71,8 @@ func (x *index) Match(hashes []uint64, to []int64) {
 	}
 }
 
-// Record records that instance i has the blocks of the request now.
+// Record records that request r was sent to instance i, which therefore has the request's blocks
+// now.
 func (x *index) Record(r *Request, i int) {
 	l := &x.lru[i]
 	for _, h := range r.Hashes {
@@ -74,7 +83,8 @@ func (x *index) Record(r *Request, i int) {
 	}
 }
 
-// touch makes a node of instance i the most recent, and evicts others if there is no space.
+// touch makes the node of a hash the most recent of instance i, with a number of blocks, and evicts
+// others if they no longer fit.
 func (x *index) touch(l *recency, i int, hash uint64, blocks int64, own bool) {
 	if at, ok := l.nodes[hash]; ok {
 		n := at.Value.(*node)
@@ -93,7 +103,8 @@ func (x *index) touch(l *recency, i int, hash uint64, blocks int64, own bool) {
 	}
 }
 
-// evict removes up to n blocks of the least recent node.
+// evict removes up to n blocks of the least recent node of instance i, and the node when nothing is
+// left of it.
 func (x *index) evict(l *recency, i int, n int64) {
 	at := l.order.Back()
 	last := at.Value.(*node)

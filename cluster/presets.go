@@ -6,9 +6,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// preset is a load and how long it lasts.
+// preset is a named experiment: a load, its rate and its duration.
 type preset struct {
-	Name      string
+	Name      string    // name of an entry of loads
 	Load      string    // name of one of loads
 	Rate      float64   // requests per second; 0: Rho decides
 	Rho       float64   // share of the measured capacity; 0 with Rate 0: the rate of the recorded requests
@@ -30,8 +30,9 @@ var presets = []preset{
 	{Name: "workload", Load: given, Seconds: 40, WarmupS: 10},
 }
 
-// loads are the workloads of the presets, by name. The published text of the seed experiment gives its
-// means (a prefix of 512 tokens, about 256 tokens after it, 128 output tokens); the spreads are assumed.
+// loads are the workloads of the presets, by name. The publication gives the means of workload seed
+// (a prefix of 512 tokens, about 256 tokens after it, 128 output tokens); the ranges around them
+// are assumptions.
 var loads = map[string]load{
 	"seed": {
 		Name:   "seed",
@@ -48,8 +49,9 @@ var loads = map[string]load{
 	given:      {Name: given},
 }
 
-// groupedLoad has 32 prefix groups and a quarter of prompts that share no prefix; cv is the coefficient
-// of variation of the gaps between arrivals.
+// groupedLoad returns a load of 32 prefix groups (requests with a common prompt prefix), in which a
+// quarter of the prompts share no prefix. cv is the coefficient of variation of the gaps between
+// arrivals; with newcomer a new group appears at half-time.
 func groupedLoad(name string, cv float64, newcomer bool) load {
 	return load{
 		Name:      name,
@@ -64,7 +66,7 @@ func groupedLoad(name string, cv float64, newcomer bool) load {
 	}
 }
 
-// presetNames lists the presets for a message.
+// presetNames lists the presets for an error message or a help text.
 func presetNames() string {
 	var names []string
 	for _, p := range presets {
@@ -73,7 +75,7 @@ func presetNames() string {
 	return trace.OneOf(names)
 }
 
-// presetOf is the preset of a name.
+// presetOf returns the preset with a name; false if there is none.
 func presetOf(name string) (preset, bool) {
 	i := slices.IndexFunc(presets, func(p preset) bool { return p.Name == name })
 	if i < 0 {

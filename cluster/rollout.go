@@ -1,48 +1,58 @@
 package cluster
 
+// This file estimates TTFT from what a gateway can see: it reconstructs the state of an engine from
+// the ledger (the requests sent and answers seen) and the last scrape, and lets package forecast
+// simulate the engine forward.
+//
+// A step is one pass of the engine's scheduler and model. A prompt that exceeds the step's token
+// budget is cut: the engine computes a part of it (a chunk) in one step and the rest in the next
+// ones. At most one waiting request is cut at a time; it is called the head here.
+
 import (
 	"math"
 
 	"github.com/blis-train/blis-train/sim/forecast"
 )
 
-// estimate is the estimated time from now to the first token of a request.
+// estimate is the estimated time from now to the first token of a request on one instance.
 type estimate struct {
 	forecast.TTFT
 	Queued  bool // other requests are served before it
 	ByClass bool // engines serve by priority, so what it waits for depends on its class
 }
 
-// estimator estimates for a request on an instance.
+// estimator estimates the time to the first token of a request on an instance.
 type estimator interface {
 	TTFT(r *Request, v *View, instance int) (estimate, error)
 }
 
-// Rollout estimates by simulating an instance forward (package forecast) from what the gateway
-// knows.
+// Rollout is an estimator that simulates an instance forward (package forecast), from a state that
+// it reconstructs from what the gateway knows.
 type Rollout struct {
 	Engines     []*forecast.Engine // one for each instance; instances may share one
 	ByPriority  bool               // engines serve better classes first
 	IgnoreCache bool               // assume that no prompt token is cached (a control)
 
 	steps []seenStep // for each instance, the latest observed step
-	taken []part     // for each class, prompt tokens and requests that need not be computed any more
+	taken []part     // for each class, the waiting requests' tokens and requests that the step under way or earlier ones compute
 }
 
-// part is a part of the requests without a first token.
+// part is a part of the requests without a first token: their prompt tokens and their number.
 type part struct{ tokens, requests int64 }
 
-// TTFT is the estimate for an instance from the ledger and the snapshot.
+// TTFT estimates the time to the first token of r on instance i.
 func (o *Rollout) TTFT(r *Request, v *View, i int) (estimate, error) {
 	return o.estimate(r, v, i, false)
 }
 
-// FullTTFT is TTFT under the assumption that the request's own step is as full as possible.
+// FullTTFT estimates the same if later requests fill the step that computes the end of r's prompt
+// up to its token budget. It is an upper bound for the effect of requests that arrive later.
 func (o *Rollout) FullTTFT(r *Request, v *View, i int) (estimate, error) {
 	return o.estimate(r, v, i, true)
 }
 
-// estimate fills the state of package forecast and estimates.
+// estimate reconstructs the state of instance i and returns the forecast for r. With full, requests
+// behind r fill its step.
 func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, error) {
 	e := o.Engines[i]
 	own := forecast.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
@@ -74,12 +84,15 @@ func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, err
 	return estimate{x, s.AheadTokens > 0, o.ByPriority}, err
 }
 
-// maxRolled is how many steps are rolled forward from the last one whose end was seen.
+// maxRolled is the largest number of steps that inStep simulates from the last step whose end was
+// seen.
 const maxRolled = 32
 
-// inStep finds the step under way: its start, and the requests whose prompts are in it. An engine may
-// export the start of its step; otherwise the model advances from the last step whose end the gateway
-// saw. A step in which a prompt ends cannot be over, because its first token would have been seen.
+// inStep finds out which step is under way on instance i, and sets in s how long ago it began and
+// which prompt tokens and requests are in it. If the engine exports the start of its step, that is
+// known. Otherwise steps are simulated from the last one whose end the gateway saw, until one ends
+// in the future. A step in which a prompt is completed cannot have ended, because the gateway would
+// have seen its first token.
 func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *forecast.State) error {
 	s.SinceStepUs = math.NaN()
 	snap := &v.Snapshots[i]
@@ -112,9 +125,10 @@ func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *
 	return nil
 }
 
-// takeStep forms a step of the requests that were sent by untilUs: first the prompt that is partly
-// computed, then others in the engine's order. It sets the step's prompt tokens and requests in s and
-// o.taken. next is when the earliest request after untilUs was sent; -1 without one.
+// takeStep forms the step that begins at untilUs, of the requests that were sent by then: first the
+// head, the request whose prompt is partly computed, then others in the engine's order, until the
+// token budget or max_num_seqs is used up. It sets the step's prompt tokens and completed prompts
+// in s, and o.taken. next is the time when the earliest later request was sent; -1 without one.
 func (o *Rollout) takeStep(e *forecast.Engine, v *View, i int, head partly, untilUs int64,
 	s *forecast.State) (next int64) {
 	room, seats := e.Room(s.Decodes)
@@ -158,8 +172,8 @@ func (o *Rollout) takeStep(e *forecast.Engine, v *View, i int, head partly, unti
 	return next
 }
 
-// setWorkAhead sets in s the work that is served before the request and, with priorities, the work queued
-// behind it. Neither includes what the step under way computes.
+// setWorkAhead sets in s the work that instance i serves before r and, if it serves by priority,
+// the work that it serves after r. Work of the step under way is in neither.
 func (o *Rollout) setWorkAhead(r *Request, v *View, i int, s *forecast.State) {
 	for c := range v.Ledger.Of[i].Pending {
 		q := &v.Ledger.Of[i].Pending[c]
@@ -173,8 +187,8 @@ func (o *Rollout) setWorkAhead(r *Request, v *View, i int, s *forecast.State) {
 	}
 }
 
-// expectArrivals sets the requests that will come to instance i while the request waits: prompts at the recent
-// rate, in total and of more important classes.
+// expectArrivals sets in s the rate and the size of prompts that will arrive at instance i while r
+// waits, assuming that they arrive as recently: all of them, and those of more important classes.
 func expectArrivals(s *forecast.State, r *Request, v *View, i int, byPriority bool) {
 	s.ComingPerS, s.ComingPrompt = v.Ledger.Inbound(i, v.NowUs)
 	if byPriority {
@@ -182,23 +196,24 @@ func expectArrivals(s *forecast.State, r *Request, v *View, i int, byPriority bo
 	}
 }
 
-// seenStep is the latest step of an instance that ended with a first token.
+// seenStep is the latest step of an instance whose end the gateway saw, by a first token.
 type seenStep struct {
 	startUs, endUs int64
 	decodes        int64 // number of decodes in it
 	computed       int64 // prompt tokens that it computed of prompts that ended in it
-	applied        bool  // head accounts for it
+	applied        bool  // whether head already includes the tokens of this step
 	head           partly
 }
 
-// partly is a request whose prompt was cut by the token budget, with done tokens computed. The zero
-// value stands for no request.
+// partly is the head of an instance: the waiting request whose prompt was cut by the token budget,
+// with done tokens computed. The zero value means that no prompt is cut.
 type partly struct {
 	request int
 	done    int64
 }
 
-// remaining is the request's class and prompt tokens to compute, while it has no first token.
+// remaining returns the class and the prompt tokens of the cut request; ok is false if there is
+// none or it has its first token.
 func (p partly) remaining(v *View) (class int, todo int64, ok bool) {
 	if p.done == 0 {
 		return 0, 0, false
@@ -206,9 +221,9 @@ func (p partly) remaining(v *View) (class int, todo int64, ok bool) {
 	return v.Ledger.Pending(p.request)
 }
 
-// FirstToken records the end of a step, before the ledger does. If requests that were there when the step
-// was formed still wait, its token budget was full: the tokens that it did not spend on prompts that ended
-// in it went to the next prompt.
+// FirstToken records that r got its first token at atUs, before the ledger does. First tokens of
+// the same time are of the same step. headOf concludes from the step's prompt tokens how far the
+// next prompt has come.
 func (o *Rollout) FirstToken(r *Request, v *View, i int, atUs int64) {
 	if o.steps == nil {
 		o.steps = make([]seenStep, len(o.Engines))
@@ -227,7 +242,9 @@ func (o *Rollout) FirstToken(r *Request, v *View, i int, atUs int64) {
 	s.computed += todo
 }
 
-// headOf returns the request of the instance whose prompt is partly computed.
+// headOf returns the cut request of instance i. If requests that had been sent when the last seen
+// step began still wait, that step's token budget was full: what it did not spend on prompts
+// completed in it went to the next prompt.
 func (o *Rollout) headOf(e *forecast.Engine, v *View, i int, overhead int64) partly {
 	if o.steps == nil {
 		return partly{}
@@ -253,7 +270,8 @@ func (o *Rollout) headOf(e *forecast.Engine, v *View, i int, overhead int64) par
 	return s.head
 }
 
-// firstWaiting is the request that the instance serves next of those sent by untilUs.
+// firstWaiting returns the request that instance i serves next among those sent by untilUs, and its
+// prompt tokens; todo is 0 without one.
 func (o *Rollout) firstWaiting(v *View, i int, untilUs int64) (head partly, todo int64) {
 	for q := range v.Ledger.Queues(i, o.ByPriority) {
 		v.Ledger.Waiting(q, func(request int, sentUs, n int64) bool {

@@ -1,5 +1,9 @@
 package cluster
 
+// This file chooses an instance for a request: round-robin, least-loaded and weighted scores. Its
+// second part, below ParseScorers, simulates instances that are divided into prefill and decode
+// instances.
+
 import (
 	"cmp"
 	"maps"
@@ -13,8 +17,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// router chooses an instance. Route has no effect on the router's state; Routed is called for the
-// requests that are sent to the chosen instance.
+// router chooses the instance for a request. Route has no effect on the router's state, because
+// admission asks it too; Routed is called when a request is really sent to the chosen instance.
 type router interface {
 	Route(r *Request, v *View) int
 	Routed(r *Request, instance int)
@@ -30,7 +34,8 @@ const (
 // streamTies is the key of the random draws that decide ties.
 const streamTies = 1
 
-// newRouter makes the router of a configuration.
+// newRouter returns the router that cfg.Routing names. list are the scorers of a weighted one, t
+// breaks ties.
 func newRouter(cfg *Config, list []Scorer, t tie, instances int) (router, error) {
 	switch cfg.Routing.Policy {
 	case RoundRobin:
@@ -46,7 +51,7 @@ func newRouter(cfg *Config, list []Scorer, t tie, instances int) (router, error)
 		"routing policy: got %q, want round-robin, least-loaded, weighted or llmd", cfg.Routing.Policy)
 }
 
-// newWeighted makes a router of weighted scores.
+// newWeighted returns a router that adds scores, with weights normalised to a sum of 1.
 func newWeighted(list []Scorer, t tie, instances int) *weighted {
 	w := &weighted{tie: t, total: make([]float64, instances), one: make([]float64, instances)}
 	sum := 0.0
@@ -75,8 +80,10 @@ func readsEvents(list []Scorer) bool {
 // roundRobin uses the instances in turn.
 type roundRobin struct{ n, next int }
 
+// Route returns the next instance.
 func (r *roundRobin) Route(*Request, *View) int { return r.next }
 
+// Routed moves on to the instance after it.
 func (r *roundRobin) Routed(*Request, int) { r.next = (r.next + 1) % r.n }
 
 // tie chooses among instances of equal score.
@@ -86,7 +93,7 @@ type tie struct {
 	equal  []int
 }
 
-// bestInstance is the instance with the largest value.
+// bestInstance returns the one of n instances with the largest value; ties are broken by t.
 func (t *tie) bestInstance(r *Request, n int, value func(i int) float64) int {
 	t.equal = append(t.equal[:0], 0)
 	for i := 1; i < n; i++ {
@@ -109,25 +116,29 @@ func (t *tie) bestInstance(r *Request, n int, value func(i int) float64) int {
 // leastLoaded chooses the instance with the smallest View.Load.
 type leastLoaded struct{ tie }
 
+// Route returns the least loaded instance.
 func (l *leastLoaded) Route(r *Request, v *View) int {
 	return l.bestInstance(r, len(v.Snapshots), func(i int) float64 { return -float64(v.Load(i)) })
 }
 
+// Routed does nothing: the load is read from the view.
 func (l *leastLoaded) Routed(*Request, int) {}
 
 // weighted chooses the instance with the largest weighted sum of scores, each limited to [0, 1].
+// one is memory for the scores of one scorer, total for the sums.
 type weighted struct {
 	tie
 	scores              []score
 	weights, total, one []float64
 }
 
+// Route returns the instance with the largest sum for r.
 func (w *weighted) Route(r *Request, v *View) int {
 	w.weigh(r, v)
 	return w.bestInstance(r, len(w.total), func(i int) float64 { return w.total[i] })
 }
 
-// weigh computes the weighted sum of every instance.
+// weigh sets w.total to the weighted sum of every instance for r.
 func (w *weighted) weigh(r *Request, v *View) {
 	clear(w.total)
 	for k, s := range w.scores {
@@ -138,19 +149,21 @@ func (w *weighted) weigh(r *Request, v *View) {
 	}
 }
 
+// Routed does nothing: the scores are read from the view.
 func (w *weighted) Routed(*Request, int) {}
 
-// Scorer is one part of a weighted score.
+// Scorer is one term of a weighted score: the name of a scorer and its weight.
 type Scorer struct {
 	Name   string
 	Weight float64
 }
 
-// score writes the score of every instance to to.
+// score computes the score of every instance for a request and writes it to the slice `to`.
 type score func(r *Request, v *View, to []float64)
 
-// scorers are the scores by name, which follow BLIS (inference-sim) and llm-d's scheduler.
-// queue-depth-effective is what BLIS called queue-depth before it changed that to the waiting queue alone.
+// scorers are the scores by name. They follow BLIS (inference-sim) and llm-d's scheduler.
+// queue-depth-effective is what BLIS called queue-depth before that came to mean the waiting queue
+// alone.
 var scorers = map[string]score{
 	"prefix-affinity": func(r *Request, v *View, to []float64) {
 		for i := range to {
@@ -179,12 +192,12 @@ var scorers = map[string]score{
 	},
 }
 
-// short maps abbreviations to the names of scorers.
+// short maps the abbreviations that cluster.yaml may use to the names of scorers.
 var short = map[string]string{"pa": "prefix-affinity", "qd": "queue-depth", "kv": "kv-utilization",
 	"qde": "queue-depth-effective", "ppc": "precise-prefix-cache", "lb": "load-balance"}
 
-// scoreFewest gives 1 to the instance with the smallest count and 0 to the one with the largest; 1
-// to all if they are equal.
+// scoreFewest sets `to` from a count of each instance: 1 for the smallest, 0 for the largest,
+// linear between; 1 for all if all are equal.
 func scoreFewest(to []float64, count func(i int) int64) {
 	lo := int64(math.MaxInt64)
 	hi := int64(math.MinInt64)
@@ -219,13 +232,15 @@ func ParseScorers(text string) ([]Scorer, error) {
 	return out, nil
 }
 
-// rateDecay is the factor by which a recent rate falls in us.
+// rateDecay returns the factor, in (0, 1], by which an exponentially averaged rate falls in a time
+// of us microseconds.
 func rateDecay(us int64) float64 { return math.Exp(-float64(us) / rateWindowUs) }
 
-// The rest of this file simulates disaggregated prefill as done by vLLM's NIXL connector and a proxy
-// (spec#cluster-disaggregated). A request is sent to a prefill instance with max_tokens 1. After its
-// answer it is sent to a decode instance, which reads the prompt's KV blocks from the prefill instance
-// and computes the last prompt token again.
+// The rest of this file simulates disaggregated prefill as done by vLLM's NIXL connector
+// (vllm/distributed/kv_transfer/kv_connector/v1/nixl_connector.py) and a proxy
+// (spec#cluster-disaggregated). A request is sent to a prefill instance with max_tokens 1. After
+// its answer it is sent to a decode instance, which reads the prompt's KV blocks from the prefill
+// instance and computes the last prompt token again.
 
 // Roles of instances.
 const (
@@ -242,11 +257,12 @@ type transferSpec struct {
 	Shared       bool    `yaml:"shared_links"`   // transfers of a rank wait for each other
 }
 
-// leaseUs is how long releases before 0.23 keep a prefill's blocks for the decode instance. Later
-// ones renew the lease while the request waits there.
+// leaseUs is how long vLLM releases before 0.23 keep a prefill's blocks for the decode instance to
+// read. Later releases renew the lease while the request waits at the decode instance.
 const leaseUs = int64(480e6)
 
-// pooled is a router among some of the instances.
+// pooled is a router among some of the instances, its members. view and ledger are memory for what
+// the inner router sees: the cluster reduced to the members.
 type pooled struct {
 	router
 	members []int
@@ -254,7 +270,7 @@ type pooled struct {
 	ledger  ledger
 }
 
-// Route chooses among the members.
+// Route returns the member that the inner router chooses for r.
 func (p *pooled) Route(r *Request, v *View) int {
 	p.view = View{
 		NowUs:     v.NowUs,
@@ -272,7 +288,7 @@ func (p *pooled) Route(r *Request, v *View) int {
 	return p.members[p.router.Route(r, &p.view)]
 }
 
-// gather sets to to the elements of from at the members' indices.
+// gather returns the elements of from at the members' indices, in the memory of `to`.
 func gather[T any](to, from []T, members []int) []T {
 	to = to[:0]
 	for _, i := range members {
@@ -281,11 +297,11 @@ func gather[T any](to, from []T, members []int) []T {
 	return to
 }
 
-// disaggregation is the state of a cluster whose instances have roles.
+// disaggregation is the state of a cluster whose instances are either prefill or decode instances.
 type disaggregation struct {
 	decode    *pooled
 	isPrefill []bool
-	free      [][]int64 // when the link of each rank of each instance is free, us
+	free      [][]int64 // for each instance and data-parallel rank, when its link is free, us
 	requests  []handed
 }
 
@@ -293,19 +309,20 @@ type disaggregation struct {
 type handed struct {
 	at        [2]sim.Request    // as the prefill and the decode instance see it
 	prefill   sim.RequestResult // its result at the prefill instance
-	from      int
-	isWaiting bool // the prefill instance still keeps its blocks
+	from      int               // the prefill instance
+	isWaiting bool              // the prefill instance still keeps its blocks
 }
 
 // Transfers are the transfers of KV blocks from prefill to decode instances.
-type Transfers struct {
+type Transfers struct { // Transfers counts the transfers of KV blocks from prefill to decode instances.
 	Count   int     `json:"count"`
 	Bytes   float64 `json:"bytes"`   // of one device each
 	Us      int64   `json:"sum_us"`  // from the decode instance's admission to the last block
 	Expired int     `json:"expired"` // begun after the prefill's lease had ended
 }
 
-// disaggregate divides the instances by role, if they have roles.
+// disaggregate sets up prefill and decode instances if the spec gives instances roles: c.router
+// then chooses among prefill instances, c.pd.decode among the others.
 func (c *cluster) disaggregate(list []Scorer) error {
 	roles := c.cfg.Instances.roles()
 	if !slices.ContainsFunc(roles, func(r string) bool { return r != "" }) {
@@ -337,7 +354,7 @@ func (c *cluster) disaggregate(list []Scorer) error {
 	return nil
 }
 
-// roles are the roles of the instances.
+// roles returns the role of each instance, in order; "" for one that does prefill and decode.
 func (n *instances) roles() (out []string) {
 	for _, g := range n.Groups {
 		out = append(out, slices.Repeat([]string{g.Role}, g.Count)...)
@@ -345,7 +362,8 @@ func (n *instances) roles() (out []string) {
 	return out
 }
 
-// checkRoles refuses combinations of roles that cannot serve requests.
+// checkRoles returns an error for roles that cannot serve requests together, and for impossible
+// transfer times.
 func (s *Spec) checkRoles() error {
 	roles := s.Instances.roles()
 	for i, g := range s.Instances.Groups {
@@ -372,8 +390,9 @@ func (s *Spec) checkRoles() error {
 	return s.checkBlind("prefill and decode instances")
 }
 
-// checkBlind refuses policies that predict or read the state of one engine, if instances are more
-// than one engine. instances describes these for the error.
+// checkBlind returns an error if the policy, the routing or shadows would need a prediction for, or
+// the state of, a single engine. It is called when an instance is more than one engine; instances
+// names these in the error.
 func (s *Spec) checkBlind(instances string) error {
 	switch {
 	case s.NeedsController() ||
@@ -388,7 +407,9 @@ func (s *Spec) checkBlind(instances string) error {
 	return nil
 }
 
-// requestFor is request i as its instance gets it.
+// requestFor returns request i as instance gets it. With disaggregated prefill a prefill instance
+// gets it with one output token, and a decode instance with its prompt computed elsewhere; the time
+// after which the client aborts counts from the arrival at the gateway.
 func (c *cluster) requestFor(i, instance int, now int64) *sim.Request {
 	if c.pd == nil {
 		return &c.reqs[i]
@@ -412,8 +433,9 @@ func (c *cluster) requestFor(i, instance int, now int64) *sim.Request {
 	return &h.at[0]
 }
 
-// handsOver records the result of a prefill instance and reports whether a decode instance
-// continues.
+// handsOver reports whether request i, which has left a prefill instance with result r, goes on to
+// a decode instance. If so it keeps r and schedules the handover; if the request did not finish,
+// its blocks are released.
 func (c *cluster) handsOver(i, instance int, atUs int64, r *sim.RequestResult) bool {
 	switch {
 	case c.pd == nil || !c.pd.isPrefill[instance]:
@@ -432,7 +454,8 @@ func (c *cluster) handsOver(i, instance int, atUs int64, r *sim.RequestResult) b
 	return true
 }
 
-// handToDecode sends a request to a decode instance.
+// handToDecode sends request i, whose prompt is computed, to a decode instance that the router
+// chooses.
 func (c *cluster) handToDecode(i int, now int64) error {
 	c.refreshView(i, now)
 	target := c.pd.decode.Route(&c.seen[i], &c.view)
@@ -443,7 +466,10 @@ func (c *cluster) handToDecode(i int, now int64) error {
 	return c.sendTo(i, target, now)
 }
 
-// loadedAtUs is when the KV of a number of tokens of request i has arrived at instance to.
+// loadedAtUs returns the time, us, when the KV blocks of a number of tokens of request i have been
+// transferred to decode instance `to`, if the transfer is requested at nowUs. With shared links it
+// waits for earlier transfers of both ranks. It also counts the transfer and releases the blocks at
+// the prefill instance.
 func (c *cluster) loadedAtUs(to, i int, nowUs, tokens int64) int64 {
 	h, t := &c.pd.requests[i], &c.cfg.Transfer
 	d := c.cfg.Engines[to].Deployment
@@ -468,7 +494,7 @@ func (c *cluster) loadedAtUs(to, i int, nowUs, tokens int64) int64 {
 	return done
 }
 
-// releasePrefill frees the blocks of request i at its prefill instance, at atUs.
+// releasePrefill lets the prefill instance of request i free its blocks at atUs, once.
 func (c *cluster) releasePrefill(i int, atUs int64) {
 	if h := &c.pd.requests[i]; h.isWaiting {
 		h.isWaiting = false
@@ -476,8 +502,8 @@ func (c *cluster) releasePrefill(i int, atUs int64) {
 	}
 }
 
-// joinRecords joins the results of both instances: the request was queued and admitted at the
-// prefill instance, with the cached tokens found there.
+// joinRecords completes the record of a request that a prefill and a decode instance served: when
+// it was queued and first scheduled, and the cached tokens, are those of the prefill instance.
 func (c *cluster) joinRecords(i, instance int, atUs int64, rec *record) {
 	if c.pd == nil || c.pd.isPrefill[instance] {
 		return

@@ -1,5 +1,8 @@
 package cluster
 
+// This file keeps the finished runs of an experiment in a log file, so that an interrupted
+// experiment continues with those that are missing.
+
 import (
 	"bytes"
 	"encoding/base64"
@@ -15,8 +18,9 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// keptRun is a finished run in the log of an experiment. The log is YAML without the checks of
-// [files.DecodeYAML], which refuses NaN and infinity: outcomes have both.
+// keptRun is a line of the log: a finished run and its key. It is encoded as YAML because outcomes
+// contain NaN and infinities, which JSON cannot express; [files.DecodeYAML] refuses them too, so
+// lines are read without it.
 type keptRun struct {
 	Key     string
 	Outcome outcome
@@ -30,7 +34,8 @@ type runLog struct {
 	known map[string]*outcome
 }
 
-// openRuns opens the log. It drops the runs of another experiment, and an incomplete last line.
+// openRuns opens the log at path for the experiment that the text `of` identifies, and reads the
+// runs it has. Runs of another experiment and an incomplete last line are removed from the file.
 func openRuns(path, of string) (*runLog, error) {
 	l := &runLog{known: map[string]*outcome{}}
 	of += "\n"
@@ -59,7 +64,8 @@ func openRuns(path, of string) (*runLog, error) {
 	return l, err
 }
 
-// runOnce returns the run of a cell, from the log if it has it.
+// runOnce returns the outcome of a cell with a seed: from the log if it has it, otherwise by
+// simulating it (runCell) and adding it to the log.
 func (l *lab) runOnce(c *cell, r *rival, seed int64, reqs []sim.Request, w window,
 	rates map[string][]float64) (*outcome, error) {
 	if l.log == nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Routings of [Servers]: round robin, the server with the fewest unfinished requests, and the server that
-// probably holds most of the prompt's prefix, among equals the one with the fewest requests.
+// Routings of [Servers]: round-robin; the server with the fewest unfinished requests; the server
+// that probably has the longest part of the prompt cached, and among equals the one with the fewest
+// requests.
 const (
 	RouteRoundRobin    = "round-robin"
 	RouteLeastRequests = "least-requests"
@@ -19,10 +20,12 @@ const (
 // MostServers is how many servers one gateway can have.
 const MostServers = maxInstances
 
-// Servers simulates n equal servers on one clock behind a router that admits every request, sees the state
-// of the servers without delay and takes no time itself. Results are in workload order. At most
-// [MostServers]; more are possible where arrivals are independent of answers and the router is round robin,
-// because each server then sees a fixed share of them. Code: bad_cluster.
+// Servers simulates n equal servers on one clock behind a router that admits every request, sees
+// the state of the servers without delay and takes no time itself. It returns the results of the
+// requests in workload order and those of the engines. n is at most [MostServers], except with
+// round-robin and arrivals that are independent of answers: each server's share of the requests is
+// then known beforehand, and servers are simulated one after another. Code of errors:
+// bad_cluster_spec.
 func Servers(engine sim.Config, n int, routing string, reqs []sim.Request) (requests []sim.RequestResult, engines []*sim.Result, err error) {
 	if n == 1 {
 		res, err := sim.Run(engine, reqs, nil)
@@ -65,12 +68,13 @@ func Servers(engine sim.Config, n int, routing string, reqs []sim.Request) (requ
 	return requests, out.Engines, nil
 }
 
-// followsAnswers reports whether a request waits for another one's answer.
+// followsAnswers reports whether some request arrives only after another one's answer.
 func followsAnswers(reqs []sim.Request) bool {
 	return slices.ContainsFunc(reqs, func(r sim.Request) bool { return r.After > 0 || r.Loop > 0 || r.With > 0 })
 }
 
-// separateServers simulates servers that share nothing but the order of arrivals: request i goes to server i mod n.
+// separateServers simulates n servers that share nothing but the order of arrivals: the i-th
+// request to arrive goes to server i mod n. A server that gets no request has no result.
 func separateServers(engine sim.Config, n int, reqs []sim.Request) ([]sim.RequestResult, []*sim.Result, error) {
 	order := make([]int, len(reqs))
 	for i := range order {

@@ -1,5 +1,8 @@
 package cluster
 
+// This file is the command `simulate` with several engines: it reads the files, simulates each seed
+// and writes simulation.json and the tables of requests and decisions.
+
 import (
 	"bytes"
 	"cmp"
@@ -25,7 +28,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Options are the options of a simulation, with those of a cluster.
+// Options are the options of the simulation of a cluster: those of a single engine, and the
+// cluster's.
 type Options struct {
 	simulate.Options
 	File      string // cluster.yaml
@@ -37,7 +41,7 @@ func (o *Options) Asked() bool {
 	return o.File != "" || o.Instances != 0
 }
 
-// simulation is one call of Simulate after its files were read.
+// simulation is one call of Simulate: its files and the results of the first seed.
 type simulation struct {
 	*simulate.Simulation
 	o         *Options
@@ -48,8 +52,9 @@ type simulation struct {
 	first     *Part                  // the figures of the first seed
 }
 
-// Simulate runs a workload through several engines behind one gateway and writes simulation.json,
-// requests.parquet and decisions.parquet to o.Out.
+// Simulate runs a workload through several engines behind one gateway, once for each seed, and
+// writes simulation.json, requests.parquet and decisions.parquet to o.Out. The tables are of the
+// first seed.
 func Simulate(ctx context.Context, o Options) (*document, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -92,7 +97,7 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)
 }
 
-// readSpec reads the cluster file and applies the flags.
+// readSpec reads the cluster file, or the defaults without one, and applies the flags to it.
 func (s *simulation) readSpec() (inputs []result.Input, err error) {
 	o := s.o
 	spec := defaultSpec()
@@ -116,7 +121,8 @@ func (s *simulation) readSpec() (inputs []result.Input, err error) {
 	return inputs, err
 }
 
-// loadFiles reads the cluster's files, and those it names.
+// loadFiles reads the files that cluster.yaml names (coefficients, predictor, deployments) and
+// prepares each group of instances.
 func (s *simulation) loadFiles() error {
 	if n := s.spec.Instances.Count(); n > 1 && (s.o.EmitOTLP != "" || s.o.EmitKVEvents != "") {
 		return option.Misusef("--emit-otlp, --emit-kv-events: got %d instances, want one engine", n)
@@ -149,7 +155,8 @@ func (s *simulation) loadFiles() error {
 	return nil
 }
 
-// pathBeside is a path that a file contains, relative to that file's folder.
+// pathBeside returns the path that a file contains as seen from the working directory: relative
+// paths are relative to the folder of the file.
 func pathBeside(file, path string) string {
 	if filepath.IsAbs(path) || file == "" {
 		return path
@@ -157,7 +164,8 @@ func pathBeside(file, path string) string {
 	return filepath.Join(filepath.Dir(file), path)
 }
 
-// group loads one group of instances.
+// group loads the deployment and coefficients of one group of instances, which default to those of
+// the command line.
 func (s *simulation) group(g group) (*simulate.Simulation, error) {
 	own := s.With(&s.o.Options)
 	if g.Deployment != "" || len(g.Set) > 0 {
@@ -194,7 +202,8 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 	return own, nil
 }
 
-// checkRole refuses instances that cannot be part of disaggregated prefill.
+// checkRole returns an error for a deployment that cannot play its role: one without a role must be
+// able to serve alone, and prefill and decode instances must exchange KV blocks.
 func (s *simulation) checkRole(d *deploy.Deployment, role string) error {
 	switch {
 	case role == "":
@@ -211,7 +220,9 @@ func (s *simulation) checkRole(d *deploy.Deployment, role string) error {
 	return nil
 }
 
-// parts makes the engines of one seed and the predictors of the gate.
+// parts returns what the gateway needs for one seed: the configurations of the engines, forecasts
+// with the engines' own coefficients (Plants) and with the gateway's (Controllers), and the
+// predictor.
 func (s *simulation) parts(seed int64) (parts, error) {
 	p := parts{Seed: seed}
 	for i, g := range s.groups {
@@ -248,7 +259,8 @@ func (s *simulation) parts(seed int64) (parts, error) {
 	return p, nil
 }
 
-// rolloutOf is a forecast engine with the step times of the simulated engine.
+// rolloutOf returns a forecast engine with the deployment, step times and overhead of a simulated
+// engine.
 func rolloutOf(cfg *sim.Config) *forecast.Engine {
 	d := *cfg.Deployment
 	d.Engine.AsyncScheduling = trace.Some(cfg.Async)
@@ -260,8 +272,9 @@ func rolloutOf(cfg *sim.Config) *forecast.Engine {
 	return e
 }
 
-// priorQuantile returns the quantiles of observed / predicted step times of a set's mixed steps, or
-// 1 without. Calibration uses them until it has observed first tokens.
+// priorQuantile returns a function from a level to the quantile of observed/predicted step times of
+// the set's mixed steps (prefill and decode); it returns 1 if the set has none. Admission uses it
+// as the error of TTFT estimates until first tokens were observed.
 func priorQuantile(set *coeff.Set) func(p float64) float64 {
 	var points []sim.Quantile
 	if set != nil {
@@ -292,7 +305,7 @@ type decisionRow struct {
 	PotentialTokens int64              `col:"potential_cached_tokens" unit:"tokens" doc:"the most it expected anywhere at the first arrival"`
 }
 
-// rowOfDecision makes the row of a request.
+// rowOfDecision returns the row of decisions.parquet for a request.
 func rowOfDecision(r *record) decisionRow {
 	known := func(us float64) trace.Opt[float64] { return trace.Opt[float64]{V: us / 1e3, OK: us == us} }
 	row := decisionRow{
@@ -319,7 +332,8 @@ func rowOfDecision(r *record) decisionRow {
 	return row
 }
 
-// runReplication simulates one seed. The first one writes files.
+// runReplication simulates one seed and returns its figures and warnings. For the first seed it
+// also writes the tables, logs and dumps.
 func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replication, error) {
 	reqs, err := s.Requests(seed)
 	if err != nil {
@@ -366,7 +380,7 @@ func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replicati
 	return out, close(run.Engines)
 }
 
-// write writes requests.parquet and decisions.parquet.
+// write writes requests.parquet and decisions.parquet of a run.
 func (s *simulation) write(run *Result) error {
 	request := func(r *record) sim.RequestResult { return *r.Timed() }
 	if err := writeRows(s.o.Out, "requests", run.Records, request); err != nil {
@@ -375,7 +389,7 @@ func (s *simulation) write(run *Result) error {
 	return writeRows(s.o.Out, "decisions", run.Records, rowOfDecision)
 }
 
-// writeRows writes a table with one row for each record.
+// writeRows writes the table `name` to folder dir with one row for each record.
 func writeRows[R any](dir, name string, records []record, row func(*record) R) error {
 	rows, err := table.Create[R](dir, name, table.Parquet)
 	if err != nil {
@@ -390,8 +404,9 @@ func writeRows[R any](dir, name string, records []record, row func(*record) R) e
 	return rows.Close()
 }
 
-// watchInstances makes the observers that write logs and dumps. With several instances each has
-// files of its own, with its number before the extension.
+// watchInstances returns the observers that write event logs and dumps of n instances, and a
+// function that closes them. With several instances each writes files of its own, with its number
+// before the extension.
 func (s *simulation) watchInstances(reqs []sim.Request, n int) (func(int) sim.Observer, func([]*sim.Result) error,
 	error) {
 	obs := make([]sim.Observer, n)
@@ -419,16 +434,17 @@ func (s *simulation) watchInstances(reqs []sim.Request, n int) (func(int) sim.Ob
 	}, nil
 }
 
-// codeBadSpec is a cluster, a policy, a routing or an experiment that is impossible.
+// codeBadSpec is the code of errors about an impossible cluster, policy, routing or experiment.
 const codeBadSpec trace.Code = "bad_cluster_spec"
 
-// document is simulation.json of a cluster.
+// document is simulation.json of a cluster: that of a single engine and the cluster's part.
 type document struct {
 	simulate.Document
 	Cluster *Part `json:"cluster"`
 }
 
-// Part is what a cluster adds to simulation.json.
+// Part is what simulation.json has of a cluster in addition to what it has of one engine; figures
+// are of the first seed.
 type Part struct {
 	Instances int      `json:"instances"`
 	Admission string   `json:"admission_policy"`
@@ -441,10 +457,11 @@ type Part struct {
 	Rejected  int      `json:"rejected_requests"`
 	Arrivals  int      `json:"arrivals"` // those that came again included
 	Goodput   *float64 `json:"goodput_share"`
-	// rejected ones as for ever: null when they reach it
+	// P99 of TTFT of class critical. Rejected requests count as infinite; null if the P99 is
+	// infinite.
 	P99Critical  *float64              `json:"ttft_p99_critical_ms"`
 	P99Admitted  *float64              `json:"ttft_p99_admitted_ms"`  // of admitted requests
-	P99Everybody *float64              `json:"ttft_p99_everybody_ms"` // rejected ones as for ever
+	P99Everybody *float64              `json:"ttft_p99_everybody_ms"` // of all requests, rejected ones infinite
 	CachedShare  *float64              `json:"cached_token_share"`    // of admitted requests' prompt tokens
 	Potential    *float64              `json:"potential_token_share"` // best expectation at arrival, over all arrivals
 	PhantomShare *float64              `json:"phantom_hit_share"`     // expected and not found / expected
@@ -457,7 +474,8 @@ type Part struct {
 	Transfers    *Transfers            `json:"kv_transfers,omitempty"` // with prefill and decode instances
 }
 
-// AuditPart compares predicted with observed TTFT.
+// AuditPart is how well predicted TTFT matched the observed one. Figures are shares or relative
+// errors.
 type AuditPart struct {
 	Requests   int      `json:"requests"`
 	MedianAPE  *float64 `json:"median_ape"`
@@ -466,7 +484,7 @@ type AuditPart struct {
 	FalseShare *float64 `json:"false_reject_share"` // share of rejected requests that would have met their target
 }
 
-// classPart is one class at the gateway.
+// classPart is the counts of one class at the gateway.
 type classPart struct {
 	Name     string   `json:"name"`
 	Arrived  int      `json:"arrived"`
@@ -477,7 +495,8 @@ type classPart struct {
 	RuleMiss *float64 `json:"ttft_miss_share_by_rule"` // of those that no floor let in
 }
 
-// partOf computes the figures of a run.
+// partOf computes the cluster's part of simulation.json from a run. Targets of the cluster file
+// replace those of the requests.
 func (s *simulation) partOf(run *Result, reqs []sim.Request) *Part {
 	targets := TargetsOf(reqs) // the workload's own
 	maps.Copy(targets, s.spec.ByClass())
@@ -522,6 +541,7 @@ func (s *simulation) partOf(run *Result, reqs []sim.Request) *Part {
 	return p
 }
 
+// auditPart returns an audit as the document has it; nil if nothing could be compared.
 func auditPart(a audit) *AuditPart {
 	if a.N == 0 {
 		return nil

@@ -1,5 +1,8 @@
 package cluster
 
+// This file reads cluster.yaml: the Spec and its parts, their defaults and checks, and how a Spec
+// becomes the Config that Run simulates.
+
 import (
 	"cmp"
 	"errors"
@@ -27,18 +30,20 @@ type Spec struct {
 	RoutingUs   int64     `yaml:"routing_latency_us"`   // us
 	Admission   admission `yaml:"admission"`
 	Routing     Routing   `yaml:"routing"`
-	// fcfs, priority-fcfs; "": the deployment's, and the requests' own priorities
+	// Scheduler of the engines: fcfs or priority-fcfs; "" for that of the deployment, with the
+	// requests' own priorities.
 	Scheduler  string                `yaml:"scheduler"`
 	Priorities map[string]int        `yaml:"priorities"`
 	AgeWeight  float64               `yaml:"age_weight"` // priority a request gains per us of age
 	Retry      retrySpec             `yaml:"retry"`
 	Targets    map[string]targetSpec `yaml:"goodput_slo_targets"`
 	Transfer   transferSpec          `yaml:"transfer"` // between prefill and decode instances
-	// of rejected requests served by a copy of their engine, 0..1
+	// ShadowShare is the share of rejected requests, 0 to 1, that a copy of their engine serves all
+	// the same, to learn which TTFT they would have had.
 	ShadowShare float64 `yaml:"shadow_share"`
 }
 
-// instances is a number of instances, or groups of different ones.
+// instances is the number of instances, or groups of instances that differ.
 type instances struct {
 	Groups []group
 }
@@ -52,7 +57,7 @@ type group struct {
 	Role         string   `yaml:"role"` // prefill or decode; "": both
 }
 
-// UnmarshalYAML takes a number or a list.
+// UnmarshalYAML reads a number of equal instances, or a list of groups.
 func (n *instances) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind == yaml.ScalarNode {
 		count, err := strconv.Atoi(node.Value)
@@ -66,7 +71,7 @@ func (n *instances) UnmarshalYAML(node *yaml.Node) error {
 	return node.Decode(&n.Groups)
 }
 
-// Count is all instances.
+// Count returns the number of instances of all groups.
 func (n *instances) Count() int {
 	sum := 0
 	for _, g := range n.Groups {
@@ -75,7 +80,8 @@ func (n *instances) Count() int {
 	return sum
 }
 
-// admission is a policy and its parameters. Each policy has its own defaults.
+// admission is an admission policy and the parameters of all policies together; policyKeys lists
+// which policy reads which. defaultAdmission has the defaults.
 type admission struct {
 	Policy string `yaml:"policy"`
 
@@ -106,7 +112,8 @@ type admission struct {
 	Predictor  string             `yaml:"predictor"`  // latency-slo: predictor.json; "": the rollout
 }
 
-// UnmarshalYAML takes a name or a mapping.
+// UnmarshalYAML reads the name of a policy, or a mapping of the policy and its parameters.
+// Parameters of another policy are errors.
 func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind == yaml.ScalarNode {
 		*a = defaultAdmission(node.Value)
@@ -128,7 +135,8 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 		if key.Value == "policy" || slices.Contains(policyKeys[head.Policy], key.Value) {
 			continue
 		}
-		// Unknown keys and policies have errors of their own.
+		// Keys and policies that do not exist get their errors from DecodeYAMLNode and
+		// checkParameters.
 		policies := havePolicies(key.Value)
 		if len(policies) > 0 && slices.Contains(Policies, head.Policy) {
 			return &trace.SyntaxError{
@@ -144,7 +152,7 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// havePolicies are the policies that read a key.
+// havePolicies returns the policies that read a key.
 func havePolicies(key string) (out []string) {
 	for _, name := range Policies {
 		if slices.Contains(policyKeys[name], key) {
@@ -154,7 +162,7 @@ func havePolicies(key string) (out []string) {
 	return out
 }
 
-// Routing is a router.
+// Routing is the routing policy and its parameters.
 type Routing struct {
 	Policy       string `yaml:"policy"`
 	Scorers      string `yaml:"scorers"`        // "pa:4,qd:3"
@@ -168,7 +176,8 @@ type Routing struct {
 	Predictor string   `yaml:"predictor"` // predictor.json; "": the rollout
 }
 
-// Retry is none, or what rejected clients do.
+// retrySpec is what clients do when a request is rejected: nothing, or arrive again after BaseMs,
+// BaseMs*Factor and so on, up to Tries arrivals in all.
 type retrySpec struct {
 	Kind   string  `yaml:"kind"` // none or backoff
 	Tries  int     `yaml:"tries"`
@@ -176,7 +185,7 @@ type retrySpec struct {
 	Factor float64 `yaml:"factor"`
 }
 
-// UnmarshalYAML takes a name or a mapping.
+// UnmarshalYAML reads the name of a kind, or a mapping.
 func (r *retrySpec) UnmarshalYAML(node *yaml.Node) error {
 	*r = retrySpec{Kind: "backoff", Tries: 4, BaseMs: 500, Factor: 2}
 	if node.Kind == yaml.ScalarNode {
@@ -187,16 +196,18 @@ func (r *retrySpec) UnmarshalYAML(node *yaml.Node) error {
 	return files.DecodeYAMLNode(node, (*plain)(r))
 }
 
+// baseUs returns the wait before the first retry, us.
 func (r *retrySpec) baseUs() int64 { return sim.ToUs(r.BaseMs * 1e3) }
 
-// targetSpec is what a class was promised, ms; 0: nothing.
+// targetSpec is the latency targets of a class, ms; 0 for none.
 type targetSpec struct {
 	TTFTMs float64 `yaml:"ttft_ms"`
 	ITLMs  float64 `yaml:"itl_ms"`
 	E2EMs  float64 `yaml:"e2e_ms"`
 }
 
-// defaultSpec is one instance that admits everything, scraped as llm-d does.
+// defaultSpec returns the cluster of an empty cluster.yaml: one instance, every request admitted,
+// metrics scraped every 50 ms as llm-d does.
 func defaultSpec() Spec {
 	return Spec{
 		Instances: instances{Groups: []group{{Count: 1}}},
@@ -209,7 +220,7 @@ func defaultSpec() Spec {
 	}
 }
 
-// parseSpec reads cluster.yaml strictly.
+// parseSpec reads and checks cluster.yaml. Unknown keys are errors. file is the name for errors.
 func parseSpec(text []byte, file string) (*Spec, error) {
 	s := defaultSpec()
 	if err := files.DecodeYAML(text, file, &s); err != nil {
@@ -233,7 +244,8 @@ func parseSpec(text []byte, file string) (*Spec, error) {
 	return &s, nil
 }
 
-// Check verifies what neither the gateway nor the engines check.
+// Check returns an error for values out of range and combinations that make no sense, apart from
+// those that checkConfig finds.
 func (s *Spec) Check() error {
 	switch {
 	case s.Scrape != "staggered" && s.Scrape != "aligned":
@@ -271,11 +283,12 @@ func (s *Spec) Check() error {
 	return errors.Join(s.checkRoles(), s.Admission.checkParameters())
 }
 
+// specErrorf returns an error with code bad_cluster_spec.
 func specErrorf(format string, args ...any) error {
 	return trace.Errorf(codeBadSpec, format, args...)
 }
 
-// ByClass are the targets in us.
+// ByClass returns the latency targets of each class, us.
 func (s *Spec) ByClass() map[string]target {
 	out := map[string]target{}
 	for name, t := range s.Targets {
@@ -319,17 +332,19 @@ var policyKeys = map[string][]string{
 	"clairvoyant": predictiveKeys,
 }
 
-// predictiveKeys are the keys of predictive and of the policies that differ from it in their prediction alone.
+// predictiveKeys are the keys of predictive, and of size-only and clairvoyant, which differ from it
+// only in how they predict.
 var predictiveKeys = []string{"controller", "eps", "predict_on", "floor"}
 
-// Floor and budget of predictive.
+// Defaults of the floor of policy predictive: the share of a prefix group's arrivals that it admits
+// whatever the estimate, and the share of the served prompt tokens that it may spend on them.
 const (
 	floorShare  = 0.2
 	budgetShare = 0.05
 )
 
-// defaultAdmission is a policy with its published defaults. slo-gated has no signal:
-// three public definitions exist.
+// defaultAdmission returns a policy with its published parameters. slo-gated has no default signal,
+// because three public definitions exist.
 func defaultAdmission(policy string) admission {
 	return admission{
 		Policy:         policy,
@@ -348,6 +363,7 @@ func defaultAdmission(policy string) admission {
 	}
 }
 
+// checkParameters returns an error for an unknown policy and for parameters out of range.
 func (a *admission) checkParameters() error {
 	if !slices.Contains(Policies, a.Policy) {
 		return specErrorf("admission policy: got %q, want one of %v", a.Policy, Policies)
@@ -383,7 +399,8 @@ func (a *admission) checkParameters() error {
 	return nil
 }
 
-// parts is what a gate needs to know about the engines behind it.
+// parts is what a cluster consists of besides its Spec: the engines, and the forecasts with which
+// policies predict.
 type parts struct {
 	Engines     []sim.Config            // by instance
 	Controllers []*forecast.Engine      // by instance, with the coefficients of the gate; for predictions
@@ -394,7 +411,8 @@ type parts struct {
 	Seed        int64
 }
 
-// Build is the cluster that the spec describes.
+// Build returns the configuration of the cluster that the spec describes, with the given engines
+// and forecasts.
 func (s *Spec) Build(p parts) *Config {
 	cfg := &Config{Spec: *s, parts: p}
 	if s.Admission.Policy == "clairvoyant" {
@@ -404,7 +422,7 @@ func (s *Spec) Build(p parts) *Config {
 	return cfg
 }
 
-// byPriority reports whether engines serve better classes first.
+// byPriority reports whether the engines serve requests of more important classes first.
 func (s *Spec) byPriority(engines []sim.Config) bool {
 	if s.Scheduler != "" {
 		return s.Scheduler == priorityFCFS
@@ -426,6 +444,7 @@ func (s *Spec) NeedsController() bool {
 	return s.Routing.Policy == LLMD && s.Routing.Predictor == ""
 }
 
+// policy returns the admission policy that the spec names, with its parameters.
 func (s *Spec) policy(p *parts, live *live) Policy {
 	a := &s.Admission
 	rollout := &Rollout{Engines: p.Controllers, ByPriority: s.byPriority(p.Engines)}
@@ -472,6 +491,7 @@ func (s *Spec) policy(p *parts, live *live) Policy {
 	return Always{}
 }
 
+// predictive returns policy predictive with the spec's parameters and estimator e.
 func (s *Spec) predictive(p *parts, e estimator) *predictive {
 	out := &predictive{
 		Estimate:   e,
@@ -486,7 +506,8 @@ func (s *Spec) predictive(p *parts, e estimator) *predictive {
 	return out
 }
 
-// TakeTargets sets the targets of requests to those of their classes, if the spec has any.
+// TakeTargets returns the requests with the latency targets that the spec has for their classes;
+// other classes keep theirs.
 func (s *Spec) TakeTargets(reqs []sim.Request) []sim.Request {
 	if len(s.Targets) == 0 {
 		return reqs
@@ -502,10 +523,10 @@ func (s *Spec) TakeTargets(reqs []sim.Request) []sim.Request {
 	return own
 }
 
-// defaultScorers are llm-d's default profile.
+// defaultScorers are the scorers and weights of llm-d's default profile.
 const defaultScorers = "precise-prefix-cache:2,queue-depth:1,kv-utilization:1"
 
-// scorers are those of policy weighted.
+// scorers returns the scorers of policy weighted, and none for other policies.
 func (r *Routing) scorers() ([]Scorer, error) {
 	switch {
 	case r.Policy == Weighted:
@@ -522,10 +543,10 @@ func (r *Routing) scorers() ([]Scorer, error) {
 	return nil, nil
 }
 
-// ScorersText is the scorers of policy weighted.
+// ScorersText returns the scorers of policy weighted as cluster.yaml has them.
 func (r *Routing) ScorersText() string { return cmp.Or(r.Scorers, defaultScorers) }
 
-// Updates of the index.
+// When the prefix index learns that an instance has the blocks of a request.
 const (
 	OnRoute      = "on-route"       // when a request is sent: a prefill that has not run is credited
 	onFirstToken = "on-first-token" // when its first token comes
@@ -536,23 +557,25 @@ const (
 type Config struct {
 	Spec
 	parts
-	Policy Policy // in place of what the spec names
-	Router router // the same; nil: the spec's
-	Live   *live  // the estimator that looks into the engines; nil for all others
+	Policy Policy // the admission policy; Build makes it from the spec
+	Router router // replaces the router of the spec; nil for that
+	Live   *live  // the estimator of policy clairvoyant, which reads the engines' hidden state; nil for other policies
 }
 
-// Schedulers.
+// Values of Spec.Scheduler.
 const (
 	fcfs         = "fcfs"
 	priorityFCFS = "priority-fcfs"
 )
 
-// defaultPriorities are those of BLIS and of the gateway API. Requests of negative priority may be
-// rejected. Classes without a priority are standard.
+// defaultPriorities are the priorities of classes in BLIS and in the gateway API. Requests of
+// negative priority may be rejected.
 var defaultPriorities = map[string]int{"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
 
+// standardPriority is the priority of classes that have none.
 const standardPriority = 3
 
+// checkConfig returns an error for settings that the simulation cannot run with.
 func (c *Config) checkConfig() error {
 	switch {
 	case c.RefreshUs < 0 || c.AdmissionUs < 0 || c.RoutingUs < 0 || c.Routing.EventDelayUs < 0 ||
@@ -574,7 +597,7 @@ func (c *Config) checkConfig() error {
 	return nil
 }
 
-// priority is the priority of a class, higher for more important ones.
+// priority returns the priority of a class, larger for more important ones.
 func (c *Config) priority(class string) int {
 	if p, ok := c.Priorities[class]; ok {
 		return p
@@ -585,9 +608,10 @@ func (c *Config) priority(class string) int {
 	return standardPriority
 }
 
-// enginePriority is the priority that vLLM gets, of which smaller ones are served first. With AgeWeight
-// the order of two requests does not change with time, so it can be one number: the arrival minus the
-// priority converted to time.
+// enginePriority returns the priority that vLLM gets for a request, of which smaller ones are
+// served first. With AgeWeight a request's priority grows while it waits. The order of two requests
+// then never changes, so one constant number suffices: the arrival minus the priority converted to
+// us.
 func (c *Config) enginePriority(priority int, arrivalUs int64) int64 {
 	if c.AgeWeight > 0 {
 		return arrivalUs - sim.ToUs(float64(priority+maxPriority)/c.AgeWeight)

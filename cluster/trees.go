@@ -7,19 +7,19 @@ import (
 	"github.com/blis-train/blis-train/sim/forecast"
 )
 
-// trees estimates TTFT with the boosted trees of a predictor file. Columns that the gateway's view
-// does not have are unknown (NaN).
+// trees is an estimator that uses the boosted trees of a predictor file (docs/predictor.md).
+// Columns that the gateway's view does not have are unknown (NaN).
 type trees struct {
 	model   *forest.Evaluated
 	columns []column
-	x       []float64
-	Outside int // estimates outside what the forest was trained on
+	x       []float64 // memory for the values of the columns
+	Outside int       // number of estimates for values outside the range that the trees were trained on
 }
 
 // column computes one column from the view of an instance.
 type column func(r *Request, v *View, i int) float64
 
-// newTrees uses the TTFT target of a predictor file.
+// newTrees returns an estimator with the target ttft_ms of a predictor file.
 func newTrees(p *forest.Predictor) (*trees, error) {
 	m := p.Target("ttft_ms")
 	if m == nil {
@@ -45,7 +45,7 @@ func newTrees(p *forest.Predictor) (*trees, error) {
 	return t, nil
 }
 
-// TTFT is the estimate of the trees.
+// TTFT estimates the time to the first token of r on instance i with the trees.
 func (t *trees) TTFT(r *Request, v *View, i int) (estimate, error) {
 	for k, read := range t.columns {
 		t.x[k] = read(r, v, i)
@@ -57,16 +57,19 @@ func (t *trees) TTFT(r *Request, v *View, i int) (estimate, error) {
 	return estimate{TTFT: forecast.TTFT{Us: ms * 1e3, LikelyUs: ms * 1e3}, Queued: v.Snapshots[i].QueueDepth > 0}, nil
 }
 
+// batchSize returns the running requests of instance i at the last scrape.
 func batchSize(_ *Request, v *View, i int) float64 {
 	return float64(v.Snapshots[i].BatchSize)
 }
 
+// decodeTokens returns the estimated context tokens of the decodes of instance i: their prompts and
+// half a mean answer each.
 func decodeTokens(_ *Request, v *View, i int) float64 {
 	a := &v.Ledger.Of[i]
 	return float64(a.DecodeToks) + float64(a.Decodes)*v.Ledger.MeanOutputs()/2
 }
 
-// prefixScore is the share of the prompt that is expected in the cache.
+// prefixScore returns the share of the prompt that is expected in the cache of instance i.
 func prefixScore(r *Request, v *View, i int) float64 {
 	return float64(v.CachedTokens(r, i)) / float64(r.PromptTokens)
 }
@@ -114,4 +117,5 @@ var columns = map[string]column{
 	},
 }
 
+// scoreZero is a column that is always 0 in this simulation.
 func scoreZero(*Request, *View, int) float64 { return 0 }

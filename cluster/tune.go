@@ -1,5 +1,9 @@
 package cluster
 
+// This file tunes the parameters of admission policies: maximise.go searches the parameters with
+// the best goodput on the train seeds, and the result is evaluated on other seeds, loads and
+// engines.
+
 import (
 	"cmp"
 	"fmt"
@@ -15,18 +19,19 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// parameter is one tunable parameter, searched on a logarithmic scale.
+// parameter is one tunable parameter, searched between Lo and Hi on a logarithmic scale.
 type parameter struct {
 	Name   string
 	Lo, Hi float64
 	set    func(s *Spec, v float64)
 }
 
+// value returns the parameter's value at u in [0, 1] of its logarithmic scale.
 func (p *parameter) value(u float64) float64 {
 	return math.Exp(math.Log(p.Lo) + u*(math.Log(p.Hi)-math.Log(p.Lo)))
 }
 
-// tunable are the policies that can be tuned, with their parameters.
+// tunable returns the policies that can be tuned, with their parameters.
 func tunable() map[string][]parameter {
 	return map[string][]parameter{
 		"predictive-seed": append([]parameter{budgetParameter("critical"), budgetParameter("standard"),
@@ -40,18 +45,22 @@ func tunable() map[string][]parameter {
 	}
 }
 
-// weightParameters are those of the two scorers. Only their ratio can matter.
+// weightParameters returns the weights of the two scorers, prefix-affinity (pa) and
+// queue-depth-effective (qd). Only their ratio can have an effect.
 func weightParameters() []parameter {
 	return []parameter{{"pa", 0.5, 8, reweigh(func(pa, _ *float64, v float64) { *pa = v })},
 		{"qd", 0.5, 8, reweigh(func(_, qd *float64, v float64) { *qd = v })}}
 }
 
-// commonScale multiplies both weights. It cannot have an effect, so the table must show none.
+// commonScale returns a control parameter that multiplies both weights of the scorers. Because only
+// their ratio matters, the sensitivity of goodput to it must be none.
 func commonScale() parameter {
 	return parameter{"common scale of pa, qd", 0.1, 10,
 		reweigh(func(pa, qd *float64, v float64) { *pa, *qd = v**pa, v**qd })}
 }
 
+// reweigh returns a function that changes the weights of the two scorers in a spec by change, given
+// a parameter value v.
 func reweigh(change func(pa, qd *float64, v float64)) func(*Spec, float64) {
 	const form = "prefix-affinity:%g,queue-depth-effective:%g"
 	return func(s *Spec, v float64) {
@@ -62,6 +71,7 @@ func reweigh(change func(pa, qd *float64, v float64)) func(*Spec, float64) {
 	}
 }
 
+// budgetParameter returns the TTFT budget of a class as a parameter, ms.
 func budgetParameter(class string) parameter {
 	return parameter{"budget_" + class + "_ms", 20, 2000, func(s *Spec, v float64) {
 		s.Admission.BudgetsMs = maps.Clone(s.Admission.BudgetsMs)
@@ -69,6 +79,7 @@ func budgetParameter(class string) parameter {
 	}}
 }
 
+// threshold returns the threshold of a class, in waiting requests, as a parameter of slo-gated.
 func threshold(class string) parameter {
 	return parameter{"threshold_" + class, 0.5, 128, func(s *Spec, v float64) {
 		s.Admission.Thresholds = maps.Clone(s.Admission.Thresholds)
@@ -76,31 +87,33 @@ func threshold(class string) parameter {
 	}}
 }
 
-// loggedCall is one line of the log of a search.
+// loggedCall is one line of optimise.jsonl: a simulation of a search.
 type loggedCall struct {
 	Policy string `json:"policy"`
 	Key    string `json:"key"` // of everything that decides the answer
 	Call
 }
 
-// tuner evaluates policies with parameters over seeds.
+// tuner is the state of `experiment optimise`: the lab with its load and engines, the seeds, and
+// what earlier simulations found.
 type tuner struct {
 	lab
 	ask         optimiseOptions
 	before      []loggedCall // of an interrupted search
 	made        func(loggedCall) error
 	train, test []int64
-	critical    float64 // least goodput of class critical
-	key         string
+	critical    float64             // smallest allowed goodput of class critical
+	key         string              // identifies the search in the log, see keyOf
 	always      map[string]*float64 // goodput of always-admit where policies are tried
 	otherRate   float64             // of the engines of another form, requests per second
 }
 
-// nobodyMisses is a goodput of always-admit above which a load needs no rejections.
+// nobodyMisses is a goodput of always-admit, as a share of arrivals, from which on a load needs no
+// rejections.
 const nobodyMisses = 0.99
 
-// tunePolicies tunes the policy and its rivals with the same number of simulations, and evaluates
-// the results with other seeds and loads.
+// tunePolicies tunes the policy asked for, slo-gated and probabilistic with the same number of
+// simulations each, and evaluates them and untuned predictive with other seeds, loads and engines.
 func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 	s := &t.ask
 	if err := t.prepare(); err != nil {
@@ -145,8 +158,8 @@ func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 	return doc, nil
 }
 
-// keyOf identifies everything on which the result of a call depends. Engines and requests are
-// identified by the goodput of always-admit.
+// keyOf returns a text that identifies everything on which the result of a simulation depends. The
+// goodput of always-admit, base and critical by seed, represents the engines and the requests.
 func (t *tuner) keyOf(base, critical []float64) string {
 	s, points := &t.ask, ""
 	if s.Method == methodGrid { // the finest that the calls allow
@@ -159,12 +172,13 @@ func (t *tuner) keyOf(base, critical []float64) string {
 		s.TrainSeeds, h.Sum64())
 }
 
-// drawRequests makes the requests of a seed on the preset's load.
+// drawRequests returns the requests of a seed with the preset's load and rate.
 func (t *tuner) drawRequests(seed int64) []sim.Request {
 	return t.load.Draw(seed, t.rate, t.preset.Seconds)
 }
 
-// goodput is the goodput of a spec for each seed, of all requests and of class critical.
+// goodput simulates a spec on a plant (simulated engines) with the requests that draw makes for
+// each seed, and returns the goodput by seed of all requests and of class critical.
 func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all,
 	critical []float64, err error) {
 	all = make([]float64, len(seeds))
@@ -182,7 +196,7 @@ func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64
 	return all, critical, err
 }
 
-// apply makes the spec of a policy at a point of the unit cube.
+// apply returns the spec of a policy whose parameters are at point x of the unit cube.
 func (t *tuner) apply(policy string, x []float64) Spec {
 	s := specOf(policy, scorersNew, "priority-fcfs")
 	for k, p := range tunable()[policy] {
@@ -191,7 +205,8 @@ func (t *tuner) apply(policy string, x []float64) Spec {
 	return s
 }
 
-// tunePolicy searches the parameters of one policy with the train seeds.
+// tunePolicy searches the parameters of one policy with the train seeds and returns the best with
+// its evaluation.
 func (t *tuner) tunePolicy(policy string) (*optimisePolicy, error) {
 	knobs := tunable()[policy]
 	o := search{
@@ -242,8 +257,8 @@ func (t *tuner) tunePolicy(policy string) (*optimisePolicy, error) {
 	return out, err
 }
 
-// validated evaluates a spec with the train and test seeds, and with loads and engines for which it
-// was not tuned.
+// validated returns the goodput of a spec with the train and test seeds, and how it transfers to
+// loads and engines for which it was not tuned.
 func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 	out := &optimisePolicy{
 		Policy:      policy,
@@ -263,6 +278,8 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 	out.Test = result.OrNull(stat.Mean(test))
 	out.Critical = result.OrNull(stat.Mean(critical))
 	out.Gap = result.OrNull(stat.Mean(train) - stat.Mean(test))
+	// t.capacity and t.rate are of the plant the policy was tuned on. The other engines get the
+	// same share of their own capacity.
 	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
 	bursty := loads["bursty"]
 	fresh := loads["newcomer"]
@@ -310,7 +327,8 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 	return out, nil
 }
 
-// sensitivity varies one parameter at a time over its range, the others as recommended.
+// sensitivity varies one parameter at a time over its range, with the others as tuned, and returns
+// by how much goodput changes for each.
 func (t *tuner) sensitivity(spec Spec, knobs []parameter) ([]optimiseParameter, error) {
 	var out []optimiseParameter
 	for _, p := range knobs {

@@ -1,5 +1,8 @@
 package cluster
 
+// This file draws the requests of experiments. A prefix group is requests that share a prompt
+// prefix.
+
 import (
 	"fmt"
 	"hash/fnv"
@@ -22,11 +25,11 @@ type load struct {
 	UniqueLen [2]int64
 	Output    [2]int64 // tokens, uniform
 	CV        float64  // coefficient of variation of the gaps between arrivals; 1 for Poisson
-	Newcomer  bool     // one more group from half-time, with a fifth of the grouped requests
-	hour      *hour    // recorded requests, which replace all draws but that of the class
+	Newcomer  bool     // one more group from half-time, to which a fifth of the later requests belong
+	hour      *hour    // recorded requests to play; only classes are drawn then
 }
 
-// loadOf is the workload of a name.
+// loadOf returns the workload of a name; requests are the recorded ones for the two that play them.
 func loadOf(name string, requests []sim.Request) (load, error) {
 	l := loads[name]
 	var err error
@@ -42,7 +45,7 @@ func loadOf(name string, requests []sim.Request) (load, error) {
 	return l, err
 }
 
-// Words describes the load in a sentence.
+// Words describes the load in a sentence for the report.
 func (l *load) Words() string {
 	if l.hour != nil {
 		return l.hour.words()
@@ -63,11 +66,11 @@ func (l *load) Words() string {
 	return s
 }
 
-// newcomerGroup is the group that comes at half-time.
+// newcomerGroup is the number of the prefix group that appears at half-time.
 const newcomerGroup = 1000
 
-// publishedTargets are the published budgets, used as targets. That sheddable is stricter than
-// standard is as published.
+// publishedTargets are the published latency budgets, used as targets. Sheddable is stricter than
+// standard there too.
 var publishedTargets = map[string]target{"critical": {TTFTUs: 200_000}, "standard": {TTFTUs: 500_000},
 	"sheddable": {TTFTUs: 300_000}}
 
@@ -86,14 +89,17 @@ type stream struct {
 	rng *rand.Rand
 }
 
+// randFor returns the generator of one property (kind) of one request.
 func (s *stream) randFor(seed int64, kind, request int) *rand.Rand {
 	s.pcg.Seed(uint64(seed), uint64(kind)<<40|uint64(request))
 	return s.rng
 }
 
+// drawBetween returns a uniform random number between r[0] and r[1], both included.
 func drawBetween(rng *rand.Rand, r [2]int64) int64 { return r[0] + rng.Int64N(r[1]-r[0]+1) }
 
-// Draw draws the requests of one seed, which arrive at a rate for some seconds.
+// Draw returns the requests of one seed, which arrive at a mean rate, in requests per second, for
+// some seconds.
 func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	s := &stream{}
 	s.rng = rand.New(&s.pcg)
@@ -115,7 +121,7 @@ func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	}
 }
 
-// request draws request i, which arrives at at us.
+// request returns request i, which arrives at `at` us of a run of some seconds.
 func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Request {
 	q := s.arrival(seed, i, at)
 	rng := s.randFor(seed, streamGroup, i)
@@ -137,7 +143,7 @@ func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Re
 	return q
 }
 
-// arrival makes request i with its class.
+// arrival returns request i with its arrival, class and target, but without lengths.
 func (s *stream) arrival(seed int64, i int, at float64) sim.Request {
 	q := sim.Request{ID: strconv.Itoa(i), ArrivalUs: sim.ToUs(at)}
 	switch u := s.randFor(seed, streamClass, i).Float64(); {
@@ -152,7 +158,8 @@ func (s *stream) arrival(seed int64, i int, at float64) sim.Request {
 	return q
 }
 
-// zipf is a rank below Groups, drawn with weight 1/(rank+1).
+// zipf returns the rank below Groups that the uniform number u selects if rank k has the weight
+// 1/(k+1).
 func (l *load) zipf(u float64) int {
 	sum := 0.0
 	for k := range l.Groups {
@@ -166,7 +173,8 @@ func (l *load) zipf(u float64) int {
 	return l.Groups - 1
 }
 
-// prefixOf is the number of prefix tokens of a group, whole blocks and equal for all seeds.
+// prefixOf returns the prefix tokens of the group of a rank: whole blocks of 16, the same for all
+// seeds.
 func (l *load) prefixOf(rank int) int64 {
 	if l.Prefix[0] == l.Prefix[1] {
 		return l.Prefix[0]
@@ -177,7 +185,8 @@ func (l *load) prefixOf(rank int) int64 {
 	return int64(math.Exp(lo+u*(hi-lo))) / 16 * 16
 }
 
-// digestOf is a hash of the requests.
+// digestOf returns a hash of arrivals, lengths and content of the requests, by which runs of equal
+// requests are recognised.
 func digestOf(reqs []sim.Request) string {
 	h := fnv.New64a()
 	for i := range reqs {
@@ -187,7 +196,8 @@ func digestOf(reqs []sim.Request) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// otherBeta and otherAlpha drive the engines of controller kind other-form.
+// otherBeta and otherAlpha are the coefficients of the trained-physics engines of controller kind
+// other-form.
 var (
 	otherBeta  = []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
 	otherAlpha = []float64{1500, 700, 0}
