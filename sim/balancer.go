@@ -37,6 +37,8 @@ type rankCounts struct {
 // publishEveryUs is the coordinator's interval (coordinator.py).
 const publishEveryUs = 100_000
 
+// newBalancer returns the balancer of deployment d before any counts were published: an API server
+// for each client process and set of ranks.
 func newBalancer(d *deploy.Deployment, rules vllm.Rules) *balancer {
 	ranks, clients := d.Balanced()
 	b := &balancer{rules: rules, ranks: int(ranks), publishedUs: -1}
@@ -54,7 +56,8 @@ func newBalancer(d *deploy.Deployment, rules vllm.Rules) *balancer {
 	return b
 }
 
-// publish gives all servers the present counts of all ranks, if a time of publishing has passed.
+// publish copies the present counts of all ranks to all servers if a multiple of publishEveryUs has
+// passed since the last call that did.
 func (b *balancer) publish(ranks []*Engine, atUs int64) {
 	tick := atUs / publishEveryUs * publishEveryUs
 	if tick <= b.publishedUs {
@@ -74,7 +77,8 @@ func (b *balancer) publish(ranks []*Engine, atUs int64) {
 	}
 }
 
-// pickRank chooses the rank for request i.
+// pickRank returns the rank for request i and counts the request as sent (core_client.py:
+// DPLBAsyncMPClient.get_core_engine_for_request()).
 func (b *balancer) pickRank(i int) int {
 	server := b.nextServer
 	b.nextServer = (b.nextServer + 1) % len(b.servers)
@@ -99,8 +103,9 @@ func (b *balancer) pickRank(i int) int {
 	return s.first + best
 }
 
-// loadOf is the load of a rank, of which the lowest gets the next request. Since 0.28 (inFlight) it
-// includes the requests that the server has in flight, and the KV usage if requests wait.
+// loadOf returns the load of a rank, as vLLM scores it: 4 for each waiting request and 1 for each
+// running one. The lowest gets the next request. Since 0.28 (inFlight) it is at least the number of
+// requests in flight, plus a term for KV usage above one half if requests wait.
 func (s *apiServer) loadOf(rank int, inFlight bool) float64 {
 	c := &s.counts[rank]
 	if !inFlight {
@@ -110,7 +115,7 @@ func (s *apiServer) loadOf(rank int, inFlight bool) float64 {
 	return float64(load) + 6*float64(c.waiting)*max(0, c.kvUsage-0.5)
 }
 
-// forget removes request i, which has left, from those in flight.
+// forget removes request i, which has left its engine, from the server's requests in flight.
 func (b *balancer) forget(i int) {
 	if i < len(b.slots) {
 		slot := int(b.slots[i])

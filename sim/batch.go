@@ -5,9 +5,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// Batch is one step as sums over its sequences, the input of a latency model. A sequence has c tokens
-// in KV before the step, a prompt of p tokens, and n tokens scheduled. It is a decode if c >= p and
-// n = 1, otherwise a prefill.
+// Batch is one step as sums over its sequences, the input of a latency model. Letters below: a
+// sequence has c tokens in KV before the step, a prompt of p tokens, and n tokens scheduled. It is
+// a decode if c >= p and n = 1, otherwise a prefill.
 type Batch struct {
 	StepID          int64
 	StartUs         int64           // start of schedule()
@@ -37,7 +37,8 @@ type Batch struct {
 	reached *features.Reached // sums within these windows; nil: not counted
 }
 
-// begin empties the batch for a new step.
+// begin empties the batch for step number step, which starts at startUs. reaches are the windows of
+// the model's attention layers without full attention, sums is memory for the sums within them.
 func (b *Batch) begin(step, startUs int64, reaches []model.Reach, sums *features.Reached) {
 	*b = Batch{StepID: step, StartUs: startUs}
 	if len(reaches) > 0 {
@@ -47,7 +48,7 @@ func (b *Batch) begin(step, startUs int64, reaches []model.Reach, sums *features
 	}
 }
 
-// Tokens is the number of all scheduled tokens.
+// Tokens returns the number of all scheduled tokens.
 func (b *Batch) Tokens() int64 { return b.PrefillTokens + b.DecodeTokens }
 
 // Add adds a sequence to the sums: n new tokens, c tokens already in KV, a prompt of p tokens, and
@@ -66,7 +67,7 @@ func (b *Batch) Add(c, p, n, blocks, sign int64) {
 	b.PastPrompt += sign * c
 }
 
-// reach adds a sequence's token pairs within attention windows.
+// reach adds the token pairs of a sequence within attention windows, if the model has any.
 func (b *Batch) reach(isDecode bool, c, n, sign int64) {
 	if b.reached != nil {
 		b.reached.Add(b.reaches, isDecode, c, n, sign)
@@ -90,7 +91,7 @@ func (b *Batch) AddVerify(c, n, blocks, sign int64) {
 // in KV.
 func (b *Batch) AddPrefill(c, p, n int64) { b.addPrefill(c, p, n, 1) }
 
-// addPrefill is AddPrefill with a sign; -1 removes the chunk again.
+// addPrefill does what AddPrefill does if sign is 1, and removes the chunk again if it is -1.
 func (b *Batch) addPrefill(c, p, n, sign int64) {
 	b.reach(false, c, n, sign)
 	b.PrefillContext += sign * c
@@ -107,8 +108,8 @@ func (b *Batch) addPrefill(c, p, n, sign int64) {
 	}
 }
 
-// AddDecodes adds n decodes that together have context tokens in KV and hold blocks. It does not
-// add to the sums within attention windows.
+// AddDecodes adds n decodes that together have context tokens in KV and hold a number of blocks.
+// The sums within attention windows cannot be computed from totals and stay as they are.
 func (b *Batch) AddDecodes(n, context, blocks int64) {
 	b.KVRead += context + n
 	b.DecodeTokens += n
@@ -118,14 +119,15 @@ func (b *Batch) AddDecodes(n, context, blocks int64) {
 	b.DecodeBlocks += blocks
 }
 
-// Regime of a step, the key of the residual quantiles.
+// Regime of a step: what kind of sequences it runs. Coefficient sets have residual quantiles for
+// each.
 const (
 	RegimeDecode  = "decode"
 	RegimePrefill = "prefill"
 	regimeMixed   = "mixed"
 )
 
-// Regime classifies the step: decodes only, prefills only, or both.
+// Regime returns the regime of the step: decodes only, prefills only, or both.
 func (b *Batch) Regime() string {
 	switch {
 	case b.PrefillReqs == 0:
@@ -136,8 +138,8 @@ func (b *Batch) Regime() string {
 	return regimeMixed
 }
 
-// Queue is the state of the engine that a request meets, the input of a delay model: at its arrival
-// for the overhead, at its finish for the egress.
+// Queue is the state of the engine that a request meets, the input of a Delay model: at its arrival
+// for the overhead before the engine, at its finish for the egress after it.
 type Queue struct {
 	NowUs         int64
 	Running       int64 // requests
@@ -150,7 +152,7 @@ type Queue struct {
 	OutputTokens  int64 // produced (egress only)
 }
 
-// BasisStep converts the batch to the input of BLIS's models.
+// BasisStep returns the batch as the input of BLIS's latency models.
 func (b *Batch) BasisStep() features.Step {
 	return features.Step{
 		PrefillTokens: float64(b.PromptTokens),

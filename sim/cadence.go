@@ -16,7 +16,8 @@ type cadence struct {
 	admits      bool  // the step being formed begins a prompt: prefill_admitted
 }
 
-// begin decides whether the step about to be formed holds prefills back.
+// begin decides whether the step about to be formed holds prefills back. It does not if an interval
+// has passed, or if no running request decodes.
 func (c *cadence) begin(running []*seq, iteration int64) {
 	c.hold = false
 	c.continues = false
@@ -39,7 +40,7 @@ func (c *cadence) begin(running []*seq, iteration int64) {
 	}
 }
 
-// end counts the step that was formed.
+// end updates the counters after a step with a number of tokens was formed.
 func (c *cadence) end(tokens int64) {
 	if tokens > 0 {
 		c.executed++
@@ -49,8 +50,9 @@ func (c *cadence) end(tokens int64) {
 	}
 }
 
-// prefillThreshold is long_prefill_token_threshold for the step, or 0 for none. Since 0.31 it does
-// not apply to a request alone, and may be raised to an equal share of max_num_batched_tokens.
+// prefillThreshold returns long_prefill_token_threshold for the step being formed, the most prompt
+// tokens of one request; 0 for no limit. Since 0.31 it does not apply to a request alone, and may
+// be raised to an equal share of max_num_batched_tokens.
 func (e *Engine) prefillThreshold() int64 {
 	n := e.longPrefill
 	if n == 0 || !e.rules.ThresholdNotAlone {

@@ -1,11 +1,15 @@
 package sim
 
+// This file copies a running engine, so that package cluster can simulate what would have happened
+// to a rejected request.
+
 import (
 	"math/rand/v2"
 	"slices"
 )
 
-// CanClone reports whether Clone supports all parts that this engine has.
+// CanClone reports whether Clone supports this engine: one without a KV connector, derivatives,
+// recorded step times or data-parallel ranks.
 func (e *Engine) CanClone() bool {
 	return e.connector == nil && e.grad == nil && e.timeline == nil && e.rank == nil
 }
@@ -81,7 +85,8 @@ func (e *Engine) Clone(hooks Hooks) *Engine {
 	return &c
 }
 
-// clone returns the copy of s, always the same one for equal s.
+// clone returns the copy of s, and always the same one: copies maps originals to copies that were
+// made already, so that pointers to one request stay equal.
 func (s *seq) clone(copies map[*seq]*seq) *seq {
 	if s == nil || copies[s] != nil {
 		return copies[s]
@@ -97,4 +102,5 @@ func (s *seq) clone(copies map[*seq]*seq) *seq {
 	return &c
 }
 
+// clone returns a copy with its own list of blocks.
 func (h *held) clone() held { return held{N: h.N, IDs: slices.Clone(h.IDs), Registered: h.Registered} }

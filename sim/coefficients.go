@@ -1,5 +1,8 @@
 package sim
 
+// This file makes latency models from a coefficient set: its version's features (package features),
+// computed from the simulator's batches and queue states, times its coefficients.
+
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
@@ -16,7 +19,7 @@ type physics struct {
 	x       []float64
 }
 
-// NewPhysics makes the model of a coefficient set for a deployment.
+// NewPhysics returns the step-time model of a coefficient set for a deployment.
 func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*physics, error) {
 	plain := d.Plain(features.Layered(set.SpecVersion))
 	sp, err := features.New(set.SpecVersion, plain)
@@ -27,7 +30,8 @@ func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*physics, error) {
 		x: make([]float64, len(sp.BetaFeatures()))}, nil
 }
 
-// StepUs is the predicted cadence of the step.
+// StepUs returns the predicted time of a step, us: from its schedule() to the next one's, as it was
+// measured.
 func (p *physics) StepUs(b *Batch) (float64, error) {
 	FillStepInput(p.space.Version(), b, &p.in)
 	hits, err := betaOf(p.space, b, &p.in, p.x)
@@ -38,7 +42,7 @@ func (p *physics) StepUs(b *Batch) (float64, error) {
 }
 
 // betaOf computes the step features of a batch into x, for an engine alone or for ranks in
-// lockstep.
+// lockstep. The result is the features that left the range in which they are defined.
 func betaOf(sp *features.Space, b *Batch, in *features.StepInput, x []float64) (features.Hits, error) {
 	if b.Among != nil {
 		return sp.BetaAmong(in, b.Among, x)
@@ -46,14 +50,15 @@ func betaOf(sp *features.Space, b *Batch, in *features.StepInput, x []float64) (
 	return sp.Beta(in, x)
 }
 
-// Features is the vector of the last StepUs.
+// Features returns the features of the last StepUs.
 func (p *physics) Features() []float64 { return p.x }
 
-// Warnings lists where predictions were outside of the range of the training data
+// Warnings returns warnings about predictions outside the range of the training data
 // (spec#training-range).
 func (p *physics) Warnings() []trace.Finding { return p.predict.Warnings() }
 
-// FillStepInput converts a batch to the input of the features (spec#simulator-batches).
+// FillStepInput sets *in to the input of the step features of version v for a batch
+// (spec#simulator-batches).
 func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 	*in = features.StepInput{
 		PrefillTokens:         float64(b.PrefillTokens),
@@ -72,14 +77,14 @@ func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 		in.SumDecodeKVBlocks = float64(b.DecodeBlocks)
 		return
 	}
-	in.NumSampledSeqs = float64(b.PrefillReqs + b.DecodeReqs + b.DraftTokens) // drafts need logits too
+	in.NumSampledSeqs = float64(b.PrefillReqs + b.DecodeReqs + b.DraftTokens) // each draft token needs logits too
 	in.PrefillCausalWork = float64(b.CausalWork)
 	in.KVReadTokens = float64(b.KVRead)
 	in.PrefillContext = float64(b.PrefillContext)
 	in.Reached = b.reached
 }
 
-// alphaDelay is the overhead or egress delay of a coefficient set.
+// alphaDelay is a delay of requests outside the engine, overhead or egress, by a coefficient set.
 type alphaDelay struct {
 	space     *features.Space
 	predict   *features.Predictor
@@ -88,8 +93,9 @@ type alphaDelay struct {
 	blockSize int64
 }
 
-// NewAlphaDelay makes the delay model of a target. A target that includes queueing is refused,
-// because the simulator computes queueing itself (spec#waits-are-no-delays).
+// NewAlphaDelay returns the delay model of a target, coeff.Overhead or coeff.Egress. A target that
+// includes queueing is an error, because the simulator computes queueing itself
+// (spec#waits-are-no-delays).
 func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*alphaDelay, error) {
 	plain := d.Plain(features.Layered(set.SpecVersion))
 	sp, err := features.New(set.SpecVersion, plain)
@@ -104,7 +110,7 @@ func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*alphaD
 		blockSize: d.Engine.BlockSize}, nil
 }
 
-// DelayUs is the predicted delay.
+// DelayUs returns the predicted delay, us.
 func (a *alphaDelay) DelayUs(q *Queue) (float64, error) {
 	usage := 0.0
 	if q.TotalBlocks > 0 {
@@ -130,13 +136,13 @@ func (a *alphaDelay) DelayUs(q *Queue) (float64, error) {
 	return a.predict.Predict(a.x, hits)
 }
 
-// Features is the vector of the last DelayUs.
+// Features returns the features of the last DelayUs.
 func (a *alphaDelay) Features() []float64 { return a.x }
 
-// Warnings are the places where predictions left what the training data covered.
+// Warnings returns warnings about predictions outside the range of the training data.
 func (a *alphaDelay) Warnings() []trace.Finding { return a.predict.Warnings() }
 
-// EngineOf is the configuration of an engine whose step time, overhead and egress come from a
+// EngineOf returns the configuration of an engine whose step time, overhead and egress come from a
 // coefficient set.
 func EngineOf(d *deploy.Deployment, set *coeff.Set) (Config, error) {
 	latency, err := NewPhysics(set, d)
@@ -152,7 +158,7 @@ func EngineOf(d *deploy.Deployment, set *coeff.Set) (Config, error) {
 	return cfg, err
 }
 
-// delayOf is the delay model of a target, or nil if the set does not have the target.
+// delayOf returns the delay model of a target; no delay if the set does not have the target.
 func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (Delay, error) {
 	if set.AlphaModel(target) == nil {
 		return Const(0), nil

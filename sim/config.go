@@ -9,20 +9,20 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Config is the configuration of one engine and its latency models. DefaultConfig sets everything
-// but Latency.
+// Config is the configuration of one engine and its latency models. DefaultConfig sets the
+// defaults; zero values of other fields mean what their comments state.
 type Config struct {
 	Deployment *deploy.Deployment
 	Latency    Model
-	Overhead   Delay // nil = 0
-	Egress     Delay // nil = 0
+	Overhead   Delay // before the engine's input queue; nil = 0
+	Egress     Delay // from the last token to the client; nil = 0
 	Async      bool  // asynchronous scheduling
 
 	Noise *Noise       // nil = none
 	Drift []DriftPoint // factor on step times by simulated time, sorted; empty = 1
 	Seed  int64
 
-	GammaEMA float64 // weight of the latest step in the preemption average, in (0, 1]; default 0.3
+	GammaEMA float64 // weight of the latest step in the average share of preempted requests, in (0, 1]; default 0.3
 
 	EmptyStepUs int64 // time of a step without tokens, at least 1; default 200
 	IdleSleepUs int64 // pause of vLLM after a step that executed nothing while requests wait; default 1000
@@ -36,18 +36,19 @@ type Config struct {
 	TokenUs    float64 // time outside the engine in TTFT and every token gap (a2 of BLIS's models)
 	TokenGaps  bool    // compute quantiles of each request's token gaps
 	Gradient   bool    // compute derivatives of each request's latencies; needs linear latency models
-	// Restarts makes derivatives start again at each request that finds the queue empty. Without it
-	// they start again only when the engine is idle. They are then exact for changes of coefficients
-	// that do not change the schedule, but in a busy period of minutes every change of a useful size
-	// does. With Restarts they approximate the effect of such changes.
+	// Restarts makes the derivatives of simulated times start again at each request that finds the
+	// queue empty. Without it they start again only when the engine is idle. They are then exact as
+	// long as a change of coefficients does not change the schedule, but in a busy period of
+	// minutes every change of a useful size does. With Restarts they approximate the effect of such
+	// changes.
 	Restarts bool
 	// FreeStored frees the blocks of a finished request at once, even while they are copied to the
 	// CPU tier; vLLM's connector keeps them for a step or more.
 	FreeStored bool
 	KVBlocks   int64 // GPU blocks without the null block; 0 = the deployment's, stated or estimated
 
-	// Load returns when the KV of a number of tokens of request i, requested at nowUs, has arrived
-	// from another server. If it is nil, it arrives Request.LoadUs after the request.
+	// Load returns when the KV blocks of a number of tokens of request i, requested at nowUs, have
+	// arrived from another server. If it is nil, they arrive Request.LoadUs after the request.
 	Load func(i int, nowUs, tokens int64) (atUs int64)
 	// Ranks makes Run simulate all engines of a data-parallel deployment, and not one of them.
 	Ranks           bool
@@ -65,8 +66,8 @@ const (
 	defaultScheduleUs  = 100
 )
 
-// DefaultConfig is the configuration of a deployment; the latency model and
-// the delays outside the engine are the caller's.
+// DefaultConfig returns the default configuration for a deployment and a step-time model, without
+// delays outside the engine.
 func DefaultConfig(d *deploy.Deployment, step Model) Config {
 	return Config{
 		Deployment: d, Latency: step, Async: d.Engine.IsAsync(), Seed: 1, GammaEMA: defaultGammaEMA,
@@ -74,7 +75,7 @@ func DefaultConfig(d *deploy.Deployment, step Model) Config {
 	}
 }
 
-// Apply sets the latency model and the delays that belong to it.
+// Apply sets the step-time model and the delays that belong to it.
 func (c *Config) Apply(p Parts) {
 	c.Latency = p.Step
 	c.Overhead = p.Overhead
@@ -93,7 +94,8 @@ const (
 	CodeBadPrediction  trace.Code = "bad_prediction"
 )
 
-// Check verifies the configuration.
+// Check returns an error for values out of range and for combinations that the simulator does not
+// support.
 func (c *Config) Check() error {
 	if c.Deployment == nil || c.Latency == nil {
 		return trace.Errorf(CodeBadConfig, "deployment and latency model: got nil, want both")
@@ -145,8 +147,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// kvBlocks is the number of GPU KV blocks, not counting vLLM's null block: Config.KVBlocks, or what
-// the deployment states, or what its memory has room for.
+// kvBlocks returns the number of GPU KV blocks, not counting the null block that vLLM reserves:
+// Config.KVBlocks, or the number the deployment states, or as many as its memory has room for.
 func kvBlocks(cfg *Config) (int64, error) {
 	if cfg.KVBlocks > 0 {
 		return cfg.KVBlocks, nil

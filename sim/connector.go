@@ -1,5 +1,13 @@
 package sim
 
+// This file is the part that KV connectors to CPU memory have in common. offload.go is vLLM's own
+// connector, lmcache.go that of LMCache.
+//
+// Words: the tier is the KV cache in CPU memory; a chunk is a fixed number of consecutive full KV
+// blocks of a request, the unit that the tier stores; an offer is the moment when the connector
+// decides which of a request's new chunks the tier shall store; a load copies chunks to the GPU, a
+// store copies them from it.
+
 import (
 	"cmp"
 	"container/list"
@@ -14,16 +22,17 @@ import (
 // KVConnectorBase_V1); Engine.connector is nil without one.
 type connector interface {
 	// match mirrors get_num_new_matched_tokens(): it returns how many tokens after the first local
-	// ones, which are on the GPU, the tier has. With sync they are loaded inside this step. With busy
-	// the answer comes later, and the request is passed over in this step.
+	// ones, which are on the GPU, the tier has. If sync is true, their load runs inside this step.
+	// If busy is true, the answer is not known yet and the scheduler passes over the request in
+	// this step.
 	match(s *seq, local int64) (tokens int64, sync, busy bool)
-	// startLoad mirrors update_state_after_alloc(): it starts to copy the tokens after the local ones
-	// into the blocks of s, with this step.
+	// startLoad mirrors update_state_after_alloc(): it starts to copy tokens of s from the tier to
+	// the GPU with this step, those after the local ones.
 	startLoad(s *seq, local, tokens int64, sync bool)
-	// preempt mirrors handle_preemptions(). The blocks of s are freed afterwards.
+	// preempt mirrors handle_preemptions() for request s, whose blocks are freed afterwards.
 	preempt(s *seq)
-	// planStores mirrors build_connector_meta(): it decides what the step just formed copies to
-	// the tier.
+	// planStores mirrors build_connector_meta(): it decides which chunks the tier stores of the
+	// step just formed.
 	planStores(items []item)
 	// delayStep returns when a step that is ready at startUs begins its forward pass: after the
 	// copies that it waits for and the loads inside it.
@@ -31,12 +40,13 @@ type connector interface {
 	// completeTransfers mirrors update_connector_output(): it processes the copies that are done
 	// at nowUs and that began with the given step or before.
 	completeTransfers(nowUs, step int64)
-	// keepsBlocks mirrors request_finished(): it reports whether a finished request keeps its blocks
-	// until they are copied.
+	// keepsBlocks mirrors request_finished(): it reports whether a finished request keeps its GPU
+	// blocks until they are copied.
 	keepsBlocks(s *seq) bool
 	// stillKeeps reports whether a request for which keepsBlocks was true must still keep its blocks.
 	stillKeeps(s *seq) bool
-	// hasWork mirrors has_pending_push_work(): it reports whether the engine must run steps for copies
+	// hasWork mirrors has_pending_push_work(): it reports whether the engine must run steps only to
+	// complete copies.
 	hasWork() bool
 }
 
@@ -109,6 +119,7 @@ type transfer struct {
 	id, step  int64
 }
 
+// newCPUTier returns an empty tier for engine e. The capacity is set by the connectors.
 func newCPUTier(e *Engine) cpuTier {
 	d := e.cfg.Deployment
 	c := cpuTier{
@@ -128,7 +139,7 @@ func newCPUTier(e *Engine) cpuTier {
 	return c
 }
 
-// newConnector makes the connector of the deployment, or nil.
+// newConnector returns the connector of the deployment; nil if it has none or its tier has no room.
 func newConnector(e *Engine) connector {
 	d := &e.cfg.Deployment.Engine
 	switch {
@@ -142,13 +153,15 @@ func newConnector(e *Engine) connector {
 	return nil
 }
 
-// preempt remembers the request's blocks, which are freed afterwards.
+// preempt remembers the GPU blocks of s, because copies of them may still be under way when they
+// are freed.
 func (c *cpuTier) preempt(s *seq) {
 	c.preempted = append(c.preempted, s)
 	s.offload.finalBlocks = slices.Clone(s.held.IDs)
 }
 
-// addLoad adds the chunks of s in [from, to) to a load.
+// addLoad adds the chunks of s in [from, to) to load t, counts the load in the batch and protects
+// the chunks from eviction.
 func (c *cpuTier) addLoad(t *transfer, s *seq, from, to int64) {
 	for i := from; i < to; i++ {
 		h := c.key(s, i)
@@ -163,7 +176,8 @@ func (c *cpuTier) addLoad(t *transfer, s *seq, from, to int64) {
 	c.e.out.LoadedBlocks += t.gpuBlocks
 }
 
-// startCopy starts a copy, which runs after the earlier ones of its direction.
+// startCopy starts copy t. It runs after earlier copies of the same direction, at PCIe speed, or
+// inside the step if t.sync.
 func (c *cpuTier) startCopy(t *transfer) {
 	c.transfers++
 	t.id = c.transfers
@@ -184,8 +198,8 @@ func (c *cpuTier) startCopy(t *transfer) {
 		Transfer: t.id})
 }
 
-// waitForCopiesOf makes the step being formed wait for the copies of a request, or of all if state
-// is nil.
+// waitForCopiesOf makes the step being formed wait for the copies of the request with this state,
+// or for all copies if state is nil.
 func (c *cpuTier) waitForCopiesOf(state *offloadState) {
 	for _, t := range c.flying {
 		if t.state == state || state == nil {
@@ -194,6 +208,8 @@ func (c *cpuTier) waitForCopiesOf(state *offloadState) {
 	}
 }
 
+// delayStep implements connector: it returns startUs, delayed by the copies that the step waits for
+// and by the loads inside the step.
 func (c *cpuTier) delayStep(startUs int64) int64 {
 	for _, t := range c.waitedFor {
 		t.waitStep = cmp.Or(t.waitStep, c.e.step)
@@ -205,7 +221,8 @@ func (c *cpuTier) delayStep(startUs int64) int64 {
 	return startUs
 }
 
-// takeDone removes finished copies from those under way and returns them.
+// takeDone removes the copies that are done at nowUs, and began with the given step or before, from
+// those under way and returns them. The next call overwrites the result.
 func (c *cpuTier) takeDone(nowUs, step int64) []*transfer {
 	c.landed = step
 	c.done = c.done[:0]
@@ -219,13 +236,13 @@ func (c *cpuTier) takeDone(nowUs, step int64) []*transfer {
 	return c.done
 }
 
-// showDone emits the event of a finished copy.
+// showDone emits the KV event of a finished copy.
 func (c *cpuTier) showDone(t *transfer) {
 	c.event(KVEvent{Kind: transferCompleted, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: t.source,
 		Transfer: t.id})
 }
 
-// completeLoad lets the request of a finished load continue.
+// completeLoad ends load t: its chunks may be evicted again, and its request may be scheduled.
 func (c *cpuTier) completeLoad(t *transfer) {
 	for _, h := range t.hashes {
 		x := c.get(h)
@@ -240,7 +257,7 @@ func (c *cpuTier) completeLoad(t *transfer) {
 	}
 }
 
-// completeStore makes chunks that have been stored findable.
+// completeStore makes chunks, given by hash, findable in the tier because their store is done.
 func (c *cpuTier) completeStore(hashes []uint64) {
 	var ready []uint64
 	for _, h := range hashes {
@@ -256,8 +273,9 @@ func (c *cpuTier) completeStore(hashes []uint64) {
 	}
 }
 
-// keepUntilCopied reports whether a finished request keeps its blocks: some of its chunks were
-// offered to the tier.
+// keepUntilCopied reports whether finished request s keeps its GPU blocks, which is so if some of
+// its chunks were offered to the tier. It then moves s to the requests that leave once their copies
+// are done.
 func (c *cpuTier) keepUntilCopied(s *seq) bool {
 	if !s.offload.offered || c.e.cfg.FreeStored {
 		return false
@@ -269,9 +287,10 @@ func (c *cpuTier) keepUntilCopied(s *seq) bool {
 	return true
 }
 
-// stillKeeps reports whether a finished request must keep its blocks. It releases them, and
-// completes its stores, once no copy is under way and a step has been processed since it finished,
-// because before 0.22 workers report stores with a step's result.
+// stillKeeps implements connector: it reports whether finished request s must keep its blocks. It
+// completes the request's stores and returns false once no copy is under way and a step has been
+// processed since the request finished, because before 0.22 workers report stores with a step's
+// result.
 func (c *cpuTier) stillKeeps(s *seq) bool {
 	if !s.offload.offered {
 		return false
@@ -283,6 +302,7 @@ func (c *cpuTier) stillKeeps(s *seq) bool {
 	return false
 }
 
+// event passes a KV event to the observer, if there is one. Transfers of no block are not reported.
 func (c *cpuTier) event(ev KVEvent) {
 	if c.e.kvLog != nil && (ev.Blocks > 0 || ev.Transfer == 0) {
 		ev.AtUs = c.e.now

@@ -1,12 +1,16 @@
 package sim
 
+// This file decides which KV blocks of different requests are equal. The simulator has no token
+// ids: a request states which leading parts of its prompt it shares, and blocks get hashes such
+// that only known equal content has equal hashes.
+
 import (
 	"slices"
 )
 
-// Content describes the tokens of one request, as far as other requests may share them. Two
-// requests have an equal hash for block b exactly when their tokens 0 to (b+1)*blockSize are known
-// to be equal.
+// Content describes the tokens of one request, as far as other requests may share them. The hashes
+// of block b of two requests are equal exactly if their tokens 0 to (b+1)*blockSize are known to be
+// equal.
 type Content struct {
 	PromptTokens int64
 	// Requests of one Group (not 0) share their first GroupTokens prompt tokens.
@@ -26,20 +30,20 @@ type Content struct {
 	chain []uint64 // chained hashes of Hashes, as far as they were needed
 }
 
-// Reset makes c the content of another request and keeps the memory of its chain.
+// Reset makes c the content `to` of another request and keeps the memory of its chain.
 func (c *Content) Reset(to Content) {
 	to.chain = c.chain[:0]
 	*c = to
 }
 
-// Clone is an independent copy.
+// Clone returns an independent copy.
 func (c *Content) Clone() *Content {
 	own := *c
 	own.chain = slices.Clone(c.chain)
 	return &own
 }
 
-// mix hashes two words (splitmix64).
+// mix returns a hash of two words (splitmix64).
 func mix(a, b uint64) uint64 {
 	x := a*0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -54,8 +58,8 @@ const (
 	domainSpan
 )
 
-// Block returns the chained hash of block b, and whether its content is the request's own, so that
-// no other request can have it.
+// Block returns the hash of block b, which includes all blocks before it, and whether the content
+// is the request's own, so that no other request can have it.
 func (c *Content) Block(b, blockSize int64) (hash uint64, own bool) {
 	end := (b+1)*blockSize + c.Ahead
 	switch {
@@ -69,8 +73,8 @@ func (c *Content) Block(b, blockSize int64) (hash uint64, own bool) {
 	return mix(mix(domainOwn, c.Own), uint64(b)), true
 }
 
-// Shared is the number of leading blocks that other requests may have too. All later blocks are the
-// request's own.
+// Shared returns the number of leading blocks that other requests may have too. All later blocks
+// are the request's own.
 func (c *Content) Shared(blockSize int64) int64 {
 	tokens := int64(0)
 	if len(c.Hashes) > 0 {
@@ -82,7 +86,7 @@ func (c *Content) Shared(blockSize int64) int64 {
 	return max(0, min(tokens, max(c.PromptTokens, c.HashedTokens))-c.Ahead) / blockSize
 }
 
-// spanChain is the chained hash of the content ids up to span i.
+// spanChain returns a hash of the content ids of spans 0 to i.
 func (c *Content) spanChain(i int64) uint64 {
 	for int64(len(c.chain)) <= i {
 		n := len(c.chain)

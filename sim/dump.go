@@ -1,5 +1,10 @@
 package sim
 
+// This file and dump_*.go write a simulated run as the tracing fork of vLLM (the producer) would
+// have recorded it. OTLP spans: an API span and a core span for each sampled request (its journey),
+// and step spans with summaries of scheduler steps. Stamps are wall-clock ns unless a name or
+// comment states that they are monotonic.
+
 import (
 	"bufio"
 	"errors"
@@ -10,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 )
 
-// Dump is an observer that writes the run as a trace dump. Close writes the spans that are still
-// open.
+// Dump is an observer that writes the run as a trace dump (see Dumps in the package comment). Close
+// must be called at the end of the run.
 type Dump struct {
 	opt  DumpOptions
 	dep  *deploy.Deployment
@@ -40,7 +45,8 @@ type journey struct {
 	finishedWall                              int64
 }
 
-// NewDump makes a dump of a run of reqs to w. KV events are written to kv unless it is nil.
+// NewDump returns a dump of a run of reqs that writes spans to w, and KV events to kv unless it is
+// nil or the deployment has no prefix caching.
 func NewDump(w, kv io.Writer, d *deploy.Deployment, reqs []Request, opt DumpOptions) (*Dump, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
@@ -57,7 +63,7 @@ func NewDump(w, kv io.Writer, d *deploy.Deployment, reqs []Request, opt DumpOpti
 	return p, nil
 }
 
-// CoreID is the internal id of request i, which core spans, snapshots and KV events contain.
+// CoreID returns the engine's id of request i, which core spans, snapshots and KV events contain.
 func (p *Dump) CoreID(i int) string {
 	suffix := "-" + fmt.Sprintf("%08x", uint32(mix(uint64(p.opt.Seed)^0xc0, uint64(i))))
 	if !p.opt.Chat {
@@ -66,7 +72,7 @@ func (p *Dump) CoreID(i int) string {
 	return p.apiID(i) + suffix
 }
 
-// apiID is the id of request i in the API.
+// apiID returns the id of request i in the API.
 func (p *Dump) apiID(i int) string {
 	id := p.reqs[i].ID
 	if id == "" {
@@ -85,8 +91,8 @@ const (
 	placeStart  = 999
 )
 
-// stamp is the monotonic time of an event, ns. Events of one microsecond get the order in which the
-// producer writes them.
+// stamp returns the monotonic time, ns, of an event at us. Events of one microsecond get increasing
+// stamps in the order in which the producer writes them.
 func (p *Dump) stamp(us int64, kind eventKind) int64 {
 	if us != p.at {
 		p.at, p.order = us, 0
@@ -105,7 +111,7 @@ func (p *Dump) stamp(us int64, kind eventKind) int64 {
 	return base
 }
 
-// wall converts a monotonic stamp to the wall clock.
+// wall converts a monotonic stamp to wall-clock time, both ns.
 func (p *Dump) wall(ns int64) int64 { return p.opt.WallNs + ns - p.opt.MonotonicNs }
 
 // Event writes an event of a request into its spans.
@@ -127,7 +133,8 @@ func (p *Dump) Event(e *Event) {
 	}
 }
 
-// arrived begins the spans of a request, if its journey is sampled.
+// arrived begins the spans of a request if its journey is sampled, by the draw that the producer
+// makes.
 func (p *Dump) arrived(e *Event) {
 	if p.journeyCoin.Float64() >= p.opt.JourneyRate {
 		return
@@ -144,7 +151,7 @@ func (p *Dump) arrived(e *Event) {
 	p.live[e.Request] = j
 }
 
-// apiEvent adds an event to the API span.
+// apiEvent adds an event at monotonic time ns to the API span of j.
 func (p *Dump) apiEvent(j *journey, ns int64, name, reason string) {
 	b := &j.apiEvents
 	if len(*b) > 0 {
@@ -158,7 +165,7 @@ func (p *Dump) apiEvent(j *journey, ns int64, name, reason string) {
 	b.end()
 }
 
-// journeyEvent adds an event to the core span.
+// journeyEvent adds event e to the core span of j.
 func (p *Dump) journeyEvent(j *journey, e *Event) {
 	ns := p.stamp(e.AtUs, e.Kind)
 	var b buffer
@@ -201,7 +208,7 @@ func (p *Dump) journeyEvent(j *journey, e *Event) {
 	}
 }
 
-// phaseOf is the producer's label of a request's phase.
+// phaseOf returns the producer's label of the phase in which the request of event e is.
 func phaseOf(e *Event) string {
 	switch {
 	case e.Kind == Queued:
@@ -212,7 +219,7 @@ func phaseOf(e *Event) string {
 	return "DECODE"
 }
 
-// maxTokens is the request's max_tokens.
+// maxTokens returns the request's max_tokens, the output length if it states none.
 func maxTokens(r *Request) int64 {
 	if r.MaxTokens > 0 {
 		return r.MaxTokens
@@ -220,7 +227,7 @@ func maxTokens(r *Request) int64 {
 	return r.OutputTokens
 }
 
-// endCore ends the core span of a request that the engine has finished.
+// endCore writes the core span of a request that the engine has finished.
 func (p *Dump) endCore(j *journey) {
 	var b buffer
 	spanHead(&b, j.traceID, j.coreSpan, j.apiSpan, 768, "llm_core", 1, j.queuedWall, j.finishedWall)
@@ -238,7 +245,7 @@ func (p *Dump) endCore(j *journey) {
 	p.core = append(p.core, span{head: b})
 }
 
-// departed ends the API span of a request that was answered or aborted.
+// departed writes the API span of a request that was answered, aborted or rejected.
 func (p *Dump) departed(j *journey, e *Event) {
 	r := &p.reqs[e.Request]
 	ns := p.opt.MonotonicNs + e.AtUs*1000 + placeStart
@@ -272,6 +279,7 @@ func (p *Dump) departed(j *journey, e *Event) {
 	p.writeLine(p.wall(ns), false)
 }
 
+// route returns the API path of the requests.
 func (p *Dump) route() string {
 	if p.opt.Chat {
 		return "/v1/chat/completions"
@@ -279,14 +287,14 @@ func (p *Dump) route() string {
 	return "/v1/completions"
 }
 
-// The producer's exporter writes a line every five seconds, or when it has this many spans.
+// The exporter of the producer writes a line every five seconds, or when it has this many spans.
 const (
 	lineNs    = 5_000_000_000
 	lineSpans = 512
 )
 
-// writeLine writes the ended spans as one line if it is time for one, or if forced. The engine and
-// the API server are two processes and therefore two resources of the line.
+// writeLine writes the ended spans as one line if a line is due at wall-clock time wall, or if
+// forced. The engine and the API server are two processes and therefore two resources of the line.
 func (p *Dump) writeLine(wall int64, force bool) {
 	n := len(p.core) + len(p.api) + len(p.steps)
 	if n == 0 || !force && n < lineSpans && wall-p.lastLine < lineNs {
@@ -321,11 +329,12 @@ func (p *Dump) writeLine(wall int64, force bool) {
 	p.steps = p.steps[:0]
 }
 
+// write writes text to the dump. The buffered writer keeps its first error until Close.
 func (p *Dump) write(s string) {
 	p.out.WriteString(s) // the writer keeps its first error until Close
 }
 
-// resource writes the attributes of a process.
+// resource writes the attributes of the process that produced the spans.
 func (p *Dump) resource() {
 	var b buffer
 	b.raw(`{"resource":{"attributes":[`)
@@ -337,7 +346,7 @@ func (p *Dump) resource() {
 	p.write(string(b))
 }
 
-// scope writes the spans of one tracer.
+// scope writes the ended spans of one tracer.
 func (p *Dump) scope(name string, spans []span) {
 	if len(spans) == 0 {
 		return
@@ -354,8 +363,8 @@ func (p *Dump) scope(name string, spans []span) {
 	p.write(`]}`)
 }
 
-// Close ends the open step span, as the producer does at shutdown, and writes the buffered spans.
-// Spans of requests that are still in the engine are lost, as they are in the producer.
+// Close writes the open step span, which ends with step lastStep, and flushes. Spans of requests
+// that are still in the engine are lost, as they are when the producer is shut down.
 func (p *Dump) Close(lastStep int64) error {
 	if len(p.step.starts) > 0 {
 		p.closeStepSpan(lastStep, p.lastWall())
@@ -368,4 +377,5 @@ func (p *Dump) Close(lastStep int64) error {
 	return err
 }
 
+// lastWall returns the wall-clock time of the last event, ns.
 func (p *Dump) lastWall() int64 { return p.opt.WallNs + p.at*1000 }

@@ -14,7 +14,7 @@ type kvWriter struct {
 	line buffer
 }
 
-// KV adds an event to the current line, which an event of kind published ends.
+// KV implements KVObserver: it writes a KV event if KV events were asked for.
 func (p *Dump) KV(e *KVEvent) {
 	if p.kv == nil {
 		return
@@ -22,7 +22,8 @@ func (p *Dump) KV(e *KVEvent) {
 	p.kv.addEvent(e)
 }
 
-// addEvent adds an event to the current line, or writes the line at the event published.
+// addEvent adds an event to the current line. An event of kind published ends the line and writes
+// it.
 func (k *kvWriter) addEvent(e *KVEvent) {
 	b := &k.line
 	if e.Kind == published {
@@ -50,7 +51,7 @@ func (k *kvWriter) addEvent(e *KVEvent) {
 	}
 }
 
-// event writes one event as a positional array.
+// event appends one event to b as the array of its fields.
 func (k *kvWriter) event(b *buffer, e *KVEvent) {
 	b.raw(`["` + string(e.Kind) + `"`)
 	medium := `"GPU"`
@@ -82,7 +83,7 @@ func (k *kvWriter) event(b *buffer, e *KVEvent) {
 	b.raw("]")
 }
 
-// transfer writes the fields of a transfer event.
+// transfer appends the fields of a transfer event.
 func (k *kvWriter) transfer(b *buffer, e *KVEvent) {
 	route := `"CPU","GPU"`
 	if e.ToCPU {
@@ -97,7 +98,7 @@ func (k *kvWriter) transfer(b *buffer, e *KVEvent) {
 	b.raw("," + decimal(e.Step))
 }
 
-// hashes writes block hashes: integers for the GPU, base64 text for the CPU tier.
+// hashes appends the block hashes of an event: integers for the GPU, base64 text for the CPU tier.
 func (k *kvWriter) hashes(b *buffer, e *KVEvent) {
 	b.raw(",[")
 	for i, h := range e.Hashes {
@@ -117,7 +118,8 @@ func (k *kvWriter) hashes(b *buffer, e *KVEvent) {
 	b.raw("]")
 }
 
-// tokens writes placeholders for token ids, because the simulation has only counts of tokens.
+// tokens appends token ids, which are placeholders because the simulation knows only counts of
+// tokens.
 func (k *kvWriter) tokens(b *buffer, e *KVEvent) {
 	b.raw("[")
 	if !e.CPU {

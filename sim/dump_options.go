@@ -5,7 +5,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// DumpOptions are the settings of the simulated tracing.
+// DumpOptions are the settings of the simulated tracing: sampling, limits and clocks.
 type DumpOptions struct {
 	JourneyRate     float64 // share of API requests with spans, 0..1
 	StepRate        float64 // share of steps with a BATCH_SUMMARY, 0..1
@@ -21,8 +21,8 @@ type DumpOptions struct {
 	ScheduleSeqNs   int64 // additional CPU time of schedule() for each running request
 }
 
-// DefaultDumpOptions returns the settings of a recording with the tracing fork in which nothing is
-// dropped.
+// DefaultDumpOptions returns the tracing settings of the deployment. Settings that it does not
+// state are such that nothing is dropped.
 func DefaultDumpOptions(d *deploy.Deployment) DumpOptions {
 	t := &d.Tracing
 	return DumpOptions{
@@ -34,7 +34,10 @@ func DefaultDumpOptions(d *deploy.Deployment) DumpOptions {
 	}
 }
 
-// Check verifies the options.
+// Check returns an error for values out of range.
+//
+// buffer is OTLP JSON being written. As OTLP requires, 64-bit integers and wall-clock stamps are
+// strings, and doubles are numbers.
 func (o *DumpOptions) Check() error {
 	for _, r := range []float64{o.JourneyRate, o.StepRate, o.RichRate} {
 		if !(r >= 0 && r <= 1) {

@@ -9,11 +9,14 @@ import (
 // numbers.
 type buffer []byte
 
+// raw appends text as it is.
 func (b *buffer) raw(s string) { *b = append(*b, s...) }
 
+// num appends an integer without quotes.
 func (b *buffer) num(n int64) { *b = strconv.AppendInt(*b, n, 10) }
 
-// quoted writes a JSON string: Go's own quotes have escapes that JSON has not.
+// quoted appends a JSON string. strconv.Quote is not used because it has escapes that JSON does not
+// have.
 func (b *buffer) quoted(s string) {
 	if !needsEscape(s) {
 		*b = append(*b, '"')
@@ -25,6 +28,7 @@ func (b *buffer) quoted(s string) {
 	*b = append(*b, text...)
 }
 
+// needsEscape reports whether s cannot be written as a JSON string by adding quotes.
 func needsEscape(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -34,6 +38,8 @@ func needsEscape(s string) bool {
 	return false
 }
 
+// key begins an attribute, after a comma if another attribute is before it. The value and "}}" must
+// follow.
 func (b *buffer) key(name string) {
 	if n := len(*b); n > 0 && (*b)[n-1] == '}' {
 		b.raw(",")
@@ -43,6 +49,7 @@ func (b *buffer) key(name string) {
 	b.raw(`","value":{"`)
 }
 
+// int appends an integer attribute.
 func (b *buffer) int(name string, v int64) {
 	b.key(name)
 	b.raw(`intValue":"`)
@@ -50,6 +57,7 @@ func (b *buffer) int(name string, v int64) {
 	b.raw(`"}}`)
 }
 
+// text appends a string attribute.
 func (b *buffer) text(name, v string) {
 	b.key(name)
 	b.raw(`stringValue":`)
@@ -57,6 +65,7 @@ func (b *buffer) text(name, v string) {
 	b.raw(`}}`)
 }
 
+// double appends an attribute of type double.
 func (b *buffer) double(name string, v float64) {
 	b.key(name)
 	b.raw(`doubleValue":`)
@@ -64,7 +73,7 @@ func (b *buffer) double(name string, v float64) {
 	b.raw(`}}`)
 }
 
-// event begins an event. Its attributes and end must follow.
+// event begins an event at a wall-clock time. Its attributes and end must follow.
 func (b *buffer) event(wallNs int64, name string) {
 	b.raw(`{"timeUnixNano":"`)
 	b.num(wallNs)
@@ -73,15 +82,17 @@ func (b *buffer) event(wallNs int64, name string) {
 	b.raw(`","attributes":[`)
 }
 
+// end ends an event.
 func (b *buffer) end() { b.raw(`]}`) }
 
+// decimal returns n in decimal digits.
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
-// span is an ended span in three parts, because the events of a step span are large and should not
-// be copied.
+// span is an ended span in three parts: up to the list of events, the events, and the rest. The
+// parts are not joined, because the events of a step span are large.
 type span struct{ head, events, tail buffer }
 
-// spanHead writes a span up to its events.
+// spanHead appends a span up to its attributes. start and end are wall-clock ns.
 func spanHead(b *buffer, traceID, spanID, parent string, flags int64, name string, kind, start, end int64) {
 	b.raw(`{"traceId":"` + traceID + `","spanId":"` + spanID + `"`)
 	if parent != "" {
@@ -91,7 +102,7 @@ func spanHead(b *buffer, traceID, spanID, parent string, flags int64, name strin
 	b.raw(`,"startTimeUnixNano":"` + decimal(start) + `","endTimeUnixNano":"` + decimal(max(start, end)) + `"`)
 }
 
-// spanTail writes a span after its events.
+// spanTail appends the end of a span after its attributes and events.
 func spanTail(b *buffer, dropped int64) {
 	if dropped > 0 {
 		b.raw(`,"droppedEventsCount":` + decimal(dropped))

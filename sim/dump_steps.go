@@ -1,10 +1,13 @@
 package sim
 
+// This file writes the step spans of a dump (dump.go): a span covers the schedule() calls of an
+// interval (DumpOptions.ClosureInterval), with a BATCH_SUMMARY event for each sampled step.
+
 import (
 	"fmt"
 )
 
-// stepSpan is the open scheduler_steps span.
+// stepSpan is the step span that is open: its number, its first step and its events so far.
 type stepSpan struct {
 	sequence, first int64
 	openedWall      int64
@@ -15,7 +18,7 @@ type stepSpan struct {
 	emitted         bool
 }
 
-// openStepSpan begins a step span with the step first.
+// openStepSpan opens a step span whose first step has the number first.
 func (p *Dump) openStepSpan(first int64) {
 	p.step = stepSpan{sequence: p.step.sequence + 1, first: first, openedWall: p.lastWall(), starts: p.step.starts[:0]}
 	if n := len(p.spare); n > 0 {
@@ -24,8 +27,8 @@ func (p *Dump) openStepSpan(first int64) {
 	}
 }
 
-// Step writes the summary and the snapshots of a sampled step, and ends the step span at its
-// interval.
+// Step implements Observer: it writes the summary and the snapshots of the step if they are
+// sampled, and ends the step span if its interval is over.
 func (p *Dump) Step(v *StepView) {
 	ts := p.opt.MonotonicNs + v.StartUs*1000 + placeStart
 	cpu := min(p.opt.ScheduleNs+p.opt.ScheduleSeqNs*v.Running, max(1000, (v.EndUs-v.StartUs)*500))
@@ -48,8 +51,8 @@ func (p *Dump) Step(v *StepView) {
 	p.step.calls, p.step.emitted = 0, false
 }
 
-// nextEvent returns the buffer for the next event of the open span. If the span is full, its oldest
-// event is dropped.
+// nextEvent returns the buffer for the next event of the open span. If the span has as many events
+// as its limit, its oldest event is dropped.
 func (p *Dump) nextEvent() *buffer {
 	s := &p.step
 	if len(s.starts) > 0 {
@@ -62,7 +65,7 @@ func (p *Dump) nextEvent() *buffer {
 	return &s.events
 }
 
-// summary writes the BATCH_SUMMARY event of a step.
+// summary writes the BATCH_SUMMARY event of a step. start and end of schedule() are monotonic ns.
 func (p *Dump) summary(v *StepView, start, end int64) {
 	b := p.nextEvent()
 	b.event(p.wall(end), "step.BATCH_SUMMARY")
@@ -85,7 +88,7 @@ func (p *Dump) summary(v *StepView, start, end int64) {
 	b.end()
 }
 
-// snapshots writes a REQUEST_SNAPSHOT event for each running request.
+// snapshots writes a REQUEST_SNAPSHOT event for each running request, at monotonic time `at`, ns.
 func (p *Dump) snapshots(v *StepView, at int64) {
 	for i := range v.Members {
 		m := &v.Members[i]
@@ -112,7 +115,7 @@ func (p *Dump) snapshots(v *StepView, at int64) {
 	}
 }
 
-// closeStepSpan ends the span, so that the next line contains it.
+// closeStepSpan ends the open step span with step last, at wall-clock time endWall, and writes it.
 func (p *Dump) closeStepSpan(last, endWall int64) {
 	s := &p.step
 	var b buffer

@@ -1,5 +1,12 @@
 package sim
 
+// This file is the engine's main loop, which mirrors vllm/v1/engine/core.py (EngineCore): when
+// steps are scheduled, when their results are processed, and when the engine pauses.
+//
+// Words: a step in flight is one that was scheduled and whose result has not been processed; a
+// parked request waits for its KV blocks to be loaded; a teacher-forced run takes step times from a
+// recording (timeline) instead of predicting them.
+
 import (
 	"context"
 	"errors"
@@ -12,8 +19,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Engine is one vLLM V1 engine in simulated time. The caller submits requests in the order of
-// their arrival with Arrive and advances time with RunTo, up to the next arrival.
+// Engine is one vLLM V1 engine in simulated time. The caller submits requests in the order of their
+// arrival with Arrive and advances time with RunTo, up to the next arrival.
 //
 // Parts that only some deployments have are objects of their own, nil without them: a connector,
 // speculative decoding, ranks in lockstep, derivatives, token gaps.
@@ -48,7 +55,7 @@ type Engine struct {
 	flight    []flight // steps scheduled and not yet updated, oldest first
 	executed  bool     // the current iteration scheduled tokens
 	stall     stall
-	ema       float64 // moving average of the share of preempted requests
+	ema       float64 // moving average of the share of preempted requests, weight Config.GammaEMA
 	shortUs   int64   // when the queue last had to wait for KV blocks; -1 for never
 	stageFree []int64 // for each pipeline stage, when it is free, us
 
@@ -91,7 +98,7 @@ type clock struct {
 	turns uint  // iterations of RunTo's loop, to look at cfg.Done now and then
 }
 
-// stall describes the steps in a row that executed nothing (noteStall).
+// stall describes the steps in a row that executed nothing; see noteStall.
 type stall struct {
 	isStuck    bool // the last step scheduled nothing, no request ran, and no transfer was under way
 	isHopeless bool // the only running request had all blocks and preempted itself
@@ -99,7 +106,7 @@ type stall struct {
 	thrashes   int  // number of times in a row that the only running request preempted itself
 }
 
-// memory is freed objects that are used again, so that steps allocate nothing.
+// memory is freed objects that are used again, so that steps allocate no memory.
 type memory struct {
 	items    [][]item
 	hits     []int32
@@ -108,7 +115,8 @@ type memory struct {
 	contents []*Content
 }
 
-// Hooks are called when something happens, for a driver of several engines. Each may be nil.
+// Hooks are functions that the engine calls when something happens, for the caller that drives
+// several engines. Each may be nil.
 type Hooks struct {
 	// Step is called at the end of a step, before First and Left.
 	Step func()
@@ -119,7 +127,7 @@ type Hooks struct {
 	Left func(i int, atUs int64, r *RequestResult)
 }
 
-// phase is what an engine waits for.
+// phase is the event for which an engine waits.
 type phase uint8
 
 const (
@@ -151,7 +159,7 @@ type flight struct {
 	grad   Derivative
 }
 
-// NewEngine makes an idle engine at time 0. obs may be nil.
+// NewEngine returns an idle engine at time 0. obs may be nil.
 func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -201,7 +209,8 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	return e, nil
 }
 
-// RunTo processes everything that happens before untilUs. It returns early if a hook called Yield.
+// RunTo simulates everything that happens before untilUs. It returns early if a hook called Yield,
+// and with context.Canceled soon after cfg.Done is closed.
 func (e *Engine) RunTo(untilUs int64) error {
 	for e.until = untilUs; ; {
 		e.turns++
@@ -245,7 +254,8 @@ func (e *Engine) isCanceled() bool {
 // Yield makes the current RunTo return before anything that happens at atUs or later.
 func (e *Engine) Yield(atUs int64) { e.until = min(e.until, atUs) }
 
-// NextUs is the time at which something happens next in the engine; math.MaxInt64 for never.
+// NextUs returns the time at which something happens next in the engine, us; math.MaxInt64 for
+// never.
 func (e *Engine) NextUs() int64 {
 	if wake := e.wake(); !e.outside.before(wake) {
 		return wake
@@ -253,8 +263,8 @@ func (e *Engine) NextUs() int64 {
 	return e.outside.heap[0].at
 }
 
-// wake is the time of the engine's own next action. Events from outside in the same microsecond
-// come first.
+// wake returns the time of the engine's own next action, us. Events from outside (arrivals, aborts)
+// in the same microsecond are processed before it.
 func (e *Engine) wake() int64 {
 	switch e.phase {
 	case ready:
@@ -298,7 +308,7 @@ func (e *Engine) hasWork() bool {
 // unfinished reports whether a request is inside (scheduler.py: has_unfinished_requests()).
 func (e *Engine) unfinished() bool { return len(e.running) > 0 || e.numWaiting() > 0 }
 
-// numWaiting is the number of waiting requests.
+// numWaiting returns the number of waiting requests, in both queues.
 func (e *Engine) numWaiting() int { return e.waiting.len() + e.front.len() }
 
 // drainInbox picks up the input queue at the start of an iteration (engine/core.py:
@@ -319,7 +329,8 @@ func (e *Engine) drainInbox() {
 	e.processAborts()
 }
 
-// skipToPickUp advances the step counter of an idle engine to the next recorded pick-up.
+// skipToPickUp advances the step counter of an idle engine to the recorded step at which the next
+// request was picked up.
 func (e *Engine) skipToPickUp() {
 	next := int64(math.MaxInt64)
 	for _, s := range e.inbox {
@@ -330,9 +341,9 @@ func (e *Engine) skipToPickUp() {
 	}
 }
 
-// beginStep calls schedule(). A synchronous engine then waits for the step's end (engine/core.py:
-// step()). With asynchronous scheduling, or pipeline stages, it schedules further steps while one
-// executes, until the queue of steps in flight is full (step_with_batch_queue()).
+// beginStep calls schedule(). A synchronous engine then waits for the end of the step
+// (engine/core.py: step()). With asynchronous scheduling or pipeline stages it schedules further
+// steps while one executes, until e.depth steps are in flight (step_with_batch_queue()).
 func (e *Engine) beginStep() error {
 	e.executed = false
 	if e.hasWork() || e.depth == 1 && e.rank == nil {
@@ -359,8 +370,8 @@ func (e *Engine) beginStep() error {
 	return nil
 }
 
-// finishStep is called when the oldest step in flight ends. It processes its result and begins the
-// next iteration.
+// finishStep is called when the oldest step in flight ends. It processes the result and begins the
+// next iteration, or makes the engine idle.
 func (e *Engine) finishStep() error {
 	e.landStep()
 	if e.rank != nil {
@@ -375,7 +386,8 @@ func (e *Engine) finishStep() error {
 	return e.failed
 }
 
-// landStep removes the oldest step in flight and processes its result.
+// landStep removes the oldest step in flight, advances the clock to its end and processes its
+// result.
 func (e *Engine) landStep() {
 	f := e.flight[0]
 	e.flight = append(e.flight[:0], e.flight[1:]...)
@@ -405,8 +417,9 @@ func (e *Engine) landStep() {
 	}
 }
 
-// pauseIfStuck is called after a step that executed nothing. If requests wait, the engine pauses as
-// vLLM does. It rejects a request that can never be scheduled, for which vLLM would wait for ever.
+// pauseIfStuck is called after a step that executed nothing. If requests wait, the engine pauses
+// for Config.IdleSleepUs, as vLLM does. It rejects a request that can never be scheduled, on which
+// vLLM would wait for ever.
 func (e *Engine) pauseIfStuck() {
 	if !e.unfinished() {
 		return
@@ -416,8 +429,9 @@ func (e *Engine) pauseIfStuck() {
 		return
 	}
 	if e.stall.isStuck && !e.isExecuting() && e.numWaiting() > 0 && !e.transfers.areUnderWay() {
-		// The next schedule() will see loads that have just arrived. If they hold all blocks,
-		// releases before 0.31 wait for ever.
+		// The next schedule() may see loads that have just arrived, so the queue must be stuck
+		// twice if parked requests hold blocks. Releases before 0.31 wait for ever if these hold
+		// all blocks.
 		q := e.nextQueue()
 		if q.peek().status != statusParked && (e.stall.passes > 1 || len(e.waitingHolders()) == 0) {
 			e.rejectStuck(q.pop())
@@ -428,8 +442,8 @@ func (e *Engine) pauseIfStuck() {
 	e.pass(e.cfg.IdleSleepUs)
 }
 
-// pass advances the engine's clock by us, but in a teacher-forced run not beyond the next recorded
-// start.
+// pass advances the engine's clock by us, but in a teacher-forced run not beyond the recorded start
+// of the next step.
 func (e *Engine) pass(us int64) {
 	until := e.now + us
 	if e.timeline != nil {
@@ -438,7 +452,8 @@ func (e *Engine) pass(us int64) {
 	e.skipTo(until)
 }
 
-// skipTo advances the clock to a time that does not depend on coefficients.
+// skipTo advances the clock to untilUs, a time that does not depend on coefficients: its
+// derivatives stay as they are.
 func (e *Engine) skipTo(untilUs int64) {
 	if untilUs <= e.now {
 		return
@@ -454,8 +469,8 @@ func (e *Engine) isExecuting() bool {
 	return slices.ContainsFunc(e.flight, func(f flight) bool { return f.tokens > 0 })
 }
 
-// Close ends the run. Requests that are still inside leave as unfinished. The result has no
-// Requests, because the hooks were called with them.
+// Close ends the run and returns its totals. Requests that are still inside leave as unfinished.
+// The result has no Requests, because Hooks.Left was called with each.
 func (e *Engine) Close() *Result {
 	if e.gaps != nil {
 		e.gaps.flush()

@@ -15,7 +15,7 @@ type Log struct {
 	Requests []Request
 }
 
-// name is the id of request i, or its index.
+// name returns the id of request i, or # and its index if it has none.
 func (l *Log) name(i int) string {
 	if id := l.Requests[i].ID; id != "" {
 		return id
@@ -23,7 +23,8 @@ func (l *Log) name(i int) string {
 	return "#" + strconv.Itoa(i)
 }
 
-// Step writes the requests of a step, each as id computed+new.
+// Step implements Observer: it writes a line with the requests of the step, each as id
+// computed+new.
 func (l *Log) Step(v *StepView) {
 	fmt.Fprintf(l.W, "%d ", v.StartUs)
 	if v.Ranked {
@@ -47,7 +48,7 @@ func (l *Log) Step(v *StepView) {
 	fmt.Fprintln(l.W)
 }
 
-// Event writes the event.
+// Event implements Observer: it writes a line for the event.
 func (l *Log) Event(e *Event) {
 	fmt.Fprintf(l.W, "%d %s %s", e.AtUs, e.Kind, l.name(e.Request))
 	switch e.Kind {

@@ -1,15 +1,18 @@
 package sim
 
+// This file predicts how long a step executes and when its result is ready.
+
 import (
 	"math"
 
 	"github.com/blis-train/blis-train/trace"
 )
 
-// execute predicts when the result of the step just formed is ready, us. A step without tokens runs
-// no model. A synchronous step time includes schedule(). An asynchronous step begins when it is
-// scheduled and the step before has ended. For ranks in lockstep the result is pendingUs until all
-// ranks have reached the pass.
+// execute returns the time, us, when the result of the step just formed is ready. A step without
+// tokens runs no model and takes Config.EmptyStepUs. The predicted time of a synchronous step
+// includes schedule(); an asynchronous step begins once it is scheduled and the step before has
+// ended. For ranks in lockstep the result is pendingUs until all ranks have reached the forward
+// pass.
 func (e *Engine) execute() (int64, error) {
 	hasTokens := e.batch.Tokens() > 0
 	if e.rank != nil && hasTokens {
@@ -60,8 +63,9 @@ func (e *Engine) execute() (int64, error) {
 	return end, nil
 }
 
-// throughStages returns when a step of us in all has passed the pipeline. Each stage takes an equal
-// part of us and runs one step at a time, in order.
+// throughStages returns when a step has passed the pipeline stages if it is ready at start and
+// takes us microseconds in all. Each stage takes an equal part and runs one step at a time, in
+// order.
 func (e *Engine) throughStages(start, us int64) int64 {
 	for i := range e.stageFree {
 		start = max(start, e.stageFree[i]) + us/e.pp
@@ -70,7 +74,8 @@ func (e *Engine) throughStages(start, us int64) int64 {
 	return start + us%e.pp
 }
 
-// stepUs predicts the execution time of a step in whole us.
+// stepUs returns the predicted execution time of a step in whole us, with drift and noise, at least
+// 1.
 func (e *Engine) stepUs(b *Batch) (int64, error) {
 	plain, err := e.cfg.Latency.StepUs(b)
 	if err != nil {
@@ -93,7 +98,8 @@ func (e *Engine) stepUs(b *Batch) (int64, error) {
 	return max(1, roundUs(us)), nil
 }
 
-// delayUs returns the delay of a model, exact and rounded.
+// delayUs returns the delay that model d predicts for state q, us: exact, and rounded to whole us.
+// A negative prediction counts as 0.
 func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error) {
 	if d == nil {
 		return 0, 0, nil
@@ -113,7 +119,8 @@ func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error)
 	return exact, roundUs(exact), nil
 }
 
-// mostUs is the limit of the clock. It is far above any time, and sums of two such times are exact.
+// mostUs is the largest time that the clock can show, us. It is far above any real time, and sums
+// of two such times fit into an int64.
 const mostUs = 1e18
 
 // roundUs rounds half up to whole microseconds, the unit of the clock (spec#prediction-use).

@@ -17,7 +17,8 @@ type gapLog struct {
 	spare     [][]int32       // memory of requests that have left, for reuse
 }
 
-// add records a gap of s, us. A series of equal gaps is added to the histogram at once.
+// add records a gap of us microseconds between two tokens of s. A series of equal gaps is added to
+// the histogram at once.
 func (g *gapLog) add(s *seq, us int64) {
 	if us != g.runUs {
 		g.flush()
@@ -35,7 +36,7 @@ func (g *gapLog) flush() {
 	}
 }
 
-// begin gives a request memory for its gaps.
+// begin gives request s memory for its gaps.
 func (g *gapLog) begin(s *seq) {
 	if n := len(g.spare); n > 0 {
 		s.gaps = g.spare[n-1]
@@ -43,14 +44,14 @@ func (g *gapLog) begin(s *seq) {
 	}
 }
 
-// forget removes the gaps of a request that does not finish from the histogram.
+// forget removes the gaps of request s, which does not finish, from the histogram.
 func (g *gapLog) forget(s *seq) {
 	for _, us := range s.gaps {
 		g.histogram.Add(float64(us)+g.tokenUs, -1)
 	}
 }
 
-// release takes the memory back from a request that has left.
+// release takes the memory for gaps back from request s, which has left.
 func (g *gapLog) release(s *seq) {
 	if s.gaps != nil {
 		g.spare = append(g.spare, s.gaps[:0])
@@ -58,7 +59,7 @@ func (g *gapLog) release(s *seq) {
 	}
 }
 
-// quantiles returns the median and the 99th percentile of a request's gaps (nearest rank), ms;
+// quantiles returns the median and the 99th percentile of the gaps of s by nearest rank, ms;
 // unknown without gaps. It reorders the gaps.
 func (g *gapLog) quantiles(s *seq) (p50, p99 trace.Opt[float64]) {
 	n := len(s.gaps)

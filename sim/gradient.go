@@ -7,20 +7,20 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// This file computes the derivatives of latencies by the coefficients of linear latency models. For a
-// fixed schedule every stamp is a linear function of the coefficients: the engine's clock is the start
-// of a busy period plus the step times since, and a step time is the dot product of coefficients and
-// features. So the derivative of the clock is a running sum of features, and the derivative of a
-// request's latency is the difference of two such sums. If a change of coefficients changes the schedule
-// itself (which requests share a batch, where prompts are cut, preemptions), times jump, which these
-// derivatives do not show.
+// This file computes the derivatives of latencies by the coefficients of linear latency models. For
+// a fixed schedule every simulated time is a linear function of the coefficients: the engine's
+// clock is the start of a busy period plus the step times since, and a step time is the dot product
+// of coefficients and features. So the derivative of the clock is a running sum of features, and
+// the derivative of a request's latency is the difference of two such sums. If a change of
+// coefficients changes the schedule itself (which requests share a batch, where prompts are cut,
+// preemptions), times jump, which these derivatives do not show.
 
 // Columns are the numbers of coefficients by which derivatives are taken. Their order in a
 // Derivative is: the step time, the overhead and the egress as their models list them, then
 // Config.TokenUs.
 type Columns struct{ Step, Overhead, Egress int }
 
-// N is the number of columns.
+// N returns the number of columns.
 func (c Columns) N() int { return c.Step + c.Overhead + c.Egress + 1 }
 
 // Derivative is a time in us, as the models return it before rounding, with its derivative by each
@@ -30,14 +30,14 @@ type Derivative struct {
 	By []float64
 }
 
-// set copies a derivative.
+// set copies the derivative `to` into d.
 func (d *Derivative) set(to *Derivative) {
 	d.Us = to.Us
 	copy(d.By, to.By)
 }
 
-// add adds a time of us, whose derivatives are factor times the features, in the columns from at
-// on.
+// add adds a time of us microseconds to d. Its derivatives are factor times the features, in the
+// columns from number `at` on.
 func (d *Derivative) add(us float64, at int, features []float64, factor float64) {
 	d.Us += us
 	by := d.By[at : at+len(features)]
@@ -46,7 +46,7 @@ func (d *Derivative) add(us float64, at int, features []float64, factor float64)
 	}
 }
 
-// minus sets d to the time between two stamps plus tokens times Config.TokenUs.
+// minus sets d to the time between the stamps from and to, plus tokens times Config.TokenUs.
 func (d *Derivative) minus(to, from *Derivative, tokens, tokenUs float64) {
 	d.Us = to.Us - from.Us + tokens*tokenUs
 	for j := range d.By {
@@ -65,7 +65,7 @@ type gradient struct {
 	origin Derivative // what the last restart before the request added to the engine's clock
 }
 
-// clocks is the derivatives of an engine's clocks; nil without Config.Gradient.
+// clocks are the clocks of an engine as derivatives; nil without Config.Gradient.
 type clocks struct {
 	Columns
 	step     linear
@@ -83,7 +83,8 @@ type clocks struct {
 	free     []*gradient
 }
 
-// newClocks makes the clocks of an engine. It refuses latency models that are not linear.
+// newClocks returns the clocks of an engine with configuration cfg, at time 0. Latency models that
+// are not linear are an error.
 func newClocks(cfg *Config) (*clocks, error) {
 	c := &clocks{}
 	var ok bool
@@ -113,8 +114,7 @@ func newClocks(cfg *Config) (*clocks, error) {
 	return c, nil
 }
 
-// gradientColumns returns the columns of derivatives that an engine of this configuration would
-// have.
+// gradientColumns returns the columns that derivatives of an engine with this configuration have.
 func gradientColumns(cfg *Config) (Columns, error) {
 	c, err := newClocks(cfg)
 	if err != nil {
@@ -123,6 +123,7 @@ func gradientColumns(cfg *Config) (Columns, error) {
 	return c.Columns, nil
 }
 
+// derivative returns a zero derivative.
 func (c *clocks) derivative() Derivative { return Derivative{By: make([]float64, c.N())} }
 
 // newGradient returns memory for a request's derivatives.
@@ -140,8 +141,9 @@ func (c *clocks) newGradient() *gradient {
 	return g
 }
 
-// arrived starts a request's derivatives at its arrival. Its time does not depend on coefficients
-// if from is nil; otherwise from has its derivatives.
+// arrived begins the derivatives g of a request at its arrival. from has the derivatives of the
+// arrival time, for a request that waits for another one's answer; it is nil if the time does not
+// depend on coefficients.
 func (c *clocks) arrived(g *gradient, atUs int64, from *Derivative) {
 	if from != nil {
 		g.arrive.set(from)
@@ -166,7 +168,8 @@ func (c *clocks) enqueued(g *gradient, atUs int64) {
 	clear(g.enqueue.By)
 }
 
-// predicted notes the predicted time of a step, us; plain is the time without noise and drift.
+// predicted records the time of the step just predicted, us; plain is its time without noise and
+// drift. A time that was clipped to 1 us has no derivative.
 func (c *clocks) predicted(us, plain float64) {
 	c.stepUs = us
 	c.factor = us / plain
@@ -175,8 +178,8 @@ func (c *clocks) predicted(us, plain float64) {
 	}
 }
 
-// executed sets the end of the step that was just predicted. The step began waitUs after now, or
-// with fromGPU when the GPU was free.
+// executed sets the end of the step that was just predicted. The step began waitUs after the
+// engine's clock or, with fromGPU, when the GPU was free.
 func (c *clocks) executed(fromGPU bool, waitUs int64) {
 	if fromGPU {
 		c.end.set(&c.gpu)
@@ -194,7 +197,8 @@ func (c *clocks) idled(us int64) {
 	c.end.Us += float64(us)
 }
 
-// endOfStep is a copy of the end of the step just scheduled.
+// endOfStep returns a copy of the end of the step just scheduled, to be kept while the step is in
+// flight.
 func (c *clocks) endOfStep() Derivative {
 	if n := len(c.flights); n > 0 {
 		d := c.flights[n-1]
@@ -205,9 +209,9 @@ func (c *clocks) endOfStep() Derivative {
 	return Derivative{Us: c.end.Us, By: slices.Clone(c.end.By)}
 }
 
-// pickedUp begins a request that the engine picks up. With restarts, a request that finds the queue
-// empty restarts the clock. It has waited for a part of the step that just ended, and is assumed to
-// wait for the same part if steps become longer.
+// pickedUp records that the engine picks up the request with derivatives g. With Config.Restarts a
+// request that finds the queue empty restarts the clock: it has waited for a part of the step that
+// just ended, and is assumed to wait for the same part of a longer step.
 func (c *clocks) pickedUp(g *gradient, queueIsEmpty bool) {
 	if c.restarts && queueIsEmpty {
 		share := 0.0
@@ -228,7 +232,8 @@ func (c *clocks) woken(g *gradient) {
 	c.ended.Us = 0
 }
 
-// updated sets the clock to the end of a step that is processed, unless the clock is past it.
+// updated sets the clock to the end of step f, whose result is processed, unless the clock is past
+// it (isPast).
 func (c *clocks) updated(f *flight, isPast bool) {
 	if !isPast {
 		if c.restarts {
@@ -243,7 +248,8 @@ func (c *clocks) updated(f *flight, isPast bool) {
 	c.flights = append(c.flights, f.grad)
 }
 
-// finish computes the derivatives of a finished request. delayUs is its egress.
+// finish computes the derivatives of the latencies of a finished request. delayUs is its egress,
+// outputs its number of output tokens.
 func (c *clocks) finish(g *gradient, delayUs float64, outputs int64, tokenUs float64) {
 	g.last.set(&c.now)
 	g.left.set(&g.last)

@@ -4,7 +4,7 @@ package sim
 // most half full. The low bits of a content hash are well mixed, so they are used as the place.
 type index []int32
 
-// newIndex makes an index for a number of blocks.
+// newIndex returns an empty index with room for a number of blocks.
 func newIndex(blocks int64) index {
 	size := int64(16)
 	for size < 2*blocks {
@@ -17,9 +17,11 @@ func newIndex(blocks int64) index {
 	return x
 }
 
+// mask returns the bits of a hash that are a place in the table.
 func (x index) mask() uint64 { return uint64(len(x) - 1) }
 
-// place is the place of the hash, or the free place at which it would be inserted.
+// place returns the place of the block with the hash, or the free place at which it would be
+// inserted. known has the content of each block.
 func (x index) place(known []content, hash uint64) uint64 {
 	i := hash & x.mask()
 	for x[i] != none && known[x[i]].hash != hash {
@@ -28,10 +30,10 @@ func (x index) place(known []content, hash uint64) uint64 {
 	return i
 }
 
-// find returns the block with the hash, or none.
+// find returns the block with the hash, or none if the index does not have it.
 func (x index) find(known []content, hash uint64) int32 { return x[x.place(known, hash)] }
 
-// insert adds a hash that is not in the index.
+// insert adds block b with a hash that is not in the index.
 func (x index) insert(hash uint64, b int32) {
 	i := hash & x.mask()
 	for x[i] != none {

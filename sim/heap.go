@@ -1,6 +1,7 @@
 package sim
 
-// Heap returns its items in their order. No two items may be equal.
+// Heap is a binary heap that returns its items in the order of Before, which must not treat any two
+// of them as equal.
 type Heap[T interface{ Before(T) bool }] []T
 
 // Push adds an item.
@@ -17,7 +18,7 @@ func (h *Heap[T]) Push(x T) {
 	}
 }
 
-// Pop takes the first item.
+// Pop removes the first item and returns it. The heap must not be empty.
 func (h *Heap[T]) Pop() T {
 	q := *h
 	top, last := q[0], len(q)-1

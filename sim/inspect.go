@@ -10,7 +10,7 @@ type inside struct {
 	StepStartUs int64 // start of the step that executes; -1 for none
 }
 
-// Inside is the present state of the engine. RunTo must have been called for the present time
+// Inside returns the present state of the engine. RunTo must have been called for the present time
 // before.
 func (e *Engine) Inside() inside {
 	start := int64(-1)
@@ -38,7 +38,8 @@ type Work struct {
 	Running   bool
 }
 
-// Each visits every request inside the engine, running ones first.
+// Each calls visit for every request inside the engine: running ones, then waiting ones, then those
+// in the input queue.
 func (e *Engine) Each(visit func(Work)) {
 	scheduled := scheduled(e.cur)
 	show := func(s *seq, running bool) {
@@ -74,8 +75,8 @@ func (e *Engine) Watch(changed func(atUs int64, hash uint64, stored bool)) {
 	e.pool.Watch = func(hash uint64, stored bool) { changed(e.now, hash, stored) }
 }
 
-// BlockHashes appends the chained hashes of the leading blocks of request i that
-// other requests may share.
+// BlockHashes appends to `to` the hashes of the leading blocks of request i that other requests may
+// share. Each hash includes the blocks before it.
 func (r *Request) BlockHashes(i int, blockSize int64, to []uint64) []uint64 {
 	c := r.content(i)
 	for b := range c.Shared(blockSize) {

@@ -1,12 +1,17 @@
 package sim
 
+// This file is the way of a request outside the scheduler: arrival at the API, overhead, the
+// engine's input queue, aborts, and leaving. A visit is one request from its arrival to its
+// departure; a seq is its record inside the engine.
+
 import (
 	"slices"
 
 	"github.com/blis-train/blis-train/trace"
 )
 
-// outsideKind is the kind of an event outside the engine.
+// outsideKind is the kind of an event outside the engine: a request reaches the input queue, its
+// abort reaches it, or its answer leaves the API.
 type outsideKind uint8
 
 const (
@@ -23,7 +28,7 @@ type outsideEvent struct {
 	req  int32
 }
 
-// Before is the order by time and sequence number.
+// Before orders events by time, then the order in which they were scheduled.
 func (a outsideEvent) Before(b outsideEvent) bool {
 	return a.at < b.at || a.at == b.at && a.seq < b.seq
 }
@@ -34,16 +39,16 @@ type outsideQueue struct {
 	seq  int64
 }
 
-// before reports whether an event happens at or before a time.
+// before reports whether an event happens at or before the time `at`.
 func (q *outsideQueue) before(at int64) bool { return len(q.heap) > 0 && q.heap[0].at <= at }
 
-// push adds an event of a request.
+// push schedules an event of a request at the time `at`.
 func (q *outsideQueue) push(at int64, kind outsideKind, req int) {
 	q.seq++
 	q.heap.Push(outsideEvent{at, q.seq, kind, int32(req)})
 }
 
-// handle processes an outside event. It advances the clock of an idle engine.
+// handle processes an event outside the engine.
 func (e *Engine) handle(ev outsideEvent) {
 	if e.phase == idle {
 		e.last = ev.at
@@ -58,12 +63,13 @@ func (e *Engine) handle(ev outsideEvent) {
 	}
 }
 
-// Arrive submits request i to the API at atUs. The API rejects it or sends it to the engine. The
-// caller must have called RunTo(atUs). The request is not copied.
+// Arrive submits request i to the API at atUs. The API rejects it at once or sends it to the
+// engine. The caller must have called RunTo(atUs), and must not change r before the request has
+// left.
 func (e *Engine) Arrive(i int, r *Request, atUs int64) error { return e.arrive(i, r, atUs, nil) }
 
-// arrive is Arrive with the derivatives of the arrival time; nil if it does not depend on
-// coefficients.
+// arrive does what Arrive does. from has the derivatives of the arrival time; nil if it does not
+// depend on coefficients.
 func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 	v := e.newVisit(i, r)
 	v.res = r.result(atUs)
@@ -96,7 +102,8 @@ func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 	return nil
 }
 
-// overhead is the time that the request takes from the API to the engine's input queue, us.
+// overhead returns the time that the request takes from the API to the engine's input queue, us: as
+// recorded, or as Config.Overhead predicts.
 func (e *Engine) overhead(v *visit, atUs int64) (us int64, err error) {
 	exact, r := 0.0, v.req
 	switch {
@@ -117,7 +124,7 @@ func (e *Engine) overhead(v *visit, atUs int64) (us int64, err error) {
 	return us, nil
 }
 
-// newVisit begins the visit of request i.
+// newVisit returns the visit of request i and registers it.
 func (e *Engine) newVisit(i int, r *Request) *visit {
 	if i >= len(e.visits) {
 		e.visits = append(e.visits, make([]*visit, i+1-len(e.visits))...)
@@ -134,7 +141,8 @@ func (e *Engine) newVisit(i int, r *Request) *visit {
 	return v
 }
 
-// refuse returns the reason for which the API server rejects a request at once, or "".
+// refuse returns the reason for which the API server rejects a request at once; "" if it accepts
+// it.
 func (e *Engine) refuse(r *Request) trace.Code {
 	switch {
 	case r.PromptTokens >= e.maxLen:
@@ -155,8 +163,8 @@ type apiLimits struct {
 	mostTokens, tokens int64 // prompt tokens of requests without first token
 }
 
-// queueAt is the state of the engine that a request meets when it arrives, with the blocks that a
-// lookup of its prefix would find.
+// queueAt returns the state of the engine that request r meets when it arrives at the time `at`,
+// including the blocks that a lookup of its prefix would find.
 func (e *Engine) queueAt(at int64, r *Request) Queue {
 	q := e.queueState(r.PromptTokens)
 	q.NowUs = at
@@ -168,7 +176,8 @@ func (e *Engine) queueAt(at int64, r *Request) Queue {
 	return q
 }
 
-// queueState is the state of the engine that a request with a prompt of this length meets.
+// queueState returns the state of the engine that a request with a prompt of this many tokens
+// meets.
 func (e *Engine) queueState(prompt int64) Queue {
 	return Queue{
 		Running:       int64(len(e.running)),
@@ -180,7 +189,7 @@ func (e *Engine) queueState(prompt int64) Queue {
 	}
 }
 
-// enqueue puts request i into the engine's input queue and wakes an idle engine.
+// enqueue puts request i into the engine's input queue at the time `at` and wakes an idle engine.
 func (e *Engine) enqueue(i int, at int64) {
 	v := e.visits[i]
 	v.res.EnqueuedUs = trace.Some(at)
@@ -199,8 +208,8 @@ func (e *Engine) enqueue(i int, at int64) {
 	e.emit(Event{Kind: enqueued, AtUs: at, Request: i})
 }
 
-// newSeq makes the record of a request in the engine. It reuses that of a request which left so
-// long ago that no step in flight refers to it.
+// newSeq returns the engine's record of a request. It reuses that of a request which left so long
+// ago that no step in flight refers to it.
 func (e *Engine) newSeq(i int, v *visit) *seq {
 	s := e.reuse.seqs.take(e.step - 2)
 	if s == nil {
@@ -231,7 +240,8 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	return s
 }
 
-// describe sets the content of s, which is needed from its first attempt at admission on.
+// describe sets the content of s, from which block hashes are computed. It is called at the first
+// attempt to admit s, because waiting requests do not need it.
 func (e *Engine) describe(s *seq) {
 	if n := len(e.reuse.contents); n > 0 {
 		s.content = e.reuse.contents[n-1]
@@ -246,7 +256,7 @@ func (e *Engine) describe(s *seq) {
 	s.shared = s.content.Shared(e.blockSize)
 }
 
-// pickUp moves a request from the input queue to the waiting queue: QUEUED.
+// pickUp moves s from the input queue to the waiting queue, which is the event QUEUED.
 func (e *Engine) pickUp(s *seq) {
 	s.status = statusWaiting
 	if e.grad != nil {
@@ -259,8 +269,9 @@ func (e *Engine) pickUp(s *seq) {
 	e.journey(Queued, s, e.step)
 }
 
-// processAborts ends the requests whose abort has reached the engine. A request that is still in
-// the input queue is picked up first, at the next iteration.
+// processAborts ends the requests whose abort has reached the engine (engine/core.py:
+// abort_requests()). The abort of a request that is still in the input queue takes effect in the
+// iteration after it is picked up.
 func (e *Engine) processAborts() {
 	kept := e.aborts[:0]
 	for _, i := range e.aborts {
@@ -285,7 +296,7 @@ func (e *Engine) abort(s *seq) {
 	e.finish(s, e.step, trace.FinishAborted, s.req.AbortKind)
 }
 
-// remove deletes s from a list.
+// remove returns list without s.
 func remove(list []*seq, s *seq) []*seq {
 	if i := slices.Index(list, s); i >= 0 {
 		return slices.Delete(list, i, i+1)
@@ -293,7 +304,7 @@ func remove(list []*seq, s *seq) []*seq {
 	return list
 }
 
-// rejectStuck rejects a request that can never be scheduled: it does not fit although all blocks
+// rejectStuck rejects request s, which can never be scheduled: it does not fit although all blocks
 // are free.
 func (e *Engine) rejectStuck(s *seq) {
 	code := codeNeverFits
@@ -318,7 +329,7 @@ func (e *Engine) reject(i int, code trace.Code, at int64) {
 	e.outside.push(at, outsideDepart, i)
 }
 
-// depart makes the request leave the API.
+// depart makes request i leave the API at the time `at`, with its times and outcome.
 func (e *Engine) depart(i int, at int64) {
 	v := e.visits[i]
 	if v.res.Outcome != OutcomeRejected {
@@ -331,7 +342,7 @@ func (e *Engine) depart(i int, at int64) {
 	e.leave(i, at)
 }
 
-// leave calls the driver's hook and releases the request.
+// leave calls Hooks.Left and releases the memory of the request.
 func (e *Engine) leave(i int, at int64) {
 	v := e.visits[i]
 	if e.hooks.Left != nil {
@@ -349,7 +360,7 @@ func (e *Engine) leave(i int, at int64) {
 	}
 }
 
-// emit passes an event to the observer.
+// emit passes an event to the observer, if there is one.
 func (e *Engine) emit(ev Event) {
 	if e.obs != nil {
 		own := ev // a copy, so that ev is allocated on the heap only with an observer
@@ -357,7 +368,7 @@ func (e *Engine) emit(ev Event) {
 	}
 }
 
-// journey emits one of the five events that a core span records.
+// journey emits one of the five events that the core span of a request records.
 func (e *Engine) journey(kind eventKind, s *seq, step int64) {
 	if e.obs == nil {
 		return
@@ -369,4 +380,5 @@ func (e *Engine) journey(kind eventKind, s *seq, step int64) {
 	})
 }
 
+// ceilDiv returns a/b rounded up, for a >= 0.
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

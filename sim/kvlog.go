@@ -1,6 +1,7 @@
 package sim
 
-// kvLog passes KV events to the observer in the order in which vLLM emits them.
+// kvLog passes KV events to the observer in the order in which vLLM emits them, and marks which of
+// them belong to one update.
 type kvLog struct {
 	obs     KVObserver
 	pending bool
@@ -8,17 +9,20 @@ type kvLog struct {
 	hashes  []uint64
 }
 
+// send passes event ev to the observer.
 func (l *kvLog) send(ev KVEvent) {
 	l.pending = true
 	l.ev = ev
 	l.obs.KV(&l.ev)
 }
 
+// removed reports that the block with this hash was evicted from the prefix cache.
 func (l *kvLog) removed(hash uint64) {
 	l.hashes = append(l.hashes[:0], hash)
 	l.send(KVEvent{Kind: blockRemoved, Request: -1, Hashes: l.hashes, Blocks: 1})
 }
 
+// stored reports that blocks from to to-1 of request s are in the prefix cache now.
 func (l *kvLog) stored(e *Engine, s *seq, from, to int64) {
 	l.hashes = l.hashes[:0]
 	for b := from; b < to; b++ {
@@ -32,7 +36,8 @@ func (l *kvLog) stored(e *Engine, s *seq, from, to int64) {
 	l.send(ev)
 }
 
-// publish marks the end of an update: all events before it are one line of a dump.
+// publish marks the end of an update at the time `at`. All events since the last one become one
+// line of a dump.
 func (l *kvLog) publish(at int64) {
 	if l.pending {
 		l.pending = false

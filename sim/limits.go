@@ -25,7 +25,8 @@ type limits struct {
 	reaches []model.Reach // windows of the model's attention layers without full attention
 }
 
-// setLimits computes the limits, and makes the optional parts that depend on them alone.
+// setLimits computes the limits, and makes the optional parts of the engine that depend on nothing
+// else.
 func (e *Engine) setLimits() error {
 	d := e.cfg.Deployment
 	e.blockSize = d.Engine.BlockSize
@@ -64,9 +65,9 @@ func (e *Engine) setLimits() error {
 	return nil
 }
 
-// setDepth sets the number of steps that may be in flight (max_concurrent_batches): the number of
-// pipeline stages, and with asynchronous scheduling one more if the model runner supports it
-// (vllm/v1/executor/abstract.py).
+// setDepth sets the number of steps that may be in flight (vLLM's max_concurrent_batches,
+// vllm/v1/executor/abstract.py): one for each pipeline stage, and with asynchronous scheduling one
+// more if the model runner supports it. It also sets whether frees wait for a step's end.
 func (e *Engine) setDepth() {
 	e.depth = e.pp
 	switch {

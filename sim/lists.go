@@ -1,5 +1,8 @@
 package sim
 
+// This file has the latency models that BLIS (the simulator inference-sim) reads from bare lists of
+// coefficients.
+
 import (
 	"math"
 
@@ -10,13 +13,14 @@ import (
 )
 
 // linear3 is the step time of the three-parameter queueing models: alpha + beta * tokens computed +
-// gamma * KV tokens read. The latter is the context of every sequence, its new tokens included.
+// gamma * KV tokens read. KV tokens read are the context of every sequence, its new tokens
+// included.
 type linear3 struct {
 	AlphaUs, BetaUs, GammaUs float64 // us, us/token, us/token
 	x                        [3]float64
 }
 
-// NewLinear3 makes the model of three coefficients, in the order of the fields.
+// NewLinear3 returns the model of three coefficients, in the order of the fields.
 func NewLinear3(beta []float64) (*linear3, error) {
 	if err := checkThree("linear3", beta); err != nil {
 		return nil, err
@@ -24,16 +28,17 @@ func NewLinear3(beta []float64) (*linear3, error) {
 	return &linear3{AlphaUs: beta[0], BetaUs: beta[1], GammaUs: beta[2]}, nil
 }
 
-// StepUs is the dot product of coefficients and features.
+// StepUs returns the predicted time of the step, us.
 func (m *linear3) StepUs(b *Batch) (float64, error) {
 	m.x = [3]float64{1, float64(b.Tokens()), float64(b.KVRead)}
 	return m.AlphaUs + m.BetaUs*m.x[1] + m.GammaUs*m.x[2], nil
 }
 
-// Features is the vector of the last StepUs.
+// Features returns the features of the last StepUs.
 func (m *linear3) Features() []float64 { return m.x[:] }
 
-// checkThree refuses coefficients that are not three finite non-negative numbers.
+// checkThree returns an error unless v is three finite non-negative numbers. what names them in the
+// error.
 func checkThree(what string, v []float64) error {
 	if len(v) != 3 {
 		return trace.Errorf(coeff.BadFile, "%s coefficients: got %d values, want 3", what,
@@ -47,8 +52,8 @@ func checkThree(what string, v []float64) error {
 	return nil
 }
 
-// trainedPhysics is the trained-physics model of BLIS: 3 alpha and 7 to 11 beta coefficients. Step
-// times are cut to whole us, as there.
+// trainedPhysics is the trained-physics model of BLIS: 3 alpha coefficients (delays) and 7 to 11
+// beta coefficients (step time). Step times are truncated to whole us, as BLIS does.
 type trainedPhysics struct {
 	Alpha []float64
 	Beta  []float64
@@ -57,7 +62,7 @@ type trainedPhysics struct {
 	terms []float64
 }
 
-// NewTrainedPhysics makes the model for a deployment.
+// NewTrainedPhysics returns the model for a deployment.
 func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*trainedPhysics, error) {
 	if err := features.CheckBetas(beta); err != nil {
 		return nil, err
@@ -73,19 +78,19 @@ func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*trainedPhy
 		terms: make([]float64, len(beta))}, nil
 }
 
-// StepUs is the predicted step time, truncated as BLIS does.
+// StepUs returns the predicted time of the step in whole us, at least 1.
 func (m *trainedPhysics) StepUs(b *Batch) (float64, error) {
 	s := b.BasisStep()
 	return math.Max(1, math.Trunc(m.basis.StepUs(&s, m.Beta, m.x))), nil
 }
 
-// Features is the vector of the last StepUs, in the order of the beta coefficients.
+// Features returns the features of the last StepUs, in the order of the beta coefficients.
 func (m *trainedPhysics) Features() []float64 {
 	return features.Terms(m.x, m.terms)
 }
 
-// Parts is the model and its alpha coefficients as delays: a0 before the queue, a1 at completion,
-// a2 on the first token and every gap. All are cut to whole us.
+// Parts returns the model and its alpha coefficients as delays, truncated to whole us: a0 before
+// the queue, a1 after the last token, a2 on the first token and every gap.
 func (m *trainedPhysics) Parts() Parts {
 	return Parts{Step: m, Overhead: Const(math.Trunc(m.Alpha[0])), Egress: Const(math.Trunc(m.Alpha[1])),
 		TokenUs: math.Trunc(m.Alpha[2])}
@@ -99,7 +104,7 @@ type Blackbox struct {
 	x           [3]float64
 }
 
-// NewBlackbox checks three alpha and three beta values.
+// NewBlackbox returns the model of three alpha and three beta coefficients.
 func NewBlackbox(alpha, beta []float64) (*Blackbox, error) {
 	if err := checkThree("alpha", alpha); err != nil {
 		return nil, err
@@ -111,17 +116,17 @@ func NewBlackbox(alpha, beta []float64) (*Blackbox, error) {
 	return &Blackbox{Alpha: alpha, Beta: beta}, nil
 }
 
-// StepUs is the dot product of coefficients and features.
+// StepUs returns the predicted time of the step, us.
 func (m *Blackbox) StepUs(b *Batch) (float64, error) {
 	s := features.Step{PrefillTokens: float64(b.PrefillTokens), DecodeTokens: float64(b.DecodeTokens)}
 	features.Blackbox(&s, m.x[:])
 	return m.Beta[0]*m.x[0] + m.Beta[1]*m.x[1] + m.Beta[2]*m.x[2], nil
 }
 
-// Features is the vector of the last StepUs.
+// Features returns the features of the last StepUs.
 func (m *Blackbox) Features() []float64 { return m.x[:] }
 
-// Parts is the model and its alpha coefficients as delays.
+// Parts returns the model and its alpha coefficients as delays.
 func (m *Blackbox) Parts() Parts {
 	return Parts{Step: m, Overhead: &perPrompt{us: m.Alpha[0], perTokenUs: m.Alpha[1]}, Egress: Const(0),
 		TokenUs: m.Alpha[2]}
@@ -133,11 +138,11 @@ type perPrompt struct {
 	x              [2]float64
 }
 
-// DelayUs is the delay of a request with q's prompt.
+// DelayUs returns the delay of a request with q's prompt, us.
 func (p *perPrompt) DelayUs(q *Queue) (float64, error) {
 	p.x = [2]float64{1, float64(q.PromptTokens)}
 	return p.us + p.perTokenUs*p.x[1], nil
 }
 
-// Features is the vector of the last DelayUs.
+// Features returns the features of the last DelayUs.
 func (p *perPrompt) Features() []float64 { return p.x[:] }

@@ -20,8 +20,8 @@ import (
 // and only chunks of prompts are saved.
 type lmcache struct{ cpuTier }
 
-// newLMCache makes the connector with a capacity of blocks, or of max_local_cpu_size if blocks is
-// 0.
+// newLMCache returns the connector with a capacity of a number of blocks or, if blocks is 0, of
+// max_local_cpu_size bytes.
 func newLMCache(e *Engine, blocks int64) *lmcache {
 	c := &lmcache{newCPUTier(e)}
 	c.capacity = int(blocks / c.set.Blocks)
@@ -42,6 +42,8 @@ func newLMCache(e *Engine, blocks int64) *lmcache {
 	return c
 }
 
+// match implements connector. It looks the request up once, from its first chunk on, and protects
+// the chunks it finds from eviction until the request runs.
 func (c *lmcache) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	l := s.offload
 	if !l.isAsked && c.set.Parks {
@@ -73,8 +75,7 @@ func (c *lmcache) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	return tokens, !c.set.Parks, false
 }
 
-// rankStored puts a new chunk at the place in the list at which cache_policy evicts it. The first
-// of the list is evicted first.
+// rankStored puts new chunk x at its place in the list c.t1, from whose front cache_policy evicts.
 func (c *lmcache) rankStored(x *tierChunk) {
 	rank := c.nextRank()
 	switch c.set.Policy {
@@ -86,7 +87,8 @@ func (c *lmcache) rankStored(x *tierChunk) {
 	x.moveTo(&c.t1, rank)
 }
 
-// rankFound moves a chunk that was found to the place at which cache_policy evicts it.
+// rankFound moves chunk x, which a lookup has found, to its new place in c.t1 according to
+// cache_policy.
 func (c *lmcache) rankFound(x *tierChunk) {
 	rank := c.nextRank()
 	switch c.set.Policy {
@@ -100,10 +102,12 @@ func (c *lmcache) rankFound(x *tierChunk) {
 	x.moveTo(&c.t1, rank)
 }
 
-// lfuRank is the next rank of a chunk under the policy lfu: chunks are ordered by how often they
-// were found, and equals by age.
+// lfuRank returns the next rank of chunk x under the policy lfu: its high bits count how often the
+// chunk was found, its low bits order equals by age.
 func lfuRank(x *tierChunk, rank int64) int64 { return (x.rank>>40+1)<<40 + rank>>32 }
 
+// startLoad implements connector: it loads the found chunks that reach further than the local
+// tokens.
 func (c *lmcache) startLoad(s *seq, local, _ int64, sync bool) {
 	l := s.offload
 	first := local / c.chunkTokens
@@ -116,8 +120,9 @@ func (c *lmcache) startLoad(s *seq, local, _ int64, sync bool) {
 	c.startCopy(t)
 }
 
-// planStores decides which chunks the step saves: first those of new requests, then of running
-// ones, then of resumed ones. Model runner V2 treats resumed requests as new and running ones last.
+// planStores implements connector: it decides which chunks the step saves, in the order of LMCache:
+// new requests, then running ones, then resumed ones. Model runner V2 treats resumed requests as
+// new and running ones last.
 func (c *lmcache) planStores(items []item) {
 	for pass := range 3 {
 		for i := range items {
@@ -142,7 +147,8 @@ func (c *lmcache) planStores(items []item) {
 	c.preempted = c.preempted[:0]
 }
 
-// planSave decides which chunks of one request the step saves.
+// planSave decides which chunks of one request the step saves: those that the step completes after
+// the chunks already saved or found.
 func (c *lmcache) planSave(it *item) {
 	s, l := it.s, it.s.offload
 	known := s.tokens()
@@ -191,6 +197,7 @@ func (c *lmcache) planSave(it *item) {
 	l.offered = c.set.Parks // it keeps its blocks until the server has reported the copy
 }
 
+// completeTransfers implements connector: it ends loads, and stores the chunks of finished saves.
 func (c *lmcache) completeTransfers(nowUs, step int64) {
 	for _, t := range c.takeDone(nowUs, step) {
 		c.showDone(t)
@@ -208,7 +215,8 @@ func (c *lmcache) completeTransfers(nowUs, step int64) {
 	}
 }
 
-// saveChunks stores the chunks of a finished copy. Chunks for which there is no space are dropped.
+// saveChunks stores chunks, given by hash, in the tier. From the first one on for which no space
+// can be made they are dropped.
 func (c *lmcache) saveChunks(hashes []uint64) {
 	n := 0
 	for n < len(hashes) && c.makeRoom(n+1) {
@@ -224,9 +232,11 @@ func (c *lmcache) saveChunks(hashes []uint64) {
 	c.completeStore(hashes[:n])
 }
 
+// keepsBlocks implements connector.
 func (c *lmcache) keepsBlocks(s *seq) bool {
 	s.offload.finished = true
 	return c.keepUntilCopied(s)
 }
 
+// hasWork implements connector: LMCache never makes the engine run steps for copies alone.
 func (c *lmcache) hasWork() bool { return false }

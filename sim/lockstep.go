@@ -29,6 +29,7 @@ type lockstep struct {
 	syncFirst bool           // the first iteration of a wave syncs too
 }
 
+// newLockstep returns the state of ranks with configuration cfg, without members; see join.
 func newLockstep(cfg *Config) *lockstep {
 	d := cfg.Deployment
 	return &lockstep{
@@ -57,10 +58,10 @@ type forward struct {
 	isDummy bool
 }
 
-// pendingUs is the end of a pass that not all ranks have reached.
+// pendingUs is the end of a step whose forward pass not all ranks have reached yet.
 const pendingUs = int64(math.MaxInt64)
 
-// join adds e to the ranks.
+// join adds engine e to the ranks and applies the settings of its vLLM release.
 func (g *lockstep) join(e *Engine) {
 	e.rank = &rank{lockstep: g, e: e}
 	g.ranks = append(g.ranks, e.rank)
@@ -82,7 +83,7 @@ func (g *lockstep) join(e *Engine) {
 	e.quick = e.quick && e.cadence.interval <= 1
 }
 
-// iteration is the number of the rank's iteration in its wave; 0 for an engine alone.
+// iteration returns the number of the rank's iteration in its wave; 0 for an engine alone.
 func (r *rank) iteration() int64 {
 	if r == nil {
 		return 0
@@ -90,7 +91,7 @@ func (r *rank) iteration() int64 {
 	return r.iterations
 }
 
-// startWave wakes every idle rank.
+// startWave starts a wave at atUs: every idle rank begins to run iterations.
 func (g *lockstep) startWave(atUs int64) {
 	g.running = true
 	for _, r := range g.ranks {
@@ -101,7 +102,7 @@ func (g *lockstep) startWave(atUs int64) {
 	}
 }
 
-// submit records that the rank has reached its next pass.
+// submit records that the rank has reached its next forward pass, with batch b.
 func (r *rank) submit(b *Batch, isDummy bool) {
 	f := forward{batch: *b, readyUs: r.e.now, isDummy: isDummy}
 	if r.e.depth > 1 && !isDummy {
@@ -110,7 +111,8 @@ func (r *rank) submit(b *Batch, isDummy bool) {
 	r.forwards = append(r.forwards, f)
 }
 
-// runReadyPasses predicts and ends the passes that all ranks have reached.
+// runReadyPasses runs the forward passes that all ranks have reached: each begins when its last
+// rank is ready, and ends for all when the slowest rank does.
 func (g *lockstep) runReadyPasses() error {
 	for {
 		startUs := g.endUs
@@ -168,7 +170,8 @@ func (g *lockstep) padBatches() {
 	}
 }
 
-// setPassEnd sets the end of the rank's oldest pass. slowestUs is the time of the slowest rank.
+// setPassEnd ends the rank's oldest pass at atUs. slowestUs is the time of the slowest rank, from
+// which the rank's idle time follows.
 func (r *rank) setPassEnd(atUs, slowestUs int64) {
 	f := r.forwards[0]
 	r.forwards = append(r.forwards[:0], r.forwards[1:]...)
@@ -189,7 +192,7 @@ func (r *rank) setPassEnd(atUs, slowestUs int64) {
 }
 
 // endIteration ends an iteration of the rank. If the rank executed nothing during a wave, it runs a
-// dummy pass (DPEngineCoreProc.run_busy_loop()).
+// dummy pass (vllm/v1/engine/core.py: DPEngineCoreProc.run_busy_loop()).
 func (r *rank) endIteration() error {
 	e := r.e
 	if e.executed {
@@ -222,7 +225,7 @@ func (r *rank) endIteration() error {
 }
 
 // sync counts the rank's iteration. In iterations in which vLLM asks all ranks for unfinished
-// requests, the rank waits for the others (_has_global_unfinished_reqs()).
+// requests (core.py: _has_global_unfinished_reqs()), the rank then waits for the others.
 func (r *rank) sync() {
 	r.e.phase = ready
 	r.iterations++
@@ -237,7 +240,8 @@ func (r *rank) sync() {
 	}
 }
 
-// finishSync continues the wave, or ends it if no rank has unfinished requests.
+// finishSync is called when all ranks have reached the sync. It continues the wave, or ends it if
+// no rank has unfinished requests.
 func (g *lockstep) finishSync() {
 	atUs := int64(0)
 	hasArrivals := false

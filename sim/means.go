@@ -1,7 +1,7 @@
 package sim
 
-// Means are the figures that a benchmark prints of a load, ms: means over the requests that
-// finished, and the derivatives of these means by the columns of the simulator.
+// Means are the figures that a benchmark prints for one load, ms: means over the requests that
+// finished, and the derivatives of these means by the coefficients (see Columns).
 type Means struct {
 	Requests       float64
 	Steps          int64 // number of simulated steps
@@ -10,8 +10,8 @@ type Means struct {
 	TTFTBy, TPOTBy []float64 // ms per unit of the coefficient; nil without Config.Gradient
 }
 
-// MeansOf simulates a load and returns its means. It sets Config.Restarts, so the derivatives are
-// those that a replay uses. Errors are those of the simulator.
+// MeansOf simulates a load and returns its means. It sets Config.Restarts, so that the derivatives
+// are those that a fit by replay uses.
 func MeansOf(cfg Config, reqs []Request) (*Means, error) {
 	m := &Means{}
 	cfg.Restarts = true

@@ -1,25 +1,26 @@
 package sim
 
-// Model predicts how long a step executes.
+// Model is a latency model: it predicts how long a step executes.
 type Model interface {
-	// StepUs is the execution time of a step with tokens, us, before noise and rounding. The
-	// engine rounds half up to at least 1 us, and counts times below as clipped. StepUs must not
-	// keep b.
+	// StepUs returns the execution time of a step with tokens, us, before noise and rounding. The
+	// engine rounds it to whole us, half up, and counts predictions below 1 us as clipped. StepUs
+	// must not keep b.
 	StepUs(b *Batch) (float64, error)
 }
 
-// linear is a Model whose last prediction is the dot product of features and
-// coefficients, so that its derivatives are the features.
+// linear is a Model whose last prediction is the dot product of features and coefficients. The
+// derivatives of the prediction are therefore the features.
 type linear interface {
 	Model
-	// Features is the vector behind the last StepUs; valid until the next call.
+	// Features returns the features of the last StepUs; valid until the next call.
 	Features() []float64
 }
 
 // Delay is a model of the time that a request spends outside the engine, us: the overhead before
-// the input queue, or the egress after the last token. Results below 0 are replaced by 0 and
-// counted as clipped.
+// the input queue, or the egress after the last token.
 type Delay interface {
+	// DelayUs returns the delay of a request that meets state q, us. The engine replaces results
+	// below 0 by 0 and counts them as clipped.
 	DelayUs(q *Queue) (float64, error)
 }
 
@@ -27,7 +28,7 @@ type Delay interface {
 // coefficients.
 type linearDelay interface {
 	Delay
-	// Features is the vector behind the last DelayUs; valid until the next call.
+	// Features returns the features of the last DelayUs; valid until the next call.
 	Features() []float64
 }
 
@@ -37,9 +38,10 @@ type Const float64
 // DelayUs returns c.
 func (c Const) DelayUs(*Queue) (float64, error) { return float64(c), nil }
 
-// Features is 1, because the coefficient is the delay itself.
+// Features returns 1, because the coefficient is the delay itself.
 func (c Const) Features() []float64 { return one }
 
+// one is the feature vector of a constant.
 var one = []float64{1}
 
 // Parts is a step-time model and the delays that belong to it.

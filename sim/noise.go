@@ -1,5 +1,8 @@
 package sim
 
+// This file varies predicted step times: random noise drawn from a coefficient set's residuals,
+// drift over simulated time, and coefficients drawn from their covariance.
+
 import (
 	"math"
 	"math/rand/v2"
@@ -15,16 +18,17 @@ import (
 // most Ratio.
 type Quantile struct{ Q, Ratio float64 }
 
-// Noise multiplies step times by random ratios, drawn from the residuals of the step's regime by
-// linear interpolation between the given quantiles. For a regime without quantiles the ratio is 1.
+// Noise multiplies each step time by a random ratio. Ratios are drawn from the measured residuals
+// of the step's regime, by linear interpolation between the given quantiles. For a regime without
+// quantiles the ratio is 1.
 type Noise struct {
 	Decode, Prefill, Mixed []Quantile
 }
 
-// SetNoise makes the noise of a set's residual quantiles, which validation and simulation share. It
-// is nil if the set has none. The quantiles 0 and 1 are single measurements, and interpolating
-// towards them would widen the tails. They are dropped, and the nearest other quantiles are used up
-// to the ends.
+// SetNoise returns the noise of a set's residual quantiles, as validation and simulation use it;
+// nil if the set has none. The quantiles 0 and 1 are single measurements, and interpolating towards
+// them would make the tails too wide. They are dropped, and the outermost other quantiles are used
+// up to the ends.
 func SetNoise(set *coeff.Set) *Noise {
 	n := &Noise{}
 	for regime, quantiles := range set.Residuals {
@@ -50,7 +54,7 @@ type DriftPoint struct {
 	Factor float64
 }
 
-// quantilesOf is the distribution of a regime; nil if the regime is unknown.
+// quantilesOf returns the distribution of a regime; nil if there is no such regime.
 func (n *Noise) quantilesOf(regime string) *[]Quantile {
 	switch regime {
 	case RegimeDecode:
@@ -63,7 +67,7 @@ func (n *Noise) quantilesOf(regime string) *[]Quantile {
 	return nil
 }
 
-// checkQuantiles verifies that the distributions are increasing.
+// checkQuantiles returns an error unless the quantiles of each regime increase.
 func (n *Noise) checkQuantiles() error {
 	for _, regime := range []string{RegimeDecode, RegimePrefill, regimeMixed} {
 		q := *n.quantilesOf(regime)
@@ -79,7 +83,7 @@ func (n *Noise) checkQuantiles() error {
 	return nil
 }
 
-// draw draws a ratio for a regime.
+// draw returns a random ratio for a regime.
 func (n *Noise) draw(rng *rand.Rand, regime string) float64 {
 	q := *n.quantilesOf(regime)
 	if len(q) == 0 {
@@ -88,8 +92,8 @@ func (n *Noise) draw(rng *rand.Rand, regime string) float64 {
 	return RatioAt(q, rng.Float64())
 }
 
-// RatioAt is the ratio at quantile u: linear between the two nearest of q, and constant beyond its
-// ends. It is 1 without any.
+// RatioAt returns the ratio at quantile u: linear between the two nearest quantiles of q, and
+// constant beyond its ends. It is 1 if q is empty.
 func RatioAt(q []Quantile, u float64) float64 {
 	if len(q) == 0 {
 		return 1
@@ -113,9 +117,11 @@ type driftCursor struct {
 	factor float64
 }
 
+// newDriftCursor returns a cursor at time 0, where the factor is 1 unless a point states another.
 func newDriftCursor(points []DriftPoint) driftCursor { return driftCursor{points: points, factor: 1} }
 
-// factorAt is the drift factor at a time, which must not be before the one of the previous call.
+// factorAt returns the factor on step times at a time of us microseconds, which must not be before
+// that of the previous call.
 func (d *driftCursor) factorAt(us int64) float64 {
 	for d.next < len(d.points) && d.points[d.next].FromUs <= us {
 		d.factor = d.points[d.next].Factor
@@ -124,9 +130,9 @@ func (d *driftCursor) factorAt(us int64) float64 {
 	return d.factor
 }
 
-// DrawBeta returns a copy of the set with step-time coefficients drawn from their covariance.
-// Coefficients with a sign are kept at 0 or above. A set without a covariance is returned
-// unchanged, and ok is false.
+// DrawBeta returns a copy of the set with step-time coefficients drawn from a normal distribution
+// with the set's covariance. Coefficients that must not be negative are cut at 0. A set without a
+// covariance is returned unchanged, and ok is false.
 func DrawBeta(set *coeff.Set, rng *rand.Rand) (drawn *coeff.Set, ok bool) {
 	n := len(set.Beta)
 	if len(set.Covariance) != n || n == 0 {

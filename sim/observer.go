@@ -9,7 +9,7 @@ type Observer interface {
 	Event(e *Event)
 }
 
-// KVObserver is an Observer of prefix-cache and transfer events too.
+// KVObserver is an Observer that gets the events of the prefix cache and of KV transfers too.
 type KVObserver interface {
 	Observer
 	KV(e *KVEvent)
@@ -18,7 +18,7 @@ type KVObserver interface {
 // eventKind is a kind of change of a request.
 type eventKind string
 
-// Event kinds. Those that core spans record have their names there.
+// Event kinds. Those that core spans of the tracing fork record have the same names there.
 const (
 	Arrived    eventKind = "ARRIVED"
 	enqueued   eventKind = "ENQUEUED"
@@ -36,7 +36,7 @@ type Event struct {
 	Kind         eventKind
 	AtUs         int64
 	Request      int   // index in the workload
-	Step         int64 // scheduler.step as the producer writes it
+	Step         int64 // scheduler step, as the tracing fork numbers it
 	Resume       bool  // for SCHEDULED: after a preemption
 	PrefillDone  int64 // largest number of prompt tokens processed so far, cached ones included
 	OutputTokens int64
@@ -45,8 +45,8 @@ type Event struct {
 	Outcome      Outcome
 }
 
-// Member is one running request in a StepView. Its state is that before the step; letters are those
-// of Batch.
+// Member is one running request in a StepView, in its state before the step. Letters are those of
+// Batch.
 type Member struct {
 	Request      int
 	Computed     int64 // c
@@ -106,7 +106,7 @@ type KVEvent struct {
 	Transfer  int64
 }
 
-// showStep passes the step to the observer.
+// showStep passes the step just formed, which ends at `end` us, to the observer.
 func (e *Engine) showStep(end int64) {
 	if e.obs == nil {
 		return

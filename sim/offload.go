@@ -37,7 +37,7 @@ type offloading struct {
 	dropLast bool // with a drafter: the last chunk is not loaded, nor stored while it may change
 }
 
-// newOffloading makes the connector with a capacity of blocks.
+// newOffloading returns the connector with a capacity of a number of blocks.
 func newOffloading(e *Engine, blocks int64) *offloading {
 	c := &offloading{cpuTier: newCPUTier(e), counts: map[uint64]*list.Element{}}
 	c.capacity = int(blocks / c.set.Blocks)
@@ -54,8 +54,8 @@ func newOffloading(e *Engine, blocks int64) *offloading {
 	return c
 }
 
-// waitForStoresOf makes the step being formed wait for the stores of finished requests that read
-// these blocks, because another request gets them.
+// waitForStoresOf makes the step being formed wait for stores that still read these GPU blocks for
+// finished requests, because another request gets the blocks.
 func (c *offloading) waitForStoresOf(blocks ...int32) {
 	for _, b := range blocks {
 		if t := c.copied[b]; t != nil && t.state.finished {
@@ -64,6 +64,8 @@ func (c *offloading) waitForStoresOf(blocks ...int32) {
 	}
 }
 
+// match implements connector (OffloadingConnectorScheduler.get_num_new_matched_tokens()). How
+// lookups are counted and how they end depends on the release.
 func (c *offloading) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	r := &c.e.rules
 	s.offload.finalBlocks = nil
@@ -123,6 +125,7 @@ func (c *offloading) match(s *seq, local int64) (tokens int64, sync, busy bool) 
 	return tokens, sync, false
 }
 
+// startLoad implements connector (update_state_after_alloc()).
 func (c *offloading) startLoad(s *seq, local, tokens int64, sync bool) {
 	t := &transfer{s: s, state: s.offload, idx: s.idx, load: true, sync: sync, gpuBlocks: tokens / c.e.blockSize}
 	if c.copied != nil {
@@ -141,9 +144,9 @@ func (c *offloading) startLoad(s *seq, local, tokens int64, sync bool) {
 	c.startCopy(t)
 }
 
-// planStores starts the stores decided in the last step and decides those of this step, in the
-// order of the batch. Before 0.23 new requests come first, then running ones, then resumed ones
-// (_build_store_jobs()).
+// planStores implements connector. It starts the stores decided in the last step and decides those
+// of this step, in the order of the batch. Before 0.23 new requests come first, then running ones,
+// then resumed ones (_build_store_jobs()).
 func (c *offloading) planStores(items []item) {
 	r := &c.e.rules
 	for _, t := range c.planned {
@@ -186,8 +189,8 @@ func (c *offloading) planStores(items []item) {
 	c.syncBytes = 0
 }
 
-// newOrResumed is the order of requests in planStores before 0.23: 0 for new ones, 1 for running
-// ones, 2 for resumed ones.
+// newOrResumed returns the place of an admitted request in the order of planStores before 0.23: 0
+// for new ones, 2 for resumed ones. Running ones have 1.
 func newOrResumed(s *seq) int {
 	if s.preempted > 0 {
 		return 2
@@ -195,7 +198,8 @@ func newOrResumed(s *seq) int {
 	return 0
 }
 
-// planStore offers to the tier the chunks of the first tokens of s that were not offered yet.
+// planStore offers to the tier the chunks of the first tokens of s that were not offered yet, and
+// plans a store of those that the tier should have. blocks are the request's GPU blocks.
 func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 	r := &c.e.rules
 	l := s.offload
@@ -283,6 +287,7 @@ func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 	}
 }
 
+// completeTransfers implements connector.
 func (c *offloading) completeTransfers(nowUs, step int64) {
 	for _, t := range c.takeDone(nowUs, step) {
 		c.showDone(t)
@@ -305,6 +310,8 @@ func (c *offloading) completeTransfers(nowUs, step int64) {
 	}
 }
 
+// keepsBlocks implements connector: since the release that offers chunks at the finish too, it
+// records which tokens of s may still be offered.
 func (c *offloading) keepsBlocks(s *seq) bool {
 	l := s.offload
 	r := &c.e.rules
@@ -324,10 +331,11 @@ func (c *offloading) keepsBlocks(s *seq) bool {
 	return c.copied == nil && c.keepUntilCopied(s)
 }
 
+// stillKeeps implements connector.
 func (c *offloading) stillKeeps(s *seq) bool { return c.copied == nil && c.cpuTier.stillKeeps(s) }
 
-// hasWork is true, since 0.24, while a copy is planned or under way, or a finished request still
-// has to be offered.
+// hasWork implements connector: since 0.24 the engine runs steps while a copy is planned or under
+// way, or a finished request still has to be offered.
 func (c *offloading) hasWork() bool {
 	return c.e.rules.OffloadByUse && len(c.flying)+len(c.planned)+len(c.finished) > 0
 }

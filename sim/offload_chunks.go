@@ -1,23 +1,31 @@
 package sim
 
+// This file is the index of the CPU tier (connector.go): which chunks of KV blocks it has, and
+// which it evicts. It mirrors vllm/v1/kv_offload/cpu/policies (LRUCachePolicy, ARCCachePolicy).
+//
+// Words: policy arc keeps two lists of stored chunks, t1 (seen once) and t2 (seen again), and
+// remembers the hashes evicted from each as ghosts, b1 and b2; policy lru uses t1 alone. The rank
+// of a chunk is its recency: the smallest rank in a list is evicted first.
+
 import (
 	"container/list"
 	"slices"
 )
 
-// tierChunk is a chunk in the tier, or one that the policy arc or the tracker remembers.
+// tierChunk is a chunk in the tier, or one that only policy arc (as a ghost) or the tracker of
+// store_threshold remembers.
 type tierChunk struct {
 	hash uint64
 	refs int32 // number of loads that read it; -1 while it is not written yet
-	// offer is the number of the last offer that contained it, which must not evict it. In the
-	// tracker it is how often the chunk was counted.
+	// offer is the number of the last offer that contained the chunk, which must not evict it. In
+	// the tracker it is how often the chunk was counted.
 	offer int64
-	rank  int64 // recency of its last use
+	rank  int64 // recency of its last use; lists are in increasing order of rank
 	in    *list.List
 	at    *list.Element
 }
 
-// moveTo moves x from its list into l, at the place of its rank.
+// moveTo moves x from its list into list l, at the place of its rank.
 func (x *tierChunk) moveTo(l *list.List, rank int64) {
 	if x.in != nil {
 		x.in.Remove(x.at)
@@ -30,12 +38,12 @@ func (x *tierChunk) moveTo(l *list.List, rank int64) {
 	}
 }
 
-// key is the hash of chunk i of s, which is that of its last block.
+// key returns the hash of chunk i of s, which is that of the chunk's last block.
 func (c *cpuTier) key(s *seq, i int64) uint64 {
 	return s.blockHash((i+1)*c.set.Blocks-1, c.e.blockSize)
 }
 
-// keys are the hashes of the chunks of s in [from, to).
+// keys returns the hashes of the chunks of s in [from, to).
 func (c *cpuTier) keys(s *seq, from, to int64) (hashes []uint64) {
 	for i := from; i < to; i++ {
 		hashes = append(hashes, c.key(s, i))
@@ -43,7 +51,7 @@ func (c *cpuTier) keys(s *seq, from, to int64) (hashes []uint64) {
 	return hashes
 }
 
-// get returns the chunk with a hash, or nil if the tier does not have it.
+// get returns the chunk with hash h; nil if the tier does not have it.
 func (c *cpuTier) get(h uint64) *tierChunk {
 	if x := c.index[h]; x != nil && x.in != &c.b1 && x.in != &c.b2 {
 		return x
@@ -51,15 +59,16 @@ func (c *cpuTier) get(h uint64) *tierChunk {
 	return nil
 }
 
-// nextRank is the rank of a chunk that is used now. Between consecutive ranks there is room for the
-// chunks of one request.
+// nextRank returns the rank of a chunk that is used now. Consecutive ranks differ by enough to rank
+// the chunks of one request in between.
 func (c *cpuTier) nextRank() int64 {
 	c.lastRank += 1 << 32
 	return c.lastRank
 }
 
-// makeRoom evicts chunks until n more fit (LRUCachePolicy.evict(), ARCCachePolicy.evict()). It
-// returns false, and evicts nothing, if that is impossible.
+// makeRoom evicts chunks until n more fit (LRUCachePolicy.evict(), ARCCachePolicy.evict()). If that
+// is impossible it evicts nothing and returns false. Chunks that are being copied or belong to the
+// present offer are not evicted.
 func (c *cpuTier) makeRoom(n int) bool {
 	need := n - (c.capacity - c.t1.Len() - c.t2.Len())
 	if n == 0 || need <= 0 {
@@ -104,8 +113,8 @@ func (c *cpuTier) makeRoom(n int) bool {
 	return true
 }
 
-// noteUnused counts the end of the last copy of x as a use, as releases 0.24 to 0.30 do with policy
-// lru.
+// noteUnused records that a copy of x has ended. If it was the last one, releases 0.24 to 0.30
+// count that as a use with policy lru.
 func (c *cpuTier) noteUnused(x *tierChunk) {
 	if r := &c.e.rules; x.refs == 0 && !c.set.Arc && r.OffloadByUse && !r.OffloadByRequest {
 		x.moveTo(&c.t1, c.nextRank())
@@ -140,6 +149,7 @@ func (c *offloading) adapt(x *tierChunk) {
 	x.moveTo(x.in, c.nextRank())
 }
 
+// moveTarget changes the length of t1 at which arc aims, between 0 and the capacity.
 func (c *offloading) moveTarget(by float64) {
 	c.target = min(max(c.target+by, 0), float64(c.capacity))
 }
@@ -180,7 +190,7 @@ func (c *offloading) isFrequent(h uint64) bool {
 	return counted != nil && counted.Value.(*tierChunk).offer >= c.set.Threshold
 }
 
-// Bits of what a request did with a chunk.
+// Bits of offloadState.uses: what a request did with a chunk.
 const (
 	usedStored = 1 << iota
 	usedFound
@@ -207,8 +217,8 @@ func (c *offloading) noteUse(s *seq, i int64, how uint8) {
 	}
 }
 
-// rankOf is the recency of chunk i of a running request. All chunks of a request are equally
-// recent, except that the last one is the least (LRUCachePolicy._get_request_rank(), since 0.33).
+// rankOf returns the rank of chunk i of a running request. The chunks of a request rank next to
+// each other, the last one lowest (LRUCachePolicy._get_request_rank(), since 0.33).
 func (c *offloading) rankOf(l *offloadState, i int64) int64 {
 	if l.rank == 0 {
 		l.rank = c.nextRank()
@@ -216,7 +226,8 @@ func (c *offloading) rankOf(l *offloadState, i int64) int64 {
 	return l.rank - i - 1
 }
 
-// countFinished applies the uses of a finished request (CachePolicy.on_request_finished()).
+// countFinished applies the uses of a finished request to the lists
+// (CachePolicy.on_request_finished()).
 func (c *offloading) countFinished(s *seq) {
 	for i, how := range slices.Backward(s.offload.uses) {
 		x := c.get(c.key(s, int64(i)))
@@ -233,8 +244,8 @@ func (c *offloading) countFinished(s *seq) {
 	}
 }
 
-// noteOffer tells the eviction policy which chunks of an offer were in the tier and which were
-// missing.
+// noteOffer records for the eviction policy which chunks of an offer, those from nextStore to end,
+// were in the tier. store has the numbers of those that were missing.
 func (c *offloading) noteOffer(s *seq, end int64, store []int64) {
 	uses := s.offload.uses
 	for _, i := range slices.Backward(store) {

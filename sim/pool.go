@@ -1,5 +1,11 @@
 package sim
 
+// This file is the pool of GPU KV blocks. It mirrors vllm/v1/core/block_pool.py and the parts of
+// kv_cache_manager.py that allocate and free blocks.
+//
+// Words: a block is hashed if its content hash is known, and findable (listed in the index) if a
+// lookup may return it. Own content is content that no other request can have.
+
 import (
 	"slices"
 )
@@ -25,7 +31,7 @@ type held struct {
 type pool struct {
 	Total, Free   int64
 	Hits, Misses  int64 // blocks given to requests from the cache, and blocks taken to be filled
-	Gains         int64 // how many times a block came free or became findable; see Engine.admit
+	Gains         int64 // how many times a block came free or became findable; Engine.admit compares it to see whether a new attempt can succeed
 	Caching       bool
 	UnhashedFirst bool // as free_blocks() does since 0.24
 
@@ -61,7 +67,7 @@ type content struct {
 	dup  int32 // the next block with the same hash, in the order of registration; or none
 }
 
-// newPool makes a pool of total blocks, all free.
+// newPool returns a pool of total blocks, all free.
 func newPool(total int64, caching bool) *pool {
 	p := &pool{Total: total, Free: total, Caching: caching}
 	if !caching {
@@ -94,7 +100,7 @@ func (p *pool) Clone() *pool {
 	return &c
 }
 
-// enqueue puts a free block at the tail of the queue, or with first at its head.
+// enqueue puts free block b at the tail of the queue, or with first at its head.
 func (p *pool) enqueue(b int32, first bool) {
 	if p.tail-p.head == uint64(len(p.queue)) {
 		p.compact()
@@ -125,8 +131,8 @@ func (p *pool) compact() {
 	p.tail = to
 }
 
-// takeFree takes the block at the head of the queue and evicts its content (block_pool.py:
-// get_new_blocks()).
+// takeFree removes the block at the head of the queue, evicts its content and returns it
+// (block_pool.py: get_new_blocks()). One must be free.
 func (p *pool) takeFree() int32 {
 	mask := uint64(len(p.queue) - 1)
 	for p.queue[p.head&mask] == none {
@@ -146,8 +152,8 @@ func (p *pool) takeFree() int32 {
 	return b
 }
 
-// release removes one reference to a block. Without references it goes into the queue, with first
-// at its head (block_pool.py: free_blocks()).
+// release removes one reference to block b. Without references the block goes to the tail of the
+// free queue, or with first to its head (block_pool.py: free_blocks()).
 func (p *pool) release(b int32, first bool) {
 	at := &p.blocks[b]
 	at.ref--
@@ -168,8 +174,8 @@ func (p *pool) Lookup(hash uint64) (int32, bool) {
 	return b, b != none
 }
 
-// Share gives a request the cached blocks of its prefix (block_pool.py: touch()). Free ones among
-// them leave the queue.
+// Share gives request h the cached blocks of its prefix, hits (block_pool.py: touch()). Free ones
+// among them leave the queue.
 func (p *pool) Share(h *held, hits []int32) {
 	for _, b := range hits {
 		at := &p.blocks[b]
@@ -186,10 +192,10 @@ func (p *pool) Share(h *held, hits []int32) {
 	h.Registered += int64(len(hits))
 }
 
-// Register stores the content hash of the request's next unregistered block and makes the block
-// findable after earlier blocks with the same content (block_pool.py: cache_full_blocks()). With
-// own no other request can have this content, so the hash is stored for Removed only; ListAll makes
-// it findable if the request is preempted.
+// Register stores the content hash of the request's next full block and makes the block findable,
+// after earlier blocks with the same content (block_pool.py: cache_full_blocks()). With own no
+// other request can have this content; the hash is then stored only for Removed, and ListAll makes
+// the block findable if the request is preempted.
 func (p *pool) Register(h *held, hash uint64, own bool) {
 	b := h.IDs[h.Registered]
 	h.Registered++
@@ -200,11 +206,12 @@ func (p *pool) Register(h *held, hash uint64, own bool) {
 	}
 }
 
-// RegisterOwn registers all blocks of the request before want, whose content is its own. It may be
-// used without Removed, and stores no hashes.
+// RegisterOwn registers the blocks of the request before number want, whose content is its own. It
+// stores no hashes, so it may be used only if Removed is nil.
 func (p *pool) RegisterOwn(h *held, want int64) { h.Registered = max(h.Registered, want) }
 
-// makeFindable enters a registered block in the index, after other blocks with the same hash.
+// makeFindable enters block b, whose hash is known, in the index after other blocks with the same
+// hash.
 func (p *pool) makeFindable(b int32) {
 	p.Gains++
 	at := &p.content[b]
@@ -223,8 +230,8 @@ func (p *pool) makeFindable(b int32) {
 	p.content[first].dup = b
 }
 
-// ListAll makes all registered blocks of a request with content c findable. It is called when the
-// request is preempted, because it will look up its own blocks when it resumes.
+// ListAll makes all registered blocks of request h, with content c, findable. It is called when the
+// request is preempted, because the request looks up its own blocks when it resumes.
 func (p *pool) ListAll(h *held, c *Content, blockSize int64) {
 	for i, b := range h.IDs[:h.Registered] {
 		if p.blocks[b].listed {
@@ -237,7 +244,7 @@ func (p *pool) ListAll(h *held, c *Content, blockSize int64) {
 	}
 }
 
-// evict removes the content of block b (block_pool.py: _maybe_evict_cached_block()).
+// evict removes the content of block b from the index (block_pool.py: _maybe_evict_cached_block()).
 func (p *pool) evict(b int32) {
 	at := &p.content[b]
 	p.blocks[b].hashed = false
@@ -265,7 +272,7 @@ func (p *pool) evict(b int32) {
 	}
 }
 
-// Grow takes free blocks for h until it has want of them. The caller must have checked that enough
+// Grow takes free blocks for h until h has want of them. The caller must have checked that enough
 // are free.
 func (p *pool) Grow(h *held, want int64) {
 	p.Misses += max(0, want-h.N)
@@ -281,7 +288,7 @@ func (p *pool) Grow(h *held, want int64) {
 	}
 }
 
-// equip gives h memory for its block numbers.
+// equip gives h memory for its block numbers, from spare if there is any.
 func (p *pool) equip(h *held) {
 	if n := len(p.spare); h.IDs == nil && n > 0 {
 		h.IDs, p.spare = p.spare[n-1], p.spare[:n-1]

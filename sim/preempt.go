@@ -2,10 +2,13 @@ package sim
 
 import "slices"
 
-// makeRoom preempts running requests until there are enough free blocks for s to have need of them
-// (scheduler.py: schedule(), the loop around allocate_slots() of running requests). It returns the
-// position of s in the running list, which may have changed, and the budget, which grows by the tokens
-// of preempted requests. ok is false if s itself was preempted, or if no request may be preempted.
+// makeRoom preempts running requests until there are enough free blocks for s to have need blocks
+// (scheduler.py: schedule(), the loop around allocate_slots() of running requests). i is the
+// position of s in the running list.
+//
+// It returns the position of s afterwards, and the token budget, which grows by the tokens that
+// preempted requests had in this step. ok is false if s itself was preempted, or if no request may
+// be preempted.
 func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (at int, left int64, ok bool) {
 	for need-s.held.N > e.pool.Free {
 		k := e.victim()
@@ -35,9 +38,10 @@ func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (at int, left int64
 	return i, budget, true
 }
 
-// victim returns the position of the running request to preempt: the last one (fcfs), or the one that
-// would be served last (priority). vLLM takes the first of several with equal priority and arrival
-// time. There such requests do not occur; here they can, and would preempt each other for ever.
+// victim returns the position of the running request to preempt: the last one (fcfs), or the one
+// that would be served last (priority). If several have equal priority and arrival time, vLLM takes
+// the first. Simulated arrivals can be equal, and with vLLM's choice such requests would preempt
+// each other for ever, so the choice here is by Before, which treats no two requests as equal.
 func (e *Engine) victim() int {
 	worst := len(e.running) - 1
 	if e.byPriority {
@@ -79,7 +83,8 @@ func (e *Engine) preempt(s *seq) {
 	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.numWaiting()))
 }
 
-// removeFromStep removes s from the step being formed and returns how many tokens it had there.
+// removeFromStep removes s from the step being formed and returns how many tokens s had there; 0 if
+// it was not in the step.
 func (e *Engine) removeFromStep(s *seq) int64 {
 	for i := range e.cur {
 		it := &e.cur[i]

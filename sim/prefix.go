@@ -1,7 +1,8 @@
 package sim
 
 // findHits returns the cached blocks of the longest known prefix of s, but leaves at least one
-// token to compute (kv_cache_manager.py: get_computed_blocks()).
+// token to compute (kv_cache_manager.py: get_computed_blocks()). The next call overwrites the
+// result.
 func (e *Engine) findHits(s *seq) []int32 {
 	hits := e.reuse.hits[:0]
 	if e.pool.Caching {
@@ -24,8 +25,8 @@ func (e *Engine) findHits(s *seq) []int32 {
 	return hits
 }
 
-// registerBlocks makes the full blocks within the first tokens of s findable (kv_cache_manager.py:
-// cache_blocks()).
+// registerBlocks makes the full blocks within the first `tokens` tokens of s findable by later
+// requests (kv_cache_manager.py: cache_blocks()).
 func (e *Engine) registerBlocks(s *seq, tokens int64) {
 	tokens = min(tokens, s.tokens()-s.content.Ahead)
 	if tokens < (s.held.Registered+1)*e.blockSize {
@@ -48,7 +49,8 @@ func (e *Engine) registerBlocks(s *seq, tokens int64) {
 	e.kvLog.stored(e, s, first, full)
 }
 
-// cachedAtFirst records how many tokens of s were cached here at its first admission.
+// cachedAtFirst records that `tokens` tokens of s were cached in this engine at its first
+// admission.
 func (e *Engine) cachedAtFirst(s *seq, tokens int64) {
 	s.cached = tokens
 	s.res.CachedTokens = tokens

@@ -1,8 +1,11 @@
 package sim
 
-// allRanks is all engines of a data-parallel deployment behind their API servers. Each has its own
-// scheduler and KV cache. The ranks of a model with experts step together, see [lockstep]; others
-// are independent.
+// This file simulates all engines of a data-parallel deployment on one clock: a rank is one engine,
+// with its own scheduler and KV cache. balancer.go sends requests to ranks, lockstep.go makes the
+// ranks of a mixture-of-experts model step together.
+
+// allRanks is all engines of a data-parallel deployment behind their API servers. It implements
+// [Server].
 type allRanks struct {
 	engines  []*Engine
 	lockstep *lockstep // nil: independent
@@ -11,7 +14,8 @@ type allRanks struct {
 	running  *Engine // the engine whose RunTo is being executed; nil for none
 }
 
-// newRanks makes idle ranks at time 0. observe may be nil.
+// newRanks returns idle ranks at time 0, with a seed each. observe may be nil; it gets the steps
+// and events of all ranks.
 func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 	d := cfg.Deployment
 	r := &allRanks{}
@@ -44,14 +48,14 @@ func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 	return r, nil
 }
 
-// Arrive submits request i to the API at atUs, which sends it to a rank. The caller must have
-// called RunTo(atUs), unless nothing happens before atUs.
+// Arrive submits request i to the API at atUs, whose server sends it to a rank. The caller must
+// have called RunTo(atUs), unless nothing happens before atUs.
 func (r *allRanks) Arrive(i int, q *Request, atUs int64) error {
 	r.balance.publish(r.engines, atUs)
 	return r.engines[r.balance.pickRank(i)].Arrive(i, q, atUs)
 }
 
-// RunTo is [Engine.RunTo] for all ranks together, in the order of time.
+// RunTo does what [Engine.RunTo] does, for all ranks in the order of time.
 func (r *allRanks) RunTo(untilUs int64) error {
 	r.until = untilUs
 	for {
@@ -70,7 +74,7 @@ func (r *allRanks) RunTo(untilUs int64) error {
 	}
 }
 
-// nextRank is the rank in which something happens first.
+// nextRank returns the rank in which something happens first.
 func (r *allRanks) nextRank() *Engine {
 	first := r.engines[0]
 	for _, e := range r.engines[1:] {
@@ -81,10 +85,10 @@ func (r *allRanks) nextRank() *Engine {
 	return first
 }
 
-// NextUs is the time at which something happens next; math.MaxInt64 for never.
+// NextUs returns the time at which something happens next in any rank, us; math.MaxInt64 for never.
 func (r *allRanks) NextUs() int64 { return r.nextRank().NextUs() }
 
-// Yield is [Engine.Yield] for all ranks.
+// Yield does what [Engine.Yield] does, for all ranks.
 func (r *allRanks) Yield(atUs int64) {
 	r.until = min(r.until, atUs)
 	if r.running != nil {
@@ -92,7 +96,7 @@ func (r *allRanks) Yield(atUs int64) {
 	}
 }
 
-// Inside is the sum of [Engine.Inside] over the ranks.
+// Inside returns the sum of [Engine.Inside] over the ranks. StepStartUs is the latest of theirs.
 func (r *allRanks) Inside() inside {
 	sum := inside{StepStartUs: -1}
 	for _, e := range r.engines {
@@ -106,7 +110,8 @@ func (r *allRanks) Inside() inside {
 	return sum
 }
 
-// Watch is [Engine.Watch]: content is findable while some rank has it.
+// Watch does what [Engine.Watch] does: changed is called when the first rank has a content and when
+// the last one has lost it.
 func (r *allRanks) Watch(changed func(atUs int64, hash uint64, stored bool)) {
 	holders := map[uint64]int{} // ranks that have the content
 	for _, e := range r.engines {
@@ -123,17 +128,17 @@ func (r *allRanks) Watch(changed func(atUs int64, hash uint64, stored bool)) {
 	}
 }
 
-// Release is [Engine.Release] for the rank that has the blocks.
+// Release does what [Engine.Release] does, for the rank to which request i was sent.
 func (r *allRanks) Release(i int, atUs int64) { r.engines[r.RankOf(i)].Release(i, atUs) }
 
-// RankOf is the rank to which request i was sent.
+// RankOf returns the rank to which request i was sent.
 func (r *allRanks) RankOf(i int) int {
 	b := r.balance
 	slot := int(b.slots[i])
 	return b.servers[slot/b.ranks].first + slot%b.ranks
 }
 
-// RankOf is 0, the rank of an engine alone.
+// RankOf returns 0, the rank of an engine alone.
 func (*Engine) RankOf(int) int { return 0 }
 
 // Close ends the run and returns the sum of the ranks' results; Result.Ranks has each.
@@ -153,7 +158,7 @@ type ofRank struct {
 	rank int
 }
 
-// Step passes a step on.
+// Step passes step v on with its rank.
 func (o *ofRank) Step(v *StepView) {
 	v.Rank, v.Ranked = o.rank, true
 	o.Observer.Step(v)

@@ -4,9 +4,10 @@ package sim
 // in which steps take their recorded times. Where a time is unknown, the engine uses StepUs.
 type timeline interface {
 	Model
-	// StartUs is when schedule(step) begins, given that the engine is ready at readyUs.
+	// StartUs returns when schedule() of a step begins, us, if the engine is ready at readyUs.
 	StartUs(step, readyUs int64) int64
-	// EndUs is when the execution of a step that began at startUs ends; ok is false when unknown.
+	// EndUs returns when the execution of a step that began at startUs ends, us; ok is false when
+	// unknown.
 	EndUs(step, startUs int64) (endUs int64, ok bool)
 }
 
@@ -22,10 +23,10 @@ type Recorded struct {
 // Unknown marks a time that was not recorded.
 const Unknown = int64(-1)
 
-// StepUs is the time of a step whose end is unknown.
+// StepUs returns the time of a step whose end is unknown, us.
 func (r *Recorded) StepUs(*Batch) (float64, error) { return max(1, r.FallbackUs), nil }
 
-// StartUs is the recorded start, or readyUs.
+// StartUs returns the recorded start of a step, and readyUs if it was not recorded.
 func (r *Recorded) StartUs(step, readyUs int64) int64 {
 	if i := step - r.First; i >= 0 && i < int64(len(r.Start)) && r.Start[i] != Unknown {
 		return r.Start[i]
@@ -33,7 +34,7 @@ func (r *Recorded) StartUs(step, readyUs int64) int64 {
 	return readyUs
 }
 
-// EndUs is the recorded end of execution.
+// EndUs returns the recorded end of the execution of a step; false if it was not recorded.
 func (r *Recorded) EndUs(step, _ int64) (int64, bool) {
 	if i := step - r.First; i >= 0 && i < int64(len(r.End)) && r.End[i] != Unknown {
 		return r.End[i], true

@@ -1,5 +1,8 @@
 package sim
 
+// This file scores a candidate set of coefficients: it simulates measured requests and compares the
+// simulated with the measured latencies (see Objective of a replay in the package comment).
+
 import (
 	"math"
 
@@ -12,12 +15,14 @@ import (
 // first to the last token.
 type Measured struct{ TTFTUs, SpanUs, E2EUs float64 }
 
-// metrics are TTFT, span and E2E.
+// metrics is the number of latencies that are compared: TTFT, span and E2E.
 const metrics = 3
 
+// all returns TTFT, span and E2E, us.
 func (m *Measured) all() [metrics]float64 { return [metrics]float64{m.TTFTUs, m.SpanUs, m.E2EUs} }
 
-// Measured converts a simulated request to the times that a measurement would have given.
+// Measured returns the times that a measurement of the simulated request would have given; NaN for
+// those of a request that did not finish.
 func (r *RequestResult) Measured() Measured {
 	known := func(us float64, ok bool) float64 {
 		if !ok || r.Outcome != OutcomeFinished {
@@ -30,12 +35,13 @@ func (r *RequestResult) Measured() Measured {
 		E2EUs: known(r.E2EUs())}
 }
 
-// Options are the settings of a comparison of simulated and measured requests.
+// Options are the settings of a replay, the comparison of simulated with measured requests.
 type Options struct {
 	// Bound stops a replay as soon as its objective must exceed this value; 0 for never.
 	Bound float64
-	// BlockUs is the length of the time blocks, by arrival, for each of which normal equations are
-	// summed. 0 computes no derivatives; otherwise the latency model must be linear.
+	// BlockUs is the length of the time blocks: requests are divided by arrival, and each block
+	// gets normal equations of its own. 0 computes no derivatives; otherwise the latency model must
+	// be linear.
 	BlockUs int64
 	// Theta is the candidate's coefficients in the order of Columns. If it is given, the unknowns of
 	// the normal equations are the coefficients, otherwise their change.
@@ -48,6 +54,7 @@ const (
 	quantile = 0.5            // weight of the quantiles in the objective
 )
 
+// quantiles are the levels at which the distributions are compared.
 var quantiles = [...]float64{0.5, 0.9, 0.99}
 
 // Score is the result of a replay.
@@ -63,7 +70,8 @@ type Score struct {
 	Blocks []*ridge.Gram
 }
 
-// assess replays the requests once and compares them with the measured times.
+// assess simulates the requests once and returns the score against the measured times seen, one
+// entry for each request.
 func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, error) {
 	if len(seen) != len(reqs) {
 		return nil, trace.Errorf(CodeBadConfig, "measured requests: got %d for %d, want one each", len(seen), len(reqs))
@@ -103,7 +111,7 @@ func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, err
 	return e.score, nil
 }
 
-// evaluation is one replay under way.
+// evaluation is a replay that is under way: the score so far, and the times of each metric.
 type evaluation struct {
 	Options
 	seen      []Measured
@@ -112,8 +120,8 @@ type evaluation struct {
 	simulated [metrics][]float64
 }
 
-// left compares a request that has left with its measured times. It returns false if the objective
-// must exceed the bound.
+// left adds request i, which has left with result r, to the score. It returns false, which stops
+// the replay, if the objective must exceed the bound.
 func (e *evaluation) left(i int, r *RequestResult) bool {
 	got, want := r.Measured(), e.seen[i].all()
 	for k, v := range got.all() {
@@ -139,7 +147,8 @@ func (e *evaluation) left(i int, r *RequestResult) bool {
 	return e.Bound <= 0 || e.score.Paired <= e.Bound
 }
 
-// addRow adds one measured time to the normal equations of its time block.
+// addRow adds one time (simulated, its derivatives d, and measured) to the normal equations of the
+// block of its arrival. Errors are relative to the simulated time.
 func (e *evaluation) addRow(arrivalUs int64, d *Derivative, simulated, measured float64) {
 	at := int(arrivalUs / e.BlockUs)
 	for len(e.score.Blocks) <= at {
@@ -155,8 +164,8 @@ func (e *evaluation) addRow(arrivalUs int64, d *Derivative, simulated, measured 
 	e.score.Blocks[at].AddRow(Pull(simulated, measured)/(simulated*simulated), d.By, target)
 }
 
-// quantiles is the part of the objective that compares distributions: half of the sum of |log
-// ratio| over the quantiles of TTFT, span and E2E.
+// quantiles returns the part of the objective that compares distributions: half of the sum of
+// |log(simulated / measured)| over the quantiles of TTFT, span and E2E.
 func (e *evaluation) quantiles() float64 {
 	sum := 0.0
 	for k := range metrics {
@@ -177,7 +186,7 @@ func (e *evaluation) quantiles() float64 {
 	return sum
 }
 
-// huber is x^2/2 near 0 and |x| beyond huberAt, joined smoothly.
+// huber returns the Huber loss: x^2/2 up to |x| = huberAt, and linear beyond.
 func huber(x float64) float64 {
 	if x = math.Abs(x); x <= huberAt {
 		return x * x / 2
@@ -185,7 +194,8 @@ func huber(x float64) float64 {
 	return huberAt * (x - huberAt/2)
 }
 
-// Pull is the weight with which a squared relative error has the same derivative as the Huber loss.
+// Pull returns the weight, in (0, 1], of a squared relative error that has the same derivative as
+// the Huber loss: iteratively reweighted least squares uses it.
 func Pull(simulated, measured float64) float64 {
 	if off := math.Abs(math.Log(simulated / measured)); off > huberAt {
 		return huberAt / off

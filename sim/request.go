@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Request is one request of a workload. Times are us of simulated time.
+// Request is one request of a workload. Times are us of simulated time unless a field names a step.
 type Request struct {
 	ID           string
 	ArrivalUs    int64 // at the API (api.ARRIVED)
@@ -19,10 +19,10 @@ type Request struct {
 	SLOE2EUs     int64 // goodput target, 0 = none
 	SLOITLUs     int64 // goodput target of the mean gap between output tokens, 0 = none
 
-	// The content, for prefix caching: requests of one Group (not 0) share their
-	// first GroupTokens prompt tokens. Hashes are content ids of consecutive
-	// spans of HashTokens prompt tokens; equal leading ids mean equal tokens.
-	// Without Group and Hashes no other request has an equal prompt.
+	// Content, for prefix caching. Requests of one Group (not 0) share their first GroupTokens
+	// prompt tokens. Hashes are content ids of consecutive spans of HashTokens prompt tokens;
+	// requests with equal leading ids have equal tokens there. A request without Group and Hashes
+	// shares nothing.
 	Group       uint64
 	GroupTokens int64
 	Hashes      []uint64
@@ -31,7 +31,8 @@ type Request struct {
 	// which a later request begins; 0 for the prompt.
 	HashedTokens int64
 
-	// Unmeasured keeps its token gaps out of Result.Gaps: it warms the server up, or keeps it busy to the end.
+	// Unmeasured keeps the token gaps of the request out of Result.Gaps: the request only warms the
+	// server up, or keeps it busy to the end.
 	Unmeasured bool
 
 	// CachedTokens overrides the prefix-cache lookup of the first admission with what a recording
@@ -49,44 +50,42 @@ type Request struct {
 	RemotePrefill, RemoteDecode bool
 	LoadUs, SendUs              int64
 
-	// AbortAtUs is when the abort reaches the engine (client gone, stop string). AbortKind is the
-	// outcome: OutcomeAborted, OutcomeTimedOut or OutcomeFinished (a stop string, which the API
-	// counts as success).
+	// AbortAtUs is when an abort reaches the engine: the client has gone, or the API has found a
+	// stop string. AbortKind is the outcome: OutcomeAborted, OutcomeTimedOut or, for a stop string,
+	// OutcomeFinished, because for the client that is success.
 	AbortAtUs trace.Opt[int64]
 	// AbortAfterUs is the same, counted from the arrival.
 	AbortAfterUs trace.Opt[int64]
 	AbortKind    Outcome
 
-	// After makes a closed loop of one client: with After = i+1 the request
-	// arrives ThinkUs after request i of the workload has left the system,
-	// whatever its outcome, but not before ArrivalUs. 0 = open.
+	// After makes the request part of a closed loop of one client: with After = i+1 it arrives
+	// ThinkUs after request i of the workload has left the system, whatever its outcome, but not
+	// before ArrivalUs. 0 means that it follows no request.
 	After int
-	// Loop makes a closed loop with a shared queue: the requests of one Loop (not
-	// 0) that are Queued are sent in workload order, one whenever any request of
-	// the loop has left, ThinkUs later and not before ArrivalUs. The others of
-	// the loop arrive by themselves, one for each client.
+	// Loop makes a closed loop of clients with a shared queue. Of the requests of one Loop (not 0),
+	// those with Queued are sent in workload order: one whenever any request of the loop has left,
+	// ThinkUs later and not before ArrivalUs. The others arrive by themselves, one for each client.
 	Loop    int
 	Queued  bool
 	ThinkUs int64
-	// With = i+1 makes it a further sample of request i (n > 1). Both arrive together, and a request
-	// after i waits for both. 0 = none.
+	// With = i+1 makes it a further sample of request i (n > 1 in the API): both arrive together,
+	// and a request that follows i waits for both. 0 for none.
 	With int
 
-	// EnqueueUs overrides arrival + overhead: when the request reaches the
-	// engine's input queue. Used by replays that know it.
+	// EnqueueUs, if known, is when the request reaches the engine's input queue, in place of
+	// arrival + overhead.
 	EnqueueUs trace.Opt[int64]
 
-	// PickUpStep is the last step before its recorded pick-up (scheduler.step of
-	// QUEUED): the request stays in the input queue until then, or until the
-	// engine is idle, which then goes on with that step. For recordings whose
-	// step times are incomplete.
+	// PickUpStep is for recordings whose step times are incomplete: the last step before the
+	// recorded pick-up (scheduler.step of QUEUED). The request stays in the input queue until that
+	// step or, if the engine becomes idle before, makes it go on with that step number.
 	PickUpStep trace.Opt[int64]
 }
 
 // abortOutcomes are the outcomes that an abort may have.
 var abortOutcomes = []Outcome{OutcomeAborted, OutcomeTimedOut, OutcomeFinished}
 
-// content is the content of the blocks of request i of the workload.
+// content returns the content of the blocks of request i of the workload.
 func (r *Request) content(i int) Content {
 	return Content{
 		PromptTokens: r.PromptTokens,
@@ -99,12 +98,12 @@ func (r *Request) content(i int) Content {
 	}
 }
 
-// LatestUs is the end of simulated time, us: three centuries. Requests with later times are
-// refused.
+// LatestUs is the largest time in a workload, us: three centuries. Requests with later times are
+// errors.
 const LatestUs = int64(1e16)
 
-// ToUs rounds a time to whole microseconds. NaN and values out of range become times that checks
-// refuse, because the result of converting them directly differs between processors.
+// ToUs rounds a time >= 0 to whole microseconds. NaN and values out of range become times that
+// checks reject (-1 or LatestUs + 1), because their direct conversion differs between processors.
 func ToUs(v float64) int64 {
 	switch {
 	case v <= -1:
@@ -115,7 +114,7 @@ func ToUs(v float64) int64 {
 	return LatestUs + 1
 }
 
-// checkRequest refuses impossible values of request i of n.
+// checkRequest returns an error for impossible values of request i of n.
 func (r *Request) checkRequest(i, n int) error {
 	bad := func(format string, args ...any) error {
 		return trace.Errorf(CodeBadConfig, "request %d (%q): got "+format, append([]any{i, r.ID}, args...)...)
@@ -147,7 +146,8 @@ func (r *Request) checkRequest(i, n int) error {
 	return nil
 }
 
-// IsClosedLoop reports whether clients of a closed loop send requests. It cannot saturate a server.
+// IsClosedLoop reports whether a closed loop of clients sends the requests. Such a loop cannot
+// saturate a server, because it sends no more than the clients have in flight.
 func IsClosedLoop(reqs []Request) bool {
 	return slices.ContainsFunc(reqs, func(r Request) bool { return r.Loop > 0 })
 }

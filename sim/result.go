@@ -5,7 +5,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// counts lists the fields that are summed over engines.
+// counts returns pointers to the fields that Totals sums over engines.
 func (r *Result) counts() []*int64 {
 	return []*int64{&r.Steps, &r.EmptySteps, &r.DummySteps, &r.WaitedUs, &r.ScheduledTokens, &r.PrefillTokens,
 		&r.DecodeTokens,
@@ -14,8 +14,8 @@ func (r *Result) counts() []*int64 {
 		&r.NewBlocks, &r.StoredBlocks, &r.LoadedBlocks, &r.ClippedSteps, &r.ClippedDelays, &r.BusyUs, &r.Sent}
 }
 
-// Totals sums the counts of several engines. Peaks are the largest of an engine, and BusyUs is the
-// mean.
+// Totals returns the sum of the counts of several engines. Peaks are the largest of any engine, and
+// BusyUs is the mean.
 func Totals(engines []*Result) *Result {
 	sum := &Result{}
 	for _, e := range engines {
@@ -84,8 +84,8 @@ type RequestResult struct {
 	FinishedStep  int64           `col:"finished_step" doc:"step of the finish; 0 = none"`
 }
 
-// latencies are the columns that Timed computes from the stamps, and with Config.TokenGaps the
-// quantiles of the token gaps.
+// latencies are the columns of requests.parquet that Timed computes from the stamps and, with
+// Config.TokenGaps, the quantiles of the token gaps.
 type latencies struct {
 	QueueWaitMs trace.Opt[float64] `col:"queue_wait_ms" unit:"ms" doc:"SCHEDULED - QUEUED"`
 	TTFTMs      trace.Opt[float64] `col:"ttft_ms" unit:"ms" doc:"first token - arrival"`
@@ -95,7 +95,7 @@ type latencies struct {
 	E2EMs       trace.Opt[float64] `col:"e2e_ms" unit:"ms" doc:"departure - arrival"`
 }
 
-// Timed computes the latencies, which makes the result a row of requests.parquet.
+// Timed computes the latencies of r and returns r, which is then a row of requests.parquet.
 func (r *RequestResult) Timed() *RequestResult {
 	ms := func(us float64, ok bool) (v trace.Opt[float64]) {
 		if ok {
@@ -108,18 +108,18 @@ func (r *RequestResult) Timed() *RequestResult {
 	return r
 }
 
-// TTFTUs is the time to first token.
+// TTFTUs returns the time to first token, us; false without a first token.
 func (r *RequestResult) TTFTUs() (float64, bool) {
 	return float64(r.FirstTokenUs.V-r.ArrivalUs) + r.TokenUs, r.FirstTokenUs.OK
 }
 
-// E2EUs is the time from arrival to departure; false unless the request finished.
+// E2EUs returns the time from arrival to departure, us; false unless the request finished.
 func (r *RequestResult) E2EUs() (float64, bool) {
 	return float64(r.DepartedUs.V-r.ArrivalUs) + r.TokenUs*float64(r.OutputTokens), r.DepartedUs.OK &&
 		r.Outcome == OutcomeFinished
 }
 
-// ITLUs is the mean gap between tokens; false for fewer than two output tokens.
+// ITLUs returns the mean gap between tokens, us; false for fewer than two output tokens.
 func (r *RequestResult) ITLUs() (float64, bool) {
 	if !r.FirstTokenUs.OK || !r.FinishedUs.OK || r.OutputTokens < 2 {
 		return 0, false
@@ -127,13 +127,14 @@ func (r *RequestResult) ITLUs() (float64, bool) {
 	return float64(r.FinishedUs.V-r.FirstTokenUs.V)/float64(r.OutputTokens-1) + r.TokenUs, true
 }
 
-// result is the result of a request that has just arrived.
+// result returns the result of a request that has just arrived, at atUs.
 func (r *Request) result(atUs int64) RequestResult {
 	return RequestResult{ID: r.ID, ArrivalUs: atUs, PromptTokens: r.PromptTokens, SLOClass: r.SLOClass,
 		Outcome: OutcomeUnfinished}
 }
 
-// Judge sets whether a departed request met its goodput targets.
+// Judge sets SLOMet: whether the departed request met all targets of q. Without targets it stays
+// unknown.
 func (r *RequestResult) Judge(q *Request) {
 	if q.SLOTTFTUs == 0 && q.SLOE2EUs == 0 && q.SLOITLUs == 0 {
 		return
@@ -146,7 +147,7 @@ func (r *RequestResult) Judge(q *Request) {
 	r.SLOMet = trace.Some(met)
 }
 
-// Result is one simulated run.
+// Result is one simulated run. Times are us.
 type Result struct {
 	Requests        []RequestResult // in workload order; nil from Stream
 	Steps           int64           // schedule() calls, empty ones included

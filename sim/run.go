@@ -1,5 +1,8 @@
 package sim
 
+// This file runs a whole workload through one server: it sends each request at its arrival and
+// advances simulated time in between.
+
 import (
 	"math"
 )
@@ -20,9 +23,9 @@ func Run(cfg Config, reqs []Request, obs Observer) (*Result, error) {
 	return res, nil
 }
 
-// Stream is Run without keeping results. It calls left for every request when it leaves, and at the
-// end for those that never did. r is reused. If left returns false, the run ends and Result.Stopped
-// is set.
+// Stream does what Run does without keeping results: it calls left for every request when it
+// leaves, and at the end for those that never did. r is reused after the call. If left returns
+// false, the run ends and Result.Stopped is set.
 func Stream(cfg Config, reqs []Request, obs Observer, left func(i int, r *RequestResult) bool) (*Result, error) {
 	d, err := newDriver(cfg, reqs, obs, left)
 	if err != nil {
@@ -31,7 +34,8 @@ func Stream(cfg Config, reqs []Request, obs Observer, left func(i int, r *Reques
 	return d.run()
 }
 
-// Server is an [Engine], or all ranks of a data-parallel deployment.
+// Server is an [Engine], or all ranks of a data-parallel deployment. The methods are those of
+// Engine.
 type Server interface {
 	Arrive(i int, r *Request, atUs int64) error
 	RunTo(untilUs int64) error
@@ -44,7 +48,7 @@ type Server interface {
 	Close() *Result
 }
 
-// NewServer makes an idle engine at time 0, or with cfg.Ranks all ranks. obs may be nil.
+// NewServer returns an idle engine at time 0, or with cfg.Ranks all ranks. obs may be nil.
 func NewServer(cfg Config, obs Observer, hooks Hooks) (Server, error) {
 	if cfg.Ranks {
 		return newRanks(cfg, obs, hooks)
@@ -52,7 +56,7 @@ func NewServer(cfg Config, obs Observer, hooks Hooks) (Server, error) {
 	return NewEngine(cfg, obs, hooks)
 }
 
-// driver sends the requests of a source to a server.
+// driver sends the requests of a workload to a server and reports their results.
 type driver struct {
 	Server
 	alone   *Engine // the server if it is one engine with derivatives; otherwise nil
@@ -65,6 +69,7 @@ type driver struct {
 	stopped bool
 }
 
+// newDriver returns a driver at time 0. left is called with each result.
 func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *RequestResult) bool) (*driver, error) {
 	src, err := NewSource(reqs)
 	if err != nil {
@@ -82,7 +87,8 @@ func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *Req
 	return d, err
 }
 
-// left passes the result on and makes the requests due that follow it.
+// left is the server's hook for request i: it reports the result, and makes the requests arrive
+// that wait for this one's end.
 func (d *driver) left(i int, atUs int64, r *RequestResult) {
 	if d.stopped {
 		return
@@ -100,8 +106,8 @@ func (d *driver) left(i int, atUs int64, r *RequestResult) {
 	})
 }
 
-// carryDerivative stores the derivatives of the arrival of request j, which follows another one by
-// its think time.
+// carryDerivative stores the derivatives of the arrival time of request j, which follows another
+// one's end (left) by its think time.
 func (d *driver) carryDerivative(j int, left *Derivative) {
 	from := d.alone.grad.derivative()
 	from.set(left)
@@ -112,7 +118,7 @@ func (d *driver) carryDerivative(j int, left *Derivative) {
 	d.from[j] = &from
 }
 
-// sendNext sends the next request to the server.
+// sendNext submits the next request of the workload to the server.
 func (d *driver) sendNext() error {
 	at, _ := d.src.Next()
 	i := d.src.Take()
@@ -129,7 +135,8 @@ func (d *driver) sendNext() error {
 	return d.alone.arrive(i, r, at, from)
 }
 
-// run sends every request at its arrival and advances time between them.
+// run sends every request at its arrival and advances time between arrivals, until all have left or
+// the stop time is reached.
 func (d *driver) run() (*Result, error) {
 	stop := d.stop
 	for !d.stopped {
@@ -153,7 +160,7 @@ func (d *driver) run() (*Result, error) {
 	return d.finish(), nil
 }
 
-// finish ends the run and reports the requests that were never sent.
+// finish ends the run, reports the requests that were never sent, and returns the result.
 func (d *driver) finish() *Result {
 	stopped := d.stopped
 	res := d.Close()
@@ -167,8 +174,8 @@ func (d *driver) finish() *Result {
 	return res
 }
 
-// InOrder returns a function that calls each for n requests in workload order: for each request as
-// soon as all before it have left.
+// InOrder returns a function for Stream that calls each for n requests in workload order: for a
+// request as soon as it and all before it have left.
 func InOrder(n int, each func(i int, r *RequestResult) bool) func(i int, r *RequestResult) bool {
 	early := make([]*RequestResult, n) // results that wait for an earlier request
 	var free []*RequestResult

@@ -74,7 +74,7 @@ func (e *Engine) schedule() error {
 	return nil
 }
 
-// beginBatch prepares an empty step, reusing memory, and resolves the limits that hold for it.
+// beginBatch prepares an empty step and sets the limits that hold for it alone.
 func (e *Engine) beginBatch() {
 	e.cur = nil
 	if n := len(e.reuse.items); n > 0 {

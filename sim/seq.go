@@ -1,5 +1,8 @@
 package sim
 
+// This file is the record that an engine keeps of a request, seq, and the lists of unused records.
+// Records are reused, because a long run would otherwise spend its time allocating memory.
+
 // status of a request inside the engine.
 type status uint8
 
@@ -60,13 +63,13 @@ type seq struct {
 // occupy memory for the rest of the run.
 const mostSpare = 1024
 
-// freeList is the records of requests that have left, first in, first out.
+// freeList is the records of requests that have left, in the order in which they left.
 type freeList struct {
 	head, tail *seq
 	n          int
 }
 
-// push adds a record, unless there are enough.
+// push adds a record to the list, unless the list has mostSpare already.
 func (l *freeList) push(s *seq) {
 	if l.n == mostSpare {
 		return
@@ -80,7 +83,8 @@ func (l *freeList) push(s *seq) {
 	l.tail = s
 }
 
-// take removes and returns the first record if its request left before the given step.
+// take removes and returns the first record if its request left before step number before; nil
+// otherwise.
 func (l *freeList) take(before int64) *seq {
 	s := l.head
 	if s == nil || s.doneStep >= before {
@@ -91,7 +95,7 @@ func (l *freeList) take(before int64) *seq {
 	return s
 }
 
-// visit is one request from its arrival at the API until it leaves.
+// visit is one request from its arrival at the API until it leaves the API.
 type visit struct {
 	req  *Request
 	s    *seq // its record in the engine; nil before and after
@@ -99,11 +103,11 @@ type visit struct {
 	grad *gradient // nil without Config.Gradient
 }
 
-// tokens is the number of known tokens, prompt and outputs, whose KV the scheduler wants
-// (num_tokens).
+// tokens returns the number of known tokens of s, prompt and outputs, whose KV the scheduler wants
+// (Request.num_tokens in vLLM).
 func (s *seq) tokens() int64 { return s.prompt + s.outputs }
 
-// blockHash is the chained hash of block b of the request.
+// blockHash returns the hash of block b of the request, which includes all blocks before it.
 func (s *seq) blockHash(b, blockSize int64) uint64 {
 	h, _ := s.content.Block(b, blockSize)
 	return h

@@ -1,12 +1,15 @@
 package sim
 
+// This file decides when requests arrive: by their own arrival times, or in closed loops after
+// other requests have left.
+
 import (
 	"cmp"
 	"slices"
 )
 
-// Source returns the requests of a workload in the order of their arrival. Requests of closed loops
-// become due when the ones before them have left.
+// Source returns the requests of a workload in the order of their arrival. A request of a closed
+// loop becomes due, which means that its arrival is known, when the request it waits for has left.
 type Source struct {
 	reqs      []Request
 	open      []int32 // requests with arrivals of their own, sorted by arrival
@@ -26,12 +29,13 @@ type dueRequest struct {
 	req   int32
 }
 
-// Before orders by time, then by when the requests became due.
+// Before orders by arrival, then by when the requests became due.
 func (a dueRequest) Before(b dueRequest) bool {
 	return a.at < b.at || a.at == b.at && a.order < b.order
 }
 
-// NewSource checks the requests and sorts them; those with equal arrivals keep their order.
+// NewSource checks the requests and returns a source of them. Requests with equal arrivals keep
+// their order.
 func NewSource(reqs []Request) (*Source, error) {
 	s := &Source{reqs: reqs, followers: map[int][]int32{}, queues: map[int][]int32{}, samples: map[int][]int32{},
 		inside: map[int]int{}}
@@ -55,7 +59,8 @@ func NewSource(reqs []Request) (*Source, error) {
 	return s, nil
 }
 
-// Next is the arrival of the next request; false if none will arrive before another has left.
+// Next returns the arrival of the next request, us; false if none will arrive before another has
+// left.
 func (s *Source) Next() (atUs int64, ok bool) {
 	if s.next < len(s.open) {
 		atUs = s.reqs[s.open[s.next]].ArrivalUs
@@ -67,8 +72,8 @@ func (s *Source) Next() (atUs int64, ok bool) {
 	return atUs, ok
 }
 
-// Take removes and returns the next request. If two arrive in the same microsecond, the one with an
-// arrival of its own comes first.
+// Take removes and returns the next request. Of two that arrive in the same microsecond, the one
+// with an arrival time of its own comes first.
 func (s *Source) Take() (i int) {
 	atUs, _ := s.Next()
 	if s.next < len(s.open) && s.reqs[s.open[s.next]].ArrivalUs == atUs {
@@ -113,7 +118,7 @@ func (s *Source) Left(i int, atUs int64, sent func(j int, atUs int64, followed b
 	}
 }
 
-// Again makes request i due at atUs: a request of a closed loop, or a further sample.
+// Again makes request i arrive at atUs; it is one of a closed loop or a further sample.
 func (s *Source) Again(i int, atUs int64) {
 	s.order++
 	s.due.Push(dueRequest{atUs, s.order, int32(i)})

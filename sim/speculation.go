@@ -1,5 +1,10 @@
 package sim
 
+// This file is speculative decoding. Words: a draft is a proposed token; a step verifies the drafts
+// of a request by computing them after the request's last known token; k is the number of drafts
+// for each request. Blocks for further tokens are allocated ahead (lookahead), because drafts need
+// KV too.
+
 import (
 	"math/rand/v2"
 
@@ -29,7 +34,8 @@ type speculation struct {
 	rng    *rand.Rand // of source
 }
 
-// newSpeculation makes the state for an engine with a drafter.
+// newSpeculation returns the state for an engine whose deployment has drafter s, by the rules of
+// its vLLM release.
 func newSpeculation(e *Engine, s *vllm.Speculation) *speculation {
 	d := &e.cfg.Deployment.Engine
 	r := &e.rules
@@ -58,7 +64,7 @@ func newSpeculation(e *Engine, s *vllm.Speculation) *speculation {
 	return sp
 }
 
-// clone is an independent copy, with the same random numbers to come.
+// clone returns an independent copy, which will draw the same random numbers.
 func (sp *speculation) clone() *speculation {
 	if sp == nil {
 		return nil
@@ -68,7 +74,7 @@ func (sp *speculation) clone() *speculation {
 	return &own
 }
 
-// ahead is the number of tokens after those of a running request's step for which blocks are
+// ahead returns the number of tokens after those of a running request's step for which blocks are
 // allocated.
 func (sp *speculation) ahead() int64 {
 	if sp == nil {
@@ -77,14 +83,15 @@ func (sp *speculation) ahead() int64 {
 	return sp.lookahead
 }
 
-// begin starts a step with the input budget max_num_batched_tokens.
+// begin starts a step with an input budget of max_num_batched_tokens.
 func (sp *speculation) begin(budget int64) {
 	if sp != nil {
 		sp.input = budget
 	}
 }
 
-// room is the number of tokens that one more request may have in the step being formed.
+// room returns the number of tokens that one more request may have in the step being formed, given
+// the token budget that is left.
 func (sp *speculation) room(budget int64) int64 {
 	if sp == nil || !sp.slotsPerRequest {
 		return budget
@@ -92,16 +99,16 @@ func (sp *speculation) room(budget int64) int64 {
 	return min(budget, sp.input-sp.slots)
 }
 
-// spend subtracts a request of n tokens from the input budget. A negative number of requests adds
-// it back.
+// spend subtracts a request of n tokens from the input budget if requests is 1, and adds it back if
+// requests is -1.
 func (sp *speculation) spend(n, requests int64) {
 	if sp != nil {
 		sp.input -= requests * (n + sp.slots)
 	}
 }
 
-// firstLookaheadOf is the number of tokens after those of a request's first step for which blocks
-// are allocated. With load, the request's KV is loaded.
+// firstLookaheadOf returns the number of tokens after those of the first step of s for which blocks
+// are allocated. load is true if the request's KV is loaded from elsewhere.
 func (sp *speculation) firstLookaheadOf(s *seq, load bool) int64 {
 	switch {
 	case sp == nil:
@@ -114,8 +121,8 @@ func (sp *speculation) firstLookaheadOf(s *seq, load bool) int64 {
 	return sp.lookahead
 }
 
-// takeDrafts returns how many drafts of s a step of n tokens verifies: its tokens beyond the known
-// ones. Other drafts are dropped.
+// takeDrafts returns how many drafts of s a step of n tokens verifies: the tokens beyond the known
+// ones. Further drafts are dropped.
 func (s *seq) takeDrafts(n int64) int32 {
 	if s.drafts == 0 {
 		return 0
@@ -126,9 +133,10 @@ func (s *seq) takeDrafts(n int64) int32 {
 }
 
 // padDecode returns the number of tokens for a request that is admitted with one token left to
-// compute. It is padded with drafts so that the step stays a uniform decode (scheduler.py:
-// schedule(), pad_spec_decode). others: running requests are in this step. With wait the padding
-// does not fit, and the request stays in the queue.
+// compute. It is padded with drafts so that all requests of the step have equally many tokens,
+// which CUDA graphs of decodes require (scheduler.py: schedule(), pad_spec_decode). others means
+// that running requests are in this step. If the padding does not fit, wait is true and the request
+// stays in the queue.
 func (sp *speculation) padDecode(computed, budget, maxLen int64, others bool) (n int64, wait bool) {
 	n = 1 + sp.Tokens
 	if sp.padsAlone {
@@ -143,7 +151,7 @@ func (sp *speculation) padDecode(computed, budget, maxLen int64, others bool) (n
 	return n, n > budget || computed+n > maxLen
 }
 
-// proposals is the number of drafts that follow a step with so many requests.
+// proposals returns the number of drafts for each request after a step with a number of requests.
 func (sp *speculation) proposals(requests int) int64 {
 	switch {
 	case sp == nil:
@@ -154,7 +162,7 @@ func (sp *speculation) proposals(requests int) int64 {
 	return sp.Tokens
 }
 
-// propose records the drafts proposed after a step of a synchronous engine was processed
+// propose gives the requests of a step that was processed their new drafts, in a synchronous engine
 // (scheduler.py: update_draft_token_ids()).
 func (sp *speculation) propose(items []item) {
 	k := sp.proposals(len(items))
@@ -175,8 +183,8 @@ func (sp *speculation) propose(items []item) {
 	}
 }
 
-// accepted returns how many of n drafts of s are accepted: those of its recording, or a number
-// drawn from the deployment's rates.
+// accepted returns how many of n verified drafts of s are accepted: as many as in its recording, or
+// a number drawn from the deployment's acceptance rates.
 func (sp *speculation) accepted(s *seq, n int64) int64 {
 	verify := s.verified
 	s.verified++

@@ -1,11 +1,11 @@
 package sim
 
-// In most steps of a busy engine every running request decodes one token, and no request is admitted
-// or preempted. This file runs such steps in two short loops over the running list. The result is
-// equal to that of the general code (TestSteadyPathIsExact).
+// This file is a short cut for steady steps: every running request decodes one token, and no
+// request is admitted or preempted. In a busy engine most steps are steady. Two short loops over
+// the running list give the same result as the general code (TestSteadyPathIsExact).
 
-// isSteady reports whether the next step is certain to be steady: every running request decodes,
-// none can be admitted, and there are enough blocks even if every request needs one.
+// isSteady reports whether the next step is certain to be steady: every running request decodes, no
+// request can be admitted, and there are enough blocks even if every request needs one.
 func (e *Engine) isSteady() bool {
 	n := int64(len(e.running))
 	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free &&
@@ -47,7 +47,8 @@ func (e *Engine) scheduleSteady() {
 	}
 }
 
-// updateSteady processes the result of a steady step.
+// updateSteady processes the result of the steady step with number step: each running request gets
+// one token.
 func (e *Engine) updateSteady(step int64) {
 	isLast := false
 	gaps := e.gaps

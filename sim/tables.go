@@ -1,5 +1,8 @@
 package sim
 
+// This file has the step-time models that need no fit to the deployment: measured kernel tables and
+// the roofline.
+
 import (
 	"math"
 	"slices"
@@ -9,20 +12,21 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// tables is a step-time model from kernels measured on a GPU, with corrections learned from
-// servers. It is linear in the corrections. It is not safe for concurrent use; make one per run.
+// tables is a step-time model from the times of kernels measured on a GPU (package library),
+// multiplied by corrections (theta) that were learned from servers. It is linear in the
+// corrections. It is not safe for concurrent use; make one per run.
 type tables struct {
 	price *library.Pricer
 	theta [library.NumStep]float64
 	x     [library.NumStep]float64
 }
 
-// NewTables makes the model of a deployment's step with corrections.
+// NewTables returns the model of a deployment's step with corrections theta.
 func NewTables(s *library.Step, theta [library.NumStep]float64) *tables {
 	return &tables{price: s.NewPricer(), theta: theta}
 }
 
-// StepUs is the predicted cadence of the step.
+// StepUs returns the predicted time of the step, us, from one schedule() to the next.
 func (t *tables) StepUs(b *Batch) (float64, error) {
 	in := b.Kernels()
 	t.price.Features(&in, &t.theta, &t.x)
@@ -33,7 +37,7 @@ func (t *tables) StepUs(b *Batch) (float64, error) {
 	return sum, nil
 }
 
-// Kernels converts the batch to the input of the kernel tables.
+// Kernels returns the batch as the input of the kernel tables.
 func (b *Batch) Kernels() library.Batch {
 	out := library.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs),
 		Decodes:       float64(b.DecodeReqs),
@@ -48,7 +52,7 @@ func (b *Batch) Kernels() library.Batch {
 	return out
 }
 
-// Features is the vector of the last StepUs.
+// Features returns the features of the last StepUs.
 func (t *tables) Features() []float64 { return t.x[:] }
 
 // roofline is an analytic model without fitted coefficients. Its time, with the features of version
@@ -60,10 +64,10 @@ type roofline struct {
 	space *features.Space
 	in    features.StepInput
 	x     []float64
-	f     [7]int
+	f     [7]int // numbers in x of the features that the formula uses
 }
 
-// NewRoofline makes the model for a deployment.
+// NewRoofline returns the model for a deployment.
 func NewRoofline(d *deploy.Deployment) (*roofline, error) {
 	v := features.DefaultVersion(d.Plain(false))
 	sp, err := features.New(v, d.Plain(features.Layered(v)))
@@ -80,7 +84,7 @@ func NewRoofline(d *deploy.Deployment) (*roofline, error) {
 	return r, nil
 }
 
-// StepUs is the roofline time.
+// StepUs returns the time of the step by the roofline formula, us.
 func (r *roofline) StepUs(b *Batch) (float64, error) {
 	FillStepInput(r.space.Version(), b, &r.in)
 	if _, err := betaOf(r.space, b, &r.in, r.x); err != nil {

@@ -11,8 +11,9 @@ type remoteState struct {
 	freeUs   int64 // when another server has read its blocks, or their lease has ended
 }
 
-// transfers is the requests whose KV is being transferred: into their blocks from another server
-// (disaggregated prefill) or a connector's tier, or out of the blocks of finished requests.
+// transfers is the requests whose KV blocks are being transferred: into the blocks of waiting
+// requests (parked) from another server or a connector's CPU tier, or out of the blocks of finished
+// requests (leaving).
 type transfers struct {
 	e      *Engine
 	parked []*seq // waiting requests whose KV is being loaded: WAITING_FOR_REMOTE_KVS
@@ -25,11 +26,12 @@ type transfers struct {
 	isDone func(s *seq) bool
 }
 
+// areUnderWay reports whether any transfer is under way.
 func (t *transfers) areUnderWay() bool { return len(t.parked)+len(t.leaving) > 0 }
 
-// park makes s wait, with its blocks, until the KV of its first tokens is loaded; external of these
-// are loaded, with remote from another server, otherwise by the connector (scheduler.py:
-// schedule(), load_kv_async).
+// park makes s wait, with its blocks, until the KV of its first `tokens` tokens is there
+// (scheduler.py: schedule(), load_kv_async). external of these tokens are loaded: with remote from
+// another server, otherwise by the connector.
 func (t *transfers) park(s *seq, tokens, external int64, remote bool) {
 	e := t.e
 	s.status = statusParked
@@ -54,8 +56,8 @@ func (t *transfers) park(s *seq, tokens, external int64, remote bool) {
 	}
 }
 
-// unpark reports whether the KV of a parked request has arrived, and makes it an ordinary waiting
-// request then. Its last token is still computed here (scheduler.py:
+// unpark reports whether the KV of parked request s has arrived. If so, s becomes an ordinary
+// waiting request, whose last token is still to be computed here (scheduler.py:
 // _update_waiting_for_remote_kv()).
 func (t *transfers) unpark(s *seq) bool {
 	if !s.remote.arrived {
@@ -72,8 +74,9 @@ func (t *transfers) unpark(s *seq) bool {
 	return true
 }
 
-// reservedBlocks is the number of blocks that unfinished prompts and loads under way will still
-// need (scheduler.py: _inflight_prefill_reserved_blocks(), since 0.23).
+// reservedBlocks returns the number of blocks that unfinished prompts and loads under way will
+// still need (scheduler.py: _inflight_prefill_reserved_blocks(), since 0.23). An admission leaves
+// them free.
 func (t *transfers) reservedBlocks() int64 {
 	e := t.e
 	verify := int64(0) // tokens of drafts to verify
@@ -100,7 +103,7 @@ func (t *transfers) reservedBlocks() int64 {
 	return blocks
 }
 
-// waitingHolders returns the waiting requests that hold blocks, because they are or were loaded.
+// waitingHolders returns the waiting requests that hold blocks, because their KV is or was loaded.
 func (e *Engine) waitingHolders() (out []*seq) {
 	for _, q := range []*waitQueue{&e.front, &e.waiting} {
 		for i := range q.len() {
@@ -117,9 +120,10 @@ func (e *Engine) waitingHolders() (out []*seq) {
 	return out
 }
 
-// complete is called with the update of a step. It finds the loads that have arrived, and frees
-// blocks that no transfer needs any more, of the first finished requests: those that had finished
-// before the update (scheduler.py: _update_from_kv_xfer_finished()).
+// complete is called with the update of a step. It marks loads that have arrived, and frees the
+// blocks of finished requests that no transfer needs any more (scheduler.py:
+// _update_from_kv_xfer_finished()). Only the first `finished` entries of t.leaving, those from
+// before the update, may be freed.
 func (t *transfers) complete(finished int) {
 	e := t.e
 	waiting := t.parked[:0]
@@ -153,7 +157,7 @@ func (t *transfers) complete(finished int) {
 	t.leaving = staying
 }
 
-// isTransferred reports whether a transfer that ends at doneUs is done.
+// isTransferred reports whether a transfer of s that ends at doneUs is done now.
 func (t *transfers) isTransferred(s *seq, doneUs int64) bool {
 	if t.isDone != nil {
 		return t.isDone(s)
@@ -161,9 +165,9 @@ func (t *transfers) isTransferred(s *seq, doneUs int64) bool {
 	return doneUs <= t.e.now
 }
 
-// keepsBlocks reports whether a finished request keeps its blocks: because the server that decodes
-// reads them, or, since 0.19, because a load still writes them (scheduler.py:
-// _connector_finished()).
+// keepsBlocks reports whether finished request s keeps its blocks: because the server that decodes
+// reads them or, since 0.19, because a load still writes them (scheduler.py:
+// _connector_finished()). It then adds s to t.leaving.
 func (t *transfers) keepsBlocks(s *seq) bool {
 	loading := s.status == statusParked && !s.remote.arrived && t.e.rules.AbortedLoadsStay
 	if !loading && s.status == statusParked {
@@ -177,7 +181,7 @@ func (t *transfers) keepsBlocks(s *seq) bool {
 	return true
 }
 
-// Release frees the blocks of finished request i at atUs, when another server has read them.
+// Release lets finished request i free its blocks at atUs, when another server has read them.
 func (e *Engine) Release(i int, atUs int64) {
 	for _, s := range e.transfers.leaving {
 		if s.idx == i {
@@ -202,7 +206,8 @@ type deferredFree struct {
 	step int64
 }
 
-// freeBlocks frees the blocks of s, now or when the steps in flight have been processed.
+// freeBlocks frees the blocks of s: now, or when the steps in flight that write them have been
+// processed.
 func (e *Engine) freeBlocks(s *seq) {
 	if !e.frees.on || s.flying == 0 || s.held.N == 0 {
 		e.pool.Drop(&s.held)
@@ -212,7 +217,7 @@ func (e *Engine) freeBlocks(s *seq) {
 	s.held = held{}
 }
 
-// drainFrees frees the blocks that waited for the result of a step.
+// drainFrees frees the blocks that waited for the result of the given step or an earlier one.
 func (e *Engine) drainFrees(step int64) {
 	for len(e.frees.waiting) > 0 && e.frees.waiting[0].step <= step {
 		e.pool.Drop(&e.frees.waiting[0].held)

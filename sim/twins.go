@@ -4,9 +4,10 @@ import (
 	"slices"
 )
 
-// Twins makes n copies of a workload in which each request is sent up to jitterUs earlier or later.
-// Copies come in pairs with opposite shifts. Requests that wait for another one are not shifted.
-// The same seed gives the same shifts.
+// Twins returns n copies of a workload in which each request is sent up to jitterUs earlier or
+// later, so that a score can be averaged over small changes of timing. Copies come in pairs with
+// opposite shifts. Requests that wait for another one are not shifted. The same seed gives the same
+// shifts.
 func Twins(reqs []Request, n int, jitterUs, seed int64) [][]Request {
 	out := make([][]Request, n)
 	for k := range out {
@@ -29,14 +30,15 @@ func Twins(reqs []Request, n int, jitterUs, seed int64) [][]Request {
 	return out
 }
 
-// jitter is uniform in [-most, most].
+// jitter returns a shift for a request of a twin, uniform in [-most, most].
 func jitter(seed, twin, request uint64, most int64) int64 {
 	u := mix(mix(seed, twin), request)
 	return int64(u%uint64(2*most+1)) - most
 }
 
-// AssessTwins returns the mean objective of a candidate over its twins, and their scores. It stops
-// as soon as the mean must exceed the bound; the mean is then a lower bound.
+// AssessTwins returns the mean objective (see Objective of a replay) of a candidate over its twins,
+// and their scores. It stops as soon as the mean must exceed o.Bound; the mean is then a lower
+// bound.
 func AssessTwins(cfg Config, twins [][]Request, seen []Measured, o Options) (mean float64, scores []*Score, err error) {
 	n := float64(len(twins))
 	for _, reqs := range twins {

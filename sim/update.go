@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// update processes the result of a step: each request that sampled gets its token, and those that
+// update processes the result of step f: each request that sampled gets its token, and those that
 // stop leave (scheduler.py: update_from_output()).
 func (e *Engine) update(f *flight) {
 	if f.tokens > 0 {
@@ -136,7 +136,8 @@ func (e *Engine) deliverLate(s *seq, it *item) {
 	}
 }
 
-// stampToken records the time of a token of s: of the first one, and with Config.TokenGaps of each.
+// stampToken records the time of a token of s that the given step produced: of the first one, and
+// with Config.TokenGaps of each.
 func (e *Engine) stampToken(s *seq, step int64) {
 	if s.first {
 		e.gaps.add(s, e.now-s.lastToken)
@@ -162,8 +163,8 @@ func (e *Engine) stampToken(s *seq, step int64) {
 	}
 }
 
-// stop finishes a request that has its last token. If a stop token and a limit come together, the
-// stop token decides the status (sched/utils.py: check_stop()).
+// stop finishes request s, which has its last token. If a stop token and a length limit come
+// together, the finish status is that of the stop token (sched/utils.py: check_stop()).
 func (e *Engine) stop(s *seq, step int64) {
 	status := trace.FinishLength
 	if s.outputs == s.req.OutputTokens && s.outputs < s.maxTokens {
@@ -179,8 +180,8 @@ func (e *Engine) stop(s *seq, step int64) {
 	e.finish(s, step, status, OutcomeFinished)
 }
 
-// finish ends a request with a status, frees its blocks unless a transfer needs them, and sends it
-// back to the API (scheduler.py: _free_request()).
+// finish ends request s with a status, frees its blocks unless a transfer needs them, and schedules
+// its answer's arrival at the API after the egress delay (scheduler.py: _free_request()).
 func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome) {
 	res := s.res
 	res.FinishStatus = finishStatus

@@ -10,9 +10,11 @@ type waitQueue struct {
 	head, n    int
 }
 
+// len returns the number of requests in the queue.
 func (q *waitQueue) len() int { return q.n + len(q.heap) }
 
-// at is the i-th request; with byPriority only at(0) is the next one.
+// at returns the i-th request. With byPriority the order is that of a heap, so only at(0) is known
+// to be the next one.
 func (q *waitQueue) at(i int) *seq {
 	if q.byPriority {
 		return q.heap[i]
@@ -20,6 +22,7 @@ func (q *waitQueue) at(i int) *seq {
 	return q.ring[(q.head+i)%len(q.ring)]
 }
 
+// set puts s at place i of the ring.
 func (q *waitQueue) set(i int, s *seq) { q.ring[(q.head+i)%len(q.ring)] = s }
 
 // reserve makes room for one more request in the ring.
@@ -37,7 +40,7 @@ func (q *waitQueue) reserve() {
 // peek returns the request that is served next.
 func (q *waitQueue) peek() *seq { return q.at(0) }
 
-// push adds a new request.
+// push adds a new request at the tail (fcfs), or at its place (priority).
 func (q *waitQueue) push(s *seq) {
 	if q.byPriority {
 		q.heap.Push(s)
@@ -48,7 +51,7 @@ func (q *waitQueue) push(s *seq) {
 	q.set(q.n-1, s)
 }
 
-// prepend puts a request at the head (fcfs), or into its place (priority).
+// prepend puts a request at the head (fcfs), or at its place (priority).
 func (q *waitQueue) prepend(s *seq) {
 	if q.byPriority {
 		q.heap.Push(s)
@@ -60,7 +63,7 @@ func (q *waitQueue) prepend(s *seq) {
 	q.set(0, s)
 }
 
-// pop removes the request that is served next.
+// pop removes and returns the request that is served next.
 func (q *waitQueue) pop() *seq {
 	if q.byPriority {
 		return q.heap.Pop()
@@ -72,7 +75,7 @@ func (q *waitQueue) pop() *seq {
 	return s
 }
 
-// remove removes s from any place.
+// remove removes s from any place in the queue.
 func (q *waitQueue) remove(s *seq) {
 	if q.byPriority {
 		rest := remove(q.heap, s)
@@ -95,7 +98,8 @@ func (q *waitQueue) remove(s *seq) {
 	q.n = kept
 }
 
-// Before is vLLM's order of requests: priority, arrival, id.
+// Before orders requests as vLLM's priority policy does: by priority, arrival, id. The index
+// decides among equal ones, so that no two are equal.
 func (a *seq) Before(b *seq) bool {
 	switch {
 	case a.req.Priority != b.req.Priority:
@@ -108,7 +112,7 @@ func (a *seq) Before(b *seq) bool {
 	return a.idx < b.idx
 }
 
-// nextQueue is the queue whose first request is served next.
+// nextQueue returns the queue whose first request is served next.
 func (e *Engine) nextQueue() *waitQueue {
 	if e.front.len() > 0 {
 		return &e.front
@@ -116,7 +120,7 @@ func (e *Engine) nextQueue() *waitQueue {
 	return &e.waiting
 }
 
-// skip passes a waiting request over in this step (scheduler.py: skip_request()).
+// skip passes over waiting request s in this step (scheduler.py: skip_request()).
 func (e *Engine) skip(s *seq) {
 	e.skipped = append(e.skipped, s)
 	if !s.deferred {
@@ -125,7 +129,7 @@ func (e *Engine) skip(s *seq) {
 	}
 }
 
-// undefer is called when a request that was passed over runs or has left (deferred_waiting).
+// undefer is called when a request that was passed over (deferred) runs or has left.
 func (e *Engine) undefer(s *seq) {
 	if s.deferred {
 		s.deferred = false
@@ -134,8 +138,8 @@ func (e *Engine) undefer(s *seq) {
 }
 
 // putBackSkipped returns the requests passed over in this step to their queue, in order. From 0.19
-// to 0.30 they are served before all waiting ones, since 0.31 only if they hold KV blocks
-// (skipped_waiting, kv_holding_waiting).
+// to 0.30 these requests are served before all other waiting ones, since 0.31 only if they hold KV
+// blocks (scheduler.py: skipped_waiting, kv_holding_waiting).
 func (e *Engine) putBackSkipped() {
 	for _, s := range slices.Backward(e.skipped) {
 		holds := s.computed > 0 || s.status == statusParked

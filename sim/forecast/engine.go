@@ -1,5 +1,8 @@
 package forecast
 
+// This file is the interface of package forecast (State, Request, Engine) and the step times that a
+// rollout uses.
+
 import (
 	"math"
 
@@ -8,15 +11,15 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// maxSteps is the number of steps that a rollout plays one by one.
+// maxSteps is the number of steps that a rollout simulates one by one; the rest is extrapolated.
 const maxSteps = 32
 
-// maxStretch is the largest factor by which expected requests of better classes can delay the
-// request.
+// maxStretch is the largest factor by which requests of more important classes that are still to
+// arrive can lengthen a wait.
 const maxStretch = 10
 
-// State is what is known of an engine when a router decides. Counts are of other requests than the
-// one to be placed.
+// State is what the caller knows of an engine when a router decides. Counts are of other requests
+// than the one to be placed.
 type State struct {
 	Decodes       int64 // requests past their first token
 	DecodeTokens  int64 // their tokens in KV
@@ -40,7 +43,7 @@ type State struct {
 	// ComingPrompt is the mean length of such a prompt, tokens; 0 if unknown, for which the estimate
 	// adds the mean of the arrivals.
 	ComingPrompt float64
-	BetterPerS   float64 // the part of ComingPerS that belongs to better classes
+	BetterPerS   float64 // the part of ComingPerS that is of more important classes, which are served first
 	BetterPrompt float64 // mean tokens of one of those prompts; below 1 it counts as 1
 }
 
@@ -50,7 +53,7 @@ type Request struct {
 	CachedTokens int64 // prompt tokens expected in the prefix cache, less than PromptTokens
 }
 
-// Engine estimates for one deployment. It is not safe for concurrent use.
+// Engine estimates latencies for one deployment. It is not safe for concurrent use.
 type Engine struct {
 	steps    sim.Model
 	overhead sim.Delay // nil: none
@@ -65,8 +68,8 @@ type Engine struct {
 	batch       sim.Batch
 }
 
-// New makes an estimator with the step times and the overhead of a coefficient set, as the
-// simulator uses them. A set without an overhead model has the overhead 0; see SetOverhead.
+// New returns an estimator with the step times and the overhead of a coefficient set, as the
+// simulator uses them. Without an overhead model in the set the overhead is 0.
 func New(set *coeff.Set, d *deploy.Deployment) (*Engine, error) {
 	steps, err := sim.NewPhysics(set, d)
 	if err != nil {
@@ -81,7 +84,7 @@ func New(set *coeff.Set, d *deploy.Deployment) (*Engine, error) {
 	return e, nil
 }
 
-// NewWith makes an estimator with the step times of any latency model, and no overhead.
+// NewWith returns an estimator with the step times of any latency model, and no overhead.
 func NewWith(steps sim.Model, d *deploy.Deployment) *Engine {
 	return &Engine{
 		steps:       steps,
@@ -95,11 +98,11 @@ func NewWith(steps sim.Model, d *deploy.Deployment) *Engine {
 	}
 }
 
-// SetOverhead replaces the overhead model.
+// SetOverhead replaces the model of the time from the API to the engine.
 func (e *Engine) SetOverhead(d sim.Delay) { e.overhead = d }
 
-// stepUs is the time of a step of decodes together with what was added to e.batch, which it
-// empties.
+// stepUs returns the time of a step, us, of a number of decodes with tokens in KV together with the
+// prompts that were added to e.batch, which it empties.
 func (e *Engine) stepUs(decodes, tokens int64) (float64, error) {
 	b := &e.batch
 	b.AddDecodes(decodes, tokens, (tokens+e.blockSize-1)/e.blockSize)
@@ -109,7 +112,7 @@ func (e *Engine) stepUs(decodes, tokens int64) (float64, error) {
 	return math.Max(1, us), err
 }
 
-// OverheadUs is the time that the request takes from the API to the engine's input queue.
+// OverheadUs returns the time that the request takes from the API to the engine's input queue, us.
 func (e *Engine) OverheadUs(s *State, r *Request) (float64, error) {
 	if e.overhead == nil {
 		return 0, nil
@@ -126,8 +129,8 @@ func (e *Engine) OverheadUs(s *State, r *Request) (float64, error) {
 	return math.Max(0, us), err
 }
 
-// StepUs is the time of a step of decodes, with tokens in KV, and of n prompts with m tokens
-// together.
+// StepUs returns the time of a step, us: decodes with tokens in KV, and n prompts that have m
+// tokens together.
 func (e *Engine) StepUs(decodes, tokens, n, m int64) (float64, error) {
 	e.addPrompts(n, m)
 	return e.stepUs(decodes, tokens)
@@ -146,8 +149,8 @@ func (e *Engine) addPrompts(n, m int64) {
 	}
 }
 
-// Room returns how many prompt tokens fit into a step with so many decodes, and how many more
-// requests max_num_seqs allows.
+// Room returns how many prompt tokens fit into a step next to a number of decodes, and how many
+// more requests max_num_seqs allows.
 func (e *Engine) Room(decodes int64) (tokens, requests int64) {
 	return max(1, e.budget-decodes), max(0, e.maxSeqs-decodes)
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// rollout is the state of a rollout. Times are us after the decision.
+// rollout is the state of a rollout, a simulation of the engine's next steps on sums over requests.
+// Times are us after the decision; "the request" is the one that the estimate is for.
 type rollout struct {
 	*Engine
 	now       float64 // the next scheduling boundary
@@ -45,8 +46,9 @@ type rollout struct {
 	blocksOfOne float64   // KV blocks of a request when it leaves
 }
 
-// finishStep plays the rest of the running step, and with asynchronous scheduling the step that was
-// formed behind it.
+// finishStep plays the rest of the running step, and with asynchronous scheduling also the step
+// that is already formed behind it. x.now is then the next scheduling boundary at which the engine
+// forms a step.
 func (x *rollout) finishStep(s *State) error {
 	if s.Decodes == 0 && s.StepTokens == 0 && s.NextTokens == 0 {
 		return nil
@@ -73,8 +75,8 @@ func (x *rollout) finishStep(s *State) error {
 	return nil
 }
 
-// playFormed returns the time of a step of the decodes and n prompts of m tokens in all, which decode
-// after it.
+// playFormed returns the time, us, of a step of the decodes and n prompts that have m tokens
+// together, and moves these prompts to the decodes.
 func (x *rollout) playFormed(n, m int64) (us float64, err error) {
 	if us, err = x.StepUs(round(x.decodes), round(x.tokens), n, m); err != nil {
 		return 0, err
@@ -85,7 +87,8 @@ func (x *rollout) playFormed(n, m int64) (us float64, err error) {
 	return us, nil
 }
 
-// dropFinished removes the decodes that leave in a step on average, and adds a token to the others.
+// dropFinished ends a step for the decodes: the expected number of them leaves, and each of the
+// others grows by a token.
 func (x *rollout) dropFinished() {
 	seqs, blocks := x.freedPerStep()
 	x.freeSeqs += seqs
@@ -100,8 +103,8 @@ func (x *rollout) dropFinished() {
 	}
 }
 
-// freedPerStep is the number of decodes that leave in a step, and the KV blocks that they free minus
-// those that the decodes take.
+// freedPerStep returns the expected number of decodes that leave in a step, and the KV blocks that
+// they free minus those that the growing decodes take.
 func (x *rollout) freedPerStep() (seqs, blocks float64) {
 	seqs = x.decodes * x.leaving
 	return seqs, seqs*x.blocksOfOne - x.decodes/float64(x.blockSize)
@@ -116,7 +119,7 @@ func (x *rollout) joins() bool {
 	return x.queuedUs <= x.now
 }
 
-// playStep plays one step.
+// playStep plays one step, or the wait of an idle engine for the request.
 func (x *rollout) playStep() error {
 	joins := x.joins()
 	if round(x.decodes) == 0 && x.ahead == 0 && !joins { // the engine is idle until the request arrives
@@ -184,7 +187,7 @@ func (x *rollout) playStep() error {
 	return nil
 }
 
-// formedUs is the time at which the next step is formed.
+// formedUs returns the time at which the next step is formed.
 func (x *rollout) formedUs() float64 {
 	if x.async && x.inStep {
 		return math.Max(0, x.stepStart)
@@ -192,9 +195,9 @@ func (x *rollout) formedUs() float64 {
 	return math.Max(0, x.now)
 }
 
-// overtake puts requests of better classes that have arrived meanwhile before the request, if the
-// step's budget or max_num_seqs has no room for all. Otherwise they join the step as others do.
-// They count as whole requests, because max_num_seqs counts requests.
+// overtake puts prompts of more important classes that have arrived since the decision in front of
+// the request, if the step's budget or max_num_seqs has no room for all. Otherwise they join the
+// step like other arrivals. Only whole requests are counted, because max_num_seqs counts requests.
 func (x *rollout) overtake(budget int64) {
 	k := math.Floor((x.betterPerS*x.formedUs()/1e6 - x.overtook) / x.betterPrompt)
 	tokens := k * x.betterPrompt
@@ -236,7 +239,8 @@ func (x *rollout) joinOthers(room int64) (err error) {
 	return nil
 }
 
-// meanCapped is the mean of the smaller of a normal variable and a limit >= 0.
+// meanCapped returns the mean of min(X, limit) for a normal variable X with the given mean and
+// standard deviation.
 func meanCapped(mean, sd, limit float64) float64 {
 	if sd == 0 {
 		return math.Min(mean, limit)
@@ -246,9 +250,11 @@ func meanCapped(mean, sd, limit float64) float64 {
 	return math.Max(0, mean*below-sd*math.Exp(-z*z/2)/math.Sqrt(2*math.Pi)+limit*(1-below))
 }
 
+// round returns v >= 0 rounded to the nearest integer.
 func round(v float64) int64 { return int64(v + 0.5) }
 
-// capPrefill limits the tokens that one request may compute in a step.
+// capPrefill returns how many of the tokens one request may compute in a step
+// (long_prefill_token_threshold).
 func (x *rollout) capPrefill(tokens int64) int64 {
 	if x.longPrefill > 0 {
 		return min(tokens, x.longPrefill)
@@ -256,28 +262,30 @@ func (x *rollout) capPrefill(tokens int64) int64 {
 	return tokens
 }
 
-// fits reports whether max_num_seqs and the free blocks have room for a prompt.
+// fits reports whether max_num_seqs and the free blocks have room for a prompt of a number of
+// tokens.
 func (x *rollout) fits(tokens int64) bool {
 	need := float64((tokens + x.blockSize - 1) / x.blockSize)
 	return x.freeSeqs >= 1-1e-9 && (x.hasAllKV || x.blocks >= need-1e-9)
 }
 
-// admitPrompt takes a place in max_num_seqs and the blocks of a prompt.
+// admitPrompt subtracts a prompt from the room in max_num_seqs and in the free blocks.
 func (x *rollout) admitPrompt(tokens int64) {
 	x.freeSeqs--
 	x.blocks -= float64((tokens + x.blockSize - 1) / x.blockSize)
 }
 
-// extrapolate estimates the rest of the rollout linearly: as many steps as the remaining tokens
-// need, or as decodes need to leave room. first is the time at which the first step of the rollout
-// began.
+// extrapolate ends the rollout linearly: it adds as many steps of the mean duration so far as the
+// remaining prompt tokens need, or as decodes need to leave room. first is the time at which the
+// first played step began.
 func (x *rollout) extrapolate(first float64) {
 	if x.own <= 0 {
 		return
 	}
 	room := math.Max(1, float64(x.budget)-x.decodes)
 	better := x.betterPerS * (x.now - first) / maxSteps / 1e6 // tokens per step
-	// left is the share of a resource that is left if better classes take the given share.
+	// left returns the share of a resource that remains when more important classes take the given
+	// share.
 	left := func(share float64) float64 { return math.Max(1.0/maxStretch, 1-share) }
 	steps := float64(x.ahead+x.own) / room / left(better/room)
 	if len(x.windows) > 0 {

@@ -4,17 +4,17 @@ import (
 	"math"
 )
 
-// TPOTUs is the estimated mean time per output token after the first, in us, of a
-// request that waits ttftUs for the first: a step of the decodes and the request,
-// with the prompts that are computed in the same steps.
+// TPOTUs returns the estimated mean time per output token after the first, us, for a request that
+// waits ttftUs for the first: the time of a step of the decodes and the request, together with the
+// prompts that are computed in the same steps.
 //
-// With D the time of a step without prompts, prompts of m tokens and D+x the time
-// of a step that computes one, every prompt token costs c = x/m. Prompts that come
-// at r tokens per us take the share r*c of all time, so a step lasts T = D/(1-r*c).
-// What arrives while the request waits, r*ttft tokens, is computed after its first
-// token and stretches its first steps; so do arrivals meanwhile. No step is longer than one that
-// fills max_num_batched_tokens, and where max_num_seqs or blocks do not suffice a prompt is admitted
-// only when a decode leaves.
+// Let D be the time of a step without prompts, and D+x that of a step which computes a prompt of m
+// tokens. Every prompt token then costs c = x/m. Prompts that arrive at r tokens per us take the
+// share r*c of all time, so a step lasts T = D/(1-r*c) on average. The r*ttft tokens that arrive
+// while the request waits are computed after its first token and make its first steps longer; so do
+// the tokens that arrive during those steps. No step is longer than one that fills
+// max_num_batched_tokens, and where max_num_seqs or blocks do not suffice a prompt is admitted only
+// when a decode leaves.
 func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	decodes := s.Decodes + s.StepRequests + s.NextRequests + 1
 	tokens := s.DecodeTokens + s.StepTokens + s.NextTokens + r.PromptTokens + int64(s.OutputTokens/2)
@@ -60,17 +60,17 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	if s.OutputTokens > 1 {
 		us += rate * ttftUs / (1 - share) * perToken / (s.OutputTokens - 1)
 	}
-	return math.Min(us, math.Max(longest, plain)), nil // by some coefficients a step with a prompt is the shorter one
+	return math.Min(us, math.Max(longest, plain)), nil // with some coefficients a step with a prompt is shorter than one without
 }
 
-// stepWithPrompt is the time of a step of the decodes and n tokens of a prompt.
+// stepWithPrompt returns the time of a step, us, of the decodes and n tokens of a prompt.
 func (e *Engine) stepWithPrompt(n, decodes, tokens int64) (float64, error) {
 	e.batch.AddPrefill(0, n, n)
 	return e.stepUs(decodes, tokens)
 }
 
-// admittedAhead is the number of requests ahead for which there are free blocks, so that they will
-// decode together with the request.
+// admittedAhead returns how many of the requests ahead have free blocks, so that they will decode
+// together with the request.
 func (e *Engine) admittedAhead(s *State) int64 {
 	if s.AheadRequests < 1 || s.FreeBlocks < 0 {
 		return s.AheadRequests

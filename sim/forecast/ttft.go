@@ -4,20 +4,21 @@ import (
 	"math"
 )
 
-// TTFT is an estimate, us. LikelyUs is the estimate for the likelier of two cases: that no other prompt
-// is computed in the request's own step, or that some are. Observed times should be compared with
-// LikelyUs, which with exact coefficients is right for most requests.
+// TTFT is an estimate of a time to first token, us. Us is the mean, LikelyUs the estimate for the
+// likelier of two cases: that no other prompt is computed in the request's own step, or that some
+// are. Compare observed times with LikelyUs, which with exact coefficients is right for most
+// requests.
 type TTFT struct{ Us, LikelyUs float64 }
 
-// TTFT is the estimated time to first token (spec#predictor-physics).
+// TTFT estimates the time to first token of r, us, on an engine in state s
+// (spec#predictor-physics).
 //
 // Prompts that arrive while the request waits for the running step are computed in the same step as
-// its own and make it longer. At the decision they are not known: with ComingPerS 0 most estimates
-// are exact and the mean is too small by what arrives later (on a simulated engine 0 to 4 % at half
-// load, 6 to 10 % where the queue grows). One number cannot be both the median and the mean of a
-// distribution with such a tail; with ComingPerS and ComingPrompt it lies between them (see
-// rollout.joinOthers; TestTTFTOnSimulatedEngine and, behind a gateway, cluster's
-// TestPredictionOnOneEngine print both errors).
+// its own and make that step longer. They are not known at the decision. With ComingPerS 0 they are
+// ignored: most estimates are exact, and the mean is too small (on a simulated engine by 0 to 4 %
+// at half load, 6 to 10 % where the queue grows). With ComingPerS and ComingPrompt the estimate
+// lies between median and mean (rollout.joinOthers). TestTTFTOnSimulatedEngine and, behind a
+// gateway, cluster's TestPredictionOnOneEngine print both errors.
 func (e *Engine) TTFT(s *State, r *Request) (TTFT, error) {
 	overhead, err := e.OverheadUs(s, r)
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Loop is a closed loop: each of Clients sends its next request when its last
-// one has been answered.
+// Loop is a closed loop of clients: each client sends its next request when its last one has been
+// answered.
 type Loop struct {
 	Clients int
 	ThinkUs int64 // between an answer and the client's next request
 	RampUs  int64 // the clients start evenly over this time
-	// KeepArrivals makes it a cap instead: a request is sent at its arrival, or
-	// as soon after it as fewer than Clients are in flight.
+	// KeepArrivals keeps the arrivals of requests and only limits how many are in flight: a request
+	// is sent at its arrival, or later as soon as fewer than Clients are in flight.
 	KeepArrivals bool
 }
 
-// Check verifies the loop.
+// Check returns an error for values out of range.
 func (l Loop) Check() error {
 	if l.Clients < 1 || l.ThinkUs < 0 || l.RampUs < 0 || max(l.ThinkUs, l.RampUs) > sim.LatestUs {
 		return trace.Errorf(codeBadWorkload,
@@ -30,10 +30,9 @@ func (l Loop) Check() error {
 	return nil
 }
 
-// Close makes the workload a closed loop: its requests in their order, from one
-// queue that all clients share. Requests that follow another one already (After)
-// and further samples (With) stay where they are. Recorded stops of requests are
-// counted from their arrival.
+// Close makes the workload a closed loop: its requests in their order, from one queue that all
+// clients share. Requests that already follow another one (After) and further samples (With) are
+// not changed. Recorded aborts then count from the request's arrival.
 func (w *Workload) Close(l Loop) error {
 	if err := l.Check(); err != nil {
 		return err
@@ -61,9 +60,9 @@ func (w *Workload) Close(l Loop) error {
 	return nil
 }
 
-// releaseArrivals removes what ties requests to their recorded moments: stops count from the arrival,
-// and the overhead is the simulator's. It returns the requests that follow no other one, in workload
-// order.
+// releaseArrivals removes what ties requests to recorded times: aborts count from the arrival, and
+// the overhead is the simulator's. It returns the indices of the requests that follow no other one,
+// in workload order.
 func releaseArrivals(requests []sim.Request) []int {
 	var heads []int
 	for i := range requests {
@@ -80,13 +79,14 @@ func releaseArrivals(requests []sim.Request) []int {
 	return heads
 }
 
-// Concurrency reads off how the workload of a recorded run was sent. Times are ns.
+// Concurrency estimates from a recorded run how the client limited its requests in flight. Times
+// are ns.
 func (w *Workload) Concurrency(run *trace.Run) stat.Concurrency { return ConcurrencyOf(w.calls(run)) }
 
-// ConcurrencyOf is that of calls in the order they were sent.
+// ConcurrencyOf estimates the same from calls in the order in which they were sent.
 func ConcurrencyOf(calls []Call) stat.Concurrency { return stat.ConcurrencyOf(timesOf(calls)) }
 
-// timesOf are when calls were sent and answered, ns.
+// timesOf returns when each call was sent and answered, ns.
 func timesOf(calls []Call) (sent, end []int64) {
 	for _, c := range calls {
 		sent = append(sent, c.SentNs)
@@ -95,14 +95,14 @@ func timesOf(calls []Call) (sent, end []int64) {
 	return sent, end
 }
 
-// Call is one request of a client: all samples under one API request.
+// Call is one request of a client to the API, with all its samples (n > 1).
 type Call struct {
 	Samples       []int // positions in the workload, the first one first
 	SentNs, EndNs int64
 }
 
-// calls are the calls behind the workload by the time they were sent. A call
-// that has no end stays in flight.
+// calls returns the API calls behind the workload in the order in which they were sent. A call
+// without a recorded end counts as in flight for ever.
 func (w *Workload) calls(run *trace.Run) []Call {
 	var calls []Call
 	byID := map[string]int{}
@@ -130,19 +130,19 @@ func (w *Workload) calls(run *trace.Run) []Call {
 	return calls
 }
 
-// Reclose gives a recorded closed loop its clients back: the first of them send
-// when they did, every later request waits for an answer instead of its recorded
-// moment, and for as long as the client then took in the recording.
+// Reclose makes the workload of a recorded run a closed loop again: the first requests of the
+// clients arrive as recorded, and every later one follows an answer after the think time that the
+// recording shows.
 //
-// A recording does not contain which answer a request followed. The most recent one that no request
-// had followed yet is taken for it, which matters for think times only.
+// A recording does not contain which answer a request followed. The latest answer that no request
+// has followed yet is assumed, which matters only for think times.
 func (w *Workload) Reclose(run *trace.Run) (Loop, error) {
 	calls := w.calls(run)
 	return RecloseCalls(w.Requests, calls, ConcurrencyOf(calls).Clients)
 }
 
-// RecloseCalls is Reclose for requests whose calls, in the order they were sent, are
-// known, with a number of clients.
+// RecloseCalls does what Reclose does, for requests whose calls, in the order in which they were
+// sent, and number of clients are known.
 func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, error) {
 	loop := Loop{Clients: clients}
 	if err := loop.Check(); err != nil {

@@ -1,5 +1,8 @@
 package workload
 
+// This file prepares a recorded run for a teacher-forced replay: the simulator takes the recorded
+// times, so that its scheduling decisions can be compared with the recorded ones step by step.
+
 import (
 	"slices"
 
@@ -8,21 +11,22 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Forced is a recorded run prepared for a teacher-forced replay: requests reach the input queue at
-// their recorded pick-up, steps begin and end at their recorded times. The simulator decides the
-// schedule alone.
+// Forced is a recorded run prepared for a teacher-forced replay: requests reach the input queue
+// when they were picked up in the recording, and steps begin and end at their recorded times. Only
+// the schedule is simulated.
 type Forced struct {
 	*Workload
 	Timeline *sim.Recorded
 	Async    bool
-	// ByStep is set where step times are incomplete: only the order of pick-ups is forced, and
-	// simulated times mean nothing.
+	// ByStep is true if step times are incomplete. Then only the order of pick-ups is that of the
+	// recording, and simulated times have no meaning.
 	ByStep bool
 }
 
-// ForceLater prepares a run. Under must be called before the replay with whether the engine
-// scheduled asynchronously; run is not needed any more then. The execution of a step ends at the last
-// token stamp that it produced, else just before the next step that had to wait for it.
+// ForceLater prepares a run, in two calls: Under must be called before the replay with whether the
+// engine scheduled asynchronously, which may be found out in between. run is not needed any more
+// then. The end of a step is the last stamp of a token that it produced; without one, the time just
+// before the next step that had to wait for it.
 func ForceLater(run *trace.Run, d *deploy.Deployment) (*Forced, error) {
 	if len(run.Steps) == 0 {
 		return nil, trace.Errorf(codeBadWorkload,
@@ -45,13 +49,14 @@ func ForceLater(run *trace.Run, d *deploy.Deployment) (*Forced, error) {
 	return f, nil
 }
 
-// lacksSteps reports whether step summaries are missing.
+// lacksSteps reports whether summaries of steps are missing in the recording.
 func lacksSteps(run *trace.Run) bool {
 	n := len(run.Steps)
 	return run.Steps[0].ID != 1 || run.Steps[n-1].ID != int64(n)
 }
 
-// forceBySteps forces pick-ups by the step counter of QUEUED, for a run without all its step times.
+// forceBySteps makes requests be picked up at their recorded step number (scheduler.step of
+// QUEUED), for a run without all its step times.
 func (f *Forced) forceBySteps(run *trace.Run) {
 	f.ByStep = true
 	f.Timeline = &sim.Recorded{First: 1, FallbackUs: 1000}
@@ -63,7 +68,7 @@ func (f *Forced) forceBySteps(run *trace.Run) {
 	}
 }
 
-// timeline are the starts of the steps and the ends that stamps show.
+// timeline returns the recorded starts of the steps, and the ends that token stamps show.
 func (w *Workload) timeline(run *trace.Run) *sim.Recorded {
 	n := int(run.Steps[len(run.Steps)-1].ID)
 	r := &sim.Recorded{First: 1, Start: unknown(n), End: unknown(n), FallbackUs: 1}
@@ -78,8 +83,8 @@ func (w *Workload) timeline(run *trace.Run) *sim.Recorded {
 	return r
 }
 
-// Under sets the ends of the steps that have no stamp: just before the next step that had to wait,
-// which is the one after next with asynchronous scheduling. It must be called once.
+// Under sets the ends of the steps that have no stamp: just before the next step that had to wait
+// for them, which with asynchronous scheduling is the one after the next. It must be called once.
 func (f *Forced) Under(async bool) {
 	f.Async = async
 	r := f.Timeline
@@ -94,8 +99,8 @@ func (f *Forced) Under(async bool) {
 	}
 }
 
-// noteEnds sets the ends that token stamps show. FINISHED of an abort carries the current step
-// counter, not the step that produced a token, and is skipped.
+// noteEnds sets in end, by step, the ends that token stamps show. FINISHED of an abort has the step
+// counter at the abort, not a step that produced a token, and is not used.
 func (w *Workload) noteEnds(run *trace.Run, end []int64) {
 	note := func(step, at trace.Opt[int64]) {
 		if k := step.V - 1; step.OK && at.OK && k >= 0 && k < int64(len(end)) {
@@ -111,4 +116,5 @@ func (w *Workload) noteEnds(run *trace.Run, end []int64) {
 	}
 }
 
+// unknown returns n unknown times.
 func unknown(n int) []int64 { return slices.Repeat([]int64{sim.Unknown}, n) }

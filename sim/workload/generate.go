@@ -82,10 +82,12 @@ type classSpec struct {
 	Priority int64   `yaml:"priority"`
 }
 
-// MaxGenerated bounds the requests of a generator: beyond it a number is a typo.
+// MaxGenerated is the largest number of requests of a generator. A larger number is taken for a
+// mistake.
 const MaxGenerated = 10_000_000
 
-// loadGenerator reads a generator strictly and checks it.
+// loadGenerator reads and checks a generator in YAML. Unknown keys are errors. name is for
+// messages.
 func loadGenerator(r io.Reader, name string) (*Generator, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -109,7 +111,7 @@ func loadGenerator(r io.Reader, name string) (*Generator, error) {
 	return g, nil
 }
 
-// Check verifies the generator.
+// Check returns an error for values out of range.
 func (g *Generator) Check() error {
 	if g.Requests < 1 || g.Requests > MaxGenerated || g.MaxTokens < 0 {
 		return trace.Errorf(codeBadWorkload, "requests, max_tokens: got %d and %d, want >= 1 and at most %d, and >= 0",
@@ -139,7 +141,7 @@ func (g *Generator) Check() error {
 	return nil
 }
 
-// Targets are kept in whole us.
+// Smallest and largest latency target, ms: targets are kept in whole us.
 const (
 	leastTargetMs = 1e-3
 	mostTargetMs  = 1e9
@@ -148,8 +150,8 @@ const (
 // isTarget reports whether ms is a target, or 0: none.
 func isTarget(ms float64) bool { return ms == 0 || ms >= leastTargetMs && ms <= mostTargetMs }
 
-// takeStages checks the stages and takes the number of requests from them, and the
-// rate of the first.
+// takeStages checks the stages, and sets the number of requests to their sum and the rate to that
+// of the first.
 func (g *Generator) takeStages() error {
 	if len(g.Stages) == 0 {
 		return nil
@@ -172,6 +174,7 @@ func (g *Generator) takeStages() error {
 	return nil
 }
 
+// checkArrivals returns an error for values out of range and for keys that the kind does not use.
 func (a *ArrivalSpec) checkArrivals() error {
 	type number struct {
 		key string
@@ -207,14 +210,14 @@ func (a *ArrivalSpec) checkArrivals() error {
 		{"ramp_s", a.RampS != 0, []string{"closed"}}})
 }
 
-// keyOfKinds is a key that only some kinds have a use for, and whether it was given.
+// keyOfKinds is a key that only some kinds use, and whether the file has it.
 type keyOfKinds struct {
 	key   string
 	given bool
 	kinds []string
 }
 
-// checkKind refuses keys that the kind has no use for.
+// checkKind returns an error for a key that the file has but that the kind does not use.
 func checkKind(name, kind string, keys []keyOfKinds) error {
 	for _, k := range keys {
 		if k.given && !slices.Contains(k.kinds, kind) {
@@ -225,6 +228,8 @@ func checkKind(name, kind string, keys []keyOfKinds) error {
 	return nil
 }
 
+// checkLength returns an error for values out of range and for keys that the kind does not use.
+// name is that of the distribution.
 func (l *LengthSpec) checkLength(name string) error {
 	bad := func(format string, args ...any) error {
 		return trace.Errorf(codeBadWorkload, name+": got "+format, args...)
@@ -261,6 +266,7 @@ func (l *LengthSpec) checkLength(name string) error {
 		{"min", l.Min != 0, []string{"uniform", "lognormal"}}, {"max", l.Max != 0, []string{"uniform", "lognormal"}}})
 }
 
+// draw returns a random length in tokens, at least 1.
 func (l *LengthSpec) draw(rng *rand.Rand) int64 {
 	switch l.Kind {
 	case "constant":
@@ -278,7 +284,7 @@ func (l *LengthSpec) draw(rng *rand.Rand) int64 {
 	return max(n, l.Min, 1)
 }
 
-// Generate draws the workload; the same seed gives the same requests.
+// Generate draws the requests of the workload; the same seed gives the same requests.
 func (g *Generator) Generate(seed int64) (*Workload, error) {
 	if g.spec != nil {
 		return g.spec.generate(seed)
@@ -315,7 +321,8 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 	return w, nil
 }
 
-// setArrival sets the arrival of request i; at is the arrival of the one before, us, and moves on.
+// setArrival sets the arrival of request i. *at is the arrival of the request before, us; it
+// becomes that of this one.
 func (a *ArrivalSpec) setArrival(rng *rand.Rand, i int, at *float64, q *sim.Request) {
 	switch a.Kind {
 	case "closed":
@@ -355,7 +362,7 @@ func Gamma(rng *rand.Rand, shape float64) float64 {
 	}
 }
 
-// classify draws the service class of a request.
+// classify draws the service class of a request and sets its targets and priority.
 func (g *Generator) classify(rng *rand.Rand, q *sim.Request) {
 	if len(g.Classes) == 0 {
 		return
@@ -370,7 +377,7 @@ func (g *Generator) classify(rng *rand.Rand, q *sim.Request) {
 		if u < 0 || i == len(g.Classes)-1 {
 			q.SLOClass = c.Name
 			q.Priority = c.Priority
-			q.SLOTTFTUs = trace.Ns(c.TTFTMs) // ms in thousandths: us
+			q.SLOTTFTUs = trace.Ns(c.TTFTMs) // ns of a number in ms, taken in thousandths of ms: us
 			q.SLOE2EUs = trace.Ns(c.E2EMs)
 			return
 		}

@@ -4,7 +4,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Point is one load level of a benchmark: lengths, and how requests were sent.
+// Point is one load level of a benchmark: the lengths of its requests and how they were sent.
 type Point struct {
 	Requests                  int
 	InputTokens, OutputTokens int64
@@ -18,7 +18,7 @@ type Point struct {
 	Concurrency int
 }
 
-// Workload draws the point's requests; the same seed gives the same ones.
+// Workload draws the requests of the load level; the same seed gives the same ones.
 func (p Point) Workload(seed int64) (*Workload, error) {
 	if !(p.RangeRatio >= 0 && p.RangeRatio < 1) || p.RateRPS < 0 || p.Concurrency < 0 {
 		return nil, trace.Errorf(codeBadWorkload,

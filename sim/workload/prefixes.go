@@ -1,12 +1,14 @@
 package workload
 
+// This file finds out what the requests of a recorded run shared in the prefix cache.
+
 import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// prefixes knows which requests of a run share tokens.
+// prefixes is what a recording shows about shared prompt tokens, by request.
 type prefixes struct {
 	on     bool
 	groups map[string]trace.ObservedRequest // by core id
@@ -16,6 +18,8 @@ type prefixes struct {
 	inferred map[string]int64 // cached tokens by core id, from step totals
 }
 
+// newPrefixes collects what run shows about shared prefixes. It notes a finding if prefix caching
+// was on and nothing is known.
 func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
 	p := &prefixes{on: d.Engine.PrefixCaching, groups: map[string]trace.ObservedRequest{}, ids: map[string]uint64{}}
 	if !p.on {
@@ -40,7 +44,8 @@ func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
 	return p
 }
 
-// apply sets what is known of the request's prefix.
+// apply sets in q what is known of the prefix of recorded request r: its cached tokens, or else its
+// prefix group.
 func (p *prefixes) apply(q *sim.Request, r *trace.Request) {
 	if !p.on {
 		return
@@ -59,7 +64,8 @@ func (p *prefixes) apply(q *sim.Request, r *trace.Request) {
 	}
 }
 
-// groupID numbers group names in the order they are met, from 1.
+// groupID returns the number of a group name. Names are numbered from 1 in the order in which they
+// are met.
 func (p *prefixes) groupID(name string) uint64 {
 	id, ok := p.ids[name]
 	if !ok {
@@ -69,10 +75,10 @@ func (p *prefixes) groupID(name string) uint64 {
 	return id
 }
 
-// inferCached finds the cached tokens of requests without a first snapshot from
-// the totals of the one step that computed their whole prompt, when no other request
-// prefilled in it: prompt - prefill tokens of the step. Under asynchronous
-// scheduling the totals count each first decode as one prefill token more.
+// inferCached returns the cached tokens of requests, by core id, that have no snapshot of their
+// first step. They follow from the totals of a step that computed the whole prompt of one request
+// while no other request prefilled: prompt tokens minus prefill tokens of the step. With
+// asynchronous scheduling the totals count each first decode as one more prefill token.
 func inferCached(run *trace.Run, async bool) map[string]int64 {
 	prefilling := map[int64]int{}     // requests whose prompt is computed in the step
 	firstDecodes := map[int64]int64{} // first decodes labelled prefill in the step

@@ -1,5 +1,8 @@
 package workload
 
+// This file recognises the format of a workload file and has what the readers share. A file is
+// given as bytes; name and line are for error messages.
+
 import (
 	"bytes"
 	"encoding/csv"
@@ -13,8 +16,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Read reads a workload file of a public format, or a generator: one of the two
-// results is nil. name is for messages.
+// Read reads a workload file of a public format, or a generator; the other result is nil. name is
+// for messages.
 func Read(data []byte, name string) (*Workload, *Generator, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	head, _, _ := bytes.Cut(data, []byte("\n"))
@@ -42,13 +45,14 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 	return w, nil, err
 }
 
-// badLine is an error in a line of a file.
+// badLine returns an error in a line of a file.
 func badLine(name string, line int, format string, args ...any) error {
 	e := trace.Errorf(codeBadWorkload, format, args...)
 	return &trace.SyntaxError{File: name, Line: int64(line), Code: codeBadWorkload, Msg: e.Msg}
 }
 
-// addFromLine adds a request that a line of a file holds, if it can be.
+// addFromLine adds a request that was read from a line of a file; it returns an error if its tokens
+// or its arrival are out of range.
 func (w *Workload) addFromLine(name string, line int, q sim.Request) error {
 	if why := tokenRange.Check("tokens", float64(max(q.PromptTokens, q.OutputTokens))); why != "" {
 		return badLine(name, line, "%s", why)
@@ -60,10 +64,10 @@ func (w *Workload) addFromLine(name string, line int, q sim.Request) error {
 	return nil
 }
 
-// tokenRange are the tokens of a request (spec#value-limits).
+// tokenRange is the range of tokens of a request (spec#value-limits).
 var tokenRange, _ = trace.RangeOf("", "tokens")
 
-// checkNotEmpty refuses a file without requests.
+// checkNotEmpty returns the workload, or an error if it has no requests.
 func (w *Workload) checkNotEmpty(name string) (*Workload, error) {
 	if len(w.Requests) == 0 {
 		return nil, &trace.SyntaxError{File: name, Code: codeBadWorkload,
@@ -72,8 +76,8 @@ func (w *Workload) checkNotEmpty(name string) (*Workload, error) {
 	return w, nil
 }
 
-// readCSV calls each for every record of a CSV file with a header line; field is the value of a
-// column, "" without it.
+// readCSV calls each for every record of a CSV file with a header line. field returns the value of
+// a column; "" if the file does not have it.
 func readCSV(data []byte, name string, required []string, each func(line int, field func(string) string) error) error {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
@@ -117,11 +121,12 @@ func readCSV(data []byte, name string, required []string, each func(line int, fi
 	}
 }
 
-// unread is a key that a format has and this package does not support: the position of its value, 0
-// when it is absent, null, false or an empty text.
+// unread is the value of a key that a format has and this package does not support. It has the
+// position of the value, or zeros if the key is absent, null, false or an empty text, which change
+// nothing.
 type unread struct{ Line, Col int }
 
-// UnmarshalYAML notes the position of the value.
+// UnmarshalYAML records the position of the value.
 func (u *unread) UnmarshalYAML(n *yaml.Node) error {
 	off := n.Kind == yaml.ScalarNode &&
 		(n.Tag == "!!null" || n.Value == "" || n.Tag == "!!bool" && strings.EqualFold(n.Value, "false"))

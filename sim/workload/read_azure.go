@@ -1,5 +1,7 @@
 package workload
 
+// This file reads the Azure LLM inference traces.
+
 import (
 	"strconv"
 	"time"
@@ -7,7 +9,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// readAzure reads the columns TIMESTAMP, ContextTokens and GeneratedTokens.
+// readAzure reads a CSV file with the columns TIMESTAMP, ContextTokens and GeneratedTokens.
+// Arrivals count from the first request.
 func readAzure(data []byte, name string) (*Workload, error) {
 	w := withRoom(data)
 	var origin time.Time

@@ -1,5 +1,7 @@
 package workload
 
+// This file reads the traces of Mooncake and of Weka, JSON objects one after another.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -72,6 +74,7 @@ func readJSON(data []byte, name string) (*Workload, error) {
 	}
 }
 
+// wekaRequest is a request of a Weka session; see readJSON.
 type wekaRequest struct {
 	Type    string
 	T       float64
@@ -80,7 +83,9 @@ type wekaRequest struct {
 	Hashes  []uint64 `json:"hash_ids"`
 }
 
-// addSession adds a chain of requests without those of sub-agents, which it counts.
+// addSession adds the requests of a session as a chain, in which each request follows the one
+// before. Requests of sub-agents run at the same time and are only counted. block is the number of
+// tokens behind a hash id; unless global, hash ids are the session's own.
 func (w *Workload) addSession(name string, line int, requests []wekaRequest, block int64, global bool,
 	subagents *int) error {
 	own := uint64(len(w.Requests)+1) << 40

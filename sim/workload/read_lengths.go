@@ -23,7 +23,7 @@ func isLengthTable(header string) bool {
 	return column(names, promptColumns) != "" && column(names, outputColumns) != ""
 }
 
-// columnNames are the names of a header line.
+// columnNames returns the names of a header line.
 func columnNames(header string) []string {
 	var names []string
 	for _, name := range strings.Split(header, ",") {
@@ -32,7 +32,8 @@ func columnNames(header string) []string {
 	return names
 }
 
-// column is the first of the header's names that is one of the wanted ones; "": none is.
+// column returns the first name of the header that is one of the wanted ones, whatever its case; ""
+// if none is.
 func column(names, wanted []string) string {
 	for _, name := range names {
 		for _, w := range wanted {
@@ -44,8 +45,9 @@ func column(names, wanted []string) string {
 	return ""
 }
 
-// readLengthTable reads a plain CSV of requests: tokens of prompt and answer, and where the table has them
-// arrivals in seconds. Without arrivals all requests arrive at 0; the caller gives them a rate or clients.
+// readLengthTable reads a plain CSV table of requests: tokens of prompt and answer and, if the
+// table has them, arrivals in seconds. Without arrivals all requests arrive at 0, and the caller
+// sets a rate or clients.
 func readLengthTable(data []byte, name string) (*Workload, error) {
 	head, _, _ := bytes.Cut(data, []byte("\n"))
 	names := columnNames(string(head))

@@ -1,5 +1,7 @@
 package workload
 
+// This file reads TraceV2, the trace format of BLIS (package trace/tracev2).
+
 import (
 	"bytes"
 	"errors"
@@ -12,19 +14,20 @@ import (
 	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
-// IsTraceV2 recognises rows of a TraceV2 file, their header, or both.
+// IsTraceV2 reports whether data is a TraceV2 file: its rows, its header, or both.
 func IsTraceV2(data []byte) bool {
 	return bytes.HasPrefix(data, []byte(tracev2.FirstColumn+",")) || bytes.HasPrefix(data, []byte("trace_version:")) ||
 		bytes.Contains(data[:min(len(data), 1<<16)], []byte("\ntrace_version:"))
 }
 
+// readTraceV2 reads a trace whose header, if it has one, is before the rows.
 func readTraceV2(data []byte, name string) (*Workload, error) { return ReadTraceV2(data, name, nil) }
 
-// ReadTraceV2 reads BLIS's trace. Its header may be in another file; nil: it is before the rows, or
-// there is none. A request arrives at send_time_us if that is > 0, else at arrival_time_us. The
-// requests of a prefix group share prefix_length tokens; those of a session that accumulates share
-// all earlier tokens of the session (its rounds: [Workload.CloseSessions]). Rows that ended in an
-// error are requests too.
+// ReadTraceV2 reads a trace. header is nil if it is before the rows or there is none. A request
+// arrives at send_time_us if that is above 0, otherwise at arrival_time_us. The requests of a
+// prefix group share prefix_length tokens; those of a session whose context accumulates share all
+// earlier tokens of the session (see [Workload.CloseSessions] for the order of its rounds). Rows
+// that ended in an error are requests too.
 func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, error) {
 	rd, err := tracev2.NewReader(bytes.NewReader(data), name, header)
 	switch {
@@ -74,9 +77,10 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 	}
 }
 
-// names numbers names in the order they are met, from 1.
+// names numbers texts in the order in which they are met, from 1.
 type names map[string]uint64
 
+// id returns the number of a name.
 func (n names) id(name string) uint64 {
 	if n[name] == 0 {
 		n[name] = uint64(len(n) + 1)
@@ -84,7 +88,8 @@ func (n names) id(name string) uint64 {
 	return n[name]
 }
 
-// tracedRequest is a row as the simulator takes it.
+// tracedRequest returns a row of the trace as a request of the simulator. groups numbers prefix
+// groups.
 func tracedRequest(rec *tracev2.Record, groups names) sim.Request {
 	q := sim.Request{
 		ID: rec.RequestID, SLOClass: rec.SLOClass, ArrivalUs: rec.SentUs(),
@@ -105,11 +110,11 @@ func tracedRequest(rec *tracev2.Record, groups names) sim.Request {
 	return q
 }
 
-// longSpan is more tokens than any prompt has.
+// longSpan is a number of tokens that no prompt reaches.
 const longSpan = 1 << 40
 
-// setSessionContent sets what the prompt of a session's round shares: the group's prefix with the
-// group, what follows with the other rounds of the session.
+// setSessionContent sets what the prompt of a round of a session shares: its first tokens with the
+// prefix group, the tokens after them with the other rounds of the session.
 func setSessionContent(q *sim.Request, rec *tracev2.Record) {
 	q.HashTokens = longSpan
 	if q.GroupTokens > 0 {

@@ -1,5 +1,9 @@
 package workload
 
+// This file makes a workload from an extracted run: the recorded requests with their arrivals,
+// lengths, aborts and known prefixes. The events are those of the tracing fork of vLLM: ARRIVED (at
+// the API), QUEUED (picked up by the engine), FINISHED.
+
 import (
 	"cmp"
 	"slices"
@@ -9,15 +13,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// RunOptions choose what of an extracted run becomes a workload.
+// RunOptions choose which requests of an extracted run become the workload, and when they arrive.
 type RunOptions struct {
 	// FromNs and ToNs keep requests that arrive in [FromNs, ToNs); 0 = no limit.
 	FromNs, ToNs int64
 	// Phase keeps one phase; empty = all.
 	Phase string
-	// Queued takes the pick-up stamp as the moment a request reaches the input
-	// queue (teacher-forced replays). Otherwise it arrives at ARRIVED and the
-	// simulator adds the overhead.
+	// Queued makes requests reach the engine's input queue when they were picked up (QUEUED), for
+	// teacher-forced replays. Otherwise they arrive at the API (ARRIVED) and the simulator adds the
+	// overhead.
 	Queued bool
 	// MissingArrivalUs is subtracted from QUEUED where ARRIVED is unknown: half a step (spec#replay-requests).
 	MissingArrivalUs int64
@@ -25,9 +29,9 @@ type RunOptions struct {
 	BaseNs int64
 }
 
-// FromRun makes the workload of an extracted run: arrivals, lengths, aborts at their recorded end,
-// and what is known of shared prefixes. That is, the first that is known of: the cached tokens of
-// first snapshots, cached tokens inferred from step totals, the prefix groups of the client's file.
+// FromRun returns the workload of an extracted run: arrivals, lengths, aborts at their recorded
+// end, and shared prefixes as far as known. Cached tokens come from the first snapshot of a
+// request, else from step totals (inferCached), else from the prefix groups of the client's file.
 func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, error) {
 	w := &Workload{}
 	prefixes := newPrefixes(run, d)
@@ -71,6 +75,7 @@ func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, e
 	return w, nil
 }
 
+// arrivalNs returns the monotonic stamp at which a request arrives, ns; false if it is unknown.
 func arrivalNs(r *trace.Request, opt RunOptions) (int64, bool) {
 	switch {
 	case opt.Queued:
@@ -81,7 +86,8 @@ func arrivalNs(r *trace.Request, opt RunOptions) (int64, bool) {
 	return r.QueuedNs.V - opt.MissingArrivalUs*1000, r.QueuedNs.OK
 }
 
-// requestOf fills everything but times and prefixes.
+// requestOf returns the request of the simulator for a recorded one, without times and prefixes;
+// false if its prompt length is unknown.
 func requestOf(r *trace.Request) (sim.Request, bool) {
 	if !r.PromptTokens.OK || r.PromptTokens.V < 1 || r.Source == trace.SourceFork && !r.CoreID.OK {
 		return sim.Request{}, false
@@ -95,7 +101,7 @@ func requestOf(r *trace.Request) (sim.Request, bool) {
 	return q, true
 }
 
-// placeArrivals sets the arrivals, and the aborts behind them.
+// placeArrivals sets arrivals and aborts in simulated time, and w.BaseNs.
 func (w *Workload) placeArrivals(run *trace.Run, opt RunOptions) {
 	w.BaseNs = opt.BaseNs
 	if w.BaseNs == 0 {
@@ -109,8 +115,8 @@ func (w *Workload) placeArrivals(run *trace.Run, opt RunOptions) {
 	}
 }
 
-// sortByArrival orders requests by the full stamp, so that equal microseconds
-// keep the recorded order.
+// sortByArrival orders the requests by their stamps in ns, so that those of one microsecond keep
+// the recorded order.
 func (w *Workload) sortByArrival(run *trace.Run, opt RunOptions) {
 	order := make([]int, len(w.Rows))
 	for i := range order {
@@ -129,6 +135,7 @@ func (w *Workload) sortByArrival(run *trace.Run, opt RunOptions) {
 	}
 }
 
+// earliest returns the earliest arrival of the given rows of a run, ns.
 func earliest(run *trace.Run, rows []int, opt RunOptions) int64 {
 	first := int64(0)
 	for i, row := range rows {
@@ -140,8 +147,9 @@ func earliest(run *trace.Run, rows []int, opt RunOptions) int64 {
 	return first
 }
 
-// placeAbort ends an aborted request where the recording did. A stop string is
-// an abort for the engine and a success for the client.
+// placeAbort sets when and how recorded request r was aborted, if it was. A stop string found by
+// the API is an abort for the engine and a success for the client. The engine would have gone on,
+// so the request gets more output tokens than recorded.
 func (w *Workload) placeAbort(r *trace.Request, q *sim.Request) {
 	aborted := r.FinishStatus.Or("") == trace.FinishAborted || r.FinishStatus.Or("") == trace.FinishError
 	end := r.FinishedNs

@@ -1,5 +1,8 @@
 package workload
 
+// This file handles sessions: requests (rounds) of one conversation, each of which follows the
+// answer of the one before.
+
 import (
 	"fmt"
 	"math"
@@ -24,9 +27,9 @@ func (w *Workload) HasSessions() bool {
 	return slices.ContainsFunc(w.rounds, func(r round) bool { return r.before > 0 })
 }
 
-// CloseSessions makes each round of a session arrive a think time after the one before it has been
-// answered: think() us, or as recorded where think is nil. First rounds arrive at their recorded
-// times; stops count from the arrival.
+// CloseSessions makes each round of a session arrive when the round before has been answered and a
+// think time has passed: think() us, or the recorded time if think is nil. First rounds arrive at
+// their recorded times; aborts count from the arrival.
 func (w *Workload) CloseSessions(think func() int64) {
 	releaseArrivals(w.Requests)
 	for i, r := range w.rounds[:len(w.Requests)] {
@@ -43,9 +46,9 @@ func (w *Workload) CloseSessions(think func() int64) {
 	}
 }
 
-// EarlyRounds returns a function to be called with each result in workload order. It reports whether
-// the request is a round of a session that arrived before the answer of the round before it, which
-// recorded times do not prevent.
+// EarlyRounds returns a function that must be called with each result in workload order. The
+// function reports whether the request is a round that arrived before the answer of the round
+// before it. Workloads with recorded arrivals can have such rounds.
 func (w *Workload) EarlyRounds() func(*sim.RequestResult) bool {
 	var left []int64
 	return func(r *sim.RequestResult) bool {
@@ -55,8 +58,9 @@ func (w *Workload) EarlyRounds() func(*sim.RequestResult) bool {
 	}
 }
 
-// ThinkTime draws think times, us, from what a user states: constant:value=500ms, or
-// lognormal:mu=2.0,sigma=0.6,min=3s,max=30s, mu and sigma of the logarithm of seconds.
+// ThinkTime returns a function that draws think times, us, for a text such as constant:value=500ms
+// or lognormal:mu=2.0,sigma=0.6,min=3s,max=30s, in which mu and sigma are of the logarithm of
+// seconds.
 func ThinkTime(text string, seed int64) (func() int64, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	allowed := map[string][]string{"constant": {"value"}, "lognormal": {"mu", "sigma", "min", "max"}}[kind]

@@ -1,5 +1,8 @@
 package workload
 
+// This file reads and checks the workload specification of BLIS. spec_generate.go draws requests
+// from it.
+
 import (
 	"errors"
 	"fmt"
@@ -15,10 +18,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// specV2 is a workload specification of BLIS, version 2 (its sim/workload at f90a1e3): clients that share a rate
-// or each keep so many requests in flight. Read are the keys that decide which requests come when, and how long; a
-// key that is of the format and not read is refused by name, because without it the workload is another one.
-// tenant_id, model and streaming decide nothing here.
+// specV2 is a workload specification of BLIS, version 2 (its sim/workload at f90a1e3): clients that
+// share a total rate, or one that keeps a number of requests in flight. Keys that decide which
+// requests are sent, when, and how long they are, are read. A key of the format that is not
+// supported (unread) is an error that names it, because without it the workload would be another
+// one. tenant_id, model and streaming do not matter here.
 type specV2 struct {
 	Version       string       `yaml:"version"`
 	Seed          int64        `yaml:"seed"`
@@ -35,13 +39,15 @@ type specV2 struct {
 	Targets map[string]specTargets `yaml:"goodput_slo_targets"` // by class
 }
 
-// specTargets are a class's goodput targets, ms; 0: none.
+// specTargets are the goodput targets of a class, ms; 0 for none.
 type specTargets struct {
 	TTFTMs float64 `yaml:"ttft_ms"`
 	ITLMs  float64 `yaml:"itl_ms"` // of the mean gap between a request's output tokens
 	E2EMs  float64 `yaml:"e2e_ms"`
 }
 
+// specClient is a client of the specification: its share of the rate, and the distributions of its
+// requests.
 type specClient struct {
 	ID           string         `yaml:"id"`
 	Tenant       string         `yaml:"tenant_id"`
@@ -67,6 +73,7 @@ type specClient struct {
 	ClosedLoop unread `yaml:"closed_loop"`
 }
 
+// specArrival is the distribution of the gaps between a client's requests.
 type specArrival struct {
 	Process string   `yaml:"process"` // poisson | gamma | weibull | constant
 	CV      *float64 `yaml:"cv"`
@@ -74,16 +81,19 @@ type specArrival struct {
 	ScaleUs *float64 `yaml:"scale"`
 }
 
+// specLength is a distribution of lengths, tokens.
 type specLength struct {
 	Type   string             `yaml:"type"`
 	Params map[string]float64 `yaml:"params"`
 	File   unread             `yaml:"file"`
 }
 
+// specLifecycle is the windows of time in which a client sends.
 type specLifecycle struct {
 	Windows []specWindow `yaml:"windows"`
 }
 
+// specWindow is one of them, us.
 type specWindow struct {
 	StartUs int64  `yaml:"start_us"`
 	EndUs   int64  `yaml:"end_us"`
@@ -99,8 +109,8 @@ const (
 	specTimeoutUs    = 300_000_000 // of a client that waits for its answer
 )
 
-// isSpecV2 recognises the specification by keys that only it has, also where the document has errors
-// that [loadSpecV2] reports.
+// isSpecV2 reports whether data is such a specification, by keys that only it has. Its errors are
+// found by [loadSpecV2].
 func isSpecV2(data []byte) bool {
 	only := []string{"clients", "cohorts", "aggregate_rate", "servegen_data", "inference_perf"}
 	root, _ := files.ParseYAML(data, "")
@@ -115,7 +125,8 @@ func isSpecV2(data []byte) bool {
 	return false
 }
 
-// loadSpecV2 reads a specification as a generator of requests. Codes: bad_workload.
+// loadSpecV2 reads and checks a specification and returns it as a generator of requests. name is
+// for messages. Code of errors: bad_workload.
 func loadSpecV2(data []byte, name string) (*Generator, error) {
 	s := &specV2{}
 	if err := files.DecodeYAML(data, name, s); err != nil {
@@ -144,7 +155,8 @@ func loadSpecV2(data []byte, name string) (*Generator, error) {
 	return &Generator{spec: s}, nil
 }
 
-// firstUnread names the first key that is of the format and not read.
+// firstUnread returns the first unsupported key that the specification has, and its position; "" if
+// there is none.
 func (s *specV2) firstUnread() (key string, at unread) {
 	type entry struct {
 		key string
@@ -176,9 +188,10 @@ func (s *specV2) firstUnread() (key string, at unread) {
 	return "", unread{}
 }
 
-// maxTargetMs is a day.
+// maxTargetMs is the largest target, ms: a day.
 const maxTargetMs = 86_400_000.0
 
+// checkSpec returns an error for values out of range and for combinations that are not supported.
 func (s *specV2) checkSpec() error {
 	bad := func(format string, args ...any) error { return trace.Errorf(codeBadWorkload, format, args...) }
 	switch {
@@ -211,6 +224,8 @@ func (s *specV2) checkSpec() error {
 	return nil
 }
 
+// checkClient returns an error for values of the client out of range. s is the specification it is
+// part of.
 func (c *specClient) checkClient(s *specV2) error {
 	switch {
 	case c.Concurrency < 0 || c.ThinkUs < 0 || c.PrefixTokens < 0 || c.TargetUs < 0 ||
@@ -257,7 +272,8 @@ func (c *specClient) checkClient(s *specV2) error {
 	return nil
 }
 
-// specParams are the parameters of each distribution of lengths: needed, then allowed.
+// specParams are the parameters of each distribution of lengths: those it needs, then those it
+// allows.
 var specParams = map[string][2][]string{
 	"gaussian":         {{"mean", "std_dev", "min", "max"}, nil},
 	"exponential":      {{"mean"}, {"min", "max"}},
@@ -266,6 +282,8 @@ var specParams = map[string][2][]string{
 	"constant":         {{"value"}, nil},
 }
 
+// checkLength returns an error for an unknown type and for parameters that it lacks or does not
+// have.
 func (l *specLength) checkLength() error {
 	given := slices.Sorted(maps.Keys(l.Params))
 	for _, key := range given {

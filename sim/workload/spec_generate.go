@@ -1,5 +1,7 @@
 package workload
 
+// This file draws the requests of a workload specification of BLIS (spec.go).
+
 import (
 	"cmp"
 	"fmt"
@@ -13,9 +15,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// generate draws the requests of a specification: each client by itself, then in order of arrival, up to
-// num_requests. The random numbers are our own, so counts, rates and lengths agree with BLIS's, single requests do
-// not. Both seeds, the file's and the given one, count.
+// generate draws the requests of the specification: each client by itself, then all in order of
+// arrival, up to num_requests. The random numbers are not those of BLIS, so counts, rates and
+// lengths agree with it on average, and single requests do not. The result depends on the file's
+// seed and on the given one.
 func (s *specV2) generate(seed int64) (*Workload, error) {
 	groups, prefix := s.prefixGroups()
 	w := &Workload{}
@@ -49,8 +52,8 @@ func (s *specV2) generate(seed int64) (*Workload, error) {
 	return w, nil
 }
 
-// setTargets gives requests the goodput targets of their classes; a client's slo_target_us
-// holds where its class has no ttft_ms.
+// setTargets sets the goodput targets of requests to those of their classes. A client's
+// slo_target_us is used for TTFT if the class has no ttft_ms.
 func (s *specV2) setTargets(w *Workload) {
 	for i := range w.Requests {
 		q := &w.Requests[i]
@@ -63,7 +66,8 @@ func (s *specV2) setTargets(w *Workload) {
 	}
 }
 
-// addArrivals adds the requests of a client that has a share of the rate.
+// addArrivals adds the requests of client c, which has a share of the aggregate rate. groups and
+// prefix are the number and the tokens of each prefix group.
 func (s *specV2) addArrivals(w *Workload, c *specClient, rng *rand.Rand, groups map[string]uint64,
 	prefix map[string]int64) error {
 	gap := c.Arrival.gaps(s.rateOf(c) / 1e6)
@@ -94,7 +98,7 @@ func (s *specV2) addArrivals(w *Workload, c *specClient, rng *rand.Rand, groups 
 	return nil
 }
 
-// request draws a request that arrives at at.
+// request draws a request of the client that arrives at `at`, us.
 func (c *specClient) request(rng *rand.Rand, at int64, groups map[string]uint64, prefix map[string]int64) sim.Request {
 	q := sim.Request{ArrivalUs: at, PromptTokens: c.Input.draw(rng), OutputTokens: c.Output.draw(rng),
 		SLOClass:  c.SLOClass,
@@ -118,7 +122,8 @@ func (c *specClient) request(rng *rand.Rand, at int64, groups map[string]uint64,
 	return q
 }
 
-// prefixGroups numbers the groups from 1; the first client that gives a length decides it.
+// prefixGroups numbers the prefix groups from 1 and returns their tokens: what the first client of
+// the group that states a length states.
 func (s *specV2) prefixGroups() (ids map[string]uint64, tokens map[string]int64) {
 	ids = map[string]uint64{}
 	tokens = map[string]int64{}
@@ -142,7 +147,8 @@ func (s *specV2) prefixGroups() (ids map[string]uint64, tokens map[string]int64)
 	return ids, tokens
 }
 
-// rateOf is the client's part of the aggregate rate, requests/s: its fraction of those whose windows meet its own.
+// rateOf returns the client's rate, requests/s: its fraction of the sum over the clients whose
+// windows overlap its own, times the aggregate rate.
 func (s *specV2) rateOf(c *specClient) float64 {
 	sum := 0.0
 	for i := range s.Clients {
@@ -168,7 +174,7 @@ func (c *specClient) overlaps(o *specClient) bool {
 	return false
 }
 
-// isActive reports whether the client sends at that time.
+// isActive reports whether the client sends at the time `at`, us.
 func (c *specClient) isActive(at int64) bool {
 	if c.Lifecycle == nil {
 		return true
@@ -176,7 +182,7 @@ func (c *specClient) isActive(at int64) bool {
 	return slices.ContainsFunc(c.Lifecycle.Windows, func(w specWindow) bool { return at >= w.StartUs && at < w.EndUs })
 }
 
-// lastWindow is the end of the client's last window.
+// lastWindow returns the end of the client's last window, us.
 func (c *specClient) lastWindow() (end int64) {
 	for _, w := range c.Lifecycle.Windows {
 		end = max(end, w.EndUs)
@@ -184,8 +190,8 @@ func (c *specClient) lastWindow() (end int64) {
 	return end
 }
 
-// gaps draws times between arrivals, us, at a rate per us. Shape and scale of gamma and Weibull, where both are given,
-// decide instead of the rate.
+// gaps returns a function that draws times between arrivals, us, at a rate per us. If a gamma or
+// Weibull process has both shape and scale, these are used instead of the rate.
 func (a *specArrival) gaps(rate float64) func(*rand.Rand) float64 {
 	cv := 1.0
 	if a.CV != nil {
@@ -212,9 +218,9 @@ func (a *specArrival) gaps(rate float64) func(*rand.Rand) float64 {
 	return func(rng *rand.Rand) float64 { return rng.ExpFloat64() / rate }
 }
 
-// weibullShape is the shape k of a Weibull distribution with the coefficient of variation:
-// G(1+2/k)/G(1+1/k)^2 = 1 + cv^2,
-// by bisection, because the left side falls with k.
+// weibullShape returns the shape k of a Weibull distribution with a coefficient of variation cv. It
+// solves G(1+2/k)/G(1+1/k)^2 = 1 + cv^2, with G the gamma function, by bisection, because the left
+// side falls with k.
 func weibullShape(cv float64) float64 {
 	lo, hi := 0.1, 200.0
 	for range 60 {
@@ -230,7 +236,7 @@ func weibullShape(cv float64) float64 {
 	return (lo + hi) / 2
 }
 
-// draw is one length in tokens, at least 1.
+// draw returns a random length, tokens, at least 1.
 func (l *specLength) draw(rng *rand.Rand) int64 {
 	p := l.Params
 	var v float64
@@ -265,13 +271,13 @@ func (l *specLength) draw(rng *rand.Rand) int64 {
 	return max(n, trace.Int(math.Trunc(p["min"])), 1)
 }
 
-// chance is a length and the chances up to it added up.
+// chance is a length, and the sum of the weights of this and all smaller lengths.
 type chance struct {
 	tokens int64
 	sum    float64
 }
 
-// chances are the lengths of an empirical distribution, ascending.
+// chances returns the lengths of an empirical distribution in increasing order.
 func (l *specLength) chances() ([]chance, error) {
 	weights := map[int64]float64{}
 	for key, v := range l.Params {

@@ -1,5 +1,8 @@
 package workload
 
+// This file draws a stream of independent requests from a few numbers, for predictions: Poisson
+// arrivals and lengths of a given mean and spread.
+
 import (
 	"errors"
 	"math"
@@ -13,14 +16,16 @@ import (
 // Law is a distribution of lengths with a given mean.
 type Law string
 
-// The laws there are. A log-normal one has the squared coefficient of variation of its Lengths.
+// The distributions of lengths. A log-normal one has the squared coefficient of variation that
+// Lengths states.
 const (
 	ConstantLaw    Law = "constant"
 	ExponentialLaw Law = "exponential"
 	LogNormalLaw   Law = "lognormal"
 )
 
-// Lengths are the mean tokens of requests and their spread, variance over squared mean.
+// Lengths are the mean tokens of requests and their spread as squared coefficient of variation
+// (CV2): variance over squared mean.
 type Lengths struct {
 	Prompt, Output       float64
 	Cached               float64 // tokens of the prompt found in the prefix cache
@@ -34,17 +39,19 @@ type Traffic struct {
 	RateRPS         float64
 	Requests        int
 	Seed            uint64
-	Longest         int64 // tokens of a request at most; 0: no limit
+	Longest         int64 // largest number of tokens of a request; 0: no limit
 }
 
-// Spread of the lengths of chat recordings, and the burst that measures a capacity.
+// Squared coefficients of variation of the lengths in chat recordings, and the number of requests
+// by which a capacity is measured.
 const (
 	chatPromptCV2 = 1
 	chatOutputCV2 = 0.5
 	burst         = 600
 )
 
-// ChatTraffic is a burst of requests with the spread of lengths that chat recordings have.
+// ChatTraffic returns a burst of requests with the given mean lengths, tokens, and the spread that
+// chat recordings have.
 func ChatTraffic(d *deploy.Deployment, prompt, output float64) Traffic {
 	return Traffic{
 		Shape:    Lengths{Prompt: prompt, Output: output, PromptCV2: chatPromptCV2, OutputCV2: chatOutputCV2},
@@ -57,15 +64,15 @@ func ChatTraffic(d *deploy.Deployment, prompt, output float64) Traffic {
 	}
 }
 
-// Keys of the draws. Request i draws the same numbers at any rate and under any law, so
-// that two runs differ by what they compare.
+// Keys of the random draws. Request i draws the same numbers at any rate and with any distribution,
+// so that two runs differ only in what they compare.
 const (
 	drawGap uint64 = iota
 	drawPrompt
 	drawOutput
 )
 
-// Draw draws the requests, and returns the mean and spread of the lengths that were drawn.
+// Draw returns the requests, and the mean and spread of the lengths that were drawn.
 func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 	out := make([]sim.Request, t.Requests)
 	var clock float64
@@ -104,7 +111,7 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 	return out, s
 }
 
-// lengthOf is the u-quantile of the law, at least one token.
+// lengthOf returns the u-quantile of the distribution law, at least one token.
 func lengthOf(law Law, mean, cv2, u float64) int64 {
 	v := mean
 	switch law {
@@ -116,16 +123,18 @@ func lengthOf(law Law, mean, cv2, u float64) int64 {
 	return max(1, trace.Int(v))
 }
 
-// DrawnRate is the rate of the arrivals that are drawn, requests per second.
+// DrawnRate returns the rate of the arrivals that Draw draws, requests per second.
 func (t *Traffic) DrawnRate() float64 {
 	reqs, _ := t.Draw()
 	return float64(len(reqs)) / float64(reqs[len(reqs)-1].ArrivalUs) * 1e6
 }
 
-// ErrNothingFinished cannot happen with requests that fit the engine.
+// ErrNothingFinished is returned when no request finished, which cannot happen with requests that
+// fit the engine.
 var ErrNothingFinished = errors.New("simulation: no request finished")
 
-// Capacity is the throughput of a deployment whose requests all come at once, requests per second.
+// Capacity returns the throughput, requests per second, of a deployment to which all requests are
+// sent at once.
 func (t *Traffic) Capacity(d *deploy.Deployment, step sim.Model) (float64, error) {
 	reqs, _ := t.Draw()
 	last := 0.0

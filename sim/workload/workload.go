@@ -17,7 +17,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Workload is a list of requests for sim.Run and where it came from.
+// Workload is a list of requests for sim.Run, with what is known of its origin.
 type Workload struct {
 	Requests []sim.Request
 	// BaseNs is the monotonic stamp of simulated time 0 (extracted runs): us =
@@ -25,7 +25,7 @@ type Workload struct {
 	BaseNs int64
 	// Rows[i] is the row of the extracted run behind Requests[i].
 	Rows []int
-	// Notes are what was assumed.
+	// Notes are findings about what was assumed or left out.
 	Notes []trace.Finding
 
 	rounds []round // of sessions, by request; nil: the format has none
@@ -34,6 +34,7 @@ type Workload struct {
 // Us converts a monotonic stamp to simulated time, rounded up.
 func (w *Workload) Us(ns int64) int64 { return ceilDiv(ns-w.BaseNs, 1000) }
 
+// ceilDiv returns a/b rounded up, for b > 0.
 func ceilDiv(a, b int64) int64 {
 	q := a / b
 	if a%b > 0 {
@@ -60,10 +61,10 @@ func (w *Workload) Scale(factor float64) {
 	}
 }
 
-// withRoom is an empty workload with room for a request per line.
+// withRoom returns an empty workload with memory for one request per line of data.
 func withRoom(data []byte) *Workload {
 	return &Workload{Requests: make([]sim.Request, 0, bytes.Count(data, []byte("\n"))+1)}
 }
 
-// addRequest adds a request.
+// addRequest appends a request.
 func (w *Workload) addRequest(q sim.Request) { w.Requests = append(w.Requests, q) }
