@@ -1,5 +1,8 @@
 package autoscale
 
+// This file names devices as autoscalers do. They look up a model's performance by the name of an
+// accelerator, so a model can have one entry for each name.
+
 import (
 	"fmt"
 	"strings"
@@ -10,7 +13,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// resourceName is a DNS-1123 name.
+// resourceName returns a valid name of a Kubernetes resource (DNS-1123): prefix and the last part
+// of the model's id in lower case, other characters replaced by "-".
 func resourceName(prefix, modelID string) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
@@ -21,17 +25,17 @@ func resourceName(prefix, modelID string) string {
 	return strings.Trim(name, "-.")
 }
 
-// accelerator is how the autoscalers name what a configuration runs on: both
-// key a model's performance by this name, so a model may have one entry each.
+// accelerator is what one replica of a configuration runs on, as autoscalers name it.
 type accelerator struct {
 	name  string
-	count int64 // units of it per replica
+	count int64 // units of the accelerator per replica
 }
 
-// accelerators names the devices of the configurations. A device has its short name, with one unit
-// for each rank: "H100" x 2. If a model runs on several numbers of one device, all but the single
-// one become units of their own, "2xH100" x 1, which the reader must define as an accelerator of
-// that multiplicity.
+// accelerators returns the accelerator of each configuration, in order. A device has its short
+// name, with one unit for each rank: "H100" x 2. If a model runs on several numbers of one device,
+// those above one become accelerators of their own, "2xH100" x 1, which the user must define in the
+// autoscaler. Configurations of one model that still have equal names are refusals, because the
+// autoscaler would use only the last.
 func accelerators(cfgs []result.FitConfig) ([]accelerator, []export.Refusal) {
 	type key struct{ model, name string }
 	counts := map[key]map[int64]bool{}
@@ -64,7 +68,7 @@ func accelerators(cfgs []result.FitConfig) ([]accelerator, []export.Refusal) {
 	return plain, out
 }
 
-// shortName is the device's name as clusters label it: "H100" of "H100-SXM-80GB".
+// shortName returns the name by which clusters label a device: "H100" for "H100-SXM-80GB".
 func shortName(hw string) string {
 	if name, ok := deploy.SpelledBy(deploy.Cluster, hw); ok {
 		return name
@@ -73,7 +77,8 @@ func shortName(hw string) string {
 	return name
 }
 
-// renamedNote is the remark about a device whose name in the file differs from that of run.yaml.
+// renamedNote returns a remark for an accelerator whose name in the file stands for several
+// devices; "" otherwise.
 func renamedNote(a accelerator, c result.FitConfig) string {
 	if n := max(1, c.Deployment.TP) * max(1, c.Deployment.PP); a.count != n {
 		return fmt.Sprintf("%s stands for %d x %s", a.name, n, shortName(c.Deployment.Hardware.Name))

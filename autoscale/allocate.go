@@ -1,5 +1,12 @@
 package autoscale
 
+// This file allocates the replicas of a fleet greedily, as workload-variant-autoscaler does
+// (pkg/solver/greedy.go@b08b1c7). optimum.go has the best allocation to compare with.
+//
+// The value of an allocation is its transition penalty, in cents per hour; smaller is better. The
+// regret of a demand is by how much the value rises if it does not get its present choice but the
+// next one.
+
 import (
 	"cmp"
 	"maps"
@@ -9,7 +16,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Demand is one server, a model in one service class, that needs replicas.
+// Demand is one server that needs replicas: a model in one service class, with the accelerators
+// that it can run on.
 type Demand struct {
 	Name        string    `yaml:"name"`
 	Priority    int       `yaml:"priority"` // 1 is served first
@@ -17,14 +25,14 @@ type Demand struct {
 	MinReplicas int       `yaml:"min_replicas"`
 	Current     Placement `yaml:"current"` // its present replicas; zero for none
 	Keep        bool      `yaml:"keep"`    // do not change the accelerator
-	Options     []Option  `yaml:"-"`
+	Options     []Option  `yaml:"-"`       // the accelerators it can run on
 }
 
-// Option is an accelerator a demand can be served on.
+// Option is an accelerator that a demand can be served on.
 type Option struct {
 	Accelerator string
-	Type        string  // what Fleet.Capacity counts
-	Units       int     // of Type per replica
+	Type        string  // accelerator type, the key of Fleet.Capacity
+	Units       int     // units of Type that one replica takes
 	UnitCost    float64 // cents per unit and hour
 	RateRPS     float64 // largest rate of one replica (Sizing.RateRPS)
 	DemandRPS   float64 // the demand in requests per second, if it was given in tokens; 0 for Demand.RateRPS
@@ -37,12 +45,13 @@ type Placement struct {
 	Cost        float64 `yaml:"-"` // cents per hour
 }
 
-// Fleet is the devices that can be allocated.
+// Fleet is the devices that can be allocated, and how.
 type Fleet struct {
 	Capacity  map[string]int `yaml:"capacity"`  // units by accelerator type
 	Unlimited bool           `yaml:"unlimited"` // every demand gets its cheapest option
 	Policy    policy         `yaml:"policy"`
-	// DelayBestEffort shares the remaining devices only after all priorities were served.
+	// DelayBestEffort divides what is left among unserved demands only after all priorities were
+	// served.
 	DelayBestEffort bool `yaml:"delay_best_effort"`
 }
 
@@ -57,24 +66,27 @@ const (
 	policyRoundRobin         policy = "RoundRobin"
 )
 
-// policies lists them.
+// policies are the valid values of Fleet.Policy.
 var policies = []policy{policyNone, policyPriorityExhaustive, policyPriorityRoundRobin, policyRoundRobin}
 
 // candidate is one option of a demand with the number of replicas that it needs.
 type candidate struct {
 	Placement
-	typ   string
-	units int // per replica
-	value float64
+	typ   string  // accelerator type
+	units int     // per replica
+	value float64 // transition penalty from the demand's present placement
 }
 
+// unitsNeeded returns the units of the accelerator type that all replicas need.
 func (c *candidate) unitsNeeded() int { return c.units * c.Replicas }
 
-// accelPenalty weighs a change of accelerator (pkg/config/defaults.go@b08b1c7).
+// accelPenalty is the penalty of a change of accelerator, as a share of both costs
+// (pkg/config/defaults.go@b08b1c7).
 const accelPenalty = 0.1
 
-// transition is the penalty of moving from one placement to another
-// (pkg/core/allocation.go@b08b1c7): signed, 0 when nothing changes.
+// transition returns the penalty of moving from one placement to another, in cents per hour
+// (pkg/core/allocation.go@b08b1c7): the difference of the costs, plus accelPenalty of both if the
+// accelerator changes. It is negative for a cheaper placement on the same accelerator.
 func transition(from, to Placement) float64 {
 	switch {
 	case from.Accelerator == to.Accelerator && from.Replicas == to.Replicas:
@@ -85,12 +97,13 @@ func transition(from, to Placement) float64 {
 	return accelPenalty*(from.Cost+to.Cost) + to.Cost - from.Cost
 }
 
-// maxReplicas is beyond any capacity. A rate that would need more replicas is treated as impossible.
+// maxReplicas is more than any fleet can hold. A rate that would need more replicas gets this
+// number and so cannot be placed.
 const maxReplicas = 1e9
 
-// candidates are a demand's options with replicas = ceil(rate/rate of one) and
-// cost = unit cost x units x replicas, by value, then accelerator. Without load
-// and minimum it needs nothing.
+// candidates returns the demand's options with the replicas that they need, ceil(rate / rate of one
+// replica), in increasing order of value, then by accelerator. A demand without load and minimum
+// has one candidate that needs nothing.
 func (d *Demand) candidates() []candidate {
 	if d.RateRPS == 0 && d.MinReplicas == 0 {
 		return []candidate{{value: transition(d.Current, Placement{})}}
@@ -119,7 +132,8 @@ func (d *Demand) candidates() []candidate {
 	return out
 }
 
-// Check names the first impossible value of what [ReadProblem] does not know: names, and options of queue.json.
+// Check returns an error for the first impossible value among those that [ReadProblem] cannot
+// check: names, and the options taken from queue.json.
 func (f *Fleet) Check(demands []Demand) error {
 	if !f.Unlimited && !slices.Contains(policies, f.Policy) {
 		return trace.Errorf(badModel, "saturation policy: got %q, want %s", f.Policy, trace.OneOf(policies))
@@ -142,7 +156,8 @@ func (f *Fleet) Check(demands []Demand) error {
 	return nil
 }
 
-// plan sums the replicas that were allocated.
+// plan returns the allocation `given` as a document, with its totals and the units left of each
+// type.
 func (f *Fleet) plan(given []queueGiven, left map[string]int) *QueuePlan {
 	p := &QueuePlan{Servers: given, Unserved: []string{}, Left: map[string]int{}}
 	slices.SortStableFunc(p.Servers, func(a, b queueGiven) int { return cmp.Compare(a.Name, b.Name) })
@@ -160,6 +175,7 @@ func (f *Fleet) plan(given []queueGiven, left map[string]int) *QueuePlan {
 	return p
 }
 
+// available returns the units of each accelerator type that can be allocated.
 func (f *Fleet) available() map[string]int {
 	left := map[string]int{}
 	maps.Copy(left, f.Capacity)
@@ -171,10 +187,11 @@ type entry struct {
 	demand     *Demand
 	candidates []candidate // by value
 	choice     int         // index of the candidate that is tried next
-	regret     float64     // by how much the value rises with the candidate after that
+	regret     float64     // value of the candidate after that, minus the value of this one
 	given      queueGiven
 }
 
+// newEntry returns the entry of a demand that has no replicas yet.
 func newEntry(d *Demand) *entry {
 	return &entry{
 		demand:     d,
@@ -183,6 +200,7 @@ func newEntry(d *Demand) *entry {
 	}
 }
 
+// updateRegret sets the regret of the present choice; infinite if it is the last one.
 func (e *entry) updateRegret() {
 	e.regret = math.Inf(1) // the last choice
 	if e.choice+1 < len(e.candidates) {
@@ -190,14 +208,16 @@ func (e *entry) updateRegret() {
 	}
 }
 
-// compare orders by priority, then largest regret, then largest value, as the original does, and then by
-// name, so that the order of the input does not matter.
+// compare orders entries by priority, then largest regret, then largest value, as
+// pkg/solver/greedy.go does, and then by name, so that the order of the input does not matter.
 func (e *entry) compare(o *entry) int {
 	return cmp.Or(cmp.Compare(e.demand.Priority, o.demand.Priority), cmp.Compare(o.regret, e.regret),
 		cmp.Compare(o.candidates[o.choice].value, e.candidates[e.choice].value),
 		cmp.Compare(e.demand.Name, o.demand.Name))
 }
 
+// assign gives the demand a number of replicas of candidate c; fewer than c needs if it cannot be
+// met in full.
 func (e *entry) assign(c *candidate, replicas int) {
 	share := 1.0
 	if c.Replicas > 0 {
@@ -211,11 +231,11 @@ func (e *entry) assign(c *candidate, replicas int) {
 	e.given.Full = replicas == c.Replicas
 }
 
-// Allocate places demands on a fleet as workload-variant-autoscaler does
-// (pkg/solver/greedy.go@b08b1c7). In the order of priority, and then of the largest regret, each
-// demand gets its best affordable option. The policy divides what is left among demands that could
-// not be met, after each priority, or at the end with DelayBestEffort. Ties are decided by name.
-// With an unlimited fleet every demand gets its best option.
+// Allocate places demands on the fleet (pkg/solver/greedy.go@b08b1c7). In the order of priority,
+// and then of the largest regret, each demand gets its best option that still fits. The policy
+// divides what is left among the demands that could not be met: after each priority, or at the end
+// with DelayBestEffort. Ties are decided by name. With an unlimited fleet every demand gets its
+// best option.
 func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 	if err := f.Check(demands); err != nil {
 		return nil, err
@@ -252,8 +272,8 @@ func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 	return f.plan(values, left), nil
 }
 
-// greedy gives each entry its best affordable candidate and returns those
-// without any, in the order they ran out of choices.
+// greedy gives each entry its best candidate that fits into left, the units that are free, and
+// returns the entries without any, in the order in which they ran out of choices.
 func greedy(entries []*entry, left map[string]int) (unserved []*entry) {
 	queue := slices.Clone(entries)
 	for len(queue) > 0 {
@@ -277,6 +297,7 @@ func greedy(entries []*entry, left map[string]int) (unserved []*entry) {
 	return unserved
 }
 
+// byPriority divides sorted entries into groups of equal priority.
 func byPriority(entries []*entry) [][]*entry {
 	var groups [][]*entry
 	for i, e := range entries {
@@ -288,7 +309,8 @@ func byPriority(entries []*entry) [][]*entry {
 	return groups
 }
 
-// bestEffort shares the remaining devices among the entries that got none, by the fleet's policy.
+// bestEffort divides the units that are left among the entries that got nothing, by the fleet's
+// policy.
 func (f *Fleet) bestEffort(entries []*entry, left map[string]int) {
 	switch f.Policy {
 	case policyPriorityExhaustive:
@@ -304,7 +326,8 @@ func (f *Fleet) bestEffort(entries []*entry, left map[string]int) {
 	}
 }
 
-// assignMost gives an entry as many replicas as fit of the first candidate that fits at all.
+// assignMost gives the entry as many replicas as fit of the first candidate of which at least one
+// fits.
 func (e *entry) assignMost(left map[string]int) {
 	for i := range e.candidates {
 		c := &e.candidates[i]
@@ -316,8 +339,8 @@ func (e *entry) assignMost(left map[string]int) {
 	}
 }
 
-// roundRobin gives one replica at a time, each entry of the first candidate of
-// which one fits.
+// roundRobin gives the entries one replica at a time in turn, each of its first candidate of which
+// one fits.
 func roundRobin(entries []*entry, left map[string]int) {
 	type turn struct {
 		e *entry

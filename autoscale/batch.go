@@ -1,5 +1,14 @@
 package autoscale
 
+// This file estimates the parameters of a queueing model from windows: robust least squares of
+// relative errors in the logarithms of the parameters, optionally with physical values as a prior.
+// marquardt.go minimises, identify.go finds out which directions the windows determine,
+// intervals.go makes the intervals.
+//
+// Words: a window is a period of a recording, or a benchmark, with its mean TTFT and ITL; theta are
+// log parameters; z are coordinates along the directions that the search moves in, with theta =
+// base + sum of z times basis.
+
 import (
 	"cmp"
 	"math"
@@ -11,30 +20,30 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// fitOptions are the options of an estimation.
+// fitOptions are the options of a fit.
 type fitOptions struct {
 	Flavour Flavour
-	// Physical are prior values of the parameters, in the flavour's order. The fit is pulled
-	// towards them, and combinations that
-	// the windows do not determine are held there. Nil: none are known.
+	// Physical are prior values of the parameters, in the flavour's order: those fitted to recorded
+	// steps. The fit is pulled towards them, and directions that the windows do not determine keep
+	// these values. Nil if none are known.
 	Physical []float64
-	// Pull is the standard deviation of log(effective/physical) that the pull assumes.
+	// Pull is the standard deviation of log(effective/physical) that the prior assumes.
 	Pull float64
-	// Floor is the relative error a prediction has even of a perfect window; it is
+	// Floor is the relative error that a prediction has even for an exactly measured window. It is
 	// added to the windows' own standard errors.
 	Floor float64
-	// Huber is the residual, in standard deviations, beyond which its weight falls.
-	// Windows without standard errors have no such scale: their loss is |r|^1.5, half
-	// way between squares and absolute values, which needs none.
+	// Huber is the residual, in standard deviations, beyond which the loss is linear. Windows
+	// without standard errors have no such scale; their loss is |r|^1.5, between squares and
+	// absolute values.
 	Huber float64
 	// Medians is set where the observed TTFTs are medians, with which the simulator's means cannot be compared.
 	Medians bool
-	// Near is a solution of almost the same windows: the search starts there alone, and the check by
-	// Nelder-Mead and the intervals are left out.
+	// Near is a solution of almost the same windows, if one is known: the search starts only there,
+	// and neither the check by Nelder-Mead nor intervals are computed.
 	Near []float64
 }
 
-// defaultFit are the options of a bare fit.
+// defaultFit returns the default options for a flavour.
 func defaultFit(f Flavour) fitOptions {
 	return fitOptions{Flavour: f, Pull: 0.5, Floor: 0.02, Huber: 1.345}
 }
@@ -43,12 +52,12 @@ func defaultFit(f Flavour) fitOptions {
 type fitted struct {
 	X         []float64   // parameters in the flavour's order, ms
 	Lo, Hi    []float64   // 95 % intervals; NaN where the value is held
-	Held      []bool      // set if the windows do not determine the parameter, which is then the physical value
+	Held      []bool      // whether the windows do not determine the parameter, so that it has the physical value
 	PriorPart []float64   // share of the parameter's information that comes from the physical value, 0..1
 	Cov       [][]float64 // covariance of X, to first order; nil where it is not known
 	Objective float64     // at X
 	// NelderMead is the objective that an independent search from X reaches. If it is smaller than
-	// Objective, its point is used.
+	// Objective, X is the point of that search.
 	NelderMead float64
 	Evaluated  identifiability
 	Findings   []trace.Finding
@@ -59,15 +68,17 @@ type problem struct {
 	o       *fitOptions
 	windows []window
 	sigma   [][2]float64 // per window: relative standard deviation of TTFT and ITL
-	scale   [2]float64   // misfit beyond them, per metric
-	prior   []float64    // log physical, nil without
+	scale   [2]float64   // factor on sigma, per metric: the misfit that sigma does not explain
+	prior   []float64    // log of the physical parameters; nil without
 	base    []float64    // log parameters at z = 0
 	basis   [][]float64  // directions that move, unit vectors in log parameters
-	quick   bool         // forward differences
-	power   bool         // no standard errors: |r|^1.5
+	quick   bool         // derivatives by forward differences
+	power   bool         // loss |r|^1.5, because the windows have no standard errors
 }
 
-// Fit estimates the parameters of a flavour from windows.
+// Fit estimates the parameters of o.Flavour from windows. If the windows do not determine all
+// parameters and there are no physical values, it returns an error that names a sweep that would
+// determine them.
 func Fit(windows []window, o fitOptions) (*fitted, error) {
 	if o.Physical != nil {
 		n := len(o.Flavour.Parameters())
@@ -120,6 +131,7 @@ const unknownSE = 0.1
 // operating point.
 const sameWindows = 1e8
 
+// newProblem returns the problem of a fit, with the standard deviation of each window.
 func newProblem(windows []window, o *fitOptions) *problem {
 	p := &problem{o: o, windows: windows, scale: [2]float64{1, 1}}
 	for i := range windows {
@@ -139,7 +151,8 @@ func newProblem(windows []window, o *fitOptions) *problem {
 	return p
 }
 
-// byLoad are the positions of the windows by the requests they decode at once.
+// byLoad returns the positions of the windows in the order of the number of requests that decode at
+// once.
 func (p *problem) byLoad() []int {
 	load := make([]float64, len(p.windows))
 	for i := range p.windows {
@@ -149,13 +162,13 @@ func (p *problem) byLoad() []int {
 	return stat.Order(load)
 }
 
-// guessFrom is Guess of one window in log parameters.
+// guessFrom returns a guess of the log parameters from one window. seed is as in guessParameters.
 func (p *problem) guessFrom(window int, seed []float64) []float64 {
 	return logsOf(guessParameters(p.o.Flavour, &p.windows[window], seed))
 }
 
-// nominal are parameters of about the right size, none of them 0, at which identifiability is
-// examined: the physical ones, or a guess.
+// nominal returns log parameters of about the right size, at which it is examined what the windows
+// determine: the physical ones, or a guess.
 func (p *problem) nominal() []float64 {
 	if p.prior != nil {
 		return slices.Clone(p.prior)
@@ -164,8 +177,9 @@ func (p *problem) nominal() []float64 {
 	return p.guessFrom(order[len(order)/2], defaultState)
 }
 
-// startPoint is where the search begins: at the physical values, or at the best result of several
-// short searches from guesses of single windows and from the autoscalers' defaults.
+// startPoint returns the log parameters from which the search begins: the physical ones, or the
+// best result of several short searches that begin at guesses from single windows and at the
+// autoscalers' defaults.
 func (p *problem) startPoint() []float64 {
 	if p.prior != nil {
 		return slices.Clone(p.prior)
@@ -202,9 +216,10 @@ func (p *problem) startPoint() []float64 {
 	return slices.MinFunc(starts, byObjective)
 }
 
-// scouted is the number of starting points from which a short search is made.
+// scouted is the number of starting points from which startPoint makes a short search.
 const scouted = 4
 
+// theta returns the log parameters at coordinates z.
 func (p *problem) theta(z []float64) []float64 {
 	t := slices.Clone(p.base)
 	for k, v := range p.basis {
@@ -215,8 +230,9 @@ func (p *problem) theta(z []float64) []float64 {
 	return t
 }
 
-// residuals are (predicted - observed)/observed of TTFT and ITL per window, in
-// standard deviations, then the pulls. ok is false where the model has no answer.
+// residuals sets r to the residuals at z: (predicted - observed)/observed of TTFT and ITL of each
+// window, in standard deviations, then the deviations from the prior. ok is false if the model has
+// no answer.
 func (p *problem) residuals(z, r []float64) (ok bool) {
 	theta := p.theta(z)
 	x := expsOf(theta)
@@ -235,9 +251,10 @@ func (p *problem) residuals(z, r []float64) (ok bool) {
 	return true
 }
 
+// size returns the number of residuals.
 func (p *problem) size() int { return 2*len(p.windows) + len(p.prior) }
 
-// robust is the loss of a residual and the weight of its square at that place.
+// robust returns the loss of a residual, and the weight of its square that has the same derivative.
 func (p *problem) robust(r float64) (loss, weight float64) {
 	if p.power {
 		a := math.Sqrt(math.Abs(r))
@@ -249,6 +266,7 @@ func (p *problem) robust(r float64) (loss, weight float64) {
 	return r * r, 1
 }
 
+// loss returns the objective for residuals r. Deviations from the prior count as squares.
 func (p *problem) loss(r []float64) float64 {
 	var sum float64
 	for i, v := range r {
@@ -262,6 +280,7 @@ func (p *problem) loss(r []float64) float64 {
 	return sum
 }
 
+// objective returns the loss at z; infinite where the model has no answer.
 func (p *problem) objective(z []float64) float64 {
 	r := make([]float64, p.size())
 	if !p.residuals(z, r) {
@@ -270,14 +289,14 @@ func (p *problem) objective(z []float64) float64 {
 	return p.loss(r)
 }
 
-// Outer passes of the scale, and what counts as converged.
+// Largest number of passes of solve, and the relative change of the scale at which it stops.
 const (
 	scalePasses = 6
 	scaleTol    = 1e-3
 )
 
-// solve alternates between Levenberg-Marquardt and the scale of the misfit: the
-// median absolute residual of each metric, at least 1.
+// solve returns the coordinates z of the minimum. It alternates between Levenberg-Marquardt and
+// estimating the misfit beyond the standard errors (rescale).
 func (p *problem) solve() []float64 {
 	z := make([]float64, len(p.basis))
 	for range scalePasses {
@@ -293,6 +312,8 @@ func (p *problem) solve() []float64 {
 // distribution.
 const madToSigma = 1.4826
 
+// rescale sets p.scale to the spread of the residuals of each metric, at least 1, and reports
+// whether it changed.
 func (p *problem) rescale(z []float64) (changed bool) {
 	r := make([]float64, p.size())
 	if p.power || len(p.windows) < 4 || !p.residuals(z, r) {
@@ -311,8 +332,8 @@ func (p *problem) rescale(z []float64) (changed bool) {
 	return changed
 }
 
-// searchOn continues from the solution without derivatives, and moves z if it finds a smaller
-// objective.
+// searchOn continues from solution z by Nelder-Mead, which needs no derivatives, and returns the
+// objective reached. If that is smaller, z becomes its point.
 func (p *problem) searchOn(z []float64) float64 {
 	res, err := optimize.Minimize(optimize.Problem{Func: p.objective}, slices.Clone(z),
 		&optimize.Settings{FuncEvaluations: 200 * max(1, len(z))}, &optimize.NelderMead{SimplexSize: 0.05})
@@ -325,7 +346,7 @@ func (p *problem) searchOn(z []float64) float64 {
 	return res.F
 }
 
-// logsOf is the logarithm of every parameter; nil for nil, which means that none are known.
+// logsOf returns the logarithm of each parameter; nil for nil.
 func logsOf(x []float64) []float64 {
 	var theta []float64
 	for _, v := range x {
@@ -334,7 +355,7 @@ func logsOf(x []float64) []float64 {
 	return theta
 }
 
-// expsOf turns log parameters back into parameters.
+// expsOf returns the parameters of log parameters.
 func expsOf(theta []float64) []float64 {
 	x := make([]float64, len(theta))
 	for i, v := range theta {

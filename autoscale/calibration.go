@@ -1,5 +1,8 @@
 package autoscale
 
+// This file writes a queueing calibration (queue.json) as the file of an autoscaler. Effective
+// parameters are fitted to latencies, physical ones to recorded steps.
+
 import (
 	"cmp"
 	"fmt"
@@ -12,17 +15,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// queueOptions are the options of an export from queue.json.
+// queueOptions are the options of an export of queue.json.
 type queueOptions struct {
 	export.Settings
 	format export.Format
 	config string // only this server, by id; empty: all
 }
 
-// physical reports whether the file gets the physical parameters instead of the effective ones.
+// physical reports whether the file shall have the physical parameters instead of the effective
+// ones.
 func (o *queueOptions) physical() bool { return o.Settings["physical"] == "true" }
 
-// modelName is the name of a model in the format: a Kubernetes name, or the last part of its id.
+// modelName returns the name of a model in the file: a Kubernetes name, or the last part of its id.
 func (o *queueOptions) modelName(id string) string {
 	if o.format == QueueWVA4P || o.format == wvaSLO {
 		return resourceName(o.Settings["name"], id)
@@ -30,7 +34,8 @@ func (o *queueOptions) modelName(id string) string {
 	return llm.Name(id)
 }
 
-// Calibration writes a queueing calibration in the format of an autoscaler, with a sidecar.
+// Calibration returns the file of an autoscaler for calibration q, with a sidecar that states where
+// its values come from. in is queue.json as an input.
 func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (*export.Output, error) {
 	if !slices.Contains(Formats, f) {
 		return nil, trace.Errorf(unknownFormat, "format of a queueing calibration: got %q, want %s", f,
@@ -81,7 +86,7 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 	return side.Beside(warnings, export.File{Data: data})
 }
 
-// formatsCalibration returns the content of the file, and notes for its reader.
+// formatsCalibration returns the content of the file, and warnings.
 func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, error) {
 	r := readerOf(o.format)
 	if err := r.CheckVersion(o.Settings["version"]); err != nil {
@@ -105,7 +110,7 @@ func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, err
 	return data, append(warnings, more...), err
 }
 
-// exported is a server with the parameters that are exported.
+// exported is a server with the parameters that its file gets.
 type exported struct {
 	*QueueServer
 	flavour Flavour
@@ -113,8 +118,8 @@ type exported struct {
 	x       []float64 // their values; nil where the format needs none
 }
 
-// chooseServers picks the servers that a file covers. Servers without parameters are omitted with a warning.
-// Two servers that the reader would identify by the same key are an error.
+// chooseServers returns the servers that the file covers. Servers without parameters are omitted
+// with a warning. Two servers that the reader of the file could not distinguish are an error.
 func chooseServers(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Finding, error) {
 	var out []exported
 	var warnings []trace.Finding
@@ -160,7 +165,7 @@ func chooseServers(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Fi
 	return out, warnings, nil
 }
 
-// wvaResources writes one resource a model.
+// wvaResources returns the resources of workload-variant-autoscaler, one for each model.
 func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	cost := o.Float("unit-cost")
 	version := o.Settings["version"]
@@ -196,8 +201,9 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 	return data, nil, err
 }
 
-// namesServiceClass reports whether the resource has sloClassRef: the CRD of the earlier versions
-// requires it, later ones do not know it. Without a version the earlier one is assumed.
+// namesServiceClass reports whether resources of this version of the autoscaler have the field
+// sloClassRef. Versions up to v0.0.5 require it, later ones do not have it. Without a version it is
+// required.
 func namesServiceClass(version string) bool {
 	v, err := releaseOf(version)
 	if version == "" || err != nil {
@@ -206,6 +212,7 @@ func namesServiceClass(version string) bool {
 	return slices.Compare(v, []int{0, 0, 5}) <= 0
 }
 
+// loadText describes the load of a server for a comment in the file.
 func loadText(s *exported) string {
 	if s.Load == nil {
 		return "no windows"
@@ -215,7 +222,7 @@ func loadText(s *exported) string {
 		s.Load.OutputTokens)
 }
 
-// infernoModels writes one entry a server.
+// infernoModels returns the entries of llm-inferno's model-data.json, one for each server.
 func infernoModels(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	models := []modelEntry{}
 	for _, s := range servers {
@@ -240,7 +247,7 @@ func infernoModels(servers []exported, o *queueOptions) ([]byte, []trace.Finding
 	return data, nil, err
 }
 
-// parameters are the effective ones, fitted to latencies, or the physical ones, from step traces.
+// parameters returns the physical or the effective parameters of the server.
 func (s *QueueServer) parameters(physical bool) []queueParameter {
 	if physical {
 		return s.Physical
@@ -248,7 +255,8 @@ func (s *QueueServer) parameters(physical bool) []queueParameter {
 	return s.Effective
 }
 
-// model-tuner's defaults (config-data/default-config-data.json@6dba8ce), and its bounds.
+// Defaults of llm-inferno's model-tuner (config-data/default-config-data.json@6dba8ce), and the
+// bounds of its state.
 const (
 	tunerPercentile  = 1.96
 	tunerErrorLevel  = 0.5
@@ -259,7 +267,7 @@ const (
 	leastTunerChange = 0.001
 )
 
-// The formats there are.
+// The formats of autoscalers' files.
 const (
 	QueueWVA4P     export.Format = "wva-4p"
 	InfernoModels  export.Format = "inferno-models"

@@ -1,5 +1,14 @@
 package autoscale
 
+// This file solves the queueing models: the birth-death chain of requests in one server (Solve),
+// and how each flavour derives latencies from it. The comments below derive the corrected flavour.
+//
+// Words: a seat is one of the N requests that can be in service at once (max_num_seqs, or fewer if
+// the KV cache is smaller); the chain is the birth-death chain of the number n of requests in the
+// system, and p_n the probability of n; lambda is the arrival rate; tau(n) is the time a request
+// stays in service while n are; k and m are the mean prompt and output tokens; c is the number of
+// chunks of a prompt.
+
 import (
 	"cmp"
 	"math"
@@ -10,7 +19,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// point is the steady state of a server at one arrival rate.
+// point is the steady state of a server at one arrival rate. Latencies are means.
 type point struct {
 	RateRPS          float64 // offered, requests per second
 	ThroughputRPS    float64 // accepted
@@ -24,12 +33,11 @@ type point struct {
 	MaxRateRPS       float64 // N/tau(N): more than this is blocked
 }
 
-// MaxRateRPS is the largest throughput, N/tau(N).
+// MaxRateRPS returns the largest throughput of the server, N/tau(N), requests per second.
 func (m *model) MaxRateRPS() float64 { return 1000 * float64(m.n) / m.tauMs(m.n) }
 
-// Solve gives the steady state at a rate of > 0 requests per second. It has an
-// answer at any rate: above MaxRateRPS the throughput levels off and the rest
-// is blocked.
+// Solve returns the steady state at a rate above 0, requests per second. Above MaxRateRPS the
+// throughput levels off and the rest of the arrivals is blocked.
 func (m *model) Solve(rateRPS float64) point {
 	pt := point{RateRPS: rateRPS, MaxRateRPS: m.MaxRateRPS()}
 	c := m.chain(rateRPS / 1000)
@@ -46,32 +54,34 @@ func (m *model) Solve(rateRPS float64) point {
 	return pt
 }
 
-// moments are sums over the states of the birth-death chain.
+// moments are sums over the states of the chain.
 type moments struct {
 	inService, queued float64 // means
 	accepted, blocked float64 // shares of arrivals; they add up to 1
-	// Shares of the accepted arrivals: idle find the engine empty, busy find fewer than N requests
-	// in service (busyN is the mean of that number times the share); the others queue.
+	// The accepted arrivals by what they find: an idle engine (idle), or fewer than N requests in
+	// service (busy); the others queue. busyN is the mean number in service of the second kind
+	// times its share.
 	idle, busy, busyN float64
 }
 
-// Numbers outside [small, large] are scaled by powers of two, which an exponent counts.
+// Probabilities are not normalised while they are summed. Numbers outside [small, large] are scaled
+// by powers of two, which an exponent counts, so that nothing overflows.
 const (
 	large    = 0x1p+400
 	small    = 0x1p-400
 	stepBits = 400
 )
 
-// head holds the states n < N and p_N, all in units of 2^base.
+// head is the sums over the states n < N, and p_N, all in units of 2^base with a common base.
 type head struct {
 	none  float64 // p_0
 	zero  float64 // sum of p_n, n < N
 	first float64 // sum of n p_n, n < N
-	p     float64 // the state reached: p * 2^shift, shift <= 0
+	p     float64 // the probability of the state reached, p * 2^shift with shift <= 0
 	shift int
 }
 
-// times moves p to the next state, which is ratio times as likely.
+// times moves h to the next state, which is ratio times as likely.
 func (h *head) times(ratio float64) {
 	h.p *= ratio
 	if h.p < small || h.p > large {
@@ -79,8 +89,8 @@ func (h *head) times(ratio float64) {
 	}
 }
 
-// rescale brings p back into range. The sums follow it up; while it is far below them
-// (shift < 0) its terms are too small to count.
+// rescale brings p back into range. If p has become small only p and shift change: its terms are
+// too small to matter in the sums.
 func (h *head) rescale() {
 	switch {
 	case h.p == 0:
@@ -98,8 +108,8 @@ func (h *head) rescale() {
 	}
 }
 
-// chain solves p_{n+1} = p_n lambda tau(n+1)/(n+1) for n < N and the geometric
-// tail of the waiting room, lambda in requests per ms.
+// chain returns the moments of the chain at arrival rate lambda, requests per ms. It solves p_{n+1}
+// = p_n lambda tau(n+1)/(n+1) for n < N; the states of the waiting room follow geometrically.
 func (m *model) chain(lambda float64) moments {
 	h := head{none: 1, p: 1}
 	for n := 0; n < m.n; {
@@ -125,9 +135,9 @@ func (m *model) chain(lambda float64) moments {
 	return m.finish(&h, r)
 }
 
-// finish adds the waiting room to the head: states N..N+Q, geometric with ratio
-// r = lambda/mu(N). The tail is summed in units of its largest member, p_N when
-// r <= 1 and p_{N+Q} when r > 1, so that nothing overflows and nothing cancels.
+// finish returns the moments of head h together with the waiting room: states N to N+Q, geometric
+// with ratio r = lambda/mu(N). The tail is summed in units of its largest member, p_N if r <= 1 and
+// p_{N+Q} otherwise, so that nothing overflows or cancels.
 func (m *model) finish(h *head, r float64) moments {
 	q := m.v.Queue
 	seats := float64(m.n)
@@ -165,7 +175,7 @@ func (m *model) finish(h *head, r float64) moments {
 	}
 }
 
-// topUnit is p * 2^shift * r^q.
+// topUnit returns p * 2^shift * r^q.
 func topUnit(p float64, shift int, r float64, q int) float64 {
 	if shift == 0 {
 		return p * math.Pow(r, float64(q))
@@ -173,7 +183,7 @@ func topUnit(p float64, shift int, r float64, q int) float64 {
 	return math.Exp2(math.Log2(p) + float64(shift) + float64(q)*math.Log2(r))
 }
 
-// geometric sums r^j and j r^j over 0 <= j < n by doubling: every term is
+// geometric returns the sums of r^j and of j r^j over 0 <= j < n, by doubling. Every term is
 // positive, so nothing cancels near r = 1.
 func geometric(r float64, n int) (sum, weighted float64) {
 	power, done := 1.0, 0.0 // sum and weighted hold `done` terms, power is r^done
@@ -192,48 +202,45 @@ func geometric(r float64, n int) (sum, weighted float64) {
 	return sum, weighted
 }
 
-// The queueing delay depends on how much the work in the system varies, and a birth-death chain has
-// another variance. An arrival brings work U: the time for which its prompt, its steps and its context
-// occupy the full engine. Work is a diffusion with drift lambda*E[U]-1 and variance lambda*E[U^2],
-// in any order of service. The number of requests follows from it:
+// The queueing delay depends on how much the work in the system varies, and real work varies
+// differently from that of a birth-death chain. An arrival brings work U: the time for which its
+// prompt, its steps and its context occupy the full engine. Work is a diffusion with drift
+// lambda*E[U]-1 and variance lambda*E[U^2], whatever the order of service. The number of requests
+// follows from it:
 //
-//   - At max_num_seqs each further request waits with work E[U]. The number varies as in a chain,
-//     times (1+c)/2, where c is the squared coefficient of variation of U.
-//   - Below max_num_seqs requests share the engine, and a prompt is prefilled on arrival. A request in
-//     service holds E[U](1-r)*psi of work, the decodes that are left of it: psi = (1 + cv2 of the
-//     outputs)/2 for steps of equal cost. The number varies as in a chain, times
-//     (1+c)/(2 psi (1-r)^2), where r is the share of time spent on prompts.
-//   - Work is continuous where max_num_seqs is reached, so the density of the number is higher by
-//     1/(psi (1-r)) below than above.
+//  - If all N seats are taken, each further request waits with work E[U]. The number of requests varies as in the
+//    chain, times (1+c)/2, where c is the squared coefficient of variation of U.
+//  - Otherwise requests share the engine, and a prompt is prefilled on arrival. A request in service has
+//    E[U](1-r)*psi of work left, its remaining decodes: psi = (1 + cv2 of the outputs)/2 for steps of equal cost.
+//    The number varies as in the chain, times (1+c)/(2 psi (1-r)^2), where r is the share of time spent on prompts.
+//  - Work is continuous at the point where all seats are taken, so the density of the number of requests is higher
+//    by 1/(psi (1-r)) below that point than above.
 //
 // For exponential outputs, no prompts and steps of constant cost this is the chain itself. With the
 // engine always full it is the G/G/1 formula of Kingman (1961), doi:10.1017/S0305004100036094; with
-// max_num_seqs never reached it is the state-space collapse of processor sharing, Gromoll (2004),
+// seats always free it is the state-space collapse of processor sharing, Gromoll (2004),
 // doi:10.1214/105051604000000035.
 
-// variability describes the work of a request with n in service, when prompts take the share r of the
-// time: c is its squared coefficient of variation, psi the remaining share of the decodes of a request
-// in service.
+// variability returns two properties of the work of a request with n in service, if prompts take
+// the share r of the time: c is its squared coefficient of variation, psi the expected remaining
+// share of the decodes of a request in service.
 func (m *model) variability(n, r float64) (c, psi float64) {
 	decodes := m.seatSteps(m.chunksAt(n))*m.p.AlphaMs/n + m.correctedDecodeWork()
-	// what reading prompts and outputs has of the decodes: the latter grows with the square of the output
+	// parts of the cost of decodes that come from reading the prompt and from reading the output,
+	// which grows with its square
 	prompt := m.p.GammaMs * m.decodeSteps() * m.s.Prompt / decodes
 	output := m.p.GammaMs * (m.secondMoment() - m.s.Output) / 2 / decodes
 	spread := 1 + m.s.OutputCV2
-	// the power of the output that the work goes with: 1 without growth of the context
+	// power of the output length with which the work grows: 1 if the context cost nothing
 	byOutput := (1 - r) * (1 + output)
 	both := (1 - r) * prompt
 	c = math.Expm1(byOutput*byOutput*math.Log(spread)) + m.s.PromptCV2*((r+both)*(r+both)+both*both*m.s.OutputCV2)
 	return c, (1-output)*spread/2 + 2*output*spread*spread/3
 }
 
-// seatWait replaces the queueing delay of the chain by that of a chain whose number of requests has
-// the same drift but the variance of the work (spec#queue-seats).
-//
-// c is the squared coefficient of variation of U. While max_num_seqs requests run, the variance of
-// the number of requests is (1 + c)/2 times that of the chain. Below, it is (1 + c)/(2 psi (1 -
-// r)^2) times, at least once, and its density is 1/(psi (1 - r)) times higher; psi is the remaining
-// share of the decodes.
+// seatWait sets p.WaitMs, the mean queueing delay of the corrected flavour (spec#queue-seats): that
+// of a chain whose number of requests has the same drift but the variance of the work, as derived
+// above.
 func (m *model) seatWait(p *point) {
 	lambda := p.RateRPS / 1000
 	full := m.tauMs(m.n) / float64(m.n)
@@ -243,7 +250,8 @@ func (m *model) seatWait(p *point) {
 		return // requests without decodes
 	}
 	c, psi := m.variability(math.Max(1, p.InService), share)
-	// birth and death rates grow by this times their sum: the drift stays, the variance does not
+	// birth and death rates grow by this factor times their sum, which keeps the drift and raises
+	// the variance
 	more := math.Max(0, (1+c)/(2*psi*(1-share)*(1-share))-1) / 2
 	h := m.seatHead(lambda, more, lambda*full*float64(m.n))
 	c, psi = m.variability(float64(m.n), last)
@@ -252,8 +260,9 @@ func (m *model) seatWait(p *point) {
 	p.WaitMs = queue.queued / (p.ThroughputRPS / 1000)
 }
 
-// seatHead is the head of the chain of seatWait. With t = lambda*tau(n), or last for n = N, its birth rate
-// is 1 + more*(1+n/t) and its death rate n/t + more*(1+n/t), both in units of lambda.
+// seatHead returns the head of the chain of seatWait. With t = lambda*tau(n), and t = last for n =
+// N, its birth rate is 1 + more*(1+n/t) and its death rate n/t + more*(1+n/t), both in units of
+// lambda.
 func (m *model) seatHead(lambda, more, last float64) head {
 	h := head{none: 1, zero: 1, p: 1}
 	birth, over := 1+more, 1.0 // the birth rate of the state reached is birth/over
@@ -310,11 +319,11 @@ func (m *model) seatHead(lambda, more, last float64) head {
 // latency. Preemption is not modelled, and of the distribution of lengths only two moments are used;
 // higher ones are those of log-normal lengths.
 
-// decodeSteps is the number of decode steps of a request.
+// decodeSteps returns the number of decode steps of a request: its output tokens but the first.
 func (m *model) decodeSteps() float64 { return m.s.Output - 1 }
 
-// seatSteps is how many steps a request keeps its seat: with asynchronous scheduling the
-// step after its last one is formed before it is known to have ended.
+// seatSteps returns how many steps a request with c prefill steps occupies its seat. With
+// asynchronous scheduling the step after its last one is formed before its end is known.
 func (m *model) seatSteps(c float64) float64 {
 	if m.v.Async {
 		c++
@@ -322,15 +331,16 @@ func (m *model) seatSteps(c float64) float64 {
 	return c + m.decodeSteps()
 }
 
-// secondMoment is E[m^2] of the output length.
+// secondMoment returns E[m^2] of the output length.
 func (m *model) secondMoment() float64 { return m.s.Output * m.s.Output * (1 + m.s.OutputCV2) }
 
-// residentTokens is the mean KV footprint of a request in service, tokens.
+// residentTokens returns the mean number of KV tokens of a request in service.
 func (m *model) residentTokens() float64 {
 	return m.s.Prompt + m.secondMoment()/(2*m.s.Output)
 }
 
-// correctedSeats is how many requests fit: seats, KV cache, token budget.
+// correctedSeats returns N, the number of requests that fit into max_num_seqs, the KV cache and the
+// token budget.
 func (m *model) correctedSeats() int {
 	n := float64(m.v.MaxBatch)
 	if kv := m.v.KVTokens; kv != nil && *kv > 0 {
@@ -343,15 +353,15 @@ func (m *model) correctedSeats() int {
 	return int(math.Max(1, n))
 }
 
-// correctedDecodeWork is the work of a request's m-1 decodes, the j-th of which
-// reads k+j tokens, ms.
+// correctedDecodeWork returns the work of a request's m-1 decodes, ms. The j-th of them reads k+j
+// tokens.
 func (m *model) correctedDecodeWork() float64 {
 	context := m.decodeSteps()*m.s.Prompt + (m.secondMoment()-m.s.Output)/2
 	return m.p.BetaMs*m.decodeSteps() + m.p.GammaMs*context
 }
 
-// lineAt is tau(n) = a + b*n for n < N at arrival rate lambda; the same as line
-// in all flavours but corrected.
+// lineAt returns tau(n) = a + b*n for n < N at arrival rate lambda, ms. Only the corrected flavour
+// depends on the rate, because prompts of other requests make its steps longer.
 func (m *model) lineAt(c, lambda float64) (a, b float64) {
 	idle := 1 - lambda*m.prefillWork(c)
 	if m.flavour != corrected || idle <= 0 {
@@ -360,7 +370,7 @@ func (m *model) lineAt(c, lambda float64) (a, b float64) {
 	return m.seatSteps(c) * m.p.AlphaMs / idle, m.correctedDecodeWork() / idle
 }
 
-// stepwise holds the parts of a step of the corrected flavour at one rate. Letters are those of the
+// stepwise is the parts of a step of the corrected flavour at one rate. Letters are those of the
 // derivation above.
 type stepwise struct {
 	chunks  float64 // prefill steps of a request
@@ -372,6 +382,7 @@ type stepwise struct {
 	full    float64 // duration of a step with all seats taken, ms
 }
 
+// stepwise returns them for a mean number in service and an arrival rate, per ms.
 func (m *model) stepwise(inService, lambda float64) stepwise {
 	s := stepwise{chunks: m.chunksAt(inService)}
 	s.steps = m.seatSteps(s.chunks)
@@ -383,7 +394,8 @@ func (m *model) stepwise(inService, lambda float64) stepwise {
 	return s
 }
 
-// correctedPhases are the latencies at a solution of the chain.
+// correctedPhases sets the latencies of p from the moments h of the chain: TTFT is queueing delay +
+// overhead + prefill, with what an arrival finds (idle, busy or full engine) weighted by its share.
 func (m *model) correctedPhases(p *point, h *moments) {
 	lambda := p.RateRPS / 1000
 	s := m.stepwise(p.InService, lambda)
@@ -416,7 +428,8 @@ func (m *model) correctedPhases(p *point, h *moments) {
 	p.ITLMs = math.Min(p.ServiceMs/s.steps+extraITL, math.Max(s.full, p.ServiceMs/s.steps))
 }
 
-// extraGap is the addition of the effects own and slow to the mean gap between tokens, ms.
+// extraGap returns by how much the effects "own" and "slow" of the derivation lengthen the mean gap
+// between tokens, ms.
 func (m *model) extraGap(s *stepwise, lambda float64) float64 {
 	if m.decodeSteps() == 0 {
 		return 0
@@ -432,8 +445,9 @@ func (m *model) extraGap(s *stepwise, lambda float64) float64 {
 	return own + m.correctedDecodeWork()/m.decodeSteps()/free*(1/(g*g)-1)*overlap
 }
 
-// sharedStepMs is the time that other prompts add to the last step of a prompt that is cut into chunks. They
-// fill the rest of its token budget whenever one is waiting.
+// sharedStepMs returns the time that other prompts add to the last chunk of a prompt that is cut,
+// ms: they use the rest of the step's token budget whenever one is waiting. base is the time of a
+// step without prompts.
 func (m *model) sharedStepMs(inService float64, s *stepwise, lambda, base float64) float64 {
 	if s.chunks < 2 {
 		return 0
@@ -444,8 +458,8 @@ func (m *model) sharedStepMs(inService float64, s *stepwise, lambda, base float6
 	return waiting * (s.chunks - steps) * s.prompt / steps
 }
 
-// spilledSteps is the mean number of steps a prompt takes beyond its own because those
-// ahead of it in the same step fill the token budget.
+// spilledSteps returns the mean number of steps that a prompt takes beyond its own, because prompts
+// before it in the same step fill the token budget.
 func (m *model) spilledSteps(inService, lambda, running, busy float64) float64 {
 	perStep := math.Max(1, float64(m.v.MaxBatchedTokens)-inService) / m.s.Prompt
 	ahead := lambda * running / 2
@@ -464,10 +478,9 @@ func (m *model) spilledSteps(inService, lambda, running, busy float64) float64 {
 	return mean
 }
 
-// params are the coefficients of an iteration. In the three-parameter flavours
-// iteration = alpha + beta*(tokens computed) + gamma*(KV tokens read). In wva-4p
-// decode = alpha + beta*n and prefill = gamma + delta*k*n, for n requests in the batch and prompts of
-// k tokens.
+// params are the coefficients of an iteration. In the three-parameter flavours iteration = alpha +
+// beta*(tokens computed) + gamma*(KV tokens read). In wva-4p decode = alpha + beta*n and prefill =
+// gamma + delta*k*n, for n requests in the batch and prompts of k tokens.
 type params struct {
 	AlphaMs float64 // ms
 	BetaMs  float64 // ms per computed token; wva-4p: ms per request
@@ -475,23 +488,25 @@ type params struct {
 	DeltaMs float64 // wva-4p only: ms per prompt token and request
 }
 
-// shape is how long requests are, means over requests; the corrected flavour alone reads more than the two lengths.
+// shape is how long requests are: means over requests. Only the corrected flavour uses more than
+// the two mean lengths.
 type shape = workload.Lengths
 
-// defaultMaxBatchedTokens is what queue-analysis assumes (pkg/analyzer/queueanalyzer.go@cfadd1c).
+// defaultMaxBatchedTokens is the token budget that queue-analysis assumes
+// (pkg/analyzer/queueanalyzer.go@cfadd1c).
 const defaultMaxBatchedTokens = 8192
 
-// model is one flavour with its numbers in place. It is a value without
-// pointers: copy it, use it from several goroutines.
+// model is one flavour with its numbers. It is a value without pointers to changing data, so it can
+// be copied and used from several goroutines.
 type model struct {
 	flavour Flavour
 	p       params
 	s       shape
 	v       Limits
-	n       int // seats the chain has: MaxBatch, or fewer where the KV cache binds
+	n       int // N, the number of seats: MaxBatch, or fewer where the KV cache is smaller
 }
 
-// New checks the numbers and builds a model.
+// New returns a model, or an error that names a number out of range.
 func New(f Flavour, p params, s shape, v Limits) (model, error) {
 	v.MaxBatchedTokens = cmp.Or(v.MaxBatchedTokens, defaultMaxBatchedTokens)
 	m := model{
@@ -510,12 +525,13 @@ func New(f Flavour, p params, s shape, v Limits) (model, error) {
 	return m, nil
 }
 
-// number is a named value with its lower bound; all are at most mostWanted.
+// number is a named value with its lower bound; the upper bound of all is mostWanted.
 type number struct {
 	name         string
 	value, least float64
 }
 
+// checkRange returns an error if the value is out of range.
 func (x number) checkRange() error {
 	if !(x.value >= x.least && x.value <= mostWanted) {
 		return trace.Errorf(badModel, "%s: got %g, want %g to %g", x.name, x.value, x.least, mostWanted)
@@ -523,6 +539,7 @@ func (x number) checkRange() error {
 	return nil
 }
 
+// checkInputs returns an error for the first number of the model out of range.
 func (m *model) checkInputs() error {
 	if err := m.flavour.checkName(); err != nil {
 		return err
@@ -555,10 +572,10 @@ func (m *model) checkInputs() error {
 	return nil
 }
 
-// Flavour names a queueing model.
+// Flavour is the name of a queueing model; see the package comment.
 type Flavour string
 
-// The flavours there are.
+// The flavours.
 const (
 	wvA4P     Flavour = "wva-4p"
 	wvA3P     Flavour = "wva-3p"
@@ -566,10 +583,10 @@ const (
 	corrected Flavour = "corrected"
 )
 
-// flavours lists them in the order help shows them.
+// flavours lists the flavours in the order of the help text.
 var flavours = []Flavour{wvA4P, wvA3P, inferno3P, corrected}
 
-// checkName refuses a name that is no flavour.
+// checkName returns an error for a name that is no flavour.
 func (f Flavour) checkName() error {
 	if slices.Contains(flavours, f) {
 		return nil
@@ -577,7 +594,7 @@ func (f Flavour) checkName() error {
 	return trace.Errorf(badOption, "flavour: got %q, want %s", f, trace.OneOf(flavours))
 }
 
-// Parameters are the names of the flavour's parameters, in the order of a state vector.
+// Parameters returns the names of the flavour's parameters, in the order of a state vector.
 func (f Flavour) Parameters() []string {
 	if f == wvA4P {
 		return []string{"alpha", "beta", "gamma", "delta"}
@@ -585,10 +602,10 @@ func (f Flavour) Parameters() []string {
 	return []string{"alpha", "beta", "gamma"}
 }
 
-// chunked reports whether prompts are cut by the token budget.
+// chunked reports whether the flavour models that prompts are cut by the token budget.
 func (f Flavour) chunked() bool { return f == inferno3P || f == corrected }
 
-// Vector and fromVector turn parameters into a state vector and back.
+// Vector returns the parameters as a state vector of flavour f.
 func (p params) Vector(f Flavour) []float64 {
 	if f == wvA4P {
 		return []float64{p.AlphaMs, p.BetaMs, p.GammaMs, p.DeltaMs}
@@ -596,7 +613,7 @@ func (p params) Vector(f Flavour) []float64 {
 	return []float64{p.AlphaMs, p.BetaMs, p.GammaMs}
 }
 
-// fromVector is the inverse of Vector.
+// fromVector returns the parameters of a state vector; the inverse of Vector.
 func fromVector(x []float64) params {
 	p := params{AlphaMs: x[0], BetaMs: x[1], GammaMs: x[2]}
 	if len(x) > 3 {
@@ -605,8 +622,8 @@ func fromVector(x []float64) params {
 	return p
 }
 
-// serviceLine is the time in service at concurrency n with c prefill chunks,
-// tau(n) = a + b*n, in ms.
+// serviceLine returns the time in service with n requests in service and prompts of c chunks, as
+// tau(n) = a + b*n, ms:
 //
 //	wva-4p      gamma + delta*k*n + (m-1)(alpha + beta*n); without prompts the
 //	            prefill is nothing, and one decode is left for m = 1
@@ -615,8 +632,8 @@ func fromVector(x []float64) params {
 //	            the prefill is nothing
 //	inferno-3p  (c+m)*alpha + n*w, w the work of one request
 //
-// Source: workload-variant-autoscaler pkg/analyzer/queueanalyzer.go@ce39598 (4p) and
-// @b08b1c7 (wva-3p), llm-inferno/queue-analysis pkg/analyzer/queueanalyzer.go@cfadd1c.
+// Source: workload-variant-autoscaler pkg/analyzer/queueanalyzer.go@ce39598 (4p) and @b08b1c7
+// (wva-3p), llm-inferno/queue-analysis pkg/analyzer/queueanalyzer.go@cfadd1c.
 func (m *model) serviceLine(c float64) (a, b float64) {
 	p := m.p
 	k := m.s.Prompt
@@ -645,14 +662,14 @@ func (m *model) serviceLine(c float64) (a, b float64) {
 	return (c + out) * p.AlphaMs, m.prefillWork(c) + m.decodeWork()
 }
 
-// wvaSlope is what one more request adds to an iteration of wva-3p, ms.
+// wvaSlope returns by how much one more request lengthens an iteration of wva-3p, ms.
 func (m *model) wvaSlope() float64 {
 	k, out := m.s.Prompt, m.s.Output
 	return m.p.BetaMs*(k+out)/(out+1) + m.p.GammaMs*(k+out/2)
 }
 
-// prefillWork and decodeWork are one request's own work in inferno-3p, ms; each
-// of c chunks reads what the prompt has by then.
+// prefillWork returns the work of a request's own prompt in inferno-3p and corrected, ms. Each of c
+// chunks reads the part of the prompt that is in the KV cache by then.
 func (m *model) prefillWork(c float64) float64 {
 	computed := m.s.Prompt
 	if m.flavour == corrected {
@@ -661,20 +678,21 @@ func (m *model) prefillWork(c float64) float64 {
 	return m.p.BetaMs*computed + m.p.GammaMs*(c+1)/2*m.s.Prompt
 }
 
+// decodeWork returns the work of a request's own decodes in inferno-3p, ms.
 func (m *model) decodeWork() float64 {
 	out := m.s.Output
 	return m.p.BetaMs*out + m.p.GammaMs*out*(m.s.Prompt+(out+1)/2)
 }
 
-// tauMs is the time in service at concurrency n, ms.
+// tauMs returns the time in service with n requests in service, ms.
 func (m *model) tauMs(n int) float64 {
 	a, b := m.serviceLine(m.chunksAt(float64(n)))
 	return a + b*float64(n)
 }
 
-// chunksAt is the number of steps that a prompt is cut into with n requests in
-// the batch: the smallest i for which (i+m)(M-k/i)/(k+m) >= n, which is the
-// upper end of the quadratic M i^2 + (m M - k - n(k+m)) i - m k.
+// chunksAt returns the number of steps into which a prompt is cut with n requests in the batch. In
+// inferno-3p it is the smallest i for which (i+m)(M-k/i)/(k+m) >= n, M the token budget, which is
+// the upper root of the quadratic M i^2 + (m M - k - n(k+m)) i - m k, rounded up.
 func (m *model) chunksAt(n float64) float64 {
 	if !m.flavour.chunked() {
 		return 1
@@ -702,7 +720,7 @@ func (m *model) chunksAt(n float64) float64 {
 	return c
 }
 
-// fitting is the largest batch in which prompts need no more than c chunks.
+// fitting returns the largest batch in which prompts need no more than c chunks.
 func (m *model) fitting(c float64) float64 {
 	k, out := m.s.Prompt, m.s.Output
 	if m.flavour == corrected {
@@ -714,7 +732,8 @@ func (m *model) fitting(c float64) float64 {
 	return math.Floor(math.Max(0, (c+out)*(float64(m.v.MaxBatchedTokens)-k/c)/(k+out)))
 }
 
-// phases splits the time in service p.ServiceMs at concurrency X into prefill and decode: the latencies of the point.
+// phases sets the latencies of p: it divides the time in service, p.ServiceMs, into prefill and
+// decode as the flavour does.
 func (m *model) phases(p *point, h *moments) {
 	switch m.flavour {
 	case corrected:
@@ -744,15 +763,16 @@ func (m *model) phases(p *point, h *moments) {
 	}
 }
 
-// prefillMs is inferno-3p's prefill at concurrency x: c iterations shared with the other requests, and
-// the prompt's own work.
+// prefillMs returns the prefill time of inferno-3p with x requests in service, ms: c iterations
+// shared with the other requests, and the prompt's own work.
 func (m *model) prefillMs(x float64) float64 {
 	c := m.chunksAt(x)
 	share := (m.prefillWork(c) + m.decodeWork()) / (c + m.s.Output)
 	return c*math.Max(0, m.p.AlphaMs+(x-1)*share) + m.prefillWork(c)
 }
 
-// effectiveBatch is the concurrency at which wva-4p's phases add up to the time in service.
+// effectiveBatch returns the number of requests in service at which the prefill and the decodes of
+// wva-4p add up to serviceMs.
 func (m *model) effectiveBatch(serviceMs float64) float64 {
 	decodes := m.s.Output - 1
 	n := (serviceMs - m.p.GammaMs - m.p.AlphaMs*decodes) / (m.p.DeltaMs*m.s.Prompt + m.p.BetaMs*decodes)

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Codes of the queueing product.
+// Codes of errors, findings and dropped windows of this package.
 const (
 	badModel         trace.Code = "bad_queue_model"
 	targetBelowRange trace.Code = "target_below_range"
@@ -20,7 +20,7 @@ const (
 	narrowLine       trace.Code = "narrow_line"
 )
 
-// Codes of other packages that mean the same here.
+// Codes of other packages with the same meaning here.
 const (
 	badOption         = rows.BadOption
 	heldParameter     = fit.NotIdentified

@@ -1,5 +1,8 @@
 package autoscale
 
+// This file is the document queue.json: the parameters of a queueing model for each server, how
+// they were found and how good they are. null means not known.
+
 import (
 	"slices"
 
@@ -8,8 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Queue is queue.json: the parameters of a queueing model for each server, how good they
-// are, and what follows from them.
+// Queue is queue.json.
 type Queue struct {
 	result.Header
 	Flavour  string          `json:"flavour"` // wva-4p, wva-3p, inferno-3p, corrected
@@ -20,7 +22,7 @@ type Queue struct {
 	Warnings []trace.Finding `json:"warnings"`
 }
 
-// Server returns the server with the id, or nil.
+// Server returns the server with the id; nil if there is none.
 func (q *Queue) Server(id string) *QueueServer {
 	if i := slices.IndexFunc(q.Servers, func(s QueueServer) bool { return s.ID == id }); i >= 0 {
 		return &q.Servers[i]
@@ -28,7 +30,7 @@ func (q *Queue) Server(id string) *QueueServer {
 	return nil
 }
 
-// QueueOptions are the options that decided the numbers.
+// QueueOptions are the options of the fit that produced the numbers.
 type QueueOptions struct {
 	WindowS     float64 `json:"window_s"`
 	HopS        float64 `json:"hop_s"`
@@ -36,7 +38,7 @@ type QueueOptions struct {
 	Semantics   string  `json:"semantics"`   // arrival | prometheus
 	Observation string  `json:"observation"` // TTFT of a sweep: median | mean
 	HoldOut     float64 `json:"hold_out"`    // last share of the windows
-	QueueRatio  float64 `json:"queue_ratio"` // waiting room over seats
+	QueueRatio  float64 `json:"queue_ratio"` // waiting room as a multiple of max_num_seqs
 }
 
 // QueueServer is one engine, or one benchmarked server.
@@ -49,8 +51,8 @@ type QueueServer struct {
 	AccCount    int64      `json:"acc_count"`
 	Limits      Limits     `json:"limits"`
 	Load        *queueLoad `json:"load"` // medians over the windows; null without any
-	// Physical parameters come from step traces, effective ones from latencies. Null where there are
-	// none, for the stated Reason.
+	// Physical parameters come from recorded steps, effective ones from latencies. Null if there
+	// are none; Reason then states why.
 	Physical  []queueParameter `json:"physical"`
 	Effective []queueParameter `json:"effective"`
 	Steps     *result.Errors   `json:"step_errors"`       // of the physical parameters, on the step hold-out
@@ -64,19 +66,19 @@ type QueueServer struct {
 	Sizing    *QueueSizing     `json:"sizing"`            // queue size
 	Findings  []trace.Finding  `json:"findings"`
 	Noise     *queueNoise      `json:"noise"` // of a window, and from window to window
-	// Points are the windows that are most informative about the parameters, best first.
+	// Points are the windows that are most informative about the parameters, the best first.
 	Points []queueOperating `json:"operating_points"`
 	Covar  [][]float64      `json:"covariance"` // of the effective parameters; null when held or unknown
 }
 
-// Limits are what limits the engine.
+// Limits are what limits an engine.
 type Limits struct {
 	MaxBatch         int `json:"max_batch"`          // N, requests in service
 	Queue            int `json:"queue"`              // Q, requests waiting
-	MaxBatchedTokens int `json:"max_batched_tokens"` // M, tokens per iteration; 0 = DefaultMaxBatchedTokens
+	MaxBatchedTokens int `json:"max_batched_tokens"` // M, tokens per iteration; 0 = defaultMaxBatchedTokens
 
-	// Read by the corrected flavour alone.
-	KVTokens   *float64 `json:"kv_tokens"`   // null: not known, taken as enough
+	// KVTokens, OverheadMs and Async are used only by the corrected flavour.
+	KVTokens   *float64 `json:"kv_tokens"`   // null: not known, then assumed to be enough
 	OverheadMs float64  `json:"overhead_ms"` // from arrival to the engine's input queue
 	Async      bool     `json:"async"`       // schedule(s+1) overlaps step s
 }
@@ -103,14 +105,14 @@ type queueParameter struct {
 	ModelError  *float64    `json:"model_error"`         // its half width over that of the curvature; above 2 a finding
 	Floor       *float64    `json:"floor"`               // the hardware's limit; null where there is none
 	Utilisation *float64    `json:"implied_utilisation"` // floor / value; above 1 is faster than the hardware
-	// Identified is measured, held (at the physical value: the windows do not determine it), bound
-	// (at 0 or its floor) or given.
+	// Identified is measured, held (the windows do not determine the parameter, so it has the
+	// physical value), bound (the value is 0 or the limit of the hardware) or given.
 	Identified string   `json:"identified"`
-	PriorShare *float64 `json:"prior_share"` // share of the parameter's information from the physical value
-	Shift      *float64 `json:"shift"`       // effective / physical: the queueing model's error
+	PriorShare *float64 `json:"prior_share"` // share of the parameter's information that comes from the physical value
+	Shift      *float64 `json:"shift"`       // effective / physical, the error of the queueing model
 }
 
-// queueOperating is what a server showed at one operating point.
+// queueOperating is what was measured of a server at one operating point.
 type queueOperating struct {
 	Name         string  `json:"name"`
 	RateRPS      float64 `json:"rate_rps"`
@@ -120,7 +122,8 @@ type queueOperating struct {
 	ITLMs        float64 `json:"itl_ms"`
 }
 
-// queueAccount counts windows.
+// queueAccount counts the windows of a server, and the requests that are in none because their
+// arrival is unknown.
 type queueAccount struct {
 	Read    int            `json:"read"`
 	Kept    int            `json:"kept"`
@@ -128,8 +131,8 @@ type queueAccount struct {
 	Skipped int            `json:"requests_without_arrival"`
 }
 
-// queueScore is the error of an estimator on windows: WAPE = sum |error| / sum of observations,
-// bias the same with its sign.
+// queueScore is the error of an estimator on windows. WAPE is the sum of |error| over the sum of
+// observations; bias is the sum of signed errors over the same.
 type queueScore struct {
 	// physical, effective, effective_at_speed, constant, replica, robust, sliding, simulator
 	Estimator   string   `json:"estimator"`
@@ -142,7 +145,7 @@ type queueScore struct {
 	Unpredicted int      `json:"unpredicted"`
 }
 
-// queueIdentify describes which directions of the parameters the windows determine.
+// queueIdentify describes which directions of the log parameters the windows determine.
 type queueIdentify struct {
 	Condition *float64         `json:"condition_number"` // null: infinite
 	Rank      int              `json:"rank"`
@@ -157,7 +160,7 @@ type queueDirection struct {
 	Weight []float64 `json:"weight"` // of the log parameters, unit length
 }
 
-// queuePoint is an operating point to record.
+// queuePoint is an operating point whose recording would determine more parameters.
 type queuePoint struct {
 	PromptTokens float64 `json:"prompt_tokens"`
 	OutputTokens float64 `json:"output_tokens"`
@@ -165,14 +168,15 @@ type queuePoint struct {
 	LoadFrac     float64 `json:"load_frac"`
 }
 
-// queueObjective is the loss at the solution, and where a search without derivatives ended.
+// queueObjective is the objective of the fit at its solution, and at the end of an independent
+// search without derivatives.
 type queueObjective struct {
 	Value      *float64 `json:"value"`
 	NelderMead *float64 `json:"nelder_mead"`
 }
 
-// queueNoise is the measured relative standard error of a window's means, and the spread of the windows
-// beyond it that remains after the fit.
+// queueNoise is the measured relative standard error of a window's means, and the relative spread
+// of the windows about the fit.
 type queueNoise struct {
 	TTFTRel      *float64 `json:"ttft_rel"`
 	ITLRel       *float64 `json:"itl_rel"`
@@ -180,7 +184,7 @@ type queueNoise struct {
 	ITLResidual  *float64 `json:"itl_residual"`
 }
 
-// queueTrack is one online estimator over the windows.
+// queueTrack is the result of one online estimator over the windows.
 type queueTrack struct {
 	Estimator    string      `json:"estimator"` // replica:wva, replica:model-tuner, robust, sliding
 	Flavour      string      `json:"flavour"`
@@ -193,20 +197,20 @@ type queueTrack struct {
 	RejectedFrac float64     `json:"rejected_frac"`
 	Unpredicted  int         `json:"unpredicted"`
 	Whiteness    [2]*float64 `json:"whiteness"`  // lag-1 correlation of innovations, TTFT and ITL
-	LockedOut    int         `json:"locked_out"` // windows at the end that were all rejected
+	LockedOut    int         `json:"locked_out"` // number of windows at the end that were all rejected
 	// Drift is the typical relative change of each parameter from window to window.
 	Drift   []float64 `json:"drift_per_window"`
 	Verdict string    `json:"verdict"` // in words
 }
 
-// QueueSizing is the largest rate that meets the targets, with the simulator's figures at that rate.
+// QueueSizing is the largest rate that meets the targets, with the latencies at that rate.
 type QueueSizing struct {
-	TargetTTFTMs float64 `json:"target_ttft_ms"` // 0: not asked for
+	TargetTTFTMs float64 `json:"target_ttft_ms"` // 0: no such target
 	TargetITLMs  float64 `json:"target_itl_ms"`
-	TargetTPS    float64 `json:"target_tps"`
-	RateRPS      float64 `json:"rate_rps"` // of one replica
-	Replicas     int     `json:"replicas"` // that target_tps needs at that rate each; 0: no such target
-	Binding      string  `json:"binding"`  // ttft, itl, range; tps with --emulate
+	TargetTPS    float64 `json:"target_tps"` // output tokens per second
+	RateRPS      float64 `json:"rate_rps"`   // of one replica
+	Replicas     int     `json:"replicas"`   // that target_tps needs at that rate each; 0: no such target
+	Binding      string  `json:"binding"`    // ttft, itl, range; tps with --emulate
 	TTFTRPS      float64 `json:"rate_rps_ttft"`
 	ITLRPS       float64 `json:"rate_rps_itl"`
 	MinRPS       float64 `json:"rate_rps_min"`
@@ -214,12 +218,13 @@ type QueueSizing struct {
 	TTFTMs       float64 `json:"ttft_ms"`
 	ITLMs        float64 `json:"itl_ms"`
 	InService    float64 `json:"in_service"`
-	// fewest seats that serve as much as all; 0: not asked for
+	// Concurrency is the smallest max_num_seqs whose throughput is almost that of the given one; 0
+	// if it was not asked for.
 	Concurrency int            `json:"concurrency,omitempty"`
 	Simulated   *queueSimPoint `json:"simulated"` // null without --simulate
 }
 
-// queueSimPoint is the simulator's result at a rate with the same parameters.
+// queueSimPoint is the simulator's result at that rate with the same parameters.
 type queueSimPoint struct {
 	Requests  int     `json:"requests"`
 	TTFTMs    float64 `json:"ttft_ms"`
@@ -230,7 +235,7 @@ type queueSimPoint struct {
 	ITLP95Ms  float64 `json:"itl_p95_ms"`
 }
 
-// QueuePlan is an allocation of a fleet.
+// QueuePlan is an allocation of the devices of a fleet to servers.
 type QueuePlan struct {
 	Servers  []queueGiven   `json:"servers"`
 	Cost     float64        `json:"cost_cents_per_hour"`
@@ -239,7 +244,7 @@ type QueuePlan struct {
 	Left     map[string]int `json:"left"` // units by accelerator type
 }
 
-// queueGiven is what one server gets.
+// queueGiven is the replicas that one server gets.
 type queueGiven struct {
 	Name        string  `json:"name"`
 	Priority    int     `json:"priority"`

@@ -1,5 +1,10 @@
 package autoscale
 
+// This file estimates how well three-parameter models can be trusted: it finds the parameters with
+// which the simulator, instead of the queueing model, reproduces the windows
+// (spec#queue-simulated). The difference is the error of the queueing model. It also has the
+// starting values of a fit of wva-4p.
+
 import (
 	"cmp"
 	"math"
@@ -9,8 +14,8 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
-// startOf computes starting values of the four parameters from the lightest and the heaviest load. Parameters
-// that the loads do not determine keep these values.
+// startOf returns starting values of the four parameters of wva-4p from the lightest and the
+// heaviest of the windows w. Parameters that the loads do not determine keep these values.
 func startOf(w []window) []float64 {
 	lo, hi := &w[0], &w[len(w)-1]
 	busy := math.Max(1, hi.RateRPS/1000*hi.ITLMs*hi.Shape.Output) // requests in service, about
@@ -19,25 +24,24 @@ func startOf(w []window) []float64 {
 }
 
 // Settings of the search for an engine.
-const (
-	engineRequests = 4000  // at most, in each simulated window
-	engineTokens   = 12e6  // output tokens of all windows together, at most
-	enginePasses   = 3     // with a quarter of the requests, before one with all
+const ( // largest number of requests in each simulated window
+	engineRequests = 4000  // largest number of output tokens of all windows together
+	engineTokens   = 12e6  // passes with a quarter of the requests, before one with all
+	enginePasses   = 3     // step of the log parameters for slopes
 	engineStep     = 0.01  // difference of the parameters' logarithms for the slopes
-	engineFloor    = 0.002 // relative error of every mean besides its scatter
+	engineFloor    = 0.002 // relative error of every mean in addition to its standard error
 	engineHuber    = 1.345 // standard deviations beyond which a residual weighs less
 )
 
-// engine is the values of alpha, beta and gamma with which the simulator reproduces the windows
-// (spec#queue-simulated).
+// engine is the values of alpha, beta and gamma with which the simulator reproduces the windows.
 type engine struct {
 	theta     []float64    // logarithms of the parameters that were simulated
 	residuals []float64    // logarithms of observed over simulated TTFT and ITL of each window, in standard deviations
-	slopes    [][3]float64 // of the simulated ones by the parameters' logarithms, likewise
+	slopes    [][3]float64 // derivatives of the simulated logarithms by the log parameters, in the same unit
 }
 
-// lawsOf are the distributions of output lengths that are consistent with the windows' spreads: constant and
-// exponential if no spread is known.
+// lawsOf returns the distributions of output lengths that agree with the spread of lengths in the
+// windows: constant and exponential if no spread is known.
 func lawsOf(windows []window) []workload.Law {
 	var cv2s []float64
 	for i := range windows {
@@ -53,8 +57,8 @@ func lawsOf(windows []window) []workload.Law {
 	return []workload.Law{workload.LogNormalLaw}
 }
 
-// newEngine finds the parameters with which the simulator reproduces the windows' latencies,
-// starting from parameters x of a flavour; the fit of the corrected model is the first
+// newEngine finds the parameters with which the simulator reproduces the latencies of the windows,
+// beginning with parameters x of flavour f. The fit of the corrected model is the first
 // approximation. It returns nil for wva-4p, whose parameters do not describe an iteration, and if a
 // window cannot be simulated.
 func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engine {
@@ -85,9 +89,10 @@ func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engi
 	return e
 }
 
-// simulateWindows simulates every window. The lengths and the rate that were drawn differ a little
-// from the window's. The corrected model predicts the effect of the difference, by which the result
-// is corrected.
+// simulateWindows simulates every window with the parameters e.theta and sets residuals and slopes;
+// false if one cannot be simulated. The lengths and the rate that were drawn differ a little from
+// the window's; the corrected model predicts the effect of the difference, by which the result is
+// corrected. Slopes are those of the corrected model.
 func (e *engine) simulateWindows(windows []window, law workload.Law, requests int) bool {
 	e.residuals = make([]float64, 2*len(windows))
 	e.slopes = make([][3]float64, 2*len(windows))
@@ -142,8 +147,9 @@ func (e *engine) simulateWindows(windows []window, law workload.Law, requests in
 	return true
 }
 
-// gaussNewtonStep returns the logarithms of the parameters that explain the residuals, with standard errors.
-// Windows of group without are left out (-1: none). Residuals far beyond the others' weigh less (Huber).
+// gaussNewtonStep returns the log parameters that explain the residuals to first order, with
+// standard errors. Windows of group number without are not used (-1: all are). Residuals far beyond
+// the others' weigh less (Huber).
 func (e *engine) gaussNewtonStep(group []int, without int) (x, se []float64) {
 	a := make([]float64, 9)
 	g := make([]float64, 3)

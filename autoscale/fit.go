@@ -1,5 +1,8 @@
 package autoscale
 
+// This file fits the effective parameters of each server and scores them on windows that the fit
+// has not seen.
+
 import (
 	"cmp"
 	"errors"
@@ -13,15 +16,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Estimators of scores and of windows.parquet.
+// Estimators, as they are named in the scores and in windows.parquet.
 const (
 	estPhysical  = "physical"
 	estEffective = "effective"
 	estConstant  = "constant"
-	estAtSpeed   = "effective_at_speed" // times the machine's speed in the window's own steps
+	estAtSpeed   = "effective_at_speed" // effective parameters scaled by the machine's speed in the window's own steps
 )
 
-// Sets of windows.
+// Sets of windows, as they are named in the scores.
 const (
 	Train   = "train"
 	holdOut = "hold_out"
@@ -32,12 +35,13 @@ type Calibrated struct {
 	*Server
 	Doc   QueueServer
 	X     []float64 // effective parameters, nil without
-	Split int       // windows before it are training windows; all of them where it is len(Windows)
-	speed []float64 // of the machine in each window, nil without steps
+	Split int       // number of training windows, which are the first ones
+	speed []float64 // speed of the machine in each window, relative to its usual one; nil without recorded steps
 }
 
-// calibrate estimates the effective parameters of a server and scores them on windows that a
-// second fit has not seen (spec#queue-hold-out). A refusal is a reason in the document, not an error.
+// calibrate estimates the effective parameters of a server, and scores a second fit to its training
+// windows on the others (spec#queue-hold-out). If the windows do not determine the parameters, the
+// document gets the reason, and no error is returned.
 func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	f := &Calibrated{Server: s, Split: len(s.Windows)}
 	f.describeServer(o)
@@ -81,6 +85,7 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 // calibrationPoints is the number of operating points in the document.
 const calibrationPoints = 8
 
+// operatingPoints returns the windows that are most informative about the parameters.
 func (f *Calibrated) operatingPoints(flavour Flavour) []queueOperating {
 	out := []queueOperating{}
 	for _, i := range informative(f.Windows, flavour, f.X, calibrationPoints) {
@@ -97,7 +102,7 @@ func (f *Calibrated) operatingPoints(flavour Flavour) []queueOperating {
 	return out
 }
 
-// describeServer fills in what does not depend on the fit.
+// describeServer fills in the parts of the document that do not depend on the fit.
 func (f *Calibrated) describeServer(o *Options) {
 	s := f.Server
 	f.Doc = QueueServer{
@@ -121,7 +126,8 @@ func (f *Calibrated) describeServer(o *Options) {
 	}
 }
 
-// loadOf are the medians over the windows; nil without any.
+// loadOf returns the medians of rate, lengths and latencies over the windows; nil if there are
+// none.
 func loadOf(w []window) *queueLoad {
 	if len(w) == 0 {
 		return nil
@@ -145,7 +151,7 @@ func loadOf(w []window) *queueLoad {
 	}
 }
 
-// effective is the batch fit as parameters of the document.
+// effective returns the parameters of a fit in the form of the document.
 func (s *Server) effective(f Flavour, fit *fitted) []queueParameter {
 	physical := s.Physical.vector(f)
 	out := make([]queueParameter, len(fit.X))
@@ -175,24 +181,26 @@ func (s *Server) effective(f Flavour, fit *fitted) []queueParameter {
 	return out
 }
 
-// How an interval was made.
+// Methods by which an interval was computed.
 const (
 	byCurvature = "curvature"
 	byJackknife = "jackknife"
 	bySimulator = "simulator"
 )
 
-// Rules of the jackknife over groups of windows (shapes of requests, or load stages): it needs at least
-// leastGroups and leaves out at most mostGroups one at a time. A finding reports the model's error where
-// the jackknife's interval is muchModelError times as wide as the curvature's.
+// Rules of the jackknife over groups of windows (shapes of requests, or load stages): it needs at
+// least leastGroups, and makes at most mostGroups fits, each without one group. If the widened
+// interval is more than muchModelError times as wide as that from the curvature, a finding reports
+// the error of the queueing model.
 const (
 	leastGroups    = 4
 	mostGroups     = 20
 	muchModelError = 2
 )
 
-// groupOf is the windows that a model error is common to: those of one shape in a sweep, of one
-// load stage in a recording.
+// groupOf returns the name of the group of a window. The error of a queueing model is similar for
+// all windows of a group: those of one shape of requests in a sweep, or of one load stage in a
+// recording.
 func groupOf(w *window, sweep bool) string {
 	if sweep {
 		return fmt.Sprintf("%.0f/%.0f tokens", w.Shape.Prompt, w.Shape.Output)
@@ -201,10 +209,10 @@ func groupOf(w *window, sweep bool) string {
 }
 
 // widenIntervals widens the intervals of parameters to include the error of the queueing model,
-// which knows only mean lengths. That error is common to all windows, so residuals do not show it.
-// It is estimated by a jackknife over groups of windows. In a sweep, ci95 also includes the
-// interval of the engine that gives the same figures in the simulator, for each distribution of
-// lengths that is consistent with the windows.
+// which uses only mean lengths. Residuals do not show that error, because it is common to all
+// windows. It is estimated by a jackknife over groups of windows or, for sweeps with mean TTFTs,
+// from the parameters with which the simulator reproduces the windows, for each distribution of
+// lengths that is possible. It returns findings for parameters of which this error dominates.
 func widenIntervals(params []queueParameter, windows []window, all *fitted, opt fitOptions) (out []trace.Finding) {
 	shapes := map[string]bool{}
 	for i := range windows {
@@ -294,9 +302,9 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 	return out
 }
 
-// jackknife returns the 95 % half widths of parameters, estimated by fits that each leave one group out.
-// With g such fits the variance is (g - 1)/g times the sum of their squared deviations, with g - 1 degrees
-// of freedom (Tukey 1958). It returns nil if fewer than leastGroups fits succeed.
+// jackknife returns the 95 % half widths of parameters from fits that each leave one group out.
+// With g such fits the variance is (g - 1)/g times the sum of their squared deviations, with g - 1
+// degrees of freedom (Tukey 1958). It returns nil if fewer than leastGroups fits succeed.
 func jackknife(groups int, fitWithout func(group int) []float64) (half []float64) {
 	var fits [][]float64
 	for g := range groups {
@@ -323,6 +331,7 @@ func jackknife(groups int, fitWithout func(group int) []float64) (half []float64
 	return half
 }
 
+// identifyDoc returns which directions the windows determine, in the form of the document.
 func identifyDoc(id *identifiability) *queueIdentify {
 	out := &queueIdentify{
 		Condition: result.OrNull(id.Condition),
@@ -336,8 +345,9 @@ func identifyDoc(id *identifiability) *queueIdentify {
 	return out
 }
 
-// scoreEstimators scores parameters fitted to the training windows, the physical ones, and the
-// medians of the training windows, on the training windows and on the hold-out.
+// scoreEstimators adds the scores of parameters fitted to the training windows, of the physical
+// ones, and of a constant (the medians of the training windows), on the training windows and on the
+// hold-out.
 func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 	train := f.Windows[:f.Split]
 	held := f.Windows[f.Split:]
@@ -375,14 +385,14 @@ func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 	}
 }
 
-// scoreOf is the score of an estimator on a set of windows.
+// scoreOf returns score s with the names of its estimator and set of windows.
 func scoreOf(estimator, set string, s queueScore) queueScore {
 	s.Estimator, s.Set = estimator, set
 	return s
 }
 
-// noiseOf is the median relative standard error of the windows, and the relative spread of
-// the observations about the fit.
+// noiseOf returns the median relative standard error of the windows, and the median relative error
+// of the fit x.
 func noiseOf(w []window, f Flavour, x []float64) *queueNoise {
 	var ttftSe, itlSe, ttftResidual, itlResidual []float64
 	for i := range w {
@@ -402,35 +412,35 @@ func noiseOf(w []window, f Flavour, x []float64) *queueNoise {
 	}
 }
 
-// Options decide how recordings and sweeps become servers, and how these are fitted.
+// Options decide how recordings and sweeps become servers, and how servers are fitted.
 type Options struct {
 	Flavour Flavour
 	Cut     cutOptions
-	// QueueRatio is the waiting room over the seats: 10 in workload-variant-autoscaler's
-	// allocation, 1 in llm-inferno's model-trainer.
+	// QueueRatio is the waiting room as a multiple of max_num_seqs: 10 in
+	// workload-variant-autoscaler's allocation, 1 in llm-inferno's model-trainer.
 	QueueRatio float64
-	HoldOut    float64 // last share of the windows that is not fitted
+	HoldOut    float64 // share of the windows, the last ones, that is held out of the fit
 	Sweep      SweepOptions
 	Workers    int
 }
 
-// SweepOptions describe the server behind a benchmark sweep, which its files do not.
+// SweepOptions describe the server behind a benchmark sweep, because its files do not.
 type SweepOptions struct {
 	MaxBatch, MaxBatchedTokens int
 	Model, Accelerator         string
 	AccCount                   int64
-	// Loads is how many benchmarks of a sweep are taken, from the lightest load up, closed
-	// loops left out; 0 takes all. model-trainer takes 7 (pkg/reader/defaults.go@047f0ae).
+	// Loads is how many benchmarks of each sweep are used, the lightest loads first, closed loops
+	// not counted; 0 for all. model-trainer uses 7 (pkg/reader/defaults.go@047f0ae).
 	Loads int
-	// Mean TTFT instead of the median; Median: never. With neither the mean of a table that has
-	// ttft_ms_mean in every row, else the median.
+	// Mean uses the mean TTFT instead of the median, Median never the mean. With neither, the mean
+	// is used if every row of a table has ttft_ms_mean.
 	Mean, Median bool
 }
 
-// leastHoldOut is the number of windows above which some are held out.
+// leastHoldOut is the number of windows from which on some are held out.
 const leastHoldOut = 10
 
-// DefaultOptions are those of a bare `queue fit`.
+// DefaultOptions returns the default options of `queue fit`.
 func DefaultOptions() Options {
 	return Options{
 		Flavour:    corrected,
@@ -441,7 +451,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Check names the first option out of range.
+// Check returns an error for the first option out of range.
 func (o *Options) Check() error {
 	if err := cmp.Or(o.Flavour.checkName(), o.Cut.Check()); err != nil {
 		return err
@@ -478,5 +488,5 @@ func (o *Options) Record() QueueOptions {
 	return r
 }
 
-// waiting is the size of the waiting room of a server with max_num_seqs n.
+// waiting returns the size of the waiting room of a server with max_num_seqs n, requests.
 func (o *Options) waiting(n int) int { return int(math.Round(o.QueueRatio * float64(n))) }

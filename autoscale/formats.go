@@ -1,5 +1,8 @@
 package autoscale
 
+// This file is the table of the formats of autoscalers' files: which consumer reads them, in which
+// versions, and the options of each.
+
 import (
 	"slices"
 	"strconv"
@@ -9,19 +12,19 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Formats lists them in the order help shows them.
+// Formats are the formats of queue.json, in the order of the help text.
 var Formats = []export.Format{QueueWVA4P, InfernoModels, TunerConfig, TunerCalibrate, wvaSLO}
 
-// reader describes the consumer of a file: its name, its first and last version that reads the file, and
-// its queueing models.
+// reader describes the consumer of a format: its name, the versions that read the format, and its
+// queueing models.
 type reader struct {
 	Format   export.Format
 	Consumer string
 	Since    string    // first version that reads the format; empty: all do
 	Until    string    // first version that no longer reads it; empty: none known
-	Why      string    // what happened at Until
-	Instead  string    // what to do about it
-	Flavours []Flavour // queueing models whose parameters it takes; none for exports of a fit alone
+	Why      string    // why it no longer reads it
+	Instead  string    // what the user can do instead
+	Flavours []Flavour // queueing models whose parameters it takes; empty for formats that are made only of a fit
 	Note     string
 }
 
@@ -76,7 +79,7 @@ func readerOf(f export.Format) *reader {
 	return &readers[slices.IndexFunc(readers, func(r reader) bool { return r.Format == f })]
 }
 
-// Options of single formats.
+// Options of the formats.
 var (
 	versionSetting = export.Setting{
 		Key:   "version",
@@ -165,7 +168,7 @@ func (r *reader) CheckFlavour(f Flavour) error {
 		WithHint("blis-train queue fit --flavour " + string(r.Flavours[0]))
 }
 
-// releaseOf splits v1.2.3; a suffix such as -rc.1 counts as the release.
+// releaseOf splits a version such as v1.2.3 into its numbers. A suffix such as -rc.1 is ignored.
 func releaseOf(version string) ([]int, error) {
 	text, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), "-")
 	out := []int{0, 0, 0}
@@ -180,7 +183,7 @@ func releaseOf(version string) ([]int, error) {
 	return out, nil
 }
 
-// Writers are the formats that are made of a fit.
+// Writers returns the formats that are made of a fit (fit.json).
 func Writers() []export.Writer {
 	const simulatedModelReadBy = "lionelvillard/vllm-simulated-model 02b4cb9, config.json: step ms = base + prompt tokens + " +
 		"sequences + context"
@@ -202,7 +205,7 @@ func Writers() []export.Writer {
 	}
 }
 
-// SettingsOf are the options of a format that is made of queue.json.
+// SettingsOf returns the options of a format that is made of queue.json.
 func SettingsOf(f export.Format) []export.Setting {
 	switch f {
 	case QueueWVA4P:
@@ -226,5 +229,6 @@ func SettingsOf(f export.Format) []export.Setting {
 	return nil
 }
 
-// oneConfigHint is the hint for configurations that the reader cannot distinguish.
+// oneConfigHint is the hint for configurations that the reader of the file cannot distinguish; %s
+// is the code for --force.
 const oneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"

@@ -1,5 +1,9 @@
 package autoscale
 
+// This file finds out which directions of the log parameters the windows determine, by the singular
+// values of the Jacobian of the residuals, and proposes operating points that would determine the
+// others.
+
 import (
 	"fmt"
 	"math"
@@ -18,17 +22,17 @@ const maxCondition = 1000.0
 
 // identifiability describes which directions of the parameters the windows determine.
 type identifiability struct {
-	// Condition is the ratio of the singular values of the Jacobian of relative
-	// residuals with respect to log parameters, as model-tuner has it
-	// (pkg/estimator/identifiability.go@6dba8ce); +Inf when a direction is not seen.
+	// Condition is the ratio of the largest to the smallest singular value of the Jacobian of
+	// relative residuals with respect to log parameters, as in model-tuner
+	// (pkg/estimator/identifiability.go@6dba8ce); +Inf if a direction has no effect on the windows.
 	Condition float64
-	Rank      int // directions above 1/maxCondition of the largest
+	Rank      int // number of singular values above 1/maxCondition of the largest
 	Null      []queueDirection
-	Sweep     []queuePoint // operating points that would show all directions
+	Sweep     []queuePoint // operating points that would determine all directions
 	After     float64      // condition number that windows at these points would have
 }
 
-// identify examines the windows at log parameters theta.
+// identify returns what the windows determine at log parameters theta.
 func (p *problem) identify(theta []float64) identifiability {
 	q := p.withoutPrior()
 	q.base = theta
@@ -58,8 +62,8 @@ func (p *problem) identify(theta []float64) identifiability {
 	return id
 }
 
-// isIdentified reports whether the windows determine a direction better than the pull does, and not
-// worse than the best direction by more than maxCondition.
+// isIdentified reports whether the windows determine direction k: better than the prior does, and
+// not worse than the best direction by more than maxCondition.
 func (p *problem) isIdentified(values []float64, k int) bool {
 	if values[k]*maxCondition < values[0] {
 		return false
@@ -67,8 +71,8 @@ func (p *problem) isIdentified(values []float64, k int) bool {
 	return p.prior == nil || values[k]*p.o.Pull >= 1
 }
 
-// directions are the singular values of the weighted Jacobian, the largest first, with the
-// directions in log parameters to which they belong.
+// directions returns the singular values of the weighted Jacobian at z = 0, the largest first, and
+// for each the direction of log parameters.
 func (p *problem) directions() (values []float64, vectors [][]float64) {
 	j, _ := p.jacobian(make([]float64, len(p.basis)))
 	n := len(p.basis)
@@ -94,6 +98,8 @@ func (p *problem) directions() (values []float64, vectors [][]float64) {
 	return values, vectors
 }
 
+// condition returns the condition number of n singular values, +Inf if the smallest is 0 or
+// missing.
 func condition(values []float64, n int) float64 {
 	if len(values) < n || !(values[n-1] > values[0]*1e-15) {
 		return math.Inf(1)
@@ -101,7 +107,7 @@ func condition(values []float64, n int) float64 {
 	return values[0] / values[n-1]
 }
 
-// refuseUnidentified is the error of windows that do not determine all parameters, when there are
+// refuseUnidentified returns an error if the windows do not determine all parameters and there are
 // no physical values for the others.
 func (p *problem) refuseUnidentified(id *identifiability) error {
 	if p.prior != nil || len(id.Null) == 0 {
@@ -113,8 +119,8 @@ func (p *problem) refuseUnidentified(id *identifiability) error {
 		WithHint("record a sweep: " + sweepWords(id.Sweep))
 }
 
-// restrictDirections sets where the search starts and along which directions it moves: all, or
-// those that the windows determine.
+// restrictDirections sets the point at which the search starts and the directions in which it
+// moves: all, or those that the windows determine.
 func (p *problem) restrictDirections(start []float64, id *identifiability) {
 	p.base = start
 	p.basis = identity(len(start))
@@ -130,13 +136,14 @@ func (p *problem) restrictDirections(start []float64, id *identifiability) {
 	}
 }
 
+// withoutPrior returns a copy of the problem without prior and without scale.
 func (p *problem) withoutPrior() *problem {
 	q := *p
 	q.prior, q.scale = nil, [2]float64{1, 1}
 	return &q
 }
 
-// direction names the parameters of a combination.
+// direction returns a direction v by the names and weights of the parameters in it.
 func direction(names []string, v []float64) queueDirection {
 	d := queueDirection{}
 	for j, name := range names {
@@ -151,7 +158,8 @@ func direction(names []string, v []float64) queueDirection {
 // namedShare is the smallest weight with which a parameter is named in a direction.
 const namedShare = 0.003
 
-// directionWords names directions by their parameters.
+// directionWords describes directions for an error: by how much each parameter can change without
+// an effect on TTFT and ITL.
 func directionWords(null []queueDirection) string {
 	var all []string
 	for _, d := range null {
@@ -169,8 +177,8 @@ func directionWords(null []queueDirection) string {
 	return strings.Join(all, "; ")
 }
 
-// sweep proposes the windows' own shape and four times both lengths, each at 0.2
-// and 0.8 of its capacity.
+// sweep proposes operating points for a recording: the windows' median lengths and four times
+// these, each at 0.2 and 0.8 of the capacity.
 func (p *problem) sweep(x []float64) []queuePoint {
 	prompt := make([]float64, len(p.windows))
 	output := make([]float64, len(p.windows))
@@ -197,7 +205,7 @@ func (p *problem) sweep(x []float64) []queuePoint {
 	return out
 }
 
-// conditionOf is the condition number that windows at the points would have.
+// conditionOf returns the condition number that windows at the points would have.
 func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
 	q := p.withoutPrior()
 	q.windows, q.sigma = nil, nil
@@ -221,6 +229,7 @@ func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
 	return condition(values, len(theta))
 }
 
+// sweepWords describes operating points for a hint.
 func sweepWords(points []queuePoint) string {
 	var out []string
 	for _, p := range points {
@@ -229,9 +238,8 @@ func sweepWords(points []queuePoint) string {
 	return strings.Join(out, ", ") + " (prompt/output; 0.2 and 0.8 of capacity)"
 }
 
-// jacobian is d residuals / d z by differences, row by row, and the residuals
-// themselves; nil where the model has no answer. Differences are central, or
-// forward when p.quick.
+// jacobian returns the derivatives of the residuals by z, row by row, and the residuals; nil if the
+// model has no answer. Differences are central, or forward with p.quick.
 func (p *problem) jacobian(z []float64) (j, r []float64) {
 	n := len(p.basis)
 	rows := p.size()
@@ -266,9 +274,9 @@ func (p *problem) jacobian(z []float64) (j, r []float64) {
 	return j, r
 }
 
-// informative picks at most n windows that together determine the flavour's parameters best near x. It
-// adds one window at a time, the one that increases the determinant of J'J most, where J holds the
-// relative derivatives of TTFT and ITL by log parameters. The positions come in that order.
+// informative returns the positions of at most n windows that together determine the parameters of
+// flavour f best near x. It adds one window at a time: the one that increases the determinant of
+// J'J most, where J is the relative derivatives of TTFT and ITL by log parameters.
 func informative(windows []window, f Flavour, x []float64, n int) []int {
 	p := evenProblem(windows, new(defaultFit(f)), logsOf(x))
 	p.quick = false
@@ -312,6 +320,7 @@ func informative(windows []window, f Flavour, x []float64, n int) []int {
 	return picked
 }
 
+// identity returns n unit vectors.
 func identity(n int) [][]float64 {
 	out := make([][]float64, n)
 	for i := range out {
@@ -321,6 +330,7 @@ func identity(n int) [][]float64 {
 	return out
 }
 
+// largest returns the position of the element with the largest absolute value.
 func largest(v []float64) int {
 	at := 0
 	for i := range v {

@@ -1,5 +1,8 @@
 package autoscale
 
+// This file writes model-data.json of llm-inferno, and the configuration of vLLM's simulated model,
+// from a fit: both take a linear time of an engine iteration.
+
 import (
 	"fmt"
 	"math"
@@ -11,15 +14,15 @@ import (
 )
 
 // modelEntry is one model on one accelerator in llm-inferno's model-data.json (optimizer-light
-// pkg/config/types.go@77615bd).
-// PerfParms has the name ServiceParms inside workload-variant-autoscaler; one of the two is there.
+// pkg/config/types.go@77615bd). Either PerfParms or, under its name in workload-variant-autoscaler,
+// ServiceParms is set.
 type modelEntry struct {
 	Name         string `json:"name"`
 	Acc          string `json:"acc"`
 	AccCount     int64  `json:"accCount"`
 	MaxBatchSize int64  `json:"maxBatchSize"`
-	// AtTokens is the mean output length behind MaxBatchSize: the optimizer scales the
-	// batch by AtTokens over the load's mean output length.
+	// AtTokens is the mean output length for which MaxBatchSize holds. The optimizer scales the
+	// batch size by AtTokens over the load's mean output length.
 	AtTokens     int64  `json:"atTokens"`
 	PerfParms    *parms `json:"perfParms,omitempty"`
 	ServiceParms *parms `json:"serviceParms,omitempty"`
@@ -32,16 +35,17 @@ type parms struct {
 	Gamma float64 `json:"gamma"`
 }
 
-// infernoReadBy names the reader of model-data.json.
+// infernoReadBy describes the reader of model-data.json for the sidecar.
 const infernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + " +
 	"gamma*KV tokens read"
 
-// Inferno writes model-data.json.
+// Inferno returns model-data.json.
 func Inferno(models []modelEntry) ([]byte, error) {
 	return result.Marshal(map[string][]modelEntry{"models": models})
 }
 
-// lineWriter writes the iteration lines of configurations, one entry each, in the form of a consumer.
+// lineWriter returns a writer of a format that consists of a linear iteration time for each
+// configuration. write encodes the entries.
 func lineWriter(
 	format export.Format,
 	readBy string,
@@ -83,8 +87,8 @@ func lineWriter(
 	}
 }
 
-// simulatedModel is the latency of vLLM's simulated model: the line's terms, a sequence that
-// decodes being one computed token.
+// simulatedModel returns config.json of vLLM's simulated model: the terms of the linear iteration
+// time, in which a decoding sequence is one computed token.
 func simulatedModel(models []modelEntry) ([]byte, error) {
 	if len(models) != 1 {
 		return nil, trace.Errorf(export.BadEntry,
@@ -102,6 +106,8 @@ func simulatedModel(models []modelEntry) ([]byte, error) {
 	}{"linear", p.Alpha, p.Beta, p.Beta, 1e3 * p.Gamma, true}})
 }
 
+// infernoEntry returns the entry of one configuration with its linear iteration time, its part of
+// the sidecar, and warnings. isSized is true if the reader only sizes engines (see iterationLine).
 func infernoEntry(
 	src export.Source,
 	c result.FitConfig,
@@ -156,11 +162,12 @@ func infernoEntry(
 	return m, sc, warn, nil
 }
 
-// lengthsHint is the hint for lengths beyond the training; %s are the codes for --force.
+// lengthsHint is the hint for lengths beyond those of the training; %s are the codes for --force.
 const lengthsHint = "give --prompt-tokens and --output-tokens within the training, train on longer requests, or take the extrapolation " +
 	"with --force %s"
 
-// extrapolated are the mean lengths beyond the longest that the configuration was trained on.
+// extrapolated returns refusals for mean lengths beyond the longest that the configuration was
+// trained on.
 func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 	if c.Covered == nil {
 		return nil
@@ -179,7 +186,8 @@ func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 	return out
 }
 
-// lineValidity is the range of the grid that the line was fitted on, and of what the training reached.
+// lineValidity returns the range of batches for which the linear iteration time was fitted, and the
+// largest values in the training.
 func lineValidity(c result.FitConfig, l export.Lengths, requests [2]int64, budget int64) *export.Validity {
 	context := func(depth float64) int64 { return trace.Int((l.Prompt + l.Output/2) * depth) }
 	v := &export.Validity{
@@ -195,6 +203,7 @@ func lineValidity(c result.FitConfig, l export.Lengths, requests [2]int64, budge
 	return v
 }
 
+// infernoValues returns the values of a linear iteration time for the sidecar.
 func infernoValues(label string, p parms) []export.SideValue {
 	const origin = "non-negative least squares in relative error over a grid of batches, depths and prompt chunks of the physics model"
 	return []export.SideValue{
@@ -204,7 +213,7 @@ func infernoValues(label string, p parms) []export.SideValue {
 	}
 }
 
-// derivedValue is a value of a configuration that follows from learned coefficients.
+// derivedValue returns an entry of the sidecar for a value that follows from learned coefficients.
 func derivedValue(label, key, unit string, v float64, origin, effect string) export.SideValue {
 	return export.SideValue{
 		Key:        label + "." + key,

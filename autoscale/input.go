@@ -1,5 +1,7 @@
 package autoscale
 
+// This file turns recordings into servers with windows, and fits all servers.
+
 import (
 	"context"
 	"fmt"
@@ -16,7 +18,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Sources of a server's windows.
+// Where the windows of a server come from.
 const (
 	fromRecording = "recording"
 	fromSweep     = "sweep"
@@ -31,11 +33,12 @@ type Server struct {
 	Account                        queueAccount
 	Physical                       *Physical          // nil without step traces
 	Deployment                     *deploy.Deployment // nil for a sweep
-	Reason                         string             // why its windows are not used; empty when they are
+	Reason                         string             // why its windows are not used; "" if they are
 	Findings                       []trace.Finding
 }
 
-// limitsOf are a deployment's limits. The overhead is not one of them: see idleOverheadMs.
+// limitsOf returns the limits of a deployment. The overhead is measured instead; see
+// idleOverheadMs.
 func limitsOf(d *deploy.Deployment, o *Options) Limits {
 	s := Limits{
 		MaxBatch:         int(d.Engine.MaxNumSeqs),
@@ -49,10 +52,10 @@ func limitsOf(d *deploy.Deployment, o *Options) Limits {
 	return s
 }
 
-// idleOverheadMs is the time from the arrival at the API to the engine's input queue: the
-// fifth percentile of ARRIVED to QUEUED. QUEUED is a pick-up between two steps, so only
-// requests that meet an idle engine, or the very end of a step, show the overhead alone
-// (spec#queue-overhead). ok is false without API spans.
+// idleOverheadMs returns the time from the arrival at the API to the engine's input queue, ms, as
+// the fifth percentile of ARRIVED to QUEUED (spec#queue-overhead). A request is picked up (QUEUED)
+// between two steps, so only those that meet an idle engine, or the very end of a step, show the
+// overhead alone. ok is false without API spans.
 func idleOverheadMs(run *trace.Run) (ms float64, ok bool) {
 	var waits []float64
 	for i := range run.Requests {
@@ -66,10 +69,11 @@ func idleOverheadMs(run *trace.Run) (ms float64, ok bool) {
 	return stat.Quantile(stat.Sorted(waits), overheadQuantile), true
 }
 
+// overheadQuantile is the quantile of ARRIVED to QUEUED that is taken as the overhead.
 const overheadQuantile = 0.05
 
-// serverOfRun makes the server of a recording: its windows, cut from the engine's own requests,
-// or from what clients saw where there are none.
+// serverOfRun returns the server of a recording. Its windows are cut from the engine's own records
+// of requests or, without any, from the clients'.
 func serverOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*Server, error) {
 	s := &Server{
 		ID:          id,
@@ -109,8 +113,8 @@ func serverOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	return s, nil
 }
 
-// spansOf returns the phases of a run as spans, with the reason for those that cannot be used. A
-// run without phases is one span, from its first arrival to its last.
+// spansOf returns the phases of a run within the times of its arrivals, each with the reason if it
+// cannot be used.
 func spansOf(samples []sample, judged *rows.LoadVerdicts) []Span {
 	var out []Span
 	for _, p := range judged.Phases {
@@ -129,7 +133,7 @@ func spansOf(samples []sample, judged *rows.LoadVerdicts) []Span {
 	return out
 }
 
-// arrivalSpan is the time of arrivals, [first, last].
+// arrivalSpan returns the first and the last arrival of the samples, ns.
 func arrivalSpan(samples []sample) (first, last int64) {
 	first, last = math.MaxInt64, math.MinInt64
 	for i := range samples {
@@ -139,8 +143,8 @@ func arrivalSpan(samples []sample) (first, last int64) {
 	return first, last
 }
 
-// CommandLine is the `command` of queue.json: the subcommand and every option that can change its
-// numbers.
+// CommandLine returns the field `command` of queue.json: the subcommand with every option that can
+// change its numbers.
 func CommandLine(verb string, o *Options) string {
 	r := o.Record()
 	return fmt.Sprintf("queue %s --flavour %s --hold-out %g --hop %gs --loads %d --max-num-batched-tokens %d "+
@@ -149,8 +153,8 @@ func CommandLine(verb string, o *Options) string {
 		o.Sweep.MaxBatch, r.MinRequests, r.QueueRatio, r.Semantics, r.Observation, r.WindowS)
 }
 
-// RunServers makes a server of every run of an output folder except those named: its windows, and
-// the physical parameters from its steps.
+// RunServers returns a server for every run of output folder out except those named in without,
+// with windows and physical parameters.
 func RunServers(
 	ctx context.Context,
 	out string,
@@ -181,8 +185,8 @@ func RunServers(
 	return servers, nil
 }
 
-// FitQueues fits every server. more, unless nil, adds further results to each. The rows are those
-// of windows.parquet, in the order of the servers.
+// FitQueues fits every server. more, unless nil, adds further results to each server. It also
+// returns the rows of windows.parquet, in the order of the servers.
 func FitQueues(
 	ctx context.Context,
 	servers []*Server,
@@ -210,7 +214,7 @@ func FitQueues(
 	return fitted, rows, nil
 }
 
-// How a parameter came to its value.
+// How the value of a parameter was found.
 const (
 	measured = "measured" // the data show it
 	held     = "held"     // at the physical value: the windows do not determine it

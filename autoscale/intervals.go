@@ -6,7 +6,8 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// intervals fills the 95 % intervals and the prior's part from the curvature at z.
+// intervals sets the 95 % intervals of f and the share of information from the prior, from the
+// curvature of the objective at solution z.
 func (p *problem) intervals(f *fitted, z []float64) {
 	n, moving := len(f.X), len(p.basis)
 	f.Lo = make([]float64, n)
@@ -52,7 +53,8 @@ func (p *problem) intervals(f *fitted, z []float64) {
 	}
 }
 
-// parameterCovariance turns the covariance of the moving directions into that of parameters x.
+// parameterCovariance returns the covariance of parameters x, to first order, from cov, that of the
+// moving directions in log parameters, times spread.
 func (p *problem) parameterCovariance(x, cov []float64, spread float64) [][]float64 {
 	moving := len(p.basis)
 	out := make([][]float64, len(x))
@@ -70,8 +72,8 @@ func (p *problem) parameterCovariance(x, cov []float64, spread float64) [][]floa
 	return out
 }
 
-// residualVariance is the variance of the residuals where their standard deviation was not
-// known beforehand, else 1.
+// residualVariance returns the variance of the residuals if the windows have no standard errors;
+// otherwise it is 1 by construction.
 func (p *problem) residualVariance(z []float64) float64 {
 	r := make([]float64, p.size())
 	n := 2 * len(p.windows)

@@ -1,5 +1,10 @@
 package autoscale
 
+// This file has what the online estimators have in common: a Kalman filter for the parameters of a
+// queueing model, with the identity as transition, whose observations of a window are mean TTFT and
+// ITL. NIS is the normalised innovation squared; a window is rejected (gated) if its NIS is too
+// large.
+
 import (
 	"cmp"
 	"math"
@@ -8,10 +13,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// observer maps a state to the observations; ok is false where there are none.
+// observer returns the observations, TTFT and ITL in ms, that a queueing model predicts at state x;
+// ok is false if it has no answer.
 type observer func(x []float64) (z []float64, ok bool)
 
-// verdict is what an online estimator did with a window, as in windows.parquet.
+// verdict is what an online estimator did with a window, as windows.parquet states it.
 type verdict string
 
 // The verdicts of filters and of refits.
@@ -20,14 +26,15 @@ const (
 	acceptedOpening verdict = "gate_opened"            // the second in a row beyond the gate: something has changed
 	rejectedNIS     verdict = "innovation_too_large"   // for the filter's noise
 	rejectedSign    verdict = "parameter_not_positive" // after the update
-	// at the window's rate and the filter's state, or a step of the Jacobian away
+	// the model has no answer at the window's rate and the filter's state, or one step of the
+	// Jacobian away
 	rejectedModel verdict = "model_has_no_answer"
-	// the last windows do not determine the parameters: the last good refit is kept
+	// the last windows do not determine the parameters, so the last good refit is kept
 	heldBack verdict = "held_back"
 	filling  verdict = "filling" // too few windows yet for a refit
 )
 
-// step is the result of a filter for one window.
+// step is the result of an online estimator for one window.
 type step struct {
 	Window     int // position in the input
 	X          []float64
@@ -37,19 +44,22 @@ type step struct {
 	Verdict    verdict
 }
 
-// Accepted reports whether the window moved the state.
+// Accepted reports whether the window changed the state.
 func (s *step) Accepted() bool { return s.Verdict == accepted || s.Verdict == acceptedOpening }
 
-// gaussian is the state of a filter.
+// gaussian is the state of a filter: mean x and covariance p.
 type gaussian struct {
 	x *mat.VecDense
 	p *mat.Dense
 }
 
+// copy returns an independent copy.
 func (g *gaussian) copy() gaussian { return gaussian{mat.VecDenseCopyOf(g.x), mat.DenseCopyOf(g.p)} }
 
+// state returns a copy of the mean.
 func (g *gaussian) state() []float64 { return append([]float64(nil), g.x.RawVector().Data...) }
 
+// rowsOf returns the rows of a matrix.
 func rowsOf(m *mat.Dense) [][]float64 {
 	n, _ := m.Dims()
 	out := make([][]float64, n)
@@ -59,8 +69,9 @@ func rowsOf(m *mat.Dense) [][]float64 {
 	return out
 }
 
-// differences are the observations at x and their central differences. failed names an evaluation
-// without an answer: at the state itself or at a neighbouring point.
+// differences returns the observations at x and their derivatives by central differences; step is
+// the step for a value, change the difference of two observations. failed states where the model
+// has no answer; it is "" otherwise.
 func differences(
 	h observer,
 	x []float64,
@@ -90,7 +101,8 @@ func differences(
 	return hx, j, ""
 }
 
-// innovationOf is S = H P H' + R, its inverse, and y' S^-1 y.
+// innovationOf returns the inverse of S = H P H' + R and the NIS y' S^-1 y of innovation y, where r
+// is the diagonal of R. ok is false if S cannot be inverted.
 func innovationOf(y []float64, h, p *mat.Dense, r []float64) (sInv *mat.Dense, nis float64, ok bool) {
 	m := len(y)
 	var s mat.Dense
@@ -106,9 +118,9 @@ func innovationOf(y []float64, h, p *mat.Dense, r []float64) (sInv *mat.Dense, n
 	return sInv, mat.Inner(v, sInv, v), true
 }
 
-// cycle does one time update and one measurement update, with the identity as transition: P grows
-// by q, then x and P are corrected by the observations z with noise diag(r). If h or an inverse has
-// no result, failed names it, and g is the state up to there.
+// cycle does one time update and one measurement update: P grows by q, then x and P are corrected
+// by observations z with noise diag(r). It returns the innovation and its NIS. If the model or an
+// inverse has no result, failed states which, and g is the state up to there.
 func (g *gaussian) cycle(h observer, z []float64, q *mat.Dense, r []float64) (y []float64, nis float64, failed string) {
 	g.p.Add(g.p, q)
 	hx, j, failed := differences(h, g.state(), func(v float64) float64 {
@@ -130,7 +142,7 @@ func (g *gaussian) cycle(h observer, z []float64, q *mat.Dense, r []float64) (y 
 	return y, nis, ""
 }
 
-// correct is the measurement update: K = P H' S^-1, x + K y, (I - K H) P.
+// correct does the measurement update for innovation y: K = P H' S^-1, x + K y, (I - K H) P.
 func (g *gaussian) correct(y []float64, h, sInv *mat.Dense) {
 	var k, kh, rest, p mat.Dense
 	k.Product(g.p, h.T(), sInv)

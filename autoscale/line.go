@@ -1,5 +1,8 @@
 package autoscale
 
+// This file approximates the time of an engine step by a line with three non-negative coefficients,
+// for consumers that cannot use a physics model.
+
 import (
 	"math"
 	"slices"
@@ -11,13 +14,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// exactDigits prints a number so that reading it gives the same number.
+// exactDigits returns v in the fewest digits from which the same number is read back.
 func exactDigits(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// poorLine is the relative error on the grid above which a line is warned about.
+// poorLine is the largest relative error on the grid without a warning.
 const poorLine = 0.10
 
-// batchSizes are 1, 2, 4, ... and the largest.
+// batchSizes returns 1, 2, 4 and so on up to the largest, and the largest.
 func batchSizes(largest int64) []int64 {
 	var out []int64
 	for b := int64(1); b < largest; b *= 2 {
@@ -26,7 +29,7 @@ func batchSizes(largest int64) []int64 {
 	return append(out, largest)
 }
 
-// decodeBatch is a batch of n decodes in the middle of their output.
+// decodeBatch returns a batch of n decodes in the middle of their output.
 func decodeBatch(n int64, l export.Lengths) []trace.Chunk {
 	c := trace.Chunk{
 		Computed: trace.Int(float64(l.Prompt) + l.Output/2),
@@ -36,17 +39,19 @@ func decodeBatch(n int64, l export.Lengths) []trace.Chunk {
 	return slices.Repeat([]trace.Chunk{c}, int(n))
 }
 
-// line is a non-negative linear model of a quantity and how well it holds on the grid it was fitted on.
+// line is a non-negative linear model of a step time, and how well it agrees with the grid of
+// batches to which it was fitted.
 type line struct {
 	coef            []float64
 	maxErr, meanErr float64 // relative
 	points          int
-	least           int64   // requests of a batch from which on it was fitted
-	above           float64 // relative, at worst, with fewer requests
+	least           int64   // smallest batch size, requests, to which it was fitted
+	above           float64 // largest relative overestimate for smaller batches
 }
 
-// fitLine minimises the sum of squared relative errors of y over x'c with c >=
-// 0. With at most three columns every active set is tried, which is exact.
+// fitLine returns the coefficients c >= 0 that minimise the sum of squared relative errors of x'c
+// against y. There are at most three columns, so every set of positive coefficients is tried, which
+// is exact.
 func fitLine(x [][]float64, y []float64) line {
 	p := len(x[0])
 	gram := make([]float64, p*p)
@@ -109,7 +114,7 @@ func fitLine(x [][]float64, y []float64) line {
 	return l
 }
 
-// errors are relative, signed, of each point.
+// errors returns the relative error of each point, with its sign.
 func (l *line) errors(x [][]float64, y []float64) []float64 {
 	out := make([]float64, len(y))
 	for i := range x {
@@ -118,14 +123,15 @@ func (l *line) errors(x [][]float64, y []float64) []float64 {
 	return out
 }
 
-// iterationDepths are the depths of the contexts on the grid of [iterationLine], times the mean one.
+// iterationDepths are the context depths of the grid of [iterationLine], as multiples of the mean.
 var iterationDepths = []float64{0.25, 1, 2}
 
-// iterationLine fits ms = alpha + beta*computed tokens + gamma*KV tokens read over decode batches at
-// three context depths, alone and with prompt chunks of three sizes. A consumer that only sizes engines
-// always fills them (isSized). For it the line is fitted to as many of the larger batches as possible, at
-// least those from half of the largest on, such that it stays within poorLine of the model there and
-// does not underestimate smaller batches; where no such line exists, to all batches.
+// iterationLine fits ms = alpha + beta*computed tokens + gamma*KV tokens read to the step times
+// that t predicts, over batches of decodes at three context depths, alone and with prompt chunks of
+// three sizes. A consumer that only sizes engines (isSized) always fills them. For it the line is
+// fitted to as many of the larger batch sizes as possible, at least those from half of the largest
+// on, such that its error there is at most poorLine and it does not underestimate smaller batches.
+// If no such line exists, and for other consumers, it is fitted to all batches.
 func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64, isSized bool) (line, error) {
 	var x [][]float64
 	var y []float64
@@ -158,7 +164,8 @@ func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64, 
 	if !isSized {
 		return whole, nil
 	}
-	// The line of the largest range of batch sizes b and up that it fits, and below which it is never too low.
+	// Use the line of the largest range of batch sizes (b and up) that it fits, and below which it
+	// is never too low.
 	for i, b := range sizes[:len(sizes)-1] {
 		k := i * len(y) / len(sizes)
 		upper := fitLine(x[k:], y[k:])

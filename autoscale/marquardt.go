@@ -7,13 +7,16 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Levenberg-Marquardt on weighted residuals; the robust losses by reweighting.
+// This file minimises by Levenberg-Marquardt on weighted residuals; robust losses are minimised by
+// reweighting. lmStep is the step of differences and lmLargest the longest step of the search, both
+// in log parameters.
 const (
 	lmStep    = 1e-5 // of the central difference, in log parameters
 	lmLargest = 1.5  // longest step in log parameters
 )
 
-// effort is the stopping rule of a search.
+// effort is the stopping rule of a search: iterations, and the relative decrease of the objective
+// below which it ends.
 type effort struct {
 	iterations int
 	tol        float64 // relative fall of the objective
@@ -25,7 +28,7 @@ var (
 	tracking = effort{6, 1e-4}
 )
 
-// marquardt minimises the objective from z.
+// marquardt returns the point that the search for a minimum reaches from z.
 func (p *problem) marquardt(z []float64, e effort) []float64 {
 	z = slices.Clone(z)
 	if len(z) == 0 {
@@ -55,7 +58,8 @@ func (p *problem) marquardt(z []float64, e effort) []float64 {
 	return z
 }
 
-// normal are the matrix J'WJ (row by row), the gradient J'Wr and the objective at z.
+// normal returns the matrix J'WJ (row by row), the gradient J'Wr and the objective at z; false if
+// the model has no answer.
 func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
 	j, r := p.jacobian(z)
 	if j == nil {
@@ -80,7 +84,7 @@ func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
 	return a, g, p.loss(r), true
 }
 
-// solveDamped is -(A + damp*diag(A))^-1 g, no longer than lmLargest.
+// solveDamped returns -(A + damp*diag(A))^-1 g, shortened to lmLargest.
 func solveDamped(a, g []float64, damp float64) []float64 {
 	n := len(g)
 	l := slices.Clone(a)

@@ -1,19 +1,22 @@
 package autoscale
 
+// This file finds the best allocation of a small fleet by exhaustive search with bounds, to judge
+// the greedy one (allocate.go).
+
 import (
 	"cmp"
 	"math"
 	"slices"
 )
 
-// optimumServers is the largest fleet that Optimum solves.
+// optimumServers is the largest number of demands that Optimum solves.
 const optimumServers = 10
 
-// Optimum is the best allocation that serves demands in full: as many demands of the first priority as
-// possible, then of the second, and so on; among equals the one with the smallest sum of values. Demands
-// that got nothing share the rest by the fleet's policy, after their own priority or after all of them,
-// as in Allocate. The search is exhaustive with bounds; it returns nil for more than optimumServers
-// demands.
+// Optimum returns the best allocation that serves demands in full: as many demands of the first
+// priority as possible, then of the second, and so on; among equally good ones that with the
+// smallest sum of values. Demands that get nothing share the rest by the fleet's policy, after
+// their own priority or after all of them, as in Allocate. It returns nil for more than
+// optimumServers demands.
 func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
 	if err := f.Check(demands); err != nil || len(demands) > optimumServers {
 		return nil, err
@@ -43,7 +46,8 @@ func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
 	return f.plan(values, left), nil
 }
 
-// best gives a group its best allocation in full, and returns whom that leaves with nothing.
+// best gives the demands of a group their best allocation in full, and returns the entries that got
+// nothing.
 func (f *Fleet) best(group []*entry, left map[string]int) (unserved []*entry) {
 	if len(group) == 0 {
 		return nil
@@ -62,22 +66,23 @@ func (f *Fleet) best(group []*entry, left map[string]int) (unserved []*entry) {
 	return unserved
 }
 
-// search is depth first over the demands in priority order.
+// search is a depth-first search over the demands of a group in the order of priority.
 type search struct {
 	all       []*entry
 	left      map[string]int
 	unlimited bool
-	least     []float64 // sum of the smallest values of the demands from i on
+	least     []float64 // sum of the smallest values of the demands from i on, of the same priority
 	pick      []int     // candidate of each demand, -1 = none
 	served    []int     // demands served so far per priority group
 	group     []int     // of each demand
-	after     []int     // demands of the same group from i on that could be served
+	after     []int     // number of demands of the same priority from i on that could be served
 	first     []int     // index of each group's first demand
 
 	bestPick, bestServed []int
 	bestValue            float64
 }
 
+// prepare computes the bounds.
 func (s *search) prepare() {
 	n := len(s.all)
 	s.pick = make([]int, n)
@@ -112,8 +117,8 @@ func (s *search) prepare() {
 	s.bestValue = math.Inf(1)
 }
 
-// hopeless reports whether nothing from demand i on can beat the best: fewer
-// served in the first group that differs, or, with everything left served, no
+// hopeless reports whether no allocation of demand i and those after it can be better than the best
+// so far: fewer served in the first priority that differs or, even if all the rest is served, no
 // smaller value.
 func (s *search) hopeless(i int, value float64) bool {
 	for g := range s.served {
@@ -128,6 +133,7 @@ func (s *search) hopeless(i int, value float64) bool {
 	return value+s.least[i] >= s.bestValue
 }
 
+// visit tries every candidate of demand i, and none, given the sum of values so far.
 func (s *search) visit(i int, value float64) {
 	if s.hopeless(i, value) {
 		return

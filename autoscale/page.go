@@ -4,8 +4,8 @@ import (
 	"github.com/blis-train/blis-train/report"
 )
 
-// Page is the page of queue.json as one HTML file, and its sections: the parameters and where
-// they come from, how well they hold, what online tuners would have said, and what follows.
+// Page returns the page of queue.json as HTML, and its sections: parameters and their origin,
+// errors, what the windows determine, online tuners, sizes and allocation.
 func Page(q *Queue) ([]byte, []report.Section, error) {
 	return report.Page(headOf(q), []report.Section{
 		parameterSection(q), scoreSection(q), showSection(q), trackSection(q), sizeSection(q), planSection(q),

@@ -1,5 +1,7 @@
 package autoscale
 
+// This file makes the sections of the page of queue.json (page.go).
+
 import (
 	"fmt"
 	"slices"
@@ -8,6 +10,8 @@ import (
 	"github.com/blis-train/blis-train/report"
 )
 
+// headOf returns the head of the page: how many servers have parameters, and the options of the
+// fit.
 func headOf(q *Queue) report.Head {
 	h := report.Head{
 		Class:    "none",
@@ -41,6 +45,7 @@ func headOf(q *Queue) report.Head {
 	return h
 }
 
+// parameterSection returns the physical and the effective parameters of each server.
 func parameterSection(q *Queue) report.Section {
 	x := report.Section{
 		ID:    "parameters",
@@ -71,7 +76,8 @@ func parameterSection(q *Queue) report.Section {
 	return x
 }
 
-// serverTable is a table of the values under a key of queue.json; rows adds the rows of one server.
+// serverTable returns a table with the rows that function rows adds for each server; key names
+// their place in queue.json.
 func serverTable(
 	q *Queue,
 	id, caption, key string,
@@ -85,6 +91,7 @@ func serverTable(
 	return report.Tables(report.Capped(t, "in the order of the file", "queue.json, "+key))
 }
 
+// span returns the text of an interval.
 func span(b *[2]float64) report.Cell {
 	if b == nil {
 		return report.Plain(report.Unknown)
@@ -92,6 +99,7 @@ func span(b *[2]float64) report.Cell {
 	return report.Cell{Text: report.Short(b[0]) + " to " + report.Short(b[1]), Class: "nb"}
 }
 
+// scoreSection returns the errors of each estimator on windows.
 func scoreSection(q *Queue) report.Section {
 	x := report.Section{
 		ID:    "scores",
@@ -118,6 +126,8 @@ func scoreSection(q *Queue) report.Section {
 	return x
 }
 
+// showSection returns which directions of the parameters the windows of each server determine, and
+// the findings.
 func showSection(q *Queue) report.Section {
 	x := report.Section{
 		ID:    "shown",
@@ -147,6 +157,7 @@ func showSection(q *Queue) report.Section {
 	return x
 }
 
+// directionNames returns the parameters of each undetermined direction.
 func directionNames(null []queueDirection) string {
 	var texts []string
 	for _, d := range null {
@@ -155,6 +166,7 @@ func directionNames(null []queueDirection) string {
 	return strings.Join(texts, "; ")
 }
 
+// sweepOf returns the proposed operating points as a text: prompt/output tokens at a rate.
 func sweepOf(points []queuePoint) string {
 	var out []string
 	for _, p := range points {
@@ -163,6 +175,7 @@ func sweepOf(points []queuePoint) string {
 	return strings.Join(out, ", ")
 }
 
+// trackSection returns the results of the online estimators.
 func trackSection(q *Queue) report.Section {
 	x := report.Section{
 		ID:    "tracks",
@@ -192,6 +205,7 @@ func trackSection(q *Queue) report.Section {
 	return x
 }
 
+// sizeSection returns the largest rates that meet the targets.
 func sizeSection(q *Queue) report.Section {
 	x := report.Section{
 		ID:    "sizes",
@@ -223,6 +237,7 @@ func sizeSection(q *Queue) report.Section {
 	return x
 }
 
+// planSection returns the greedy and the best allocation.
 func planSection(q *Queue) report.Section {
 	x := report.Section{
 		ID:    "plan",
@@ -250,6 +265,7 @@ func planSection(q *Queue) report.Section {
 	return x
 }
 
+// originSection returns the command, its inputs and the warnings.
 func originSection(q *Queue) report.Section {
 	x := report.Section{
 		ID:    "origin",
@@ -272,11 +288,11 @@ func originSection(q *Queue) report.Section {
 	return x
 }
 
-// shownSets are the sets of windows a figure takes, the most telling first.
+// shownSets are the sets of windows that the figure of errors may show, the most convincing first.
 var shownSets = []string{"validation", "hold_out", "train"}
 
-// scoreFigure is the error of each estimator on each server as a matrix, on windows it has
-// not seen where there are some.
+// scoreFigure draws the error of each estimator on each server as a matrix, on windows that it has
+// not seen if there are any; nil without errors.
 func scoreFigure(q *Queue, id, metric string) *report.Figure {
 	var servers, estimators []string
 	for i := range q.Servers {

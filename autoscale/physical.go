@@ -1,5 +1,8 @@
 package autoscale
 
+// This file fits the physical parameters: the coefficients of an engine iteration from recorded
+// steps, without a queueing model.
+
 import (
 	"math"
 	"slices"
@@ -11,21 +14,22 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Physical are the parameters of an iteration from the recorded steps.
+// Physical is the parameters of an iteration from the recorded steps.
 type Physical struct {
 	Params params         // ms; of the three-parameter flavours
 	CI95   [3]*[2]float64 // ms
-	Floor  [3]float64     // ms: what the hardware allows
-	Bound  [3]bool        // the steps do not determine the parameter: its floor is used
-	Errors *result.Errors // on the steps' hold-out
-	// Lengths the four-parameter form is made at.
+	Floor  [3]float64     // ms: the least time that the hardware allows
+	Bound  [3]bool        // whether the steps do not determine the parameter, so that it is its floor
+	Errors *result.Errors // on steps held out of the fit
+	// Mean lengths, for which the four-parameter form is computed.
 	Prompt, Output float64
 	steps          *fit.Iteration // measured and predicted times of the steps
 }
 
-// SetPhysical fits the run's steps: iteration = alpha + beta*(tokens computed) +
-// gamma*(KV tokens read) is a linear model of a step, thousands of rows with their
-// composition instead of two means a minute (spec#queue-physical). A run without step rows gets a finding.
+// SetPhysical fits the recorded steps of a run: iteration = alpha + beta*(tokens computed) +
+// gamma*(KV tokens read) is a linear model of a step. A recording has thousands of steps, of which
+// the composition is known, but only two means a window (spec#queue-physical). A run without steps
+// gets a finding.
 func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	it, err := fit.FitIteration(src, o)
 	if err != nil {
@@ -63,8 +67,8 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	return nil
 }
 
-// interval is that of the fit without penalty, ms. Its weights do not follow the typical step, so
-// it needs no scale; it reaches to the value, which the penalty may have moved out of it.
+// interval returns the 95 % interval us, of the fit without penalty, in ms. The penalty may have
+// moved the value out of it; the interval is then widened to include the value, with a finding.
 func (s *Server) interval(name string, value float64, us *[2]float64) *[2]float64 {
 	if us == nil {
 		return nil
@@ -80,8 +84,9 @@ func (s *Server) interval(name string, value float64, us *[2]float64) *[2]float6
 	return out
 }
 
-// meanScale makes a fit in relative error, which follows the typical step, predict the sum of
-// the training steps: queueing models predict means, and rare long steps are part of them.
+// meanScale returns the factor by which predictions have to be multiplied to have the same sum as
+// the training steps. The fit minimises relative errors, so it follows the typical step; queueing
+// models predict means, which rare long steps are part of.
 func meanScale(e *result.Errors) float64 {
 	if e == nil || e.Bias == nil || !(*e.Bias > -1) {
 		return 1
@@ -89,10 +94,10 @@ func meanScale(e *result.Errors) float64 {
 	return 1 / (1 + *e.Bias)
 }
 
-// vector is the physical parameters as the flavour has them. The four-parameter form is
-// the same iteration at the mean lengths: a decode of n requests computes n tokens and
-// reads n(k + m/2), a prefill of n prompts computes and reads n k, so that its delta is
-// beta + gamma. Nil without step traces.
+// vector returns the physical parameters in the form of flavour f; nil without recorded steps. The
+// four-parameter form is the same iteration at the mean lengths: a decode of n requests computes n
+// tokens and reads n(k + m/2), a prefill of n prompts computes and reads n k, so that its delta is
+// beta + gamma.
 func (p *Physical) vector(f Flavour) []float64 {
 	switch {
 	case p == nil:
@@ -104,7 +109,7 @@ func (p *Physical) vector(f Flavour) []float64 {
 	return []float64{q.AlphaMs, q.BetaMs + q.GammaMs*(p.Prompt+p.Output/2), q.AlphaMs, q.BetaMs + q.GammaMs}
 }
 
-// units of the parameters, in the flavour's order.
+// units returns the units of the parameters, in the flavour's order.
 func units(f Flavour) []string {
 	if f == wvA4P {
 		return []string{"ms", "ms/request", "ms", "ms/(token request)"}
@@ -134,8 +139,8 @@ func (p *Physical) document(f Flavour) []queueParameter {
 	return out
 }
 
-// parameterFindings adds findings on effective parameters below the hardware's limit, and on those that
-// are far from the physical ones.
+// parameterFindings returns findings on parameters below the limit of the hardware, and on
+// effective ones that differ from the physical ones by more than a factor of two.
 func (s *Server) parameterFindings(f Flavour, params []queueParameter) (out []trace.Finding) {
 	for i := range params {
 		q := &params[i]
@@ -152,8 +157,9 @@ func (s *Server) parameterFindings(f Flavour, params []queueParameter) (out []tr
 	return out
 }
 
-// speeds are how slow the machine's steps were in each window, relative to the median of the
-// first `split` of them: nil without steps.
+// speeds returns the mean step time of the machine in each window relative to the prediction,
+// divided by the median of the first `split` windows: above 1 the machine was slower than usual.
+// Nil without recorded steps.
 func (s *Server) speeds(split int) []float64 {
 	if s.Physical == nil || split == 0 {
 		return nil
@@ -169,16 +175,16 @@ func (s *Server) speeds(split int) []float64 {
 	return out
 }
 
-// speedIn is measured over predicted time of the steps that begin in the window.
+// speedIn returns measured over predicted time of the steps that begin in the window.
 func (p *Physical) speedIn(w *window) float64 {
 	lo, _ := slices.BinarySearch(p.steps.TimeNs, w.StartNs)
 	hi, _ := slices.BinarySearch(p.steps.TimeNs, w.EndNs)
 	return validate.DriftOf(p.steps.TimeNs[lo:hi], p.steps.Us[lo:hi], p.steps.PredUs[lo:hi], false).At(w.StartNs)
 }
 
-// atSpeed scores parameters whose times are scaled by the machine's speed in each window. It reads the
-// steps of the same windows, so it is no forecast: it shows the error that remains without the drift of
-// the machine.
+// atSpeed scores parameters x whose times are multiplied by the machine's speed in each window. The
+// speed is that of steps of the same window, so this is no forecast: it shows the error that
+// remains without the drift of the machine.
 func atSpeed(windows []window, f Flavour, x, speed []float64) queueScore {
 	return evaluateAny(windows, func(i int, w *window) (ttft, itl float64, ok bool) {
 		scaled := slices.Clone(x)

@@ -1,5 +1,7 @@
 package autoscale
 
+// This file reads an allocation problem: the fleet, and the servers that need replicas.
+
 import (
 	"cmp"
 	"errors"
@@ -13,7 +15,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Problem is a fleet and what it is to serve, in YAML:
+// Problem is a fleet and the servers that it shall serve, in YAML:
 //
 //	policy: None                            # None, PriorityExhaustive, PriorityRoundRobin, RoundRobin
 //	unlimited: false
@@ -22,7 +24,7 @@ import (
 //	unit_cost: {H100: 400, A100: 250}       # cents per device and hour
 //	servers:
 //	  - name: chat
-//	    model: meta-llama/Llama-3.1-8B      # every server of queue.json with it is an option
+//	    model: meta-llama/Llama-3.1-8B      # every server of queue.json with this model is an option
 //	    parameters: [h100-monday]           # or only these, by id
 //	    priority: 1                         # 1 first
 //	    rate_rps: 12
@@ -38,11 +40,12 @@ type Problem struct {
 	Servers  []problemServer    `yaml:"servers"`
 }
 
-// problemServer is one demand, and what its options are sized for.
+// problemServer is one demand, with the targets and lengths for which its options are sized.
 type problemServer struct {
 	Demand `yaml:",inline"`
 	Model  string `yaml:"model"`
-	// Parameters are the ids of the servers of queue.json that count; empty: all of the model.
+	// Parameters are the ids of the servers of queue.json that are options; empty for all of the
+	// model.
 	Parameters   []string `yaml:"parameters"`
 	TPS          float64  `yaml:"tps"` // output tokens per second, in place of a rate
 	TTFTMs       float64  `yaml:"ttft_ms"`
@@ -51,7 +54,8 @@ type problemServer struct {
 	OutputTokens float64  `yaml:"output_tokens"`
 }
 
-// ReadProblem reads an allocation problem strictly; name is the file in messages.
+// ReadProblem reads and checks an allocation problem. Unknown keys are errors. name is the file in
+// messages.
 func ReadProblem(data []byte, name string) (*Problem, error) {
 	p := &Problem{Fleet: Fleet{Policy: policyNone}}
 	if err := files.DecodeYAML(data, name, p); err != nil {
@@ -87,7 +91,8 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 	return p, nil
 }
 
-// byDevice are checked values of devices, by the name that all spellings of one share.
+// byDevice returns checked values of devices by the datasheet's name, which is the same for all
+// spellings of a device.
 func byDevice[V int | float64](what string, of map[string]V) (map[string]V, error) {
 	out := map[string]V{}
 	for _, typ := range slices.Sorted(maps.Keys(of)) {
@@ -102,8 +107,8 @@ func byDevice[V int | float64](what string, of map[string]V) (map[string]V, erro
 	return out, nil
 }
 
-// deviceName is the datasheet's name of a device, or of several devices in the form of acceleratorOf.
-// Unknown names are returned as they are.
+// deviceName returns the datasheet's name of a device, or of several in the form 2xH100. Unknown
+// names are returned as they are.
 func deviceName(name string) string {
 	before := ""
 	n, rest, ok := strings.Cut(name, "x")
@@ -118,7 +123,8 @@ func deviceName(name string) string {
 	return before + name
 }
 
-// acceleratorOf names an option: the device, with its number where a replica takes several.
+// acceleratorOf returns the name of a server as an option: the device, with its number if a replica
+// takes several.
 func acceleratorOf(s *QueueServer) string {
 	if s.AccCount > 1 {
 		return fmt.Sprintf("%dx%s", s.AccCount, s.Accelerator)
@@ -126,8 +132,8 @@ func acceleratorOf(s *QueueServer) string {
 	return s.Accelerator
 }
 
-// Demands sizes every option of every demand with the servers of queue.json. Options that
-// miss a target at any load are findings.
+// Demands returns every demand with its options, sized by the servers of queue.json. Options that
+// miss a target at any load are left out with a finding.
 func (p *Problem) Demands(q *Queue) ([]Demand, []trace.Finding, error) {
 	var demands []Demand
 	var findings []trace.Finding
@@ -142,6 +148,7 @@ func (p *Problem) Demands(q *Queue) ([]Demand, []trace.Finding, error) {
 	return demands, findings, nil
 }
 
+// demand returns one demand with its options, and findings.
 func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, error) {
 	d := s.Demand
 	var findings []trace.Finding

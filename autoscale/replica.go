@@ -1,27 +1,30 @@
 package autoscale
 
+// This file reproduces the autoscalers' own online tuners (extended Kalman filters), with their
+// bugs, to show what they would have estimated.
+
 import (
 	"math"
 
 	"gonum.org/v1/gonum/mat"
 )
 
-// replicaOptions describe an autoscaler's online tuner.
+// replicaOptions describe the online tuner of an autoscaler. x is its state, z the observations.
 type replicaOptions struct {
 	Name       string
 	Flavour    Flavour
 	Percent    float64 // p: Q = diag((p x)^2), and P before the first window
 	ErrorLevel float64 // e: R = diag((e/t)^2 z^2), t the percentile of both
-	// Expected is z in R; 0 = the window's own observation.
+	// Expected is z in R; 0 = the window's own observation, ms.
 	ExpectedTTFTMs, ExpectedITLMs float64
-	// Bounds clamp the state to [Low, High] times a reference: the first state, and
-	// from the second window on the built-in defaults (workload-variant-autoscaler) or
-	// the current state (model-tuner).
+	// Bounds clamp the state to [Low, High] times a reference: the first state and, from the second
+	// window on, the built-in defaults (workload-variant-autoscaler) or the current state
+	// (model-tuner).
 	Low, High   float64
 	BoundsMove  bool // the reference is the current state
 	FreeUpdates int  // accepted updates before the gate works
-	// UnboundedRate: the queue model answers above its capacity (queue-analysis from
-	// v0.5); workload-variant-autoscaler's returns nil there.
+	// UnboundedRate is true if the queueing model answers above its capacity (queue-analysis from
+	// v0.5); that of workload-variant-autoscaler returns nil there.
 	UnboundedRate bool
 	Start         []float64 // first state; nil: guessed from the first window
 }
@@ -52,18 +55,19 @@ var modelTuner = replicaOptions{
 	UnboundedRate:  true,
 }
 
-// maxNIS is the 97.5 % quantile of chi-squared with two degrees of freedom, the
-// autoscalers' gate. (Their comments call it 95 %, which would be 5.991.)
+// maxNIS is the 97.5 % quantile of chi-squared with two degrees of freedom, above which the
+// autoscalers reject a window. (Their comments call it 95 %, which would be 5.991.)
 const maxNIS = 7.378
 
-// replicaStep is the step of their Jacobian, relative to a parameter, absolute where it is 0 (kalman-filter
-// pkg/config/defaults.go@810b26d).
+// replicaStep is the step of the autoscalers' Jacobian, relative to a parameter, or absolute if it
+// is 0 (kalman-filter pkg/config/defaults.go@810b26d).
 const replicaStep = 0.01
 
-// Replica runs the original tuner over the windows, bug for bug. A rejected update resets the covariance
-// together with the state, including the time update, so that after a lasting jump every later window is
-// rejected. Clamping does not change the covariance. Above its capacity the model has no answer; where
-// that happens at a neighbouring point of the Jacobian, the original dereferences nil.
+// Replica runs the original tuner over the windows, bug for bug, and returns its steps. A rejected
+// update resets the covariance together with the state, including the time update, so that after a
+// lasting jump every later window is rejected. Clamping the state does not change the covariance.
+// Above its capacity the model has no answer; where that happens at a neighbouring point of the
+// Jacobian, the original dereferences nil.
 func Replica(windows []window, o replicaOptions) []step {
 	steps := make([]step, 0, len(windows))
 	var g gaussian
@@ -101,7 +105,7 @@ func Replica(windows []window, o replicaOptions) []step {
 	return steps
 }
 
-// noise is diag((p x)^2).
+// noise returns diag((p x)^2) with p = o.Percent.
 func (o *replicaOptions) noise(x []float64) *mat.Dense {
 	d := mat.NewDense(len(x), len(x), nil)
 	for i, v := range x {
@@ -110,14 +114,15 @@ func (o *replicaOptions) noise(x []float64) *mat.Dense {
 	return d
 }
 
-// limit clamps the state.
+// limit clamps state x to [Low, High] times the reference.
 func (o *replicaOptions) limit(x *mat.VecDense, reference []float64) {
 	for i, v := range reference {
 		x.SetVec(i, math.Min(math.Max(x.AtVec(i), o.Low*v), o.High*v))
 	}
 }
 
-// update is one cycle of the tuner on g; the caller takes it back when it is not accepted.
+// update does one cycle of the tuner on g for window w. free means that the window cannot be
+// rejected for its NIS. The caller restores g if the window is not accepted.
 func (o *replicaOptions) update(g *gaussian, w *window, first, free bool) step {
 	start := g.state()
 	reference := start
@@ -144,7 +149,7 @@ func (o *replicaOptions) update(g *gaussian, w *window, first, free bool) step {
 	return s
 }
 
-// measurement is the diagonal of R.
+// measurement returns the diagonal of R, ms^2.
 func (o *replicaOptions) measurement(w *window) []float64 {
 	z := []float64{w.TTFTMs, w.ITLMs}
 	if o.ExpectedTTFTMs > 0 {
@@ -157,7 +162,7 @@ func (o *replicaOptions) measurement(w *window) []float64 {
 	return z
 }
 
-// observer is the tuner's observation function in one window.
+// observer returns the tuner's observation function in one window.
 func (o *replicaOptions) observer(w *window) observer {
 	return func(x []float64) ([]float64, bool) {
 		ttft, itl, p, ok := solveWindow(o.Flavour, w, x, asTuned)

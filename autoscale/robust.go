@@ -1,12 +1,15 @@
 package autoscale
 
+// This file is our own online estimator: a Kalman filter in log parameters that recovers from
+// lasting changes.
+
 import (
 	"math"
 
 	"gonum.org/v1/gonum/mat"
 )
 
-// robustOptions are those of our own tracker.
+// robustOptions are the options of our filter.
 type robustOptions struct {
 	Flavour     Flavour
 	StartSD     float64 // standard deviation of log parameters before the first window
@@ -15,25 +18,26 @@ type robustOptions struct {
 	Start       []float64 // nil: guessed from the first window
 }
 
-// defaultRobust are the options of a bare run.
+// defaultRobust returns the default options for a flavour.
 func defaultRobust(f Flavour) robustOptions {
 	return robustOptions{Flavour: f, StartSD: 0.5, Floor: 0.02}
 }
 
 const (
-	driftPerHour = 0.1      // standard deviation of log parameters after an hour
-	gateJump     = math.Ln2 // that of log parameters that opening the gate assumes
+	driftPerHour = 0.1      // standard deviation of the change of log parameters in an hour
+	gateJump     = math.Ln2 // standard deviation of their change that opening the gate assumes
 	noStdErr     = 0.05     // relative standard deviation of an observation without one
 	robustStep   = 1e-4     // of the Jacobian, in log parameters
-	iterations   = 5        // of the update
-	opensAfter   = 2        // rejections in a row
+	iterations   = 5        // largest number of iterations of an update
+	opensAfter   = 2        // rejections in a row after which the gate opens
 )
 
-// Robust tracks log parameters, so they cannot become negative. R comes from the window's standard
-// errors. Q grows with the time between windows, and only along directions that the window determines;
-// the others keep their values. The update is iterated and in Joseph's form. A rejected window keeps its
-// time update. The second rejection in a row opens the gate: something has changed, so the determined
-// directions may have moved by gateJump.
+// Robust tracks the log parameters over the windows and returns its steps. R comes from the
+// windows' standard errors. Q grows with the time between windows, and only along directions that
+// the window determines; other directions keep their values. The update is iterated, in Joseph's
+// form. A rejected window keeps its time update. The second rejection in a row opens the gate,
+// which means that something has changed: the determined directions may then have moved by
+// gateJump.
 func Robust(windows []window, o robustOptions) []step {
 	steps := make([]step, 0, len(windows))
 	var g gaussian
@@ -66,7 +70,8 @@ func Robust(windows []window, o robustOptions) []step {
 	return steps
 }
 
-// update is one window.
+// update does one cycle for window w, `hours` after the last one. open means that the window may
+// not be rejected.
 func (o *robustOptions) update(g *gaussian, w *window, hours float64, open bool) step {
 	r := o.measurement(w)
 	observe := o.observer(w)
@@ -95,14 +100,14 @@ func (o *robustOptions) update(g *gaussian, w *window, hours float64, open bool)
 	return s
 }
 
-// linear is an observation function near one state.
+// linear is an observation function near one state: observations and derivatives.
 type linear struct {
 	hx []float64
 	h  *mat.Dense // d log(hx) / d theta
 }
 
-// iterate is the iterated update: linearise at the latest estimate, until it
-// rests; at is the linearisation at the state.
+// iterate does the measurement update, linearised again at each new estimate until it does not move
+// any more. at is the linearisation at the present state, r the diagonal of R.
 func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at linear, r []float64) {
 	x0 := g.state()
 	x := g.state()
@@ -115,7 +120,7 @@ func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at lin
 				break
 			}
 		}
-		// innovation of the linearisation at x, about the prior mean
+		// innovation of the linearisation at x, about the mean before the update
 		y := logRatio(w, at.hx)
 		for m := range y {
 			for j := range x {
@@ -149,7 +154,8 @@ func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at lin
 	g.p = joseph(g.p, &k, used, r)
 }
 
-// joseph is (I-KH) P (I-KH)' + K R K', positive whatever K is.
+// joseph returns the covariance (I-KH) P (I-KH)' + K R K', which is positive definite whatever K
+// is.
 func joseph(p, k, h *mat.Dense, r []float64) *mat.Dense {
 	n, _ := p.Dims()
 	var kh, a mat.Dense
@@ -162,8 +168,8 @@ func joseph(p, k, h *mat.Dense, r []float64) *mat.Dense {
 	return &out
 }
 
-// addVariance adds variance v along the directions that the window shows: those of H
-// in units of the measurement noise whose singular value is above 1/1000 of the
+// addVariance adds variance v to covariance p along the directions that the window determines:
+// those of H, in units of the measurement noise, whose singular value is above 1/1000 of the
 // largest.
 func addVariance(p, h *mat.Dense, r []float64, v float64) {
 	if v == 0 {
@@ -195,7 +201,7 @@ func addVariance(p, h *mat.Dense, r []float64, v float64) {
 	}
 }
 
-// measurement is the variance of the logarithm of each observation.
+// measurement returns the variance of the logarithm of each observation.
 func (o *robustOptions) measurement(w *window) []float64 {
 	relative := func(se, v float64) float64 {
 		if se == 0 {
@@ -206,7 +212,7 @@ func (o *robustOptions) measurement(w *window) []float64 {
 	return []float64{relative(w.TTFTSeMs, w.TTFTMs), relative(w.ITLSeMs, w.ITLMs)}
 }
 
-// observer gives TTFT and ITL at log parameters.
+// observer returns a function from log parameters to TTFT and ITL in window w, ms.
 func (o *robustOptions) observer(w *window) observer {
 	return func(theta []float64) ([]float64, bool) {
 		ttft, itl, ok := predictWindow(o.Flavour, w, expsOf(theta), o.Observation)
@@ -214,17 +220,19 @@ func (o *robustOptions) observer(w *window) observer {
 	}
 }
 
-// logRatio is log(observed/predicted).
+// logRatio returns log(observed/predicted) of TTFT and ITL.
 func logRatio(w *window, hx []float64) []float64 {
 	return []float64{math.Log(w.TTFTMs / hx[0]), math.Log(w.ITLMs / hx[1])}
 }
 
-// logJacobian is the observations and d log(h)/d theta.
+// logJacobian returns the observations at log parameters theta and d log(h)/d theta; failed is as
+// in differences.
 func logJacobian(h observer, theta []float64) (hx []float64, j *mat.Dense, failed string) {
 	return differences(h, theta, func(float64) float64 { return robustStep },
 		func(up, down float64) float64 { return math.Log(up / down) })
 }
 
+// scaledIdentity returns v times the n x n identity.
 func scaledIdentity(n int, v float64) *mat.Dense {
 	d := mat.NewDense(n, n, nil)
 	for i := range n {
@@ -233,7 +241,8 @@ func scaledIdentity(n int, v float64) *mat.Dense {
 	return d
 }
 
-// toParameterCovariance is the covariance of expsOf(theta) to first order.
+// toParameterCovariance returns the covariance of parameters x from p, that of their logarithms, to
+// first order.
 func toParameterCovariance(p *mat.Dense, x []float64) [][]float64 {
 	out := rowsOf(p)
 	for i := range out {

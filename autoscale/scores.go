@@ -1,5 +1,8 @@
 package autoscale
 
+// This file scores estimators: how well their parameters predict the TTFT and ITL of windows, and
+// whether a filter's noise was right.
+
 import (
 	"math"
 
@@ -7,9 +10,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// summarize measures the consistency of a filter's run. MeanNIS is 2 for a filter with the right noise,
-// below 2 for an underconfident one (R or P too large), above 2 for an overconfident one. White
-// innovations leave nothing to learn.
+// summarize returns the consistency of a filter's run. MeanNIS is 2 for a filter with the right
+// noise, below 2 for an underconfident one (R or P too large), above 2 for an overconfident one.
+// Innovations that are not white would have allowed better predictions.
 func summarize(windows []window, steps []step) queueTrack {
 	s := queueTrack{Windows: len(steps)}
 	var nis float64
@@ -46,7 +49,7 @@ func summarize(windows []window, steps []step) queueTrack {
 	return s
 }
 
-// lag1 is the correlation of neighbours; NaN below three values.
+// lag1 returns the correlation of neighbouring values; NaN for fewer than three.
 func lag1(v []float64) float64 {
 	if len(v) < 3 {
 		return math.NaN()
@@ -65,12 +68,13 @@ func lag1(v []float64) float64 {
 	return next / all
 }
 
-// evaluate scores parameters on windows; those without a prediction are counted apart.
+// evaluate scores parameters x on windows. Windows for which the model has no answer are counted in
+// Unpredicted.
 func evaluate(windows []window, f Flavour, x []float64, as observation) queueScore {
 	return evaluateAny(windows, func(_ int, w *window) (float64, float64, bool) { return predictWindow(f, w, x, as) })
 }
 
-// evaluateConstant scores the medians of the training windows.
+// evaluateConstant scores a constant prediction, the medians of the training windows.
 func evaluateConstant(train, windows []window) queueScore {
 	var ttfts, itls []float64
 	for _, w := range train {
@@ -82,8 +86,8 @@ func evaluateConstant(train, windows []window) queueScore {
 	return evaluateAny(windows, func(int, *window) (float64, float64, bool) { return ttft, itl, len(train) > 0 })
 }
 
-// evaluateAny scores any predictor: TTFT and ITL of window i in ms, or none. WAPE is the sum of absolute errors over
-// the sum of observations, the bias that of signed errors.
+// evaluateAny scores a predictor, which returns TTFT and ITL of window i in ms. WAPE is the sum of
+// absolute errors over the sum of observations, bias the sum of signed errors over the same.
 func evaluateAny(windows []window, predicted func(i int, w *window) (ttft, itl float64, ok bool)) queueScore {
 	var s queueScore
 	var ttft, itl, ttftOff, itlOff, ttftBias, itlBias float64
@@ -109,7 +113,7 @@ func evaluateAny(windows []window, predicted func(i int, w *window) (ttft, itl f
 	return s
 }
 
-// evaluateAhead scores what an online estimator predicted of each window before it used it.
+// evaluateAhead scores what an online estimator predicted of each window before using it.
 func evaluateAhead(windows []window, steps []step) queueScore {
 	var used []window
 	for _, s := range steps {

@@ -1,5 +1,8 @@
 package autoscale
 
+// This file sizes one server: the largest arrival rate at which a queueing model meets latency
+// targets. It also has the predictions for a window and the guess of parameters from one.
+
 import (
 	"math"
 	"slices"
@@ -8,19 +11,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Targets are what a server must hold on average; 0 = not asked for. The
-// autoscalers' targets are means too: their percentile margin is not used in
-// sizing (pkg/config/defaults.go@b08b1c7).
+// Targets are latencies that a server must meet on average; 0 for none. The autoscalers' targets
+// are means too: their percentile margin is not used in sizing (pkg/config/defaults.go@b08b1c7).
 type Targets struct {
 	TTFTMs float64 // mean time to first token
 	ITLMs  float64 // mean time between tokens
-	TPS    float64 // output tokens per second of all replicas together: how many, see Size
-	// Emulate leaves 0.9 of the range where a TPS target is given, as the autoscalers' queue
-	// analyzer does whatever the number.
+	TPS    float64 // output tokens per second of all replicas together, from which their number follows; see Size
+	// Emulate reduces the range of rates to 0.9 of itself if there is a TPS target, whatever its
+	// value, as the autoscalers' queue analyzer does.
 	Emulate bool
 }
 
-// Limits of a sizing.
+// What limits the rate.
 const (
 	byTTFT  = "ttft"
 	byITL   = "itl"
@@ -28,8 +30,8 @@ const (
 	byRange = "range" // nothing binds below 0.999 of the largest throughput
 )
 
-// sizing is the largest rate that meets the targets. The rate of a target that was not given is the end
-// of the range.
+// sizing is the result of Size. The rate of a target that was not given is the end of the range of
+// rates.
 type sizing struct {
 	QueueSizing
 	TPSRPS   float64
@@ -37,22 +39,22 @@ type sizing struct {
 	Findings []trace.Finding // which targets do not bind, and where a latency is not monotone
 }
 
-// The range that is searched, and what a TPS target leaves of it, as the
-// autoscalers have them (pkg/analyzer/queueanalyzer.go@b08b1c7).
+// The range of rates that is searched, and by which part a TPS target reduces it, as in the
+// autoscalers (pkg/analyzer/queueanalyzer.go@b08b1c7).
 const (
 	rangeEdge   = 0.001
 	tpsHeadroom = 0.1
 )
 
 const (
-	sizeGrid = 64   // rates at which monotonicity is checked
+	sizeGrid = 64   // number of rates at which it is checked whether a latency grows with the rate
 	sizeTol  = 1e-9 // relative, of the rate
 )
 
-// Size finds the largest rate in [0.001/tau(1), 0.999*N/tau(N)] up to which
-// every target holds. A TPS target replaces the arrival rate by TPS over the mean output, in requests per
-// second, to be served by as many replicas as that needs (optimizer-light
-// pkg/core/allocation.go@77615bd). It returns an error if a target is missed even at the smallest rate.
+// Size returns the largest rate, requests per second, in [0.001/tau(1), 0.999*N/tau(N)] up to which
+// every latency target is met. With a TPS target it also returns the number of replicas at that
+// rate that produce TPS output tokens per second (optimizer-light pkg/core/allocation.go@77615bd).
+// It returns an error if a target is missed even at the smallest rate.
 func (m *model) Size(t Targets) (sizing, error) {
 	s := sizing{QueueSizing: QueueSizing{
 		TargetTTFTMs: t.TTFTMs,
@@ -91,15 +93,16 @@ func (m *model) Size(t Targets) (sizing, error) {
 	return s, nil
 }
 
-// The search of llm-inferno's /optimize (queue-analysis pkg/analyzer/concurrency.go@cfadd1c).
+// Constants of the search of llm-inferno's /optimize (queue-analysis
+// pkg/analyzer/concurrency.go@cfadd1c).
 const (
-	nearPeak     = 0.99 // of the throughput of all seats
+	nearPeak     = 0.99 // share of the throughput with the largest max_num_seqs
 	onsetHalving = 6
 )
 
-// leastSeats sizes a server with the smallest max_num_seqs, at most the given one, whose throughput under the
-// targets is nearPeak of that with the given one. The closed forms of prefill and ITL bracket it; halvings
-// narrow the bracket.
+// leastSeats sizes a server with the smallest max_num_seqs, at most most, whose throughput under
+// the targets is nearPeak of that with the largest. The closed forms of prefill and ITL bracket it,
+// and a few halvings narrow the bracket, as in llm-inferno.
 func (m *model) leastSeats(t Targets, most int) (sizing, error) {
 	sizeWith := func(seats int) (model, sizing, error) {
 		v := m.v
@@ -141,10 +144,10 @@ func (m *model) leastSeats(t Targets, most int) (sizing, error) {
 	return s, err
 }
 
-// rateOf is the requests per second whose answers are so many output tokens per second.
+// rateOf returns the requests per second whose answers are tps output tokens per second.
 func (m *model) rateOf(tps float64) float64 { return tps / m.s.Output }
 
-// limit is one latency target and where its rate goes.
+// limit is one latency target, and where the largest rate that meets it is stored.
 type limit struct {
 	name      string
 	target    float64
@@ -152,6 +155,7 @@ type limit struct {
 	rate      *float64
 }
 
+// latencyLimits returns the two latency targets of t.
 func latencyLimits(s *sizing, t Targets) [2]limit {
 	return [2]limit{
 		{byTTFT, t.TTFTMs, func(p point) float64 { return p.TTFTMs }, &s.TTFTRPS},
@@ -159,7 +163,7 @@ func latencyLimits(s *sizing, t Targets) [2]limit {
 	}
 }
 
-// bindSmallest takes the smallest of the targets' rates and solves the model there.
+// bindSmallest sets the rate to the smallest of the targets' rates and solves the model there.
 func (s *sizing) bindSmallest(m *model) {
 	s.RateRPS, s.Binding = s.MaxRPS, byRange
 	if s.TPSRPS < s.MaxRPS {
@@ -177,13 +181,13 @@ func (s *sizing) bindSmallest(m *model) {
 	s.InService = s.At.InService
 }
 
-// step is the distance of the grid's rates.
+// step returns the distance between the rates of the grid, requests per second.
 func (s *sizing) step() float64 {
 	return math.Max((s.MaxRPS-s.MinRPS)/sizeGrid, math.SmallestNonzeroFloat64)
 }
 
-// largestRate is the rate below which the latency stays at or under the target:
-// the first crossing on a grid, then bisection.
+// largestRate returns the rate up to which the latency stays within its target, requests per
+// second: the first crossing on a grid, refined by bisection.
 func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 	lo := s.MinRPS
 	before := x.latencyOf(m.Solve(s.MinRPS))
@@ -223,7 +227,8 @@ func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 	return m.crossing(lo, hi, x), nil
 }
 
-// crossing bisects between a rate that meets the target and one that misses it.
+// crossing returns the rate, between lo that meets the target and hi that misses it, at which the
+// latency crosses it.
 func (m *model) crossing(lo, hi float64, x limit) float64 {
 	for hi-lo > sizeTol*hi {
 		if mid := (lo + hi) / 2; x.latencyOf(m.Solve(mid)) > x.target {
@@ -235,8 +240,9 @@ func (m *model) crossing(lo, hi float64, x limit) float64 {
 	return lo
 }
 
-// sizedOf is a server of queue.json as a queueing model. Effective parameters go before physical ones;
-// lengths above 0 replace those of its windows.
+// sizedOf returns a server of queue.json as a queueing model, with its effective parameters or,
+// without any, its physical ones. prompt and output above 0 replace the mean lengths of its
+// windows.
 func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (model, error) {
 	params := s.Effective
 	if len(params) == 0 {
@@ -270,7 +276,7 @@ func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (model, error) {
 	return New(f, fromVector(valuesOf(params)), of, s.Limits)
 }
 
-// trafficOf is n requests: Poisson arrivals and log-normal lengths.
+// trafficOf returns n requests with Poisson arrivals and log-normal lengths of shape s.
 func trafficOf(s shape, rateRPS float64, n int, seed uint64) workload.Traffic {
 	return workload.Traffic{
 		Shape:    s,
@@ -285,15 +291,15 @@ func trafficOf(s shape, rateRPS float64, n int, seed uint64) workload.Traffic {
 // observation selects the TTFT of a flavour that is compared with the measured one.
 type observation int
 
-// wva-3p sizes with one ITL more than its tuner observes; all other flavours
-// agree with themselves.
+// wva-3p sizes with a TTFT that is one ITL longer than the one its tuner observes; in all other
+// flavours the two are equal.
 const (
 	asSized observation = iota
 	asTuned
 )
 
-// solveWindow is TTFT and ITL of a window under parameters x, ms; ok is false where
-// the model has none (x out of range).
+// solveWindow returns TTFT and ITL of a window, ms, and the steady state, with parameters x of
+// flavour f; ok is false if x is out of range or the model has no answer.
 func solveWindow(f Flavour, w *window, x []float64, as observation) (ttft, itl float64, p point, ok bool) {
 	m, err := New(f, fromVector(x), w.Shape, w.Limits)
 	if err != nil {
@@ -307,11 +313,10 @@ func solveWindow(f Flavour, w *window, x []float64, as observation) (ttft, itl f
 	return ttft, p.ITLMs, p, !math.IsNaN(ttft) && !math.IsNaN(p.ITLMs)
 }
 
-// guessParameters inverts a flavour at light load from one window: 0.9 of the ITL is
-// alpha, the rest follows from TTFT = alpha + (beta+gamma)k and ITL = alpha +
-// beta + gamma(k+(m+1)/2). A seed pins gamma to its own, which leaves no
-// arbitrary constant. Where that gives nothing positive, the seed or (5, 0.05,
-// 5e-5) is returned.
+// guessParameters returns a guess of a flavour's parameters from one window, as if it were at light
+// load: 0.9 of the ITL is alpha, and the rest follows from TTFT = alpha + (beta+gamma)k and ITL =
+// alpha + beta + gamma(k+(m+1)/2). If there is a seed, gamma is the seed's instead, so that 0.9 is
+// not needed. If a parameter would not be positive, the seed or (5, 0.05, 5e-5) is returned.
 //
 // Source: model-tuner pkg/estimator/guess.go@6dba8ce, workload-variant-autoscaler
 // internal/engines/analyzers/queueingmodel@v0.8.0.
@@ -340,18 +345,19 @@ func guessParameters(f Flavour, w *window, seed []float64) []float64 {
 	return append([]float64(nil), defaultState...)
 }
 
-// baseShare of a latency is taken for its constant part; defaultState is where
-// the autoscalers start without a usable window.
+// baseShare is the share of a latency that is taken for its constant part.
 const baseShare = 0.9
 
+// defaultState is the state from which the autoscalers start without a usable window.
 var defaultState = []float64{5, 0.05, 5e-5}
 
+// positive reports whether all values are above 0.
 func positive(x []float64) bool {
 	return !slices.ContainsFunc(x, func(v float64) bool { return !(v > 0) })
 }
 
-// predictWindow is TTFT and ITL of a window under parameters x, ms; ok is false where the
-// model has no answer.
+// predictWindow returns TTFT and ITL of a window, ms, with parameters x of flavour f; ok is false
+// if the model has no answer.
 func predictWindow(f Flavour, w *window, x []float64, as observation) (ttftMs, itlMs float64, ok bool) {
 	ttftMs, itlMs, _, ok = solveWindow(f, w, x, as)
 	return ttftMs, itlMs, ok

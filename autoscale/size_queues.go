@@ -1,5 +1,8 @@
 package autoscale
 
+// This file is `queue size` and `queue allocate`: it sizes the servers of queue.json and allocates
+// the replicas of a fleet.
+
 import (
 	"context"
 	"errors"
@@ -12,8 +15,8 @@ import (
 // SizeOptions are the options of `queue size`.
 type SizeOptions struct {
 	Targets        Targets
-	Prompt, Output float64 // lengths instead of the windows'; 0 = theirs
-	Concurrency    int     // upper bound of max_num_seqs, of which Size finds the smallest good one; 0 for the server's
+	Prompt, Output float64 // mean lengths in place of those of the windows, tokens; 0 for these
+	Concurrency    int     // largest max_num_seqs that is considered; the smallest good one is sought. 0: the server's own
 	Requests       int     // number of requests simulated at the rate that was found; 0 for no simulation
 	Seed           uint64
 	Workers        int
@@ -25,7 +28,7 @@ const mostWanted = 1e8
 // mostSeats is an upper bound of max_num_seqs.
 const mostSeats = 1 << 14
 
-// checkFor refuses options that are no lengths, no targets, or of another flavour.
+// checkFor returns an error for options out of range or that flavour f does not have.
 func (o *SizeOptions) checkFor(f Flavour) error {
 	for _, v := range []struct {
 		name  string
@@ -56,9 +59,9 @@ func (o *SizeOptions) checkFor(f Flavour) error {
 	return nil
 }
 
-// SizeQueues finds the rate of every server of a document and simulates it. A server without
-// parameters, or whose targets cannot be met at any load, gets a finding; it is an error if that
-// holds for all servers.
+// SizeQueues sets the sizing of every server of a document, and simulates the server at that rate
+// if asked to. A server without parameters, or whose targets cannot be met at any load, gets a
+// finding; it is an error if that is so for all servers.
 func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 	if err := o.checkFor(Flavour(doc.Flavour)); err != nil {
 		return err
@@ -109,8 +112,8 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 	return nil
 }
 
-// AllocateQueues places a problem's demands with the servers of a document, greedily as the
-// autoscalers do, and to the optimum for up to ten of them.
+// AllocateQueues allocates a fleet to the demands of a problem with the servers of a document:
+// greedily as the autoscalers do, and optimally for up to optimumServers demands.
 func AllocateQueues(doc *Queue, p *Problem) error {
 	demands, findings, err := p.Demands(doc)
 	if err != nil {

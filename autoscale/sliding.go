@@ -5,18 +5,19 @@ import (
 	"slices"
 )
 
-// A refit over the last windows as model-tuner's sliding-window mode has it (pkg/estimator@6dba8ce): squared relative
-// errors, one outlier dropped, an unidentified fit held back.
+// This file refits the parameters to the last windows, as model-tuner's sliding-window mode does
+// (pkg/estimator@6dba8ce): squared relative errors, one outlier dropped, and a fit that the windows
+// do not determine is not used.
 const (
-	slidingWindows = 10  // in the buffer
-	slidingLeast   = 5   // before the first fit
+	slidingWindows = 10  // windows in the buffer
+	slidingLeast   = 5   // windows before the first fit
 	slidingOutlier = 0.5 // relative error above which the worst window is dropped
 )
 
-// sliding refits the last windows at every new one. The search starts from the previous fit, at first from
-// start, or from a guess if start is nil. The minimum is found by Levenberg-Marquardt; the original searches
-// with 500 evaluations of Nelder-Mead. The estimator has no NIS; the innovation of a window is its error
-// under the previous fit.
+// sliding refits the last windows at each new one and returns the steps. The search starts from the
+// previous fit, the first time from start, or from a guess if start is nil. The minimum is found by
+// Levenberg-Marquardt; the original makes 500 evaluations of Nelder-Mead. The estimator has no NIS;
+// the innovation of a window is the error of the previous fit.
 func sliding(windows []window, f Flavour, start []float64) []step {
 	opt := fitOptions{Flavour: f, Pull: 1, Huber: math.Inf(1)}
 	last := start
@@ -45,8 +46,8 @@ func sliding(windows []window, f Flavour, start []float64) []step {
 	return steps
 }
 
-// refitBuffer is one fit of the buffer, once more without its worst window when that
-// is an outlier.
+// refitBuffer returns the fit of the buffer, repeated without its worst window if that is an
+// outlier; false if the windows do not determine the parameters.
 func refitBuffer(buffer []window, opt *fitOptions, from []float64) ([]float64, bool) {
 	p := evenProblem(buffer, opt, logsOf(from))
 	theta := p.theta(p.marquardt(make([]float64, len(from)), tracking))
@@ -59,7 +60,7 @@ func refitBuffer(buffer []window, opt *fitOptions, from []float64) ([]float64, b
 	return expsOf(theta), condition(values, len(from)) <= maxCondition
 }
 
-// evenProblem is one in which every window weighs the same and all directions move.
+// evenProblem returns a problem in which every window has the same weight and all directions move.
 func evenProblem(windows []window, opt *fitOptions, theta []float64) *problem {
 	return &problem{
 		o:       opt,
@@ -72,10 +73,10 @@ func evenProblem(windows []window, opt *fitOptions, theta []float64) *problem {
 	}
 }
 
-// evenSigma weighs n windows the same.
+// evenSigma returns equal standard deviations for n windows.
 func evenSigma(n int) [][2]float64 { return slices.Repeat([][2]float64{{1, 1}}, n) }
 
-// worstWindow is the window with the largest relative error, and that error.
+// worstWindow returns the position of the window with the largest relative error, and that error.
 func (p *problem) worstWindow(theta []float64) (at int, err float64) {
 	r := make([]float64, p.size())
 	q := *p

@@ -1,5 +1,8 @@
 package autoscale
 
+// This file writes the configMap with the latency targets of workload-variant-autoscaler from
+// v0.6.0 on.
+
 import (
 	"gopkg.in/yaml.v3"
 
@@ -29,8 +32,8 @@ type configMap struct {
 // three times as long as in an idle engine.
 const sloMultiplier = 3
 
-// writeSLO writes the targets. Both or neither must be given, because the autoscaler refuses one
-// alone.
+// writeSLO returns the configMap with the TTFT and ITL targets of each server. Both are needed,
+// because the autoscaler rejects one alone.
 func writeSLO(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	base, err := yaml.Marshal(sloEntry{Multiplier: sloMultiplier, Tuning: new(true)})
 	if err != nil {

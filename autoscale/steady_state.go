@@ -1,5 +1,8 @@
 package autoscale
 
+// This file simulates steady states: with the parameters of a queueing model, to check it, and of a
+// deployment, to find parameters of wva-4p that reproduce it.
+
 import (
 	"cmp"
 	"math"
@@ -17,12 +20,12 @@ import (
 
 const (
 	simBlock   = 16  // tokens of a KV block
-	warmUpFrac = 0.1 // of the requests, left out
-	simBlocks  = 20  // of requests behind the standard errors
+	warmUpFrac = 0.1 // share of the requests that only warm the engine up
+	simBlocks  = 20  // blocks of requests from whose means standard errors are computed
 )
 
-// simulatedEngine is an engine with a server's limits. If the size of its KV cache is not known, it
-// has enough blocks for max_num_seqs requests.
+// simulatedEngine returns a deployment of one engine with limits v. If the size of its KV cache is
+// not known, it has enough blocks for max_num_seqs requests of the longest length, tokens.
 func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 	var kv int64
 	if v.KVTokens != nil {
@@ -48,8 +51,8 @@ func simulatedEngine(v Limits, longest int64) *deploy.Deployment {
 	}
 }
 
-// simulate runs the traffic through an engine whose steps take alpha + beta*computed +
-// gamma*read. The waiting room is as large as it needs to be.
+// simulate returns the mean latencies of the traffic in a simulated engine whose steps take alpha +
+// beta*computed + gamma*read. The waiting room is unlimited.
 func simulate(p params, v Limits, t workload.Traffic, done <-chan struct{}) (*queueSimPoint, error) {
 	reqs, _ := t.Draw()
 	v.MaxBatchedTokens = cmp.Or(v.MaxBatchedTokens, defaultMaxBatchedTokens)
@@ -76,13 +79,14 @@ func simulateRequests(cfg sim.Config, reqs []sim.Request) (*queueSimPoint, error
 	return m.meanPoint()
 }
 
-// meter records the latencies of requests by blocks of requests.
+// meter records the latencies of requests, and their sums over consecutive blocks of requests.
 type meter struct {
-	from, n   int
+	from, n   int       // first request that counts, and number of requests
 	ttft, itl []float64 // ms, per request
 	sums      [simBlocks]struct{ ttft, decode, gaps, n float64 }
 }
 
+// addRequest records request i. It returns true, so that the simulation continues.
 func (m *meter) addRequest(i int, r *sim.RequestResult) bool {
 	ttft, ok := r.TTFTUs()
 	if i < m.from || !ok || !r.FinishedUs.OK {
@@ -100,6 +104,7 @@ func (m *meter) addRequest(i int, r *sim.RequestResult) bool {
 	return true
 }
 
+// meanPoint returns the means and their standard errors.
 func (m *meter) meanPoint() (*queueSimPoint, error) {
 	if len(m.ttft) == 0 {
 		return nil, workload.ErrNothingFinished
@@ -129,11 +134,10 @@ func (m *meter) meanPoint() (*queueSimPoint, error) {
 	return p, nil
 }
 
-// steady is the parameters of a queueing model that reproduce a deployment's simulated steady
-// state.
+// steady is the parameters of wva-4p that reproduce the simulated steady state of a deployment.
 type steady struct {
 	Params params
-	Points []export.SteadyPoint // simulated, with the fitted model's figures
+	Points []export.SteadyPoint // simulated latencies at each load, with the errors of the fit
 }
 
 // steadyLoads are the simulated loads, as shares of the capacity.
@@ -144,9 +148,10 @@ const (
 	steadyRoom     = 10   // waiting room per seat, as workload-variant-autoscaler allocates
 )
 
-// SteadyState simulates a deployment at six loads with Poisson arrivals and log-normal lengths around
-// the means, and fits wva-4p to the mean TTFT and ITL. An autoscaler that solves this model with the
-// result reproduces the deployment, including queueing delays and prefills in the same step as decodes.
+// SteadyState simulates a deployment at six loads with Poisson arrivals and log-normal lengths
+// around the means, and fits wva-4p to the mean TTFT and ITL. An autoscaler that solves this model
+// with the result reproduces the deployment, including queueing delays and prefills that run in the
+// same step as decodes.
 func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, output float64) (*steady, error) {
 	seats := int(d.Seats(prompt + output))
 	v := Limits{

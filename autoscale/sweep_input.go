@@ -1,5 +1,7 @@
 package autoscale
 
+// This file turns the files of benchmark sweeps into a server with one window for each benchmark.
+
 import (
 	"bytes"
 	"cmp"
@@ -15,7 +17,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// serverOfSweep makes one server of the benchmarks of a sweep over lengths and loads.
+// serverOfSweep returns one server from the benchmarks of sweeps over lengths and loads.
 func serverOfSweep(id string, points []clients.Level, o *Options) *Server {
 	s := &Server{
 		ID:          id,
@@ -48,7 +50,7 @@ func serverOfSweep(id string, points []clients.Level, o *Options) *Server {
 	return s
 }
 
-// byRate sorts the benchmarks of each sweep by their rate; sweeps stay in their order.
+// byRate returns the benchmarks sorted by their rate within each sweep; sweeps keep their order.
 func byRate(points []clients.Level) []clients.Level {
 	order := map[string]int{}
 	points = slices.Clone(points)
@@ -64,6 +66,7 @@ func byRate(points []clients.Level) []clients.Level {
 	return points
 }
 
+// windowOf returns a benchmark as a window; false if it has no TTFT.
 func (s *Server) windowOf(p *clients.Level, o *Options) (window, bool) {
 	cv2 := func(mean, sd float64) float64 {
 		if !(mean > 0 && sd > 0) { // the report has no standard deviations
@@ -93,8 +96,8 @@ func (s *Server) windowOf(p *clients.Level, o *Options) (window, bool) {
 	return w, w.TTFTMs > 0
 }
 
-// SweepServer makes one server from benchmark files. A folder is replaced by the JSON and CSV files
-// in it.
+// SweepServer returns one server from benchmark files, and the files as inputs. A folder stands for
+// the JSON, CSV and .prom files in it. It sets o.Sweep.Mean if means are compared.
 func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*Server,
 	[]result.Input, error) {
 	names, err := sweepFiles(paths)
@@ -156,8 +159,8 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	return s, inputs, nil
 }
 
-// writtenNs is when a file was written. It replaces the time of an answer of /metrics, which has
-// none.
+// writtenNs returns when a file was written, ns; 0 if unknown. It is used as the time of a saved
+// answer of /metrics, which contains none.
 func writtenNs(name string) int64 {
 	st, err := os.Stat(name)
 	if err != nil {
@@ -166,7 +169,7 @@ func writtenNs(name string) int64 {
 	return st.ModTime().UnixNano()
 }
 
-// sweepFiles lists the files of the arguments; those of folders are sorted.
+// sweepFiles returns the files of the arguments, with folders replaced by their sorted files.
 func sweepFiles(paths []string) ([]string, error) {
 	var names []string
 	for _, p := range paths {

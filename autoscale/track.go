@@ -1,5 +1,8 @@
 package autoscale
 
+// This file runs the online estimators over the windows of a server and adds their results to the
+// document.
+
 import (
 	"fmt"
 	"math"
@@ -7,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// run is the state of one online estimator over a server's windows.
+// run is one online estimator and its steps over a server's windows.
 type run struct {
 	name    string
 	flavour Flavour
@@ -15,10 +18,10 @@ type run struct {
 	steps   []step
 }
 
-// Track runs the online estimators over the windows of a fitted server, in time order, and adds the
-// results to the document: replicas of the autoscalers' tuners with their bugs, our own filter, and
-// the refit over the last windows. The benchmarks of a sweep have no time order and are used by
-// load, one sweep after another. It returns the rows of windows.parquet.
+// Track runs the online estimators over the windows of a fitted server in order of time: replicas
+// of the autoscalers' tuners with their bugs, our own filter, and the refit over the last windows.
+// It adds the results to the document and returns the rows of windows.parquet. The benchmarks of a
+// sweep have no times and are used by load, one sweep after another.
 func Track(f *Calibrated, o *Options) []WindowRow {
 	if f.Reason != "" || len(f.Windows) == 0 {
 		return nil
@@ -32,8 +35,8 @@ func Track(f *Calibrated, o *Options) []WindowRow {
 	return rows
 }
 
-// estimatorRuns makes the estimators. Replicas of tuners observe what their autoscaler's model
-// observes.
+// estimatorRuns returns the estimators with their steps. A replica observes what its autoscaler's
+// queueing model predicts.
 func (f *Calibrated) estimatorRuns(o *Options) []run {
 	var out []run
 	for _, replica := range []replicaOptions{wvaTuner, modelTuner} {
@@ -47,6 +50,7 @@ func (f *Calibrated) estimatorRuns(o *Options) []run {
 			robust.Start)})
 }
 
+// trackDoc returns the result of an estimator in the form of the document.
 func (f *Calibrated) trackDoc(r run) queueTrack {
 	s := summarize(f.Windows, r.steps)
 	last := r.steps[len(r.steps)-1]
@@ -59,7 +63,8 @@ func (f *Calibrated) trackDoc(r run) queueTrack {
 	return s
 }
 
-// medianDrift is the median relative change of each parameter from one accepted window to the next.
+// medianDrift returns the median relative change of each parameter from one accepted window to the
+// next; nil with fewer than two.
 func medianDrift(steps []step) []float64 {
 	var last []float64
 	var moves [][]float64
@@ -86,7 +91,7 @@ func medianDrift(steps []step) []float64 {
 	return out
 }
 
-// trackVerdict is the sentence about a run's summary.
+// trackVerdict returns a sentence about the result of an estimator.
 func trackVerdict(s *queueTrack) string {
 	switch {
 	case s.Accepted == 0:
@@ -106,8 +111,9 @@ func trackVerdict(s *queueTrack) string {
 // lockedOut is the number of rejections in a row that a correct gate causes once in a million runs.
 const lockedOut = 4
 
-// trackScores scores what an estimator predicted for each window before it had used it, and the
-// prediction of its parameters at the end of the training windows for the hold-out.
+// trackScores returns the scores of an estimator: of its predictions for each window from those
+// before it, and for the hold-out from the parameters that it had at the end of the training
+// windows.
 func (f *Calibrated) trackScores(r run) []queueScore {
 	out := []queueScore{scoreOf(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
 	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {

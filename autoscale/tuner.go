@@ -1,5 +1,8 @@
 package autoscale
 
+// This file writes the files of llm-inferno's model-tuner: its configuration, and operating points
+// for its own calibration.
+
 import (
 	"math"
 	"slices"
@@ -32,7 +35,8 @@ type tunerModelData struct {
 	Expected      []float64 `json:"expectedObservations"` // TTFT, ITL ms
 }
 
-// tunerConfig writes the configuration of a tuner for one server, noise and drift measured.
+// tunerConfig returns the configuration of a tuner for one server, with noise and drift as
+// measured; where these are not known, the tuner's defaults with a warning.
 func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, error) {
 	if len(servers) > 1 {
 		return nil, nil, trace.Errorf(export.BadEntry,
@@ -55,7 +59,7 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 		warnings = append(warnings, trace.Findingf(export.AssumedValue,
 			"%s: the noise of a window is not known; errorLevel is the tuner's %g", s.ID, tunerErrorLevel))
 	}
-	var change []float64 // per window, as the sliding refit measured it
+	var change []float64 // relative change per window, as measured by the sliding refit
 	if i := slices.IndexFunc(s.Tracks, func(t queueTrack) bool {
 		return t.Estimator == "sliding" && t.Flavour == string(s.flavour) && len(t.Drift) == len(s.x)
 	}); i >= 0 {
@@ -79,7 +83,7 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 	return data, warnings, err
 }
 
-// serverSpec is an operating point as POST /calibrate takes it (optimizer-light
+// serverSpec is an operating point in the body of POST /calibrate (optimizer-light
 // pkg/config/types.go@77615bd). Rates are per minute.
 type serverSpec struct {
 	Name         string     `json:"name"`
@@ -111,7 +115,8 @@ type serverLoad struct {
 // secondsPerMinute converts our rates to the tuner's unit.
 const secondsPerMinute = 60
 
-// tunerCalibrate writes the operating points that are most informative about the parameters.
+// tunerCalibrate returns the operating points that are most informative about the parameters of
+// each server.
 func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	specs := []serverSpec{}
 	for _, s := range servers {

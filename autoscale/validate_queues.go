@@ -1,5 +1,8 @@
 package autoscale
 
+// This file validates the parameters of queue.json: on windows of other recordings, and by the
+// gates that a calibration has to pass.
+
 import (
 	"cmp"
 	"context"
@@ -14,8 +17,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ValidateQueues scores the parameters of a document on servers of other recordings. Each is scored
-// with the fitted server of the same id, or with the one that is named.
+// ValidateQueues scores the parameters of a document on servers of other recordings. Each server is
+// scored with the parameters of the fitted server of the same id, or of the one named by. requests
+// is the number of requests of each simulation; 0 for none.
 func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by string, o *Options,
 	requests int) ([]QueueServer, error) {
 	out := make([]QueueServer, len(servers))
@@ -39,16 +43,16 @@ func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by st
 	return out, err
 }
 
-// Limits of a validation: the errors that an autoscaler can live with.
+// Largest errors with which a validation passes: an autoscaler can use parameters within them.
 const (
 	MaxTTFTWape = 0.20
 	MaxITLWape  = 0.10
 )
 
-// validateServer scores the parameters of an earlier fit on windows of a server that were not used in
-// it, together with two alternatives: the medians of the fitted windows, and for flavours whose
-// parameters are a step time (requests > 0) the simulator with the same parameters. It returns the
-// fitted server's document with the scores of set "validation" and the windows of this server.
+// validateServer scores the parameters of an earlier fit on windows of a server that were not used
+// in the fit, together with two alternatives: the medians of the fitted windows and, for flavours
+// whose parameters are a step time, the simulator with the same parameters (if requests > 0). It
+// returns the document of the server with these scores and the fitted parameters.
 func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*QueueServer,
 	error) {
 	f := &Calibrated{Server: s}
@@ -96,6 +100,7 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 // validation is the name of the set of windows of another recording.
 const validation = "validation"
 
+// valuesOf returns the values of parameters.
 func valuesOf(params []queueParameter) []float64 {
 	var out []float64
 	for _, q := range params {
@@ -104,8 +109,8 @@ func valuesOf(params []queueParameter) []float64 {
 	return out
 }
 
-// simulated scores the simulator on windows, each with the window's rate and lengths and n
-// requests.
+// simulated scores the simulator with parameters p on the windows, each simulated with the window's
+// rate and lengths and n requests.
 func (s *Server) simulated(p params, n int, done <-chan struct{}) (queueScore, error) {
 	var failed error
 	score := evaluateAny(s.Windows, func(_ int, w *window) (ttft, itl float64, ok bool) {
@@ -119,8 +124,8 @@ func (s *Server) simulated(p params, n int, done <-chan struct{}) (queueScore, e
 	return score, failed
 }
 
-// Passed reports whether the effective parameters of a validated server, or the physical
-// ones without them, are within the limits.
+// Passed reports whether the errors of a validated server are within the limits: those of the
+// effective parameters or, if there are none, of the physical ones.
 func Passed(s *QueueServer) bool {
 	for _, x := range s.Scores {
 		decides := x.Estimator == estEffective || x.Estimator == estPhysical && len(s.Effective) == 0
@@ -131,15 +136,16 @@ func Passed(s *QueueServer) bool {
 	return false
 }
 
-// Limits of the gates that a calibration passes before an autoscaler gets it (spec#queue-verdict).
+// Limits of the gates that a calibration has to pass before an autoscaler gets it
+// (spec#queue-verdict).
 const (
 	maxHeldTTFTWape = 0.25
 	maxHeldITLWape  = 0.10
 )
 
-// verdict judges the parameters of a server by windows to which they were not fitted: effective
-// parameters by a fit to the training windows alone, and physical parameters, if there are no
-// others, as they are. It is nil without parameters.
+// verdict judges the parameters of a server by the hold-out, windows to which they were not fitted:
+// effective parameters by a fit to the training windows alone, and physical parameters, if there
+// are no others, as they are. It returns nil without parameters.
 func (f *Calibrated) verdict() *coeff.Judgement {
 	q := &f.Doc
 	params, by := q.Effective, estEffective
@@ -170,8 +176,8 @@ func (f *Calibrated) verdict() *coeff.Judgement {
 	return v
 }
 
-// loadBeyondFitFrac is the distance of the hold-out's median rate from the range of fitted rates, as a share
-// of the nearer end of that range; nil without a hold-out.
+// loadBeyondFitFrac returns the distance of the hold-out's median rate from the range of fitted
+// rates, as a share of the nearer end of that range, 0 inside; nil without a hold-out.
 func (f *Calibrated) loadBeyondFitFrac() *float64 {
 	if f.Split >= len(f.Windows) || f.Split == 0 {
 		return nil
@@ -186,9 +192,9 @@ func (f *Calibrated) loadBeyondFitFrac() *float64 {
 	return new(max(0, mid/hi-1, 1-mid/lo))
 }
 
-// VerdictOf is the worst verdict of the servers that an export uses (id, or all if it is ""), with
-// the gates that failed or could not be evaluated. Servers in files from before there were verdicts
-// count as not validated.
+// VerdictOf returns the worst verdict of the servers that an export uses (the one with the id, or
+// all if id is ""), and the gates that failed or could not be evaluated. Servers without a verdict,
+// in files of earlier versions, are skipped; without any the verdict is "".
 func (q *Queue) VerdictOf(id string) (verdict string, why []string) {
 	for i := range q.Servers {
 		s := &q.Servers[i]

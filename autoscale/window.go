@@ -1,5 +1,8 @@
 package autoscale
 
+// This file cuts recordings into windows: periods of time with the mean latencies, rate and lengths
+// of their requests. Times are ns.
+
 import (
 	"cmp"
 	"math"
@@ -17,9 +20,9 @@ type sample struct {
 	OK                         bool  // finished and complete; others count as arrivals only
 }
 
-// fromRequests takes the engine's requests: ARRIVED (QUEUED without it),
-// FIRST_TOKEN, FINISHED, or the wall clock and latencies of stock spans. n is the
-// number without an arrival stamp.
+// fromRequests returns samples of the engine's requests: from ARRIVED (QUEUED if unknown),
+// FIRST_TOKEN and FINISHED of the tracing fork, or from the spans of unmodified vLLM. n is the
+// number of requests without an arrival.
 func fromRequests(requests []trace.Request) (samples []sample, n int) {
 	for i := range requests {
 		r := &requests[i]
@@ -54,7 +57,8 @@ func fromRequests(requests []trace.Request) (samples []sample, n int) {
 	return samples, n
 }
 
-// stockSample is a span of unmodified vLLM: start, and three durations.
+// stockSample returns a sample of a span of unmodified vLLM, which has a start and durations; false
+// without a start.
 func stockSample(r *trace.Request) (sample, bool) {
 	s := sample{ArrivedNs: r.StartWallNs.V, Prompt: r.PromptTokens.V, Output: r.OutputTokens.V}
 	s.FirstNs = s.ArrivedNs + trace.Ns(r.StockTTFTUs.V)
@@ -63,8 +67,9 @@ func stockSample(r *trace.Request) (sample, bool) {
 	return s, r.StartWallNs.OK
 }
 
-// fromObserved takes the client's view: send, first chunk, last chunk. Where a recording has
-// the engine's clock alone, it is the pick-up and the engine's tokens.
+// fromObserved returns samples of the client's records: request sent, first and last chunk of the
+// answer. If a record has only the engine's clock, these are pick-up and tokens in the engine. n is
+// the number of records without a start.
 func fromObserved(observed []trace.ObservedRequest) (samples []sample, n int) {
 	for i := range observed {
 		o := &observed[i]
@@ -94,7 +99,7 @@ func fromObserved(observed []trace.ObservedRequest) (samples []sample, n int) {
 	return samples, n
 }
 
-// window is the averages over one interval of an engine's time.
+// window is the averages over one interval of an engine's time, or of one benchmark.
 type window struct {
 	Name           string // run, or file and benchmark
 	Phase          string
@@ -109,25 +114,25 @@ type window struct {
 	ITLSeMs        float64
 }
 
-// Semantics is the rule that decides which requests are in the means of a window.
+// Semantics is the rule by which requests belong to a window.
 type Semantics string
 
 const (
-	// byArrival takes the requests that arrived in the window.
+	// byArrival uses the requests that arrived in the window.
 	byArrival Semantics = "arrival"
-	// byPrometheus takes those that finished in it, and their number as the rate, as
+	// byPrometheus uses the requests that finished in the window, and their number as the rate, as
 	// rate(sum)/rate(count) of vLLM's histograms and vllm:request_success_total do.
 	byPrometheus Semantics = "prometheus"
 )
 
-// Span is an interval [StartNs, EndNs) of the run in which one load was offered.
+// Span is an interval [StartNs, EndNs) of a run in which the load was the same.
 type Span struct {
 	Phase          string
 	StartNs, EndNs int64
-	Drop           trace.Code // why its windows are not used; empty if they are
+	Drop           trace.Code // why its windows are not used; "" if they are
 }
 
-// cutOptions decide how requests are cut into windows.
+// cutOptions decide how the requests of a run are cut into windows.
 type cutOptions struct {
 	WindowNs, HopNs int64
 	MinRequests     int
@@ -136,8 +141,7 @@ type cutOptions struct {
 	Name            string
 }
 
-// defaultCut returns the settings of the autoscalers: windows of a minute with at least 20
-// requests.
+// defaultCut is the setting of the autoscalers: windows of a minute with at least 20 requests.
 var defaultCut = cutOptions{WindowNs: 60e9, HopNs: 60e9, MinRequests: 20, Semantics: byArrival}
 
 // Check returns an error for the first option out of range.
@@ -156,14 +160,14 @@ func (o *cutOptions) Check() error {
 	return nil
 }
 
-// cutting is the account of Cut: Windows = number of kept windows + sum of Dropped.
+// cutting counts the windows that Cut tried: Windows = kept windows + sum of Dropped.
 type cutting struct {
 	Windows int
 	Dropped map[trace.Code]int
 }
 
-// Cut cuts a run into windows within its spans. The end of a span that is shorter than a window is
-// dropped and counted.
+// Cut cuts a run into windows within its spans and returns them with their counts. The end of a
+// span that is shorter than a window is counted as dropped.
 func Cut(samples []sample, spans []Span, o cutOptions) ([]window, cutting, error) {
 	if err := o.Check(); err != nil {
 		return nil, cutting{}, err
@@ -191,7 +195,7 @@ func Cut(samples []sample, spans []Span, o cutOptions) ([]window, cutting, error
 	return out, c, nil
 }
 
-// windowStampNs is the time that decides the window of a sample: its last token where windows have
+// windowStampNs returns the time by which a sample belongs to a window, ns: its last token with
 // Prometheus semantics, otherwise its arrival.
 func (o *cutOptions) windowStampNs(s *sample) int64 {
 	if o.Semantics == byPrometheus {
@@ -200,6 +204,8 @@ func (o *cutOptions) windowStampNs(s *sample) int64 {
 	return s.ArrivedNs
 }
 
+// window returns the window of span s that begins at `at`, or the reason for which it is dropped.
+// samples are sorted by windowStampNs.
 func (o *cutOptions) window(samples []sample, s Span, at int64) (window, trace.Code) {
 	w := window{
 		Name:    o.Name,
@@ -238,11 +244,12 @@ func (o *cutOptions) window(samples []sample, s Span, at int64) (window, trace.C
 	return w, ""
 }
 
-// seBlocks is the number of blocks whose means give a window's standard errors.
+// seBlocks is the number of blocks of requests from whose means the standard errors of a window are
+// computed.
 const seBlocks = 5
 
-// measure computes the means. The standard errors come from the means of five blocks of consecutive
-// requests, because requests that waited for the same step are not independent.
+// measure sets the means of the window. Standard errors come from the means of blocks of
+// consecutive requests, because requests that waited for the same step are not independent.
 func (w *window) measure(used []*sample) {
 	n := float64(len(used))
 	var prompt, cached, output, prompt2, output2 float64
@@ -280,7 +287,7 @@ func (w *window) measure(used []*sample) {
 	w.ITLSeMs = stat.StdErr(itl)
 }
 
-// meansOf are the mean TTFT over requests and the mean gap over tokens, ms.
+// meansOf returns the mean TTFT over requests and the mean gap between tokens over tokens, ms.
 func meansOf(used []*sample) (ttftMs, itlMs float64) {
 	var ttft, decode, gaps float64
 	for _, s := range used {
@@ -291,11 +298,11 @@ func meansOf(used []*sample) (ttftMs, itlMs float64) {
 	return ttft / float64(len(used)) / 1e6, decode / gaps / 1e6
 }
 
-// windowsTable is the name of the table that accompanies queue.json.
+// windowsTable is the name of the table with the windows behind queue.json.
 const windowsTable = "windows"
 
-// WindowRow is the prediction of one estimator for one window. An online estimator is compared by
-// the innovations of the parameters that it had before the window, a fit by its prediction.
+// WindowRow is a row of windows.parquet: one window with the prediction of one estimator. The
+// prediction of an online estimator is that of the parameters it had before the window.
 type WindowRow struct {
 	Server    string             `col:"server" doc:"id in queue.json"`
 	Window    int64              `col:"window" doc:"position among the server's kept windows"`
@@ -326,7 +333,8 @@ type WindowRow struct {
 	P         []float64          `col:"p" unit:"ms^2" doc:"their covariance, row by row; empty without one"`
 }
 
-// Rows are the windows of a server under its effective and physical parameters.
+// Rows returns the windows of a server with the predictions of its effective and physical
+// parameters.
 func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 	var out []WindowRow
 	for _, e := range []struct {
@@ -349,7 +357,7 @@ func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
 	return out
 }
 
-// measuredRow is the measured part of window i.
+// measuredRow returns the measured part of the row of window i.
 func (f *Calibrated) measuredRow(i int, flavour Flavour, estimator string) WindowRow {
 	w := &f.Windows[i]
 	var speed trace.Opt[float64]
@@ -382,7 +390,7 @@ func (f *Calibrated) measuredRow(i int, flavour Flavour, estimator string) Windo
 	}
 }
 
-// stepRows are the rows of an online estimator's run.
+// stepRows returns the rows of an online estimator.
 func (f *Calibrated) stepRows(flavour Flavour, estimator string, steps []step) []WindowRow {
 	out := make([]WindowRow, len(steps))
 	for k := range steps {

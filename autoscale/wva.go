@@ -1,5 +1,9 @@
 package autoscale
 
+// This file writes the Kubernetes resources of workload-variant-autoscaler (VariantAutoscaling)
+// from a fit: the parameters of its queueing model that reproduce the simulated steady state of
+// each configuration.
+
 import (
 	"bytes"
 	"cmp"
@@ -20,11 +24,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// steadyState simulates a deployment at several loads, with mean lengths in tokens and the API overhead
-// in ms, and fits the autoscaler's four parameters to it.
+// steadyState is a function that simulates a deployment at several loads, with mean lengths in
+// tokens and the API overhead in ms, and fits wva-4p to the result.
 type steadyState func(d *deploy.Deployment, overheadMs, prompt, output float64) (*steady, error)
 
-// wva writes the resources of a fit under its own coefficients.
+// wva returns the resources of a fit, simulated with the fit's own coefficients.
 func wva(src export.Source, opt export.Options) (*export.Output, error) {
 	return wvaOf(src, opt, func(d *deploy.Deployment, overheadMs, prompt, output float64) (*steady, error) {
 		if src.Set == nil {
@@ -42,8 +46,8 @@ func wva(src export.Source, opt export.Options) (*export.Output, error) {
 	})
 }
 
-// wvaOf writes one VariantAutoscaling for each model, with one accelerator entry for each
-// (hardware, tp) of the fit.
+// wvaOf returns one VariantAutoscaling for each model, with one accelerator entry for each
+// configuration (hardware and ranks) of the fit.
 func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.Output, error) {
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
@@ -80,15 +84,15 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 	return side.Beside(warn, export.File{Data: data})
 }
 
-// resourceFile is one resource for each model, each after its comment lines.
+// resourceFile is one resource for each model, and the comment lines before each.
 type resourceFile struct {
 	resources []*variantAutoscaling
 	comments  [][]string
 }
 
-// addAccelerator puts an accelerator, with a note on it, into the resource of its model. The first
-// accelerator of a model makes the resource, under a title and in the shape of the consumer's version: up to
-// v0.0.5 it names a service class.
+// addAccelerator adds an accelerator to the resource of its model and a note on it to the comments,
+// and returns the resource. The first accelerator of a model makes the resource, under a title and
+// in the form of the consumer's version.
 func (f *resourceFile) addAccelerator(modelID string, acc Accelerator, note string, o export.Settings,
 	title string) *variantAutoscaling {
 	k := slices.IndexFunc(f.resources, func(r *variantAutoscaling) bool { return r.Spec.ModelID == modelID })
@@ -113,13 +117,14 @@ func (f *resourceFile) addAccelerator(modelID string, acc Accelerator, note stri
 	return r
 }
 
-// Errors of the consumer's formula above which a steady state is warned about.
+// Relative errors of the consumer's formula above which a warning is given.
 const (
 	poorSteadyTTFT = 0.15
 	poorSteadyITL  = 0.10
 )
 
-// simulated simulates one configuration and returns the parameters that reproduce its latencies.
+// simulated simulates one configuration and returns the accelerator with the parameters that
+// reproduce its latencies, its part of the sidecar, a comment and warnings.
 func simulated(
 	c result.FitConfig,
 	name accelerator,
@@ -161,7 +166,8 @@ func simulated(
 	return acc, sc, note, warn, nil
 }
 
-// steadyText describes the consumer's error by load, and separately the worst of them.
+// steadyText returns the errors of the consumer's formula by load as a text, and in far the worst
+// of them if it is too large.
 func steadyText(points []export.SteadyPoint) (text, far string) {
 	var parts []string
 	worst := 0.0
@@ -179,6 +185,7 @@ func steadyText(points []export.SteadyPoint) (text, far string) {
 	return strings.Join(parts, ", ") + " load", far
 }
 
+// wvaValues returns the parameters of an accelerator for the sidecar.
 func wvaValues(label string, acc Accelerator, overheadNote string) (out []export.SideValue) {
 	const origin = "least squares of TTFT and ITL, solved by the autoscaler's own formula, against the simulator at six loads"
 	p := acc.PerfParms
@@ -194,7 +201,8 @@ func wvaValues(label string, acc Accelerator, overheadNote string) (out []export
 	return out
 }
 
-// overheadMs is the API overhead that TTFT contains on a configuration, in ms.
+// overheadMs returns the API overhead that is part of TTFT on a configuration, ms, and a remark on
+// its origin.
 func overheadMs(fit *result.Fit, c *result.FitConfig) (float64, string) {
 	us, scope, ok := fit.MedianDelayUs(coeff.Overhead, c)
 	if !ok {
@@ -203,12 +211,12 @@ func overheadMs(fit *result.Fit, c *result.FitConfig) (float64, string) {
 	return us / 1000, fmt.Sprintf("plus the API overhead on %s, %s ms", scope, sixDigits(us/1000))
 }
 
-// sixDigits prints six significant digits: more than any consumer's float32 keeps.
+// sixDigits returns v with six significant digits, which is all that a consumer's float32 keeps.
 func sixDigits(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
-// variantAutoscaling is the resource of llmd.ai/v1alpha1 as workload-variant-autoscaler
-// v0.0.1 to v0.4.2 define it (api/v1alpha1/variantautoscaling_types.go). SLOClassRef is
-// there up to v0.0.5, spec.variantCost from v0.0.5.
+// variantAutoscaling is the resource of llmd.ai/v1alpha1 as workload-variant-autoscaler v0.0.1 to
+// v0.4.2 define it (api/v1alpha1/variantautoscaling_types.go). SLOClassRef exists up to v0.0.5,
+// spec.variantCost from v0.0.5 on.
 type variantAutoscaling struct {
 	APIVersion string   `yaml:"apiVersion"`
 	Kind       string   `yaml:"kind"`
@@ -252,10 +260,10 @@ type perfParm struct {
 	Prefill map[string]string `yaml:"prefillParms"`
 }
 
-// wvaReadBy names the reader of a VariantAutoscaling with parameters.
+// wvaReadBy describes the reader of the resources for the sidecar and the comments.
 const wvaReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
 
-// encode writes the resources as one multi-document file.
+// encode returns the resources as one YAML file of several documents, each after its comments.
 func (f *resourceFile) encode() ([]byte, error) {
 	var buf bytes.Buffer
 	for i, r := range f.resources {
