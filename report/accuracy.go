@@ -1,5 +1,9 @@
 package report
 
+// This file makes the section on errors of the step time. MAPE is the mean of |error|/measured,
+// MAPEConst that of the best constant prediction, MAPEFloor that of the nearest measured neighbours
+// (noise); LOCO is leave one configuration out.
+
 import (
 	"cmp"
 	"fmt"
@@ -8,7 +12,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// accuracySection is the section on errors of the step time and of the delays outside the steps.
+// accuracySection returns the section on errors of the step time and of the delays outside the
+// steps, with the figures figs.
 func accuracySection(in Input, figs []*Figure) Section {
 	s := Section{ID: "fit", Nav: "Accuracy", Title: "Step-time accuracy",
 		Lead: "Predictions from recorded batches (teacher-forced): no simulator, no queue, only the step-time model."}
@@ -37,7 +42,7 @@ func accuracySection(in Input, figs []*Figure) Section {
 	return s
 }
 
-// errorCells are the cells of errorColumns.
+// errorCells returns the table cells of e in the order of errorColumns.
 func errorCells(e result.Errors) []Cell {
 	bias := Percent(e.Bias)
 	if e.Bias != nil {
@@ -47,7 +52,8 @@ func errorCells(e result.Errors) []Cell {
 		bias, Percent(e.MedianAPE), Percent(e.P95APE), Number(e.MaxErrorRatio)}
 }
 
-// summaryTable has the step-time errors of the hold-out and of the training rows as a whole.
+// summaryTable returns the step-time errors of the hold-out and of the training rows, all runs
+// together.
 func summaryTable(f *result.Fit) *Table {
 	t := summaryLayout.blank()
 	add := func(name string, e *result.Errors) {
@@ -60,8 +66,9 @@ func summaryTable(f *result.Fit) *Table {
 	return t
 }
 
-// cellTable lists errors by run, regime and batch. If there are more than the page shows, those
-// with the largest error come first; where names the file and key that have all.
+// cellTable returns a table of errors by run, regime and batch. If there are more rows than the
+// page shows, those with the largest error come first. where names the file and key with all of
+// them.
 func cellTable(layout Table, cells []result.Cell, where string) *Table {
 	cells = slices.Clone(cells)
 	if len(cells) > maxRows {
@@ -76,6 +83,7 @@ func cellTable(layout Table, cells []result.Cell, where string) *Table {
 	return Capped(t, "the largest errors first", where)
 }
 
+// orZero returns *v, and 0 for nil.
 func orZero(v *float64) float64 {
 	if v == nil {
 		return 0
@@ -83,7 +91,7 @@ func orZero(v *float64) float64 {
 	return *v
 }
 
-// locoTable has the error on each configuration when the others are fitted without it.
+// locoTable returns the error on each configuration of a fit to the other configurations.
 func locoTable(f *result.Fit) *Table {
 	t := locoLayout.blank()
 	for _, l := range f.Beta.Loco {
@@ -92,8 +100,9 @@ func locoTable(f *result.Fit) *Table {
 	return Capped(t, "in the order of the file", "fit.json, beta.loco")
 }
 
-// alphaTables are the errors of the delays outside the steps: one table over all runs, and a folded
-// one run by run. Every target has the figures that apply to it; the others are shown as unknown.
+// alphaTables returns the errors of the delays outside the steps: one table over all runs, and a
+// folded one run by run. A target has only the figures that apply to it; the others are shown as
+// unknown.
 func alphaTables(f *result.Fit) []Block {
 	all := alphaErrorsLayout.blank()
 	runs := alphaRunsLayout.blank()
@@ -124,8 +133,9 @@ func alphaTables(f *result.Fit) []Block {
 // regimeWords are appended to the name of a queueing delay for the rows of one regime.
 var regimeWords = map[string]string{"idle": ", served at once", "waiting": ", queued", "long": ", a second or longer"}
 
-// alphaCells are the cells of delayColumns: for an interval target, such as the overhead, or for
-// one whose value is known. They are nil without errors.
+// alphaCells returns the cells of delayColumns for a target: for one that is only known to lie in
+// an interval (i), such as the overhead, or for one whose value is known (e). It returns nil
+// without errors.
 func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []Cell {
 	switch {
 	case i != nil:
@@ -139,7 +149,7 @@ func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors)
 	return nil
 }
 
-// testStepTable has the step-time errors of each run of a validation.
+// testStepTable returns the step-time errors of each run of a validation.
 func testStepTable(v *result.Validation) *Table {
 	t := testStepsLayout.blank()
 	for _, r := range v.Runs {
@@ -150,7 +160,7 @@ func testStepTable(v *result.Validation) *Table {
 	return Capped(t, "in the order of the file", "validation.json, runs")
 }
 
-// cellFigure is the step-time error by run and regime as a matrix.
+// cellFigure draws the step-time error by run and regime as a matrix; nil without errors.
 func cellFigure(f *result.Fit) *Figure {
 	var cells []result.Cell
 	for _, c := range f.Beta.Cells {
@@ -179,8 +189,8 @@ func cellFigure(f *result.Fit) *Figure {
 	return fig
 }
 
-// worstRuns are the runs of cells: all in their order, or, if there are too many, those with the
-// largest errors. more is the note on those not shown.
+// worstRuns returns the runs of the cells: all in their order or, if there are more than
+// maxChartRows, those with the largest errors. more is the note on those that are not shown.
 func worstRuns(cells []result.Cell) (names []string, more string) {
 	worst := map[string]float64{}
 	for _, c := range cells {
@@ -195,8 +205,8 @@ func worstRuns(cells []result.Cell) (names []string, more string) {
 	return names[:maxChartRows], more
 }
 
-// locoFigure compares the error on a configuration left out with a constant
-// and with the frozen recipe.
+// locoFigure draws, for each configuration, the error of a fit to the others, with a constant and
+// the frozen recipe of spec 1.0 for comparison; nil without errors.
 func locoFigure(f *result.Fit) *Figure {
 	ls := slices.DeleteFunc(slices.Clone(f.Beta.Loco), func(l result.Loco) bool { return l.MAPE == nil })
 	if len(ls) == 0 {

@@ -1,13 +1,18 @@
 package report
 
+// This file makes the section on what the recorded stamps measure. The cadence is the time between
+// the starts of two steps; the physical floor is the time that the hardware needs to read the
+// weights once; the lag is the number of steps between a schedule() call and the interval that its
+// execution fills.
+
 import (
 	"fmt"
 
 	"github.com/blis-train/blis-train/result"
 )
 
-// auditSection is the section on whether the fitted times measure what their names state, and on
-// the lag between scheduling and execution (spec#target-audit, spec#lag).
+// auditSection returns the section on whether the fitted times measure what their names state, and
+// on the lag (spec#target-audit, spec#lag).
 func auditSection(in Input, figs []*Figure) Section {
 	s := Section{ID: "audit", Nav: "Audit", Title: "Target and lag audit", Lead: "Whether the fitted times measure what their names say."}
 	audits := auditsOf(in)
@@ -46,7 +51,7 @@ func auditSection(in Input, figs []*Figure) Section {
 	return s
 }
 
-// auditsOf are the target audits of the fit, or of the inspection without one.
+// auditsOf returns the target audits of the fit or, without one, of the inspection.
 func auditsOf(in Input) []result.TargetAudit {
 	if in.Fit != nil && len(in.Fit.Beta.TargetAudit) > 0 {
 		return in.Fit.Beta.TargetAudit
@@ -62,7 +67,8 @@ func auditsOf(in Input) []result.TargetAudit {
 	return out
 }
 
-// lagsOf is the lag evidence of the fit, or of the inspection without one.
+// lagsOf returns the evidence for each lag, and the lag that was used for each run, of the fit or,
+// without one, of the inspection.
 func lagsOf(in Input) (evidence []result.LagEvidence, used map[string]result.RunLag) {
 	if in.Fit != nil && len(in.Fit.Beta.LagEvidence) > 0 {
 		return in.Fit.Beta.LagEvidence, in.Fit.Beta.PipelineLag
@@ -79,14 +85,15 @@ func lagsOf(in Input) (evidence []result.LagEvidence, used map[string]result.Run
 	return evidence, used
 }
 
-// auditMark selects one median of an audit and how it is drawn.
+// auditMark is one median of an audit and how it is drawn.
 type auditMark struct {
 	us   func(*result.TargetAudit) *float64
 	p    Paint
 	what string // in the tooltip
 }
 
-// auditFigure draws a row of medians for each run, connected by a line if isJoined.
+// auditFigure draws a row of medians for each run, connected by a line if isJoined, on the axis
+// label; nil without medians.
 func auditFigure(in Input, caption Figure, label string, isJoined bool, marks ...auditMark) *Figure {
 	var s Span
 	var rows []ChartRow
@@ -106,7 +113,7 @@ func auditFigure(in Input, caption Figure, label string, isJoined bool, marks ..
 	return rowFigure(caption.blank(), rows, s, label, len(rows))
 }
 
-// targetFigure compares step.duration_us and the cadence with the physical floor.
+// targetFigure compares step.duration_us and the cadence with the physical floor of each run.
 func targetFigure(in Input) *Figure {
 	return auditFigure(in, targetAuditCaption, "median (ms, logarithmic)", true,
 		auditMark{func(a *result.TargetAudit) *float64 { return a.PhysicalFloorUs }, ink, "floor"},
@@ -114,7 +121,8 @@ func targetFigure(in Input) *Figure {
 		auditMark{func(a *result.TargetAudit) *float64 { return a.CadenceUsP50 }, Decode, "cadence"})
 }
 
-// pickupFigure shows between which stamps the queueing delay behind the running step lies.
+// pickupFigure draws the times from ARRIVED to QUEUED and from QUEUED to SCHEDULED of each run,
+// which show between which stamps a request waits for the running step.
 func pickupFigure(in Input) *Figure {
 	return auditFigure(in, pickupAuditCaption, "wait (ms, logarithmic)", false,
 		auditMark{func(a *result.TargetAudit) *float64 { return a.ArrivedToQueuedUs.P50 }, Decode, "arrived to queued, median"},
@@ -123,7 +131,8 @@ func pickupFigure(in Input) *Figure {
 		auditMark{func(a *result.TargetAudit) *float64 { return a.QueuedToScheduledUs.P90 }, Other, "queued to scheduled, P90"})
 }
 
-// lagFigure shows the hold-out error of each candidate lag.
+// lagFigure draws the error of each candidate lag on held-out intervals that contain prefill, and
+// marks the lag that was used.
 func lagFigure(in Input) *Figure {
 	evidence, used := lagsOf(in)
 	fig := lagAuditCaption.blank()

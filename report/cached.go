@@ -6,9 +6,10 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// CachedTokens states how many prompt tokens came from the prefix cache and how that is known, or
-// that it is not known. It is empty if the engine's spans record them, and if there are no
-// requests.
+// CachedTokens returns a sentence for the report: how many prompt tokens came from the prefix cache
+// (in percent) and how that is known, or that it is not known. It returns "" if the extract counts
+// no prompt tokens this way, because the engine's spans record cached tokens or because there are
+// no requests.
 func CachedTokens(e *result.Extract) string {
 	t := e.CachedTokens()
 	switch {
@@ -26,7 +27,9 @@ func CachedTokens(e *result.Extract) string {
 	return fmt.Sprintf("%s%.0f %% of prompt tokens came from the prefix cache (%s)", atLeast, percent, cachedTokensSource(t))
 }
 
-// cachedTokensSource states how the cached tokens of a run are known.
+// cachedTokensSource returns the words for where the counts of cached tokens come from: the usage
+// that the server reports, single iterations of the log, counters of /metrics, or hit rates of the
+// log.
 func cachedTokensSource(t result.CachedTokens) string {
 	switch {
 	case t.Usage > 0:

@@ -181,7 +181,7 @@ var (
 	}
 )
 
-// blank is a figure with this caption and without panels.
+// blank returns a figure with this caption and without panels.
 func (f Figure) blank() *Figure {
 	f.Legend = slices.Clone(f.Legend)
 	return &f

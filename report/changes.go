@@ -1,5 +1,7 @@
 package report
 
+// This file shows what changed since an older validation.
+
 import (
 	"fmt"
 	"math"
@@ -9,8 +11,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// ChangesTable has the changes since an older validation, the most important first. The report, the
-// summary of a CI job and the terminal show it.
+// ChangesTable returns the changes since an older validation, the most important first. The report,
+// the summary of a CI job and the terminal show it.
 func ChangesTable(c *result.Changes) *Table {
 	t := changesLayout.blank()
 	for i := range c.Rows {
@@ -19,7 +21,7 @@ func ChangesTable(c *result.Changes) *Table {
 	return t
 }
 
-// changeRow is a change before and after, and the relative change of its number.
+// changeRow returns a row for a change: the value before and after, and the relative change.
 func changeRow(c *result.Change) Row {
 	what := c.Name
 	old := ""
@@ -52,7 +54,8 @@ func changeRow(c *result.Change) Row {
 		{Text: now, Class: strings.TrimSpace("n " + turnClass(c.Was, c.Is))}, {Text: change, Class: "n"}}}
 }
 
-// turnClass is the style of a verdict that changed from was to is; "" for one that did not.
+// turnClass returns the CSS class of a verdict that changed from was to is; "" if it did not
+// change.
 func turnClass(was, is string) string {
 	switch {
 	case was == is:
@@ -65,7 +68,7 @@ func turnClass(was, is string) string {
 	return "na"
 }
 
-// relativeChange is (new-old)/|old| in percent, or Unknown.
+// relativeChange returns (new-old)/|old| in percent with its sign; Unknown if that is not defined.
 func relativeChange(c *result.Change) string {
 	if c.Old == nil || c.New == nil || *c.Old == 0 {
 		return Unknown
@@ -73,7 +76,7 @@ func relativeChange(c *result.Change) string {
 	return Signed((*c.New - *c.Old) / math.Abs(*c.Old))
 }
 
-// changesSection shows what changed since an older validation.
+// changesSection returns the section on changes since an older validation.
 func changesSection(in Input) Section {
 	c := in.Changes
 	s := Section{ID: "changes", Nav: "Changes", Title: "What changed",

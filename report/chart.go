@@ -1,5 +1,8 @@
 package report
 
+// This file draws charts: figures of panels, axes, curves, charts of named rows, and matrices.
+// Sizes are CSS pixels with y downwards; drawing.go has the marks that charts consist of.
+
 import (
 	"fmt"
 	"html/template"
@@ -22,14 +25,14 @@ type Figure struct {
 }
 
 // Panel is one drawing with a description for screen readers. Narrow is the same drawing for
-// phones; nil if D fits them.
+// phones; nil if D is narrow enough for them.
 type Panel struct {
 	D      *Drawing
 	Desc   string
 	Narrow *Drawing
 }
 
-// HTML is the drawing as the page shows it.
+// HTML returns the drawing as the page shows it.
 func (p Panel) HTML() template.HTML {
 	html := inline(p.D, p.Desc)
 	if p.Narrow != nil {
@@ -38,8 +41,8 @@ func (p Panel) HTML() template.HTML {
 	return template.HTML(html)
 }
 
-// BothWidths draws one panel twice, for a desk and for a phone. It is nil if draw has nothing to
-// draw.
+// BothWidths returns one panel that is drawn twice, with the widths of a desk and of a phone; nil
+// if draw returns nil.
 func BothWidths(desc string, draw func(w float64) *Drawing) []Panel {
 	d := draw(wideW)
 	if d == nil {
@@ -59,9 +62,10 @@ type Key struct {
 // Wide reports whether the figure's panels take the whole width of the page.
 func (f *Figure) Wide() bool { return len(f.Panels) > 0 && f.Panels[0].D.W > PanelW+20 }
 
+// Margin of a sheet, and distance between its panels.
 const exportPad, exportGap = 16.0, 18.0
 
-// Sheet lays title, legend and panels out on one canvas for export.
+// Sheet returns title, legend and panels on one canvas, for a file.
 func (f *Figure) Sheet() *Drawing {
 	cols := 1
 	if !f.Wide() {
@@ -86,7 +90,7 @@ func (f *Figure) Sheet() *Drawing {
 	return out
 }
 
-// drawLegend draws the legend from y down and returns where the panels start.
+// drawLegend draws the legend at height y and returns the height at which the panels start.
 func (f *Figure) drawLegend(out *Drawing, y float64) float64 {
 	if len(f.Legend) == 0 {
 		return y
@@ -108,7 +112,7 @@ func (f *Figure) drawLegend(out *Drawing, y float64) float64 {
 	return y + 16
 }
 
-// Mini is the swatch of the legend entry, as SVG.
+// Mini returns the swatch of the legend entry as SVG.
 func (k Key) Mini() template.HTML {
 	d := Drawing{W: 22, H: 10}
 	if k.Area {
@@ -128,12 +132,14 @@ type axis struct {
 	P0, P1 float64 // pixels of lo and hi
 }
 
+// tick is a value of an axis that has a label.
 type tick struct {
 	V     float64
 	Label string
 }
 
-// Linear makes an axis over [lo, hi] widened to round ticks.
+// Linear returns a linear axis over [lo, hi], widened to round ticks, with about as many intervals
+// as stated.
 func Linear(label string, lo, hi float64, about int) axis {
 	if !(hi > lo) {
 		lo, hi = lo-0.5, lo+0.5
@@ -150,7 +156,7 @@ func Linear(label string, lo, hi float64, about int) axis {
 	return a
 }
 
-// integers is linear with ticks at whole numbers only.
+// integers returns a linear axis with ticks at whole numbers only.
 func integers(label string, lo, hi float64, about int) axis {
 	if hi-lo < float64(about) {
 		about = max(1, int(hi-lo))
@@ -158,8 +164,8 @@ func integers(label string, lo, hi float64, about int) axis {
 	return Linear(label, math.Floor(lo), math.Max(math.Ceil(hi), math.Floor(lo)+1), about)
 }
 
-// Logarithmic makes a log axis over [lo, hi], both positive, with labels at
-// 1-2-5 when few decades are shown, else at powers of ten.
+// Logarithmic returns a logarithmic axis over [lo, hi], both positive. Ticks are at 1, 2 and 5
+// times powers of ten if few decades are shown, otherwise at powers of ten.
 func Logarithmic(label string, lo, hi float64) axis {
 	if !(lo > 0) {
 		lo = math.Max(hi/1e6, 1e-9)
@@ -195,7 +201,7 @@ func Logarithmic(label string, lo, hi float64) axis {
 	return a
 }
 
-// Widened gives a log axis a little air on both sides.
+// Widened returns the range lo to hi with some margin at both ends, for a logarithmic axis.
 func Widened(lo, hi float64) (float64, float64) {
 	if !(lo > 0) || !(hi >= lo) {
 		return lo, hi
@@ -203,7 +209,7 @@ func Widened(lo, hi float64) (float64, float64) {
 	return lo / 1.12, hi * 1.12
 }
 
-// Px is the pixel of v. Values outside the axis are drawn at its border.
+// Px returns the pixel of value v. Values outside the axis are drawn at its end.
 func (a *axis) Px(v float64) float64 {
 	lo, hi := a.Lo, a.Hi
 	if a.log {
@@ -215,7 +221,7 @@ func (a *axis) Px(v float64) float64 {
 	return a.P0 + math.Min(math.Max(f, 0), 1)*(a.P1-a.P0)
 }
 
-// niceStep rounds a step up to 1, 2 or 5 times a power of ten.
+// niceStep returns the smallest of 1, 2 and 5 times a power of ten that is at least raw.
 func niceStep(raw float64) float64 {
 	if !(raw > 0) {
 		return 1
@@ -229,8 +235,8 @@ func niceStep(raw float64) float64 {
 	return 10 * base
 }
 
-// axisTitle draws the title centred below the plotting area, or further left when it
-// would not fit.
+// axisTitle draws the title of axis x, centred below the plotting area or, if it would not fit,
+// further left.
 func axisTitle(d *Drawing, x axis, label string) {
 	label = clip(label, labelSize, d.W-8)
 	half := textWidth(label, labelSize) / 2
@@ -238,10 +244,10 @@ func axisTitle(d *Drawing, x axis, label string) {
 	d.Label(point{at, d.H - 6}, label, labelSize, Mute, anchorMiddle)
 }
 
-// maxCurve is the most points one line may have.
+// maxCurve is the largest number of points of one line.
 const maxCurve = 240
 
-// sparse keeps at most maxCurve points, the first and the last among them.
+// sparse returns at most maxCurve of the points, evenly chosen, the first and the last among them.
 func sparse[T any](xy []T) []T {
 	if len(xy) <= maxCurve {
 		return xy
@@ -298,8 +304,8 @@ type frame struct {
 	X, y axis
 }
 
-// NewFrame draws title, grid, ticks and axis labels. The y label is above the axis and horizontal, so that
-// it can be read.
+// NewFrame returns a panel of w x h pixels with title, grid, ticks and axis labels. The y label is
+// above the axis and horizontal, which is easier to read.
 func NewFrame(w, h float64, title string, x, y axis) *frame {
 	f := &frame{Drawing: Drawing{W: w, H: h}, X: x, y: y}
 	left := 14.0
@@ -339,7 +345,7 @@ func (f *frame) grid() {
 	f.Seg(point{f.X.P0, f.y.P0}, point{f.X.P1, f.y.P0}, AxisLine, 1, Solid)
 }
 
-// At is the pixel of a value pair.
+// At returns the pixel of the values x and y.
 func (f *frame) At(x, y float64) point { return point{f.X.Px(x), f.y.Px(y)} }
 
 // Inside reports whether a value pair lies on the axes.
@@ -368,8 +374,8 @@ func (f *frame) Curve(xy [][2]float64, p Paint, width float64, dash int) {
 	}
 }
 
-// idleSplits are the indices at which a curve over time has to be broken: points that come `times`
-// the median interval or more after the one before.
+// idleSplits returns the indices at which a curve over time has to be broken: points that follow
+// the one before after more than `times` the median interval.
 func idleSplits(x []float64, times float64) []int {
 	var steps []float64
 	for i := 1; i < len(x); i++ {
@@ -384,7 +390,7 @@ func idleSplits(x []float64, times float64) []int {
 	return out
 }
 
-// Stairs draws an empirical distribution: flat, then up at each value.
+// Stairs draws an empirical distribution function: horizontal lines with a rise at each value.
 func (f *frame) Stairs(xy [][2]float64, p Paint, width float64, dash int) {
 	var pts []point
 	prev := 0.0
@@ -412,7 +418,7 @@ func (f *frame) Area(x, lower, upper []float64, p Paint, opacity float64) {
 	f.add(mark{kind: markPath, pts: pts, closed: true, fill: p, opacity: opacity})
 }
 
-// Level draws a horizontal reference line with a word at its right end.
+// Level draws a horizontal reference line at y with a word at its right end.
 func (f *frame) Level(y float64, p Paint, dash int, word string) {
 	if y < f.y.Lo || y > f.y.Hi {
 		return
@@ -423,7 +429,7 @@ func (f *frame) Level(y float64, p Paint, dash int, word string) {
 	}
 }
 
-// Diagonal draws y = factor * x across the area.
+// Diagonal draws the line y = factor * x across the plotting area.
 func (f *frame) Diagonal(factor float64, p Paint, dash int) {
 	lo := math.Max(f.X.Lo, f.y.Lo/factor)
 	hi := math.Min(f.X.Hi, f.y.Hi/factor)
@@ -432,7 +438,7 @@ func (f *frame) Diagonal(factor float64, p Paint, dash int) {
 	}
 }
 
-// wideW is the width of a figure whose rows carry names.
+// Width of a figure whose rows have names, height of a row, and largest width of the names.
 const wideW, rowH, nameW = 720.0, 21.0, 230.0
 
 // RowMark is one value in a row of a row chart.
@@ -444,14 +450,15 @@ type RowMark struct {
 	Tip  string
 }
 
-// ChartRow is a name and its values.
+// ChartRow is a row of a chart: its name and its values.
 type ChartRow struct {
 	Name  string
 	Marks []RowMark
 	Join  bool // a line from the smallest to the largest dot
 }
 
-// RowChart draws one row per name over a shared horizontal axis.
+// RowChart draws one row for each name over a common horizontal axis x, with vertical reference
+// lines refs.
 func RowChart(w float64, rows []ChartRow, x axis, refs ...RowMark) *Drawing {
 	top, bottom := 20.0, 40.0
 	d := &Drawing{W: w, H: top + float64(len(rows))*rowH + bottom}
@@ -507,8 +514,8 @@ func drawRow(d *Drawing, r ChartRow, x *axis, left, y float64) {
 	}
 }
 
-// nameWidth is the width names need left of a chart, at most nameW and a good third of the
-// drawing.
+// nameWidth returns the width that the names need left of a chart, at most nameW and a good third
+// of the drawing.
 func nameWidth(width float64, names []string) float64 {
 	w := 60.0
 	for _, n := range names {
@@ -517,7 +524,8 @@ func nameWidth(width float64, names []string) float64 {
 	return math.Min(w, math.Min(nameW, 0.38*width))
 }
 
-// rowFigure finishes a figure of named rows on a log axis.
+// rowFigure adds to fig a chart of named rows on a logarithmic axis over the range s, and returns
+// fig; nil without rows. total is the number of rows before any were left out.
 func rowFigure(fig *Figure, rows []ChartRow, s Span, label string, total int) *Figure {
 	if len(rows) == 0 || !s.Ok {
 		return nil
@@ -533,7 +541,7 @@ func rowFigure(fig *Figure, rows []ChartRow, s Span, label string, total int) *F
 	return fig
 }
 
-// maxChartRows is the most named rows of one chart; tables hold more.
+// maxChartRows is the largest number of named rows in one chart; the tables have all.
 const maxChartRows = 30
 
 // Heat is a matrix of values drawn as coloured cells.
@@ -542,12 +550,12 @@ type Heat struct {
 	XLabel     string
 	Value      [][]*float64 // [row][col]; nil is drawn empty
 	Tip        [][]string
-	Print      func(float64) string
-	Log        bool
-	Mark       [2]int // row, col of a ringed cell; -1 for none
+	Print      func(float64) string // text of a value in its cell
+	Log        bool                 // colours by the logarithm of the value
+	Mark       [2]int               // row, col of a ringed cell; -1 for none
 }
 
-// HeatOf is a matrix of shares without values.
+// HeatOf returns a matrix of shares, still without values.
 func HeatOf(rows, cols []string, label string) Heat {
 	h := Heat{Rows: rows, Cols: cols, XLabel: label, Print: Pct, Mark: [2]int{-1, -1}}
 	for range rows {
@@ -557,7 +565,7 @@ func HeatOf(rows, cols []string, label string) Heat {
 	return h
 }
 
-// Draw draws the matrix; cells share the width left of the names.
+// Draw draws the matrix with a width of w pixels; the cells share what the names leave.
 func (h *Heat) Draw(w float64) *Drawing {
 	s := h.extent()
 	left := nameWidth(w, h.Rows)
@@ -587,7 +595,7 @@ func (h *Heat) Draw(w float64) *Drawing {
 	return d
 }
 
-// extent is the range of the values.
+// extent returns the range of the values.
 func (h *Heat) extent() (s Span) {
 	for _, vs := range h.Value {
 		for _, v := range vs {
@@ -603,7 +611,8 @@ func (h *Heat) extent() (s Span) {
 	return s
 }
 
-// cell draws the cell of row i and column j with its top left corner at the point.
+// cell draws the cell of row i and column j, of w x hh pixels, with its top left corner at `at`. s
+// is the range of all values.
 func (h *Heat) cell(d *Drawing, i, j int, at point, w, hh float64, s Span) {
 	v := h.Value[i][j]
 	far := point{at.X + w - 2, at.Y + hh - 2}
@@ -621,7 +630,7 @@ func (h *Heat) cell(d *Drawing, i, j int, at point, w, hh float64, s Span) {
 	}
 }
 
-// frac is where a value lies in the range, 0 to 1, on the matrix's scale.
+// frac returns the place of a value in the range s, 0 to 1, on the matrix's scale.
 func (h *Heat) frac(v float64, s Span) float64 {
 	if !(s.Hi > s.Lo) {
 		return 0

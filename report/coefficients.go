@@ -1,5 +1,9 @@
 package report
 
+// This file makes the section on coefficients: values, intervals, and how well the data determine
+// them. Beta is the step-time model, alpha the delays outside the steps; VIF is the variance
+// inflation factor.
+
 import (
 	"cmp"
 	"fmt"
@@ -40,7 +44,8 @@ func coefficientSection(in Input, figs []*Figure) Section {
 	return s
 }
 
-// recipeBlocks show the cross-validated errors of the recipes of the step time that were compared.
+// recipeBlocks returns the cross-validated errors of the recipes of the step time that were
+// compared.
 func recipeBlocks(f *result.Fit) []Block {
 	if len(f.Recipes) == 0 {
 		return nil
@@ -60,8 +65,8 @@ func recipeBlocks(f *result.Fit) []Block {
 	return []Block{{Text: "Recipes compared by cross-validation; the hold-out takes part in neither:"}, {List: list}}
 }
 
-// formsText names the forms of the step time that were compared, with their cross-validated relative
-// errors; empty without a comparison.
+// formsText returns the forms of the step time that were compared with their cross-validated
+// relative errors; "" without a comparison.
 func formsText(candidates []result.Candidate) string {
 	var list []string
 	for _, c := range candidates {
@@ -77,7 +82,7 @@ func formsText(candidates []result.Candidate) string {
 	return strings.Join(list, ", ")
 }
 
-// modelBlocks show a model's coefficients, and folded the figures that experts check.
+// modelBlocks returns a model's coefficients and, folded, the figures that experts look at.
 func modelBlocks(m result.Model) []Block {
 	out := Tables(coefficientTable(m))
 	if len(m.NullDirections) > 0 {
@@ -87,7 +92,7 @@ func modelBlocks(m result.Model) []Block {
 	return append(out, folded(title, expertBlocks(m))...)
 }
 
-// expertBlocks show how a model was selected and how well its terms are determined.
+// expertBlocks returns how a model was selected and how well its terms are determined.
 func expertBlocks(m result.Model) []Block {
 	facts := knownFacts(
 		FactOf("Target", m.Target), FactOf("Penalty λ", ShortOr(m.Lambda)),
@@ -113,7 +118,7 @@ func expertBlocks(m result.Model) []Block {
 	return out
 }
 
-// gammaText is gamma, and whether the data determine it.
+// gammaText returns gamma, the memory of the preemption average, and whether the data determine it.
 func gammaText(m result.Model) string {
 	if identified := m.GammaIdentified; identified != nil && !*identified {
 		return ShortOr(m.GammaEMA) + ", the default: not identified"
@@ -121,7 +126,7 @@ func gammaText(m result.Model) string {
 	return ShortOr(m.GammaEMA)
 }
 
-// freedomText is the number of effective degrees of freedom, of so many terms.
+// freedomText returns the effective degrees of freedom and the number of terms.
 func freedomText(m result.Model) string {
 	if m.DFEff == nil {
 		return Unknown
@@ -129,12 +134,13 @@ func freedomText(m result.Model) string {
 	return fmt.Sprintf("%s of %d terms", Short(*m.DFEff), len(m.Coefficients))
 }
 
-// knownFacts omits facts that are unknown or do not apply.
+// knownFacts returns the facts without those that are unknown or do not apply.
 func knownFacts(fs ...Fact) []Fact {
 	return slices.DeleteFunc(fs, func(f Fact) bool { return f.Value == Unknown || f.Value == "" })
 }
 
-// certificateText states whether the solution satisfies the conditions of an optimum.
+// certificateText states whether the solution satisfies the conditions of an optimum, which the fit
+// checks after it.
 func certificateText(c *result.Certificate) string {
 	if c == nil {
 		return Unknown
@@ -146,8 +152,9 @@ func certificateText(c *result.Certificate) string {
 	return fmt.Sprintf("%s (largest active gradient %s)", verdict, Short(c.MaxActiveGradient))
 }
 
-// foldsText counts the folds by the fingerprints of their coefficients. Equal fingerprints mean
-// that folds were fitted to the same rows.
+// foldsText returns the number of folds of the cross-validation. prints are the fingerprints of
+// their coefficients; equal ones mean that folds were fitted to the same rows, which is then
+// stated.
 func foldsText(prints []string) string {
 	if len(prints) == 0 {
 		return Unknown
@@ -162,7 +169,7 @@ func foldsText(prints []string) string {
 	return fmt.Sprintf("%d, but only %d distinct: NOT a cross-validation", len(prints), len(distinct))
 }
 
-// coefficientTable lists the terms of a model. Only time-like terms of the step time have a utilisation,
+// coefficientTable returns the terms of a model. Only terms of the step time have a utilisation,
 // because delays outside the steps are not work of the hardware.
 func coefficientTable(m result.Model) *Table {
 	t := coefLayout.blankFor(m.Name)
@@ -189,7 +196,8 @@ func coefficientTable(m result.Model) *Table {
 	return t
 }
 
-// expertTable shows how much the data decided each term, and the range of its feature in training.
+// expertTable returns how much the data decided each term, and the range of its feature in
+// training.
 func expertTable(m result.Model) *Table {
 	t := expertLayout.blankFor(m.Name)
 	for _, c := range m.Coefficients {
@@ -198,7 +206,8 @@ func expertTable(m result.Model) *Table {
 	return t
 }
 
-// estimateCell is the estimate without penalty, which fits with a prior do not have.
+// estimateCell returns the cell of the estimate without penalty, which fits with a prior do not
+// have.
 func estimateCell(c result.Coefficient) Cell {
 	if c.Estimate == nil {
 		return Cell{Text: Unknown, Class: "n dim"}
@@ -207,7 +216,8 @@ func estimateCell(c result.Coefficient) Cell {
 	return Cell{Text: FourDigits(v), Key: sortKey(v), Class: "n"}
 }
 
-// intervalCell is the 95 % interval of a coefficient, with the prior that it depends on, if any.
+// intervalCell returns the cell of the 95 % interval of a coefficient, with the prior on which it
+// depends, if any.
 func intervalCell(c result.Coefficient) Cell {
 	out := rangeIn(c.Interval(), c.Unit)
 	if c.CI95Given != "" && c.CI95 != nil {
@@ -216,7 +226,8 @@ func intervalCell(c result.Coefficient) Cell {
 	return out
 }
 
-// rangeIn shows an interval in the unit in which people read it. The column sorts by its width.
+// rangeIn returns the cell of an interval in the unit in which people read it. The column sorts by
+// its width.
 func rangeIn(of *[2]float64, unit string) Cell {
 	if of == nil {
 		return Cell{Text: Unknown, Class: "dim"}
@@ -226,7 +237,7 @@ func rangeIn(of *[2]float64, unit string) Cell {
 	return Cell{Text: Range(lo, hi), Class: "nb", Key: sortKey(hi - lo)}
 }
 
-// utilisationCell is an implied utilisation, marked if it is above 1.
+// utilisationCell returns the cell of an implied utilisation, marked if it is above 1.
 func utilisationCell(u *float64) Cell {
 	c := Number(u)
 	if u != nil && *u > 1 {
@@ -239,8 +250,8 @@ func utilisationCell(u *float64) Cell {
 // (spec#identified).
 const looseFactor = 30
 
-// identification is how well the data determine a coefficient: as the document has it, or `loosely
-// known` if that is `within` and the interval contains 0 or spans more than looseFactor.
+// identification returns how well the data determine a coefficient: as the document states or, if
+// that is `within` and the interval contains 0 or spans more than looseFactor, "loosely known".
 func identification(c *result.Coefficient) string {
 	ci := c.Interval()
 	if c.Identified != coeff.Within || ci == nil {
@@ -254,7 +265,7 @@ func identification(c *result.Coefficient) string {
 	return "loosely known"
 }
 
-// identifiedCell shows identification, and whether the cost was not learned.
+// identifiedCell returns the cell of identification, with a remark if the cost was not learned.
 func identifiedCell(c result.Coefficient) Cell {
 	out := Cell{Text: identification(&c), Class: "nb"}
 	if out.Text != coeff.Within {
@@ -266,7 +277,7 @@ func identifiedCell(c result.Coefficient) Cell {
 	return out
 }
 
-// boundTable lists the features that rows had at their bound (spec#bound-hits); nil without any.
+// boundTable returns the features that rows had at their bound (spec#bound-hits); nil without any.
 func boundTable(m result.Model) *Table {
 	t := boundsLayout.blankFor(m.Name)
 	for _, b := range m.BoundHits {
@@ -280,7 +291,7 @@ func boundTable(m result.Model) *Table {
 	return Capped(t, "in the order of the file", "fit.json, bound_hits")
 }
 
-// alternativeBlocks compare the model with the other models fitted to the same rows.
+// alternativeBlocks returns the errors of the other models that were fitted to the same rows.
 func alternativeBlocks(f *result.Fit) []Block {
 	if len(f.Models) == 0 {
 		return nil
@@ -301,7 +312,7 @@ func alternativeBlocks(f *result.Fit) []Block {
 	return Tables(t)
 }
 
-// identifyBlocks show what an inspection found: missing kinds of steps, and the experiments that
+// identifyBlocks returns the kinds of steps that the recordings lack, and the experiments that
 // would help most.
 func identifyBlocks(i *result.Identify) []Block {
 	out := []Block{}
@@ -316,7 +327,7 @@ func identifyBlocks(i *result.Identify) []Block {
 	return underHeading("What these data can identify", out)
 }
 
-// rangeCell is the range of a feature in training.
+// rangeCell returns the cell of the range of a feature in training.
 func rangeCell(r *[2]float64) Cell {
 	if r == nil {
 		return Cell{Text: Unknown, Class: "dim"}
@@ -324,8 +335,8 @@ func rangeCell(r *[2]float64) Cell {
 	return Cell{Text: Short(r[0]) + " .. " + Short(r[1]), Class: "nb"}
 }
 
-// intervalBar draws the interval on the scale of the value: from 0 to twice the value, or from -2
-// to +2 times if the value is negative or the interval crosses zero.
+// intervalBar draws the interval as SVG on the scale of the value: from 0 to twice the value, or
+// from -2 to +2 times if the value is negative or the interval crosses zero.
 func intervalBar(c result.Coefficient) string {
 	ci := c.Interval()
 	if ci == nil || c.Value == 0 {
@@ -349,7 +360,8 @@ func intervalBar(c result.Coefficient) string {
 	return inline(&d, fmt.Sprintf("%s; 95 %% interval %s %s", FourDigits(v), Range(lo, hi), unit))
 }
 
-// utilisationFigure shows which share of the hardware's peak the time-like coefficients imply.
+// utilisationFigure draws which share of the hardware's peak the coefficients of the step time
+// imply.
 func utilisationFigure(in Input) *Figure {
 	if in.Fit == nil {
 		return nil
@@ -382,7 +394,8 @@ func utilisationFigure(in Input) *Figure {
 	return fig
 }
 
-// surfaceFigure is the cross-validation score over lambda and gamma.
+// surfaceFigure draws the cross-validation score over the penalty lambda and the memory gamma of
+// the preemption average.
 func surfaceFigure(in Input) *Figure {
 	if in.Fit == nil || len(in.Fit.Beta.Grid) == 0 {
 		return nil
@@ -412,10 +425,10 @@ func surfaceFigure(in Input) *Figure {
 	return fig
 }
 
-// maxGrid is the most values of one grid axis that are drawn.
+// maxGrid is the largest number of values of one axis of that grid that are drawn.
 const maxGrid = 60
 
-// gridAxes are the distinct penalties and memories of a grid, in order.
+// gridAxes returns the distinct penalties and memories of a grid, in increasing order.
 func gridAxes(grid []result.GridPoint) (lambdas, gammas []float64) {
 	for _, g := range grid {
 		lambdas = insertSorted(lambdas, g.Lambda)
@@ -424,8 +437,8 @@ func gridAxes(grid []result.GridPoint) (lambdas, gammas []float64) {
 	return lambdas, gammas
 }
 
-// cvSurface draws the cross-validation score over lambda (columns) and gamma (rows), and marks the
-// chosen point.
+// cvSurface draws one cross-validation score over lambda (columns) and gamma (rows), and marks the
+// chosen point; nil without scores.
 func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64) *Drawing {
 	if !slices.ContainsFunc(m.Grid, func(g result.GridPoint) bool { return score(g) != nil }) {
 		return nil
@@ -458,7 +471,7 @@ func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64)
 	return h.Draw(w)
 }
 
-// insertSorted adds a value to a sorted list of distinct values.
+// insertSorted returns the sorted list of distinct values with v added.
 func insertSorted(list []float64, v float64) []float64 {
 	i, found := slices.BinarySearchFunc(list, v, cmp.Compare[float64])
 	if found {
@@ -467,8 +480,8 @@ func insertSorted(list []float64, v float64) []float64 {
 	return slices.Insert(list, i, v)
 }
 
-// learnedBlocks show, for a fit from requests or load levels, which directions the data decided and
-// how well load levels are predicted that were not fitted. They are nil for a fit from steps.
+// learnedBlocks returns, for a fit from requests or load levels, which directions the data decided
+// and how well load levels are predicted that were not fitted; nil for a fit from steps.
 func learnedBlocks(f *result.Fit) []Block {
 	r := f.Requests
 	if r == nil {
@@ -505,7 +518,7 @@ func learnedBlocks(f *result.Fit) []Block {
 	return append(out, Tables(Capped(loads, "in the order of the file", "fit.json, requests"))...)
 }
 
-// levelFigure is TTFT and TPOT of load levels, predicted against measured.
+// levelFigure draws TTFT and TPOT of load levels, predicted against measured.
 func levelFigure(f *result.Fit) *Figure {
 	fig := levelMeansCaption.blank()
 	if f == nil || f.Requests == nil {
@@ -538,7 +551,7 @@ func levelFigure(f *result.Fit) *Figure {
 	return fig
 }
 
-// levelTable has the measured and the predicted TTFT and TPOT of load levels.
+// levelTable returns the measured and the predicted TTFT and TPOT of load levels.
 func levelTable(levels []result.LevelHoldout) *Table {
 	t := levelsLayout.blank()
 	off := func(measured, predicted *float64) Cell {

@@ -1,5 +1,8 @@
 package report
 
+// This file draws what the recordings cover: histograms of the recorded steps, and the load over
+// time.
+
 import (
 	"fmt"
 	"strconv"
@@ -15,7 +18,7 @@ var coverageNames = []struct{ Name, title string }{
 	{"kv_usage", "KV-cache usage"},
 }
 
-// coverageFigure shows which loads were recorded, one row per run.
+// coverageFigure draws which loads were recorded, one row for each run; nil without an inspection.
 func coverageFigure(in Input) *Figure {
 	if in.Inspect == nil {
 		return nil
@@ -76,8 +79,8 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Dra
 	return d
 }
 
-// usedBins is one more than the highest bin that any run reaches, so that the end of the recorded
-// range is visible.
+// usedBins returns one more than the number of the highest bin that any run reaches, so that the
+// end of the recorded range is visible.
 func usedBins(hs []result.Histogram) int {
 	last := 0
 	for _, h := range hs {
@@ -90,7 +93,7 @@ func usedBins(hs []result.Histogram) int {
 	return min(last+1, max(last, len(hs[0].Counts)))
 }
 
-// binText names a bin by its edges; the last one may be open.
+// binText returns the edges of bin j; the last bin may be open.
 func binText(h result.Histogram, j int) string {
 	if j+1 < len(h.Edges) {
 		return Short(h.Edges[j]) + " to " + Short(h.Edges[j+1]) + " " + unitText(h.Unit)
@@ -98,7 +101,7 @@ func binText(h result.Histogram, j int) string {
 	return "from " + Short(h.Edges[j]) + " " + unitText(h.Unit)
 }
 
-// unitText is a unit as shown; numbers without one are shares.
+// unitText returns a unit as the page shows it; numbers without one are shares.
 func unitText(unit string) string {
 	if unit == "" || unit == "1" {
 		return "share"
@@ -106,7 +109,7 @@ func unitText(unit string) string {
 	return unit
 }
 
-// binPaint is the colour of n of rows; a bin with any row is visible.
+// binPaint returns the colour of a bin with n of rows steps. A bin with any step is visible.
 func binPaint(n, rows int) Paint {
 	if n <= 0 {
 		return none
@@ -129,7 +132,7 @@ func edgeLabels(d *Drawing, h result.Histogram, bins int, left, cw, y float64) {
 	axisTitle(d, axis{P0: left, P1: left + cw*float64(bins)}, "lower edge of the bin ("+unitText(h.Unit)+")")
 }
 
-// maxLoadRuns is how many runs get a panel of load over time.
+// maxLoadRuns is the largest number of runs that get a panel of load over time.
 const maxLoadRuns = 15
 
 // loadFigure shows running and waiting requests over each run.
@@ -173,8 +176,8 @@ func loadPanel(r result.InspectRun) *Drawing {
 	return &p.Drawing
 }
 
-// seriesPoints are the known values at the middle of their bins, of binS seconds; an unknown value
-// is a gap.
+// seriesPoints returns the known values with the middle of their bins, of binS seconds. An unknown
+// value becomes a gap.
 func seriesPoints(vs []*float64, binS float64) [][2]float64 {
 	var out [][2]float64
 	for i, v := range vs {

@@ -1,5 +1,9 @@
 package report
 
+// This file makes the section on the recordings. An identity is a relation that must hold between
+// the streams of a recording (spans, logs, client files); a violated one makes the run unusable or
+// is reported.
+
 import (
 	"fmt"
 	"slices"
@@ -9,8 +13,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// dataSection is the section on the recordings: what was recorded and lost, and which runs are
-// usable.
+// dataSection returns the section on the recordings: what was recorded and lost, and which runs can
+// be used.
 func dataSection(in Input, figs []*Figure) Section {
 	s := Section{ID: "data", Nav: "Data", Title: "Data quality",
 		Lead: "What was recorded, what was lost, and which runs can be used. No result below is better than these data."}
@@ -33,8 +37,8 @@ func dataSection(in Input, figs []*Figure) Section {
 	return s
 }
 
-// accountTables show what the runs lost and how their clocks differ, then what became of records
-// and rows: read = kept + dropped by reason.
+// accountTables returns what the runs lost and how their clocks differ, then what became of the
+// records and rows: read = kept + dropped by reason.
 func accountTables(in Input) []Block {
 	var out []Block
 	if in.Inspect != nil {
@@ -52,7 +56,7 @@ func accountTables(in Input) []Block {
 	return out
 }
 
-// dataFindings are the findings about the recordings, one list for each source.
+// dataFindings returns the findings about the recordings, one list for each source.
 func dataFindings(in Input) [][]trace.Finding {
 	var lists [][]trace.Finding
 	if in.Inspect != nil {
@@ -74,7 +78,7 @@ func dataFindings(in Input) [][]trace.Finding {
 	return lists
 }
 
-// namingRun prefixes the findings that do not contain the run's name with it.
+// namingRun returns the findings, with the run's name before each message that does not contain it.
 func namingRun(id string, findings []trace.Finding) []trace.Finding {
 	out := slices.Clone(findings)
 	for i := range out {
@@ -85,7 +89,7 @@ func namingRun(id string, findings []trace.Finding) []trace.Finding {
 	return out
 }
 
-// unfitBlocks list the runs that cannot be used, and why.
+// unfitBlocks returns the runs that cannot be used, with the reasons.
 func unfitBlocks(i *result.Inspect) []Block {
 	var lines []string
 	for _, r := range i.Runs {
@@ -99,7 +103,7 @@ func unfitBlocks(i *result.Inspect) []Block {
 	return []Block{{Heading: "Runs that cannot be used"}, {List: FirstOf(lines, 30, "inspect.json")}}
 }
 
-// inspectTable has one row for each inspected run.
+// inspectTable returns one row for each inspected run.
 func inspectTable(i *result.Inspect) *Table {
 	t := runsLayout.blank()
 	for _, r := range i.Runs {
@@ -121,7 +125,8 @@ func inspectTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
-// violatedTable lists the violated identities of each run, those that make it unusable first.
+// violatedTable returns the violated identities of each run, those that make the run unusable
+// first.
 func violatedTable(i *result.Inspect) *Table {
 	t := violatedLayout.blank()
 	for _, effect := range []string{result.IdentityFails, result.IdentityUndecided, result.IdentityNamed} {
@@ -143,7 +148,8 @@ func violatedTable(i *result.Inspect) *Table {
 	return Capped(t, "unusable ones first", "inspect.json, runs")
 }
 
-// identitiesTable counts by identity in how many runs it holds.
+// identitiesTable returns, for each identity, in how many runs it holds, is violated and could not
+// be checked.
 func identitiesTable(i *result.Inspect) *Table {
 	t := identitiesLayout.blank()
 	type count struct{ holds, violated, notChecked, comparisons int }
@@ -176,7 +182,7 @@ func identitiesTable(i *result.Inspect) *Table {
 	return t
 }
 
-// lossTable counts, by run, what was lost and what contradicts itself.
+// lossTable returns, for each run, what was lost and what contradicts itself.
 func lossTable(i *result.Inspect) *Table {
 	t := lossesLayout.blank()
 	for _, r := range i.Runs {
@@ -190,8 +196,8 @@ func lossTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
-// clockTable has, by run, the offset between wall and monotonic clock, and what is missing between
-// steps.
+// clockTable returns, for each run, the offset between wall and monotonic clock, and what is
+// missing between steps.
 func clockTable(i *result.Inspect) *Table {
 	t := clocksLayout.blank()
 	for _, r := range i.Runs {
@@ -205,7 +211,8 @@ func clockTable(i *result.Inspect) *Table {
 // checkNames turns the keys of saturation checks into words.
 var checkNames = strings.NewReplacer("_", " ", "ttft", "TTFT", "e2e", "E2E", "p99", "P99", "p50", "P50", "r2", "R²")
 
-// saturationTable has one column for each saturation check that any run has.
+// saturationTable returns one row for each run and one column for each saturation check that any
+// run has.
 func saturationTable(i *result.Inspect) *Table {
 	t := saturationLayout.blank()
 	var names []string
@@ -234,7 +241,7 @@ func saturationTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
-// saturationCell is the value of a check, marked if it is over its threshold.
+// saturationCell returns the value of the named check, marked if it is above its threshold.
 func saturationCell(checks []result.SaturationCheck, name string) Cell {
 	for _, c := range checks {
 		if c.Name == name {
@@ -248,7 +255,7 @@ func saturationCell(checks []result.SaturationCheck, name string) Cell {
 	return Number(nil)
 }
 
-// fitRunTable lists the runs that the fit used, and why it did not use the others.
+// fitRunTable returns the runs that the fit used, and why it did not use the others.
 func fitRunTable(f *result.Fit) *Table {
 	t := fitRunsLayout.blank()
 	byRun := map[string]result.RunRows{}
@@ -272,7 +279,7 @@ func fitRunTable(f *result.Fit) *Table {
 	return Capped(t, "in the order of the file", "fit.json, runs")
 }
 
-// rowTable accounts for the rows of every model: read = kept + dropped.
+// rowTable returns the rows of every model: read = kept + dropped.
 func rowTable(f *result.Fit) *Table {
 	t := rowsLayout.blank()
 	add := func(m result.Model) {
@@ -285,7 +292,7 @@ func rowTable(f *result.Fit) *Table {
 	return t
 }
 
-// labelOf is the label of a configuration, or its key if it has none.
+// labelOf returns the label of a configuration, or its key if it has none.
 func labelOf(labels map[string]string, key string) string {
 	if l := labels[key]; l != "" {
 		return l
@@ -293,8 +300,7 @@ func labelOf(labels map[string]string, key string) string {
 	return key
 }
 
-// recordBlocks show the account of the extraction: every record read is kept, or dropped for a
-// reason.
+// recordBlocks returns what became of the records: each was kept or dropped for a reason.
 func recordBlocks(e *result.Extract) []Block {
 	t := recordsLayout.blank()
 	for _, r := range e.Runs {
@@ -311,7 +317,7 @@ func recordBlocks(e *result.Extract) []Block {
 	return append(out, Tables(exampleTable(e))...)
 }
 
-// exampleTable shows, for every reason, the first records that were dropped, with their place.
+// exampleTable returns the first dropped records of each reason, with their place in the file.
 func exampleTable(e *result.Extract) *Table {
 	t := dropsLayout.blank()
 	for _, r := range e.Runs {
@@ -322,7 +328,7 @@ func exampleTable(e *result.Extract) *Table {
 	return Capped(t, "in the order of the file", "extract.json, runs")
 }
 
-// totalsText is the sentence above the accounts.
+// totalsText returns the sentence above these tables.
 func totalsText(e *result.Extract) string {
 	r := e.Totals.Records
 	return fmt.Sprintf("%s records read from %s bytes: %s kept, dropped: %s.", grouped(fmt.Sprint(r.Read)),

@@ -1,5 +1,8 @@
 package report
 
+// This file has the marks that figures consist of, their colours (paints), and SVG: inline for the
+// page, whose style sheet has the colours, or as a file of its own.
+
 import (
 	"bytes"
 	"fmt"
@@ -12,7 +15,7 @@ import (
 // point is a place in a drawing, in CSS pixels from the top left.
 type point struct{ X, Y float64 }
 
-// At is the point at x and y.
+// At returns the point at x and y.
 func At(x, y float64) point { return point{x, y} }
 
 // Kinds of marks.
@@ -30,6 +33,7 @@ const (
 	dotted
 )
 
+// dashPatterns are the lengths of dashes and gaps, pixels.
 var dashPatterns = [][]float64{Solid: nil, Dashed: {6, 4}, dotted: {1.5, 3.5}}
 
 // Text anchors.
@@ -63,39 +67,40 @@ type Drawing struct {
 	Marks []mark
 }
 
+// add appends a mark.
 func (d *Drawing) add(m mark) { d.Marks = append(d.Marks, m) }
 
-// line is a polyline.
+// line appends a polyline.
 func (d *Drawing) line(pts []point, p Paint, width float64, dash int) {
 	d.add(mark{kind: markPath, pts: pts, stroke: p, width: width, dash: dash})
 }
 
-// Seg is one straight line.
+// Seg appends a straight line from a to b.
 func (d *Drawing) Seg(a, b point, p Paint, width float64, dash int) {
 	d.line([]point{a, b}, p, width, dash)
 }
 
-// Rect is a filled rectangle with an optional tooltip.
+// Rect appends a filled rectangle with corners a and b and an optional tooltip.
 func (d *Drawing) Rect(a, b point, p Paint, opacity float64, tip string) {
 	d.add(mark{kind: markRect, pts: []point{a, b}, fill: p, opacity: opacity, tip: tip})
 }
 
-// Dot is a filled circle with an optional tooltip.
+// Dot appends a filled circle around c with radius r and an optional tooltip.
 func (d *Drawing) Dot(c point, r float64, p Paint, opacity float64, tip string) {
 	d.add(mark{kind: markCircle, pts: []point{c}, radius: r, fill: p, opacity: opacity, tip: tip})
 }
 
-// Label is a line of text.
+// Label appends a line of text.
 func (d *Drawing) Label(at point, text string, size float64, p Paint, anchor int) {
 	d.add(mark{kind: markText, pts: []point{at}, text: text, size: size, fill: p, anchor: anchor})
 }
 
-// Heading is a bold line of text.
+// Heading appends a bold line of text.
 func (d *Drawing) Heading(at point, text string, size float64, p Paint, anchor int) {
 	d.add(mark{kind: markText, pts: []point{at}, text: text, size: size, fill: p, anchor: anchor, bold: true})
 }
 
-// Place copies the marks of src shifted by (dx, dy).
+// Place appends copies of the marks of src, shifted by (dx, dy).
 func (d *Drawing) Place(src *Drawing, dx, dy float64) {
 	for _, m := range src.Marks {
 		moved := make([]point, len(m.pts))
@@ -107,17 +112,17 @@ func (d *Drawing) Place(src *Drawing, dx, dy float64) {
 	}
 }
 
-// svgBuf writes SVG text. Every string passes html.EscapeString; numbers are
-// rounded to a tenth of a pixel, so that the bytes do not depend on the last bits
-// of a float.
+// svgBuf is SVG text being written. Every string is escaped; numbers are rounded to a tenth of a
+// pixel, so that the bytes do not depend on the last bits of a float.
 type svgBuf struct {
 	bytes.Buffer
-	flat bool // standalone: colours as attributes instead of classes
+	flat bool // for a file of its own: colours as attributes instead of classes
 }
 
-// px is a number of a drawing.
+// px is a length in a drawing; it prints rounded to a tenth.
 type px float64
 
+// String returns the rounded number; 0 for NaN and infinities.
 func (v px) String() string {
 	r := math.Round(float64(v)*10) / 10
 	if r == 0 || math.IsNaN(r) || math.IsInf(r, 0) {
@@ -126,13 +131,14 @@ func (v px) String() string {
 	return strconv.FormatFloat(r, 'f', -1, 64)
 }
 
+// printf appends formatted text.
 func (b *svgBuf) printf(format string, args ...any) { fmt.Fprintf(b, format, args...) }
 
-// escapeText is a text as content of an SVG element, limited in length.
+// escapeText returns a text as content of an SVG element, limited in length.
 func escapeText(s string) string { return html.EscapeString(limitText(s)) }
 
-// inline renders for the page: colours come from the page's style sheet.
-// desc is read out by screen readers.
+// inline returns the drawing as SVG for the page, whose style sheet has the colours. Screen readers
+// read desc.
 func inline(d *Drawing, desc string) string {
 	var b svgBuf
 	b.printf(`<svg viewBox="0 0 %v %v" width="%v" role="img" aria-label="%s">`, px(d.W), px(d.H), px(d.W), escapeText(desc))
@@ -143,7 +149,7 @@ func inline(d *Drawing, desc string) string {
 	return b.String()
 }
 
-// svg renders a standalone file on a white ground.
+// svg returns the drawing as an SVG file on a white ground.
 func svg(d *Drawing, desc string) []byte {
 	b := svgBuf{flat: true}
 	b.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %v %v" width="%v" height="%v"`, px(d.W), px(d.H), px(d.W), px(d.H))
@@ -260,6 +266,7 @@ const (
 
 const rampSteps = 7
 
+// paintValue is a name for CSS, and the colours on light and dark pages.
 type paintValue struct{ Name, Light, Dark string }
 
 // paints are the colours of figures on light and dark pages. The three regimes are blue, vermilion and
@@ -289,13 +296,13 @@ var paints = [...]paintValue{
 	ramp0 + 6: {"r6", "#103f6d", "#bbdcfb"},
 }
 
-// ramp returns the sequential paint of a fraction in [0, 1].
+// ramp returns the colour of a fraction in [0, 1] on the sequential scale.
 func ramp(frac float64) Paint {
 	i := int(frac * rampSteps)
 	return ramp0 + Paint(min(max(i, 0), rampSteps-1))
 }
 
-// onRampText is the readable text colour on ramp(frac).
+// onRampText returns a text colour that can be read on ramp(frac).
 func onRampText(frac float64) Paint {
 	if frac*rampSteps >= 4 {
 		return onRamp
@@ -303,7 +310,8 @@ func onRampText(frac float64) Paint {
 	return ink
 }
 
-// regimePaint is the colour of a regime, the same in every figure.
+// regimePaint returns the colour of a regime (kind of step or of request), the same in every
+// figure.
 func regimePaint(regime string) Paint {
 	switch {
 	case regime == "decode" || regime == "idle":
@@ -316,7 +324,7 @@ func regimePaint(regime string) Paint {
 	return Other
 }
 
-// cssVars are the custom properties of one scheme.
+// cssVars returns the CSS custom properties of the light or the dark colours.
 func cssVars(dark bool) string {
 	var b strings.Builder
 	for _, p := range paints[1:] {
@@ -329,7 +337,7 @@ func cssVars(dark bool) string {
 	return b.String()
 }
 
-// cssMarks are the fill and stroke classes figures use.
+// cssMarks returns the CSS classes for fill and stroke that figures use.
 func cssMarks() string {
 	var b strings.Builder
 	for _, p := range paints[1:] {
@@ -338,8 +346,8 @@ func cssMarks() string {
 	return b.String()
 }
 
-// textWidth estimates the width of text in pixels; a bit generous, since
-// fonts differ.
+// textWidth returns an estimate of the width of text in pixels, on the large side because fonts
+// differ.
 func textWidth(text string, size float64) float64 {
 	w := 0.0
 	for _, r := range text {
@@ -357,8 +365,8 @@ func textWidth(text string, size float64) float64 {
 	return w * size
 }
 
-// clip shortens text to about width pixels, keeping both ends, where run
-// names differ. Its cost does not grow with the length of the text.
+// clip returns text shortened in the middle to about width pixels, because names of runs differ at
+// both ends. Its cost does not grow with the length of the text.
 func clip(text string, size, width float64) string {
 	if len(text) <= maxClip && textWidth(text, size) <= width {
 		return text
@@ -374,10 +382,10 @@ func clip(text string, size, width float64) string {
 	return "…"
 }
 
-// maxClip is more bytes than fit any panel.
+// maxClip is a number of bytes that does not fit into any panel.
 const maxClip = 160
 
-// ends returns the first and last bytes of a long text.
+// ends returns the first and last maxClip bytes of a long text.
 func ends(text string) string {
 	if len(text) <= 2*maxClip {
 		return text

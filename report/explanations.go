@@ -1,8 +1,11 @@
 package report
 
+// This file explains the words that documents state as reasons and states; `blis-train explain`
+// prints them.
+
 // Explanation explains a word that a document gives as a reason or a state: why a gate failed, why
-// a request is not compared, why a run is saturated, why a policy refused; also verdicts, and how
-// well a coefficient is determined.
+// a request is not compared, why a run is saturated, why a policy rejected a request, a verdict, or
+// how well a coefficient is determined.
 type Explanation struct {
 	Of    string // package that prints it; empty: pipeline/validate
 	What  string
@@ -10,8 +13,8 @@ type Explanation struct {
 	Do    string
 }
 
-// Explanations are all explanations by the word in the document, with underscores for spaces and
-// dashes.
+// Explanations are all explanations by the word in the document, with underscores in place of
+// spaces and dashes.
 var Explanations = map[string]Explanation{
 	"machine_drift": {
 		What: "The machine drifted",

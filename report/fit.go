@@ -1,5 +1,8 @@
 package report
 
+// This file draws the figures of the step-time model: predictions, residuals, contributions of
+// terms, and drift of the machine. A regime is the kind of a step: decode, prefill or mixed.
+
 import (
 	"cmp"
 	"fmt"
@@ -9,8 +12,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// fitFigures are the figures of the step-time model: on the hold-out of the
-// fit, and on the rows of the validation.
+// fitFigures returns the figures of the step-time model for the hold-out of the fit, and for the
+// steps of the validation.
 func fitFigures(in Input) []*Figure {
 	var out []*Figure
 	if f := in.Fit; f != nil {
@@ -27,8 +30,8 @@ func fitFigures(in Input) []*Figure {
 	return withPanels(out...)
 }
 
-// stepFigures are the figures of one set of steps. prefix distinguishes their ids, and rows names
-// the steps in their titles.
+// stepFigures returns the figures of one set of steps. prefix makes their ids distinct, and rows
+// names the steps in their titles.
 func stepFigures(f *result.FitFigures, prefix, rows string) []*Figure {
 	if f == nil {
 		return nil
@@ -41,8 +44,8 @@ func stepFigures(f *result.FitFigures, prefix, rows string) []*Figure {
 	return figs
 }
 
-// predictedFigure is predicted against measured time per step, one panel for
-// each regime on the same axes.
+// predictedFigure draws predicted against measured step time, one panel for each regime on the same
+// axes.
 func predictedFigure(f *result.FitFigures) *Figure {
 	bins := positiveBins(f.PredVsMeasured)
 	if len(bins) == 0 {
@@ -75,10 +78,10 @@ func predictedFigure(f *result.FitFigures) *Figure {
 	return fig
 }
 
-// maxBins is how many bins one predicted-against-measured panel draws.
+// maxBins is the largest number of bins in one panel of predicted against measured time.
 const maxBins = 1500
 
-// positiveBins are the bins that a logarithmic plot can show, at most maxBins, those with most
+// positiveBins returns the bins that a logarithmic plot can show, at most maxBins, those with most
 // steps.
 func positiveBins(in []result.Bin2D) []result.Bin2D {
 	var out []result.Bin2D
@@ -94,13 +97,14 @@ func positiveBins(in []result.Bin2D) []result.Bin2D {
 	return out
 }
 
+// againstLabels are the axis labels of the quantities against which residuals are drawn.
 var againstLabels = map[string]string{
 	"batch":   "batch (requests)",
 	"context": "context (tokens per decode)",
 	"time":    "time since the first row (s)",
 }
 
-// residualFigure shows bands of relative error against batch, context and time.
+// residualFigure draws bands of relative error against batch, context and time, by regime.
 func residualFigure(f *result.FitFigures) *Figure {
 	if len(f.Residuals) == 0 {
 		return nil
@@ -123,8 +127,8 @@ func residualFigure(f *result.FitFigures) *Figure {
 	return fig
 }
 
-// residualPanel is one regime; the axes are those of all regimes, so that
-// panels compare.
+// residualPanel draws the bands of one regime against one quantity; nil without any. Axes are the
+// same for all regimes, so that panels can be compared.
 func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing {
 	var xs, ys Span
 	for _, b := range bands {
@@ -167,7 +171,7 @@ func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing
 	return &p.Drawing
 }
 
-// thinBands are the bands of one panel, thinned to what a line shows.
+// thinBands returns the bands of one panel, at most as many as a line shows.
 func thinBands(bands []result.ResidualBand, against, regime string) []result.ResidualBand {
 	var out []result.ResidualBand
 	for _, b := range bands {
@@ -179,7 +183,7 @@ func thinBands(bands []result.ResidualBand, against, regime string) []result.Res
 	return sparse(out)
 }
 
-// contributionFigure is the mean step of each regime as a waterfall of terms.
+// contributionFigure draws the mean step of each regime as a waterfall of the model's terms.
 func contributionFigure(f *result.FitFigures) *Figure {
 	regimes := regimesIn(f.Contributions, func(c result.Contribution) string { return c.Regime })
 	fig := contributionsCaption.blank()
@@ -196,7 +200,7 @@ func contributionFigure(f *result.FitFigures) *Figure {
 	return fig
 }
 
-// maxTerms is the most bars of one waterfall.
+// maxTerms is the largest number of bars in one waterfall.
 const maxTerms = 40
 
 // waterfallPanel draws the terms of a mean step of one regime as bars end to end, and their sum.
@@ -242,7 +246,8 @@ func waterfallPanel(cs []result.Contribution, regime string) *Drawing {
 	return d
 }
 
-// biasFigure is the signed hold-out error of consecutive time blocks.
+// biasFigure draws the signed error on the hold-out in consecutive blocks of time, one line for
+// each run.
 func biasFigure(f *result.Fit) *Figure {
 	var runs []string
 	var ys, xs Span
@@ -278,11 +283,11 @@ func biasFigure(f *result.Fit) *Figure {
 	return fig
 }
 
-// maxNamed is how many runs of the bias figure are named on it.
+// maxNamed is the largest number of runs whose names the bias figure shows.
 const maxNamed = 4
 
-// farthestBlocks are the blocks of the bias figure that get a name: the worst of each run that
-// leaves ±10 %, without those whose names would overlap, at most maxNamed.
+// farthestBlocks returns the blocks that get a name in the bias figure: the worst block of each run
+// that leaves ±10 %, without those whose names would overlap, at most maxNamed.
 func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 	sorted := slices.Clone(blocks)
 	slices.SortStableFunc(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
@@ -298,7 +303,7 @@ func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 	return out
 }
 
-// nameBlock writes the run's name next to its dot, on the side that is free.
+// nameBlock writes the run's name at its dot, on the side with free space.
 func nameBlock(p *frame, b result.DriftBlock) {
 	at := p.At(float64(b.Block), b.Bias*100)
 	anchor := anchorMiddle
@@ -332,10 +337,11 @@ func biasLine(p *frame, blocks []result.DriftBlock, run string) {
 	}
 }
 
-// maxDriftRuns is how many runs get a drift panel.
+// maxDriftRuns is the largest number of runs that get a panel of drift.
 const maxDriftRuns = 24
 
-// driftFigure shows how the machine's speed moved under the model.
+// driftFigure draws measured over predicted step time over time, which shows whether the machine
+// changed its speed.
 func driftFigure(in Input) *Figure {
 	if in.Validation == nil {
 		return nil
@@ -360,7 +366,7 @@ func driftFigure(in Input) *Figure {
 	return fig
 }
 
-// farthestDrift is the largest distance of a run's drift curve from 1.
+// farthestDrift returns the largest distance of a run's drift curve from 1.
 func farthestDrift(r result.ValidationRun) float64 {
 	worst := 0.0
 	for _, d := range r.Drift {
@@ -369,8 +375,8 @@ func farthestDrift(r result.ValidationRun) float64 {
 	return worst
 }
 
-// blockLengthS is the length of a drift curve's blocks in seconds: the smallest distance between
-// two starts, because blocks without rows are missing.
+// blockLengthS returns the length of a drift curve's blocks in seconds: the smallest distance
+// between two starts, because blocks without rows are missing.
 func blockLengthS(curve []result.DriftPoint) float64 {
 	s := math.Inf(1)
 	for i := 1; i < len(curve); i++ {
@@ -416,7 +422,7 @@ func driftPanel(r result.ValidationRun) *Drawing {
 // regimeOrder is the order in which regimes are drawn and listed.
 var regimeOrder = []string{"decode", "mixed", "prefill", "idle", "waiting"}
 
-// regimesIn lists the regimes that occur, in regimeOrder, unknown ones last.
+// regimesIn returns the regimes that occur in the list, in regimeOrder; unknown ones are last.
 func regimesIn[T any](list []T, regime func(T) string) []string {
 	var seen []string
 	for _, x := range list {
@@ -426,7 +432,7 @@ func regimesIn[T any](list []T, regime func(T) string) []string {
 	return seen
 }
 
-// regimeIndex is the position of a regime in regimeOrder, behind all for an unknown one.
+// regimeIndex returns the position of a regime in regimeOrder; unknown ones come after all others.
 func regimeIndex(r string) int {
 	if i := slices.Index(regimeOrder, r); i >= 0 {
 		return i
@@ -434,7 +440,7 @@ func regimeIndex(r string) int {
 	return len(regimeOrder)
 }
 
-// regimeKeys are the legend of regimes.
+// regimeKeys returns the legend of regimes.
 func regimeKeys(regimes []string) []Key {
 	keys := make([]Key, len(regimes))
 	for i, r := range regimes {
@@ -443,10 +449,10 @@ func regimeKeys(regimes []string) []Key {
 	return keys
 }
 
-// maxPanels is the most panels of a figure with one per regime or run.
+// maxPanels is the largest number of panels in a figure with one panel for each regime or run.
 const maxPanels = 12
 
-// withPanels drops figures without panels.
+// withPanels returns the figures that have panels.
 func withPanels(fs ...*Figure) []*Figure {
 	var some []*Figure
 	for _, f := range fs {

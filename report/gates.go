@@ -1,5 +1,9 @@
 package report
 
+// This file shows gates: comparisons of a figure with a threshold, which together make the verdict
+// of a validation (package pipeline/validate/gate). A gate is decisive if it belongs to the purpose
+// for which the user asked.
+
 import (
 	"cmp"
 	"fmt"
@@ -14,7 +18,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// gateClass is the CSS class of a gate's value: good, bad, or warn for a gate that was not evaluated.
+// gateClass returns the CSS class of a gate's value: good, bad, or warn for a gate without a
+// result.
 func gateClass(g result.Gate) string {
 	if g.Pass == nil {
 		return "warn"
@@ -29,7 +34,8 @@ func gateClass(g result.Gate) string {
 // away.
 const maxJudged = 40
 
-// gateTables are the gates with a result, those that lack data, and, folded, those that are not required.
+// gateTables returns the gates with a result, those that lack data and, folded, those that are not
+// required.
 func gateTables(v *result.Validation) []Block {
 	judged := gatesLayout.blank()
 	open := gatesOpenLayout.blank()
@@ -77,7 +83,7 @@ func isDecisive(v *result.Validation, g *result.Gate) bool {
 	return v.For == "" || v.For == coeff.PurposeAll || len(g.Purposes) == 0 || slices.Contains(g.Purposes, v.For)
 }
 
-// gateRow is the row of gateColumns for a gate.
+// gateRow returns the row of a gate, in the order of gateColumns.
 func gateRow(g result.Gate) Row {
 	verdict := Cell{Text: "pass", Class: "ok nb", Key: "2"}
 	switch gateRank(g) {
@@ -110,7 +116,7 @@ func gateRow(g result.Gate) Row {
 	}}
 }
 
-// gateBar is the value as a bar on a track that ends at twice the threshold.
+// gateBar draws the value as a bar on a track that ends at twice the threshold; "" without a value.
 func gateBar(g result.Gate) string {
 	if g.Value == nil || !(g.Threshold > 0) {
 		return ""
@@ -129,7 +135,7 @@ func gateBar(g result.Gate) string {
 	return inline(&d, fmt.Sprintf("%s, threshold %s", GateFigure(&g), GateThreshold(g)))
 }
 
-// gateBarKey sorts gates by value over threshold.
+// gateBarKey returns the key by which gates sort: value over threshold.
 func gateBarKey(g result.Gate) string {
 	if g.Value == nil || g.Threshold == 0 {
 		return ""
@@ -137,7 +143,7 @@ func gateBarKey(g result.Gate) string {
 	return sortKey(*g.Value / g.Threshold)
 }
 
-// GateValue is the value of the named gate as every output prints it.
+// GateValue returns the value of the named gate in the form in which every output prints it.
 func GateValue(name string, v *float64) string {
 	if v == nil {
 		return Unknown
@@ -152,7 +158,8 @@ func GateValue(name string, v *float64) string {
 	}
 }
 
-// GateFigure is the value of a gate with enough digits to differ from a threshold that it is not equal to.
+// GateFigure returns the value of a gate with enough digits to differ from a threshold that it is
+// not equal to.
 func GateFigure(g *result.Gate) string {
 	text := GateValue(g.Name, g.Value)
 	if g.Value == nil || *g.Value == g.Threshold || text != GateValue(g.Name, &g.Threshold) {
@@ -171,7 +178,7 @@ func GateFigure(g *result.Gate) string {
 	}
 }
 
-// GateThreshold is the threshold of a gate in the unit in which its value is printed.
+// GateThreshold returns the threshold of a gate in the unit in which its value is printed.
 func GateThreshold(g result.Gate) string {
 	if gate.Named(g.Name).Prints == gate.Percent {
 		return percentThreshold(g.Threshold)
@@ -187,7 +194,7 @@ const (
 	rankNotRequired // no result, and none is needed
 )
 
-// gateRank is the rank of a gate by its result.
+// gateRank returns the rank of a gate by its result.
 func gateRank(g result.Gate) int {
 	switch {
 	case g.Pass != nil && !*g.Pass:
@@ -200,15 +207,15 @@ func gateRank(g result.Gate) int {
 	return rankPassed
 }
 
-// sortedGates are the gates by rank, within a rank in the order of the file.
+// sortedGates returns the gates by rank, within a rank in the order of the file.
 func sortedGates(gs []result.Gate) []result.Gate {
 	out := slices.Clone(gs)
 	slices.SortStableFunc(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
 	return out
 }
 
-// Failed explains the failed gates: one sentence for all gates that mean the same, with the worst
-// value of each, and what to do.
+// Failed returns explanations of the failed gates: one sentence for all gates that mean the same,
+// with the worst value of each and what to do.
 func Failed(gates []result.Gate) (out []string) {
 	worst := map[string]result.Gate{}
 	names := map[string][]string{}
@@ -239,7 +246,7 @@ func Failed(gates []result.Gate) (out []string) {
 	return out
 }
 
-// Undecided explains why required gates have no result, one sentence for each reason.
+// Undecided returns why required gates have no result, one sentence for each reason.
 func Undecided(gates []result.Gate) []string {
 	type group struct{ names, scopes []string }
 	groups := map[string]*group{}
@@ -263,7 +270,8 @@ func Undecided(gates []result.Gate) []string {
 	return sentences
 }
 
-// worstGate is the judged gate of that name with the largest value.
+// worstGate returns the gate with this name and a result that has the largest value; false if there
+// is none.
 func worstGate(gs []result.Gate, name string) (worst result.Gate, ok bool) {
 	for _, g := range gs {
 		if g.Name == name && g.Pass != nil && g.Value != nil && (!ok || *g.Value > *worst.Value) {

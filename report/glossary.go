@@ -9,7 +9,7 @@ var purposeNouns = map[string]string{
 	"all":      "every purpose",
 }
 
-// glossaryEntries explain the words of the page.
+// glossaryEntries explain the terms of the page.
 var glossaryEntries = []struct{ word, meaning string }{
 	{
 		word: "step",
@@ -73,6 +73,7 @@ var glossaryEntries = []struct{ word, meaning string }{
 	},
 }
 
+// glossarySection returns the section with the explanations of terms.
 func glossarySection() Section {
 	t := wordsLayout.blank()
 	for _, w := range glossaryEntries {

@@ -12,8 +12,8 @@ import (
 // maxHeadlines is how many sentences on failed gates the head has.
 const maxHeadlines = 5
 
-// headOf makes the top of the page: the verdict in a sentence, the gates that failed, and what to
-// do next.
+// headOf returns the head of the page: the verdict in a sentence, the gates that failed, and what
+// to do next.
 func headOf(in Input) Head {
 	h := Head{Class: "none", Badge: "NOT VALIDATED", Kicker: "Latency coefficients from recordings of vLLM", Facts: headFacts(in)}
 	if in.Validation == nil {
@@ -41,7 +41,8 @@ func headOf(in Input) Head {
 	return h
 }
 
-// headline states the verdict on the purpose that decides, as counts of configurations.
+// headline returns a sentence with the verdict on the decisive purpose, as counts of
+// configurations.
 func headline(v *result.Validation) string {
 	what := purposeNouns[v.For]
 	if what == "" {
@@ -74,12 +75,12 @@ func headline(v *result.Validation) string {
 	return fmt.Sprintf("For %s: %s.", what, strings.Join(parts, ", "))
 }
 
-// Decisive are the gates of the purpose that decides.
+// Decisive returns the gates that belong to the decisive purpose.
 func Decisive(v *result.Validation) []result.Gate {
 	return slices.DeleteFunc(slices.Clone(v.Gates), func(g result.Gate) bool { return !isDecisive(v, &g) })
 }
 
-// headFacts are the models, versions and data that the coefficients were fitted to.
+// headFacts returns the models, versions and data to which the coefficients were fitted.
 func headFacts(in Input) []Fact {
 	var out []Fact
 	add := func(name, value string) {
@@ -106,7 +107,7 @@ func headFacts(in Input) []Fact {
 	return out
 }
 
-// runCounts counts the fitted and the saturated runs.
+// runCounts returns how many runs were fitted, and how many are saturated.
 func runCounts(f *result.Fit) string {
 	used, saturated := 0, 0
 	for _, r := range f.Runs {

@@ -41,10 +41,10 @@ type (
 	}
 )
 
-// JUnit reports the gates of a validation in JUnit's form: a suite for each scope, a case for each
-// gate. Gates that do not change the exit status are skipped cases with a message: those that
-// failed for another purpose than the one that decides, those without a result that are not
-// required, and with allowInsufficient all without a result.
+// JUnit returns the gates of a validation as a JUnit report: a suite for each scope (configuration
+// or run), a case for each gate. Gates that do not change the exit status are skipped cases with a
+// message: those that failed for another purpose than the decisive one, those without a result that
+// are not required and, with allowInsufficient, all without a result.
 func JUnit(v *result.Validation, allowInsufficient bool) ([]byte, error) {
 	out := junitSuites{Name: "blis-train gates for " + v.For}
 	at := map[string]int{}
@@ -72,7 +72,7 @@ func JUnit(v *result.Validation, allowInsufficient bool) ([]byte, error) {
 	return append([]byte(xml.Header), append(text, '\n')...), err
 }
 
-// junitCaseOf is the case of one gate.
+// junitCaseOf returns the case of one gate.
 func junitCaseOf(v *result.Validation, g *result.Gate, allowInsufficient bool) junitCase {
 	c := junitCase{Class: "blis-train." + strings.Join(g.Purposes, "+"), Name: g.Name}
 	comparison := fmt.Sprintf("%s is %s, must be %s %s", g.Name, GateFigure(g), g.Op, GateThreshold(*g))

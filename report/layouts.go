@@ -1,5 +1,8 @@
 package report
 
+// This file has the columns, captions and notes of the tables of the page. A layout is a table
+// without rows, from which a table is made by blank.
+
 import (
 	"fmt"
 	"slices"
@@ -68,7 +71,7 @@ var (
 	}
 )
 
-// Captions, columns and notes of the tables of the page. What fills a table starts from its blank.
+// Layouts of the tables.
 var (
 	gatesLayout = Table{
 		ID:      "gates",
@@ -547,13 +550,14 @@ var (
 	}
 )
 
-// blank is a table of this layout without rows.
+// blank returns a table of this layout without rows.
 func (t Table) blank() *Table {
 	t.Cols = slices.Clone(t.Cols)
 	return &t
 }
 
-// blankFor is blank for one of several things, whose name completes the caption.
+// blankFor returns a table of this layout for one of several things, whose name completes the
+// caption and the id.
 func (t Table) blankFor(name string) *Table {
 	t.ID += "-" + slug(name)
 	t.Caption = fmt.Sprintf(t.Caption, name)

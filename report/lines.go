@@ -1,5 +1,8 @@
 package report
 
+// This file makes the lines at the top of the report: for each configuration, what its coefficients
+// can be used for.
+
 import (
 	"fmt"
 	"slices"
@@ -10,18 +13,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// UseLine summarises for one configuration what its coefficients can be used for. The top of the
-// report and the terminal show the same lines.
+// UseLine summarises what the coefficients of one configuration can be used for. The report and the
+// terminal show the same lines.
 type UseLine struct {
-	Class  string // pass | fail | insufficient | none: of the purpose that decides
+	Class  string // CSS class of the verdict for the decisive purpose: pass, fail, insufficient or none
 	Scope  string // the configuration, or the test run
 	Uses   string // purposes that passed, failed and lack data, and how much of the recording was used
 	Region string // how far the recordings reach; empty: not known
 	Error  string // the error to expect; empty: nothing was compared
 }
 
-// Lines returns a UseLine for every configuration and test run of the validation, or of the fit where there is no
-// validation.
+// Lines returns a UseLine for every configuration and test run of the validation or, without one,
+// for every configuration of the fit.
 func Lines(in Input) []UseLine {
 	if in.Validation == nil {
 		return fittedLines(in.Fit)
@@ -35,7 +38,7 @@ func Lines(in Input) []UseLine {
 	return out
 }
 
-// fittedLines are the lines of coefficients that were not validated.
+// fittedLines returns the lines of coefficients that were not validated.
 func fittedLines(f *result.Fit) []UseLine {
 	if f == nil {
 		return nil
@@ -52,7 +55,7 @@ func fittedLines(f *result.Fit) []UseLine {
 	return out
 }
 
-// classOf is the style of a verdict.
+// classOf returns the CSS class of a verdict.
 func classOf(verdict string) string {
 	if verdict == coeff.VerdictNotApplicable {
 		return "none"
@@ -60,7 +63,7 @@ func classOf(verdict string) string {
 	return verdict
 }
 
-// usesText lists the purposes by their verdicts.
+// usesText returns the purposes by their verdicts.
 func usesText(v *result.Validation, scope string) string {
 	by := map[string][]string{}
 	for _, p := range coeff.Purposes {
@@ -83,8 +86,8 @@ func usesText(v *result.Validation, scope string) string {
 	return strings.Join(parts, "; ")
 }
 
-// usedText states how many of the recorded steps of a configuration or test run the fit learned from, or the
-// validation compared, and how many of its recorded requests were judged; empty where neither was.
+// usedText returns how many of the recorded steps of a configuration or test run were fitted or
+// compared, and how many of its recorded requests were judged; "" if neither is known.
 func usedText(in Input, c *result.ConfigErrors) string {
 	var parts []string
 	add := func(used, recorded int, noun string) {
@@ -143,7 +146,7 @@ func usedText(in Input, c *result.ConfigErrors) string {
 	return "; used " + strings.Join(parts, ", ")
 }
 
-// regionText states the load and the lengths that the recordings of a configuration cover.
+// regionText returns the load and the lengths that the recordings of a configuration cover.
 func regionText(f *result.Fit, c *result.ConfigErrors) string {
 	if f == nil {
 		return ""
@@ -155,7 +158,7 @@ func regionText(f *result.Fit, c *result.ConfigErrors) string {
 	return coveredText(f.Configs[i].Covered)
 }
 
-// coveredText is a covered region in words (spec#covered-region).
+// coveredText describes a covered region (spec#covered-region).
 func coveredText(c *result.Covered) string {
 	if c == nil {
 		return ""
@@ -168,8 +171,8 @@ func coveredText(c *result.Covered) string {
 		trace.Thousands(c.OutputTokens))
 }
 
-// expectedError is the error to expect: the mean error of the step time, and the median error of a
-// request in the worst gated replay.
+// expectedError returns the error to expect: the mean error of the step time, and the median error
+// of a request in the worst gated replay.
 func expectedError(in Input, c *result.ConfigErrors) string {
 	var parts []string
 	if c.Steps != nil && c.Steps.MAPE != nil {
@@ -193,8 +196,8 @@ func expectedError(in Input, c *result.ConfigErrors) string {
 	return strings.Join(parts, ", ")
 }
 
-// stepTarget names the time that the step error is about. Coefficients of spec version 1.0 predict
-// the scheduler's time, not that of the step.
+// stepTarget returns the name of the time that the step error is about. Coefficients of spec
+// version 1.0 predict the scheduler's time, not that of the step.
 func stepTarget(f *result.Fit) string {
 	if f != nil && f.Beta.Target == coeff.Duration {
 		return "step.duration_us (the scheduler's time, not the step's) "
@@ -202,7 +205,7 @@ func stepTarget(f *result.Fit) string {
 	return "steps "
 }
 
-// judgedReplays are the replays of a configuration that are gated.
+// judgedReplays returns the replays of a configuration that gates judge.
 func judgedReplays(v *result.Validation, c *result.ConfigErrors) (out []*result.ValidationRun) {
 	for i := range v.Runs {
 		if r := &v.Runs[i]; r.Judged() && slices.Contains(c.Runs, r.ID) {

@@ -1,5 +1,8 @@
 package report
 
+// This file has the parts of a page: sections, blocks, tables and cells. Strings are plain text,
+// which the template escapes; only inline and proseHTML make template.HTML.
+
 import (
 	_ "embed"
 	"fmt"
@@ -9,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Head is the top of the page: the verdict, and what to do about it.
+// Head is the top of the page.
 type Head struct {
 	Class, Badge, Kicker, Sentence string
 	Lines                          []UseLine
@@ -28,7 +31,7 @@ type Section struct {
 	Blocks               []Block
 }
 
-// Block is one thing in a section; exactly one field is set.
+// Block is one part of a section; exactly one field is set.
 type Block struct {
 	Heading  string
 	Text     string
@@ -43,13 +46,13 @@ type Block struct {
 	Fold     *fold
 }
 
-// fold is a part of the page that is closed, also on paper, until a reader opens it.
+// fold is a part of the page that is closed until a reader opens it; it is closed on paper too.
 type fold struct {
 	Title  string
 	Blocks []Block
 }
 
-// folded puts blocks into a closed part of the page with this title. It is nil without blocks.
+// folded returns blocks in a closed part of the page with this title; nil without blocks.
 func folded(title string, bs ...[]Block) []Block {
 	all := slices.Concat(bs...)
 	if len(all) == 0 {
@@ -61,7 +64,7 @@ func folded(title string, bs ...[]Block) []Block {
 // Fact is a name and its value in a definition list.
 type Fact struct{ Name, Value string }
 
-// FactOf makes a Fact.
+// FactOf returns a Fact.
 func FactOf(name, value string) Fact { return Fact{name, value} }
 
 // card is one large number with its unit and what it is compared with.
@@ -104,14 +107,15 @@ type Row struct {
 	Cells []Cell
 }
 
-// Cell is shown as Text with Sub on a second line. It sorts by Key, or by Text if Key is empty.
+// Cell is one cell of a table: Text, with Sub on a second line. The column sorts by Key, or by Text
+// if Key is empty.
 type Cell struct {
 	Text, Sub, Key, Class string
 	Href                  string // where Text leads
 	Mini                  template.HTML
 }
 
-// FigureBlocks are the figures that have panels, as blocks.
+// FigureBlocks returns the figures that have panels as blocks.
 func FigureBlocks(fs []*Figure) []Block {
 	var blocks []Block
 	for _, f := range withPanels(fs...) {
@@ -120,7 +124,7 @@ func FigureBlocks(fs []*Figure) []Block {
 	return blocks
 }
 
-// Bounds of what findings show.
+// Largest numbers of findings that are shown.
 const (
 	maxCodes    = 40
 	maxMessages = 5 // of a code
@@ -152,7 +156,7 @@ func groupFindings(lists ...[]trace.Finding) []findingGroup {
 	return out[:min(len(out), maxCodes)]
 }
 
-// FindingBlocks show findings grouped by code under a title; nil without any.
+// FindingBlocks returns findings grouped by code under a title, folded; nil without any.
 func FindingBlocks(title string, lists ...[]trace.Finding) []Block {
 	gs := groupFindings(lists...)
 	if len(gs) == 0 {

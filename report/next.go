@@ -1,5 +1,7 @@
 package report
 
+// This file lists what a user should do about a verdict.
+
 import (
 	"fmt"
 	"slices"
@@ -10,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Next lists what to do about a verdict, the most useful first, without repetitions. It follows
+// Next returns what to do about a verdict, the most useful first, without repetitions. It follows
 // from the diagnoses and from the findings of the fit. It is empty without a validation.
 func Next(in Input) []string {
 	v := in.Validation
@@ -95,8 +97,8 @@ func Next(in Input) []string {
 	return out
 }
 
-// listOfDiagnoses lists one text of each diagnosis, without repetitions; after four it counts the
-// rest.
+// listOfDiagnoses returns one text of each diagnosis as a list, without repetitions; after four it
+// counts the rest.
 func listOfDiagnoses(ds []result.Diagnosis, of func(result.Diagnosis) string) string {
 	var names []string
 	for _, d := range ds {
@@ -105,10 +107,10 @@ func listOfDiagnoses(ds []result.Diagnosis, of func(result.Diagnosis) string) st
 	return listOf(names, 4)
 }
 
-// diagnosedScope is the scope of a diagnosis, for listOfDiagnoses.
+// diagnosedScope returns the scope of a diagnosis, for listOfDiagnoses.
 func diagnosedScope(d result.Diagnosis) string { return d.Scope }
 
-// diagnosedTerm is a text such as "prefill_attention in mixed steps", for listOfDiagnoses.
+// diagnosedTerm returns a text such as "prefill_attention in mixed steps", for listOfDiagnoses.
 func diagnosedTerm(d result.Diagnosis) string {
 	switch {
 	case d.Term == "" && d.Regime == "":
@@ -121,7 +123,8 @@ func diagnosedTerm(d result.Diagnosis) string {
 	return fmt.Sprintf("%s in %s steps", d.Term, d.Regime)
 }
 
-// driftedRuns are the measured runs whose held-out part ran at another speed than the fitted part.
+// driftedRuns returns the measured runs whose held-out part ran at another speed than the fitted
+// part.
 func driftedRuns(f *result.Fit) []string {
 	if f == nil {
 		return nil
@@ -136,16 +139,16 @@ func driftedRuns(f *result.Fit) []string {
 	return out
 }
 
-// isComposed reports whether a run of the fit was composed from measured kernels, so that no
-// machine can have been busy.
+// isComposed reports whether a run of the fit was composed from measured kernels: then no machine
+// ran it that could have changed its speed.
 func isComposed(f *result.Fit, run string) bool {
 	return slices.ContainsFunc(f.Configs, func(c result.FitConfig) bool {
 		return slices.Contains(c.Runs, run) && c.Deployment.IsComposed()
 	})
 }
 
-// shortOfData counts the required gates without a verdict that more data would decide, and those that no
-// recording of reasonable length would.
+// shortOfData returns the numbers of required gates without a result: those that more data would
+// decide, and those that no recording of reasonable length would.
 func shortOfData(gates []result.Gate) (short, outOfReach int) {
 	for _, g := range gates {
 		switch {
@@ -159,8 +162,8 @@ func shortOfData(gates []result.Gate) (short, outOfReach int) {
 	return short, outOfReach
 }
 
-// reproducesBatches reports whether the simulator's scheduler forms nearly all recorded batches of every
-// run in which that could be compared, and whether there is one.
+// reproducesBatches reports whether the simulator's scheduler forms nearly all recorded batches in
+// every run in which that could be compared. It is false if there is no such run.
 func reproducesBatches(v *result.Validation) bool {
 	compared := false
 	for i := range v.Runs {
@@ -176,5 +179,6 @@ func reproducesBatches(v *result.Validation) bool {
 	return compared
 }
 
-// nearlyAllBatches is the share of batches from which on the scheduler is not at fault, as in the diagnosis.
+// nearlyAllBatches is the share of batches from which on the scheduler is not the cause of errors,
+// as in the diagnosis.
 const nearlyAllBatches = 0.9

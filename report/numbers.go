@@ -1,5 +1,7 @@
 package report
 
+// This file prints numbers for people.
+
 import (
 	"math"
 	"strconv"
@@ -8,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Short prints a tick or a value with at most three significant digits.
+// Short returns a value with at most three significant digits.
 func Short(v float64) string {
 	switch a := math.Abs(v); {
 	case v == 0:
@@ -27,7 +29,7 @@ func Short(v float64) string {
 	}
 }
 
-// trimmed is a number without zeros at the end of its decimals.
+// trimmed returns a number without zeros at the end of its decimals.
 func trimmed(s string) string {
 	if !strings.Contains(s, ".") {
 		return s
@@ -35,7 +37,7 @@ func trimmed(s string) string {
 	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
 }
 
-// minus sets a typographic minus before a number.
+// minus returns a number with a typographic minus sign; "-0" becomes "0".
 func minus(s string) string {
 	if strings.HasPrefix(s, "-") && strings.Trim(s, "-0.,") != "" {
 		return "−" + s[1:]
@@ -43,7 +45,7 @@ func minus(s string) string {
 	return strings.TrimPrefix(s, "-")
 }
 
-// grouped puts a comma between thousands.
+// grouped returns a number with commas between thousands.
 func grouped(s string) string {
 	sign, frac := "", ""
 	if strings.HasPrefix(s, "-") {
@@ -59,7 +61,7 @@ func grouped(s string) string {
 	return minus(sign + s + frac)
 }
 
-// Milli converts a value in us, or per us, to ms, the unit in which people read it. Other units are
+// Milli returns a value in us, or per us, converted to ms, and the new unit. Other units are
 // returned unchanged.
 func Milli(v float64, unit string) (float64, string) {
 	if rest, ok := strings.CutPrefix(unit, "us"); ok && (rest == "" || rest[0] == '/') {
@@ -68,8 +70,8 @@ func Milli(v float64, unit string) (float64, string) {
 	return v, unit
 }
 
-// FourDigits prints four significant digits, thousands apart and no exponent down to 1e-4,
-// so that the numbers of a column can be compared by eye.
+// FourDigits returns a number with four significant digits, commas between thousands, and no
+// exponent from 1e-4 on, so that the numbers of a column can be compared by eye.
 func FourDigits(v float64) string {
 	a := math.Abs(v)
 	switch {
@@ -83,14 +85,14 @@ func FourDigits(v float64) string {
 	return grouped(trimmed(strconv.FormatFloat(v, 'f', max(3-int(math.Floor(math.Log10(a))), 0), 64)))
 }
 
-// Range prints an interval.
+// Range returns the text of an interval.
 func Range(lo, hi float64) string { return FourDigits(lo) + " .. " + FourDigits(hi) }
 
-// Unknown is how a null is shown.
+// Unknown is the text of a null.
 const Unknown = "–"
 
-// Pct prints a fraction as percent: one decimal, or two digits if it is small. The space before the
-// sign does not break.
+// Pct returns a fraction as percent: one decimal, or more for small ones. The space before the sign
+// does not break.
 func Pct(v float64) string {
 	p := v * 100
 	a := math.Abs(p)
@@ -107,28 +109,28 @@ func Pct(v float64) string {
 	return Short(p) + percentSign
 }
 
-// percentSign follows a no-break space.
+// percentSign is a no-break space and a percent sign.
 const percentSign = "\u00a0%"
 
-// percentThreshold is a fraction in percent without needless decimals.
+// percentThreshold returns a fraction as percent without needless decimals.
 func percentThreshold(v float64) string { return Short(v*100) + percentSign }
 
-// threeDecimals prints a statistic between 0 and 1.
+// threeDecimals returns a statistic between 0 and 1 with three decimals.
 func threeDecimals(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 
-// brief prints two significant digits.
+// brief returns a number with two significant digits.
 func brief(v float64) string {
 	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 2, 64), 64)
 	return Short(rounded)
 }
 
-// pctOr is Pct of a number that may be unknown.
+// pctOr returns Pct of a number that may be unknown.
 func pctOr(v *float64) string { return Shown(v, Pct).Text }
 
-// ShortOr is Short of a number that may be unknown.
+// ShortOr returns Short of a number that may be unknown.
 func ShortOr(v *float64) string { return Shown(v, Short).Text }
 
-// Signed prints a fraction as percent with its sign.
+// Signed returns a fraction as percent with its sign.
 func Signed(v float64) string {
 	if v*100 >= 1e-9 {
 		return "+" + Pct(v)
@@ -136,5 +138,5 @@ func Signed(v float64) string {
 	return Pct(v)
 }
 
-// sortKey is the text by which a column sorts a number.
+// sortKey returns the text by which a column sorts a number.
 func sortKey(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }

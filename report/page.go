@@ -1,5 +1,9 @@
 package report
 
+// This file writes the page from its sections. Every string may come from a recording, so all are
+// escaped and limited, and a content security policy allows nothing but the page's own style and
+// script.
+
 import (
 	"bytes"
 	"crypto/sha256"
@@ -24,7 +28,7 @@ var (
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"prose": proseHTML}).Parse(pageHTML))
 
-// proseHTML escapes a sentence and sets text between backticks as code.
+// proseHTML returns a sentence as HTML: escaped, with text between backticks as code.
 func proseHTML(s string) template.HTML {
 	parts := strings.Split(html.EscapeString(s), "`")
 	if len(parts)%2 == 0 {
@@ -40,7 +44,7 @@ func proseHTML(s string) template.HTML {
 	return template.HTML(b.String())
 }
 
-// Write executes the template. The error is w's, or the template's.
+// Write writes a page with this head and these sections. The error is that of w or of the template.
 func Write(w io.Writer, h Head, sections []Section) error {
 	style := sheetCSS()
 	p := page{
@@ -55,7 +59,7 @@ func Write(w io.Writer, h Head, sections []Section) error {
 	return pageTemplate.Execute(w, p)
 }
 
-// Page renders the sections that have content as one HTML file, and returns those sections too.
+// Page returns the page of the sections that have content, and those sections.
 func Page(h Head, sections []Section) ([]byte, []Section, error) {
 	sections = slices.DeleteFunc(sections, func(x Section) bool { return len(x.Blocks) == 0 && x.Missing == "" })
 	var b bytes.Buffer
@@ -63,7 +67,7 @@ func Page(h Head, sections []Section) ([]byte, []Section, error) {
 	return b.Bytes(), sections, err
 }
 
-// sheetCSS is the style sheet with the colours of the light and the dark scheme.
+// sheetCSS returns the style sheet with the light and the dark colours.
 func sheetCSS() string {
 	light, dark := cssVars(false), cssVars(true)
 	return ":root{color-scheme:light;" + light + "}\n" + "@media (prefers-color-scheme:dark){:root{color-scheme:dark;" + dark + "}}\n" +
@@ -73,7 +77,7 @@ func sheetCSS() string {
 		cssMarks() + styleCSS
 }
 
-// contentPolicy is the content security policy of the page. It allows the page's own style and
+// contentPolicy returns the content security policy of the page. It allows the page's own style and
 // script, by hash, and nothing else, so that text from a recording can neither run code nor load
 // anything.
 func contentPolicy(style, script string) string {
@@ -81,13 +85,13 @@ func contentPolicy(style, script string) string {
 		cspHash(style) + "'; script-src '" + cspHash(script) + "'"
 }
 
-// cspHash is the hash of a script or style as a content security policy states it.
+// cspHash returns the hash of a script or style in the form of a content security policy.
 func cspHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// page is the whole document.
+// page is the data of the template.
 type page struct {
 	Title    string
 	Policy   string
@@ -97,12 +101,11 @@ type page struct {
 	Sections []Section
 }
 
-// limit shortens every string of the page and removes characters that must not be in it, because
-// any string may come from a recording. Line breaks in code stay. Text inside figures is limited
-// when it is drawn.
+// limit shortens every string of the page and removes characters that must not be in it. Line
+// breaks in code stay. Text inside figures is limited when it is drawn.
 func (p *page) limit() { limitStrings(reflect.ValueOf(p).Elem()) }
 
-// limitStrings does so for every string field below v.
+// limitStrings limits every string field below v.
 func limitStrings(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -124,11 +127,11 @@ func limitStrings(v reflect.Value) {
 	}
 }
 
-// maxText is the most bytes of one string on the page: enough for a
-// sentence, a path or a command, not for a hostile one.
+// maxText is the largest number of bytes of one string on the page: enough for a sentence, a path
+// or a command, not for a hostile one.
 const maxText = 1200
 
-// limitText shortens a string to maxText bytes.
+// limitText returns a string shortened to maxText bytes and without forbidden characters.
 func limitText(s string) string {
 	if len(s) <= maxText {
 		return printable(s)
@@ -136,8 +139,8 @@ func limitText(s string) string {
 	return printable(strings.ToValidUTF8(s[:maxText], "")) + "…"
 }
 
-// printable removes characters that XML 1.0 does not allow, and bidirectional overrides, with which
-// the name of a run could change how the text around it reads.
+// printable returns a string in which characters that XML 1.0 does not allow, and bidirectional
+// overrides, are replaced. With the latter a run's name could change how the text around it reads.
 func printable(s string) string {
 	out := make([]rune, 0, len(s))
 	for _, r := range s {

@@ -7,7 +7,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// provenanceSection lists the documents behind the report, their inputs and options.
+// provenanceSection returns the section on the documents behind the report, their inputs and
+// options.
 func provenanceSection(in Input) Section {
 	s := Section{ID: "provenance", Nav: "Provenance", Title: "Provenance",
 		Lead: "Where every number comes from, and how to get the same bytes again."}
@@ -52,13 +53,13 @@ func provenanceSection(in Input) Section {
 	return s
 }
 
-// document is one file the report was made from.
+// document is one of the files from which the report was made.
 type document struct {
 	file string
 	h    result.Header
 }
 
-// inputTable lists every input once, with the documents made from it.
+// inputTable returns every input once, with the documents made from it.
 func inputTable(docs []document) *Table {
 	t := inputsLayout.blank()
 	index := map[result.Input]int{}
@@ -79,7 +80,7 @@ func inputTable(docs []document) *Table {
 	return t
 }
 
-// fitOptions are the options of a fit as facts.
+// fitOptions returns the options of a fit as facts.
 func fitOptions(o result.FitOptions) []Fact {
 	out := []Fact{
 		FactOf("Spec", o.Spec), FactOf("Recipe", o.Recipe), FactOf("Beta target", o.BetaTarget),
@@ -96,7 +97,7 @@ func fitOptions(o result.FitOptions) []Fact {
 	return out
 }
 
-// validationOptions are the options of a validation as facts.
+// validationOptions returns the options of a validation as facts.
 func validationOptions(o result.ValidationOptions) []Fact {
 	return []Fact{
 		FactOf("Replay latency model", o.Latency), FactOf("Replay overhead", overheadWords(o)),

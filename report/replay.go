@@ -1,5 +1,10 @@
 package report
 
+// This file makes the section on replays: recorded requests against their simulation. KS D is the
+// Kolmogorov-Smirnov distance of two distributions. A comparison is gated if gates judge it; closed
+// loops, saturated runs and comparisons of few requests are not. Variants of a replay: plain, with
+// noise, and with the machine's drift corrected.
+
 import (
 	"cmp"
 	"fmt"
@@ -10,7 +15,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// replaySection is the section on recorded against simulated requests.
+// replaySection returns the section on recorded against simulated requests.
 func replaySection(in Input, figs []*Figure) Section {
 	s := Section{ID: "replay", Nav: "Replay", Title: "Replay: errors of requests",
 		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain " +
@@ -35,7 +40,7 @@ func replaySection(in Input, figs []*Figure) Section {
 	return s
 }
 
-// comparedTable has one row for each run, phase and split: KS distance and median error of each
+// comparedTable returns one row for each run, phase and split: KS distance and median error of each
 // metric. Rows that are gated come first.
 func comparedTable(v *result.Validation) *Table {
 	t := comparedLayout.blank()
@@ -61,8 +66,8 @@ func comparedTable(v *result.Validation) *Table {
 	return Capped(t, "what gates first", "validation.json, runs")
 }
 
-// metricTables have one row for each run, phase and metric: first the comparisons that are gated,
-// then, folded, those of closed loops, saturated runs and too few requests.
+// metricTables returns one row for each run, phase and metric: the comparisons that are gated,
+// then, folded, the others.
 func metricTables(v *result.Validation) []Block {
 	first := metricsLayout.blank()
 	rest := metricsRestLayout.blank()
@@ -86,7 +91,7 @@ func metricTables(v *result.Validation) []Block {
 	return append(out, Tables(Capped(rest, "the largest plain KS first", "validation.json, runs"))...)
 }
 
-// metricRow is a row of metricColumns; n names the metric.
+// metricRow returns the row of metric n of a run, in the order of metricColumns.
 func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 	noise := metricNamed(r.MetricsNoise, n)
 	drift := metricNamed(r.MetricsDrift, n)
@@ -112,7 +117,7 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 	return out
 }
 
-// signedError is a paired error with its sign.
+// signedError returns the cell of a paired error with its sign.
 func signedError(e *result.Estimate) Cell {
 	if e == nil {
 		return Percent(nil)
@@ -122,9 +127,10 @@ func signedError(e *result.Estimate) Cell {
 	return cell
 }
 
+// ksCell returns the cell of a KS distance.
 func ksCell(v *float64) Cell { return Shown(v, threeDecimals) }
 
-// quantileTable has the quantiles of recorded and simulated times.
+// quantileTable returns the quantiles of recorded and simulated times.
 func quantileTable(v *result.Validation) *Table {
 	t := quantilesLayout.blank()
 	for _, r := range v.Runs {
@@ -138,7 +144,7 @@ func quantileTable(v *result.Validation) *Table {
 	return Capped(t, "in the order of the file", "validation.json, runs")
 }
 
-// replayTable shows how each replay was set up and how far it reproduced the recorded schedule.
+// replayTable returns how each replay was set up and how far it reproduced the recorded schedule.
 func replayTable(v *result.Validation) *Table {
 	t := replaysLayout.blank()
 	for _, r := range v.Runs {
@@ -161,7 +167,7 @@ func replayTable(v *result.Validation) *Table {
 	return Capped(t, "in the order of the file", "validation.json, runs")
 }
 
-// overheadWords states where a replay took the time before the engine from.
+// overheadWords states where a replay takes the time before the engine from.
 func overheadWords(o result.ValidationOptions) string {
 	if o.OverheadUs != nil {
 		return fmt.Sprintf("constant %s ms", Short(*o.OverheadUs/1000))
@@ -169,9 +175,10 @@ func overheadWords(o result.ValidationOptions) string {
 	return "the artifact's overhead coefficients"
 }
 
+// metricNames are the compared metrics in the order of the page.
 var metricNames = []string{"ttft", "itl", "e2e"}
 
-// metricNamed is the metric of that name.
+// metricNamed returns the metric of that name; nil if it was not compared.
 func metricNamed(m *result.Metrics, name string) *result.Metric {
 	switch {
 	case m == nil:
@@ -188,7 +195,7 @@ func metricNamed(m *result.Metrics, name string) *result.Metric {
 	return nil
 }
 
-// phaseTitle names a run and its phase, if it has several.
+// phaseTitle returns the run's name, and its phase if it has several.
 func phaseTitle(r result.ValidationRun) string {
 	if r.Phase == "" {
 		return r.ID
@@ -196,7 +203,8 @@ func phaseTitle(r result.ValidationRun) string {
 	return r.ID + " · " + r.Phase
 }
 
-// runTitle is phaseTitle with a mark if the comparison is in-sample.
+// runTitle returns phaseTitle with a remark if only a part of the run was compared, or steps that
+// were fitted.
 func runTitle(r result.ValidationRun) string {
 	s := phaseTitle(r)
 	switch r.Split.Kind {
@@ -225,10 +233,10 @@ func splitWords(s result.Split) string {
 	return s.Kind
 }
 
-// maxReplayRuns is how many runs get their own panels of curves, three each.
+// maxReplayRuns is the largest number of runs that get their own panels of curves, three each.
 const maxReplayRuns = 8
 
-// variant is how one kind of curve is drawn.
+// variant is how the curves of one variant of a replay are drawn.
 type variant struct {
 	name, text string
 	p          Paint
@@ -236,6 +244,7 @@ type variant struct {
 	wide       float64
 }
 
+// variants are the recorded requests and the variants of a replay, in the order of the legend.
 var variants = []variant{
 	{result.VariantReal, "real", ink, Solid, 2.2},
 	{result.VariantPlain, "simulated, plain (gates)", Decode, Solid, 1.8},
@@ -243,8 +252,8 @@ var variants = []variant{
 	{result.VariantDrift, "simulated, drift-corrected", Prefill, dotted, 1.8},
 }
 
-// replayRuns are the runs that have curves, gated ones first, then those with the largest plain KS.
-// more is the note below a figure that does not show all of them.
+// replayRuns returns the runs that have curves, gated ones first, then those with the largest KS
+// distance. more is the note below a figure that does not show all of them.
 func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 	if in.Validation == nil {
 		return nil, ""
@@ -263,8 +272,8 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 	return runs[:maxReplayRuns], more
 }
 
-// curveFigure has a panel for every metric of every run. what is a format of the panel's
-// description with metric and run.
+// curveFigure returns a figure with a panel for every metric of every run. what is the format of a
+// panel's description, with metric and run.
 func curveFigure(caption Figure, runs []result.ValidationRun, more, what string,
 	panel func(result.ValidationRun, string, map[string]bool) *Drawing) *Figure {
 	fig := caption.blank()
@@ -285,8 +294,8 @@ func curveFigure(caption Figure, runs []result.ValidationRun, more, what string,
 	return fig
 }
 
-// eachCurve calls visit with the curves of a metric, in the order of variants, and adds their names
-// to drawn.
+// eachCurve calls visit with the curves of a metric in the order of variants, and adds the names of
+// their variants to drawn.
 func eachCurve(curves []result.Curve, metric string, drawn map[string]bool, visit func(v variant, points [][2]float64)) {
 	for _, v := range variants {
 		for _, c := range curves {
@@ -298,24 +307,24 @@ func eachCurve(curves []result.Curve, metric string, drawn map[string]bool, visi
 	}
 }
 
-// firstReplays is the number of replays drawn under the verdict; the others follow in the section of
+// firstReplays is the number of replays drawn below the verdict; the others are in the section on
 // replays.
 const firstReplays = 2
 
-// firstECDFs are the distributions of the replays shown under the verdict, recorded and simulated,
-// with the KS distance marked.
+// firstECDFs draws the distributions of the replays shown below the verdict, recorded and
+// simulated, with the KS distance marked.
 func firstECDFs(in Input) *Figure {
 	runs, _ := replayRuns(in)
 	return ecdfFigure(ecdfCaption, runs[:min(firstReplays, len(runs))], "")
 }
 
-// otherECDFs are the distributions of the other replays.
+// otherECDFs draws the distributions of the other replays.
 func otherECDFs(in Input) *Figure {
 	runs, more := replayRuns(in)
 	return ecdfFigure(ecdfMoreCaption, runs[min(firstReplays, len(runs)):], more)
 }
 
-// ecdfFigure draws the distributions of the runs.
+// ecdfFigure draws the distributions of the runs, with caption and note.
 func ecdfFigure(caption Figure, runs []result.ValidationRun, more string) *Figure {
 	fig := curveFigure(caption, runs, more, "distribution of %s of %s, real and simulated", ecdfPanel)
 	if len(fig.Legend) > 0 {
@@ -324,7 +333,7 @@ func ecdfFigure(caption Figure, runs []result.ValidationRun, more string) *Figur
 	return fig
 }
 
-// ecdfPanel draws the distributions of one metric of one run.
+// ecdfPanel draws the distributions of one metric of one run; nil without any.
 func ecdfPanel(r result.ValidationRun, name string, drawn map[string]bool) *Drawing {
 	var xs Span
 	for _, c := range r.Figures.ECDF {
@@ -346,7 +355,7 @@ func ecdfPanel(r result.ValidationRun, name string, drawn map[string]bool) *Draw
 	return &p.Drawing
 }
 
-// markGap draws the KS gap where it occurs.
+// markGap draws the KS distance of a metric where it occurs.
 func markGap(p *frame, m *result.Metric) {
 	if !p.Inside(m.DAtMs, 0.5) {
 		return
@@ -369,7 +378,8 @@ func markGap(p *frame, m *result.Metric) {
 	p.Heading(at, text, labelSize, bad, anchor)
 }
 
-// timeAxis is logarithmic when the values span more than a factor of 30.
+// timeAxis returns an axis of times in ms over the range s, logarithmic if the values span more
+// than a factor of 30.
 func timeAxis(what string, s Span) axis {
 	if s.Lo > 0 && s.Hi/s.Lo > 30 {
 		lo, hi := Widened(s.Lo, s.Hi)
@@ -378,13 +388,13 @@ func timeAxis(what string, s Span) axis {
 	return Linear(what+" (ms)", min(s.Lo, s.Hi), s.Hi, 5)
 }
 
-// qqFigure plots simulated against recorded quantiles.
+// qqFigure draws the quantiles of simulated against recorded times.
 func qqFigure(in Input) *Figure {
 	runs, more := replayRuns(in)
 	return curveFigure(qqCaption, runs, more, "quantiles of %s of %s, simulated against real", qqPanel)
 }
 
-// qqPanel does so for one metric of one run.
+// qqPanel draws the quantiles of one metric of one run; nil without any.
 func qqPanel(r result.ValidationRun, name string, drawn map[string]bool) *Drawing {
 	var s Span
 	for _, c := range r.Figures.QQ {

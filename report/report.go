@@ -43,10 +43,10 @@ func Render(w io.Writer, in Input) error {
 	return Write(w, headOf(in), allSections(in, newFigures(in)))
 }
 
-// Sections are the sections of the page without figures, for the terminal.
+// Sections returns the sections of the page without figures, for the terminal.
 func Sections(in Input) []Section { return allSections(in, figureSet{}) }
 
-// allSections are the sections in the order of the page.
+// allSections returns the sections in the order of the page.
 func allSections(in Input, figs figureSet) []Section {
 	all := []Section{verdictSection(in, figs)}
 	if in.Changes != nil {
@@ -62,8 +62,8 @@ func allSections(in Input, figs figureSet) []Section {
 		glossarySection())
 }
 
-// Figures passes every figure that the Input can fill to write, as <id>.svg, in the order of the page. It
-// stops at write's first error.
+// Figures calls write with every figure that the documents have data for, as <id>.svg, in the order
+// of the page. It returns write's first error.
 func Figures(write func(name string, data []byte) error, in Input) error {
 	for _, f := range newFigures(in).all() {
 		if err := write(f.ID+".svg", f.SVG()); err != nil {
@@ -73,15 +73,15 @@ func Figures(write func(name string, data []byte) error, in Input) error {
 	return nil
 }
 
-// SVG is the figure as a file of its own.
+// SVG returns the figure as a file.
 func (f *Figure) SVG() []byte { return svg(f.Sheet(), f.Title) }
 
-// figureSet is every figure of a page by section, in reading order.
+// figureSet is the figures of a page by section, in the order of the page.
 type figureSet struct {
 	First, Data, Audit, Coeff, Fit, Replay []*Figure
 }
 
-// newFigures draws every figure that the documents have data for.
+// newFigures draws every figure for which the documents have data.
 func newFigures(in Input) figureSet {
 	return figureSet{
 		First:  withPanels(firstECDFs(in), levelFigure(in.Fit)),
@@ -93,7 +93,7 @@ func newFigures(in Input) figureSet {
 	}
 }
 
-// all is every figure in the order of the page.
+// all returns every figure in the order of the page.
 func (s figureSet) all() []*Figure {
 	return slices.Concat(s.First, s.Data, s.Audit, s.Coeff, s.Fit, s.Replay)
 }

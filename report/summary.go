@@ -7,14 +7,14 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Bounds of what a summary lists.
+// Largest numbers of rows in a summary.
 const (
 	maxSummaryGates   = 20
 	maxSummaryChanges = 20
 )
 
-// SummaryMarkdown is the verdict in GitHub-flavoured Markdown for the summary of a CI job: the top
-// of the report, the gates that failed, and the changes since a baseline.
+// SummaryMarkdown returns the verdict in GitHub-flavoured Markdown for the summary of a CI job: the
+// head of the report, the gates that failed, and the changes since a baseline.
 func SummaryMarkdown(in Input) string {
 	var b strings.Builder
 	h := headOf(in)
@@ -42,7 +42,7 @@ func SummaryMarkdown(in Input) string {
 	return b.String()
 }
 
-// failedMarkdown explains the failed gates and lists them; "" if none failed.
+// failedMarkdown returns explanations and a table of the failed gates; "" if none failed.
 func failedMarkdown(v *result.Validation) string {
 	var failed []result.Gate
 	for _, g := range Decisive(v) {
@@ -66,7 +66,7 @@ func failedMarkdown(v *result.Validation) string {
 	return b.String() + cutMarkdown(t, maxSummaryGates, "validation.json")
 }
 
-// cutMarkdown is the first rows of a table, and a line that names the file with the others.
+// cutMarkdown returns the first rows of a table, and a line that names the file with the others.
 func cutMarkdown(t *Table, most int, where string) string {
 	more := ""
 	if n := t.First(most); n > 0 {
@@ -75,7 +75,7 @@ func cutMarkdown(t *Table, most int, where string) string {
 	return t.Markdown(escapeMarkdown) + more + "\n"
 }
 
-// changesMarkdown counts the changes and lists them.
+// changesMarkdown returns the number of changes and a table of them.
 func changesMarkdown(c *result.Changes) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**Since %s:** %s, %s as they were\n\n", escapeMarkdown(c.Against), Plural(len(c.Rows), "change"), Plural(c.Same, "figure"))
@@ -86,8 +86,8 @@ func changesMarkdown(c *result.Changes) string {
 	return b.String() + cutMarkdown(t, maxSummaryChanges, "the report")
 }
 
-// escapeMarkdown makes a text safe inside Markdown. Names come from recordings and can contain the
-// start of a table cell, tag, link or mention. Code between backticks stays code.
+// escapeMarkdown returns a text that is safe inside Markdown. Names come from recordings and can
+// contain the start of a table cell, tag, link or mention. Code between backticks stays code.
 func escapeMarkdown(s string) string {
 	return markdownEscapes.Replace(limitText(s))
 }

@@ -1,5 +1,7 @@
 package report
 
+// This file has the tables of a page and their cells; layouts.go has their columns.
+
 import (
 	"fmt"
 	"slices"
@@ -9,11 +11,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// maxRows is the most rows of one table on the page; the JSON files hold all.
+// maxRows is the largest number of rows of one table on the page; the JSON files have all.
 const maxRows = 150
 
-// Grow adds a row while the table is not full and counts it in any case, so that a table of thousands of rows
-// costs no more than the rows it shows.
+// Grow adds the row that fill returns if the table is not full, and counts it in any case, so that
+// a table of thousands of rows costs no more than the rows it shows.
 func (t *Table) Grow(fill func() Row) {
 	t.Total++
 	if len(t.Rows) < maxRows {
@@ -21,8 +23,8 @@ func (t *Table) Grow(fill func() Row) {
 	}
 }
 
-// Capped cuts a table to maxRows rows and adds a line with the number of all rows. where names the file and key with all
-// rows; how describes which rows come first.
+// Capped cuts a table to maxRows rows, adds a line with the number of all rows, and returns it.
+// where names the file and key with all rows; how describes which rows come first.
 func Capped(t *Table, how, where string) *Table {
 	t.dropEmpty()
 	t.Total = max(t.Total, len(t.Rows))
@@ -51,7 +53,7 @@ func (t *Table) dropEmpty() {
 	}
 }
 
-// Tables are the blocks of tables, none for one without rows.
+// Tables returns the tables that have rows as blocks.
 func Tables(ts ...*Table) []Block {
 	var blocks []Block
 	for _, t := range ts {
@@ -62,7 +64,7 @@ func Tables(ts ...*Table) []Block {
 	return blocks
 }
 
-// slug makes an id of a name.
+// slug returns a name as a part of an id.
 func slug(s string) string {
 	keep := func(r rune) rune {
 		switch {
@@ -76,27 +78,27 @@ func slug(s string) string {
 	return strings.Map(keep, s[:min(len(s), 60)])
 }
 
-// Plain is a cell of short text.
+// Plain returns a cell of short text.
 func Plain(s string) Cell { return Cell{Text: s} }
 
-// Prose is a cell of text that may wrap.
+// Prose returns a cell of text that may wrap.
 func Prose(s string) Cell { return Cell{Text: s, Class: "w"} }
 
-// Name is a cell with a name, which does not wrap.
+// Name returns a cell with a name, which does not wrap.
 func Name(s string) Cell { return Cell{Text: s, Class: "id"} }
 
-// Number is a right-aligned cell; nil is shown as unknown and sorts last.
+// Number returns a right-aligned cell; nil is shown as unknown and sorts last.
 func Number(v *float64) Cell { return Shown(v, Short) }
 
-// Percent is Number for a fraction, shown as percent.
+// Percent returns a Number cell for a fraction, shown as percent.
 func Percent(v *float64) Cell { return Shown(v, Pct) }
 
-// millis is Number for microseconds, shown as milliseconds.
+// millis returns a Number cell for microseconds, shown as milliseconds.
 func millis(v *float64) Cell {
 	return Shown(v, func(us float64) string { return Short(us / 1000) })
 }
 
-// Shown is a right-aligned cell of a number printed by print; nil is shown as Unknown.
+// Shown returns a right-aligned cell of a number that print formats; nil is shown as Unknown.
 func Shown(v *float64, print func(float64) string) Cell {
 	if v == nil {
 		return Cell{Text: Unknown, Class: "n dim"}
@@ -104,18 +106,18 @@ func Shown(v *float64, print func(float64) string) Cell {
 	return Cell{Text: print(*v), Key: sortKey(*v), Class: "n"}
 }
 
-// Num is Number of a known value.
+// Num returns a Number cell of a known value.
 func Num(v float64) Cell { return Number(&v) }
 
-// PercentOf is Percent of a known value.
+// PercentOf returns a Percent cell of a known value.
 func PercentOf(v float64) Cell { return Percent(&v) }
 
-// Count is a cell of a count.
+// Count returns a cell of a count.
 func Count[N int | int64](n N) Cell {
 	return Cell{Text: trace.Thousands(int64(n)), Key: strconv.FormatInt(int64(n), 10), Class: "n"}
 }
 
-// ZeroDim greys out a zero, so that other counts are easy to see.
+// ZeroDim returns a Count cell in which a zero is grey, so that other counts are easy to see.
 func ZeroDim[N int | int64](n N) Cell {
 	c := Count(n)
 	if n == 0 {
@@ -124,7 +126,7 @@ func ZeroDim[N int | int64](n N) Cell {
 	return c
 }
 
-// underHeading puts a sub-heading before blocks, when there are any.
+// underHeading returns the blocks after a sub-heading; nil without blocks.
 func underHeading(title string, bs []Block) []Block {
 	if len(bs) == 0 {
 		return nil
@@ -132,13 +134,13 @@ func underHeading(title string, bs []Block) []Block {
 	return append([]Block{{Heading: title}}, bs...)
 }
 
-// NewTable is a table without rows. A column is written in one line, "# Spread [ms] ? P95 - P5 of the
-// offset": # for numbers, the unit in brackets, help behind the question mark.
+// NewTable returns a table without rows. A column is written in one line, "# Spread [ms] ? P95 - P5
+// of the offset": # for numbers, the unit in brackets, the tooltip after the question mark.
 func NewTable(id, caption string, heads ...string) *Table {
 	return &Table{ID: id, Caption: caption, Cols: ColumnsOf(heads...)}
 }
 
-// ColumnsOf are columns written as for NewTable.
+// ColumnsOf returns columns written as for NewTable.
 func ColumnsOf(heads ...string) []Column {
 	columns := make([]Column, len(heads))
 	for i, head := range heads {
@@ -147,7 +149,7 @@ func ColumnsOf(heads ...string) []Column {
 	return columns
 }
 
-// parseColumn reads a column as NewTable documents it.
+// parseColumn reads one column written as for NewTable.
 func parseColumn(text string) (c Column) {
 	text, c.Help, _ = strings.Cut(text, " ? ")
 	text, c.Unit, _ = strings.Cut(strings.TrimSuffix(text, "]"), " [")

@@ -1,5 +1,8 @@
 package report
 
+// This file writes tables as text, for the terminal and in Markdown. Widths are in terminal
+// columns.
+
 import (
 	"slices"
 	"strings"
@@ -7,8 +10,8 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// text is the table without columns of drawings and with units in the headings. With lines, the
-// second line of a cell becomes a line of its own.
+// text returns the table without columns of drawings and with units in the headings. With lines,
+// the second line of a cell becomes a line of its own.
 func (t *Table) text(lines bool) *Table {
 	out := &Table{Caption: t.Caption, Rows: make([]Row, len(t.Rows))}
 	for j, c := range t.Cols {
@@ -34,8 +37,8 @@ func (t *Table) text(lines bool) *Table {
 	return out
 }
 
-// Markdown is the table in GitHub's form. escape is applied to the texts of cells; nil means that
-// they are Markdown already.
+// Markdown returns the table in GitHub's form. escape is applied to the texts of cells; nil means
+// that they are Markdown already.
 func (t *Table) Markdown(escape func(string) string) string {
 	t = t.text(false)
 	var b strings.Builder
@@ -63,8 +66,8 @@ func (t *Table) Markdown(escape func(string) string) string {
 	return b.String()
 }
 
-// Terminal is the table as text of at most width columns; 0 sets no limit. It wraps long cells, and
-// if that is not enough, writes every row as a list.
+// Terminal returns the table as text of at most width columns; 0 sets no limit. Long cells wrap; if
+// that is not enough, every row is written as a list.
 func (t *Table) Terminal(width int) string {
 	t = t.text(true)
 	var b strings.Builder
@@ -89,7 +92,7 @@ func (t *Table) Terminal(width int) string {
 	return b.String()
 }
 
-// widths are the columns' natural widths, and the widths of their longest words.
+// widths returns the columns' natural widths, and the widths of their longest words.
 func (t *Table) widths() (widths, longest []int) {
 	widths = make([]int, len(t.Cols))
 	longest = make([]int, len(t.Cols))
@@ -110,8 +113,8 @@ func (t *Table) widths() (widths, longest []int) {
 	return widths, longest
 }
 
-// fitWidths shortens the widest columns until the table fits into width. It is not ok if that would
-// break words.
+// fitWidths returns the widths of columns after shortening the widest ones until the table fits
+// into width; false if that would break words.
 func fitWidths(widths, longest []int, width int) ([]int, bool) {
 	limits := append([]int(nil), widths...)
 	total := 3 * len(widths) // " cell │" around each
@@ -181,8 +184,8 @@ func (t *Table) list(b *strings.Builder, width int) {
 	}
 }
 
-// Wrap breaks text at spaces into lines of at most width columns. All lines but the first are hang
-// columns shorter. A longer word gets a line of its own.
+// Wrap breaks text at spaces into lines of at most width columns; all lines but the first are hang
+// columns shorter. A word that is longer gets a line of its own.
 func Wrap(s string, width, hang int) []string {
 	var lines []string
 	for part := range strings.SplitSeq(s, "\n") {

@@ -1,5 +1,7 @@
 package report
 
+// This file makes the section on the verdict: key figures, gates, and why gates failed.
+
 import (
 	"fmt"
 	"slices"
@@ -10,8 +12,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// verdictSection has the key figures, the gates, why gates failed, and the distributions of the
-// first replays.
+// verdictSection returns the key figures, the gates, the causes of failed gates, and the
+// distributions of the first replays.
 func verdictSection(in Input, figs figureSet) Section {
 	s := Section{ID: "verdict", Nav: "Verdict", Title: "Verdict and gates",
 		Lead: "The thresholds, the measured values, and what to do where they are missed."}
@@ -31,7 +33,7 @@ func verdictSection(in Input, figs figureSet) Section {
 	return s
 }
 
-// cardBlocks are the key figures, each on a card.
+// cardBlocks returns the key figures, each on a card.
 func cardBlocks(in Input) []Block {
 	var cs []card
 	if f := in.Fit; f != nil && f.Beta.Holdout != nil {
@@ -72,7 +74,7 @@ func cardBlocks(in Input) []Block {
 	return []Block{{Cards: cs}}
 }
 
-// worstClass is the style of a gate in its worst scope; "" if it has no result.
+// worstClass returns the CSS class of the named gate in its worst scope; "" if it has no result.
 func worstClass(v *result.Validation, name string) string {
 	if v == nil {
 		return ""
@@ -86,7 +88,7 @@ func worstClass(v *result.Validation, name string) string {
 // maxCauses is the largest number of diagnoses on the page.
 const maxCauses = 8
 
-// causeBlocks state why gates failed, each cause with a link to the figure that shows it.
+// causeBlocks returns why gates failed, each cause with a link to the figure that shows it.
 func causeBlocks(in Input, figs []*Figure) []Block {
 	ds := in.Validation.Diagnoses
 	if len(ds) == 0 {
@@ -126,8 +128,9 @@ func causeBlocks(in Input, figs []*Figure) []Block {
 	return blocks
 }
 
-// mergeDiagnoses makes one entry of equal diagnoses of several scopes: with a single configuration
-// the scope "all" repeats its diagnosis.
+// mergeDiagnoses merges diagnoses with an equal sentence and cause into one, whose scope and gates
+// list those of all. With a single configuration the scope "all" repeats that configuration's
+// diagnosis.
 func mergeDiagnoses(ds []result.Diagnosis) []result.Diagnosis {
 	var out []result.Diagnosis
 	for _, d := range ds {
@@ -145,8 +148,9 @@ func mergeDiagnoses(ds []result.Diagnosis) []result.Diagnosis {
 	return out
 }
 
-// figureID is the id of the figure that a diagnosis refers to: the validation's own if the page has
-// it, else the fit's, else "".
+// figureID returns the id of the figure that a diagnosis refers to: that of the figure on held-out
+// data ("test-" and the kind) if the page has it, else that of the fit, else "". titles has the
+// title of every figure of the page by its id.
 func figureID(kind string, titles map[string]string) string {
 	id := strings.ReplaceAll(kind, "_", "-")
 	for _, id := range []string{"test-" + id, id} {

@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sentence makes a text start with a capital and end with a full stop.
+// sentence returns the text with a capital first letter and a full stop at its end.
 func sentence(s string) string {
 	if s == "" {
 		return ""
@@ -24,7 +24,8 @@ func sentence(s string) string {
 	return s
 }
 
-// Reasons prints counts by reason, largest first, ties by name.
+// Reasons returns the counts of m as text, "name count, name count", the largest first and equal
+// ones by name, at most eight of them. It returns "none" if all are 0.
 func Reasons[N int | int64](m map[string]N) string {
 	type pair struct {
 		name string
@@ -53,7 +54,7 @@ func Reasons[N int | int64](m map[string]N) string {
 	return strings.Join(out, ", ")
 }
 
-// Plural is a number with its noun: 1 run, 2 runs.
+// Plural returns a number with its noun: 1 run, 2 runs.
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -61,7 +62,8 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// FirstOf is the first n lines and a count of the rest.
+// FirstOf returns the first n lines, and a line with the number of the others and the file in which
+// they are (where).
 func FirstOf(lines []string, n int, where string) []string {
 	if len(lines) <= n {
 		return lines
@@ -69,7 +71,7 @@ func FirstOf(lines []string, n int, where string) []string {
 	return append(slices.Clone(lines[:n]), fmt.Sprintf("and %d more in %s", len(lines)-n, where))
 }
 
-// appendNew appends a text unless it is empty or in the list.
+// appendNew appends s to the list unless s is empty or in the list already.
 func appendNew(list []string, s string) []string {
 	if s == "" || slices.Contains(list, s) {
 		return list
@@ -77,7 +79,7 @@ func appendNew(list []string, s string) []string {
 	return append(list, s)
 }
 
-// listOf joins the first n names and counts the rest.
+// listOf returns the first n names, joined by commas, and the number of the others.
 func listOf(names []string, n int) string {
 	if len(names) > n {
 		return strings.Join(names[:n], ", ") + fmt.Sprintf(" and %d more", len(names)-n)
@@ -85,7 +87,7 @@ func listOf(names []string, n int) string {
 	return strings.Join(names, ", ")
 }
 
-// pluralVerb is a number with the words for one or for many.
+// pluralVerb returns "1 " and the words for one thing, or the number n and the words for many.
 func pluralVerb(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

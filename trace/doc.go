@@ -42,7 +42,8 @@
 //	egress     DEPARTED - FINISHED
 //	cadence    ts_start(s+1) - ts_start(s) of adjacent steps of one engine run
 //
-// A step is one engine iteration. A chunk is the prompt tokens of one request
-// run in one step. A batch is the chunks of one step. Cached tokens are prompt
-// tokens served from the prefix cache.
+// A step is one engine iteration, also called a pass where an engine's log records it. A chunk is the
+// prompt tokens of one request run in one step. A batch is the chunks of one step. Cached tokens are
+// prompt tokens served from the prefix cache. A fork trace is one of vLLM with the journey tracing
+// patch, whose spans have events; a stock trace is one of unmodified vLLM.
 package trace

@@ -21,7 +21,7 @@ type Finding struct {
 	Message string `json:"message" yaml:"message"`
 }
 
-// Findingf builds a Finding.
+// Findingf returns a Finding with the code and the formatted message.
 func Findingf(code Code, format string, args ...any) Finding {
 	return Finding{Code: code, Message: fmt.Sprintf(format, args...)}
 }
@@ -36,6 +36,7 @@ type SyntaxError struct {
 	Hint      string // one command or action to try; empty for none
 }
 
+// Error returns "file:line:col: message", without the parts that are unknown.
 func (e *SyntaxError) Error() string {
 	switch {
 	case e.Line == 0:
@@ -62,6 +63,7 @@ type Error struct {
 	Hint string
 }
 
+// Error returns the code and the message.
 func (e *Error) Error() string {
 	if e.Code == "" {
 		return e.Msg
@@ -69,7 +71,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s", e.Code, e.Msg)
 }
 
-// Errorf builds an Error without a hint.
+// Errorf returns an Error with the code and the formatted message, without a hint.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Msg: fmt.Sprintf(format, args...)}
 }
@@ -80,19 +82,22 @@ func (e *Error) WithHint(hint string) *Error {
 	return e
 }
 
-// hinted is an error with a hint.
+// hinted is an error to which [Hinted] added a hint.
 type hinted struct {
 	err  error
 	hint string
 }
 
+// Error returns the text of the error without the hint.
 func (e *hinted) Error() string { return e.err.Error() }
+
+// Unwrap returns the error without the hint.
 func (e *hinted) Unwrap() error { return e.err }
 
-// Hinted adds a hint to an error without changing its text.
+// Hinted returns err with a hint, which [HintOf] finds. The text of the error does not change.
 func Hinted(err error, hint string) error { return &hinted{err, hint} }
 
-// CodeOf is the code of an error; "" for one without a code.
+// CodeOf returns the code of an error, or of one that it wraps; "" if it has none.
 func CodeOf(err error) Code {
 	if coded, ok := errors.AsType[*Error](err); ok {
 		return coded.Code
@@ -103,7 +108,7 @@ func CodeOf(err error) Code {
 	return ""
 }
 
-// HintOf is the outermost hint of an error; "" for one without a hint.
+// HintOf returns the outermost hint of an error; "" if it has none.
 func HintOf(err error) string {
 	if added, ok := errors.AsType[*hinted](err); ok {
 		return added.hint

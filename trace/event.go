@@ -1,6 +1,7 @@
 package trace
 
-// JourneyEvent is one journey.* event of a core span.
+// JourneyEvent is one journey.* event of a core span, the span that vLLM's engine core writes for a
+// request under journey tracing.
 type JourneyEvent struct {
 	CoreID       string      `col:"core_id" doc:"internal request id"`
 	Kind         string      `col:"kind" doc:"QUEUED, SCHEDULED, FIRST_TOKEN, PREEMPTED or FINISHED"`
@@ -17,7 +18,8 @@ type JourneyEvent struct {
 	FinishStatus Opt[string] `col:"finish_status" doc:"on FINISHED"`
 }
 
-// KVEvent is one element of a KV-event line, copies of TP workers removed.
+// KVEvent is one element of a line of the KV-event file. The identical copies that the workers of
+// tensor parallelism (TP) publish are merged into one.
 type KVEvent struct {
 	WallS      float64     `col:"wall_s" unit:"s" doc:"publication time of the line, wall clock seconds"`
 	Kind       string      `col:"kind" doc:"event class, e.g. BlockStored, TransferCompleted"`

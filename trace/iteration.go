@@ -42,7 +42,8 @@ type Iteration struct {
 }
 
 // Aggregate describes the steps that were made from the iterations of a run: where their times come
-// from, or why there are none, and the sums of every pass.
+// from, or why there are none, and the sums of every pass. It belongs to a run of unmodified vLLM,
+// whose log has counts of each pass but not its requests.
 type Aggregate struct {
 	Refused  *Error // why there are no step times; nil when Steps were made
 	Audit    TimeAudit
@@ -62,7 +63,8 @@ type Aggregate struct {
 // ContextsMean is the source of contexts where one mean is used for all decodes.
 const ContextsMean = "mean"
 
-// StepTotals are the sums of one pass, recorded or filled in.
+// StepTotals are the sums over the requests of one pass. Known is false for a pass that the log
+// lost.
 type StepTotals struct {
 	Known   bool
 	NoStart bool // its start is unknown
@@ -75,9 +77,10 @@ type StepTotals struct {
 	DecodeContext           float64 // tokens, each decode's own included
 }
 
-// TimeAudit are the figures by which the source of the times of passes is chosen.
+// TimeAudit has the figures by which the source of the step times was chosen among the stamps and
+// the elapsed times of a log.
 type TimeAudit struct {
-	Time        string       // the source: cadence, elapsed or ticks; empty when refused
+	Time        string       // the source: cadence (differences of stamps), elapsed (elapsed times and a constant) or ticks; empty when refused
 	ConstantUs  Opt[float64] // time between passes that elapsed times do not include
 	SumOverWall Opt[float64] // sum of elapsed times over busy time
 	// errors of elapsed times predicted from the counts of the same line, and of one and two lines

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// UnmarshalJSON is json.Unmarshal, but refuses texts in which an object has a key twice.
+// UnmarshalJSON does what json.Unmarshal does, and returns an error for a text in which an object
+// has a key twice.
 func UnmarshalJSON(text []byte, v any) error {
 	err := json.Unmarshal(text, v)
 	if e := TwiceKey(text); err == nil && e != nil {
@@ -14,11 +15,12 @@ func UnmarshalJSON(text []byte, v any) error {
 	return err
 }
 
-// mostListed is the number of keys of an object up to which keys are compared one by one.
+// mostListed is the number of keys of an object up to which TwiceKey compares them one by one;
+// beyond, it uses a map.
 const mostListed = 24
 
-// TwiceKey returns an error for a valid JSON text in which an object has a key twice, because JSON does
-// not define which of them counts; nil for other texts.
+// TwiceKey returns an error with the place of the key if the text, which must be valid JSON, has an
+// object with a key twice; nil otherwise. JSON does not define which of the two values counts.
 func TwiceKey(text []byte) *SyntaxError {
 	type object struct {
 		list []string

@@ -13,7 +13,7 @@ type Range struct{ From, To float64 }
 // day is 24 h in ns.
 const day = 24 * 3600e9
 
-// unitRange are the limits of values by the unit of their column (spec#value-limits).
+// unitRange has the limits of values by the unit of their column (spec#value-limits).
 var unitRange = map[string]Range{
 	"tokens":   {0, 1 << 24},
 	"requests": {0, 1 << 24},
@@ -26,8 +26,9 @@ var unitRange = map[string]Range{
 	"tokens^2": {0, 1 << 48},
 }
 
-// columnRange are the limits of columns without a unit, and of those that may be above the limit of
+// columnRange has the limits of columns without a unit, and of those that may be above the limit of
 // their unit: sums over a batch, and numbers of tokens that were asked for but need not have run.
+// It precedes unitRange.
 var columnRange = func() map[string]Range {
 	ranges := map[string]Range{
 		"kv_usage_ratio":        {0, 1},
@@ -52,7 +53,8 @@ var columnRange = func() map[string]Range {
 	return ranges
 }()
 
-// RangeOf is the range of a column of the tables. ok is false for a column without limits.
+// RangeOf returns the range of legal values of a column of the tables, by its name or else by its
+// unit. ok is false for a column without limits.
 func RangeOf(column, unit string) (r Range, ok bool) {
 	if r, ok = columnRange[column]; ok {
 		return r, true
@@ -61,8 +63,9 @@ func RangeOf(column, unit string) (r Range, ok bool) {
 	return r, ok
 }
 
-// Check describes how a value is outside of the range; "" for one inside. The ends of int64 are what
-// [Int] returns for numbers that it cannot convert.
+// Check returns a message that describes how the value v of the column name is outside of the
+// range; "" for a value inside. The ends of int64 are what [Int] returns for numbers that it cannot
+// convert.
 func (r Range) Check(name string, v float64) string {
 	switch {
 	case v >= r.From && v <= r.To:
@@ -74,8 +77,8 @@ func (r Range) Check(name string, v float64) string {
 	return fmt.Sprintf("%s: got %.10g, want %.10g to %.10g", name, v, r.From, r.To)
 }
 
-// Int is a float rounded to an integer. A number beyond int64 gives the nearer end of int64, NaN the
-// lower end; both are outside every range. Go does not define the result of such a conversion.
+// Int returns v rounded to an integer. A number beyond int64 gives the nearer end of int64, and NaN
+// the lower end; both are outside every range. Go does not define the result of such a conversion.
 func Int(v float64) int64 {
 	switch v = math.Round(v); {
 	case v >= -math.MinInt64:
@@ -86,7 +89,8 @@ func Int(v float64) int64 {
 	return math.MinInt64
 }
 
-// Count converts a number of things. A number that is not whole gives a value outside every range.
+// Count returns a number of things as an integer. For a number that is not whole it returns the
+// lower end of int64, which is outside every range.
 func Count(v float64) int64 {
 	if v != math.Trunc(v) {
 		return math.MinInt64
@@ -94,10 +98,11 @@ func Count(v float64) int64 {
 	return Int(v)
 }
 
-// Ns is a time in us as whole ns, truncated towards zero, with the bounds of [Int].
+// Ns returns a time in us as whole ns, truncated towards zero, with the bounds of [Int].
 func Ns(us float64) int64 { return Int(math.Trunc(us * 1000)) }
 
-// Ranges checks the values of rows of one table.
+// Ranges checks that the numbers in rows of type T, the row type of one table, are within their
+// limits.
 type Ranges[T any] struct{ fields []rangedField }
 
 // rangedField is a numeric column in the struct of a row.
@@ -109,7 +114,7 @@ type rangedField struct {
 	Range
 }
 
-// RangesOf are the ranges of the columns of T, by their tags.
+// RangesOf returns the ranges of the columns of T, which it finds by the tags `col` and `unit`.
 func RangesOf[T any]() *Ranges[T] {
 	out := &Ranges[T]{}
 	t := reflect.TypeFor[T]()
@@ -130,7 +135,8 @@ func RangesOf[T any]() *Ranges[T] {
 	return out
 }
 
-// Check describes the first value of the row outside of its range; "" if there is none.
+// Check returns a message about the first value of the row outside of its range; "" if there is
+// none.
 func (s *Ranges[T]) Check(row *T) string {
 	p := unsafe.Pointer(row)
 	for i := range s.fields {

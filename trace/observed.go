@@ -57,12 +57,13 @@ const (
 	CachedCounter = "counter"
 )
 
-// MostGuessed is the largest share of a prompt, or of the prompts of a load, whose cached tokens may be
-// unknown.
+// MostGuessed is the share of a prompt's tokens, or of the tokens of all prompts of a load, up to
+// which it does not matter that the number of cached tokens is unknown.
 const MostGuessed = 0.05
 
-// KnowsCached reports whether the cached tokens of the prompt are known, up to a share that does not
-// matter. A sum of a counter over several requests does not show how it is divided among them.
+// KnowsCached reports whether the number of cached tokens of the prompt is known, to within
+// MostGuessed of the prompt. The increase of a counter over several requests does not show how it
+// is divided among them.
 func (r *ObservedRequest) KnowsCached() bool {
 	isSum := r.CachedSource.V == CachedCounter && r.CachedMin.V != r.CachedMax.V
 	return r.CachedTokens.OK && !(isSum && float64(r.CachedTokens.V) > MostGuessed*float64(r.PromptTokens.V))
@@ -78,6 +79,6 @@ func (r *ObservedRequest) SharesNothing() bool {
 // several samples, or failed or was aborted.
 func (r *ObservedRequest) Uncounted() bool { return r.N.Or(1) > 1 || !r.Success.Or(true) }
 
-// SentNs is the stamp at which the client sent the request, or planned to send it, on the clock of its
-// other stamps; 0 if it is unknown.
+// SentNs returns the stamp (ns) at which the client sent the request, or planned to send it, on the
+// clock of its other stamps; 0 if it is unknown.
 func (r *ObservedRequest) SentNs() int64 { return r.SendNs.Or(r.ArrivalNs.Or(r.SendWallNs.V)) }

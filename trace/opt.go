@@ -22,7 +22,7 @@ func (o Opt[T]) Or(def T) T {
 	return def
 }
 
-// MarshalJSON writes null for unknown.
+// MarshalJSON returns the JSON of the value, or null if it is unknown.
 func (o Opt[T]) MarshalJSON() ([]byte, error) {
 	if !o.OK {
 		return []byte("null"), nil
@@ -30,7 +30,7 @@ func (o Opt[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(o.V)
 }
 
-// UnmarshalJSON reads null as unknown.
+// UnmarshalJSON sets the value from JSON. It reads null as unknown.
 func (o *Opt[T]) UnmarshalJSON(b []byte) error {
 	if bytes.Equal(bytes.TrimSpace(b), []byte("null")) {
 		*o = Opt[T]{}
@@ -40,7 +40,7 @@ func (o *Opt[T]) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &o.V)
 }
 
-// MarshalYAML writes null for unknown.
+// MarshalYAML returns the value, or nil (null) if it is unknown.
 func (o Opt[T]) MarshalYAML() (any, error) {
 	if !o.OK {
 		return nil, nil

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// OverheadBound is the interval in which the overhead of a request lies (spec#overhead).
+// OverheadBound is the interval in which the overhead of a request lies (spec#overhead): the time
+// between its arrival at the API process and its entry into the engine's input queue.
 type OverheadBound struct {
 	LoUs, HiUs float64 // us; HiUs = QUEUED - ARRIVED and may be negative (clocks)
 	Exact      bool    // the overhead equals HiUs; then LoUs = HiUs
@@ -33,24 +34,24 @@ func overheadInterval(arrivedNs, queuedNs int64, priorNs Opt[int64], exact bool)
 	return loUs, hiUs
 }
 
-// OverheadStamps are the stamps of a request that bound its overhead.
+// OverheadStamps has the stamps of a request from which its overhead is bounded, ns.
 type OverheadStamps struct {
 	ArrivedNs, QueuedNs, FinishedNs Opt[int64]
 }
 
-// Stamps are the stamps of the request that bound its overhead.
+// Stamps returns the stamps of the request from which its overhead is bounded.
 func (r *Request) Stamps() OverheadStamps {
 	return OverheadStamps{r.ArrivedNs, r.QueuedNs, r.FinishedNs}
 }
 
-// BoundOverheads bounds the overhead of each of n requests of one engine run (spec#overhead). steps are
-// in id order and iterated over once.
+// BoundOverheads returns the bounds of the overhead of each of n requests of one engine run, in the
+// order of stamps (spec#overhead). steps are in id order and iterated over once.
 //
-// complete is set if journeys are sampled at 1.0 and no core span is lost. Only then a bound may be
-// exact. It is exact if the engine was idle at QUEUED, so that it picked the request up at once: no
-// other request was queued and unfinished, and either no request ran or waited in the last recorded
-// step, or no step was recorded since the last FINISHED. The last step is one that starts before
-// QUEUED; a step that starts at the same time follows the pick-up.
+// complete is set if every request has a journey (sampling at 1.0) and no core span is lost. Only
+// then a bound may be exact. It is exact if the engine was idle at QUEUED, so that it picked the
+// request up at once: no other request was queued and unfinished, and either no request ran or
+// waited in the last recorded step, or no step was recorded since the last FINISHED. The last step
+// is one that starts before QUEUED; a step that starts at the same time follows the pick-up.
 func BoundOverheads(n int, stamps func(i int) OverheadStamps, steps iter.Seq[StepMark], complete bool) []OverheadBound {
 	order := make([]int32, 0, n)
 	for i := range n {
@@ -97,7 +98,7 @@ type StepMark struct {
 	IsIdle  bool // no request ran or waited
 }
 
-// Mark is the StepMark of a step.
+// Mark returns the start of the step and whether the engine was idle in it.
 func (s *Step) Mark() StepMark {
 	return StepMark{s.TsStartNs, s.RunningDepth == 0 && s.WaitingDepth == 0}
 }

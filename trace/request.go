@@ -70,11 +70,13 @@ type Request struct {
 	APILine         Opt[int64]   `col:"api_line" doc:"line or message of the API or stock span in its file"`
 }
 
-// CameNs is the stamp at which a request arrived, or was queued. It is MaxInt64-1 if both are unknown,
-// so that such a request belongs to the last slice of a run.
+// CameNs returns the stamp (ns) at which the request arrived or, if that is unknown, was queued. It
+// returns MaxInt64-1 if both are unknown, so that such a request belongs to the last slice of a
+// run.
 func (r *Request) CameNs() int64 { return r.ArrivedNs.Or(r.QueuedNs.Or(math.MaxInt64 - 1)) }
 
-// TTFTMs is FIRST_TOKEN - ARRIVED in ms, or a stock span's time to first token.
+// TTFTMs returns FIRST_TOKEN - ARRIVED in ms, or the time to first token of a stock span. It
+// returns false if the stamps are unknown.
 func (r *Request) TTFTMs() (float64, bool) {
 	if r.Source == SourceStock {
 		return r.StockTTFTUs.V / 1e3, r.StockTTFTUs.OK
@@ -82,8 +84,8 @@ func (r *Request) TTFTMs() (float64, bool) {
 	return BetweenMs(r.ArrivedNs, r.FirstTokenNs)
 }
 
-// E2EMs is DEPARTED - ARRIVED in ms, or a stock span's e2e. Only requests that
-// succeeded have one.
+// E2EMs returns DEPARTED - ARRIVED in ms, or the e2e of a stock span. It returns false for a
+// request that did not succeed, and if the stamps are unknown.
 func (r *Request) E2EMs() (float64, bool) {
 	if r.Success.OK && !r.Success.V {
 		return 0, false
@@ -94,7 +96,7 @@ func (r *Request) E2EMs() (float64, bool) {
 	return BetweenMs(r.ArrivedNs, r.DepartedNs)
 }
 
-// BetweenMs is the time between two stamps, in ms.
+// BetweenMs returns the time between two stamps in ms, and false if one of them is unknown.
 func BetweenMs(from, to Opt[int64]) (float64, bool) {
 	if !from.OK || !to.OK {
 		return 0, false
@@ -102,7 +104,8 @@ func BetweenMs(from, to Opt[int64]) (float64, bool) {
 	return float64(to.V-from.V) / 1e6, true
 }
 
-// ArrivalNs is ARRIVED, else QUEUED, else the stock span's wall-clock start.
+// ArrivalNs returns the stamp ARRIVED, else QUEUED, else the wall-clock start of a stock span, ns.
+// It returns false if all are unknown.
 func (r *Request) ArrivalNs() (int64, bool) {
 	for _, at := range []Opt[int64]{r.ArrivedNs, r.QueuedNs} {
 		if at.OK {
@@ -112,7 +115,8 @@ func (r *Request) ArrivalNs() (int64, bool) {
 	return r.StartWallNs.V, r.StartWallNs.OK && r.Source == SourceStock
 }
 
-// clientDisconnect is the reason of an abort that the client asked for.
+// clientDisconnect is the AbortReason of a request that vLLM aborted because its client closed the
+// connection.
 const clientDisconnect = "client_disconnect"
 
 // Failed reports whether the request ended without success, unless its client aborted it.
@@ -131,7 +135,8 @@ func (r *Request) ClientAborted() bool {
 	return r.FinishStatus.Or("") == FinishAborted
 }
 
-// DepartureNs is the stamp at which the request left, on the clock of ArrivalNs.
+// DepartureNs returns the stamp (ns) at which the request left the server, on the clock of
+// ArrivalNs, and false if it is unknown.
 func (r *Request) DepartureNs() (int64, bool) {
 	if r.Source == SourceStock {
 		return r.StartWallNs.V + Ns(r.StockE2EUs.V), r.StockE2EUs.OK && r.StartWallNs.OK

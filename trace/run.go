@@ -42,8 +42,10 @@ type Slice struct{ FromNs, ToNs, FirstNs, LastNs int64 }
 // IsFirst reports whether the slice is the first one of the run.
 func (s *Slice) IsFirst() bool { return s.FromNs == math.MinInt64 }
 
-// Asks reports whether what happens at ns is to be evaluated.
+// Asks reports whether what happens at ns is to be evaluated: it is in the run's slice, or the run
+// is no slice.
 func (r *Run) Asks(ns int64) bool { return r.Slice == nil || r.Slice.FromNs <= ns && ns < r.Slice.ToNs }
 
-// AsksFor reports whether a request is to be evaluated.
+// AsksFor reports whether the request is to be evaluated: it came in the run's slice, or the run is
+// no slice.
 func (r *Run) AsksFor(q *Request) bool { return r.Asks(q.CameNs()) }

@@ -11,7 +11,7 @@ type SnapshotCursor interface {
 	Close() error
 }
 
-// OpenSnapshots begins a pass over the snapshots of the run, in memory or on disk.
+// OpenSnapshots returns a cursor before the first snapshot of the run, in memory or on disk.
 func (r *Run) OpenSnapshots() (SnapshotCursor, error) {
 	if r.Stored != nil {
 		return r.Stored()
@@ -19,7 +19,7 @@ func (r *Run) OpenSnapshots() (SnapshotCursor, error) {
 	return &snapshotList{rest: r.Snapshots}, nil
 }
 
-// EachSnapshot visits the snapshots of the run in the order of their steps.
+// EachSnapshot calls use with each snapshot of the run in the order of their steps.
 func (r *Run) EachSnapshot(use func(*Snapshot)) error {
 	c, err := r.OpenSnapshots()
 	if err != nil {
@@ -37,7 +37,7 @@ type snapshotList struct {
 	row  *Snapshot
 }
 
-// Next goes to the next snapshot.
+// Next goes to the next snapshot. It returns false at the end.
 func (l *snapshotList) Next() bool {
 	if len(l.rest) == 0 {
 		return false
@@ -47,11 +47,11 @@ func (l *snapshotList) Next() bool {
 	return true
 }
 
-// Row is the current snapshot.
+// Row returns the current snapshot.
 func (l *snapshotList) Row() *Snapshot { return l.row }
 
-// Err is always nil.
+// Err returns nil: reading memory does not fail.
 func (l *snapshotList) Err() error { return nil }
 
-// Close does nothing.
+// Close does nothing and returns nil.
 func (l *snapshotList) Close() error { return nil }

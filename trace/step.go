@@ -1,6 +1,7 @@
 package trace
 
-// Step is one step.BATCH_SUMMARY.
+// Step is one step.BATCH_SUMMARY event of vLLM's step tracing: one call of schedule()
+// (vllm/v1/core/sched/scheduler.py).
 type Step struct {
 	ID              int64   `col:"step_id" doc:"per-engine counter, +1 per schedule() call"`
 	TsStartNs       int64   `col:"ts_start_ns" unit:"ns" doc:"entry of schedule(), monotonic"`
@@ -23,7 +24,8 @@ type Step struct {
 	NumSnapshots    int64   `col:"num_snapshots" doc:"snapshots recorded for this step"`
 }
 
-// Snapshot is one step.REQUEST_SNAPSHOT: state before the step's tokens.
+// Snapshot is one step.REQUEST_SNAPSHOT event: the state of one running request before the tokens
+// of a step.
 type Snapshot struct {
 	StepID             int64      `col:"step_id" doc:"the step it belongs to"`
 	CoreID             string     `col:"core_id" doc:"internal request id"`
@@ -51,7 +53,7 @@ type Chunk struct {
 // Recorded phase labels are not used.
 func (c Chunk) IsDecode() bool { return c.Computed >= c.Prompt && c.New == 1 }
 
-// Member is a Chunk with its owner.
+// Member is the Chunk of one request of a batch, with the request's id.
 type Member struct {
 	CoreID string
 	Chunk

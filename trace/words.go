@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Thousands prints a count with a comma between thousands.
+// Thousands returns a count with a comma between the thousands: 1,234,567.
 func Thousands(n int64) string {
 	if n < 0 {
 		return "-" + Thousands(-n)
@@ -13,7 +13,7 @@ func Thousands(n int64) string {
 	return Grouped(strconv.FormatInt(n, 10))
 }
 
-// Grouped puts a comma between the thousands of a number in digits.
+// Grouped returns a number in digits with a comma between the thousands.
 func Grouped(digits string) string {
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -21,7 +21,7 @@ func Grouped(digits string) string {
 	return digits
 }
 
-// OneOf lists names for "want one of": "a", "a or b", "a, b or c".
+// OneOf returns the names as an error lists them after "want": "a", "a or b", "a, b or c".
 func OneOf[T ~string](names []T) string {
 	var b strings.Builder
 	for i, name := range names {

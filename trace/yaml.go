@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// YAMLError converts an error of the YAML library to one with a place in the file and the words "got ...,
-// want ...". Of several errors it returns the first. key is the key if the error is an unknown key, and ""
-// otherwise.
+// YAMLError returns an error of the YAML library as one with a place in the file and the words "got
+// ..., want ...". Of several errors it returns the first. key is the name of the key if the error
+// is an unknown key, and "" otherwise.
 func YAMLError(file string, err error) (e *SyntaxError, key string) {
 	msg := strings.TrimPrefix(err.Error(), "yaml: ")
 	msg = strings.TrimSpace(strings.TrimPrefix(msg, "unmarshal errors:"))
@@ -38,7 +38,7 @@ func YAMLError(file string, err error) (e *SyntaxError, key string) {
 	return e, ""
 }
 
-// kindInWords describes a Go type in the terms of YAML.
+// kindInWords returns the words of YAML for a Go type: "an integer" for int64.
 func kindInWords(kind string) string {
 	switch {
 	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):
