@@ -17,8 +17,9 @@
 //	build.go       events and attributes become rows, or drops with a reason
 //	span.go        the result
 //
-// A protobuf message goes through OpenTelemetry's own decoder (proto.go) after a walk that bounds
-// its nesting, and then through build.go as well, so both forms of a span give equal results.
+// A protobuf message is checked as a whole, its nesting included, before proto.go reads it in place.
+// Its events go through build.go as well, so both forms of a span give equal results. Tests compare
+// both readers with OpenTelemetry's own decoders.
 //
 // Stamps are int64 nanoseconds, durations of stock spans float64 microseconds. A broken message
 // gives an error with the byte at which it is broken, and no spans. A broken event is a [Fault]

@@ -3,185 +3,261 @@ package otlp
 import (
 	"encoding/binary"
 	"fmt"
-	"unsafe"
+	"iter"
+	"strconv"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
-	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/ptrace"
 )
 
-// parseProto reads one TracesData message with OpenTelemetry's own decoder (spec#wire-proto).
+// parseProto reads one TracesData message (spec#wire-proto). The first pass checks all of it, so that
+// the second, which reads, meets no fault.
 func parseProto(data []byte, b *builder, out *Batch) *source.Error {
-	w := wireWalk{data: data}
-	if err := w.message(msgTraces, 0, len(data), 0); err != nil {
+	if err := checkMessage(msgTraces, data, 0, 0); err != nil {
 		return err
 	}
-	var u ptrace.ProtoUnmarshaler
-	t, err := u.UnmarshalTraces(data)
-	if err != nil {
-		return &source.Error{Msg: err.Error()}
-	}
-	from := len(out.Spans)
-	readTraces(t, b, out)
-	for i, s := range out.Spans[from:] {
-		s.Hash = w.hashes[i]
+	for f := range protoFields(data) {
+		if f.number == 1 {
+			readResourceSpans(f.data, b, out)
+		}
 	}
 	return nil
 }
 
-// readTraces adds the spans of a decoded message to the batch.
-func readTraces(t ptrace.Traces, b *builder, out *Batch) {
-	for _, rs := range t.ResourceSpans().All() {
-		var id identity
-		for k, v := range rs.Resource().Attributes().All() {
-			if v.Type() == pcommon.ValueTypeStr || v.Type() == pcommon.ValueTypeInt {
-				id.set(k, []byte(v.AsString()))
-			}
+// readResourceSpans adds the spans of one resource to the batch. The resource may come after its
+// spans.
+func readResourceSpans(data []byte, b *builder, out *Batch) {
+	from := len(out.Spans)
+	var id identity
+	for f := range protoFields(data) {
+		switch f.number {
+		case 1:
+			readResource(f.data, &id)
+		case 2:
+			readScopeSpans(f.data, b, out)
 		}
-		resource := id.hash()
-		for _, ss := range rs.ScopeSpans().All() {
-			for _, sp := range ss.Spans().All() {
-				s := readSpan(sp, ss.Scope().Name(), b)
-				s.Resource = resource
-				out.Spans = append(out.Spans, s)
-			}
+	}
+	resource := id.hash()
+	for _, s := range out.Spans[from:] {
+		s.Resource = resource
+	}
+}
+
+// readResource stores the attributes that identify the process.
+func readResource(data []byte, id *identity) {
+	for f := range protoFields(data) {
+		if f.number != 1 {
+			continue
+		}
+		key, v := readPair(f.data)
+		switch v.is {
+		case wantText:
+			id.set(string(key), v.text)
+		case wantInt:
+			id.set(string(key), strconv.AppendInt(nil, v.num, 10))
 		}
 	}
 }
 
-// readSpan converts one decoded span.
-func readSpan(sp ptrace.Span, scope string, b *builder) *Span {
+// readScopeSpans adds the spans of one scope to the batch. The scope may come after its spans, so
+// its name is looked for first.
+func readScopeSpans(data []byte, b *builder, out *Batch) {
+	scope := ""
+	for f := range protoFields(data) {
+		if f.number != 1 {
+			continue
+		}
+		for g := range protoFields(f.data) {
+			if g.number == 1 {
+				scope = b.intern(g.data)
+			}
+		}
+	}
+	for f := range protoFields(data) {
+		if f.number == 2 {
+			s := readSpan(f.data, scope, b)
+			s.Hash = contentHash(f.data)
+			out.Spans = append(out.Spans, s)
+		}
+	}
+}
+
+// readSpan reads one span.
+func readSpan(data []byte, scope string, b *builder) *Span {
 	b.beginSpan()
 	s := b.cur
-	s.TraceID, s.SpanID, s.Parent = sp.TraceID(), sp.SpanID(), sp.ParentSpanID()
-	s.StartNs, s.EndNs = b.clampNs(uint64(sp.StartTimestamp())), b.clampNs(uint64(sp.EndTimestamp()))
-	s.DroppedEvents = int64(sp.DroppedEventsCount())
-	readMap(sp.Attributes(), &b.sp)
-	for _, e := range sp.Events().All() {
-		name := bytesOf(e.Name())
-		b.ev.reset(noSlot)
-		if known, ok := eventByName[string(name)]; ok {
-			b.ev.next = firstSlot[known]
-		}
-		readMap(e.Attributes(), &b.ev)
-		b.addNamedEvent(name, b.clampNs(uint64(e.Timestamp())))
-	}
-	return b.endSpan(scope, b.intern(bytesOf(sp.Name())))
-}
-
-// readMap stores the attributes of a span or event that have slots.
-func readMap(m pcommon.Map, a *attrs) {
-	for k, v := range m.All() {
-		s := a.find(bytesOf(k))
-		switch v.Type() {
-		case pcommon.ValueTypeInt:
-			a.store(s, wantInt, v.Int(), nil)
-		case pcommon.ValueTypeDouble:
-			a.storeFloat(s, v.Double())
-		case pcommon.ValueTypeStr:
-			a.store(s, wantText, 0, bytesOf(v.Str()))
-		case pcommon.ValueTypeEmpty:
-		default:
-			a.store(s, wantOther, 0, nil)
+	name := ""
+	var startNs, endNs uint64
+	for f := range protoFields(data) {
+		switch f.number {
+		case 1:
+			setID(s.TraceID[:], f.data)
+		case 2:
+			setID(s.SpanID[:], f.data)
+		case 4:
+			setID(s.Parent[:], f.data)
+		case 5:
+			name = b.intern(f.data)
+		case 7:
+			startNs = f.num
+		case 8:
+			endNs = f.num
+		case 9:
+			readAttribute(f.data, &b.sp)
+		case 11:
+			readEvent(f.data, b)
+		case 12:
+			s.DroppedEvents = int64(uint32(f.num))
 		}
 	}
+	s.StartNs = b.clampNs(startNs)
+	s.EndNs = b.clampNs(endNs)
+	return b.endSpan(scope, name)
 }
 
-// bytesOf is a view of a string as bytes. Callers must not change or keep them.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+// setID sets an id, of which an empty field is the zero one.
+func setID(id, data []byte) {
+	clear(id)
+	copy(id, data)
+}
 
-// msgKind is the kind of an OTLP message that contains other messages.
+// readEvent adds one event to the span that is being read.
+func readEvent(data []byte, b *builder) {
+	var name []byte
+	var wallNs uint64
+	b.ev.reset(noSlot)
+	for f := range protoFields(data) {
+		switch f.number {
+		case 1:
+			wallNs = f.num
+		case 2:
+			name = f.data
+			if known, ok := eventByName[string(name)]; ok {
+				b.ev.next = firstSlot[known]
+			}
+		case 3:
+			readAttribute(f.data, &b.ev)
+		}
+	}
+	b.addNamedEvent(name, b.clampNs(wallNs))
+}
+
+// readAttribute stores an attribute of a span or event that has a slot.
+func readAttribute(data []byte, a *attrs) {
+	key, v := readPair(data)
+	a.store(a.find(key), v.is, v.num, v.text)
+}
+
+// protoValue is an AnyValue: num is an integer or the bits of a float.
+type protoValue struct {
+	is   attrType
+	num  int64
+	text []byte
+}
+
+// readPair reads a KeyValue. If it has several values, the last one is used.
+func readPair(data []byte) (key []byte, v protoValue) {
+	v.is = wantNothing
+	for f := range protoFields(data) {
+		switch f.number {
+		case 1:
+			key = f.data
+		case 2:
+			for g := range protoFields(f.data) {
+				switch g.number {
+				case 1:
+					v = protoValue{is: wantText, text: g.data}
+				case 3:
+					v = protoValue{is: wantInt, num: int64(g.num)}
+				case 4:
+					v = protoValue{is: wantFloat, num: int64(g.num)}
+				case 2, 5, 6, 7:
+					v = protoValue{is: wantOther}
+				case 8: // an index into a table of strings, which traces do not have
+					v = protoValue{is: wantNothing}
+				}
+			}
+		}
+	}
+	return key, v
+}
+
+// msgKind is the kind of an OTLP message.
 type msgKind uint8
 
 const (
 	msgTraces msgKind = iota + 1
 	msgResourceSpans
 	msgResource
+	msgEntity
 	msgScopeSpans
-	msgOldScopeSpans // from before OTLP 0.15; it is decoded and dropped
 	msgScope
 	msgSpan
 	msgEvent
 	msgLink
+	msgStatus
 	msgPair
 	msgValue
 	msgArray
 	msgList
 )
 
-// innerMessages lists for each kind of message which fields, by number, contain another message
-// (opentelemetry/proto/trace/v1 and common/v1).
-var innerMessages = [...]map[int32]msgKind{
-	msgTraces:        {1: msgResourceSpans},
-	msgResourceSpans: {1: msgResource, 2: msgScopeSpans, 1000: msgOldScopeSpans},
-	msgResource:      {1: msgPair},
-	msgScopeSpans:    {1: msgScope, 2: msgSpan},
-	msgOldScopeSpans: {1: msgScope, 2: msgSpan},
-	msgScope:         {3: msgPair},
-	msgSpan:          {9: msgPair, 11: msgEvent, 13: msgLink},
-	msgEvent:         {3: msgPair},
-	msgLink:          {4: msgPair},
-	msgPair:          {2: msgValue},
-	msgValue:         {5: msgArray, 6: msgList},
-	msgArray:         {1: msgValue},
-	msgList:          {1: msgPair},
+// fieldType is what a field of a message must be: its wire type, the kind of the message in it, and
+// the length of an id, which may be empty too.
+type fieldType struct {
+	known  bool
+	wire   uint8
+	inner  msgKind
+	length uint8
 }
 
-// wireWalk checks the nesting of a message before it is decoded, and hashes the bytes of each span.
-// OpenTelemetry's decoder recurses for each nested value, so a hostile message could exhaust the
-// stack, from which a Go program cannot recover.
-type wireWalk struct {
-	data   []byte
-	hashes []uint64
+var (
+	ofVarint  = fieldType{known: true, wire: wireVarint}
+	ofFixed32 = fieldType{known: true, wire: wireFixed32}
+	ofFixed64 = fieldType{known: true, wire: wireFixed64}
+	ofText    = fieldType{known: true, wire: wireBytes}
+	ofTraceID = fieldType{known: true, wire: wireBytes, length: 16}
+	ofSpanID  = fieldType{known: true, wire: wireBytes, length: 8}
+)
+
+func ofMessage(kind msgKind) fieldType {
+	return fieldType{known: true, wire: wireBytes, inner: kind}
 }
 
-// message walks the message of a kind that is data[at:end], nested in depth others.
-func (w *wireWalk) message(kind msgKind, at, end, depth int) *source.Error {
-	if depth > source.MaxDepth {
-		return &source.Error{At: at, Msg: fmt.Sprintf("got values nested deeper than %d", source.MaxDepth)}
+// oldScopeSpans is the field of ResourceSpans that had the spans before OTLP 0.15. It is checked and
+// dropped.
+const oldScopeSpans = 1000
+
+// fieldTypes are the fields of each kind of message by number (opentelemetry/proto/trace/v1,
+// resource/v1 and common/v1).
+var fieldTypes = [...][17]fieldType{
+	msgTraces:        {1: ofMessage(msgResourceSpans)},
+	msgResourceSpans: {1: ofMessage(msgResource), 2: ofMessage(msgScopeSpans), 3: ofText},
+	msgResource:      {1: ofMessage(msgPair), 2: ofVarint, 3: ofMessage(msgEntity)},
+	msgEntity:        {1: ofText, 2: ofText, 3: ofText, 4: ofText},
+	msgScopeSpans:    {1: ofMessage(msgScope), 2: ofMessage(msgSpan), 3: ofText},
+	msgScope:         {1: ofText, 2: ofText, 3: ofMessage(msgPair), 4: ofVarint},
+	msgSpan: {1: ofTraceID, 2: ofSpanID, 3: ofText, 4: ofSpanID, 5: ofText, 6: ofVarint, 7: ofFixed64,
+		8: ofFixed64, 9: ofMessage(msgPair), 10: ofVarint, 11: ofMessage(msgEvent), 12: ofVarint,
+		13: ofMessage(msgLink), 14: ofVarint, 15: ofMessage(msgStatus), 16: ofFixed32},
+	msgEvent:  {1: ofFixed64, 2: ofText, 3: ofMessage(msgPair), 4: ofVarint},
+	msgLink:   {1: ofTraceID, 2: ofSpanID, 3: ofText, 4: ofMessage(msgPair), 5: ofVarint, 6: ofFixed32},
+	msgStatus: {2: ofText, 3: ofVarint},
+	msgPair:   {1: ofText, 2: ofMessage(msgValue), 3: ofVarint},
+	msgValue: {1: ofText, 2: ofVarint, 3: ofVarint, 4: ofFixed64, 5: ofMessage(msgArray), 6: ofMessage(msgList),
+		7: ofText, 8: ofVarint},
+	msgArray: {1: ofMessage(msgValue)},
+	msgList:  {1: ofMessage(msgPair)},
+}
+
+// typeOfField is the type of a field; it is not known of fields that OTLP does not have.
+func typeOfField(kind msgKind, number int32) fieldType {
+	switch {
+	case int(number) < len(fieldTypes[kind]):
+		return fieldTypes[kind][number]
+	case kind == msgResourceSpans && number == oldScopeSpans:
+		return ofMessage(msgScopeSpans)
 	}
-	for at < end {
-		start := at
-		tag, n := binary.Uvarint(w.data[at:end])
-		at += max(n, 0)
-		size := uint64(0) // of the field after its tag and length
-		switch tag & 7 {
-		case wireVarint:
-			_, k := binary.Uvarint(w.data[at:end])
-			n, size = min(n, k), uint64(max(k, 0))
-		case wireFixed64:
-			size = 8
-		case wireFixed32:
-			size = 4
-		case wireBytes:
-			length, k := binary.Uvarint(w.data[at:end])
-			at += max(k, 0)
-			n, size = min(n, k), length
-		default:
-			return &source.Error{At: start, Msg: fmt.Sprintf("got the wire type %d, want 0, 1, 2 or 5", tag&7)}
-		}
-		if n <= 0 {
-			return &source.Error{At: start, Msg: "got no whole varint of at most 10 bytes"}
-		}
-		if size > uint64(end-at) {
-			return &source.Error{At: start,
-				Msg: fmt.Sprintf("got a field of %d bytes, want at most the %d that are left", size, end-at)}
-		}
-		next := at + int(size)
-		if tag&7 == wireBytes {
-			field := int32(tag >> 3)
-			if kind == msgScopeSpans && field == 2 {
-				w.hashes = append(w.hashes, contentHash(w.data[at:next]))
-			}
-			if in := innerMessages[kind][field]; in != 0 {
-				if err := w.message(in, at, next, depth+1); err != nil {
-					return err
-				}
-			}
-		}
-		at = next
-	}
-	return nil
+	return fieldType{}
 }
 
 // Wire types of protobuf; groups, 3 and 4, are not part of OTLP.
@@ -191,3 +267,99 @@ const (
 	wireBytes   = 2
 	wireFixed32 = 5
 )
+
+// checkMessage checks the wire format of a message, the types of the fields that OTLP knows, and the
+// nesting: a hostile message could exhaust the stack, from which a Go program cannot recover. base is
+// the offset of the message in the dump's message, for errors; depth is the number of messages
+// around it.
+func checkMessage(kind msgKind, data []byte, base, depth int) *source.Error {
+	if depth > source.MaxDepth {
+		return &source.Error{At: base, Msg: fmt.Sprintf("got values nested deeper than %d", source.MaxDepth)}
+	}
+	for at := 0; at < len(data); {
+		fault := func(format string, args ...any) *source.Error {
+			return &source.Error{At: base + at, Msg: fmt.Sprintf(format, args...)}
+		}
+		tag, n := binary.Uvarint(data[at:])
+		if n <= 0 {
+			return fault("got no whole varint of at most 10 bytes")
+		}
+		value := at + n // offset of what comes after the tag, or after the length
+		size := uint64(0)
+		switch tag & 7 {
+		case wireVarint:
+			_, k := binary.Uvarint(data[value:])
+			n, size = k, uint64(max(k, 0))
+		case wireFixed64:
+			size = 8
+		case wireFixed32:
+			size = 4
+		case wireBytes:
+			length, k := binary.Uvarint(data[value:])
+			value += max(k, 0)
+			n, size = k, length
+		default:
+			return fault("got the wire type %d, want 0, 1, 2 or 5", tag&7)
+		}
+		if n <= 0 {
+			return fault("got no whole varint of at most 10 bytes")
+		}
+		if left := len(data) - value; size > uint64(left) {
+			return fault("got a field of %d bytes, want at most the %d that are left", size, left)
+		}
+		number := int32(tag >> 3)
+		if number <= 0 {
+			return fault("got the field number %d, want a positive one", number)
+		}
+		end := value + int(size)
+		if want := typeOfField(kind, number); want.known {
+			if uint8(tag&7) != want.wire {
+				return fault("got field %d with the wire type %d, want %d", number, tag&7, want.wire)
+			}
+			if want.length > 0 && size > 0 && size != uint64(want.length) {
+				return fault("got an id of %d bytes, want %d", size, want.length)
+			}
+			if want.inner != 0 {
+				if err := checkMessage(want.inner, data[value:end], base+value, depth+1); err != nil {
+					return err
+				}
+			}
+		}
+		at = end
+	}
+	return nil
+}
+
+// protoField is a field of a message: a number, or bytes.
+type protoField struct {
+	number int32
+	num    uint64
+	data   []byte
+}
+
+// protoFields iterates over the fields of a message that checkMessage has accepted.
+func protoFields(data []byte) iter.Seq[protoField] {
+	return func(yield func(protoField) bool) {
+		for len(data) > 0 {
+			tag, n := binary.Uvarint(data)
+			data = data[n:]
+			f := protoField{number: int32(tag >> 3)}
+			switch tag & 7 {
+			case wireVarint:
+				f.num, n = binary.Uvarint(data)
+			case wireFixed64:
+				f.num, n = binary.LittleEndian.Uint64(data), 8
+			case wireFixed32:
+				f.num, n = uint64(binary.LittleEndian.Uint32(data)), 4
+			case wireBytes:
+				length, k := binary.Uvarint(data)
+				n = k + int(length)
+				f.data = data[k:n]
+			}
+			data = data[n:]
+			if !yield(f) {
+				return
+			}
+		}
+	}
+}
