@@ -33,6 +33,9 @@ func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error)
 	return fit.Beta, err
 }
 
+// leastStepGain is the share of the objective by which a step has to reduce it for another one to follow.
+const leastStepGain = 0.01
+
 // newton repeats Gauss-Newton steps until the objective falls by less than 1 %, the passes are used
 // up or the budget is.
 func (l *learner) newton(best *state) (*state, evidence, error) {
@@ -50,7 +53,7 @@ func (l *learner) newton(best *state) (*state, evidence, error) {
 		gain := best.objective - next.objective
 		best = next
 		l.passes = append(l.passes, result.RequestPass{Name: "gauss-newton", Objective: best.objective, Damping: damping})
-		if gain < 0.01*best.objective {
+		if gain < leastStepGain*best.objective {
 			break
 		}
 	}
