@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -280,15 +278,20 @@ func (o *output) isUsed() bool {
 	return o.used
 }
 
-// failure is the first write error; a reader that closed the pipe is none.
+// failure is the first write error.
 func (o *output) failure() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err == nil {
 		o.err = o.text.Flush()
 	}
-	if o.err == nil || errors.Is(o.err, syscall.EPIPE) {
+	if o.err == nil {
 		return nil
 	}
 	return fmt.Errorf("standard output: %w", o.err)
 }
+
+// closedStream is a standard output that was closed before the program started.
+type closedStream struct{}
+
+func (closedStream) Write([]byte) (int, error) { return 0, os.ErrClosed }

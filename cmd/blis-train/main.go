@@ -78,7 +78,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	files.Sweep()
 	code := s.exitCode(talk, err)
 	if lost := out.failure(); lost != nil {
-		s.printError(talk, lost.Error(), "")
+		if !isBrokenPipe(lost) || columns(talk) == 0 { // at a terminal, | head is no news
+			s.printError(talk, lost.Error(), "")
+		}
 		if code == exitOK || code == exitGate { // the verdict did not reach its reader
 			code = exitFailed
 		}
@@ -151,4 +153,4 @@ func suggestCommand(name string) string {
 //go:generate go test -run TestPagesAreGenerated . -update
 //go:generate go test -run TestCodesPageIsCurrent . -update-codes
 
-func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
+func main() { os.Exit(run(os.Args, os.Stdin, standardOutput(), os.Stderr)) }

@@ -9,3 +9,7 @@ func ignoreBrokenPipes() {}
 
 // peakRSS is unknown here.
 func peakRSS() trace.Opt[int64] { return trace.Opt[int64]{} }
+
+// isBrokenPipe reports whether a write failed because the reader of a pipe has left; where pipes are
+// reported by other errors these are printed.
+func isBrokenPipe(error) bool { return false }

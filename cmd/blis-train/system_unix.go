@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os/signal"
 	"runtime"
 	"syscall"
@@ -13,6 +14,9 @@ import (
 // ignoreBrokenPipes lets a stage write its files when the reader of its output
 // has left (| head).
 func ignoreBrokenPipes() { signal.Ignore(syscall.SIGPIPE) }
+
+// isBrokenPipe reports whether a write failed because the reader of a pipe has left.
+func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
 
 // peakRSS is the most memory this process has held, in bytes.
 func peakRSS() trace.Opt[int64] {
