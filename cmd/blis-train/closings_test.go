@@ -29,7 +29,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 	coefficients := filepath.Join("..", "..", "coeff", "testdata", "example", "coefficients.yaml")
 	calls := [][]string{
 		{"--help"}, {"--version"}, {"help", "all"}, {"completion", "bash"}, {"completion", "zsh"}, {"completion", "powershell"},
-		{"explain"}, {"explain", "paired_err_ttft"}, 
+		{"explain"}, {"explain", "paired_err_ttft"},
 		{"validate", "--gate", "list"},
 		{"predict", "--model", "Llama-3.1-8B", "--hardware", "H100", "--json"},
 		{"inspect", smoke}, {"inspect", smoke, "--json"}, {"extract", smoke, "-o", "OUT", "--json"},
