@@ -217,15 +217,13 @@ func (d folder) Open(name string) (fs.File, error) {
 // Bounds of the decompressed size (spec#cost-limits). Highly repetitive traces of real servers,
 // compressed at the highest level, expand about 100 times.
 const (
-	MaxExpansion  = 300 // times the compressed size
-	FreeExpansion = 1e9 // bytes that any file may expand to
+	MaxExpansion  = 300  // times the compressed size
+	FreeExpansion = 64e6 // bytes that any file may expand to
 )
 
 // Unpack returns the text of r, decompressed when it begins with the magic number of gzip. Reading
 // fails with file_too_large when the output exceeds both bounds.
-func Unpack(r io.Reader, name string) (io.Reader, error) { return unpack(r, name, FreeExpansion) }
-
-func unpack(r io.Reader, name string, free int64) (io.Reader, error) {
+func Unpack(r io.Reader, name string) (io.Reader, error) {
 	packed := &counted{r: r}
 	head := bufio.NewReaderSize(packed, 1<<16)
 	switch magic, _ := head.Peek(4); {
@@ -238,7 +236,7 @@ func unpack(r io.Reader, name string, free int64) (io.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return &unpacked{z: z, packed: packed, name: name, free: free}, nil
+	return &unpacked{z: z, packed: packed, name: name}, nil
 }
 
 // UnpackAll is Unpack of a whole file that may expand to at most the given number of bytes.
@@ -266,13 +264,12 @@ type unpacked struct {
 	packed *counted
 	n      int64
 	name   string
-	free   int64 // bytes that any file may expand to
 }
 
 func (u *unpacked) Read(p []byte) (int, error) {
 	n, err := u.z.Read(p)
 	u.n += int64(n)
-	if u.n > u.free && u.n > MaxExpansion*u.packed.n {
+	if u.n > FreeExpansion && u.n > MaxExpansion*u.packed.n {
 		return n, trace.Errorf(TooLarge, "%s: got %d bytes from %d, want at most %d times as many",
 			u.name, u.n, u.packed.n, MaxExpansion)
 	}

@@ -116,6 +116,9 @@ func (c *collector) Add(p *source.Parsed[*otlp.Batch]) error {
 	for _, line := range p.Records.Texts {
 		c.acc.BadText = append(c.acc.BadText, fmt.Sprintf("%s:%d", name, line))
 	}
+	for i := range p.Records.Unused {
+		c.countUnused(&p.Records.Unused[i], name)
+	}
 	for _, s := range p.Records.Spans {
 		s.File = p.Batch.File
 		if err := c.span(s); err != nil {
@@ -134,10 +137,6 @@ func (c *collector) span(s *otlp.Span) error {
 	c.order++
 	a := c.acc
 	c.countSpan(s)
-	if s.Class == otlp.ClassForeign {
-		a.Drop(codeNotUsed, 1+s.Events(), c.placeOf(s), "span %q of scope %q", s.Name, s.Scope)
-		return nil
-	}
 	values := trace.Request{
 		StartWallNs:  trace.Some(s.StartNs),
 		EndWallNs:    trace.Some(s.EndNs),
@@ -166,11 +165,11 @@ func (c *collector) span(s *otlp.Span) error {
 		c.noIDs++
 	}
 	a.LostEvents += s.DroppedEvents
-	for _, n := range s.Others {
-		a.Drop(codeNotUsed, 1, c.placeOf(s), "event %q in %s", n, s.Name)
+	for _, e := range s.Others {
+		a.Drop(codeNotUsed, e.N, c.placeOf(s), "event %q in %s", e.Name, s.Name)
 	}
 	for _, f := range s.Faults {
-		a.Drop(f.Code, 1, c.placeOf(s), "%s", f.Msg)
+		a.Drop(f.Code, f.N, c.placeOf(s), "%s", f.Msg)
 	}
 	if s.Class != otlp.ClassStep {
 		c.wall.See(s.StartNs)
@@ -216,9 +215,20 @@ func (c *collector) countSpan(s *otlp.Span) {
 			c.acc.Scope(s.Scope, otlp.EventName(e).String(), int64(n))
 		}
 	}
-	for _, name := range s.Others {
-		c.acc.Scope(s.Scope, name, 1)
+	for _, e := range s.Others {
+		c.acc.Scope(s.Scope, e.Name, e.N)
 	}
+}
+
+// countUnused counts spans that no table needs, and their events, by scope and name.
+func (c *collector) countUnused(u *otlp.Unused, file string) {
+	a := c.acc
+	a.Read += u.Records()
+	a.Scope(u.Scope, "", u.Spans)
+	for _, e := range u.Events {
+		a.Scope(u.Scope, e.Name, e.N)
+	}
+	a.Drop(codeNotUsed, u.Records(), source.Place{File: file, Line: u.Line}, "span %q of scope %q", u.Name, u.Scope)
 }
 
 // Empty reports whether no span was used.

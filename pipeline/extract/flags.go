@@ -18,7 +18,7 @@ func (o *Options) Flags() []cli.Flag {
 		option.Recorded(&cli.Int64Flag{Name: "max-line", Destination: &o.MaxLine, Value: o.MaxLine,
 			Usage: "drop lines and messages longer than this many `BYTES`"}),
 		option.Recorded(&cli.Int64Flag{Name: "max-expansion", Destination: &o.MaxExpansion, Value: o.MaxExpansion,
-			Usage: "stop reading a compressed file that expands beyond both 1 GB and `N` times its size"}),
+			Usage: "stop reading a compressed file that expands beyond both 64 MB and `N` times its size"}),
 		option.Recorded(&cli.BoolFlag{Name: "split-engines", Destination: &o.SplitEngines, Value: o.SplitEngines,
 			Usage: "accept several engines whose time stamps overlap, as runs <id>.1, <id>.2, ..."}),
 		&cli.BoolFlag{Name: "why-rejected", Destination: &o.WhyRejected, Value: o.WhyRejected,

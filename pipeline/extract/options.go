@@ -1,7 +1,6 @@
 package extract
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +31,6 @@ type Options struct {
 	Config       *result.Config // the pipeline.yaml that set options, for extract.json; nil for none
 	Stdin        io.Reader
 	Progress     trace.Progress
-	free         int64 // replaces files.FreeExpansion in tests; 0 keeps it
 
 	// Batches reconstructs from the tables of a run what ran in each step. Without it, and for a run of
 	// more than maxBatchRows, these figures of extract.json are null.
@@ -66,7 +64,7 @@ func (o *Options) Check() error {
 
 // streaming returns the settings of package source.
 func (o *Options) streaming() source.Options {
-	limits := source.Limits{MaxLine: o.MaxLine, MaxExpansion: o.MaxExpansion, Free: cmp.Or(o.free, files.FreeExpansion)}
+	limits := source.Limits{MaxLine: o.MaxLine, MaxExpansion: o.MaxExpansion}
 	return source.Options{Workers: o.workers(), Limits: limits, Stdin: o.Stdin}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -23,10 +24,48 @@ type builder struct {
 	// Where coreID looks first for the request of a snapshot:
 	stepFrom int // index in rows at which the snapshots of the latest step begin
 	guess    int // index of the previous step's snapshot that likely has the same request
+
+	budget int64 // bytes that the records of the current message may still take
 }
 
+// Records of one message may take freeRecordBytes and recordBytes times its own size, at most
+// maxRecordBytes; those of traces take about one time its size. The bound is for messages of many
+// records of a few bytes each, of which a compressed file can hold millions (spec#cost-limits).
+const (
+	freeRecordBytes = 16 << 20
+	recordBytes     = 3
+	maxRecordBytes  = 256 << 20
+)
+
+// beginMessage allows the records of a message of so many bytes.
+func (b *builder) beginMessage(bytes int) {
+	b.budget = min(freeRecordBytes+recordBytes*int64(bytes), maxRecordBytes)
+}
+
+// isOverBudget reports whether the records of the message take more memory than it may.
+func (b *builder) isOverBudget() bool { return b.budget < 0 }
+
+// errOverBudget is the error of a message whose records take too much memory.
+func errOverBudget(at int) *source.Error {
+	return &source.Error{At: at, Code: source.CodeOverLimit,
+		Msg: fmt.Sprintf("got a message whose records would take more than %d MB and %d times its size, want batches of fewer spans",
+			freeRecordBytes>>20, recordBytes)}
+}
+
+// Memory of records, bytes; the strings they refer to are mostly shared.
+const (
+	spanBytes    = int64(unsafe.Sizeof(Span{}))
+	apiBytes     = int64(unsafe.Sizeof(APIEvent{}))
+	journeyBytes = int64(unsafe.Sizeof(trace.JourneyEvent{}))
+	stepBytes    = int64(unsafe.Sizeof(trace.Step{}))
+	snapBytes    = int64(unsafe.Sizeof(trace.Snapshot{}))
+	faultBytes   = int64(unsafe.Sizeof(Fault{})) + 100 // with its text
+	nameBytes    = int64(unsafe.Sizeof(NamedCount{})) + 32
+	unusedBytes  = int64(unsafe.Sizeof(Unused{})) + 64
+)
+
 func newBuilder() *builder {
-	return &builder{interned: map[string]string{}, rows: rowPool.Get().(*StepRows)}
+	return &builder{interned: map[string]string{}, rows: rowPool.Get().(*StepRows), budget: maxRecordBytes}
 }
 
 // maxInterned bounds the strings that a worker remembers.
@@ -69,14 +108,22 @@ func (b *builder) beginSpan() {
 
 // drop records that an event of the span was dropped.
 func (b *builder) drop(e EventName, why string) {
-	b.cur.Faults = append(b.cur.Faults, Fault{e, source.CodeBadRecord, e.String() + ": " + why})
+	msg := e.String() + ": " + why
+	if n := len(b.cur.Faults); n > 0 && b.cur.Faults[n-1].event == e && b.cur.Faults[n-1].Msg == msg {
+		b.cur.Faults[n-1].N++
+		return
+	}
+	b.budget -= faultBytes
+	b.cur.Faults = append(b.cur.Faults, Fault{event: e, Code: source.CodeBadRecord, Msg: msg, N: 1})
 }
 
 // addNamedEvent adds the event whose attributes are in b.ev.
 func (b *builder) addNamedEvent(name []byte, wallNs int64) {
 	e, ok := eventByName[string(name)]
 	if !ok {
-		b.cur.Others = append(b.cur.Others, b.intern(name))
+		before := len(b.cur.Others)
+		b.cur.Others = countName(b.cur.Others, b.intern(name), 1)
+		b.budget -= nameBytes * int64(len(b.cur.Others)-before)
 		return
 	}
 	b.cur.Counts[e]++
@@ -145,6 +192,7 @@ func (b *builder) addAPIEvent(e EventName) {
 		Reason: b.optText(&b.ev, apiReason),
 	}
 	if b.acceptable(e, stampRange.Check(attrKeys[apiTs].key, float64(ev.TsNs))) {
+		b.budget -= apiBytes
 		b.cur.API = append(b.cur.API, ev)
 	}
 }
@@ -178,6 +226,7 @@ func (b *builder) addJourneyEvent(e EventName, wallNs int64) {
 		ev.TsNs = trace.Some(secondsToNs(a.float(journeyTs)))
 	}
 	if b.acceptable(e, cmp.Or(journeyRanges.Check(&ev), a.contradiction(e))) {
+		b.budget -= 2 * journeyBytes // endSpan copies them
 		b.journey = append(b.journey, ev)
 	}
 }
@@ -267,6 +316,7 @@ func (b *builder) addSummary(wallNs int64) {
 			b.ev.contradiction(StepSummary))
 	}
 	if b.acceptable(StepSummary, why) {
+		b.budget -= stepBytes
 		b.rows.Steps = append(b.rows.Steps, step)
 		b.cur.includeStep(n[stepID])
 	}
@@ -299,6 +349,7 @@ func (b *builder) addSnapshot() {
 		EffectivePromptLen: a.int(snapEffective),
 	}
 	if b.acceptable(StepSnapshot, snapRanges.Check(&snap)) {
+		b.budget -= snapBytes
 		b.rows.Snaps = append(b.rows.Snaps, snap)
 		b.cur.includeStep(n[stepID])
 	}

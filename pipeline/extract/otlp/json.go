@@ -316,7 +316,15 @@ func (r *jsonReader) span(scope string) {
 	}
 	s = r.endSpan(scope, name)
 	s.Hash = contentHash(r.B[start:r.I])
-	r.out.Spans = append(r.out.Spans, s)
+	r.out.addSpan(s, &r.budget)
+	r.refuseOverBudget()
+}
+
+// refuseOverBudget stops reading a message whose records take more memory than it may.
+func (r *jsonReader) refuseOverBudget() {
+	if r.isOverBudget() && r.Err == nil {
+		r.Err = errOverBudget(r.I)
+	}
 }
 
 // id reads a hexadecimal id into dst; an empty string is none.
@@ -385,6 +393,7 @@ func (r *jsonReader) spanEvent() {
 	}
 	if r.Err == nil {
 		r.addNamedEvent(name, wall)
+		r.refuseOverBudget()
 	}
 }
 

@@ -19,6 +19,9 @@ func parseProto(data []byte, b *builder, out *Batch) *source.Error {
 		if f.number == 1 {
 			readResourceSpans(f.data, b, out)
 		}
+		if b.isOverBudget() {
+			return errOverBudget(0)
+		}
 	}
 	return nil
 }
@@ -76,7 +79,9 @@ func readScopeSpans(data []byte, b *builder, out *Batch) {
 		if f.number == 2 {
 			s := readSpan(f.data, scope, b)
 			s.Hash = contentHash(f.data)
-			out.Spans = append(out.Spans, s)
+			if out.addSpan(s, &b.budget); b.isOverBudget() {
+				return
+			}
 		}
 	}
 }
@@ -88,6 +93,9 @@ func readSpan(data []byte, scope string, b *builder) *Span {
 	name := ""
 	var startNs, endNs uint64
 	for f := range protoFields(data) {
+		if b.isOverBudget() {
+			break
+		}
 		switch f.number {
 		case 1:
 			setID(s.TraceID[:], f.data)

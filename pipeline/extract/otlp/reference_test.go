@@ -40,6 +40,9 @@ func decoded(run func([]byte, *builder, *Batch) *source.Error, data []byte) ([]S
 			spans[i].Faults[k].Msg = ""
 		}
 	}
+	for _, u := range out.Unused {
+		spans = append(spans, Span{Scope: u.Scope, Name: u.Name, Sequence: trace.Some(u.Spans), Others: u.Events})
+	}
 	return spans, nil
 }
 
@@ -258,7 +261,7 @@ func referenceTraces(t ptrace.Traces, b *builder, out *Batch) {
 			for _, sp := range ss.Spans().All() {
 				s := referenceSpan(sp, ss.Scope().Name(), b)
 				s.Resource = resource
-				out.Spans = append(out.Spans, s)
+				out.addSpan(s, &b.budget)
 			}
 		}
 	}

@@ -122,15 +122,32 @@ type Span struct {
 	Journey            []trace.JourneyEvent
 	Rows               *StepRows        // of a step span; the collector frees them
 	Counts             [numEvents]int32 // number of events by name, those dropped included
-	Others             []string         // names of events that are not in the schema, or not of this class
+	Others             []NamedCount     // events that are not in the schema, or not of this class
 	Faults             []Fault
 }
 
-// Fault is an event that was dropped from a span.
+// Fault is consecutive events that were dropped from a span for one reason.
 type Fault struct {
 	event EventName
 	Code  trace.Code
 	Msg   string
+	N     int64
+}
+
+// NamedCount is a number of events of one name.
+type NamedCount struct {
+	Name string
+	N    int64
+}
+
+// countName adds n events of a name to a list. Only the last entry is compared, which is enough to
+// count a repeated event without memory.
+func countName(list []NamedCount, name string, n int64) []NamedCount {
+	if k := len(list); k > 0 && list[k-1].Name == name {
+		list[k-1].N += n
+		return list
+	}
+	return append(list, NamedCount{name, n})
 }
 
 // classify finds the class of a span from its scope, name and content (spec#wire-versions).
@@ -173,9 +190,7 @@ func (s *Span) dropForeignEvents() {
 		if s.Class == ClassForeign || s.Class.allows(e) || s.Counts[e] == 0 {
 			continue
 		}
-		for range s.Counts[e] {
-			s.Others = append(s.Others, e.String())
-		}
+		s.Others = countName(s.Others, e.String(), int64(s.Counts[e]))
 		s.Counts[e] = 0
 	}
 	if s.Class != ClassAPI {
@@ -187,7 +202,10 @@ func (s *Span) dropForeignEvents() {
 
 // Events is the number of events of the span, those dropped included.
 func (s *Span) Events() int64 {
-	n := int64(len(s.Others))
+	n := int64(0)
+	for _, other := range s.Others {
+		n += other.N
+	}
 	for _, c := range s.Counts {
 		n += int64(c)
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Cursor walks one JSON text in place: no tree is built, and only strings with escapes are copied.
@@ -432,8 +434,9 @@ const MaxDepth = 512
 
 // Error is a fault inside one message.
 type Error struct {
-	At  int // offset in the message
-	Msg string
+	At   int // offset in the message
+	Msg  string
+	Code trace.Code // CodeUnreadable if empty
 }
 
 func (e *Error) Error() string { return e.Msg }

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/blis-train/blis-train/internal/files"
 )
 
 // messages cuts a stream of length-prefixed messages into batches.
@@ -131,14 +133,20 @@ func (r *messages) unframe(dst, frame []byte) ([]byte, error) {
 		return dst, &fault{code: CodeUnreadable, bytes: lost, msg: "zstd: " + err.Error()}
 	}
 	buf := bytes.NewBuffer(dst)
-	n, err := io.Copy(buf, io.LimitReader(r.dec, r.src.Limits.MaxLine+1))
+	most := r.src.Limits.MaxLine
+	flag := "--max-line"
+	if expanded := max(files.FreeExpansion, r.src.Limits.MaxExpansion*int64(len(frame))); expanded < most {
+		most = expanded
+		flag = "--max-expansion"
+	}
+	n, err := io.Copy(buf, io.LimitReader(r.dec, most+1))
 	switch {
 	case err != nil:
 		return dst, &fault{code: CodeUnreadable, bytes: lost,
 			msg: fmt.Sprintf("zstd frame at byte %d: %v", r.pos+4, err)}
-	case n > r.src.Limits.MaxLine:
+	case n > most:
 		return dst, &fault{code: CodeOverLimit, bytes: lost,
-			msg: fmt.Sprintf("message expands to more than %d bytes (--max-line)", r.src.Limits.MaxLine)}
+			msg: fmt.Sprintf("message expands to more than %d bytes (%s)", most, flag)}
 	}
 	return buf.Bytes(), nil
 }

@@ -153,7 +153,7 @@ func (p *Parsed[R]) decode(data []byte, line, offset int64, read func([]byte, R)
 		return
 	}
 	f := fault{
-		code:      CodeUnreadable,
+		code:      cmp.Or(err.Code, CodeUnreadable),
 		line:      line,
 		col:       int64(err.At) + 1,
 		offset:    offset + int64(err.At),

@@ -83,8 +83,7 @@ type Source struct {
 // Limits bound the memory and the work that one input can cause.
 type Limits struct {
 	MaxLine      int64 // bytes of one line or message
-	MaxExpansion int64 // decompressed bytes per compressed byte, beyond the first Free bytes
-	Free         int64 // decompressed bytes that any file may have
+	MaxExpansion int64 // decompressed bytes per compressed byte, beyond files.FreeExpansion bytes
 }
 
 // Open opens an input (standard input for "-") and finds its compression and framing from its
@@ -172,10 +171,9 @@ type expansionGuard struct {
 func (g *expansionGuard) Read(p []byte) (int, error) {
 	n, err := g.r.Read(p)
 	g.s.out += int64(n)
-	l := g.s.Limits
-	if g.s.out > l.Free && g.s.out/max(1, g.s.raw.n) > l.MaxExpansion {
-		return 0, g.s.Errorf(files.TooLarge, "expands to more than %d MB and %d times its size (--max-expansion)",
-			l.Free/1e6, l.MaxExpansion)
+	if most := g.s.Limits.MaxExpansion; g.s.out > files.FreeExpansion && g.s.out/max(1, g.s.raw.n) > most {
+		return 0, g.s.Errorf(files.TooLarge, "expands to more than %.0f MB and %d times its size (--max-expansion)",
+			files.FreeExpansion/1e6, most)
 	}
 	if err == io.ErrUnexpectedEOF { // a caller of io.ReadFull could not tell it from a short read
 		err = errCut
