@@ -64,6 +64,8 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindBroken, fmt.Sprint(err)
 	case len(body) == 0 && len(head) < headBytes:
 		return kindEmpty, "it is empty, want a recording"
+	case len(body) == 0:
+		return kindOther, "it begins with blanks alone, want a form of docs/formats.md"
 	case bytes.IndexByte(head, 0) >= 0:
 		return kindOther, "it is binary"
 	case (body[0] == '{' || body[0] == '[') && enginelog.IsPassTrace(body):

@@ -20,6 +20,7 @@ func TestUnreadFilesAreNamed(t *testing.T) {
 	}{
 		"result.json":             {"", "result.json: not read; it is empty", ""},
 		"blank.jsonl":             {" \n\r\n\t", "blank.jsonl: not read; it is empty", ""},
+		"blanks.jsonl":            {strings.Repeat("\n", 1<<16), "blanks.jsonl: not read; it begins with blanks alone", ""},
 		"levels.csv":              {"", "levels.csv: not read; it is empty", ""},
 		"server.log":              {"", "server.log: not read; it is empty", ""},
 		"server.log.1":            {"", "server.log.1: not read; it is empty", ""},
