@@ -121,8 +121,8 @@ func (d *Deployment) PhaseAt(ns int64) *Phase {
 	return nil
 }
 
-// SharedPrefixAt is the length of the prefix that run.yaml states for prompts sent at a monotonic stamp:
-// that of the phase, else that of the client.
+// SharedPrefixAt returns the length of the prefix that run.yaml states for prompts sent at a
+// monotonic stamp: that of the phase, else that of the client.
 func (d *Deployment) SharedPrefixAt(ns int64) trace.Opt[int64] {
 	if p := d.PhaseAt(ns); p != nil && p.SharedPrefixTokens.OK {
 		return p.SharedPrefixTokens

@@ -238,7 +238,7 @@ func (d *document) keepFlags(e *vllm.Engine, s *files.Section) {
 // sharedPrefixKey is the key of the sections client and phases that states what prompts share.
 const sharedPrefixKey = "shared_prefix_tokens"
 
-// sharedPrefixKeys are the key, and the spelling that it has as an option and in pipeline.yaml.
+// sharedPrefixKeys returns the key, and the spelling that it has as an option and in pipeline.yaml.
 func sharedPrefixKeys(into *trace.Opt[int64]) []files.Key {
 	key := files.Key{Name: sharedPrefixKey, Into: into, Unit: "tokens", Range: files.AtLeast(0)}
 	asOption := key

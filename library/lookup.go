@@ -178,7 +178,7 @@ func (g *GPU) needTable(name string) (*Table, error) {
 	return t, err
 }
 
-// missingRows is the error for a table without rows that meet the conditions. It names the nearest
+// missingRows returns the error for a table without rows that meet the conditions. It names the nearest
 // row: the one with the most words met, then with the nearest values.
 func (g *GPU) missingRows(t *Table, conditions ...where) error {
 	best := math.Inf(1)

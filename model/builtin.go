@@ -41,7 +41,7 @@ var builtIn = sync.OnceValue(func() map[string][]byte {
 
 const configEnding = "_config.json"
 
-// fileOf is the name of a model's config.json among the built-in files.
+// fileOf returns the name of a model's config.json among the built-in files.
 func fileOf(id string) string { return strings.Replace(id, "/", "--", 1) + configEnding }
 
 // BuiltInIDs returns the Hugging Face ids of the built-in models, sorted.
@@ -93,8 +93,9 @@ func LoadBuiltIn(opts Options) (Model, error) {
 	return Load(bytes.NewReader(config), opts.ID+configEnding, opts)
 }
 
-// NoSuchModel is the error for a name that is no built-in model, with the nearest of the same family as hint:
-// another family has other layers, whatever its name looks like. Code: config_missing.
+// NoSuchModel returns the error for a name that is no built-in model, with the nearest of the same
+// family as hint: another family has other layers, whatever its name looks like. Code:
+// config_missing.
 func NoSuchModel(name string) error {
 	e := trace.Errorf(MissingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
 	var known []string
@@ -110,7 +111,7 @@ func NoSuchModel(name string) error {
 		"the built-in ones: blis-train predict")
 }
 
-// familyOf is the word that a model's name starts with, such as qwen or llama.
+// familyOf returns the word that a model's name starts with, such as qwen or llama.
 func familyOf(id string) string {
 	name := strings.TrimPrefix(Name(id), "meta-")
 	end := strings.IndexFunc(name, func(r rune) bool { return r < 'a' || r > 'z' })

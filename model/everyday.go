@@ -108,7 +108,8 @@ var sameShapes = []sameShape{
 	{"zai-org/GLM-4.6", "zai-org/GLM-4.7", nil},
 }
 
-// SameShapeAs is the built-in model whose layers stand for those of another built-in one; "": it has its own.
+// SameShapeAs returns the built-in model whose layers stand for those of another built-in one; "":
+// it has its own.
 func SameShapeAs(id string) string {
 	for _, s := range sameShapes {
 		if s.id == id {
@@ -128,8 +129,8 @@ func addEveryday(configs map[string][]byte) {
 	}
 }
 
-// changedKeys is a configuration with other values of some keys. The language model of one with images has its
-// keys in text_config.
+// changedKeys returns a configuration with other values of some keys. The language model of one
+// with images has its keys in text_config.
 func changedKeys(config []byte, changed map[string]any) []byte {
 	if len(changed) == 0 {
 		return config

@@ -38,7 +38,7 @@ func FindConfig(id, revision string) string {
 	return ""
 }
 
-// hubFolder is the folder in which Hugging Face's client keeps its downloads (huggingface_hub,
+// hubFolder returns the folder in which Hugging Face's client keeps its downloads (huggingface_hub,
 // "Environment variables").
 func hubFolder() string {
 	if dir := os.Getenv("HF_HUB_CACHE"); dir != "" {

@@ -337,11 +337,11 @@ func (d *Decoder) pageSize(kinds []layerCache, blockSize int64) (page float64, b
 // Blocks returns how many blocks fit into so many bytes, including the null block.
 func (k KVPool) Blocks(bytes float64) int64 { return int64(bytes / k.BlockBytes) }
 
-// RequestBlocks is the number of blocks that a request of n tokens needs while up to inFlight tokens are
-// computed in a step. A group with full attention needs blocks for all n tokens. A group with a window or
-// chunks needs those of the window and of inFlight, at most of n, and one more, because a window may begin
-// within a block. A group of recurrent states needs a block for the state, one for each draft and one for
-// the last cached state (mamba_cache_mode align).
+// RequestBlocks returns the number of blocks that a request of n tokens needs while up to inFlight
+// tokens are computed in a step. A group with full attention needs blocks for all n tokens. A group
+// with a window or chunks needs those of the window and of inFlight, at most of n, and one more,
+// because a window may begin within a block. A group of recurrent states needs a block for the
+// state, one for each draft and one for the last cached state (mamba_cache_mode align).
 func (k KVPool) RequestBlocks(n, inFlight int64) int64 {
 	var blocks int64
 	for _, g := range k.Groups {
@@ -392,8 +392,8 @@ func (m *Model) KVUnits(p Parallel, blockSize int64) KVUnits {
 	return u
 }
 
-// Side is the number of units for windows, chunks and states of a request of n tokens, in addition to
-// the units of its tokens.
+// Side returns the number of units for windows, chunks and states of a request of n tokens, in
+// addition to the units of its tokens.
 func (u *KVUnits) Side(n int64) int64 { return (u.rest.RequestBlocks(n, 1) + u.Blocks - 1) / u.Blocks }
 
 // BlocksOf returns the pool's blocks, including the null block, from the tokens that vLLM logs ("GPU KV

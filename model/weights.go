@@ -230,7 +230,7 @@ func (d *Decoder) Loads(p Parallel) error {
 	return nil
 }
 
-// loadError is the error for a size with which vLLM does not load the model.
+// loadError returns the error for a size with which vLLM does not load the model.
 func loadError(key string, got int64, want string) error {
 	return trace.Errorf(vllm.BadKnobs, "%s: got %d, want %s", key, got, want).WithHint("vLLM does not load the model so: choose another size")
 }

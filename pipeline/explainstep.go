@@ -103,7 +103,7 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 	return doc, nil
 }
 
-// emaAt is the preemption average after the last recorded step up to id.
+// emaAt returns the preemption average after the last recorded step up to id.
 func emaAt(run *trace.Run, id int64, gamma float64) float64 {
 	ema := 0.0
 	for i := range run.Steps {
@@ -114,7 +114,7 @@ func emaAt(run *trace.Run, id int64, gamma float64) float64 {
 	return ema
 }
 
-// cadenceUs is the time from the start of step id to the start of the next
+// cadenceUs returns the time from the start of step id to the start of the next
 // one, when both were recorded.
 func cadenceUs(run *trace.Run, id int64) *float64 {
 	for i := 0; i+1 < len(run.Steps); i++ {

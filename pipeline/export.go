@@ -38,7 +38,7 @@ type ExportOptions struct {
 	Special    bool            // read pipes and devices given as files
 }
 
-// DefaultExportOptions are the defaults of the command line. Out has none.
+// DefaultExportOptions returns the defaults of the command line. Out has none.
 func DefaultExportOptions() ExportOptions {
 	return ExportOptions{Format: export.FormatNative, Writers: export.Writers()}
 }
@@ -126,7 +126,7 @@ func (o *ExportOptions) TooFarOff(out *export.Output) error {
 		out.Warnings[i].Message, export.PoorProjection)}
 }
 
-// refused is the error if the validation's verdict forbids the export; nil without a validation.
+// refused returns the error if the validation's verdict forbids the export; nil without a validation.
 func (o *ExportOptions) refused(v *result.Validation) error {
 	if o.For != "" && !gate.IsPurpose(o.For) {
 		return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
@@ -247,7 +247,7 @@ func Predicts(src *export.Source, made func() (*coeff.Set, error)) {
 	}
 }
 
-// overheadOf is the overhead that a set predicts for a prompt on an idle server, us.
+// overheadOf returns the overhead that a set predicts for a prompt on an idle server, us.
 func overheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float64, error) {
 	delay, err := sim.NewAlphaDelay(set, coeff.Overhead, d)
 	if err != nil {
@@ -269,7 +269,7 @@ func exportAs(src export.Source, w export.Writer, opt export.Options) (*export.O
 	return &export.Output{Files: []export.File{{Data: data}}, Warnings: src.Warnings}, err
 }
 
-// CoefficientFile is the native coefficient file of a fit, with the gates of a
+// CoefficientFile returns the native coefficient file of a fit, with the gates of a
 // validation unless that is nil.
 func CoefficientFile(f *result.Fit, v *result.Validation) ([]byte, error) {
 	set, err := fit.Native(f, v)

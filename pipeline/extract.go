@@ -21,7 +21,7 @@ type ExtractOptions struct {
 	Warn    func([]trace.Finding) // called with warnings that are in no document; may be nil
 }
 
-// DefaultExtractOptions are the defaults of the command line. Out has none.
+// DefaultExtractOptions returns the defaults of the command line. Out has none.
 func DefaultExtractOptions() ExtractOptions {
 	o := ExtractOptions{Options: extract.DefaultOptions()}
 	o.ToolVersion = folder.ToolVersion

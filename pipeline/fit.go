@@ -54,12 +54,12 @@ const (
 	FormTrained = "trained-physics" // also in BLIS's terms
 )
 
-// DefaultFitOptions are those of the command line.
+// DefaultFitOptions returns those of the command line.
 func DefaultFitOptions() FitOptions {
 	return FitOptions{Options: fit.BareOptions(), Search: requestfit.SearchNone, Form: FormPhysics}
 }
 
-// Command is the recorded command line: the stage and every option that can change
+// Command returns the recorded command line: the stage and every option that can change
 // its numbers (spec#documents).
 func (o FitOptions) Command() (string, error) {
 	var err error
@@ -113,7 +113,7 @@ func (o *FitOptions) checkValues() error {
 // second. Counting steps rather than time gives the same result on every machine.
 const stepsPerSecond = 500_000
 
-// budgetSteps is the budget in simulated steps; 0 is no limit.
+// budgetSteps returns the budget in simulated steps; 0 is no limit.
 func (o *FitOptions) budgetSteps() (int64, error) {
 	if o.Budget == "" {
 		return 0, nil
@@ -125,7 +125,7 @@ func (o *FitOptions) budgetSteps() (int64, error) {
 	return max(1, int64(d.Seconds()*stepsPerSecond)), nil
 }
 
-// KindFor is the kind of evidence that a folder is fitted from: the requested one, else steps if
+// KindFor returns the kind of evidence that a folder is fitted from: the requested one, else steps if
 // any run has them. Options that do not apply to it are an error.
 func (o *FitOptions) KindFor(ext *result.Extract) (fit.Kind, error) {
 	kind := fit.FromSteps
@@ -210,8 +210,8 @@ func fitAndWrite(ctx context.Context, t Tables, o FitOptions) (*result.Fit, erro
 	return doc, o.saveGram(ctx, t)
 }
 
-// FitDocument is the fit of tables, as Fit writes it. sources are the runs of t; some may have rows
-// that were made elsewhere.
+// FitDocument returns the fit of tables, as Fit writes it. sources are the runs of t; some may have
+// rows that were made elsewhere.
 func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptions) (*result.Fit, error) {
 	isOpen := o.PriorOpen()
 	if err := o.ResolveFor(t.Extract); err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/validate"
 )
 
-// Flags are the filter as flags. Documents do not record these; they record the runs that were used.
+// Flags returns the filter as flags. Documents do not record these; they record the runs that were
+// used.
 func (f *Filter) Flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "only", Value: option.List(&f.Only),
@@ -20,12 +21,12 @@ func (f *Filter) Flags() []cli.Flag {
 	}
 }
 
-// Flags are the options of the stage as flags.
+// Flags returns the options of the stage as flags.
 func (o *ExtractOptions) Flags() []cli.Flag {
 	return append(o.Options.Flags(), o.Filter.Flags()...)
 }
 
-// Flags are the options of the stage as flags; fit.json records those that can change it.
+// Flags returns the options of the stage as flags; fit.json records those that can change it.
 func (o *FitOptions) Flags() []cli.Flag {
 	return slices.Concat(o.LearningFlags(), []cli.Flag{
 		&cli.StringFlag{Name: "save-gram", Destination: &o.SaveGram, Value: o.SaveGram,
@@ -36,7 +37,7 @@ func (o *FitOptions) Flags() []cli.Flag {
 	}, o.Filter.Flags())
 }
 
-// LearningFlags are the flags that decide the coefficients.
+// LearningFlags returns the flags that decide the coefficients.
 func (o *FitOptions) LearningFlags() []cli.Flag {
 	return append(o.Options.Flags(),
 		option.Recorded(&cli.StringFlag{Name: "from", Destination: &o.From, Value: o.From,
@@ -54,7 +55,7 @@ func (o *FitOptions) LearningFlags() []cli.Flag {
 		option.Recorded(&cli.GenericFlag{Name: "shared-prefix-tokens", Value: option.Count(&o.Shared), Usage: validate.SharedPrefixUsage}))
 }
 
-// Flags are the options of the stage as flags; validation.json records those that can change it.
+// Flags returns the options of the stage as flags; validation.json records those that can change it.
 func (o *ValidateOptions) Flags() []cli.Flag {
 	all := append(o.Options.Flags(),
 		&cli.StringFlag{Name: "fit", Destination: &o.Fit, Value: o.Fit,
@@ -72,7 +73,7 @@ func (o *ValidateOptions) Flags() []cli.Flag {
 	return all
 }
 
-// Flags are the flags of the stages extract, fit and validate, one list for each. Flags of several
+// Flags returns the flags of the stages extract, fit and validate, one list for each. Flags of several
 // stages with the same name are one flag of a run.
 func (o *RunOptions) Flags() [][]cli.Flag {
 	return [][]cli.Flag{
@@ -82,12 +83,12 @@ func (o *RunOptions) Flags() [][]cli.Flag {
 	}
 }
 
-// Flags are the options of the stage as flags; inspect.json records the first two.
+// Flags returns the options of the stage as flags; inspect.json records the first two.
 func (o *InspectOptions) Flags() []cli.Flag {
 	return append(o.recordedFlags(), o.Extract.Flags()...)
 }
 
-// recordedFlags are the flags that inspect.json records.
+// recordedFlags returns the flags that inspect.json records.
 func (o *InspectOptions) recordedFlags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.BoolFlag{Name: "identify", Destination: &o.Identify, Value: o.Identify,
@@ -97,7 +98,8 @@ func (o *InspectOptions) recordedFlags() []cli.Flag {
 	}
 }
 
-// Flags are the options of the stage as flags; an export's sidecar records those that can change it.
+// Flags returns the options of the stage as flags; an export's sidecar records those that can
+// change it.
 func (o *ExportOptions) Flags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Destination: (*string)(&o.Format), Value: string(o.Format),
@@ -124,7 +126,7 @@ func (o *ExportOptions) Flags() []cli.Flag {
 	}
 }
 
-// forceFlag is the flag --force of stages that write to an output folder.
+// forceFlag returns the flag --force of stages that write to an output folder.
 func forceFlag(force *bool) cli.Flag {
 	return &cli.BoolFlag{Name: "force", Destination: force, Value: *force,
 		Usage: "accept an output folder that holds files of other programs"}

@@ -26,7 +26,7 @@ type InspectOptions struct {
 	Points   int  // load levels to propose for each deployment; 0: none
 }
 
-// DefaultInspectOptions are those of the command line.
+// DefaultInspectOptions returns those of the command line.
 func DefaultInspectOptions() InspectOptions { return InspectOptions{Extract: DefaultExtractOptions()} }
 
 // Inspect checks recordings, and folders that Extract has written, before any fit. If more of a run is
@@ -128,7 +128,7 @@ func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string)
 	return doc, errors.Join(err, more)
 }
 
-// inspected is the inspection of an extracted folder; with o.Identify it also states which terms
+// inspected returns the inspection of an extracted folder; with o.Identify it also states which terms
 // the runs determine.
 func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.Extract, f *result.Fit) (*result.Inspect, error) {
 	t := Tables{Extract: ext, Dir: dir}

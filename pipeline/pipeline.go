@@ -36,7 +36,7 @@ type RunOptions struct {
 	Done func(doc any)
 }
 
-// DefaultRunOptions are the defaults of the command line. Extract.Out has none.
+// DefaultRunOptions returns the defaults of the command line. Extract.Out has none.
 func DefaultRunOptions() RunOptions {
 	return RunOptions{Extract: DefaultExtractOptions(), Fit: DefaultFitOptions(), Validate: DefaultValidateOptions()}
 }
@@ -48,8 +48,8 @@ type RunResult struct {
 	Validation *result.Validation `json:"validation"`
 }
 
-// Brief is the result as the summary prints it: without curves, the selection grid, single replays,
-// covariances, other models, deployments, and gates that passed.
+// Brief returns the result as the summary prints it: without curves, the selection grid, single
+// replays, covariances, other models, deployments, and gates that passed.
 func (r *RunResult) Brief() *RunResult {
 	var out RunResult
 	if r.Extract != nil {
@@ -82,7 +82,7 @@ func (r *RunResult) Brief() *RunResult {
 	return &out
 }
 
-// briefModel is a model without what Brief omits.
+// briefModel returns a model without what Brief omits.
 func briefModel(m result.Model) result.Model {
 	m.Grid = nil
 	m.Covariance = nil

@@ -25,7 +25,7 @@ type Reference struct {
 	Done           <-chan struct{} // see sim.Config
 }
 
-// DefaultReference is that of the command line.
+// DefaultReference returns that of the command line.
 func DefaultReference() Reference {
 	return Reference{Requests: 300, Load: 0.5, Prompt: 512, Output: 128, Seed: 1}
 }
@@ -104,7 +104,7 @@ func (r Reference) fitting(d *deploy.Deployment) Reference {
 	return r
 }
 
-// rate is the arrival rate, requests/s: Load times what a full engine serves, which is estimated
+// rate returns the arrival rate, requests/s: Load times what a full engine serves, which is estimated
 // from a batch of decodes at mean context, with the prompt of each request prefilled once.
 func (r Reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
 	p, err := NewStepTimes(set, d)
@@ -188,7 +188,7 @@ func (r Reference) replayOf(d *deploy.Deployment, set *coeff.Set, reqs []sim.Req
 	return out, nil
 }
 
-// nearestRank is the nearest-rank quantile of sorted values.
+// nearestRank returns the nearest-rank quantile of sorted values.
 func nearestRank(sorted []float64, q float64) float64 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }

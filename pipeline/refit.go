@@ -164,7 +164,7 @@ func recordedOptions(command string) (fit.Options, error) {
 	return o, nil
 }
 
-// recordedRuns are the run folders below the data whose run.yaml is recorded, with
+// recordedRuns returns the run folders below the data whose run.yaml is recorded, with
 // the overrides of the original extraction.
 func recordedRuns(set *coeff.Set, o RefitOptions) ([]extract.RunDir, error) {
 	want := map[string]bool{}
@@ -246,7 +246,7 @@ func refitBytes(ctx context.Context, out string, ext *result.Extract, o fit.Opti
 	return folder.SetBytes(set)
 }
 
-// lineDifferences are the first lines that differ, at most ten.
+// lineDifferences returns the first lines that differ, at most ten.
 func lineDifferences(want, got []byte) []string {
 	a := strings.Split(string(want), "\n")
 	b := strings.Split(string(got), "\n")

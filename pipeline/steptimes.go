@@ -32,7 +32,7 @@ func (p *StepTimes) StepUs(batch []trace.Chunk) (float64, error) {
 	return p.set.Predict(p.x), nil
 }
 
-// Features are the features of the batch that StepUs was last called with.
+// Features returns the features of the batch that StepUs was last called with.
 func (p *StepTimes) Features() []float64 { return p.x }
 
 // TermUs is the contribution of one term to a step time, us.
@@ -41,7 +41,7 @@ type TermUs struct {
 	Us   float64
 }
 
-// Terms are the contributions to the time that StepUs last returned, in the order of the set.
+// Terms returns the contributions to the time that StepUs last returned, in the order of the set.
 func (p *StepTimes) Terms() []TermUs {
 	terms := make([]TermUs, len(p.set.Beta))
 	for i := range terms {

@@ -34,7 +34,7 @@ func ReadTables(dir string, warn func([]trace.Finding)) (Tables, error) {
 	return Tables{Extract: ext, Dir: dir, Warnings: heard.found}, err
 }
 
-// runDir is the folder of a run's tables.
+// runDir returns the folder of a run's tables.
 func (t *Tables) runDir(id string) string { return table.RunDir(cmp.Or(t.At[id], t.Dir), id) }
 
 // FitSources makes a fit source of every run.
@@ -52,7 +52,7 @@ func FitSources(dir string, ext *result.Extract) []fit.Source {
 	return t.FitSources()
 }
 
-// FitSource is the fit source of a run whose tables are in dir.
+// FitSource returns the fit source of a run whose tables are in dir.
 func FitSource(dir string, r *result.ExtractRun) fit.Source {
 	s := fit.Source{
 		ID:         r.ID,
@@ -98,12 +98,13 @@ func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 	return sources
 }
 
-// mostRows is an upper bound of the measurements of a target in a run: one a step, or one a request.
+// mostRows returns an upper bound of the measurements of a target in a run: one a step, or one a
+// request.
 func mostRows(r *result.ExtractRun) int64 {
 	return max(r.Tables[table.Steps], r.Tables[table.Iterations], r.Tables[table.Requests])
 }
 
-// levelsOf are the predicted load levels of a fit if they belong to run id, else nil. All levels
+// levelsOf returns the predicted load levels of a fit if they belong to run id, else nil. All levels
 // belong to the first run that has some.
 func levelsOf(id string, f *result.Fit) []result.LevelHoldout {
 	if f == nil || f.Requests == nil || len(f.Requests.Levels) == 0 || f.Requests.Levels[0].Run != id {
@@ -112,7 +113,7 @@ func levelsOf(id string, f *result.Fit) []result.LevelHoldout {
 	return f.Requests.Levels
 }
 
-// whyNotDecisive is the reason why the replay of a run decides no gate of coefficients that were
+// whyNotDecisive returns the reason why the replay of a run decides no gate of coefficients that were
 // fitted to requests of clients: its load levels are validated with those of another run, or not at
 // all. It is empty where the replay decides.
 func whyNotDecisive(r *result.ExtractRun, f *result.Fit) string {
@@ -128,9 +129,9 @@ func whyNotDecisive(r *result.ExtractRun, f *result.Fit) string {
 	return ""
 }
 
-// whyCapped is the reason why the replay of a run whose client waited for answers decides no gate, unless
-// the load is replayed as a closed loop: its recorded arrivals follow the recorded server. It is empty for
-// other runs, and for coefficients that were not fitted to requests.
+// whyCapped returns the reason why the replay of a run whose client waited for answers decides no
+// gate, unless the load is replayed as a closed loop: its recorded arrivals follow the recorded
+// server. It is empty for other runs, and for coefficients that were not fitted to requests.
 func whyCapped(r *result.ExtractRun, f *result.Fit) string {
 	isCapped := func(f trace.Finding) bool { return f.Code == clients.CodeCapped }
 	if f == nil || f.Requests == nil || !slices.ContainsFunc(r.Warnings, isCapped) {
@@ -139,7 +140,7 @@ func whyCapped(r *result.ExtractRun, f *result.Fit) string {
 	return string(clients.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
 }
 
-// stepsOn is the deployment for computing the features of a run's steps. Logged iterations count
+// stepsOn returns the deployment for computing the features of a run's steps. Logged iterations count
 // drafted tokens as computed ones, so for them it has no draft model.
 func stepsOn(r *result.ExtractRun) *deploy.Deployment {
 	if r.Tables[table.Iterations] > 0 && r.Tables[table.Steps] == 0 {

@@ -41,7 +41,7 @@ type ValidateOptions struct {
 	Changed          func(*result.Changes) // called with the changes since Baseline; may be nil
 }
 
-// DefaultValidateOptions are those of the command line.
+// DefaultValidateOptions returns those of the command line.
 func DefaultValidateOptions() ValidateOptions {
 	o := ValidateOptions{Options: validate.DefaultOptions()}
 	o.Split = 0
@@ -86,7 +86,7 @@ type Judged struct {
 	Old     *export.Old // what ValidateOptions.Baseline names; nil: nothing
 }
 
-// judged is the input of a validation with nothing known yet.
+// judged returns the input of a validation with nothing known yet.
 func (t Tables) judged(f *result.Fit, old *export.Old) Judged {
 	return Judged{Tables: t, Fit: f, Sources: t.ValidateSources(f), Old: old,
 		Inspect: func(r *result.ExtractRun) (result.InspectRun, error) { return InspectRun(t.runDir(r.ID), r, f) }}

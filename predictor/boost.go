@@ -94,7 +94,7 @@ func (b *booster) boost() *forest.Forest {
 	return out
 }
 
-// startValue is the constant with the smallest loss: the weighted mean or quantile of the targets.
+// startValue returns the constant with the smallest loss: the weighted mean or quantile of the targets.
 func (b *booster) startValue() float64 {
 	if b.o.Quantile > 0 {
 		all := make([]weighted, b.m.rows)
@@ -111,7 +111,7 @@ func (b *booster) startValue() float64 {
 	return sum / weight
 }
 
-// gradient is the first derivative of a row's loss by its margin. The second derivative is taken
+// gradient returns the first derivative of a row's loss by its margin. The second derivative is taken
 // as the row's weight, also for the pinball loss, whose own is 0.
 func (b *booster) gradient(i int) float64 {
 	r := b.margin[i] - b.y[i]
@@ -127,7 +127,7 @@ func (b *booster) gradient(i int) float64 {
 // weighted is a value and its weight.
 type weighted struct{ value, weight float64 }
 
-// quantile is the smallest value whose weight, with that of all below, reaches q
+// quantile returns the smallest value whose weight, with that of all below, reaches q
 // of the whole. It reorders v.
 func quantile(v []weighted, q float64) float64 {
 	slices.SortFunc(v, func(a, b weighted) int { return cmp.Compare(a.value, b.value) })

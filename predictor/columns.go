@@ -128,7 +128,7 @@ var (
 // categories are the columns that llm-d's models hold as pandas categories.
 var categories = map[string]bool{"prefill_score_bucket": true, "pod_type_cat": true}
 
-// featuresOf are the columns of a target's models.
+// featuresOf returns the columns of a target's models.
 func featuresOf(tpot bool, features string) []Feature {
 	names := llmdTTFT
 	if tpot {

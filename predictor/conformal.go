@@ -64,7 +64,7 @@ func (r *residualRatios) At(level float64) forest.LevelFactors {
 	return f
 }
 
-// upperQuantile is the ceil((n+1)*level)-th smallest of ascending values, the largest when
+// upperQuantile returns the ceil((n+1)*level)-th smallest of ascending values, the largest when
 // there are too few; NaN without values.
 func upperQuantile(v []float64, level float64) float64 {
 	if len(v) == 0 {
@@ -74,7 +74,7 @@ func upperQuantile(v []float64, level float64) float64 {
 	return v[max(0, min(k, len(v)-1))]
 }
 
-// calibrated is the quantile of a row in ms.
+// calibrated returns the quantile of a row in ms.
 func calibrated(f *forest.LevelFactors, t *trainingColumns, m model, i int) float64 {
 	return m.Predict(t, i) * f.Factors[t.queueGroup(i)]
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// rowsDigest is the SHA-256 of the ids, decision times and targets of all rows. Exports compare it
+// rowsDigest returns the SHA-256 of the ids, decision times and targets of all rows. Exports compare it
 // with the one in predictor.json, so that they never write rows other than those trained on.
 func rowsDigest(list []*runRows) string {
 	h := sha256.New()
@@ -133,7 +133,7 @@ type Document struct {
 	Verdict *coeff.Judgement `json:"verdict,omitempty"` // of the forests that exports write, on the rows held out
 }
 
-// Check is an error where no request of any run became a row: why most were dropped, and what
+// Check returns an error where no request of any run became a row: why most were dropped, and what
 // to do about it.
 func (d *RowsDocument) Check() error {
 	rows := 0

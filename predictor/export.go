@@ -144,7 +144,7 @@ func ExportBulk(w io.Writer, dir string, p *Document, most int) ([]export.SideVa
 	return bulkValues(most, len(rows)+withTPOT-len(sample)), writeBulk(w, sample)
 }
 
-// Sidecar is the provenance of a predictor's export. Its region is the range of every column in
+// Sidecar returns the provenance of a predictor's export. Its region is the range of every column in
 // the training rows: beyond it a forest predicts as at its edge.
 func Sidecar(p *Document, in result.Input, format, command string) *export.Sidecar {
 	side := export.NewSidecar(&p.Header, in, format, command, "llm-d's latency predictor")
@@ -187,7 +187,7 @@ type bulkEntry struct {
 // batchEntries is the largest number of entries of one batch.
 const batchEntries = 1000
 
-// Sample is the stratified sample of rows for one target: at most most of each bucket, in the
+// Sample returns the stratified sample of rows for one target: at most most of each bucket, in the
 // order of buckets.
 func Sample(rows []Row, tpot bool, most int, seed uint64) []bulkEntry {
 	r := newReservoir[*Row](buckets, most, seed)
@@ -337,8 +337,8 @@ func xgBoost(w io.Writer, f *forest.Forest, columns []Column) error {
 // xgbNoParent is the parent of a root: the largest int32.
 const xgbNoParent = math.MaxInt32
 
-// xgbTree is a tree in XGBoost's JSON. Statistics that only describe training (gains, hessians) are
-// 0, but XGBoost's reader requires their keys.
+// xgbTree returns a tree in XGBoost's JSON. Statistics that only describe training (gains,
+// hessians) are 0, but XGBoost's reader requires their keys.
 func xgbTree(id int, t forest.Tree, columns int) map[string]any {
 	n := len(t)
 	parents := make([]int, n)

@@ -141,7 +141,7 @@ func warningsOf(made *RowsDocument) []trace.Finding {
 	return out
 }
 
-// FitCommand is the `command` of predictor.json and its scores.
+// FitCommand returns the `command` of predictor.json and its scores.
 func FitCommand(made *RowsDocument, physics string, o TrainOptions) string {
 	words := []string{"predictor fit"}
 	if physics != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 )
 
-// Flags are the options of rows as flags; predictor_rows.json records all of them.
+// Flags returns the options of rows as flags; predictor_rows.json records all of them.
 func (o *Options) Flags() []cli.Flag {
 	return []cli.Flag{
 		option.RecordedUnless(TargetToken, &cli.StringFlag{Name: "target", Destination: &o.Target, Value: o.Target,

@@ -263,7 +263,7 @@ func sumColumn(hist []gradientSum, bins []uint8, rows []int32, sums []gradientSu
 	}
 }
 
-// bestSplitOf is the split of a node that lowers the loss most.
+// bestSplitOf returns the split of a node that lowers the loss most.
 func (g *grower) bestSplitOf(n *node) bestSplit {
 	var best bestSplit
 	parent := g.splitScore(n.sum)

@@ -62,8 +62,8 @@ func (x *blockIndex) blocksOf(i int, l *requestLife) []blockID {
 	return out
 }
 
-// cachedShare is the share of the prompt that is in the index as a prefix of whole blocks. Where the
-// length that a group shares is unknown, it is the longest hit of its earlier requests.
+// cachedShare returns the share of the prompt that is in the index as a prefix of whole blocks.
+// Where the length that a group shares is unknown, it is the longest hit of its earlier requests.
 func (x *blockIndex) cachedShare(i int, l *requestLife) float64 {
 	limit := reconstruct.MaxCachedBlocks(l.prompt.V, x.blockSize)
 	if l.group != "" && !l.groupTokens.OK {
@@ -99,7 +99,7 @@ func (x *blockIndex) insertPrompt(i int, l *requestLife, hitTokens trace.Opt[int
 	}
 }
 
-// actualScore is the share of the prompt cached at first admission, in whole blocks.
+// actualScore returns the share of the prompt cached at first admission, in whole blocks.
 func actualScore(l *requestLife, blockSize int64, caching bool) trace.Opt[float64] {
 	if !caching {
 		return trace.Some(0.0)

@@ -233,7 +233,7 @@ func observedLives(run *trace.Run, endToEnd bool) ([]requestLife, []trace.Findin
 		"run %s: arrivals and engine stamps are on two clocks; the smallest pick-up wait was taken as 0", run.ID)}
 }
 
-// arrivalOf is a client row's arrival, ns; wall is true when it is on the wall clock.
+// arrivalOf returns a client row's arrival, ns; wall is true when it is on the wall clock.
 func arrivalOf(c *trace.ObservedRequest) (at trace.Opt[int64], wall bool) {
 	if c.SendNs.OK {
 		return c.SendNs, false

@@ -50,7 +50,7 @@ type constant struct {
 	all   float64
 }
 
-// newConstant is the lower median of each run, and of all.
+// newConstant returns the lower median of each run, and of all.
 func newConstant(t *trainingColumns, rows []int) *constant {
 	median := func(v []float64) float64 {
 		return stat.WeightedMedian(v, slices.Repeat([]float64{1}, len(v)))
@@ -137,7 +137,7 @@ func newResidual(t *trainingColumns, rows []int, w []float64, o boostOptions) (*
 	return loadBoosted(scaleForest(&b.Forest, share), len(t.X), true)
 }
 
-// bestShare is the share of the trees with the smallest weighted MAPE on rows.
+// bestShare returns the share of the trees with the smallest weighted MAPE on rows.
 func (b *boosted) bestShare(t *trainingColumns, rows []int, w []float64) float64 {
 	best, least := 0.0, math.Inf(1)
 	x := make([]float64, len(t.X))
@@ -250,7 +250,7 @@ func (g *gated) Predict(t *trainingColumns, i int) float64 {
 	return g.Idle.Predict(t, i)
 }
 
-// modelsOf are the models that a predictor file holds, by name.
+// modelsOf returns the models that a predictor file holds, by name.
 func modelsOf(t *forest.Target) (map[string]model, error) {
 	held := map[*forest.Forest]*boosted{}
 	for _, f := range []*forest.Forest{t.Trees, t.Idle, t.Queued, t.Residual} {

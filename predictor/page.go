@@ -9,7 +9,7 @@ import (
 // targetWords name the predicted latencies.
 var targetWords = map[string]string{targetTTFT: "TTFT", targetTPOT: "TPOT", targetE2E: "end to end"}
 
-// Page is the page of predictor_scores.json as one HTML file, and its sections: the error and
+// Page returns the page of predictor_scores.json as one HTML file, and its sections: the error and
 // the P90 coverage of every model on rows it did not see.
 func Page(s *Scores) ([]byte, []report.Section, error) {
 	h := report.Head{
@@ -88,7 +88,7 @@ func rangeWords(b *[2]float64) report.Cell {
 	return report.Cell{Text: report.Pct(b[0]) + " to " + report.Pct(b[1]), Class: "nb"}
 }
 
-// trainedOn is the table's cell for the training rows that the forests are grown on.
+// trainedOn returns the table's cell for the training rows that the forests are grown on.
 func (h *HoldOut) trainedOn() string {
 	if h.Grown == 0 {
 		return fmt.Sprintf("0 of %d rows", h.Train)

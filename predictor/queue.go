@@ -167,7 +167,7 @@ func (c *queueState) countDecode(i int, sign int64) {
 	c.decodeNs += float64(sign) * (float64(l.first.V-c.base) + c.pausedNs[i])
 }
 
-// cachedTokensOf is the number of prompt tokens of a scheduled request that came from the prefix
+// cachedTokensOf returns the number of prompt tokens of a scheduled request that came from the prefix
 // cache: the recorded hit, else the expected one.
 func (c *queueState) cachedTokensOf(i int) int64 {
 	return c.lives[i].cached.Or(max(0, c.lives[i].prompt.V-c.uncached[i]))
@@ -224,7 +224,7 @@ func (c *queueState) learnFinished(l *requestLife, at int64) {
 	}
 }
 
-// meanOutput is the mean output of the requests that finished last.
+// meanOutput returns the mean output of the requests that finished last.
 func (c *queueState) meanOutput() trace.Opt[float64] {
 	n := min(len(c.outputs), recentEnds)
 	if n == 0 {
@@ -233,7 +233,7 @@ func (c *queueState) meanOutput() trace.Opt[float64] {
 	return trace.Some(c.outputSum / float64(n))
 }
 
-// recentArrivalRates is the rate of prompts that arrived lately and of their uncached tokens,
+// recentArrivalRates returns the rate of prompts that arrived lately and of their uncached tokens,
 // per second.
 func (c *queueState) recentArrivalRates(ns int64) (tokensPerS, promptsPerS float64) {
 	for k := len(c.arrivals) - 1; k >= 0 && c.arrivals[k].at > ns-recentNs; k-- {
@@ -244,7 +244,7 @@ func (c *queueState) recentArrivalRates(ns int64) (tokensPerS, promptsPerS float
 	return tokensPerS / seconds, promptsPerS / seconds
 }
 
-// decodeTokens is the number of tokens in the KV cache of the decodes at ns: their prompts and one
+// decodeTokens returns the number of tokens in the KV cache of the decodes at ns: their prompts and one
 // token for every step since the first token. Without step numbers the number of steps follows from
 // the time and the mean pace of the last 20 finished requests. Before any has finished the pace is
 // the mean time from scheduling to first token of the last 20; ok is false without one.
@@ -338,7 +338,7 @@ func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 	return p
 }
 
-// computedBefore is how many tokens of the prefilling requests were computed in
+// computedBefore returns how many tokens of the prefilling requests were computed in
 // the recorded steps before a place: the prompt tokens of the steps since the first
 // of them was scheduled, less those of requests that have their first token.
 func (c *queueState) computedBefore(place int) int64 {

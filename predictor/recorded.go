@@ -54,7 +54,8 @@ func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
 	return s
 }
 
-// lastBy is the last recorded step that started at ns or before, with its index; nil and -1 without one.
+// lastBy returns the last recorded step that started at ns or before, with its index; nil and -1
+// without one.
 func (s *recordedSteps) lastBy(ns int64) (*trace.Step, int) {
 	i := sort.Search(len(s.list), func(i int) bool { return s.list[i].TsStartNs > ns }) - 1
 	if i < 0 {
@@ -68,7 +69,7 @@ func (s *recordedSteps) isFresh(st *trace.Step, ns int64) bool {
 	return s.complete || ns-st.TsStartNs <= staleNs || st.RunningDepth == 0 && st.WaitingDepth == 0
 }
 
-// counterAt is the number of the step in progress at ns. Where not every step is recorded it is
+// counterAt returns the number of the step in progress at ns. Where not every step is recorded it is
 // extrapolated from the last anchor at the pace of the anchors of the second before, so that nothing
 // after ns is used.
 func (s *recordedSteps) counterAt(ns int64) (step float64, ok bool) {

@@ -34,7 +34,7 @@ func (b *rowBuilder) makeRow(i int, t int64) (Row, reason) {
 	return r, ""
 }
 
-// refusedReason is the first reason for which a request is no row that follows from its own
+// refusedReason returns the first reason for which a request is no row that follows from its own
 // record, without the engine's state.
 func (b *rowBuilder) refusedReason(l *requestLife) reason {
 	switch {

@@ -18,7 +18,7 @@ import (
 // RowsFile is the account of the rows of an output folder.
 const RowsFile = folder.PredictorRows
 
-// RowsCommand is the `command` of predictor_rows.json.
+// RowsCommand returns the `command` of predictor_rows.json.
 func RowsCommand(o Options) string { return option.Command("predictor rows", o.Flags()) }
 
 // MakeRows makes the rows of every run of an output folder and writes them to

@@ -9,14 +9,14 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Bucket is the bucket of a row in the stratified sample, in [0, buckets).
+// Bucket returns the bucket of a row in the stratified sample, in [0, buckets).
 func Bucket(r *Row) int {
 	kv := min(kvBuckets-1, int(kvBuckets*max(0, min(1, r.KVCachePercentage))))
 	prefix := int(scoreBucket(max(0, min(1, r.PrefixCacheScore))))
 	return (queueBucket(r.NumRequestWaiting)*kvBuckets+kv)*prefixBuckets + prefix
 }
 
-// queueBucket is the queue bucket of a number of waiting requests, in [0, queueBuckets).
+// queueBucket returns the queue bucket of a number of waiting requests, in [0, queueBuckets).
 func queueBucket(waiting int64) int {
 	for b, most := range []int64{0, 2, 5, 10} {
 		if waiting <= most {
@@ -100,7 +100,7 @@ func gatherRows(runs []*runRows, target, features string) *rowSet {
 	return a
 }
 
-// targetOf is the measured latency of a row, ms; 0 when it is unknown.
+// targetOf returns the measured latency of a row, ms; 0 when it is unknown.
 func targetOf(r *Row, target string) float64 {
 	switch target {
 	case targetTTFT:
@@ -164,9 +164,9 @@ func stratified(t *trainingColumns, train []int, most int, weights string,
 	return rows, w
 }
 
-// rowsPerBucket is the limit of rows of a bucket that trees are grown on. With auto it tries several
-// limits: it grows trees on the first three and the first four fifths of the training rows, and
-// takes the limit with the smallest mean error on the fifths that follow.
+// rowsPerBucket returns the limit of rows of a bucket that trees are grown on. With auto it tries
+// several limits: it grows trees on the first three and the first four fifths of the training rows,
+// and takes the limit with the smallest mean error on the fifths that follow.
 func (o *TrainOptions) rowsPerBucket(tab *trainingColumns, early []int) (int, error) {
 	if o.BucketRows != "auto" {
 		n, _ := strconv.Atoi(o.BucketRows) // none: 0

@@ -38,7 +38,7 @@ type judged struct {
 	early  []int                          // training rows; nil for models of a file
 }
 
-// scopes are all rows, and every configuration with enough of them.
+// scopes returns all rows, and every configuration with enough of them.
 func scopes(runs []*runRows) []string {
 	rows := map[string]int{}
 	var configs []string
@@ -55,7 +55,7 @@ func scopes(runs []*runRows) []string {
 	return append(out, slices.DeleteFunc(configs, func(c string) bool { return rows[c] < leastPerScope })...)
 }
 
-// inScope are the rows of a configuration.
+// inScope returns the rows of a configuration.
 func (a *rowSet) inScope(scope string, rows []int) []int {
 	if scope == scopeAll {
 		return rows
@@ -229,7 +229,7 @@ func (a *rowSet) setBlocks(o *testOutcome) {
 	}
 }
 
-// interval is the 95 % percentile interval of the mean of v over rows, blocks
+// interval returns the 95 % percentile interval of the mean of v over rows, blocks
 // drawn with replacement; not ok below five blocks (spec#predictor-scores).
 func (o *testOutcome) interval(v []float64, seed uint64) (lo, hi float64, ok bool) {
 	n := o.blocks
@@ -305,7 +305,7 @@ func judgeFile(runs []*runRows, target *forest.Target, physics []estimates, o Tr
 	return nil
 }
 
-// coverageOf is the share of targets at or below their predictions, and its 95 %
+// coverageOf returns the share of targets at or below their predictions, and its 95 %
 // interval from the effective number of rows (rows in time order).
 func coverageOf(y, pred []float64) (share float64, band [2]float64) {
 	var in []float64
@@ -325,7 +325,7 @@ func coverageOf(y, pred []float64) (share float64, band [2]float64) {
 	return share, wilson(share, stat.EffectiveSize(in))
 }
 
-// wilson is the 95 % score interval of a share among n rows (Wilson, JASA 22, 1927).
+// wilson returns the 95 % score interval of a share among n rows (Wilson, JASA 22, 1927).
 func wilson(p, n float64) [2]float64 {
 	const z = 1.959963984540054
 	centre := (p + z*z/(2*n)) / (1 + z*z/n)

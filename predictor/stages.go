@@ -41,7 +41,7 @@ func stagesOf(lives []requestLife, d *deploy.Deployment) []trace.Opt[int64] {
 	return out
 }
 
-// openPhases are the phases of run.yaml other than the warm-up.
+// openPhases returns the phases of run.yaml other than the warm-up.
 func openPhases(d *deploy.Deployment) []deploy.Phase {
 	var open []deploy.Phase
 	for _, p := range d.Phases {

@@ -47,7 +47,7 @@ type runRows struct {
 	Rows       []Row
 }
 
-// testStartNs is the decision time of the first row held out.
+// testStartNs returns the decision time of the first row held out.
 func (r *runRows) testStartNs() int64 {
 	if len(r.Rows) == 0 {
 		return math.MaxInt64
@@ -62,7 +62,7 @@ type hidden struct {
 	StartNs, EndNs int64
 }
 
-// hiddenTails are the intervals held out.
+// hiddenTails returns the intervals held out.
 func hiddenTails(runs []*runRows) (out []hidden) {
 	for _, r := range runs {
 		out = append(out, hidden{r.ID, r.testStartNs(), math.MaxInt64})
@@ -121,7 +121,7 @@ func (o *TrainOptions) Check() error {
 	return nil
 }
 
-// boost are the settings of trees.
+// boost returns the settings of trees.
 func (o *TrainOptions) boost() boostOptions {
 	opt := defaultBoost()
 	opt.Seed = o.Seed

@@ -72,7 +72,7 @@ func (t *trainingColumns) pickColumns(rows []int) [][]float64 {
 // IsQueued reports whether requests wait at a row's decision.
 func (t *trainingColumns) IsQueued(i int) bool { return t.Waiting[i] > 0 }
 
-// queueGroup is the index of a row's conformal factor (forest.LevelFactors).
+// queueGroup returns the index of a row's conformal factor (forest.LevelFactors).
 func (t *trainingColumns) queueGroup(i int) int {
 	g := 0
 	if t.Waiting[i] > 0 {
@@ -102,7 +102,7 @@ func splitTail(t *trainingColumns, rows []int, share float64) (head, tail []int)
 	return head, tail
 }
 
-// moments are the mean and the standard deviation of a column's known values; a
+// moments returns the mean and the standard deviation of a column's known values; a
 // column that does not vary counts as 0.
 func moments(column []float64, rows []int) (mean, scale float64) {
 	var known []float64

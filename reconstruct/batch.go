@@ -14,7 +14,7 @@ type Budget struct {
 	Chunked   bool  // chunked prefill; without it a prompt runs in one step
 }
 
-// BudgetOf is the budget for prompts in a step that runs so many decode tokens.
+// BudgetOf returns the budget for prompts in a step that runs so many decode tokens.
 func BudgetOf(e *vllm.Engine, decodes int64) Budget {
 	return Budget{
 		Left:      e.MaxNumBatchedTokens - decodes,
@@ -23,7 +23,7 @@ func BudgetOf(e *vllm.Engine, decodes int64) Budget {
 	}
 }
 
-// Chunk is how many of the remaining tokens of a prompt the step can compute.
+// Chunk returns how many of the remaining tokens of a prompt the step can compute.
 func (b *Budget) Chunk(remaining int64) int64 {
 	if !b.Chunked {
 		return remaining
@@ -40,7 +40,7 @@ type Counts struct {
 	Decodes, DecodeTokens   int64
 }
 
-// FirstDecodes is the largest number of prefills of a step that can be first decodes. An
+// FirstDecodes returns the largest number of prefills of a step that can be first decodes. An
 // asynchronous engine schedules the first decode of a request before it has processed the first
 // token, and therefore counts it as a prefill of one token. Each of them follows a prompt that
 // ended in the step before; endedBefore is the number of those.
@@ -65,7 +65,7 @@ func (c Counts) MayCutPrompt(budget int64) bool {
 	return c.Prefills > 0 && c.PrefillTokens+c.DecodeTokens >= budget
 }
 
-// CachedTokens is how many prompt tokens of a request came from the prefix cache: the recorded
+// CachedTokens returns how many prompt tokens of a request came from the prefix cache: the recorded
 // number, 0 where the engine has no prefix cache, unknown otherwise (spec#cached-tokens).
 func CachedTokens(recorded trace.Opt[int64], prefixCaching bool) trace.Opt[int64] {
 	if !recorded.OK && !prefixCaching {
@@ -74,7 +74,7 @@ func CachedTokens(recorded trace.Opt[int64], prefixCaching bool) trace.Opt[int64
 	return recorded
 }
 
-// MaxCachedBlocks is the largest number of KV blocks of a prompt that can come from the prefix
+// MaxCachedBlocks returns the largest number of KV blocks of a prompt that can come from the prefix
 // cache. Only whole blocks can, and the last token is always computed, because the engine needs its
 // logits (vllm/v1/core/kv_cache_manager.py: get_computed_blocks()).
 func MaxCachedBlocks(promptTokens, blockSize int64) int64 {

@@ -111,10 +111,10 @@ func FromJourneys(lives []Life, r Recording) *Batches {
 // HasLives reports whether any journey was recorded.
 func (b *Batches) HasLives() bool { return len(b.lives) > 0 }
 
-// Len is the number of steps.
+// Len returns the number of steps.
 func (b *Batches) Len() int { return int(b.n) }
 
-// Summary is the index of the summary of the k-th step; -1 without one. It may not be called after
+// Summary returns the index of the summary of the k-th step; -1 without one. It may not be called after
 // Release.
 func (b *Batches) Summary(k int) int32 { return b.working.summary[k] }
 
@@ -185,9 +185,9 @@ func (b *Batches) countCachedTokens() {
 	}
 }
 
-// promptTokensOf is how many prompt tokens of a request ran, from the summaries of its steps; false
-// if that is unknown. It subtracts the decodes from all scheduled tokens instead of reading the
-// prefill tokens, because the summaries label first decodes as prefills under asynchronous
+// promptTokensOf returns how many prompt tokens of a request ran, from the summaries of its steps;
+// false if that is unknown. It subtracts the decodes from all scheduled tokens instead of reading
+// the prefill tokens, because the summaries label first decodes as prefills under asynchronous
 // scheduling (Counts.FirstDecodes).
 func (b *Batches) promptTokensOf(l *Life) (int64, bool) {
 	w := b.working
@@ -290,7 +290,7 @@ func newUnsetIndices(n int64) unsetIndices {
 	return u
 }
 
-// firstFrom is the first unset index at or after i; the length of the slice if there is none.
+// firstFrom returns the first unset index at or after i; the length of the slice if there is none.
 func (u unsetIndices) firstFrom(i int64) int64 {
 	for int64(u[i]) != i {
 		u[i] = u[u[i]]

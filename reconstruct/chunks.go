@@ -266,7 +266,7 @@ func (c *chunkClusters) placePrompt(row, last int) {
 	}
 }
 
-// iterations are the clusters whose batch is known, as iterations of the engine.
+// iterations returns the clusters whose batch is known, as iterations of the engine.
 func (c *chunkClusters) iterations() []trace.Iteration {
 	var out []trace.Iteration
 	index := int64(0)

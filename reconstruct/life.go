@@ -39,7 +39,7 @@ type Life struct {
 	needsSummary bool
 }
 
-// FirstStep is the first step that the request may have run in.
+// FirstStep returns the first step that the request may have run in.
 func (l *Life) FirstStep() int64 {
 	if l.unknown != "" {
 		return l.from
@@ -47,7 +47,7 @@ func (l *Life) FirstStep() int64 {
 	return l.scheduled
 }
 
-// LastStep is the last step that the request may have run in.
+// LastStep returns the last step that the request may have run in.
 func (l *Life) LastStep() int64 {
 	if l.unknown != "" {
 		return l.to
@@ -71,7 +71,7 @@ func (l *Life) chunkAt(step int64) (trace.Chunk, bool) {
 	return c, c.New > 0
 }
 
-// computedBy is how many prompt tokens ran in the steps up to and including the given one.
+// computedBy returns how many prompt tokens ran in the steps up to and including the given one.
 func (l *Life) computedBy(step int64) int64 {
 	if step < l.scheduled {
 		return 0
@@ -110,7 +110,7 @@ type lifeReader struct {
 	lastStep      int64 // of the run
 }
 
-// readLife is the life of one request; false if the request never ran.
+// readLife returns the life of one request; false if the request never ran.
 func (r *lifeReader) readLife(q *trace.Request) (Life, bool) {
 	if !q.CoreID.OK {
 		return Life{}, false
@@ -200,8 +200,8 @@ func (r *lifeReader) withFirstToken(l Life, q *trace.Request) Life {
 	return l
 }
 
-// maxUncounted is how many steps of a request can be scheduled but not yet counted at the moment of
-// an abort.
+// maxUncounted returns how many steps of a request can be scheduled but not yet counted at the
+// moment of an abort.
 func (r *lifeReader) maxUncounted() int64 {
 	if r.isAsync {
 		return 2

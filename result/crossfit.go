@@ -23,7 +23,7 @@ type CrossBlocks struct {
 	EmbargoNs int64 `json:"embargo_ns"`
 }
 
-// Block is the block in which something begins at a moment.
+// Block returns the block in which something begins at a moment.
 func (b *CrossBlocks) Block(ns int64) int {
 	block := 0
 	for _, cut := range b.CutsNs {
@@ -71,7 +71,7 @@ type CrossAlpha struct {
 	Deployments []DeploymentCoefficients `json:"deployments,omitempty"`
 }
 
-// BlocksOf are the blocks of a phase of a run; nil: the fit did not learn from it.
+// BlocksOf returns the blocks of a phase of a run; nil: the fit did not learn from it.
 func (c *CrossFits) BlocksOf(run, phase string) *CrossBlocks {
 	if c == nil {
 		return nil

@@ -60,7 +60,7 @@ func withDigest(text []byte) ([]byte, error) {
 	return slices.Concat(blank[:at[2]], []byte(sum), blank[at[2]:]), nil
 }
 
-// textDigest is the SHA-256 of a JSON text without the space between its tokens.
+// textDigest returns the SHA-256 of a JSON text without the space between its tokens.
 func textDigest(text []byte) (string, error) {
 	var b bytes.Buffer
 	if err := json.Compact(&b, text); err != nil {
@@ -127,7 +127,7 @@ func numberListsOnOneLine(text []byte) []byte {
 	return out
 }
 
-// stringEnd is the length of the string literal that the text begins with.
+// stringEnd returns the length of the string literal that the text begins with.
 func stringEnd(text []byte) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
@@ -140,7 +140,7 @@ func stringEnd(text []byte) int {
 	return len(text)
 }
 
-// numbersEnd is the length of the list of numbers that the text begins with. It is 0 for an empty
+// numbersEnd returns the length of the list of numbers that the text begins with. It is 0 for an empty
 // list and for a list that contains a string or an object.
 func numbersEnd(text []byte) int {
 	depth := 0

@@ -254,7 +254,7 @@ func addCounts[T any](to, from *T) {
 	}
 }
 
-// sumOfKnown is a + b; unknown if either is.
+// sumOfKnown returns a + b; unknown if either is.
 func sumOfKnown(a, b trace.Opt[int64]) trace.Opt[int64] {
 	if !a.OK || !b.OK {
 		return trace.Opt[int64]{}

@@ -44,7 +44,7 @@ func (r *ValidationRun) ReplayRank() int {
 	return 2
 }
 
-// LargestKS is the largest KS D of the plain replay over the compared metrics; -1 without any.
+// LargestKS returns the largest KS D of the plain replay over the compared metrics; -1 without any.
 func (r *ValidationRun) LargestKS() float64 {
 	worst := -1.0
 	if r.Metrics == nil {

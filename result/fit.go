@@ -32,7 +32,8 @@ type Fit struct {
 	Cross *CrossFits `json:"cross_fits,omitempty"`
 }
 
-// AlphaNamed is the model of one alpha target (a delay outside the steps); nil if the fit has none.
+// AlphaNamed returns the model of one alpha target (a delay outside the steps); nil if the fit has
+// none.
 func (f *Fit) AlphaNamed(target string) *Model {
 	for i := range f.Alpha {
 		if f.Alpha[i].Target == target || f.Alpha[i].Name == target {
@@ -42,7 +43,7 @@ func (f *Fit) AlphaNamed(target string) *Model {
 	return nil
 }
 
-// MedianDelayUs is the median prediction of an alpha target on the hold-out rows of a
+// MedianDelayUs returns the median prediction of an alpha target on the hold-out rows of a
 // configuration: the mean over its runs, weighted by rows. If c is nil or none of its runs has
 // rows, it is the median over all configurations. scope is the configuration's label, or "all
 // configurations". ok is false if the fit has no model of the target.
@@ -72,7 +73,7 @@ func (f *Fit) MedianDelayUs(target string, c *FitConfig) (us float64, scope stri
 	return *median, "all configurations", true
 }
 
-// medianPrediction is the median prediction of a delay and the number of its rows, from whichever
+// medianPrediction returns the median prediction of a delay and the number of its rows, from whichever
 // errors its target has; nil without any.
 func medianPrediction(interval *IntervalErrors, errors *TargetErrors) (rows int, us *float64) {
 	switch {
@@ -84,7 +85,7 @@ func medianPrediction(interval *IntervalErrors, errors *TargetErrors) (rows int,
 	return 0, nil
 }
 
-// AllWarnings are the warnings of the fit and of its models, without repetitions.
+// AllWarnings returns the warnings of the fit and of its models, without repetitions.
 func (f *Fit) AllWarnings() []trace.Finding {
 	lists := [][]trace.Finding{f.Warnings, f.Beta.Warnings}
 	for i := range f.Alpha {
@@ -101,8 +102,8 @@ func (f *Fit) AllWarnings() []trace.Finding {
 	return all
 }
 
-// HoldoutOf is the MAPE of the step time on the hold-out rows of a configuration: that of its cells
-// by regime, weighted by rows. It is nil without such rows.
+// HoldoutOf returns the MAPE of the step time on the hold-out rows of a configuration: that of its
+// cells by regime, weighted by rows. It is nil without such rows.
 func (f *Fit) HoldoutOf(config string) *float64 {
 	sum, n := 0.0, 0
 	for i := range f.Beta.Cells {

@@ -32,5 +32,5 @@ type Gate struct {
 // Book is the address of the specification; the address of a clause is Book#NAME.
 const Book = "https://github.com/blis-train/blis-train/blob/main/docs/spec.md"
 
-// GateClause is the address of a gate's clause.
+// GateClause returns the address of a gate's clause.
 func GateClause(name string) string { return Book + "#gate-" + strings.ReplaceAll(name, "_", "-") }

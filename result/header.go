@@ -63,7 +63,8 @@ func Platform() string {
 	return name
 }
 
-// OrNull is a number of a document; nil, which is written as null, where it is unknown (NaN) or infinite.
+// OrNull returns a number of a document; nil, which is written as null, where it is unknown (NaN)
+// or infinite.
 func OrNull(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
@@ -80,7 +81,7 @@ func Share(part, whole int) *float64 {
 	return &share
 }
 
-// TextOrNull is a text of a document; nil where it is empty.
+// TextOrNull returns a text of a document; nil where it is empty.
 func TextOrNull(text string) *string {
 	if text == "" {
 		return nil

@@ -47,7 +47,7 @@ const (
 	UseContradicted = "contradicted"
 )
 
-// Violated are the violated identities that harm a purpose with one of the effects.
+// Violated returns the violated identities that harm a purpose with one of the effects.
 func Violated(identities []Identity, purpose string, effects ...string) []*Identity {
 	var out []*Identity
 	for i := range identities {

@@ -83,7 +83,7 @@ type DeploymentFactor struct {
 	Rows       int     `json:"rows"`             // of those runs
 }
 
-// Name is the key of the factor in coefficient files.
+// Name returns the key of the factor in coefficient files.
 func (d *DeploymentFactor) Name() string {
 	if d.Config != "" {
 		return d.Config

@@ -32,8 +32,8 @@ type Validation struct {
 	Warnings []trace.Finding `json:"warnings"`
 }
 
-// VerdictFor is the verdict on a purpose in a scope, with the gates that failed and those that lack
-// data. For the purpose "all" it is the worst of all purposes.
+// VerdictFor returns the verdict on a purpose in a scope, with the gates that failed and those that
+// lack data. For the purpose "all" it is the worst of all purposes.
 func (v *Validation) VerdictFor(purpose, scope string) PurposeVerdict {
 	out := PurposeVerdict{Failed: []string{}, Missing: []string{}}
 	out.Purpose = purpose
@@ -60,7 +60,7 @@ func appendMissing(list, more []string) []string {
 	return list
 }
 
-// Verdicts are the gates, the verdicts by purpose, and the purpose that decides, in the form of
+// Verdicts returns the gates, the verdicts by purpose, and the purpose that decides, in the form of
 // coefficient files. All are empty for a nil validation.
 func (v *Validation) Verdicts() (gates []coeff.Gate, purposes []coeff.PurposeVerdict, decides string) {
 	if v == nil {

@@ -246,7 +246,7 @@ func (c *collection) fit(ext *result.Extract) (string, error) {
 	return made["all runs"], err
 }
 
-// rowTasks are the tasks that make the rows of a fit: one for every run that takes part; none for a
+// rowTasks returns the tasks that make the rows of a fit: one for every run that takes part; none for a
 // fit from requests, which reads the tables itself.
 func (c *collection) rowTasks(ext *result.Extract) (tasks []Task, err error) {
 	o := c.o.Fit

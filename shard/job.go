@@ -60,7 +60,7 @@ func (j Job) Garbage() ([]string, error) {
 	return garbage, err
 }
 
-// offeredTasks are the ids of the tasks of all passes.
+// offeredTasks returns the ids of the tasks of all passes.
 func (j Job) offeredTasks() (map[string]bool, error) {
 	entries, err := os.ReadDir(j.path(passesDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,7 +123,7 @@ func NewTask(pass, name string, spec any) (Task, error) {
 	return Task{Pass: pass, Name: name, Spec: b}, err
 }
 
-// text is the content of the task's file.
+// text returns the content of the task's file.
 func (t *Task) text() []byte {
 	b, err := json.Marshal(t)
 	if err != nil {
@@ -136,13 +136,13 @@ func (t *Task) text() []byte {
 // ID identifies the task, its receipts and its files: the pass and a hash of the task's text.
 func (t *Task) ID() string { return t.Pass + "-" + shortHash(t.text()) }
 
-// shortHash is the start of the SHA-256 of a text, as names have it.
+// shortHash returns the start of the SHA-256 of a text, as names have it.
 func shortHash(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])[:hashDigits]
 }
 
-// path is a path below the job's folder.
+// path returns a path below the job's folder.
 func (j Job) path(elem ...string) string { return filepath.Join(append([]string{j.Dir}, elem...)...) }
 
 // Offer writes the tasks of a pass, in order, so that processes can do them. Tasks that were
@@ -177,7 +177,7 @@ func (j Job) Offer(pass string, tasks []Task) error {
 	return j.writeJSON(passesDir, pass, list)
 }
 
-// fileNames is the set of names in a folder.
+// fileNames returns the set of names in a folder.
 func fileNames(dir string) (map[string]bool, error) {
 	entries, err := os.ReadDir(dir)
 	found := map[string]bool{}
@@ -241,7 +241,7 @@ func (j Job) Task(id string) (*Task, error) {
 	return t, nil
 }
 
-// completeID is the only id that begins with prefix; an error if there are several or none.
+// completeID returns the only id that begins with prefix; an error if there are several or none.
 func (j Job) completeID(prefix string) (string, error) {
 	entries, err := os.ReadDir(j.path(tasksDir))
 	if err != nil {

@@ -72,7 +72,7 @@ type fitTask struct {
 	Rows    map[string]string `json:"rows"`    // folders by run
 }
 
-// reads are the folders that the task reads completely.
+// reads returns the folders that the task reads completely.
 func (t *fitTask) reads() []string {
 	if len(t.Rows) == 0 { // a fit from requests reads the tables
 		return t.Folders
@@ -93,7 +93,7 @@ type judgeTask struct {
 	Limits  string            `json:"limits,omitempty"`  // folder of the limits: of the pass replay
 }
 
-// reads are the folders that the task reads completely.
+// reads returns the folders that the task reads completely.
 func (t *judgeTask) reads() []string {
 	all := append(slices.Sorted(maps.Values(t.Steps)), t.Fit)
 	if t.Run != "" {
@@ -363,7 +363,7 @@ func readEntries(job Job, folders []string) ([]*extract.Entry, error) {
 	return entries, nil
 }
 
-// readTables are the tables that tasks wrote, in the form of an extraction.
+// readTables returns the tables that tasks wrote, in the form of an extraction.
 func readTables(job Job, folders []string) (pipeline.Tables, error) {
 	entries, err := readEntries(job, folders)
 	if err != nil {

@@ -131,7 +131,7 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 	return p, files.Write(path, text)
 }
 
-// planOf is the plan of a run without its inputs, with the options as given.
+// planOf returns the plan of a run without its inputs, with the options as given.
 func planOf(o *pipeline.RunOptions) *Plan {
 	return &Plan{
 		ToolVersion: folder.ToolVersion,
@@ -145,7 +145,7 @@ func planOf(o *pipeline.RunOptions) *Plan {
 	}
 }
 
-// runsLeft are the runs of the plan that the filter accepts.
+// runsLeft returns the runs of the plan that the filter accepts.
 func (p *Plan) runsLeft(o *pipeline.ExtractOptions) (runs []extract.Planned, err error) {
 	ext := &result.Extract{}
 	for _, r := range p.Runs {

@@ -41,15 +41,16 @@ type Failure struct {
 	Hint    string     `json:"hint,omitempty"`
 }
 
-// Path is the path of a file of the receipt.
+// Path returns the path of a file of the receipt.
 func (j Job) Path(r *Receipt, name string) string {
 	return filepath.Join(j.Folder(r.Folder), filepath.FromSlash(name))
 }
 
-// Folder is the path of a receipt's folder.
+// Folder returns the path of a receipt's folder.
 func (j Job) Folder(name string) string { return j.path(dataDir, name) }
 
-// name is the name of the receipt's file without extension: the task's id and a hash of the receipt.
+// name returns the name of the receipt's file without extension: the task's id and a hash of the
+// receipt.
 func (r *Receipt) name() (string, error) {
 	b, err := json.Marshal(r)
 	return r.Task + "." + shortHash(b), err

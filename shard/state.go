@@ -91,7 +91,7 @@ func (s *State) receiptOf(j Job, id string, names []string) (good *Receipt, fail
 	return good, failed, nil
 }
 
-// failure is the error of a task that has failed too often or because of its inputs; nil if it may
+// failure returns the error of a task that has failed too often or because of its inputs; nil if it may
 // be tried again. names are its failure receipts.
 func (j Job) failure(names []string) error {
 	if len(names) == 0 {

@@ -30,7 +30,7 @@ type load struct {
 	loop  workload.Loop // closed loop of clients; without clients requests arrive at their own times
 }
 
-// loopOf is the closed loop that the options describe.
+// loopOf returns the closed loop that the options describe.
 func loopOf(o *Options) workload.Loop {
 	if n := o.MaxConcurrency; n > 0 {
 		return workload.Loop{Clients: n, KeepArrivals: true}
@@ -38,7 +38,7 @@ func loopOf(o *Options) workload.Loop {
 	return workload.Loop{Clients: o.Concurrency, ThinkUs: sim.ToUs(o.ThinkMs * 1e3), RampUs: sim.ToUs(o.RampS * 1e6)}
 }
 
-// Requests are the requests of one seed. A recording gives the same ones for every seed, a
+// Requests returns the requests of one seed. A recording gives the same ones for every seed, a
 // generator draws new ones. The options' rate scale, limits and closed loop are applied.
 func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 	w := s.load.fixed

@@ -30,7 +30,7 @@ type class struct {
 	ttft, e2e []float64
 }
 
-// NewCollector is an empty collector for the results of these requests.
+// NewCollector returns an empty collector for the results of these requests.
 func NewCollector(reqs []sim.Request) *collector {
 	requests := len(reqs)
 	c := &collector{isClosed: sim.IsClosedLoop(reqs), run: Summary{Rejections: map[string]int{}}, first: math.MaxInt64, classes: map[string]*class{}}
@@ -101,7 +101,7 @@ func (c *collector) countOutcome(r *sim.RequestResult) {
 	}
 }
 
-// ArrivalOf is the request in the form that the saturation checks read (spec#saturation).
+// ArrivalOf returns the request in the form that the saturation checks read (spec#saturation).
 func ArrivalOf(r *sim.RequestResult) stat.Arrival {
 	us := func(v float64, ok bool) float64 {
 		if !ok {
@@ -223,7 +223,7 @@ func (s *Summary) fillLatencies(c *collector, gaps *stat.Histogram) {
 	spreadOf(c.queueWait).setFields(&s.QueueWaitMeanMs, &s.QueueWaitP50Ms, &s.QueueWaitP90Ms, &s.QueueWaitP95Ms, &s.QueueWaitP99Ms)
 }
 
-// summarize is the summary of the class over a run of so many seconds.
+// summarize returns the summary of the class over a run of so many seconds.
 func (k *class) summarize(seconds float64) Class {
 	if k.Judged > 0 {
 		k.Attainment = known(float64(k.Met) / float64(k.Judged))
@@ -247,7 +247,7 @@ type spread [5]*float64
 // levels are the quantiles of a spread.
 var levels = []float64{.5, .9, .95, .99}
 
-// spreadOf is the spread, ms, of values in us, which it sorts.
+// spreadOf returns the spread, ms, of values in us, which it sorts.
 func spreadOf(v []float64) (s spread) {
 	if len(v) == 0 {
 		return s

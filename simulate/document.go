@@ -80,7 +80,7 @@ func intervals(runs []*Replication, percentiles bool) []interval {
 	return out
 }
 
-// intervalOf is the interval of one key with these values.
+// intervalOf returns the interval of one key with these values.
 func intervalOf(name string, v []float64, percentiles bool) interval {
 	mean, lo, hi := stat.MeanInterval(v)
 	if percentiles {

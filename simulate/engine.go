@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Engine is the simulator's configuration for one seed. Every replication gets latency models of
+// Engine returns the simulator's configuration for one seed. Every replication gets latency models of
 // its own, because these are not safe for concurrent use.
 func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	set := s.Set
@@ -51,7 +51,7 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	return cfg, nil
 }
 
-// latencyConfig is a configuration with only the latency model set.
+// latencyConfig returns a configuration with only the latency model set.
 func (s *Simulation) latencyConfig(set *coeff.Set) (cfg sim.Config, err error) {
 	cfg = sim.DefaultConfig(s.Deployment, nil)
 	var whole interface{ Parts() sim.Parts }
@@ -93,7 +93,7 @@ func parseNumbers(flag, text string) ([]float64, error) {
 	return out, nil
 }
 
-// WarningsOf are the warnings of the latency models: predictions outside what the coefficients were
+// WarningsOf returns the warnings of the latency models: predictions outside what the coefficients were
 // trained on.
 func WarningsOf(cfg *sim.Config) []trace.Finding {
 	var out []trace.Finding

@@ -9,13 +9,13 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 )
 
-// Flags are the options as flags. simulation.json records those that differ from their defaults and
+// Flags returns the options as flags. simulation.json records those that differ from their defaults and
 // can change a result.
 func (o *Options) Flags() []cli.Flag {
 	return slices.Concat(o.inputFlags(), o.engineFlags(), o.outputFlags(), o.loadFlags())
 }
 
-// inputFlags are the flags that name input files.
+// inputFlags returns the flags that name input files.
 func (o *Options) inputFlags() []cli.Flag {
 	return []cli.Flag{
 		option.RecordedBase(&cli.StringFlag{Name: "coefficients", Destination: &o.Coefficients, Value: o.Coefficients,
@@ -39,7 +39,7 @@ func (o *Options) setValues() []string {
 	return []string{strings.Join(o.Set, ",")}
 }
 
-// engineFlags are the flags about the engine and its latency model.
+// engineFlags returns the flags about the engine and its latency model.
 func (o *Options) engineFlags() []cli.Flag {
 	return []cli.Flag{
 		option.RecordedUnless(ModelAuto, &cli.StringFlag{Name: "latency-model", Destination: &o.Model, Value: o.Model,
@@ -75,7 +75,7 @@ func (o *Options) engineFlags() []cli.Flag {
 	}
 }
 
-// outputFlags are the flags about the files that are written.
+// outputFlags returns the flags about the files that are written.
 func (o *Options) outputFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "emit-otlp", Destination: &o.EmitOTLP, Value: o.EmitOTLP,
@@ -91,7 +91,7 @@ func (o *Options) outputFlags() []cli.Flag {
 	}
 }
 
-// loadFlags are the flags about the workload.
+// loadFlags returns the flags about the workload.
 func (o *Options) loadFlags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.StringFlag{Name: "phase", Destination: &o.Phase, Value: o.Phase,

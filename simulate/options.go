@@ -64,7 +64,7 @@ type Options struct {
 	Say      func(sentence string) // called with a sentence on where step times come from; may be nil
 }
 
-// DefaultOptions are the defaults of the command line. Out, Deployment and the workload have none.
+// DefaultOptions returns the defaults of the command line. Out, Deployment and the workload have none.
 func DefaultOptions() Options {
 	return Options{
 		Model:        ModelAuto,

@@ -111,7 +111,7 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 	return s, err
 }
 
-// With is a copy of the simulation with other options. Changes to one do not affect the other.
+// With returns a copy of the simulation with other options. Changes to one do not affect the other.
 func (s *Simulation) With(o *Options) *Simulation {
 	own := *s
 	own.o = o

@@ -95,7 +95,7 @@ var (
 	spreadFigures  = []string{"mean", "p50", "p90", "p95", "p99"}
 )
 
-// RequestsPerStep is the mean number of requests that a step decodes.
+// RequestsPerStep returns the mean number of requests that a step decodes.
 func (s *Summary) RequestsPerStep() float64 {
 	return float64(s.TotalOutputTokens) / float64(max(1, s.Steps))
 }
@@ -115,7 +115,7 @@ type EnginePart struct {
 	Ranks []EnginePart `json:"ranks,omitempty"` // of a data-parallel instance
 }
 
-// PartOf are the counts of an engine.
+// PartOf returns the counts of an engine.
 func PartOf(e *sim.Result) EnginePart {
 	p := EnginePart{
 		Requests:    e.Sent,

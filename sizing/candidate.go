@@ -179,7 +179,7 @@ func (c *candidate) replicate(ctx context.Context, n int, samples []*predict.Sam
 	return samples, nil
 }
 
-// shownFigures are the statistics of a row: those of the targets, and the usual ones.
+// shownFigures returns the statistics of a row: those of the targets, and the usual ones.
 func (c *candidate) shownFigures() []predict.Target {
 	var out []predict.Target
 	add := func(t predict.Target) {

@@ -47,8 +47,9 @@ func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 // leastShare of the asked load is the smallest that is tried on one server.
 const leastShare = 1.0 / 4096
 
-// highestLoad is the highest load of one of n servers that meets the targets in a probe, at most twice the asked
-// load; atLeast says that the search ended there. 0: none does, and the target that the smallest load breaks.
+// highestLoad returns the highest load of one of n servers that meets the targets in a probe, at
+// most twice the asked load; atLeast says that the search ended there. 0: none does, and the target
+// that the smallest load breaks.
 func (c *candidate) highestLoad(ctx context.Context, n int, asked, ratio float64) (highest float64, atLeast bool, broken string, err error) {
 	meets := func(amount float64) (bool, error) {
 		if err := ctx.Err(); err != nil {

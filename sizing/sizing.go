@@ -111,7 +111,7 @@ type Answer struct {
 	Notes   []trace.Finding `json:"warnings,omitempty"`
 }
 
-// Best is the first row that meets the targets by an estimate; nil: none does.
+// Best returns the first row that meets the targets by an estimate; nil: none does.
 func (a *Answer) Best() *Row {
 	if len(a.Rows) > 0 && (a.Rows[0].Met == MetYes || a.Rows[0].Met == MetEstimate) {
 		return &a.Rows[0]
@@ -182,7 +182,7 @@ func compareRows(a, b *Row, byPrice bool) int {
 	return cmp.Or(order, cmp.Compare(a.GPUs, b.GPUs), cmp.Compare(b.Headroom, a.Headroom))
 }
 
-// candidates are the servers that may be deployed.
+// candidates returns the servers that may be deployed.
 func (q *Question) candidates() ([]candidate, error) {
 	var out []candidate
 	for _, hardware := range q.Hardware {
@@ -215,7 +215,7 @@ func (q *Question) candidates() ([]candidate, error) {
 	return out, nil
 }
 
-// serveLine is the command of one replica.
+// serveLine returns the command of one replica.
 func (c *candidate) serveLine() string {
 	words := []string{"vllm serve", files.Word(c.server.Model), fmt.Sprintf("--tensor-parallel-size %d", c.tp)}
 	if c.ep {

@@ -23,7 +23,7 @@ type namedCommand struct {
 	make           func() *cli.Command
 }
 
-// allCommands are the commands in the order and under the headings of help; each is made in a file
+// allCommands returns the commands in the order and under the headings of help; each is made in a file
 // of its own.
 func allCommands() []namedCommand {
 	return []namedCommand{

@@ -59,7 +59,7 @@ type group struct {
 	options []cli.Flag
 }
 
-// flagsOf are the named options of groups, to be flags of a command.
+// flagsOf returns the named options of groups, to be flags of a command.
 func flagsOf(groups []group, names ...string) []cli.Flag {
 	var all []cli.Flag
 	for _, g := range groups {
@@ -189,7 +189,7 @@ func (con *console) setKey(c *cli.Context, flag cli.Flag, key string, values []s
 	return known, err
 }
 
-// keys are the names of all options of the command.
+// keys returns the names of all options of the command.
 func (con *console) keys(cmd *cli.Command) []string {
 	names := flagNames(cmd.Flags)
 	for _, g := range con.groups {

@@ -33,10 +33,10 @@ const (
 	exitInterrupted = 130
 )
 
-// usagef is a mistake in how the command was called: exit status 2.
+// usagef returns a mistake in how the command was called: exit status 2.
 func usagef(format string, args ...any) error { return option.Misusef(format, args...) }
 
-// gatef is a verdict, not a failure of the program: exit status 3.
+// gatef returns a verdict, not a failure of the program: exit status 3.
 func gatef(format string, args ...any) error {
 	return &pipeline.VerdictError{Msg: fmt.Sprintf(format, args...)}
 }
@@ -96,7 +96,7 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 	return exitFailed
 }
 
-// errorMessages are the errors joined in err, one each.
+// errorMessages returns the errors joined in err, one each.
 func errorMessages(err error) []string {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -131,7 +131,7 @@ var percentGiven = regexp.MustCompile(`got (\d\d?), want (?:a share|0\.\.1)`)
 // choiceError matches a message that lists the possible words.
 var choiceError = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
 
-// hintOf is the hint printed with an error of a command: the error's own, else the word that was
+// hintOf returns the hint printed with an error of a command: the error's own, else the word that was
 // probably meant, else where the keys, flags or codes are explained.
 func hintOf(err error, command string) string {
 	var (
@@ -179,7 +179,8 @@ func hintOf(err error, command string) string {
 	return ""
 }
 
-// absentHint is the hint at a path where there is no file: the name that was probably meant, or how to look.
+// absentHint returns the hint at a path where there is no file: the name that was probably meant,
+// or how to look.
 func absentHint(path string) string {
 	folder, name := filepath.Split(path)
 	entries, gone := os.ReadDir(cmp.Or(folder, "."))

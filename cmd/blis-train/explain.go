@@ -59,7 +59,7 @@ func explain(con *console, args []string) error {
 	return nil
 }
 
-// matchingCodes are the entries with exactly that code, else those containing it.
+// matchingCodes returns the entries with exactly that code, else those containing it.
 func matchingCodes(all []explained, arg string) []explained {
 	want := strings.ToLower(strings.NewReplacer("-", "_", " ", "_").Replace(arg))
 	var exact, containing []explained

@@ -46,7 +46,8 @@ Example:
 	}, groups, func(c *cli.Context, con *console) error { return runExport(c, con, &o) })
 }
 
-// fitFormats are the foreign formats that are made of a fit: the core's, and those of the autoscalers.
+// fitFormats returns the foreign formats that are made of a fit: the core's, and those of the
+// autoscalers.
 func fitFormats() []export.Writer {
 	return slices.Concat(export.Writers(), autoscale.Writers(), build.Writers())
 }

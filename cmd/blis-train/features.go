@@ -71,7 +71,7 @@ func runFeatures(c *cli.Context, con *console) error {
 	return con.document(doc)
 }
 
-// featuresSet is the coefficient file asked for. Without one it is the library's,
+// featuresSet returns the coefficient file asked for. Without one it is the library's,
 // unless another version is asked for or the library has none for the run.
 func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 	name := c.String("coefficients")
@@ -97,7 +97,7 @@ func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 	return set, err
 }
 
-// featuresVersion is the version asked for, which must be the coefficients'.
+// featuresVersion returns the version asked for, which must be the coefficients'.
 func featuresVersion(asked string, set *coeff.Set, d *deploy.Deployment) (features.Version, error) {
 	switch {
 	case asked == "" && set == nil:

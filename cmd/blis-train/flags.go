@@ -12,7 +12,7 @@ import (
 // Flags that several commands have. The options of a stage are flags of its package; they hold
 // what pipeline.yaml sets as well.
 
-// everywhereFlags are the flags of every command.
+// everywhereFlags returns the flags of every command.
 func everywhereFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON document on stdout and nothing else"},
@@ -83,7 +83,7 @@ func ciFlags() []cli.Flag {
 var environmentFlags = []string{"json", "quiet", "log-format", "workers", "config", "ledger", "max-bad-frac",
 	"bootstraps", "for"}
 
-// environment is the variable of a flag.
+// environment returns the variable of a flag.
 func environment(flag string) string {
 	return "BLIS_TRAIN_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -130,7 +130,7 @@ func goesWith(c *cli.Context, what string, names ...string) error {
 	return nil
 }
 
-// dashed is a flag as the user writes it.
+// dashed returns a flag as the user writes it.
 func dashed(name string) string {
 	if len(name) == 1 {
 		return "-" + name

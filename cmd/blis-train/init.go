@@ -225,7 +225,7 @@ func (con *console) readModel(draft *deploy.Draft, path string) *model.Model {
 	return con.describeModel(model.Load(f, path, opts))
 }
 
-// builtInModel is the built-in model of that name, nil for none.
+// builtInModel returns the built-in model of that name, nil for none.
 func (con *console) builtInModel(draft *deploy.Draft, id string) *model.Model {
 	id, known := model.BuiltInID(id)
 	if !known {

@@ -76,7 +76,7 @@ func runInspect(c *cli.Context, con *console, o *pipeline.InspectOptions) error 
 	return unfitError(con, doc)
 }
 
-// unfitError is the exit code: one sentence per unfit run.
+// unfitError returns the exit code: one sentence per unfit run.
 func unfitError(con *console, doc *result.Inspect) error {
 	var reasons []string
 	for _, r := range doc.Runs {

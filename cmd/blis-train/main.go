@@ -39,7 +39,7 @@ Example:
    blis-train run testdata/traces/demo -o out
 `
 
-// run is the program. It returns the exit status, and uses nothing global but the files that its
+// run returns the program. It returns the exit status, and uses nothing global but the files that its
 // arguments name, the environment and signals.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := newOutput(stdout)
@@ -111,7 +111,7 @@ func runRecovered(ctx context.Context, app *cli.App, args []string) (err error) 
 // sessionKey is where commands find their session.
 const sessionKey = "session"
 
-// newApp is the program with the command that word names, with all of them where it names none.
+// newApp returns the program with the command that word names, with all of them where it names none.
 func newApp(word string, stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
 		Name:    "blis-train",

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-// manual is the man page: the library's, with the description of every command, and with the
+// manual returns the man page: the library's, with the description of every command, and with the
 // sections on exit status, environment and files.
 func manual(app *cli.App) (string, error) {
 	describeUsage(app.Commands)

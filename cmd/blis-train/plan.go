@@ -73,7 +73,7 @@ func runPlan(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	return con.printOpenTasks(c, plan.Open, plan)
 }
 
-// roughTime is a duration in words.
+// roughTime returns a duration in words.
 func roughTime(seconds float64) string {
 	switch {
 	case seconds < 100:

@@ -292,7 +292,7 @@ func (d *predictDoc) showStep(con *console, title string) {
 	con.table(title, cells{"operator", "count", "shape", "dtype", "ms", "reached", "from"}, rows)
 }
 
-// loadText is the load: clients or a rate.
+// loadText returns the load: clients or a rate.
 func loadText(p *predict.Prediction) string {
 	if p.RateRPS > 0 {
 		return fmt.Sprintf("%g requests/s", p.RateRPS)
@@ -389,7 +389,8 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 	printf("accuracy     %s", p.Trust.Sentence)
 }
 
-// sizeCommandFor is the command that finds the deployments for the load and targets of a prediction.
+// sizeCommandFor returns the command that finds the deployments for the load and targets of a
+// prediction.
 func sizeCommandFor(q *predict.Question, p *predict.Prediction) string {
 	load := fmt.Sprintf("--concurrency %d", p.Concurrency)
 	if p.RateRPS > 0 {
@@ -418,7 +419,7 @@ func shortMs(v *float64) string {
 	return number(v)
 }
 
-// highestText is the highest load that meets the targets, in words.
+// highestText returns the highest load that meets the targets, in words.
 func highestText(m *predict.MaxLoad, t *predict.Targets) string {
 	text := "none meets "
 	switch {

@@ -70,7 +70,7 @@ func (con *console) predictSweep(c *cli.Context, q predict.Question, text string
 	return nil
 }
 
-// newWarnings are the warnings of a point that no point before it has.
+// newWarnings returns the warnings of a point that no point before it has.
 func newWarnings(points []*predict.Prediction, p *predict.Prediction) []trace.Finding {
 	var out []trace.Finding
 	for _, w := range p.Warnings {
@@ -185,7 +185,7 @@ func showSweep(con *console, points []*predict.Prediction, targets *predict.Targ
 	con.table(name, head, rows)
 }
 
-// sweepFigures are the latencies of a sweep's table: those of the targets, else the usual ones.
+// sweepFigures returns the latencies of a sweep's table: those of the targets, else the usual ones.
 func sweepFigures(targets *predict.Targets) []predict.Target {
 	out := slices.Clone(targets.Limits)
 	if targets.Goodput > 0 {
@@ -204,7 +204,7 @@ func sweepFigures(targets *predict.Targets) []predict.Target {
 	return out
 }
 
-// predictedFigure is a statistic of a point; nil where it has none.
+// predictedFigure returns a statistic of a point; nil where it has none.
 func predictedFigure(p *predict.Prediction, t predict.Target) *float64 {
 	f := map[string]*predict.Figures{predict.TTFT: &p.TTFT, predict.TPOT: &p.TPOT, predict.ITL: &p.ITL, predict.E2E: &p.E2E}[t.Metric]
 	return map[string]*float64{"mean": f.Mean, "p50": f.P50, "p90": f.P90, "p95": f.P95, "p99": f.P99}[t.Figure()]
@@ -221,7 +221,7 @@ func metMark(p *predict.Prediction) string {
 	return markMet
 }
 
-// highestLoad is the highest load that meets the targets.
+// highestLoad returns the highest load that meets the targets.
 func highestLoad(m *predict.MaxLoad, below string) string {
 	switch {
 	case m == nil:

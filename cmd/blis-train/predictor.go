@@ -50,7 +50,7 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return runPredictorRows(c, con, o) })
 }
 
-// extractionFlags are the options of an extraction that a command has which extracts run folders
+// extractionFlags returns the options of an extraction that a command has which extracts run folders
 // itself.
 func extractionFlags(o *pipeline.ExtractOptions) []cli.Flag {
 	return append(option.Only(o.Flags(), "only", "exclude", "workers", "force"), dryRunFlag())
@@ -203,7 +203,7 @@ func runPredictorFit(c *cli.Context, con *console, ro predictor.Options, o predi
 	return errors.Join(folder.WriteDocument(path, p), con.writeScores(out, scores))
 }
 
-// predictorInput is the extracted folder; run folders are extracted and their
+// predictorInput returns the extracted folder; run folders are extracted and their
 // coefficients fitted first. No extraction comes back after a dry run.
 func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOptions) (in, out string,
 	ext *result.Extract, err error) {

@@ -37,7 +37,7 @@ Example:
 	}, groups, func(c *cli.Context, con *console) error { return runRun(c, con, &o) })
 }
 
-// runGroups are the groups of pipeline.yaml that a run reads, with its options.
+// runGroups returns the groups of pipeline.yaml that a run reads, with its options.
 func runGroups(o *pipeline.RunOptions) []group {
 	stages := o.Flags()
 	return []group{{"extract", stages[0]}, {"fit", stages[1]}, {"validate", stages[2]}, {"run", nil}}

@@ -207,7 +207,7 @@ const (
 	markNotMet   = "no"
 )
 
-// markOf is the mark of a row that meets the targets.
+// markOf returns the mark of a row that meets the targets.
 func markOf(r *sizing.Row) string {
 	switch r.Met {
 	case sizing.MetYes:
@@ -336,7 +336,8 @@ func loadUnit(l *predict.Load) string {
 	return "requests per second"
 }
 
-// columnsOf are the statistics that the table shows: those of the targets, with TTFT, TPOT and E2E always there.
+// columnsOf returns the statistics that the table shows: those of the targets, with TTFT, TPOT and
+// E2E always there.
 func columnsOf(a *sizing.Answer) []predict.Target {
 	var out []predict.Target
 	if a.Targets.Goodput == 0 {
@@ -364,7 +365,7 @@ func figureText(r *sizing.Row, t predict.Target) string {
 	return ""
 }
 
-// deploymentText is the deployment in a few words: 5 x H100 tp 2 ep.
+// deploymentText returns the deployment in a few words: 5 x H100 tp 2 ep.
 func deploymentText(r *sizing.Row) string {
 	text := fmt.Sprintf("%d x %s tp %d", r.Replicas, r.Hardware, r.TP)
 	if r.EP {

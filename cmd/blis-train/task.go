@@ -65,7 +65,7 @@ func runTasks(c *cli.Context, con *console) error {
 	return errors.Join(append(errs, con.document(done))...)
 }
 
-// shareOf are the tasks of a list that number i of n does, given as i/n.
+// shareOf returns the tasks of a list that number i of n does, given as i/n.
 func shareOf(list, share string) ([]string, error) {
 	a, b, _ := strings.Cut(share, "/")
 	i, errI := strconv.Atoi(a)

@@ -73,7 +73,7 @@ func unknownFlagHint(c *cli.Context, name string, groups []group) string {
 	return ""
 }
 
-// keyHint is where an option is set that the command reads from pipeline.yaml and has no flag for;
+// keyHint returns where an option is set that the command reads from pipeline.yaml and has no flag for;
 // "" where there is none of that name.
 func keyHint(cmd *cli.Command, groups []group, name string) string {
 	if option.Find(cmd.Flags, name) != nil {
@@ -110,7 +110,7 @@ var soughtFlags = map[string]string{
 	"output":   "-o names the output",
 }
 
-// didYouMean is the hint at the word that is likely meant; "" where none is near.
+// didYouMean returns the hint at the word that is likely meant; "" where none is near.
 func didYouMean(word string, legal []string) string {
 	if near := files.Nearest(word, legal); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
@@ -229,7 +229,7 @@ func checkNumber(name, value string) error {
 	return nil
 }
 
-// commandOf is the command that the first words name, a subcommand where there is one, and
+// commandOf returns the command that the first words name, a subcommand where there is one, and
 // how many words that took; nil when there is none.
 func commandOf(app *cli.App, args []string) (cmd *cli.Command, depth int) {
 	named := func(list []*cli.Command, word string) *cli.Command {

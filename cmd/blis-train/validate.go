@@ -18,7 +18,7 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-// acceptedVerdicts are the verdicts that the flags accept besides a pass.
+// acceptedVerdicts returns the verdicts that the flags accept besides a pass.
 func acceptedVerdicts(c *cli.Context) coeff.Accept {
 	return coeff.Accept{Asked: c.String("for") != "", Insufficient: c.Bool("allow-insufficient"),
 		Any: c.Bool("ignore-verdict")}
@@ -192,7 +192,7 @@ func gateWords(g result.Gate) (value, want string) {
 	return plainSigns.Replace(report.GateFigure(&g)), g.Op + " " + plainSigns.Replace(report.GateThreshold(g))
 }
 
-// diagnosisLines are the diagnoses with their scope, each sentence once: with one
+// diagnosisLines returns the diagnoses with their scope, each sentence once: with one
 // configuration the scope "all" has the same diagnoses.
 func diagnosisLines(val *result.Validation) []string {
 	said := map[string]bool{}

@@ -14,7 +14,7 @@ import (
 // them from the build information.
 var releaseCommit, releaseDate string
 
-// versionText is the version with commit, date, compiler and platform, which a bug report needs.
+// versionText returns the version with commit, date, compiler and platform, which a bug report needs.
 func versionText() string {
 	commit := releaseCommit
 	date := releaseDate

@@ -102,7 +102,7 @@ var isInfinite = regexp.MustCompile(`^[-+]?\.(inf|Inf|INF|nan|NaN|NAN)$`)
 // IsDecimal reports whether a text is a decimal number without leading zeros, underscores or a prefix.
 func IsDecimal(text string) bool { return decimal.MatchString(text) }
 
-// badNumber is the error for a number where the key wants another kind of number.
+// badNumber returns the error for a number where the key wants another kind of number.
 func badNumber(n *yaml.Node, file, want string) error {
 	return &trace.SyntaxError{File: file, Line: int64(n.Line), Col: int64(n.Column), Msg: fmt.Sprintf("got %s, want %s", n.Value, want),
 		Hint: "give " + want + ", or leave the key out"}

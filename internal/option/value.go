@@ -13,7 +13,7 @@ import (
 // The values of flags that urfave/cli has no type for. An error of Set says what is wanted, as in
 // "want a number": whoever reports it knows the flag and what was given.
 
-// List is the value of a flag that may be given several times, or once with commas.
+// List returns the value of a flag that may be given several times, or once with commas.
 func List(list *[]string) cli.Generic { return &listValue{list} }
 
 type listValue struct{ list *[]string }
@@ -29,7 +29,7 @@ func (v *listValue) Set(text string) error {
 
 func (v *listValue) Values() []string { return *v.list }
 
-// Settings is the value of a flag KEY=VALUE that may be given several times. A VALUE is YAML or
+// Settings returns the value of a flag KEY=VALUE that may be given several times. A VALUE is YAML or
 // JSON and may contain commas. Blanks inside JSON are removed, because a recorded command line is
 // split at blanks.
 func Settings(list *[]string) cli.Generic { return &settingsValue{listValue{list}} }
@@ -46,7 +46,8 @@ func (v *settingsValue) Set(text string) error {
 	return nil
 }
 
-// Count is the value of a flag that takes a whole number, which may be 0; nil where it was not given.
+// Count returns the value of a flag that takes a whole number, which may be 0; nil where it was not
+// given.
 func Count(number **int64) cli.Generic { return &countValue{number} }
 
 type countValue struct{ number **int64 }
@@ -67,7 +68,7 @@ func (v *countValue) Set(text string) error {
 	return nil
 }
 
-// Optional is the value of a flag that takes a number, or -1 for none.
+// Optional returns the value of a flag that takes a number, or -1 for none.
 func Optional(number **float64) cli.Generic { return &optionalValue{number} }
 
 type optionalValue struct{ number **float64 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// DistanceBeyond is how far apart the distributions of two samples of positive values are beyond a
+// DistanceBeyond returns how far apart the distributions of two samples of positive values are beyond a
 // relative tolerance d of the values:
 //
 //	sup over t of max(F_a(t) - F_b(t(1+d)), F_b(t) - F_a(t(1+d)))

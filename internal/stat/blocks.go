@@ -14,10 +14,10 @@ const (
 	FewestInBlocks = 4 * leastBlocks
 )
 
-// TrimmedMean is the mean of the values without the given share of the smallest and of the largest, with
-// its 95 % interval; the values are in time order. Neighbours may be correlated: the interval is Student's
-// t of the means of blocks of neighbours, of the trimmed mean's influence function. It is infinite for fewer
-// than FewestInBlocks values, and all is NaN without values.
+// TrimmedMean returns the mean of the values without the given share of the smallest and of the
+// largest, with its 95 % interval; the values are in time order. Neighbours may be correlated: the
+// interval is Student's t of the means of blocks of neighbours, of the trimmed mean's influence
+// function. It is infinite for fewer than FewestInBlocks values, and all is NaN without values.
 //
 // Source: Tukey and McLaughlin, Sankhya A 25 (1963), for the winsorised variance of a trimmed mean;
 // Alexopoulos and Seila, Handbook of Simulation (1998), chapter 7, for batch means.
@@ -48,7 +48,7 @@ func blockHalfWidth(series []float64) float64 {
 	return StudentT(0.975, float64(len(means)-1)) * StdErr(means)
 }
 
-// blockMeans are the means of blocks of neighbours.
+// blockMeans returns the means of blocks of neighbours.
 func blockMeans(series []float64) []float64 {
 	n := len(series)
 	blocks := max(leastBlocks, min(mostBlocks, n/blockValues))

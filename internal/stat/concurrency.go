@@ -22,7 +22,7 @@ func (c Concurrency) IsClosed() bool {
 	return c.Clients > 1 && c.PlateauShare >= 0.9 && c.ThinkP90 < c.MeanGap/2
 }
 
-// ConcurrencyOf is that of calls in the order they were sent; end is when each was answered.
+// ConcurrencyOf returns that of calls in the order they were sent; end is when each was answered.
 func ConcurrencyOf(sent, end []int64) Concurrency {
 	var c Concurrency
 	var ends []int64
@@ -53,8 +53,9 @@ func ConcurrencyOf(sent, end []int64) Concurrency {
 	return c
 }
 
-// ThinkTimes are the times between each call and the answer it followed, in the order of the calls; a call
-// that followed none has the median. The most recent answer that no call had followed yet is taken.
+// ThinkTimes returns the times between each call and the answer it followed, in the order of the
+// calls; a call that followed none has the median. The most recent answer that no call had followed
+// yet is taken.
 func ThinkTimes(sent, end []int64, clients int) []int64 {
 	byEnd := slices.Sorted(slices.Values(end))
 	think := make([]int64, len(sent))

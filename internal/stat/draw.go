@@ -20,7 +20,7 @@ func Draw(keys ...uint64) float64 {
 // DrawN is Draw as a whole number in [0, n).
 func DrawN(n uint64, keys ...uint64) uint64 { return uint64(Draw(keys...) * float64(n)) }
 
-// mix is the finaliser of SplitMix64.
+// mix returns the finaliser of SplitMix64.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

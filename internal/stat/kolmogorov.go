@@ -84,7 +84,7 @@ func KolmogorovSurvival(x float64) float64 {
 	return 2 * sum
 }
 
-// exactP is the share of the lattice paths from (0,0) to (n,m) that somewhere
+// exactP returns the share of the lattice paths from (0,0) to (n,m) that somewhere
 // reach |i*m - j*n| >= dist. q(i,j), the share among the paths through (i,j) that
 // did so up to there, is the mean of its two predecessors weighted by i and j:
 // a sum of non-negative terms, so that small p-values keep their digits. Of a row only

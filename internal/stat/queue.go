@@ -57,7 +57,7 @@ func queueRises(requests []Arrival, ofRamps bool) bool {
 	return r*r >= leastRiseR2 && riseOfLine >= leastRise
 }
 
-// variance is the mean square distance to the mean.
+// variance returns the mean square distance to the mean.
 func variance(v []float64) float64 {
 	mean := Mean(v)
 	sum := 0.0

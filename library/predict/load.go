@@ -153,7 +153,8 @@ func lastArrivalUs(requests []sim.Request) int64 {
 	return last
 }
 
-// CountLonger is the number of the workload's prompts that leave no room for a token within a longest sequence.
+// CountLonger returns the number of the workload's prompts that leave no room for a token within a
+// longest sequence.
 func (l *Load) CountLonger(tokens int64) int {
 	n := 0
 	for i := range l.Workload.Requests {
@@ -164,7 +165,7 @@ func (l *Load) CountLonger(tokens int64) int {
 	return n
 }
 
-// repeated are the requests, over and over, so that there are at least n.
+// repeated returns the requests, over and over, so that there are at least n.
 func repeated(requests []sim.Request, n int) []sim.Request {
 	out := requests
 	for len(out) < n {
@@ -233,7 +234,7 @@ func sortByArrival(requests []sim.Request) {
 	slices.SortStableFunc(requests, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
 }
 
-// Amount is the load as a number: requests per second or clients.
+// Amount returns the load as a number: requests per second or clients.
 func (l *Load) Amount() float64 {
 	if l.Clients > 0 {
 		return float64(l.Clients)
@@ -241,7 +242,7 @@ func (l *Load) Amount() float64 {
 	return l.RateRPS
 }
 
-// WithAmount is the load with another number.
+// WithAmount returns the load with another number.
 func (l Load) WithAmount(amount float64) Load {
 	if l.Clients > 0 {
 		l.Clients = max(1, int(math.Floor(amount)))

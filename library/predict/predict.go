@@ -278,7 +278,7 @@ func (q *Question) predictOn(ctx context.Context, d *deploy.Deployment, findings
 	return p, err
 }
 
-// load is the load of the question.
+// load returns the load of the question.
 func (q *Question) load() Load {
 	return Load{RateRPS: q.RateRPS, Clients: q.Concurrency, InputTokens: q.InputTokens, OutputTokens: q.OutputTokens}
 }
@@ -397,7 +397,7 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	return nil
 }
 
-// figuresOf are the statistics of a metric; nil where a request got no answer.
+// figuresOf returns the statistics of a metric; nil where a request got no answer.
 func figuresOf(samples []*Sample, metric string) (out Figures) {
 	for _, f := range []struct {
 		quantile float64

@@ -94,8 +94,8 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 	}
 }
 
-// Figure is a statistic of the sample, ms: quantile 0 is the mean. NaN without values; a request without
-// an answer counts as one that took for ever.
+// Figure returns a statistic of the sample, ms: quantile 0 is the mean. NaN without values; a
+// request without an answer counts as one that took for ever.
 func (m *Sample) Figure(metric string, quantile float64) float64 {
 	if metric == ITL {
 		switch {
@@ -120,7 +120,7 @@ func (m *Sample) Figure(metric string, quantile float64) float64 {
 	return stat.Quantile(values, quantile)
 }
 
-// of are the values of a metric that every request has one of.
+// of returns the values of a metric that every request has one of.
 func (m *Sample) of(metric string) []float64 {
 	switch metric {
 	case TTFT:
@@ -131,7 +131,7 @@ func (m *Sample) of(metric string) []float64 {
 	return m.E2E
 }
 
-// Goodput is the share of measured requests that meet all limits themselves.
+// Goodput returns the share of measured requests that meet all limits themselves.
 func (m *Sample) Goodput(limits []Target) float64 {
 	met := 0
 	for i := range m.TTFT {
@@ -153,7 +153,8 @@ type Value struct {
 	High  float64 `json:"high"`
 }
 
-// ValueOf is the mean of a statistic over replications with the interval; of one replication it has no width.
+// ValueOf returns the mean of a statistic over replications with the interval; of one replication
+// it has no width.
 func ValueOf(samples []*Sample, of func(*Sample) float64) Value {
 	var values []float64
 	for _, s := range samples {
@@ -166,7 +167,8 @@ func ValueOf(samples []*Sample, of func(*Sample) float64) Value {
 	return Value{Value: mean, Low: low, High: high}
 }
 
-// Broken is the first target that replications miss on average, as a short text; "": they meet all.
+// Broken returns the first target that replications miss on average, as a short text; "": they meet
+// all.
 func Broken(samples []*Sample, t *Targets) string {
 	saturated := 0
 	for _, s := range samples {

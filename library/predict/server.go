@@ -11,8 +11,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Server is the server that is asked about, bound to its step times, with no load simulated yet: for callers
-// that simulate loads of their own. Of the answer only what describes the server is filled.
+// Server returns the server that is asked about, bound to its step times, with no load simulated
+// yet: for callers that simulate loads of their own. Of the answer only what describes the server
+// is filled.
 func (q *Question) Server(ctx context.Context) (*Prediction, *deploy.Deployment, error) {
 	d, findings, err := q.Deployment()
 	if err != nil {
@@ -25,7 +26,8 @@ func (q *Question) Server(ctx context.Context) (*Prediction, *deploy.Deployment,
 	return p, d, p.fitCache(d)
 }
 
-// Engine is the configuration of a simulation with one seed. Engines of one server share no scratch space.
+// Engine returns the configuration of a simulation with one seed. Engines of one server share no
+// scratch space.
 func (p *Prediction) Engine(seed int64) (sim.Config, error) {
 	o := p.options
 	cfg, err := p.simulation.With(&o).Engine(seed)
@@ -40,7 +42,7 @@ const (
 	idleAnswers   = 8
 )
 
-// WarmUpS is how long a load warms a server up before its requests are measured, in seconds.
+// WarmUpS returns how long a load warms a server up before its requests are measured, in seconds.
 func (p *Prediction) WarmUpS(load *Load, seed int64) (float64, error) {
 	idle := *load
 	idle.RateRPS = 0
@@ -77,9 +79,9 @@ func (p *Prediction) serve(s *Stretch, seed int64, breakdown *stepBreakdown) (*S
 	return NewSample(res.Requests, []*sim.Result{res}, s), res, nil
 }
 
-// StatedError is the half width, as a ratio, of the interval that nine in ten measured servers of this kind
-// fall into, for TTFT and for TPOT (simulate.Trust). Where steps take the roofline nothing is stated, and
-// the widest of all families counts.
+// StatedError returns the half width, as a ratio, of the interval that nine in ten measured servers
+// of this kind fall into, for TTFT and for TPOT (simulate.Trust). Where steps take the roofline
+// nothing is stated, and the widest of all families counts.
 func (p *Prediction) StatedError() (ttft, tpot float64) {
 	i := p.Trust.Intervals90
 	if i == nil {

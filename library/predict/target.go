@@ -31,7 +31,7 @@ type Target struct {
 	LimitMs  float64 `json:"limit_ms"`
 }
 
-// Figure is the statistic as a user writes it: mean, p50, p95, p99.9.
+// Figure returns the statistic as a user writes it: mean, p50, p95, p99.9.
 func (t Target) Figure() string {
 	if t.Quantile == 0 {
 		return "mean"
@@ -39,7 +39,7 @@ func (t Target) Figure() string {
 	return "p" + strconv.FormatFloat(100*t.Quantile, 'g', 6, 64)
 }
 
-// String is the target as a user writes it.
+// String returns the target as a user writes it.
 func (t Target) String() string { return fmt.Sprintf("%s.%s=%gms", t.Metric, t.Figure(), t.LimitMs) }
 
 // Targets are what a deployment has to meet: every limit, or with Goodput the limits by a share of requests.
@@ -116,7 +116,7 @@ func parseShare(text string) (float64, error) {
 	return v, err
 }
 
-// Tightened are the targets that a server with times larger by the stated errors still meets.
+// Tightened returns the targets that a server with times larger by the stated errors still meets.
 func (t Targets) Tightened(ttftError, tpotError float64) Targets {
 	out := Targets{Goodput: t.Goodput, Limits: slices.Clone(t.Limits)}
 	for i := range out.Limits {
@@ -126,7 +126,8 @@ func (t Targets) Tightened(ttftError, tpotError float64) Targets {
 	return out
 }
 
-// ErrorOf is the stated error of a metric. E2E is TTFT and many gaps: the larger of both errors bounds it.
+// ErrorOf returns the stated error of a metric. E2E is TTFT and many gaps: the larger of both
+// errors bounds it.
 func ErrorOf(metric string, ttftError, tpotError float64) float64 {
 	switch metric {
 	case TTFT:

@@ -17,7 +17,7 @@ type Region struct {
 	Whole          bool    // prompts are never cut (chunked prefill is off)
 }
 
-// RegionOf is the region of a deployment with requests of the given mean lengths.
+// RegionOf returns the region of a deployment with requests of the given mean lengths.
 func RegionOf(d *deploy.Deployment, prompt, output float64) Region {
 	return Region{Prompt: prompt, Output: output, Seats: d.Seats(prompt + output), Budget: d.Engine.MaxNumBatchedTokens,
 		Longest: d.LongestSequence().Or(0), Whole: !d.Engine.ChunkedPrefill}
@@ -40,7 +40,7 @@ var draws = []struct {
 	n    int
 }{{decode, 24}, {mixed, 24}, {prefill, 8}}
 
-// Draws are the batches of a region: concurrencies 1, 2, 4, ... up to the seats, requests at a
+// Draws returns the batches of a region: concurrencies 1, 2, 4, ... up to the seats, requests at a
 // uniform point of their lives, lengths log-normal about the region's means.
 func Draws(r Region) map[kind][][]trace.Chunk {
 	out := map[kind][][]trace.Chunk{}

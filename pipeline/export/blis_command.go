@@ -14,9 +14,9 @@ import (
 // arrival and omits unfinished requests from its results.
 const blisHorizon = int64(1) << 53
 
-// blisCommand is the `blis replay` line that simulates a deployment. coefficients are the flags that
-// carry the coefficients or name the exported file. FILE, TRACE and MODELDIR are placeholders for the
-// reader to fill in.
+// blisCommand returns the `blis replay` line that simulates a deployment. coefficients are the
+// flags that carry the coefficients or name the exported file. FILE, TRACE and MODELDIR are
+// placeholders for the reader to fill in.
 func blisCommand(version string, d deploy.Deployment, coefficients string) string {
 	e := d.Engine
 	modelFlags := "--model " + files.Word(strings.ToLower(d.Model.ID)) + " --model-config-folder MODELDIR"

@@ -145,7 +145,7 @@ func (e *blisEntry) addWait(us float64) {
 
 const waitOrigin = "; and the wait for the step that async scheduling has begun when a request arrives, which BLIS does not model"
 
-// slug is a label as a part of a file name.
+// slug returns a label as a part of a file name.
 func slug(label string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		switch {
@@ -173,7 +173,7 @@ func (e *blisEntry) valueKey(name string) string {
 	return e.config.Label + "." + name
 }
 
-// betaValues are the entry's step-time coefficients with their origin.
+// betaValues returns the entry's step-time coefficients with their origin.
 func (e *blisEntry) betaValues() []blisValue {
 	out := make([]blisValue, len(blisBetaTerms))
 	for i, t := range blisBetaTerms {
@@ -286,7 +286,8 @@ func (e *blisEntry) worstErrorReason() string {
 	return fmt.Sprintf("worst for %s batches (%.1f %%): %s", worst.Kind, 100*worst.MAPE, why)
 }
 
-// sideConfig is the configuration's entry in the sidecar. The flags win over the values in the file.
+// sideConfig returns the configuration's entry in the sidecar. The flags win over the values in the
+// file.
 func (e *blisEntry) sideConfig(version string) SideConfig {
 	file := "--defaults-filepath FILE" + e.suffix
 	flags := "--alpha-coeffs " + joined(numbers(e.alpha)) + " --beta-coeffs " + joined(e.beta) + " "
@@ -334,7 +335,7 @@ func (e *blisEntry) projected() Projected {
 		Limits: e.limits}
 }
 
-// documentErrors are the projection's errors in the form of documents.
+// documentErrors returns the projection's errors in the form of documents.
 func (e *blisEntry) documentErrors() []projectionError {
 	var out []projectionError
 	for _, x := range e.fits.Errors {

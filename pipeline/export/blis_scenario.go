@@ -118,7 +118,8 @@ func scenarioOf(name, model, part string, d *deploy.Deployment) (*scenarioDoc, *
 	return s, &scenarioDeployment{Kind: "Deployment", Name: name, Pools: []scenarioPool{pool}}
 }
 
-// kernelLacks is the error of a deployment that the kernel mode cannot represent; nil where it can.
+// kernelLacks returns the error of a deployment that the kernel mode cannot represent; nil where it
+// can.
 func kernelLacks(d *deploy.Deployment, model, part string) *trace.Error {
 	p := d.Parallel()
 	sizes, inCatalog := kernelModels[model]
@@ -206,9 +207,9 @@ func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kerne
 	return law, nil
 }
 
-// kernelValues are the registry's entries of a fitted kernel mode, with the delays of a request before
-// the queue and at completion, us. A value of 0 replaces the registry's own where another entry holds
-// that time.
+// kernelValues returns the registry's entries of a fitted kernel mode, with the delays of a request
+// before the queue and at completion, us. A value of 0 replaces the registry's own where another
+// entry holds that time.
 func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []float64) []blisValue {
 	const none = 1e-9 // smallest share of a peak, so that a rate stays finite where a term takes no time
 	v := k.Values
@@ -316,7 +317,8 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	return out, err
 }
 
-// kernelSet is the coefficient set of the values, for the deployment under its names in the catalog.
+// kernelSet returns the coefficient set of the values, for the deployment under its names in the
+// catalog.
 func kernelSet(src Source, c *result.FitConfig, name, model string, values []blisValue) ([]byte, error) {
 	set := regSet{Kind: "CoefficientSet", Name: name}
 	for _, v := range values {

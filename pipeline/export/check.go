@@ -117,7 +117,7 @@ type probe struct {
 	batch []trace.Chunk
 }
 
-// probes are the batches at the corners of what the engine allows: a full
+// probes returns the batches at the corners of what the engine allows: a full
 // token budget of one long prompt, and a full house of decodes as deep as the
 // KV cache holds.
 func probes(d *deploy.Deployment) []probe {

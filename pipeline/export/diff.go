@@ -230,10 +230,10 @@ func standardError(model string, i int, a, b *coeff.Coefficient, opt DiffOptions
 	return new(math.Hypot(halfWidth(*a.Interval()), halfWidth(*b.Interval())))
 }
 
-// halfWidth is the standard error behind a 95 % interval.
+// halfWidth returns the standard error behind a 95 % interval.
 func halfWidth(ci [2]float64) float64 { return (ci[1] - ci[0]) / (2 * 1.959963984540054) }
 
-// twoSided is the normal p-value of z; 0 for a zero standard error.
+// twoSided returns the normal p-value of z; 0 for a zero standard error.
 func twoSided(z float64) float64 { return math.Erfc(math.Abs(z) / math.Sqrt2) }
 
 // holm marks the terms whose p-value survives Holm's step-down at level.

@@ -58,7 +58,7 @@ type Writer struct {
 	Write    func(Source, Options) (*Output, error)
 }
 
-// Writers are the foreign formats of this package.
+// Writers returns the foreign formats of this package.
 func Writers() []Writer {
 	return []Writer{
 		{Format: FormatBLIS, Write: blisDefaults, Settings: blisSettings},
@@ -138,7 +138,7 @@ var forceable = []trace.Code{unlearnedValue, impossibleValue, PoorProjection, Be
 // Overrules reports whether --force names the refusal.
 func (o *Options) Overrules(code trace.Code) bool { return slices.Contains(o.forced(), code) }
 
-// forced are the refusals that --force names.
+// forced returns the refusals that --force names.
 func (o *Options) forced() []trace.Code {
 	var out []trace.Code
 	for _, name := range strings.Split(o.Force, ",") {
@@ -177,7 +177,7 @@ func Export(src Source, w Writer, opt Options) (*Output, error) {
 	return out, nil
 }
 
-// ValidationWarnings are the source's warnings and, unless the fit passed its validation, one that
+// ValidationWarnings returns the source's warnings and, unless the fit passed its validation, one that
 // names the gates it failed.
 func (src *Source) ValidationWarnings() []trace.Finding {
 	return append(slices.Clip(src.Warnings), verdictWarnings(src.Validation)...)
@@ -229,7 +229,7 @@ func (src *Source) Configs(want string) ([]result.FitConfig, error) {
 	return out, nil
 }
 
-// onlyConfig is the configuration of a format that describes a single deployment.
+// onlyConfig returns the configuration of a format that describes a single deployment.
 func (src *Source) onlyConfig(opt Options, f Format) (*result.FitConfig, error) {
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {

@@ -182,7 +182,7 @@ type scaler struct {
 	statistic  string
 }
 
-// object is the ScaledObject.
+// object returns the ScaledObject.
 func (s *scaler) object() *scaledObject {
 	o := &scaledObject{APIVersion: "keda.sh/v1alpha1", Kind: "ScaledObject"}
 	o.Metadata.Name = s.Name
@@ -214,7 +214,7 @@ func (s *scaler) comments() []string {
 	return append(lines, s.Says...)
 }
 
-// number is a value as consumers' files have it.
+// number returns a value as consumers' files have it.
 func number(v float64) string { return joined([]float64{v}) }
 
 // compareReplicas adds a comment that compares the replicas of the formula at a rate with those that

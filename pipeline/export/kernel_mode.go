@@ -85,7 +85,7 @@ func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
 	return k
 }
 
-// Terms are the terms of a batch by position, valid until the next call.
+// Terms returns the terms of a batch by position, valid until the next call.
 func (k *kernelMode) Terms(b *sim.Batch) []float64 {
 	rows := float64(b.Tokens())
 	ramp := rows + k.MHalf
@@ -108,7 +108,7 @@ func (k *kernelMode) Terms(b *sim.Batch) []float64 {
 	return k.x[:]
 }
 
-// StepUs is the sum of the terms times their coefficients.
+// StepUs returns the sum of the terms times their coefficients.
 func (k *kernelMode) StepUs(b *sim.Batch) (us float64, err error) {
 	for i, x := range k.Terms(b) {
 		us += x * k.Values[i]

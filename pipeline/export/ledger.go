@@ -68,7 +68,7 @@ func NewHeadline(fit *result.Fit, val *result.Validation) headline {
 	return h
 }
 
-// worstGate is the largest value of the gates called name, or nil.
+// worstGate returns the largest value of the gates called name, or nil.
 func worstGate(val *result.Validation, name string) *float64 {
 	var worst *float64
 	for i := range val.Gates {
@@ -183,7 +183,7 @@ var figures = []struct {
 	{"ks_e2e", false, func(h headline) *float64 { return h.KSE2E }},
 }
 
-// Trends are those of every headline figure that some entry has.
+// Trends returns those of every headline figure that some entry has.
 func Trends(entries []Entry) []Trend {
 	out := []Trend{}
 	for _, fig := range figures {
@@ -207,7 +207,7 @@ func Trends(entries []Entry) []Trend {
 	return out
 }
 
-// slope is the least-squares slope of v over its index; 0 for one value.
+// slope returns the least-squares slope of v over its index; 0 for one value.
 func slope(v []float64) float64 {
 	n := float64(len(v))
 	if n < 2 {

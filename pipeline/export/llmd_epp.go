@@ -47,8 +47,8 @@ type affinity struct {
 	MaxPenaltyMs   int     `yaml:"maxTTFTPenaltyMs"`
 }
 
-// chain is the configuration with these parameters of the filters; slopeUs is the cost of a prompt token where
-// p2p asks for the producer that weighs it.
+// chain returns the configuration with these parameters of the filters; slopeUs is the cost of a
+// prompt token where p2p asks for the producer that weighs it.
 func chain(source string, peak float64, p2p bool, slopeUs float64) *pickerConfig {
 	c := &pickerConfig{APIVersion: "llm-d.ai/v1alpha1", Kind: "EndpointPickerConfig"}
 	filter := func(name string, threshold float64) pickerPlugin {

@@ -113,7 +113,7 @@ func (c *comparison) requests(load float64) []sim.Request {
 	return reqs
 }
 
-// meanLatencies are the means of TTFT, ITL (of each request's mean) and E2E over the requests that
+// meanLatencies returns the means of TTFT, ITL (of each request's mean) and E2E over the requests that
 // finish, ms.
 func meanLatencies(cfg *sim.Config, reqs []sim.Request) (mean [3]float64, err error) {
 	var n [3]float64

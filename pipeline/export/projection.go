@@ -112,7 +112,8 @@ type law struct {
 	busy  []float64 // sizes of batches, in requests, that matter most; nil: all batches alike
 }
 
-// weightOf is the weight of a batch of n requests: 1 at one of the sizes in busy, 1/2 at twice or half of it.
+// weightOf returns the weight of a batch of n requests: 1 at one of the sizes in busy, 1/2 at twice
+// or half of it.
 func (l *law) weightOf(n int) float64 {
 	most := 0.0
 	for _, b := range l.busy {
@@ -185,7 +186,7 @@ type rowSet struct {
 	y, w []float64
 }
 
-// sum is the terms and the times of all batches together.
+// sum returns the terms and the times of all batches together.
 func (r *rowSet) sum() (x []float64, us float64) {
 	x = make([]float64, len(r.x[0]))
 	for i, row := range r.x {

@@ -25,7 +25,7 @@ type regSet struct {
 	Coefficients []map[string]regEntry `yaml:"coefficients"`
 }
 
-// file is the set as YAML.
+// file returns the set as YAML.
 func (s *regSet) file() ([]byte, error) {
 	var buf bytes.Buffer
 	enc := yaml.NewEncoder(&buf)
@@ -86,7 +86,7 @@ func registryCite(src Source) string {
 	return s
 }
 
-// registryScope is the scope of configurations, each dimension sorted.
+// registryScope returns the scope of configurations, each dimension sorted.
 func registryScope(cfgs []result.FitConfig) regScope {
 	hw := map[string]bool{}
 	models := map[string]bool{}
@@ -100,7 +100,7 @@ func registryScope(cfgs []result.FitConfig) regScope {
 		TP: slices.Sorted(maps.Keys(tp))}
 }
 
-// partOf is the catalog's name of a device, else its own in lower case.
+// partOf returns the catalog's name of a device, else its own in lower case.
 func partOf(device string) string {
 	if part, ok := deploy.SpelledBy(deploy.BLISRegistry, device); ok {
 		return part
@@ -191,8 +191,8 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	return side.Beside(warn, File{"", data})
 }
 
-// completion is the entry of the median egress, with the interval of the egress constant around it; nil
-// without an egress target.
+// completion returns the entry of the median egress, with the interval of the egress constant
+// around it; nil without an egress target.
 func completion(src Source, cfgs []result.FitConfig) *regEntry {
 	m := src.Fit.AlphaNamed(coeff.Egress)
 	if m == nil || m.TargetErrors == nil || m.TargetErrors.MedianPredUs == nil || !(*m.TargetErrors.MedianPredUs > 0) {
@@ -238,8 +238,8 @@ func admission(src Source, c result.FitConfig) (*regEntry, float64, string, erro
 	return e, math.Max(0, us[0]-slope*float64(prompt)), "", nil
 }
 
-// measuredHost is an entry with its sources: the fit and its recordings. Coefficients of the library
-// give an assumed entry, since no server was measured.
+// measuredHost returns an entry with its sources: the fit and its recordings. Coefficients of the
+// library give an assumed entry, since no server was measured.
 func measuredHost(src Source, cfgs []result.FitConfig, value float64, units string) *regEntry {
 	e := &regEntry{Value: value, Units: units, Scope: registryScope(cfgs)}
 	if src.Library != "" {
@@ -260,7 +260,7 @@ func measuredHost(src Source, cfgs []result.FitConfig, value float64, units stri
 	return e
 }
 
-// within is the interval, cut at 0, if it contains the value; otherwise nil, since the registry
+// within returns the interval, cut at 0, if it contains the value; otherwise nil, since the registry
 // refuses an interval without its value.
 func within(value, lo, hi float64) []float64 {
 	if lo = max(0, lo); lo <= value && value <= hi {

@@ -72,7 +72,7 @@ func ParseSettings(f Format, known []Setting, words []string) (Settings, error) 
 // mostNumber is above any sensible price, time or length.
 const mostNumber = 1e12
 
-// Float is the value of a numeric option; 0 for a key that the format does not have.
+// Float returns the value of a numeric option; 0 for a key that the format does not have.
 func (s Settings) Float(key string) float64 {
 	v, _ := strconv.ParseFloat(s[key], 64)
 	return v

@@ -134,7 +134,7 @@ func passWord(pass *bool) string {
 	return coeff.VerdictFail
 }
 
-// relative is the size of the change over the old value; infinite where one is unknown
+// relative returns the size of the change over the old value; infinite where one is unknown
 // or the old one zero.
 func relative(a, b *float64) float64 {
 	switch {

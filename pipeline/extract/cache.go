@@ -102,7 +102,7 @@ func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
 	return e, set
 }
 
-// deploymentHash is a hash of the whole deployment.
+// deploymentHash returns a hash of the whole deployment.
 func deploymentHash(d *deploy.Deployment) string {
 	b, err := json.Marshal(d)
 	if err != nil {
@@ -111,7 +111,7 @@ func deploymentHash(d *deploy.Deployment) string {
 	return sumOf(b)
 }
 
-// sumOf is the SHA-256 of a text in hexadecimal.
+// sumOf returns the SHA-256 of a text in hexadecimal.
 func sumOf(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

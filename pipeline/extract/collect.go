@@ -46,13 +46,13 @@ type collector struct {
 	stated vllm.Engine // of run.yaml
 }
 
-// dir is the folder in which the tables of the n-th engine are written.
+// dir returns the folder in which the tables of the n-th engine are written.
 func (c *collector) dir(n int) string { return filepath.Join(c.stage, strconv.Itoa(n)) }
 
-// Runs is the number of engine runs.
+// Runs returns the number of engine runs.
 func (c *collector) Runs() int { return max(1, len(c.engines)) }
 
-// Clock is the offset of the wall clock from the monotonic clock of the requests' events, ns.
+// Clock returns the offset of the wall clock from the monotonic clock of the requests' events, ns.
 func (c *collector) Clock() (median, spread int64, ok bool) { return c.offsets.Spread() }
 
 // Close abandons tables that are still being written and frees the memory.
@@ -63,7 +63,7 @@ func (c *collector) Close() {
 	c.mem.Close()
 }
 
-// placeOf is the file and line of a span.
+// placeOf returns the file and line of a span.
 func (c *collector) placeOf(s *otlp.Span) source.Place {
 	return source.Place{File: c.names[s.File].Name, Line: s.Line}
 }
@@ -203,7 +203,7 @@ func ownKey(s *otlp.Span) spanKey {
 	return key
 }
 
-// NoIDs is the number of used spans without a span id.
+// NoIDs returns the number of used spans without a span id.
 func (c *collector) NoIDs() int64 { return c.noIDs }
 
 // countSpan counts a span and its events by scope and name.

@@ -137,7 +137,7 @@ func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 	return entry, nil
 }
 
-// noRecords is the error of a run without any record.
+// noRecords returns the error of a run without any record.
 func (x *extraction) noRecords(set *inputSet) error {
 	var names []string
 	for _, in := range slices.Concat(set.traces, set.clients, set.logs, set.passes) {

@@ -203,7 +203,7 @@ func stampOf(f *source.Input) fileStamp {
 	return fileStamp{f.Name, st.Size(), st.ModTime().UnixNano(), changeTime(st)}
 }
 
-// bytes is the current size of all files.
+// bytes returns the current size of all files.
 func (s *inputSet) bytes() int64 {
 	n := int64(0)
 	for _, f := range s.sizes() {
@@ -221,7 +221,7 @@ type fileStamp struct {
 	ChangeTime int64  `json:"change_time_ns"` // of the inode, which programs cannot set; 0 if unknown
 }
 
-// changeTime is the time of the last change of a file's inode.
+// changeTime returns the time of the last change of a file's inode.
 func changeTime(st fs.FileInfo) int64 {
 	v := reflect.Indirect(reflect.ValueOf(st.Sys()))
 	if v.Kind() != reflect.Struct {

@@ -96,7 +96,7 @@ func filesBelow(p string) ([]string, error) {
 	return out, err
 }
 
-// relative is the name of a file relative to the RUNDIR or PARENT of the command line.
+// relative returns the name of a file relative to the RUNDIR or PARENT of the command line.
 func (d *RunDir) relative(file string) string {
 	rel, err := filepath.Rel(d.Dir, file)
 	if err != nil || strings.HasPrefix(rel, "..") {

@@ -48,7 +48,7 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	return nil
 }
 
-// sendTime is the stamp by which client requests are sorted, ns: the first known of when it was
+// sendTime returns the stamp by which client requests are sorted, ns: the first known of when it was
 // sent, planned to be sent, sent by the wall clock, and queued.
 func sendTime(r *trace.ObservedRequest) int64 {
 	for _, t := range []trace.Opt[int64]{r.SendNs, r.ArrivalNs, r.SendWallNs, r.QueuedNs} {

@@ -37,7 +37,7 @@ type Options struct {
 	Batches func(runDir string, dep *deploy.Deployment) (result.StepQuality, error)
 }
 
-// DefaultOptions are the defaults of every option.
+// DefaultOptions returns the defaults of every option.
 func DefaultOptions() Options {
 	return Options{Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: files.MaxExpansion,
 		Memory: 16 << 20}
@@ -68,7 +68,7 @@ func (o *Options) streaming() source.Options {
 	return source.Options{Workers: o.workers(), Limits: limits, Stdin: o.Stdin}
 }
 
-// workers is the number of parsing goroutines.
+// workers returns the number of parsing goroutines.
 func (o *Options) workers() int {
 	if o.Workers > 0 {
 		return o.Workers

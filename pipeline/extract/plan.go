@@ -27,7 +27,7 @@ type Sized struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Bytes is the size of all inputs.
+// Bytes returns the size of all inputs.
 func (p *Planned) Bytes() int64 {
 	n := int64(0)
 	for _, in := range p.Inputs {

@@ -30,7 +30,7 @@ func openRejects(o *Options) (*rejects, error) {
 	return &rejects{file: f, enc: json.NewEncoder(f)}, nil
 }
 
-// sum is the name, size and hash of the file before it gets its final name.
+// sum returns the name, size and hash of the file before it gets its final name.
 func (r *rejects) sum() (*result.Input, error) {
 	if r == nil {
 		return nil, nil

@@ -108,7 +108,7 @@ func (x *extraction) idOf(i, n int) (string, error) {
 	return id, nil
 }
 
-// runIDTaken is the error of an engine run whose id is that of another run folder.
+// runIDTaken returns the error of an engine run whose id is that of another run folder.
 func runIDTaken(id string, i, n int, dir string) error {
 	return trace.Errorf(codeDuplicateRunID,
 		"run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, dir).
@@ -187,7 +187,7 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 	return r
 }
 
-// firstUnreadable is the place of the first unreadable line or message, as the end of a warning.
+// firstUnreadable returns the place of the first unreadable line or message, as the end of a warning.
 func firstUnreadable(examples []result.Example) string {
 	i := slices.IndexFunc(examples, func(e result.Example) bool { return e.Reason == source.CodeUnreadable })
 	if i < 0 {

@@ -67,7 +67,7 @@ type Failed struct {
 // mostListed is the number of failed runs whose errors are listed.
 const mostListed = 20
 
-// FailedRuns is the error that lists the failed ones of n runs. Its hint is the --exclude option
+// FailedRuns returns the error that lists the failed ones of n runs. Its hint is the --exclude option
 // that leaves them out.
 func FailedRuns(failed []Failed, n int) error {
 	if len(failed) == 0 {
@@ -180,7 +180,7 @@ func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
 	return doc, errors.Join(tooBad...)
 }
 
-// badError is the error of a run of which too much is unreadable, with the first unreadable place.
+// badError returns the error of a run of which too much is unreadable, with the first unreadable place.
 func badError(r *result.ExtractRun, frac, limit float64) error {
 	where := ""
 	for _, e := range r.Examples {

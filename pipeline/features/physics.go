@@ -4,7 +4,7 @@ import (
 	"math"
 )
 
-// expertShare is the expected share of experts that B tokens touch under uniform routing
+// expertShare returns the expected share of experts that B tokens touch under uniform routing
 // (spec#expert-share): 1 - (1 - k/E)^B. 0 when dense or B = 0; 1.0 takes at least one token when
 // there is any.
 func (s *Space) expertShare(tokens float64) float64 {

@@ -115,7 +115,7 @@ func (p *Predictor) PredictRow(x []float64, steps float64, hits Hits) (float64, 
 	return sum, nil
 }
 
-// quantity is a value and its unit as text; a ratio has none.
+// quantity returns a value and its unit as text; a ratio has none.
 func quantity(v float64, unit string) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.4g %s", v, unit), " 1")
 }

@@ -126,7 +126,7 @@ func memoryAdmissionGap11(s *Space, in *QueueInput) float64 {
 	return s.gate(in) * math.Log1p(in.PromptTokens/(s.blockTokens*atLeast(1, in.KVFreeBlocks)))
 }
 
-// memoryAdmissionGap10 is the ratio in bytes, without the logarithm.
+// memoryAdmissionGap10 returns the ratio in bytes, without the logarithm.
 func memoryAdmissionGap10(s *Space, in *QueueInput) float64 {
 	return s.gate(in) * in.PromptTokens * s.kvBytes / over(in.KVFreeBytes)
 }

@@ -171,7 +171,7 @@ func batchUtilization11(_ *Space, in *StepInput) float64 {
 	return (in.NumPrefillReqs + in.NumDecodeReqs) / seqRef
 }
 
-// batchUtilization10 is the used share of the token budget.
+// batchUtilization10 returns the used share of the token budget.
 func batchUtilization10(s *Space, in *StepInput) float64 {
 	return in.ScheduledTokens / over(s.maxTokens)
 }
@@ -320,7 +320,7 @@ func (s *Space) pcieS(blocks float64) float64 {
 // Omits:  how full the CPU tier is
 func cpuOffloadExpansion11(s *Space, in *QueueInput) float64 { return s.gate(in) * s.cpuGPURatio }
 
-// cpuOffloadExpansion10 is the ratio in bytes (spec#frozen-guards).
+// cpuOffloadExpansion10 returns the ratio in bytes (spec#frozen-guards).
 func cpuOffloadExpansion10(s *Space, in *QueueInput) float64 {
 	return s.gate(in) * s.cpuKVBytes / over(s.gpuKVBytes)
 }

@@ -18,7 +18,7 @@ func Sum(v Version, chunks []trace.Chunk) StepInput {
 	return in
 }
 
-// Sum is the package's Sum with what needs the deployment: the sums within limited reaches, and in
+// Sum returns the package's Sum with what needs the deployment: the sums within limited reaches, and in
 // 1.0 the KV blocks of decodes, ceil((c+1)/block_size) each (spec#input-table).
 func (s *Space) Sum(chunks []trace.Chunk) StepInput {
 	in := Sum(s.version, chunks)

@@ -12,7 +12,7 @@ import (
 // chance rather than load.
 const burst = 50
 
-// coveredBy is the largest load and the longest requests of a recording, outside the saturated
+// coveredBy returns the largest load and the longest requests of a recording, outside the saturated
 // spans that the fit excludes (spec#covered-region). If journeys are sampled, not all arrivals are
 // known, and there is no rate.
 func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
@@ -63,7 +63,7 @@ func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 	return c
 }
 
-// busiest is the rate in requests/s over the `burst` gaps between arrivals, given in
+// busiest returns the rate in requests/s over the `burst` gaps between arrivals, given in
 // ns and ascending, that took the least time; nil with fewer.
 func busiest(arrivals []int64) *float64 {
 	best := int64(0)
@@ -78,7 +78,7 @@ func busiest(arrivals []int64) *float64 {
 	return result.OrNull(burst / (float64(best) / 1e9))
 }
 
-// Cover is the smallest region that contains both; either may be nil.
+// Cover returns the smallest region that contains both; either may be nil.
 func Cover(a, b *result.Covered) *result.Covered {
 	if a == nil || b == nil {
 		return orOther(a, b)

@@ -64,7 +64,7 @@ func (f *fitter) crossFit(ctx context.Context, step *Solved, delays alphaFits) e
 	return nil
 }
 
-// fitWithout is the fit without one block; nil where too few rows are left.
+// fitWithout returns the fit without one block; nil where too few rows are left.
 func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
 	s := &Solved{Pool: c.without(c.step.Pool, block), Terms: c.step.Terms, Opt: c.step.Opt}
 	s.Opt.SkipNested = true
@@ -144,8 +144,8 @@ func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (*
 	return &result.CrossAlpha{Target: a.target, Values: s.Fit.Beta, Deployments: a.on}, err
 }
 
-// without is the pool with other training rows: those that teach the fit without a block. Outliers of
-// the hold-out teach nothing, as those of the training rows, which are gone.
+// without returns the pool with other training rows: those that teach the fit without a block.
+// Outliers of the hold-out teach nothing, as those of the training rows, which are gone.
 func (c *crossFitter) without(p *Pool, block int) *Pool {
 	out := *p
 	out.Train = nil
@@ -164,7 +164,7 @@ func (c *crossFitter) without(p *Pool, block int) *Pool {
 	return &out
 }
 
-// blocksByPhase are the blocks of a run by the index of the phase, -1 for a run without phases.
+// blocksByPhase returns the blocks of a run by the index of the phase, -1 for a run without phases.
 func (c *crossFitter) blocksByPhase(run string) map[int32]*result.CrossBlocks {
 	k := slices.IndexFunc(c.used, func(p *Run) bool { return p.Src.ID == run })
 	phases := c.used[k].Src.Deployment.Phases

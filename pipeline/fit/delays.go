@@ -84,7 +84,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	return a, nil
 }
 
-// epsOf is the floor of the denominator of relative weights, us (spec#delay-weights).
+// epsOf returns the floor of the denominator of relative weights, us (spec#delay-weights).
 func epsOf(target string) float64 {
 	if target == coeff.Queue {
 		return EpsQueueUs
@@ -105,7 +105,7 @@ func waitOptions(o *ridge.Options) {
 	o.SmallestWithin = true
 }
 
-// alphaPerStep is the mean number of alpha rows per recorded step. Rows of delays are requests,
+// alphaPerStep returns the mean number of alpha rows per recorded step. Rows of delays are requests,
 // whereas the embargo between folds is stated in steps.
 func alphaPerStep(p *Pool, used []*Run) float64 {
 	steps := 0
@@ -164,7 +164,7 @@ func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	}
 }
 
-// meanDelays are the means of the delay over the training rows of each regime. Their intervals hold
+// meanDelays returns the means of the delay over the training rows of each regime. Their intervals hold
 // the published mean, as those of coefficients do.
 func (a *alphaFit) meanDelays() []result.MeanDelay {
 	s := a.s

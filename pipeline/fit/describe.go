@@ -195,7 +195,7 @@ func setInterval(c *coeff.Coefficient, t ridge.Interval, posterior bool) {
 	}
 }
 
-// impliedUtilisation is the share of the hardware's peak at which the work of a term
+// impliedUtilisation returns the share of the hardware's peak at which the work of a term
 // would run (spec#utilisation); nil for terms that are not times at peak.
 func impliedUtilisation(t *Term, value float64) *float64 {
 	switch {
@@ -244,7 +244,7 @@ func DiagnoseGram(g *ridge.Gram, fit ridge.Fit) ridge.Diagnosis {
 	return g.Diagnose(fit)
 }
 
-// meanShares are the terms' mean shares of the prediction on training rows.
+// meanShares returns the terms' mean shares of the prediction on training rows.
 func meanShares(s *Solved) []float64 {
 	sum := make([]float64, len(s.Terms))
 	var total float64

@@ -45,7 +45,7 @@ func NewDraws(d int, seed uint64) *Draws {
 	return q
 }
 
-// next is the next point. The slice is valid until the following call.
+// next returns the next point. The slice is valid until the following call.
 func (q *Draws) next() []float64 {
 	for i := range q.at {
 		_, q.at[i] = math.Modf(q.at[i] + q.step[i])

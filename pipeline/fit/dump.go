@@ -22,7 +22,7 @@ func (d *Dump) Write(dir string) error {
 	return rows.WriteParquet(dir, d.Tables, d.names, func(run string) []deploy.Phase { return d.Phases[run] })
 }
 
-// names are the names of a table's features.
+// names returns the names of a table's features.
 func (d *Dump) names(t *rows.Table) []string {
 	if t.Target == coeff.Cadence || t.Target == coeff.Duration {
 		return features.Names(features.BetaFeatures(d.Spec))

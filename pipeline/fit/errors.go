@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Samples are the rows of the model with predictions of them: one Sample for each run in order, and
+// Samples returns the rows of the model with predictions of them: one Sample for each run in order, and
 // the same ones grouped by configuration. part selects the rows that count.
 func (s *Solved) Samples(part rows.Judged, pred []float64) (all []*rows.Sample, groups [][]*rows.Sample) {
 	groups = make([][]*rows.Sample, len(s.Pool.Configs))
@@ -38,7 +38,7 @@ func (s *Solved) Judge(out *result.Model, floor bool, workers int) *rows.StepErr
 	return held
 }
 
-// RelErr is the square root of the weighted mean squared relative error of the hold-out; NaN
+// RelErr returns the square root of the weighted mean squared relative error of the hold-out; NaN
 // without a hold-out.
 func RelErr(s *Solved, workers int) float64 {
 	if len(s.Pool.Hold) == 0 {
@@ -51,8 +51,8 @@ func RelErr(s *Solved, workers int) float64 {
 // DriftBlocks is the number of blocks in time into which Drift divides the hold-out of each run.
 const DriftBlocks = 5
 
-// Drift is the signed error of each run in consecutive blocks of its hold-out with equal numbers of
-// rows. Runs with fewer than four rows a block are omitted.
+// Drift returns the signed error of each run in consecutive blocks of its hold-out with equal
+// numbers of rows. Runs with fewer than four rows a block are omitted.
 func (s *Solved) Drift() []result.DriftBlock {
 	var out []result.DriftBlock
 	p := s.Pool

@@ -44,7 +44,7 @@ var (
 // stepsAlone are options that apply only to a fit from steps.
 var stepsAlone = []string{"save-gram", "dump-rows", "refit-all", "lag", "objective", "model", "alpha-target", "max-rows"}
 
-// Refusal is the error for an option that does not apply to this evidence; nil if it does.
+// Refusal returns the error for an option that does not apply to this evidence; nil if it does.
 func (k Kind) Refusal(name string) error {
 	if !slices.Contains(k.Excludes, name) {
 		return nil

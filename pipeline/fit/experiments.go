@@ -62,7 +62,7 @@ func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment 
 // for the experiment to count.
 const worthwhile = 0.9
 
-// mostShrunk is the position of the term whose standard error falls most, by the ratios
+// mostShrunk returns the position of the term whose standard error falls most, by the ratios
 // after/before; -1 if none falls below worthwhile.
 func mostShrunk(shrink []float64) int {
 	best := -1
@@ -74,7 +74,7 @@ func mostShrunk(shrink []float64) int {
 	return best
 }
 
-// bestFor is the proposal that shrinks the interval of term j most; nil if none shrinks it enough.
+// bestFor returns the proposal that shrinks the interval of term j most; nil if none shrinks it enough.
 func bestFor(ranked []ridge.Proposal, j int) *ridge.Proposal {
 	var best *ridge.Proposal
 	for k := range ranked {
@@ -161,7 +161,7 @@ func loadsOf(d *deploy.Deployment) []load {
 	return slices.DeleteFunc([]load{batches, contexts, prompts, mixed}, func(l load) bool { return len(l.batches) == 0 })
 }
 
-// everything is the batches of all loads as one load.
+// everything returns the batches of all loads as one load.
 func everything(loads []load) load {
 	var all load
 	for _, l := range loads {
@@ -170,7 +170,7 @@ func everything(loads []load) load {
 	return all
 }
 
-// decodes is a batch of n requests with c tokens in the KV cache, each of which decodes one more.
+// decodes returns a batch of n requests with c tokens in the KV cache, each of which decodes one more.
 func decodes(n, c int64) []trace.Chunk {
 	out := make([]trace.Chunk, n)
 	for i := range out {
@@ -241,7 +241,7 @@ func variants(base deploy.Deployment) []variant {
 	return devices()
 }
 
-// largestConfig is the label of the configuration with most training rows.
+// largestConfig returns the label of the configuration with most training rows.
 func largestConfig(s *Solved) int32 {
 	counts := make([]int, len(s.Pool.Configs))
 	for _, c := range s.Train.Config {

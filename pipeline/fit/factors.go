@@ -97,7 +97,7 @@ func newGroups(byRun []runTotals, name func(*runTotals) string) groups {
 	return g
 }
 
-// values are the values of the runs of group k.
+// values returns the values of the runs of group k.
 func (g *groups) values(v []float64, k int) []float64 {
 	out := make([]float64, len(g.members[k]))
 	for i, r := range g.members[k] {
@@ -106,9 +106,9 @@ func (g *groups) values(v []float64, k int) []float64 {
 	return out
 }
 
-// variance is the variance of the values around the median of their group. It is estimated from the
-// mean distance rather than the mean square, so that one recording made while the machine was slow
-// counts less. It is 0 if no group has two runs.
+// variance returns the variance of the values around the median of their group. It is estimated
+// from the mean distance rather than the mean square, so that one recording made while the machine
+// was slow counts less. It is 0 if no group has two runs.
 func (g *groups) variance(v []float64) float64 {
 	var away float64
 	n, freedom := 0, 0
@@ -130,7 +130,7 @@ func (g *groups) variance(v []float64) float64 {
 	return math.Pi / 2 * mean * mean * float64(n) / float64(freedom) // pi/2: variance over squared mean distance of a normal distribution
 }
 
-// pool is the median of every group, shrunk towards 0 (random effects): spread/n, the variance of
+// pool returns the median of every group, shrunk towards 0 (random effects): spread/n, the variance of
 // the median of n runs, is compared with the variance between the medians beyond that. With a
 // spread of 0, or one group, medians are not shrunk. Medians, because one recording made while the
 // machine was slow must not decide.
@@ -204,7 +204,7 @@ func splitPrompt(s *Solved, x []float64) (rest, prompt float64) {
 	return rest, prompt
 }
 
-// factors are the run's measured times relative to the predicted ones: `all` applies to every term,
+// factors returns the run's measured times relative to the predicted ones: `all` applies to every term,
 // `more` to prompt work on top of it. They make the predicted times of the decode steps, and those
 // of the steps with prompts, each add up to the measured ones. If the run does not determine both,
 // `more` is 1 and `all` makes the total right.
@@ -222,7 +222,7 @@ func (t *runTotals) factors() (all, more float64) {
 	return 1, 1
 }
 
-// logs are the logarithms of the factors of every term that is not prompt work,
+// logs returns the logarithms of the factors of every term that is not prompt work,
 // and of those that are.
 func (t *runTotals) logs() [2]float64 {
 	all, more := t.factors()
@@ -233,10 +233,10 @@ func (t *runTotals) logs() [2]float64 {
 // so that a device with one configuration keeps half of its log factor.
 const factorPrior = 1
 
-// Devices is the factor that each device needs on top of the common coefficients: the mean over its
-// configurations of the median log ratio measured/predicted, shrunk towards 0 and exponentiated
-// (partial pooling). Configuration label `without` is excluded; -1 excludes none. With a single
-// device the result is nil, because its factor is part of the coefficients.
+// Devices returns the factor that each device needs on top of the common coefficients: the mean
+// over its configurations of the median log ratio measured/predicted, shrunk towards 0 and
+// exponentiated (partial pooling). Configuration label `without` is excluded; -1 excludes none.
+// With a single device the result is nil, because its factor is part of the coefficients.
 func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
 	logs := make([][]float64, len(hw))
 	for i, c := range d.Config {
@@ -267,7 +267,7 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 	return out
 }
 
-// OfDevice is the factor of a device; 1 if it has none.
+// OfDevice returns the factor of a device; 1 if it has none.
 func OfDevice(factors []result.HardwareFactor, hardware string) float64 {
 	for _, h := range factors {
 		if h.Hardware == hardware {
@@ -277,7 +277,7 @@ func OfDevice(factors []result.HardwareFactor, hardware string) float64 {
 	return 1
 }
 
-// Scaled is the predictions multiplied by a factor.
+// Scaled returns the predictions multiplied by a factor.
 func Scaled(pred []float64, factor float64) []float64 {
 	out := make([]float64, len(pred))
 	for i, v := range pred {
@@ -311,7 +311,7 @@ func (s *Solved) ScaleBy(factors []result.DeploymentFactor) {
 	}
 }
 
-// betaIn are the coefficients of configuration c, with its factors.
+// betaIn returns the coefficients of configuration c, with its factors.
 func (s *Solved) betaIn(c int32) []float64 {
 	if s.on == nil {
 		return s.Fit.Beta

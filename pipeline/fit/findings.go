@@ -13,7 +13,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// termFindings are the findings about one coefficient. Those about the hardware's peak
+// termFindings returns the findings about one coefficient. Those about the hardware's peak
 // apply only to the step time (ofSteps), because delays are host work.
 func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []trace.Finding {
 	var out []trace.Finding
@@ -75,7 +75,7 @@ func FloorFindings(s *Solved, target string, out *result.Model) {
 	}
 }
 
-// TableBelowFloor is the finding of FloorFindings for one run; nil if there is none.
+// TableBelowFloor returns the finding of FloorFindings for one run; nil if there is none.
 func TableBelowFloor(t *rows.Table, target string) *trace.Finding {
 	y := stat.Median(perStep(t, t.Y))
 	floor := stat.Median(perStep(t, t.FloorUs))

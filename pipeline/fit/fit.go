@@ -139,7 +139,7 @@ func (f *fitter) describe() {
 	}
 }
 
-// nothingLeft is the error for a fit without a usable run. It lists why each run is unusable.
+// nothingLeft returns the error for a fit without a usable run. It lists why each run is unusable.
 func (f *fitter) nothingLeft() error {
 	var reasons []string
 	for _, p := range f.prepared {

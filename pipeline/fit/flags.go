@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
-// Flags are the options of a fit as flags; fit.json records those that can change it.
+// Flags returns the options of a fit as flags; fit.json records those that can change it.
 func (o *Options) Flags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.StringFlag{Name: "spec", Destination: (*string)(&o.Spec), Value: string(o.Spec),

@@ -50,7 +50,7 @@ type gramLagFigures struct {
 	BelowFloor string `json:"below_floor"`
 }
 
-// metaOf is the metadata that all files fitted together must share, under the given options.
+// metaOf returns the metadata that all files fitted together must share, under the given options.
 func metaOf(o Options) map[string]string {
 	return map[string]string{
 		metaSpec: string(o.Spec), metaFeatures: features.SetOf(o.Spec).Hash, metaRecipe: o.Recipe,
@@ -86,7 +86,7 @@ func Save(ctx context.Context, sources []Source, o Options, progress trace.Progr
 	return mergeGrams(files)
 }
 
-// gramsOf is the Gram file of one run.
+// gramsOf returns the Gram file of one run.
 func gramsOf(src Source, o Options) (ridge.File, error) {
 	f := ridge.File{Meta: metaOf(o), Runs: []string{src.ID}, Configs: []string{src.Deployment.Config()}}
 	for r := rows.Decode; r <= rows.Mixed; r++ {
@@ -117,7 +117,7 @@ func gramsOf(src Source, o Options) (ridge.File, error) {
 	return f, err
 }
 
-// lagTables are the cleaned rows of one run at one lag, a table for each gamma. A run that is
+// lagTables returns the cleaned rows of one run at one lag, a table for each gamma. A run that is
 // excluded has none.
 func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Options) ([]*rows.Table, error) {
 	t, err := steps.Beta(space, rows.Options{Target: o.BetaTarget, Lag: lag, Gammas: features.Gammas(), Split: o.Split,
@@ -133,7 +133,7 @@ func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Opti
 	return tables, nil
 }
 
-// gramCells are the sums of a table's training rows and of its hold-out.
+// gramCells returns the sums of a table's training rows and of its hold-out.
 func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *ridge.Cells, err error) {
 	opt := RidgeOptions(FeatureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
 	opt.Workers = 1
@@ -159,7 +159,7 @@ func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *r
 	return train, hold, nil
 }
 
-// looseCells are the sums of rows by regime, outside any fold.
+// looseCells returns the sums of rows by regime, outside any fold.
 func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
 	w := d.Unbalanced(o)
 	var out []ridge.Cell
@@ -177,7 +177,7 @@ func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
 	return out
 }
 
-// lagFigures are the row counts, feature ranges and variation within the run, of cleaned rows.
+// lagFigures returns the row counts, feature ranges and variation within the run, of cleaned rows.
 func lagFigures(t *rows.Table, o Options) gramLagFigures {
 	out := gramLagFigures{Read: t.Read, Kept: t.Kept, Dropped: map[string]int{}}
 	for _, c := range t.Dropped {

@@ -230,7 +230,7 @@ func (g *gramFit) describeModel(sels []ridge.Selection, gamma int, total *ridge.
 	OrderFinding(out)
 }
 
-// termEvidence is the evidence about the terms from sums and the metadata of the runs.
+// termEvidence returns the evidence about the terms from sums and the metadata of the runs.
 func (g *gramFit) termEvidence(gamma int, total *ridge.Gram, fit ridge.Fit) *termEvidence {
 	var shares [][]float64
 	for _, label := range g.configs {
@@ -260,7 +260,7 @@ func (g *gramFit) termEvidence(gamma int, total *ridge.Gram, fit ridge.Fit) *ter
 	return e
 }
 
-// withinVariation is the largest v_j over the runs of a configuration (spec#identified):
+// withinVariation returns the largest v_j over the runs of a configuration (spec#identified):
 // a term that varies inside a run varies inside the configuration.
 func (g *gramFit) withinVariation(config string) []float64 {
 	out := make([]float64, len(g.terms))

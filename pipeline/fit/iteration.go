@@ -76,7 +76,7 @@ func (it *Iteration) predict(t *rows.Table) {
 	}
 }
 
-// floorsOf are the lower bounds of Iteration.FloorUs.
+// floorsOf returns the lower bounds of Iteration.FloorUs.
 func floorsOf(space *features.Space) [3]float64 {
 	token := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1})
 	one := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1})

@@ -67,7 +67,7 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 	return nil
 }
 
-// lagError is the MAPE on the test intervals of a fit to the training rows; NaN if there are too
+// lagError returns the MAPE on the test intervals of a fit to the training rows; NaN if there are too
 // few rows.
 func lagError(train, test *rows.Table, space *features.Space, o Options) float64 {
 	if train.Kept < lagMinIntervals || test.Kept == 0 {
@@ -96,7 +96,7 @@ func lagError(train, test *rows.Table, space *features.Space, o Options) float64
 	return scored.Errors(nil).MAPE
 }
 
-// twoSmallest are the positions of the smallest and second smallest number; -1
+// twoSmallest returns the positions of the smallest and second smallest number; -1
 // where there is none.
 func twoSmallest(v []float64) (best, second int) {
 	best, second = -1, -1
@@ -112,7 +112,7 @@ func twoSmallest(v []float64) (best, second int) {
 	return best, second
 }
 
-// MeasureLag is the lag of one run with its evidence, as a fit would use it.
+// MeasureLag returns the lag of one run with its evidence, as a fit would use it.
 func MeasureLag(src Source, o Options) (result.RunLag, []result.LagEvidence, error) {
 	o, err := o.Resolve()
 	if err != nil {

@@ -177,7 +177,7 @@ func sourcesOf(step *library.Step) (place []int) {
 	return place
 }
 
-// familySD is the relative standard error of the step times of the model's family.
+// familySD returns the relative standard error of the step times of the model's family.
 func familySD(step *library.Step) float64 {
 	if j, _ := library.Learned().JudgedAs(step); j != nil {
 		return mapeSD * j.TPOTMape
@@ -185,7 +185,7 @@ func familySD(step *library.Step) float64 {
 	return unjudgedSD
 }
 
-// options are the ridge options with a prior for time-like terms. The prior keeps terms that one
+// options returns the ridge options with a prior for time-like terms. The prior keeps terms that one
 // deployment does not separate near the hardware's peak, instead of making some of them 0.
 func (s *kernelSums) options(towards float64) ridge.Options {
 	o := ridge.DefaultOptions(s.data.P)
@@ -231,14 +231,15 @@ func (s *kernelSums) fit() ([]float64, error) {
 	}
 }
 
-// relativeError is the absolute relative error of batch i.
+// relativeError returns the absolute relative error of batch i.
 func (s *kernelSums) relativeError(beta []float64, i int32) float64 {
 	return math.Abs(ridge.Dot(s.data.Row(int(i)), beta)/s.data.Y[i] - 1)
 }
 
-// covariance is the covariance of the terms' errors: each source of uncertainty shifts the times of
-// the batches and therefore the terms fitted to them, and the terms do not represent the times
-// exactly. A direction that no batch determines keeps the uncertainty it has without a library.
+// covariance returns the covariance of the terms' errors: each source of uncertainty shifts the
+// times of the batches and therefore the terms fitted to them, and the terms do not represent the
+// times exactly. A direction that no batch determines keeps the uncertainty it has without a
+// library.
 func (s *kernelSums) covariance(beta []float64, family float64) ([][]float64, error) {
 	p := s.data.P
 	a := make([]float64, p*p)
@@ -292,7 +293,7 @@ func (s *kernelSums) covariance(beta []float64, family float64) ([][]float64, er
 	return out, nil
 }
 
-// medianErrors are the median absolute relative errors of batches, by regime.
+// medianErrors returns the median absolute relative errors of batches, by regime.
 func (s *kernelSums) medianErrors(beta []float64, batches []int32) []float64 {
 	var byRegime [NumRegimes][]float64
 	for _, i := range batches {
@@ -306,7 +307,7 @@ func (s *kernelSums) medianErrors(beta []float64, batches []int32) []float64 {
 	return medians
 }
 
-// set is the coefficient file of a deployment.
+// set returns the coefficient file of a deployment.
 func (s *kernelSums) set(d *deploy.Deployment, step *library.Step, beta []float64, covariance [][]float64) *coeff.Set {
 	learned := library.Learned()
 	overhead := coeff.AlphaModel{
@@ -380,7 +381,7 @@ func (s *kernelSums) set(d *deploy.Deployment, step *library.Step, beta []float6
 // normal95 is half the width of a 95 % interval of a normal distribution, in standard errors.
 const normal95 = 1.959963984540054
 
-// featureRange is the smallest and largest value of a feature over the batches.
+// featureRange returns the smallest and largest value of a feature over the batches.
 func (s *kernelSums) featureRange(j int) (lo, hi float64) {
 	lo = math.Inf(1)
 	for i := j; i < len(s.data.X); i += s.data.P {

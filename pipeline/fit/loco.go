@@ -75,7 +75,7 @@ func (f *fitter) leaveOut(s *Solved, c int32) ([]float64, error) {
 	return fit.Beta, err
 }
 
-// rowsWhere are the positions whose label satisfies keep.
+// rowsWhere returns the positions whose label satisfies keep.
 func rowsWhere(labels []int32, keep func(int32) bool) []int32 {
 	var out []int32
 	for i, c := range labels {
@@ -86,7 +86,7 @@ func rowsWhere(labels []int32, keep func(int32) bool) []int32 {
 	return out
 }
 
-// frozenLoco is the cross-validated MAPE of every configuration of s under the frozen
+// frozenLoco returns the cross-validated MAPE of every configuration of s under the frozen
 // recipe on 1.0 features of the same cadence rows; nil when no run has such rows.
 func (f *fitter) frozenLoco(s *Solved) []float64 {
 	if f.o.Spec == features.V10 {
@@ -124,7 +124,7 @@ func (f *fitter) frozenLoco(s *Solved) []float64 {
 	return out
 }
 
-// trainErrors are those of predictions of the training rows of configuration c.
+// trainErrors returns those of predictions of the training rows of configuration c.
 func trainErrors(s *Solved, pred []float64, c int32) stat.Errors {
 	scored := stat.Rows{Y: s.Train.Y, Pred: pred, Steps: s.Train.Steps}
 	in := func(i int) bool { return s.Train.Config[i] == c }
@@ -135,7 +135,7 @@ func trainErrors(s *Solved, pred []float64, c int32) stat.Errors {
 	return scored.Errors(in)
 }
 
-// locoEntry is the entry of the document for a configuration that a fit of the others predicts.
+// locoEntry returns the entry of the document for a configuration that a fit of the others predicts.
 func locoEntry(key string, e stat.Errors) result.Loco {
 	return result.Loco{
 		Config:    key,
@@ -147,7 +147,7 @@ func locoEntry(key string, e stat.Errors) result.Loco {
 	}
 }
 
-// locoMAPEs is the median and the largest MAPE of the configurations held out.
+// locoMAPEs returns the median and the largest MAPE of the configurations held out.
 func locoMAPEs(list []result.Loco) (median, worst *float64) {
 	var v []float64
 	for i := range list {

@@ -91,7 +91,7 @@ func valueOr(v *float64, def float64) float64 {
 	return *v
 }
 
-// nativeTerms are the coefficients without what only fit.json has.
+// nativeTerms returns the coefficients without what only fit.json has.
 func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
 	var out []coeff.Coefficient
 	for i := range cs {
@@ -100,7 +100,7 @@ func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
 	return out
 }
 
-// nativeConfigs are the configurations of the fit, sorted by key, with their numbers of rows.
+// nativeConfigs returns the configurations of the fit, sorted by key, with their numbers of rows.
 func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 	var out []coeff.Config
 	for i := range fit.Configs {
@@ -123,7 +123,7 @@ func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 	return out
 }
 
-// distinct are the different values of a property over the configurations, sorted.
+// distinct returns the different values of a property over the configurations, sorted.
 func distinct[V cmp.Ordered](configs []result.FitConfig, of func(*deploy.Deployment) V) []V {
 	var all []V
 	for i := range configs {

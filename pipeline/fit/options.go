@@ -73,7 +73,7 @@ type Options struct {
 	noDelays  bool // rows of the step time alone, slice by slice
 }
 
-// DefaultOptions are the options of spec 1.1.
+// DefaultOptions returns the options of spec 1.1.
 func DefaultOptions() Options {
 	o, _ := Options{Seed: 1, MaxRows: rows.DefaultMaxRows}.Resolve()
 	return o
@@ -94,7 +94,7 @@ func (o *Options) PriorOpen() bool {
 	return o.Prior == "" && o.Spec == "" && allowsRecipe && allowsTarget
 }
 
-// Command is the `command` of fit.json: the stage and every option that can
+// Command returns the `command` of fit.json: the stage and every option that can
 // change its numbers (spec#documents).
 func (o Options) Command() (string, error) {
 	o, err := o.Resolve()
@@ -137,7 +137,7 @@ func (o Options) Resolve() (Options, error) {
 	return o, o.checkValues()
 }
 
-// sortedSet is a sorted copy without duplicates, so that the recorded command does not
+// sortedSet returns a sorted copy without duplicates, so that the recorded command does not
 // depend on the order of flags.
 func sortedSet(list []string) []string {
 	sorted := slices.Clone(list)
@@ -206,7 +206,7 @@ func isRegularFile(name string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// Record is the options as fit.json has them.
+// Record returns the options as fit.json has them.
 func (o Options) Record() result.FitOptions {
 	r := result.FitOptions{
 		Spec:       string(o.Spec),

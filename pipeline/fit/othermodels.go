@@ -36,7 +36,7 @@ var linear3Terms = []features.Term{
 	{Name: "gamma", Unit: "us/token", Doc: "KV tokens read: the context of every sequence, its new tokens included"},
 }
 
-// BasisTerms are the non-negative terms of a basis. The constant of a fit over
+// BasisTerms returns the non-negative terms of a basis. The constant of a fit over
 // several configurations is penalised like the bias.
 func BasisTerms(name string, configs int) []Term {
 	list, constant := features.BlackboxBeta, 0
@@ -58,7 +58,7 @@ func BasisTerms(name string, configs int) []Term {
 	return out
 }
 
-// Vectorizer is the basis of a parameterisation; nil for roofline, which reads
+// Vectorizer returns the basis of a parameterisation; nil for roofline, which reads
 // the physics features.
 func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
 	switch name {
@@ -79,7 +79,7 @@ func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
 	return nil, nil
 }
 
-// summed is a basis computed from the sums of a batch. Steps without known requests are an error,
+// summed returns a basis computed from the sums of a batch. Steps without known requests are an error,
 // because sums need them.
 func summed(p int, beta func(*features.Step, []float64)) *rows.Vectorizer {
 	step := func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
@@ -172,7 +172,7 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	return nil
 }
 
-// otherTables are the rows of all runs under another basis; nil for a run that has none.
+// otherTables returns the rows of all runs under another basis; nil for a run that has none.
 func (f *fitter) otherTables(ctx context.Context, name string) ([]*rows.Table, error) {
 	tables := make([]*rows.Table, len(f.used))
 	err := par.Try(ctx, f.o.Workers, len(f.used), func(i int) (err error) {
@@ -235,7 +235,7 @@ func (f *fitter) locoOther(s *Solved, m Selections, out *result.Model) error {
 // roofline does not have.
 var rooflineSlots = len(features.BetaFeatures(features.V11))
 
-// roofline is the model without free terms: all work runs at the hardware's peak. The bias of its
+// roofline returns the model without free terms: all work runs at the hardware's peak. The bias of its
 // predictions shows how far from the peak the engine runs.
 func (f *fitter) roofline() (*result.Model, error) {
 	if f.o.Spec.Base() == features.V10 {

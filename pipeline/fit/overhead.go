@@ -40,7 +40,7 @@ func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data,
 	o.SpreadUs = b.Spread(ridge.CensoredWeights(train, *o), ridge.Predict(train, o.Anchor), train.AllRows(), spreads)
 }
 
-// solveOverhead is the interval-censored fit at the chosen gamma and lambda.
+// solveOverhead returns the interval-censored fit at the chosen gamma and lambda.
 func (f *fitter) solveOverhead(a *alphaFit) error {
 	s := a.s
 	if err := f.nestOverhead(a); err != nil {
@@ -54,7 +54,7 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	return f.solveIntervals(a, f.gamma, list)
 }
 
-// solveIntervals is the fit of the given rows at a gamma and its lambda.
+// solveIntervals returns the fit of the given rows at a gamma and its lambda.
 func (f *fitter) solveIntervals(a *alphaFit, gamma int, list []int32) error {
 	s := a.s
 	s.Variant = gamma

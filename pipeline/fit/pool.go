@@ -87,7 +87,7 @@ func joined[T any](tables []*rows.Table, n int, column func(*rows.Table) *[]T) [
 	return all
 }
 
-// config is the label of a configuration, which it adds if it is new.
+// config returns the label of a configuration, which it adds if it is new.
 func (p *Pool) config(key string) int32 {
 	k := slices.Index(p.Configs, key)
 	if k < 0 {
@@ -135,17 +135,17 @@ func (p *Pool) saturatedConfig(key string) bool {
 	return true
 }
 
-// rowOf is the table of row i of the pool, and the position of the row in it.
+// rowOf returns the table of row i of the pool, and the position of the row in it.
 func (p *Pool) rowOf(i int32) (t *rows.Table, row int) {
 	k := p.Data.Run[i]
 	first, _ := slices.BinarySearch(p.Data.Run, k)
 	return p.Tables[k], int(i) - first
 }
 
-// TrainData are the rows outside the hold-out.
+// TrainData returns the rows outside the hold-out.
 func (p *Pool) TrainData() *ridge.Data { return p.Data.Subset(p.Train) }
 
-// Bounds are the intervals of the given rows.
+// Bounds returns the intervals of the given rows.
 func (p *Pool) Bounds(list []int32) ridge.Bounds {
 	var b ridge.Bounds
 	for _, i := range list {
@@ -156,7 +156,7 @@ func (p *Pool) Bounds(list []int32) ridge.Bounds {
 	return b
 }
 
-// embargo is how many rows before a validation block are excluded from training, for every gamma:
+// embargo returns how many rows before a validation block are excluded from training, for every gamma:
 // as many as the preemption average with the longest memory extends over (spec#folds).
 func embargo(rowsPerStep float64) int {
 	return int(math.Ceil(features.MemorySteps * rowsPerStep))

@@ -233,7 +233,7 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 // prior is precise enough for less.
 const leastContradiction = 0.15
 
-// hardwareOf is the device of a configuration.
+// hardwareOf returns the device of a configuration.
 func (f *fitter) hardwareOf(key string) string {
 	for i := range f.out.Configs {
 		if f.out.Configs[i].Key == key {

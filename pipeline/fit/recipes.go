@@ -70,7 +70,7 @@ func scoreRecipe(ctx context.Context, sources []Source, o Options) (score result
 	return score, errs, nil
 }
 
-// heldOutScores are the scores of the parts that a selection held out, and what the parts are. Of
+// heldOutScores returns the scores of the parts that a selection held out, and what the parts are. Of
 // three and more configurations lambda is chosen without the one held out.
 func heldOutScores(sel *ridge.Selection) (scores []float64, part string) {
 	if len(sel.Nested) > 0 {
@@ -85,7 +85,7 @@ func heldOutScores(sel *ridge.Selection) (scores []float64, part string) {
 	return sel.Grid[sel.Index].FoldScores, result.HeldOutBlocks
 }
 
-// withRowsOf are the sources with the stored rows that a recipe with this prior can use: rows are
+// withRowsOf returns the sources with the stored rows that a recipe with this prior can use: rows are
 // stored for the library's.
 func withRowsOf(sources []Source, prior string) []Source {
 	out := make([]Source, len(sources))

@@ -330,7 +330,7 @@ func (p *Run) excludeSaturatedSlice(run *trace.Run, o Options) {
 	}
 }
 
-// sinceStartS is a boundary of a slice in seconds since the first step of the run. The
+// sinceStartS returns a boundary of a slice in seconds since the first step of the run. The
 // first and the last slice are unbounded on one side; there it is the run's own end.
 func sinceStartS(slice *trace.Slice, ns int64) float64 {
 	return float64(min(max(ns, slice.FirstNs), slice.LastNs)-slice.FirstNs) / 1e9

@@ -80,7 +80,7 @@ func (l *lengths) add(o lengths) {
 	}
 }
 
-// means are the mean prompt and output, nil without requests.
+// means returns the mean prompt and output, nil without requests.
 func (l *lengths) means() (prompt, output *float64) {
 	n := float64(l[0])
 	return result.OrNull(float64(l[1]) / n), result.OrNull(float64(l[2]) / n)
@@ -108,7 +108,7 @@ func lengthsOf(run *trace.Run) lengths {
 	return l
 }
 
-// DateOf is the UTC date of a wall-clock stamp; empty without one.
+// DateOf returns the UTC date of a wall-clock stamp; empty without one.
 func DateOf(wallNs int64) string {
 	if wallNs <= 0 {
 		return ""
@@ -116,7 +116,7 @@ func DateOf(wallNs int64) string {
 	return time.Unix(0, wallNs).UTC().Format(time.DateOnly)
 }
 
-// LatestWall is the latest wall-clock stamp of a run; 0 without one.
+// LatestWall returns the latest wall-clock stamp of a run; 0 without one.
 func LatestWall(run *trace.Run) int64 {
 	var latest int64
 	for i := range run.Requests {

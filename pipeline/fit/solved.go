@@ -31,7 +31,7 @@ type Solved struct {
 	form     int    // the chosen one
 }
 
-// Names are the names of the terms, in order.
+// Names returns the names of the terms, in order.
 func (s *Solved) Names() []string {
 	names := make([]string, len(s.Terms))
 	for j := range s.Terms {
@@ -46,7 +46,7 @@ type Selections struct {
 	Frozen []ridge.FrozenFit // Frozen recipe
 }
 
-// scores are the scores by which gamma is chosen (spec#gamma-choice). The frozen recipe has one
+// scores returns the scores by which gamma is chosen (spec#gamma-choice). The frozen recipe has one
 // score for each gamma.
 func (m Selections) scores(gammas []float64) []ridge.Selection {
 	if m.Rel != nil {
@@ -83,7 +83,7 @@ func (s *Solved) Choose(recipe, name string) (m Selections, err error) {
 	return m, nil
 }
 
-// formName is the name of the chosen form; empty if there is only one.
+// formName returns the name of the chosen form; empty if there is only one.
 func (s *Solved) formName() string {
 	if s.forms == nil {
 		return ""
@@ -162,7 +162,7 @@ func (s *Solved) solveFrozen(variant int) error {
 	return nil
 }
 
-// GridPoints are the scores of all lambdas and gammas, as fit.json has them.
+// GridPoints returns the scores of all lambdas and gammas, as fit.json has them.
 func GridPoints(sels []ridge.Selection) []result.GridPoint {
 	var out []result.GridPoint
 	for _, s := range sels {

@@ -57,7 +57,7 @@ func (f *fitter) selectBeta() (*Solved, Selections, error) {
 	return s, sel, err
 }
 
-// leastStride is the smallest stride of the runs.
+// leastStride returns the smallest stride of the runs.
 func (f *fitter) leastStride() int {
 	least := math.MaxInt
 	for _, p := range f.used {

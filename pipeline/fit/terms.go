@@ -27,7 +27,7 @@ type Term struct {
 	prior      float64 // prior value of the coefficient
 }
 
-// FeatureTerms are the terms of a physics model over the given number of configurations.
+// FeatureTerms returns the terms of a physics model over the given number of configurations.
 func FeatureTerms(fs []features.Feature, configs int, prior string) []Term {
 	out := make([]Term, len(fs))
 	for j := range fs {
@@ -47,7 +47,7 @@ func FeatureTerms(fs []features.Feature, configs int, prior string) []Term {
 	return out
 }
 
-// AlphaTerms are the terms of a delay over the given number of configurations. Their seconds of
+// AlphaTerms returns the terms of a delay over the given number of configurations. Their seconds of
 // work are nominal: a delay is work of the host, so a prior at the hardware's peak and a
 // utilisation would mean nothing.
 func AlphaTerms(fs []features.Feature, configs int) []Term {
@@ -61,7 +61,7 @@ func AlphaTerms(fs []features.Feature, configs int) []Term {
 // NominalTerm is the term whose feature is in nominal seconds, not seconds of the hardware.
 const NominalTerm = "fixed_step_overhead"
 
-// RidgeOptions are the options of package ridge for a model with these terms.
+// RidgeOptions returns the options of package ridge for a model with these terms.
 func RidgeOptions(terms []Term, epsUs float64, o Options) ridge.Options {
 	ro := ridge.DefaultOptions(len(terms))
 	ro.EpsUs = epsUs

@@ -220,7 +220,7 @@ func (c *Cells) Sum(factor []float64, keep func(CellKey) bool) *Gram {
 	return out
 }
 
-// Total is the balanced Gram of all rows.
+// Total returns the balanced Gram of all rows.
 func (c *Cells) Total(minCellRows int) *Gram { return c.Sum(c.Balance(minCellRows), nil) }
 
 // Without returns the cells without those of one run.

@@ -31,7 +31,7 @@ type Variant struct {
 	Values [][]float64
 }
 
-// Len is the number of rows.
+// Len returns the number of rows.
 func (d *Data) Len() int { return len(d.Y) }
 
 // Row returns the features of row i. The caller must not write to it.

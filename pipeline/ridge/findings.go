@@ -23,5 +23,5 @@ type Error struct {
 	Msg  string
 }
 
-// Error is the code and the message.
+// Error returns the code and the message.
 func (e *Error) Error() string { return "ridge: " + e.Code + ": " + e.Msg }

@@ -27,7 +27,7 @@ type FrozenFit struct {
 	Findings   []Finding
 }
 
-// FitFrozen is the recipe of spec 1.0 (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy
+// FitFrozen returns the recipe of spec 1.0 (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy
 // with the row factors as W, and the lambda of the smallest mean root mean squared error
 // over forward folds.
 func (d *Data) FitFrozen(o Options) (FrozenFit, error) {

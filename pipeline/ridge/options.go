@@ -65,12 +65,12 @@ type Options struct {
 	Workers     int  // goroutines; 0: all processors. Never changes a result
 }
 
-// DefaultLambdas is the grid 1e-6, 3e-6, ..., 0.3, 1.
+// DefaultLambdas returns the grid 1e-6, 3e-6, ..., 0.3, 1.
 func DefaultLambdas() []float64 {
 	return []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1}
 }
 
-// DefaultOptions are the options for p columns, all signed, penalty 1, no prior.
+// DefaultOptions returns the options for p columns, all signed, penalty 1, no prior.
 func DefaultOptions(p int) Options {
 	o := Options{
 		Penalty:     make([]float64, p),

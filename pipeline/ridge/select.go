@@ -339,7 +339,7 @@ func Select(d *Data, o Options) ([]Selection, error) {
 	return out, nil
 }
 
-// Select is the function Select on Gram matrices alone.
+// Select returns the function Select on Gram matrices alone.
 func (c *Cells) Select(o Options) (Selection, error) {
 	if o.EpsUs != c.EpsUs || o.Folds != c.Folds {
 		return Selection{}, fmt.Errorf("ridge: cells were cut with eps_us=%v folds=%d, want %v and %d",

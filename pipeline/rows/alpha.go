@@ -223,7 +223,7 @@ func (b *alphaBuilder) overheadOf(i int) (alphaTarget, trace.Code) {
 	return alphaTarget{y: o.HiUs, lo: o.LoUs, hi: o.HiUs, exact: o.Exact, joinNs: r.QueuedNs.V}, ""
 }
 
-// SpanUs is the time between two stamps in us (spec#stamps).
+// SpanUs returns the time between two stamps in us (spec#stamps).
 func SpanUs(fromNs, toNs int64) float64 { return float64(toNs-fromNs) / 1000 }
 
 // vector writes the features of request r, joined to recorded step k, into b.x. It returns the

@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Blocks are the blocks of time of every phase of a run, for fits that leave one of them out
+// Blocks returns the blocks of time of every phase of a run, for fits that leave one of them out
 // (spec#cross-fitting). A phase counts from its first to its last recorded moment, as in [Parts]. Of a
 // slice of a run they are the run's blocks with the slice's longest request; [JoinBlocks] joins them.
 // There are none where the steps are not on the clock of the requests.
@@ -46,7 +46,7 @@ func JoinBlocks(before, next []result.CrossBlocks) []result.CrossBlocks {
 	return before
 }
 
-// longestNs is the longest time that a request which arrives in [startNs, endNs) was in flight.
+// longestNs returns the longest time that a request which arrives in [startNs, endNs) was in flight.
 func longestNs(run *trace.Run, startNs, endNs int64) int64 {
 	longest := int64(0)
 	add := func(from, to int64) {

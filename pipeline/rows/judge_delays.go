@@ -164,7 +164,8 @@ func (r *delayRows) part(name string, in func(i int) bool) *result.RegimeErrors 
 		WAPE: num(e.WAPE), Bias: num(e.Bias)}
 }
 
-// floor is the MAPE of the prediction from the nearest rows, NaN where it is unknown for all of them.
+// floor returns the MAPE of the prediction from the nearest rows, NaN where it is unknown for all
+// of them.
 func (r *delayRows) floor(in func(i int) bool) float64 {
 	nearest := stat.Rows{Y: r.Y, Pred: r.near}
 	return nearest.Errors(func(i int) bool { return !math.IsNaN(r.near[i]) && (in == nil || in(i)) }).MAPE

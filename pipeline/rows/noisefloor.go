@@ -93,9 +93,9 @@ func neighbours(d *ridge.Data, level []float64) *stat.Neighbours {
 	return stat.NewNeighbours(points, len(columns), level)
 }
 
-// NoiseOf is the noise of the given rows: measured over predicted time, over the median of that ratio of the
-// nearest rows among them. Their features are scaled as those of the noise floor. Of more than 20,000 rows
-// an even part is what rows are compared with.
+// NoiseOf returns the noise of the given rows: measured over predicted time, over the median of
+// that ratio of the nearest rows among them. Their features are scaled as those of the noise floor.
+// Of more than 20,000 rows an even part is what rows are compared with.
 func NoiseOf(t *Table, predUs []float64, of []int) []float64 {
 	d := &ridge.Data{P: t.P, Config: make([]int32, len(of))}
 	ratio := make([]float64, len(of))

@@ -64,7 +64,7 @@ type Steps struct {
 	seen    *snapshotSurvey
 }
 
-// Len is the number of steps, recorded or not; their ids are First and the next.
+// Len returns the number of steps, recorded or not; their ids are First and the next.
 func (s *Steps) Len() int { return len(s.all) }
 
 // At returns the step with the given id, or nil outside the run.

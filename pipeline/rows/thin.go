@@ -25,7 +25,7 @@ func CheckMaxRows(n int) error {
 	return nil
 }
 
-// RecordedMaxRows is the limit that a fit's document records; nil is the default.
+// RecordedMaxRows returns the limit that a fit's document records; nil is the default.
 func RecordedMaxRows(n *int) int {
 	if n == nil {
 		return DefaultMaxRows

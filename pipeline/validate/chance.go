@@ -83,7 +83,7 @@ func stepNoiseOf(t *rows.Table, predUs []float64, fromNs, toNs int64) *stepNoise
 	return n
 }
 
-// blockRows is how many rows are drawn together: one where neighbours are independent, else
+// blockRows returns how many rows are drawn together: one where neighbours are independent, else
 // blockCorrelation correlation times. Sums over blocks of one correlation time scatter by three quarters
 // of what the server's do (of an AR(1) series), over five by 95 %.
 func (n *stepNoise) blockRows() int {
@@ -105,7 +105,7 @@ type noisyModel struct {
 	used      [rows.Mixed + 1]int32 // steps that got the ratio at next
 }
 
-// StepUs is the drawn time of the step.
+// StepUs returns the drawn time of the step.
 func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 	us, err := m.Model.StepUs(b)
 	if err != nil {
@@ -208,9 +208,10 @@ func (p *replayedPhase) withRequestNoise(seed, splitNs int64) noisyTimes {
 	return noisy
 }
 
-// requestNoise is the noise of a metric in the recorded requests, in order of arrival: ratios of mean 1. It
-// is what recorded over replayed times scatter around those of the most alike requests, without the part
-// that the replay scatters too: the phase of a step in which a request arrives is in both.
+// requestNoise returns the noise of a metric in the recorded requests, in order of arrival: ratios
+// of mean 1. It is what recorded over replayed times scatter around those of the most alike
+// requests, without the part that the replay scatters too: the phase of a step in which a request
+// arrives is in both.
 func requestNoise(all *sample, metric string, alike map[int][]float64) []float64 {
 	var points, ratio, real, simulated []float64
 	dim := 0
@@ -245,7 +246,7 @@ func requestNoise(all *sample, metric string, alike map[int][]float64) []float64
 	return ratio
 }
 
-// aroundNeighbours are the values less the medians of those of the nearest points.
+// aroundNeighbours returns the values less the medians of those of the nearest points.
 func aroundNeighbours(points []float64, dim int, values []float64) []float64 {
 	near := stat.NewNeighbours(points, dim, values)
 	out := make([]float64, len(values))
@@ -255,7 +256,7 @@ func aroundNeighbours(points []float64, dim int, values []float64) []float64 {
 	return out
 }
 
-// scatterOfLogs is the mean square of the values, the largest twentieth left out.
+// scatterOfLogs returns the mean square of the values, the largest twentieth left out.
 func scatterOfLogs(v []float64) float64 {
 	squares := make([]float64, len(v))
 	for i, x := range v {
@@ -300,8 +301,8 @@ func (p *replayedPhase) alikeRequests() map[int][]float64 {
 // mean, and the prompt tokens that arrived then, per second.
 type metLoad struct{ inFlight, promptTokens float64 }
 
-// loadsOf are the loads of requests in order of arrival; a request without a recorded end meets those at
-// its arrival.
+// loadsOf returns the loads of requests in order of arrival; a request without a recorded end meets
+// those at its arrival.
 func loadsOf(recorded []Request) []metLoad {
 	const msToNs = 1e6
 	type event struct {

@@ -78,7 +78,7 @@ func (p *replayedPhase) capacity(s *sample) *result.Capacity {
 	return c
 }
 
-// callsOf are the client's calls behind the requests, by the time they were sent.
+// callsOf returns the client's calls behind the requests, by the time they were sent.
 func callsOf(requests []Request) []workload.Call {
 	const neverEnds = 1 << 62
 	var calls []workload.Call

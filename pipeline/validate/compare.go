@@ -42,8 +42,8 @@ func Compare(real, sim []float64, paired bool) *result.Metric {
 	return m
 }
 
-// medianPairedError is the median of |sim-real|/real over the pairs with a positive real value; NaN when
-// there is none.
+// medianPairedError returns the median of |sim-real|/real over the pairs with a positive real
+// value; NaN when there is none.
 func medianPairedError(real, sim []float64) float64 {
 	var e []float64
 	for i, r := range real {
@@ -61,8 +61,9 @@ func medianPairedError(real, sim []float64) float64 {
 // requests that queued on one side alone.
 const pairedTrim = 0.1
 
-// pairedError is how far off the simulated times of the same requests are, in the mean of log(sim/real)
-// without its tails (spec#paired-error); nil without pairs. The requests are in order of arrival.
+// pairedError returns how far off the simulated times of the same requests are, in the mean of
+// log(sim/real) without its tails (spec#paired-error); nil without pairs. The requests are in order
+// of arrival.
 func pairedError(real, sim []float64) *result.Estimate {
 	var logs []float64
 	for i, r := range real {
@@ -97,8 +98,9 @@ func compareShapes(m *result.Metric, real []float64, noisy [][]float64) {
 	m.ChanceKSD = &plain
 }
 
-// distanceOfHalves is the Kolmogorov-Smirnov distance between the first and the second half of the real
-// requests: how much the machine itself differs between two measurements. Nil for fewer than four.
+// distanceOfHalves returns the Kolmogorov-Smirnov distance between the first and the second half of
+// the real requests: how much the machine itself differs between two measurements. Nil for fewer
+// than four.
 func distanceOfHalves(real []float64) *float64 {
 	if len(real) < 4 {
 		return nil
@@ -126,8 +128,8 @@ const (
 	curveDigits   = 5 // significant digits of a number that is only drawn
 )
 
-// ecdf is the empirical distribution of a non-empty sample as at most maxECDFPoints points [value, share
-// at or below], the first and the last included.
+// ecdf returns the empirical distribution of a non-empty sample as at most maxECDFPoints points
+// [value, share at or below], the first and the last included.
 func ecdf(sample []float64) [][2]float64 {
 	sorted := stat.Sorted(sample)
 	n := len(sorted)

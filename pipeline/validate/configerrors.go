@@ -97,7 +97,7 @@ func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
 	return scored
 }
 
-// config is the document's entry of a scope.
+// config returns the document's entry of a scope.
 func (c *scores) config(g *scope) result.ConfigErrors {
 	out := result.ConfigErrors{Scope: g.name, Config: g.config, Runs: []string{}, Seen: g.seen, TestRun: g.test}
 	var samples []*rows.Sample
@@ -114,7 +114,7 @@ func (c *scores) config(g *scope) result.ConfigErrors {
 	return out
 }
 
-// alphaErrors are the errors of every alpha target on the judged rows of the given runs.
+// alphaErrors returns the errors of every alpha target on the judged rows of the given runs.
 func (c *scores) alphaErrors(runs []*judgedRun) *result.AlphaErrors {
 	out := &result.AlphaErrors{}
 	for k, target := range c.targets {
@@ -136,7 +136,7 @@ func (c *scores) alphaErrors(runs []*judgedRun) *result.AlphaErrors {
 	return out
 }
 
-// overFloor is the median judged step time over the median physical floor (spec#target-audit).
+// overFloor returns the median judged step time over the median physical floor (spec#target-audit).
 func (g *scope) overFloor() *float64 {
 	var y, floor []float64
 	for _, t := range g.runs {
@@ -153,7 +153,8 @@ func (g *scope) overFloor() *float64 {
 	return result.OrNull(stat.Median(y) / stat.Median(floor))
 }
 
-// boundHits is the largest share, over the features, of candidate rows whose feature is at its bound.
+// boundHits returns the largest share, over the features, of candidate rows whose feature is at its
+// bound.
 func (g *scope) boundHits() *float64 {
 	var hits []int // by feature
 	read := 0

@@ -15,8 +15,8 @@ type crossSets struct {
 	sets []*coeff.Set // by block; nil: there are none
 }
 
-// crossSetsOf are those of the fit that made the set. There are none for a set of another origin, such as
-// an edited file, and for replays whose step times are not the set's.
+// crossSetsOf returns those of the fit that made the set. There are none for a set of another
+// origin, such as an edited file, and for replays whose step times are not the set's.
 func crossSetsOf(set *coeff.Set, fit *result.Fit, o *Options) crossSets {
 	isOther := fit == nil || len(changedTerms(set, fit)) > 0
 	if isOther || fit.Cross == nil || o.Latency != latencyPhysics {
@@ -29,7 +29,7 @@ func crossSetsOf(set *coeff.Set, fit *result.Fit, o *Options) crossSets {
 	return c
 }
 
-// crossSetOf is the set with the values that were learned without one block.
+// crossSetOf returns the set with the values that were learned without one block.
 func crossSetOf(set *coeff.Set, f *result.CrossFit) *coeff.Set {
 	out := *set
 	out.Beta = withValues(set.Beta, f.Beta)
@@ -62,7 +62,7 @@ func crossSetOf(set *coeff.Set, f *result.CrossFit) *coeff.Set {
 	return &out
 }
 
-// withValues are the coefficients with other values.
+// withValues returns the coefficients with other values.
 func withValues(cs []coeff.Coefficient, values []float64) []coeff.Coefficient {
 	out := slices.Clone(cs)
 	for i, v := range values {
@@ -134,8 +134,8 @@ func (p *replayedPhase) runBlocks(prepare func(sim.Config) sim.Config) (*sim.Res
 	return out, nil
 }
 
-// timesOver are the plain times of each request over those of another replay of the phase, by metric; nil
-// for the same replay. Times that one of them does not have count as equal.
+// timesOver returns the plain times of each request over those of another replay of the phase, by
+// metric; nil for the same replay. Times that one of them does not have count as equal.
 func (p *replayedPhase) timesOver(other *replayedPhase) map[string][]float64 {
 	if p == other {
 		return nil

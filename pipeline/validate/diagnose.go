@@ -152,7 +152,7 @@ func diagnoseSteps(s *scope, failed []string, lag *candidate) result.Diagnosis {
 	return d
 }
 
-// bestCandidate is the one that removes most among those that may be the cause; nil: none may.
+// bestCandidate returns the one that removes most among those that may be the cause; nil: none may.
 func bestCandidate(tried []*candidate, constantLoss float64) *candidate {
 	var best *candidate
 	for _, c := range tried {
@@ -206,8 +206,8 @@ func describeTried(tried []*candidate, constantLoss float64) string {
 	return "no single change explains the error; tried, with the share of the error it would remove: " + strings.Join(parts, "; ")
 }
 
-// driftCandidate is the curve of the machine's speed; nil for curves that hardly swing, and for composed
-// runs, which no machine ran.
+// driftCandidate returns the curve of the machine's speed; nil for curves that hardly swing, and
+// for composed runs, which no machine ran.
 func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 	farthest, swing := s.largestDrift()
 	composed := slices.ContainsFunc(s.runs, func(t *judgedRun) bool { return t.Deployment.IsComposed() })
@@ -229,7 +229,8 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 	}
 }
 
-// largestDrift is the largest swing of the scope's runs, and the farthest factor of the run that has it.
+// largestDrift returns the largest swing of the scope's runs, and the farthest factor of the run
+// that has it.
 func (s *scope) largestDrift() (farthest, swing float64) {
 	farthest, swing = 1, 1
 	for _, t := range s.runs {
@@ -292,8 +293,8 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 // isDeviceFactor reports whether one device may take so many times as long as another.
 func isDeviceFactor(f float64) bool { return f >= 1./largestDevice && f <= largestDevice }
 
-// promptWork is the part of each prediction, us, by the time-like terms that compute on prompts, and by
-// the other time-like terms.
+// promptWork returns the part of each prediction, us, by the time-like terms that compute on
+// prompts, and by the other time-like terms.
 func (s *scope) promptWork(r *residuals) (prompt, rest []float64) {
 	prompt = make([]float64, len(r.us))
 	rest = make([]float64, len(r.us))
@@ -313,9 +314,9 @@ func (s *scope) promptWork(r *residuals) (prompt, rest []float64) {
 	return prompt, rest
 }
 
-// termCandidate is the term whose rescaling removes most, or one of the physics that removes nearly as
-// much; nil where none removes anything. A term that would leave what physics allows, or whose regime has
-// too few rows, is not the cause.
+// termCandidate returns the term whose rescaling removes most, or one of the physics that removes
+// nearly as much; nil where none removes anything. A term that would leave what physics allows, or
+// whose regime has too few rows, is not the cause.
 func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *candidate {
 	var best, bestPhysics *candidate
 	var physics []*candidate
@@ -397,9 +398,9 @@ func biasText(bias float64) string {
 	return fmt.Sprintf("%.0f %% too long", 100*bias)
 }
 
-// unseenErrorShare is the share of the relative error that is in rows with a feature beyond rangeSlack
-// times its training maximum, and the feature that is so most often. The share is 0 where such rows are
-// few.
+// unseenErrorShare returns the share of the relative error that is in rows with a feature beyond
+// rangeSlack times its training maximum, and the feature that is so most often. The share is 0
+// where such rows are few.
 func (s *scope) unseenErrorShare(set *coeff.Set) (share float64, slot int) {
 	rowsBeyond := make([]int, len(set.Beta)) // by feature
 	outside, total := 0.0, 0.0
@@ -483,7 +484,7 @@ func (j *job) lagCandidate(s *scope) *candidate {
 	}
 }
 
-// lossByLag are the sums of the relative errors of a run's judged rows, and of all, at each lag.
+// lossByLag returns the sums of the relative errors of a run's judged rows, and of all, at each lag.
 func (j *job) lossByLag(t *judgedRun) (judged, all [lags]float64, ok bool) {
 	steps, _, err := j.rebuild(t)
 	if err != nil {

@@ -80,8 +80,8 @@ func (j *job) blameScheduling(d *result.Diagnosis, t *judgedRun) {
 		"max_num_batched_tokens, chunked prefill and prefix caching of run.yaml with the server's", 100**t.Identical)
 }
 
-// lagOfBatches is the lag of the other way of scheduling and the share of batches it reproduces. Not ok:
-// it does not reproduce them either.
+// lagOfBatches returns the lag of the other way of scheduling and the share of batches it
+// reproduces. Not ok: it does not reproduce them either.
 func (j *job) lagOfBatches(t *judgedRun) (lag int, share float64, ok bool) {
 	steps, forced, err := j.rebuild(t)
 	if err != nil {
@@ -109,7 +109,7 @@ func (j *job) rebuild(t *judgedRun) (*rows.Steps, *workload.Forced, error) {
 	return steps, forced, err
 }
 
-// replayNamed is the entry that a replay gate's scope names; nil: none.
+// replayNamed returns the entry that a replay gate's scope names; nil: none.
 func replayNamed(v *result.Validation, scopeName string) *result.ValidationRun {
 	for i := range v.Runs {
 		if gate.ReplayScope(&v.Runs[i]) == scopeName {
@@ -119,7 +119,8 @@ func replayNamed(v *result.Validation, scopeName string) *result.ValidationRun {
 	return nil
 }
 
-// runWithoutSteps is the run without recorded steps that the scope of a replay gate names; nil: none.
+// runWithoutSteps returns the run without recorded steps that the scope of a replay gate names;
+// nil: none.
 func (j *job) runWithoutSteps(scopeName string) *judgedRun {
 	for _, t := range j.runs {
 		if t.beta == nil && t.id == gate.RunOf(scopeName) {

@@ -89,9 +89,9 @@ func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
 	return out
 }
 
-// configsWithoutSteps are the entries of configurations and test runs whose steps were not recorded.
-// Coefficients learned from requests are judged there by their replays alone (spec#replay-of-requests).
-// known are the entries with steps.
+// configsWithoutSteps returns the entries of configurations and test runs whose steps were not
+// recorded. Coefficients learned from requests are judged there by their replays alone
+// (spec#replay-of-requests). known are the entries with steps.
 func (j *job) configsWithoutSteps(fit *result.Fit, known []result.ConfigErrors) []result.ConfigErrors {
 	if fit == nil || fit.Requests == nil {
 		return nil
@@ -123,7 +123,7 @@ func (j *job) configsWithoutSteps(fit *result.Fit, known []result.ConfigErrors) 
 	return out
 }
 
-// entryWithoutReplay is the entry of a run that is not replayed.
+// entryWithoutReplay returns the entry of a run that is not replayed.
 func (t *judgedRun) entryWithoutReplay() result.ValidationRun {
 	kind := result.SplitTestRun
 	if t.training {

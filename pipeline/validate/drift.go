@@ -84,7 +84,7 @@ func (r *stepRatios) add(ns int64, ratio float64) {
 	r.ratio = append(r.ratio, ratio)
 }
 
-// curve is the drift in blocks of one length.
+// curve returns the drift in blocks of one length.
 func (r *stepRatios) curve(blockNs int64) *drift {
 	d := &drift{OriginNs: r.originNs, BlockNs: blockNs}
 	byBlock := map[int64][]float64{}
@@ -103,7 +103,7 @@ func (r *stepRatios) curve(blockNs int64) *drift {
 	return d
 }
 
-// logError is the sum of |log(ratio/factor)| over rows.
+// logError returns the sum of |log(ratio/factor)| over rows.
 func (d *drift) logError(r *stepRatios) float64 {
 	sum := 0.0
 	for i, ns := range r.timeNs {
@@ -131,8 +131,8 @@ func (d *drift) fillFactors(blocks int64) {
 	d.median = stat.Median(d.factors)
 }
 
-// At is the factor at a monotonic stamp. Before the curve it is the first factor, after it the last, and
-// without a curve 1.
+// At returns the factor at a monotonic stamp. Before the curve it is the first factor, after it the
+// last, and without a curve 1.
 func (d *drift) At(ns int64) float64 {
 	if len(d.factors) == 0 {
 		return 1
@@ -141,8 +141,8 @@ func (d *drift) At(ns int64) float64 {
 	return d.factors[max(0, min(b, int64(len(d.factors)-1)))]
 }
 
-// follow is a predicted step time as the machine was at a stamp: times the factor there over the curve's
-// median, so that a bias of the model stays in it.
+// follow returns a predicted step time as the machine was at a stamp: times the factor there over
+// the curve's median, so that a bias of the model stays in it.
 func (d *drift) follow(us float64, ns int64) float64 {
 	if len(d.factors) == 0 {
 		return us
@@ -150,7 +150,7 @@ func (d *drift) follow(us float64, ns int64) float64 {
 	return us * d.At(ns) / d.median
 }
 
-// farthest is the factor farthest from 1 in ratio, and whether there is one.
+// farthest returns the factor farthest from 1 in ratio, and whether there is one.
 func (d *drift) farthest() (factor float64, ok bool) {
 	factor = 1
 	for _, p := range d.Points {
@@ -161,8 +161,8 @@ func (d *drift) farthest() (factor float64, ok bool) {
 	return factor, ok
 }
 
-// swing is the largest factor divided by the smallest. A constant factor of bias cancels in it; the rest
-// is drift, which no coefficients can follow.
+// swing returns the largest factor divided by the smallest. A constant factor of bias cancels in
+// it; the rest is drift, which no coefficients can follow.
 func (d *drift) swing() float64 {
 	if len(d.Points) == 0 {
 		return 1

@@ -17,7 +17,7 @@ import (
 const SharedPrefixUsage = "state that all prompts begin with the same `TOKENS`, 0: that they share nothing; where neither the " +
 	"server nor the client's file says so (default: shared_prefix_tokens of run.yaml, else not known)"
 
-// Flags are the options of a validation as flags; validation.json records those that can change it.
+// Flags returns the options of a validation as flags; validation.json records those that can change it.
 func (o *Options) Flags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.BoolFlag{Name: "steps-only", Destination: &o.StepsOnly, Value: o.StepsOnly,
@@ -66,7 +66,7 @@ func (v *gateValue) Set(text string) error {
 	return nil
 }
 
-// gateValues are the thresholds as they are recorded.
+// gateValues returns the thresholds as they are recorded.
 func (o *Options) gateValues() []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(o.Thresholds)) {

@@ -15,7 +15,7 @@ type stepMark struct {
 	running, decode int64 // requests, as the engine labels them
 }
 
-// recordedMarks are the recorded steps of a run.
+// recordedMarks returns the recorded steps of a run.
 func recordedMarks(run *trace.Run) []stepMark {
 	out := make([]stepMark, len(run.Steps))
 	for i := range run.Steps {
@@ -44,9 +44,9 @@ func (l *markLog) Step(v *sim.StepView) {
 // Event is not needed.
 func (l *markLog) Event(*sim.Event) {}
 
-// tokenGaps are the gaps between tokens in ms, taken the same way from recorded and simulated steps: the
-// time between the starts of adjacent busy steps i and i+1, once for every decode of step i-lag, whose
-// execution that interval contains. Steps that start before fromNs are left out.
+// tokenGaps returns the gaps between tokens in ms, taken the same way from recorded and simulated
+// steps: the time between the starts of adjacent busy steps i and i+1, once for every decode of
+// step i-lag, whose execution that interval contains. Steps that start before fromNs are left out.
 func tokenGaps(steps []stepMark, lag int, fromNs int64) []float64 {
 	total := 0
 	eachGap(steps, lag, fromNs, func(_ float64, times int) { total += times })

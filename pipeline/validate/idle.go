@@ -66,7 +66,7 @@ func measureIdle(run *trace.Run) (d idleDelays, ok bool) {
 	return idleDelays{OverheadUs: max(0, stat.Median(overhead)), EgressUs: max(0, stat.Median(egress))}, true
 }
 
-// delaysAround are the times before and after the engine of one request, us.
+// delaysAround returns the times before and after the engine of one request, us.
 func delaysAround(r *trace.Request) (overhead, egress float64, ok bool) {
 	if r.Source == trace.SourceStock {
 		if !r.StockTTFTUs.OK || !r.StockQueueUs.OK || !r.StockPrefillUs.OK || !r.StockE2EUs.OK || !r.StockInferUs.OK {

@@ -144,7 +144,7 @@ func inspectPhases(run *trace.Run, saturation *rows.LoadVerdicts) []result.Inspe
 	return out
 }
 
-// phaseSpanS is the length of a phase; of a run without phases that of the run.
+// phaseSpanS returns the length of a phase; of a run without phases that of the run.
 func phaseSpanS(run *trace.Run, p rows.PhaseVerdict) float64 {
 	if p.Name != "" {
 		return float64(p.EndNs-p.StartNs) / nsPerS
@@ -324,8 +324,8 @@ func compareClocks(run *trace.Run) result.InspectClocks {
 	return c
 }
 
-// runBoundsNs are the first and last monotonic stamp of steps and requests: of the wall clock for stock
-// spans, of the client's clock without either.
+// runBoundsNs returns the first and last monotonic stamp of steps and requests: of the wall clock
+// for stock spans, of the client's clock without either.
 func runBoundsNs(run *trace.Run) (lo, hi int64, ok bool) {
 	include := func(stamps ...trace.Opt[int64]) {
 		for _, at := range stamps {
@@ -360,7 +360,7 @@ func runBoundsNs(run *trace.Run) (lo, hi int64, ok bool) {
 	return lo, hi, ok
 }
 
-// spanS is the time from the first to the last stamp; nil: there are none.
+// spanS returns the time from the first to the last stamp; nil: there are none.
 func spanS(run *trace.Run) *float64 {
 	lo, hi, ok := runBoundsNs(run)
 	if !ok {
@@ -370,7 +370,7 @@ func spanS(run *trace.Run) *float64 {
 	return &span
 }
 
-// loadSeries is the run in at most seriesBins equal bins of time.
+// loadSeries returns the run in at most seriesBins equal bins of time.
 func loadSeries(run *trace.Run) *result.LoadSeries {
 	lo, hi, ok := runBoundsNs(run)
 	if !ok || hi == lo {

@@ -140,8 +140,8 @@ func (t *judgedRun) useCoefficients(set *coeff.Set) {
 	t.seen = slices.ContainsFunc(t.set.Configs, func(c coeff.Config) bool { return c.Key == config })
 }
 
-// saturatedSpans are the saturated parts of a run that is not saturated as a whole. No rows come from
-// there, as in the fit.
+// saturatedSpans returns the saturated parts of a run that is not saturated as a whole. No rows
+// come from there, as in the fit.
 func (t *judgedRun) saturatedSpans() []rows.Span {
 	if t.Saturation.Run.Saturated {
 		return nil
@@ -211,7 +211,7 @@ func (t *judgedRun) eachLag(steps *rows.Steps, space *features.Space, o *Options
 	return nil
 }
 
-// prefillMAPE is the error on one-step rows with prefill, and how many there are.
+// prefillMAPE returns the error on one-step rows with prefill, and how many there are.
 func prefillMAPE(table *rows.Table, set *coeff.Set) (mape float64, n int) {
 	var scored stat.Rows
 	for i := range table.Kept {
@@ -282,7 +282,7 @@ func (t *judgedRun) judgedPart() rows.Judged {
 	return rows.Whole
 }
 
-// delays are the run's rows of an alpha target; nil without.
+// delays returns the run's rows of an alpha target; nil without.
 func (t *judgedRun) delays(target string) *rows.Sample {
 	for _, s := range t.samples {
 		if s.Table.Target == target {

@@ -79,7 +79,7 @@ func compareLevelMetric(levels []result.LevelHoldout, value levelValue, sd float
 	return compared
 }
 
-// worstLevels is the diagnosis of a run of levels: those with the largest errors.
+// worstLevels returns the diagnosis of a run of levels: those with the largest errors.
 func worstLevels(levels []result.LevelHoldout) string {
 	return fmt.Sprintf("without recorded steps no cause can be told apart; worst TTFT: %s; worst TPOT: %s",
 		worstLevel(levels, levelTTFT), worstLevel(levels, levelTPOT))

@@ -44,7 +44,7 @@ const (
 	fitsRows        = -1 // MaxRows: as many as the fit learns from
 )
 
-// DefaultOptions are those of the command line.
+// DefaultOptions returns those of the command line.
 func DefaultOptions() Options {
 	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: noiseResidual, Latency: latencyPhysics, MaxRows: fitsRows}
 }
@@ -142,7 +142,7 @@ func (o *Options) SetThreshold(gate string, limit float64, from string) {
 	o.ThresholdsFrom[gate] = from
 }
 
-// Command is the `command` of validation.json: the stage and every option that
+// Command returns the `command` of validation.json: the stage and every option that
 // can change its numbers (spec#documents).
 func (o Options) Command() string {
 	if r, err := o.resolve(); err == nil {

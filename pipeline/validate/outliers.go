@@ -63,8 +63,8 @@ func (j *job) clean(limits []Limits) error {
 	return nil
 }
 
-// cleaningRecipe is the recipe by which the coefficients' own rows were cleaned. Coefficients that are older
-// than recipes name none.
+// cleaningRecipe returns the recipe by which the coefficients' own rows were cleaned. Coefficients
+// that are older than recipes name none.
 func cleaningRecipe(named string, v features.Version) rows.Recipe {
 	switch {
 	case named != "":

@@ -82,7 +82,7 @@ func (p *replayedPhase) runVariants() {
 	}
 }
 
-// newPhase are the requests of all that arrive in the phase, before any replay.
+// newPhase returns the requests of all that arrive in the phase, before any replay.
 func newPhase(all []Request, phase *deploy.Phase, content Content) *replayedPhase {
 	p := &replayedPhase{results: map[string][]*sim.Result{}}
 	for _, o := range all {
@@ -102,8 +102,8 @@ func newPhase(all []Request, phase *deploy.Phase, content Content) *replayedPhas
 	return p
 }
 
-// Workload is a phase as a replay sends it, and what was recorded of each request. The clients of a closed
-// loop send when they are answered.
+// Workload returns a phase as a replay sends it, and what was recorded of each request. The clients
+// of a closed loop send when they are answered.
 func Workload(all []Request, phase *deploy.Phase, content Content) ([]sim.Request, []Request, []trace.Finding) {
 	p := newPhase(all, phase, content)
 	return p.requests, p.recorded, p.findings
@@ -130,7 +130,7 @@ func (p *replayedPhase) simRequest(o Request, content Content) sim.Request {
 	return r
 }
 
-// replayUs is a stamp on the replay's clock, rounded to the nearest microsecond.
+// replayUs returns a stamp on the replay's clock, rounded to the nearest microsecond.
 func (p *replayedPhase) replayUs(ns int64) int64 {
 	return int64(math.Floor(float64(ns-p.originNs)/1e3 + 0.5))
 }
@@ -168,7 +168,7 @@ func (p *replayedPhase) run(variant string, addNoise func(*sim.Config)) {
 	}
 }
 
-// plain is the result of the plain replay; nil: there is none.
+// plain returns the result of the plain replay; nil: there is none.
 func (p *replayedPhase) plain() *sim.Result {
 	if r := p.results[result.VariantPlain]; len(r) > 0 {
 		return r[0]
@@ -176,7 +176,7 @@ func (p *replayedPhase) plain() *sim.Result {
 	return nil
 }
 
-// entry is the comparison of the requests that arrive from splitNs on.
+// entry returns the comparison of the requests that arrive from splitNs on.
 func (p *replayedPhase) entry(splitNs int64) result.ValidationRun {
 	samples := map[string]*sample{}
 	for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
@@ -296,7 +296,7 @@ func (s *sample) addTimes(metric string, i int, realMs, simUs trace.Opt[float64]
 	s.sim[metric] = append(s.sim[metric], simUs.V/1e3)
 }
 
-// lastDepartureUs is when the last sample of each API request leaves the simulator.
+// lastDepartureUs returns when the last sample of each API request leaves the simulator.
 func lastDepartureUs(recorded []Request, res *sim.Result) map[string]int64 {
 	last := map[string]int64{}
 	for i := range recorded {
@@ -307,7 +307,7 @@ func lastDepartureUs(recorded []Request, res *sim.Result) map[string]int64 {
 	return last
 }
 
-// simulatedE2EUs is the E2E of the API request, which ends with the last of its samples.
+// simulatedE2EUs returns the E2E of the API request, which ends with the last of its samples.
 func simulatedE2EUs(o *Request, r *sim.RequestResult, departedUs map[string]int64) trace.Opt[float64] {
 	if o.Group == "" {
 		return optOf(r.E2EUs())
@@ -327,7 +327,7 @@ func (s *sample) metrics(paired bool) *result.Metrics {
 	}
 }
 
-// replayFigures are the curves of the recording and of the replays.
+// replayFigures returns the curves of the recording and of the replays.
 func replayFigures(samples map[string]*sample) *result.RunFigures {
 	f := &result.RunFigures{ECDF: []result.Curve{}, QQ: []result.Curve{}}
 	for _, metric := range metricNames {

@@ -175,7 +175,7 @@ func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p, cross *replayed
 	return append(out, whole)
 }
 
-// cutNs is where the hold-out of a phase begins.
+// cutNs returns where the hold-out of a phase begins.
 func (t *judgedRun) cutNs(phase *deploy.Phase) int64 {
 	for _, part := range t.Parts {
 		if part.Name == phase.Name {
@@ -196,8 +196,8 @@ type engine struct {
 	overheadUs, egressUs *float64
 }
 
-// engineOf is how a run is replayed: the coefficients' step times or the latency model of the options,
-// delays from the artifact or the options.
+// engineOf returns how a run is replayed: the coefficients' step times or the latency model of the
+// options, delays from the artifact or the options.
 func (j *job) engineOf(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engine, []trace.Finding, error) {
 	e := engine{
 		Config:     sim.DefaultConfig(dep, nil),

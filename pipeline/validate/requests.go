@@ -23,7 +23,8 @@ const (
 	excludedUnrecorded  = "unrecorded"        // it left no journey and was rebuilt from what the steps count
 )
 
-// SourceOf is where the requests that Requests lists come from: result.SourceJourneys and the like.
+// SourceOf returns where the requests that Requests lists come from: result.SourceJourneys and the
+// like.
 func SourceOf(run *trace.Run) string {
 	stock := false
 	for i := range run.Requests {
@@ -100,7 +101,7 @@ func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 	return out, findings
 }
 
-// spanRequest is a request from its spans.
+// spanRequest returns a request from its spans.
 func spanRequest(r *trace.Request) (Request, bool) {
 	arrivalNs, known := r.ArrivalNs()
 	reachedEngine := r.CoreID.OK || r.Source == trace.SourceStock
@@ -138,9 +139,9 @@ func spanRequest(r *trace.Request) (Request, bool) {
 	return o, true
 }
 
-// clientRequests are the requests by the client's own timings: send, first and last chunk. Engine stamps
-// of a file without client chunks (llmservingsim) are moved to the clock of the arrivals by the smallest
-// queueing delay, which is then 0 by assumption.
+// clientRequests returns the requests by the client's own timings: send, first and last chunk.
+// Engine stamps of a file without client chunks (llmservingsim) are moved to the clock of the
+// arrivals by the smallest queueing delay, which is then 0 by assumption.
 func clientRequests(run *trace.Run) ([]Request, []trace.Finding) {
 	var out []Request
 	var findings []trace.Finding
@@ -184,8 +185,8 @@ func clientRequests(run *trace.Run) ([]Request, []trace.Finding) {
 	return out, findings
 }
 
-// samplesOfCall are the n samples of a call. Clients do not record which sample a chunk was of: all are
-// taken to begin with the first chunk and to share the tokens evenly.
+// samplesOfCall returns the n samples of a call. Clients do not record which sample a chunk was of:
+// all are taken to begin with the first chunk and to share the tokens evenly.
 func samplesOfCall(o Request, n int64, decodeMs trace.Opt[float64]) []Request {
 	out := make([]Request, max(1, n))
 	for k := range out {

@@ -22,7 +22,7 @@ type residuals struct {
 	all           *residuals  // of every row of the scope, the training rows too; nil in all itself
 }
 
-// residuals are those of the judged rows of a scope.
+// residuals returns those of the judged rows of a scope.
 func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
 	r := residualsOf(s.eachJudgedRow, predict)
 	r.all = residualsOf(s.eachRow, predict)
@@ -71,11 +71,12 @@ func (s *scope) eachJudgedRow(visit func(t *judgedRun, i int)) {
 	})
 }
 
-// plainPrediction is the prediction of row i, us.
+// plainPrediction returns the prediction of row i, us.
 func plainPrediction(t *judgedRun, i int) float64 { return t.pred[i] }
 
-// driftPrediction is the prediction of row i as the machine was then: times the drift factor over the
-// run's median one, which leaves a bias of the model as it is. A curve that hardly swings changes nothing.
+// driftPrediction returns the prediction of row i as the machine was then: times the drift factor
+// over the run's median one, which leaves a bias of the model as it is. A curve that hardly swings
+// changes nothing.
 func driftPrediction(t *judgedRun, i int) float64 {
 	if t.drift.swing() <= swingThatMatters {
 		return t.pred[i]
@@ -92,7 +93,7 @@ func (r *residuals) column(j int) []float64 {
 	return x
 }
 
-// without are the residuals once delta times x is added to the predictions.
+// without returns the residuals once delta times x is added to the predictions.
 func (r *residuals) without(delta float64, x []float64) []float64 {
 	out := make([]float64, len(r.us))
 	for i, us := range r.us {
@@ -101,7 +102,8 @@ func (r *residuals) without(delta float64, x []float64) []float64 {
 	return out
 }
 
-// loss is the weighted absolute error once delta times x is added to the predictions; x nil: as they are.
+// loss returns the weighted absolute error once delta times x is added to the predictions; x nil:
+// as they are.
 func (r *residuals) loss(delta float64, x []float64) float64 {
 	sum := 0.0
 	for i, us := range r.us {
@@ -113,7 +115,7 @@ func (r *residuals) loss(delta float64, x []float64) float64 {
 	return sum
 }
 
-// constantLoss is the loss of the best constant in place of the predictions.
+// constantLoss returns the loss of the best constant in place of the predictions.
 func (r *residuals) constantLoss() float64 {
 	sum := 0.0
 	c := stat.WeightedMedian(r.y, r.weight)
@@ -123,7 +125,7 @@ func (r *residuals) constantLoss() float64 {
 	return sum
 }
 
-// meanError is the mean relative error, every row weighing the same.
+// meanError returns the mean relative error, every row weighing the same.
 func (r *residuals) meanError() float64 {
 	sum := 0.0
 	for i, us := range r.us {
@@ -132,8 +134,8 @@ func (r *residuals) meanError() float64 {
 	return sum / float64(len(r.us))
 }
 
-// bestChange is the delta with the least loss: the median of us/x weighted by weight*x; 0 when x is 0
-// everywhere.
+// bestChange returns the delta with the least loss: the median of us/x weighted by weight*x; 0 when
+// x is 0 everywhere.
 func (r *residuals) bestChange(x []float64) float64 {
 	var ratio, weight []float64
 	for i := range x {
@@ -148,8 +150,8 @@ func (r *residuals) bestChange(x []float64) float64 {
 	return stat.WeightedMedian(ratio, weight)
 }
 
-// regimeOfChange is the regime in which changing a term by delta removes most of the error, among those
-// where the term is not zero, and the bias of that regime, sum(prediction - y)/sum(y).
+// regimeOfChange returns the regime in which changing a term by delta removes most of the error,
+// among those where the term is not zero, and the bias of that regime, sum(prediction - y)/sum(y).
 func (r *residuals) regimeOfChange(delta float64, x []float64) (regime rows.Regime, bias float64) {
 	var removed, over, sumY [rows.Mixed + 1]float64
 	for i, us := range r.us {

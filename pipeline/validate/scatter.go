@@ -81,7 +81,7 @@ func scatterClasses(pred, ratio []float64) []scatterClass {
 	return out
 }
 
-// draw is a ratio for a step of the regime predicted to take us; 1 for a regime without rows.
+// draw returns a ratio for a step of the regime predicted to take us; 1 for a regime without rows.
 func (s *stepScatter) draw(rng *rand.Rand, regime rows.Regime, us float64) float64 {
 	classes := s.classes[regime]
 	if len(classes) == 0 {
@@ -134,7 +134,7 @@ type recordedMachine struct {
 	rng      *rand.Rand
 }
 
-// StepUs is the drawn time of the step.
+// StepUs returns the drawn time of the step.
 func (m *recordedMachine) StepUs(b *sim.Batch) (float64, error) {
 	us, err := m.Model.StepUs(b)
 	if err != nil {

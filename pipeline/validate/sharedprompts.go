@@ -139,8 +139,8 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 // IsUnstated reports a request of which nothing is known or stated.
 func (s *Shared) IsUnstated(o *Request) bool { return s.source != nil && s.source(o) == sharingUnknown }
 
-// estimatedTokens are the cached tokens of a prompt by an estimate; unknown without one, or where it found
-// no sign of any.
+// estimatedTokens returns the cached tokens of a prompt by an estimate; unknown without one, or
+// where it found no sign of any.
 func estimatedTokens(e *result.CachedShare, prompt int64) trace.Opt[int64] {
 	if e == nil || !(e.Share > 0) {
 		return trace.Opt[int64]{}

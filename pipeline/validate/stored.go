@@ -72,7 +72,7 @@ func restoreSteps(src *Source, set *coeff.Set) (*judgedRun, error) {
 	return t, err
 }
 
-// OutlierLimits are those over all runs, whose steps are stored.
+// OutlierLimits returns those over all runs, whose steps are stored.
 func OutlierLimits(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source, o Options) ([]Limits, error) {
 	j, err := newJob(ctx, set, fit, sources, o)
 	if err != nil {

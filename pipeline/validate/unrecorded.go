@@ -121,8 +121,8 @@ func newRebuild(run *trace.Run, async bool) *rebuild {
 	return r
 }
 
-// pickUpNs is when the engine took in, on average, a request whose first step is at i: in the middle of
-// the step before, or at once when nothing ran.
+// pickUpNs returns when the engine took in, on average, a request whose first step is at i: in the
+// middle of the step before, or at once when nothing ran.
 func (r *rebuild) pickUpNs(i int) int64 {
 	at := r.run.Steps[i].TsStartNs
 	if i == 0 || r.run.Steps[i-1].RunningDepth == 0 {
@@ -210,8 +210,8 @@ func (r *rebuild) endRequest(k, i int) {
 	r.out[k].MaxTokens = tokens
 }
 
-// whyUnfitted is how far the rebuilt load is from the counted one where that is too far; empty: it is near
-// enough.
+// whyUnfitted returns how far the rebuilt load is from the counted one where that is too far;
+// empty: it is near enough.
 func (r *rebuild) whyUnfitted() string {
 	r.unfittedTokens = math.Abs(float64(r.openTokens))
 	for _, c := range []struct {

@@ -105,7 +105,7 @@ func (f *filler) auditTimes() timeAudit {
 	return a
 }
 
-// overStamps is the sum of all elapsed times divided by the time from the first stamp to the last.
+// overStamps returns the sum of all elapsed times divided by the time from the first stamp to the last.
 func (f *filler) overStamps() float64 {
 	lo := int64(math.MaxInt64)
 	hi := int64(math.MinInt64)
@@ -120,7 +120,7 @@ func (f *filler) overStamps() float64 {
 	return sum / (math.Max(0, float64(hi)-float64(lo))/1000 + 1e6) // whole seconds at least
 }
 
-// refusedElapsed is the error that states why elapsed is not the time of a pass.
+// refusedElapsed returns the error that states why elapsed is not the time of a pass.
 func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, isAsync bool) *trace.Error {
 	why := "nothing shows that the engine is synchronous"
 	hint := "save the log with precise stamps (docker logs --timestamps, kubectl logs " +
@@ -170,7 +170,7 @@ func (f *filler) isCoarse() bool {
 	return len(cadences) > 0 && float64(step) > coarsePart*stat.Median(cadences)
 }
 
-// belowFloor is the share of passes whose elapsed time is below the time that
+// belowFloor returns the share of passes whose elapsed time is below the time that
 // reading the weights once takes.
 func (f *filler) belowFloor() float64 {
 	below, n := 0, 0

@@ -150,7 +150,7 @@ func (v *ballot) canVote(p *pass) bool {
 	return p.prefills == 1 && p.cutPrompts == 0 && p.hasEnd && len(v.exact[p.prefillTokens]) > 0
 }
 
-// promptsEndedBy are the prompts that a pass ended.
+// promptsEndedBy returns the prompts that a pass ended.
 func (v *ballot) promptsEndedBy(p *pass) []clientRequest {
 	at := func(index int64) int {
 		i, _ := slices.BinarySearchFunc(v.paired, index, func(o clientRequest, index int64) int {

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// gapConstant is the time between two passes that elapsed does not include, us: the median of
+// gapConstant returns the time between two passes that elapsed does not include, us: the median of
 // precise cadences less elapsed, or the slope over whole seconds.
 func (f *filler) gapConstant(precise, second bool, out *trace.TimeAudit) float64 {
 	c, ok := 0.0, false
@@ -61,7 +61,7 @@ func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
 	return c, true
 }
 
-// cadenceConstant is the mean of the inner 80 % of (cadence - elapsed) of neighbouring passes with
+// cadenceConstant returns the mean of the inner 80 % of (cadence - elapsed) of neighbouring passes with
 // stamps, us; false without such passes.
 func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 	var gaps []float64

@@ -40,7 +40,7 @@ func (f *filler) findDelayLag() clientDelays {
 	return clientDelays{lag: 1, lateNs: trace.Ns(-stat.Median(after[1]) / 1000)}
 }
 
-// medianDeviation is the median absolute distance from the median.
+// medianDeviation returns the median absolute distance from the median.
 func medianDeviation(list []float64) float64 {
 	middle := stat.Median(list)
 	off := make([]float64, len(list))

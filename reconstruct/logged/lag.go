@@ -52,7 +52,7 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	return lag, errs[lag] <= lagMargin*errs[order[1]]
 }
 
-// lagError is the mean relative error of elapsed times that are predicted from the counts of the
+// lagError returns the mean relative error of elapsed times that are predicted from the counts of the
 // pass `lag` lines earlier, fitted on the other half of the blocks. Times below least count as
 // least.
 func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float64 {
@@ -77,7 +77,7 @@ func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float
 	return sum / float64(max(1, n))
 }
 
-// regressors are the features that predict the elapsed time of a pass in elapsedLag.
+// regressors returns the features that predict the elapsed time of a pass in elapsedLag.
 func (p *pass) regressors() []float64 {
 	t := float64(p.prefillTokens)
 	return []float64{1, t / 1e3, t * t / 1e6, float64(p.prefills), float64(p.decodes)}

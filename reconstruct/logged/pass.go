@@ -114,8 +114,8 @@ func (f *filler) relabelFirstDecodes() {
 	f.addFinding(codeFilledIn, "the log counts first decodes as context requests; they are taken for decodes")
 }
 
-// promptVariation is the squared coefficient of variation of the prompt lengths of a pass; 0 if the
-// trace does not state their variance.
+// promptVariation returns the squared coefficient of variation of the prompt lengths of a pass; 0
+// if the trace does not state their variance.
 func (p *pass) promptVariation() float64 {
 	v := p.it.PromptVariance
 	if !v.OK || p.prefills < 2 || p.prefillTokens == 0 {
@@ -125,7 +125,7 @@ func (p *pass) promptVariation() float64 {
 	return math.Min(v.V/(mean*mean), float64(p.prefills-1))
 }
 
-// middle is the time in the middle of a pass, ns.
+// middle returns the time in the middle of a pass, ns.
 func (p *pass) middle() int64 {
 	if !p.hasStart {
 		return p.endNs - trace.Ns(p.it.ElapsedUs/2)
@@ -133,7 +133,7 @@ func (p *pass) middle() int64 {
 	return p.startNs + (p.endNs-p.startNs)/2
 }
 
-// stepTotals are the sums of a pass in the form of trace.Aggregate.
+// stepTotals returns the sums of a pass in the form of trace.Aggregate.
 func (p *pass) stepTotals() trace.StepTotals {
 	if p.it.Dummy {
 		return trace.StepTotals{Known: true}

@@ -87,7 +87,7 @@ func (f *filler) appendStep(a *timeAudit, s trace.Step) {
 	f.run.Steps = append(f.run.Steps, s)
 }
 
-// summary is the pass in the form of a step summary.
+// summary returns the pass in the form of a step summary.
 func (p *pass) summary(id, blocks int64) trace.Step {
 	it := p.it
 	s := trace.Step{
@@ -119,7 +119,7 @@ func (p *pass) summary(id, blocks int64) trace.Step {
 // minRowPasses is the smallest number of passes between two ticks that give a training row.
 const minRowPasses = 20
 
-// tickEvery is the number of ticks per row, so that a row has about minRowPasses passes and an
+// tickEvery returns the number of ticks per row, so that a row has about minRowPasses passes and an
 // error of one pass at its ends is small.
 func (f *filler) tickEvery() int {
 	last := -1

@@ -34,7 +34,7 @@ func (f *filler) eachBusyStretch(use func(from, to int)) {
 	}
 }
 
-// secondsBetweenTicks is the total busy time between the first and last tick of each stretch, s.
+// secondsBetweenTicks returns the total busy time between the first and last tick of each stretch, s.
 func (f *filler) secondsBetweenTicks() float64 {
 	f.markTicks()
 	total := int64(0)
@@ -200,7 +200,7 @@ func (z *stretchOrigin) addStamp(p *pass, sum float64, inside bool, cycle float6
 	}
 }
 
-// originFor is the estimated start of the stretch for placing pass i, ns, interpolated between
+// originFor returns the estimated start of the stretch for placing pass i, ns, interpolated between
 // ticks and not before free, the end of the stretch before.
 func (z *stretchOrigin) originFor(i int, free int64) float64 {
 	if len(z.ticks) == 0 {

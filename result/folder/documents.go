@@ -69,7 +69,7 @@ func documentError(path string, text []byte, err error) error {
 	return out
 }
 
-// StageOf is the stage that wrote the JSON document at path, by the command recorded in it; empty
+// StageOf returns the stage that wrote the JSON document at path, by the command recorded in it; empty
 // for other files.
 func StageOf(path string) string {
 	data, err := files.Read(path, files.MaxInput, false)
@@ -100,7 +100,7 @@ func InputOf(name string, data []byte) result.Input {
 	return result.Input{Name: name, Bytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
 }
 
-// SetBytes is the content of the coefficient file of a set.
+// SetBytes returns the content of the coefficient file of a set.
 func SetBytes(set *coeff.Set) ([]byte, error) {
 	var b bytes.Buffer
 	err := set.Save(&b)
@@ -125,7 +125,7 @@ func LoadCoefficients(path string, special bool) (*coeff.Set, result.Input, erro
 // -ldflags -X.
 var ToolVersion = "0.1.0"
 
-// Header is the header of a document written by this version of the tool. config is the
+// Header returns the header of a document written by this version of the tool. config is the
 // pipeline.yaml that set options, or nil.
 func Header(command string, config *result.Config) result.Header {
 	h := result.NewHeader(ToolVersion, command)

@@ -13,34 +13,40 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 )
 
-// arrowEncoder writes Arrow IPC files (uncompressed, so that readers can map them).
+// arrowEncoder writes a table as an Arrow IPC file, uncompressed, so that readers can map it into
+// memory. Each row group becomes one record batch.
 type arrowEncoder[T any] struct {
 	w      *ipc.FileWriter
 	schema *arrow.Schema
 	cols   []column
 }
 
+// newArrowEncoder returns an encoder of the table name, whose rows have the type T and the columns
+// cols.
 func newArrowEncoder[T any](name string, out io.Writer, cols []column) (*arrowEncoder[T], error) {
 	sc := arrowSchema(name, cols)
 	w, err := ipc.NewFileWriter(&countingSeeker{w: out}, ipc.WithSchema(sc))
 	return &arrowEncoder[T]{w: w, schema: sc, cols: cols}, err
 }
 
-// countingSeeker reports the position in a stream to ipc.FileWriter, which asks for it by Seek.
+// countingSeeker counts the bytes written to a stream. ipc.FileWriter asks for the position by
+// Seek.
 type countingSeeker struct {
 	w io.Writer
 	n int64
 }
 
+// Write writes b to the stream.
 func (s *countingSeeker) Write(b []byte) (int, error) {
 	n, err := s.w.Write(b)
 	s.n += int64(n)
 	return n, err
 }
 
-// Tell is the position for a writer of Parquet pages.
+// Tell returns the position in bytes. A writer of Parquet pages asks for it.
 func (s *countingSeeker) Tell() int64 { return s.n }
 
+// Seek returns the position in bytes if it is asked for the current one, and an error otherwise.
 func (s *countingSeeker) Seek(offset int64, whence int) (int64, error) {
 	if offset != 0 || whence != io.SeekCurrent {
 		return 0, fmt.Errorf("table: cannot seek in a stream")
@@ -48,8 +54,10 @@ func (s *countingSeeker) Seek(offset int64, whence int) (int64, error) {
 	return s.n, nil
 }
 
+// close writes the footer of the file.
 func (e *arrowEncoder[T]) close() error { return e.w.Close() }
 
+// group writes rows as one record batch.
 func (e *arrowEncoder[T]) group(rows []T) error {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, e.schema)
 	defer b.Release()
@@ -61,6 +69,7 @@ func (e *arrowEncoder[T]) group(rows []T) error {
 	return e.w.Write(rec)
 }
 
+// appendColumn appends the values of one column of rows to the Arrow array under construction in b.
 func appendColumn[T any](c *column, b array.Builder, rows []T) {
 	for i := range rows {
 		p := unsafe.Pointer(&rows[i])
@@ -83,6 +92,7 @@ func appendColumn[T any](c *column, b array.Builder, rows []T) {
 	}
 }
 
+// appendList appends the list of a column in the row at p.
 func appendList(c *column, b *array.ListBuilder, p unsafe.Pointer) {
 	b.Append(true)
 	if v, ok := b.ValueBuilder().(*array.Float64Builder); ok {
@@ -95,7 +105,7 @@ func appendList(c *column, b *array.ListBuilder, p unsafe.Pointer) {
 	}
 }
 
-// arrowRows reads the rows of an Arrow IPC file, record after record.
+// arrowRows reads the rows of an Arrow IPC file, one record batch after another.
 type arrowRows[T any] struct {
 	rd     *ipc.FileReader
 	cols   []column
@@ -105,6 +115,9 @@ type arrowRows[T any] struct {
 	done   int // rows of rec
 }
 
+// openArrow reads the footer of an Arrow IPC file of size bytes and finds each of cols in it. It
+// returns an error if the file is damaged, has another schema version, or a column is missing or
+// has another type.
 func openArrow[T any](f io.ReaderAt, size int64, cols []column) (rows[T], error) {
 	if err := checkFooter(f, size); err != nil {
 		return nil, damaged(err)
@@ -135,29 +148,33 @@ func openArrow[T any](f io.ReaderAt, size int64, cols []column) (rows[T], error)
 	return d, nil
 }
 
-// boundedMemory panics for a size that only a damaged length can have. Cursor.guard makes an error of it.
+// boundedMemory is an allocator that panics for a size above most bytes, which only a damaged
+// length can have. Cursor.guard makes an error of the panic.
 type boundedMemory struct {
 	memory.Allocator
 	most int
 }
 
+// Allocate returns size bytes.
 func (m boundedMemory) Allocate(size int) []byte {
 	m.checkSize(size)
 	return m.Allocator.Allocate(size)
 }
 
+// Reallocate returns b with size bytes.
 func (m boundedMemory) Reallocate(size int, b []byte) []byte {
 	m.checkSize(size)
 	return m.Allocator.Reallocate(size, b)
 }
 
+// checkSize panics for a negative size and for one above the limit.
 func (m boundedMemory) checkSize(size int) {
 	if size < 0 || size > m.most {
 		panic(fmt.Errorf("a buffer claims %d bytes", size))
 	}
 }
 
-// holdsArrow reports whether the Arrow type holds values of the column.
+// holdsArrow reports whether an Arrow array of type t can have the values of column c.
 func holdsArrow(c *column, t arrow.DataType) bool {
 	if l, ok := t.(arrow.ListLikeType); ok {
 		if id := t.ID(); !c.list || id != arrow.LIST && id != arrow.LARGE_LIST {
@@ -178,9 +195,10 @@ func holdsArrow(c *column, t arrow.DataType) bool {
 	return t.ID() == arrow.STRING || t.ID() == arrow.LARGE_STRING
 }
 
+// rowCount returns 0, for unknown: the footer of Arrow IPC does not have the number of rows.
 func (d *arrowRows[T]) rowCount() int { return 0 }
 
-// next fills rows and returns how many it filled; 0 at the end.
+// next fills rows and returns how many it filled; 0 at the end of the file.
 func (d *arrowRows[T]) next(rows []T) (int, error) {
 	for d.rec == nil || d.done == int(d.rec.NumRows()) {
 		if d.record == d.rd.NumRecords() {
@@ -204,7 +222,8 @@ func (d *arrowRows[T]) next(rows []T) (int, error) {
 	return n, nil
 }
 
-// loadColumn stores the values of a column, from a row of the array on, into rows.
+// loadColumn copies values of column c from the Arrow array a, from its element row on, into the
+// field of the column in rows.
 func loadColumn[T any](c *column, a arrow.Array, row int, rows []T) error {
 	switch v := a.(type) {
 	case *array.Int64:
@@ -227,7 +246,7 @@ func loadColumn[T any](c *column, a arrow.Array, row int, rows []T) error {
 	return loadEach(c, a, row, rows, value)
 }
 
-// loadValues stores values that are contiguous in the array.
+// loadValues does the same for an array whose values are contiguous in memory.
 func loadValues[T, V any](c *column, a arrow.Array, row int, rows []T, values []V) error {
 	if a.NullN() > 0 {
 		return loadEach(c, a, row, rows, func(i int) V { return values[i] })
@@ -236,7 +255,8 @@ func loadValues[T, V any](c *column, a arrow.Array, row int, rows []T, values []
 	return nil
 }
 
-// integers reads integers of any width.
+// integers returns a function that returns element i of an array of integers of any width. It
+// returns an error if a value is above the largest int64.
 func integers(a arrow.Array) (func(i int) int64, error) {
 	switch v := a.(type) {
 	case *array.Int8:
@@ -262,6 +282,7 @@ func integers(a arrow.Array) (func(i int) int64, error) {
 	return nil, fmt.Errorf("unexpected array %T", a)
 }
 
+// loadEach copies the values from the array element by element; value returns element i.
 func loadEach[T, V any](c *column, a arrow.Array, row int, rows []T, value func(i int) V) error {
 	for i := range rows {
 		p := unsafe.Pointer(&rows[i])
@@ -278,7 +299,7 @@ func loadEach[T, V any](c *column, a arrow.Array, row int, rows []T, value func(
 	return nil
 }
 
-// loadLists stores lists. A null list is empty.
+// loadLists copies the lists of a list column. A null list becomes an empty one.
 func loadLists[T any](c *column, a array.ListLike, row int, rows []T) error {
 	all := a.ListValues()
 	for i := range rows {

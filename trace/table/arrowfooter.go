@@ -8,10 +8,10 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// checkFooter checks the schema of an Arrow IPC file before the library reads it, because the library
-// reserves memory for as many fields and pairs as the file claims. The file ends with its footer, the
-// length of the footer and a magic word. The footer is a FlatBuffer whose field numbers are those of
-// Arrow's Schema.fbs and File.fbs.
+// checkFooter checks the schema of an Arrow IPC file of size bytes before the library reads it,
+// because the library allocates memory for as many fields and metadata pairs as the file claims.
+// The file ends with its footer, the length of the footer and a magic word. The footer is a
+// FlatBuffer whose field numbers are those of Arrow's Schema.fbs and File.fbs.
 func checkFooter(f io.ReaderAt, size int64) error {
 	const magic = "ARROW1"
 	tail := make([]byte, 4+len(magic))
@@ -46,7 +46,8 @@ const maxFields = 10_000
 // error.
 type flat struct{ flatbuffers.Table }
 
-// field is the place of field k; 0 if the table does not have it.
+// field returns the position of field k of the table in the buffer; 0 if the table does not have
+// the field.
 func (t flat) field(k int) flatbuffers.UOffsetT {
 	if off := t.Offset(flatbuffers.VOffsetT(4 + 2*k)); off > 0 {
 		return t.Pos + flatbuffers.UOffsetT(off)
@@ -54,12 +55,14 @@ func (t flat) field(k int) flatbuffers.UOffsetT {
 	return 0
 }
 
-// table is the table to which the offset at a place refers.
+// table returns the table to which the offset at the position at refers.
 func (t flat) table(at flatbuffers.UOffsetT) flat {
 	return flat{flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(at)}}
 }
 
-// vector is the list in field k, with elements of so many bytes.
+// vector returns the position of the first element of the list in field k and the number of
+// elements, which have so many bytes each. It panics if the list is longer than the rest of the
+// buffer.
 func (t flat) vector(k, bytes int) (first flatbuffers.UOffsetT, n int) {
 	at := t.field(k)
 	if at == 0 {
@@ -71,8 +74,9 @@ func (t flat) vector(k, bytes int) (first flatbuffers.UOffsetT, n int) {
 	return first, n
 }
 
-// fields checks the list of fields in field k, their nested fields, and the metadata in field pairs. It
-// refuses types for which the library reads counts. left is the number of fields that may follow.
+// fields checks the list of schema fields in field k of the table, the fields nested in them, and
+// the metadata in field pairs. It panics at types for which the library reads counts. left is the
+// number of schema fields that may still follow.
 func (t flat) fields(k, pairs int, left *int) {
 	t.vector(pairs, 4)
 	first, n := t.vector(k, 4)

@@ -11,24 +11,27 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 )
 
-// chunk reads the values of one column in one row group.
+// chunk reads the values of one column in one row group, page by page. Parquet stores definition
+// and repetition levels with the values, as type levels describes.
 type chunk struct {
 	leaf
 	pages *pages
-	left  int // levels of the page that were not yet read
-	defs  runs
-	reps  runs
+	left  int  // levels of the current page that were not yet read
+	defs  runs // definition levels of the page
+	reps  runs // repetition levels of the page
 	refs  runs // indices into the dictionary
 	isRef bool // the values of the page are refs
 	plain plain
-	dict  values
-	vals  values
-	def   []int32
-	rep   []int32
-	idx   []int32
-	ahead bool // of a list column: the first level of the next row was read
+	dict  values  // the distinct values of the dictionary page
+	vals  values  // values that were read last
+	def   []int32 // definition levels that were read last
+	rep   []int32 // repetition levels that were read last
+	idx   []int32 // dictionary indices that were read last
+	ahead bool    // of a list column: the first level of the next row was read
 }
 
+// openChunk makes c read the column l of row group rg from a file of size bytes. The buffers of c
+// are reused.
 func (c *chunk) openChunk(f io.ReaderAt, size int64, rg *metadata.RowGroupMetaData, l leaf) error {
 	md, err := rg.ColumnChunk(l.at)
 	if err != nil {
@@ -56,7 +59,8 @@ func (c *chunk) openChunk(f io.ReaderAt, size int64, rg *metadata.RowGroupMetaDa
 	return nil
 }
 
-// page opens the next data page. It returns io.EOF at the end.
+// page opens the next data page, and reads a dictionary page before it. It returns io.EOF at the
+// end of the chunk.
 func (c *chunk) page() error {
 	for {
 		h, data, err := c.pages.next()
@@ -73,7 +77,7 @@ func (c *chunk) page() error {
 	}
 }
 
-// dictionary reads a page of distinct values.
+// dictionary returns the distinct values in a dictionary page.
 func (c *chunk) dictionary(h *pageHeader, data []byte) (v values, err error) {
 	if h.encoding != encPlain && h.encoding != encPlainRef {
 		return v, fmt.Errorf("got a dictionary of encoding %d, want PLAIN", h.encoding)
@@ -85,7 +89,7 @@ func (c *chunk) dictionary(h *pageHeader, data []byte) (v values, err error) {
 	return v, p.readValues(&v, c.leaf, int(h.values))
 }
 
-// data begins a data page: levels, then values.
+// data begins a data page, which has repetition levels, definition levels and values in this order.
 func (c *chunk) data(h *pageHeader, data []byte) (err error) {
 	c.left = int(h.values)
 	if h.kind == pageDataV2 {
@@ -122,7 +126,8 @@ func (c *chunk) data(h *pageHeader, data []byte) (err error) {
 	return nil
 }
 
-// levelsOf reads the levels at the start of a version 1 page and returns the rest of it.
+// levelsOf returns the levels at the start of a data page of version 1, and the rest of the page.
+// most is the highest level.
 func levelsOf(data []byte, most int32, encoding int64) (runs, []byte, error) {
 	if most == 0 {
 		return runs{}, data, nil
@@ -140,7 +145,8 @@ func levelsOf(data []byte, most int32, encoding int64) (runs, []byte, error) {
 	return runs{b: data[4 : 4+n], width: bits.Len32(uint32(most))}, data[4+n:], nil
 }
 
-// readRows reads n rows and calls use with the part of each page.
+// readRows reads the values of column col in the next n rows and calls use with the part that each
+// page has of them.
 func (c *chunk) readRows(col *column, n int, use func(columnPart)) error {
 	if col.list {
 		return c.readLists(n, use)
@@ -178,7 +184,7 @@ func (c *chunk) readRows(col *column, n int, use func(columnPart)) error {
 	return nil
 }
 
-// early is the error of pages with fewer values than rows.
+// early returns the error of a chunk that ended with fewer values than its row group has rows.
 func early(err error) error {
 	if err == io.EOF {
 		return errors.New("got fewer values than rows")
@@ -186,8 +192,8 @@ func early(err error) error {
 	return err
 }
 
-// readLists reads the lists of n rows. A row ends where the next one begins, so one level of the next
-// row is read ahead.
+// readLists reads the lists in the next n rows. A row ends where the next one begins, so the first
+// level of the row after them is read ahead.
 func (c *chunk) readLists(n int, use func(columnPart)) error {
 	for row := -1; !c.ahead || row < n-1; {
 		if c.left == 0 {
@@ -212,8 +218,9 @@ func (c *chunk) readLists(n int, use func(columnPart)) error {
 	return nil
 }
 
-// listLevels reads the levels of a page before row n and returns how many values they have. row is the
-// current row. At the first level of row n it sets ahead.
+// listLevels reads the levels of the current page that belong to the rows before row n, and returns
+// how many values these levels have. row is the current row, which it advances. At the first level
+// of row n it sets c.ahead.
 func (c *chunk) listLevels(row *int, n int) (known int, err error) {
 	c.def = c.def[:0]
 	c.rep = c.rep[:0]
@@ -248,7 +255,7 @@ func (c *chunk) listLevels(row *int, n int) (known int, err error) {
 	return known, nil
 }
 
-// checkEnd checks that no value remains.
+// checkEnd returns an error if a value of the chunk remains after the last row.
 func (c *chunk) checkEnd() error {
 	for c.left == 0 {
 		if err := c.page(); err == io.EOF {
@@ -260,7 +267,7 @@ func (c *chunk) checkEnd() error {
 	return errors.New("got more values than rows")
 }
 
-// readValues reads the next n values of the page into vals.
+// readValues reads the next n values of the page into c.vals.
 func (c *chunk) readValues(n int) error {
 	if !c.isRef {
 		return c.plain.readValues(&c.vals, c.leaf, n)
@@ -286,6 +293,8 @@ func (c *chunk) readValues(n int) error {
 	return nil
 }
 
+// lookUp returns the entries of dict at the indices idx, in dst if it is large enough. It returns
+// false for an index beyond the dictionary.
 func lookUp[V any](dst, dict []V, idx []int32) ([]V, bool) {
 	dst = resize(dst, len(idx))
 	for i, k := range idx {
@@ -297,7 +306,8 @@ func lookUp[V any](dst, dict []V, idx []int32) ([]V, bool) {
 	return dst, true
 }
 
-// resize returns a slice of n elements of any value, buf if it is large enough.
+// resize returns a slice of n elements with any values: buf if it is large enough, else a new
+// slice.
 func resize[V any](buf []V, n int) []V {
 	if cap(buf) < n {
 		return make([]V, n)

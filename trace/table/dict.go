@@ -5,14 +5,15 @@ import (
 	"unsafe"
 )
 
-// dict has the distinct values of one column of a row group.
+// dict has the distinct values of one column of a row group, in the order of their first
+// appearance.
 type dict[V comparable] struct {
 	uniq []V
 	idx  []int32 // place of each value in uniq
 }
 
-// intDict is a dict of integers: a hash table with open addressing, which a new generation number
-// empties.
+// intDict is a dict of integers. It is a hash table with open addressing, which is emptied by a new
+// generation number.
 type intDict struct {
 	dict[int64]
 	slots []intSlot
@@ -20,14 +21,16 @@ type intDict struct {
 	shift int
 }
 
+// intSlot is one slot of the table. It is used if gen is the current generation; idx is the place
+// of key in uniq.
 type intSlot struct {
 	key int64
 	idx int32
 	gen uint32
 }
 
-// build returns the distinct values of a list in order of appearance, and the place of each value among
-// them.
+// build returns the distinct values of a list in the order of appearance, and the place of each
+// value of the list among them. Both are valid until the next call.
 func (d *intDict) build(list []int64) (uniq []int64, idx []int32) {
 	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
 	d.gen++
@@ -43,6 +46,7 @@ func (d *intDict) build(list []int64) (uniq []int64, idx []int32) {
 	return d.uniq, d.idx
 }
 
+// addValue appends the place of v in d.uniq to d.idx, and appends v to d.uniq if it is new.
 func (d *intDict) addValue(v int64) {
 	const golden = 0x9e3779b97f4a7c15 // Fibonacci hashing (Knuth, vol. 3, 6.4)
 	for at := uint64(v) * golden >> d.shift; ; at = (at + 1) & uint64(len(d.slots)-1) {
@@ -58,22 +62,24 @@ func (d *intDict) addValue(v int64) {
 	}
 }
 
-// strDict is a dict of strings. Equal strings mostly share their bytes, so a small cache by address is
-// looked up before the map.
+// strDict is a dict of strings. Equal strings mostly share their bytes, so a small cache by address
+// is looked up before the map.
 type strDict struct {
 	dict[string]
 	index map[string]int32
 	cache [1 << 10]strSlot
 }
 
+// strSlot is the address and the length of a string, and its place in uniq.
 type strSlot struct {
 	at  *byte
 	n   int
 	idx int32
 }
 
-// build is like that of intDict. It returns the list itself and no places if most of the first strings
-// are distinct.
+// build returns the distinct values of a list in the order of appearance, and the place of each
+// value of the list among them. If most of the first 1,024 strings are distinct, it returns the
+// list itself and no places, because a dictionary would not pay.
 func (d *strDict) build(list []string) (uniq []string, idx []int32) {
 	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
 	if d.index == nil {
@@ -90,6 +96,7 @@ func (d *strDict) build(list []string) (uniq []string, idx []int32) {
 	return d.uniq, d.idx
 }
 
+// addValue appends the place of s in d.uniq to d.idx, and appends s to d.uniq if it is new.
 func (d *strDict) addValue(s string) {
 	at := unsafe.StringData(s)
 	slot := &d.cache[uintptr(unsafe.Pointer(at))>>4%uintptr(len(d.cache))]

@@ -8,15 +8,15 @@ import (
 	"github.com/apache/arrow/go/v17/parquet"
 )
 
-// plain reads values of the encoding PLAIN, and booleans of the encoding RLE.
-type plain struct {
+// plain reads values of Parquet's encoding PLAIN, and booleans of the encoding RLE.
+type plain struct { // the bytes that were not yet read
 	b      []byte
 	bit    int  // of b: the next boolean
 	runs   runs // of booleans, in place of b
 	isRuns bool
 }
 
-// readValues reads n values into v.
+// readValues reads the next n values of column l into the slice of v for their type.
 func (p *plain) readValues(v *values, l leaf, n int) error {
 	width := 0
 	switch l.physical {
@@ -63,6 +63,7 @@ func (p *plain) readValues(v *values, l leaf, n int) error {
 	return nil
 }
 
+// fillBools reads len(dst) booleans, from runs or from single bits.
 func (p *plain) fillBools(dst []bool) error {
 	if p.isRuns {
 		ints := make([]int32, len(dst))
@@ -84,6 +85,7 @@ func (p *plain) fillBools(dst []bool) error {
 	return nil
 }
 
+// fillTexts reads len(dst) strings, each after its length of 4 bytes.
 func (p *plain) fillTexts(dst []string) error {
 	for i := range dst {
 		if len(p.b) < 4 {
@@ -99,7 +101,8 @@ func (p *plain) fillTexts(dst []string) error {
 	return nil
 }
 
-// runs reads values of Parquet's hybrid encoding: runs of one value, and bit-packed runs.
+// runs reads integers in Parquet's hybrid encoding: runs of one value, and bit-packed runs of
+// several values.
 type runs struct {
 	b      []byte
 	width  int    // bits of a value
@@ -110,7 +113,7 @@ type runs struct {
 	bit    int    // of packed: the next value
 }
 
-// readInto reads len(dst) values. It returns false if there are fewer.
+// readInto reads the next len(dst) values. It returns false if there are fewer.
 func (r *runs) readInto(dst []int32) bool {
 	for len(dst) > 0 {
 		if r.left == 0 && !r.nextRun() {
@@ -130,7 +133,7 @@ func (r *runs) readInto(dst []int32) bool {
 	return true
 }
 
-// nextRun begins the next run. It returns false if there is none, or a broken one.
+// nextRun begins the next run. It returns false if there is none, or if it is damaged.
 func (r *runs) nextRun() bool {
 	head, n := binary.Uvarint(r.b)
 	if n <= 0 || head>>1 == 0 || head>>1 > math.MaxInt32/8 {
@@ -165,7 +168,7 @@ func (r *runs) nextRun() bool {
 	return r.left > 0
 }
 
-// unpack reads values of a bit-packed run. There must be enough of them.
+// unpack reads the next len(dst) values of a bit-packed run, which must have as many.
 func (r *runs) unpack(dst []int32) {
 	mask := uint64(1)<<r.width - 1
 	for i := range dst {

@@ -20,18 +20,23 @@ var (
 	errNullInList = errors.New("got a null in a list, want values")
 )
 
+// columnError returns the error of a damaged table with the name of the column, and the hint to
+// extract again.
 func columnError(c *column, err error) error {
 	return trace.Errorf(CodeDamaged, "column %s: %v", c.Name, err).WithHint(extractHint)
 }
 
+// damaged returns err as the error of a damaged table, with the hint to extract again.
 func damaged(err error) error {
 	return trace.Errorf(CodeDamaged, "the table is damaged: %.200v", err).WithHint(extractHint)
 }
 
+// extractHint is the command that writes the tables anew.
 const extractHint = "blis-train extract RUNDIR... -o OUT --force"
 
-// checkVersion accepts a file without a version, because other programs do not copy it, and the columns
-// are compared one by one anyway.
+// checkVersion returns an error if a file has another schema version than this program. It accepts
+// a file without a version, because other programs do not copy it and the columns are compared one
+// by one anyway.
 func checkVersion(got string) error {
 	if got == "" || got == SchemaVersion {
 		return nil

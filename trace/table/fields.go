@@ -5,18 +5,21 @@ import "unsafe"
 // The functions of this file and of arrow.go access the fields of row structs by offset. Offsets come
 // from reflect (columnsOf), and rows are kept alive by the slices that own them.
 
-// at is the address of the field at an offset in the row at p.
+// at returns the address of the field at offset off in the row at p.
 func at[V any](p unsafe.Pointer, off uintptr) *V { return (*V)(unsafe.Add(p, off)) }
 
-// isKnown reports whether a nullable column has a value in the row at p.
+// isKnown reports whether the column has a value in the row at p. Only a nullable column may have
+// none.
 func (c *column) isKnown(p unsafe.Pointer) bool { return !c.Nullable || *at[bool](p, c.known) }
 
-// levels are the definition and repetition levels of Parquet. Of a nullable column defs has 1 for each
-// known value and 0 for each null. Of a list column it has 1 for each value and 0 for an empty list, and
-// reps has 0 for the first entry of a row. Both are empty for required columns.
+// levels are the definition levels (defs) and repetition levels (reps) that Parquet stores with
+// values. Of a nullable column defs has 1 for each known value and 0 for each null. Of a list
+// column defs has 1 for each value and 0 for an empty list, and reps has 0 for the first entry of a
+// row. Both are empty for required columns.
 type levels struct{ defs, reps []int16 }
 
-// gather collects the values of one column over rows, with lists flattened, and their levels.
+// gather returns the known values of one column over rows, with lists flattened, and their levels.
+// vals and lv are buffers that it reuses.
 func gather[T, V any](c *column, rows []T, vals []V, lv levels) ([]V, levels) {
 	vals = vals[:0]
 	lv.defs = lv.defs[:0]
@@ -47,7 +50,7 @@ func gather[T, V any](c *column, rows []T, vals []V, lv levels) ([]V, levels) {
 	return vals, lv
 }
 
-// scatterPart stores values into one column of rows, the reverse of gather.
+// scatterPart stores the values of p in the field of column c in rows. It is the reverse of gather.
 func scatterPart[T any](c *column, rows []T, p columnPart) {
 	switch {
 	case c.list && c.kind == kindFloat64:
@@ -65,6 +68,7 @@ func scatterPart[T any](c *column, rows []T, p columnPart) {
 	}
 }
 
+// scatter stores the values of a column that is no list.
 func scatter[T, V any](c *column, rows []T, p columnPart, vals []V) {
 	rows = rows[p.from:]
 	if len(p.def) == 0 { // all values are known
@@ -91,6 +95,7 @@ func scatter[T, V any](c *column, rows []T, p columnPart, vals []V) {
 	}
 }
 
+// scatterList appends the values of a list column to the lists of their rows.
 func scatterList[T, V any](c *column, rows []T, p columnPart, vals []V) {
 	row, next := p.from, 0
 	for i, def := range p.def {
@@ -105,13 +110,13 @@ func scatterList[T, V any](c *column, rows []T, p columnPart, vals []V) {
 	}
 }
 
-// columnPart is the part of a batch that one page has of a column: levels, and the values at the highest
-// definition level of the column.
+// columnPart is what one page has of a column in the rows being read: levels, and the values of
+// those entries whose definition level is max.
 type columnPart struct {
 	from int // row of the batch; of a list column, the row that the first level may continue
 	def  []int32
 	rep  []int32
-	max  int32
+	max  int32 // highest definition level of the column: the entry has a value
 	values
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// disorder describes why row b cannot follow row a; "" if it can.
+// disorder returns a message that describes why row b cannot follow row a; "" if it can.
 func disorder[T any](a, b *T) string {
 	switch b := any(b).(type) {
 	case *trace.Step:
@@ -39,6 +39,8 @@ func disorder[T any](a, b *T) string {
 	return ""
 }
 
+// unknownLast compares two stamps (negative: a is earlier); an unknown stamp is later than all
+// others.
 func unknownLast(a, b trace.Opt[int64]) int {
 	return cmp.Compare(a.Or(math.MaxInt64), b.Or(math.MaxInt64))
 }

@@ -23,6 +23,7 @@ import (
 // maxPage is the largest size of a page when it is decompressed, bytes. A header could claim 2 GiB.
 const maxPage = 1 << 28
 
+// errShort is the error of a page that ends before its last level or value.
 var errShort = errors.New("its page ends too early")
 
 // Page types, encodings and codecs of the Parquet format.
@@ -55,8 +56,10 @@ type pageHeader struct {
 	isPlain          bool // a version 2 page that is not compressed
 }
 
-// readHeader reads a page's header and returns its length. The field numbers are those of PageHeader,
-// DataPageHeader (5), DictionaryPageHeader (7) and DataPageHeaderV2 (8) in parquet.thrift.
+// readHeader reads the header of a page at the start of b and returns it with its length in bytes.
+// The field numbers are those of PageHeader, DataPageHeader (5), DictionaryPageHeader (7) and
+// DataPageHeaderV2 (8) in parquet.thrift; eachNumber describes how the numbers of inner fields are
+// formed.
 func readHeader(b []byte) (h pageHeader, n int, err error) {
 	rest := &thrift.TMemoryBuffer{Buffer: bytes.NewBuffer(b)}
 	err = eachNumber(thrift.NewTCompactProtocolConf(rest, &thrift.TConfiguration{MaxMessageSize: maxHeader}), 0,
@@ -95,8 +98,9 @@ func readHeader(b []byte) (h pageHeader, n int, err error) {
 	return h, len(b) - rest.Len(), err
 }
 
-// eachNumber calls use with the integers and booleans of a Thrift struct. The id of a field of a struct
-// inside it has the number of the outer field in its upper byte.
+// eachNumber calls use with the integers and booleans of a Thrift struct. The id of a field of a
+// struct inside it has the number of the outer field in its upper byte. outer is that number, 0 for
+// the struct itself.
 func eachNumber(p *thrift.TCompactProtocol, outer int16, use func(id int16, v int64)) error {
 	ctx := context.Background()
 	if _, err := p.ReadStructBegin(ctx); err != nil {
@@ -131,7 +135,7 @@ func eachNumber(p *thrift.TCompactProtocol, outer int16, use func(id int16, v in
 	}
 }
 
-// pages reads the pages of one column chunk.
+// pages reads the pages of one column chunk, the bytes of one column in one row group.
 type pages struct {
 	r            *bufio.Reader
 	left         int64 // bytes of the chunk that were not yet read
@@ -142,12 +146,15 @@ type pages struct {
 // maxHeader is the largest size of a page's header, which may have long texts as statistics.
 const maxHeader = 1 << 16
 
+// newPages returns a reader of the pages in the n bytes of the file from byte from on, which are
+// compressed with codec.
 func newPages(file io.ReaderAt, from, n int64, codec int) *pages {
 	return &pages{r: bufio.NewReaderSize(io.NewSectionReader(file, from, n), int(min(n, maxHeader))), left: n,
 		codec: codec}
 }
 
-// next reads a page. Its data is valid until the next call. It returns io.EOF at the end.
+// next returns the header and the decompressed data of the next page. The data is valid until the
+// next call. It returns io.EOF at the end of the chunk.
 func (p *pages) next() (h pageHeader, data []byte, err error) {
 	if p.left == 0 {
 		return h, nil, io.EOF
@@ -171,7 +178,8 @@ func (p *pages) next() (h pageHeader, data []byte, err error) {
 	return h, data, err
 }
 
-// unpack decompresses the page just read. The levels of a version 2 page are not compressed.
+// unpack returns the decompressed data of the page in p.packed. The levels of a version 2 page are
+// not compressed.
 func (p *pages) unpack(h *pageHeader) ([]byte, error) {
 	levels := int64(0)
 	if h.kind == pageDataV2 {
@@ -205,7 +213,8 @@ func (p *pages) unpack(h *pageHeader) ([]byte, error) {
 	return append(p.packed[:levels:levels], body...), nil
 }
 
-// inflate decompresses src into dst. The result should have want bytes.
+// inflate returns src decompressed, in dst if it is large enough. The result should have want
+// bytes; the caller checks that.
 func inflate(codec int, dst, src []byte, want int64) ([]byte, error) {
 	switch codec {
 	case packZstd:
@@ -228,5 +237,5 @@ func inflate(codec int, dst, src []byte, want int64) ([]byte, error) {
 	return nil, fmt.Errorf("got pages packed by codec %d, want none, snappy, gzip or zstd", codec)
 }
 
-// unzstd decompresses pages of at most maxPage bytes. It is safe for concurrent use.
+// unzstd decompresses zstd pages of at most maxPage bytes. It is safe for concurrent use.
 var unzstd, unzstdErr = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxPage))

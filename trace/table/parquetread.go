@@ -10,8 +10,8 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 )
 
-// parquetRows reads the rows of a Parquet file, row group after row group. All columns are read in
-// parallel, each a page at a time.
+// parquetRows reads the rows of a Parquet file, row group after row group. It reads the columns
+// side by side, one page of each at a time.
 type parquetRows[T any] struct {
 	file   io.ReaderAt
 	size   int64
@@ -24,16 +24,20 @@ type parquetRows[T any] struct {
 	chunks []chunk        // of the columns in the current group
 }
 
-// leaf is the place and the physical type of a column in the file.
+// leaf is the place and the physical type of a column in the file. Its levels are those that type
+// levels describes.
 type leaf struct {
 	at       int // among the columns of the file
 	physical parquet.Type
 	unsigned bool
-	maxDef   int32
+	maxDef   int32 // definition level of a value
 	elemDef  int32 // definition level from which on a list has an element
-	maxRep   int32
+	maxRep   int32 // repetition level of the second value of a list; 0 for other columns
 }
 
+// openParquet reads the footer of a Parquet file of size bytes and finds each of cols in it. It
+// returns an error if the file is damaged, has another schema version, or a column is missing or
+// has another type.
 func openParquet[T any](f io.ReaderAt, size int64, cols []column) (rows[T], error) {
 	rd, err := file.NewParquetReader(io.NewSectionReader(f, 0, size))
 	if err != nil {
@@ -60,8 +64,9 @@ func openParquet[T any](f io.ReaderAt, size int64, cols []column) (rows[T], erro
 	return d, nil
 }
 
-// findLeaf finds a column by name and checks that its type can hold the values. Integers of any width
-// and optional columns without nulls are accepted, because other programs write them.
+// findLeaf returns the column of the file with the name of c, and an error if there is none, if
+// there are several, or if its type cannot have the values of c. It accepts integers of any width
+// and optional columns without nulls, because other programs write them.
 func findLeaf(s *schema.Schema, c *column) (leaf, error) {
 	l := leaf{at: -1}
 	for i := range s.NumColumns() {
@@ -95,7 +100,8 @@ func findLeaf(s *schema.Schema, c *column) (leaf, error) {
 	return l, nil
 }
 
-// holds reports whether a Parquet column holds values of the kind.
+// holds reports whether a Parquet column can have values of kind k. It sets l.unsigned for unsigned
+// integers.
 func (l *leaf) holds(k kind, col *schema.Column) bool {
 	logical := col.LogicalType()
 	plain := logical == nil || logical.IsNone()
@@ -114,7 +120,7 @@ func (l *leaf) holds(k kind, col *schema.Column) bool {
 	return col.ConvertedType() == schema.ConvertedTypes.UTF8 && l.physical == parquet.Types.ByteArray
 }
 
-// typeOf names the type of a column of a file.
+// typeOf returns the name of the type of a column of a file, for an error.
 func typeOf(root schema.Node, col *schema.Column) string {
 	t := col.PhysicalType().String()
 	if l := col.LogicalType(); l != nil && !l.IsNone() {
@@ -126,10 +132,11 @@ func typeOf(root schema.Node, col *schema.Column) string {
 	return t
 }
 
-// rowCount is the number of rows in the footer, but at most one for each byte of the file.
+// rowCount returns the number of rows in the footer, but at most one for each byte of the file,
+// because the footer may be damaged.
 func (d *parquetRows[T]) rowCount() int { return int(max(0, min(d.meta.NumRows, d.size))) }
 
-// next fills rows and returns how many it filled; 0 at the end.
+// next fills rows and returns how many it filled; 0 at the end of the file.
 func (d *parquetRows[T]) next(rows []T) (int, error) {
 	for d.left == 0 {
 		for d.skip != nil && d.group < len(d.meta.RowGroups) && d.skip(d.group) {
@@ -173,5 +180,5 @@ func (d *parquetRows[T]) openGroup() error {
 	return nil
 }
 
-// maxGroupRows is larger than the row groups of any writer.
+// maxGroupRows is larger than the number of rows in a row group of any writer.
 const maxGroupRows = 1 << 28

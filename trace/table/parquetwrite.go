@@ -20,9 +20,9 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 )
 
-// parquetEncoder writes Parquet. It gathers columns from the row structs and writes their pages itself,
-// because the library's column writers allocate for every value of a dictionary and for every page. The
-// library writes page headers and the footer.
+// parquetEncoder writes a table as a Parquet file. It gathers columns from the row structs and
+// writes their pages itself, because the library's column writers allocate for every value of a
+// dictionary and for every page. The library writes page headers and the footer.
 type parquetEncoder[T any] struct {
 	pager
 	out     *countingSeeker
@@ -38,22 +38,26 @@ type parquetEncoder[T any] struct {
 	strDict strDict
 }
 
-// pager writes pages, one at a time.
+// pager writes pages, one at a time. raw and packed are buffers for a page before and after
+// compression.
 type pager struct {
 	file.PageWriter
 	raw    []byte
 	packed bytes.Buffer
 }
 
-// RowGroupRows is the most rows of a row group. Groups of large rows are smaller, so that the two buffers
-// of a writer have about groupBytes each.
+// RowGroupRows is the largest number of rows in a row group. Groups of large rows have fewer, so
+// that the two buffers of a Writer have about groupBytes each.
 const (
 	RowGroupRows = 1 << 16
 	groupBytes   = 5 << 20
 )
 
+// magic begins and ends a Parquet file.
 var magic = []byte("PAR1")
 
+// newParquetEncoder returns an encoder of the table name, whose rows have the type T and the
+// columns cols, and writes the start of the file.
 func newParquetEncoder[T any](name string, out io.Writer, cols []column) (*parquetEncoder[T], error) {
 	keys := metadata.NewKeyValueMetadata()
 	sc := arrowSchema(name, cols)
@@ -77,9 +81,11 @@ func newParquetEncoder[T any](name string, out io.Writer, cols []column) (*parqu
 	return e, err
 }
 
-// repeats reports whether values of a column are likely to repeat, so that a dictionary makes it smaller.
+// repeats reports whether values of the column are likely to repeat, so that a dictionary makes it
+// smaller.
 func (c *column) repeats() bool { return c.kind != kindFloat64 && c.Unit != "ns" && c.Unit != "us" }
 
+// close writes the footer of the file.
 func (e *parquetEncoder[T]) close() error {
 	meta, err := e.meta.Finish()
 	if err != nil {
@@ -92,6 +98,7 @@ func (e *parquetEncoder[T]) close() error {
 	return err
 }
 
+// group writes rows as one row group.
 func (e *parquetEncoder[T]) group(rows []T) error {
 	rg := e.meta.AppendRowGroup()
 	written := int64(0)
@@ -111,7 +118,7 @@ func (e *parquetEncoder[T]) group(rows []T) error {
 	return rg.Finish(written, e.groups-1)
 }
 
-// column writes one column of a row group and returns its bytes.
+// column writes one column of a row group and returns the number of bytes written.
 func (e *parquetEncoder[T]) column(c *column, meta *metadata.ColumnChunkMetaDataBuilder, rows []T) (int64, error) {
 	descr := meta.Descr()
 	mem := memory.DefaultAllocator
@@ -137,15 +144,17 @@ func (e *parquetEncoder[T]) column(c *column, meta *metadata.ColumnChunkMetaData
 		e.strDict.build, appendTexts)
 }
 
-// statistics are the library's statistics of a column chunk, for values as they are gathered.
+// statistics are the library's statistics of a column chunk (least value, greatest value, number of
+// nulls), updated from values as they are gathered.
 type statistics[V any] interface {
 	Update(list []V, unknown int64)
 	Encode() (metadata.EncodedStatistics, error)
 }
 
-// textStatistics are those of strings.
+// textStatistics are the statistics of strings.
 type textStatistics struct{ *metadata.ByteArrayStatistics }
 
+// Update adds the strings of list and a number of nulls to the statistics.
 func (s textStatistics) Update(list []string, unknown int64) {
 	views := make([]parquet.ByteArray, len(list))
 	for i, text := range list {
@@ -154,10 +163,11 @@ func (s textStatistics) Update(list []string, unknown int64) {
 	s.ByteArrayStatistics.Update(views, unknown)
 }
 
-// writeChunk writes the known values of one column of a row group and returns the bytes written. plain
-// appends values in the encoding PLAIN. distinct, if not nil, returns the distinct values of a list and
-// the place of each value among them; they are written as a dictionary and places. It returns no places
-// for a list that is better written plainly.
+// writeChunk writes the known values of one column of a row group, list, with their levels, and
+// returns the bytes written. plain appends values in the encoding PLAIN. distinct, if not nil,
+// returns the distinct values of a list and the place of each value among them, which are written
+// as a dictionary and indices. It returns no places for a list that is smaller in the encoding
+// PLAIN.
 func writeChunk[V any](p *pager, meta *metadata.ColumnChunkMetaDataBuilder, lv levels, list []V, stats statistics[V],
 	distinct func([]V) ([]V, []int32), plain func([]byte, []V) []byte) (written int64, err error) {
 	known := len(list)
@@ -218,11 +228,12 @@ func writeChunk[V any](p *pager, meta *metadata.ColumnChunkMetaDataBuilder, lv l
 	return written, p.Close(places != nil, false)
 }
 
-// maxBound is the largest size of a text that is written in the statistics as the least or the greatest
-// value, bytes.
+// maxBound is the largest size in bytes of a text that is written in the statistics as the least or
+// the greatest value.
 const maxBound = 4096
 
-// appendLevels appends the length of levels of 0 and 1, and the levels.
+// appendLevels appends levels of 0 and 1 to b in the hybrid encoding, after their length of 4
+// bytes.
 func appendLevels(b []byte, list []int16) []byte {
 	at := len(b)
 	b = appendRuns(append(b, 0, 0, 0, 0), list, 1)
@@ -230,8 +241,8 @@ func appendLevels(b []byte, list []int16) []byte {
 	return b
 }
 
-// appendRuns appends numbers of width bits in Parquet's hybrid encoding: runs of eight equal numbers or
-// more, and between them bit-packed groups of eight, at most 63 groups under one head.
+// appendRuns appends numbers of width bits to b in Parquet's hybrid encoding: runs of eight equal
+// numbers or more, and between them bit-packed groups of eight, at most 63 groups under one head.
 func appendRuns[V int16 | int32](b []byte, list []V, width int) []byte {
 	const most = 63<<1 | 1
 	head := -1 // place of the head of the groups under way; -1 for none
@@ -274,6 +285,7 @@ func appendRuns[V int16 | int32](b []byte, list []V, width int) []byte {
 	return b
 }
 
+// appendBools appends booleans to b in the encoding PLAIN, one bit each.
 func appendBools(b []byte, list []bool) []byte {
 	at := len(b)
 	b = append(b, make([]byte, (len(list)+7)/8)...)
@@ -283,6 +295,7 @@ func appendBools(b []byte, list []bool) []byte {
 	return b
 }
 
+// appendTexts appends strings to b in the encoding PLAIN, each after its length of 4 bytes.
 func appendTexts(b []byte, list []string) []byte {
 	for _, s := range list {
 		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)

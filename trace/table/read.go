@@ -19,10 +19,11 @@ import (
 // folder as one dataset partitioned by `run`.
 const runPrefix = "run="
 
-// RunDir is the folder of a run in the output folder out.
+// RunDir returns the path of the folder of the run id in the output folder out.
 func RunDir(out, id string) string { return filepath.Join(out, "tables", runPrefix+id) }
 
-// RunIDs lists the extracted runs of an output folder, sorted.
+// RunIDs returns the ids of the runs that were extracted to an output folder, sorted. It returns an
+// error if there are none.
 func RunIDs(out string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(out, "tables"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -42,8 +43,9 @@ func RunIDs(out string) ([]string, error) {
 	return ids, nil
 }
 
-// Read reads the named tables of a run's folder into memory, or all of them, Parquet or Arrow IPC. A
-// missing table is empty. A long recording takes gigabytes; Open reads a table in bounded memory.
+// Read returns the run in the folder dir with the named tables, or all of them if none is named,
+// from Parquet or Arrow IPC. A missing table is empty. The tables of a long recording take
+// gigabytes; Open reads a table in bounded memory.
 func Read(dir string, names ...string) (*trace.Run, error) {
 	run := &trace.Run{ID: strings.TrimPrefix(filepath.Base(dir), runPrefix)}
 	err := errors.Join(
@@ -62,8 +64,8 @@ func Read(dir string, names ...string) (*trace.Run, error) {
 	return run, nil
 }
 
-// ReadLean reads a run like Read without its largest tables: snapshots stay on disk (trace.Run.Stored),
-// and journey events are read only if they are named.
+// ReadLean returns the run like Read but without its largest tables in memory: snapshots stay on
+// disk (trace.Run.Stored), and journey events are read only if also names them.
 func ReadLean(dir string, also ...string) (*trace.Run, error) {
 	run, err := Read(dir, append([]string{Requests, Steps, KVEvents, ObservedRequests, Iterations, Points}, also...)...)
 	if err != nil {
@@ -73,6 +75,7 @@ func ReadLean(dir string, also ...string) (*trace.Run, error) {
 	return run, nil
 }
 
+// readInto reads the table name of the folder dir into dst if names is empty or has it.
 func readInto[T any](dir, name string, names []string, dst *[]T) error {
 	if len(names) > 0 && !slices.Contains(names, name) {
 		return nil
@@ -85,7 +88,7 @@ func readInto[T any](dir, name string, names []string, dst *[]T) error {
 	return err
 }
 
-// CountRows reads a file of the named table to its end and counts its rows.
+// CountRows returns the number of rows in a file of the table name, which it reads to the end.
 func CountRows(path, name string) (int64, error) {
 	for _, t := range Tables {
 		if t.Name == name {
@@ -95,6 +98,7 @@ func CountRows(path, name string) (int64, error) {
 	return 0, fmt.Errorf("table %q: no table of that name", name)
 }
 
+// countFile returns the number of rows of type T in a file.
 func countFile[T any](path string) (n int64, err error) {
 	c, err := OpenFile[T](path)
 	if err != nil {
@@ -129,12 +133,13 @@ type Cursor[T any] struct {
 	rows  rows[T]
 	batch []T
 	at    int  // place of the current row in batch, from 1
-	last  T    // the last row of the batch before
+	last  T    // the last row of the previous batch, for the check of the order
 	any   bool // there is a last row
 	err   error
 }
 
-// Open opens a table of a run's folder, Parquet or Arrow IPC. A missing table is empty.
+// Open returns a cursor over the table name in the folder dir of a run, Parquet or Arrow IPC. A
+// missing table is empty.
 func Open[T any](dir, name string) (*Cursor[T], error) {
 	for _, format := range []Format{Parquet, Arrow} {
 		c, err := OpenFile[T](filepath.Join(dir, name+"."+string(format)))
@@ -145,7 +150,7 @@ func Open[T any](dir, name string) (*Cursor[T], error) {
 	return &Cursor[T]{}, nil
 }
 
-// OpenFile opens one table file. Its extension is the format.
+// OpenFile returns a cursor over one table file, whose extension is its format.
 func OpenFile[T any](path string) (*Cursor[T], error) {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // opening a pipe may never return
 		return nil, trace.Errorf(CodeDamaged, "%s: got no file, want a table", path)
@@ -171,7 +176,7 @@ func OpenFile[T any](path string) (*Cursor[T], error) {
 	return c, nil
 }
 
-// openRows reads the footer and compares it with the columns of T.
+// openRows reads the footer of the file, compares it with the columns of T, and sets c.rows.
 func (c *Cursor[T]) openRows(r io.ReaderAt, size int64, format Format) (err error) {
 	defer c.guard(&err)
 	cols := columnsOf(reflect.TypeFor[T]())
@@ -183,8 +188,8 @@ func (c *Cursor[T]) openRows(r io.ReaderAt, size int64, format Format) (err erro
 	return err
 }
 
-// guard adds the name of the file to errors. A panic of a library at damaged bytes becomes an error of
-// the file.
+// guard is deferred by methods that read. It adds the name of the file to their error, and turns a
+// panic of a library at damaged bytes into an error.
 func (c *Cursor[T]) guard(err *error) {
 	if r := recover(); r != nil {
 		*err = damaged(fmt.Errorf("%v", r))
@@ -197,7 +202,8 @@ func (c *Cursor[T]) guard(err *error) {
 // batchBytes is the approximate size of one batch of rows in memory.
 const batchBytes = 1 << 20
 
-// batchRows is the number of rows of T that are read at once.
+// batchRows returns the number of rows of type T that are read at once: between 256 and 4,096,
+// about batchBytes in memory.
 func batchRows[T any]() int {
 	var row T
 	return min(4096, max(256, batchBytes/int(unsafe.Sizeof(row))))
@@ -224,7 +230,8 @@ func (c *Cursor[T]) Next() bool {
 	return n > 0
 }
 
-// readBatch reads rows and checks their order. On an error it returns no rows.
+// readBatch fills rows, checks their order and returns how many it filled. On an error it returns
+// 0.
 func (c *Cursor[T]) readBatch(rows []T) (n int, err error) {
 	defer c.guard(&err)
 	if n, err = c.rows.next(rows); err != nil || n == 0 {
@@ -242,13 +249,13 @@ func (c *Cursor[T]) readBatch(rows []T) (n int, err error) {
 	return n, nil
 }
 
-// Row is the current row. It is valid until Next, but its strings and lists remain valid.
+// Row returns the current row. It is valid until Next, but its strings and lists remain valid.
 func (c *Cursor[T]) Row() *T { return &c.batch[c.at-1] }
 
-// Err is the error that ended the rows too early, or nil.
+// Err returns the error that ended the rows too early, or nil.
 func (c *Cursor[T]) Err() error { return c.err }
 
-// Close closes the file.
+// Close closes the file. The cursor is empty afterwards.
 func (c *Cursor[T]) Close() error {
 	c.rows = nil
 	c.batch = nil
@@ -261,7 +268,7 @@ func (c *Cursor[T]) Close() error {
 	return f.Close()
 }
 
-// All reads the remaining rows and closes the file.
+// All returns the remaining rows and closes the file.
 func (c *Cursor[T]) All() (out []T, err error) {
 	defer c.Close()
 	if c.rows == nil {
@@ -284,12 +291,13 @@ func (c *Cursor[T]) All() (out []T, err error) {
 type rows[T any] interface {
 	// next fills rows, which are zero, and returns how many it filled; 0 at the end.
 	next(rows []T) (int, error)
-	// rowCount is an estimate of the number of rows.
+	// rowCount returns an estimate of the number of rows in the file; 0 if it is unknown.
 	rowCount() int
 }
 
-// Len is the number of rows of a table of a run's folder by its footer. It is 0 for a missing table, and
-// for Arrow IPC, whose footer does not have it.
+// Len returns the number of rows of the table name in the folder dir of a run, as the footer of a
+// Parquet file has it. It returns 0 for a missing or damaged table, and for Arrow IPC, whose footer
+// does not have the number.
 func Len[T any](dir, name string) int {
 	c, err := Open[T](dir, name)
 	if err != nil || c.rows == nil {

@@ -32,6 +32,7 @@ const (
 	kindString
 )
 
+// String returns the name of the Arrow type.
 func (k kind) String() string {
 	return [...]string{"int64", "float64", "bool", "string"}[k]
 }
@@ -97,11 +98,12 @@ func IsFile(name string) bool {
 	return false
 }
 
-var columnCache sync.Map // reflect.Type -> []column
+// columnCache has the result of columnsOf by the type of the row (reflect.Type -> []column).
+var columnCache sync.Map
 
-// columnsOf derives the columns of a row struct from its tags. A field without a `col` tag is not
-// stored, and a Parquet file may lack a column with the tag `missing`. An unsupported field type panics,
-// because it is a bug of this program.
+// columnsOf returns the columns of a row struct, derived from its tags. A field without a `col` tag
+// is not stored, and a Parquet file may lack a column with the tag `missing`. It panics at an
+// unsupported field type, because that is a bug of this program.
 func columnsOf(t reflect.Type) []column {
 	if c, ok := columnCache.Load(t); ok {
 		return c.([]column)
@@ -129,7 +131,8 @@ func columnsOf(t reflect.Type) []column {
 	return cols
 }
 
-// resolve sets kind, list and nullability by the Go type of the field.
+// resolve sets the kind of the column, whether it is a list and whether it is nullable, from the Go
+// type of the field.
 func (c *column) resolve(t reflect.Type) {
 	elem := t
 	switch {
@@ -162,7 +165,7 @@ func (c *column) resolve(t reflect.Type) {
 	}
 }
 
-// arrowType is the Arrow type of a column.
+// arrowType returns the Arrow type of the column.
 func (c *column) arrowType() arrow.DataType {
 	elem := [...]arrow.DataType{arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64, arrow.FixedWidthTypes.Boolean,
 		arrow.BinaryTypes.String}[c.kind]
@@ -172,7 +175,8 @@ func (c *column) arrowType() arrow.DataType {
 	return elem
 }
 
-// arrowSchema is the Arrow schema of a table, with units and meanings as field metadata.
+// arrowSchema returns the Arrow schema of the table name, with units and meanings as metadata of
+// the fields.
 func arrowSchema(name string, cols []column) *arrow.Schema {
 	fields := make([]arrow.Field, len(cols))
 	for i, c := range cols {
@@ -188,7 +192,7 @@ func arrowSchema(name string, cols []column) *arrow.Schema {
 		new(arrow.NewMetadata([]string{metaTable, metaVersion}, []string{name, SchemaVersion})))
 }
 
-// parquetSchema is the Parquet schema of a table.
+// parquetSchema returns the Parquet schema of a table with the columns cols.
 func parquetSchema(cols []column) *schema.GroupNode {
 	fields := make(schema.FieldList, len(cols))
 	for i, c := range cols {
@@ -205,6 +209,8 @@ func parquetSchema(cols []column) *schema.GroupNode {
 	return schema.MustGroup(schema.NewGroupNode("schema", parquet.Repetitions.Required, fields, -1))
 }
 
+// repetition returns Parquet's repetition type of a column: optional if it is nullable, else
+// required.
 func repetition(nullable bool) parquet.Repetition {
 	if nullable {
 		return parquet.Repetitions.Optional
@@ -212,6 +218,7 @@ func repetition(nullable bool) parquet.Repetition {
 	return parquet.Repetitions.Required
 }
 
+// primitive returns the Parquet schema of a column of single values of kind k.
 func primitive(name string, rep parquet.Repetition, k kind) schema.Node {
 	switch k {
 	case kindInt64:

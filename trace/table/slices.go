@@ -11,10 +11,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// EachSlice reads a long run of journeys and steps in slices of so many steps. A slice also has margin
-// steps before and after it, further steps until its requests have ended (at most as many as in a slice),
-// and all requests that may run in any of these steps. If fewer than margin steps remain, they belong to
-// the last slice. A slice is valid until use returns. It has no tables of other kinds of recordings.
+// EachSlice reads a long run of journeys and steps in slices of so many steps and calls use with
+// each. A slice also has margin steps before and after it, further steps until its requests have
+// ended (at most as many as in a slice), and all requests that may run in any of these steps. If
+// fewer than margin steps remain, they belong to the last slice. A slice is valid until use
+// returns. It has no tables of other kinds of recordings.
 func EachSlice(dir string, steps, margin int, use func(*trace.Run) error) (err error) {
 	s := &slicer{dir: dir, size: steps, margin: margin, first: math.MinInt64}
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -33,7 +34,7 @@ func EachSlice(dir string, steps, margin int, use func(*trace.Run) error) (err e
 	return nil
 }
 
-// slicer walks a run in slices.
+// slicer reads a run in slices for EachSlice.
 type slicer struct {
 	dir          string
 	size, margin int
@@ -47,10 +48,11 @@ type slicer struct {
 	snaps, kv    []stepSpan   // of the row groups of these tables
 }
 
-// stepSpan are the lowest and the highest step id in a row group.
+// stepSpan has the lowest and the highest step id in a row group.
 type stepSpan struct{ from, to int64 }
 
-// groupSpans are the spans of the row groups of a table. T has the column of the step id.
+// groupSpans returns the span of step ids in each row group of a Parquet table; nil for Arrow IPC.
+// T is a row type with the column of the step id alone, and step returns it.
 func groupSpans[T any](dir, name string, step func(*T) trace.Opt[int64]) (spans []stepSpan, err error) {
 	c, err := Open[T](dir, name)
 	if err != nil {
@@ -74,7 +76,8 @@ func groupSpans[T any](dir, name string, step func(*T) trace.Opt[int64]) (spans 
 	return spans, c.Err()
 }
 
-// openSteps opens a table and skips the row groups without rows of the steps from..to.
+// openSteps returns a cursor over a table, which skips the row groups that have no row of the steps
+// from..to.
 func openSteps[T any](dir, name string, spans []stepSpan, from, to int64) (*Cursor[T], error) {
 	c, err := Open[T](dir, name)
 	if err != nil {
@@ -94,7 +97,8 @@ type stream struct {
 	live  []trace.Request           // those that may still run
 }
 
-// leftNs is the time at which a request has certainly left the engine.
+// leftNs returns the stamp (ns) at which the request has certainly left the engine; the largest
+// int64 if it is unknown.
 func leftNs(r *trace.Request) int64 {
 	if r.CoreID.OK && !r.FinishedNs.OK {
 		return math.MaxInt64
@@ -102,6 +106,8 @@ func leftNs(r *trace.Request) int64 {
 	return cmp.Or(max(r.FinishedNs.V, r.DepartedNs.V, r.AbortedNs.V), math.MaxInt64)
 }
 
+// open opens the tables, reads the requests without a stamp, and finds the end of the run and the
+// spans of the row groups.
 func (s *slicer) open() (err error) {
 	for i, mine := range []func(*trace.Request) bool{
 		func(r *trace.Request) bool { return r.ArrivedNs.OK },
@@ -146,6 +152,7 @@ func (s *slicer) open() (err error) {
 	return end.Err()
 }
 
+// close closes the tables.
 func (s *slicer) close() error {
 	errs := []error{}
 	if s.steps != nil {
@@ -159,7 +166,8 @@ func (s *slicer) close() error {
 	return errors.Join(errs...)
 }
 
-// grow reads steps while more returns true. It returns false if there are no more steps.
+// grow reads further steps into s.buf while more returns true. It returns false if the run has no
+// more steps.
 func (s *slicer) grow(more func() bool) bool {
 	for more() {
 		if !s.steps.Next() {
@@ -170,7 +178,7 @@ func (s *slicer) grow(more func() bool) bool {
 	return true
 }
 
-// readUntil adds the requests that came by ns to live.
+// readUntil appends the requests of this part that came by ns to q.live.
 func (q *stream) readUntil(ns int64) error {
 	for {
 		if q.ahead == nil {
@@ -190,7 +198,7 @@ func (q *stream) readUntil(ns int64) error {
 	}
 }
 
-// next returns the next slice, and whether it is the last.
+// next returns the next slice, and whether it is the last one.
 func (s *slicer) next() (run *trace.Run, last bool, err error) {
 	if s.end > 0 {
 		s.advance()
@@ -229,7 +237,7 @@ func (s *slicer) next() (run *trace.Run, last bool, err error) {
 	return run, last, errors.Join(s.steps.Err(), s.addTables(run))
 }
 
-// addTables adds the snapshots and the KV events of the run's steps.
+// addTables adds the KV events of the run's steps to run, and a way to read their snapshots.
 func (s *slicer) addTables(run *trace.Run) error {
 	if len(run.Steps) == 0 {
 		return nil
@@ -253,7 +261,7 @@ func (s *slicer) addTables(run *trace.Run) error {
 	return c.Err()
 }
 
-// advance moves to the next slice, and drops the steps and requests that are not needed any more.
+// advance moves to the next slice, and drops the steps and requests that it does not need.
 func (s *slicer) advance() {
 	s.first = s.buf[s.end].TsStartNs
 	from := max(0, s.end-s.margin)
@@ -265,13 +273,13 @@ func (s *slicer) advance() {
 	}
 }
 
-// someSnapshots is a cursor over the snapshots of the steps from..to.
+// someSnapshots is a cursor over the snapshots of the steps from..to, both included.
 type someSnapshots struct {
 	*Cursor[trace.Snapshot]
 	from, to int64
 }
 
-// Next goes to the next of these snapshots.
+// Next goes to the next snapshot of these steps. It returns false at the end.
 func (c *someSnapshots) Next() bool {
 	for c.Cursor.Next() {
 		if id := c.Row().StepID; id >= c.from {

@@ -20,14 +20,14 @@ const (
 	Arrow   Format = "arrow"
 )
 
-// encoder writes row groups in one file format.
+// encoder writes row groups of one table in one file format. close writes the end of the file.
 type encoder[T any] interface {
 	group(rows []T) error
 	close() error
 }
 
-// Writer writes rows of type T into one table file. It is made by Create and used by one goroutine. It
-// encodes a full row group in a goroutine of its own.
+// Writer writes rows of type T into one table file. It is made by Create and used by one goroutine.
+// It encodes each full row group in a goroutine of its own.
 type Writer[T any] struct {
 	dir, name string
 	format    Format
@@ -41,8 +41,8 @@ type Writer[T any] struct {
 	busy      chan error // gets the result of the encoding under way; nil for none
 }
 
-// Create prepares the table name in dir. No file is made before the first row group, and a writer
-// without rows leaves no file.
+// Create returns a writer of the table name in the folder dir. No file is made before the first row
+// group, and a writer without rows leaves no file.
 func Create[T any](dir, name string, format Format) (*Writer[T], error) {
 	if format != Parquet && format != Arrow {
 		return nil, fmt.Errorf("table %s: format: got %q, want parquet or arrow", name, format)
@@ -50,7 +50,7 @@ func Create[T any](dir, name string, format Format) (*Writer[T], error) {
 	return &Writer[T]{dir: dir, name: name, format: format, cols: columnsOf(reflect.TypeFor[T]())}, nil
 }
 
-// Write writes rows as the table name in dir.
+// Write writes rows as the table name in the folder dir.
 func Write[T any](dir, name string, format Format, rows []T) error {
 	w, err := Create[T](dir, name, format)
 	if err != nil {
@@ -63,16 +63,16 @@ func Write[T any](dir, name string, format Format, rows []T) error {
 	return w.Close()
 }
 
-// groupRows is the size of a full row group.
+// groupRows returns the number of rows in a full row group.
 func (w *Writer[T]) groupRows() int {
 	var row T
 	return min(RowGroupRows, max(1, groupBytes/int(unsafe.Sizeof(row))))
 }
 
-// Rows is the number of rows that were appended.
+// Rows returns the number of rows that were appended.
 func (w *Writer[T]) Rows() int64 { return w.rows }
 
-// Append adds copies of rows.
+// Append appends copies of rows to the table.
 func (w *Writer[T]) Append(rows ...T) error {
 	for len(rows) > 0 {
 		n := min(len(rows), w.groupRows()-len(w.buf))
@@ -89,8 +89,8 @@ func (w *Writer[T]) Append(rows ...T) error {
 	return nil
 }
 
-// grow makes room for n more rows. The buffer of a small table grows with it; a large table gets the
-// buffer of a whole group at once.
+// grow makes room for n more rows in the buffer. The buffer of a small table grows with the table;
+// a large table gets the buffer of a whole group at once.
 func (w *Writer[T]) grow(n int) {
 	const small = 1 << 10
 	need := len(w.buf) + n
@@ -103,7 +103,8 @@ func (w *Writer[T]) grow(n int) {
 	}
 }
 
-// flush encodes the buffered rows as one row group.
+// flush starts to encode the buffered rows as one row group, after the group before it has been
+// encoded.
 func (w *Writer[T]) flush() error {
 	if len(w.buf) == 0 {
 		return nil
@@ -128,7 +129,8 @@ func (w *Writer[T]) flush() error {
 	return nil
 }
 
-// wait waits for the encoding under way.
+// wait waits until the row group that is being encoded is written, and returns the error of doing
+// so.
 func (w *Writer[T]) wait() error {
 	if w.busy == nil {
 		return nil
@@ -141,6 +143,7 @@ func (w *Writer[T]) wait() error {
 	return nil
 }
 
+// open creates the temporary file and its encoder.
 func (w *Writer[T]) open() error {
 	if registered != nil {
 		return registered
@@ -161,7 +164,8 @@ func (w *Writer[T]) open() error {
 	return err
 }
 
-// Close encodes the remaining rows and gives the file its final name.
+// Close encodes the remaining rows and gives the file its final name. On an error it removes the
+// file.
 func (w *Writer[T]) Close() error {
 	if err := w.finish(); err != nil {
 		w.Abort()
@@ -170,6 +174,7 @@ func (w *Writer[T]) Close() error {
 	return nil
 }
 
+// finish does what Close does, without removing the file on an error.
 func (w *Writer[T]) finish() error {
 	if err := errors.Join(w.flush(), w.wait()); err != nil {
 		return err
@@ -194,7 +199,7 @@ func (w *Writer[T]) finish() error {
 	return err
 }
 
-// Abort removes the file. It is safe after Close.
+// Abort removes the temporary file. It does nothing after Close.
 func (w *Writer[T]) Abort() {
 	w.wait()
 	if w.tmp != nil {

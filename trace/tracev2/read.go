@@ -22,7 +22,7 @@ var required = []string{FirstColumn, "input_tokens"}
 // maxHeader is the largest size of the header, bytes.
 const maxHeader = 1 << 20
 
-// Reader reads requests row by row.
+// Reader reads a TraceV2 file request by request.
 type Reader struct {
 	Header  Header
 	Bare    bool // the file has no header, and none was given
@@ -30,18 +30,19 @@ type Reader struct {
 	csv     *csv.Reader // reads from the first quote on; nil before it
 	fields  []string
 	columns []column // of the file; a column that is not used has a name only
-	start   int64    // lines before the CSV
-	before  int64    // lines before those that csv reads
-	line    int64
+	start   int64    // lines of the header before the CSV
+	before  int64    // lines before those that the field csv reads
+	line    int64    // line of the row that was read last
 	rec     Record
-	history sessions
+	history sessions // for files whose sessions accumulate
 }
 
 // ErrHeaderOnly is the error for a file with a header and no rows, which are in another file.
 var ErrHeaderOnly = errors.New("got a TraceV2 header without rows: name the CSV file of its requests as well")
 
-// NewReader reads the header and the names of the columns. header is that of another file, or nil; a
-// header in front of the rows is used in its place. Errors: tracev2_header, ErrHeaderOnly, and those of in.
+// NewReader returns a reader of a file after it has read the header and the names of the columns.
+// header is that of another file, or nil; a header in front of the rows takes precedence. name is
+// the file's name for errors. Errors: tracev2_header, ErrHeaderOnly, and those of in.
 func NewReader(in io.Reader, name string, header *Header) (*Reader, error) {
 	r := &Reader{in: bufio.NewReaderSize(in, 1<<16), Header: Header{Version: 2}, history: sessions{}}
 	text, rows, err := r.readPreamble()
@@ -86,7 +87,7 @@ func (r *Reader) readColumns() error {
 	return nil
 }
 
-// Has reports whether the file has a column.
+// Has reports whether the file has the column name.
 func (r *Reader) Has(name string) bool {
 	return slices.ContainsFunc(r.columns, func(c column) bool { return c.name == name })
 }
@@ -107,7 +108,8 @@ func (r *Reader) Differ() (missing, unknown []string) {
 	return missing, unknown
 }
 
-// readPreamble reads up to the CSV and returns the text before it.
+// readPreamble reads up to the first line of the CSV and returns the text before it. rows is false
+// if there is no CSV.
 func (r *Reader) readPreamble() (text []byte, rows bool, err error) {
 	for {
 		head, _ := r.in.Peek(len(FirstColumn) + 1)
@@ -131,18 +133,21 @@ func (r *Reader) readPreamble() (text []byte, rows bool, err error) {
 	}
 }
 
-// RowError is the error of one row. The rows after it can be read.
+// RowError is the error of one row. The rows after it can still be read.
 type RowError struct{ Err error }
 
+// Error returns the text of the error.
 func (e *RowError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
 func (e *RowError) Unwrap() error { return e.Err }
 
-// Line is the line of the latest row.
+// Line returns the line in the file, from 1, of the row that was read last.
 func (r *Reader) Line() int64 { return r.line }
 
-// nextFields returns the fields of the next line, valid until the next call. Lines without quotes are cut
-// at commas here, which is faster; from the first quote on, and for a last line without a newline, package
-// csv reads.
+// nextFields returns the fields of the next line, valid until the next call. It cuts lines without
+// quotes at commas itself, which is faster. From the first quote on, and for a last line without a
+// newline, encoding/csv reads the file.
 func (r *Reader) nextFields() ([]string, error) {
 	for r.csv == nil {
 		line, err := r.in.ReadSlice('\n')
@@ -186,7 +191,8 @@ func (r *Reader) nextFields() ([]string, error) {
 	return fields, err
 }
 
-// Read reads the next row. It returns io.EOF at the end, and a RowError for a row that is no request.
+// Read returns the next row. It returns io.EOF at the end, and a RowError for a row that is not a
+// valid request.
 func (r *Reader) Read() (Record, error) {
 	r.rec = Record{}
 	fields, err := r.nextFields()
@@ -212,12 +218,14 @@ func (r *Reader) Read() (Record, error) {
 	return r.rec, nil
 }
 
-// maxTokens and maxUs are far above any request and any clock, and sums of them do not overflow.
+// maxTokens and maxUs are far above the tokens of any request and any clock (us). Sums of such
+// values do not overflow.
 const (
 	maxTokens = 1 << 40
 	maxUs     = 1 << 53
 )
 
+// checkValues returns an error if the row has no id, or a count or time beyond the limits.
 func (r *Record) checkValues() error {
 	if r.RequestID == "" {
 		return errors.New("got an empty request_id")
@@ -235,7 +243,8 @@ func (r *Record) checkValues() error {
 	return nil
 }
 
-// setField sets a field of the record. Fields of columns that are not used are ignored.
+// setField sets the field of the record that belongs to column c from its text. It ignores columns
+// that are not used.
 func (r *Record) setField(c *column, text string) (err error) {
 	switch {
 	case c.text != nil:
@@ -255,7 +264,7 @@ func (r *Record) setField(c *column, text string) (err error) {
 	return err
 }
 
-// parseInt parses a field; 0 and false for an empty one.
+// parseInt returns the integer in a field; 0 and false for an empty field.
 func parseInt(text string) (v int64, ok bool, err error) {
 	if v, err := strconv.Atoi(text); err == nil {
 		return int64(v), true, nil
@@ -270,7 +279,8 @@ func parseInt(text string) (v int64, ok bool, err error) {
 	return v, true, nil
 }
 
-// column is one column, with the field of a record for its values.
+// column is one column of the CSV. text or number returns the field of a record for its values;
+// both are nil for a column that is not used, and for those that setField knows by name.
 type column struct {
 	name     string
 	text     func(*Record) *string
@@ -279,8 +289,7 @@ type column struct {
 	last     string // the text of the row before, which an equal text shares
 }
 
-// columns are BLIS's columns in the order in which it writes them. Those that are not used have a name
-// only.
+// columns are the columns that BLIS writes, in its order.
 var columns = []column{
 	{name: "request_id", text: func(r *Record) *string { return &r.RequestID }},
 	{name: "client_id"},
@@ -316,6 +325,7 @@ var columns = []column{
 	{name: "think_time_us", number: func(r *Record) *int64 { return &r.ThinkUs }, optional: true},
 }
 
+// columnOf returns the entry of columns with the name, or one with a name only.
 func columnOf(name string) column {
 	for _, c := range columns {
 		if c.name == name {

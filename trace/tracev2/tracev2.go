@@ -30,14 +30,14 @@ type Header struct {
 	TimeUnit       string `yaml:"time_unit"`
 	Mode           string `yaml:"mode"` // real, generated or replayed
 	WarmUpRequests int    `yaml:"warm_up_requests"`
-	Growth         string `yaml:"session_context_growth,omitempty"` // "" or Accumulate
+	Growth         string `yaml:"session_context_growth,omitempty"` // "" or accumulate
 
 	Server  Server  `yaml:"server,omitempty"`
 	Network Network `yaml:"network,omitempty"`
 	Offload any     `yaml:"kv_offload,omitempty"`
 }
 
-// Server is the server of a header; 0 and "" are unknown.
+// Server describes the server that the requests were sent to. 0 and "" are unknown.
 type Server struct {
 	Type                 string  `yaml:"type"`
 	Model                string  `yaml:"model"`
@@ -48,12 +48,13 @@ type Server struct {
 	MaxModelLen          int64   `yaml:"max_model_len"`
 }
 
-// Network is the connection to the server of a header.
+// Network describes the connection between the client and the server.
 type Network struct {
 	RTTMs float64 `yaml:"measured_rtt_ms"` // 0: unknown
 }
 
-// ParseHeader reads a header. Keys without a meaning here are allowed.
+// ParseHeader returns the header in a YAML text. Keys that Header does not have are allowed. file
+// is the file's name for errors.
 func ParseHeader(text []byte, file string) (h Header, err error) {
 	node, err := files.ParseYAML(text, file)
 	if err != nil || node == nil {
@@ -77,7 +78,7 @@ func ParseHeader(text []byte, file string) (h Header, err error) {
 	return h, nil
 }
 
-// Record is one row. Counts are tokens, times us; 0 and "" are unknown.
+// Record is one row, a request. Counts are tokens, times us; 0 and "" are unknown.
 type Record struct {
 	RequestID, SLOClass         string
 	Priority                    trace.Opt[int64] // vllm_priority, where there is such a column
@@ -99,18 +100,18 @@ type Record struct {
 	// ContextTokens are the prompts and answers of the earlier rounds of the session. The reader sets it if
 	// sessions accumulate.
 	ContextTokens int64
-	Accumulates   bool // the record is a round of such a session
-	first         *shared
+	Accumulates   bool    // the record is a round of a session that accumulates
+	first         *shared // prefix of the session's first round; nil without such a session
 }
 
-// shared is the prefix of a group.
+// shared is the prefix that the prompts of a prefix group have in common.
 type shared struct {
 	group  string
 	tokens int64
 }
 
-// Shared returns the group with whose tokens the prompt begins, and their number. The prompts of a
-// session that accumulates begin as that of its first round.
+// Shared returns the prefix group with whose tokens the prompt begins, and their number. The
+// prompts of a session that accumulates begin like that of its first round.
 func (r *Record) Shared() (group string, tokens int64) {
 	if r.first != nil {
 		return r.first.group, r.first.tokens
@@ -118,8 +119,9 @@ func (r *Record) Shared() (group string, tokens int64) {
 	return r.PrefixGroup, r.prefix()
 }
 
-// PromptTokens is the length of the whole prompt (spec#wire-tracev2): the server's count, or else the sum
-// of the session's earlier rounds, or the group's prefix, and the request's own tokens.
+// PromptTokens returns the length of the whole prompt in tokens (spec#wire-tracev2). It is the
+// server's count if that is known; else the request's own tokens plus the tokens of the session's
+// earlier rounds, or plus the prefix of the group.
 func (r *Record) PromptTokens() int64 {
 	if r.ServerPromptTokens > 0 {
 		return r.ServerPromptTokens
@@ -130,7 +132,7 @@ func (r *Record) PromptTokens() int64 {
 	return r.prefix() + r.SuffixTokens
 }
 
-// prefix is the length of the group's prefix; 0 without a group.
+// prefix returns the tokens of the group's prefix; 0 without a group.
 func (r *Record) prefix() int64 {
 	if r.PrefixGroup == "" {
 		return 0
@@ -138,7 +140,8 @@ func (r *Record) prefix() int64 {
 	return r.PrefixTokens
 }
 
-// SentUs is the time at which the request was sent: send_time_us, or else the planned arrival.
+// SentUs returns the time at which the request was sent, us: send_time_us, or else the planned
+// arrival.
 func (r *Record) SentUs() int64 {
 	if r.SendUs > 0 {
 		return r.SendUs
@@ -146,20 +149,24 @@ func (r *Record) SentUs() int64 {
 	return r.ArrivalUs
 }
 
-// Succeeded reports whether the status is one of success.
+// Succeeded reports whether the status is one of success. A missing status is.
 func (r *Record) Succeeded() bool {
 	return slices.Contains([]string{"", "ok", "completed", "success"}, r.Status)
 }
 
-// sessions follows the context of sessions that accumulate.
+// sessions has the sessions of a file by session_id. In a session that accumulates each prompt
+// contains the prompts and answers of the rounds before.
 type sessions map[string]*session
 
+// session is the last round that was read, the tokens of its prompt and answer, and the prefix of
+// its first round.
 type session struct {
 	round, tokens int64
 	first         shared
 }
 
-// addRound sets the context of the next round of a session. Rounds come in order.
+// addRound sets the fields of r that depend on the earlier rounds of its session. It returns an
+// error if the rounds are not in order.
 func (s sessions) addRound(r *Record) error {
 	if r.SessionID == "" {
 		return nil
@@ -181,6 +188,7 @@ func (s sessions) addRound(r *Record) error {
 	return nil
 }
 
+// shortened returns s, cut to 40 bytes.
 func shortened(s string) string {
 	const most = 40
 	if len(s) > most {

@@ -51,7 +51,7 @@ type aiperfMetric struct {
 	Unit  string          `json:"unit"`
 }
 
-// tokens is a metric that counts tokens. If it is not a number the result is NaN, which no range
+// tokens returns a metric that counts tokens. If it is not a number the result is NaN, which no range
 // allows.
 func (j *aiperfLine) tokens(key string) trace.Opt[int64] {
 	var v trace.Opt[float64]
@@ -78,7 +78,7 @@ func (j *aiperfLine) times(key string, values any) (toUs float64, err error) {
 	return toMs * 1e3, nil
 }
 
-// timeUs is a metric that is one time; NaN where the line lacks it.
+// timeUs returns a metric that is one time; NaN where the line lacks it.
 func (j *aiperfLine) timeUs(key string) (float64, error) {
 	v := math.NaN()
 	toUs, err := j.times(key, &v)

@@ -114,13 +114,13 @@ func (c *Reader) joinChunks() {
 	}
 }
 
-// traceStem is the name of the trace that a trace file or chunk file belongs to.
+// traceStem returns the name of the trace that a trace file or chunk file belongs to.
 func traceStem(file string) string {
 	stem, _ := stemOf(file)
 	return strings.TrimSuffix(stem, ".itl")
 }
 
-// traceStemOf is the trace that has the i-th request.
+// traceStemOf returns the trace that has the i-th request.
 func (c *Reader) traceStemOf(i int) string {
 	for _, f := range c.traceFiles {
 		if i >= f.from && i < f.to {

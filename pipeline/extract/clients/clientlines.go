@@ -70,7 +70,7 @@ func parseClientLine(line []byte) (trace.ObservedRequest, error) {
 	return trace.ObservedRequest{}, errors.New(`got neither "id" nor "request_id"`)
 }
 
-// clientRequest is a request of client_requests.jsonl. The server's usage goes before the
+// clientRequest returns a request of client_requests.jsonl. The server's usage goes before the
 // client's own counts.
 func (j *clientJSON) clientRequest() trace.ObservedRequest {
 	r := j.ObservedRequest
@@ -93,7 +93,7 @@ func (j *clientJSON) clientRequest() trace.ObservedRequest {
 	return r
 }
 
-// servingRequest is a request of llmservingsim: its arrival is on the client's wall clock, the
+// servingRequest returns a request of llmservingsim: its arrival is on the client's wall clock, the
 // other stamps are on the engine's monotonic clock.
 func (j *clientJSON) servingRequest() trace.ObservedRequest {
 	return trace.ObservedRequest{
@@ -111,7 +111,7 @@ func (j *clientJSON) servingRequest() trace.ObservedRequest {
 	}
 }
 
-// optText is a JSON value as text; null is unknown.
+// optText returns a JSON value as text; null is unknown.
 func optText(v any) trace.Opt[string] {
 	switch v := v.(type) {
 	case nil:

@@ -78,7 +78,7 @@ func containsAll(text []byte, words ...string) bool {
 	return true
 }
 
-// trimHead is the beginning of a file without leading space and byte order mark.
+// trimHead returns the beginning of a file without leading space and byte order mark.
 func trimHead(head []byte) []byte { return bytes.TrimLeft(head, " \t\r\n\ufeff") }
 
 // IsClientFile reports whether a file is the result of a client, by its beginning alone.
@@ -177,7 +177,7 @@ func (c *Reader) Finish(dep *deploy.Deployment) {
 // errNoRequest is the error of a file of lines that has no request.
 var errNoRequest = errors.New("got no request")
 
-// unknownFile is the error of a file that has none of the forms.
+// unknownFile returns the error of a file that has none of the forms.
 func unknownFile(name string, head []byte) error {
 	return trace.Errorf(source.CodeUnknownFile,
 		"%s: got a client file of unknown kind (%s), want one of %s; or lines with id and send_ns",

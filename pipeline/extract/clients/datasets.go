@@ -50,7 +50,7 @@ const (
 // nothing cached, not to matter.
 const leastOfPrefix = 20
 
-// benchDataset is the data set of n prompts by those keys.
+// benchDataset returns the data set of n prompts by those keys.
 func benchDataset(doc map[string]any, n int) dataset {
 	length := func(key string, unset int64) int64 {
 		v, isNumber, _ := asNumber(doc[key])
@@ -74,9 +74,9 @@ func benchDataset(doc map[string]any, n int) dataset {
 	return dataset{} // real prompts may share some
 }
 
-// guideDataset is the data set of a GuideLLM report by its arguments or those of one of its benchmarks:
-// synthetic prompts share nothing without a prefix. The configuration of the data is below a key data,
-// as an object, as JSON or as KEY=VALUE pairs.
+// guideDataset returns the data set of a GuideLLM report by its arguments or those of one of its
+// benchmarks: synthetic prompts share nothing without a prefix. The configuration of the data is
+// below a key data, as an object, as JSON or as KEY=VALUE pairs.
 func guideDataset(args any) dataset {
 	var found []any
 	var walk func(v any)
@@ -117,7 +117,7 @@ func guideDataset(args any) dataset {
 	return d
 }
 
-// guideSynthetic is the data set of one configuration of GuideLLM.
+// guideSynthetic returns the data set of one configuration of GuideLLM.
 func guideSynthetic(config any) dataset {
 	if text, isText := config.(string); isText {
 		values := map[string]any{}
@@ -143,8 +143,8 @@ func guideSynthetic(config any) dataset {
 	return dataset{true, max(0, number("prefix_tokens"))}
 }
 
-// aiperfDataset is the data set of AIPerf's summary, which repeats its configuration: synthetic prompts
-// share nothing without a pool of prefixes or a system prompt, in single turns.
+// aiperfDataset returns the data set of AIPerf's summary, which repeats its configuration:
+// synthetic prompts share nothing without a pool of prefixes or a system prompt, in single turns.
 func aiperfDataset(doc map[string]any) dataset {
 	input, _ := valueAt(doc, "input_config.input").(map[string]any)
 	if input == nil {
@@ -176,7 +176,7 @@ func aiperfDataset(doc map[string]any) dataset {
 	return dataset{true, max(0, system)}
 }
 
-// optNumberAt is the first number at the paths; unlike numberAt it tells 0 from absent.
+// optNumberAt returns the first number at the paths; unlike numberAt it tells 0 from absent.
 func optNumberAt(doc any, paths string) trace.Opt[float64] {
 	for path := range strings.SplitSeq(paths, ";") {
 		if path == "" {

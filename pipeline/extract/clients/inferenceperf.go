@@ -43,7 +43,7 @@ type inferencePerfRequest struct {
 	} `json:"info"`
 }
 
-// firstKnown is the first value that is known.
+// firstKnown returns the first value that is known.
 func firstKnown[T any](values ...trace.Opt[T]) trace.Opt[T] {
 	for _, v := range values {
 		if v.OK {

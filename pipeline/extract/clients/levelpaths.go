@@ -54,7 +54,7 @@ func (p *levelPaths) level(doc any, name string) Level {
 	return l
 }
 
-// valueAt is the value at a path of keys. A key may contain points itself; an element of a list
+// valueAt returns the value at a path of keys. A key may contain points itself; an element of a list
 // is found by its name.
 func valueAt(v any, path string) any {
 	if path == "" {
@@ -77,7 +77,7 @@ func valueAt(v any, path string) any {
 	return nil
 }
 
-// numberAt is the first number other than 0 at the paths, given as a number or as text. Without
+// numberAt returns the first number other than 0 at the paths, given as a number or as text. Without
 // one it is 0 where the values are absent, and NaN where one is something else than a number.
 func numberAt(doc any, paths string) float64 {
 	none := 0.0

@@ -95,7 +95,7 @@ func (l *Level) nameStrategy() {
 	}
 }
 
-// LoadPoint is the level as a row of the table of points.
+// LoadPoint returns the level as a row of the table of points.
 func (l *Level) LoadPoint() trace.LoadPoint {
 	known := func(v float64) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: v != 0} }
 	count := func(n int) trace.Opt[int64] { return trace.Opt[int64]{V: int64(n), OK: n != 0} }
@@ -165,7 +165,7 @@ func sweepError(name, msg string) *trace.SyntaxError {
 	return &trace.SyntaxError{File: name, Code: source.CodeUnknownFile, Msg: "benchmark sweep: " + msg}
 }
 
-// jsonError is an error of a JSON document, with its place.
+// jsonError returns an error of a JSON document, with its place.
 func jsonError(name string, data []byte, err error) error {
 	e := sweepError(name, err.Error())
 	if at, ok := errors.AsType[*json.SyntaxError](err); ok {
@@ -222,7 +222,7 @@ func readCSV(data []byte, name string) (rows [][]string, lines []int, err error)
 	}
 }
 
-// firstRecord is the first record of CSV; none of JSON.
+// firstRecord returns the first record of CSV; none of JSON.
 func firstRecord(head []byte) []string {
 	if isObject(head) || isList(head) {
 		return nil
@@ -233,7 +233,7 @@ func firstRecord(head []byte) []string {
 	return record
 }
 
-// unknownColumns is the error of a table whose columns are of no known form.
+// unknownColumns returns the error of a table whose columns are of no known form.
 func unknownColumns(columns []string, name string) error {
 	joined := strings.Join(columns, ",")
 	e := sweepError(name, fmt.Sprintf("got columns %.60q, want GuideLLM's, or those of load levels (%s), or %s",
@@ -308,7 +308,7 @@ func (f *LevelFile) addLevel(l Level, where string) {
 	f.Levels = append(f.Levels, l)
 }
 
-// firstAbove0 is the first value above 0, or the first.
+// firstAbove0 returns the first value above 0, or the first.
 func firstAbove0(values ...float64) float64 {
 	for _, v := range values {
 		if v > 0 {

@@ -182,7 +182,7 @@ func setTimesFromStamps(r *trace.ObservedRequest) {
 	r.E2EUs = sinceUs(r.SendNs, r.LastChunkNs)
 }
 
-// sinceUs is the time between two stamps, unknown where one of them is.
+// sinceUs returns the time between two stamps, unknown where one of them is.
 func sinceUs(from, to trace.Opt[int64]) trace.Opt[float64] {
 	if !from.OK || !to.OK {
 		return trace.Opt[float64]{}
@@ -190,15 +190,15 @@ func sinceUs(from, to trace.Opt[int64]) trace.Opt[float64] {
 	return trace.Some(float64(to.V-from.V) / 1000)
 }
 
-// stampNs is a stamp in seconds as ns.
+// stampNs returns a stamp in seconds as ns.
 func stampNs(seconds trace.Opt[float64]) trace.Opt[int64] {
 	return trace.Opt[int64]{V: trace.Int(seconds.V * 1e9), OK: seconds.OK}
 }
 
-// tokenCount is a number of tokens that a file gives as a float.
+// tokenCount returns a number of tokens that a file gives as a float.
 func tokenCount(v trace.Opt[float64]) trace.Opt[int64] {
 	return trace.Opt[int64]{V: trace.Count(v.V), OK: v.OK}
 }
 
-// nanOr is the value, NaN when it is unknown.
+// nanOr returns the value, NaN when it is unknown.
 func nanOr(v trace.Opt[float64]) float64 { return v.Or(math.NaN()) }

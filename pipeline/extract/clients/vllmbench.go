@@ -169,7 +169,7 @@ func (b *benchResult) checkLengths() error {
 	return nil
 }
 
-// request is the i-th request. A failed one has an error text and no first token.
+// request returns the i-th request. A failed one has an error text and no first token.
 func (b *benchResult) request(i int) trace.ObservedRequest {
 	r := trace.ObservedRequest{
 		Source:       sourceBench,
@@ -209,7 +209,7 @@ func (b *benchResult) request(i int) trace.ObservedRequest {
 	return r
 }
 
-// lastLine is the last line of a Python traceback, which names the exception.
+// lastLine returns the last line of a Python traceback, which names the exception.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]

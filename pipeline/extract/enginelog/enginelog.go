@@ -64,7 +64,7 @@ func IsPassTrace(head []byte) bool {
 	return source.IsProven(passTraces, bytes.TrimLeft(head, " \t\r\n\ufeff"))
 }
 
-// passTraceOf is the form of a file. For a file that cannot be read twice, or of no known form, it
+// passTraceOf returns the form of a file. For a file that cannot be read twice, or of no known form, it
 // is the first form, which counts its lines as unreadable.
 func passTraceOf(in *source.Input, how source.Options) *source.Format[passTraceDecoder] {
 	first := &passTraces[0]

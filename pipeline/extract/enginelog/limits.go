@@ -21,7 +21,7 @@ type Limits struct {
 	most   [len(limitKeys)]int64 // the largest such value
 }
 
-// LimitsOf are the limits of an engine as run.yaml states it.
+// LimitsOf returns the limits of an engine as run.yaml states it.
 func LimitsOf(e *vllm.Engine) Limits {
 	return Limits{stated: [...]int64{e.MaxNumSeqs, e.MaxNumBatchedTokens, e.KVBlocksGPU.V}}
 }

@@ -87,7 +87,7 @@ func setDecodes(r *passRecord, v float64) {
 	r.GenerationTokens = int64(v)
 }
 
-// formOf is the form of the records that a line contains; nil for other lines.
+// formOf returns the form of the records that a line contains; nil for other lines.
 func formOf(line []byte) *lineForm {
 	for _, f := range lineForms {
 		if bytes.Contains(line, f.mark) {
@@ -260,7 +260,7 @@ func (f *lineForm) parse(text []byte, r *passRecord) (problem string, isRecord b
 	return problem, found
 }
 
-// find is the text behind the label of a figure, without leading spaces.
+// find returns the text behind the label of a figure, without leading spaces.
 func (l *lineField) find(text []byte) ([]byte, bool) {
 	figure, ok := behindLabel(text, l.label)
 	if !ok && l.otherLabel != "" {
@@ -291,7 +291,7 @@ func (l *lineField) parse(figure []byte) (v float64, isKnown, ok bool) {
 	return v, true, true
 }
 
-// figureLength is how many bytes of a text may belong to the number it begins with.
+// figureLength returns how many bytes of a text may belong to the number it begins with.
 func figureLength(text []byte) int {
 	n := 0
 	for n < len(text) && (text[n]-'0' <= 9 || bytes.IndexByte([]byte(".-+eE"), text[n]) >= 0) {
@@ -300,7 +300,7 @@ func figureLength(text []byte) int {
 	return n
 }
 
-// behindLabel is the text behind a label. A label that is a word must not be the end of a longer
+// behindLabel returns the text behind a label. A label that is a word must not be the end of a longer
 // one: before it is the beginning of the text, a comma, a point or a bracket.
 func behindLabel(text []byte, label string) ([]byte, bool) {
 	for from := 0; ; {
@@ -318,7 +318,7 @@ func behindLabel(text []byte, label string) ([]byte, bool) {
 	}
 }
 
-// jsonObjects are the outermost JSON objects of a line; one that is cut is the last.
+// jsonObjects returns the outermost JSON objects of a line; one that is cut is the last.
 func jsonObjects(text []byte) [][]byte {
 	var out [][]byte
 	depth := 0
@@ -343,7 +343,7 @@ func jsonObjects(text []byte) [][]byte {
 	return out
 }
 
-// digits is how many decimal digits a text begins with.
+// digits returns how many decimal digits a text begins with.
 func digits(b []byte) int {
 	n := 0
 	for n < len(b) && b[n]-'0' <= 9 {
@@ -352,7 +352,7 @@ func digits(b []byte) int {
 	return n
 }
 
-// withoutZeros is a decimal number without leading zeros.
+// withoutZeros returns a decimal number without leading zeros.
 func withoutZeros(b []byte) []byte {
 	for len(b) > 1 && b[0] == '0' {
 		b = b[1:]

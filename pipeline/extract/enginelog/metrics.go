@@ -149,7 +149,7 @@ func metricLine(text string) (name, labels string, fields []string) {
 	return name, labels, strings.Fields(value)
 }
 
-// metricLabel is the value of a label; "" without one.
+// metricLabel returns the value of a label; "" without one.
 func metricLabel(labels, name string) string {
 	for part := range strings.SplitSeq(labels, ",") {
 		if k, v, ok := strings.Cut(part, "="); ok && k == name {
@@ -170,7 +170,7 @@ func (s *Snapshot) Histogram(engine string, m Measure) *Histogram {
 	return s.Engines[engine][m]
 }
 
-// MedianSince is the median of the observations between an earlier answer and h: the middle of the
+// MedianSince returns the median of the observations between an earlier answer and h: the middle of the
 // bucket that contains it. In the last bucket, which has no upper bound, it is the lower bound. It
 // is NaN without observations.
 func (h *Histogram) MedianSince(before *Histogram) float64 {

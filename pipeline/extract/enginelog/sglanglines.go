@@ -58,7 +58,7 @@ var (
 // unnumbered is the index of a pass without a number.
 const unnumbered = math.MinInt64
 
-// sglangIndex is the number of a batch, ` [N]` behind the mark, which SGLang writes if asked to.
+// sglangIndex returns the number of a batch, ` [N]` behind the mark, which SGLang writes if asked to.
 func sglangIndex(behindMark []byte) int64 {
 	number, ok := bytes.CutPrefix(behindMark, []byte(" ["))
 	const most = 18 // digits of any int64
@@ -79,7 +79,7 @@ func sglangStamp(before, _ []byte) stamp {
 	return parseStamp(bytes.Join(words[:2], []byte(" ")))
 }
 
-// lastBracket are the words in the last bracket: two of a stamp, and ranks such as DP0.
+// lastBracket returns the words in the last bracket: two of a stamp, and ranks such as DP0.
 func lastBracket(before []byte) [][]byte {
 	inside := before[bytes.LastIndexByte(before, '[')+1:]
 	return bytes.Fields(bytes.TrimRight(inside, "] "))

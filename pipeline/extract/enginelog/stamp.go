@@ -24,7 +24,7 @@ func (s stamp) set(it *trace.Iteration) {
 	}
 }
 
-// finer is the stamp with the better resolution of two.
+// finer returns the stamp with the better resolution of two.
 func (s stamp) finer(o stamp) stamp {
 	if s.stepNs == 0 || o.stepNs > 0 && o.stepNs < s.stepNs {
 		return o
@@ -90,7 +90,7 @@ func parseStamp(text []byte) stamp {
 	return stamp{}
 }
 
-// sinceNewYear is a time from the start of its year, ns.
+// sinceNewYear returns a time from the start of its year, ns.
 func sinceNewYear(t time.Time) int64 {
 	return t.Sub(time.Date(t.Year(), 1, 1, 0, 0, 0, 0, time.UTC)).Nanoseconds()
 }
@@ -98,7 +98,7 @@ func sinceNewYear(t time.Time) int64 {
 // isInt64 reports whether int64 nanoseconds can hold a time.
 func isInt64(t time.Time) bool { return t.Year() >= 1971 && t.Year() <= 2200 }
 
-// fractionDigits is how many digits a time has behind the seconds.
+// fractionDigits returns how many digits a time has behind the seconds.
 func fractionDigits(text []byte) int {
 	at := bytes.IndexAny(text, ".,")
 	if at < 0 {
@@ -107,7 +107,7 @@ func fractionDigits(text []byte) int {
 	return digits(text[at+1:])
 }
 
-// resolutionNs is the resolution of a time with so many digits behind the seconds.
+// resolutionNs returns the resolution of a time with so many digits behind the seconds.
 func resolutionNs(digits int) int64 {
 	step := int64(time.Second)
 	for range min(digits, 9) {

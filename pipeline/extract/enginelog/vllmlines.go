@@ -82,7 +82,7 @@ func vllmEngine(before, _ []byte) (engine, process []byte) {
 	return []byte("0"), process
 }
 
-// parenthesised is the text in the parentheses that open at a place; nothing where at is below 0.
+// parenthesised returns the text in the parentheses that open at a place; nothing where at is below 0.
 func parenthesised(text []byte, at int) []byte {
 	if at < 0 {
 		return nil

@@ -255,5 +255,5 @@ func (a *attrs) fault() string {
 	return ""
 }
 
-// slotRange is a bit mask of the slots from one to another, both included.
+// slotRange returns a bit mask of the slots from one to another, both included.
 func slotRange(from, to slot) uint64 { return (1<<(to+1) - 1) &^ (1<<from - 1) }

@@ -276,7 +276,7 @@ func (a *attrs) batchAgrees() bool {
 		(n[batchDecode] > 0) == (n[batchDecodeReqs] > 0)
 }
 
-// optText is the text of a slot, unknown if the event does not have it.
+// optText returns the text of a slot, unknown if the event does not have it.
 func (b *builder) optText(a *attrs, s slot) trace.Opt[string] {
 	if a.has(s) {
 		return trace.Some(b.intern(a.text[s]))
@@ -355,7 +355,7 @@ func (b *builder) addSnapshot() {
 	}
 }
 
-// coreID is the request id of the snapshot being read. A step lists its requests in the order of
+// coreID returns the request id of the snapshot being read. A step lists its requests in the order of
 // the step before, except for those that came or left. So it is first compared with the request
 // after the last one found there, and most ids need neither hashing nor copying.
 func (b *builder) coreID(step int64) string {
@@ -379,7 +379,7 @@ const (
 	phaseDecode  = "DECODE"
 )
 
-// phase is a phase as a string; the two usual ones share one copy.
+// phase returns a phase as a string; the two usual ones share one copy.
 func (b *builder) phase(v []byte) string {
 	switch string(v) {
 	case phaseDecode:

@@ -65,7 +65,7 @@ func pairBeginsAt(b []byte, i int, s slot) bool {
 	return valueAt < len(b) && string(b[i:valueAt]) == pairStart[s]
 }
 
-// slotAt is the slot of the pair that begins at b[i:], or noSlot if the general reader must read
+// slotAt returns the slot of the pair that begins at b[i:], or noSlot if the general reader must read
 // it.
 func slotAt(b []byte, i int) slot {
 	const head = `{"key":"`

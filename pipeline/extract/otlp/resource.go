@@ -2,7 +2,7 @@ package otlp
 
 import "github.com/zeebo/xxh3"
 
-// contentHash is a hash by which contents are compared. It must be equal in all processes, because
+// contentHash returns a hash by which contents are compared. It must be equal in all processes, because
 // one process may collect spans that another decoded.
 func contentHash(b []byte) uint64 { return xxh3.Hash(b) }
 

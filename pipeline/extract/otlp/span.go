@@ -55,7 +55,7 @@ var eventNames = [numEvents]string{
 	StepSnapshot:      "step.REQUEST_SNAPSHOT",
 }
 
-// String is the name of the event in a dump.
+// String returns the name of the event in a dump.
 func (e EventName) String() string { return eventNames[e] }
 
 // eventByName maps the name of an event in a dump to its number.
@@ -200,7 +200,7 @@ func (s *Span) dropForeignEvents() {
 	s.Faults = slices.DeleteFunc(s.Faults, func(f Fault) bool { return !s.Class.allows(f.event) })
 }
 
-// Events is the number of events of the span, those dropped included.
+// Events returns the number of events of the span, those dropped included.
 func (s *Span) Events() int64 {
 	n := int64(0)
 	for _, other := range s.Others {

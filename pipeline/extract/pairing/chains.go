@@ -16,8 +16,8 @@ type chain struct {
 	isUncertain bool  // another way to pair the period does not have this chain
 }
 
-// mostCached is the largest number of tokens that the prompts of the chain together can have had in
-// the cache.
+// mostCached returns the largest number of tokens that the prompts of the chain together can have
+// had in the cache.
 func (c *chain) mostCached() int64 {
 	sum := int64(0)
 	for i := range c.prompts {

@@ -38,7 +38,7 @@ type Rules struct {
 	Ahead       bool  // a pass is planned before the tokens of the last one are known
 }
 
-// maxCached is the largest number of tokens of a prompt that may come from the prefix cache. The
+// maxCached returns the largest number of tokens of a prompt that may come from the prefix cache. The
 // last token is always computed, because its logits are needed.
 func (r *Rules) maxCached(tokens int64) int64 {
 	if !r.Caching {

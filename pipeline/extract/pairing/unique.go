@@ -12,7 +12,7 @@ import (
 // the pass produced, after the clocks' common offset and beyond the resolution of the stamp.
 const clockSlackNs = 300_000_000
 
-// offsetRange is the range in which the log's clock less the clients' clock must be if the last
+// offsetRange returns the range in which the log's clock less the clients' clock must be if the last
 // pass of a chain produced the first chunk of its last prompt. ok is false for a pass without a
 // stamp.
 func (p *passLog) offsetRange(c *chain) (lo, hi int64, ok bool) {
@@ -22,7 +22,8 @@ func (p *passLog) offsetRange(c *chain) (lo, hi int64, ok bool) {
 	return d - clockSlackNs, d + l.stampStepNs + clockSlackNs, l.stampNs.OK
 }
 
-// commonOffset is the log's clock less the clients' clock that is in the ranges of most chains, ns.
+// commonOffset returns the log's clock less the clients' clock that is in the ranges of most
+// chains, ns.
 func (m *matcher) commonOffset(found []match) int64 {
 	type edge struct {
 		ns   int64
@@ -180,7 +181,7 @@ func (m *matcher) isDistinct(x *match) bool {
 	return true
 }
 
-// fitEnd is the end of the stretches that fit a period, as in fit, or -1. Stretches whose stamps
+// fitEnd returns the end of the stretches that fit a period, as in fit, or -1. Stretches whose stamps
 // are far from the common offset of the clocks do not count.
 func (m *matcher) fitEnd(period, from, beyond int) int {
 	chains, end := m.fit(period, from, beyond)
@@ -210,8 +211,8 @@ func (m *matcher) markShifted(found []match, isOpen []bool, i, direction, limit 
 	}
 }
 
-// latestStart is the last stretch from which the period of a match fits such that it ends after its
-// present end and by limit; -1 for none.
+// latestStart returns the last stretch from which the period of a match fits such that it ends
+// after its present end and by limit; -1 for none.
 func (m *matcher) latestStart(x *match, limit int) int {
 	latest := -1
 	for k := x.from + 1; k < limit; k++ {
@@ -222,7 +223,7 @@ func (m *matcher) latestStart(x *match, limit int) int {
 	return latest
 }
 
-// earliestEnd is where the period of a match ends if it takes the first fitting stretches from
+// earliestEnd returns where the period of a match ends if it takes the first fitting stretches from
 // limit on that begin before its present ones; -1 for none.
 func (m *matcher) earliestEnd(x *match, limit int) int {
 	for k := limit; k < x.from; k++ {

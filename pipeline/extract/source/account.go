@@ -62,7 +62,7 @@ type Place struct {
 	Line, Col int64
 }
 
-// String is the place in the form file:line:col.
+// String returns the place in the form file:line:col.
 func (p Place) String() string {
 	e := trace.SyntaxError{File: p.File, Line: p.Line, Col: p.Col}
 	s := e.Error()
@@ -95,7 +95,7 @@ func (a *Account) Keep(n int64) { a.Kept += n }
 // Scope counts n events of a name in a scope of spans. With an empty name it counts spans.
 func (a *Account) Scope(scope, event string, n int64) { a.scopes[scopeKey{scope, event}] += n }
 
-// Records is the account as written to extract.json.
+// Records returns the account as written to extract.json.
 func (a *Account) Records() result.Records {
 	r := result.Records{Read: a.Read, Kept: a.Kept, Dropped: map[string]int64{}}
 	bad := int64(0)

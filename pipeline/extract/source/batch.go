@@ -61,7 +61,7 @@ func (b *batch) lose(f fault) {
 	b.lost++
 }
 
-// lineTooLong is the fault of a line of more than limit bytes.
+// lineTooLong returns the fault of a line of more than limit bytes.
 func lineTooLong(line, offset, bytes, limit int64) fault {
 	return fault{code: CodeOverLimit, line: line, offset: offset, bytes: bytes,
 		msg: fmt.Sprintf("line of more than %d bytes (--max-line)", limit)}

@@ -242,7 +242,7 @@ func (c *Cursor) hex4(at int) (rune, bool) {
 	return r, true
 }
 
-// hexDigit is the value of a hexadecimal digit, or -1.
+// hexDigit returns the value of a hexadecimal digit, or -1.
 func hexDigit(ch byte) int {
 	switch {
 	case ch >= '0' && ch <= '9':

@@ -70,7 +70,7 @@ func (r *messages) next(buf *[]byte) (*batch, error) {
 // smallMessage is the largest message for which memory is allocated before its bytes arrive.
 const smallMessage = 1 << 16
 
-// cutFault is the fault of a message in which the stream ends.
+// cutFault returns the fault of a message in which the stream ends.
 func (r *messages) cutFault(have, want int64) *fault {
 	return &fault{code: CodeUnreadable, bytes: have + 4, isLast: true,
 		msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}

@@ -157,7 +157,7 @@ func (r *reader) gap(g *gap) *batch {
 
 func (r *reader) faultBatch(f fault) *batch { return &batch{form: r.src.form, faults: []fault{f}} }
 
-// AsSyntax is the error with a place that err wraps, or nil.
+// AsSyntax returns the error with a place that err wraps, or nil.
 func AsSyntax(err error) *trace.SyntaxError {
 	e, _ := errors.AsType[*trace.SyntaxError](err)
 	return e

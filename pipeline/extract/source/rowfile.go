@@ -94,7 +94,7 @@ func (s *RowFile) Each(use func(at int64, row []byte)) error {
 	return nil
 }
 
-// firstRow is the row at the start of b.
+// firstRow returns the row at the start of b.
 func firstRow(b []byte) ([]byte, error) {
 	n, used := binary.Uvarint(b)
 	if used <= 0 || n > uint64(len(b)-used) {

@@ -74,7 +74,7 @@ func (s *Stamps) See(ns int64) {
 	s.Add(ns)
 }
 
-// bounds is the range of stamps that are no strays: from StrayNs before the 1st to StrayNs after
+// bounds returns the range of stamps that are no strays: from StrayNs before the 1st to StrayNs after
 // the 99th percentile. If there are few stamps, the first and the last in order are left out
 // instead.
 func (s *Stamps) bounds() (from, to int64) {

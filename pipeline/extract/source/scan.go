@@ -19,7 +19,7 @@ func special(x uint64) uint64 {
 	return ((x-ones*0x20)&^x | (quote-ones)&^quote | (slash-ones)&^slash) & highs
 }
 
-// PlainText is the length of the string body at the start of b. It is -1 if the string has escapes
+// PlainText returns the length of the string body at the start of b. It is -1 if the string has escapes
 // or control characters, or does not end.
 func PlainText(b []byte) int {
 	i := 0
@@ -40,7 +40,7 @@ func PlainText(b []byte) int {
 	return -1
 }
 
-// Text is a view of bytes as a string. Callers must not keep it.
+// Text returns a view of bytes as a string. Callers must not keep it.
 func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 var pow10 = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,

@@ -281,7 +281,7 @@ func (s *Source) ReadError(err error) error {
 	return s.Errorf(CodeUnreadable, "read: %v", err)
 }
 
-// Offset is the number of bytes of the file that were consumed, to within the size of buffers.
+// Offset returns the number of bytes of the file that were consumed, to within the size of buffers.
 func (s *Source) Offset() int64 { return s.raw.n - int64(s.first.Buffered()) }
 
 // peek returns the first n bytes of the content. Gaps before the first content are added to s.gaps.

@@ -88,7 +88,7 @@ func (m *Memory) Close() {
 	}
 }
 
-// size is the number of bytes of the rows in memory.
+// size returns the number of bytes of the rows in memory.
 func (s *Spool) size() int { return len(s.data) + spoolRecBytes*len(s.recs) }
 
 // spill writes the rows in memory to disk as one sorted part.

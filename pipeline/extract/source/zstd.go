@@ -73,7 +73,7 @@ func (g *gap) Error() string {
 	return fmt.Sprintf("zstd frame at byte %d is broken, read on at byte %d: %v", g.at, g.at+g.Lost, g.err)
 }
 
-// AsGap is the gap that err wraps, or nil.
+// AsGap returns the gap that err wraps, or nil.
 func AsGap(err error) *gap {
 	g, _ := errors.AsType[*gap](err)
 	return g

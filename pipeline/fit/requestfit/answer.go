@@ -51,7 +51,7 @@ func (l *learner) learned(s *state, post []float64, u *result.RequestScatter) *L
 	return out
 }
 
-// posterior is the covariance of the free terms after the evidence.
+// posterior returns the covariance of the free terms after the evidence.
 func (l *learner) posterior(e evidence) ([]float64, error) {
 	n := len(l.m.free)
 	information := make([]float64, n*n)

@@ -28,10 +28,10 @@ type shareEstimate struct {
 	along   []float64 // by how much the free terms move with s
 }
 
-// shareOf is the share of a point on the scale.
+// shareOf returns the share of a point on the scale.
 func shareOf(s float64) float64 { return 1 - math.Exp(-s) }
 
-// pointOf is the point on the scale of a share.
+// pointOf returns the point on the scale of a share.
 func pointOf(share float64) float64 { return -math.Log(1 - share) }
 
 const (
@@ -80,7 +80,7 @@ func (l *Load) assume(share float64) {
 	}
 }
 
-// withShare is a copy of the load with a share assumed.
+// withShare returns a copy of the load with a share assumed.
 func (l *Load) withShare(share float64) *Load {
 	out := *l
 	out.Requests = append([]sim.Request(nil), l.Requests...)
@@ -139,7 +139,8 @@ func (l *learner) learnedWithShare(s *state, post []float64, u *result.RequestSc
 // isPresent reports whether more is cached than could be chance.
 func (e *shareEstimate) isPresent() bool { return e.mode > normal95*e.sd }
 
-// posterior is the distribution of s, which is at least 0: a grid of its values with their weights.
+// posterior returns the distribution of s, which is at least 0: a grid of its values with their
+// weights.
 func (e *shareEstimate) posterior() (at, weight []float64) {
 	const points = 4000
 	const widths = 6 // standard errors
@@ -181,7 +182,7 @@ func (e *shareEstimate) interval() (low, high float64) {
 	return low, high
 }
 
-// result is the estimate as fit.json has it.
+// result returns the estimate as fit.json has it.
 func (e *shareEstimate) result(requests int) *result.CachedShare {
 	low, high := e.interval()
 	return &result.CachedShare{Share: shareOf(e.assumed), Low: low, High: high, Requests: requests}
@@ -320,8 +321,8 @@ func (l *learner) smoothShare(rows []shareRow, s *state, share float64) bool {
 	return true
 }
 
-// shareRowsOfRequests are the times of requests, with the derivative by the share from a replay of the
-// moved loads.
+// shareRowsOfRequests returns the times of requests, with the derivative by the share from a replay
+// of the moved loads.
 func (l *learner) shareRowsOfRequests(s *state, moved []*Load) ([]shareRow, error) {
 	r := l.newRepeats(s)
 	if err := r.replayAll(); err != nil {
@@ -355,7 +356,7 @@ func (l *learner) shareRowsOfRequests(s *state, moved []*Load) ([]shareRow, erro
 	return out, nil
 }
 
-// shareRowsOfLevels are the means of load levels.
+// shareRowsOfLevels returns the means of load levels.
 func (l *learner) shareRowsOfLevels(s *state, moved []*Load) ([]shareRow, error) {
 	rows := make([][]shareRow, len(l.loads))
 	err := par.Try(l.ctx, l.Workers, len(l.loads), func(i int) error {

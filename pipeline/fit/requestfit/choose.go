@@ -69,7 +69,7 @@ func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) 
 	return chosen, nil
 }
 
-// logDet is the log determinant of a + b, two n x n matrices; -Inf if the sum is not positive
+// logDet returns the log determinant of a + b, two n x n matrices; -Inf if the sum is not positive
 // definite.
 func logDet(a, b []float64, n int) float64 {
 	sum := slices.Clone(a)

@@ -108,7 +108,7 @@ func (r Requests) Fit(ctx context.Context, o fit.Options, _ trace.Progress) (*re
 	return doc, err
 }
 
-// priorFor is the prior that o.Prior names. The default, PriorZero, means the library's prior, or
+// priorFor returns the prior that o.Prior names. The default, PriorZero, means the library's prior, or
 // the roofline for a device that the library does not have.
 func priorFor(d *deploy.Deployment, o fit.Options) (*Prior, error) {
 	switch o.Prior {
@@ -149,7 +149,7 @@ type collection struct {
 // LevelsNotFitted is the reason why the load levels of a run with requests are not fitted.
 const LevelsNotFitted = "its requests are fitted, not its load levels"
 
-// LevelsIgnored is the finding about a run whose load levels are not fitted.
+// LevelsIgnored returns the finding about a run whose load levels are not fitted.
 func LevelsIgnored(run, why string) trace.Finding {
 	return trace.Finding{Code: clients.CodeClientFile, Message: report.LevelsIgnored(run, why)}
 }
@@ -251,7 +251,7 @@ func (c *collection) addLoads(run *trace.Run, dep *deploy.Deployment, out *resul
 	return nil
 }
 
-// document is the fit in the form that every consumer of a fit reads.
+// document returns the fit in the form that every consumer of a fit reads.
 func (c *collection) document(learned *Learned) (*result.Fit, error) {
 	doc, err := Document(learned.Set, c.deployment)
 	if err != nil {

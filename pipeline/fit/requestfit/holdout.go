@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// predictHeldRuns are the errors of a set on the requests of runs held out.
+// predictHeldRuns returns the errors of a set on the requests of runs held out.
 func (c *collection) predictHeldRuns(set *coeff.Set) ([]result.RequestHoldout, error) {
 	var out []result.RequestHoldout
 	for _, l := range c.held {
@@ -30,7 +30,7 @@ func (c *collection) predictHeldRuns(set *coeff.Set) ([]result.RequestHoldout, e
 	return out, nil
 }
 
-// holdoutErrors are the errors of a set on a load that it was not fitted to.
+// holdoutErrors returns the errors of a set on a load that it was not fitted to.
 func holdoutErrors(l *Load, set *coeff.Set) (*result.RequestHoldout, error) {
 	predicted, err := l.Predict(set)
 	if err != nil {

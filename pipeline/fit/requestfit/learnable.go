@@ -26,7 +26,7 @@ const (
 	TierPoints   = "points"
 )
 
-// tierOf is the best tier that a run has; "" for nothing.
+// tierOf returns the best tier that a run has; "" for nothing.
 func tierOf(run *trace.Run) string {
 	switch {
 	case len(run.Iterations) > 0 && run.Iterations[0].Form == trace.IterationChunks:
@@ -152,7 +152,7 @@ func learnable(run *trace.Run, dep *deploy.Deployment) []result.LearnableDirecti
 	}
 }
 
-// shownBy is a direction. by is the measurement that determines it, got what of that there is,
+// shownBy returns a direction. by is the measurement that determines it, got what of that there is,
 // needs what is missing if it is not shown.
 func shownBy(name, by string, shown bool, got, needs string) result.LearnableDirection {
 	d := result.LearnableDirection{Direction: name, ShownBy: by, Shown: shown, Got: got}
@@ -162,7 +162,7 @@ func shownBy(name, by string, shown bool, got, needs string) result.LearnableDir
 	return d
 }
 
-// shownBySpread is a direction that is shown if the 95 % quantile of the values is at least factor
+// shownBySpread returns a direction that is shown if the 95 % quantile of the values is at least factor
 // times the 5 % quantile.
 func shownBySpread(name, by string, values []float64, factor float64, needs string) result.LearnableDirection {
 	if len(values) == 0 {
@@ -175,7 +175,7 @@ func shownBySpread(name, by string, values []float64, factor float64, needs stri
 	return shownBy(name, by, shown, fmt.Sprintf("%.3g to %.3g", lo, hi), needs)
 }
 
-// peakShare is how full the engine was at the 95 % quantile of running requests: the share of
+// peakShare returns how full the engine was at the 95 % quantile of running requests: the share of
 // max_num_seqs or of the KV cache, whichever is larger.
 func peakShare(running, contexts []float64, dep *deploy.Deployment) float64 {
 	if len(running) == 0 {
@@ -276,7 +276,7 @@ func newDecodeCounts(l *Load) *decodeCounts {
 	return d
 }
 
-// until is the integral of the number up to a time, and the number just before it.
+// until returns the integral of the number up to a time, and the number just before it.
 func (d *decodeCounts) until(us float64) (area float64, running int) {
 	k, _ := slices.BinarySearchFunc(d.edges, us, func(e decodeEdge, us float64) int { return cmp.Compare(e.us, us) })
 	if k == 0 {
@@ -285,7 +285,7 @@ func (d *decodeCounts) until(us float64) (area float64, running int) {
 	return d.area[k-1] + float64(d.level[k])*(us-d.edges[k-1].us), d.level[k]
 }
 
-// NoiseFloor is the error that no fit can get below: the median absolute log ratio of TTFT, and of
+// NoiseFloor returns the error that no fit can get below: the median absolute log ratio of TTFT, and of
 // the span from first to last token, between two replays whose requests are sent up to a
 // millisecond apart. Step times are those of the library; ok is false for a device that the library
 // does not have.

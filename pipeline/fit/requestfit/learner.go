@@ -25,7 +25,7 @@ type Options struct {
 	Holdout  []*Load // decide whether the result of a search is kept; without them there is no search
 }
 
-// DefaultOptions are those of the command line.
+// DefaultOptions returns those of the command line.
 func DefaultOptions() Options {
 	return Options{
 		Passes:   12,
@@ -152,7 +152,7 @@ func (l *learner) parts(loads []*Load, twins [][][]sim.Request, bound float64) (
 	return out
 }
 
-// merge is the normal equations of a load by time block, averaged over its twins.
+// merge returns the normal equations of a load by time block, averaged over its twins.
 func (l *learner) merge(load *Load, scores []*sim.Score) []*ridge.Gram {
 	var out []*ridge.Gram
 	for _, score := range scores {

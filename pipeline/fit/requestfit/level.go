@@ -96,7 +96,7 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 	return p, p.CheckUnit(l.File, l.Line)
 }
 
-// badPoint is an error at the line of a measured point.
+// badPoint returns an error at the line of a measured point.
 func badPoint(l *trace.LoadPoint, format string, args ...any) *trace.SyntaxError {
 	return &trace.SyntaxError{
 		File: l.File,
@@ -107,7 +107,7 @@ func badPoint(l *trace.LoadPoint, format string, args ...any) *trace.SyntaxError
 	}
 }
 
-// deploymentOf is the deployment at the parallel sizes that a level states. The KV cache
+// deploymentOf returns the deployment at the parallel sizes that a level states. The KV cache
 // of run.yaml does not apply to other sizes; an estimate replaces it. Code: bad_points.
 func deploymentOf(l *trace.LoadPoint, d *deploy.Deployment) (*deploy.Deployment, error) {
 	own := *d
@@ -181,7 +181,7 @@ var (
 	}
 )
 
-// Harness is the assumed harness of a level. Public benchmarks that state the engine's release use
+// Harness returns the assumed harness of a level. Public benchmarks that state the engine's release use
 // constant lengths, the others draw them.
 func (p *Level) Harness() Harness {
 	if p.Version != "" {
@@ -190,7 +190,8 @@ func (p *Level) Harness() Harness {
 	return SpreadHarness
 }
 
-// cachedOf are the cached tokens of one prompt: the level's share of it, less than the whole prompt.
+// cachedOf returns the cached tokens of one prompt: the level's share of it, less than the whole
+// prompt.
 func (p *Level) cachedOf(prompt int64) trace.Opt[int64] {
 	if !p.CachedTokens.OK {
 		return trace.Opt[int64]{}
@@ -209,7 +210,7 @@ const (
 	mostClients = 1 << 14
 )
 
-// Requests are those of a benchmark of the level: a closed loop of its clients, or
+// Requests returns those of a benchmark of the level: a closed loop of its clients, or
 // Poisson arrivals at its rate. Lengths of a stated standard deviation are uniform.
 func (p *Level) Requests(h Harness) ([]sim.Request, error) {
 	rng := rand.New(rand.NewPCG(1, 0x51c0))

@@ -31,7 +31,7 @@ type Load struct {
 	later      int            // how many of the last requests are not compared and only share steps with the others
 }
 
-// Before is the load of the requests sent in the first part of its time, a share in [0, 1].
+// Before returns the load of the requests sent in the first part of its time, a share in [0, 1].
 // Requests that were sent later but while these ran remain in it, because they shared steps with
 // them, but without their measurements.
 func (l *Load) Before(share float64) *Load {
@@ -53,7 +53,7 @@ func (l *Load) Before(share float64) *Load {
 	return &out
 }
 
-// Later is the load with the measurements of only those requests that were sent after that first
+// Later returns the load with the measurements of only those requests that were sent after that first
 // part.
 func (l *Load) Later(share float64) *Load {
 	out := *l
@@ -70,7 +70,7 @@ func (l *Load) sentIn(share float64) int {
 	return n
 }
 
-// unseen is a copy without the measurements of requests first to end-1.
+// unseen returns a copy without the measurements of requests first to end-1.
 func unseen(all []sim.Measured, first, end int) []sim.Measured {
 	all = slices.Clone(all)
 	for i := first; i < end; i++ {
@@ -79,7 +79,7 @@ func unseen(all []sim.Measured, first, end int) []sim.Measured {
 	return all
 }
 
-// sent is when request i was sent, us.
+// sent returns when request i was sent, us.
 func (l *Load) sent(i int) int64 {
 	if l.SentUs != nil {
 		return l.SentUs[i]
@@ -87,7 +87,7 @@ func (l *Load) sent(i int) int64 {
 	return l.Requests[i].ArrivalUs
 }
 
-// stamps are the measured times of request i.
+// stamps returns the measured times of request i.
 func (l *Load) stamps(i int) *sim.Measured {
 	if l.Stamps != nil {
 		return &l.Stamps[i]
@@ -95,10 +95,10 @@ func (l *Load) stamps(i int) *sim.Measured {
 	return &l.Seen[i]
 }
 
-// first is when the first token of request i arrived, us; NaN if unknown.
+// first returns when the first token of request i arrived, us; NaN if unknown.
 func (l *Load) first(i int) float64 { return float64(l.sent(i)) + l.stamps(i).TTFTUs }
 
-// last is when its last token arrived, us; NaN if unknown.
+// last returns when its last token arrived, us; NaN if unknown.
 func (l *Load) last(i int) float64 {
 	if l.Requests[i].OutputTokens <= 1 {
 		return l.first(i)
@@ -133,7 +133,7 @@ func isMeasured(s *sim.Measured) bool { return s.TTFTUs > 0 || s.SpanUs > 0 || s
 
 func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// config is the simulator's configuration of the load, with the latency models of a candidate.
+// config returns the simulator's configuration of the load, with the latency models of a candidate.
 func (l *Load) config(m *model, values []float64) (sim.Config, error) {
 	parts, err := m.parts(l.Deployment, values)
 	if err != nil {

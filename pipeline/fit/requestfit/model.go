@@ -137,7 +137,7 @@ const termSD = 0.2
 // covariance of the library's deployments is singular.
 const ridgeShare = 1e-4
 
-// setOf is the prior's coefficient set with the values of a candidate.
+// setOf returns the prior's coefficient set with the values of a candidate.
 func (m *model) setOf(values []float64) *coeff.Set {
 	set := *m.set
 	set.Beta = append([]coeff.Coefficient(nil), m.set.Beta...)
@@ -151,7 +151,7 @@ func (m *model) setOf(values []float64) *coeff.Set {
 	return &set
 }
 
-// coefficientOf is the coefficient in the set that free column k stands for.
+// coefficientOf returns the coefficient in the set that free column k stands for.
 func (m *model) coefficientOf(set *coeff.Set, k int) *coeff.Coefficient {
 	j := m.free[k]
 	if j < m.columns.step {
@@ -164,7 +164,7 @@ func (m *model) coefficientOf(set *coeff.Set, k int) *coeff.Coefficient {
 	return &set.AlphaModel(target).Coefficients[j]
 }
 
-// parts are the simulator's latency models with the coefficients of a candidate.
+// parts returns the simulator's latency models with the coefficients of a candidate.
 func (m *model) parts(d *deploy.Deployment, values []float64) (sim.Parts, error) {
 	set := m.setOf(values)
 	step, err := sim.NewPhysics(set, d)
@@ -179,7 +179,7 @@ func (m *model) parts(d *deploy.Deployment, values []float64) (sim.Parts, error)
 	return sim.Parts{Step: step, Overhead: overhead, Egress: egress}, err
 }
 
-// theta are the coefficients of a candidate on the load's deployment, fixed ones included, in the
+// theta returns the coefficients of a candidate on the load's deployment, fixed ones included, in the
 // order of the simulator's columns.
 func (m *model) theta(load *Load, values []float64) []float64 {
 	c := m.columns

@@ -7,8 +7,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// step is the Gauss-Newton step from a candidate: the most likely values by the normal equations of
-// its replays, the regression and the prior. damping > 0 shortens the step (Levenberg-Marquardt).
+// step returns the Gauss-Newton step from a candidate: the most likely values by the normal
+// equations of its replays, the regression and the prior. damping > 0 shortens the step
+// (Levenberg-Marquardt).
 func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error) {
 	n := len(l.m.free)
 	g := ridge.New(n)
@@ -64,7 +65,7 @@ func (l *learner) newton(best *state) (*state, evidence, error) {
 // small to matter.
 const leastDamping, mostDamping = 0.1, 10
 
-// better is a candidate with a lower objective than from; nil if there is none. It starts with a
+// better returns a candidate with a lower objective than from; nil if there is none. It starts with a
 // tenth of the last successful damping and increases it tenfold until a step succeeds.
 func (l *learner) better(from *state, e evidence, damping *float64) (*state, error) {
 	for d := *damping / 10; d <= mostDamping; d = math.Max(leastDamping, 10*d) {

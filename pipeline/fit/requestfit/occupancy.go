@@ -79,7 +79,7 @@ func newOccupancy(load *Load, m *model) (*occupancy, error) {
 	return o, nil
 }
 
-// stepFeatures are the features of one step of prompt chunks and decodes.
+// stepFeatures returns the features of one step of prompt chunks and decodes.
 func (o *occupancy) stepFeatures(b *sim.Batch) []float64 {
 	x := make([]float64, o.m.columns.step)
 	b.Running = b.PrefillReqs + b.DecodeReqs
@@ -131,8 +131,8 @@ func (o *occupancy) cutStretches() {
 	}
 }
 
-// wholeBlocks is the number of KV blocks that a sum of contexts fills completely. The partly filled last
-// block of each request is not counted.
+// wholeBlocks returns the number of KV blocks that a sum of contexts fills completely. The partly
+// filled last block of each request is not counted.
 func wholeBlocks(context float64, size int64) int64 { return int64(context) / max(1, size) }
 
 // groupPrefills puts prompts into steps: first tokens within togetherUs of each
@@ -253,13 +253,13 @@ func (o *occupancy) addRows(values []float64, r *regression) {
 	}
 }
 
-// stepCoefficients are all coefficients of the step time at a candidate, fixed ones
+// stepCoefficients returns all coefficients of the step time at a candidate, fixed ones
 // included.
 func (o *occupancy) stepCoefficients(values []float64) []float64 {
 	return o.m.theta(o.load, values)[:o.m.columns.step]
 }
 
-// freeColumns are the entries of step features that belong to free columns. The entries of delays
+// freeColumns returns the entries of step features that belong to free columns. The entries of delays
 // are 0.
 func (o *occupancy) freeColumns(x []float64) []float64 {
 	free := make([]float64, len(o.m.free))
@@ -335,7 +335,7 @@ func (o *occupancy) cumulativeSums(beta []float64) *sums {
 	return s
 }
 
-// scaledSum is a + c*x.
+// scaledSum returns a + c*x.
 func scaledSum(a, x []float64, c float64) []float64 {
 	out := make([]float64, len(a))
 	for j := range a {
@@ -377,13 +377,13 @@ func stampsUntil(stampsUs []float64, us float64) int {
 	return sort.Search(len(stampsUs), func(k int) bool { return stampsUs[k] > us })
 }
 
-// firstFrom is the position of the first stretch that begins at or after a time.
+// firstFrom returns the position of the first stretch that begins at or after a time.
 func firstFrom(stretches []stretch, us float64) int {
 	k, _ := slices.BinarySearchFunc(stretches, us, stretch.compareStart)
 	return k
 }
 
-// enterUs is when a request reaches the engine, by the overhead of the candidate and
+// enterUs returns when a request reaches the engine, by the overhead of the candidate and
 // at the latest just before its first token.
 func (o *occupancy) enterUs(i int, values []float64) float64 {
 	row := make([]float64, len(values))

@@ -12,7 +12,7 @@ type Prior struct {
 	Set  *coeff.Set // its values are the mean; its covariance covers the step time
 }
 
-// Roofline is a wide prior around the hardware's peak, for deployments that no kernel
+// Roofline returns a wide prior around the hardware's peak, for deployments that no kernel
 // library covers.
 func Roofline(d *deploy.Deployment) *Prior {
 	v := features.V12
@@ -31,8 +31,8 @@ func Roofline(d *deploy.Deployment) *Prior {
 	return &Prior{Name: "roofline", Set: set}
 }
 
-// rooflineOf is the prior mean and standard error of one term without a library, us/s or us: device
-// work runs at its peak or a few times slower, host work takes about a millisecond a step.
+// rooflineOf returns the prior mean and standard error of one term without a library, us/s or us:
+// device work runs at its peak or a few times slower, host work takes about a millisecond a step.
 func rooflineOf(f features.Feature) (mean, sd float64) {
 	switch {
 	case f.Name == "bias":
@@ -45,7 +45,7 @@ func rooflineOf(f features.Feature) (mean, sd float64) {
 	return 1e6, 1.5e6
 }
 
-// emptySet is a coefficient set of a version whose values are all 0.
+// emptySet returns a coefficient set of a version whose values are all 0.
 func emptySet(v features.Version) *coeff.Set {
 	set := &coeff.Set{
 		SchemaVersion: coeff.SchemaVersion,

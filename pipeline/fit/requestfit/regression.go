@@ -47,12 +47,12 @@ func (r *regression) addRow(kind, block int, x []float64, y, scale float64) {
 	r.rows = append(r.rows, row{kind: kind, block: r.offset + block, x: x, y: y, scale: scale})
 }
 
-// residual is the error of a row at a candidate, in the row's scale.
+// residual returns the error of a row at a candidate, in the row's scale.
 func (w *row) residual(values []float64) float64 {
 	return (w.y - ridge.Dot(w.x, values)) / w.scale
 }
 
-// weight is the weight of a row at a candidate: the inverse variance of its kind,
+// weight returns the weight of a row at a candidate: the inverse variance of its kind,
 // reduced by Huber's loss for large residuals.
 func (w *row) weight(values []float64, scale [numRowKinds]float64) float64 {
 	weight := 1 / (w.scale * w.scale * scale[w.kind] * scale[w.kind])
@@ -66,7 +66,7 @@ func (w *row) weight(values []float64, scale [numRowKinds]float64) float64 {
 // its kind.
 const robustAt = 2
 
-// scales are the typical errors by kind at a candidate.
+// scales returns the typical errors by kind at a candidate.
 func (r *regression) scales(values []float64) [numRowKinds]float64 {
 	var off [numRowKinds][]float64
 	for i := range r.rows {
@@ -87,7 +87,7 @@ func (r *regression) scales(values []float64) [numRowKinds]float64 {
 // absolute deviation.
 const madToSD = 1.4826
 
-// evidence is the weighted sum of the rows at a candidate. The weights are inverse
+// evidence returns the weighted sum of the rows at a candidate. The weights are inverse
 // variances, so that the sum is the information itself. The errors within a time
 // block are correlated, because requests share steps; the design effect says by how
 // much that reduces the information.
@@ -110,7 +110,7 @@ func (r *regression) evidence(values []float64) evidence {
 	return e
 }
 
-// design is the design effect of correlated rows: the variance of the time blocks'
+// design returns the design effect of correlated rows: the variance of the time blocks'
 // scores divided by that of independent rows, in units of the prior.
 func (m *model) design(blocks []*ridge.Gram, values []float64, variance float64) float64 {
 	n := len(m.free)
@@ -133,7 +133,7 @@ func (m *model) design(blocks []*ridge.Gram, values []float64, variance float64)
 // errors.
 const regressionPasses = 8
 
-// anchored is the estimate of the regression over all loads and its evidence. If no
+// anchored returns the estimate of the regression over all loads and its evidence. If no
 // load has stamps, it is the mean of the prior, without evidence.
 func (l *learner) anchored() ([]float64, *evidence, error) {
 	var all []*occupancy

@@ -231,7 +231,7 @@ func (r *repeats) countBlocks() int {
 	return n
 }
 
-// blockOf is the time block in which a request was sent.
+// blockOf returns the time block in which a request was sent.
 func (r *repeats) blockOf(load *Load, request int) int {
 	return int(load.sent(request) / r.BlockUs)
 }
@@ -325,7 +325,7 @@ func addTo(sum, v []float64) {
 	}
 }
 
-// sandwich is the covariance of the step's answer, bread*middle*bread. The middle is
+// sandwich returns the covariance of the step's answer, bread*middle*bread. The middle is
 // the covariance of the gradient (meat), with the error of its bias as the mean of
 // count draws, plus the precision of the prior. A covariance estimated from few
 // draws is too small along its smallest axes; Hotelling's factor for predictions

@@ -124,7 +124,7 @@ const (
 	farther   = 3
 )
 
-// unbiased is the state of values, the answer corrected for the bias of the equations. It is from,
+// unbiased returns the state of values, the answer corrected for the bias of the equations. It is from,
 // the answer without correction, if a search has changed that, or if the correction is rejected.
 func (l *learner) unbiased(from *state, values []float64, u *result.RequestScatter, unsearched bool) (*state, error) {
 	if !unsearched {

@@ -75,7 +75,7 @@ func verdictsOf(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
 	return rows.VerdictsOf(run, dep)
 }
 
-// measuredTimes are the times by which a request is compared; NaN if it did not succeed.
+// measuredTimes returns the times by which a request is compared; NaN if it did not succeed.
 func measuredTimes(o *validate.Request) sim.Measured {
 	none := math.NaN()
 	m := sim.Measured{TTFTUs: none, SpanUs: none, E2EUs: none}
@@ -94,7 +94,7 @@ func measuredTimes(o *validate.Request) sim.Measured {
 	return m
 }
 
-// stampsOf are the times of a request's tokens, for the reconstruction of who decoded
+// stampsOf returns the times of a request's tokens, for the reconstruction of who decoded
 // when. They include requests that the client aborted: until then such a request took
 // part in every step.
 func stampsOf(o *validate.Request) sim.Measured {

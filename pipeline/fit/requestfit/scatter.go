@@ -49,7 +49,7 @@ func scatterInto(cfg *sim.Config, u result.RequestScatter, rng *rand.Rand, block
 	}
 }
 
-// withTimes is the load with the times of a simulated run in place of the measured ones.
+// withTimes returns the load with the times of a simulated run in place of the measured ones.
 // Times that were not measured remain absent.
 func (l *Load) withTimes(res *sim.Result, u result.RequestScatter, rng *rand.Rand) *Load {
 	out := *l
@@ -117,7 +117,7 @@ func (r *repeats) measureScatter(real *regression, probes int) error {
 	return nil
 }
 
-// simulateScatter is the mean of regression.scatter over recordings of a server with the
+// simulateScatter returns the mean of regression.scatter over recordings of a server with the
 // given random variation.
 func (r *repeats) simulateScatter(u result.RequestScatter, probes int) (
 	squares [numRowKinds]float64, drift float64, err error,

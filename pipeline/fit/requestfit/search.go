@@ -42,7 +42,7 @@ func (l *learner) search(from *state, e evidence) (*state, error) {
 	return l.confirmed(from, best)
 }
 
-// confirmed is the state of values if the held-out loads are closer with it, else from.
+// confirmed returns the state of values if the held-out loads are closer with it, else from.
 func (l *learner) confirmed(from *state, values []float64) (*state, error) {
 	var twins [][][]sim.Request
 	for _, load := range l.Holdout {
@@ -66,7 +66,7 @@ func (l *learner) confirmed(from *state, values []float64) (*state, error) {
 // searchWidth is the initial step of a search, in standard errors.
 const searchWidth = 2
 
-// subspace are the learned directions, each one standard error long.
+// subspace returns the learned directions, each one standard error long.
 func (l *learner) subspace(values []float64, e evidence) ([][]float64, error) {
 	post, err := l.posterior(e)
 	if err != nil {
@@ -81,7 +81,7 @@ func (l *learner) subspace(values []float64, e evidence) ([][]float64, error) {
 	return space, nil
 }
 
-// moved is a candidate moved by z along the directions. No value changes its sign.
+// moved returns a candidate moved by z along the directions. No value changes its sign.
 func moved(from []float64, space [][]float64, z []float64) []float64 {
 	out := slices.Clone(from)
 	for k, v := range space {

@@ -126,7 +126,7 @@ func (r *Rules) leftOutGates(fit *result.Fit, configs []result.ConfigErrors) []r
 	return gates
 }
 
-// leftOutOf are the gates of one model. Without left-out configurations none is required.
+// leftOutOf returns the gates of one model. Without left-out configurations none is required.
 func (r *Rules) leftOutOf(model string, leftOut []result.Loco, configs []result.ConfigErrors, none string) []result.Gate {
 	var gates []result.Gate
 	for i := range r.gates {
@@ -148,7 +148,7 @@ func (r *Rules) leftOutOf(model string, leftOut []result.Loco, configs []result.
 	return gates
 }
 
-// leftOutScope is the scope under which the configuration is judged, else its label.
+// leftOutScope returns the scope under which the configuration is judged, else its label.
 func leftOutScope(l *result.Loco, configs []result.ConfigErrors) string {
 	for i := range configs {
 		if configs[i].Config == l.Config && !configs[i].TestRun {
@@ -200,9 +200,9 @@ func (r *Rules) replayGates(v *result.Validation, fromRequests bool) []result.Ga
 	return gates
 }
 
-// whyNotJudged is the note of a replay that cannot be judged, empty for one that can, and whether a
-// result is required all the same. fromRequests: the coefficients were learned from clients' requests,
-// so replays of clients' requests are judged like those of journeys.
+// whyNotJudged returns the note of a replay that cannot be judged, empty for one that can, and
+// whether a result is required all the same. fromRequests: the coefficients were learned from
+// clients' requests, so replays of clients' requests are judged like those of journeys.
 func whyNotJudged(run *result.ValidationRun, fromRequests bool) (note string, required bool) {
 	judgedSource := run.Source == "" || run.Source == result.SourceJourneys || run.Source == result.SourcePasses
 	sampled := run.JourneySampleRate != nil && *run.JourneySampleRate < 1
@@ -290,7 +290,7 @@ func ReplayScope(run *result.ValidationRun) string {
 	return scope
 }
 
-// RunOf is the id of the run in a scope of ReplayScope.
+// RunOf returns the id of the run in a scope of ReplayScope.
 func RunOf(scope string) string {
 	id, _, _ := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(scope, inSample), lastShare), "/")
 	return id

@@ -80,9 +80,10 @@ func (in *reading) noun() string {
 	return "requests"
 }
 
-// estimateSize is how many values decide with probability surelyDecides, where n of them gave an estimate
-// of this size and an interval of so much either way. The interval shrinks with the square root of the
-// number, and the new estimate is somewhere around the old one, by the errors of both.
+// estimateSize returns how many values decide with probability surelyDecides, where n of them gave
+// an estimate of this size and an interval of so much either way. The interval shrinks with the
+// square root of the number, and the new estimate is somewhere around the old one, by the errors of
+// both.
 func estimateSize(n int, size, half, threshold float64) float64 {
 	const z = 1.96
 	old := half / z
@@ -102,7 +103,7 @@ func estimateSize(n int, size, half, threshold float64) float64 {
 	return math.Inf(1)
 }
 
-// wouldDecide is the part of a note that states how many more values decide.
+// wouldDecide returns the part of a note that states how many more values decide.
 func wouldDecide(needed float64, noun string) string {
 	if needed > mostToAskFor {
 		return fmt.Sprintf("more than %d %s would be needed, which is "+NotWithinReach, mostToAskFor, noun)

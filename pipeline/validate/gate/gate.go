@@ -54,7 +54,7 @@ type Words struct {
 	Do    string // what to do about it
 }
 
-// Failing is the sentence under a gate that failed.
+// Failing returns the sentence under a gate that failed.
 func (w Words) Failing() string { return w.Means + "; " + w.Do }
 
 // Format is how a gate's value and threshold are printed.
@@ -130,7 +130,7 @@ func (v *replayValue) applies(run *result.ValidationRun) bool {
 	return v.ofLevels == (run.Source == result.SourcePoints)
 }
 
-// readMetrics is the value in the metrics of a replay; zero where they do not have it.
+// readMetrics returns the value in the metrics of a replay; zero where they do not have it.
 func (v *replayValue) readMetrics(m *result.Metrics) reading {
 	if v.ofLoop != nil && m.Capacity != nil {
 		return v.ofLoop(m.Capacity)
@@ -146,8 +146,8 @@ func (v *replayValue) readMetrics(m *result.Metrics) reading {
 // All lists the gates with their default thresholds, in the order of the specification.
 func All() []Gate { return slices.Clone(table) }
 
-// Named is the gate of that name; its zero value, which prints plain numbers and has no words, where
-// there is none, as in documents of other versions.
+// Named returns the gate of that name; its zero value, which prints plain numbers and has no words,
+// where there is none, as in documents of other versions.
 func Named(name string) Gate {
 	for i := range table {
 		if table[i].Name == name {

@@ -78,7 +78,7 @@ func (r *Rules) Loosen(setBy map[string]string) []trace.Finding {
 	return found
 }
 
-// Thresholds are those in force, by gate.
+// Thresholds returns those in force, by gate.
 func (r *Rules) Thresholds() map[string]float64 {
 	out := map[string]float64{}
 	for _, g := range r.gates {

@@ -24,7 +24,7 @@ func JudgesStreams(name string) bool {
 	return false
 }
 
-// IdentitiesOf are the identities of the runs of a configuration or test run.
+// IdentitiesOf returns the identities of the runs of a configuration or test run.
 func IdentitiesOf(c *result.ConfigErrors, runs []result.ValidationRun) []result.Identity {
 	var all []result.Identity
 	for i := range runs {
@@ -50,8 +50,8 @@ func violatedIdentities(purpose string) func(*result.ConfigErrors, []result.Vali
 	}
 }
 
-// violatedBetween is that of coefficients that are used on other configurations: of several alone, because
-// with one nothing is transferred.
+// violatedBetween returns that of coefficients that are used on other configurations: of several
+// alone, because with one nothing is transferred.
 func violatedBetween(purpose string) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	violated := violatedIdentities(purpose)
 	return func(c *result.ConfigErrors, runs []result.ValidationRun) (reading, bool) {

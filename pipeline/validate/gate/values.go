@@ -16,8 +16,9 @@ func isUnseen(c *result.ConfigErrors) bool { return c.TestRun && !c.Seen }
 
 func hasSteps(c *result.ConfigErrors) bool { return c.Steps != nil && c.Steps.Rows > 0 }
 
-// stepMAPE is the MAPE of the step time of the configurations that applies picks. It is the one step
-// gate that a configuration without steps has too, without a value, so that the verdict is not a pass.
+// stepMAPE returns the MAPE of the step time of the configurations that applies picks. It is the
+// one step gate that a configuration without steps has too, without a value, so that the verdict is
+// not a pass.
 func stepMAPE(applies func(*result.ConfigErrors) bool) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
 		if !applies(c) {
@@ -36,7 +37,7 @@ func mapeOf(c *result.ConfigErrors) reading {
 	return reading{value: c.Steps.MAPE, estimate: true, rows: true, interval: c.Steps.MAPEInterval, size: c.Steps.Rows, missing: noteNoRows}
 }
 
-// biasOf is the size of the bias of steps.
+// biasOf returns the size of the bias of steps.
 func biasOf(e *result.Errors) reading {
 	return reading{value: absolute(e.Bias), estimate: true, rows: true, interval: e.BiasInterval, size: e.Rows, missing: noteNoRows}
 }
@@ -52,7 +53,7 @@ func ofSteps(value func(*result.ConfigErrors) reading) func(*result.ConfigErrors
 	}
 }
 
-// ofWindows is a value of every configuration with predictions of the admission delay, decided by
+// ofWindows returns a value of every configuration with predictions of the admission delay, decided by
 // means over windows of ten seconds.
 func ofWindows(value func(*result.TargetErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
@@ -65,7 +66,8 @@ func ofWindows(value func(*result.TargetErrors) reading) func(*result.ConfigErro
 	}
 }
 
-// ofQueue is a value of every configuration with predictions of the queue target of specification 1.0.
+// ofQueue returns a value of every configuration with predictions of the queue target of
+// specification 1.0.
 func ofQueue(value func(*result.TargetErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
 		if c.Alpha == nil || c.Alpha.Queue == nil {
@@ -77,8 +79,8 @@ func ofQueue(value func(*result.TargetErrors) reading) func(*result.ConfigErrors
 	}
 }
 
-// ofWaits is a value of every configuration with predictions of a delay that contains a wait, for the
-// requests that part picks: of the target queue where it is fitted, else of admission.
+// ofWaits returns a value of every configuration with predictions of a delay that contains a wait,
+// for the requests that part picks: of the target queue where it is fitted, else of admission.
 func ofWaits(part func(*result.TargetErrors) *result.RegimeErrors, value func(*result.RegimeErrors) *float64) func(*result.ConfigErrors,
 	[]result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
@@ -93,10 +95,10 @@ func ofWaits(part func(*result.TargetErrors) *result.RegimeErrors, value func(*r
 	}
 }
 
-// longDelays are the requests that were held up for a second or longer.
+// longDelays returns the requests that were held up for a second or longer.
 func longDelays(e *result.TargetErrors) *result.RegimeErrors { return e.Long }
 
-// instantDelays are the requests that found nobody waiting.
+// instantDelays returns the requests that found nobody waiting.
 func instantDelays(e *result.TargetErrors) *result.RegimeErrors {
 	for i := range e.Regimes {
 		if e.Regimes[i].Regime == "idle" {
@@ -106,7 +108,7 @@ func instantDelays(e *result.TargetErrors) *result.RegimeErrors {
 	return nil
 }
 
-// aboveFloor is the part of the error that is not noise.
+// aboveFloor returns the part of the error that is not noise.
 func aboveFloor(e *result.RegimeErrors) *float64 {
 	if e.MAPE == nil || e.MAPEFloor == nil {
 		return nil
@@ -115,7 +117,7 @@ func aboveFloor(e *result.RegimeErrors) *float64 {
 	return &above
 }
 
-// largestError is the largest error over the median target, with a remark on the outliers that it
+// largestError returns the largest error over the median target, with a remark on the outliers that it
 // does not include (spec#outliers).
 func largestError(errorRatio *float64, outliers, rows int, largestOutlier *float64) reading {
 	r := reading{value: errorRatio, missing: noteNoRows}
@@ -130,7 +132,7 @@ func largestDelayError(a *result.TargetErrors) reading {
 	return largestError(a.MaxErrorRatio, a.Outliers, a.Rows, a.LargestOutlier)
 }
 
-// shareOfMedian is the mean absolute error of a delay outside the engine over the median of the
+// shareOfMedian returns the mean absolute error of a delay outside the engine over the median of the
 // recorded time that it is a part of. The median, because one wrong stamp can enlarge a mean at will.
 // Without a replay there is no such time, and the gate is not required.
 func shareOfMedian(maeUs *float64, c *result.ConfigErrors, runs []result.ValidationRun, metric func(*result.Metrics) *result.Metric) reading {
@@ -144,8 +146,9 @@ func shareOfMedian(maeUs *float64, c *result.ConfigErrors, runs []result.Validat
 	return r
 }
 
-// recordedMedianMs is the median of a recorded metric over the replayed requests of a configuration
-// or test run: the mean of the medians of its runs and phases, weighted by their requests.
+// recordedMedianMs returns the median of a recorded metric over the replayed requests of a
+// configuration or test run: the mean of the medians of its runs and phases, weighted by their
+// requests.
 func recordedMedianMs(c *result.ConfigErrors, runs []result.ValidationRun, metric func(*result.Metrics) *result.Metric) *float64 {
 	sum, requests := 0.0, 0.0
 	for i := range runs {
@@ -165,7 +168,7 @@ func recordedMedianMs(c *result.ConfigErrors, runs []result.ValidationRun, metri
 	return &mean
 }
 
-// worstMAPE is the largest MAPE of a configuration.
+// worstMAPE returns the largest MAPE of a configuration.
 func worstMAPE(v *result.Validation) (reading, bool) {
 	worst := reading{missing: noteNoRows}
 	for i := range v.Configs {
@@ -177,7 +180,7 @@ func worstMAPE(v *result.Validation) (reading, bool) {
 	return worst, true
 }
 
-// pooledBias is the bias of all steps together, beside those of each of several configurations.
+// pooledBias returns the bias of all steps together, beside those of each of several configurations.
 func pooledBias(v *result.Validation) (reading, bool) {
 	configs, unseen := 0, 0
 	for i := range v.Configs {
@@ -194,7 +197,7 @@ func pooledBias(v *result.Validation) (reading, bool) {
 	return biasOf(v.Steps), true
 }
 
-// absolute is an error without its sign; nil where it is unknown.
+// absolute returns an error without its sign; nil where it is unknown.
 func absolute(v *float64) *float64 {
 	if v == nil {
 		return nil
@@ -296,7 +299,7 @@ func capacityErrorOf(c *result.Capacity) reading { return ofEstimate(c.Err) }
 
 func pairedErrorOf(m *result.Metric) reading { return ofEstimate(m.PairedErr) }
 
-// ofEstimate is the size of a signed figure with its interval.
+// ofEstimate returns the size of a signed figure with its interval.
 func ofEstimate(e *result.Estimate) reading {
 	if e == nil {
 		return reading{}

@@ -47,9 +47,9 @@ func defaultPurpose(v *result.Validation) string {
 	return coeff.PurposeSteps
 }
 
-// verdictOn is the verdict on a purpose for one configuration or test run, or over everything where c
-// is nil. A gate of scope all counts for the latter alone, except those of the coefficients themselves
-// (signs, certificate, folds), which count for each.
+// verdictOn returns the verdict on a purpose for one configuration or test run, or over everything
+// where c is nil. A gate of scope all counts for the latter alone, except those of the coefficients
+// themselves (signs, certificate, folds), which count for each.
 func verdictOn(v *result.Validation, purpose string, c *result.ConfigErrors) result.PurposeVerdict {
 	out := result.PurposeVerdict{Failed: []string{}, Missing: []string{}}
 	out.Purpose = purpose

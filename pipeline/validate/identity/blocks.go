@@ -24,7 +24,7 @@ func (f *facts) hasPlainBlocks() bool {
 	return ok && len(pool.Groups) == 1 && pool.Groups[0].Block == f.dep.Engine.BlockSize
 }
 
-// lookaheadBlocks are how many more blocks a request may have than its tokens need.
+// lookaheadBlocks returns how many more blocks a request may have than its tokens need.
 func (f *facts) lookaheadBlocks() int64 {
 	return 1 + (f.lookaheadTokens()+f.dep.Engine.BlockSize-1)/max(1, f.dep.Engine.BlockSize)
 }
@@ -105,7 +105,8 @@ func poolSize(f *facts) reading {
 	return r
 }
 
-// recordedBlocks is the size of the cache as it was recorded, else as run.yaml states it; 0: neither.
+// recordedBlocks returns the size of the cache as it was recorded, else as run.yaml states it; 0:
+// neither.
 func (f *facts) recordedBlocks() int64 {
 	if len(f.run.Steps) > 0 && f.run.Aggregate == nil {
 		return f.run.Steps[0].BlocksTotal
@@ -187,8 +188,8 @@ func poolOfMemory(f *facts) reading {
 	return r
 }
 
-// otherPool is the first description, wrong in one point, that gives the recorded number of blocks within
-// a third of the tolerance; empty for none.
+// otherPool returns the first description, wrong in one point, that gives the recorded number of
+// blocks within a third of the tolerance; empty for none.
 func (f *facts) otherPool(blocks int64) string {
 	fits := func(change func(*deploy.Deployment)) bool {
 		d := *f.dep

@@ -147,7 +147,7 @@ func (f *facts) speculates() bool {
 	return err == nil && s != nil
 }
 
-// lookaheadTokens are the tokens that a request may have blocks for beyond those scheduled.
+// lookaheadTokens returns the tokens that a request may have blocks for beyond those scheduled.
 func (f *facts) lookaheadTokens() int64 {
 	s, err := f.dep.Engine.Speculation()
 	if err != nil || s == nil {
@@ -162,7 +162,7 @@ const (
 	mostOffTokens = 0.01 // share of all tokens
 )
 
-// share is the part of a whole, 0 without one.
+// share returns the part of a whole, 0 without one.
 func share(part, whole int) float64 {
 	if whole == 0 {
 		return 0

@@ -158,10 +158,10 @@ func (f *facts) timeBatches() {
 // an identity, so that any time between the two is as predicted.
 type priorTime struct{ leastUs, mostUs float64 }
 
-// ratio is a measured time over the nearer end of the prediction; 1 between the ends.
+// ratio returns a measured time over the nearer end of the prediction; 1 between the ends.
 func (p priorTime) ratio(us float64) float64 { return p.ratioOf(us, us) }
 
-// ratioOf is the ratio of a measured time that is known to lie between two values.
+// ratioOf returns the ratio of a measured time that is known to lie between two values.
 func (p priorTime) ratioOf(leastUs, mostUs float64) float64 {
 	switch {
 	case mostUs < p.leastUs:
@@ -177,7 +177,7 @@ func (p priorTime) plus(other priorTime) priorTime {
 	return priorTime{leastUs: p.leastUs + other.leastUs, mostUs: p.mostUs + other.mostUs}
 }
 
-// pricer is the library's time of a batch; nil for a device or model without tables.
+// pricer returns the library's time of a batch; nil for a device or model without tables.
 func (f *facts) pricer() func(*library.Batch) priorTime {
 	step, err := library.Bound(f.dep, library.Options{})
 	if err != nil {
@@ -202,7 +202,7 @@ func (f *facts) pricer() func(*library.Batch) priorTime {
 	}
 }
 
-// batchOf are the sums of a step as the library has them.
+// batchOf returns the sums of a step as the library has them.
 func batchOf(in *features.StepInput) library.Batch {
 	return library.Batch{
 		Tokens:        in.ScheduledTokens,

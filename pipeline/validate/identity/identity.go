@@ -45,7 +45,7 @@ type reading struct {
 	why      string // it could not be checked
 }
 
-// notChecked is the reading of an identity that this recording cannot check.
+// notChecked returns the reading of an identity that this recording cannot check.
 func notChecked(format string, args ...any) reading {
 	return reading{why: fmt.Sprintf(format, args...)}
 }

@@ -156,7 +156,7 @@ func (f *facts) requestReading(what string, fewest int, itl, ttft []float64) rea
 	return r
 }
 
-// loadSpanUs is the time from the first send to the last token.
+// loadSpanUs returns the time from the first send to the last token.
 func (f *facts) loadSpanUs() float64 {
 	first, last := math.Inf(1), math.Inf(-1)
 	for i := range f.loads {
@@ -167,8 +167,8 @@ func (f *facts) loadSpanUs() float64 {
 	return math.Max(1, last-first)
 }
 
-// decodeRatio is the measured time between tokens over the predicted one of a decode step, where perUs prompts
-// of this time arrive in a us: what they take of the time is no decode's.
+// decodeRatio returns the measured time between tokens over the predicted one of a decode step,
+// where perUs prompts of this time arrive in a us: what they take of the time is no decode's.
 func (p priorTime) decodeRatio(itlUs, perUs float64, decode priorTime) float64 {
 	const mostBusy = 0.8 // share of the time that prompts can take
 	idle := 1 - math.Min(mostBusy, perUs*p.leastUs)
@@ -176,7 +176,7 @@ func (p priorTime) decodeRatio(itlUs, perUs float64, decode priorTime) float64 {
 	return decode.ratioOf(itlUs*busier, itlUs*idle)
 }
 
-// decodeTime is the library's time of a step of n decodes.
+// decodeTime returns the library's time of a step of n decodes.
 func (f *facts) decodeTime(n, context float64) priorTime {
 	n = math.Max(1, n)
 	if most := float64(f.dep.Engine.MaxNumSeqs); most > 0 {
@@ -185,7 +185,7 @@ func (f *facts) decodeTime(n, context float64) priorTime {
 	return f.price(&library.Batch{Tokens: n, Sequences: n, Decodes: n, DecodeContext: n * context})
 }
 
-// prefillTime is the library's time of one prompt alone.
+// prefillTime returns the library's time of one prompt alone.
 func (f *facts) prefillTime(prompt float64) priorTime {
 	prompt = math.Max(1, prompt)
 	return f.price(&library.Batch{Tokens: prompt, Sequences: 1, Prefills: 1, PrefillTokens: prompt, PrefillPairs: prompt * (prompt + 1) / 2})
@@ -315,7 +315,7 @@ func priorOfLevels(f *facts) reading {
 	return r
 }
 
-// levelRate is the rate of a level in requests a second, 0 if it is not known.
+// levelRate returns the rate of a level in requests a second, 0 if it is not known.
 func levelRate(p *trace.LoadPoint) float64 {
 	if p.RateRPS.OK {
 		return p.RateRPS.V
@@ -326,7 +326,7 @@ func levelRate(p *trace.LoadPoint) float64 {
 	return p.OfferedRPS.V
 }
 
-// inFlight is how many requests of a level decode at once.
+// inFlight returns how many requests of a level decode at once.
 func inFlight(p *trace.LoadPoint) float64 {
 	return math.Max(1, levelRate(p)*(p.OutputTokens-1)*p.TPOTMs/1e3)
 }
@@ -358,7 +358,7 @@ func modelNames(f *facts) reading {
 	return r
 }
 
-// nameKey is a model's name without its owner, in small letters and digits.
+// nameKey returns a model's name without its owner, in small letters and digits.
 func nameKey(id string) string {
 	return strings.Map(func(c rune) rune {
 		switch {

@@ -97,8 +97,8 @@ func stepFloor(f *facts) reading {
 	return r
 }
 
-// groupUs is the time of a step: the longest of its own interval and those after, up to two, because an
-// asynchronous engine is one or two steps ahead of the device.
+// groupUs returns the time of a step: the longest of its own interval and those after, up to two,
+// because an asynchronous engine is one or two steps ahead of the device.
 func (f *facts) groupUs(i int) float64 {
 	us := f.batches[i].us
 	for k := i + 1; k < len(f.batches) && k <= i+2 && f.batches[k].at-f.batches[i].at <= 2; k++ {
@@ -200,7 +200,7 @@ func (f *facts) priorReading(what string, fewest int, regimes []regimeRatios) re
 	return r
 }
 
-// away is how far a ratio is from 1, either way.
+// away returns how far a ratio is from 1, either way.
 func away(ratio float64) float64 {
 	if !(ratio > 0) {
 		return math.Inf(1)
@@ -208,7 +208,8 @@ func away(ratio float64) float64 {
 	return math.Max(ratio, 1/ratio)
 }
 
-// elapsedOverSpan is the sum of the elapsed times of passes over the time from the first stamp to the last.
+// elapsedOverSpan returns the sum of the elapsed times of passes over the time from the first stamp
+// to the last.
 func (f *facts) elapsedOverSpan() reading {
 	var r reading
 	var elapsedUs float64

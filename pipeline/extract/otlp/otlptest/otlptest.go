@@ -13,22 +13,22 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
 
-// Str is a key with a text.
+// Str returns a key with a text.
 func Str(key, value string) string {
 	return fmt.Sprintf(`{"key":%q,"value":{"stringValue":%q}}`, key, value)
 }
 
-// Int is a key with an integer.
+// Int returns a key with an integer.
 func Int(key string, value int64) string {
 	return fmt.Sprintf(`{"key":%q,"value":{"intValue":"%d"}}`, key, value)
 }
 
-// Float is a key with a double.
+// Float returns a key with a double.
 func Float(key string, value float64) string {
 	return fmt.Sprintf(`{"key":%q,"value":{"doubleValue":%s}}`, key, strconv.FormatFloat(value, 'f', -1, 64))
 }
 
-// Event is an event of a span.
+// Event returns an event of a span.
 func Event(name string, wallNs int64, attrs ...string) string {
 	return fmt.Sprintf(`{"timeUnixNano":"%d","name":%q,"attributes":[%s]}`, wallNs, name, strings.Join(attrs, ","))
 }
@@ -41,7 +41,7 @@ type Span struct {
 	Attrs, Events     []string
 }
 
-// JSON is the span as a dump has it.
+// JSON returns the span as a dump has it.
 func (s Span) JSON() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"traceId":"%032x","spanId":"%016x",`, s.Trace, s.ID)
@@ -65,10 +65,10 @@ func Line(service string, spans ...Span) string {
 		Str("service.name", service), strings.Join(scopes, ","))
 }
 
-// WallNs is the wall clock of a monotonic stamp.
+// WallNs returns the wall clock of a monotonic stamp.
 func WallNs(monoNs int64) int64 { return 1_771_362_150_000_000_000 + monoNs }
 
-// API is the API span of request n.
+// API returns the API span of request n.
 func API(n int64, id string, arrivedNs, departedNs int64, attrs ...string) Span {
 	seconds := func(ns int64) string { return Float("event.ts.monotonic", float64(ns)/1e9) }
 	return Span{
@@ -92,7 +92,7 @@ type Journey struct {
 	extra   []string
 }
 
-// JSON is the event as a dump has it.
+// JSON returns the event as a dump has it.
 func (j Journey) JSON() string {
 	attrs := []string{
 		Str("event.type", j.Name), Float("ts.monotonic", float64(j.Ns)/1e9), Int("ts.monotonic_ns", j.Ns),
@@ -103,7 +103,7 @@ func (j Journey) JSON() string {
 	return Event("journey."+j.Name, WallNs(j.Ns), append(attrs, j.extra...)...)
 }
 
-// Life is the journey of a request that runs in two steps from step first,
+// Life returns the journey of a request that runs in two steps from step first,
 // steps of 10 ms that begin at startNs.
 func Life(startNs, first int64) []Journey {
 	return []Journey{
@@ -127,7 +127,7 @@ func Core(n, k int64, id string, life []Journey) Span {
 	return s
 }
 
-// Summary is the BATCH_SUMMARY of a step with a batch of one request.
+// Summary returns the BATCH_SUMMARY of a step with a batch of one request.
 func Summary(id, startNs int64, isPrefill bool) string {
 	prefill := int64(0)
 	decode := int64(1)
@@ -148,7 +148,7 @@ func Summary(id, startNs int64, isPrefill bool) string {
 		Float("kv.usage_gpu_ratio", 0.25), Int("kv.blocks_total_gpu", 100), Int("kv.blocks_free_gpu", 75))
 }
 
-// Snapshot is a REQUEST_SNAPSHOT of a step.
+// Snapshot returns a REQUEST_SNAPSHOT of a step.
 func Snapshot(step int64, core string, computed, tokens int64) string {
 	return Event("step.REQUEST_SNAPSHOT", WallNs(step),
 		Int("step.id", step), Str("request.id", core), Str("request.phase", "PREFILL"),
@@ -172,7 +172,7 @@ func StepSpan(seq, from, to int64, events ...string) Span {
 	}
 }
 
-// Stock is the span of a request as unmodified vLLM writes it.
+// Stock returns the span of a request as unmodified vLLM writes it.
 func Stock(n int64, id string) Span {
 	return Span{
 		Scope: "vllm.llm_engine", Name: "llm_request", Trace: n, ID: n, StartNs: WallNs(0), EndNs: WallNs(3e8),
@@ -186,7 +186,7 @@ func Stock(n int64, id string) Span {
 	}
 }
 
-// Request is a line of a dump that holds request n alone: its API and core
+// Request returns a line of a dump that holds request n alone: its API and core
 // span and a step span with its two steps.
 func Request(n int64) string {
 	start := n * 1e8
