@@ -1,5 +1,8 @@
 package predictor
 
+// This file grows the forests (boosted trees; doc.go describes the steps). The margin of a row is
+// the prediction of the trees grown so far; rates, fractions and penalties are those of XGBoost.
+
 import (
 	"cmp"
 	"fmt"
@@ -47,8 +50,9 @@ func defaultBoost() boostOptions {
 	}
 }
 
-// growForest grows a forest for y. Weights w are scaled to mean 1; nil weighs all rows
-// the same. The target is used as it is: pass logarithms for relative errors.
+// growForest returns a forest grown for the targets y of the rows of m. The weights w are scaled to
+// mean 1; nil weighs all rows the same. Targets are used as they are: pass logarithms for relative
+// errors.
 func growForest(m *matrix, y, w []float64, o boostOptions) (*forest.Forest, error) {
 	for i, v := range y {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -59,7 +63,7 @@ func growForest(m *matrix, y, w []float64, o boostOptions) (*forest.Forest, erro
 	return b.boost(), nil
 }
 
-// scaleToMeanOne scales n weights to mean 1; nil is equal ones.
+// scaleToMeanOne returns n weights scaled to mean 1; nil means equal weights.
 func scaleToMeanOne(w []float64, n int) []float64 {
 	out := slices.Repeat([]float64{1}, n)
 	copy(out, w)
@@ -73,7 +77,7 @@ func scaleToMeanOne(w []float64, n int) []float64 {
 	return out
 }
 
-// booster is the state between trees.
+// booster is the state of growing a forest between two trees.
 type booster struct {
 	m      *matrix
 	o      boostOptions
@@ -81,6 +85,7 @@ type booster struct {
 	margin []float64 // per row: base + trees so far
 }
 
+// boost grows the trees and returns the forest.
 func (b *booster) boost() *forest.Forest {
 	base := b.startValue()
 	for i := range b.margin {
@@ -111,8 +116,8 @@ func (b *booster) startValue() float64 {
 	return sum / weight
 }
 
-// gradient returns the first derivative of a row's loss by its margin. The second derivative is taken
-// as the row's weight, also for the pinball loss, whose own is 0.
+// gradient returns the first derivative of row i's loss by its margin. The second derivative is
+// taken to be the row's weight, also for the pinball loss, whose second derivative is 0.
 func (b *booster) gradient(i int) float64 {
 	r := b.margin[i] - b.y[i]
 	if b.o.Quantile == 0 {
@@ -127,8 +132,8 @@ func (b *booster) gradient(i int) float64 {
 // weighted is a value and its weight.
 type weighted struct{ value, weight float64 }
 
-// quantile returns the smallest value whose weight, with that of all below, reaches q
-// of the whole. It reorders v.
+// quantile returns the smallest value of v such that the weight of the values up to it reaches the
+// share q of all weight. It reorders v.
 func quantile(v []weighted, q float64) float64 {
 	slices.SortFunc(v, func(a, b weighted) int { return cmp.Compare(a.value, b.value) })
 	total := 0.0
@@ -144,7 +149,8 @@ func quantile(v []weighted, q float64) float64 {
 	return v[len(v)-1].value
 }
 
-// drawColumns picks share of the columns, at least one, in ascending order.
+// drawColumns returns a random share of n columns, at least one, in ascending order. The draw
+// depends on the seed and the tree only.
 func drawColumns(n int, share float64, seed, tree uint64) []int {
 	columns := make([]int, n)
 	keys := make([]float64, n)

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// source is one recorded run.
+// source is one recorded run with its deployment.
 type source struct {
 	Run        *trace.Run
 	Deployment *deploy.Deployment
@@ -21,11 +21,11 @@ type Result struct {
 	Rows      []Row
 	Requests  int            // rows + sum of drops
 	Dropped   map[reason]int // by reason
-	Agreement stateAgreement
+	Agreement stateAgreement // waiting and running by steps and by journeys
 	Warnings  []trace.Finding
 }
 
-// Build makes the rows of a run.
+// Build returns the rows of a run.
 func Build(src source, o Options) (*Result, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -45,12 +45,13 @@ type rowBuilder struct {
 	steps    *recordedSteps
 	counts   *queueState
 	events   []event
-	warmUpNs int64 // arrivals before it are warm-up
-	blocks   int64 // KV blocks, 0 unknown
-	stages   []trace.Opt[int64]
+	warmUpNs int64              // arrivals before this stamp are warm-up
+	blocks   int64              // KV blocks of the engine; 0: unknown
+	stages   []trace.Opt[int64] // load stage of each of lives
 	out      *Result
 }
 
+// newRowBuilder reads the requests, steps and events of a run.
 func newRowBuilder(src source, o Options) *rowBuilder {
 	d := src.Deployment
 	b := &rowBuilder{src: src, o: o, out: &Result{Dropped: map[reason]int{}}}
@@ -71,8 +72,8 @@ func newRowBuilder(src source, o Options) *rowBuilder {
 }
 
 // scorePrefixes sets for every request the share of its prompt that is expected in the prefix
-// cache, and the number of prompt tokens left to compute: at least 1, since vLLM always computes
-// the last token of a prompt.
+// cache, and the number of prompt tokens left to compute. That is at least 1, because vLLM always
+// computes the last token of a prompt.
 func (b *rowBuilder) scorePrefixes() {
 	d := b.src.Deployment
 	if d.Engine.PrefixCaching && b.applySharedPrefixes() {
@@ -94,8 +95,8 @@ func (b *rowBuilder) scorePrefixes() {
 	}
 }
 
-// replayIndex scores every request by the blocks in the cache at its decision, which come from
-// the requests scheduled before.
+// replayIndex sets the index score of every request: the share of its prompt that an index of
+// cached blocks has at its decision. The blocks come from the requests scheduled before.
 func (b *rowBuilder) replayIndex() {
 	x := newBlockIndex(b.src.Deployment)
 	at := 0
@@ -114,8 +115,8 @@ func (b *rowBuilder) replayIndex() {
 }
 
 // applySharedPrefixes puts all requests into one prefix group of the length in
-// --shared-prefix-tokens, unless the client's file has prefix groups. It returns false when
-// neither is known.
+// --shared-prefix-tokens, unless the client's file has prefix groups. It returns false if neither
+// is known.
 func (b *rowBuilder) applySharedPrefixes() bool {
 	for i := range b.lives {
 		if b.lives[i].group != "" {
@@ -136,8 +137,8 @@ func (b *rowBuilder) applySharedPrefixes() bool {
 	return false
 }
 
-// visitDecisions makes the row of every request, or counts why there is none. It goes through
-// the decisions in time order and applies the events observable at each.
+// visitDecisions makes the row of every request, or counts the reason why it cannot. It visits the
+// decisions in the order of time and applies the events that are observable at each.
 func (b *rowBuilder) visitDecisions() {
 	at := 0
 	for i := range b.lives {
@@ -155,8 +156,8 @@ func (b *rowBuilder) visitDecisions() {
 	}
 }
 
-// isObservable reports whether an event counts in the state at t: its stamp is not later than t,
-// and that of an arrival is also earlier than the decision. All three are ns.
+// isObservable reports whether an event is part of the state at t: its stamp is not later than t,
+// and that of an arrival is also earlier than the decision. All three are in ns.
 func isObservable(e event, t, decision int64) bool {
 	return e.at < t || e.at == t && (e.kind != evArrived || t < decision)
 }

@@ -70,7 +70,7 @@ type Row struct {
 	EndKV        trace.Opt[float64] `col:"end_kv_cache_percentage" doc:"KV cache in use then"`
 }
 
-// Feature is one column of a row as models see it.
+// Feature is one column of a row as models use it.
 type Feature struct {
 	forest.Column // Min and Max are set after training (columnsFor)
 	Integer       bool
@@ -128,8 +128,10 @@ var (
 // categories are the columns that llm-d's models hold as pandas categories.
 var categories = map[string]bool{"prefill_score_bucket": true, "pod_type_cat": true}
 
-// featuresOf returns the columns of a target's models.
+// featuresOf returns the columns of the models for TPOT (or else for TTFT and E2E), with --features
+// llmd or full.
 func featuresOf(tpot bool, features string) []Feature {
+	// categories are the columns that llm-d's models have as pandas categories.
 	names := llmdTTFT
 	if tpot {
 		names = llmdTPOT
@@ -144,7 +146,7 @@ func featuresOf(tpot bool, features string) []Feature {
 	return out
 }
 
-// featureNamed makes a feature from the field of Row with that column name: the description from
+// featureNamed returns the feature for the field of Row with that column name: the description from
 // its tags, the value by reflection.
 func featureNamed(name string) Feature {
 	t := reflect.TypeFor[Row]()

@@ -1,5 +1,8 @@
 package predictor
 
+// This file makes upper bounds of predictions: a factor on the predicted latency such that a share
+// of the measured ones (the level, such as 0.9) lies below (split conformal prediction).
+
 import (
 	"math"
 	"slices"
@@ -14,25 +17,24 @@ const calibrationGroups = 4
 // leastGroup is the number of rows that a group needs for a factor of its own.
 const leastGroup = 200
 
-// conformal sets the factors of a level from rows that did not train the model:
-// the quantile of measured over predicted, raised as split conformal prediction
-// requires for n rows. Groups of fewer than leastGroup rows get the factor of all
-// rows (spec#predictor-calibration).
+// conformal returns the factors of a level from rows that did not train the model m: the quantile
+// of measured over predicted, raised as split conformal prediction requires for n rows. Groups of
+// fewer than leastGroup rows get the factor of all rows (spec#predictor-calibration).
 //
-// Source: Lei et al., Distribution-free predictive inference for regression
-// (JASA 113, 2018), section 2.2.
+// Source: Lei et al., Distribution-free predictive inference for regression (JASA 113, 2018),
+// section 2.2.
 func conformal(t *trainingColumns, m model, rows []int, level float64) forest.LevelFactors {
 	return ratiosOf(t, m, rows).At(level)
 }
 
-// residualRatios are the ratios of measured to predicted of rows that did not train the model,
-// ascending: of all rows, and by calibration group.
+// residualRatios are the ratios of measured to predicted latency of rows that did not train the
+// model, ascending: of all rows, and by calibration group.
 type residualRatios struct {
 	all []float64
 	by  [calibrationGroups][]float64
 }
 
-// ratiosOf computes measured over predicted time for the given rows. It leaves out rows for which
+// ratiosOf returns measured over predicted latency for the given rows of t. It omits rows for which
 // this is not a finite number.
 func ratiosOf(t *trainingColumns, m model, rows []int) *residualRatios {
 	r := &residualRatios{}
@@ -64,7 +66,7 @@ func (r *residualRatios) At(level float64) forest.LevelFactors {
 	return f
 }
 
-// upperQuantile returns the ceil((n+1)*level)-th smallest of ascending values, the largest when
+// upperQuantile returns the ceil((n+1)*level)-th smallest of n ascending values, or the largest if
 // there are too few; NaN without values.
 func upperQuantile(v []float64, level float64) float64 {
 	if len(v) == 0 {
@@ -74,7 +76,7 @@ func upperQuantile(v []float64, level float64) float64 {
 	return v[max(0, min(k, len(v)-1))]
 }
 
-// calibrated returns the quantile of a row in ms.
+// calibrated returns the upper bound of row i in ms: its prediction times the factor of its group.
 func calibrated(f *forest.LevelFactors, t *trainingColumns, m model, i int) float64 {
 	return m.Predict(t, i) * f.Factors[t.queueGroup(i)]
 }

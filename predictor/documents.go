@@ -15,8 +15,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// rowsDigest returns the SHA-256 of the ids, decision times and targets of all rows. Exports compare it
-// with the one in predictor.json, so that they never write rows other than those trained on.
+// rowsDigest returns the SHA-256 of the ids, decision times and targets of all rows. Exports
+// compare it with the one in predictor.json, so that they never write rows other than those the
+// forests were trained on.
 func rowsDigest(list []*runRows) string {
 	h := sha256.New()
 	for _, r := range list {
@@ -36,7 +37,8 @@ type RowsDocument struct {
 	Warnings []trace.Finding `json:"warnings"`
 }
 
-// runAccount is one run's account: requests = rows + the sum of dropped.
+// runAccount has the number of requests of one run, of its rows and of the drops by reason:
+// requests = rows + the sum of dropped.
 type runAccount struct {
 	ID        string         `json:"id"`
 	Config    string         `json:"config"`
@@ -95,7 +97,8 @@ type HoldOut struct {
 	AboveMax *float64 `json:"above_max"` // share of test rows above the largest training target
 }
 
-// modelScore is a model on the hold-out of a target. Relative errors are shares.
+// modelScore has the errors of a model on the rows held out for a target. Relative errors are
+// shares.
 type modelScore struct {
 	Scope  string `json:"scope"`
 	Target string `json:"target"` // ttft_ms | tpot_ms | e2e_ms
@@ -122,7 +125,7 @@ type Document struct {
 	result.Header
 	Options options      `json:"options"`
 	Runs    []runAccount `json:"runs"`
-	// Trained names the rows that the forests were grown on and those that set the conformal
+	// Trained names the rows on which the forests were grown and those that set the conformal
 	// factors.
 	Trained string           `json:"trained"`
 	Bins    int              `json:"bins"`
@@ -133,8 +136,8 @@ type Document struct {
 	Verdict *coeff.Judgement `json:"verdict,omitempty"` // of the forests that exports write, on the rows held out
 }
 
-// Check returns an error where no request of any run became a row: why most were dropped, and what
-// to do about it.
+// Check returns an error if no request of any run became a row, with the reason why most were
+// dropped and what to do about it.
 func (d *RowsDocument) Check() error {
 	rows := 0
 	requests := 0

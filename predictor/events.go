@@ -7,8 +7,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// eventKind is that of an event, in the order they count at equal stamps. Another request's
-// arrival comes last, so that it can be left out at the decision's own moment.
+// eventKind is the kind of an event, in the order in which events at equal stamps are applied. The
+// arrival of another request comes last, so that it can be left out at the moment of the decision
+// itself.
 type eventKind uint8
 
 const (
@@ -22,13 +23,14 @@ const (
 	evArrived
 )
 
+// event is something that happened to the request lives[life] at a stamp, ns.
 type event struct {
 	at   int64
 	kind eventKind
 	life int32
 }
 
-// eventsOf lists the stamps of all lives in time.
+// eventsOf returns the stamps of all requests as events in the order of time.
 func eventsOf(lives []requestLife) []event {
 	var out []event
 	add := func(i int, k eventKind, at trace.Opt[int64]) {

@@ -32,8 +32,8 @@ type targetModel struct {
 	Data   []byte
 }
 
-// ExportXGBoost writes one XGBoost model document per target: of the mean
-// forest (trees), or of a quantile (trees-q90).
+// ExportXGBoost returns an XGBoost model document for each target: of the forest for the mean
+// (model "trees"), or of a quantile ("trees-q90"), with warnings.
 func ExportXGBoost(p *Document, model string) ([]targetModel, []trace.Finding, error) {
 	var out []targetModel
 	var warnings []trace.Finding
@@ -63,7 +63,7 @@ func ExportXGBoost(p *Document, model string) ([]targetModel, []trace.Finding, e
 	return out, warnings, nil
 }
 
-// forestOf finds the forest that --option model names.
+// forestOf returns the forest that --option model names.
 func forestOf(t *forest.Target, model string) (*forest.Forest, error) {
 	if model == "trees" {
 		return t.Trees, nil
@@ -81,8 +81,8 @@ func forestOf(t *forest.Target, model string) (*forest.Forest, error) {
 // (LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET).
 const ServerBucketRows = bucketRows
 
-// bulkValues lists the limit of the file and the server's own limits (latency-predictor 04e44cd),
-// for the sidecar.
+// bulkValues returns the limit of rows in a bucket of the file (most) and the server's own limits
+// (latency-predictor 04e44cd), for the sidecar. dropped is the number of rows beyond the limit.
 func bulkValues(most int, dropped int) []export.SideValue {
 	value := func(key string, v float64, effect string) export.SideValue {
 		return export.SideValue{
@@ -109,9 +109,9 @@ func bulkValues(most int, dropped int) []export.SideValue {
 	}
 }
 
-// ExportBulk writes a stratified sample of the rows in dir, at most most of each bucket, as batches
-// for llm-d's training server: all TTFT rows, then all TPOT rows. It returns the values for the
-// sidecar.
+// ExportBulk writes a stratified sample of the rows in dir, at most so many (most) of each bucket,
+// as batches for llm-d's training server: all TTFT rows, then all TPOT rows. It returns the values
+// for the sidecar.
 func ExportBulk(w io.Writer, dir string, p *Document, most int) ([]export.SideValue, error) {
 	list, err := readRuns(dir, &RowsDocument{Runs: p.Runs})
 	if err != nil {
@@ -165,8 +165,8 @@ func Sidecar(p *Document, in result.Input, format, command string) *export.Sidec
 	return side
 }
 
-// bulkEntry is a training row as llm-d's router sends it: a TTFT row carries
-// actual_tpot_ms 0 and a TPOT row actual_ttft_ms 0.
+// bulkEntry is a training row as llm-d's router sends it. A TTFT row has 0 for actual_tpot_ms, and
+// a TPOT row 0 for actual_ttft_ms.
 type bulkEntry struct {
 	KVCachePercentage  float64 `json:"kv_cache_percentage"`
 	InputTokenLength   int64   `json:"input_token_length"`
@@ -187,8 +187,8 @@ type bulkEntry struct {
 // batchEntries is the largest number of entries of one batch.
 const batchEntries = 1000
 
-// Sample returns the stratified sample of rows for one target: at most most of each bucket, in the
-// order of buckets.
+// Sample returns the stratified sample of rows for one target: at most so many (most) of each
+// bucket, in the order of buckets.
 func Sample(rows []Row, tpot bool, most int, seed uint64) []bulkEntry {
 	r := newReservoir[*Row](buckets, most, seed)
 	for i := range rows {
@@ -203,10 +203,10 @@ func Sample(rows []Row, tpot bool, most int, seed uint64) []bulkEntry {
 	return out
 }
 
-// entryOf makes the entry that llm-d's router would send for a row, whatever --features the rows
-// were made with: its own in-flight count for running requests, no decode tokens, and no prefix
-// score with TPOT. The timestamp is the run's clock taken as Unix time; the server uses only the
-// order.
+// entryOf returns the entry that llm-d's router would send for a row, whatever --features the rows
+// were made with: the router's own in-flight count for running requests, no decode tokens, and no
+// prefix score with TPOT. The timestamp is the run's clock taken as Unix time; the server uses only
+// the order.
 func entryOf(r *Row, tpot bool) bulkEntry {
 	e := bulkEntry{
 		KVCachePercentage: math.Max(0, math.Min(1, r.KVCachePercentage)),
@@ -225,7 +225,7 @@ func entryOf(r *Row, tpot bool) bulkEntry {
 	return e
 }
 
-// writeBulk writes batches, one a line; each line is a body for POST
+// writeBulk writes entries in batches, one per line. Each line is a body for POST
 // /add_training_data_bulk.
 func writeBulk(w io.Writer, entries []bulkEntry) error {
 	enc := json.NewEncoder(w)
@@ -239,7 +239,7 @@ func writeBulk(w io.Writer, entries []bulkEntry) error {
 	return nil
 }
 
-// ColumnsOf lists the columns of a target with the types that XGBoost expects.
+// ColumnsOf returns the columns of a target's models with the types that XGBoost expects.
 func ColumnsOf(tpot bool, features string) []Column {
 	var out []Column
 	for _, f := range featuresOf(tpot, features) {
@@ -265,17 +265,16 @@ const (
 // Column is one column of an XGBoost model.
 type Column struct{ Name, Type string }
 
-// xgBoost writes a forest as an XGBoost model document, the JSON that save_model
-// writes and load_model reads. A forest of logarithms becomes a model with a log
-// link (reg:gamma): XGBoost then predicts exp(margin), and base_score is in output
-// space.
+// xgBoost writes a forest as an XGBoost model document, the JSON that save_model writes and
+// load_model reads. A forest of logarithms becomes a model with a log link (reg:gamma): XGBoost
+// then predicts exp(margin), and base_score is in the unit of the output.
 //
-// base_score is the scalar that versions before 3.1 write. Versions from 3.1 on
-// write a list and read both; an older version reads the list without an error and
-// predicts wrong (2.1.4: as if it were 0.5), so the list is never written.
+// base_score is the scalar that versions before 3.1 write. Versions from 3.1 on write a list and
+// read both; an older version reads the list without an error and predicts wrong (2.1.4: as if it
+// were 0.5), so the list is never written.
 //
-// Predictions are those of forest.Evaluator to the bit; the log link adds the
-// rounding of exp in float32, about 6e-8.
+// Predictions are those of forest.Evaluator to the bit; the log link adds the rounding of exp in
+// float32, about 6e-8.
 func xgBoost(w io.Writer, f *forest.Forest, columns []Column) error {
 	base := math.Exp(f.Base)
 	if b := float32(base); math.IsInf(float64(b), 0) || b == 0 {
@@ -396,6 +395,7 @@ func xgbTree(id int, t forest.Tree, columns int) map[string]any {
 // from reals and refuses a list of reals that starts with 0 instead of 0.0.
 type xgbNumber float32
 
+// MarshalJSON returns the number with an exponent.
 func (n xgbNumber) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(n), 'E', -1, 32), nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// readRuns reads the rows of every run of the account.
+// readRuns returns the rows of every run of a document.
 func readRuns(out string, made *RowsDocument) ([]*runRows, error) {
 	var list []*runRows
 	for i := range made.Runs {
@@ -32,8 +32,9 @@ func readRuns(out string, made *RowsDocument) ([]*runRows, error) {
 	return list, nil
 }
 
-// Fit trains on the rows in out of runs extracted to in. It returns the scores on the rows held out
-// and the predictor. c is nil without physics; o.PhysicsReason is then the reason.
+// Fit trains on the rows in out of the runs extracted to in. It returns the scores on the rows held
+// out, and the predictor. c is nil if step times cannot be predicted; o.PhysicsReason is then the
+// reason.
 func Fit(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument,
 	c *Coefficients, o TrainOptions, h result.Header) (*Scores, *Document, error) {
 	list, err := readRuns(out, made)
@@ -79,8 +80,9 @@ const (
 	mostP90Short     = 0.1 // 0.9 minus the coverage of the calibrated P90
 )
 
-// setVerdict judges every target: trees must be better than a constant, and the calibrated P90 must
-// cover about 90 % of the rows held out (spec#predictor-verdict).
+// setVerdict sets the verdict of the predictor: for every target, trees must be better than a
+// constant, and the calibrated P90 must cover about 90 % of the rows held out
+// (spec#predictor-verdict).
 func (p *Document) setVerdict() {
 	p.Verdict = &coeff.Judgement{Verdict: coeff.VerdictPass}
 	for _, target := range targetsOf(p.Options.Rows.Target) {
@@ -102,7 +104,8 @@ func (p *Document) setVerdict() {
 	}
 }
 
-// withPhysics sets the columns, the targets and, with coefficients, the physics of a training.
+// withPhysics sets the columns and the targets of a training and, with coefficients, the function
+// that estimates latencies from step times (physics).
 func withPhysics(o *TrainOptions, in string, ext *result.Extract, list []*runRows,
 	made *RowsDocument, c *Coefficients) {
 	o.features = made.Options.Features
@@ -114,6 +117,7 @@ func withPhysics(o *TrainOptions, in string, ext *result.Extract, list []*runRow
 	o.physics = physicsOf(in, ext, list, c, made.Options.KeepSaturated, o.Workers)
 }
 
+// optionsOf returns the options of a training as documents record them.
 func optionsOf(made *RowsDocument, c *Coefficients, o TrainOptions) options {
 	opt := options{
 		Rows:       made.Options,
@@ -128,7 +132,7 @@ func optionsOf(made *RowsDocument, c *Coefficients, o TrainOptions) options {
 	return opt
 }
 
-// warningsOf collects the warnings about the rows that a score was computed on.
+// warningsOf returns the warnings about the rows.
 func warningsOf(made *RowsDocument) []trace.Finding {
 	out := append([]trace.Finding{}, made.Warnings...)
 	for _, r := range made.Runs {
@@ -154,8 +158,8 @@ func FitCommand(made *RowsDocument, physics string, o TrainOptions) string {
 	return strings.Join(words, " ") + " # " + made.Command
 }
 
-// Evaluate scores a finished predictor on the rows in out, which should be of runs that it was not
-// trained on.
+// Evaluate returns the scores of a finished predictor on the rows in out, which should be of runs
+// that it was not trained on.
 func Evaluate(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument,
 	p *Document, c *Coefficients, o TrainOptions, h result.Header) (*Scores, error) {
 	list, err := readRuns(out, made)
@@ -185,8 +189,8 @@ func Evaluate(ctx context.Context, in, out string, ext *result.Extract, made *Ro
 	return scores, ctx.Err()
 }
 
-// seenBefore warns of recordings that the predictor was trained on, by the digests of their files.
-// run.yaml and config.json are no recordings: different runs may share them.
+// seenBefore returns a warning for each recording of ext that the predictor was trained on, by the
+// digest of its file. run.yaml and config.json are no recordings: different runs may share them.
 func seenBefore(p *Document, ext *result.Extract) (out []trace.Finding) {
 	for _, in := range ext.Inputs {
 		base := path.Base(in.Name)

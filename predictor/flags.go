@@ -36,8 +36,10 @@ func (o *Options) Flags() []cli.Flag {
 // a number without a run.
 type sharesValue struct{ shares *[]string }
 
+// String returns "": the flag has no default.
 func (v *sharesValue) String() string { return "" }
 
+// Set adds the shares in a text, separated by commas.
 func (v *sharesValue) Set(text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		runs, tokens, err := parseShare(strings.TrimSpace(part))
@@ -49,4 +51,5 @@ func (v *sharesValue) Set(text string) error {
 	return nil
 }
 
+// Values returns the shares as the documents record them.
 func (v *sharesValue) Values() []string { return *v.shares }

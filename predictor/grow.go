@@ -1,5 +1,7 @@
 package predictor
 
+// This file grows one tree. It follows XGBoost's histogram method; doc.go describes the steps.
+
 import (
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -7,42 +9,44 @@ import (
 
 // grower grows one tree after the other and reuses its memory.
 type grower struct {
-	*booster
-	offset  []int         // per column: where its bins start in a histogram; the last is the length
-	columns []int         // drawn for this tree
-	rows    []int32       // drawn rows, those of a node side by side, in index order
-	sums    []gradientSum // gradient and weight of each of rows
-	inBag   []bool
-	spare   []int32
-	spared  []gradientSum
-	free    [][]gradientSum // histograms of no further use
+	*booster               // free memory of histograms
+	offset   []int         // per column: where its bins start in a histogram; the last is the length
+	columns  []int         // drawn for this tree
+	rows     []int32       // drawn rows, those of a node side by side, in index order
+	sums     []gradientSum // gradient and weight of each of rows
+	inBag    []bool
+	spare    []int32
+	spared   []gradientSum
+	free     [][]gradientSum // histograms of no further use
 }
 
 // gradientSum sums gradients and weights of rows.
-type gradientSum struct{ g, h float64 }
+type gradientSum struct{ g, h float64 } // gradient and weight (second derivative)
 
-// node is a node that may still be split.
+// node is a node of the tree under construction that may still be split: a stretch of the grower's
+// rows.
 type node struct {
-	lo, hi int // rows
+	lo, hi int // its rows are rows[lo:hi]
 	sum    gradientSum
 	hist   []gradientSum
 	best   bestSplit
 }
 
-// bestSplit parts a node: bins <= bin of column go left.
+// bestSplit divides a node: rows whose bin of the column is at most bin go to the left.
 type bestSplit struct {
 	gain        float64 // 0: none
 	column, bin int
 	left        gradientSum
 }
 
-// binned is a node as rows of the matrix see it.
+// binned is a node of the finished tree with a bin in place of a threshold.
 type binned struct {
 	column, left int // column Leaf: a leaf
 	bin          uint8
 	value        float32
 }
 
+// newGrower returns a grower for the booster's rows.
 func newGrower(b *booster) *grower {
 	g := &grower{booster: b, inBag: make([]bool, b.m.rows)}
 	at := 0
@@ -56,7 +60,7 @@ func newGrower(b *booster) *grower {
 	return g
 }
 
-// grow grows tree t, adds it to the margins and returns it.
+// grow grows the tree number t, adds its leaves to the margins and returns it.
 func (g *grower) grow(t uint64) forest.Tree {
 	root, loss := g.makeRoot(t)
 	least := 1e-12 * loss
@@ -94,7 +98,8 @@ func (g *grower) grow(t uint64) forest.Tree {
 	return g.toTree(nodes)
 }
 
-// makeRoot draws rows and columns and returns the root and its loss.
+// makeRoot draws the rows and columns of tree t and returns its root, and the loss that the root's
+// best leaf would remove.
 func (g *grower) makeRoot(t uint64) (*node, float64) {
 	g.columns = drawColumns(len(g.m.bins), g.o.ColFrac, g.o.Seed, t)
 	g.rows, g.sums = g.rows[:0], g.sums[:0]
@@ -119,7 +124,7 @@ func (g *grower) makeRoot(t uint64) (*node, float64) {
 	return n, loss
 }
 
-// splitNode parts the rows of a node, in order, and makes its children.
+// splitNode divides the rows of a node by its best split, in their order, and returns its children.
 func (g *grower) splitNode(n *node) (left, right *node) {
 	bins := g.m.bins[n.best.column]
 	bin := uint8(n.best.bin)
@@ -140,7 +145,7 @@ func (g *grower) splitNode(n *node) (left, right *node) {
 	return left, &node{lo: at, hi: n.hi, sum: gradientSum{n.sum.g - left.sum.g, n.sum.h - left.sum.h}}
 }
 
-// value is what the leaf of a node would be before the rate.
+// value returns the value of a node's leaf before it is multiplied by the rate.
 func (g *grower) value(n *node) float64 {
 	if g.o.Quantile > 0 && n.hi > n.lo {
 		rest := make([]weighted, 0, n.hi-n.lo)
@@ -157,7 +162,7 @@ func (g *grower) value(n *node) float64 {
 	return -softThreshold(n.sum.g, g.o.Alpha) / (n.sum.h + g.o.Lambda)
 }
 
-// leaf adds a node's leaf to the margins of its rows and returns it.
+// leaf adds the value of a node's leaf to the margins of its rows and returns it.
 func (g *grower) leaf(n *node) float32 {
 	v := float32(g.o.Rate * g.value(n))
 	for _, row := range g.rows[n.lo:n.hi] {
@@ -166,7 +171,7 @@ func (g *grower) leaf(n *node) float32 {
 	return v
 }
 
-// addOutOfBag adds the tree to the margins of the rows it was not grown on.
+// addOutOfBag adds the tree to the margins of the rows on which it was not grown.
 func (g *grower) addOutOfBag(nodes []binned) {
 	if g.o.RowFrac == 1 {
 		return
@@ -187,6 +192,7 @@ func (g *grower) addOutOfBag(nodes []binned) {
 	}
 }
 
+// toTree returns the nodes with thresholds.
 func (g *grower) toTree(nodes []binned) forest.Tree {
 	t := make(forest.Tree, len(nodes))
 	for i, n := range nodes {
@@ -198,7 +204,7 @@ func (g *grower) toTree(nodes []binned) forest.Tree {
 	return t
 }
 
-// takeHistogram returns an empty histogram of all columns.
+// takeHistogram returns an empty histogram of all columns, one that was recycled if there is one.
 func (g *grower) takeHistogram() []gradientSum {
 	if n := len(g.free); n > 0 {
 		h := g.free[n-1]
@@ -209,16 +215,16 @@ func (g *grower) takeHistogram() []gradientSum {
 	return make([]gradientSum, g.offset[len(g.offset)-1])
 }
 
-// recycle gives a node's histogram back.
+// recycle makes the histogram of a node available to takeHistogram.
 func (g *grower) recycle(n *node) {
 	if n.hist != nil {
 		g.free, n.hist = append(g.free, n.hist), nil
 	}
 }
 
-// histograms sums the smaller child of each parent from its rows; the larger
-// one's is the parent's minus that, in the parent's memory. children holds
-// left and right of each parent in turn.
+// histograms makes the histograms of children. It sums that of the smaller child of each parent
+// from its rows; that of the larger child is the parent's minus the smaller one's, in the parent's
+// memory. children has the left and the right child of each parent in turn.
 func (g *grower) histograms(parents, children []*node) {
 	small := make([]*node, len(parents))
 	for i := range parents {
@@ -245,7 +251,7 @@ func (g *grower) histograms(parents, children []*node) {
 	}
 }
 
-// fillHistograms sums histograms of nodes from their rows, a column of a node at a time.
+// fillHistograms adds the rows of nodes to their histograms.
 func (g *grower) fillHistograms(nodes []*node) {
 	for _, n := range nodes {
 		for _, c := range g.columns {
@@ -254,7 +260,7 @@ func (g *grower) fillHistograms(nodes []*node) {
 	}
 }
 
-// sumColumn adds the sums of rows to the bins they are in.
+// sumColumn adds gradients and weights of rows to the bins of one column.
 func sumColumn(hist []gradientSum, bins []uint8, rows []int32, sums []gradientSum) {
 	for k, s := range sums {
 		h := &hist[bins[rows[k]]]
@@ -263,7 +269,8 @@ func sumColumn(hist []gradientSum, bins []uint8, rows []int32, sums []gradientSu
 	}
 }
 
-// bestSplitOf returns the split of a node that lowers the loss most.
+// bestSplitOf returns the split of a node that lowers the loss most; one of gain 0 if none lowers
+// it.
 func (g *grower) bestSplitOf(n *node) bestSplit {
 	var best bestSplit
 	parent := g.splitScore(n.sum)
@@ -288,7 +295,7 @@ func (g *grower) bestSplitOf(n *node) bestSplit {
 	return best
 }
 
-// splitScore is twice the loss that the best leaf removes.
+// splitScore returns twice the loss that the best leaf for these rows removes.
 func (g *grower) splitScore(sum gradientSum) float64 {
 	if sum.h+g.o.Lambda <= 0 {
 		return 0
@@ -297,7 +304,7 @@ func (g *grower) splitScore(sum gradientSum) float64 {
 	return s * s / (sum.h + g.o.Lambda)
 }
 
-// softThreshold moves v towards 0 by a, and not beyond.
+// softThreshold returns v moved towards 0 by a, at most to 0.
 func softThreshold(v, a float64) float64 {
 	switch {
 	case v > a:

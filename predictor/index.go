@@ -9,8 +9,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// blockIndex is an LRU of cached blocks, replayed from the requests that were scheduled.
-// It models a router's index that the engine's KV events keep up to date.
+// blockIndex is a list of cached KV blocks in the order of their last use (LRU), replayed from the
+// requests that were scheduled. It models the index of a router that the engine's KV events keep up
+// to date.
 type blockIndex struct {
 	blockSize, capacity int64
 	order               *list.List // of blockID, most recent first
@@ -23,6 +24,7 @@ type blockIndex struct {
 // (owner below 0), or of one request's own tokens (owner is its place).
 type blockID struct{ owner, k int64 }
 
+// newBlockIndex returns an empty index with room for the KV blocks of the deployment.
 func newBlockIndex(d *deploy.Deployment) *blockIndex {
 	blocks, _, err := d.KVBlocks()
 	if err != nil {
@@ -38,7 +40,7 @@ func newBlockIndex(d *deploy.Deployment) *blockIndex {
 	}
 }
 
-// blocksOf lists the blocks of the prompt of the i-th request, the shared ones first.
+// blocksOf returns the blocks of the prompt of the i-th request, the shared ones first.
 func (x *blockIndex) blocksOf(i int, l *requestLife) []blockID {
 	n := l.prompt.V / x.blockSize
 	shared, group := int64(0), int64(0)
@@ -62,8 +64,9 @@ func (x *blockIndex) blocksOf(i int, l *requestLife) []blockID {
 	return out
 }
 
-// cachedShare returns the share of the prompt that is in the index as a prefix of whole blocks.
-// Where the length that a group shares is unknown, it is the longest hit of its earlier requests.
+// cachedShare returns the share of the i-th request's prompt that is in the index as a prefix of
+// whole blocks. If the length that a group shares is unknown, the longest hit of its earlier
+// requests bounds it.
 func (x *blockIndex) cachedShare(i int, l *requestLife) float64 {
 	limit := reconstruct.MaxCachedBlocks(l.prompt.V, x.blockSize)
 	if l.group != "" && !l.groupTokens.OK {
@@ -79,8 +82,8 @@ func (x *blockIndex) cachedShare(i int, l *requestLife) float64 {
 	return float64(found*x.blockSize) / float64(l.prompt.V)
 }
 
-// insertPrompt makes a prompt's blocks the most recent ones. hitTokens is the recorded prefix hit at
-// the request's first admission.
+// insertPrompt makes the blocks of the i-th request's prompt the most recent ones, and evicts the
+// oldest. hitTokens is the recorded prefix hit at the request's first admission.
 func (x *blockIndex) insertPrompt(i int, l *requestLife, hitTokens trace.Opt[int64]) {
 	if hitTokens.OK && l.group != "" {
 		x.learned[l.group] = max(x.learned[l.group], hitTokens.V/x.blockSize)
@@ -99,7 +102,8 @@ func (x *blockIndex) insertPrompt(i int, l *requestLife, hitTokens trace.Opt[int
 	}
 }
 
-// actualScore returns the share of the prompt cached at first admission, in whole blocks.
+// actualScore returns the share of the prompt that was cached at first admission, in whole blocks;
+// unknown if it was not recorded.
 func actualScore(l *requestLife, blockSize int64, caching bool) trace.Opt[float64] {
 	if !caching {
 		return trace.Some(0.0)

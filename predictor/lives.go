@@ -7,8 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// requestLife is one request: what spans or client rows recorded of it, in one form. Stamps are ns
-// of one clock.
+// requestLife has what spans or client rows recorded of one request. Stamps are ns of one clock.
 type requestLife struct {
 	id string
 
@@ -41,9 +40,9 @@ type requestLife struct {
 // pause is a preemption and its end.
 type pause struct{ from, to trace.Opt[int64] }
 
-// livesOf lists the requests of a run, by arrival: core and API spans where there
-// are some, else stock spans, else client rows with engine stamps. complete is true
-// when no request that was in the engine is missing.
+// livesOf returns the requests of a run in the order of arrival: those of core and API spans if
+// there are some, else of stock spans, else of client rows with engine stamps. complete is true if
+// no request that was in the engine is missing.
 func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []requestLife, complete bool,
 	findings []trace.Finding) {
 	complete = true
@@ -82,6 +81,7 @@ func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []reques
 	return lives, complete, findings
 }
 
+// clientsOf returns the client rows by the id of the core span to which they were joined.
 func clientsOf(observed []trace.ObservedRequest) map[string]*trace.ObservedRequest {
 	out := map[string]*trace.ObservedRequest{}
 	for i := range observed {
@@ -92,6 +92,7 @@ func clientsOf(observed []trace.ObservedRequest) map[string]*trace.ObservedReque
 	return out
 }
 
+// lifeOfRequest returns the life of a request of spans.
 func lifeOfRequest(r *trace.Request, endToEnd bool) requestLife {
 	l := requestLife{
 		id:     r.CoreID.Or(r.APIID.V),
@@ -119,7 +120,7 @@ func lifeOfRequest(r *trace.Request, endToEnd bool) requestLife {
 }
 
 // setReason sets why a request cannot be a row: a missing value, how it ended, or stamps in the
-// wrong order. For end-to-end latency it needs a departure instead of a first token.
+// wrong order. For end-to-end latency it needs a departure in place of a first token.
 func (l *requestLife) setReason(wasInEngine, wasAborted, hasFailed, endToEnd bool) {
 	switch {
 	case !l.arrived.OK:
@@ -143,8 +144,9 @@ func (l *requestLife) setReason(wasInEngine, wasAborted, hasFailed, endToEnd boo
 	}
 }
 
-// stockStamps derives stamps from the span of an unmodified engine, which has only the lengths of
-// consecutive intervals: overhead before the queue (TTFT - queue - prefill), queue, prefill, decode.
+// stockStamps sets the stamps from the span of an unmodified engine, which has only the lengths of
+// consecutive intervals: overhead before the queue (TTFT - queue - prefill), queue, prefill,
+// decode.
 func (l *requestLife) stockStamps(r *trace.Request) {
 	l.arrived = r.StartWallNs
 	at := func(known bool, us float64) trace.Opt[int64] {
@@ -162,6 +164,7 @@ func (l *requestLife) stockStamps(r *trace.Request) {
 	l.departed = firstKnown(at(r.StockE2EUs.OK, r.StockE2EUs.V), r.EndWallNs, l.finished)
 }
 
+// firstKnown returns the first of the stamps that is known.
 func firstKnown(stamps ...trace.Opt[int64]) trace.Opt[int64] {
 	for _, s := range stamps {
 		if s.OK {
@@ -171,7 +174,8 @@ func firstKnown(stamps ...trace.Opt[int64]) trace.Opt[int64] {
 	return trace.Opt[int64]{}
 }
 
-// pausesOf lists the preemptions of every request: PREEMPTED to the next SCHEDULED.
+// pausesOf returns the preemptions of every request, by core id: from PREEMPTED to the next
+// SCHEDULED.
 func pausesOf(events []trace.JourneyEvent) map[string][]pause {
 	out := map[string][]pause{}
 	for i := range events {
@@ -187,7 +191,7 @@ func pausesOf(events []trace.JourneyEvent) map[string][]pause {
 	return out
 }
 
-// observedLives lists the requests of a client file with engine stamps. Where its arrivals are on
+// observedLives returns the requests of a client file with engine stamps. If its arrivals are on
 // another clock than the stamps, the clocks are aligned so that the smallest time from arrival to
 // the engine's queue is 0.
 func observedLives(run *trace.Run, endToEnd bool) ([]requestLife, []trace.Finding) {
@@ -233,7 +237,7 @@ func observedLives(run *trace.Run, endToEnd bool) ([]requestLife, []trace.Findin
 		"run %s: arrivals and engine stamps are on two clocks; the smallest pick-up wait was taken as 0", run.ID)}
 }
 
-// arrivalOf returns a client row's arrival, ns; wall is true when it is on the wall clock.
+// arrivalOf returns the arrival of a client row, ns. wall is true if it is on the wall clock.
 func arrivalOf(c *trace.ObservedRequest) (at trace.Opt[int64], wall bool) {
 	if c.SendNs.OK {
 		return c.SendNs, false

@@ -11,17 +11,17 @@ import (
 // MaxBins is the largest number of bins of a column.
 const MaxBins = 256
 
-// matrix is binned columns of equal length.
+// matrix has the columns of a training with each value replaced by the number of its bin.
 type matrix struct {
 	rows  int
 	bins  [][]uint8   // per column, per row
 	edges [][]float32 // per column, ascending: a value is in bin b when edges[b-1] <= value < edges[b]
 }
 
-// newMatrix rounds columns to float32 and bins them: one bin per distinct value
-// where at most maxBins differ, else bins of about equal numbers of rows. Edges
-// lie halfway between the values they part. Values must be finite; NaN, unknown,
-// is below all of them, as at a split of the finished forest.
+// newMatrix returns columns rounded to float32 and binned: one bin for each distinct value if there
+// are at most maxBins, else bins of about equal numbers of rows. Edges lie halfway between the
+// values that they separate. Values must be finite; NaN, unknown, is below all of them, as at a
+// split of the finished forest.
 func newMatrix(columns [][]float64, maxBins int) (*matrix, error) {
 	if maxBins < 2 || maxBins > MaxBins {
 		return nil, fmt.Errorf("forest: bins: got %d, want 2 to %d", maxBins, MaxBins)
@@ -54,7 +54,7 @@ func newMatrix(columns [][]float64, maxBins int) (*matrix, error) {
 	return m, nil
 }
 
-// binEdges parts ascending values into at most maxBins bins.
+// binEdges returns the edges that divide ascending values into at most maxBins bins.
 func binEdges(sorted []float32, maxBins int) []float32 {
 	distinct := 0
 	for i, v := range sorted {
@@ -74,7 +74,7 @@ func binEdges(sorted []float32, maxBins int) []float32 {
 	return edges
 }
 
-// thresholdBetween returns a float32 t with lo < t <= hi: the middle where float32 has a number
+// thresholdBetween returns a float32 t with lo < t <= hi: the middle if float32 has a number
 // between the two, else hi. lo is -Inf for unknown values, and t is then hi.
 func thresholdBetween(lo, hi float32) float32 {
 	if mid := float32((float64(lo) + float64(hi)) / 2); mid > lo {
@@ -83,6 +83,7 @@ func thresholdBetween(lo, hi float32) float32 {
 	return hi
 }
 
+// binOf returns the bin of each value.
 func binOf(values, edges []float32) []uint8 {
 	bins := make([]uint8, len(values))
 	for i, v := range values {

@@ -18,18 +18,19 @@ var modelDocs = map[string]string{
 		"training rows",
 }
 
-// usesPhysics reports whether a model needs estimates in Table.Physics.
+// usesPhysics reports whether the model needs estimates in trainingColumns.Physics.
 func usesPhysics(name string) bool { return name == namePhysics || name == nameResidual }
 
-// leastGated is how many rows each side of the queue needs for a forest of its own.
+// leastGated is the number of rows without and with waiting requests that each of the two forests
+// of the gated model needs.
 const leastGated = 200
 
-// model predicts ms from a row of a table.
+// model predicts a latency in ms from row i of t.
 type model interface {
 	Predict(t *trainingColumns, i int) float64
 }
 
-// newModel fits the named model on some rows of a table with weights (nil: equal).
+// newModel returns the named model fitted to some rows of t with weights (nil: equal).
 func newModel(name string, t *trainingColumns, rows []int, w []float64, o boostOptions) (model, error) {
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("model %s: got no training rows", name)
@@ -45,12 +46,13 @@ func newModel(name string, t *trainingColumns, rows []int, w []float64, o boostO
 	return physics{}, nil
 }
 
+// constant predicts the median of the training rows, of the row's run or of all.
 type constant struct {
 	byRun map[int32]float64
 	all   float64
 }
 
-// newConstant returns the lower median of each run, and of all.
+// newConstant returns the lower median of the latency in each run, and in all.
 func newConstant(t *trainingColumns, rows []int) *constant {
 	median := func(v []float64) float64 {
 		return stat.WeightedMedian(v, slices.Repeat([]float64{1}, len(v)))
@@ -68,6 +70,7 @@ func newConstant(t *trainingColumns, rows []int) *constant {
 	return c
 }
 
+// Predict returns the constant of the row's run, ms.
 func (c *constant) Predict(t *trainingColumns, i int) float64 {
 	if v, ok := c.byRun[t.Run[i]]; ok {
 		return v
@@ -78,6 +81,7 @@ func (c *constant) Predict(t *trainingColumns, i int) float64 {
 // physics predicts with the estimates in trainingColumns.Physics.
 type physics struct{}
 
+// Predict returns the estimate of the row, ms.
 func (physics) Predict(t *trainingColumns, i int) float64 { return t.Physics[i] }
 
 // boosted is a forest of log(ms), or of log(ms / physics).
@@ -87,7 +91,7 @@ type boosted struct {
 	eval       *forest.Evaluator
 }
 
-// newTrees grows trees of log(ms).
+// newTrees returns trees grown for log(ms).
 func newTrees(t *trainingColumns, rows []int, w []float64, o boostOptions) (*boosted, error) {
 	return boostLogs(t, rows, w, o, false)
 }
@@ -95,9 +99,9 @@ func newTrees(t *trainingColumns, rows []int, w []float64, o boostOptions) (*boo
 // residualShares are the factors of the residual trees that newResidual tries.
 var residualShares = []float64{0, 0.5, 1}
 
-// newResidual grows 50 trees of depth 3 on log(measured / physics) and scales them by one of
+// newResidual returns 50 trees of depth 3 grown for log(measured / physics), scaled by one of
 // residualShares: the one with which trees grown on the first 80 % of the rows have the smallest
-// error on the rest. Residuals that are noise or drift then do not worsen physics.
+// error on the rest. Residuals that are noise or drift then do not make the physics worse.
 func newResidual(t *trainingColumns, rows []int, w []float64, o boostOptions) (*boosted, error) {
 	o.Trees = 50
 	o.Depth = 3
@@ -137,7 +141,8 @@ func newResidual(t *trainingColumns, rows []int, w []float64, o boostOptions) (*
 	return loadBoosted(scaleForest(&b.Forest, share), len(t.X), true)
 }
 
-// bestShare returns the share of the trees with the smallest weighted MAPE on rows.
+// bestShare returns the factor in residualShares on the trees with the smallest weighted MAPE on
+// rows.
 func (b *boosted) bestShare(t *trainingColumns, rows []int, w []float64) float64 {
 	best, least := 0.0, math.Inf(1)
 	x := make([]float64, len(t.X))
@@ -155,7 +160,8 @@ func (b *boosted) bestShare(t *trainingColumns, rows []int, w []float64) float64
 	return best
 }
 
-// scaleForest returns a forest whose prediction is share times that of f; share 0 leaves no trees.
+// scaleForest returns a forest whose prediction is share times that of f. With share 0 it has no
+// trees.
 func scaleForest(f *forest.Forest, share float64) *forest.Forest {
 	out := &forest.Forest{Base: share * f.Base, Trees: []forest.Tree{}}
 	if share == 0 {
@@ -173,7 +179,7 @@ func scaleForest(f *forest.Forest, share float64) *forest.Forest {
 	return out
 }
 
-// boostLogs grows trees of log(ms), or of log(ms / physics).
+// boostLogs returns trees grown for log(ms), or for log(ms / physics) if isResidual is set.
 func boostLogs(t *trainingColumns, rows []int, w []float64, o boostOptions, isResidual bool) (*boosted, error) {
 	m, err := newMatrix(t.pickColumns(rows), o.Bins)
 	if err != nil {
@@ -193,7 +199,7 @@ func boostLogs(t *trainingColumns, rows []int, w []float64, o boostOptions, isRe
 	return loadBoosted(f, len(t.X), isResidual)
 }
 
-// loadBoosted makes a finished forest a model.
+// loadBoosted returns a finished forest as a model.
 func loadBoosted(f *forest.Forest, columns int, isResidual bool) (*boosted, error) {
 	e, err := f.Compile(columns)
 	if err != nil {
@@ -202,7 +208,7 @@ func loadBoosted(f *forest.Forest, columns int, isResidual bool) (*boosted, erro
 	return &boosted{Forest: *f, IsResidual: isResidual, eval: e}, nil
 }
 
-// Predict implements Model.
+// Predict returns the forest's prediction in ms.
 func (b *boosted) Predict(t *trainingColumns, i int) float64 {
 	x := make([]float64, len(t.X))
 	t.Row(i, x)
@@ -217,6 +223,7 @@ func (b *boosted) Predict(t *trainingColumns, i int) float64 {
 // same forest where one side has fewer than leastGated rows.
 type gated struct{ Idle, Queued *boosted }
 
+// newGated grows the two forests.
 func newGated(t *trainingColumns, rows []int, w []float64, o boostOptions) (*gated, error) {
 	var side [2][]int
 	var weights [2][]float64
@@ -242,7 +249,7 @@ func newGated(t *trainingColumns, rows []int, w []float64, o boostOptions) (*gat
 	return &gated{idle, queued}, err
 }
 
-// Predict implements Model.
+// Predict returns the prediction of the forest for the row's queue, ms.
 func (g *gated) Predict(t *trainingColumns, i int) float64 {
 	if t.IsQueued(i) {
 		return g.Queued.Predict(t, i)
@@ -250,7 +257,7 @@ func (g *gated) Predict(t *trainingColumns, i int) float64 {
 	return g.Idle.Predict(t, i)
 }
 
-// modelsOf returns the models that a predictor file holds, by name.
+// modelsOf returns the models that a predictor file has for a target, by name.
 func modelsOf(t *forest.Target) (map[string]model, error) {
 	held := map[*forest.Forest]*boosted{}
 	for _, f := range []*forest.Forest{t.Trees, t.Idle, t.Queued, t.Residual} {

@@ -26,7 +26,7 @@ const (
 	prefixActual = "actual"
 )
 
-// Options decide what rows hold.
+// Options decide what rows contain.
 type Options struct {
 	Target      string `json:"target"`       // token: TTFT and TPOT; e2e: for servers that do not stream
 	Features    string `json:"features"`     // llmd or full: what two of llm-d's columns mean
@@ -39,8 +39,8 @@ type Options struct {
 	KeepSaturated bool     `json:"keep_saturated"` // requests that arrived while the run was saturated
 }
 
-// DefaultOptions predict TTFT and TPOT from all columns, with a router that sees the current state
-// and an index of cached blocks.
+// DefaultOptions returns options to predict TTFT and TPOT from all columns, with a router that
+// knows the current state and an index of cached blocks.
 func DefaultOptions() Options {
 	return Options{
 		Target:      TargetToken,
@@ -51,7 +51,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Check names the first option out of bounds.
+// Check returns an error for the first option out of bounds.
 func (o *Options) Check() error {
 	choices := []struct {
 		name, got string
@@ -78,8 +78,8 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// parseShare reads TOKENS or RUNGLOB=TOKENS: the runs ("*" without a glob), and the length of the
-// prompt prefix that their requests share.
+// parseShare returns the parts of TOKENS or RUNGLOB=TOKENS: a pattern of run ids ("*" without a
+// glob), and the length in tokens of the prompt prefix that the requests of these runs share.
 func parseShare(text string) (runs string, tokens int64, err error) {
 	runs, number := "*", text
 	if i := strings.LastIndex(text, "="); i >= 0 {

@@ -66,6 +66,7 @@ func Page(s *Scores) ([]byte, []report.Section, error) {
 	})
 }
 
+// scoreTable returns the table of the errors of the models.
 func scoreTable(s *Scores) *report.Table {
 	t := report.NewTable("scores", "Models", "Scope", "Target", "Model", "# Rows", "# MAPE",
 		"95 % ? block bootstrap", "# Constant",
@@ -81,6 +82,7 @@ func scoreTable(s *Scores) *report.Table {
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, models")
 }
 
+// rangeWords returns the cell for an interval of shares.
 func rangeWords(b *[2]float64) report.Cell {
 	if b == nil {
 		return report.Plain("–")
@@ -88,7 +90,7 @@ func rangeWords(b *[2]float64) report.Cell {
 	return report.Cell{Text: report.Pct(b[0]) + " to " + report.Pct(b[1]), Class: "nb"}
 }
 
-// trainedOn returns the table's cell for the training rows that the forests are grown on.
+// trainedOn returns the table's cell for the training rows on which the forests are grown.
 func (h *HoldOut) trainedOn() string {
 	if h.Grown == 0 {
 		return fmt.Sprintf("0 of %d rows", h.Train)
@@ -100,6 +102,7 @@ func (h *HoldOut) trainedOn() string {
 	return fmt.Sprintf("%d of %d rows, %s", h.Grown, h.Train, limit)
 }
 
+// holdOutTable returns the table of the rows held out.
 func holdOutTable(s *Scores) *report.Table {
 	t := report.NewTable("hold-out", "Rows held out", "Scope", "Target", "Trained on", "# Test",
 		"# Alive at the border",
@@ -111,6 +114,7 @@ func holdOutTable(s *Scores) *report.Table {
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, hold_out")
 }
 
+// modelTable returns the table that explains the models.
 func modelTable() *report.Table {
 	t := report.NewTable("models", "What they are", "Model", "What it is")
 	for _, name := range scored {
@@ -119,6 +123,7 @@ func modelTable() *report.Table {
 	return t
 }
 
+// rowTable returns the table of requests and drops by run.
 func rowTable(s *Scores) *report.Table {
 	t := report.NewTable("runs", "Requests by run", "Run", "Configuration", "# Requests", "# Rows", "Dropped")
 	for _, r := range s.Runs {

@@ -17,15 +17,16 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Coefficients are where the physics takes its step times from.
+// Coefficients are the source of the step times from which the physics estimates latencies.
 type Coefficients struct {
 	Name string
 	Set  *coeff.Set  // as given
 	Fit  *result.Fit // nil: Set is used for every split as it is
 }
 
-// physicsOf returns an estimator of rows with the given coefficients, or with coefficients refitted
-// without the hidden stretches, so that test rows do not influence them.
+// physicsOf returns a function that estimates the latencies of rows with the given coefficients or,
+// if c has a fit and intervals are hidden, with coefficients refitted without these, so that test
+// rows do not influence them.
 func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients, keepSaturated bool,
 	workers int) estimator {
 	return func(ctx context.Context, hide []hidden) ([]estimates, error) {
@@ -45,7 +46,7 @@ func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients,
 	}
 }
 
-// refitted fits the runs of a fit again without the hidden stretches.
+// refitted returns the coefficients of a fit of the same runs without the hidden intervals.
 func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit, hide []hidden,
 	keepSaturated bool, workers int) (*coeff.Set, error) {
 	o := fit.DefaultOptions()
@@ -91,9 +92,9 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 	return fit.Native(doc, nil)
 }
 
-// estimatesOf estimates the latencies of every row of a run, ms. The output length is unknown at the
-// decision, so end-to-end latency uses the mean of the requests that finished before, and is NaN
-// without one.
+// estimatesOf returns estimates of the latencies of every row of a run, ms, by package forecast.
+// The output length is unknown at the decision, so end-to-end latency uses the mean of the requests
+// that finished before, and is NaN without one.
 func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []Row) (estimates, error) {
 	engine, err := forecast.New(set, d)
 	if err != nil {
@@ -121,7 +122,7 @@ func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []Row) (estimates, e
 	return out, nil
 }
 
-// stateOf converts a row to the forecast's engine state and request.
+// stateOf returns a row as the engine state and the request of package forecast.
 func stateOf(r *Row) (forecast.State, forecast.Request) {
 	s := forecast.State{
 		Decodes:       r.DecodeBatch,

@@ -15,7 +15,7 @@ const (
 	leastRecent = 1_000_000_000  // shortest window of a rate at the start of a run, ns
 )
 
-// queueStatus is the phase of a request inside the engine.
+// queueStatus is the place of a request in the engine.
 type queueStatus uint8
 
 const (
@@ -25,7 +25,8 @@ const (
 	gone
 )
 
-// queueState is the state at one moment, rebuilt from journeys.
+// queueState is the state of the engine at one moment, rebuilt from the events of all requests
+// (journeys). Events are applied in the order of time.
 type queueState struct {
 	lives []requestLife
 	steps *recordedSteps
@@ -63,6 +64,7 @@ type queueState struct {
 	stepNs      []float64 // ns from scheduling to first token, until one has finished
 }
 
+// newQueueState returns the state before the first event.
 func newQueueState(lives []requestLife, s *recordedSteps) *queueState {
 	n := len(lives)
 	c := &queueState{
@@ -86,7 +88,7 @@ func newQueueState(lives []requestLife, s *recordedSteps) *queueState {
 	return c
 }
 
-// applyEvent moves the state over one event.
+// applyEvent changes the state by one event.
 func (c *queueState) applyEvent(e event) {
 	i, l := int(e.life), &c.lives[e.life]
 	switch e.kind {
@@ -143,13 +145,15 @@ func (c *queueState) applyEvent(e event) {
 	}
 }
 
+// addNoFirst adds the uncached prompt tokens of a request to those of the requests without a first
+// token, or removes them (sign -1).
 func (c *queueState) addNoFirst(i int, sign int64) {
 	c.noFirst += sign * c.uncached[i]
 	c.byPriority[c.lives[i].priority] += sign * c.uncached[i]
 }
 
 // addPause adds the steps and the time that a request spends preempted, during which it makes no
-// tokens; sign is -1 at the start of a preemption and +1 at its end.
+// tokens. sign is -1 at the start of a preemption and +1 at its end.
 func (c *queueState) addPause(i int, ns int64, sign float64) {
 	if step, ok := c.steps.counterAt(ns); ok {
 		c.paused[i] += sign * step
@@ -173,7 +177,7 @@ func (c *queueState) cachedTokensOf(i int) int64 {
 	return c.lives[i].cached.Or(max(0, c.lives[i].prompt.V-c.uncached[i]))
 }
 
-// moveTo moves a request to a queue of the engine.
+// moveTo changes the status of a request and the counts by status.
 func (c *queueState) moveTo(i int, to queueStatus) {
 	from := c.status[i]
 	if from == to || from == gone {
@@ -197,8 +201,8 @@ func (c *queueState) moveTo(i int, to queueStatus) {
 	c.status[i] = to
 }
 
-// setAhead sets the number of tokens of a request that are computed before those of a later
-// arrival; 0 once it is scheduled or gone.
+// setAhead sets the number of prompt tokens of a request that are computed before those of a later
+// arrival; 0 once it is scheduled or has left.
 func (c *queueState) setAhead(i int, tokens int64) {
 	was := c.aheadOf[i]
 	c.aheadOf[i] = tokens
@@ -206,13 +210,15 @@ func (c *queueState) setAhead(i int, tokens int64) {
 	c.aheadRequests += min(1, tokens) - min(1, was)
 }
 
+// dropPrefilling removes a request from the prefilling ones.
 func (c *queueState) dropPrefilling(i int32) {
 	if k := slices.Index(c.prefilling, i); k >= 0 {
 		c.prefilling = slices.Delete(c.prefilling, k, k+1)
 	}
 }
 
-// learnFinished learns from a request that finished.
+// learnFinished adds the output length and the time per token of a request that finished at a
+// stamp, ns.
 func (c *queueState) learnFinished(l *requestLife, at int64) {
 	c.outputs = append(c.outputs, float64(l.output.V))
 	c.outputSum += float64(l.output.V)
@@ -224,7 +230,8 @@ func (c *queueState) learnFinished(l *requestLife, at int64) {
 	}
 }
 
-// meanOutput returns the mean output of the requests that finished last.
+// meanOutput returns the mean output length of the last recentEnds requests that finished, tokens;
+// unknown before the first.
 func (c *queueState) meanOutput() trace.Opt[float64] {
 	n := min(len(c.outputs), recentEnds)
 	if n == 0 {
@@ -233,8 +240,8 @@ func (c *queueState) meanOutput() trace.Opt[float64] {
 	return trace.Some(c.outputSum / float64(n))
 }
 
-// recentArrivalRates returns the rate of prompts that arrived lately and of their uncached tokens,
-// per second.
+// recentArrivalRates returns the rates of the prompts that arrived in the window before ns and of
+// their uncached tokens, per second.
 func (c *queueState) recentArrivalRates(ns int64) (tokensPerS, promptsPerS float64) {
 	for k := len(c.arrivals) - 1; k >= 0 && c.arrivals[k].at > ns-recentNs; k-- {
 		tokensPerS += float64(c.uncached[c.arrivals[k].life])
@@ -244,10 +251,11 @@ func (c *queueState) recentArrivalRates(ns int64) (tokensPerS, promptsPerS float
 	return tokensPerS / seconds, promptsPerS / seconds
 }
 
-// decodeTokens returns the number of tokens in the KV cache of the decodes at ns: their prompts and one
-// token for every step since the first token. Without step numbers the number of steps follows from
-// the time and the mean pace of the last 20 finished requests. Before any has finished the pace is
-// the mean time from scheduling to first token of the last 20; ok is false without one.
+// decodeTokens returns the number of tokens in the KV cache of the decodes at ns: their prompts and
+// one token for every step since the first token. Without step numbers the number of steps follows
+// from the time and the mean time per token of the last 20 finished requests or, before any has
+// finished, from the mean time from scheduling to first token of the last 20. ok is false if that
+// is not known either.
 func (c *queueState) decodeTokens(ns int64) (tokens float64, ok bool) {
 	if c.decodes == 0 {
 		return 0, true
@@ -277,10 +285,10 @@ type scheduledPrefill struct {
 	left, leftRequests int64 // of later steps
 }
 
-// prefillNow divides the uncached prompt tokens of the prefilling requests by step. Where every step
-// is recorded (at is the index of the last), the prompt tokens of the steps are given to the requests
-// in the order they were scheduled. Otherwise the running step takes as many tokens as the budget
-// allows.
+// prefillNow returns the uncached prompt tokens of the prefilling requests by the step that
+// computes them. If every step is recorded (at is the index of the last), the prompt tokens of the
+// steps are given to the requests in the order in which they were scheduled. Otherwise the running
+// step computes as many tokens as the budget (max_num_batched_tokens) allows.
 func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 	var p scheduledPrefill
 	if len(c.prefilling) == 0 {
@@ -338,9 +346,9 @@ func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 	return p
 }
 
-// computedBefore returns how many tokens of the prefilling requests were computed in
-// the recorded steps before a place: the prompt tokens of the steps since the first
-// of them was scheduled, less those of requests that have their first token.
+// computedBefore returns how many tokens of the prefilling requests were computed in the recorded
+// steps before a place in the list: the prompt tokens of the steps since the first of these
+// requests was scheduled, less those of requests that have their first token.
 func (c *queueState) computedBefore(place int) int64 {
 	s := c.steps
 	from := int64(math.MaxInt64)

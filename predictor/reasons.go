@@ -4,14 +4,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// reason is why a request is no row; docs/predictor.md explains each.
+// reason is the code of why a request is not a row; docs/predictor.md explains each.
 type reason string
 
-// codeTwoClocks: arrivals were moved to the engine's clock.
+// codeTwoClocks is the warning that arrivals were moved to the engine's clock.
 const codeTwoClocks trace.Code = "decision_two_clocks"
 
-// codeJudgedOnTraining: a predictor is judged on what it was trained on.
+// codeJudgedOnTraining is the warning that a predictor is scored on recordings that it was trained
+// on.
 const codeJudgedOnTraining trace.Code = "judged_on_training"
 
-// codeOtherColumns: there are columns which no router can feed.
+// codeOtherColumns is the warning that rows have columns which no router can provide.
 const codeOtherColumns trace.Code = "other_columns"

@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// staleNs is how old the last recorded step may be when not every step is recorded: an older one no
-// longer describes the engine.
+// staleNs is the greatest age of the last recorded step, if not every step is recorded, at which it
+// still describes the engine.
 const staleNs = 250_000_000
 
 // recordedSteps looks up the recorded steps of a run by time.
@@ -24,6 +24,7 @@ type recordedSteps struct {
 // stepAnchor is a moment at which the schedule() call with that step number had started.
 type stepAnchor struct{ ns, step int64 }
 
+// newRecordedSteps returns the steps of a run. rate is the sampling rate of the steps.
 func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
 	s := &recordedSteps{
 		list:     run.Steps,
@@ -54,8 +55,8 @@ func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
 	return s
 }
 
-// lastBy returns the last recorded step that started at ns or before, with its index; nil and -1
-// without one.
+// lastBy returns the last recorded step that started at ns or before, and its index; nil and -1 if
+// there is none.
 func (s *recordedSteps) lastBy(ns int64) (*trace.Step, int) {
 	i := sort.Search(len(s.list), func(i int) bool { return s.list[i].TsStartNs > ns }) - 1
 	if i < 0 {
@@ -64,14 +65,14 @@ func (s *recordedSteps) lastBy(ns int64) (*trace.Step, int) {
 	return &s.list[i], i
 }
 
-// isFresh reports whether a step still describes the engine at ns.
+// isFresh reports whether the step still describes the engine at ns.
 func (s *recordedSteps) isFresh(st *trace.Step, ns int64) bool {
 	return s.complete || ns-st.TsStartNs <= staleNs || st.RunningDepth == 0 && st.WaitingDepth == 0
 }
 
-// counterAt returns the number of the step in progress at ns. Where not every step is recorded it is
-// extrapolated from the last anchor at the pace of the anchors of the second before, so that nothing
-// after ns is used.
+// counterAt returns the number of the step in progress at ns. If not every step is recorded it is
+// extrapolated from the last anchor, at the pace of the anchors of the second before, so that
+// nothing after ns is used. ok is false without an anchor.
 func (s *recordedSteps) counterAt(ns int64) (step float64, ok bool) {
 	i := sort.Search(len(s.anchors), func(i int) bool { return s.anchors[i].ns > ns }) - 1
 	if i < 0 {

@@ -8,7 +8,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// makeRow makes the row of the i-th request with the engine's state at t, ns.
+// makeRow returns the row of the i-th request with the engine's state at t (ns), or the reason why
+// it has none.
 func (b *rowBuilder) makeRow(i int, t int64) (Row, reason) {
 	l := &b.lives[i]
 	if reason := b.refusedReason(l); reason != "" {
@@ -34,8 +35,8 @@ func (b *rowBuilder) makeRow(i int, t int64) (Row, reason) {
 	return r, ""
 }
 
-// refusedReason returns the first reason for which a request is no row that follows from its own
-// record, without the engine's state.
+// refusedReason returns the first reason in a request's own record for which it is no row; "" if
+// there is none.
 func (b *rowBuilder) refusedReason(l *requestLife) reason {
 	switch {
 	case l.reason != "":
@@ -50,6 +51,7 @@ func (b *rowBuilder) refusedReason(l *requestLife) reason {
 	return ""
 }
 
+// isWarmUp reports whether a request arrived in the warm-up.
 func (b *rowBuilder) isWarmUp(l *requestLife) bool {
 	if p := b.src.Deployment.PhaseAt(l.arrived.V); p != nil {
 		return p.Name == deploy.WarmupPhase
@@ -57,7 +59,8 @@ func (b *rowBuilder) isWarmUp(l *requestLife) bool {
 	return l.arrived.V < b.warmUpNs
 }
 
-// fillEngineState fills what the engine is doing at t.
+// fillEngineState sets the columns of what the engine is doing at t (ns). It returns a reason if
+// one of them is unknown.
 func (b *rowBuilder) fillEngineState(r *Row, t int64) reason {
 	c := b.counts
 	st, at := b.steps.lastBy(t)
@@ -111,8 +114,8 @@ func (b *rowBuilder) fillEngineState(r *Row, t int64) reason {
 	return ""
 }
 
-// fillKV fills the use of the KV cache: that of the last step where every step is recorded or with
-// --state step, otherwise (and before the first step) an estimate from resident tokens.
+// fillKV sets the columns of the KV cache's use: that of the last step if every step is recorded or
+// with --state step, otherwise (and before the first step) an estimate from resident tokens.
 func (b *rowBuilder) fillKV(r *Row, st *trace.Step, decodeTokens float64) reason {
 	if st != nil && (b.o.State == stateStep || b.steps.complete) {
 		r.KVCachePercentage = st.KVUsage
@@ -127,9 +130,10 @@ func (b *rowBuilder) fillKV(r *Row, st *trace.Step, decodeTokens float64) reason
 	return ""
 }
 
-// residentBlocks estimates the KV blocks of running requests: whole prompts while they are
-// computed, since vLLM allocates them at once, and half a block more for each decode, whose last
-// block is half full on average. Cached tokens count nothing: a shared prefix is in the cache once.
+// residentBlocks returns an estimate of the KV blocks of running requests: those of whole prompts
+// while they are computed, because vLLM allocates them at once, and half a block more for each
+// decode, whose last block is half full on average. Cached tokens do not count, because a shared
+// prefix is in the cache once.
 func (b *rowBuilder) residentBlocks(decodeTokens float64) int64 {
 	size := float64(b.src.Deployment.Engine.BlockSize)
 	c := b.counts
@@ -140,7 +144,7 @@ func (b *rowBuilder) residentBlocks(decodeTokens float64) int64 {
 	return int64(blocks)
 }
 
-// compareStates counts how often step and journey state agree.
+// compareStates adds one row to the counts of how often the states by steps and by journeys agree.
 func (b *rowBuilder) compareStates(st *trace.Step, t int64) {
 	a := &b.out.Agreement
 	a.Rows++
@@ -156,8 +160,8 @@ func (b *rowBuilder) compareStates(st *trace.Step, t int64) {
 	}
 }
 
-// changedSince reports whether a request was queued or finished after the step was formed. Only
-// the next step's summary can contain that.
+// changedSince reports whether a request was queued or finished after the step was formed. Only the
+// next step's summary can contain that.
 func (b *rowBuilder) changedSince(st *trace.Step) bool {
 	for i := range b.lives {
 		l := &b.lives[i]
@@ -170,7 +174,8 @@ func (b *rowBuilder) changedSince(st *trace.Step) bool {
 	return false
 }
 
-// fillPrefix fills the columns of the request's own prompt.
+// fillPrefix sets the columns of the request's own prompt. It returns a reason if its cached share
+// is unknown.
 func (b *rowBuilder) fillPrefix(r *Row, i int) reason {
 	l := &b.lives[i]
 	r.PrefixScoreIndex = l.index
@@ -191,7 +196,7 @@ func (b *rowBuilder) fillPrefix(r *Row, i int) reason {
 	return ""
 }
 
-// fillDerived fills the columns that follow from others.
+// fillDerived sets the columns that follow from others.
 func (b *rowBuilder) fillDerived(r *Row) {
 	r.NumRequestRunning = r.RunningEngine
 	r.DecodeTokensInFlight = r.DecodeTokensResident
@@ -206,10 +211,10 @@ func (b *rowBuilder) fillDerived(r *Row) {
 	r.PrefillScoreBucket = scoreBucket(r.PrefixCacheScore)
 }
 
-// scoreBucket is min(3, floor(4 * score)) of a score in [0, 1].
+// scoreBucket returns min(3, floor(4 * score)) for a score in [0, 1].
 func scoreBucket(score float64) int64 { return min(3, int64(4*score)) }
 
-// fillTargets fills the measured latencies and the state when the last token came.
+// fillTargets sets the measured latencies, and the state when the last token came.
 func (b *rowBuilder) fillTargets(r *Row, l *requestLife) {
 	ms := func(from, to trace.Opt[int64]) trace.Opt[float64] {
 		return trace.Opt[float64]{V: float64(to.V-from.V) / 1e6, OK: from.OK && to.OK && to.V >= from.V}

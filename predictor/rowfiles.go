@@ -15,14 +15,14 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// RowsFile is the account of the rows of an output folder.
+// RowsFile is the name of the document of the rows in an output folder.
 const RowsFile = folder.PredictorRows
 
 // RowsCommand returns the `command` of predictor_rows.json.
 func RowsCommand(o Options) string { return option.Command("predictor rows", o.Flags()) }
 
-// MakeRows makes the rows of every run of an output folder and writes them to
-// tables/run=<id> of dest, each run's table as soon as it is made.
+// MakeRows makes the rows of every run of the output folder out, writes them to tables/run=<id> of
+// dest, each run's table as soon as it is made, and returns their document.
 func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Options, h result.Header,
 	workers int) (*RowsDocument, error) {
 	doc := &RowsDocument{
@@ -54,7 +54,8 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Opti
 	return doc, err
 }
 
-// writePredictorRows replaces the table of rows. Without rows it removes the table.
+// writePredictorRows replaces the table of rows in a run's folder. If there are no rows it removes
+// the table.
 func writePredictorRows(dir string, list []Row) error {
 	if err := os.Remove(filepath.Join(dir, Table+"."+string(table.Parquet))); err != nil && !os.IsNotExist(err) {
 		return err
@@ -68,6 +69,7 @@ func writePredictorRows(dir string, list []Row) error {
 	return table.Write(dir, Table, table.Parquet, list)
 }
 
+// predictorRun returns the counts of a run for the document.
 func predictorRun(r *result.ExtractRun, made *Result) runAccount {
 	out := runAccount{
 		ID:        r.ID,
@@ -97,7 +99,7 @@ func predictorRun(r *result.ExtractRun, made *Result) runAccount {
 	return out
 }
 
-// readPredictorRows reads the rows of one run.
+// readPredictorRows returns the rows of one run.
 func readPredictorRows(out, id string) ([]Row, error) {
 	c, err := table.Open[Row](table.RunDir(out, id), Table)
 	if err != nil {

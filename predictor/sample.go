@@ -35,16 +35,18 @@ type reservoir[T any] struct {
 	buckets []bucket[T]
 }
 
+// bucket has the items kept of one bucket and the number of all it was offered.
 type bucket[T any] struct {
 	seen  int
 	items []T
 }
 
+// newReservoir returns an empty reservoir that keeps so many items in each bucket.
 func newReservoir[T any](buckets, keep int, seed uint64) *reservoir[T] {
 	return &reservoir[T]{keep: keep, seed: seed, buckets: make([]bucket[T], buckets)}
 }
 
-// Add offers an item.
+// Add offers an item to bucket in.
 func (r *reservoir[T]) Add(in int, item T) {
 	b := &r.buckets[in]
 	b.seen++
@@ -69,20 +71,20 @@ func (r *reservoir[T]) Each(use func(in int, item T, weight float64)) {
 	}
 }
 
-// sample is a row and where it comes from.
+// sample is a row and its run.
 type sample struct {
 	run, at int // run, and place in its Rows
 	row     *Row
 }
 
-// rowSet are the rows that have a target, in the order of runs and time.
+// rowSet has the rows with a measured latency for one target, in the order of runs and time.
 type rowSet struct {
 	runs    []*runRows
 	samples []sample
 	table   *trainingColumns
 }
 
-// gatherRows collects the rows that have a target, as samples and as columns.
+// gatherRows returns the rows that have a target, as samples and as columns.
 func gatherRows(runs []*runRows, target, features string) *rowSet {
 	a := &rowSet{runs: runs}
 	var rows []*Row
@@ -111,7 +113,7 @@ func targetOf(r *Row, target string) float64 {
 	return r.E2EMs.Or(0)
 }
 
-// setPhysics puts the estimates of a target into the table.
+// setPhysics sets the estimates of a target in the table.
 func (a *rowSet) setPhysics(e []estimates, target string) {
 	for i, s := range a.samples {
 		a.table.Physics[i] = math.NaN()
@@ -121,8 +123,9 @@ func (a *rowSet) setPhysics(e []estimates, target string) {
 	}
 }
 
-// byTime takes the first rows of each run for training, without those whose request
-// was alive when the test began (spec#predictor-splits).
+// byTime returns the rows of each run up to the border for training and those after it for the
+// test. Training rows whose request had not departed when the test began are left out and counted
+// in dropped (spec#predictor-splits).
 func (a *rowSet) byTime() (train, test []int, dropped int) {
 	for i, x := range a.samples {
 		border := a.runs[x.run].testStartNs()
@@ -138,8 +141,8 @@ func (a *rowSet) byTime() (train, test []int, dropped int) {
 	return train, test, dropped
 }
 
-// stratified keeps at most most rows of each bucket (0: all), in their order, and returns them with
-// their weights.
+// stratified returns at most so many (most; 0: all) of the training rows in each bucket, in their
+// order, with their weights.
 func stratified(t *trainingColumns, train []int, most int, weights string,
 	seed uint64) (rows []int, w []float64) {
 	r := newReservoir[int](buckets, cmp.Or(most, max(1, len(train))), seed)
@@ -164,9 +167,9 @@ func stratified(t *trainingColumns, train []int, most int, weights string,
 	return rows, w
 }
 
-// rowsPerBucket returns the limit of rows of a bucket that trees are grown on. With auto it tries
-// several limits: it grows trees on the first three and the first four fifths of the training rows,
-// and takes the limit with the smallest mean error on the fifths that follow.
+// rowsPerBucket returns the limit of rows in a bucket for growing trees. With auto it tries several
+// limits: it grows trees on the first three and the first four fifths of the training rows, and
+// chooses the limit with the smallest mean error on the fifths that follow.
 func (o *TrainOptions) rowsPerBucket(tab *trainingColumns, early []int) (int, error) {
 	if o.BucketRows != "auto" {
 		n, _ := strconv.Atoi(o.BucketRows) // none: 0
@@ -210,9 +213,9 @@ func (o *TrainOptions) rowsPerBucket(tab *trainingColumns, early []int) (int, er
 	return best, nil
 }
 
-// nearestOf predicts each test row by the median target of its ten nearest other test rows, columns
-// standardised. Its error is a noise floor: a model of these columns cannot be expected to be much
-// better.
+// nearestOf returns for each test row the median latency of its ten nearest other test rows, with
+// columns standardised. The error of this prediction is a noise floor: a model of these columns
+// cannot be expected to be much better.
 func nearestOf(t *trainingColumns, rows []int) []float64 {
 	points := make([]float64, len(rows)*len(t.X))
 	for c := range t.X {

@@ -21,6 +21,7 @@ const (
 // scored are the names of the models with figures, in the order of documents.
 var scored = []string{nameTrees, nameGated, namePhysics, nameResidual}
 
+// newScores returns an empty document.
 func newScores() *Scores {
 	return &Scores{
 		Runs:     []runAccount{},
@@ -30,7 +31,7 @@ func newScores() *Scores {
 	}
 }
 
-// judged is the models of a target with the data to score them.
+// judged has the models of a target that are scored.
 type judged struct {
 	models map[string]model
 	upper  map[string]func(i int) float64 // calibrated P90 in ms
@@ -38,7 +39,7 @@ type judged struct {
 	early  []int                          // training rows; nil for models of a file
 }
 
-// scopes returns all rows, and every configuration with enough of them.
+// scopes returns the scopes of figures: all rows, and every configuration with enough rows.
 func scopes(runs []*runRows) []string {
 	rows := map[string]int{}
 	var configs []string
@@ -55,7 +56,7 @@ func scopes(runs []*runRows) []string {
 	return append(out, slices.DeleteFunc(configs, func(c string) bool { return rows[c] < leastPerScope })...)
 }
 
-// inScope returns the rows of a configuration.
+// inScope returns those of the rows that belong to a scope.
 func (a *rowSet) inScope(scope string, rows []int) []int {
 	if scope == scopeAll {
 		return rows
@@ -69,7 +70,7 @@ func (a *rowSet) inScope(scope string, rows []int) []int {
 	return out
 }
 
-// scoreTarget adds the figures of every model on the test rows, in all and by configuration.
+// scoreTarget adds to doc the errors of every model on the test rows, of all and by configuration.
 func (a *rowSet) scoreTarget(doc *Scores, target string, j *judged, test []int, seed uint64) {
 	most := math.Inf(1)
 	if j.early != nil {
@@ -126,9 +127,10 @@ type testOutcome struct {
 	reason           map[string]string
 }
 
-// outcomeOf predicts the rows with every model. The constant that models are compared with is the
-// median of the run's training rows. Without training rows it is the constant with the smallest MAPE
-// on the rows themselves, which is a lower bound for any constant.
+// outcomeOf returns the predictions of every model for the rows. The constant that models are
+// compared with is the median of the run's training rows. Without training rows it is the constant
+// with the smallest MAPE on the rows themselves, which is a lower bound for any constant. most is
+// the largest training target, ms.
 func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *testOutcome {
 	tab := a.table
 	o := &testOutcome{
@@ -161,7 +163,7 @@ func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *testOutcome {
 	return o
 }
 
-// score computes the errors of one model.
+// score returns the errors of one model.
 func (o *testOutcome) score(name string, seed uint64) modelScore {
 	c := modelScore{Model: name, Reason: o.reason[name]}
 	pred := o.pred[name]
@@ -201,7 +203,7 @@ func msToUs(ms []float64) []float64 {
 	return us
 }
 
-// apes are absolute percentage errors by row.
+// apes returns the absolute relative error of each row.
 func (o *testOutcome) apes(pred []float64) []float64 {
 	out := make([]float64, len(pred))
 	for i := range pred {
@@ -210,8 +212,8 @@ func (o *testOutcome) apes(pred []float64) []float64 {
 	return out
 }
 
-// setBlocks cuts the test rows into bootstrap blocks: stretches of about twice the
-// square root of a run's rows.
+// setBlocks divides the test rows into bootstrap blocks: stretches of about twice the square root
+// of the number of a run's rows.
 func (a *rowSet) setBlocks(o *testOutcome) {
 	o.block = make([]int, len(o.rows))
 	for from := 0; from < len(o.rows); {
@@ -229,8 +231,8 @@ func (a *rowSet) setBlocks(o *testOutcome) {
 	}
 }
 
-// interval returns the 95 % percentile interval of the mean of v over rows, blocks
-// drawn with replacement; not ok below five blocks (spec#predictor-scores).
+// interval returns the 95 % percentile interval of the mean of v over rows, by drawing blocks with
+// replacement. ok is false below five blocks (spec#predictor-scores).
 func (o *testOutcome) interval(v []float64, seed uint64) (lo, hi float64, ok bool) {
 	n := o.blocks
 	if n < leastBlocks {
@@ -263,7 +265,7 @@ func (o *testOutcome) interval(v []float64, seed uint64) (lo, hi float64, ok boo
 	return stat.Quantile(means, 0.025), stat.Quantile(means, 0.975), true
 }
 
-// judgeFile scores a finished target on all rows of the runs.
+// judgeFile adds to doc the scores of a target of a finished predictor on all rows of the runs.
 func judgeFile(runs []*runRows, target *forest.Target, physics []estimates, o TrainOptions, doc *Scores) error {
 	a := gatherRows(runs, target.Name, o.features)
 	if len(a.table.X) != len(target.Columns) {
@@ -305,8 +307,8 @@ func judgeFile(runs []*runRows, target *forest.Target, physics []estimates, o Tr
 	return nil
 }
 
-// coverageOf returns the share of targets at or below their predictions, and its 95 %
-// interval from the effective number of rows (rows in time order).
+// coverageOf returns the share of targets at or below their predictions, and the 95 % interval of
+// that share from the effective number of rows (rows are in the order of time).
 func coverageOf(y, pred []float64) (share float64, band [2]float64) {
 	var in []float64
 	sum := 0.0

@@ -8,11 +8,12 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// stagesOf finds the load stage of the run in which each request arrived, counted from 0 in time
-// (lives are in order of arrival). Stages are the phases of run.yaml other than the warm-up.
-// Without phases they are the stretches of workload.stage_requests arrivals. Without these the run
-// is cut into windows of 60 s (a ninth of a shorter run), and windows whose arrival rates are in the
-// same third are one stage; a run whose rates differ no more than by chance has one stage.
+// stagesOf returns for each request the load stage of the run in which it arrived, counted from 0
+// in time (lives are in order of arrival). Stages are the phases of run.yaml other than the
+// warm-up. Without phases they are the stretches of workload.stage_requests arrivals. Without these
+// the run is divided into windows of 60 s (a ninth of a shorter run), and windows whose arrival
+// rates are in the same third are one stage; a run whose rates differ no more than by chance has
+// one stage.
 func stagesOf(lives []requestLife, d *deploy.Deployment) []trace.Opt[int64] {
 	out := make([]trace.Opt[int64], len(lives))
 	if named := openPhases(d); len(named) > 0 {
@@ -52,7 +53,7 @@ func openPhases(d *deploy.Deployment) []deploy.Phase {
 	return open
 }
 
-// stageRequests is workload.stage_requests of run.yaml, nil without it.
+// stageRequests returns workload.stage_requests of run.yaml; nil if it is not there.
 func stageRequests(d *deploy.Deployment) []int64 {
 	values, _ := d.Workload["stage_requests"].([]any)
 	var out []int64
@@ -71,8 +72,9 @@ func stageRequests(d *deploy.Deployment) []int64 {
 	return out
 }
 
-// windowStages ranks windows by their number of arrivals and cuts the ranks into
-// thirds. Where the counts scatter as a constant rate's do there is one stage.
+// windowStages sets the stages of requests by windows: it ranks windows by their number of arrivals
+// and divides the ranks into thirds. If the counts vary no more than those of a constant rate there
+// is one stage.
 func windowStages(lives []requestLife, out []trace.Opt[int64]) {
 	known := lives // those without an arrival come first
 	for len(known) > 0 && !known[0].arrived.OK {

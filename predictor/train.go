@@ -24,7 +24,7 @@ const (
 	targetE2E  = "e2e_ms"
 )
 
-// targetsOf lists the latencies predicted with an option --target.
+// targetsOf returns the latencies that are predicted with an option --target.
 func targetsOf(target string) []string {
 	if target == TargetE2E {
 		return []string{targetE2E}
@@ -55,14 +55,14 @@ func (r *runRows) testStartNs() int64 {
 	return r.Rows[min(len(r.Rows)-1, int(trainShare*float64(len(r.Rows))))].DecisionNs
 }
 
-// hidden is an interval of a run that may not be used for fitting coefficients, because it is held
-// out.
+// hidden is an interval of a run that may not be used to fit coefficients, because its rows are
+// held out.
 type hidden struct {
 	Run            string
 	StartNs, EndNs int64
 }
 
-// hiddenTails returns the intervals held out.
+// hiddenTails returns the hidden interval of each run, from its first test row on.
 func hiddenTails(runs []*runRows) (out []hidden) {
 	for _, r := range runs {
 		out = append(out, hidden{r.ID, r.testStartNs(), math.MaxInt64})
@@ -73,14 +73,16 @@ func hiddenTails(runs []*runRows) (out []hidden) {
 // estimates are physics estimates of a run's rows in ms, by target and row.
 type estimates map[string][]float64
 
-// estimator estimates every row of the runs with coefficients that did not see what
-// is hidden; nil hides nothing.
+// estimator is a function that returns estimates for every row of the runs, with coefficients that
+// were fitted without the hidden intervals; nil hides nothing.
 type estimator func(ctx context.Context, hide []hidden) ([]estimates, error)
 
 // TrainOptions decide a training.
 type TrainOptions struct {
 	Weights string // natural, flat or sqrt
 	Seed    uint64
+	// BucketRows is the limit of rows in a bucket for growing trees: a number, none, or auto. auto
+	// chooses among 500, 2000 and none the one that is best on later training rows, by target.
 	Workers int
 	// BucketRows is the limit of rows of a bucket that trees are grown on: a number, none, or auto.
 	// auto takes the one of 500, 2000 and none that is best on later training rows, by target.
@@ -95,7 +97,8 @@ type TrainOptions struct {
 	isRefit  bool      // physics refits its coefficients without the hidden stretches
 }
 
-// DefaultTrainOptions are training without physics, with rows weighted as in the traffic.
+// DefaultTrainOptions returns options for training without physics, with rows weighted as in the
+// traffic.
 func DefaultTrainOptions() TrainOptions {
 	return TrainOptions{
 		Weights:       weightsNatural,
@@ -108,7 +111,7 @@ func DefaultTrainOptions() TrainOptions {
 	}
 }
 
-// Check names the first option out of bounds.
+// Check returns an error for the first option out of bounds.
 func (o *TrainOptions) Check() error {
 	if o.Weights != weightsNatural && o.Weights != weightsFlat && o.Weights != weightsSqrt {
 		return fmt.Errorf("--weights: got %q, want %s, %s or %s", o.Weights, weightsNatural, weightsFlat, weightsSqrt)
@@ -121,7 +124,7 @@ func (o *TrainOptions) Check() error {
 	return nil
 }
 
-// boost returns the settings of trees.
+// boost returns the settings for growing trees.
 func (o *TrainOptions) boost() boostOptions {
 	opt := defaultBoost()
 	opt.Seed = o.Seed
@@ -129,8 +132,9 @@ func (o *TrainOptions) boost() boostOptions {
 	return opt
 }
 
-// train grows what predictor.json holds and scores it on the last fifth of each run:
-// forests on the rows before, conformal factors of the file from the rows held out.
+// train returns the models for predictor.json and their scores on the last fifth of each run.
+// Forests are grown on the rows before; the conformal factors of the file come from the rows held
+// out.
 func train(ctx context.Context, runs []*runRows, o TrainOptions) ([]forest.Target, *Scores, error) {
 	var physics []estimates
 	why := o.PhysicsReason
@@ -176,7 +180,8 @@ func train(ctx context.Context, runs []*runRows, o TrainOptions) ([]forest.Targe
 	return out, doc, nil
 }
 
-// train grows the forests of one target; nil when there are too few rows.
+// train returns the forests of one target and adds their scores to doc; nil if there are too few
+// rows. why is the reason if there is no physics.
 func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasPhysics bool, why string,
 	doc *Scores) (*forest.Target, error) {
 	early, test, dropped := a.byTime()
@@ -270,7 +275,7 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 	return out, ctx.Err()
 }
 
-// columnsFor describes the columns with their range in the training rows.
+// columnsFor returns the columns with their range in the training rows.
 func columnsFor(t *trainingColumns, train []int) []forest.Column {
 	var out []forest.Column
 	for c, f := range t.Features {

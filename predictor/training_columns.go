@@ -6,7 +6,8 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// trainingColumns are the rows of one target, column by column.
+// trainingColumns has the rows of one target column by column. Slices without a note have an entry
+// for each row.
 type trainingColumns struct {
 	Features []Feature
 	X        [][]float64 // [column][row]; NaN unknown
@@ -14,8 +15,10 @@ type trainingColumns struct {
 	Run      []int32     // index of the run
 	Waiting  []int64
 	Prefix   []float64
-	Bucket   []int     // of the stratified sample
-	Physics  []float64 // estimates, ms; NaN unknown
+	Bucket   []int // of the stratified sample
+	// newTrainingColumns returns rows as columns. Physics estimates (ms) are NaN until they are
+	// set.
+	Physics []float64
 }
 
 // newTrainingColumns lays rows out as columns. Physics estimates (ms) are NaN until set.
@@ -41,9 +44,10 @@ func newTrainingColumns(target, features string, rows []*Row, run []int32) *trai
 	return t
 }
 
-// Row copies a row into x.
+// Row copies the columns of row i into x.
 func (t *trainingColumns) Row(i int, x []float64) {
 	for c := range t.X {
+		// targetsAt returns the targets of some rows, ms.
 		x[c] = t.X[c][i]
 	}
 }
@@ -57,7 +61,7 @@ func (t *trainingColumns) targetsAt(rows []int) []float64 {
 	return out
 }
 
-// pickColumns returns the columns of some rows.
+// pickColumns returns the columns of some rows: [column][row].
 func (t *trainingColumns) pickColumns(rows []int) [][]float64 {
 	out := make([][]float64, len(t.X))
 	for c := range t.X {
@@ -84,8 +88,7 @@ func (t *trainingColumns) queueGroup(i int) int {
 	return g
 }
 
-// splitTail parts rows into the first share of each run and the rest, both in the
-// order of rows.
+// splitTail divides rows into the first share of each run and the rest, both in the order of rows.
 func splitTail(t *trainingColumns, rows []int, share float64) (head, tail []int) {
 	count, seen := map[int32]int{}, map[int32]int{}
 	for _, i := range rows {
@@ -102,8 +105,8 @@ func splitTail(t *trainingColumns, rows []int, share float64) (head, tail []int)
 	return head, tail
 }
 
-// moments returns the mean and the standard deviation of a column's known values; a
-// column that does not vary counts as 0.
+// moments returns the mean and the standard deviation of a column's known values. The deviation of
+// a column that does not vary is 0.
 func moments(column []float64, rows []int) (mean, scale float64) {
 	var known []float64
 	for _, i := range rows {
@@ -122,7 +125,8 @@ func moments(column []float64, rows []int) (mean, scale float64) {
 	return mean, math.Sqrt(squares / float64(len(known)))
 }
 
-// standardised is 0, the mean, for an unknown value and for a column without spread.
+// standardised returns (v - mean) / scale, and 0 (the mean) for an unknown value and for a column
+// without spread.
 func standardised(v, mean, scale float64) float64 {
 	if math.IsNaN(v) || scale == 0 {
 		return 0

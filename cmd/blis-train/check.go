@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// checkCommand returns the command check.
 func checkCommand() *cli.Command {
 	var set []string
 	return newCommand(&cli.Command{
@@ -51,6 +52,9 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return runCheck(c, con, set) })
 }
 
+// runCheck checks a coefficient file (checkFile, or checkRefit with --refit). It returns an error
+// if the file does not fit, or if its verdict for the purpose of --for is not accepted. set has the
+// values of --set.
 func runCheck(c *cli.Context, con *console, set []string) error {
 	if c.NArg() != 1 {
 		return usagef("check: got %d arguments, want one coefficient file", c.NArg())
@@ -75,7 +79,8 @@ func runCheck(c *cli.Context, con *console, set []string) error {
 	return nil
 }
 
-// checkRefit makes the file again from its recorded inputs and compares.
+// checkRefit makes the coefficient file again from its recorded inputs and compares the bytes. It
+// returns an error with exit status 3 if they differ. overrides are the values of --set.
 func checkRefit(c *cli.Context, con *console, overrides []string) error {
 	if c.String("data") == "" {
 		return usagef("check --refit: missing --data PARENT")
@@ -126,14 +131,14 @@ type checkDoc struct {
 	Compatible    bool           `json:"compatible"`
 	Replayable    bool           `json:"replayable"`
 	Gates         map[string]int `json:"gates"` // pass, fail, null
-	// Purposes are the verdicts that travel with the file; empty: not validated.
+	// Purposes are the verdicts by purpose that the file states; empty if it was not validated.
 	Purposes   []coeff.PurposeVerdict `json:"purposes"`
 	Mismatches []trace.Finding        `json:"mismatches"`
 	Inputs     export.Inputs          `json:"inputs"` // the files it was made from
 }
 
-// checkFile checks a coefficient file, its inputs and, where against is given, that it fits the
-// deployment. It prints a line for each mismatch.
+// checkFile checks a coefficient file, its inputs below data and, if against names a deployment,
+// that the file fits it. It prints a line for each mismatch and returns the coefficients.
 func checkFile(con *console, file, against, data string) (*coeff.Set, error) {
 	set, in, err := con.loadSet(file)
 	if err != nil {
@@ -190,6 +195,8 @@ func checkFile(con *console, file, against, data string) (*coeff.Set, error) {
 	return set, nil
 }
 
+// compatibleLine returns the line for a file without a mismatch: its specification, its gates, its
+// verdicts by purpose and the deployment d that it fits; d may be nil.
 func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment) string {
 	g := gateCounts(set)
 	validated := "not validated"
@@ -208,6 +215,8 @@ func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment) string {
 	return s
 }
 
+// gateCounts returns the number of gates in a file by their result: pass, fail and null (no
+// result).
 func gateCounts(set *coeff.Set) map[string]int {
 	n := map[string]int{"pass": 0, "fail": 0, "null": 0}
 	for _, g := range set.Gates {

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/shard"
 )
 
+// collectCommand returns the command collect.
 func collectCommand() *cli.Command {
 	o := pipeline.DefaultRunOptions()
 	groups := runGroups(&o)
@@ -44,6 +45,8 @@ Example:
 	})
 }
 
+// runCollect prints the open tasks of a plan or, when none is open, writes the results and reports
+// as run does.
 func runCollect(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	par.LeanHeap()
 	// stdout has only the ids of open tasks: shell loops end when there are none.
@@ -80,7 +83,8 @@ func runCollect(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	return verdictError(c, con, got.Validation)
 }
 
-// listGarbage prints what tasks left over in the folder of a plan, and removes it with --remove.
+// listGarbage prints the files and folders that tasks left in the folder of a plan, and removes
+// them with --remove.
 func listGarbage(c *cli.Context, con *console) error {
 	garbage, err := shard.Job{Dir: c.Args().First()}.Garbage()
 	if err != nil {

@@ -16,15 +16,15 @@ const (
 	moreCategory      = "More"
 )
 
-// namedCommand is a command before it is made. Making one may read embedded tables, so that a call
-// makes only the command it names.
+// namedCommand is a command before it is made. Making one may read embedded tables, so a call of
+// the program makes only the command that it names.
 type namedCommand struct {
 	category, name string
 	make           func() *cli.Command
 }
 
-// allCommands returns the commands in the order and under the headings of help; each is made in a file
-// of its own.
+// allCommands returns the commands in the order and under the headings of help. The file of each is
+// named like it.
 func allCommands() []namedCommand {
 	return []namedCommand{
 		{predictCategory, "size", sizeCommand},
@@ -53,7 +53,7 @@ func allCommands() []namedCommand {
 	}
 }
 
-// makeCommands makes the command that word names, all of them where it names none.
+// makeCommands returns the command that word names, or all of them if it names none.
 func makeCommands(word string) []*cli.Command {
 	var all []*cli.Command
 	for _, c := range allCommands() {
@@ -69,8 +69,9 @@ func makeCommands(word string) []*cli.Command {
 	return all
 }
 
-// newCommand completes a command: the flags of every command, the environment, and what it does,
-// with a console to write to. groups are the groups of pipeline.yaml that it reads.
+// newCommand completes a command and returns it: it adds the flags of every command, the
+// environment variables, and the function run, which gets a console to write to. groups are the
+// groups of pipeline.yaml that the command reads.
 func newCommand(cmd *cli.Command, groups []group, run func(*cli.Context, *console) error) *cli.Command {
 	cmd.Flags = append(cmd.Flags, everywhereFlags()...)
 	readEnvironment(cmd.Name, cmd.Flags)
@@ -91,7 +92,8 @@ func newCommand(cmd *cli.Command, groups []group, run func(*cli.Context, *consol
 	return cmd
 }
 
-// newParent completes a command that does nothing without one of its subcommands.
+// newParent completes a command that only has subcommands, and returns it. Called without one of
+// them it is an error that names them.
 func newParent(cmd *cli.Command) *cli.Command {
 	cmd.OnUsageError = func(c *cli.Context, err error, _ bool) error { return usageError(c, err, nil) }
 	cmd.Action = func(c *cli.Context) error {

@@ -13,6 +13,7 @@ import (
 //go:embed completion
 var completions embed.FS
 
+// completionCommand returns the command completion.
 func completionCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
@@ -26,6 +27,7 @@ func completionCommand() *cli.Command {
 	}
 }
 
+// printCompletion prints the completion script of the shell in the argument, or the man page.
 func printCompletion(c *cli.Context) (err error) {
 	whole := newApp("", c.App.Reader, c.App.Writer, c.App.ErrWriter)
 	whole.Setup() // the library's own commands

@@ -19,8 +19,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// pipelineConfig is pipeline.yaml: options by stage, under the names of their flags, and gate
-// thresholds. Flags on the command line win.
+// pipelineConfig is the content of pipeline.yaml: options by stage, under the names of their flags,
+// and thresholds of gates. Flags on the command line take precedence.
 type pipelineConfig struct {
 	Extract  map[string]yaml.Node `yaml:"extract"`
 	Fit      map[string]yaml.Node `yaml:"fit"`
@@ -31,6 +31,7 @@ type pipelineConfig struct {
 	Gates    map[string]float64   `yaml:"gates"`
 }
 
+// group returns the options of a stage. It panics for an unknown name, which is a bug.
 func (p *pipelineConfig) group(name string) map[string]yaml.Node {
 	switch name {
 	case "extract":
@@ -49,6 +50,7 @@ func (p *pipelineConfig) group(name string) map[string]yaml.Node {
 	panic("pipeline.yaml has no group " + name)
 }
 
+// configName is the file of options that commands read from the working folder.
 const configName = "pipeline.yaml"
 
 // group is a group of pipeline.yaml that a command reads: a stage, and its options. The command
@@ -59,7 +61,7 @@ type group struct {
 	options []cli.Flag
 }
 
-// flagsOf returns the named options of groups, to be flags of a command.
+// flagsOf returns the named options of groups, which a command adds to its flags.
 func flagsOf(groups []group, names ...string) []cli.Flag {
 	var all []cli.Flag
 	for _, g := range groups {
@@ -68,15 +70,15 @@ func flagsOf(groups []group, names ...string) []cli.Flag {
 	return option.Only(all, names...)
 }
 
-// settings are what pipeline.yaml sets for a command.
+// settings are what pipeline.yaml sets for a command besides the options: thresholds of gates.
 type settings struct {
 	gates  map[string]float64
 	record *result.Config // for the documents; nil: no file
 }
 
-// configure sets the options that pipeline.yaml has for the stages of the command and the command
-// line does not, and prints what it set. given is the file of --config, "" for that of the working
-// folder; inputs are what the command reads.
+// configure sets the options of the command's stages that pipeline.yaml has and the command line
+// does not, and prints what it set. given is the file of --config, or "" for pipeline.yaml of the
+// working folder. inputs are the paths that the command reads.
 func (con *console) configure(c *cli.Context, given string, inputs []string) error {
 	path := given
 	if path == "" {
@@ -93,7 +95,7 @@ func (con *console) configure(c *cli.Context, given string, inputs []string) err
 	return con.shareOptions(c)
 }
 
-// readConfig reads pipeline.yaml.
+// readConfig reads the file path and sets the options in it.
 func (con *console) readConfig(c *cli.Context, path string) error {
 	data, in, err := con.readInput(path)
 	if err != nil {
@@ -128,8 +130,8 @@ func (con *console) readConfig(c *cli.Context, path string) error {
 	return nil
 }
 
-// applyGroup sets the options of one group of the file, and returns those it set as they would
-// stand on the command line.
+// applyGroup sets the options that the group name of the file at path has, and returns those it set
+// in the form of the command line.
 func (con *console) applyGroup(c *cli.Context, path, name string, keys map[string]yaml.Node) ([]string, error) {
 	var set []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -163,8 +165,8 @@ func (con *console) applyGroup(c *cli.Context, path, name string, keys map[strin
 	return set, nil
 }
 
-// setKey sets an option: the flag of the command, else all options of that name in the command's
-// groups. It reports whether there is any.
+// setKey sets an option: the flag of the command or, if the command has no such flag, all options
+// of that name in its groups. It reports whether there is any.
 func (con *console) setKey(c *cli.Context, flag cli.Flag, key string, values []string) (known bool, err error) {
 	for _, value := range values {
 		if err := option.CheckCount(key, value); err != nil {
@@ -189,7 +191,7 @@ func (con *console) setKey(c *cli.Context, flag cli.Flag, key string, values []s
 	return known, err
 }
 
-// keys returns the names of all options of the command.
+// keys returns the names of all options of the command, those of its groups included.
 func (con *console) keys(cmd *cli.Command) []string {
 	names := flagNames(cmd.Flags)
 	for _, g := range con.groups {
@@ -198,7 +200,8 @@ func (con *console) keys(cmd *cli.Command) []string {
 	return names
 }
 
-// shareOptions gives the value of a flag to the options of the same name in other groups.
+// shareOptions sets each option of a group to the value of the command's flag of the same name, if
+// the flag is set.
 func (con *console) shareOptions(c *cli.Context) error {
 	for _, g := range con.groups {
 		for _, f := range g.options {
@@ -215,9 +218,9 @@ func (con *console) shareOptions(c *cli.Context) error {
 	return nil
 }
 
-// workingConfig is pipeline.yaml of the working folder, "" where there is none or where an input of
-// the command is that folder or contains it: options must not come with the data. A pipeline.yaml
-// in a folder of the data is ignored with a warning.
+// workingConfig returns pipeline.yaml of the working folder; "" if there is none, or if an input of
+// the command is that folder or contains it, because options must not come with the data. A
+// pipeline.yaml in a folder of the data is ignored with a warning.
 func workingConfig(con *console, inputs []string) (string, error) {
 	found := ""
 	if isFile(configName) {
@@ -256,12 +259,13 @@ func workingConfig(con *console, inputs []string) (string, error) {
 	return found, nil
 }
 
+// isFile reports whether there is a regular file at the path.
 func isFile(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.Mode().IsRegular()
 }
 
-// isWithin reports whether dir is parent or lies below it, links resolved.
+// isWithin reports whether dir is parent or is below it. It resolves symbolic links.
 func isWithin(dir, parent string) (bool, error) {
 	var real [2]string
 	for i, p := range []string{dir, parent} {

@@ -20,6 +20,9 @@ import (
 
 // console is what a command writes to: data to out, messages to err. newCommand makes one for each
 // call of a command.
+//
+// The long form prints all tables and warnings (with -v, and for commands without a short form).
+// The short form (brief) prints no tables and sums warnings up.
 type console struct {
 	out, err io.Writer
 	text     io.Writer // tables and lines for people: out, or err where a program reads out
@@ -30,8 +33,8 @@ type console struct {
 	tty      bool            // err is a terminal
 	width    int             // of err, in columns; 100 where it is no terminal
 	outWidth int             // of text, in columns; 0 where it is no terminal
-	brief    bool            // short form: no tables, warnings summed up
-	deferred []trace.Finding // see deferWarnings
+	brief    bool            // short form
+	deferred []trace.Finding // warnings that deferWarnings keeps for flushWarnings
 	changes  *result.Changes // since --baseline
 	summary  bool            // stdout has the summary of --summary only
 
@@ -48,9 +51,11 @@ type console struct {
 // outputFiles are flags with files that are written at the end of the work, and checked before it.
 var outputFiles = []string{"ledger", "junit", "save-gram", "emit-otlp"}
 
-// fullName is a command as it was called, without the program.
+// fullName returns the words of a command without the name of the program: "predictor fit".
 func fullName(c *cli.Context) string { return strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ") }
 
+// newConsole returns the console of a call: its streams, the flags of every command, and the width
+// of the terminal.
 func newConsole(c *cli.Context) (*console, error) {
 	con := &console{
 		out:     c.App.Writer,
@@ -88,7 +93,7 @@ func newConsole(c *cli.Context) (*console, error) {
 	return con, nil
 }
 
-// columns is the width of the terminal w writes to, 0 when it is none.
+// columns returns the width in columns of the terminal that w writes to; 0 if it is no terminal.
 func columns(w io.Writer) int {
 	if o, ok := w.(*output); ok {
 		w = o.raw
@@ -103,7 +108,7 @@ func columns(w io.Writer) int {
 	return 80
 }
 
-// infof prints one line of message unless --quiet.
+// infof prints one line of message on stderr, unless --quiet.
 func (con *console) infof(format string, args ...any) {
 	if con.quiet {
 		return
@@ -111,7 +116,8 @@ func (con *console) infof(format string, args ...any) {
 	con.message("info", fmt.Sprintf(format, args...))
 }
 
-// warn prints findings, each once; they are shown even with --quiet, since they change what a number means.
+// warn prints findings on stderr, each once. They are printed also with --quiet, because they
+// change what a number means.
 func (con *console) warn(findings []trace.Finding) {
 	for _, f := range findings {
 		con.mu.Lock()
@@ -125,6 +131,7 @@ func (con *console) warn(findings []trace.Finding) {
 	}
 }
 
+// message prints one line on stderr in the format of --log-format. level is info or warning.
 func (con *console) message(level, msg string) {
 	con.mu.Lock()
 	defer con.mu.Unlock()
@@ -151,8 +158,8 @@ func (con *console) document(doc any) error {
 	return result.Write(con.out, doc)
 }
 
-// progress draws a bar with rate and ETA on a terminal, a plain line every two
-// seconds elsewhere, and nothing with --quiet.
+// progress returns a function that draws a bar with rate and remaining time on a terminal and
+// prints a plain line every two seconds elsewhere; nil with --quiet.
 func (con *console) progress() trace.Progress {
 	if con.quiet {
 		return nil
@@ -198,6 +205,7 @@ func (con *console) progress() trace.Progress {
 	}
 }
 
+// clearBar removes the progress bar from the terminal, so that a line can be printed in its place.
 func (con *console) clearBar() {
 	if con.open {
 		con.moveCursor(clearLine)
@@ -205,15 +213,18 @@ func (con *console) clearBar() {
 	}
 }
 
-// clearLine goes back to the start of a terminal's line and empties it.
+// clearLine is what moves the cursor to the start of a terminal's line and clears the line.
 const clearLine = "\r\x1b[K"
 
+// moveCursor writes a control sequence to the terminal.
 func (con *console) moveCursor(s string) {
 	if o, ok := con.err.(*output); ok {
 		o.control(s)
 	}
 }
 
+// progressText returns the text of a progress line: the share that is done, the amount, the rate
+// per second and the time that is left. A total of 0 is unknown. bar adds a bar.
 func progressText(stage string, done, total int64, unit string, elapsed time.Duration, bar bool) string {
 	rate := float64(done) / max(elapsed.Seconds(), 1e-3)
 	if total <= 0 {
@@ -231,6 +242,7 @@ func progressText(stage string, done, total int64, unit string, elapsed time.Dur
 		amount(rate, unit), eta)
 }
 
+// amount returns a quantity with its unit; bytes ("B") in MB.
 func amount(v float64, unit string) string {
 	if unit == "B" {
 		return fmt.Sprintf("%.1f MB", v/1e6)
@@ -238,9 +250,9 @@ func amount(v float64, unit string) string {
 	return fmt.Sprintf("%.0f %s", v, unit)
 }
 
-// output is a stream that remembers the first failed write, so that printing code need not check
+// output is a stream that remembers the first failed write, so that code that prints need not check
 // every write and a full disk is still reported. After a failure it drops everything, so that a
-// stage goes on to write its files. Control characters are escaped, because names come from
+// stage goes on and writes its files. Control characters are escaped, because names come from
 // recordings.
 type output struct {
 	raw  io.Writer
@@ -250,8 +262,10 @@ type output struct {
 	used bool
 }
 
+// newOutput returns an output that writes to w.
 func newOutput(w io.Writer) *output { return &output{raw: w, text: files.Writer{W: w}} }
 
+// Write writes p with control characters escaped. It always returns len(p) and nil.
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -262,7 +276,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// control writes what moves a terminal's cursor.
+// control writes a control sequence that moves a terminal's cursor, without escaping.
 func (o *output) control(s string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -278,7 +292,8 @@ func (o *output) isUsed() bool {
 	return o.used
 }
 
-// failure is the first write error.
+// failure returns the first write error. It returns nil if the reader closed the pipe, as head
+// does.
 func (o *output) failure() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
+// diffCommand returns the command diff.
 func diffCommand() *cli.Command {
 	o := export.DefaultDiffOptions()
 	ref := pipeline.DefaultReference()
@@ -46,6 +47,8 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return runDiff(c, con, o, ref) })
 }
 
+// runDiff compares the two coefficient files that are the arguments, with their predictions on the
+// reference workload, and prints the result.
 func runDiff(c *cli.Context, con *console, opt export.DiffOptions, ref pipeline.Reference) error {
 	if c.NArg() != 2 {
 		return usagef("diff: got %d arguments, want two coefficient files", c.NArg())
@@ -89,6 +92,8 @@ func runDiff(c *cli.Context, con *console, opt export.DiffOptions, ref pipeline.
 	return reportDiff(con, doc, c.Bool("all"), c.Bool("fail-on-change"))
 }
 
+// reportDiff prints the document of diff. all prints unchanged terms too; fail makes a change an
+// error with exit status 3.
 func reportDiff(con *console, doc *export.DiffDoc, all, fail bool) error {
 	con.table("Coefficients, significance from "+doc.Significance, cells{"model", "term", "unit", "A", "B", "B/A",
 		"p", "moved"},
@@ -115,6 +120,8 @@ func reportDiff(con *console, doc *export.DiffDoc, all, fail bool) error {
 	return nil
 }
 
+// termRows returns the rows of the table of coefficients, without unchanged terms unless all is
+// set.
 func termRows(terms []export.TermDiff, all bool) []cells {
 	var rows []cells
 	for i := range terms {
@@ -138,6 +145,7 @@ func termRows(terms []export.TermDiff, all bool) []cells {
 	return rows
 }
 
+// predictionRows returns the rows of the table of predictions, in ms.
 func predictionRows(preds []export.Prediction) []cells {
 	var rows []cells
 	for _, p := range preds {

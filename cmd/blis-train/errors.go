@@ -33,10 +33,10 @@ const (
 	exitInterrupted = 130
 )
 
-// usagef returns a mistake in how the command was called: exit status 2.
+// usagef returns an error for a command that was called wrongly: exit status 2.
 func usagef(format string, args ...any) error { return option.Misusef(format, args...) }
 
-// gatef returns a verdict, not a failure of the program: exit status 3.
+// gatef returns an error for a verdict, which is not a failure of the program: exit status 3.
 func gatef(format string, args ...any) error {
 	return &pipeline.VerdictError{Msg: fmt.Sprintf(format, args...)}
 }
@@ -47,6 +47,7 @@ type errorDoc struct {
 	Error         errorInfo `json:"error"`
 }
 
+// errorInfo is the error in an errorDoc.
 type errorInfo struct {
 	Code       string   `json:"code"` // of docs/codes.md; "" where there is none
 	Messages   []string `json:"messages"`
@@ -54,6 +55,7 @@ type errorInfo struct {
 	ExitStatus int      `json:"exit_status"`
 }
 
+// errorDocument prints the error as a JSON document.
 func (s *session) errorDocument(out io.Writer, err error, exit int) {
 	info := errorInfo{Messages: errorMessages(err), Hint: hintOf(err, s.command), ExitStatus: exit}
 	if placed, ok := errors.AsType[*trace.SyntaxError](err); ok {
@@ -66,7 +68,7 @@ func (s *session) errorDocument(out io.Writer, err error, exit int) {
 	}
 }
 
-// exitCode prints err as "error: …" and at most one "hint: …" and picks the exit code.
+// exitCode prints err as "error: …" and at most one "hint: …", and returns the exit status.
 func (s *session) exitCode(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
@@ -96,7 +98,7 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 	return exitFailed
 }
 
-// errorMessages returns the errors joined in err, one each.
+// errorMessages returns the message of each error that is joined in err.
 func errorMessages(err error) []string {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -125,14 +127,14 @@ func (s *session) printError(stderr io.Writer, msg, hint string) {
 	}
 }
 
-// percentGiven matches a message about a share that was given in percent.
+// percentGiven matches the message about a share that was given in percent, such as 95 for 0.95.
 var percentGiven = regexp.MustCompile(`got (\d\d?), want (?:a share|0\.\.1)`)
 
-// choiceError matches a message that lists the possible words.
+// choiceError matches a message that lists the words that an option can have.
 var choiceError = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
 
-// hintOf returns the hint printed with an error of a command: the error's own, else the word that was
-// probably meant, else where the keys, flags or codes are explained.
+// hintOf returns the hint printed with an error of a command: the error's own, else the word that
+// was probably meant, else where the keys, flags or codes are explained; "" if there is none.
 func hintOf(err error, command string) string {
 	var (
 		misuse  *option.Misuse
@@ -179,8 +181,8 @@ func hintOf(err error, command string) string {
 	return ""
 }
 
-// absentHint returns the hint at a path where there is no file: the name that was probably meant,
-// or how to look.
+// absentHint returns the hint for a path without a file: the name that was probably meant, or how
+// to look for it.
 func absentHint(path string) string {
 	folder, name := filepath.Split(path)
 	entries, gone := os.ReadDir(cmp.Or(folder, "."))
@@ -197,7 +199,8 @@ func absentHint(path string) string {
 	return "there is no such file: list the folder with ls " + cmp.Or(folder, ".")
 }
 
-// kindOfFile recognises a file that was given in the place of another; "" where it cannot.
+// kindOfFile returns what a file is ("a run.yaml"), recognised by its content, for a file that was
+// given in the place of another; "" if it cannot be recognised.
 func kindOfFile(name string) string {
 	text, _ := files.ReadAll(name)
 	for _, kind := range []struct{ mark, name string }{

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 )
 
+// experimentCommand returns the command experiment.
 func experimentCommand() *cli.Command {
 	return newParent(&cli.Command{
 		Name:  "experiment",
@@ -25,6 +26,7 @@ Example:
 	})
 }
 
+// isolationCommand returns the command experiment isolation.
 func isolationCommand() *cli.Command {
 	o := cluster.DefaultIsolationOptions()
 	return newCommand(&cli.Command{
@@ -41,6 +43,7 @@ Example:
 	})
 }
 
+// optimiseCommand returns the command experiment optimise.
 func optimiseCommand() *cli.Command {
 	o := cluster.DefaultOptimiseOptions()
 	return newCommand(&cli.Command{
@@ -58,7 +61,8 @@ Example:
 	})
 }
 
-// runExperiment runs an experiment with the options o, of which base are a part.
+// runExperiment runs the experiment do with the options o and prints its document with show. base
+// are the options that all experiments have, a part of o.
 func runExperiment[O, D any](c *cli.Context, con *console, base *cluster.IsolationOptions, o *O,
 	do func(context.Context, O) (D, error), show func(*console, D)) error {
 	base.Special = con.special
@@ -72,6 +76,8 @@ func runExperiment[O, D any](c *cli.Context, con *console, base *cluster.Isolati
 	return con.document(doc)
 }
 
+// showIsolation prints the cells (configurations of the cluster), the frontiers and the verdicts of
+// experiment isolation.
 func showIsolation(con *console, d *cluster.Document) {
 	con.warn(d.Warnings)
 	var rows []cells
@@ -122,6 +128,7 @@ func showIsolation(con *console, d *cluster.Document) {
 	con.table("verdicts", cells{"", "verdict", "why"}, rows)
 }
 
+// showOptimise prints the tuned policies, their parameters and their goodput on other loads.
 func showOptimise(con *console, d *cluster.OptimiseDoc) {
 	con.warn(d.Warnings)
 	var rows, transfer, knobs []cells

@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// explainCommand returns the command explain.
 func explainCommand() *cli.Command {
 	return newCommand(&cli.Command{
 		Name:      "explain",
@@ -29,7 +30,8 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return explain(con, c.Args().Slice()) })
 }
 
-// explain prints the codes asked for; every argument must name at least one.
+// explain prints the codes that the arguments name, all codes without an argument. Each argument
+// must match at least one.
 func explain(con *console, args []string) error {
 	all := append(catalogue(), gateReasons()...)
 	var found []explained
@@ -59,7 +61,8 @@ func explain(con *console, args []string) error {
 	return nil
 }
 
-// matchingCodes returns the entries with exactly that code, else those containing it.
+// matchingCodes returns the entries with exactly the code in arg, or if there is none those that
+// contain it.
 func matchingCodes(all []explained, arg string) []explained {
 	want := strings.ToLower(strings.NewReplacer("-", "_", " ", "_").Replace(arg))
 	var exact, containing []explained
@@ -77,6 +80,8 @@ func matchingCodes(all []explained, arg string) []explained {
 	return containing
 }
 
+// unknownCode returns the error for an argument that matches no code, with the nearest code as a
+// hint.
 func unknownCode(all []explained, arg string) error {
 	var names []string
 	for _, e := range all {
@@ -101,12 +106,13 @@ type explained struct {
 	Action  string     `json:"action" yaml:"action"`
 }
 
-// isUsage reports whether a code means that a command was called wrongly.
+// isUsage reports whether a code is that of a command that was called wrongly.
 func isUsage(code trace.Code) bool {
 	return slices.ContainsFunc(catalogue(), func(e explained) bool { return e.Code == code && e.Kind == "usage" })
 }
 
-// gateReasons are what failed gates and diagnoses say beside codes.
+// gateReasons returns explanations of the words that are no codes: the gates, and the reasons in
+// failed gates and diagnoses.
 func gateReasons() (all []explained) {
 	for _, g := range gate.All() {
 		all = append(all, explained{trace.Code(g.Name), "pipeline/validate", "gate",
@@ -121,10 +127,10 @@ func gateReasons() (all []explained) {
 	return all
 }
 
-// asSentence makes s start with a capital and end with a stop.
+// asSentence returns s with a capital first letter and a full stop.
 func asSentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
 
-// catalogue is every code of every package, sorted by code and package.
+// catalogue returns the codes of all packages, sorted by code and package.
 var catalogue = sync.OnceValue(func() (all []explained) {
 	for name, codes := range *files.Embedded[map[string]map[trace.Code]explained](codeText, "codes.yaml")() {
 		for code, e := range codes {

@@ -23,6 +23,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// exportCommand returns the command export.
 func exportCommand() *cli.Command {
 	o := pipeline.DefaultExportOptions()
 	groups := []group{{"export", o.Flags()}}
@@ -46,13 +47,13 @@ Example:
 	}, groups, func(c *cli.Context, con *console) error { return runExport(c, con, &o) })
 }
 
-// fitFormats returns the foreign formats that are made of a fit: the core's, and those of the
-// autoscalers.
+// fitFormats returns the writers of all formats that are made from fit.json: those of packages
+// export, autoscale and library/build.
 func fitFormats() []export.Writer {
 	return slices.Concat(export.Writers(), autoscale.Writers(), build.Writers())
 }
 
-// predictorSettings are the options of the formats that are made of predictor.json.
+// predictorSettings are the options of the formats that are made from predictor.json.
 var predictorSettings = map[export.Format][]export.Setting{
 	predictor.FormatXGBoost: {{Key: "model", Usage: "FOREST, trees, or a quantile: trees-q50, trees-q90, trees-q99",
 		Default: "trees"}},
@@ -61,7 +62,8 @@ var predictorSettings = map[export.Format][]export.Setting{
 		Default: fmt.Sprint(predictor.ServerBucketRows), Number: true}},
 }
 
-// formatHelp lists the formats by the document that they are made of, with their options.
+// formatHelp returns the part of the help that lists the formats, by the document from which they
+// are made, with their options.
 func formatHelp() string {
 	var b strings.Builder
 	line := func(f export.Format, settings []export.Setting) {
@@ -87,6 +89,8 @@ func formatHelp() string {
 	return b.String()
 }
 
+// runExport writes the document in the argument (fit.json, queue.json or predictor.json), or the
+// coefficients for --deployment, in the format of --format.
 func runExport(c *cli.Context, con *console, o *pipeline.ExportOptions) error {
 	if c.NArg() > 1 || c.NArg() == 0 && c.String("deployment") == "" {
 		return usagef("export: got %d arguments, want one fit.json, or --deployment run.yaml", c.NArg())
@@ -117,7 +121,8 @@ func runExport(c *cli.Context, con *console, o *pipeline.ExportOptions) error {
 	return showExport(con, o.Out, got)
 }
 
-// exportQueue writes a queueing calibration in the format of an autoscaler.
+// exportQueue writes a queueing calibration (queue.json) in the format of an autoscaler. It returns
+// an error if the document's verdict does not allow it.
 func exportQueue(c *cli.Context, con *console, o pipeline.ExportOptions) error {
 	if err := o.ResolveFor(autoscale.SettingsOf(o.Format)); err != nil {
 		return err
@@ -137,7 +142,7 @@ func exportQueue(c *cli.Context, con *console, o pipeline.ExportOptions) error {
 	return con.writeExport(o, out)
 }
 
-// writeExport writes the files of an export and prints what they are.
+// writeExport writes the files of an export and prints their names.
 func (con *console) writeExport(o pipeline.ExportOptions, out *export.Output) error {
 	got, err := pipeline.WriteExport(o.Out, o.Format, out)
 	if err != nil {
@@ -156,6 +161,8 @@ type exportDoc struct {
 	Projections []export.Projected `json:"projections,omitempty"` // blis-defaults: one a configuration
 }
 
+// showExport prints the files of an export and, for blis-defaults, how well its terms describe the
+// model.
 func showExport(con *console, path string, got *pipeline.ExportResult) error {
 	doc := exportDoc{SchemaVersion: result.SchemaVersion, Format: got.Format, Warnings: got.Output.Warnings,
 		Files:       got.Files,
@@ -176,6 +183,8 @@ func showExport(con *console, path string, got *pipeline.ExportResult) error {
 	return con.document(doc)
 }
 
+// projectionRows returns the rows of the table of blis-defaults: the errors of the steps, and the
+// ratio of simulated latencies with its terms to those with the model.
 func projectionRows(path string, all []export.Projected) []cells {
 	var rows []cells
 	for _, p := range all {
@@ -193,7 +202,7 @@ func projectionRows(path string, all []export.Projected) []cells {
 	return rows
 }
 
-// runPredictorExport writes a predictor.json in a router's format.
+// runPredictorExport writes a predictor.json in the format of a router.
 func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) error {
 	if err := o.ResolveFor(predictorSettings[o.Format]); err != nil {
 		return err
@@ -239,7 +248,7 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	return con.writeExport(o, out)
 }
 
-// exportSet exports a coefficient set for one deployment, without a fit, from a file or the library.
+// exportSet exports the coefficients of a file or of the library for one deployment, without a fit.
 func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	write, err := o.Resolve()
 	if err != nil {

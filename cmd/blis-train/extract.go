@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// extractCommand returns the command extract.
 func extractCommand() *cli.Command {
 	o := pipeline.DefaultExtractOptions()
 	groups := []group{{"extract", o.Flags()}}
@@ -36,6 +37,8 @@ Example:
 	}, groups, func(c *cli.Context, con *console) error { return runExtract(c, con, &o) })
 }
 
+// runExtract extracts the recordings in the arguments and prints the account; with --dry-run it
+// only lists the runs.
 func runExtract(c *cli.Context, con *console, o *pipeline.ExtractOptions) error {
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
@@ -64,7 +67,8 @@ func runExtract(c *cli.Context, con *console, o *pipeline.ExtractOptions) error 
 	return errors.Join(err, con.document(doc))
 }
 
-// completeExtract adds to the options of an extraction where it reads and reports to.
+// completeExtract sets the options of an extraction that are not flags: its standard input, and the
+// functions to which it reports progress and warnings.
 func (con *console) completeExtract(c *cli.Context, o *pipeline.ExtractOptions) {
 	o.Special = con.special
 	o.Config = con.settings.record
@@ -73,7 +77,8 @@ func (con *console) completeExtract(c *cli.Context, o *pipeline.ExtractOptions) 
 	o.Warn = con.warn
 }
 
-// extracted returns what prints the account of an extraction that begins now.
+// extractReporter returns a function that prints the account of an extraction. The extraction's
+// time counts from now.
 func (con *console) extractReporter() func(*result.Extract) {
 	start := time.Now()
 	return func(doc *result.Extract) {
@@ -100,7 +105,7 @@ func (con *console) extractReporter() func(*result.Extract) {
 	}
 }
 
-// printExtract prints the account as tables and the warnings.
+// printExtract prints the account of an extraction as tables, and its warnings.
 func printExtract(con *console, doc *result.Extract) {
 	con.showSections(report.Input{Extract: doc}, "data")
 	for i := range doc.Runs {
@@ -117,12 +122,13 @@ type dryRunDoc struct {
 	Runs          []foundRun `json:"runs"`
 }
 
+// foundRun is a run folder that --dry-run found.
 type foundRun struct {
 	ID     string `json:"id"`
 	Folder string `json:"folder"`
 }
 
-// listRuns answers --dry-run.
+// listRuns prints the run folders that would be read, for --dry-run.
 func listRuns(con *console, inputs []string, o pipeline.ExtractOptions) error {
 	runs, err := pipeline.Discover(inputs, &o)
 	if err != nil {

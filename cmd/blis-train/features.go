@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// featuresCommand returns the command features.
 func featuresCommand() *cli.Command {
 	return newCommand(&cli.Command{
 		Name:      "features",
@@ -40,6 +41,8 @@ Example:
 	}, nil, runFeatures)
 }
 
+// runFeatures prints how the features of the step --step are computed, and what each contributes to
+// the prediction.
 func runFeatures(c *cli.Context, con *console) error {
 	if c.NArg() != 1 {
 		return usagef("features: got %d arguments, want one extracted folder", c.NArg())
@@ -71,8 +74,9 @@ func runFeatures(c *cli.Context, con *console) error {
 	return con.document(doc)
 }
 
-// featuresSet returns the coefficient file asked for. Without one it is the library's,
-// unless another version is asked for or the library has none for the run.
+// featuresSet returns the coefficient file of --coefficients or, without it, the library's
+// coefficients for the run. It returns nil if another version of the specification is asked for, or
+// if the library has no coefficients for the run.
 func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 	name := c.String("coefficients")
 	if name != "" && name != simulate.LibraryWord {
@@ -97,7 +101,8 @@ func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 	return set, err
 }
 
-// featuresVersion returns the version asked for, which must be the coefficients'.
+// featuresVersion returns the version of the specification: the one asked for, which must be that
+// of the coefficients, else that of the coefficients, else the default of the deployment.
 func featuresVersion(asked string, set *coeff.Set, d *deploy.Deployment) (features.Version, error) {
 	switch {
 	case asked == "" && set == nil:
@@ -115,7 +120,7 @@ func featuresVersion(asked string, set *coeff.Set, d *deploy.Deployment) (featur
 	return v, nil
 }
 
-// pickRun finds the run by id; without one there must be exactly one.
+// pickRun returns the run with the id. Without an id there must be exactly one run.
 func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
 	var ids []string
 	for i := range ext.Runs {
@@ -134,6 +139,7 @@ func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
 	return nil, err
 }
 
+// showFeatures prints the batch of a step, the inputs, the constants and the features.
 func showFeatures(con *console, doc *pipeline.StepExplanation) {
 	e := doc.Explanation
 	var members []cells
@@ -165,6 +171,7 @@ func showFeatures(con *console, doc *pipeline.StepExplanation) {
 	con.warn(doc.Warnings)
 }
 
+// quantityRows returns the rows of a table of quantities; derived adds the formula.
 func quantityRows(qs []features.Quantity, derived bool) []cells {
 	var rs []cells
 	for _, q := range qs {

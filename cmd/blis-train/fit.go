@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// fitCommand returns the command fit.
 func fitCommand() *cli.Command {
 	o := pipeline.DefaultFitOptions()
 	var grams []string
@@ -55,6 +56,8 @@ Example:
 	}, groups, func(c *cli.Context, con *console) error { return runFit(c, con, &o, grams) })
 }
 
+// runFit fits coefficients to the folder in the argument, to the files of --from-gram or to tables
+// of load levels, and prints the fit. grams are the files of --from-gram.
 func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string) error {
 	var err error
 	par.LeanHeap()
@@ -110,7 +113,9 @@ func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string
 	return con.document(doc)
 }
 
-// judgeFit judges a fit from requests or load levels, writes its report, and ends with its verdict.
+// judgeFit validates a fit from requests or load levels, writes its report, and returns an error if
+// its verdict is not accepted. in is the extracted folder, out that of the results, of has the
+// options of the fit.
 func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of *pipeline.FitOptions) error {
 	o := pipeline.DefaultValidateOptions()
 	con.completeValidate(&o)
@@ -137,7 +142,8 @@ func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of
 	return verdictError(c, con, val)
 }
 
-// refuseUnused refuses flags that what is fitted makes nothing of, also where they hold their defaults.
+// refuseUnused returns an error if a flag is set that has no meaning for what is fitted (steps,
+// requests, points or Gram files), also if it is set to its default.
 func refuseUnused(c *cli.Context, from string, grams bool) error {
 	kind := fit.FromSteps
 	refused := []string{"deployment"} // the recordings may decide between steps and requests
@@ -157,7 +163,7 @@ func refuseUnused(c *cli.Context, from string, grams bool) error {
 	return nil
 }
 
-// fitPoints fits the tables of load levels that are the arguments.
+// fitPoints fits coefficients to the tables of load levels in the arguments.
 func fitPoints(c *cli.Context, o pipeline.FitOptions) (*result.Fit, error) {
 	if c.NArg() == 0 || c.String("deployment") == "" {
 		return nil, usagef("fit --from points: got %d tables and --deployment %q, want at least one CSV and a run.yaml", c.NArg(),
@@ -170,7 +176,8 @@ func fitPoints(c *cli.Context, o pipeline.FitOptions) (*result.Fit, error) {
 	return pipeline.FitPoints(c.Context, c.Args().Slice(), dep, o)
 }
 
-// showRequests prints what a fit from requests learned.
+// showRequests prints the result of a fit from requests: the passes over the simulator, and the
+// errors on held-out requests.
 func showRequests(con *console, doc *result.Fit) {
 	r := doc.Requests
 	var passes []cells
@@ -220,7 +227,7 @@ func showRequests(con *console, doc *result.Fit) {
 		r.Evaluations, r.SimulatedSteps, r.StepsPerSecond)
 }
 
-// showFit prints the fit for people.
+// showFit prints the tables and warnings of a fit.
 func showFit(con *console, doc *result.Fit) {
 	if doc.Requests != nil {
 		con.showSections(report.Input{Fit: doc}, "coefficients")
@@ -245,8 +252,8 @@ func showFit(con *console, doc *result.Fit) {
 	}
 }
 
-// recipeWords compares the cross-validated errors of the recipes among which the data chose, the
-// chosen one first; empty if one was asked for.
+// recipeWords returns the cross-validated errors of the recipes (specification and prior) among
+// which the data chose, the chosen one first; "" if a recipe was asked for.
 func recipeWords(doc *result.Fit) string {
 	var chosen, others string
 	for _, r := range doc.Recipes {
@@ -264,7 +271,8 @@ func recipeWords(doc *result.Fit) string {
 	return chosen + others
 }
 
-// specWords names spec 1.3, with what older specifications have no features for (spec#default-version).
+// specWords returns words for spec 1.3 and for the layers of the deployments that older
+// specifications have no features for (spec#default-version); "" for other versions.
 func specWords(doc *result.Fit) string {
 	if !features.Layered(features.Version(doc.Beta.SpecVersion)) {
 		return ""
@@ -279,7 +287,7 @@ func specWords(doc *result.Fit) string {
 	return "spec " + doc.Beta.SpecVersion + "; "
 }
 
-// gammaWords is gamma, or "default" where the measurements do not identify it.
+// gammaWords returns gamma, or "default" if the measurements do not identify it.
 func gammaWords(m *result.Model) string {
 	if m.GammaIdentified != nil && !*m.GammaIdentified {
 		return "default"
@@ -287,7 +295,7 @@ func gammaWords(m *result.Model) string {
 	return number(m.GammaEMA)
 }
 
-// priorWords names a prior that is a coefficient set.
+// priorWords returns the name of a prior that is a coefficient set; "" for other priors.
 func priorWords(doc *result.Fit) string {
 	if p := doc.Options.Prior; p != fit.PriorZero && p != fit.PriorRoofline {
 		return "prior " + filepath.Base(p) + ", "

@@ -1,5 +1,8 @@
 package main
 
+// This file has the flags that several commands have. The options of a stage are flags of its
+// package, because pipeline.yaml sets them as well.
+
 import (
 	"slices"
 	"strings"
@@ -8,9 +11,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/option"
 )
-
-// Flags that several commands have. The options of a stage are flags of its package; they hold
-// what pipeline.yaml sets as well.
 
 // everywhereFlags returns the flags of every command.
 func everywhereFlags() []cli.Flag {
@@ -23,45 +23,53 @@ func everywhereFlags() []cli.Flag {
 	}
 }
 
+// outFlag returns the flag -o with the usage.
 func outFlag(usage string) cli.Flag {
 	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: usage}
 }
 
-// resultsFlag is -o of commands that write to their input folder when it is not given.
+// resultsFlag returns -o of commands that write to their input folder if it is not given.
 func resultsFlag() cli.Flag { return outFlag("`FOLDER` of the results (default: OUT itself)") }
 
+// configFlag returns --config.
 func configFlag() cli.Flag {
 	return &cli.StringFlag{Name: "config",
 		Usage: "options by stage and gate thresholds, `FILE` (default: pipeline.yaml of the working folder, " +
 			"unless that holds the data)"}
 }
 
+// verboseFlag returns -v.
 func verboseFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "print every table and every warning in full"}
 }
 
+// ledgerFlag returns --ledger.
 func ledgerFlag() cli.Flag {
 	return &cli.StringFlag{Name: "ledger", Usage: "append one JSON line about this run to `FILE` (see log)"}
 }
 
+// dryRunFlag returns --dry-run.
 func dryRunFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "dry-run", Usage: "list the run folders that would be read and stop"}
 }
 
+// forceFlag returns --force.
 func forceFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds files of other programs"}
 }
 
+// workersFlag returns --workers.
 func workersFlag() cli.Flag {
 	return &cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"}
 }
 
+// tasksDirFlag returns --tasks-dir of plan and collect.
 func tasksDirFlag() cli.Flag {
 	return &cli.StringFlag{Name: "tasks-dir",
 		Usage: "also write the open tasks to `DIR`, as files 0, 1, 2, ... with one id each"}
 }
 
-// verdictFlags decide which verdicts end a command with exit status 0.
+// verdictFlags returns the flags that decide which verdicts end a command with exit status 0.
 func verdictFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "allow-insufficient", Usage: "exit 0 also when there are too few data to decide the gates"},
@@ -69,7 +77,7 @@ func verdictFlags() []cli.Flag {
 	}
 }
 
-// ciFlags print the verdict for continuous integration.
+// ciFlags returns the flags that print the verdict for continuous integration.
 func ciFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "summary",
@@ -78,17 +86,18 @@ func ciFlags() []cli.Flag {
 	}
 }
 
-// environmentFlags are the flags that the environment may set, as CI does. The command line goes
-// before it, and pipeline.yaml behind.
+// environmentFlags are the flags that the environment may set, as CI does. The command line takes
+// precedence over the environment, and the environment over pipeline.yaml.
 var environmentFlags = []string{"json", "quiet", "log-format", "workers", "config", "ledger", "max-bad-frac",
 	"bootstraps", "for"}
 
-// environment returns the variable of a flag.
+// environment returns the name of the environment variable of a flag.
 func environment(flag string) string {
 	return "BLIS_TRAIN_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// readEnvironment has the environment set the flags of environmentFlags that a command has.
+// readEnvironment makes the flags of a command that are in environmentFlags read their environment
+// variables.
 func readEnvironment(command string, flags []cli.Flag) {
 	for _, f := range flags {
 		name := f.Names()[0]
@@ -112,6 +121,7 @@ func readEnvironment(command string, flags []cli.Flag) {
 	}
 }
 
+// flagNames returns the names of flags, short ones included.
 func flagNames(flags []cli.Flag) []string {
 	var names []string
 	for _, f := range flags {
@@ -120,7 +130,8 @@ func flagNames(flags []cli.Flag) []string {
 	return names
 }
 
-// goesWith refuses the named flags, which have a meaning only together with what is given.
+// goesWith returns an error if one of the named flags is set, which have a meaning only together
+// with what.
 func goesWith(c *cli.Context, what string, names ...string) error {
 	for _, name := range names {
 		if c.IsSet(name) {

@@ -20,6 +20,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// initCommand returns the command init.
 func initCommand() *cli.Command {
 	return newCommand(&cli.Command{
 		Name:  "init",
@@ -47,6 +48,7 @@ Example:
 	}, nil, runInit)
 }
 
+// runInit writes a run.yaml from the server's command line and start-up log.
 func runInit(c *cli.Context, con *console) error {
 	if c.String("from-cmdline") == "" && c.String("from-log") == "" {
 		return usagef("init: missing --from-cmdline or --from-log")
@@ -77,7 +79,8 @@ func runInit(c *cli.Context, con *console) error {
 		append([]trace.Finding{}, findings...)})
 }
 
-// draftOf merges flags, command line and log, in this order, and adds vLLM's defaults.
+// draftOf returns the draft of a run.yaml. Flags take precedence over the server's command line,
+// and that over the log; what none of them states gets vLLM's default.
 func draftOf(c *cli.Context) (*deploy.Draft, error) {
 	draft := deploy.NewDraft()
 	for _, f := range []struct{ flag, key string }{
@@ -116,6 +119,7 @@ func draftOf(c *cli.Context) (*deploy.Draft, error) {
 	return draft, nil
 }
 
+// draftOfLog returns the draft that a log gives. name "-" is standard input; special allows pipes.
 func draftOfLog(name string, stdin io.Reader, special bool) (*deploy.Draft, error) {
 	if name == "-" {
 		return deploy.FromLog(stdin, "standard input")
@@ -128,7 +132,7 @@ func draftOfLog(name string, stdin io.Reader, special bool) (*deploy.Draft, erro
 	return deploy.FromLog(f, name)
 }
 
-// writeDraft writes the file, or standard output without -o.
+// writeDraft writes the text of run.yaml to the file of -o, or to standard output.
 func writeDraft(c *cli.Context, con *console, text []byte) error {
 	name := c.String("out")
 	if name == "" {
@@ -161,9 +165,9 @@ type initDoc struct {
 	Warnings      []trace.Finding `json:"warnings"` // flags that were not written, settings that are not modelled
 }
 
-// modelConfig gives the draft the model's config.json: the one that is stated, else the one in the
-// folder of the run.yaml to write, else one on this machine, which is copied into that folder. It
-// returns the model, nil where the file cannot be read.
+// modelConfig sets the model's config.json in the draft: the stated one, else the one in the folder
+// of the run.yaml to be written (out), else one on this machine, which is copied into that folder.
+// It returns the model; nil if the file cannot be read.
 func (con *console) modelConfig(draft *deploy.Draft, out string) (*model.Model, error) {
 	const name = "config.json"
 	dir := filepath.Dir(out)
@@ -210,8 +214,8 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*model.Model, 
 	return m, nil
 }
 
-// readModel reads the model's config.json. A file that cannot be read or is refused is a warning
-// here: init writes run.yaml all the same.
+// readModel returns the model that a config.json describes. If the file cannot be read or is
+// refused it warns and returns nil, because init still writes run.yaml.
 func (con *console) readModel(draft *deploy.Draft, path string) *model.Model {
 	f, err := files.Open(path, false)
 	if err != nil {
@@ -225,7 +229,7 @@ func (con *console) readModel(draft *deploy.Draft, path string) *model.Model {
 	return con.describeModel(model.Load(f, path, opts))
 }
 
-// builtInModel returns the built-in model of that name, nil for none.
+// builtInModel returns the built-in model with the id; nil if there is none.
 func (con *console) builtInModel(draft *deploy.Draft, id string) *model.Model {
 	id, known := model.BuiltInID(id)
 	if !known {
@@ -236,7 +240,8 @@ func (con *console) builtInModel(draft *deploy.Draft, id string) *model.Model {
 	return con.describeModel(model.LoadBuiltIn(opts))
 }
 
-// describeModel prints what a model is, or warns why it is refused.
+// describeModel prints the size of a model and returns it. If err states why it is refused, it
+// warns and returns nil.
 func (con *console) describeModel(m model.Model, err error) *model.Model {
 	if err != nil {
 		con.warn(model.RefusedModel(err))

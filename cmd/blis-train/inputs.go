@@ -16,7 +16,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// vectorizer returns the beta features of batches under the set's spec version.
+// vectorizer returns a function that computes the features of the step time of a batch, under the
+// version of the specification of the set.
 func vectorizer(set *coeff.Set) export.Vectorizer {
 	return func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, error) {
 		p, err := pipeline.NewStepTimes(set, d)
@@ -28,13 +29,14 @@ func vectorizer(set *coeff.Set) export.Vectorizer {
 	}
 }
 
-// readInput reads a file and describes it as an input of a document, by base name.
+// readInput returns the content of a file and its description as an input of a document, by base
+// name.
 func (con *console) readInput(path string) ([]byte, result.Input, error) {
 	return folder.ReadInput(path, con.special)
 }
 
-// inputsExist reports the first name that is neither a file nor a folder. Globs, "-" and "" are
-// left to the code that reads them.
+// inputsExist returns an error for the first name that is neither a file nor a folder. It accepts
+// globs, "-" and "", which the code that reads them checks.
 func inputsExist(names ...string) error {
 	for _, name := range names {
 		if name == "" || name == "-" || strings.ContainsAny(name, "*?[") {
@@ -47,7 +49,8 @@ func inputsExist(names ...string) error {
 	return nil
 }
 
-// loadSet reads a coefficient file.
+// loadSet returns the coefficients of a file and the file's description as an input, and prints the
+// file's warnings.
 func (con *console) loadSet(path string) (*coeff.Set, result.Input, error) {
 	set, in, err := folder.LoadCoefficients(path, con.special)
 	if err == nil {
@@ -56,7 +59,8 @@ func (con *console) loadSet(path string) (*coeff.Set, result.Input, error) {
 	return set, in, err
 }
 
-// loadDeployment reads a run.yaml, or the one in a folder.
+// loadDeployment returns the deployment that a run.yaml describes. path is the file or its folder;
+// set are values of --set.
 func loadDeployment(path string, set ...string) (*deploy.Deployment, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return deploy.LoadRun(path, set...)
@@ -64,11 +68,12 @@ func loadDeployment(path string, set ...string) (*deploy.Deployment, error) {
 	return deploy.LoadRunFile(path, set...)
 }
 
+// readDoc reads a JSON document into doc and prints its warnings.
 func (con *console) readDoc(path string, doc any) error {
 	return folder.ReadDocument(path, doc, con.warn)
 }
 
-// readAs reads a document of the type T and describes it as an input.
+// readAs returns a document of the type T and the file's description as an input.
 func readAs[T any](con *console, path string) (*T, result.Input, error) {
 	_, in, err := con.readInput(path)
 	if err != nil {
@@ -78,11 +83,13 @@ func readAs[T any](con *console, path string) (*T, result.Input, error) {
 	return doc, in, con.readDoc(path, doc)
 }
 
+// readExtract returns extract.json of a folder.
 func readExtract(con *console, dir string) (*result.Extract, error) {
 	return extract.ReadDocument(dir, con.warn)
 }
 
-// header starts a document, with the pipeline.yaml of the command.
+// header returns the header of a document that the command writes, with the pipeline.yaml that the
+// command read.
 func (con *console) header(command string) result.Header {
 	h := result.NewHeader(folder.ToolVersion, command)
 	h.Config = con.settings.record

@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// inspectCommand returns the command inspect.
 func inspectCommand() *cli.Command {
 	o := pipeline.DefaultInspectOptions()
 	groups := []group{{"extract", o.Flags()}}
@@ -49,6 +50,8 @@ Example:
 	}, groups, func(c *cli.Context, con *console) error { return runInspect(c, con, &o) })
 }
 
+// runInspect prints what the recordings or extracted folders in the arguments can be used for, and
+// with --model the sizes of a model.
 func runInspect(c *cli.Context, con *console, o *pipeline.InspectOptions) error {
 	if c.IsSet("model") {
 		return inspectModel(c, con)
@@ -76,7 +79,8 @@ func runInspect(c *cli.Context, con *console, o *pipeline.InspectOptions) error 
 	return unfitError(con, doc)
 }
 
-// unfitError returns the exit code: one sentence per unfit run.
+// unfitError returns an error with one sentence for each run that cannot be used for a fit; nil if
+// there is none.
 func unfitError(con *console, doc *result.Inspect) error {
 	var reasons []string
 	for _, r := range doc.Runs {
@@ -91,6 +95,7 @@ func unfitError(con *console, doc *result.Inspect) error {
 	return gatef("%s", strings.Join(reasons, "; "))
 }
 
+// showInspect prints the document of inspect.
 func showInspect(con *console, doc *result.Inspect) {
 	con.showSections(report.Input{Inspect: doc}, "data", "audit")
 	for i := range doc.Runs {
@@ -105,7 +110,8 @@ func showInspect(con *console, doc *result.Inspect) {
 	showIdentify(con, doc.Identify)
 }
 
-// showUsable prints what the streams of a run, compared with each other, allow it to be used for.
+// showUsable prints for which purposes a run can be used, by comparing its streams of records with
+// each other.
 func showUsable(con *console, r *result.InspectRun) {
 	holds, violated := 0, 0
 	for i := range r.Identities {
@@ -138,7 +144,8 @@ func showUsable(con *console, r *result.InspectRun) {
 	con.infof("%s", line)
 }
 
-// showSources prints what was recorded, what it teaches, and what one flag more would add.
+// showSources prints what was recorded, what each source is good for, and what one more flag of the
+// server or client would add.
 func showSources(con *console, r *result.InspectRun) {
 	var rows []cells
 	for _, s := range r.Sources {
@@ -151,7 +158,7 @@ func showSources(con *console, r *result.InspectRun) {
 	con.table("sources of "+r.ID, cells{"source", "got", "teaches", "one flag more"}, rows)
 }
 
-// showLearnable prints what requests or load levels show, of a run without steps.
+// showLearnable prints what the requests or load levels of a run without steps show.
 func showLearnable(con *console, r *result.InspectRun) {
 	if len(r.Learnable) == 0 {
 		return
@@ -174,7 +181,7 @@ func showLearnable(con *console, r *result.InspectRun) {
 	}
 }
 
-// showPlanned prints the load levels worth measuring.
+// showPlanned prints the load levels that are worth measuring next.
 func showPlanned(con *console, r *result.InspectRun) {
 	var rows []cells
 	for i, p := range r.Planned {
@@ -183,7 +190,7 @@ func showPlanned(con *console, r *result.InspectRun) {
 	con.table("most informative load levels for "+r.ID, cells{"", "input tokens", "output tokens", "clients"}, rows)
 }
 
-// showIdentify prints what the data can tell apart.
+// showIdentify prints which terms the data can tell apart, and the experiments that would help.
 func showIdentify(con *console, id *result.Identify) {
 	if id == nil {
 		return
@@ -208,7 +215,8 @@ func showIdentify(con *console, id *result.Identify) {
 	con.warn(id.Warnings)
 }
 
-// inspectModel prints the layers and sizes of a model. Exit 1 when it cannot be read or would not load so.
+// inspectModel prints the layers and sizes of the model of --model. It returns an error (exit
+// status 1) if the file cannot be read, or if vLLM would not load the model at the parallel sizes.
 func inspectModel(c *cli.Context, con *console) error {
 	if c.NArg() > 0 {
 		return usagef("inspect --model: got %s, want no run directory with --model", c.Args().First())
@@ -226,6 +234,7 @@ func inspectModel(c *cli.Context, con *console) error {
 	return con.document(s)
 }
 
+// showModel prints the layers and sizes of a model at the parallel sizes p.
 func showModel(con *console, s *model.Sizes, p model.Parallel) {
 	var layers []cells
 	for _, l := range s.Layers {

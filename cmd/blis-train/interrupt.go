@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// patience is how long a command has to end by itself once it was interrupted.
+// patience is the time that a command has to end by itself after an interrupt.
 const patience = time.Second
 
-// interruptible returns a context that ends at the first interrupt. The process ends at the second
-// interrupt, or when the command has not ended by itself within patience; farewell is called
-// before that. stop restores the signals.
+// interruptible returns a context that is cancelled at the first interrupt. The process ends at the
+// second interrupt, or if the command has not ended by itself within patience; before that it calls
+// farewell. stop restores the signals.
 func interruptible(farewell func()) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	got := make(chan os.Signal, 2)

@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/simulate"
 )
 
+// libraryCommand returns the command library.
 func libraryCommand() *cli.Command {
 	return newParent(&cli.Command{
 		Name:  "library",
@@ -32,6 +33,7 @@ Example:
 	})
 }
 
+// libraryBuildCommand returns the command library build.
 func libraryBuildCommand() *cli.Command {
 	var dirs, points, runs []string
 	return newCommand(&cli.Command{
@@ -57,7 +59,8 @@ func libraryBuildCommand() *cli.Command {
 	}, nil, func(c *cli.Context, con *console) error { return buildLibrary(c, con, dirs, points, runs) })
 }
 
-// buildLibrary packs tables, and learns corrections where there are points.
+// buildLibrary makes a file of kernel tables from folders (dirs), and learns corrections if there
+// are measured points.
 func buildLibrary(c *cli.Context, con *console, dirs, points, runs []string) error {
 	switch {
 	case len(dirs)+len(points) == 0:
@@ -102,8 +105,8 @@ func buildLibrary(c *cli.Context, con *console, dirs, points, runs []string) err
 	return write("corrections.yaml", text)
 }
 
-// loadSetFor reads a coefficient file, or the library's for the deployment when
-// path is the word or empty.
+// loadSetFor returns the coefficients of a file for the deployment, or the library's if path is the
+// word for it or empty.
 func (con *console) loadSetFor(path string, d *deploy.Deployment) (*coeff.Set, result.Input, error) {
 	set, in, sentence, err := simulate.CoefficientsFor(path, d, con.special)
 	if err == nil && sentence != "" {
@@ -112,7 +115,8 @@ func (con *console) loadSetFor(path string, d *deploy.Deployment) (*coeff.Set, r
 	return set, in, err
 }
 
-// checkLibrary compares the kernel tables in dir with the digests in the embedded files.
+// checkLibrary compares the kernel tables in the folder dir with the digests in the embedded files.
+// It returns an error if one differs.
 func checkLibrary(con *console, dir string) error {
 	var all export.Inputs
 	for _, g := range library.GPUs() {

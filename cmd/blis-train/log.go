@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// logCommand returns the command log.
 func logCommand() *cli.Command {
 	return newCommand(&cli.Command{
 		Name:      "log",
@@ -31,6 +32,7 @@ Example:
 	}, nil, runLog)
 }
 
+// runLog prints the ledger in the argument.
 func runLog(c *cli.Context, con *console) error {
 	if c.NArg() != 1 {
 		return usagef("log: got %d arguments, want one ledger file", c.NArg())
@@ -44,7 +46,7 @@ func runLog(c *cli.Context, con *console) error {
 	return printLog(con, c.Args().First(), c.String("stage"), c.Int("last"))
 }
 
-// ledgerStages are those that append to a ledger.
+// ledgerStages are the commands that append to a ledger.
 var ledgerStages = []string{"fit", "validate", "run"}
 
 // ledgerDoc is what log --json prints.
@@ -55,6 +57,8 @@ type ledgerDoc struct {
 	BadLines      []string       `json:"bad_lines"`
 }
 
+// printLog prints the entries of a ledger and their trends: the last entries of one stage, or all
+// if stage is "" and last is 0.
 func printLog(con *console, path, stage string, last int) error {
 	f, err := files.Open(path, con.special)
 	if err != nil {
@@ -92,10 +96,12 @@ func printLog(con *console, path, stage string, last int) error {
 	return con.document(doc)
 }
 
+// ledgerHeader are the headings of the table of entries.
 var ledgerHeader = cells{"time (UTC)", "stage", "inputs", "configs", "rows", "MAPE", "const", "skill", "loco",
 	"KS ttft/itl/e2e",
 	"verdict", "artifact"}
 
+// ledgerRows returns a row for each entry.
 func ledgerRows(entries []export.Entry) []cells {
 	rows := make([]cells, 0, len(entries))
 	for _, e := range entries {
@@ -112,10 +118,14 @@ func ledgerRows(entries []export.Entry) []cells {
 	return rows
 }
 
-// hundredths prints a share in percent with two decimals: nightly changes are small.
+// hundredths returns a share in percent with two decimals, because changes from night to night are
+// small.
 func hundredths(v *float64) string { return optional(v, 100, "%.2f %%") }
-func decimals(v *float64) string   { return optional(v, 1, "%.3f") }
 
+// decimals returns a number with three decimals.
+func decimals(v *float64) string { return optional(v, 1, "%.3f") }
+
+// trendRows returns a row for each figure with its first, last and best value and its slope.
 func trendRows(ts []export.Trend) []cells {
 	var rows []cells
 	for _, t := range ts {
@@ -125,7 +135,7 @@ func trendRows(ts []export.Trend) []cells {
 	return rows
 }
 
-// sparkline draws the last 60 values as one character each.
+// sparkline returns the last 60 values as one character each.
 func sparkline(v []float64) string {
 	v = v[max(0, len(v)-60):]
 	lo, hi := math.Inf(1), math.Inf(-1)
@@ -144,9 +154,9 @@ func sparkline(v []float64) string {
 	return b.String()
 }
 
-// appendLedger writes one line to the ledger when path is not empty. stage is
-// fit, validate or run; head is the header of the document the stage wrote; fit
-// and val may be nil; artifact is the file the stage is about, "" for none.
+// appendLedger appends one line to the ledger at path; it does nothing if path is "". stage is fit,
+// validate or run. head is the header of the document that the stage wrote. fit and val may be nil.
+// artifact is the file that the stage wrote; "" for none.
 func (con *console) appendLedger(path, stage string, head result.Header, fit *result.Fit, val *result.Validation,
 	artifact string) error {
 	if path == "" {

@@ -39,7 +39,7 @@ Example:
    blis-train run testdata/traces/demo -o out
 `
 
-// run returns the program. It returns the exit status, and uses nothing global but the files that its
+// run runs the program and returns the exit status. It uses nothing global but the files that its
 // arguments name, the environment and signals.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := newOutput(stdout)
@@ -91,14 +91,14 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return code
 }
 
-// wantsJSON reports whether the call asks for one JSON document, also where its
-// flags could not be read.
+// wantsJSON reports whether the call asks for one JSON document, also if its flags could not be
+// read.
 func wantsJSON(args []string) bool {
 	on, err := strconv.ParseBool(os.Getenv(environment("json")))
 	return err == nil && on || slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }
 
-// runRecovered runs the command; a panic comes back as an error.
+// runRecovered runs the command. It returns a panic as an error.
 func runRecovered(ctx context.Context, app *cli.App, args []string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -108,10 +108,11 @@ func runRecovered(ctx context.Context, app *cli.App, args []string) (err error) 
 	return app.RunContext(ctx, args)
 }
 
-// sessionKey is where commands find their session.
+// sessionKey is the key under which commands find their session in the metadata of the app.
 const sessionKey = "session"
 
-// newApp returns the program with the command that word names, with all of them where it names none.
+// newApp returns the program with the command that word names, or with all of them if it names
+// none.
 func newApp(word string, stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
 		Name:    "blis-train",
@@ -142,6 +143,7 @@ Example:
 	return app
 }
 
+// suggestCommand returns the hint for an unknown command: the nearest one.
 func suggestCommand(name string) string {
 	var names []string
 	for _, c := range allCommands() {

@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-// manual returns the man page: the library's, with the description of every command, and with the
-// sections on exit status, environment and files.
+// manual returns the man page: the one that the library makes, with the description of every
+// command, and sections on exit status, environment and files.
 func manual(app *cli.App) (string, error) {
 	describeUsage(app.Commands)
 	page := cli.MarkdownDocTemplate
@@ -19,7 +19,8 @@ func manual(app *cli.App) (string, error) {
 	return app.ToManWithSection(1)
 }
 
-// describeUsage has the library print descriptions: it prints the usage text of a command alone.
+// describeUsage sets the usage text of commands to their description, because the library prints
+// only the usage text of a command.
 func describeUsage(commands []*cli.Command) {
 	for _, c := range commands {
 		if c.Name == "help" {
@@ -31,6 +32,7 @@ func describeUsage(commands []*cli.Command) {
 	}
 }
 
+// manualSections returns the sections of the man page that the library does not make, as Markdown.
 func manualSections() string {
 	var b strings.Builder
 	section := func(title string, items [][2]string) {

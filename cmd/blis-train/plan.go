@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/shard"
 )
 
+// planCommand returns the command plan.
 func planCommand() *cli.Command {
 	o := pipeline.DefaultRunOptions()
 	groups := runGroups(&o)
@@ -45,6 +46,7 @@ Example:
 	}, groups, func(c *cli.Context, con *console) error { return runPlan(c, con, &o) })
 }
 
+// runPlan writes the plan of a run and prints its first tasks.
 func runPlan(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	dir := c.String("out")
 	if err := con.prepareRun(c, o); err != nil {
@@ -84,7 +86,8 @@ func roughTime(seconds float64) string {
 	return fmt.Sprintf("%.1f h", seconds/3600)
 }
 
-// printOpenTasks prints the ids of open tasks, one a line, and writes them as files to --tasks-dir.
+// printOpenTasks prints the ids of open tasks, one per line, and writes them as files to
+// --tasks-dir. doc is what it prints with --json.
 func (con *console) printOpenTasks(c *cli.Context, open []string, doc any) error {
 	if list := c.String("tasks-dir"); list != "" {
 		if err := writeTasks(list, open); err != nil {
@@ -100,8 +103,8 @@ func (con *console) printOpenTasks(c *cli.Context, open []string, doc any) error
 	return nil
 }
 
-// writeTasks lists tasks as files 0, 1, 2, ... of a folder, and removes the files of a
-// longer list.
+// writeTasks writes the ids of open tasks as files 0, 1, 2, ... of a folder, and removes the
+// further files of an earlier, longer list.
 func writeTasks(dir string, open []string) error {
 	if err := files.Folder(dir); err != nil {
 		return err

@@ -31,8 +31,9 @@ type predictDoc struct {
 }
 
 type kernelDoc struct {
-	Name    string  `json:"name"`
-	Count   float64 `json:"count"` // in a step
+	Name  string  `json:"name"`
+	Count float64 `json:"count"` // in a step
+	// kernelDoc is an operator of a step in a predictDoc.
 	Shape   string  `json:"shape"`
 	DType   string  `json:"dtype"`
 	Table   string  `json:"table"`
@@ -42,6 +43,7 @@ type kernelDoc struct {
 	Ms      float64 `json:"ms"`
 }
 
+// predictCommand returns the command predict.
 func predictCommand() *cli.Command {
 	q := predict.Question{}
 	return newCommand(&cli.Command{
@@ -89,6 +91,8 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return runPredict(c, con, q) })
 }
 
+// runPredict answers the question that the flags describe: one prediction, a sweep, or the kernels
+// of one step.
 func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	con.brief = false
 	axes := strings.TrimSpace(c.String("sweep") + " " + strings.Join(c.Args().Slice(), " ")) // with and without quotes
@@ -155,15 +159,16 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	return nil
 }
 
-// listFlags are the flags whose values between commas are an axis of a sweep.
+// listFlags are the flags whose comma-separated values make an axis of a sweep.
 var listFlags = []string{"model", "hardware", "tp", "input-len", "output-len", "concurrency", "rate"}
 
-// hasAxis reports whether a sweep has the axis.
+// hasAxis reports whether the axes of a sweep include the one named.
 func hasAxis(axes, name string) bool {
 	return slices.ContainsFunc(strings.Fields(axes), func(word string) bool { return strings.HasPrefix(word, name+"=") })
 }
 
-// completeQuestion checks the question and adds what flags set in run.yaml, the targets and the tables.
+// completeQuestion checks the question and adds the settings of run.yaml that flags state, the
+// latency targets and the kernel tables.
 func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes string) (err error) {
 	const mostClients = 1 << 14
 	hasClients := c.IsSet("concurrency")
@@ -221,7 +226,8 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 	return err
 }
 
-// firstWhole reads the first of the whole numbers of a flag; "" leaves the value as it is.
+// firstWhole sets to to the first of the comma-separated whole numbers of a flag; "" leaves it
+// unchanged.
 func firstWhole(name, text string, to *int64) (err error) {
 	if text == "" {
 		return nil
@@ -238,7 +244,7 @@ func firstWhole(name, text string, to *int64) (err error) {
 	return nil
 }
 
-// parseBatch reads decodes NxCONTEXT and prompt chunks N@CACHED.
+// parseBatch returns the batch in a text: decodes NxCONTEXT and prompt chunks N@CACHED, in tokens.
 func parseBatch(text string) (batch []trace.Chunk, err error) {
 	for _, word := range strings.Split(text, ",") {
 		var n, tokens int64
@@ -255,7 +261,7 @@ func parseBatch(text string) (batch []trace.Chunk, err error) {
 	return batch, nil
 }
 
-// addStep adds the time of a step, operator by operator.
+// addStep adds the time of a step of the batch b, operator by operator, in ms.
 func (d *predictDoc) addStep(step *library.Step, b *library.Batch) {
 	t := step.Time(b)
 	d.KernelsMs = t.KernelsMs
@@ -292,7 +298,7 @@ func (d *predictDoc) showStep(con *console, title string) {
 	con.table(title, cells{"operator", "count", "shape", "dtype", "ms", "reached", "from"}, rows)
 }
 
-// loadText returns the load: clients or a rate.
+// loadText returns the load of a prediction in words: clients or a rate.
 func loadText(p *predict.Prediction) string {
 	if p.RateRPS > 0 {
 		return fmt.Sprintf("%g requests/s", p.RateRPS)
@@ -300,7 +306,7 @@ func loadText(p *predict.Prediction) string {
 	return fmt.Sprintf("%d %s", p.Concurrency, plural(p.Concurrency, "client", "clients"))
 }
 
-// questionText describes the question: server, load and lengths.
+// questionText returns the question in words: server, load and lengths.
 func questionText(p *predict.Prediction) string {
 	parallel := ""
 	if p.DP > 1 {
@@ -314,6 +320,8 @@ func questionText(p *predict.Prediction) string {
 		trace.Thousands(p.OutputTokens))
 }
 
+// showPrediction prints the latencies of a prediction, its throughput, how far it can be trusted,
+// and whether it meets the targets.
 func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 	con.warn(p.Warnings)
 	var rows []cells
@@ -389,8 +397,8 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 	printf("accuracy     %s", p.Trust.Sentence)
 }
 
-// sizeCommandFor returns the command that finds the deployments for the load and targets of a
-// prediction.
+// sizeCommandFor returns the call of the command size that finds deployments for the load and the
+// targets of a prediction.
 func sizeCommandFor(q *predict.Question, p *predict.Prediction) string {
 	load := fmt.Sprintf("--concurrency %d", p.Concurrency)
 	if p.RateRPS > 0 {
@@ -411,7 +419,7 @@ func sizeCommandFor(q *predict.Question, p *predict.Prediction) string {
 		p.Hardware, load, p.InputTokens, p.OutputTokens, strings.Join(targets, ","))
 }
 
-// shortMs has three digits, or all before the point.
+// shortMs returns a time in ms with three digits, or with all digits before the point.
 func shortMs(v *float64) string {
 	if v != nil && *v >= 100 {
 		return fmt.Sprintf("%.0f", *v)
@@ -446,6 +454,7 @@ type libraryDoc struct {
 	Judged        []library.Judged `json:"judged"`
 }
 
+// libraryGPU is a GPU with embedded kernel tables.
 type libraryGPU struct {
 	Hardware string   `json:"hardware"`
 	Tables   int      `json:"tables"`
@@ -453,8 +462,8 @@ type libraryGPU struct {
 	VLLM     []string `json:"vllm_versions"`
 }
 
-// showLibrary lists the built-in models, the embedded kernel tables, and the families of deployments that were compared
-// with servers.
+// showLibrary prints the built-in models, the embedded kernel tables, and the families of
+// deployments whose predictions were compared with servers.
 func showLibrary(con *console) error {
 	learned := library.Learned()
 	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion,

@@ -7,8 +7,9 @@ import (
 	"github.com/blis-train/blis-train/report"
 )
 
-// predictPicture draws latency against throughput, one line for each server and request length, its points
-// with their load, and the limit of a target on TPOT or ITL, as SVG. Upper bounds are dotted.
+// predictPicture returns an SVG picture of latency against throughput: one line for each server and
+// request length, its points labelled with their load, and the limit of a target on TPOT or ITL.
+// Upper bounds are dotted.
 func predictPicture(points []*predict.Prediction, targets *predict.Targets) []byte {
 	var x, y report.Span
 	lines := map[string][][2]float64{}

@@ -14,7 +14,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// predictSweep answers all questions of a sweep: a table, a plot, and with -o a picture.
+// predictSweep predicts all points of a sweep and prints a table and a plot; with -o it writes a
+// picture. text has the axes.
 func (con *console) predictSweep(c *cli.Context, q predict.Question, text string, doc *predictDoc) error {
 	qs, err := q.Sweep(text)
 	if err != nil {
@@ -85,7 +86,7 @@ func newWarnings(points []*predict.Prediction, p *predict.Prediction) []trace.Fi
 	return out
 }
 
-// sweepColumn is what one axis of a sweep shows of a point.
+// sweepColumn is a column of a sweep's table: its heading, and the value of a point.
 type sweepColumn struct {
 	head string
 	of   func(*predict.Prediction) string
@@ -112,10 +113,11 @@ var sweepAxes = []sweepColumn{
 	{"output", func(p *predict.Prediction) string { return trace.Thousands(p.OutputTokens) }},
 }
 
-// mostSweepAxes is how many axes leave room for the column of what limits a point.
+// mostSweepAxes is the number of axes up to which the table has room for the column of what limits
+// a point.
 const mostSweepAxes = 4
 
-// showSweep prints the points that have an answer.
+// showSweep prints the table of the points that could be predicted.
 func showSweep(con *console, points []*predict.Prediction, targets *predict.Targets) {
 	points = slices.DeleteFunc(slices.Clone(points), func(p *predict.Prediction) bool { return p.Refused != "" })
 	var varied []sweepColumn
@@ -204,13 +206,15 @@ func sweepFigures(targets *predict.Targets) []predict.Target {
 	return out
 }
 
-// predictedFigure returns a statistic of a point; nil where it has none.
+// predictedFigure returns the statistic of a point that a target names; nil if the point does not
+// have it.
 func predictedFigure(p *predict.Prediction, t predict.Target) *float64 {
 	f := map[string]*predict.Figures{predict.TTFT: &p.TTFT, predict.TPOT: &p.TPOT, predict.ITL: &p.ITL, predict.E2E: &p.E2E}[t.Metric]
 	return map[string]*float64{"mean": f.Mean, "p50": f.P50, "p90": f.P90, "p95": f.P95, "p99": f.P99}[t.Figure()]
 }
 
-// metMark is yes, no, or bound where only an upper bound meets the targets.
+// metMark returns whether a point meets the targets: yes, no, or bound if only an upper bound of
+// its throughput does.
 func metMark(p *predict.Prediction) string {
 	switch {
 	case !*p.Met:
@@ -221,7 +225,8 @@ func metMark(p *predict.Prediction) string {
 	return markMet
 }
 
-// highestLoad returns the highest load that meets the targets.
+// highestLoad returns the highest load that meets the targets, after the prefix below; "" if it was
+// not searched for.
 func highestLoad(m *predict.MaxLoad, below string) string {
 	switch {
 	case m == nil:
@@ -232,7 +237,8 @@ func highestLoad(m *predict.MaxLoad, below string) string {
 	return below + trace.Thousands(int64(m.Concurrency))
 }
 
-// showSweepRefusals prints why points have no answer, each reason once.
+// showSweepRefusals prints why points could not be predicted, each reason once with the servers
+// that it is true of.
 func showSweepRefusals(con *console, points []*predict.Prediction) {
 	servers := map[string][]string{}
 	var reasons []string
@@ -257,7 +263,8 @@ func showSweepRefusals(con *console, points []*predict.Prediction) {
 	}
 }
 
-// showAccuracies prints how far the points can be trusted, each sentence once.
+// showAccuracies prints how far the points can be trusted, each sentence once with the servers that
+// it is true of.
 func showAccuracies(con *console, points []*predict.Prediction) {
 	servers := map[string][]string{}
 	var sentences []string
@@ -285,8 +292,9 @@ const (
 	plotRows    = 12
 )
 
-// paretoPlot draws output tokens per second of a user against those of a GPU, in characters: each server has
-// a letter, upper case where no other point is better in both. "" for fewer than three estimates.
+// paretoPlot returns a plot in characters of output tokens per second of a user against those of a
+// GPU. Each server has a letter, upper case where no other point is better in both. It returns ""
+// for fewer than three estimates.
 func paretoPlot(points []*predict.Prediction) string {
 	type dot struct {
 		x, y   float64 // tokens/s per GPU, per user

@@ -23,6 +23,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// predictorCommand returns the command predictor.
 func predictorCommand() *cli.Command {
 	return newParent(&cli.Command{
 		Name:  "predictor",
@@ -35,6 +36,7 @@ Example:
 	})
 }
 
+// predictorRowsCommand returns the command predictor rows.
 func predictorRowsCommand() *cli.Command {
 	o := predictor.DefaultOptions()
 	return newCommand(&cli.Command{
@@ -50,12 +52,13 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return runPredictorRows(c, con, o) })
 }
 
-// extractionFlags returns the options of an extraction that a command has which extracts run folders
-// itself.
+// extractionFlags returns the options of an extraction, for commands that extract run folders
+// themselves.
 func extractionFlags(o *pipeline.ExtractOptions) []cli.Flag {
 	return append(option.Only(o.Flags(), "only", "exclude", "workers", "force"), dryRunFlag())
 }
 
+// predictorFitCommand returns the command predictor fit.
 func predictorFitCommand() *cli.Command {
 	rows := predictor.DefaultOptions()
 	train := predictor.DefaultTrainOptions()
@@ -91,6 +94,7 @@ Example:
 	})
 }
 
+// predictorEvaluateCommand returns the command predictor evaluate.
 func predictorEvaluateCommand() *cli.Command {
 	var rows predictor.Options // its Shared alone: the predictor has the other options
 	extraction := pipeline.DefaultExtractOptions()
@@ -114,6 +118,7 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return runPredictorEvaluate(c, con, rows.Shared, extraction) })
 }
 
+// runPredictorRows makes the rows (one per request) of the extracted folder in the argument.
 func runPredictorRows(c *cli.Context, con *console, o predictor.Options) error {
 	if c.NArg() != 1 {
 		return usagef("predictor rows: got %d arguments, want one extracted folder", c.NArg())
@@ -134,7 +139,8 @@ func runPredictorRows(c *cli.Context, con *console, o predictor.Options) error {
 	return con.document(doc)
 }
 
-// makeRows makes the rows of every run and prints the account.
+// makeRows makes the rows of every run, prints how many were dropped and why, and returns their
+// document.
 func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	o predictor.Options) (*predictor.RowsDocument, error) {
 	doc, err := predictor.MakeRows(c.Context, in, out, ext, o, con.header(predictor.RowsCommand(o)), c.Int("workers"))
@@ -168,6 +174,8 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	return doc, nil
 }
 
+// runPredictorFit trains the predictor on the rows of the folders in the arguments, scores it and
+// writes its files. ro are the options of the rows, o those of the training.
 func runPredictorFit(c *cli.Context, con *console, ro predictor.Options, o predictor.TrainOptions,
 	extraction pipeline.ExtractOptions) error {
 	if c.NArg() == 0 {
@@ -203,8 +211,8 @@ func runPredictorFit(c *cli.Context, con *console, ro predictor.Options, o predi
 	return errors.Join(folder.WriteDocument(path, p), con.writeScores(out, scores))
 }
 
-// predictorInput returns the extracted folder; run folders are extracted and their
-// coefficients fitted first. No extraction comes back after a dry run.
+// predictorInput returns the extracted folder and its extract.json. If the arguments are run
+// folders, it extracts them and fits coefficients first. ext is nil after a dry run.
 func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOptions) (in, out string,
 	ext *result.Extract, err error) {
 	in = c.Args().First()
@@ -243,7 +251,7 @@ func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOpt
 	return out, out, ext, err
 }
 
-// hasNoRuns reports whether an extraction failed because there is nothing to extract.
+// hasNoRuns reports whether an extraction failed because there was nothing to extract.
 func hasNoRuns(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || trace.CodeOf(err) == extract.CodeNoRuns
 }
@@ -254,7 +262,8 @@ func isExtracted(c *cli.Context) bool {
 	return err == nil && c.NArg() == 1
 }
 
-// extractedInput reads an extracted folder, once out is ours.
+// extractedInput returns extract.json of an extracted folder, after it has locked the folder of the
+// results, out.
 func extractedInput(c *cli.Context, con *console, in, out string) (*result.Extract, error) {
 	if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
 		return nil, err
@@ -265,8 +274,7 @@ func extractedInput(c *cli.Context, con *console, in, out string) (*result.Extra
 	return readExtract(con, in)
 }
 
-// extractFor extracts the run folders given to a predictor; nothing comes back after
-// a dry run.
+// extractFor extracts the run folders in the arguments. It returns nil after a dry run.
 func extractFor(c *cli.Context, con *console, out string, o pipeline.ExtractOptions) (*result.Extract, error) {
 	con.completeExtract(c, &o)
 	if c.Bool("dry-run") {
@@ -276,8 +284,8 @@ func extractFor(c *cli.Context, con *console, out string, o pipeline.ExtractOpti
 	return pipeline.Extract(c.Context, c.Args().Slice(), o)
 }
 
-// rowsFor reads the rows of a folder, or makes them when there are none made with
-// these options and tool.
+// rowsFor returns the document of a folder's rows. It makes the rows if there are none that were
+// made with these options and this version of the tool.
 func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	o predictor.Options) (*predictor.RowsDocument, error) {
 	doc := &predictor.RowsDocument{}
@@ -293,7 +301,8 @@ func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	return makeRows(c, con, in, out, ext, o)
 }
 
-// predictorPhysics loads where step times come from; nil without, the reason in o.
+// predictorPhysics returns the coefficients for the step times of the physical predictor, and the
+// name of their file; nil if there are none, with the reason in o.
 func predictorPhysics(c *cli.Context, con *console, in string, o *predictor.TrainOptions) (*predictor.Coefficients,
 	string, error) {
 	path := c.String("fit")
@@ -341,6 +350,8 @@ func (con *console) writeScores(out string, scores *predictor.Scores) error {
 	return con.document(scores)
 }
 
+// runPredictorEvaluate scores a finished predictor on the folders in the arguments. shared are the
+// values of --shared-prefix-tokens.
 func runPredictorEvaluate(c *cli.Context, con *console, shared []string, extraction pipeline.ExtractOptions) error {
 	switch {
 	case c.NArg() == 0:

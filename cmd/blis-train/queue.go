@@ -18,7 +18,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// stepFlag is the limit of a step, which sweeps and comparisons have.
+// stepFlag is the flag for the largest number of tokens in a step, which sweeps and comparisons
+// need.
 const stepFlag = "max-num-batched-tokens"
 
 // Flags of queue commands that mean something for one kind of input only.
@@ -27,6 +28,7 @@ var (
 	windowFlags = []string{"window", "hop", "min-requests", "semantics", "only", "exclude"}
 )
 
+// queueCommand returns the command queue.
 func queueCommand() *cli.Command {
 	return newParent(&cli.Command{
 		Name:  "queue",
@@ -41,6 +43,7 @@ Example:
 	})
 }
 
+// queueFitCommand returns the command queue fit.
 func queueFitCommand() *cli.Command {
 	q := newQueueInputs()
 	return newCommand(&cli.Command{
@@ -65,6 +68,7 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return runQueueFit(c, con, q) })
 }
 
+// queueValidateCommand returns the command queue validate.
 func queueValidateCommand() *cli.Command {
 	q := newQueueInputs()
 	return newCommand(&cli.Command{
@@ -86,6 +90,7 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return runQueueValidate(c, con, q) })
 }
 
+// queueSizeCommand returns the command queue size.
 func queueSizeCommand() *cli.Command {
 	o := autoscale.SizeOptions{Seed: 1}
 	return newCommand(&cli.Command{
@@ -120,6 +125,7 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return runQueueSize(c, con, o) })
 }
 
+// queueAllocateCommand returns the command queue allocate.
 func queueAllocateCommand() *cli.Command {
 	return newCommand(&cli.Command{
 		Name:      "allocate",
@@ -135,9 +141,10 @@ Example:
 	}, nil, runQueueAllocate)
 }
 
+// queueOutFlag returns -o of commands that write queue.json alone.
 func queueOutFlag() cli.Flag { return outFlag("`FOLDER` of queue.json") }
 
-// queueInputs are the options of the commands that read recordings or sweeps.
+// queueInputs has the options of the queue commands that read recordings or sweeps.
 type queueInputs struct {
 	options     autoscale.Options
 	window, hop time.Duration // hop 0: window
@@ -145,12 +152,14 @@ type queueInputs struct {
 	filter      pipeline.Filter
 }
 
+// newQueueInputs returns the defaults.
 func newQueueInputs() *queueInputs {
 	q := &queueInputs{options: autoscale.DefaultOptions()}
 	q.window = time.Duration(q.options.Cut.WindowNs)
 	return q
 }
 
+// flags returns the options as flags.
 func (q *queueInputs) flags() []cli.Flag {
 	o := &q.options
 	return append([]cli.Flag{
@@ -188,7 +197,7 @@ func (q *queueInputs) flags() []cli.Flag {
 	}, q.filter.Flags()...)
 }
 
-// resolve completes and checks the options.
+// resolve sets the options that depend on several flags, and checks all.
 func (q *queueInputs) resolve() error {
 	o := &q.options
 	o.Cut.WindowNs = q.window.Nanoseconds()
@@ -208,7 +217,8 @@ func (q *queueInputs) resolve() error {
 	return nil
 }
 
-// runQueueFit fits every server, and follows each over time with --track.
+// runQueueFit fits the parameters of every server and, with --track, also computes what online
+// tuners would have estimated.
 func runQueueFit(c *cli.Context, con *console, q *queueInputs) error {
 	verb := "fit"
 	more := (func(*autoscale.Calibrated, *autoscale.Options) []autoscale.WindowRow)(nil)
@@ -243,14 +253,15 @@ func runQueueFit(c *cli.Context, con *console, q *queueInputs) error {
 	return finishFit(c, con, doc)
 }
 
+// newQueueDoc returns an empty queue.json of a command.
 func newQueueDoc(con *console, verb string, o *autoscale.Options) *autoscale.Queue {
 	return &autoscale.Queue{Header: con.header(autoscale.CommandLine(verb, o)), Flavour: string(o.Flavour),
 		Options: o.Record(),
 		Servers: []autoscale.QueueServer{}, Warnings: []trace.Finding{}}
 }
 
-// read reads the arguments: extracted folders give a server a run, all sweep files
-// together one server.
+// read returns the servers in the arguments: one for each run of an extracted folder, and one for
+// all sweep files together.
 func (q *queueInputs) read(c *cli.Context, con *console, args []string, doc *autoscale.Queue) ([]*autoscale.Server,
 	error) {
 	o := &q.options
@@ -292,7 +303,7 @@ func (q *queueInputs) read(c *cli.Context, con *console, args []string, doc *aut
 	return append(servers, s), nil
 }
 
-// finishFit is finishQueue after the servers were fitted or judged.
+// finishFit prints the warnings of the servers, writes the document and prints its tables.
 func finishFit(c *cli.Context, con *console, doc *autoscale.Queue) error {
 	for _, s := range doc.Servers {
 		if s.Reason != "" {
@@ -303,6 +314,7 @@ func finishFit(c *cli.Context, con *console, doc *autoscale.Queue) error {
 	return finishQueue(c, con, doc, "parameters", "scores", "tracks")
 }
 
+// runQueueValidate scores the parameters of a queue.json on other recordings or sweeps.
 func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 	if c.NArg() < 2 {
 		return usagef("queue validate: got %d arguments, want a queue.json and an extracted folder or a sweep",
@@ -352,6 +364,7 @@ func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 	return nil
 }
 
+// runQueueSize finds the largest rate of one replica that meets the targets.
 func runQueueSize(c *cli.Context, con *console, o autoscale.SizeOptions) error {
 	command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d "+
 		"--tps %g --ttft-ms %g",
@@ -367,6 +380,7 @@ func runQueueSize(c *cli.Context, con *console, o autoscale.SizeOptions) error {
 	})
 }
 
+// runQueueAllocate allocates replicas for the fleet in a problem file.
 func runQueueAllocate(c *cli.Context, con *console) error {
 	return useQueue(c, con, "queue allocate", 2, func(doc *autoscale.Queue) error {
 		data, in, err := con.readInput(c.Args().Get(1))
@@ -382,7 +396,8 @@ func runQueueAllocate(c *cli.Context, con *console) error {
 	})
 }
 
-// useQueue reads queue.json, lets the command add to it, and writes and shows the result.
+// useQueue reads queue.json, calls add, which adds its result to the document, and writes and
+// prints the document. args is the number of arguments that the command takes.
 func useQueue(c *cli.Context, con *console, command string, args int, add func(*autoscale.Queue) error) error {
 	if c.NArg() != args {
 		return usagef("%s: got %d arguments, want %s", fullName(c), c.NArg(), c.Command.ArgsUsage)
@@ -410,7 +425,7 @@ func useQueue(c *cli.Context, con *console, command string, args int, add func(*
 	return finishQueue(c, con, doc, "sizes", "plan")
 }
 
-// finishQueue writes a document and its page, and shows the sections named.
+// finishQueue writes a document and its page, and prints the sections named in shown.
 func finishQueue(c *cli.Context, con *console, doc *autoscale.Queue, shown ...string) error {
 	if err := folder.WriteDocument(filepath.Join(c.String("out"), folder.QueueFile), doc); err != nil {
 		return err

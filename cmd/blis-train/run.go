@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
+// runCommand returns the command run.
 func runCommand() *cli.Command {
 	o := pipeline.DefaultRunOptions()
 	groups := runGroups(&o)
@@ -43,6 +44,8 @@ func runGroups(o *pipeline.RunOptions) []group {
 	return []group{{"extract", stages[0]}, {"fit", stages[1]}, {"validate", stages[2]}, {"run", nil}}
 }
 
+// runRun extracts, fits, validates and exports the recordings in the arguments, and returns an
+// error if the verdict is not accepted.
 func runRun(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	if o.Validate.ListGates {
 		return listGates(con)
@@ -72,8 +75,8 @@ func runRun(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	return verdictError(c, con, got.Validation)
 }
 
-// prepareRun checks that the recordings are there, reads pipeline.yaml, and has every stage's document
-// printed.
+// prepareRun checks that the recordings exist, reads pipeline.yaml, and sets the functions by which
+// every stage prints its document.
 func (con *console) prepareRun(c *cli.Context, o *pipeline.RunOptions) error {
 	if c.NArg() == 0 {
 		return usagef("%s: got no argument, want at least one run directory or parent of them", c.Command.Name)
@@ -88,8 +91,8 @@ func (con *console) prepareRun(c *cli.Context, o *pipeline.RunOptions) error {
 	return nil
 }
 
-// reportStages completes the options of every stage with what prints its progress, its warnings and
-// its document. out is the folder of the results.
+// reportStages sets in the options of every stage the functions that print its progress, its
+// warnings and its document. out is the folder of the results.
 func (con *console) reportStages(c *cli.Context, o *pipeline.RunOptions, out string) {
 	con.completeExtract(c, &o.Extract)
 	con.completeValidate(&o.Validate)

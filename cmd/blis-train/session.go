@@ -6,21 +6,23 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-// session is what lasts longer than the console of a command: the locks on its output folders, and
-// how errors are printed.
+// session has what lasts longer than the console of one command: the locks on its output folders,
+// and how errors are printed.
 type session struct {
 	releases []func()     // of claimed folders
 	log      *slog.Logger // nil: text
 	command  string       // as it was called, without arguments
 }
 
+// releaseFolders unlocks the output folders.
 func (s *session) releaseFolders() {
 	for _, release := range s.releases {
 		release()
 	}
 }
 
-// claimFolder locks an output folder until the command ends.
+// claimFolder locks an output folder until the command ends. force allows a folder with files of
+// other programs.
 func (con *console) claimFolder(dir string, force bool) error {
 	release, err := folder.Claim(dir, force)
 	if err == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// simulateCommand returns the command simulate.
 func simulateCommand() *cli.Command {
 	o := cluster.Options{Options: simulate.DefaultOptions()}
 	groups := []group{{"simulate", o.Flags()}}
@@ -45,6 +46,7 @@ Example:
 	}, groups, func(c *cli.Context, con *console) error { return runSimulate(c, con, &o) })
 }
 
+// runSimulate simulates one engine, or a cluster if one is asked for, and prints the result.
 func runSimulate(c *cli.Context, con *console, o *cluster.Options) error {
 	// not pipeline.yaml of the working folder: inputs of simulate are often there
 	if file := c.String("config"); file != "" {
@@ -70,7 +72,8 @@ func runSimulate(c *cli.Context, con *console, o *cluster.Options) error {
 	return showSimulation(con, &doc.Document, doc.Cluster, doc)
 }
 
-// showSimulation prints a simulation and its whole document; an error where no request completed.
+// showSimulation prints the figures of a simulation, and whole as the JSON document. gateway is nil
+// for one engine. It returns an error if no request completed.
 func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, whole any) error {
 	con.warn(d.Warnings)
 	row := func(name string, figures ...*float64) cells {
@@ -136,7 +139,7 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 	return nil
 }
 
-// showCluster prints the figures of the gateway; nil: there is none.
+// showCluster prints the figures of the gateway; c is nil if there is none.
 func showCluster(con *console, c *cluster.Part) {
 	if c == nil {
 		return

@@ -26,6 +26,7 @@ type sizeDoc struct {
 	*sizing.Answer
 }
 
+// sizeCommand returns the command size.
 func sizeCommand() *cli.Command {
 	q := sizing.DefaultQuestion()
 	return newCommand(&cli.Command{
@@ -75,6 +76,8 @@ Example:
 	}, nil, func(c *cli.Context, con *console) error { return runSize(c, con, q) })
 }
 
+// runSize finds the deployments that meet the targets and prints them. It returns an error with
+// exit status 3 if there is none.
 func runSize(c *cli.Context, con *console, q sizing.Question) error {
 	con.brief = false
 	if err := completeSizeQuestion(c, con, &q); err != nil {
@@ -94,7 +97,7 @@ func runSize(c *cli.Context, con *console, q sizing.Question) error {
 	return nil
 }
 
-// completeSizeQuestion checks the flags and adds what they set.
+// completeSizeQuestion checks the flags and sets in the question what they state.
 func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err error) {
 	const mostClients = 1 << 16
 	hasRate := c.IsSet("rate")
@@ -171,12 +174,13 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 	return nil
 }
 
-// splitList reads words between commas.
+// splitList returns the words between commas or spaces.
 func splitList(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// parsePrices reads GPU=USD; every candidate needs one.
+// parsePrices returns the price per hour of each GPU from texts GPU=USD. Every candidate in
+// hardware needs one.
 func parsePrices(words, hardware []string) (map[string]float64, error) {
 	if len(words) == 0 {
 		return nil, nil
@@ -207,7 +211,8 @@ const (
 	markNotMet   = "no"
 )
 
-// markOf returns the mark of a row that meets the targets.
+// markOf returns the mark of a deployment: yes if it meets the targets also with the stated error,
+// ? if only the estimate does, bound if only an upper bound does.
 func markOf(r *sizing.Row) string {
 	switch r.Met {
 	case sizing.MetYes:
@@ -218,7 +223,8 @@ func markOf(r *sizing.Row) string {
 	return sizing.MetBound
 }
 
-// showSizes prints the table, the command of the first deployment and how far it can be trusted.
+// showSizes prints the table of deployments, the command line of the first one and how far its
+// prediction can be trusted.
 func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	con.warn(a.Notes)
 	columns := columnsOf(a)
@@ -292,13 +298,14 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	}
 }
 
-// sizeTitle describes the question.
+// sizeTitle returns the question in words, as the title of the table.
 func sizeTitle(a *sizing.Answer) string {
 	load := fmt.Sprintf("%d clients", a.Load.Clients)
 	switch {
 	case a.Load.RateRPS > 0:
 		load = fmt.Sprintf("%g requests/s", a.Load.RateRPS)
 	case a.Load.Clients == 0:
+		// targetsText returns the targets in words: ttft p95 <= 1,000 ms.
 		load = "the workload's arrivals"
 	}
 	lengths := "lengths of the workload"
@@ -328,7 +335,7 @@ func targetsText(t *predict.Targets) string {
 	return text
 }
 
-// loadUnit is what the load of a replica counts.
+// loadUnit returns the unit of a replica's load.
 func loadUnit(l *predict.Load) string {
 	if l.Clients > 0 {
 		return "clients"
@@ -352,10 +359,12 @@ func columnsOf(a *sizing.Answer) []predict.Target {
 	return out
 }
 
+// metricOrder returns the place of a metric in the order of the table's columns.
 func metricOrder(metric string) int {
 	return slices.Index([]string{predict.TTFT, predict.TPOT, predict.ITL, predict.E2E}, metric)
 }
 
+// figureText returns the statistic of a deployment that a target names, in ms; "" if there is none.
 func figureText(r *sizing.Row, t predict.Target) string {
 	for i := range r.Figures {
 		if f := &r.Figures[i]; f.Metric == t.Metric && f.Statistic == t.Figure() {
@@ -377,7 +386,7 @@ func deploymentText(r *sizing.Row) string {
 	return text
 }
 
-// showRefusals lists why deployments are missing, each reason once.
+// showRefusals prints why candidate deployments are not in the table, each reason once.
 func showRefusals(con *console, a *sizing.Answer) {
 	byReason := map[string][]string{}
 	var reasons []string
@@ -400,7 +409,8 @@ func showRefusals(con *console, a *sizing.Answer) {
 	}
 }
 
-// showIntervals prints every statistic of a deployment with both intervals.
+// showIntervals prints every statistic of a deployment with its interval over other seeds and with
+// its stated error.
 func showIntervals(con *console, r *sizing.Row) {
 	var rows []cells
 	for i := range r.Figures {

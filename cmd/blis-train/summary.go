@@ -18,8 +18,8 @@ import (
 	rows "github.com/blis-train/blis-train/trace/table"
 )
 
-// deferWarnings keeps findings for flushWarnings, which sums them up. The long form and the JSON log
-// print each at once.
+// deferWarnings keeps findings for flushWarnings. The long form and the JSON log print them at
+// once.
 func (con *console) deferWarnings(findings []trace.Finding) {
 	if !con.brief || con.log != nil {
 		con.warn(findings)
@@ -34,7 +34,8 @@ func (con *console) deferWarnings(findings []trace.Finding) {
 	}
 }
 
-// flushWarnings prints what deferWarnings kept: a few in full, more as the number of each code.
+// flushWarnings prints the findings that deferWarnings kept: in full if there are few, else the
+// number of each code.
 func (con *console) flushWarnings() {
 	held := con.deferred
 	con.deferred = nil
@@ -60,7 +61,7 @@ func (con *console) flushWarnings() {
 	con.printWrappedAlways(fmt.Sprintf("%d warnings, in full with -v: %s", len(held), strings.Join(codes, ", ")))
 }
 
-// printWrappedAlways prints a wrapped line on stderr, also with --quiet.
+// printWrappedAlways prints a line on stderr, wrapped, also with --quiet.
 func (con *console) printWrappedAlways(s string) {
 	con.mu.Lock()
 	defer con.mu.Unlock()
@@ -68,7 +69,7 @@ func (con *console) printWrappedAlways(s string) {
 	fmt.Fprintln(con.err, wrapped(s, min(con.width, briefWidth)))
 }
 
-// printExtractSummary prints the account of an extraction in a line.
+// printExtractSummary prints the account of an extraction in one line.
 func (con *console) printExtractSummary(doc *result.Extract) {
 	t := &doc.Totals
 	dropped := "none of " + trace.Thousands(t.Records.Read) + " records dropped"
@@ -93,7 +94,8 @@ func (con *console) printExtractSummary(doc *result.Extract) {
 	}
 }
 
-// passesText counts the engine's passes by where they were read; empty without.
+// passesText returns the number of engine passes by the source from which they were read; "" if
+// there are none.
 func passesText(doc *result.Extract) string {
 	var parts []string
 	sources := []struct{ kind, words string }{{"iterations", "logged iterations"}, {"passes", "traced passes"},
@@ -118,7 +120,7 @@ func passesText(doc *result.Extract) string {
 	return strings.Join(parts, ", ")
 }
 
-// note prints a line on stderr, wrapped where people read it; nothing with --quiet.
+// note prints a line on stderr, wrapped unless messages are JSON; nothing with --quiet.
 func (con *console) note(s string) {
 	switch {
 	case con.quiet:
@@ -146,10 +148,10 @@ func (con *console) configurations(in report.Input) {
 // mostChanges are the changes that the short form prints.
 const mostChanges = 12
 
-// setChanges keeps what changed since --baseline, to be printed after the verdict.
+// setChanges keeps the changes since --baseline until the verdict has been printed.
 func (con *console) setChanges(c *result.Changes) { con.changes = c }
 
-// sinceBaseline prints the changes since --baseline, where it was given.
+// sinceBaseline prints the changes since --baseline, if it was given.
 func (con *console) sinceBaseline() {
 	c := con.changes
 	if c == nil {
@@ -200,7 +202,8 @@ func (con *console) showValidation(val *result.Validation, f *result.Fit, out st
 	con.infof("report: %s", filepath.Join(out, folder.ReportFile))
 }
 
-// checkSummary refuses unknown formats before any work, and keeps stdout for the summary.
+// checkSummary returns an error for an unknown format of --summary, before any work, and keeps
+// stdout for the summary.
 func (con *console) checkSummary(c *cli.Context) error {
 	switch format := c.String("summary"); {
 	case format == "":
@@ -214,7 +217,7 @@ func (con *console) checkSummary(c *cli.Context) error {
 	return nil
 }
 
-// writeVerdict writes the summary and the JUnit report that were asked for.
+// writeVerdict writes the summary of --summary and the JUnit report of --junit.
 func (con *console) writeVerdict(c *cli.Context, val *result.Validation, fit *result.Fit) error {
 	if con.summary {
 		fmt.Fprint(con.out, report.SummaryMarkdown(report.Input{Fit: fit, Validation: val, Changes: con.changes}))

@@ -4,10 +4,10 @@ package main
 
 import "github.com/blis-train/blis-train/trace"
 
-// ignoreBrokenPipes has nothing to do where no signal tells of them.
+// ignoreBrokenPipes does nothing on systems without SIGPIPE.
 func ignoreBrokenPipes() {}
 
-// peakRSS is unknown here.
+// peakRSS returns unknown.
 func peakRSS() trace.Opt[int64] { return trace.Opt[int64]{} }
 
 // isBrokenPipe reports whether a write failed because the reader of a pipe has left; where pipes are

@@ -11,14 +11,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ignoreBrokenPipes lets a stage write its files when the reader of its output
-// has left (| head).
+// ignoreBrokenPipes makes writes to a closed pipe fail in place of ending the process, so that a
+// stage still writes its files if the reader of its output has ended (| head).
 func ignoreBrokenPipes() { signal.Ignore(syscall.SIGPIPE) }
 
 // isBrokenPipe reports whether a write failed because the reader of a pipe has left.
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
 
-// peakRSS is the most memory this process has held, in bytes.
+// peakRSS returns the largest resident memory of this process so far, in bytes.
 func peakRSS() trace.Opt[int64] {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// cells are the cells of a table's row, or its headings, as values.
+// cells are the values in a row of a table, or its headings.
 type cells []any
 
 // show prints rows for people on stdout; nothing with --json or --quiet.
@@ -22,14 +22,15 @@ func (con *console) show(title string, header cells, rows []cells) {
 	}
 }
 
-// showSections prints the tables of the named sections of the report, in the long form.
+// showSections prints the tables in the named sections of the report, in the long form only.
 func (con *console) showSections(in report.Input, ids ...string) {
 	if !con.brief {
 		con.showTables(report.Sections(in), ids...)
 	}
 }
 
-// showTables prints the tables of a page's sections: all of them, or those whose id or section is named.
+// showTables prints tables in the sections of a page: all of them without ids, else those whose id
+// or section is in ids.
 func (con *console) showTables(sections []report.Section, ids ...string) {
 	var visit func(blocks []report.Block, all bool)
 	visit = func(blocks []report.Block, all bool) {
@@ -47,6 +48,7 @@ func (con *console) showTables(sections []report.Section, ids ...string) {
 	}
 }
 
+// printTable prints a table for people; nothing with --json or --quiet.
 func (con *console) printTable(t *report.Table) {
 	con.printText(func() string { return t.Terminal(con.outWidth) })
 }
@@ -62,11 +64,16 @@ func (con *console) printText(text func() string) {
 	fmt.Fprintln(con.text, text())
 }
 
-// number, percent and micros print unknown as a dash.
-func number(v *float64) string  { return optional(v, 1, "%.3g") }
-func percent(v *float64) string { return optional(v, 100, "%.1f %%") }
-func micros(v *float64) string  { return optional(v, 1, "%.0f") }
+// number returns a value with three digits, or a dash if it is unknown.
+func number(v *float64) string { return optional(v, 1, "%.3g") }
 
+// percent returns a share in percent, or a dash.
+func percent(v *float64) string { return optional(v, 100, "%.1f %%") }
+
+// micros returns a time in us without decimals, or a dash.
+func micros(v *float64) string { return optional(v, 1, "%.0f") }
+
+// optional returns the value times factor in the format, or a dash if it is unknown.
 func optional(v *float64, factor float64, format string) string {
 	if v == nil {
 		return "-"
@@ -74,10 +81,10 @@ func optional(v *float64, factor float64, format string) string {
 	return fmt.Sprintf(format, *v*factor)
 }
 
-// longNumber matches a cell whose thousands are separated by commas.
+// longNumber matches a number of four digits or more, to which tableOf adds commas.
 var longNumber = regexp.MustCompile(`^(-?)(\d{4,11})((?:\.\d+)?)$`)
 
-// tableOf makes a table of values. Columns that hold only numbers are aligned to the right.
+// tableOf returns a table of values. Columns that have only numbers are aligned to the right.
 func tableOf(title string, header cells, rows []cells) *report.Table {
 	t := &report.Table{Caption: files.Line(title)}
 	for _, h := range header {
@@ -108,7 +115,7 @@ const briefWidth = 80
 // fewWarnings is how many warnings the short form prints in full. Of more it prints the codes.
 const fewWarnings = 3
 
-// table prints a table, unless the command has a short form and prints that.
+// table prints a table, unless the command prints its short form.
 func (con *console) table(title string, header cells, rows []cells) {
 	if !con.brief {
 		con.show(title, header, rows)
@@ -121,7 +128,8 @@ func (con *console) printWrapped(s string) {
 	con.printText(func() string { return wrapped(s, min(cmp.Or(con.outWidth, briefWidth), briefWidth)) })
 }
 
-// wrapped breaks a line at spaces; the rest is indented by two more than the line.
+// wrapped returns a text broken at spaces into lines of at most width columns. All lines after the
+// first are indented by two more than it.
 func wrapped(s string, width int) string {
 	s = files.Line(s)
 	text := strings.TrimLeft(s, " ")

@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/shard"
 )
 
+// taskCommand returns the command task.
 func taskCommand() *cli.Command {
 	return newCommand(&cli.Command{
 		Name:      "task",
@@ -35,6 +36,7 @@ Example:
 	}, nil, runTasks)
 }
 
+// runTasks runs the task in the argument, or this process's share of the tasks in --tasks-dir.
 func runTasks(c *cli.Context, con *console) error {
 	var err error
 	dir := c.Args().First()
@@ -65,7 +67,7 @@ func runTasks(c *cli.Context, con *console) error {
 	return errors.Join(append(errs, con.document(done))...)
 }
 
-// shareOf returns the tasks of a list that number i of n does, given as i/n.
+// shareOf returns the tasks of a list that process i of n does; share is "i/n".
 func shareOf(list, share string) ([]string, error) {
 	a, b, _ := strings.Cut(share, "/")
 	i, errI := strconv.Atoi(a)

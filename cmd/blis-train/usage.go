@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 )
 
-// usageError puts the flag package's message about a command line into our words, with the nearest
-// flag as a hint. groups are the groups of pipeline.yaml that the command reads.
+// usageError returns the flag package's error about a command line in this program's words, with
+// the nearest flag as a hint. groups are the groups of pipeline.yaml that the command reads.
 func usageError(c *cli.Context, err error, groups []group) error {
 	usage := &option.Misuse{Msg: err.Error()}
 	if c.Command != nil && c.Command.HelpName != "" {
@@ -45,8 +45,8 @@ func usageError(c *cli.Context, err error, groups []group) error {
 	return usage
 }
 
-// unknownFlagHint is what may be meant by a flag that the command does not have; "" where nothing
-// is near.
+// unknownFlagHint returns what is probably meant by a flag that the command does not have; "" if no
+// name is near.
 func unknownFlagHint(c *cli.Context, name string, groups []group) string {
 	known := flagNames(c.Command.Flags)
 	for _, g := range groups {
@@ -73,8 +73,8 @@ func unknownFlagHint(c *cli.Context, name string, groups []group) string {
 	return ""
 }
 
-// keyHint returns where an option is set that the command reads from pipeline.yaml and has no flag for;
-// "" where there is none of that name.
+// keyHint returns where an option is set that has no flag and that the command reads from
+// pipeline.yaml; "" if there is no option of that name.
 func keyHint(cmd *cli.Command, groups []group, name string) string {
 	if option.Find(cmd.Flags, name) != nil {
 		return ""
@@ -87,13 +87,14 @@ func keyHint(cmd *cli.Command, groups []group, name string) string {
 	return ""
 }
 
-// badEnvironment is the library's complaint about the value of a variable.
+// badEnvironment matches the library's message about the value of an environment variable.
 var badEnvironment = regexp.MustCompile(`^could not parse ("(?:[^"\\]|\\.)*") (?:as \w+ value )?from environment variable "(\w+)"(?: as value)? for flag ([a-z-]+): (.*)$`)
 
-// badFlagValue is the flag package's complaint about the value of a flag.
+// badFlagValue matches the flag package's message about the value of a flag.
 var badFlagValue = regexp.MustCompile(`^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-+([a-z-]+): (.*)$`)
 
-// wantedValue is what values the named flag takes; reason is what its value said itself.
+// wantedValue returns what values the named flag takes; reason is what the flag's own type
+// reported.
 func wantedValue(flags []cli.Flag, name, reason string) string {
 	f := option.Find(flags, name)
 	if _, isGeneric := option.Plain(f).(*cli.GenericFlag); isGeneric {
@@ -102,7 +103,8 @@ func wantedValue(flags []cli.Flag, name, reason string) string {
 	return "want " + option.Wanted(f)
 }
 
-// soughtFlags are flags that people look for, and what there is instead.
+// soughtFlags are flags that people look for and that do not exist, with what to use in their
+// place.
 var soughtFlags = map[string]string{
 	"gamma":    "fit chooses it by cross-validation; -v prints it, and fit.json has it",
 	"hardware": "run.yaml has it; --set hardware.name=H100 overrides it where a command has --set",
@@ -110,7 +112,7 @@ var soughtFlags = map[string]string{
 	"output":   "-o names the output",
 }
 
-// didYouMean returns the hint at the word that is likely meant; "" where none is near.
+// didYouMean returns a hint with the legal word nearest to word; "" if none is near.
 func didYouMean(word string, legal []string) string {
 	if near := files.Nearest(word, legal); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
@@ -118,9 +120,9 @@ func didYouMean(word string, legal []string) string {
 	return ""
 }
 
-// flagsFirst moves the flags of a command before its arguments, so that flags may stand anywhere
-// (the library stops at the first argument). What follows "--" is an argument. Unknown flags move
-// too, so that the library reports them.
+// flagsFirst returns the arguments with the flags of a command before its other arguments, so that
+// flags may follow them (the library stops at the first argument). What follows "--" is an
+// argument. Unknown flags move too, so that the library reports them.
 func flagsFirst(app *cli.App, args []string) []string {
 	cmd, depth := commandOf(app, args)
 	if cmd == nil || strings.HasSuffix(args[len(args)-1], "generate-bash-completion") {
@@ -156,8 +158,9 @@ func flagsFirst(app *cli.App, args []string) []string {
 	return append(out, rest...)
 }
 
-// checkNumbers refuses a numeric flag whose value Go would read otherwise than it looks (010 as eight, 0x10 as
-// sixteen, 1_000 as a thousand), and a count that no machine could serve. in are the words behind the command.
+// checkNumbers returns an error for a numeric flag whose value Go would read otherwise than it
+// looks (010 as eight, 0x10 as sixteen, 1_000 as a thousand), and for a count that no machine could
+// serve. in are the words behind the command.
 func checkNumbers(cmd *cli.Command, in []string) error {
 	for i := 0; i < len(in) && in[i] != "--"; i++ {
 		if len(in[i]) < 2 || in[i][0] != '-' {
@@ -205,7 +208,8 @@ func isNumeric(f cli.Flag) bool {
 // no number of a list.
 var groupedThousands = regexp.MustCompile(`^[1-9][0-9]{0,2}(,[0-9]{3})*,0[0-9]{2}(,[0-9]{3})*$`)
 
-// checkThousands refuses a number with commas between its thousands, which would be read as a list.
+// checkThousands returns an error for a number with commas between its thousands, which would be
+// read as a list.
 func checkThousands(name, value string) error {
 	if !groupedThousands.MatchString(value) {
 		return nil
@@ -214,7 +218,7 @@ func checkThousands(name, value string) error {
 		Hint: "did you mean " + strings.ReplaceAll(value, ",", "") + "?"}
 }
 
-// checkNumber refuses a number of a flag that is not decimal, and a count that is too large.
+// checkNumber returns an error for a number that is not decimal, and for a count that is too large.
 func checkNumber(name, value string) error {
 	if err := option.CheckCount(name, value); err != nil {
 		return err
@@ -229,8 +233,8 @@ func checkNumber(name, value string) error {
 	return nil
 }
 
-// commandOf returns the command that the first words name, a subcommand where there is one, and
-// how many words that took; nil when there is none.
+// commandOf returns the command or subcommand that the first words name, and how many words that
+// took; nil if there is none.
 func commandOf(app *cli.App, args []string) (cmd *cli.Command, depth int) {
 	named := func(list []*cli.Command, word string) *cli.Command {
 		for _, c := range list {

@@ -24,8 +24,8 @@ func acceptedVerdicts(c *cli.Context) coeff.Accept {
 		Any: c.Bool("ignore-verdict")}
 }
 
-// completeValidate adds to the options of a validation the gates of pipeline.yaml, and where it
-// reports to.
+// completeValidate sets in the options of a validation the gates of pipeline.yaml and the functions
+// to which it reports.
 func (con *console) completeValidate(o *pipeline.ValidateOptions) {
 	o.Special = con.special
 	o.Config = con.settings.record
@@ -39,7 +39,7 @@ func (con *console) completeValidate(o *pipeline.ValidateOptions) {
 	}
 }
 
-// listGates answers --gate list.
+// listGates prints the gates with their thresholds, for --gate list.
 func listGates(con *console) error {
 	if con.json {
 		return con.document(gate.All())
@@ -53,6 +53,7 @@ func listGates(con *console) error {
 	return nil
 }
 
+// validateCommand returns the command validate.
 func validateCommand() *cli.Command {
 	o := pipeline.DefaultValidateOptions()
 	groups := []group{{"validate", o.Flags()}}
@@ -79,6 +80,8 @@ Example:
 	}, groups, func(c *cli.Context, con *console) error { return runValidate(c, con, &o) })
 }
 
+// runValidate validates the fit of an extracted folder, and returns an error if the verdict is not
+// accepted.
 func runValidate(c *cli.Context, con *console, o *pipeline.ValidateOptions) error {
 	par.LeanHeap()
 	if o.ListGates {
@@ -115,7 +118,8 @@ func runValidate(c *cli.Context, con *console, o *pipeline.ValidateOptions) erro
 	return verdictError(c, con, val)
 }
 
-// verdictError turns a verdict that is not accepted into exit status 3 (spec#exit-status).
+// verdictError returns an error with exit status 3 for a verdict that the flags do not accept
+// (spec#exit-status); nil for others.
 func verdictError(c *cli.Context, con *console, val *result.Validation) error {
 	text := fmt.Sprintf("verdict for %s: %s", val.For, val.Verdict)
 	switch val.Verdict {
@@ -137,7 +141,8 @@ func verdictError(c *cli.Context, con *console, val *result.Validation) error {
 	return nil
 }
 
-// loosenedText counts the gates that passed by a threshold looser than the default.
+// loosenedText returns words for the number of gates that passed only by a threshold looser than
+// the default; "" if there is none.
 func loosenedText(val *result.Validation) string {
 	n := 0
 	for _, f := range val.Warnings {
@@ -151,8 +156,8 @@ func loosenedText(val *result.Validation) string {
 	return fmt.Sprintf(", %d of them loosened", n)
 }
 
-// failedGates counts the failed gates and names each with its value,
-// the first one's where several scopes fail.
+// failedGates returns the number of failed gates and a sentence for each name of a gate. If it
+// failed in several scopes, the sentence has the value of the first.
 func failedGates(gates []result.Gate) (n int, sentences []string) {
 	first := map[string]result.Gate{}
 	times := map[string]int{}
@@ -184,16 +189,16 @@ func failedGates(gates []result.Gate) (n int, sentences []string) {
 	return n, sentences
 }
 
-// plainSigns replaces the report's typographic signs.
+// plainSigns replaces the report's typographic signs by those of ASCII.
 var plainSigns = strings.NewReplacer("\u00a0", " ", "\u2212", "-")
 
-// gateWords are what a gate measured and what it wants, as the report prints them.
+// gateWords returns what a gate measured and what it wants, in the words of the report.
 func gateWords(g result.Gate) (value, want string) {
 	return plainSigns.Replace(report.GateFigure(&g)), g.Op + " " + plainSigns.Replace(report.GateThreshold(g))
 }
 
-// diagnosisLines returns the diagnoses with their scope, each sentence once: with one
-// configuration the scope "all" has the same diagnoses.
+// diagnosisLines returns the diagnoses with their scope, each sentence once: with one configuration
+// the scope "all" has the same diagnoses.
 func diagnosisLines(val *result.Validation) []string {
 	said := map[string]bool{}
 	var out []string
@@ -206,6 +211,7 @@ func diagnosisLines(val *result.Validation) []string {
 	return out
 }
 
+// plural returns the word for n things.
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return one

@@ -10,11 +10,12 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-// The commit and date of a release are set by the linker (-ldflags -X). A build inside a checkout has
-// them from the build information.
+// releaseCommit and releaseDate are set by the linker for a release (-ldflags -X). A build inside a
+// checkout has both from the build information.
 var releaseCommit, releaseDate string
 
-// versionText returns the version with commit, date, compiler and platform, which a bug report needs.
+// versionText returns the version with commit, date, compiler and platform, which a bug report
+// needs.
 func versionText() string {
 	commit := releaseCommit
 	date := releaseDate

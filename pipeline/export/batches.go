@@ -1,5 +1,7 @@
 package export
 
+// This file draws the batches on which a step-time model is projected (projection.go).
+
 import (
 	"math"
 
@@ -33,15 +35,16 @@ const (
 	prefill kind = "prefill" // prompts alone
 )
 
-var kinds = []kind{decode, mixed, prefill}
+var kinds = []kind{decode, mixed, prefill} // in the order in which they are reported
 
-var draws = []struct {
+var draws = []struct { // how many batches of each kind are drawn at every concurrency
 	kind kind
 	n    int
 }{{decode, 24}, {mixed, 24}, {prefill, 8}}
 
-// Draws returns the batches of a region: concurrencies 1, 2, 4, ... up to the seats, requests at a
-// uniform point of their lives, lengths log-normal about the region's means.
+// Draws returns batches of a region by kind. Concurrencies are 1, 2, 4, ... up to the seats
+// (max_num_seqs); the requests are at a uniform point of their lives, and their lengths are
+// log-normal about the region's means. The same region always gives the same batches.
 func Draws(r Region) map[kind][][]trace.Chunk {
 	out := map[kind][][]trace.Chunk{}
 	level := uint64(0)
@@ -58,7 +61,8 @@ func Draws(r Region) map[kind][][]trace.Chunk {
 	}
 }
 
-// Keys of the draws.
+// keyPrompt and the keys below distinguish the random draws of one batch: each number is a function
+// of its key, so that a further draw does not change the others.
 const (
 	keyPrompt uint64 = iota
 	keyOutput
@@ -73,16 +77,19 @@ const (
 	outputCV2 = 0.5
 )
 
-// promptTokens and outputTokens are the u-quantiles of a request's lengths, at least one token; the
-// longest request is three quarters prompt, as in simulated traffic.
+// promptTokens returns the u-quantile of the prompt length in tokens, at least 1. The longest
+// request is three quarters prompt, as in simulated traffic.
 func (r Region) promptTokens(u float64) int64 {
 	return r.cut(stat.LogNormal(r.Prompt, promptCV2, u), 3)
 }
 
+// outputTokens returns the u-quantile of the output length in tokens, at least 1.
 func (r Region) outputTokens(u float64) int64 {
 	return r.cut(stat.LogNormal(r.Output, outputCV2, u), 1)
 }
 
+// cut returns tokens as a whole number, at least 1 and at most so many quarters of the longest
+// request.
 func (r Region) cut(tokens float64, quarters int64) int64 {
 	n := trace.Int(tokens)
 	if r.Longest > 0 {
@@ -91,7 +98,8 @@ func (r Region) cut(tokens float64, quarters int64) int64 {
 	return max(1, n)
 }
 
-// batch is one step of n requests.
+// batch returns the k-th batch of a kind with n requests. level is the number of the concurrency,
+// for the draws.
 func (r Region) batch(kind kind, n int64, level, k uint64) []trace.Chunk {
 	draw := func(i int64, what uint64) float64 { return stat.Draw(level, k, uint64(i), what, uint64(len(kind))) }
 	prompts, decodes := int64(0), n

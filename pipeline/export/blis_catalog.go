@@ -12,9 +12,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// catalogOf writes a BLIS catalog of the models: for each a config.json with the keys that BLIS reads,
-// and the sizes on which the step time was projected, and a model.yaml (blis-schemas
-// docs/reference/model.md@1b9f636).
+// catalogOf returns the files of a BLIS catalog of the models: for each a config.json with the keys
+// that BLIS reads, and the sizes on which the step time was projected, and a model.yaml
+// (blis-schemas docs/reference/model.md@1b9f636).
 func catalogOf(cfgs []result.FitConfig) ([]File, error) {
 	var out []File
 	for i := range cfgs {

@@ -14,9 +14,9 @@ import (
 // arrival and omits unfinished requests from its results.
 const blisHorizon = int64(1) << 53
 
-// blisCommand returns the `blis replay` line that simulates a deployment. coefficients are the
-// flags that carry the coefficients or name the exported file. FILE, TRACE and MODELDIR are
-// placeholders for the reader to fill in.
+// blisCommand returns the `blis replay` line that simulates a deployment. version is that of BLIS.
+// coefficients are the flags with the coefficients or the name of the exported file. FILE, TRACE
+// and MODELDIR are placeholders for the reader to fill in.
 func blisCommand(version string, d deploy.Deployment, coefficients string) string {
 	e := d.Engine
 	modelFlags := "--model " + files.Word(strings.ToLower(d.Model.ID)) + " --model-config-folder MODELDIR"
@@ -51,7 +51,7 @@ func blisCommand(version string, d deploy.Deployment, coefficients string) strin
 	return strings.Join(args, " ")
 }
 
-// joined writes numbers, separated by commas, so that they read back exactly.
+// joined returns numbers as text, separated by commas, with the digits that read back exactly.
 func joined(values []float64) string {
 	texts := make([]string, len(values))
 	for i, v := range values {

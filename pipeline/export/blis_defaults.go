@@ -10,13 +10,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// blisFile is a BLIS defaults file with the two keys it needs. BLIS decodes strictly: any further key
-// would be a fatal error there.
+// blisFile is a BLIS defaults file with the two keys that it needs. BLIS decodes strictly: a
+// further key is a fatal error there.
 type blisFile struct {
 	Version string    `yaml:"version"`
 	Coeffs  blisCoeff `yaml:"trained_physics_coefficients"`
 }
 
+// blisCoeff has the coefficients by position: alpha are the delays of a request in us, beta the
+// terms of the step time (blisBetaTerms).
 type blisCoeff struct {
 	Alpha []float64 `yaml:"alpha_coeffs,flow"`
 	Beta  []float64 `yaml:"beta_coeffs,flow"`
@@ -34,8 +36,9 @@ var blisSettings = []Setting{{Key: "version", Usage: "of BLIS: " + blisFolders +
 	Default: blisFolders,
 	OneOf:   []string{blisFolders, blisCatalog, "kernel"}}}
 
-// blisDefaults writes a defaults.yaml for each configuration, one for all of them together, a
-// hardware file with the peaks the fit used, and the sidecar with the equivalent command lines.
+// blisDefaults returns the files of format blis-defaults: a defaults.yaml for each configuration,
+// one for all of them together, a hardware file with the peaks the fit used, and the sidecar with
+// the equivalent command lines.
 func blisDefaults(src Source, opt Options) (*Output, error) {
 	version := opt.Settings["version"]
 	if version == "kernel" {
@@ -107,8 +110,8 @@ type blisCalib struct {
 	MemoryGiB  float64 `json:"MemoryGiB"`
 }
 
-// blisHardware writes the peaks that the coefficients are ratios of. With other peaks in BLIS every
-// ratio would be off by the quotient of the two.
+// blisHardware returns BLIS's hardware_config.json with the peaks that the coefficients are ratios
+// of. With other peaks in BLIS every ratio would be off by the quotient of the two.
 func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
 	doc := map[string]blisCalib{}
 	for _, c := range cfgs {

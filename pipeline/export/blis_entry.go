@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// numbers returns the numbers of values.
 func numbers(values []blisValue) []float64 {
 	var out []float64
 	for _, v := range values {
@@ -21,6 +22,7 @@ func numbers(values []blisValue) []float64 {
 	return out
 }
 
+// sideValues returns values in the form of the sidecar, under key[0], key[1], ...
 func sideValues(key string, values []blisValue) []SideValue {
 	var out []SideValue
 	for i, v := range values {
@@ -35,7 +37,9 @@ func sideValues(key string, values []blisValue) []SideValue {
 	return out
 }
 
-// blisEntry is one set of coefficients for BLIS: of one configuration, or of all together.
+// blisEntry is one set of coefficients for BLIS, of one configuration or of all together. The
+// step-time coefficients are a projection (projection.go): BLIS's terms fitted to the step times
+// that the model predicts.
 type blisEntry struct {
 	suffix string            // of the file's name
 	config *result.FitConfig // nil: all together
@@ -48,8 +52,9 @@ type blisEntry struct {
 	limits projectionLimits
 }
 
-// blisEntries projects the fit on every configuration. With several configurations the first entry is
-// a projection on all together and becomes FILE; the others become FILE.<label>.yaml.
+// blisEntries returns the projections of the fit on the configurations, and warnings. With several
+// configurations the first entry is a projection on all together and becomes FILE; the others
+// become FILE.<label>.yaml.
 func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry, []trace.Finding, error) {
 	var warn []trace.Finding
 	targets := make([]Target, len(cfgs))
@@ -117,9 +122,9 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 	return out, warn, nil
 }
 
-// compareLoads simulates the entry and the fitted model at several loads. It adds the wait for the
-// step that asynchronous scheduling has already begun, which BLIS does not model, to the entry's
-// delays, and returns it in us.
+// compareLoads simulates the entry and the fitted model at several loads and sets e.loads. It adds
+// to the entry's delays the wait for the step that asynchronous scheduling has already begun, which
+// BLIS does not model, and returns that wait in us.
 func (e *blisEntry) compareLoads(src *Source, blis ConsumerModel) (waitUs float64, err error) {
 	if src.Loads == nil {
 		return 0, trace.Errorf(NothingToExport, "%s: no coefficients to simulate with", e.config.Label)
@@ -133,8 +138,8 @@ func (e *blisEntry) compareLoads(src *Source, blis ConsumerModel) (waitUs float6
 	return on.WaitUs, nil
 }
 
-// addWait adds the wait for a step that asynchronous scheduling has begun to the delay before the
-// queue.
+// addWait adds the wait for a step that asynchronous scheduling has begun, us, to the delay before
+// the queue.
 func (e *blisEntry) addWait(us float64) {
 	queueing := &e.alpha[0]
 	queueing.value += us
@@ -143,9 +148,10 @@ func (e *blisEntry) addWait(us float64) {
 	}
 }
 
+// waitOrigin is what the origin of the delay states about that wait.
 const waitOrigin = "; and the wait for the step that async scheduling has begun when a request arrives, which BLIS does not model"
 
-// slug returns a label as a part of a file name.
+// slug returns a label as a part of a file name: lower-case letters, digits, dots and dashes.
 func slug(label string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		switch {
@@ -158,14 +164,16 @@ func slug(label string) string {
 	}, label), "-.")
 }
 
-// fillUnused sets the dispatch term of a deployment that never uses it to the value that BLIS itself
-// takes for an absent one: the coefficient of the all-reduce.
+// fillUnused sets the dispatch term of a deployment that never uses it to the value that BLIS
+// itself assumes for an absent one: the coefficient of the all-reduce.
 func (e *blisEntry) fillUnused() {
 	if !e.fits.Used[blisMoEDispatch] {
 		e.beta[blisMoEDispatch] = e.beta[blisAllReduce]
 	}
 }
 
+// valueKey returns the key of a value in the sidecar, with the configuration's label unless the
+// file is the main one.
 func (e *blisEntry) valueKey(name string) string {
 	if e.config == nil || e.suffix == "" {
 		return name
@@ -173,7 +181,7 @@ func (e *blisEntry) valueKey(name string) string {
 	return e.config.Label + "." + name
 }
 
-// betaValues returns the entry's step-time coefficients with their origin.
+// betaValues returns the entry's step-time coefficients with the origin of each.
 func (e *blisEntry) betaValues() []blisValue {
 	out := make([]blisValue, len(blisBetaTerms))
 	for i, t := range blisBetaTerms {
@@ -197,14 +205,14 @@ func (e *blisEntry) betaValues() []blisValue {
 	return out
 }
 
-// libraryPrior reports whether a fit from requests started from the library's coefficients. Then every
-// term has a value: a 0 means that the library's kernels do no such work.
+// libraryPrior reports whether a fit from requests used the library's coefficients as prior. Then
+// every term has a value, and a 0 means that the library's kernels do no such work.
 func libraryPrior(fit *result.Fit) bool {
 	return fit.Requests != nil && fit.Requests.Prior == "library"
 }
 
-// refusals lists terms that the configuration uses without a fitted or prior value, a projection
-// beyond its limits, and values that are not finite.
+// refusals returns the reasons not to export the entry: terms that the configuration uses without a
+// fitted or prior value, a projection beyond its limits, and values that are not finite.
 func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 	out := refusals(e.alpha)
 	if e.config == nil {
@@ -233,7 +241,7 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 	return out
 }
 
-// errorsBeyondLimits describes the errors of the projection that exceed its limits.
+// errorsBeyondLimits returns a description of each error of the projection that exceeds its limit.
 func (e *blisEntry) errorsBeyondLimits() []string {
 	var out []string
 	if all := e.fits.Errors[0]; !(all.MAPE <= e.limits.MAPE) {
@@ -261,11 +269,12 @@ func (e *blisEntry) errorsBeyondLimits() []string {
 	return out
 }
 
-// alwaysCaches is the note of a deployment without prefix caching.
+// alwaysCaches is the warning about a deployment without prefix caching.
 const alwaysCaches = "this deployment has prefix caching off, BLIS " + blisFolders +
 	" always caches: shared and preempted prompts cost less there"
 
-// worstErrorReason names the kind of batch with the largest error and what BLIS's terms cannot represent.
+// worstErrorReason returns the kind of batch with the largest error, and what BLIS's terms cannot
+// represent there.
 func (e *blisEntry) worstErrorReason() string {
 	worst := e.fits.Errors[1]
 	for _, x := range e.fits.Errors[2:] {
@@ -286,8 +295,8 @@ func (e *blisEntry) worstErrorReason() string {
 	return fmt.Sprintf("worst for %s batches (%.1f %%): %s", worst.Kind, 100*worst.MAPE, why)
 }
 
-// sideConfig returns the configuration's entry in the sidecar. The flags win over the values in the
-// file.
+// sideConfig returns the configuration's entry in the sidecar. In its command line the flags take
+// precedence over the values in the file.
 func (e *blisEntry) sideConfig(version string) SideConfig {
 	file := "--defaults-filepath FILE" + e.suffix
 	flags := "--alpha-coeffs " + joined(numbers(e.alpha)) + " --beta-coeffs " + joined(e.beta) + " "
@@ -330,6 +339,7 @@ var (
 	kernelLimits = projectionLimits{MAPE: 0.10, Bias: 0.075, TTFT: 0.10, ITL: 0.05, E2E: 0.05}
 )
 
+// projected returns the errors of the entry in the form of documents.
 func (e *blisEntry) projected() Projected {
 	return Projected{Label: e.config.Label, File: e.suffix, Errors: e.documentErrors(), Loads: e.loads,
 		Limits: e.limits}
@@ -353,7 +363,7 @@ func (e *blisEntry) documentErrors() []projectionError {
 // blisModel is the fit's name of BLIS's parameterisation.
 const blisModel = "trained-physics"
 
-// blisValue is one value as it will be written.
+// blisValue is one value as it will be written, with its uncertainty and origin.
 type blisValue struct {
 	blisTerm
 	value      float64
@@ -363,15 +373,16 @@ type blisValue struct {
 	origin     string // where the number comes from
 }
 
-// learned reports whether the data determine a term: it is not marked otherwise, and it is not at the
-// bound of its sign (spec#not-learned).
+// learned reports whether the data determine a coefficient: it is not marked as undetermined, not
+// only prior, and not at the bound of its sign, 0 (spec#not-learned).
 func learned(c result.Coefficient) bool {
 	return !c.NotLearned && c.Identified != "prior-only" && c.Value != 0
 }
 
-// blisAlphas takes a0 from the overhead target and a1 from egress, each as the median prediction of
-// the fitted model on a configuration (nil: on all of them), since BLIS has a constant where we have a
-// function. a2 is 0: TTFT and ITL are measured inside the engine here, so no time per token is left.
+// blisAlphas returns the delays of a request for BLIS: a0 from the overhead target and a1 from
+// egress, in us. Each is the median prediction of the fitted model on a configuration (nil: on all
+// of them), because BLIS has a constant where the fit has a function. a2 is 0: TTFT and ITL are
+// measured inside the engine here, so no time per token is left.
 func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
 	var out []blisValue
 	for i, target := range []string{coeff.Overhead, coeff.Egress} {

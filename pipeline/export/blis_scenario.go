@@ -60,17 +60,20 @@ type scenarioDoc struct {
 }
 
 type scenarioCluster struct {
+	// scenarioCluster describes the devices of a scenario.
 	Hardware    string `yaml:"hardware"`
 	Nodes       int    `yaml:"nodes"`
 	GPUsPerNode int    `yaml:"gpus_per_node"`
 }
 
+// scenarioDeployment describes how the model is served: its pools of engines.
 type scenarioDeployment struct {
 	Kind  string         `yaml:"kind"`
 	Name  string         `yaml:"name"`
 	Pools []scenarioPool `yaml:"pools"`
 }
 
+// scenarioPool is a pool of equal engines.
 type scenarioPool struct {
 	Role     string           `yaml:"role"`
 	Nodes    int              `yaml:"nodes"`
@@ -78,6 +81,7 @@ type scenarioPool struct {
 	Engine   scenarioEngine   `yaml:"engine,flow"`
 }
 
+// scenarioEngine has the settings of vLLM in a scenario.
 type scenarioEngine struct {
 	BlockSize           int64  `yaml:"block_size"`
 	MaxNumBatchedTokens int64  `yaml:"max_num_batched_tokens"`
@@ -90,8 +94,8 @@ type scenarioEngine struct {
 // catalogEngine is the release of the only published pack of BLIS's kernel mode.
 const catalogEngine = "0.29.0"
 
-// scenarioOf makes both documents. With PIECEWISE every graph replay costs the same whatever the batch, which is
-// what the set's host_replay_graph_per_step assumes.
+// scenarioOf returns both documents. With cudagraph mode PIECEWISE every graph replay costs the
+// same whatever the batch, which is what the set's host_replay_graph_per_step assumes.
 func scenarioOf(name, model, part string, d *deploy.Deployment) (*scenarioDoc, *scenarioDeployment) {
 	s := &scenarioDoc{
 		Kind:          "Scenario",
@@ -118,8 +122,8 @@ func scenarioOf(name, model, part string, d *deploy.Deployment) (*scenarioDoc, *
 	return s, &scenarioDeployment{Kind: "Deployment", Name: name, Pools: []scenarioPool{pool}}
 }
 
-// kernelLacks returns the error of a deployment that the kernel mode cannot represent; nil where it
-// can.
+// kernelLacks returns the error for a deployment that BLIS's kernel mode cannot represent; nil if
+// it can. model and part are names in BLIS's catalog.
 func kernelLacks(d *deploy.Deployment, model, part string) *trace.Error {
 	p := d.Parallel()
 	sizes, inCatalog := kernelModels[model]
@@ -150,9 +154,10 @@ func kernelLacks(d *deploy.Deployment, model, part string) *trace.Error {
 		WithHint("--format native or aic-fpm hold any deployment's steps")
 }
 
-// onKernelMode projects the target on the kernel mode with the m_half that fits best. The efficiencies
-// are shares of the peaks of part, none above 1, and the model has the layers that BLIS reads. A batch
-// weighs more the nearer its number of requests is to one of busy.
+// onKernelMode returns the projection of the target on the kernel mode with the rows (m_half) that
+// fit best. The efficiencies are shares of the peaks of part, none above 1, and the model has the
+// layers that BLIS reads. A batch has the more weight the nearer its number of requests is to one
+// of busy; without busy all weigh the same.
 func onKernelMode(t Target, part string, busy []float64) (of *kernelMode, best *Projection, err error) {
 	own := *t.Deployment
 	own.Model = own.Model.AsBLISReads()
@@ -181,8 +186,9 @@ func onKernelMode(t Target, part string, busy []float64) (of *kernelMode, best *
 }
 
 // onKernelMode fits the entry twice: first to all batches alike, then mainly to batches as large as
-// they are on average at the compared loads (Little's law). The kernel mode has a single bend between
-// memory-bound and compute-bound batches, so it cannot fit all sizes equally well.
+// they are on average at the compared loads (Little's law). The kernel mode has a single bend
+// between memory-bound and compute-bound batches, so it cannot fit all sizes equally well. It
+// returns the fitted kernel mode.
 func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kernelMode, err error) {
 	for range 2 {
 		var busy []float64
@@ -207,9 +213,9 @@ func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kerne
 	return law, nil
 }
 
-// kernelValues returns the registry's entries of a fitted kernel mode, with the delays of a request
-// before the queue and at completion, us. A value of 0 replaces the registry's own where another
-// entry holds that time.
+// kernelValues returns the entries of a registry for a fitted kernel mode, with the delays of a
+// request before the queue and at completion, us (alpha). A value of 0 replaces the registry's own
+// if another entry includes that time.
 func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []float64) []blisValue {
 	const none = 1e-9 // smallest share of a peak, so that a rate stays finite where a term takes no time
 	v := k.Values
@@ -256,8 +262,8 @@ var scenarioSettings = []Setting{
 	{Key: "model", Usage: "the model's name in BLIS's catalog; default its own in lower case"},
 }
 
-// blisScenario writes a scenario of BLIS's kernel mode, and the coefficient set that the scenario lists
-// last, in the folder of a registry.
+// blisScenario returns the files of format blis-scenario: a scenario of BLIS's kernel mode, and the
+// coefficient set that the scenario lists last, in the folder of a registry.
 func blisScenario(src Source, opt Options) (*Output, error) {
 	c, err := src.onlyConfig(opt, FormatScenario)
 	if err != nil {
@@ -317,8 +323,8 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	return out, err
 }
 
-// kernelSet returns the coefficient set of the values, for the deployment under its names in the
-// catalog.
+// kernelSet returns the coefficient set of the values as YAML, for one deployment under its names
+// in the catalog.
 func kernelSet(src Source, c *result.FitConfig, name, model string, values []blisValue) ([]byte, error) {
 	set := regSet{Kind: "CoefficientSet", Name: name}
 	for _, v := range values {

@@ -18,17 +18,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// rangeFactor is how far above its training maximum a feature may go (spec#training-range).
+// rangeFactor is the ratio to its largest value in training up to which a feature may go
+// (spec#training-range).
 const rangeFactor = 1.5
 
-// Vectorizer returns the beta features of one batch in a deployment, in slot order.
+// Vectorizer is a function that returns the features of the step time of one batch in a deployment,
+// in the order of the coefficients.
 type Vectorizer func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, error)
 
-// Check compares an artifact with a deployment and returns one finding per
-// mismatch: model, GPU, tp, engine version, knobs, weight widths, features that
-// the largest batches of the deployment push out of the trained range, terms
-// that were not learned, and whether the artifact can drive a replay. With a
-// nil deployment only the artifact itself is judged.
+// Check compares a coefficient file with a deployment and returns one finding per mismatch: model,
+// GPU, tp, engine version, settings, widths of numbers, features that the largest batches of the
+// deployment push out of the trained range, terms that were not learned, and whether the file can
+// drive a replay. If the deployment is nil it checks only the file itself.
 func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
 	out := slices.Concat(set.FileWarnings(), replayable(set), impossible(set))
 	if d == nil {
@@ -44,6 +45,7 @@ func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Findin
 	return append(out, ranges...), err
 }
 
+// replayable returns a finding if the file has no overhead model that a replay can use.
 func replayable(set *coeff.Set) []trace.Finding {
 	if m := set.AlphaModel(coeff.Overhead); m != nil && m.Replay {
 		return nil
@@ -53,7 +55,7 @@ func replayable(set *coeff.Set) []trace.Finding {
 		set.AlphaTargets())}
 }
 
-// widths catches the same model name in another precision.
+// widths returns a finding if the file was trained on the same model in another precision only.
 func widths(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 	var have []string
 	for i := range set.Configs {
@@ -75,14 +77,16 @@ func widths(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 		strings.Join(slices.Compact(have), "; "))}
 }
 
+// widthText returns the widths of a model's numbers in bytes, as text.
 func widthText(m *model.Model) string {
 	return fmt.Sprintf("weights %g B, KV %g B, activations %g B, compute %s", m.BytesPerWeight, m.BytesPerKV,
 		m.BytesPerActivation,
 		m.LinearCompute)
 }
 
-// knobs reports settings that change what a step consists of and that no training configuration had.
-// max_num_seqs and max_num_batched_tokens are left to featureRanges, which checks their effect on a step.
+// knobs returns a finding for each setting of the deployment that changes what a step consists of
+// and that no training configuration had. It does not check max_num_seqs and
+// max_num_batched_tokens, because featureRanges checks their effect on a step.
 func knobs(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 	var out []trace.Finding
 	for _, k := range []struct {
@@ -111,15 +115,15 @@ func knobs(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 	return out
 }
 
-// probe is one extreme batch a deployment can form.
+// probe is one extreme batch that a deployment can form, and its name for a message.
 type probe struct {
 	what  string
 	batch []trace.Chunk
 }
 
-// probes returns the batches at the corners of what the engine allows: a full
-// token budget of one long prompt, and a full house of decodes as deep as the
-// KV cache holds.
+// probes returns the batches at the limits of what the engine allows: a full token budget
+// (max_num_batched_tokens) of one long prompt, and max_num_seqs decodes with as much context as the
+// KV cache has room for.
 func probes(d *deploy.Deployment) []probe {
 	e := &d.Engine
 	longest := d.LongestSequence().Or(e.MaxNumBatchedTokens)
@@ -139,8 +143,9 @@ func probes(d *deploy.Deployment) []probe {
 	}
 }
 
-// featureRanges lists the slots whose value in a probe exceeds 1.5 x the
-// training maximum, and the not-learned slots a probe uses, each slot once.
+// featureRanges returns a finding for each feature whose value in a probe exceeds rangeFactor times
+// its maximum in training, and for each feature without a learned coefficient that a probe uses,
+// each feature once.
 func featureRanges(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
 	var out []trace.Finding
 	reported := map[int]bool{}
@@ -172,6 +177,7 @@ func featureRanges(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trac
 	return out, nil
 }
 
+// three returns a number as text, whole or with three digits.
 func three(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1e6 {
 		return fmt.Sprintf("%.0f", v)
@@ -179,15 +185,16 @@ func three(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// Inputs is what became of the files that coefficients were made from.
+// Inputs is the result of looking for the files that coefficients were made from.
 type Inputs struct {
-	Verified int `json:"verified"` // there, and the same bytes
-	Changed  int `json:"changed"`
+	Verified int `json:"verified"` // found, with the recorded digest
+	Changed  int `json:"changed"`  // found, with another digest
 	Absent   int `json:"absent"`
 }
 
-// CheckInputs looks for the recorded inputs below a folder and compares their digests. A file
-// that is not there is counted, and is no mismatch.
+// CheckInputs looks for the recorded inputs below the folder dir and compares their digests. It
+// returns a finding for each changed file. A file that is not found is counted as absent, and is no
+// mismatch.
 func CheckInputs(inputs []coeff.Input, dir string) (n Inputs, changed []trace.Finding, err error) {
 	for _, in := range inputs {
 		path := filepath.Join(dir, filepath.FromSlash(in.Name))
@@ -218,6 +225,8 @@ func CheckInputs(inputs []coeff.Input, dir string) (n Inputs, changed []trace.Fi
 // impossible lists the step-time coefficients of the wrong sign: the relative
 // recipe never fits one, so that somebody's hand did. Empty when there is none.
 func impossible(s *coeff.Set) []trace.Finding {
+	// impossible returns a finding for each step-time coefficient of the wrong sign. A fit by the
+	// relative recipe never has one, so the file was edited.
 	if s.Recipe != "relative" {
 		return nil
 	}

@@ -13,16 +13,16 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// DiffDoc is what changed from artifact A to artifact B.
+// DiffDoc lists what changed from artifact A to artifact B; an artifact is a coefficient file.
 type DiffDoc struct {
 	SchemaVersion string       `json:"schema_version"`
 	ToolVersion   string       `json:"tool_version"`
 	A             result.Input `json:"a"`
 	B             result.Input `json:"b"`
-	// Significance is the source of the standard errors.
-	Significance string       `json:"significance"` // stored_intervals | block_bootstrap
-	Level        float64      `json:"level"`        // family-wise, Holm
-	Tolerance    float64      `json:"tolerance"`    // relative change of a prediction that counts
+	// Significance is the source of the standard errors: stored intervals or a block bootstrap.
+	Significance string       `json:"significance"`
+	Level        float64      `json:"level"`     // family-wise, Holm
+	Tolerance    float64      `json:"tolerance"` // relative change of a prediction that counts
 	Terms        []TermDiff   `json:"terms"`
 	Predictions  []Prediction `json:"predictions"`
 	Settings     []string     `json:"settings"` // other differences, one sentence each
@@ -59,15 +59,15 @@ type Prediction struct {
 type DiffOptions struct {
 	Level     float64 // family-wise error of "moved", in (0, 1)
 	Tolerance float64 // relative change of a prediction, > 0
-	// Bootstrap holds a fit's coefficients on the given tables, by model; when
-	// set, their intervals replace the stored ones.
+	// Bootstrap has the coefficients of a fit on the given tables, by model. If it is set, the
+	// intervals of these coefficients replace the stored ones.
 	Bootstrap map[string][]result.Coefficient
 }
 
-// DefaultDiffOptions are 5 % family-wise and 1 % of a prediction.
+// DefaultDiffOptions returns a family-wise error of 5 % and a tolerance of 1 % of a prediction.
 func DefaultDiffOptions() DiffOptions { return DiffOptions{Level: 0.05, Tolerance: 0.01} }
 
-// Check names the option out of range.
+// Check returns an error for an option out of range.
 func (o DiffOptions) Check() error {
 	switch {
 	case !(o.Level > 0 && o.Level < 1):
@@ -84,15 +84,15 @@ const (
 	fromBootstrap = "block_bootstrap"
 )
 
-// Diff compares two artifacts of one spec version term by term, and judges the
-// predictions given for both. Code: not_comparable.
+// Diff compares two artifacts of one version of the specification term by term, and returns the
+// document with the predictions given for both. It returns the code not_comparable for artifacts of
+// different versions.
 //
-// A term moved significantly when (B-A)/se exceeds what Holm's correction at
-// Level allows over all terms with a known se. From stored intervals se^2 is
-// the sum of both fits' squares, each half width/1.96, which treats the two
-// data sets as independent; from a bootstrap on given tables it is twice the
-// square of that fit's se. A term that either fit could not identify is never
-// called moved.
+// A term moved significantly if (B-A)/se exceeds what Holm's correction at Level allows over all
+// terms with a known se. From stored intervals se^2 is the sum of both fits' squares, each half
+// width/1.96, which treats the two data sets as independent; from a bootstrap on given tables it is
+// twice the square of that fit's se. A term that either fit could not identify never counts as
+// moved.
 func Diff(a, b *coeff.Set, preds []Prediction, opt DiffOptions) (*DiffDoc, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func Diff(a, b *coeff.Set, preds []Prediction, opt DiffOptions) (*DiffDoc, error
 	return d, nil
 }
 
-// settings are differences that are no coefficients.
+// settings returns a sentence for each difference between the artifacts that is no coefficient.
 func settings(a, b *coeff.Set) []string {
 	out := []string{}
 	differ := func(what, va, vb string) {
@@ -151,6 +151,7 @@ func settings(a, b *coeff.Set) []string {
 	return out
 }
 
+// diffTerms returns the differences of the coefficients of one model.
 func diffTerms(model string, a, b []coeff.Coefficient, opt DiffOptions) []TermDiff {
 	var out []TermDiff
 	for i := range a {
@@ -178,8 +179,8 @@ func diffTerms(model string, a, b []coeff.Coefficient, opt DiffOptions) []TermDi
 	return out
 }
 
-// diffFactors compares the factors of all devices and deployments in either set; a missing factor is 1.
-// Factors carry no interval.
+// diffFactors returns the differences of the factors of all devices and deployments in either set;
+// a missing factor is 1. Factors have no interval.
 func diffFactors(a, b *coeff.Set) []TermDiff {
 	names := map[string]bool{}
 	of := func(s *coeff.Set) map[string]float64 {
@@ -215,7 +216,8 @@ func diffFactors(a, b *coeff.Set) []TermDiff {
 	return out
 }
 
-// standardError of the difference, nil when unknown.
+// standardError returns the standard error of the difference of coefficient i; nil if it is
+// unknown.
 func standardError(model string, i int, a, b *coeff.Coefficient, opt DiffOptions) *float64 {
 	if opt.Bootstrap != nil {
 		cs := opt.Bootstrap[model]
@@ -230,13 +232,14 @@ func standardError(model string, i int, a, b *coeff.Coefficient, opt DiffOptions
 	return new(math.Hypot(halfWidth(*a.Interval()), halfWidth(*b.Interval())))
 }
 
-// halfWidth returns the standard error behind a 95 % interval.
+// halfWidth returns the standard error that a 95 % interval stands for: its half width over 1.96.
 func halfWidth(ci [2]float64) float64 { return (ci[1] - ci[0]) / (2 * 1.959963984540054) }
 
-// twoSided returns the normal p-value of z; 0 for a zero standard error.
+// twoSided returns the two-sided p-value of z under the normal distribution. For a standard error
+// of 0, z is infinite and the result 0.
 func twoSided(z float64) float64 { return math.Erfc(math.Abs(z) / math.Sqrt2) }
 
-// holm marks the terms whose p-value survives Holm's step-down at level.
+// holm sets Significant for the terms whose p-value survives Holm's step-down at level.
 func holm(terms []TermDiff, level float64) {
 	var at []int
 	for i := range terms {
@@ -252,7 +255,7 @@ func holm(terms []TermDiff, level float64) {
 	}
 }
 
-// setChanged sets Changed and its Reasons, in the order of the document.
+// setChanged sets d.Changed and d.Reasons, in the order of the document.
 func (d *DiffDoc) setChanged(opt DiffOptions) {
 	d.Reasons = []string{}
 	for i := range d.Terms {
@@ -275,4 +278,5 @@ func (d *DiffDoc) setChanged(opt DiffOptions) {
 	d.Changed = len(d.Reasons) > 0
 }
 
+// sixDigits returns a number with six significant digits.
 func sixDigits(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }

@@ -58,7 +58,8 @@ type Writer struct {
 	Write    func(Source, Options) (*Output, error)
 }
 
-// Writers returns the foreign formats of this package.
+// Writers returns the writers of the foreign formats of this package, foreign being those that
+// other programs load.
 func Writers() []Writer {
 	return []Writer{
 		{Format: FormatBLIS, Write: blisDefaults, Settings: blisSettings},
@@ -116,6 +117,7 @@ type Options struct {
 
 // Check returns an error that names the first option out of range.
 func (o Options) Check() error {
+	// Check returns an error that names the first option out of range.
 	for _, v := range []struct {
 		flag  string
 		value float64
@@ -138,7 +140,7 @@ var forceable = []trace.Code{unlearnedValue, impossibleValue, PoorProjection, Be
 // Overrules reports whether --force names the refusal.
 func (o *Options) Overrules(code trace.Code) bool { return slices.Contains(o.forced(), code) }
 
-// forced returns the refusals that --force names.
+// forced returns the codes that --force names.
 func (o *Options) forced() []trace.Code {
 	var out []trace.Code
 	for _, name := range strings.Split(o.Force, ",") {
@@ -149,8 +151,8 @@ func (o *Options) forced() []trace.Code {
 	return out
 }
 
-// File is one file to write: the export itself has an empty Suffix, sidecars
-// are named by appending theirs.
+// File is one file to write. Its name is that of the export followed by Suffix, which is empty for
+// the export itself.
 type File struct {
 	Suffix string
 	Data   []byte
@@ -163,8 +165,8 @@ type Output struct {
 	Projections []Projected // of BLIS's formats: one a configuration
 }
 
-// Export writes the source in a foreign format. The native format is [Native],
-// whose Set the caller saves.
+// Export returns the files of a fit in a foreign format. The native format is [Native], whose Set
+// the caller writes.
 func Export(src Source, w Writer, opt Options) (*Output, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
@@ -183,6 +185,7 @@ func (src *Source) ValidationWarnings() []trace.Finding {
 	return append(slices.Clip(src.Warnings), verdictWarnings(src.Validation)...)
 }
 
+// verdictWarnings returns a warning with the failed gates, unless the fit passed its validation.
 func verdictWarnings(v *result.Validation) []trace.Finding {
 	if v == nil {
 		return []trace.Finding{trace.Findingf(notValidated, "no validation.json was given; the sidecar says so")}
@@ -203,7 +206,7 @@ func verdictWarnings(v *result.Validation) []trace.Finding {
 		strings.Join(names, ", "))}
 }
 
-// modelNamed returns the parameterisation called name, nil where the fit has none.
+// modelNamed returns the fit's model with the name of a parameterisation; nil if the fit has none.
 func modelNamed(fit *result.Fit, name string) *result.Model {
 	for i := range fit.Models {
 		if fit.Models[i].Name == name {
@@ -213,7 +216,8 @@ func modelNamed(fit *result.Fit, name string) *result.Model {
 	return nil
 }
 
-// Configs returns the configurations an export covers, in the fit's order.
+// Configs returns the configurations that an export covers, in the fit's order: all, or the one
+// whose key or label is want.
 func (src *Source) Configs(want string) ([]result.FitConfig, error) {
 	var out []result.FitConfig
 	var labels []string
@@ -229,7 +233,8 @@ func (src *Source) Configs(want string) ([]result.FitConfig, error) {
 	return out, nil
 }
 
-// onlyConfig returns the configuration of a format that describes a single deployment.
+// onlyConfig returns the configuration for a format that describes a single deployment. It returns
+// an error if there are several.
 func (src *Source) onlyConfig(opt Options, f Format) (*result.FitConfig, error) {
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
@@ -242,7 +247,7 @@ func (src *Source) onlyConfig(opt Options, f Format) (*result.FitConfig, error) 
 	return &cfgs[0], nil
 }
 
-// Timer binds the coefficients to one configuration.
+// Timer returns the step-time model of one configuration.
 func (src *Source) Timer(c result.FitConfig) (StepTimer, error) {
 	if src.Step == nil {
 		return nil, trace.Errorf(NothingToExport, "%s: no step-time model was given", c.Label)

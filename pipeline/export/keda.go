@@ -18,8 +18,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// resourceYAML marshals documents with a comment above each. Names come from recordings and options: the library
-// quotes values, and a comment stays one line.
+// resourceYAML returns documents as YAML with a comment above each. Names come from recordings and
+// options: the library quotes values, and a comment stays on one line.
 func resourceYAML(comments [][]string, resources ...any) ([]byte, error) {
 	var out bytes.Buffer
 	for i, r := range resources {
@@ -68,15 +68,18 @@ type scaledObject struct {
 	} `yaml:"spec"`
 }
 
+// resourceName is a reference by name.
 type resourceName struct {
 	Name string `yaml:"name"`
 }
 
+// kedaTrigger is a query of Prometheus and a threshold.
 type kedaTrigger struct {
-	Type       string      `yaml:"type"`
-	Name       string      `yaml:"name"`
-	MetricType string      `yaml:"metricType"`
-	Metadata   kedaMetrics `yaml:"metadata"`
+	Type       string `yaml:"type"`
+	Name       string `yaml:"name"`
+	MetricType string `yaml:"metricType"`
+	// kedaMetrics is where a trigger reads.
+	Metadata kedaMetrics `yaml:"metadata"`
 }
 
 type kedaMetrics struct {
@@ -88,10 +91,10 @@ type kedaMetrics struct {
 // decodeUsage is the share of the KV cache at which decode replicas are added.
 const decodeUsage = 0.8
 
-// shares of the threshold by the statistic that the target bounds.
+// shares are the factors on the threshold, by the statistic of TTFT that the target bounds.
 var shares = map[string]float64{"mean": 1, "p90": 0.7, "p99": 0.6}
 
-// keda writes one ScaledObject a configuration.
+// keda returns the files of format keda-token-aware: one ScaledObject for each configuration.
 func keda(src Source, opt Options) (*Output, error) {
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
@@ -166,7 +169,7 @@ func keda(src Source, opt Options) (*Output, error) {
 	return side.Beside(warn, File{Data: data})
 }
 
-// scaler has what a ScaledObject is made of.
+// scaler has the numbers from which a ScaledObject is made.
 type scaler struct {
 	Label      string
 	Rate       *prefillRate
@@ -203,7 +206,7 @@ func (s *scaler) object() *scaledObject {
 	return o
 }
 
-// comments explain where the thresholds come from.
+// comments returns the lines of the comment that explains the thresholds.
 func (s *scaler) comments() []string {
 	lines := []string{
 		fmt.Sprintf("%s: %s.", s.Label, s.Rate.Said()),
@@ -214,11 +217,11 @@ func (s *scaler) comments() []string {
 	return append(lines, s.Says...)
 }
 
-// number returns a value as consumers' files have it.
+// number returns a value as text, as consumers' files have it.
 func number(v float64) string { return joined([]float64{v}) }
 
-// compareReplicas adds a comment that compares the replicas of the formula at a rate with those that
-// our simulator needs for the target.
+// compareReplicas adds a comment that compares the number of replicas of the formula at a rate with
+// that which the simulator needs for the target.
 func (s *scaler) compareReplicas(src *Source, d *deploy.Deployment, l Lengths, rateRPS float64) error {
 	if src.Set == nil {
 		return trace.Errorf(NothingToExport, "no coefficients to simulate with")
@@ -293,8 +296,8 @@ type replicaLoad struct {
 	usage    float64 // share of the KV cache in use, mean over time
 }
 
-// simulateReplica simulates one replica under its share of the traffic. Means over time follow from
-// Little's law.
+// simulateReplica returns the state of one replica under its share of the traffic. Means over time
+// follow from Little's law.
 func (s *scaler) simulateReplica(d *deploy.Deployment, m sim.Model, t *workload.Traffic) (out replicaLoad, err error) {
 	blocks, _, err := d.KVBlocks()
 	if err != nil {

@@ -48,7 +48,7 @@ type kernelMode struct {
 	x       [kernelTerms]float64
 }
 
-// newKernelMode derives the terms of a deployment.
+// newKernelMode returns the terms of a deployment, without coefficients. mHalf is in rows.
 func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
 	m := &d.Model
 	h := &d.Hardware
@@ -108,7 +108,7 @@ func (k *kernelMode) Terms(b *sim.Batch) []float64 {
 	return k.x[:]
 }
 
-// StepUs returns the sum of the terms times their coefficients.
+// StepUs returns the sum of the terms times their coefficients, the time of a step in us.
 func (k *kernelMode) StepUs(b *sim.Batch) (us float64, err error) {
 	for i, x := range k.Terms(b) {
 		us += x * k.Values[i]

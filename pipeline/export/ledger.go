@@ -26,7 +26,7 @@ type Entry struct {
 	Headline      headline       `json:"headline"`
 }
 
-// headline is what a trend is drawn of; null where a stage has no such figure.
+// headline has the figures of which trends are drawn; null if a stage has no such figure.
 type headline struct {
 	BetaMAPE       *float64 `json:"beta_mape"` // hold-out
 	BetaMAPEConst  *float64 `json:"beta_mape_const"`
@@ -42,7 +42,7 @@ type headline struct {
 	Rows           int      `json:"rows"` // kept beta rows
 }
 
-// NewHeadline takes the headline errors of a fit and, when given, a validation.
+// NewHeadline returns the headline errors of a fit and a validation; either may be nil.
 func NewHeadline(fit *result.Fit, val *result.Validation) headline {
 	var h headline
 	if fit != nil {
@@ -68,7 +68,7 @@ func NewHeadline(fit *result.Fit, val *result.Validation) headline {
 	return h
 }
 
-// worstGate returns the largest value of the gates called name, or nil.
+// worstGate returns the largest value among the gates with the name; nil if there is none.
 func worstGate(val *result.Validation, name string) *float64 {
 	var worst *float64
 	for i := range val.Gates {
@@ -80,10 +80,10 @@ func worstGate(val *result.Validation, name string) *float64 {
 	return worst
 }
 
-// Append adds one entry to the ledger file, creating it. The line goes out in
-// one write under an exclusive lock on a file opened for appending, so two jobs
-// may append at once. A last line that a crash cut short is closed first and
-// stays visible as a bad line.
+// Append appends one entry to the ledger file, which it creates if necessary. It writes the line in
+// one call, under an exclusive lock on a file opened for appending, so that two jobs may append at
+// once. If a crash cut the last line short, it ends that line first, which remains visible as a bad
+// line.
 func Append(path string, e Entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -97,6 +97,7 @@ func Append(path string, e Entry) error {
 	return errors.Join(err, f.Close())
 }
 
+// appendLocked writes the line under the lock.
 func appendLocked(f *os.File, line []byte) error {
 	unlock, err := lockFile(f)
 	if err != nil {
@@ -116,7 +117,7 @@ func appendLocked(f *os.File, line []byte) error {
 	return f.Sync()
 }
 
-// endsTorn reports whether the file has a last byte and it is not a newline.
+// endsTorn reports whether the file is not empty and its last byte is not a newline.
 func endsTorn(f *os.File) (bool, error) {
 	st, err := f.Stat()
 	if err != nil || st.Size() == 0 {
@@ -129,8 +130,8 @@ func endsTorn(f *os.File) (bool, error) {
 	return last[0] != '\n', nil
 }
 
-// Read returns the entries in file order and one error per line that is
-// none; name is for messages.
+// Read returns the entries of a ledger in file order, and one error for each line that is no entry.
+// name is the file's name for the errors.
 func Read(r io.Reader, name string) ([]Entry, []error) {
 	var entries []Entry
 	var bad []error
@@ -168,7 +169,7 @@ type Trend struct {
 	Values []float64 `json:"-"` // oldest first
 }
 
-// figures are the headline figures a trend is drawn of; lower is better unless said.
+// figures are the headline figures of which trends are drawn. Lower is better unless higher is set.
 var figures = []struct {
 	name   string
 	higher bool
@@ -183,7 +184,7 @@ var figures = []struct {
 	{"ks_e2e", false, func(h headline) *float64 { return h.KSE2E }},
 }
 
-// Trends returns those of every headline figure that some entry has.
+// Trends returns the trend of every headline figure that some entry has.
 func Trends(entries []Entry) []Trend {
 	out := []Trend{}
 	for _, fig := range figures {

@@ -14,7 +14,8 @@ const (
 // Lengths are the mean prompt and output lengths of a configuration.
 type Lengths struct{ Prompt, Output float64 }
 
-// MeanLengths takes the options, else the fit's means, else a stated assumption.
+// MeanLengths returns the mean lengths of a configuration in tokens: those of the options, else the
+// fit's means, else the assumed ones with a warning.
 func (o *Options) MeanLengths(c result.FitConfig) (Lengths, []trace.Finding) {
 	l := Lengths{o.PromptTokens, o.OutputTokens}
 	assumed := false

@@ -24,17 +24,20 @@ type pickerConfig struct {
 	Profiles   []pickerProfile `yaml:"schedulingProfiles"`
 }
 
+// pickerPlugin is a plugin of the router.
 type pickerPlugin struct {
 	Name       string `yaml:"name,omitempty"`
 	Type       string `yaml:"type"`
 	Parameters any    `yaml:"parameters,omitempty"`
 }
 
+// pickerProfile is a chain of plugins.
 type pickerProfile struct {
 	Name    string      `yaml:"name"`
 	Plugins []pluginRef `yaml:"plugins"`
 }
 
+// pluginRef names a plugin.
 type pluginRef struct {
 	Ref string `yaml:"pluginRef"`
 }
@@ -47,8 +50,8 @@ type affinity struct {
 	MaxPenaltyMs   int     `yaml:"maxTTFTPenaltyMs"`
 }
 
-// chain returns the configuration with these parameters of the filters; slopeUs is the cost of a
-// prompt token where p2p asks for the producer that weighs it.
+// chain returns the configuration with these parameters of the filters. peak is the prefill
+// throughput in tokens/s; slopeUs is the cost of a prompt token, for the producer that p2p adds.
 func chain(source string, peak float64, p2p bool, slopeUs float64) *pickerConfig {
 	c := &pickerConfig{APIVersion: "llm-d.ai/v1alpha1", Kind: "EndpointPickerConfig"}
 	filter := func(name string, threshold float64) pickerPlugin {
@@ -80,10 +83,11 @@ func chain(source string, peak float64, p2p bool, slopeUs float64) *pickerConfig
 	return c
 }
 
-// rounded has four significant digits.
+// rounded returns v with four significant digits.
 func rounded(v float64) float64 { return stat.Round(v, 4) }
 
-// endpointPicker writes the configuration of llm-d's router for one deployment.
+// endpointPicker returns the files of format llmd-epp, the configuration of llm-d's router for one
+// deployment.
 func endpointPicker(src Source, opt Options) (*Output, error) {
 	c, err := src.onlyConfig(opt, FormatEPP)
 	if err != nil {

@@ -37,8 +37,8 @@ type OnLoads struct {
 	WaitUs float64
 }
 
-// ConsumerModel makes a consumer's model from the delays of a request before the queue, at completion
-// and per token, us.
+// ConsumerModel is a function that returns a consumer's model, from the delays of a request before
+// the queue, at completion and per token, us (alpha).
 type ConsumerModel func(alpha []float64) (sim.Parts, error)
 
 // comparison is the traffic in which two models of a deployment are compared.
@@ -47,10 +47,10 @@ type comparison struct {
 	capacity float64 // of the deployment under its own model, requests/s
 }
 
-// CompareLoads simulates a deployment twice in the same traffic, with its coefficient set and as BLIS
-// would with a model of its own: Poisson arrivals, log-normal lengths with the given means, at the
-// comparedLoads of the set's capacity. alpha are BLIS's delays before the queue, at completion and per
-// token, us.
+// CompareLoads simulates a deployment twice in the same traffic, with its coefficient set and as
+// BLIS would with its own model, and returns the latencies and their ratios. The traffic has
+// Poisson arrivals and log-normal lengths with the given means, at comparedLoads, shares of the
+// set's capacity. alpha are BLIS's delays before the queue, at completion and per token, us.
 func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt, output float64,
 	blis ConsumerModel) (*OnLoads, error) {
 	own, err := sim.EngineOf(d, set)
@@ -105,7 +105,7 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt,
 	return out, nil
 }
 
-// requests draws the traffic of a load, a share of the capacity.
+// requests returns the traffic at a load, which is a share of the capacity.
 func (c *comparison) requests(load float64) []sim.Request {
 	c.traffic.Requests = ComparedRequests
 	c.traffic.RateRPS = load * c.capacity
@@ -113,8 +113,8 @@ func (c *comparison) requests(load float64) []sim.Request {
 	return reqs
 }
 
-// meanLatencies returns the means of TTFT, ITL (of each request's mean) and E2E over the requests that
-// finish, ms.
+// meanLatencies returns the means in ms of TTFT, ITL (of each request's mean gap) and E2E over the
+// requests that finish.
 func meanLatencies(cfg *sim.Config, reqs []sim.Request) (mean [3]float64, err error) {
 	var n [3]float64
 	addUs := func(i int, us float64, known bool) {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes an exclusive advisory lock, waiting for it.
+// lockFile waits for an exclusive advisory lock on the file. unlock releases it.
 func lockFile(f *os.File) (unlock func(), err error) {
 	for {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockFile takes an exclusive lock on a byte far behind the end, so that
-// readers of the file are not disturbed, waiting for it.
+// lockFile waits for an exclusive lock on the file. unlock releases it. It locks a byte far behind
+// the end, so that readers of the file are not disturbed.
 func lockFile(f *os.File) (unlock func(), err error) {
 	h := windows.Handle(f.Fd())
 	at := &windows.Overlapped{OffsetHigh: 1 << 30}

@@ -20,7 +20,8 @@ type prefillRate struct {
 	TTFTMs  float64     // of a prompt of Chunk tokens on an idle engine
 }
 
-// prefillRateOf predicts the idle TTFT of prompts of up to a full chunk.
+// prefillRateOf returns the rate of a configuration, from predictions of the TTFT of prompts up to
+// a full chunk on an idle engine.
 func prefillRateOf(src *Source, c *result.FitConfig) (*prefillRate, error) {
 	d := &c.Deployment
 	t, err := src.Timer(*c)
@@ -62,7 +63,8 @@ func prefillRateOf(src *Source, c *result.FitConfig) (*prefillRate, error) {
 	return r, err
 }
 
-// rateInterval returns the 95 % interval of tokens / us in tokens/s, for the step that t timed last.
+// rateInterval returns the 95 % interval of the rate tokens/us, in tokens/s, for the step that t
+// timed last; nil if the covariance of the coefficients is unknown.
 func (src *Source) rateInterval(d *deploy.Deployment, t StepTimer, tokens, us float64) (*[2]float64, error) {
 	f, ok := t.(featured)
 	if !ok || src.Set == nil {
@@ -87,7 +89,7 @@ func (src *Source) rateInterval(d *deploy.Deployment, t StepTimer, tokens, us fl
 	return &[2]float64{tokens / (us + half) * 1e6, tokens / math.Max(1, us-half) * 1e6}, nil
 }
 
-// Said returns the sentence about the rate in the comment of a file.
+// Said returns the sentence about the rate that stands in the comment of a file.
 func (r *prefillRate) Said() string {
 	s := fmt.Sprintf("V_P %.0f tokens/s", r.PerS)
 	if r.CI95 != nil {
@@ -96,7 +98,7 @@ func (r *prefillRate) Said() string {
 	return s + fmt.Sprintf(": a prompt of %d tokens on an idle engine has a TTFT of %.1f ms", r.Chunk, r.TTFTMs)
 }
 
-// sideValue returns the rate as a value of a sidecar.
+// sideValue returns the rate as a value of the sidecar.
 func (r *prefillRate) sideValue(key string) SideValue {
 	return SideValue{Key: key, Name: "prefill throughput", Value: &r.PerS, Unit: "tokens/s", CI95: r.CI95,
 		Identified: "derived",

@@ -23,13 +23,14 @@ type stepper interface {
 	StepUs(batch []trace.Chunk) (float64, error)
 }
 
-// Error is the error of a projection against the model, on batches that were not fitted.
+// Error is the error of a projection against the model that it represents, on batches that were not
+// fitted. Times are relative to the model's.
 type Error struct {
 	Kind  kind // empty: all
 	Steps int
 	MAPE  float64 // mean of |projected/model - 1|
 	Worst float64 // signed, the one farthest from 0
-	Bias  float64 // of the sum of times
+	Bias  float64 // of the sum of times, signed
 }
 
 // Projection is a step-time model in the terms of BLIS's trained-physics model.
@@ -51,12 +52,15 @@ type Target struct {
 // featured is a model that returns the values of its own terms for the batch it timed last.
 type featured interface{ Features() []float64 }
 
-// sampled are a target's batches by kind: half for the fit, half held out.
+// sampled has a target's batches by kind, half of them for the fit and half held out, and the
+// largest value of each of the model's terms (seen).
 type sampled struct {
 	fitted, held map[kind]*rowSet
 	seen         []float64
 }
 
+// sample returns the batches of the target with the terms of the law l and the model's times. It
+// returns an error for a region without requests, and for a time that is not positive.
 func (g *Target) sample(l *law) (*sampled, error) {
 	r := g.Region
 	if !(r.Prompt > 0 && r.Output > 0) || r.Seats < 1 || r.Budget < 1 {
@@ -90,7 +94,7 @@ func (g *Target) sample(l *law) (*sampled, error) {
 	return out, nil
 }
 
-// noteTerms updates the largest value of each of the model's own terms.
+// noteTerms updates s.seen with the terms of the batch that the model timed last.
 func (s *sampled) noteTerms(m stepper) {
 	f, ok := m.(featured)
 	if !ok {
@@ -105,7 +109,8 @@ func (s *sampled) noteTerms(m stepper) {
 	}
 }
 
-// law is a consumer's step-time formula: terms of a batch, to be multiplied by coefficients.
+// law is a consumer's formula for the step time: terms of a batch, each multiplied by a
+// coefficient.
 type law struct {
 	terms func([]trace.Chunk) []float64
 	least []float64 // lower bounds of the coefficients; nil: 0
@@ -113,7 +118,7 @@ type law struct {
 }
 
 // weightOf returns the weight of a batch of n requests: 1 at one of the sizes in busy, 1/2 at twice
-// or half of it.
+// or half of it; 1 if there are no such sizes.
 func (l *law) weightOf(n int) float64 {
 	most := 0.0
 	for _, b := range l.busy {
@@ -126,11 +131,11 @@ func (l *law) weightOf(n int) float64 {
 	return most
 }
 
-// OnBLIS projects the targets' models on one set of trained-physics terms. The fit takes every other
-// batch: non-negative least squares of relative errors, reweighted towards absolute ones, and then
-// once more with the sum of times of each kind of batch as a further row, because queues depend on sums
-// of step times. The remaining batches measure the error. All targets get the same coefficients, each
-// with its own errors.
+// OnBLIS returns a projection of each target's model on BLIS's trained-physics terms. The fit takes
+// every other batch: non-negative least squares of relative errors, reweighted towards absolute
+// ones, and then once more with the sum of times of each kind of batch as a further row, because
+// queues depend on sums of step times. The other batches measure the error. All targets get the
+// same coefficients, each with its own errors.
 func OnBLIS(targets ...Target) ([]Projection, error) {
 	laws := make([]law, len(targets))
 	for i := range targets {
@@ -148,8 +153,8 @@ func OnBLIS(targets ...Target) ([]Projection, error) {
 	return project(targets, laws)
 }
 
-// project fits one set of coefficients to a law of each target. Laws with lower bounds are fitted by
-// weighted relative least squares alone.
+// project returns the projections of the targets on a law for each, with one set of coefficients.
+// Laws with lower bounds are fitted by weighted relative least squares alone.
 func project(targets []Target, laws []law) ([]Projection, error) {
 	var fitted []*rowSet
 	samples := make([]*sampled, len(targets))
@@ -180,13 +185,13 @@ func project(targets []Target, laws []law) ([]Projection, error) {
 	return out, nil
 }
 
-// rowSet holds batches as terms, times in us and weights.
+// rowSet has batches as rows of a regression: their terms (x), times in us (y) and weights (w).
 type rowSet struct {
 	x    [][]float64
 	y, w []float64
 }
 
-// sum returns the terms and the times of all batches together.
+// sum returns the sums of the terms and of the times (us) of all batches.
 func (r *rowSet) sum() (x []float64, us float64) {
 	x = make([]float64, len(r.x[0]))
 	for i, row := range r.x {
@@ -198,7 +203,7 @@ func (r *rowSet) sum() (x []float64, us float64) {
 	return x, us
 }
 
-// used reports for each term whether any batch of the target has it.
+// used returns for each term whether any batch of the target has it.
 func (s *sampled) used() []bool {
 	out := make([]bool, len(s.fitted[decode].x[0]))
 	for _, r := range s.fitted {
@@ -210,8 +215,8 @@ func (s *sampled) used() []bool {
 	return out
 }
 
-// solve fits coefficients with the given lower bounds (nil: 0) to the batches of each set and to their
-// sums.
+// solve returns the coefficients, with the given lower bounds (nil: 0), that fit the batches of
+// each set and their sums best.
 func solve(sets []*rowSet, least []float64) ([]float64, error) {
 	d := &ridge.Data{P: len(sets[0].x[0])}
 	var w []float64
@@ -261,13 +266,16 @@ func solve(sets []*rowSet, least []float64) ([]float64, error) {
 	return f.Beta, nil
 }
 
-// sumWeight is the weight of a kind's sum relative to its batches. With 3, sums are within a few percent
-// wherever the terms allow it, and single batches are hardly worse (TestEvalBLISProjection).
+// sumWeight is the weight of the row with a kind's sum, relative to that of all its batches. With
+// 3, sums are within a few percent wherever the terms allow it, and single batches are hardly worse
+// (TestEvalBLISProjection).
 const sumWeight = 3
 
-// barely is a penalty just large enough to decide between terms that are collinear in the batches.
+// barely is a ridge penalty just large enough to decide between terms that are collinear in the
+// batches.
 const barely = 1e-9
 
+// errorOf returns the error of the projection on the batches in sets.
 func (p *Projection) errorOf(kind kind, sets ...*rowSet) Error {
 	e := Error{Kind: kind}
 	var sum, diff float64

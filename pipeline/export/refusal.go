@@ -33,7 +33,8 @@ type Refusal struct {
 	Sentence string
 }
 
-// refusals lists the delays that BLIS would refuse or that the data do not determine.
+// refusals returns the delays that BLIS would refuse or that the data do not determine, with the
+// reason.
 func refusals(alpha []blisValue) []Refusal {
 	var out []Refusal
 	for i, v := range alpha {
@@ -53,7 +54,8 @@ func refusals(alpha []blisValue) []Refusal {
 const forceHint = "choose other configurations with --config LABEL, or write them all the same with --force %s"
 
 // Refuse returns an error for the refusals, except for those that the options overrule, which it
-// returns as warnings. hint has a place for the codes that --force would have to name.
+// returns as warnings. hint is the format of the error's hint, with a place for the codes that
+// --force would have to name.
 func (o *Options) Refuse(rs []Refusal, hint string) ([]trace.Finding, error) {
 	var warn []trace.Finding
 	var msg, names []string

@@ -17,8 +17,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// regSet is the registry's CoefficientSet (schema v0.2.2). Field order is the
-// order in the file.
+// regSet is a CoefficientSet of BLIS's registry (schema v0.2.2). The order of its fields is that in
+// the file.
 type regSet struct {
 	Kind         string                `yaml:"kind"`
 	Name         string                `yaml:"name"`
@@ -34,6 +34,7 @@ func (s *regSet) file() ([]byte, error) {
 	return buf.Bytes(), err
 }
 
+// regEntry is one coefficient of a set.
 type regEntry struct {
 	Value     float64     `yaml:"value"`
 	Units     string      `yaml:"units"`
@@ -45,20 +46,22 @@ type regEntry struct {
 	Rationale string      `yaml:"rationale,omitempty"`
 }
 
+// regScope is the hardware, models and parallel sizes for which an entry is valid.
 type regScope struct {
 	Hardware []string `yaml:"hardware,omitempty"`
 	Model    []string `yaml:"model,omitempty"`
 	TP       []int64  `yaml:"tp,omitempty"`
 }
 
+// regSource is a source of an entry's value.
 type regSource struct {
 	Kind string `yaml:"kind"`
 	Cite string `yaml:"cite"`
 	Role string `yaml:"role"`
 }
 
-// registryCite cites the data of an entry: the fit by its hash (its sidecar lists every input), the
-// number of runs and their provenance, and the error on hold-out rows.
+// registryCite returns the citation of the data of an entry: the fit by its hash (its sidecar lists
+// every input), the number of runs and their provenance, and the error on hold-out rows.
 func registryCite(src Source) string {
 	runs := 0
 	for _, r := range src.Fit.Runs {
@@ -86,7 +89,8 @@ func registryCite(src Source) string {
 	return s
 }
 
-// registryScope returns the scope of configurations, each dimension sorted.
+// registryScope returns the scope of entries that are valid for the configurations, each dimension
+// sorted.
 func registryScope(cfgs []result.FitConfig) regScope {
 	hw := map[string]bool{}
 	models := map[string]bool{}
@@ -100,7 +104,8 @@ func registryScope(cfgs []result.FitConfig) regScope {
 		TP: slices.Sorted(maps.Keys(tp))}
 }
 
-// partOf returns the catalog's name of a device, else its own in lower case.
+// partOf returns the name of a device in BLIS's catalog, or its own in lower case if the catalog
+// does not have it.
 func partOf(device string) string {
 	if part, ok := deploy.SpelledBy(deploy.BLISRegistry, device); ok {
 		return part
@@ -108,10 +113,10 @@ func partOf(device string) string {
 	return strings.ToLower(strings.ReplaceAll(device, " ", "-"))
 }
 
-// The registry holds sets of the resource-decomposed cost model. A recording of a server measures one
-// of them, the host work of the engine. Names and vocabularies are those of
-// coefficients/cost-model-host-overheads.yaml@1dd3dc7 and docs/reference/format.md@81bd9a6 in
-// inference-sim/blis-registry, schema v0.2.2.
+// hostSet and the names below are those of the registry's set for the host work of the engine, the
+// only set of its resource-decomposed cost model that a recording of a server measures. Names and
+// vocabularies are those of coefficients/cost-model-host-overheads.yaml@1dd3dc7 and
+// docs/reference/format.md@81bd9a6 in inference-sim/blis-registry, schema v0.2.2.
 const (
 	hostSet        = "cost-model-host-overheads"
 	hostCompletion = "host_completion"
@@ -120,11 +125,12 @@ const (
 	hostOutput     = "host_output_token"
 )
 
-// hostRegistry writes the host work that the recordings measured: the time from a request's last step
-// to the end of its response (egress), and the time of a request and of a prompt token before the
-// engine can schedule them (constant and slope of overhead). Entries that the data do not determine
-// are omitted, with a warning. Output tokens have no host cost: TTFT and ITL are measured by stamps of
-// the engine, so that cost is part of the step.
+// hostRegistry returns the file of format blis-registry-host, the host work that the recordings
+// measured: the time from a request's last step to the end of its response (egress), and the time
+// of a request and of a prompt token before the engine can schedule them (constant and slope of
+// overhead). Entries that the data do not determine are omitted, with a warning. Output tokens have
+// no host cost: TTFT and ITL are measured by stamps of the engine, so that cost is part of the
+// step.
 func hostRegistry(src Source, opt Options) (*Output, error) {
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
@@ -191,8 +197,8 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	return side.Beside(warn, File{"", data})
 }
 
-// completion returns the entry of the median egress, with the interval of the egress constant
-// around it; nil without an egress target.
+// completion returns the entry of the median egress with the interval of the egress constant around
+// it; nil if the fit has no egress target.
 func completion(src Source, cfgs []result.FitConfig) *regEntry {
 	m := src.Fit.AlphaNamed(coeff.Egress)
 	if m == nil || m.TargetErrors == nil || m.TargetErrors.MedianPredUs == nil || !(*m.TargetErrors.MedianPredUs > 0) {
@@ -207,9 +213,9 @@ func completion(src Source, cfgs []result.FitConfig) *regEntry {
 	return e
 }
 
-// admission derives from the overhead on an idle server the entry for one more prompt token, and the
-// part of a request without tokens, us. The entry is nil with a reason where the data do not determine
-// it.
+// admission returns the entry for one more prompt token and the delay of a request without tokens
+// in us, both derived from the overhead on an idle server. If the data do not determine the entry,
+// it is nil and the third result is the reason.
 func admission(src Source, c result.FitConfig) (*regEntry, float64, string, error) {
 	m := src.Fit.AlphaNamed(coeff.Overhead)
 	if m == nil || src.OverheadUs == nil {
@@ -239,7 +245,7 @@ func admission(src Source, c result.FitConfig) (*regEntry, float64, string, erro
 }
 
 // measuredHost returns an entry with its sources: the fit and its recordings. Coefficients of the
-// library give an assumed entry, since no server was measured.
+// library give an assumed entry, because no server was measured.
 func measuredHost(src Source, cfgs []result.FitConfig, value float64, units string) *regEntry {
 	e := &regEntry{Value: value, Units: units, Scope: registryScope(cfgs)}
 	if src.Library != "" {
@@ -260,8 +266,8 @@ func measuredHost(src Source, cfgs []result.FitConfig, value float64, units stri
 	return e
 }
 
-// within returns the interval, cut at 0, if it contains the value; otherwise nil, since the registry
-// refuses an interval without its value.
+// within returns the interval from lo, or 0 if that is larger, to hi, if it contains the value.
+// Otherwise it returns nil, because the registry refuses an interval without its value.
 func within(value, lo, hi float64) []float64 {
 	if lo = max(0, lo); lo <= value && value <= hi {
 		return []float64{lo, hi}
@@ -269,6 +275,7 @@ func within(value, lo, hi float64) []float64 {
 	return nil
 }
 
+// hostValue returns an entry as a value of the sidecar.
 func hostValue(key string, e *regEntry, effect string) SideValue {
 	v := SideValue{Key: key, Name: key, Value: result.OrNull(e.Value), Unit: e.Units, Identified: "measured",
 		Learned: true,

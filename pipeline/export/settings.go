@@ -33,8 +33,8 @@ var readerVersions = map[Format][]string{
 	"llmd-bulk":         {"04e44cd"},
 }
 
-// ParseSettings reads KEY=VALUE words against the options of a format. An unknown key or a bad value
-// is a misuse.
+// ParseSettings returns the values in words KEY=VALUE for the options of a format, those that are
+// not given at their default. An unknown key or a bad value is an error of usage.
 func ParseSettings(f Format, known []Setting, words []string) (Settings, error) {
 	out := Settings{}
 	var keys []string
@@ -69,7 +69,7 @@ func ParseSettings(f Format, known []Setting, words []string) (Settings, error) 
 	return out, nil
 }
 
-// mostNumber is above any sensible price, time or length.
+// mostNumber is a bound of numeric options, above any sensible price, time or length.
 const mostNumber = 1e12
 
 // Float returns the value of a numeric option; 0 for a key that the format does not have.

@@ -18,7 +18,8 @@ type Sidecar struct {
 	TrainingDate string         `json:"training_date"`
 	Holdout      *result.Errors `json:"holdout"` // of the exported parameterisation, null when it has none
 	Verdict      string         `json:"verdict"` // of validation.json; "not validated" without one
-	// the verdict is of: steps, replay, waits, transfer or all; null: of none
+	// Purpose is the use of the coefficients that the verdict is about: steps, replay, waits,
+	// transfer or all; null without a verdict.
 	Purpose     *string         `json:"purpose"`
 	SpecVersion *string         `json:"spec_version"`     // of the features, or the queueing model; null: neither
 	FeatureHash *string         `json:"feature_set_hash"` // of the formulas behind the coefficients
@@ -86,8 +87,9 @@ type projectionError struct {
 	Bias    *float64 `json:"bias"`  // of the sum of times
 }
 
-// NewSidecar starts the provenance of a file that a command made from the document in, whose header
-// is given. Fields that the header does not determine are null.
+// NewSidecar returns the provenance of a file that a command made from the document in, whose
+// header is of. readBy is the program that reads the file. Fields that the header does not
+// determine are null.
 func NewSidecar(of *result.Header, in result.Input, format, command, readBy string) *Sidecar {
 	s := &Sidecar{
 		Header: result.NewHeader(of.ToolVersion, command), Format: format, ReadBy: readBy, FitInputs: of.Inputs,
@@ -99,7 +101,7 @@ func NewSidecar(of *result.Header, in result.Input, format, command, readBy stri
 	return s
 }
 
-// Sidecar starts the provenance of an export of coefficients.
+// Sidecar returns the provenance of an export of coefficients, without its values.
 func (src *Source) Sidecar(opt Options, f Format, readBy string) *Sidecar {
 	s := NewSidecar(&src.Fit.Header, src.FitInput, string(f), opt.Command, readBy)
 	s.TrainingDate = src.Fit.TrainingDate
@@ -116,7 +118,7 @@ func (src *Source) Sidecar(opt Options, f Format, readBy string) *Sidecar {
 	return s
 }
 
-// regions describes the batches and lengths that are assumed of each configuration, for files that
+// regions returns the seats and mean lengths that are assumed of each configuration, for files that
 // have no values by configuration.
 func regions(cfgs []result.FitConfig, opt Options) (out []SideConfig, warn []trace.Finding) {
 	for _, c := range cfgs {
@@ -129,7 +131,7 @@ func regions(cfgs []result.FitConfig, opt Options) (out []SideConfig, warn []tra
 	return out, warn
 }
 
-// Beside returns the export: the files and this sidecar.
+// Beside returns the export: the files, and this sidecar as a further file.
 func (s *Sidecar) Beside(warn []trace.Finding, files ...File) (*Output, error) {
 	if s.Warnings == nil {
 		s.Warnings = []trace.Finding{}

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Old holds gates, verdicts and coefficients of an earlier validation.
+// Old has the gates, verdicts and coefficients of an earlier validation, for --baseline.
 type Old struct {
 	Name     string // file or folder, for people
 	Gates    []coeff.Gate
@@ -18,23 +18,23 @@ type Old struct {
 	Set      *coeff.Set // nil: a validation.json alone
 }
 
-// OldSet takes them from a coefficient file.
+// OldSet returns those of a coefficient file.
 func OldSet(name string, set *coeff.Set) *Old {
 	return &Old{Name: name, Gates: set.Gates, Purposes: set.Purposes, Set: set}
 }
 
-// AddValidation takes gates and verdicts from a validation.json.
+// AddValidation sets the gates and verdicts to those of a validation.json.
 func (o *Old) AddValidation(v *result.Validation) {
 	o.Gates, o.Purposes, _ = v.Verdicts()
 }
 
-// figureTolerance is the relative change of a gate's value that counts: half of the last
-// digit that reports show of two.
+// figureTolerance is the relative change of a gate's value from which on it is reported: half of
+// the last digit of a number that reports show with two digits.
 const figureTolerance = 0.01
 
-// Since lists the changes of a validation and its coefficients against an earlier one: verdicts; gates in
-// both whose value moved by more than 1 % or which now pass or fail; and terms that moved significantly,
-// or by more than 1 % where they have no interval. set may be nil.
+// Since returns the changes of a validation and its coefficients (set, may be nil) against an
+// earlier one: verdicts; gates of both whose value moved by more than 1 % or which now pass or
+// fail; and terms that moved significantly, or by more than 1 % if they have no interval.
 func Since(old *Old, v *result.Validation, set *coeff.Set) *result.Changes {
 	out := &result.Changes{Against: old.Name}
 	verdictChanges(out, old, v)
@@ -64,6 +64,7 @@ func Since(old *Old, v *result.Validation, set *coeff.Set) *result.Changes {
 	return out
 }
 
+// verdictChanges appends the verdicts that changed to out.
 func verdictChanges(out *result.Changes, old *Old, v *result.Validation) {
 	was := map[[2]string]string{} // verdicts by purpose and scope
 	for _, p := range old.Purposes {
@@ -88,6 +89,7 @@ func verdictChanges(out *result.Changes, old *Old, v *result.Validation) {
 	}
 }
 
+// gateChanges appends the gates that changed to out, those that now pass or fail first.
 func gateChanges(out *result.Changes, old *Old, v *result.Validation) {
 	was := map[[2]string]*coeff.Gate{}
 	for i := range old.Gates {
@@ -116,7 +118,7 @@ func gateChanges(out *result.Changes, old *Old, v *result.Validation) {
 	out.Rows = append(out.Rows, rows...)
 }
 
-// turned is 1 for a gate whose verdict is another one.
+// turned returns 1 for a gate that changed between pass and fail, else 0, to sort by.
 func turned(c result.Change) int {
 	if c.Was != c.Is {
 		return 1
@@ -124,6 +126,7 @@ func turned(c result.Change) int {
 	return 0
 }
 
+// passWord returns the result of a gate as a word.
 func passWord(pass *bool) string {
 	switch {
 	case pass == nil:
@@ -134,8 +137,8 @@ func passWord(pass *bool) string {
 	return coeff.VerdictFail
 }
 
-// relative returns the size of the change over the old value; infinite where one is unknown
-// or the old one zero.
+// relative returns the size of the change from a to b over a. It is infinite if one of them is
+// unknown or a is 0.
 func relative(a, b *float64) float64 {
 	switch {
 	case a == nil || b == nil:
