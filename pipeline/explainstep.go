@@ -34,8 +34,8 @@ type BatchMember struct {
 	New      int64  `json:"new_tokens"`
 }
 
-// ExplainStep rebuilds the batch of a step of an extracted run and explains its features. Without a
-// set there is no prediction.
+// ExplainStep returns how the features of a step of an extracted run are computed, after it has
+// rebuilt the step's batch. set may be nil; then there is no prediction.
 func ExplainStep(out string, run *result.ExtractRun, step int64, version features.Version, set *coeff.Set) (*StepExplanation, error) {
 	recorded, err := table.Read(table.RunDir(out, run.ID))
 	if err != nil {
@@ -60,7 +60,7 @@ func ExplainStep(out string, run *result.ExtractRun, step int64, version feature
 	return describeStep(steps, st, space, set)
 }
 
-// describeStep fills in the explanation of a rebuilt step.
+// describeStep returns the explanation of a rebuilt step.
 func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *coeff.Set) (*StepExplanation, error) {
 	gamma := features.DefaultGamma
 	lag := rows.AssumedLag(steps.Dep)
@@ -103,7 +103,8 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 	return doc, nil
 }
 
-// emaAt returns the preemption average after the last recorded step up to id.
+// emaAt returns the moving average of preemptions after the last recorded step up to id; gamma is
+// its decay.
 func emaAt(run *trace.Run, id int64, gamma float64) float64 {
 	ema := 0.0
 	for i := range run.Steps {
@@ -114,8 +115,8 @@ func emaAt(run *trace.Run, id int64, gamma float64) float64 {
 	return ema
 }
 
-// cadenceUs returns the time from the start of step id to the start of the next
-// one, when both were recorded.
+// cadenceUs returns the time in us from the start of step id to the start of the next one; nil
+// unless both were recorded.
 func cadenceUs(run *trace.Run, id int64) *float64 {
 	for i := 0; i+1 < len(run.Steps); i++ {
 		if run.Steps[i].ID == id && run.Steps[i+1].ID == id+1 {

@@ -95,7 +95,8 @@ func (o *ExportOptions) Resolve() (export.Writer, error) {
 	return w, o.ResolveFor(w.Settings)
 }
 
-// ResolveFor checks the options against those of a format and sets the recorded command.
+// ResolveFor checks the options against those of a format (known), and sets the command that
+// documents record.
 func (o *ExportOptions) ResolveFor(known []export.Setting) error {
 	err := o.Check()
 	if err == nil {
@@ -113,6 +114,7 @@ func (o *ExportOptions) ResolveFor(known []export.Setting) error {
 // its own.
 type VerdictError struct{ Msg string }
 
+// Error returns the message.
 func (e *VerdictError) Error() string { return e.Msg }
 
 // TooFarOff returns an error if the consumer's formula cannot represent the coefficients well
@@ -145,7 +147,8 @@ func (o *ExportOptions) refused(v *result.Validation) error {
 	return o.Judge(purpose, scope, got.Verdict, slices.Concat(got.Failed, got.Missing))
 }
 
-// Judge returns an error if the verdict forbids the export, with the first reasons for the verdict.
+// Judge returns an error if the verdict forbids the export, with the first of the reasons for the
+// verdict (why). purpose and scope are those of the verdict.
 func (o *ExportOptions) Judge(purpose, scope, verdict string, why []string) error {
 	accept := o.Accept
 	accept.Asked = o.For != ""
@@ -163,7 +166,8 @@ func (o *ExportOptions) Judge(purpose, scope, verdict string, why []string) erro
 	return trace.Hinted(&VerdictError{text}, "the report has the reasons; --ignore-verdict exports all the same")
 }
 
-// WriteExport writes the files of a format: name itself, and files whose names begin with it.
+// WriteExport writes the files of a format, name itself and files whose names begin with it, and
+// returns what it wrote.
 func WriteExport(name string, format export.Format, out *export.Output) (*ExportResult, error) {
 	got := &ExportResult{Format: format, Files: []result.Input{}, Output: out}
 	for _, f := range out.Files { // all of them or none
@@ -189,7 +193,7 @@ func WriteExport(name string, format export.Format, out *export.Output) (*Export
 	return got, nil
 }
 
-// source reads fit.json and its validation.
+// source returns fit.json and its validation.
 func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 	data, in, err := folder.ReadInput(fitFile, o.Special)
 	if err != nil {
@@ -220,8 +224,8 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 	return src, nil
 }
 
-// Predicts gives an export the functions that predict times for a deployment. made makes the
-// coefficient set when it is first needed.
+// Predicts sets the functions of an export's source that predict times for a deployment. made makes
+// the coefficient set when it is first needed.
 func Predicts(src *export.Source, made func() (*coeff.Set, error)) {
 	src.Set = sync.OnceValues(made)
 	src.Step = func(d deploy.Deployment) (export.StepTimer, error) {
@@ -260,7 +264,7 @@ func overheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float
 	return delay.DelayUs(&sim.Queue{FreeBlocks: blocks, TotalBlocks: blocks, PromptTokens: promptTokens})
 }
 
-// exportAs makes the files of a format.
+// exportAs returns the files of a format.
 func exportAs(src export.Source, w export.Writer, opt export.Options) (*export.Output, error) {
 	if w.Format != export.FormatNative {
 		return export.Export(src, w, opt)

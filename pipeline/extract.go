@@ -29,7 +29,8 @@ func DefaultExtractOptions() ExtractOptions {
 	return o
 }
 
-// Discover finds the runs of folders, parents of folders, globs and dumps.
+// Discover returns the runs in folders, parents of folders, globs and dumps, without those that the
+// filter rejects.
 func Discover(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 	if err := o.Filter.checkGlobs(); err != nil {
 		return nil, err
@@ -59,6 +60,7 @@ func Discover(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 	return runs, nil
 }
 
+// idsOf returns the ids of runs.
 func idsOf(runs []extract.RunDir) []string {
 	var ids []string
 	for i := range runs {
@@ -67,9 +69,9 @@ func idsOf(runs []extract.RunDir) []string {
 	return ids
 }
 
-// Extract turns recordings into o.Out/tables and o.Out/extract.json. If a larger share of a run than
-// o.MaxBadFrac is unreadable, everything is still written, and the document is returned together with an
-// error.
+// Extract turns recordings into o.Out/tables and o.Out/extract.json, and returns the document. If a
+// larger share of a run than o.MaxBadFrac is unreadable, everything is still written, and the
+// document is returned together with an error.
 func Extract(ctx context.Context, inputs []string, o ExtractOptions) (*result.Extract, error) {
 	runs, err := discovered(inputs, &o)
 	if err != nil {
@@ -83,7 +85,7 @@ func Extract(ctx context.Context, inputs []string, o ExtractOptions) (*result.Ex
 	return extractRuns(ctx, runs, o)
 }
 
-// discovered checks the options and finds the runs of the inputs.
+// discovered checks the options and returns the runs of the inputs.
 func discovered(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 	if o.Out == "" {
 		return nil, option.Misusef("missing -o OUT")

@@ -47,8 +47,9 @@ func (f *Filter) warnUnmatched(ids []string, warn func([]trace.Finding)) {
 	}
 }
 
-// Rejected lists the runs of an extracted folder that the filter rejects. It is an error when it
-// rejects all of them. warn, which may be nil, gets a warning for each glob that matches no run.
+// Rejected returns the ids of the runs of an extracted folder that the filter rejects, and an error
+// if it rejects all of them. warn, which may be nil, gets a warning for each glob that matches no
+// run.
 func (f *Filter) Rejected(ext *result.Extract, warn func([]trace.Finding)) ([]string, error) {
 	if err := f.checkGlobs(); err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func (f *Filter) Rejected(ext *result.Extract, warn func([]trace.Finding)) ([]st
 	return out, nil
 }
 
-// firstIDs names the first few runs and counts the rest.
+// firstIDs returns the first eight ids and the number of the others, as text.
 func firstIDs(ids []string) string {
 	const most = 8
 	if n := len(ids) - most; n > 0 {

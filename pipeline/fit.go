@@ -67,8 +67,9 @@ func (o FitOptions) Command() (string, error) {
 	return option.Command("fit", o.Flags()), err
 }
 
-// ResolveFor fills in defaults, among them the library's prior where the library covers the runs of ext
-// (spec#prior-default), and checks ranges. ext is nil where there are no runs.
+// ResolveFor sets the defaults of options that are not set, among them the library's prior if the
+// library covers the runs of ext (spec#prior-default), and checks the ranges of all. ext is nil if
+// there are no runs.
 func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
 	if ext != nil && o.Spec == "" && slices.Contains([]string{"", fit.PriorZero, fit.PriorRoofline, fit.PriorLibrary}, o.Prior) {
 		o.Spec = layeredVersion(ext, o.Without)
@@ -125,8 +126,8 @@ func (o *FitOptions) budgetSteps() (int64, error) {
 	return max(1, int64(d.Seconds()*stepsPerSecond)), nil
 }
 
-// KindFor returns the kind of evidence that a folder is fitted from: the requested one, else steps if
-// any run has them. Options that do not apply to it are an error.
+// KindFor returns the kind of evidence from which a folder is fitted: the requested one, else steps
+// if any run has them. Options that do not apply to it are an error.
 func (o *FitOptions) KindFor(ext *result.Extract) (fit.Kind, error) {
 	kind := fit.FromSteps
 	switch o.From {
@@ -166,8 +167,8 @@ func (o *FitOptions) checkApplies(kind fit.Kind) error {
 	return nil
 }
 
-// Fit fits the tables of an extracted folder, and writes fit.json and coefficients.yaml to
-// o.Out.
+// Fit fits coefficients to the tables of an extracted folder, writes fit.json and coefficients.yaml
+// to o.Out, and returns the fit.
 func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -194,8 +195,8 @@ func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
 	return fitAndWrite(ctx, t, o)
 }
 
-// fitAndWrite fits tables and writes what Fit writes to o.Out, which the caller has claimed as an
-// output folder.
+// fitAndWrite fits coefficients to tables and writes what Fit writes to o.Out, which the caller has
+// locked (folder.Claim).
 func fitAndWrite(ctx context.Context, t Tables, o FitOptions) (*result.Fit, error) {
 	if o.DumpRows {
 		o.Rows = func(d *fit.Dump) error { return d.Write(o.Out) }
@@ -251,17 +252,17 @@ func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptio
 	return doc, nil
 }
 
-// FitTables fits the runs of an output folder from their steps and writes nothing.
+// FitTables returns the fit of the runs of an output folder from their steps. It writes nothing.
 func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Options, h result.Header,
 	progress trace.Progress) (*result.Fit, error) {
 	t := Tables{Extract: ext, Dir: in}
 	return t.learn(ctx, fit.Steps{Sources: t.FitSources()}, o, h, progress)
 }
 
-// BootstrapTables fits the tables of an output folder with the spec, recipe and targets of a set. It
-// returns the coefficients with their block-bootstrap intervals, by the names that export.Diff uses:
-// "beta" for the step time, and the target of each alpha model. warn gets the findings of
-// extract.ReadDocument.
+// BootstrapTables fits the tables of an output folder with the specification, recipe and targets of
+// a set. It returns the coefficients with their block-bootstrap intervals, by the names that
+// export.Diff uses: "beta" for the step time, and the target of each alpha model (a delay outside
+// the steps). warn gets the findings of extract.ReadDocument.
 func BootstrapTables(ctx context.Context, in string, set *coeff.Set, seed int64, warn func([]trace.Finding),
 	progress trace.Progress) (map[string][]result.Coefficient, error) {
 	ext, err := extract.ReadDocument(in, warn)
@@ -291,7 +292,7 @@ func BootstrapTables(ctx context.Context, in string, set *coeff.Set, seed int64,
 	return out, nil
 }
 
-// requests collects the requests and load levels of the tables as evidence for a fit.
+// requests returns the requests and load levels of the tables as evidence for a fit.
 func (t *Tables) requests(o FitOptions) (requestfit.Requests, error) {
 	evidence := requestfit.Requests{Holdout: o.Holdout, Search: o.Search, SharedPrefix: o.Shared}
 	var err error
@@ -307,8 +308,8 @@ func (t *Tables) requests(o FitOptions) (requestfit.Requests, error) {
 	return evidence, err
 }
 
-// learn fits evidence from the tables and completes the document with header, inputs and warnings.
-// The inputs are those of the extraction, the files that the numbers come from.
+// learn returns the fit of the evidence, completed with the header, inputs and warnings. The inputs
+// are those of the extraction, the files that the numbers come from.
 func (t *Tables) learn(ctx context.Context, evidence fit.Evidence, o fit.Options, h result.Header,
 	progress trace.Progress) (*result.Fit, error) {
 	doc, err := evidence.Fit(ctx, o, progress)
@@ -329,8 +330,8 @@ func (t *Tables) learn(ctx context.Context, evidence fit.Evidence, o fit.Options
 	return doc, nil
 }
 
-// FitGrams fits Gram files, the sums that [Fit] saved elsewhere, in place of tables. It writes what
-// Fit writes.
+// FitGrams fits coefficients to Gram files, the sums over measurements that [Fit] saved elsewhere.
+// It writes what Fit writes, and returns the fit.
 func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, error) {
 	if o.Out == "" {
 		return nil, option.Misusef("fit: --from-gram needs -o OUT")
@@ -360,7 +361,7 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 	return doc, WriteFit(ctx, doc, o)
 }
 
-// readGrams reads Gram files, and lists them as inputs by base name.
+// readGrams returns Gram files, and their descriptions as inputs by base name.
 func readGrams(names []string, special bool) ([]ridge.File, []result.Input, error) {
 	var grams []ridge.File
 	inputs := []result.Input{}
@@ -398,7 +399,7 @@ func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
 	return files.Write(o.SaveGram, b.Bytes())
 }
 
-// layeredVersion is 1.3 if a run of the fit needs it, else "" (spec#default-version).
+// layeredVersion returns 1.3 if a run of the fit needs it, else "" (spec#default-version).
 func layeredVersion(ext *result.Extract, without []string) features.Version {
 	for i := range ext.Runs {
 		r := &ext.Runs[i]

@@ -20,10 +20,10 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// FitPoints fits the coefficients of one deployment to load levels, the figures that benchmarks print for
-// each load, in any form that clients.ReadLevels reads. It writes the files of Fit, and the levels in the
-// form of an extracted folder. Codes: unknown_client_file, bad_points, and those of the prior and the
-// simulator.
+// FitPoints fits the coefficients of one deployment to load levels, the figures that benchmarks
+// print for each load, in any form that clients.ReadLevels reads. It writes the files of Fit, and
+// the levels in the form of an extracted folder, and returns the fit. Codes: unknown_client_file,
+// bad_points, and those of the prior and the simulator.
 func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o FitOptions) (*result.Fit, error) {
 	if o.Out == "" {
 		return nil, option.Misusef("fit: --from points needs -o OUT")
@@ -61,7 +61,7 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 // levelsRun is the id of the one run that load levels make.
 const levelsRun = "levels"
 
-// readLevels reads tables of load levels as the one run of a folder at o.Out.
+// readLevels returns tables of load levels as the one run of a folder at o.Out, and the levels.
 func readLevels(tables []string, dep *deploy.Deployment, o FitOptions) (Tables, []trace.LoadPoint, error) {
 	run := result.ExtractRun{
 		ID:         levelsRun,
@@ -104,8 +104,8 @@ func readLevels(tables []string, dep *deploy.Deployment, o FitOptions) (Tables, 
 	return Tables{Extract: ext, Dir: o.Out, Warnings: run.Warnings}, points, nil
 }
 
-// writeLevels writes the levels as the table of the one run, and extract.json: what reads
-// extracted folders reads them.
+// writeLevels writes the levels as the table of the one run, and extract.json, so that the stages
+// that read extracted folders can read them.
 func (t *Tables) writeLevels(points []trace.LoadPoint, force bool) error {
 	stage, remove, err := files.Temporary(t.Dir, ".stage-levels-")
 	if err != nil {
@@ -136,7 +136,7 @@ func (t *Tables) writeLevels(points []trace.LoadPoint, force bool) error {
 	return folder.WriteDocument(filepath.Join(t.Dir, folder.ExtractFile), t.Extract)
 }
 
-// withPath replaces the base name in an error of a reader by the path that the user gave.
+// withPath returns an error of a reader with the path that the user gave in place of the base name.
 func withPath(err error, path string) error {
 	if at := (*trace.SyntaxError)(nil); errors.As(err, &at) && at.File == filepath.Base(path) {
 		at.File = path

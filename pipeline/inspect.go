@@ -29,8 +29,9 @@ type InspectOptions struct {
 // DefaultInspectOptions returns those of the command line.
 func DefaultInspectOptions() InspectOptions { return InspectOptions{Extract: DefaultExtractOptions()} }
 
-// Inspect checks recordings, and folders that Extract has written, before any fit. If more of a run is
-// unreadable than allowed, the document is returned together with an error.
+// Inspect returns what recordings, or folders that Extract has written, can be used for, before any
+// fit. If more of a run is unreadable than allowed, the document is returned together with an
+// error.
 func Inspect(ctx context.Context, inputs []string, o InspectOptions) (*result.Inspect, error) {
 	if o.Points < 0 {
 		return nil, option.Misusef("inspect --points: got %d, want a number of load levels", o.Points)
@@ -49,7 +50,8 @@ func Inspect(ctx context.Context, inputs []string, o InspectOptions) (*result.In
 	return doc, folder.WriteDocument(filepath.Join(o.Extract.Out, folder.InspectFile), doc)
 }
 
-// inspectAll inspects extracted folders directly, and other inputs after extracting them.
+// inspectAll returns the inspection of extracted folders, and of other inputs after it has
+// extracted them.
 func (o *InspectOptions) inspectAll(ctx context.Context, inputs []string) (*result.Inspect, error) {
 	folders, raw := Extracted(inputs)
 	if o.Identify && len(folders) > 0 && len(inputs) > 1 {
@@ -74,7 +76,7 @@ func (o *InspectOptions) inspectAll(ctx context.Context, inputs []string) (*resu
 	return joinInspect(doc, one), err
 }
 
-// Extracted separates folders that Extract has written from other inputs.
+// Extracted returns the inputs that are folders which Extract has written, and the others.
 func Extracted(inputs []string) (folders, others []string) {
 	for _, in := range inputs {
 		if _, err := os.Stat(filepath.Join(in, folder.ExtractFile)); err == nil {
@@ -86,7 +88,7 @@ func Extracted(inputs []string) (folders, others []string) {
 	return folders, others
 }
 
-// inspectFolder inspects an extracted folder.
+// inspectFolder returns the inspection of an extracted folder.
 func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result.Inspect, error) {
 	heard := warnings{tell: o.Extract.Warn}
 	ext, err := extract.ReadDocument(dir, heard.add)
@@ -107,7 +109,7 @@ func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result
 	return doc, err
 }
 
-// inspectRecordings extracts recordings to a temporary folder and inspects that.
+// inspectRecordings returns the inspection of recordings, which it extracts to a temporary folder.
 func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string) (*result.Inspect, error) {
 	dir, remove, err := files.Temporary("", "blis-train-inspect-")
 	if err != nil {
@@ -151,7 +153,7 @@ func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.
 	return doc, err
 }
 
-// joinInspect appends the runs of b to those of a, which may be nil.
+// joinInspect returns a, which may be nil, with the runs of b after its own.
 func joinInspect(a, b *result.Inspect) *result.Inspect {
 	if a == nil {
 		return b
@@ -164,8 +166,8 @@ func joinInspect(a, b *result.Inspect) *result.Inspect {
 	return a
 }
 
-// inspectTables reports the data quality of the runs of ext, in their order. inspect inspects one
-// run.
+// inspectTables returns the document with the inspections of the runs of ext, in their order.
+// inspect returns that of one run.
 func inspectTables(ctx context.Context, ext *result.Extract, h result.Header, progress trace.Progress,
 	inspect func(*result.ExtractRun) (result.InspectRun, error)) (*result.Inspect, error) {
 	doc := &result.Inspect{Header: h, Runs: []result.InspectRun{}, Unfit: []string{}, Warnings: []trace.Finding{}}
@@ -188,8 +190,8 @@ func inspectTables(ctx context.Context, ext *result.Extract, h result.Header, pr
 	return doc, nil
 }
 
-// InspectRun inspects a run whose tables are in dir. The lag and its evidence come from the fit f;
-// without one they are measured.
+// InspectRun returns the inspection of a run whose tables are in dir. The lag (steps from
+// schedule() to the execution) and its evidence come from the fit f; they are measured if f is nil.
 func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.InspectRun, error) {
 	run, err := readRun(dir, r.Deployment, table.JourneyEvents)
 	if err != nil {

@@ -99,8 +99,8 @@ func briefModel(m result.Model) result.Model {
 	return m
 }
 
-// Run extracts, fits, validates and writes coefficients.yaml with the gates. A failed gate is not an error
-// but part of the validation.
+// Run extracts, fits and validates the inputs, writes coefficients.yaml with the gates, and returns
+// the documents. A failed gate is not an error but part of the validation.
 func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error) {
 	got := &RunResult{}
 	if err := o.Check(); err != nil {

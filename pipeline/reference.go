@@ -25,7 +25,7 @@ type Reference struct {
 	Done           <-chan struct{} // see sim.Config
 }
 
-// DefaultReference returns that of the command line.
+// DefaultReference returns the reference workload of the command line.
 func DefaultReference() Reference {
 	return Reference{Requests: 300, Load: 0.5, Prompt: 512, Output: 128, Seed: 1}
 }
@@ -45,7 +45,8 @@ func (r Reference) Check() error {
 	return nil
 }
 
-// Predictions simulates the workload on every configuration of a, once with each coefficient set.
+// Predictions returns the latencies of the workload on every configuration of a, simulated once
+// with each coefficient set.
 func (r Reference) Predictions(a, b *coeff.Set) ([]export.Prediction, error) {
 	var out []export.Prediction
 	if r.Requests == 0 {
@@ -62,7 +63,7 @@ func (r Reference) Predictions(a, b *coeff.Set) ([]export.Prediction, error) {
 	return out, nil
 }
 
-// onConfig does so for one configuration.
+// onConfig returns them for one configuration.
 func (r Reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Prediction, error) {
 	fit := r.fitting(d)
 	rate, err := fit.rate(d, a)
@@ -90,7 +91,8 @@ func (r Reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Pre
 	return out, nil
 }
 
-// fitting shortens the mean lengths so that the longest request fits max_model_len.
+// fitting returns the workload with mean lengths short enough for the longest request to fit
+// max_model_len.
 func (r Reference) fitting(d *deploy.Deployment) Reference {
 	longest := float64(d.LongestSequence().Or(math.MaxInt32))
 	if !d.Engine.ChunkedPrefill {
@@ -129,7 +131,8 @@ func (r Reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
 	return r.Load * 1e6 / perRequestUs, nil
 }
 
-// workload draws the requests. The same seed gives the same ones.
+// workload returns the requests, which arrive at rate requests/s. The same seed gives the same
+// ones.
 func (r Reference) workload(rate float64) []sim.Request {
 	rng := rand.New(rand.NewSource(r.Seed))
 	at := 0.0

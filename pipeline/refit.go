@@ -61,8 +61,9 @@ const (
 	refitCovarianceTolerance = 1e-5
 )
 
-// Refit fits the recorded inputs of a coefficient file again and compares: first the inputs,
-// found by the hash of their run.yaml, then the file. Gates are taken from the file.
+// Refit fits the recorded inputs of a coefficient file again and returns the comparison: first of
+// the inputs, which are found by the hash of their run.yaml, then of the file. Gates are taken from
+// the file.
 func Refit(ctx context.Context, file string, set *coeff.Set, o RefitOptions) (*RefitResult, error) {
 	recorded, in, err := folder.ReadInput(file, o.Special)
 	if err != nil {
@@ -121,7 +122,7 @@ func Refit(ctx context.Context, file string, set *coeff.Set, o RefitOptions) (*R
 	return doc, nil
 }
 
-// compare fills in what the refit showed.
+// compare sets the fields of r that describe the new file.
 func (r *RefitResult) compare(recorded, again []byte) error {
 	made := folder.InputOf(filepath.Base(r.File.Name), again)
 	r.Refit = &made
@@ -151,7 +152,7 @@ func (r *RefitResult) compare(recorded, again []byte) error {
 	return nil
 }
 
-// recordedOptions reads the options back from the artifact's command.
+// recordedOptions returns the options in the recorded command of a coefficient file.
 func recordedOptions(command string) (fit.Options, error) {
 	o := fit.BareOptions()
 	if err := option.Parse(command, "fit", o.Flags()); err != nil {
@@ -193,7 +194,7 @@ func recordedRuns(set *coeff.Set, o RefitOptions) ([]extract.RunDir, error) {
 	return runs, nil
 }
 
-// inputDifferences compares recorded with found inputs by content and order.
+// inputDifferences returns the differences between recorded and found inputs, by content and order.
 func inputDifferences(want []coeff.Input, got []result.Input) []string {
 	out := []string{}
 	have := map[string]int{}
@@ -223,8 +224,8 @@ func inputDifferences(want []coeff.Input, got []result.Input) []string {
 	return out
 }
 
-// refitBytes is the native file of a fresh fit with what a fit does not decide
-// taken from the recorded one: gates and platform.
+// refitBytes returns the coefficient file of a new fit, with what a fit does not decide (gates and
+// platform) taken from the recorded one.
 func refitBytes(ctx context.Context, out string, ext *result.Extract, o fit.Options, recorded *coeff.Set,
 	progress trace.Progress) ([]byte, error) {
 	command, err := o.Command()
@@ -265,14 +266,14 @@ func lineDifferences(want, got []byte) []string {
 	return out
 }
 
-// deviation is how far the numbers of two coefficient files are apart.
+// deviation describes how far the numbers of two coefficient files are apart.
 type deviation struct {
 	relative  float64 // largest relative deviation; +Inf where anything but a number differs
 	tolerable bool    // every number is within its tolerance and all else is the same
 }
 
-// largestDeviation compares two coefficient files number by number. Platform and digest are
-// expected to differ.
+// largestDeviation returns the deviation of two coefficient files, number by number. Platform and
+// digest are expected to differ and do not count.
 func largestDeviation(recorded, again []byte) (deviation, error) {
 	a, err := files.ParseYAML(recorded, "recorded")
 	if err != nil {
@@ -287,7 +288,7 @@ func largestDeviation(recorded, again []byte) (deviation, error) {
 	return d, nil
 }
 
-// addNodes compares two nodes and everything below them.
+// addNodes adds the deviation of two nodes and everything below them.
 func (d *deviation) addNodes(a, b *yaml.Node, tolerance float64) {
 	if a.Kind != b.Kind || len(a.Content) != len(b.Content) {
 		d.relative = math.Inf(1)
@@ -317,7 +318,7 @@ func (d *deviation) addNodes(a, b *yaml.Node, tolerance float64) {
 	}
 }
 
-// addScalars compares two scalars, as numbers where both are numbers.
+// addScalars adds the deviation of two scalars, which are compared as numbers if both are numbers.
 func (d *deviation) addScalars(a, b string, tolerance float64) {
 	if a == b {
 		return

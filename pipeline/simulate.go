@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/simulate"
 )
 
-// Simulate runs a workload through the embedded simulator of one engine and writes
-// simulation.json and requests.parquet to o.Out.
+// Simulate simulates a workload on one engine, writes simulation.json and requests.parquet to
+// o.Out, and returns the document.
 func Simulate(ctx context.Context, o simulate.Options) (*simulate.Document, error) {
 	if err := o.Check(); err != nil {
 		return nil, err

@@ -7,15 +7,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// StepTimes predicts step times, us, of one deployment with a coefficient set. It must not be used
-// by several goroutines at once.
+// StepTimes predicts the step times of one deployment with a coefficient set, us. It must not be
+// used by several goroutines at once.
 type StepTimes struct {
 	set   *coeff.Set
 	space *features.Space
 	x     []float64
 }
 
-// NewStepTimes binds a set to a deployment.
+// NewStepTimes returns the step times of a deployment under a set.
 func NewStepTimes(set *coeff.Set, d *deploy.Deployment) (*StepTimes, error) {
 	space, err := features.New(set.SpecVersion, d)
 	if err != nil {
@@ -24,7 +24,7 @@ func NewStepTimes(set *coeff.Set, d *deploy.Deployment) (*StepTimes, error) {
 	return &StepTimes{set: features.On(set, d), space: space, x: make([]float64, len(set.Beta))}, nil
 }
 
-// StepUs predicts the time of a step that runs the batch, us.
+// StepUs returns the predicted time of a step that runs the batch, us.
 func (p *StepTimes) StepUs(batch []trace.Chunk) (float64, error) {
 	if _, err := p.space.Beta(new(p.space.Sum(batch)), p.x); err != nil {
 		return 0, err

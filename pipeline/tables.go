@@ -26,8 +26,9 @@ type Tables struct {
 	Warnings []trace.Finding   // about damaged files; documents made from the tables repeat them
 }
 
-// ReadTables reads extract.json of an output folder and checks that its tables are unchanged. warn,
-// which may be nil, is called with warnings about damage as they are found.
+// ReadTables returns the tables of an output folder, after it has read extract.json and checked
+// that the tables are unchanged. warn, which may be nil, is called with warnings about damage as
+// they are found.
 func ReadTables(dir string, warn func([]trace.Finding)) (Tables, error) {
 	heard := warnings{tell: warn}
 	ext, err := extract.ReadDocument(dir, heard.add)
@@ -37,7 +38,7 @@ func ReadTables(dir string, warn func([]trace.Finding)) (Tables, error) {
 // runDir returns the folder of a run's tables.
 func (t *Tables) runDir(id string) string { return table.RunDir(cmp.Or(t.At[id], t.Dir), id) }
 
-// FitSources makes a fit source of every run.
+// FitSources returns a fit source for every run.
 func (t *Tables) FitSources() []fit.Source {
 	sources := make([]fit.Source, len(t.Runs))
 	for i := range t.Runs {
@@ -46,7 +47,7 @@ func (t *Tables) FitSources() []fit.Source {
 	return sources
 }
 
-// FitSources makes a fit source of every run of an output folder.
+// FitSources returns a fit source for every run of an output folder.
 func FitSources(dir string, ext *result.Extract) []fit.Source {
 	t := Tables{Extract: ext, Dir: dir}
 	return t.FitSources()
@@ -69,8 +70,8 @@ func FitSource(dir string, r *result.ExtractRun) fit.Source {
 	return s
 }
 
-// ValidateSources makes a validation source of every run. Runs that the fit used are training runs,
-// the others test runs.
+// ValidateSources returns a validation source for every run. Runs that the fit used are training
+// runs, the others test runs.
 func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 	sources := make([]validate.Source, len(t.Runs))
 	for i := range t.Runs {
@@ -98,8 +99,8 @@ func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 	return sources
 }
 
-// mostRows returns an upper bound of the measurements of a target in a run: one a step, or one a
-// request.
+// mostRows returns an upper bound of the number of measurements of a target in a run: one for each
+// step, or one for each request.
 func mostRows(r *result.ExtractRun) int64 {
 	return max(r.Tables[table.Steps], r.Tables[table.Iterations], r.Tables[table.Requests])
 }
@@ -140,8 +141,8 @@ func whyCapped(r *result.ExtractRun, f *result.Fit) string {
 	return string(clients.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
 }
 
-// stepsOn returns the deployment for computing the features of a run's steps. Logged iterations count
-// drafted tokens as computed ones, so for them it has no draft model.
+// stepsOn returns the deployment with which the features of a run's steps are computed. Logged
+// iterations count drafted tokens as computed ones, so for them it has no draft model.
 func stepsOn(r *result.ExtractRun) *deploy.Deployment {
 	if r.Tables[table.Iterations] > 0 && r.Tables[table.Steps] == 0 {
 		return r.Deployment.WithoutDrafts()
@@ -149,8 +150,8 @@ func stepsOn(r *result.ExtractRun) *deploy.Deployment {
 	return r.Deployment
 }
 
-// readRun reads a run, and reconstructs its steps if it has only iterations of an unmodified
-// engine.
+// readRun returns a run from its tables, with reconstructed steps if it has only iterations of an
+// unmodified engine. also names further tables to read.
 func readRun(dir string, dep *deploy.Deployment, also ...string) (*trace.Run, error) {
 	run, err := table.ReadLean(dir, also...)
 	if err != nil {
@@ -159,8 +160,8 @@ func readRun(dir string, dep *deploy.Deployment, also ...string) (*trace.Run, er
 	return run, logged.Fill(run, dep)
 }
 
-// Batches rebuilds the batches of an extracted run under version 1.1 and counts the known ones, for
-// extract.json (spec#members).
+// Batches returns how many batches of an extracted run could be rebuilt, for extract.json
+// (spec#members).
 func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) {
 	run, err := readRun(runDir, dep)
 	if err != nil {
@@ -180,6 +181,7 @@ type warnings struct {
 	found []trace.Finding
 }
 
+// add appends findings and passes them on to tell.
 func (w *warnings) add(found []trace.Finding) {
 	if w.tell != nil {
 		w.tell(found)
@@ -187,7 +189,7 @@ func (w *warnings) add(found []trace.Finding) {
 	w.found = append(w.found, found...)
 }
 
-// joinFindings puts findings about files before a document's own.
+// joinFindings returns findings about files followed by a document's own.
 func joinFindings(files, own []trace.Finding) []trace.Finding {
 	if len(files) == 0 {
 		return own

@@ -49,7 +49,7 @@ func DefaultValidateOptions() ValidateOptions {
 }
 
 // Validate validates the fit of an extracted folder and writes validation.json and report.html to
-// o.Out. It also returns the fit; with o.Coefficients there may be none.
+// o.Out. It returns the validation and the fit, which may be nil with o.Coefficients.
 func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Validation, *result.Fit, error) {
 	if err := o.check(); err != nil {
 		return nil, nil, err
@@ -108,8 +108,8 @@ func (o *ValidateOptions) checkThresholds() error {
 	return nil
 }
 
-// fitToJudge reads the fit.json to validate. A warning states whether it was changed since it was
-// written. With a coefficient file it may be absent.
+// fitToJudge returns the fit.json to validate, and a warning if it was changed since it was
+// written. With a coefficient file the fit may be nil.
 func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, []trace.Finding, error) {
 	f := &result.Fit{}
 	changed := warnings{tell: o.Warn}
@@ -132,8 +132,8 @@ func (o *ValidateOptions) ResolveFor(f *result.Fit, ext *result.Extract) ([]trac
 	return o.skipReplay(f, ext)
 }
 
-// Judge validates and writes what Validate writes to o.Out, which the caller has claimed as an
-// output folder.
+// Judge validates a fit, writes what Validate writes to o.Out, which the caller has locked
+// (folder.Claim), and returns the validation.
 func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validation, error) {
 	skipped, err := o.ResolveFor(in.Fit, in.Extract)
 	if err != nil {
@@ -167,13 +167,13 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 		Inspect: inspection, Changes: changes})
 }
 
-// ownFit reports whether the validated fit is that of the output folder, next to its
+// ownFit reports whether the validated fit is that of the output folder, beside its
 // coefficients.yaml.
 func (o *ValidateOptions) ownFit(in string) bool {
 	return o.Coefficients == "" && filepath.Clean(cmp.Or(o.Fit, filepath.Join(in, folder.FitFile))) == filepath.Join(o.Out, folder.FitFile)
 }
 
-// judge validates the fit's coefficients, or those of a file.
+// judge returns the validation of the fit's coefficients, or of those of a file.
 func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validation, error) {
 	h := folder.Header(o.Command(), o.Config)
 	if o.Coefficients == "" {
@@ -196,8 +196,8 @@ func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validat
 	return val, err
 }
 
-// skipReplay turns replays off if the time that a request takes to reach the engine is unknown
-// (spec#overhead), with a warning. Steps are still validated.
+// skipReplay turns replays off and returns a warning if the time that a request takes to reach the
+// engine is unknown (spec#overhead). Steps are still validated.
 func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trace.Finding, error) {
 	if o.StepsOnly || o.OverheadUs != nil || o.IdleDelays {
 		return nil, nil
@@ -225,7 +225,8 @@ func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trac
 		"no overhead coefficients: the replays are skipped; --overhead-us or --idle-delays replays without them")}, nil
 }
 
-// ValidateTables validates a fit on the runs of an output folder and writes nothing.
+// ValidateTables returns the validation of a fit on the runs of an output folder. It writes
+// nothing.
 func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *result.Fit, o validate.Options,
 	h result.Header) (*result.Validation, error) {
 	set, err := fit.Native(f, nil)
@@ -235,8 +236,8 @@ func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *resu
 	return Tables{Extract: ext, Dir: in}.judged(f, nil).validate(ctx, set, o, h)
 }
 
-// validate validates a coefficient set. Without the fit that made it, every run counts as a test
-// run, and gates that need the fit are not evaluated.
+// validate returns the validation of a coefficient set. Without the fit that made it, every run
+// counts as a test run, and gates that need the fit are not evaluated.
 func (in Judged) validate(ctx context.Context, set *coeff.Set, o validate.Options, h result.Header) (*result.Validation, error) {
 	doc, err := validate.Run(ctx, set, in.Fit, in.Sources, o)
 	if err != nil {
@@ -248,8 +249,8 @@ func (in Judged) validate(ctx context.Context, set *coeff.Set, o validate.Option
 	return doc, nil
 }
 
-// withoutRuntime is extract.json without running time and memory, which differ between runs on the
-// same inputs.
+// withoutRuntime returns extract.json without running time and memory, which differ between runs on
+// the same inputs.
 func withoutRuntime(ext *result.Extract) *result.Extract {
 	clean := *ext
 	clean.Seconds, clean.PeakRSSBytes = nil, nil
@@ -274,8 +275,8 @@ func writeReport(out, figures string, in report.Input) error {
 	return report.Figures(func(name string, data []byte) error { return files.Write(filepath.Join(figures, name), data) }, in)
 }
 
-// ReadBaseline reads what Baseline names; nil if it is empty. It must be called before anything is
-// written, because Baseline may be the folder that is overwritten.
+// ReadBaseline returns the earlier validation that o.Baseline names; nil if it is empty. It must be
+// called before anything is written, because Baseline may be the folder that is overwritten.
 func (o *ValidateOptions) ReadBaseline() (*export.Old, error) {
 	if o.Baseline == "" {
 		return nil, nil
@@ -283,7 +284,8 @@ func (o *ValidateOptions) ReadBaseline() (*export.Old, error) {
 	return oldOf(o.Baseline, o.Special, o.Warn)
 }
 
-// oldOf reads a validation.json, a coefficient file, or a folder with either or both.
+// oldOf returns the earlier validation in a validation.json, a coefficient file, or a folder with
+// either or both.
 func oldOf(path string, special bool, warn func([]trace.Finding)) (*export.Old, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return readOldFolder(path, special, warn)
@@ -299,8 +301,8 @@ func oldOf(path string, special bool, warn func([]trace.Finding)) (*export.Old, 
 	return export.OldSet(path, set), nil
 }
 
-// readOldFolder reads an earlier validation from an output folder: its coefficients, its validation.json or
-// both. It is an error if the folder has neither.
+// readOldFolder returns an earlier validation from an output folder: its coefficients, its
+// validation.json or both. It is an error if the folder has neither.
 func readOldFolder(dir string, special bool, warn func([]trace.Finding)) (*export.Old, error) {
 	old := &export.Old{Name: dir}
 	set, _, setErr := folder.LoadCoefficients(filepath.Join(dir, folder.CoefficientsFile), special)
@@ -320,7 +322,7 @@ func readOldFolder(dir string, special bool, warn func([]trace.Finding)) (*expor
 	return old, err
 }
 
-// addOldValidation adds a validation.json to the baseline.
+// addOldValidation adds the gates and verdicts of a validation.json to old.
 func addOldValidation(old *export.Old, path string, warn func([]trace.Finding)) error {
 	v := &result.Validation{}
 	if err := folder.ReadDocument(path, v, warn); err != nil {
@@ -330,7 +332,7 @@ func addOldValidation(old *export.Old, path string, warn func([]trace.Finding)) 
 	return nil
 }
 
-// changes compares the validation with the baseline; nil without one.
+// changes returns the changes of the validation against the baseline; nil without one.
 func (o *ValidateOptions) changes(in Judged, val *result.Validation) (*result.Changes, error) {
 	if in.Old == nil {
 		return nil, nil

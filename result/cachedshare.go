@@ -15,10 +15,10 @@ type CachedShare struct {
 	Requests int     `json:"requests"` // of which nothing is stated; load levels of a fit from points
 }
 
-// IsSmall reports whether the interval excludes a share that would matter.
+// IsSmall reports whether the interval excludes a share that would matter (trace.MostGuessed).
 func (c *CachedShare) IsSmall() bool { return c != nil && c.High <= trace.MostGuessed }
 
-// String describes the estimate by its interval.
+// String returns the interval as text.
 func (c *CachedShare) String() string {
 	high := fmt.Sprintf("%.0f", 100*c.High)
 	if c.High < 0.1 {

@@ -2,11 +2,12 @@ package result
 
 import "slices"
 
-// CrossFits are coefficients that did not learn from a block of time, one set for each block
-// (spec#cross-fitting). A validation judges the requests of a block by the set that left it out.
+// CrossFits are the coefficients of cross-validation: one set for each block of time, fitted
+// without this block (spec#cross-fitting). A validation predicts the requests of a block with the
+// set that was fitted without it.
 type CrossFits struct {
-	Blocks []CrossBlocks `json:"blocks"` // of every phase that the fit learned from, by run
-	Fits   []CrossFit    `json:"fits"`   // by block: the first one learned from all but the first block
+	Blocks []CrossBlocks `json:"blocks"` // of every phase that the fit used, by run
+	Fits   []CrossFit    `json:"fits"`   // by block: the first one was fitted without the first block
 }
 
 // CrossFolds is the number of blocks that a phase is cut into.
@@ -18,12 +19,12 @@ type CrossBlocks struct {
 	Phase string `json:"phase"` // empty: the run has no phases
 	// CutsNs are the CrossFolds-1 moments that divide the phase, ascending.
 	CutsNs []int64 `json:"cuts_ns"`
-	// EmbargoNs is how near to a block left out nothing was learned: as long as the longest request
-	// of the phase was in flight, at most half a block.
+	// EmbargoNs is the distance from the held-out block within which nothing was used either: the
+	// longest time that a request of the phase was in flight, at most half a block.
 	EmbargoNs int64 `json:"embargo_ns"`
 }
 
-// Block returns the block in which something begins at a moment.
+// Block returns the number of the block, from 0, in which something begins at a moment.
 func (b *CrossBlocks) Block(ns int64) int {
 	block := 0
 	for _, cut := range b.CutsNs {
@@ -34,16 +35,17 @@ func (b *CrossBlocks) Block(ns int64) int {
 	return block
 }
 
-// Teaches reports whether something measured at a moment teaches the coefficients that leave a block
-// out: it lies outside the block and farther from its edges than the embargo.
+// Teaches reports whether something measured at a moment is used for the coefficients fitted
+// without the block: it lies outside the block and farther from its edges than the embargo.
 func (b *CrossBlocks) Teaches(block int, ns int64) bool {
 	afterStart := block == 0 || ns >= b.CutsNs[block-1]-b.EmbargoNs
 	beforeEnd := block == len(b.CutsNs) || ns < b.CutsNs[block]+b.EmbargoNs
 	return !(afterStart && beforeEnd)
 }
 
-// NewCrossBlocks cuts a phase, from its first to its last recorded moment, into blocks of equal
-// length. longestNs is the longest time that one of its requests was in flight.
+// NewCrossBlocks returns the blocks of equal length into which a phase is divided, from its first
+// to its last recorded moment. longestNs is the longest time that one of its requests was in
+// flight.
 func NewCrossBlocks(run, phase string, firstNs, lastNs, longestNs int64) CrossBlocks {
 	blockNs := (lastNs - firstNs) / CrossFolds
 	b := CrossBlocks{Run: run, Phase: phase, EmbargoNs: max(0, min(longestNs, blockNs/2))}
@@ -53,8 +55,8 @@ func NewCrossBlocks(run, phase string, firstNs, lastNs, longestNs int64) CrossBl
 	return b
 }
 
-// CrossFit is what was learned without one block of every phase.
-type CrossFit struct {
+// CrossFit has the coefficients that were fitted without one block of every phase.
+type CrossFit struct { // steps, or requests, that it was fitted to
 	Learned           int                `json:"learned"` // steps, or requests, that it learned from
 	Lambda            *float64           `json:"lambda"`
 	GammaEMA          *float64           `json:"gamma_ema"`
@@ -71,7 +73,7 @@ type CrossAlpha struct {
 	Deployments []DeploymentCoefficients `json:"deployments,omitempty"`
 }
 
-// BlocksOf returns the blocks of a phase of a run; nil: the fit did not learn from it.
+// BlocksOf returns the blocks of a phase of a run; nil if the fit did not use it.
 func (c *CrossFits) BlocksOf(run, phase string) *CrossBlocks {
 	if c == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Write encodes a document as JSON with an indent of two spaces, without HTML escaping, and with a
+// Write writes a document as JSON with an indent of two spaces, without HTML escaping, and with a
 // final newline. A list of numbers is on one line, because those of a validation are long. A
 // document with a [Header] gets its digest.
 func Write(w io.Writer, doc any) error {
@@ -25,7 +25,7 @@ func Write(w io.Writer, doc any) error {
 	return err
 }
 
-// Marshal encodes a document as Write does.
+// Marshal returns a document encoded as Write does.
 func Marshal(doc any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -45,8 +45,8 @@ func Marshal(doc any) ([]byte, error) {
 // the document itself, because line breaks within values are escaped.
 var digestLine = regexp.MustCompile(`\n  "document_digest": "([0-9a-f]*)"`)
 
-// withDigest fills in the digest of a document. A text that has no key for it is returned
-// unchanged.
+// withDigest returns the text of a document with its digest filled in. A text that has no key for
+// it is returned unchanged.
 func withDigest(text []byte) ([]byte, error) {
 	at := digestLine.FindSubmatchIndex(text)
 	if at == nil {
@@ -82,7 +82,7 @@ func Intact(text []byte) bool {
 	return err == nil && sum == head.Digest
 }
 
-// Read decodes a document strictly: another schema version and unknown keys are errors.
+// Read decodes a document into doc, strictly: another schema version and unknown keys are errors.
 func Read(text []byte, doc any) error {
 	var head struct {
 		SchemaVersion string `json:"schema_version"`
@@ -105,8 +105,8 @@ func Read(text []byte, doc any) error {
 	return trace.UnmarshalJSON(text, &head)
 }
 
-// numberListsOnOneLine joins the lines of every list of numbers, and of lists of such lists, in an
-// indented JSON text. Otherwise most lines of a validation would be points of curves.
+// numberListsOnOneLine returns an indented JSON text with every list of numbers, and lists of such
+// lists, on one line. Otherwise most lines of a validation would be points of curves.
 func numberListsOnOneLine(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -167,7 +167,7 @@ func numbersEnd(text []byte) int {
 	return 0
 }
 
-// appendOnOneLine appends a list without its line breaks.
+// appendOnOneLine appends a list without its line breaks and returns the result.
 func appendOnOneLine(to, list []byte) []byte {
 	for _, c := range list {
 		switch c {

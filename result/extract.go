@@ -24,8 +24,8 @@ type Extract struct {
 	PeakRSSBytes *int64   `json:"peak_rss_bytes,omitempty"`
 }
 
-// CachedTokens sums the phases of runs without engine spans. CounterTokens.OK is set if any phase has
-// the counter; its value is not summed.
+// CachedTokens returns the sums over the phases of runs without engine spans. CounterTokens.OK is
+// set if any phase has the counter; its value is not summed.
 func (e *Extract) CachedTokens() CachedTokens {
 	var sum CachedTokens
 	for i := range e.Runs {
@@ -230,6 +230,7 @@ func (e *Extract) SumRuns() {
 	t.Summaries = t.Steps.Summaries
 }
 
+// addRecords adds the counts of r, and raises BadFrac to that of r if it is larger.
 func (t *Records) addRecords(r *Records) {
 	t.Read += r.Read
 	t.Kept += r.Kept

@@ -26,12 +26,13 @@ type Curve struct {
 	Points  [][2]float64 `json:"points"`
 }
 
-// maxFigures is how many comparisons keep their curves in validation.json. A report draws only a
-// few, and curves make up most of the document.
+// maxFigures is the number of comparisons whose curves validation.json contains. A report draws
+// only a few, and curves make up most of the document.
 const maxFigures = 64
 
-// ReplayRank orders replays by importance: 0 for gated ones, 1 for in-sample ones, 2 for others, 3
-// for closed loops and saturated runs.
+// ReplayRank returns the rank of a replay by importance: 0 for replays that are gated (a gate, an
+// acceptance test, is evaluated on them), 1 for in-sample ones, 2 for others, 3 for closed loops
+// and saturated runs.
 func (r *ValidationRun) ReplayRank() int {
 	switch {
 	case r.Load == "closed" || r.Saturated:
@@ -58,13 +59,15 @@ func (r *ValidationRun) LargestKS() float64 {
 	return worst
 }
 
-// ByReplayRank compares two replays for drawing: by ReplayRank, then the larger LargestKS first.
+// ByReplayRank returns the order of two replays for drawing (negative: r is first): by ReplayRank,
+// then the larger LargestKS first.
 func (r *ValidationRun) ByReplayRank(o *ValidationRun) int {
 	return cmp.Or(cmp.Compare(r.ReplayRank(), o.ReplayRank()), cmp.Compare(o.LargestKS(), r.LargestKS()))
 }
 
-// LimitFigures removes the curves of all but the first maxFigures comparisons in the order of ByReplayRank.
-// It returns how many had curves and how many still have.
+// LimitFigures removes the curves of all but the first maxFigures comparisons in the order of
+// ByReplayRank. It returns the number of comparisons that had curves and of those that still have
+// them.
 func (v *Validation) LimitFigures() (drawn, kept int) {
 	var with []*ValidationRun
 	for i := range v.Runs {

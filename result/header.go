@@ -43,14 +43,14 @@ type Config struct {
 	Set  []string `json:"set"`
 }
 
-// NewHeader starts a document of this build.
+// NewHeader returns the header of a document written by this build.
 func NewHeader(toolVersion, command string) Header {
 	return Header{SchemaVersion: SchemaVersion, ToolVersion: toolVersion, Platform: Platform(), Command: command, Inputs: []Input{}}
 }
 
-// Platform names the build's operating system, architecture and level, such as "linux/amd64/v1".
-// The last digits of a result depend on it: the compiler fuses multiplications with additions
-// on some architectures and not on others.
+// Platform returns the build's operating system, architecture and level, such as "linux/amd64/v1".
+// The last digits of a result depend on it: the compiler fuses multiplications with additions on
+// some architectures and not on others.
 func Platform() string {
 	name := runtime.GOOS + "/" + runtime.GOARCH
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -63,8 +63,8 @@ func Platform() string {
 	return name
 }
 
-// OrNull returns a number of a document; nil, which is written as null, where it is unknown (NaN)
-// or infinite.
+// OrNull returns a number as documents have it: nil, which is written as null, if it is unknown
+// (NaN) or infinite.
 func OrNull(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
@@ -72,7 +72,7 @@ func OrNull(v float64) *float64 {
 	return &v
 }
 
-// Share is part of whole; nil where whole is 0.
+// Share returns part/whole; nil if whole is 0.
 func Share(part, whole int) *float64 {
 	if whole == 0 {
 		return nil
@@ -81,7 +81,7 @@ func Share(part, whole int) *float64 {
 	return &share
 }
 
-// TextOrNull returns a text of a document; nil where it is empty.
+// TextOrNull returns a text as documents have it; nil if it is empty.
 func TextOrNull(text string) *string {
 	if text == "" {
 		return nil

@@ -59,7 +59,7 @@ func Violated(identities []Identity, purpose string, effects ...string) []*Ident
 	return out
 }
 
-// UsesOf are what identities allow for each of the purposes.
+// UsesOf returns what the identities allow a run to be used for, for each of the purposes.
 func UsesOf(identities []Identity, purposes []string) []PurposeUse {
 	var out []PurposeUse
 	for _, purpose := range purposes {

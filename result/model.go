@@ -327,7 +327,8 @@ type TargetAudit struct {
 	Verdict             string    `json:"verdict"`
 }
 
-// BelowFloor reports whether the median cadence is shorter than reading the weights once.
+// BelowFloor reports whether the median cadence is shorter than the time in which the hardware can
+// read the weights once.
 func (a *TargetAudit) BelowFloor() bool {
 	return a.CadenceUsP50 != nil && a.PhysicalFloorUs != nil && *a.CadenceUsP50 < *a.PhysicalFloorUs
 }

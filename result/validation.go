@@ -50,7 +50,7 @@ func (v *Validation) VerdictFor(purpose, scope string) PurposeVerdict {
 	return out
 }
 
-// appendMissing appends the strings that the list does not have yet.
+// appendMissing returns the list with the strings of more appended that it does not have yet.
 func appendMissing(list, more []string) []string {
 	for _, s := range more {
 		if !slices.Contains(list, s) {
@@ -88,7 +88,8 @@ type ValidationOptions struct {
 	Thresholds map[string]float64 `json:"thresholds"`
 }
 
-// ConfigErrors are the teacher-forced errors of one configuration, or of one test run.
+// ConfigErrors are the errors of one configuration, or of one test run, with predictions made from
+// recorded batches (teacher-forced).
 type ConfigErrors struct {
 	Scope           string       `json:"scope"`  // the configuration's label, or the test run's id
 	Config          string       `json:"config"` // key (spec#configuration)
@@ -163,25 +164,28 @@ type ValidationRun struct {
 	Findings          []trace.Finding     `json:"findings"`
 }
 
-// informsOfCross is why the hold-out of a phase with a cross-fitted replay is not gated.
+// informsOfCross is the reason why the hold-out of a phase with a cross-fitted replay is not gated:
+// that replay already compares every request of the phase.
 const informsOfCross = "a figure: the cross-fitted replay judges every request of the phase"
 
-// MakeFigure marks the hold-out of a phase that has a cross-fitted replay: it shows what the published
-// coefficients make of the last requests, and decides nothing.
+// MakeFigure marks the hold-out of a phase that has a cross-fitted replay as a figure only: it
+// shows the errors of the published coefficients on the last requests, and no gate is evaluated on
+// it.
 func (r *ValidationRun) MakeFigure() { r.Informs = cmp.Or(r.Informs, informsOfCross) }
 
-// IsFigure reports whether the run was marked so.
+// IsFigure reports whether MakeFigure marked the run.
 func (r *ValidationRun) IsFigure() bool {
 	return r.Split.Kind == SplitHoldout && r.Informs == informsOfCross
 }
 
-// Judged reports whether the replay is gated: it was compared with requests that the coefficients never saw,
-// of a server that was not saturated and whose prefix cache is known.
+// Judged reports whether gates are evaluated on the replay: it was compared with requests that were
+// held out of the fit, of a server that was not saturated and whose prefix cache is known.
 func (r *ValidationRun) Judged() bool {
 	return r.Metrics != nil && !r.Saturated && r.Informs+r.Undecided == "" && r.Split.Kind != SplitInSample
 }
 
-// AlphaErrors are teacher-forced alpha errors, the forms of fit.json.
+// AlphaErrors are the errors of the delays outside the steps (alpha), predicted from recorded
+// batches, in the form of fit.json.
 type AlphaErrors struct {
 	Overhead  *IntervalErrors `json:"overhead"`
 	Admission *TargetErrors   `json:"admission"`
@@ -249,7 +253,8 @@ type Estimate struct {
 	Hi    *float64 `json:"hi"`
 }
 
-// NewEstimate is nil for a value that is no number; the limits may be infinite.
+// NewEstimate returns an estimate with its interval, whose limits may be infinite; nil if the value
+// is NaN.
 func NewEstimate(value, lo, hi float64) *Estimate {
 	if math.IsNaN(value) {
 		return nil
@@ -257,7 +262,7 @@ func NewEstimate(value, lo, hi float64) *Estimate {
 	return &Estimate{Value: value, Lo: OrNull(lo), Hi: OrNull(hi)}
 }
 
-// Interval is nil unless both limits are numbers.
+// Interval returns the interval; nil unless both limits are finite.
 func Interval(lo, hi float64) *[2]float64 {
 	if OrNull(lo) == nil || OrNull(hi) == nil {
 		return nil

@@ -68,15 +68,16 @@ type collection struct {
 	bad     []extract.Failed  // run folders without any usable run
 }
 
-// openPass is the error that stops a collection at a pass with open tasks.
+// openPass is the error that ends a call of Collect at a pass with open tasks.
 type openPass struct{ *State }
 
+// Error returns the name of the pass and the number of open tasks.
 func (e *openPass) Error() string {
 	return fmt.Sprintf("pass %s: %d tasks are open", e.Pass, len(e.Open))
 }
 
-// documents writes the documents of the run once every pass is done. It does what pipeline.Run
-// does, but takes results of tasks where pipeline.Run computes them. Before it writes anything of
+// documents writes the documents of the run and returns them, once every pass is done. It does what
+// pipeline.Run does, with results of tasks in place of computations. Before it writes anything of
 // the fit, it returns an openPass error if tasks are open.
 func (c *collection) documents(ctx context.Context) (*pipeline.RunResult, error) {
 	got := &pipeline.RunResult{}
@@ -122,7 +123,7 @@ func (c *collection) documents(ctx context.Context) (*pipeline.RunResult, error)
 	return got, nil
 }
 
-// finishedPass reads the receipts of a pass. It returns an openPass error if tasks are open.
+// finishedPass returns the receipts of a pass. It returns an openPass error if tasks are open.
 func (c *collection) finishedPass(name string) (*State, error) {
 	s, err := c.job.State(name)
 	if err != nil {
@@ -137,8 +138,9 @@ func (c *collection) finishedPass(name string) (*State, error) {
 	return s, nil
 }
 
-// foldersOf offers the tasks of a pass and returns the folders they wrote, by the task's name. It
-// returns an openPass error if tasks are open.
+// foldersOf offers the tasks of a pass (makes them available to processes, see Job.Offer) and
+// returns the folders they wrote, by the task's name. It returns an openPass error if tasks are
+// open.
 func (c *collection) foldersOf(pass string, tasks []Task) (map[string]string, error) {
 	if err := c.job.Offer(pass, tasks); err != nil {
 		return nil, err
@@ -199,8 +201,8 @@ func (c *collection) parse() error {
 	return err
 }
 
-// tables writes tables and extract.json once their pass is done. If too many records are bad, it
-// returns the document together with an error.
+// tables writes the tables and extract.json once their pass is done, and returns extract.json. If
+// too many records are bad, it returns the document together with an error.
 func (c *collection) tables() (*result.Extract, error) {
 	s, err := c.finishedPass(passTables)
 	if err != nil {
@@ -246,8 +248,8 @@ func (c *collection) fit(ext *result.Extract) (string, error) {
 	return made["all runs"], err
 }
 
-// rowTasks returns the tasks that make the rows of a fit: one for every run that takes part; none for a
-// fit from requests, which reads the tables itself.
+// rowTasks returns the tasks that make the rows of a fit: one for every run that takes part. A fit
+// from requests has none, because it reads the tables itself.
 func (c *collection) rowTasks(ext *result.Extract) (tasks []Task, err error) {
 	o := c.o.Fit
 	if err := o.ResolveFor(ext); err != nil {
@@ -277,8 +279,8 @@ func (c *collection) rowTasks(ext *result.Extract) (tasks []Task, err error) {
 	return tasks, nil
 }
 
-// judge offers the passes that validate the fit in folder made, and stores where their results are
-// in `in`.
+// judge offers the passes that validate the fit in the folder made, and stores in `in` the folders
+// of their results.
 func (c *collection) judge(in *pipeline.Judged, made string) error {
 	o := c.o.Validate // a copy, because pipeline.Judge resolves the options again, with warnings
 	if _, err := o.ResolveFor(in.Fit, in.Extract); err != nil {
@@ -329,8 +331,8 @@ func (c *collection) judge(in *pipeline.Judged, made string) error {
 const inspected = "inspection of "
 
 // eachRun offers a task for every source, and in the pass steps a second one that inspects the run.
-// It returns their folders by the task's name: the run's id, in the second case with the prefix
-// inspected.
+// It returns the folders of their results by the task's name: the run's id, in the second case with
+// the prefix inspected.
 func (c *collection) eachRun(pass string, spec judgeTask, sources []validate.Source) (map[string]string, error) {
 	var tasks []Task
 	steps := spec.Steps

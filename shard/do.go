@@ -14,9 +14,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Do runs a task. The argument do writes the files of the result into a temporary folder. When they
-// are complete, Do renames the folder to its final name and writes the receipt. If do returns an
-// error or panics, Do writes a failure receipt, unless the context has ended.
+// Do does a task and returns its receipt. The argument do writes the files of the result into a
+// temporary folder. When they are complete, Do renames the folder to its final name and writes the
+// receipt. If do returns an error or panics, Do writes a failure receipt, unless the context has
+// ended.
 func (j Job) Do(ctx context.Context, t *Task, do func(dir string) error) (*Receipt, error) {
 	id := t.ID()
 	if err := errors.Join(files.Folder(j.path(dataDir)), files.Folder(j.path(receiptsDir))); err != nil {
@@ -82,10 +83,11 @@ type PanicError struct {
 	Stack string
 }
 
+// Error returns the value of the panic.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Reading does work that reads folders, and verifies them at the same time. If a folder turns out
-// to be damaged, it returns that error instead of the work's result.
+// Reading calls work, which reads folders, and verifies the folders at the same time. If one of
+// them is damaged it returns that error in place of the error of work.
 func (j Job) Reading(folders []string, work func() error) error {
 	verified := make(chan error, 1)
 	go func() { verified <- j.Verify(folders) }()
@@ -96,7 +98,7 @@ func (j Job) Reading(folders []string, work func() error) error {
 	return err
 }
 
-// withoutPanic turns a panic into an error.
+// withoutPanic calls do and returns a panic as an error.
 func withoutPanic(do func() error) (err error) {
 	defer func() {
 		switch v := recover().(type) {
@@ -110,7 +112,7 @@ func withoutPanic(do func() error) (err error) {
 	return do()
 }
 
-// writeFailure writes a failure receipt under the first unused name.
+// writeFailure writes a failure receipt for the error why, under the first unused name.
 func (j Job) writeFailure(t *Task, id string, why error) error {
 	f := Failure{Task: *t, Error: why.Error()}
 	if p := (*PanicError)(nil); errors.As(why, &p) {

@@ -18,9 +18,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Garbage lists files and folders that no pass needs: temporary folders, folders and receipts of
-// tasks that belong to no pass, folders without a receipt, damaged receipts, and failures of tasks
-// that succeeded later. Temporary folders of tasks in progress are listed too.
+// Garbage returns the names of files and folders that no pass needs: temporary folders, folders and
+// receipts of tasks that belong to no pass, folders without a receipt, damaged receipts, and
+// failures of tasks that succeeded later. Temporary folders of tasks in progress are among them.
 func (j Job) Garbage() ([]string, error) {
 	wanted, err := j.offeredTasks()
 	if err != nil {
@@ -79,7 +79,7 @@ func (j Job) offeredTasks() (map[string]bool, error) {
 	return out, err
 }
 
-// Done counts the tasks that have a receipt, without reading the receipts.
+// Done returns how many of the tasks have a receipt, without reading the receipts.
 func (j Job) Done(ids []string) (n int, err error) {
 	found, err := j.receipts()
 	for _, id := range ids {
@@ -99,7 +99,7 @@ const (
 	manifestsDir = "manifests"
 )
 
-var jobDirs = []string{tasksDir, passesDir, dataDir, receiptsDir, manifestsDir}
+var jobDirs = []string{tasksDir, passesDir, dataDir, receiptsDir, manifestsDir} // the folders of a job
 
 // hashDigits is the number of hexadecimal digits of a SHA-256 in names.
 const hashDigits = 16
@@ -117,7 +117,7 @@ type Task struct {
 	Spec json.RawMessage `json:"spec"` // input of the pass's function
 }
 
-// NewTask makes a task of a pass; spec, as JSON, is the input of the pass's function.
+// NewTask returns a task of a pass. spec, written as JSON, is the input of the pass's function.
 func NewTask(pass, name string, spec any) (Task, error) {
 	b, err := json.Marshal(spec)
 	return Task{Pass: pass, Name: name, Spec: b}, err
@@ -133,10 +133,11 @@ func (t *Task) text() []byte {
 	return append(b, '\n')
 }
 
-// ID identifies the task, its receipts and its files: the pass and a hash of the task's text.
+// ID returns the id of the task, its receipts and its files: the pass and a hash of the task's
+// text.
 func (t *Task) ID() string { return t.Pass + "-" + shortHash(t.text()) }
 
-// shortHash returns the start of the SHA-256 of a text, as names have it.
+// shortHash returns the first hashDigits digits of the SHA-256 of a text.
 func shortHash(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])[:hashDigits]
@@ -215,7 +216,7 @@ func (j Job) writeJSON(dir, name string, doc any) error {
 	return files.Write(j.path(dir, name+".json"), append(b, '\n'))
 }
 
-// Task reads a task by its id or by an unambiguous beginning of it.
+// Task returns the task with an id, or with an id that begins so if there is only one.
 func (j Job) Task(id string) (*Task, error) {
 	if err := CheckID(id); err != nil {
 		return nil, err
@@ -260,7 +261,7 @@ func (j Job) completeID(prefix string) (string, error) {
 	return found[0], nil
 }
 
-// tasksOf lists the tasks of a pass, in order.
+// tasksOf returns the tasks of a pass, in order.
 func (j Job) tasksOf(pass string) ([]listed, error) {
 	text, err := files.Read(j.path(passesDir, pass+".json"), maxText, false)
 	if err != nil {

@@ -112,8 +112,8 @@ const (
 	limitsFile     = "limits.json"     // outlier limits
 )
 
-// DoTask does one task of the plan in dir; id may be the unambiguous beginning of an id. The
-// task's files and its receipt appear when it is done.
+// DoTask does one task of the plan in dir and returns its receipt; id may be the unambiguous
+// beginning of an id. The task's files and its receipt appear when it is done.
 func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) {
 	job := Job{Dir: dir}
 	t, err := job.Task(id)
@@ -349,7 +349,7 @@ func startLoading(load func() (*trace.Run, *deploy.Deployment, error)) func() (*
 	}
 }
 
-// readEntries reads the parts of extract.json that tasks wrote.
+// readEntries returns the parts of extract.json that tasks wrote.
 func readEntries(job Job, folders []string) ([]*extract.Entry, error) {
 	if err := job.Verify(folders, entryFile); err != nil {
 		return nil, err
@@ -379,7 +379,7 @@ func readTables(job Job, folders []string) (pipeline.Tables, error) {
 	return t, nil
 }
 
-// readFit reads the fit.json that a task wrote.
+// readFit returns the fit.json that a task wrote.
 func readFit(dir string) (*result.Fit, error) {
 	f := &result.Fit{}
 	return f, files.ReadJSON(filepath.Join(dir, folder.FitFile), f)

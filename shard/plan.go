@@ -33,7 +33,9 @@ import (
 //	limits    all         times of those rows        what an outlier is
 //	replay    engine run  its tables, rows, limits   its replays, compared
 
-// Names in the folder of a plan.
+// buildName returns the identity of the program that does a task: version, source revision and
+// platform. Results of two builds differ in their last digits, so all tasks of one plan need the
+// same build.
 const (
 	planFile = "plan.json"
 	outDir   = "out" // the output folder of the run
@@ -71,9 +73,9 @@ func buildName() string {
 	return name
 }
 
-// MakePlan plans a run of the inputs in the folder dir, and offers its first tasks. Inputs longer
-// than partBytes are divided into parts of that length if their format allows it; 0 divides none.
-// o.Extract.Out is ignored, because results are written to dir/out.
+// MakePlan plans a run of the inputs in the folder dir, offers its first tasks and returns the
+// plan. Inputs longer than partBytes are divided into parts of that length if their format allows
+// it; 0 divides none. o.Extract.Out is ignored, because results are written to dir/out.
 func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOptions) (*Plan, error) {
 	o.Extract.Out = filepath.Join(dir, outDir)
 	p := planOf(&o)
@@ -202,7 +204,7 @@ func offerAll(job Job, pass string, tasks []Task) (ids []string, err error) {
 	return ids, job.Offer(pass, tasks)
 }
 
-// ReadPlan reads the plan of a folder.
+// ReadPlan returns the plan of a folder.
 func ReadPlan(dir string) (*Plan, error) {
 	path := filepath.Join(dir, planFile)
 	text, err := files.Read(path, files.MaxInput, false)
@@ -251,8 +253,8 @@ type Estimate struct {
 	Advice  string
 }
 
-// Estimate estimates the plan's cost on one machine with so many cores, and with one core for every
-// task.
+// Estimate returns the plan's approximate cost on one machine with so many cores, and with one core
+// for every task.
 func (p *Plan) Estimate(cores int) Estimate {
 	e := Estimate{Tasks: len(p.Open), HereS: costSecondsPerByte * float64(p.Bytes) / float64(cores)}
 	most := int64(0)

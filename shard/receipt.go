@@ -56,7 +56,7 @@ func (r *Receipt) name() (string, error) {
 	return r.Task + "." + shortHash(b), err
 }
 
-// filesBelow lists the regular files of a folder by name.
+// filesBelow returns the regular files of a folder and the folders in it, sorted by name.
 func filesBelow(dir string) ([]File, error) {
 	out := []File{}
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -76,8 +76,8 @@ func filesBelow(dir string) ([]File, error) {
 	return out, err
 }
 
-// checkFiles checks files of a receipt, all or those named, against their recorded sizes and,
-// unless sizeOnly is set, hashes.
+// checkFiles returns an error unless the files of a receipt, all or those named, have their
+// recorded sizes and, unless sizeOnly is set, hashes.
 func (j Job) checkFiles(r *Receipt, sizeOnly bool, names ...string) error {
 	for _, want := range r.Files {
 		if len(names) > 0 && !slices.Contains(names, want.Name) {
@@ -102,8 +102,8 @@ func (j Job) checkFiles(r *Receipt, sizeOnly bool, names ...string) error {
 	return nil
 }
 
-// Verify checks the content of files in folders that tasks wrote, all files or those named. Each
-// stage verifies the files it uses, so that no stage has to read everything. The receipt of a
+// Verify returns an error if files in folders that tasks wrote, all or those named, are damaged.
+// Each stage verifies the files it uses, so that no stage has to read everything. The receipt of a
 // damaged folder is removed, which makes its task open again. Code: result_damaged.
 func (j Job) Verify(folders []string, names ...string) error {
 	found, err := j.receipts()
@@ -126,7 +126,8 @@ func (j Job) Verify(folders []string, names ...string) error {
 	}, nil)
 }
 
-// receipts lists the names of receipts by task id: those of finished work before those of failures.
+// receipts returns the names of receipts by task id: those of finished work before those of
+// failures.
 func (j Job) receipts() (map[string][]string, error) {
 	entries, err := os.ReadDir(j.path(receiptsDir))
 	if err != nil {
@@ -142,7 +143,8 @@ func (j Job) receipts() (map[string][]string, error) {
 	return found, nil
 }
 
-// receipt reads a receipt. Its file name contains a hash of its content, which shows a change.
+// receipt returns a receipt. The name of its file contains a hash of its content, by which a change
+// is noticed.
 func (j Job) receipt(name string) (*Receipt, error) {
 	text, err := files.Read(j.path(receiptsDir, name), maxText, false)
 	if err != nil {
@@ -166,7 +168,8 @@ func (j Job) receipt(name string) (*Receipt, error) {
 	return r, nil
 }
 
-// firstDifference names the first file in which two receipts differ, and both folders.
+// firstDifference returns the name of the first file in which two receipts differ, and both
+// folders.
 func firstDifference(j Job, a, b *Receipt) string {
 	what := "their lists of files"
 	for _, f := range a.Files {

@@ -26,11 +26,11 @@ type State struct {
 // Done reports whether no task of the pass is open: each is done or has failed for good.
 func (s *State) Done() bool { return len(s.Open) == 0 }
 
-// State reads the receipts of a pass and checks that the files they name exist with the recorded
-// sizes (Verify checks the content). It writes the manifest when no receipt is missing. It returns
-// an error if a task has two different receipts, has failed more than MaxFailures times, or has
-// failed because of its inputs. If that task is about a single run folder, there is no error, and
-// the other run folders continue.
+// State returns the progress of a pass, after it has checked that the files named in receipts exist
+// with the recorded sizes (Verify checks the content). It writes the manifest when no receipt is
+// missing. It returns an error if a task has two different receipts, has failed more than
+// MaxFailures times, or has failed because of its inputs. If that task is about a single run
+// folder, there is no error, and the other run folders continue.
 func (j Job) State(pass string) (*State, error) {
 	list, err := j.tasksOf(pass)
 	if err != nil {

@@ -70,8 +70,8 @@ func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 	return own.Requests, nil
 }
 
-// LoadWorkload reads the workload file, or prepares to draw requests with the lengths and rate of
-// the options.
+// LoadWorkload reads the workload file or, without one, prepares to draw requests with the lengths
+// and the rate of the options.
 func (s *Simulation) LoadWorkload() error {
 	s.load.loop = loopOf(s.o)
 	path := s.o.Workload
@@ -104,8 +104,8 @@ func (s *Simulation) LoadWorkload() error {
 	return err
 }
 
-// ReadWorkload reads a workload file. It returns either the requests or, for a generator's file, a
-// function that draws them; the other is nil.
+// ReadWorkload returns the requests in a workload file or, for a generator's file, a function that
+// draws them; the other result is nil. inputs describe the files that it read.
 func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(seed int64) (*workload.Workload, error),
 	inputs []result.Input, err error) {
 	data, in, err := folder.ReadInput(path, special)
@@ -131,8 +131,8 @@ func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(se
 	return w, draw, inputs, err
 }
 
-// headerBeside reads the header of a TraceV2 CSV: the YAML file with the same name apart from the
-// extension; nil if there is none.
+// headerBeside returns the header of a TraceV2 CSV from the YAML file with the same name apart from
+// the extension; nil if there is none.
 func headerBeside(data []byte, path string, special bool) (*tracev2.Header, result.Input, error) {
 	stem := strings.TrimSuffix(strings.TrimSuffix(path, ".gz"), ".csv")
 	if !bytes.HasPrefix(data, []byte(tracev2.FirstColumn+",")) || stem == path {
@@ -149,7 +149,8 @@ func headerBeside(data []byte, path string, special bool) (*tracev2.Header, resu
 	return &header, in, err
 }
 
-// recordedWorkload takes the arrivals from a run folder, or from its extracted tables.
+// recordedWorkload sets the workload to the arrivals in a run folder, or in the folder of its
+// extracted tables.
 func (s *Simulation) recordedWorkload(dir string) error {
 	run, err := s.recordedRun(dir)
 	if err != nil {
@@ -174,7 +175,7 @@ func (s *Simulation) recordedWorkload(dir string) error {
 	return err
 }
 
-// recordedRun reads the run of a run folder, or of the folder of its tables (OUT/tables/run=ID).
+// recordedRun returns the run of a run folder, or of the folder of its tables (OUT/tables/run=ID).
 func (s *Simulation) recordedRun(dir string) (*trace.Run, error) {
 	if strings.HasPrefix(filepath.Base(dir), "run=") { // OUT/tables/run=<id>
 		return table.Read(dir)
@@ -214,4 +215,6 @@ func (s *Simulation) recordedRun(dir string) (*trace.Run, error) {
 	return table.Read(table.RunDir(tmp, ids[0]))
 }
 
+// codeReclosed is the code of the note that a phase recorded under a closed loop is replayed as a
+// closed loop.
 const codeReclosed trace.Code = "replayed_closed_loop"

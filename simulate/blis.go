@@ -34,7 +34,8 @@ type blisWriter struct {
 	n int
 }
 
-// blisWriter opens blis_results.json; nil unless the options ask for BLIS's form.
+// blisWriter opens blis_results.json and returns its writer; nil unless the options ask for BLIS's
+// form.
 func (o *Options) blisWriter() (*blisWriter, error) {
 	if o.Format == "" {
 		return nil, nil

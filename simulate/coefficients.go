@@ -14,9 +14,9 @@ import (
 // file is expected.
 const LibraryWord = "library"
 
-// CoefficientsFor reads a coefficient file. If path is LibraryWord or empty, it makes the library's
-// coefficients for the deployment, and provenance states their version and how they were validated.
-// special allows a pipe or a device.
+// CoefficientsFor returns the coefficients of a file and the file's description. If path is
+// LibraryWord or empty, it returns the library's coefficients for the deployment, and provenance is
+// a sentence with their version and how they were validated. special allows a pipe or a device.
 func CoefficientsFor(path string, d *deploy.Deployment, special bool) (set *coeff.Set, in result.Input, provenance string, err error) {
 	if path != "" && path != LibraryWord {
 		set, in, err = folder.LoadCoefficients(path, special)

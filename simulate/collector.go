@@ -121,7 +121,7 @@ func ArrivalOf(r *sim.RequestResult) stat.Arrival {
 	}
 }
 
-// classify counts the request in its service class.
+// classify adds the request to the counts of its service class.
 func (c *collector) classify(r *sim.RequestResult) {
 	k := c.classes[r.SLOClass]
 	if k == nil {
@@ -239,6 +239,7 @@ func (k *class) summarize(seconds float64) Class {
 	return k.Class
 }
 
+// known returns a pointer to v.
 func known(v float64) *float64 { return &v }
 
 // spread is the mean, median, P90, P95 and P99 of one metric over requests, ms; nil without values.

@@ -39,7 +39,7 @@ type interval struct {
 	Hi   float64 `json:"hi"`
 }
 
-// Document makes simulation.json of the replications.
+// Document returns simulation.json of the replications.
 func (s *Simulation) Document(runs []*Replication) *Document {
 	d := &Document{Header: result.NewHeader(folder.ToolVersion, option.Command("simulate", s.o.Flags())), LatencyModel: s.LatencyModel, Trust: s.Trust,
 		Seed:         s.o.Seed,
@@ -55,7 +55,8 @@ func (s *Simulation) Document(runs []*Replication) *Document {
 	return d
 }
 
-// intervals makes the interval of every numeric key of the summaries.
+// intervals returns the interval of every numeric key of the summaries. percentiles makes them
+// percentiles over the replications, for sampled coefficients.
 func intervals(runs []*Replication, percentiles bool) []interval {
 	var out []interval
 	add := func(key string, value func(*Summary) float64) {

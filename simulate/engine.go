@@ -77,7 +77,7 @@ func (s *Simulation) latencyConfig(set *coeff.Set) (cfg sim.Config, err error) {
 	return cfg, err
 }
 
-// parseNumbers parses the comma-separated numbers of a flag.
+// parseNumbers returns the comma-separated numbers of a flag.
 func parseNumbers(flag, text string) ([]float64, error) {
 	if text == "" {
 		return nil, nil

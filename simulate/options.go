@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// defaultRequests is the number of requests of a drawn load if none is given.
 const defaultRequests = 1000
 
 // Options are the options of a simulation. Either Workload, or the lengths InputTokens and

@@ -11,7 +11,7 @@ import (
 )
 
 // runRecorded simulates the first seed and writes requests and events to files as they happen. add
-// is called with every result.
+// is called with the result of every request.
 func (s *Simulation) runRecorded(cfg sim.Config, reqs []sim.Request, add func(*sim.RequestResult)) (*sim.Result, error) {
 	obs, done, err := s.Observers(reqs)
 	if err != nil {
@@ -56,8 +56,9 @@ func Stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim
 	return res, errors.Join(err, failed)
 }
 
-// Observers opens the event log and the trace dump that the options ask for. obs is nil without
-// any. done completes the files and gives them their names.
+// Observers opens the event log and the trace dump that the options ask for, and returns the
+// observer that writes them; nil if there are none. done completes the files and gives them their
+// names.
 func (s *Simulation) Observers(reqs []sim.Request) (obs sim.Observer, done func(*sim.Result) error, err error) {
 	var both manyObservers
 	var closers []func(*sim.Result) error

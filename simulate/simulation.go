@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) (*Document, error) {
 	return s.Document(runs), nil
 }
 
-// For prepares the simulation of a deployment that is already built. It uses the options about the
+// For returns the simulation of a deployment that is already built. It uses the options about the
 // workload and the latency model, but not Options.Coefficients: a coefficient file must be named in
 // the deployment's own file. Codes: those of [library.Bound] and of deploy.
 func For(ctx context.Context, d *deploy.Deployment, o *Options) (*Simulation, error) {
@@ -76,7 +76,8 @@ func For(ctx context.Context, d *deploy.Deployment, o *Options) (*Simulation, er
 	return s, s.bind()
 }
 
-// New checks the options and reads the deployment. Replicate reads the workload.
+// New checks the options and returns the simulation with its deployment. Replicate reads the
+// workload.
 func New(ctx context.Context, o *Options) (*Simulation, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -167,7 +168,8 @@ func (s *Simulation) addNotes(notes []trace.Finding) {
 	}
 }
 
-// assumed is what the simulation assumes about the deployment because no option states it.
+// assumed returns findings about what the simulation assumes of the deployment because no option
+// states it.
 func (s *Simulation) assumed() []trace.Finding {
 	d := *s.Deployment
 	d.Sums = s.LatencyModel == ModelTables
@@ -180,8 +182,8 @@ func (s *Simulation) assumed() []trace.Finding {
 	return d.AssumedInSimulation()
 }
 
-// Replicate reads the workload and runs every seed, several at a time. Results are in the order of
-// seeds. first is true for the first seed, which writes files.
+// Replicate reads the workload, calls run for every seed, several at a time, and returns the
+// results in the order of seeds. first is true for the first seed, which writes files.
 func (s *Simulation) Replicate(run func(seed int64, first bool) (*Replication, error)) ([]*Replication, error) {
 	if err := s.LoadWorkload(); err != nil {
 		return nil, err
@@ -198,7 +200,7 @@ func (s *Simulation) Replicate(run func(seed int64, first bool) (*Replication, e
 	return out, err
 }
 
-// runSeed is one replication of a single engine.
+// runSeed returns the outcome of one replication of a single engine.
 func (s *Simulation) runSeed(seed int64, first bool) (*Replication, error) {
 	reqs, err := s.Requests(seed)
 	if err != nil {

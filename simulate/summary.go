@@ -84,8 +84,8 @@ type Summary struct {
 	spreads [3]spread // TTFT, ITL and E2E
 }
 
-// Latency is one figure of a latency over requests, ms; nil if no request has that latency. metric
-// is ttft, itl (over tokens) or e2e; figure is mean, p50, p90, p95 or p99.
+// Latency returns one figure of a latency over requests, ms; nil if no request has that latency.
+// metric is ttft, itl (over tokens) or e2e; figure is mean, p50, p90, p95 or p99.
 func (s *Summary) Latency(metric, figure string) *float64 {
 	return s.spreads[slices.Index(latencyMetrics, metric)][slices.Index(spreadFigures, figure)]
 }

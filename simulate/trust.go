@@ -31,7 +31,8 @@ type Trust struct {
 	Sentence       string   `json:"sentence"`
 }
 
-// TablesFile reads kernel tables that library build wrote. Code: bad_kernel_table.
+// TablesFile returns the kernel tables that library build wrote, and the file's description. Code:
+// bad_kernel_table.
 func TablesFile(path string, special bool) (*library.GPU, result.Input, error) {
 	data, in, err := folder.ReadInput(path, special)
 	if err != nil {
@@ -118,7 +119,7 @@ func (s *Simulation) logSentence(sentence string) {
 	}
 }
 
-// trustOf describes step times from kernel tables.
+// trustOf returns how far step times from kernel tables can be relied on.
 func trustOf(step *library.Step, asked *library.Asked) *Trust {
 	learned := library.Learned()
 	intervals, outside := learned.IntervalsOf(step, asked)

@@ -16,14 +16,15 @@ type Codec[T any] struct{ value field }
 // NewCodec returns the codec of type T. It panics for a type that cannot be packed.
 func NewCodec[T any]() *Codec[T] { return &Codec[T]{fieldOf(reflect.TypeFor[T]())} }
 
-// Append packs a value after dst.
+// Append appends a packed value to dst and returns the result.
 func (c *Codec[T]) Append(dst []byte, v *T) []byte {
 	x := pen{b: dst}
 	c.value(&x, unsafe.Pointer(v))
 	return x.b
 }
 
-// Decode unpacks one value from src into the zero value.
+// Decode unpacks the value in src into v, which must be the zero value. It returns an error unless
+// src is exactly one packed value.
 func (c *Codec[T]) Decode(src []byte, v *T, texts *Interner) error {
 	rest, err := c.Head(src, v, texts)
 	if err == nil && len(rest) > 0 {
@@ -32,7 +33,7 @@ func (c *Codec[T]) Decode(src []byte, v *T, texts *Interner) error {
 	return err
 }
 
-// Head unpacks the value at the beginning of src and returns the bytes after it.
+// Head unpacks the value at the beginning of src into v and returns the bytes after it.
 func (c *Codec[T]) Head(src []byte, v *T, texts *Interner) (rest []byte, err error) {
 	x := pen{b: src, reads: true, texts: texts}
 	c.value(&x, unsafe.Pointer(v))
@@ -42,8 +43,8 @@ func (c *Codec[T]) Head(src []byte, v *T, texts *Interner) (rest []byte, err err
 	return x.b, err
 }
 
-// pen appends fields to b, or reads them from the beginning of b, so that one description of a type
-// serves both. The first field that cannot be read sets bad.
+// pen appends fields to b, or reads them from the beginning of b if reads is set, so that one
+// description of a type serves both. bad is set by the first field that cannot be read.
 type pen struct {
 	b     []byte
 	reads bool
@@ -51,7 +52,7 @@ type pen struct {
 	bad   bool
 }
 
-// takeBytes returns the next n bytes, nil if there are fewer.
+// takeBytes returns the next n bytes; nil if there are fewer, which sets bad.
 func (x *pen) takeBytes(n int64) []byte {
 	if n < 0 || int64(len(x.b)) < n {
 		x.bad, x.b = true, nil
@@ -62,6 +63,7 @@ func (x *pen) takeBytes(n int64) []byte {
 	return v
 }
 
+// int packs or unpacks an integer as a varint.
 func (x *pen) int(v *int64) {
 	if !x.reads {
 		x.b = binary.AppendVarint(x.b, *v)
@@ -75,14 +77,14 @@ func (x *pen) int(v *int64) {
 	}
 }
 
-// narrow packs an integer of another width than int64.
+// narrow packs or unpacks an integer of another width than int64.
 func narrow[V int | int32 | uint8](x *pen, v *V) {
 	wide := int64(*v)
 	x.int(&wide)
 	*v = V(wide)
 }
 
-// fixed packs bytes whose number follows from the type.
+// fixed packs or unpacks bytes whose number follows from the type.
 func (x *pen) fixed(b []byte) {
 	if x.reads {
 		copy(b, x.takeBytes(int64(len(b))))
@@ -91,6 +93,7 @@ func (x *pen) fixed(b []byte) {
 	x.b = append(x.b, b...)
 }
 
+// flag packs or unpacks a boolean.
 func (x *pen) flag(v *bool) {
 	n := int64(0)
 	if *v {
@@ -100,6 +103,7 @@ func (x *pen) flag(v *bool) {
 	*v = n == 1
 }
 
+// text packs or unpacks a string: its length, then its bytes.
 func (x *pen) text(v *string) {
 	n := int64(len(*v))
 	x.int(&n)
@@ -143,6 +147,7 @@ func fieldOf(t reflect.Type) field {
 	panic(fmt.Sprintf("files: a %s cannot be packed", t))
 }
 
+// arrayOf returns the function for an array: its elements in order, without their number.
 func arrayOf(t reflect.Type) field {
 	if t.Elem().Kind() == reflect.Uint8 {
 		return func(x *pen, p unsafe.Pointer) { x.fixed(unsafe.Slice((*byte)(p), t.Len())) }
@@ -157,7 +162,7 @@ func arrayOf(t reflect.Type) field {
 	}
 }
 
-// sliceOf packs the length and the elements.
+// sliceOf returns the function for a slice: its length, then its elements.
 func sliceOf(t reflect.Type) field {
 	elem, size := fieldOf(t.Elem()), t.Elem().Size()
 	return func(x *pen, p unsafe.Pointer) {
@@ -181,8 +186,8 @@ func sliceOf(t reflect.Type) field {
 	}
 }
 
-// structOf packs the fields of a struct in order. A trace.Opt is a flag, with the value after it only
-// when it is known.
+// structOf returns the function for a struct: its fields in order. A trace.Opt is a flag, followed
+// by the value only if it is known.
 func structOf(t reflect.Type) field {
 	type member struct {
 		offset uintptr
@@ -211,7 +216,7 @@ func structOf(t reflect.Type) field {
 	}
 }
 
-// pointerOf packs whether the pointer is set, and the value it points to.
+// pointerOf returns the function for a pointer: whether it is set, and the value it points to.
 func pointerOf(t reflect.Type) field {
 	elem := fieldOf(t.Elem())
 	return func(x *pen, p unsafe.Pointer) {
@@ -257,7 +262,7 @@ func WriteJSON(name string, v any) error {
 	return Write(name, text)
 }
 
-// ReadJSON reads a file of WriteJSON.
+// ReadJSON reads a file that WriteJSON wrote into v.
 func ReadJSON(name string, v any) error {
 	text, err := ReadAll(name)
 	if err != nil {

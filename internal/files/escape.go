@@ -20,9 +20,9 @@ import (
 //	Writer   a stream whose control characters are escaped, tabs and line ends kept
 //	Readable a document whose bidirectional control characters are escaped
 
-// Readable escapes the bidirectional control characters (U+202E, U+2066 ...) of a YAML or JSON
-// document, which make an editor show the text after them in another order. The values stay the same;
-// comments are escaped too.
+// Readable returns a YAML or JSON document with escapes for the bidirectional control characters
+// (U+202E, U+2066 ...), which make an editor show the text after them in another order. The values
+// stay the same; comments are escaped too.
 func Readable(text []byte) []byte {
 	if bytes.IndexFunc(text, isBidi) < 0 {
 		return text
@@ -42,10 +42,11 @@ func Readable(text []byte) []byte {
 	return out.Bytes()
 }
 
+// isBidi reports whether a character is a bidirectional control character.
 func isBidi(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
 
-// quoteBidi puts the scalars of a YAML document that contain bidirectional control characters into
-// double quotes. A text that is not YAML is returned as it is.
+// quoteBidi returns a YAML document in which scalars with bidirectional control characters are in
+// double quotes. A text that is not YAML is returned unchanged.
 func quoteBidi(text []byte) []byte {
 	var out bytes.Buffer
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -68,6 +69,7 @@ func quoteBidi(text []byte) []byte {
 	return out.Bytes()
 }
 
+// quoteBidiScalars does so for a node and all nodes below it.
 func quoteBidiScalars(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && strings.IndexFunc(n.Value, isBidi) >= 0 {
 		n.Style = yaml.DoubleQuotedStyle
@@ -97,7 +99,7 @@ func isHarmful(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
-// escaped escapes the harmful characters that are not in keep.
+// escaped returns s with escapes for the harmful characters that are not in keep.
 func escaped(s, keep string) string {
 	isFine := func(r rune) bool { return r != utf8.RuneError && !isHarmful(r) || strings.ContainsRune(keep, r) }
 	if strings.IndexFunc(s, func(r rune) bool { return !isFine(r) }) < 0 {
@@ -132,7 +134,7 @@ type Writer struct {
 	rest []byte // the first bytes of an incomplete character
 }
 
-// Write writes p escaped; it reports len(p) unless W fails.
+// Write writes p with escapes. It returns len(p) unless w.W fails.
 func (w *Writer) Write(p []byte) (int, error) {
 	text := append(w.rest, p...)
 	end := len(text)

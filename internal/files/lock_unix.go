@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// isTaken locks an open folder, or reports that another process has locked it.
+// isTaken locks an open folder. It reports whether another process has the lock.
 func isTaken(f *os.File) bool {
 	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }

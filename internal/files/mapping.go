@@ -45,7 +45,7 @@ type Reader struct {
 	Err  error
 }
 
-// Fail records an error at a node, unless there is an earlier one.
+// Fail sets r.Err to an error at the place of a node, unless there is an earlier one.
 func (r *Reader) Fail(at *yaml.Node, code trace.Code, hint, format string, args ...any) {
 	if r.Err != nil {
 		return
@@ -103,6 +103,7 @@ func (s *Section) Value(key string) *yaml.Node {
 	return nil
 }
 
+// rawValue returns the node of a key's value, aliases and null included; nil if the key is absent.
 func (s *Section) rawValue(key string) *yaml.Node {
 	if s.node == nil {
 		return nil
@@ -196,10 +197,13 @@ func (s *Section) Read(keys ...Key) {
 	}
 }
 
+// failType records an error for a value of the wrong type.
 func (s *Section) failType(n *yaml.Node, k *Key, want string) {
 	s.reader.Fail(n, s.reader.Code, "", "%s: got %s, want %s", s.PathOf(k.Name), kindName(n), want)
 }
 
+// readString stores a string. It records an error for another type, and for a word that is not in
+// OneOf.
 func (s *Section) readString(n *yaml.Node, k *Key, into *string) {
 	if n.Kind != yaml.ScalarNode {
 		s.failType(n, k, "a string")
@@ -210,6 +214,7 @@ func (s *Section) readString(n *yaml.Node, k *Key, into *string) {
 	*into = n.Value
 }
 
+// readBool returns a boolean; unknown, with an error recorded, for another type.
 func (s *Section) readBool(n *yaml.Node, k *Key) trace.Opt[bool] {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
 		s.failType(n, k, "true or false")
@@ -218,6 +223,8 @@ func (s *Section) readBool(n *yaml.Node, k *Key) trace.Opt[bool] {
 	return trace.Some(strings.EqualFold(n.Value, "true"))
 }
 
+// readInt returns an integer; unknown, with an error recorded, for another type. It records an
+// error for a value outside the range.
 func (s *Section) readInt(n *yaml.Node, k *Key) trace.Opt[int64] {
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
@@ -233,6 +240,8 @@ func (s *Section) readInt(n *yaml.Node, k *Key) trace.Opt[int64] {
 	return trace.Some(v)
 }
 
+// readFloat returns a number; unknown, with an error recorded, for another type. It records an
+// error for a value outside the range.
 func (s *Section) readFloat(n *yaml.Node, k *Key) trace.Opt[float64] {
 	v, err := strconv.ParseFloat(n.Value, 64)
 	isNumber := n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float")
@@ -246,7 +255,7 @@ func (s *Section) readFloat(n *yaml.Node, k *Key) trace.Opt[float64] {
 	return trace.Some(v)
 }
 
-// readNames reads one file name or a list of them.
+// readNames returns the file names in a value that is one name or a list of them.
 func (s *Section) readNames(n *yaml.Node, k *Key) []string {
 	if n.Kind == yaml.ScalarNode {
 		return []string{n.Value}
@@ -279,7 +288,7 @@ func IsNull(n *yaml.Node) bool {
 	return n == nil || n.Kind == 0 || n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
 
-// kindName returns the kind of a value for a message.
+// kindName returns the kind of a node's value in words, for a message.
 func kindName(n *yaml.Node) string {
 	switch n = ResolveAlias(n); n.Kind {
 	case yaml.MappingNode:

@@ -86,6 +86,7 @@ func checkRegular(name string, st fs.FileInfo, special bool) error {
 	return nil
 }
 
+// kindOf returns what a file is, in words.
 func kindOf(mode fs.FileMode) string {
 	switch {
 	case mode.IsRegular():
@@ -104,10 +105,11 @@ func kindOf(mode fs.FileMode) string {
 	return "a special file"
 }
 
+// stat returns what os.Stat does, or an error if the file system does not answer (statBy).
 func stat(name string) (fs.FileInfo, error) { return statBy(os.Stat, name) }
 
-// statBy calls os.Stat or os.Lstat and gives up after silentAfter: on a dead network mount the call
-// blocks for ever, and its goroutine then leaks.
+// statBy returns what os.Stat or os.Lstat (how) does, and an error after silentAfter: on a dead
+// network mount the call blocks for ever, and its goroutine then leaks.
 func statBy(how func(string) (fs.FileInfo, error), name string) (fs.FileInfo, error) {
 	type answer struct {
 		st  fs.FileInfo
@@ -128,7 +130,7 @@ func statBy(how func(string) (fs.FileInfo, error), name string) (fs.FileInfo, er
 	}
 }
 
-// openError rewords an error of stat or of a temporary file as one of opening name, so that users
+// openError returns an error of stat or of a temporary file as one of opening name, so that users
 // see the name that they gave. A name that is too long is shortened.
 func openError(err error, name string) error {
 	at, ok := errors.AsType[*fs.PathError](err)
@@ -196,6 +198,7 @@ func ReadBounded(r io.Reader, name string, most int64) ([]byte, error) {
 // DirFS is os.DirFS, except that files are opened by Open.
 func DirFS(dir string) fs.FS { return folder(dir) }
 
+// folder is the path of a folder, as a file system.
 type folder string
 
 // Open opens a file or folder below d.
@@ -239,7 +242,8 @@ func Unpack(r io.Reader, name string) (io.Reader, error) {
 	return &unpacked{z: z, packed: packed, name: name}, nil
 }
 
-// UnpackAll is Unpack of a whole file that may expand to at most the given number of bytes.
+// UnpackAll returns the text of a file, decompressed if it is gzip. It may expand to at most so
+// many bytes (most).
 func UnpackAll(data []byte, name string, most int64) ([]byte, error) {
 	plain, err := Unpack(bytes.NewReader(data), name)
 	if _, packed := plain.(*unpacked); err != nil || !packed {
@@ -248,17 +252,20 @@ func UnpackAll(data []byte, name string, most int64) ([]byte, error) {
 	return ReadBounded(plain, name, most)
 }
 
+// counted counts the bytes read from r.
 type counted struct {
 	r io.Reader
 	n int64
 }
 
+// Read reads from r.
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
 	return n, err
 }
 
+// unpacked is a decompressed stream that fails when it exceeds the bounds.
 type unpacked struct {
 	z      *gzip.Reader
 	packed *counted
@@ -266,6 +273,7 @@ type unpacked struct {
 	name   string
 }
 
+// Read reads decompressed bytes.
 func (u *unpacked) Read(p []byte) (int, error) {
 	n, err := u.z.Read(p)
 	u.n += int64(n)
@@ -335,12 +343,14 @@ var unfinished = struct {
 	names map[string]bool
 }{names: map[string]bool{}}
 
+// noteUnfinished adds a name to the temporary files.
 func noteUnfinished(name string) {
 	unfinished.Lock()
 	defer unfinished.Unlock()
 	unfinished.names[name] = true
 }
 
+// forgetUnfinished removes a name from the temporary files.
 func forgetUnfinished(name string) {
 	unfinished.Lock()
 	defer unfinished.Unlock()
@@ -356,7 +366,8 @@ func Sweep() {
 	}
 }
 
-// Temporary is os.MkdirTemp of a folder that remove or Sweep deletes.
+// Temporary creates a folder as os.MkdirTemp does and returns its name. remove deletes it, and so
+// does Sweep.
 func Temporary(dir, pattern string) (name string, remove func(), err error) {
 	if name, err = os.MkdirTemp(dir, pattern); err != nil {
 		return "", nil, err
@@ -364,7 +375,8 @@ func Temporary(dir, pattern string) (name string, remove func(), err error) {
 	return name, Staged(name), nil
 }
 
-// Staged marks an existing folder as temporary: remove or Sweep deletes it.
+// Staged marks an existing folder as temporary, so that Sweep deletes it. remove deletes it at
+// once.
 func Staged(name string) (remove func()) {
 	noteUnfinished(name)
 	return func() {
@@ -442,7 +454,7 @@ func Write(name string, data []byte) error {
 	return p.Commit()
 }
 
-// WriteSpecial is Write, except that it writes into an existing pipe or device.
+// WriteSpecial does what Write does, except that it writes into a pipe or device if name is one.
 func WriteSpecial(name string, data []byte) error {
 	if st, err := stat(name); err != nil || st.Mode().IsRegular() || st.IsDir() {
 		return Write(name, data)
@@ -455,7 +467,7 @@ func WriteSpecial(name string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// Append opens a file for appending, and creates it if there is none. Codes: those of CheckOutput.
+// Append opens a file for appending and creates it if there is none. Codes: those of CheckOutput.
 func Append(name string) (*os.File, error) {
 	if err := CheckOutput(name, false); err != nil {
 		return nil, err

@@ -53,8 +53,9 @@ func HasMost(name string) bool {
 	return ok
 }
 
-// CheckCount refuses a value of a counting flag beyond its largest one. A text that is no whole number is for
-// the flag itself to refuse, unless it has too many digits.
+// CheckCount returns an error for a value beyond the largest sensible one of a flag that counts
+// something. A text that is not a whole number is for the flag itself to refuse, unless it has too
+// many digits.
 func CheckCount(name, value string) error {
 	most, known := mostOfCount[name]
 	if !known {

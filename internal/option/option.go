@@ -22,12 +22,13 @@ import (
 // Misuse is a mistake in how a stage was called: exit status 2 of the program.
 type Misuse struct{ Msg, Hint string }
 
+// Error returns the message.
 func (e *Misuse) Error() string { return e.Msg }
 
-// Misusef builds a Misuse without a hint.
+// Misusef returns a Misuse with the formatted message, without a hint.
 func Misusef(format string, args ...any) error { return &Misuse{Msg: fmt.Sprintf(format, args...)} }
 
-// Find returns the flag of that name, nil where there is none.
+// Find returns the flag with the name; nil if there is none.
 func Find(flags []cli.Flag, name string) cli.Flag {
 	for _, f := range flags {
 		if slices.Contains(f.Names(), name) {
@@ -37,8 +38,8 @@ func Find(flags []cli.Flag, name string) cli.Flag {
 	return nil
 }
 
-// Only returns the named flags, in the order of names. It panics where there is no flag of
-// a name: names are written in the program.
+// Only returns the named flags, in the order of names. It panics if there is no flag with a name,
+// because names are written in the program.
 func Only(flags []cli.Flag, names ...string) []cli.Flag {
 	var found []cli.Flag
 	for _, name := range names {
@@ -51,7 +52,7 @@ func Only(flags []cli.Flag, names ...string) []cli.Flag {
 	return found
 }
 
-// Without returns the flags but for the named ones.
+// Without returns the flags except the named ones.
 func Without(flags []cli.Flag, names ...string) []cli.Flag {
 	return slices.DeleteFunc(slices.Clone(flags), func(f cli.Flag) bool {
 		return slices.Contains(names, f.Names()[0])

@@ -17,20 +17,21 @@ type documented interface {
 	cli.CategorizableFlag
 }
 
-// recorded is a flag whose option can change a result.
+// recorded is a flag whose option can change a result. A command line that repeats the result has
+// to have it.
 type recorded struct {
 	documented
 	values func() []string // as the command line has them; none: the option is not recorded
 }
 
-// Recorded marks a flag whose option can change a result: Command writes its value, unless that
-// is empty.
+// Recorded returns a flag marked as one that can change a result: Command writes its value, unless
+// that is empty.
 func Recorded(f cli.Flag) cli.Flag {
 	return RecordedAs(func() []string { return Values(f) }, f)
 }
 
-// RecordedUnless marks a flag whose option can change a result and is not recorded at one value,
-// its default.
+// RecordedUnless returns a flag marked as one that can change a result, and that is not recorded at
+// one value, its default.
 func RecordedUnless(omitted string, f cli.Flag) cli.Flag {
 	return RecordedAs(func() []string {
 		values := Values(f)
@@ -41,13 +42,14 @@ func RecordedUnless(omitted string, f cli.Flag) cli.Flag {
 	}, f)
 }
 
-// RecordedAs marks a flag whose option can change a result and is recorded by other values than
-// its own.
+// RecordedAs returns a flag marked as one that can change a result, and that is recorded by other
+// values than its own.
 func RecordedAs(values func() []string, f cli.Flag) cli.Flag {
 	return recorded{documented: f.(documented), values: values}
 }
 
-// RecordedBase marks a flag whose value is the name of a file: it is recorded without its folder.
+// RecordedBase returns a flag marked as one whose value is the name of a file: it is recorded
+// without its folder.
 func RecordedBase(f *cli.StringFlag) cli.Flag {
 	return RecordedAs(func() []string {
 		if *f.Destination == "" {
@@ -57,7 +59,7 @@ func RecordedBase(f *cli.StringFlag) cli.Flag {
 	}, f)
 }
 
-// Plain returns the flag itself where it was marked as recorded.
+// Plain returns the flag without the mark of being recorded.
 func Plain(f cli.Flag) cli.Flag {
 	if r, ok := f.(recorded); ok {
 		return r.documented
@@ -82,7 +84,7 @@ func Command(stage string, flags []cli.Flag) string {
 	return strings.Join(append([]string{stage}, words...), " ")
 }
 
-// Parse reads a recorded command line back into the options. Values contain no blanks.
+// Parse sets the options to those of a recorded command line. Values contain no blanks.
 func Parse(command, stage string, flags []cli.Flag) error {
 	words := strings.Fields(command)
 	if len(words) == 0 || words[0] != stage {
@@ -113,7 +115,7 @@ func Parse(command, stage string, flags []cli.Flag) error {
 func TakesValue(f cli.Flag) bool { return f.(cli.DocGenerationFlag).TakesValue() }
 
 // Set sets the option of a flag to the values from a file or a recorded command line. Only a list
-// may have several. "" switches a switch on.
+// may have several values. "" switches a switch on.
 func Set(f cli.Flag, values ...string) error {
 	f = Plain(f)
 	if _, isGeneric := f.(*cli.GenericFlag); len(values) != 1 && !isGeneric {
@@ -156,7 +158,7 @@ func setOne(f cli.Flag, value string) (err error) {
 	return nil
 }
 
-// Wanted names the values that a flag takes, for an error message.
+// Wanted returns what values a flag takes, in words, for an error message.
 func Wanted(f cli.Flag) string {
 	switch Plain(f).(type) {
 	case *cli.IntFlag, *cli.Int64Flag, *cli.Uint64Flag:
@@ -204,4 +206,5 @@ func Values(f cli.Flag) []string {
 	return []string{text}
 }
 
+// formatNumber returns a number as text.
 func formatNumber(v float64) string { return fmt.Sprintf("%g", v) }

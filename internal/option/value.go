@@ -16,10 +16,13 @@ import (
 // List returns the value of a flag that may be given several times, or once with commas.
 func List(list *[]string) cli.Generic { return &listValue{list} }
 
+// listValue is the value of List.
 type listValue struct{ list *[]string }
 
+// String returns "": the flag has no default.
 func (v *listValue) String() string { return "" }
 
+// Set appends the words of the text.
 func (v *listValue) Set(text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		*v.list = append(*v.list, strings.TrimSpace(part))
@@ -27,6 +30,7 @@ func (v *listValue) Set(text string) error {
 	return nil
 }
 
+// Values returns the words.
 func (v *listValue) Values() []string { return *v.list }
 
 // Settings returns the value of a flag KEY=VALUE that may be given several times. A VALUE is YAML or
@@ -34,8 +38,10 @@ func (v *listValue) Values() []string { return *v.list }
 // split at blanks.
 func Settings(list *[]string) cli.Generic { return &settingsValue{listValue{list}} }
 
+// settingsValue is the value of Settings.
 type settingsValue struct{ listValue }
 
+// Set appends a text KEY=VALUE.
 func (v *settingsValue) Set(text string) error {
 	key, value, _ := strings.Cut(text, "=")
 	var compact bytes.Buffer
@@ -46,12 +52,14 @@ func (v *settingsValue) Set(text string) error {
 	return nil
 }
 
-// Count returns the value of a flag that takes a whole number, which may be 0; nil where it was not
-// given.
+// Count returns the value of a flag that takes a whole number, which may be 0. *number is nil if
+// the flag was not given.
 func Count(number **int64) cli.Generic { return &countValue{number} }
 
+// countValue is the value of Count.
 type countValue struct{ number **int64 }
 
+// String returns the number; "" if it is not set.
 func (v *countValue) String() string {
 	if v.number == nil || *v.number == nil {
 		return ""
@@ -59,6 +67,7 @@ func (v *countValue) String() string {
 	return strconv.FormatInt(**v.number, 10)
 }
 
+// Set sets the number.
 func (v *countValue) Set(text string) error {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -68,11 +77,13 @@ func (v *countValue) Set(text string) error {
 	return nil
 }
 
-// Optional returns the value of a flag that takes a number, or -1 for none.
+// Optional returns the value of a flag that takes a number. -1 makes *number nil.
 func Optional(number **float64) cli.Generic { return &optionalValue{number} }
 
+// optionalValue is the value of Optional.
 type optionalValue struct{ number **float64 }
 
+// String returns the number; "-1" if it is not set.
 func (v *optionalValue) String() string {
 	if v.number == nil || *v.number == nil {
 		return "-1"
@@ -80,6 +91,7 @@ func (v *optionalValue) String() string {
 	return formatNumber(**v.number)
 }
 
+// Set sets the number.
 func (v *optionalValue) Set(text string) error {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -92,6 +104,7 @@ func (v *optionalValue) Set(text string) error {
 	return nil
 }
 
+// Values returns the number as it is recorded.
 func (v *optionalValue) Values() []string {
 	if *v.number == nil {
 		return nil

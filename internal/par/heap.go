@@ -31,9 +31,9 @@ const (
 // memory: many tasks share a machine, and one of a long recording stays below 300 MB.
 const taskPercent = 20
 
-var lean sync.Once // LeanHeap may be called before each of several passes
+var lean sync.Once // LeanHeap may be called before each of several passes; its hook is set once
 
-// garbage is what leaveGarbage said last.
+// garbage has the arguments of the last call of leaveGarbage.
 var garbage struct {
 	sync.Mutex
 	percent, bytes int64
@@ -65,8 +65,8 @@ func init() {
 	afterCollections(setPercent)
 }
 
-// limit sets the soft memory limit to the live memory and an eighth, at least leanBytes. With a
-// limit below the live memory the collector would run without end.
+// limit sets the soft memory limit to 9/8 of the live memory, at least leanBytes. With a limit
+// below the live memory the collector would run without end.
 func limit() { debug.SetMemoryLimit(max(leanBytes, liveBytes()*9/8)) }
 
 // leaveGarbage sets how much garbage may be left between collections: bytes, or percent of the live
@@ -78,7 +78,8 @@ func leaveGarbage(percent, bytes int64) {
 	setPercent()
 }
 
-// setPercent sets GOGC to the larger of percent and what bytes are of the live memory.
+// setPercent sets GOGC to the larger of garbage.percent and garbage.bytes in percent of the live
+// memory.
 func setPercent() {
 	if os.Getenv("GOGC") != "" {
 		return

@@ -20,16 +20,17 @@ func Workers(n int) int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// Each calls task(worker, i) for every i in [0, n), started in order on up to Workers(workers)
-// goroutines. worker is the goroutine's number, from 0, for scratch space of its own. A panic of a
-// task is raised again in the caller, with the stack of the task.
+// Each calls task(worker, i) for every i in [0, n), started in order, on up to Workers(workers)
+// goroutines. worker is the number of the goroutine, from 0, by which a task can find scratch space
+// that no other running task uses. A panic of a task is raised again in the caller, with the stack
+// of the task.
 func Each(workers, n int, task func(worker, i int)) {
 	_ = each(workers, n, func(worker, i int) error { task(worker, i); return nil })
 }
 
-// Try is Each for tasks that may fail. After an error, or when ctx ends, no further task starts; it
-// returns the error of the smallest i, whichever failed first. done, unless nil, is called with the
-// number of tasks that have ended.
+// Try is Each for tasks that may fail. After an error, or when ctx ends, no further task starts. It
+// returns the error of the smallest i, whichever task failed first. done, unless nil, is called
+// with the number of tasks that have ended.
 func Try(ctx context.Context, workers, n int, task func(i int) error, done func(n int)) error {
 	var ended atomic.Int64
 	err := each(workers, n, func(_, i int) error {
@@ -69,8 +70,8 @@ func each(workers, n int, task func(worker, i int) error) error {
 	return l.result()
 }
 
-// TryPure is [Try] for tasks without side effects: when ctx ends it returns at once and lets
-// running tasks finish in the background.
+// TryPure is [Try] for tasks without side effects: when ctx ends it returns at once, and the
+// running tasks end in the background.
 func TryPure(ctx context.Context, workers, n int, task func(i int) error, done func(n int)) error {
 	l := &loop{n: 1, task: func(_, _ int) error { return Try(ctx, workers, n, task, done) }, failedAt: 1}
 	ended := make(chan bool)
@@ -149,4 +150,5 @@ type Panic struct {
 	Stack []byte
 }
 
+// Error returns the value and the stack.
 func (p *Panic) Error() string { return fmt.Sprintf("%v\n\n%s", p.Value, p.Stack) }

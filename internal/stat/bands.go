@@ -11,8 +11,9 @@ type band struct {
 	N             int
 }
 
-// Bands sorts the values by x and cuts them into groups of equal size: at most groups, each with at
-// least least values; no groups when there are fewer values.
+// Bands returns the distribution of v along x: it sorts the values by x and divides them into at
+// most so many groups of equal size, each with at least so many values (least). It returns no
+// groups if there are fewer values.
 func Bands(x, v []float64, groups, least int) []band {
 	order := Order(x)
 	n := len(order)

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// DistanceBeyond returns how far apart the distributions of two samples of positive values are beyond a
-// relative tolerance d of the values:
+// DistanceBeyond returns how far apart the distributions of two samples of positive values are
+// beyond a relative tolerance d of the values:
 //
-//	sup over t of max(F_a(t) - F_b(t(1+d)), F_b(t) - F_a(t(1+d)))
+// sup over t of max(F_a(t) - F_b(t(1+d)), F_b(t) - F_a(t(1+d)))
 //
-// It is the Kolmogorov-Smirnov distance for d = 0, and 0 where one sample can be moved onto the other by
-// changing every value by at most the factor 1+d. Both samples are sorted and not empty.
+// For d = 0 it is the Kolmogorov-Smirnov distance. It is 0 if one sample can be changed into the
+// other by changing every value by at most the factor 1+d. Both samples are sorted and not empty.
 func DistanceBeyond(a, b []float64, d float64) float64 {
 	n, m := float64(len(a)), float64(len(b))
 	most := 0.0

@@ -4,7 +4,8 @@ import (
 	"math"
 )
 
-// Blocks of a series in time order, whose means are taken as independent.
+// mostBlocks and leastBlocks bound the number of blocks into which a series in time order is
+// divided. The means of the blocks are treated as independent.
 const (
 	mostBlocks  = 20
 	leastBlocks = 5
@@ -42,7 +43,7 @@ func TrimmedMean(series []float64, share float64) (mean, lo, hi float64) {
 	return mean, mean - half, mean + half
 }
 
-// blockHalfWidth is half the width of the 95 % interval of the mean of a series.
+// blockHalfWidth returns half the width of the 95 % interval of the mean of a series.
 func blockHalfWidth(series []float64) float64 {
 	means := blockMeans(series)
 	return StudentT(0.975, float64(len(means)-1)) * StdErr(means)
@@ -59,7 +60,8 @@ func blockMeans(series []float64) []float64 {
 	return means
 }
 
-// RatioOfSums is sum(a)/sum(b) with its 95 % interval by blocks of neighbours, like TrimmedMean's.
+// RatioOfSums returns sum(a)/sum(b) with its 95 % interval by blocks of neighbours, as
+// TrimmedMean's.
 func RatioOfSums(a, b []float64) (ratio, lo, hi float64) {
 	n := len(a)
 	if n == 0 {

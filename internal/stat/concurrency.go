@@ -2,8 +2,8 @@ package stat
 
 import "slices"
 
-// Concurrency is how the calls of a load were sent, as far as their times show. Times are of the unit of
-// the calls.
+// Concurrency describes how the calls of a load were sent, as far as their times show. Times have
+// the unit of the calls' times.
 type Concurrency struct {
 	Clients      int     // calls in flight at once, at most
 	PlateauShare float64 // of the sends after the first Clients: with at least 9/10 of Clients in flight, itself included
@@ -11,18 +11,19 @@ type Concurrency struct {
 	MeanGap      float64 // between sends
 }
 
-// FewestCalls is how many calls a load needs before its shape is recognised.
+// FewestCalls is the number of calls that a load needs before its shape can be recognised.
 const FewestCalls = 20
 
-// IsClosed reports whether that looks like a closed loop: about the same number of calls is always in
-// flight, and every answer is followed by a send long before an independent arrival would be due. A
-// client that holds back the calls above its limit is one too, as long as it is at the limit. A loop whose
-// clients think long cannot be distinguished from open arrivals.
+// IsClosed reports whether the load looks like a closed loop: about the same number of calls is
+// always in flight, and every answer is followed by a send long before an independent arrival would
+// be due. A client that holds back the calls above its limit is such a loop too, as long as it is
+// at the limit. A loop whose clients think long cannot be distinguished from open arrivals.
 func (c Concurrency) IsClosed() bool {
 	return c.Clients > 1 && c.PlateauShare >= 0.9 && c.ThinkP90 < c.MeanGap/2
 }
 
-// ConcurrencyOf returns that of calls in the order they were sent; end is when each was answered.
+// ConcurrencyOf returns the concurrency of calls; sent has their send times in ascending order, and
+// end the time at which each was answered.
 func ConcurrencyOf(sent, end []int64) Concurrency {
 	var c Concurrency
 	var ends []int64
@@ -53,9 +54,8 @@ func ConcurrencyOf(sent, end []int64) Concurrency {
 	return c
 }
 
-// ThinkTimes returns the times between each call and the answer it followed, in the order of the
-// calls; a call that followed none has the median. The most recent answer that no call had followed
-// yet is taken.
+// ThinkTimes returns for each call the time between it and the answer that it followed, the most
+// recent one that no call had followed yet. A call that followed none gets the median.
 func ThinkTimes(sent, end []int64, clients int) []int64 {
 	byEnd := slices.Sorted(slices.Values(end))
 	think := make([]int64, len(sent))

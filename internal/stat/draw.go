@@ -17,7 +17,7 @@ func Draw(keys ...uint64) float64 {
 	return float64(x>>11) / (1 << 53)
 }
 
-// DrawN is Draw as a whole number in [0, n).
+// DrawN returns a uniform whole number in [0, n) that depends only on its keys.
 func DrawN(n uint64, keys ...uint64) uint64 { return uint64(Draw(keys...) * float64(n)) }
 
 // mix returns the finaliser of SplitMix64.

@@ -25,7 +25,7 @@ func NewHistogram() *Histogram {
 	return &Histogram{count: make([]int64, bins), sums: make([]float64, bins)}
 }
 
-// Add counts x (>= 0) w times; w < 0 removes counted values.
+// Add counts the value x (>= 0) w times. A negative w removes counted values.
 func (h *Histogram) Add(x float64, w int64) {
 	bin := 0
 	if x > 1 {
@@ -58,7 +58,8 @@ func (h *Histogram) Mean() float64 {
 	return h.sum / float64(h.n)
 }
 
-// Quantile returns the p-quantile within 0.4 %: the mean of the bin it lies in (0 without values).
+// Quantile returns the p-quantile to within 0.4 %: the mean of the bin in which it lies; 0 without
+// values.
 func (h *Histogram) Quantile(p float64) float64 {
 	want := int64(math.Ceil(p * float64(h.n)))
 	seen := int64(0)

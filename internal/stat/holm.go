@@ -4,8 +4,8 @@ import (
 	"math"
 )
 
-// Holm returns the p-values of a family of tests, adjusted for the probability that one of them is
-// small by chance (Holm, Scand. J. Statistics 6, 1979); NaN stays NaN.
+// Holm returns the p-values of a family of tests after Holm's adjustment, which bounds the
+// probability that any of them is small by chance (Scand. J. Statistics 6, 1979); NaN stays NaN.
 func Holm(p []float64) []float64 {
 	out := make([]float64, len(p))
 	floor := 0.0

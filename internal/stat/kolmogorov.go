@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// ks is a two-sided two-sample Kolmogorov-Smirnov comparison.
+// ks is the result of a two-sided two-sample Kolmogorov-Smirnov comparison of the samples a and b.
 type ks struct {
 	D           float64
 	N, M        int
@@ -19,12 +19,12 @@ type ks struct {
 // maxExactPairs bounds n*m for the exact p-value, whose cost is n*m additions.
 const maxExactPairs = 16_000_000
 
-// KolmogorovSmirnov compares two non-empty samples. The distance is taken after
-// all observations equal to a value, in both samples, so that ties cannot
-// produce a gap that neither distribution has. The first of several equal
-// maxima is reported. Neither argument is changed. Counts are integers, so that
-// the distance is exact and selects the paths that PExact counts; gonum's distance
-// adds up rounded shares, has no place of the maximum and no p-value.
+// KolmogorovSmirnov returns the comparison of two samples, which must not be empty; it does not
+// change them. The distance is taken after all observations equal to a value, in both samples, so
+// that ties cannot produce a gap that neither distribution has. Of several equal maxima it returns
+// the first. Counts are integers, so that the distance is exact and selects the paths that PExact
+// counts; gonum's distance adds up rounded shares, and has neither the place of the maximum nor a
+// p-value.
 //
 // Source: Hodges, Ark. Mat. 3 (1958) for the lattice-path count behind PExact.
 func KolmogorovSmirnov(a, b []float64) ks {
@@ -45,8 +45,8 @@ func KolmogorovSmirnov(a, b []float64) ks {
 	return k
 }
 
-// Distance returns the Kolmogorov-Smirnov distance: the largest difference of the distribution
-// functions of two samples.
+// Distance returns the Kolmogorov-Smirnov distance of two samples in any order: the largest
+// difference of their distribution functions.
 func Distance(a, b []float64) float64 {
 	a, b = Sorted(a), Sorted(b)
 	d := 0.0
@@ -61,9 +61,9 @@ func effectiveN(n, m int) float64 {
 	return float64(n) * float64(m) / float64(n+m)
 }
 
-// KolmogorovSurvival returns P(K >= x) of the Kolmogorov distribution. Below 1.18 the
-// theta-function form converges, above it the alternating one, both to double precision within a
-// few terms.
+// KolmogorovSurvival returns P(K >= x) for the Kolmogorov distribution, the limit of sqrt(nm/(n+m))
+// times the distance. Below 1.18 the theta-function form converges, above it the alternating one,
+// both to double precision within a few terms.
 func KolmogorovSurvival(x float64) float64 {
 	switch {
 	case x <= 0:
@@ -113,8 +113,8 @@ func exactP(n, m, dist int64) float64 {
 	return q[m]
 }
 
-// walk visits the distinct values v of two sorted samples in order; i and j are how many values of
-// a and b are at most v.
+// walk calls visit with the distinct values v of two sorted samples in order; i and j are the
+// numbers of values of a and b that are at most v.
 func walk(a, b []float64, visit func(i, j int, v float64)) {
 	for i, j := 0, 0; i < len(a) || j < len(b); {
 		var v float64
@@ -131,7 +131,7 @@ func walk(a, b []float64, visit func(i, j int, v float64)) {
 	}
 }
 
-// past returns the first index from i on whose value is above v.
+// past returns the first index from i on whose value is above v, or len(s).
 func past(s []float64, i int, v float64) int {
 	for i < len(s) && s[i] <= v {
 		i++
@@ -139,4 +139,5 @@ func past(s []float64, i int, v float64) int {
 	return i
 }
 
+// abs64 returns the absolute value.
 func abs64(v int64) int64 { return max(v, -v) }

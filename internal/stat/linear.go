@@ -9,12 +9,12 @@ import (
 // counts as a combination of those before it.
 const pivotTol = 1e-15
 
-// Cholesky overwrites the lower triangle of the symmetric m x m matrix a
-// (row-major) with its factor and returns the number of positive pivots: m when a
-// is positive definite. A pivot that is not positive leaves its column 0, so that
-// the factor of a semidefinite matrix still reproduces it; LAPACK's factorisation
-// stops there. gonum's takes 1.8 to 1.9 times as long for the 8 to 16 terms of a
-// fit, and moves covariances of directions that rows do not determine by percents.
+// Cholesky overwrites the lower triangle of the symmetric m x m matrix a (row-major) with its
+// Cholesky factor and returns the number of positive pivots, which is m for a positive definite
+// matrix. A pivot that is not positive leaves its column 0, so that the factor of a semidefinite
+// matrix still reproduces it; LAPACK's factorisation stops there. gonum's takes 1.8 to 1.9 times as
+// long for the 8 to 16 terms of a fit, and changes covariances of directions that rows do not
+// determine by percents.
 func Cholesky(a []float64, m int) (rank int) {
 	for r := range m {
 		row := a[r*m : r*m+m]
@@ -38,8 +38,8 @@ func Cholesky(a []float64, m int) (rank int) {
 	return rank
 }
 
-// CholeskySolve solves L L' x = b in place. L is the factor of a positive definite
-// matrix.
+// CholeskySolve replaces b by the solution x of L L' x = b. l is the factor L of a positive
+// definite m x m matrix.
 func CholeskySolve(l []float64, m int, b []float64) {
 	for r := range m {
 		sum := b[r]
@@ -72,7 +72,7 @@ func CholeskyInverse(l []float64, m int) []float64 {
 	return out
 }
 
-// Inverse returns the inverse of a symmetric positive definite m x m matrix, nil for any other
+// Inverse returns the inverse of a symmetric positive definite m x m matrix; nil for any other
 // matrix.
 func Inverse(a []float64, m int) []float64 {
 	l := slices.Clone(a)

@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// nearestPoints is how many neighbours Median takes.
+// nearestPoints is the number of neighbours that Median uses.
 const nearestPoints = 10
 
-// Neighbours is a k-d tree of points, each with a level.
+// Neighbours is a k-d tree of points, each with a level, the number that is predicted from its
+// neighbours.
 type Neighbours struct {
 	dim    int
 	points []float64 // row-major
@@ -26,11 +27,12 @@ type node struct {
 	min, max    []float64 // bounding box
 }
 
+// leafPoints is the largest number of points in a leaf of the tree.
 const leafPoints = 16
 
-// NewNeighbours builds the tree over points of the given dimension (row-major),
-// each with a level. gonum's kdtree takes 1.8 times as long for 5,000 points of 12
-// dimensions, and does not define which of equally far points it keeps.
+// NewNeighbours returns the tree over points of the given dimension (row-major), each with a level.
+// gonum's kdtree takes 1.8 times as long for 5,000 points of 12 dimensions, and does not define
+// which of equally far points it keeps.
 func NewNeighbours(points []float64, dim int, level []float64) *Neighbours {
 	t := &Neighbours{dim: dim, points: points, level: level, order: make([]int32, len(level))}
 	for k := range t.order {
@@ -41,7 +43,8 @@ func NewNeighbours(points []float64, dim int, level []float64) *Neighbours {
 }
 
 // Median returns the median level of the 10 points nearest to point k, without k itself, by
-// Euclidean distance; ties go to the earlier point. NaN for a single point.
+// Euclidean distance. Of equally far points the earlier ones count. It returns NaN for a single
+// point.
 func (t *Neighbours) Median(k int) float64 {
 	best := nearest{self: int32(k)}
 	t.search(0, t.point(int32(k)), &best)
@@ -53,6 +56,7 @@ func (t *Neighbours) Median(k int) float64 {
 	return Quantile(levels, 0.5)
 }
 
+// point returns the coordinates of point k.
 func (t *Neighbours) point(k int32) []float64 { return t.points[int(k)*t.dim : (int(k)+1)*t.dim] }
 
 // build adds the node of order[lo:hi] and those below it, split at the median of the widest axis,
@@ -95,7 +99,7 @@ func (t *Neighbours) box(lo, hi int32) (lower, upper []float64) {
 	return lower, upper
 }
 
-// search offers the points below a node to best, nearer halves first.
+// search offers the points below node at to best, those of the half nearer to x first.
 func (t *Neighbours) search(at int32, x []float64, best *nearest) {
 	n := &t.nodes[at]
 	if n.axis < 0 {
@@ -177,12 +181,13 @@ func squaredDistance(a, b []float64) float64 {
 	return roundTies(sum)
 }
 
-// tieBits is how many of the 52 bits of a distance's fraction decide which point is nearer.
+// tieBits is the number of bits, of the 52 in a distance's fraction, that decide which point is
+// nearer.
 const tieBits = 32
 
-// roundTies rounds a positive number to tieBits. Rows of one batch shape have the same features, so equal
-// distances are common. Without rounding their order would depend on the last bit, which differs between
-// architectures, and so would the noise floor and the gate beta_skill.
+// roundTies returns a positive number rounded to tieBits. Rows of one batch shape have the same
+// features, so equal distances are common. Without rounding their order would depend on the last
+// bit, which differs between architectures, and so would the noise floor and the gate beta_skill.
 func roundTies(v float64) float64 {
 	const dropped = 52 - tieBits
 	bits := math.Float64bits(v) + 1<<(dropped-1)

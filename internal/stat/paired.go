@@ -12,7 +12,10 @@ type difference struct {
 	P            float64 // of sign flips, two-sided
 }
 
-// maxFlips is the largest number of pairs for which all sign patterns are tried.
+// Paired returns the mean of a[i] - b[i] with its interval by Student's t, and Fisher's
+// randomisation p-value: the share of all sign patterns of the differences whose mean is at least
+// as far from 0. It is exact up to 22 pairs; beyond, a million seeded patterns are drawn. All is
+// NaN without a pair.
 const maxFlips = 22
 
 // Paired returns the mean of a[i] - b[i] with a t interval, and Fisher's randomisation p-value: the
@@ -32,8 +35,9 @@ func Paired(a, b []float64) difference {
 	return out
 }
 
-// signFlips returns the p-value of all sign patterns, in Gray order so that each differs by one
-// flip. The last pair keeps its sign, because opposite patterns are equally far from 0.
+// signFlips returns the p-value from all sign patterns, in Gray order so that each differs from the
+// one before by one flip. The last pair keeps its sign, because opposite patterns are equally far
+// from 0.
 func signFlips(d []float64) float64 {
 	sum, scale := 0.0, 0.0
 	for _, x := range d {
@@ -61,7 +65,8 @@ func signFlips(d []float64) float64 {
 	}
 }
 
-// sampledFlips estimates the share of sign patterns whose sum is at least limit from 0.
+// sampledFlips returns an estimate of the share of sign patterns whose sum is at least limit away
+// from 0.
 func sampledFlips(d []float64, limit float64) float64 {
 	const patterns = 1_000_000
 	far := 1

@@ -56,8 +56,8 @@ func Mean(v []float64) float64 {
 	return sum / float64(n)
 }
 
-// StdErr returns the standard error of the mean of the values that are not NaN; 0 below two of
-// them.
+// StdErr returns the standard error of the mean of the values that are not NaN; 0 if there are
+// fewer than two.
 func StdErr(v []float64) float64 {
 	m, n := Mean(v), 0
 	var squares float64
@@ -72,7 +72,8 @@ func StdErr(v []float64) float64 {
 	return math.Sqrt(squares / float64(n-1) / float64(n))
 }
 
-// Order returns the indices of the values from small to large, equal values in their order.
+// Order returns the indices of the values in ascending order of the values; equal values stay in
+// their order.
 func Order[V cmp.Ordered](v []V) []int {
 	order := make([]int, len(v))
 	for i := range order {
@@ -94,7 +95,7 @@ func Thin[T any](v []T, n int) []T {
 	return out
 }
 
-// ThinAt returns the index, among all values, of value k of those that Thin keeps.
+// ThinAt returns the index, among all values, of the value k that Thin returns.
 func ThinAt(k, all, n int) int {
 	if all <= n {
 		return k
@@ -102,7 +103,7 @@ func ThinAt(k, all, n int) int {
 	return k * all / n
 }
 
-// Round returns v to n significant digits, for numbers that are shown.
+// Round returns v rounded to n significant digits, for numbers that people read.
 func Round(v float64, n int) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return v

@@ -2,27 +2,32 @@ package stat
 
 import "math"
 
-// A queue rises where the requests in the system grow by more than this share of the arrivals and by more than
-// so many standard deviations of a Poisson number, and time explains at least this share of the variance of
-// their number. A server 5 % above its capacity keeps one request in twenty; below it the number in the system
-// comes and goes, about as that of a Poisson process.
+// leastRiseShare and the values below are the conditions for a rising queue: the requests in the
+// system grow by more than this share of the arrivals and by more than so many standard deviations
+// of a Poisson number, and time explains at least this share of the variance of their number. A
+// server 5 % above its capacity keeps one request in twenty; below its capacity the number in the
+// system varies about as that of a Poisson process.
 const (
 	leastRiseShare = 0.03
 	leastRiseSDs   = 4
 	leastRiseR2    = 0.5
 )
 
-// QueueRises reports whether requests, in order of arrival, pile up in the system while they arrive: more
-// is offered than the server can do. A load that itself rises, and few requests, prove nothing.
+// QueueRises reports whether the number of requests in the system rises while they arrive, which
+// means that more is offered than the server can do. requests are in order of arrival. A load that
+// itself rises, and few requests, prove nothing: it returns false.
 func QueueRises(requests []Arrival) bool { return queueRises(requests, false) }
 
-// Overloaded is [Saturation] of a simulated load: of one that itself rises, such as a ramp, the last half
-// decides, or its last half where that rises too. A recorded ramp is evidence for a fit up to its end.
+// Overloaded returns what [Saturation] does for a simulated load. If the load itself rises, as a
+// ramp does, its last half decides, or the last half of that if it rises too. A recorded ramp is
+// evidence for a fit up to its end, so Saturation does not do this.
 func Overloaded(requests []Arrival) (checks []Check, saturated bool) {
 	checks, saturated = Saturation(requests)
 	return checks, saturated || queueRises(requests, true)
 }
 
+// queueRises reports whether the queue rises; ofRamps looks at the last half of a load that itself
+// rises.
 func queueRises(requests []Arrival, ofRamps bool) bool {
 	at := make([]float64, len(requests))
 	var left []float64
@@ -57,7 +62,7 @@ func queueRises(requests []Arrival, ofRamps bool) bool {
 	return r*r >= leastRiseR2 && riseOfLine >= leastRise
 }
 
-// variance returns the mean square distance to the mean.
+// variance returns the mean square distance of the values to their mean.
 func variance(v []float64) float64 {
 	mean := Mean(v)
 	sum := 0.0

@@ -46,8 +46,8 @@ const outlierShare = 0.01
 // HasFewOutliers reports whether the largest error may exclude the outliers.
 func (e *Errors) HasFewOutliers() bool { return float64(e.Outliers) <= outlierShare*float64(e.Rows) }
 
-// Errors compares the predictions with the targets of the rows for which keep is
-// true (nil: all). Rows without a prediction do not count.
+// Errors returns the errors of the predictions of the rows for which keep is true (nil: all). Rows
+// without a prediction do not count.
 func (r *Rows) Errors(keep func(i int) bool) Errors {
 	nan := math.NaN()
 	e := Errors{
@@ -108,7 +108,8 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 	return e
 }
 
-// mape returns the mean absolute percentage error of other predictions of the rows.
+// mape returns the mean absolute percentage error of the predictions pred, which are other ones
+// than r.Pred, as a share.
 func (r *Rows) mape(pred []float64, keep func(i int) bool) float64 {
 	var sum float64
 	n := 0
@@ -120,8 +121,8 @@ func (r *Rows) mape(pred []float64, keep func(i int) bool) float64 {
 	return sum / float64(n)
 }
 
-// skill returns 1 - (mape - floor)/(constant - floor): 1 at the noise floor, 0 at the best
-// constant; NaN when the two leave nothing to explain.
+// skill returns 1 - (mape - floor)/(constant - floor): 1 at the noise floor, 0 at the error of the
+// best constant; NaN if that is not above the floor.
 func skill(mape, constant, floor float64) float64 {
 	if !(constant > floor) {
 		return math.NaN()
@@ -129,9 +130,9 @@ func skill(mape, constant, floor float64) float64 {
 	return 1 - (mape-floor)/(constant-floor)
 }
 
-// BestConstant returns the time per step that minimises the mean absolute percentage error of the
-// rows for which keep is true (nil: all), when each row is predicted by it times its steps: the
-// median of y/steps weighted by steps/|y|. NaN without rows.
+// BestConstant returns the time per step, us, that minimises the mean absolute percentage error of
+// the rows for which keep is true (nil: all), if each row is predicted by this time times its
+// steps: the median of y/steps weighted by steps/|y|. It returns NaN without rows.
 func (r *Rows) BestConstant(keep func(i int) bool) float64 {
 	n := r.countKept(keep)
 	level := make([]float64, 0, n)
@@ -145,7 +146,8 @@ func (r *Rows) BestConstant(keep func(i int) bool) float64 {
 	return WeightedMedian(level, weight)
 }
 
-// countKept returns for how many rows keep is true, so that memory for them is allocated once.
+// countKept returns the number of rows for which keep is true, so that memory for them is allocated
+// once.
 func (r *Rows) countKept(keep func(i int) bool) int {
 	if keep == nil {
 		return len(r.Y)
@@ -159,6 +161,7 @@ func (r *Rows) countKept(keep func(i int) bool) int {
 	return n
 }
 
+// steps returns the number of engine steps that row i covers.
 func (r *Rows) steps(i int) float64 {
 	if r.Steps == nil {
 		return 1

@@ -4,7 +4,8 @@ import (
 	"math"
 )
 
-// Limits of the saturation checks: a value above its limit is a hit.
+// limitFailureShare and the values below are the limits of the saturation checks. A check is hit by
+// a value above its limit.
 const (
 	limitFailureShare   = 0.05
 	limitQueueRising    = 0.5
@@ -81,8 +82,8 @@ func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 	return checks, QueueRises(requests) || overrun && hits >= hitsThatSaturate
 }
 
-// share returns the share of requests for which part is true among those for which whole is; NaN
-// when there are none.
+// share returns the share of requests for which part is true among those for which whole is true;
+// NaN if there are none.
 func share(requests []Arrival, whole, part func(*Arrival) bool) float64 {
 	var n, of float64
 	for i := range requests {
@@ -96,14 +97,15 @@ func share(requests []Arrival, whole, part func(*Arrival) bool) float64 {
 	return n / of
 }
 
+// failureShare returns the share of failed requests among those that ended.
 func failureShare(requests []Arrival) float64 {
 	return share(requests, func(a *Arrival) bool { return a.Ended }, func(a *Arrival) bool { return a.Failed })
 }
 
-// queueRising returns R2 of the queue against time, 0 where it falls. The queue is the number of
-// requests in the system at each arrival, running ones included: with a large max_num_seqs a batch
-// grows long before a request must wait. After the last arrival every queue falls, so that time is
-// not used.
+// queueRising returns the R2 of the queue length against time, and 0 if the queue falls. The queue
+// is the number of requests in the system at each arrival, running ones included: with a large
+// max_num_seqs a batch grows long before a request must wait. After the last arrival every queue
+// falls, so that time is not used.
 func queueRising(requests []Arrival) float64 {
 	at := make([]float64, 0, len(requests))
 	left := make([]float64, 0, len(requests))
@@ -131,7 +133,7 @@ func queueRising(requests []Arrival) float64 {
 	return r * r
 }
 
-// correlation returns Pearson's correlation of equally many values; NaN where either does not vary.
+// correlation returns Pearson's correlation of x and y; NaN if one of them does not vary.
 func correlation(x, y []float64) float64 {
 	mx, my := Mean(x), Mean(y)
 	var xx, xy, yy float64
@@ -144,8 +146,8 @@ func correlation(x, y []float64) float64 {
 	return xy / math.Sqrt(xx*yy)
 }
 
-// rampFactor: when the last third of the arrivals comes more than this factor faster than the
-// first, the offered load itself rises.
+// rampFactor is the ratio of the arrival rate in the last third of the arrivals to that in the
+// first third above which the offered load itself rises.
 const rampFactor = 1.5
 
 // isRamp reports whether the offered load rises over the (sorted) arrivals. A growing number of
@@ -158,10 +160,13 @@ func isRamp(at []float64) bool {
 	return last > 0 && first/last > rampFactor
 }
 
+// preemptedShare returns the share of preempted requests among those that reached the engine.
 func preemptedShare(requests []Arrival) float64 {
 	return share(requests, func(a *Arrival) bool { return a.Engine }, func(a *Arrival) bool { return a.Preempted })
 }
 
+// ttftDrift returns the median TTFT of the last third of the requests over that of the first third;
+// NaN for too few.
 func ttftDrift(requests []Arrival) float64 {
 	v := known(requests, func(a *Arrival) float64 { return a.TTFT })
 	if len(v) < minCheckRequests {
@@ -171,6 +176,7 @@ func ttftDrift(requests []Arrival) float64 {
 	return over(Median(v[len(v)-third:]), Median(v[:third]))
 }
 
+// e2eTail returns the 99th percentile of E2E over the median; NaN for too few requests.
 func e2eTail(requests []Arrival) float64 {
 	v := known(requests, func(a *Arrival) float64 { return a.E2E })
 	if len(v) < minCheckRequests {
@@ -180,7 +186,7 @@ func e2eTail(requests []Arrival) float64 {
 	return over(Quantile(v, 0.99), Quantile(v, 0.5))
 }
 
-// over returns a/b, NaN unless b is positive.
+// over returns a/b, and NaN unless b is positive.
 func over(a, b float64) float64 {
 	if !(b > 0) {
 		return math.NaN()
@@ -188,7 +194,7 @@ func over(a, b float64) float64 {
 	return a / b
 }
 
-// known returns the values that are not NaN.
+// known returns the values of the requests that are not NaN.
 func known(requests []Arrival, of func(*Arrival) float64) []float64 {
 	v := make([]float64, 0, len(requests))
 	for i := range requests {

@@ -45,7 +45,7 @@ func EffectiveSize(series []float64) float64 {
 	return math.Max(1, math.Min(float64(n), float64(n)/tau))
 }
 
-// autocovariance returns the autocovariance of a series whose mean is 0.
+// autocovariance returns the autocovariance at a lag of a series whose mean is 0.
 func autocovariance(x []float64, lag int) float64 {
 	sum := 0.0
 	for i := 0; i+lag < len(x); i++ {
@@ -54,7 +54,7 @@ func autocovariance(x []float64, lag int) float64 {
 	return sum / float64(len(x))
 }
 
-// ranks returns the ranks from 0; equal values get their mean rank.
+// ranks returns the rank of each value, from 0; equal values get their mean rank.
 func ranks(x []float64) []float64 {
 	order := Order(x)
 	out := make([]float64, len(x))

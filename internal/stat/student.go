@@ -15,8 +15,8 @@ func StudentT(p, df float64) float64 {
 	return distuv.StudentsT{Sigma: 1, Nu: df}.Quantile(p)
 }
 
-// MeanInterval returns the mean of values, none NaN, with its 95 % t interval, which is infinite
-// for one value.
+// MeanInterval returns the mean of values, none of them NaN, with its 95 % interval by Student's t,
+// which is infinite for one value.
 func MeanInterval(v []float64) (mean, lo, hi float64) {
 	mean = Mean(v)
 	half := math.Inf(1)

@@ -4,8 +4,8 @@ import (
 	"math"
 )
 
-// Wasserstein returns the first Wasserstein distance of two non-empty samples, the area between
-// their distribution functions, in the samples' unit. It is one pass over the sorted values;
+// Wasserstein returns the first Wasserstein distance of two samples that are not empty, in their
+// unit: the area between their distribution functions. It is one pass over the sorted values;
 // gonum's WassersteinDistance is quadratic, because it searches each share from the start (the
 // tests compare the two).
 func Wasserstein(a, b []float64) float64 {

@@ -22,8 +22,9 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Scripts runs the scenarios of testdata/*.txt. It passes the text above the line --- to run and
-// compares the result with the text below it; with update it writes the result there instead.
+// Scripts runs the scenarios of testdata/*.txt. It calls run with the text above the line ---, and
+// compares the result with the text below it. With update it writes the result there in place of
+// comparing.
 func Scripts(t *testing.T, update bool, run func(t *testing.T, head string) string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -65,8 +66,8 @@ func Pairs(t *testing.T, line int, words []string) map[string]string {
 	return out
 }
 
-// Usage reads usage_PHASE.jsonl.zst of a recording: the server's own count of the prompt
-// tokens each request found in its prefix cache, by the request's id in the bench file.
+// Usage returns the server's own count of the prompt tokens that each request found in its prefix
+// cache, by the request's id in the bench file. It reads usage_PHASE.jsonl.zst of a recording.
 func Usage(t testing.TB, dir string) map[string]int64 {
 	t.Helper()
 	out := map[string]int64{}
@@ -134,7 +135,8 @@ func DeploymentOf(tp int64) deploy.Deployment {
 // ExampleFit returns a fit with every part that exporters read. Tests may change it.
 func ExampleFit() *result.Fit { return read[result.Fit]("example_fit") }
 
-// PhysicsFit returns ExampleFit with beta and alpha coefficients of spec 1.1, unsorted on purpose.
+// PhysicsFit returns ExampleFit with beta and alpha coefficients of spec 1.1, in an order that is
+// not sorted on purpose.
 func PhysicsFit() *result.Fit { return read[result.Fit]("physics_fit") }
 
 // Llama8B returns Llama-3.1-8B on one H100 with vLLM's defaults.

@@ -19,9 +19,9 @@ import (
 
 // Claim creates the output folder and locks it against other processes until release is called.
 // Unless force is set, it returns an error for a folder that contains files of other programs, and
-// in any case for one that has a link, a pipe or a device under the name of an own file. It removes
-// half-written files of killed processes. release also removes the folders that Claim created if
-// they are still empty.
+// in any case for one that has a link, a pipe or a device under the name of an own file (ownNames).
+// It removes half-written files of killed processes. release also removes the folders that Claim
+// created if they are still empty.
 func Claim(dir string, force bool) (release func(), err error) {
 	made := missingFolders(dir)
 	if err := prepareFolder(dir, force); err != nil {
@@ -98,7 +98,8 @@ func removeHalfWritten(dir string) error {
 	})
 }
 
-// missingFolders lists the folder and its parents that do not exist, the innermost first.
+// missingFolders returns the folder and those of its parents that do not exist, the innermost
+// first.
 func missingFolders(dir string) (all []string) {
 	for dir = filepath.Clean(dir); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {

@@ -37,7 +37,8 @@ func ReadDocument(path string, doc any, warn func([]trace.Finding)) error {
 	return ParseDocument(path, text, doc, warn)
 }
 
-// ParseDocument is ReadDocument for a text that was already read.
+// ParseDocument does what ReadDocument does for a text that was already read. path names the
+// document in errors.
 func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)) error {
 	if err := result.Read(text, doc); err != nil {
 		return documentError(path, text, err)
@@ -49,8 +50,8 @@ func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)
 	return nil
 }
 
-// documentError completes an error of decoding: with line and column of a syntax error, or with the
-// stage that wrote the file if it is another stage's document.
+// documentError returns an error of decoding, completed with line and column of a syntax error, or
+// with the stage that wrote the file if it is another stage's document.
 func documentError(path string, text []byte, err error) error {
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
 	if !ok {
@@ -84,8 +85,8 @@ func StageOf(path string) string {
 	return stage
 }
 
-// ReadInput reads a file and describes it as an input under its base name. special allows a pipe or
-// a device.
+// ReadInput returns the content of a file, and its description as an input under its base name.
+// special allows a pipe or a device.
 func ReadInput(path string, special bool) ([]byte, result.Input, error) {
 	data, err := files.Read(path, files.MaxInput, special)
 	if err != nil {
@@ -94,7 +95,7 @@ func ReadInput(path string, special bool) ([]byte, result.Input, error) {
 	return data, InputOf(filepath.Base(path), data), nil
 }
 
-// InputOf describes a file by name, size and hash.
+// InputOf returns the description of a file: name, size in bytes and SHA-256.
 func InputOf(name string, data []byte) result.Input {
 	sum := sha256.Sum256(data)
 	return result.Input{Name: name, Bytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
@@ -107,7 +108,8 @@ func SetBytes(set *coeff.Set) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// LoadCoefficients reads a coefficient file. special allows a pipe or a device.
+// LoadCoefficients returns the coefficients of a file, and the file's description as an input.
+// special allows a pipe or a device.
 func LoadCoefficients(path string, special bool) (*coeff.Set, result.Input, error) {
 	data, in, err := ReadInput(path, special)
 	if err != nil {
