@@ -83,7 +83,7 @@ func (o *IsolationOptions) Flags() []cli.Flag {
 			Name:        "workers",
 			Destination: &o.Workers,
 			Value:       o.Workers,
-			Usage:       "`N` simulations at a time; 0 uses every core",
+			Usage:       "`N` simulations at a time; 0: every core",
 		},
 		&cli.BoolFlag{
 			Name:        "force",

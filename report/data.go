@@ -118,7 +118,7 @@ func inspectTable(i *result.Inspect) *Table {
 		if r.Requests.Total == 0 && r.Points > 0 {
 			sent = Cell{Text: Plural(r.Points, "load level"), Class: "n nb"}
 		}
-		t.Put(Name(r.ID), verdict, Name(fmt.Sprintf("%s · %s · tp%d", r.Model, r.Hardware, r.TP)), Number(r.SpanS),
+		t.Put(Name(r.ID), verdict, Prose(fmt.Sprintf("%s · %s · tp%d", r.Model, r.Hardware, r.TP)), Number(r.SpanS),
 			sent, ZeroDim(r.Requests.Failed), ZeroDim(r.Requests.Aborted), ZeroDim(r.Requests.Preempted),
 			Percent(r.Losses.RecordedStepShare), Percent(r.Steps.KnownShare))
 	}

@@ -78,7 +78,7 @@ func Next(in Input) []string {
 		}
 	}
 	if v.Verdict == coeff.VerdictPass {
-		out = append(out, "Use coefficients.yaml, or `blis-train export` for BLIS and autoscalers.")
+		out = append(out, "Use `coefficients.yaml`, or `blis-train export` for BLIS and autoscalers.")
 	}
 	short, outOfReach := shortOfData(v.Gates)
 	if short > 0 {

@@ -35,13 +35,13 @@ func Capped(t *Table, how, where string) *Table {
 	return t
 }
 
-// dropEmpty removes columns that are empty in every row. A cell of an unknown value is not empty.
+// dropEmpty removes columns in which no row has a known value.
 func (t *Table) dropEmpty() {
 	for j := len(t.Cols) - 1; j >= 0; j-- {
 		empty := len(t.Rows) > 0
 		for _, r := range t.Rows {
 			c := r.Cells[j]
-			empty = empty && c.Text == "" && c.Sub == "" && c.Mini == ""
+			empty = empty && (c.Text == "" || c.Text == Unknown) && c.Sub == "" && c.Mini == ""
 		}
 		if !empty {
 			continue
@@ -52,6 +52,10 @@ func (t *Table) dropEmpty() {
 		}
 	}
 }
+
+// Wide reports whether the table has so many columns that the page sets it in smaller type, so that
+// it is not cut at a width of 1,280 pixels.
+func (t *Table) Wide() bool { return len(t.Cols) > 10 }
 
 // Tables returns the tables that have rows as blocks.
 func Tables(ts ...*Table) []Block {

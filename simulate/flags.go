@@ -71,7 +71,7 @@ func (o *Options) engineFlags() []cli.Flag {
 		option.Recorded(&cli.BoolFlag{Name: "sample-coefficients", Destination: &o.SampleCoefficients, Value: o.SampleCoefficients,
 			Usage: "draw the coefficients of each replication from the covariance in the coefficient file"}),
 		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Value: o.Workers,
-			Usage: "`N` replications at a time; 0 uses every core"},
+			Usage: "`N` replications at a time; 0: every core"},
 	}
 }
 

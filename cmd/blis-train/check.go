@@ -47,7 +47,7 @@ Example:
 				Usage: "fit the recorded inputs again and compare the bytes; exit 3 when they differ"},
 			&cli.GenericFlag{Name: "set", Value: option.Settings(&set),
 				Usage: "with --refit: what overrode run.yaml when the file was made, `KEY.PATH=VALUE` (repeatable)"},
-			&cli.IntFlag{Name: "workers", Usage: "with --refit: `N` workers; 0 uses every core"},
+			&cli.IntFlag{Name: "workers", Usage: "with --refit: `N` workers; 0: every core"},
 		}, verdictFlags()),
 	}, nil, func(c *cli.Context, con *console) error { return runCheck(c, con, set) })
 }

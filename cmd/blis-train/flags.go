@@ -60,7 +60,7 @@ func forceFlag() cli.Flag {
 
 // workersFlag returns --workers.
 func workersFlag() cli.Flag {
-	return &cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"}
+	return &cli.IntFlag{Name: "workers", Usage: "`N` workers; 0: every core"}
 }
 
 // tasksDirFlag returns --tasks-dir of plan and collect.

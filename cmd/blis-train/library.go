@@ -52,7 +52,7 @@ func libraryBuildCommand() *cli.Command {
 				Usage: "`FOLDER` of real runs: step cycles or stock spans (repeatable)"},
 			&cli.StringFlag{Name: "date", Value: library.Learned().Version,
 				Usage: "`YYYY-MM-DD` that names the corrections"},
-			&cli.IntFlag{Name: "workers", Usage: "`N` tables or simulations at a time; 0 uses every core"},
+			&cli.IntFlag{Name: "workers", Usage: "`N` tables or simulations at a time; 0: every core"},
 			outFlag("output `FOLDER`; without it --kernels is compared with what the embedded tables were made " +
 				"from, exit 3 when one differs"),
 		},

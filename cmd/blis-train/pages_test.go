@@ -179,21 +179,23 @@ func commandsPage(old string) string {
 	return b.String()
 }
 
-// flagRow is a flag as a page lists it: names, default, meaning.
+// defaultOf finds the default in a flag's line of help.
+var defaultOf = regexp.MustCompile(` \(default: (.*)\)$`)
+
+// flagRow is a flag as a page lists it: names, default, meaning, as flagLine has them.
 func flagRow(f cli.Flag) []string {
-	doc := f.(cli.DocGenerationFlag)
 	_, usage, _ := strings.Cut(f.String(), "\t")
 	usage, _, _ = strings.Cut(usage, " [$")
-	value := doc.GetDefaultText()
-	if value == "" {
-		value = doc.GetValue()
+	value := ""
+	if m := defaultOf.FindStringSubmatchIndex(usage); m != nil {
+		value = usage[m[2]:m[3]]
+		usage = usage[:m[0]]
 	}
-	usage = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(usage), "(default: "+value+")"))
 	var names []string
 	for _, n := range f.Names() {
 		names = append(names, "`"+dashed(n)+"`")
 	}
-	return []string{strings.Join(names, ", "), plainDefault(value), usage}
+	return []string{strings.Join(names, ", "), plainDefault(value), strings.TrimSpace(usage)}
 }
 
 // plainDefault is a default as a page says it: nothing where that is empty, or a switch off.

@@ -107,8 +107,7 @@ func (con *console) reportStages(c *cli.Context, o *pipeline.RunOptions, out str
 			con.flushWarnings()
 		case *result.Fit:
 			fit = doc
-			showFit(con, doc)
-			con.flushWarnings()
+			showFit(con, doc) // its warnings are printed beside the verdict
 		case *result.Validation:
 			con.showValidation(doc, fit, out)
 		}

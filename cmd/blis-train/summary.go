@@ -34,9 +34,12 @@ func (con *console) deferWarnings(findings []trace.Finding) {
 	}
 }
 
-// flushWarnings prints the findings that deferWarnings kept: in full if there are few, else the
-// number of each code.
-func (con *console) flushWarnings() {
+// flushWarnings prints what deferWarnings kept: a few in full, more as the number of each code.
+func (con *console) flushWarnings() { con.flushWarningsBeside("") }
+
+// flushWarningsBeside is flushWarnings for warnings beside a verdict: after a pass the line of codes
+// states that none of them touches it.
+func (con *console) flushWarningsBeside(verdict string) {
 	held := con.deferred
 	con.deferred = nil
 	if len(held) <= fewWarnings {
@@ -58,7 +61,11 @@ func (con *console) flushWarnings() {
 			codes[i] = fmt.Sprintf("%s (%d)", c, n)
 		}
 	}
-	con.printWrappedAlways(fmt.Sprintf("%d warnings, in full with -v: %s", len(held), strings.Join(codes, ", ")))
+	touching := ""
+	if verdict == coeff.VerdictPass {
+		touching = ", none touches the verdict"
+	}
+	con.printWrappedAlways(fmt.Sprintf("%d warnings%s; in full with -v: %s", len(held), touching, strings.Join(codes, ", ")))
 }
 
 // printWrappedAlways prints a line on stderr, wrapped, also with --quiet.
@@ -178,9 +185,10 @@ func (con *console) sinceBaseline() {
 func (con *console) showValidation(val *result.Validation, f *result.Fit, out string) {
 	in := report.Input{Fit: f, Validation: val}
 	con.showSections(in, "verdict", "replay")
+	con.flushWarningsBeside(val.Verdict) // those of the fit
 	con.deferWarnings(val.Warnings)
 	con.configurations(in)
-	con.flushWarnings()
+	con.flushWarningsBeside(val.Verdict)
 	con.sinceBaseline()
 	for _, s := range report.Failed(report.Decisive(val)) {
 		con.note("failed: " + plainSigns.Replace(s))
@@ -197,9 +205,17 @@ func (con *console) showValidation(val *result.Validation, f *result.Fit, out st
 		if i == most {
 			break
 		}
-		con.note("next: " + strings.ReplaceAll(s, "`", ""))
+		con.note("next: " + nextWords(s, out))
 	}
 	con.infof("report: %s", filepath.Join(out, folder.ReportFile))
+}
+
+// nextWords is an action of the report for the terminal: it begins small, after "next:", and names
+// the coefficient file with its folder.
+func nextWords(action, out string) string {
+	action = strings.ReplaceAll(action, "`", "")
+	action = strings.Replace(action, folder.CoefficientsFile, filepath.Join(out, folder.CoefficientsFile), 1)
+	return strings.ToLower(action[:1]) + action[1:]
 }
 
 // checkSummary returns an error for an unknown format of --summary, before any work, and keeps

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result/folder"
 )
@@ -13,6 +15,21 @@ import (
 // releaseCommit and releaseDate are set by the linker for a release (-ldflags -X). A build inside a
 // checkout has both from the build information.
 var releaseCommit, releaseDate string
+
+func versionCommand() *cli.Command {
+	return newCommand(&cli.Command{
+		Name:  "version",
+		Usage: "print version, commit, compiler and platform",
+		Description: `Example:
+   blis-train version`,
+	}, nil, func(_ *cli.Context, con *console) error {
+		if con.json {
+			return con.document(map[string]string{"version": versionText()})
+		}
+		_, err := fmt.Fprintln(con.out, "blis-train version", versionText())
+		return err
+	})
+}
 
 // versionText returns the version with commit, date, compiler and platform, which a bug report
 // needs.

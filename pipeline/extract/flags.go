@@ -26,7 +26,7 @@ func (o *Options) Flags() []cli.Flag {
 		option.Recorded(&cli.GenericFlag{Name: "set", Value: option.Settings(&o.Set),
 			Usage: "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"}),
 		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Value: o.Workers,
-			Usage: "`N` workers; 0 uses every core"},
+			Usage: "`N` workers; 0: every core"},
 		&cli.BoolFlag{Name: "force", Destination: &o.Force, Value: o.Force,
 			Usage: "extract again even when nothing changed, and accept an output folder that holds files of " +
 				"other programs"},

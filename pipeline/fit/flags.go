@@ -52,7 +52,7 @@ func (o *Options) Flags() []cli.Flag {
 		option.RecordedUnless(strconv.Itoa(rows.DefaultMaxRows), &cli.IntFlag{Name: "max-rows", Destination: &o.MaxRows, Value: o.MaxRows,
 			Usage: "fit at most `N` measured steps, evenly chosen; 0: all"}),
 		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Value: o.Workers,
-			Usage: "`N` workers; 0 uses every core"},
+			Usage: "`N` workers; 0: every core"},
 	}
 }
 

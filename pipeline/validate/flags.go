@@ -43,7 +43,7 @@ func (o *Options) Flags() []cli.Flag {
 		option.RecordedUnless(strconv.Itoa(fitsRows), &cli.IntFlag{Name: "max-rows", Destination: &o.MaxRows, Value: o.MaxRows,
 			Usage: "compare at most `N` measured steps, evenly chosen; 0: all; -1: as many as the fit"}),
 		option.Recorded(&cli.Int64Flag{Name: "seed", Destination: &o.Seed, Value: o.Seed, Usage: "`SEED` of the noise"}),
-		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Value: o.Workers, Usage: "`N` workers; 0 uses every core"},
+		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Value: o.Workers, Usage: "`N` workers; 0: every core"},
 	}
 }
 
