@@ -268,7 +268,7 @@ func showFit(con *console, doc *result.Fit) {
 			"configurations"),
 		priorWords(doc), optional(doc.Beta.Lambda, 1, "%.2g"), gammaWords(&doc.Beta))
 	if words := recipeWords(doc); words != "" {
-		con.infof("recipe: %s", words)
+		con.note("recipe: " + words)
 	}
 }
 
@@ -278,15 +278,15 @@ func recipeWords(doc *result.Fit) string {
 	var chosen string
 	var others []string
 	for _, r := range doc.Recipes {
-		prior := "without a prior"
+		recipe := "spec " + r.Spec + " alone" // without a prior
 		if r.Prior == fit.PriorLibrary {
-			prior = "with the library's prior"
+			recipe = "library's prior"
 		}
 		errorWords := optional(r.RelErr, 100, "%.3g %%")
 		if r.Chosen {
-			chosen = fmt.Sprintf("spec %s %s (%s error on held-out %s)", r.Spec, prior, errorWords, r.HeldOut)
+			chosen = fmt.Sprintf("%s (%s error held out)", recipe, errorWords)
 		} else {
-			others = append(others, fmt.Sprintf("spec %s %s (%s)", r.Spec, prior, errorWords))
+			others = append(others, fmt.Sprintf("%s (%s)", recipe, errorWords))
 		}
 	}
 	if len(others) == 0 {
