@@ -40,12 +40,14 @@ type Entry struct {
 	Results    []result.ExtractRun `json:"results"`
 }
 
+// newCache returns an empty cache with the key of this program and these options.
 func newCache(o *Options) *cache {
 	return &cache{Key: fmt.Sprintf("%s/%s/%s/%s/%v/%d/%d/%v", table.SchemaVersion, o.ToolVersion, program(),
 		o.Format, o.SplitEngines, o.MaxLine, o.MaxExpansion, o.Batches != nil)}
 }
 
-// program identifies this build of the program. After a new build everything is extracted again.
+// program returns an identity of this build of the program. After a new build everything is
+// extracted again.
 func program() string {
 	name, err := os.Executable()
 	if err != nil {
@@ -58,7 +60,7 @@ func program() string {
 	return fmt.Sprintf("%d-%d", st.Size(), st.ModTime().UnixNano())
 }
 
-// loadCache reads the cache of an output folder; nil without one.
+// loadCache returns the cache of an output folder; nil if there is none.
 func loadCache(out string) *cache {
 	b, err := files.ReadAll(filepath.Join(out, cacheName))
 	if err != nil {

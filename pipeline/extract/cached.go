@@ -98,8 +98,8 @@ func (x *extraction) countCached() {
 	}
 }
 
-// uncountable names the setting of the engine due to which cached tokens cannot be found by
-// counting; "" if there is none. Counting takes the prompt tokens that no pass computed for cached
+// uncountable returns the setting of the engine because of which cached tokens cannot be found by
+// counting; "" if there is none. Counting treats the prompt tokens that no pass computed as cached
 // ones, which these settings make wrong.
 func uncountable(e *vllm.Engine) string {
 	switch n, _ := e.Extra["max_num_partial_prefills"].(float64); {
@@ -113,8 +113,8 @@ func uncountable(e *vllm.Engine) string {
 	return ""
 }
 
-// counters reads the answers of /metrics in the run folder. Those without counts of the prefix cache are
-// dropped.
+// counters returns the answers of /metrics in the run folder, without those that have no counts of
+// the prefix cache.
 func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err error) {
 	for i := range x.set.metrics {
 		in := &x.set.metrics[i]

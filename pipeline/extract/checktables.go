@@ -13,9 +13,9 @@ import (
 )
 
 // CheckTables compares the tables of an output folder with its extract.json. Missing tables, tables
-// of another run, other numbers of rows, and tables that extract.json does not list are errors. A
-// table that another program has rewritten is a warning, because its values can be used. Code of
-// the errors: that of a damaged table.
+// of another run, other numbers of rows, and tables that extract.json does not list are errors. For
+// a table that another program has rewritten it returns a warning, because its values can be used.
+// Code of the errors: that of a damaged table.
 func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
 	owner := map[string]string{} // hash of a table -> the name under which it was written
 	for i := range doc.Runs {
@@ -41,7 +41,7 @@ func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
 	return warnings, nil
 }
 
-// checkTable compares the file of one table of a run with the document.
+// checkTable returns the warnings and the error of CheckTables for one table of a run.
 func checkTable(out string, run *result.ExtractRun, name string, owner map[string]string) ([]trace.Finding, error) {
 	dir := table.RunDir(out, run.ID)
 	want := run.Tables[name]

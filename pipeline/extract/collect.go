@@ -103,6 +103,7 @@ const (
 	linkPrefix
 )
 
+// String returns the word of the tables.
 func (w linkWay) String() string { return [...]string{"none", "parent", "prefix"}[w] }
 
 // Add collects the spans of one batch.
@@ -194,7 +195,8 @@ func setStockTimes(r *trace.Request, t *otlp.StockTimes) {
 	r.StockInferUs = t.InferUs
 }
 
-// ownKey identifies a span among all spans: by its ids, or by its content if it has no span id.
+// ownKey returns the identity of a span among all spans: its ids, or a hash of its content if it
+// has no span id.
 func ownKey(s *otlp.Span) spanKey {
 	key := spanKey{s.TraceID, s.SpanID}
 	if s.SpanID == ([8]byte{}) {

@@ -46,7 +46,8 @@ const (
 	startBytes = 1 << 20 // for the engine arguments in a log
 )
 
-// contentOf finds the kind of a file. If the file will not be read, the text is the reason.
+// contentOf returns the kind of a file. If the file will not be read, it also returns the reason as
+// a text.
 func contentOf(in *source.Input) (kind, string) {
 	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
 	if src == nil {
@@ -90,8 +91,8 @@ func contentOf(in *source.Input) (kind, string) {
 	return kindOther, "got " + clients.DescribeHead(body) + ", want a form of docs/formats.md"
 }
 
-// cutJSON describes where the JSON of a file ends in the middle of a value; "" if it does not do so
-// within the first logBytes.
+// cutJSON returns a description of the place where the JSON of a file ends in the middle of a
+// value; "" if it does not end so within the first logBytes.
 func cutJSON(in *source.Input) string {
 	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
 	if src == nil {

@@ -26,11 +26,11 @@ type RunDir struct {
 	Bad        error    // the error of loading run.yaml; Deployment then has only a name
 }
 
-// Find walks the folders that args name and loads the run.yaml of every run folder. A folder with a
-// run.yaml is a run folder. Other folders are searched to any depth, and a glob is replaced by its
-// matches. A file, or "-" for standard input, is a dump: its run.yaml is the one in its folder, or
-// is replaced by set ("key.path=value", see deploy.LoadRun). The result is sorted by id and
-// includes runs that are Bad. Code of the error if there is no run folder: no_runs.
+// Find returns the run folders in the folders that args name, with their run.yaml loaded. A folder
+// with a run.yaml is a run folder. Other folders are searched to any depth, and a glob is replaced
+// by its matches. A file, or "-" for standard input, is a dump: its run.yaml is the one in its
+// folder, or is replaced by set ("key.path=value", see deploy.LoadRun). The result is sorted by id
+// and includes runs that are Bad. Code of the error if there is no run folder: no_runs.
 func Find(args []string, set ...string) ([]RunDir, error) {
 	dirs, err := findRuns(args)
 	if err != nil {
@@ -57,9 +57,9 @@ func Find(args []string, set ...string) ([]RunDir, error) {
 	return dirs, nil
 }
 
-// Select selects runs by id, with the globs only and exclude. The result is empty if they match no run.
-// It is an error if all selected runs are Bad, and if two of them have one id, or ids that differ in
-// case only.
+// Select returns the runs whose id the globs only and exclude accept. The result is empty if they
+// match no run. It is an error if all selected runs are Bad, and if two of them have one id, or ids
+// that differ in case only.
 func Select(runs []RunDir, only, exclude []string) ([]RunDir, error) {
 	var out []RunDir
 	var bad []Failed
@@ -82,7 +82,7 @@ func Select(runs []RunDir, only, exclude []string) ([]RunDir, error) {
 	return out, checkIDs(out)
 }
 
-// Discover finds run folders as Find does, without selecting any.
+// Discover returns run folders as Find does, all of them.
 func Discover(args []string, set ...string) ([]RunDir, error) {
 	runs, err := Find(args, set...)
 	if err != nil {
@@ -119,7 +119,7 @@ func checkIDs(runs []RunDir) error {
 
 const otherName = "change `name` in one run.yaml, or use --exclude"
 
-// findRuns lists the run folders below args, each once.
+// findRuns returns the run folders below args, each once.
 func findRuns(args []string) ([]RunDir, error) {
 	var dirs []RunDir
 	var files []string
@@ -156,6 +156,7 @@ func findRuns(args []string) ([]RunDir, error) {
 	return dirs, nil
 }
 
+// isDir reports whether there is a folder at the path.
 func isDir(p string) bool {
 	st, err := os.Stat(p)
 	return err == nil && st.IsDir()
@@ -265,6 +266,7 @@ func (w *folderWalk) enter(path string) error {
 	return w.walk(path)
 }
 
+// exists reports whether there is anything at the path.
 func exists(p string) bool {
 	_, err := os.Stat(p)
 	return err == nil
@@ -282,8 +284,8 @@ func hasDump(dir string) bool {
 
 var idChars = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// runID makes a run id of a name: other characters than A-Z, a-z, 0-9, '.', '_' and '-' are
-// replaced. A name without allowed characters is replaced by that of the folder.
+// runID returns a run id made from a name: characters other than A-Z, a-z, 0-9, '.', '_' and '-'
+// are replaced. A name without allowed characters is replaced by that of the folder.
 func runID(name, dir string) string {
 	if id := strings.Trim(idChars.ReplaceAllString(name, "-"), "-."); id != "" {
 		return id

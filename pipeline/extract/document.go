@@ -9,9 +9,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ReadDocument reads extract.json of an output folder and compares the tables of the folder with what it
-// records. warn, unless nil, gets a document that was changed, and tables that another program wrote
-// anew; both are used as they are. Codes: those of CheckTables.
+// ReadDocument returns extract.json of an output folder, after it has compared the tables of the
+// folder with it. warn, unless nil, is called with a document that was changed, and with tables
+// that another program has rewritten; both are used as they are. Codes: those of CheckTables.
 func ReadDocument(dir string, warn func([]trace.Finding)) (*result.Extract, error) {
 	doc := &result.Extract{}
 	if err := folder.ReadDocument(filepath.Join(dir, folder.ExtractFile), doc, warn); err != nil {

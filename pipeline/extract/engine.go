@@ -115,7 +115,7 @@ func (c *collector) partition(split bool) error {
 // stepTimes maps the id of each step of an engine to its start and end, ns.
 type stepTimes map[int64][2]int64
 
-// stepIndex reads the times of the steps from their tables.
+// stepIndex returns the times of the steps from their tables.
 func (c *collector) stepIndex() ([]stepTimes, error) {
 	out := make([]stepTimes, len(c.engines))
 	for i, e := range c.engines {
@@ -130,7 +130,7 @@ func (c *collector) stepIndex() ([]stepTimes, error) {
 	return out, nil
 }
 
-// engineOfCore finds the engine run of a request. It is the only one of its process, or the one
+// engineOfCore returns the engine run of a request. It is the only one of its process, or the one
 // that ran at its time, or the one that wrote at its place in the file. If several data-parallel
 // siblings wrote at the same time, it is the one whose recorded step contains the request's
 // SCHEDULED stamp.

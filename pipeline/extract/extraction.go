@@ -50,7 +50,7 @@ type extraction struct {
 	served  [][]trace.ObservedRequest // the requests of each life of an engine, if there are several
 }
 
-// failed adds the id of the run to an error.
+// failed returns an error with the id of the run.
 func (x *extraction) failed(err error) error { return fmt.Errorf("run %s: %w", x.run.ID, err) }
 
 // readFolder reads the inputs of a run folder.
@@ -97,7 +97,8 @@ func (x *extraction) close() {
 	}
 }
 
-// finish joins the records and writes the tables of the engine runs.
+// finish joins the records, writes the tables of the engine runs and returns the entry of the run
+// folder.
 func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 	for _, f := range x.set.unread {
 		if f.lost {

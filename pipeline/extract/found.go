@@ -131,7 +131,7 @@ var (
 		`settings|meta(data)?|license|vocab|special_tokens_map|added_tokens|chat_template|.*config|.*\.index)\b.*\.json`)
 )
 
-// unnamed lists the files of the run folder that are not an input of s.
+// unnamed returns the files of the run folder that are not an input of s.
 func (d *RunDir) unnamed(s *inputSet) ([]source.Input, error) {
 	entries, err := os.ReadDir(d.Dir)
 	if err != nil {

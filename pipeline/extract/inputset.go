@@ -29,8 +29,8 @@ type inputSet struct {
 	contradicted []trace.Finding // where the start of a log contradicts run.yaml
 }
 
-// findInputs finds the files of a run. It hashes those of the configuration; the others are hashed when they
-// are read.
+// findInputs returns the files of a run. It hashes those of the configuration; the others are
+// hashed when they are read.
 func (d *RunDir) findInputs() (*inputSet, error) {
 	s := &inputSet{}
 	var err error
@@ -62,7 +62,7 @@ func hashFile(in *source.Input) (err error) {
 	return err
 }
 
-// inputOf describes a file by name, size and hash.
+// inputOf returns a file with its size and hash.
 func inputOf(path, name string) (in result.Input, err error) {
 	in.Name = name
 	in.Bytes, in.SHA256, err = files.Hash(path)
@@ -75,7 +75,7 @@ type inputKind struct {
 	list []source.Input
 }
 
-// kinds lists all files that are read, in a fixed order.
+// kinds returns the lists of all files that are read, in a fixed order.
 func (s *inputSet) kinds() []inputKind {
 	return []inputKind{
 		{"configuration", s.config},
@@ -88,7 +88,7 @@ func (s *inputSet) kinds() []inputKind {
 	}
 }
 
-// files describes all files that were read.
+// files returns descriptions of all files that were read.
 func (s *inputSet) files() []result.ExtractFile {
 	out := []result.ExtractFile{}
 	for _, k := range s.kinds() {
@@ -112,8 +112,8 @@ func (s *inputSet) hashFiles() error {
 	return nil
 }
 
-// checkGave looks for inputs in which no record was found. If that holds for all files of one entry
-// of run.yaml it is an error, and otherwise a warning.
+// checkGave looks for inputs in which no record was found. It returns an error if that is true of
+// all files of one entry of run.yaml, and a warning otherwise.
 func (s *inputSet) checkGave(examples []result.Example) (warnings []trace.Finding, err error) {
 	for _, k := range s.kinds()[1:] {
 		gave := map[string]int64{}
@@ -144,7 +144,7 @@ func (s *inputSet) checkGave(examples []result.Example) (warnings []trace.Findin
 // mostNamed is the number of files that one warning names.
 const mostNamed = 8
 
-// unreadWarnings name the files that are not read, with one warning for each reason.
+// unreadWarnings returns warnings about the files that are not read, one for each reason.
 func (s *inputSet) unreadWarnings() (warnings []trace.Finding) {
 	names := map[string][]string{}
 	var reasons []string
@@ -167,7 +167,7 @@ func (s *inputSet) unreadWarnings() (warnings []trace.Finding) {
 	return warnings
 }
 
-// digest is one hash over the names and hashes of all files.
+// digest returns one hash over the names and hashes of all files.
 func (s *inputSet) digest() string {
 	h := sha256.New()
 	for _, f := range s.files() {
@@ -194,7 +194,7 @@ func (s *inputSet) stamps() []fileStamp {
 	return out
 }
 
-// stampOf asks the file system for the size and times of a file.
+// stampOf returns the size and the times of a file.
 func stampOf(f *source.Input) fileStamp {
 	st, err := os.Stat(f.Path)
 	if err != nil {
@@ -258,7 +258,7 @@ type unread struct {
 	lost bool // it was a recording and is broken, so it counts as one unreadable record
 }
 
-// sizes lists the inputs with their sizes.
+// sizes returns the inputs with their sizes.
 func (s *inputSet) sizes() []Sized {
 	stamps := s.stamps()
 	var out []Sized

@@ -72,8 +72,8 @@ func (c *collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool,
 	return bySpan, fork, nil
 }
 
-// linkByPrefix links each core to the API span whose request id is a prefix of its own. Of several
-// API spans with one id, the first is linked.
+// linkByPrefix links each core span to the API span whose request id is a prefix of its own. Of
+// several API spans with one id, the first is linked.
 func (c *collector) linkByPrefix(cores []int32) error {
 	if len(cores) == 0 {
 		return nil
@@ -140,9 +140,9 @@ func (c *collector) dropStock(fork map[[16]byte]bool) error {
 	return nil
 }
 
-// apiIDs lists the API request ids that a core's request id may have been made of (spec#wire-ids).
-// vLLM puts "<k>_" before an API id for the k-th of n samples, and adds "-<i>" for the i-th prompt
-// of a completion and "-<8 characters>" at random.
+// apiIDs returns the API request ids from which a core's request id may have been made
+// (spec#wire-ids). vLLM puts "<k>_" before an API id for the k-th of n samples, and adds "-<i>" for
+// the i-th prompt of a completion and "-<8 characters>" at random.
 func apiIDs(core string) []string {
 	id := core
 	if i := strings.IndexByte(id, '_'); i > 0 && isDigits(id[:i]) {
@@ -211,7 +211,7 @@ type requestKey struct {
 
 const unknownNs = math.MaxInt64
 
-// requestKeys lists the requests of one engine run in the order of the table. isWhole is true if
+// requestKeys returns the requests of one engine run in the order of the table. isWhole is true if
 // the journey of each of them was recorded from QUEUED to FINISHED.
 func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, err error) {
 	for i, k := range c.cores {
@@ -252,7 +252,8 @@ func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, 
 	return keys, isWhole, err
 }
 
-// compareIDs orders requests with equal stamps by the ids of their core spans, then of their API spans.
+// compareIDs returns the order of requests with equal stamps: by the ids of their core spans, then
+// of their API spans.
 func (c *collector) compareIDs(a, b requestKey, str *files.Interner) (int, error) {
 	var core, api [2]string
 	for i, k := range []requestKey{a, b} {
@@ -270,11 +271,12 @@ func (c *collector) compareIDs(a, b requestKey, str *files.Interner) (int, error
 	return cmp.Or(cmp.Compare(core[0], core[1]), cmp.Compare(api[0], api[1])), nil
 }
 
-// hexID writes a binary id in hexadecimal.
+// hexID returns a binary id in hexadecimal.
 func hexID(b []byte) trace.Opt[string] { return trace.Some(hex.EncodeToString(b)) }
 
-// requestRow reads a row of the requests table from disk: a core span with or without its API span,
-// or an API or stock span alone. Its overhead bounds and phase are added by the writer.
+// requestRow returns a row of the requests table, made from the packed spans on disk: a core span
+// with or without its API span, or an API or stock span alone. Its overhead bounds and phase are
+// added by the writer.
 func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Request, err error) {
 	var p apiRow
 	if api >= 0 {
@@ -347,7 +349,7 @@ func fillAPI(r *trace.Request, p *apiRow) {
 	r.APILine = trace.Some(p.Line)
 }
 
-// apiRow makes the row of a request that has no core span.
+// apiRow returns the row of a request that has no core span.
 func (c *collector) apiRow(p *apiRow, isStock bool) trace.Request {
 	r := p.request
 	r.Source = trace.SourceFork

@@ -13,11 +13,11 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// lockstep merges the logs of data-parallel ranks of a model with experts into one run
+// lockstep merges the logs of the data-parallel ranks of a model with experts into one run
 // (spec#wire-lives). Such ranks begin and end each pass together, so a pass takes as long as on the
-// rank with the most tokens, and that rank's row is kept for all. Code of the error:
-// several_engines, if the log of a rank is missing, whose load is then unknown, or if the release
-// does not log passes of ranks without load.
+// rank with the most tokens, and the merged run has that rank's row for each pass. It returns an
+// error with the code several_engines if the log of a rank is missing, whose load is then unknown,
+// or if the release does not log passes of ranks without load.
 func (x *extraction) lockstep() error {
 	n, lives := int(x.dep.DP), x.lives
 	if n < 2 || !x.dep.Model.IsMoE() || len(lives)+len(x.col.engines) == 0 {
@@ -59,7 +59,7 @@ func (x *extraction) lockstep() error {
 }
 
 // largestRank writes a table of the passes that all ranks have, with the row of the rank that has
-// the most tokens in each.
+// the most tokens in each, and returns the merged life (the passes of one engine run).
 func (x *extraction) largestRank(ranks []*enginelog.Life, dir string) (*enginelog.Life, error) {
 	out, err := table.Create[trace.Iteration](dir, table.Iterations, x.o.Format)
 	if err != nil {

@@ -21,7 +21,7 @@ type manifest struct {
 	Files []result.Input `json:"files"`
 }
 
-// readManifest reads the manifest of a folder. If it is missing or damaged, no file of the folder
+// readManifest returns the manifest of a folder. If it is missing or damaged, no file of the folder
 // counts as written by this program.
 func readManifest(dir string) manifest {
 	var m manifest
@@ -63,7 +63,7 @@ func sameFile(path string, want result.Input) bool {
 	return err == nil && in == want
 }
 
-// tableFiles lists the tables of a folder by name, with their hashes.
+// tableFiles returns the tables of a folder by name, with their hashes.
 func tableFiles(dir string) ([]result.Input, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

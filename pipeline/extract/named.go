@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// traces lists the trace dumps of the run in reading order (spec#wire-files).
+// traces returns the trace dumps of the run in reading order (spec#wire-files).
 func (d *RunDir) traces() ([]source.Input, error) {
 	if d.Files != nil {
 		var in []source.Input
@@ -29,7 +29,7 @@ func (d *RunDir) traces() ([]source.Input, error) {
 	return d.inputs("traces", d.Deployment.Files.Traces)
 }
 
-// inputs finds the files that one key of run.yaml names, by names and globs relative to the run
+// inputs returns the files that one key of run.yaml names, by names and globs relative to the run
 // folder. A folder is replaced by every file below it, because the collector's group_by option
 // writes folders.
 func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) {
@@ -72,7 +72,7 @@ func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) 
 	return inReadingOrder(in), nil
 }
 
-// asked describes the entry of run.yaml that named a file, for errors; "" if run.yaml has no
+// asked returns the entry of run.yaml that named a file, in words for errors; "" if run.yaml has no
 // `files`.
 func (d *RunDir) asked(kind, pattern string) string {
 	if d.Deployment.FoundFiles {

@@ -72,6 +72,7 @@ var (
 	sightCode = files.NewCodec[sighting]()
 )
 
+// newPacking returns empty files for packed rows.
 func newPacking(mem *source.Memory) packing {
 	return packing{
 		coreRows: files.NewCodec[coreRow](),
@@ -104,6 +105,7 @@ func (p *packing) putAPI(r *apiRow) (at int64, err error) {
 	return p.apis.Put(p.buf)
 }
 
+// getAPI returns the API row at a place.
 func (p *packing) getAPI(at int64, str *files.Interner) (r apiRow, err error) {
 	row, err := p.apis.Get(at)
 	if err == nil {
@@ -112,11 +114,13 @@ func (p *packing) getAPI(at int64, str *files.Interner) (r apiRow, err error) {
 	return r, err
 }
 
+// coreHead returns the first fields of the core row at a place.
 func (p *packing) coreHead(at int64) (coreHead, error) { return headOf(p.cores, coreHeads, at) }
 
+// apiHead returns the first fields of the API row at a place.
 func (p *packing) apiHead(at int64) (apiHead, error) { return headOf(p.apis, apiHeads, at) }
 
-// headOf reads the beginning of a row.
+// headOf returns the first fields of the row at a place.
 func headOf[T any](rows *source.RowFile, codec *files.Codec[T], at int64) (head T, err error) {
 	row, err := rows.Get(at)
 	if err == nil {
@@ -131,7 +135,7 @@ type digest [12]byte
 
 var digestSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// digestID hashes an id.
+// digestID returns a hash of an id.
 func digestID[T string | spanKey](id T) (d digest) {
 	binary.LittleEndian.PutUint64(d[:], maphash.Comparable(digestSeeds[0], id))
 	binary.LittleEndian.PutUint32(d[8:], uint32(maphash.Comparable(digestSeeds[1], id)))

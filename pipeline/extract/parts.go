@@ -38,8 +38,8 @@ const (
 	SumFile  = "sum.json" // a JSON string
 )
 
-// cutPieces cuts the inputs that can be cut into parts of about every bytes. It lists for each of
-// them the task of its SHA-256 and then its parts in order. With 0 nothing is cut.
+// cutPieces returns the pieces of the inputs that can be cut into parts of about every bytes: for
+// each input the task of its SHA-256, and then its parts in order. With 0 nothing is cut.
 func (s *inputSet) cutPieces(every int64) ([]Piece, error) {
 	var out []Piece
 	if every <= 0 {
@@ -116,8 +116,8 @@ type Stored struct {
 	Folders []string `json:"folders"` // of its parts, in order
 }
 
-// Gather combines finished pieces into inputs. folders[i] is the folder of the i-th piece, and path
-// maps it to its place on this machine.
+// Gather returns finished pieces combined into inputs. folders[i] is the folder of the i-th piece,
+// and path maps it to its place on this machine.
 func Gather(pieces []Piece, folders []string, path func(folder string) string) ([]Stored, error) {
 	var out []Stored
 	for i := range pieces {

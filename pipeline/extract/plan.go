@@ -36,9 +36,9 @@ func (p *Planned) Bytes() int64 {
 	return n
 }
 
-// Plan describes the run folder for a plan of several processes. Inputs of more than every bytes
-// are cut into pieces where their form allows it; 0 cuts none. Standard input is refused, because
-// only one process can read it.
+// Plan returns the run folder's part of a plan for several processes. Inputs of more than every
+// bytes are cut into pieces if their form allows it; 0 cuts none. Standard input is refused,
+// because only one process can read it.
 func (d *RunDir) Plan(every int64) (*Planned, error) {
 	p := &Planned{ID: d.ID, Folder: d.Folder, Deployment: deploymentHash(d.Deployment)}
 	err := d.Bad
@@ -70,7 +70,7 @@ func (d *RunDir) Plan(every int64) (*Planned, error) {
 // planAgain is the hint for inputs that have changed.
 const planAgain = "plan again into another folder"
 
-// Open finds a planned run folder again. set overrides its run.yaml, as in Find. It is an error if
+// Open returns the run folder of a plan. set overrides its run.yaml, as in Find. It is an error if
 // the run folder changed since the plan was made.
 func (p *Planned) Open(set []string) (*RunDir, error) {
 	dep, err := deploy.LoadRun(p.Dir, set...)

@@ -178,8 +178,8 @@ func publish(from, to string, tables []result.Input, force bool) error {
 // tidying lists, for the user, the files of runs that are not part of this call.
 type tidying struct{ removed, left []string }
 
-// removeRuns removes the tables of runs that are not part of this call: files whose content is the one
-// that this program wrote, and then empty folders.
+// removeRuns removes the tables of runs that are not part of this call: files whose content is the
+// one that this program wrote, and then empty folders. It returns what it removed and what it left.
 func removeRuns(out string, keep func(id string) bool) (t tidying, err error) {
 	entries, err := os.ReadDir(filepath.Join(out, tablesDir))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,7 +15,7 @@ type rejects struct {
 	enc  *json.Encoder
 }
 
-// openRejects creates rejected.jsonl; nil if it was not asked for.
+// openRejects creates rejected.jsonl and returns its writer; nil if it was not asked for.
 func openRejects(o *Options) (*rejects, error) {
 	if !o.WhyRejected {
 		return nil, nil
@@ -39,6 +39,7 @@ func (r *rejects) sum() (*result.Input, error) {
 	return &in, err
 }
 
+// close gives the file its name.
 func (r *rejects) close() error {
 	if r == nil {
 		return nil
@@ -46,6 +47,7 @@ func (r *rejects) close() error {
 	return r.file.Commit()
 }
 
+// abort removes the file.
 func (r *rejects) abort() {
 	if r != nil {
 		r.file.Abort()

@@ -16,8 +16,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// output writes the tables of the i-th engine run. Engine runs come from step spans or, without
-// these, from the lives of engines in logs.
+// output writes the tables of the i-th engine run and returns what it wrote. Engine runs come from
+// step spans or, without these, from the lives of engines in logs.
 func (x *extraction) output(i int) (*output, error) {
 	w := &output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
 	if i < x.col.Runs() {
@@ -52,7 +52,8 @@ func (x *extraction) output(i int) (*output, error) {
 	return w, os.Rename(filepath.Join(l.Dir, name), filepath.Join(w.Dir, name))
 }
 
-// write writes the tables of each engine run and gives them their final names.
+// write writes the tables of each engine run, gives them their final names, and returns the entries
+// of extract.json.
 func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 	n := max(x.col.Runs(), len(x.lives))
 	outputs := make([]*output, n)
@@ -145,7 +146,7 @@ func (x *extraction) countBatches(r *result.ExtractRun) {
 	r.Steps.Contradictions = trace.Some(int64(q.Contradictions))
 }
 
-// result makes the entry of one engine run in extract.json. If a folder has several engine runs,
+// result returns the entry of one engine run in extract.json. If a folder has several engine runs,
 // the first one gets the account of records.
 func (x *extraction) result(id string, i, n int, w *output, records result.Records) result.ExtractRun {
 	dep := *x.dep
@@ -196,7 +197,7 @@ func firstUnreadable(examples []result.Example) string {
 	return fmt.Sprintf("; first: %s: %s", examples[i].Place, examples[i].What)
 }
 
-// warnings lists the warnings of one engine run.
+// warnings returns the warnings of one engine run.
 func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace.Finding {
 	dep := r.Deployment
 	if len(x.lives) > 0 {

@@ -37,8 +37,8 @@ func rotation(name string) (set, order string) {
 	return packedName.ReplaceAllString(name, ""), "live"
 }
 
-// inReadingOrder sorts files by set, and within a set by time. It sets Joins of each file whose
-// last line may continue in the next.
+// inReadingOrder returns files sorted by set, and within a set by time. It sets Joins of each file
+// whose last line may continue in the next.
 func inReadingOrder(in []source.Input) []source.Input {
 	type key struct{ set, order string }
 	keys := map[string]key{}
@@ -59,7 +59,8 @@ func inReadingOrder(in []source.Input) []source.Input {
 // segment matches the parts of a forward-pass trace: <prefix>.<producer>.<n>.jsonl.gz.
 var segment = regexp.MustCompile(`^(.*)\.(\d{1,12})\.jsonl(?:\.gz|\.zst)?$`)
 
-// inSegments sorts the parts of each producer by number. No record continues from part to part.
+// inSegments returns the parts of each producer sorted by number. No record continues from part to
+// part.
 func inSegments(in []source.Input) []source.Input {
 	key := func(f *source.Input) string {
 		m := segment.FindStringSubmatch(f.Name)

@@ -92,8 +92,8 @@ func FailedRuns(failed []Failed, n int) error {
 	return errors.Join(append([]error{summary}, errs...)...)
 }
 
-// One extracts one run folder into o.Out/tables and writes no document, which Assemble does for the
-// folders that several processes extracted.
+// One extracts one run folder into o.Out/tables and returns its entry of the document. It writes no
+// document: Assemble does that for the folders that several processes extracted.
 func One(ctx context.Context, run *RunDir, o Options) (*Entry, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -110,9 +110,9 @@ func One(ctx context.Context, run *RunDir, o Options) (*Entry, error) {
 	return entry, nil
 }
 
-// Assemble writes extract.json for run folders that One extracted, sorted by id. folders[i] has the
-// tables of entries[i], which are moved to o.Out. bad are the runs that failed. The result is the
-// same as that of Run.
+// Assemble writes extract.json for run folders that One extracted, sorted by id, and returns it.
+// folders[i] has the tables of entries[i], which are moved to o.Out. bad are the runs that failed.
+// The result is the same as that of Run.
 func Assemble(entries []*Entry, folders []string, bad []Failed, o Options) (*result.Extract, error) {
 	if err := cleanStages(o.Out); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func Assemble(entries []*Entry, folders []string, bad []Failed, o Options) (*res
 	return assemble(entries, bad, &o, old, nil)
 }
 
-// assemble writes the document and the cache of the entries.
+// assemble writes the document and the cache of the entries, and returns the document.
 func assemble(entries []*Entry, bad []Failed, o *Options, old *cache, rejects *rejects) (*result.Extract, error) {
 	failed := FailedRuns(bad, len(bad)+len(entries))
 	if failed != nil && len(entries) == 0 {
@@ -158,8 +158,8 @@ func assemble(entries []*Entry, bad []Failed, o *Options, old *cache, rejects *r
 	return doc, errors.Join(failed, tooBad)
 }
 
-// DocumentOf makes the document of the entries. Its error, which comes together with the document, names
-// the runs of which more than MaxBadFrac is unreadable.
+// DocumentOf returns the document of the entries. Its error, which comes together with the
+// document, names the runs of which more than MaxBadFrac is unreadable.
 func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
 	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, option.Command("extract", o.Flags())),
 		Runs: []result.ExtractRun{}}
@@ -195,7 +195,8 @@ func badError(r *result.ExtractRun, frac, limit float64) error {
 		WithHint(fmt.Sprintf("--max-bad-frac %.2g accepts the loss", roundUp(frac)))
 }
 
-// roundUp rounds a share up to two decimals, so that --max-bad-frac with this value accepts it.
+// roundUp returns a share rounded up to two decimals, so that --max-bad-frac with this value
+// accepts it.
 func roundUp(f float64) float64 { return float64(int(f*100)+1) / 100 }
 
 // extractAll extracts the runs or finds them in the cache. bad are runs whose inputs cannot be

@@ -18,6 +18,7 @@ type sightings struct {
 	seen   *source.RowFile
 }
 
+// newSightings returns empty sightings.
 func newSightings(mem *source.Memory) sightings {
 	return sightings{owners: map[string]*owner{}, seen: mem.RowFile()}
 }
@@ -72,7 +73,7 @@ func (s *sightings) eachSeen(use func(at int64, o *sighting)) error {
 	return errors.Join(err, broken)
 }
 
-// ownerOf finds the request of a snapshot. A step lists its requests in the order of the step
+// ownerOf returns the request of a snapshot. A step lists its requests in the order of the step
 // before, except for those that came or left. So guess is compared first, the place in that list
 // after the request found last; next is the guess for the next snapshot.
 func (s *sightings) ownerOf(id string, guess int) (o *owner, next int) {

@@ -30,7 +30,8 @@ func sortRows(r *otlp.StepRows) {
 	}
 }
 
-// nextStep removes the rows of the lowest step id from sorted rows. ok is false when none are left.
+// nextStep removes the rows of the lowest step id from sorted rows and returns them with the id. ok
+// is false when none are left.
 func nextStep(r *otlp.StepRows) (g otlp.StepRows, id int64, ok bool) {
 	switch {
 	case len(r.Steps) > 0 && len(r.Snaps) > 0:
@@ -88,6 +89,7 @@ type stepOutput struct {
 	beyond    enginelog.Limits
 }
 
+// newStepTables returns the two tables of steps, not yet opened.
 func newStepTables(dir string, format table.Format, acc *source.Account, at source.Place,
 	mem *source.Memory) (*stepTables, error) {
 	m := &stepTables{
@@ -185,8 +187,8 @@ func (m *stepTables) writeSummary(all []trace.Step, snaps int) error {
 	return m.steps.Append(*step)
 }
 
-// dropRepeated keeps the first snapshot of each request in a step, drops the others, and stores the
-// sightings. It reuses the memory of the list.
+// dropRepeated returns the first snapshot of each request in a step, drops the others, and stores
+// the sightings. It reuses the memory of the list.
 func (m *stepTables) dropRepeated(list []trace.Snapshot, id int64) ([]trace.Snapshot, error) {
 	if len(list) > 0 {
 		m.before, m.now = m.now, m.before[:0]
@@ -321,7 +323,7 @@ func (m *stepTables) mergeLate() error {
 	return errors.Join(err, m.finish())
 }
 
-// fileRows iterates over the rows of a table; none if the file is missing.
+// fileRows returns an iterator over the rows of a table; it has none if the file is missing.
 func fileRows[T any](dir, name string, format table.Format) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		c, err := table.OpenFile[T](filepath.Join(dir, name+"."+string(format)))

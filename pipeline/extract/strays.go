@@ -198,7 +198,7 @@ func (c *collector) dropStrayEvents() error {
 	return err
 }
 
-// whyStray describes why an event cannot be of this run; "" if it can.
+// whyStray returns a description of why an event cannot be of this run; "" if it can.
 func (c *collector) whyStray(ev *trace.JourneyEvent, resource uint64) string {
 	why := c.wall.Check("wall_ns", ev.WallNs)
 	if ev.TsNs.OK && why == "" {

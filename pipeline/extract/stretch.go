@@ -17,7 +17,7 @@ type stretch struct {
 	endNs               int64 // end stamp of its last step
 }
 
-// stretchOf makes the stretch of one span, whose rows must be sorted.
+// stretchOf returns the stretch of steps of one span, whose rows must be sorted.
 func stretchOf(s *otlp.Span) stretch {
 	p := stretch{firstStep: s.FirstStep, lastStep: s.LastStep, firstSeq: s.Sequence.V, lastSeq: s.Sequence.V}
 	if n := len(s.Rows.Steps); n > 0 {
@@ -28,8 +28,8 @@ func stretchOf(s *otlp.Span) stretch {
 	return p
 }
 
-// insertStretch adds a stretch to those of an engine, which are sorted by steps, and joins consecutive
-// ones.
+// insertStretch returns the list of an engine's stretches, which are sorted by steps, with p added
+// and consecutive ones joined.
 func insertStretch(list []stretch, p stretch) []stretch {
 	at := placeAfter(list, &p)
 	list = slices.Insert(list, at, p)

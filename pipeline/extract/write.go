@@ -67,7 +67,7 @@ func (w *writer) setSteps(t *stepTables) {
 	w.setRows(table.Snapshots, t.snaps.Rows())
 }
 
-// requests writes the table of requests, in the order of arrival.
+// requests writes the table of requests, in the order of arrival, and returns the number of rows.
 func (w *writer) requests() (int64, error) {
 	keys, whole, err := w.c.requestKeys(w.engine)
 	if err != nil {
@@ -102,8 +102,8 @@ func (w *writer) requests() (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// overheads bounds the frontend and engine overheads of the requests (spec#overhead). If complete
-// is false some journeys are not recorded, and no bound is exact.
+// overheads returns the bounds of the frontend and engine overheads of the requests
+// (spec#overhead). If complete is false some journeys are not recorded, and no bound is exact.
 func (w *writer) overheads(keys []requestKey, complete bool) (out []trace.OverheadBound, err error) {
 	known := func(ns int64) trace.Opt[int64] { return trace.Opt[int64]{V: ns, OK: ns != unknownNs} }
 	stamps := func(i int) trace.OverheadStamps {
@@ -136,7 +136,8 @@ func (w *writer) sampledAll() bool {
 	return w.dep.Tracing.JourneySampleRate.Or(1) == 1 && !w.strays
 }
 
-// journeys writes the table of journey events, by core id and then in the order of the input.
+// journeys writes the table of journey events, by core id and then in the order of the input, and
+// returns the number of rows.
 func (w *writer) journeys() (int64, error) {
 	t, err := table.Create[trace.JourneyEvent](w.out.Dir, table.JourneyEvents, w.c.format)
 	if err != nil {
@@ -173,8 +174,8 @@ func (w *writer) journeys() (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// journeysByID sorts the cores of an engine run by id, and adds their journey events to out. The
-// key of an event is the place of its core in that order.
+// journeysByID adds the journey events of an engine run to out and returns the cores (spans of the
+// engine core) of the run sorted by id. The key of an event is the place of its core in that order.
 func (c *collector) journeysByID(engine int32, out *source.Spool) (order []int32, err error) {
 	for i := range c.cores {
 		if c.cores[i].engine == engine {
@@ -288,8 +289,8 @@ func (w *writer) countRequest(r *trace.Request) {
 	}
 }
 
-// Write writes every table of an engine run. kv is nil without KV events. Journeys and KV events are
-// written at the same time as requests, which need none of them.
+// Write writes every table of an engine run and returns what it wrote. kv is nil without KV events.
+// Journeys and KV events are written at the same time as requests, which need none of them.
 func (c *collector) Write(run int, dep *deploy.Deployment, kv *enginelog.KVCollector) (*output, error) {
 	w := &writer{c: c, engine: int32(run), dep: dep, out: output{Dir: c.dir(run), Tables: map[string]int64{}}}
 	if len(c.engines) > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sniffAIPerf recognises profile_export.jsonl of AIPerf.
+// sniffAIPerf reports whether a file is profile_export.jsonl of AIPerf.
 func sniffAIPerf(head []byte) bool { return containsAll(head, `"request_start_ns"`, `"metadata"`) }
 
 // readAIPerf reads one request a line.
@@ -61,8 +61,8 @@ func (j *aiperfLine) tokens(key string) trace.Opt[int64] {
 	return tokenCount(v)
 }
 
-// times reads the values of a metric, one or a list, and the factor from their unit to us. There
-// are none if the line does not have the metric.
+// times sets values, one or a list, to those of a metric and returns the factor from their unit to
+// us. The factor is 0 if the line does not have the metric.
 func (j *aiperfLine) times(key string, values any) (toUs float64, err error) {
 	m, ok := j.Metrics[key]
 	if !ok {
@@ -85,7 +85,7 @@ func (j *aiperfLine) timeUs(key string) (float64, error) {
 	return v * toUs, err
 }
 
-// aiperfRequest reads a line of profile_export.jsonl.
+// aiperfRequest returns the request in a line of profile_export.jsonl.
 func aiperfRequest(line []byte) (trace.ObservedRequest, error) {
 	var j aiperfLine
 	if err := trace.UnmarshalJSON(line, &j); err != nil {

@@ -21,6 +21,7 @@ import (
 // chunkHeader begins a chunk file.
 const chunkHeader = "request_id,chunk_index,timestamp_us"
 
+// sniffChunkFile reports whether a file is one of chunks.
 func sniffChunkFile(head []byte) bool { return bytes.HasPrefix(head, []byte(chunkHeader)) }
 
 // chunk is one row of a chunk file.
@@ -69,7 +70,7 @@ func (c *Reader) readChunkFile(file *clientFile) error {
 	}
 }
 
-// parseChunk parses the index of a chunk and its time, us.
+// parseChunk returns the index of a chunk and its time, us.
 func parseChunk(fields []string) (index, us int64, err error) {
 	if len(fields) != 3 {
 		return 0, 0, fmt.Errorf("chunk: got %d fields, want 3", len(fields))

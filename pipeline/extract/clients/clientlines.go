@@ -40,6 +40,7 @@ type clientJSON struct {
 	LastTs      trace.Opt[float64] `json:"last_token_ts"`
 }
 
+// readClientLines reads a file of request lines. It is an error if it has none.
 func (c *Reader) readClientLines(f *clientFile) error {
 	before := len(c.Requests)
 	if err := c.readLines(f.src, parseClientLine); err != nil {
@@ -51,8 +52,8 @@ func (c *Reader) readClientLines(f *clientFile) error {
 	return nil
 }
 
-// parseClientLine reads one request of client_requests.jsonl, requests.jsonl or SGLang's export;
-// one file may hold lines of several.
+// parseClientLine returns the request in a line of client_requests.jsonl, requests.jsonl or
+// SGLang's export; one file may have lines of several forms.
 func parseClientLine(line []byte) (trace.ObservedRequest, error) {
 	if sniffSGLang(line) {
 		return sglangRequest(line)

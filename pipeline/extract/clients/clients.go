@@ -63,6 +63,7 @@ var requestFormats = []source.Format[requestReader]{
 // isObject reports whether a file begins with a JSON object.
 func isObject(head []byte) bool { return bytes.HasPrefix(head, []byte("{")) }
 
+// isNoObject reports whether a file does not begin with a JSON object.
 func isNoObject(head []byte) bool { return !isObject(head) }
 
 // isList reports whether a file begins with a JSON list.
@@ -84,7 +85,7 @@ func trimHead(head []byte) []byte { return bytes.TrimLeft(head, " \t\r\n\ufeff")
 // IsClientFile reports whether a file is the result of a client, by its beginning alone.
 func IsClientFile(head []byte) bool { return source.IsProven(requestFormats, trimHead(head)) }
 
-// formatNames lists each form of requests and load levels once.
+// formatNames returns the names of the forms of requests and load levels, each once.
 func formatNames() []string {
 	var names []string
 	for _, f := range requestFormats {
@@ -185,8 +186,8 @@ func unknownFile(name string, head []byte) error {
 		WithHint("remove it from `files.client_requests` in run.yaml")
 }
 
-// DescribeHead describes a file of unknown form: by the keys of its first JSON object, else by
-// its first line.
+// DescribeHead returns a description of a file of unknown form: the keys of its first JSON object,
+// else its first line.
 func DescribeHead(head []byte) string {
 	var first map[string]json.RawMessage
 	if json.NewDecoder(bytes.NewReader(head)).Decode(&first) != nil {

@@ -11,7 +11,7 @@ import (
 // (spec#shared-prompts). Random prompts share nothing but a prefix that the client was told to put
 // before each.
 
-// dataset is the prompts of a benchmark.
+// dataset describes the prompts of a benchmark.
 type dataset struct {
 	isStated bool
 	prefix   int64 // first tokens that all prompts share
@@ -34,8 +34,9 @@ func (d dataset) applyTo(requests []trace.ObservedRequest) {
 	}
 }
 
-// benchKeys are the keys of a result of `vllm bench serve` or SGLang's bench_serving that state its data
-// set. SGLang writes dataset_name; vLLM writes none of them by itself, but what --metadata KEY=VALUE gives.
+// benchKeys are the keys of a result of `vllm bench serve` or SGLang's bench_serving that state its
+// data set. SGLang writes dataset_name; vLLM writes none of them by itself, but those of --metadata
+// KEY=VALUE.
 var benchKeys = []string{"dataset_name", "random_prefix_len", "sonnet_prefix_len", "prefix_repetition_prefix_len",
 	"prefix_repetition_num_prefixes"}
 

@@ -62,6 +62,7 @@ func RefuseForeign(name string, head []byte) *trace.Error {
 	return nil
 }
 
+// matches reports whether a file begins like this form.
 func (f *foreignForm) matches(head []byte) bool {
 	if f.begins != "" {
 		return bytes.HasPrefix(head, []byte(f.begins))

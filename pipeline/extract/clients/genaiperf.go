@@ -8,13 +8,13 @@ import (
 
 // This file reads the summaries of genai-perf and AIPerf, as JSON and as CSV.
 
-// sniffPerfSummary recognises the JSON summary.
+// sniffPerfSummary reports whether a file is the JSON summary.
 func sniffPerfSummary(head []byte) bool {
 	return isObject(head) && (containsAll(head, `"request_latency"`, `"avg"`) ||
 		containsAll(head, `"request_throughput"`, `"input_config"`))
 }
 
-// sniffPerfTable recognises the CSV summary.
+// sniffPerfTable reports whether a file is the CSV summary.
 func sniffPerfTable(head []byte) bool {
 	columns := firstRecord(head)
 	return len(columns) > 1 && columns[0] == "Metric"
@@ -128,7 +128,8 @@ func readPerfTable(f *LevelFile, data []byte, name string) error {
 	return nil
 }
 
-// perfMetricName splits `Time to First Token (ms)` into the key of the JSON and the unit.
+// perfMetricName returns the key of the JSON and the unit in a name such as `Time to First Token
+// (ms)`.
 func perfMetricName(text string) (key, unit string) {
 	words, rest, _ := strings.Cut(text, " (")
 	return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(words), " ", "_")), strings.TrimSuffix(rest, ")")

@@ -22,7 +22,7 @@ import (
 // columns (corrected in b537f5d9), so that all values behind the request counts have wrong
 // names: see realign.go.
 
-// sniffGuideLLM recognises the report of v0.4 and later.
+// sniffGuideLLM reports whether a file is the report of v0.4 and later.
 func sniffGuideLLM(head []byte) bool { return containsAll(head, `"guidellm_version"`) }
 
 // sniffOldGuideLLM accepts reports without a version; other tools have the key as well.

@@ -12,7 +12,7 @@ import (
 // This file reads the reports of inference-perf: per_request_lifecycle_metrics.json with its
 // requests, and stage_N_ and summary_lifecycle_metrics.json with the means of a stage or a run.
 
-// sniffInferencePerf recognises per_request_lifecycle_metrics.json.
+// sniffInferencePerf reports whether a file is per_request_lifecycle_metrics.json.
 func sniffInferencePerf(head []byte) bool {
 	return isList(head) && containsAll(head, `"start_time"`, `"info"`)
 }
@@ -53,7 +53,7 @@ func firstKnown[T any](values ...trace.Opt[T]) trace.Opt[T] {
 	return trace.Opt[T]{}
 }
 
-// request converts the request at a place in the list. Token counts returned by the server are
+// request returns the request at a place in the list. Token counts returned by the server are
 // preferred to those of the tool.
 func (j *inferencePerfRequest) request(place int) trace.ObservedRequest {
 	info := &j.Info
@@ -152,9 +152,9 @@ var stagePaths = levelPaths{
 // tpotTol is the relative difference above which the report's own TPOT is reported as wrong.
 const tpotTol = 0.1
 
-// readStageReport reads the report of one stage, or of a whole run, which names no load. The report's TPOT
-// divides by the number of stream stamps, and some versions take two stamps a token. So
-// (latency - TTFT) / (output tokens - 1) is used in its place.
+// readStageReport adds the level in the report of one stage, or of a whole run, which names no
+// load, to f. The report's TPOT divides by the number of stream stamps, and some versions count two
+// stamps for a token. So (latency - TTFT) / (output tokens - 1) is used in its place.
 func readStageReport(f *LevelFile, data []byte, name string) error {
 	doc, err := decodeObject(data, name)
 	if err != nil {

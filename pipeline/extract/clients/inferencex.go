@@ -7,7 +7,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sniffInferenceX recognises the aggregates of InferenceX (earlier InferenceMAX), one or a list.
+// sniffInferenceX reports whether a file has aggregates of InferenceX (earlier InferenceMAX), one
+// or a list.
 func sniffInferenceX(head []byte) bool {
 	return (isObject(head) || isList(head)) && containsAll(head, `"tput_per_gpu"`, `"conc"`)
 }

@@ -19,13 +19,14 @@ type byteCounter struct {
 	n *int64
 }
 
+// Read reads from r and counts the bytes.
 func (b *byteCounter) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	*b.n += int64(n)
 	return n, err
 }
 
-// newWalker walks the JSON of a file and counts its bytes and its line.
+// newWalker returns a walker over the JSON of a file, which counts its bytes and its line.
 func (c *Reader) newWalker(f *clientFile) walker {
 	c.Acc.Lines++
 	return walker{json.NewDecoder(&byteCounter{f.src.R, &c.Acc.Bytes})}
@@ -43,7 +44,7 @@ func (w walker) decode(v any) error {
 	return trace.UnmarshalJSON(text, v)
 }
 
-// open reads the delimiter that opens a value; false for null.
+// open reads the delimiter that opens a value. It returns false for null.
 func (w walker) open(want json.Delim) (bool, error) {
 	t, err := w.dec.Token()
 	switch {
@@ -142,6 +143,7 @@ type pythonJSON struct {
 	rest      string // of a null that did not fit into the last Read
 }
 
+// Read returns the JSON with Python's Infinity and NaN replaced by null.
 func (f *pythonJSON) Read(p []byte) (n int, err error) {
 	for n < len(p) {
 		if f.rest != "" {
@@ -180,7 +182,8 @@ func (f *pythonJSON) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// skipWord reads over the rest of Infinity, -Infinity or NaN where one begins with first.
+// skipWord reads over the rest of Infinity, -Infinity or NaN if one begins with first, and returns
+// whether it did.
 func (f *pythonJSON) skipWord(first byte) (bool, error) {
 	for _, word := range []string{"-Infinity", "Infinity", "NaN"} {
 		if word[0] != first {

@@ -24,7 +24,7 @@ type levelPaths struct {
 	e2eMs  float64 // unit of E2E in ms; 0 for 1
 }
 
-// level reads a Level from a document.
+// level returns the load level in a document.
 func (p *levelPaths) level(doc any, name string) Level {
 	number := func(path string) float64 { return numberAt(doc, path) }
 	count := func(path string) int { return int(trace.Int(number(path))) }
@@ -99,7 +99,8 @@ func numberAt(doc any, paths string) float64 {
 // emptyNumbers are the texts that tools write where they have no number.
 var emptyNumbers = []string{"", "-", "None", "null", "N/A"}
 
-// asNumber reads a number, or the text of one. isOther is neither a number nor empty.
+// asNumber returns a number, or the number in a text. isOther is true for a value that is neither a
+// number nor empty.
 func asNumber(v any) (n float64, isNumber, isOther bool) {
 	switch v := v.(type) {
 	case float64:

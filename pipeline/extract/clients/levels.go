@@ -22,7 +22,8 @@ import (
 // mean lengths, TTFT and ITL (spec#wire-points). A level is kept, or dropped for a counted
 // reason; a file of unknown form is an error that lists what was expected.
 
-// levelReader adds the levels of a file to f. name is what errors and levels call the file.
+// levelReader is a function that adds the levels of a file to f. name is the file's name in errors
+// and levels.
 type levelReader func(f *LevelFile, data []byte, name string) error
 
 // levelFormats are the forms of files with load levels. The first whose Sniff accepts a file
@@ -77,8 +78,8 @@ func (l *Level) Closed() bool {
 	return strings.HasPrefix(l.Strategy, "throughput") || strings.HasPrefix(l.Strategy, "concurrent")
 }
 
-// setDataset takes the cached tokens from what the prompts of the level share, unless the server counted
-// them.
+// setDataset sets the cached tokens to what the prompts of the level share, unless the server
+// counted them.
 func (l *Level) setDataset(d dataset) {
 	if d.isStated && !l.CachedTokens.OK {
 		l.CachedTokens = trace.Some(math.Min(float64(d.prefix), l.PromptTokens))
@@ -123,7 +124,7 @@ func (l *Level) LoadPoint() trace.LoadPoint {
 	}
 }
 
-// LevelFile is what a file of load levels holds.
+// LevelFile has the load levels in a file.
 type LevelFile struct {
 	Levels   []Level
 	Read     int                // benchmarks: kept and dropped levels
@@ -131,12 +132,13 @@ type LevelFile struct {
 	Findings []trace.Finding    // what was corrected, and each drop with its place
 }
 
+// newLevelFile returns an empty LevelFile.
 func newLevelFile() *LevelFile { return &LevelFile{Dropped: map[trace.Code]int{}} }
 
 // byteOrderMark is what spreadsheets write before UTF-8.
 const byteOrderMark = "\ufeff"
 
-// ReadLevels reads the load levels of one file; name is what errors and levels call it. Code:
+// ReadLevels returns the load levels of one file; name is its name in errors and levels. Code:
 // unknown_client_file.
 func ReadLevels(r io.Reader, name string) (*LevelFile, error) {
 	data, err := io.ReadAll(r)
@@ -161,6 +163,7 @@ func ReadLevels(r io.Reader, name string) (*LevelFile, error) {
 	return f, nil
 }
 
+// sweepError returns an error about a file of load levels.
 func sweepError(name, msg string) *trace.SyntaxError {
 	return &trace.SyntaxError{File: name, Code: source.CodeUnknownFile, Msg: "benchmark sweep: " + msg}
 }
@@ -174,7 +177,7 @@ func jsonError(name string, data []byte, err error) error {
 	return e
 }
 
-// decodeObject reads a JSON document that is one object.
+// decodeObject returns a JSON document that is one object.
 func decodeObject(data []byte, name string) (map[string]any, error) {
 	var doc map[string]any
 	if err := trace.UnmarshalJSON(data, &doc); err != nil {
@@ -199,7 +202,7 @@ func (f *LevelFile) readRows(data []byte, name string, addLevel func(row map[str
 	return nil
 }
 
-// readCSV reads the rows of a table of any number of columns, and their lines.
+// readCSV returns the rows of a table of any number of columns, and their lines.
 func readCSV(data []byte, name string) (rows [][]string, lines []int, err error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
@@ -331,7 +334,7 @@ var (
 	optionalLevelColumns = []string{"rate_rps", "e2e_ms", "requests", "input_sd", "output_sd", "cached_tokens", "tp", "ep", "dp"}
 )
 
-// sniffLevelTable recognises a table of load levels by two of its columns.
+// sniffLevelTable reports whether a file is a table of load levels, by two of its columns.
 func sniffLevelTable(head []byte) bool {
 	var columns []string
 	for _, column := range firstRecord(head) {
@@ -377,6 +380,7 @@ type levelTable struct {
 	unused  []string       // quoted names
 }
 
+// errorf returns an error at a line of the table.
 func (t *levelTable) errorf(line int, format string, args ...any) error {
 	return &trace.SyntaxError{
 		File: t.name,
@@ -388,6 +392,7 @@ func (t *levelTable) errorf(line int, format string, args ...any) error {
 	}
 }
 
+// readHeader reads the names of the columns.
 func (t *levelTable) readHeader(header []string) error {
 	for k, column := range header {
 		column = strings.TrimSpace(column)
@@ -408,7 +413,7 @@ func (t *levelTable) readHeader(header []string) error {
 	return nil
 }
 
-// level reads one row.
+// level returns the load level in one row.
 func (t *levelTable) level(row []string, line int) (Level, error) {
 	if len(row) != len(t.columns) {
 		return Level{}, t.errorf(line, "got %d fields, want %d", len(row), len(t.columns))

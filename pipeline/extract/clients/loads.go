@@ -17,7 +17,7 @@ type Load struct {
 	IsClosed bool   // the client bounded its concurrent requests
 }
 
-// newLoad begins the load of a file.
+// newLoad returns the load of a file, without requests yet.
 func newLoad(file string) *Load {
 	name, _ := stemOf(path.Base(file))
 	return &Load{Name: name}
@@ -34,14 +34,14 @@ func (l *Load) extend(r *trace.ObservedRequest) {
 	l.EndNs = max(l.EndNs, r.LastChunkNs.Or(r.SendNs.V)+1)
 }
 
-// addLoad keeps the load of a file whose requests have stamps.
+// addLoad adds the load of a file whose requests have stamps.
 func (c *Reader) addLoad(l *Load) {
 	if l.EndNs > 0 {
 		c.Loads = append(c.Loads, *l)
 	}
 }
 
-// stemOf splits a file name, less the suffix of its compression, into stem and extension.
+// stemOf returns the stem and the extension of a file name, without the suffix of its compression.
 func stemOf(path string) (stem, ext string) {
 	path = strings.TrimSuffix(strings.TrimSuffix(path, ".gz"), ".zst")
 	ext = filepath.Ext(path)

@@ -13,9 +13,9 @@ import (
 // level.
 const leastBetween = 10
 
-// LevelsBetween makes a load level of every two consecutive answers of /metrics, for each engine.
-// Rates and means are exact; the median of TTFT is known up to its histogram bucket. It drops pairs
-// with too few requests between them, and pairs between which the server restarted.
+// LevelsBetween returns a load level for every two consecutive answers of /metrics, for each
+// engine. Rates and means are exact; the median of TTFT is known up to its histogram bucket. It
+// drops pairs with too few requests between them, and pairs between which the server restarted.
 func LevelsBetween(snapshots []*enginelog.Snapshot) *LevelFile {
 	f := newLevelFile()
 	list := slices.Clone(snapshots)

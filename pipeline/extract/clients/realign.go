@@ -96,7 +96,8 @@ func (f *LevelFile) realign(header, row []string, name, where string) {
 	f.addLevel(l, where)
 }
 
-// metricBlocks reads blocks of three numbers and a list until something else comes.
+// metricBlocks returns the blocks of three numbers and a list at the start of a row, up to anything
+// else.
 func metricBlocks(row []string) []metricBlock {
 	var out []metricBlock
 	for k := 0; k+3 < len(row) && strings.HasPrefix(row[k+3], "["); k += 4 {
@@ -118,8 +119,9 @@ func isNear(a, b, tol float64) bool {
 	return math.Abs(a-b) <= tol*math.Max(math.Abs(a), math.Abs(b))
 }
 
-// arrangeBlocks finds the metrics among the blocks of a row: first requests/s and concurrency,
-// then the tokens behind and the latencies before them.
+// arrangeBlocks returns the level in the blocks of a row, after it has found the metrics among
+// them: first requests/s and concurrency, then the tokens behind and the latencies before these. It
+// returns false if no arrangement fits.
 func arrangeBlocks(b []metricBlock, successful, durationS float64, outcomes int) (Level, bool) {
 	best := math.Inf(1)
 	var found Level
@@ -157,8 +159,8 @@ func arrangeBlocks(b []metricBlock, successful, durationS float64, outcomes int)
 	return found, !math.IsInf(best, 1)
 }
 
-// findTokens finds input, output and total tokens behind the concurrency: the first three whose
-// means add up.
+// findTokens returns the places of input and output tokens behind the concurrency, at conc: those
+// of the first three blocks whose means add up.
 func findTokens(b []metricBlock, conc, outcomes int) (in, out int, ok bool) {
 	for in = conc + 1; in <= conc+outcomes; in++ {
 		for out = in + 1; out <= in+outcomes; out++ {
@@ -172,9 +174,9 @@ func findTokens(b []metricBlock, conc, outcomes int) (in, out int, ok bool) {
 	return 0, 0, false
 }
 
-// findLatencies finds TTFT and ITL among the blocks before requests/s: latency (s), streaming
-// iterations, TTFT, TPOT, ITL (ms), each successful first. miss is how far the identities are
-// from holding exactly.
+// findLatencies returns the places of TTFT and ITL among the blocks before requests/s: latency (s),
+// streaming iterations, TTFT, TPOT, ITL (ms), each successful first. miss is how far the identities
+// are from being exact.
 func findLatencies(b []metricBlock, output float64, outcomes int) (ttft, itl int, miss float64, ok bool) {
 	miss = math.Inf(1)
 	latencyMs := b[0].mean * 1000

@@ -18,7 +18,7 @@ import (
 // observedRanges are the limits of a request's values (spec#value-limits).
 var observedRanges = trace.RangesOf[trace.ObservedRequest]()
 
-// addRequest counts one request and keeps it, unless its values contradict each other.
+// addRequest counts one request and adds it to the table, unless its values contradict each other.
 func (c *Reader) addRequest(src *source.Source, r trace.ObservedRequest) {
 	c.Acc.Read++
 	why := observedRanges.Check(&r)
@@ -48,7 +48,7 @@ func (c *Reader) dropRequest(src *source.Source, r *trace.ObservedRequest, why s
 var clockNames = [...]string{"arrival_ns", "send_ns", "first_chunk_ns", "last_chunk_ns", "end_ns", "send_wall_ns",
 	"queued_ns", "scheduled_ns", "engine_first_ns", "engine_last_ns"}
 
-// clocksOf lists the stamps of a request.
+// clocksOf returns the stamps of a request.
 func clocksOf(r *trace.ObservedRequest) [len(clockNames)]trace.Opt[int64] {
 	return [...]trace.Opt[int64]{r.ArrivalNs, r.SendNs, r.FirstChunkNs, r.LastChunkNs, r.EndNs, r.SendWallNs,
 		r.QueuedNs, r.ScheduledNs, r.EngineFirstNs, r.EngineLastNs}
@@ -146,7 +146,7 @@ func (c *Reader) readLines(src *source.Source, parse func(line []byte) (trace.Ob
 	}
 }
 
-// readLine reads a line and counts its bytes; there is no text of one above the limit.
+// readLine returns a line and its size in bytes. A line above the limit has no text.
 func readLine(src *source.Source) (text []byte, size int64, err error) {
 	for {
 		part, err := src.R.ReadSlice('\n')

@@ -11,14 +11,15 @@ import (
 // not read: they hold prompts.
 var sglangHead = []byte(`{"request_parameters":`)
 
+// sniffSGLang reports whether a file is an export of SGLang's request metrics.
 func sniffSGLang(head []byte) bool { return bytes.HasPrefix(head, sglangHead) }
 
-// sglangRequest reads a line of sglang-request-metrics-*.log: the meta_info of an answer as the
-// server saw it. Stamps are seconds of the server's wall clock, and the first token is there
-// when the prefill has finished.
+// sglangRequest returns the request in a line of sglang-request-metrics-*.log: the meta_info of an
+// answer as the server saw it. Stamps are seconds of the server's wall clock, and the first token
+// is stamped when the prefill has finished.
 //
-// Source: sgl-project/sglang observability/request_metrics_exporter.py and req_time_stats.py,
-// whose stamps end in _ts or, in other versions, in _time.
+// Source: sgl-project/sglang observability/request_metrics_exporter.py and req_time_stats.py, whose
+// stamps end in _ts or, in other versions, in _time.
 func sglangRequest(line []byte) (trace.ObservedRequest, error) {
 	var j struct {
 		ID          string             `json:"id"`

@@ -14,7 +14,7 @@ import (
 // This file reads BLIS's traces (TraceV2): a YAML header and CSV rows, in one file or in two of
 // the same stem. chunks.go reads the times of their chunks.
 
-// sniffTraceV2 recognises a header or rows.
+// sniffTraceV2 reports whether a file begins with a header or rows of TraceV2.
 func sniffTraceV2(head []byte) bool {
 	for _, prefix := range []string{"trace_version:", "---\ntrace_version:", "request_id,"} {
 		if bytes.HasPrefix(head, []byte(prefix)) {
@@ -79,8 +79,8 @@ func (c *Reader) readTraceV2(file *clientFile) error {
 	}
 }
 
-// placeTraceError returns an error of reading the file as such; errors in the content keep their
-// text.
+// placeTraceError returns an error of reading the file with the file's name; errors in the content
+// keep their text.
 func placeTraceError(src *source.Source, err error) error {
 	if errors.As(err, new(*trace.SyntaxError)) {
 		return err
@@ -91,8 +91,8 @@ func placeTraceError(src *source.Source, err error) error {
 	return fmt.Errorf("not a client file: got no JSON, and %w", err)
 }
 
-// findTraceHeader finds the header of rows: the client file of the same stem that is YAML. It is
-// nil for a file that is YAML itself, and for rows without such a file.
+// findTraceHeader returns the header of rows: that in the client file of the same stem that is
+// YAML; nil for a file that is YAML itself, and for rows without such a file.
 func (c *Reader) findTraceHeader(file *clientFile) (*tracev2.Header, error) {
 	stem, ext := stemOf(file.in.Path)
 	if isYAML(ext) {
@@ -117,6 +117,7 @@ func (c *Reader) findTraceHeader(file *clientFile) (*tracev2.Header, error) {
 	return nil, nil
 }
 
+// isYAML reports whether a file extension is one of YAML.
 func isYAML(ext string) bool { return ext == ".yaml" || ext == ".yml" }
 
 // traceRequest returns a row as its client saw it. A stamp of 0 us is unknown.

@@ -17,6 +17,7 @@ import (
 // This file looks for known errors of client files (spec#client-traps). It corrects those for which the file
 // has the right values, and reports the others.
 
+// addFinding adds a finding about the files.
 func (c *Reader) addFinding(code trace.Code, format string, args ...any) {
 	c.Findings = append(c.Findings, trace.Findingf(code, format, args...))
 }
@@ -373,13 +374,14 @@ func (c *Reader) checkTimeUnit(dep *deploy.Deployment) {
 	}
 }
 
-// mostOfCache is by how much more than the KV cache requests must hold to contradict it: their
-// tokens are assumed to come evenly.
+// mostOfCache is the ratio of the tokens of requests to the KV cache from which on they contradict
+// the stated size of the cache. Their tokens at a moment are estimated by assuming that output
+// comes evenly, which may be off by a little.
 const mostOfCache = 1.02
 
-// checkKVBlocks reports a KV cache smaller than what requests held at once: the prompt and the
-// tokens so far of each that was between its first and last token. It reports nothing where blocks
-// may be shared, or where the size of the cache is an estimate.
+// checkKVBlocks reports a stated KV cache that is smaller than what requests used at once: the
+// prompt and the tokens so far of each request between its first and last token. It reports nothing
+// if blocks may be shared, or if the size of the cache is an estimate.
 func (c *Reader) checkKVBlocks(dep *deploy.Deployment) {
 	total, isEstimate, err := dep.KVBlocks()
 	if err != nil || dep.Engine.BlockSize < 1 || isEstimate {

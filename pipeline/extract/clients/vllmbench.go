@@ -19,7 +19,7 @@ import (
 // each request; without, means over the requests that completed. Both tools append one document
 // a run to a file (--append-result, --output-file): each is a load of its own.
 
-// sniffBenchResult recognises the result of `vllm bench serve --save-result`.
+// sniffBenchResult reports whether a file is the result of `vllm bench serve --save-result`.
 func sniffBenchResult(head []byte) bool {
 	return isObject(head) && containsAll(head, `"total_input_tokens"`, `"completed"`)
 }
@@ -86,7 +86,7 @@ func (c *Reader) readBenchRequests(f *clientFile) error {
 	}
 }
 
-// readBenchResult reads the next result and checks that its lists have equal lengths.
+// readBenchResult returns the next result, after it has checked that its lists have equal lengths.
 func readBenchResult(w walker) (*benchResult, error) {
 	b := &benchResult{}
 	if err := b.decode(w); err != nil {

@@ -47,6 +47,7 @@ type passDecoder struct {
 	names *files.Interner // one copy of each engine's name
 }
 
+// newPassDecoder returns the part of a decoder that the decoders of passes have in common.
 func newPassDecoder() passDecoder {
 	return passDecoder{func(r *passRecord) *int64 { return &r.Line }, files.NewInterner()}
 }

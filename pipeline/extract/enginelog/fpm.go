@@ -26,7 +26,7 @@ import (
 // FPMSchema names Dynamo's trace. An envelope of another schema is a fault of its line.
 const FPMSchema = "dynamo.fpm.trace.v1"
 
-// sniffFPM recognises forward-pass metrics by the first line of a file.
+// sniffFPM reports whether a file has forward-pass metrics, by its first line.
 func sniffFPM(head []byte) bool {
 	switch {
 	case bytes.HasPrefix(head, []byte("[")):
@@ -40,10 +40,10 @@ func sniffFPM(head []byte) bool {
 
 type fpmDecoder struct{ passDecoder }
 
-// newFPMDecoder reads the lines of forward-pass metrics.
+// newFPMDecoder returns a decoder of the lines of forward-pass metrics.
 func newFPMDecoder() source.Decoder[*passLines] { return &fpmDecoder{newPassDecoder()} }
 
-// Line reads one pass.
+// Line reads one pass into out. It returns a fault if the line is no pass.
 func (d *fpmDecoder) Line(line []byte, out *passLines) *source.Error {
 	r := fpmReader{Cursor: source.Cursor{B: line}, sequence: unnumbered}
 	if r.Peek() == '[' {
@@ -226,6 +226,7 @@ var fpmLine = func() fpmFields {
 	return both
 }()
 
+// readWallTime sets the elapsed time of the pass from seconds.
 func (r *fpmReader) readWallTime() {
 	var seconds float64
 	seconds, r.hasTime = r.Float()
@@ -244,7 +245,7 @@ func (r *fpmReader) readUnixMs() {
 	}
 }
 
-// readWord reads a string, or a number as text; null is none.
+// readWord returns a string, or a number as text; "" for null.
 func (r *fpmReader) readWord() string {
 	if r.Null() {
 		return ""
@@ -253,7 +254,7 @@ func (r *fpmReader) readWord() string {
 	return string(v)
 }
 
-// readCount reads a number of requests or tokens.
+// readCount returns a number of requests or tokens.
 func (r *fpmReader) readCount() int64 {
 	v, ok := r.Int64()
 	if ok && v < 0 {
@@ -262,6 +263,7 @@ func (r *fpmReader) readCount() int64 {
 	return v
 }
 
+// readVariance returns a variance; unknown if it is not a number. A negative one is a fault.
 func (r *fpmReader) readVariance() trace.Opt[float64] {
 	v, ok := r.Float()
 	if ok && (v < 0 || math.IsNaN(v) || math.IsInf(v, 0)) {
@@ -286,7 +288,7 @@ func (r *fpmReader) checkRecord() {
 	}
 }
 
-// engine names the worker, or else the producer, and its data-parallel rank.
+// engine returns the name of the worker, or else of the producer, with its data-parallel rank.
 func (r *fpmReader) engine() string {
 	name := r.worker
 	if name == "" {

@@ -29,7 +29,7 @@ type kvCopies struct {
 	isSuccess bool // of all
 }
 
-// NewKVCollector collects the events of files with these names.
+// NewKVCollector returns a collector for the events of files with these names.
 func NewKVCollector(names []source.Input, acc *source.Account, mem *source.Memory) *KVCollector {
 	return &KVCollector{
 		names:  names,

@@ -21,12 +21,12 @@ type kvDecoder struct {
 	names *files.Interner
 }
 
-// NewKVDecoder reads lines of KV-cache events.
+// NewKVDecoder returns a decoder of lines of KV-cache events.
 func NewKVDecoder() source.Decoder[*kvEvents] {
 	return &kvDecoder{func(e *trace.KVEvent) *int64 { return &e.Line }, files.NewInterner()}
 }
 
-// Line reads the events of one line.
+// Line reads the events of one line into out. It returns the first fault.
 func (d *kvDecoder) Line(text []byte, out *kvEvents) *source.Error {
 	r := kvReader{Cursor: source.Cursor{B: text}, names: d.names, out: out}
 	r.readLine()
@@ -71,6 +71,7 @@ func (r *kvReader) readLine() {
 	}
 }
 
+// readRank returns the data-parallel rank; unknown for null.
 func (r *kvReader) readRank() trace.Opt[int64] {
 	if r.Null() {
 		return trace.Opt[int64]{}
@@ -102,7 +103,8 @@ func (r *kvReader) readEvents() {
 // tokenIDs is the index of the field of BlockStored that is skipped because it may be long.
 const tokenIDs = 2
 
-// readEvent reads [tag, field...]; ok is false where the fields do not fit the tag.
+// readEvent returns the event in a list [tag, field...]. ok is false if the fields do not fit the
+// tag.
 func (r *kvReader) readEvent() (ev trace.KVEvent, ok bool) {
 	if !r.Take('[') {
 		return ev, false
@@ -151,7 +153,7 @@ type kvField struct {
 	list   []string
 }
 
-// readField reads one positional field.
+// readField returns one positional field.
 func (r *kvReader) readField() kvField {
 	switch ch := r.Peek(); ch {
 	case '"':
@@ -182,8 +184,8 @@ func (r *kvReader) readField() kvField {
 	return kvField{kind: kvNumber, text: string(digits)}
 }
 
-// readHashes reads a list of block hashes: base64 text, or unsigned 64-bit numbers, which exceed
-// 2^53 and are kept as their digits. ok is false where something else is in the list.
+// readHashes returns a list of block hashes: base64 text, or unsigned 64-bit numbers, which exceed
+// 2^53 and are returned as their digits. ok is false if the list contains anything else.
 func (r *kvReader) readHashes() (out []string, ok bool) {
 	ok = true
 	r.Take('[')
@@ -253,34 +255,53 @@ func setKVFields(ev *trace.KVEvent, fields []kvField) bool {
 	return true
 }
 
+// setHashes and the functions below set one field of an event. They report whether the value has
+// the right type.
 func setHashes(ev *trace.KVEvent, f kvField) bool {
 	ev.Hashes = f.list
 	return f.kind == kvList
 }
 
+// setParent sets the hash of the block before.
 func setParent(ev *trace.KVEvent, f kvField) bool {
 	ev.Parent = trace.Some(f.text)
 	return f.kind == kvString || f.kind == kvInteger || f.kind == kvNumber
 }
 
+// setSuccess sets whether a transfer succeeded.
 func setSuccess(ev *trace.KVEvent, f kvField) bool {
 	ev.Success = trace.Some(f.isTrue)
 	return f.kind == kvBool
 }
 
-func setBlockSize(ev *trace.KVEvent, f kvField) bool   { return setInteger(&ev.BlockSize, f) }
-func setBlockCount(ev *trace.KVEvent, f kvField) bool  { return setInteger(&ev.BlockCount, f) }
-func setStep(ev *trace.KVEvent, f kvField) bool        { return setInteger(&ev.Step, f) }
-func setTransfer(ev *trace.KVEvent, f kvField) bool    { return setInteger(&ev.TransferID, f) }
-func setRequest(ev *trace.KVEvent, f kvField) bool     { return setText(&ev.RequestID, f) }
-func setMedium(ev *trace.KVEvent, f kvField) bool      { return setText(&ev.SrcMedium, f) }
+// setBlockSize sets the block size in tokens.
+func setBlockSize(ev *trace.KVEvent, f kvField) bool { return setInteger(&ev.BlockSize, f) }
+
+// setBlockCount sets the number of blocks.
+func setBlockCount(ev *trace.KVEvent, f kvField) bool { return setInteger(&ev.BlockCount, f) }
+
+// setStep sets the step.
+func setStep(ev *trace.KVEvent, f kvField) bool { return setInteger(&ev.Step, f) }
+
+// setTransfer sets the id of the transfer.
+func setTransfer(ev *trace.KVEvent, f kvField) bool { return setInteger(&ev.TransferID, f) }
+
+// setRequest sets the id of the request.
+func setRequest(ev *trace.KVEvent, f kvField) bool { return setText(&ev.RequestID, f) }
+
+// setMedium sets the medium, or the source of a transfer.
+func setMedium(ev *trace.KVEvent, f kvField) bool { return setText(&ev.SrcMedium, f) }
+
+// setDestination sets the destination of a transfer.
 func setDestination(ev *trace.KVEvent, f kvField) bool { return setText(&ev.DstMedium, f) }
 
+// setInteger sets an integer.
 func setInteger(to *trace.Opt[int64], f kvField) bool {
 	*to = trace.Some(f.number)
 	return f.kind == kvInteger
 }
 
+// setText sets a text.
 func setText(to *trace.Opt[string], f kvField) bool {
 	*to = trace.Some(f.text)
 	return f.kind == kvString

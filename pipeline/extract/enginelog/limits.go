@@ -38,7 +38,7 @@ func (l *Limits) See(values ...int64) {
 	}
 }
 
-// Findings lists the limits that the recording contradicts. what is the word for its steps.
+// Findings returns the limits that the recording contradicts. what is the word for its steps.
 func (l *Limits) Findings(what string) []trace.Finding {
 	var out []trace.Finding
 	for i, key := range limitKeys {

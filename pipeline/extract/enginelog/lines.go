@@ -69,17 +69,35 @@ var (
 	percent      = valueKind{max: 100}
 )
 
-// Setters of the fields that several forms have.
-func setIndex(r *passRecord, v float64)            { r.Index = int64(v) }
-func setElapsedMs(r *passRecord, v float64)        { r.ElapsedUs = 1000 * v }
-func setContextReqs(r *passRecord, v float64)      { r.ContextReqs = int64(v) }
-func setContextTokens(r *passRecord, v float64)    { r.ContextTokens = int64(v) }
-func setContextKVTokens(r *passRecord, v float64)  { r.ContextKVTokens = trace.Some(int64(v)) }
-func setGenerationReqs(r *passRecord, v float64)   { r.GenerationReqs = int64(v) }
+// setIndex and the functions below set a field that several forms of lines have.
+func setIndex(r *passRecord, v float64) { r.Index = int64(v) }
+
+// setElapsedMs sets the elapsed time of the pass from ms.
+func setElapsedMs(r *passRecord, v float64) { r.ElapsedUs = 1000 * v }
+
+// setContextReqs sets the number of requests with prompt tokens.
+func setContextReqs(r *passRecord, v float64) { r.ContextReqs = int64(v) }
+
+// setContextTokens sets their tokens.
+func setContextTokens(r *passRecord, v float64) { r.ContextTokens = int64(v) }
+
+// setContextKVTokens sets the tokens that they had in the KV cache.
+func setContextKVTokens(r *passRecord, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }
+
+// setGenerationReqs sets the number of decoding requests.
+func setGenerationReqs(r *passRecord, v float64) { r.GenerationReqs = int64(v) }
+
+// setGenerationTokens sets their tokens.
 func setGenerationTokens(r *passRecord, v float64) { r.GenerationTokens = int64(v) }
-func setDecodeKVTokens(r *passRecord, v float64)   { r.DecodeKVTokens = trace.Some(int64(v)) }
-func setQueuedReqs(r *passRecord, v float64)       { r.QueuedContext = trace.Some(int64(v)) }
-func setKVUsage(r *passRecord, v float64)          { r.KVUsage = trace.Some(v) }
+
+// setDecodeKVTokens sets the tokens that they had in the KV cache.
+func setDecodeKVTokens(r *passRecord, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }
+
+// setQueuedReqs sets the number of waiting requests.
+func setQueuedReqs(r *passRecord, v float64) { r.QueuedContext = trace.Some(int64(v)) }
+
+// setKVUsage sets the share of the KV cache in use.
+func setKVUsage(r *passRecord, v float64) { r.KVUsage = trace.Some(v) }
 
 // setDecodes sets the generation requests of an engine that generates one token for each.
 func setDecodes(r *passRecord, v float64) {
@@ -104,7 +122,7 @@ type logDecoder struct {
 	plain []byte // buffer for a line without colours
 }
 
-// newLogDecoder reads the lines of a server's log.
+// newLogDecoder returns a decoder of the lines of a server's log.
 func newLogDecoder() source.Decoder[*passLines] {
 	return &logDecoder{passDecoder: newPassDecoder()}
 }
@@ -127,7 +145,8 @@ const mostShown = 120
 // journalBytes is how journald writes a text with escape sequences.
 var journalBytes = []byte(`"MESSAGE":[`)
 
-// Line reads the records of one line. A line without any counts as other.
+// Line reads the records of one line into out and returns nil. A line without a record counts as
+// other.
 func (d *logDecoder) Line(line []byte, out *passLines) *source.Error {
 	rows := len(out.Rows)
 	bad := len(out.Bad)
@@ -148,7 +167,7 @@ func (d *logDecoder) Line(line []byte, out *passLines) *source.Error {
 	return nil
 }
 
-// withoutColours removes ANSI sequences (ESC [ ... letter).
+// withoutColours returns the text without ANSI sequences (ESC [ ... letter).
 func (d *logDecoder) withoutColours(text []byte) []byte {
 	const escape = 0x1b
 	if bytes.IndexByte(text, escape) < 0 {
@@ -219,8 +238,8 @@ func (d *logDecoder) readRecord(f *lineForm, before, text []byte, outer stamp, o
 	out.Rows = append(out.Rows, r)
 }
 
-// parse reads the figures of a record. problem names the one that is wrong, or is "". isRecord is
-// false for another text with the same mark.
+// parse sets the figures of a record in r. problem is the name of the one that is wrong; "" if none
+// is. isRecord is false for another text with the same mark.
 func (f *lineForm) parse(text []byte, r *passRecord) (problem string, isRecord bool) {
 	behindMark := text[min(len(text), len(f.mark)):]
 	switch f.form {
@@ -269,8 +288,9 @@ func (l *lineField) find(text []byte) ([]byte, bool) {
 	return bytes.TrimLeft(figure, " "), ok
 }
 
-// parse reads the number at the start of a text. isKnown is false if the engine wrote that it does
-// not know the figure, or if the line is cut there and the figure is not needed.
+// parse returns the number at the start of a text. isKnown is false if the engine wrote that it
+// does not know the figure, or if the line is cut there and the figure is not needed. ok is false
+// if there is no number.
 func (l *lineField) parse(figure []byte) (v float64, isKnown, ok bool) {
 	isNull := bytes.HasPrefix(figure, []byte("N/A")) || bytes.HasPrefix(figure, []byte("null"))
 	if isNull && !l.isNeeded {

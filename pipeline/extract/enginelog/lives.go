@@ -62,7 +62,8 @@ type Life struct {
 	lastPass int64  // number of its last pass among the engine's passes
 }
 
-// NewLives writes tables below the folder stage.
+// NewLives returns a collector of lives (the passes of one engine run each) that writes tables
+// below the folder stage.
 func NewLives(acc *source.Account, stage string, format table.Format) *Lives {
 	return &Lives{
 		acc:    acc,
@@ -225,7 +226,8 @@ func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 	return nil
 }
 
-// checkPass describes what is impossible about the next pass of a life; "" if nothing is.
+// checkPass returns a description of what is impossible about the next pass of a life; "" if
+// nothing is.
 func checkPass(life *Life, r *passRecord) string {
 	if why := iterationRanges.Check(&r.Iteration); why != "" {
 		return why
@@ -245,9 +247,9 @@ func checkPass(life *Life, r *passRecord) string {
 	return ""
 }
 
-// isRestart reports whether a pass whose index does not follow the last one is the first pass of a
-// restarted engine, and not a repeated or late record. A restart takes seconds, and a copy has the
-// stamp of the original.
+// isRestart reports whether a pass whose index does not follow that of the last pass is the first
+// pass of a restarted engine, as opposed to a repeated or late record. A restart takes seconds, and
+// a copy has the stamp of the original.
 func isRestart(last, next *trace.Iteration) bool {
 	if last.StampNs.OK && next.StampNs.OK && last.StampWall == next.StampWall {
 		return next.StampNs.V >= last.StampNs.V+1e9
@@ -255,7 +257,7 @@ func isRestart(last, next *trace.Iteration) bool {
 	return next.Index == 0 || last.Index-next.Index >= leastRestart
 }
 
-// newLife opens the table of a life that begins with a pass.
+// newLife opens the table of a life that begins with the pass r, and returns the life.
 func (c *Lives) newLife(r *passRecord) (*Life, error) {
 	life := &Life{
 		Engine:  r.Engine,
@@ -296,8 +298,8 @@ func (l *Life) append(r *passRecord, at source.Place) error {
 	return nil
 }
 
-// Close writes the last passes and closes the tables. The lives come in order of engine, then
-// time.
+// Close writes the last passes, closes the tables and returns the lives, in the order of engine,
+// then time.
 func (c *Lives) Close() ([]*Life, error) {
 	slices.SortStableFunc(c.lives, func(a, b *Life) int {
 		return cmp.Or(cmp.Compare(len(a.Engine), len(b.Engine)), cmp.Compare(a.Engine, b.Engine))

@@ -69,9 +69,9 @@ func IsMetrics(data []byte) bool {
 	return false
 }
 
-// ReadSnapshot reads one answer of /metrics. atNs is when it was asked for, used where the
-// text has no time stamps. Lines of other metrics are skipped; a value of one of ours that is
-// no number is an error with its line.
+// ReadSnapshot returns the metrics in one answer of /metrics. atNs is when it was asked for, which
+// is used if the text has no time stamps. Lines of metrics that are not needed are skipped; a
+// needed value that is not a number is an error with its line.
 func ReadSnapshot(data []byte, name string, atNs int64) (*Snapshot, error) {
 	s := &Snapshot{Name: name, AtNs: atNs, Engines: map[string]map[Measure]*Histogram{}}
 	number := 0
@@ -141,8 +141,8 @@ func (s *Snapshot) addSample(text string) error {
 	return nil
 }
 
-// metricLine splits `name{labels} value [ms]` into the name, the labels, and the value and time
-// stamp as fields. Without labels there are no fields.
+// metricLine returns the parts of a line `name{labels} value [ms]`: the name, the labels, and the
+// value and time stamp as fields. A line without labels has no fields.
 func metricLine(text string) (name, labels string, fields []string) {
 	name, rest, _ := strings.Cut(text, "{")
 	labels, value, _ := strings.Cut(rest, "} ")
@@ -206,8 +206,8 @@ type Counters struct {
 // mostMetricsBytes bounds an answer of /metrics.
 const mostMetricsBytes = 64 << 20
 
-// ReadCounters reads the counters of a file; ok is false where it lacks those of the prefix
-// cache, or where one has a value that is no count.
+// ReadCounters returns the counters in a file. ok is false if those of the prefix cache are
+// missing, or if one has a value that is not a count.
 func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, err error) {
 	src, err := source.Open(in, how.Stdin, how.Limits)
 	if src == nil {

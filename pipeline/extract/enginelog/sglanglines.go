@@ -69,7 +69,7 @@ func sglangIndex(behindMark []byte) int64 {
 	return unnumbered
 }
 
-// sglangStamp reads `[YYYY-MM-DD HH:MM:SS DPk TPk]`, whose seconds have a fraction with
+// sglangStamp returns the stamp `[YYYY-MM-DD HH:MM:SS DPk TPk]`, whose seconds have a fraction with
 // SGLANG_LOG_MS.
 func sglangStamp(before, _ []byte) stamp {
 	words := lastBracket(before)
@@ -85,9 +85,9 @@ func lastBracket(before []byte) [][]byte {
 	return bytes.Fields(bytes.TrimRight(inside, "] "))
 }
 
-// sglangRank reads the data-parallel rank as engine and the tensor-parallel rank as process. The
-// lines of pipeline stages but the first are copies. So are those of tensor-parallel ranks but
-// one, which Lives sorts out, since any of them may write.
+// sglangRank returns the data-parallel rank as engine and the tensor-parallel rank as process. The
+// lines of all pipeline stages except the first are copies. So are those of all tensor-parallel
+// ranks but one, which Lives removes, because any rank may be the one that writes.
 func sglangRank(before, _ []byte) (engine, process []byte) {
 	engine = []byte("0")
 	process = []byte("0")

@@ -32,7 +32,7 @@ func (s stamp) finer(o stamp) stamp {
 	return s
 }
 
-// leadingStamp reads the stamp that a collector put before a line: RFC 3339 (docker, kubectl,
+// leadingStamp returns the stamp that a collector put before a line: RFC 3339 (docker, kubectl,
 // CRI), ISO with a zone without colon (journald's short-iso-precise), seconds since 1970 with a
 // fraction (ts '%.s'), or Python's asctime.
 func leadingStamp(line []byte) stamp {
@@ -68,7 +68,7 @@ var stampLayouts = []struct {
 	{"2006-01-02 15:04:05.999999999", false},
 }
 
-// parseStamp reads a time as collectors and JSON loggers write it.
+// parseStamp returns a time in a form that collectors and JSON loggers write.
 func parseStamp(text []byte) stamp {
 	if len(text) < leastStamp || len(text) > mostStamp {
 		return stamp{}
@@ -116,8 +116,8 @@ func resolutionNs(digits int) int64 {
 	return step
 }
 
-// parseEpoch reads seconds (with or without a fraction), milliseconds, microseconds or
-// nanoseconds since 1970; the unit follows from the number of digits.
+// parseEpoch returns a time in seconds (with or without a fraction), milliseconds, microseconds or
+// nanoseconds since 1970. The unit follows from the number of digits.
 func parseEpoch(text []byte) stamp {
 	whole, fraction, hasFraction := bytes.Cut(text, []byte("."))
 	n := len(whole)

@@ -59,8 +59,8 @@ var (
 	}
 )
 
-// tensorrtRank reads the rank of attention in data parallel. The lines of tensor-parallel ranks
-// but the first are copies.
+// tensorrtRank returns the rank in data-parallel attention as engine. The lines of all
+// tensor-parallel ranks except the first are copies.
 func tensorrtRank(_, text []byte) (engine, process []byte) {
 	if v, ok := behindLabel(text, `"attentionDpRank":`); ok {
 		v = bytes.TrimLeft(v, " ")
@@ -74,7 +74,7 @@ func tensorrtRank(_, text []byte) (engine, process []byte) {
 	return []byte("0"), nil
 }
 
-// tensorrtStamp reads `timestamp = YYYY-MM-DD HH:MM:SS`, or MM-DD-YYYY.
+// tensorrtStamp returns the stamp `timestamp = YYYY-MM-DD HH:MM:SS`, or with MM-DD-YYYY.
 func tensorrtStamp(_, text []byte) stamp {
 	const layout = "2006-01-02 15:04:05"
 	text, _ = behindLabel(text, "timestamp = ")

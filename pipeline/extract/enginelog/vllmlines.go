@@ -91,8 +91,8 @@ func parenthesised(text []byte, at int) []byte {
 	return inside
 }
 
-// vllmStamp reads the last stamp of vLLM's own prefix, `MM-DD HH:MM:SS [`: local time in whole
-// seconds. It counts from 1 January of a year that is not named.
+// vllmStamp returns the last stamp in vLLM's own prefix, `MM-DD HH:MM:SS [`: local time in whole
+// seconds. It counts from 1 January of a year that is not written.
 func vllmStamp(before, _ []byte) stamp {
 	const layout = "MM-DD HH:MM:SS"
 	const leapYear = "2000-" // so that 29 February exists

@@ -38,8 +38,8 @@ func unwrap(line []byte) (text []byte, written stamp) {
 	return text, written
 }
 
-// readMessage reads a message: a string, or its bytes in an array, which journald writes where
-// the message has escape sequences.
+// readMessage returns a message: a string, or the bytes in an array, which journald writes if the
+// message has escape sequences.
 func readMessage(c *source.Cursor) []byte {
 	switch c.Peek() {
 	case '"':
@@ -61,7 +61,7 @@ func readMessage(c *source.Cursor) []byte {
 	return nil
 }
 
-// readStamp reads a stamp that is a string or a number.
+// readStamp returns a stamp that is written as a string or a number.
 func readStamp(c *source.Cursor) stamp {
 	switch ch := c.Peek(); {
 	case ch == '"':

@@ -179,6 +179,8 @@ type attrs struct {
 	text  [numSlots][]byte
 }
 
+// reset forgets all attributes. guess is the slot that the first key of the next span or event
+// probably has.
 func (a *attrs) reset(guess slot) {
 	a.set = 0
 	a.wrong = 0
@@ -201,6 +203,7 @@ func (a *attrs) find(key []byte) slot {
 	return s
 }
 
+// has reports whether slot s has a value.
 func (a *attrs) has(s slot) bool { return a.set&(1<<s) != 0 }
 
 // store sets slot s to a value of type got; num is an integer or the bits of a float. A float slot
@@ -225,12 +228,15 @@ func (a *attrs) store(s slot, got attrType, num int64, text []byte) {
 	a.set |= 1 << s
 }
 
+// storeFloat sets slot s to a float.
 func (a *attrs) storeFloat(s slot, v float64) {
 	a.store(s, wantFloat, int64(math.Float64bits(v)), nil)
 }
 
+// float returns the float in slot s.
 func (a *attrs) float(s slot) float64 { return math.Float64frombits(uint64(a.num[s])) }
 
+// int returns the integer in slot s; unknown if the slot has no value.
 func (a *attrs) int(s slot) trace.Opt[int64] {
 	if a.has(s) {
 		return trace.Some(a.num[s])
@@ -238,8 +244,8 @@ func (a *attrs) int(s slot) trace.Opt[int64] {
 	return trace.Opt[int64]{}
 }
 
-// fault describes the first broken attribute: a value of the wrong type, or a key that occurs
-// twice. It is "" if there is none.
+// fault returns a description of the first broken attribute: a value of the wrong type, or a key
+// that occurs twice; "" if there is none.
 func (a *attrs) fault() string {
 	if a.bad != "" {
 		return a.bad

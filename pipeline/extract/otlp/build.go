@@ -45,7 +45,8 @@ func (b *builder) beginMessage(bytes int) {
 // isOverBudget reports whether the records of the message take more memory than it may.
 func (b *builder) isOverBudget() bool { return b.budget < 0 }
 
-// errOverBudget is the error of a message whose records take too much memory.
+// errOverBudget returns the error of a message whose records take too much memory. at is the offset
+// of the place.
 func errOverBudget(at int) *source.Error {
 	return &source.Error{At: at, Code: source.CodeOverLimit,
 		Msg: fmt.Sprintf("got a message whose records would take more than %d MB and %d times its size, want batches of fewer spans",
@@ -64,6 +65,7 @@ const (
 	unusedBytes  = int64(unsafe.Sizeof(Unused{})) + 64
 )
 
+// newBuilder returns the builder of one worker.
 func newBuilder() *builder {
 	return &builder{interned: map[string]string{}, rows: rowPool.Get().(*StepRows), budget: maxRecordBytes}
 }
@@ -84,8 +86,8 @@ func (b *builder) intern(v []byte) string {
 	return s
 }
 
-// clampNs converts an unsigned time to the signed 64 bits of the tables. A time that does not fit
-// makes the span bad.
+// clampNs returns an unsigned time as the signed 64 bits of the tables, ns. A time that does not
+// fit makes the span bad.
 func (b *builder) clampNs(ns uint64) int64 {
 	if ns > math.MaxInt64 {
 		b.cur.Bad = "a time of more than 63 bits"
@@ -197,6 +199,7 @@ func (b *builder) addAPIEvent(e EventName) {
 	}
 }
 
+// secondsToNs returns a time in s as whole ns.
 func secondsToNs(s float64) int64 { return trace.Int(s * 1e9) }
 
 // addJourneyEvent adds an event of a request's journey through the scheduler.
@@ -243,8 +246,8 @@ var countPairs = [...][2]slot{
 	{kvFree, kvTotal},
 }
 
-// contradiction describes how the values of an event contradict each other: in the counts of its
-// batch, in its kind, or because it has no stamp. It is "" if they do not.
+// contradiction returns a description of how the values of an event contradict each other: in the
+// counts of its batch, in its kind, or because it has no stamp; "" if they do not.
 func (a *attrs) contradiction(e EventName) string {
 	n := &a.num
 	name := strings.TrimPrefix(e.String(), "journey.")
@@ -390,8 +393,8 @@ func (b *builder) phase(v []byte) string {
 	return b.intern(v)
 }
 
-// endSpan completes the span: it finds its class from its scope, name and attributes, and removes
-// events that do not belong to that class.
+// endSpan completes the current span and returns it: it sets its class by its scope, name and
+// attributes, and removes events that do not belong to that class.
 func (b *builder) endSpan(scope, name string) *Span {
 	s := b.cur
 	b.cur = nil
@@ -429,7 +432,8 @@ func (b *builder) endSpan(scope, name string) *Span {
 	return s
 }
 
-// stockTimes converts the durations of a stock span from seconds.
+// stockTimes returns the durations of a stock span, a span of unmodified vLLM, converted from
+// seconds.
 func (a *attrs) stockTimes() StockTimes {
 	us := func(s slot) trace.Opt[float64] {
 		if !a.has(s) {

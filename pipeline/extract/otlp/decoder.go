@@ -9,12 +9,14 @@ import (
 // decoder implements source.Decoder for one worker.
 type decoder struct{ b *builder }
 
-// NewDecoder makes the decoder of one worker.
+// NewDecoder returns the decoder of one worker.
 func NewDecoder() source.Decoder[*Batch] { return decoder{newBuilder()} }
 
+// Records returns an empty batch.
 func (decoder) Records() *Batch { return new(Batch) }
 
-// Line decodes a line of OTLP/JSON, or a document of several lines.
+// Line decodes a line of OTLP/JSON, or a document of several lines, into out. It returns the first
+// fault.
 func (d decoder) Line(text []byte, out *Batch) *source.Error {
 	d.b.beginMessage(len(text))
 	err := eachDocument(text, func(document []byte, at int) *source.Error {
@@ -30,7 +32,7 @@ func (d decoder) Line(text []byte, out *Batch) *source.Error {
 	return err
 }
 
-// Message decodes a protobuf TracesData message.
+// Message decodes a protobuf TracesData message into out. It returns the first fault.
 func (d decoder) Message(data []byte, out *Batch) *source.Error {
 	d.b.beginMessage(len(data))
 	return parseProto(data, d.b, out)
@@ -79,7 +81,7 @@ type Unused struct {
 	Events      []NamedCount
 }
 
-// Records is the number of spans and events.
+// Records returns the number of spans and events.
 func (u *Unused) Records() int64 {
 	n := u.Spans
 	for _, e := range u.Events {

@@ -22,7 +22,8 @@ type jsonReader struct {
 	out *Batch
 }
 
-// parseJSON reads every object of a text. Several objects on one line are legal.
+// parseJSON reads every object of a text into out and returns the first error. Several objects on
+// one line are legal.
 func parseJSON(text []byte, b *builder, out *Batch) *source.Error {
 	r := jsonReader{Cursor: source.Cursor{B: text}, builder: b, out: out}
 	for r.Err == nil && r.Peek() != 0 {
@@ -320,7 +321,8 @@ func (r *jsonReader) span(scope string) {
 	r.refuseOverBudget()
 }
 
-// refuseOverBudget stops reading a message whose records take more memory than it may.
+// refuseOverBudget records a fault for a message whose records take more memory than allowed, which
+// ends its reading.
 func (r *jsonReader) refuseOverBudget() {
 	if r.isOverBudget() && r.Err == nil {
 		r.Err = errOverBudget(r.I)
@@ -343,7 +345,7 @@ func (r *jsonReader) id(dst []byte) {
 	}
 }
 
-// stamp reads a time in ns.
+// stamp returns a time in ns.
 func (r *jsonReader) stamp() int64 {
 	ns, _ := r.Stamp()
 	return r.clampNs(ns)

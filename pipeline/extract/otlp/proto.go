@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
-// parseProto reads one TracesData message (spec#wire-proto). The first pass checks all of it, so that
-// the second, which reads, meets no fault.
+// parseProto reads one TracesData message into out (spec#wire-proto). It first checks the whole
+// message and returns the fault if there is one, so that reading meets none.
 func parseProto(data []byte, b *builder, out *Batch) *source.Error {
 	if err := checkMessage(msgTraces, data, 0, 0); err != nil {
 		return err
@@ -86,7 +86,7 @@ func readScopeSpans(data []byte, b *builder, out *Batch) {
 	}
 }
 
-// readSpan reads one span.
+// readSpan returns the span in a message. scope is the name of its instrumentation scope.
 func readSpan(data []byte, scope string, b *builder) *Span {
 	b.beginSpan()
 	s := b.cur
@@ -162,7 +162,8 @@ type protoValue struct {
 	text []byte
 }
 
-// readPair reads a KeyValue. If it has several values, the last one is used.
+// readPair returns the key and the value of a KeyValue. If it has several values, it returns the
+// last one.
 func readPair(data []byte) (key []byte, v protoValue) {
 	v.is = wantNothing
 	for f := range protoFields(data) {
@@ -227,6 +228,7 @@ var (
 	ofSpanID  = fieldType{known: true, wire: wireBytes, length: 8}
 )
 
+// ofMessage returns the type of a field that contains a message of the kind.
 func ofMessage(kind msgKind) fieldType {
 	return fieldType{known: true, wire: wireBytes, inner: kind}
 }
@@ -257,7 +259,7 @@ var fieldTypes = [...][17]fieldType{
 	msgList:  {1: ofMessage(msgPair)},
 }
 
-// typeOfField is the type of a field; it is not known of fields that OTLP does not have.
+// typeOfField returns the type of a field; its known is false for a field that OTLP does not have.
 func typeOfField(kind msgKind, number int32) fieldType {
 	switch {
 	case int(number) < len(fieldTypes[kind]):
@@ -276,10 +278,10 @@ const (
 	wireFixed32 = 5
 )
 
-// checkMessage checks the wire format of a message, the types of the fields that OTLP knows, and the
-// nesting: a hostile message could exhaust the stack, from which a Go program cannot recover. base is
-// the offset of the message in the dump's message, for errors; depth is the number of messages
-// around it.
+// checkMessage returns an error unless the wire format of a message, the types of the fields that
+// OTLP has, and the nesting are right: a hostile message could exhaust the stack, from which a Go
+// program cannot recover. base is the offset of the message in the dump's message, for errors;
+// depth is the number of messages around it.
 func checkMessage(kind msgKind, data []byte, base, depth int) *source.Error {
 	if depth > source.MaxDepth {
 		return &source.Error{At: base, Msg: fmt.Sprintf("got values nested deeper than %d", source.MaxDepth)}
@@ -345,7 +347,7 @@ type protoField struct {
 	data   []byte
 }
 
-// protoFields iterates over the fields of a message that checkMessage has accepted.
+// protoFields returns an iterator over the fields of a message that checkMessage has accepted.
 func protoFields(data []byte) iter.Seq[protoField] {
 	return func(yield func(protoField) bool) {
 		for len(data) > 0 {

@@ -28,7 +28,7 @@ func (id *identity) set(key string, value []byte) {
 	}
 }
 
-// hash is equal for resources with the same identifying attributes.
+// hash returns a number that is equal for resources with the same identifying attributes.
 func (id *identity) hash() uint64 {
 	var text []byte
 	for _, v := range id.values {

@@ -140,8 +140,8 @@ type NamedCount struct {
 	N    int64
 }
 
-// countName adds n events of a name to a list. Only the last entry is compared, which is enough to
-// count a repeated event without memory.
+// countName returns the list with n events of a name added. It compares only the last entry, which
+// is enough to count a repeated event without memory.
 func countName(list []NamedCount, name string, n int64) []NamedCount {
 	if k := len(list); k > 0 && list[k-1].Name == name {
 		list[k-1].N += n
@@ -150,7 +150,7 @@ func countName(list []NamedCount, name string, n int64) []NamedCount {
 	return append(list, NamedCount{name, n})
 }
 
-// classify finds the class of a span from its scope, name and content (spec#wire-versions).
+// classify returns the class of a span by its scope, name and content (spec#wire-versions).
 func classify(s *Span, hasJourney bool) Class {
 	isSteps := strings.HasPrefix(s.Name, "scheduler_steps")
 	switch {

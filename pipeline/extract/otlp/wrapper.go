@@ -14,8 +14,9 @@ var (
 	spansStart   = []byte(`{"resourceSpans":`)
 )
 
-// eachDocument calls use with every OTLP document in a text and the offset at which it begins. A
-// text without a wrapper is one document.
+// eachDocument calls use with every OTLP document in a text and the offset at which it begins, and
+// returns the first error. A text without a wrapper (the JSON that a log collector puts around
+// documents) is one document.
 func eachDocument(text []byte, use func(document []byte, at int) *source.Error) *source.Error {
 	c := source.Cursor{B: text}
 	switch c.Peek() {

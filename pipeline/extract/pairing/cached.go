@@ -12,7 +12,7 @@ import (
 // chain of one prompt thereby has an exact value. For a chain of several prompts, the sum bounds the
 // hits of each prompt, and splitHits guesses values within these bounds.
 
-// bounds are the least and the most tokens of a prompt that may have come from the prefix cache.
+// bounds has the least and the most tokens of a prompt that may have come from the prefix cache.
 type bounds struct{ lo, hi int64 }
 
 // Fill writes into the requests the index of the pass that ended their prompt (Iteration), their
@@ -62,8 +62,8 @@ func (g *Pairing) setIterations(c *chain) {
 	}
 }
 
-// boundLastPrompt lowers the bound of the last prompt's hits where later passes of the chain
-// computed this prompt alone: what they computed of it did not come from the cache.
+// boundLastPrompt lowers the upper bound of the last prompt's hits by what later passes of the
+// chain computed of this prompt alone: these tokens did not come from the cache.
 func (g *Pairing) boundLastPrompt(c *chain) {
 	computed := int64(0)
 	for i := len(c.passes) - 1; i > 0; i-- {

@@ -51,11 +51,11 @@ type edge struct {
 	passes, prompts int32 // number that the chain takes
 }
 
-// chainsOf divides the prompts of a period, in the order of their first chunks, into chains of the
-// prompt passes [from, to). The tokens that a chain did not compute of its prompts must be whole
-// blocks and no more than can have been in the cache. A dynamic program over the number of prompts
-// finds all ways. The result is one of them, in which chains that other ways do not have are marked
-// uncertain. It is false if there is no way, or the search becomes too large.
+// chainsOf returns the prompts of a period, in the order of their first chunks, divided into chains
+// of the prompt passes [from, to). The tokens that a chain did not compute of its prompts must be
+// whole blocks and no more than can have been in the cache. A dynamic program over the number of
+// prompts finds all ways. The result is one of them, in which chains that other ways do not have
+// are marked uncertain. It returns false if there is no way, or if the search becomes too large.
 func (p *passLog) chainsOf(prompts []prompt, from, to int) ([]chain, bool) {
 	byEngine := make([][]int, len(p.engines)) // by engine
 	for i := from; i < to; i++ {

@@ -15,10 +15,11 @@ import (
 // This file compares the hits that were found with the server's own counts: the counters of /metrics
 // and the hit rates in its log (spec#counted-hits).
 
-// Check compares the hits of requests with the server's counters. The counters of two answers of
-// /metrics that were taken while no prompt was half computed enclose a group of requests, whose
-// hits must add up to the difference. If they do not, the cached tokens of the group become unknown
-// again. The findings name the groups that differ, and the answers that were taken within a prompt.
+// Check compares the hits of requests with the server's counters, and returns findings. The
+// counters in two answers of /metrics that were read while no prompt was half computed enclose a
+// group of requests, whose hits must add up to the difference. If they do not, the cached tokens of
+// the group become unknown again. The findings name the groups that differ, and the answers that
+// were read within a prompt.
 func (g *Pairing) Check(answers []enginelog.Counters) []trace.Finding {
 	g.deltas = map[string]int64{}
 	slices.SortStableFunc(answers, func(a, b enginelog.Counters) int {
@@ -74,10 +75,10 @@ func (g *Pairing) inOrder() []int {
 // mostShifts limits the search of placesOf for the number of requests before the first answer.
 const mostShifts = 100_000
 
-// placesOf finds for each answer how many of the requests, in order, it has counted: those whose
-// prompt tokens add up to its counter of queries. It is -1 if no number of requests does. The
-// server may have counted other prompts before the first request; that number is the one on which
-// most answers agree.
+// placesOf returns for each answer how many of the requests, in order, it has counted: those whose
+// prompt tokens add up to its counter of queries; -1 if no number of requests does. The server may
+// have counted other prompts before the first request; that number is the one on which most answers
+// agree.
 func (g *Pairing) placesOf(answers []enginelog.Counters, order []int) []int {
 	best := make([]int, len(answers))
 	if len(answers) == 0 {
@@ -117,9 +118,10 @@ func (g *Pairing) placesOf(answers []enginelog.Counters, order []int) []int {
 }
 
 // compareGroup compares the hits of rows, the requests between the answers a and b, with the
-// difference of the counters. If they agree, requests with unknown hits share what the server
-// counted beyond the known ones. If not, it describes the difference and makes the cached tokens of
-// rows unknown, except those that the server returned with its answers.
+// difference of the counters. If they agree, the requests with unknown hits share what the server
+// counted beyond the known ones, and it returns "". If not, it returns a description of the
+// difference and makes the cached tokens of rows unknown, except those that the server returned
+// with its answers.
 func (g *Pairing) compareGroup(a, b *enginelog.Counters, rows []int) string {
 	want := b.Hits - a.Hits
 	phase := g.rows[rows[0]].Phase.V
@@ -145,7 +147,7 @@ func (g *Pairing) compareGroup(a, b *enginelog.Counters, rows []int) string {
 		"cached tokens of these %d requests are unknown", a.Name, b.Name, want, found, found+most, dropped)
 }
 
-// countPhase counts the requests of a phase among rows.
+// countPhase returns how many of rows belong to a phase.
 func (g *Pairing) countPhase(rows []int, phase string) int {
 	n := 0
 	for _, i := range rows {
@@ -195,9 +197,9 @@ func (g *Pairing) shareCounted(rows []int, want int64) (found, most int64, ok bo
 // rateRequests is the number of requests over which vLLM averages the hit rate that it logs.
 const rateRequests = 1000
 
-// Rate derives cached tokens from the hit rates in the log if no other source knows any. If all
-// rates are 0, no request had a hit. Otherwise the last rate is used if there is one engine and all
-// requests are among the 1000 over which the rate is averaged.
+// Rate sets cached tokens from the hit rates in the log if no other source has any, and returns
+// findings. If all rates are 0, no request had a hit. Otherwise the last rate is used if there is
+// one engine and all requests are among the 1000 over which the rate is averaged.
 func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 	order := g.inOrder()
 	if len(rates) == 0 || len(order) == 0 || g.Paired > 0 {
@@ -232,9 +234,9 @@ func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 		len(rates), 100*last.Frac, outcome, len(order))}
 }
 
-// Drafts describes what passes and clients show of speculative decoding, after Check. In each pass
-// the generation tokens beyond the number of decodes are drafts, and a stream has one chunk for
-// each pass.
+// Drafts returns a description of what passes and clients show of speculative decoding, after
+// Check; "" if nothing. In each pass the generation tokens beyond the number of decodes are drafts,
+// and a stream has one chunk for each pass.
 func (g *Pairing) Drafts(answers []enginelog.Counters) string {
 	passes := 0.0
 	tokens := 0.0

@@ -25,9 +25,9 @@ const (
 	pairedScore   = 1 << 20 // one more paired request outweighs this many skipped periods and stretches
 )
 
-// findMatches goes through the periods and the stretches in order. A period takes the next
-// stretches if together they have as many prompts and generation tokens as the period. If they have
-// not, search decides which periods and stretches to skip.
+// findMatches returns the matches of periods and stretches, which it goes through in order. A
+// period gets the next stretches if together they have as many prompts and generation tokens as the
+// period. Otherwise search decides which periods and stretches to skip.
 func (m *matcher) findMatches() []match {
 	var out []match
 	period := 0
@@ -60,7 +60,7 @@ func (m *matcher) findMatches() []match {
 // pathStep is a period and the first stretch that it takes.
 type pathStep struct{ period, stretch int }
 
-// search decides which of the next periods and stretches to pair and which to skip, by dynamic
+// search returns which of the next periods and stretches to pair and which to skip, by dynamic
 // programming from their ends. It pairs as many requests as possible and then skips as little as
 // possible, not counting stretches that are broken and periods whose passes may be lost.
 func (m *matcher) search(firstPeriod, firstStretch int) []pathStep {
@@ -134,7 +134,7 @@ func (m *matcher) fit(period, from, beyond int) ([]chain, int) {
 	return m.fitWithin(period, from, beyond, len(m.stretches))
 }
 
-// fitWithin is fit with stretches before last only.
+// fitWithin returns what fit does, with stretches before last only.
 func (m *matcher) fitWithin(period, from, beyond, last int) ([]chain, int) {
 	p := m.log
 	q := &m.periods[period]

@@ -47,7 +47,7 @@ func (r *Rules) maxCached(tokens int64) int64 {
 	return reconstruct.MaxCachedBlocks(tokens, r.Block) * r.Block
 }
 
-// wholeBlocks rounds tokens down to whole blocks; 0 for negative ones.
+// wholeBlocks returns tokens rounded down to whole blocks; 0 for negative ones.
 func (r *Rules) wholeBlocks(tokens int64) int64 { return max(0, tokens) / r.Block * r.Block }
 
 // Pairing is the clients' requests with the passes of the log that computed their prompts.
@@ -90,7 +90,7 @@ func Pair(rows []trace.ObservedRequest, rules Rules, engines int,
 	return best, nil
 }
 
-// pairRows pairs requests with the passes of a log and keeps the chains that are certain.
+// pairRows returns the requests paired with the passes of a log, with the chains that are certain.
 func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 	g := &Pairing{
 		rows:    rows,
@@ -114,8 +114,8 @@ func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 	return g
 }
 
-// Account sums the cached tokens of the requests of each phase, phases in the order of time. engine
-// 0 is all requests; otherwise, counted from 1, those of one engine.
+// Account returns the sums of the cached tokens of the requests of each phase, phases in the order
+// of time. engine 0 stands for all requests; otherwise, counted from 1, for those of one engine.
 func (g *Pairing) Account(engine int64) []result.CachedTokens {
 	var out []result.CachedTokens
 	phases := map[string]int{} // index of out

@@ -55,6 +55,7 @@ type engineState struct {
 	leaving []int64
 }
 
+// newPassLog returns an empty log of so many engines.
 func newPassLog(rules Rules, engines int, isAsync bool) *passLog {
 	p := &passLog{rules: rules, isAsync: isAsync, engines: make([]engineState, engines)}
 	for i := range p.engines {
@@ -143,7 +144,7 @@ type stretch struct {
 	isBroken    bool  // passes in it, just before it or just after it are missing
 }
 
-// stretches cuts the prompt passes where every engine was idle.
+// stretches returns the prompt passes divided where every engine was idle.
 func (p *passLog) stretches() []stretch {
 	var out []stretch
 	for i := range p.promptPasses {

@@ -28,7 +28,7 @@ type period struct {
 	hasFailed  bool       // it has failed requests, which may or may not have run
 }
 
-// periodsOf cuts the clients' requests into periods, between which no request was open.
+// periodsOf returns the clients' requests divided into periods, between which no request was open.
 func periodsOf(rows []trace.ObservedRequest, rules *Rules) []period {
 	type request struct {
 		row             int

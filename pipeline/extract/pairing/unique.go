@@ -64,8 +64,9 @@ func (m *matcher) isOffClock(chains []chain, slackNs int64) bool {
 	return 2*off > len(chains)
 }
 
-// onlyMatches keeps matches that agree with the common offset of the clocks and whose periods and
-// stretches have no other match. Alternatives can arise only next to skipped periods or stretches.
+// onlyMatches returns the matches that agree with the common offset of the clocks and whose periods
+// and stretches have no other match. Alternatives can arise only next to skipped periods or
+// stretches.
 func (m *matcher) onlyMatches(found []match) []match {
 	m.offsetNs = m.commonOffset(found)
 	found = slices.DeleteFunc(found, func(x match) bool { return m.isOffClock(x.chains, 0) })

@@ -46,7 +46,7 @@ type Rejected struct {
 	Records int64      `json:"records"`
 }
 
-// NewAccount makes an empty account. reject is called with every drop and may be nil.
+// NewAccount returns an empty account. reject is called with every drop and may be nil.
 func NewAccount(reject func(Rejected) error) *Account {
 	return &Account{
 		Dropped:  map[trace.Code]int64{},
@@ -88,8 +88,8 @@ func (a *Account) Drop(code trace.Code, n int64, at Place, format string, args .
 	}
 }
 
-// Keep counts n records as kept in a table. A negative n takes back records that were dropped
-// later.
+// Keep counts n records as kept in a table. A negative n takes back records that were dropped after
+// they had been counted.
 func (a *Account) Keep(n int64) { a.Kept += n }
 
 // Scope counts n events of a name in a scope of spans. With an empty name it counts spans.
@@ -109,7 +109,7 @@ func (a *Account) Records() result.Records {
 	return r
 }
 
-// ScopeCounts lists what Scope counted, sorted.
+// ScopeCounts returns what Scope counted, sorted.
 func (a *Account) ScopeCounts() []result.ScopeCount {
 	out := []result.ScopeCount{}
 	for k, n := range a.scopes {
@@ -124,7 +124,7 @@ func (a *Account) ScopeCounts() []result.ScopeCount {
 	return out
 }
 
-// ExampleList lists the first drops of each reason, sorted by reason.
+// ExampleList returns the first drops of each reason, sorted by reason.
 func (a *Account) ExampleList() []result.Example {
 	out := []result.Example{}
 	for _, list := range a.examples {

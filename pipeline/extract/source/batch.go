@@ -44,6 +44,7 @@ type fault struct {
 	more      int64 // further faults with the same message and size
 }
 
+// Error returns the message.
 func (f *fault) Error() string { return f.msg }
 
 // orNil returns the batch, or nil for one without messages.

@@ -24,7 +24,7 @@ type Cursor struct {
 	Surrogate bool   // half of a surrogate pair was replaced
 }
 
-// Fail records a fault at the cursor, unless there was one before.
+// Fail records a fault at the cursor, unless there was one before. It returns false.
 func (c *Cursor) Fail(format string, args ...any) bool {
 	if c.Err == nil {
 		c.Err = &Error{At: c.I, Msg: fmt.Sprintf(format, args...)}
@@ -32,7 +32,7 @@ func (c *Cursor) Fail(format string, args ...any) bool {
 	return false
 }
 
-// Unexpected records the fault that the byte at the cursor is not what is wanted.
+// Unexpected records the fault that the byte at the cursor is not what is wanted. It returns false.
 func (c *Cursor) Unexpected(want string) bool {
 	if c.I >= len(c.B) {
 		return c.Fail("got the end of the text, want %s", want)
@@ -55,7 +55,8 @@ func (c *Cursor) Space() {
 	}
 }
 
-// Take skips white space and consumes the byte ch. Any other byte is a fault.
+// Take skips white space and reads the byte ch. It returns false and records a fault if another
+// byte is there.
 func (c *Cursor) Take(ch byte) bool {
 	if c.I < len(c.B) && c.B[c.I] == ch {
 		c.I++
@@ -103,7 +104,8 @@ func (c *Cursor) More(end byte, first *bool) bool {
 	return true
 }
 
-// Key reads an object key and its colon.
+// Key returns an object key, after it has read the colon behind it. It returns false for a fault,
+// as do the methods below.
 func (c *Cursor) Key() ([]byte, bool) {
 	c.Space()
 	k, ok := c.Str()
@@ -133,7 +135,7 @@ func (c *Cursor) MembersOrNull(yield func(key []byte) bool) {
 	}
 }
 
-// Str reads a string. The result refers to the text or, if the string has escapes, to a buffer of
+// Str returns a string. The result refers to the text or, if the string has escapes, to a buffer of
 // the cursor.
 func (c *Cursor) Str() ([]byte, bool) {
 	if c.I >= len(c.B) || c.B[c.I] != '"' {
@@ -162,7 +164,7 @@ func (c *Cursor) Str() ([]byte, bool) {
 	return nil, c.Fail("got the end of the text inside a string")
 }
 
-// escaped reads the rest of a string from its first escape on.
+// escaped returns a string whose first escape is at the cursor; start is where the string begins.
 func (c *Cursor) escaped(start int) ([]byte, bool) {
 	from := len(c.scratch)
 	c.scratch = append(c.scratch, c.B[start:c.I]...)
@@ -184,7 +186,7 @@ func (c *Cursor) escaped(start int) ([]byte, bool) {
 	return nil, c.Fail("got the end of the text inside a string")
 }
 
-// escape appends the character of one escape sequence to scratch.
+// escape appends the character of one escape sequence to scratch. It returns false for a fault.
 func (c *Cursor) escape() bool {
 	if c.I+1 >= len(c.B) {
 		c.I = len(c.B)
@@ -225,7 +227,7 @@ func (c *Cursor) escape() bool {
 	return true
 }
 
-// hex4 reads the four hexadecimal digits of a \u escape at an offset.
+// hex4 returns the number of the four hexadecimal digits of a \u escape at an offset.
 func (c *Cursor) hex4(at int) (rune, bool) {
 	if at+4 > len(c.B) {
 		c.I = len(c.B)
@@ -296,7 +298,7 @@ func (c *Cursor) digits() int {
 	return c.I - start
 }
 
-// Int64 reads an integer of 64 bits, quoted or not, without loss of precision.
+// Int64 returns an integer of 64 bits, quoted or not, without loss of precision.
 func (c *Cursor) Int64() (int64, bool) {
 	at := c.I
 	raw, ok := c.Scalar("an integer")
@@ -311,17 +313,18 @@ func (c *Cursor) Int64() (int64, bool) {
 	return v, true
 }
 
-// Stamp reads an unsigned time in ns, quoted or not.
+// Stamp returns an unsigned time in ns, quoted or not.
 func (c *Cursor) Stamp() (uint64, bool) { return c.unsigned("a time in ns", 64) }
 
-// Count reads an unsigned integer of 32 bits, quoted or not.
+// Count returns an unsigned integer of 32 bits, quoted or not.
 func (c *Cursor) Count() (int64, bool) {
 	c.Space()
 	v, ok := c.unsigned("a count", 32)
 	return int64(v), ok
 }
 
-// unsigned reads an unsigned integer, quoted or not.
+// unsigned returns an unsigned integer of so many bits, quoted or not. want describes it in a
+// fault.
 func (c *Cursor) unsigned(want string, bits int) (uint64, bool) {
 	at := c.I
 	raw, ok := c.Scalar(want)
@@ -336,7 +339,7 @@ func (c *Cursor) unsigned(want string, bits int) (uint64, bool) {
 	return v, true
 }
 
-// Scalar reads a string or a number as text. Anything else, null included, is a fault.
+// Scalar returns a string or a number as text. Anything else, null included, is a fault.
 func (c *Cursor) Scalar(want string) ([]byte, bool) {
 	switch ch := c.Peek(); {
 	case ch == '"':
@@ -347,7 +350,7 @@ func (c *Cursor) Scalar(want string) ([]byte, bool) {
 	return nil, c.Unexpected(want)
 }
 
-// Float reads a double: a number, or a string that strconv accepts, such as NaN or Infinity.
+// Float returns a double: a number, or a string that strconv accepts, such as NaN or Infinity.
 func (c *Cursor) Float() (float64, bool) {
 	c.Space()
 	at := c.I
@@ -366,7 +369,8 @@ func (c *Cursor) Float() (float64, bool) {
 	return v, true
 }
 
-// Skip reads over any value and checks its syntax. depth is the number of values around it.
+// Skip reads over any value and checks its syntax. It returns false for a fault. depth is the
+// number of values around it.
 func (c *Cursor) Skip(depth int) bool {
 	if depth > MaxDepth {
 		return c.Fail("got values nested deeper than %d", MaxDepth)
@@ -401,8 +405,9 @@ func (c *Cursor) Skip(depth int) bool {
 	return c.Err == nil
 }
 
-// skipNumber reads over a number. A number with an exponent that overflows a double is a fault, as
-// it is in OpenTelemetry's decoder, which converts even numbers that it does not use.
+// skipNumber reads over a number. It returns false for a fault, which a number with an exponent
+// that overflows a double is too, as in OpenTelemetry's decoder, which converts even numbers that
+// it does not use.
 func (c *Cursor) skipNumber() bool {
 	at := c.I
 	raw, ok := c.Number()
@@ -416,7 +421,7 @@ func (c *Cursor) skipNumber() bool {
 	return true
 }
 
-// Word reads w, which is true, false or null.
+// Word reads w, which is true, false or null. It returns false for a fault.
 func (c *Cursor) Word(w string) bool {
 	if len(c.B)-c.I >= len(w) && string(c.B[c.I:c.I+len(w)]) == w {
 		c.I += len(w)
@@ -439,4 +444,5 @@ type Error struct {
 	Code trace.Code // CodeUnreadable if empty
 }
 
+// Error returns the message.
 func (e *Error) Error() string { return e.Msg }

@@ -23,6 +23,7 @@ func UntilDone(ctx context.Context, r io.Reader) io.Reader {
 	return &interruptible{ctx: ctx, r: r, block: make([]byte, 1<<18)}
 }
 
+// Read returns the bytes that a background goroutine has read, or the context's error when it ends.
 func (i *interruptible) Read(p []byte) (int, error) {
 	for len(i.rest) == 0 {
 		if i.err == nil {

@@ -58,10 +58,10 @@ func (l *Lines[T]) Number(before int64) {
 // a row that holds the row's line number.
 type LineDecoder[T any] func(*T) *int64
 
-// Records makes the records of one batch.
+// Records returns an empty list for the records of one batch.
 func (d LineDecoder[T]) Records() *Lines[T] { return &Lines[T]{line: d} }
 
-// Message refuses binary messages.
+// Message returns an error: these files have no binary messages.
 func (LineDecoder[T]) Message([]byte, *Lines[T]) *Error {
 	return &Error{Msg: "got a length-prefixed message, want lines of text"}
 }

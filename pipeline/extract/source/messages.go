@@ -23,7 +23,7 @@ type messages struct {
 // lengthPrefix is the length in front of each message, big-endian.
 type lengthPrefix [4]byte
 
-// next makes the next batch and decompresses framed messages. A message that is lost ends the
+// next returns the next batch, after it has decompressed framed messages. A lost message ends the
 // batch, so that the messages of a batch have consecutive numbers.
 func (r *messages) next(buf *[]byte) (*batch, error) {
 	b := &batch{form: formProto, data: (*buf)[:0]}
@@ -76,8 +76,8 @@ func (r *messages) cutFault(have, want int64) *fault {
 		msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
 }
 
-// message appends the next message, of want bytes, to dst. It allocates memory as bytes arrive,
-// because a damaged length may be huge.
+// message returns dst with the next message, of want bytes, appended. It allocates memory as bytes
+// arrive, because a damaged length may be huge.
 func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	if want > r.src.Limits.MaxLine {
 		have, err := io.CopyN(io.Discard, r.src.R, want)
@@ -118,7 +118,7 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	return r.unframe(dst, buf.Bytes())
 }
 
-// unframe appends the content of one zstd frame to dst.
+// unframe returns dst with the content of one zstd frame appended.
 func (r *messages) unframe(dst, frame []byte) ([]byte, error) {
 	lost := int64(len(frame)) + 4
 	if r.dec == nil {

@@ -19,8 +19,8 @@ import (
 // length in four bytes (big-endian). packLines converts such a recording to the JSON lines in which
 // these batches are also recorded: message n becomes line n.
 
-// isMessagePack recognises a recording of batches by its beginning. framed is set if lengths
-// precede them.
+// isMessagePack reports whether a recording begins with a batch in MessagePack. framed is set if
+// each batch follows its length.
 func isMessagePack(head []byte) (isPack, framed bool) {
 	isBatch := func(b []byte) bool { return len(b) >= 2 && b[0] >= 0x92 && b[0] <= 0x94 && b[1] == 0xcb }
 	if isBatch(head) {
@@ -41,6 +41,7 @@ type packLines struct {
 	err    error  // Read returns it after line
 }
 
+// Read returns the JSON lines.
 func (p *packLines) Read(dst []byte) (int, error) {
 	for p.at == len(p.line) {
 		if p.err != nil {
@@ -77,7 +78,7 @@ func (p *packLines) message() error {
 	return nil
 }
 
-// uint reads an unsigned big-endian integer of some bytes.
+// uint returns an unsigned big-endian integer of so many bytes.
 func (p *packLines) uint(bytes int) (v uint64, err error) {
 	var b [8]byte
 	n, err := io.ReadFull(p.r, b[8-bytes:])

@@ -51,7 +51,7 @@ func (p *Parsed[R]) Number(before int64) {
 	p.Records.Number(before)
 }
 
-// parse decodes a batch.
+// parse returns the decoded records of a batch.
 func parse[R records](b *batch, d Decoder[R]) *Parsed[R] {
 	out := &Parsed[R]{Batch: b, Records: d.Records(), form: b.form, bytes: int64(len(b.data)), faults: b.faults}
 	switch {

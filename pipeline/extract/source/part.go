@@ -48,7 +48,8 @@ func Cut(in []Input, every int64) ([][]Part, error) {
 	return out, nil
 }
 
-// cutFile cuts an input. endsLine is set if the file ends with a whole line or message.
+// cutFile returns the parts of an input, of about every bytes. endsLine is set if the file ends
+// with a whole line or message.
 func cutFile(in *Input, every int64) (parts []Part, endsLine bool, err error) {
 	if st, err := os.Stat(in.Path); err != nil || !st.Mode().IsRegular() || st.Size() == 0 {
 		return nil, false, nil // the error is reported when the file is read
@@ -83,7 +84,7 @@ func cutFile(in *Input, every int64) (parts []Part, endsLine bool, err error) {
 	return nil, endsLine, nil
 }
 
-// cutLines cuts a file of lines.
+// cutLines returns the parts of a file of lines.
 func cutLines(size, every int64) (out []Part) {
 	for at := int64(0); at < size; at += every {
 		out = append(out, Part{partOfLines, at, min(at+every, size)})
@@ -121,7 +122,7 @@ func cutMessages(f io.ReaderAt, framing form, size, every int64) (out []Part, er
 	return out, nil
 }
 
-// openPart opens a part of a file. The part states its framing, so nothing is recognised.
+// openPart opens a part of a file. The part states its framing, so nothing has to be recognised.
 func openPart(from *Input, limits Limits) (*Source, error) {
 	f, err := files.Open(from.Path, false)
 	if err != nil {
@@ -182,6 +183,7 @@ func (r *partReader) begin() error {
 	return nil
 }
 
+// Read returns bytes of the part, to the end of the line that its last byte belongs to.
 func (r *partReader) Read(p []byte) (int, error) {
 	if r.ended || len(p) == 0 {
 		return 0, io.EOF

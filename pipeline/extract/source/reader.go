@@ -32,6 +32,7 @@ type reader struct {
 	awaitLong func() // waits until no other long line is in memory
 }
 
+// newReader returns a reader of the inputs.
 func newReader(in []Input, o *Options) *reader {
 	return &reader{in: in, limits: o.Limits, stdin: o.Stdin, anyText: o.AnyText, file: -1}
 }
@@ -128,7 +129,7 @@ func (r *reader) close() {
 	r.sums.finish()
 }
 
-// broken makes a batch with the fault of a file whose rest cannot be read.
+// broken returns a batch with the fault of a file whose rest cannot be read.
 func (r *reader) broken(err error) *batch {
 	f := fault{
 		code:   CodeUnreadable,
@@ -147,14 +148,15 @@ func (r *reader) broken(err error) *batch {
 	return r.faultBatch(f)
 }
 
-// gap makes a batch with the fault of a broken place after which the stream continues. The line or
-// message that contains the place is lost as well.
+// gap returns a batch with the fault of a broken place after which the stream continues. The line
+// or message that contains the place is lost as well.
 func (r *reader) gap(g *gap) *batch {
 	b := r.faultBatch(fault{code: CodeUnreadable, line: 1, offset: g.at, bytes: max(1, g.Lost), msg: g.Error()})
 	b.lost = 1
 	return b
 }
 
+// faultBatch returns a batch with one fault and no data.
 func (r *reader) faultBatch(f fault) *batch { return &batch{form: r.src.form, faults: []fault{f}} }
 
 // AsSyntax returns the error with a place that err wraps, or nil.
@@ -186,7 +188,7 @@ func (r *reader) cutBatch(buf *[]byte) (*batch, error) {
 	return r.framed.next(buf)
 }
 
-// lines makes the next batch of whole lines.
+// lines returns the next batch of whole lines.
 func (r *reader) lines(buf *[]byte) (*batch, error) {
 	if r.fresh {
 		r.fresh = false
@@ -235,8 +237,9 @@ func (r *reader) lines(buf *[]byte) (*batch, error) {
 // Newline separates lines.
 var Newline = []byte{'\n'}
 
-// lastNewline is bytes.LastIndexByte for text with few newlines. It searches pages from the end,
-// each forwards, because only bytes.IndexByte uses vector instructions.
+// lastNewline returns what bytes.LastIndexByte does for '\n', for text with few newlines. It
+// searches pages from the end, each forwards, because only bytes.IndexByte uses vector
+// instructions.
 func lastNewline(data []byte) int {
 	const page = 4096
 	for end := len(data); end > 0; end -= page {
@@ -248,7 +251,7 @@ func lastNewline(data []byte) int {
 	return -1
 }
 
-// lineBatch makes a batch of whole lines; nil for no data.
+// lineBatch returns a batch of whole lines; nil for no data.
 func (r *reader) lineBatch(data []byte) *batch {
 	if len(data) == 0 {
 		return nil
@@ -258,7 +261,8 @@ func (r *reader) lineBatch(data []byte) *batch {
 	return b
 }
 
-// skipLine skips the rest of a line that is too long, of which seen bytes were read.
+// skipLine skips the rest of a line that is too long, of which seen bytes were read, and returns a
+// batch with its fault.
 func (r *reader) skipLine(seen int64) (*batch, error) {
 	f := lineTooLong(1, r.pos, 0, r.limits.MaxLine)
 	for {
@@ -279,8 +283,8 @@ func (r *reader) skipLine(seen int64) (*batch, error) {
 	}
 }
 
-// joinCarried decides what the unfinished last line of the previous file is. It may be whole and
-// lack only its newline, or continue in this file, or be cut.
+// joinCarried decides what the unfinished last line of the previous file is, and returns a batch
+// with it: it may be whole and lack only its newline, continue in this file, or be cut.
 func (r *reader) joinCarried() (*batch, error) {
 	tail := r.carry
 	if tail == nil {
@@ -319,7 +323,7 @@ func (r *reader) joinCarried() (*batch, error) {
 	}
 }
 
-// tail makes a batch of a line that began in the previous file.
+// tail returns a batch of a line that began in the previous file.
 func (r *reader) tail(data []byte) *batch { return &batch{File: -1, form: formLines, data: data} }
 
 // wholeJSON reports whether text is one or more complete JSON values.
@@ -333,7 +337,8 @@ func wholeJSON(text []byte) bool {
 	return c.I == len(text)
 }
 
-// whole makes one batch of the whole input, which is a document of many lines or a single message.
+// whole returns one batch of the whole input, which is a document of many lines or a single
+// message.
 func (r *reader) whole(buf *[]byte) (*batch, error) {
 	if r.src.Size == 0 || r.src.Size > longBytes {
 		r.awaitLong()

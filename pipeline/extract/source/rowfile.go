@@ -23,7 +23,7 @@ type RowFile struct {
 	base int64  // offset of page in the file
 }
 
-// RowFile makes a row file in the folder of m. Closing m closes it.
+// RowFile returns a new row file in the folder of m. Closing m closes it.
 func (m *Memory) RowFile() *RowFile {
 	s := &RowFile{dir: m.Dir}
 	m.files = append(m.files, s)

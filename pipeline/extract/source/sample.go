@@ -94,7 +94,7 @@ func (s *Stamps) bounds() (from, to int64) {
 	return s.from, s.to
 }
 
-// Check describes how far a stamp is outside of bounds; "" if it is inside.
+// Check returns a description of how far a stamp (ns) is outside of the bounds; "" if it is inside.
 func (s *Stamps) Check(name string, ns int64) string {
 	from, to := s.bounds()
 	if ns >= from && ns <= to {

@@ -11,8 +11,8 @@ const (
 	highs = 0x8080808080808080
 )
 
-// special sets the high bit of each byte of x that is a quote, a backslash or a control character, at
-// which the fast path of reading a string ends.
+// special returns x with the high bit of each byte that is a quote, a backslash or a control
+// character set, and all other bits 0. At such a byte the fast path of reading a string ends.
 func special(x uint64) uint64 {
 	quote := x ^ ones*'"'
 	slash := x ^ ones*'\\'
@@ -47,9 +47,9 @@ var pow10 = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1
 	1e17, 1e18,
 	1e19, 1e20, 1e21, 1e22}
 
-// QuickFloat converts a plain decimal whose digits fit into 53 bits. Both operands of its only
-// division are then exact, so the result is correctly rounded (Clinger 1990). It returns false for
-// other numbers.
+// QuickFloat returns the value of a plain decimal whose digits fit into 53 bits. Both operands of
+// its only division are then exact, so the result is correctly rounded (Clinger 1990). It returns
+// false for other numbers.
 func QuickFloat(s []byte) (float64, bool) {
 	isNegative := len(s) > 0 && s[0] == '-'
 	if isNegative {

@@ -39,6 +39,7 @@ type counter struct {
 	sum hash.Hash // hash of all bytes read; nil if not wanted
 }
 
+// Read reads from the file, counts the bytes and adds them to the hash.
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
@@ -168,6 +169,7 @@ type expansionGuard struct {
 	r io.Reader
 }
 
+// Read returns decompressed bytes, or an error if they exceed the bounds.
 func (g *expansionGuard) Read(p []byte) (int, error) {
 	n, err := g.r.Read(p)
 	g.s.out += int64(n)
@@ -187,7 +189,7 @@ var errCut = errors.New("unexpected end of the stream")
 // IsCut reports whether an error means that a compressed stream ended too early.
 func IsCut(err error) bool { return errors.Is(err, errCut) }
 
-// Errorf makes an error of the file without a line.
+// Errorf returns an error of the file without a line.
 func (s *Source) Errorf(code trace.Code, format string, args ...any) *trace.SyntaxError {
 	return &trace.SyntaxError{File: s.Name, Code: code, Msg: fmt.Sprintf(format, args...)}
 }
@@ -241,9 +243,9 @@ func (s *Source) sniff() error {
 	return nil
 }
 
-// isRequest recognises an ExportTraceServiceRequest without a length before it: field 1 with a
-// length, and in it a resource or spans. Read as a length prefix, these bytes would mean more than
-// 160 MB.
+// isRequest reports whether a message begins like an ExportTraceServiceRequest without a length
+// before it: field 1 with a length, and in it a resource or spans. Read as a length prefix, these
+// bytes would mean more than 160 MB.
 func isRequest(head []byte) bool {
 	if len(head) < 4 || head[0] != 0x0a {
 		return false
@@ -308,6 +310,7 @@ func (s *Source) peek(n int) ([]byte, error) {
 // errOnce is a reader that returns an error once and io.EOF afterwards.
 type errOnce struct{ err error }
 
+// Read returns the error once, then io.EOF.
 func (e *errOnce) Read([]byte) (int, error) {
 	err := e.err
 	e.err = io.EOF

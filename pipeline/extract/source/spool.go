@@ -31,7 +31,7 @@ type spoolRec struct {
 
 const spoolRecBytes = 24
 
-// compareRecs compares rows by key, then by arrival.
+// compareRecs returns the order of two rows: by key, then by arrival.
 func compareRecs(a, b spoolRec) int {
 	return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.seq, b.seq))
 }
@@ -54,7 +54,7 @@ type Memory struct {
 	files  []*RowFile
 }
 
-// Spool makes a spool that shares the memory.
+// Spool returns an empty spool that shares the memory of m.
 func (m *Memory) Spool() *Spool {
 	s := &Spool{mem: m}
 	m.spools = append(m.spools, s)
@@ -216,7 +216,7 @@ type Sorter[T any] struct {
 	buf   []byte
 }
 
-// NewSorter makes a sorter that shares the memory.
+// NewSorter returns an empty sorter that shares the memory of m.
 func NewSorter[T any](m *Memory) *Sorter[T] {
 	return &Sorter[T]{Spool: m.Spool(), codec: files.NewCodec[T]()}
 }

@@ -26,6 +26,7 @@ type frames struct {
 	err  error  // to be returned by the next Read
 }
 
+// newFrames returns a reader of concatenated zstd frames.
 func newFrames(in *bufio.Reader) (*frames, error) {
 	f := &frames{in: in}
 	dec, err := zstd.NewReader(compressed{f}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(1<<27))
@@ -39,6 +40,7 @@ func newFrames(in *bufio.Reader) (*frames, error) {
 // compressed is the reader that the decoder reads from. It notes where frames begin.
 type compressed struct{ f *frames }
 
+// Read passes compressed bytes to the decoder.
 func (c compressed) Read(p []byte) (int, error) {
 	n, err := c.f.in.Read(p)
 	c.f.noteMagic(p[:n])
@@ -69,6 +71,7 @@ type gap struct {
 	err      error
 }
 
+// Error returns where the stream is broken and where it continues.
 func (g *gap) Error() string {
 	return fmt.Sprintf("zstd frame at byte %d is broken, read on at byte %d: %v", g.at, g.at+g.Lost, g.err)
 }
@@ -79,6 +82,8 @@ func AsGap(err error) *gap {
 	return g
 }
 
+// Read returns decompressed bytes. After a broken frame it returns a gap, and then continues with
+// the next frame.
 func (f *frames) Read(p []byte) (int, error) {
 	if err := f.err; err != nil {
 		f.err = nil
@@ -110,7 +115,7 @@ func (f *frames) resume(broken error) error {
 	return g
 }
 
-// seekMagic skips bytes up to the next frame's magic number.
+// seekMagic skips bytes up to the next frame's magic number and returns how many.
 func seekMagic(in *bufio.Reader) (skipped int64, found bool) {
 	for {
 		buf, err := in.Peek(in.Size())
@@ -127,7 +132,7 @@ func seekMagic(in *bufio.Reader) (skipped int64, found bool) {
 	}
 }
 
-// isZstd recognises a frame or a skippable frame.
+// isZstd reports whether data begins with a frame or a skippable frame.
 func isZstd(head []byte) bool {
 	if len(head) < 4 {
 		return false

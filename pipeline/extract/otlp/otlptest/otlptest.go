@@ -55,7 +55,7 @@ func (s Span) JSON() string {
 	return b.String()
 }
 
-// Line is one line of a dump: the spans, each in a scope of its own.
+// Line returns one line of a dump with the spans, each in a scope of its own.
 func Line(service string, spans ...Span) string {
 	var scopes []string
 	for _, s := range spans {
@@ -115,7 +115,7 @@ func Life(startNs, first int64) []Journey {
 	}
 }
 
-// Core is sample k of request n; the parent is the API span of n.
+// Core returns the core span of sample k of request n. Its parent is the API span of n.
 func Core(n, k int64, id string, life []Journey) Span {
 	s := Span{
 		Scope: "vllm.scheduler", Name: "llm_core", Trace: n, ID: n<<8 | 2 + k, Parent: n<<8 | 1,
@@ -159,7 +159,7 @@ func Snapshot(step int64, core string, computed, tokens int64) string {
 			1), Int("kv.blocks_cached_gpu", 0))
 }
 
-// StepSpan is scheduler_steps_<seq> over the events.
+// StepSpan returns a span scheduler_steps_<seq> with the events.
 func StepSpan(seq, from, to int64, events ...string) Span {
 	return Span{
 		Scope: "vllm.scheduler.step", Name: fmt.Sprintf("scheduler_steps_%d", seq), Trace: 1<<40 | seq, ID: 1<<40 | seq,
@@ -205,16 +205,16 @@ var encoder = sync.OnceValue(func() *zstd.Encoder {
 	return enc
 })
 
-// Compress is text as one zstd frame.
+// Compress returns the text as one zstd frame.
 func Compress(text []byte) []byte { return encoder().EncodeAll(text, nil) }
 
-// Framed is text behind its length as 4 bytes, big-endian.
+// Framed returns the text after its length in 4 bytes, big-endian.
 func Framed(text []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
 }
 
-// Proto turns a line of OTLP/JSON into protobuf as the collector writes it; nil
-// when the line is no OTLP.
+// Proto returns a line of OTLP/JSON as protobuf, as the collector writes it; nil if the line is not
+// OTLP.
 func Proto(line []byte) []byte {
 	var u ptrace.JSONUnmarshaler
 	t, err := u.UnmarshalTraces(line)
