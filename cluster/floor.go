@@ -46,24 +46,20 @@ func (f *Floor) noteArrival(r *Request, nowUs int64) (cold bool) {
 	return r.Prefix != 0 && g.count <= coldRequests && nowUs-g.firstUs <= coldUs
 }
 
-// hasCredit reports whether the request's group may have one more request admitted.
+// hasCredit reports whether the request's group has credit for one more admission by the floor.
 func (f *Floor) hasCredit(r *Request) bool {
-	// hasCredit reports whether the request's group has credit for one more admission by the floor.
 	return f != nil && f.groups[r.Prefix] != nil && f.groups[r.Prefix].credit >= 1
 }
 
-// isPaused reports whether the floor admits nothing at present.
+// isPaused reports whether the floor pauses at nowUs because the last requests that it admitted
+// all missed their targets.
 func (f *Floor) isPaused(nowUs int64) bool {
-	// isPaused reports whether the floor pauses at nowUs because the last requests that it admitted
-	// all missed their targets.
 	return f != nil && f.missed >= inVain && nowUs < f.untilUs
 }
 
-// noteFirstToken records when a request that the floor admitted got its first token. After inVain
-// late ones in a row the floor pauses for restUs.
+// noteFirstToken records the first token, at atUs, of a request that the floor admitted tookUs
+// ago. After inVain misses of the TTFT target in a row the floor pauses for restUs.
 func (f *Floor) noteFirstToken(r *Request, atUs, tookUs int64) {
-	// noteFirstToken records the first token, at atUs, of a request that the floor admitted tookUs
-	// ago. After inVain misses of the TTFT target in a row the floor pauses for restUs.
 	f.missed++
 	f.untilUs = atUs + restUs
 	if r.WaitedUs+tookUs <= r.SLOTTFTUs {

@@ -222,11 +222,9 @@ func CheckInputs(inputs []coeff.Input, dir string) (n Inputs, changed []trace.Fi
 	return n, changed, nil
 }
 
-// impossible lists the step-time coefficients of the wrong sign: the relative
-// recipe never fits one, so that somebody's hand did. Empty when there is none.
+// impossible returns a finding for each step-time coefficient of the wrong sign. A fit by the
+// relative recipe never has one, so the file was edited.
 func impossible(s *coeff.Set) []trace.Finding {
-	// impossible returns a finding for each step-time coefficient of the wrong sign. A fit by the
-	// relative recipe never has one, so the file was edited.
 	if s.Recipe != "relative" {
 		return nil
 	}

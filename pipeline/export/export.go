@@ -117,7 +117,6 @@ type Options struct {
 
 // Check returns an error that names the first option out of range.
 func (o Options) Check() error {
-	// Check returns an error that names the first option out of range.
 	for _, v := range []struct {
 		flag  string
 		value float64
