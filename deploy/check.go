@@ -154,7 +154,7 @@ const (
 	unknownKey      trace.Code = "unknown_key"
 	BadSetting      trace.Code = "bad_setting"
 	unknownHardware trace.Code = "unknown_hardware"
-	unknownFlag     trace.Code = "unknown_flag"
+	UnknownFlag     trace.Code = "unknown_flag"
 	asyncAssumed    trace.Code = "async_assumed"
 	kvBlocksAssumed trace.Code = "kv_blocks_assumed"
 	BadHardware     trace.Code = "bad_hardware"

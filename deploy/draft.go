@@ -22,6 +22,7 @@ type Draft struct {
 	notes  map[string]string // comments beside values that were derived or assumed
 
 	findings []trace.Finding // settings that were left out, with the reason
+	refused  error           // the first flag with a value that vLLM does not start with
 
 	// From a log:
 
@@ -70,7 +71,7 @@ func (d *Draft) Findings(m *model.Model) []trace.Finding {
 	out := slices.Clone(d.findings)
 	version, _ := d.Get("vllm.version").(string)
 	if v, ok := vllm.ParseRelease(version); ok && vllm.NewestFlags().Before(v) {
-		out = append(out, trace.Findingf(unknownFlag, "vLLM %s is newer than the flags this version knows: those of %s are taken", version,
+		out = append(out, trace.Findingf(UnknownFlag, "vLLM %s is newer than the flags this version knows: those of %s are taken", version,
 			vllm.NewestFlags()))
 	}
 	get := func(flag string) any { return d.Get(pathOfFlag(flag)) }

@@ -46,7 +46,13 @@ func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draf
 			return nil, err
 		}
 	}
-	return d, d.readConfigFile(version, read)
+	if err := d.readConfigFile(version, read); err != nil {
+		return d, err
+	}
+	if d.refused != nil {
+		return nil, d.refused
+	}
+	return d, nil
 }
 
 // readConfigFile adds the settings of the file that --config names, a mapping of flags without dashes.
@@ -59,7 +65,7 @@ func (d *Draft) readConfigFile(version string, read func(name string) ([]byte, e
 	delete(d.values, "vllm.config")
 	text, err := read(name)
 	if err != nil {
-		d.addFinding(trace.Findingf(unknownFlag, "--config %s: %v; what it says is missing here", name, err))
+		d.addFinding(trace.Findingf(UnknownFlag, "--config %s: %v; what it says is missing here", name, err))
 		return nil
 	}
 	node, err := files.ParseYAML(text, name)
@@ -90,6 +96,9 @@ func (d *Draft) readConfigFile(version string, read func(name string) ([]byte, e
 			file.storeFlag(name, values[key])
 		}
 	}
+	if d.refused == nil {
+		d.refused = file.refused
+	}
 	d.Merge(file)
 	return nil
 }
@@ -111,7 +120,7 @@ func (d *Draft) findServeArgs(words []string) ([]string, error) {
 			}
 		}
 		if name, _, ok := strings.Cut(w, "="); ok && strings.HasPrefix(name, "LMCACHE_") {
-			d.addFinding(trace.Findingf(unknownFlag, "%s: settings of LMCache's environment are missing here; state them in kv_connector_extra_config, "+
+			d.addFinding(trace.Findingf(UnknownFlag, "%s: settings of LMCache's environment are missing here; state them in kv_connector_extra_config, "+
 				"as lmcache.chunk_size", name))
 		}
 		if m := imageTag.FindStringSubmatch(w); m != nil {
@@ -217,7 +226,7 @@ func (d *Draft) unknownFlag(shown, key, version string) {
 	if word := files.Nearest(key, slices.Concat(serveFlags(version), slices.Sorted(maps.Keys(runKeys().ofFlag)))); word != "" {
 		near = " (did you mean --" + strings.ReplaceAll(word, "_", "-") + "?)"
 	}
-	d.addFinding(trace.Findingf(unknownFlag, "%s is no flag of %s that this version knows%s; it is left out", shown, what, near))
+	d.addFinding(trace.Findingf(UnknownFlag, "%s is no flag of %s that this version knows%s; it is left out", shown, what, near))
 }
 
 // storeInnerFlag stores one value of a flag that is a mapping: --speculative-config.method.
@@ -252,6 +261,9 @@ func knownFlag(key, version string) bool {
 func (d *Draft) storeFlag(key string, v any) {
 	if vllm.IsSecret(key) {
 		return
+	}
+	if why := vllm.RefusedValue(key, v); why != "" && d.refused == nil {
+		d.refused = trace.Errorf(vllm.BadCommandLine, "command line: --%s: %s", strings.ReplaceAll(key, "_", "-"), why)
 	}
 	target := pathOfFlag(key)
 	if n, ok := v.(int64); key == "max_model_len" && (!ok || n < 1) {

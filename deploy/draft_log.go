@@ -175,7 +175,7 @@ func (d *Draft) readArgs(text string) {
 	values, ok := vllm.ParsePython(text)
 	dict, isDict := values.(map[string]any)
 	if !ok || !isDict {
-		d.addFinding(trace.Findingf(unknownFlag, "the log's non-default args are not a Python mapping: the settings in them are missing here"))
+		d.addFinding(trace.Findingf(UnknownFlag, "the log's non-default args are not a Python mapping: the settings in them are missing here"))
 		return
 	}
 	d.hasArgs = true

@@ -231,6 +231,10 @@ func (d *document) keepFlags(e *vllm.Engine, s *files.Section) {
 			d.Fail(key, badRunYAML, "", "vllm.%s: %v", key.Value, err)
 			return
 		}
+		if why := vllm.RefusedValue(key.Value, value); why != "" {
+			d.Fail(node, badRunYAML, "", "vllm.%s: %s", key.Value, why)
+			return
+		}
 		e.Keep(key.Value, value)
 	}
 }

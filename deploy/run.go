@@ -48,8 +48,11 @@ func LoadRunFile(name string, set ...string) (*Deployment, error) {
 
 // LoadSettings is LoadRun without a file: the settings supply everything.
 func LoadSettings(set ...string) (*Deployment, error) {
-	return loadRun(embed.FS{}, "settings", "", set)
+	return loadRun(embed.FS{}, SettingsName, "", set)
 }
+
+// SettingsName stands in errors of LoadSettings where those of other deployments have a file name.
+const SettingsName = "settings"
 
 // loadRun reads the file base of the folder dir, which fsys has.
 func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {

@@ -18,8 +18,10 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -92,10 +94,41 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		return exitUsage
 	case errors.As(err, new(*pipeline.VerdictError)), errors.As(err, &coded) && coded.Code == export.PoorProjection:
 		return exitGate
-	case coded != nil && isUsage(coded.Code):
+	case coded != nil && isUsage(coded.Code), isSetting(err), s.isWrongName(err):
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// isSetting reports whether an error is of a value that came from flags and not from a file.
+func isSetting(err error) bool {
+	at, ok := errors.AsType[*trace.SyntaxError](err)
+	return ok && at.File == deploy.SettingsName
+}
+
+// isWrongName reports whether an error is about a word of the command line that names no file and no
+// model, or a flag within --vllm that there is none of.
+func (s *session) isWrongName(err error) bool {
+	code := trace.CodeOf(err)
+	if code == deploy.UnknownFlag {
+		return true
+	}
+	if !errors.Is(err, fs.ErrNotExist) && code != model.MissingConfig && code != extract.CodeNoRuns &&
+		!strings.Contains(err.Error(), "no such file") {
+		return false
+	}
+	for _, word := range s.args {
+		if _, value, isFlag := strings.Cut(word, "="); isFlag && strings.HasPrefix(word, "-") {
+			word = value
+		}
+		if word == "" || strings.HasPrefix(word, "-") || !strings.Contains(err.Error(), word) {
+			continue
+		}
+		if _, gone := os.Lstat(word); errors.Is(gone, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
 }
 
 // errorMessages returns the message of each error that is joined in err.

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/trace"
@@ -87,8 +88,8 @@ func unknownCode(all []explained, arg string) error {
 	for _, e := range all {
 		names = append(names, string(e.Code))
 	}
-	return (&trace.Error{Msg: fmt.Sprintf("no code %q", arg)}).WithHint(cmp.Or(didYouMean(arg, names),
-		"blis-train explain lists every code"))
+	return &option.Misuse{Msg: fmt.Sprintf("no code %q", arg),
+		Hint: cmp.Or(didYouMean(arg, names), "blis-train explain lists every code")}
 }
 
 // codeText explains every code: what happened and what to do about it, by package. A code

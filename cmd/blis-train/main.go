@@ -44,7 +44,7 @@ Example:
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := newOutput(stdout)
 	talk := newOutput(stderr)
-	s := &session{}
+	s := &session{args: args[min(1, len(args)):]}
 	defer s.releaseFolders()
 	interrupted := func() {
 		files.Sweep()

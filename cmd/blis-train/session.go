@@ -9,6 +9,7 @@ import (
 // session has what lasts longer than the console of one command: the locks on its output folders,
 // and how errors are printed.
 type session struct {
+	args     []string     // the words after the program
 	releases []func()     // of claimed folders
 	log      *slog.Logger // nil: text
 	command  string       // as it was called, without arguments
