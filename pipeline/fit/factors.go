@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,15 +15,35 @@ import (
 
 // Deployments finds the factors that every deployment and configuration of the fit needs
 // on top of the common coefficients (docs/decisions/0009), and applies them to the
-// predictions. label is the deployment of each configuration. Runs of one deployment
-// differ, because a machine is not always equally fast. The runs' factors are therefore
-// pooled twice, around 1 by deployment and around their deployment by configuration, and
-// shrunk by how much runs of one deployment differ from each other.
+// predictions. label is the deployment of each configuration.
 func Deployments(s *Solved, label []string, out *result.Model) {
 	if s.Frozen != nil {
 		return
 	}
 	byRun := totalsByRun(s)
+	logs := logsOfTotals(byRun)
+	if len(s.Pool.Configs) == 1 {
+		for r, level := range levelByRun(s) {
+			logs[r] = [2]float64{math.Log(level), math.Log(level)}
+		}
+	}
+	poolFactors(s, label, byRun, logs, out)
+}
+
+// logsOfTotals are the logarithms of the factors that make the sums of each run right.
+func logsOfTotals(byRun []runTotals) [][2]float64 {
+	logs := make([][2]float64, len(byRun))
+	for r := range byRun {
+		logs[r] = byRun[r].logs()
+	}
+	return logs
+}
+
+// poolFactors pools the log factors of the runs and applies the result. Runs of one deployment
+// differ, because a machine is not always equally fast. The runs' factors are therefore
+// pooled twice, around 1 by deployment and around their deployment by configuration, and
+// shrunk by how much runs of one deployment differ from each other.
+func poolFactors(s *Solved, label []string, byRun []runTotals, ofRuns [][2]float64, out *result.Model) {
 	deployments := newGroups(byRun, func(t *runTotals) string { return label[t.config] })
 	configs := newGroups(byRun, func(t *runTotals) string { return s.Pool.Configs[t.config] })
 	ofDeployment := make([][2]float64, len(deployments.names))
@@ -31,7 +52,7 @@ func Deployments(s *Solved, label []string, out *result.Model) {
 		logs := make([]float64, len(byRun))
 		for r := range byRun {
 			if byRun[r].rows > 0 {
-				logs[r] = byRun[r].logs()[k]
+				logs[r] = ofRuns[r][k]
 			}
 		}
 		spread := deployments.variance(logs)
@@ -189,6 +210,60 @@ func totalsByRun(s *Solved) []runTotals {
 		t.prompt[k] += prompt
 	}
 	return out
+}
+
+// A machine keeps its speed over some 10 to 30 s, and then other work slows it down or not.
+const (
+	levelBlockNs = 20 * 1e9
+	leastBlocks  = 3 // fewer have no useful median
+)
+
+// levelByRun returns the factor of each run in a fit of one configuration. The fit has balanced its
+// terms itself, so that one factor suffices: the median over blocks of 20 s of measured/predicted sums,
+// weighted by the predicted time (spec#factors). Within a block, and so within a request, sums are
+// right, and slow spells do not raise the predictions of all other time, as they would in a sum over
+// the run.
+func levelByRun(s *Solved) []float64 {
+	type block struct{ measured, predicted float64 }
+	blocks := make([]map[int64]*block, len(s.Pool.Runs))
+	startNs := make([]int64, len(blocks))
+	for i, r := range s.Train.Run {
+		if blocks[r] == nil {
+			blocks[r] = map[int64]*block{}
+			startNs[r] = s.Train.Time[i] // rows of a run are in time order
+		}
+		at := (s.Train.Time[i] - startNs[r]) / levelBlockNs
+		b := blocks[r][at]
+		if b == nil {
+			b = &block{}
+			blocks[r][at] = b
+		}
+		b.measured += s.Train.Y[i]
+		b.predicted += ridge.Dot(s.Train.Row(i), s.Fit.Beta)
+	}
+	levels := make([]float64, len(blocks))
+	for r, byTime := range blocks {
+		var ratios, weights []float64
+		var whole block
+		for _, at := range slices.Sorted(maps.Keys(byTime)) {
+			b := byTime[at]
+			whole.measured += b.measured
+			whole.predicted += b.predicted
+			if b.predicted > 0 {
+				ratios = append(ratios, b.measured/b.predicted)
+				weights = append(weights, b.predicted)
+			}
+		}
+		switch {
+		case !(whole.predicted > 0):
+			levels[r] = 1
+		case len(ratios) < leastBlocks:
+			levels[r] = whole.measured / whole.predicted
+		default:
+			levels[r] = stat.WeightedMedian(ratios, weights)
+		}
+	}
+	return levels
 }
 
 // splitPrompt divides the prediction of a row into that of the terms of prompt work and that of the

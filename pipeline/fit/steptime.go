@@ -114,30 +114,32 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	return out, nil
 }
 
-// driftOfForms returns the drift that all forms of the model see: for each block of the hold-out
-// the smallest bias of any of them. Only the bias of a form that fits best can be the machine's, and
-// the others are solved only if the published one has a bias to be explained.
+// driftOfForms returns the drift that all forms of the model see, each with its factors and without:
+// for each block of the hold-out the smallest bias of any of them. Only a bias that the model with the
+// smallest one has too can be the machine's. The other forms are solved only if the published model
+// has a bias to be explained.
 func (f *fitter) driftOfForms(s *Solved, out *result.Model) ([]result.DriftBlock, error) {
 	drift := slices.Clone(out.Drift)
 	isLarge := func(d result.DriftBlock) bool { return math.Abs(d.Bias) > mostDriftBias }
 	if !slices.ContainsFunc(drift, isLarge) {
 		return drift, nil
 	}
-	for i := range s.forms {
-		if i == s.form {
-			continue
+	keepSmallest := func(other []result.DriftBlock) {
+		for k, d := range other {
+			if math.Abs(d.Bias) < math.Abs(drift[k].Bias) {
+				drift[k].Bias = d.Bias
+			}
 		}
+	}
+	for i := range s.forms {
 		other := *s
 		other.Opt.Upper = s.forms[i].upper
 		if err := other.SolveRelative(f.gamma, &s.forms[i].sels[f.gamma], f.o.RefitAll); err != nil {
 			return nil, err
 		}
+		keepSmallest(other.Drift())
 		Deployments(&other, f.namesOf(s, (*deploy.Deployment).Label), &result.Model{})
-		for k, d := range other.Drift() {
-			if math.Abs(d.Bias) < math.Abs(drift[k].Bias) {
-				drift[k].Bias = d.Bias
-			}
-		}
+		keepSmallest(other.Drift())
 	}
 	return drift, nil
 }
