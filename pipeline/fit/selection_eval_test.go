@@ -5,10 +5,12 @@ package fit
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
@@ -226,30 +228,64 @@ func heldOutErrors(t *testing.T, group string, sources []Source) *heldOut {
 	return h
 }
 
-// TestEvalRecipes fits every recording that the library covers with its prior and without one, and
-// compares the recipe that cross-validation chooses with the errors on the hold-out.
-func TestEvalRecipes(t *testing.T) {
-	repo.NeedEval(t)
-	groups := [][]Source{SourcesOf(t, filepath.Join(repo.Root(t), "testdata", "traces", "demo"))}
-	for _, set := range []string{"composed", "real_step_summaries"} {
+// recipeCase is a fit whose recipe is chosen.
+type recipeCase struct {
+	name    string
+	sources []Source
+	split   float64 // training share
+}
+
+// fewRows is a training share that leaves much to the prior: some 300 rows.
+const fewRows = 0.15
+
+// recipeCases are recordings whose kernels the library has, mixtures of experts apart: alone, with few
+// rows, and several configurations of one GPU or one model together.
+func recipeCases(t *testing.T) []recipeCase {
+	t.Helper()
+	isCovered := func(src Source) bool {
+		_, err := LibraryFor(&src.Deployment)
+		return err == nil && !src.Deployment.Model.IsMoE()
+	}
+	cases := []recipeCase{{name: "demo", split: rows.DefaultSplit, sources: SourcesOf(t, filepath.Join(repo.Root(t), "testdata", "traces", "demo"))}}
+	together := map[string][]Source{}
+	for _, set := range []string{"composed", "real_step_summaries", "smoke60"} {
 		for _, src := range SourcesOf(t, repo.Shared(t, "data", set)) {
-			groups = append(groups, []Source{src})
+			if !isCovered(src) {
+				continue
+			}
+			cases = append(cases, recipeCase{name: src.ID, split: rows.DefaultSplit, sources: []Source{src}})
+			if set != "composed" {
+				continue
+			}
+			cases = append(cases, recipeCase{name: src.ID + ", few rows", split: fewRows, sources: []Source{src}})
+			gpu, model, _ := strings.Cut(src.ID, "-")
+			model = model[:strings.LastIndex(model, "-")]
+			together[gpu] = append(together[gpu], src)
+			together[model] = append(together[model], src)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(together)) {
+		cases = append(cases, recipeCase{name: name + ", together", split: rows.DefaultSplit, sources: together[name]})
+	}
+	return cases
+}
+
+// TestEvalRecipes fits every case with the library's prior and without one, and compares the recipe
+// that cross-validation chooses with the errors on the hold-out.
+func TestEvalRecipes(t *testing.T) {
+	repo.NeedEval(t)
 	fmt.Println("recipes: cross-validated error %, hold-out MAPE % / bias %")
 	right := 0
 	var chosenMAPE, libraryMAPE, zeroMAPE []float64
-	for _, sources := range groups {
-		if _, err := LibraryFor(&sources[0].Deployment); err != nil || sources[0].Deployment.Model.IsMoE() {
-			continue
-		}
+	for _, c := range recipeCases(t) {
 		o := stepsOnly()
 		o.KeepSaturated = true
 		o.Spec = features.V12
 		o.Prior = PriorLibrary
-		_, scores, err := ChooseRecipe(t.Context(), sources, o)
+		o.Split = c.split
+		_, scores, err := ChooseRecipe(t.Context(), c.sources, o)
 		if err != nil {
-			fmt.Printf("  %s: %v\n", sources[0].ID, err)
+			fmt.Printf("  %s: %v\n", c.name, err)
 			continue
 		}
 		var mape [2]float64
@@ -259,7 +295,7 @@ func TestEvalRecipes(t *testing.T) {
 			own := o
 			own.Prior = s.Prior
 			own.Spec = features.Version(s.Spec)
-			st, err := FitStepTime(t.Context(), sources, own)
+			st, err := FitStepTime(t.Context(), c.sources, own)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -278,10 +314,13 @@ func TestEvalRecipes(t *testing.T) {
 		libraryMAPE = append(libraryMAPE, mape[0])
 		zeroMAPE = append(zeroMAPE, mape[1])
 		chosenMAPE = append(chosenMAPE, mape[chosen])
-		fmt.Printf("  %-46s%s chosen %s\n", sources[0].ID, line, scores[chosen].Prior)
+		fmt.Printf("  %-46s%s chosen %s\n", c.name, line, scores[chosen].Prior)
 	}
-	fmt.Printf("  %d recordings: the choice has the smaller hold-out error in %d; mean library %.2f, zero %.2f, chosen %.2f\n",
+	fmt.Printf("  %d fits: the choice has the smaller hold-out error in %d; mean library %.2f, zero %.2f, chosen %.2f\n",
 		len(chosenMAPE), right, 100*stat.Mean(libraryMAPE), 100*stat.Mean(zeroMAPE), 100*stat.Mean(chosenMAPE))
+	if len(chosenMAPE) < 30 {
+		t.Errorf("%d fits, want 30", len(chosenMAPE))
+	}
 	if stat.Mean(chosenMAPE) > math.Min(stat.Mean(libraryMAPE), stat.Mean(zeroMAPE))+0.001 {
 		t.Error("the choice is worse than one recipe for all")
 	}
