@@ -15,23 +15,31 @@ import (
 const (
 	probeRequests     = 500
 	measuredRequests  = 2000
-	leastReplications = 4
-	mostReplications  = 20
+	leastReplications = 6
+	mostReplications  = 24
 )
 
 // What needs no second look: targets that are missed by this share of the value, and a load this many times the
 // highest that meets the targets in a probe.
 const (
 	farOff      = 1.0 / 3
-	clearlyMore = 1.2
+	clearlyMore = 1.1
 )
 
 // Intervals that replications are repeated for: their whole width over the value, for medians, and for means
-// and other percentiles.
+// and other percentiles. They are widened within these limits to hold a repetition of so many requests.
 const (
-	narrowMedian = 0.05
-	narrowTail   = 0.15
+	narrowMedian       = 0.05
+	narrowTail         = 0.15
+	repetitionRequests = 24_000
 )
+
+func widestOf(quantile float64) float64 {
+	if quantile == 0.5 {
+		return narrowMedian
+	}
+	return narrowTail
+}
 
 // candidate is one kind of server on its way to a row.
 type candidate struct {
@@ -42,8 +50,10 @@ type candidate struct {
 	asked    predict.Question
 	server   *predict.Prediction // bound to its step times
 	notes    []trace.Finding
-	warmUpS  float64
-	highest  float64 // load of one server that meets the targets in a probe; 0: not searched for
+	idleS    float64 // warm-up by the answers of an idle server
+	warmUpS  float64 // longest that a load needed so far
+	highest  float64  // load of one server that meets the targets in a probe; 0: not searched for
+	found    capacity // of the number of servers that was guessed last
 }
 
 // row finds the fewest replicas that meet the targets and measures them.
@@ -68,9 +78,10 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 	row.Trust = server.Trust.Sentence
 	row.Bound = server.Step == nil
 	row.Serve = c.serveLine()
-	if c.warmUpS, err = server.WarmUpS(&c.q.Load, c.q.Seed); err != nil {
+	if c.idleS, err = server.WarmUpS(&c.q.Load, c.q.Seed); err != nil {
 		return row, err
 	}
+	c.warmUpS = c.idleS
 	n, why, err := c.fewest(ctx)
 	if err != nil {
 		return row, err
@@ -99,21 +110,66 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 
 func (c *candidate) mostReplicas() int { return max(1, c.q.MostGPUs/int(c.server.GPUs)) }
 
-// simulate serves a load with n servers; share is how many servers the drawn arrivals are divided among.
-func (c *candidate) simulate(load *predict.Load, n, share int, seed int64, measured int) (*predict.Sample, error) {
-	s, err := load.Stretch(seed, measured, c.warmUpS, share)
-	if err != nil {
-		return nil, err
+// isAlike reports whether servers are alike and independent of each other: behind a round-robin router each of
+// n servers sees every n-th arrival. One of them is simulated then, for as many requests as all would be: n
+// short simulations would hardly leave the state in which they start.
+func (c *candidate) isAlike() bool {
+	return c.q.Load.RateRPS > 0 && !c.q.Load.IsWorkload() && c.q.Routing == cluster.RouteRoundRobin
+}
+
+// simulate serves the load with n servers, or with one that stands for n.
+func (c *candidate) simulate(n int, seed int64, measured int) (*predict.Sample, error) {
+	load := c.q.Load
+	share := 1
+	if c.isAlike() {
+		load = load.WithAmount(load.Amount() / float64(n))
+		n, share = 1, n
 	}
-	cfg, err := c.server.Engine(seed)
-	if err != nil {
-		return nil, err
+	return c.serve(n, func() (*predict.Stretch, error) { return load.Stretch(seed, measured, c.warmUpS, share) }, seed)
+}
+
+// mostWarmUps is how often a longer warm-up is tried.
+const mostWarmUps = 2
+
+// serve simulates a stretch with n servers, again with a longer warm-up where the load needs one.
+func (c *candidate) serve(n int, stretch func() (*predict.Stretch, error), seed int64) (*predict.Sample, error) {
+	for tries := 0; ; tries++ {
+		s, err := stretch()
+		if err != nil {
+			return nil, err
+		}
+		cfg, err := c.server.Engine(seed)
+		if err != nil {
+			return nil, err
+		}
+		requests, engines, err := cluster.Servers(cfg, n, c.q.Routing, s.Requests)
+		if err != nil {
+			return nil, err
+		}
+		sample := predict.NewSample(requests, engines, s)
+		needsS, isLonger := sample.LongerWarmUp(c.warmUpS, c.idleS)
+		if !isLonger || tries == mostWarmUps || c.q.Load.IsWorkload() {
+			return sample, nil
+		}
+		c.warmUpS = needsS
 	}
-	requests, engines, err := cluster.Servers(cfg, n, c.q.Routing, s.Requests)
+}
+
+// probe reports whether one of n servers meets the targets at a load of its own, and the first target it
+// breaks, in a short simulation.
+func (c *candidate) probe(amount float64, n int) (broken string, err error) {
+	load := c.q.Load.WithAmount(amount)
+	s, err := c.serve(1, func() (*predict.Stretch, error) {
+		stretch, err := load.Stretch(c.q.Seed, probeRequests, c.warmUpS, n)
+		if err == nil {
+			stretch.AtMeanRate()
+		}
+		return stretch, err
+	}, c.q.Seed)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return predict.NewSample(requests, engines, s), nil
+	return predict.Broken([]*predict.Sample{s}, &c.q.Targets), nil
 }
 
 // confirm measures n replicas with several seeds, and more or fewer of them until the fewest that meet the
@@ -170,7 +226,7 @@ func (c *candidate) replicate(ctx context.Context, n int, samples []*predict.Sam
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		s, err := c.simulate(&c.q.Load, n, 1, c.q.Seed+int64(len(samples)), measuredRequests)
+		s, err := c.simulate(n, c.q.Seed+int64(len(samples)), measuredRequests)
 		if err != nil {
 			return nil, err
 		}
@@ -213,8 +269,7 @@ func (c *candidate) isNarrow(samples []*predict.Sample) bool {
 			continue
 		}
 		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) })
-		width := (v.High - v.Low) / v.Value
-		if widest := narrowTail; t.Quantile != 0.5 && !(width <= widest) || t.Quantile == 0.5 && !(width <= narrowMedian) {
+		if width := (v.High - v.Low) / v.Value; !(width <= widestOf(t.Quantile)) {
 			return false
 		}
 	}
@@ -225,7 +280,8 @@ func (c *candidate) isNarrow(samples []*predict.Sample) bool {
 func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 	ttftError, tpotError := c.server.StatedError()
 	for _, t := range c.shownFigures() {
-		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) })
+		figure := func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) }
+		v := predict.Widened(samples, figure, repetitionRequests, widestOf(t.Quantile))
 		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
 			continue
 		}
@@ -243,11 +299,15 @@ func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Goodput(c.q.Targets.Limits) })
 		row.Goodput = &v
 	}
-	rate := predict.ValueOf(samples, func(s *predict.Sample) float64 { return float64(s.Served) / s.ServedS })
-	tokens := predict.ValueOf(samples, func(s *predict.Sample) float64 { return float64(s.Tokens) / s.ServedS })
+	simulated := 1.0 // servers that one simulated server stands for
+	if c.isAlike() {
+		simulated = float64(row.Replicas)
+	}
+	rate := predict.ValueOf(samples, func(s *predict.Sample) float64 { return simulated * float64(s.Served) / s.ServedS })
+	tokens := predict.ValueOf(samples, func(s *predict.Sample) float64 { return simulated * float64(s.Tokens) / s.ServedS })
 	row.RequestsPerS = &rate
 	row.TokensPerS = &tokens
-	row.InFlight = predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.MeanInFlight }).Value
+	row.InFlight = simulated * predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.MeanInFlight }).Value
 	row.Replications = len(samples)
 	for _, s := range samples {
 		row.Measured += len(s.TTFT)

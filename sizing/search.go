@@ -10,7 +10,7 @@ import (
 
 // Bisections of a load end when its bounds are within this ratio of each other.
 const (
-	coarseRatio = 1.06
+	coarseRatio = 1.1
 	fineRatio   = 1.03
 )
 
@@ -21,23 +21,24 @@ func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 		return c.fewestByDoubling(ctx)
 	}
 	asked := c.q.Load.Amount()
-	highest, _, broken, err := c.highestLoad(ctx, 1, asked, coarseRatio)
+	alone, err := c.highestLoad(ctx, 1, asked, coarseRatio)
 	if err != nil {
 		return 0, "", err
 	}
-	if highest == 0 {
-		return 0, "not met at any load: " + broken, nil
+	if alone.highest == 0 {
+		return 0, "not met at any load: " + alone.broken, nil
 	}
-	n = int(math.Ceil(asked / highest))
+	n = int(math.Ceil(asked / alone.highest))
 	if n > 1 && c.q.Load.Clients == 0 { // a server behind a router sees smoother arrivals and carries more
-		own, _, _, err := c.highestLoad(ctx, n, highest, coarseRatio)
+		own, err := c.highestLoad(ctx, n, math.Max(alone.highest, asked/float64(n)), fineRatio)
 		if err != nil {
 			return 0, "", err
 		}
-		highest = math.Max(highest, own)
-		n = int(math.Ceil(asked / highest))
+		c.found = own
+		alone.highest = math.Max(alone.highest, own.highest)
+		n = int(math.Ceil(asked / alone.highest))
 	}
-	c.highest = highest
+	c.highest = alone.highest
 	if n > c.mostReplicas() {
 		return 0, fmt.Sprintf("needs some %d GPUs, more than %d", int64(n)*c.server.GPUs, c.q.MostGPUs), nil
 	}
@@ -47,28 +48,31 @@ func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 // leastShare of the asked load is the smallest that is tried on one server.
 const leastShare = 1.0 / 4096
 
-// highestLoad returns the highest load of one of n servers that meets the targets in a probe, at
-// most twice the asked load; atLeast says that the search ended there. 0: none does, and the target
-// that the smallest load breaks.
-func (c *candidate) highestLoad(ctx context.Context, n int, asked, ratio float64) (highest float64, atLeast bool, broken string, err error) {
+// capacity is the highest load of one of several servers that meets the targets in a probe.
+type capacity struct {
+	servers   int
+	highest   float64 // 0: none does
+	isAtLeast bool    // the search ended there
+	broken    string  // the target that the smallest load, or the next higher one, breaks
+}
+
+// highestLoad searches for the highest load of one of n servers, at most twice the load that is given.
+func (c *candidate) highestLoad(ctx context.Context, n int, about, ratio float64) (capacity, error) {
+	out := capacity{servers: n}
 	meets := func(amount float64) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		load := c.q.Load.WithAmount(amount)
-		s, err := c.simulate(&load, 1, n, c.q.Seed, probeRequests)
-		if err != nil {
-			return false, err
-		}
-		broken = predict.Broken([]*predict.Sample{s}, &c.q.Targets)
-		return broken == "", nil
+		broken, err := c.probe(amount, n)
+		out.broken = broken
+		return broken == "", err
 	}
 	isClients := c.q.Load.Clients > 0
 	lo, hi := 0.0, 0.0
-	for amount := asked; amount >= asked*leastShare && (!isClients || amount >= 1); amount /= 2 {
+	for amount := about; amount >= c.q.Load.Amount()*leastShare && (!isClients || amount >= 1); amount /= 2 {
 		ok, err := meets(amount)
 		if err != nil {
-			return 0, false, "", err
+			return out, err
 		}
 		if ok {
 			lo = amount
@@ -77,11 +81,13 @@ func (c *candidate) highestLoad(ctx context.Context, n int, asked, ratio float64
 		hi = amount
 	}
 	if lo == 0 {
-		return 0, false, broken, nil
+		return out, nil
 	}
 	if hi == 0 {
 		if ok, err := meets(2 * lo); err != nil || ok {
-			return 2 * lo, true, "", err
+			out.highest = 2 * lo
+			out.isAtLeast = true
+			return out, err
 		}
 		hi = 2 * lo
 	}
@@ -95,7 +101,7 @@ func (c *candidate) highestLoad(ctx context.Context, n int, asked, ratio float64
 		}
 		ok, err := meets(mid)
 		if err != nil {
-			return 0, false, "", err
+			return out, err
 		}
 		if ok {
 			lo = mid
@@ -103,7 +109,8 @@ func (c *candidate) highestLoad(ctx context.Context, n int, asked, ratio float64
 			hi = mid
 		}
 	}
-	return lo, false, broken, nil
+	out.highest = lo
+	return out, nil
 }
 
 // fewestByDoubling tries 1, 2, 4, ... servers on a workload and then the numbers between.
@@ -113,7 +120,7 @@ func (c *candidate) fewestByDoubling(ctx context.Context) (n int, why string, er
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		s, err := c.simulate(&c.q.Load, n, 1, c.q.Seed, probeRequests)
+		s, err := c.simulate(n, c.q.Seed, probeRequests)
 		if err != nil {
 			return false, err
 		}
@@ -157,12 +164,15 @@ func (c *candidate) fillHeadroom(ctx context.Context, row *Row) error {
 		return nil
 	}
 	row.ReplicaLoad = c.q.Load.Amount() / float64(row.Replicas)
-	highest, atLeast, _, err := c.highestLoad(ctx, row.Replicas, row.ReplicaLoad, fineRatio)
-	if err != nil {
-		return err
+	found := c.found
+	if found.servers != row.Replicas {
+		var err error
+		if found, err = c.highestLoad(ctx, row.Replicas, row.ReplicaLoad, fineRatio); err != nil {
+			return err
+		}
 	}
-	row.HighestLoad = math.Max(highest, row.ReplicaLoad) // a probe of one seed may miss what the row meets
-	row.HighestAtLeast = atLeast
+	row.HighestLoad = math.Max(found.highest, row.ReplicaLoad) // a probe of one seed may miss what the row meets
+	row.HighestAtLeast = found.isAtLeast
 	row.Headroom = 1 - row.ReplicaLoad/row.HighestLoad
 	return nil
 }

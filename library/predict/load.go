@@ -30,7 +30,21 @@ type Load struct {
 // state and keep it there.
 type Stretch struct {
 	Requests    []sim.Request
-	from, until int // of the measured requests, where they are consecutive
+	from, until int     // of the measured requests, where they are consecutive
+	meanSpanS   float64 // mean over seeds from the first measured arrival to the last; 0: arrivals are not drawn at a rate
+}
+
+// AtMeanRate changes the times of arrivals so that the measured ones take exactly as long as on average: with
+// few requests their random number would decide more than the load does.
+func (s *Stretch) AtMeanRate() {
+	if s.meanSpanS == 0 || s.until-s.from < 2 {
+		return
+	}
+	spanUs := float64(s.Requests[s.until-1].ArrivalUs - s.Requests[s.from].ArrivalUs)
+	for i := range s.Requests {
+		r := &s.Requests[i]
+		r.ArrivalUs = sim.ToUs(float64(r.ArrivalUs) * s.meanSpanS * 1e6 / spanUs)
+	}
 }
 
 // Stretch draws the requests of one seed: so many measured requests behind warmUpS seconds of load, with load
@@ -68,6 +82,9 @@ func (l *Load) Stretch(seed int64, measured int, warmUpS float64, share int) (*S
 	}
 	l.markCached(w.Requests)
 	s := &Stretch{Requests: w.Requests, from: before, until: before + measured}
+	if l.Clients == 0 {
+		s.meanSpanS = float64(measured-1) / l.RateRPS
+	}
 	s.markUnmeasured()
 	return s, nil
 }

@@ -334,6 +334,7 @@ const (
 	leastArrivals = 400
 	mostArrivals  = 1250
 	arrivalsOfS   = 15
+	mostWarmUps   = 2 // how often a longer warm-up is tried
 )
 
 // simulateLoad simulates the load of the question and fills in the results.
@@ -349,7 +350,9 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	var samples []*Sample
 	var engines []*sim.Result
 	tokens := int64(0)
-	for k := range int64(replications) {
+	warmUps := 0
+	idleS := warmUpS
+	for k := int64(0); k < replications; k++ {
 		stretch, err := load.Stretch(p.options.Seed+k, measured, warmUpS, 1)
 		if err != nil {
 			return err
@@ -361,6 +364,12 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 		s, res, err := p.serve(stretch, p.options.Seed+k, own)
 		if err != nil {
 			return err
+		}
+		if needsS, isLonger := s.LongerWarmUp(warmUpS, idleS); isLonger && k == 0 && warmUps < mostWarmUps {
+			warmUpS = needsS
+			warmUps++
+			k--
+			continue
 		}
 		samples = append(samples, s)
 		engines = append(engines, res)

@@ -19,6 +19,10 @@ type Sample struct {
 	Tokens          int64           // their output tokens
 	MeanInFlight    float64         // requests in the system, averaged from the first measured arrival to the last
 	Saturated       bool            // more is offered than the servers do
+
+	// excess is by how much more than the asked rate arrived while requests were measured, as a share. Its mean
+	// over seeds is 0. Of loads that are not drawn at a rate it is 0.
+	excess float64
 }
 
 // NewSample reads the results of a stretch that these engines served.
@@ -74,6 +78,9 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 		}
 	}
 	m.ServedS = math.Max(0, lastLeft-firstLeft) / 1e6
+	if s.meanSpanS > 0 {
+		m.excess = 1 - (last-first)/1e6/s.meanSpanS
+	}
 	for i := range requests {
 		r := &requests[i]
 		left := last
@@ -153,22 +160,88 @@ type Value struct {
 	High  float64 `json:"high"`
 }
 
-// ValueOf returns the mean of a statistic over replications with the interval; of one replication
-// it has no width.
+// leastControlled is how many replications a regression on the excess of arrivals needs.
+const leastControlled = 6
+
+// ValueOf is the mean of a statistic over replications with the interval; of one replication it has no width.
+//
+// Near saturation a statistic depends most on how many requests happened to arrive. The mean of that number is
+// known, and with enough replications the statistic is taken where its regression on the excess of arrivals has
+// no excess (a control variate).
 func ValueOf(samples []*Sample, of func(*Sample) float64) Value {
-	var values []float64
-	for _, s := range samples {
-		values = append(values, of(s))
-	}
-	mean, low, high := stat.MeanInterval(values)
-	if len(values) == 1 {
-		low, high = mean, mean
-	}
-	return Value{Value: mean, Low: low, High: high}
+	e := estimateOf(samples, of)
+	return Value{Value: e.mean, Low: e.mean - e.half, High: e.mean + e.half}
 }
 
-// Broken returns the first target that replications miss on average, as a short text; "": they meet
-// all.
+// estimate is the mean of a statistic over replications.
+type estimate struct {
+	mean, half float64 // half of the 95 % interval
+	slope      float64 // of the statistic by the excess of arrivals
+	residual   float64 // standard deviation of one replication without excess
+}
+
+func estimateOf(samples []*Sample, of func(*Sample) float64) estimate {
+	var values, excess []float64
+	isFinite := true
+	for _, s := range samples {
+		v := of(s)
+		values = append(values, v)
+		excess = append(excess, s.excess)
+		isFinite = isFinite && !math.IsNaN(v) && !math.IsInf(v, 0)
+	}
+	mean, _, high := stat.MeanInterval(values)
+	n := float64(len(values))
+	out := estimate{mean: mean, half: high - mean, residual: stat.StdErr(values) * math.Sqrt(n)}
+	if len(values) == 1 {
+		out.half, out.residual = 0, 0
+	}
+	meanExcess := stat.Mean(excess)
+	var sumSquares, sumProducts float64
+	for i, x := range excess {
+		sumSquares += (x - meanExcess) * (x - meanExcess)
+		sumProducts += (x - meanExcess) * (values[i] - mean)
+	}
+	if len(values) < leastControlled || !isFinite || sumSquares == 0 {
+		return out
+	}
+	slope := sumProducts / sumSquares
+	squares := 0.0
+	for i, x := range excess {
+		off := values[i] - mean - slope*(x-meanExcess)
+		squares += off * off
+	}
+	degrees := n - 2
+	residual := math.Sqrt(squares / degrees)
+	return estimate{
+		mean:     mean - slope*meanExcess,
+		half:     stat.StudentT(0.975, degrees) * residual * math.Sqrt(1/n+meanExcess*meanExcess/sumSquares),
+		slope:    slope,
+		residual: residual,
+	}
+}
+
+// Widened is the interval of [ValueOf] so that it also holds, in 19 of 20 cases, the mean of a repetition of so
+// many requests with other seeds, in which more or fewer requests arrive than on average. It is made no wider
+// for that than widest times the value: at the edge of saturation a repetition may lie anywhere.
+func Widened(samples []*Sample, of func(*Sample) float64, requests int, widest float64) Value {
+	e := estimateOf(samples, of)
+	half := e.half
+	measured := 0
+	for _, s := range samples {
+		measured += len(s.TTFT) + s.lost
+	}
+	perReplication := float64(measured) / float64(len(samples))
+	variance := (e.residual*e.residual*perReplication + e.slope*e.slope) / float64(requests) // of arrivals: 1/requests
+	own := e.half / normal95
+	repeated := normal95 * math.Sqrt(variance+own*own)
+	half = math.Max(half, math.Min(repeated, widest/2*math.Abs(e.mean)))
+	return Value{Value: e.mean, Low: e.mean - half, High: e.mean + half}
+}
+
+// normal95 is how many standard deviations 95 % of a normal distribution lie within.
+const normal95 = 1.96
+
+// Broken is the first target that replications miss on average, as a short text; "": they meet all.
 func Broken(samples []*Sample, t *Targets) string {
 	saturated := 0
 	for _, s := range samples {

@@ -62,6 +62,23 @@ func (p *Prediction) WarmUpS(load *Load, seed int64) (float64, error) {
 	return math.Min(mostWarmUpS, warmUpAnswers*stat.Mean(s.E2E)/1e3), nil
 }
 
+// A request under load takes longer than on an idle server. A warm-up shorter than this many of its answers is
+// repeated with so many, up to a limit of answers of the idle server: above capacity answers never stop growing.
+const (
+	leastWarmUp = 2
+	mostWarmUp  = 20.0 / warmUpAnswers
+)
+
+// LongerWarmUp is how long the load of the sample needs to warm a server up, where this is longer than it had.
+// idleS is that of [Prediction.WarmUpS].
+func (m *Sample) LongerWarmUp(hadS, idleS float64) (needsS float64, isLonger bool) {
+	if m.Saturated || len(m.E2E) == 0 {
+		return hadS, false
+	}
+	needsS = min(mostWarmUpS, mostWarmUp*idleS, leastWarmUp*stat.Mean(m.E2E)/1e3)
+	return needsS, needsS > hadS
+}
+
 // serve simulates a stretch on the one server. breakdown may be nil.
 func (p *Prediction) serve(s *Stretch, seed int64, breakdown *stepBreakdown) (*Sample, *sim.Result, error) {
 	cfg, err := p.Engine(seed)
