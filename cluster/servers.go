@@ -17,6 +17,9 @@ const (
 	RoutePrefix        = "prefix-affinity"
 )
 
+// Routes are all routings.
+var Routes = []string{RouteRoundRobin, RouteLeastRequests, RoutePrefix}
+
 // MostServers is how many servers one gateway can have.
 const MostServers = maxInstances
 

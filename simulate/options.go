@@ -65,7 +65,10 @@ type Options struct {
 	Say      func(sentence string) // called with a sentence on where step times come from; may be nil
 }
 
-// DefaultOptions returns the defaults of the command line. Out, Deployment and the workload have none.
+// LatencyModels are the values of --latency-model.
+var LatencyModels = []string{ModelAuto, ModelTables, ModelPhysics, ModelRoofline, "blackbox", "trained-physics", "linear3"}
+
+// DefaultOptions are the defaults of the command line. Out, Deployment and the workload have none.
 func DefaultOptions() Options {
 	return Options{
 		Model:        ModelAuto,
@@ -101,7 +104,7 @@ func (o *Options) Check() error {
 		return option.Misusef("--noise: got %q, want residual or none", o.Noise)
 	case o.Async != "auto" && o.Async != "on" && o.Async != "off":
 		return option.Misusef("--async: got %q, want auto, on or off", o.Async)
-	case !slices.Contains([]string{ModelAuto, ModelTables, ModelPhysics, ModelRoofline, "blackbox", "trained-physics", "linear3"}, o.Model):
+	case !slices.Contains(LatencyModels, o.Model):
 		return option.Misusef("--latency-model: got %q, want auto, tables, physics, roofline, blackbox, trained-physics or linear3", o.Model)
 	case !physics && o.Noise == "residual" && o.Coefficients == "":
 		return option.Misusef("simulate: --noise residual needs --coefficients")

@@ -50,8 +50,8 @@ type candidate struct {
 	asked    predict.Question
 	server   *predict.Prediction // bound to its step times
 	notes    []trace.Finding
-	idleS    float64 // warm-up by the answers of an idle server
-	warmUpS  float64 // longest that a load needed so far
+	idleS    float64  // warm-up by the answers of an idle server
+	warmUpS  float64  // longest that a load needed so far
 	highest  float64  // load of one server that meets the targets in a probe; 0: not searched for
 	found    capacity // of the number of servers that was guessed last
 }
@@ -222,11 +222,11 @@ func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int,
 // replicate repeats the simulation of n servers with one seed after the other, after those that there are
 // already, until they are enough.
 func (c *candidate) replicate(ctx context.Context, n int, samples []*predict.Sample, areEnough func([]*predict.Sample) bool) ([]*predict.Sample, error) {
-	for len(samples) < mostReplications && !areEnough(samples) {
+	for len(samples) < c.q.replications && !areEnough(samples) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		s, err := c.simulate(n, c.q.Seed+int64(len(samples)), measuredRequests)
+		s, err := c.simulate(n, c.q.Seed+int64(len(samples)), c.q.measured)
 		if err != nil {
 			return nil, err
 		}

@@ -44,6 +44,9 @@ type Question struct {
 	MostGPUs int                // deployments of more are not looked for
 	Seed     int64
 	Workers  int
+
+	measured     int // requests of a replication
+	replications int // at most
 }
 
 // Row is one deployment, or why there is none of its kind.
@@ -233,10 +236,12 @@ func (c *candidate) serveLine() string {
 // DefaultQuestion has the candidates and the load that a question without flags has.
 func DefaultQuestion() Question {
 	return Question{
-		TP:       []int64{1, 2, 4, 8},
-		Load:     predict.Load{InputTokens: 1000, OutputTokens: 200},
-		Routing:  cluster.RouteRoundRobin,
-		MostGPUs: 512,
-		Seed:     1,
+		TP:           []int64{1, 2, 4, 8},
+		Load:         predict.Load{InputTokens: 1000, OutputTokens: 200},
+		Routing:      cluster.RouteRoundRobin,
+		MostGPUs:     512,
+		Seed:         1,
+		measured:     measuredRequests,
+		replications: mostReplications,
 	}
 }

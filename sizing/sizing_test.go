@@ -19,6 +19,8 @@ func question(load predict.Load, slo string, tp ...int64) *Question {
 	q.TP = tp
 	q.Load = load
 	q.Workers = 2
+	q.measured = 300
+	q.replications = leastReplications
 	var err error
 	if q.Targets, err = predict.ParseTargets(slo); err != nil {
 		panic(err)
@@ -78,7 +80,7 @@ func TestFewestReplicas(t *testing.T) {
 // TestSameAnswerForAnyWorkers compares one worker with three.
 func TestSameAnswerForAnyWorkers(t *testing.T) {
 	answer := func(workers int) *Answer {
-		q := question(predict.Load{Clients: 24, InputTokens: 500, OutputTokens: 50}, "tpot.mean=25ms", 1, 2)
+		q := question(predict.Load{Clients: 12, InputTokens: 500, OutputTokens: 20}, "tpot.mean=25ms", 1, 2)
 		q.Workers = workers
 		return answered(t, q)
 	}

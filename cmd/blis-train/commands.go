@@ -76,6 +76,7 @@ func makeCommands(word string) []*cli.Command {
 func newCommand(cmd *cli.Command, groups []group, run func(*cli.Context, *console) error) *cli.Command {
 	cmd.Flags = append(cmd.Flags, everywhereFlags()...)
 	readEnvironment(cmd.Name, cmd.Flags)
+	cmd.BashComplete = completeWords
 	cmd.OnUsageError = func(c *cli.Context, err error, _ bool) error { return usageError(c, err, groups) }
 	cmd.Action = func(c *cli.Context) error {
 		con, err := newConsole(c)

@@ -3,9 +3,19 @@ package main
 import (
 	"embed"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/autoscale"
+	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/predictor"
+	"github.com/blis-train/blis-train/simulate"
 )
 
 // completions are the scripts that ask this program for the words that may follow, by shell.
@@ -23,6 +33,7 @@ func completionCommand() *cli.Command {
    source <(blis-train completion bash)
    blis-train completion man > blis-train.1`,
 		OnUsageError: func(c *cli.Context, err error, _ bool) error { return usageError(c, err, nil) },
+		BashComplete: completeWords,
 		Action:       printCompletion,
 	}
 }
@@ -45,4 +56,88 @@ func printCompletion(c *cli.Context) (err error) {
 	}
 	fmt.Fprint(c.App.Writer, script)
 	return err
+}
+
+// completedFlags are the flags whose values can be completed.
+var completedFlags = map[string]func(c *cli.Context) []string{
+	"model":         func(*cli.Context) []string { return model.BuiltInIDs() },
+	"hardware":      func(*cli.Context) []string { return gpuNames() },
+	"router":        func(*cli.Context) []string { return cluster.Routes },
+	"latency-model": func(*cli.Context) []string { return simulate.LatencyModels },
+	"format":        formatNames,
+	"f":             formatNames,
+}
+
+// gpuNames are the GPUs as people write them, without memory size and form factor where that is enough.
+func gpuNames() []string {
+	var names []string
+	for _, h := range deploy.Datasheets() {
+		name := h.Name
+		if i := strings.LastIndex(name, "-"); i > 0 {
+			short := strings.TrimSuffix(name[:i], "-SXM")
+			if found, _ := deploy.Datasheet(short); found.Name == h.Name {
+				name = short
+			}
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// formatNames are the values of --format, which is that of a table for extract and inspect.
+func formatNames(c *cli.Context) []string {
+	if c.Command.Name != "export" {
+		return []string{"parquet", "arrow"}
+	}
+	names := []string{string(export.FormatNative)}
+	for _, w := range fitFormats() {
+		names = append(names, string(w.Format))
+	}
+	for _, f := range autoscale.Formats {
+		names = append(names, string(f))
+	}
+	return append(names, predictor.Formats...)
+}
+
+// completeWords prints the words that may follow on the command line: the values of the flag before the cursor,
+// the codes of explain, the shells of completion, or what the library knows, flags and commands. The shell
+// leaves out those that do not begin as the word under the cursor does.
+func completeWords(c *cli.Context) {
+	words := os.Args[:len(os.Args)-1] // without --generate-bash-completion
+	last := words[len(words)-1]
+	for _, flag := range []string{last, words[max(0, len(words)-2)]} {
+		values := completedFlags[strings.TrimLeft(flag, "-")]
+		if !strings.HasPrefix(flag, "-") || values == nil || !hasFlag(c.Command, strings.TrimLeft(flag, "-")) {
+			continue
+		}
+		// Of a list, such as H100,B200, the last value is completed.
+		before := ""
+		if i := strings.LastIndex(last, ","); flag != last && i >= 0 {
+			before = last[:i+1]
+		}
+		for _, v := range values(c) {
+			fmt.Fprintln(c.App.Writer, before+v)
+		}
+		return
+	}
+	switch {
+	case c.Command.Name == "explain" && !strings.HasPrefix(last, "-"):
+		var codes []string
+		for _, e := range append(catalogue(), gateReasons()...) {
+			codes = append(codes, string(e.Code))
+		}
+		slices.Sort(codes)
+		for _, code := range slices.Compact(codes) {
+			fmt.Fprintln(c.App.Writer, code)
+		}
+	case c.Command.Name == "completion" && !strings.HasPrefix(last, "-"):
+		fmt.Fprintln(c.App.Writer, strings.Join([]string{"bash", "zsh", "fish", "powershell", "man"}, "\n"))
+	default:
+		cli.DefaultCompleteWithFlags(c.Command)(c)
+	}
+}
+
+// hasFlag reports whether a command has a flag of this name.
+func hasFlag(cmd *cli.Command, name string) bool {
+	return slices.ContainsFunc(cmd.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
 }

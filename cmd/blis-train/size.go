@@ -68,7 +68,7 @@ Example:
 			&cli.StringFlag{Name: "slo", Usage: "`TARGETS`, such as ttft.p95=1s,tpot.mean=40ms (P90 unless named) or ttft=1s,tpot=40ms,goodput=95%"},
 			&cli.StringSliceFlag{Name: "price", Usage: "`GPU=USD` per hour of one GPU (repeatable); rows then go by cost"},
 			&cli.StringFlag{Name: "router", Destination: &q.Routing, Value: q.Routing,
-				Usage: "`POLICY` between replicas: " + strings.Join([]string{cluster.RouteRoundRobin, cluster.RouteLeastRequests, cluster.RoutePrefix}, ", ")},
+				Usage: "`POLICY` between replicas: " + strings.Join(cluster.Routes, ", ")},
 			&cli.IntFlag{Name: "max-gpus", Destination: &q.MostGPUs, Value: q.MostGPUs, Usage: "look for deployments of at most `N` GPUs"},
 			&cli.Int64Flag{Name: "seed", Destination: &q.Seed, Value: q.Seed, Usage: "`SEED` of lengths and arrivals"},
 			workersFlag(), verboseFlag(),
