@@ -40,24 +40,45 @@ func Servers(engine sim.Config, n int, routing string, reqs []sim.Request) (requ
 	if routing == RouteRoundRobin && !followsAnswers(reqs) {
 		return separateServers(engine, n, reqs)
 	}
-	spec := defaultSpec()
-	spec.Instances.Groups = []group{{Count: n}}
-	spec.RefreshUs = 0
+	var scorers string
+	policy := RoundRobin
 	switch routing {
 	case RouteRoundRobin:
 	case RouteLeastRequests:
-		spec.Routing.Policy = LeastLoaded
+		policy = LeastLoaded
 	case RoutePrefix:
-		spec.Routing.Policy = Weighted
-		spec.Routing.Scorers = "prefix-affinity:2,queue-depth-effective:1"
+		policy = Weighted
+		scorers = "prefix-affinity:2,queue-depth-effective:1"
 	default:
 		return nil, nil, trace.Errorf(codeBadSpec, "router: got %q, want %s, %s or %s", routing, RouteRoundRobin, RouteLeastRequests, RoutePrefix)
 	}
+	return gateway(engine, reqs, func(s *Spec) {
+		s.Instances.Groups = []group{{Count: n}}
+		s.Routing.Policy = policy
+		s.Routing.Scorers = cmp.Or(scorers, s.Routing.Scorers)
+	})
+}
+
+// Pools simulates prefill and decode servers of one kind behind a round-robin router, as vLLM's NIXL connector and
+// a proxy arrange them (spec#cluster-disaggregated), with the transfer times of a cluster file without any.
+// Results are in workload order. At most [MostServers] in all. Code: bad_cluster.
+func Pools(engine sim.Config, prefill, decode int, reqs []sim.Request) (requests []sim.RequestResult, engines []*sim.Result, err error) {
+	return gateway(engine, reqs, func(s *Spec) {
+		s.Instances.Groups = []group{{Count: prefill, Role: rolePrefill}, {Count: decode, Role: roleDecode}}
+	})
+}
+
+// gateway simulates servers on one clock behind a router that admits every request, sees their state without
+// delay and takes no time itself.
+func gateway(engine sim.Config, reqs []sim.Request, set func(*Spec)) (requests []sim.RequestResult, engines []*sim.Result, err error) {
+	spec := defaultSpec()
+	spec.RefreshUs = 0
+	set(&spec)
 	if err := spec.Check(); err != nil {
 		return nil, nil, err
 	}
 	p := parts{Seed: engine.Seed}
-	for range n {
+	for range spec.Instances.Count() {
 		p.Engines = append(p.Engines, engine)
 	}
 	out, err := Run(spec.Build(p), reqs)

@@ -47,6 +47,7 @@ type candidate struct {
 	hardware string
 	tp       int64
 	ep       bool
+	kind     kind
 	asked    predict.Question
 	server   *predict.Prediction // bound to its step times
 	notes    []trace.Finding
@@ -58,7 +59,7 @@ type candidate struct {
 
 // row finds the fewest replicas that meet the targets and measures them.
 func (c *candidate) row(ctx context.Context) (Row, error) {
-	row := Row{Hardware: c.hardware, TP: c.tp, EP: c.ep, DP: 1}
+	row := Row{Hardware: c.hardware, TP: c.tp, EP: c.ep, DP: 1, Drafts: c.kind.isDrafting, Pools: c.kind.isPools}
 	server, d, err := c.asked.Server(ctx)
 	if err != nil {
 		return row, err
@@ -82,6 +83,9 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 		return row, err
 	}
 	c.warmUpS = c.idleS
+	if c.kind.isPools {
+		return row, c.pools(ctx, &row)
+	}
 	n, why, err := c.fewest(ctx)
 	if err != nil {
 		return row, err
@@ -114,7 +118,7 @@ func (c *candidate) mostReplicas() int { return max(1, c.q.MostGPUs/int(c.server
 // n servers sees every n-th arrival. One of them is simulated then, for as many requests as all would be: n
 // short simulations would hardly leave the state in which they start.
 func (c *candidate) isAlike() bool {
-	return c.q.Load.RateRPS > 0 && !c.q.Load.IsWorkload() && c.q.Routing == cluster.RouteRoundRobin
+	return c.q.Load.RateRPS > 0 && !c.q.Load.IsWorkload() && c.q.Routing == cluster.RouteRoundRobin && !c.kind.isPools
 }
 
 // simulate serves the load with n servers, or with one that stands for n.
@@ -125,14 +129,24 @@ func (c *candidate) simulate(n int, seed int64, measured int) (*predict.Sample, 
 		load = load.WithAmount(load.Amount() / float64(n))
 		n, share = 1, n
 	}
-	return c.serve(n, func() (*predict.Stretch, error) { return load.Stretch(seed, measured, c.warmUpS, share) }, seed)
+	return c.serve(func() (*predict.Stretch, error) { return load.Stretch(seed, measured, c.warmUpS, share) }, seed, c.replicas(n))
+}
+
+// servers simulates the servers of a deployment.
+type servers func(sim.Config, []sim.Request) ([]sim.RequestResult, []*sim.Result, error)
+
+// replicas are n servers behind the router.
+func (c *candidate) replicas(n int) servers {
+	return func(engine sim.Config, requests []sim.Request) ([]sim.RequestResult, []*sim.Result, error) {
+		return cluster.Servers(engine, n, c.q.Routing, requests)
+	}
 }
 
 // mostWarmUps is how often a longer warm-up is tried.
 const mostWarmUps = 2
 
-// serve simulates a stretch with n servers, again with a longer warm-up where the load needs one.
-func (c *candidate) serve(n int, stretch func() (*predict.Stretch, error), seed int64) (*predict.Sample, error) {
+// serve simulates a stretch, again with a longer warm-up where the load needs one.
+func (c *candidate) serve(stretch func() (*predict.Stretch, error), seed int64, by servers) (*predict.Sample, error) {
 	for tries := 0; ; tries++ {
 		s, err := stretch()
 		if err != nil {
@@ -142,7 +156,7 @@ func (c *candidate) serve(n int, stretch func() (*predict.Stretch, error), seed 
 		if err != nil {
 			return nil, err
 		}
-		requests, engines, err := cluster.Servers(cfg, n, c.q.Routing, s.Requests)
+		requests, engines, err := by(cfg, s.Requests)
 		if err != nil {
 			return nil, err
 		}
@@ -159,13 +173,13 @@ func (c *candidate) serve(n int, stretch func() (*predict.Stretch, error), seed 
 // breaks, in a short simulation.
 func (c *candidate) probe(amount float64, n int) (broken string, err error) {
 	load := c.q.Load.WithAmount(amount)
-	s, err := c.serve(1, func() (*predict.Stretch, error) {
+	s, err := c.serve(func() (*predict.Stretch, error) {
 		stretch, err := load.Stretch(c.q.Seed, probeRequests, c.warmUpS, n)
 		if err == nil {
 			stretch.AtMeanRate()
 		}
 		return stretch, err
-	}, c.q.Seed)
+	}, c.q.Seed, c.replicas(1))
 	if err != nil {
 		return "", err
 	}
@@ -316,6 +330,8 @@ func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 	switch {
 	case row.Bound:
 		row.Met = MetBound
+	case row.Pools || row.Drafts: // no such server was compared
+		row.Met = MetEstimate
 	case predict.Broken(samples, &tight) == "":
 		row.Met = MetYes
 	default:

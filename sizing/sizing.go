@@ -37,13 +37,16 @@ type Question struct {
 	Hardware []string         // candidate GPUs
 	TP       []int64          // candidate tensor-parallel sizes
 	EP       []bool           // candidate values of --enable-expert-parallel; nil: of expert models both, else off
-	Load     predict.Load
-	Targets  predict.Targets
-	Routing  string             // one of cluster's routes
-	Prices   map[string]float64 // USD per hour of a GPU, by the name in Hardware; nil: rows go by GPUs
-	MostGPUs int                // deployments of more are not looked for
-	Seed     int64
-	Workers  int
+	// Speculative is a --speculative-config that every kind of server is tried with too; "": none.
+	Speculative string
+	Pools       bool // also servers for prefill apart from those for decode
+	Load        predict.Load
+	Targets     predict.Targets
+	Routing     string             // one of cluster's routes
+	Prices      map[string]float64 // USD per hour of a GPU, by the name in Hardware; nil: rows go by GPUs
+	MostGPUs    int                // deployments of more are not looked for
+	Seed        int64
+	Workers     int
 
 	measured     int // requests of a replication
 	replications int // at most
@@ -55,7 +58,10 @@ type Row struct {
 	TP       int64  `json:"tensor_parallel_size"`
 	EP       bool   `json:"enable_expert_parallel,omitempty"`
 	DP       int64  `json:"data_parallel_size"`
+	Drafts   bool   `json:"speculative_decoding,omitempty"`
+	Pools    bool   `json:"prefill_apart_from_decode,omitempty"`
 	Replicas int    `json:"replicas,omitempty"`
+	Prefill  int    `json:"prefill_replicas,omitempty"` // of Replicas, where they are apart
 	GPUs     int64  `json:"gpus,omitempty"`
 
 	// Load of one replica, in requests per second or clients, and the highest that meets the targets.
@@ -182,7 +188,13 @@ func compareRows(a, b *Row, byPrice bool) int {
 	if byPrice {
 		order = cmp.Or(order, cmp.Compare(a.price, b.price))
 	}
-	return cmp.Or(order, cmp.Compare(a.GPUs, b.GPUs), cmp.Compare(b.Headroom, a.Headroom))
+	validated := func(r *Row) int { // kinds of which no server was compared go last
+		if r.Drafts || r.Pools {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(order, cmp.Compare(a.GPUs, b.GPUs), cmp.Compare(validated(a), validated(b)), cmp.Compare(b.Headroom, a.Headroom))
 }
 
 // candidates returns the servers that may be deployed.
@@ -190,25 +202,28 @@ func (q *Question) candidates() ([]candidate, error) {
 	var out []candidate
 	for _, hardware := range q.Hardware {
 		for _, tp := range q.TP {
-			ep := q.EP
-			if ep == nil {
-				ep = []bool{false, true}
-			}
-			for _, isEP := range ep {
-				own := q.Server
-				own.Hardware = hardware
-				own.InputTokens = q.Load.InputTokens
-				own.OutputTokens = q.Load.OutputTokens
-				own.RateRPS = q.Load.RateRPS // servers were measured in closed loops: the trust differs
-				own.Set = append(slices.Clone(q.Server.Set), fmt.Sprintf("tensor_parallel_size=%d", tp))
-				if isEP {
-					own.Set = append(own.Set, "vllm.enable_expert_parallel=true")
+			for _, kind := range q.kinds() {
+				ep := q.EP
+				if ep == nil {
+					ep = []bool{false, true}
 				}
-				d, _, err := own.Deployment()
-				if isEP && q.EP == nil && (err != nil || !d.Model.IsMoE() || tp == 1) {
-					continue // expert parallelism is a choice of expert models on several GPUs
+				for _, isEP := range ep {
+					own := q.Server
+					own.Hardware = hardware
+					own.InputTokens = q.Load.InputTokens
+					own.OutputTokens = q.Load.OutputTokens
+					own.RateRPS = q.Load.RateRPS // servers were measured in closed loops: the trust differs
+					own.Set = append(slices.Clone(q.Server.Set), fmt.Sprintf("tensor_parallel_size=%d", tp))
+					own.Set = append(own.Set, kind.set...)
+					if isEP {
+						own.Set = append(own.Set, "vllm.enable_expert_parallel=true")
+					}
+					d, _, err := own.Deployment()
+					if isEP && q.EP == nil && (err != nil || !d.Model.IsMoE() || tp == 1) {
+						continue // expert parallelism is a choice of expert models on several GPUs
+					}
+					out = append(out, candidate{q: q, hardware: hardware, tp: tp, ep: isEP, kind: kind, asked: own})
 				}
-				out = append(out, candidate{q: q, hardware: hardware, tp: tp, ep: isEP, asked: own})
 			}
 		}
 	}
@@ -218,7 +233,31 @@ func (q *Question) candidates() ([]candidate, error) {
 	return out, nil
 }
 
-// serveLine returns the command of one replica.
+// kind is a way to serve beside plain servers.
+type kind struct {
+	isDrafting bool // with speculative decoding
+	isPools    bool // prefill apart from decode
+	set        []string
+	flag       string // of vllm serve
+}
+
+// nixl is the connector of servers that are apart (vllm/distributed/kv_transfer).
+const nixl = `{"kv_connector":"NixlConnector","kv_role":"kv_both"}`
+
+// kinds are the ways to serve that the question asks for.
+func (q *Question) kinds() []kind {
+	out := []kind{{}}
+	if q.Speculative != "" {
+		out = append(out, kind{isDrafting: true, set: []string{"vllm.speculative_config=" + q.Speculative},
+			flag: "--speculative-config '" + q.Speculative + "'"})
+	}
+	if q.Pools {
+		out = append(out, kind{isPools: true, set: []string{"vllm.kv_transfer_config=" + nixl}, flag: "--kv-transfer-config '" + nixl + "'"})
+	}
+	return out
+}
+
+// serveLine is the command of one replica.
 func (c *candidate) serveLine() string {
 	words := []string{"vllm serve", files.Word(c.server.Model), fmt.Sprintf("--tensor-parallel-size %d", c.tp)}
 	if c.ep {
@@ -226,6 +265,9 @@ func (c *candidate) serveLine() string {
 	}
 	if c.server.DP > 1 {
 		words = append(words, fmt.Sprintf("--data-parallel-size %d", c.server.DP))
+	}
+	if c.kind.flag != "" {
+		words = append(words, c.kind.flag)
 	}
 	if given := strings.TrimSpace(c.q.Server.Serve); given != "" {
 		words = append(words, given)

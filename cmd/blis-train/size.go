@@ -54,6 +54,9 @@ Example:
 			&cli.StringFlag{Name: "ep", DefaultText: "both, for models with experts",
 				Usage: "candidate `VALUES` of --enable-expert-parallel: true, false or true,false"},
 			&cli.Int64Flag{Name: "dp", Usage: "`N` engines of --data-parallel-size in each server (vLLM's own balancer)"},
+			&cli.BoolFlag{Name: "pools", Destination: &q.Pools, Usage: "also deployments with servers for prefill apart from those for decode (not validated)"},
+			&cli.StringFlag{Name: "speculative-config", Destination: &q.Speculative,
+				Usage: "also deployments with this `JSON` of --speculative-config, with its synthetic_acceptance_length (not validated)"},
 			&cli.StringFlag{Name: "vllm", Destination: &q.Server.Serve, Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
 			&cli.StringFlag{Name: "vllm-version", DefaultText: "0.24.0", Usage: "`RELEASE` of vLLM"},
 			&cli.Float64Flag{Name: "rate", Destination: &q.Load.RateRPS, Usage: "Poisson arrivals, `RPS` requests per second in all"},
@@ -288,6 +291,12 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	if slices.ContainsFunc(a.Rows, func(r sizing.Row) bool { return r.Met == sizing.MetEstimate }) {
 		printf("?            met by the estimate, not by the upper end of its stated error")
 	}
+	if slices.ContainsFunc(a.Rows, func(r sizing.Row) bool { return r.Pools && r.Refused == "" }) {
+		printf("P+D          P servers for prefill and D for decode behind a proxy, NIXL at 25 GB/s: no such deployment was compared")
+	}
+	if slices.ContainsFunc(a.Rows, func(r sizing.Row) bool { return r.Drafts && r.Refused == "" }) {
+		printf("drafts       speculative decoding with the acceptance that is given: no such deployment was compared")
+	}
 	printf("serve        %s", best.Serve)
 	if best.Replicas > 1 {
 		printf("             %d of these behind a %s router", best.Replicas, a.Routing)
@@ -374,14 +383,26 @@ func figureText(r *sizing.Row, t predict.Target) string {
 	return ""
 }
 
-// deploymentText returns the deployment in a few words: 5 x H100 tp 2 ep.
+// deploymentText is the deployment in a few words: 5 x H100 tp 2 ep, or 2+3 x of prefill and decode servers.
 func deploymentText(r *sizing.Row) string {
-	text := fmt.Sprintf("%d x %s tp %d", r.Replicas, r.Hardware, r.TP)
+	count := fmt.Sprint(r.Replicas)
+	if r.Pools {
+		count = fmt.Sprintf("%d+%d", r.Prefill, r.Replicas-r.Prefill)
+	}
+	return count + " x " + serverText(r)
+}
+
+// serverText is one server of a row: H100 tp 2 ep drafts.
+func serverText(r *sizing.Row) string {
+	text := fmt.Sprintf("%s tp %d", r.Hardware, r.TP)
 	if r.EP {
 		text += " ep"
 	}
 	if r.DP > 1 {
 		text += fmt.Sprintf(" dp %d", r.DP)
+	}
+	if r.Drafts {
+		text += " drafts"
 	}
 	return text
 }
@@ -398,9 +419,9 @@ func showRefusals(con *console, a *sizing.Answer) {
 		if byReason[r.Refused] == nil {
 			reasons = append(reasons, r.Refused)
 		}
-		name := fmt.Sprintf("%s tp %d", r.Hardware, r.TP)
-		if r.EP {
-			name += " ep"
+		name := serverText(r)
+		if r.Pools {
+			name += " pools"
 		}
 		byReason[r.Refused] = append(byReason[r.Refused], name)
 	}

@@ -1,0 +1,183 @@
+package sizing
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/library/predict"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// mostPoolProbes is how many divisions into prefill and decode servers are tried.
+const mostPoolProbes = 10
+
+// division is a number of servers for prefill and one for decode.
+type division struct{ prefill, decode int }
+
+// pools finds the fewest servers for prefill and for decode that meet the targets together, and measures them.
+//
+// A prefill server alone decides how many of them TTFT needs, and a decode server with all prompts in its cache
+// how many TPOT and ITL need. From there both pools are simulated together, with the transfers between them: one
+// more server goes to the pool whose target is missed, and then servers are taken away while the targets are met.
+func (c *candidate) pools(ctx context.Context, row *Row) error {
+	if c.q.Load.RateRPS == 0 || c.q.Load.IsWorkload() {
+		return trace.Errorf(sim.CodeBadConfig, "prefill apart from decode is sized for --rate and --input-len only")
+	}
+	if c.server.DP > 1 {
+		return trace.Errorf(sim.CodeBadConfig, "prefill apart from decode is not sized with --dp")
+	}
+	at, err := c.startOfPools(ctx)
+	if err != nil {
+		return err
+	}
+	most := min(c.mostReplicas(), cluster.MostServers)
+	tried := map[division]string{}
+	broken := func(d division) (string, error) {
+		if why, isKnown := tried[d]; isKnown {
+			return why, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		s, err := c.simulatePools(d, c.q.Seed, probeRequests, true)
+		if err != nil {
+			return "", err
+		}
+		tried[d] = predict.Broken([]*predict.Sample{s}, &c.q.Targets)
+		return tried[d], nil
+	}
+	why := "start"
+	for why != "" && at.prefill+at.decode <= most && len(tried) < mostPoolProbes {
+		if why, err = broken(at); err != nil {
+			return err
+		}
+		switch {
+		case why == "":
+		case len(why) >= 4 && why[:4] == predict.TTFT:
+			at.prefill++
+		case why == "saturated" || why == "goodput": // either pool may be the cause
+			if at.prefill <= at.decode {
+				at.prefill++
+			} else {
+				at.decode++
+			}
+		default:
+			at.decode++
+		}
+	}
+	if why != "" {
+		row.Refused = fmt.Sprintf("prefill apart from decode: not met with %d + %d servers: %s", at.prefill, at.decode, why)
+		return nil
+	}
+	for isFewer := true; isFewer; {
+		isFewer = false
+		for _, fewer := range []division{{at.prefill - 1, at.decode}, {at.prefill, at.decode - 1}} {
+			if fewer.prefill < 1 || fewer.decode < 1 || len(tried) >= 2*mostPoolProbes {
+				continue
+			}
+			if why, err = broken(fewer); err != nil {
+				return err
+			}
+			if why == "" {
+				at = fewer
+				isFewer = true
+				break
+			}
+		}
+	}
+	samples, err := c.measurePools(ctx, &at, most)
+	if err != nil {
+		return err
+	}
+	if samples == nil {
+		row.Refused = fmt.Sprintf("prefill apart from decode: not met with %d GPUs", int64(most)*c.server.GPUs)
+		return nil
+	}
+	row.Prefill = at.prefill
+	row.Replicas = at.prefill + at.decode
+	row.GPUs = int64(row.Replicas) * c.server.GPUs
+	row.ReplicaLoad = c.q.Load.RateRPS / float64(row.Replicas)
+	c.fillFigures(row, samples)
+	c.fillPrice(row)
+	return nil
+}
+
+// measurePools measures a division with several seeds, with one decode server more where it misses the targets.
+func (c *candidate) measurePools(ctx context.Context, at *division, most int) ([]*predict.Sample, error) {
+	for ; at.prefill+at.decode <= most; at.decode++ {
+		var samples []*predict.Sample
+		for len(samples) < poolReplications && !(len(samples) >= leastReplications && c.isNarrow(samples)) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			s, err := c.simulatePools(*at, c.q.Seed+int64(len(samples)), c.q.measured, false)
+			if err != nil {
+				return nil, err
+			}
+			samples = append(samples, s)
+		}
+		if predict.Broken(samples, &c.q.Targets) == "" {
+			return samples, nil
+		}
+	}
+	return nil, nil
+}
+
+// poolReplications is how many simulations of pools a row has at most: each takes as long as several of one server.
+const poolReplications = 6
+
+// simulatePools serves the load with a division.
+func (c *candidate) simulatePools(d division, seed int64, measured int, atMeanRate bool) (*predict.Sample, error) {
+	return c.serve(func() (*predict.Stretch, error) {
+		s, err := c.q.Load.Stretch(seed, measured, c.warmUpS, 1)
+		if err == nil && atMeanRate {
+			s.AtMeanRate()
+		}
+		return s, err
+	}, seed, func(engine sim.Config, requests []sim.Request) ([]sim.RequestResult, []*sim.Result, error) {
+		return cluster.Pools(engine, d.prefill, d.decode, requests)
+	})
+}
+
+// startOfPools is the division by what one server of each pool can do alone.
+func (c *candidate) startOfPools(ctx context.Context) (division, error) {
+	targets := func(metrics ...string) predict.Targets {
+		own := predict.Targets{Goodput: c.q.Targets.Goodput}
+		for _, l := range c.q.Targets.Limits {
+			if slices.Contains(metrics, l.Metric) {
+				own.Limits = append(own.Limits, l)
+			}
+		}
+		return own
+	}
+	count := func(load predict.Load, targets predict.Targets) (int, error) {
+		question := *c.q
+		question.Load = load
+		question.Targets = targets
+		if len(targets.Limits) == 0 {
+			question.Targets.Goodput = 0
+		}
+		own := *c
+		own.q = &question
+		own.warmUpS = c.idleS
+		found, err := own.highestLoad(ctx, 2, load.RateRPS/2, coarseRatio)
+		if err != nil || found.highest == 0 {
+			return 1, err
+		}
+		return max(1, int(math.Ceil(load.RateRPS/found.highest))), nil
+	}
+	prompts := c.q.Load
+	prompts.OutputTokens = 1
+	prefill, err := count(prompts, targets(predict.TTFT))
+	if err != nil {
+		return division{}, err
+	}
+	answers := c.q.Load
+	answers.CachedShare = 1 - 1/float64(max(2, answers.InputTokens))
+	decode, err := count(answers, targets(predict.TPOT, predict.ITL, predict.E2E))
+	return division{prefill, decode}, err
+}
