@@ -236,7 +236,11 @@ func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int,
 // replicate repeats the simulation of n servers with one seed after the other, after those that there are
 // already, until they are enough.
 func (c *candidate) replicate(ctx context.Context, n int, samples []*predict.Sample, areEnough func([]*predict.Sample) bool) ([]*predict.Sample, error) {
-	for len(samples) < c.q.replications && !areEnough(samples) {
+	most := c.q.replications
+	if c.q.Load.IsRecording() {
+		most = 1
+	}
+	for len(samples) < most && !areEnough(samples) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -296,6 +300,9 @@ func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 	for _, t := range c.shownFigures() {
 		figure := func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) }
 		v := predict.Widened(samples, figure, repetitionRequests, widestOf(t.Quantile))
+		if c.q.Load.IsRecording() {
+			v = samples[0].OfRecording(t.Metric, t.Quantile)
+		}
 		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
 			continue
 		}

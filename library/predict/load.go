@@ -108,6 +108,11 @@ func (l *Load) Start(seed int64, warmUpS float64) (*Stretch, error) {
 	return s, nil
 }
 
+// IsRecording reports whether every seed has the same requests at the same times.
+func (l *Load) IsRecording() bool {
+	return l.Workload != nil && l.Clients == 0 && !(l.RateRPS > 0 && (l.Workload.HasSessions() || lastArrivalUs(l.Workload.Requests) == 0))
+}
+
 // IsWorkload reports whether requests come from a workload and not from lengths.
 func (l *Load) IsWorkload() bool { return l.Workload != nil || l.Draw != nil }
 
@@ -136,7 +141,11 @@ func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*Stretch
 		return nil, trace.Errorf(sim.CodeBadConfig, "workload: got %d requests, want at least 2", len(own.Requests))
 	}
 	l.markCached(own.Requests)
+	hasSessions := own.HasSessions()
 	spanS := float64(lastArrivalUs(own.Requests)) / 1e6
+	if hasSessions {
+		own.CloseSessions(nil)
+	}
 	switch {
 	case l.Clients > 0:
 		s := &Stretch{from: 2 * l.Clients}
@@ -146,6 +155,8 @@ func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*Stretch
 		s.Requests = own.Requests
 		s.markUnmeasured()
 		return s, err
+	case hasSessions && l.RateRPS > 0:
+		drawSessions(own.Requests, l.RateRPS, seed)
 	case spanS > 0 && l.RateRPS > 0:
 		own.Scale(l.RateRPS * spanS / float64(len(own.Requests)))
 	case l.RateRPS > 0:
@@ -154,8 +165,7 @@ func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*Stretch
 		return nil, trace.Errorf(sim.CodeBadConfig, "workload: got requests without arrivals, want a rate or clients").
 			WithHint("give --rate or --concurrency")
 	}
-	if own.HasSessions() {
-		own.CloseSessions(nil)
+	if hasSessions {
 		return recordedStretch(own.Requests, warmUpS), nil
 	}
 	sortByArrival(own.Requests)
@@ -182,17 +192,45 @@ func (l *Load) CountLonger(tokens int64) int {
 	return n
 }
 
-// repeated returns the requests, over and over, so that there are at least n.
+// repeated are the requests, over and over, so that there are at least n. Sessions begin anew: what they share
+// among themselves they share with no copy.
 func repeated(requests []sim.Request, n int) []sim.Request {
 	out := requests
 	for len(out) < n {
+		first := len(out)
 		for i := range requests {
 			r := requests[i]
 			r.ID = fmt.Sprintf("%s+%d", r.ID, len(out))
+			if r.After > 0 {
+				r.After += first
+			}
+			r.Hashes = slices.Clone(r.Hashes)
+			for k := range r.Hashes {
+				r.Hashes[k] ^= uint64(first) << 40
+			}
 			out = append(out, r)
 		}
 	}
 	return out
+}
+
+// drawSessions gives the first rounds of sessions Poisson arrivals, in a random order, at the rate of sessions with
+// which all rounds together arrive at the rate that is asked.
+func drawSessions(requests []sim.Request, rateRPS float64, seed int64) {
+	var first []int
+	for i := range requests {
+		if requests[i].After == 0 {
+			first = append(first, i)
+		}
+	}
+	rng := rand.New(rand.NewPCG(uint64(seed), arrivalStream))
+	rng.Shuffle(len(first), func(i, j int) { first[i], first[j] = first[j], first[i] })
+	perS := rateRPS * float64(len(first)) / float64(len(requests))
+	atS := 0.0
+	for _, i := range first {
+		atS += rng.ExpFloat64() / perS
+		requests[i].ArrivalUs = sim.ToUs(atS * 1e6)
+	}
 }
 
 // drawArrivals gives requests Poisson arrivals in a random order, so that a table sorted by length is no load

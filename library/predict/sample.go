@@ -220,6 +220,32 @@ func estimateOf(samples []*Sample, of func(*Sample) float64) estimate {
 	}
 }
 
+// blocksOfRecording is how many parts of a recording its intervals are of.
+const blocksOfRecording = 10
+
+// OfRecording is a statistic of a load of recorded arrivals, of which every seed has the same. Its interval is by
+// the parts of the recording, as if they were other hours of the same traffic. Gaps between tokens are not known
+// by part: their statistic varies as that of TPOT.
+func (m *Sample) OfRecording(metric string, quantile float64) Value {
+	value := m.Figure(metric, quantile)
+	byPart := metric
+	if metric == ITL {
+		byPart = TPOT
+	}
+	whole := m.Figure(byPart, quantile)
+	values := m.of(byPart)
+	var parts []float64
+	for k := range blocksOfRecording {
+		part := Sample{TTFT: values[k*len(values)/blocksOfRecording : (k+1)*len(values)/blocksOfRecording]}
+		parts = append(parts, part.Figure(TTFT, quantile))
+	}
+	half := stat.StudentT(0.975, blocksOfRecording-1) * stat.StdErr(parts) / whole * value
+	if math.IsNaN(half) || math.IsInf(half, 0) {
+		half = 0
+	}
+	return Value{Value: value, Low: value - half, High: value + half}
+}
+
 // Widened is the interval of [ValueOf] so that it also holds, in 19 of 20 cases, the mean of a repetition of so
 // many requests with other seeds, in which more or fewer requests arrive than on average. It is made no wider
 // for that than widest times the value: at the edge of saturation a repetition may lie anywhere.
