@@ -13,12 +13,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// crossFitter makes the fits without one block of time each (spec#cross-fitting). They learn from the
-// hold-out too, because it is one of the blocks.
+// crossFitter makes the fits that each leave out one block of time (spec#cross-fitting). They use
+// the rows of the hold-out too, because it is one of the blocks.
 //
 // Each fit chooses lambda and gamma of the step time among its own rows. The form of the step time
-// (spec#forms), and lambda and spread of a delay, are those of the published fit: what is chosen among a dozen values on four blocks hardly depends on
-// the fifth, and choosing them is the longest part of a fit.
+// (spec#forms), and lambda and spread of a delay, are those of the published fit: what is chosen
+// among a dozen values on four blocks hardly depends on the fifth, and choosing them is the longest
+// part of a fit.
 type crossFitter struct {
 	*fitter
 	step     *Solved // the published step time
@@ -111,8 +112,8 @@ func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
 	return out, nil
 }
 
-// adjustPenalty makes again what the penalty takes from the training rows: a prior's lambda, principal
-// components.
+// adjustPenalty computes again the parts of the penalty that depend on the training rows: a prior's
+// lambda, principal components.
 func (c *crossFitter) adjustPenalty(s *Solved) error {
 	if c.prior != nil {
 		if err := c.prior.apply(s); err != nil {
@@ -128,7 +129,8 @@ func (c *crossFitter) adjustPenalty(s *Solved) error {
 	return err
 }
 
-// delayWithout is one delay without one block; nil where too few rows are left.
+// delayWithout returns the coefficients of one delay fitted without one block; nil if too few rows
+// are left.
 func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (*result.CrossAlpha, error) {
 	s := &Solved{Pool: c.without(published.s.Pool, block), Terms: published.s.Terms, Opt: published.s.Opt}
 	if len(s.Pool.Train) <= s.Opt.Folds {
@@ -144,8 +146,9 @@ func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (*
 	return &result.CrossAlpha{Target: a.target, Values: s.Fit.Beta, Deployments: a.on}, err
 }
 
-// without returns the pool with other training rows: those that teach the fit without a block.
-// Outliers of the hold-out teach nothing, as those of the training rows, which are gone.
+// without returns the pool with other training rows: those that are used if a block is left out.
+// Outliers of the hold-out are not used, as those of the training rows are not, which were removed
+// before.
 func (c *crossFitter) without(p *Pool, block int) *Pool {
 	out := *p
 	out.Train = nil

@@ -30,8 +30,8 @@ type alphaFit struct {
 
 type alphaFits []*alphaFit
 
-// selectAlphas selects the penalty of every alpha target at every gamma. A target with too few rows
-// has no solution.
+// selectAlphas returns the penalty of every alpha target (a delay outside the steps) at every
+// gamma. A target with too few rows has no solution.
 func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {
 	var out alphaFits
 	for k, target := range f.o.AlphaTargets {
@@ -48,7 +48,7 @@ func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {
 	return out, nil
 }
 
-// selectAlpha does so for one target. The overhead is known only within intervals and has a
+// selectAlpha returns that of one target. The overhead is known only within intervals and has a
 // selection of its own (spec#interval-fit).
 func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a := &alphaFit{target: target}
@@ -115,7 +115,7 @@ func alphaPerStep(p *Pool, used []*Run) float64 {
 	return float64(len(p.Train)) / math.Max(1, float64(steps))
 }
 
-// alphaModel solves one target and makes its part of fit.json.
+// alphaModel solves one target and returns its part of fit.json.
 func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	if a.s == nil {
 		return nil, nil
@@ -144,7 +144,8 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	return out, f.locoAlpha(a, out)
 }
 
-// judgeAlpha sets the hold-out errors of an alpha target whose value is known, whole and by run.
+// judgeAlpha sets the hold-out errors of an alpha target whose value is known, as a whole and by
+// run.
 func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	all, groups := a.s.Samples(rows.HoldOut, clipped(a.s.Pred))
 	held := rows.JudgeDelays(groups)
@@ -235,7 +236,8 @@ func (f *fitter) alphaWithout(a *alphaFit, c int32) ([]float64, error) {
 	return fit.Fit.Beta, err
 }
 
-// clipped sets negative predictions to 0 in place, because a delay cannot be negative.
+// clipped returns the predictions with negative ones set to 0, in place, because a delay cannot be
+// negative.
 func clipped(pred []float64) []float64 {
 	for i, v := range pred {
 		pred[i] = math.Max(0, v)
@@ -269,8 +271,8 @@ func (f *fitter) waitsOn(a *alphaFit) error {
 	return nil
 }
 
-// waitsOf fits the training rows of one deployment. If they are too few for the folds, the common
-// coefficients are kept.
+// waitsOf returns the coefficients of a fit to the training rows of one deployment. If they are too
+// few for the folds, they are the common ones.
 func (a *alphaFit) waitsOf(label string, names []string) (*result.DeploymentCoefficients, error) {
 	s := a.s
 	mine := rowsWhere(s.Train.Config, func(c int32) bool { return names[c] == label })

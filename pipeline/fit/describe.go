@@ -12,9 +12,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Model makes the part of fit.json that all linear models have: the chosen
-// hyperparameters, the coefficients with intervals and identifiability, and the
-// numbers of rows.
+// Model returns the part of fit.json that all linear models have: the chosen hyperparameters, the
+// coefficients with intervals and identifiability, and the numbers of rows.
 func Model(s *Solved, m Selections, o *Options, name, target string) *result.Model {
 	out := &result.Model{
 		Name:           name,
@@ -59,6 +58,8 @@ func Model(s *Solved, m Selections, o *Options, name, target string) *result.Mod
 	return out
 }
 
+// certificateOf returns the solver's certificate (that no change of a coefficient lowers the loss)
+// in the form of fit.json.
 func certificateOf(fit *ridge.Fit) *result.Certificate {
 	return &result.Certificate{
 		MinZeroGradient:   result.OrNull(fit.Cert.MinZero),
@@ -209,8 +210,8 @@ func impliedUtilisation(t *Term, value float64) *float64 {
 	return nil
 }
 
-// Confidence makes the intervals of a solved model; nil for the frozen recipe, which
-// has no weights by block.
+// Confidence returns the intervals of a solved model; nil for the frozen recipe, which has no
+// weights by block.
 func Confidence(s *Solved, tags []string) *ridge.Confidence {
 	switch {
 	case s.Frozen != nil:
@@ -223,12 +224,13 @@ func Confidence(s *Solved, tags []string) *ridge.Confidence {
 	return new(s.Train.Confidence(s.Fit, tags, s.Opt))
 }
 
-// DiagnoseRows examines the training rows of a solved model.
+// DiagnoseRows returns diagnostics of the training rows of a solved model.
 func DiagnoseRows(s *Solved, workers int) ridge.Diagnosis {
 	return DiagnoseGram(ridge.OfRows(s.Train, s.Weights, nil, workers), s.Fit)
 }
 
-// DiagnoseGram examines a Gram at a fit made with other weights or without scales.
+// DiagnoseGram returns diagnostics of a Gram (the sums of products of its rows) at a fit made with
+// other weights or without scales.
 func DiagnoseGram(g *ridge.Gram, fit ridge.Fit) ridge.Diagnosis {
 	if fit.Scale == nil {
 		fit.Scale, fit.YBar = g.Scale()
@@ -260,7 +262,7 @@ func meanShares(s *Solved) []float64 {
 	return sum
 }
 
-// noRowCounts are row counts without nil fields, which fit.json would write as null.
+// noRowCounts returns row counts without nil fields, which fit.json would write as null.
 func noRowCounts() result.RowCounts {
 	return result.RowCounts{
 		Dropped:  map[string]int{},
@@ -269,7 +271,7 @@ func noRowCounts() result.RowCounts {
 	}
 }
 
-// RowCounts adds up the rows that tables read, kept and dropped.
+// RowCounts returns the sums of the rows that the tables read, kept and dropped.
 func RowCounts(tables []*rows.Table) result.RowCounts {
 	out := noRowCounts()
 	for _, t := range tables {
@@ -286,6 +288,7 @@ func RowCounts(tables []*rows.Table) result.RowCounts {
 	return out
 }
 
+// countRegimes adds the kept rows of a table by configuration and regime.
 func countRegimes(out *result.RowCounts, t *rows.Table) {
 	for i := range t.Kept {
 		name := t.Regime[i].String()

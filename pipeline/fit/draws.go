@@ -30,7 +30,8 @@ type Draws struct {
 	step, at []float64
 }
 
-// NewDraws starts such a sequence.
+// NewDraws returns the start of a sequence of random batches in d dimensions; the same seed gives
+// the same ones.
 func NewDraws(d int, seed uint64) *Draws {
 	g := 1.5
 	for range 60 { // g^(d+1) = g + 1
@@ -53,14 +54,15 @@ func (q *Draws) next() []float64 {
 	return q.at
 }
 
-// logBetween maps u in [0, 1) to a whole number from lo to hi, uniformly in its logarithm.
+// logBetween returns the whole number from lo to hi at the share u in [0, 1), uniformly in its
+// logarithm.
 func logBetween(lo, hi, u float64) int64 {
 	return int64(math.Floor(math.Exp(math.Log(lo) + u*(math.Log(hi+1)-math.Log(lo)))))
 }
 
-// Batch draws one batch of a regime into buf: 1 to 512 decodes at one context, and up to 16 prompts
-// of 16 to 8,192 tokens together, the first of which may continue after an earlier chunk or a
-// cached prefix.
+// Batch returns one random batch of a regime, in buf: 1 to 512 decodes at one context, and up to 16
+// prompts of 16 to 8,192 tokens together, the first of which may continue after an earlier chunk or
+// a cached prefix.
 func (q *Draws) Batch(regime int32, buf []trace.Chunk) []trace.Chunk {
 	u, buf := q.next(), buf[:0]
 	if regime != prefillOnly {
@@ -89,8 +91,8 @@ func (q *Draws) Batch(regime int32, buf []trace.Chunk) []trace.Chunk {
 	return buf
 }
 
-// Within cuts a batch to what an engine would run in one step: at most max_num_seqs requests and
-// max_num_batched_tokens tokens.
+// Within returns the part of a batch that an engine would run in one step: at most max_num_seqs
+// requests and max_num_batched_tokens tokens.
 func Within(batch []trace.Chunk, e *vllm.Engine) []trace.Chunk {
 	tokens := int64(0)
 	for i := range batch {

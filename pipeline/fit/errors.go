@@ -25,8 +25,9 @@ func (s *Solved) Samples(part rows.Judged, pred []float64) (all []*rows.Sample, 
 	return all, groups
 }
 
-// Judge sets the errors of a step-time model: on the hold-out by run and regime, and on hold-out
-// and training rows as a whole. floor asks also for the error of the nearest measured neighbours.
+// Judge sets the errors of a step-time model in out: on the hold-out by run and regime, and on
+// hold-out and training rows as a whole. floor asks also for the error of the nearest measured
+// neighbours. It returns the errors by row.
 func (s *Solved) Judge(out *result.Model, floor bool, workers int) *rows.StepErrors {
 	all, groups := s.Samples(rows.HoldOut, s.Pred)
 	held := rows.JudgeSteps(groups, floor, workers)
@@ -80,7 +81,8 @@ func (s *Solved) Drift() []result.DriftBlock {
 // quantileLevels are the probabilities of the stored residual ratios.
 var quantileLevels = []float64{0, .01, .025, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .975, .99, 1}
 
-// Ratios are quantiles of measured/predicted step time on the hold-out by regime, without outliers.
+// Ratios returns quantiles of measured/predicted step time on the hold-out by regime, without
+// outliers.
 func (s *Solved) Ratios() []result.RegimeQuantiles {
 	byRegime := map[int32][]float64{}
 	all, _ := s.Samples(rows.HoldOut, s.Pred)

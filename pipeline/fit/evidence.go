@@ -11,8 +11,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Evidence is what a fit learns from: Steps and Grams of this package, Requests and Points of
-// package requestfit.
+// Evidence is the input of a fit: Steps and Grams of this package, Requests and Points of package
+// requestfit.
 type Evidence interface {
 	// Kind names the evidence and the options that do not apply to it.
 	Kind() Kind
@@ -65,10 +65,10 @@ func (k Kind) Refusal(name string) error {
 // Steps is the evidence of step traces.
 type Steps struct{ Sources []Source }
 
-// Kind is FromSteps.
+// Kind returns FromSteps.
 func (Steps) Kind() Kind { return FromSteps }
 
-// Fit fits every model asked for, see the function of the same name.
+// Fit returns the fit of every model asked for, as the function of the same name does.
 func (s Steps) Fit(ctx context.Context, o Options, progress trace.Progress) (*result.Fit, error) {
 	return Fit(ctx, s.Sources, o, progress)
 }
@@ -76,10 +76,10 @@ func (s Steps) Fit(ctx context.Context, o Options, progress trace.Progress) (*re
 // Grams is the evidence of Gram files.
 type Grams struct{ Files []ridge.File }
 
-// Kind is FromGrams.
+// Kind returns FromGrams.
 func (Grams) Kind() Kind { return FromGrams }
 
-// Fit fits the step time, see FromGramFiles.
+// Fit returns the fit of the step time, as FromGramFiles does.
 func (g Grams) Fit(ctx context.Context, o Options, _ trace.Progress) (*result.Fit, error) {
 	return FitGrams(ctx, g.Files, o)
 }

@@ -15,10 +15,10 @@ import (
 // maxExperiments bounds the list of experiments.
 const maxExperiments = 12
 
-// experiments ranks candidate experiments by D-optimality: by how much their rows increase the log
-// determinant of the training rows' information matrix, both with relative weights. Each experiment
-// names the term whose interval it shrinks most. Every term that no experiment names so is listed
-// with the experiment that is best for it.
+// experiments returns candidate experiments ranked by D-optimality: by how much their rows increase
+// the log determinant of the training rows' information matrix, both with relative weights. Each
+// experiment names the term whose interval it shrinks most. Every term that no experiment names so
+// is listed with the experiment that is best for it.
 func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment {
 	s := st.Model
 	list := candidates(st)
@@ -91,7 +91,7 @@ type candidate struct {
 	data *ridge.Data
 }
 
-// candidates are experiments around the configuration with most training rows: each load on that
+// candidates returns experiments near the configuration with most training rows: each load on that
 // deployment, and one varied load on each deployment that differs from it in one respect.
 func candidates(st *StepTime) []candidate {
 	s := st.Model
@@ -137,8 +137,9 @@ type load struct {
 	batches [][]trace.Chunk
 }
 
-// loadsOf are four loads within the limits of a deployment: decode batches of growing size, decodes
-// at growing context, single prompts of growing length, and such prompts together with decodes.
+// loadsOf returns four loads within the limits of a deployment: decode batches of growing size,
+// decodes at growing context, single prompts of growing length, and such prompts together with
+// decodes.
 func loadsOf(d *deploy.Deployment) []load {
 	e := &d.Engine
 	top := min(d.LongestSequence().Or(longestContext), longestContext)
@@ -185,7 +186,7 @@ type variant struct {
 	dep  deploy.Deployment
 }
 
-// variants are deployments that differ from base in tensor parallelism, in the model's size or
+// variants returns deployments that differ from base in tensor parallelism, in the model's size or
 // shape, or in the device.
 func variants(base deploy.Deployment) []variant {
 	var out []variant
@@ -250,8 +251,8 @@ func largestConfig(s *Solved) int32 {
 	return int32(slices.Index(counts, slices.Max(counts)))
 }
 
-// rowsOf makes rows of an experiment's steps, with the times that the fit predicts as targets.
-// Steps that the features reject or that exceed the bound of one are omitted.
+// rowsOf returns the rows of an experiment's steps, with the times that the fit predicts as
+// targets. Steps that the features reject or that exceed the bound of one are omitted.
 func rowsOf(s *Solved, space *features.Space, steps []features.StepInput) *ridge.Data {
 	d := &ridge.Data{P: len(s.Terms)}
 	x := make([]float64, d.P)

@@ -80,8 +80,8 @@ func poolFactors(s *Solved, label []string, byRun []runTotals, ofRuns [][2]float
 	s.ScaleBy(out.DeploymentFactors)
 }
 
-// factorEntry makes the entry of a deployment or, if config is not empty, of one configuration of
-// it. logs are the log factors of [0] all terms but prompt work and [1] prompt work.
+// factorEntry returns the entry of a deployment or, if config is not empty, of one configuration of
+// it. logs are the log factors of [0] all terms except prompt work and [1] prompt work.
 func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, members []int) result.DeploymentFactor {
 	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: math.Exp(logs[0]),
 		Prompt: math.Exp(logs[1] - logs[0]), Runs: len(members)}
@@ -186,8 +186,8 @@ type runTotals struct {
 	prompt [2]float64 // predicted by terms that are
 }
 
-// totalsByRun adds up the training rows of every run, in order of run labels. Saturated runs stay
-// at zero.
+// totalsByRun returns the sums over the training rows of every run, in order of run labels. Those
+// of saturated runs are zero.
 func totalsByRun(s *Solved) []runTotals {
 	out := make([]runTotals, len(s.Pool.Runs))
 	saturated := make([]bool, len(s.Pool.Runs))
@@ -361,6 +361,7 @@ func Scaled(pred []float64, factor float64) []float64 {
 	return out
 }
 
+// hardwareName returns the name of the deployment's device.
 func hardwareName(d *deploy.Deployment) string { return d.Hardware.Name }
 
 // ScaleBy multiplies the coefficients of every configuration by its factors and

@@ -33,7 +33,7 @@ func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []tr
 	return out
 }
 
-// notSeparated describes terms that the measurements do not separate.
+// notSeparated returns a sentence about terms that the measurements do not separate.
 func notSeparated(terms []Term, g ridge.NullGroup) string {
 	names := make([]string, len(g.Terms))
 	for k, j := range g.Terms {
@@ -85,7 +85,7 @@ func TableBelowFloor(t *rows.Table, target string) *trace.Finding {
 	return &trace.Finding{Code: Implausible, Message: report.BelowFloor(t.Run, target, y, floor)}
 }
 
-// perStep divides a column of rows by their numbers of steps.
+// perStep returns a column of rows divided by their numbers of steps.
 func perStep(t *rows.Table, v []float64) []float64 {
 	out := make([]float64, len(v))
 	for i := range v {
@@ -111,8 +111,9 @@ func OrderFinding(out *result.Model) {
 // is reported to have changed its speed.
 const mostDriftBias = 0.1
 
-// DriftFindings warns about runs whose machine changed its speed, by the block of the
-// hold-out with the largest bias in drift. Composed runs are exempt: measured is false for them.
+// DriftFindings adds a warning for each run whose machine changed its speed, with the block of the
+// hold-out that has the largest bias in drift. Composed runs are exempt: measured is false for
+// them.
 func DriftFindings(out *result.Model, drift []result.DriftBlock, measured func(run string) bool) {
 	worst := map[string]result.DriftBlock{}
 	var order []string

@@ -99,8 +99,8 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	return sources, o, nil
 }
 
-// prepareAll makes the rows of every run, several runs at a time. The result is in the order of the
-// sources. A saturated run is used only beside others, for its rows near preemptions.
+// prepareAll makes the rows of every run, several runs at a time, in the order of the sources. A
+// saturated run is used only if there are other runs, for its rows near preemptions.
 func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	f.prepared = make([]*Run, len(sources))
 	err := par.Try(ctx, f.o.Workers, len(sources), func(i int) (err error) {
@@ -184,7 +184,8 @@ func (f *fitter) fit(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// choose scores the grids of the step time and of every delay, and chooses gamma by the step time.
+// choose scores the grids of the step time and of every delay, chooses gamma by the step time, and
+// returns the choices.
 func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alphas alphaFits, err error) {
 	if beta, sel, err = f.selectBeta(); err != nil {
 		return nil, sel, nil, err
@@ -193,9 +194,10 @@ func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alph
 	return beta, sel, alphas, err
 }
 
+// warn adds findings to the document.
 func (f *fitter) warn(found ...trace.Finding) { f.out.Warnings = append(f.out.Warnings, found...) }
 
-// tablesOf picks one table of each run.
+// tablesOf returns one table of each run, that which pick returns.
 func tablesOf(used []*Run, pick func(*Run) *rows.Table) []*rows.Table {
 	tables := make([]*rows.Table, len(used))
 	for i, p := range used {
@@ -204,7 +206,7 @@ func tablesOf(used []*Run, pick func(*Run) *rows.Table) []*rows.Table {
 	return tables
 }
 
-// namesOf gives each configuration of the pool a name made from its deployment.
+// namesOf returns a name for each configuration of the pool, made from its deployment.
 func (f *fitter) namesOf(s *Solved, name func(*deploy.Deployment) string) []string {
 	out := make([]string, len(s.Pool.Configs))
 	for _, p := range f.used {

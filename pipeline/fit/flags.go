@@ -59,6 +59,7 @@ func (o *Options) Flags() []cli.Flag {
 // lagValue is the value of --lag: -1 has the lag measured.
 type lagValue struct{ lag **int }
 
+// String returns the lag; "-1" if it is not set.
 func (v *lagValue) String() string {
 	if v.lag == nil || *v.lag == nil {
 		return "-1"
@@ -66,6 +67,7 @@ func (v *lagValue) String() string {
 	return strconv.Itoa(**v.lag)
 }
 
+// Set sets the lag.
 func (v *lagValue) Set(text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil {

@@ -41,7 +41,8 @@ type form struct {
 	sels  []ridge.Selection // by gamma
 }
 
-// newForms lists the forms of a model with these terms, the preferred one first.
+// newForms returns the forms of a model with these terms, the preferred one first. A form is a
+// choice of terms and of limits for their coefficients.
 func newForms(terms []Term) []form {
 	bounded := make([]float64, len(terms))
 	few := make([]float64, len(terms))
@@ -73,9 +74,9 @@ func (o *Options) setSelection(opt *ridge.Options) {
 	opt.SmallestWithin = o.Recipe == Relative && o.Selection == SelectMinimum
 }
 
-// chooseForm scores lambda for every form and chooses one (spec#forms). cells are the training rows
-// by gamma; usual is the position of the default gamma, at which the forms are compared. The chosen
-// limits are put into opt.
+// chooseForm scores lambda for every form and returns the forms and the place of the chosen one
+// (spec#forms). cells are the training rows by gamma; usual is the position of the default gamma,
+// at which the forms are compared. The limits of the chosen form are set in opt.
 func chooseForm(cells []*ridge.Cells, terms []Term, usual int, opt *ridge.Options) (forms []form, chosen int, err error) {
 	forms = newForms(terms)
 	for i := range forms {
@@ -94,10 +95,10 @@ func chooseForm(cells []*ridge.Cells, terms []Term, usual int, opt *ridge.Option
 	return forms, chosen, nil
 }
 
-// betterForm compares the forms of newForms at one gamma. Few terms are taken where their mean
-// score is smaller. Coefficients beyond the hardware's are taken only where they lower the score by
-// more than the standard error of the differences, because such a gain may be chance and their
-// extrapolation is wrong.
+// betterForm returns the place of the best of the forms of newForms at one gamma. Few terms are
+// chosen if their mean score is smaller. Coefficients beyond the hardware's limits are chosen only
+// if they lower the score by more than the standard error of the differences, because such a gain
+// may be chance and their extrapolation is wrong.
 func betterForm(forms []form, gamma int) int {
 	const bounded, few, unbounded = 0, 1, 2
 	scores := make([][]float64, len(forms))
@@ -118,7 +119,7 @@ func betterForm(forms []form, gamma int) int {
 	return best
 }
 
-// describeForms lists the forms with their scores at one gamma.
+// describeForms returns the forms with their scores at one gamma.
 func describeForms(forms []form, chosen, gamma int) []result.Candidate {
 	var out []result.Candidate
 	for i := range forms {
@@ -137,7 +138,7 @@ func describeForms(forms []form, chosen, gamma int) []result.Candidate {
 	return out
 }
 
-// limitFindings names the terms that are at their limit.
+// limitFindings returns a finding with the terms that are at their limit.
 func limitFindings(terms []Term, upper, beta []float64) []trace.Finding {
 	var at []string
 	for j, t := range terms {

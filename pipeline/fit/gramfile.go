@@ -58,11 +58,10 @@ func metaOf(o Options) map[string]string {
 	}
 }
 
-// Save sums the step-time rows of the given runs: per run one unnormalised Gram
-// for each regime, fold segment, lag (0, 1, 2) and gamma, and one of the
-// hold-out for each regime, lag and gamma. Rows are cleaned run by run, so that
-// the sums of a run do not depend on the other runs, and any split of the
-// runs over files merges to the same bits.
+// Save returns the sums over the step-time rows of the given runs: for each run one unnormalised
+// Gram for each regime, fold segment, lag (0, 1, 2) and gamma, and one of the hold-out for each
+// regime, lag and gamma. Rows are cleaned run by run, so that the sums of a run do not depend on
+// the other runs, and any split of the runs over files merges to the same bits.
 func Save(ctx context.Context, sources []Source, o Options, progress trace.Progress) (ridge.File, error) {
 	o, err := o.Resolve()
 	if err != nil {
@@ -235,6 +234,7 @@ func sameMeta(want, got map[string]string) error {
 	return nil
 }
 
+// gramRefusal returns an error about Gram files that cannot be used together.
 func gramRefusal(format string, args ...any) error {
 	return trace.Errorf(features.WrongFeatureSet, "gram: "+format,
 		args...).WithHint("save the Gram files again with one version and one set of options: blis-train fit OUT --save-gram FILE")

@@ -14,9 +14,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// FitGrams fits the step time from Gram files. Selection, coefficients and intervals
-// are computed as from rows. Figures that need rows (reweighting passes, delays, MAPE,
-// floor) are absent, and a warning of the document lists them.
+// FitGrams returns a fit of the step time from Gram files. Selection, coefficients and intervals
+// are computed as from rows. Figures that need rows (reweighting passes, delays, MAPE, floor) are
+// absent, and a warning of the document lists them.
 func FitGrams(ctx context.Context, files []ridge.File, o Options) (*result.Fit, error) {
 	o, err := o.Resolve()
 	if err != nil {
@@ -108,9 +108,9 @@ func (g *gramFit) describeRuns() error {
 	return nil
 }
 
-// cellsAt collects the sums of all runs at one gamma, each run at its own lag: those of the
-// training part, or of the hold-out. A Gram file stores sets by lag, then gamma, the training part
-// before the hold-out.
+// cellsAt returns the sums of all runs at one gamma, each run at its own lag: those of the training
+// part, or of the hold-out. A Gram file stores sets by lag, then gamma, the training part before
+// the hold-out.
 func (g *gramFit) cellsAt(gamma int, hold bool) *ridge.Cells {
 	setAt := func(lag int) *ridge.Cells {
 		k := 2 * (lag*len(g.gammas) + gamma)

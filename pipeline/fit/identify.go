@@ -58,7 +58,7 @@ func fillTerms(st *StepTime, out *result.Identify) {
 	out.Warnings = append(append(out.Warnings, st.Warnings...), s.Findings...)
 }
 
-// relativeHalfWidth is half the 95 % interval of an estimate, divided by the estimate. It is nil
+// relativeHalfWidth returns half the 95 % interval of an estimate, divided by the estimate; nil
 // without an interval or for an estimate of 0.
 func relativeHalfWidth(t ridge.Interval) *float64 {
 	if t.Method == ridge.FromNothing || !(t.Center > 0) {
@@ -67,7 +67,7 @@ func relativeHalfWidth(t ridge.Interval) *float64 {
 	return result.OrNull((math.Max(t.Hi, t.Center) - t.Center) / t.Center)
 }
 
-// kindsOfSteps counts the steps of all runs by kind.
+// kindsOfSteps returns the numbers of steps of all runs by kind.
 func kindsOfSteps(runs []*Run) report.KindsOfSteps {
 	var k report.KindsOfSteps
 	for _, p := range runs {

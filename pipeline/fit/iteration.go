@@ -25,8 +25,8 @@ type Iteration struct {
 	Us, PredUs []float64
 }
 
-// FitIteration fits one run's steps. A saturated run, or one without step rows,
-// has a Reason and no Model.
+// FitIteration returns the fit of one run's steps. A saturated run, or one without step rows, has a
+// Reason and no Model.
 func FitIteration(src Source, o Options) (*Iteration, error) {
 	o.Models = []string{Linear3}
 	o, err := o.Resolve()

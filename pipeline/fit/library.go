@@ -51,19 +51,19 @@ const slotBase = 4
 // libraryRegimes names the regimes in the order of Draws.
 var libraryRegimes = [NumRegimes]string{"decode", "mixed", "prefill"}
 
-// LibraryFor makes the coefficients of a deployment from published kernel tables and their
-// corrections alone, without a recording (spec#library-terms). The terms are those of
-// version 1.2, or of 1.3 where the model's layers need it. Code: not_in_library.
+// LibraryFor returns the coefficients of a deployment from published kernel tables and their
+// corrections alone, without a recording (spec#library-terms). The terms are those of version 1.2,
+// or of 1.3 if the model's layers need it. Code: not_in_library.
 //
-// The terms are fitted to what the kernels take for 450 seeded batches, a third each of
-// decode, mixed and prefill steps. The fit minimises the sum of relative errors, by ten
-// passes of weights 1/error (at least 0.5 %); regimes with larger errors count up to twice;
-// times are drawn towards 1.2e6 us/s with lambda 0.001.
+// The terms are fitted to the time of the kernels in 450 seeded batches, a third each of decode,
+// mixed and prefill steps. The fit minimises the sum of relative errors, by ten passes of weights
+// 1/error (at least 0.5 %); regimes with larger errors count up to twice; times are drawn towards
+// 1.2e6 us/s with lambda 0.001.
 //
-// The covariance adds up what could move these times: each correction's standard error;
-// the operators' errors by table and by how it covers them; and other loads of the experts.
-// Each is projected on the terms as the times are. A regime counts as three independent
-// rows. Terms that no batch shows keep 1e6 us/s and 300 us.
+// The covariance is the sum of what could change these times: each correction's standard error; the
+// operators' errors by table and by how it covers them; and other loads of the experts. Each is
+// projected on the terms as the times are. A regime counts as three independent rows. Terms that no
+// batch shows keep 1e6 us/s and 300 us.
 func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 	step, err := library.Bound(d, library.Options{})
 	if err != nil {
@@ -95,7 +95,7 @@ type kernelSums struct {
 	judging []int32 // the others
 }
 
-// newKernelSums draws the batches and sums the times of their kernels.
+// newKernelSums returns the sums of the times of the kernels in drawn batches.
 func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error) {
 	s := &kernelSums{version: features.V12}
 	if features.DefaultVersion(d) == features.V13 {
@@ -157,8 +157,9 @@ func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error
 	return s, nil
 }
 
-// sourcesOf numbers the source of uncertainty of each operator's time, after those of the
-// corrections. Operators of one table that it covers in the same way err together.
+// sourcesOf returns for each operator the number of the source of its time's uncertainty, after
+// those of the corrections. Operators of one table that it covers in the same way have a common
+// error.
 func sourcesOf(step *library.Step) (place []int) {
 	type kind struct {
 		table   string
@@ -200,7 +201,7 @@ func (s *kernelSums) options(towards float64) ridge.Options {
 	return o
 }
 
-// project fits the terms to times of the batches, us.
+// project returns the terms fitted to times of the batches, us.
 func (s *kernelSums) project(us []float64, towards float64) ([]float64, error) {
 	data := s.data
 	data.Y = us
@@ -208,9 +209,9 @@ func (s *kernelSums) project(us []float64, towards float64) ([]float64, error) {
 	return fit.Beta, err
 }
 
-// fit fits the terms to the kernels' times with the least absolute relative error. Step times jump
-// where a batch becomes too large for CUDA graphs, which no term follows; squared errors would
-// distort the other terms there.
+// fit returns the terms that fit the kernels' times with the least absolute relative error. Step
+// times jump where a batch becomes too large for CUDA graphs, which no term follows; squared errors
+// would distort the other terms there.
 func (s *kernelSums) fit() ([]float64, error) {
 	even := slices.Clone(s.weights)
 	factor := slices.Repeat([]float64{1}, int(NumRegimes))

@@ -75,7 +75,7 @@ func (f *fitter) leaveOut(s *Solved, c int32) ([]float64, error) {
 	return fit.Beta, err
 }
 
-// rowsWhere returns the positions whose label satisfies keep.
+// rowsWhere returns the positions whose label keep accepts.
 func rowsWhere(labels []int32, keep func(int32) bool) []int32 {
 	var out []int32
 	for i, c := range labels {

@@ -133,7 +133,7 @@ func distinct[V cmp.Ordered](configs []result.FitConfig, of func(*deploy.Deploym
 	return slices.Compact(all)
 }
 
-// trainedOn collects what the coefficients were trained on, each list sorted.
+// trainedOn returns what the coefficients were trained on, each list sorted.
 func trainedOn(fit *result.Fit) coeff.TrainedOn {
 	t := coeff.TrainedOn{
 		Models:       distinct(fit.Configs, func(d *deploy.Deployment) string { return d.Model.ID }),

@@ -79,8 +79,8 @@ func DefaultOptions() Options {
 	return o
 }
 
-// BareOptions are DefaultOptions without those that depend on the spec version. Resolve
-// fills in recipe, targets and models once the version is known.
+// BareOptions returns DefaultOptions without those that depend on the version of the specification.
+// Resolve sets recipe, targets and models once the version is known.
 func BareOptions() Options {
 	d := DefaultOptions()
 	return Options{Split: d.Split, Bootstraps: d.Bootstraps, Seed: d.Seed, MaxRows: d.MaxRows}
@@ -104,7 +104,7 @@ func (o Options) Command() (string, error) {
 // MinBootstraps is the smallest useful number of draws for a 95 % interval.
 const MinBootstraps = 50
 
-// Resolve fills defaults and checks ranges.
+// Resolve returns the options with defaults set, and an error for one out of range.
 func (o Options) Resolve() (Options, error) {
 	o.Prior = cmp.Or(o.Prior, PriorZero)
 	if o.FromSets() && (o.Spec == "" || o.Spec == features.V11) {
@@ -201,6 +201,7 @@ func (o *Options) Others() bool {
 // FromSets reports whether the prior is a coefficient set.
 func (o *Options) FromSets() bool { return o.Prior != PriorZero && o.Prior != PriorRoofline }
 
+// isRegularFile reports whether there is a regular file at the path.
 func isRegularFile(name string) bool {
 	st, err := os.Stat(name)
 	return err == nil && st.Mode().IsRegular()

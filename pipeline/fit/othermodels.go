@@ -96,8 +96,8 @@ func summed(p int, beta func(*features.Step, []float64)) *rows.Vectorizer {
 	return &rows.Vectorizer{P: p, WantMembers: true, Step: step}
 }
 
-// OtherTable makes the rows of the run under another basis. Again must have been called. It is nil
-// if the basis is not defined for the deployment.
+// OtherTable returns the rows of the run under another basis (another model's features). Again must
+// have been called. It returns nil if the basis is not defined for the deployment.
 func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 	if p.Src.Rows != "" {
 		return p.restoreOther(name)
@@ -113,7 +113,7 @@ func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 		Split: o.Split, Saturated: p.Spans, Stride: p.Src.Stride, Slim: true})
 }
 
-// otherParts makes the rows under another basis part by part.
+// otherParts returns the rows under another basis, made part by part.
 func (p *Run) otherParts(name string, o Options) (all *rows.Table, err error) {
 	err = visitParts(p.Src, o, func(src Source) error {
 		q := &Run{Src: src, Spans: p.Spans, runFacts: runFacts{Lag: p.Lag}}
@@ -127,8 +127,8 @@ func (p *Run) otherParts(name string, o Options) (all *rows.Table, err error) {
 	return all, err
 }
 
-// prepareOthers reads the recordings again to make rows under the other bases. Keeping the rows of
-// all models at once would take several times the memory.
+// prepareOthers reads the recordings again to make rows under the other bases. To have the rows of
+// all models in memory at once would take several times as much.
 func (f *fitter) prepareOthers(ctx context.Context) error {
 	if !f.o.Others() {
 		return nil
@@ -184,7 +184,7 @@ func (f *fitter) otherTables(ctx context.Context, name string) ([]*rows.Table, e
 	return tables, err
 }
 
-// otherModel fits such rows.
+// otherModel returns the part of the document about a model fitted to rows under another basis.
 func (f *fitter) otherModel(tables []*rows.Table, name string) (*result.Model, error) {
 	tables = slices.DeleteFunc(tables, func(t *rows.Table) bool { return t == nil || t.Kept == 0 })
 	rows.Clean(tables, rows.Relative)
@@ -207,7 +207,7 @@ func (f *fitter) otherModel(tables []*rows.Table, name string) (*result.Model, e
 	return f.otherResult(s, Selections{Rel: sel}, name)
 }
 
-// otherResult makes the part of the document about another model.
+// otherResult returns the part of the document about another model.
 func (f *fitter) otherResult(s *Solved, m Selections, name string) (*result.Model, error) {
 	out := Model(s, m, &f.o, name, f.o.BetaTarget) // these models have no preemption average: one gamma
 	out.GammaEMA, out.Recipe = nil, Relative

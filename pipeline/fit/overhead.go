@@ -90,7 +90,8 @@ func (f *fitter) nestOverhead(a *alphaFit) error {
 	return nil
 }
 
-// judgeOverhead sets how well hold-out predictions lie in their intervals, whole and by run.
+// judgeOverhead sets how well predictions of the hold-out lie in their intervals, as a whole and by
+// run.
 func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	out.DeploymentCoefficients = a.on
 	all, groups := a.s.Samples(rows.HoldOut, a.s.Pred)
@@ -138,8 +139,8 @@ func (f *fitter) overheadOn(a *alphaFit) error {
 	return nil
 }
 
-// deployment fits the training rows of one deployment. If they are too few for the folds, the
-// common coefficients are kept.
+// deployment returns the coefficients of a fit to the training rows of one deployment. If they are
+// too few for the folds, they are the common ones.
 func (a *alphaFit) deployment(label string, names []string, common []float64) (*result.DeploymentCoefficients, error) {
 	s := a.s
 	mine := rowsWhere(s.Train.Config, func(c int32) bool { return names[c] == label })

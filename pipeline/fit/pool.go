@@ -22,7 +22,7 @@ type Pool struct {
 	Hold    []int32 // hold-out rows
 }
 
-// Pooled joins one table per run; gammas are the smoothing factors to choose
+// Pooled returns one table for each run joined into one. gammas are the smoothing factors to choose
 // from, one of them the tables' own, or nil for no choice.
 func Pooled(all []*rows.Table, gammas []float64) *Pool {
 	p := &Pool{Gammas: gammas, Data: &ridge.Data{}}
@@ -72,8 +72,8 @@ func (p *Pool) join(n int) {
 	d.Time = joined(p.Tables, n, func(t *rows.Table) *[]int64 { return &t.TimeNs })
 }
 
-// joined concatenates one column of the tables, n values in total, and makes each table's column a
-// slice of the result.
+// joined returns one column of all tables in one slice of n values, and makes each table's column a
+// part of it.
 func joined[T any](tables []*rows.Table, n int, column func(*rows.Table) *[]T) []T {
 	if len(tables) == 1 {
 		return *column(tables[0])

@@ -96,7 +96,7 @@ func (f *fitter) setPrior(s *Solved) error {
 }
 
 // priorFits reports whether a set can be the prior of a model of that version with so many terms.
-// Its terms have to be those of the version. Version 1.3 and the experimental one also take a set
+// Its terms have to be those of the version. Version 1.3 and the experimental one also accept a set
 // of 1.2, whose terms are the first of theirs.
 func priorFits(set *coeff.Set, v features.Version, terms int) bool {
 	if features.Layered(v) && set.SpecVersion == features.V12 {
@@ -192,8 +192,8 @@ func (f *fitter) provenance(s *Solved, out *result.Model) {
 // contradictionSD is the standardised distance from which data contradict a prior.
 const contradictionSD = 3
 
-// contradictions compares the measured times of each configuration with the prior's, in
-// the prior's standard errors.
+// contradictions returns a finding for each configuration whose measured times differ from the
+// prior's, in the prior's standard errors.
 func (f *fitter) contradictions(s *Solved) []trace.Finding {
 	l, p := f.prior, len(s.Terms)
 	var found []trace.Finding

@@ -10,11 +10,11 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// ChooseRecipe compares the step time of o, whose prior is the library's, with that of spec 1.1
-// without a prior, and returns the options of the one that predicts configurations held out better,
-// or blocks of time where there is one configuration (spec#recipe-choice). The library's is left only
-// for a gain above the standard error of the differences, because it also states what the recorded
-// loads do not show. The hold-out takes part in neither.
+// ChooseRecipe compares the step time under the options o, whose prior is the library's, with that
+// of spec 1.1 without a prior, and returns the options that predict held-out configurations better,
+// or held-out blocks of time if there is one configuration (spec#recipe-choice). The library's
+// prior is given up only for a gain above the standard error of the differences, because it also
+// covers what the recorded loads do not show. The hold-out takes no part in the choice.
 func ChooseRecipe(ctx context.Context, sources []Source, o Options) (Options, []result.RecipeScore, error) {
 	plain := o
 	plain.Prior = PriorZero
@@ -42,7 +42,8 @@ func ChooseRecipe(ctx context.Context, sources []Source, o Options) (Options, []
 	return candidates[best], scores, nil
 }
 
-// scoreRecipe cross-validates the step time of a recipe. errs are the scores of the parts held out.
+// scoreRecipe returns the cross-validated error of the step time of a recipe. errs are the errors
+// of the held-out parts.
 func scoreRecipe(ctx context.Context, sources []Source, o Options) (score result.RecipeScore, errs []float64, err error) {
 	o.noDelays = true
 	o.Models = []string{}
@@ -70,8 +71,8 @@ func scoreRecipe(ctx context.Context, sources []Source, o Options) (score result
 	return score, errs, nil
 }
 
-// heldOutScores returns the scores of the parts that a selection held out, and what the parts are. Of
-// three and more configurations lambda is chosen without the one held out.
+// heldOutScores returns the scores of the parts that a selection held out, and what the parts are.
+// With three configurations or more, lambda is chosen without the held-out one.
 func heldOutScores(sel *ridge.Selection) (scores []float64, part string) {
 	if len(sel.Nested) > 0 {
 		for _, n := range sel.Nested {

@@ -32,13 +32,13 @@ type Run struct {
 	space  *features.Space
 }
 
-// Load loads one run, rebuilds its batches, measures its lag and audits its
-// targets. It does not make rows.
+// Load returns one run with its batches rebuilt, its lag (steps from schedule() to the execution)
+// measured and its targets audited. It makes no rows.
 func Load(src Source, o Options) (*Run, *rows.Steps, *features.Space, error) {
 	return loadSlice(src, o, nil)
 }
 
-// loadSlice is Load for one slice of a run. The lag and the audit are those of its
+// loadSlice does what Load does for one slice of a run. The lag and the audit are those of its
 // first slice, so that all rows of a run have one lag; before is nil for that one.
 func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features.Space, error) {
 	run, err := src.Load()
@@ -82,7 +82,7 @@ func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features
 	return p, steps, space, nil
 }
 
-// Make makes every table that the fit needs of one run.
+// Make returns one run with every table that the fit needs.
 func Make(src Source, o Options, gammas []float64) (*Run, error) {
 	if src.Rows != "" {
 		return restore(src)
@@ -93,7 +93,7 @@ func Make(src Source, o Options, gammas []float64) (*Run, error) {
 	})
 }
 
-// makePart makes the tables of a slice, or of a whole run that is not sliced.
+// makePart returns a slice, or a whole run that is not sliced, with its tables.
 func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error) {
 	p, steps, space, err := loadSlice(src, o, before)
 	if err != nil {
@@ -127,8 +127,8 @@ func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error
 	return p, nil
 }
 
-// makeParts makes the tables of a run slice by slice. It calls done with each slice
-// before joining it to the previous ones; done may take the tables of the slice away.
+// makeParts returns the run with tables made slice by slice. It calls done with each slice before
+// joining it to the previous ones; done may remove the tables of the slice.
 func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (p *Run, err error) {
 	err = visitParts(src, o, func(src Source) error {
 		q, err := makePart(src, o, gammas, p)
@@ -174,7 +174,8 @@ func (p *Run) join(q *Run) {
 	}
 }
 
-// joinTables appends the rows of the next slice of a run; either may be nil.
+// joinTables returns the table with the rows of the next slice of a run appended; either may be
+// nil.
 func joinTables(t, next *rows.Table) *rows.Table {
 	if t == nil || next == nil {
 		return orOther(t, next)
@@ -183,6 +184,7 @@ func joinTables(t, next *rows.Table) *rows.Table {
 	return t
 }
 
+// orOther returns a, or b if a is nil.
 func orOther[T any](a, b *T) *T {
 	if a != nil {
 		return a
@@ -355,7 +357,8 @@ func (p *Run) Again(o Options) error {
 	return err
 }
 
-// withoutRequests drops the request tables, so that only the batches stay in memory.
+// withoutRequests returns the steps without the request tables, so that only the batches stay in
+// memory.
 func withoutRequests(steps *rows.Steps) *rows.Steps {
 	less := *steps.Run
 	less.Requests = nil

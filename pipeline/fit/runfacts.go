@@ -74,6 +74,7 @@ func describeRuns(out *result.Fit, ids []string, runs []*runFacts) {
 // their output tokens.
 type lengths [3]int64
 
+// add adds the counts of another part of the run.
 func (l *lengths) add(o lengths) {
 	for k, v := range o {
 		l[k] += v
@@ -86,8 +87,8 @@ func (l *lengths) means() (prompt, output *float64) {
 	return result.OrNull(float64(l[1]) / n), result.OrNull(float64(l[2]) / n)
 }
 
-// lengthsOf sums the lengths of a run's successful requests. A run from an engine log
-// has no request spans; its clients' records serve instead.
+// lengthsOf returns the sums of the lengths of a run's successful requests. A run from an engine
+// log has no request spans; its clients' records are used there.
 func lengthsOf(run *trace.Run) lengths {
 	var l lengths
 	for i := range run.Requests {

@@ -63,7 +63,7 @@ func (m Selections) scores(gammas []float64) []ridge.Selection {
 	return out
 }
 
-// Choose scores the grid of a target whose value is known, for every gamma.
+// Choose returns the scores of the grid, for every gamma, of a target whose value is known.
 func (s *Solved) Choose(recipe, name string) (m Selections, err error) {
 	train := s.Pool.TrainData()
 	if recipe == Relative {
@@ -91,8 +91,8 @@ func (s *Solved) formName() string {
 	return s.forms[s.form].name
 }
 
-// chooseForm scores the grid for every gamma in every form of the step time, and keeps the chosen
-// form (spec#forms). usual is the position of the default gamma.
+// chooseForm returns the scores of the grid for every gamma in the chosen form of the step time,
+// after it has scored every form (spec#forms). usual is the position of the default gamma.
 func (s *Solved) chooseForm(usual int) ([]ridge.Selection, error) {
 	cells, found, err := s.Pool.TrainData().Cut(s.Opt)
 	if err != nil {
@@ -174,7 +174,7 @@ func GridPoints(sels []ridge.Selection) []result.GridPoint {
 	return out
 }
 
-// FrozenGrid does so for the frozen recipe, whose score is an RMSE in us.
+// FrozenGrid returns the grid of the frozen recipe, whose score is an RMSE in us.
 func FrozenGrid(fits []ridge.FrozenFit, gammas []float64) []result.GridPoint {
 	var out []result.GridPoint
 	for g, f := range fits {
@@ -191,8 +191,8 @@ var codeOf = map[string]trace.Code{
 	ridge.IntervalNotConverged: NotConverged, ridge.CertificateFailed: NotConverged,
 }
 
-// Words turns findings of package ridge, which have labels, into findings with names of runs and
-// configurations.
+// Words returns findings of package ridge, which have labels, as findings with the names of runs
+// and configurations.
 func (p *Pool) Words(found []ridge.Finding) []trace.Finding {
 	var out []trace.Finding
 	for _, f := range found {

@@ -29,7 +29,7 @@ type Source struct {
 	Rows string
 }
 
-// Without removes the named runs. A name that no run has is an error.
+// Without returns the sources except the named runs. A name that no run has is an error.
 func Without(sources []Source, names []string) ([]Source, error) {
 	for _, name := range names {
 		k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == name })
@@ -41,7 +41,8 @@ func Without(sources []Source, names []string) ([]Source, error) {
 	return sources, nil
 }
 
-// RowsLearned sets how many rows of each source are fitted, and warns if those are not all.
+// RowsLearned sets how many rows of each source are fitted, and returns a warning if those are not
+// all.
 func RowsLearned(sources []Source, maxRows int) []trace.Finding {
 	var most []int64
 	var configs []string

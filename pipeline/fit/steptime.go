@@ -19,7 +19,7 @@ import (
 // componentShare is the share of the columns' variance that a fit in components keeps.
 const componentShare = 0.999
 
-// selectBeta scores the grid of the step-time model and chooses gamma.
+// selectBeta scores the grid of the step-time model, chooses gamma and returns the solution.
 func (f *fitter) selectBeta() (*Solved, Selections, error) {
 	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Beta })
 	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
@@ -66,7 +66,7 @@ func (f *fitter) leastStride() int {
 	return least
 }
 
-// betaModel makes the beta part of fit.json from the solved step time.
+// betaModel returns the beta part of fit.json, the solved step time.
 func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	out := Model(s, m, &f.o, "beta", f.o.BetaTarget)
 	if s.forms != nil {
@@ -144,8 +144,8 @@ func (f *fitter) driftOfForms(s *Solved, out *result.Model) ([]result.DriftBlock
 	return drift, nil
 }
 
-// isMeasured reports whether a machine ran what a run recorded. A composed run has no
-// machine whose speed could drift.
+// isMeasured reports whether a machine ran what a run recorded. A composed run has no machine whose
+// speed could drift.
 func (f *fitter) isMeasured(run string) bool {
 	for _, p := range f.prepared {
 		if p.Src.ID == run && p.Src.Deployment.IsComposed() {
@@ -192,9 +192,9 @@ func (f *fitter) describeGamma(s *Solved, m Selections, out *result.Model) error
 	return nil
 }
 
-// noteGamma sets whether the rows determine gamma: they chose one other than the
-// default, or the default is better than all others by more than a standard error.
-// If not, it warns. j is the preemption term, or -1.
+// noteGamma sets whether the rows determine gamma, and warns if they do not. They do if they chose
+// one other than the default, or if the default is better than all others by more than a standard
+// error. j is the preemption term, or -1.
 func noteGamma(gammas []float64, chosen int, within []int, j int, out *result.Model) {
 	isIdentified := gammas[chosen] != features.DefaultGamma || len(within) == 1
 	out.GammaIdentified = &isIdentified
@@ -235,7 +235,7 @@ type StepTime struct {
 	Warnings   []trace.Finding
 }
 
-// FitStepTime fits the step time alone.
+// FitStepTime returns a fit of the step time alone.
 func FitStepTime(ctx context.Context, sources []Source, o Options) (*StepTime, error) {
 	f, err := newFitter(ctx, sources, o, nil)
 	if err != nil {

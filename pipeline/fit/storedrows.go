@@ -115,7 +115,7 @@ func (w *tableWriters) close() (err error) {
 	return err
 }
 
-// restore reads the run that StoreRows wrote to src.Rows.
+// restore returns the run that StoreRows wrote to src.Rows.
 func restore(src Source) (*Run, error) {
 	var s stored
 	if err := files.ReadJSON(filepath.Join(src.Rows, storedRun), &s); err != nil {
@@ -151,7 +151,7 @@ func restore(src Source) (*Run, error) {
 	return p, nil
 }
 
-// restoreOther reads the stored rows of another model; nil if there are none.
+// restoreOther returns the stored rows of another model; nil if there are none.
 func (p *Run) restoreOther(model string) (all *rows.Table, err error) {
 	name := filepath.Join(p.Src.Rows, fmt.Sprintf(storedOther, model))
 	_, err = rows.RestoreTables(name, func(_ int, t *rows.Table) { all = joinTables(all, t) })

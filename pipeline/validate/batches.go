@@ -44,8 +44,8 @@ func identicalBatches(forced *workload.Forced, dep *deploy.Deployment, steps *ro
 	return result.Share(same, known), err
 }
 
-// batchLog observes a replay and keeps one number per simulated step: the sum of its members' hashes,
-// which does not depend on their order and takes 8 bytes a step.
+// batchLog observes a replay and stores one number for each simulated step: the sum of its members'
+// hashes, which does not depend on their order and takes 8 bytes.
 type batchLog struct {
 	requests []sim.Request
 	sums     []uint64 // by step id - 1
@@ -63,12 +63,13 @@ func (l *batchLog) Step(v *sim.StepView) {
 	l.sums[v.StepID-1] = sum
 }
 
-// Event is not needed.
+// Event does nothing.
 func (l *batchLog) Event(*sim.Event) {}
 
 var hashSeed = maphash.MakeSeed()
 
-// memberHash is 0 for a member that got no tokens, so that it does not count.
+// memberHash returns a hash of one member of a batch; 0 for a member that got no tokens, so that it
+// does not count.
 func memberHash(id string, computed, prompt, scheduled int64) uint64 {
 	if scheduled == 0 {
 		return 0

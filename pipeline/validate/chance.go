@@ -14,9 +14,10 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// chanceReplays is how many replays have the server's own noise in them. Their requests together are the
-// simulated distribution (spec#distance-beyond), and each alone tells how far chance moves a server that is
-// exactly as modelled (spec#chance): one more would exceed the largest of their statistics once in a hundred.
+// chanceReplays is the number of replays with the server's own noise. Their requests together are
+// the simulated distribution (spec#distance-beyond), and each alone shows how far chance moves a
+// server that is exactly as modelled (spec#chance): a further one would exceed the largest of their
+// statistics once in a hundred.
 const chanceReplays = 99
 
 // chanceStream separates these random numbers from others of the same seed.
@@ -41,8 +42,8 @@ type stepNoise struct {
 	block    int                   // steps that are drawn together
 }
 
-// stepNoiseOf reads the rows of [fromNs, toNs): those of one step, or all of them where too few are. Nil
-// when there are too few.
+// stepNoiseOf returns the noise in the rows of [fromNs, toNs): those of one step, or all of them if
+// those are too few; nil if there are too few.
 func stepNoiseOf(t *rows.Table, predUs []float64, fromNs, toNs int64) *stepNoise {
 	var all, single []int
 	for _, i := range stat.Order(t.TimeNs) {
@@ -177,8 +178,9 @@ func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, fresh fu
 	return noisy, nil
 }
 
-// withRequestNoise is withStepNoise where no steps were recorded: the plain replay's times, each multiplied
-// by the noise of a recorded request, drawn in blocks of neighbours too.
+// withRequestNoise does what withStepNoise does if no steps were recorded: it returns the plain
+// replay's times, each multiplied by the noise of a recorded request, drawn in blocks of neighbours
+// too.
 func (p *replayedPhase) withRequestNoise(seed, splitNs int64) noisyTimes {
 	all := p.sample(result.VariantPlain, p.originNs)
 	judged := p.sample(result.VariantPlain, splitNs)
@@ -266,8 +268,9 @@ func scatterOfLogs(v []float64) float64 {
 	return stat.Mean(squares[:len(squares)-len(squares)/20])
 }
 
-// alikeRequests places the requests of the phase: recorded requests that are near have like lengths and
-// met a like load. Each coordinate is scaled by its standard deviation over the requests.
+// alikeRequests returns a point for each request of the phase: recorded requests whose points are
+// near have similar lengths and met a similar load. Each coordinate is scaled by its standard
+// deviation over the requests.
 func (p *replayedPhase) alikeRequests() map[int][]float64 {
 	loads := loadsOf(p.recorded)
 	var columns [][]float64

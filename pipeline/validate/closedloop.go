@@ -12,11 +12,12 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// closeLoop gives a closed loop its clients back (spec#closed-loops): as many clients as were in flight at
-// once send their first request when they did, and every later one follows an answer of the simulator,
-// after the time that its client took in the recording. Replayed as recorded arrivals, a closed loop would
-// have the recorded server's speed built in. A phase is a closed loop when run.yaml says so, or when the
-// requests in flight and the times of sending look like one.
+// closeLoop makes the requests of a closed loop follow the simulator's answers (spec#closed-loops):
+// as many clients as were in flight at once send their first request when they did in the
+// recording, and every later one follows an answer of the simulator, after the time that its client
+// took in the recording. If it were replayed with its recorded arrivals, the recorded server's
+// speed would be in the load. A phase is a closed loop if run.yaml states it, or if the requests in
+// flight and the times of sending look like one.
 func (p *replayedPhase) closeLoop(load string) {
 	p.load = load
 	calls := callsOf(p.recorded)
@@ -38,8 +39,8 @@ func (p *replayedPhase) closeLoop(load string) {
 	p.clients = c.Clients
 }
 
-// capacity compares the throughput of a closed loop, from the E2E of the compared requests that were sent
-// while all clients were busy; nil where there are none.
+// capacity returns the comparison of the throughput of a closed loop, from the E2E of the compared
+// requests that were sent while all clients were busy; nil if there are none.
 func (p *replayedPhase) capacity(s *sample) *result.Capacity {
 	const msPerS, usPerMs = 1e3, 1e3
 	pauseMs, queued := 0.0, 0.0

@@ -110,7 +110,7 @@ func distanceOfHalves(real []float64) *float64 {
 	return &d
 }
 
-// sampleStats describes a non-empty sample.
+// sampleStats returns quantiles and mean of a sample that is not empty.
 func sampleStats(s []float64) result.SampleStats {
 	sorted := stat.Sorted(s)
 	return result.SampleStats{
@@ -146,7 +146,7 @@ func ecdf(sample []float64) [][2]float64 {
 	return out
 }
 
-// quantilePairs are [quantile of a, quantile of b] at equal probabilities.
+// quantilePairs returns [quantile of a, quantile of b] at equal probabilities.
 func quantilePairs(a, b []float64) [][2]float64 {
 	a, b = stat.Sorted(a), stat.Sorted(b)
 	points := min(len(a), len(b), maxQQPoints)

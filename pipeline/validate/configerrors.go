@@ -17,8 +17,8 @@ type scope struct {
 	runs         []*judgedRun
 }
 
-// groupRuns groups the runs with steps that are not saturated. Training configurations come first, in
-// order of their first run, then test runs.
+// groupRuns returns the runs with steps that are not saturated, by configuration. Training
+// configurations come first, in order of their first run, then test runs.
 func groupRuns(all []*judgedRun, label func(config string) string) []*scope {
 	var train, test []*scope
 	byConfig := map[string]*scope{}
@@ -42,8 +42,8 @@ func groupRuns(all []*judgedRun, label func(config string) string) []*scope {
 	return append(train, test...)
 }
 
-// configLabels names each configuration: model, hardware and tp where that is unique among the runs, else
-// the whole key.
+// configLabels returns a function with the name of each configuration: model, hardware and tp if
+// that is unique among the runs, else the whole key.
 func configLabels(all []*judgedRun) func(string) string {
 	label := map[string]string{}
 	configs := map[string]int{} // by label
@@ -69,6 +69,7 @@ type scores struct {
 	delays  []*rows.Delays // by target
 }
 
+// newScores returns what the errors of all groups have in common.
 func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
 	var steps [][]*rows.Sample
 	for _, g := range groups {

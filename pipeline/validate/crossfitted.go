@@ -15,8 +15,8 @@ type crossSets struct {
 	sets []*coeff.Set // by block; nil: there are none
 }
 
-// crossSetsOf returns those of the fit that made the set. There are none for a set of another
-// origin, such as an edited file, and for replays whose step times are not the set's.
+// crossSetsOf returns the cross-fitted sets of the fit that made the set. There are none for a set
+// of another origin, such as an edited file, and for replays whose step times are not the set's.
 func crossSetsOf(set *coeff.Set, fit *result.Fit, o *Options) crossSets {
 	isOther := fit == nil || len(changedTerms(set, fit)) > 0
 	if isOther || fit.Cross == nil || o.Latency != latencyPhysics {
@@ -71,8 +71,8 @@ func withValues(cs []coeff.Coefficient, values []float64) []coeff.Coefficient {
 	return out
 }
 
-// crossFitted replays a phase of a training run block by block, each with the coefficients that left it
-// out. Nil: the fit has no such coefficients for the phase.
+// crossFitted returns a replay of a phase of a training run block by block, each with the
+// coefficients that were fitted without it; nil if the fit has no such coefficients for the phase.
 func (j *job) crossFitted(t *judgedRun, p *replayedPhase, phase *deploy.Phase, dep *deploy.Deployment) (*replayedPhase, error) {
 	blocks := j.cross.fits.BlocksOf(t.id, phase.Name)
 	if !t.training || blocks == nil {
@@ -97,9 +97,9 @@ func (j *job) crossFitted(t *judgedRun, p *replayedPhase, phase *deploy.Phase, d
 	return &c, nil
 }
 
-// runBlocks replays the phase once for every block, from the first request of the phase until the last one
-// of the block has left, so that the block's requests find the queue and the cache that those before them
-// make. The result has each request from the replay of its own block.
+// runBlocks replays the phase once for every block, from the first request of the phase until the
+// last one of the block has left, so that the block's requests meet the queue and the cache that
+// the requests before them make. The result has each request from the replay of its own block.
 func (p *replayedPhase) runBlocks(prepare func(sim.Config) sim.Config) (*sim.Result, error) {
 	block := make([]int, len(p.recorded))
 	left := make([]int, len(p.engines))

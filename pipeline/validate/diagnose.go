@@ -32,8 +32,9 @@ const (
 	asGood = 0.9
 )
 
-// diagnoses explain every scope with failed gates by its steps or its replay. Scopes that failed only
-// gates of the closed form of queueing delays, or of left-out configurations, have no diagnosis.
+// diagnoses returns an explanation for every scope with failed gates, from its steps or its replay.
+// Scopes that failed only gates of the closed form of queueing delays, or of held-out
+// configurations, have no diagnosis.
 func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosis {
 	out := []result.Diagnosis{}
 	scopes, failed := gate.FailedByScope(v.Gates)
@@ -75,8 +76,8 @@ func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosi
 	return out
 }
 
-// scopeNamed finds the rows behind a gate's scope: a configuration or test run, a replayed run, or
-// everything.
+// scopeNamed returns the rows behind a gate's scope: those of a configuration or test run, of a
+// replayed run, or all.
 func scopeNamed(groups []*scope, name string) *scope {
 	for _, s := range groups {
 		if s.name == name {
@@ -111,13 +112,15 @@ type candidate struct {
 	excluded string // why it cannot be the cause whatever it removes; empty: it can
 }
 
-// diagnoseSteps is why step gates of one scope failed (spec#diagnosis): most of the error is in rows
-// outside what the fit saw; or one change removes enough of it and leaves a model that beats a constant:
-// the lag, the machine's drift, the speed of the hardware, one coefficient. Otherwise the cause is unknown,
-// and the sentence lists what was tried.
+// diagnoseSteps returns why step gates of one scope failed (spec#diagnosis). Either most of the
+// error is in rows outside the range of the fit's rows, or one change removes enough of the error
+// and leaves a model that is better than a constant: another lag, the machine's drift, the speed of
+// the hardware, or one coefficient. Otherwise the cause is unknown, and the sentence lists what was
+// tried.
 //
 // The candidate that removes most is the cause; a change with a second factor or a curve counts
-// extraFactor less. The hardware is no cause where the fit saw only that device with these figures.
+// extraFactor less. The hardware is no cause if the fit was made of only that device with these
+// figures.
 func diagnoseSteps(s *scope, failed []string, lag *candidate) result.Diagnosis {
 	d := result.Diagnosis{Scope: s.name, Gates: failed, Cause: result.CauseUnknown, Figure: "pred_vs_measured"}
 	set := s.runs[0].set
@@ -166,7 +169,7 @@ func bestCandidate(tried []*candidate, constantLoss float64) *candidate {
 	return best
 }
 
-// whyNot is why a candidate is not the cause; empty: it may be.
+// whyNot returns the reason why a candidate is not the cause; "" if it may be.
 func (c *candidate) whyNot(constantLoss float64) string {
 	switch {
 	case c.excluded != "":
@@ -181,7 +184,7 @@ func (c *candidate) whyNot(constantLoss float64) string {
 	return ""
 }
 
-// handicap is what a candidate removes by its freedom alone.
+// handicap returns what a candidate removes by its freedom alone.
 func (c *candidate) handicap() float64 {
 	if c.cause == result.CauseHardware || c.cause == result.CauseMachineDrift {
 		return extraFactor
@@ -189,8 +192,8 @@ func (c *candidate) handicap() float64 {
 	return 0
 }
 
-// describeTried lists what was tried, how much of the error it removes, and why that is not the cause
-// where it removes enough.
+// describeTried returns a list of what was tried, how much of the error it removes, and why that is
+// not the cause if it removes enough.
 func describeTried(tried []*candidate, constantLoss float64) string {
 	var parts []string
 	for _, c := range tried {
@@ -242,9 +245,10 @@ func (s *scope) largestDrift() (farthest, swing float64) {
 	return farthest, swing
 }
 
-// hardwareCandidate is one factor on the terms that compute on prompts and one on the others, which is
-// what a wrong device, or wrong figures of it, do. Nil where the fit saw only that device with those
-// figures: its coefficients then hold for it, even if the figures are wrong.
+// hardwareCandidate returns the candidate of one factor on the terms that compute on prompts and
+// one on the others, which is the effect of a wrong device or of wrong figures of it; nil if the
+// fit was made of only that device with those figures: its coefficients then hold for it, even if
+// the figures are wrong.
 func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	set := s.runs[0].set
 	dep := s.runs[0].Deployment
@@ -290,7 +294,7 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	return c
 }
 
-// isDeviceFactor reports whether one device may take so many times as long as another.
+// isDeviceFactor reports whether f is a possible ratio of the times of two devices.
 func isDeviceFactor(f float64) bool { return f >= 1./largestDevice && f <= largestDevice }
 
 // promptWork returns the part of each prediction, us, by the time-like terms that compute on
@@ -314,9 +318,9 @@ func (s *scope) promptWork(r *residuals) (prompt, rest []float64) {
 	return prompt, rest
 }
 
-// termCandidate returns the term whose rescaling removes most, or one of the physics that removes
-// nearly as much; nil where none removes anything. A term that would leave what physics allows, or
-// whose regime has too few rows, is not the cause.
+// termCandidate returns the term whose rescaling removes most of the error, or one of the physics
+// that removes nearly as much; nil if none removes anything. A term that would leave what physics
+// allows, or whose regime has too few rows, is not the cause.
 func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *candidate {
 	var best, bestPhysics *candidate
 	var physics []*candidate
@@ -347,9 +351,9 @@ func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *cand
 	return best
 }
 
-// rescaleTerm changes one term alone to fit the residuals, by least absolute relative error with equal
-// weight for every regime: squares would be decided by single slow steps. No coefficient is taken below
-// zero.
+// rescaleTerm returns the candidate in which one term alone is changed to fit the residuals, by
+// least absolute relative error with equal weight for every regime: squares would be decided by
+// single slow steps. A coefficient is at least zero.
 func (s *scope) rescaleTerm(set *coeff.Set, r *residuals, total float64, j int) *candidate {
 	t := &set.Beta[j]
 	x := r.column(j)
@@ -391,6 +395,7 @@ func (s *scope) rescaleTerm(set *coeff.Set, r *residuals, total float64, j int) 
 	return c
 }
 
+// biasText returns a bias in words.
 func biasText(bias float64) string {
 	if bias < 0 {
 		return fmt.Sprintf("%.0f %% too short", -100*bias)
@@ -442,8 +447,8 @@ func (s *scope) isKnownDevice(set *coeff.Set) bool {
 	})
 }
 
-// lagCandidate joins the steps of a scope at the other lags; nil where none is better, and for targets
-// without a lag.
+// lagCandidate returns the candidate in which the steps of a scope are joined to batches at another
+// lag; nil if none is better, and for targets without a lag.
 func (j *job) lagCandidate(s *scope) *candidate {
 	if j.set.BetaTarget != coeff.Cadence {
 		return nil

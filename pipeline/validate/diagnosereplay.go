@@ -18,9 +18,9 @@ const (
 	starvedShare    = 0.5  // of a replay's error, from which on requests that waited for KV blocks are named
 )
 
-// diagnoseReplay is why a replay failed whose step times passed (spec#diagnosis): the engine had another
-// KV cache than the one in run.yaml; the simulator's scheduler forms other batches; the machine drifted, and the
-// drift-corrected replay passes; or it is unknown.
+// diagnoseReplay returns why a replay failed whose step times passed (spec#diagnosis): the engine
+// had another KV cache than the one in run.yaml; the simulator's scheduler forms other batches; the
+// machine drifted, and the drift-corrected replay passes; or it is unknown.
 func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName string, failed []string) result.Diagnosis {
 	d := result.Diagnosis{Scope: scopeName, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}
 	var tried []string
@@ -98,7 +98,7 @@ func (j *job) lagOfBatches(t *judgedRun) (lag int, share float64, ok bool) {
 	return lag, *same, true
 }
 
-// rebuild loads the run again with its batches.
+// rebuild returns the run, loaded again, with its batches.
 func (j *job) rebuild(t *judgedRun) (*rows.Steps, *workload.Forced, error) {
 	run, dep, err := j.sources[slices.Index(j.runs, t)].Load()
 	if err != nil {
@@ -130,8 +130,8 @@ func (j *job) runWithoutSteps(scopeName string) *judgedRun {
 	return nil
 }
 
-// diagnoseRequests is what requests have in common whose replay failed where no steps were recorded
-// (spec#diagnosis).
+// diagnoseRequests returns what the requests of a failed replay have in common, for a run without
+// recorded steps (spec#diagnosis).
 func (t *judgedRun) diagnoseRequests(scopeName string, failed []string) result.Diagnosis {
 	d := result.Diagnosis{Scope: scopeName, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}
 	s := t.starved[scopeName]

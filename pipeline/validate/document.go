@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// document puts validation.json together, in the order of the sources.
+// document returns validation.json, with the runs in the order of the sources.
 func (j *job) document(fit *result.Fit) *result.Validation {
 	v := &result.Validation{
 		Options: result.ValidationOptions{
@@ -90,7 +90,7 @@ func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
 }
 
 // configsWithoutSteps returns the entries of configurations and test runs whose steps were not
-// recorded. Coefficients learned from requests are judged there by their replays alone
+// recorded. Coefficients fitted to requests are validated there by their replays alone
 // (spec#replay-of-requests). known are the entries with steps.
 func (j *job) configsWithoutSteps(fit *result.Fit, known []result.ConfigErrors) []result.ConfigErrors {
 	if fit == nil || fit.Requests == nil {

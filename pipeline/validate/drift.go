@@ -37,10 +37,10 @@ type drift struct {
 	median   float64   // of factors
 }
 
-// DriftOf makes the curve of rows in any order; timeNs is monotonic, y and pred in us. Blocks are as short
-// as the rows support: the curve of every second row must be nearer to the other rows, by
-// shorterBlocksGain, than that of longer blocks. Blocks of thinned rows are longer, all by the same factor,
-// where few rows are left (spec#max-rows).
+// DriftOf returns the curve of rows in any order; timeNs is monotonic, y and pred in us. Blocks are
+// as short as the rows support: the curve of every second row must be nearer to the other rows, by
+// shorterBlocksGain, than that of longer blocks. Blocks of thinned rows are longer, all by the same
+// factor, if few rows are left (spec#max-rows).
 func DriftOf(timeNs []int64, y, pred []float64, thinned bool) *drift {
 	if len(timeNs) == 0 {
 		return &drift{}
@@ -79,6 +79,7 @@ type stepRatios struct {
 	ratio    []float64
 }
 
+// add adds the ratio of one row.
 func (r *stepRatios) add(ns int64, ratio float64) {
 	r.timeNs = append(r.timeNs, ns)
 	r.ratio = append(r.ratio, ratio)
@@ -114,8 +115,11 @@ func (d *drift) logError(r *stepRatios) float64 {
 	return sum
 }
 
+// startS returns the start of a block, s after the first row.
 func (d *drift) startS(block int64) float64 { return float64(block) * float64(d.BlockNs) / nsPerS }
 
+// fillFactors sets the factor of every block, that of the last known block before it if it has
+// none.
 func (d *drift) fillFactors(blocks int64) {
 	if len(d.Points) == 0 {
 		return
@@ -175,7 +179,8 @@ func (d *drift) swing() float64 {
 	return hi / lo
 }
 
-// finding is machine_drift when the curve leaves the range from driftLow to driftHigh, else none.
+// finding returns machine_drift if the curve leaves the range from driftLow to driftHigh, else
+// nothing.
 func (d *drift) finding(run string) []trace.Finding {
 	far, ok := d.farthest()
 	if !ok || (far >= driftLow && far <= driftHigh) {

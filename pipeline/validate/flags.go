@@ -50,8 +50,10 @@ func (o *Options) Flags() []cli.Flag {
 // gateValue is the value of --gate: it adds a threshold to those that are there.
 type gateValue struct{ o *Options }
 
+// String returns "": the flag has no default.
 func (v *gateValue) String() string { return "" }
 
+// Set sets the threshold of one gate (NAME=LIMIT), or asks for the list of gates.
 func (v *gateValue) Set(text string) error {
 	if text == "list" {
 		v.o.ListGates = true

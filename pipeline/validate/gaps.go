@@ -9,7 +9,7 @@ import (
 // maxGaps bounds the token gaps that are compared; more are evenly thinned.
 const maxGaps = 200_000
 
-// stepMark is what token gaps need to know of a step, recorded or simulated.
+// stepMark has what token gaps need of a step, recorded or simulated.
 type stepMark struct {
 	id, startNs     int64
 	running, decode int64 // requests, as the engine labels them
@@ -41,12 +41,13 @@ func (l *markLog) Step(v *sim.StepView) {
 	})
 }
 
-// Event is not needed.
+// Event does nothing.
 func (l *markLog) Event(*sim.Event) {}
 
-// tokenGaps returns the gaps between tokens in ms, taken the same way from recorded and simulated
-// steps: the time between the starts of adjacent busy steps i and i+1, once for every decode of
-// step i-lag, whose execution that interval contains. Steps that start before fromNs are left out.
+// tokenGaps returns the gaps between tokens in ms, computed the same way from recorded and
+// simulated steps: the time between the starts of adjacent busy steps i and i+1, once for every
+// decode of step i-lag, whose execution that interval contains. Steps that start before fromNs are
+// omitted.
 func tokenGaps(steps []stepMark, lag int, fromNs int64) []float64 {
 	total := 0
 	eachGap(steps, lag, fromNs, func(_ float64, times int) { total += times })

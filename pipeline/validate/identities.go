@@ -13,8 +13,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// compareStreams checks what must hold between the streams of a run (spec#identities). steps is nil for
-// a run whose batches are not rebuilt. A part of a longer run is not checked: its ends contradict.
+// compareStreams returns what must hold between the streams (kinds of records) of a run, and
+// whether it does (spec#identities). steps is nil for a run whose batches are not rebuilt. A part
+// of a longer run is not checked, because the streams of a part do not end together.
 func compareStreams(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, extracted []trace.Finding) ([]result.Identity, error) {
 	if run.Slice != nil {
 		return nil, nil
@@ -22,7 +23,8 @@ func compareStreams(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, e
 	return identity.Check(identity.Evidence{Run: run, Deployment: dep, Steps: steps, Findings: extracted})
 }
 
-// identityFindings name the violated identities. One that repeats findings of the extraction has none.
+// identityFindings returns a finding for each violated identity. One that repeats findings of the
+// extraction has none.
 func identityFindings(runID string, identities []result.Identity) []trace.Finding {
 	var out []trace.Finding
 	for i := range identities {
@@ -39,7 +41,8 @@ func identityFindings(runID string, identities []result.Identity) []trace.Findin
 	return out
 }
 
-// contradiction is why a run contradicts itself for a purpose, in one sentence; empty where it does not.
+// contradiction returns why a run contradicts itself for a purpose, in one sentence; "" if it does
+// not.
 func contradiction(runID string, identities []result.Identity, purpose string) string {
 	violated := result.Violated(identities, purpose, result.IdentityFails)
 	if len(violated) == 0 {
@@ -48,7 +51,8 @@ func contradiction(runID string, identities []result.Identity, purpose string) s
 	return fmt.Sprintf("run %s contradicts itself: %s", runID, violated[0].Sentence)
 }
 
-// streamDiagnoses explain the gates that failed because streams contradict each other.
+// streamDiagnoses returns explanations of the gates that failed because streams contradict each
+// other.
 func (j *job) streamDiagnoses(v *result.Validation) []result.Diagnosis {
 	var out []result.Diagnosis
 	_, failed := gate.FailedByScope(v.Gates)
@@ -80,8 +84,8 @@ func (j *job) streamDiagnoses(v *result.Validation) []result.Diagnosis {
 	return out
 }
 
-// withStreams puts the diagnoses of contradictions first. Where one explains a failure, a diagnosis that found
-// no cause is dropped: the contradiction is the cause.
+// withStreams returns the diagnoses with those of contradictions first. If one explains a failure,
+// a diagnosis that found no cause is dropped: the contradiction is the cause.
 func (j *job) withStreams(v *result.Validation, others []result.Diagnosis) []result.Diagnosis {
 	streams := j.streamDiagnoses(v)
 	if len(streams) == 0 {

@@ -9,19 +9,19 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// idleDelays is what the API adds before and after the engine, measured on requests that met an idle
-// server, so that their stamps contain no delay by other requests. us, medians.
+// idleDelays are the times that the API adds before and after the engine, measured on requests that
+// met an idle server, so that their stamps contain no delay by other requests. us, medians.
 type idleDelays struct {
 	OverheadUs float64
 	EgressUs   float64 // 0: unknown
 }
 
-// measureIdle takes the delays from requests that arrived after every other one had left: of stock spans
-// TTFT - queue - prefill, and E2E - queue - inference - overhead; of journeys QUEUED - ARRIVED, and
-// DEPARTED - FINISHED. Not ok: there is no such request.
+// measureIdle returns the delays of requests that arrived after every other one had left: of stock
+// spans TTFT - queue - prefill, and E2E - queue - inference - overhead; of journeys QUEUED -
+// ARRIVED, and DEPARTED - FINISHED. ok is false if there is no such request.
 //
-// With the passes of an unmodified engine on the clock of its clients there is one delay, TTFT less the
-// pass of requests that met an idle server, and it is the overhead.
+// With the passes of an unmodified engine on the clock of its clients there is one delay, TTFT less
+// the pass of requests that met an idle server, and it is the overhead.
 func measureIdle(run *trace.Run) (d idleDelays, ok bool) {
 	if a := run.Aggregate; a != nil && len(a.DelaysUs) > 0 {
 		return idleDelays{OverheadUs: max(0, stat.Median(a.DelaysUs))}, true

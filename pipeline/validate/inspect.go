@@ -14,7 +14,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Inspection is what extraction and the fit know of a run besides the recording; nil where there is none.
+// Inspection is what extraction and the fit have found out about a run, besides the recording; nil
+// if they did not run.
 type Inspection struct {
 	Extract  *result.ExtractRun
 	Lag      *result.RunLag
@@ -79,7 +80,7 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 	return out, nil
 }
 
-// inspectSteps rebuilds the batches and looks at what they hold.
+// inspectSteps rebuilds the batches, sets what they show in out, and returns them.
 func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) (*rows.Steps, error) {
 	space, err := features.New(features.DefaultVersion(dep), dep)
 	if err != nil {
@@ -99,8 +100,9 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 	return steps, nil
 }
 
-// unfitReason is why a run cannot be fitted, in one sentence; empty: it can. noStepTimes is of
-// whyNoStepTimes; learnsFromRequests: a fit can learn from its requests or load levels too.
+// unfitReason returns why a run cannot be fitted, in one sentence; "" if it can. noStepTimes is the
+// result of whyNoStepTimes. learnsFromRequests is set if a fit can use its requests or load levels
+// too.
 func unfitReason(r *result.InspectRun, noStepTimes *trace.Error, points int, learnsFromRequests bool) string {
 	isEmpty := r.Requests.Total == 0 && r.Steps.Recorded == 0 && r.Requests.Observed == 0 && points == 0
 	switch {
@@ -123,6 +125,7 @@ func unfitReason(r *result.InspectRun, noStepTimes *trace.Error, points int, lea
 	return contradiction(r.ID, r.Identities, coeff.PurposeSteps)
 }
 
+// inspectPhases returns the saturation and the counts of each phase.
 func inspectPhases(run *trace.Run, saturation *rows.LoadVerdicts) []result.InspectPhase {
 	out := []result.InspectPhase{}
 	for _, p := range saturation.Phases {
@@ -155,7 +158,7 @@ func phaseSpanS(run *trace.Run, p rows.PhaseVerdict) float64 {
 	return 0
 }
 
-// inspectFindings turns figures that need attention into findings.
+// inspectFindings returns findings about figures that need attention.
 func inspectFindings(r *result.InspectRun) []trace.Finding {
 	var out []trace.Finding
 	add := func(code trace.Code, format string, args ...any) {
@@ -205,7 +208,8 @@ func countClientRequests(seen []trace.ObservedRequest, q *result.InspectRequests
 	}
 }
 
-// countRequests counts the requests of a run by outcome and by what was recorded of them.
+// countRequests returns the numbers of requests of a run by outcome and by what was recorded of
+// them.
 func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequests {
 	q := result.InspectRequests{Total: len(run.Requests), Observed: len(run.Observed)}
 	rate := dep.Tracing.JourneySampleRate
@@ -247,7 +251,7 @@ func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequest
 	return q
 }
 
-// countLosses counts span events, snapshots and steps that are known to be missing.
+// countLosses returns the numbers of span events, snapshots and steps that are known to be missing.
 func countLosses(run *trace.Run) (result.InspectLosses, error) {
 	var l result.InspectLosses
 	for i := range run.Requests {
@@ -291,8 +295,8 @@ func addExtractLosses(l *result.InspectLosses, e *result.ExtractRun) {
 	l.DroppedSpanEvents = max(l.DroppedSpanEvents, int(e.Losses.DroppedSpanEvents))
 }
 
-// compareClocks takes wall minus monotonic time of the steps (of the journey events without steps) and
-// counts requests whose stamps run backwards.
+// compareClocks returns wall minus monotonic time of the steps (of the journey events if there are
+// no steps) and the number of requests whose stamps run backwards.
 func compareClocks(run *trace.Run) result.InspectClocks {
 	c := result.InspectClocks{Engines: min(1, len(run.Steps)+len(run.Requests))}
 	var offsetS []float64
@@ -401,7 +405,7 @@ func loadSeries(run *trace.Run) *result.LoadSeries {
 	}
 }
 
-// summariseBins applies summary to every bin; an empty one is null.
+// summariseBins returns the result of summary for every bin; null for an empty one.
 func summariseBins(bins [][]float64, summary func([]float64) float64) []*float64 {
 	out := make([]*float64, len(bins))
 	for i, bin := range bins {
@@ -413,8 +417,9 @@ func summariseBins(bins [][]float64, summary func([]float64) float64) []*float64
 	return out
 }
 
-// whyNoStepTimes is why step times cannot be fitted to a run: it was served in a way that no feature covers
-// (spec#supported; unsupported is the error of that check), or its iterations have no times. Nil: they can.
+// whyNoStepTimes returns why step times cannot be fitted to a run: it was served in a way that no
+// feature covers (spec#supported; unsupported is the error of that check), or its iterations have
+// no times; nil if they can.
 func whyNoStepTimes(run *trace.Run, unsupported error) *trace.Error {
 	if e, ok := errors.AsType[*trace.Error](unsupported); ok {
 		return e
@@ -425,8 +430,8 @@ func whyNoStepTimes(run *trace.Run, unsupported error) *trace.Error {
 	return run.Aggregate.Refused
 }
 
-// passesFinding is what the recording of an unmodified engine can be used for; the table of sources names
-// the options that would give more.
+// passesFinding returns a finding about what the recording of an unmodified engine can be used for;
+// the table of sources has the options that would add more.
 func passesFinding(run *trace.Run) []trace.Finding {
 	a := run.Aggregate
 	if a == nil {

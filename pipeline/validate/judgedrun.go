@@ -13,8 +13,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// judgedRun is one run with its rows: what the teacher-forced part and the drift curve need, without the
-// recording itself. A run without recorded steps has no rows: beta is nil.
+// judgedRun is one run with its rows: what the errors with predictions from recorded batches
+// (teacher-forced) and the drift curve need, without the recording itself. A run without recorded
+// steps has no rows: beta is nil.
 type judgedRun struct {
 	stored
 	id       string
@@ -48,7 +49,7 @@ type stored struct {
 	Blocks     int64              `json:"blocks"` // KV blocks that the steps recorded; 0: unknown
 }
 
-// newJudgedRun rebuilds the batches of one run and makes its rows.
+// newJudgedRun returns one run with its batches rebuilt and its rows made.
 func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, src *Source) (*judgedRun, error) {
 	t := &judgedRun{
 		id:       run.ID,
@@ -126,14 +127,16 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	return t, nil
 }
 
-// compareStreams checks the streams of the run against each other.
+// compareStreams checks the streams (kinds of records) of the run against each other and sets the
+// result.
 func (t *judgedRun) compareStreams(run *trace.Run, steps *rows.Steps, src *Source) (err error) {
 	t.Identities, err = compareStreams(run, t.Deployment, steps, src.Extracted)
 	t.Findings = append(t.Findings, identityFindings(t.id, t.Identities)...)
 	return err
 }
 
-// useCoefficients sets the coefficients that judge the run, as they hold on its device.
+// useCoefficients sets the coefficients with which the run is predicted, those that are valid on
+// its device.
 func (t *judgedRun) useCoefficients(set *coeff.Set) {
 	t.set = features.On(set, t.Deployment)
 	config := t.Deployment.Config()
@@ -225,7 +228,7 @@ func prefillMAPE(table *rows.Table, set *coeff.Set) (mape float64, n int) {
 	return e.MAPE, e.Rows
 }
 
-// predict fills the predictions of the kept rows and the drift curve.
+// predict sets the predictions of the kept rows and the drift curve.
 func (t *judgedRun) predict() (err error) {
 	t.drift = &drift{}
 	if t.beta == nil {
@@ -256,7 +259,8 @@ func (t *judgedRun) predict() (err error) {
 	return nil
 }
 
-// predictTable predicts the rows of a table; warnings of the predictor become findings of the run.
+// predictTable returns the predictions of the rows of a table, us. Warnings of the predictor become
+// findings of the run.
 func (t *judgedRun) predictTable(p *features.Predictor, table *rows.Table) ([]float64, error) {
 	pred := make([]float64, table.Kept)
 	for i := range pred {
@@ -274,7 +278,8 @@ func (t *judgedRun) predictTable(p *features.Predictor, table *rows.Table) ([]fl
 	return pred, nil
 }
 
-// judgedPart is what judges the coefficients: the hold-out of a training run, every row of another.
+// judgedPart returns the rows on which the coefficients are validated: the hold-out of a training
+// run, every row of another.
 func (t *judgedRun) judgedPart() rows.Judged {
 	if t.training {
 		return rows.HoldOut

@@ -19,8 +19,8 @@ const (
 	levelTTFTSD = 0.04
 )
 
-// compareLevels compares load levels with the predictions of coefficients that never saw them
-// (spec#level-holdout).
+// compareLevels returns the comparison of load levels with the predictions of coefficients from
+// whose fit they were held out (spec#level-holdout).
 func (t *judgedRun) compareLevels(levels []result.LevelHoldout, seed int64) result.ValidationRun {
 	v := t.entryWithoutReplay()
 	v.Source = result.SourcePoints
@@ -38,16 +38,19 @@ func (t *judgedRun) compareLevels(levels []result.LevelHoldout, seed int64) resu
 // levelValue is a measured and a predicted mean of a level, ms; nil: unknown.
 type levelValue func(*result.LevelHoldout) (measured, predicted *float64)
 
+// levelTTFT returns the measured and the predicted mean TTFT of a level, ms.
 func levelTTFT(l *result.LevelHoldout) (measured, predicted *float64) {
 	return l.TTFTMs, l.PredictedTTFTMs
 }
 
+// levelTPOT returns the measured and the predicted mean TPOT of a level, ms.
 func levelTPOT(l *result.LevelHoldout) (measured, predicted *float64) {
 	return &l.TPOTMs, l.PredictedTPOTMs
 }
 
-// compareLevelMetric compares one metric over the levels. What chance reaches is the largest error that a
-// perfect prediction would show, given that measured means scatter by sd.
+// compareLevelMetric returns the comparison of one metric over the levels. The value that chance
+// reaches is the largest error that a perfect prediction would show, given that measured means
+// scatter by sd.
 func compareLevelMetric(levels []result.LevelHoldout, value levelValue, sd float64, seed int64) *result.Metric {
 	var real, simulated []float64
 	for i := range levels {
@@ -85,6 +88,7 @@ func worstLevels(levels []result.LevelHoldout) string {
 		worstLevel(levels, levelTTFT), worstLevel(levels, levelTPOT))
 }
 
+// worstLevel returns a sentence about the level with the largest error.
 func worstLevel(levels []result.LevelHoldout, value levelValue) string {
 	worst, largest := "none was predicted", 0.0
 	for i := range levels {

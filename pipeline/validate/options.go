@@ -55,7 +55,7 @@ func (o Options) Check() error {
 	return err
 }
 
-// resolve fills in defaults and refuses options out of their range.
+// resolve returns the options with defaults set, and an error for one out of range.
 func (o Options) resolve() (Options, error) {
 	if o.Split == 0 {
 		o.Split = rows.DefaultSplit
@@ -90,6 +90,7 @@ func (o Options) resolve() (Options, error) {
 	return o, err
 }
 
+// checkDelay returns an error for a delay out of range.
 func checkDelay(flag string, us *float64) error {
 	const longestUs = 1e9
 	if us != nil && !(*us >= 0 && *us < longestUs) {
@@ -109,8 +110,9 @@ func checkSplit(fit *result.Fit, split float64) error {
 		WithHint(fmt.Sprintf("set split: %g under fit in --config FILE and fit again", split))
 }
 
-// RowsJudged sets the stride of each source so that as many rows are judged as the options allow: by
-// default as many as the fit learned from. A warning names the rows that are not judged.
+// RowsJudged sets the stride of each source so that as many rows are validated as the options
+// allow: by default as many as were fitted. It returns a warning with the number of rows that are
+// not validated.
 func RowsJudged(fit *result.Fit, sources []Source, o Options) []trace.Finding {
 	limit := o.MaxRows
 	if limit == fitsRows {

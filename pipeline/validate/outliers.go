@@ -14,7 +14,8 @@ type Limits struct {
 	Cells    []rows.Limit `json:"cells"`
 }
 
-// limits computes the limits of every target, first of the training runs, then of the test runs.
+// limits returns the limits of every target, first those of the training runs, then those of the
+// test runs.
 func (j *job) limits() []Limits {
 	recipe := cleaningRecipe(j.set.Recipe, j.set.SpecVersion)
 	targets := append([]string{j.set.BetaTarget}, j.set.AlphaTargets()...)

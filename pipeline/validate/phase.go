@@ -43,7 +43,8 @@ type replayedPhase struct {
 	findings  []trace.Finding
 }
 
-// replayPhase replays the requests that arrive in a phase (spec#replay-variants).
+// replayPhase replays the requests that arrive in a phase and returns the results
+// (spec#replay-variants).
 func replayPhase(marks []stepMark, all []Request, phase *deploy.Phase, content Content, e engine) *replayedPhase {
 	p := newPhase(all, phase, content)
 	p.engine = e
@@ -109,8 +110,8 @@ func Workload(all []Request, phase *deploy.Phase, content Content) ([]sim.Reques
 	return p.requests, p.recorded, p.findings
 }
 
-// simRequest is one recorded request as the simulator takes it. A request that did not succeed asks for
-// all it was allowed to and leaves at its recorded end.
+// simRequest returns one recorded request in the form of the simulator. A request that did not
+// succeed asks for all tokens that it was allowed, and leaves at its recorded end.
 func (p *replayedPhase) simRequest(o Request, content Content) sim.Request {
 	r := sim.Request{
 		ID:           o.ID,
@@ -212,7 +213,7 @@ func (p *replayedPhase) entry(splitNs int64) result.ValidationRun {
 	return v
 }
 
-// quality describes how the plain replay ran.
+// quality returns a description of how the plain replay ran.
 func (p *replayedPhase) quality() *result.ReplayQuality {
 	q := &result.ReplayQuality{Notes: []string{}}
 	res := p.plain()
@@ -238,12 +239,14 @@ type sample struct {
 // metricNames are the compared times, in the order of the report.
 var metricNames = []string{"ttft", "itl", "e2e"}
 
-// sample pairs the requests arriving at or after splitNs, replication by replication: the recorded values
-// are listed once, the simulated ones of all replications follow each other. Nil: the variant was not run.
+// sample returns the pairs of recorded and simulated requests that arrive at or after splitNs: the
+// recorded values are listed once, the simulated ones of all replications follow each other; nil if
+// the variant was not run.
 func (p *replayedPhase) sample(variant string, splitNs int64) *sample {
 	return p.sampleOf(p.results[variant], splitNs)
 }
 
+// sampleOf returns the sample of some replications; nil without any.
 func (p *replayedPhase) sampleOf(replications []*sim.Result, splitNs int64) *sample {
 	if len(replications) == 0 {
 		return nil
@@ -315,7 +318,7 @@ func simulatedE2EUs(o *Request, r *sim.RequestResult, departedUs map[string]int6
 	return trace.Some(float64(departedUs[o.Group] - r.ArrivalUs))
 }
 
-// metrics compares every metric of one replay; nil when it was not run.
+// metrics returns the comparison of every metric of one replay; nil if it was not run.
 func (s *sample) metrics(paired bool) *result.Metrics {
 	if s == nil {
 		return nil
@@ -359,7 +362,7 @@ type starvedRequests struct {
 	RecordedMs, SimulatedMs float64 // medians of theirs
 }
 
-// starvedFrom compares those that arrive from splitNs on.
+// starvedFrom returns what starvedRequests has, of the requests that arrive from splitNs on.
 func (p *replayedPhase) starvedFrom(splitNs int64) starvedRequests {
 	var s starvedRequests
 	plain := p.plain()

@@ -14,7 +14,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// replay makes the entries of one run, one per phase and split, or reads those that StoreReplay wrote.
+// replay makes the entries of one run, one for each phase and split, or reads those that
+// StoreReplay wrote.
 func (j *job) replay(ctx context.Context, i int) (err error) {
 	t := j.runs[i]
 	if dir := j.sources[i].Replay; dir != "" {
@@ -90,7 +91,8 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	return nil
 }
 
-// whyNotReplayed is why the simulator, which is vLLM's scheduler, cannot replay a run; empty: it can.
+// whyNotReplayed returns why the simulator, which is vLLM's scheduler, cannot replay a run; "" if
+// it can.
 func whyNotReplayed(run *trace.Run, dep *deploy.Deployment) string {
 	if len(run.Iterations) == 0 {
 		return ""
@@ -109,12 +111,13 @@ func whyNotReplayed(run *trace.Run, dep *deploy.Deployment) string {
 	}
 }
 
-// withNoise are the times that the requests of a replay which arrive from splitNs on take with the server's
-// own noise: that of its steps, or of its requests where too few steps were recorded. p is the replay of the
-// phase by the coefficients of the validation, which of may be too.
+// withNoise returns the times of the requests of a replay that arrive from splitNs on, with the
+// server's own noise: that of its steps, or of its requests if too few steps were recorded. p is
+// the replay of the phase with the coefficients of the validation, which of may be too.
 //
-// A cross-fitted replay takes what noise makes of each request from replays by these coefficients: it hardly
-// depends on them, and a noisy replay of every block would cost three times as much.
+// For a cross-fitted replay it uses the effect of noise on each request in replays with these
+// coefficients: it hardly depends on them, and a noisy replay of every block would cost three times
+// as much.
 func (j *job) withNoise(ctx context.Context, t *judgedRun, p, of *replayedPhase, phase *deploy.Phase, dep *deploy.Deployment,
 	splitNs int64) (noisyTimes, error) {
 	if t.beta != nil {
@@ -226,8 +229,8 @@ func (j *job) engineOf(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (en
 	return e, findings, nil
 }
 
-// setIdleDelays takes overhead and egress from requests that met an idle server, where the options ask
-// for that.
+// setIdleDelays sets overhead and egress to those of requests that met an idle server, if the
+// options ask for that, and returns findings about it.
 func (j *job) setIdleDelays(e *engine, run *trace.Run) []trace.Finding {
 	if !j.o.IdleDelays {
 		return nil
@@ -244,8 +247,8 @@ func (j *job) setIdleDelays(e *engine, run *trace.Run) []trace.Finding {
 	return []trace.Finding{trace.Findingf(ReplayAssumes, "run %s: no request met an idle server", run.ID)}
 }
 
-// setModels makes the step times and the delays outside the engine: constants, or the alphas of a set.
-// The models have scratch space of their own, so every engine needs new ones.
+// setModels sets the step times and the delays outside the engine: constants, or the alphas of a
+// set. The models have scratch space of their own, so every engine needs new ones.
 func (j *job) setModels(e *engine, set *coeff.Set, dep *deploy.Deployment) (err error) {
 	if j.o.Latency == latencyRoofline {
 		e.Latency, err = sim.NewRoofline(dep)

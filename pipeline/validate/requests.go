@@ -62,10 +62,10 @@ type Request struct {
 	TTFTMs, ITLMs, E2EMs trace.Opt[float64]
 }
 
-// Requests lists the requests of a run in order of arrival, with findings on what was assumed
-// (spec#replay-requests). Journeys are preferred to client rows, and these to spans of unmodified vLLM,
-// whose wall clock need not be that of the phases. Requests that never reached an engine or whose prompt
-// length is unknown are not listed.
+// Requests returns the requests of a run in order of arrival, with findings on what was assumed
+// (spec#replay-requests). Journeys are preferred to client rows, and these to spans of unmodified
+// vLLM, whose wall clock need not be that of the phases. Requests that never reached an engine or
+// whose prompt length is unknown are omitted.
 func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 	var out []Request
 	var findings []trace.Finding
@@ -204,8 +204,9 @@ func samplesOfCall(o Request, n int64, decodeMs trace.Opt[float64]) []Request {
 	return out
 }
 
-// engineOffsetNs is what is added to a wall-clock send time to get a stamp of the engine's clock: the
-// smallest of QUEUED - send. Not ok: no request has both stamps and none of the client's own clock.
+// engineOffsetNs returns the number that is added to a wall-clock send time to get a stamp of the
+// engine's clock, ns: the smallest of QUEUED - send. ok is false if no request has both stamps and
+// none of the client's own clock.
 func engineOffsetNs(run *trace.Run) (offset int64, ok bool) {
 	for i := range run.Observed {
 		c := &run.Observed[i]
@@ -239,7 +240,7 @@ func leaveE2EToLastSample(requests []Request) {
 	}
 }
 
-// halfStepNs is half the median cadence of adjacent recorded steps, 0 without.
+// halfStepNs returns half the median cadence of adjacent recorded steps, ns; 0 without any.
 func halfStepNs(run *trace.Run) int64 {
 	var gaps []float64
 	for i := 1; i < len(run.Steps); i++ {
@@ -254,11 +255,11 @@ func halfStepNs(run *trace.Run) int64 {
 	return int64(stat.Median(gaps) / 2)
 }
 
-// optOf is v, unknown unless ok.
+// optOf returns v, unknown unless ok is set.
 func optOf[T any](v T, ok bool) trace.Opt[T] { return trace.Opt[T]{V: v, OK: ok} }
 
-// itlMs is (FINISHED - FIRST_TOKEN)/(output tokens - 1), or a stock span's decode time over the same
-// count. Requests with fewer than two output tokens have none.
+// itlMs returns (FINISHED - FIRST_TOKEN)/(output tokens - 1) in ms, or a stock span's decode time
+// over the same count. It returns false for requests with fewer than two output tokens.
 func itlMs(r *trace.Request) (float64, bool) {
 	if !r.OutputTokens.OK || r.OutputTokens.V < 2 {
 		return 0, false
@@ -271,8 +272,8 @@ func itlMs(r *trace.Request) (float64, bool) {
 	return decodeMs / gaps, ok
 }
 
-// OfClients runs the saturation checks on what clients saw, for runs of which nothing else was recorded:
-// their send stamps and times are used like those of spans.
+// OfClients returns the saturation checks on what clients saw, for runs of which nothing else was
+// recorded: their send stamps and times are used like those of spans.
 func OfClients(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
 	us := func(ms trace.Opt[float64]) trace.Opt[float64] { return trace.Opt[float64]{V: 1e3 * ms.V, OK: ms.OK} }
 	asSpans := *run

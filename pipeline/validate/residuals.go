@@ -29,6 +29,7 @@ func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
 	return r
 }
 
+// residualsOf returns the rows that each visits, with their predictions.
 func residualsOf(each func(func(t *judgedRun, i int)), predict func(*judgedRun, int) float64) *residuals {
 	var rowsOfRegime [rows.Mixed + 1]float64
 	n := 0
@@ -55,6 +56,7 @@ func residualsOf(each func(func(t *judgedRun, i int)), predict func(*judgedRun, 
 	return r
 }
 
+// eachRow calls visit with every kept row of the scope.
 func (s *scope) eachRow(visit func(t *judgedRun, i int)) {
 	for _, t := range s.runs {
 		for i := range t.beta.Kept {
@@ -63,6 +65,7 @@ func (s *scope) eachRow(visit func(t *judgedRun, i int)) {
 	}
 }
 
+// eachJudgedRow calls visit with every row on which the scope is validated.
 func (s *scope) eachJudgedRow(visit func(t *judgedRun, i int)) {
 	s.eachRow(func(t *judgedRun, i int) {
 		if t.sample.Judges(i) {
@@ -84,7 +87,7 @@ func driftPrediction(t *judgedRun, i int) float64 {
 	return t.drift.follow(t.pred[i], t.beta.TimeNs[i])
 }
 
-// column is feature j of every row.
+// column returns feature j of every row.
 func (r *residuals) column(j int) []float64 {
 	x := make([]float64, len(r.rows))
 	for i, row := range r.rows {

@@ -30,8 +30,9 @@ type scatterClass struct {
 	ratios []float64
 }
 
-// stepScatterOf reads the one-step rows of [fromNs, toNs) and their predictions: the ratio of a sum over
-// several steps is narrower than that of one step. Nil when there are too few.
+// stepScatterOf returns the scatter of measured over predicted times in the one-step rows of
+// [fromNs, toNs): the ratio of a sum over several steps is narrower than that of one step; nil if
+// there are too few.
 func stepScatterOf(t *rows.Table, predUs []float64, d *drift, fromNs, toNs int64) *stepScatter {
 	var pred, ratio [rows.Mixed + 1][]float64
 	for i := range t.Kept {
@@ -58,7 +59,7 @@ func stepScatterOf(t *rows.Table, predUs []float64, d *drift, fromNs, toNs int64
 	return s
 }
 
-// scatterClasses cuts the rows of a regime into classes of predicted length.
+// scatterClasses returns the rows of a regime divided into classes of predicted length.
 func scatterClasses(pred, ratio []float64) []scatterClass {
 	n := max(1, min(lengthClasses, len(ratio)/fewestClassRows))
 	centre := stat.Median(ratio)
@@ -101,8 +102,8 @@ type scatter struct {
 	before, after *stepScatter
 }
 
-// scatterOf cuts the phase [fromNs, toNs) at cutNs. A part with fewer than fewestPartRows takes the
-// scatter of the whole phase. Nil when that has too few rows.
+// scatterOf returns the scatter of the phase [fromNs, toNs), divided at cutNs. A part with fewer
+// than fewestPartRows gets the scatter of the whole phase; nil if that has too few rows.
 func scatterOf(t *rows.Table, predUs []float64, d *drift, fromNs, cutNs, toNs int64) *scatter {
 	whole := stepScatterOf(t, predUs, d, fromNs, toNs)
 	if whole == nil {
@@ -117,6 +118,7 @@ func scatterOf(t *rows.Table, predUs []float64, d *drift, fromNs, cutNs, toNs in
 	return &scatter{cutNs: cutNs, before: part(fromNs, cutNs), after: part(cutNs, toNs)}
 }
 
+// at returns the scatter at a stamp, ns.
 func (s *scatter) at(ns int64) *stepScatter {
 	if ns < s.cutNs {
 		return s.before
@@ -144,6 +146,7 @@ func (m *recordedMachine) StepUs(b *sim.Batch) (float64, error) {
 	return us * m.drift.At(at) * m.scatter.at(at).draw(m.rng, regimeOf(b), us), nil
 }
 
+// regimeOf returns the regime of a simulated batch.
 func regimeOf(b *sim.Batch) rows.Regime {
 	switch b.Regime() {
 	case sim.RegimeDecode:

@@ -49,10 +49,11 @@ const (
 // the numbers after it.
 const sharedGroup = 1
 
-// ContentOf finds what the requests of a run share (spec#shared-prompts), from the best source of each:
-// the engine's own journey, the cached tokens in the client's row (from usage, or found from the passes),
-// what the client's file states of it, what the option or run.yaml states of all. Requests of which nothing
-// is known are counted by a finding. Sources that contradict each other are named.
+// ContentOf returns what the prompts of a run's requests share (spec#shared-prompts), from the best
+// source of each: the engine's own journey; the cached tokens in the client's row (from usage, or
+// found from the passes); what the client's file states of it; what the option or run.yaml states
+// of all. Requests of which nothing is known are counted by a finding, and sources that contradict
+// each other are named in one.
 func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known Sharing) Shared {
 	if !dep.Engine.PrefixCaching {
 		return Shared{}
@@ -270,8 +271,8 @@ func (s *Shared) noteContradictions(run *trace.Run, dep *deploy.Deployment, requ
 	}
 }
 
-// whyUndecided is why the replay of a phase is not judged for want of cached tokens; empty: enough are
-// known, or estimated to be few.
+// whyUndecided returns the reason why the replay of a phase is not validated because cached tokens
+// are not known; "" if enough are known, or estimated to be few.
 func (s *Shared) whyUndecided(requests []Request, p *deploy.Phase) string {
 	if s.sources == nil {
 		return ""
@@ -297,8 +298,8 @@ func (s *Shared) whyUndecided(requests []Request, p *deploy.Phase) string {
 	return why + ": " + howToKnowCached
 }
 
-// whyUncounted is why a phase is not judged because the load in the engine's passes is not that of the
-// clients' results; empty: it is.
+// whyUncounted returns the reason why a phase is not validated because the load in the engine's
+// passes is not that of the clients' results; "" if it is.
 func whyUncounted(a *trace.Aggregate, requests []Request, p *deploy.Phase) string {
 	if a == nil {
 		return ""

@@ -15,8 +15,8 @@ const (
 	addUsage   = "--enable-prompt-tokens-details and a client that keeps the usage: cached tokens of every request"
 )
 
-// sourcesOf lists the sources of a recording with what each teaches and what one flag more would add.
-// Missing sources are listed where they would teach more.
+// sourcesOf returns the sources of a recording with what each can be used for, and what one more
+// recording option would add. Missing sources are listed if they would add something.
 func sourcesOf(run *trace.Run, dep *deploy.Deployment, in *result.ExtractRun) []result.InspectSource {
 	if in == nil {
 		return nil
@@ -92,7 +92,7 @@ func sourcesOf(run *trace.Run, dep *deploy.Deployment, in *result.ExtractRun) []
 	return out
 }
 
-// countOf is "N nouns", empty for none.
+// countOf returns "N nouns"; "" for none.
 func countOf(n int, nouns string) string {
 	if n == 0 {
 		return ""
@@ -100,7 +100,7 @@ func countOf(n int, nouns string) string {
 	return fmt.Sprintf("%d %s", n, nouns)
 }
 
-// passesSource is what the passes of a log or of forward-pass metrics teach.
+// passesSource returns what the passes of a log or of forward-pass metrics can be used for.
 func passesSource(run *trace.Run) result.InspectSource {
 	form := run.Iterations[0].Form
 	s := result.InspectSource{
@@ -132,6 +132,7 @@ func passesSource(run *trace.Run) result.InspectSource {
 	return s
 }
 
+// passesName returns the name of a form of passes.
 func passesName(form string) string {
 	switch form {
 	case "", trace.IterationLog:
@@ -146,7 +147,7 @@ func passesName(form string) string {
 	return "iterations in the log of " + form
 }
 
-// timeSources name where step times and contexts of passes come from.
+// timeSources returns in words where step times and contexts of passes come from.
 func timeSources(a *trace.Aggregate) (times, contexts string) {
 	switch a.Audit.Time {
 	case "cadence":
@@ -173,8 +174,8 @@ func timeSources(a *trace.Aggregate) (times, contexts string) {
 	return times, contexts
 }
 
-// cachedTokensSource is what is known of the prefix cache; it does not apply where engine spans record it
-// or there are no requests.
+// cachedTokensSource returns what is known of the prefix cache. applies is false if engine spans
+// record it or there are no requests.
 func cachedTokensSource(in *result.ExtractRun, requests int) (s result.InspectSource, applies bool) {
 	var sum result.CachedTokens
 	for i := range in.CachedTokens {

@@ -52,6 +52,7 @@ func StoreSteps(ctx context.Context, set *coeff.Set, fit *result.Fit, src Source
 	return errors.Join(err, w.Close())
 }
 
+// restoreSteps returns the run whose rows StoreSteps wrote.
 func restoreSteps(src *Source, set *coeff.Set) (*judgedRun, error) {
 	t := &judgedRun{id: src.ID, informs: src.Informs, capped: src.Capped, levels: src.Levels, training: src.Training}
 	if err := files.ReadJSON(filepath.Join(src.Steps, storedSteps), &t.stored); err != nil {
@@ -124,6 +125,7 @@ func StoreReplay(ctx context.Context, set *coeff.Set, fit *result.Fit, src Sourc
 	return files.WriteJSON(filepath.Join(dir, storedReplay), storedEntries{Entries: j.entries[0], Starved: j.runs[0].starved})
 }
 
+// restoreReplay returns the entries that StoreReplay wrote.
 func restoreReplay(dir string) ([]result.ValidationRun, map[string]starvedRequests, error) {
 	var s storedEntries
 	err := files.ReadJSON(filepath.Join(dir, storedReplay), &s)

@@ -16,8 +16,8 @@ const (
 	mostUnfitted = 0.02 // of the running requests and of the prompt tokens that steps count
 )
 
-// addUnrecorded adds the requests of a run that left no journey to the recorded ones, in order of arrival.
-// The finding counts them, or gives the reason why they cannot be rebuilt.
+// addUnrecorded returns the recorded requests with those of a run that left no journey, in order of
+// arrival. The finding has their number, or the reason why they cannot be rebuilt.
 func addUnrecorded(run *trace.Run, recorded []Request, async bool) ([]Request, []trace.Finding) {
 	rebuilt, reason := unrecordedRequests(run, async)
 	if reason != "" {
@@ -31,12 +31,13 @@ func addUnrecorded(run *trace.Run, recorded []Request, async bool) ([]Request, [
 		len(rebuilt), len(all))}
 }
 
-// unrecordedRequests rebuilds the requests whose journeys were not sampled from what the steps count
-// (spec#unrecorded): how many start and end in each step beyond the recorded ones, and how many prompt
-// tokens those that start compute. Steps do not show which of them ends; the one that started first is
-// taken, which leaves the load as it was. A request arrived in the middle of the step before its first,
-// less the time that recorded ones took from arrival to there. The reason is empty unless steps are missing,
-// requests waited (then a start is no arrival) or were preempted, or the rebuilt load is not the counted one.
+// unrecordedRequests returns the requests whose journeys were not sampled, rebuilt from what the
+// steps count (spec#unrecorded): how many start and end in each step beyond the recorded ones, and
+// how many prompt tokens those that start compute. Steps do not show which of them ends; the one
+// that started first is chosen, which leaves the load unchanged. A request arrived in the middle of
+// the step before its first, less the time that recorded ones took from arrival to there. The
+// reason is empty unless steps are missing, requests waited (then a start is no arrival) or were
+// preempted, or the rebuilt load is not the counted one.
 func unrecordedRequests(run *trace.Run, async bool) (out []Request, reason string) {
 	r := newRebuild(run, async)
 	if reason := r.whyImpossible(); reason != "" {
@@ -80,6 +81,7 @@ type rebuild struct {
 	runningNow                      int     // recorded and rebuilt
 }
 
+// newRebuild counts the starts and ends that the recorded requests do not explain.
 func newRebuild(run *trace.Run, async bool) *rebuild {
 	r := &rebuild{
 		run:          run,
@@ -131,7 +133,7 @@ func (r *rebuild) pickUpNs(i int) int64 {
 	return at - (at-r.run.Steps[i-1].TsStartNs)/2
 }
 
-// whyImpossible is why the steps do not show who started when; empty: they do.
+// whyImpossible returns why the steps do not show which requests started when; "" if they do.
 func (r *rebuild) whyImpossible() string {
 	steps := r.run.Steps
 	if len(steps) == 0 {
@@ -202,8 +204,8 @@ func (r *rebuild) beginRequest(i int, promptTokens int64) {
 	}
 }
 
-// endRequest gives a request whose end the step at position i counts its output tokens: one a step from
-// its first.
+// endRequest gives request k, which ends in the step at position i, its output tokens: one for each
+// step from its first.
 func (r *rebuild) endRequest(k, i int) {
 	tokens := int64(max(1, i-r.endDelay-r.first[k]+1))
 	r.out[k].Output = tokens

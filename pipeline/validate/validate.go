@@ -61,10 +61,10 @@ type Source struct {
 	Steps, Replay string
 }
 
-// Run judges a coefficient set on runs. fit is the report of the fit that made the set, nil when there is
-// none: gates that only it can answer then have no value. The caller adds the header. Errors: options out
-// of range, a run that cannot be loaded or whose deployment the features refuse, no run at all, a
-// cancelled ctx.
+// Run returns the validation of a coefficient set on runs. fit is the report of the fit that made
+// the set; without it (nil) gates that need it have no value. The caller adds the header. Errors:
+// options out of range, a run that cannot be loaded or whose deployment the features refuse, no run
+// at all, a cancelled ctx.
 func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source, o Options) (*result.Validation, error) {
 	j, err := newJob(ctx, set, fit, sources, o)
 	if err != nil {
@@ -96,7 +96,7 @@ type job struct {
 	done     <-chan struct{}
 }
 
-// newJob checks what Run is given.
+// newJob checks the arguments of Run and returns the work.
 func newJob(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source, o Options) (*job, error) {
 	o, err := o.resolve()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// learned makes the result from the final candidate. post is the covariance of the free terms.
+// learned returns the result for the final candidate. post is the covariance of the free terms.
 func (l *learner) learned(s *state, post []float64, u *result.RequestScatter) *Learned {
 	n := len(l.m.free)
 	directions := l.directions(s.values, post)
@@ -120,9 +120,9 @@ type direction struct {
 // it to count as learned from them.
 const learnedShare = 0.9
 
-// directions are independent combinations of the free terms, best learned first: the eigenvectors
-// of the posterior covariance in units of the prior. Eigenvalue v means that the requests removed
-// 1-v of the prior's variance.
+// directions returns independent combinations of the free terms, best determined first: the
+// eigenvectors of the posterior covariance in units of the prior. Eigenvalue v means that the
+// requests removed 1-v of the prior's variance.
 func (l *learner) directions(values, post []float64) []direction {
 	n := len(l.m.free)
 	var chol mat.Cholesky
@@ -171,7 +171,7 @@ func (l *learner) directions(values, post []float64) []direction {
 // namedShare is the least share of a direction that the terms named for it make up together.
 const namedShare = 0.8
 
-// mainTerms names the terms that make up most of direction k, the largest first.
+// mainTerms returns the names of the terms that make up most of direction k, the largest first.
 func (l *learner) mainTerms(vectors *mat.Dense, k int) (names []string) {
 	n := len(l.m.free)
 	type part struct {

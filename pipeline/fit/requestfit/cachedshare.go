@@ -19,8 +19,9 @@ import (
 // it and the cost of a prompt token are told apart by what the prior knows of that cost, by attention over
 // long prompts, and by the engine's capacity.
 
-// shareEstimate is what a fit says of the share c of prompt tokens that nothing states, in the scale
-// s = -log(1-c), in which the prompt tokens that are computed are exp(-s) of all.
+// shareEstimate is the estimate in a fit of the share c of prompt tokens that came from the prefix
+// cache, where nothing states it. Its scale is s = -log(1-c), in which the prompt tokens that are
+// computed are exp(-s) of all.
 type shareEstimate struct {
 	assumed float64   // s of the replays
 	mode    float64   // likeliest s, which may be below 0
@@ -47,6 +48,8 @@ const (
 // hasUnstated reports whether nothing states what a prompt of the loads found in the prefix cache.
 func hasUnstated(loads []*Load) bool { return countUnstated(loads) > 0 }
 
+// countUnstated returns the number of requests (and load levels) of whose cached tokens nothing is
+// stated.
 func countUnstated(loads []*Load) int {
 	n := 0
 	for _, l := range loads {
@@ -63,6 +66,7 @@ func countUnstated(loads []*Load) int {
 	return n
 }
 
+// isUnstated reports whether nothing is stated of the cached tokens of request i.
 func (l *Load) isUnstated(i int) bool { return i < len(l.Unstated) && l.Unstated[i] }
 
 // assume takes a share of every prompt of which nothing is stated as cached. It changes the requests, which
@@ -88,9 +92,10 @@ func (l *Load) withShare(share float64) *Load {
 	return &out
 }
 
-// fitShare fits loads and, where nothing states what their prompts found in the prefix cache, fits them
-// again with the share that the fit finds, until it finds what it was given. A share that could be chance is
-// taken as 0. all are loads of the same prompts that do not teach.
+// fitShare returns the fit of the loads and, if nothing states what their prompts found in the
+// prefix cache, fits them again with the share that the fit finds, until it finds the share with
+// which it was made. A share that could be chance is set to 0. all are loads of the same prompts,
+// of which some are not used by the fit.
 func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) (*Learned, error) {
 	assume := func(s float64) {
 		for _, l := range append(all[:len(all):len(all)], loads...) {
@@ -121,7 +126,8 @@ func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) 
 	return learned, nil
 }
 
-// learnedWithShare describes the answer with what the share of cached tokens leaves unknown of it.
+// learnedWithShare returns the answer, whose covariance includes what the unknown share of cached
+// tokens adds.
 func (l *learner) learnedWithShare(s *state, post []float64, u *result.RequestScatter) (*Learned, error) {
 	e, err := l.estimateShare(s)
 	if err != nil {
@@ -161,7 +167,7 @@ func (e *shareEstimate) posterior() (at, weight []float64) {
 	return at, weight
 }
 
-// interval holds 95 % of the share: from 0 where it could be chance.
+// interval returns the 95 % interval of the share: from 0 if the share could be chance.
 func (e *shareEstimate) interval() (low, high float64) {
 	from, until := 0.0, 0.95
 	if e.isPresent() {
@@ -188,7 +194,7 @@ func (e *shareEstimate) result(requests int) *result.CachedShare {
 	return &result.CachedShare{Share: shareOf(e.assumed), Low: low, High: high, Requests: requests}
 }
 
-// widen adds to a covariance of the free terms what the share leaves unknown of them.
+// widen returns a covariance of the free terms plus what the unknown share adds to it.
 func (e *shareEstimate) widen(covariance []float64) []float64 {
 	at, weight := e.posterior()
 	square := 0.0 // mean of (s - assumed)^2
@@ -213,8 +219,8 @@ type shareRow struct {
 	byShare float64
 }
 
-// estimateShare takes one Gauss-Newton step from a candidate in the free terms and the share together.
-// nil: everything is stated, or the share decides nothing.
+// estimateShare returns the estimate after one Gauss-Newton step from a candidate in the free terms
+// and the share together; nil if everything is stated, or if the share decides nothing.
 func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
 	if !hasUnstated(l.loads) {
 		return nil, nil
@@ -276,10 +282,11 @@ func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
 	return e, nil
 }
 
-// smoothShare replaces the differences between replays by what they have in common: steps begin at other
-// times where prompts take less, so that a difference scatters by parts of a step. Whatever is cached changes
-// the work of the terms, and a time by its derivatives by them: byShare is a combination of these, near the
-// one that follows from the arithmetic of computed tokens.
+// smoothShare replaces the differences between replays with and without the share by what they have
+// in common, and reports whether it could. Steps begin at other times where prompts take less, so
+// that a difference scatters by parts of a step. Cached tokens change the work of the terms, and a
+// time by its derivatives by them: byShare is a combination of these, near the one that follows
+// from the arithmetic of computed tokens.
 func (l *learner) smoothShare(rows []shareRow, s *state, share float64) bool {
 	n := len(l.m.free)
 	along := make([]float64, n)
@@ -394,7 +401,8 @@ func (l *learner) shareRowsOfLevels(s *state, moved []*Load) ([]shareRow, error)
 	return out, err
 }
 
-// levelRow is one mean of a level, as Point.assess weighs it; of no weight where it was not measured.
+// levelRow returns the row for one mean of a level, weighted as in Point.assess; its weight is 0 if
+// the mean was not measured.
 func (l *learner) levelRow(want, got, moved float64, by []float64, sd float64) shareRow {
 	off := math.Log(got / want)
 	if !(want > 0) || !isNumber(off) || !isNumber(moved) {

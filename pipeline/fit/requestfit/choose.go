@@ -11,12 +11,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Choose picks the n most informative loads, greedily by D-optimality: each next load
-// maximises the determinant of the information matrix, which starts as the prior's. It
-// uses the requests of the loads, not their measurements. A load that makes a server
-// with the prior's coefficients run out of KV blocks is never chosen, because its times
-// depend more on the size of the cache than on step times. Errors are those of the
-// simulator.
+// Choose returns the places of the n most informative loads, chosen greedily by D-optimality: each
+// next load maximises the determinant of the information matrix, which starts as the prior's. It
+// uses the requests of the loads, not their measurements. A load that makes a server with the
+// prior's coefficients run out of KV blocks is never chosen, because its times depend more on the
+// size of the cache than on step times. Errors are those of the simulator.
 func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) ([]int, error) {
 	l := &learner{Options: o, ctx: ctx}
 	var err error

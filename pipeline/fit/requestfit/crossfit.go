@@ -14,13 +14,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// crossFit fits the loads once without each block of time (spec#cross-fitting). There are no such fits of
-// load levels, and where a fit without one of the blocks has nothing to learn from.
+// crossFit returns the fits of the loads that each leave out one block of time
+// (spec#cross-fitting). There are none for load levels, and if nothing is left to fit without one
+// of the blocks.
 //
-// Each is a fit of the other blocks' requests from the prior, as the answer is of all, but for the search
-// and the simulated recordings: it estimates its own weights and decides by itself whether the regression's
-// equations are used. It takes nothing from the answer, not even its start: the answer saw the block, and one
-// block unlike the others can decide the answer.
+// Each is a fit of the other blocks' requests from the prior, made as the answer is made of all
+// requests, except for the search and the simulated recordings: it estimates its own weights and
+// decides by itself whether the regression's equations are used. It does not begin at the answer:
+// the answer was fitted to the block too, and one block unlike the others can decide it.
 func (c *collection) crossFit(answer *Learned) (cross *result.CrossFits, found []trace.Finding, err error) {
 	if len(c.whole) == 0 || answer.equations == nil {
 		return nil, nil, nil
@@ -64,10 +65,11 @@ func (c *collection) crossFit(answer *Learned) (cross *result.CrossFits, found [
 	return cross, nil, nil
 }
 
-// crossFitted is the fit of loads that lack a part of what was measured, with the options and the prior of l.
-// It begins at the regression of these loads and takes Gauss-Newton steps until they gain no more than jittered
-// copies of the loads differ by (settled). The whole fit also follows smaller gains, which takes three to four
-// times as many replays and ends at the same predictions.
+// crossFitted returns the fit of loads that lack a part of what was measured, with the options and
+// the prior of l. It begins at the regression of these loads and makes Gauss-Newton steps until
+// they gain no more than jittered copies of the loads differ by (settled). The fit of all loads
+// also follows smaller gains, which takes three to four times as many replays and ends at the same
+// predictions.
 func (l *learner) crossFitted(loads []*Load) (*coeff.Set, error) {
 	own := &learner{Options: l.Options, ctx: l.ctx, loads: loads, m: l.m}
 	for _, load := range loads {
@@ -144,7 +146,7 @@ func (l *learner) couldGain(s *state, share float64) (bool, error) {
 	return e.sum.SSE(values) < (1-share)*e.sum.SSE(s.values), nil
 }
 
-// blocks are the blocks of time of a load, between its first and its last request.
+// blocks returns the blocks of time of a load, between its first and its last request.
 func (l *Load) blocks() result.CrossBlocks {
 	longestUs := 0.0
 	for i := range l.Requests {
@@ -155,8 +157,9 @@ func (l *Load) blocks() result.CrossBlocks {
 	return result.NewCrossBlocks(l.Run, l.Phase, first, last, trace.Ns(longestUs))
 }
 
-// without is the load without what was measured in a block, and without the times of requests in its
-// embargo. All requests still run, because they share steps with the others.
+// without returns the load without what was measured in a block, and without the times of requests
+// in its embargo (the time near a block within which nothing is used). All requests still run,
+// because they share steps with the others.
 func (l *Load) without(b *result.CrossBlocks, block int) *Load {
 	out := *l
 	out.Seen = slices.Clone(l.Seen)
@@ -173,7 +176,7 @@ func (l *Load) without(b *result.CrossBlocks, block int) *Load {
 	return &out
 }
 
-// countMeasured counts the requests of which any time is known.
+// countMeasured returns the number of requests of which any time is known.
 func countMeasured(loads []*Load) int {
 	n := 0
 	for _, l := range loads {
@@ -186,7 +189,7 @@ func countMeasured(loads []*Load) int {
 	return n
 }
 
-// endUs is the last moment at which the load's client saw a request, on the clock of sent.
+// endUs returns the last moment at which the load's client saw request i, us, on the clock of sent.
 func (l *Load) endUs(i int) float64 {
 	end := float64(l.sent(i))
 	for _, us := range [...]float64{l.first(i), l.last(i), float64(l.sent(i)) + l.stamps(i).E2EUs} {

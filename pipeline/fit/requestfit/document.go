@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Document writes a coefficient set on one deployment in the form of a fit, because exporters read
+// Document returns a coefficient set on one deployment in the form of a fit, because exporters read
 // fits. It has the terms of the set, and as another model BLIS's trained-physics terms, fitted to
 // the times that the set predicts for drawn batches within max_num_batched_tokens and max_num_seqs
 // of the deployment.
@@ -70,7 +70,7 @@ const overheadBase = 4
 // documentBatches is the number of drawn batches that BLIS's eleven terms are fitted to.
 const documentBatches = 1200
 
-// trainedPhysics fits BLIS's terms to the set's predictions.
+// trainedPhysics returns BLIS's terms fitted to the set's predictions.
 func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) {
 	tp, err := features.NewTrainedPhysics(d)
 	if err != nil {

@@ -37,16 +37,16 @@ type Requests struct {
 	SharedPrefix *int64
 }
 
-// Kind is fit.FromRequests.
+// Kind returns fit.FromRequests.
 func (Requests) Kind() fit.Kind { return fit.FromRequests }
 
 // Points is the evidence of load levels alone. It is a fit.Evidence.
 type Points struct{ Requests }
 
-// Kind is fit.FromPoints.
+// Kind returns fit.FromPoints.
 func (Points) Kind() fit.Kind { return fit.FromPoints }
 
-// Fit fits the runs of the first configuration that has an unsaturated run; a run of
+// Fit returns the fit of the runs of the first configuration that has an unsaturated run; a run of
 // another configuration is an error.
 func (r Requests) Fit(ctx context.Context, o fit.Options, _ trace.Progress) (*result.Fit, error) {
 	c := &collection{evidence: r, o: o, runOfLevel: map[*Load]string{}}

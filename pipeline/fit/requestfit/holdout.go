@@ -63,6 +63,7 @@ func (p *pairs) add(measuredUs, simulatedUs float64) {
 	}
 }
 
+// metric returns the comparison of the pairs.
 func (p *pairs) metric() *result.Metric { return validate.Compare(p.measured, p.simulated, true) }
 
 // noGain is the code of the warning that the fit predicts held-out requests no better than its
@@ -80,7 +81,8 @@ type Gain struct {
 // gainDraws is the number of bootstrap draws.
 const gainDraws = 1000
 
-// GainOf compares the errors of two coefficient sets on the requests of held-out loads.
+// GainOf returns the comparison of the errors of two coefficient sets on the requests of held-out
+// loads.
 func GainOf(held []*Load, learned, prior *coeff.Set) (Gain, error) {
 	var offLearned, offPrior []float64
 	for _, l := range held {
@@ -120,8 +122,8 @@ func GainOf(held []*Load, learned, prior *coeff.Set) (Gain, error) {
 	}, nil
 }
 
-// Findings warns if the interval of the gain includes 0: the fit is then not better than the prior
-// beyond chance.
+// Findings returns a warning if the interval of the gain includes 0: the fit is then not better
+// than the prior beyond chance.
 func (g Gain) Findings() []trace.Finding {
 	if !(g.High >= 0) {
 		return nil

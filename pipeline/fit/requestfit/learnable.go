@@ -43,8 +43,8 @@ func tierOf(run *trace.Run) string {
 	return ""
 }
 
-// Inspect fills in what blis-train inspect reports of a run whose steps were not traced: its tier,
-// saturation, which directions its requests determine, and the noise floor.
+// Inspect sets in out what blis-train inspect reports of a run whose steps were not traced: its
+// tier, saturation, which directions its requests determine, and the noise floor.
 func Inspect(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) {
 	out.Tier = tierOf(run)
 	switch out.Tier {
@@ -91,7 +91,7 @@ type experience struct {
 	decodes       bool
 }
 
-// learnable lists the directions in which coefficients can be learned. Each states whether the
+// learnable returns the directions in which coefficients can be fitted. Each states whether the
 // requests or load levels of the run determine it, and otherwise which measurement would.
 func learnable(run *trace.Run, dep *deploy.Deployment) []result.LearnableDirection {
 	tier := tierOf(run)
@@ -191,7 +191,7 @@ func peakShare(running, contexts []float64, dep *deploy.Deployment) float64 {
 	return share
 }
 
-// experiencesOfLevels is what one request of each load level met.
+// experiencesOfLevels returns the state of the server that one request of each load level met.
 func experiencesOfLevels(points []trace.LoadPoint) []experience {
 	var out []experience
 	for i := range points {
@@ -212,7 +212,8 @@ func experiencesOfLevels(points []trace.LoadPoint) []experience {
 	return out
 }
 
-// experiencesOf is what each measured request of a load met, by the clients' stamps.
+// experiencesOf returns the state of the server that each measured request of a load met, by the
+// clients' stamps.
 func experiencesOf(l *Load) []experience {
 	decodes := newDecodeCounts(l)
 	var out []experience
@@ -254,7 +255,8 @@ type decodeEdge struct {
 	step int // +1 or -1
 }
 
-// newDecodeCounts counts the decoding requests of a load over time, by the stamps of its clients.
+// newDecodeCounts returns the number of decoding requests of a load over time, by the stamps of its
+// clients.
 func newDecodeCounts(l *Load) *decodeCounts {
 	d := &decodeCounts{}
 	for i := range l.Requests {

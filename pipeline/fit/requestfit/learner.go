@@ -72,9 +72,9 @@ type state struct {
 	twins     float64       // standard deviation of the objective over twins
 }
 
-// assess replays all twins of all loads with a candidate. derivatives asks for the normal equations
-// too. Without them a replay ends as soon as the objective is certain to exceed bound; 0 is no
-// bound.
+// assess replays all twins of all loads (copies with jittered send times) with a candidate and
+// returns its state. derivatives asks for the normal equations too. Without them a replay ends as
+// soon as the objective is certain to exceed bound; 0 is no bound.
 func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float64, bound float64, derivatives bool) (*state, error) {
 	parts := l.parts(loads, twins, bound)
 	err := par.Try(l.ctx, l.Workers, len(parts), func(k int) error {
@@ -138,7 +138,7 @@ type part struct {
 	scores []*sim.Score
 }
 
-// parts divides the replays of all loads among workers.
+// parts returns the replays of all loads divided among workers.
 func (l *learner) parts(loads []*Load, twins [][][]sim.Request, bound float64) (out []part) {
 	for i, load := range loads {
 		if bound > 0 || load.Point != nil {
@@ -169,7 +169,7 @@ func (l *learner) merge(load *Load, scores []*sim.Score) []*ridge.Gram {
 	return out
 }
 
-// freeColumns restricts normal equations to the free columns and multiplies their weights by c.
+// freeColumns returns the normal equations of the free columns, with their weights multiplied by c.
 // What the fixed columns contribute is subtracted from the target.
 func (l *learner) freeColumns(load *Load, b *ridge.Gram, c float64) *ridge.Gram {
 	fixed := l.m.theta(load, make([]float64, len(l.m.free)))
@@ -192,8 +192,8 @@ func (l *learner) freeColumns(load *Load, b *ridge.Gram, c float64) *ridge.Gram 
 	return out
 }
 
-// twinsOf are copies of a load whose send times are jittered. Requests of a closed loop have no
-// send times of their own, so its copies are equal to the load.
+// twinsOf returns copies of a load with jittered send times. Requests of a closed loop have no send
+// times of their own, so its copies are equal to the load.
 func twinsOf(l *Load, o Options) [][]sim.Request {
 	return sim.Twins(l.Requests, max(1, o.Twins), o.JitterUs, o.Seed)
 }

@@ -31,9 +31,9 @@ type Level struct {
 	count              int     // requests; 0: the harness decides
 }
 
-// LevelOf makes a level of the figures that a benchmark printed for a deployment. If
-// they state neither clients nor a rate, the mean number of requests in flight is taken
-// as the clients of a closed loop. Code: bad_points.
+// LevelOf returns the level with the figures that a benchmark printed for a deployment. If they
+// state neither clients nor a rate, the mean number of requests in flight is used as the clients of
+// a closed loop. Code: bad_points.
 func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 	d, err := deploymentOf(l, d)
 	if err != nil {

@@ -41,8 +41,8 @@ func (c *collection) addLevels(points []trace.LoadPoint, dep *deploy.Deployment,
 	return nil
 }
 
-// loadOfLevel makes a load of a load level: the requests that its benchmark sent, as stated, or by
-// the assumed harness.
+// loadOfLevel returns the load of a load level: the requests that its benchmark sent, as stated, or
+// by the assumed harness.
 func loadOfLevel(l *trace.LoadPoint, d *deploy.Deployment) (*Load, error) {
 	level, err := LevelOf(l, d)
 	if err != nil {
@@ -66,7 +66,7 @@ func loadOfLevel(l *trace.LoadPoint, d *deploy.Deployment) (*Load, error) {
 // having kept up.
 const keptUpShare = 0.8
 
-// overrun warns of a level whose arrivals the server did not keep up with.
+// overrun returns a warning about a level whose arrivals the server did not keep up with.
 func overrun(l *trace.LoadPoint) []trace.Finding {
 	if !l.OfferedRPS.OK || !l.RateRPS.OK || l.Clients.OK || l.RateRPS.V >= keptUpShare*l.OfferedRPS.V {
 		return nil
@@ -77,7 +77,8 @@ func overrun(l *trace.LoadPoint) []trace.Finding {
 	}}
 }
 
-// contradicted warns of a level whose file has another share of cached tokens than was stated.
+// contradicted returns a warning about a level whose file has another share of cached tokens than
+// was stated.
 func contradicted(l *trace.LoadPoint, dep *deploy.Deployment) []trace.Finding {
 	stated := dep.Client.SharedPrefixTokens
 	if !dep.Engine.PrefixCaching || !stated.OK || !l.CachedTokens.OK {
@@ -141,8 +142,8 @@ func (c *collection) dropLevelsBeyondCache(prior *Prior) error {
 // levelFolds is the number of folds of the cross-validation over load levels.
 const levelFolds = 5
 
-// predictLevels predicts every load level with coefficients that were not fitted to it: held-out
-// levels with the answer; without such, the fitted ones by cross-validation.
+// predictLevels returns predictions of every load level with coefficients that were not fitted to
+// it: held-out levels with the answer; if there are none, the fitted ones by cross-validation.
 func (c *collection) predictLevels(ctx context.Context, prior *Prior, answer *coeff.Set, o Options) ([]result.LevelHoldout, error) {
 	var out []result.LevelHoldout
 	for _, l := range c.held {
@@ -183,7 +184,7 @@ func (c *collection) predictLevels(ctx context.Context, prior *Prior, answer *co
 	return out, nil
 }
 
-// predictLevel predicts one load level with a coefficient set.
+// predictLevel returns the prediction of one load level with a coefficient set.
 func (c *collection) predictLevel(l *Load, set *coeff.Set) (result.LevelHoldout, error) {
 	predicted, err := l.PredictPoint(set)
 	return result.LevelHoldout{

@@ -61,7 +61,7 @@ func (l *Load) Later(share float64) *Load {
 	return &out
 }
 
-// sentIn counts the requests sent in the first part of the load's time.
+// sentIn returns the number of requests sent in the first share of the load's time.
 func (l *Load) sentIn(share float64) int {
 	n := len(l.Requests)
 	for n > 1 && l.sent(n-1) > int64(share*float64(l.sent(len(l.Requests)-1))) {
@@ -131,6 +131,7 @@ func (l *Load) IsMeasured() bool {
 // isMeasured reports whether any time of a request is known.
 func isMeasured(s *sim.Measured) bool { return s.TTFTUs > 0 || s.SpanUs > 0 || s.E2EUs > 0 }
 
+// isNumber reports whether v is neither NaN nor infinite.
 func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // config returns the simulator's configuration of the load, with the latency models of a candidate.
@@ -170,10 +171,10 @@ func (l *Load) Predict(set *coeff.Set) ([]sim.Measured, error) {
 // is not comparable.
 const farOff = 3
 
-// Unlike warns of a load whose replay with a set does not resemble the recorded server: the median
-// TTFT is three times the measured one, or a third of it. This happens when prompts came from a
-// prefix cache and the recording does not show which: the replay computes them all and is
-// overloaded.
+// Unlike returns a warning about a load whose replay with a set does not resemble the recorded
+// server: the median TTFT is three times the measured one, or a third of it. This happens when
+// prompts came from a prefix cache and the recording does not show which: the replay computes them
+// all and is overloaded.
 func (l *Load) Unlike(set *coeff.Set) ([]trace.Finding, error) {
 	if l.Point != nil {
 		return nil, nil

@@ -29,8 +29,9 @@ type model struct {
 	columns   struct{ step, overhead, egress int } // of the simulator's derivatives
 }
 
-// newModel makes the terms free that the prior is uncertain of. A set's separate coefficients of
-// single deployments stay fixed, and factors of a set are multiplied in for deployment d.
+// newModel returns a model in which the terms are free whose prior has a variance. A set's separate
+// coefficients of single deployments stay fixed, and factors of a set are multiplied in for
+// deployment d.
 func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	set := *p.Set
 	if len(set.DeploymentFactors)+len(set.PromptFactors)+len(set.HardwareFactors) > 0 || set.Library == nil {

@@ -37,8 +37,8 @@ func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error)
 // leastStepGain is the share of the objective by which a step has to reduce it for another one to follow.
 const leastStepGain = 0.01
 
-// newton repeats Gauss-Newton steps until the objective falls by less than 1 %, the passes are used
-// up or the budget is.
+// newton repeats Gauss-Newton steps until the objective falls by less than 1 %, or until the passes
+// or the budget are used up, and returns the best candidate.
 func (l *learner) newton(best *state) (*state, evidence, error) {
 	l.passes = append(l.passes, result.RequestPass{Name: "start", Objective: best.objective})
 	damping := 0.0
@@ -101,7 +101,8 @@ const (
 	leastDesign   = 1.5
 )
 
-// weigh adds up the equations of a candidate and estimates their variance and design effect.
+// weigh returns the sums of the equations of a candidate, with estimates of their variance and
+// design effect.
 func (l *learner) weigh(s *state) evidence {
 	n := len(l.m.free)
 	e := evidence{sum: ridge.New(n)}

@@ -42,10 +42,10 @@ type stretch struct {
 	x            []float64 // features of one of its steps
 }
 
-// compareEnd orders a stretch by its end against a time, for binary searches.
+// compareEnd returns the order of a stretch's end and a time, for binary searches.
 func (s stretch) compareEnd(us float64) int { return cmp.Compare(s.toUs, us) }
 
-// compareStart orders a stretch by its start against a time, for binary searches.
+// compareStart returns the order of a stretch's start and a time, for binary searches.
 func (s stretch) compareStart(us float64) int { return cmp.Compare(s.fromUs, us) }
 
 // sameStep is the largest distance between first tokens of one step, as a share of
@@ -135,8 +135,8 @@ func (o *occupancy) cutStretches() {
 // filled last block of each request is not counted.
 func wholeBlocks(context float64, size int64) int64 { return int64(context) / max(1, size) }
 
-// groupPrefills puts prompts into steps: first tokens within togetherUs of each
-// other come from one step.
+// groupPrefills groups prompts into steps: first tokens within togetherUs of each other come from
+// one step.
 func (o *occupancy) groupPrefills(togetherUs float64) {
 	for k := 0; k < len(o.stamped); {
 		end := k + 1
@@ -148,8 +148,8 @@ func (o *occupancy) groupPrefills(togetherUs float64) {
 	}
 }
 
-// addPromptSteps adds the steps that compute the prompts of requests whose first
-// tokens came together. Prompts that exceed the token budget take several steps; all
+// addPromptSteps adds the steps that compute the prompts of requests whose first tokens came
+// together. Prompts that exceed the token budget (max_num_batched_tokens) need several steps; all
 // of them get the end of the last one, because no stamp shows the others.
 func (o *occupancy) addPromptSteps(requests []int) {
 	engine := &o.load.Deployment.Engine
@@ -183,9 +183,9 @@ func (o *occupancy) addPromptSteps(requests []int) {
 	endStep(len(requests))
 }
 
-// cachedTokens counts the leading tokens of a prompt that the prefix cache has: as
-// recorded, or else those that an earlier prompt has computed, in whole blocks. As
-// in vLLM at least one token is always computed. Evictions are not modelled.
+// cachedTokens returns the number of leading tokens of a prompt that the prefix cache has: as
+// recorded, or else those that an earlier prompt has computed, in whole blocks. As in vLLM at least
+// one token is always computed. Evictions are not modelled.
 func (o *occupancy) cachedTokens(r *sim.Request) int64 {
 	e := &o.load.Deployment.Engine
 	shared := r.CachedTokens.Or(0)
@@ -301,8 +301,8 @@ type sums struct {
 // candidate's prefill steps can take longer than the whole stretch.
 const leastDecoding = 0.02
 
-// cumulativeSums estimates how many decode steps ran in every stretch: its time,
-// less that of prefill steps, divided by the step time at the coefficients beta.
+// cumulativeSums returns estimates of how many decode steps ran in every stretch: its time, less
+// that of prefill steps, divided by the step time at the coefficients beta.
 func (o *occupancy) cumulativeSums(beta []float64) *sums {
 	s := &sums{
 		prefillX: [][]float64{make([]float64, len(beta))},
@@ -372,7 +372,7 @@ func (s *sums) sumSpan(o *occupancy, i int, x []float64) {
 	}
 }
 
-// stampsUntil counts the stamps at or before a time.
+// stampsUntil returns the number of stamps at or before a time.
 func stampsUntil(stampsUs []float64, us float64) int {
 	return sort.Search(len(stampsUs), func(k int) bool { return stampsUs[k] > us })
 }

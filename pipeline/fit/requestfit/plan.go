@@ -16,7 +16,7 @@ var (
 	gridClients = []int{1, 4, 16, 64}
 )
 
-// PlanPoints chooses the n load levels of a deployment whose measurement would be most informative
+// PlanPoints returns the n load levels of a deployment whose measurement would be most informative
 // together, the most informative first (spec#point-plan).
 func PlanPoints(ctx context.Context, dep *deploy.Deployment, n int) ([]result.PlannedPoint, error) {
 	prior, err := priorFor(dep, fit.DefaultOptions())

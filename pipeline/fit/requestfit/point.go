@@ -20,8 +20,9 @@ const (
 	pointTTFTSD = 0.04
 )
 
-// assess simulates the load level and compares the means. The rows of its normal equations are
-// weighted by pointTPOTSD and pointTTFTSD; errors beyond robustAt count linearly (Huber).
+// assess simulates the load level and returns how its means compare with the measured ones. The
+// rows of its normal equations are weighted by pointTPOTSD and pointTTFTSD; errors beyond robustAt
+// count linearly (Huber).
 func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, derivatives bool) (*sim.Score, error) {
 	cfg.Gradient = derivatives
 	m, err := sim.MeansOf(cfg, reqs)
@@ -65,7 +66,7 @@ func (l *Load) PredictPoint(set *coeff.Set) (Point, error) {
 	return Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}, err
 }
 
-// means simulates the load level with the prior's coefficients.
+// means returns the means of the load level, simulated with the prior's coefficients.
 func (l *Load) means(p *Prior) (sim.Means, error) {
 	m, err := newModel(p, l.Deployment)
 	if err != nil {

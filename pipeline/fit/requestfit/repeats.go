@@ -41,11 +41,11 @@ const (
 	fewerRepeats      = 4 // the first of two steps uses this fraction (1/4) of the recordings
 )
 
-// refitted takes a Gauss-Newton step from a candidate, corrected for the bias of
-// the equations, and returns the equations at the answer and the covariance of the
-// answer's errors: sampling error of the recording and uncertainty of the prior. The
-// bias depends on the coefficients, so a first step with few recordings moves close to
-// the answer, and a second one with all of them is taken from there.
+// refitted makes a Gauss-Newton step from a candidate, corrected for the bias of the equations, and
+// returns the equations at the answer and the covariance of the answer's errors: sampling error of
+// the recording and uncertainty of the prior. The bias depends on the coefficients, so a first step
+// with few recordings moves close to the answer, and a second one with all of them is made from
+// there.
 func (l *learner) refitted(s *state) (r *repeats, covariance []float64, err error) {
 	r = l.newRepeats(s)
 	size := 0
@@ -76,7 +76,7 @@ func (l *learner) refitted(s *state) (r *repeats, covariance []float64, err erro
 	return r, covariance, nil
 }
 
-// step takes the Gauss-Newton step from the candidate with the bias and scatter of
+// step returns the result of a Gauss-Newton step from the candidate with the bias and scatter of
 // count simulated recordings.
 func (r *repeats) step(real *regression, count int) (values, covariance []float64, err error) {
 	r.chunk = (r.countBlocks()*count + mostRepeats - 1) / mostRepeats
@@ -121,7 +121,7 @@ func (r *repeats) solve(real *regression) (values, information []float64, err er
 	return fit.Beta, g.G, err
 }
 
-// newRepeats starts at a candidate. It weights both kinds of equations by their
+// newRepeats returns the equations at a candidate. Both kinds of equations are weighted by their
 // variance there.
 func (l *learner) newRepeats(s *state) *repeats {
 	r := &repeats{learner: l, values: s.values, rows: make([][]replayRow, len(l.loads))}
@@ -205,8 +205,7 @@ func (r *repeats) weightOf(w *replayRow, load *Load) (weight, measured float64) 
 	return r.weight.replay * sim.Pull(w.us, measured) / (w.us * w.us), measured
 }
 
-// regression makes the rows of the regression on occupancy. Loads without client
-// stamps add none.
+// regression returns the rows of the regression on occupancy. Loads without client stamps add none.
 func (r *repeats) regression(loads []*Load) (*regression, error) {
 	reg := &regression{m: r.m, blockUs: r.BlockUs}
 	for i, load := range loads {
@@ -222,7 +221,7 @@ func (r *repeats) regression(loads []*Load) (*regression, error) {
 	return reg, nil
 }
 
-// countBlocks counts the time blocks of the longest load.
+// countBlocks returns the number of time blocks of the longest load.
 func (r *repeats) countBlocks() int {
 	n := 1
 	for _, load := range r.loads {
@@ -236,8 +235,8 @@ func (r *repeats) blockOf(load *Load, request int) int {
 	return int(load.sent(request) / r.BlockUs)
 }
 
-// gradients evaluates the gradient of the equations at the candidate, summed by
-// chunk of time blocks. A chunk without equations is nil.
+// gradients returns the gradient of the equations at the candidate, summed by chunk of time blocks.
+// A chunk without equations is nil.
 func (r *repeats) gradients(loads []*Load, reg *regression) [][]float64 {
 	n := len(r.m.free)
 	blocks := r.countBlocks()
@@ -268,7 +267,7 @@ func (r *repeats) gradients(loads []*Load, reg *regression) [][]float64 {
 	return out
 }
 
-// information sums the Gram matrix of all equations on the real recording.
+// information returns the sum of the Gram matrices of all equations on the real recording.
 func (r *repeats) information(reg *regression) *ridge.Gram {
 	g := ridge.New(len(r.m.free))
 	for i := range reg.rows {

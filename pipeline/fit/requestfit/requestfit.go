@@ -54,9 +54,9 @@ type Learned struct {
 	equations  *repeats       // at the answer; nil for load levels
 }
 
-// Fit fits the coefficients of one configuration to the measured times of its requests. All loads
-// have to be of that configuration. Codes: nothing_measured, and those of the simulator and of the
-// features.
+// Fit returns the coefficients of one configuration fitted to the measured times of its requests.
+// All loads have to be of that configuration. Codes: nothing_measured, and those of the simulator
+// and of the features.
 func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned, error) {
 	if len(loads) == 0 {
 		return nil, trace.Errorf(NothingMeasured, "requests: got no load, want at least one")
@@ -142,7 +142,7 @@ func (l *learner) unbiased(from *state, values []float64, u *result.RequestScatt
 	return answer, nil
 }
 
-// widened adds to the covariance the square of the bias that was left in the answer.
+// widened returns the covariance plus the square of the bias that was left in the answer.
 func widened(covariance, answer, unbiased []float64) []float64 {
 	n := len(answer)
 	for k := range n {

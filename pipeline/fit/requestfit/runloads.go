@@ -12,10 +12,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// LoadsOf makes a load of every phase of a run: its requests, when they were sent, and
-// the times measured of each. It takes them from the clients' records, or from spans if
-// there are none. Saturated phases are excluded unless saturated is set. shared is the
-// number of first prompt tokens that requests share if the recording does not state it; nil: not stated.
+// LoadsOf returns a load for every phase of a run: its requests, when they were sent, and the times
+// measured of each. They come from the clients' records, or from spans if there are none. Saturated
+// phases are excluded unless saturated is set. shared is the number of first prompt tokens that
+// requests share if the recording does not state it; nil: not stated.
 func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared *int64) ([]*Load, []trace.Finding) {
 	clients := *run
 	if len(run.Observed) > 0 {
@@ -66,8 +66,8 @@ func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared *int
 	return slices.Clip(loads), findings
 }
 
-// verdictsOf finds the saturated phases from the run's spans, or from its clients' records
-// if it has no spans.
+// verdictsOf returns which phases are saturated, by the run's spans, or by its clients' records if
+// it has no spans.
 func verdictsOf(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
 	if len(run.Requests) == 0 {
 		return validate.OfClients(run, dep)

@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// record simulates what clients would measure of all loads. Every k is a recording with
-// random numbers of its own.
+// record returns simulated recordings of what clients would measure of all loads. Every k is a
+// recording with random numbers of its own.
 func (r *repeats) record(k int, u result.RequestScatter) ([]*Load, error) {
 	out := make([]*Load, len(r.loads))
 	for i, load := range r.loads {
@@ -74,7 +74,7 @@ func (l *Load) withTimes(res *sim.Result, u result.RequestScatter, rng *rand.Ran
 	return &out
 }
 
-// replaceTimes replaces every time that was measured by the simulated one.
+// replaceTimes returns the simulated times, of those kinds that were measured.
 func replaceTimes(measured sim.Measured, simulated *sim.Measured) sim.Measured {
 	if measured.TTFTUs > 0 {
 		measured.TTFTUs = simulated.TTFTUs

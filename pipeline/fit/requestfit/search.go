@@ -10,8 +10,9 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// search improves a candidate along the learned directions without derivatives, which do not show
-// that schedules change abruptly. The result is kept only if held-out loads are closer with it.
+// search returns a candidate improved along the learned directions without derivatives, which do
+// not show that schedules change abruptly. It returns the candidate itself unless held-out loads
+// are closer with the new one.
 func (l *learner) search(from *state, e evidence) (*state, error) {
 	if l.Search == SearchNone || l.Search == "" || len(l.Holdout) == 0 {
 		return from, nil

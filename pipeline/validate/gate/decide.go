@@ -99,8 +99,8 @@ func (r *Rules) fillGates(v *result.Validation, fit *result.Fit, set *coeff.Set)
 	}
 }
 
-// learnedFromRequests reports whether the coefficients were learned without step traces. Then the
-// times of clients and stock spans decide, and there may be no steps to judge.
+// learnedFromRequests reports whether the coefficients were fitted without step traces. Then the
+// times of clients and stock spans decide, and there may be no steps to compare.
 func learnedFromRequests(fit *result.Fit) bool { return fit != nil && fit.Requests != nil }
 
 // waiveStepGates requires nothing of steps that were not recorded.
@@ -114,7 +114,8 @@ func waiveStepGates(gates []result.Gate) {
 	}
 }
 
-// leftOutGates compare the configurations that cross-validation left out of each model.
+// leftOutGates returns the gates on the configurations that cross-validation held out of each
+// model.
 func (r *Rules) leftOutGates(fit *result.Fit, configs []result.ConfigErrors) []result.Gate {
 	if fit == nil {
 		return r.leftOutOf("beta", nil, configs, noteNoFit)
@@ -158,9 +159,10 @@ func leftOutScope(l *result.Loco, configs []result.ConfigErrors) string {
 	return cmp.Or(l.Label, l.Config)
 }
 
-// replayGates judge the plain replay of every run and phase on requests that the coefficients never
-// saw (spec#held-out-replay). An in-sample replay has no gates. A saturated phase has gates without a
-// value that are not required. When no replay can decide, gates of scope all say why.
+// replayGates returns the gates on the plain replay of every run and phase, on requests that were
+// held out of the fit (spec#held-out-replay). An in-sample replay has no gates. A saturated phase
+// has gates without a value that are not required. If no replay can decide, there are gates of the
+// scope all whose notes are the reasons.
 func (r *Rules) replayGates(v *result.Validation, fromRequests bool) []result.Gate {
 	var gates []result.Gate
 	decided := false
@@ -200,9 +202,9 @@ func (r *Rules) replayGates(v *result.Validation, fromRequests bool) []result.Ga
 	return gates
 }
 
-// whyNotJudged returns the note of a replay that cannot be judged, empty for one that can, and
-// whether a result is required all the same. fromRequests: the coefficients were learned from
-// clients' requests, so replays of clients' requests are judged like those of journeys.
+// whyNotJudged returns the note about a replay on which gates are not evaluated, "" for others, and
+// whether a result is required all the same. fromRequests is set if the coefficients were fitted to
+// clients' requests: then replays of clients' requests are gated like those of journeys.
 func whyNotJudged(run *result.ValidationRun, fromRequests bool) (note string, required bool) {
 	judgedSource := run.Source == "" || run.Source == result.SourceJourneys || run.Source == result.SourcePasses
 	sampled := run.JourneySampleRate != nil && *run.JourneySampleRate < 1
@@ -229,9 +231,10 @@ func whyNotJudged(run *result.ValidationRun, fromRequests bool) (note string, re
 	return "", true
 }
 
-// replayGate judges one figure of a replay: an estimate with its interval, or a statistic beside what
-// chance alone reaches. That fails where it is at or over the threshold and over chance, passes where both
-// are under the threshold, and has no result between: more requests would decide (spec#chance).
+// replayGate returns the gate on one figure of a replay: an estimate with its interval, or a
+// statistic with the value that chance alone reaches. Such a statistic fails if it is at or over
+// the threshold and over chance, passes if both are under the threshold, and otherwise has no
+// result: more requests would decide (spec#chance).
 func (r *Rules) replayGate(g *Gate, run *result.ValidationRun, read reading) result.Gate {
 	if read.estimate {
 		read.size = run.Requests
@@ -261,6 +264,7 @@ func (r *Rules) replayGate(g *Gate, run *result.ValidationRun, read reading) res
 	return out
 }
 
+// comparedNoun returns the word for what a replay compares.
 func comparedNoun(run *result.ValidationRun) string {
 	if run.Source == result.SourcePoints {
 		return "load levels"
@@ -275,7 +279,7 @@ const (
 	lastShare = " (hold-out)"
 )
 
-// ReplayScope names a replayed run, phase and split: "id/phase (in-sample)".
+// ReplayScope returns the name of a replayed run, phase and split: "id/phase (in-sample)".
 func ReplayScope(run *result.ValidationRun) string {
 	scope := run.ID
 	if run.Phase != "" {
@@ -296,7 +300,8 @@ func RunOf(scope string) string {
 	return id
 }
 
-// FailedByScope lists the names of failed gates by scope, and the scopes in the order of the gates.
+// FailedByScope returns the names of failed gates by scope, and the scopes in the order of the
+// gates.
 func FailedByScope(gates []result.Gate) (scopes []string, names map[string][]string) {
 	names = map[string][]string{}
 	for _, g := range gates {

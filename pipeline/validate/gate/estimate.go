@@ -28,9 +28,10 @@ const (
 // NotWithinReach ends the note of a gate that no recording of reasonable length would decide.
 const NotWithinReach = "not within reach"
 
-// judgeEstimate decides with the interval of a signed value whose size is compared: it fails where the
-// whole interval is at or over the threshold, passes where the value is under it and the interval under
-// worstPassing times it, and has no result between, where there are too few values.
+// judgeEstimate sets the result of a gate from the interval of a signed value whose size is
+// compared. The gate fails if the whole interval is at or over the threshold. It passes if the
+// value is under the threshold and the interval under worstPassing times it. Otherwise, and for too
+// few values, it has no result.
 func judgeEstimate(out *result.Gate, in reading) {
 	size := *in.value
 	if in.interval == nil {
@@ -56,8 +57,8 @@ func judgeEstimate(out *result.Gate, in reading) {
 	out.Note = fmt.Sprintf(noteWideInterval, percentBeside(lo, want), percentBeside(hi, want), want, in.size, wouldDecide(needed, in.noun()))
 }
 
-// percentBeside prints a fraction in percent with its sign, with enough digits to differ from a threshold
-// that it is not equal to.
+// percentBeside returns a fraction in percent with its sign, with enough digits to differ from a
+// threshold that it is not equal to.
 func percentBeside(v float64, threshold string) string {
 	limit, _ := strconv.ParseFloat(threshold, 64)
 	for digits := 1; ; digits++ {
@@ -72,7 +73,7 @@ func percentBeside(v float64, threshold string) string {
 	}
 }
 
-// noun is what the values are.
+// noun returns the word for the values.
 func (in *reading) noun() string {
 	if in.rows {
 		return "rows"

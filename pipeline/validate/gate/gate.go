@@ -143,7 +143,7 @@ func (v *replayValue) readMetrics(m *result.Metrics) reading {
 	return reading{}
 }
 
-// All lists the gates with their default thresholds, in the order of the specification.
+// All returns the gates with their default thresholds, in the order of the specification.
 func All() []Gate { return slices.Clone(table) }
 
 // Named returns the gate of that name; its zero value, which prints plain numbers and has no words,

@@ -18,9 +18,9 @@ type Rules struct {
 	loosened map[string]string
 }
 
-// NewRules replaces the default thresholds by those given by gate name. A threshold that follows
-// another gate's follows its override too. An unknown name and a threshold that is not a finite number
-// are errors.
+// NewRules returns the gates with the default thresholds replaced by those given by gate name. A
+// threshold that follows another gate's follows its override too. An unknown name and a threshold
+// that is not a finite number are errors.
 func NewRules(overrides map[string]float64) (*Rules, error) {
 	r := &Rules{gates: All()}
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
@@ -44,6 +44,7 @@ func NewRules(overrides map[string]float64) (*Rules, error) {
 	return r, nil
 }
 
+// named returns the gate with the name; nil if there is none.
 func (r *Rules) named(name string) *Gate {
 	for i := range r.gates {
 		if r.gates[i].Name == name {
@@ -53,8 +54,8 @@ func (r *Rules) named(name string) *Gate {
 	return nil
 }
 
-// Loosen warns of every threshold that is less strict than its default; the gates' notes repeat it.
-// setBy names, by gate, the option or file that set a threshold.
+// Loosen returns a warning for every threshold that is less strict than its default; the gates'
+// notes repeat it. setBy has, by gate, the option or file that set a threshold.
 func (r *Rules) Loosen(setBy map[string]string) []trace.Finding {
 	var found []trace.Finding
 	r.loosened = map[string]string{}
@@ -87,7 +88,8 @@ func (r *Rules) Thresholds() map[string]float64 {
 	return out
 }
 
-// apply compares a reading with the gate's threshold. A gate without a value has no result.
+// apply returns the outcome of a gate: the reading compared with its threshold. A gate without a
+// value has no result.
 func (r *Rules) apply(g *Gate, scope string, in reading) result.Gate {
 	out := result.Gate{
 		Gate: coeff.Gate{
@@ -124,6 +126,7 @@ func (r *Rules) apply(g *Gate, scope string, in reading) result.Gate {
 	return out
 }
 
+// joinNotes returns the notes that are not empty, separated by a comma.
 func joinNotes(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -131,6 +134,7 @@ func joinNotes(a, b string) string {
 	return a + ", " + b
 }
 
+// passes reports whether the comparison op of a value with a threshold is true.
 func passes(value float64, op string, threshold float64) bool {
 	switch op {
 	case "<":

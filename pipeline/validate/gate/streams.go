@@ -35,8 +35,9 @@ func IdentitiesOf(c *result.ConfigErrors, runs []result.ValidationRun) []result.
 	return all
 }
 
-// violatedIdentities counts the violated identities that make a configuration unusable for a purpose. It
-// has no value where what is violated leaves the purpose undecided, and does not apply where nothing is.
+// violatedIdentities returns a function with the number of violated identities that make a
+// configuration unusable for a purpose. It has no value if the violations leave the purpose
+// undecided, and does not apply if there is none.
 func violatedIdentities(purpose string) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, runs []result.ValidationRun) (reading, bool) {
 		all := IdentitiesOf(c, runs)
@@ -63,7 +64,7 @@ func violatedBetween(purpose string) func(*result.ConfigErrors, []result.Validat
 	}
 }
 
-// sentences joins what identities say of their violation, each once.
+// sentences returns the sentences about violated identities, each once.
 func sentences(identities []*result.Identity) string {
 	var out []string
 	for _, id := range identities {

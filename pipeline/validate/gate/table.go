@@ -524,7 +524,7 @@ var table = withClauses([]Gate{
 	},
 })
 
-// withClauses fills in the address of each gate's clause in the specification.
+// withClauses returns the gates with the address of each gate's clause in the specification.
 func withClauses(gates []Gate) []Gate {
 	for i := range gates {
 		gates[i].Spec = result.GateClause(gates[i].Name)

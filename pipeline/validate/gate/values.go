@@ -10,10 +10,11 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// isUnseen reports whether the errors are those of a test run whose configuration was not part of the
-// fit: it is judged by the gates of configurations that were left out.
+// isUnseen reports whether the errors are those of a test run whose configuration was not part of
+// the fit. The gates of held-out configurations apply to it.
 func isUnseen(c *result.ConfigErrors) bool { return c.TestRun && !c.Seen }
 
+// hasSteps reports whether a configuration has steps with errors.
 func hasSteps(c *result.ConfigErrors) bool { return c.Steps != nil && c.Steps.Rows > 0 }
 
 // stepMAPE returns the MAPE of the step time of the configurations that applies picks. It is the
@@ -31,8 +32,7 @@ func stepMAPE(applies func(*result.ConfigErrors) bool) func(*result.ConfigErrors
 	}
 }
 
-// ofSteps is a value of every configuration that has steps to judge.
-// mapeOf is the MAPE of a configuration's steps.
+// mapeOf returns the MAPE of a configuration's steps.
 func mapeOf(c *result.ConfigErrors) reading {
 	return reading{value: c.Steps.MAPE, estimate: true, rows: true, interval: c.Steps.MAPEInterval, size: c.Steps.Rows, missing: noteNoRows}
 }
@@ -42,6 +42,7 @@ func biasOf(e *result.Errors) reading {
 	return reading{value: absolute(e.Bias), estimate: true, rows: true, interval: e.BiasInterval, size: e.Rows, missing: noteNoRows}
 }
 
+// ofSteps returns a function with the value of every configuration that has steps.
 func ofSteps(value func(*result.ConfigErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
 		if !hasSteps(c) {
@@ -128,6 +129,7 @@ func largestError(errorRatio *float64, outliers, rows int, largestOutlier *float
 	return r
 }
 
+// largestDelayError returns the largest error of a delay over its median.
 func largestDelayError(a *result.TargetErrors) reading {
 	return largestError(a.MaxErrorRatio, a.Outliers, a.Rows, a.LargestOutlier)
 }
@@ -206,6 +208,7 @@ func absolute(v *float64) *float64 {
 	return &size
 }
 
+// ratio returns a/b; nil if one of them is unknown or b is 0.
 func ratio(a, b *float64) *float64 {
 	if a == nil || b == nil || *b == 0 {
 		return nil
@@ -214,8 +217,8 @@ func ratio(a, b *float64) *float64 {
 	return &q
 }
 
-// certified is 1 when the solver's certificate holds for every model and 0 when one does not. It has
-// no value without a certificate: the frozen recipe has a closed form.
+// certified returns 1 if the solver's certificate holds for every model, and 0 if one does not. It
+// has no value without a certificate: the frozen recipe has a closed form.
 func certified(fit *result.Fit) reading {
 	r := reading{missing: noteNoFit}
 	for _, m := range append([]result.Model{fit.Beta}, fit.Alpha...) {
@@ -233,8 +236,8 @@ func certified(fit *result.Fit) reading {
 	return r
 }
 
-// repeatedFolds counts the cross-validation folds whose coefficients equal those of another fold. Folds of
-// few rows agree where those have nothing to choose by.
+// repeatedFolds returns the number of cross-validation folds whose coefficients equal those of
+// another fold. Folds of few rows may be equal because these do not decide between the candidates.
 func repeatedFolds(fit *result.Fit) reading {
 	repeated := 0
 	r := reading{}
@@ -263,8 +266,8 @@ var mustBePositive = []string{"prefill_linear_compute", "decode_weight_load", "f
 
 const mayBeZero = "bias"
 
-// impossibleSigns counts the terms with an impossible sign among those that the data identify within
-// configurations.
+// impossibleSigns returns the number of terms with an impossible sign among those that the data
+// identify within configurations.
 func impossibleSigns(set *coeff.Set) reading {
 	identified, impossible := 0, 0
 	for i := range set.Beta {
@@ -285,18 +288,27 @@ func impossibleSigns(set *coeff.Set) reading {
 	return reading{value: &n}
 }
 
+// ttftOf returns the comparison of TTFT.
 func ttftOf(m *result.Metrics) *result.Metric { return m.TTFT }
-func itlOf(m *result.Metrics) *result.Metric  { return m.ITL }
-func e2eOf(m *result.Metrics) *result.Metric  { return m.E2E }
 
+// itlOf returns the comparison of ITL.
+func itlOf(m *result.Metrics) *result.Metric { return m.ITL }
+
+// e2eOf returns the comparison of E2E.
+func e2eOf(m *result.Metrics) *result.Metric { return m.E2E }
+
+// beyondOf returns the distance of the distributions beyond the tolerance.
 func beyondOf(m *result.Metric) reading { return reading{value: m.BeyondD, chance: m.ChanceBeyondD} }
 
+// medianErrorOf returns the median relative error of single requests.
 func medianErrorOf(m *result.Metric) reading {
 	return reading{value: m.MedianRelErrPaired, chance: m.ChanceMedian}
 }
 
+// capacityErrorOf returns the error of a closed loop's throughput.
 func capacityErrorOf(c *result.Capacity) reading { return ofEstimate(c.Err) }
 
+// pairedErrorOf returns the signed error of single requests.
 func pairedErrorOf(m *result.Metric) reading { return ofEstimate(m.PairedErr) }
 
 // ofEstimate returns the size of a signed figure with its interval.

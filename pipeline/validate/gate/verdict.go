@@ -34,7 +34,7 @@ func fillVerdicts(v *result.Validation, asked string) {
 	v.Pass = v.Verdict == coeff.VerdictPass
 }
 
-// defaultPurpose is replay, or steps where nothing was replayed.
+// defaultPurpose returns replay, or steps if nothing was replayed.
 func defaultPurpose(v *result.Validation) string {
 	if v.Options.StepsOnly {
 		return coeff.PurposeSteps

@@ -29,7 +29,7 @@ func (f *facts) lookaheadBlocks() int64 {
 	return 1 + (f.lookaheadTokens()+f.dep.Engine.BlockSize-1)/max(1, f.dep.Engine.BlockSize)
 }
 
-// blocksOfContext compares the blocks of each snapshot with its tokens.
+// blocksOfContext compares the blocks of each snapshot with its tokens, and returns the reading.
 func blocksOfContext(f *facts) reading {
 	c := &f.snapshot
 	if !f.hasPlainBlocks() {
@@ -45,7 +45,8 @@ func blocksOfContext(f *facts) reading {
 	return r
 }
 
-// usedBlocks compares the blocks that a step has in use with those of its requests.
+// usedBlocks compares the blocks that a step has in use with those of its requests, and returns the
+// reading.
 func usedBlocks(f *facts) reading {
 	if f.run.Aggregate != nil || len(f.run.Steps) == 0 {
 		return notChecked("no step summaries")
@@ -84,7 +85,7 @@ func usedBlocks(f *facts) reading {
 	return r
 }
 
-// poolSize compares the recorded number of blocks with run.yaml.
+// poolSize compares the recorded number of blocks with run.yaml, and returns the reading.
 func poolSize(f *facts) reading {
 	stated := f.dep.Engine.KVBlocksGPU
 	if f.run.Aggregate != nil || len(f.run.Steps) == 0 || !stated.OK {
@@ -114,7 +115,7 @@ func (f *facts) recordedBlocks() int64 {
 	return f.dep.Engine.KVBlocksGPU.V
 }
 
-// memory compares the cache with the memory of the named device.
+// memory compares the cache with the memory of the named device, and returns the reading.
 func memory(f *facts) reading {
 	blocks := f.recordedBlocks()
 	h := &f.dep.Hardware
@@ -146,9 +147,10 @@ func memory(f *facts) reading {
 	return r
 }
 
-// poolOfMemory compares the cache with what the engine would have made of the memory. A larger one is
-// impossible. A smaller one may have been set by hand, so that it contradicts the description only where
-// another description, wrong in one point, gives the recorded size.
+// poolOfMemory compares the cache with the one that the engine would have allocated in the memory,
+// and returns the reading. A larger one is impossible. A smaller one may have been set by hand, so
+// that it contradicts the description only if another description, wrong in one point, gives the
+// recorded size.
 func poolOfMemory(f *facts) reading {
 	blocks := f.recordedBlocks()
 	if !f.isGPU() {
@@ -232,8 +234,8 @@ func (f *facts) otherPool(blocks int64) string {
 	return other
 }
 
-// computeType compares the bytes of an activation with what vLLM can compute in: its --dtype has no type
-// of 8 bits, which quantization gives to weights alone.
+// computeType compares the bytes of an activation with what vLLM can compute in, and returns the
+// reading: its --dtype has no type of 8 bits, which quantization gives to weights alone.
 func computeType(f *facts) reading {
 	bytes := f.dep.Model.BytesPerActivation
 	r := reading{checked: 1, largest: bytes}

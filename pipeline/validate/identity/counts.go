@@ -128,7 +128,8 @@ func (f *facts) countSnapshots() error {
 	return err
 }
 
-// jumped is 1 where a snapshot has other computed tokens than the one before and what ran since leave.
+// jumped returns 1 if a snapshot has other computed tokens than follow from the snapshot before and
+// from what ran since, else 0.
 func (f *facts) jumped(before *lastSeen, q *trace.Snapshot) int {
 	least := before.computed + before.scheduled
 	if f.speculates() {
@@ -170,7 +171,7 @@ func share(part, whole int) float64 {
 	return float64(part) / float64(whole)
 }
 
-// stepTokens compares the token counts within each step summary.
+// stepTokens compares the token counts within each step summary, and returns the reading.
 func stepTokens(f *facts) reading {
 	if f.run.Aggregate != nil {
 		return notChecked("the steps are logged passes")
@@ -194,8 +195,9 @@ func stepTokens(f *facts) reading {
 	return r
 }
 
-// journeyTokens compares the tokens of each step with what the journeys in it advanced, where as many
-// journeys run as the step counts: others are lost, which another identity counts.
+// journeyTokens compares the tokens of each step with those by which the journeys in it advanced,
+// if as many journeys run as the step counts (others are lost, which another identity counts), and
+// returns the reading.
 func journeyTokens(f *facts) reading {
 	if len(f.lives) == 0 || len(f.run.Steps) == 0 {
 		return notChecked("no journeys beside step summaries")
@@ -252,8 +254,9 @@ func journeyTokens(f *facts) reading {
 // mostRebuilt is how many steps are rebuilt a second time, beside those of the rows.
 const mostRebuilt = 1 << 20
 
-// countedContradictions takes the contradictions that the rebuilding of the rows counted, for recordings too
-// long to rebuild twice. It cannot tell a lost journey from a wrong one.
+// countedContradictions returns a reading of the contradictions that the rebuilding of the rows
+// counted, for recordings too long to rebuild twice. It cannot distinguish a lost journey from a
+// wrong one.
 func (f *facts) countedContradictions() reading {
 	if f.Steps == nil {
 		return notChecked("the batches were not rebuilt")
@@ -276,8 +279,9 @@ func (f *facts) isSampled() bool {
 	return rate.OK && rate.V < 1
 }
 
-// runningDepth compares the running requests that steps count with the journeys that run in them. Fewer
-// journeys than requests are a loss, which journeysComplete counts; more contradict the steps.
+// runningDepth compares the running requests that steps count with the journeys that run in them,
+// and returns the reading. Fewer journeys than requests are a loss, which journeysComplete counts;
+// more contradict the steps.
 func runningDepth(f *facts) reading {
 	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
 		return notChecked("no journeys beside step summaries")
@@ -302,8 +306,8 @@ func runningDepth(f *facts) reading {
 	return r
 }
 
-// waitingDepth compares the waiting requests that steps count with the journeys that are queued and not
-// yet scheduled.
+// waitingDepth compares the waiting requests that steps count with the journeys that are queued and
+// not yet scheduled, and returns the reading.
 func waitingDepth(f *facts) reading {
 	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
 		return notChecked("no journeys beside step summaries")
@@ -333,7 +337,8 @@ func waitingDepth(f *facts) reading {
 	return r
 }
 
-// finishedCounts compares the requests that steps count as finished with the journeys that finished.
+// finishedCounts compares the requests that steps count as finished with the journeys that
+// finished, and returns the reading.
 func finishedCounts(f *facts) reading {
 	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
 		return notChecked("no journeys beside step summaries")
@@ -367,7 +372,8 @@ func finishedCounts(f *facts) reading {
 	return r
 }
 
-// snapshotTokens compares complete snapshots with the summary of their step.
+// snapshotTokens compares complete snapshots with the summary of their step, and returns the
+// reading.
 func snapshotTokens(f *facts) reading {
 	c := &f.snapshot
 	if c.complete == 0 {
@@ -381,7 +387,8 @@ func snapshotTokens(f *facts) reading {
 	return r
 }
 
-// snapshotProgress compares the computed tokens of a snapshot with those of the one before and what ran.
+// snapshotProgress compares the computed tokens of a snapshot with those of the one before plus
+// what ran, and returns the reading.
 func snapshotProgress(f *facts) reading {
 	c := &f.snapshot
 	if c.progress == 0 {
@@ -395,8 +402,8 @@ func snapshotProgress(f *facts) reading {
 	return r
 }
 
-// snapshotRequests compares the snapshots of a request with its journey: the prompt, and computed tokens
-// within what the request has.
+// snapshotRequests compares the snapshots of a request with its journey: the prompt, and computed
+// tokens within the tokens of the request. It returns the reading.
 func snapshotRequests(f *facts) reading {
 	c := &f.snapshot
 	if c.compared == 0 {
@@ -410,7 +417,8 @@ func snapshotRequests(f *facts) reading {
 	return r
 }
 
-// cachedTokens compares the cached tokens of a request with its prompt, and with the prefix cache.
+// cachedTokens compares the cached tokens of a request with its prompt, and with the prefix cache,
+// and returns the reading.
 func cachedTokens(f *facts) reading {
 	var r reading
 	without := 0
@@ -448,7 +456,7 @@ func cachedTokens(f *facts) reading {
 	return r
 }
 
-// limits compares what ran in a step with the limits of the scheduler.
+// limits compares what ran in a step with the limits of the scheduler, and returns the reading.
 func limits(f *facts) reading {
 	e := &f.dep.Engine
 	var r reading

@@ -39,7 +39,7 @@ type batchTime struct {
 	prefill bool
 }
 
-// newFacts counts what the identities compare.
+// newFacts returns the counts that the identities compare.
 func newFacts(e Evidence) (*facts, error) {
 	f := &facts{Evidence: e, run: e.Run, dep: e.Deployment, async: e.Deployment.Engine.IsAsync()}
 	if n := len(f.run.Steps); n > 0 && f.run.Aggregate == nil {
@@ -172,7 +172,7 @@ func (p priorTime) ratioOf(leastUs, mostUs float64) float64 {
 	return 1
 }
 
-// plus adds the times of another batch.
+// plus returns the sum of the times of two batches.
 func (p priorTime) plus(other priorTime) priorTime {
 	return priorTime{leastUs: p.leastUs + other.leastUs, mostUs: p.mostUs + other.mostUs}
 }

@@ -67,8 +67,8 @@ var (
 	everyPurpose   = []string{coeff.PurposeSteps, coeff.PurposeReplay, coeff.PurposeWaits, coeff.PurposeTransfer}
 )
 
-// Check compares the streams of a run. The result has every identity, in the order of the table. Errors
-// are those of reading the snapshots.
+// Check compares the streams (kinds of records) of a run with each other. The result has every
+// identity, in the order of the table. Errors are those of reading the snapshots.
 func Check(e Evidence) ([]result.Identity, error) {
 	f, err := newFacts(e)
 	if err != nil {
@@ -81,7 +81,7 @@ func Check(e Evidence) ([]result.Identity, error) {
 	return out, nil
 }
 
-// apply compares and words the result.
+// apply makes the comparison and returns its result with the sentence about it.
 func (id *Identity) apply(f *facts) result.Identity {
 	r := id.compare(f)
 	out := result.Identity{
@@ -118,5 +118,5 @@ func (id *Identity) apply(f *facts) result.Identity {
 	return out
 }
 
-// All lists the identities in the order in which documents have them.
+// All returns the identities in the order in which documents have them.
 func All() []Identity { return append([]Identity{}, identities...) }

@@ -106,8 +106,8 @@ func countDecoding(loads []clientRequest) {
 	}
 }
 
-// priorOfRequests compares the times between tokens, and to the first token, with the library's for as
-// many requests as were in flight.
+// priorOfRequests compares the times between tokens, and to the first token, with the library's for
+// as many requests as were in flight. It returns the reading, as do the comparisons below.
 func priorOfRequests(f *facts) reading {
 	if f.price == nil {
 		return notChecked("the library has no kernel tables of %s for this model", f.dep.Hardware.Name)
@@ -141,8 +141,8 @@ func priorOfRequests(f *facts) reading {
 	return f.requestReading("request", fewestPriced, itl, ttft)
 }
 
-// requestReading judges the times between tokens both ways, and the first token only where it comes too
-// early: it may wait for any time.
+// requestReading returns the comparison of times: those between tokens must not depart in either
+// direction, and the first token may only not come too early, because it may wait for any time.
 func (f *facts) requestReading(what string, fewest int, itl, ttft []float64) reading {
 	for i := range ttft {
 		ttft[i] = math.Min(1, ttft[i])
@@ -167,8 +167,9 @@ func (f *facts) loadSpanUs() float64 {
 	return math.Max(1, last-first)
 }
 
-// decodeRatio returns the measured time between tokens over the predicted one of a decode step,
-// where perUs prompts of this time arrive in a us: what they take of the time is no decode's.
+// decodeRatio returns the measured time between tokens over the predicted one of a decode step.
+// perUs prompts arrive in a us, each of which takes the time p; that time is subtracted, because it
+// is not part of a decode.
 func (p priorTime) decodeRatio(itlUs, perUs float64, decode priorTime) float64 {
 	const mostBusy = 0.8 // share of the time that prompts can take
 	idle := 1 - math.Min(mostBusy, perUs*p.leastUs)
@@ -191,7 +192,8 @@ func (f *facts) prefillTime(prompt float64) priorTime {
 	return f.price(&library.Batch{Tokens: prompt, Sequences: 1, Prefills: 1, PrefillTokens: prompt, PrefillPairs: prompt * (prompt + 1) / 2})
 }
 
-// levelSums compares E2E of each load level with TTFT and the time of the other tokens.
+// levelSums compares E2E of each load level with TTFT plus the time of the other tokens, and
+// returns the reading.
 func levelSums(f *facts) reading {
 	var r reading
 	for i := range f.run.Points {
@@ -216,7 +218,8 @@ func levelSums(f *facts) reading {
 	return r
 }
 
-// levelLoad compares the clients of each closed level with rate times latency (Little's law).
+// levelLoad compares the clients of each closed level with rate times latency (Little's law), and
+// returns the reading.
 func levelLoad(f *facts) reading {
 	var r reading
 	for i := range f.run.Points {
@@ -242,7 +245,7 @@ func levelLoad(f *facts) reading {
 	return r
 }
 
-// levelsDiffer counts load levels that stand in the data twice.
+// levelsDiffer returns a reading with the number of load levels that occur twice in the data.
 func levelsDiffer(f *facts) reading {
 	seen := map[trace.LoadPoint]bool{}
 	r := reading{checked: len(f.run.Points)}
@@ -263,7 +266,7 @@ func levelsDiffer(f *facts) reading {
 	return r
 }
 
-// priorOfLevels compares the times of load levels with the library's.
+// priorOfLevels compares the times of load levels with the library's, and returns the reading.
 func priorOfLevels(f *facts) reading {
 	if len(f.run.Points) == 0 {
 		return notChecked("no load levels")
@@ -331,7 +334,7 @@ func inFlight(p *trace.LoadPoint) float64 {
 	return math.Max(1, levelRate(p)*(p.OutputTokens-1)*p.TPOTMs/1e3)
 }
 
-// modelNames compares the model that spans name with that of run.yaml.
+// modelNames compares the model that spans name with that of run.yaml, and returns the reading.
 func modelNames(f *facts) reading {
 	want := nameKey(f.dep.Model.ID)
 	var r reading
@@ -369,7 +372,7 @@ func nameKey(id string) string {
 	}, strings.ToLower(model.Name(id)))
 }
 
-// describedAlike repeats what extraction found run.yaml to contradict.
+// describedAlike returns a reading with what extraction found run.yaml to contradict.
 func describedAlike(f *facts) reading {
 	r := reading{checked: 1}
 	for _, w := range f.Findings {

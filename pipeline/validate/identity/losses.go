@@ -15,7 +15,7 @@ const LossTolerance = 0.02
 // where others are missing.
 const stepLossTolerance = 0.05
 
-// lossReading judges a share of lost records.
+// lossReading returns the reading of a share of lost records.
 func lossReading(recorded, lost int, format string, args ...any) reading {
 	all := recorded + lost
 	r := reading{checked: all, violated: lost, largest: share(lost, all)}
@@ -24,8 +24,8 @@ func lossReading(recorded, lost int, format string, args ...any) reading {
 	return r
 }
 
-// stepsComplete counts how many fewer summaries there are than the sample rate gives for the step ids.
-// A deficit of three standard deviations is allowed.
+// stepsComplete returns how many fewer summaries there are than the sample rate gives for the step
+// ids. A deficit of three standard deviations is allowed.
 func stepsComplete(f *facts) reading {
 	n := len(f.run.Steps)
 	if n < 2 || f.run.Aggregate != nil {
@@ -41,7 +41,8 @@ func stepsComplete(f *facts) reading {
 	return r
 }
 
-// journeysComplete adds up, over all steps, the running requests of which no journey is known.
+// journeysComplete returns the sum, over all steps, of the running requests of which no journey is
+// known.
 func journeysComplete(f *facts) reading {
 	if len(f.run.Steps) == 0 || f.run.Aggregate != nil || len(f.run.Requests) == 0 {
 		return notChecked("no journeys beside step summaries")
@@ -64,7 +65,7 @@ func journeysComplete(f *facts) reading {
 		"journeys were lost", running, known, 100*lost/math.Max(1, running))
 }
 
-// apiSpansComplete counts the core spans whose API span is missing.
+// apiSpansComplete returns the number of core spans whose API span is missing.
 func apiSpansComplete(f *facts) reading {
 	core, lost := 0, 0
 	for i := range f.run.Requests {
@@ -86,7 +87,7 @@ func apiSpansComplete(f *facts) reading {
 	return lossReading(core-lost, lost, "%d of %d requests of the engine have no API span: their arrival and departure are not known", lost, core)
 }
 
-// coreSpansComplete counts the API spans whose core span is missing.
+// coreSpansComplete returns the number of API spans whose core span is missing.
 func coreSpansComplete(f *facts) reading {
 	api, lost := 0, 0
 	for i := range f.run.Requests {
@@ -108,7 +109,7 @@ func coreSpansComplete(f *facts) reading {
 	return lossReading(api-lost, lost, "%d of %d API spans have no core span: their journeys were lost", lost, api)
 }
 
-// eventsComplete counts the core spans with dropped or missing events.
+// eventsComplete returns the number of core spans with dropped or missing events.
 func eventsComplete(f *facts) reading {
 	core, lost := 0, 0
 	for i := range f.run.Requests {
@@ -129,8 +130,9 @@ func eventsComplete(f *facts) reading {
 	return lossReading(core-lost, lost, "%d of %d journeys lost events", lost, core)
 }
 
-// snapshotsComplete judges the larger of two shares: of running requests without a snapshot in the steps
-// that have snapshots, and of steps that should have snapshots by the sample rate and have none.
+// snapshotsComplete returns the larger of two shares: of running requests without a snapshot in the
+// steps that have snapshots, and of steps that should have snapshots by the sample rate and have
+// none.
 func snapshotsComplete(f *facts) reading {
 	c := &f.snapshot
 	if c.steps == 0 {
@@ -155,7 +157,7 @@ func snapshotsComplete(f *facts) reading {
 		100*lost)
 }
 
-// passesComplete counts the gaps in the numbers of logged passes.
+// passesComplete returns the number of gaps in the numbers of logged passes.
 func passesComplete(f *facts) reading {
 	var lost, n int
 	its := f.run.Iterations
@@ -175,8 +177,8 @@ func passesComplete(f *facts) reading {
 	return lossReading(n+1, lost, "%d numbers of logged passes are missing among %d", lost, n+1+lost)
 }
 
-// clientsComplete compares the requests of the client with those of the server, and looks for gaps in
-// numbered ids.
+// clientsComplete compares the requests of the client with those of the server, looks for gaps in
+// numbered ids, and returns the reading.
 func clientsComplete(f *facts) reading {
 	n := len(f.run.Observed)
 	if n == 0 {
@@ -205,8 +207,8 @@ func clientsComplete(f *facts) reading {
 		"another client ran", lost, n)
 }
 
-// missingNumbers counts the numbers missing between the least and the largest of the clients' request ids;
-// 0 where the ids are not numbered.
+// missingNumbers returns how many numbers are missing between the least and the largest of the
+// clients' request ids; 0 if the ids are not numbered.
 func (f *facts) missingNumbers() int {
 	type series struct{ n, most, least int }
 	all := map[string]*series{}
@@ -235,7 +237,8 @@ func (f *facts) missingNumbers() int {
 	return lost
 }
 
-// numbered splits an id such as req-17 into the text before its last digits and the value of the digits.
+// numbered returns the parts of an id such as req-17: the text before its last digits and the value
+// of the digits.
 func numbered(id string) (prefix string, number int, ok bool) {
 	from := len(id)
 	for from > 0 && id[from-1] >= '0' && id[from-1] <= '9' {
@@ -245,8 +248,9 @@ func numbered(id string) (prefix string, number int, ok bool) {
 	return id[:from], number, err == nil && len(id)-from <= 9
 }
 
-// kvEventsComplete counts the store events whose parent block no earlier event stored. An event can
-// store several blocks in a row; only the first has a parent that is outside the event.
+// kvEventsComplete returns the number of store events whose parent block no earlier event stored.
+// An event can store several blocks in a row; only the first has a parent that is outside the
+// event.
 func kvEventsComplete(f *facts) reading {
 	if len(f.run.KVEvents) == 0 {
 		return notChecked("no KV events")

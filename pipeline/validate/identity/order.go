@@ -15,7 +15,7 @@ const (
 	clientSlackUs = 2_000     // between a client's and the server's duration
 )
 
-// engineOrder compares the stamps of a request up to its last token.
+// engineOrder compares the stamps of a request up to its last token, and returns the reading.
 func engineOrder(f *facts) reading {
 	return f.inOrder("a later event has the earlier stamp",
 		func(q *trace.Request) []trace.Opt[int64] {
@@ -23,7 +23,8 @@ func engineOrder(f *facts) reading {
 		})
 }
 
-// departures compares the end of a request in the engine with its departure from the API server.
+// departures compares the end of a request in the engine with its departure from the API server,
+// and returns the reading.
 func departures(f *facts) reading {
 	return f.inOrder("the response departs before the engine finished",
 		func(q *trace.Request) []trace.Opt[int64] {
@@ -34,7 +35,7 @@ func departures(f *facts) reading {
 		})
 }
 
-// inOrder counts the requests whose known stamps are not ascending.
+// inOrder returns a reading with the number of requests whose known stamps are not ascending.
 func (f *facts) inOrder(what string, stamps func(*trace.Request) []trace.Opt[int64]) reading {
 	var r reading
 	var worstNs int64
@@ -72,7 +73,8 @@ func (f *facts) inOrder(what string, stamps func(*trace.Request) []trace.Opt[int
 	return r
 }
 
-// clientOrder compares the stamps and times within each request of a client.
+// clientOrder compares the stamps and times within each request of a client, and returns the
+// reading.
 func clientOrder(f *facts) reading {
 	var r reading
 	var worstUs float64
@@ -112,9 +114,9 @@ func clientOrder(f *facts) reading {
 	return r
 }
 
-// clientEncloses compares the times of a client with those of the server for the same requests: what the
-// client waited for includes what the server did. Only durations are compared, so that the two may have
-// different clocks.
+// clientEncloses compares the times of a client with those of the server for the same requests, and
+// returns the reading: the time that the client waited includes that of the server. Only durations
+// are compared, so that the two may have different clocks.
 func clientEncloses(f *facts) reading {
 	byID := map[string]*trace.Request{}
 	for i := range f.run.Requests {

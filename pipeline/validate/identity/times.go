@@ -28,7 +28,8 @@ func (f *facts) isGPU() bool {
 	return known
 }
 
-// clockRates compares the length of the run on the monotonic and on the wall clock.
+// clockRates compares the length of the run on the monotonic and on the wall clock, and returns the
+// reading.
 func clockRates(f *facts) reading {
 	var monoNs, wallNs []int64
 	add := func(mono, wall int64) {
@@ -67,7 +68,8 @@ func clockRates(f *facts) reading {
 	return r
 }
 
-// stepFloor compares the time of a step with what its bytes and operations take at the datasheet's peak.
+// stepFloor compares the time of a step with the time of its bytes and operations at the
+// datasheet's peak, and returns the reading.
 func stepFloor(f *facts) reading {
 	if len(f.batches) == 0 {
 		return notChecked("no step with a known batch and a recorded successor")
@@ -107,8 +109,9 @@ func (f *facts) groupUs(i int) float64 {
 	return us
 }
 
-// priorRatios are measured over predicted step times, at the nearer end of the prediction, by regime: pure decodes among their like, and
-// stretches of steps whose predicted time is mostly that of prompts.
+// priorRatios returns measured over predicted step times, at the nearer end of the prediction, by
+// regime: pure decodes among similar ones, and stretches of steps whose predicted time is mostly
+// that of prompts.
 func (f *facts) priorRatios() (decode, prompt []float64) {
 	const stretch = 6
 	b := f.batches
@@ -144,7 +147,8 @@ func (f *facts) priorRatios() (decode, prompt []float64) {
 	return decode, prompt
 }
 
-// priorOfSteps compares measured step times with the library's for the same batches.
+// priorOfSteps compares measured step times with the library's for the same batches, and returns
+// the reading.
 func priorOfSteps(f *facts) reading {
 	if len(f.batches) == 0 {
 		return notChecked("no step with a known batch and a recorded successor")
@@ -162,8 +166,8 @@ type regimeRatios struct {
 	ratios []float64
 }
 
-// priorReading judges the medians of ratios by regime. The largest departure decides;
-// one of fewer times than fewest is not judged.
+// priorReading returns the comparison of the medians of ratios by regime. The largest departure
+// decides. A regime with fewer times than fewest does not count.
 func (f *facts) priorReading(what string, fewest int, regimes []regimeRatios) reading {
 	var r reading
 	text := ""
@@ -231,7 +235,8 @@ func (f *facts) elapsedOverSpan() reading {
 	return reading{}
 }
 
-// passTimes compares the elapsed times of logged passes with the time between them.
+// passTimes compares the elapsed times of logged passes with the time between them, and returns the
+// reading.
 func passTimes(f *facts) reading {
 	a := f.run.Aggregate
 	if a == nil {
