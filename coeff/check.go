@@ -134,8 +134,8 @@ func checkFinite(path string, v reflect.Value) error {
 	return err
 }
 
-// Outside warns of each property of the deployment that the training data did not cover: model,
-// hardware, tensor_parallel_size and minor version of vLLM.
+// Outside returns a warning for each property of the deployment that the training data did not
+// cover: model, hardware, tensor_parallel_size and minor version of vLLM.
 func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 	var fs []trace.Finding
 	if t := s.TrainedOn.Models; len(t) > 0 && !slices.Contains(t, d.Model.ID) {

@@ -37,11 +37,12 @@ type physics struct {
 	FlatAlpha []Coefficient `yaml:"alpha_coefficients,omitempty"` // read only
 }
 
-// Load reads a coefficient file strictly: unknown keys, wrong lengths, names, units and versions and
-// numbers that are not finite are errors with their line (spec#artifact-load). file is the name in
-// messages. terms compares the terms with the features of the spec version (features.CheckSet); nil
-// skips that. The flat form of spec 1.0, alpha_coefficients and beta_coefficients as bare lists, is
-// accepted too; its alpha becomes the queue target.
+// Load returns the set in a coefficient file, which it reads strictly: unknown keys, wrong lengths,
+// names, units and versions and numbers that are not finite are errors with their line
+// (spec#artifact-load). file is the name in messages. terms compares the terms with the features of
+// the spec version (features.CheckSet); nil skips that. The flat form of spec 1.0,
+// alpha_coefficients and beta_coefficients as bare lists, is accepted too; its alpha becomes the
+// queue target.
 func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 	text, err := files.ReadBounded(r, file, maxFile)
 	if err != nil {
@@ -105,9 +106,9 @@ func (s *Set) addFlat(alpha []Coefficient) error {
 	return nil
 }
 
-// Save checks the set and writes it as YAML. Floats are written shortest
-// round-trip, maps with sorted keys: the same set gives the same bytes, and
-// reading them back gives the same set.
+// Save checks the set and writes it as YAML. Floats are written with the fewest digits that read
+// back exactly, maps with sorted keys: the same set gives the same bytes, and reading them back
+// gives the same set.
 func (s *Set) Save(w io.Writer) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -170,8 +171,8 @@ func isIntact(text []byte) bool {
 	return bound && bytes.Equal(withDigest(body), text)
 }
 
-// FileWarnings warns that the file was made by hand, or edited after it was written. Load puts these
-// warnings into Warnings too.
+// FileWarnings returns warnings if the file was made by hand, or edited after it was written. Load
+// puts these warnings into Warnings too.
 func (s *Set) FileWarnings() []trace.Finding {
 	if s.Origin == OriginHand {
 		return []trace.Finding{trace.Findingf(HandMade, "the coefficients were made or changed by hand (origin: %s)", OriginHand)}
@@ -213,8 +214,8 @@ func withPlace(file string, text []byte, err error) error {
 	return &trace.SyntaxError{File: file, Line: line, Col: col, Code: coded.Code, Msg: coded.Msg, Hint: coded.Hint}
 }
 
-// placeOfPath finds the line of the key path that the message starts with, below physics_coefficients
-// or at the top level; 0, 0 when there is none.
+// placeOfPath returns the line and column of the key path with which the message starts, below
+// physics_coefficients or at the top level; 0, 0 if there is none.
 func placeOfPath(text []byte, msg string) (line, col int64) {
 	root, err := files.ParseYAML(text, "")
 	if root == nil || err != nil {

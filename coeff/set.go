@@ -238,8 +238,8 @@ type FeatureSet struct {
 // MinStepUs is the shortest predicted step in us (spec#prediction-use).
 const MinStepUs = 1
 
-// AlphaTargets lists the set's alpha targets, sorted. Without any it is empty but not nil, because a
-// fit takes nil to mean its default targets.
+// AlphaTargets returns the set's alpha targets (delays outside the steps), sorted. If there are
+// none it is empty but not nil, because nil means the default targets to a fit.
 func (s *Set) AlphaTargets() []string {
 	targets := make([]string, len(s.Alpha))
 	for i := range s.Alpha {

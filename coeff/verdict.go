@@ -117,7 +117,7 @@ func (v *Judgement) AtMost(name, scope string, value *float64, limit float64, wh
 	v.Gates = append(v.Gates, g)
 }
 
-// Failed describes the gates that failed or have no value, one sentence each.
+// Failed returns the gates that failed or have no value, one sentence each.
 func (v *Judgement) Failed() (why []string) {
 	for _, g := range v.Gates {
 		switch {

@@ -37,8 +37,8 @@ func layOutNode(n *yaml.Node) {
 	}
 }
 
-// MarshalYAML writes a coefficient in the order of the file's keys: the fields of the value, then of
-// the estimate, then the evidence.
+// MarshalYAML returns a coefficient in the order of the file's keys: the fields of the value, then
+// of the estimate, then the evidence.
 func (c Coefficient) MarshalYAML() (any, error) {
 	type plain Coefficient
 	var n yaml.Node
@@ -73,7 +73,7 @@ func (c *Coefficient) UnmarshalYAML(n *yaml.Node) error {
 // one line.
 type oneOrMany[T any] []T
 
-// MarshalYAML writes the bare value or the list.
+// MarshalYAML returns the bare value or the list.
 func (l oneOrMany[T]) MarshalYAML() (any, error) {
 	if len(l) == 1 {
 		return l[0], nil
@@ -99,7 +99,7 @@ func (l *oneOrMany[T]) UnmarshalYAML(n *yaml.Node) error {
 // alphaModels are a mapping by target in the file.
 type alphaModels []AlphaModel
 
-// MarshalYAML writes the mapping.
+// MarshalYAML returns the mapping.
 func (l alphaModels) MarshalYAML() (any, error) {
 	byTarget := make(map[string]AlphaModel, len(l))
 	for _, m := range l {
@@ -133,7 +133,7 @@ type writtenConfig struct {
 	Layers     any      `yaml:"layer_sums,omitempty"`
 }
 
-// MarshalYAML writes the configuration, without what describes a single run.
+// MarshalYAML returns the configuration, without what describes a single run.
 func (c Config) MarshalYAML() (any, error) {
 	node, err := jsonNode(&c.Deployment)
 	if err != nil {
@@ -208,7 +208,7 @@ func fromJSON(doc, into any) error {
 	return dec.Decode(into)
 }
 
-// nodeOfJSON turns the next JSON value into a YAML node. It keeps the order of keys and the
+// nodeOfJSON returns the next JSON value as a YAML node. It keeps the order of keys and the
 // spelling of numbers.
 func nodeOfJSON(dec *json.Decoder) (*yaml.Node, error) {
 	token, err := dec.Token()

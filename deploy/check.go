@@ -50,6 +50,7 @@ func (d *Deployment) checkHardware() error {
 // overflow.
 const maxRate = 1e15
 
+// isPositive reports whether a rate is above 0 and at most maxRate.
 func isPositive(v float64) bool { return v > 0 && v <= maxRate }
 
 // CheckStepTimes returns nil where some spec version covers the deployment's step times: one up to

@@ -86,8 +86,8 @@ type Files struct {
 	Iterations []string `json:"iterations,omitempty"`
 }
 
-// Deployment is one run.yaml with everything resolved: what features, simulator and coefficient
-// files need to know about what was running.
+// Deployment is one run.yaml with all defaults and derived values filled in: the properties of the
+// running server that features, simulator and coefficient files need.
 type Deployment struct {
 	Name       string      `json:"name"`
 	Provenance string      `json:"provenance,omitempty"`
@@ -152,7 +152,7 @@ func (d *Deployment) Label() string {
 	return label
 }
 
-// configKey writes every field of a configuration in a fixed order.
+// configKey returns every field of a configuration in a fixed order, as text.
 func (d *Deployment) configKey() string {
 	m := &d.Model
 	h := &d.Hardware

@@ -35,7 +35,7 @@ type Draft struct {
 // NewDraft returns an empty draft.
 func NewDraft() *Draft { return &Draft{values: map[string]any{}, notes: map[string]string{}} }
 
-// Set stores a value under a path of run.yaml.
+// Set stores a value at a path of run.yaml.
 func (d *Draft) Set(path string, value any) { d.SetNoted(path, value, "") }
 
 // SetNoted stores a value with a comment that is written beside it.
@@ -64,9 +64,9 @@ func (d *Draft) addFinding(f trace.Finding) {
 	}
 }
 
-// Findings returns warnings about what the draft leaves out (unknown_flag, unknown_hardware) and
-// what of it is not modelled (the codes of [vllm.Limits]). m is the model, nil where its
-// config.json is not known.
+// Findings returns warnings about what the draft omits (unknown_flag, unknown_hardware) and what of
+// it is not modelled (the codes of [vllm.Limits]). m is the model, nil if its config.json is not
+// known.
 func (d *Draft) Findings(m *model.Model) []trace.Finding {
 	out := slices.Clone(d.findings)
 	version, _ := d.Get("vllm.version").(string)
@@ -151,13 +151,13 @@ func (d *Draft) required() []string {
 	return list
 }
 
-// Missing lists the required paths that have no value, in file order.
+// Missing returns the required paths that have no value, in file order.
 func (d *Draft) Missing() []string {
 	return slices.DeleteFunc(d.required(), func(path string) bool { return d.values[path] != nil })
 }
 
 // Write writes the draft as run.yaml. Required keys without a value are written as null, with a
-// comment that says what to fill in.
+// comment that states what to fill in.
 func (d *Draft) Write(w io.Writer) error {
 	var b strings.Builder
 	for _, section := range runKeys().sections {

@@ -13,11 +13,11 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// FromCommandLine reads the settings of the command that started a server: `vllm serve MODEL
-// --flag ...`, `python -m vllm.entrypoints.openai.api_server ...`, `python -m dynamo.vllm ...`, in a
-// wrapper such as bash -c '...', or a container command whose image tag has the version. It also
-// reads OTEL_SPAN_EVENT_COUNT_LIMIT=N. Secrets (--api-key, --hf-token) are left out, and so are flags
-// that the version does not know, with a finding ([Draft.Findings]). read reads the file that
+// FromCommandLine returns the settings in the command that started a server: `vllm serve MODEL
+// --flag ...`, `python -m vllm.entrypoints.openai.api_server ...`, `python -m dynamo.vllm ...`, in
+// a wrapper such as bash -c '...', or a container command whose image tag has the version. It also
+// reads OTEL_SPAN_EVENT_COUNT_LIMIT=N. Secrets (--api-key, --hf-token) are omitted, and so are
+// flags that the version does not have, with a finding ([Draft.Findings]). read reads the file that
 // --config names; nil: that file is not read. Code: bad_command_line.
 func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draft, error) {
 	words, err := vllm.ShellWords(line)
@@ -295,11 +295,11 @@ func (d *Draft) noteOffloading(key string, v any) {
 	}
 }
 
-// isServeFlag reports whether `vllm serve` of the version has the flag and run.yaml keeps it
+// isServeFlag reports whether `vllm serve` of the version has the flag and run.yaml stores it
 // without a field of its own.
 func isServeFlag(key, version string) bool { return !hasField(key) && vllm.IsFlag(key, version) }
 
-// serveFlags lists the flags of the version that run.yaml keeps without a field of their own,
+// serveFlags returns the flags of the version that run.yaml stores without a field of their own,
 // sorted.
 func serveFlags(version string) []string {
 	return slices.DeleteFunc(vllm.Flags(version), hasField)

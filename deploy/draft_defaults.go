@@ -45,9 +45,9 @@ func (d *Draft) FillDefaults() {
 	}
 }
 
-// CountKVBlocks derives kv_blocks_total_gpu when a log states the size of the KV cache only in
-// tokens. m is the model, whose groups of layers each take blocks of their own (spec#kv-groups);
-// nil: all layers are assumed to be equal.
+// CountKVBlocks sets kv_blocks_total_gpu if a log states the size of the KV cache only in tokens. m
+// is the model, whose groups of layers each allocate blocks of their own (spec#kv-groups); nil: all
+// layers are assumed to be equal.
 func (d *Draft) CountKVBlocks(m *model.Model) {
 	if d.kvTokens == 0 || d.Get("vllm.kv_blocks_total_gpu") != nil {
 		return

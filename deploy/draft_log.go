@@ -16,7 +16,7 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// FromLog reads the settings that vLLM logs at start: the non-default arguments, the engine's
+// FromLog returns the settings that vLLM logs at start: the non-default arguments, the engine's
 // configuration, the lines of scheduler and KV cache. The log may be compressed. Other lines are
 // skipped, only the first 1 MiB of a line is read, and memory does not grow with the log. Code:
 // bad_command_line for a log without any such line.
@@ -107,6 +107,7 @@ func (d *Draft) readLogLine(line string) bool {
 	return false
 }
 
+// setInt stores an integer at a path, if the text is one.
 func (d *Draft) setInt(path, text string) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		d.Set(path, n)

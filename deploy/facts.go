@@ -12,7 +12,7 @@ import (
 // methods, so that they agree about one run.yaml.
 
 // MaxModelLen returns the longest sequence in tokens, prompt and output together: as stated, else
-// the model's position limit, like vLLM; unknown where the model has none.
+// the model's position limit, as in vLLM; unknown if the model has none.
 func (d *Deployment) MaxModelLen() trace.Opt[int64] {
 	if positions := d.Model.MaxPositionEmbeddings; !d.Engine.MaxModelLen.OK && positions > 0 {
 		return trace.Some(positions)

@@ -24,7 +24,7 @@ func folderName(dir string) string {
 var recordingName = regexp.MustCompile(`^(kv_events\.(?:jsonl|msgpack)|client_requests\.jsonl|traces(?:-.*)?\.jsonl?|.*\.pb)` +
 	`(?:\.\d{1,6}|-\d{8}(?:-?\d{1,10})?)?(?:\.gz|\.zst)*$`)
 
-// findFiles lists the recordings of a folder by their usual names (spec#wire-files).
+// findFiles returns the recordings of a folder by their usual names (spec#wire-files).
 func findFiles(fsys fs.FS) Files {
 	var f Files
 	entries, err := fs.ReadDir(fsys, ".")
@@ -49,7 +49,7 @@ func findFiles(fsys fs.FS) Files {
 	return f
 }
 
-// readLimited reads a file of a deployment's folder, of at most model.MaxFileSize bytes.
+// readLimited returns a file of a deployment's folder, of at most model.MaxFileSize bytes.
 func readLimited(fsys fs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -69,7 +69,7 @@ func leadsOut(dir, name string) bool {
 	return err != nil || !filepath.IsLocal(rel)
 }
 
-// unlinked resolves the links of a path whose last elements need not exist.
+// unlinked returns a path with its links resolved; its last elements need not exist.
 func unlinked(path string) string {
 	path, _ = filepath.Abs(path)
 	if to, err := filepath.EvalSymlinks(path); err == nil {
@@ -81,8 +81,8 @@ func unlinked(path string) string {
 	return path
 }
 
-// readBeside reads a file named in run.yaml: relative to its folder, or from the disk for absolute
-// names and names that start with "..".
+// readBeside returns a file named in run.yaml: relative to its folder, or from the disk for
+// absolute names and names that start with "..".
 func readBeside(fsys fs.FS, dir, name string) ([]byte, error) {
 	if filepath.IsAbs(name) {
 		return files.Read(name, model.MaxFileSize, false)

@@ -68,9 +68,9 @@ func Datasheets() []Hardware {
 	return devices
 }
 
-// Datasheet finds a built-in device by full name, by its driver's name or by alias,
-// ignoring case: "H100-SXM-80GB", "NVIDIA H100 80GB HBM3", "H100", "RTX 4090". An
-// alias of two devices is that of the one with more memory.
+// Datasheet returns a built-in device by full name, by its driver's name or by alias, ignoring
+// case: "H100-SXM-80GB", "NVIDIA H100 80GB HBM3", "H100", "RTX 4090". An alias of two devices is
+// that of the one with more memory.
 func Datasheet(name string) (Hardware, bool) {
 	if h := sheetOf(name); h != nil {
 		return h.Hardware, true
@@ -78,7 +78,7 @@ func Datasheet(name string) (Hardware, bool) {
 	return Hardware{}, false
 }
 
-// sheetOf finds the datasheet of a device name, nil if there is none.
+// sheetOf returns the datasheet of a device name; nil if there is none.
 func sheetOf(name string) (found *datasheet) {
 	want := aliasKey(name)
 	if want == "" {
@@ -106,8 +106,8 @@ func aliases(name string) []string {
 	return []string{aliasKey(noMemory), aliasKey(short), aliasKey(short) + aliasKey(parts[len(parts)-1])}
 }
 
-// aliasKey normalises a device name: it drops case, separators, vendor, memory type and the generation
-// of the form factor, which drivers, cluster labels and catalogs write differently.
+// aliasKey returns a normalised device name: without case, separators, vendor, memory type and the
+// generation of the form factor, which drivers, cluster labels and catalogs write differently.
 func aliasKey(name string) string {
 	return aliasWords.ReplaceAllString(aliasSXM.ReplaceAllString(strings.ToLower(name), "sxm$1"), "")
 }
@@ -117,6 +117,7 @@ var (
 	aliasWords = regexp.MustCompile(`[-_ ]|nvidia|geforce|tesla|amd|instinct|oam|hbm[23]e?`)
 )
 
+// datasheetNames returns the names of the built-in devices.
 func datasheetNames() string {
 	var names []string
 	for _, h := range builtin() {
@@ -125,8 +126,8 @@ func datasheetNames() string {
 	return strings.Join(names, ", ")
 }
 
-// readDatasheets reads a hardware.json, {"name": {TFlopsPeak, ...}}, sorted by name. Unknown keys are
-// errors.
+// readDatasheets returns the devices in a hardware.json, {"name": {TFlopsPeak, ...}}, sorted by
+// name. Unknown keys are errors.
 func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
 	sheets, err := readSheets(r, file)
 	var devices []Hardware
@@ -136,7 +137,7 @@ func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
 	return devices, err
 }
 
-// readSheets reads a file of datasheets, sorted by name.
+// readSheets returns the datasheets in a file, sorted by name.
 func readSheets(r io.Reader, file string) ([]datasheet, error) {
 	dec := json.NewDecoder(r)
 	var sheets map[string]json.RawMessage

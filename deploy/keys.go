@@ -51,9 +51,9 @@ type runSection struct {
 	keys []vllm.Setting
 }
 
-// sections lists the keys of run.yaml that take one value, in the order in which they are written,
-// each with the field that it is stored in. The keys phases, workload and files are read apart;
-// init does not write them.
+// sections returns the keys of run.yaml that have one value, in the order in which they are
+// written, each with the field in which it is stored. The keys phases, workload and files are read
+// elsewhere; init does not write them.
 func (f *runFile) sections() []runSection {
 	h, t := &f.dep.Hardware, &f.dep.Tracing
 	text := func(name string, into *string) files.Key { return files.Key{Name: name, Into: into} }
@@ -150,7 +150,7 @@ var runKeys = sync.OnceValue(func() *keyIndex {
 })
 
 // pathOfFlag returns the path in run.yaml of a flag of `vllm serve`: that of its own key, else one
-// in the section vllm, which keeps other flags as provenance.
+// in the section vllm, where other flags are recorded as provenance.
 func pathOfFlag(flag string) string {
 	if path, hasField := runKeys().ofFlag[flag]; hasField {
 		return path

@@ -47,10 +47,10 @@ func (d *Deployment) KVBlocks() (blocks int64, estimated bool, err error) {
 	return blocks, true, err
 }
 
-// EstimateKVBlocks derives the number of KV blocks as vLLM does at start: memory x utilization,
-// less weights, less the activations of a full step, divided by the bytes of a block. It is the
-// least over the stages of a pipeline, without the null block. Code: bad_hardware when the memory
-// is unknown or the model does not fit.
+// EstimateKVBlocks returns the number of KV blocks as vLLM derives it at start: memory x
+// utilization, less weights, less the activations of a full step, divided by the bytes of a block.
+// It is the least over the stages of a pipeline, without the null block. Code: bad_hardware if the
+// memory is unknown or the model does not fit.
 func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	if !(d.Hardware.MemoryGB > 0) {
 		return 0, trace.Errorf(BadHardware, "hardware memory_gb: got %g, want > 0 to estimate the KV cache", d.Hardware.MemoryGB).
@@ -158,9 +158,10 @@ func (d *Deployment) KVUnits() model.KVUnits {
 	return d.Model.KVUnits(d.Parallel(), d.Engine.BlockSize)
 }
 
-// drafter estimates what a drafter adds on each GPU: the bytes of weights that one pass reads, the bytes
-// of a KV block, and the number of sequential passes in a step; zeros without a drafter on the GPU.
-// EAGLE and MTP are estimated as one layer of the model and its LM head.
+// drafter returns estimates of what a drafter (the model of speculative decoding) adds on each GPU:
+// the bytes of weights that one pass reads, the bytes of a KV block, and the number of sequential
+// passes in a step; zeros without a drafter on the GPU. EAGLE and MTP are estimated as one layer of
+// the model and its LM head.
 func (d *Deployment) drafter() (weights, block float64, passes int64) {
 	s, err := d.Engine.Speculation()
 	if err != nil || s == nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // CheckTables returns an error for a deployment whose steps are not sums of measured kernels: one
-// that reaches a refused [vllm.Limits], except whole experts per GPU and what the schedule models,
-// or that vLLM does not load.
+// that reaches a refused [vllm.Limits], except those for whole experts on a GPU and for what the
+// schedule models, or one that vLLM does not load.
 func (d *Deployment) CheckTables() error {
 	for _, h := range vllm.Reached(d.setting, d.Model.IsMoE()) {
 		if h.Refused && !h.Simulated && h.Key != "enable_expert_parallel" {

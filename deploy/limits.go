@@ -7,9 +7,9 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Assumed returns warnings about what a fit or a simulation assumes: that what is not modelled
-// ([Deployment.NotModelled]) has no effect on step times, and that asynchronous scheduling is on
-// where the version is not a release number (async_assumed).
+// Assumed returns warnings about what a fit or a simulation assumes: that settings which are not
+// modelled ([Deployment.NotModelled]) have no effect on step times, and that asynchronous
+// scheduling is on if the version is not a release number (async_assumed).
 func (d *Deployment) Assumed() []trace.Finding {
 	e := &d.Engine
 	out := d.NotModelled()
@@ -93,8 +93,8 @@ func unmeasuredDevice(device string) []trace.Finding {
 const turing = "T4-16GB"
 
 // refuseLimits returns an error for the first setting whose effect on step times is not modelled.
-// layered: step times are sums over layers (spec 1.3), which model some settings that others do
-// not.
+// layered is set if step times are sums over layers (spec 1.3), which model some settings that
+// others do not.
 func (d *Deployment) refuseLimits(layered bool) error {
 	for _, h := range vllm.Reached(d.setting, d.Model.IsMoE()) {
 		if h.Refused && !(layered && h.Layered) {

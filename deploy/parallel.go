@@ -62,10 +62,10 @@ func (d *Deployment) WithoutDrafts() *Deployment {
 	return &own
 }
 
-// Plain returns the deployment that a step-time model is asked about: without speculation, pipeline
+// Plain returns the deployment for which a step-time model is asked: without speculation, pipeline
 // stages and transfers, which only the schedule depends on. A step takes as long with pipeline
 // stages as without. For step times that are not sums over layers (layered false) the other ranks
-// of a model with experts are left out too.
+// of a model with experts are removed too.
 func (d *Deployment) Plain(layered bool) *Deployment {
 	spreads := d.SpreadsExperts() && !layered
 	if d.PP <= 1 && !d.Engine.SpeculativeDecoding && !spreads && d.Engine.Transfers() == "" {
@@ -112,10 +112,11 @@ func (d *Deployment) Balanced() (ranks, servers int64) {
 	return ranks, ranks
 }
 
-// ExchangeUs estimates the time in a step, us, in which the ranks of a model with experts send the hidden
-// states of tokens (of all ranks) to the experts and back. With all-gather and reduce-scatter, vLLM's default,
-// every rank receives the tokens of all others in each layer with experts; with an all-to-all back end a
-// token goes to at most top-k ranks. 0 without ranks.
+// ExchangeUs returns an estimate of the time in a step, us, in which the ranks of a model with
+// experts send the hidden states of tokens (of all ranks) to the experts and back. With all-gather
+// and reduce-scatter, vLLM's default, every rank receives the tokens of all others in each layer
+// with experts; with an all-to-all back end a token goes to at most top-k ranks. It is 0 without
+// ranks.
 func (d *Deployment) ExchangeUs(tokens float64) float64 {
 	m, h := &d.Model, &d.Hardware
 	if !m.IsMoE() || d.DP < 2 || !(h.InterconnectBandwidthGBs > 0) {

@@ -22,7 +22,7 @@ type document struct {
 	drafts  string     // the config.json that was read of a draft model
 }
 
-// read reads every section of run.yaml; the model is loaded afterwards.
+// read returns every section of run.yaml; the model is loaded afterwards.
 func (d *document) read(root *yaml.Node) *runFile {
 	f := newRunFile()
 	top := d.Section(root, "")
@@ -215,7 +215,7 @@ func isNearBlocks(n, of int64) bool {
 	return math.Abs(float64(n-of)) <= math.Max(2, 0.01*float64(of))
 }
 
-// keepFlags keeps the other flags of `vllm serve`, and fails on any other key.
+// keepFlags stores the other flags of `vllm serve`, and fails on any other key.
 func (d *document) keepFlags(e *vllm.Engine, s *files.Section) {
 	for _, key := range s.Others() {
 		if !isServeFlag(key.Value, e.VLLMVersion) {
@@ -250,7 +250,7 @@ func sharedPrefixKeys(into *trace.Opt[int64]) []files.Key {
 	return []files.Key{key, asOption}
 }
 
-// readPhases reads the phases of the run, which may not overlap.
+// readPhases returns the phases of the run, which may not overlap.
 func (d *document) readPhases(top *files.Section) []Phase {
 	var phases []Phase
 	items, nodes := top.Items("phases")
@@ -285,7 +285,8 @@ func (d *document) readPhases(top *files.Section) []Phase {
 	return phases
 }
 
-// datasheet finds a device in the hardware.json beside run.yaml, then among the built-in ones.
+// datasheet returns a device in the hardware.json beside run.yaml, or else one of the built-in
+// ones. It returns false if there is none.
 func (d *document) datasheet(name string) (Hardware, bool) {
 	for _, h := range d.sheets {
 		if name != "" && aliasKey(h.Name) == aliasKey(name) {

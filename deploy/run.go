@@ -25,28 +25,28 @@ const RunFile = "run.yaml"
 // ones.
 const hardwareFile = "hardware.json"
 
-// minimalRunYAML is the shortest run.yaml that loads beside a config.json: what
-// cannot be guessed. Everything else has vLLM's own default (see docs/run-yaml.md).
+// minimalRunYAML is the shortest run.yaml that loads beside a config.json: the settings that cannot
+// be guessed. All others have vLLM's own default (see docs/run-yaml.md).
 const minimalRunYAML = "{model: {config: config.json}, hardware: {name: H100}, " +
 	"vllm: {version: 0.15.1, max_num_seqs: 256, max_num_batched_tokens: 8192}}"
 
-// LoadRun reads dir/run.yaml and the model's config.json it names. Each set is one "key.path=value"
-// that supplies or overrides a field, such as "vllm.max_num_seqs=128"; if they supply all required
-// fields, run.yaml may be absent. Unknown keys, wrong types and impossible values are
-// trace.SyntaxErrors with file, line and column; one error lists all missing fields. With an error
-// the result is nil, or has only a name.
+// LoadRun returns the deployment that dir/run.yaml and the model's config.json it names describe.
+// Each set is one "key.path=value" that supplies or overrides a field, such as
+// "vllm.max_num_seqs=128"; if they supply all required fields, run.yaml may be absent. Unknown
+// keys, wrong types and impossible values are trace.SyntaxErrors with file, line and column; one
+// error lists all missing fields. With an error the result is nil, or has only a name.
 func LoadRun(dir string, set ...string) (*Deployment, error) {
 	return LoadRunFile(filepath.Join(dir, RunFile), set...)
 }
 
-// LoadRunFile is LoadRun for a description of another name; file names in it
-// are relative to its folder.
+// LoadRunFile does what LoadRun does for a description of another name; file names in it are
+// relative to its folder.
 func LoadRunFile(name string, set ...string) (*Deployment, error) {
 	dir := filepath.Dir(name)
 	return loadRun(files.DirFS(dir), filepath.Base(name), dir, set)
 }
 
-// LoadSettings is LoadRun without a file: the settings supply everything.
+// LoadSettings does what LoadRun does without a file: the settings supply everything.
 func LoadSettings(set ...string) (*Deployment, error) {
 	return loadRun(embed.FS{}, SettingsName, "", set)
 }
@@ -180,8 +180,8 @@ func (d *document) loadModel(fsys fs.FS, dir string, f *runFile) {
 	}
 }
 
-// readConfig reads the config.json that run.yaml names, and the hf_quant_config.json beside it if
-// there is one.
+// readConfig returns the config.json that run.yaml names, and reads the hf_quant_config.json beside
+// it if there is one.
 func (d *document) readConfig(fsys fs.FS, dir string, f *runFile) (text []byte) {
 	quantName := model.QuantConfigName(f.config)
 	for _, name := range []string{f.config, quantName} {

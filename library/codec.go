@@ -93,7 +93,7 @@ func (t *Table) pack() []byte {
 	return enc.EncodeAll(out, nil)
 }
 
-// unpack fills Series from the bytes of pack.
+// unpack sets Series from the bytes that pack made.
 func (t *Table) unpack(packed []byte) (err error) {
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<28))
 	if err != nil {

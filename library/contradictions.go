@@ -15,8 +15,8 @@ const leastSlower = 1.03
 // leastShare is the share of a step's kernel time that a slower row must cost to be named.
 const leastShare = 0.005
 
-// Contradictions names the rows of a step that are slower than they can be: slower than at half the
-// tensor parallelism, than with bfloat16 weights or, on H200, than on H100. Each comes with the
+// Contradictions returns the rows of a step that are slower than they can be: slower than at half
+// the tensor parallelism, than with bfloat16 weights or, on H200, than on H100. Each comes with the
 // tokens of the batch in which it costs most of the step.
 func Contradictions(d *deploy.Deployment, s *Step, o Options) (out []string) {
 	compare := func(what string, d deploy.Deployment, o Options) {
@@ -43,7 +43,7 @@ func Contradictions(d *deploy.Deployment, s *Step, o Options) (out []string) {
 	return out
 }
 
-// slowerThan lists the operators that take longer than those of the same name in another step, in
+// slowerThan returns the operators that take longer than those of the same name in another step, in
 // the order of the plan.
 func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 	type kind struct {

@@ -150,8 +150,8 @@ func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
 }
 
 // IntervalsOf returns the intervals that are stated for a step in a load, and the axes on which it
-// lies outside of what its family was measured with. Outside, and where no server of the family was
-// measured, they are those of families that were held out.
+// lies outside of what its family was measured with. Outside, and if no server of the family was
+// measured, the intervals are those of families that were held out.
 func (c *Corrections) IntervalsOf(s *Step, a *Asked) (out Intervals, outside []string) {
 	j, _ := c.JudgedAs(s)
 	if j == nil {

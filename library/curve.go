@@ -31,7 +31,8 @@ func (c *curve) usAt(x, power float64) float64 {
 	return c.y[i-1] + t*(c.y[i]-c.y[i-1])
 }
 
-// usOnLine is usAt for curves that grow with the slope of their last two points beyond the last.
+// usOnLine returns what usAt does, except that beyond the last point the curve continues with the
+// slope of its last two points.
 func (c *curve) usOnLine(x float64) float64 {
 	n := len(c.x)
 	if x <= c.x[n-1] || n < 2 {
@@ -113,8 +114,8 @@ func (c curve) scaled(by float64) curve {
 }
 
 // lighter returns the curve over tokens of a layer whose weights have only a share of the bytes.
-// reads(x) is how much of the weights x tokens read, relative to one token. Only the bytes that are
-// not read save time: the computation takes as long as before.
+// reads(x) is how much of the weights x tokens read, relative to one token. Only the time of the
+// bytes that are not read is saved: the computation takes as long as before.
 func (c curve) lighter(share float64, reads func(x float64) float64) curve {
 	return curveOver(c.x, func(x float64) float64 {
 		us := c.usAt(x, 1)
@@ -140,8 +141,8 @@ type row struct {
 	us     float64
 }
 
-// mergeRows makes one curve of the rows of a key. Of the repeats of one kernel it takes the median,
-// of several kernels the fastest, which an engine would choose.
+// mergeRows returns one curve of the rows of a key. Of the repeats of one kernel it uses the
+// median, of several kernels the fastest, which an engine would choose.
 func mergeRows(rows []row) curve {
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.x, b.x), cmp.Compare(a.source, b.source), cmp.Compare(a.us, b.us))

@@ -10,8 +10,9 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Intervals are half widths, as ratios, of the intervals that nine in ten held-out measurements lie
-// in. E2E and throughput of a point are derived: E2E is TTFT + (n - 1) TPOT, throughput clients / E2E.
+// Intervals are half widths, as ratios, of the intervals that contain nine in ten held-out
+// measurements. E2E and throughput of a point are derived: E2E is TTFT + (n - 1) TPOT, throughput
+// clients / E2E.
 type Intervals struct {
 	TTFT       float64 `yaml:"ttft" json:"ttft"`
 	ITL        float64 `yaml:"itl" json:"itl"`
@@ -63,8 +64,8 @@ const (
 // tablesRelease is the newest release whose kernels the tables have.
 var tablesRelease = vllm.Release{0, 24}
 
-// Outside names the axes on which a prediction lies outside of the measured domain, with what was
-// asked and what was measured.
+// Outside returns the axes on which a prediction lies outside of the measured domain, with the
+// value asked for and the measured range.
 func (m *Domain) Outside(a *Asked) (axes []string) {
 	add := func(format string, args ...any) { axes = append(axes, fmt.Sprintf(format, args...)) }
 	between := func(axis string, n int64, measured [2]int64, below, above int64) {

@@ -59,7 +59,8 @@ func (g *GPU) Write(w io.Writer) error {
 	return err
 }
 
-// Read reads the file of a GPU. name is the file's name for errors. Code: bad_kernel_table.
+// Read returns the tables in the file of a GPU. name is the file's name for errors. Code:
+// bad_kernel_table.
 func Read(data []byte, name string) (*GPU, error) {
 	damaged := func(format string, args ...any) error {
 		return trace.Errorf(BadTable, "%s: "+format, append([]any{name}, args...)...).WithHint("make it again: blis-train library build")

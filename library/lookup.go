@@ -50,10 +50,13 @@ type where struct {
 	words  []string
 }
 
-// equals and hasWord make conditions.
-func equals(column string, value int64) where      { return where{column: column, value: value} }
+// equals returns the condition that a column has the value.
+func equals(column string, value int64) where { return where{column: column, value: value} }
+
+// hasWord returns the condition that a column has one of the words.
 func hasWord(column string, words ...string) where { return where{column: column, words: words} }
 
+// describe returns the condition in words.
 func (w where) describe() string {
 	if w.words != nil {
 		return w.column + " " + strings.Join(w.words, " or ")

@@ -84,7 +84,7 @@ type binder struct {
 	failed error // the first error
 }
 
-// Bind makes the plan of a deployment's step, one operator per kernel shape. Codes:
+// Bind returns the plan of a deployment's step, one operator for each kernel shape. Codes:
 // kernel_rows_missing, and those of deploy.
 func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	o.Load = cmp.Or(o.Load, DefaultLoad)

@@ -96,9 +96,9 @@ func (b *binder) addPrefill(name, shape, dtype string, times, launch float64, f 
 	})
 }
 
-// chunkTimes derives the time of a chunk of n tokens behind v cached ones from that of whole
-// prompts, c, by the number of query and key pairs; it is at least the time of reading the cache.
-// launch is the time of the shortest prompt.
+// chunkTimes returns a function of the time of a chunk of n tokens behind v cached ones, derived
+// from that of whole prompts, c, by the number of query and key pairs; the time is at least that of
+// reading the cache. launch is the time of the shortest prompt.
 func chunkTimes(c curve, window int64, read func(context float64) float64) (launch float64, one func(n, v float64) float64) {
 	return c.y[0], func(n, v float64) float64 {
 		us := c.usAt(n, 2)

@@ -31,7 +31,7 @@ func dtypesOf(q *model.Quant) []string {
 	return []string{q.Algorithm}
 }
 
-// dtypes is dtypesOf, or bfloat16 where the options ask for it.
+// dtypes returns what dtypesOf does, or bfloat16 if the options ask for it.
 func (b *binder) dtypes(q *model.Quant) []string {
 	if b.o.BF16 {
 		return []string{bf16}

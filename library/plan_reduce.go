@@ -40,9 +40,10 @@ type fusedReduce struct {
 	note  string            // what stands in for its times
 }
 
-// fusedReduce returns the fused kernel of the deployment. The published times are of B200. The other
-// GPUs of compute capability 10 have the same links and take them; on Hopper the all-reduce alone
-// stands in, because the norm that is saved costs more than what the fused kernel adds.
+// fusedReduce returns the fused kernel (all-reduce and norm in one) of the deployment. The
+// published times are of B200. The other GPUs of compute capability 10 have the same links and get
+// the same times. On Hopper the time of the all-reduce alone is used, because the norm that is
+// saved costs more than what the fused kernel adds.
 func (b *binder) fusedReduce() fusedReduce {
 	f := fusedReduce{most: b.d.FusedAllReduceBytes()}
 	if f.most == 0 {

@@ -21,7 +21,7 @@ type tokens struct {
 	captured bool
 }
 
-// NewPricer prices a step.
+// NewPricer returns a pricer of the step, which computes the times of many batches.
 func (s *Step) NewPricer() *Pricer {
 	p := &Pricer{Step: s, byTokens: map[tokens]Parts{}, bySequences: map[float64]Parts{}}
 	for i := range s.Operators {

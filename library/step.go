@@ -67,7 +67,7 @@ type Batch struct {
 	Imbalance float64
 }
 
-// BatchOf adds up a batch.
+// BatchOf returns the sums over the chunks of a batch.
 func BatchOf(chunks []trace.Chunk) (b Batch) {
 	for _, c := range chunks {
 		n, cached := float64(c.New), float64(c.Computed)
@@ -157,8 +157,8 @@ type StepTime struct {
 	StepMs      float64   // the whole step, with the corrections learned from servers
 }
 
-// Time predicts the time of a batch: of each operator from the kernel tables, and of the step with
-// the corrections of its GPU and of the host's work.
+// Time returns the predicted time of a batch, ms: of each operator from the kernel tables, and of
+// the step with the corrections of its GPU and of the host's work.
 func (s *Step) Time(b *Batch) StepTime {
 	t := StepTime{OperatorsMs: s.Us(b)}
 	for i, us := range t.OperatorsMs {

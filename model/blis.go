@@ -32,8 +32,8 @@ type BLISReading struct {
 // 2 or more counts.
 var blisExperts = []string{"num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts", "num_routed_experts"}
 
-// blisReading reads the values of config.json as BLIS does; nil where that gives the model's own
-// fields.
+// blisReading returns the values of config.json as BLIS reads them; nil if these are the model's
+// own fields.
 func (c *hfConfig) blisReading(m *Model) *BLISReading {
 	plain := m.plainReading()
 	r := BLISReading{NumHeads: c.countOr("num_attention_heads", "n_head"), BytesPerWeight: c.blisWeights(m)}

@@ -86,7 +86,7 @@ func BuiltInConfig(id string) (config, quant []byte) {
 	return builtIn()[name+configEnding], builtIn()[name+"_hf_quant"+configEnding]
 }
 
-// LoadBuiltIn reads the built-in model of opts.ID.
+// LoadBuiltIn returns the built-in model opts.ID.
 func LoadBuiltIn(opts Options) (Model, error) {
 	config, quant := BuiltInConfig(opts.ID)
 	opts.QuantConfig = quant

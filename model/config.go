@@ -34,8 +34,8 @@ type Options struct {
 	MaxModelLen         trace.Opt[int64] // tokens; a window it never exceeds is inactive
 }
 
-// Load reads a Hugging Face config.json (spec#model-fields). file is the name
-// in error messages. Rejections are trace.SyntaxError with their code.
+// Load returns the model that a Hugging Face config.json describes (spec#model-fields). file is the
+// name in error messages. Rejections are trace.SyntaxError with their code.
 func Load(r io.Reader, file string, opts Options) (Model, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -122,8 +122,10 @@ func (c *hfConfig) firstKey(keys ...string) (key string, value any) {
 // maxDimension is far above any model's dimensions, and products of two are exact in int64.
 const maxDimension = 1 << 30
 
+// has reports whether a key has a value.
 func (c *hfConfig) has(key string) bool { return c.values[key] != nil }
 
+// text returns a text; "" if it is absent.
 func (c *hfConfig) text(key string) string {
 	s, _ := c.values[key].(string)
 	return s
@@ -154,8 +156,8 @@ func (c *hfConfig) readCount(keys ...string) (n int64, ok bool) {
 // unlimited are the fields in which -1 means no limit.
 var unlimited = []string{"max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "moe_layer_end_index"}
 
-// countOr is readCount for an optional field: absent, null, 0 and false all give 0, and so does -1
-// in the fields of unlimited.
+// countOr returns what readCount does for an optional field: absent, null, 0 and false all give 0,
+// and so does -1 in the fields of unlimited.
 func (c *hfConfig) countOr(keys ...string) int64 {
 	key, v := c.firstKey(keys...)
 	if n, isInt := wholeNumber(v); v == nil || v == false || isInt && (n == 0 || n == -1 && slices.Contains(unlimited, key)) {
@@ -165,7 +167,7 @@ func (c *hfConfig) countOr(keys ...string) int64 {
 	return n
 }
 
-// requireCount is readCount for a required field.
+// requireCount returns what readCount does for a required field.
 func (c *hfConfig) requireCount(keys ...string) int64 {
 	n, ok := c.readCount(keys...)
 	if !ok {
@@ -192,6 +194,7 @@ func (c *hfConfig) layerOr(key string, def int64) int64 {
 	return n
 }
 
+// isType reports whether model_type is one of these.
 func (c *hfConfig) isType(types ...string) bool { return slices.Contains(types, c.text("model_type")) }
 
 // wholeNumber returns a JSON number that is an integer, also one written as 4096.0.
@@ -222,7 +225,7 @@ func showValue(v any) string {
 	return string(b)
 }
 
-// decodeJSON reads one JSON object; errors carry line and column.
+// decodeJSON returns one JSON object; errors have line and column.
 func decodeJSON(text []byte, file string) (map[string]any, error) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	dec := json.NewDecoder(bytes.NewReader(plainJSON(text)))
@@ -250,9 +253,9 @@ func decodeJSON(text []byte, file string) (map[string]any, error) {
 	return values, nil
 }
 
-// plainJSON replaces the words Infinity and NaN, which Python's json writes and Go's refuses, by ""
-// padded with spaces to their length, so that places in errors stay right. The reader then refuses
-// them where it needs a number.
+// plainJSON returns a text with the words Infinity and NaN, which Python's json writes and Go's
+// refuses, replaced by "" padded with spaces to their length, so that places in errors stay right.
+// The reader then refuses them if it needs a number.
 func plainJSON(text []byte) []byte {
 	inString := false
 	out := text
@@ -379,8 +382,8 @@ var (
 	blisFP8Name    = regexp.MustCompile(`(?i)(?:^|[._/-])fp8(?:$|[._-])`)
 )
 
-// ReadDecoderFile reads a config.json, and the quantization file beside it if there is one
-// ([QuantConfigName]).
+// ReadDecoderFile returns the layers in a config.json, and in the quantization file beside it if
+// there is one ([QuantConfigName]).
 func ReadDecoderFile(name string, opts Options) (*Decoder, error) {
 	config, err := files.Read(name, MaxFileSize, false)
 	if err != nil {
@@ -402,15 +405,15 @@ func QuantConfigName(config string) string {
 	return filepath.Join(filepath.Dir(config), "hf_quant_config.json")
 }
 
-// ReadDecoder reads the text of a config.json and, when not nil, of its hf_quant_config.json as layers.
-// Errors are trace.SyntaxErrors with the place of the key and a hint.
+// ReadDecoder returns the layers in the text of a config.json and, when not nil, of its
+// hf_quant_config.json. Errors are trace.SyntaxErrors with the place of the key and a hint.
 func ReadDecoder(config, quant []byte, file string, opts Options) (*Decoder, error) {
 	opts.QuantConfig = quant
 	m, err := Load(bytes.NewReader(config), file, opts)
 	return m.Decoder, err
 }
 
-// decoder reads the layers, their quantization and the cache's type; nil with an error in c.err.
+// decoder returns the layers, their quantization and the cache's type; nil with an error in c.err.
 func (c *hfConfig) decoder(raw, side map[string]any, opts Options) *Decoder {
 	f := c.family(raw, opts.Assume, opts.NumMLPProj)
 	if f == nil {

@@ -65,7 +65,7 @@ var everydayModels = []publishedShape{
 	{"HuggingFaceTB/SmolLM3-3B", 3075098624, `{"model_type":"smollm3","hidden_size":2048,"intermediate_size":11008,"num_hidden_layers":36,"num_attention_heads":16,"num_key_value_heads":4,"vocab_size":128256,"max_position_embeddings":65536,"tie_word_embeddings":true,"torch_dtype":"bfloat16"}`},
 }
 
-// context changes the longest context alone.
+// context returns the change of the longest context alone.
 func context(tokens int) map[string]any { return map[string]any{"max_position_embeddings": tokens} }
 
 // sameShapes are trained anew, distilled or prolonged, with the layers of the model they name.
@@ -108,8 +108,8 @@ var sameShapes = []sameShape{
 	{"zai-org/GLM-4.6", "zai-org/GLM-4.7", nil},
 }
 
-// SameShapeAs returns the built-in model whose layers stand for those of another built-in one; "":
-// it has its own.
+// SameShapeAs returns the built-in model whose layers are used for those of another built-in one;
+// "" if it has layers of its own.
 func SameShapeAs(id string) string {
 	for _, s := range sameShapes {
 		if s.id == id {

@@ -6,7 +6,8 @@ import (
 )
 
 // modelFamily has the properties of some types of models that their config.json does not state: the
-// values of absent keys in their Hugging Face configuration class, and what no key says.
+// values of absent keys in their Hugging Face configuration class, and properties for which there
+// is no key.
 type modelFamily struct {
 	types []string // values of model_type, without the suffix _text
 

@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// states lists what the mixer caches on one of t tensor-parallel GPUs, with b bytes per cached
-// value (spec#model-cache).
+// states returns what the mixer caches on one of t tensor-parallel GPUs, with b bytes for each
+// cached value (spec#model-cache).
 func (m *Mixer) states(b float64, t int64) []State {
 	var out []State
 	if m.Index != nil && !m.Index.Shared && m.Kind != Compressed {
@@ -45,7 +45,7 @@ func (m *Mixer) states(b float64, t int64) []State {
 // type: the key is fp8 with a scale of 4 B for 128 values.
 func indexBytes(dim int64) float64 { return float64(dim) + 4*float64(dim)/128 }
 
-// compressedStates lists the caches of DeepSeek-V4: a window in every layer, an entry per Ratio
+// compressedStates returns the caches of DeepSeek-V4: a window in every layer, an entry for Ratio
 // tokens, and the tokens that the compressor has not yet turned into an entry, as fp32 values and
 // gates of Overlap x Ratio tokens.
 func (m *Mixer) compressedStates(b float64) []State {
@@ -94,8 +94,8 @@ type Cache struct {
 	StateBytes     float64 // of the states whose size does not depend on the tokens
 }
 
-// Cache adds up the caches of all layers on one of t tensor-parallel GPUs, at b bytes a cached
-// value.
+// Cache returns the sums of the caches of all layers on one of t tensor-parallel GPUs, with b bytes
+// for each cached value.
 func (d *Decoder) Cache(b float64, t int64) Cache {
 	var c Cache
 	for i := range d.Layers {
@@ -119,8 +119,8 @@ func (d *Decoder) Cache(b float64, t int64) Cache {
 	return c
 }
 
-// KVGroup is a set of layers with one block table. Every group takes its own blocks from one pool
-// (spec#kv-groups).
+// KVGroup is a set of layers with one block table. Every group allocates its own blocks from one
+// pool (spec#kv-groups).
 type KVGroup struct {
 	Kind   StateKind `json:"kind"`
 	Window int64     `json:"window,omitempty"` // tokens; 0: all
@@ -144,10 +144,11 @@ type layerCache struct {
 	bytes  float64 // of a token, or of a request
 }
 
-// KVPool lays out the cache as vLLM's manager does (vllm/v1/core/kv_cache_utils.py). Layers with
-// equal caches form groups. All groups have the same number of layers: that of the rarest cache, or
-// of the most frequent one when it has less than 1.5 times as many. Pages of all groups are made
-// equally large, by blocks of more tokens and then by padding.
+// KVPool returns the layout of the cache as vLLM's manager makes it
+// (vllm/v1/core/kv_cache_utils.py). Layers with equal caches form groups. All groups have the same
+// number of layers: that of the rarest cache, or of the most frequent one if it has less than 1.5
+// times as many. Pages of all groups are made equally large, by blocks of more tokens and then by
+// padding.
 //
 // blockSize is --block-size. ok is false for models that cache nothing, and for DeepSeek-V4 under
 // releases whose layout is not known.
@@ -224,11 +225,11 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 // models/deepseek_v4).
 var WidestPagesSince = vllm.Release{0, 27}
 
-// packedPool lays out DeepSeek-V4's cache (vllm/models/deepseek_v4). There is one block table for
-// the entries and index keys of all layers, and others for their windows and for the pending tokens
-// of the compressors of ratio 4 and 128. A table of many layers is split into tables of size layers
-// each, with the size for which the least is padded. A block of the pool has the size of the widest
-// table.
+// packedPool returns the layout of DeepSeek-V4's cache (vllm/models/deepseek_v4). There is one
+// block table for the entries and index keys of all layers, and others for their windows and for
+// the pending tokens of the compressors of ratio 4 and 128. A table of many layers is split into
+// tables of size layers each, with the size for which the least is padded. A block of the pool has
+// the size of the widest table.
 func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	whole := d.whole
 	if whole == nil {

@@ -211,6 +211,7 @@ type State struct {
 	Window int64   `json:"window,omitempty"` // tokens
 }
 
+// hasExperts reports whether any layer has experts.
 func (d *Decoder) hasExperts() bool {
 	return slices.ContainsFunc(d.Layers, func(l Layer) bool { return l.FFN != nil && l.FFN.Kind == Experts })
 }

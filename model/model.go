@@ -140,7 +140,7 @@ const (
 // head included.
 func (m *Model) WeightBytes() float64 { return m.Layers().WeightBytes() }
 
-// RefusedModel turns the error of a config.json that [Load] refuses into warnings, for callers that
+// RefusedModel returns the error of a config.json that [Load] refuses as warnings, for callers that
 // continue without the model.
 func RefusedModel(err error) []trace.Finding {
 	var e *trace.SyntaxError
@@ -150,7 +150,7 @@ func RefusedModel(err error) []trace.Finding {
 	return []trace.Finding{trace.Findingf(e.Code, "%s: %s; extract refuses it%s", e.File, e.Msg, strings.TrimSuffix("; "+e.Hint, "; "))}
 }
 
-// NotModelled warns of parts of the model that step times do not cover.
+// NotModelled returns warnings about parts of the model that step times do not cover.
 func (m *Model) NotModelled() (out []trace.Finding) {
 	if len(m.Encoders) > 0 {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the encoder's time for images, video and audio is not told apart; use "+

@@ -24,8 +24,8 @@ func collapseEqual(v any) any {
 	return v
 }
 
-// withDefaults renames the family's keys to those that the reader knows, and sets absent keys to
-// the family's defaults; inner is whether the values come from a text_config. It returns the keys
+// withDefaults renames the family's keys to those that the reader uses, and sets absent keys to the
+// family's defaults. inner is set if the values come from a text_config. It returns the keys that
 // it set and the sizes that are null, sorted.
 func (c *hfConfig) withDefaults(f *modelFamily, inner bool) []string {
 	var keys []string

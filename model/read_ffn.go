@@ -102,11 +102,12 @@ func (r *layerReader) expertLayers() []bool {
 	return out
 }
 
+// numExperts returns the number of routed experts.
 func (r *layerReader) numExperts() int64 {
 	return r.countOr("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 }
 
-// readFFN reads the ffn of the current layer.
+// readFFN returns the FFN of the current layer.
 func (r *layerReader) readFFN() *FFN {
 	if block := r.searchedBlock(); block != nil {
 		return r.readSearchedFFN(block)
@@ -117,7 +118,7 @@ func (r *layerReader) readFFN() *FFN {
 	return r.readDense()
 }
 
-// readDense reads a dense MLP.
+// readDense returns a dense MLP.
 func (r *layerReader) readDense() *FFN {
 	f := &FFN{Kind: Dense, Projections: r.f.mlpMatrices, Width: r.denseWidth()}
 	if r.i >= r.layers-r.layerOr("num_kv_shared_layers", 0) && r.flag("use_double_wide_mlp", false) {
@@ -127,7 +128,7 @@ func (r *layerReader) readDense() *FFN {
 	return f
 }
 
-// readSearchedFFN reads the FFN of a layer from an architecture search (nemotron-nas). ffn_mult m
+// readSearchedFFN returns the FFN of a layer from an architecture search (nemotron-nas). ffn_mult m
 // stands for a width of 2 m h / 3, rounded up to a multiple of 256.
 func (r *layerReader) readSearchedFFN(block map[string]any) *FFN {
 	config := r.object(block, "ffn")
@@ -176,7 +177,7 @@ func (r *layerReader) mlpLinears(width int64, name string) []Linear {
 	return []Linear{up, down}
 }
 
-// readExperts reads experts, router, shared experts and a parallel dense MLP.
+// readExperts returns experts, router, shared experts and a parallel dense MLP.
 func (r *layerReader) readExperts() *FFN {
 	f := &FFN{Kind: Experts, Projections: r.f.mlpMatrices, Experts: r.numExperts(),
 		TopK:   r.requireCount("num_experts_per_tok", "moe_topk", "moe_k", "num_experts_per_token", "top_k_experts", "moe_top_k"),

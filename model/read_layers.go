@@ -122,7 +122,7 @@ func (r *layerReader) layerCount() int64 {
 
 const maxLayers = 10_000
 
-// readLayer reads one layer whose mixer is of the given kind.
+// readLayer returns one layer whose mixer is of the given kind.
 func (r *layerReader) readLayer(kind layerKind) Layer {
 	var l Layer
 	blocks := int64(2)
@@ -173,7 +173,7 @@ func (r *layerReader) hyperParams(head int64) int64 {
 	return mix*m*r.h + mix + 3
 }
 
-// extraParams counts the parameters of a layer outside mixer, FFN and norms.
+// extraParams returns the number of parameters of a layer outside mixer, FFN and norms.
 func (r *layerReader) extraParams(ffn *FFN) int64 {
 	n := 2 * r.hyperParams(0)
 	if r.countOr("attn_res_block_size") > 0 {
@@ -211,7 +211,7 @@ const (
 // alternates reports whether each layer is either a mixer or an FFN, not both.
 func (r *layerReader) alternates() bool { return r.isType("nemotron_h") }
 
-// layerKinds reads the kind of every layer.
+// layerKinds returns the kind of every layer.
 func (r *layerReader) layerKinds() []layerKind {
 	kinds := make([]layerKind, r.layers)
 	if list, key := r.statedKinds(); list != nil {

@@ -9,9 +9,10 @@ import (
 	"strconv"
 )
 
+// itoa returns a number as text.
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// readMixer reads the mixer of the current layer.
+// readMixer returns the mixer of the current layer.
 func (r *layerReader) readMixer(kind layerKind) *Mixer {
 	switch kind {
 	case noMixer:
@@ -44,7 +45,7 @@ func (r *layerReader) readMixer(kind layerKind) *Mixer {
 // attn returns the checkpoint's name of a module of the attention block.
 func (r *layerReader) attn(module string) string { return r.f.attnModule + "." + module }
 
-// readGQA reads attention with grouped heads.
+// readGQA returns attention with grouped heads.
 func (r *layerReader) readGQA(kind layerKind) *Mixer {
 	m := &Mixer{Kind: GQA, Heads: r.requireCount("num_attention_heads", "n_head"), Gate: r.outputGate()}
 	m.Sink = r.f.sinks || kind == windowLayer && r.flag("add_swa_attention_sink_bias", false) ||
@@ -224,7 +225,7 @@ func (r *layerReader) blockIndex(m *Mixer) {
 	m.Small += 2 * x.Dim
 }
 
-// readMLA reads multi-head latent attention.
+// readMLA returns multi-head latent attention.
 func (r *layerReader) readMLA() *Mixer {
 	m := &Mixer{
 		Kind:   MLA,
@@ -261,8 +262,8 @@ func (r *layerReader) readMLA() *Mixer {
 	return m
 }
 
-// tokenIndex reads the index of DeepSeek-V3.2 and GLM-5, which selects tokens. A shared index uses
-// an earlier layer's selection.
+// tokenIndex returns the index of DeepSeek-V3.2 and GLM-5, which selects tokens. A shared index
+// uses an earlier layer's selection.
 func (r *layerReader) tokenIndex() *Index {
 	x := &Index{
 		Heads: r.requireCount("index_n_heads"),
@@ -280,7 +281,8 @@ func (r *layerReader) tokenIndex() *Index {
 	return x
 }
 
-// readCompressed reads DeepSeek-V4's attention: a window, and entries of compress_ratios[i] tokens.
+// readCompressed returns DeepSeek-V4's attention: a window, and entries of compress_ratios[i]
+// tokens.
 func (r *layerReader) readCompressed() *Mixer {
 	ratios, _ := r.values["compress_ratios"].([]any)
 	if ratios == nil {
@@ -377,7 +379,7 @@ func (r *layerReader) convBytes() float64 {
 	return cmp.Or(DTypeBytes(r.opts.MambaCacheDType), r.d.DTypeBytes)
 }
 
-// readDelta reads a gated delta rule: Qwen's gdn, or Kimi's kda, which decays each dimension of a
+// readDelta returns a gated delta rule: Qwen's gdn, or Kimi's kda, which decays each dimension of a
 // key separately.
 func (r *layerReader) readDelta(form string) *Mixer {
 	m := &Mixer{Kind: Delta, Form: form, ConvBytes: r.convBytes(), Gate: "element"}
@@ -400,7 +402,7 @@ func (r *layerReader) readDelta(form string) *Mixer {
 	return m
 }
 
-// readKDA reads Kimi Delta Attention.
+// readKDA returns the mixer m as Kimi Delta Attention.
 func (r *layerReader) readKDA(m *Mixer) *Mixer {
 	c := r.readerWithin(r.object(r.values, "linear_attn_config"))
 	m.Heads, m.DimK, m.Conv = c.requireCount("num_heads"), c.requireCount("head_dim"), c.requireCount("short_conv_kernel_size")
@@ -429,7 +431,7 @@ func (r *layerReader) readKDA(m *Mixer) *Mixer {
 	return m
 }
 
-// readMamba2 reads a state space with scalar decay per head.
+// readMamba2 returns a state space with scalar decay in each head.
 func (r *layerReader) readMamba2() *Mixer {
 	m := &Mixer{
 		Kind:        Mamba2,
@@ -455,7 +457,7 @@ func (r *layerReader) readMamba2() *Mixer {
 	return m
 }
 
-// readMamba1 reads a selective state space.
+// readMamba1 returns a selective state space.
 func (r *layerReader) readMamba1() *Mixer {
 	m := &Mixer{
 		Kind:       Mamba1,
@@ -481,7 +483,7 @@ func (r *layerReader) readMamba1() *Mixer {
 	return m
 }
 
-// readLightning reads MiniMax's linear attention.
+// readLightning returns MiniMax's linear attention.
 func (r *layerReader) readLightning() *Mixer {
 	m := &Mixer{Kind: Lightning, Heads: r.requireCount("num_attention_heads"), StateBytes: 4}
 	m.KVHeads, m.DimK = m.Heads, r.headDim(m.Heads)

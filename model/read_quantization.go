@@ -36,7 +36,7 @@ type scheme struct {
 	Block     [2]int64
 }
 
-// nameRule gives the scheme of modules whose name a regular expression matches from the beginning
+// nameRule is the scheme of the modules whose name a regular expression matches from the beginning
 // (Python's re.match); nil: not quantized.
 type nameRule struct {
 	re     *regexp.Regexp
@@ -249,8 +249,8 @@ var schemes = map[string]scheme{
 	"W4A8_MXFP4_FP8":            {Bits: 4, Act: 8, Group: 32, Scale: 1},
 }
 
-// readQuantizer reads quantization_config of config.json, otherwise the hf_quant_config.json in the
-// same folder (side), which is vLLM's order.
+// readQuantizer returns the quantization in quantization_config of config.json, or else in the
+// hf_quant_config.json of the same folder (side), which is vLLM's order.
 func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag string) *quantizer {
 	bits := int64(8 * dtypeBytes)
 	q := &quantizer{c: c, plain: Quant{BytesPerWeight: dtypeBytes, Bits: bits, ActivationBits: bits}}
@@ -393,7 +393,8 @@ func (q *quantizer) readNamed(config map[string]any, where string) {
 	}
 }
 
-// groupSize reads the number of weights that share a scale: -1 for a row; other if v is not stated.
+// groupSize returns the number of weights that share a scale: -1 for a row; other if v is not
+// stated.
 func (q *quantizer) groupSize(v any, other int64, where string) int64 {
 	if v == nil || v == json.Number("") {
 		return other
@@ -405,7 +406,8 @@ func (q *quantizer) groupSize(v any, other int64, where string) int64 {
 	return n
 }
 
-// readBlocks reads fp8 with a scale per tensor, or per block where weight_block_size states one.
+// readBlocks returns the scheme fp8 with a scale for each tensor, or for each block if
+// weight_block_size states one.
 func (q *quantizer) readBlocks(config map[string]any, where string) *scheme {
 	s := schemeNamed("FP8")
 	list, isList := config["weight_block_size"].([]any)
@@ -432,8 +434,8 @@ func (q *quantizer) readBlocks(config map[string]any, where string) *scheme {
 	return s
 }
 
-// readIntegers reads AWQ or GPTQ: weights of b bits, a 16-bit scale for each group, and with zero_point
-// or without sym a zero point of b bits.
+// readIntegers returns the scheme of AWQ or GPTQ: weights of b bits, a 16-bit scale for each group,
+// and with zero_point or without sym a zero point of b bits.
 func (q *quantizer) readIntegers(config map[string]any, where string) *scheme {
 	bits, ok := wholeNumber(firstOf(config, "bits", "w_bit"))
 	if !ok || !slices.Contains([]int64{2, 3, 4, 8}, bits) {

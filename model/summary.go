@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Kind names the layer's mixer in one word: "gqa", "window", "sparse-mla", "v4-csa", "gdn", or
+// Kind returns one word for the layer's mixer: "gqa", "window", "sparse-mla", "v4-csa", "gdn", or
 // "ffn-only".
 func (l *Layer) Kind() string {
 	m := l.Mixer
@@ -95,7 +95,7 @@ func (d *Decoder) kinds() (kinds []*Layer, order []int) {
 	return kinds, order
 }
 
-// countOfKind counts the layers of kind k.
+// countOfKind returns the number of layers of kind k.
 func countOfKind(order []int, k int) int {
 	n := 0
 	for _, kind := range order {
@@ -106,7 +106,7 @@ func countOfKind(order []int, k int) int {
 	return n
 }
 
-// Fold groups equal layers, in the order of their first appearance.
+// Fold returns the layers with equal ones grouped, in the order of their first appearance.
 func (d *Decoder) Fold() []Folded {
 	var out []Folded
 	kinds, order := d.kinds()
@@ -127,7 +127,7 @@ func (d *Decoder) Fold() []Folded {
 // plainDecoder is a Decoder without its methods, which json would call again.
 type plainDecoder Decoder
 
-// MarshalJSON writes the decoder with its layers folded.
+// MarshalJSON returns the decoder as JSON with its layers folded.
 func (d *Decoder) MarshalJSON() ([]byte, error) {
 	own := plainDecoder(*d)
 	own.Kinds, own.Order = d.kinds()
@@ -154,7 +154,7 @@ func (d *Decoder) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// mixerWords describes the mixer for people.
+// mixerWords returns a description of the mixer for people.
 func (l *Layer) mixerWords() string {
 	m := l.Mixer
 	switch {
@@ -172,7 +172,7 @@ func (l *Layer) mixerWords() string {
 	return fmt.Sprintf("%s %d heads, %d kv x %d", l.Kind(), m.Heads, m.KVHeads, m.DimK)
 }
 
-// ffnWords describes the FFN for people.
+// ffnWords returns a description of the FFN for people.
 func (l *Layer) ffnWords() string {
 	f := l.FFN
 	switch {

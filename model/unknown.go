@@ -22,8 +22,8 @@ var keyText string
 // harmlessParts are parts of keys that change no dimension, whatever else is in them.
 var harmlessParts = []string{"token_id", "token_index", "dropout", "pdrop", "rope_", "_coef", "loss", "initializer", "quant", "summary_"}
 
-// unknownKeys lists the keys that may change a size and that this version does not read, sorted. A key
-// with a part of harmlessParts in its name is taken to change none.
+// unknownKeys returns the keys that may change a size and that this version does not read, sorted.
+// A key with a part of harmlessParts in its name is assumed to change none.
 func unknownKeys(values map[string]any) []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -46,7 +46,8 @@ func unknownKeys(values map[string]any) []string {
 	return out
 }
 
-// encoders lists the keys of the outer config that belong to encoders of images, video or audio, sorted.
+// encoders returns the keys of the outer config that belong to encoders of images, video or audio,
+// sorted.
 func encoders(outer map[string]any) []string {
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(outer)) {
@@ -57,7 +58,7 @@ func encoders(outer map[string]any) []string {
 	return keys
 }
 
-// unreadKeys lists the first unknown keys for an error message.
+// unreadKeys returns the first unknown keys for an error message.
 func unreadKeys(values map[string]any) string {
 	keys := unknownKeys(values)
 	if len(keys) == 0 {

@@ -40,7 +40,8 @@ func (l *Layer) everyLinear(each func(l *Linear)) {
 	}
 }
 
-// smallParams counts the parameters that are not in matrices: norms, biases, convolutions, sinks.
+// smallParams returns the number of parameters that are not in matrices: norms, biases,
+// convolutions, sinks.
 func (d *Decoder) smallParams() int64 {
 	n := d.Small
 	for i := range d.Layers {
@@ -49,7 +50,7 @@ func (d *Decoder) smallParams() int64 {
 	return n
 }
 
-// smallParams counts the parameters of the layer that are not in matrices.
+// smallParams returns the number of parameters of the layer that are not in matrices.
 func (l *Layer) smallParams() int64 {
 	n := l.Small
 	if l.Mixer != nil {
@@ -90,7 +91,7 @@ func (d *Decoder) WeightBytes() float64 {
 	return b
 }
 
-// Parallel is how a model is sharded (vLLM's --tensor-parallel-size, --pipeline-parallel-size,
+// Parallel states how a model is sharded (vLLM's --tensor-parallel-size, --pipeline-parallel-size,
 // --data-parallel-size and --enable-expert-parallel), with the other settings that decide what a
 // GPU has in memory.
 type Parallel struct {
@@ -142,8 +143,9 @@ func (p Parallel) BytesPerGPU(l *Linear, m *Mixer) float64 {
 	return whole.Bytes() * p.share(l, kv)
 }
 
-// layersPerStage splits n layers over pp stages as vLLM does (vllm/distributed/utils.py:
-// get_pp_indices()): the remainder goes to the stages before the last.
+// layersPerStage returns the numbers of layers of the pipeline stages, as vLLM splits n layers over
+// pp stages (vllm/distributed/utils.py: get_pp_indices()): the remainder goes to the stages before
+// the last.
 func layersPerStage(n, pp int64) []int64 {
 	out := make([]int64, pp)
 	for i := range out {
@@ -161,7 +163,7 @@ type Stage struct {
 	WeightBytes float64 // bytes
 }
 
-// Stages divides the decoder into pipeline stages as vLLM does (spec#model-placement).
+// Stages returns the pipeline stages of the decoder, as vLLM divides it (spec#model-placement).
 func (d *Decoder) Stages(p Parallel) []Stage {
 	out := []Stage{}
 	first := int64(0)

@@ -48,7 +48,7 @@ type AttentionWork struct {
 	ContextFLOPs float64 `json:"context_flops"` // of a token in the cache before a chunk: keys and values made again from a latent (mla)
 }
 
-// Work adds up the layers for one engine of p.TP GPUs.
+// Work returns the sums over the layers for one engine of p.TP GPUs.
 func (d *Decoder) Work(p Parallel) Work {
 	var w Work
 	t := float64(p.TP)
@@ -99,7 +99,7 @@ func (d *Decoder) Work(p Parallel) Work {
 // caches reports whether the mixer is attention, with a cache that grows with the tokens.
 func (m *Mixer) caches() bool { return m.Kind == GQA || m.Kind == MLA || m.Kind == Compressed }
 
-// compare orders reaches, the full one first.
+// compare returns the order of two reaches, the full one first.
 func (r Reach) compare(o Reach) int {
 	return slices.Compare([]int64{r.Window, r.Chunk, r.Ratio, r.TopK}, []int64{o.Window, o.Chunk, o.Ratio, o.TopK})
 }
@@ -270,8 +270,8 @@ type Reach struct {
 	Ratio  int64 `json:"ratio,omitempty"`  // tokens of an entry, which exists once they are complete; 0: one
 }
 
-// Pairs counts pairs of a query and an entry it reads, for n new tokens of a request that has c in
-// the cache.
+// Pairs returns the number of pairs of a query and an entry that it reads, for n new tokens of a
+// request that has c tokens in the cache.
 func (r Reach) Pairs(c, n int64) int64 {
 	switch {
 	case r.Chunk > 0:
@@ -302,13 +302,14 @@ func (r Reach) ratioPairs(n int64) int64 {
 	return r.ratioPairs1(n)
 }
 
-// ratioPairs1 is ratioPairs without the limit.
+// ratioPairs1 returns ratioPairs without the limit.
 func (r Reach) ratioPairs1(n int64) int64 {
 	full := n / r.Ratio
 	return r.Ratio*(full*(full-1)/2) + (n-full*r.Ratio+1)*full
 }
 
-// Read counts the entries that n new tokens read together, each once, however many of them read it.
+// Read returns the number of entries that n new tokens read together. An entry that several tokens
+// read counts once.
 func (r Reach) Read(c, n int64) int64 {
 	entries := c + n
 	switch {
@@ -334,9 +335,9 @@ func (r *Reach) Near() int64 {
 	return r.Window + r.TopK
 }
 
-// Approximate estimates pairs and entries read within the reach for several requests of which only
-// sums are known: their queries, and the pairs and tokens under full attention. It is exact when
-// all requests are shorter than the reach, or all longer.
+// Approximate returns estimates of the pairs and of the entries read within the reach for several
+// requests of which only sums are known: their queries, and the pairs and tokens under full
+// attention. It is exact if all requests are shorter than the reach, or all longer.
 func (r Reach) Approximate(requests, queries, pairs, tokens float64) (p, read float64) {
 	if r.Ratio > 0 {
 		pairs = pairs / float64(r.Ratio)

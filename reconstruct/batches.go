@@ -13,8 +13,9 @@ const maxChunks = 1 << 12
 // reconstructed: 1,000 in each of a million steps.
 const MaxMembers = 1 << 30
 
-// CountMembers sums the requests over the steps first..last. Requests whose steps are unknown are
-// not counted. The caller rejects a run with more than MaxMembers before reconstructing it.
+// CountMembers returns the sum of the requests over the steps first..last. Requests whose steps are
+// unknown are not counted. The caller rejects a run with more than MaxMembers before reconstructing
+// it.
 func CountMembers(lives []Life, first, last int64) (n int64) {
 	for i := range lives {
 		if l := &lives[i]; l.unknown == "" {
@@ -118,7 +119,7 @@ func (b *Batches) Len() int { return int(b.n) }
 // Release.
 func (b *Batches) Summary(k int) int32 { return b.working.summary[k] }
 
-// Release frees what only the reconstruction needed. A Walk remains possible.
+// Release frees the memory that only the reconstruction needed. A Walk remains possible.
 func (b *Batches) Release() { b.working = nil }
 
 // indices clips a range of step ids to the run and returns slice indices [lo, hi).
@@ -230,8 +231,8 @@ func (b *Batches) cutPrompts() {
 	}
 }
 
-// cutStep gives the active prompts their chunks of one step, as far as its budget goes, and returns
-// the prompts that continue in the next step.
+// cutStep gives the active prompts their chunks of one step, as far as the step's token budget
+// goes, and returns the prompts that continue in the next step.
 func (b *Batches) cutStep(active []*Life, step int64) []*Life {
 	w := b.working
 	decodes := int64(0)
@@ -281,7 +282,7 @@ func (b *Batches) endsBeforeAbort(l *Life, step int64) bool {
 // ranges visits each index about once.
 type unsetIndices []int32
 
-// newUnsetIndices has all of n indices unset.
+// newUnsetIndices returns n indices, all of them unset.
 func newUnsetIndices(n int64) unsetIndices {
 	u := make(unsetIndices, n+1)
 	for i := range u {

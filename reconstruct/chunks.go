@@ -31,7 +31,7 @@ type ChunkQuality struct {
 	StepUs     float64    // median time between clusters with decodes
 }
 
-// Problem states why the clusters cannot be engine steps; empty if they can.
+// Problem returns why the clusters cannot be engine steps; "" if they can.
 func (q *ChunkQuality) Problem() string {
 	switch {
 	case q.Clusters < minClusters:
@@ -46,9 +46,9 @@ func (q *ChunkQuality) Problem() string {
 	return ""
 }
 
-// FromChunks finds the steps of an engine from the times at which its clients received chunks of
-// answers: chunks that arrive together were made by one step. rows are all requests that the engine
-// served. The steps are returned as exact iterations in the form of Dynamo's forward-pass trace. A
+// FromChunks returns the steps of an engine, found from the times at which its clients received
+// chunks of answers: chunks that arrive together were made by one step. rows are all requests that
+// the engine served. The steps are exact iterations in the form of Dynamo's forward-pass trace. A
 // gap in the index of iterations stands for steps that delivered no token, or whose prompts are
 // unknown because part of a prompt may have come from the prefix cache.
 func FromChunks(rows []trace.ObservedRequest, e *vllm.Engine) ([]trace.Iteration, ChunkQuality) {
@@ -109,8 +109,8 @@ type cluster struct {
 // promptPart is the chunk of one prompt that a step computed, in tokens.
 type promptPart struct{ tokens, tokensBefore, promptTokens int64 }
 
-// listChunks lists the chunks of all answers by time; false if there are none. It also sets the
-// largest gap within a cluster.
+// listChunks lists the chunks of all answers by time and sets the largest gap within a cluster. It
+// returns false if there are no chunks.
 func (c *chunkClusters) listChunks() bool {
 	var gapsNs []float64
 	var tokens int64

@@ -79,8 +79,9 @@ func (l *Life) computedBy(step int64) int64 {
 	return l.computed[step-l.scheduled]
 }
 
-// Lives turns the requests of a run into lives, in the order in which they were scheduled. Requests
-// that never ran are omitted. lastStep is the last recorded step of the run.
+// Lives returns the requests of a run as lives (the steps in which each was scheduled), in the
+// order in which they were scheduled. Requests that never ran are omitted. lastStep is the last
+// recorded step of the run.
 func Lives(requests []trace.Request, e *vllm.Engine, lastStep int64) []Life {
 	r := lifeReader{isAsync: e.IsAsync(), prefixCaching: e.PrefixCaching, lastStep: lastStep}
 	type scheduledLife struct {
@@ -155,8 +156,8 @@ func isPlausible(q *trace.Request) bool {
 	return q.FirstTokenStep.V-q.ScheduledStep.V < MaxStepRange && q.FinishedStep.V-q.ScheduledStep.V < MaxStepRange
 }
 
-// unknownLife makes the batch of every step that the request may have run in unknown. Without a
-// FINISHED event that is up to the end of the run.
+// unknownLife returns the life of a request that makes the batch of every step unknown in which the
+// request may have run. Without a FINISHED event that is up to the end of the run.
 func (r *lifeReader) unknownLife(l Life, q *trace.Request, why Reason) Life {
 	l.unknown = why
 	l.from = q.ScheduledStep.Or(q.FirstTokenStep.Or(q.QueuedStep.Or(0)))
@@ -167,8 +168,8 @@ func (r *lifeReader) unknownLife(l Life, q *trace.Request, why Reason) Life {
 	return l
 }
 
-// withoutFirstToken completes the life of a request that ended before its first token. If it was
-// not aborted, an event is missing, and its steps are unknown.
+// withoutFirstToken returns the completed life of a request that ended before its first token. If
+// it was not aborted, an event is missing, and its steps are unknown.
 func (r *lifeReader) withoutFirstToken(l Life, q *trace.Request) Life {
 	if !isAborted(q) || q.FinishedStep.V < l.scheduled {
 		return r.unknownLife(l, q, InconsistentRequest)
@@ -180,8 +181,8 @@ func (r *lifeReader) withoutFirstToken(l Life, q *trace.Request) Life {
 	return l
 }
 
-// withFirstToken completes the life of a request that produced tokens: with one token a step,
-// finished = firstToken + output - 1. The step stamped at an abort is the current one of the
+// withFirstToken returns the completed life of a request that produced tokens: with one token a
+// step, finished = firstToken + output - 1. The step stamped at an abort is the current one of the
 // engine, for which the request may already have been scheduled (spec#wasted-decodes).
 func (r *lifeReader) withFirstToken(l Life, q *trace.Request) Life {
 	finished := q.FinishedStep.V

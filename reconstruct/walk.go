@@ -13,12 +13,12 @@ type Walk struct {
 	active  []int // lives that may run in the current step, in scheduling order
 }
 
-// Walk starts before the first step.
+// Walk returns a walk that starts before the first step.
 func (b *Batches) Walk() *Walk { return &Walk{batches: b} }
 
-// AppendMembers appends the requests of a step with their chunks. Calls have to be in ascending
-// order of steps. Requests whose chunk is unknown are missing, so the batch is complete only if
-// Reasons has none for the step.
+// AppendMembers returns the list with the requests of a step and their chunks appended. Calls have
+// to be in ascending order of steps. Requests whose chunk is unknown are missing, so the batch is
+// complete only if Reasons has none for the step.
 func (w *Walk) AppendMembers(to []trace.Member, step int64) []trace.Member {
 	lives := w.batches.lives
 	for ; w.next < len(lives) && lives[w.next].FirstStep() <= step; w.next++ {

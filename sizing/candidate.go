@@ -57,7 +57,7 @@ type candidate struct {
 	found    capacity // of the number of servers that was guessed last
 }
 
-// row finds the fewest replicas that meet the targets and measures them.
+// row returns the fewest replicas that meet the targets, with their measured latencies.
 func (c *candidate) row(ctx context.Context) (Row, error) {
 	row := Row{Hardware: c.hardware, TP: c.tp, EP: c.ep, DP: 1, Drafts: c.kind.isDrafting, Pools: c.kind.isPools}
 	server, d, err := c.asked.Server(ctx)
@@ -112,6 +112,8 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 	return row, nil
 }
 
+// mostReplicas returns the number of replicas that fit on the most GPUs that the question allows,
+// at least 1.
 func (c *candidate) mostReplicas() int { return max(1, c.q.MostGPUs/int(c.server.GPUs)) }
 
 // isAlike reports whether servers are alike and independent of each other: behind a round-robin router each of
@@ -186,8 +188,9 @@ func (c *candidate) probe(amount float64, n int) (broken string, err error) {
 	return predict.Broken([]*predict.Sample{s}, &c.q.Targets), nil
 }
 
-// confirm measures n replicas with several seeds, and more or fewer of them until the fewest that meet the
-// targets are found. No samples: none below the limit do.
+// confirm simulates n replicas with several seeds, and more or fewer of them until the fewest that
+// meet the targets are found, and returns their samples and number. It returns no samples if no
+// number below the limit meets the targets.
 func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int, error) {
 	tried := map[int][]*predict.Sample{}
 	farTargets := c.q.Targets.Tightened(-farOff, -farOff) // two simulations that miss by so much decide
@@ -233,8 +236,8 @@ func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int,
 	return nil, 0, nil
 }
 
-// replicate repeats the simulation of n servers with one seed after the other, after those that there are
-// already, until they are enough.
+// replicate returns the samples with further ones, one seed after the other, until areEnough
+// returns true.
 func (c *candidate) replicate(ctx context.Context, n int, samples []*predict.Sample, areEnough func([]*predict.Sample) bool) ([]*predict.Sample, error) {
 	most := c.q.replications
 	if c.q.Load.IsRecording() {

@@ -14,8 +14,9 @@ const (
 	fineRatio   = 1.03
 )
 
-// fewest guesses how many replicas meet the targets: by the highest load of one server where loads can be drawn,
-// else by trying 1, 2, 4, ... servers. 0: none do, and why.
+// fewest returns a guess of how many replicas meet the targets: by the highest load of one server
+// if loads can be drawn, else by trying 1, 2, 4, ... servers. It returns 0 and the reason if no
+// number does.
 func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 	if c.q.Load.IsWorkload() {
 		return c.fewestByDoubling(ctx)
@@ -113,7 +114,8 @@ func (c *candidate) highestLoad(ctx context.Context, n int, about, ratio float64
 	return out, nil
 }
 
-// fewestByDoubling tries 1, 2, 4, ... servers on a workload and then the numbers between.
+// fewestByDoubling returns the fewest servers that meet the targets on a workload: it tries 1, 2,
+// 4, ... and then the numbers between.
 func (c *candidate) fewestByDoubling(ctx context.Context) (n int, why string, err error) {
 	broken := ""
 	meets := func(n int) (bool, error) {

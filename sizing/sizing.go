@@ -128,8 +128,8 @@ func (a *Answer) Best() *Row {
 	return nil
 }
 
-// Answer looks at every candidate. Errors: a cancelled context, and those that no candidate is free of, such as
-// an unknown model.
+// Answer returns the answer for every candidate. Errors: a cancelled context, and errors that all
+// candidates have, such as an unknown model.
 func (q *Question) Answer(ctx context.Context) (*Answer, error) {
 	candidates, err := q.candidates()
 	if err != nil {
@@ -173,7 +173,8 @@ func (q *Question) Answer(ctx context.Context) (*Answer, error) {
 	return a, nil
 }
 
-// compareRows orders rows: those that meet the targets by price or GPUs, then by the output of a GPU.
+// compareRows returns the order of two rows: those that meet the targets by price or GPUs, then by
+// the output of a GPU.
 func compareRows(a, b *Row, byPrice bool) int {
 	rank := func(r *Row) int {
 		switch {
@@ -275,7 +276,7 @@ func (c *candidate) serveLine() string {
 	return strings.Join(words, " ")
 }
 
-// DefaultQuestion has the candidates and the load that a question without flags has.
+// DefaultQuestion returns a question with the default candidates and load.
 func DefaultQuestion() Question {
 	return Question{
 		TP:           []int64{1, 2, 4, 8},

@@ -18,9 +18,9 @@ func (e *Engine) IsAsync() bool {
 	return (!known || !v.Before(AsyncSchedulingSince)) && e.AsyncExcluded() == ""
 }
 
-// AsyncExcluded names what makes vLLM switch asynchronous scheduling off when it is not requested,
-// "" for nothing: the executor Ray, the CPU back end, and drafters that it cannot overlap
-// (vllm/config/vllm.py of 0.15.1 to 0.33.0).
+// AsyncExcluded returns the setting because of which vLLM switches asynchronous scheduling off when
+// it is not requested; "" if there is none: the executor Ray, the CPU back end, and drafters that
+// it cannot overlap (vllm/config/vllm.py of 0.15.1 to 0.33.0).
 func (e *Engine) AsyncExcluded() string {
 	switch {
 	case e.Extra["distributed_executor_backend"] == "ray":

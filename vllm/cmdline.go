@@ -19,9 +19,9 @@ func LooksLikeFlag(word string) bool {
 	return err != nil
 }
 
-// FlagValue reads a value as vLLM's parser would: integers with k, K, m, M, g, G, t, T, floats,
-// booleans, JSON objects and lists; anything else is text. So are the values of flags that are
-// names or types.
+// FlagValue returns a value as vLLM's parser reads it: integers with k, K, m, M, g, G, t, T,
+// floats, booleans, JSON objects and lists; anything else is text. So are the values of flags that
+// are names or types.
 func FlagValue(key, text string) any {
 	if slices.Contains([]string{"model", "served_model_name", "tokenizer", "revision", "dtype", "kv_cache_dtype", "host"}, key) {
 		return text
@@ -47,7 +47,7 @@ func FlagValue(key, text string) any {
 	return text
 }
 
-// ParseInt reads "8192", "8k" (8000), "8K" (8192), "25.6k" (25600).
+// ParseInt returns the number in "8192", "8k" (8000), "8K" (8192), "25.6k" (25600).
 func ParseInt(text string) (int64, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true
@@ -69,9 +69,9 @@ func ParseInt(text string) (int64, bool) {
 	return 0, false
 }
 
-// ShellWords splits a command line as a POSIX shell does: blanks separate, quotes group, a
-// backslash makes the next character literal, and backslash-newline is dropped. Nothing is
-// expanded.
+// ShellWords returns the words of a command line as a POSIX shell splits it: blanks separate,
+// quotes group, a backslash makes the next character literal, and backslash-newline is dropped.
+// Nothing is expanded.
 func ShellWords(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder

@@ -108,7 +108,7 @@ func IsFlag(key, version string) bool {
 // NewestFlags returns the newest release whose flags are known.
 func NewestFlags() Release { return flagsRead().newest }
 
-// Flags lists the names of the flags of a version, sorted.
+// Flags returns the names of the flags of a version, sorted.
 func Flags(version string) []string {
 	var names []string
 	for _, f := range flagsRead().flags {

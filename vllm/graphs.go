@@ -142,7 +142,8 @@ func (e *Engine) statedGraphs() (sizes GraphSizes) {
 	return slices.Compact(sizes)
 }
 
-// appendGrid appends 1, 2, 4, multiples of 8 below 256 and of 16 from there, up to most, each times query.
+// appendGrid returns the sizes with 1, 2, 4, multiples of 8 below 256 and of 16 from there, up to
+// most, each times query.
 func (g GraphSizes) appendGrid(most, query int64) GraphSizes {
 	for n := int64(1); n <= most; {
 		g = append(g, n*query)

@@ -29,7 +29,7 @@ type Limit struct {
 // Knobs returns the value of a flag of `vllm serve` in run.yaml's spelling, nil where it is not given.
 type Knobs func(key string) any
 
-// Limits lists every limit, refused ones first.
+// Limits returns every limit (a setting that is not modelled), refused ones first.
 func Limits() []Limit { return slices.Clone(limits) }
 
 // Code returns the machine code of the error (a refused limit) or of the warning.
@@ -72,15 +72,15 @@ func (l *Limit) reached(get Knobs) string {
 	return ""
 }
 
-// ReachedLimit is a limit with the setting that reaches it: "data_parallel_size: got 2, want at
-// most 1".
+// ReachedLimit is a limit with the setting that reaches it, in words: "data_parallel_size: got 2,
+// want at most 1".
 type ReachedLimit struct {
 	*Limit
 	Got string
 }
 
-// Reached lists the limits that the settings reach, one for each thing that is not modelled. isMoE:
-// the model has experts.
+// Reached returns the limits that the settings reach, one for each thing that is not modelled.
+// isMoE is set if the model has experts.
 func Reached(get Knobs, isMoE bool) []ReachedLimit {
 	var out []ReachedLimit
 	for i := range limits {

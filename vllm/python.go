@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ParsePython reads a printed Python literal: dict, list, tuple, string,
-// number, True, False, None. ok is false when the text is anything else.
+// ParsePython returns the value of a printed Python literal: dict, list, tuple, string, number,
+// True, False, None. ok is false if the text is anything else.
 func ParsePython(text string) (value any, ok bool) {
 	return (&pythonReader{text: text}).value()
 }
@@ -21,6 +21,7 @@ type pythonReader struct {
 // maxPythonDepth bounds nesting, so that a hostile log cannot exhaust the stack.
 const maxPythonDepth = 100
 
+// skip skips blanks.
 func (p *pythonReader) skip() {
 	for p.pos < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.pos]) >= 0 {
 		p.pos++
@@ -36,7 +37,7 @@ func (p *pythonReader) peek() byte {
 	return 0
 }
 
-// value reads a value of any type.
+// value returns a value of any type.
 func (p *pythonReader) value() (any, bool) {
 	p.depth++
 	defer func() { p.depth-- }()
@@ -68,7 +69,8 @@ func (p *pythonReader) value() (any, bool) {
 // EPLBConfig(window_size=1000, ...).
 var printedObject = regexp.MustCompile(`^([A-Za-z_][\w.]*)\(\w+=`)
 
-// items calls one for each of the items between a bracket and its end, which commas separate.
+// items calls one for each of the items between a bracket and its end, which commas separate. It
+// returns false if the text is no such list.
 func (p *pythonReader) items(end byte, one func() bool) bool {
 	p.pos++
 	for p.peek() != end {
@@ -85,8 +87,8 @@ func (p *pythonReader) items(end byte, one func() bool) bool {
 	return true
 }
 
-// dict reads keys and values up to the bracket end. The byte between a key and its value is the
-// argument is: ':' in a dict, '=' in a printed object.
+// dict returns the keys and values up to the bracket end. The byte between a key and its value is
+// the argument is: ':' in a dict, '=' in a printed object.
 func (p *pythonReader) dict(end, is byte) (any, bool) {
 	values := map[string]any{}
 	return values, p.items(end, func() bool {
@@ -101,6 +103,7 @@ func (p *pythonReader) dict(end, is byte) (any, bool) {
 	})
 }
 
+// list returns the values up to the bracket end.
 func (p *pythonReader) list(end byte) (any, bool) {
 	values := []any{}
 	ok := p.items(end, func() bool {
@@ -111,7 +114,7 @@ func (p *pythonReader) list(end byte) (any, bool) {
 	return values, ok
 }
 
-// str reads a string up to the closing quote.
+// str returns a string up to the closing quote.
 func (p *pythonReader) str(quote byte) (any, bool) {
 	var b strings.Builder
 	for p.pos++; p.pos < len(p.text); p.pos++ {
@@ -129,7 +132,7 @@ func (p *pythonReader) str(quote byte) (any, bool) {
 	return nil, false
 }
 
-// word reads a number, a constant, or any other printed object, such as an enum, as its text.
+// word returns a number, a constant, or any other printed object, such as an enum, as its text.
 func (p *pythonReader) word() (any, bool) {
 	start := p.pos
 	open := 0

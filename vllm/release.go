@@ -17,7 +17,7 @@ func (r Release) Before(other Release) bool {
 // String returns the release as in "0.19".
 func (r Release) String() string { return fmt.Sprintf("%d.%d", r[0], r[1]) }
 
-// ParseRelease reads the release of a version: "0.15.1 (fork)", "v0.11.0rc1". ok is false where the
+// ParseRelease returns the release in a version: "0.15.1 (fork)", "v0.11.0rc1". ok is false if the
 // text does not begin with two numbers. It is also false for "0.1.dev12345+g0123abc": builds from a
 // checkout without tags have such versions, and they are much newer than 0.1.
 func ParseRelease(version string) (r Release, ok bool) {

@@ -370,9 +370,9 @@ type RuleInForce struct {
 	Flag  string `json:"flag,omitempty"`  // the flag that sets it here
 }
 
-// RulesInForce lists the rules that a simulation of the engine follows and 0.15.1 did not have, and
-// those that flags set. pp and dp are the sizes of pipeline and data parallelism. Rules about
-// drafts, pipelines, ranks and connectors are listed only where the engine uses them.
+// RulesInForce returns the rules that a simulation of the engine follows and 0.15.1 did not have,
+// and those that flags set. pp and dp are the sizes of pipeline and data parallelism. Rules about
+// drafts, pipelines, ranks and connectors are listed only if the engine uses them.
 func (e *Engine) RulesInForce(pp, dp int64) []RuleInForce {
 	r, err := e.Rules()
 	if err != nil {

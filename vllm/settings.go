@@ -31,7 +31,7 @@ type Stated struct {
 	SpeculativeTokens  any // likewise
 }
 
-// Settings lists the keys of the section `vllm`, in the order in which they are written.
+// Settings returns the keys of the section `vllm`, in the order in which they are written.
 func (s *Stated) Settings() []Setting {
 	key := func(name string, into any) files.Key { return files.Key{Name: name, Into: into} }
 	count := func(name string, least int64, unit string, into any) files.Key {

@@ -90,7 +90,7 @@ func (s *Speculation) TokensFor(n int64) int64 {
 	return k
 }
 
-// Speculation reads speculative_config; nil where there is none. Code: bad_knobs.
+// Speculation returns speculative_config; nil if there is none. Code: bad_knobs.
 func (e *Engine) Speculation() (*Speculation, error) {
 	given := e.Extra["speculative_config"]
 	if given == nil {
@@ -147,8 +147,8 @@ func (s *Speculation) infer() {
 	}
 }
 
-// check returns an error for what vLLM refuses (vllm/config/speculative.py) and for what is not
-// modelled.
+// check returns an error for settings that vLLM refuses (vllm/config/speculative.py) and for those
+// that are not modelled.
 func (s *Speculation) check() error {
 	bad := func(key, want string, got any) error {
 		return trace.Errorf(BadKnobs, "speculative_config.%s: got %v, want %s", key, got, want)

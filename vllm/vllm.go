@@ -56,7 +56,8 @@ func (v *Values) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// withIntegers replaces the numbers of a JSON value by the types that YAML decodes them to.
+// withIntegers returns a JSON value with its numbers replaced by the types to which YAML decodes
+// them.
 func withIntegers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -59,8 +59,8 @@ type packed struct {
 	next      uint32
 }
 
-// key maps float32 values to integers of the same order. NaN comes before all of them, and both
-// zeros are equal.
+// key returns an integer for a float32, in the order of the floats. NaN comes before all of them,
+// and both zeros are equal.
 func key(v float32) int32 {
 	if v != v {
 		return math.MinInt32
@@ -72,7 +72,8 @@ func key(v float32) int32 {
 // group is how many trees are walked at the same time, so that their cache misses overlap.
 const group = 4
 
-// Compile checks the forest over a number of columns.
+// Compile returns an evaluator of the forest, after it has checked the forest over a number of
+// columns.
 func (f *Forest) Compile(features int) (*Evaluator, error) {
 	if features < 1 || features > MaxFeatures {
 		return nil, fmt.Errorf("forest: got %d columns, want 1 to %d", features, MaxFeatures)
@@ -141,7 +142,7 @@ func (e *Evaluator) Margin(x []float64) float64 {
 	return e.MarginRow(&r)
 }
 
-// MarginRow is Margin for a filled row.
+// MarginRow returns what Margin does for a filled row.
 func (e *Evaluator) MarginRow(r *Row) float64 {
 	sum := e.base
 	nodes := e.nodes
@@ -233,7 +234,7 @@ func (t Tree) checkNodes(features int) error {
 	return nil
 }
 
-// MarshalText writes the tree as one line.
+// MarshalText returns the tree as one line.
 func (t Tree) MarshalText() ([]byte, error) {
 	b := make([]byte, 0, 12*len(t))
 	for i, n := range t {

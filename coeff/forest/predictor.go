@@ -66,7 +66,7 @@ type Evaluated struct {
 	waiting, prefix               int // columns, -1 without
 }
 
-// Load reads predictor.json and ignores unknown keys.
+// Load returns the predictor in a predictor.json. Unknown keys are ignored.
 func Load(r io.Reader) (*Predictor, error) {
 	var doc struct {
 		SchemaVersion string   `json:"schema_version"`
@@ -95,7 +95,7 @@ func Load(r io.Reader) (*Predictor, error) {
 // Target returns the target of that name, nil when the file has none.
 func (p *Predictor) Target(name string) *Evaluated { return p.targets[name] }
 
-// evaluated compiles the forests of a target and finds the columns that select a forest.
+// evaluated returns a target with its forests compiled and the columns that select a forest.
 func (t Target) evaluated() (*Evaluated, error) {
 	e := &Evaluated{Target: t, waiting: -1, prefix: -1}
 	if t.Trees == nil {
@@ -133,15 +133,15 @@ func (t Target) evaluated() (*Evaluated, error) {
 	return e, err
 }
 
-// Predict estimates the latency in ms of a row: the target's columns in order, NaN for unknown.
-// isOutside is the result of [Evaluated.IsOutside]. Trees do not extrapolate, so under more load than
-// in training the prediction is too small.
+// Predict returns the estimated latency in ms of a row: the target's columns in order, NaN for
+// unknown. isOutside is the result of [Evaluated.IsOutside]. Trees do not extrapolate, so under
+// more load than in training the prediction is too small.
 func (e *Evaluated) Predict(x []float64) (ms float64, isOutside bool) {
 	return math.Exp(e.trees.Margin(x)), e.IsOutside(x)
 }
 
-// PredictGated is Predict with the idle or the queued forest, as the row has waiting requests or not.
-// Without those forests it is Predict.
+// PredictGated returns what Predict does with the idle or the queued forest, depending on whether
+// the row has waiting requests. Without those forests it is Predict.
 func (e *Evaluated) PredictGated(x []float64) (ms float64, isOutside bool) {
 	if e.idle == nil || e.queued == nil || e.waiting < 0 {
 		return e.Predict(x)
@@ -153,7 +153,7 @@ func (e *Evaluated) PredictGated(x []float64) (ms float64, isOutside bool) {
 	return math.Exp(f.Margin(x)), e.IsOutside(x)
 }
 
-// PredictWith is Predict for a row whose physics estimate is known, in ms.
+// PredictWith returns what Predict does for a row whose estimate by the physics is known, in ms.
 func (e *Evaluated) PredictWith(x []float64, physicsMs float64) (ms float64, isOutside bool) {
 	if e.residual == nil {
 		return physicsMs, e.IsOutside(x)
@@ -172,7 +172,8 @@ func (e *Evaluated) P90(x []float64) (ms float64, ok bool) {
 }
 
 // Quantile returns the uncalibrated estimate in ms of the i-th of Quantiles. Levels are fitted
-// independently, so it takes the largest of levels up to i to keep quantiles from crossing.
+// independently, so it returns the largest estimate of levels up to i, to prevent quantiles from
+// crossing.
 func (e *Evaluated) Quantile(i int, x []float64) float64 {
 	most := math.Inf(-1)
 	for _, q := range e.quantiles[:i+1] {

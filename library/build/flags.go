@@ -34,7 +34,7 @@ type served struct {
 var flagColumns = []string{"id", "tp", "dp", "expert_parallel", "max_num_seqs", "max_num_batched_tokens",
 	"gpu_memory_utilization", "further_vllm_keys"}
 
-// readFlags reads what the servers of points ran, by the point's id. Code: bad_points.
+// readFlags returns what the servers of points ran, by the point's id. Code: bad_points.
 func readFlags(path string) (map[string]*served, result.Input, error) {
 	data, err := files.ReadAll(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func readFlags(path string) (map[string]*served, result.Input, error) {
 	return out, in, nil
 }
 
-// servedRow reads one row of flags.
+// servedRow returns what a server ran, from one row of flags.
 func servedRow(path string, line int64, text map[string]string) (*served, error) {
 	s := &served{ExpertParallel: text["expert_parallel"] == "1"}
 	for _, n := range []struct {
@@ -99,6 +99,7 @@ func servedRow(path string, line int64, text map[string]string) (*served, error)
 	return s, nil
 }
 
+// badFlags returns an error about a row of flags.
 func badFlags(path string, line int64, format string, args ...any) error {
 	return trace.Errorf(requestfit.BadPoints, "%s:%d: flags of measured points: "+format, append([]any{path, line}, args...)...).
 		WithHint("the columns are " + strings.Join(flagColumns, ","))
@@ -140,7 +141,7 @@ func (s *served) apply(d *deploy.Deployment, m *model.Decoder) error {
 	return nil
 }
 
-// shown lists the flags that change kernels or graphs, as `vllm serve` takes them.
+// shown returns the flags that change kernels or graphs, in the form of `vllm serve`.
 func (s *served) shown() (flags []string) {
 	if s == nil {
 		return nil

@@ -81,8 +81,8 @@ type fpmMetadata struct {
 // fpmPrefix begins every cell_id, to mark the times as those of a model.
 const fpmPrefix = "blis-train-model:"
 
-// forwardPasses writes table and metadata of one GPU and engine version below the output path. All
-// chosen configurations go into one table.
+// forwardPasses returns the table and the metadata of one GPU and engine version, as files below
+// the output path. All chosen configurations are in one table.
 func forwardPasses(src export.Source, opt export.Options) (*export.Output, error) {
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {
@@ -265,7 +265,7 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 // neighbours on the grid.
 const straight = 0.003
 
-// refinedGrid adds prompt lengths between those of the grid where the time of one prompt is not
+// refinedGrid returns the grid with prompt lengths added where the time of one prompt is not
 // linear, which is where arithmetic becomes slower than reading memory.
 func refinedGrid(t export.StepTimer, grid []int64) ([]int64, error) {
 	var failed error

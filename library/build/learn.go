@@ -88,8 +88,8 @@ func (c *correction) stepValuesOn(gpu string) (out [library.NumStep]float64) {
 	return out
 }
 
-// derivativesOf extends derivatives by a step's parameters, followed by that by the overhead, to the
-// order of Theta.
+// derivativesOf returns derivatives by a step's parameters, followed by that by the overhead, in
+// the order of Theta, with 0 for other parameters.
 func (c *correction) derivativesOf(gpu string, by []float64) []float64 {
 	out := make([]float64, len(c.Theta))
 	copy(out, by)
@@ -136,7 +136,8 @@ type means struct {
 	at []float64
 }
 
-// simulateAll simulates every load under the corrections of its GPU, with derivatives.
+// simulateAll returns the means of every load, simulated under the corrections of its GPU, with
+// derivatives.
 func (c *correction) simulateAll(ctx context.Context, ls []*load, workers int) (map[*load]means, error) {
 	list := make([]means, len(ls))
 	err := par.Try(ctx, workers, len(ls), func(i int) (err error) {
@@ -161,7 +162,8 @@ func (m *means) meansUnder(c *correction, by []float64) float64 {
 	return sum
 }
 
-// evidenceOf lists the evidence of all measurements: TPOT and TTFT of each load, then the step cycles.
+// evidenceOf returns the evidence in all measurements: TPOT and TTFT of each load, then the step
+// cycles.
 func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []evidence {
 	var out []evidence
 	for _, l := range ls {
@@ -196,8 +198,8 @@ func (y *cycles) timeOf(i int, theta *[library.NumStep]float64) (us float64, x [
 // this.
 const leastTTFT = 20
 
-// fitCorrection fits a correction to simulated loads and cycles, by Gauss-Newton on the logs of the
-// times.
+// fitCorrection returns a correction fitted to simulated loads and cycles, by Gauss-Newton on the
+// logs of the times.
 func fitCorrection(from *correction, ls []*load, of map[*load]means, ys []*cycles) *correction {
 	c := newCorrection(from.GPUs)
 	for range passes {
@@ -290,7 +292,7 @@ type judged struct {
 	tpotErr, ttftErr float64
 }
 
-// predictLoads predicts loads with a correction.
+// predictLoads returns predictions of loads with a correction, compared with the measurements.
 func (c *correction) predictLoads(ctx context.Context, ls []*load, workers int) ([]judged, error) {
 	out := make([]judged, len(ls))
 	err := par.Try(ctx, workers, len(ls), func(i int) error {
@@ -303,7 +305,7 @@ func (c *correction) predictLoads(ctx context.Context, ls []*load, workers int) 
 	return out, err
 }
 
-// judged compares the load with a prediction of its means.
+// judged returns the load compared with a prediction of its means, ms.
 func (l *load) judged(ttftMs, tpotMs float64) judged {
 	return judged{l, tpotMs/l.tpotMs - 1, ttftMs/l.ttftMs - 1}
 }
@@ -357,7 +359,7 @@ type Measured struct {
 	Inputs         []result.Input
 }
 
-// Read reads points and runs.
+// Read returns the measurements in points and runs.
 func Read(ctx context.Context, src Sources) (*Measured, error) {
 	m := &Measured{}
 	var err error
@@ -433,7 +435,7 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 	return out
 }
 
-// judgementOf returns what the held-out predictions of a family show.
+// judgementOf returns what the predictions of a family show that was held out of the fit.
 func judgementOf(family string, js []judged) library.Judged {
 	q := library.Judged{Family: family, Points: len(js)}
 	var tpot, ttft, e2e, throughput []float64

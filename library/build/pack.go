@@ -32,8 +32,8 @@ type columns struct {
 	nums  map[string][]float64
 }
 
-// readColumns reads a whole Parquet file of text, int64 and double columns. The Parquet library
-// panics on some damaged files; that becomes an error.
+// readColumns returns the columns of text, int64 and double of a whole Parquet file. The Parquet
+// library panics on some damaged files; that becomes an error.
 func readColumns(path string, data []byte) (c *columns, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -78,10 +78,12 @@ func readColumns(path string, data []byte) (c *columns, err error) {
 	return c, nil
 }
 
+// damagedFile returns the error of a damaged Parquet file.
 func damagedFile(path string, err error) error {
 	return trace.Errorf(library.BadTable, "%s: got a damaged file (%v), want Parquet", path, err).WithHint("fetch the file again")
 }
 
+// same returns v.
 func same[T any](v T) T { return v }
 
 // column reads one column of all row groups into dst. R is the reader of the column's physical type, P its value.
@@ -239,9 +241,9 @@ func (c *columns) keys(t *library.Table, path string) ([][]int64, error) {
 	return rows, nil
 }
 
-// Pack reads the tables of every GPU in the folders, in the layout of AIConfigurator's systems
-// folder: <gpu>.yaml and data/<gpu>/<family>/<framework>/<version>/*.parquet. Of several versions
-// of a table the newest is taken.
+// Pack returns the tables of every GPU in the folders, which have the layout of AIConfigurator's
+// systems folder: <gpu>.yaml and data/<gpu>/<family>/<framework>/<version>/*.parquet. Of several
+// versions of a table it uses the newest.
 func Pack(ctx context.Context, dirs []string, workers int) ([]*library.GPU, error) {
 	var out []*library.GPU
 	for _, dir := range dirs {
@@ -304,7 +306,7 @@ func packTables(ctx context.Context, g *library.GPU, dir string, workers int) er
 	return nil
 }
 
-// readSheet reads the figures of a GPU from <gpu>.yaml.
+// readSheet returns the figures of a GPU in <gpu>.yaml.
 func readSheet(path string) (*library.GPU, error) {
 	data, err := files.ReadAll(path)
 	if err != nil {
@@ -346,7 +348,8 @@ func readSheet(path string) (*library.GPU, error) {
 	return g, nil
 }
 
-// compareVersions orders 0.9.1 before 0.14.0; what is not a number counts as 0.
+// compareVersions returns the order of two versions, 0.9.1 before 0.14.0; what is not a number
+// counts as 0.
 func compareVersions(a, b string) int {
 	return cmp.Or(slices.CompareFunc(strings.Split(a, "."), strings.Split(b, "."), func(x, y string) int {
 		n, _ := strconv.Atoi(x)
@@ -355,6 +358,7 @@ func compareVersions(a, b string) int {
 	}), strings.Compare(a, b))
 }
 
+// distinct returns the distinct values, sorted.
 func distinct[T cmp.Ordered](vs []T) []T {
 	slices.Sort(vs)
 	return slices.Compact(vs)

@@ -40,9 +40,9 @@ var pointColumns = []string{"id", "model", "system", "weights", "tp", "input_tok
 // copies of one measurement.
 const repeatShare = 1e-3
 
-// readPoints reads measured points from a CSV file with the columns of pointColumns. Rows labelled
-// attention_dp above 1 are read as tensor parallel with whole experts, which their values show them
-// to be. Copies count once. Code: bad_points.
+// readPoints returns the measured points in a CSV file with the columns of pointColumns. Rows
+// labelled attention_dp above 1 are read as tensor parallel with whole experts, which their values
+// show them to be. Copies count once. Code: bad_points.
 func readPoints(path string, flags map[string]*served) ([]*point, result.Input, error) {
 	data, err := files.ReadAll(path)
 	if err != nil {
@@ -94,6 +94,7 @@ func (p *point) copies(o *point) bool {
 		near(p.TTFTMs, o.TTFTMs) && near(p.TPOTMs, o.TPOTMs)
 }
 
+// badPoints returns an error about a row of points.
 func badPoints(path string, line int64, format string, args ...any) error {
 	return &trace.SyntaxError{
 		File: path,
@@ -105,7 +106,7 @@ func badPoints(path string, line int64, format string, args ...any) error {
 	}
 }
 
-// pointRow reads one row.
+// pointRow returns the point in one row.
 func pointRow(path string, line int64, header, row []string) (*point, error) {
 	text := map[string]string{}
 	for i, name := range header {
@@ -252,7 +253,7 @@ var published = map[string]string{"meta-llama/Llama-3.1-70B": "meta-llama/Meta-L
 var pointWeights = map[string]model.Quant{"fp8": {Algorithm: "fp8", BytesPerWeight: 1, ActivationBits: 8},
 	"nvfp4": {Algorithm: "nvfp4", BytesPerWeight: 0.5625, ActivationBits: 4}}
 
-// decoder reads the model of a point: <models>/<org>--<name>_config.json.
+// decoder returns the model of a point: <models>/<org>--<name>_config.json.
 func (p *point) decoder(models string) (*model.Decoder, model.Model, error) {
 	name := cmp.Or(published[p.model], p.model)
 	d, err := model.ReadDecoderFile(filepath.Join(models, strings.ReplaceAll(name, "/", "--")+"_config.json"), model.Options{})
@@ -280,7 +281,7 @@ func (p *point) decoder(models string) (*model.Decoder, model.Model, error) {
 	return d, m, nil
 }
 
-// loadsOf reads the points of some files as loads.
+// loadsOf returns the points of some files as loads.
 func loadsOf(src *Sources) ([]*load, []result.Input, error) {
 	var out []*load
 	var ins []result.Input

@@ -72,8 +72,8 @@ type cycles struct {
 	x         [][library.NumStep]float64 // columns of kernels.Pricer
 }
 
-// readRuns extracts run folders. Runs with recorded steps become cycles, runs of stock spans become
-// loads.
+// readRuns returns the runs in run folders, which it extracts. Runs with recorded steps become
+// cycles, runs of stock spans (those of unmodified vLLM) become loads.
 func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inputs []result.Input, err error) {
 	if len(dirs) == 0 {
 		return nil, nil, nil, nil

@@ -47,13 +47,13 @@ func (s *Stretch) AtMeanRate() {
 	}
 }
 
-// Stretch draws the requests of one seed: so many measured requests behind warmUpS seconds of load, with load
-// behind them until they are answered. Arrivals are those that one of share servers behind a round-robin
-// router sees; with share 1 all of them.
+// Stretch returns the requests of one seed: so many measured requests after warmUpS seconds of
+// load, followed by load until they are answered. Arrivals are those that one of share servers
+// behind a round-robin router gets; with share 1 all of them.
 //
-// A closed loop starts its clients evenly over warmUpS seconds. Started together, the first requests of all
-// clients would wait for each other, and they would be the tenth with the largest TTFT. Benchmarks warm up for
-// the same reason.
+// A closed loop starts its clients evenly over warmUpS seconds. Started together, the first
+// requests of all clients would wait for each other, and they would be the tenth with the largest
+// TTFT. Benchmarks warm up for the same reason.
 func (l *Load) Stretch(seed int64, measured int, warmUpS float64, share int) (*Stretch, error) {
 	if l.IsWorkload() {
 		return l.drawWorkload(seed, measured, warmUpS)
@@ -89,8 +89,8 @@ func (l *Load) Stretch(seed int64, measured int, warmUpS float64, share int) (*S
 	return s, nil
 }
 
-// Start draws what the first requests of an idle server meet, all of them measured: the first request of each
-// client, sent together, or the arrivals of the first warmUpS seconds.
+// Start returns the first requests of an idle server, all of them measured: the first request of
+// each client, sent together, or the arrivals of the first warmUpS seconds.
 func (l *Load) Start(seed int64, warmUpS float64) (*Stretch, error) {
 	if l.Clients > 0 {
 		warmUpS = 0
@@ -116,15 +116,16 @@ func (l *Load) IsRecording() bool {
 // IsWorkload reports whether requests come from a workload and not from lengths.
 func (l *Load) IsWorkload() bool { return l.Workload != nil || l.Draw != nil }
 
-// spread draws lengths evenly around a number of tokens.
+// spread returns lengths distributed evenly around a number of tokens.
 func spread(tokens int64) workload.LengthSpec {
 	lo := float64(tokens) * (1 - lengthSpread)
 	hi := float64(tokens) * (1 + lengthSpread)
 	return workload.LengthSpec{Kind: "uniform", Min: max(1, int64(lo)), Max: int64(hi)}
 }
 
-// drawWorkload takes the requests of a workload: its arrivals, scaled to the rate where one is given, or as
-// Poisson arrivals where it has none, or sent by clients. Rounds of a session wait for the answer before them.
+// drawWorkload returns the requests of a workload: with its arrivals, scaled to the rate if one is
+// given, or with Poisson arrivals if it has none, or sent by clients. Rounds of a session wait for
+// the answer to the round before.
 func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*Stretch, error) {
 	own := workload.Workload{}
 	if l.Draw != nil {
@@ -172,6 +173,7 @@ func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*Stretch
 	return recordedStretch(own.Requests, warmUpS), nil
 }
 
+// lastArrivalUs returns the latest arrival, us.
 func lastArrivalUs(requests []sim.Request) int64 {
 	last := int64(0)
 	for i := range requests {
@@ -260,9 +262,9 @@ func (l *Load) markCached(requests []sim.Request) {
 	}
 }
 
-// recordedStretch takes arrivals as they are; the first and the last warmUpS seconds, a fifth of the recording
-// each at most, are not measured. Later rounds of sessions have no arrival of their own yet: they are measured
-// where the round before them is.
+// recordedStretch returns a stretch with the arrivals unchanged. The first and the last warmUpS
+// seconds, a fifth of the recording each at most, are not measured. Later rounds of sessions have
+// no arrival of their own yet: they are measured if the round before them is.
 func recordedStretch(requests []sim.Request, warmUpS float64) *Stretch {
 	s := &Stretch{Requests: requests}
 	lastUs := lastArrivalUs(requests)
@@ -285,6 +287,7 @@ func (s *Stretch) markUnmeasured() {
 	}
 }
 
+// sortByArrival sorts requests by arrival.
 func sortByArrival(requests []sim.Request) {
 	slices.SortStableFunc(requests, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
 }

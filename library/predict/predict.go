@@ -100,7 +100,7 @@ type Start struct {
 	E2E      Figures `json:"e2e"`
 }
 
-// Predict answers the question. Codes: those of deploy, library and sim.
+// Predict returns the answer to the question. Codes: those of deploy, library and sim.
 func (q *Question) Predict(ctx context.Context) (*Prediction, error) {
 	d, findings, err := q.Deployment()
 	if err != nil {
@@ -109,8 +109,8 @@ func (q *Question) Predict(ctx context.Context) (*Prediction, error) {
 	return q.predictOn(ctx, d, findings)
 }
 
-// All answers the questions, several at a time, and keeps their order. A question that
-// cannot be answered becomes a Prediction with Refused set.
+// All returns the answers to the questions in their order; it computes several at a time. A
+// question that cannot be answered becomes a Prediction with Refused set.
 func All(ctx context.Context, questions []Question, workers int) ([]*Prediction, error) {
 	out := make([]*Prediction, len(questions))
 	err := par.Try(ctx, workers, len(questions), func(i int) error {
@@ -197,6 +197,7 @@ func (q *Question) refusal(d *deploy.Deployment, err error) *Prediction {
 	return p
 }
 
+// describeServer sets the fields that describe the deployment.
 func (p *Prediction) describeServer(d *deploy.Deployment) {
 	p.Model = d.Model.ID
 	p.Hardware = d.Hardware.Name
@@ -250,7 +251,7 @@ func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings [
 	return p, nil
 }
 
-// predictOn answers the question for its deployment.
+// predictOn returns the answer to the question for its deployment.
 func (q *Question) predictOn(ctx context.Context, d *deploy.Deployment, findings []trace.Finding) (*Prediction, error) {
 	p, err := q.prepare(ctx, d, findings)
 	if err != nil {
@@ -435,7 +436,7 @@ func (p *Prediction) simulateStart(load *Load, warmUpS float64) error {
 	return nil
 }
 
-// limit names the resource that keeps the load from being served faster.
+// limit returns the name of the resource because of which the load is not served faster.
 func (p *Prediction) limit(s *sim.Result) string {
 	busyShare := math.Min(1, float64(s.BusyUs)/float64(max(1, s.EndUs)))
 	switch {

@@ -37,7 +37,7 @@ type Question struct {
 // tables were measured.
 const AssumedVersion = "0.24.0"
 
-// Deployment builds the deployment of the question. Settings that the question does not state have
+// Deployment returns the deployment of the question. Settings that the question does not state have
 // vLLM's defaults. The findings are warnings about assumptions.
 func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	draft := deploy.NewDraft()

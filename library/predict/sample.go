@@ -25,7 +25,7 @@ type Sample struct {
 	excess float64
 }
 
-// NewSample reads the results of a stretch that these engines served.
+// NewSample returns the latencies of a stretch that these engines served.
 func NewSample(requests []sim.RequestResult, engines []*sim.Result, s *Stretch) *Sample {
 	out := &Sample{gaps: stat.NewHistogram()}
 	for _, e := range engines {
@@ -292,5 +292,5 @@ func Broken(samples []*Sample, t *Targets) string {
 	return ""
 }
 
-// brokenSaturated is what breaks where a server does not keep up.
+// brokenSaturated is the target that a server misses which does not keep up with its load.
 const brokenSaturated = "saturated"

@@ -63,6 +63,7 @@ const sampleEvery = 16
 // takes longer than computing them.
 const expertTokens = 256
 
+// newStepBreakdown returns a model that adds up the times of the operators of a step.
 func newStepBreakdown(step *library.Step, hardware string) *stepBreakdown {
 	return &stepBreakdown{step: step, scale: library.Learned().On(hardware)[library.ScaleGPU]}
 }

@@ -13,6 +13,7 @@ type Bound struct {
 	Ms     float64 `json:"ms"`
 }
 
+// boundsOf returns the limits of the targets in the form of documents.
 func boundsOf(t *Targets) []Bound {
 	var out []Bound
 	for _, l := range t.Limits {
@@ -31,7 +32,7 @@ type MaxLoad struct {
 	TokensPerS  float64 `json:"output_tokens_per_sec_per_gpu"`
 }
 
-// brokenText describes the first target that a probe misses; "" where it meets all.
+// brokenText returns a description of the first target that a probe misses; "" if it meets all.
 func brokenText(s *Sample, t *Targets) string {
 	broken := Broken([]*Sample{s}, t)
 	if broken == brokenSaturated {
@@ -53,8 +54,9 @@ func brokenText(s *Sample, t *Targets) string {
 // probeRequests are measured to decide whether a load meets the targets.
 const probeRequests = 500
 
-// searchMaxLoad doubles the load until a target is missed and then halves the interval, down to one
-// client or 2 %. It varies clients, or the rate where the question has one.
+// searchMaxLoad returns the highest load that meets the targets. It doubles the load until a target
+// is missed and then halves the interval, down to one client or 2 %. It varies clients, or the rate
+// if the question has one.
 func (p *Prediction) searchMaxLoad(load *Load, warmUpS float64, targets *Targets) (*MaxLoad, error) {
 	out := &MaxLoad{SLO: boundsOf(targets), Goodput: targets.Goodput}
 	try := func(amount float64) (meets bool, err error) {

@@ -52,8 +52,9 @@ type Targets struct {
 // defaultQuantile is the percentile of a limit without a figure.
 const defaultQuantile = 0.9
 
-// ParseTargets reads targets such as "ttft.p95=1s,tpot.mean=40ms". A limit without a figure holds for the
-// 90th percentile. With "goodput=95%" every limit is one request's own, and so many requests have to keep all.
+// ParseTargets returns the targets in a text such as "ttft.p95=1s,tpot.mean=40ms". A limit without
+// a figure is one of the 90th percentile. With "goodput=95%" every limit is that of a single
+// request, and this share of requests has to meet all limits.
 func ParseTargets(text string) (Targets, error) {
 	var out Targets
 	figured := ""
@@ -90,7 +91,7 @@ func ParseTargets(text string) (Targets, error) {
 	return out, nil
 }
 
-// parseFigure reads mean or a percentile; "" is the default one.
+// parseFigure returns the quantile of a percentile; 0 for mean. "" is the default figure.
 func parseFigure(figure string) (quantile float64, ok bool) {
 	switch figure {
 	case "":
@@ -103,7 +104,7 @@ func parseFigure(figure string) (quantile float64, ok bool) {
 	return percent / 100, isPercentile && err == nil && percent >= 1 && percent <= 99.9
 }
 
-// parseShare reads 95%, 95 or 0.95.
+// parseShare returns the share in a text 95%, 95 or 0.95.
 func parseShare(text string) (float64, error) {
 	digits, isPercent := strings.CutSuffix(text, "%")
 	v, err := strconv.ParseFloat(digits, 64)

@@ -83,8 +83,10 @@ func (in *StepInput) allCounts() bool {
 	return signs && sum <= math.MaxFloat64
 }
 
+// isCount reports whether v is finite and not negative.
 func isCount(v float64) bool { return v >= 0 && v <= math.MaxFloat64 }
 
+// badInput returns the error of an input out of range.
 func badInput(name string, got float64, want string) error {
 	return trace.Errorf(BadInput, "%s: got %g, want %s", name, got, want)
 }

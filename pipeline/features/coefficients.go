@@ -14,10 +14,10 @@ func NewCoefficients(fs []Feature) []coeff.Coefficient {
 	return out
 }
 
-// CheckSet returns an error for a coefficient set whose version this build does not know, or whose
+// CheckSet returns an error for a coefficient set whose version this build does not have, or whose
 // terms differ from the version's in name, unit or definition (spec#artifact-load). The flat form
-// of 1.0 has neither names nor units, so its terms get those of their slots. [coeff.Load] takes
-// this function as its check. Codes: unknown_spec_version, wrong_feature_set, bad_coefficient_file.
+// of 1.0 has neither names nor units, so its terms get those of their slots. [coeff.Load] uses this
+// function as its check. Codes: unknown_spec_version, wrong_feature_set, bad_coefficient_file.
 func CheckSet(s *coeff.Set) error {
 	if err := CheckVersion(s.SpecVersion); err != nil {
 		return err
@@ -65,7 +65,7 @@ func checkTerms(v Version, path string, cs []coeff.Coefficient, fs []Feature) er
 	return nil
 }
 
-// names lists the coefficients' names in order.
+// names returns the coefficients' names in order.
 func names(cs []coeff.Coefficient) []string {
 	var out []string
 	for _, c := range cs {

@@ -206,7 +206,7 @@ func layeredOf(all []constant) []constant {
 	return out
 }
 
-// constants lists the space's numbers in the order of docs/spec.md: dimensions first, then
+// constants returns the space's numbers in the order of docs/spec.md: dimensions first, then
 // everything derived.
 func (s *Space) constants() []Quantity {
 	if Layered(s.version) {
@@ -236,6 +236,7 @@ func (s *Space) quantities(groups ...[]constant) []Quantity {
 	return out
 }
 
+// quantity returns a constant as a quantity with its value.
 func (s *Space) quantity(c constant) Quantity {
 	return Quantity{Name: c.name, Value: c.value(s), Unit: c.unit, Formula: c.formula}
 }

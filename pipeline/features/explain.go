@@ -44,7 +44,8 @@ type Explained struct {
 	ContributionUs *float64 `json:"contribution_us"`
 }
 
-// ExplainBeta explains a step's vector. coefficients has one per slot, or is nil. Codes: as Beta.
+// ExplainBeta returns the explanation of a step's vector. coefficients has one for each slot, or is
+// nil. Codes: as Beta.
 func (s *Space) ExplainBeta(in *StepInput, coefficients []float64) (*Explanation, error) {
 	x := make([]float64, len(s.beta))
 	hits, err := s.Beta(in, x)
@@ -56,7 +57,7 @@ func (s *Space) ExplainBeta(in *StepInput, coefficients []float64) (*Explanation
 	return e, e.predict(coefficients)
 }
 
-// inputs lists the quantities that the formulas of a step name.
+// inputs returns the quantities that the formulas of a step name.
 func (s *Space) inputs(in *StepInput) []Quantity {
 	if Layered(s.version) {
 		return append(in.Values(), s.layerSums(in)...)
@@ -96,7 +97,7 @@ func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (
 	return e, p, err
 }
 
-// explain lists the slots fs of a vector x with their formulas and numbers.
+// explain returns the slots fs of a vector x with their formulas and numbers.
 func (s *Space) explain(model string, inputs []Quantity, fs []Feature, x []float64, hits Hits) *Explanation {
 	sc := s.scope(inputs, fs, x)
 	e := &Explanation{SpecVersion: s.version, Model: model, Inputs: inputs, Constants: s.constants()}

@@ -37,8 +37,8 @@ func (sc *scope) numbers(formula string) string {
 	return b.String()
 }
 
-// identifier returns the name or number at the start of text, "" for neither. A number is taken
-// whole, so that the e of "1e-6" is not taken for a name.
+// identifier returns the name or number at the start of text, "" for neither. A number is read
+// whole, so that the e of "1e-6" is not mistaken for a name.
 func identifier(text string) string {
 	n := 0
 	for n < len(text) {

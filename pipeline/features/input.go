@@ -46,7 +46,7 @@ type field[T any] struct {
 	at         func(*T) *float64
 }
 
-// fieldsOf lists the fields of an input that have a name tag.
+// fieldsOf returns the fields of an input that have a name tag.
 func fieldsOf[T any]() (out []field[T]) {
 	for i, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
 		if f.Tag.Get("name") == "" {
@@ -72,8 +72,8 @@ type Quantity struct {
 	Formula string  `json:"formula,omitempty"` // how it is derived; empty when given
 }
 
-// Values lists the input's fields in a fixed order under the names that tables,
-// golden vectors and formulas use.
+// Values returns the input's fields in a fixed order under the names that tables, golden vectors
+// and formulas use.
 func (in *StepInput) Values() []Quantity {
 	var out []Quantity
 	for _, f := range stepFields {

@@ -297,8 +297,8 @@ func (s *Space) touchedBytes(tokens float64) float64 {
 	return s.overExperts(tokens, func(e *experts, share float64) float64 { return e.Bytes * share })
 }
 
-// overExperts sums each over the groups of FFNs with experts. share is the share of experts that so
-// many tokens use.
+// overExperts returns the sum of each over the groups of FFNs with experts. share is the share of
+// experts that so many tokens use.
 func (s *Space) overExperts(tokens float64, each func(e *experts, share float64) float64) float64 {
 	out := 0.0
 	for i := range s.expertKinds {
@@ -337,8 +337,8 @@ func (s *Space) promptStep(p float64) *StepInput {
 // attention alone, and before 1.3.
 func (s *Space) Reaches() []model.Reach { return s.reaches }
 
-// layerSums lists the quantities that the formulas of 1.3 name in addition to a step's inputs: sums
-// over reaches, then over layers.
+// layerSums returns the quantities that the formulas of 1.3 name in addition to a step's inputs:
+// sums over reaches, then over layers.
 func (s *Space) layerSums(in *StepInput) []Quantity {
 	out := []Quantity{given("prefill_context_tokens", in.PrefillContext, "tokens")}
 	var prefill, decode, bytes float64
@@ -373,7 +373,7 @@ func reachName(r model.Reach) string {
 	return out[min(1, len(out)):]
 }
 
-// attentionConstants lists the cost of a pair, an entry and a token of context within each reach.
+// attentionConstants returns the cost of a pair, an entry and a token of context within each reach.
 func (s *Space) attentionConstants() (out []Quantity) {
 	for i := range s.attends {
 		a, name := &s.attends[i], "full"

@@ -121,8 +121,8 @@ func SetOf(v Version) coeff.FeatureSet {
 	return s
 }
 
-// digest identifies the quantity that a coefficient of the feature multiplies: 6 hex digits of
-// SHA-256 over name, kind, formula, bound and whether it is prompt work.
+// digest returns the identity of the quantity that a coefficient of the feature multiplies: 6 hex
+// digits of SHA-256 over name, kind, formula, bound and whether it is prompt work.
 func (f *Feature) digest() string {
 	return digest(6, f.Name, string(f.Kind), f.Formula, fmt.Sprint(f.Bound), fmt.Sprint(f.Prompt))
 }
@@ -133,6 +133,7 @@ func digest(digits int, parts ...string) string {
 	return hex.EncodeToString(sum[:])[:digits]
 }
 
+// digests returns the digests of features.
 func digests(fs []Feature) []string {
 	var out []string
 	for _, f := range fs {
@@ -158,8 +159,8 @@ func checkFeatures(s coeff.FeatureSet, v Version, beta, alpha []string) error {
 		WithHint("use the blis-train that made the file, or fit again")
 }
 
-// differences names the terms that two lists of digests do not share. names
-// are those of the file, as far as it has them.
+// differences returns the names of the terms by which two lists of digests differ. names are those
+// of the file, as far as it has them.
 func differences(got, names, want []string, fs []Feature) []string {
 	var out []string
 	ours := Names(fs)
@@ -190,7 +191,7 @@ func (h Hits) has(slot int) bool { return h>>(slot-1)&1 == 1 }
 // count returns the number of slots that hit their bound.
 func (h Hits) count() int { return bits.OnesCount32(uint32(h)) }
 
-// Slots lists the 1-based slots that hit their bound, ascending.
+// Slots returns the 1-based slots that hit their bound, ascending.
 func (h Hits) Slots() []int {
 	slots := make([]int, 0, h.count())
 	for s := 1; s <= 32; s++ {

@@ -61,8 +61,8 @@ func (s *Space) FloorUs(in *StepInput) float64 {
 	return s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs) / s.bandwidth * 1e6
 }
 
-// KVFreeBytes is 1.0's kv_free_bytes (spec#kv-free-bytes), from the same doubled block size as the
-// features so that the doubling cancels.
+// KVFreeBytes returns 1.0's kv_free_bytes (spec#kv-free-bytes), from the same doubled block size as
+// the features so that the doubling cancels.
 func (s *Space) KVFreeBytes(totalBlocks, usage float64) float64 {
 	return totalBlocks * s.blockBytes * math.Max(epsilon10, 1-usage)
 }
@@ -95,8 +95,8 @@ func (s *Space) Roofline(in *StepInput) Roofline {
 	}
 }
 
-// atLeast and atMost are max and min for numbers that are known to be finite: the built-in
-// functions cost more, because they treat NaN and signed zeros.
+// atLeast returns the larger of two finite numbers. The built-in function costs more, because it
+// treats NaN and signed zeros.
 func atLeast(least, v float64) float64 {
 	if v < least {
 		return least
@@ -104,6 +104,7 @@ func atLeast(least, v float64) float64 {
 	return v
 }
 
+// atMost returns the smaller of two finite numbers.
 func atMost(most, v float64) float64 {
 	if v > most {
 		return most

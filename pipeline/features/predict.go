@@ -45,8 +45,9 @@ func AlphaPredictor(s *coeff.Set, target string) (*Predictor, error) {
 	return newPredictor(m.Coefficients, AlphaFeatures(s.SpecVersion), 0), nil
 }
 
-// DelayPredictor is AlphaPredictor for a delay that a simulation adds to a request. It refuses
-// targets that contain queueing, which the simulation produces itself. Code: no_such_target.
+// DelayPredictor returns what AlphaPredictor does for a delay that a simulation adds to a request.
+// It refuses targets that contain queueing, which the simulation produces itself. Code:
+// no_such_target.
 func DelayPredictor(s *coeff.Set, target string) (*Predictor, error) {
 	if m := s.AlphaModel(target); m != nil && !m.Replay {
 		return nil, trace.Errorf(noSuchTarget, "alpha target %q contains a wait that a replay produces itself, want overhead or egress", target).
@@ -68,7 +69,7 @@ func newPredictor(cs []coeff.Coefficient, fs []Feature, least float64) *Predicto
 	return p
 }
 
-// NotLearned lists the 1-based slots of time-like beta terms whose cost the training data do not
+// NotLearned returns the 1-based slots of time-like beta terms whose cost the training data do not
 // determine: coefficient 0, or prior-only (spec#not-learned).
 func NotLearned(s *coeff.Set) []int {
 	var slots []int
@@ -92,8 +93,8 @@ func (p *Predictor) Predict(x []float64, hits Hits) (float64, error) {
 	return p.PredictRow(x, 1, hits)
 }
 
-// PredictRow is Predict for features summed over several steps. The training range and the least
-// prediction are per step.
+// PredictRow returns what Predict does for features summed over several steps. The training range
+// and the least prediction are per step.
 func (p *Predictor) PredictRow(x []float64, steps float64, hits Hits) (float64, error) {
 	if len(x) != len(p.values) {
 		return 0, trace.Errorf(WrongFeatureSet, "prediction: got a vector of %d, want %d", len(x), len(p.values))

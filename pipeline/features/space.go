@@ -93,9 +93,9 @@ type Space struct {
 	logitBytes          float64           // logits of one sequence
 }
 
-// New derives the constants of version v for deployment d. It fails on an unknown version, on an
-// impossible deployment (spec#deployment-checks) and, in 1.1, on one it does not model
-// (spec#supported).
+// New returns the constants of version v for deployment d. It fails on an unknown version, on an
+// impossible deployment (spec#deployment-checks) and, in 1.1, on one that the version does not
+// model (spec#supported).
 func New(v Version, d *deploy.Deployment) (*Space, error) {
 	if err := CheckVersion(v); err != nil {
 		return nil, err
@@ -185,8 +185,8 @@ func clip(fs []Feature, x []float64) (hits Hits, err error) {
 	return hits, nil
 }
 
-// bounded clips v to [0, Bound] and records the hit. It refuses NaN and infinity: replacing an infinite
-// value by the bound would invent a number (spec#finite).
+// bounded returns v clipped to [0, Bound] and records the hit. It refuses NaN and infinity:
+// replacing an infinite value by the bound would invent a number (spec#finite).
 func bounded(f *Feature, v float64, hits *Hits) (float64, error) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0, trace.Errorf(BadInput, "%s: got %g, want a finite number", f.Name, v)
@@ -198,10 +198,12 @@ func bounded(f *Feature, v float64, hits *Hits) (float64, error) {
 	return f.Bound, nil
 }
 
+// wrongLength returns the error of a vector of the wrong length.
 func wrongLength(model string, got, want int) error {
 	return trace.Errorf(WrongFeatureSet, "%s features: got a vector of %d, want %d", model, got, want)
 }
 
+// given returns a quantity without a formula.
 func given(name string, v float64, unit string) Quantity {
 	return Quantity{Name: name, Value: v, Unit: unit}
 }

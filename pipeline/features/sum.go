@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Sum adds up the chunks of one batch into the sums that version v needs (spec#step-sums; for 1.0
+// Sum returns the sums over the chunks of one batch that version v needs (spec#step-sums; for 1.0
 // as a simulator does, spec#frozen-sourcing). Chunks without new tokens are ignored. RunningDepth,
 // PreemptionEMA and the transfers stay 0, and so does 1.0's SumDecodeKVBlocks, which needs a block
 // size: see Space.Sum.

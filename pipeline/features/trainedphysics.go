@@ -72,7 +72,7 @@ type Term struct {
 	Doc  string
 }
 
-// TrainedPhysicsBeta lists the terms in BLIS's positional order.
+// TrainedPhysicsBeta returns the terms in BLIS's positional order.
 func TrainedPhysicsBeta() []Term { return trainedPhysics }
 
 // trainedPhysics are the terms of BLIS's trained physics in its positional order.
@@ -118,7 +118,8 @@ type TrainedPhysics struct {
 	layers, moeLayers                        float64
 }
 
-// NewTrainedPhysics computes the constants for d, from the model as BLIS reads it.
+// NewTrainedPhysics returns the model with the constants for d, from the deployed model as BLIS
+// reads it.
 func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	read, h := d.Model.AsBLISReads(), &d.Hardware
 	m := &read

@@ -91,7 +91,8 @@ func (a *Accumulator) addTile(rows []int32, w []float64) {
 	}
 }
 
-// isNeeded is false for products between columns of different variants.
+// isNeeded reports whether a product of two columns is needed; those of columns of different
+// variants are not.
 func (a *Accumulator) isNeeded(i, j int) bool {
 	vi, vj := a.cols[i].variant, a.cols[j].variant
 	return vi < 0 || vj < 0 || vi == vj
@@ -194,7 +195,8 @@ func OfRows(d *Data, w []float64, rows []int32, workers int) *Gram {
 	return out
 }
 
-// Chunk cuts rows into chunks of [ChunkRows], which are the leaves of the summation tree.
+// Chunk returns rows divided into chunks of [ChunkRows], which are the leaves of the summation
+// tree.
 func Chunk(rows []int32) [][]int32 {
 	var out [][]int32
 	for len(rows) > ChunkRows {

@@ -28,8 +28,8 @@ const (
 	corrNoise    = 0.05  // an autocorrelation below this counts as none
 )
 
-// rowBlocks cuts every run into contiguous blocks that are long against the correlation time of its
-// relative residuals under beta, and sums each block with weights w.
+// rowBlocks returns the sums of blocks of rows with weights w: every run is divided into contiguous
+// blocks that are long against the correlation time of its relative residuals under beta.
 func rowBlocks(d *Data, w, beta []float64, o Options) []BlockGram {
 	seqs, _ := Sequences(d, o)
 	out := make([]BlockGram, 0, len(seqs)*maxBlocks)
@@ -221,6 +221,7 @@ type draw struct {
 	mean, square          []float64
 }
 
+// newDraw returns the scratch space of one draw, for m terms.
 func newDraw(m int) *draw {
 	matrix := func() []float64 { return make([]float64, m*m) }
 	vector := func() []float64 { return make([]float64, m) }

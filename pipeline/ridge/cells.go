@@ -93,8 +93,8 @@ func firstFold(s segment, embargo int) int32 {
 	return Never
 }
 
-// segments cuts a sequence at its block bounds and at every place where a fold
-// stops training, and splits each piece by regime in time order.
+// segments returns a sequence divided at its block bounds and at every place where a fold stops
+// training, each piece split by regime in time order.
 func segments(d *Data, s *Sequence, embargo int) []segment {
 	cuts := slices.Clone(s.bounds)
 	if cuts == nil {
@@ -116,7 +116,7 @@ func segments(d *Data, s *Sequence, embargo int) []segment {
 	return out
 }
 
-// byRegime splits a segment into one for each of its regimes, ascending.
+// byRegime returns a segment split into one for each of its regimes, ascending.
 func byRegime(d *Data, s segment) []segment {
 	rows := s.seq.Rows[s.lo:s.hi]
 	var out []segment
@@ -178,7 +178,7 @@ func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
 	return out
 }
 
-// Configs lists the configuration labels, ascending.
+// Configs returns the configuration labels, ascending.
 func (c *Cells) Configs() []int32 {
 	labels := make([]int32, len(c.List))
 	for i := range c.List {

@@ -17,14 +17,14 @@ type CensoredFit struct {
 	Y, Bend []float64
 }
 
-// FitCensored fits one lambda on interval targets (spec#interval-fit), on the given rows (nil:
-// all). The weights w are constant in a cell ([CensoredWeights]) and ybar is fixed at 1000 us. With
-// Options.Anchor the penalty pulls toward the anchor's best multiple.
+// FitCensored returns the fit of one lambda on interval targets (spec#interval-fit), on the given
+// rows (nil: all). The weights w are constant in a cell ([CensoredWeights]) and ybar is fixed at
+// 1000 us. With Options.Anchor the penalty pulls toward the anchor's best multiple.
 //
 // Each row gets a target, at first the lower end Lo, and the fit alternates between solving for the
-// targets and refreshing them (v - Pull.Slope), until the certificate (spec#certificate) holds for
-// the refreshed targets. A pass tries a Newton step first: the minimum of the local quadratic over
-// the rows that exert a pull. Where that does not lower the objective it takes the minimum for the
+// targets and refreshing them (v - Pull.Slope), until the certificate (spec#certificate) is true
+// for the refreshed targets. A pass tries a Newton step first: the minimum of the local quadratic
+// over the rows that exert a pull. If that does not lower the objective it uses the minimum for the
 // refreshed targets, which always does.
 func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
 	if rows == nil {
@@ -94,7 +94,7 @@ func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *cens
 	return c
 }
 
-// gram sums the given rows with weights w and the view's current targets.
+// gram returns the sums over the given rows with weights w and the view's current targets.
 func (c *censored) gram(rows []int32, w []float64) *Gram {
 	c.acc.Reset()
 	c.acc.Add(rows, w)
@@ -321,7 +321,7 @@ type CensoredErrors struct {
 // above 0 (spec#interval-fit).
 const informativeUs = 3000
 
-// Evaluate compares the predictions of all rows, in us, with their intervals.
+// Evaluate returns the errors of the predictions of all rows, in us, against their intervals.
 func (b Bounds) Evaluate(d *Data, w, pred []float64) CensoredErrors {
 	e := CensoredErrors{Rows: len(b.Lo), Inside: math.NaN(), ExactWAPE: math.NaN()}
 	var widths []float64

@@ -11,7 +11,7 @@ const trailingWeight = 1e6
 // Components restricts the fit to the leading principal components of a Gram matrix's scaled
 // columns: the fewest that have the given share of the variance (spec#principal-components). It
 // returns how many. The others stay in the problem with a penalty that keeps them at the prior, so
-// that the sign constraints hold as usual. Errors: ErrEigen.
+// that the sign constraints are satisfied as usual. Errors: ErrEigen.
 func (o *Options) Components(g *Gram, share float64) (int, error) {
 	p := g.P
 	sd := make([]float64, p)

@@ -30,32 +30,32 @@ type Confidence struct {
 	Posterior  bool      // the intervals are of the published values, not of an estimate of their own
 }
 
-// Confidence builds 95 % intervals for the true coefficients behind a fit, by a symmetric
+// Confidence returns 95 % intervals for the true coefficients behind a fit, by a symmetric
 // studentised block bootstrap.
 //
 // The published estimate is shrunk by its penalty, and its weights contain the target, which pulls
-// it toward rows that came out short. It is therefore not centred on the truth. The intervals are
+// it toward rows with small targets. It is therefore not centred on the truth. The intervals are
 // built around another estimate: least squares without penalty, with weights from predictions
 // (PredictionWeights). A published value outside its interval differs by more than chance.
 //
 // The errors of neighbouring rows are correlated, so the bootstrap draws blocks of a run. Each draw
-// takes, per run, as many blocks with replacement, refits, and divides the change by its own
-// cluster-robust standard error: t. The half width of an interval is the 95 % quantile of |t| times
-// the standard error of the data.
+// has, for each run, as many blocks drawn with replacement, refits, and divides the change by its
+// own cluster-robust standard error: t. The half width of an interval is the 95 % quantile of |t|
+// times the standard error of the data.
 //
 // A term that varies only between configurations gets the jackknife over configurations with
-// Student's quantile where that is wider, and no interval below three configurations. Terms with a
-// sign constraint are cut at 0. A term has no interval when it is part of a direction that the rows
-// do not determine (eigenvalue under 1e-6 of the largest), or when its quantile exceeds Student's
-// with one degree of freedom, because then the draws that miss its few blocks decide.
+// Student's quantile if that is wider, and no interval below three configurations. Intervals of
+// terms with a sign constraint end at 0. A term has no interval if it is part of a direction that
+// the rows do not determine (eigenvalue under 1e-6 of the largest), or if its quantile exceeds
+// Student's with one degree of freedom, because then the draws that miss its few blocks decide.
 func (d *Data) Confidence(fit Fit, tags []string, o Options) Confidence {
 	w := PredictionWeights(d, fit.Beta, o)
 	return Blocks(rowBlocks(d, w, fit.Beta, o), tags, o)
 }
 
-// Blocks builds the intervals of [Data.Confidence] from one Gram matrix per block, whose weights are
-// balanced. The Gram matrices of [Cells.Blocks] are weighted by the measured time instead of a
-// prediction, which pulls their intervals toward rows that came out short.
+// Blocks returns the intervals of [Data.Confidence] from one Gram matrix for each block, whose
+// weights are balanced. The Gram matrices of [Cells.Blocks] are weighted by the measured time in
+// place of a prediction, which pulls their intervals toward rows with small targets.
 func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	p := blocks[0].Gram.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p)}
@@ -121,8 +121,8 @@ func blockConfigs(blocks []BlockGram) []int32 {
 }
 
 // Holding returns the interval widened to include a value (spec#value-interval). A report shows it
-// beside the published value, which may lie outside the interval; the wider one is at least as
-// likely to contain the truth.
+// with the published value, which may lie outside the interval; the wider one is at least as likely
+// to contain the truth.
 func (t Interval) Holding(value float64) (lo, hi float64) {
 	return math.Min(t.Lo, value), math.Max(t.Hi, value)
 }

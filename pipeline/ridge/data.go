@@ -158,7 +158,7 @@ func (d *Data) same(v Variant) bool {
 	return true
 }
 
-// Configs lists the configuration labels present, ascending.
+// Configs returns the configuration labels present, ascending.
 func (d *Data) Configs() []int32 { return Distinct(d.Config) }
 
 // Distinct returns the labels that occur, ascending.

@@ -27,7 +27,7 @@ type NullGroup struct {
 	SumUs      float64     // what the terms explain together at the fit: sum gamma_j*ybar
 }
 
-// Diagnose examines the Gram a fit was made on.
+// Diagnose returns diagnostics of the Gram on which a fit was made.
 func (g *Gram) Diagnose(f Fit) Diagnosis {
 	idx := NonZero(f.Scale)
 	d := Diagnosis{VIF: make([]float64, g.P), Condition: math.NaN()}
@@ -82,9 +82,9 @@ func inflation(values []float64, vectors *mat.Dense, r int) float64 {
 	return sum
 }
 
-// nullGroups finds the terms that the rows do not separate. Two terms are linked when an entry of
-// the projector onto the null space (eigenvalues up to NullTol of the largest) is above 0.02; each
-// connected set is one group.
+// nullGroups returns the groups of terms that the rows do not separate. Two terms are linked if an
+// entry of the projector onto the null space (eigenvalues up to NullTol of the largest) is above
+// 0.02; each connected set is one group.
 func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGroup {
 	m := len(idx)
 	top := values[m-1]
@@ -111,7 +111,7 @@ func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGr
 	return out
 }
 
-// link labels each of m items with the smallest item it is connected to.
+// link returns for each of m items the smallest item to which it is connected.
 func link(m int, joined func(a, b int) bool) []int {
 	label := make([]int, m)
 	for a := range m {
@@ -145,8 +145,8 @@ func isOutside(group []int, first int, vectors *mat.Dense, null int) bool {
 	return p < 0.02
 }
 
-// newNullGroup describes the group labelled first. A null direction belongs to it when more than
-// half of its squared length lies on the group's terms.
+// newNullGroup returns the group labelled first. A null direction belongs to it if more than half
+// of its squared length lies on the group's terms.
 func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, null int, idx []int, f Fit) NullGroup {
 	out := NullGroup{Eigenvalue: math.Inf(1)}
 	var rows []int

@@ -35,7 +35,7 @@ const certTol = 1e-8
 // OK reports whether the certificate holds.
 func (c Certificate) OK() bool { return !(c.MinZero < -certTol) && c.MaxActive <= certTol }
 
-// Solve fits one lambda on a Gram of balanced weights.
+// Solve returns the fit of one lambda on a Gram of balanced weights.
 func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
 	s := newSolver(g.P, &o)
 	s.load(g, 0)
@@ -44,8 +44,8 @@ func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
 	return s.fit(lambda)
 }
 
-// FitRows fits one lambda on the given rows (nil: all) with one weight per row of d. The scales W,
-// s and ybar are those of these rows.
+// FitRows returns the fit of one lambda on the given rows (nil: all) with one weight for each row
+// of d. The scales W, s and ybar are those of these rows.
 func FitRows(d *Data, w []float64, rows []int32, lambda float64, o Options) (Fit, error) {
 	return Solve(OfRows(d, w, rows, o.Threads()), lambda, o)
 }

@@ -13,9 +13,9 @@ type Sequence struct {
 	bounds      []int // Folds+2 cut points, first 0; nil: too few rows for folds
 }
 
-// Sequences groups the rows of d into runs and cuts each into Folds+1 contiguous blocks of
-// n/(Folds+1) rows, the first ones one row longer where that leaves a rest. A run with fewer rows
-// than blocks gets a finding and no cuts.
+// Sequences returns the rows of d grouped into runs, each divided into Folds+1 contiguous blocks of
+// n/(Folds+1) rows, the first ones one row longer if there is a rest. A run with fewer rows than
+// blocks gets a finding and is not divided.
 func Sequences(d *Data, o Options) ([]Sequence, []Finding) {
 	list := runsOf(d, d.AllRows())
 	var found []Finding
@@ -32,8 +32,8 @@ func Sequences(d *Data, o Options) ([]Sequence, []Finding) {
 	return list, found
 }
 
-// runsOf groups the given rows by configuration and run, in sorted order, and sorts each group by
-// time, rows of equal time by index.
+// runsOf returns the given rows grouped by configuration and run, in sorted order, each group
+// sorted by time, rows of equal time by index.
 func runsOf(d *Data, rows []int32) []Sequence {
 	var list []Sequence
 	for len(rows) > 0 {

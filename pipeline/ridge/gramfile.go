@@ -44,8 +44,8 @@ func Write(w io.Writer, f File) error {
 	return nil
 }
 
-// Read reads what Write wrote. Unknown keys, labels without a name and
-// sums of the wrong length are errors.
+// Read returns the file that Write wrote. Unknown keys, labels without a name and sums of the wrong
+// length are errors.
 func Read(r io.Reader) (File, error) {
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
@@ -95,10 +95,10 @@ func (f *File) checkLabels(k CellKey) error {
 	return nil
 }
 
-// Merge joins files of different runs. Names are united in sorted order, cells are relabelled and
-// sorted by configuration and run, so that the sums do not depend on how the runs were split into
-// files. Every file needs the same sets in the same order (features, eps, folds, gamma, lag); a run
-// in two files is an error. Meta is that of the first file.
+// Merge returns files of different runs joined. Names are united in sorted order, cells are
+// relabelled and sorted by configuration and run, so that the sums do not depend on how the runs
+// were split into files. Every file needs the same sets in the same order (features, eps, folds,
+// gamma, lag); a run in two files is an error. Meta is that of the first file.
 func Merge(files ...File) (File, error) {
 	out := File{Meta: files[0].Meta}
 	for k, f := range files {

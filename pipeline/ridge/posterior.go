@@ -11,19 +11,19 @@ import (
 // fromPosterior is the Method of intervals around a posterior mean.
 const fromPosterior = "posterior"
 
-// Posterior builds the intervals of a fit with a prior (Options.Prior and Precision) around the
+// Posterior returns the intervals of a fit with a prior (Options.Prior and Precision) around the
 // fit's own values (spec#posterior).
 //
 // With A = G/Q + lambda*P, where G is the Gram matrix of the rows with weights from predictions, Q
 // its sum w*y^2 and P the precision, the error of the posterior mean is A^-1 (score -
 // lambda*P*(truth - prior)). The variance V of the score is estimated from blocks of each run, as
 // in Confidence; the truth varies about the prior with covariance P^-1. So the covariance is A^-1
-// (V + lambda^2*P) A^-1. It equals the textbook lambda*A^-1 when lambda is the noise of the rows,
-// and stays right when it is not.
+// (V + lambda^2*P) A^-1. It equals the textbook lambda*A^-1 if lambda is the noise of the rows, and
+// stays right if it is not.
 //
-// Half widths take Student's quantile. The score's variance has as many degrees of freedom as there
-// are blocks beyond one a run, the prior's is known (Satterthwaite). Terms with a sign constraint
-// are cut at 0. Without precision, or where A cannot be inverted, no term has an interval.
+// Half widths use Student's quantile. The score's variance has one degree of freedom for each block
+// beyond the first of its run, the prior's is known (Satterthwaite). Intervals of terms with a sign
+// constraint end at 0. Without precision, or if A cannot be inverted, no term has an interval.
 func (d *Data) Posterior(fit Fit, o Options) Confidence {
 	p := d.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Posterior: true}
@@ -101,19 +101,18 @@ type PriorDistance struct {
 	Limit      float64 // that one in a hundred truths drawn from the prior exceeds
 }
 
-// OffPrior measures how far the rows contradict a prior of covariance cov
-// (spec#prior-contradicted). With cov = L*L' the coefficients are prior + L*theta, and
-// theta is standard normal if the prior is right. The score of the rows at the prior,
-// by theta, is H*theta plus noise, with H = L'*G*L/Q. Along an eigenvector of H with
-// eigenvalue h it is h*theta_i plus noise of variance n, which is estimated over blocks
-// of each run as in Posterior; there score/sqrt(h^2 + n) is standard normal.
+// OffPrior returns how far the rows contradict a prior of covariance cov (spec#prior-contradicted).
+// With cov = L*L' the coefficients are prior + L*theta, and theta is standard normal if the prior
+// is right. The score of the rows at the prior, by theta, is H*theta plus noise, with H = L'*G*L/Q.
+// Along an eigenvector of H with eigenvalue h it is h*theta_i plus noise of variance n, which is
+// estimated over blocks of each run as in Posterior; there score/sqrt(h^2 + n) is standard normal.
 //
-// Only directions in which the rows are more certain than the prior count: h is above
-// the half width t*sqrt(n) of the noise, t Student's quantile at the degrees of freedom
-// of the noise, one for each block beyond the first of its run. Without any, the noise
-// is unknown and no direction counts. The mean square over k directions is compared
-// with the quantile of the F distribution of k and of Satterthwaite's degrees of freedom
-// of h^2 + n, the fewest of the directions. With many blocks t is 2, and k*F is chi-squared.
+// Only directions in which the rows are more certain than the prior count: h is above the half
+// width t*sqrt(n) of the noise, t Student's quantile at the degrees of freedom of the noise, one
+// for each block beyond the first of its run. If there are no such blocks, the noise is unknown and
+// no direction counts. The mean square over k directions is compared with the quantile of the F
+// distribution of k and of Satterthwaite's degrees of freedom of h^2 + n, the fewest of the
+// directions. With many blocks t is 2, and k*F is chi-squared.
 func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 	p := d.P
 	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)

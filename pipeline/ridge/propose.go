@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Proposal is what one more experiment would add to the information of a fit.
+// Proposal is what one further experiment would add to the information of a fit.
 type Proposal struct {
 	Index  int       // position in the candidates
 	LogDet float64   // gain of log det of the information: larger is better
@@ -19,10 +19,10 @@ type Proposal struct {
 // candidates together. It keeps the determinants finite and comparable.
 const proposeRidge = 1e-9
 
-// Propose ranks candidate experiments by D-optimality: how much the rows of each candidate Gram
-// matrix, added to the base, raise the determinant of the information, and how much they shrink
-// each term's standard error. Base and candidates need the same kind of weights (1/variance up to
-// one factor, for instance unbalanced relative weights).
+// Propose returns candidate experiments ranked by D-optimality: how much the rows of each candidate
+// Gram matrix, added to the base, raise the determinant of the information, and how much they
+// shrink each term's standard error. Base and candidates need the same kind of weights (1/variance
+// up to one factor, for instance unbalanced relative weights).
 func (base *Gram) Propose(candidates []*Gram) []Proposal {
 	p := base.P
 	pool := New(p)

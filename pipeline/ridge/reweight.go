@@ -33,9 +33,9 @@ func (p *Polish) Best() Fit {
 	return p.LS
 }
 
-// Reweight moves the fit from squared toward absolute relative errors (spec#reweighting): six
+// Reweight returns a fit moved from squared toward absolute relative errors (spec#reweighting): six
 // passes with weights w/max(|y - x.beta|/max(y, eps*steps), 0.01), w the base weights. W, s and
-// ybar are recomputed in every pass, lambda stays.
+// ybar are computed again in every pass; lambda stays.
 func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
 	p := Polish{LS: ls, Fit: ls, Weights: make([]float64, len(w))}
 	p.BiasLS = bias(d, ls.Beta)
@@ -103,9 +103,9 @@ func bias(d *Data, beta []float64) float64 {
 // agree.
 const posteriorPasses = 3
 
-// PosteriorMean refits with a prior at fit's lambda, with weights from the predictions of the fit
-// before: the mean of the coefficients given these rows. Weights that contain the target would pull
-// it toward rows that came out short.
+// PosteriorMean returns a new fit with a prior at fit's lambda, with weights from the predictions
+// of the fit before: the mean of the coefficients given these rows. Weights that contain the target
+// would pull it toward rows with small targets.
 func PosteriorMean(d *Data, fit Fit, o Options) (Fit, error) {
 	for range posteriorPasses {
 		next, err := FitRows(d, PredictionWeights(d, fit.Beta, o), nil, fit.Lambda, o)
@@ -123,10 +123,10 @@ const (
 	robustError  = 0.5 // relative error up to which a row counts in full
 )
 
-// RobustMean refits at fit's lambda with weights from the predictions of the fit before, so that
-// the sums of predictions and targets agree. A row that is more than half its prediction away
-// counts by its absolute error, because a few requests that met a queue which the recorded state
-// did not show yet would otherwise decide what all others are predicted.
+// RobustMean returns a new fit at fit's lambda with weights from the predictions of the fit before,
+// so that the sums of predictions and targets agree. A row that is more than half its prediction
+// away counts by its absolute error, because a few requests that met a queue which the recorded
+// state did not show yet would otherwise decide the predictions of all others.
 func RobustMean(d *Data, fit Fit, o Options) (Fit, error) {
 	for pass := range robustPasses {
 		w := predictionWeights(d, fit.Beta, o, robustError)

@@ -78,9 +78,9 @@ func (s *Selection) NestedMean() float64 {
 	return stat.Mean(scores)
 }
 
-// ChooseVariant chooses among variants by their fold scores, each at its own best lambda
+// ChooseVariant returns the best of the variants by their fold scores, each at its own best lambda
 // (spec#gamma-choice). within has the variants whose mean difference from the best, paired by fold,
-// is at most its standard error. The variant with the label usual is chosen when it is among them,
+// is at most its standard error. The variant with the label usual is chosen if it is among them,
 // else the best.
 func ChooseVariant(sels []Selection, usual float64) (chosen int, within []int) {
 	best := 0
@@ -208,13 +208,14 @@ type trial struct {
 // leavesOut reports whether the configuration at this position is left out of training.
 func (t *trial) leavesOut(config int) bool { return config == t.out[0] || config == t.out[1] }
 
+// add adds the coefficients and scores at one lambda.
 func (t *trial) add(beta, scores []float64) {
 	t.betas = append(t.betas, beta)
 	t.scores = append(t.scores, scores)
 }
 
-// trials are all training sets of a choice of lambda: one per fold, one per configuration left out,
-// one per pair of configurations left out.
+// trials are all training sets of a choice of lambda: one for each fold, one for each held-out
+// configuration, one for each pair of held-out configurations.
 type trials struct {
 	o       *Options
 	configs []int32
@@ -224,7 +225,7 @@ type trials struct {
 	list    []*trial
 }
 
-// newTrials lists the training sets: forward folds, or every block held out in turn.
+// newTrials returns the training sets: forward folds, or every block held out in turn.
 func newTrials(configs []int32, o *Options, eachBlock bool) *trials {
 	t := &trials{o: o, configs: configs, pairs: map[[2]int]*trial{}}
 	add := func(fold, a, b int) *trial {
@@ -251,7 +252,7 @@ func newTrials(configs []int32, o *Options, eachBlock bool) *trials {
 	return t
 }
 
-// selection makes the choice among the lambdas once all trials are solved.
+// selection returns the choice among the lambdas once all trials are solved.
 func (t *trials) selection(gamma float64) Selection {
 	s := Selection{Gamma: gamma, Configs: t.configs}
 	for i, lambda := range t.o.Lambdas {
@@ -266,7 +267,7 @@ func (t *trials) selection(gamma float64) Selection {
 	return s
 }
 
-// point collects the scores of grid point i.
+// point returns the scores of grid point i.
 func (t *trials) point(i int, lambda float64) Point {
 	p := Point{Lambda: lambda, Cross: math.NaN(), Worst: math.NaN()}
 	for _, s := range t.folds {
@@ -283,8 +284,8 @@ func (t *trials) point(i int, lambda float64) Point {
 	return p
 }
 
-// nested chooses lambda again for each configuration, without any of its rows, and scores it on
-// them.
+// nested chooses lambda again for each configuration, without any of its rows, and returns its
+// scores on them.
 func (t *trials) nested() []Nested {
 	if len(t.pairs) == 0 {
 		return nil
@@ -309,7 +310,7 @@ func (t *trials) nested() []Nested {
 	return out
 }
 
-// inner returns the mean score at lambda i of the other configurations, each left out together with
+// inner returns the mean score at lambda i of the other configurations, each held out together with
 // a.
 func (t *trials) inner(a, i int) float64 {
 	var v []float64
@@ -321,9 +322,8 @@ func (t *trials) inner(a, i int) float64 {
 	return stat.Mean(v)
 }
 
-// Select scores the lambda grid for every variant of d (one when it has none).
-// The score of a fit on rows it has not seen is the mean over configurations of
-// sum w(y - x.beta)^2/sum w y^2.
+// Select returns the scores of the lambda grid for every variant of d (one if it has none). The
+// score of a fit on held-out rows is the mean over configurations of sum w(y - x.beta)^2/sum w y^2.
 func Select(d *Data, o Options) ([]Selection, error) {
 	cells, found, err := d.Cut(o)
 	if err != nil {
@@ -350,8 +350,8 @@ func (c *Cells) Select(o Options) (Selection, error) {
 	return t.selection(c.Gamma), nil
 }
 
-// gramTrial is a trial as Gram matrices: what it trains on, and what each configuration is scored
-// on (nil: not scored).
+// gramTrial is a trial as Gram matrices: the training rows, and the rows on which each
+// configuration is scored (nil: not scored).
 type gramTrial struct {
 	train *Gram
 	test  []*Gram

@@ -41,6 +41,7 @@ type solver struct {
 	err     error // of an eigenvalue problem of this Gram
 }
 
+// newSolver returns the scratch space of a solver for p terms.
 func newSolver(p int, o *Options) *solver {
 	vector := func() []float64 { return make([]float64, p) }
 	return &solver{
@@ -250,10 +251,10 @@ func (s *solver) cold() {
 	}
 }
 
-// solve finds the minimum for one lambda by exchanging the working set: terms
-// that leave the allowed side go out, terms whose gradient is negative come in.
-// All offenders move while that helps, then the last one alone (Murty's rule),
-// which ends for every positive definite matrix.
+// solve finds the minimum for one lambda by exchanging the working set: terms whose value leaves
+// the allowed side are removed, terms whose gradient is negative are added. All offending terms
+// move as long as that helps, then only the last one (Murty's rule), which ends for every positive
+// definite matrix.
 func (s *solver) solve(lambda float64) {
 	for j := range s.p {
 		if !s.zero[j] && s.o.IsFree(j) {
@@ -294,8 +295,8 @@ func (s *solver) offenders(lambda float64) (count, last int) {
 	return count, last
 }
 
-// offends reports whether a term must change sides: a term in the working set whose value is
-// outside its limits, or one held at a limit whose gradient points inside.
+// offends reports whether a term must change sides: it is a term in the working set whose value is
+// outside its limits, or one fixed at a limit whose gradient points inside.
 func (s *solver) offends(j int) bool {
 	switch {
 	case s.zero[j] || s.o.IsFree(j):
@@ -370,8 +371,8 @@ func (s *solver) solvePassive(lambda float64) {
 	}
 }
 
-// rightSide returns the right side of the normal equation of term j: what the terms held at their
-// upper limits leave to it.
+// rightSide returns the right side of the normal equation of term j: what remains to it after the
+// terms that are fixed at their upper limits.
 func (s *solver) rightSide(lambda float64, j int) float64 {
 	b := s.b[j] - s.pull(lambda, j, s.none)
 	for k, held := range s.atUpper {

@@ -50,8 +50,8 @@ func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
 	return predictionWeights(d, beta, o, math.Inf(1))
 }
 
-// predictionWeights divides the weight of a row that is further than mostRel times its prediction
-// from it by how many times further (Huber's weights).
+// predictionWeights returns the weights of rows (Huber's): that of a row which is further than
+// mostRel times its prediction from it is divided by how many times further it is.
 func predictionWeights(d *Data, beta []float64, o Options, mostRel float64) []float64 {
 	w := make([]float64, d.Len())
 	mass := make([]float64, d.Len())
@@ -103,7 +103,7 @@ type cellSums struct {
 	mass   float64 // sum of unbalanced w*y^2, or of unbalanced w
 }
 
-// addCell adds to the sums of a regime, keeping the list sorted by regime.
+// addCell returns the list with the sums of a regime added, sorted by regime.
 func addCell(cells []cellSums, regime int32, n int64, mass float64) []cellSums {
 	k := findCell(cells, regime)
 	if k == len(cells) || cells[k].regime != regime {

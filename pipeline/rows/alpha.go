@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Alpha makes the request rows of one target (spec#delay-targets). Every request of the run is kept
-// or dropped for one reason. The space's version must be the one given to Rebuild.
+// Alpha returns the request rows of one target (spec#delay-targets). Every request of the run is
+// kept or dropped for one reason. The space's version must be the one given to Rebuild.
 func (s *Steps) Alpha(sp *features.Space, o Options) (*Table, error) {
 	o, err := o.resolve("alpha", DefaultAlphaTarget(s.Version),
 		coeff.Overhead, coeff.Admission, coeff.Egress, coeff.Queue)
@@ -61,8 +61,8 @@ type lastEnd struct {
 	row int   // its index in Run.Requests
 }
 
-// newAlphaBuilder prepares what all rows share: preemption averages, parts, warm-up, and for
-// overhead and egress the bounds and the last samples.
+// newAlphaBuilder returns a builder with what all rows have in common: preemption averages, parts,
+// warm-up, and for overhead and egress the bounds and the last samples.
 func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	p := len(sp.AlphaFeatures())
 	b := &alphaBuilder{
@@ -100,8 +100,8 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	return b
 }
 
-// boundOverheads bounds the overhead of every request from the stamps of the requests and steps
-// around it.
+// boundOverheads returns the bounds of the overhead of every request, from the stamps of the
+// requests and of the steps around it.
 func (s *Steps) boundOverheads() []trace.OverheadBound {
 	requests := s.Run.Requests
 	marks := func(yield func(trace.StepMark) bool) {
@@ -129,7 +129,7 @@ func (s *Steps) hasAllJourneys() bool {
 	return true
 }
 
-// lastEnds finds the sample that finished last of each API request. The API answers when its last
+// lastEnds returns the sample that finished last of each API request. The API answers when its last
 // sample is done, so only that one has an egress time.
 func lastEnds(requests []trace.Request) map[string]lastEnd {
 	ends := make(map[string]lastEnd)
@@ -271,7 +271,8 @@ func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 	return in
 }
 
-// appendRow appends a row. Thinned-out rows still widen the range of the features.
+// appendRow appends a row, or returns the code for which it is dropped. Rows that thinning removes
+// still widen the range of the features.
 func (b *alphaBuilder) appendRow(r *trace.Request, s *trace.Step, at int64, v alphaTarget) trace.Code {
 	t := b.t
 	phase, held := partOf(b.parts, at)

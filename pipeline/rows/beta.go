@@ -28,14 +28,15 @@ func featureVectorizer(sp *features.Space) Vectorizer {
 	}}
 }
 
-// Beta makes the step-time rows of the run, with the target cadence or duration. The space gives
+// Beta returns the step-time rows of the run, with the target cadence or duration. The space gives
 // the features and the physical floor; its version must be the one given to Rebuild.
 func (s *Steps) Beta(sp *features.Space, o Options) (*Table, error) {
 	return s.BetaBasis(sp, featureVectorizer(sp), o)
 }
 
-// BetaBasis makes the same rows as Beta with another basis in place of the features. The same
-// candidates are dropped for the same reasons, except that the bounds are those of the basis.
+// BetaBasis returns the same rows as Beta with another basis (other features) in place of the
+// features. The same candidates are dropped for the same reasons, except that the bounds are those
+// of the basis.
 func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o Options) (*Table, error) {
 	o, err := o.resolve("beta", DefaultBetaTarget(s.Version), coeff.Cadence, coeff.Duration)
 	if err != nil {
@@ -81,6 +82,7 @@ type betaBuilder struct {
 	x    []float64          // vector of the row, summed over its steps
 }
 
+// newBetaBuilder returns a builder of the rows of one run.
 func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *betaBuilder {
 	from, to := s.askedSummaries()
 	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
@@ -187,6 +189,7 @@ type interval struct {
 	approx   bool    // lag_approximate
 }
 
+// steps returns the number of steps of the interval.
 func (iv interval) steps() float64 { return float64(iv.to - iv.from + 1) }
 
 // interval returns the measured interval that starts at recorded step k, or the reason why there is

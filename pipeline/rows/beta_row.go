@@ -57,7 +57,7 @@ type rowSummary struct {
 	context          float64 // tokens in KV of the decodes
 }
 
-// summarise collects the steps of an interval.
+// summarise returns the sums over the steps of an interval.
 func (b *betaBuilder) summarise(iv interval) rowSummary {
 	k := rowSummary{prefill: true, decode: true, few: true, factor: 1}
 	for u := iv.from; u <= iv.to; u++ {
@@ -101,6 +101,7 @@ func preemptionFactor(preempted, running int64) float64 {
 	return 1
 }
 
+// regime returns the regime of the row: decode, prefill or mixed.
 func (k *rowSummary) regime() Regime {
 	switch {
 	case k.decode:
@@ -111,6 +112,7 @@ func (k *rowSummary) regime() Regime {
 	return Mixed
 }
 
+// stressSets returns the stress sets (rare states of the engine) to which the row belongs.
 func (k *rowSummary) stressSets() StressSet {
 	var s StressSet
 	if k.preempting {

@@ -32,7 +32,8 @@ func Blocks(run *trace.Run, dep *deploy.Deployment) []result.CrossBlocks {
 	return out
 }
 
-// JoinBlocks joins the blocks of the next slice of a run to those of the slices before it.
+// JoinBlocks returns the blocks of the slices before with those of the next slice of the run
+// joined.
 func JoinBlocks(before, next []result.CrossBlocks) []result.CrossBlocks {
 	if before == nil {
 		return next

@@ -40,14 +40,15 @@ type Limit struct {
 // those of the hold-out. An outlier is a row whose time per step is more than 5 times the median of
 // its configuration (frozen) or of its configuration and regime (relative), pooled over the tables.
 // Overhead tables are not changed, and in the relative recipe no delay of a request that finds
-// others waiting is an outlier: a long queue is what its features predict. Clean returns a
-// many_outliers finding for every cell with more than one outlier and more than 20 %.
+// others waiting is an outlier, because a long queue is what its features predict. Clean returns a
+// many_outliers finding for every cell (configuration and regime) with more than one outlier and
+// more than 20 %.
 func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 	return CleanTo(tables, LimitsOf(tables, recipe), recipe, false)
 }
 
-// LimitsOf computes the limits of the tables' cells, in order of first appearance. A cell without a
-// limit is absent, as limits are written as JSON, which has no infinity.
+// LimitsOf returns the limits of the tables' cells, in order of first appearance. A cell without a
+// limit is absent, because limits are written as JSON, which has no infinity.
 func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 	cells, cellIndex := cellsOf(tables, recipe)
 	times := make([][]float64, len(cells)) // per step
@@ -71,8 +72,8 @@ func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 	return limits
 }
 
-// CleanTo is Clean with given limits, such as those of a fit. Rows of a cell without a limit are
-// kept. With allJudged all rows validate: outliers are marked, none is dropped.
+// CleanTo does what Clean does with given limits, such as those of a fit. Rows of a cell without a
+// limit are kept. With allJudged all rows are for validation: outliers are marked, none is dropped.
 func CleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool) []trace.Finding {
 	at := make(map[outlierCell]int, len(limits))
 	for k, l := range limits {
@@ -117,7 +118,7 @@ func (t *Table) cellOf(i int, recipe Recipe) outlierCell {
 	return outlierCell{t.Config, t.Regime[i]}
 }
 
-// cellsOf lists the cells of the tables with their numbers of rows, in order of first appearance.
+// cellsOf returns the cells of the tables with their numbers of rows, in order of first appearance.
 // cellIndex has for every table the index of the cell of each regime, -1 for a regime without rows.
 func cellsOf(tables []*Table, recipe Recipe) (out []Limit, cellIndex [][]int) {
 	indexOf := make(map[outlierCell]int)

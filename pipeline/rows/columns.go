@@ -63,6 +63,7 @@ type typedColumn[T any] struct {
 	w int
 }
 
+// appendColumn appends the values of another table's column.
 func (c typedColumn[T]) appendColumn(other column) {
 	*c.s = append(*c.s, *other.(typedColumn[T]).s...)
 }
@@ -79,6 +80,7 @@ func (t *Table) copyOf() *Table {
 	return &c
 }
 
+// permute puts the rows in the given order.
 func (c typedColumn[T]) permute(order []int) {
 	if *c.s == nil {
 		return
@@ -90,8 +92,8 @@ func (c typedColumn[T]) permute(order []int) {
 	*c.s = out
 }
 
-// Filter keeps the rows for which keep is true, in their order, and counts the others as dropped
-// for code.
+// Filter removes the rows for which keep is false, and counts them as dropped for code. The order
+// of the others stays.
 func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
 	chosen := t.rowsWhere(keep)
 	if gone := t.Kept - len(chosen); gone > 0 {

@@ -49,7 +49,7 @@ func countValue(h *result.Histogram, v float64) {
 	}
 }
 
-// Coverage counts the run's busy steps and names the regimes it lacks.
+// Coverage returns the numbers of the run's busy steps, and the regimes that it lacks.
 func (s *Steps) Coverage() Coverage {
 	c := Coverage{
 		PrefillTokens: powersOfTwo("prefill_tokens", "tokens", 32768),

@@ -17,8 +17,8 @@ const (
 	figureDigits  = 5
 )
 
-// Figures aggregates the judged rows for the report: predicted against measured time, residuals
-// against batch, context and time, and what each term contributes to a mean step.
+// Figures returns aggregates of the validated rows for the report: predicted against measured time,
+// residuals against batch, context and time, and the part of each term in a mean step.
 func (s *StepErrors) Figures(terms []string) *result.FitFigures {
 	f := &result.FitFigures{PredVsMeasured: []result.Bin2D{}, Residuals: []result.ResidualBand{}, Contributions: []result.Contribution{}}
 	f.PredVsMeasured = append(f.PredVsMeasured, s.countBins()...)
@@ -49,8 +49,8 @@ func (s *StepErrors) eachOfRegime(r Regime, visit func(sample *Sample, k int, ro
 	}
 }
 
-// countBins counts rows by regime in a grid of measured and predicted time per step, both
-// logarithmic.
+// countBins returns the numbers of rows by regime in a grid of measured and predicted time per
+// step, both logarithmic.
 func (s *StepErrors) countBins() []result.Bin2D {
 	var out []result.Bin2D
 	bin := func(us float64) int { return int(math.Floor(math.Log10(us) * binsPerDecade)) }

@@ -10,7 +10,7 @@ import (
 // output tokens added to the context a second time, allocated blocks as read
 // blocks. Known errors stay.
 
-// totals10 returns the inputs that come from the summary of a step whatever else was recorded.
+// totals10 returns the inputs that come from the summary of a step, whatever else was recorded.
 func totals10(s *trace.Step) features.StepInput {
 	return features.StepInput{
 		PrefillTokens:   float64(s.PrefillTokens),
@@ -22,7 +22,8 @@ func totals10(s *trace.Step) features.StepInput {
 	}
 }
 
-// rich10 adds the sums over snapshots, divided into prefill and decode by the recorded label.
+// rich10 returns the inputs with the sums over snapshots, divided into prefill and decode by the
+// recorded label.
 func rich10(s *trace.Step, snaps []trace.Snapshot) features.StepInput {
 	in := totals10(s)
 	for i := range snaps {
@@ -39,8 +40,8 @@ func rich10(s *trace.Step, snaps []trace.Snapshot) features.StepInput {
 	return in
 }
 
-// summary10 approximates the sums from totals. Chunked prefill must be off; cv2 is the squared
-// variation of prompt lengths.
+// summary10 returns the inputs with the sums approximated from totals. Chunked prefill must be off;
+// cv2 is the squared variation of prompt lengths.
 func summary10(s *trace.Step, d *deploy.Deployment, cv2 float64) features.StepInput {
 	in := totals10(s)
 	in.SumPrefillAttnWork = nonRichPrefillWork10(s.PrefillTokens, s.NumPrefillReqs, cv2)

@@ -29,7 +29,7 @@ const longUs = 1e6
 // best. The documents compare predictions with them.
 type bestConstants struct{ row, window float64 }
 
-// JudgeDelays computes the best constants of each group. All samples have one target.
+// JudgeDelays returns the groups with the best constants of each. All samples have one target.
 func JudgeDelays(groups [][]*Sample) *Delays {
 	d := &Delays{groups: groups}
 	for _, group := range groups {
@@ -88,7 +88,7 @@ type delayRows struct {
 	regimes []Regime
 }
 
-// Errors returns the errors of the samples for which keep is true (nil: all), nil without judged
+// Errors returns the errors of the samples for which keep is true (nil: all), nil without validated
 // rows. For admission the largest error is that of the window means, which is what an operator
 // sees.
 func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
@@ -172,8 +172,8 @@ func (r *delayRows) floor(in func(i int) bool) float64 {
 }
 
 // Intervals returns how well predictions agree with the bounds of an interval target, over the
-// judged rows of the samples for which keep is true (nil: all) and with the weights of the interval
-// fit; nil without judged rows.
+// validated rows of the samples for which keep is true (nil: all) and with the weights of the
+// interval fit; nil without such rows.
 func (d *Delays) Intervals(keep func(*Sample) bool) *result.IntervalErrors {
 	data := &ridge.Data{P: 1}
 	bounds := ridge.Bounds{}

@@ -52,8 +52,8 @@ type StepErrors struct {
 // ref is the index of a sample and of a row in it.
 type ref struct{ sample, row int32 }
 
-// JudgeSteps compares the judged rows of all groups with their predictions. The noise floor costs a
-// search for the nearest rows; without floor it stays unknown.
+// JudgeSteps returns the rows of all groups on which predictions are validated, with the
+// predictions. The noise floor costs a search for the nearest rows; without floor it stays unknown.
 func JudgeSteps(groups [][]*Sample, floor bool, workers int) *StepErrors {
 	s := &StepErrors{from: []int{0}}
 	s.reserve(groups)
@@ -124,8 +124,8 @@ func (s *StepErrors) rowRange(group []*Sample) (lo, hi int) {
 	return s.from[k], s.from[k+len(group)]
 }
 
-// errorsWhere returns the errors of the judged rows of the samples for which keep is true, of all
-// when it is nil; nil without rows.
+// errorsWhere returns the errors of those rows of the samples for which keep is true, or of all if
+// it is nil; nil without rows.
 func (s *StepErrors) errorsWhere(of []*Sample, keep func(t *Table, i int) bool) *result.Errors {
 	lo, hi := s.rowRange(of)
 	part := stat.Rows{Y: s.rows.Y[lo:hi], Pred: s.rows.Pred[lo:hi], Const: s.rows.Const[lo:hi], Outlier: s.rows.Outlier[lo:hi]}
@@ -146,8 +146,8 @@ func (s *StepErrors) errorsWhere(of []*Sample, keep func(t *Table, i int) bool) 
 	return doc
 }
 
-// errorsDocument converts errors to the form of the documents, NaN to null.
-// sampleIntervals are those of the MAPE and of the bias of rows in time order, run after run.
+// sampleIntervals returns the 95 % intervals of the MAPE and of the bias of rows in time order, run
+// after run.
 func sampleIntervals(r stat.Rows) (mape, bias *[2]float64) {
 	var relative, difference []float64
 	for i, y := range r.Y {
@@ -161,6 +161,7 @@ func sampleIntervals(r stat.Rows) (mape, bias *[2]float64) {
 	return result.Interval(mapeLo, mapeHi), result.Interval(biasLo, biasHi)
 }
 
+// errorsDocument returns errors in the form of the documents, with null for NaN.
 func errorsDocument(e stat.Errors) *result.Errors {
 	num := result.OrNull
 	return &result.Errors{
@@ -201,8 +202,8 @@ func (s *StepErrors) StressCells(of ...*Sample) []result.Cell {
 	return out
 }
 
-// appendCell appends a cell with the errors of the rows for which keep is true, unless there are
-// none.
+// appendCell returns the list with a cell of the errors of the rows for which keep is true
+// appended, unless there are none.
 func (s *StepErrors) appendCell(to []result.Cell, c result.Cell, of []*Sample, keep func(t *Table, i int) bool) []result.Cell {
 	e := s.errorsWhere(of, keep)
 	if e == nil {

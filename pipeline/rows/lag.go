@@ -20,8 +20,8 @@ type LagEvidence struct {
 // N returns the number of hold-out intervals.
 func (e *LagEvidence) N() int { return e.n }
 
-// At makes the training and hold-out rows of one lag. Row k of test is the same interval for every
-// lag.
+// At returns the training and hold-out rows of one lag. Row k of test is the same interval for
+// every lag.
 func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 	t, err := e.table(lag)
 	if err != nil {
@@ -33,13 +33,13 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 	return t, test, nil
 }
 
-// LagEvidence finds the hold-out intervals; At makes the rows of a lag, so that one table is in
+// LagEvidence returns the hold-out intervals; At makes the rows of a lag, so that one table is in
 // memory at a time.
 //
 // A hold-out interval [i, i+1] has i-2..i+1 recorded, i-2..i busy and known, and more than 64
-// prefill tokens in one of i-2..i. Saturated rows are used: the lag shows best in a loaded server.
-// o.Lag, o.Split and o.Saturated are ignored: training ends after 80 % of the recorded steps of the
-// run, not of each phase.
+// prefill tokens in one of i-2..i. Saturated rows are used, because the lag shows best in a loaded
+// server. o.Lag, o.Split and o.Saturated are ignored: training ends after 80 % of the recorded
+// steps of the run, not of each phase.
 func (s *Steps) LagEvidence(sp *features.Space, o Options) (*LagEvidence, error) {
 	o.Target, o.Saturated = coeff.Cadence, nil
 	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut()}
@@ -75,8 +75,8 @@ func (s *Steps) evidenceCut() int64 {
 	return s.Run.Steps[min(n-1, int(math.Ceil(DefaultSplit*float64(n))))].TsStartNs
 }
 
-// evidenceMarks maps the start of every interval that may serve as evidence
-// to 1; the caller adds one for each lag that has a row there.
+// evidenceMarks returns a map from the start of every interval that may be evidence to 1; the
+// caller adds one for each lag that has a row there.
 func (s *Steps) evidenceMarks() map[int64]int {
 	marks := make(map[int64]int)
 	m := s.Run.Steps

@@ -15,14 +15,14 @@ const (
 	floorMaxRows = 20_000
 )
 
-// nearestRows predicts each judged row of a group from the rows most like it: the median time per
-// step of its 10 nearest other rows, training rows or not, times its steps. The error of that
-// prediction estimates the noise, below which no model of these features can get.
+// nearestRows returns a prediction of each validated row of a group from the most similar rows: the
+// median time per step of its 10 nearest other rows, training rows or not, times its steps. The
+// error of that prediction estimates the noise, below which no model of these features can get.
 //
 // The distance is Euclidean on x_j/steps/s_j, where s_j is the weighted root mean square of the
-// column as in a fit; ties go to the earlier row. A group of more than 20,000 rows is thinned
-// evenly first. The prediction is NaN for rows outside the thinned set, and for all rows of a group
-// of fewer than 50.
+// column as in a fit; of equally far rows the earlier one counts. A group of more than 20,000 rows
+// is thinned evenly first. The prediction is NaN for rows outside the thinned set, and for all rows
+// of a group of fewer than 50.
 func nearestRows(group []*Sample, workers int) []float64 {
 	type place struct {
 		sample      *Sample

@@ -57,6 +57,7 @@ func WriteParquet(dir string, tables []*Table, names func(t *Table) []string,
 	return w.Close()
 }
 
+// dumpRow returns row i in the form of rows.parquet.
 func (t *Table) dumpRow(i int, x []float64, names []string, phases []deploy.Phase) DumpRow {
 	r := DumpRow{
 		Run:       t.Run,

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Part is one phase of a run, or the whole run where run.yaml has no phases,
-// with the time that divides training from hold-out (spec#hold-out).
+// Part is one phase of a run, or the whole run if run.yaml has no phases, with the time that
+// divides training from hold-out (spec#hold-out).
 type Part struct {
 	Phase   int // index into the deployment's phases; -1 for the whole run
 	Name    string
@@ -17,9 +17,9 @@ type Part struct {
 	EndNs   int64 // exclusive
 }
 
-// Parts divides a run: the last 1-split in time of each phase is hold-out. A phase counts from its
-// first to its last recorded moment, because recordings may start late and phases end late. The
-// warmup phase has no hold-out.
+// Parts returns a run divided into phases: the last 1-split in time of each phase is hold-out. A
+// phase counts from its first to its last recorded moment, because recordings may start late and
+// phases end late. The warmup phase has no hold-out.
 func Parts(run *trace.Run, d *deploy.Deployment, split float64) []Part {
 	first, last, ok := recordedExtent(run)
 	if !ok {
@@ -36,8 +36,9 @@ func (s *Steps) parts(split float64) []Part {
 	return Parts(s.Run, s.Dep, split)
 }
 
-// PartsOf is Parts of a recording from first to last. Phases that all lie outside the recording are
-// on another clock, that of clients which could not be aligned; the run then counts as one part.
+// PartsOf returns what Parts does, for a recording from first to last. Phases that all lie outside
+// the recording are on another clock, that of clients which could not be aligned; the run then
+// counts as one part.
 func PartsOf(first, last int64, d *deploy.Deployment, split float64) []Part {
 	if !slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.StartNs <= last && p.EndNs > first }) {
 		return []Part{{Phase: -1, StartNs: first, CutNs: holdOutStart(first, last+1, split), EndNs: last + 1}}
@@ -81,7 +82,7 @@ func recordedExtent(run *trace.Run) (first, last int64, ok bool) {
 	return first, last, ok
 }
 
-// partOf returns the phase index of the part that a stamp lies in (-1 for none) and whether it is
+// partOf returns the phase index of the part in which a stamp lies (-1 for none) and whether it is
 // hold-out.
 func partOf(parts []Part, ns int64) (phase int32, holdOut bool) {
 	for _, p := range parts {

@@ -18,9 +18,9 @@ const (
 	maxLoggedSteps  = 1 << 25
 )
 
-// Rebuild reconstructs what ran in every step of the run. Steps.Run is the run without events,
-// which no row needs. Errors: unknown_spec_version, bad_step_ids, and in 1.0
-// chunked_without_snapshots (spec#frozen-sourcing).
+// Rebuild returns what ran in every step of the run, reconstructed from its records. Steps.Run is
+// the run without events, which no row needs. Errors: unknown_spec_version, bad_step_ids, and in
+// 1.0 chunked_without_snapshots (spec#frozen-sourcing).
 func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
 	if err := features.CheckVersion(v); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 	return s, s.rebuildBatches()
 }
 
-// As rebuilds the same run under another version.
+// As returns the same run rebuilt under another version.
 func (s *Steps) As(v features.Version) (*Steps, error) {
 	if err := features.CheckVersion(v); err != nil {
 		return nil, err
@@ -218,6 +218,7 @@ func (s *Steps) lifetime(r *trace.Request, last int64) reconstruct.StepRange {
 	return out
 }
 
+// addFinding adds a finding about the run.
 func (s *Steps) addFinding(code trace.Code, format string, args ...any) {
 	s.Findings = append(s.Findings, trace.Findingf(code, s.Run.ID+": "+format, args...))
 }

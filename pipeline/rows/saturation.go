@@ -39,7 +39,7 @@ type PhaseVerdict struct {
 	LoadVerdict
 }
 
-// Hits lists the names of the checks whose value is over the threshold.
+// Hits returns the names of the checks whose value is over the threshold.
 func (v LoadVerdict) Hits() []string {
 	hits := []string{}
 	for _, c := range v.Checks {
@@ -81,12 +81,12 @@ func JudgeLoad(run *trace.Run, dep *deploy.Deployment) (reason string, spans []S
 	return "", s.Spans()
 }
 
-// VerdictsOf runs the five checks on every phase (spec#saturation).
+// VerdictsOf returns the results of the five checks on every phase (spec#saturation).
 //
 // A closed loop sends a request only after an answer, so it cannot overload the server: its checks
-// are shown and decide nothing. A phase is one when run.yaml says so, or when its requests hold
-// their number in flight. The other phases are open. The run shows the checks of its worst
-// open phase (most hits, then the first) and is saturated when all of its open phases are;
+// are shown and decide nothing. A phase is a closed loop if run.yaml states it, or if the number of
+// its requests in flight stays the same. The other phases are open. The run shows the checks of its
+// worst open phase (most hits, then the first) and is saturated if all of its open phases are;
 // otherwise only those phases are. Without an open phase the checks of the whole run are shown.
 func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 	s := &LoadVerdicts{}
@@ -170,7 +170,7 @@ type loadWindow struct {
 	steps    int // recorded
 }
 
-// windowOf collects the requests and steps of a phase.
+// windowOf returns the requests and steps of a phase.
 func windowOf(run *trace.Run, p deploy.Phase) loadWindow {
 	var w loadWindow
 	for i := range run.Requests {
@@ -192,7 +192,7 @@ func windowOf(run *trace.Run, p deploy.Phase) loadWindow {
 	return w
 }
 
-// runFiveChecks runs the five checks on the requests of a window.
+// runFiveChecks returns the results of the five checks on the requests of a window.
 func runFiveChecks(w loadWindow) LoadVerdict {
 	arrivals := make([]stat.Arrival, len(w.requests))
 	for i, r := range w.requests {
@@ -222,7 +222,7 @@ func orNaN(v float64, ok bool) float64 {
 	return v
 }
 
-// HitText lists the checks that hit with value and threshold.
+// HitText returns the checks that hit with value and threshold, as text.
 func HitText(checks []result.SaturationCheck) string {
 	var hits []string
 	for _, c := range checks {

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// snapshotMembers appends the scheduled requests of a step's snapshots to to.
+// snapshotMembers returns the list to with the scheduled requests of a step's snapshots appended.
 func snapshotMembers(snaps []trace.Snapshot, to []trace.Member) []trace.Member {
 	for i := range snaps {
 		if s := &snaps[i]; s.ScheduledTokens > 0 {
@@ -41,7 +41,7 @@ func sameMembers(a, b []trace.Member) bool {
 	return slices.Equal(a, b)
 }
 
-// snapshotSurvey has what all snapshots of a run give together, found in one pass over them.
+// snapshotSurvey has what all snapshots of a run show together, found in one pass over them.
 type snapshotSurvey struct {
 	hits    map[string]prefixHits // by core id, of the request's first snapshot with scheduled tokens
 	unknown int                   // requests in snapshots without a core span
@@ -52,7 +52,7 @@ type snapshotSurvey struct {
 // prefixHits is the share of a prompt that was cached, as the two spec versions compute it.
 type prefixHits struct{ v10, v11 float64 }
 
-// surveySnapshots reads all snapshots of a run once.
+// surveySnapshots returns the survey of a run, after it has read all snapshots once.
 func surveySnapshots(run *trace.Run) (*snapshotSurvey, error) {
 	s := &snapshotSurvey{hits: map[string]prefixHits{}}
 	isSeen := make(map[string]bool, len(run.Requests)) // false for a core span not yet in a snapshot
@@ -93,6 +93,7 @@ type snapshotWalk struct {
 	buf    []trace.Snapshot
 }
 
+// openSnapshots returns a walk over the snapshots, before the first step.
 func openSnapshots(run *trace.Run) (*snapshotWalk, error) {
 	c, err := run.OpenSnapshots()
 	if err != nil {

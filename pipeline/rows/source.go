@@ -24,7 +24,7 @@ type batchSources struct {
 	wrong           []int64         // rich steps whose reconstruction differs
 }
 
-// newBatchSources prepares what all steps of s share.
+// newBatchSources returns what all steps of s have in common.
 func newBatchSources(s *Steps) *batchSources {
 	rate := s.Dep.Tracing.JourneySampleRate
 	isSampled := rate.OK && rate.V < 1

@@ -117,10 +117,10 @@ func (t *Table) Largest(usual trace.Code) (trace.Code, int) {
 	return best.Code, best.N
 }
 
-// countDrop counts n rows under code, keeping Dropped sorted.
+// countDrop adds n rows to the count of a code; Dropped stays sorted.
 func (t *Table) countDrop(code trace.Code, n int) { t.Dropped = addDrops(t.Dropped, code, n) }
 
-// addDrops adds n to the count of a code in the sorted counts.
+// addDrops returns the sorted counts with n added to that of a code.
 func addDrops(counts []codeCount, code trace.Code, n int) []codeCount {
 	i, found := slices.BinarySearchFunc(counts, code, func(c codeCount, want trace.Code) int { return cmp.Compare(c.Code, want) })
 	if found {

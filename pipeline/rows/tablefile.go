@@ -19,7 +19,7 @@ type TableWriter struct {
 	buf  []byte
 }
 
-// CreateTables creates a file of tables.
+// CreateTables creates a file of tables and returns its writer.
 func CreateTables(path string) (*TableWriter, error) {
 	f, err := os.Create(path)
 	return &TableWriter{file: f}, err

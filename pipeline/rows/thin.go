@@ -36,7 +36,7 @@ func RecordedMaxRows(n *int) int {
 // Strides returns for each run the stride with which its rows are thinned, one in stride kept, so
 // that about maxRows remain. most[i] bounds the rows of run i, configs[i] is its configuration.
 // maxRows is divided evenly among configurations; one with fewer rows keeps all, and the others
-// share the remainder. A warning is returned when rows are thinned. maxRows 0 keeps all.
+// share the remainder. A warning is returned if rows are thinned. maxRows 0 keeps all.
 func Strides(most []int64, configs []string, maxRows int) (strides []int, found []trace.Finding) {
 	rowsOf := map[string]int64{} // by configuration
 	for i, n := range most {
@@ -69,9 +69,9 @@ func Strides(most []int64, configs []string, maxRows int) (strides []int, found 
 func (t *Table) IsThinned() bool { return t.DroppedFor(codeRowsThinned) > 0 }
 
 // survivesThinning reports whether a row is the one in stride that is kept (spec#max-rows): the
-// 64-bit hash of its time is in the first of stride equal parts. Since it depends on nothing else,
-// the same steps are kept in every table of a run, and the rows of a larger stride are a subset of
-// those of a smaller one. A stride of at most 1 keeps all.
+// 64-bit hash of its time is in the first of stride equal parts. Because it depends on nothing
+// else, the same steps are kept in every table of a run, and the rows of a larger stride are a
+// subset of those of a smaller one. A stride of at most 1 keeps all.
 func survivesThinning(ns int64, stride int) bool {
 	if stride <= 1 {
 		return true

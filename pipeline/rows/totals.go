@@ -10,8 +10,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sum11 adds up the members of a step (spec#step-sums). reaches are the distances that the model's
-// attention layers see when they differ (spec#model-reach); the sums within each are added too.
+// sum11 returns the sums over the members of a step (spec#step-sums). reaches are the distances
+// over which the model's attention layers attend, if they differ (spec#model-reach); the sums
+// within each are added too.
 func sum11(members []trace.Member, reaches []model.Reach) features.StepInput {
 	var in features.StepInput
 	if len(reaches) > 0 {
@@ -55,10 +56,10 @@ func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (fe
 // unknownStarts marks a step whose totals do not determine how many prompts began in it.
 const unknownStarts = -1
 
-// promptStarts counts, from totals alone, the prompts that begin and end their prefill in each
-// recorded step (spec#summary-steps). Prompts are cut into chunks only in a step that fills its
-// token budget. An asynchronous engine counts the first decode of each prompt as a prefill of one
-// token, so a step after one in which prompts began has as many of those.
+// promptStarts returns, from totals alone, the number of prompts that begin and end their prefill
+// in each recorded step (spec#summary-steps). Prompts are cut into chunks only in a step that fills
+// its token budget. An asynchronous engine counts the first decode of each prompt as a prefill of
+// one token, so a step after one in which prompts began has as many of those.
 func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
 	starts := make([]int32, len(steps))
 	full := func(s *trace.Step) bool {
@@ -104,9 +105,9 @@ func relabelled(s trace.Step, starts int32) trace.Step {
 	return s
 }
 
-// contextFromBlocks estimates the tokens in KV of a step's decodes from the used blocks: max(nd,
-// max(0, used*block_size - (np+nd)(block_size-1)/2) - prefill_tokens) for nd > 0. Half a block of
-// every sequence is empty on average.
+// contextFromBlocks returns an estimate of the tokens in KV of a step's decodes from the used
+// blocks: max(nd, max(0, used*block_size - (np+nd)(block_size-1)/2) - prefill_tokens) for nd > 0
+// decodes and np prompts. Half a block of every sequence is empty on average.
 func contextFromBlocks(s *trace.Step, blockSize int64) float64 {
 	if s.NumDecodeReqs == 0 {
 		return 0

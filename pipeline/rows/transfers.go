@@ -21,8 +21,8 @@ type transferKey struct {
 	src, dst         string
 }
 
-// sumTransfers adds up successful TransferCompleted events by step, in step order. Events with
-// equal keys are copies of one transfer, which is successful only if all copies are.
+// sumTransfers returns the sums of successful TransferCompleted events by step, in step order.
+// Events with equal keys are copies of one transfer, which is successful only if all copies are.
 func sumTransfers(events []trace.KVEvent) []stepTransfers {
 	first := make(map[transferKey]int)
 	var keys []transferKey
@@ -45,7 +45,7 @@ func sumTransfers(events []trace.KVEvent) []stepTransfers {
 	return sumByStep(keys, ok)
 }
 
-// sumByStep adds up the blocks of the transfers for which ok is true.
+// sumByStep returns the sums of the blocks of the transfers for which ok is true.
 func sumByStep(keys []transferKey, ok []bool) []stepTransfers {
 	at := make(map[int64]int)
 	var sums []stepTransfers

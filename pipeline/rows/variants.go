@@ -21,7 +21,7 @@ type variants struct {
 	x   []float64   // buffer of one row
 }
 
-// newVariants adds an empty variant to t for each factor.
+// newVariants returns empty variants of t's features, one for each smoothing factor.
 func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 	for _, g := range gammas {
 		t.Variants = append(t.Variants, Variant{Gamma: g})

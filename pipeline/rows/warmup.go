@@ -14,6 +14,8 @@ type warmUp struct {
 	lastID  int64 // last warm-up step id, without a warmup phase
 }
 
+// newWarmUp returns what decides whether a row is warm-up: a phase of that name, or else the first
+// steps of the run.
 func (s *Steps) newWarmUp() warmUp {
 	d := s.Dep
 	w := warmUp{phases: d.Phases}

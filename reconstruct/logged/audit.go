@@ -50,9 +50,9 @@ type timeAudit struct {
 	figures    trace.TimeAudit
 }
 
-// auditTimes chooses the source of step times: the cadence of precise stamps; without such stamps
-// elapsed, if the engine is synchronous and the figures agree with that; otherwise the time between
-// whole seconds, if there is enough busy time.
+// auditTimes returns the source of step times that it chose: the cadence of precise stamps; without
+// such stamps elapsed, if the engine is synchronous and the figures agree with that; otherwise the
+// time between whole seconds, if there is enough busy time.
 func (f *filler) auditTimes() timeAudit {
 	var a timeAudit
 	if f.isFromChunks {
@@ -187,7 +187,8 @@ func (f *filler) belowFloor() float64 {
 	return float64(below) / float64(max(1, n))
 }
 
-// TimeVerdict states, for the documents, which source the step times were taken from.
+// TimeVerdict returns, for the documents, a sentence about the source from which the step times
+// come.
 func TimeVerdict(a *trace.TimeAudit) string {
 	var verdict string
 	switch a.Time {

@@ -181,8 +181,8 @@ func (v *ballot) eachVote(p *pass, lo, hi int64, use func(firstNs int64)) {
 	}
 }
 
-// countVotes finds the offset that most votes agree on, and the share of the voters by
-// which these exceed what chance would put into any window.
+// countVotes returns the offset on which most votes agree, and the share of the voters by which
+// these exceed what chance would put into any window.
 func (f *filler) countVotes(v *ballot) (offset int64, share float64) {
 	var voters []int
 	for i := range f.passes {

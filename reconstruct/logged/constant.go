@@ -30,9 +30,10 @@ func (f *filler) gapConstant(precise, second bool, out *trace.TimeAudit) float64
 // the passes.
 const clientTolerance = 0.02
 
-// clientConstant computes the constant from the clients' inter-token times. The time from the first to
-// the last chunk of a request is the sum of (elapsed + constant) of its passes. Summed over requests,
-// each pass counts once for each of its decodes.
+// clientConstant returns the constant (the time between two passes that elapsed times do not
+// include, us) computed from the clients' inter-token times. The time from the first to the last
+// chunk of a request is the sum of (elapsed + constant) of its passes. Summed over requests, each
+// pass counts once for each of its decodes.
 func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
 	tokens := 0.0
 	span := 0.0

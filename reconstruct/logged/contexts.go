@@ -149,7 +149,7 @@ func (f *filler) balanceContexts() {
 	}
 }
 
-// contextsFromTrace takes the contexts from the sums of a forward-pass trace. A decode attends to
+// contextsFromTrace sets the contexts from the sums of a forward-pass trace. A decode attends to
 // its context and its own token.
 func (f *filler) contextsFromTrace() {
 	for i := range f.passes {
@@ -227,8 +227,8 @@ func (f *filler) contextsFromMean() {
 	}
 }
 
-// contextsFromClients takes the contexts from the clients' requests. A request decodes in the
-// passes whose middle lies between its first and its last chunk. It returns false if the number of
+// contextsFromClients sets the contexts from the clients' requests. A request decodes in the passes
+// whose middle lies between its first and its last chunk. It returns false if the number of
 // requests that decode so differs from the decodes of the passes.
 func (f *filler) contextsFromClients() bool {
 	var active []*clientRequest

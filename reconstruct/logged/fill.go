@@ -73,7 +73,7 @@ func (f *filler) addFinding(code trace.Code, format string, args ...any) {
 	f.out.Findings = append(f.out.Findings, trace.Findingf(code, f.run.ID+": "+format, args...))
 }
 
-// allPasses names the option with which the engine records every pass.
+// allPasses returns the option with which the engine records every pass.
 func (f *filler) allPasses() string {
 	if f.passes[0].it.Form == trace.IterationSGLang {
 		return "start SGLang with --decode-log-interval 1 and keep precise stamps (SGLANG_LOG_MS=1, docker logs --timestamps)"

@@ -9,10 +9,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// elapsedLag finds which batch the logged elapsed times belong to: that of their own line, or of
-// one or two lines before (an asynchronous engine logs a step while a later one is scheduled). For
-// each it fits elapsed to the counts of the batch by relative least squares on half of the blocks
-// of 50 passes, and compares the errors on the other half, for passes near prefills of more than 64
+// elapsedLag returns how many lines before its own is the line whose batch an elapsed time belongs
+// to: 0, 1 or 2 (an asynchronous engine logs a step while a later one is scheduled). For each it
+// fits elapsed to the counts of the batch by relative least squares on half of the blocks of 50
+// passes, and compares the errors on the other half, for passes near prefills of more than 64
 // tokens. It is conclusive if the smallest error is clearly below the second.
 func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	const lags = 3
@@ -83,7 +83,8 @@ func (p *pass) regressors() []float64 {
 	return []float64{1, t / 1e3, t * t / 1e6, float64(p.prefills), float64(p.decodes)}
 }
 
-// solveNormal solves small normal equations. A regressor that never varies gets the coefficient 0.
+// solveNormal returns the solution of small normal equations. A regressor that never varies gets
+// the coefficient 0.
 func solveNormal(g *ridge.Gram) []float64 {
 	a, b := slices.Clone(g.G), slices.Clone(g.B)
 	for r := range b {

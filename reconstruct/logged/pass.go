@@ -34,7 +34,7 @@ type pass struct {
 	recompute         bool // it recomputes preempted requests, so the sums are unknown
 }
 
-// passesOf makes a pass of every iteration, with its counts.
+// passesOf returns a pass for every iteration, with its counts.
 func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass {
 	out := make([]pass, len(its))
 	budget := dep.Engine.MaxNumBatchedTokens

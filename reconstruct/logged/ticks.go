@@ -58,9 +58,10 @@ func (f *filler) secondsBetweenTicks() float64 {
 // stretches.
 type tickRegression struct{ sxx, sxy float64 }
 
-// addStretch adds the ticks of one busy stretch. A tick happens during the pass whose line is the
-// first with the new second, on average in its middle. The time of the tick less the elapsed times
-// up to that middle therefore grows by the constant with every pass.
+// addStretch adds the ticks (changes of the stamp's whole second) of one busy stretch and returns
+// their number. A tick happens during the pass whose line is the first with the new second, on
+// average in its middle. The time of the tick less the elapsed times up to that middle therefore
+// grows by the constant with every pass.
 func (s *tickRegression) addStretch(passes []pass) (ticks int) {
 	var at, rest []float64
 	sum := 0.0
