@@ -1,4 +1,5 @@
 # make check   what CI runs (.ci/run), with the race detector, and generated files
+# make suite-cost prints the CPU seconds of each package's tests and of the ten dearest tests
 # make demo    the README's first command
 # make eval    slow evaluations that print accuracy figures
 # make eval-real judges kernels and corrections on every public real set and rewrites docs/accuracy.md
@@ -17,7 +18,7 @@ GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release image walk
+.PHONY: check test suite-cost demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release image walk
 
 test:
 	$(GO) test ./...
@@ -31,6 +32,9 @@ check:
 	$(GO) mod tidy -diff
 	$(GO) generate ./...
 	@git diff --exit-code --stat || { echo "generated files are stale: commit them"; exit 1; }
+
+suite-cost:
+	.ci/suite-cost
 
 generate:
 	$(GO) generate ./...

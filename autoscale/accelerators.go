@@ -13,8 +13,12 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// resourceName returns a valid name of a Kubernetes resource (DNS-1123): prefix and the last part
-// of the model's id in lower case, other characters replaced by "-".
+// longestName is the length of a Kubernetes resource's name (RFC 1123 subdomain).
+const longestName = 253
+
+// resourceName returns a valid name of a Kubernetes resource (RFC 1123 subdomain): prefix and the last
+// part of the model's id in lower case, other characters replaced by "-". No part between dots
+// begins or ends with "-".
 func resourceName(prefix, modelID string) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
@@ -22,7 +26,13 @@ func resourceName(prefix, modelID string) string {
 		}
 		return '-'
 	}, strings.ToLower(prefix+"-"+llm.Name(modelID)))
-	return strings.Trim(name, "-.")
+	var parts []string
+	for part := range strings.SplitSeq(name[:min(len(name), longestName)], ".") {
+		if part = strings.Trim(part, "-"); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ".")
 }
 
 // accelerator is what one replica of a configuration runs on, as autoscalers name it.

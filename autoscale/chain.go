@@ -711,10 +711,18 @@ func (m *model) chunksAt(n float64) float64 {
 	half := (out*budget - k - n*(k+out)) / 2
 	root := (math.Sqrt(half*half+budget*out*k) - half) / budget
 	c := math.Max(1, math.Ceil(root))
-	for c > 1 && m.fitting(c-1) >= n { // rounding of the root
+	// Rounding can put the root a chunk off to either side.
+	const mostOff = 4
+	for range mostOff {
+		if c == 1 || m.fitting(c-1) < n {
+			break
+		}
 		c--
 	}
-	for m.fitting(c) < n {
+	for range mostOff {
+		if m.fitting(c) >= n {
+			break
+		}
 		c++
 	}
 	return c

@@ -230,7 +230,11 @@ func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 // crossing returns the rate, between lo that meets the target and hi that misses it, at which the
 // latency crosses it.
 func (m *model) crossing(lo, hi float64, x limit) float64 {
-	for hi-lo > sizeTol*hi {
+	const mostHalvings = 100 // 60 halvings leave two neighbouring numbers
+	for range mostHalvings {
+		if hi-lo <= sizeTol*hi {
+			break
+		}
 		if mid := (lo + hi) / 2; x.latencyOf(m.Solve(mid)) > x.target {
 			hi = mid
 		} else {

@@ -3,10 +3,13 @@ package sim_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -279,6 +282,59 @@ func TestEmitSamplingAndLimit(t *testing.T) {
 	}
 	if len(lossy.run.Steps) >= len(full.run.Steps) || orphans == 0 {
 		t.Errorf("limit 128: %d of %d steps, %d orphan snapshots", len(lossy.run.Steps), len(full.run.Steps), orphans)
+	}
+}
+
+// TestTimesOfEmittedEvents: a dump has every time in the unit of its key: seconds under ts.monotonic and
+// event.ts.monotonic, ns under ts.monotonic_ns and timeUnixNano, all of one clock.
+func TestTimesOfEmittedEvents(t *testing.T) {
+	dep := simulateAndExtract(t, fmt.Sprintf(runYAML, true, 200, false, 128, "chat", "kv_events.jsonl"), workloadOf(5), nil).dep
+	reqs := workloadOf(5)
+	opt := sim.DefaultDumpOptions(dep)
+	var out strings.Builder
+	dump, err := sim.NewDump(&out, io.Discard, dep, reqs, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := sim.Run(sim.DefaultConfig(dep, affine{5000, 20, 100}), reqs, dump)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dump.Close(res.Steps); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, event := range regexp.MustCompile(`\{"timeUnixNano":"(\d+)","name":"(api|journey)\..*?\]`).FindAllStringSubmatch(out.String(), -1) {
+		number := func(key, kind string) float64 {
+			m := regexp.MustCompile(`"` + regexp.QuoteMeta(key) + `","value":\{"` + kind + `":"?([^"}]+)`).FindStringSubmatch(event[0])
+			if m == nil {
+				t.Fatalf("no %s in %s", key, event[0])
+			}
+			v, err := strconv.ParseFloat(m[1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		wall, err := strconv.ParseInt(event[1], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := float64(wall - opt.WallNs + opt.MonotonicNs)
+		key := "event.ts.monotonic"
+		if event[2] == "journey" {
+			key = "ts.monotonic"
+			if ns := number("ts.monotonic_ns", "intValue"); ns != want {
+				t.Errorf("%s: got %.0f ns, want %.0f", event[0], ns, want)
+			}
+		}
+		if seconds := number(key, "doubleValue"); math.Abs(seconds*1e9-want) > 1000 {
+			t.Errorf("%s: got %g s, want %g", event[0], seconds, want/1e9)
+		}
+		seen[event[2]]++
+	}
+	if seen["api"] < 15 || seen["journey"] < 15 {
+		t.Errorf("got %v events, want 15 or more of each kind", seen)
 	}
 }
 

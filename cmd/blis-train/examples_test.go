@@ -325,12 +325,7 @@ func TestTutorial(t *testing.T) {
 	root := repo.Root(t)
 	path := filepath.Join(root, "docs/tutorial.md")
 	text := repo.Read(t, path)
-	t.Chdir(t.TempDir())
-	for _, name := range []string{"testdata", "coeff"} {
-		if err := os.Symlink(filepath.Join(root, name), name); err != nil {
-			t.Skipf("no symbolic links here: %v", err)
-		}
-	}
+	inDemoWorld(t, "testdata", "coeff")
 	for _, file := range regexp.MustCompile("(?s)```yaml (\\S+)\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
 		repo.Write(t, file[2], file[1])
 	}
@@ -367,7 +362,7 @@ func walked(t *testing.T, script string) string {
 	t.Helper()
 	var out bytes.Buffer
 	for _, line := range strings.Split(strings.TrimSpace(strings.ReplaceAll(script, "\\\n", " ")), "\n") {
-		if status := run(shellWords(line), strings.NewReader(""), &out, &out); status != 0 {
+		if status := runWords(t, shellWords(line), &out); status != 0 {
 			fmt.Fprintf(&out, "[exit %d]\n", status)
 		}
 	}
@@ -419,10 +414,7 @@ func checkPicture(t *testing.T, path, judge, figure string) {
 func TestReadme(t *testing.T) {
 	root := repo.Root(t)
 	text := repo.Read(t, root, "README.md")
-	t.Chdir(t.TempDir())
-	if err := os.Symlink(filepath.Join(root, "testdata"), "testdata"); err != nil {
-		t.Skipf("no symbolic links here: %v", err)
-	}
+	inDemoWorld(t, "testdata")
 	app := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
 	seen := 0
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
@@ -439,7 +431,7 @@ func TestReadme(t *testing.T) {
 			if strings.Contains(comment, "exit 3") {
 				want = "[exit 3]"
 			}
-			if said := walked(t, line); strings.Contains(said, "[exit") != (want != "") {
+			if said := walked(t, strings.TrimPrefix(line, "./")); strings.Contains(said, "[exit") != (want != "") {
 				t.Errorf("%s: %s", line, said)
 			}
 		}
@@ -479,10 +471,7 @@ func TestPages(t *testing.T) {
 	inline := regexp.MustCompile("`(blis-train [a-z][^`]*)`")
 	for name, text := range texts {
 		t.Run(name, func(t *testing.T) {
-			t.Chdir(t.TempDir())
-			if err := os.Symlink(filepath.Join(root, "testdata"), "testdata"); err != nil {
-				t.Skipf("no symbolic links here: %v", err)
-			}
+			inDemoWorld(t, "testdata")
 			for file, text := range given {
 				repo.Write(t, text, file)
 			}

@@ -48,9 +48,11 @@ var (
 // TestExportsSayTheirEvidence: every format, exported twice, is the same bytes, and says verdict, purpose,
 // region, feature-set hash and library version, those that it has.
 func TestExportsSayTheirEvidence(t *testing.T) {
+	schema := compileSchema(t, "export-provenance")
 	dir := t.TempDir()
-	traces := filepath.Join("..", "..", "testdata", "traces", "demo")
-	sweep := filepath.Join("..", "..", "testdata", "sweeps", "llama-3.1-8b.csv")
+	inDemoWorld(t, "testdata")
+	traces := filepath.Join("testdata", "traces", "demo")
+	sweep := filepath.Join("testdata", "sweeps", "llama-3.1-8b.csv")
 	do := func(args ...string) {
 		t.Helper()
 		var stderr strings.Builder
@@ -58,8 +60,10 @@ func TestExportsSayTheirEvidence(t *testing.T) {
 			t.Fatalf("%v: exit %d: %s", args, code, stderr.String())
 		}
 	}
-	do("run", traces, "-o", filepath.Join(dir, "fit"), "--bootstraps", "50")
-	sources := map[string][]string{"fit": {filepath.Join(dir, "fit", "fit.json"), "--force", "poor_projection"},
+	if status := runWords(t, demoCommand, io.Discard); status != exitOK {
+		t.Fatalf("%v: exit %d", demoCommand, status)
+	}
+	sources := map[string][]string{"fit": {filepath.Join("out", "fit.json"), "--force", "poor_projection"},
 		"library": {"--deployment", filepath.Join(traces, "b200-llama-3.1-8b-tp1", "run.yaml")}}
 	sources["forced"] = append(slices.Clone(sources["library"]), "--force", "poor_projection") // the line is 10 % off
 	sources["library-target"] = append(slices.Clone(sources["library"]), "--option", "ttft-ms=2000", "--option", "rate-rps=20")
@@ -71,7 +75,6 @@ func TestExportsSayTheirEvidence(t *testing.T) {
 	}
 	sources["targets"] = append(slices.Clone(sources["inferno-3p"]), "--option", "ttft-ms=500", "--option", "itl-ms=40", "--option",
 		"namespace=llm")
-	schema := compileSchema(t, "export-provenance")
 	for _, e := range evidence {
 		name := e.format + " of " + e.from
 		var twice [2]map[string][]byte

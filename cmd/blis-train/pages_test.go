@@ -72,7 +72,14 @@ func TestFewCommandsAndFlags(t *testing.T) {
 // TestFlagsAreTested: every flag stands in a script, on a line that calls its command, or in a
 // Go test that does. Commands that share a flag, with its help, share the test.
 func TestFlagsAreTested(t *testing.T) {
-	all, said := leaves(), map[string]bool{} // help of a flag, which has its name
+	all := leaves()
+	helps := make([][]string, len(all)) // the help of each flag of each command, made once: it takes long
+	for i, l := range all {
+		for _, f := range l.Flags {
+			helps[i] = append(helps[i], f.String())
+		}
+	}
+	said := map[string]bool{} // by a flag's help, which has its name
 	flag := regexp.MustCompile(`--?([a-z][a-z0-9-]*)`)
 	for _, glob := range []string{"testdata/script/*.txtar", "*_test.go"} {
 		names, err := filepath.Glob(glob)
@@ -89,18 +96,22 @@ func TestFlagsAreTested(t *testing.T) {
 				for _, m := range flag.FindAllStringSubmatch(part, -1) {
 					given = append(given, m[1])
 				}
-				for _, l := range all {
-					for _, f := range l.Flags {
-						named := slices.ContainsFunc(f.Names(), func(n string) bool { return slices.Contains(given, n) })
-						said[f.String()] = said[f.String()] || named && calls(part, l.name)
+				for i, l := range all {
+					if !calls(part, l.name) {
+						continue
+					}
+					for k, f := range l.Flags {
+						if slices.ContainsFunc(f.Names(), func(n string) bool { return slices.Contains(given, n) }) {
+							said[helps[i][k]] = true
+						}
 					}
 				}
 			}
 		}
 	}
-	for _, l := range all {
-		for _, f := range l.Flags {
-			if !said[f.String()] {
+	for i, l := range all {
+		for k, f := range l.Flags {
+			if !said[helps[i][k]] {
 				t.Errorf("%s --%s: in no script or test that calls the command", l.name, f.Names()[0])
 			}
 		}

@@ -96,3 +96,40 @@ func TestSharedPrompts(t *testing.T) {
 		})
 	}
 }
+
+// TestUnknownPromptsOfAPhase: only the prompts of a phase leave its replay undecided, and only where they are
+// more than a twentieth of them: nothing says what they share.
+func TestUnknownPromptsOfAPhase(t *testing.T) {
+	dep := plantedDeployment(t)
+	dep.Engine.PrefixCaching = true
+	dep.Engine.BlockSize = 16
+	run := &trace.Run{ID: "r"}
+	for i := range int64(100) {
+		r := trace.ObservedRequest{SendNs: trace.Some(i), PromptTokens: trace.Some(int64(200)), OutputTokens: trace.Some(int64(5))}
+		if i < 40 || i >= 50 {
+			r.PrefixTokens = trace.Some(int64(0))
+		}
+		run.Observed = append(run.Observed, r)
+	}
+	requests, _ := Requests(run)
+	s := ContentOf(run, dep, requests, Sharing{})
+	for _, c := range []struct {
+		from, to int64
+		want     string // in the reason; empty: decided
+	}{
+		{0, 40, ""}, // the end is outside of the phase
+		{0, 41, ""}, // 1 of 41 is less than a twentieth
+		{39, 51, "10 of 12 prompts"},
+		{40, 50, "10 of 10 prompts"},
+		{49, 60, "1 of 11 prompts"},
+		{49, 69, ""}, // 1 of 20 is a twentieth
+		{49, 68, "1 of 19 prompts"},
+		{50, 100, ""}, // the start is inside
+		{0, 100, "10 of 100 prompts"},
+	} {
+		why := s.whyUndecided(requests, &deploy.Phase{Name: "p", StartNs: c.from, EndNs: c.to})
+		if (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
+			t.Errorf("phase from %d to %d: got %q, want %q", c.from, c.to, why, c.want)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+)
+
+// demoCommand is the first command of the README and of the tutorial.
+var demoCommand = []string{"blis-train", "run", "testdata/traces/demo", "-o", "out"}
+
+// demo is what demoCommand left and printed when a test of this binary first ran it.
+var demo struct {
+	status  int
+	printed []byte
+	files   map[string][]byte
+}
+
+// inDemoWorld makes a folder the current one in which the named folders of the repository stand, so
+// that the commands of a page find them.
+func inDemoWorld(t *testing.T, folders ...string) {
+	t.Helper()
+	root := repo.Root(t)
+	t.Chdir(t.TempDir())
+	for _, name := range folders {
+		if err := os.Symlink(filepath.Join(root, name), name); err != nil {
+			t.Skipf("no symbolic links here: %v", err)
+		}
+	}
+}
+
+// runWords runs a command line in the current folder. The demo runs once in a test binary: later
+// calls lay down the same files and print the same text.
+func runWords(t *testing.T, words []string, out io.Writer) int {
+	t.Helper()
+	if !slices.Equal(words, demoCommand) {
+		return run(words, strings.NewReader(""), out, out)
+	}
+	if demo.files == nil {
+		var printed bytes.Buffer
+		demo.status = run(words, strings.NewReader(""), &printed, &printed)
+		demo.printed = printed.Bytes()
+		demo.files = map[string][]byte{}
+		must(t, filepath.WalkDir("out", func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				demo.files[path] = repo.Read(t, path)
+			}
+			return err
+		}))
+	} else {
+		for path, data := range demo.files {
+			repo.Write(t, data, path)
+		}
+	}
+	out.Write(demo.printed)
+	return demo.status
+}

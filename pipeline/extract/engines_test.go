@@ -1,0 +1,43 @@
+package extract
+
+import (
+	"testing"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// TestClientRequestsFollowTheirEngine: of a dump of two engines each engine run has the client requests
+// that it served; those that no engine knows stay with the first, so none is lost.
+func TestClientRequestsFollowTheirEngine(t *testing.T) {
+	request := func(id, core string) trace.ObservedRequest {
+		r := trace.ObservedRequest{ID: id}
+		if core != "" {
+			r.CoreID = trace.Some(core)
+		}
+		return r
+	}
+	c := &collector{
+		cores:    []core{{engine: 0}, {engine: 1}, {engine: 1}},
+		byID:     map[digest]int32{digestID("x"): 0, digestID("y"): 1, digestID("z"): 2},
+		observed: []trace.ObservedRequest{request("a", "x"), request("b", "y"), request("c", ""), request("d", "z")},
+	}
+	for _, test := range []struct {
+		engines int
+		of      int32
+		want    string
+	}{
+		{0, 0, "abcd"},
+		{1, 0, "abcd"},
+		{2, 0, "ac"},
+		{2, 1, "bd"},
+	} {
+		c.engines = make([]*engine, test.engines)
+		got := ""
+		for _, r := range c.observedOf(test.of) {
+			got += r.ID
+		}
+		if got != test.want {
+			t.Errorf("%d engines: engine %d has the requests %q, want %q", test.engines, test.of, got, test.want)
+		}
+	}
+}
