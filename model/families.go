@@ -87,6 +87,47 @@ var familyByType = sync.OnceValue(func() map[string]*modelFamily {
 	return byType
 })
 
+// classDefaults are the values that the configuration class of one model_type has for absent keys, beside
+// those of its family. A class without an entry derives the number of KV heads and the width of a head from
+// the other sizes.
+//
+// Source: huggingface/transformers 5.24, models/*/configuration_*.py.
+var classDefaults = map[string]map[string]any{
+	"afmoe":          {"head_dim": 128, "num_experts_per_tok": 6},
+	"ernie4_5":       {"num_key_value_heads": 2, "head_dim": 128},
+	"ernie4_5_moe":   {"num_key_value_heads": 4},
+	"gemma":          {"head_dim": 256},
+	"gemma2":         {"head_dim": 256},
+	"glm":            {"num_key_value_heads": 2, "head_dim": 128},
+	"glm4":           {"num_key_value_heads": 2, "head_dim": 128},
+	"glm4_moe":       {"num_key_value_heads": 8, "num_experts_per_tok": 8},
+	"glm4v_moe":      {"num_key_value_heads": 8, "num_experts_per_tok": 8},
+	"gpt_oss":        {"head_dim": 64, "num_experts_per_tok": 4},
+	"granitemoe":     {"num_experts_per_tok": 2},
+	"internlm3":      {"num_key_value_heads": 2, "head_dim": 128},
+	"jamba":          {"num_key_value_heads": 8, "num_experts_per_tok": 2},
+	"llama4":         {"num_key_value_heads": 8, "head_dim": 128, "num_experts_per_tok": 1},
+	"minimax_m2":     {"num_key_value_heads": 8, "head_dim": 128, "num_experts_per_tok": 8},
+	"ministral3":     {"head_dim": 128},
+	"mixtral":        {"num_experts_per_tok": 2},
+	"olmoe":          {"num_experts_per_tok": 8},
+	"phimoe":         {"num_key_value_heads": 8, "num_experts_per_tok": 2},
+	"qwen2_5_vl":     {"num_key_value_heads": 8},
+	"qwen2_moe":      {"num_key_value_heads": 16, "num_experts_per_tok": 4},
+	"qwen2_vl":       {"num_key_value_heads": 8},
+	"qwen3":          {"num_key_value_heads": 32, "head_dim": 128},
+	"qwen3_5":        {"num_key_value_heads": 4, "head_dim": 256},
+	"qwen3_5_moe":    {"num_key_value_heads": 2, "head_dim": 256, "num_experts_per_tok": 8},
+	"qwen3_moe":      {"num_key_value_heads": 4, "num_experts_per_tok": 8},
+	"qwen3_next":     {"num_key_value_heads": 2, "head_dim": 256, "num_experts_per_tok": 10},
+	"qwen3_omni_moe": {"num_key_value_heads": 4, "num_experts_per_tok": 8},
+	"qwen3_vl":       {"num_key_value_heads": 32, "head_dim": 128},
+	"qwen3_vl_moe":   {"num_key_value_heads": 16, "num_experts_per_tok": 4},
+	"seed_oss":       {"num_key_value_heads": 8, "head_dim": 128},
+	"smollm3":        {"num_key_value_heads": 4, "tie_word_embeddings": true},
+	"solar_open":     {"num_key_value_heads": 8, "head_dim": 128, "num_experts_per_tok": 8},
+}
+
 // modelFamilies lists the families of models that can be read. Unless a row states otherwise, every
 // layer has attention, a gated MLP and two norms, there are no biases, and embedding and output head
 // are two matrices.

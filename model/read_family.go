@@ -42,6 +42,7 @@ func (c *hfConfig) withDefaults(f *modelFamily, inner bool) []string {
 	}
 	defaults := map[string]any{"tie_word_embeddings": false}
 	maps.Copy(defaults, f.defaults)
+	maps.Copy(defaults, classDefaults[strings.TrimSuffix(c.text("model_type"), "_text")])
 	if inner {
 		maps.Copy(defaults, f.textDefaults)
 	}
