@@ -68,6 +68,7 @@ const ContextsMean = "mean"
 type StepTotals struct {
 	Known   bool
 	NoStart bool // its start is unknown
+	Encoder bool // a multimodal encoder ran in it, so its time is not that of the text alone; not Known
 
 	Prefill, Decode         int64 // tokens
 	PrefillReqs, DecodeReqs int64

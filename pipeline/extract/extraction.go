@@ -275,7 +275,7 @@ func (x *extraction) readIterations(ctx context.Context, how source.Options) err
 	if x.lives, err = x.iter.Close(); err != nil {
 		return err
 	}
-	if err := errors.Join(x.findCached(how), x.lockstep()); err != nil {
+	if err := errors.Join(x.findCached(how), x.markEncoderRequests(), x.lockstep()); err != nil {
 		return err
 	}
 	return x.stepsOfChunks()

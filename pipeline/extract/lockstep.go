@@ -73,7 +73,7 @@ func (x *extraction) largestRank(ranks []*enginelog.Life, dir string) (*enginelo
 		next[i] = pull
 		heads[i].Index = -1
 	}
-	all := &enginelog.Life{Engine: ranks[0].Engine, Dir: dir}
+	all := &enginelog.Life{Engine: ranks[0].Engine, Dir: dir, Stamped: ranks[0].Stamped}
 	last := int64(-1)
 	for at := int64(0); ; {
 		most := &heads[0]

@@ -222,6 +222,9 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	}
 	if i < len(x.lives) {
 		l := x.lives[i]
+		isStampless := l.Stamped == 0 && l.Rows > 0 && l.Engine != "" // steps of chunks have no engine
+		add(isStampless, codeIncomplete, "none of %d logged passes has a stamp, so nothing but their elapsed times "+
+			"shows how long a step took; save the log with docker logs --timestamps or kubectl logs --timestamps", l.Rows)
 		add(l.Backwards > 0, codeClockOffset,
 			"%d iterations are stamped before the one before them, first %s", l.Backwards, l.FirstBack)
 		add(l.Missing > 0, codeIncomplete,

@@ -251,6 +251,8 @@ func (s *Steps) checkInterval(iv interval, last int64) trace.Code {
 			why = UnknownBatch
 		case st.Recorded >= 0 && !isBusy(&s.Run.Steps[st.Recorded]), st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0:
 			return codeNoInterval
+		case st.Reason == encoderRan:
+			return codeEncoder
 		case !st.Known() && (u <= iv.to || st.Recorded < 0):
 			why = UnknownBatch
 		}

@@ -53,6 +53,7 @@ const (
 	Saturated       trace.Code = "saturated"
 	codeNoInterval  trace.Code = "no_interval"
 	UnknownBatch    trace.Code = "unknown_batch"
+	codeEncoder     trace.Code = "encoder_pass"
 	codeNoTarget    trace.Code = "no_target"
 	codeOutlier     trace.Code = "outlier"
 	codeRowsThinned trace.Code = "rows_thinned"

@@ -118,6 +118,8 @@ func (b *batchSources) takeTotals(st *Step) {
 	switch {
 	case k < 0 || k >= int64(len(a.Totals)):
 		st.Reason = noRequests
+	case a.Totals[k].Encoder:
+		st.Reason = encoderRan
 	case !a.Totals[k].Known:
 		st.Reason = recomputedTotals
 	case b.s.Version == features.V10:

@@ -41,6 +41,7 @@ type Step struct {
 const (
 	noRequests         reconstruct.Reason = "neither snapshots nor requests in the journeys account for it"
 	chunkedTotals      reconstruct.Reason = "totals do not determine the work of chunked prompts"
+	encoderRan         reconstruct.Reason = "a multimodal encoder ran in the pass, and its time is not modelled"
 	recomputedTotals   reconstruct.Reason = "decode tokens differ from decode requests, as when a preempted request is recomputed"
 	chunkedNoSnapshots reconstruct.Reason = "spec 1.0 has no input for chunked prefill without snapshots"
 )

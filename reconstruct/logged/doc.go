@@ -26,5 +26,6 @@ import "github.com/blis-train/blis-train/trace"
 const (
 	codeNoStepTimes trace.Code = "no_step_times"
 	codeFilledIn    trace.Code = "log_filled_in"
+	codeEncoderPass trace.Code = "encoder_passes"
 	ContextsMerged  trace.Code = "contexts_merged"
 )

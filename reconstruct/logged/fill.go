@@ -84,12 +84,18 @@ func (f *filler) allPasses() string {
 // checkRecords returns an error if the records are not single passes with known token counts.
 func (f *filler) checkRecords() *trace.Error {
 	sampled := 0
+	encoders := 0
+	contexts := int64(0) // prompts of passes with encoder inputs
 	several := 0
 	decoding := 0
 	for i := range f.passes {
 		it := f.passes[i].it
 		if it.Sampled {
 			sampled++
+		}
+		if f.passes[i].hasEncoder() {
+			encoders++
+			contexts += it.ContextReqs
 		}
 		if it.GenerationReqs > 0 {
 			decoding++
@@ -107,6 +113,10 @@ func (f *filler) checkRecords() *trace.Error {
 			"run %s: %d of %d passes with decodes have more tokens than requests: speculative decoding",
 			f.run.ID, several, decoding).
 			WithHint("write vllm.speculative_config into run.yaml, as the server was started with it")
+	}
+	if encoders > 0 {
+		f.addFinding(codeEncoderPass, "%d of %d passes, with %d prompts, also ran a multimodal encoder, which is not modelled: "+
+			"they are left out of step times, and no replay has their time", encoders, len(f.passes), contexts)
 	}
 	if several > 0 && !f.out.Drafts {
 		f.addFinding(codeFilledIn, "%d passes recompute preempted requests: they are left out of identification", several)

@@ -23,7 +23,7 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 		for k := range lags {
 			p := &f.passes[i-k]
 			inBudget := p.prefillTokens <= f.dep.Engine.MaxNumBatchedTokens
-			chained = chained && inBudget && p.follows && !p.recompute && !p.it.Dummy
+			chained = chained && inBudget && p.follows && !p.recompute && !p.it.Dummy && !p.hasEncoder()
 			most = max(most, p.prefillTokens)
 		}
 		if chained {

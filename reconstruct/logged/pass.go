@@ -125,6 +125,9 @@ func (p *pass) promptVariation() float64 {
 	return math.Min(v.V/(mean*mean), float64(p.prefills-1))
 }
 
+// hasEncoder reports whether the pass also ran a multimodal encoder, whose time is in its own.
+func (p *pass) hasEncoder() bool { return p.it.EncoderInputs.V > 0 || p.it.EncoderOutputs.V > 0 }
+
 // middle returns the time in the middle of a pass, ns.
 func (p *pass) middle() int64 {
 	if !p.hasStart {
@@ -138,8 +141,10 @@ func (p *pass) stepTotals() trace.StepTotals {
 	if p.it.Dummy {
 		return trace.StepTotals{Known: true}
 	}
+	hasEncoder := p.hasEncoder()
 	return trace.StepTotals{
-		Known:          !p.recompute,
+		Known:          !p.recompute && !hasEncoder,
+		Encoder:        hasEncoder,
 		Prefill:        p.prefillTokens,
 		Decode:         p.decodes + p.drafted,
 		PrefillReqs:    p.prefills,

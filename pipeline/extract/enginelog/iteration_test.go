@@ -154,6 +154,36 @@ func TestStamps(t *testing.T) {
 	}
 }
 
+// TestStampAnywhere: the best stamp of a line is found behind prefixes, in brackets and among a logger's own
+// words; figures of the line are no stamps.
+func TestStampAnywhere(t *testing.T) {
+	const wall = 1793491200123 * 1e6 // 2026-11-01 00:00:00.123 UTC
+	text := core25[strings.Index(core25, "Iteration("):]
+	for prefix, want := range map[string]stamp{
+		"(APIServer pid=7) [plugin] INFO 2026-11-01 00:00:00,123 [loggers.py:199] Engine 000: ":       {stepNs: 1e6},
+		"[pod/x/vllm] 2026-11-01T00:00:00.123456789Z (APIServer pid=7) INFO 11-01 00:00:00 [l.py:1] ": {ns: wall + 456789, stepNs: 1, isWall: true},
+		"[2026-11-01T00:00:00.123] (APIServer pid=7) INFO 11-01 00:00:00 [l.py:1] ":                   {stepNs: 1e6},
+		"vllm-1  | 2026-11-01T00:00:00.123456Z (APIServer pid=7) INFO 11-01 00:00:00 [l.py:1] ":       {ns: wall + 456000, stepNs: 1000, isWall: true},
+		"default/pod-7 › vllm 2026-11-01T01:30:00,123+0130 ":                                          {ns: wall, stepNs: 1e6, isWall: true},
+		"Nov 01 00:00:00.123456 host vllm[77]: INFO 11-01 00:00:00 [l.py:1] ":                         {stepNs: 1000},
+		"web.1: 2026/11/01 00:00:00.123456 INFO 11-01 00:00:00 [l.py:1] ":                             {stepNs: 1000},
+		"[1793491200.123456, {\"log\": \"INFO 11-01 00:00:00 [l.py:1] ":                               {ns: wall + 456000, stepNs: 1000, isWall: true},
+		"level=info ts=1793491200.123 ":                                                               {ns: wall, stepNs: 1e6, isWall: true},
+		"INFO 11-01 00:00:00 [l.py:1] request cmpl-1793491200.5x-2 ":                                  {stepNs: 1e9},
+		"INFO [l.py:1] build 2026-11-01 ":                                                             {},
+	} {
+		rows := read(t, newLogDecoder(), prefix+text).Rows
+		if len(rows) != 1 {
+			t.Errorf("%s: got %d passes", prefix, len(rows))
+			continue
+		}
+		it := rows[0].Iteration
+		if it.StampStepNs.V != want.stepNs || it.StampWall != want.isWall || want.isWall && it.StampNs.V != want.ns {
+			t.Errorf("%s: got %d in steps of %d (wall %v), want %+v", prefix, it.StampNs.V, it.StampStepNs.V, it.StampWall, want)
+		}
+	}
+}
+
 // fpmEventLine is a record as Dynamo's documentation shows it, with our figures.
 const fpmEventLine = `{"timestamp":12,"event":{"schema":"dynamo.fpm.trace.v1","source":{"namespace":"ns","component":"backend","producer_id":"p1"},"capture_mode":"full",
 "observed_at_unix_ms":1795303303123,"fpm":{"version":1,"worker_id":"w7","dp_rank":0,"counter_id":41,"wall_time":0.0125,"scheduled_requests":{"num_prefill_requests":2,

@@ -155,7 +155,7 @@ func (d *logDecoder) Line(line []byte, out *passLines) *source.Error {
 		text, inner := unwrap(line)
 		text = d.withoutColours(text)
 		if f := formOf(text); f != nil {
-			d.readRecords(f, text, leadingStamp(line).finer(inner), out)
+			d.readRecords(f, text, lineStamp(line).finer(inner), out)
 		}
 	case bytes.Contains(line, elapsedMark):
 		// The beginning of the line is lost, and with it the mark.

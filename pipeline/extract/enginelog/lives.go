@@ -26,6 +26,7 @@ const (
 type Lives struct {
 	HitRates []HitRate
 	Beyond   Limits // passes that run.yaml rules out
+	Encoders int64  // passes that also ran a multimodal encoder
 
 	acc    *source.Account
 	stage  string // folder of the tables
@@ -53,6 +54,7 @@ type Life struct {
 	Missing  int64        // passes that are not in the log, between the first and the last
 	FirstGap source.Place // of the pass behind the first of them
 
+	Stamped   int64        // passes with a stamp
 	Backwards int64        // passes stamped more than a second before the one before
 	FirstBack source.Place // the first of them
 
@@ -223,6 +225,12 @@ func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 		return err
 	}
 	c.acc.Keep(1)
+	if r.EncoderInputs.V > 0 || r.EncoderOutputs.V > 0 {
+		c.Encoders++
+	}
+	if r.StampNs.OK {
+		life.Stamped++
+	}
 	return nil
 }
 

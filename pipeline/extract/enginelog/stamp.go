@@ -3,6 +3,7 @@ package enginelog
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/blis-train/blis-train/trace"
@@ -32,19 +33,107 @@ func (s stamp) finer(o stamp) stamp {
 	return s
 }
 
-// leadingStamp returns the stamp that a collector put before a line: RFC 3339 (docker, kubectl,
-// CRI), ISO with a zone without colon (journald's short-iso-precise), seconds since 1970 with a
-// fraction (ts '%.s'), or Python's asctime.
-func leadingStamp(line []byte) stamp {
+// lineStamp returns the best stamp that collectors and loggers put anywhere into a line: RFC 3339 (docker,
+// kubectl, CRI), ISO with a zone without colon (journald's short-iso-precise), Python's asctime,
+// seconds since 1970 with a fraction (ts '%.s'), or syslog's month and day with a fraction of
+// seconds. It may begin the line, or follow a prefix such as the name of a pod, a bracket or a
+// logger's own words. A whole number counts only at the start of the line, because those behind it
+// are figures.
+func lineStamp(line []byte) stamp {
 	line = bytes.TrimLeft(line, " \t\ufeff")
-	end := bytes.IndexByte(line, ' ')
-	if end == len("2006-01-02") { // asctime: the time of day follows a space
-		end += 1 + bytes.IndexByte(line[end+1:], ' ')
+	first, _, _ := bytes.Cut(line, []byte(" "))
+	best := parseStamp(bytes.Trim(first, "[]()<>\"'"))
+	for at := 0; at < len(line); at++ {
+		isStart := at == 0 || !isWordByte(line[at-1])
+		if !isStart || line[at]-'0' > 9 && !hasMonth(line[at:]) {
+			continue
+		}
+		best = best.finer(stampAt(line[at:]))
 	}
-	if end < leastStamp || end > mostStamp {
+	return best
+}
+
+// isWordByte reports whether a byte before a stamp makes it a part of a longer word or number.
+func isWordByte(b byte) bool {
+	return b-'0' <= 9 || b|0x20 >= 'a' && b|0x20 <= 'z' || b == '.' || b == '-' || b == '_' || b == '#'
+}
+
+// stampAt reads a stamp at the beginning of a text, whatever follows it.
+func stampAt(text []byte) stamp {
+	switch {
+	case hasMonth(text):
+		return syslogStamp(text)
+	case digits(text) == 4:
+		return datedStamp(text)
+	case digits(text) == 10 && len(text) > 10 && text[10] == '.':
+		n := len("1761955200.") + digits(text[len("1761955200."):])
+		if n < len(text) && isWordByte(text[n]) {
+			return stamp{}
+		}
+		return parseEpoch(text[:n])
+	}
+	return stamp{}
+}
+
+// datedStamp reads a date and a time at the beginning of a text, and the zone behind them.
+func datedStamp(text []byte) stamp {
+	const layout = "2006-01-02 15:04:05"
+	if len(text) < len(layout) || text[10] != 'T' && text[10] != ' ' || text[13] != ':' {
 		return stamp{}
 	}
-	return parseStamp(line[:end])
+	if text[4] == '/' { // as Go's logger writes dates
+		text = append(bytes.ReplaceAll(text[:10], []byte("/"), []byte("-")), text[10:]...)
+	}
+	end := len(layout)
+	if end+1 < len(text) && (text[end] == '.' || text[end] == ',') && text[end+1]-'0' <= 9 {
+		end += 1 + digits(text[end+1:])
+	}
+	for _, zone := range []string{"Z", "+00:00", "+0000"} {
+		isZone := len(text) >= end+len(zone)
+		for i := 0; isZone && i < len(zone); i++ {
+			b := text[end+i]
+			switch zone[i] {
+			case '0':
+				isZone = b-'0' <= 9
+			case '+':
+				isZone = b == '+' || b == '-'
+			default:
+				isZone = b == zone[i]
+			}
+		}
+		if isZone {
+			end += len(zone)
+			break
+		}
+	}
+	return parseStamp(text[:end])
+}
+
+// monthNames are the months as syslog abbreviates them.
+const monthNames = "JanFebMarAprMayJunJulAugSepOctNovDec"
+
+// hasMonth reports whether a text begins with the abbreviated name of a month and a space.
+func hasMonth(text []byte) bool {
+	return len(text) > 3 && text[3] == ' ' && strings.Index(monthNames, string(text[:3]))%3 == 0
+}
+
+// syslogStamp reads `Nov 01 00:00:00.123456` (journald's short-precise), local time of a year that is
+// not named, at the beginning of a text.
+func syslogStamp(text []byte) stamp {
+	const layout = "Jan _2 15:04:05"
+	const leapYear = "2000 " // so that 29 February exists
+	if len(text) < len(layout) {
+		return stamp{}
+	}
+	end := len(layout)
+	if end < len(text) && text[end] == '.' {
+		end += 1 + digits(text[end+1:])
+	}
+	t, err := time.Parse("2006 "+layout+".999999999", leapYear+string(text[:end]))
+	if err != nil {
+		return stamp{}
+	}
+	return stamp{ns: sinceNewYear(t), stepNs: resolutionNs(fractionDigits(text[:end]))}
 }
 
 // Lengths of a stamp, bytes.
@@ -62,8 +151,13 @@ var stampLayouts = []struct {
 	{time.RFC3339Nano, true},
 	{"2006-01-02T15:04:05.999999999Z0700", true},
 	{"2006-01-02T15:04:05,999999999Z07:00", true},
+	{"2006-01-02T15:04:05,999999999Z0700", true},
 	{"2006-01-02 15:04:05.999999999Z07:00", true},
+	{"2006-01-02 15:04:05.999999999Z0700", true},
+	{"2006-01-02 15:04:05,999999999Z07:00", true},
+	{"2006-01-02 15:04:05,999999999Z0700", true},
 	{"2006-01-02T15:04:05.999999999", false},
+	{"2006-01-02T15:04:05,999999999", false},
 	{"2006-01-02 15:04:05,999999999", false},
 	{"2006-01-02 15:04:05.999999999", false},
 }

@@ -87,7 +87,7 @@ var table = withClauses([]Gate{
 		Name: "beta_signs", Op: "<=", Threshold: 0, Purposes: forStepsAndReplay,
 		Reason: "work cannot shorten a step",
 		Compares: "identified terms with an impossible sign: prefill_linear_compute, " +
-			"decode_weight_load, fixed_step_overhead <= 0; bias < 0",
+			"decode_weight_load, fixed_step_overhead <= 0, and no interval that reaches above 0; bias < 0",
 		ofCoefficients: impossibleSigns,
 		Words: Words{
 			What: "physical terms with a sign that physics forbids",

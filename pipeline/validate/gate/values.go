@@ -277,7 +277,10 @@ func impossibleSigns(set *coeff.Set) reading {
 			continue
 		}
 		identified++
-		if c.Value < 0 || positive && c.Value == 0 {
+		// A term at its bound of 0 is impossible only if its interval ends there: where the interval
+		// reaches positive values, another term took its cost, and the sign is not decided.
+		mayBePositive := c.CI95 != nil && c.CI95[1] > 0
+		if c.Value < 0 || positive && c.Value == 0 && !mayBePositive {
 			impossible++
 		}
 	}

@@ -1,0 +1,84 @@
+package extract
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// passTimes are the passes of one engine: for each its index, the sum of the elapsed times up to and
+// including it, and the number of passes with encoder inputs up to it.
+type passTimes struct {
+	index    []int64
+	sumUs    []float64
+	encoders []int
+}
+
+// addPass adds the next pass.
+func (p *passTimes) addPass(it *trace.Iteration) {
+	sum := it.ElapsedUs
+	encoders := 0
+	if n := len(p.index); n > 0 {
+		sum += p.sumUs[n-1]
+		encoders = p.encoders[n-1]
+	}
+	if it.EncoderInputs.V > 0 || it.EncoderOutputs.V > 0 {
+		encoders++
+	}
+	p.index = append(p.index, it.Index)
+	p.sumUs = append(p.sumUs, sum)
+	p.encoders = append(p.encoders, encoders)
+}
+
+// sawEncoder reports whether an encoder ran while a request waited, computed its prompt or decoded. The
+// request waited for as many passes before that of its prompt as its TTFT has time for.
+func (p *passTimes) sawEncoder(r *trace.ObservedRequest) bool {
+	at, ok := slices.BinarySearch(p.index, r.Iteration.V)
+	if !ok {
+		return true
+	}
+	from := at
+	for from > 0 && p.sumUs[at]-p.sumUs[from-1] < r.TTFTUs.V {
+		from--
+	}
+	to := min(len(p.index)-1, at+int(max(1, r.OutputTokens.V))-1)
+	before := 0
+	if from > 0 {
+		before = p.encoders[from-1]
+	}
+	return p.encoders[to] > before
+}
+
+// markEncoderRequests marks the requests whose times include those of a multimodal encoder, which replays
+// do not model: they are load and compared with nothing. A request whose passes are not known may be one
+// of them.
+func (x *extraction) markEncoderRequests() error {
+	if x.iter.Encoders == 0 || len(x.obs) == 0 {
+		return nil
+	}
+	engines := make([]passTimes, len(x.lives))
+	err := x.inLogOrder(func(engine int, it *trace.Iteration) { engines[engine].addPass(it) })
+	if err != nil {
+		return err
+	}
+	marked := 0
+	unknown := 0
+	for i := range x.obs {
+		r := &x.obs[i]
+		engine := int(r.Engine.Or(1)) - 1
+		isKnown := r.Iteration.OK && engine < len(engines)
+		if isKnown && !engines[engine].sawEncoder(r) {
+			continue
+		}
+		r.LoadOnly = trace.Some(true)
+		marked++
+		if !isKnown {
+			unknown++
+		}
+	}
+	x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
+		"%d of %d requests ran while %d passes ran a multimodal encoder, or may have (the passes of %d are not known): "+
+			"they are load and compared with nothing", marked, len(x.obs), x.iter.Encoders, unknown))
+	return nil
+}
