@@ -167,6 +167,9 @@ func coveredText(c *result.Covered) string {
 	if c.RequestsPerS != nil {
 		load += fmt.Sprintf(" (%s/s)", brief(*c.RequestsPerS))
 	}
+	if c.PromptTokens == 0 && c.OutputTokens == 0 { // no request is known
+		return "up to " + load
+	}
 	return fmt.Sprintf("up to %s, prompts of %s and outputs of %s tokens", load, trace.Thousands(c.PromptTokens),
 		trace.Thousands(c.OutputTokens))
 }

@@ -31,6 +31,12 @@ type ObservedRequest struct {
 	PrefixTokens  Opt[int64]   `json:"prefix_tokens" col:"prefix_tokens" unit:"tokens" doc:"length of the shared prefix; 0 without a group: the client's file states that the prompt shares nothing"`
 	Priority      Opt[int64]   `json:"priority" col:"priority" doc:"scheduling priority"`
 	SLOClass      Opt[string]  `json:"slo_class" col:"slo_class" doc:"service class"`
+	QueueUs       Opt[float64] `json:"-" col:"queue_us" unit:"us" doc:"the server's queueing delay, scheduled - queued, as its metrics of the request state it (queue_time_ms)"`
+	ServerTTFTUs  Opt[float64] `json:"-" col:"server_ttft_us" unit:"us" doc:"first token - scheduled, by the server's metrics of the request: without queue, front end and network"`
+	ServerGenUs   Opt[float64] `json:"-" col:"server_generation_us" unit:"us" doc:"last - first token, by the same metrics; also of answers that came in one chunk"`
+	ClientWaitUs  Opt[float64] `json:"-" col:"client_wait_us" unit:"us" doc:"how long the client itself held the request back before it sent it: no part of any other time"`
+	VisibleUs     Opt[float64] `json:"-" col:"first_visible_us" unit:"us" doc:"first token that is not reasoning - send, where the client states it"`
+	Reasoning     Opt[int64]   `json:"-" col:"reasoning_tokens" unit:"tokens" doc:"output tokens that are reasoning, as the server counts them"`
 	Chunks        Opt[int64]   `json:"chunks" col:"chunks" doc:"output chunks received; fewer than tokens when the client was late"`
 	TTFTUs        Opt[float64] `json:"-" col:"ttft_us" unit:"us" doc:"first chunk - send"`
 	E2EUs         Opt[float64] `json:"-" col:"e2e_us" unit:"us" doc:"last chunk - send"`

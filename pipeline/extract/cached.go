@@ -63,6 +63,24 @@ func (x *extraction) findCached(how source.Options) error {
 	if err != nil || g == nil {
 		return err
 	}
+	lengths, recounted, err := pairing.Recount(x.obs, rules, len(x.lives), g.Paired, x.inLogOrder)
+	if err != nil {
+		return err
+	}
+	if lengths != nil {
+		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile, "%s", recounted))
+		for i := range x.obs {
+			x.obs[i].PromptTokens.V = lengths[i]
+		}
+		if g, err = pairing.Pair(x.obs, rules, len(x.lives), x.inLogOrder); err != nil {
+			return err
+		}
+	}
+	if g.Exceptions > 0 {
+		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
+			"%d prompts are in the log alone or in the client's file alone; the %d around them are paired all the same",
+			g.Exceptions, g.Paired))
+	}
 	g.Fill()
 	x.clients = append(x.clients, g.Check(answers)...)
 	if e.SpeculativeDecoding && len(x.lives) > 0 {

@@ -237,16 +237,9 @@ func (x *extraction) setPhases(loads []clients.Load) {
 		}
 	}
 	if len(x.run.Deployment.Phases) == 0 && !overlap {
-		dep := *x.run.Deployment
-		for _, l := range loads {
-			p := deploy.Phase{Name: l.Name, Load: deploy.LoadOpen, StartNs: l.StartNs, EndNs: l.EndNs}
-			if l.IsClosed {
-				p.Load = deploy.LoadClosed
-			}
-			dep.Phases = append(dep.Phases, p)
-		}
-		x.dep = &dep
+		x.phasesOfLoads(loads)
 	}
+	x.alignPhases(loads)
 	for i := range x.obs {
 		if r := &x.obs[i]; !r.Phase.OK && r.SendNs.OK {
 			if p := x.dep.PhaseAt(r.SendNs.V); p != nil {

@@ -27,10 +27,12 @@ func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 	}
 	var arrivals []int64
 	addRequest := func(at trace.Opt[int64], success trace.Opt[bool], prompt, output trace.Opt[int64]) {
-		if !at.OK || inside(at.V) {
+		if at.OK && inside(at.V) {
 			return
 		}
-		arrivals = append(arrivals, at.V)
+		if at.OK { // results without start times have lengths all the same
+			arrivals = append(arrivals, at.V)
+		}
 		if success.Or(false) {
 			c.PromptTokens = max(c.PromptTokens, prompt.Or(0))
 			c.OutputTokens = max(c.OutputTokens, output.Or(0))

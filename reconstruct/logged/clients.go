@@ -88,9 +88,15 @@ func (f *filler) alignClients(a *timeAudit) {
 		}
 	}
 	for i := range f.requests {
-		if o := &f.requests[i]; o.ended.OK {
-			v.paired = append(v.paired, *o)
+		o := f.requests[i]
+		if !o.ended.OK {
+			continue
 		}
+		if o.whole { // the pass of the last token votes
+			o.ended.V += o.output - 1
+			o.firstNs = o.lastNs
+		}
+		v.paired = append(v.paired, o)
 	}
 	slices.SortStableFunc(v.paired, func(a, b clientRequest) int { return cmp.Compare(a.ended.V, b.ended.V) })
 	v.window = voteWindowNs
@@ -123,7 +129,17 @@ func (f *filler) alignClients(a *timeAudit) {
 // last token was made by the last pass before the chunk, and each token before it took one pass.
 func (f *filler) placeWholeAnswers() {
 	for i := range f.requests {
-		if o := &f.requests[i]; o.whole {
+		o := &f.requests[i]
+		switch {
+		case !o.whole:
+		case o.ended.OK:
+			first, ok := slices.BinarySearchFunc(f.passes, o.ended.V, func(p pass, index int64) int {
+				return cmp.Compare(p.it.Index, index)
+			})
+			if ok {
+				o.firstNs = f.passes[first].endNs
+			}
+		default:
 			last := sort.Search(len(f.passes), func(k int) bool { return f.passes[k].middle() > o.lastNs }) - 1
 			if first := last + 1 - int(o.output); first >= 0 {
 				o.ended = trace.Some(f.passes[last].it.Index + 1 - o.output)

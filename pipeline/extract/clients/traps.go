@@ -41,7 +41,11 @@ func (c *Reader) findTraps(dep *deploy.Deployment) {
 		}
 	}
 	c.reportOrder()
+	c.reportNoStart()
+	c.dropWholeAnswers(dep.Engine.SpeculativeDecoding)
 	c.compareChunksWithTokens()
+	c.dropHiddenFirst(dep)
+	c.dropImpossible(dep)
 	c.findCap()
 	c.reportWallClock()
 	c.reportSharedPrefixes()

@@ -120,6 +120,9 @@ func (g *Pairing) widenBounds(all [][]bounds) {
 			if b.prompt.firstNs-a.prompt.firstNs >= nearNs {
 				break
 			}
+			if !a.prompt.isFirst || !b.prompt.isFirst { // paired in the order of their sends
+				continue
+			}
 			if a.chain != b.chain {
 				g.widenExchanged(&g.chains[a.chain], &g.chains[b.chain], a.prompt, b.prompt, a.bounds, b.bounds)
 			}

@@ -54,6 +54,10 @@ func (r *Rules) wholeBlocks(tokens int64) int64 { return max(0, tokens) / r.Bloc
 type Pairing struct {
 	Paired int // number of requests whose chain is certain
 
+	// Exceptions is how many prompts of the log no client sent, or of the clients no pass computed, where all
+	// others around them pair.
+	Exceptions int
+
 	rows    []trace.ObservedRequest
 	rules   Rules
 	log     *passLog
@@ -99,7 +103,14 @@ func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 		chainOf: slices.Repeat([]int32{-1}, len(rows)),
 	}
 	m := &matcher{log: log, periods: periodsOf(rows, &log.rules), stretches: log.stretches()}
-	for _, match := range m.onlyMatches(m.findMatches()) {
+	found := m.findMatches()
+	loose, exceptions := m.looseMatches(found)
+	matches := m.onlyMatches(found)
+	if len(loose) > 0 {
+		g.Exceptions = exceptions
+		matches = append(matches, loose...)
+	}
+	for _, match := range matches {
 		for _, c := range match.chains {
 			if c.isUncertain {
 				continue

@@ -14,7 +14,8 @@ type prompt struct {
 	rank         int // its place among the requests of its period in the order of sending
 	tokens       int64
 	outputTokens int64
-	firstNs      int64            // stamp of its first chunk, client's clock
+	firstNs      int64            // stamp of its first chunk, client's clock; of its send where that is unknown
+	isFirst      bool             // firstNs is the stamp of the first chunk
 	cached       trace.Opt[int64] // cached tokens, if the server returned them with the answer
 	mostCached   int64            // upper bound of its cached tokens
 }
@@ -68,7 +69,7 @@ func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules) {
 	case !r.FirstChunkNs.OK && isFailure:
 		p.hasFailed = true
 		return
-	case !r.FirstChunkNs.OK || r.PromptTokens.V < 1 || r.OutputTokens.V < 1 || r.N.Or(1) > 1:
+	case !r.FirstChunkNs.OK && !r.LastChunkNs.OK || r.PromptTokens.V < 1 || r.OutputTokens.V < 1 || r.N.Or(1) > 1:
 		p.isUnusable = true
 		return
 	}
@@ -77,7 +78,8 @@ func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules) {
 		rank:         len(p.prompts),
 		tokens:       r.PromptTokens.V,
 		outputTokens: r.OutputTokens.V,
-		firstNs:      r.FirstChunkNs.V,
+		firstNs:      r.FirstChunkNs.Or(r.SentNs()),
+		isFirst:      r.FirstChunkNs.OK,
 		cached:       r.CachedTokens,
 		mostCached:   rules.maxCached(r.PromptTokens.V),
 	})
@@ -99,5 +101,12 @@ func (p *period) orderPrompts() {
 	p.orders = [][]prompt{p.prompts}
 	if isOther {
 		p.orders = append(p.orders, bySend)
+	}
+	// Engines take requests in the order in which they came. The first chunks of answers whose reasoning is
+	// not shown come in another one.
+	all := slices.Clone(p.prompts)
+	slices.SortFunc(all, func(a, b prompt) int { return a.rank - b.rank })
+	if !slices.EqualFunc(all, p.prompts, func(a, b prompt) bool { return a.rank == b.rank }) {
+		p.orders = append(p.orders, all)
 	}
 }

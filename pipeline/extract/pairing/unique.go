@@ -17,9 +17,9 @@ const clockSlackNs = 300_000_000
 // stamp.
 func (p *passLog) offsetRange(c *chain) (lo, hi int64, ok bool) {
 	l := &p.promptPasses[c.passes[len(c.passes)-1]]
-	first := c.prompts[len(c.prompts)-1].firstNs
-	d := l.stampNs.V - first
-	return d - clockSlackNs, d + l.stampStepNs + clockSlackNs, l.stampNs.OK
+	last := &c.prompts[len(c.prompts)-1]
+	d := l.stampNs.V - last.firstNs
+	return d - clockSlackNs, d + l.stampStepNs + clockSlackNs, l.stampNs.OK && last.isFirst
 }
 
 // commonOffset returns the log's clock less the clients' clock that is in the ranges of most

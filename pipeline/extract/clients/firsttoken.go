@@ -1,0 +1,229 @@
+package clients
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// This file finds requests whose TTFT is not the time of their first token (spec#client-first-token): whole
+// answers in one chunk, answers whose first tokens (reasoning) the client did not see, and times that no
+// server can have. Their TTFT is not used, their E2E is.
+
+// dropFirstToken makes the time of the first token unknown, and with it the times between tokens.
+func dropFirstToken(r *trace.ObservedRequest) {
+	r.FirstChunkNs = trace.Opt[int64]{}
+	r.TTFTUs = trace.Opt[float64]{}
+	r.ChunkGapsUs = nil
+	r.Chunks = trace.Opt[int64]{}
+}
+
+// mostPerPass is the largest number of tokens of a pass of speculative decoding, which come in one chunk.
+const mostPerPass = 32
+
+// reportNoStart reports requests without the time at which they were sent.
+func (c *Reader) reportNoStart() {
+	n := 0
+	for i := range c.Requests {
+		if c.Requests[i].SentNs() == 0 && !c.Requests[i].SendNs.OK {
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	c.addFinding(CodeNoStart, "%d of %d requests have no start time (results of vLLM before 0.11 and of SGLang's client "+
+		"have none): they are not replayed, and nothing is learned from their times; record with a newer client, or write "+
+		"the loads' means with max_concurrency and use fit --from points", n, len(c.Requests))
+}
+
+// dropWholeAnswers finds answers of several tokens that came in one chunk: its time is the E2E.
+func (c *Reader) dropWholeAnswers(drafts bool) {
+	whole := 0
+	answers := 0
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if !r.Success.Or(true) || r.OutputTokens.V < 2 || !r.Chunks.OK {
+			continue
+		}
+		answers++
+		isOnePass := drafts && r.OutputTokens.V <= mostPerPass
+		if r.Chunks.V == 1 && !isOnePass {
+			dropFirstToken(r)
+			whole++
+		}
+	}
+	if whole > 0 {
+		c.addFinding(CodeFirstToken, "%d of %d answers of several tokens came in one chunk: the time of that chunk is their E2E, and there "+
+			"is no TTFT and no ITL of them (a proxy or parser that buffers, or an answer that is not streamed); the server's own figures "+
+			"remain where the file has them", whole, answers)
+	}
+}
+
+// Rules by which tokens that came before the first chunk are recognised.
+const (
+	hiddenAnswers = 0.8 // of the answers with fewer chunks than tokens must have them before the first chunk
+	hiddenInGaps  = 0.5 // share of the missing tokens that may lie between chunks
+	hiddenSlope   = 0.5 // steps that a hidden token adds to TTFT, at least, where the numbers of hidden tokens differ
+	largeHidden   = 0.2 // share of the tokens above which chunks may be merged evenly, and more evidence is needed
+	leastGaps     = 4   // of an answer, for the time of a step
+)
+
+// hiddenAnswer is an answer with fewer chunks than tokens.
+type hiddenAnswer struct {
+	row     *trace.ObservedRequest
+	missing float64 // tokens without a chunk of their own
+	inGaps  float64 // of these, tokens that the gaps between chunks have time for
+	stepUs  float64 // median gap
+}
+
+// dropHiddenFirst finds answers whose first tokens came before the first chunk, because the client did not
+// show them: their TTFT holds the steps of these tokens. The time between chunks decides: where each gap is
+// one step, the missing tokens were made before the first chunk; where the gaps have time for them, chunks
+// hold several tokens, or a stretch in the middle was not shown, and TTFT is right.
+func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
+	if dep.Engine.SpeculativeDecoding {
+		return
+	}
+	var found []hiddenAnswer
+	answers := 0
+	chunks := int64(0)
+	tokens := int64(0)
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if !r.Success.Or(true) || r.N.Or(1) != 1 || !r.TTFTUs.OK || !r.E2EUs.OK || len(r.ChunkGapsUs) < leastGaps ||
+			r.VisibleUs.Or(0) > r.TTFTUs.V {
+			continue
+		}
+		answers++
+		missing := r.OutputTokens.V - int64(len(r.ChunkGapsUs)) - 1
+		if missing < 1 {
+			continue
+		}
+		a := hiddenAnswer{row: r, missing: float64(missing), stepUs: stat.Median(slices.Clone(r.ChunkGapsUs))}
+		if !(a.stepUs > 0) {
+			continue
+		}
+		for _, gap := range r.ChunkGapsUs {
+			a.inGaps += math.Max(0, math.Round(gap/a.stepUs)-1)
+		}
+		a.inGaps = math.Min(a.inGaps, a.missing)
+		chunks += int64(len(r.ChunkGapsUs)) + 1
+		tokens += r.OutputTokens.V
+		found = append(found, a)
+	}
+	if len(found) < leastAnswers || float64(len(found)) < hiddenAnswers*float64(answers) {
+		return
+	}
+	atFirst := 0 // answers whose missing tokens lie before the first chunk
+	between := 0 // answers whose missing tokens lie between chunks
+	mostBetween := 0.0
+	for _, a := range found {
+		hidden := a.missing - a.inGaps
+		switch {
+		case a.inGaps > hiddenInGaps*a.missing:
+			between++
+			mostBetween = math.Max(mostBetween, a.missing)
+		case a.row.TTFTUs.V > hidden*a.stepUs:
+			atFirst++
+		}
+	}
+	if float64(between) >= hiddenAnswers*float64(len(found)) {
+		c.addFinding(CodeFirstToken, "%d of %d answers have fewer chunks than tokens (%d of %d), and the gaps between chunks have time for "+
+			"the others: chunks hold several tokens or a stretch was not shown; TTFT is used, a gap is no ITL, and ITL is the time from first "+
+			"to last chunk over the tokens", len(found), answers, chunks, tokens)
+		return
+	}
+	if float64(atFirst) < hiddenAnswers*float64(len(found)) || !isHiddenFirst(found, dep) {
+		return
+	}
+	var stepsBefore []float64
+	for _, a := range found {
+		stepsBefore = append(stepsBefore, a.missing-a.inGaps)
+		dropFirstToken(a.row)
+	}
+	c.addFinding(CodeFirstToken, "%d answers have %.0f %% as many chunks as tokens, and the first chunk lies about %.0f steps behind the prefill, "+
+		"as where reasoning is not shown: TTFT and ITL of these answers are not used, E2E is", len(found),
+		100*float64(chunks)/float64(tokens), stat.Median(stepsBefore))
+}
+
+// isHiddenFirst reports whether answers with many missing tokens have them before the first chunk, and not
+// evenly in all chunks: then TTFT grows with their number, or the time between chunks, over all tokens, is
+// below a step.
+func isHiddenFirst(found []hiddenAnswer, dep *deploy.Deployment) bool {
+	var missing, ttfts, perToken, shares, steps []float64
+	everyN := map[int64]int{} // answers whose chunks may hold so many tokens each
+	for _, a := range found {
+		gaps := float64(len(a.row.ChunkGapsUs))
+		missing = append(missing, a.missing-a.inGaps)
+		ttfts = append(ttfts, a.row.TTFTUs.V)
+		steps = append(steps, a.stepUs)
+		perToken = append(perToken, (a.row.E2EUs.V-a.row.TTFTUs.V)/float64(a.row.OutputTokens.V-1))
+		shares = append(shares, a.missing/float64(a.row.OutputTokens.V))
+		everyN[int64(math.Round(float64(a.row.OutputTokens.V-1)/gaps))]++
+	}
+	if stat.Median(shares) < largeHidden {
+		return true // chunks of one token and a few of two would show in the gaps
+	}
+	if least, _, ok := dep.TokenTimesUs(); ok && stat.Median(perToken) < 2*least {
+		return true
+	}
+	meanMissing := stat.Mean(missing)
+	meanTTFT := stat.Mean(ttfts)
+	covariance := 0.0
+	variance := 0.0
+	for i := range missing {
+		covariance += (missing[i] - meanMissing) * (ttfts[i] - meanTTFT)
+		variance += (missing[i] - meanMissing) * (missing[i] - meanMissing)
+	}
+	isVaried := variance > 0.01*meanMissing*meanMissing*float64(len(missing))
+	return isVaried && covariance/variance > hiddenSlope*stat.Median(steps)
+}
+
+// dropImpossible finds times that no server of this deployment can have: a TTFT shorter than half of reading
+// the weights once, or a time between tokens that short. Such an answer was not made by this model: a cache of
+// answers, a first chunk without a token, or times of another unit.
+func (c *Reader) dropImpossible(dep *deploy.Deployment) {
+	leastUs, _, ok := dep.TokenTimesUs()
+	if !ok {
+		return
+	}
+	shortTTFT := 0
+	shortITL := 0
+	answers := 0
+	var firsts, itls []*trace.ObservedRequest
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if !r.Success.Or(true) || !r.TTFTUs.OK {
+			continue
+		}
+		answers++
+		if r.TTFTUs.V < leastUs {
+			shortTTFT++
+			firsts = append(firsts, r)
+			continue
+		}
+		if n := r.OutputTokens.V; n > 1 && r.E2EUs.OK && !dep.Engine.SpeculativeDecoding &&
+			(r.E2EUs.V-r.TTFTUs.V)/float64(n-1) < leastUs {
+			shortITL++
+			itls = append(itls, r)
+		}
+	}
+	// Where most are impossible the unit is wrong, or run.yaml is of another server: checkTimeUnit reports it.
+	if 2*(shortTTFT+shortITL) > answers {
+		return
+	}
+	for _, r := range firsts {
+		dropFirstToken(r)
+	}
+	for _, r := range itls {
+		dropFirstToken(r)
+	}
+	if shortTTFT+shortITL > 0 {
+		c.addFinding(CodeFirstToken, "%d of %d answers have a TTFT, and %d an ITL, below %.3g ms, which is half of reading the weights once: a first chunk "+
+			"without a token, or tokens that came together; their TTFT and ITL are not used", shortTTFT, answers, shortITL, leastUs/1e3)
+	}
+}

@@ -1,0 +1,225 @@
+package pairing
+
+import (
+	"math"
+	"slices"
+)
+
+// This file pairs what exact matching left over: periods that miss a few of the log's prompts, because
+// another client sent them, or have a few that the log does not show. Such a request must not cost the
+// whole period, which may be the whole recording. The prompts and the passes of one engine are aligned in
+// order with as few exceptions as possible, as texts are by edit distance.
+
+// Limits of the alignment.
+const (
+	mostLooseStates = 4 << 20 // prompts times passes
+	mostForeign     = 2       // prompts of other clients in one chain
+	looseShare      = 0.05    // exceptions for each prompt, at most
+	leastLoose      = 2       // exceptions that are always allowed
+	maxCost         = math.MaxInt32 / 2
+)
+
+// looseState is a state of the alignment: some passes and some prompts are done.
+type looseState struct {
+	cost   int32  // fewest exceptions from here to the end
+	onward uint32 // number of ways with that cost, modulo waysPrime
+	before uint32 // number of ways with the fewest exceptions from the start to here
+	from   int32  // fewest exceptions from the start to here
+}
+
+// looseMove is a step of the alignment.
+type looseMove struct {
+	passes, prompts int
+	cost            int32
+	hits            int64
+	isChain         bool // all prompts of the passes are those of the client
+}
+
+// movesFrom calls use with the moves from a state. Only chains without an exception are kept in the end.
+func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, use func(looseMove)) {
+	if j < len(prompts) {
+		use(looseMove{prompts: 1, cost: 1}) // a prompt that the log does not show
+	}
+	ends := 0
+	computed := int64(0)
+	for k := i; k < len(passes); k++ {
+		l := &p.promptPasses[passes[k]]
+		ends += int(l.contextReqs)
+		if k > i {
+			ends--
+		}
+		computed += l.contextTokens
+		for foreign := 0; foreign <= min(mostForeign, ends); foreign++ {
+			n := ends - foreign
+			if j+n > len(prompts) {
+				continue
+			}
+			tokens := int64(0)
+			least := int64(0)
+			most := int64(0)
+			for q := range prompts[j : j+n] {
+				c := &prompts[j+q]
+				tokens += c.tokens
+				least += c.cached.V
+				most += c.cached.Or(c.mostCached)
+			}
+			hits := tokens - computed
+			move := looseMove{passes: k + 1 - i, prompts: n, cost: int32(foreign), hits: hits, isChain: foreign == 0}
+			switch {
+			case foreign == 0:
+				if hits >= least && hits <= most && hits%max(1, p.rules.Block) == 0 {
+					use(move)
+				}
+			case hits-least < 0 || n == 0: // the others' prompts have tokens too
+				use(move)
+			}
+		}
+		if !l.isFull || ends > len(prompts)-j+mostForeign {
+			return
+		}
+	}
+}
+
+// alignLoosely pairs the prompts, in one order, with the passes [from, to) of the only engine. It returns the
+// chains that every alignment with the fewest exceptions has, and the number of exceptions; false if there are
+// too many of these.
+func (p *passLog) alignLoosely(prompts []prompt, from, to int) (chains []chain, exceptions int, ok bool) {
+	var passes []int
+	for i := from; i < to; i++ {
+		passes = append(passes, i)
+	}
+	width := len(prompts) + 1
+	if len(p.engines) != 1 || len(prompts) == 0 || len(passes) == 0 || (len(passes)+1)*width > mostLooseStates {
+		return nil, 0, false
+	}
+	states := make([]looseState, (len(passes)+1)*width)
+	at := func(i, j int) *looseState { return &states[i*width+j] }
+	for i := len(passes); i >= 0; i-- {
+		for j := len(prompts); j >= 0; j-- {
+			s := at(i, j)
+			s.cost = maxCost
+			s.from = maxCost
+			if i == len(passes) && j == len(prompts) {
+				s.cost = 0
+				s.onward = 1
+				continue
+			}
+			p.movesFrom(prompts, passes, i, j, func(m looseMove) {
+				next := at(i+m.passes, j+m.prompts)
+				switch cost := next.cost + m.cost; {
+				case cost < s.cost:
+					s.cost = cost
+					s.onward = next.onward
+				case cost == s.cost && cost < maxCost:
+					s.onward = (s.onward + next.onward) % waysPrime
+				}
+			})
+		}
+	}
+	total := at(0, 0)
+	limit := max(leastLoose, int(looseShare*float64(len(prompts))))
+	if int(total.cost) > limit {
+		return nil, int(total.cost), false
+	}
+	total.from = 0
+	total.before = 1
+	for i := range len(passes) + 1 {
+		for j := range len(prompts) + 1 {
+			s := at(i, j)
+			if s.from+s.cost != total.cost {
+				continue
+			}
+			p.movesFrom(prompts, passes, i, j, func(m looseMove) {
+				next := at(i+m.passes, j+m.prompts)
+				if s.from+m.cost+next.cost != total.cost {
+					return
+				}
+				next.from = s.from + m.cost
+				next.before = (next.before + s.before) % waysPrime
+				if !m.isChain {
+					return
+				}
+				ways := uint64(s.before) * uint64(next.onward) % waysPrime
+				chains = append(chains, chain{
+					passes:      passes[i : i+m.passes],
+					prompts:     prompts[j : j+m.prompts],
+					hits:        m.hits,
+					isUncertain: ways != uint64(total.onward),
+				})
+			})
+		}
+	}
+	chains = slices.DeleteFunc(chains, func(c chain) bool { return c.isUncertain })
+	return chains, int(total.cost), p.isProven(chains)
+}
+
+// isProven reports whether the chains agree with the passes by more than chance: the information in their
+// tokens, of lengths that differ or of whole blocks, is enough.
+func (p *passLog) isProven(chains []chain) bool {
+	lengths := map[int64]bool{}
+	for _, c := range chains {
+		for _, q := range c.prompts {
+			lengths[q.tokens] = true
+		}
+	}
+	each := math.Log2(float64(max(1, len(lengths))))
+	if p.rules.Caching {
+		each = math.Min(each, math.Log2(float64(max(2, p.rules.Block))))
+	}
+	return each*float64(len(chains)) >= leastBits
+}
+
+// looseMatches pairs what lies between the matches found.
+func (m *matcher) looseMatches(found []match) (out []match, exceptions int) {
+	for i := 0; i <= len(found); i++ {
+		from := 0
+		to := len(m.stretches)
+		first := 0
+		last := len(m.periods)
+		if i > 0 {
+			from = found[i-1].to
+			first = found[i-1].period + 1
+		}
+		if i < len(found) {
+			to = found[i].from
+			last = found[i].period
+		}
+		if from >= to || first >= last {
+			continue
+		}
+		chains, n := m.alignBetween(first, last, from, to)
+		if len(chains) > 0 {
+			out = append(out, match{period: first, from: from, to: to, chains: chains})
+			exceptions += n
+		}
+	}
+	return out, exceptions
+}
+
+// alignBetween aligns the prompts of the periods [first, last) with the stretches [from, to), in the order of
+// first chunks or of sends, whichever has fewer exceptions.
+func (m *matcher) alignBetween(first, last, from, to int) ([]chain, int) {
+	for k := from; k < to; k++ {
+		if m.stretches[k].isBroken {
+			return nil, 0 // passes are missing, not requests
+		}
+	}
+	var best []chain
+	fewest := math.MaxInt
+	for order := range 2 {
+		var prompts []prompt
+		for k := first; k < last; k++ {
+			q := &m.periods[k]
+			if q.isUnusable || len(q.orders) == 0 {
+				return nil, 0
+			}
+			prompts = append(prompts, q.orders[order*(len(q.orders)-1)]...)
+		}
+		chains, n, ok := m.log.alignLoosely(prompts, m.stretches[from].from, m.stretches[to-1].to)
+		if ok && n < fewest {
+			best = chains
+			fewest = n
+		}
+	}
+	return best, fewest
+}

@@ -1,0 +1,276 @@
+package pairing
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// This file finds the server's own lengths of prompts where the client counted other ones (spec#server-prompts):
+// without the chat template or the token that begins a text, or of another tokeniser. The passes of the log have
+// the server's tokens, so where the prompts as the client counted them do not pair, those that are a constant
+// longer may; else the prompts are paired by their number alone, and the tokens of a pass are divided among its
+// prompts in proportion.
+
+// Limits of the search for other lengths.
+const (
+	mostLonger    = 8192 // tokens by which a prompt may be longer than the client counted
+	mostShorter   = 512
+	candidates    = 4    // constants that are tried
+	recountShare  = 0.8  // of the prompts that must pair with the server's lengths
+	mostPairs     = 4e6  // of a prompt and a pass that are compared
+	mostInflation = 1.25 // spread of the server's tokens over the client's, as a factor, between chains
+	skipDeviation = 3.0  // of a prompt or pass that is skipped, in units of a chain's log ratio
+)
+
+// Recount finds the server's lengths of the prompts of rows, which replace those of the client. It returns nil if
+// the client's lengths pair, or no other lengths do; problem describes what was found.
+func Recount(rows []trace.ObservedRequest, rules Rules, engines int, pairedNow int,
+	read func(add func(engine int, it *trace.Iteration)) error) (lengths []int64, finding string, err error) {
+	countable := 0
+	for i := range rows {
+		r := &rows[i]
+		if r.Success.Or(true) && r.PromptTokens.V > 0 && (r.FirstChunkNs.OK || r.LastChunkNs.OK) && r.CachedSource.V != trace.CachedUsage {
+			countable++
+		}
+	}
+	if engines != 1 || countable == 0 || float64(pairedNow) >= recountShare*float64(countable) {
+		return nil, "", nil
+	}
+	var logs []*passLog
+	for _, isAsync := range []bool{false, true} {
+		log := newPassLog(rules, engines, isAsync)
+		if err := read(log.addPass); err != nil {
+			return nil, "", err
+		}
+		logs = append(logs, log)
+	}
+	best := 0
+	for _, longer := range logs[0].constants(rows) {
+		trial := slices.Clone(rows)
+		for i := range trial {
+			if trial[i].PromptTokens.OK {
+				trial[i].PromptTokens.V += longer
+			}
+		}
+		for _, log := range logs {
+			g := pairRows(trial, log)
+			if g.Paired <= best || g.Paired <= pairedNow || float64(g.Paired) < recountShare*float64(countable) {
+				continue
+			}
+			best = g.Paired
+			lengths = nil
+			for i := range trial {
+				lengths = append(lengths, trial[i].PromptTokens.V)
+			}
+			finding = fmt.Sprintf("%d of %d prompts of the log are %d tokens %s than the client says (%s): the server's count is used",
+				g.Paired, countable, max(longer, -longer), longerOrShorter(longer), causeOf(longer))
+		}
+	}
+	if lengths != nil {
+		return lengths, finding, nil
+	}
+	for _, log := range logs {
+		trial, sum, counted := log.proportional(rows)
+		if trial == nil {
+			continue
+		}
+		g := pairRows(trial, log)
+		if g.Paired <= best || g.Paired <= pairedNow || float64(g.Paired) < recountShare*float64(countable) {
+			continue
+		}
+		best = g.Paired
+		lengths = nil
+		for i := range trial {
+			lengths = append(lengths, trial[i].PromptTokens.V)
+		}
+		finding = fmt.Sprintf("the log computed %d tokens of %d prompts for which the client counted %d, %.3g times as many and by another factor "+
+			"in each (another tokeniser): the server's count is used, divided in proportion among prompts of one pass", sum, g.Paired, counted,
+			float64(sum)/float64(max(1, counted)))
+	}
+	return lengths, finding, nil
+}
+
+// longerOrShorter is the word for a difference.
+func longerOrShorter(difference int64) string {
+	if difference < 0 {
+		return "shorter"
+	}
+	return "longer"
+}
+
+// causeOf names what usually makes so large a difference.
+func causeOf(difference int64) string {
+	switch {
+	case difference < 0:
+		return "the client counts special tokens that the server does not add"
+	case difference <= 2:
+		return "the token that begins a text"
+	}
+	return "a chat template"
+}
+
+// constants are the differences between the tokens of passes with one whole prompt and the client's prompts that
+// occur most often, the most frequent first.
+func (p *passLog) constants(rows []trace.ObservedRequest) []int64 {
+	var passes, prompts []int64
+	for i := range p.promptPasses {
+		l := &p.promptPasses[i]
+		if l.contextReqs == 1 && !l.isFull && (i == 0 || !p.promptPasses[i-1].isFull) {
+			passes = append(passes, l.contextTokens)
+		}
+	}
+	for i := range rows {
+		if rows[i].PromptTokens.V > 0 {
+			prompts = append(prompts, rows[i].PromptTokens.V)
+		}
+	}
+	every := max(1, int(math.Ceil(float64(len(passes))*float64(len(prompts))/mostPairs)))
+	votes := map[int64]int{}
+	for i := 0; i < len(passes); i += every {
+		for _, prompt := range prompts {
+			if d := passes[i] - prompt; d != 0 && d <= mostLonger && d >= -mostShorter {
+				votes[d]++
+			}
+		}
+	}
+	var all []int64
+	for d := range votes {
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b int64) int {
+		return cmp.Or(cmp.Compare(votes[b], votes[a]), cmp.Compare(max(a, -a), max(b, -b)), cmp.Compare(b, a))
+	})
+	return all[:min(len(all), candidates)]
+}
+
+// proportional gives the prompts of rows the tokens of the passes that have as many prompts, in the order of sends.
+// It returns nil if the numbers of prompts do not allow it, the passes computed no more than the client counted
+// (then tokens may have come from the prefix cache), or the tokens of passes do not follow those of their prompts.
+func (p *passLog) proportional(rows []trace.ObservedRequest) (out []trace.ObservedRequest, computed, counted int64) {
+	var prompts []prompt
+	for _, q := range periodsOf(rows, &p.rules) {
+		if q.isUnusable {
+			return nil, 0, 0
+		}
+		prompts = append(prompts, q.orders[len(q.orders)-1]...)
+	}
+	for i := range p.promptPasses {
+		computed += p.promptPasses[i].contextTokens
+	}
+	for i := range prompts {
+		counted += prompts[i].tokens
+	}
+	if len(prompts) == 0 || p.rules.Caching && computed <= counted {
+		return nil, 0, 0
+	}
+	ratio := float64(computed) / float64(counted)
+	chains := p.alignByNumber(prompts, ratio)
+	if chains == nil {
+		return nil, 0, 0
+	}
+	var deviations, spread []float64
+	out = slices.Clone(rows)
+	for _, c := range chains {
+		sum := int64(0)
+		tokens := int64(0)
+		for _, pass := range c.passes {
+			tokens += p.promptPasses[pass].contextTokens
+		}
+		for _, q := range c.prompts {
+			sum += q.tokens
+		}
+		deviations = append(deviations, math.Abs(math.Log(float64(tokens)/(ratio*float64(sum)))))
+		spread = append(spread, float64(sum)/float64(len(c.prompts)))
+		left := tokens
+		for k, q := range c.prompts {
+			share := left
+			if k < len(c.prompts)-1 {
+				share = max(1, int64(math.Round(float64(tokens)*float64(q.tokens)/float64(sum))))
+			}
+			left -= share
+			out[q.row].PromptTokens = trace.Some(max(1, share))
+		}
+	}
+	slices.Sort(deviations)
+	slices.Sort(spread)
+	// Prompts of very different lengths whose passes follow them closely are the same prompts. Where all lengths are
+	// alike, any order fits.
+	isFollowed := deviations[len(deviations)*3/4] < math.Log(mostInflation)
+	isVaried := spread[len(spread)*3/4] > mostInflation*mostInflation*spread[len(spread)/4]
+	if !isFollowed || !isVaried && ratio < 1 {
+		return nil, 0, 0
+	}
+	return out, computed, counted
+}
+
+// alignByNumber divides prompts, in order, among chains of passes with as many prompts, such that the tokens of
+// chains lie closest to ratio times those of their prompts. It returns nil where the numbers do not fit.
+func (p *passLog) alignByNumber(prompts []prompt, ratio float64) []chain {
+	passes := len(p.promptPasses)
+	width := len(prompts) + 1
+	if (passes+1)*width > mostLooseStates {
+		return nil
+	}
+	cost := make([]float32, (passes+1)*width)
+	next := make([]int32, (passes+1)*width) // the state that follows
+	sums := make([]int64, width)
+	for j := range prompts {
+		sums[j+1] = sums[j] + prompts[j].tokens
+	}
+	for i := passes; i >= 0; i-- {
+		for j := len(prompts); j >= 0; j-- {
+			at := i*width + j
+			cost[at] = math.MaxFloat32
+			if i == passes && j == len(prompts) {
+				cost[at] = 0
+				continue
+			}
+			if j < len(prompts) && cost[at+1] < math.MaxFloat32 {
+				cost[at] = cost[at+1] + skipDeviation
+				next[at] = int32(at + 1)
+			}
+			ends := 0
+			computed := int64(0)
+			for k := i; k < passes; k++ {
+				l := &p.promptPasses[k]
+				ends += int(l.contextReqs)
+				if k > i {
+					ends--
+				}
+				computed += l.contextTokens
+				if ends > 0 && j+ends <= len(prompts) {
+					to := (k+1)*width + j + ends
+					off := float32(math.Abs(math.Log(float64(computed) / (ratio * float64(sums[j+ends]-sums[j])))))
+					if c := cost[to] + off; c < cost[at] {
+						cost[at] = c
+						next[at] = int32(to)
+					}
+				}
+				if !l.isFull || ends > len(prompts)-j {
+					break
+				}
+			}
+		}
+	}
+	if cost[0] >= math.MaxFloat32 {
+		return nil
+	}
+	var out []chain
+	for at := 0; at != passes*width+len(prompts); at = int(next[at]) {
+		i, j := at/width, at%width
+		toPass, toPrompt := int(next[at])/width, int(next[at])%width
+		if toPass == i {
+			continue
+		}
+		c := chain{prompts: prompts[j:toPrompt]}
+		for k := i; k < toPass; k++ {
+			c.passes = append(c.passes, k)
+		}
+		out = append(out, c)
+	}
+	return out
+}

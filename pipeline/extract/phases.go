@@ -1,0 +1,159 @@
+package extract
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// This file compares the phases that run.yaml states with the loads that clients offered
+// (spec#phase-clock). Their stamps may be of another clock: that of another machine, or of the same one
+// before it started again.
+
+// phaseFit is how well loads, moved by an offset, lie in phases.
+type phaseFit struct {
+	offsetNs int64
+	inside   int // loads that lie in one phase each, no two in the same
+	named    int // of these, loads whose file is named like their phase
+}
+
+// betterThan reports whether a fit explains more than another. Of equal ones the smaller offset is better.
+func (a phaseFit) betterThan(b phaseFit) bool {
+	return cmp.Or(cmp.Compare(a.inside, b.inside), cmp.Compare(a.named, b.named),
+		cmp.Compare(max(b.offsetNs, -b.offsetNs), max(a.offsetNs, -a.offsetNs))) > 0
+}
+
+// fitPhases counts the loads that lie in phases after offsetNs is added to their stamps.
+func fitPhases(loads []clients.Load, phases []deploy.Phase, offsetNs int64) phaseFit {
+	out := phaseFit{offsetNs: offsetNs}
+	taken := make([]bool, len(phases))
+	for _, l := range loads {
+		for k := range phases {
+			p := &phases[k]
+			from := l.StartNs + offsetNs
+			to := l.EndNs + offsetNs
+			if taken[k] || from < p.StartNs || to > p.EndNs {
+				continue
+			}
+			taken[k] = true
+			out.inside++
+			if strings.HasSuffix(l.Name, p.Name) {
+				out.named++
+			}
+			break
+		}
+	}
+	return out
+}
+
+// alignPhases moves the phases of run.yaml onto the clients' clock where the loads lie in them only with an
+// offset, and reports phases without a request. With spans of the server the phases are on its clock, which
+// joins the requests by their ids, so they stay.
+func (x *extraction) alignPhases(loads []clients.Load) {
+	phases := x.run.Deployment.Phases
+	if len(phases) == 0 || len(loads) == 0 || !x.col.Empty() {
+		return
+	}
+	now := fitPhases(loads, phases, 0)
+	best := now
+	for _, l := range loads {
+		for k := range phases {
+			// The start of the load at that of the phase, or its end at the end.
+			for _, offset := range []int64{phases[k].StartNs - l.StartNs, phases[k].EndNs - l.EndNs} {
+				if f := fitPhases(loads, phases, offset); f.betterThan(best) {
+					best = f
+				}
+			}
+		}
+	}
+	inside := 0
+	for i := range x.obs {
+		if r := &x.obs[i]; r.SendNs.OK && x.run.Deployment.PhaseAt(r.SendNs.V) != nil {
+			inside++
+		}
+	}
+	most := min(len(loads), len(phases))
+	switch {
+	case best.inside == now.inside && best.named <= now.named:
+		x.reportEmptyPhases(phases, inside)
+		return
+	case best.inside < 2 && most > 1 || 2*best.inside <= most:
+		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
+			"%d of %d requests lie in a phase of run.yaml, and no offset of the clients' clock brings more than %d of %d files into one "+
+				"phase each: the phases are not used, each file is one", inside, len(x.obs), best.inside, len(loads)))
+		x.phasesOfLoads(loads)
+		return
+	}
+	// Any offset between these two brings the same loads into the same phases. A client ends with its last
+	// answer and needs time to start, so the loads lie as late in their phases as they can.
+	lo, hi := x.offsetRange(loads, phases, best)
+	shift := -hi
+	dep := *x.run.Deployment
+	dep.Phases = slices.Clone(phases)
+	for k := range dep.Phases {
+		dep.Phases[k].StartNs += shift
+		dep.Phases[k].EndNs += shift
+	}
+	x.dep = &dep
+	x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
+		"the clients' clock is %.6g s ahead of the phases of run.yaml (at most %.3g s more): with the stamps as they are, %d of %d requests lie in a "+
+			"phase and %d of %d files in one of their own, with the offset %d; the phases are moved by it",
+		float64(shift)/1e9, float64(hi-lo)/1e9, inside, len(x.obs), now.inside, len(loads), best.inside))
+}
+
+// offsetRange is the range of offsets, around that of a fit, with which as many loads lie in phases.
+func (x *extraction) offsetRange(loads []clients.Load, phases []deploy.Phase, best phaseFit) (lo, hi int64) {
+	lo = best.offsetNs
+	hi = best.offsetNs
+	for _, l := range loads {
+		for k := range phases {
+			for _, offset := range []int64{phases[k].StartNs - l.StartNs, phases[k].EndNs - l.EndNs} {
+				f := fitPhases(loads, phases, offset)
+				middle := fitPhases(loads, phases, best.offsetNs+(offset-best.offsetNs)/2)
+				if f.inside == best.inside && f.named == best.named && middle.inside == best.inside {
+					lo = min(lo, offset)
+					hi = max(hi, offset)
+				}
+			}
+		}
+	}
+	return lo, hi
+}
+
+// reportEmptyPhases reports the phases of run.yaml that no request lies in.
+func (x *extraction) reportEmptyPhases(phases []deploy.Phase, inside int) {
+	var empty []string
+	for k := range phases {
+		p := &phases[k]
+		hasRequest := slices.ContainsFunc(x.obs, func(r trace.ObservedRequest) bool {
+			return r.SendNs.V >= p.StartNs && r.SendNs.V < p.EndNs
+		})
+		if !hasRequest {
+			empty = append(empty, p.Name)
+		}
+	}
+	if len(empty) > 0 && inside < len(x.obs) {
+		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
+			"no request lies in %s of run.yaml; %d of %d requests lie in a phase", fmt.Sprint("phases ", strings.Join(empty, ", ")),
+			inside, len(x.obs)))
+	}
+}
+
+// phasesOfLoads makes each load a phase, in place of those of run.yaml.
+func (x *extraction) phasesOfLoads(loads []clients.Load) {
+	dep := *x.run.Deployment
+	dep.Phases = nil
+	for _, l := range loads {
+		p := deploy.Phase{Name: l.Name, Load: deploy.LoadOpen, StartNs: l.StartNs, EndNs: l.EndNs}
+		if l.IsClosed {
+			p.Load = deploy.LoadClosed
+		}
+		dep.Phases = append(dep.Phases, p)
+	}
+	x.dep = &dep
+}
