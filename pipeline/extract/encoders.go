@@ -51,7 +51,7 @@ func (p *passTimes) sawEncoder(r *trace.ObservedRequest) bool {
 }
 
 // markEncoderRequests marks the requests whose times include those of a multimodal encoder, which replays
-// do not model: they are load and compared with nothing. A request whose passes are not known may be one
+// do not model: they are load and compared with nothing (spec#encoder-passes). A request whose passes are not known may be one
 // of them.
 func (x *extraction) markEncoderRequests() error {
 	if x.iter.Encoders == 0 || len(x.obs) == 0 {

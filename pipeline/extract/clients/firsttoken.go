@@ -65,7 +65,10 @@ func (c *Reader) dropWholeAnswers(drafts bool) {
 
 // Rules by which tokens that came before the first chunk are recognised.
 const (
-	hiddenAnswers = 0.8 // of the answers with fewer chunks than tokens must have them before the first chunk
+	fewerChunks   = 0.5 // of the answers must have fewer chunks than tokens
+	hiddenAnswers = 0.8 // of those must have the others before the first chunk
+	sameNumber    = 0.9 // of those that miss the same number of tokens: a habit of the server or the client
+	leastHole     = 8   // tokens of a stretch that was not shown: fewer look like a pass with a prompt
 	hiddenInGaps  = 0.5 // share of the missing tokens that may lie between chunks
 	hiddenSlope   = 0.5 // steps that a hidden token adds to TTFT, at least, where the numbers of hidden tokens differ
 	largeHidden   = 0.2 // share of the tokens above which chunks may be merged evenly, and more evidence is needed
@@ -115,8 +118,11 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 		tokens += r.OutputTokens.V
 		found = append(found, a)
 	}
-	if len(found) < leastAnswers || float64(len(found)) < hiddenAnswers*float64(answers) {
+	if len(found) < leastAnswers || float64(len(found)) < fewerChunks*float64(answers) {
 		return
+	}
+	if d := commonMissing(found); d > 0 {
+		placeCommon(found, d)
 	}
 	atFirst := 0 // answers whose missing tokens lie before the first chunk
 	between := 0 // answers whose missing tokens lie between chunks
@@ -150,6 +156,42 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 		100*float64(chunks)/float64(tokens), stat.Median(stepsBefore))
 }
 
+// commonMissing is the number of tokens that nearly all answers miss, 0 where it differs.
+func commonMissing(found []hiddenAnswer) float64 {
+	count := map[float64]int{}
+	for _, a := range found {
+		count[a.missing]++
+		if float64(count[a.missing]) >= sameNumber*float64(len(found)) {
+			return a.missing
+		}
+	}
+	return 0
+}
+
+// placeCommon finds where d tokens are that all answers miss: in a gap that is as long as their steps, else
+// before the first chunk. Passes with prompts make gaps of several steps too, so those alone show nothing.
+func placeCommon(found []hiddenAnswer, d float64) {
+	holes := 0
+	atEnd := 0
+	for _, a := range found {
+		gaps := a.row.ChunkGapsUs
+		steps := (d + 1) * a.stepUs
+		if d >= leastHole && slices.Max(gaps) > hiddenAnswers*steps {
+			holes++
+		}
+		if last := gaps[len(gaps)-1]; last > hiddenAnswers*steps && last < steps/hiddenAnswers {
+			atEnd++
+		}
+	}
+	inGaps := 0.0
+	if least := hiddenAnswers * float64(len(found)); float64(holes) >= least || float64(atEnd) >= least {
+		inGaps = d
+	}
+	for i := range found {
+		found[i].inGaps = inGaps
+	}
+}
+
 // isHiddenFirst reports whether answers with many missing tokens have them before the first chunk, and not
 // evenly in all chunks: then TTFT grows with their number, or the time between chunks, over all tokens, is
 // below a step.
@@ -165,7 +207,7 @@ func isHiddenFirst(found []hiddenAnswer, dep *deploy.Deployment) bool {
 		shares = append(shares, a.missing/float64(a.row.OutputTokens.V))
 		everyN[int64(math.Round(float64(a.row.OutputTokens.V-1)/gaps))]++
 	}
-	if stat.Median(shares) < largeHidden {
+	if commonMissing(found) > 0 || stat.Median(shares) < largeHidden {
 		return true // chunks of one token and a few of two would show in the gaps
 	}
 	if least, _, ok := dep.TokenTimesUs(); ok && stat.Median(perToken) < 2*least {

@@ -2,6 +2,7 @@ package requestfit
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -179,6 +180,10 @@ func (c *collection) addRuns() error {
 			WithHint("the key keep-saturated: true in pipeline.yaml (--config FILE) fits them all the same, " +
 				"but replays of saturated runs cannot validate the fit")
 	}
+	if len(c.runs) == 1 && c.runs[0].Reason != "" {
+		return trace.Errorf(NothingMeasured, "fit --from requests: got %s in run %s, want requests with a start time",
+			c.runs[0].Reason, c.runs[0].ID).WithHint("record with a newer client, or fit the loads' means with fit --from points")
+	}
 	return trace.Errorf(NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(c.evidence.Runs)).
 		WithHint("blis-train inspect lists what each run has")
 }
@@ -215,6 +220,16 @@ func (c *collection) addRun(r *Run) error {
 	return nil
 }
 
+// withoutStart is the number of client requests of a run if none of them has a start time, else 0.
+func withoutStart(run *trace.Run) int {
+	for i := range run.Observed {
+		if run.Observed[i].SentNs() != 0 {
+			return 0
+		}
+	}
+	return len(run.Observed)
+}
+
 // addLoads adds the loads of one run to the fitted or to the held-out ones.
 func (c *collection) addLoads(run *trace.Run, dep *deploy.Deployment, out *result.FitRun) error {
 	loads, findings := LoadsOf(run, dep, c.o.KeepSaturated, c.evidence.SharedPrefix)
@@ -228,6 +243,9 @@ func (c *collection) addLoads(run *trace.Run, dep *deploy.Deployment, out *resul
 	}
 	if len(loads) == 0 {
 		out.Reason = "no request with a time"
+		if n := withoutStart(run); n > 0 {
+			out.Reason = fmt.Sprintf("%d requests without a start time", n)
+		}
 		return nil
 	}
 	c.deployment, c.config = dep, out.Config
