@@ -9,7 +9,6 @@ import (
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // mostPoolProbes is how many divisions into prefill and decode servers are tried.
@@ -25,10 +24,12 @@ type division struct{ prefill, decode int }
 // more server goes to the pool whose target is missed, and then servers are taken away while the targets are met.
 func (c *candidate) pools(ctx context.Context, row *Row) error {
 	if c.q.Load.RateRPS == 0 || c.q.Load.IsWorkload() {
-		return trace.Errorf(sim.CodeBadConfig, "prefill apart from decode is sized for --rate and --input-len only")
+		row.Refused = "prefill apart from decode is sized for --rate and --input-len only"
+		return nil
 	}
 	if c.server.DP > 1 {
-		return trace.Errorf(sim.CodeBadConfig, "prefill apart from decode is not sized with --dp")
+		row.Refused = "prefill apart from decode is not sized with --dp"
+		return nil
 	}
 	at, err := c.startOfPools(ctx)
 	if err != nil {

@@ -68,20 +68,26 @@ var completedFlags = map[string]func(c *cli.Context) []string{
 	"f":             formatNames,
 }
 
-// gpuNames are the GPUs as people write them, without memory size and form factor where that is enough.
+// gpuNames are the GPUs as people write them.
 func gpuNames() []string {
 	var names []string
 	for _, h := range deploy.Datasheets() {
-		name := h.Name
-		if i := strings.LastIndex(name, "-"); i > 0 {
-			short := strings.TrimSuffix(name[:i], "-SXM")
-			if found, _ := deploy.Datasheet(short); found.Name == h.Name {
-				name = short
-			}
-		}
-		names = append(names, name)
+		names = append(names, shortGPU(h.Name))
 	}
 	return names
+}
+
+// shortGPU is the name of a GPU without memory size and form factor, where that is enough to find it.
+func shortGPU(name string) string {
+	i := strings.LastIndex(name, "-")
+	if i < 0 {
+		return name
+	}
+	short := strings.TrimSuffix(name[:i], "-SXM")
+	if found, _ := deploy.Datasheet(short); found.Name == name {
+		return short
+	}
+	return name
 }
 
 // formatNames are the values of --format, which is that of a table for extract and inspect.

@@ -7,35 +7,59 @@ import (
 	"github.com/blis-train/blis-train/report"
 )
 
-// predictPicture returns an SVG picture of latency against throughput: one line for each server and
+// operatingPoint is a server under a load, as plots show it.
+type operatingPoint struct {
+	server     string
+	load       string
+	tokensPerS float64 // of a GPU
+	tpotMs     float64 // mean
+	isBound    bool    // no server reaches it
+}
+
+// predictedPoints returns the points of a sweep that have an answer.
+func predictedPoints(points []*predict.Prediction) []operatingPoint {
+	var out []operatingPoint
+	for _, p := range points {
+		if p.Refused != "" || p.TPOT.Mean == nil || *p.TPOT.Mean <= 0 {
+			continue
+		}
+		load := fmt.Sprint(p.Concurrency)
+		if p.RateRPS > 0 {
+			load = fmt.Sprintf("%g/s", p.RateRPS)
+		}
+		out = append(out, operatingPoint{
+			server:     fmt.Sprintf("%s, %d x %s, %d + %d tokens", p.Model, p.GPUs, p.Hardware, p.InputTokens, p.OutputTokens),
+			load:       load,
+			tokensPerS: p.TokensPerS,
+			tpotMs:     *p.TPOT.Mean,
+			isBound:    p.Bound,
+		})
+	}
+	return out
+}
+
+// loadPicture returns an SVG picture of latency against throughput: one line for each server and
 // request length, its points labelled with their load, and the limit of a target on TPOT or ITL.
 // Upper bounds are dotted.
-func predictPicture(points []*predict.Prediction, targets *predict.Targets) []byte {
+func loadPicture(points []operatingPoint, targets *predict.Targets) []byte {
 	var x, y report.Span
 	lines := map[string][][2]float64{}
 	loads := map[string][]string{}
 	isBound := map[string]bool{}
 	var names []string // in the order of the points
 	for _, p := range points {
-		if p.Refused != "" || p.TPOT.Mean == nil {
-			continue
-		}
-		name := fmt.Sprintf("%s, %d x %s, %d + %d tokens", p.Model, p.GPUs, p.Hardware, p.InputTokens, p.OutputTokens)
-		if p.Bound {
+		name := p.server
+		if p.isBound {
 			name += " (upper bound)"
 			isBound[name] = true
 		}
 		if lines[name] == nil {
 			names = append(names, name)
 		}
-		lines[name] = append(lines[name], [2]float64{p.TokensPerS, *p.TPOT.Mean})
-		load := fmt.Sprint(p.Concurrency)
-		if p.RateRPS > 0 {
-			load = fmt.Sprintf("%g/s", p.RateRPS)
-		}
-		loads[name] = append(loads[name], load)
-		x.TakePositive(p.TokensPerS)
-		y.TakePositive(*p.TPOT.Mean)
+		lines[name] = append(lines[name], [2]float64{p.tokensPerS, p.tpotMs})
+		loads[name] = append(loads[name], p.load)
+		x.TakePositive(p.tokensPerS)
+		y.TakePositive(p.tpotMs)
 	}
 	limits := map[string]float64{}
 	for _, t := range targets.Limits {
@@ -45,7 +69,7 @@ func predictPicture(points []*predict.Prediction, targets *predict.Targets) []by
 		}
 	}
 	fig := &report.Figure{ID: "predict", Title: "Latency against throughput",
-		Note: "Numbers at the points are clients, or requests per second."}
+		Note: "Numbers at the points are the load: clients, or requests per second."}
 	f := report.NewFrame(720, 420, "", report.Logarithmic("output tokens per second and GPU", x.Lo, x.Hi),
 		report.Logarithmic("mean TPOT, ms", y.Lo, y.Hi))
 	paints := []report.Paint{report.Decode, report.Prefill, report.Mixed, report.Other}

@@ -54,10 +54,10 @@ func (con *console) predictSweep(c *cli.Context, q predict.Question, text string
 	if answered == 0 {
 		return trace.Hinted(trace.Errorf("", "%s", doc.Points[0].Refused), doc.Points[0].Hint)
 	}
-	con.printText(func() string { return paretoPlot(doc.Points) })
+	con.printText(func() string { return paretoPlot(paretoPoints(doc.Points)) })
 	showAccuracies(con, doc.Points)
 	if out := c.String("out"); out != "" {
-		if err := files.Write(out, predictPicture(doc.Points, &q.SLO)); err != nil {
+		if err := files.Write(out, loadPicture(predictedPoints(doc.Points), &q.SLO)); err != nil {
 			return err
 		}
 		con.infof("wrote %s: latency against throughput", out)
@@ -292,16 +292,9 @@ const (
 	plotRows    = 12
 )
 
-// paretoPlot returns a plot in characters of output tokens per second of a user against those of a
-// GPU. Each server has a letter, upper case where no other point is better in both. It returns ""
-// for fewer than three estimates.
-func paretoPlot(points []*predict.Prediction) string {
-	type dot struct {
-		x, y   float64 // tokens/s per GPU, per user
-		letter int
-	}
-	var dots []dot
-	var names []string
+// paretoPoints returns the estimates of a sweep by their servers.
+func paretoPoints(points []*predict.Prediction) []operatingPoint {
+	var out []operatingPoint
 	for _, p := range points {
 		if p.Refused != "" || p.Bound || p.TPOT.Mean == nil || *p.TPOT.Mean <= 0 {
 			continue
@@ -310,10 +303,26 @@ func paretoPlot(points []*predict.Prediction) string {
 		if p.Model != points[0].Model {
 			name = p.Model + " on " + name
 		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
+		out = append(out, operatingPoint{server: name, tokensPerS: p.TokensPerS, tpotMs: *p.TPOT.Mean})
+	}
+	return out
+}
+
+// paretoPlot returns a plot in characters of output tokens per second of a user against those of a
+// GPU. Each server has a letter, upper case where no other point is better in both. It returns ""
+// for fewer than three estimates.
+func paretoPlot(points []operatingPoint) string {
+	type dot struct {
+		x, y   float64 // tokens/s per GPU, per user
+		letter int
+	}
+	var dots []dot
+	var names []string
+	for _, p := range points {
+		if !slices.Contains(names, p.server) {
+			names = append(names, p.server)
 		}
-		dots = append(dots, dot{x: p.TokensPerS, y: 1e3 / *p.TPOT.Mean, letter: slices.Index(names, name)})
+		dots = append(dots, dot{x: p.tokensPerS, y: 1e3 / p.tpotMs, letter: slices.Index(names, p.server)})
 	}
 	if len(dots) < 3 || len(names) > 26 {
 		return ""

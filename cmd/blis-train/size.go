@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
@@ -74,6 +75,7 @@ Example:
 				Usage: "`POLICY` between replicas: " + strings.Join(cluster.Routes, ", ")},
 			&cli.IntFlag{Name: "max-gpus", Destination: &q.MostGPUs, Value: q.MostGPUs, Usage: "look for deployments of at most `N` GPUs"},
 			&cli.Int64Flag{Name: "seed", Destination: &q.Seed, Value: q.Seed, Usage: "`SEED` of lengths and arrivals"},
+			outFlag("picture of TPOT against throughput of the deployments, an SVG `FILE`"),
 			workersFlag(), verboseFlag(),
 		},
 	}, nil, func(c *cli.Context, con *console) error { return runSize(c, con, q) })
@@ -91,6 +93,12 @@ func runSize(c *cli.Context, con *console, q sizing.Question) error {
 		return err
 	}
 	showSizes(con, a, c.Bool("verbose"))
+	if out := c.String("out"); out != "" {
+		if err := files.Write(out, loadPicture(sizedPoints(a, true), &a.Targets)); err != nil {
+			return err
+		}
+		con.infof("wrote %s: TPOT against throughput", out)
+	}
 	if err := con.document(&sizeDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Answer: a}); err != nil {
 		return err
 	}
@@ -231,7 +239,11 @@ func markOf(r *sizing.Row) string {
 func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	con.warn(a.Notes)
 	columns := columnsOf(a)
-	head := cells{"GPUs", "deployment", "load", "spare"}
+	loadUnit := "req/s"
+	if a.Load.Clients > 0 {
+		loadUnit = "clients"
+	}
+	head := cells{"GPUs", "deployment", loadUnit, "spare"}
 	for _, t := range columns {
 		head = append(head, strings.ToUpper(t.Metric)+" "+t.Figure())
 	}
@@ -275,6 +287,7 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 		mark := markOf(r)
 		rows = append(rows, append(row, mark))
 	}
+	con.printText(func() string { return " targets: " + targetsText(&a.Targets) })
 	if len(rows) > 0 {
 		con.table(sizeTitle(a), head, rows)
 	}
@@ -287,7 +300,10 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	if best == nil {
 		return
 	}
-	printf("load and spare are of one replica: %s, and how far that is below the highest that meets the targets", loadUnit(&a.Load))
+	if plot := paretoPlot(sizedPoints(a, false)); plot != "" {
+		con.printText(func() string { return plot })
+	}
+	printf("%-12s of one replica; spare is how far that is below the highest that meets the targets", loadUnit)
 	if slices.ContainsFunc(a.Rows, func(r sizing.Row) bool { return r.Met == sizing.MetEstimate }) {
 		printf("?            met by the estimate, not by the upper end of its stated error")
 	}
@@ -307,6 +323,34 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	}
 }
 
+// sizedPoints returns the deployments as points of a plot, with or without bounds.
+func sizedPoints(a *sizing.Answer, withBounds bool) []operatingPoint {
+	var out []operatingPoint
+	for i := range a.Rows {
+		r := &a.Rows[i]
+		if r.Refused != "" || r.Bound && !withBounds {
+			continue
+		}
+		for _, f := range r.Figures {
+			if f.Metric != predict.TPOT || f.Statistic != "mean" || f.Ms.Value <= 0 {
+				continue
+			}
+			load := fmt.Sprintf("%.3g/s", r.ReplicaLoad)
+			if a.Load.Clients > 0 {
+				load = fmt.Sprintf("%.3g", r.ReplicaLoad)
+			}
+			out = append(out, operatingPoint{
+				server:     deploymentText(r),
+				load:       load,
+				tokensPerS: r.TokensPerS.Value / float64(r.GPUs),
+				tpotMs:     f.Ms.Value,
+				isBound:    r.Bound,
+			})
+		}
+	}
+	return out
+}
+
 // sizeTitle returns the question in words, as the title of the table.
 func sizeTitle(a *sizing.Answer) string {
 	load := fmt.Sprintf("%d clients", a.Load.Clients)
@@ -321,7 +365,7 @@ func sizeTitle(a *sizing.Answer) string {
 	if a.Load.InputTokens > 0 {
 		lengths = fmt.Sprintf("%s + %s tokens", trace.Thousands(a.Load.InputTokens), trace.Thousands(a.Load.OutputTokens))
 	}
-	return fmt.Sprintf("%s, %s, %s, vLLM %s: %s", a.Model, load, lengths, a.Version, targetsText(&a.Targets))
+	return fmt.Sprintf("%s, %s, %s, vLLM %s (latencies in ms)", a.Model, load, lengths, a.Version)
 }
 
 func targetsText(t *predict.Targets) string {
@@ -342,14 +386,6 @@ func targetsText(t *predict.Targets) string {
 		text = fmt.Sprintf("%g %% of requests with %s", 100*t.Goodput, text)
 	}
 	return text
-}
-
-// loadUnit returns the unit of a replica's load.
-func loadUnit(l *predict.Load) string {
-	if l.Clients > 0 {
-		return "clients"
-	}
-	return "requests per second"
 }
 
 // columnsOf returns the statistics that the table shows: those of the targets, with TTFT, TPOT and
@@ -394,7 +430,7 @@ func deploymentText(r *sizing.Row) string {
 
 // serverText is one server of a row: H100 tp 2 ep drafts.
 func serverText(r *sizing.Row) string {
-	text := fmt.Sprintf("%s tp %d", r.Hardware, r.TP)
+	text := fmt.Sprintf("%s tp %d", shortGPU(r.Hardware), r.TP)
 	if r.EP {
 		text += " ep"
 	}
@@ -409,24 +445,28 @@ func serverText(r *sizing.Row) string {
 
 // showRefusals prints why candidate deployments are not in the table, each reason once.
 func showRefusals(con *console, a *sizing.Answer) {
-	byReason := map[string][]string{}
+	servers := map[string][]string{}
 	var reasons []string
 	for i := range a.Rows {
 		r := &a.Rows[i]
 		if r.Refused == "" {
 			continue
 		}
-		if byReason[r.Refused] == nil {
-			reasons = append(reasons, r.Refused)
+		reason := r.Refused
+		if r.Hint != "" {
+			reason += "; hint: " + r.Hint
+		}
+		if servers[reason] == nil {
+			reasons = append(reasons, reason)
 		}
 		name := serverText(r)
 		if r.Pools {
 			name += " pools"
 		}
-		byReason[r.Refused] = append(byReason[r.Refused], name)
+		servers[reason] = append(servers[reason], name)
 	}
 	for _, reason := range reasons {
-		con.infof("%s: %s", strings.Join(byReason[reason], ", "), reason)
+		con.infof("%s: %s", strings.Join(servers[reason], ", "), reason)
 	}
 }
 
