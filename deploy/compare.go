@@ -11,9 +11,15 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Against compares the settings in a log with the deployment of a run.yaml. It returns one sentence
-// for each setting that differs; settings that only one of them has are not compared.
-func (d *Draft) Against(dep *Deployment) (unlike []string) {
+// Contradiction is a setting of run.yaml that a log states differently.
+type Contradiction struct {
+	Setting  string // key of run.yaml
+	Sentence string
+}
+
+// Against compares the settings in a log with the deployment of a run.yaml and returns those that
+// differ; settings that only one of them has are not compared.
+func (d *Draft) Against(dep *Deployment) (unlike []Contradiction) {
 	e, m := &dep.Engine, &dep.Model
 	if d.Get("vllm.block_size") == nil {
 		d.Set("vllm.block_size", e.BlockSize)
@@ -59,10 +65,21 @@ func (d *Draft) Against(dep *Deployment) (unlike []string) {
 			stated = opt.V
 		}
 		if logged != nil && stated != nil && !d.agrees(key, logged, stated, m) {
-			unlike = append(unlike, fmt.Sprintf("%s: the log says %v, run.yaml %v", key, logged, stated))
+			unlike = append(unlike, Contradiction{
+				Setting:  key,
+				Sentence: fmt.Sprintf("%s: the log says %v%s, run.yaml %v", key, logged, d.noteOf(key), stated),
+			})
 		}
 	}
 	return unlike
+}
+
+// noteOf is how a setting was derived from what the log prints, in parentheses; empty for one that it prints.
+func (d *Draft) noteOf(path string) string {
+	if note := d.notes[path]; note != "" {
+		return " (" + note + ")"
+	}
+	return ""
 }
 
 // agrees reports whether the values of a setting in a log and in run.yaml are equal, or cannot be compared.

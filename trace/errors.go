@@ -19,6 +19,14 @@ type Code string
 type Finding struct {
 	Code    Code   `json:"code" yaml:"code"`
 	Message string `json:"message" yaml:"message"`
+	// Setting is the key of run.yaml that a recording or a log contradicts, of a finding about one.
+	Setting string `json:"setting,omitempty" yaml:"setting,omitempty"`
+}
+
+// About returns the finding with the key of run.yaml that it contradicts.
+func (f Finding) About(setting string) Finding {
+	f.Setting = setting
+	return f
 }
 
 // Findingf returns a Finding with the code and the formatted message.

@@ -80,7 +80,7 @@ func (d *RunDir) compareWithLog(s *inputSet, k kind, in *source.Input) {
 	if draft, err := deploy.FromLog(io.LimitReader(src.R, startBytes), in.Name); err == nil {
 		for _, unlike := range draft.Against(d.Deployment) {
 			s.contradicted = append(s.contradicted, trace.Findingf(source.CodeRunContradicted,
-				"%s: %s", in.Name, unlike))
+				"%s: %s", in.Name, unlike.Sentence).About(unlike.Setting))
 		}
 	}
 }

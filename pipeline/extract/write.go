@@ -59,7 +59,7 @@ func (w *writer) setSteps(t *stepTables) {
 	if size := t.out.blocks.contradiction(); size > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted,
 			"vllm.block_size: run.yaml says %d tokens, the blocks of requests in %d of %d snapshots %d",
-			t.stated.BlockSize, t.out.blocks.seen-t.out.blocks.fitsStated, t.out.blocks.seen, size))
+			t.stated.BlockSize, t.out.blocks.seen-t.out.blocks.fitsStated, t.out.blocks.seen, size).About("vllm.block_size"))
 	}
 	w.out.Warnings = append(w.out.Warnings, t.out.beyond.Findings("steps")...)
 	w.strays = w.strays || t.strays
@@ -319,7 +319,7 @@ func (c *collector) Write(run int, dep *deploy.Deployment, kv *enginelog.KVColle
 	if w.tooLong > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted,
 			"vllm.max_model_len: run.yaml says %d tokens, %d prompts are longer, up to %d",
-			dep.Engine.MaxModelLen.V, w.tooLong, w.longestPrompt))
+			dep.Engine.MaxModelLen.V, w.tooLong, w.longestPrompt).About("vllm.max_model_len"))
 	}
 	if w.backwards > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeClockOffset,

@@ -23,13 +23,13 @@ func compareStreams(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, e
 	return identity.Check(identity.Evidence{Run: run, Deployment: dep, Steps: steps, Findings: extracted})
 }
 
-// identityFindings returns a finding for each violated identity. One that repeats findings of the
-// extraction has none.
+// identityFindings returns a finding for each violated identity. Those that repeat findings of the
+// extraction have none.
 func identityFindings(runID string, identities []result.Identity) []trace.Finding {
 	var out []trace.Finding
 	for i := range identities {
 		id := &identities[i]
-		if id.Status != result.IdentityViolated || id.Name == identity.Description {
+		if id.Status != result.IdentityViolated || identity.RepeatsExtraction(id.Name) {
 			continue
 		}
 		code := StreamsDisagree

@@ -259,10 +259,11 @@ func recordQuiet(t *testing.T, noises [][]float64, reqs []sim.Request, k int) *t
 
 // TestEvalPlantedVerdicts is the table that the thresholds of paired_err_*, ks_* and bias follow from
 // (spec#sampling-error): servers with the noise of real GPU recordings, judged by the coefficients that made them and by
-// wrong ones. BLIS_TRAIN_EVAL_REPLICATIONS is how many of each.
+// wrong ones. BLIS_TRAIN_EVAL_REPLICATIONS is how many of each, from replication BLIS_TRAIN_EVAL_FIRST on.
 func TestEvalPlantedVerdicts(t *testing.T) {
 	repo.NeedEval(t)
 	replications := fromEnvironment("BLIS_TRAIN_EVAL_REPLICATIONS", 100)
+	first := fromEnvironment("BLIS_TRAIN_EVAL_FIRST", 0)
 	noises := quietNoises(t)
 	for _, record := range []string{"clients", "steps"} {
 		t.Run(record, func(t *testing.T) {
@@ -275,6 +276,7 @@ func TestEvalPlantedVerdicts(t *testing.T) {
 							of = max(1, replications/5) // 99 replays of 2,000 requests each
 						}
 						judgeReplications(t, load.name, record, of, func(k int) *trace.Run {
+							k += first
 							run := recordQuiet(t, noises, load.make(n, uint64(k)), k)
 							if record == "clients" {
 								run = clientsOf(run)

@@ -73,23 +73,20 @@ func (c *Reader) compareHeader(f *traceFile, dep *deploy.Deployment) {
 	server := &f.header.Server
 	engine := &dep.Engine
 	settings := []struct {
-		name        string
-		header, run int64 // 0: not stated
+		key         string // of run.yaml
+		name        string // in the header
+		header, run int64  // 0: not stated
 	}{
-		{"tensor_parallel", server.TensorParallel, dep.TP},
-		{"max_num_seqs", server.MaxNumSeqs, engine.MaxNumSeqs},
-		{"block_size", server.BlockSize, engine.BlockSize},
-		{"max_model_len", server.MaxModelLen, engine.MaxModelLen.Or(0)},
+		{"tensor_parallel_size", "tensor_parallel", server.TensorParallel, dep.TP},
+		{"vllm.max_num_seqs", "max_num_seqs", server.MaxNumSeqs, engine.MaxNumSeqs},
+		{"vllm.block_size", "block_size", server.BlockSize, engine.BlockSize},
+		{"vllm.max_model_len", "max_model_len", server.MaxModelLen, engine.MaxModelLen.Or(0)},
 	}
-	var differ []string
 	for _, s := range settings {
 		if s.header > 0 && s.run > 0 && s.header != s.run {
-			differ = append(differ, fmt.Sprintf("%s %d against %d", s.name, s.header, s.run))
+			c.Findings = append(c.Findings, trace.Findingf(source.CodeRunContradicted,
+				"%s: the header states %s %d, run.yaml %d", f.stem, s.name, s.header, s.run).About(s.key))
 		}
-	}
-	if len(differ) > 0 {
-		c.addFinding(source.CodeRunContradicted, "%s: the header states %s in run.yaml", f.stem,
-			strings.Join(differ, ", "))
 	}
 	var assumed []string
 	if !engine.KVBlocksGPU.OK {

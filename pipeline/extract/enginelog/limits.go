@@ -45,7 +45,7 @@ func (l *Limits) Findings(what string) []trace.Finding {
 		if l.beyond[i] > 0 {
 			out = append(out, trace.Findingf(source.CodeRunContradicted,
 				"vllm.%s: run.yaml says %d, %d of %d %s have another number, up to %d",
-				key, l.stated[i], l.beyond[i], l.seen, what, l.most[i]))
+				key, l.stated[i], l.beyond[i], l.seen, what, l.most[i]).About("vllm."+key))
 		}
 	}
 	return out

@@ -3,8 +3,11 @@ package identity
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
 
@@ -115,8 +118,20 @@ func (f *facts) recordedBlocks() int64 {
 	return f.dep.Engine.KVBlocksGPU.V
 }
 
+// hasOtherBlocks reports whether the blocks are those of a run.yaml whose number or size of blocks the files
+// contradict. What the memory holds is then no evidence about the other settings.
+func (f *facts) hasOtherBlocks() bool {
+	isOfRun := len(f.run.Steps) == 0 || f.run.Aggregate != nil
+	return isOfRun && slices.ContainsFunc(f.Findings, func(w trace.Finding) bool {
+		return w.Code == source.CodeRunContradicted && (w.Setting == "vllm.kv_blocks_total_gpu" || w.Setting == "vllm.block_size")
+	})
+}
+
 // memory compares the cache with the memory of the named device, and returns the reading.
 func memory(f *facts) reading {
+	if f.hasOtherBlocks() {
+		return notChecked("run.yaml states other blocks than the files")
+	}
 	blocks := f.recordedBlocks()
 	h := &f.dep.Hardware
 	if blocks <= 0 || !(h.MemoryGB > 0) {
@@ -152,6 +167,9 @@ func memory(f *facts) reading {
 // that it contradicts the description only if another description, wrong in one point, gives the
 // recorded size.
 func poolOfMemory(f *facts) reading {
+	if f.hasOtherBlocks() {
+		return notChecked("run.yaml states other blocks than the files")
+	}
 	blocks := f.recordedBlocks()
 	if !f.isGPU() {
 		return notChecked("%s is not a device of the library: how its engine sizes the cache is not known", f.dep.Hardware.Name)

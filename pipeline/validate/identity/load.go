@@ -10,7 +10,6 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/model"
-	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -370,21 +369,4 @@ func nameKey(id string) string {
 		}
 		return -1
 	}, strings.ToLower(model.Name(id)))
-}
-
-// describedAlike returns a reading with what extraction found run.yaml to contradict.
-func describedAlike(f *facts) reading {
-	r := reading{checked: 1}
-	for _, w := range f.Findings {
-		if w.Code == source.CodeRunContradicted {
-			r.violated++
-			if r.sentence != "" {
-				r.sentence += "; "
-			}
-			r.sentence += w.Message
-		}
-	}
-	r.largest = float64(r.violated)
-	r.broken = r.violated > 0
-	return r
 }

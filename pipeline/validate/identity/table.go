@@ -7,8 +7,11 @@ import (
 // KindLoss is the kind of the identities that count what is missing.
 const KindLoss = "loss"
 
-// Description is the name of the identity that repeats what extraction found run.yaml to contradict.
-const Description = "description"
+// RepeatsExtraction reports whether an identity repeats what the extraction found run.yaml to contradict. Its
+// sentences are warnings already.
+func RepeatsExtraction(name string) bool {
+	return name == "stated_server" || name == "stated_scheduler" || name == "description"
+}
 
 // identities is every identity, in the order in which documents have them.
 var identities = []Identity{
@@ -95,6 +98,19 @@ var identities = []Identity{
 		Holds:     "no step runs more than max_num_seqs requests or max_num_batched_tokens tokens",
 		Tolerance: "none",
 		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: limits,
+	},
+	{
+		Name: "waiting_reason", Kind: "requests", Streams: "step summaries and the deployment",
+		Holds: "a request waits only where max_num_seqs requests run, max_num_batched_tokens are scheduled, or fewer blocks are free than " +
+			"the longest prompt takes",
+		Tolerance: "10 % of the steps that leave requests waiting, of at least 10",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: waitingReason,
+	},
+	{
+		Name: "client_limits", Kind: "requests", Streams: "client timings or stock spans, and the deployment",
+		Holds:     "no more than max_num_seqs requests are between their first and their last token",
+		Tolerance: "10 % and 2 requests, 2 % of the time; more where the KV cache is full, because preempted requests count too",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: clientLimits,
 	},
 	{
 		Name: "snapshot_blocks", Kind: "blocks", Streams: "snapshots and the deployment",
@@ -193,8 +209,21 @@ var identities = []Identity{
 		Effect:    result.IdentityUndecided, Harms: everyPurpose, compare: modelNames,
 	},
 	{
-		Name: Description, Kind: "names", Streams: "logs, client files and the deployment",
-		Holds:     "what the files state of the server is what run.yaml states",
+		Name: "stated_server", Kind: "names", Streams: "logs, client files and the deployment",
+		Holds:     "model, dtypes, device and parallel sizes that the files state are those of run.yaml",
+		Tolerance: "none",
+		Effect:    result.IdentityFails, Harms: everyPurpose, compare: statedServer,
+	},
+	{
+		Name: "stated_scheduler", Kind: "names", Streams: "logs, client files, step summaries and the deployment",
+		Holds: "what the files state or show of the scheduler's limits, of prefix caching, chunked prefill and asynchronous scheduling, " +
+			"and of the size and number of blocks is what run.yaml states",
+		Tolerance: "numbers of blocks printed in rounded tokens",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: statedScheduler,
+	},
+	{
+		Name: "description", Kind: "names", Streams: "logs, client files and the deployment",
+		Holds:     "what else the files state of the server, or make likely, is what run.yaml states",
 		Tolerance: "none",
 		Effect:    result.IdentityNamed, Harms: everyPurpose, compare: describedAlike,
 	},

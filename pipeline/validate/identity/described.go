@@ -1,0 +1,66 @@
+package identity
+
+import (
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+)
+
+// serverSettings are the keys of run.yaml that decide how long every step takes. A step whose model, device or
+// number of GPUs is another teaches coefficients of another machine.
+var serverSettings = map[string]bool{
+	"model.id":               true,
+	"model.dtype":            true,
+	"model.kv_cache_dtype":   true,
+	"hardware.name":          true,
+	"tensor_parallel_size":   true,
+	"pipeline_parallel_size": true,
+	"data_parallel_size":     true,
+}
+
+// schedulerSettings are the keys that decide which requests run together and when. Step times do not depend
+// on them, and a replay does: even one that agrees under this load will not under another.
+var schedulerSettings = map[string]bool{
+	"vllm.max_num_seqs":           true,
+	"vllm.max_num_batched_tokens": true,
+	"vllm.max_model_len":          true,
+	"vllm.enable_chunked_prefill": true,
+	"vllm.enable_prefix_caching":  true,
+	"vllm.async_scheduling":       true,
+	"vllm.scheduling_policy":      true,
+	"vllm.block_size":             true,
+	"vllm.kv_blocks_total_gpu":    true,
+}
+
+// statedServer repeats what the extraction found run.yaml to contradict of the machine and the model.
+func statedServer(f *facts) reading {
+	return f.contradicted(func(setting string) bool { return serverSettings[setting] })
+}
+
+// statedScheduler repeats what the extraction found run.yaml to contradict of the scheduler.
+func statedScheduler(f *facts) reading {
+	return f.contradicted(func(setting string) bool { return schedulerSettings[setting] })
+}
+
+// describedAlike repeats the other contradictions of run.yaml: those of settings that neither step times nor
+// batches depend on, and those that have another explanation too.
+func describedAlike(f *facts) reading {
+	return f.contradicted(func(setting string) bool { return !serverSettings[setting] && !schedulerSettings[setting] })
+}
+
+// contradicted joins the findings of the extraction about settings of run.yaml that are meant. Findings about
+// no one setting have the empty key.
+func (f *facts) contradicted(isMeant func(setting string) bool) reading {
+	r := reading{checked: 1}
+	var sentences []string
+	for _, w := range f.Findings {
+		if w.Code == source.CodeRunContradicted && isMeant(w.Setting) {
+			r.violated++
+			sentences = append(sentences, w.Message)
+		}
+	}
+	r.sentence = strings.Join(sentences, "; ")
+	r.largest = float64(r.violated)
+	r.broken = r.violated > 0
+	return r
+}

@@ -1,0 +1,133 @@
+package identity
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Tolerances of the scheduler's limits.
+const (
+	mostUnreasoned    = 0.1  // share of the steps that leave requests waiting without a reason
+	fewestWaiting     = 10   // such steps
+	overSeqs          = 1.1  // times max_num_seqs between first and last token, by clients' clocks
+	slackSeqs         = 2    // requests more
+	mostTimeOverSeqs  = 0.02 // share of the time
+	mostOfPoolClients = 0.9  // of the KV cache, above which preempted requests may be among them
+)
+
+// otherReasonsToWait are keys of vllm whose settings keep requests waiting while there is room.
+var otherReasonsToWait = []string{
+	"long_prefill_token_threshold", "max_num_partial_prefills", "max_long_partial_prefills", "prefill_schedule_interval", "watermark",
+	"enable_lora", "lora_modules", "kv_transfer_config", "scheduler_cls", "scheduling_policy",
+}
+
+// waitingReason looks for steps that leave requests waiting although every limit of the scheduler leaves room
+// (vllm/v1/core/sched/scheduler.py: schedule(), the loop over waiting requests): the server's max_num_seqs,
+// max_num_batched_tokens or number of blocks is smaller than that of run.yaml.
+func waitingReason(f *facts) reading {
+	if len(f.run.Steps) == 0 || f.run.Aggregate != nil {
+		return notChecked("no step summaries")
+	}
+	e := &f.dep.Engine
+	longest := int64(0)
+	for i := range f.run.Requests {
+		longest = max(longest, f.run.Requests[i].PromptTokens.Or(0))
+	}
+	if longest == 0 {
+		return notChecked("no prompt lengths")
+	}
+	for _, key := range otherReasonsToWait {
+		if e.Extra[key] != nil {
+			return notChecked("%s makes requests wait too", key)
+		}
+	}
+	if f.speculates() || !f.hasPlainBlocks() {
+		return notChecked("drafts or several kinds of cache make requests wait too")
+	}
+	if waitingDepth(f).broken {
+		return notChecked("waiting_depth contradicts the journeys")
+	}
+	tokens := int64(1) // that the budget has to leave
+	if !e.ChunkedPrefill {
+		tokens = longest
+	}
+	needed := (longest+e.BlockSize-1)/max(1, e.BlockSize) + 1
+	var r reading
+	for i := range f.run.Steps {
+		s := &f.run.Steps[i]
+		if s.WaitingDepth == 0 || s.ScheduledTokens == 0 {
+			continue
+		}
+		r.checked++
+		hasRoom := s.RunningDepth < e.MaxNumSeqs && s.ScheduledTokens+tokens <= e.MaxNumBatchedTokens &&
+			s.BlocksFree >= needed+s.BlocksTotal/50
+		if hasRoom {
+			r.violated++
+			r.largest = math.Max(r.largest, float64(s.WaitingDepth))
+		}
+	}
+	if r.checked < fewestWaiting {
+		return notChecked("%d steps leave requests waiting, want %d", r.checked, fewestWaiting)
+	}
+	r.broken = float64(r.violated) > mostUnreasoned*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d steps that leave requests waiting run fewer than max_num_seqs %d requests and max_num_batched_tokens %d tokens with "+
+		"blocks to spare: run.yaml states more than the server had", r.violated, r.checked, e.MaxNumSeqs, e.MaxNumBatchedTokens)
+	return r
+}
+
+// clientLimits compares the requests that are between their first and last token by the clients' clocks with
+// max_num_seqs.
+func clientLimits(f *facts) reading {
+	e := &f.dep.Engine
+	if len(f.loads) == 0 || e.MaxNumSeqs <= 0 {
+		return notChecked("no requests with times of clients or stock spans")
+	}
+	type edge struct {
+		atUs        float64
+		open        float64
+		base, perUs float64 // tokens held at time t: base + perUs*t
+	}
+	var edges []edge
+	for i := range f.loads {
+		l := &f.loads[i]
+		first, last := l.sentUs+l.ttftUs, l.sentUs+l.e2eUs
+		if !(last > first) {
+			continue
+		}
+		perUs := l.output / (last - first)
+		base := l.prompt - perUs*first
+		edges = append(edges, edge{first, 1, base, perUs}, edge{last, -1, -base, -perUs})
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.atUs, b.atUs), cmp.Compare(a.open, b.open)) })
+	dp := float64(max(1, f.dep.DP))
+	most := dp * (overSeqs*float64(e.MaxNumSeqs) + slackSeqs)
+	poolTokens := math.Inf(1)
+	if blocks, _, err := f.dep.KVBlocks(); err == nil {
+		poolTokens = mostOfPoolClients * dp * float64(blocks*e.BlockSize)
+	}
+	var now edge
+	var busyUs, overUs, largest float64
+	for k, d := range edges {
+		if k > 0 && now.open > 0 {
+			us := d.atUs - edges[k-1].atUs
+			busyUs += us
+			if held := now.base + now.perUs*d.atUs; now.open > most && held < poolTokens {
+				overUs += us
+				largest = math.Max(largest, now.open)
+			}
+		}
+		now.open += d.open
+		now.base += d.base
+		now.perUs += d.perUs
+	}
+	r := reading{checked: len(edges) / 2, largest: largest / dp / float64(e.MaxNumSeqs)}
+	if overUs > mostTimeOverSeqs*busyUs {
+		r.broken = true
+		r.violated = int(largest)
+	}
+	r.sentence = fmt.Sprintf("up to %.0f requests are between their first and last token at once, max_num_seqs in run.yaml is %d: the server had more",
+		largest, e.MaxNumSeqs)
+	return r
+}
