@@ -12,13 +12,14 @@
 # make walk    does README and tutorial command by command in a fresh clone and an empty HOME, and prints every exit status
 # make release tries the release: archives, bills of materials, checksums and an image in dist; needs the module proxy
 # make image   the image alone, dist/blis-train_image.tar, without a daemon and without pushing; BASE=REGISTRY/IMAGE is another base
+# make advisories checks the dependencies against Go's database of vulnerabilities, or says that it is not reachable
 # make scale-cost prints what 100 TB cost at rates measured here
 
 GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test suite-cost demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release image walk
+.PHONY: check test suite-cost demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release image walk advisories
 
 test:
 	$(GO) test ./...
@@ -102,3 +103,13 @@ image:
 	if out=$$(KO_DOCKER_REPO=ghcr.io/blis-train/blis-train KO_DEFAULTBASEIMAGE=$(BASE) CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false -ldflags=-s" \
 	  $(GO) run $(KO) build --push=false --tarball=dist/blis-train_image.tar --bare --sbom=none --image-user=65532 --platform=linux/amd64 ./cmd/blis-train 2>&1); \
 	then echo "$$out" | tail -1; else rm -f dist/blis-train_image.tar; echo "no image: $${out##*Error: }"; fi
+
+# An unreachable database is said and is no failure, so that the target can run anywhere.
+advisories:
+	@if curl -fsS --max-time 20 -o /dev/null https://vuln.go.dev/index/db.json; then \
+		$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...; \
+	else \
+		echo "advisories: https://vuln.go.dev is not reachable from here: nothing was checked"; \
+	fi
+	@echo "newer versions of direct dependencies, where the proxy is reachable:"
+	@$(GO) list -m -u -f '{{if and (not .Indirect) .Update}}{{.Path}} {{.Version}} -> {{.Update.Version}}{{end}}' all

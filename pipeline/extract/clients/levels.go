@@ -160,6 +160,7 @@ func ReadLevels(r io.Reader, name string) (*LevelFile, error) {
 		e.Hint = "of recordings extract makes what queue fit reads: blis-train extract RUNDIR -o OUT"
 		return nil, e
 	}
+	f.dropImpossible()
 	return f, nil
 }
 

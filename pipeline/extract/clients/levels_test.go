@@ -138,7 +138,7 @@ const flatJSON = `[
 
 // report03 is a report of v0.3, report06 of v0.6, with the keys that are read.
 const report03 = `{"benchmarks": [{"args": {"strategy": {"type_": "constant", "rate": 2.5}}, "metrics": {
- "requests_per_second": {"successful": {"mean": 2.4, "median": 2.3, "std_dev": 0.1}}, "request_concurrency": {"successful": {"mean": 3}},
+ "requests_per_second": {"successful": {"mean": 2.4, "median": 2.3, "std_dev": 0.1}}, "request_concurrency": {"successful": {"mean": 0.87}},
  "prompt_token_count": {"successful": {"mean": 100, "std_dev": 5}}, "output_token_count": {"successful": {"mean": 50, "std_dev": 2}},
  "time_to_first_token_ms": {"successful": {"mean": 20, "median": 18}}, "inter_token_latency_ms": {"successful": {"mean": 7}}},
  "request_totals": {"successful": 144}}]}`
@@ -149,7 +149,7 @@ const report06 = `{"benchmarks": [{"config": {"strategy": {"type_": "poisson", "
  "time_to_first_token_ms": {"successful": {"mean": 20, "median": 18}}, "inter_token_latency_ms": {"successful": {"mean": 7}}}}]}`
 
 func TestForms(t *testing.T) {
-	table := strings.Join(ownColumns, ",") + "\ns1,constant,100,2.4,3,100,5,50,2,20,18,7\n"
+	table := strings.Join(ownColumns, ",") + "\ns1,constant,100,2.4,0.87,100,5,50,2,20,18,7\n"
 	for _, c := range []struct {
 		name, text, strategy string
 		points               int

@@ -38,7 +38,7 @@ func TestAppendedResults(t *testing.T) {
 	if len(c.Requests) != 2 || c.Acc.Dropped["unreadable"] != 1 {
 		t.Errorf("got %d rows, dropped %v, want 2 and the cut result", len(c.Requests), c.Acc.Dropped)
 	}
-	c = readFiles(t, map[string]string{"run.jsonl": sglangResult + "}\n" + sglangResult + "}\n"})
+	c = readFiles(t, map[string]string{"run.jsonl": sglangResult + "}\n" + strings.Replace(sglangResult, "1.33", "1.34", 1) + "}\n"})
 	if len(c.Points) != 2 || c.Points[1].Line != 2 || c.Points[0].E2EMs.V != 150 || c.Points[1].Clients.V != 2 || c.Points[1].TPOTMs != 25 {
 		t.Errorf("got %+v, want two levels", c.Points)
 	}
