@@ -100,6 +100,13 @@ func readLevels(tables []string, dep *deploy.Deployment, o FitOptions) (Tables, 
 		ext.Inputs = append(ext.Inputs, in)
 		run.Files = append(run.Files, result.ExtractFile{Input: in, Kind: "client_requests"})
 	}
+	if len(points) == 0 {
+		why := "got none"
+		if len(run.Warnings) > 0 {
+			why = run.Warnings[len(run.Warnings)-1].Message
+		}
+		return Tables{}, nil, trace.Errorf(clients.CodeClientFile, "no load level can be used: %s", why)
+	}
 	ext.Runs = []result.ExtractRun{run}
 	return Tables{Extract: ext, Dir: o.Out, Warnings: run.Warnings}, points, nil
 }

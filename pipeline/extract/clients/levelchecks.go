@@ -24,7 +24,7 @@ const (
 	tailRequests     = 5    // requests a client from which the tail of a closed loop is short
 	leastE2E         = 0.1  // E2E / (TTFT + (output - 1) x ITL)
 	mostE2E          = 10.0
-	leastITLMs       = 0.02
+	leastITLMs       = 0.01
 	mostITLMs        = 5000.0
 
 	fewLevels   = 5    // levels of one shape from which their order is checked

@@ -35,9 +35,9 @@ func TestImpossibleLevels(t *testing.T) {
 			}
 			return r
 		}, 0, source.CodeBadRecord},
-		{"TTFT in s and ITL in s", func(r []row) []row {
+		{"ITL and TTFT in another unit", func(r []row) []row {
 			for i := range r {
-				r[i].itl /= 1000
+				r[i].itl /= 1e4
 				r[i].ttft /= 1000
 			}
 			return r
