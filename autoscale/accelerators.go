@@ -87,7 +87,7 @@ func shortName(hw string) string {
 	return name
 }
 
-// renamedNote returns a remark for an accelerator whose name in the file stands for several
+// renamedNote returns a remark for an accelerator whose name in the file is that of several
 // devices; "" otherwise.
 func renamedNote(a accelerator, c result.FitConfig) string {
 	if n := max(1, c.Deployment.TP) * max(1, c.Deployment.PP); a.count != n {

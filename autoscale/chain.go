@@ -690,9 +690,11 @@ func (m *model) tauMs(n int) float64 {
 	return a + b*float64(n)
 }
 
-// chunksAt returns the number of steps into which a prompt is cut with n requests in the batch. In
-// inferno-3p it is the smallest i for which (i+m)(M-k/i)/(k+m) >= n, M the token budget, which is
-// the upper root of the quadratic M i^2 + (m M - k - n(k+m)) i - m k, rounded up.
+// chunksAt returns the number of steps into which a prompt is cut with n requests in the batch; 1
+// for a flavour without chunked prefill. The corrected flavour leaves a prompt the token budget M
+// less one token for each request. In inferno-3p the answer is the smallest number i of chunks for
+// which (i+m)(M-k/i)/(k+m) >= n, where k and m are the mean prompt and output tokens: the upper root
+// of the quadratic M i^2 + (m M - k - n(k+m)) i - m k, rounded up.
 func (m *model) chunksAt(n float64) float64 {
 	if !m.flavour.chunked() {
 		return 1

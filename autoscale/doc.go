@@ -1,4 +1,4 @@
-// Package autoscale holds the queueing models with which autoscalers of LLM servers size replicas, in one
+// Package autoscale has the queueing models with which autoscalers of LLM servers size replicas, in one
 // closed form for all of them; the estimation of their parameters; sizing and allocation with them; and
 // the files that autoscalers read.
 //
@@ -43,7 +43,7 @@
 // A window gives two numbers, the means of TTFT and ITL, for three or four parameters. At one operating
 // point (rate, prompt and output length fixed) the two numbers stay the same in every window, so one
 // direction of the parameters is not determined. [Fit] names that direction, holds it at physical values
-// where they are given, and otherwise refuses with the sweep that would determine it.
+// where they are given, and otherwise returns an error that names the sweep that would determine it.
 //
 // Physical parameters come from step traces alone, effective ones from latencies, with the physical ones
 // as a prior. The shift between the two is the error of the queueing model and is printed. Every window is

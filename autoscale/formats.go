@@ -136,7 +136,7 @@ var (
 )
 
 // CheckVersion returns an error if a version of the consumer does not read the format. An empty version
-// stands for any.
+// means any.
 func (r *reader) CheckVersion(version string) error {
 	if version == "" {
 		return nil

@@ -21,7 +21,7 @@ type modelEntry struct {
 	Acc          string `json:"acc"`
 	AccCount     int64  `json:"accCount"`
 	MaxBatchSize int64  `json:"maxBatchSize"`
-	// AtTokens is the mean output length for which MaxBatchSize holds. The optimizer scales the
+	// AtTokens is the mean output length for which MaxBatchSize is valid. The optimizer scales the
 	// batch size by AtTokens over the load's mean output length.
 	AtTokens     int64  `json:"atTokens"`
 	PerfParms    *parms `json:"perfParms,omitempty"`

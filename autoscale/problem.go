@@ -133,7 +133,7 @@ func acceleratorOf(s *QueueServer) string {
 }
 
 // Demands returns every demand with its options, sized by the servers of queue.json. Options that
-// miss a target at any load are left out with a finding.
+// miss a target at any load are omitted with a finding.
 func (p *Problem) Demands(q *Queue) ([]Demand, []trace.Finding, error) {
 	var demands []Demand
 	var findings []trace.Finding

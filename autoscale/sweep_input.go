@@ -96,7 +96,7 @@ func (s *Server) windowOf(p *clients.Level, o *Options) (window, bool) {
 	return w, w.TTFTMs > 0
 }
 
-// SweepServer returns one server from benchmark files, and the files as inputs. A folder stands for
+// SweepServer returns one server from benchmark files, and the files as inputs. A folder means
 // the JSON, CSV and .prom files in it. It sets o.Sweep.Mean if means are compared.
 func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*Server,
 	[]result.Input, error) {

@@ -254,7 +254,7 @@ type Accelerator struct {
 	MaxBatchSize int64    `yaml:"maxBatchSize"`
 }
 
-// perfParm holds the four parameters as strings, in ms, as the CRD wants them.
+// perfParm has the four parameters as strings, in ms, the form of the CRD.
 type perfParm struct {
 	Decode  map[string]string `yaml:"decodeParms"`
 	Prefill map[string]string `yaml:"prefillParms"`

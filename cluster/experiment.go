@@ -300,7 +300,7 @@ func (l *lab) capacityOf(p *plant, g *gate) (float64, error) {
 }
 
 // measureCapacity does what capacityOf describes with given requests. It counts completions between
-// the 30th and the 70th percentile of their times, which leaves out the filling and the draining of
+// the 30th and the 70th percentile of their times, which excludes the filling and the draining of
 // the engines.
 func (l *lab) measureCapacity(plant *plant, gate *gate, reqs []sim.Request) (float64, error) {
 	p, err := gate.Parts(plant, l.Instances, 1)

@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/report"
 )
 
-// writePage writes the report as one HTML file. Sections that have nothing to show are left out.
+// writePage writes the report as one HTML file. Sections that have nothing to show are omitted.
 func writePage(w io.Writer, d *Document) error {
 	sections := []report.Section{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d),
 		robustSection(d),

@@ -197,7 +197,7 @@ func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 type point struct{ p99, admitted, goodput float64 }
 
 // frontierPoints returns, for each seed, the settings of a gate in increasing order of the critical
-// class's P99. Settings without a finite P99 are left out.
+// class's P99. Settings without a finite P99 are omitted.
 func (l *lab) frontierPoints(policy string) [][]point {
 	out := make([][]point, len(l.seeds))
 	for i := range l.cells {

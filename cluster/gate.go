@@ -1,7 +1,7 @@
 package cluster
 
 // This file handles the events at the gateway: arrival, admission, routing, and what engines report
-// back (first tokens, ends). It also holds shadows: copies of an engine that serve a rejected
+// back (first tokens, ends). It also has shadows: copies of an engine that serve a rejected
 // request to learn which TTFT it would have had.
 
 import (
@@ -184,8 +184,8 @@ func (c *cluster) admitRequest(i int, now int64) error {
 	rec.Decision = d
 	rec.DecidedUs = now
 	if d.Admit {
-		// A prediction holds for its instance. Without one the request is routed again when it is sent, unless
-		// nothing can change until then.
+		// A prediction is valid for its instance only. Without one the request is routed again when
+		// it is sent, unless nothing can change until then.
 		sendsNow := c.cfg.RoutingUs == 0 && len(c.events.heap) == 0
 		c.planned[i] = -1
 		if !math.IsNaN(d.PredictedUs) || sendsNow {

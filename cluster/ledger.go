@@ -1,8 +1,8 @@
 package cluster
 
-// This file is the ledger: what the gateway knows about its engines without asking them, from the
-// requests that it sent and the answers it saw. Policies and routers read it. Classes and instances
-// are indices; times are us.
+// This file is the ledger: the state of its engines as the gateway can infer it without asking
+// them, from the requests that it sent and the answers it saw. Policies and routers read it.
+// Classes and instances are indices; times are us.
 
 import (
 	"iter"

@@ -166,7 +166,7 @@ func (r *Routing) UnmarshalYAML(node *yaml.Node) error {
 	return files.DecodeYAMLNode(&rest, (*plain)(r))
 }
 
-// checkPlugins refuses plugins and parameters that llm-d's router would refuse.
+// checkPlugins returns an error for plugins and parameters that llm-d's router would refuse.
 func (r *Routing) checkPlugins() error {
 	if r.Policy != LLMD {
 		if len(r.Filters) > 0 || r.Scorer.Type != "" || r.Picker.Type != "" || r.Predictor != "" {

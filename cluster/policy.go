@@ -1,6 +1,6 @@
 package cluster
 
-// This file holds what a policy may read (Request, View), what it decides (Decision), and the
+// This file has what a policy may read (Request, View), what it decides (Decision), and the
 // admission policies that use no forecast of the engines. predictive.go has the one that does.
 
 import (

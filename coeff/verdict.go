@@ -10,7 +10,7 @@ const (
 	PurposeSteps    = "steps"    // the time of single steps
 	PurposeReplay   = "replay"   // a simulator: steps, delays, distributions of TTFT, ITL and E2E
 	PurposeWaits    = "waits"    // the closed form of the wait for scheduling
-	PurposeTransfer = "transfer" // a configuration the fit never saw
+	PurposeTransfer = "transfer" // a configuration that was not in the fit
 	PurposeAll      = "all"
 )
 

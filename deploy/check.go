@@ -148,7 +148,7 @@ func allPositive(code trace.Code, of, unit string, rates ...rate) error {
 	return nil
 }
 
-// Codes of run.yaml, of the files that it names and of what it leaves open.
+// Codes of run.yaml, of the files that it names and of what it does not state.
 const (
 	missingRunYAML  trace.Code = "missing_run_yaml"
 	badRunYAML      trace.Code = "bad_run_yaml"

@@ -25,7 +25,7 @@ func (d *Draft) Against(dep *Deployment) (unlike []Contradiction) {
 		d.Set("vllm.block_size", e.BlockSize)
 	}
 	d.CountKVBlocks(m)
-	// What the non-default arguments leave out has vLLM's default.
+	// Settings that are not among the non-default arguments have vLLM's default.
 	if d.hasArgs && d.Get("vllm.scheduling_policy") == nil {
 		d.Set("vllm.scheduling_policy", vllm.DefaultSchedulingPolicy)
 	}

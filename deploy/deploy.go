@@ -68,7 +68,7 @@ type Client struct {
 	SharedPrefixTokens trace.Opt[int64] `json:"shared_prefix_tokens,omitzero"`
 }
 
-// WarmupPhase is the name of a phase that fits and tests leave out.
+// WarmupPhase is the name of a phase that fits and tests exclude.
 const WarmupPhase = "warmup"
 
 // Load kinds of a phase.
@@ -107,9 +107,10 @@ type Deployment struct {
 	// Read are the files the description was read from, as opened: run.yaml, the
 	// model's config.json, hardware.json. The loaders fill it.
 	Read []string `json:"-"`
-	// Sums says that steps are sums of measured kernels, which have whole experts: nothing of them is an estimate.
+	// Sums is set if steps are sums of measured kernels, which were measured with whole experts, so
+	// that nothing of them is an estimate.
 	Sums bool `json:"-"`
-	// FoundFiles says that run.yaml names no files: Files were found by their names.
+	// FoundFiles is set if run.yaml names no files, so that Files were found by their names.
 	FoundFiles bool `json:"-"`
 }
 

@@ -21,7 +21,7 @@ type Draft struct {
 	values map[string]any
 	notes  map[string]string // comments beside values that were derived or assumed
 
-	findings []trace.Finding // settings that were left out, with the reason
+	findings []trace.Finding // settings that were omitted, with the reason
 	refused  error           // the first flag with a value that vLLM does not start with
 
 	// From a log:

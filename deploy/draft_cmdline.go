@@ -216,7 +216,7 @@ func ServePath(flag string) string {
 // optimizationLevel matches -O3, the one flag whose value follows without a space.
 var optimizationLevel = regexp.MustCompile(`^-O(\d)$`)
 
-// unknownFlag adds a finding for a flag that is left out. shown is the flag as it was written.
+// unknownFlag adds a finding for a flag that is omitted. shown is the flag as it was written.
 func (d *Draft) unknownFlag(shown, key, version string) {
 	what := "`vllm serve`"
 	if v, ok := vllm.ParseRelease(version); ok {

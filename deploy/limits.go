@@ -62,7 +62,7 @@ func (d *Deployment) setting(key string) any {
 }
 
 // NotModelled returns warnings about settings of the engine, inputs and parts of the model that
-// modelled step times do not cover. What fit and simulate refuse comes first.
+// modelled step times do not cover. Those that fit and simulate refuse come first.
 func (d *Deployment) NotModelled() []trace.Finding {
 	out := vllm.Findings(d.setting, d.Model.IsMoE())
 	if n, most := d.Engine.MaxModelLen.V, d.Model.MaxPositionEmbeddings; most > 0 && n > most && d.Engine.Extra["hf_overrides"] == nil {

@@ -183,7 +183,8 @@ func (d *document) finishEngine(f *runFile, s *files.Section) {
 	f.dep.Engine = e.Engine
 }
 
-// checkCount refuses a required count that is null or not positive, with the flag that states it.
+// checkCount records an error for a required count that is null or not positive, with the flag that
+// states it.
 func (d *document) checkCount(s *files.Section, key string, n int64, unit string) {
 	if !s.Has(key) || n > 0 {
 		return

@@ -51,7 +51,7 @@ func LoadSettings(set ...string) (*Deployment, error) {
 	return loadRun(embed.FS{}, SettingsName, "", set)
 }
 
-// SettingsName stands in errors of LoadSettings where those of other deployments have a file name.
+// SettingsName is used in errors of LoadSettings in place of the file name of other deployments.
 const SettingsName = "settings"
 
 // loadRun reads the file base of the folder dir, which fsys has.

@@ -23,7 +23,7 @@ const (
 	SyncStep            // us per step of an engine that schedules synchronously, on top
 	SyncSequence        // us per sequence of such an engine, on top
 	ScalePrompt         // of all kernels of a step with prompts, on top: clocks under long load, which no repeated kernel shows
-	SmallKernel         // us per kernel that no table holds, on top of its bytes and launchUs
+	SmallKernel         // us per kernel that no table has, on top of its bytes and launchUs
 	EagerLayer          // us that the host takes to launch a layer of a step outside CUDA graphs: the step takes at least that
 	EagerExperts        // us, on top, of a layer with routed experts
 	NumStep

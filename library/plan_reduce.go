@@ -37,7 +37,7 @@ var symmetricSince = [2]int{0, 11}
 type fusedReduce struct {
 	most  float64           // bytes up to which the engine uses it; 0: never
 	curve *deploy.AllReduce // nil: no time is published, and that of the all-reduce alone counts
-	note  string            // what stands in for its times
+	note  string            // the kernel whose times are used for it
 }
 
 // fusedReduce returns the fused kernel (all-reduce and norm in one) of the deployment. The

@@ -38,7 +38,7 @@ func (c *hfConfig) blisReading(m *Model) *BLISReading {
 	plain := m.plainReading()
 	r := BLISReading{NumHeads: c.countOr("num_attention_heads", "n_head"), BytesPerWeight: c.blisWeights(m)}
 	r.NumKVHeads = cmp.Or(c.countOr("num_key_value_heads", "num_kv_heads", "multi_query_group_num"), r.NumHeads)
-	// Without a width BLIS stops; the catalog that is written beside an export has it.
+	// Without a width BLIS stops; the catalog that comes with an export has it.
 	r.DenseWidth = cmp.Or(c.countOr("intermediate_size", "ffn_hidden_size"), plain.DenseWidth)
 	for _, key := range blisExperts {
 		if n := c.countOr(key); n >= 2 && r.NumExperts == 0 {

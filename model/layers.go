@@ -46,7 +46,7 @@ type Layer struct {
 	Small int64  `json:"small,omitempty"` // parameters that are no matrix: norms around mixer and ffn
 }
 
-// MixerKind is the kind of a layer's mixer, the part in which a token sees earlier ones.
+// MixerKind is the kind of a layer's mixer, the part in which a token attends to earlier ones.
 type MixerKind string
 
 // The mixers.
@@ -69,7 +69,8 @@ type Mixer struct {
 	KVHeads int64     `json:"kv_heads,omitempty"` // key and value heads; key heads of a delta rule
 	DimK    int64     `json:"dim_k,omitempty"`    // width of a query or key head; nope + rope for mla
 	DimV    int64     `json:"dim_v,omitempty"`    // width of a value head; of a head of a state space
-	// A query sees the last Window tokens, itself included, or those of its own chunk of Chunk tokens; 0: all before it.
+	// A query attends to the last Window tokens, itself included, or those of its own chunk of
+	// Chunk tokens; 0: all before it.
 	Window int64 `json:"window,omitempty"`
 	Chunk  int64 `json:"chunk,omitempty"`
 	// QRank, KVRank, Rope: mla's latent widths and the positional part of a key. QRank 0: queries are not compressed.
@@ -164,7 +165,7 @@ type Quant struct {
 	BytesPerWeight float64 `json:"bytes_per_weight"`    // scales and zero points included
 	Bits           int64   `json:"bits"`                // of a weight alone
 	ActivationBits int64   `json:"activation_bits"`     // 16, 8 or 4: the rate it is computed at, never the weight's
-	// Block is the rows and columns that share a scale; a shard holds whole ones. 0: a tensor or a row.
+	// Block is the rows and columns that share a scale; a shard has whole ones. 0: a tensor or a row.
 	Block [2]int64 `json:"block,omitempty,omitzero"`
 }
 

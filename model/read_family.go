@@ -67,8 +67,8 @@ func (d *Decoder) defaulted(what string) {
 	}
 }
 
-// warnings adds warnings of quantization that is not stated, unknown keys and encoders, and refuses
-// an impossible size.
+// warnings adds warnings of quantization that is not stated, unknown keys and encoders, and an
+// error for an impossible size.
 func (c *hfConfig) warnings(r *layerReader, raw map[string]any) {
 	warn := func(format string, args ...any) { r.d.Warnings = append(r.d.Warnings, fmt.Sprintf(format, args...)) }
 	if r.q.def == nil && len(r.q.named) == 0 && quantizedName.MatchString(c.file) {

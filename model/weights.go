@@ -97,7 +97,7 @@ func (d *Decoder) WeightBytes() float64 {
 type Parallel struct {
 	TP, PP, DP int64
 	Experts    bool
-	Redundant  int64        // experts of a layer that EPLB holds twice
+	Redundant  int64        // experts of a layer of which EPLB has two copies
 	OneGroup   bool         // --disable-hybrid-kv-cache-manager: windows and chunks keep all their tokens
 	Drafts     int64        // draft tokens of a verify: recurrences keep a state for each
 	MTP        bool         // the model's own multi-token prediction drafts: its layers are loaded

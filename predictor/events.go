@@ -8,7 +8,7 @@ import (
 )
 
 // eventKind is the kind of an event, in the order in which events at equal stamps are applied. The
-// arrival of another request comes last, so that it can be left out at the moment of the decision
+// arrival of another request comes last, so that it can be excluded at the moment of the decision
 // itself.
 type eventKind uint8
 

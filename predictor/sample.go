@@ -124,7 +124,7 @@ func (a *rowSet) setPhysics(e []estimates, target string) {
 }
 
 // byTime returns the rows of each run up to the border for training and those after it for the
-// test. Training rows whose request had not departed when the test began are left out and counted
+// test. Training rows whose request had not departed when the test began are excluded and counted
 // in dropped (spec#predictor-splits).
 func (a *rowSet) byTime() (train, test []int, dropped int) {
 	for i, x := range a.samples {

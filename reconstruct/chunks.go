@@ -58,8 +58,8 @@ func FromChunks(rows []trace.ObservedRequest, e *vllm.Engine) ([]trace.Iteration
 		budget:        BudgetOf(e, 0),
 		clusterOf:     make([][]int, len(rows)),
 	}
-	// Without chunked prefill the budget holds every prompt (vLLM refuses a smaller one), so cutting
-	// at the budget is right in both cases.
+	// Without chunked prefill the budget is large enough for every prompt (vLLM refuses a smaller
+	// one), so cutting at the budget is right in both cases.
 	c.budget.Chunked = true
 	if !c.listChunks() {
 		return nil, c.quality

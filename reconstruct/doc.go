@@ -18,8 +18,9 @@
 //
 // A request runs chunks of its prompt from its SCHEDULED step to its FIRST_TOKEN step, then one decode
 // a step until it is FINISHED. Prompts take what the decodes leave of the token budget, in the order in
-// which they were scheduled. A request that does not fit this picture (it was preempted or aborted, or
-// events were lost) makes the steps it touches unknown, unless a summary confirms the totals. Under
+// which they were scheduled. If a request ran otherwise (it was preempted or aborted, or events were
+// lost), the batches of all steps in which it can have run are unknown, unless a summary confirms the
+// totals. Under
 // asynchronous scheduling a request that stops by EOS runs one more decode, whose token is dropped.
 //
 // Stamps are int64 ns, steps are ids of the engine's step counter. Nothing here depends on a clock, on

@@ -21,7 +21,7 @@ type Figure struct {
 	Panels []Panel
 	Legend []Key
 	Closed bool   // folded on the page
-	More   string // which panels were left out; empty for none
+	More   string // which panels were omitted; empty for none
 }
 
 // Panel is one drawing with a description for screen readers. Narrow is the same drawing for
@@ -525,7 +525,7 @@ func nameWidth(width float64, names []string) float64 {
 }
 
 // rowFigure adds to fig a chart of named rows on a logarithmic axis over the range s, and returns
-// fig; nil without rows. total is the number of rows before any were left out.
+// fig; nil without rows. total is the number of rows before any were omitted.
 func rowFigure(fig *Figure, rows []ChartRow, s Span, label string, total int) *Figure {
 	if len(rows) == 0 || !s.Ok {
 		return nil

@@ -148,7 +148,7 @@ func violatedTable(i *result.Inspect) *Table {
 	return Capped(t, "unusable ones first", "inspect.json, runs")
 }
 
-// identitiesTable returns, for each identity, in how many runs it holds, is violated and could not
+// identitiesTable returns, for each identity, in how many runs it is true, is violated and could not
 // be checked.
 func identitiesTable(i *result.Inspect) *Table {
 	t := identitiesLayout.blank()

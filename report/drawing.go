@@ -270,8 +270,8 @@ const rampSteps = 7
 type paintValue struct{ Name, Light, Dark string }
 
 // paints are the colours of figures on light and dark pages. The three regimes are blue, vermilion and
-// plum, which people with any kind of colour blindness can tell apart; figures also distinguish them by
-// marker or dash. The ramp r0 to r6 is one hue by lightness, so it survives grey print.
+// plum, which people with any kind of colour blindness can distinguish; figures also distinguish
+// them by marker or dash. The ramp r0 to r6 is one hue by lightness, so it survives grey print.
 var paints = [...]paintValue{
 	none:      {"none", "#ffffff", "#000000"},
 	ink:       {"ink", "#1c2430", "#e7ebf1"},

@@ -104,11 +104,11 @@ type ConfigErrors struct {
 
 // Split kinds of a ValidationRun.
 const (
-	SplitCrossFitted = "cross_fitted" // the whole phase of a training run, each block by coefficients that never saw it
+	SplitCrossFitted = "cross_fitted" // the whole phase of a training run, each block by coefficients fitted without it
 	SplitHoldout     = "holdout"      // the last share in time of a training run's phase
 	SplitInSample    = "in_sample"    // the whole phase of a training run, labelled so
-	SplitTestRun     = "test_run"     // a run the coefficients never saw
-	SplitLevels      = "levels"       // load levels, each predicted by coefficients that never saw it
+	SplitTestRun     = "test_run"     // a run that was not in the fit
+	SplitLevels      = "levels"       // load levels, each predicted by coefficients fitted without it
 )
 
 // Sources of the recorded requests of a ValidationRun.

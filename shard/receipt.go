@@ -21,7 +21,7 @@ import (
 // File is one file that a task wrote. Its name is relative to the task's folder, with slashes.
 type File = result.Input
 
-// Receipt is the record of a finished task (spec#scale-out). It holds no time and no host, so that
+// Receipt is the record of a finished task (spec#scale-out). It has no time and no host, so that
 // two processes that do the same task write the same receipt.
 type Receipt struct {
 	Task   string `json:"task"`

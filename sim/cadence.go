@@ -1,6 +1,6 @@
 package sim
 
-// cadence implements prefill_schedule_interval, which holds prefills back while other requests decode.
+// cadence implements prefill_schedule_interval, which delays prefills while other requests decode.
 // An engine alone begins no prefill until interval steps have executed since the last one with a
 // prefill (scheduler.py: schedule(), local_prefill_interval, since 0.33). Ranks in lockstep prefill
 // only in every interval-th iteration of a wave (engine/core.py: _should_throttle_prefills(), since
@@ -11,12 +11,12 @@ type cadence struct {
 	executed    int64 // steps with tokens so far: num_executed_steps
 	lastPrefill int64 // the last of them with a prefill: last_prefill_step
 	bound       bool  // the last step that could admit left requests waiting: prefill_capacity_bound
-	hold        bool  // the step being formed holds prefills back
-	continues   bool  // the step being formed goes on with a prompt: prefill_scheduled
+	hold        bool  // the step being formed delays prefills
+	continues   bool  // the step being formed continues a prompt: prefill_scheduled
 	admits      bool  // the step being formed begins a prompt: prefill_admitted
 }
 
-// begin decides whether the step about to be formed holds prefills back. It does not if an interval
+// begin decides whether the step about to be formed delays prefills. It does not if an interval
 // has passed, or if no running request decodes.
 func (c *cadence) begin(running []*seq, iteration int64) {
 	c.hold = false

@@ -118,7 +118,7 @@ func (k *kvWriter) hashes(b *buffer, e *KVEvent) {
 	b.raw("]")
 }
 
-// tokens appends token ids, which are placeholders because the simulation knows only counts of
+// tokens appends token ids, which are placeholders because the simulation has only counts of
 // tokens.
 func (k *kvWriter) tokens(b *buffer, e *KVEvent) {
 	b.raw("[")

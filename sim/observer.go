@@ -59,7 +59,7 @@ type Member struct {
 	CachedTokens int64 // prompt tokens cached at first admission
 }
 
-// StepView is one step as the scheduler sees it.
+// StepView is one step with what the scheduler decided in it.
 type StepView struct {
 	Batch
 	EndUs       int64 // end of execution; pendingUs while not all ranks have reached it

@@ -13,7 +13,7 @@ import (
 // none marks a missing block, and the end of a list of blocks.
 const none = int32(-1)
 
-// held is the KV blocks that one request holds.
+// held is the KV blocks of one request.
 type held struct {
 	N          int64   // number of blocks
 	IDs        []int32 // the blocks in the order of their tokens; nil without prefix caching
@@ -165,7 +165,7 @@ func (p *pool) release(b int32, first bool) {
 	p.Gains++
 }
 
-// InUse reports whether a request holds block b.
+// InUse reports whether a request uses block b.
 func (p *pool) InUse(b int32) bool { return p.blocks[b].ref > 0 }
 
 // Lookup returns the first registered block with the hash (block_pool.py: get_cached_block()).

@@ -137,8 +137,8 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 				i, budget, isScheduled = e.makeRoom(s, i, need, budget)
 				if !isScheduled {
 					if e.rules.SelfPreemptedGoesOn && e.byPriority && s.status == statusPreempted {
-						// Since 0.33 vLLM goes on with the next running request after s, which had the
-						// lowest priority, has preempted itself and freed its blocks.
+						// Since 0.33 vLLM continues with the next running request after s, which
+						// had the lowest priority, has preempted itself and freed its blocks.
 						continue
 					}
 					break

@@ -13,7 +13,7 @@ import (
 )
 
 // tables is a step-time model from the times of kernels measured on a GPU (package library),
-// multiplied by corrections (theta) that were learned from servers. It is linear in the
+// multiplied by corrections (theta) that were fitted to measured servers. It is linear in the
 // corrections. It is not safe for concurrent use; make one per run.
 type tables struct {
 	price *library.Pricer

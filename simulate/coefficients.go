@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/result/folder"
 )
 
-// LibraryWord stands for the coefficients of the embedded library where the path of a coefficient
+// LibraryWord means the coefficients of the embedded library where the path of a coefficient
 // file is expected.
 const LibraryWord = "library"
 

@@ -20,7 +20,7 @@ const defaultRequests = 1000
 type Options struct {
 	Library      string   // file of kernel tables made by library build; "": the embedded tables
 	Coefficients string   // coefficient file, or LibraryWord; "": none, or LibraryWord if Model is physics
-	Deployment   string   // run.yaml, or the folder that holds it
+	Deployment   string   // run.yaml, or the folder that contains it
 	Set          []string // overrides of run.yaml, "key.path=value"
 	Out          string   // output folder
 
@@ -40,7 +40,7 @@ type Options struct {
 	EmitOTLP, EventLog string
 	EmitKVEvents       string
 	Format             string // blis: also write results in BLIS's form; "": requests.parquet only
-	Force              bool   // accept a folder that holds foreign files
+	Force              bool   // accept a folder that contains foreign files
 	Special            bool   // read pipes and devices given as files
 	Transfers          bool   // engines transfer KV blocks to each other, even if run.yaml does not state it
 

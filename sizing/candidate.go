@@ -117,13 +117,13 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 func (c *candidate) mostReplicas() int { return max(1, c.q.MostGPUs/int(c.server.GPUs)) }
 
 // isAlike reports whether servers are alike and independent of each other: behind a round-robin router each of
-// n servers sees every n-th arrival. One of them is simulated then, for as many requests as all would be: n
-// short simulations would hardly leave the state in which they start.
+// n servers gets every n-th arrival. One of them is simulated then, for as many requests as all
+// would be: n short simulations would hardly leave the state in which they start.
 func (c *candidate) isAlike() bool {
 	return c.q.Load.RateRPS > 0 && !c.q.Load.IsWorkload() && c.q.Routing == cluster.RouteRoundRobin && !c.kind.isPools
 }
 
-// simulate serves the load with n servers, or with one that stands for n.
+// simulate serves the load with n servers, or with one that represents n.
 func (c *candidate) simulate(n int, seed int64, measured int) (*predict.Sample, error) {
 	load := c.q.Load
 	share := 1
@@ -323,7 +323,7 @@ func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Goodput(c.q.Targets.Limits) })
 		row.Goodput = &v
 	}
-	simulated := 1.0 // servers that one simulated server stands for
+	simulated := 1.0 // servers that one simulated server represents
 	if c.isAlike() {
 		simulated = float64(row.Replicas)
 	}

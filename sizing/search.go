@@ -30,7 +30,7 @@ func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 		return 0, "not met at any load: " + alone.broken, nil
 	}
 	n = int(math.Ceil(asked / alone.highest))
-	if n > 1 && c.q.Load.Clients == 0 { // a server behind a router sees smoother arrivals and carries more
+	if n > 1 && c.q.Load.Clients == 0 { // a server behind a router gets smoother arrivals and serves more load
 		own, err := c.highestLoad(ctx, n, math.Max(alone.highest, asked/float64(n)), fineRatio)
 		if err != nil {
 			return 0, "", err

@@ -12,7 +12,8 @@
 // those of the steady state: a simulation has requests before and after the measured ones.
 //
 // Every figure has two intervals. The one of sampling is where repeating the simulation with other seeds would
-// put it; the other is the stated error of the prediction, learned from measured servers that it had not seen.
+// put it; the other is the stated error of the prediction, from measured servers that were held out
+// of its fit.
 //
 // Latencies are in ms, rates in requests per second.
 package sizing
@@ -234,7 +235,7 @@ func (q *Question) candidates() ([]candidate, error) {
 	return out, nil
 }
 
-// kind is a way to serve beside plain servers.
+// kind is a way to serve other than by plain servers.
 type kind struct {
 	isDrafting bool // with speculative decoding
 	isPools    bool // prefill apart from decode

@@ -37,7 +37,7 @@ type Rules struct {
 	// A preemption victim before the request being scheduled shifts the position in the running
 	// list, whether the victim was scheduled or not.
 	PreemptByPosition bool
-	// Under the priority policy, scheduling goes on with the next running request after one has
+	// Under the priority policy, scheduling continues with the next running request after one has
 	// preempted itself.
 	SelfPreemptedGoesOn bool
 	// Requests passed over in a step come before all waiting ones in the next.
@@ -113,12 +113,12 @@ type Rules struct {
 	// OffloadAtFinish does not apply to a request that finishes with its last copy; of an aborted
 	// request the chunks that were not computed are offered too.
 	OffloadForgets bool
-	// Only caches marked as a drafter's (marked since 0.33) leave out their last chunk; a finished
-	// request leaves out none.
+	// Only caches marked as a drafter's (marked since 0.33) omit their last chunk; a finished
+	// request omits none.
 	OffloadMarksDrafts bool
 	// store_threshold counts the chunks that are offered, not those that are looked up.
 	OffloadCountsOffers bool
-	// A finished request leaves out its last token; the arc policy evicts from either list; an
+	// A finished request does not cache its last token; the arc policy evicts from either list; an
 	// offer evicts no usage counts of its own chunks.
 	OffloadCommitted bool
 	// Chunks count as used once a request, when it has finished.

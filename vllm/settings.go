@@ -22,7 +22,7 @@ type Setting struct {
 // merged into other fields once the whole description is read.
 type Stated struct {
 	Engine
-	KVBlocksOverride   trace.Opt[int64] // with the null block, which [Engine.KVBlocksGPU] leaves out
+	KVBlocksOverride   trace.Opt[int64] // with the null block, which [Engine.KVBlocksGPU] excludes
 	Quantization       string
 	MambaCacheDType    string
 	MambaSSMCacheDType string

@@ -81,9 +81,9 @@ func withIntegers(v any) any {
 	return v
 }
 
-// vLLM's own defaults (V1 engine, 0.8 and later) for what run.yaml leaves out. max_num_batched_tokens and
-// max_num_seqs have none here, because vLLM's depend on the GPU and the entry point: init fills them in
-// and notes that it did.
+// vLLM's own defaults (V1 engine, 0.8 and later) for what run.yaml does not state.
+// max_num_batched_tokens and max_num_seqs have none here, because vLLM's depend on the GPU and the
+// entry point: init fills them in and notes that it did.
 const (
 	DefaultBlockSize            = 16  // tokens; CUDA
 	CPUBlockSize                = 128 // tokens; vLLM's CPU back end

@@ -106,8 +106,8 @@ func formatNames(c *cli.Context) []string {
 }
 
 // completeWords prints the words that may follow on the command line: the values of the flag before the cursor,
-// the codes of explain, the shells of completion, or what the library knows, flags and commands. The shell
-// leaves out those that do not begin as the word under the cursor does.
+// the codes of explain, the shells of completion, or the flags and commands that the command-line
+// library has. The shell omits those that do not begin like the word at the cursor.
 func completeWords(c *cli.Context) {
 	words := os.Args[:len(os.Args)-1] // without --generate-bash-completion
 	last := words[len(words)-1]

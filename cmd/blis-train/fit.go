@@ -231,7 +231,7 @@ func showRequests(con *console, doc *result.Fit) {
 		r.Evaluations, r.SimulatedSteps, r.StepsPerSecond)
 }
 
-// keepJudged refuses to replace a fit that was validated, unless --force asks for it.
+// keepJudged returns an error if a fit that was validated would be replaced, unless --force is given.
 func keepJudged(c *cli.Context, o *pipeline.FitOptions, fromGrams bool) error {
 	in := c.Args().First()
 	if fromGrams || o.From == fit.FromPoints.Name || o.Out != "" || o.Force {

@@ -13,12 +13,12 @@ var libraryFlagLine = cli.FlagStringer
 
 func init() { cli.FlagStringer = flagLine }
 
-// unsetValue finds the value that stands for "not set" in a flag's text, with its meaning and the
+// unsetValue finds the value that means "not set" in a flag's text, with its meaning and the
 // default: "...; 0: every core (default: 0)".
 var unsetValue = regexp.MustCompile(`; (0|-1): ([^;()]+?) \(default: (0|-1)\)`)
 
 // flagLine prints a flag for help, the man page and docs/commands.md. A default of zero that means
-// "not set" is replaced by what happens then; one whose text gives it no meaning is left out, as are
+// "not set" is replaced by what happens then; one whose text gives it no meaning is omitted, as are
 // switches that are off.
 func flagLine(f cli.Flag) string {
 	line := libraryFlagLine(f)

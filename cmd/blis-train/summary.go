@@ -37,8 +37,8 @@ func (con *console) deferWarnings(findings []trace.Finding) {
 // flushWarnings prints what deferWarnings kept: a few in full, more as the number of each code.
 func (con *console) flushWarnings() { con.flushWarningsBeside("") }
 
-// flushWarningsBeside is flushWarnings for warnings beside a verdict: after a pass the line of codes
-// states that none of them touches it.
+// flushWarningsBeside does what flushWarnings does for warnings printed with a verdict: after a
+// pass the line of codes states that none of them touches it.
 func (con *console) flushWarningsBeside(verdict string) {
 	held := con.deferred
 	con.deferred = nil

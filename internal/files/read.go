@@ -62,8 +62,9 @@ func Open(name string, special bool) (*os.File, error) {
 	return os.Open(name)
 }
 
-// CheckInput refuses a pipe or a device unless special is true, and a file system that does not
-// answer. It accepts folders and names that do not exist (a glob, "-"), which the caller resolves.
+// CheckInput returns an error for a pipe or a device unless special is true, and for a file system
+// that does not answer. It accepts folders and names that do not exist (a glob, "-"), which the
+// caller resolves.
 func CheckInput(name string, special bool) error {
 	st, err := stat(name)
 	switch {
@@ -75,7 +76,7 @@ func CheckInput(name string, special bool) error {
 	return nil
 }
 
-// checkRegular refuses folders and, unless special is true, pipes and devices.
+// checkRegular returns an error for folders and, unless special is true, for pipes and devices.
 func checkRegular(name string, st fs.FileInfo, special bool) error {
 	switch mode := st.Mode(); {
 	case mode.IsDir():
@@ -284,9 +285,9 @@ func (u *unpacked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CheckOutput refuses an output name before anything is written, where there is a folder, a symbolic
-// link (whose target may be anywhere) or, unless special is true, a pipe, a socket or a device, where
-// writing may block for ever. Codes: those of Open.
+// CheckOutput returns an error, before anything is written, for an output name at which there is a
+// folder, a symbolic link (whose target may be anywhere) or, unless special is true, a pipe, a
+// socket or a device, where writing may block for ever. Codes: those of Open.
 func CheckOutput(name string, special bool) error {
 	st, err := statBy(os.Lstat, name)
 	switch {
@@ -303,7 +304,7 @@ func CheckOutput(name string, special bool) error {
 	return checkOutput(name, st.Mode(), special)
 }
 
-// checkOutput refuses to write where there is something other than a regular file.
+// checkOutput returns an error if there is something other than a regular file at the name.
 func checkOutput(name string, mode fs.FileMode, special bool) error {
 	const waits = fs.ModeNamedPipe | fs.ModeSocket | fs.ModeDevice
 	if mode.IsRegular() || special && mode&waits != 0 {
@@ -325,7 +326,8 @@ func CheckTree(dir string) error {
 	})
 }
 
-// Folder creates an output folder with its parents. It refuses a link or a file in its place.
+// Folder creates an output folder with its parents. It returns an error if there is a link or a
+// file in its place.
 func Folder(name string) error {
 	st, err := statBy(os.Lstat, name)
 	switch {

@@ -26,7 +26,7 @@ const maxKeys = 10_000
 // ParseYAML returns the root of the only document in the text, nil for an empty text. Errors are
 // [trace.SyntaxError] without a code: no YAML, a second document, a key that occurs twice, more than
 // 10,000 keys in a mapping, a number that is not finite. With every error but the first the root is
-// returned too, so that a caller can tell the form of a faulty document by its keys.
+// returned too, so that a caller can recognise the form of a faulty document by its keys.
 func ParseYAML(text []byte, file string) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
 	var doc, second yaml.Node

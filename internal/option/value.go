@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// The values of flags that urfave/cli has no type for. An error of Set says what is wanted, as in
-// "want a number": whoever reports it knows the flag and what was given.
+// The values of flags that urfave/cli has no type for. An error of Set states what is wanted, as in
+// "want a number": the caller adds the flag and the value that was given.
 
 // List returns the value of a flag that may be given several times, or once with commas.
 func List(list *[]string) cli.Generic { return &listValue{list} }

@@ -1,4 +1,4 @@
-// Package repo finds the repository and what lies beside it, for tests.
+// Package repo finds the repository and the folder next to it, for tests.
 package repo
 
 import (

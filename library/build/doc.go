@@ -8,7 +8,7 @@
 //	<dir>/<gpu>.yaml                                          datasheet
 //	<dir>/data/<gpu>/<family>/<framework>/<version>/*.parquet
 //
-// There are few corrections. Each has a prior, and none belongs to a single model. Every measured point is
+// There are few corrections. Each has a prior, and no correction is for one model alone. Every measured point is
 // simulated as a closed loop of clients. A step's time is linear in the corrections, so one simulation also
 // gives the derivatives of TPOT and TTFT. The corrections are cross-validated over whole families of
 // measurements.

@@ -344,7 +344,7 @@ func leaveOut(
 	return out, nil
 }
 
-// Sources name the files that corrections are learned from.
+// Sources name the files from which corrections are learned.
 type Sources struct {
 	Points []string // files of measured points
 	Flags  string   // file with what the points' servers ran; "": unknown
@@ -489,7 +489,7 @@ func (l *load) listed() bool {
 	return !(strings.Contains(l.group, "gpt-oss") && l.point != nil && l.point.Concurrency >= 512)
 }
 
-// Text returns the corrections as a file, with the inputs they were learned from.
+// Text returns the corrections as a file, with the inputs from which they were learned.
 func Text(c *library.Corrections, inputs []result.Input) ([]byte, error) {
 	body, err := c.YAML()
 	if err != nil {

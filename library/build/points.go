@@ -159,7 +159,7 @@ func pointRow(path string, line int64, header, row []string) (*point, error) {
 // load is a load on a real server, which is simulated, with the measured latencies. It comes from a
 // measured point, or from a recorded run whose requests have times but whose steps have none.
 type load struct {
-	name, group, family string // group: as printed; family: what is left out together
+	name, group, family string // group: as printed; family: points that are held out together
 	dep                 *deploy.Deployment
 	step                *library.Step
 	kvBlocks            int64
@@ -312,7 +312,7 @@ func loadsOf(src *Sources) ([]*load, []result.Input, error) {
 	}
 	for _, l := range out {
 		l.ttftWeight = min(1, ttftCount/float64(size[l.family]))
-		if !l.listed() || l.point.served == nil { // rows of unknown flags are predicted, and teach nothing
+		if !l.listed() || l.point.served == nil { // rows of unknown flags are predicted, and not used to learn corrections
 			l.tpotWeight = 0
 			l.ttftWeight = 0
 		}

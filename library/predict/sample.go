@@ -246,9 +246,10 @@ func (m *Sample) OfRecording(metric string, quantile float64) Value {
 	return Value{Value: value, Low: value - half, High: value + half}
 }
 
-// Widened is the interval of [ValueOf] so that it also holds, in 19 of 20 cases, the mean of a repetition of so
-// many requests with other seeds, in which more or fewer requests arrive than on average. It is made no wider
-// for that than widest times the value: at the edge of saturation a repetition may lie anywhere.
+// Widened is the interval of [ValueOf] so that it also contains, in 19 of 20 cases, the mean of a
+// repetition of so many requests with other seeds, in which more or fewer requests arrive than on
+// average. It is made no wider for that than widest times the value: at the edge of saturation a
+// repetition may lie anywhere.
 func Widened(samples []*Sample, of func(*Sample) float64, requests int, widest float64) Value {
 	e := estimateOf(samples, of)
 	half := e.half

@@ -26,7 +26,7 @@ var Metrics = []string{TTFT, TPOT, ITL, E2E}
 // Target is a limit on one latency.
 type Target struct {
 	Metric string `json:"metric"` // ttft, tpot, itl or e2e
-	// Quantile is the percentile that the limit holds for, as a share in (0, 1); 0: the mean.
+	// Quantile is the percentile that the limit bounds, as a share in (0, 1); 0: the mean.
 	Quantile float64 `json:"quantile"`
 	LimitMs  float64 `json:"limit_ms"`
 }

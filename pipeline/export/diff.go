@@ -232,7 +232,7 @@ func standardError(model string, i int, a, b *coeff.Coefficient, opt DiffOptions
 	return new(math.Hypot(halfWidth(*a.Interval()), halfWidth(*b.Interval())))
 }
 
-// halfWidth returns the standard error that a 95 % interval stands for: its half width over 1.96.
+// halfWidth returns the standard error to which a 95 % interval corresponds: its half width over 1.96.
 func halfWidth(ci [2]float64) float64 { return (ci[1] - ci[0]) / (2 * 1.959963984540054) }
 
 // twoSided returns the two-sided p-value of z under the normal distribution. For a standard error

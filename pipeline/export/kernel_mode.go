@@ -25,7 +25,7 @@ const (
 // kernelMode is the step time of BLIS's kernel mode as a sum of terms times coefficients. It follows the
 // NoOverlap estimate of inference-sim/blis-latency-kernel (kernel.go and internal/price at 070f510),
 // with two simplifications: a collective always runs at its largest rate, and the host time of a step
-// is one number. It holds for models with full attention and equal layers in 16 bits on
+// is one number. It is valid for models with full attention and equal layers in 16 bits on
 // tensor-parallel ranks. A chunk of one prompt token counts as prefill here and as decode there.
 //
 // A term is in us where its coefficient is a ratio, and a count where its coefficient is in us.

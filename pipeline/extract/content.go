@@ -128,7 +128,7 @@ func hasIteration(r *bufio.Reader) bool {
 	return false
 }
 
-// refuseForeign refuses inputs that are exports of other tracing tools.
+// refuseForeign returns an error if an input is an export of another tracing tool.
 func refuseForeign(in []source.Input) error {
 	for i := range in {
 		if in[i].Path == "-" || isPipe(in[i].Path) {

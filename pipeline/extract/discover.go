@@ -91,7 +91,7 @@ func Discover(args []string, set ...string) ([]RunDir, error) {
 	return Select(runs, nil, nil)
 }
 
-// checkIDs refuses two runs with one id. It also refuses ids that differ in case only, because on
+// checkIDs returns an error for two runs with one id, and for ids that differ in case only, because on
 // many file systems they would name the same folder.
 func checkIDs(runs []RunDir) error {
 	first := map[string]*RunDir{}

@@ -11,27 +11,29 @@
 //
 // Start with [Discover], which finds run folders, and [Run], which extracts them into an output
 // folder; [One] and [Assemble] do the same in several processes, [Piece] on parts of large files.
-// One run folder goes through an extraction (run.go): its inputs are found (found.go), streamed into
-// a collector of spans (collect.go), step spans are divided among engines (engine.go), requests are
-// joined with their API spans and with what clients saw (join.go), and the tables of each engine run
-// get their final names together with the document (publish.go).
+// The extraction of one run folder (run.go) finds the input files (found.go), streams them into a
+// collector of spans (collect.go), divides step spans among engines (engine.go), joins requests with
+// their API spans and with the clients' records (join.go), writes the tables of each engine run under
+// temporary names, and at the end renames them to their final names together with extract.json
+// (publish.go).
 //
-// The content of a file decides what it is: JSON lines or one document, length-prefixed protobuf,
-// zstd in both framings of the collector's file exporter, gzip. The parts of a rotated set are read
+// The form of a file is recognised by its content, not by its name: JSON lines or one document,
+// length-prefixed protobuf, zstd in both framings of the OpenTelemetry collector's file exporter,
+// gzip. The parts of a rotated set are read
 // in time order as one stream, in which a line may continue in the next file.
 //
 // The package promises:
-//   - Every record read is kept, or dropped for a counted reason with a place. That read = kept +
-//     dropped is asserted.
-//   - Damage costs what it damaged: the records before and after it survive wherever the framing
-//     shows where they begin.
+//   - Every record read is kept, or dropped for a counted reason with a place (file and line). An
+//     extraction fails if read is not kept + dropped.
+//   - Damage in a file drops the damaged records alone: those before and after are kept if the framing
+//     (line ends, length prefixes, zstd frames) shows where the next begins.
 //   - Memory is bounded by the number of workers times the longest line, and about a kilobyte a
 //     request. It does not grow with the bytes of the input.
-//   - Nothing half-written has a final name.
+//   - A file has its final name only once it is complete.
 //   - The same input gives the same bytes for any number of workers and either form of OTLP.
 //
-// It refuses engine runs that overlap in time unless asked to split them, input of which more than
-// the given share is unreadable, and files that hold no recording.
+// Errors: engine runs that overlap in time, unless Options.SplitEngines is set; input of which more
+// than the given share is unreadable; files that contain no recording.
 package extract
 
 import (

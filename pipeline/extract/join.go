@@ -106,7 +106,9 @@ func (c *collector) linkByPrefix(cores []int32) error {
 	return nil
 }
 
-// dropStock drops the stock spans of traces in which the tracing fork wrote spans.
+// dropStock drops the spans of an unmodified vLLM (isStock) in traces that also have spans of the
+// instrumented vLLM: both describe the same request. fork is the set of ids of such traces. It
+// counts each dropped span as a duplicate and renumbers the API spans that the core spans refer to.
 func (c *collector) dropStock(fork map[[16]byte]bool) error {
 	if len(fork) == 0 || len(c.cores) == 0 {
 		return nil

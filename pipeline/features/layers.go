@@ -12,7 +12,7 @@ import (
 // models of equal layers each slot equals that of 1.2.
 
 // ReachSums are the attention sums of a step within one reach (spec#model-reach). A reach is how
-// far back a layer's attention sees: all tokens, a window, a chunk or an index.
+// far back a layer's attention reaches: all tokens, a window, a chunk or an index.
 type ReachSums struct {
 	PrefillPairs float64 // queries times entries, in chunks of prompts
 	DecodePairs  float64

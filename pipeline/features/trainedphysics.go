@@ -175,7 +175,7 @@ func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	return t, nil
 }
 
-// checkTrainedPhysics refuses deployments that BLIS's formulas cannot represent.
+// checkTrainedPhysics returns an error for deployments that BLIS's formulas cannot represent.
 func checkTrainedPhysics(d *deploy.Deployment, m *model.Model) error {
 	h, tp := &d.Hardware, max(1, d.TP)
 	switch {

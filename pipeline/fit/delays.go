@@ -186,7 +186,7 @@ func (a *alphaFit) meanDelays() []result.MeanDelay {
 	}
 	for k, interval := range s.Train.MeanIntervals(s.Fit, sets, s.Opt) {
 		lo, hi := interval.Holding(out[k].PredictedUs)
-		hasEnds := !math.IsInf(lo, 0) && !math.IsInf(hi, 0) // too few blocks have none, and a document holds no infinity
+		hasEnds := !math.IsInf(lo, 0) && !math.IsInf(hi, 0) // too few blocks have none, and a document has no infinity
 		if interval.Method != ridge.FromNothing && hasEnds {
 			out[k].CI95 = &[2]float64{math.Max(0, lo), hi}
 		}

@@ -1,5 +1,5 @@
-// Package fit makes coefficients from recorded engine steps: fit.json, as
-// result.Fit, and the coefficient set of it that files hold.
+// Package fit fits the coefficients of a configuration to recorded engine steps. It returns the
+// document fit.json (result.Fit) and the coefficient set to be saved as a file.
 //
 // A fit starts from Sources, one per recorded run, and Options. For every run
 // it rebuilds the batch of each step (package rows), measures how many steps
@@ -11,12 +11,13 @@
 // the preemption average; then the delays outside the engine; then other
 // parameterisations on the same rows, for comparison.
 //
-// Fit reads step traces. FitGrams makes the same step-time model from sums
-// that Save wrote elsewhere. Package requestfit, below this one, fits what was
-// measured of requests alone.
+// Fit reads step traces. FitGrams makes the same step-time model from a Gram
+// file, the sums over rows that Save wrote on another machine. Package
+// requestfit, below this one, fits coefficients where only requests were
+// measured.
 //
-// This package knows what a row means, and ridge how a linear model is fitted;
-// neither rows nor ridge knows the other. The hold-out, the last share of each
+// Packages rows (what a row means) and ridge (fitting of a linear model) do not
+// depend on each other; this package connects them. The hold-out, the last share of each
 // phase of a run, takes no part in selection, cross-validation or the
 // published coefficients unless Options.RefitAll is set. Times are in
 // microseconds. The same sources and options give the same bytes for any

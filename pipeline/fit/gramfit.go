@@ -108,9 +108,9 @@ func (g *gramFit) describeRuns() error {
 	return nil
 }
 
-// cellsAt returns the sums of all runs at one gamma, each run at its own lag: those of the training
-// part, or of the hold-out. A Gram file stores sets by lag, then gamma, the training part before
-// the hold-out.
+// cellsAt returns the Gram matrices of all usable runs, each run at the lag that was measured for
+// it: of the hold-out if hold is set, otherwise of the training part. gamma is a position in
+// g.gammas. A Gram file stores its sets by lag, then by gamma, the training part before the hold-out.
 func (g *gramFit) cellsAt(gamma int, hold bool) *ridge.Cells {
 	setAt := func(lag int) *ridge.Cells {
 		k := 2 * (lag*len(g.gammas) + gamma)

@@ -177,7 +177,7 @@ func (f *fitter) provenance(s *Solved, out *result.Model) {
 			c.Evidence = fmt.Sprintf("data %.2f, prior %.2f", share, 1-share)
 		}
 		if c.Evidence != "data" && l.mean[j] > 0 {
-			c.NotLearned = false // the prior knows what the rows do not show
+			c.NotLearned = false // the prior has information that the rows do not have
 		}
 	}
 	out.Warnings = append(out.Warnings, f.contradictions(s)...)

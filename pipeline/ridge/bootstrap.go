@@ -121,7 +121,7 @@ func (fit CensoredFit) Blocks(d *Data, w []float64, o Options) []BlockGram {
 // block with a term.
 const bootRidge = 1e-9
 
-// bootstrap holds the scaled normal equations of every block, over the columns that are not all
+// bootstrap has the scaled normal equations of every block, over the columns that are not all
 // zero.
 type bootstrap struct {
 	p      int

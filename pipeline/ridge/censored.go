@@ -103,7 +103,7 @@ func (c *censored) gram(rows []int32, w []float64) *Gram {
 	return g
 }
 
-// fit runs passes until the certificate holds and returns their number. The first call starts from
+// fit runs passes until the certificate is true and returns their number. The first call starts from
 // the targets Lo, later calls from the answer for the previous lambda, which is nearer to the
 // minimum.
 func (c *censored) fit(lambda float64) (passes int, err error) {

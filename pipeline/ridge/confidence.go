@@ -26,7 +26,7 @@ type Interval struct {
 type Confidence struct {
 	Terms      []Interval
 	Covariance []float64 // P x P, of the coefficients; 0 for terms without rows
-	JackSE     []float64 // standard error over configurations left out; NaN below three
+	JackSE     []float64 // standard error over held-out configurations; NaN below three
 	Posterior  bool      // the intervals are of the published values, not of an estimate of their own
 }
 

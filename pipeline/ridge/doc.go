@@ -1,19 +1,20 @@
 // Package ridge fits linear models with a quadratic penalty and sign
-// constraints, and estimates how far the coefficients can be trusted. It knows
-// nothing of what the rows mean.
+// constraints, and estimates the uncertainty of the coefficients. It does not
+// depend on what the columns of a row mean.
 //
 // The input is Data: rows x, a target y in microseconds, the number of engine
 // steps a row covers, a down-weighting factor, and labels (configuration,
-// regime, run, time). A fit takes these steps:
+// regime, run, time). The steps of a fit:
 //
 //  1. Weights makes the loss relative and gives every cell (configuration x
 //     regime) the same total: w = c*factor/max(y, eps*steps)^2.
 //  2. Data.Cut turns the rows of every run, in time order, into Gram matrices
-//     of its fold segments (Cells). A Gram is all that a quadratic loss needs of
-//     its rows, so that any later penalty, fold, configuration left out or
-//     re-balancing costs microseconds and reads no row.
+//     of its fold segments (Cells). A Gram matrix has the weighted sums of products
+//     of columns, X'WX and X'Wy, which determine a quadratic loss: another penalty,
+//     fold, held-out configuration or weight of a cell takes microseconds and reads
+//     no row.
 //  3. Select scores the grid of penalties on forward folds and on
-//     configurations left out, and chooses one.
+//     held-out configurations, and chooses one.
 //  4. Solve minimises  sum w(y - x.beta)^2/(W ybar^2) + lambda sum d_j(gamma_j -
 //     gamma0_j)^2  with gamma_j >= 0 on signed terms, where beta_j =
 //     gamma_j*ybar/s_j, and returns a certificate: the gradient at the answer.

@@ -32,7 +32,7 @@ type Certificate struct {
 // certTol is the tolerance of the gradient (spec#certificate).
 const certTol = 1e-8
 
-// OK reports whether the certificate holds.
+// OK reports whether the certificate is true.
 func (c Certificate) OK() bool { return !(c.MinZero < -certTol) && c.MaxActive <= certTol }
 
 // Solve returns the fit of one lambda on a Gram of balanced weights.

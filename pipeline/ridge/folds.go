@@ -105,7 +105,7 @@ func (s *Sequence) trainEnd(j, embargo int) int {
 type Fold struct{ Train, Test []int32 }
 
 // Folds returns the rows of each forward fold: in every run, fold j trains on blocks 0 to j less
-// the embargo and validates on block j+1. Runs with fewer rows than blocks are left out with a
+// the embargo and validates on block j+1. Runs with fewer rows than blocks are excluded with a
 // finding; it is an error when no run is left.
 func Folds(d *Data, o Options) ([]Fold, []Finding, error) {
 	seqs, found := Sequences(d, o)

@@ -14,8 +14,8 @@ type Objective string
 const (
 	Auto    Objective = ""
 	Within  Objective = "within"  // mean forward-fold score, one-standard-error rule
-	Cross   Objective = "cross"   // mean score of configurations left out
-	Minimax Objective = "minimax" // worst score of configurations left out
+	Cross   Objective = "cross"   // mean score of held-out configurations
+	Minimax Objective = "minimax" // worst score of held-out configurations
 )
 
 // Options are the choices of a fit that do not come from its rows.
@@ -61,7 +61,7 @@ type Options struct {
 	Draws       int     // of the block bootstrap of intervals
 	Level       float64 // coverage of intervals; 0: 0.95
 	Seed        uint64
-	SkipNested  bool // leave Selection.Nested nil: no fits with two configurations left out
+	SkipNested  bool // leave Selection.Nested nil: no fits with two held-out configurations
 	Workers     int  // goroutines; 0: all processors. Never changes a result
 }
 

@@ -17,7 +17,7 @@ type Point struct {
 	Fingerprints []string  // of the folds' coefficients
 	Within       float64   // mean of FoldScores
 	SE           float64   // sample standard deviation of FoldScores / sqrt(folds)
-	Loco         []float64 // score of each configuration left out, in Configs order; nil with one
+	Loco         []float64 // score of each held-out configuration, in Configs order; nil with one
 	Cross        float64   // mean of Loco; NaN with one configuration
 	Worst        float64   // largest of Loco; NaN with one configuration
 }
@@ -26,7 +26,7 @@ type Point struct {
 type Nested struct {
 	Config int32
 	Lambda float64
-	Inner  float64   // mean score that chose lambda, other configurations left out in turn
+	Inner  float64   // mean score that chose lambda, other configurations held out in turn
 	Outer  float64   // score of Config under the fit without it
 	Beta   []float64 // that fit
 }
@@ -109,7 +109,7 @@ func ChooseVariant(sels []Selection, usual float64) (chosen int, within []int) {
 // best returns the grid point with the smallest mean score over folds.
 func (s *Selection) best() *Point { return &s.Grid[s.MinWithin] }
 
-// choose applies the rules of the choice (spec#selection); a tie goes to the larger lambda.
+// choose applies the rules of the choice (spec#selection); of equal scores the larger lambda is chosen.
 func (s *Selection) choose(o *Options) {
 	want := o.Objective
 	within := func(p Point) float64 { return p.Within }
@@ -199,13 +199,13 @@ func repeated(prints []string) (a, b int, found bool) {
 // trial is one training set, fitted and scored at every lambda: the rows before the validation
 // block of a fold, or all rows without one or two configurations.
 type trial struct {
-	fold   int         // position of the fold; -1: configurations are left out
-	out    [2]int      // positions of the configurations left out; -1: none
+	fold   int         // position of the fold; -1: configurations are held out
+	out    [2]int      // positions of the held-out configurations; -1: none
 	betas  [][]float64 // per lambda
 	scores [][]float64 // per lambda and configuration; NaN where it is not scored
 }
 
-// leavesOut reports whether the configuration at this position is left out of training.
+// leavesOut reports whether the configuration at this position is held out.
 func (t *trial) leavesOut(config int) bool { return config == t.out[0] || config == t.out[1] }
 
 // add adds the coefficients and scores at one lambda.
@@ -469,7 +469,7 @@ func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) er
 }
 
 // intervalRows returns the rows that a trial trains on and the sets of rows that it is scored on:
-// for a fold its validation rows as one set, otherwise one set for each configuration left out.
+// for a fold its validation rows as one set, otherwise one set for each held-out configuration.
 func (t *trials) intervalRows(d *Data, s *trial, folds []Fold) (train []int32, test [][]int32) {
 	if s.fold >= 0 {
 		return folds[s.fold].Train, [][]int32{folds[s.fold].Test}

@@ -12,10 +12,10 @@
 //
 // [Rebuild] gives every step id from the first to the last recorded one a [Tag]: rich (a complete set
 // of snapshots), journey (reconstructed from the requests' events by package reconstruct,
-// exact), summary (batch totals alone, approximate) or unknown, with a reason. source.go chooses:
-// snapshots come before reconstruction, reconstruction before totals. Steps that were not recorded are
-// reconstructed too, because rows of sampled runs need the steps in between. For engines that write no
-// steps, package reconstruct/logged has made steps from their logs.
+// exact), summary (batch totals alone, approximate) or unknown, with a reason. source.go chooses
+// the best of those that exist for a step, in this order. Steps that were not recorded are
+// reconstructed too, because rows of sampled runs need the steps in between. For engines that record no
+// steps, package reconstruct/logged makes steps from their logs before.
 //
 // # Rows
 //
@@ -29,11 +29,11 @@
 // Hold-out, phase, regime, weight and physical floor are columns of the [Table], so that fitting needs
 // nothing else.
 //
-// # How far predictions are off
+// # Errors of predictions
 //
 // [JudgeSteps] and [JudgeDelays] compare predictions with rows. fit.json and validation.json both
-// contain what they return, so that a figure of one name is the same figure in both. Their input are
-// [Sample] values: the rows of one run, the predictions for them, and which of the rows are compared.
+// contain the errors that they return, so an error of one name is computed in the same way in both.
+// Their input is [Sample] values: the rows of one run, the predictions for them, and which of the rows are compared.
 // Samples of one configuration make a group. A group shares two references for the errors: the best
 // constant (over the rows trained on) and the noise floor (from the nearest rows of the group). A run
 // that the coefficients were not trained on is a group of its own.

@@ -72,7 +72,7 @@ func nearestRows(group []*Sample, workers int) []float64 {
 }
 
 // neighbours returns a search over the rows by their scaled features per step, for medians of the given
-// levels. Columns that are the same in all rows add nothing to a distance and are left out.
+// levels. Columns that are the same in all rows add nothing to a distance and are omitted.
 func neighbours(d *ridge.Data, level []float64) *stat.Neighbours {
 	scale, _ := ridge.OfRows(d, ridge.Weights(d, ridge.DefaultOptions(d.P)), nil, 1).Scale()
 	var columns []int

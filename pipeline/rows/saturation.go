@@ -71,7 +71,7 @@ func (s *LoadVerdicts) Spans() []Span {
 	return out
 }
 
-// JudgeLoad returns the reason for which a run is left out of a fit, or an empty reason and the
+// JudgeLoad returns the reason for which a run is excluded from a fit, or an empty reason and the
 // saturated spans of a run that is kept.
 func JudgeLoad(run *trace.Run, dep *deploy.Deployment) (reason string, spans []Span) {
 	s := VerdictsOf(run, dep)

@@ -37,7 +37,7 @@ type Step struct {
 	In features.StepInput
 }
 
-// Reasons for which the batch of a step is unknown, beside those of package reconstruct.
+// Reasons for which the batch of a step is unknown, in addition to those of package reconstruct.
 const (
 	noRequests         reconstruct.Reason = "neither snapshots nor requests in the journeys account for it"
 	chunkedTotals      reconstruct.Reason = "totals do not determine the work of chunked prompts"

@@ -50,7 +50,7 @@ var StressSets = []struct {
 	{fewTokens, "1-4 tokens"},
 }
 
-// Table holds the training rows of one run and target, by column, in time
+// Table has the training rows of one run and target, by column, in time
 // order. All columns have Kept entries; X has Kept*P, row-major.
 type Table struct {
 	Run, Config string
@@ -95,7 +95,7 @@ type Table struct {
 // Row returns the features of row i.
 func (t *Table) Row(i int) []float64 { return t.X[i*t.P : (i+1)*t.P] }
 
-// IsOutlier reports whether row i is an outlier, which is compared with its prediction but left out
+// IsOutlier reports whether row i is an outlier, which is compared with its prediction but excluded
 // of largest errors.
 func (t *Table) IsOutlier(i int) bool { return t.Sets != nil && t.Sets[i]&Outlier != 0 }
 

@@ -17,7 +17,7 @@ const DefaultMaxRows = 500_000
 // leastMaxRows is the smallest limit accepted: every block of every cross-validation fold needs rows.
 const leastMaxRows = 1000
 
-// CheckMaxRows refuses a limit that is too small for a fit; 0 means no limit.
+// CheckMaxRows returns an error for a limit that is too small for a fit; 0 means no limit.
 func CheckMaxRows(n int) error {
 	if n != 0 && n < leastMaxRows {
 		return trace.Errorf(BadOption, "--max-rows: got %d, want 0 for all rows or at least %d", n, leastMaxRows)

@@ -258,7 +258,7 @@ func aroundNeighbours(points []float64, dim int, values []float64) []float64 {
 	return out
 }
 
-// scatterOfLogs returns the mean square of the values, the largest twentieth left out.
+// scatterOfLogs returns the mean square of the values, without the largest twentieth.
 func scatterOfLogs(v []float64) float64 {
 	squares := make([]float64, len(v))
 	for i, x := range v {

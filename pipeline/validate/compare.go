@@ -9,8 +9,8 @@ import (
 )
 
 // Compare fills one metric from samples in ms. Real and sim have one value per compared request in order
-// of arrival; paired says that real[i] and sim[i] are the same request. It returns nil when either side is
-// empty.
+// of arrival; paired is set if real[i] and sim[i] are the same request. It returns nil when either
+// side is empty.
 func Compare(real, sim []float64, paired bool) *result.Metric {
 	if len(real) == 0 || len(sim) == 0 {
 		return nil
@@ -57,8 +57,8 @@ func medianPairedError(real, sim []float64) float64 {
 	return stat.Median(e)
 }
 
-// pairedTrim is the share of the smallest and of the largest errors that a paired error leaves out: single
-// requests that queued on one side alone.
+// pairedTrim is the share of the smallest and of the largest errors that a paired error excludes:
+// single requests that queued on one side alone.
 const pairedTrim = 0.1
 
 // pairedError returns how far off the simulated times of the same requests are, in the mean of

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// crossSets are the coefficients of a fit that left out one block of time each (spec#cross-fitting).
+// crossSets are the coefficients that were each fitted without one block of time (spec#cross-fitting).
 type crossSets struct {
 	fits *result.CrossFits
 	sets []*coeff.Set // by block; nil: there are none
@@ -29,7 +29,7 @@ func crossSetsOf(set *coeff.Set, fit *result.Fit, o *Options) crossSets {
 	return c
 }
 
-// crossSetOf returns the set with the values that were learned without one block.
+// crossSetOf returns the set with the values that were fitted without one block.
 func crossSetOf(set *coeff.Set, f *result.CrossFit) *coeff.Set {
 	out := *set
 	out.Beta = withValues(set.Beta, f.Beta)

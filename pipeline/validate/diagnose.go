@@ -28,7 +28,7 @@ const (
 	// A term of the physics that removes nearPhysics of what the best term removes is named in its place:
 	// a ratio or a constant can stand in for anything.
 	nearPhysics = 0.75
-	// No term is named where another of the physics removes asGood of what it does.
+	// No term is named where another of the physics removes asGood of what that term removes.
 	asGood = 0.9
 )
 
@@ -437,9 +437,9 @@ func (s *scope) unseenErrorShare(set *coeff.Set) (share float64, slot int) {
 	return outside / total, slot
 }
 
-// isKnownDevice reports whether the fit saw the hardware of the scope, with the same figures and as many
-// devices. Only then do the trained ranges, which are times on that hardware, bound what the fit saw, and
-// can a single term be at fault.
+// isKnownDevice reports whether the fit had rows of the scope's hardware, with the same figures and
+// as many devices. Only then do the trained ranges, which are times on that hardware, bound the
+// times in the fit, and can a single term be at fault.
 func (s *scope) isKnownDevice(set *coeff.Set) bool {
 	d := s.runs[0].Deployment
 	return len(set.Configs) == 0 || slices.ContainsFunc(set.Configs, func(c coeff.Config) bool {

@@ -193,7 +193,7 @@ const (
 	seriesBins  = 200
 )
 
-// countClientRequests counts what clients saw, where nothing else was recorded.
+// countClientRequests counts the requests in client files, if nothing else was recorded.
 func countClientRequests(seen []trace.ObservedRequest, q *result.InspectRequests) {
 	q.Total = len(seen)
 	for i := range seen {
@@ -279,7 +279,7 @@ func countLosses(run *trace.Run) (result.InspectLosses, error) {
 	return l, nil
 }
 
-// addExtractLosses adds what only extraction saw.
+// addExtractLosses adds the losses that only extraction can count.
 func addExtractLosses(l *result.InspectLosses, e *result.ExtractRun) {
 	read := int(e.Records.Read)
 	dropped := 0

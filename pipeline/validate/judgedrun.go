@@ -19,7 +19,7 @@ import (
 type judgedRun struct {
 	stored
 	id       string
-	set      *coeff.Set // as it holds on the run's device
+	set      *coeff.Set // as it applies to the run's device
 	informs  string     // why its replay is not gated
 	capped   string     // why its replay is not gated unless it is of a closed loop
 	levels   []result.LevelHoldout

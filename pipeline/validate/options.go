@@ -30,7 +30,7 @@ type Options struct {
 	ThresholdsFrom map[string]string
 	ListGates      bool   // --gate list: the caller prints the gates and validates nothing
 	For            string // purpose that decides: steps, replay, waits, transfer or all; empty: see spec#verdict
-	MaxRows        int    // rows of steps judged, at most; 0: all of them, -1: as many as the fit learns from
+	MaxRows        int    // rows of steps judged, at most; 0: all of them, -1: as many as the fit uses
 	Workers        int    // 0: all cores; never changes a result
 	// Latency is the step time of replays: physics (that of the coefficients, the default) or roofline.
 	Latency  string
@@ -41,7 +41,7 @@ const (
 	noiseResidual   = "residual"
 	latencyPhysics  = "physics"
 	latencyRoofline = "roofline"
-	fitsRows        = -1 // MaxRows: as many as the fit learns from
+	fitsRows        = -1 // MaxRows: as many as the fit uses
 )
 
 // DefaultOptions returns those of the command line.
@@ -49,7 +49,7 @@ func DefaultOptions() Options {
 	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: noiseResidual, Latency: latencyPhysics, MaxRows: fitsRows}
 }
 
-// Check refuses options out of their range.
+// Check returns an error for options out of their range.
 func (o Options) Check() error {
 	_, err := o.resolve()
 	return err
@@ -99,8 +99,8 @@ func checkDelay(flag string, us *float64) error {
 	return nil
 }
 
-// checkSplit refuses a hold-out that the fit has seen: the training share may not be smaller than the
-// fit's.
+// checkSplit returns an error for a hold-out that was part of the fit: the training share may not
+// be smaller than the fit's.
 func checkSplit(fit *result.Fit, split float64) error {
 	if fit == nil || split >= fit.Options.Split {
 		return nil

@@ -30,7 +30,7 @@ func (j *job) limits() []Limits {
 }
 
 // tablesOf returns the tables of one target that are cleaned together: those of the training runs, or of
-// the test runs. Saturated runs are left out.
+// the test runs. Saturated runs are excluded.
 func (j *job) tablesOf(training bool, target string) []*rows.Table {
 	var tables []*rows.Table
 	for _, t := range j.runs {

@@ -17,7 +17,7 @@ const (
 	excludedFailed      = "failed"            // ended without success, and its client did not give up
 	excludedAborted     = "aborted"           // its client gave up
 	excludedUnfinished  = "unfinished"        // no end recorded
-	excludedUnknownLoad = "load_only"         // sent while requests that the file leaves out may have run
+	excludedUnknownLoad = "load_only"         // sent while requests that are not in the file may have run
 	excludedRejected    = "rejected_by_model" // the simulator could not serve it
 	excludedTraining    = "before_split"      // arrived in the training share
 	excludedUnrecorded  = "unrecorded"        // it left no journey and was rebuilt from what the steps count

@@ -1,13 +1,13 @@
 // Package validate compares a coefficient set with recordings of a real engine.
 //
-// [Run] takes recorded runs with their deployments ([Source]), a coefficient set and, where there is one,
-// the report of the fit that made it. It returns validation.json: errors, compared distributions, gates
+// [Run] takes recorded runs with their deployments ([Source]), a coefficient set and, if it exists,
+// the fit.json of the fit that made the set. It returns validation.json: errors, compared distributions, gates
 // and a verdict, as structs of package result. Three questions are asked, in this order:
 //
-//  1. Are the data fit to judge anything? [Inspect] counts losses, compares the clocks and runs the
-//     saturation checks. A saturated run is named in the result and left out of the gates.
-//  2. Does a step take as long as the coefficients predict? The recorded batches are given
-//     (teacher-forced), so that no queue can hide or amplify an error. The medians of measured over
+//  1. Can the recordings be compared with predictions at all? [Inspect] counts losses, compares the clocks and runs the
+//     saturation checks. A saturated run is named in the result and excluded from the gates.
+//  2. Does a step take as long as the coefficients predict? Each prediction is for the
+//     batch that was recorded (teacher-forced), so that errors do not add up over a queue. The medians of measured over
 //     predicted step time in blocks of seconds are the drift curve: it separates a machine that changed
 //     its speed from a model that is wrong.
 //  3. Do requests get the same TTFT, ITL and E2E when the coefficients drive the engine's clock? The
@@ -17,13 +17,13 @@
 //
 // A request arrives in the replay at API ARRIVED plus the predicted overhead, never at QUEUED: QUEUED is
 // stamped when the engine loop picks the request up, after a delay that the replay computes itself.
-// Requests that failed or were aborted load the simulator until their recorded end and are compared with
-// nothing.
+// Requests that failed or were aborted run in the simulator until their recorded end, because they slowed
+// the others down, but their own times are not compared.
 //
-// Thresholds, gates and verdicts are decided by package gate from the figures computed here.
+// Package gate compares the errors computed here with thresholds and decides the verdicts.
 //
-// Files: validate.go is the way of a validation; judgedrun.go has the steps of one run, configerrors.go
-// their errors; requests.go has the recorded requests, phase.go their replay, chance.go what chance alone
+// Files: validate.go runs the parts of a validation in order; judgedrun.go has the steps of one run,
+// configerrors.go their errors; requests.go has the recorded requests, phase.go their replay, chance.go what chance alone
 // does to it; diagnose.go finds the cause of a failure; inspect.go is the inspection before any fit.
 // Times are in us and stamps in ns on one clock per run, unless a name has another unit.
 package validate
@@ -52,7 +52,7 @@ type Source struct {
 	Config   string // key of its configuration
 	Stride   int    // one row in so many is judged; 0: Run decides for all sources
 	Load     func() (*trace.Run, *deploy.Deployment, error)
-	// Extracted are the findings of the extraction, which know what the files say of the server.
+	// Extracted are the findings of the extraction, which compared what the files state of the server.
 	Extracted []trace.Finding
 	Cached    *result.CachedShare   // estimate for prompts of which nothing else is known; nil: none
 	Levels    []result.LevelHoldout // load levels that are compared in place of requests; nil: requests
@@ -91,7 +91,7 @@ type job struct {
 	runs     []*judgedRun             // by source
 	entries  [][]result.ValidationRun // by source: one a phase and split
 	warnings []trace.Finding
-	refit    bool // the coefficients saw the hold-out too
+	refit    bool // the coefficients were fitted to the hold-out too
 	cross    crossSets
 	done     <-chan struct{}
 }

@@ -6,9 +6,9 @@
 // tokens. Two things are missing. This package derives them from other evidence, or rejects the run with
 // a hint at the option that would record them.
 //
-//   - When a pass began and ended. audit.go decides what the time of a pass may be taken from: precise
+//   - When a pass began and ended. audit.go decides which evidence gives the time of a pass: precise
 //     stamps of neighbouring lines, the elapsed time that the line states (lag.go finds whose batch it
-//     belongs to, constant.go what lies between passes), or stretches between whole seconds (ticks.go).
+//     belongs to, constant.go the time between two passes), or intervals between whole seconds (ticks.go).
 //     clock.go puts the passes on one clock, clients.go on that of the clients, and delays.go measures
 //     how long a chunk takes to reach them.
 //   - What ran in it. pass.go reads the counts, contexts.go fills in the contexts of decodes and the

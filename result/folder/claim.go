@@ -40,7 +40,7 @@ func Claim(dir string, force bool) (release func(), err error) {
 	}
 	return func() {
 		for _, d := range made {
-			if os.Remove(d) != nil { // it holds files
+			if os.Remove(d) != nil { // it has files
 				break
 			}
 		}

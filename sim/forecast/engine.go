@@ -18,7 +18,7 @@ const maxSteps = 32
 // arrive can lengthen a wait.
 const maxStretch = 10
 
-// State is what the caller knows of an engine when a router decides. Counts are of other requests
+// State is the state of an engine when a router decides. Counts are of other requests
 // than the one to be placed.
 type State struct {
 	Decodes       int64 // requests past their first token

@@ -7,7 +7,7 @@
 // [Workload.CloseSessions] waits for answers within sessions. [Point] and [Traffic] draw requests
 // from a few numbers.
 //
-// Data comes in as bytes; the package knows no paths. Times are in us of simulated time.
+// Data is passed as bytes; the package reads no files. Times are in us of simulated time.
 package workload
 
 import (
@@ -25,7 +25,7 @@ type Workload struct {
 	BaseNs int64
 	// Rows[i] is the row of the extracted run behind Requests[i].
 	Rows []int
-	// Notes are findings about what was assumed or left out.
+	// Notes are findings about what was assumed or omitted.
 	Notes []trace.Finding
 
 	rounds []round // of sessions, by request; nil: the format has none

@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// SchemaVersion is stored in every file. A reader refuses other versions.
+// SchemaVersion is stored in every file. A reader returns an error for other versions.
 const SchemaVersion = "1"
 
 // Metadata keys of a table file.

@@ -280,7 +280,7 @@ func parseInt(text string) (v int64, ok bool, err error) {
 }
 
 // column is one column of the CSV. text or number returns the field of a record for its values;
-// both are nil for a column that is not used, and for those that setField knows by name.
+// both are nil for a column that is not used, and for those that setField handles by name.
 type column struct {
 	name     string
 	text     func(*Record) *string

@@ -2,8 +2,9 @@
 // the other.
 //
 // [NewReader] reads the header, [Reader.Read] one [Record] after another. Counts are tokens and times us;
-// 0 and "" are unknown. A row that is no request is a [RowError], after which reading goes on. The reader
-// follows sessions whose prompts contain the earlier rounds, and fills ContextTokens of their records.
+// 0 and "" are unknown. A row that is no request is a [RowError], after which reading can continue.
+// The reader follows sessions whose prompts contain the earlier rounds, and fills ContextTokens of
+// their records.
 //
 // Columns have the meaning that BLIS's own reader and writer give them
 // (https://github.com/inference-sim/inference-sim, sim/workload/tracev2.go and replay.go).

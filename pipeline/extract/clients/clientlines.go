@@ -71,8 +71,8 @@ func parseClientLine(line []byte) (trace.ObservedRequest, error) {
 	return trace.ObservedRequest{}, errors.New(`got neither "id" nor "request_id"`)
 }
 
-// clientRequest returns a request of client_requests.jsonl. The server's usage goes before the
-// client's own counts.
+// clientRequest returns a request of client_requests.jsonl. The server's usage takes precedence
+// over the client's own counts.
 func (j *clientJSON) clientRequest() trace.ObservedRequest {
 	r := j.ObservedRequest
 	r.Source = sourceClient

@@ -5,9 +5,9 @@
 // Start at the two tables: requestFormats below lists the forms of requests and levelFormats in
 // levels.go those of load levels. A form is recognised by the beginning of the file, never by
 // its name, and each has a source file of its own. A Reader reads the client files of one run:
-// ReadFile for each file, then Finish, which joins what several files hold and looks for what
-// the tools are known to get wrong (traps.go, spec#client-traps). ReadLevels reads a single
-// file of load levels.
+// ReadFile for each file, then Finish, which joins the records of the files and checks for known
+// errors of the tools, such as timestamps that are missing or not what their name says (traps.go,
+// spec#client-traps). ReadLevels reads a single file of load levels.
 //
 // Stamps are int64 ns on the client's clock; durations are float64 us of requests and ms of
 // load levels. Every record that is read is kept, or dropped and counted with a reason and a

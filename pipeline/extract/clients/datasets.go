@@ -177,7 +177,7 @@ func aiperfDataset(doc map[string]any) dataset {
 	return dataset{true, max(0, system)}
 }
 
-// optNumberAt returns the first number at the paths; unlike numberAt it tells 0 from absent.
+// optNumberAt returns the first number at the paths; unlike numberAt it distinguishes 0 from absent.
 func optNumberAt(doc any, paths string) trace.Opt[float64] {
 	for path := range strings.SplitSeq(paths, ";") {
 		if path == "" {

@@ -40,7 +40,7 @@ var levelFormats = []source.Format[levelReader]{
 	{Name: "GuideLLM", Sniff: isNoObject, IsGuess: true, Read: readGuideTable},
 }
 
-// sniffLevels reports whether a file proves by its beginning that it holds load levels.
+// sniffLevels reports whether a file proves by its beginning that it contains load levels.
 func sniffLevels(head []byte) bool { return source.IsProven(levelFormats, head) }
 
 // Level is one load level of a benchmark: means over the requests that succeeded. A value of 0

@@ -35,7 +35,7 @@ type traceFile struct {
 }
 
 // readTraceV2 reads a file with header and rows, rows whose header is in a file of the same stem,
-// or that header, which holds no request.
+// or that header, which has no request.
 func (c *Reader) readTraceV2(file *clientFile) error {
 	src := file.src
 	header, err := c.findTraceHeader(file)

@@ -388,7 +388,7 @@ func (c *Reader) checkKVBlocks(dep *deploy.Deployment) {
 	if err != nil || dep.Engine.BlockSize < 1 || isEstimate {
 		return
 	}
-	// A request holds base + slope*time tokens from its first to its last token. An edge adds
+	// A request has base + slope*time tokens from its first to its last token. An edge adds
 	// these, or takes them away.
 	type edge struct{ ns, requests, base, slope float64 }
 	var edges []edge

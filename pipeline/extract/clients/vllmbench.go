@@ -15,7 +15,7 @@ import (
 )
 
 // This file reads the results of `vllm bench serve` and of SGLang's bench_serving, which began as
-// a copy of it (spec#wire-bench). With --save-detailed a result holds lists with one value for
+// a copy of it (spec#wire-bench). With --save-detailed a result has lists with one value for
 // each request; without, means over the requests that completed. Both tools append one document
 // a run to a file (--append-result, --output-file): each is a load of its own.
 
@@ -39,7 +39,7 @@ type benchResult struct {
 	hasDetails               bool  // one of the lists was there
 }
 
-// errNoDetails is a result that holds means only.
+// errNoDetails is the error of a result that has means only.
 var errNoDetails = errors.New("got a vllm bench result without its requests")
 
 // readBenchResults reads the requests of every result in a file, or the load levels if the first
@@ -142,7 +142,7 @@ func (b *benchResult) decode(w walker) error {
 	})
 }
 
-// checkLengths refuses lists that do not belong together.
+// checkLengths returns an error for lists that do not belong together.
 func (b *benchResult) checkLengths() error {
 	if !b.hasDetails {
 		return errNoDetails

@@ -1,9 +1,10 @@
-// Package enginelog reads what an inference engine writes of itself: the passes of its model
-// (trace.Iteration) from log lines and from forward-pass traces, the events of its KV cache
-// (trace.KVEvent), and its metrics.
+// Package enginelog reads the records that an unmodified inference engine writes: its forward passes
+// (trace.Iteration, a pass for short) from log lines and from forward-pass traces, the events of its
+// KV cache (trace.KVEvent), and its metrics.
 //
-// Passes are read by Lives, which turns files of either kind into one table for each life of
-// each engine. lines.go reads log lines by the table lineForms (vLLM, SGLang, TensorRT-LLM);
+// A life is the time from one start of an engine to its end; a log that was appended to after a
+// restart has several. Lives turns files of passes into one table for each life of each engine.
+// lines.go reads log lines by the table lineForms (vLLM, SGLang, TensorRT-LLM);
 // fpm.go reads forward-pass traces; stamp.go and wrapped.go read the times and the JSON that log
 // collectors put around a line. KVCollector collects KV events (kvevents.go). ReadCounters and
 // ReadSnapshot read an answer of /metrics (metrics.go).

@@ -272,7 +272,7 @@ func (r *fpmReader) readVariance() trace.Opt[float64] {
 	return trace.Some(v)
 }
 
-// checkRecord refuses a line that is no pass of this schema.
+// checkRecord records a fault for a line that is no pass of this schema.
 func (r *fpmReader) checkRecord() {
 	const mostUs = 1e12
 	us := r.it.ElapsedUs

@@ -127,7 +127,7 @@ func newLogDecoder() source.Decoder[*passLines] {
 	return &logDecoder{passDecoder: newPassDecoder()}
 }
 
-// HasPass reports whether a line holds a pass of an engine.
+// HasPass reports whether a line contains a pass of an engine.
 func HasPass(line []byte) bool {
 	out := &passLines{}
 	newLogDecoder().Line(line, out)

@@ -7,18 +7,18 @@
 // steps, or the single span of an unmodified vLLM. Spans of other programs are decoded far enough
 // to be counted.
 //
-// A line of JSON takes this path:
+// A line of JSON is decoded in these files, in order:
 //
 //	decoder.go     the interface to package source
 //	wrapper.go     arrays of documents and Tempo's answers are unwrapped
 //	json.go        one pass over the bytes; keys in any order and spelling
-//	quick.go       attributes in the form that every exporter writes, compared as whole stretches of text
+//	quick.go       attributes in the form that every exporter writes, compared as text without parsing
 //	attributes.go  the attributes that a table needs, each with a numbered slot
 //	build.go       events and attributes become rows, or drops with a reason
 //	span.go        the result
 //
 // A protobuf message is checked as a whole, its nesting included, before proto.go reads it in place.
-// Its events go through build.go as well, so both forms of a span give equal results. Tests compare
+// Its rows are made by build.go too, so both forms of a span give equal results. Tests compare
 // both readers with OpenTelemetry's own decoders.
 //
 // Stamps are int64 nanoseconds, durations of stock spans float64 microseconds. A broken message

@@ -126,7 +126,7 @@ func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 }
 
 // Account returns the sums of the cached tokens of the requests of each phase, phases in the order
-// of time. engine 0 stands for all requests; otherwise, counted from 1, for those of one engine.
+// of time. engine 0 means all requests; otherwise, counted from 1, for those of one engine.
 func (g *Pairing) Account(engine int64) []result.CachedTokens {
 	var out []result.CachedTokens
 	phases := map[string]int{} // index of out

@@ -236,7 +236,7 @@ func (m *matcher) earliestEnd(x *match, limit int) int {
 }
 
 // markExchanged marks match i if a period up to skipped places further on in the other direction
-// also fits its stretches. Then the same holds for the next match in the direction, whose period
+// also fits its stretches. Then the same is true of the next match in the direction, whose period
 // may be another one too.
 func (m *matcher) markExchanged(found []match, isOpen []bool, i, direction, skipped int) {
 	for ; i >= 0 && i < len(found); i += direction {

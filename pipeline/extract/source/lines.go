@@ -55,7 +55,7 @@ func (l *Lines[T]) Number(before int64) {
 }
 
 // LineDecoder has the methods that all [Decoder]s of lines share. The function returns the field of
-// a row that holds the row's line number.
+// a row in which its line number is stored.
 type LineDecoder[T any] func(*T) *int64
 
 // Records returns an empty list for the records of one batch.

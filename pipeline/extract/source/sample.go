@@ -75,7 +75,7 @@ func (s *Stamps) See(ns int64) {
 }
 
 // bounds returns the range of stamps that are no strays: from StrayNs before the 1st to StrayNs after
-// the 99th percentile. If there are few stamps, the first and the last in order are left out
+// the 99th percentile. If there are few stamps, the first and the last in order are excluded
 // instead.
 func (s *Stamps) bounds() (from, to int64) {
 	if s.n == 0 {

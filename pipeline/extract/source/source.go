@@ -177,7 +177,7 @@ func (g *expansionGuard) Read(p []byte) (int, error) {
 		return 0, g.s.Errorf(files.TooLarge, "expands to more than %.0f MB and %d times its size (--max-expansion)",
 			files.FreeExpansion/1e6, most)
 	}
-	if err == io.ErrUnexpectedEOF { // a caller of io.ReadFull could not tell it from a short read
+	if err == io.ErrUnexpectedEOF { // a caller of io.ReadFull could not distinguish it from a short read
 		err = errCut
 	}
 	return n, err

@@ -16,7 +16,7 @@ import (
 
 // This file estimates which share of the prompt tokens came from the prefix cache where nothing states it
 // (spec#cached-share). A cached token costs no prefill, so that the share is one more parameter of the fit:
-// it and the cost of a prompt token are told apart by what the prior knows of that cost, by attention over
+// it and the cost of a prompt token are separated by the prior of that cost, by attention over
 // long prompts, and by the engine's capacity.
 
 // shareEstimate is the estimate in a fit of the share c of prompt tokens that came from the prefix

@@ -138,7 +138,7 @@ type collection struct {
 	config     string             // its key
 	runs       []result.FitRun
 	loads      []*Load
-	whole      []*Load // the loads of requests that teach, with all of their requests
+	whole      []*Load // the loads of requests to which the coefficients are fitted, with all of their requests
 	// held are the loads that validate the fit: those of held-out runs, or else the fitted
 	// loads with only their last arrivals compared.
 	held         []*Load

@@ -152,7 +152,7 @@ func (m *model) setOf(values []float64) *coeff.Set {
 	return &set
 }
 
-// coefficientOf returns the coefficient in the set that free column k stands for.
+// coefficientOf returns the coefficient in the set of free column k.
 func (m *model) coefficientOf(set *coeff.Set, k int) *coeff.Coefficient {
 	j := m.free[k]
 	if j < m.columns.step {

@@ -269,14 +269,17 @@ func (o *occupancy) freeColumns(x []float64) []float64 {
 	return free
 }
 
-// setNamed sets a free column by its name, if it is free.
+// setNamed sets the entry of the column of that name in a row of the free columns. Does nothing if
+// the column is fixed.
 func (m *model) setNamed(row []float64, name string, v float64) {
 	if k := slices.Index(m.names, name); k >= 0 {
 		row[k] = v
 	}
 }
 
-// setOverhead sets the features of the overhead of a request in the free columns.
+// setOverhead sets, in a row of the free columns (the coefficients that are fitted), the features of
+// the API overhead of request i: the constant, and the term in prompt tokens if the feature space
+// can compute it.
 func (o *occupancy) setOverhead(i int, free []float64) {
 	o.m.setNamed(free, "overhead/base_bias", 1)
 	alpha := make([]float64, o.m.columns.overhead)

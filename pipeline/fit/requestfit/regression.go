@@ -89,7 +89,7 @@ const madToSD = 1.4826
 
 // evidence returns the weighted sum of the rows at a candidate. The weights are inverse
 // variances, so that the sum is the information itself. The errors within a time
-// block are correlated, because requests share steps; the design effect says by how
+// block are correlated, because requests share steps; the design effect states by how
 // much that reduces the information.
 func (r *regression) evidence(values []float64) evidence {
 	n := len(r.m.free)

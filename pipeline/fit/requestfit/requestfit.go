@@ -1,23 +1,25 @@
-// Package requestfit makes coefficients from what requests experienced when the
-// steps of the engine were not traced: a client's timings, stock spans, or the
-// means that a benchmark printed of a few load levels (spec#request-level).
+// Package requestfit fits coefficients to measured times of requests when the
+// steps of the engine were not traced: a client's timings, stock spans (those of
+// an unmodified vLLM), or the means that a benchmark printed of a few load levels
+// (spec#request-level).
 //
-// A Load is what one engine was asked in one stretch of time and what its
-// clients measured; of a load level only means are known (Point). Fit takes
-// loads of one configuration and a Prior, and goes through these steps:
+// A Load is the requests that arrived at one engine in one interval of time and
+// the times that its clients measured; of a load level only means are known
+// (Point). Fit takes loads of one configuration and a Prior, in these steps:
 //
 //  1. A regression without any replay: the clients' stamps show which requests
-//     were decoding when, which gives a first estimate of what that cost
+//     were decoding when, which gives a first estimate of the coefficients
 //     (occupancy.go, regression.go).
 //  2. Gauss-Newton through the simulator. For a given schedule every time of a
 //     request is a linear function of the coefficients, so that one replay gives
 //     residuals and exact derivatives (newton.go).
-//  3. Optionally a derivative-free search of the directions that were learned,
-//     kept only if held-out loads agree (search.go).
-//  4. Recordings simulated with the answer show its bias and its uncertainty
-//     (repeats.go, scatter.go).
-//  5. A description: which directions the data decide, which the prior
-//     (answer.go).
+//  3. Optionally a derivative-free search along those directions in coefficient
+//     space that the data determine. Its answer is used only if it also lowers the
+//     error of loads that were held out (search.go).
+//  4. The bias and the uncertainty of the answer, from fits to recordings that were
+//     simulated with it (repeats.go, scatter.go).
+//  5. A description: which directions in coefficient space the data determine, and
+//     which the prior (answer.go).
 //
 // Requests and Points are fit.Evidence: they make the loads of recorded runs, fit
 // them, and validate the answer on requests that were held out. Inspect reports,

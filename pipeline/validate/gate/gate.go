@@ -1,11 +1,11 @@
-// Package gate holds the acceptance tests of a coefficient set: one table with an entry a gate
-// (table.go), what each compares, and the verdicts that follow.
+// Package gate has the acceptance tests of a coefficient set, called gates: a table of all gates
+// (table.go), the comparisons they make, and the verdicts that follow from their results.
 //
 // A gate compares one number with one threshold in one scope: a configuration, a test run, a
 // replayed run, or everything ("all"). [All] lists the gates. [NewRules] applies the thresholds that
-// a user gave, and [Rules.Decide] fills the gates and verdicts of a validation from the other
-// documents alone: errors of steps and delays, compared replays, the report of the fit. It reads no
-// recording, so the same documents always give the same verdict.
+// a user gave, and [Rules.Decide] fills the gates and verdicts of a validation from
+// documents alone: the errors of steps and delays and the compared replays in validation.json, and
+// fit.json. It reads no recording, so the same documents always give the same verdict.
 //
 // A gate without enough data has no value and no result. A required one makes the verdict
 // "insufficient", which is not a pass (spec#gates, spec#verdict).
@@ -23,7 +23,7 @@ import (
 )
 
 // Gate is one acceptance test. Exactly one kind of value function is set, or two where a test run of
-// an unseen configuration is compared like a configuration that was left out of the fit.
+// an unseen configuration is compared like a configuration that was held out of the fit.
 type Gate struct {
 	Name      string   `json:"name"`
 	Op        string   `json:"op"` // value Op Threshold passes: <, <=, > or >=
@@ -97,14 +97,14 @@ type reading struct {
 	optional bool        // without a value the verdict is not affected
 }
 
-// leftOutValue is a value for each configuration that cross-validation left out of the fit of a model.
+// leftOutValue is a value for each configuration that cross-validation held out of the fit of a model.
 type leftOutValue struct {
 	model     string // beta, or an alpha target
 	value     func(*result.Loco) *float64
 	ofWindows bool // the value is made of windows of ten seconds
 }
 
-// replayValue is a value of each replayed run, phase and split that the coefficients never saw
+// replayValue is a value of each replayed run, phase and split that was held out of the fit
 // (spec#held-out-replay).
 type replayValue struct {
 	metric func(*result.Metrics) *result.Metric

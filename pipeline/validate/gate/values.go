@@ -99,7 +99,7 @@ func ofWaits(part func(*result.TargetErrors) *result.RegimeErrors, value func(*r
 // longDelays returns the requests that were held up for a second or longer.
 func longDelays(e *result.TargetErrors) *result.RegimeErrors { return e.Long }
 
-// instantDelays returns the requests that found nobody waiting.
+// instantDelays returns the requests that arrived when no other one waited.
 func instantDelays(e *result.TargetErrors) *result.RegimeErrors {
 	for i := range e.Regimes {
 		if e.Regimes[i].Regime == "idle" {
@@ -182,7 +182,8 @@ func worstMAPE(v *result.Validation) (reading, bool) {
 	return worst, true
 }
 
-// pooledBias returns the bias of all steps together, beside those of each of several configurations.
+// pooledBias returns the bias of all steps together, in addition to those of each of several
+// configurations.
 func pooledBias(v *result.Validation) (reading, bool) {
 	configs, unseen := 0, 0
 	for i := range v.Configs {

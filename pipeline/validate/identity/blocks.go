@@ -20,7 +20,7 @@ const (
 	gib           = 1 << 30
 )
 
-// hasPlainBlocks reports whether a request of n tokens holds ceil(n / block size) blocks: one kind of
+// hasPlainBlocks reports whether a request of n tokens has ceil(n / block size) blocks: one kind of
 // cache for all layers.
 func (f *facts) hasPlainBlocks() bool {
 	pool, ok := f.dep.Model.Layers().KVPool(f.dep.Parallel(), f.dep.Engine.BlockSize)

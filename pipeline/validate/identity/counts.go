@@ -65,7 +65,7 @@ func (f *facts) countSnapshots() error {
 		c.usedSteps++
 		off := 0.0
 		switch {
-		case used < largest: // shared blocks are counted once; each request holds its own at least
+		case used < largest: // shared blocks are counted once; each request has its own at least
 			off = float64(largest - used)
 		case used > allocated+blockSlack*rows+blockSlack:
 			off = float64(used - allocated)
@@ -251,7 +251,7 @@ func journeyTokens(f *facts) reading {
 	return r
 }
 
-// mostRebuilt is how many steps are rebuilt a second time, beside those of the rows.
+// mostRebuilt is how many steps are rebuilt a second time, in addition to those of the rows.
 const mostRebuilt = 1 << 20
 
 // countedContradictions returns a reading of the contradictions that the rebuilding of the rows

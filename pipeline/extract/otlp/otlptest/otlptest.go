@@ -186,7 +186,7 @@ func Stock(n int64, id string) Span {
 	}
 }
 
-// Request returns a line of a dump that holds request n alone: its API and core
+// Request returns a line of a dump with request n alone: its API and core
 // span and a step span with its two steps.
 func Request(n int64) string {
 	start := n * 1e8
