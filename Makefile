@@ -1,5 +1,6 @@
 # make check   what CI runs (.ci/run), with the race detector, and generated files
 # make suite-cost prints the CPU seconds of each package's tests and of the ten dearest tests
+# make mutate  puts N faults into the packages that changed since SINCE and prints those that no test notices, for at most MINUTES
 # make demo    the README's first command
 # make eval    slow evaluations that print accuracy figures
 # make eval-real judges kernels and corrections on every public real set and rewrites docs/accuracy.md
@@ -19,7 +20,7 @@ GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test suite-cost demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release image walk advisories
+.PHONY: check test suite-cost mutate demo eval eval-real models-table eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release image walk advisories
 
 test:
 	$(GO) test ./...
@@ -36,6 +37,9 @@ check:
 
 suite-cost:
 	.ci/suite-cost
+
+mutate:
+	.ci/mutate
 
 generate:
 	$(GO) generate ./...

@@ -33,8 +33,15 @@ func isComplete(s *trace.Step, snaps []trace.Snapshot) bool {
 	return scheduled == s.ScheduledTokens
 }
 
-// sameMembers reports whether two batches have the same members. It sorts both.
+// sameMembers reports whether two batches have the same members. It may sort both. Journeys and
+// snapshots mostly list requests in the same order.
 func sameMembers(a, b []trace.Member) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	if slices.Equal(a, b) {
+		return true
+	}
 	order := func(x, y trace.Member) int { return cmp.Compare(x.CoreID, y.CoreID) }
 	slices.SortFunc(a, order)
 	slices.SortFunc(b, order)
@@ -55,27 +62,37 @@ type prefixHits struct{ v10, v11 float64 }
 // surveySnapshots returns the survey of a run, after it has read all snapshots once.
 func surveySnapshots(run *trace.Run) (*snapshotSurvey, error) {
 	s := &snapshotSurvey{hits: map[string]prefixHits{}}
-	isSeen := make(map[string]bool, len(run.Requests)) // false for a core span not yet in a snapshot
+	const (
+		hasSpan = 1 << iota // a core span
+		isSeen              // a snapshot
+		hasHits             // a snapshot with scheduled tokens
+	)
+	found := make(map[string]uint8, len(run.Requests)) // what was found of a request, by core id
 	for i := range run.Requests {
 		if id := run.Requests[i].CoreID; id.OK {
-			isSeen[id.V] = false
+			found[id.V] = hasSpan
 		}
 	}
 	var lengths []float64
 	err := run.EachSnapshot(func(q *trace.Snapshot) {
-		seen, hasSpan := isSeen[q.CoreID]
-		if !seen {
-			isSeen[strings.Clone(q.CoreID)] = true // q.CoreID is part of a larger page
+		was := found[q.CoreID]
+		now := was | isSeen
+		if q.ScheduledTokens > 0 {
+			now |= hasHits
+		}
+		if now == was {
+			return
+		}
+		id := strings.Clone(q.CoreID) // q.CoreID is part of a larger page
+		found[id] = now
+		if was&isSeen == 0 {
 			lengths = append(lengths, float64(q.PromptTokens))
-			if !hasSpan {
+			if was&hasSpan == 0 {
 				s.unknown++
 			}
 		}
-		if q.ScheduledTokens == 0 {
-			return
-		}
-		if _, known := s.hits[q.CoreID]; !known {
-			s.hits[strings.Clone(q.CoreID)] = prefixHits{
+		if now&hasHits > was&hasHits {
+			s.hits[id] = prefixHits{
 				v10: prefixHit10(q.BlocksCached, q.BlocksAllocated),
 				v11: prefixHit11(q),
 			}

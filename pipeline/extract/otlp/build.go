@@ -21,6 +21,9 @@ type builder struct {
 	rows     *StepRows // rows of the span being read; unused ones are kept for the next span
 	journey  []trace.JourneyEvent
 
+	lastName  string // of the schema's event that was looked up last
+	lastEvent EventName
+
 	// Where coreID looks first for the request of a snapshot:
 	stepFrom int // index in rows at which the snapshots of the latest step begin
 	guess    int // index of the previous step's snapshot that likely has the same request
@@ -108,6 +111,19 @@ func (b *builder) beginSpan() {
 	b.sp.reset(spanRequestID)
 }
 
+// eventOf returns the event of a name, if the schema has it. Most events have the name of the one before.
+func (b *builder) eventOf(name []byte) (EventName, bool) {
+	if b.lastName != "" && string(name) == b.lastName {
+		return b.lastEvent, true
+	}
+	e, ok := eventByName[string(name)]
+	if ok {
+		b.lastName = e.String()
+		b.lastEvent = e
+	}
+	return e, ok
+}
+
 // drop records that an event of the span was dropped.
 func (b *builder) drop(e EventName, why string) {
 	msg := e.String() + ": " + why
@@ -121,7 +137,7 @@ func (b *builder) drop(e EventName, why string) {
 
 // addNamedEvent adds the event whose attributes are in b.ev.
 func (b *builder) addNamedEvent(name []byte, wallNs int64) {
-	e, ok := eventByName[string(name)]
+	e, ok := b.eventOf(name)
 	if !ok {
 		before := len(b.cur.Others)
 		b.cur.Others = countName(b.cur.Others, b.intern(name), 1)

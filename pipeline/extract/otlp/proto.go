@@ -139,7 +139,7 @@ func readEvent(data []byte, b *builder) {
 			wallNs = f.num
 		case 2:
 			name = f.data
-			if known, ok := eventByName[string(name)]; ok {
+			if known, ok := b.eventOf(name); ok {
 				b.ev.next = firstSlot[known]
 			}
 		case 3:
