@@ -10,11 +10,17 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// mostFromPrior is the largest error of the library's prior, as a multiple of the error without a
+// prior, at which the prior is kept.
+const mostFromPrior = 1.5
+
 // ChooseRecipe compares the step time under the options o, whose prior is the library's, with that
 // of spec 1.1 without a prior, and returns the options that predict held-out configurations better,
 // or held-out blocks of time if there is one configuration (spec#recipe-choice). The library's
-// prior is given up only for a gain above the standard error of the differences, because it also
-// covers what the recorded loads do not show. The hold-out takes no part in the choice.
+// prior is given up only if its error is mostFromPrior times as large and the gain above the
+// standard error of the differences, because it also covers what the recorded loads do not show:
+// blocks of one recording are alike, and a model that follows them more closely can be far off at
+// another load. The hold-out takes no part in the choice.
 func ChooseRecipe(ctx context.Context, sources []Source, o Options) (Options, []result.RecipeScore, error) {
 	plain := o
 	plain.Prior = PriorZero
@@ -34,8 +40,9 @@ func ChooseRecipe(ctx context.Context, sources []Source, o Options) (Options, []
 	for k := range gain {
 		gain[k] = parts[0][k] - parts[1][k]
 	}
+	isLarge := stat.Mean(parts[0]) > mostFromPrior*mostFromPrior*stat.Mean(parts[1]) // scores are squares
 	best := 0
-	if stat.Mean(gain) > stat.StdErr(gain) {
+	if isLarge && stat.Mean(gain) > stat.StdErr(gain) {
 		best = 1
 	}
 	scores[best].Chosen = true

@@ -10,7 +10,7 @@ import (
 )
 
 // TestRecipeIsChosenByHeldOutData: with two configurations they are held out in turn, with one blocks
-// of time are. The library's prior is left only for a smaller error.
+// of time are. The library's prior is left only for a much smaller error.
 func TestRecipeIsChosenByHeldOutData(t *testing.T) {
 	demo := SourcesOf(t, filepath.Join(repo.Root(t), "testdata", "traces", "demo"))
 	for _, c := range []struct {

@@ -264,6 +264,15 @@ func recipeCases(t *testing.T) []recipeCase {
 			together[model] = append(together[model], src)
 		}
 	}
+	wrong := [][2]string{{"a100", "h100"}, {"h100", "a100"}, {"b200", "a100"}}
+	for _, gpus := range wrong {
+		for _, src := range together[gpus[0]] {
+			src.Deployment.Hardware = together[gpus[1]][0].Deployment.Hardware
+			cases = append(cases,
+				recipeCase{name: src.ID + ", described as " + gpus[1], split: rows.DefaultSplit, sources: []Source{src}},
+				recipeCase{name: src.ID + ", described as " + gpus[1] + ", few rows", split: fewRows, sources: []Source{src}})
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(together)) {
 		cases = append(cases, recipeCase{name: name + ", together", split: rows.DefaultSplit, sources: together[name]})
 	}
