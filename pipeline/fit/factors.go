@@ -1,7 +1,6 @@
 package fit
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -22,10 +21,9 @@ func Deployments(s *Solved, label []string, out *result.Model) {
 	}
 	byRun := totalsByRun(s)
 	logs := logsOfTotals(byRun)
-	if len(s.Pool.Configs) == 1 {
-		for r, level := range levelByRun(s) {
-			logs[r] = [2]float64{math.Log(level), math.Log(level)}
-		}
+	if len(s.Pool.Runs) == 1 {
+		level := math.Log(typicalLevel(s))
+		logs[0] = [2]float64{level, level}
 	}
 	poolFactors(s, label, byRun, logs, out)
 }
@@ -218,52 +216,42 @@ const (
 	leastBlocks  = 3 // fewer have no useful median
 )
 
-// levelByRun returns the factor of each run in a fit of one configuration. The fit has balanced its
-// terms itself, so that one factor suffices: the median over blocks of 20 s of measured/predicted sums,
-// weighted by the predicted time (spec#factors). Within a block, and so within a request, sums are
-// right, and slow spells do not raise the predictions of all other time, as they would in a sum over
-// the run.
-func levelByRun(s *Solved) []float64 {
-	type block struct{ measured, predicted float64 }
-	blocks := make([]map[int64]*block, len(s.Pool.Runs))
-	startNs := make([]int64, len(blocks))
-	for i, r := range s.Train.Run {
-		if blocks[r] == nil {
-			blocks[r] = map[int64]*block{}
-			startNs[r] = s.Train.Time[i] // rows of a run are in time order
+// typicalLevel returns the factor of a run that is fitted alone. The fit has balanced its terms itself,
+// so that one factor suffices: the median over blocks of 20 s of measured/predicted sums, weighted by the
+// predicted time (spec#factors). Within a block, and so within a request, sums are right, and slow spells
+// do not raise the predictions of all other time, as they would in a sum over the run.
+func typicalLevel(s *Solved) float64 {
+	var measured, predicted []float64 // us, by block
+	var measuredUs, predictedUs float64
+	last := int64(-1)
+	for i, ns := range s.Train.Time { // in time order
+		at := (ns - s.Train.Time[0]) / levelBlockNs
+		if at != last {
+			measured = append(measured, 0)
+			predicted = append(predicted, 0)
+			last = at
 		}
-		at := (s.Train.Time[i] - startNs[r]) / levelBlockNs
-		b := blocks[r][at]
-		if b == nil {
-			b = &block{}
-			blocks[r][at] = b
-		}
-		b.measured += s.Train.Y[i]
-		b.predicted += ridge.Dot(s.Train.Row(i), s.Fit.Beta)
+		pred := ridge.Dot(s.Train.Row(i), s.Fit.Beta)
+		k := len(measured) - 1
+		measured[k] += s.Train.Y[i]
+		predicted[k] += pred
+		measuredUs += s.Train.Y[i]
+		predictedUs += pred
 	}
-	levels := make([]float64, len(blocks))
-	for r, byTime := range blocks {
-		var ratios, weights []float64
-		var whole block
-		for _, at := range slices.Sorted(maps.Keys(byTime)) {
-			b := byTime[at]
-			whole.measured += b.measured
-			whole.predicted += b.predicted
-			if b.predicted > 0 {
-				ratios = append(ratios, b.measured/b.predicted)
-				weights = append(weights, b.predicted)
-			}
-		}
-		switch {
-		case !(whole.predicted > 0):
-			levels[r] = 1
-		case len(ratios) < leastBlocks:
-			levels[r] = whole.measured / whole.predicted
-		default:
-			levels[r] = stat.WeightedMedian(ratios, weights)
+	if !(predictedUs > 0) {
+		return 1
+	}
+	var ratios, weights []float64
+	for k, pred := range predicted {
+		if pred > 0 {
+			ratios = append(ratios, measured[k]/pred)
+			weights = append(weights, pred)
 		}
 	}
-	return levels
+	if len(ratios) < leastBlocks {
+		return measuredUs / predictedUs
+	}
+	return stat.WeightedMedian(ratios, weights)
 }
 
 // splitPrompt divides the prediction of a row into that of the terms of prompt work and that of the

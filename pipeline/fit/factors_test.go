@@ -63,3 +63,27 @@ func TestLearnFactorsByHand(t *testing.T) {
 		t.Error("an unknown device has a factor")
 	}
 }
+
+// TestTypicalLevelIsOfMostOfTheTime: a run whose machine is slow for a fifth of the time has the level of
+// the rest, and a short one that of its sums.
+func TestTypicalLevelIsOfMostOfTheTime(t *testing.T) {
+	solved := func(seconds int) *Solved {
+		d := &ridge.Data{P: 1}
+		for at := range seconds {
+			y := 1100.0
+			if at < seconds/5 {
+				y = 1500
+			}
+			d.X = append(d.X, 1)
+			d.Y = append(d.Y, y)
+			d.Time = append(d.Time, 1e15+int64(at)*1e9)
+		}
+		return &Solved{Train: d, Fit: ridge.Fit{Beta: []float64{1000}}}
+	}
+	if got := typicalLevel(solved(200)); math.Abs(got-1.1) > 1e-12 {
+		t.Errorf("200 s: level %v, want 1.1", got)
+	}
+	if got := typicalLevel(solved(40)); math.Abs(got-1.18) > 1e-12 {
+		t.Errorf("40 s: level %v, want 1.18", got)
+	}
+}

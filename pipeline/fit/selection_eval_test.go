@@ -38,7 +38,7 @@ type runFactors int
 const (
 	ofNothing runFactors = iota // there are none
 	ofSums                      // the sums of its decode steps and of its others
-	ofBlocks                    // of one configuration the sum of a typical block of time
+	ofBlocks                    // of a run fitted alone the sum of a typical block of time
 )
 
 var stepRules = []stepRule{
