@@ -127,8 +127,12 @@ func writeTraceV2(t *testing.T, dir string, res *sim.Result) {
 		r := &res.Requests[i]
 		m := r.Measured()
 		first := r.ArrivalUs + int64(m.TTFTUs)
+		last := first
+		if r.OutputTokens > 1 { // else there is no span
+			last += int64(m.SpanUs)
+		}
 		fmt.Fprintf(&b, "%d,,0,true,%d,%d,%d,%d,%d,%d,%d,%d,ok\n", i, r.PromptTokens, r.OutputTokens, r.PromptTokens,
-			r.ArrivalUs, r.ArrivalUs, first, first+int64(m.SpanUs), r.OutputTokens)
+			r.ArrivalUs, r.ArrivalUs, first, last, r.OutputTokens)
 	}
 	repo.Write(t, b.String(), dir, "trace.csv")
 }
