@@ -36,9 +36,10 @@ func (m *scattered) StepUs(b *sim.Batch) (float64, error) {
 var scatters = []scattered{{sigma: 0.1}, {sigma: 0.12}, {sigma: 0.07, rho: 0.9}, {sigma: 0.05, rho: 0.97}}
 
 // TestEvalReplayGates plants servers whose residuals scatter. The gates of the replay alone pass
-// the model that made the recording in 95 of 100, and fail a wrong one in 90 of 100 of those
-// where chance stays below every threshold; where the KV cache is nearly full, small differences
-// grow and chance often does not, but the right model is not failed for it.
+// the model that made the recording in 95 of 100, and fail a wrong one in 90 of 100; where the KV
+// cache is nearly full, small differences grow, and some recordings decide nothing, but the right
+// model is not failed for it. Every recording counts, also where chance reaches a threshold: the
+// paired errors, which chance hardly moves, decide there too.
 func TestEvalReplayGates(t *testing.T) {
 	repo.NeedEval(t)
 	slower := func(set *coeff.Set, _ *deploy.Deployment) {
@@ -48,33 +49,27 @@ func TestEvalReplayGates(t *testing.T) {
 	}
 	half := func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.KVBlocksGPU.V /= 2 }
 	for _, c := range []struct {
-		name                                                string
-		pressed                                             bool
-		change                                              func(*coeff.Set, *deploy.Deployment)
-		leastPassed, mostFailed, leastDecided, leastOfThose int // of 100
+		name                                 string
+		pressed                              bool
+		change                               func(*coeff.Set, *deploy.Deployment)
+		leastPassed, leastFailed, mostFailed int // of 100
 	}{
-		{"the right model", false, nil, 95, 5, 0, 0},
-		{"the right model, KV cache nearly full", true, nil, 0, 5, 0, 0},
-		{"all step times x1.3", false, slower, 0, 100, 50, 90},
-		{"half the KV blocks, nearly full", true, half, 0, 100, 25, 90},
+		{"the right model", false, nil, 95, 0, 5},
+		{"the right model, KV cache nearly full", true, nil, 70, 0, 5},
+		{"all step times x1.3", false, slower, 0, 90, 100},
+		{"half the KV blocks, nearly full", true, half, 0, 90, 100},
 	} {
 		passed := 0
 		failed := 0
-		decided := 0
-		ofThose := 0
 		for k := range simulations {
 			v := plantedVerdict(t, uint64(k), c.pressed, c.change)
-			pass, fail, below := judgedByReplay(v.Gates)
+			pass, fail := judgedByReplay(v.Gates)
 			passed += one(pass)
 			failed += one(fail)
-			decided += one(below)
-			ofThose = ofThose + one(below && fail)
 		}
-		fmt.Printf("%-38s of %d: %3d pass, %3d fail; chance is below every threshold in %3d, of which %3d fail\n", c.name, simulations,
-			passed, failed, decided, ofThose)
-		if passed < c.leastPassed || failed > c.mostFailed || decided < c.leastDecided || 100*ofThose < c.leastOfThose*decided {
-			t.Errorf("%s: want at least %d passed, at most %d failed, at least %d decided and %d %% of those failed", c.name, c.leastPassed,
-				c.mostFailed, c.leastDecided, c.leastOfThose)
+		fmt.Printf("%-38s of %d: %3d pass, %3d fail\n", c.name, simulations, passed, failed)
+		if passed < c.leastPassed || failed < c.leastFailed || failed > c.mostFailed {
+			t.Errorf("%s: want at least %d passed, %d to %d failed", c.name, c.leastPassed, c.leastFailed, c.mostFailed)
 		}
 	}
 }
@@ -104,18 +99,16 @@ func plantedVerdict(t *testing.T, k uint64, pressed bool, change func(*coeff.Set
 	return validateValidate(t, set, []Source{sourceOf(run, &believed, false)}, o)
 }
 
-// judgedByReplay says whether all replay gates pass, whether one fails, and whether chance is
-// known and below every threshold.
-func judgedByReplay(gates []result.Gate) (pass, fail, below bool) {
-	pass, below = true, true
+// judgedByReplay reports whether all replay gates pass, and whether one fails.
+func judgedByReplay(gates []result.Gate) (pass, fail bool) {
+	pass = true
 	for _, g := range gates {
 		if gate.JudgesReplay(g.Name) {
 			pass = pass && g.Pass != nil && *g.Pass
 			fail = fail || g.Pass != nil && !*g.Pass
-			below = below && g.Chance != nil && *g.Chance < g.Threshold
 		}
 	}
-	return pass, fail, below
+	return pass, fail
 }
 
 func one(b bool) int {

@@ -12,9 +12,10 @@ import (
 
 // scope is a set of runs judged together: the training runs of one configuration, or one test run.
 type scope struct {
-	name, config string
-	seen, test   bool
-	runs         []*judgedRun
+	name, config   string
+	seen, test     bool
+	runs           []*judgedRun
+	isDriftFarther bool // replays that follow the drift curve are farther from the recording
 }
 
 // groupRuns returns the runs with steps that are not saturated, by configuration. Training

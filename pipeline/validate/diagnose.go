@@ -57,6 +57,7 @@ func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosi
 		var d result.Diagnosis
 		switch {
 		case ofSteps:
+			s.isDriftFarther = isDriftFarther(v, s)
 			d = diagnoseSteps(s, failed[name], j.lagCandidate(s))
 			if name != gate.ScopeAll {
 				for _, t := range s.runs {
@@ -66,6 +67,7 @@ func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosi
 		case !ofReplay || name == gate.ScopeAll:
 			continue
 		case failedSteps[s.runs[0].id]:
+			s.isDriftFarther = isDriftFarther(v, s)
 			d = diagnoseSteps(s, failed[name], j.lagCandidate(s))
 		default:
 			d = j.diagnoseReplay(v, s.runs[0], name, failed[name])
@@ -219,7 +221,12 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 	}
 	followed := s.residuals(driftPrediction)
 	left := followed.loss(0, nil)
+	excluded := ""
+	if s.isDriftFarther {
+		excluded = "replays that follow it are farther from the recording"
+	}
 	return &candidate{
+		excluded: excluded,
 		cause:    result.CauseMachineDrift,
 		figure:   "drift",
 		share:    1 - left/total,
@@ -230,6 +237,22 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 			"measured/predicted %.2f)", swing, farthest),
 		change: "following the drift curve",
 	}
+}
+
+// isDriftFarther reports whether the replays of the scope's runs that follow the drift curve are farther from
+// the recorded E2E than those that do not.
+func isDriftFarther(v *result.Validation, s *scope) bool {
+	var plain, followed float64
+	for i := range v.Runs {
+		r := &v.Runs[i]
+		isOfScope := slices.ContainsFunc(s.runs, func(t *judgedRun) bool { return t.id == r.ID })
+		if !isOfScope || r.Metrics == nil || r.MetricsDrift == nil || r.Metrics.E2E == nil || r.MetricsDrift.E2E == nil {
+			continue
+		}
+		plain += float64(r.Requests) * r.Metrics.E2E.WassersteinMs
+		followed += float64(r.Requests) * r.MetricsDrift.E2E.WassersteinMs
+	}
+	return followed > plain
 }
 
 // largestDrift returns the largest swing of the scope's runs, and the farthest factor of the run
@@ -344,7 +367,13 @@ func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *cand
 		best = bestPhysics
 	}
 	for _, c := range physics {
-		if c != best && c.share >= asGood*best.share {
+		enough := asGood
+		if c.excluded != "" {
+			// A fit can leave a term where physics does not allow it, and another one takes over its work. Which of
+			// the two is wrong cannot be told then.
+			enough = nearPhysics
+		}
+		if c != best && c.share >= enough*best.share {
 			best.excluded = cmp.Or(best.excluded, c.change+" would do as well")
 		}
 	}
