@@ -66,8 +66,15 @@ const (
 	policyRoundRobin         policy = "RoundRobin"
 )
 
+// policyBestEffortLast is the rule of the autoscaler's first design: all demands, by priority, are
+// first met in full where that is possible, and what is left is then given to the others by
+// priority, as many replicas as fit. It is PriorityExhaustive with DelayBestEffort, under a name of
+// its own, because the two differ: a demand of high priority that cannot be met in full takes
+// nothing from one of lower priority that can.
+const policyBestEffortLast policy = "BestEffortLast"
+
 // policies are the valid values of Fleet.Policy.
-var policies = []policy{policyNone, policyPriorityExhaustive, policyPriorityRoundRobin, policyRoundRobin}
+var policies = []policy{policyNone, policyPriorityExhaustive, policyPriorityRoundRobin, policyRoundRobin, policyBestEffortLast}
 
 // candidate is one option of a demand with the number of replicas that it needs.
 type candidate struct {
@@ -258,7 +265,7 @@ func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 		for _, e := range waiting {
 			e.assign(&e.candidates[0], e.candidates[0].Replicas)
 		}
-	case f.DelayBestEffort:
+	case f.DelayBestEffort || f.Policy == policyBestEffortLast:
 		f.bestEffort(greedy(waiting, left), left)
 	default:
 		for _, group := range byPriority(waiting) {
@@ -313,7 +320,7 @@ func byPriority(entries []*entry) [][]*entry {
 // policy.
 func (f *Fleet) bestEffort(entries []*entry, left map[string]int) {
 	switch f.Policy {
-	case policyPriorityExhaustive:
+	case policyPriorityExhaustive, policyBestEffortLast:
 		for _, e := range entries {
 			e.assignMost(left)
 		}

@@ -385,3 +385,27 @@ func TestDevicesUnderAnyName(t *testing.T) {
 		t.Errorf("got %v, want two names of one device refused", err)
 	}
 }
+
+// TestBestEffortLast: three devices, a demand of priority 1 that wants seven and one of priority 2 that wants one. The
+// policies of the autoscaler's code divide what is left after each priority, so that the second gets nothing; the rule
+// of its first design serves it in full and gives the first what is left.
+func TestBestEffortLast(t *testing.T) {
+	option := []Option{{Accelerator: "H100", Type: "H100", Units: 1, UnitCost: 1, RateRPS: 1}}
+	demands := []Demand{
+		{Name: "chat", Priority: 1, RateRPS: 7, Options: option},
+		{Name: "batch", Priority: 2, RateRPS: 1, Options: option},
+	}
+	for rule, want := range map[policy][2]int{ // batch, chat
+		policyNone: {1, 0}, policyPriorityExhaustive: {0, 3}, policyPriorityRoundRobin: {0, 3}, policyRoundRobin: {0, 3},
+		policyBestEffortLast: {1, 2},
+	} {
+		f := Fleet{Capacity: map[string]int{"H100": 3}, Policy: rule}
+		p, err := f.Allocate(demands)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]int{p.Servers[0].Replicas, p.Servers[1].Replicas}; got != want {
+			t.Errorf("%s: got batch %d, chat %d, want %d and %d", rule, got[0], got[1], want[0], want[1])
+		}
+	}
+}

@@ -17,7 +17,7 @@ import (
 
 // Problem is a fleet and the servers that it shall serve, in YAML:
 //
-//	policy: None                            # None, PriorityExhaustive, PriorityRoundRobin, RoundRobin
+//	policy: None                            # None, PriorityExhaustive, PriorityRoundRobin, RoundRobin, BestEffortLast
 //	unlimited: false
 //	delay_best_effort: false
 //	capacity: {H100: 16, A100: 24}          # devices, under any of their names

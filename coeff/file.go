@@ -90,6 +90,10 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 	return s, nil
 }
 
+// Parse is Load of the bytes of a file, without the comparison with the features. The example computes
+// the time of a step and the delay before the queue.
+func Parse(text []byte) (*Set, error) { return Load(bytes.NewReader(text), "coefficients", nil) }
+
 // addFlat stores the flat alpha of a spec 1.0 file as the queue target.
 func (s *Set) addFlat(alpha []Coefficient) error {
 	if alpha == nil {
