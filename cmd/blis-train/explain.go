@@ -23,7 +23,7 @@ func explainCommand() *cli.Command {
 		Name:      "explain",
 		ArgsUsage: "[CODE...]",
 		Usage:     "print what a code means and what to do about it",
-		Description: `Every drop, warning, finding and rejection has a code. Without an argument all are
+		Description: `Codes of drops, warnings, findings and rejections, words that are printed, and features. Without an argument all are
 listed; a part of a code lists those that contain it.
 
 Example:
@@ -34,7 +34,7 @@ Example:
 // explain prints the codes that the arguments name, all codes without an argument. Each argument
 // must match at least one.
 func explain(con *console, args []string) error {
-	all := append(catalogue(), gateReasons()...)
+	all := slices.Concat(catalogue(), gateReasons(), wordEntries())
 	var found []explained
 	if len(args) == 0 {
 		found = all
@@ -57,10 +57,16 @@ func explain(con *console, args []string) error {
 			fmt.Fprintf(con.out, "%-32s %-8s %s\n", e.Code, e.Kind, e.Meaning)
 			continue
 		}
-		fmt.Fprintf(con.out, "%s (%s, %s)\n  %s\n  %s\n", e.Code, e.Kind, e.Package, e.Meaning, e.Action)
+		fmt.Fprintf(con.out, "%s (%s, %s)\n  %s\n", e.Code, e.Kind, e.Package, e.Meaning)
+		if e.Action != "" {
+			fmt.Fprintf(con.out, "  %s\n", e.Action)
+		}
 	}
 	return nil
 }
+
+// shortWord is the length from which a part of a code is looked for.
+const shortWord = 4
 
 // matchingCodes returns the entries with exactly the code in arg, or if there is none those that
 // contain it.
@@ -75,8 +81,11 @@ func matchingCodes(all []explained, arg string) []explained {
 			containing = append(containing, e)
 		}
 	}
-	if len(exact) > 0 {
+	switch {
+	case len(exact) > 0:
 		return exact
+	case len(want) < shortWord: // it would be in many codes that have nothing to do with it
+		return nil
 	}
 	return containing
 }

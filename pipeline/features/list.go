@@ -77,6 +77,12 @@ const (
 	Experimental Version = "experimental"
 )
 
+// Of returns the features of a known version: those of steps, and those of delays.
+func Of(v Version) (beta, alpha []Feature) {
+	l := listsOf(v)
+	return l.beta, l.alpha
+}
+
 // Versions returns every known version, oldest first.
 func Versions() []Version { return []Version{V10, V11, V12, V13, Experimental} }
 
