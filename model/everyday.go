@@ -21,9 +21,16 @@ type sameShape struct {
 	changed map[string]any
 }
 
-// everydayModels were entered from the config.json on Hugging Face and the parameters in the index of its weights.
-// Those of zai-org are from ai-dynamo/aiconfigurator: GLM-4.7 at a0ba9ec6, GLM-4.7-Flash at 19d098ad;
-// Qwen3-Next-80B-A3B is from there at 1b7cfb10.
+// everydayModels were written down from the figures that their publishers state on the model cards, not from files
+// at hand; TestEverydayModels compares the parameters that each shape adds up to with the published count. Of
+// these a public repository holds the config.json, with which the shape was compared key by key:
+//
+//	GLM-4.7                     ai-dynamo/aiconfigurator a0ba9ec6 (of its FP8 form, without the biases and norms of attention)
+//	GLM-4.7-Flash               ai-dynamo/aiconfigurator 19d098ad
+//	Qwen3-Next-80B-A3B          ai-dynamo/aiconfigurator 1b7cfb10
+//	Llama-3.3-70B-Instruct      ai-dynamo/aiconfigurator f577ab84
+//	Kimi-K2-Thinking            ai-dynamo/aiconfigurator 821eb9a6
+//	Yi-1.5-34B-Chat             inference-sim/inference-sim 64e43c88 (of Yi-34B)
 var everydayModels = []publishedShape{
 	{"Qwen/Qwen2.5-0.5B-Instruct", 494032768, `{"model_type":"qwen2","hidden_size":896,"intermediate_size":4864,"num_hidden_layers":24,"num_attention_heads":14,"num_key_value_heads":2,"vocab_size":151936,"max_position_embeddings":32768,"tie_word_embeddings":true,"torch_dtype":"bfloat16"}`},
 	{"Qwen/Qwen2.5-1.5B-Instruct", 1543714304, `{"model_type":"qwen2","hidden_size":1536,"intermediate_size":8960,"num_hidden_layers":28,"num_attention_heads":12,"num_key_value_heads":2,"vocab_size":151936,"max_position_embeddings":32768,"tie_word_embeddings":true,"torch_dtype":"bfloat16"}`},

@@ -7,13 +7,19 @@
 // kernels), finds for each the fewest servers behind a router that meet the targets, and returns one [Row] a
 // deployment, the smallest or cheapest first.
 //
-// Servers are simulated together, by every request of the load, and not multiplied: two servers behind a
-// router carry more than twice what one does, since a shared stream of arrivals is smoother. Statistics are
-// those of the steady state: a simulation has requests before and after the measured ones.
+// Servers are not multiplied: two servers behind a router carry more than twice what one does, since a shared
+// stream of arrivals is smoother. Behind a round-robin router servers are alike and independent, and one of them
+// stands for all, with the arrivals that it sees; behind another router, in closed loops and with recorded
+// arrivals all are simulated on one clock. Statistics are those of the steady state: a simulation has requests
+// before and after the measured ones, for at least two answers under load.
 //
-// Every figure has two intervals. The one of sampling is where repeating the simulation with other seeds would
-// put it; the other is the stated error of the prediction, from measured servers that were held out
-// of its fit.
+// Every figure has two intervals. The one of sampling has the mean of a repetition of 24,000 requests with other
+// seeds in 19 of 20 cases, but is at most 5 % wide for medians and 15 % for means and other percentiles: at the
+// edge of saturation, where a repetition may lie anywhere, it is that of the mean over seeds alone. The other
+// interval is the stated error of the prediction, from measured servers that were held out of its fit.
+//
+// Poisson arrivals and a closed loop at the same rate differ as queueing theory has it: a loop always has its
+// number of requests in the system, arrivals have on average somewhat more, and answer slower by as much.
 //
 // Latencies are in ms, rates in requests per second.
 package sizing

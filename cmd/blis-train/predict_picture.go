@@ -38,6 +38,11 @@ func predictedPoints(points []*predict.Prediction) []operatingPoint {
 	return out
 }
 
+const (
+	pictureWidth  = 720
+	pictureMargin = 1.05 // between the points and the frame, as a ratio
+)
+
 // loadPicture returns an SVG picture of latency against throughput: one line for each server and
 // request length, its points labelled with their load, and the limit of a target on TPOT or ITL.
 // Upper bounds are dotted.
@@ -70,7 +75,11 @@ func loadPicture(points []operatingPoint, targets *predict.Targets) []byte {
 	}
 	fig := &report.Figure{ID: "predict", Title: "Latency against throughput",
 		Note: "Numbers at the points are the load: clients, or requests per second."}
-	f := report.NewFrame(720, 420, "", report.Logarithmic("output tokens per second and GPU", x.Lo, x.Hi),
+	x.TakePositive(x.Lo / pictureMargin)
+	x.TakePositive(x.Hi * pictureMargin)
+	y.TakePositive(y.Lo / pictureMargin)
+	y.TakePositive(y.Hi * pictureMargin)
+	f := report.NewFrame(pictureWidth, 420, "", report.Logarithmic("output tokens per second and GPU", x.Lo, x.Hi),
 		report.Logarithmic("mean TPOT, ms", y.Lo, y.Hi))
 	paints := []report.Paint{report.Decode, report.Prefill, report.Mixed, report.Other}
 	for i, name := range names {
@@ -79,12 +88,25 @@ func loadPicture(points []operatingPoint, targets *predict.Targets) []byte {
 		if isBound[name] {
 			dash = 2
 		}
-		fig.Legend = append(fig.Legend, report.Key{P: paint, Dash: dash, Text: name})
-		f.Curve(lines[name], paint, 2, dash)
+		// A line is named in the legend, a point by itself beside it.
+		isLine := len(lines[name]) > 1
+		if isLine {
+			fig.Legend = append(fig.Legend, report.Key{P: paint, Dash: dash, Text: name})
+			f.Curve(lines[name], paint, 2, dash)
+		}
 		for k, v := range lines[name] {
 			at := f.At(v[0], v[1])
 			f.Dot(at, 3, paint, 1, fmt.Sprintf("%s: %.0f tokens/s, %.3g ms", loads[name][k], v[0], v[1]))
-			f.Label(report.At(at.X+5, at.Y-5), loads[name][k], 9, report.Mute, 0)
+			label := loads[name][k]
+			if !isLine {
+				label = name + ", " + label
+			}
+			const start, end = 0, 2
+			if at.X < pictureWidth*3/4 {
+				f.Label(report.At(at.X+5, at.Y-5), label, 9, report.Mute, start)
+			} else {
+				f.Label(report.At(at.X-5, at.Y-5), label, 9, report.Mute, end)
+			}
 		}
 	}
 	for _, t := range targets.Limits {

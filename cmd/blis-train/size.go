@@ -25,6 +25,7 @@ type sizeDoc struct {
 	SchemaVersion string `json:"schema_version"`
 	ToolVersion   string `json:"tool_version"`
 	*sizing.Answer
+	Variants []*sizing.Answer `json:"variants,omitempty"` // where lengths or rates have several values
 }
 
 // sizeCommand returns the command size.
@@ -35,7 +36,7 @@ func sizeCommand() *cli.Command {
 		Aliases: []string{"recommend"},
 		Usage:   "how many GPUs serve a load within latency targets",
 		Description: `Finds for each GPU and tensor-parallel size the fewest servers behind a router that meet the targets, by
-simulating all of them together, and prints one line a deployment, the smallest or cheapest first. Exits 3 when
+simulating them, and prints one line a deployment, the smallest or cheapest first. Exits 3 when
 none meets the targets.
 
 A target is METRIC.STATISTIC=TIME: ttft, tpot (a request's mean time per output token), itl (every gap between
@@ -60,11 +61,12 @@ Example:
 				Usage: "also deployments with this `JSON` of --speculative-config, with its synthetic_acceptance_length (not validated)"},
 			&cli.StringFlag{Name: "vllm", Destination: &q.Server.Serve, Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
 			&cli.StringFlag{Name: "vllm-version", DefaultText: "0.24.0", Usage: "`RELEASE` of vLLM"},
-			&cli.Float64Flag{Name: "rate", Destination: &q.Load.RateRPS, Usage: "Poisson arrivals, `RPS` requests per second in all"},
+			&cli.StringFlag{Name: "rate", Usage: "Poisson arrivals, `RPS` requests per second in all; several after commas are answered one by one"},
 			&cli.IntFlag{Name: "concurrency", Destination: &q.Load.Clients,
 				Usage: "closed loop of `N` clients in all, each sends its next request when its last one is answered"},
-			&cli.Int64Flag{Name: "input-len", Destination: &q.Load.InputTokens, Value: q.Load.InputTokens, Usage: "prompt `TOKENS` of a request"},
-			&cli.Int64Flag{Name: "output-len", Destination: &q.Load.OutputTokens, Value: q.Load.OutputTokens, Usage: "output `TOKENS` of a request"},
+			&cli.StringFlag{Name: "input-len", DefaultText: fmt.Sprint(q.Load.InputTokens),
+				Usage: "prompt `TOKENS` of a request, such as 2000, or 2000,4000 to compare"},
+			&cli.StringFlag{Name: "output-len", DefaultText: fmt.Sprint(q.Load.OutputTokens), Usage: "output `TOKENS` of a request, one number or several"},
 			&cli.StringFlag{Name: "workload",
 				Usage: "requests from a `FILE` in place of the lengths: a trace of Mooncake, Azure, TraceV2 or Weka, a table of lengths, a generator"},
 			&cli.IntFlag{Name: "max-requests", Usage: "only the first `N` requests of --workload"},
@@ -88,24 +90,91 @@ func runSize(c *cli.Context, con *console, q sizing.Question) error {
 	if err := completeSizeQuestion(c, con, &q); err != nil {
 		return err
 	}
-	a, err := q.Answer(c.Context)
+	loads, err := sizeLoads(c, q.Load)
 	if err != nil {
 		return err
 	}
-	showSizes(con, a, c.Bool("verbose"))
+	var answers []*sizing.Answer
+	unmet := 0
+	for _, load := range loads {
+		own := q
+		own.Load = load
+		a, err := own.Answer(c.Context)
+		if err != nil {
+			return err
+		}
+		if len(answers) > 0 {
+			con.printText(func() string { return "" })
+		}
+		showSizes(con, a, c.Bool("verbose"))
+		if answers = append(answers, a); a.Best() == nil {
+			unmet++
+		}
+	}
 	if out := c.String("out"); out != "" {
-		if err := files.Write(out, loadPicture(sizedPoints(a, true), &a.Targets)); err != nil {
+		var points []operatingPoint
+		for _, a := range answers {
+			for _, p := range sizedPoints(a, true) {
+				if len(answers) > 1 {
+					p.server += ", " + lengthsText(&a.Load)
+				}
+				points = append(points, p)
+			}
+		}
+		if err := files.Write(out, loadPicture(points, &q.Targets)); err != nil {
 			return err
 		}
 		con.infof("wrote %s: TPOT against throughput", out)
 	}
-	if err := con.document(&sizeDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Answer: a}); err != nil {
+	doc := &sizeDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Answer: answers[0]}
+	if len(answers) > 1 {
+		doc.Answer = nil
+		doc.Variants = answers
+	}
+	if err := con.document(doc); err != nil {
 		return err
 	}
-	if a.Best() == nil {
-		return gatef("size: no deployment meets %s", targetsText(&a.Targets))
+	switch {
+	case unmet == 1 && len(answers) == 1:
+		return gatef("size: no deployment meets %s", targetsText(&q.Targets))
+	case unmet > 0:
+		return gatef("size: no deployment meets %s with %d of %d loads", targetsText(&q.Targets), unmet, len(answers))
 	}
 	return nil
+}
+
+// sizeLoads returns the load with each of the lengths and rates that are given.
+func sizeLoads(c *cli.Context, load predict.Load) ([]predict.Load, error) {
+	loads := []predict.Load{load}
+	for _, f := range []struct {
+		name  string
+		least float64
+		want  string
+		set   func(*predict.Load, float64)
+	}{
+		{"input-len", 1, "a whole number of at least 1", func(l *predict.Load, v float64) { l.InputTokens = int64(v) }},
+		{"output-len", 2, "a whole number of at least 2", func(l *predict.Load, v float64) { l.OutputTokens = int64(v) }},
+		{"rate", math.SmallestNonzeroFloat64, "a number above 0", func(l *predict.Load, v float64) { l.RateRPS = v }},
+	} {
+		text := c.String(f.name)
+		if text == "" {
+			continue
+		}
+		var next []predict.Load
+		for _, word := range splitList(text) {
+			v, err := strconv.ParseFloat(word, 64)
+			isWhole := f.name == "rate" || v == math.Trunc(v)
+			if err != nil || !(v >= f.least && v < 1e6) || !isWhole {
+				return nil, usagef("--%s: got %q, want %s and below 1e6, or several between commas", f.name, word, f.want)
+			}
+			for _, l := range loads {
+				f.set(&l, v)
+				next = append(next, l)
+			}
+		}
+		loads = next
+	}
+	return loads, nil
 }
 
 // completeSizeQuestion checks the flags and sets in the question what they state.
@@ -127,11 +196,8 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 		return usagef("--rate and --concurrency: got both, want one")
 	case !hasRate && !hasClients && path == "":
 		return usagef("size: missing the load: --rate, --concurrency or --workload")
-	case hasRate && !(q.Load.RateRPS > 0 && q.Load.RateRPS < 1e6) || hasClients && (q.Load.Clients < 1 || q.Load.Clients > mostClients):
-		return usagef("--rate, --concurrency: got %g and %d, want a rate above 0 and below 1e6, or 1 to %d clients",
-			q.Load.RateRPS, q.Load.Clients, mostClients)
-	case q.Load.InputTokens < 1 || q.Load.OutputTokens < 2:
-		return usagef("--input-len, --output-len: got %d and %d, want at least 1 and 2", q.Load.InputTokens, q.Load.OutputTokens)
+	case hasClients && (q.Load.Clients < 1 || q.Load.Clients > mostClients):
+		return usagef("--concurrency: got %d, want 1 to %d clients", q.Load.Clients, mostClients)
 	case !(q.Load.CachedShare >= 0 && q.Load.CachedShare < 1):
 		return usagef("--cached: got %g, want a share from 0 to below 1", q.Load.CachedShare)
 	case q.MostGPUs < 1 || q.MostGPUs > 1<<16:
@@ -361,11 +427,15 @@ func sizeTitle(a *sizing.Answer) string {
 		// targetsText returns the targets in words: ttft p95 <= 1,000 ms.
 		load = "the workload's arrivals"
 	}
-	lengths := "lengths of the workload"
-	if a.Load.InputTokens > 0 {
-		lengths = fmt.Sprintf("%s + %s tokens", trace.Thousands(a.Load.InputTokens), trace.Thousands(a.Load.OutputTokens))
+	return fmt.Sprintf("%s, %s, %s, vLLM %s (latencies in ms)", a.Model, load, lengthsText(&a.Load), a.Version)
+}
+
+// lengthsText returns the lengths of the load's requests.
+func lengthsText(l *predict.Load) string {
+	if l.InputTokens == 0 {
+		return "lengths of the workload"
 	}
-	return fmt.Sprintf("%s, %s, %s, vLLM %s (latencies in ms)", a.Model, load, lengths, a.Version)
+	return fmt.Sprintf("%s + %s tokens", trace.Thousands(l.InputTokens), trace.Thousands(l.OutputTokens))
 }
 
 func targetsText(t *predict.Targets) string {
