@@ -85,6 +85,22 @@ func (r *ObservedRequest) SharesNothing() bool {
 // several samples, or failed or was aborted.
 func (r *ObservedRequest) Uncounted() bool { return r.N.Or(1) > 1 || !r.Success.Or(true) }
 
+// QueuedAtNs returns when the engine took the request into its queue, on the clock of the client's stamps, by the
+// server's own times before the first token.
+func (r *ObservedRequest) QueuedAtNs() (int64, bool) {
+	if !r.QueueUs.OK || !r.ServerTTFTUs.OK {
+		return 0, false
+	}
+	beforeUs := r.QueueUs.V + r.ServerTTFTUs.V
+	switch {
+	case r.FirstChunkNs.OK:
+		return r.FirstChunkNs.V - Ns(beforeUs), true
+	case r.LastChunkNs.OK && r.ServerGenUs.OK:
+		return r.LastChunkNs.V - Ns(beforeUs+r.ServerGenUs.V), true
+	}
+	return 0, false
+}
+
 // SentNs returns the stamp (ns) at which the client sent the request, or planned to send it, on the
 // clock of its other stamps; 0 if it is unknown.
 func (r *ObservedRequest) SentNs() int64 { return r.SendNs.Or(r.ArrivalNs.Or(r.SendWallNs.V)) }

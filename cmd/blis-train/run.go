@@ -29,6 +29,10 @@ Example:
 			[]cli.Flag{
 				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Extract.Out,
 					Usage: "output `FOLDER`"},
+				&cli.StringFlag{Name: "hardware",
+					Usage: "device `NAME` of folders without run.yaml, which is then written from the server's log"},
+				&cli.StringFlag{Name: "vllm-version",
+					Usage: "`VERSION` of vLLM for the same, where the log does not name it"},
 				configFlag(), ledgerFlag(), verboseFlag(),
 			},
 			flagsOf(groups, "max-bad-frac", "set", "workers", "force", "only", "exclude", "prior", "bootstraps",
@@ -83,6 +87,13 @@ func (con *console) prepareRun(c *cli.Context, o *pipeline.RunOptions) error {
 	}
 	if err := inputsExist(c.Args().Slice()...); err != nil {
 		return err
+	}
+	if c.Command.Name == "run" {
+		for _, dir := range c.Args().Slice() {
+			if err := con.writeMissingRunYAML(c, dir); err != nil {
+				return err
+			}
+		}
 	}
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err

@@ -28,6 +28,9 @@ func (s *Steps) Alpha(sp *features.Space, o Options) (*Table, error) {
 			b.t.countDrop(why, 1)
 		}
 	}
+	if o.Target != coeff.Egress && len(s.Run.Requests) == 0 {
+		b.addObserved()
+	}
 	b.sortByTime()
 	b.addFindings()
 	b.t.checkColumns()
@@ -143,6 +146,63 @@ func lastEnds(requests []trace.Request) map[string]lastEnd {
 		}
 	}
 	return ends
+}
+
+// addObserved appends rows of requests whose queueing delay and TTFT from scheduling the server stated in its
+// answers to clients (spec#server-metrics). These have no stamps of the server: the first chunk is that of the first
+// token, with the delivery that the clients' clock includes, and the server's times lie before it. The client's TTFT
+// less both is the overhead: front end and network. The client's own waits are in none of them.
+func (b *alphaBuilder) addObserved() {
+	for i := range b.s.Run.Observed {
+		o := &b.s.Run.Observed[i]
+		if !o.QueueUs.OK {
+			continue
+		}
+		b.t.Read++
+		if why := b.addStated(o); why != "" {
+			b.t.countDrop(why, 1)
+		}
+	}
+}
+
+// addStated appends the row of one stated queueing delay. It returns the reason when there is none.
+func (b *alphaBuilder) addStated(o *trace.ObservedRequest) trace.Code {
+	queued, ok := o.QueuedAtNs()
+	if !ok || !o.PromptTokens.OK || !o.Success.Or(true) {
+		return codeNoTarget
+	}
+	k := lastStart(b.s.Run.Steps, queued)
+	if k < 0 {
+		return codeNoTarget
+	}
+	step := &b.s.Run.Steps[k]
+	switch {
+	case b.warm.isWarmUp(queued, step.ID):
+		return codeWarmUp
+	case IsInside(b.o.Saturated, queued):
+		return Saturated
+	}
+	v := alphaTarget{y: o.QueueUs.V, joinNs: queued}
+	if b.o.Target != coeff.Queue {
+		if !o.TTFTUs.OK {
+			return codeNoTarget
+		}
+		v.y = o.TTFTUs.V - o.ServerTTFTUs.V
+		if b.o.Target == coeff.Overhead {
+			v.y -= o.QueueUs.V
+			v.exact = true
+		}
+		if v.y < 0 {
+			return codeNoTarget
+		}
+		v.lo = v.y
+		v.hi = v.y
+	}
+	r := &trace.Request{CoreID: trace.Some(o.ID), QueuedNs: trace.Some(queued), PromptTokens: o.PromptTokens}
+	if why := b.vector(r, k); why != "" {
+		return why
+	}
+	return b.appendRow(r, step, queued, v)
 }
 
 // addRequest appends the row of request i. It returns the reason when the request has none.

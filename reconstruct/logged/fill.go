@@ -56,6 +56,7 @@ func (f *filler) fillSteps() {
 	f.fillContexts()
 	if !f.refuseIf(f.checkClientCounts()) {
 		f.makeSteps(&a)
+		f.countWaiting()
 	}
 }
 

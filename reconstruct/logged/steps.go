@@ -1,7 +1,9 @@
 package logged
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -114,6 +116,45 @@ func (p *pass) summary(id, blocks int64) trace.Step {
 		s.DecodeTokens = 0
 	}
 	return s
+}
+
+// statedShare is the share of the clients' requests that must state their queueing delay, so that the number of
+// waiting requests can be counted.
+const statedShare = 0.95
+
+// countWaiting sets how many requests waited when each step began, from the queueing delays that the server stated
+// to its clients, where the log does not have the number.
+func (f *filler) countWaiting() {
+	type edge struct {
+		ns   int64
+		step int64
+	}
+	var edges []edge
+	stated := 0
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		at, ok := o.QueuedAtNs()
+		if !ok {
+			continue
+		}
+		stated++
+		edges = append(edges, edge{at, 1}, edge{at + trace.Ns(o.QueueUs.V), -1})
+	}
+	hasDepth := f.passes[0].it.QueuedContext.OK
+	if hasDepth || !f.out.OffsetNs.OK || float64(stated) < statedShare*float64(len(f.run.Observed)) || stated == 0 {
+		return
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	waiting := int64(0)
+	next := 0
+	for k := range f.run.Steps {
+		s := &f.run.Steps[k]
+		for ; next < len(edges) && edges[next].ns <= s.TsStartNs; next++ {
+			waiting += edges[next].step
+		}
+		s.WaitingDepth = max(0, waiting)
+	}
+	f.addFinding(codeFilledIn, "the number of waiting requests comes from the queueing delays of %d requests, as the server stated them", stated)
 }
 
 // minRowPasses is the smallest number of passes between two ticks that give a training row.

@@ -33,6 +33,7 @@ type aiperfLine struct {
 		ID        string           `json:"x_request_id"`
 		Session   int64            `json:"session_num"`
 		Turn      int64            `json:"turn_index"`
+		Credit    trace.Opt[int64] `json:"credit_issued_ns"`
 		Start     trace.Opt[int64] `json:"request_start_ns"`
 		End       trace.Opt[int64] `json:"request_end_ns"`
 		Phase     string           `json:"benchmark_phase"`
@@ -101,9 +102,13 @@ func aiperfRequest(line []byte) (trace.ObservedRequest, error) {
 		Success:      trace.Some(j.Error == nil && !j.Metadata.Cancelled),
 		SendWallNs:   j.Metadata.Start,
 		EndNs:        j.Metadata.End,
-		PromptTokens: j.tokens("input_sequence_length"),
-		OutputTokens: j.tokens("output_sequence_length"),
+		PromptTokens: firstKnown(j.tokens("usage_prompt_tokens"), j.tokens("input_sequence_length")),
+		OutputTokens: firstKnown(j.tokens("usage_completion_tokens"), j.tokens("output_sequence_length")),
 		CachedTokens: j.tokens("usage_prompt_cache_read_tokens"),
+		Reasoning:    j.tokens("usage_reasoning_tokens"),
+	}
+	if c := j.Metadata.Credit; c.OK && c.V <= j.Metadata.Start.V {
+		r.ClientWaitUs = trace.Some(float64(j.Metadata.Start.V-c.V) / 1e3)
 	}
 	if r.ID == "" {
 		r.ID = fmt.Sprintf("%d-%d", j.Metadata.Session, j.Metadata.Turn)
@@ -123,6 +128,13 @@ func aiperfRequest(line []byte) (trace.ObservedRequest, error) {
 	ttftUs, err := j.timeUs("time_to_first_token")
 	if err != nil {
 		return r, err
+	}
+	visibleUs, err := j.timeUs("time_to_first_output_token")
+	if err != nil {
+		return r, err
+	}
+	if !math.IsNaN(visibleUs) {
+		r.VisibleUs = trace.Some(visibleUs)
 	}
 	e2eUs, err := j.timeUs("request_latency")
 	if err != nil {

@@ -18,16 +18,20 @@ type tokenUsage struct {
 	Details    struct {
 		Cached trace.Opt[int64] `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
+	Completions struct {
+		Reasoning trace.Opt[int64] `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
 }
 
 // clientJSON is a line of either file; unknown keys are allowed.
 type clientJSON struct {
 	// client_requests.jsonl
 	trace.ObservedRequest
-	PrefixGroup any         `json:"prefix_group"`
-	Error       any         `json:"error"`
-	ITLUs       numberList  `json:"itl_us"`
-	Usage       *tokenUsage `json:"usage"`
+	PrefixGroup any            `json:"prefix_group"`
+	Error       any            `json:"error"`
+	ITLUs       numberList     `json:"itl_us"`
+	Usage       *tokenUsage    `json:"usage"`
+	Metrics     *serverMetrics `json:"metrics"`
 
 	// llmservingsim's requests.jsonl, stamps in seconds
 	RequestID   string             `json:"request_id"`
@@ -87,7 +91,9 @@ func (j *clientJSON) clientRequest() trace.ObservedRequest {
 		if j.Usage.Details.Cached.OK {
 			r.CachedTokens = j.Usage.Details.Cached
 		}
+		r.Reasoning = j.Usage.Completions.Reasoning
 	}
+	j.Metrics.applyTo(&r)
 	isGoodStatus := !j.Status.OK || j.Status.V >= 200 && j.Status.V < 300
 	r.Success = trace.Some(!r.Error.OK && !j.Aborted.V && isGoodStatus)
 	setTimesFromStamps(&r)

@@ -57,6 +57,7 @@ var requestFormats = []source.Format[requestReader]{
 	{Name: "TraceV2", Sniff: sniffChunkFile, Read: (*Reader).readChunkFile},
 	{Name: "TraceV2", Sniff: sniffTraceV2, Read: (*Reader).readTraceV2},
 	{Name: "TraceV2", Sniff: isNoObject, IsGuess: true, Read: (*Reader).readTraceV2},
+	{Name: "client_requests.jsonl", Sniff: sniffOwn, Read: (*Reader).readClientLines},
 	{Name: "client_requests.jsonl", Sniff: isObject, IsGuess: true, Read: (*Reader).readClientLines},
 }
 
@@ -64,6 +65,12 @@ var requestFormats = []source.Format[requestReader]{
 func isObject(head []byte) bool { return bytes.HasPrefix(head, []byte("{")) }
 
 // isNoObject reports whether a file does not begin with a JSON object.
+// sniffOwn recognises lines of our own form by the keys of the first one.
+func sniffOwn(head []byte) bool {
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	return isObject(line) && containsAll(line, `"id"`, `"send_ns"`, `"usage"`)
+}
+
 func isNoObject(head []byte) bool { return !isObject(head) }
 
 // isList reports whether a file begins with a JSON list.

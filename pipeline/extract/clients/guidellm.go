@@ -23,7 +23,9 @@ import (
 // names: see realign.go.
 
 // sniffGuideLLM reports whether a file is the report of v0.4 and later.
-func sniffGuideLLM(head []byte) bool { return containsAll(head, `"guidellm_version"`) }
+func sniffGuideLLM(head []byte) bool {
+	return containsAll(head, `"guidellm_version"`) || containsAll(head, `"benchmarks"`, `"type_"`)
+}
 
 // sniffOldGuideLLM accepts reports without a version; other tools have the key as well.
 func sniffOldGuideLLM(head []byte) bool { return containsAll(head, `"benchmarks"`) }
@@ -40,9 +42,15 @@ type guideRequest struct {
 	Output     trace.Opt[float64] `json:"output_tokens"`
 	Cached     trace.Opt[float64] `json:"cached_tokens"`
 	TTFTMs     trace.Opt[float64] `json:"time_to_first_token_ms"`
+	VisibleMs  trace.Opt[float64] `json:"time_to_first_output_token_ms"` // first token that is not reasoning
+	Dispatch   trace.Opt[float64] `json:"request_dispatch_delay"`        // s, the client's lateness
+	Metrics    *serverMetrics     `json:"response_metrics"`
 	Args       json.RawMessage    `json:"request_args"`
 	Info       struct {
-		Error any `json:"error"`
+		Error   any `json:"error"`
+		Timings struct {
+			Chunks trace.Opt[float64] `json:"token_iterations"`
+		} `json:"timings"`
 	} `json:"info"`
 }
 
@@ -153,6 +161,10 @@ func (g *guideRequest) request(outcome string) trace.ObservedRequest {
 		r.Route = trace.Some("completions")
 	}
 	setTimes(&r, r.SendWallNs, nanOr(g.TTFTMs)*1e3, nanOr(g.Latency)*1e6)
+	r.VisibleUs = fromMs(g.VisibleMs)
+	r.ClientWaitUs = fromSeconds(g.Dispatch)
+	r.Chunks = tokenCount(g.Info.Timings.Chunks)
+	g.Metrics.applyTo(&r)
 	var args struct {
 		Stream trace.Opt[bool] `json:"stream"`
 		Body   struct {

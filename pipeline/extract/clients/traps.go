@@ -46,6 +46,7 @@ func (c *Reader) findTraps(dep *deploy.Deployment) {
 	c.compareChunksWithTokens()
 	c.dropHiddenFirst(dep)
 	c.dropImpossible(dep)
+	c.reportServerTimes()
 	c.findCap()
 	c.reportWallClock()
 	c.reportSharedPrefixes()

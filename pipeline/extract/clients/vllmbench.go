@@ -30,6 +30,7 @@ func sniffBenchResult(head []byte) bool {
 type benchResult struct {
 	inputs, outputs          numberList
 	cached                   numberList     // of SGLang with --cache-report
+	waits                    numberList     // the client's own, for its limit of requests in flight
 	stated                   map[string]any // values of benchKeys
 	ttfts, starts, latencies numberList
 	itls                     [][]float64 // between chunks
@@ -106,6 +107,7 @@ func (b *benchResult) decode(w walker) error {
 		"ttfts":       &b.ttfts,
 		"start_times": &b.starts,
 		"latencies":   &b.latencies,
+		"queue_times": &b.waits,
 	}
 	b.stated = map[string]any{}
 	return w.object(func(key string) error {
@@ -181,6 +183,9 @@ func (b *benchResult) request(i int) trace.ObservedRequest {
 	}
 	if i < len(b.cached) {
 		r.CachedTokens = tokenCount(trace.Some(b.cached[i]))
+	}
+	if i < len(b.waits) {
+		r.ClientWaitUs = fromSeconds(trace.Some(b.waits[i]))
 	}
 	if i < len(b.sessions) && i < len(b.turns) {
 		r.Session = optText(b.sessions[i])

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// runYAMLFile is the file that makes a folder a run folder.
+const runYAMLFile = "run.yaml"
+
+// writeMissingRunYAML writes the run.yaml of a folder that has a server's log and none, as init --from-log does.
+// Other folders, and parents of run folders, are left as they are.
+func (con *console) writeMissingRunYAML(c *cli.Context, dir string) error {
+	name := filepath.Join(dir, runYAMLFile)
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if below, _ := filepath.Glob(filepath.Join(dir, "*", runYAMLFile)); len(below) > 0 {
+		return nil
+	}
+	log, stated := findStartLog(dir)
+	hardware := c.String("hardware")
+	if stated == nil && hardware == "" {
+		return nil
+	}
+	draft := deploy.NewDraft()
+	if hardware != "" {
+		if sheet, ok := deploy.Datasheet(hardware); ok {
+			hardware = sheet.Name
+		}
+		draft.Set("hardware.name", hardware)
+	}
+	if v := c.String("vllm-version"); v != "" {
+		draft.Set("vllm.version", v)
+	}
+	if stated != nil {
+		draft.Merge(stated)
+	}
+	draft.FillDefaults()
+	draft.DropUnknown()
+	model, err := con.modelConfig(draft, name)
+	if err != nil {
+		return err
+	}
+	draft.CountKVBlocks(model)
+	con.warn(draft.Findings(model))
+	if missing := draft.Missing(); len(missing) > 0 {
+		from := "nothing"
+		if stated != nil {
+			from = log
+		}
+		return trace.Errorf(deploy.BadSetting, "%s: no such file, and it cannot be written: %s states no %s", name, from, strings.Join(missing, ", ")).
+			WithHint("--hardware NAME, config.json in the folder and the log from the server's start are enough; or " +
+				"blis-train init --from-cmdline 'vllm serve ...' --hardware NAME -o " + name)
+	}
+	var text bytes.Buffer
+	if err := draft.Write(&text); err != nil {
+		return err
+	}
+	if err := files.Write(name, files.Readable(text.Bytes())); err != nil {
+		return err
+	}
+	if stated == nil {
+		log = "--hardware and vLLM's defaults"
+	}
+	con.infof("wrote %s from %s", name, log)
+	return nil
+}
+
+// findStartLog returns the first log in a folder that has the lines of a server's start, and what they state; nil if
+// there is none.
+func findStartLog(dir string) (string, *deploy.Draft) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", nil
+	}
+	for _, e := range entries {
+		name := strings.TrimSuffix(strings.TrimSuffix(e.Name(), ".gz"), ".zst")
+		isLog := strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".txt") || strings.Contains(name, "log")
+		if !e.Type().IsRegular() || !isLog {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		if stated, err := draftOfLog(path, nil, false); err == nil {
+			return path, stated
+		}
+	}
+	return "", nil
+}
