@@ -31,8 +31,6 @@ Example:
 					Usage: "output `FOLDER`"},
 				&cli.StringFlag{Name: "hardware",
 					Usage: "device `NAME` of folders without run.yaml, which is then written from the server's log"},
-				&cli.StringFlag{Name: "vllm-version",
-					Usage: "`VERSION` of vLLM for the same, where the log does not name it"},
 				configFlag(), ledgerFlag(), verboseFlag(),
 			},
 			flagsOf(groups, "max-bad-frac", "set", "workers", "force", "only", "exclude", "prior", "bootstraps",

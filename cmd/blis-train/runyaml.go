@@ -40,9 +40,6 @@ func (con *console) writeMissingRunYAML(c *cli.Context, dir string) error {
 		}
 		draft.Set("hardware.name", hardware)
 	}
-	if v := c.String("vllm-version"); v != "" {
-		draft.Set("vllm.version", v)
-	}
 	if stated != nil {
 		draft.Merge(stated)
 	}
@@ -55,11 +52,11 @@ func (con *console) writeMissingRunYAML(c *cli.Context, dir string) error {
 	draft.CountKVBlocks(model)
 	con.warn(draft.Findings(model))
 	if missing := draft.Missing(); len(missing) > 0 {
-		from := "nothing"
+		why := "the folder has no log of a server's start to write it from"
 		if stated != nil {
-			from = log
+			why = log + " does not state all of it"
 		}
-		return trace.Errorf(deploy.BadSetting, "%s: no such file, and it cannot be written: %s states no %s", name, from, strings.Join(missing, ", ")).
+		return trace.Errorf(deploy.BadSetting, "%s: no such file, and %s: missing %s", name, why, strings.Join(missing, ", ")).
 			WithHint("--hardware NAME, config.json in the folder and the log from the server's start are enough; or " +
 				"blis-train init --from-cmdline 'vllm serve ...' --hardware NAME -o " + name)
 	}
