@@ -316,8 +316,8 @@ func byPriority(entries []*entry) [][]*entry {
 	return groups
 }
 
-// bestEffort divides the units that are left among the entries that got nothing, by the fleet's
-// policy.
+// bestEffort divides the accelerators in left (free units by type) among the entries that got no
+// allocation, by the fleet's policy.
 func (f *Fleet) bestEffort(entries []*entry, left map[string]int) {
 	switch f.Policy {
 	case policyPriorityExhaustive, policyBestEffortLast:

@@ -662,7 +662,8 @@ func (m *model) serviceLine(c float64) (a, b float64) {
 	return (c + out) * p.AlphaMs, m.prefillWork(c) + m.decodeWork()
 }
 
-// wvaSlope returns by how much one more request lengthens an iteration of wva-3p, ms.
+// wvaSlope returns by how much one more request in service lengthens an iteration in the flavour
+// wva-3p, ms: its share of the computed tokens times beta, and its mean context times gamma.
 func (m *model) wvaSlope() float64 {
 	k, out := m.s.Prompt, m.s.Output
 	return m.p.BetaMs*(k+out)/(out+1) + m.p.GammaMs*(k+out/2)

@@ -1,7 +1,10 @@
 package autoscale
 
 // This file writes model-data.json of llm-inferno, and the configuration of vLLM's simulated model,
-// from a fit: both take a linear time of an engine iteration.
+// from a fit: both take a linear time of an engine iteration, alpha + beta*computed tokens +
+// gamma*KV tokens read. The line is fitted to step times of the coefficients (iterationLine). The
+// sidecar is the JSON file beside an export that states where each value comes from and for which
+// batches it is valid.
 
 import (
 	"fmt"
@@ -166,8 +169,8 @@ func infernoEntry(
 const lengthsHint = "give --prompt-tokens and --output-tokens within the training, train on longer requests, or take the extrapolation " +
 	"with --force %s"
 
-// extrapolated returns refusals for mean lengths beyond the longest that the configuration was
-// trained on.
+// extrapolated returns one Refusal (an error unless --force accepts it) for each of the mean prompt
+// and output lengths that exceeds the longest in the training data of the configuration.
 func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 	if c.Covered == nil {
 		return nil

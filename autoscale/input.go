@@ -37,8 +37,9 @@ type Server struct {
 	Findings                       []trace.Finding
 }
 
-// limitsOf returns the limits of a deployment. The overhead is measured instead; see
-// idleOverheadMs.
+// limitsOf returns the limits of a deployment's engine on batch, queue, tokens of a step and KV
+// cache. KVTokens is nil if the size of the cache is unknown. The overhead is not set here, because
+// it does not follow from the deployment; see idleOverheadMs.
 func limitsOf(d *deploy.Deployment, o *Options) Limits {
 	s := Limits{
 		MaxBatch:         int(d.Engine.MaxNumSeqs),

@@ -149,7 +149,9 @@ func (o *replicaOptions) update(g *gaussian, w *window, first, free bool) step {
 	return s
 }
 
-// measurement returns the diagonal of R, ms^2.
+// measurement returns the variances of the errors of a window's TTFT and ITL, ms^2: the diagonal of
+// the covariance R of the Kalman filter. They scale with the square of the expected latencies if
+// given, otherwise of the measured ones.
 func (o *replicaOptions) measurement(w *window) []float64 {
 	z := []float64{w.TTFTMs, w.ITLMs}
 	if o.ExpectedTTFTMs > 0 {

@@ -68,7 +68,8 @@ func lag1(v []float64) float64 {
 	return next / all
 }
 
-// evaluate scores parameters x on windows. Windows for which the model has no answer are counted in
+// evaluate returns the score of the queueing model of flavour f with parameters x: its errors against
+// the measured latencies of the windows. Windows for which the model has no answer are counted in
 // Unpredicted.
 func evaluate(windows []window, f Flavour, x []float64, as observation) queueScore {
 	return evaluateAny(windows, func(_ int, w *window) (float64, float64, bool) { return predictWindow(f, w, x, as) })

@@ -28,7 +28,8 @@ import (
 // tokens and the API overhead in ms, and fits wva-4p to the result.
 type steadyState func(d *deploy.Deployment, overheadMs, prompt, output float64) (*steady, error)
 
-// wva returns the resources of a fit, simulated with the fit's own coefficients.
+// wva returns the VariantAutoscaling resources of a fit. Their steady states are simulated with the
+// fit's own coefficients.
 func wva(src export.Source, opt export.Options) (*export.Output, error) {
 	return wvaOf(src, opt, func(d *deploy.Deployment, overheadMs, prompt, output float64) (*steady, error) {
 		if src.Set == nil {

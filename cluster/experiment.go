@@ -420,7 +420,7 @@ func targetsOf(classes map[string]target) map[string]targetSpec {
 	return out
 }
 
-// presetCells are the thirteen cells of a preset: {always, slo-gated, predictive} x two routings x
+// presetCells returns the thirteen cells of a preset: {always, slo-gated, predictive} x two routings x
 // two schedulers, and round-robin.
 func presetCells() []cell {
 	out := []cell{{Name: robinCell, Number: numbers[robinCell], Role: roleCell,

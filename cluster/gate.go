@@ -297,7 +297,7 @@ const streamShadow = 4
 // request's TTFT target.
 const followedTargets = 4
 
-// FollowedUs is the time from the decision for which the shadow of a request was simulated; -1 without a
+// FollowedUs returns the time from the decision for which the shadow of a request was simulated; -1 without a
 // shadow. A shadow without a first token by then counts as one that never gets it.
 func (r *record) FollowedUs() int64 {
 	switch {

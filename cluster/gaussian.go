@@ -139,7 +139,7 @@ func (p *process) predictAt(x []float64) (mean, sd float64) {
 	return p.mean + p.scale*mean, p.scale * math.Sqrt(math.Max(1e-12, rest))
 }
 
-// normalBelow is the standard normal distribution function.
+// normalBelow returns the probability that a standard normal variable is below x.
 func normalBelow(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
 
 // logImprovement returns the logarithm of the expected improvement over best of a normal variable

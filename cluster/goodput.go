@@ -46,16 +46,16 @@ type Class struct {
 	RuleLate, RuleJudged int
 }
 
-// Goodput is good / arrived.
+// Goodput returns good / arrived requests.
 func (c *Class) Goodput() float64 { return ratioOrNaN(float64(c.Good), float64(c.Arrived)) }
 
-// AdmittedShare is admitted / arrived.
+// AdmittedShare returns admitted / arrived requests.
 func (c *Class) AdmittedShare() float64 { return ratioOrNaN(float64(c.Admitted), float64(c.Arrived)) }
 
-// MissShare is the share of admitted requests past their TTFT target.
+// MissShare returns the share of admitted requests past their TTFT target.
 func (c *Class) MissShare() float64 { return ratioOrNaN(float64(c.Late), float64(c.Judged)) }
 
-// RuleMissShare is that share without requests admitted as an exception.
+// RuleMissShare returns that share without requests admitted as an exception.
 func (c *Class) RuleMissShare() float64 {
 	return ratioOrNaN(float64(c.RuleLate), float64(c.RuleJudged))
 }

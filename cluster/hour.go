@@ -70,7 +70,7 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 	return h, nil
 }
 
-// perSecond is the mean rate of the recorded arrivals.
+// perSecond returns the mean rate of the recorded arrivals, requests per second.
 func (h *hour) perSecond() float64 { return float64(len(h.reqs)) / h.lengthUs * 1e6 }
 
 // hourOf returns a Mooncake trace as a recording, with lengths divided by shrink. Its timestamps

@@ -37,7 +37,7 @@ type IsolationOptions struct {
 	Progress         trace.Progress
 }
 
-// DefaultIsolationOptions are the defaults of the command line, except for Out.
+// DefaultIsolationOptions returns the defaults of the command line, except for Out.
 func DefaultIsolationOptions() IsolationOptions {
 	return IsolationOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: kindFitted}
 }

@@ -195,8 +195,8 @@ func (l *ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 	}
 }
 
-// MeanOutputs is the mean output length of finished requests of all classes, in
-// tokens; 0: none has finished.
+// MeanOutputs returns the mean output length of the finished requests of all classes, tokens; 0 if
+// none has finished.
 func (l *ledger) MeanOutputs() float64 {
 	var n, tokens int64
 	for i := range l.Classes {
@@ -209,7 +209,7 @@ func (l *ledger) MeanOutputs() float64 {
 	return float64(tokens) / float64(n)
 }
 
-// Inbound is the recent load of instance i: prompt tokens to compute per second, and the mean tokens of one
+// Inbound returns the recent load of instance i: prompt tokens to compute per second, and the mean tokens of one
 // prompt; 0 if nothing was sent.
 func (l *ledger) Inbound(i int, nowUs int64) (perS, one float64) {
 	f := &l.Of[i].inbound
@@ -230,7 +230,7 @@ func (l *ledger) Better(priority int, nowUs int64) (perS, one float64) {
 	return perS, ratioOrZero(perS, prompts)
 }
 
-// ratioOrZero is a/b, and 0 if b is 0.
+// ratioOrZero returns a/b, and 0 if b is 0.
 func ratioOrZero(a, b float64) float64 {
 	if b > 0 {
 		return a / b
@@ -238,7 +238,7 @@ func ratioOrZero(a, b float64) float64 {
 	return 0
 }
 
-// ServedPerS is the rate of computed prompt tokens whose requests had their first
+// ServedPerS returns the rate of computed prompt tokens whose requests had their first
 // token lately, over all instances.
 func (l *ledger) ServedPerS(nowUs int64) float64 {
 	sum := 0.0

@@ -103,7 +103,7 @@ func (s *search) gridPoint(n int) []float64 {
 	return x
 }
 
-// halton is point n of the Halton sequence, shifted by the seed.
+// halton returns point n of the Halton sequence, shifted by the seed.
 func halton(n, dims int, seed int64) []float64 {
 	primes := []int{2, 3, 5, 7, 11, 13, 17, 19, 23, 29}
 	x := make([]float64, dims)

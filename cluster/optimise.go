@@ -29,7 +29,7 @@ type optimiseOptions struct {
 	Start, Calls, TrainSeeds, TestSeeds int
 }
 
-// DefaultOptimiseOptions are the defaults of the command line, except for Out.
+// DefaultOptimiseOptions returns the defaults of the command line, except for Out.
 func DefaultOptimiseOptions() optimiseOptions {
 	o := optimiseOptions{
 		IsolationOptions: DefaultIsolationOptions(),

@@ -30,7 +30,7 @@ var noise = []sim.Quantile{
 	{Q: 0.95, Ratio: 1.1},
 }
 
-// defaultDeployment is Llama-3.1-8B on one H100 with the limits of the published runs: 2,048 tokens
+// defaultDeployment returns Llama-3.1-8B on one H100 with the limits of the published runs: 2,048 tokens
 // a step and max_num_seqs 256.
 func defaultDeployment() *deploy.Deployment {
 	return &deploy.Deployment{

@@ -249,7 +249,7 @@ type snapshot struct {
 	StepStartUs             int64 // start of the step that executes; -1 for none, or if not exported
 }
 
-// KVUsage is the share of KV blocks in use, in [0, 1].
+// KVUsage returns the share of KV blocks in use, in [0, 1].
 func (s *snapshot) KVUsage() float64 {
 	if s.TotalBlocks <= 0 {
 		return 0

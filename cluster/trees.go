@@ -117,5 +117,5 @@ var columns = map[string]column{
 	},
 }
 
-// scoreZero is a column that is always 0 in this simulation.
+// scoreZero returns 0: the value of a column of the trees that is always 0 in this simulation.
 func scoreZero(*Request, *View, int) float64 { return 0 }

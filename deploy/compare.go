@@ -74,7 +74,7 @@ func (d *Draft) Against(dep *Deployment) (unlike []Contradiction) {
 	return unlike
 }
 
-// noteOf is how a setting was derived from what the log prints, in parentheses; empty for one that it prints.
+// noteOf returns how a setting was derived from what the log prints, in parentheses; empty for one that it prints.
 func (d *Draft) noteOf(path string) string {
 	if note := d.notes[path]; note != "" {
 		return " (" + note + ")"

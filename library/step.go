@@ -30,7 +30,8 @@ type Step struct {
 	small        float64 // number of kernels without a table
 }
 
-// Bound returns the plan of a deployment from the tables of its GPU. Codes: no_kernel_tables,
+// Bound returns the plan of a deployment's step (its operators with their times) from the kernel
+// tables of its GPU: those in o.GPU if given, otherwise the embedded ones. Codes: no_kernel_tables,
 // kernel_rows_missing.
 func Bound(d *deploy.Deployment, o Options) (*Step, error) {
 	if o.GPU == nil {

@@ -31,7 +31,7 @@ type Table struct {
 // Column is one column of a table's keys.
 type Column struct {
 	Name  string   `json:"name"`
-	Words []string `json:"words,omitempty"` // of a column of text, sorted: a key holds the place
+	Words []string `json:"words,omitempty"` // of a column of text, sorted: a key has the index
 }
 
 // Series is the rows of a table with one key, by ascending size.
@@ -40,12 +40,12 @@ type Series struct {
 	Q      []int16 // log2 of the time in us, times 64; zeroTime for 0
 }
 
-// Column returns the index of a column in the keys; -1 without it.
+// Column returns the index of the named column in Columns and in each Key; -1 if there is none.
 func (t *Table) Column(name string) int {
 	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Name == name })
 }
 
-// Word returns the index of a word in a column of text; -1 without it.
+// Word returns the index of a text in Words, as it is stored in a key; -1 if no row has the text.
 func (c *Column) Word(text string) int64 {
 	i, ok := slices.BinarySearch(c.Words, text)
 	if !ok {

@@ -393,8 +393,8 @@ func (m *Model) KVUnits(p Parallel, blockSize int64) KVUnits {
 	return u
 }
 
-// Side returns the number of units for windows, chunks and states of a request of n tokens, in
-// addition to the units of its tokens.
+// Side returns the number of KV units that a request of n tokens takes for sliding windows, attention
+// chunks and recurrent states, in addition to the units of its tokens.
 func (u *KVUnits) Side(n int64) int64 { return (u.rest.RequestBlocks(n, 1) + u.Blocks - 1) / u.Blocks }
 
 // BlocksOf returns the pool's blocks, including the null block, from the tokens that vLLM logs ("GPU KV

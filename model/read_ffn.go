@@ -50,7 +50,8 @@ func (c *hfConfig) moePattern(has []bool) {
 	}
 }
 
-// statedPattern sets has from a list of flags, one for each layer.
+// statedPattern sets has[k] (layer k has experts) from moe_layer_freq of config.json, a list of 0 or 1
+// or of booleans, one for each layer.
 func (c *hfConfig) statedPattern(pattern []any, has []bool) {
 	if len(pattern) != len(has) {
 		c.fail(BadModel, "moe_layer_freq: got a list of %d, want one entry for each of %d layers", len(pattern), len(has))

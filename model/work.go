@@ -270,8 +270,8 @@ type Reach struct {
 	Ratio  int64 `json:"ratio,omitempty"`  // tokens of an entry, which exists once they are complete; 0: one
 }
 
-// Pairs returns the number of pairs of a query and an entry that it reads, for n new tokens of a
-// request that has c tokens in the cache.
+// Pairs returns the number of (query, KV entry) pairs of attention with this reach: the entries that
+// each query reads, summed over n new tokens of a request that has c tokens in the KV cache.
 func (r Reach) Pairs(c, n int64) int64 {
 	switch {
 	case r.Chunk > 0:

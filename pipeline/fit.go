@@ -399,7 +399,8 @@ func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
 	return files.Write(o.SaveGram, b.Bytes())
 }
 
-// layeredVersion returns 1.3 if a run of the fit needs it, else "" (spec#default-version).
+// layeredVersion returns version 1.3 of the feature space if it is the default for the deployment of
+// any run of the fit, else "" (spec#default-version). without has the ids of runs that are not fitted.
 func layeredVersion(ext *result.Extract, without []string) features.Version {
 	for i := range ext.Runs {
 		r := &ext.Runs[i]

@@ -280,7 +280,8 @@ func (s *Span) Take(vs ...float64) {
 	}
 }
 
-// TakePositive widens the span to include the positive values, for logarithmic axes.
+// TakePositive widens the span to include those of the values that are positive, for logarithmic
+// axes; the others are ignored.
 func (s *Span) TakePositive(vs ...float64) {
 	for _, v := range vs {
 		if v > 0 {

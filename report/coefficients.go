@@ -16,7 +16,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// coefficientSection is the section on the coefficients: their values, intervals and
+// coefficientSection returns the section on the coefficients: their values, intervals and
 // identifiability, other models, and what to record next.
 func coefficientSection(in Input, figs []*Figure) Section {
 	s := Section{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",

@@ -196,8 +196,8 @@ func lossTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
-// clockTable returns, for each run, the offset between wall and monotonic clock, and what is
-// missing between steps.
+// clockTable returns a table with a row for each run: the offset between wall and monotonic clock (s)
+// and its spread (ms), and the numbers of negative intervals, missing steps and orphan snapshots.
 func clockTable(i *result.Inspect) *Table {
 	t := clocksLayout.blank()
 	for _, r := range i.Runs {

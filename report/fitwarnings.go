@@ -11,19 +11,19 @@ import (
 // The functions of this file word the warnings of a fit from its figures. A fit stores them in the
 // documents as messages; the stage that computes the figures chooses the code.
 
-// TimesPeak is the warning about a coefficient whose work would take `times` the time that the hardware
+// TimesPeak returns the warning about a coefficient whose work would take `times` the time that the hardware
 // needs at its peak, outside the plausible range from lo to hi.
 func TimesPeak(term string, times, lo, hi float64) string {
 	return fmt.Sprintf("%s: %.3g times what the hardware takes at its peak, want %g to %g", term, times, lo, hi)
 }
 
-// OnlyBetweenConfigs is the warning about a term that no configuration varies by itself. identified names
+// OnlyBetweenConfigs returns the warning about a term that no configuration varies by itself. identified names
 // what its value comes from.
 func OnlyBetweenConfigs(term, identified string) string {
 	return fmt.Sprintf("%s does not vary inside any configuration: its value is %s", term, identified)
 }
 
-// NoCostFound is the warning about a term whose cost the measurements do not show.
+// NoCostFound returns the warning about a term whose cost the measurements do not show.
 func NoCostFound(term, identified string, value float64) string {
 	return fmt.Sprintf("%s is %s at %.3g: the measurements do not determine its cost", term, identified, value)
 }
@@ -67,42 +67,42 @@ func separatingExperiment(terms []string) string {
 	return strings.Join(recordings[:min(2, len(recordings))], ", or ")
 }
 
-// SeparationFailed is the warning that the analysis behind NotSeparated failed.
+// SeparationFailed returns the warning that the analysis behind NotSeparated failed.
 func SeparationFailed(err error) string {
 	return fmt.Sprintf("cannot determine which terms the measurements separate: %v", err)
 }
 
-// FewTrainingRows is the warning about a configuration with fewer training rows than recommended.
+// FewTrainingRows returns the warning about a configuration with fewer training rows than recommended.
 func FewTrainingRows(model, config string, rows, recommended int) string {
 	return fmt.Sprintf("%s: %s has %d training rows, guidance is %d", model, config, rows, recommended)
 }
 
-// DelayNotFitted is the warning about a delay with too few training rows to fit at all.
+// DelayNotFitted returns the warning about a delay with too few training rows to fit at all.
 func DelayNotFitted(target string, rows int) string {
 	return fmt.Sprintf("alpha %s: %d training rows: not fitted", target, rows)
 }
 
-// FewDegreesOfFreedom is the warning about a fit of the frozen recipe that has hardly more configurations
+// FewDegreesOfFreedom returns the warning about a fit of the frozen recipe that has hardly more configurations
 // than effective degrees of freedom.
 func FewDegreesOfFreedom(df float64, configs int) string {
 	return fmt.Sprintf("effective degrees of freedom %.2f over %d configurations", df, configs)
 }
 
-// BelowFloor is the warning about a run whose median target is shorter than reading the weights once
+// BelowFloor returns the warning about a run whose median target is shorter than reading the weights once
 // (spec#target-audit).
 func BelowFloor(run, target string, medianUs, floorUs float64) string {
 	return fmt.Sprintf("%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: "+
 		"it cannot be the step time", run, target, medianUs, floorUs)
 }
 
-// FallsWithTokens is the warning about coefficients with which a prediction can fall as tokens are added
+// FallsWithTokens returns the warning about coefficients with which a prediction can fall as tokens are added
 // (spec#err-decode-linear).
 func FallsWithTokens(decodeWeightLoad, prefillLinearCompute float64) string {
 	return fmt.Sprintf("decode_weight_load %.3g us/s exceeds prefill_linear_compute %.3g us/s: "+
 		"the predicted time can fall as tokens are added", decodeWeightLoad, prefillLinearCompute)
 }
 
-// SpeedChanged is the warning about a run whose engine changed its speed in a block of the hold-out.
+// SpeedChanged returns the warning about a run whose engine changed its speed in a block of the hold-out.
 // biasFrac is the signed error of the block's predictions.
 func SpeedChanged(run string, block, blocks int, biasFrac float64) string {
 	direction := "slower"
@@ -113,12 +113,12 @@ func SpeedChanged(run string, block, blocks int, biasFrac float64) string {
 		run, block, blocks, direction, 100*biasFrac)
 }
 
-// OutsideInterval is the warning about terms whose value lies outside the interval of their estimate.
+// OutsideInterval returns the warning about terms whose value lies outside the interval of their estimate.
 func OutsideInterval(terms []string) string {
 	return strings.Join(terms, ", ") + ": the penalty or the reweighting moved the value outside the 95 % interval of the estimate"
 }
 
-// AtPhysicalLimit is the warning about terms that are held at the largest plausible multiple of the
+// AtPhysicalLimit returns the warning about terms that are held at the largest plausible multiple of the
 // hardware's time (spec#forms).
 func AtPhysicalLimit(terms []string, times float64) string {
 	return fmt.Sprintf("%s: held at %g times the hardware's own time: the measurements ask for more, so this work is mixed with "+
@@ -126,28 +126,28 @@ func AtPhysicalLimit(terms []string, times float64) string {
 		strings.Join(terms, ", "), times)
 }
 
-// AtFeatureBound is the warning about a feature that many rows have at its bound (spec#bound-hits).
+// AtFeatureBound returns the warning about a feature that many rows have at its bound (spec#bound-hits).
 func AtFeatureBound(term string, rows, read int) string {
 	return fmt.Sprintf("%s: %d of %d rows hit its bound (%.2g %%)", term, rows, read, 100*float64(rows)/float64(read))
 }
 
-// LagAssumed is the warning about a run whose schedule-to-execution lag could not be measured (spec#lag).
+// LagAssumed returns the warning about a run whose schedule-to-execution lag could not be measured (spec#lag).
 func LagAssumed(run string, intervals, lag int) string {
 	return fmt.Sprintf("%s: %d hold-out intervals with prefill cannot tell the lag; %d assumed from async_scheduling",
 		run, intervals, lag)
 }
 
-// LagUnlikeConfig is the warning about a run whose measured lag differs from what run.yaml implies.
+// LagUnlikeConfig returns the warning about a run whose measured lag differs from what run.yaml implies.
 func LagUnlikeConfig(run string, measured, implied int) string {
 	return fmt.Sprintf("%s: the measured lag is %d, run.yaml implies %d; the measured lag is used", run, measured, implied)
 }
 
-// NoInformativeOverhead is the warning that no interval bounds the overhead.
+// NoInformativeOverhead returns the warning that no interval bounds the overhead.
 func NoInformativeOverhead() string {
 	return "no interval has a lower end above 0 or an upper end below 3 ms"
 }
 
-// ContradictsPrior is the warning that the coefficients lie further from the prior than its covariance
+// ContradictsPrior returns the warning that the coefficients lie further from the prior than its covariance
 // allows. It counts only the directions that the measurements determine; distance is the root mean square
 // over them, in the prior's standard errors (spec#prior-contradicted).
 func ContradictsPrior(prior string, directions int, distance, limit float64) string {
@@ -156,31 +156,31 @@ func ContradictsPrior(prior string, directions int, distance, limit float64) str
 		prior, directions, distance, limit)
 }
 
-// UnlikePrior is the warning about a configuration whose steps take `times` what the prior predicts for
+// UnlikePrior returns the warning about a configuration whose steps take `times` what the prior predicts for
 // its hardware, which is `errors` of the prior's standard errors away.
 func UnlikePrior(config, hardware, prior string, times, errors float64) string {
 	return fmt.Sprintf("configuration %s: steps take %.2f times what the prior (%s) predicts for %s, %.1f of its standard errors",
 		config, times, prior, hardware, errors)
 }
 
-// SliceSaturated is the warning about a saturated slice of a run. Its ends are in seconds after the first
+// SliceSaturated returns the warning about a saturated slice of a run. Its ends are in seconds after the first
 // step of the run.
 func SliceSaturated(run string, fromS, toS float64, reason string) string {
 	return fmt.Sprintf("%s: from %.0f to %.0f s after its first step: %s", run, fromS, toS, reason)
 }
 
-// NoStepRows is the reason why a run without any usable step is not fitted: the drop that took most of them.
+// NoStepRows returns the reason why a run without any usable step is not fitted: the drop that took most of them.
 func NoStepRows(code string, dropped, candidates int) string {
 	return fmt.Sprintf("no beta rows: %s (%d of %d candidates)", code, dropped, candidates)
 }
 
-// ContextsMerged is the warning that no run has the contexts of single decodes.
+// ContextsMerged returns the warning that no run has the contexts of single decodes.
 func ContextsMerged() string {
 	return "decode_attention and kv_cache_read are merged with the per-decode term: " +
 		"no run has the contexts of single decodes, and only the prior splits the terms"
 }
 
-// GammaUndetermined is the warning that several smoothing factors of the preemption average score alike
+// GammaUndetermined returns the warning that several smoothing factors of the preemption average score alike
 // (spec#gamma-choice).
 func GammaUndetermined(alike []float64, kept float64, term string) string {
 	var texts []string
@@ -233,7 +233,7 @@ func MissingKinds(k KindsOfSteps) []string {
 	return missing
 }
 
-// RunSaturated is the warning about a saturated run of a fit from requests; isFitted with keep-saturated.
+// RunSaturated returns the warning about a saturated run of a fit from requests; isFitted with keep-saturated.
 func RunSaturated(run, reason string, isFitted bool) string {
 	if isFitted {
 		return fmt.Sprintf("run %s: saturated, %s: it is fitted all the same (keep-saturated)", run, reason)
@@ -241,35 +241,35 @@ func RunSaturated(run, reason string, isFitted bool) string {
 	return fmt.Sprintf("run %s: saturated, %s: it is not fitted; the key keep-saturated: true fits it", run, reason)
 }
 
-// PhaseSaturated is the warning about a saturated phase of a run that is not saturated as a whole.
+// PhaseSaturated returns the warning about a saturated phase of a run that is not saturated as a whole.
 func PhaseSaturated(run, phase, reason string) string {
 	return fmt.Sprintf("run %s: phase %s is saturated, %s: it is not fitted; the key keep-saturated: true fits it", run, phase, reason)
 }
 
-// QueueOnly is what inspect warns about a saturated run: its times are mostly queueing.
+// QueueOnly returns what inspect warns about a saturated run: its times are mostly queueing.
 func QueueOnly(run, reason string) string {
 	return fmt.Sprintf("run %s: %s; its times are mostly queueing delay and determine few coefficients", run, reason)
 }
 
-// LevelOverrun is the warning about a load level whose arrivals the server did not keep up with.
+// LevelOverrun returns the warning about a load level whose arrivals the server did not keep up with.
 func LevelOverrun(level string, servedRPS, offeredRPS float64) string {
 	return fmt.Sprintf("%s: served %.3g of %.3g requests/s: its times depend on the length of the recording, not only on step times",
 		level, servedRPS, offeredRPS)
 }
 
-// LevelBeyondCache is the warning about a load level that the simulated KV cache is too small for, although
+// LevelBeyondCache returns the warning about a load level that the simulated KV cache is too small for, although
 // the measured server had no such difficulty.
 func LevelBeyondCache(level string, simulatedTTFTMs, measuredTTFTMs float64) string {
 	return fmt.Sprintf("%s: not fitted: the simulated server runs out of KV blocks (TTFT %.4g ms), "+
 		"the measured one did not (%.4g ms); is its KV cache of another type or size?", level, simulatedTTFTMs, measuredTTFTMs)
 }
 
-// LevelsIgnored is the warning about a run whose load levels are not fitted.
+// LevelsIgnored returns the warning about a run whose load levels are not fitted.
 func LevelsIgnored(run, why string) string {
 	return fmt.Sprintf("run %s: %s; blis-train fit --from points TABLE.csv --deployment run.yaml -o OUT fits them", run, why)
 }
 
-// ReplayUnlikeLoad is the warning about a load whose replay is far from its measured TTFT even with the
+// ReplayUnlikeLoad returns the warning about a load whose replay is far from its measured TTFT even with the
 // fitted coefficients.
 func ReplayUnlikeLoad(load string, replayTTFTUs, measuredTTFTUs float64) string {
 	return fmt.Sprintf("%s: TTFT is %.3g ms in the replay and %.3g ms as measured, medians, even with the fitted coefficients: "+
@@ -277,7 +277,7 @@ func ReplayUnlikeLoad(load string, replayTTFTUs, measuredTTFTUs float64) string 
 		load, replayTTFTUs/1e3, measuredTTFTUs/1e3)
 }
 
-// NoGain is the warning that held-out requests are not predicted better by the fit than by its prior. The
+// NoGain returns the warning that held-out requests are not predicted better by the fit than by its prior. The
 // errors are medians of the relative error of E2E; low and high are the 95 % interval of their difference.
 func NoGain(fitErrorFrac, priorErrorFrac, lowFrac, highFrac float64) string {
 	return fmt.Sprintf("E2E of the held-out requests is off by %.1f %% with the fitted coefficients and by %.1f %% with the prior (medians); "+

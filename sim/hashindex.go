@@ -20,8 +20,8 @@ func newIndex(blocks int64) index {
 // mask returns the bits of a hash that are a place in the table.
 func (x index) mask() uint64 { return uint64(len(x) - 1) }
 
-// place returns the place of the block with the hash, or the free place at which it would be
-// inserted. known has the content of each block.
+// place returns the position in x of the block with the hash, or the free position at which it would
+// be inserted. known has the content of each block, by the block's number.
 func (x index) place(known []content, hash uint64) uint64 {
 	i := hash & x.mask()
 	for x[i] != none && known[x[i]].hash != hash {

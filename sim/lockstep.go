@@ -224,8 +224,9 @@ func (r *rank) endIteration() error {
 	return r.runReadyPasses()
 }
 
-// sync counts the rank's iteration. In iterations in which vLLM asks all ranks for unfinished
-// requests (core.py: _has_global_unfinished_reqs()), the rank then waits for the others.
+// sync counts an iteration of the rank and makes it ready for the next. In iterations in which vLLM
+// asks all ranks for unfinished requests (core.py: _has_global_unfinished_reqs()), the rank instead
+// waits until all others are there.
 func (r *rank) sync() {
 	r.e.phase = ready
 	r.iterations++

@@ -68,7 +68,7 @@ type Options struct {
 // LatencyModels are the values of --latency-model.
 var LatencyModels = []string{ModelAuto, ModelTables, ModelPhysics, ModelRoofline, "blackbox", "trained-physics", "linear3"}
 
-// DefaultOptions are the defaults of the command line. Out, Deployment and the workload have none.
+// DefaultOptions returns the defaults of the command line. Out, Deployment and the workload have none.
 func DefaultOptions() Options {
 	return Options{
 		Model:        ModelAuto,

@@ -137,7 +137,7 @@ func (c *candidate) simulate(n int, seed int64, measured int) (*predict.Sample, 
 // servers simulates the servers of a deployment.
 type servers func(sim.Config, []sim.Request) ([]sim.RequestResult, []*sim.Result, error)
 
-// replicas are n servers behind the router.
+// replicas returns a function that simulates requests on n servers behind the router.
 func (c *candidate) replicas(n int) servers {
 	return func(engine sim.Config, requests []sim.Request) ([]sim.RequestResult, []*sim.Result, error) {
 		return cluster.Servers(engine, n, c.q.Routing, requests)

@@ -144,7 +144,8 @@ func (c *candidate) simulatePools(d division, seed int64, measured int, atMeanRa
 	})
 }
 
-// startOfPools is the division by what one server of each pool can do alone.
+// startOfPools returns the first division of servers between the prefill and the decode pool to try:
+// for each pool alone, the number of servers that meets the targets that depend on it.
 func (c *candidate) startOfPools(ctx context.Context) (division, error) {
 	targets := func(metrics ...string) predict.Targets {
 		own := predict.Targets{Goodput: c.q.Targets.Goodput}

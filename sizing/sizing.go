@@ -252,7 +252,7 @@ type kind struct {
 // nixl is the connector of servers that are apart (vllm/distributed/kv_transfer).
 const nixl = `{"kv_connector":"NixlConnector","kv_role":"kv_both"}`
 
-// kinds are the ways to serve that the question asks for.
+// kinds returns the ways to serve that the question asks for.
 func (q *Question) kinds() []kind {
 	out := []kind{{}}
 	if q.Speculative != "" {
@@ -265,7 +265,7 @@ func (q *Question) kinds() []kind {
 	return out
 }
 
-// serveLine is the command of one replica.
+// serveLine returns the vllm serve command of one replica of the candidate.
 func (c *candidate) serveLine() string {
 	words := []string{"vllm serve", files.Word(c.server.Model), fmt.Sprintf("--tensor-parallel-size %d", c.tp)}
 	if c.ep {

@@ -75,7 +75,7 @@ var flagRules = map[string]func(any) string{
 	"structured_outputs_config": object(nil),
 }
 
-// asInteger is a value as an integer; JSON and YAML give other types than FlagValue.
+// asInteger returns a value as an integer; JSON and YAML give other types than FlagValue.
 func asInteger(value any) (int64, bool) {
 	switch n := value.(type) {
 	case int64:

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// standardOutput is os.Stdout, or a writer that always fails if the program was started with its
+// standardOutput returns os.Stdout, or a writer that always fails if the program was started with its
 // standard output closed (>&- in a shell).
 //
 // Go opens /dev/null for reading and writing in place of a closed stream before main runs

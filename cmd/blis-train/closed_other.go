@@ -7,6 +7,6 @@ import (
 	"os"
 )
 
-// standardOutput is os.Stdout: here a closed stream is either noticed by the first write or cannot
+// standardOutput returns os.Stdout: here a closed stream is either noticed by the first write or cannot
 // be told from one that was sent to the null device.
 func standardOutput() io.Writer { return os.Stdout }

@@ -68,7 +68,8 @@ var completedFlags = map[string]func(c *cli.Context) []string{
 	"f":             formatNames,
 }
 
-// gpuNames are the GPUs as people write them.
+// gpuNames returns the names of all GPUs with a datasheet, as people write them (shortGPU), for shell
+// completion.
 func gpuNames() []string {
 	var names []string
 	for _, h := range deploy.Datasheets() {
@@ -77,7 +78,7 @@ func gpuNames() []string {
 	return names
 }
 
-// shortGPU is the name of a GPU without memory size and form factor, where that is enough to find it.
+// shortGPU returns the name of a GPU without memory size and form factor, where that is enough to find it.
 func shortGPU(name string) string {
 	i := strings.LastIndex(name, "-")
 	if i < 0 {
@@ -90,7 +91,7 @@ func shortGPU(name string) string {
 	return name
 }
 
-// formatNames are the values of --format, which is that of a table for extract and inspect.
+// formatNames returns the values of --format, which is that of a table for extract and inspect.
 func formatNames(c *cli.Context) []string {
 	if c.Command.Name != "export" {
 		return []string{"parquet", "arrow"}

@@ -166,7 +166,7 @@ func (con *console) applyGroup(c *cli.Context, path, name string, keys map[strin
 }
 
 // setKey sets an option: the flag of the command or, if the command has no such flag, all options
-// of that name in its groups. It reports whether there is any.
+// of that name in its groups. known is false if there is neither.
 func (con *console) setKey(c *cli.Context, flag cli.Flag, key string, values []string) (known bool, err error) {
 	for _, value := range values {
 		if err := option.CheckCount(key, value); err != nil {

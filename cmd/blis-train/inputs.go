@@ -83,7 +83,7 @@ func readAs[T any](con *console, path string) (*T, result.Input, error) {
 	return doc, in, con.readDoc(path, doc)
 }
 
-// readExtract returns extract.json of a folder.
+// readExtract returns the document extract.json of a folder, and prints its warnings.
 func readExtract(con *console, dir string) (*result.Extract, error) {
 	return extract.ReadDocument(dir, con.warn)
 }

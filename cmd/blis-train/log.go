@@ -122,7 +122,7 @@ func ledgerRows(entries []export.Entry) []cells {
 // small.
 func hundredths(v *float64) string { return optional(v, 100, "%.2f %%") }
 
-// decimals returns a number with three decimals.
+// decimals returns a number as text with three decimals, or a dash if it is unknown (nil).
 func decimals(v *float64) string { return optional(v, 1, "%.3f") }
 
 // trendRows returns a row for each figure with its first, last and best value and its slope.

@@ -489,7 +489,7 @@ func figureText(r *sizing.Row, t predict.Target) string {
 	return ""
 }
 
-// deploymentText is the deployment in a few words: 5 x H100 tp 2 ep, or 2+3 x of prefill and decode servers.
+// deploymentText returns the deployment in a few words: 5 x H100 tp 2 ep, or 2+3 x of prefill and decode servers.
 func deploymentText(r *sizing.Row) string {
 	count := fmt.Sprint(r.Replicas)
 	if r.Pools {
@@ -498,7 +498,7 @@ func deploymentText(r *sizing.Row) string {
 	return count + " x " + serverText(r)
 }
 
-// serverText is one server of a row: H100 tp 2 ep drafts.
+// serverText returns one server of a row: H100 tp 2 ep drafts.
 func serverText(r *sizing.Row) string {
 	text := fmt.Sprintf("%s tp %d", shortGPU(r.Hardware), r.TP)
 	if r.EP {

@@ -73,8 +73,9 @@ func unknownFlagHint(c *cli.Context, name string, groups []group) string {
 	return ""
 }
 
-// keyHint returns where an option is set that has no flag and that the command reads from
-// pipeline.yaml; "" if there is no option of that name.
+// keyHint returns a hint for an unknown flag that is the name of an option of the command's stages
+// without a flag: in which part of the file given by --config it is set. It returns "" if the flag
+// exists or no option has that name.
 func keyHint(cmd *cli.Command, groups []group, name string) string {
 	if option.Find(cmd.Flags, name) != nil {
 		return ""

@@ -158,7 +158,7 @@ func setOne(f cli.Flag, value string) (err error) {
 	return nil
 }
 
-// Wanted returns what values a flag takes, in words, for an error message.
+// Wanted returns a phrase for the values that a flag takes, as in "want a whole number".
 func Wanted(f cli.Flag) string {
 	switch Plain(f).(type) {
 	case *cli.IntFlag, *cli.Int64Flag, *cli.Uint64Flag:

@@ -359,7 +359,8 @@ type Measured struct {
 	Inputs         []result.Input
 }
 
-// Read returns the measurements in points and runs.
+// Read returns the measurements from which corrections are learned, read from the files in src: means
+// of load levels (points) and recorded runs.
 func Read(ctx context.Context, src Sources) (*Measured, error) {
 	m := &Measured{}
 	var err error

@@ -194,8 +194,8 @@ func (l *Load) CountLonger(tokens int64) int {
 	return n
 }
 
-// repeated are the requests, over and over, so that there are at least n. Sessions begin anew: what they share
-// among themselves they share with no copy.
+// repeated returns the requests followed by as many copies of them as make at least n. Each copy has
+// sessions of its own: a session shares no prefix with its copies.
 func repeated(requests []sim.Request, n int) []sim.Request {
 	out := requests
 	for len(out) < n {

@@ -163,7 +163,7 @@ type Value struct {
 // leastControlled is how many replications a regression on the excess of arrivals needs.
 const leastControlled = 6
 
-// ValueOf is the mean of a statistic over replications with the interval; of one replication it has no width.
+// ValueOf returns the mean of a statistic over replications with the interval; of one replication it has no width.
 //
 // Near saturation a statistic depends most on how many requests happened to arrive. The mean of that number is
 // known, and with enough replications the statistic is taken where its regression on the excess of arrivals has
@@ -223,8 +223,9 @@ func estimateOf(samples []*Sample, of func(*Sample) float64) estimate {
 // blocksOfRecording is how many parts of a recording its intervals are of.
 const blocksOfRecording = 10
 
-// OfRecording is a statistic of a load of recorded arrivals, of which every seed has the same. Its interval is by
-// the parts of the recording, as if they were other hours of the same traffic. Gaps between tokens are not known
+// OfRecording returns a statistic of a load whose arrivals were recorded, so that replications with
+// other seeds have the same arrivals. Its interval follows from the differences between parts of the
+// recording, as if they were other hours of the same traffic. Gaps between tokens are not known
 // by part: their statistic varies as that of TPOT.
 func (m *Sample) OfRecording(metric string, quantile float64) Value {
 	value := m.Figure(metric, quantile)
@@ -246,7 +247,7 @@ func (m *Sample) OfRecording(metric string, quantile float64) Value {
 	return Value{Value: value, Low: value - half, High: value + half}
 }
 
-// Widened is the interval of [ValueOf] so that it also contains, in 19 of 20 cases, the mean of a
+// Widened returns the interval of [ValueOf] so that it also contains, in 19 of 20 cases, the mean of a
 // repetition of so many requests with other seeds, in which more or fewer requests arrive than on
 // average. It is made no wider for that than widest times the value: at the edge of saturation a
 // repetition may lie anywhere.
@@ -268,7 +269,7 @@ func Widened(samples []*Sample, of func(*Sample) float64, requests int, widest f
 // normal95 is how many standard deviations 95 % of a normal distribution lie within.
 const normal95 = 1.96
 
-// Broken is the first target that replications miss on average, as a short text; "": they meet all.
+// Broken returns the first target that replications miss on average, as a short text; "": they meet all.
 func Broken(samples []*Sample, t *Targets) string {
 	saturated := 0
 	for _, s := range samples {

@@ -69,8 +69,9 @@ const (
 	mostWarmUp  = 20.0 / warmUpAnswers
 )
 
-// LongerWarmUp is how long the load of the sample needs to warm a server up, where this is longer than it had.
-// idleS is that of [Prediction.WarmUpS].
+// LongerWarmUp returns the warm-up, s, after which a server under the load of the sample is in its
+// steady state, and whether it is longer than the warm-up hadS that was simulated. idleS is the
+// warm-up that [Prediction.WarmUpS] derives from an idle server.
 func (m *Sample) LongerWarmUp(hadS, idleS float64) (needsS float64, isLonger bool) {
 	if m.Saturated || len(m.E2E) == 0 {
 		return hadS, false

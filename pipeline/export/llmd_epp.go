@@ -50,8 +50,10 @@ type affinity struct {
 	MaxPenaltyMs   int     `yaml:"maxTTFTPenaltyMs"`
 }
 
-// chain returns the configuration with these parameters of the filters. peak is the prefill
-// throughput in tokens/s; slopeUs is the cost of a prompt token, for the producer that p2p adds.
+// chain returns the configuration of llm-d's endpoint picker: its chain of filters and scorers. source
+// is the affinity filters' ttftSource, where they take predicted TTFTs from; peak is the prefill
+// throughput, tokens/s. p2p adds the plugin for transfers of KV between engines, to which slopeUs, the time per
+// prompt token, us, belongs.
 func chain(source string, peak float64, p2p bool, slopeUs float64) *pickerConfig {
 	c := &pickerConfig{APIVersion: "llm-d.ai/v1alpha1", Kind: "EndpointPickerConfig"}
 	filter := func(name string, threshold float64) pickerPlugin {

@@ -94,7 +94,8 @@ func (g *Target) sample(l *law) (*sampled, error) {
 	return out, nil
 }
 
-// noteTerms updates s.seen with the terms of the batch that the model timed last.
+// noteTerms raises s.seen, the largest absolute value of each feature so far, to the features of the
+// batch that the model timed last. It does nothing if the model has no features.
 func (s *sampled) noteTerms(m stepper) {
 	f, ok := m.(featured)
 	if !ok {

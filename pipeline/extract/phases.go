@@ -106,7 +106,8 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 		float64(shift)/1e9, float64(hi-lo)/1e9, inside, len(x.obs), now.inside, len(loads), best.inside))
 }
 
-// offsetRange is the range of offsets, around that of a fit, with which as many loads lie in phases.
+// offsetRange returns the range of clock offsets, ns, around that of the best fit, with which as many
+// loads lie inside phases as with it.
 func (x *extraction) offsetRange(loads []clients.Load, phases []deploy.Phase, best phaseFit) (lo, hi int64) {
 	lo = best.offsetNs
 	hi = best.offsetNs

@@ -104,7 +104,7 @@ func newStepTables(dir string, format table.Format, acc *source.Account, at sour
 	return m, m.create()
 }
 
-// create opens the two tables.
+// create opens the tables of steps and of snapshots for writing.
 func (m *stepTables) create() (err error) {
 	if m.steps, err = table.Create[trace.Step](m.dir, table.Steps, m.format); err == nil {
 		m.snaps, err = table.Create[trace.Snapshot](m.dir, table.Snapshots, m.format)
@@ -253,7 +253,7 @@ func (m *stepTables) finish() error {
 	return m.snaps.Close()
 }
 
-// abort abandons the tables. It is safe after close.
+// abort removes the unfinished tables. After close it does nothing.
 func (m *stepTables) abort() {
 	m.steps.Abort()
 	m.snaps.Abort()

@@ -102,8 +102,8 @@ func (f fit) betterThan(g fit) bool {
 	return cmp.Or(cmp.Compare(f.gap, g.gap), cmp.Compare(f.gapNs, g.gapNs)) < 0
 }
 
-// fitOf returns how a span fits into the list of an engine's stretches. ok is false if it cannot
-// belong to the engine.
+// fitOf returns how well a span of steps (p) fits between those of an engine (list): the number of
+// spans and the time missing in between. ok is false if p cannot belong to the engine.
 func fitOf(list []stretch, p *stretch) (f fit, ok bool) {
 	at := placeAfter(list, p)
 	f = fit{gap: max(p.firstSeq, 1) - 1, gapNs: math.MaxInt64}

@@ -115,7 +115,8 @@ func alphaPerStep(p *Pool, used []*Run) float64 {
 	return float64(len(p.Train)) / math.Max(1, float64(steps))
 }
 
-// alphaModel solves one target and returns its part of fit.json.
+// alphaModel fits one target of delays outside the engine and returns its part of fit.json, nil if
+// the target has too few rows.
 func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	if a.s == nil {
 		return nil, nil

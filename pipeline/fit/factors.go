@@ -28,7 +28,8 @@ func Deployments(s *Solved, label []string, out *result.Model) {
 	poolFactors(s, label, byRun, logs, out)
 }
 
-// logsOfTotals are the logarithms of the factors that make the sums of each run right.
+// logsOfTotals returns, for each run, the logarithms of the factors by which predictions have to be
+// multiplied so that their sums equal the measured ones.
 func logsOfTotals(byRun []runTotals) [][2]float64 {
 	logs := make([][2]float64, len(byRun))
 	for r := range byRun {

@@ -127,8 +127,9 @@ func (p *Run) otherParts(name string, o Options) (all *rows.Table, err error) {
 	return all, err
 }
 
-// prepareOthers reads the recordings again to make rows under the other bases. To have the rows of
-// all models in memory at once would take several times as much.
+// prepareOthers reads the recordings again and makes rows of the other parameterisations (bases) of
+// the step time. They are not made together with the first because the rows of all models at once
+// would take several times the memory.
 func (f *fitter) prepareOthers(ctx context.Context) error {
 	if !f.o.Others() {
 		return nil

@@ -128,8 +128,9 @@ func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
 	return nil
 }
 
-// SolveRelative fits the rows at one gamma with the selected lambda, and reweights them toward the
-// absolute relative error.
+// SolveRelative fits the training rows (all rows with refitAll) at one gamma, the variant, with the
+// lambda that sel chose, and reweights them toward the absolute relative error. It sets Fit, and Pred
+// for all rows.
 func (s *Solved) SolveRelative(variant int, sel *ridge.Selection, refitAll bool) error {
 	s.Variant, s.Sel = variant, sel
 	s.Data = s.Pool.Data.With(variant)
@@ -146,7 +147,8 @@ func (s *Solved) SolveRelative(variant int, sel *ridge.Selection, refitAll bool)
 	return nil
 }
 
-// solveFrozen fits the training rows by the frozen recipe.
+// solveFrozen fits the training rows by ridge.Data.FitFrozen, a recipe of earlier coefficients that is
+// kept unchanged, and sets Frozen, Fit, and Pred for all rows.
 func (s *Solved) solveFrozen(variant int) error {
 	s.Variant = variant
 	s.Data = s.Pool.Data.With(variant)

@@ -80,7 +80,9 @@ func (d *Data) Cut(o Options) ([]*Cells, []Finding, error) {
 	return out, found, nil
 }
 
-// firstFold returns the first fold that trains on a segment, Never for none.
+// firstFold returns the number of the first forward fold whose training part includes the segment,
+// Never if there is none. embargo is the number of rows before the test part that a fold omits from
+// training.
 func firstFold(s segment, embargo int) int32 {
 	if s.seq.bounds == nil {
 		return Never

@@ -32,7 +32,8 @@ type Certificate struct {
 // certTol is the tolerance of the gradient (spec#certificate).
 const certTol = 1e-8
 
-// OK reports whether the certificate is true.
+// OK reports whether the gradient shows a minimum: within certTol of 0 on active terms, and not below
+// -certTol on zero terms.
 func (c Certificate) OK() bool { return !(c.MinZero < -certTol) && c.MaxActive <= certTol }
 
 // Solve returns the fit of one lambda on a Gram of balanced weights.

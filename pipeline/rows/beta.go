@@ -127,7 +127,8 @@ func (b *betaBuilder) prepare() error {
 	})
 }
 
-// row makes the row that starts at recorded step k. It returns the reason when there is none.
+// row appends to the table the row that starts at recorded step k. If the step gives no row, row
+// returns the reason, otherwise "".
 func (b *betaBuilder) row(k int) trace.Code {
 	i := &b.s.Run.Steps[k]
 	phase, held := partOf(b.parts, i.TsStartNs)

@@ -80,7 +80,7 @@ func (t *Table) copyOf() *Table {
 	return &c
 }
 
-// permute puts the rows in the given order.
+// permute reorders the column: row k becomes what was row order[k].
 func (c typedColumn[T]) permute(order []int) {
 	if *c.s == nil {
 		return

@@ -20,8 +20,9 @@ type LagEvidence struct {
 // N returns the number of hold-out intervals.
 func (e *LagEvidence) N() int { return e.n }
 
-// At returns the training and hold-out rows of one lag. Row k of test is the same interval for
-// every lag.
+// At returns the rows from which one lag is judged: those to fit step times on, and those to compare
+// the fit with. Row k of test is the same interval of the run for every lag, so that errors of
+// different lags are comparable.
 func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 	t, err := e.table(lag)
 	if err != nil {

@@ -117,8 +117,8 @@ func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 	return s
 }
 
-// holdsLoad reports whether the requests of the window hold their number in flight, as a closed loop
-// or a client at its limit does. The samples of an API request are one call.
+// holdsLoad reports whether the number of requests in flight is constant in the window, as in a
+// closed loop or with a client at its limit of concurrency. The samples of an API request are one call.
 func (w *loadWindow) holdsLoad() bool {
 	const neverEnds = int64(1) << 62
 	var sent, end []int64

@@ -45,7 +45,8 @@ func sumTransfers(events []trace.KVEvent) []stepTransfers {
 	return sumByStep(keys, ok)
 }
 
-// sumByStep returns the sums of the blocks of the transfers for which ok is true.
+// sumByStep returns, for each step, the sums of the blocks of its transfers for which ok is true; keys
+// and ok have one entry a transfer. Steps are in the order of their first transfer.
 func sumByStep(keys []transferKey, ok []bool) []stepTransfers {
 	at := make(map[int64]int)
 	var sums []stepTransfers

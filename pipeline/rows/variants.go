@@ -135,7 +135,8 @@ func (b *betaBuilder) vectorUnder(iv interval, ema, x []float64) {
 	b.ema = own
 }
 
-// vectorUnder writes the features of a queue state with another preemption average into x.
+// vectorUnder writes into x the features of the queue state in, with its moving average of preemptions
+// replaced by average.
 func (b *alphaBuilder) vectorUnder(in features.QueueInput, average float64, x []float64) {
 	in.PreemptionEMA = average
 	_, _ = b.sp.Alpha(&in, x)

@@ -211,9 +211,9 @@ func (p *replayedPhase) withRequestNoise(seed, splitNs int64) noisyTimes {
 }
 
 // requestNoise returns the noise of a metric in the recorded requests, in order of arrival: ratios
-// of mean 1. It is what recorded over replayed times scatter around those of the most alike
-// requests, without the part that the replay scatters too: the phase of a step in which a request
-// arrives is in both.
+// of mean 1. The ratio of recorded to replayed time of a request scatters around the ratios of the
+// requests most alike. From that scatter the part is taken off that replayed times show as well,
+// because both depend on the moment within a step at which a request arrives.
 func requestNoise(all *sample, metric string, alike map[int][]float64) []float64 {
 	var points, ratio, real, simulated []float64
 	dim := 0

@@ -64,7 +64,9 @@ func tokenGaps(steps []stepMark, lag int, fromNs int64) []float64 {
 	return gaps
 }
 
-// eachGap visits the gaps between steps, each with the number of decodes that had it.
+// eachGap calls visit for the time between the starts of adjacent steps, ms, from fromNs on, with the
+// number of decode requests that waited it as their ITL: those of the step lag earlier, which is the one
+// that was executing.
 func eachGap(steps []stepMark, lag int, fromNs int64, visit func(ms float64, times int)) {
 	for i := lag; i+1 < len(steps); i++ {
 		executed, s, next := steps[i-lag], steps[i], steps[i+1]

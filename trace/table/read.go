@@ -209,7 +209,8 @@ func batchRows[T any]() int {
 	return min(4096, max(256, batchBytes/int(unsafe.Sizeof(row))))
 }
 
-// Next goes to the next row. It returns false at the end and on an error.
+// Next advances to the next row, which Row then returns. It returns false at the end and on an error,
+// which Err returns.
 func (c *Cursor[T]) Next() bool {
 	if c.at < len(c.batch) {
 		c.at++

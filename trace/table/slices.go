@@ -178,7 +178,7 @@ func (s *slicer) grow(more func() bool) bool {
 	return true
 }
 
-// readUntil appends the requests of this part that came by ns to q.live.
+// readUntil appends to q.live the requests of this slice that had arrived by the stamp ns.
 func (q *stream) readUntil(ns int64) error {
 	for {
 		if q.ahead == nil {

@@ -156,7 +156,8 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 		100*float64(chunks)/float64(tokens), stat.Median(stepsBefore))
 }
 
-// commonMissing is the number of tokens that nearly all answers miss, 0 where it differs.
+// commonMissing returns the number of missing tokens that nearly all answers (the share sameNumber)
+// have in common; 0 if they have none in common.
 func commonMissing(found []hiddenAnswer) float64 {
 	count := map[float64]int{}
 	for _, a := range found {

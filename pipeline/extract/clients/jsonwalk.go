@@ -121,7 +121,7 @@ func (w walker) skip() error {
 // numberList is a list of numbers of which null is NaN, not 0.
 type numberList []float64
 
-// UnmarshalJSON reads the list.
+// UnmarshalJSON reads a list of numbers, in which null becomes NaN.
 func (n *numberList) UnmarshalJSON(text []byte) error {
 	if !bytes.Contains(text, []byte("null")) {
 		return json.Unmarshal(text, (*[]float64)(n))

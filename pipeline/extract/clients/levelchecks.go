@@ -88,7 +88,8 @@ func (l *Level) contradiction() string {
 	return ""
 }
 
-// load is the load of a level, by which levels of one shape are ordered.
+// load returns a number by which levels of one shape are ordered: the number of concurrent clients,
+// or else the request rate.
 func (l *Level) load() float64 {
 	if l.Clients > 0 {
 		return float64(l.Clients)

@@ -96,7 +96,8 @@ func (l *Level) nameStrategy() {
 	}
 }
 
-// LoadPoint returns the level as a row of the table of points.
+// LoadPoint returns the level as a row of the table of load levels. A figure that the tool did not
+// print (0 in Level) is unknown in the row.
 func (l *Level) LoadPoint() trace.LoadPoint {
 	known := func(v float64) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: v != 0} }
 	count := func(n int) trace.Opt[int64] { return trace.Opt[int64]{V: int64(n), OK: n != 0} }

@@ -94,7 +94,7 @@ func Recount(rows []trace.ObservedRequest, rules Rules, engines int, pairedNow i
 	return lengths, finding, nil
 }
 
-// longerOrShorter is the word for a difference.
+// longerOrShorter returns the word for a prompt that has so many more tokens (fewer if negative).
 func longerOrShorter(difference int64) string {
 	if difference < 0 {
 		return "shorter"
@@ -113,8 +113,8 @@ func causeOf(difference int64) string {
 	return "a chat template"
 }
 
-// constants are the differences between the tokens of passes with one whole prompt and the client's prompts that
-// occur most often, the most frequent first.
+// constants returns the commonest differences, in tokens, between passes that ran one whole prompt
+// and the prompts that the client states, the most frequent first.
 func (p *passLog) constants(rows []trace.ObservedRequest) []int64 {
 	var passes, prompts []int64
 	for i := range p.promptPasses {

@@ -16,7 +16,8 @@ type Sample struct {
 	every int64 // one value of this many is kept
 }
 
-// Add adds a value.
+// Add adds a value. Only every o.every-th value is stored; whenever sampleSize are stored, half of them
+// are removed and o.every doubles.
 func (o *Sample) Add(v int64) {
 	if o.every == 0 {
 		o.every = 1

@@ -52,7 +52,7 @@ func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
 	return doc, nil
 }
 
-// modelOf returns a model of a fit with these coefficients.
+// modelOf returns an entry of fit.json for one target that has the coefficients cs and nothing else.
 func modelOf(name, target string, cs []coeff.Coefficient) result.Model {
 	m := result.Model{Name: name, Target: target}
 	for _, c := range cs {

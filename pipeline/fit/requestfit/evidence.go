@@ -220,7 +220,7 @@ func (c *collection) addRun(r *Run) error {
 	return nil
 }
 
-// withoutStart is the number of client requests of a run if none of them has a start time, else 0.
+// withoutStart returns the number of client requests of a run if none of them has a start time, else 0.
 func withoutStart(run *trace.Run) int {
 	for i := range run.Observed {
 		if run.Observed[i].SentNs() != 0 {

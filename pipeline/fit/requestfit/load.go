@@ -98,7 +98,7 @@ func (l *Load) stamps(i int) *sim.Measured {
 // first returns when the first token of request i arrived, us; NaN if unknown.
 func (l *Load) first(i int) float64 { return float64(l.sent(i)) + l.stamps(i).TTFTUs }
 
-// last returns when its last token arrived, us; NaN if unknown.
+// last returns when the last token of request i arrived at its client, us; NaN if unknown.
 func (l *Load) last(i int) float64 {
 	if l.Requests[i].OutputTokens <= 1 {
 		return l.first(i)

@@ -7,9 +7,10 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// step returns the Gauss-Newton step from a candidate: the most likely values by the normal
-// equations of its replays, the regression and the prior. damping > 0 shortens the step
-// (Levenberg-Marquardt).
+// step returns the values of the free coefficients after one Gauss-Newton step from the candidate s:
+// the most likely values by the sum of three sets of normal equations, of the candidate's replays
+// (e), of the regression on clients' stamps (l.stamps, if any) and of the prior. damping > 0 adds rows
+// that hold every coefficient at its present value, which shortens the step (Levenberg-Marquardt).
 func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error) {
 	n := len(l.m.free)
 	g := ridge.New(n)

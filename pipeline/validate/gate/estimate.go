@@ -104,7 +104,8 @@ func estimateSize(n int, size, half, threshold float64) float64 {
 	return math.Inf(1)
 }
 
-// wouldDecide returns the part of a note that states how many more values decide.
+// wouldDecide returns the part of a gate's note that states how many values of a kind (noun) would
+// be needed for a result, if it is not above mostToAskFor.
 func wouldDecide(needed float64, noun string) string {
 	if needed > mostToAskFor {
 		return fmt.Sprintf("more than %d %s would be needed, which is "+NotWithinReach, mostToAskFor, noun)

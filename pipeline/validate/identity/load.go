@@ -105,8 +105,8 @@ func countDecoding(loads []clientRequest) {
 	}
 }
 
-// priorOfRequests compares the times between tokens, and to the first token, with the library's for
-// as many requests as were in flight. It returns the reading, as do the comparisons below.
+// priorOfRequests returns the result (a reading) of comparing the recorded ITL and TTFT with those
+// that the kernel library predicts for as many requests in flight.
 func priorOfRequests(f *facts) reading {
 	if f.price == nil {
 		return notChecked("the library has no kernel tables of %s for this model", f.dep.Hardware.Name)
