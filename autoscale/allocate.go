@@ -13,6 +13,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -133,7 +134,7 @@ func (d *Demand) candidates() []candidate {
 			value:     transition(d.Current, p),
 		})
 	}
-	slices.SortStableFunc(out, func(a, b candidate) int {
+	stat.SortStable(out, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.Accelerator, b.Accelerator))
 	})
 	return out
@@ -167,7 +168,7 @@ func (f *Fleet) Check(demands []Demand) error {
 // type.
 func (f *Fleet) plan(given []queueGiven, left map[string]int) *QueuePlan {
 	p := &QueuePlan{Servers: given, Unserved: []string{}, Left: map[string]int{}}
-	slices.SortStableFunc(p.Servers, func(a, b queueGiven) int { return cmp.Compare(a.Name, b.Name) })
+	stat.SortStable(p.Servers, func(a, b queueGiven) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range p.Servers {
 		g := &p.Servers[i]
 		p.Cost += g.Cost

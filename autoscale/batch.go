@@ -207,7 +207,7 @@ func (p *problem) startPoint() []float64 {
 		return q.objective(make([]float64, len(theta)))
 	}
 	byObjective := func(a, b []float64) int { return cmp.Compare(moveTo(a), moveTo(b)) }
-	slices.SortStableFunc(starts, byObjective)
+	stat.SortStable(starts, byObjective)
 	starts = starts[:min(scouted, len(starts))]
 	for i := range starts {
 		moveTo(starts[i])

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -60,7 +61,7 @@ func byRate(points []clients.Level) []clients.Level {
 			order[points[i].Sweep] = len(order)
 		}
 	}
-	slices.SortStableFunc(points, func(a, b clients.Level) int {
+	stat.SortStable(points, func(a, b clients.Level) int {
 		return cmp.Or(cmp.Compare(order[a.Sweep], order[b.Sweep]), cmp.Compare(a.RateRPS, b.RateRPS))
 	})
 	return points

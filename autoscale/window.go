@@ -173,7 +173,7 @@ func Cut(samples []sample, spans []Span, o cutOptions) ([]window, cutting, error
 		return nil, cutting{}, err
 	}
 	samples = slices.Clone(samples)
-	slices.SortStableFunc(samples, func(a, b sample) int {
+	stat.SortStable(samples, func(a, b sample) int {
 		return cmp.Compare(o.windowStampNs(&a), o.windowStampNs(&b))
 	})
 	var out []window

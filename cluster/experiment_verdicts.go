@@ -217,7 +217,7 @@ func (l *lab) frontierPoints(policy string) [][]point {
 		}
 	}
 	for k := range out {
-		slices.SortStableFunc(out[k], func(a, b point) int { return cmp.Compare(a.p99, b.p99) })
+		stat.SortStable(out[k], func(a, b point) int { return cmp.Compare(a.p99, b.p99) })
 	}
 	return out
 }

@@ -197,7 +197,7 @@ func inWindow(all []record, w window) []*record {
 			out = append(out, &all[i])
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *record) int { return int(a.ArrivalUs - b.ArrivalUs) })
+	stat.SortStable(out, func(a, b *record) int { return int(a.ArrivalUs - b.ArrivalUs) })
 	return out
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -59,7 +60,7 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 				given, i, q.SLOClass)
 		}
 	}
-	slices.SortStableFunc(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
+	stat.SortStable(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
 	for i := range h.reqs {
 		h.fromUs[i] = float64(h.reqs[i].ArrivalUs - h.reqs[0].ArrivalUs)
 	}
@@ -85,7 +86,7 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 		fromUs:  make([]float64, len(reqs)),
 		widthUs: make([]float64, len(reqs)),
 	}
-	slices.SortStableFunc(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
+	stat.SortStable(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
 	last := h.reqs[len(reqs)-1].ArrivalUs
 	gapUs := float64(last) / float64(len(reqs)) // of the last batch: as long as the one before it
 	for from := 0; from < len(reqs); {

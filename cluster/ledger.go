@@ -7,6 +7,8 @@ package cluster
 import (
 	"iter"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // ledger is what the gateway has observed itself: the requests that it sent, their first tokens and
@@ -293,7 +295,7 @@ func (l *ledger) byPriority() []int {
 		for c := range l.Classes {
 			l.order = append(l.order, c)
 		}
-		slices.SortStableFunc(l.order, func(a, b int) int { return l.Classes[b].Priority - l.Classes[a].Priority })
+		stat.SortStable(l.order, func(a, b int) int { return l.Classes[b].Priority - l.Classes[a].Priority })
 	}
 	return l.order
 }

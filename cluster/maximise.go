@@ -7,7 +7,6 @@ package cluster
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	"gonum.org/v1/gonum/optimize"
 
@@ -173,7 +172,7 @@ func (s *search) propose(n int) []float64 {
 		x := halton(1000+n*candidates+k, s.Dims, s.Seed+1)
 		all[k] = scored{x, gain(x)}
 	}
-	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(b.g, a.g) })
+	stat.SortStable(all, func(a, b scored) int { return cmp.Compare(b.g, a.g) })
 	top := all[:refined]
 	for i := range top {
 		res, err := optimize.Minimize(optimize.Problem{Func: func(x []float64) float64 { return -gain(x) }}, top[i].x,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -104,7 +105,7 @@ func separateServers(engine sim.Config, n int, reqs []sim.Request) ([]sim.Reques
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(reqs[a].ArrivalUs, reqs[b].ArrivalUs) })
+	stat.SortStable(order, func(a, b int) int { return cmp.Compare(reqs[a].ArrivalUs, reqs[b].ArrivalUs) })
 	all := make([]sim.RequestResult, len(reqs))
 	var engines []*sim.Result
 	for k := range n {

@@ -343,7 +343,7 @@ func (t *tuner) sensitivity(spec Spec, knobs []parameter) ([]optimiseParameter, 
 			}
 			points = append(points, v)
 		}
-		slices.SortStableFunc(points, func(a, b []float64) int { return cmp.Compare(stat.Mean(a), stat.Mean(b)) })
+		stat.SortStable(points, func(a, b []float64) int { return cmp.Compare(stat.Mean(a), stat.Mean(b)) })
 		d := stat.Paired(points[len(points)-1], points[0])
 		row.Moves = result.OrNull(d.Mean)
 		row.Band = result.OrNull(d.Hi - d.Mean)

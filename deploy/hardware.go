@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -55,7 +56,7 @@ var builtin = sync.OnceValue(func() (sheets []datasheet) {
 	if err != nil {
 		panic("deploy: embedded datasheets: " + err.Error())
 	}
-	slices.SortStableFunc(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
+	stat.SortStable(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
 	return sheets
 })
 

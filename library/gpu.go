@@ -13,6 +13,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -41,7 +42,7 @@ type lazyTable struct {
 func (g *GPU) Write(w io.Writer) error {
 	var packed [][]byte
 	for _, t := range g.Tables {
-		slices.SortStableFunc(t.Series, func(a, b Series) int { return slices.Compare(a.Key, b.Key) })
+		stat.SortStable(t.Series, func(a, b Series) int { return slices.Compare(a.Key, b.Key) })
 		data := t.pack()
 		t.Bytes = len(data)
 		packed = append(packed, data)

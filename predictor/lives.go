@@ -2,8 +2,8 @@ package predictor
 
 import (
 	"cmp"
-	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -72,7 +72,7 @@ func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []reques
 		}
 		complete = complete && (journeyRate == 1 || stock == len(lives))
 	}
-	slices.SortStableFunc(lives, func(a, b requestLife) int {
+	stat.SortStable(lives, func(a, b requestLife) int {
 		return cmp.Or(
 			cmp.Compare(a.arrived.V, b.arrived.V),
 			cmp.Compare(a.queued.V, b.queued.V),

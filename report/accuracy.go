@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -72,7 +73,7 @@ func summaryTable(f *result.Fit) *Table {
 func cellTable(layout Table, cells []result.Cell, where string) *Table {
 	cells = slices.Clone(cells)
 	if len(cells) > maxRows {
-		slices.SortStableFunc(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
+		stat.SortStable(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
 	}
 	t := layout.blank()
 	for _, c := range cells {
@@ -201,7 +202,7 @@ func worstRuns(cells []result.Cell) (names []string, more string) {
 		return names, ""
 	}
 	more = fmt.Sprintf("The %d worst of %d runs.", maxChartRows, len(names))
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(worst[b], worst[a]) })
+	stat.SortStable(names, func(a, b string) int { return cmp.Compare(worst[b], worst[a]) })
 	return names[:maxChartRows], more
 }
 
@@ -212,7 +213,7 @@ func locoFigure(f *result.Fit) *Figure {
 	if len(ls) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
+	stat.SortStable(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
 	fig := locoCaption.blank()
 	if len(ls) > maxChartRows {
 		fig.More = fmt.Sprintf("The %d worst of %d configurations.", maxChartRows, len(ls))

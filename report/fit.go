@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -91,7 +92,7 @@ func positiveBins(in []result.Bin2D) []result.Bin2D {
 		}
 	}
 	if len(out) > maxBins {
-		slices.SortStableFunc(out, func(a, b result.Bin2D) int { return b.N - a.N })
+		stat.SortStable(out, func(a, b result.Bin2D) int { return b.N - a.N })
 		out = out[:maxBins]
 	}
 	return out
@@ -179,7 +180,7 @@ func thinBands(bands []result.ResidualBand, against, regime string) []result.Res
 			out = append(out, b)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b result.ResidualBand) int { return cmp.Compare(a.X, b.X) })
+	stat.SortStable(out, func(a, b result.ResidualBand) int { return cmp.Compare(a.X, b.X) })
 	return sparse(out)
 }
 
@@ -290,7 +291,7 @@ const maxNamed = 4
 // that leaves ±10 %, without those whose names would overlap, at most maxNamed.
 func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 	sorted := slices.Clone(blocks)
-	slices.SortStableFunc(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
+	stat.SortStable(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
 	var out []result.DriftBlock
 	for _, b := range sorted {
 		taken := slices.ContainsFunc(out, func(o result.DriftBlock) bool {
@@ -357,7 +358,7 @@ func driftFigure(in Input) *Figure {
 	}
 	if len(runs) > maxDriftRuns {
 		fig.More = fmt.Sprintf("The %d runs that drift most, of %d.", maxDriftRuns, len(runs))
-		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthestDrift(b), farthestDrift(a)) })
+		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthestDrift(b), farthestDrift(a)) })
 		runs = runs[:maxDriftRuns]
 	}
 	for _, r := range runs {
@@ -428,7 +429,7 @@ func regimesIn[T any](list []T, regime func(T) string) []string {
 	for _, x := range list {
 		seen = appendNew(seen, regime(x))
 	}
-	slices.SortStableFunc(seen, func(a, b string) int { return regimeIndex(a) - regimeIndex(b) })
+	stat.SortStable(seen, func(a, b string) int { return regimeIndex(a) - regimeIndex(b) })
 	return seen
 }
 

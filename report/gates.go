@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
 )
@@ -210,7 +211,7 @@ func gateRank(g result.Gate) int {
 // sortedGates returns the gates by rank, within a rank in the order of the file.
 func sortedGates(gs []result.Gate) []result.Gate {
 	out := slices.Clone(gs)
-	slices.SortStableFunc(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
+	stat.SortStable(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
 	return out
 }
 

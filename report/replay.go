@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -45,7 +46,7 @@ func replaySection(in Input, figs []*Figure) Section {
 func comparedTable(v *result.Validation) *Table {
 	t := comparedLayout.blank()
 	runs := slices.Clone(v.Runs)
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
+	stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(a.ReplayRank(), b.ReplayRank()) })
 	for _, r := range runs {
 		if r.Metrics == nil {
 			continue
@@ -73,7 +74,7 @@ func metricTables(v *result.Validation) []Block {
 	rest := metricsRestLayout.blank()
 	runs := slices.Clone(v.Runs)
 	if len(runs)*len(metricNames) > maxRows {
-		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(b.LargestKS(), a.LargestKS()) })
+		stat.SortStable(runs, func(a, b result.ValidationRun) int { return cmp.Compare(b.LargestKS(), a.LargestKS()) })
 	}
 	for _, r := range runs {
 		t := first
@@ -263,7 +264,7 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 			runs = append(runs, r)
 		}
 	}
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return a.ByReplayRank(&b) })
+	stat.SortStable(runs, func(a, b result.ValidationRun) int { return a.ByReplayRank(&b) })
 	if len(runs) <= maxReplayRuns {
 		return runs, ""
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -37,7 +38,7 @@ func Reasons[N int | int64](m map[string]N) string {
 			ps = append(ps, pair{k, n})
 		}
 	}
-	slices.SortStableFunc(ps, func(a, b pair) int {
+	stat.SortStable(ps, func(a, b pair) int {
 		return cmp.Or(cmp.Compare(b.n, a.n), strings.Compare(a.name, b.name))
 	})
 	var out []string

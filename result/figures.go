@@ -2,7 +2,8 @@ package result
 
 import (
 	"cmp"
-	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // RunFigures are the curves of one run x phase x split.
@@ -75,7 +76,7 @@ func (v *Validation) LimitFigures() (drawn, kept int) {
 			with = append(with, &v.Runs[i])
 		}
 	}
-	slices.SortStableFunc(with, (*ValidationRun).ByReplayRank)
+	stat.SortStable(with, (*ValidationRun).ByReplayRank)
 	kept = min(maxFigures, len(with))
 	for _, r := range with[kept:] {
 		r.Figures = nil

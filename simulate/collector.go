@@ -188,7 +188,7 @@ func (c *collector) Close(res *sim.Result) *Summary {
 		s.DurationS = float64(c.last-c.first) / 1e6
 		s.BusyShare = math.Min(1, float64(res.BusyUs)/float64(c.last-c.first))
 	}
-	slices.SortStableFunc(c.arrivals, func(a, b stat.Arrival) int { return cmp.Compare(a.At, b.At) })
+	stat.SortStable(c.arrivals, func(a, b stat.Arrival) int { return cmp.Compare(a.At, b.At) })
 	checks, saturated := stat.Overloaded(c.arrivals)
 	s.Overload = saturation{Saturated: saturated && !c.isClosed, Checks: []saturationCheck{}}
 	for _, k := range checks {

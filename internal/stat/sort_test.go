@@ -1,6 +1,7 @@
 package stat
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -52,5 +53,19 @@ func BenchmarkSort(b *testing.B) {
 				sort(own)
 			}
 		})
+	}
+}
+
+// TestSortStableKeepsEqualOnes: equal elements stay in their order.
+func TestSortStableKeepsEqualOnes(t *testing.T) {
+	var list, want [][2]int
+	for i := range 100 {
+		list = append(list, [2]int{i * 7 % 10, i})
+	}
+	want = slices.Clone(list)
+	byFirst := func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) }
+	slices.SortStableFunc(want, byFirst)
+	if SortStable(list, byFirst); !slices.Equal(list, want) {
+		t.Errorf("got %v, want %v", list, want)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
@@ -176,7 +177,7 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 		for i := range order {
 			order[i] = i
 		}
-		slices.SortStableFunc(order, func(a, b int) int { return slices.Compare(values[a], values[b]) })
+		stat.SortStable(order, func(a, b int) int { return slices.Compare(values[a], values[b]) })
 		width := len(table.Columns) - 1
 		for _, i := range order {
 			n := len(table.Series)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -289,7 +290,7 @@ func (s *Stretch) markUnmeasured() {
 
 // sortByArrival sorts requests by arrival.
 func sortByArrival(requests []sim.Request) {
-	slices.SortStableFunc(requests, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
+	stat.SortStable(requests, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
 }
 
 // Amount returns the load as a number: requests per second or clients.

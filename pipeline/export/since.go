@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -112,7 +112,7 @@ func gateChanges(out *result.Changes, old *Old, v *result.Validation) {
 		}
 		rows = append(rows, c)
 	}
-	slices.SortStableFunc(rows, func(a, b result.Change) int {
+	stat.SortStable(rows, func(a, b result.Change) int {
 		return cmp.Or(cmp.Compare(turned(b), turned(a)), cmp.Compare(relative(b.Old, b.New), relative(a.Old, a.New)))
 	})
 	out.Rows = append(out.Rows, rows...)

@@ -75,7 +75,7 @@ func poolFactors(s *Solved, label []string, byRun []runTotals, ofRuns [][2]float
 		deployment := deployments.names[deployments.of[configs.members[g][0]]]
 		out.DeploymentFactors = append(out.DeploymentFactors, factorEntry(deployment, name, ofConfig[g], byRun, configs.members[g]))
 	}
-	slices.SortStableFunc(out.DeploymentFactors, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Name(), b.Name()) })
+	stat.SortStable(out.DeploymentFactors, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Name(), b.Name()) })
 	s.ScaleBy(out.DeploymentFactors)
 }
 
@@ -327,7 +327,7 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 	for k := range out {
 		out[k].Factor = math.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
 	}
-	slices.SortStableFunc(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
+	stat.SortStable(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
 	return out
 }
 

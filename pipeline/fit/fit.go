@@ -32,6 +32,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -94,7 +95,7 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	if sources, err = Without(slices.Clone(sources), o.Without); err != nil {
 		return nil, o, err
 	}
-	slices.SortStableFunc(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
+	stat.SortStable(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
 	o.OneConfig = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
 	RowsLearned(sources, o.MaxRows)
 	return sources, o, nil

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -129,7 +130,7 @@ func (g *gramFit) cellsAt(gamma int, hold bool) *ridge.Cells {
 			}
 		}
 	}
-	slices.SortStableFunc(out.List, func(a, b ridge.Cell) int {
+	stat.SortStable(out.List, func(a, b ridge.Cell) int {
 		if a.Config != b.Config {
 			return int(a.Config - b.Config)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 )
@@ -119,7 +120,7 @@ func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 		}
 		out = append(out, own)
 	}
-	slices.SortStableFunc(out, func(a, b coeff.Config) int { return strings.Compare(a.Key, b.Key) })
+	stat.SortStable(out, func(a, b coeff.Config) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Sequence is the rows of one run in time order, with the cuts between its fold blocks.
@@ -47,7 +49,7 @@ func runsOf(d *Data, rows []int32) []Sequence {
 		list[k].Rows = append(list[k].Rows, rows[:n]...)
 		rows = rows[n:]
 	}
-	slices.SortStableFunc(list, func(a, b Sequence) int {
+	stat.SortStable(list, func(a, b Sequence) int {
 		return cmp.Or(cmp.Compare(a.Config, b.Config), cmp.Compare(a.Run, b.Run))
 	})
 	for k := range list {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // gramFormat names the file layout; another layout is another name.
@@ -123,7 +125,7 @@ func Merge(files ...File) (File, error) {
 			}
 			set.List = append(set.List, f.relabelled(s, &out)...)
 		}
-		slices.SortStableFunc(set.List, func(a, b Cell) int {
+		stat.SortStable(set.List, func(a, b Cell) int {
 			if a.Config != b.Config {
 				return int(a.Config - b.Config)
 			}

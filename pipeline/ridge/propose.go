@@ -3,7 +3,6 @@ package ridge
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 )
@@ -48,7 +47,7 @@ func (base *Gram) Propose(candidates []*Gram) []Proposal {
 		}
 		out = append(out, prop)
 	}
-	slices.SortStableFunc(out, func(a, b Proposal) int { return cmp.Compare(b.LogDet, a.LogDet) })
+	stat.SortStable(out, func(a, b Proposal) int { return cmp.Compare(b.LogDet, a.LogDet) })
 	return out
 }
 

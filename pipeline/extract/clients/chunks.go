@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -133,7 +134,7 @@ func (c *Reader) traceStemOf(i int) string {
 
 // setChunks gives a request the times of its chunks.
 func setChunks(r *trace.ObservedRequest, list []chunk) {
-	slices.SortStableFunc(list, func(a, b chunk) int { return cmp.Compare(a.index, b.index) })
+	stat.SortStable(list, func(a, b chunk) int { return cmp.Compare(a.index, b.index) })
 	r.Chunks = trace.Some(int64(len(list)))
 	r.FirstChunkNs = trace.Some(list[0].ns)
 	r.LastChunkNs = trace.Some(list[len(list)-1].ns)

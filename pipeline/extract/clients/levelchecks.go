@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -109,7 +110,7 @@ func (f *LevelFile) dropFalling() {
 	}
 	isDropped := map[int]bool{}
 	for _, list := range shapes {
-		slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(f.Levels[a].load(), f.Levels[b].load()) })
+		stat.SortStable(list, func(a, b int) int { return cmp.Compare(f.Levels[a].load(), f.Levels[b].load()) })
 		if len(list) < fewLevels {
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -506,7 +507,7 @@ func (c *Reader) readLevelsIn(file *clientFile, perRequest string) error {
 // dropRepeatedPoints keeps each level once: tools write the same figures as JSON and as CSV, and
 // inference-perf writes the mean over all stages of a run next to a report of each.
 func (c *Reader) dropRepeatedPoints() {
-	slices.SortStableFunc(c.Points, func(a, b trace.LoadPoint) int {
+	stat.SortStable(c.Points, func(a, b trace.LoadPoint) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
 	files := map[string]bool{}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 )
 
@@ -19,7 +20,7 @@ const leastBetween = 10
 func LevelsBetween(snapshots []*enginelog.Snapshot) *LevelFile {
 	f := newLevelFile()
 	list := slices.Clone(snapshots)
-	slices.SortStableFunc(list, func(a, b *enginelog.Snapshot) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	stat.SortStable(list, func(a, b *enginelog.Snapshot) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	for i := 1; i < len(list); i++ {
 		for _, engine := range slices.Sorted(maps.Keys(list[i].Engines)) {
 			f.addBetween(list[i-1], list[i], engine)

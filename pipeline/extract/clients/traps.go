@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -290,7 +289,7 @@ func (c *Reader) findCap() {
 	if len(edges) == 0 {
 		return
 	}
-	slices.SortStableFunc(edges, func(a, b edge) int {
+	stat.SortStable(edges, func(a, b edge) int {
 		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step))
 	})
 	sends := len(edges) / 2
@@ -407,7 +406,7 @@ func (c *Reader) checkKVBlocks(dep *deploy.Deployment) {
 		base := float64(r.PromptTokens.V) - slope*first
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
-	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.ns, b.ns) })
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.ns, b.ns) })
 	var now edge
 	mostTokens := 0.0
 	running := 0.0 // requests at that time

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -309,7 +310,7 @@ func (l *Life) append(r *passRecord, at source.Place) error {
 // Close writes the last passes, closes the tables and returns the lives, in the order of engine,
 // then time.
 func (c *Lives) Close() ([]*Life, error) {
-	slices.SortStableFunc(c.lives, func(a, b *Life) int {
+	stat.SortStable(c.lives, func(a, b *Life) int {
 		return cmp.Or(cmp.Compare(len(a.Engine), len(b.Engine)), cmp.Compare(a.Engine, b.Engine))
 	})
 	for _, l := range c.lives {

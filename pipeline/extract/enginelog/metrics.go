@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -99,7 +99,7 @@ func ReadSnapshot(data []byte, name string, atNs int64) (*Snapshot, error) {
 	}
 	for _, histograms := range s.Engines {
 		for _, h := range histograms {
-			slices.SortStableFunc(h.buckets, func(a, b bucket) int { return cmp.Compare(a.le, b.le) })
+			stat.SortStable(h.buckets, func(a, b bucket) int { return cmp.Compare(a.le, b.le) })
 		}
 	}
 	return s, nil

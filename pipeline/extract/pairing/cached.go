@@ -2,8 +2,8 @@ package pairing
 
 import (
 	"cmp"
-	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -111,7 +111,7 @@ func (g *Pairing) widenBounds(all [][]bounds) {
 			order = append(order, place{k, &g.chains[k].prompts[i], &all[k][i]})
 		}
 	}
-	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(a.prompt.firstNs, b.prompt.firstNs) })
+	stat.SortStable(order, func(a, b place) int { return cmp.Compare(a.prompt.firstNs, b.prompt.firstNs) })
 	for i, a := range order {
 		for _, b := range order[i+1:] {
 			later := &g.chains[b.chain]
@@ -229,7 +229,7 @@ func adjustGuesses(guesses []*guess, sum int64) {
 		missing -= o.tokens
 	}
 	isMissing := missing > 0
-	slices.SortStableFunc(guesses, func(a, b *guess) int {
+	stat.SortStable(guesses, func(a, b *guess) int {
 		byTime := cmp.Compare(a.row.SentNs(), b.row.SentNs())
 		if isMissing {
 			byTime = -byTime

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/trace"
@@ -22,7 +22,7 @@ import (
 // were read within a prompt.
 func (g *Pairing) Check(answers []enginelog.Counters) []trace.Finding {
 	g.deltas = map[string]int64{}
-	slices.SortStableFunc(answers, func(a, b enginelog.Counters) int {
+	stat.SortStable(answers, func(a, b enginelog.Counters) int {
 		return cmp.Or(cmp.Compare(a.Queries, b.Queries), cmp.Compare(a.Hits, b.Hits))
 	})
 	var findings []trace.Finding
@@ -68,7 +68,7 @@ func (g *Pairing) inOrder() []int {
 		}
 	}
 	firstNs := func(i int) int64 { return g.rows[i].FirstChunkNs.Or(g.rows[i].LastChunkNs.V) }
-	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(firstNs(a), firstNs(b)) })
+	stat.SortStable(out, func(a, b int) int { return cmp.Compare(firstNs(a), firstNs(b)) })
 	return out
 }
 

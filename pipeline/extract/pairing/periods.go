@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -44,7 +45,7 @@ func periodsOf(rows []trace.ObservedRequest, rules *Rules) []period {
 		}
 		all = append(all, request{i, from, max(from, r.FirstChunkNs.V, r.LastChunkNs.V, r.EndNs.V)})
 	}
-	slices.SortStableFunc(all, func(a, b request) int { return cmp.Compare(a.fromNs, b.fromNs) })
+	stat.SortStable(all, func(a, b request) int { return cmp.Compare(a.fromNs, b.fromNs) })
 	var out []period
 	openUntilNs := int64(math.MinInt64)
 	for _, r := range all {
@@ -89,7 +90,7 @@ func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules) {
 // orderPrompts sorts the prompts by their first chunks. A client may have read chunks that came
 // close together late, so a second order has these prompts as they were sent.
 func (p *period) orderPrompts() {
-	slices.SortStableFunc(p.prompts, func(a, b prompt) int { return cmp.Compare(a.firstNs, b.firstNs) })
+	stat.SortStable(p.prompts, func(a, b prompt) int { return cmp.Compare(a.firstNs, b.firstNs) })
 	bySend := slices.Clone(p.prompts)
 	isOther := false
 	for from, to := 0, 0; from < len(bySend); from = to {

@@ -184,7 +184,7 @@ func (l *learner) mainTerms(vectors *mat.Dense, k int) (names []string) {
 		parts[j] = part{l.m.names[j], v * v}
 		total += v * v
 	}
-	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.share, a.share) })
+	stat.SortStable(parts, func(a, b part) int { return cmp.Compare(b.share, a.share) })
 	sum := 0.0
 	for _, p := range parts {
 		if sum >= namedShare*total {

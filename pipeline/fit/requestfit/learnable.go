@@ -266,7 +266,7 @@ func newDecodeCounts(l *Load) *decodeCounts {
 			d.edges = append(d.edges, decodeEdge{first, 1}, decodeEdge{first + m.SpanUs, -1})
 		}
 	}
-	slices.SortStableFunc(d.edges, func(a, b decodeEdge) int { return cmp.Compare(a.us, b.us) })
+	stat.SortStable(d.edges, func(a, b decodeEdge) int { return cmp.Compare(a.us, b.us) })
 	d.area = make([]float64, len(d.edges))
 	d.level = make([]int, len(d.edges)+1)
 	for k, e := range d.edges {

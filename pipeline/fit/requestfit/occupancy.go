@@ -73,7 +73,7 @@ func newOccupancy(load *Load, m *model) (*occupancy, error) {
 	if len(gaps) == 0 {
 		return nil, nil
 	}
-	slices.SortStableFunc(o.stamped, func(a, b int) int { return cmp.Compare(load.first(a), load.first(b)) })
+	stat.SortStable(o.stamped, func(a, b int) int { return cmp.Compare(load.first(a), load.first(b)) })
 	o.cutStretches()
 	o.groupPrefills(sameStep * stat.Median(gaps))
 	return o, nil
@@ -108,7 +108,7 @@ func (o *occupancy) cutStretches() {
 		base := float64(r.PromptTokens+1) - slope*first
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
-	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.atUs, b.atUs) })
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.atUs, b.atUs) })
 	var now edge
 	for k, e := range edges {
 		if k > 0 && now.n > 0 && e.atUs > now.atUs {
