@@ -266,6 +266,9 @@ func overheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float
 
 // exportAs returns the files of a format.
 func exportAs(src export.Source, w export.Writer, opt export.Options) (*export.Output, error) {
+	if w.Format == export.FormatCard { // its reader wants the verdicts
+		src.Set = func() (*coeff.Set, error) { return fit.Native(src.Fit, src.Validation) }
+	}
 	if w.Format != export.FormatNative {
 		return export.Export(src, w, opt)
 	}

@@ -7,6 +7,7 @@
 //	blis-registry-host  entries of the registry's cost-model-host-overheads set
 //	keda-token-aware    ScaledObjects of KEDA with our prefill throughput
 //	llmd-epp            the plugin chain of llm-d's router with it
+//	card                a page of Markdown about the coefficients, for people
 //
 // [Export] reads a [Source] (fit.json, validation.json when there is one, and functions that predict
 // a step and simulate) and returns [File]s. Foreign formats have no place for provenance: to BLIS an
@@ -67,6 +68,7 @@ func Writers() []Writer {
 		{Format: FormatScenario, Write: blisScenario, Settings: scenarioSettings},
 		{Format: FormatKEDA, Write: keda, Settings: kedaSettings},
 		{Format: FormatEPP, Write: endpointPicker, Settings: eppSettings},
+		{Format: FormatCard, Write: card},
 	}
 }
 
