@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -100,5 +101,60 @@ func TestWorkloadOfLengths(t *testing.T) {
 	l.RateRPS = 0
 	if _, err := l.Stretch(1, 0, 0, 1); err == nil {
 		t.Error("lengths without arrivals or rate: got no error")
+	}
+}
+
+// TestSessionsAtARate: first rounds arrive so that all rounds together reach the rate, later ones follow answers; in
+// a loop that repeats a recording the copies of a session follow each other and share no prompt with the first.
+func TestSessionsAtARate(t *testing.T) {
+	text := "trace_version: 2\nsession_context_growth: accumulate\n" +
+		"request_id,session_id,round_index,input_tokens,output_tokens,arrival_time_us\n"
+	for i := range 200 {
+		text += fmt.Sprintf("%d,s%d,%d,100,20,%d\n", i, i/5, i%5, i*1000)
+	}
+	w, _, err := workload.Read([]byte(text), "sessions.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Load{RateRPS: 10, Workload: w}
+	s, err := l.Stretch(1, 0, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	firsts := 0
+	for i := range s.Requests {
+		if s.Requests[i].After == 0 {
+			firsts++
+		}
+	}
+	if got := float64(lastArrivalUs(s.Requests)) / 1e6; firsts != 40 || got < 10 || got > 40 {
+		t.Errorf("%d first rounds within %.3g s, want 40 at 2 sessions/s", firsts, got)
+	}
+	l = Load{Clients: 60, Workload: w}
+	if s, err = l.Stretch(1, 0, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := &s.Requests[6], &s.Requests[206]; b.After != a.After+200 || b.Hashes[0] == a.Hashes[0] || a.PromptTokens != 220 {
+		t.Errorf("round 2 follows %d with %d tokens, its copy follows %d, want the copy in a session of its own", a.After, a.PromptTokens, b.After)
+	}
+}
+
+// TestControlledValue: a statistic that follows the excess of arrivals exactly is known without error, and its
+// interval is widened to what a repetition may have.
+func TestControlledValue(t *testing.T) {
+	var samples []*Sample
+	for _, excess := range []float64{-0.02, 0.01, 0.03, -0.01, 0.02, 0.005} {
+		samples = append(samples, &Sample{excess: excess, TTFT: []float64{100 * (1 + 2*excess)}, gaps: stat.NewHistogram()})
+	}
+	mean := func(s *Sample) float64 { return s.Figure(TTFT, 0) }
+	if v := ValueOf(samples, mean); math.Abs(v.Value-100) > 1e-9 || v.High-v.Low > 1e-9 {
+		t.Errorf("got %+v, want 100 without width", v)
+	}
+	half := normal95 * 200 / math.Sqrt(10000) // 200 by an excess of 1, whose variance is one over the requests
+	if v := Widened(samples, mean, 10000, 0.15); math.Abs(v.High-100-half) > 1e-6 {
+		t.Errorf("got %+v, want 100 +- %g", v, half)
+	}
+	if v := Widened(samples, mean, 10000, 0.05); math.Abs(v.High-102.5) > 1e-6 {
+		t.Errorf("got %+v, want at most 5 %% wide", v)
 	}
 }
