@@ -143,7 +143,8 @@ func (p *problem) withoutPrior() *problem {
 	return &q
 }
 
-// direction returns a direction v by the names and weights of the parameters in it.
+// direction returns a direction v in the space of parameters as the names and weights of those
+// parameters whose weight is at least namedShare.
 func direction(names []string, v []float64) queueDirection {
 	d := queueDirection{}
 	for j, name := range names {

@@ -86,7 +86,8 @@ type meter struct {
 	sums      [simBlocks]struct{ ttft, decode, gaps, n float64 }
 }
 
-// addRequest records request i. It returns true, so that the simulation continues.
+// addRequest adds the TTFT and ITL of request i, ms, to the sums of its block of arrivals, unless i is
+// part of the warm-up or did not finish. It returns true, so that the simulation continues.
 func (m *meter) addRequest(i int, r *sim.RequestResult) bool {
 	ttft, ok := r.TTFTUs()
 	if i < m.from || !ok || !r.FinishedUs.OK {

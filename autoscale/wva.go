@@ -48,7 +48,7 @@ func wva(src export.Source, opt export.Options) (*export.Output, error) {
 }
 
 // wvaOf returns one VariantAutoscaling for each model, with one accelerator entry for each
-// configuration (hardware and ranks) of the fit.
+// configuration (hardware and ranks) of the fit. steady simulates the steady state of one of them.
 func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.Output, error) {
 	cfgs, err := src.Configs(opt.Config)
 	if err != nil {

@@ -39,8 +39,9 @@ type errorGroup struct {
 // everybody is the class of a group of all classes, and the octave of a group of all estimates.
 const everybody = math.MinInt
 
-// errorGroups returns the groups that a request of a class with estimate us belongs to, the
-// narrowest first.
+// errorGroups returns the groups, for statistics of prediction errors, to which a request belongs, the
+// narrowest first. They are by class, by whether it was queued, and by the power of two of its
+// estimated TTFT us; everybody stands for any class or any estimate.
 func errorGroups(class int, queued bool, us float64) [4]errorGroup {
 	_, k := math.Frexp(us)
 	return [4]errorGroup{

@@ -48,7 +48,8 @@ type grid struct {
 	rows []curve
 }
 
-// usAt returns the time at two sizes: linear in both, beyond the end of a row along its last slope,
+// usAt returns the time, us, at the sizes x (of the row) and y (within it): linear in both, beyond the
+// end of a row along its last slope,
 // and proportional to x beyond the last row.
 func (g *grid) usAt(x, y float64) float64 {
 	n := len(g.x)

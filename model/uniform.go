@@ -79,8 +79,9 @@ func (d *Decoder) whyNotFlat(m *Model, windows bool) (why string) {
 	return ""
 }
 
-// linearWidth sets the bytes of a weight from a matrix, or returns the reason when earlier matrices
-// have another quantization. The router may differ.
+// linearWidth sets the model's bytes per weight and arithmetic of linear layers from one matrix. If an
+// earlier matrix set other ones, it returns the reason why the model is not uniform. The router of
+// experts may differ.
 func (m *Model) linearWidth(x *Linear) string {
 	b, compute := float64(x.Quant.Bits)/8, "native"
 	if x.Quant.ActivationBits == 8 && strings.HasPrefix(x.Quant.Algorithm, "fp8") {
@@ -205,7 +206,8 @@ func (l *Layer) notUniform(m *Model, windows bool) string {
 	return ""
 }
 
-// Shipped returns the layers with the quantization of the checkpoint where config.json was read.
+// Shipped returns the decoder layers: with the quantization of the checkpoint if config.json was read,
+// otherwise those that follow from the model's uniform values.
 func (m *Model) Shipped() *Decoder {
 	if m.Layered == nil && m.Decoder != nil {
 		return m.Decoder

@@ -210,7 +210,7 @@ func (d *Decoder) WeightBytesPerGPU(p Parallel) (most float64) {
 	return most
 }
 
-// Loads returns an error where vLLM refuses to load the model with p.
+// Loads returns an error if vLLM does not load the model with the parallel sizes and block size of p.
 func (d *Decoder) Loads(p Parallel) error {
 	if n := int64(len(d.Layers)); p.PP > n {
 		return loadError("pipeline_parallel_size", p.PP, fmt.Sprintf("at most %d layers", n))

@@ -24,9 +24,9 @@ type Coefficients struct {
 	Fit  *result.Fit // nil: Set is used for every split as it is
 }
 
-// physicsOf returns a function that estimates the latencies of rows with the given coefficients or,
-// if c has a fit and intervals are hidden, with coefficients refitted without these, so that test
-// rows do not influence them.
+// physicsOf returns a function that estimates the latencies of rows by the physics model. It takes
+// the coefficients of c or, if hide is not nil, refits them without the intervals in hide, so that
+// test rows do not influence them.
 func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients, keepSaturated bool,
 	workers int) estimator {
 	return func(ctx context.Context, hide []hidden) ([]estimates, error) {

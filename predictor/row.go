@@ -196,7 +196,7 @@ func (b *rowBuilder) fillPrefix(r *Row, i int) reason {
 	return ""
 }
 
-// fillDerived sets the columns that follow from others.
+// fillDerived sets the columns of a row that are computed from its other columns.
 func (b *rowBuilder) fillDerived(r *Row) {
 	r.NumRequestRunning = r.RunningEngine
 	r.DecodeTokensInFlight = r.DecodeTokensResident

@@ -53,7 +53,8 @@ type extraction struct {
 // failed returns an error with the id of the run.
 func (x *extraction) failed(err error) error { return fmt.Errorf("run %s: %w", x.run.ID, err) }
 
-// readFolder reads the inputs of a run folder.
+// readFolder reads all inputs of the run folder x.run into the collectors of x; tables are written to a
+// temporary folder (x.stage).
 func (x *extraction) readFolder(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -76,8 +76,8 @@ type gramFit struct {
 	configs []int32 // labels with sums
 }
 
-// describeRuns reads the facts of every run from the file's metadata and describes the
-// runs and configurations.
+// describeRuns sets g.runs from the Gram file's metadata, and describes the runs and configurations in
+// fit.json.
 func (g *gramFit) describeRuns() error {
 	g.runs = make([]gramRun, len(g.file.Runs))
 	var ids []string

@@ -81,7 +81,7 @@ func (l *lengths) add(o lengths) {
 	}
 }
 
-// means returns the mean prompt and output, nil without requests.
+// means returns the mean prompt and output lengths, tokens; nil if there are no requests.
 func (l *lengths) means() (prompt, output *float64) {
 	n := float64(l[0])
 	return result.OrNull(float64(l[1]) / n), result.OrNull(float64(l[2]) / n)

@@ -106,7 +106,8 @@ func deviation(y []float64, rows []int32) float64 {
 	return math.Sqrt(ss / float64(len(rows)))
 }
 
-// frozenSolve returns (G + lambda I)^-1 g, by Cholesky, or by eigenvalues when the factorisation
+// frozenSolve returns the coefficients (G + lambda I)^-1 B of the Gram g, by Cholesky, or by
+// eigenvalues when the factorisation
 // fails.
 func frozenSolve(g *Gram, lambda float64) ([]float64, error) {
 	p := g.P

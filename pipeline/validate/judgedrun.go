@@ -159,7 +159,8 @@ const (
 	lags              = 3   // candidates: 0, 1 and 2
 )
 
-// findLag takes the lag of a training run from the artifact. For another run the coefficients themselves
+// findLag sets t.Lag, the number of steps by which execution lags behind scheduling. That of a training
+// run is the one stored with the coefficients. For another run the coefficients themselves
 // measure it: the lag at which they predict rows with prefill best, if it is clearly the best, else the
 // engine's default.
 func (t *judgedRun) findLag(steps *rows.Steps, space *features.Space, set *coeff.Set, o *Options) error {

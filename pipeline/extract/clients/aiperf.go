@@ -79,7 +79,7 @@ func (j *aiperfLine) times(key string, values any) (toUs float64, err error) {
 	return toMs * 1e3, nil
 }
 
-// timeUs returns a metric that is one time; NaN where the line lacks it.
+// timeUs returns a metric of the line that is a single time, us; NaN if the line lacks it.
 func (j *aiperfLine) timeUs(key string) (float64, error) {
 	v := math.NaN()
 	toUs, err := j.times(key, &v)

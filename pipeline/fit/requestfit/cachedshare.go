@@ -145,8 +145,8 @@ func (l *learner) learnedWithShare(s *state, post []float64, u *result.RequestSc
 // isPresent reports whether more is cached than could be chance.
 func (e *shareEstimate) isPresent() bool { return e.mode > normal95*e.sd }
 
-// posterior returns the distribution of s, which is at least 0: a grid of its values with their
-// weights.
+// posterior returns the distribution of s, normal with mode and sd but cut off below 0: values of s on
+// a grid and their weights.
 func (e *shareEstimate) posterior() (at, weight []float64) {
 	const points = 4000
 	const widths = 6 // standard errors

@@ -312,7 +312,8 @@ func medianErrorOf(m *result.Metric) reading {
 // capacityErrorOf returns the error of a closed loop's throughput.
 func capacityErrorOf(c *result.Capacity) reading { return ofEstimate(c.Err) }
 
-// pairedErrorOf returns the signed error of single requests.
+// pairedErrorOf returns the value of a gate on a metric's signed error, replayed against recorded time
+// of the same requests (PairedErr).
 func pairedErrorOf(m *result.Metric) reading { return ofEstimate(m.PairedErr) }
 
 // ofEstimate returns the size of a signed figure with its interval.

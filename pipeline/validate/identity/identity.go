@@ -81,7 +81,8 @@ func Check(e Evidence) ([]result.Identity, error) {
 	return out, nil
 }
 
-// apply makes the comparison and returns its result with the sentence about it.
+// apply makes the comparison of an identity (two quantities of a recording that must agree) and
+// returns its result, as written to the document, with a sentence about it.
 func (id *Identity) apply(f *facts) result.Identity {
 	r := id.compare(f)
 	out := result.Identity{

@@ -157,7 +157,8 @@ func snapshotsComplete(f *facts) reading {
 		100*lost)
 }
 
-// passesComplete returns the number of gaps in the numbers of logged passes.
+// passesComplete returns the result of the check that the numbers of logged passes have no gaps, with
+// the number of passes missing.
 func passesComplete(f *facts) reading {
 	var lost, n int
 	its := f.run.Iterations
