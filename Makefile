@@ -54,7 +54,7 @@ models-table:
 	BLIS_TRAIN_EVAL=1 go test ./library/predict -run TestEvalModels -count=1 -update-models
 
 eval-real:
-	BLIS_TRAIN_EVAL=1 $(GO) test ./library -run 'TestEvalRe(al|presentation)$$' -v -update-accuracy -timeout 60m
+	BLIS_TRAIN_EVAL=1 $(GO) test ./library/build -run 'TestEvalRe(al|presentation)$$' -v -update-accuracy -timeout 60m
 
 # BLIS_TRAIN_TRACEV2=DIR: runs of TraceV2 with a run.yaml beside each.
 eval-tracev2:

@@ -20,6 +20,18 @@ type heads struct {
 // the ratio that is returned. So a table that stops at 8 KV heads, or lacks their number, serves
 // multiples. Between measured numbers of query heads with equal KV heads times are linear.
 func (g *GPU) attention(name string, h heads) (grid, float64, found, error) {
+	type key struct {
+		name string
+		h    heads
+	}
+	l := g.lookedUp(key{name, h}, func() (l lookup) {
+		l.grid, l.ratio, l.found, l.err = g.attentionRows(name, h)
+		return l
+	})
+	return l.grid, l.ratio, l.found, l.err
+}
+
+func (g *GPU) attentionRows(name string, h heads) (grid, float64, found, error) {
 	t, err := g.needTable(name)
 	if err != nil {
 		return grid{}, 0, found{}, err
@@ -85,6 +97,7 @@ func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, f found
 		note = fmt.Sprintf("heads of %d", like.dim)
 	}
 	out, ratio, f, err = g.attention(t.Name, like)
+	out.rows = slices.Clone(out.rows)
 	for i, c := range out.rows {
 		out.rows[i] = c.scaled(max(1, float64(h.dim)/float64(like.dim)))
 		if like.window == h.window {

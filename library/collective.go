@@ -7,6 +7,18 @@ import (
 // collective returns the time of a collective over bytes, among so many GPUs. dtype and how are the
 // columns that have the data type and the operation or backend, which must be value.
 func (g *GPU) collective(name, dtype, how string, value string, gpus int64) (curve, found, error) {
+	type key struct {
+		name, dtype, how, value string
+		gpus                    int64
+	}
+	l := g.lookedUp(key{name, dtype, how, value, gpus}, func() (l lookup) {
+		l.curve, l.found, l.err = g.collectiveRows(name, dtype, how, value, gpus)
+		return l
+	})
+	return l.curve, l.found, l.err
+}
+
+func (g *GPU) collectiveRows(name, dtype, how string, value string, gpus int64) (curve, found, error) {
 	t, err := g.needTable(name)
 	if err != nil {
 		return curve{}, found{}, err

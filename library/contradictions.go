@@ -20,7 +20,14 @@ const leastShare = 0.005
 // tokens of the batch in which it costs most of the step.
 func Contradictions(d *deploy.Deployment, s *Step, o Options) (out []string) {
 	compare := func(what string, d deploy.Deployment, o Options) {
-		other, _ := Bound(&d, o) // on an error the operators that were bound are compared
+		g := o.GPU
+		if g == nil {
+			var err error
+			if g, err = For(&d.Hardware); err != nil {
+				return
+			}
+		}
+		other, _ := g.Bind(&d, o) // on an error the operators that were bound are compared
 		if other == nil {
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"gopkg.in/yaml.v3"
 )
 
@@ -26,6 +27,7 @@ const (
 	SmallKernel         // us per kernel that no table has, on top of its bytes and launchUs
 	EagerLayer          // us that the host takes to launch a layer of a step outside CUDA graphs: the step takes at least that
 	EagerExperts        // us, on top, of a layer with routed experts
+	EagerWhole          // us, on top, of a layer of an engine whose graphs are of decodes only: its prompts run without pieces of graphs
 	NumStep
 )
 
@@ -50,17 +52,17 @@ var Parameters = [NumStep + 1]Parameter{
 	SyncSequence: {"sync_sequence_us", 10, 30, 0},
 	ScalePrompt:  {"prompt_scale", 0, 0.05, -0.5},
 	SmallKernel:  {"small_kernel_us", 0.5, 0.25, 0},
-	EagerLayer:   {"eager_layer_us", 450, 50, 0},
+	EagerLayer:   {"eager_layer_us", 150, 100, 0},
 	EagerExperts: {"eager_experts_us", 1_500, 700, 0},
+	EagerWhole:   {"eager_whole_us", 700, 300, 0},
 	NumStep:      {"overhead_us", 8_000, 3_000, 0},
 }
 
 // ByGPU are the parameters that hosts and GPUs differ in, with the prior of how far one is from what
-// all have in common: clocks under load, and how fast the host launches kernels.
+// all have in common: clocks under load.
 var ByGPU = []Parameter{
 	{Name: Parameters[ScaleGPU].Name, SD: Parameters[ScaleGPU].SD, AtLeast: -0.5},
 	{Name: Parameters[ScalePrompt].Name, SD: 0.05, AtLeast: -0.5},
-	{Name: Parameters[EagerLayer].Name, SD: 300, AtLeast: -450},
 }
 
 // Corrections are the fitted values, each with its standard error, and the errors of predictions
@@ -151,21 +153,28 @@ func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
 
 // IntervalsOf returns the intervals that are stated for a step in a load, and the axes on which it
 // lies outside of what its family was measured with. Outside, and if no server of the family was
-// measured, the intervals are those of families that were held out.
+// measured, the intervals are those of families that were held out. All
+// grow by the step's Doubt.
 func (c *Corrections) IntervalsOf(s *Step, a *Asked) (out Intervals, outside []string) {
 	j, _ := c.JudgedAs(s)
-	if j == nil {
-		return c.Unseen, nil
+	out = c.Unseen
+	if j != nil {
+		outside = j.Measured.Outside(a)
+		if len(outside) > 0 {
+			out = Intervals{
+				TTFT:       math.Max(c.Unseen.TTFT, j.Intervals.TTFT),
+				ITL:        math.Max(c.Unseen.ITL, j.Intervals.ITL),
+				E2E:        math.Max(c.Unseen.E2E, j.Intervals.E2E),
+				Throughput: math.Max(c.Unseen.Throughput, j.Intervals.Throughput),
+			}
+		} else {
+			out = j.Intervals
+		}
 	}
-	if outside = j.Measured.Outside(a); len(outside) > 0 {
-		return Intervals{
-			TTFT:       math.Max(c.Unseen.TTFT, j.Intervals.TTFT),
-			ITL:        math.Max(c.Unseen.ITL, j.Intervals.ITL),
-			E2E:        math.Max(c.Unseen.E2E, j.Intervals.E2E),
-			Throughput: math.Max(c.Unseen.Throughput, j.Intervals.Throughput),
-		}, outside
+	for _, v := range []*float64{&out.TTFT, &out.ITL, &out.E2E, &out.Throughput} {
+		*v = stat.Round(*v+s.Doubt, 3)
 	}
-	return j.Intervals, nil
+	return out, outside
 }
 
 // Sentence returns for people how far predictions of a step can be trusted, whatever the load.

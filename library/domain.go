@@ -26,7 +26,8 @@ type Domain struct {
 	OutputTokens [2]int64  `yaml:"output_tokens,flow" json:"output_tokens"`
 	Clients      [2]int64  `yaml:"clients,flow" json:"clients"` // of closed loops
 	Releases     []string  `yaml:"vllm,flow" json:"vllm"`
-	KVBytes      []float64 `yaml:"kv_bytes,flow" json:"kv_bytes"` // of a cached value
+	KVBytes      []float64 `yaml:"kv_bytes,flow" json:"kv_bytes"`       // of a cached value
+	Graphs       []string  `yaml:"cuda_graphs,flow" json:"cuda_graphs"` // that servers ran steps with prompts in
 }
 
 // Asked is what a prediction is for, in the axes of a domain. A zero field is not known.
@@ -39,6 +40,8 @@ type Asked struct {
 	DP                        int64
 	WeightsFloat32            bool
 	LoRA                      bool
+	Graphs                    string
+	Saturated                 bool // more is asked for than the server does, or requests lose their cache
 }
 
 // AskedOf returns the axes of a deployment.
@@ -50,7 +53,19 @@ func AskedOf(d *deploy.Deployment) Asked {
 		DP:             d.DP,
 		WeightsFloat32: d.Model.BytesPerActivation > 2,
 		LoRA:           lora || d.Engine.Extra["lora_modules"] != nil,
+		Graphs:         GraphsOf(d),
 	}
+}
+
+// GraphsOf returns the steps that a deployment runs in CUDA graphs, in the words of a domain.
+func GraphsOf(d *deploy.Deployment) string {
+	switch {
+	case d.GraphSizes() == nil:
+		return "no steps"
+	case d.Engine.GraphsOfDecodesOnly():
+		return "decodes alone"
+	}
+	return "all small steps"
 }
 
 // How far from a measured length a prediction still counts as measured. Short answers change little
@@ -97,11 +112,17 @@ func (m *Domain) Outside(a *Asked) (axes []string) {
 	if a.LoRA {
 		add("LoRA, measured without")
 	}
+	if a.Graphs != "" && len(m.Graphs) > 0 && !slices.Contains(m.Graphs, a.Graphs) {
+		add("CUDA graphs of %s, measured of %s", a.Graphs, strings.Join(m.Graphs, " and "))
+	}
+	if a.Saturated {
+		add("a saturated server, measured within capacity")
+	}
 	return axes
 }
 
 // Widen adds one measurement to the domain.
-func (m *Domain) Widen(input, output, clients int64, release string, kvBytes float64) {
+func (m *Domain) Widen(input, output, clients int64, d *deploy.Deployment, kvBytes float64) {
 	span := func(of *[2]int64, n int64) {
 		if of[0] == 0 || n < of[0] {
 			of[0] = n
@@ -111,7 +132,11 @@ func (m *Domain) Widen(input, output, clients int64, release string, kvBytes flo
 	span(&m.InputTokens, input)
 	span(&m.OutputTokens, output)
 	span(&m.Clients, clients)
-	if r, known := vllm.ParseRelease(release); known && !slices.Contains(m.Releases, r.String()) {
+	if graphs := GraphsOf(d); !slices.Contains(m.Graphs, graphs) {
+		m.Graphs = append(m.Graphs, graphs)
+		slices.Sort(m.Graphs)
+	}
+	if r, known := vllm.ParseRelease(d.Engine.VLLMVersion); known && !slices.Contains(m.Releases, r.String()) {
 		m.Releases = append(m.Releases, r.String())
 		slices.SortFunc(m.Releases, func(a, b string) int {
 			ra, _ := vllm.ParseRelease(a)

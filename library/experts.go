@@ -61,6 +61,7 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 		}
 		c = c.scaled(float64(tp) / float64(s.tp))
 		if by, instead, from, ok := g.contradicted(s, dtype, c); ok {
+			from.Contradicted = by
 			from = from.substituted("measured rows are %.1f times those of bfloat16: from bfloat16 by the bytes of its weights", by)
 			return instead, from, nil
 		}
@@ -68,6 +69,7 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 	}
 	if ok {
 		if by, instead, base, wrong := g.contradicted(s, s.dtypes[0], like); wrong {
+			base.Contradicted = by
 			base = base.substituted("the rows nearest in size take %.1f times those of bfloat16: from bfloat16 by the bytes of its weights", by)
 			return instead, base, nil
 		}
@@ -77,6 +79,7 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 		return curve{}, f, g.missingRows(t, of(bf16, equals("moe_tp_size", s.tp))...)
 	}
 	c, f, err := g.lighterExperts(s, s.dtypes[0])
+	f.rank = byBytes
 	return c, f.substituted("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
 }
 

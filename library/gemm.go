@@ -1,8 +1,10 @@
 package library
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
 )
@@ -30,7 +32,46 @@ func bytesOf(dtype string) float64 {
 // between measured sizes, proportional beyond them. It is at least the time of reading the weights
 // from memory: a repeated measurement may find small weights in the GPU's cache, a step of many
 // layers does not.
+//
+// Rows of narrower weights that take longer than allowedUs of bfloat16's are lowered to it.
 func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
+	type key struct {
+		dtype string
+		n, k  int64
+	}
+	l := g.lookedUp(key{dtype, n, k}, func() (l lookup) {
+		l.curve, l.found, l.err = g.gemmRows(dtype, n, k)
+		if l.err != nil || dtype == bf16 || l.found.unlike {
+			return l
+		}
+		plain, _, err := g.gemmRows(bf16, n, k)
+		if err != nil {
+			return l
+		}
+		most := 0.0
+		for i, x := range l.curve.x {
+			if us, plainUs := l.curve.y[i], plain.usAt(x, 1); us > allowedUs(plainUs) {
+				most = max(most, us/plainUs)
+			}
+		}
+		if most == 0 {
+			return l
+		}
+		own := l.curve
+		l.curve = curveOver(own.x, func(x float64) float64 { return min(own.usAt(x, 1), allowedUs(plain.usAt(x, 1))) })
+		l.found.rows = &own
+		l.found.Contradicted = most
+		l.found.Reached = Substituted
+		l.found.rank = ofOther
+		note := fmt.Sprintf("rows take up to %.1f times those of bfloat16: lowered to %.1f times", most, replaceBeyond)
+		l.found.Note = strings.TrimPrefix(l.found.Note+"; "+note, "; ")
+		return l
+	})
+	return l.curve, l.found, l.err
+}
+
+// gemmRows is gemm from the rows as they were measured.
+func (g *GPU) gemmRows(dtype string, n, k int64) (curve, found, error) {
 	t, err := g.needTable("gemm")
 	if err != nil {
 		return curve{}, found{}, err
@@ -44,8 +85,9 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 		if like == dtype || dtype == bf16 {
 			return curve{}, found{}, g.missingRows(t, hasWord("gemm_dtype", dtype), equals("n", n), equals("k", k))
 		}
-		c, f, err := g.gemm(like, n, k)
+		c, f, err := g.gemmRows(like, n, k)
 		c = c.lighter(bytesOf(dtype)/bytesOf(like), func(float64) float64 { return 1 })
+		f.rank = byBytes
 		return c, f.substituted("%s, from %s by the bytes of its weights", dtype, like), err
 	}
 	ns, ks := t.values(all, "n"), t.values(all, "k")
@@ -92,6 +134,7 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 	if dtype != bf16 && dtype != fp8 && g.isLaunchBound(t, dtype) {
 		if other, _, err := g.gemm(fp8, n, k); err == nil {
 			f.Note = "launch-bound: at most the fp8 row + 1 us"
+			f.rank = ofOther
 			measured := c
 			c = curveOver(measured.x, func(x float64) float64 { return min(measured.usAt(x, 1), other.usAt(x, 1)+1) })
 		}

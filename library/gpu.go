@@ -29,6 +29,7 @@ type GPU struct {
 
 	name   string // in messages
 	packed map[string]*lazyTable
+	looked sync.Map // results of look-ups by their arguments
 }
 
 // lazyTable is a table that is unpacked when it is first used.
@@ -103,6 +104,26 @@ func (g *GPU) Table(name string) (*Table, error) {
 		}
 	})
 	return t, l.err
+}
+
+// lookup is a result of looking up a time in the tables: the curve or the grid, and where it is from.
+type lookup struct {
+	curve curve
+	grid  grid
+	ratio float64
+	found found
+	err   error
+}
+
+// lookedUp returns the result of a look-up, which runs once for each key. Results are shared: callers do not
+// change them.
+func (g *GPU) lookedUp(key any, find func() lookup) lookup {
+	if l, ok := g.looked.Load(key); ok {
+		return l.(lookup)
+	}
+	l := find()
+	g.looked.Store(key, l)
+	return l
 }
 
 //go:embed tables/*.kernels

@@ -32,7 +32,20 @@ type found struct {
 	Reached                Reached
 	Note                   string
 	unlike                 bool // the rows are of another kernel; no server was compared with them
+	// Contradicted is how many times longer the rows take than others allow, which replaced them; 0: they stand.
+	Contradicted float64
+	rank         evidence
+	rows         *curve // as measured, where Contradicted; nil: not kept
 }
+
+// evidence ranks what times rest on, the best first.
+type evidence uint8
+
+const (
+	ofKernel evidence = iota // rows of the kernel itself
+	ofOther                  // rows of another kernel, shape or dtype, or rows that timed the launch
+	byBytes                  // computed from the bytes of another dtype
+)
 
 // substituted returns f marked as taken from rows of another kernel, because the table lacks the
 // right ones.
@@ -40,6 +53,7 @@ func (f found) substituted(format string, args ...any) found {
 	f.Reached = Substituted
 	f.Note = fmt.Sprintf(format, args...)
 	f.unlike = true
+	f.rank = max(f.rank, ofOther)
 	return f
 }
 

@@ -33,6 +33,8 @@ type Operator struct {
 
 	depends driver
 	us      func(in *state) float64 // of one run
+	// measured is the time of the operator's own rows; nil: us.
+	measured func(in *state) float64
 }
 
 // driver is the quantity of a batch that an operator's time depends on.

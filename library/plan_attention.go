@@ -173,6 +173,7 @@ func (b *binder) addModule(name string, x *model.Mixer, times float64) {
 		grids[i], founds[i].Kernel = t.gridOf(series, "batch_size")
 		if name == "dsa" || !strings.HasPrefix(b.g.Hardware, "B200") {
 			founds[i].Note = cmp.Or(founds[i].Note, "launch-bound")
+			founds[i].rank = max(founds[i].rank, ofOther)
 			b.s.Unjudged = append(b.s.Unjudged, t.Name+" is launch-bound")
 		}
 	}

@@ -113,8 +113,18 @@ func (b *binder) addLinear(name string, q *model.Quant, n, k int64, times float6
 	if b.fails(err) {
 		return
 	}
-	b.addOperator(Operator{Name: name, Count: times, Shape: fmt.Sprintf("n %d, k %d", n, k), DType: dtype, found: f,
-		us: func(in *state) float64 { return c.usAt(in.run, 1) }})
+	op := Operator{
+		Name:  name,
+		Count: times,
+		Shape: fmt.Sprintf("n %d, k %d", n, k),
+		DType: dtype,
+		found: f,
+		us:    func(in *state) float64 { return c.usAt(in.run, 1) },
+	}
+	if f.rows != nil {
+		op.measured = func(in *state) float64 { return f.rows.usAt(in.run, 1) }
+	}
+	b.addOperator(op)
 }
 
 // addHead adds the LM head over the sampled sequences, the gather of the logits, and sampling.

@@ -96,16 +96,34 @@ func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
 		x[ScalePrompt] = parts.Total()
 	}
 	if !p.Captured(b) {
-		x[EagerLayer] = p.Layers
-		x[EagerExperts] = p.expertLayers
+		share := p.launchShare(b)
+		x[EagerLayer] = share * p.Layers
+		x[EagerExperts] = share * p.expertLayers
+		if p.decodesOnly {
+			x[EagerWhole] = share * p.Layers
+		}
 	}
+}
+
+// launchesFrom is the number of tokens, relative to the largest graph, at which launches were measured. From the
+// largest graph to there their time grows in proportion.
+const launchesFrom = 1.6
+
+// launchShare returns the share of the time of launches that a step outside CUDA graphs takes: it is continuous where
+// the graphs end.
+func (s *Step) launchShare(b *Batch) float64 {
+	if len(s.graphs) == 0 || b.Prefills > 0 && s.decodesOnly {
+		return 1
+	}
+	largest := float64(s.graphs[len(s.graphs)-1])
+	return min(1, max(0, (max(b.Tokens, b.Run)-largest)/((launchesFrom-1)*largest)))
 }
 
 // kernelTimes are the features that are time on the GPU.
 var kernelTimes = []int{ScaleGPU, ScaleExpert, ScaleReduce, ScalePrompt, SmallKernel}
 
 // launches are the features that are time in which the host launches kernels one by one.
-var launches = []int{EagerLayer, EagerExperts}
+var launches = []int{EagerLayer, EagerExperts, EagerWhole}
 
 // Slower drops from the features of a step outside CUDA graphs those of the shorter part: its
 // kernels, or the host that launches them one by one.

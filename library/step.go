@@ -21,6 +21,9 @@ type Step struct {
 	Layers    float64  // half the number of mixers and ffns
 	TP, Ranks int64    // Ranks: engines in lockstep, over which experts are spread
 	Unjudged  []string // why the deployment is not validated, whatever its family
+	// Doubt is the largest share of a batch's time that rows took which others contradict, and which were
+	// replaced; the stated error grows by it.
+	Doubt float64
 
 	graphs vllm.GraphSizes
 	// decodesOnly: steps with prompts run without graphs
@@ -31,24 +34,30 @@ type Step struct {
 }
 
 // Bound returns the plan of a deployment's step (its operators with their times) from the kernel
-// tables of its GPU: those in o.GPU if given, otherwise the embedded ones. Codes: no_kernel_tables,
+// tables of its GPU: those in o.GPU if given, otherwise the embedded ones. Rows that break an
+// order of times are replaced (replaceSlower). Codes: no_kernel_tables,
 // kernel_rows_missing.
 func Bound(d *deploy.Deployment, o Options) (*Step, error) {
-	if o.GPU == nil {
-		g, err := For(&d.Hardware)
-		if err != nil {
+	g := o.GPU
+	if g == nil {
+		var err error
+		if g, err = For(&d.Hardware); err != nil {
 			return nil, err
 		}
-		return g.Bind(d, o)
 	}
-	if o.GPU.Hardware != d.Hardware.Name {
-		return nil, trace.Errorf(NoTables, "--library: got tables of %s, want those of %s", o.GPU.Hardware, d.Hardware.Name)
+	if g.Hardware != d.Hardware.Name {
+		return nil, trace.Errorf(NoTables, "--library: got tables of %s, want those of %s", g.Hardware, d.Hardware.Name)
 	}
-	s, err := o.GPU.Bind(d, o)
-	if err == nil {
+	r := orderedStep{d: d, o: o}
+	s, err := r.bind(g)
+	if err != nil {
+		return s, err
+	}
+	if o.GPU != nil {
 		s.Unjudged = append(s.Unjudged, "tables of one's own")
 	}
-	return s, err
+	s.Doubt = s.doubt(&d.Engine)
+	return s, nil
 }
 
 // Batch describes one step as sums over its sequences, in tokens and requests.

@@ -19,7 +19,7 @@ const defaultRequests = 1000
 // OutputTokens of a drawn load (a point), must be set.
 type Options struct {
 	Library      string   // file of kernel tables made by library build; "": the embedded tables
-	Coefficients string   // coefficient file, or LibraryWord; "": none, or LibraryWord if Model is physics
+	Coefficients string   // coefficient file, or LibraryWord, see usesSet; "": none, or LibraryWord if Model is physics
 	Deployment   string   // run.yaml, or the folder that contains it
 	Set          []string // overrides of run.yaml, "key.path=value"
 	Out          string   // output folder
@@ -112,7 +112,7 @@ func (o *Options) Check() error {
 		return option.Misusef("--library: goes with --latency-model tables only, without --coefficients")
 	case !physics && o.SampleCoefficients:
 		return option.Misusef("--sample-coefficients: goes with --latency-model physics only")
-	case !physics && o.Coefficients != "" && o.Noise != "residual":
+	case !physics && o.Coefficients != "" && o.Noise != "residual" && !(o.Coefficients == LibraryWord && o.Model == ModelAuto):
 		return option.Misusef("--coefficients: goes with --latency-model physics or --noise residual only")
 	case o.Alpha != "" && o.Model != "blackbox" && o.Model != "trained-physics":
 		return option.Misusef("--alpha-coeffs: goes with --latency-model blackbox or trained-physics only")
@@ -142,8 +142,13 @@ const (
 	ModelRoofline = "roofline"
 )
 
-// usesSet reports whether step times come from a coefficient set.
+// usesSet reports whether step times come from a coefficient set. The library's own are terms fitted to the kernel
+// tables; the tables themselves serve unless the terms are asked for: by --latency-model physics, or for noise and samples. So a
+// prediction and a simulation of one deployment have one time of a step.
 func (o *Options) usesSet() bool {
+	if o.Coefficients == LibraryWord && o.Noise == "none" && !o.SampleCoefficients {
+		return o.Model == ModelPhysics
+	}
 	return o.Model == ModelPhysics || o.Model == ModelAuto && o.Coefficients != ""
 }
 

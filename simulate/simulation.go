@@ -39,6 +39,7 @@ type Simulation struct {
 	LatencyModel string        // source of the step times: ModelTables, ModelPhysics, ...
 	Step         *library.Step // the kernels of a step; nil unless the source is kernel tables
 	Trust        *Trust        // how far the step times can be relied on; nil for fitted coefficients
+	asked        library.Asked
 
 	ctx   context.Context
 	o     *Options
@@ -94,7 +95,11 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 	if err := s.LoadDeployment(o.Deployment, o.Set); err != nil {
 		return nil, err
 	}
-	if path := o.Coefficients; path != "" || o.Model == ModelPhysics {
+	path := o.Coefficients
+	if path == LibraryWord && !o.usesSet() {
+		path = "" // the tables' own times, in LoadDeployment
+	}
+	if path != "" || o.Model == ModelPhysics {
 		set, in, sentence, err := CoefficientsFor(path, s.Deployment, o.Special)
 		if err != nil {
 			return nil, err

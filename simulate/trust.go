@@ -68,7 +68,7 @@ func (s *Simulation) bind() error {
 	one := *d.Plain(true)
 	given := library.Options{GPU: o.GPU}
 	step, err := library.Bound(&one, given)
-	if code := trace.CodeOf(err); o.Model == ModelAuto && o.GPU == nil && (code == library.NoTables || code == library.NoRows) {
+	if code := trace.CodeOf(err); o.Model == ModelAuto && o.GPU == nil && o.Coefficients == "" && (code == library.NoTables || code == library.NoRows) {
 		if _, e := sim.NewRoofline(d); e != nil {
 			return err
 		}
@@ -96,20 +96,34 @@ func (s *Simulation) bind() error {
 		}
 	}
 	s.Step = step
-	asked := library.AskedOf(d)
+	s.asked = library.AskedOf(d)
 	if o.Workload == "" {
-		asked.InputTokens = o.InputTokens
-		asked.OutputTokens = o.OutputTokens
-		asked.Clients = int64(o.Concurrency)
-		asked.RateRPS = o.RateRPS
+		s.asked.InputTokens = o.InputTokens
+		s.asked.OutputTokens = o.OutputTokens
+		s.asked.Clients = int64(o.Concurrency)
+		s.asked.RateRPS = o.RateRPS
 	}
-	s.Trust = trustOf(step, &asked)
+	s.Trust = trustOf(step, &s.asked)
 	if slower := library.Contradictions(&one, step, given); len(slower) > 0 {
 		s.Trust.Contradictions = slower
 		s.Trust.Sentence += "; " + strings.Join(slower, "; ")
 	}
 	s.logSentence("step times: kernels of " + step.GPU.Hardware + ", " + library.Learned().Version + "; " + s.Trust.Sentence)
 	return nil
+}
+
+// MarkSaturated states that the load is more than the deployment serves, which no server was measured with.
+func (s *Simulation) MarkSaturated() {
+	if s.Step == nil || s.asked.Saturated {
+		return
+	}
+	s.asked.Saturated = true
+	slower := s.Trust.Contradictions
+	s.Trust = trustOf(s.Step, &s.asked)
+	s.Trust.Contradictions = slower
+	if len(slower) > 0 {
+		s.Trust.Sentence += "; " + strings.Join(slower, "; ")
+	}
 }
 
 // logSentence calls Options.Say, if set.

@@ -143,6 +143,9 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 		doc.addStep(p.Step, &p.DecodeStep)
 	}
 	showPrediction(con, &q, p)
+	if c.Bool("verbose") {
+		showTTFTParts(con, p)
+	}
 	if doc.Operators != nil {
 		doc.showStep(con, fmt.Sprintf("a step of %.0f decodes at %.0f tokens", p.DecodeStep.Decodes,
 			p.DecodeStep.DecodeContext/p.DecodeStep.Decodes))
@@ -395,6 +398,17 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 		printf("how many     %s", sizeCommandFor(q, p))
 	}
 	printf("accuracy     %s", p.Trust.Sentence)
+}
+
+// showTTFTParts prints what the mean TTFT consists of.
+func showTTFTParts(con *console, p *predict.Prediction) {
+	var rows []cells
+	for _, part := range p.TTFTParts {
+		rows = append(rows, cells{part.Name, shortMs(&part.MeanMs), shortMs(&part.LowMs), shortMs(&part.HighMs)})
+	}
+	if len(rows) > 0 {
+		con.table("TTFT, mean, by part", cells{"part", "ms", "at least", "at most"}, rows)
+	}
 }
 
 // sizeCommandFor returns the call of the command size that finds deployments for the load and the

@@ -447,7 +447,7 @@ func judgementOf(family string, js []judged) library.Judged {
 		models = append(models, p.model)
 		q.TP = append(q.TP, j.dep.TP)
 		q.Unknown = q.Unknown || p.served == nil
-		q.Measured.Widen(p.InputTokens, p.OutputTokens, int64(p.Concurrency), j.dep.Engine.VLLMVersion, j.dep.Model.Layered.KVBytes)
+		q.Measured.Widen(p.InputTokens, p.OutputTokens, int64(p.Concurrency), j.dep, j.dep.Model.Layered.KVBytes)
 		tpot = append(tpot, math.Abs(j.tpotErr))
 		ttft = append(ttft, math.Abs(j.ttftErr))
 		gaps := float64(p.OutputTokens - 1)

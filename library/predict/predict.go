@@ -50,12 +50,13 @@ type Prediction struct {
 	Trust        *simulate.Trust `json:"trust,omitempty"`
 
 	// Of the steady state: means over simulations with different seeds, whose first and last requests are not measured.
-	TTFT         Figures `json:"ttft"`
-	TPOT         Figures `json:"tpot"` // mean gap of a request
-	ITL          Figures `json:"itl"`  // every gap
-	E2E          Figures `json:"e2e"`
-	RequestsPerS float64 `json:"requests_per_sec"`
-	TokensPerS   float64 `json:"output_tokens_per_sec_per_gpu"`
+	TTFT         Figures    `json:"ttft"`
+	TTFTParts    []TTFTPart `json:"ttft_parts,omitempty"` // of its mean; none without kernel tables
+	TPOT         Figures    `json:"tpot"`                 // mean gap of a request
+	ITL          Figures    `json:"itl"`                  // every gap
+	E2E          Figures    `json:"e2e"`
+	RequestsPerS float64    `json:"requests_per_sec"`
+	TokensPerS   float64    `json:"output_tokens_per_sec_per_gpu"`
 	// 95 % intervals over seeds
 	RequestsInterval [2]float64 `json:"requests_per_sec_interval"`
 	TokensInterval   [2]float64 `json:"output_tokens_per_sec_per_gpu_interval"`
@@ -348,6 +349,7 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	if load.Clients == 0 {
 		measured = int(min(mostArrivals, max(leastArrivals, arrivalsOfS*load.RateRPS)))
 	}
+	var parts requestParts
 	var samples []*Sample
 	var engines []*sim.Result
 	tokens := int64(0)
@@ -358,11 +360,11 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 		if err != nil {
 			return err
 		}
-		own := breakdown
-		if k > 0 {
-			own = nil
+		if breakdown != nil {
+			breakdown.divides = k == 0
+			breakdown.prompts = newStepParts(p.Step)
 		}
-		s, res, err := p.serve(stretch, p.options.Seed+k, own)
+		s, res, err := p.serve(stretch, p.options.Seed+k, breakdown)
 		if err != nil {
 			return err
 		}
@@ -371,6 +373,9 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 			warmUps++
 			k--
 			continue
+		}
+		if breakdown != nil && p.DP == 1 {
+			breakdown.prompts.addRequests(stretch, res, &parts)
 		}
 		samples = append(samples, s)
 		engines = append(engines, res)
@@ -393,7 +398,14 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 		p.Missed = Broken(samples, targets)
 		p.Met = new(p.Missed == "")
 	}
+	if p.Step != nil {
+		p.TTFTParts = parts.ranged(p)
+	}
 	total := sim.Totals(engines)
+	if p.Saturated || total.Preemptions > 0 {
+		p.simulation.MarkSaturated()
+		p.Trust = p.simulation.Trust
+	}
 	p.KVPeakShare = float64(total.PeakBlocks*p.simulation.Deployment.KVUnits().Blocks) / float64(p.options.KVBlocks)
 	p.Shares = breakdown.shares()
 	p.LimitedBy = p.limit(total)

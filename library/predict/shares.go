@@ -51,10 +51,12 @@ func resourceOf(share string) string {
 // sampleEvery into kinds of work.
 type stepBreakdown struct {
 	sim.Model
-	step  *library.Step
-	scale float64 // of all kernels on this GPU
-	us    [numShares]float64
-	steps int
+	step    *library.Step
+	scale   float64 // of all kernels on this GPU
+	prompts *stepParts
+	divides bool // this simulation's steps into kinds of work, too
+	us      [numShares]float64
+	steps   int
 }
 
 const sampleEvery = 16
@@ -65,17 +67,18 @@ const expertTokens = 256
 
 // newStepBreakdown returns a model that adds up the times of the operators of a step.
 func newStepBreakdown(step *library.Step, hardware string) *stepBreakdown {
-	return &stepBreakdown{step: step, scale: library.Learned().On(hardware)[library.ScaleGPU]}
+	return &stepBreakdown{step: step, scale: library.Learned().On(hardware)[library.ScaleGPU], prompts: newStepParts(step)}
 }
 
 // StepUs returns the step time of the wrapped model.
 func (w *stepBreakdown) StepUs(b *sim.Batch) (float64, error) {
+	batch := b.Kernels()
+	w.prompts.addStep(b.StepID, &batch)
 	us, err := w.Model.StepUs(b)
 	w.steps++
-	if w.steps%sampleEvery != 1 || err != nil {
+	if w.steps%sampleEvery != 1 || err != nil || !w.divides {
 		return us, err
 	}
-	batch := b.Kernels()
 	oneToken := library.Batch{Tokens: 1, Sequences: 1}
 	someTokens := library.Batch{Tokens: expertTokens, Sequences: 1}
 	kernelUs := w.step.Us(&batch)

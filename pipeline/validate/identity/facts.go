@@ -198,6 +198,7 @@ func (f *facts) pricer() func(*library.Batch) priorTime {
 		price.Columns(b, &x)
 		x[library.EagerLayer] = 0
 		x[library.EagerExperts] = 0
+		x[library.EagerWhole] = 0
 		return priorTime{leastUs: sum(&x), mostUs: mostUs}
 	}
 }

@@ -1,0 +1,253 @@
+package library
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// MostOutOfOrder is the ratio up to which times may break an order that must hold: repeats of a kernel, its tuning
+// and clocks explain no more. Beside it OrderLaunchUs is allowed, in which kernels of newer GPUs and of narrower
+// weights, which quantize their input, may take longer to start.
+const (
+	MostOutOfOrder = 1.5
+	OrderLaunchUs  = 5.0
+)
+
+// From these rows are replaced: below MostOutOfOrder, because plans are compared at some batches only. Times of
+// equal evidence that are wrongBeyond times too long are no repeats of one kernel.
+const (
+	replaceBeyond   = 1.4
+	replaceLaunchUs = 4.0
+	wrongBeyond     = 3.0
+)
+
+// A kernel is not slower
+//
+//   - on a better GPU: bandwidth, peak rate in the dtype, memory and link are all at least as high;
+//   - on twice the tensor-parallel ranks, where it does at most the same work (collectives are left out);
+//   - with narrower weights than with bfloat16 ones, see gemm and contradicted (experts).
+//
+// A time that breaks an order is lowered to what the order allows. Rows contradict only rows of no better evidence,
+// and the roofline takes no part. Where the evidence is worse, or the contradiction large, the contradicting rows
+// stand in. The other way round, a time that rests on worse evidence is raised where the measured rows of a
+// better GPU take longer.
+
+// allowedUs is the longest time in order with one that it should not exceed, at which rows are still kept.
+func allowedUs(leastUs float64) float64 { return replaceBeyond*leastUs + replaceLaunchUs }
+
+// orderedStep binds the plan of a deployment and those that it is compared with: of worse GPUs, and of lower tensor
+// parallelism.
+type orderedStep struct {
+	d *deploy.Deployment
+	o Options
+}
+
+// plan returns the plan of the deployment on a GPU with tp ranks, from rows as they are.
+func (r *orderedStep) plan(g *GPU, tp int64) (*Step, error) {
+	on := *r.d
+	on.TP = tp
+	if g.Hardware != r.d.Hardware.Name {
+		on.Hardware = sheets()[g.Hardware]
+	}
+	return g.Bind(&on, r.o)
+}
+
+// bind returns the plan of the deployment with operators in order. A reference that lacks an operator still has the
+// others.
+func (r *orderedStep) bind(g *GPU) (*Step, error) {
+	s, err := r.plan(g, r.d.TP)
+	if err != nil {
+		return s, err
+	}
+	for tp := r.d.TP; ; tp /= 2 {
+		for _, worse := range append([]*GPU{g}, worseThan(g, s.DType)...) {
+			if worse == g && tp == r.d.TP {
+				continue
+			}
+			if reference, _ := r.plan(worse, tp); reference != nil {
+				by := "of " + worse.Hardware
+				if tp != r.d.TP {
+					by = fmt.Sprintf("%s at tensor parallelism %d", by, tp)
+				}
+				s.replaceSlower(reference, by, &r.d.Engine)
+			}
+		}
+		if tp%2 != 0 {
+			break
+		}
+	}
+	r.raiseStandIns(s, g)
+	return s, nil
+}
+
+// raiseStandIns raises the times of operators that rest on rows of others to those of the rows of better GPUs that
+// rest on better evidence, as far as the order demands.
+func (r *orderedStep) raiseStandIns(s *Step, g *GPU) {
+	isStandIn := func(op Operator) bool { return op.rank > ofKernel && op.Contradicted == 0 && op.Kind != Collective }
+	if !slices.ContainsFunc(s.Operators, isStandIn) {
+		return
+	}
+	for _, better := range GPUs() {
+		if !isBetter(better, g, s.DType) || isBetter(g, better, s.DType) {
+			continue
+		}
+		reference, _ := r.plan(better, r.d.TP)
+		if reference == nil {
+			continue
+		}
+		for i, at := range s.samePlace(reference) {
+			op, like := &s.Operators[i], &reference.Operators[at]
+			if !isStandIn(*op) || like.rank >= op.rank || like.Reached == Analytic {
+				continue
+			}
+			own, other := op.us, like.us
+			op.us = func(in *state) float64 { return max(own(in), (other(in)-replaceLaunchUs)/replaceBeyond) }
+		}
+	}
+}
+
+// sheets has the datasheets of the embedded GPUs.
+var sheets = sync.OnceValue(func() map[string]deploy.Hardware {
+	out := map[string]deploy.Hardware{}
+	for _, g := range GPUs() {
+		out[g.Hardware], _ = deploy.Datasheet(g.Hardware)
+	}
+	return out
+})
+
+// isBetter reports whether a GPU is at least as good as another in everything that kernels of a dtype depend on.
+func isBetter(g, than *GPU, dtype string) bool {
+	return g.Hardware != than.Hardware && g.Bandwidth >= than.Bandwidth && g.Link >= than.Link &&
+		g.peakOf(dtype) >= than.peakOf(dtype) && sheets()[g.Hardware].MemoryGB >= sheets()[than.Hardware].MemoryGB
+}
+
+// worseThan returns the embedded GPUs that a GPU is better than. Of two equal GPUs only the one that comes first by
+// folder is the worse one.
+func worseThan(g *GPU, dtype string) (out []*GPU) {
+	for _, a := range GPUs() {
+		if isBetter(g, a, dtype) && (!isBetter(a, g, dtype) || a.Folder < g.Folder) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// samePlace pairs the operators of a plan with those of another: of the same name and count, in the same order.
+// Names that the plans do not have equally often are left out.
+func (s *Step) samePlace(other *Step) map[int]int {
+	type kind struct {
+		name  string
+		count float64
+	}
+	own, theirs := map[kind][]int{}, map[kind][]int{}
+	for i := range s.Operators {
+		k := kind{s.Operators[i].Name, s.Operators[i].Count}
+		own[k] = append(own[k], i)
+	}
+	for i := range other.Operators {
+		k := kind{other.Operators[i].Name, other.Operators[i].Count}
+		theirs[k] = append(theirs[k], i)
+	}
+	place := map[int]int{}
+	for k, list := range own {
+		if len(theirs[k]) != len(list) {
+			continue
+		}
+		for i, at := range list {
+			place[at] = theirs[k][i]
+		}
+	}
+	return place
+}
+
+// replaceSlower lowers the times of operators that take longer than allowedUs of a reference's, which they cannot be
+// slower than. by names the reference. All batches take the lesser time, so that there is no cliff.
+func (s *Step) replaceSlower(reference *Step, by string, e *vllm.Engine) {
+	place := s.samePlace(reference)
+	states := s.orderStates(e)
+	for i := range s.Operators {
+		op := &s.Operators[i]
+		at, ok := place[i]
+		if !ok || op.Reached == Analytic || reference.TP != s.TP && op.Kind == Collective {
+			continue
+		}
+		like := &reference.Operators[at]
+		if like.Reached == Analytic || like.rank > op.rank && like.Contradicted == 0 {
+			continue
+		}
+		most := 0.0
+		for k := range states {
+			if in := &states[k]; op.runs(in) {
+				if us, leastUs := op.us(in), like.us(in); us > allowedUs(leastUs) && leastUs > 0 {
+					most = math.Max(most, us/leastUs)
+				}
+			}
+		}
+		if most == 0 {
+			continue
+		}
+		own, other := op.us, like.us
+		if op.measured == nil {
+			op.measured = own
+		}
+		if op.rank > like.rank || most > wrongBeyond {
+			op.us = func(in *state) float64 { return min(own(in), other(in)) }
+			op.Note = fmt.Sprintf("rows take up to %.1f times those %s, which stand in", most, by)
+		} else {
+			op.us = func(in *state) float64 { return min(own(in), allowedUs(other(in))) }
+			op.Note = fmt.Sprintf("rows take up to %.1f times those %s: lowered to %.1f times", most, by, replaceBeyond)
+		}
+		op.rank = max(op.rank, like.rank)
+		op.Contradicted = math.Max(op.Contradicted, most)
+		op.Reached = Substituted
+	}
+}
+
+// orderStates are the states at which operators are compared: decodes, prompts and both, small and large.
+func (s *Step) orderStates(e *vllm.Engine) (out []state) {
+	for _, n := range []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 2048, 4096, 8192} {
+		for _, context := range []float64{1000, 2000, 4000, 8000} {
+			b := Batch{Tokens: n, Sequences: n, Decodes: n, DecodeContext: n * context}
+			if n <= float64(e.MaxNumSeqs) {
+				out = append(out, s.stateOf(&b))
+			}
+			pairs := n*(n+1)/2 + (context-1000)*n
+			b = Batch{Tokens: n, Sequences: 1, Prefills: 1, PrefillTokens: n, PrefillPairs: pairs}
+			if n <= float64(e.MaxNumBatchedTokens) {
+				out = append(out, s.stateOf(&b))
+			}
+		}
+	}
+	return out
+}
+
+// doubt returns what part of a step's time was taken away by replacing contradicted rows, at most: the size of the
+// contradiction, by which the stated error grows.
+func (s *Step) doubt(e *vllm.Engine) float64 {
+	most := 0.0
+	for _, in := range s.orderStates(e) {
+		before, after := 0.0, 0.0
+		for i := range s.Operators {
+			op := &s.Operators[i]
+			if !op.runs(&in) {
+				continue
+			}
+			us := op.Count * op.us(&in)
+			after += us
+			if op.measured != nil {
+				before += op.Count * op.measured(&in)
+			} else {
+				before += us * math.Max(1, op.Contradicted)
+			}
+		}
+		if before > 0 {
+			most = math.Max(most, 1-after/before)
+		}
+	}
+	return most
+}
