@@ -157,6 +157,7 @@ func (s *Simulation) recordedWorkload(dir string) error {
 		return err
 	}
 	phase := s.o.Phase
+	run = workload.OfClients(run)
 	w, err := workload.FromRun(run, s.Deployment, workload.RunOptions{Phase: phase})
 	if err != nil {
 		return err

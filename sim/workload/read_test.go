@@ -210,3 +210,17 @@ func TestKeysOfOtherKindsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestOfClients: requests that clients alone recorded are a workload: they arrive when they were sent.
+func TestOfClients(t *testing.T) {
+	run := &trace.Run{ID: "clients", Observed: []trace.ObservedRequest{
+		{ID: "a", SendNs: trace.Some(int64(5e9)), PromptTokens: trace.Some(int64(100)), OutputTokens: trace.Some(int64(10)), Success: trace.Some(true)},
+		{ID: "b", SendNs: trace.Some(int64(6e9)), PromptTokens: trace.Some(int64(50)), OutputTokens: trace.Some(int64(5)), Success: trace.Some(true)},
+		{ID: "failed", SendNs: trace.Some(int64(7e9)), PromptTokens: trace.Some(int64(50)), Success: trace.Some(false)},
+		{ID: "no start", PromptTokens: trace.Some(int64(50)), OutputTokens: trace.Some(int64(5)), Success: trace.Some(true)},
+	}}
+	w, err := FromRun(OfClients(run), &deploy.Deployment{}, RunOptions{})
+	if err != nil || len(w.Requests) != 2 || w.Requests[1].ArrivalUs != 1_000_000 || w.Requests[0].PromptTokens != 100 || w.Requests[1].OutputTokens != 5 {
+		t.Errorf("got %+v, %v, want a and b a second apart", w, err)
+	}
+}

@@ -75,6 +75,32 @@ func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, e
 	return w, nil
 }
 
+// OfClients returns the run with the requests that its clients recorded, if its server recorded none: they arrive
+// when they were sent. Failed requests without output are left out, as the server may never have run them.
+func OfClients(run *trace.Run) *trace.Run {
+	if len(run.Requests) > 0 {
+		return run
+	}
+	out := *run
+	for i := range run.Observed {
+		o := &run.Observed[i]
+		if o.SentNs() == 0 || !o.Success.Or(true) && o.OutputTokens.V == 0 {
+			continue
+		}
+		out.Requests = append(out.Requests, trace.Request{
+			APIID:        trace.Some(o.ID),
+			Phase:        o.Phase,
+			ArrivedNs:    trace.Some(o.SentNs()),
+			PromptTokens: o.PromptTokens,
+			OutputTokens: o.OutputTokens,
+			MaxTokens:    o.AskedTokens,
+			N:            o.N,
+			Success:      o.Success,
+		})
+	}
+	return &out
+}
+
 // arrivalNs returns the monotonic stamp at which a request arrives, ns; false if it is unknown.
 func arrivalNs(r *trace.Request, opt RunOptions) (int64, bool) {
 	switch {
