@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/sim"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
 )
 
 func load(t *testing.T, text string) *Workload {
