@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
@@ -146,9 +147,22 @@ func (c *Corrections) JudgedAs(s *Step) (*Judged, string) {
 	case i < 0:
 		return nil, "no server of " + s.Family + " was measured"
 	case !slices.Contains(c.Judged[i].TP, s.TP):
-		return nil, fmt.Sprintf("%s: compared at tp %v, not at %d", s.Family, c.Judged[i].TP, s.TP)
+		return nil, fmt.Sprintf("%s: measured at tp %s, not at %d", s.Family, listOfSizes(c.Judged[i].TP), s.TP)
 	}
 	return &c.Judged[i], ""
+}
+
+// listOfSizes returns parallel sizes in words, as "2, 4 and 8".
+func listOfSizes(sizes []int64) string {
+	var words []string
+	for _, n := range sizes {
+		words = append(words, strconv.FormatInt(n, 10))
+	}
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
 // IntervalsOf returns the intervals that are stated for a step in a load, and the axes on which it

@@ -53,6 +53,7 @@ func TestEvalModels(t *testing.T) {
 					t.Errorf("%s on %s: no hint: %v", id, g.Hardware, err)
 				}
 				reason := shapes.ReplaceAllString(err.Error(), "$1") + "; " + hint
+				reason = strings.Replace(reason, "KV cache: ;", "weights and KV cache do not fit:", 1)
 				if !slices.Contains(reasons, reason) {
 					reasons = append(reasons, reason)
 				}
