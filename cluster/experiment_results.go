@@ -156,7 +156,7 @@ func (l *lab) document() (*Document, error) {
 		Scatter:     []pointDoc{},
 		Transient:   []transientDoc{},
 		Controllers: []controllerDoc{},
-		Warnings:    []trace.Finding{},
+		Warnings:    append([]trace.Finding{}, l.warnings...),
 	}
 	for s := range l.seeds {
 		d.ArrivalDigest += l.runs[0][s].Digest[:4]

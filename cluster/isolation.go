@@ -73,7 +73,9 @@ type inputs struct { // the simulated engines
 	others []rival       // other gates with which the main comparison is repeated
 	hour   []sim.Request // recorded requests, if the preset uses them
 	files  []result.Input
-	log    *runLog // nil if finished runs are not kept
+	// warnings are about the coefficient files: changed after they were written, or made by hand.
+	warnings []trace.Finding
+	log      *runLog // nil if finished runs are not kept
 }
 
 // Isolation runs the isolation experiment and writes experiment.json and
@@ -153,6 +155,7 @@ func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 		l.plant.Set = set
 		l.plant.Name = in.Name
 		l.files = append(l.files, in)
+		l.warnings = append(l.warnings, set.FileWarnings()...)
 	}
 	if o.Workload != "" {
 		if err := l.readHour(o); err != nil {
@@ -196,10 +199,13 @@ func (l *inputs) loadGates(ctx context.Context, o *IsolationOptions) error {
 	case kindFitted:
 		l.gate, err = fitted(&l.plant, kindFitted)
 	default:
-		set, in, e := folder.LoadCoefficients(o.Controller, o.Special)
+		set, in, err := folder.LoadCoefficients(o.Controller, o.Special)
+		if err != nil {
+			return err
+		}
 		l.gate = gate{Kind: in.Name, Set: set, Scale: 1}
 		l.files = append(l.files, in)
-		err = e
+		l.warnings = append(l.warnings, set.FileWarnings()...)
 	}
 	if err != nil || o.Alone {
 		return err

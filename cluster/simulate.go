@@ -134,6 +134,7 @@ func (s *simulation) loadFiles() error {
 		}
 		s.gate = set
 		s.Inputs = append(s.Inputs, in)
+		s.AddNotes(set.FileWarnings())
 	}
 	if path := cmp.Or(s.spec.Admission.Predictor, s.spec.Routing.Predictor); path != "" {
 		text, in, err := folder.ReadInput(pathBeside(s.o.File, path), s.o.Special)
@@ -182,8 +183,7 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 		if err != nil {
 			return nil, err
 		}
-		own.Set = set
-		own.Inputs = append(own.Inputs, in)
+		own.UseCoefficients(set, in)
 	}
 	if own.Deployment.DP > 1 {
 		if err := s.spec.checkBlind("data-parallel instances"); err != nil {

@@ -135,7 +135,8 @@ func checkFinite(path string, v reflect.Value) error {
 }
 
 // Outside returns a warning for each property of the deployment that the training data did not
-// cover: model, hardware, tensor_parallel_size and minor version of vLLM.
+// cover: model, hardware, tensor_parallel_size and minor version of vLLM. If each of the first three
+// was covered, but no configuration had all of them, one warning names the combination.
 func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 	var fs []trace.Finding
 	if t := s.TrainedOn.Models; len(t) > 0 && !slices.Contains(t, d.Model.ID) {
@@ -147,6 +148,9 @@ func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 	if t := s.TrainedOn.TPs; len(t) > 0 && !slices.Contains(t, d.TP) {
 		fs = append(fs, trace.Findingf(OutsideTraining, "tensor_parallel_size: got %d, trained on %d", d.TP, t))
 	}
+	if combination := s.untrainedCombination(d); len(fs) == 0 && combination != nil {
+		fs = append(fs, *combination)
+	}
 	// Patch releases do not change step times, so only major and minor version are compared.
 	minor := func(v string) string {
 		parts := strings.SplitN(strings.TrimPrefix(v, "v"), ".", 3)
@@ -157,4 +161,24 @@ func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 		fs = append(fs, trace.Findingf(OutsideTraining, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, t))
 	}
 	return fs
+}
+
+// untrainedCombination returns a warning if no training configuration had the deployment's model,
+// GPU and tensor_parallel_size together; nil if one had, or if the file lists no configurations.
+func (s *Set) untrainedCombination(d *deploy.Deployment) *trace.Finding {
+	if len(s.Configs) == 0 {
+		return nil
+	}
+	var trained []string
+	for i := range s.Configs {
+		c := &s.Configs[i].Deployment
+		if c.Model.ID == d.Model.ID && c.Hardware.Name == d.Hardware.Name && c.TP == d.TP {
+			return nil
+		}
+		trained = append(trained, c.Label())
+	}
+	slices.Sort(trained)
+	found := trace.Findingf(OutsideTraining, "model, hardware and tensor_parallel_size together: got %s, trained on %s",
+		d.Label(), strings.Join(slices.Compact(trained), "; "))
+	return &found
 }

@@ -250,6 +250,11 @@ func TestOutsideTheTrainingData(t *testing.T) {
 	if fs := s.Outside(d); len(fs) != 3 {
 		t.Errorf("got %v, want three", fs)
 	}
+	d = testDeployment()
+	d.TP = 3 - d.TP // 1 and 2 are both in trained_on, but one configuration alone is listed
+	if fs := s.Outside(d); len(fs) != 1 || !strings.Contains(fs[0].Message, "together") {
+		t.Errorf("got %v, want one warning of model, hardware and tensor_parallel_size together", fs)
+	}
 }
 
 func TestPredictAllocatesNothing(t *testing.T) {

@@ -123,6 +123,9 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) 
 	if err := t.checkBuild(buildName()); err != nil {
 		return nil, err
 	}
+	if _, err := ReadPlan(dir); err != nil {
+		return nil, err
+	}
 	switch t.Pass {
 	case passParse, passTables, passRows: // many of these tasks may share one machine
 		par.TaskHeap()

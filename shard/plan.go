@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,7 +54,10 @@ type Plan struct {
 	Config      *result.Config    `json:"config,omitempty"`
 	Bytes       int64             `json:"bytes"` // of all inputs
 	Runs        []extract.Planned `json:"runs"`  // by id
-	Open        []string          `json:"-"`     // ids of the first pass's tasks; of a new plan only
+	// Digest is the SHA-256 of the file's text with an empty digest. Tasks have the options in their own
+	// text, so a plan that was edited would no longer be the plan of its tasks.
+	Digest string   `json:"digest"`
+	Open   []string `json:"-"` // ids of the first pass's tasks; of a new plan only
 }
 
 // DefaultPartBytes is the length of the parts in which long inputs are read.
@@ -107,11 +111,10 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 	if len(bad) > 0 {
 		return nil, extract.FailedRuns(bad, len(runs))
 	}
-	text, err := json.MarshalIndent(p, "", " ")
+	text, err := p.text()
 	if err != nil {
 		return nil, err
 	}
-	text = append(text, '\n')
 	path := filepath.Join(dir, planFile)
 	// Making the same plan again is allowed, because the first call may have been killed before it
 	// printed the tasks.
@@ -131,6 +134,18 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 		return nil, err
 	}
 	return p, files.Write(path, text)
+}
+
+// text sets the digest of the plan and returns the text of plan.json.
+func (p *Plan) text() ([]byte, error) {
+	p.Digest = ""
+	text, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return nil, err
+	}
+	p.Digest = fmt.Sprintf("%x", sha256.Sum256(text))
+	text, err = json.MarshalIndent(p, "", " ")
+	return append(text, '\n'), err
 }
 
 // planOf returns the plan of a run without its inputs, with the options as given.
@@ -204,7 +219,8 @@ func offerAll(job Job, pass string, tasks []Task) (ids []string, err error) {
 	return ids, job.Offer(pass, tasks)
 }
 
-// ReadPlan returns the plan of a folder.
+// ReadPlan returns the plan of a folder. It is an error if another build made the plan, or if the
+// file was changed since.
 func ReadPlan(dir string) (*Plan, error) {
 	path := filepath.Join(dir, planFile)
 	text, err := files.Read(path, files.MaxInput, false)
@@ -217,6 +233,11 @@ func ReadPlan(dir string) (*Plan, error) {
 	}
 	if now := buildName(); p.Build != now {
 		return nil, fmt.Errorf("%s: the plan was made by build %s, this is %s: use that build for every task of the plan", path, p.Build, now)
+	}
+	read := *p
+	if want, err := read.text(); err != nil || !bytes.Equal(text, want) {
+		return nil, trace.Hinted(fmt.Errorf("%s: the plan was changed after it was written: its tasks have the options of the old one", path),
+			"blis-train plan RUN... -o another folder, or restore the file")
 	}
 	return p, nil
 }

@@ -249,6 +249,47 @@ func TestTasksAreWhatTheySay(t *testing.T) {
 	}
 }
 
+// A plan that was edited is refused by its tasks and by collect, whatever was edited.
+func TestEditedPlan(t *testing.T) {
+	in := filepath.Join(t.TempDir(), "gqa-low")
+	job := t.TempDir()
+	if err := os.CopyFS(in, os.DirFS(filepath.Join("../testdata/traces/real", "gqa-low"))); err != nil {
+		t.Fatal(err)
+	}
+	o := pipeline.DefaultRunOptions()
+	plan, err := MakePlan([]string{in}, job, 0, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(job, planFile)
+	text := string(repo.Read(t, path))
+	for name, edited := range map[string]string{
+		"an option":          strings.Replace(text, `"max_bad_frac": 0.01`, `"max_bad_frac": 1`, 1),
+		"an input":           strings.Replace(text, `"kind": "traces"`, `"kind": "kv_events"`, 1),
+		"a key":              strings.Replace(text, "{", `{"note": "mine",`, 1),
+		"a space":            text + " ",
+		"the digest":         strings.Replace(text, plan.Digest, strings.Repeat("0", len(plan.Digest)), 1),
+		"without the digest": strings.Replace(text, plan.Digest, "", 1),
+		"no run":             `{"build": "` + plan.Build + `"}`,
+	} {
+		if edited == text {
+			t.Errorf("%s: nothing was edited in\n%s", name, text)
+			continue
+		}
+		repo.Write(t, []byte(edited), path)
+		if _, err := DoTask(t.Context(), job, plan.Open[0], 1); err == nil || !strings.Contains(err.Error(), "the plan was changed") {
+			t.Errorf("%s: task: got %v, want an error that names the plan", name, err)
+		}
+		if _, err := Collect(t.Context(), job, o); err == nil || !strings.Contains(err.Error(), "the plan was changed") {
+			t.Errorf("%s: collect: got %v, want an error that names the plan", name, err)
+		}
+	}
+	repo.Write(t, []byte(text), path)
+	if _, err := DoTask(t.Context(), job, plan.Open[0], 1); err != nil {
+		t.Error(err)
+	}
+}
+
 // Two processes do one task, one of them where the inputs were written a moment ago, or have other
 // times: their results are the same.
 func TestTwinsOfYoungInputs(t *testing.T) {

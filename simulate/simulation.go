@@ -107,7 +107,7 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 		if sentence != "" && o.Say != nil {
 			o.Say(sentence)
 		}
-		s.Set, s.Inputs, s.notes = set, append(s.Inputs, in), slices.Concat(s.notes, set.FileWarnings(), set.Outside(s.Deployment))
+		s.UseCoefficients(set, in)
 	}
 	var err error
 	if s.alpha, err = parseNumbers("--alpha-coeffs", o.Alpha); err != nil {
@@ -148,23 +148,32 @@ func (s *Simulation) LoadDeployment(path string, set []string) error {
 	if err := s.bind(); err != nil {
 		return err
 	}
-	s.addNotes(s.assumed())
+	s.AddNotes(s.assumed())
 	return nil
+}
+
+// UseCoefficients makes the set of a file the coefficients of the simulation. It adds what is to be
+// known of the file, and of a deployment that it was not trained on.
+func (s *Simulation) UseCoefficients(set *coeff.Set, in result.Input) {
+	s.Set = set
+	s.Inputs = append(s.Inputs, in)
+	s.AddNotes(set.FileWarnings())
+	s.AddNotes(set.Outside(s.Deployment))
 }
 
 // Join adds the inputs and assumptions of the simulation of another part of the same cluster. If
 // the step times of that part were not validated, those of the whole count as not validated.
 func (s *Simulation) Join(part *Simulation) {
 	s.Inputs = append(s.Inputs, part.Inputs...)
-	s.addNotes(part.notes)
+	s.AddNotes(part.notes)
 	if t := part.Trust; t != nil && t.Judged == nil {
 		s.Trust = t
 	}
 }
 
-// addNotes adds the notes that are new. It copies the list first, because copies of the simulation
+// AddNotes adds the notes that are new. It copies the list first, because copies of the simulation
 // share it.
-func (s *Simulation) addNotes(notes []trace.Finding) {
+func (s *Simulation) AddNotes(notes []trace.Finding) {
 	s.notes = slices.Clone(s.notes)
 	for _, note := range notes {
 		if !slices.Contains(s.notes, note) {

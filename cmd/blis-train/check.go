@@ -29,7 +29,7 @@ func checkCommand() *cli.Command {
 		ArgsUsage: "coefficients.yaml",
 		Usage:     "check that a coefficient file fits a deployment, or can be reproduced",
 		Description: `Without --against only the file itself is checked. Prints one line per mismatch and exits with status 3
-if there is any. The files it was made from are compared by digest where they are found in its folder or below --data.
+if there is any; of a deployment it was trained on, batches larger than those recorded are a warning. The files it was made from are compared by digest where they are found in its folder or below --data.
 With --refit the runs below --data, found by the hash of their run.yaml, are extracted and fitted again with
 the recorded options, and the bytes compared; gates are taken from the file, since validate wrote them.
 
@@ -155,10 +155,11 @@ func checkFile(con *console, file, against, data string) (*coeff.Set, error) {
 		}
 		doc.Against = &against
 	}
-	found, err := export.Check(set, d, vectorizer(set))
+	found, beyond, err := export.Check(set, d, vectorizer(set))
 	if err != nil {
 		return nil, err
 	}
+	con.warn(beyond)
 	if data != "" {
 		if _, err := os.ReadDir(data); err != nil {
 			return nil, fmt.Errorf("--data: %w", err)

@@ -285,7 +285,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		}
 		doc.Header = result.NewHeader(folder.ToolVersion, "export --coefficients "+in.Name)
 		doc.Inputs = []result.Input{in}
-		src := export.Source{Fit: doc, FitInput: in}
+		src := export.Source{Fit: doc, FitInput: in, Warnings: set.FileWarnings()}
 		pipeline.Predicts(&src, func() (*coeff.Set, error) { return set, nil })
 		if set.Library != nil {
 			// A zero of the library is its estimate, not a term that the recordings did not

@@ -106,13 +106,17 @@ func buildLibrary(c *cli.Context, con *console, dirs, points, runs []string) err
 }
 
 // loadSetFor returns the coefficients of a file for the deployment, or the library's if path is the
-// word for it or empty.
+// word for it or empty. It prints the file's warnings.
 func (con *console) loadSetFor(path string, d *deploy.Deployment) (*coeff.Set, result.Input, error) {
 	set, in, sentence, err := simulate.CoefficientsFor(path, d, con.special)
-	if err == nil && sentence != "" {
+	if err != nil {
+		return nil, in, err
+	}
+	if sentence != "" {
 		con.infof("%s", sentence)
 	}
-	return set, in, err
+	con.warn(set.FileWarnings())
+	return set, in, nil
 }
 
 // checkLibrary compares the kernel tables in the folder dir with the digests in the embedded files.

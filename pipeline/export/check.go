@@ -29,20 +29,32 @@ type Vectorizer func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, erro
 // Check compares a coefficient file with a deployment and returns one finding per mismatch: model,
 // GPU, tp, engine version, settings, widths of numbers, features that the largest batches of the
 // deployment push out of the trained range, terms that were not learned, and whether the file can
-// drive a replay. If the deployment is nil it checks only the file itself.
-func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
-	out := slices.Concat(set.FileWarnings(), replayable(set), impossible(set))
+// drive a replay. If the deployment is nil it checks only the file itself. Of a deployment of the
+// training data, what its largest batches would exceed is in beyond instead: the file fits it, but no
+// recording came near those batches.
+func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) (mismatches, beyond []trace.Finding, err error) {
+	mismatches = slices.Concat(set.FileWarnings(), replayable(set), impossible(set))
 	if d == nil {
-		return out, nil
+		return mismatches, nil, nil
 	}
-	out = append(out, set.Outside(d)...)
-	out = append(out, widths(set, d)...)
-	out = append(out, knobs(set, d)...)
+	mismatches = slices.Concat(mismatches, set.Outside(d), widths(set, d), knobs(set, d))
 	if vec == nil {
-		return out, nil
+		return mismatches, nil, nil
 	}
 	ranges, err := featureRanges(set, d, vec)
-	return append(out, ranges...), err
+	if isTrained(set, d) {
+		return mismatches, ranges, err
+	}
+	return append(mismatches, ranges...), nil, err
+}
+
+// isTrained reports whether the deployment is a configuration of the training data, with the same
+// longest sequence, which decides how much context its batches can have.
+func isTrained(set *coeff.Set, d *deploy.Deployment) bool {
+	key := d.Config()
+	return slices.ContainsFunc(set.Configs, func(c coeff.Config) bool {
+		return c.Key == key && c.Deployment.LongestSequence() == d.LongestSequence()
+	})
 }
 
 // replayable returns a finding if the file has no overhead model that a replay can use.

@@ -45,8 +45,8 @@ func TestCheckMatches(t *testing.T) {
 	set := exampleSet(t)
 	d := testkit.DeploymentOf(2)
 	d.Engine.VLLMVersion = "0.15.9" // a patch release
-	got, err := Check(set, &d, constantVector(len(set.Beta), 1.5))
-	if err != nil || len(got) != 0 {
+	got, beyond, err := Check(set, &d, constantVector(len(set.Beta), 1.5))
+	if err != nil || len(got) != 0 || len(beyond) != 0 {
 		t.Errorf("got %v %v, want no mismatch", got, err)
 	}
 }
@@ -65,23 +65,43 @@ func TestCheckMismatches(t *testing.T) {
 		{"engine", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.VLLMVersion = "0.16.0" }, 1, coeff.OutsideTraining},
 		{"knob", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.ChunkedPrefill = false }, 1, coeff.OutsideTraining},
 		{"precision", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.BytesPerWeight = 1 }, 1, coeff.OutsideTraining},
-		{"range", func(s *coeff.Set, _ *deploy.Deployment) {
+		{"range", func(s *coeff.Set, d *deploy.Deployment) {
+			d.Engine.GPUMemoryUtilization = 0.5 // no configuration of the training data
 			for i := range s.Beta {
 				if i != 4 {
 					s.Beta[i].Range = &[2]float64{0, 100}
 				}
 			}
 		}, 1.6, coeff.OutsideTraining},
-		{"not learned", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = 0 }, 1, coeff.OutsideTraining},
+		{"not learned", func(s *coeff.Set, d *deploy.Deployment) {
+			d.Engine.GPUMemoryUtilization = 0.5
+			s.Beta[0].Value = 0
+		}, 1, coeff.OutsideTraining},
 		{"a negative term", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = -5 }, 1, coeff.ImpossibleCoefficient},
 		{"no overhead", func(s *coeff.Set, _ *deploy.Deployment) { s.Alpha = s.Alpha[:1] }, 1, NotReplayable},
 	} {
 		set, d := exampleSet(t), testkit.DeploymentOf(1)
 		tc.edit(set, &d)
-		got, err := Check(set, &d, constantVector(len(set.Beta), tc.x))
+		got, _, err := Check(set, &d, constantVector(len(set.Beta), tc.x))
 		if err != nil || len(got) != 1 || got[0].Code != tc.want || strings.Contains(got[0].Message, "\n") {
 			t.Errorf("%s: got %v (%v), want one line with %s", tc.name, got, err, tc.want)
 		}
+	}
+}
+
+// A file fits a deployment of its training data, whose largest batches no recording came near.
+func TestCheckOfItsOwnDeployment(t *testing.T) {
+	set, d := exampleSet(t), testkit.DeploymentOf(1)
+	for i := range set.Beta {
+		set.Beta[i].Range = &[2]float64{0, 100}
+	}
+	got, beyond, err := Check(set, &d, constantVector(len(set.Beta), 151))
+	if err != nil || len(got) != 0 || len(beyond) != len(set.Beta) {
+		t.Errorf("got %v and %v (%v), want no mismatch, and each term beyond", got, beyond, err)
+	}
+	d.Engine.MaxModelLen = trace.Some(d.LongestSequence().V * 2)
+	if got, beyond, _ := Check(set, &d, constantVector(len(set.Beta), 151)); len(got) != len(set.Beta) || len(beyond) != 0 {
+		t.Errorf("a longer context: got %v and %v, want a mismatch of each term", got, beyond)
 	}
 }
 
