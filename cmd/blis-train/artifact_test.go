@@ -171,12 +171,12 @@ func TestExportUsage(t *testing.T) {
 		"no output":      {[]string{"export", fit}, 2, "-o FILE"},
 		"no input":       {[]string{"export", "-o", out}, 2, "want one fit.json"},
 		"unknown format": {[]string{"export", fit, "-o", out, "--format", "toml"}, 2, "blis-defaults"},
-		"missing fit":    {[]string{"export", "nowhere.json", "-o", out}, 1, "nowhere.json"},
+		"missing fit":    {[]string{"export", "nowhere.json", "-o", out}, 2, "nowhere.json"},
 		"refused":        {[]string{"export", fit, "-o", out, "--format", "blis-defaults"}, 1, "--force"},
 		"no such config": {[]string{"export", fit, "-o", out, "--format", "inferno-models", "--config", "x"}, 1, "llama"},
 		"bad length": {[]string{"export", fit, "-o", out, "--format", "wva-4p", "--prompt-tokens", "-3", "--output-tokens", "9"}, 2,
 			"--prompt-tokens"},
-		"missing verdict": {[]string{"export", fit, "-o", out, "--validation", "no.json"}, 1, "no.json"},
+		"missing verdict": {[]string{"export", fit, "-o", out, "--validation", "no.json"}, 2, "no.json"},
 	} {
 		rc, _, stderr := call(tc.args...)
 		if rc != tc.rc || !strings.Contains(stderr, tc.says) {
@@ -316,7 +316,7 @@ func TestExplainCommand(t *testing.T) {
 	if rc, out, _ := call("explain", "unlearned_value"); rc != 0 || !strings.Contains(out, "--force") {
 		t.Errorf("%d %q", rc, out)
 	}
-	if rc, _, stderr := call("explain", "no_such_code_at_all"); rc != 1 || !strings.Contains(stderr, "no code") {
+	if rc, _, stderr := call("explain", "no_such_code_at_all"); rc != 2 || !strings.Contains(stderr, "no code") {
 		t.Errorf("%d %q", rc, stderr)
 	}
 	if rc, out, _ := call("explain", "--json"); rc != 0 || !json.Valid([]byte(out)) || strings.Count(out, `"code"`) < 50 {
@@ -346,7 +346,7 @@ func TestLogCommand(t *testing.T) {
 	if len(doc.Entries) != 2 || doc.Trends[0].Best != 0.06 || doc.Trends[0].Slope < 0.009 || doc.Trends[0].Slope > 0.011 {
 		t.Errorf("%d entries, trend %+v", len(doc.Entries), doc.Trends[0])
 	}
-	if rc, _, stderr := call("log", filepath.Join(t.TempDir(), "none")); rc != 1 || stderr == "" {
+	if rc, _, stderr := call("log", filepath.Join(t.TempDir(), "none")); rc != 2 || stderr == "" {
 		t.Errorf("missing ledger: %d", rc)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -121,7 +122,10 @@ func (s *session) isWrongName(err error) bool {
 		if _, value, isFlag := strings.Cut(word, "="); isFlag && strings.HasPrefix(word, "-") {
 			word = value
 		}
-		if word == "" || strings.HasPrefix(word, "-") || !strings.Contains(err.Error(), word) {
+		_, notNumber := strconv.ParseFloat(word, 64)
+		isName := notNumber != nil && word != "" && !strings.HasPrefix(word, "-") &&
+			!slices.Contains(strings.Fields(s.command), word)
+		if !isName || !strings.Contains(err.Error(), word) {
 			continue
 		}
 		if _, gone := os.Lstat(word); errors.Is(gone, fs.ErrNotExist) {

@@ -83,7 +83,7 @@ func TestOutputsAreFiles(t *testing.T) {
 	}{
 		"extract":  {args: []string{"extract", in, "-o", "OUT", "-q"}},
 		"inspect":  {args: []string{"inspect", in, "-o", "OUT", "-q"}},
-		"fit":      {"real", []string{"fit", "OUT", "-q", "--bootstraps", "50"}},
+		"fit":      {"real", []string{"fit", "OUT", "-q", "--bootstraps", "50", "--force"}},
 		"validate": {"real", []string{"validate", "OUT", "-q", "--figures", "OUT/figures", "--steps-only"}},
 		"run": {args: []string{"run", filepath.Join(real, "gqa-low"), "-o", "OUT", "-q", "--bootstraps", "50", "--junit", "OUT/gates.tmp.xml",
 			"--ledger", "OUT/ledger.tmp"}},

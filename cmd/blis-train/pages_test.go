@@ -35,7 +35,7 @@ import (
 )
 
 // Limits of what a user is asked to read.
-const mostCommands, mostFlags = 30, 27
+const mostCommands, mostFlags = 30, 28
 
 // leaf is a command that does something.
 type leaf struct {
