@@ -40,7 +40,7 @@ const (
 	offElasticity = 0.3   // of a term: standard error of how its work changes with s, before the replays show it
 	leastShareSD  = 0.002 // s: clocks and blocks make no estimate better
 	shareNear     = 0.02  // s: estimates this near to what was assumed are that
-	mostShareFits = 4     // fits, each with the share that the one before found
+	mostShareFits = 6     // fits, each with the share that the one before found
 	mostShare     = 0.95
 	leastStep     = -0.9 // linear
 )
@@ -95,18 +95,22 @@ func (l *Load) withShare(share float64) *Load {
 // fitShare returns the fit of the loads and, if nothing states what their prompts found in the
 // prefix cache, fits them again with the share that the fit finds, until it finds the share with
 // which it was made. A share that could be chance is set to 0. all are loads of the same prompts,
-// of which some are not used by the fit.
+// of which some are not used by the fit. The answer is the fit with the smallest objective.
 func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) (*Learned, error) {
 	assume := func(s float64) {
 		for _, l := range append(all[:len(all):len(all)], loads...) {
 			l.assume(shareOf(s))
+		}
+		for _, l := range loads {
+			l.assumed = s
 		}
 	}
 	learned, err := Fit(ctx, loads, prior, o)
 	if err != nil || learned.share == nil {
 		return learned, err
 	}
-	for range mostShareFits - 1 {
+	best := learned
+	for fits := 1; fits < mostShareFits; fits++ {
 		e := learned.share
 		next := math.Min(math.Max(0, e.mode), pointOf(mostShare))
 		if e.assumed == 0 && !e.isPresent() {
@@ -115,15 +119,21 @@ func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) 
 		if math.Abs(next-e.assumed) <= shareNear {
 			break
 		}
-		assume(next)
-		for _, l := range loads {
-			l.assumed = next
+		if fits > 1 { // prompts cross the end of the graphs with the share, and whole steps may go to and fro
+			next = (next + e.assumed) / 2
 		}
+		assume(next)
 		if learned, err = Fit(ctx, loads, prior, o); err != nil {
 			return nil, err
 		}
+		if learned.Level.Objective < best.Level.Objective {
+			best = learned
+		}
 	}
-	return learned, nil
+	if best != learned {
+		assume(best.share.assumed)
+	}
+	return best, nil
 }
 
 // learnedWithShare returns the answer, whose covariance includes what the unknown share of cached
