@@ -782,8 +782,9 @@ func (m *model) prefillMs(x float64) float64 {
 	return c*math.Max(0, m.p.AlphaMs+(x-1)*share) + m.prefillWork(c)
 }
 
-// effectiveBatch returns the number of requests in service at which the prefill and the decodes of
-// wva-4p add up to serviceMs.
+// effectiveBatch returns the number n of requests in service, 0 to N, at which the prefill and the
+// decodes of wva-4p, gamma + delta*k*n + (m-1)(alpha + beta*n), add up to serviceMs. Without prompts
+// serviceLine has no gamma, and one decode for m = 1, so there n does not invert it.
 func (m *model) effectiveBatch(serviceMs float64) float64 {
 	decodes := m.s.Output - 1
 	n := (serviceMs - m.p.GammaMs - m.p.AlphaMs*decodes) / (m.p.DeltaMs*m.s.Prompt + m.p.BetaMs*decodes)

@@ -240,8 +240,8 @@ func ratioOrZero(a, b float64) float64 {
 	return 0
 }
 
-// ServedPerS returns the rate of computed prompt tokens whose requests had their first
-// token lately, over all instances.
+// ServedPerS returns the recent rate of completed prefill work of all instances, tokens/s. At a
+// request's first token, its prompt tokens that were not expected in the cache are added.
 func (l *ledger) ServedPerS(nowUs int64) float64 {
 	sum := 0.0
 	for i := range l.Of {

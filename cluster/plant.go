@@ -98,7 +98,7 @@ func (p *plant) Config(seed int64) (sim.Config, error) {
 	switch {
 	case p.Set != nil:
 		if cfg, err = sim.EngineOf(p.Deployment, p.Set); err == nil {
-			cfg.Noise = sim.SetNoise(p.Set)
+			cfg.Noise = sim.NoiseOf(p.Set)
 		}
 	case p.Other:
 		m, err = sim.NewTrainedPhysics(otherAlpha, otherBeta, p.Deployment)

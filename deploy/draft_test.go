@@ -257,8 +257,11 @@ func TestHostileLogs(t *testing.T) {
 	if runtime.ReadMemStats(after); after.TotalAlloc-before.TotalAlloc > 16<<20 {
 		t.Errorf("allocated %d MB for one long line", (after.TotalAlloc-before.TotalAlloc)>>20)
 	}
-	if _, err := FromLog(strings.NewReader("\x28\xb5\x2f\xfdxxxx"), "log.zst"); trace.CodeOf(err) != files.Packed {
+	if _, err := FromLog(strings.NewReader("\xfd7zXZ\x00xxxx"), "log.xz"); trace.CodeOf(err) != files.Packed {
 		t.Errorf("got %v", err)
+	}
+	if _, err := FromLog(strings.NewReader("\x28\xb5\x2f\xfdxxxx"), "log.zst"); err == nil {
+		t.Error("got no error for a damaged frame of zstd")
 	}
 }
 

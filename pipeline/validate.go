@@ -108,8 +108,9 @@ func (o *ValidateOptions) checkThresholds() error {
 	return nil
 }
 
-// fitToJudge returns the fit.json to validate, and a warning if it was changed since it was
-// written. With a coefficient file the fit may be nil.
+// fitToJudge returns the fit.json to validate. If it was changed since it was written, a warning is
+// put before the fit's own and also returned. The fit is nil if there is a coefficient file, o.Fit is
+// empty and the folder has no fit.json.
 func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, []trace.Finding, error) {
 	f := &result.Fit{}
 	changed := warnings{tell: o.Warn}

@@ -1,8 +1,8 @@
 package report
 
 // This file makes the section on the recordings. An identity is a relation that must hold between
-// the streams of a recording (spans, logs, client files); a violated one makes the run unusable or
-// is reported.
+// the streams of a recording (spans, logs, client files). A violated one fails the purposes it harms,
+// leaves them undecided ("insufficient"), or is only named as a warning.
 
 import (
 	"fmt"
@@ -37,8 +37,8 @@ func dataSection(in Input, figs []*Figure) Section {
 	return s
 }
 
-// accountTables returns what the runs lost and how their clocks differ, then what became of the
-// records and rows: read = kept + dropped by reason.
+// accountTables returns all identities, what the runs lost and how their clocks differ, then what
+// became of the records and rows: read = kept + dropped by reason.
 func accountTables(in Input) []Block {
 	var out []Block
 	if in.Inspect != nil {
@@ -125,8 +125,8 @@ func inspectTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
-// violatedTable returns the violated identities of each run, those that make the run unusable
-// first.
+// violatedTable returns the violated identities of each run: those that fail purposes first, then
+// those that leave them undecided, then warnings.
 func violatedTable(i *result.Inspect) *Table {
 	t := violatedLayout.blank()
 	for _, effect := range []string{result.IdentityFails, result.IdentityUndecided, result.IdentityNamed} {
@@ -196,8 +196,9 @@ func lossTable(i *result.Inspect) *Table {
 	return Capped(t, "in the order of the file", "inspect.json, runs")
 }
 
-// clockTable returns a table with a row for each run: the offset between wall and monotonic clock (s)
-// and its spread (ms), and the numbers of negative intervals, missing steps and orphan snapshots.
+// clockTable returns a table with a row for each run: the number of engines, the offset between wall
+// and monotonic clock (s) and its spread (ms), the numbers of negative intervals and missing steps,
+// the share of recorded steps whose successor is recorded too, and the number of orphan snapshots.
 func clockTable(i *result.Inspect) *Table {
 	t := clocksLayout.blank()
 	for _, r := range i.Runs {
@@ -218,7 +219,7 @@ func saturationTable(i *result.Inspect) *Table {
 	var names []string
 	for _, r := range i.Runs {
 		for _, c := range r.Saturation {
-			if len(appendNew(names, c.Name)) > len(names) {
+			if c.Name != "" && !slices.Contains(names, c.Name) {
 				names = append(names, c.Name)
 				t.Cols = append(t.Cols, Column{Head: checkNames.Replace(c.Name), Unit: "≤ " + Short(c.Threshold), Help: c.Doc, Num: true})
 			}
@@ -328,7 +329,7 @@ func exampleTable(e *result.Extract) *Table {
 	return Capped(t, "in the order of the file", "extract.json, runs")
 }
 
-// totalsText returns the sentence above these tables.
+// totalsText returns the sentence above the tables of recordBlocks.
 func totalsText(e *result.Extract) string {
 	r := e.Totals.Records
 	return fmt.Sprintf("%s records read from %s bytes: %s kept, dropped: %s.", grouped(fmt.Sprint(r.Read)),

@@ -79,7 +79,7 @@ type cpuTier struct {
 	set         vllm.Offload
 	capacity    int // chunks
 	chunkTokens int64
-	blockUs     float64 // time to copy one block of the whole tensor-parallel group
+	blockUs     float64 // time to copy one block: every GPU of the group copies its share at the same time
 	tokenBytes  float64 // KV bytes of a token on one GPU
 
 	index    map[uint64]*tierChunk

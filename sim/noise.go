@@ -25,11 +25,11 @@ type Noise struct {
 	Decode, Prefill, Mixed []Quantile
 }
 
-// SetNoise returns the noise of a set's residual quantiles, as validation and simulation use it;
-// nil if the set has none. The quantiles 0 and 1 are single measurements, and interpolating towards
-// them would make the tails too wide. They are dropped, and the outermost other quantiles are used
-// up to the ends.
-func SetNoise(set *coeff.Set) *Noise {
+// NoiseOf returns the noise of a coefficient set's residual quantiles, as validation and simulation
+// use it; nil if the set has none. The quantiles 0 and 1 are single measurements, and interpolating
+// towards them would make the tails too wide. Where a regime has more than two quantiles they are
+// dropped, and the outermost other quantiles are used up to the ends.
+func NoiseOf(set *coeff.Set) *Noise {
 	n := &Noise{}
 	for regime, quantiles := range set.Residuals {
 		q := n.quantilesOf(regime)

@@ -561,7 +561,7 @@ func TestNoiseIsWhatWasValidated(t *testing.T) {
 		regimeMixed:  {{0, 0.8}, {1, 1.2}}, // nothing else is known
 		"waiting":    {{0.5, 3}},
 	}}
-	n := SetNoise(set)
+	n := NoiseOf(set)
 	if len(n.Decode) != 3 || len(n.Mixed) != 2 || n.Prefill != nil {
 		t.Fatalf("got %+v", n)
 	}
@@ -571,7 +571,7 @@ func TestNoiseIsWhatWasValidated(t *testing.T) {
 			t.Fatalf("drew %v, want 0.9 to 1.1", r)
 		}
 	}
-	if SetNoise(&coeff.Set{}) != nil || SetNoise(&coeff.Set{Residuals: map[string][][2]float64{"waiting": {{0.5, 3}}}}) != nil {
+	if NoiseOf(&coeff.Set{}) != nil || NoiseOf(&coeff.Set{Residuals: map[string][][2]float64{"waiting": {{0.5, 3}}}}) != nil {
 		t.Error("no residuals of a step's regime: want no noise")
 	}
 }

@@ -43,7 +43,7 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 		cfg.Async = mode == "on"
 	}
 	if s.o.Noise == "residual" {
-		if cfg.Noise = sim.SetNoise(set); cfg.Noise == nil {
+		if cfg.Noise = sim.NoiseOf(set); cfg.Noise == nil {
 			return cfg, &trace.Error{Code: sim.CodeBadConfig, Msg: "noise: the coefficient file holds no residual quantiles",
 				Hint: "fit with a hold-out, or use --noise none"}
 		}

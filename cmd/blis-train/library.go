@@ -59,8 +59,9 @@ func libraryBuildCommand() *cli.Command {
 	}, nil, func(c *cli.Context, con *console) error { return buildLibrary(c, con, dirs, points, runs) })
 }
 
-// buildLibrary makes a file of kernel tables from folders (dirs), and learns corrections if there
-// are measured points.
+// buildLibrary writes one file of kernel tables for each GPU in the folders dirs, and
+// corrections.yaml if there are measured points. With one folder alone and no --out it writes
+// nothing and compares the folder with the embedded tables (checkLibrary).
 func buildLibrary(c *cli.Context, con *console, dirs, points, runs []string) error {
 	switch {
 	case len(dirs)+len(points) == 0:

@@ -3,7 +3,7 @@
 //	Open, Read   open regular files only, because a FIFO or a device may block or never end,
 //	             and give up on a file system that does not answer
 //	DirFS        is a folder under the same rules
-//	Unpack       decompresses gzip with a bound on the expansion
+//	Unpack       decompresses gzip and zstd with a bound on the expansion
 //	Begin        writes a file that gets its name when it is complete; it refuses links, pipes
 //	             and devices, as Folder, Append and CheckTree do
 //	Sweep        removes files that are not complete
@@ -23,12 +23,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -225,25 +229,38 @@ const (
 	FreeExpansion = 64e6 // bytes that any file may expand to
 )
 
-// Unpack returns the text of r, decompressed when it begins with the magic number of gzip. Reading
-// fails with file_too_large when the output exceeds both bounds.
+// unreadable are the magic numbers of compressions that are not read.
+var unreadable = map[string]string{"xz": "\xfd7zXZ", "bzip2": "BZh", "lz4": "\x04\x22\x4d\x18"}
+
+// Unpack returns the text of r, decompressed when it begins with the magic number of gzip or zstd.
+// Reading fails with file_too_large when the output exceeds both bounds.
 func Unpack(r io.Reader, name string) (io.Reader, error) {
 	packed := &counted{r: r}
 	head := bufio.NewReaderSize(packed, 1<<16)
-	switch magic, _ := head.Peek(4); {
+	magic, _ := head.Peek(6)
+	var z io.Reader
+	var err error
+	switch {
+	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
+		z, err = gzip.NewReader(head)
 	case bytes.HasPrefix(magic, []byte("\x28\xb5\x2f\xfd")):
-		return nil, trace.Errorf(Packed, "%s: got zstd, want text or gzip", name).WithHint("decompress it with zstd -d first")
-	case !bytes.HasPrefix(magic, []byte("\x1f\x8b")):
+		z, err = zstd.NewReader(head, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(1<<27))
+	default:
+		for _, compression := range slices.Sorted(maps.Keys(unreadable)) {
+			if bytes.HasPrefix(magic, []byte(unreadable[compression])) {
+				return nil, trace.Errorf(Packed, "%s: got %s, want text, gzip or zstd", name, compression).
+					WithHint("decompress it first")
+			}
+		}
 		return head, nil
 	}
-	z, err := gzip.NewReader(head)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return &unpacked{z: z, packed: packed, name: name}, nil
 }
 
-// UnpackAll returns the text of a file, decompressed if it is gzip. It may expand to at most so
+// UnpackAll returns the text of a file, decompressed if it is gzip or zstd. It may expand to at most so
 // many bytes (most).
 func UnpackAll(data []byte, name string, most int64) ([]byte, error) {
 	plain, err := Unpack(bytes.NewReader(data), name)
@@ -268,7 +285,7 @@ func (c *counted) Read(p []byte) (int, error) {
 
 // unpacked is a decompressed stream that fails when it exceeds the bounds.
 type unpacked struct {
-	z      *gzip.Reader
+	z      io.Reader
 	packed *counted
 	n      int64
 	name   string

@@ -8,8 +8,8 @@ import (
 	"github.com/blis-train/blis-train/model"
 )
 
-// This file has what 1.3 adds: every slot as a sum over the layers of a model (spec#layer-work). For
-// models of equal layers each slot equals that of 1.2.
+// This file has what version 1.3 of the features (V13) adds: every slot as a sum over the layers of a
+// model (spec#layer-work). For models of equal layers each slot equals that of version 1.2.
 
 // ReachSums are the attention sums of a step within one reach (spec#model-reach). A reach is how
 // far back a layer's attention reaches: all tokens, a window, a chunk or an index.
@@ -185,7 +185,8 @@ func (s *Space) derive13() {
 //
 // Pairs are those within a layer's reach. again is the FLOP with which multi-head latent attention
 // recomputes the keys and values of a token in the context before a chunk, state the FLOP of a
-// token in recurrent layers. The scores of a sparse-attention index count as pairs of their own.
+// token in recurrent layers, F the peak rate of the tensor-parallel group, FLOP/s. The scores of a
+// sparse-attention index count as pairs of their own.
 //
 //	Unit:   FLOP / (FLOP/s) = s
 //	Source: spec#beta-prefill-attention, spec#layer-work

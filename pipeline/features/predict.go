@@ -26,8 +26,8 @@ type Predictor struct {
 	bounded Hits // slots that were clipped
 }
 
-// BetaPredictor returns a predictor of step times. s must come from On, which applies the factors
-// of a deployment.
+// BetaPredictor returns a predictor of step times. s must be the result of On for the deployment,
+// because the predictor does not apply the set's factors for deployments, prompts and hardware.
 func BetaPredictor(s *coeff.Set) *Predictor {
 	p := newPredictor(s.Beta, BetaFeatures(s.SpecVersion), coeff.MinStepUs)
 	for _, slot := range NotLearned(s) {

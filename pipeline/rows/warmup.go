@@ -11,11 +11,11 @@ import (
 type warmUp struct {
 	byPhase bool
 	phases  []deploy.Phase
-	lastID  int64 // last warm-up step id, without a warmup phase
+	lastID  int64 // last warm-up step id, used without a warmup phase; 0 if there are no steps or in a slice after the first
 }
 
-// newWarmUp returns what decides whether a row is warm-up: a phase of that name, or else the first
-// steps of the run.
+// newWarmUp returns the warm-up of the run: the phases called warmup, or else the first WarmUpSteps
+// steps. A long run is read in slices (trace.Slice); these steps are in the first one.
 func (s *Steps) newWarmUp() warmUp {
 	d := s.Dep
 	w := warmUp{phases: d.Phases}
@@ -26,7 +26,8 @@ func (s *Steps) newWarmUp() warmUp {
 	return w
 }
 
-// isWarmUp reports whether a row starting at ns, or joined to step id, is warm-up.
+// isWarmUp reports whether a row is warm-up: by its time ns if there is a warmup phase, else by the
+// id of the step that it is, or that its request is joined to.
 func (w *warmUp) isWarmUp(ns, id int64) bool {
 	if !w.byPhase {
 		return id <= w.lastID

@@ -60,7 +60,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 		steps.Sentence = "step times pass their gates, but " + steps.Sentence
 		return steps
 	}
-	d.Sentence = "step times pass and no single change explains the replay; " + strings.Join(tried, "; ")
+	d.Sentence = "no gate on step times fails and no single change explains the replay; " + strings.Join(tried, "; ")
 	return d
 }
 

@@ -221,7 +221,7 @@ func (j *job) engineOf(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (en
 		return e, nil, err
 	}
 	if j.o.Noise == noiseResidual {
-		e.residuals = sim.SetNoise(j.set)
+		e.residuals = sim.NoiseOf(j.set)
 	}
 	for _, f := range dep.AssumedInSimulation() {
 		findings = append(findings, trace.Findingf(f.Code, "run %s: %s", run.ID, f.Message))

@@ -76,8 +76,8 @@ func (s *Stamps) See(ns int64) {
 }
 
 // bounds returns the range of stamps that are no strays: from StrayNs before the 1st to StrayNs after
-// the 99th percentile. If there are few stamps, the first and the last in order are excluded
-// instead.
+// the 99th percentile. With 3 to 99 stamps in the sample, the second smallest and the second largest
+// take the place of the percentiles; with fewer, the smallest and the largest.
 func (s *Stamps) bounds() (from, to int64) {
 	if s.n == 0 {
 		return math.MinInt64, math.MaxInt64

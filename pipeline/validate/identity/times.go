@@ -212,8 +212,8 @@ func away(ratio float64) float64 {
 	return math.Max(ratio, 1/ratio)
 }
 
-// elapsedOverSpan returns the sum of the elapsed times of passes over the time from the first stamp
-// to the last.
+// elapsedOverSpan returns a reading whose largest is the sum of the elapsed times of passes, divided
+// by the time from the first stamp to the last. It is empty if that time is below leastSpanS.
 func (f *facts) elapsedOverSpan() reading {
 	var r reading
 	var elapsedUs float64
