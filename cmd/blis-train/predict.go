@@ -381,6 +381,8 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 			mark = "no (" + p.Missed + ")"
 		case p.Bound:
 			mark = "by an upper bound only"
+		case !*p.MetSurely:
+			mark = "? (by the estimate, not by the upper end of its stated error)"
 		}
 		printf("targets met  %s", mark)
 	}

@@ -379,9 +379,16 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	if slices.ContainsFunc(a.Rows, func(r sizing.Row) bool { return r.Drafts && r.Refused == "" }) {
 		printf("drafts       speculative decoding with the acceptance that is given: no such deployment was compared")
 	}
-	printf("serve        %s", best.Serve)
-	if best.Replicas > 1 {
-		printf("             %d of these behind a %s router", best.Replicas, a.Routing)
+	showServe := func(label string, r *sizing.Row) {
+		printf("%-12s %s", label, r.Serve)
+		if r.Replicas > 1 {
+			printf("             %d of these behind a %s router", r.Replicas, a.Routing)
+		}
+	}
+	showServe("serve", best)
+	isCertain := func(r sizing.Row) bool { return r.Met == sizing.MetYes }
+	if k := slices.IndexFunc(a.Rows, isCertain); k > 0 && best.Met == sizing.MetEstimate {
+		showServe("first yes", &a.Rows[k])
 	}
 	printf("accuracy     %s", best.Trust)
 	if verbose {

@@ -60,11 +60,12 @@ type Prediction struct {
 	// 95 % intervals over seeds
 	RequestsInterval [2]float64 `json:"requests_per_sec_interval"`
 	TokensInterval   [2]float64 `json:"output_tokens_per_sec_per_gpu_interval"`
-	Saturated        bool       `json:"saturated"`             // more is offered than the server can do
-	Met              *bool      `json:"met,omitempty"`         // the targets, by the load that is asked
-	Missed           string     `json:"missed,omitempty"`      // which of them is not
-	Bound            bool       `json:"upper_bound,omitempty"` // no kernel tables: the datasheet's roofline, which no server reaches
-	Start            *Start     `json:"start,omitempty"`       // of an idle server, on request
+	Saturated        bool       `json:"saturated"`                     // more is offered than the server can do
+	Met              *bool      `json:"met,omitempty"`                 // the targets, by the load that is asked
+	MetSurely        *bool      `json:"met_at_stated_error,omitempty"` // also at the upper end of the stated error
+	Missed           string     `json:"missed,omitempty"`              // which of them is not
+	Bound            bool       `json:"upper_bound,omitempty"`         // no kernel tables: the datasheet's roofline, which no server reaches
+	Start            *Start     `json:"start,omitempty"`               // of an idle server, on request
 
 	KVTokens    int64           `json:"kv_cache_tokens"`     // of one engine
 	KVPeakShare float64         `json:"kv_cache_peak_share"` // in [0, 1]
@@ -405,6 +406,10 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	if p.Saturated || total.Preemptions > 0 {
 		p.simulation.MarkSaturated()
 		p.Trust = p.simulation.Trust
+	}
+	if len(targets.Limits) > 0 {
+		tight := targets.Tightened(p.StatedError())
+		p.MetSurely = new(Broken(samples, &tight) == "")
 	}
 	p.KVPeakShare = float64(total.PeakBlocks*p.simulation.Deployment.KVUnits().Blocks) / float64(p.options.KVBlocks)
 	p.Shares = breakdown.shares()
