@@ -40,10 +40,40 @@ func (s *Set) Check() error {
 				s.Alpha[i].Target, s.Alpha[i-1].Target)
 		}
 	}
+	if err := s.checkConfigs(); err != nil {
+		return err
+	}
 	if s.Gamma < 0 || s.Gamma > 1 {
 		return trace.Errorf(BadFile, "gamma: got %g, want 0 to 1", s.Gamma)
 	}
 	return checkFinite("", reflect.ValueOf(s).Elem())
+}
+
+// checkConfigs checks that the configurations have the model's widths, without which their features
+// cannot be computed. Spec 1.0 reads one width only, and spec 1.3 the sums over unlike layers.
+func (s *Set) checkConfigs() error {
+	for i := range s.Configs {
+		c := &s.Configs[i]
+		if c.Layers != nil || c.Deployment.Model.Layered != nil || s.SpecVersion.Base() == flatVersion {
+			continue
+		}
+		m := &c.Deployment.Model
+		for _, width := range []struct {
+			name  string
+			value float64
+		}{
+			{"head_dim", float64(m.HeadDim)},
+			{"bytes_per_weight", m.BytesPerWeight},
+			{"bytes_per_kv", m.BytesPerKV},
+			{"bytes_per_activation", m.BytesPerActivation},
+			{"bytes_per_lm_head", m.BytesPerLMHead},
+		} {
+			if !(width.value > 0) {
+				return trace.Errorf(BadFile, "configs: deployment of %q: model %s: got %g, want > 0", c.Key, width.name, width.value)
+			}
+		}
+	}
+	return nil
 }
 
 // checkTarget checks the model of one delay: known target, lengths, and no replay of a target that

@@ -56,6 +56,14 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 		return nil, yamlError(file, text, err)
 	}
 	s := &doc.Physics.Set
+	s.Origin = doc.Origin
+	switch {
+	case doc.Origin != "" && doc.Origin != OriginHand:
+		return nil, withPlace(file, text, trace.Errorf(BadFile, "origin: got %q, want %s or no such key", doc.Origin, OriginHand))
+	case doc.Origin == "" && doc.Digest == "" && doc.Platform != "": // programs that state their platform write the digest too
+		return nil, &trace.SyntaxError{File: file, Code: BadFile, Msg: "got no digest in the last line: the file is cut, or was changed",
+			Hint: "restore it; a file that you made or changed on purpose has the key origin: " + OriginHand}
+	}
 	s.SchemaVersion = doc.SchemaVersion
 	s.ToolVersion = doc.ToolVersion
 	s.Platform = doc.Platform
@@ -70,14 +78,6 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 	}
 	if err != nil {
 		return nil, withPlace(file, text, err)
-	}
-	s.Origin = doc.Origin
-	switch {
-	case doc.Origin != "" && doc.Origin != OriginHand:
-		return nil, withPlace(file, text, trace.Errorf(BadFile, "origin: got %q, want %s or no such key", doc.Origin, OriginHand))
-	case doc.Origin == "" && doc.Digest == "" && doc.Platform != "": // programs that state their platform write the digest too
-		return nil, &trace.SyntaxError{File: file, Code: BadFile, Msg: "got no digest in the last line: the file is cut, or was changed",
-			Hint: "restore it; a file that you made or changed on purpose has the key origin: " + OriginHand}
 	}
 	if doc.Origin == "" && doc.Digest != "" && !isIntact(text) {
 		s.Changed = filepath.Base(file)

@@ -66,7 +66,13 @@ func (c *Coefficient) UnmarshalYAML(n *yaml.Node) error {
 		return n.Decode(&c.Value)
 	}
 	type plain Coefficient
-	return files.DecodeYAMLNode(n, (*plain)(c))
+	if err := files.DecodeYAMLNode(n, (*plain)(c)); err != nil {
+		return err
+	}
+	if value := childNode(n, "value"); value == nil || value.Tag == "!!null" {
+		return trace.Errorf(BadFile, "coefficient %q in line %d: got no value, want a number", c.Name, n.Line)
+	}
+	return nil
 }
 
 // oneOrMany is a list that the file has as a bare value when it has one entry, else as a list on

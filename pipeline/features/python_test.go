@@ -24,6 +24,7 @@ func pythonFormulas() ([]byte, error) {
 		Name    string  `json:"name"`
 		Bound   float64 `json:"bound"`
 		Prompt  bool    `json:"prompt"`
+		Unit    string  `json:"unit"` // of its coefficient
 		Formula string  `json:"formula"`
 	}
 	type derived struct {
@@ -32,6 +33,7 @@ func pythonFormulas() ([]byte, error) {
 		Formula string `json:"formula"`
 	}
 	type version struct {
+		Hash      string    `json:"hash"` // feature_set.hash of a coefficient file
 		Constants []derived `json:"constants"`
 		Beta      []feature `json:"beta"`
 		Alpha     []feature `json:"alpha"`
@@ -64,7 +66,7 @@ func pythonFormulas() ([]byte, error) {
 	}
 	list := func(fs []Feature) (out []feature) {
 		for _, f := range fs {
-			out = append(out, feature{f.Slot, f.Name, f.Bound, f.Prompt, f.Formula})
+			out = append(out, feature{f.Slot, f.Name, f.Bound, f.Prompt, f.CoefficientUnit(), f.Formula})
 		}
 		return out
 	}
@@ -74,7 +76,7 @@ func pythonFormulas() ([]byte, error) {
 		V12: slices.Concat(constants11, constants12),
 		V13: slices.Concat(layerConstants, layeredOf(constants11)),
 	} {
-		of := version{Beta: list(BetaFeatures(v)), Alpha: list(AlphaFeatures(v))}
+		of := version{Hash: SetOf(v).Hash, Beta: list(BetaFeatures(v)), Alpha: list(AlphaFeatures(v))}
 		for _, q := range quantities {
 			if q.formula != "" {
 				of.Constants = append(of.Constants, derived{q.name, q.unit, q.formula})
@@ -90,7 +92,7 @@ func pythonFormulas() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// TestPython: the Python package holds these formulas, and with them gives the golden vectors of both versions, of
+// TestPython: the Python package holds these formulas and the schema of coefficient files, and with them gives the golden vectors of both versions, of
 // models, of batches and of the preemption average.
 func TestPython(t *testing.T) {
 	want, err := pythonFormulas()
@@ -103,6 +105,14 @@ func TestPython(t *testing.T) {
 		repo.Write(t, want, path)
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("%s is stale (%v): go test ./pipeline/features -run TestPython -update-python", path, err)
+	}
+	schema := repo.Read(t, "..", "..", "docs", "schema", "coefficients.schema.json")
+	path = filepath.Join(root, "blis_train_coefficients", "coefficients.schema.json")
+	if *updatePython {
+		repo.Write(t, schema, path)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, schema) {
 		t.Fatalf("%s is stale (%v): go test ./pipeline/features -run TestPython -update-python", path, err)
 	}
 	python, err := exec.LookPath("python3")

@@ -7,7 +7,6 @@ package against the golden vectors. Errors carry the codes of blis-train. Specif
 import ast
 import bisect
 import functools
-import hashlib
 import json
 import math
 import numbers
@@ -15,11 +14,11 @@ import operator
 import os
 import re
 import subprocess
-import warnings
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 from . import _yaml
 from ._error import CoefficientError
+from ._file import bad, check_document, check_set
 from ._model import RULES, load_model
 from ._run import _version, datasheet, load_deployment
 
@@ -533,7 +532,7 @@ def _graph_sizes(device, e):
 
 
 def _label(d):
-    return "%s %s tp%d" % (d["model"].get("id", "").rstrip("/").split("/")[-1].lower(), d["hardware"]["name"],
+    return "%s %s tp%d" % (d["model"].get("id", "").rstrip("/").split("/")[-1].lower(), d["hardware"].get("name", ""),
                            d.get("tensor_parallel_size", 1))
 
 
@@ -556,14 +555,14 @@ class Coefficients:
         if deployment is not None and label is None:
             config = next((c for c in configs if _identity(c["deployment"]) == _identity(deployment)), None)
         else:
-            config = next((c for c in configs if label in (None, c["label"], c["key"])), None)
+            config = next((c for c in configs if label in (None, c.get("label"), c.get("key"))), None)
         if config is None and (label is not None or deployment is None):
-            raise CoefficientError("no_configuration", "got %r, want %s" % (label, [c["label"] for c in configs]))
+            raise CoefficientError("no_configuration", "got %r, want %s" % (label, [c.get("label") for c in configs]))
         self.deployment = deployment or config["deployment"]
         self.space = Space(self.deployment, version, (config or {}).get("layer_sums"))
-        names = [config["key"], config["label"]] if config else [_label(self.deployment)]  # else factors of the same model, device and tp
+        names = [config.get("key"), config.get("label")] if config else [_label(self.deployment)]  # else factors of the same model, device and tp
         known = p.get("deployment_factors") or {}
-        every = next((known[n] for n in names if n in known), (p.get("hardware_factors") or {}).get(self.deployment["hardware"]["name"], 1))
+        every = next((known[n] for n in names if n in known), (p.get("hardware_factors") or {}).get(self.deployment["hardware"].get("name"), 1))
         prompts = p.get("prompt_factors") or {}
         prompt = next((prompts[n] for n in names if n in prompts), 1)
         features = _features(version, "beta")
@@ -598,32 +597,36 @@ class Coefficients:
 def load(path: str, label: Optional[str] = None, deployment: Optional[Mapping[str, Any]] = None) -> Coefficients:
     """Reads coefficients.yaml for one of its configurations (by label or key; default the first) or for another deployment.
 
-    A file that was cut or has lost its digest is refused; one that was changed, or says that it was made by hand
+    A file that blis-train refuses is refused with its code: one that was cut, has lost its digest or has other terms; one that was changed, or says that it was made by hand
     (origin: hand), is read with a warning."""
     with open(path, encoding="utf-8") as f:
         text = f.read()
-    document = _yaml.loads(text)
-    _check_origin(path, text, document)
-    return Coefficients(document, label, deployment)
+    return Coefficients(_check_file(path, text), label, deployment)
 
 
-def _check_origin(path, text, document):
-    """Does what the program does with a file whose last line is not the SHA-256 of the lines before it."""
-    origin = document.get("origin")
-    if origin not in (None, "hand"):
-        raise CoefficientError("bad_coefficient_file", "origin: got %r, want hand or no such key" % origin)
-    if origin == "hand":
-        warnings.warn("%s: the coefficients were made or changed by hand (origin: hand)" % path)
-        return
-    if "digest" not in document:
-        if "platform" in document:
-            raise CoefficientError("bad_coefficient_file", "got no digest in the last line: the file is cut, or was changed")
-        return
-    body = text.replace("\r\n", "\n")
-    at = body.rfind("\ndigest: ") + 1
-    want = 'digest: "%s"\n' % hashlib.sha256(body[:at].encode("utf-8")).hexdigest()
-    if body[at:] != want:
-        warnings.warn("%s was changed after it was written; its values are used as they stand" % path)
+def _check_file(path, text):
+    """The document of a coefficient file, refused where blis-train refuses it, with the same code."""
+    try:
+        document = _yaml.loads(text)
+    except ValueError as e:
+        raise bad("%s: %s", path, e)
+    check_document(path, text, document)
+    p = document.get("physics_coefficients") or {}
+    base = _known(p.get("spec_version") or "")
+    check_set(document, _SPEC["versions"], base)
+    for config in p.get("configs") or []:
+        d, layered = config.get("deployment") or {}, bool(config.get("layer_sums"))
+        m = d.get("model") or {}
+        widths = [] if layered else ["bytes_per_param"] if base == "1.0" else [
+            "bytes_per_param", "head_dim", "bytes_per_weight", "bytes_per_kv", "bytes_per_activation", "bytes_per_lm_head"]
+        try:
+            _check(m, d.get("hardware") or {}, d.get("vllm") or {}, d.get("tensor_parallel_size"), layered)
+            for n in widths:
+                if not _within(m.get(n), math.inf):
+                    _refuse("bad_model", n, m.get(n))
+        except CoefficientError as e:
+            raise bad("configs: deployment of %r: %s", config.get("key"), e)
+    return document
 
 
 def step_time(coefficients: Union[str, Coefficients], requests: Iterable[Request], configuration: Optional[str] = None) -> float:
