@@ -34,6 +34,7 @@ import (
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -175,7 +176,7 @@ func (q *Question) Answer(ctx context.Context) (*Answer, error) {
 	if a.Model == "" { // no candidate could be built
 		return nil, trace.Hinted(trace.Errorf("", "%s", rows[0].Refused), rows[0].Hint)
 	}
-	slices.SortStableFunc(rows, func(a, b Row) int { return compareRows(&a, &b, q.Prices != nil) })
+	stat.SortStable(rows, func(a, b Row) int { return compareRows(&a, &b, q.Prices != nil) })
 	a.Rows = rows
 	return a, nil
 }

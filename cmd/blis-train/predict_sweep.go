@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -25,7 +26,7 @@ func (con *console) predictSweep(c *cli.Context, q predict.Question, text string
 		return err
 	}
 	// Upper bounds stand behind the estimates: they are not comparable.
-	slices.SortStableFunc(doc.Points, func(a, b *predict.Prediction) int {
+	stat.SortStable(doc.Points, func(a, b *predict.Prediction) int {
 		switch {
 		case a.Bound == b.Bound:
 			return 0
@@ -202,7 +203,7 @@ func sweepFigures(targets *predict.Targets) []predict.Target {
 		}
 	}
 	order := func(t predict.Target) int { return slices.Index(predict.Metrics, t.Metric) }
-	slices.SortStableFunc(out, func(a, b predict.Target) int { return cmp.Compare(order(a), order(b)) })
+	stat.SortStable(out, func(a, b predict.Target) int { return cmp.Compare(order(a), order(b)) })
 	return out
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
@@ -477,7 +478,7 @@ func columnsOf(a *sizing.Answer) []predict.Target {
 			out = append(out, usual)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b predict.Target) int { return cmp.Compare(metricOrder(a.Metric), metricOrder(b.Metric)) })
+	stat.SortStable(out, func(a, b predict.Target) int { return cmp.Compare(metricOrder(a.Metric), metricOrder(b.Metric)) })
 	return out
 }
 

@@ -8,10 +8,10 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -53,7 +53,7 @@ func Find(args []string, set ...string) ([]RunDir, error) {
 			strings.Join(args, ", ")).
 			WithHint("blis-train init --from-cmdline 'vllm serve ...' -o RUNDIR/run.yaml")
 	}
-	slices.SortStableFunc(dirs, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
+	stat.SortStable(dirs, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
 	return dirs, nil
 }
 

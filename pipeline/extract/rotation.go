@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
@@ -46,7 +46,7 @@ func inReadingOrder(in []source.Input) []source.Input {
 		set, order := rotation(f.Name)
 		keys[f.Name] = key{set, order}
 	}
-	slices.SortStableFunc(in, func(a, b source.Input) int {
+	stat.SortStable(in, func(a, b source.Input) int {
 		ka, kb := keys[a.Name], keys[b.Name]
 		return cmp.Or(cmp.Compare(ka.set, kb.set), cmp.Compare(ka.order, kb.order))
 	})
@@ -69,7 +69,7 @@ func inSegments(in []source.Input) []source.Input {
 		}
 		return m[1] + "\x00" + strings.Repeat("0", 12-len(m[2])) + m[2]
 	}
-	slices.SortStableFunc(in, func(a, b source.Input) int { return strings.Compare(key(&a), key(&b)) })
+	stat.SortStable(in, func(a, b source.Input) int { return strings.Compare(key(&a), key(&b)) })
 	for i := range in {
 		in[i].Joins = false
 	}
