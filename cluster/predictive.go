@@ -41,7 +41,7 @@ const everybody = math.MinInt
 
 // errorGroups returns the groups, for statistics of prediction errors, to which a request belongs, the
 // narrowest first. They are by class, by whether it was queued, and by the power of two of its
-// estimated TTFT us; everybody stands for any class or any estimate.
+// estimated TTFT us; everybody means any class or any estimate.
 func errorGroups(class int, queued bool, us float64) [4]errorGroup {
 	_, k := math.Frexp(us)
 	return [4]errorGroup{

@@ -88,7 +88,7 @@ func loadPicture(points []operatingPoint, targets *predict.Targets) []byte {
 		if isBound[name] {
 			dash = 2
 		}
-		// A line is named in the legend, a point by itself beside it.
+		// A line is named in the legend; a single point has its name next to it.
 		isLine := len(lines[name]) > 1
 		if isLine {
 			fig.Legend = append(fig.Legend, report.Key{P: paint, Dash: dash, Text: name})
