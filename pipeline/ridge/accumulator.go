@@ -7,8 +7,8 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Rows per tile (one tile of columns stays in the first cache) and per chunk
-// (one task; the leaves of the summation tree).
+// The sizes in which rows are summed. A tile of columns fits into the first-level cache; a chunk is
+// one task of a worker and one leaf of the summation tree, so its size decides the order of the sums.
 const (
 	tileRows  = 256
 	ChunkRows = 65536
@@ -117,6 +117,7 @@ func (a *Accumulator) fill(rows []int32, w []float64) {
 		var bits uint64
 		for r, at := range offset {
 			x := d.X[at+j]
+			// The sign bit is shifted out below, so that -0 counts as zero too.
 			bits |= math.Float64bits(x)
 			tile[r] = root[r] * x
 		}

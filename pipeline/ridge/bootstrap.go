@@ -1,5 +1,9 @@
 package ridge
 
+// This file has the block bootstrap behind the confidence intervals of coefficients: how a run is cut
+// into blocks, one refit of a draw (bootstrap.fit), and the standard errors and quantiles that
+// Confidence (confidence.go) makes intervals of.
+
 import (
 	"math"
 	"math/rand/v2"
@@ -16,8 +20,9 @@ type BlockGram struct {
 	Gram        *Gram
 }
 
-// Constants of the block length. Correlation between blocks is lost; with ten correlation times a
-// block that is less than about a tenth of the variance.
+// The length of a block is a multiple of the correlation time of the residuals. What is correlated
+// across the border of two blocks is lost: with ten correlation times to a block that is less than
+// about a tenth of the variance.
 const (
 	blockTimes   = 10    // length of a block in correlation times
 	minBlocks    = 8     // per run; fewer give no usable quantiles
@@ -46,7 +51,8 @@ func rowBlocks(d *Data, w, beta []float64, o Options) []BlockGram {
 	return out
 }
 
-// numBlocks returns into how many blocks n rows with a correlation time of tau rows are cut.
+// numBlocks returns the number of blocks into which n rows with a correlation time of tau rows are
+// cut.
 func numBlocks(n int, tau float64) int {
 	b := int(float64(n) / (blockTimes * tau))
 	b = min(max(b, minBlocks), maxBlocks)
@@ -57,28 +63,28 @@ func numBlocks(n int, tau float64) int {
 // rows, in rows: 1 + 2*sum of the autocorrelations before the first one under corrNoise.
 func correlationRows(d *Data, rows []int32, beta []float64, epsUs float64) float64 {
 	rows = rows[:min(len(rows), maxCorrRows)]
-	e := make([]float64, len(rows))
-	var m float64
+	residuals := make([]float64, len(rows))
+	var mean float64
 	for k, i := range rows {
 		pred := Dot(d.Row(int(i)), beta)
-		e[k] = (d.Y[i] - pred) / math.Max(pred, epsUs*d.StepsOf(int(i)))
-		m += e[k] / float64(len(rows))
+		residuals[k] = (d.Y[i] - pred) / math.Max(pred, epsUs*d.StepsOf(int(i)))
+		mean += residuals[k] / float64(len(rows))
 	}
 	var squares float64
-	for k := range e {
-		e[k] -= m
-		squares += e[k] * e[k]
+	for k := range residuals {
+		residuals[k] -= mean
+		squares += residuals[k] * residuals[k]
 	}
 	tau := 1.0
-	for lag := 1; lag < min(maxCorrLag, len(e)/4) && squares > 0; lag++ {
-		var c float64
-		for k := lag; k < len(e); k++ {
-			c += e[k] * e[k-lag]
+	for lag := 1; lag < min(maxCorrLag, len(residuals)/4) && squares > 0; lag++ {
+		var product float64
+		for k := lag; k < len(residuals); k++ {
+			product += residuals[k] * residuals[k-lag]
 		}
-		if c/squares < corrNoise {
+		if product/squares < corrNoise {
 			break
 		}
-		tau += 2 * c / squares
+		tau += 2 * product / squares
 	}
 	return tau
 }
@@ -203,6 +209,8 @@ func (b *bootstrap) solveAll() ([]bool, error) {
 		return nil, err
 	}
 	for r, j := range b.idx {
+		// The squared length of the term's part in the null space: 0 if the rows determine it, 1 if
+		// nothing is known of it.
 		var null float64
 		for k := 0; k < m && values[k] <= NullTol*values[m-1]; k++ {
 			null += vectors.At(r, k) * vectors.At(r, k)
@@ -287,32 +295,34 @@ func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 	m := d.m
 	clear(d.se)
 	for _, blocks := range b.strata {
-		n := 0.0
+		drawn := 0.0
+		// Influences are centred on the mean of their run, because the draws keep the number of blocks of
+		// each run.
 		clear(d.mean)
 		clear(d.square)
 		for _, k := range blocks {
 			if times[k] == 0 {
 				continue
 			}
-			t := float64(times[k])
-			n += t
+			count := float64(times[k])
+			drawn += count
 			b.influence(d, k)
-			for j, z := range d.z {
-				d.mean[j] += t * z
-				d.square[j] += t * z * z
+			for j, influence := range d.z {
+				d.mean[j] += count * influence
+				d.square[j] += count * influence * influence
 			}
 			for i := range cov {
-				cov[i] += t * d.z[i/m] * d.z[i%m] * float64(len(blocks)) / math.Max(1, float64(len(blocks)-1))
+				cov[i] += count * d.z[i/m] * d.z[i%m] * float64(len(blocks)) / math.Max(1, float64(len(blocks)-1))
 			}
 		}
-		if n < 2 {
+		if drawn < 2 {
 			continue
 		}
 		for j := range d.se {
-			d.se[j] += n / (n - 1) * math.Max(0, d.square[j]-d.mean[j]*d.mean[j]/n)
+			d.se[j] += drawn / (drawn - 1) * math.Max(0, d.square[j]-d.mean[j]*d.mean[j]/drawn)
 		}
 		for i := range cov {
-			cov[i] -= d.mean[i/m] * d.mean[i%m] / (n - 1)
+			cov[i] -= d.mean[i/m] * d.mean[i%m] / (drawn - 1)
 		}
 	}
 	for j, v := range d.se {
@@ -409,8 +419,9 @@ func (b *bootstrap) quantiles(o Options) []float64 {
 	return out
 }
 
-// studentised refits one draw and returns |gamma* - gamma|/se* per used column; nil when the draw
-// cannot be solved.
+// studentised draws as many blocks of each run as it has, with replacement, refits, and returns |t| of
+// each used column: the change of the coefficient against the fit of all blocks, divided by the
+// standard error of this draw. It returns nil if the draw cannot be solved.
 func (b *bootstrap) studentised(d *draw, rng *rand.Rand) []float64 {
 	times := make([]int, len(b.a))
 	for _, blocks := range b.strata {

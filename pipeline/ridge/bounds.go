@@ -114,6 +114,7 @@ func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float6
 	if first, _ := slope(lo); !(first < 0) {
 		return 0
 	}
+	// The slope never falls, so doubling the upper end until it is positive brackets the minimum.
 	for first, _ := slope(hi); first < 0 && hi < maxMultiple; first, _ = slope(hi) {
 		lo, hi = hi, 2*hi
 	}

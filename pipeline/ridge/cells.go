@@ -80,9 +80,8 @@ func (d *Data) Cut(o Options) ([]*Cells, []Finding, error) {
 	return out, found, nil
 }
 
-// firstFold returns the number of the first forward fold whose training part includes the segment,
-// Never if there is none. embargo is the number of rows before the test part that a fold omits from
-// training.
+// firstFold returns the number of the first forward fold that trains on the segment, or Never. A fold
+// trains on no row that lies within embargo rows before its validation block.
 func firstFold(s segment, embargo int) int32 {
 	if s.seq.bounds == nil {
 		return Never

@@ -1,5 +1,8 @@
 package ridge
 
+// This file fits a model to targets that are known only as intervals (spec#interval-fit):
+// Data.FitCensored, its passes, and CensoredErrors, which compares predictions with intervals.
+
 import (
 	"fmt"
 	"math"
@@ -38,10 +41,10 @@ func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, 
 	// The certificate has to be that of the refreshed target on all rows, so the solver
 	// gets its Gram matrix and the current point once more.
 	c.refresh()
-	c.s.normalise(c.gram(c.rows, c.w))
-	copy(c.s.gamma, c.current)
-	c.s.gradient(lambda)
-	f, err := c.s.fit(lambda)
+	c.solver.normalise(c.gram(c.rows, c.w))
+	copy(c.solver.gamma, c.current)
+	c.solver.gradient(lambda)
+	f, err := c.solver.fit(lambda)
 	f.Objective = c.value
 	out := CensoredFit{Fit: f, Passes: passes, Y: make([]float64, len(rows)), Bend: make([]float64, len(rows))}
 	for k, p := range c.pulls {
@@ -59,7 +62,7 @@ type censored struct {
 	w       []float64
 	rows    []int32
 	o       *Options
-	s       *solver
+	solver  *solver
 	all     *Gram // all rows with target Lo
 	started bool
 	target  []float64 // refreshed, per entry of rows
@@ -77,7 +80,7 @@ type censored struct {
 // newCensored returns the state before the first pass, with the solver scaled by the targets Lo.
 func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *censored {
 	o = o.withAnchor(d, b, w, rows)
-	c := &censored{d: d, b: b, w: w, rows: rows, o: o, s: newSolver(d.P, o)}
+	c := &censored{d: d, b: b, w: w, rows: rows, o: o, solver: newSolver(d.P, o)}
 	c.view = *d
 	c.view.Variants = nil
 	c.view.Y = make([]float64, d.Len())
@@ -90,7 +93,7 @@ func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *cens
 		c.view.Y[i] = b.Lo[i]
 	}
 	c.all = c.gram(rows, w)
-	c.s.load(c.all, censoredYBarUs)
+	c.solver.load(c.all, censoredYBarUs)
 	return c
 }
 
@@ -111,9 +114,9 @@ func (c *censored) fit(lambda float64) (passes int, err error) {
 		c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
 	} else {
 		c.started = true
-		c.s.cold()
-		c.s.normalise(c.all)
-		c.s.solve(lambda)
+		c.solver.cold()
+		c.solver.normalise(c.all)
+		c.solver.solve(lambda)
 		c.accept(lambda)
 	}
 	for passes = 1; passes <= maxCensoredPasses; passes++ {
@@ -121,8 +124,8 @@ func (c *censored) fit(lambda float64) (passes int, err error) {
 			return passes, nil
 		}
 		c.step(lambda)
-		if c.s.err != nil {
-			return passes, &Error{IntervalNotConverged, c.s.err.Error()}
+		if c.solver.err != nil {
+			return passes, &Error{IntervalNotConverged, c.solver.err.Error()}
 		}
 	}
 	return passes, &Error{IntervalNotConverged, fmt.Sprintf("no certificate after %d passes at lambda %g", maxCensoredPasses, lambda)}
@@ -130,8 +133,8 @@ func (c *censored) fit(lambda float64) (passes int, err error) {
 
 // accept makes the solver's answer the current point and refreshes the target.
 func (c *censored) accept(lambda float64) {
-	copy(c.current, c.s.gamma)
-	c.s.beta(c.beta)
+	copy(c.current, c.solver.gamma)
+	c.solver.beta(c.beta)
 	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
 }
 
@@ -154,12 +157,12 @@ func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float6
 			grad[j] += c.w[i] * p.Slope * xj
 		}
 	}
-	norm := c.s.w * c.s.ybar * c.s.ybar
+	norm := c.solver.w * c.solver.ybar * c.solver.ybar
 	loss /= norm
-	for j, s := range c.s.scale {
+	for j, s := range c.solver.scale {
 		if s != 0 {
-			grad[j] *= c.s.ybar / (s * norm)
-			d := gamma[j] - c.s.prior[j]
+			grad[j] *= c.solver.ybar / (s * norm)
+			d := gamma[j] - c.solver.prior[j]
 			loss += lambda * c.o.Penalty[j] * d * d
 		}
 	}
@@ -169,13 +172,13 @@ func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float6
 // certified reports whether the current point is a minimum for the refreshed targets, within
 // certTol.
 func (c *censored) certified(lambda float64) bool {
-	for j, s := range c.s.scale {
+	for j, s := range c.solver.scale {
 		if s == 0 {
 			continue
 		}
-		g := c.grad[j] + lambda*c.o.Penalty[j]*(c.current[j]-c.s.prior[j])
-		held := c.current[j] == 0 && !c.o.IsFree(j)
-		if g < -certTol || !held && g > certTol {
+		slope := c.grad[j] + lambda*c.o.Penalty[j]*(c.current[j]-c.solver.prior[j])
+		isAtZero := c.current[j] == 0 && !c.o.IsFree(j)
+		if slope < -certTol || !isAtZero && slope > certTol {
 			return false
 		}
 	}
@@ -187,19 +190,20 @@ func (c *censored) certified(lambda float64) bool {
 // objective, it solves for the refreshed targets. Both ends of the line satisfy the sign
 // constraints, so every point between them does.
 func (c *censored) step(lambda float64) {
+	// A Newton step, shortened by the line search.
 	before := c.value
 	from := slices.Clone(c.beta)
 	fromGamma := slices.Clone(c.current)
-	c.s.normalise(c.bentGram())
-	c.s.solve(lambda)
-	toGamma := slices.Clone(c.s.gamma)
+	c.solver.normalise(c.bentGram())
+	c.solver.solve(lambda)
+	toGamma := slices.Clone(c.solver.gamma)
 	to := make([]float64, len(from))
-	c.s.beta(to)
+	c.solver.beta(to)
 	if t := c.search(from, to, fromGamma, toGamma, lambda); t > 0 {
 		for j, g := range toGamma {
-			c.s.gamma[j] = fromGamma[j] + t*(g-fromGamma[j])
+			c.solver.gamma[j] = fromGamma[j] + t*(g-fromGamma[j])
 			if t == 1 {
-				c.s.gamma[j] = g
+				c.solver.gamma[j] = g
 			}
 		}
 		c.accept(lambda)
@@ -211,8 +215,8 @@ func (c *censored) step(lambda float64) {
 	copy(c.current, fromGamma)
 	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
 	c.refresh()
-	c.s.normalise(c.gram(c.rows, c.w))
-	c.s.solve(lambda)
+	c.solver.normalise(c.gram(c.rows, c.w))
+	c.solver.solve(lambda)
 	c.accept(lambda)
 }
 
@@ -243,7 +247,7 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 			by = append(by, w-v)
 		}
 	}
-	norm := c.s.w * c.s.ybar * c.s.ybar
+	norm := c.solver.w * c.solver.ybar * c.solver.ybar
 	slope := func(t float64) (first, second float64) {
 		for k, i := range rows {
 			p := c.b.Pull(int(i), at[k]+t*by[k], c.o.SpreadUs)
@@ -252,11 +256,11 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 			second += w * by[k] * p.Bend
 		}
 		first, second = first/norm, second/norm
-		for j, s := range c.s.scale {
+		for j, s := range c.solver.scale {
 			if s != 0 {
 				by := toGamma[j] - fromGamma[j]
 				d := lambda * c.o.Penalty[j] * by
-				first = first + d*(fromGamma[j]+t*by-c.s.prior[j])
+				first = first + d*(fromGamma[j]+t*by-c.solver.prior[j])
 				second += d * by
 			}
 		}

@@ -21,7 +21,7 @@ type Data struct {
 	// only the columns fed by the EMA). Empty: X alone.
 	Variants []Variant
 
-	place []int32 // of each row in X; nil: the same
+	place []int32 // index in X of each row, for a Subset; nil: row i is row i of X
 }
 
 // Variant replaces columns of X. Values[k][i] is row i of column Cols[k].

@@ -95,6 +95,8 @@ func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGr
 	if null == 0 {
 		return nil
 	}
+	// Entry (a, b) of the projector onto the null space is how strongly terms a and b move together in
+	// directions that the rows do not determine.
 	group := link(m, func(a, b int) bool {
 		var p float64
 		for k := range null {

@@ -95,11 +95,17 @@ func diagonalise(a, v [][]float64, least float64) bool {
 // rotate makes the entries (p, q) and (q, p) of a zero by a rotation of at most 45 degrees.
 func rotate(a, v [][]float64, p, q int) {
 	ratio := (a[q][q] - a[p][p]) / (2 * a[p][q])
-	t := math.Copysign(1, ratio) / (math.Abs(ratio) + math.Sqrt(ratio*ratio+1)) // its tangent
+	// The tangent of the smaller of the two angles that make the entry 0.
+	t := math.Copysign(1, ratio) / (math.Abs(ratio) + math.Sqrt(ratio*ratio+1))
+	// Cosine c and sine s of the rotation.
 	c := 1 / math.Sqrt(t*t+1)
-	s, shift := t*c, t*a[p][q]
-	a[p][p], a[q][q] = a[p][p]-shift, a[q][q]+shift
+	s := t * c
+	// What the rotation takes off the diagonal entry p it adds to q: their sum, the trace, stays.
+	shift := t * a[p][q]
+	a[p][p] -= shift
+	a[q][q] += shift
 	a[p][q], a[q][p] = 0, 0
+	// Rows and columns p and q turn in the matrix, and rows p and q of the eigenvectors with them.
 	for k := range a {
 		if k != p && k != q {
 			x, y := a[p][k], a[q][k]

@@ -106,19 +106,18 @@ func deviation(y []float64, rows []int32) float64 {
 	return math.Sqrt(ss / float64(len(rows)))
 }
 
-// frozenSolve returns the coefficients (G + lambda I)^-1 B of the Gram g, by Cholesky, or by
-// eigenvalues when the factorisation
-// fails.
+// frozenSolve returns the coefficients (G + lambda I)^-1 B of a Gram matrix: by Cholesky, or by
+// eigenvalues if the factorisation fails.
 func frozenSolve(g *Gram, lambda float64) ([]float64, error) {
 	p := g.P
-	a := make([]float64, p*p)
-	copy(a, g.G)
+	shifted := make([]float64, p*p)
+	copy(shifted, g.G)
 	for j := range p {
-		a[j*p+j] += lambda
+		shifted[j*p+j] += lambda
 	}
 	beta := append([]float64(nil), g.B...)
-	if stat.Cholesky(a, p) == p {
-		stat.CholeskySolve(a, p, beta)
+	if stat.Cholesky(shifted, p) == p {
+		stat.CholeskySolve(shifted, p, beta)
 		return beta, nil
 	}
 	values, vectors, err := Eigen(Symmetric(g.G, p))
@@ -126,13 +125,13 @@ func frozenSolve(g *Gram, lambda float64) ([]float64, error) {
 		return nil, err
 	}
 	clear(beta)
-	for k, e := range values {
-		var proj float64
+	for k, eigenvalue := range values {
+		var projection float64
 		for j := range p {
-			proj += vectors.At(j, k) * g.B[j]
+			projection += vectors.At(j, k) * g.B[j]
 		}
 		for j := range p {
-			beta[j] += vectors.At(j, k) * proj / (math.Max(e, 0) + lambda)
+			beta[j] += vectors.At(j, k) * projection / (math.Max(eigenvalue, 0) + lambda)
 		}
 	}
 	return beta, nil

@@ -7,8 +7,8 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 )
 
-// identifiedShare is the least share v_j with which a term counts as varying inside a configuration
-// (spec#identified).
+// identifiedShare is the smallest share v_j of a term's squares that has to vary inside a
+// configuration for the term to be identified within it (spec#identified).
 const identifiedShare = 1e-6
 
 // WithinVariation returns, per configuration (in d.Configs order) and term, the share of a column's
@@ -20,7 +20,7 @@ func (d *Data) WithinVariation(w []float64) [][]float64 {
 	}
 	configs := d.Configs()
 	rows := make([][]int32, len(configs))
-	k := 0
+	k := 0 // position of the configuration of the row before: neighbours mostly share it
 	for i, c := range d.Config {
 		if configs[k] != c {
 			k, _ = slices.BinarySearch(configs, c)

@@ -2,9 +2,9 @@ package ridge
 
 import "math"
 
-// MeanIntervals returns, for each set of rows, the interval of the mean of x.beta over them. It is
-// built as [Data.Confidence] builds those of coefficients: the blocks are written in columns of
-// which one has that mean as its coefficient.
+// MeanIntervals returns, for each set of rows, the interval of the mean prediction over them (the mean
+// of x.beta). The columns are changed so that this mean is the coefficient of one of them, the pivot;
+// then it has an interval as every coefficient has (Data.Confidence).
 func (d *Data) MeanIntervals(fit Fit, sets [][]int32, o Options) []Interval {
 	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)
 	total := New(d.P)
@@ -51,8 +51,8 @@ func (d *Data) meanRow(rows []int32) []float64 {
 	return mean
 }
 
-// pivotOf returns the column that has the largest share of a mean row, relative to its scale; -1 if
-// the row is 0.
+// pivotOf returns the column whose mean is largest relative to its scale; -1 if all means are 0.
+// Dividing by the mean of this column loses the fewest digits.
 func pivotOf(mean, scale []float64) int {
 	pivot := -1
 	largest := 0.0
@@ -72,7 +72,7 @@ func (g *Gram) withMean(mean []float64, pivot int) *Gram {
 	p := g.P
 	out := New(p)
 	*out = Gram{P: p, G: out.G, B: out.B, W: g.W, Q: g.Q, N: g.N}
-	// half has the new columns to one side only.
+	// G becomes T'GT for the change of columns T: half is GT, the loop below multiplies by T'.
 	half := make([]float64, p*p)
 	share := func(j int) float64 { return mean[j] / mean[pivot] }
 	for i := range p {

@@ -126,6 +126,7 @@ func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 	if noiseFreedom < 1 || total.Q <= 0 {
 		return PriorDistance{}
 	}
+	// H, and the score of the rows at the prior.
 	up := transposedRoot(cov, p)
 	h := Product(Product(up, total.G, p), transposed(up, p), p)
 	score := make([]float64, p)
@@ -147,27 +148,28 @@ func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 		halfCI  = studentQuantile(noiseFreedom)
 		least   = roundedValue * values[p-1]
 	)
-	for i, v := range values {
-		if !(v > least) {
+	for i, eigenvalue := range values {
+		if !(eigenvalue > least) {
 			continue
 		}
+		// Rounding leaves eigenvalues of about 0 for directions that nothing determines.
 		in := make([]float64, p) // the direction among the coefficients
 		for r := range p {
 			for j := range p {
 				in[j] += vectors.At(r, i) * up[r*p+j]
 			}
 		}
-		var n float64
+		var noiseVariance float64
 		for j := range p {
-			n += in[j] * Dot(noise[j*p:(j+1)*p], in)
+			noiseVariance += in[j] * Dot(noise[j*p:(j+1)*p], in)
 		}
-		n = math.Max(0, n) // below zero by rounding
-		if v <= halfCI*math.Sqrt(n) {
+		noiseVariance = math.Max(0, noiseVariance) // below zero by rounding
+		if eigenvalue <= halfCI*math.Sqrt(noiseVariance) {
 			continue
 		}
-		u, variance := Dot(in, score), v*v+n
-		sum += u * u / variance
-		freedom = math.Min(freedom, noiseFreedom*(variance/n)*(variance/n))
+		alongScore, variance := Dot(in, score), eigenvalue*eigenvalue+noiseVariance
+		sum += alongScore * alongScore / variance
+		freedom = math.Min(freedom, noiseFreedom*(variance/noiseVariance)*(variance/noiseVariance))
 		out.Directions++
 	}
 	if k := float64(out.Directions); k > 0 {
@@ -264,6 +266,7 @@ func scoreVariance(blocks []BlockGram, q float64, beta []float64) []float64 {
 	p := len(beta)
 	out := make([]float64, p*p)
 	for from := 0; from < len(blocks); {
+		// Blocks of one run lie next to each other: [from, to) are those of the first's run.
 		first := &blocks[from]
 		to := from
 		var scores [][]float64
@@ -291,7 +294,7 @@ func scoreVariance(blocks []BlockGram, q float64, beta []float64) []float64 {
 	return out
 }
 
-// sandwich writes inv*middle*inv, all p x p and symmetric; out may be middle.
+// sandwich writes the product inv*middle*inv to out, all p x p and symmetric. out may be middle.
 func sandwich(inv, middle []float64, p int, out []float64) {
 	copy(out, Product(Product(inv, middle, p), inv, p))
 }

@@ -55,23 +55,23 @@ func (base *Gram) Propose(candidates []*Gram) []Proposal {
 // and the diagonal of its inverse.
 func information(a, b *Gram, scale []float64, idx []int) (logDet float64, variance []float64) {
 	m := len(idx)
-	l := make([]float64, m*m)
+	chol := make([]float64, m*m)
 	for r, j := range idx {
 		for c, k := range idx[:r+1] {
-			v := a.G[j*a.P+k]
+			entry := a.G[j*a.P+k]
 			if b != nil {
-				v += b.G[j*a.P+k]
+				entry += b.G[j*a.P+k]
 			}
-			l[r*m+c] = v / (scale[j] * scale[k])
+			chol[r*m+c] = entry / (scale[j] * scale[k])
 		}
-		l[r*m+r] += proposeRidge
+		chol[r*m+r] += proposeRidge
 	}
-	if stat.Cholesky(l, m) < m {
+	if stat.Cholesky(chol, m) < m {
 		panic("ridge: information matrix is not positive definite")
 	}
-	inv := stat.CholeskyInverse(l, m)
+	inv := stat.CholeskyInverse(chol, m)
 	for r := range m {
-		logDet += 2 * math.Log(l[r*m+r])
+		logDet += 2 * math.Log(chol[r*m+r])
 		variance = append(variance, inv[r*m+r])
 	}
 	return logDet, variance

@@ -55,21 +55,22 @@ func (b Bounds) silent(i int, v, spreadUs float64) bool {
 	return hi-v > farInside*spreadUs && (v-lo > farInside*spreadUs || lo <= 0 && lo != hi)
 }
 
-// end adds the loss of one end, softplus(z), where the prediction is z spreads beyond it. sign is 1
-// for the upper end, -1 for the lower.
-func (p *Pull) end(z, sign, s float64) {
+// end adds the loss of one end of the interval, 4 s^2 log(1 + exp(z)), with its half slope and half
+// curvature. z is how many spreads s the prediction lies beyond this end; sign is 1 for the upper end
+// and -1 for the lower.
+func (p *Pull) end(z, sign, spreadUs float64) {
 	e := math.Exp(-math.Abs(z))
 	out, in := 1/(1+e), e/(1+e) // probabilities of a target beyond the end, and inside
 	if z < 0 {
 		out, in = in, out
 	}
-	p.Loss += 4 * s * s * (math.Max(z, 0) + math.Log1p(e))
-	p.Slope += sign * 2 * s * out
+	p.Loss += 4 * spreadUs * spreadUs * (math.Max(z, 0) + math.Log1p(e))
+	p.Slope += sign * 2 * spreadUs * out
 	p.Bend += 2 * out * in
 }
 
-// minBend is the smallest curvature of a local quadratic: on the linear part of its loss a row has
-// none, and the quadratic's minimum would be infinitely far.
+// minBend is the smallest curvature of a local quadratic. Far outside the interval the loss is a line
+// without curvature, and the minimum of its quadratic would be infinitely far away.
 const minBend = 1e-3
 
 // quadratic returns the minimum and the curvature of the quadratic that approximates the loss at v.

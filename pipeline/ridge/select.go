@@ -196,8 +196,8 @@ func repeated(prints []string) (a, b int, found bool) {
 	return 0, 0, false
 }
 
-// trial is one training set, fitted and scored at every lambda: the rows before the validation
-// block of a fold, or all rows without one or two configurations.
+// trial is one training set, fitted and scored at every lambda. Of a fold it has the rows before the
+// fold's validation block; otherwise it has all rows but those of one or two configurations.
 type trial struct {
 	fold   int         // position of the fold; -1: configurations are held out
 	out    [2]int      // positions of the held-out configurations; -1: none
@@ -298,6 +298,7 @@ func (t *trials) nested() []Nested {
 				best, bestScore = i, score
 			}
 		}
+		// The fit without a at the lambda that was chosen without a.
 		s := t.loco[a]
 		out = append(out, Nested{
 			Config: label,
@@ -339,7 +340,7 @@ func Select(d *Data, o Options) ([]Selection, error) {
 	return out, nil
 }
 
-// Select returns the function Select on Gram matrices alone.
+// Select is the function Select for cells that were cut before: it needs no rows.
 func (c *Cells) Select(o Options) (Selection, error) {
 	if o.EpsUs != c.EpsUs || o.Folds != c.Folds {
 		return Selection{}, fmt.Errorf("ridge: cells were cut with eps_us=%v folds=%d, want %v and %d",

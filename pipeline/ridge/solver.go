@@ -9,20 +9,22 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
-// Values closer to zero than these count as zero when the working set changes.
+// Tolerances of the working set: a value at most signTol outside its limits, and a gradient at most
+// gradTol on the wrong side of 0, count as rounding errors.
 const (
 	signTol = 1e-13
 	gradTol = 1e-12
 )
 
-// solver minimises gamma'G gamma - 2 b'gamma + lambda sum d(gamma-gamma0)^2 subject to
-// 0 <= gamma <= upper on terms with a sign constraint, for one scaled Gram matrix and many lambdas. Its buffers are
-// reused, so each goroutine needs its own.
+// solver minimises gamma'G gamma - 2 b'gamma + lambda sum d(gamma-gamma0)^2 subject to 0 <= gamma <=
+// upper on terms with a sign constraint, for one scaled Gram matrix and many lambdas. It is an active
+// set method: terms in the working set (passive) are solved for, all others stay at one of their
+// limits. Its buffers are reused, so each goroutine needs its own.
 type solver struct {
 	p       int
 	o       *Options
-	g       []float64 // scaled Gram, p x p
-	b       []float64 // scaled right side
+	gram    []float64 // scaled Gram matrix, p x p
+	right   []float64 // scaled right side X'Wy
 	q       float64   // sum w y^2/(W ybar^2)
 	scale   []float64
 	ybar, w float64
@@ -47,9 +49,9 @@ func newSolver(p int, o *Options) *solver {
 	return &solver{
 		p:       p,
 		o:       o,
-		g:       make([]float64, p*p),
+		gram:    make([]float64, p*p),
 		chol:    make([]float64, p*p),
-		b:       vector(),
+		right:   vector(),
 		scale:   vector(),
 		prior:   vector(),
 		gamma:   vector(),
@@ -66,36 +68,36 @@ func newSolver(p int, o *Options) *solver {
 
 // fit returns the last solution as a Fit, with an error when its certificate does not hold.
 func (s *solver) fit(lambda float64) (Fit, error) {
-	f := Fit{
+	out := Fit{
 		Lambda: lambda, YBar: s.ybar, W: s.w, Objective: s.objective(lambda),
 		Beta: make([]float64, s.p), Gamma: make([]float64, s.p), Scale: make([]float64, s.p),
 		Active: make([]bool, s.p), PriorShare: make([]float64, s.p),
 	}
-	s.beta(f.Beta)
-	copy(f.Gamma, s.gamma)
-	copy(f.Scale, s.scale)
+	s.beta(out.Beta)
+	copy(out.Gamma, s.gamma)
+	copy(out.Scale, s.scale)
 	for j := range s.p {
-		f.Active[j] = !s.zero[j] && !s.atUpper[j] && (s.gamma[j] != 0 || s.o.IsFree(j))
-		f.PriorShare[j] = math.NaN()
+		out.Active[j] = !s.zero[j] && !s.atUpper[j] && (s.gamma[j] != 0 || s.o.IsFree(j))
+		out.PriorShare[j] = math.NaN()
 		if !s.zero[j] {
-			ld := lambda * s.penalty(j, j)
-			f.PriorShare[j] = ld / (1 + ld)
+			penalty := lambda * s.penalty(j, j)
+			out.PriorShare[j] = penalty / (1 + penalty)
 		}
 	}
-	f.Cert = s.certificate(lambda)
-	f.DFTerm = s.degrees(lambda, f.Active)
-	for _, v := range f.DFTerm {
-		f.DF += v
+	out.Cert = s.certificate(lambda)
+	out.DFTerm = s.degrees(lambda, out.Active)
+	for _, v := range out.DFTerm {
+		out.DF += v
 	}
 	if s.err != nil {
-		return f, &Error{CertificateFailed, s.err.Error()}
+		return out, &Error{CertificateFailed, s.err.Error()}
 	}
-	if !f.Cert.OK() {
-		return f, &Error{CertificateFailed, fmt.Sprintf(
+	if !out.Cert.OK() {
+		return out, &Error{CertificateFailed, fmt.Sprintf(
 			"gradient on zero terms: got %v, on active terms %v, want >= -1e-8 and <= 1e-8",
-			f.Cert.MinZero, f.Cert.MaxActive)}
+			out.Cert.MinZero, out.Cert.MaxActive)}
 	}
-	return f, nil
+	return out, nil
 }
 
 // certificate returns the largest violations of the gradient at the last solution. Under a prior
@@ -136,21 +138,21 @@ func (s *solver) degrees(lambda float64, active []bool) []float64 {
 		}
 	}
 	m := len(idx)
-	l := make([]float64, m*m)
+	chol := make([]float64, m*m)
 	for r, j := range idx {
 		for c, k := range idx[:r+1] {
-			l[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
+			chol[r*m+c] = s.gram[j*s.p+k] + lambda*s.penalty(j, k)
 		}
 	}
-	if stat.Cholesky(l, m) < m {
+	if stat.Cholesky(chol, m) < m {
 		return out
 	}
 	col := make([]float64, m)
 	for c, k := range idx {
 		for r, j := range idx {
-			col[r] = s.g[j*s.p+k]
+			col[r] = s.gram[j*s.p+k]
 		}
-		stat.CholeskySolve(l, m, col)
+		stat.CholeskySolve(chol, m, col)
 		out[k] = col[c]
 	}
 	return out
@@ -169,7 +171,9 @@ func (s *solver) load(g *Gram, ybarUs float64) {
 	}
 	for j := range p {
 		s.scale[j] = math.Sqrt(g.G[j*p+j] / s.w)
-		if s.o.Precision != nil && s.scale[j] == 0 { // no data: the others and the prior decide it
+		// A column without data is decided by its correlation with the others in the prior. The prior
+		// gives it a scale, because a scale of 0 would remove the term.
+		if s.o.Precision != nil && s.scale[j] == 0 {
 			s.scale[j] = s.ybar * math.Sqrt(s.o.Precision[j*p+j])
 		}
 	}
@@ -182,20 +186,20 @@ func (s *solver) normalise(g *Gram) {
 	p := s.p
 	s.q = g.Q / (s.w * s.ybar * s.ybar)
 	for j := range p {
-		sj := s.scale[j]
-		s.zero[j] = sj == 0 || s.o.UpperOf(j) == 0
-		s.prior[j], s.b[j] = 0, 0
+		scale := s.scale[j]
+		s.zero[j] = scale == 0 || s.o.UpperOf(j) == 0
+		s.prior[j], s.right[j] = 0, 0
 		if s.zero[j] {
 			s.passive[j], s.atUpper[j] = false, false
 			continue
 		}
-		s.upper[j] = s.o.UpperOf(j) * sj / s.ybar
-		s.prior[j] = s.o.PriorOf(j) * sj / s.ybar
-		s.b[j] = g.B[j] / (sj * s.w * s.ybar)
+		s.upper[j] = s.o.UpperOf(j) * scale / s.ybar
+		s.prior[j] = s.o.PriorOf(j) * scale / s.ybar
+		s.right[j] = g.B[j] / (scale * s.w * s.ybar)
 		for k := range p {
-			s.g[j*p+k] = 0
+			s.gram[j*p+k] = 0
 			if s.scale[k] != 0 {
-				s.g[j*p+k] = g.G[j*p+k] / (sj * s.scale[k] * s.w)
+				s.gram[j*p+k] = g.G[j*p+k] / (scale * s.scale[k] * s.w)
 			}
 		}
 	}
@@ -244,7 +248,7 @@ func (s *solver) pull(lambda float64, j int, gamma []float64) float64 {
 	return lambda * sum
 }
 
-// cold resets the working set to all terms.
+// cold resets the working set to all terms that are not zero.
 func (s *solver) cold() {
 	for j := range s.passive {
 		s.passive[j], s.atUpper[j] = !s.zero[j], false
@@ -256,11 +260,13 @@ func (s *solver) cold() {
 // move as long as that helps, then only the last one (Murty's rule), which ends for every positive
 // definite matrix.
 func (s *solver) solve(lambda float64) {
+	// Terms without a sign constraint are always solved for.
 	for j := range s.p {
 		if !s.zero[j] && s.o.IsFree(j) {
 			s.passive[j] = true
 		}
 	}
+	// patience is the number of exchanges of all offenders that may fail to reduce their number.
 	best, patience := s.p+1, 3
 	for range 100 * s.p {
 		s.solvePassive(lambda)
@@ -309,7 +315,8 @@ func (s *solver) offends(j int) bool {
 	return s.grad[j] < -gradTol
 }
 
-// exchange moves one offender, or all when only is negative.
+// exchange moves the offending term only into the working set or out of it; all offenders if only is
+// negative.
 func (s *solver) exchange(only int) {
 	for j := range s.p {
 		if (only < 0 || j == only) && s.offends(j) {
@@ -337,7 +344,7 @@ func (s *solver) gradient(lambda float64) {
 		if s.zero[j] {
 			continue
 		}
-		s.grad[j] = Dot(s.g[j*s.p:(j+1)*s.p], s.gamma) - s.b[j] + s.pull(lambda, j, s.gamma)
+		s.grad[j] = Dot(s.gram[j*s.p:(j+1)*s.p], s.gamma) - s.right[j] + s.pull(lambda, j, s.gamma)
 	}
 }
 
@@ -358,7 +365,7 @@ func (s *solver) solvePassive(lambda float64) {
 	for r, j := range s.idx {
 		s.rhs[r] = s.rightSide(lambda, j)
 		for c, k := range s.idx[:r+1] {
-			s.chol[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
+			s.chol[r*m+c] = s.gram[j*s.p+k] + lambda*s.penalty(j, k)
 		}
 	}
 	if stat.Cholesky(s.chol, m) < m {
@@ -374,42 +381,42 @@ func (s *solver) solvePassive(lambda float64) {
 // rightSide returns the right side of the normal equation of term j: what remains to it after the
 // terms that are fixed at their upper limits.
 func (s *solver) rightSide(lambda float64, j int) float64 {
-	b := s.b[j] - s.pull(lambda, j, s.none)
-	for k, held := range s.atUpper {
-		if held {
-			b -= (s.g[j*s.p+k] + lambda*s.penalty(j, k)) * s.upper[k]
+	right := s.right[j] - s.pull(lambda, j, s.none)
+	for k, isFixed := range s.atUpper {
+		if isFixed {
+			right -= (s.gram[j*s.p+k] + lambda*s.penalty(j, k)) * s.upper[k]
 		}
 	}
-	return b
+	return right
 }
 
 // solveEigen solves the working set where the Cholesky factorisation fails: directions with
 // eigenvalues under 1e-14 of the largest get 0.
 func (s *solver) solveEigen(lambda float64) {
 	m := len(s.idx)
-	a := mat.NewSymDense(m, nil)
+	system := mat.NewSymDense(m, nil)
 	rhs := make([]float64, m)
 	for r, j := range s.idx {
 		rhs[r] = s.rightSide(lambda, j)
 		for c, k := range s.idx[:r+1] {
-			a.SetSym(r, c, s.g[j*s.p+k]+lambda*s.penalty(j, k))
+			system.SetSym(r, c, s.gram[j*s.p+k]+lambda*s.penalty(j, k))
 		}
 	}
-	values, vectors, err := Eigen(a)
+	values, vectors, err := Eigen(system)
 	if err != nil {
 		s.err = err
 		return
 	}
-	for k, e := range values {
-		if e <= 1e-14*values[m-1] {
+	for k, eigenvalue := range values {
+		if eigenvalue <= 1e-14*values[m-1] {
 			continue
 		}
-		var proj float64
+		var projection float64
 		for r := range m {
-			proj += vectors.At(r, k) * rhs[r]
+			projection += vectors.At(r, k) * rhs[r]
 		}
 		for r, j := range s.idx {
-			s.gamma[j] += vectors.At(r, k) * proj / e
+			s.gamma[j] += vectors.At(r, k) * projection / eigenvalue
 		}
 	}
 }
@@ -422,7 +429,7 @@ func (s *solver) objective(lambda float64) float64 {
 			continue
 		}
 		d := s.gamma[j] - s.prior[j]
-		obj += s.gamma[j]*(Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-2*s.b[j]) + d*s.pull(lambda, j, s.gamma)
+		obj += s.gamma[j]*(Dot(s.gram[j*s.p:(j+1)*s.p], s.gamma)-2*s.right[j]) + d*s.pull(lambda, j, s.gamma)
 	}
 	return obj
 }

@@ -37,8 +37,8 @@ func (d *Data) Unbalanced(o Options) []float64 {
 	}
 	w := make([]float64, d.Len())
 	for i := range w {
-		b := d.BaseOf(i, o.EpsUs)
-		w[i] = d.FactorOf(i) / (b * b)
+		sizeUs := d.BaseOf(i, o.EpsUs)
+		w[i] = d.FactorOf(i) / (sizeUs * sizeUs)
 	}
 	return w
 }
@@ -50,20 +50,21 @@ func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
 	return predictionWeights(d, beta, o, math.Inf(1))
 }
 
-// predictionWeights returns the weights of rows (Huber's): that of a row which is further than
-// mostRel times its prediction from it is divided by how many times further it is.
+// predictionWeights returns the weights of PredictionWeights with Huber's limit: a row whose target
+// differs from the prediction by more than mostRel times the prediction gets its weight divided by how
+// many times more. It counts by its absolute error then, not by the square.
 func predictionWeights(d *Data, beta []float64, o Options, mostRel float64) []float64 {
 	w := make([]float64, d.Len())
 	mass := make([]float64, d.Len())
 	for i := range w {
 		pred := Dot(d.Row(i), beta)
-		b := math.Max(pred, o.EpsUs*d.StepsOf(i))
-		variance := b * b
+		sizeUs := math.Max(pred, o.EpsUs*d.StepsOf(i))
+		variance := sizeUs * sizeUs
 		if o.Proportional {
-			variance = b
+			variance = sizeUs
 		}
 		w[i] = d.FactorOf(i) / variance
-		if off := math.Abs(d.Y[i]-pred) / b; off > mostRel {
+		if off := math.Abs(d.Y[i]-pred) / sizeUs; off > mostRel {
 			w[i] *= mostRel / off
 		}
 		mass[i] = w[i] * pred * pred
@@ -72,7 +73,8 @@ func predictionWeights(d *Data, beta []float64, o Options, mostRel float64) []fl
 	return w
 }
 
-// balanceRows multiplies w by the c of each row's cell.
+// balanceRows multiplies the weight of each row by the factor of its cell (balance). mass is what each
+// row contributes to the sums that balance makes equal.
 func balanceRows(d *Data, minRows int, w, mass []float64) {
 	configs := d.Configs()
 	cells := make([][]cellSums, len(configs))
@@ -134,6 +136,7 @@ func balance(cells []cellSums, minRows, configs int) []float64 {
 	}
 	home := make([]int, len(cells))
 	mass := make([]float64, len(cells))
+	// home is the regime that a regime counts with: itself, or the largest if it has too few rows.
 	for k, c := range cells {
 		home[k] = k
 		if c.n < int64(minRows) {
@@ -141,6 +144,7 @@ func balance(cells []cellSums, minRows, configs int) []float64 {
 		}
 		mass[home[k]] += c.mass
 	}
+	// Only regimes with mass share the configuration's part.
 	groups := 0
 	for _, m := range mass {
 		if m > 0 {

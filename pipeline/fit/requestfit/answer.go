@@ -1,5 +1,9 @@
 package requestfit
 
+// This file turns the final candidate of a fit into its answer: the covariance of the free terms after
+// the evidence, intervals and evidence of each term, and the directions in coefficient space that the
+// measured times determine.
+
 import (
 	"cmp"
 	"fmt"
@@ -15,8 +19,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// learned returns the result for the final candidate. post is the covariance of the free terms.
-func (l *learner) learned(s *state, post []float64, u *result.RequestScatter) *Learned {
+// learned returns the result for the final candidate s. post is the covariance of the free terms after
+// the evidence, scatter the random variation of the real server (nil for load levels).
+func (l *learner) learned(s *state, post []float64, scatter *result.RequestScatter) *Learned {
 	n := len(l.m.free)
 	directions := l.directions(s.values, post)
 	level := &result.RequestLevel{
@@ -26,7 +31,7 @@ func (l *learner) learned(s *state, post []float64, u *result.RequestScatter) *L
 		NoiseFloor:     s.twins,
 		Evaluations:    l.calls,
 		SimulatedSteps: l.steps.Load(),
-		Scatter:        u,
+		Scatter:        scatter,
 		Directions:     []result.LearnedDirection{},
 	}
 	for _, d := range directions {
@@ -85,7 +90,9 @@ func (l *learner) describe(out *Learned, s *state) {
 		half := normal95 * math.Sqrt(out.Covariance[k][k])
 		c.CI95 = &[2]float64{math.Max(0, v-half), v + half}
 		c.CI95Given = coeff.GivenPrior
+		// The share of the prior's variance that the measured times removed.
 		share := 1 - out.Covariance[k][k]/(l.m.sd[k]*l.m.sd[k])
+		// The derivative of every measured time by this term is 0: all that changed it is the prior.
 		if !slices.ContainsFunc(s.blocks, func(b *ridge.Gram) bool { return b.G[k*n+k] > 0 }) {
 			share = 0
 		}
@@ -151,6 +158,7 @@ func (l *learner) directions(values, post []float64) []direction {
 	if err := terms.Solve(lower.T(), &vectors); err != nil {
 		return nil
 	}
+	// The share of the prior's variance that is left along each direction.
 	left := eigen.Values(nil)
 	_, shows := features.Experiments()
 	out := make([]direction, n)

@@ -33,10 +33,12 @@ func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) 
 		if err != nil {
 			return err
 		}
+		// A load that makes requests be preempted is marked as taken, so that it is never chosen.
 		taken[i] = means.Preemptions > 0
 		if taken[i] {
 			return nil
 		}
+		// The simulated means take the place of measured ones: what matters are the derivatives.
 		point := Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}
 		score, err := point.assess(cfg, loads[i].Requests, l.m.theta(loads[i], l.m.mean), true)
 		if err == nil {
@@ -47,16 +49,17 @@ func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) 
 	if err != nil {
 		return nil, err
 	}
+	// Greedy choice: known is the information of the prior and of the loads chosen so far.
 	known := append([]float64(nil), l.m.precision...)
 	var chosen []int
 	for len(chosen) < min(n, len(loads)) {
 		best, most := -1, math.Inf(-1)
-		for i, g := range grams {
+		for i, gram := range grams {
 			if taken[i] {
 				continue
 			}
-			if d := logDet(known, g.G, len(l.m.free)); d > most {
-				best, most = i, d
+			if det := logDet(known, gram.G, len(l.m.free)); det > most {
+				best, most = i, det
 			}
 		}
 		if best < 0 {

@@ -1,5 +1,8 @@
 package requestfit
 
+// This file fits a recording again without one block of time each (spec#cross-fitting), so that
+// validation can replay every block with coefficients that were not fitted to it.
+
 import (
 	"fmt"
 	"math"
@@ -91,6 +94,8 @@ func (l *learner) crossFitted(loads []*Load) (*coeff.Set, error) {
 	if seen == nil {
 		return l.m.setOf(found.values), nil
 	}
+	// The regression knows neither preemptions nor waits for KV blocks. Where replays alone could fit
+	// clearly better, the steps are repeated without its equations and the better end is used.
 	own.stamps = nil
 	if gains, err := own.couldGain(found, leastGain); err != nil || !gains {
 		return l.m.setOf(found.values), err
@@ -119,6 +124,7 @@ func (l *learner) settled(best *state) (*state, error) {
 			return nil, err
 		}
 		noise := best.twins / math.Sqrt(float64(max(1, l.Twins)))
+		// The standard error of the objective over the jittered copies.
 		gain := best.objective - next.objective
 		if gain < -noise {
 			damping = math.Max(leastDamping, 10*damping)
@@ -176,7 +182,7 @@ func (l *Load) without(b *result.CrossBlocks, block int) *Load {
 	return &out
 }
 
-// countMeasured returns the number of requests of which any time is known.
+// countMeasured returns the number of requests that have a measured time.
 func countMeasured(loads []*Load) int {
 	n := 0
 	for _, l := range loads {

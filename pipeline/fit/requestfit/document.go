@@ -1,5 +1,7 @@
 package requestfit
 
+// This file writes a coefficient set in the form of a fit (fit.json), for exporters that read fits.
+
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"

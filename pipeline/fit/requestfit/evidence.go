@@ -1,5 +1,9 @@
 package requestfit
 
+// This file makes the evidence of a fit from recorded runs: Requests and Points are what `fit --from
+// requests` and `--from points` learn from. A collection gathers the loads of all runs, fits them
+// (fitShare) and validates the answer on the requests that were held out.
+
 import (
 	"context"
 	"fmt"
@@ -76,6 +80,8 @@ func (r Requests) Fit(ctx context.Context, o fit.Options, _ trace.Progress) (*re
 		c.warnings = append(c.warnings, shareFinding(share, c.loads[0].Tier))
 	}
 	seconds := time.Since(start).Seconds()
+	// Warn of loads that the fitted server does not resemble, and of a fit that predicts held-out
+	// requests no better than its prior.
 	for _, l := range c.loads {
 		found, err := l.Unlike(learned.Set)
 		if err != nil {

@@ -1,5 +1,8 @@
 package requestfit
 
+// This file compares a fit with requests that it was not fitted to: the errors that the document
+// reports of held-out runs, and whether the fit predicts them better than its prior (Gain).
+
 import (
 	"errors"
 	"math"
@@ -100,6 +103,8 @@ func GainOf(held []*Load, learned, prior *coeff.Set) (Gain, error) {
 			}
 		}
 	}
+	// The bootstrap draws blocks of consecutive requests, because neighbours share steps and queues. A
+	// block of sqrt(n) requests grows with the recording, as does the number of blocks.
 	n := len(offLearned)
 	rng := rand.New(rand.NewPCG(1, 0xb10c))
 	draws := make([]float64, gainDraws)

@@ -1,5 +1,9 @@
 package requestfit
 
+// This file tells what a run without step traces can teach before it is fitted: the tier of what was
+// recorded, the directions in coefficient space that its requests determine, and the noise floor.
+// `blis-train inspect` prints it.
+
 import (
 	"cmp"
 	"fmt"

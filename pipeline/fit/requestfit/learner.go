@@ -53,8 +53,8 @@ type learner struct {
 	loads  []*Load
 	twins  [][][]sim.Request // by load and twin
 	m      *model
-	seen   *evidence // of the regression, once it is done; nil: none
-	stamps *evidence // the same where steps are to keep to it
+	seen   *evidence // of the regression on clients' stamps; nil: none
+	stamps *evidence // seen while Gauss-Newton steps include it, else nil
 	passes []result.RequestPass
 	steps  atomic.Int64 // simulated
 	calls  int          // objectives
@@ -102,32 +102,33 @@ func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float6
 	if err != nil {
 		return nil, err
 	}
+	// Collect the scores of each load, then average over its twins and over the loads.
 	scores := make([][]*sim.Score, len(loads))
 	for _, p := range parts {
 		scores[p.load] = append(scores[p.load], p.scores...)
 	}
 	l.calls++
-	s := &state{values: values}
+	total := &state{values: values}
 	for i, load := range loads {
 		mean := 0.0
 		variance := 0.0
-		of := 1.0
+		twinCount := 1.0
 		if load.Point == nil {
-			of = float64(len(twins[i]))
+			twinCount = float64(len(twins[i]))
 		}
 		for _, score := range scores[i] {
 			l.steps.Add(score.Steps)
-			mean += score.Objective / of
+			mean += score.Objective / twinCount
 		}
 		for _, score := range scores[i] {
-			d := score.Objective - mean
-			variance += d * d / float64(len(scores[i]))
+			deviation := score.Objective - mean
+			variance += deviation * deviation / float64(len(scores[i]))
 		}
-		s.objective += mean / float64(len(loads))
-		s.blocks = append(s.blocks, l.merge(load, scores[i])...)
-		s.twins += math.Sqrt(variance) / float64(len(loads))
+		total.objective += mean / float64(len(loads))
+		total.blocks = append(total.blocks, l.merge(load, scores[i])...)
+		total.twins += math.Sqrt(variance) / float64(len(loads))
 	}
-	return s, nil
+	return total, nil
 }
 
 // part is what one worker replays: one twin of a load, or all of them if there is a bound, because
@@ -156,14 +157,14 @@ func (l *learner) parts(loads []*Load, twins [][][]sim.Request, bound float64) (
 func (l *learner) merge(load *Load, scores []*sim.Score) []*ridge.Gram {
 	var out []*ridge.Gram
 	for _, score := range scores {
-		for at, b := range score.Blocks {
-			if b == nil {
+		for block, equations := range score.Blocks {
+			if equations == nil {
 				continue
 			}
-			for len(out) <= at {
+			for len(out) <= block {
 				out = append(out, ridge.New(len(l.m.free)))
 			}
-			out[at].Add(l.freeColumns(load, b, 1/float64(len(scores))))
+			out[block].Add(l.freeColumns(load, equations, 1/float64(len(scores))))
 		}
 	}
 	return out

@@ -72,6 +72,8 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 	e2eMs := l.E2EMs.Or(l.TTFTMs.V + l.TPOTMs*(l.OutputTokens-1))
 	inFlight := l.RateRPS.V * e2eMs / 1e3 // Little's law
 	areClientsIdle := l.OfferedRPS.V > 0 && inFlight < busyClients*float64(p.Concurrency)
+	// What limits the load: the clients of a closed loop, a stated rate, or, if neither is known, as
+	// many clients as requests were in flight.
 	switch {
 	case p.Concurrency > 0 && !areClientsIdle:
 		// the load is a closed loop of the stated clients

@@ -1,5 +1,8 @@
 package requestfit
 
+// This file adds the load levels of a run to a fit, drops those that cannot be compared, and predicts
+// each level with coefficients that were not fitted to it.
+
 import (
 	"context"
 	"math"

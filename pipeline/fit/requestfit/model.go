@@ -42,6 +42,7 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	m.columns.step = len(set.Beta)
 	m.columns.overhead = n
 	m.columns.egress = n
+	// The set gets a model of each delay, with coefficients 0 where it has none.
 	full := emptySet(set.SpecVersion)
 	for i := range full.Alpha {
 		if a := set.AlphaModel(full.Alpha[i].Target); a != nil {
@@ -49,6 +50,7 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 		}
 	}
 	set.Alpha = full.Alpha
+	// Step-time terms are free if the prior has a variance for them.
 	var cov [][]float64
 	for j, c := range set.Beta {
 		if len(set.Covariance) == len(set.Beta) && set.Covariance[j][j] > 0 {
@@ -77,26 +79,28 @@ func (m *model) addFree(column int, name string, mean, sd float64) {
 	m.sd = append(m.sd, sd)
 }
 
-// delays makes the constants of the delays outside the engine free, and the overhead's work per
-// prompt token.
+// delays makes the terms of the delays outside the engine free (overhead before the queue, egress
+// after the engine): their constants, and the overhead's work per prompt token. A delay that the set
+// does not have gets the wide prior of overheadUs and egressUs.
 func (m *model) delays(space *features.Space) {
+	// prompt[j] is what 1,000 prompt tokens add to column j of the overhead, in its own unit.
 	prompt := make([]float64, m.columns.overhead)
 	in := features.QueueInput{PromptTokens: 1000, KVFreeBlocks: 1}
 	_, _ = space.Alpha(&in, prompt)
-	for t, target := range delayTargets {
-		a := m.set.AlphaModel(target)
-		at := m.columns.step + t*m.columns.overhead
-		for j, f := range features.AlphaFeatures(m.set.SpecVersion) {
-			mean := a.Coefficients[j].Value
+	for place, target := range delayTargets {
+		delay := m.set.AlphaModel(target)
+		first := m.columns.step + place*m.columns.overhead
+		for j, feature := range features.AlphaFeatures(m.set.SpecVersion) {
+			mean := delay.Coefficients[j].Value
 			switch {
-			case f.Name == "base_bias" && t == 0 && mean == 0:
-				m.addFree(at+j, target+"/"+f.Name, overheadUs, overheadSD)
-			case f.Name == "base_bias" && t == 0:
-				m.addFree(at+j, target+"/"+f.Name, mean, mean)
-			case f.Name == "base_bias":
-				m.addFree(at+j, target+"/"+f.Name, max(mean, egressUs), egressSD)
-			case f.Name == "admission_compute" && t == 0 && prompt[j] > 0:
-				m.addFree(at+j, target+"/"+f.Name, mean, promptTokenSD*1000/prompt[j])
+			case feature.Name == "base_bias" && place == 0 && mean == 0:
+				m.addFree(first+j, target+"/"+feature.Name, overheadUs, overheadSD)
+			case feature.Name == "base_bias" && place == 0:
+				m.addFree(first+j, target+"/"+feature.Name, mean, mean)
+			case feature.Name == "base_bias":
+				m.addFree(first+j, target+"/"+feature.Name, max(mean, egressUs), egressSD)
+			case feature.Name == "admission_compute" && place == 0 && prompt[j] > 0:
+				m.addFree(first+j, target+"/"+feature.Name, mean, promptTokenSD*1000/prompt[j])
 			}
 		}
 	}

@@ -1,5 +1,10 @@
 package requestfit
 
+// This file makes Gauss-Newton steps. For a given schedule the times of a request are linear in the
+// coefficients, so one replay gives residuals and exact derivatives; a step solves the normal
+// equations of all replays together with the prior, and damping shortens steps that change the
+// schedule too much.
+
 import (
 	"math"
 
@@ -7,31 +12,35 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// step returns the values of the free coefficients after one Gauss-Newton step from the candidate s:
-// the most likely values by the sum of three sets of normal equations, of the candidate's replays
-// (e), of the regression on clients' stamps (l.stamps, if any) and of the prior. damping > 0 adds rows
-// that hold every coefficient at its present value, which shortens the step (Levenberg-Marquardt).
-func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error) {
+// step returns the values of the free coefficients after one Gauss-Newton step from a candidate: the
+// most likely values by the sum of three sets of normal equations, of the candidate's replays, of the
+// regression on clients' stamps (l.stamps, if any) and of the prior. With damping > 0 one more
+// equation for each coefficient pulls it to its present value, which shortens the step
+// (Levenberg-Marquardt).
+func (l *learner) step(from *state, replays evidence, damping float64) ([]float64, error) {
 	n := len(l.m.free)
-	g := ridge.New(n)
-	g.AddScaled(1/(e.variance*e.design), e.sum)
+	equations := ridge.New(n)
+	equations.AddScaled(1/(replays.variance*replays.design), replays.sum)
 	if l.stamps != nil {
-		g.AddScaled(1/l.stamps.design, l.stamps.sum)
+		equations.AddScaled(1/l.stamps.design, l.stamps.sum)
 	}
-	x := make([]float64, n)
+	column := make([]float64, n)
 	for k := range n {
-		if h := damping * (g.G[k*n+k] + l.m.precision[k*n+k]); h > 0 {
-			x[k] = 1
-			g.AddRow(h, x, s.values[k])
-			x[k] = 0
+		if weight := damping * (equations.G[k*n+k] + l.m.precision[k*n+k]); weight > 0 {
+			column[k] = 1
+			equations.AddRow(weight, column, from.values[k])
+			column[k] = 0
 		}
 	}
-	if !(g.Q > 0) {
+	if !(equations.Q > 0) {
+		// Nothing was measured: the most likely values are those of the prior.
 		return append([]float64(nil), l.m.mean...), nil
 	}
-	o := ridge.DefaultOptions(n)
-	o.Prior, o.Precision = l.m.mean, l.m.precision
-	fit, err := ridge.Solve(g, 1/g.Q, o)
+	// Q is the measured sum of squares, so that lambda = 1/Q gives the prior its own weight:
+	// ridge.Solve minimises relative to it.
+	options := ridge.DefaultOptions(n)
+	options.Prior, options.Precision = l.m.mean, l.m.precision
+	fit, err := ridge.Solve(equations, 1/equations.Q, options)
 	return fit.Beta, err
 }
 
@@ -44,8 +53,8 @@ func (l *learner) newton(best *state) (*state, evidence, error) {
 	l.passes = append(l.passes, result.RequestPass{Name: "start", Objective: best.objective})
 	damping := 0.0
 	for pass := 0; pass < l.Passes && !l.isSpent(); pass++ {
-		e := l.weigh(best)
-		next, err := l.better(best, e, &damping)
+		equations := l.weigh(best)
+		next, err := l.better(best, equations, &damping)
 		if err != nil {
 			return nil, evidence{}, err
 		}
@@ -68,9 +77,9 @@ const leastDamping, mostDamping = 0.1, 10
 
 // better returns a candidate with a lower objective than from; nil if there is none. It starts with a
 // tenth of the last successful damping and increases it tenfold until a step succeeds.
-func (l *learner) better(from *state, e evidence, damping *float64) (*state, error) {
-	for d := *damping / 10; d <= mostDamping; d = math.Max(leastDamping, 10*d) {
-		values, err := l.step(from, e, d)
+func (l *learner) better(from *state, equations evidence, damping *float64) (*state, error) {
+	for tried := *damping / 10; tried <= mostDamping; tried = math.Max(leastDamping, 10*tried) {
+		values, err := l.step(from, equations, tried)
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +88,7 @@ func (l *learner) better(from *state, e evidence, damping *float64) (*state, err
 			return nil, err
 		}
 		if next.objective < from.objective {
-			*damping = d
+			*damping = tried
 			return next, nil
 		}
 	}
@@ -104,18 +113,18 @@ const (
 
 // weigh returns the sums of the equations of a candidate, with estimates of their variance and
 // design effect.
-func (l *learner) weigh(s *state) evidence {
+func (l *learner) weigh(from *state) evidence {
 	n := len(l.m.free)
-	e := evidence{sum: ridge.New(n)}
-	for _, b := range s.blocks {
-		e.sum.Add(b)
+	out := evidence{sum: ridge.New(n)}
+	for _, block := range from.blocks {
+		out.sum.Add(block)
 	}
-	rows := float64(e.sum.N) / float64(max(1, l.Twins))
-	e.variance = math.Max(leastVariance, e.sum.SSE(s.values)/math.Max(1, rows))
-	e.design = l.m.design(s.blocks, s.values, e.variance)
+	rows := float64(out.sum.N) / float64(max(1, l.Twins))
+	out.variance = math.Max(leastVariance, out.sum.SSE(from.values)/math.Max(1, rows))
+	out.design = l.m.design(from.blocks, from.values, out.variance)
 	if l.loads[0].Point != nil { // the error of a point is known beforehand
-		e.variance = pointTPOTSD * pointTPOTSD
-		e.design = 1
+		out.variance = pointTPOTSD * pointTPOTSD
+		out.design = 1
 	}
-	return e
+	return out
 }

@@ -1,5 +1,8 @@
 package requestfit
 
+// This file reconstructs from clients' stamps which requests decoded when and which steps ran prompts,
+// and makes the rows of the regression (regression.go) from it. It needs no simulator.
+
 import (
 	"cmp"
 	"math"
@@ -42,10 +45,10 @@ type stretch struct {
 	x            []float64 // features of one of its steps
 }
 
-// compareEnd returns the order of a stretch's end and a time, for binary searches.
+// compareEnd compares the end of a stretch with a time, for binary searches.
 func (s stretch) compareEnd(us float64) int { return cmp.Compare(s.toUs, us) }
 
-// compareStart returns the order of a stretch's start and a time, for binary searches.
+// compareStart compares the start of a stretch with a time, for binary searches.
 func (s stretch) compareStart(us float64) int { return cmp.Compare(s.fromUs, us) }
 
 // sameStep is the largest distance between first tokens of one step, as a share of
@@ -109,6 +112,7 @@ func (o *occupancy) cutStretches() {
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
 	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.atUs, b.atUs) })
+	// The sum of all edges so far is the state of the engine: decoding requests and their contexts.
 	var now edge
 	for k, e := range edges {
 		if k > 0 && now.n > 0 && e.atUs > now.atUs {
@@ -225,11 +229,12 @@ const leastPart = 10
 // row for the span of every request, one for the TTFT of requests that waited for no
 // other prompt, and one for the rest of E2E after TTFT and span.
 func (o *occupancy) addRows(values []float64, r *regression) {
-	c := o.cumulativeSums(o.stepCoefficients(values))
+	cumulative := o.cumulativeSums(o.stepCoefficients(values))
 	fixed := o.stepCoefficients(make([]float64, len(o.m.free)))
 	x := make([]float64, o.m.columns.step)
 	block := func(i int) int { return int(float64(o.load.sent(i)) / float64(r.blockUs)) }
 	relative := func(kind, i int, row []float64, us float64) {
+		// The fixed terms' part of the time is known; the row is an equation for the rest.
 		known := ridge.Dot(x, fixed)
 		scale := math.Max(us/leastPart, known+ridge.Dot(row, values))
 		r.addRow(kind, block(i), row, us-known, scale)
@@ -237,7 +242,7 @@ func (o *occupancy) addRows(values []float64, r *regression) {
 	for _, i := range o.stamped {
 		seen := &o.load.Seen[i]
 		if o.load.Requests[i].OutputTokens > 1 && seen.SpanUs > 0 {
-			c.sumSpan(o, i, x)
+			cumulative.sumSpan(o, i, x)
 			relative(rowSpan, i, o.freeColumns(x), seen.SpanUs)
 		}
 		if seen.TTFTUs > 0 && o.metNoPrompt(i, o.enterUs(i, values), x) {
@@ -356,21 +361,24 @@ func (s *sums) sumSpan(o *occupancy, i int, x []float64) {
 	tokens := float64(o.load.Requests[i].OutputTokens - 1)
 	from := stampsUntil(o.stepEndsUs, first)
 	to := stampsUntil(o.stepEndsUs, last)
-	all := float64(to - from)
-	n := math.Min(tokens, all) // of the prefill steps
+	recorded := float64(to - from)
+	withPrompts := math.Min(tokens, recorded) // of the prefill steps
 	for j := range x {
 		x[j] = s.prefillX[to][j] - s.prefillX[from][j]
 	}
-	if all > n {
+	// A request gets at most one token a step. More steps with prompts than tokens are an error of the
+	// grouping, so they are scaled down.
+	if recorded > withPrompts {
 		for j := range x {
-			x[j] *= n / all
+			x[j] *= withPrompts / recorded
 		}
 	}
-	a := firstFrom(o.stretches, first)
-	b := firstFrom(o.stretches, last)
-	if weight := s.stretchN[b] - s.stretchN[a]; weight > 0 {
+	fromStretch := firstFrom(o.stretches, first)
+	toStretch := firstFrom(o.stretches, last)
+	// All other tokens of the request came from decode steps.
+	if weight := s.stretchN[toStretch] - s.stretchN[fromStretch]; weight > 0 {
 		for j := range x {
-			x[j] += (tokens - n) * (s.stretchX[b][j] - s.stretchX[a][j]) / weight
+			x[j] += (tokens - withPrompts) * (s.stretchX[toStretch][j] - s.stretchX[fromStretch][j]) / weight
 		}
 	}
 }

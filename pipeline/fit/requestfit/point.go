@@ -25,34 +25,36 @@ const (
 // count linearly (Huber).
 func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, derivatives bool) (*sim.Score, error) {
 	cfg.Gradient = derivatives
-	m, err := sim.MeansOf(cfg, reqs)
+	means, err := sim.MeansOf(cfg, reqs)
 	if err != nil {
 		return &sim.Score{}, err
 	}
-	s := &sim.Score{Pairs: 2, Steps: m.Steps}
+	score := &sim.Score{Pairs: 2, Steps: means.Steps}
 	if derivatives {
-		s.Blocks = []*ridge.Gram{ridge.New(len(m.TPOTBy))}
+		score.Blocks = []*ridge.Gram{ridge.New(len(means.TPOTBy))}
 	}
-	for _, v := range []struct {
+	for _, mean := range []struct {
 		got, want, sd float64
 		by            []float64
-	}{{m.TPOTMs, p.TPOTMs, pointTPOTSD, m.TPOTBy}, {m.TTFTMs, p.TTFTMs, pointTTFTSD, m.TTFTBy}} {
-		if !(v.want > 0) {
+	}{{means.TPOTMs, p.TPOTMs, pointTPOTSD, means.TPOTBy}, {means.TTFTMs, p.TTFTMs, pointTTFTSD, means.TTFTBy}} {
+		if !(mean.want > 0) {
 			continue
 		}
-		off := math.Log(v.got / v.want)
-		weight := pointTPOTSD / v.sd
+		off := math.Log(mean.got / mean.want)
+		// Weights are relative to TPOT, whose error is the unit of the objective.
+		weight := pointTPOTSD / mean.sd
 		if !isNumber(off) {
 			off = math.Copysign(mostOff, off)
 		}
-		pull := math.Min(1, robustAt*v.sd/math.Abs(off))
-		s.Objective += weight * weight * off * off * pull * (1 - pull/2)
+		// Huber's loss: linear beyond robustAt standard errors.
+		pull := math.Min(1, robustAt*mean.sd/math.Abs(off))
+		score.Objective += weight * weight * off * off * pull * (1 - pull/2)
 		if derivatives {
-			s.Blocks[0].AddRow(pull*weight*weight/(v.want*v.want), v.by, v.want-v.got+ridge.Dot(v.by, theta))
+			score.Blocks[0].AddRow(pull*weight*weight/(mean.want*mean.want), mean.by, mean.want-mean.got+ridge.Dot(mean.by, theta))
 		}
 	}
-	s.Paired = s.Objective
-	return s, nil
+	score.Paired = score.Objective
+	return score, nil
 }
 
 // mostOff is the log ratio that counts as the error of a load level which the simulated server does

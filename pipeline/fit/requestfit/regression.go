@@ -1,5 +1,9 @@
 package requestfit
 
+// This file solves the regression on clients' stamps, the first estimate of a fit: its rows come from
+// occupancy.go, are weighted by the typical error of their kind, and end in the same normal equations
+// as those of replays.
+
 import (
 	"math"
 	"slices"
@@ -110,8 +114,9 @@ func (r *regression) evidence(values []float64) evidence {
 	return e
 }
 
-// design returns the design effect of correlated rows: the variance of the time blocks'
-// scores divided by that of independent rows, in units of the prior.
+// design returns the design effect of correlated rows: how many of them carry the information of one
+// independent row. It is the variance of the time blocks' scores (meat) divided by the variance that
+// they would have if rows were independent (bread), each term in units of its prior's standard error.
 func (m *model) design(blocks []*ridge.Gram, values []float64, variance float64) float64 {
 	n := len(m.free)
 	meat, bread := 0.0, 0.0

@@ -1,5 +1,8 @@
 package requestfit
 
+// This file measures bias and uncertainty of a fit on simulated recordings: repeats.step simulates the
+// loads many times with the fitted coefficients and applies the same equations to each.
+
 import (
 	"math"
 	"slices"
@@ -54,7 +57,7 @@ func (l *learner) refitted(s *state) (r *repeats, covariance []float64, err erro
 	}
 	count := max(leastRepeats, min(mostRepeats, simulatedRequests/size))
 	few := max(1, count/fewerRepeats)
-	for k, n := range []int{few, count} {
+	for pass, n := range []int{few, count} {
 		if err := r.replayAll(); err != nil {
 			return nil, nil, err
 		}
@@ -63,7 +66,7 @@ func (l *learner) refitted(s *state) (r *repeats, covariance []float64, err erro
 			return nil, nil, err
 		}
 		r.scale = real.scales(r.values)
-		if k == 0 {
+		if pass == 0 {
 			if err := r.measureScatter(real, few); err != nil {
 				return nil, nil, err
 			}
@@ -86,8 +89,8 @@ func (r *repeats) step(real *regression, count int) (values, covariance []float6
 		if err != nil {
 			return err
 		}
-		reg, err := r.regression(loads)
-		draws[k] = r.gradients(loads, reg)
+		equations, err := r.regression(loads)
+		draws[k] = r.gradients(loads, equations)
 		return err
 	}, nil)
 	if err != nil {
@@ -155,22 +158,22 @@ func (r *repeats) replayLoad(i int) ([]replayRow, error) {
 	all := make([]replayRow, numMetrics*len(load.Requests))
 	count := make([]float64, len(all))
 	for _, reqs := range r.twins[i] {
-		res, err := sim.Stream(cfg, reqs, nil, func(q int, res *sim.RequestResult) bool {
+		res, err := sim.Stream(cfg, reqs, nil, func(request int, res *sim.RequestResult) bool {
 			if res.Gradient == nil || res.Outcome != sim.OutcomeFinished {
 				return true
 			}
 			times := [numMetrics]*sim.Derivative{&res.Gradient.TTFT, &res.Gradient.Span, &res.Gradient.E2E}
-			for k, d := range times {
-				w := &all[numMetrics*q+k]
-				if w.by == nil {
-					w.by = make([]float64, len(r.m.free))
+			for metric, time := range times {
+				row := &all[numMetrics*request+metric]
+				if row.by == nil {
+					row.by = make([]float64, len(r.m.free))
 				}
-				count[numMetrics*q+k]++
-				w.request = q
-				w.metric = k
-				w.us += d.Us
-				for c, j := range r.m.free {
-					w.by[c] += d.By[j]
+				count[numMetrics*request+metric]++
+				row.request = request
+				row.metric = metric
+				row.us += time.Us
+				for column, j := range r.m.free {
+					row.by[column] += time.By[j]
 				}
 			}
 			return true
@@ -180,16 +183,17 @@ func (r *repeats) replayLoad(i int) ([]replayRow, error) {
 		}
 		r.steps.Add(res.Steps)
 	}
+	// Turn sums into means, and drop the times that no twin has.
 	kept := all[:0]
-	for i, w := range all {
-		w.us /= count[i]
-		if !(w.us > 0) { // NaN without a finished twin
+	for i, row := range all {
+		row.us /= count[i]
+		if !(row.us > 0) { // NaN without a finished twin
 			continue
 		}
-		for c := range w.by {
-			w.by[c] /= count[i]
+		for column := range row.by {
+			row.by[column] /= count[i]
 		}
-		kept = append(kept, w)
+		kept = append(kept, row)
 	}
 	return kept, nil
 }
@@ -237,7 +241,7 @@ func (r *repeats) blockOf(load *Load, request int) int {
 
 // gradients returns the gradient of the equations at the candidate, summed by chunk of time blocks.
 // A chunk without equations is nil.
-func (r *repeats) gradients(loads []*Load, reg *regression) [][]float64 {
+func (r *repeats) gradients(loads []*Load, equations *regression) [][]float64 {
 	n := len(r.m.free)
 	blocks := r.countBlocks()
 	out := make([][]float64, (len(loads)*blocks+r.chunk-1)/r.chunk)
@@ -250,8 +254,9 @@ func (r *repeats) gradients(loads []*Load, reg *regression) [][]float64 {
 			out[k][j] += weight * v
 		}
 	}
-	for i := range reg.rows {
-		w := &reg.rows[i]
+	// First the equations of the regression, then those of the replays: weight * residual * derivative.
+	for i := range equations.rows {
+		w := &equations.rows[i]
 		weight := r.weight.regression * w.weight(r.values, r.scale)
 		add(w.block, weight*w.residual(r.values)*w.scale, w.x)
 	}
@@ -269,21 +274,21 @@ func (r *repeats) gradients(loads []*Load, reg *regression) [][]float64 {
 
 // information returns the sum of the Gram matrices of all equations on the real recording.
 func (r *repeats) information(reg *regression) *ridge.Gram {
-	g := ridge.New(len(r.m.free))
+	gram := ridge.New(len(r.m.free))
 	for i := range reg.rows {
 		w := &reg.rows[i]
-		g.AddRow(r.weight.regression*w.weight(r.values, r.scale), w.x, w.y)
+		gram.AddRow(r.weight.regression*w.weight(r.values, r.scale), w.x, w.y)
 	}
 	for i, load := range r.loads {
 		for k := range r.rows[i] {
 			w := &r.rows[i][k]
 			weight, measured := r.weightOf(w, load)
 			if weight > 0 {
-				g.AddRow(weight, w.by, measured)
+				gram.AddRow(weight, w.by, measured)
 			}
 		}
 	}
-	return g
+	return gram
 }
 
 // moments returns the mean over recordings of the gradient, summed over its chunks,
@@ -294,22 +299,22 @@ func moments(draws [][][]float64, n int) (mean, covariance []float64) {
 	mean = make([]float64, n)
 	covariance = make([]float64, n*n)
 	count := float64(len(draws))
-	for c := range draws[0] {
+	for chunk := range draws[0] {
 		sum := make([]float64, n)
 		for _, d := range draws {
-			addTo(sum, d[c])
+			addTo(sum, d[chunk])
 		}
 		for k := range sum {
 			mean[k] += sum[k] / count
 		}
 		for _, d := range draws {
-			if d[c] == nil {
-				d[c] = make([]float64, n)
+			if d[chunk] == nil {
+				d[chunk] = make([]float64, n)
 			}
 			for k := range n {
-				by := (d[c][k] - sum[k]/count) / (count - 1)
+				deviation := (d[chunk][k] - sum[k]/count) / (count - 1)
 				for i := range n {
-					covariance[k*n+i] += by * (d[c][i] - sum[i]/count)
+					covariance[k*n+i] += deviation * (d[chunk][i] - sum[i]/count)
 				}
 			}
 		}
@@ -342,6 +347,7 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 	for k := range n {
 		known += 1 - ridge.Dot(bread[k*n:(k+1)*n], r.m.precision[k*n:(k+1)*n])
 	}
+	// Chunks count as recordings of their own (moments), so there are always about mostRepeats draws.
 	draws := float64(mostRepeats)
 	wider := (1 + 1/float64(count)) * (draws - 1) / math.Max(1, draws-2-known)
 	for k := range middle {

@@ -126,9 +126,10 @@ const (
 	farther   = 3
 )
 
-// unbiased returns the state of values, the answer corrected for the bias of the equations. It is from,
-// the answer without correction, if a search has changed that, or if the correction is rejected.
-func (l *learner) unbiased(from *state, values []float64, u *result.RequestScatter, unsearched bool) (*state, error) {
+// unbiased returns the state of values, which are the answer corrected for the bias of the equations.
+// It returns from, the answer without that correction, if a search has changed the answer since, or if
+// the correction is rejected.
+func (l *learner) unbiased(from *state, values []float64, scatter *result.RequestScatter, unsearched bool) (*state, error) {
 	if !unsearched {
 		return from, nil
 	}
@@ -137,7 +138,7 @@ func (l *learner) unbiased(from *state, values []float64, u *result.RequestScatt
 		return nil, err
 	}
 	took, answer := "bias taken off", next
-	if u.StepFrac > mostStep || next.objective > farther*from.objective+manyTwins*from.twins {
+	if scatter.StepFrac > mostStep || next.objective > farther*from.objective+manyTwins*from.twins {
 		took, answer = "bias not taken off", from
 	}
 	l.passes = append(l.passes, result.RequestPass{Name: took, Objective: next.objective})

@@ -1,5 +1,8 @@
 package requestfit
 
+// This file makes loads of a recorded run: one for each phase that was not saturated, with the
+// requests that a replay sends and the times that it is compared with.
+
 import (
 	"math"
 	"slices"
@@ -66,8 +69,8 @@ func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared *int
 	return slices.Clip(loads), findings
 }
 
-// verdictsOf returns which phases are saturated, by the run's spans, or by its clients' records if
-// it has no spans.
+// verdictsOf returns which phases of the run are saturated: by its spans, or by its clients' records
+// if it has no spans.
 func verdictsOf(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
 	if len(run.Requests) == 0 {
 		return validate.OfClients(run, dep)

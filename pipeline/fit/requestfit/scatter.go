@@ -1,5 +1,8 @@
 package requestfit
 
+// This file simulates recordings that vary at random as the real server does: it estimates how much
+// step times, the server's speed and clients' stamps scatter, and draws recordings with that scatter.
+
 import (
 	"math"
 	"math/rand/v2"
@@ -10,8 +13,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// record returns simulated recordings of what clients would measure of all loads. Every k is a
-// recording with random numbers of its own.
+// record returns the loads of recording k, with what clients would have measured of a server with the
+// candidate's coefficients and the random variation u. Every k has its own random numbers.
 func (r *repeats) record(k int, u result.RequestScatter) ([]*Load, error) {
 	out := make([]*Load, len(r.loads))
 	for i, load := range r.loads {
@@ -104,9 +107,12 @@ func (r *repeats) measureScatter(real *regression, probes int) error {
 	if err != nil {
 		return err
 	}
+	// A variance of step times adds to the squared errors of spans in proportion. The server's own
+	// follows from how much the probe's adds.
 	if gain := moved[rowSpan] - still[rowSpan]; gain > 0 {
 		r.scatter.StepFrac = math.Min(1, probeStep*math.Sqrt(math.Max(0, want[rowSpan]-still[rowSpan])/gain))
 	}
+	// What the scatter of step times does not explain is drift of the server, or outside the engine.
 	now, driftNow, err := r.simulateScatter(r.scatter, probes)
 	if err != nil {
 		return err
@@ -150,12 +156,12 @@ func (r *regression) scatter(values []float64) (squares [numRowKinds]float64, dr
 	spans := map[int][]float64{}
 	last := 0
 	for i := range r.rows {
-		w := &r.rows[i]
-		v := w.residual(values)
-		off[w.kind] = append(off[w.kind], v)
-		if w.kind == rowSpan {
-			spans[w.block] = append(spans[w.block], v)
-			last = max(last, w.block)
+		row := &r.rows[i]
+		residual := row.residual(values)
+		off[row.kind] = append(off[row.kind], residual)
+		if row.kind == rowSpan {
+			spans[row.block] = append(spans[row.block], residual)
+			last = max(last, row.block)
 		}
 	}
 	for k := range off {
@@ -176,8 +182,8 @@ func (r *regression) scatter(values []float64) (squares [numRowKinds]float64, dr
 		}
 	}
 	all := stat.Mean(means)
-	for _, m := range means {
-		drift += (m - all) * (m - all) / math.Max(1, float64(len(means)-1))
+	for _, mean := range means {
+		drift += (mean - all) * (mean - all) / math.Max(1, float64(len(means)-1))
 	}
 	return squares, drift
 }

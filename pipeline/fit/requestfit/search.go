@@ -1,5 +1,8 @@
 package requestfit
 
+// This file searches along the learned directions without derivatives after Gauss-Newton has ended:
+// Nelder-Mead, CMA-ES or SPSA. Derivatives do not show that a schedule changes abruptly.
+
 import (
 	"math"
 	"math/rand/v2"
@@ -23,6 +26,8 @@ func (l *learner) search(from *state, e evidence) (*state, error) {
 	}
 	best := slices.Clone(from.values)
 	least, limit := from.objective, l.calls+l.Calls
+	// The objective at z standard errors along the directions. It remembers the best candidate, so
+	// that the method's own answer is not needed; without budget it is infinite.
 	f := func(z []float64) float64 {
 		if l.calls >= limit || l.isSpent() || err != nil {
 			return math.Inf(1)
@@ -125,8 +130,10 @@ func (l *learner) spsa(f func([]float64) float64, n int) {
 	z := make([]float64, n)
 	steps := l.Calls / 2
 	for k := 1; k <= steps; k++ {
+		// Gains of the step and of the perturbation.
 		a := 0.5 / math.Pow(float64(k)+0.1*float64(steps), 0.602)
 		c := math.Max(0.01, 0.3/math.Pow(float64(k), 0.101))
+		// All coordinates are perturbed at once, each to a random side.
 		sign := make([]float64, n)
 		up, down := slices.Clone(z), slices.Clone(z)
 		for j := range sign {
