@@ -1,5 +1,8 @@
 package fit
 
+// This file computes how far the recordings behind a fit reach: the largest load and the longest
+// requests. Later commands warn when a prediction is asked for beyond that (spec#covered-region).
+
 import (
 	"slices"
 
@@ -65,19 +68,19 @@ func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 	return c
 }
 
-// busiest returns the rate in requests/s over the `burst` gaps between arrivals, given in
-// ns and ascending, that took the least time; nil with fewer.
+// busiest returns the rate, in requests/s, of the `burst` consecutive gaps between arrivals that took
+// the least time; nil if there are fewer. arrivals are in ns, ascending.
 func busiest(arrivals []int64) *float64 {
-	best := int64(0)
+	shortestNs := int64(0)
 	for i := burst; i < len(arrivals); i++ {
-		if took := arrivals[i] - arrivals[i-burst]; took > 0 && (best == 0 || took < best) {
-			best = took
+		if spanNs := arrivals[i] - arrivals[i-burst]; spanNs > 0 && (shortestNs == 0 || spanNs < shortestNs) {
+			shortestNs = spanNs
 		}
 	}
-	if best == 0 {
+	if shortestNs == 0 {
 		return nil
 	}
-	return result.OrNull(burst / (float64(best) / 1e9))
+	return result.OrNull(burst / (float64(shortestNs) / 1e9))
 }
 
 // Cover returns the smallest region that contains both; either may be nil.

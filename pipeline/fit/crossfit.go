@@ -65,7 +65,8 @@ func (f *fitter) crossFit(ctx context.Context, step *Solved, delays alphaFits) e
 	return nil
 }
 
-// fitWithout returns the fit without one block; nil where too few rows are left.
+// fitWithout returns the fit without one block of time; nil if too few rows are left. gamma and lambda
+// are chosen again, forms and limits are those of the published fit.
 func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
 	s := &Solved{Pool: c.without(c.step.Pool, block), Terms: c.step.Terms, Opt: c.step.Opt}
 	s.Opt.SkipNested = true
@@ -83,6 +84,7 @@ func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
 	if err := s.SolveAt(sel, gamma, false); err != nil {
 		return nil, err
 	}
+	// Deployments also scales the predictions of s; the document needs only the factors.
 	var described result.Model
 	Deployments(s, c.namesOf(s, (*deploy.Deployment).Label), &described)
 	out := &result.CrossFit{

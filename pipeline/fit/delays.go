@@ -1,5 +1,9 @@
 package fit
 
+// This file fits the delays outside the steps, the alpha targets: overhead before the queue,
+// admission, queueing delay, and egress after the engine. Each is a linear model with its own penalty;
+// the overhead is known only within intervals (overhead.go).
+
 import (
 	"context"
 	"fmt"
@@ -48,8 +52,8 @@ func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {
 	return out, nil
 }
 
-// selectAlpha returns that of one target. The overhead is known only within intervals and has a
-// selection of its own (spec#interval-fit).
+// selectAlpha makes the rows of one target and scores its penalties at every gamma. The overhead is
+// known only within intervals and has a selection of its own (spec#interval-fit).
 func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a := &alphaFit{target: target}
 	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Alpha[target] })
@@ -92,12 +96,12 @@ func epsOf(target string) float64 {
 	return EpsAlphaUs
 }
 
-// waitLambdas is the penalty grid of the targets that contain a wait. With larger penalties the
-// slots of the queue, which few rows need, shrink to nothing: of the demo's waits 0.1 predicts a
-// fifth too little and 1 less than half (docs/decisions/0008).
+// waitLambdas is the penalty grid of the targets that contain a queueing delay. With larger penalties
+// the terms of the queue, which few rows need, shrink to nothing: on the demo's delays a lambda of 0.1
+// predicts a fifth too little and 1 less than half (docs/decisions/0008).
 var waitLambdas = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3}
 
-// waitOptions sets what the fit of admission and queue has in place of the step time's
+// waitOptions sets the options of ridge that differ for targets that contain a queueing delay
 // (spec#delay-weights).
 func waitOptions(o *ridge.Options) {
 	o.Proportional = true
@@ -166,8 +170,8 @@ func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	}
 }
 
-// meanDelays returns the means of the delay over the training rows of each regime. Their intervals hold
-// the published mean, as those of coefficients do.
+// meanDelays returns the mean delay over the training rows of each regime, measured and predicted. The
+// intervals are widened to include the published mean, as those of coefficients are.
 func (a *alphaFit) meanDelays() []result.MeanDelay {
 	s := a.s
 	var out []result.MeanDelay
@@ -246,10 +250,10 @@ func clipped(pred []float64) []float64 {
 	return pred
 }
 
-// waitsOn fits every deployment of a pooled fit again on its own rows, penalised toward the multiple
-// of the common coefficients that has its delays right in the sum (spec#delay-weights). A queue
-// drains at the pace of the steps, which differs from one deployment to the next, and no feature of
-// the queue's length has a time scale.
+// waitsOn fits every deployment of a pooled fit again on its own rows. The penalty pulls to a multiple
+// of the common coefficients, the one at which the deployment's delays have the right sum
+// (spec#delay-weights). A queue drains at the pace of the steps, which differs between deployments,
+// and no feature of the queue's length has a time scale.
 func (f *fitter) waitsOn(a *alphaFit) error {
 	s := a.s
 	names := f.namesOf(s, (*deploy.Deployment).Label)
@@ -272,8 +276,8 @@ func (f *fitter) waitsOn(a *alphaFit) error {
 	return nil
 }
 
-// waitsOf returns the coefficients of a fit to the training rows of one deployment. If they are too
-// few for the folds, they are the common ones.
+// waitsOf returns the coefficients of a queueing delay fitted to the training rows of one deployment:
+// the common ones if the rows are too few for folds.
 func (a *alphaFit) waitsOf(label string, names []string) (*result.DeploymentCoefficients, error) {
 	s := a.s
 	mine := rowsWhere(s.Train.Config, func(c int32) bool { return names[c] == label })
@@ -287,6 +291,7 @@ func (a *alphaFit) waitsOf(label string, names []string) (*result.DeploymentCoef
 		measured += d.Y[i]
 		predicted += pred
 	}
+	// The prior is the common fit, scaled to the deployment's sum of delays.
 	o := s.Opt
 	o.Objective = ridge.Within
 	if predicted > 0 {

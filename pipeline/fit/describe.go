@@ -1,5 +1,8 @@
 package fit
 
+// This file describes a solved model as fit.json has it: coefficients with intervals and
+// identifiability, numbers of rows, and the warnings about them.
+
 import (
 	"math"
 	"slices"
@@ -145,6 +148,8 @@ func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *r
 		}
 		if e.Conf != nil {
 			interval := e.Conf.Terms[j]
+			// A term that is nearly always 0 can have an interval of any width. It is cut where the term alone
+			// would be twice the longest target.
 			most := mostOfLongest * e.Longest / e.Hi[j]
 			if most > 0 && !math.IsInf(most, 1) {
 				interval.Lo = max(-most, min(interval.Lo, most))
@@ -229,8 +234,9 @@ func DiagnoseRows(s *Solved, workers int) ridge.Diagnosis {
 	return DiagnoseGram(ridge.OfRows(s.Train, s.Weights, nil, workers), s.Fit)
 }
 
-// DiagnoseGram returns diagnostics of a Gram (the sums of products of its rows) at a fit made with
-// other weights or without scales.
+// DiagnoseGram returns diagnostics of a Gram matrix (sums of products of rows) at a fit. Scales are
+// those of the Gram matrix, because the fit may have used other weights or, in the frozen recipe, no
+// scales.
 func DiagnoseGram(g *ridge.Gram, fit ridge.Fit) ridge.Diagnosis {
 	if fit.Scale == nil {
 		fit.Scale, fit.YBar = g.Scale()

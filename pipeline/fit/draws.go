@@ -1,5 +1,8 @@
 package fit
 
+// This file draws batches at random within an engine's limits, evenly over regimes and sizes. Models
+// are fitted to the predictions of such batches when there is no recording.
+
 import (
 	"math"
 	"math/rand/v2"
@@ -30,8 +33,8 @@ type Draws struct {
 	step, at []float64
 }
 
-// NewDraws returns the start of a sequence of random batches in d dimensions; the same seed gives
-// the same ones.
+// NewDraws returns the start of a sequence of points in d dimensions; the same seed gives the same
+// points.
 func NewDraws(d int, seed uint64) *Draws {
 	g := 1.5
 	for range 60 { // g^(d+1) = g + 1

@@ -1,5 +1,8 @@
 package fit
 
+// This file computes the errors of a solved model: on the hold-out by run and regime, over time, and
+// as quantiles of measured/predicted.
+
 import (
 	"math"
 	"slices"

@@ -1,5 +1,8 @@
 package fit
 
+// This file proposes further experiments: it makes the rows that candidate runs would give and ranks
+// them by how much they would shrink the intervals of a fit (D-optimality, ridge.Gram.Propose).
+
 import (
 	"fmt"
 	"math"
@@ -16,9 +19,9 @@ import (
 const maxExperiments = 12
 
 // experiments returns candidate experiments ranked by D-optimality: by how much their rows increase
-// the log determinant of the training rows' information matrix, both with relative weights. Each
-// experiment names the term whose interval it shrinks most. Every term that no experiment names so
-// is listed with the experiment that is best for it.
+// the log determinant of the training rows' information matrix, both with relative weights. Each names
+// the term whose interval it shrinks most; further experiments follow for terms that none of these
+// names.
 func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment {
 	s := st.Model
 	list := candidates(st)
@@ -48,6 +51,7 @@ func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment 
 			add(p, best)
 		}
 	}
+	// Terms that are the best of no experiment get the one that is best for them.
 	for j := range terms {
 		if !named[j] {
 			if p := bestFor(ranked, j); p != nil {
@@ -209,6 +213,7 @@ func variants(base deploy.Deployment) []variant {
 		}
 		return out
 	}
+	// A model with unlike layers can only be cut; its sizes are those of each layer.
 	if m.Layered != nil {
 		half := *m.Layered
 		half.Layers = half.Layers[:max(1, m.NumLayers/2)]

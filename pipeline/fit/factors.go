@@ -1,5 +1,8 @@
 package fit
 
+// This file finds the factors by which the step times of single deployments, configurations and
+// devices differ from the common coefficients (docs/decisions/0009, spec#factors).
+
 import (
 	"math"
 	"slices"
@@ -28,8 +31,8 @@ func Deployments(s *Solved, label []string, out *result.Model) {
 	poolFactors(s, label, byRun, logs, out)
 }
 
-// logsOfTotals returns, for each run, the logarithms of the factors by which predictions have to be
-// multiplied so that their sums equal the measured ones.
+// logsOfTotals returns, for each run, the logarithms of its two factors (runTotals.factors), which
+// make the sums of predictions equal the measured ones.
 func logsOfTotals(byRun []runTotals) [][2]float64 {
 	logs := make([][2]float64, len(byRun))
 	for r := range byRun {
@@ -47,6 +50,7 @@ func poolFactors(s *Solved, label []string, byRun []runTotals, ofRuns [][2]float
 	configs := newGroups(byRun, func(t *runTotals) string { return s.Pool.Configs[t.config] })
 	ofDeployment := make([][2]float64, len(deployments.names))
 	ofConfig := make([][2]float64, len(configs.names))
+	// k is 0 for the factor of all terms, 1 for that of prompt work.
 	for k := range 2 {
 		logs := make([]float64, len(byRun))
 		for r := range byRun {
@@ -54,8 +58,8 @@ func poolFactors(s *Solved, label []string, byRun []runTotals, ofRuns [][2]float
 				logs[r] = ofRuns[r][k]
 			}
 		}
-		spread := deployments.variance(logs)
-		around := deployments.pool(logs, spread)
+		variance := deployments.variance(logs)
+		around := deployments.pool(logs, variance)
 		for r, g := range deployments.of {
 			if g >= 0 {
 				logs[r] -= around[g]
@@ -64,7 +68,7 @@ func poolFactors(s *Solved, label []string, byRun []runTotals, ofRuns [][2]float
 		for g, v := range around {
 			ofDeployment[g][k] = v
 		}
-		for g, v := range configs.pool(logs, spread) {
+		for g, v := range configs.pool(logs, variance) {
 			ofConfig[g][k] = v + around[deployments.of[configs.members[g][0]]]
 		}
 	}
@@ -150,23 +154,23 @@ func (g *groups) variance(v []float64) float64 {
 	return math.Pi / 2 * mean * mean * float64(n) / float64(freedom) // pi/2: variance over squared mean distance of a normal distribution
 }
 
-// pool returns the median of every group, shrunk towards 0 (random effects): spread/n, the variance of
-// the median of n runs, is compared with the variance between the medians beyond that. With a
-// spread of 0, or one group, medians are not shrunk. Medians, because one recording made while the
-// machine was slow must not decide.
+// pool returns the median of every group, shrunk towards 0 as random effects are: the variance of the
+// median of n runs, spread/n, is compared with the variance between the medians beyond that. With a
+// spread of 0, or one group, medians are not shrunk. Medians are used so that one recording made while
+// the machine was slow does not decide.
 func (g *groups) pool(v []float64, spread float64) []float64 {
 	out := make([]float64, len(g.names))
-	var between float64
+	var betweenVariance float64
 	for k := range g.names {
 		out[k] = stat.Median(g.values(v, k))
-		between += (out[k]*out[k] - spread/float64(len(g.members[k]))) / float64(len(g.names))
+		betweenVariance += (out[k]*out[k] - spread/float64(len(g.members[k]))) / float64(len(g.names))
 	}
 	if spread == 0 || len(g.names) == 1 {
 		return out
 	}
-	between = math.Max(0, between)
+	betweenVariance = math.Max(0, betweenVariance)
 	for k := range out {
-		out[k] *= between / (between + spread/float64(len(g.members[k])))
+		out[k] *= betweenVariance / (betweenVariance + spread/float64(len(g.members[k])))
 	}
 	return out
 }
@@ -268,10 +272,13 @@ func splitPrompt(s *Solved, x []float64) (rest, prompt float64) {
 	return rest, prompt
 }
 
-// factors returns the run's measured times relative to the predicted ones: `all` applies to every term,
-// `more` to prompt work on top of it. They make the predicted times of the decode steps, and those
-// of the steps with prompts, each add up to the measured ones. If the run does not determine both,
-// `more` is 1 and `all` makes the total right.
+// factors returns the run's measured times relative to the predicted ones: `all` applies to every
+// term, `more` to prompt work on top of it. They solve two equations: the predicted times of the
+// decode steps, and those of the steps with prompts, each add up to the measured ones,
+//
+//	all*rest[k] + all*more*prompt[k] = y[k]   for k = 0 and 1.
+//
+// If the run does not determine both, `more` is 1 and `all` makes the total right.
 func (t *runTotals) factors() (all, more float64) {
 	if det := t.rest[0]*t.prompt[1] - t.rest[1]*t.prompt[0]; det > 0 {
 		all = (t.y[0]*t.prompt[1] - t.y[1]*t.prompt[0]) / det
@@ -331,7 +338,7 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 	return out
 }
 
-// OfDevice returns the factor of a device; 1 if it has none.
+// OfDevice returns the factor of a device, 1 if the list does not have the device.
 func OfDevice(factors []result.HardwareFactor, hardware string) float64 {
 	for _, h := range factors {
 		if h.Hardware == hardware {
@@ -353,8 +360,8 @@ func Scaled(pred []float64, factor float64) []float64 {
 // hardwareName returns the name of the deployment's device.
 func hardwareName(d *deploy.Deployment) string { return d.Hardware.Name }
 
-// ScaleBy multiplies the coefficients of every configuration by its factors and
-// predicts again.
+// ScaleBy multiplies the coefficients of every configuration by its factors, and predicts all rows
+// again with them.
 func (s *Solved) ScaleBy(factors []result.DeploymentFactor) {
 	s.on = make([][]float64, len(s.Pool.Configs))
 	for c, key := range s.Pool.Configs {

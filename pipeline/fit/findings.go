@@ -1,5 +1,7 @@
 package fit
 
+// This file has the checks that turn properties of a fit into warnings, with the codes of package fit.
+
 import (
 	"math"
 

@@ -1,5 +1,8 @@
 package fit
 
+// This file chooses the form of the step-time model by cross-validation: which terms it has and which
+// limits its coefficients have (spec#forms).
+
 import (
 	"math"
 	"slices"

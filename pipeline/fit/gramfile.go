@@ -1,5 +1,8 @@
 package fit
 
+// This file writes the sums of a run's rows to a Gram file (fit --save-gram), and joins such files. A
+// fit from them (gramfit.go) needs no recording.
+
 import (
 	"context"
 	"encoding/json"
@@ -116,8 +119,8 @@ func gramsOf(src Source, o Options) (ridge.File, error) {
 	return f, err
 }
 
-// lagTables returns the cleaned rows of one run at one lag, a table for each gamma. A run that is
-// excluded has none.
+// lagTables returns the cleaned rows of one run at one lag, a table for each gamma. A run that the fit
+// excludes has none.
 func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Options) ([]*rows.Table, error) {
 	t, err := steps.Beta(space, rows.Options{Target: o.BetaTarget, Lag: lag, Gammas: features.Gammas(), Split: o.Split,
 		Saturated: p.Spans, Preempting: true})

@@ -1,5 +1,8 @@
 package fit
 
+// This file fits the step time to Gram files, the sums over rows that gramfile.go wrote, without the
+// rows themselves.
+
 import (
 	"context"
 	"encoding/json"
@@ -176,6 +179,8 @@ func (g *gramFit) fitStepTime() error {
 	g.out.Beta.Warnings = append(g.out.Beta.Warnings, limitFindings(g.terms, g.opt.Upper, fit.Beta)...)
 	j := slices.IndexFunc(g.terms, func(t Term) bool { return t.Name == preemptionTerm })
 	noteGamma(g.gammas, gamma, within, j, &g.out.Beta)
+	// The interval of the preemption term includes those at every gamma that is as good
+	// (spec#gamma-choice).
 	for _, v := range within {
 		c := &g.out.Beta.Coefficients[j]
 		if v == gamma || c.CI95 == nil {
@@ -237,14 +242,14 @@ func (g *gramFit) termEvidence(gamma int, total *ridge.Gram, fit ridge.Fit) *ter
 	for _, label := range g.configs {
 		shares = append(shares, g.withinVariation(g.file.Configs[label]))
 	}
-	e := &termEvidence{
+	evidence := &termEvidence{
 		Tags:  ridge.Identify(shares),
 		Diag:  DiagnoseGram(total, fit),
 		Share: make([]float64, len(g.terms)),
 	}
-	e.Conf = new(ridge.Blocks(g.cellsAt(gamma, false).Blocks(g.opt.MinCellRows), e.Tags, g.opt))
-	for j := range e.Share {
-		e.Share[j] = math.NaN()
+	evidence.Conf = new(ridge.Blocks(g.cellsAt(gamma, false).Blocks(g.opt.MinCellRows), evidence.Tags, g.opt))
+	for j := range evidence.Share {
+		evidence.Share[j] = math.NaN()
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for _, r := range g.runs {
 			if f := r.Lags[r.Lag.Lag]; r.Reason == "" && j < len(f.Min) && j < len(f.Max) {
@@ -255,10 +260,10 @@ func (g *gramFit) termEvidence(gamma int, total *ridge.Gram, fit ridge.Fit) *ter
 		if lo > hi {
 			lo, hi = 0, 0
 		}
-		e.Lo = append(e.Lo, lo)
-		e.Hi = append(e.Hi, hi)
+		evidence.Lo = append(evidence.Lo, lo)
+		evidence.Hi = append(evidence.Hi, hi)
 	}
-	return e
+	return evidence
 }
 
 // withinVariation returns the largest v_j over the runs of a configuration (spec#identified):

@@ -76,7 +76,8 @@ func (it *Iteration) predict(t *rows.Table) {
 	}
 }
 
-// floorsOf returns the lower bounds of Iteration.FloorUs.
+// floorsOf returns the lower bounds of Iteration.FloorUs: the hardware's time of the weights for a
+// step with one sampled token, of the linear layers for one token, and of reading one token of KV.
 func floorsOf(space *features.Space) [3]float64 {
 	token := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1})
 	one := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1})

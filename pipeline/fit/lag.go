@@ -1,5 +1,9 @@
 package fit
 
+// This file measures the lag of a run: how many steps lie between the call of schedule() that planned
+// a batch and the batch's execution (spec#lag). Where it cannot be measured, it is 1 with asynchronous
+// scheduling, else 0.
+
 import (
 	"errors"
 	"math"
@@ -37,6 +41,8 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 	if err != nil {
 		return err
 	}
+	// Each lag assigns the intervals between steps to other batches. At the right one prompt steps are
+	// predicted best.
 	errs := make([]float64, MaxLags)
 	for lag := range errs {
 		train, test, err := e.At(lag)

@@ -1,5 +1,9 @@
 package fit
 
+// This file makes the coefficients of a deployment from the kernel tables of package library: the
+// terms are fitted to the time of the kernels in drawn batches, and a covariance states how far off
+// that can be. It is the prior of fits and, without a recording, the coefficient set of predictions.
+
 import (
 	"fmt"
 	"math"
@@ -107,7 +111,7 @@ func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error
 	}
 	s.data.P = len(space.BetaFeatures())
 	learned := library.Learned()
-	price := step.NewPricer()
+	pricer := step.NewPricer()
 	theta := learned.On(d.Hardware.Name)
 	place := sourcesOf(step)
 	var others []*library.Pricer
@@ -122,32 +126,34 @@ func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error
 		s.sources[k] = make([]float64, libraryBatches)
 	}
 	q := NewDraws(5, 1)
-	x := make([]float64, s.data.P)
+	row := make([]float64, s.data.P)
 	buf := []trace.Chunk(nil)
-	var y [library.NumStep]float64
+	var parts [library.NumStep]float64
 	for i := range libraryBatches {
 		regime := int32(i) % NumRegimes
 		buf = Within(q.Batch(regime, buf), &d.Engine)
-		if _, err := space.Beta(new(space.Sum(buf)), x); err != nil {
+		if _, err := space.Beta(new(space.Sum(buf)), row); err != nil {
 			return nil, err
 		}
 		batch := library.BatchOf(buf)
-		price.Features(&batch, &theta, &y)
-		s.data.X = append(s.data.X, x...)
-		s.data.Y = append(s.data.Y, ridge.Dot(theta[:], y[:]))
+		pricer.Features(&batch, &theta, &parts)
+		s.data.X = append(s.data.X, row...)
+		s.data.Y = append(s.data.Y, ridge.Dot(theta[:], parts[:]))
 		s.data.Config = append(s.data.Config, 0)
 		s.data.Regime = append(s.data.Regime, regime)
 		s.fitted = append(s.fitted, int32(i))
-		for k := range y {
+		// One standard error of each source: of the corrections, of each operator's table, and of the
+		// distribution of tokens over experts.
+		for k := range parts {
 			_, se := learned.Value(k, d.Hardware.Name)
-			s.sources[k][i] = se * y[k]
+			s.sources[k][i] = se * parts[k]
 		}
 		for k, us := range step.Us(&batch) {
 			s.sources[place[k]][i] += tableSD[step.Operators[k].Reached] * us
 		}
 		for k, other := range others {
 			// Terms are not negative, so that more and less are projected apart.
-			more := other.Parts(&batch)[library.Experts] - price.Parts(&batch)[library.Experts]
+			more := other.Parts(&batch)[library.Experts] - pricer.Parts(&batch)[library.Experts]
 			s.sources[n+2*k][i] = max(0, more)
 			s.sources[n+2*k+1][i] = max(0, -more)
 		}
@@ -222,8 +228,9 @@ func (s *kernelSums) fit() ([]float64, error) {
 		}
 		missed := s.medianErrors(beta, s.fitted)
 		mean := max(leastOff, stat.Mean(missed))
-		for r, m := range missed {
-			next := factor[r] * math.Pow(m/mean, 0.3)
+		// A regime whose errors are larger than the mean gains weight, so that none is given up.
+		for r, regimeError := range missed {
+			next := factor[r] * math.Pow(regimeError/mean, 0.3)
 			factor[r] = min(mostRegime, max(1./mostRegime, next))
 		}
 		for _, i := range s.fitted {
@@ -242,51 +249,54 @@ func (s *kernelSums) relativeError(beta []float64, i int32) float64 {
 // times exactly. A direction that no batch determines keeps the uncertainty it has without a
 // library.
 func (s *kernelSums) covariance(beta []float64, family float64) ([][]float64, error) {
-	p := s.data.P
-	a := make([]float64, p*p)
-	sd := make([]float64, p)
+	terms := s.data.P
+	information := make([]float64, terms*terms)
+	sd := make([]float64, terms)
 	missed := s.medianErrors(beta, s.judging)
+	// Information of the batches: how exactly the terms can represent the times.
 	for _, i := range s.fitted {
-		x := s.data.Row(int(i))
-		e := missed[s.data.Regime[i]] * s.data.Y[i]
-		w := regimeRows * float64(NumRegimes) / float64(len(s.fitted)) / (e * e)
-		for k := range a {
-			a[k] += w * x[k/p] * x[k%p]
+		row := s.data.Row(int(i))
+		errorUs := missed[s.data.Regime[i]] * s.data.Y[i]
+		weight := regimeRows * float64(NumRegimes) / float64(len(s.fitted)) / (errorUs * errorUs)
+		for k := range information {
+			information[k] += weight * row[k/terms] * row[k%terms]
 		}
 	}
 	for j, f := range features.BetaFeatures(s.version) {
+		// A term that no batch determines keeps the wide prior of a fit without a library.
 		open := float64(unknownUsSD)
 		if f.IsTime() {
 			open = unknownTimeSD
 		}
-		if a[j*p+j] > 0 {
-			a[j*p+j] += 1 / (open * open)
-			sd[j] = 1 / math.Sqrt(a[j*p+j])
+		if information[j*terms+j] > 0 {
+			information[j*terms+j] += 1 / (open * open)
+			sd[j] = 1 / math.Sqrt(information[j*terms+j])
 		}
 	}
-	for j := range p {
-		for k := range p {
-			a[j*p+k] *= sd[j] * sd[k]
+	for j := range terms {
+		for k := range terms {
+			information[j*terms+k] *= sd[j] * sd[k]
 		}
 		if sd[j] == 0 { // no batch has the term
-			a[j*p+j] = 1
+			information[j*terms+j] = 1
 		}
 	}
-	inverse := stat.Inverse(a, p)
-	out := make([][]float64, p)
+	inverse := stat.Inverse(information, terms)
+	out := make([][]float64, terms)
 	for j := range out {
-		out[j] = make([]float64, p)
-		for k := range p {
-			out[j][k] = sd[j]*sd[k]*inverse[j*p+k] + family*family*beta[j]*beta[k]
+		out[j] = make([]float64, terms)
+		for k := range terms {
+			out[j][k] = sd[j]*sd[k]*inverse[j*terms+k] + family*family*beta[j]*beta[k]
 		}
 	}
+	// Each source of uncertainty moves the terms along one direction, independently of the others.
 	for _, us := range s.sources {
 		b, err := s.project(us, 0)
 		if err != nil {
 			return nil, err
 		}
-		for j := range p {
-			for k := range p {
+		for j := range terms {
+			for k := range terms {
 				out[j][k] += b[j] * b[k]
 			}
 		}

@@ -1,5 +1,8 @@
 package fit
 
+// This file cross-validates over configurations: each is predicted by a fit of the others (leave one
+// configuration out, "loco").
+
 import (
 	"math"
 	"slices"
@@ -124,7 +127,8 @@ func (f *fitter) frozenLoco(s *Solved) []float64 {
 	return out
 }
 
-// trainErrors returns those of predictions of the training rows of configuration c.
+// trainErrors returns the errors of predictions on the training rows of configuration c, also those of
+// the best constant step time.
 func trainErrors(s *Solved, pred []float64, c int32) stat.Errors {
 	scored := stat.Rows{Y: s.Train.Y, Pred: pred, Steps: s.Train.Steps}
 	in := func(i int) bool { return s.Train.Config[i] == c }

@@ -1,5 +1,7 @@
 package fit
 
+// This file makes the coefficient set of a fit, the content of coefficients.yaml.
+
 import (
 	"cmp"
 	"fmt"

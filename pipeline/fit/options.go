@@ -1,5 +1,8 @@
 package fit
 
+// This file has the options of a fit, their defaults and their limits. flags.go makes command-line
+// flags of them.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,9 @@
 package fit
 
+// This file fits other parameterisations of the step time to the same rows, so that the report can
+// compare them: BLIS's black box and trained physics, the roofline, and the linear model of queueing
+// theory.
+
 import (
 	"context"
 	"fmt"
@@ -151,6 +155,8 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	if slices.Contains(f.o.Models, Roofline) {
 		roofline, noRoofline = f.roofline()
 	}
+	// The rows of the first model are no longer needed; those of the others take their place in
+	// memory.
 	f.release()
 	if err := f.prepareOthers(ctx); err != nil {
 		return err
@@ -242,33 +248,33 @@ func (f *fitter) roofline() (*result.Model, error) {
 	if f.o.Spec.Base() == features.V10 {
 		return nil, fmt.Errorf("the roofline reads 1.1 features")
 	}
-	p := f.beta
-	s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), PriorZero)}
-	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
-	s.Data = p.Data.With(f.gamma)
-	s.Train = s.Data.Subset(p.Train)
-	s.Fit.Beta = make([]float64, len(s.Terms))
+	pool := f.beta
+	solved := &Solved{Pool: pool, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(pool.Configs), PriorZero)}
+	solved.Opt = RidgeOptions(solved.Terms, EpsBetaUs, f.o)
+	solved.Data = pool.Data.With(f.gamma)
+	solved.Train = solved.Data.Subset(pool.Train)
+	solved.Fit.Beta = make([]float64, len(solved.Terms))
 	out := &result.Model{
-		Name: Roofline, SpecVersion: string(f.o.Spec), Target: f.o.BetaTarget, Rows: RowCounts(p.Tables),
+		Name: Roofline, SpecVersion: string(f.o.Spec), Target: f.o.BetaTarget, Rows: RowCounts(pool.Tables),
 		NullDirections: []string{}, Loco: []result.Loco{}, Grid: []result.GridPoint{}, BoundHits: []result.BoundHit{},
 		Warnings: []trace.Finding{},
 	}
-	out.Rows.Holdout = len(p.Hold)
-	for j, t := range s.Terms {
+	out.Rows.Holdout = len(pool.Hold)
+	for j, t := range solved.Terms {
 		if j < rooflineSlots && t.IsTime && t.Name != NominalTerm {
-			s.Fit.Beta[j] = RooflinePrior
+			solved.Fit.Beta[j] = RooflinePrior
 		}
 		out.Coefficients = append(out.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{
-			Name: t.Name, Value: s.Fit.Beta[j], Unit: t.Unit, Identified: coeff.PriorOnly,
+			Name: t.Name, Value: solved.Fit.Beta[j], Unit: t.Unit, Identified: coeff.PriorOnly,
 		}})
 	}
-	s.Pred = ridge.Predict(s.Data, s.Fit.Beta)
-	s.Judge(out, false, f.o.Workers)
-	for c, key := range p.Configs {
+	solved.Pred = ridge.Predict(solved.Data, solved.Fit.Beta)
+	solved.Judge(out, false, f.o.Workers)
+	for c, key := range pool.Configs {
 		var pred, y float64
-		for i, k := range s.Data.Config {
+		for i, k := range solved.Data.Config {
 			if k == int32(c) {
-				pred, y = pred+s.Pred[i], y+s.Data.Y[i]
+				pred, y = pred+solved.Pred[i], y+solved.Data.Y[i]
 			}
 		}
 		out.Utilisation = append(out.Utilisation, result.Utilisation{Config: key, Share: pred / y})

@@ -1,5 +1,9 @@
 package fit
 
+// This file fits the overhead, the time that the API server takes before a request is queued. It is
+// known only within intervals, because vLLM stamps QUEUED between two steps only (spec#overhead,
+// spec#interval-fit).
+
 import (
 	"fmt"
 	"slices"
@@ -15,8 +19,8 @@ import (
 
 // Constants of the overhead's fit (docs/decisions/0012).
 const (
-	// overheadSpreadUs is the largest scale of the logistic scatter of overheads
-	// about their prediction: a tenth of the ybar of interval fits, a standard deviation of 0.18 ms.
+	// overheadSpreadUs is the largest scale of the logistic scatter of overheads about their prediction: a
+	// tenth of the ybar of interval fits, a standard deviation of 0.18 ms.
 	overheadSpreadUs = 100
 	// overheadApart is how far the overheads of deployments are expected to lie
 	// apart, as a share of the common prediction.
@@ -74,8 +78,8 @@ func (f *fitter) solveIntervals(a *alphaFit, gamma int, list []int32) error {
 	return f.overheadOn(a)
 }
 
-// nestOverhead repeats the selection at the chosen gamma with its nested
-// leave-one-out, which costs a fit for every pair of configurations.
+// nestOverhead repeats the selection at the chosen gamma with two configurations held out at a time,
+// which selectAlpha skipped because it costs a fit for every pair of configurations.
 func (f *fitter) nestOverhead(a *alphaFit) error {
 	s := a.s
 	if len(s.Pool.Configs) < 3 {
@@ -112,9 +116,9 @@ func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	}
 }
 
-// overheadOn fits every deployment of a pooled fit again on its own rows, penalised toward the best
-// multiple of the common coefficients (partial pooling). What an API server does before the engine
-// gets a request hardly depends on the engine, so that features of the step do not predict it from
+// overheadOn fits every deployment of a pooled fit again on its own rows. The penalty pulls to the
+// best multiple of the common coefficients (partial pooling). What an API server does before the
+// engine gets a request hardly depends on the engine, so features of the step do not predict it from
 // one model to another.
 func (f *fitter) overheadOn(a *alphaFit) error {
 	s := a.s
@@ -152,6 +156,9 @@ func (a *alphaFit) deployment(label string, names []string, common []float64) (*
 	b := a.bounds.Subset(mine)
 	o := s.Opt
 	o.Anchor = common
+	// The loss is 4 s^2 times a mean negative log likelihood, s the spread. The multiple m has a
+	// normal prior around 1 in the same unit: 4 s^2 (m - 1)^2/(2 overheadApart^2) over the number of
+	// rows.
 	o.AnchorTight = 2 * o.SpreadUs * o.SpreadUs / (overheadApart * overheadApart) / float64(len(mine))
 	o.Objective = ridge.Within
 	sels, err := d.SelectIntervals(b, o)

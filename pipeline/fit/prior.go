@@ -107,42 +107,42 @@ func priorFits(set *coeff.Set, v features.Version, terms int) bool {
 
 // apply puts the prior into the options of the model: terms that no set has get a wide prior, the
 // covariance is inverted, and lambda follows from the noise of the rows.
-func (l *libraryPrior) apply(s *Solved) error {
+func (prior *libraryPrior) apply(s *Solved) error {
 	p := len(s.Terms)
 	for j, t := range s.Terms {
-		if l.cov[j*p+j] > 0 {
+		if prior.cov[j*p+j] > 0 {
 			continue
 		}
 		sd := float64(unknownUsSD)
 		if t.IsTime {
 			sd = unknownTimeSD
 		}
-		l.cov[j*p+j] = sd * sd
+		prior.cov[j*p+j] = sd * sd
 	}
 	scaled := make([]float64, p*p)
 	sd := make([]float64, p)
 	for j := range sd {
-		sd[j] = math.Sqrt(l.cov[j*p+j])
+		sd[j] = math.Sqrt(prior.cov[j*p+j])
 	}
 	for j := range p {
 		for k := range p {
-			scaled[j*p+k] = l.cov[j*p+k] / (sd[j] * sd[k])
+			scaled[j*p+k] = prior.cov[j*p+k] / (sd[j] * sd[k])
 		}
 		scaled[j*p+j] += 1e-6 // models span fewer directions than there are terms
 	}
-	inv := stat.Inverse(scaled, p)
-	if inv == nil {
-		return trace.Errorf(rows.BadOption, "--prior %s: got a covariance that is not positive definite", l.name)
+	precision := stat.Inverse(scaled, p)
+	if precision == nil {
+		return trace.Errorf(rows.BadOption, "--prior %s: got a covariance that is not positive definite", prior.name)
 	}
 	for j := range p {
 		for k := range p {
-			inv[j*p+k] /= sd[j] * sd[k]
+			precision[j*p+k] /= sd[j] * sd[k]
 		}
 	}
-	s.Opt.Prior = l.mean
-	s.Opt.Precision = inv
+	s.Opt.Prior = prior.mean
+	s.Opt.Precision = precision
 	s.Opt.Posterior = true
-	lambda, err := s.Pool.TrainData().With(0).NoiseLambda(s.Opt, l.cov)
+	lambda, err := s.Pool.TrainData().With(0).NoiseLambda(s.Opt, prior.cov)
 	s.Opt.Lambdas = []float64{lambda}
 	return err
 }
@@ -150,22 +150,23 @@ func (l *libraryPrior) apply(s *Solved) error {
 // provenance sets for every term how much the data decide it, 1 - posterior variance over prior
 // variance, and warns of configurations whose data contradict the prior (spec#prior-contradicted).
 func (f *fitter) provenance(s *Solved, out *result.Model) {
-	l := f.prior
-	if l == nil {
+	prior := f.prior
+	if prior == nil {
 		return
 	}
 	p := len(s.Terms)
-	g := ridge.OfRows(s.Train, s.Weights, nil, f.o.Workers)
-	a := make([]float64, p*p)
-	for k := range a {
-		a[k] = g.G[k]/g.Q + s.Fit.Lambda*s.Opt.Precision[k]
+	gram := ridge.OfRows(s.Train, s.Weights, nil, f.o.Workers)
+	// lambda times the inverse of information is the posterior covariance (spec#posterior).
+	information := make([]float64, p*p)
+	for k := range information {
+		information[k] = gram.G[k]/gram.Q + s.Fit.Lambda*s.Opt.Precision[k]
 	}
-	post := stat.Inverse(a, p)
+	post := stat.Inverse(information, p)
 	for j := range out.Coefficients {
 		c := &out.Coefficients[j]
 		share := 0.0
 		if post != nil {
-			share = math.Min(1, math.Max(0, 1-s.Fit.Lambda*post[j*p+j]/l.cov[j*p+j]))
+			share = math.Min(1, math.Max(0, 1-s.Fit.Lambda*post[j*p+j]/prior.cov[j*p+j]))
 		}
 		c.PriorShare = result.OrNull(1 - share)
 		switch {
@@ -176,15 +177,15 @@ func (f *fitter) provenance(s *Solved, out *result.Model) {
 		default:
 			c.Evidence = fmt.Sprintf("data %.2f, prior %.2f", share, 1-share)
 		}
-		if c.Evidence != "data" && l.mean[j] > 0 {
+		if c.Evidence != "data" && prior.mean[j] > 0 {
 			c.NotLearned = false // the prior has information that the rows do not have
 		}
 	}
 	out.Warnings = append(out.Warnings, f.contradictions(s)...)
-	if t := s.Train.OffPrior(s.Fit, s.Opt, l.cov); t.Distance > t.Limit {
+	if distance := s.Train.OffPrior(s.Fit, s.Opt, prior.cov); distance.Distance > distance.Limit {
 		out.Warnings = append(out.Warnings, trace.Finding{
 			Code:    Implausible,
-			Message: report.ContradictsPrior(l.name, t.Directions, t.Distance, t.Limit),
+			Message: report.ContradictsPrior(prior.name, distance.Directions, distance.Distance, distance.Limit),
 		})
 	}
 }
@@ -195,7 +196,7 @@ const contradictionSD = 3
 // contradictions returns a finding for each configuration whose measured times differ from the
 // prior's, in the prior's standard errors.
 func (f *fitter) contradictions(s *Solved) []trace.Finding {
-	l, p := f.prior, len(s.Terms)
+	prior, p := f.prior, len(s.Terms)
 	var found []trace.Finding
 	for c, key := range s.Pool.Configs {
 		var logs, sds []float64
@@ -204,10 +205,10 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 				continue
 			}
 			x := s.Train.Row(i)
-			mean, variance := ridge.Dot(x, l.mean), 0.0
+			mean, variance := ridge.Dot(x, prior.mean), 0.0
 			for j, u := range x {
 				if u != 0 {
-					variance += u * ridge.Dot(x, l.cov[j*p:(j+1)*p])
+					variance += u * ridge.Dot(x, prior.cov[j*p:(j+1)*p])
 				}
 			}
 			if mean > 0 {
@@ -218,11 +219,11 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 		if len(logs) == 0 {
 			continue
 		}
-		off, sd := stat.Median(logs), stat.Median(sds)
-		if math.Abs(off) > contradictionSD*sd && math.Abs(off) > leastContradiction {
+		logRatio, sd := stat.Median(logs), stat.Median(sds)
+		if math.Abs(logRatio) > contradictionSD*sd && math.Abs(logRatio) > leastContradiction {
 			found = append(found, trace.Finding{
 				Code:    Implausible,
-				Message: report.UnlikePrior(key, f.hardwareOf(key), l.name, math.Exp(off), math.Abs(off)/sd),
+				Message: report.UnlikePrior(key, f.hardwareOf(key), prior.name, math.Exp(logRatio), math.Abs(logRatio)/sd),
 			})
 		}
 	}

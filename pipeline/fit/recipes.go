@@ -1,5 +1,7 @@
 package fit
 
+// This file decides whether a fit keeps the library's prior, by cross-validation (spec#recipe-choice).
+
 import (
 	"context"
 	"math"
@@ -27,20 +29,20 @@ func ChooseRecipe(ctx context.Context, sources []Source, o Options) (Options, []
 	plain.Spec = features.V11
 	candidates := []Options{o, plain}
 	var scores []result.RecipeScore
-	var parts [][]float64
+	var errorsOf [][]float64
 	for _, c := range candidates {
 		score, errs, err := scoreRecipe(ctx, sources, c)
 		if err != nil {
 			return o, nil, err
 		}
 		scores = append(scores, score)
-		parts = append(parts, errs)
+		errorsOf = append(errorsOf, errs)
 	}
-	gain := make([]float64, len(parts[0]))
+	gain := make([]float64, len(errorsOf[0]))
 	for k := range gain {
-		gain[k] = parts[0][k] - parts[1][k]
+		gain[k] = errorsOf[0][k] - errorsOf[1][k]
 	}
-	isLarge := stat.Mean(parts[0]) > mostFromPrior*mostFromPrior*stat.Mean(parts[1]) // scores are squares
+	isLarge := stat.Mean(errorsOf[0]) > mostFromPrior*mostFromPrior*stat.Mean(errorsOf[1]) // scores are squares
 	best := 0
 	if isLarge && stat.Mean(gain) > stat.StdErr(gain) {
 		best = 1

@@ -232,9 +232,9 @@ func (p *Run) makeTables(steps *rows.Steps, space *features.Space, o Options, ga
 	return nil
 }
 
-// makeTable10 makes the rows with 1.0 features for the comparison in
-// leave-one-configuration-out. With one configuration there is no such comparison, so
-// the rows are not made; whether they could be is reported all the same.
+// makeTable10 makes the rows with features of version 1.0, which the cross-validation over
+// configurations compares with. With one configuration there is no such comparison: the rows are not
+// made, and only a finding is added if they could not be.
 func (p *Run) makeTable10(steps *rows.Steps, o Options) {
 	var err error
 	if o.OneConfig {

@@ -1,5 +1,7 @@
 package fit
 
+// This file fits the step time (beta): it chooses penalty, form and gamma, and describes the solution.
+
 import (
 	"context"
 	"math"
@@ -114,10 +116,10 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	return out, nil
 }
 
-// driftOfForms returns the drift that all forms of the model see, each with its factors and without:
-// for each block of the hold-out the smallest bias of any of them. Only a bias that the model with the
-// smallest one has too can be the machine's. The other forms are solved only if the published model
-// has a bias to be explained.
+// driftOfForms returns the bias of each block of the hold-out that no form of the model avoids: the
+// smallest over all forms, with and without factors of deployments. A bias that another form does not
+// have is an error of the published form and does not show that the machine changed its speed. The
+// other forms are solved only if the published model has a large bias.
 func (f *fitter) driftOfForms(s *Solved, out *result.Model) ([]result.DriftBlock, error) {
 	drift := slices.Clone(out.Drift)
 	isLarge := func(d result.DriftBlock) bool { return math.Abs(d.Bias) > mostDriftBias }

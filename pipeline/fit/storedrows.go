@@ -1,5 +1,8 @@
 package fit
 
+// This file stores the rows of a run in a folder and reads them back, so that one process can make the
+// rows and another can fit them.
+
 import (
 	"errors"
 	"fmt"
