@@ -1,5 +1,8 @@
 package extract
 
+// This file moves tables that another process extracted into the output folder, for extractions of
+// several processes (Assemble).
+
 import (
 	"io"
 	"os"

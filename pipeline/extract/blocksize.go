@@ -1,5 +1,8 @@
 package extract
 
+// This file finds a block_size in run.yaml that contradicts the recording, from the KV blocks that
+// snapshots show of requests.
+
 import "github.com/blis-train/blis-train/trace"
 
 // blockSizes are the sizes of a KV block that vLLM's back ends accept, tokens.

@@ -1,5 +1,8 @@
 package extract
 
+// This file remembers in the output folder what was extracted from which inputs, so that a later call
+// does not parse unchanged inputs again.
+
 import (
 	"bytes"
 	"crypto/sha256"
@@ -94,6 +97,8 @@ func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
 	if e.Deployment != deploymentHash(run.Deployment) || !e.intact(o) {
 		return nil, set
 	}
+	// Equal stamps prove that nothing changed. Otherwise the hashes decide: a copied file has another
+	// time.
 	stamps := set.stamps()
 	if e.Stamps == nil || !slices.Equal(stamps, e.Stamps) {
 		if set.hashFiles() != nil || set.digest() != e.Digest {

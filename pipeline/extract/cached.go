@@ -1,5 +1,9 @@
 package extract
 
+// This file finds the cached tokens of client requests from an engine's log, where usage does not
+// state them: package pairing counts tokens to find the pass of the log in which each prompt ended,
+// and the counters of /metrics bound what was cached (spec#counted-hits).
+
 import (
 	"cmp"
 	"iter"
@@ -18,8 +22,8 @@ import (
 // findCached finds for each client request the pass of the log in which its prompt ended, and its
 // cached tokens, by counting (package pairing) and with the counters of /metrics
 // (spec#counted-hits).
-func (x *extraction) findCached(how source.Options) error {
-	answers, err := x.counters(how)
+func (x *extraction) findCached(streaming source.Options) error {
+	answers, err := x.counters(streaming)
 	if err != nil {
 		return err
 	}
@@ -38,6 +42,7 @@ func (x *extraction) findCached(how source.Options) error {
 				"--enable-prompt-tokens-details, with which its usage states them", why))
 		return nil
 	}
+	// Counters without a single hit prove that nothing was cached.
 	hasHits := len(answers) == 0 // without counters there may be hits
 	isSGLang := len(x.lives) > 0 && strings.HasPrefix(x.lives[0].Engine, trace.IterationSGLang)
 	for _, c := range answers {
@@ -63,6 +68,8 @@ func (x *extraction) findCached(how source.Options) error {
 	if err != nil || g == nil {
 		return err
 	}
+	// Some clients count prompt tokens without the chat template. If another count explains the log,
+	// the lengths are corrected and paired again.
 	lengths, recounted, err := pairing.Recount(x.obs, rules, len(x.lives), g.Paired, x.inLogOrder)
 	if err != nil {
 		return err
@@ -111,6 +118,7 @@ func (x *extraction) countCached() {
 		return
 	}
 	x.told = append(x.told, x.paired.Account(0))
+	// With several engines, each has an account of its own.
 	for i := range x.served {
 		x.told = append(x.told[:i], x.paired.Account(int64(i)+1))
 	}
@@ -155,11 +163,13 @@ func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err
 
 // inLogOrder calls add with the iterations of all engines in the order of the logs, merged by their
 // position in the file.
-func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error {
+func (x *extraction) inLogOrder(add func(engine int, iteration *trace.Iteration)) error {
 	place := map[string]int{}
 	for i, in := range slices.Concat(x.set.logs, x.set.passes) {
 		place[in.Name] = i
 	}
+	// Merge: heads has the next iteration of each engine; nil once its table is read to the end, and
+	// Line -1 when the next one still has to be read.
 	next := make([]func() (trace.Iteration, error, bool), len(x.lives))
 	heads := make([]*trace.Iteration, len(x.lives))
 	for i, l := range x.lives {
@@ -173,19 +183,19 @@ func (x *extraction) inLogOrder(add func(engine int, it *trace.Iteration)) error
 	}
 	for {
 		first := -1
-		for i, h := range heads {
-			if h != nil && h.Line < 0 { // the last iteration of this engine was used
-				it, err, ok := next[i]()
+		for i, head := range heads {
+			if head != nil && head.Line < 0 { // the last iteration of this engine was used
+				iteration, err, ok := next[i]()
 				if err != nil {
 					return err
 				}
-				h = nil
+				head = nil
 				if ok {
-					h = &it
+					head = &iteration
 				}
-				heads[i] = h
+				heads[i] = head
 			}
-			if h != nil && (first < 0 || comesBefore(h, heads[first])) {
+			if head != nil && (first < 0 || comesBefore(head, heads[first])) {
 				first = i
 			}
 		}

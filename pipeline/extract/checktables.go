@@ -1,5 +1,8 @@
 package extract
 
+// This file checks, before later stages use them, that the tables of an output folder are those that
+// its extract.json describes.
+
 import (
 	"fmt"
 	"path"
@@ -69,6 +72,7 @@ func checkTable(out string, run *result.ExtractRun, name string, owner map[strin
 	if was := owner[in.SHA256]; was != "" {
 		return nil, trace.Errorf(table.CodeDamaged, "%s: this is %s", file, was).WithHint(hint)
 	}
+	// Another program wrote the file. It is used if it has as many rows.
 	n, err := table.CountRows(file, name)
 	if err != nil {
 		return nil, err

@@ -1,5 +1,7 @@
 package extract
 
+// This file recognises what a file of a run folder contains from its beginning, whatever its name is.
+
 import (
 	"bufio"
 	"bytes"

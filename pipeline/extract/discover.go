@@ -1,5 +1,8 @@
 package extract
 
+// This file finds run folders: those with a run.yaml in the folders, globs and files of the command
+// line.
+
 import (
 	"cmp"
 	"fmt"

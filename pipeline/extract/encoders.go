@@ -1,5 +1,8 @@
 package extract
 
+// This file marks the client requests that ran while a multimodal encoder did. Its time is in theirs,
+// and replays do not model it (spec#encoder-passes).
+
 import (
 	"slices"
 
@@ -31,18 +34,19 @@ func (p *passTimes) addPass(it *trace.Iteration) {
 	p.encoders = append(p.encoders, encoders)
 }
 
-// sawEncoder reports whether an encoder ran while a request waited, computed its prompt or decoded. The
-// request waited for as many passes before that of its prompt as its TTFT has time for.
+// sawEncoder reports whether an encoder ran while a request waited, computed its prompt or decoded.
+// The pass in which its prompt ended is known; the wait before it is as many passes as fit into the
+// TTFT, and each output token after the first takes one pass.
 func (p *passTimes) sawEncoder(r *trace.ObservedRequest) bool {
-	at, ok := slices.BinarySearch(p.index, r.Iteration.V)
+	promptPass, ok := slices.BinarySearch(p.index, r.Iteration.V)
 	if !ok {
 		return true
 	}
-	from := at
-	for from > 0 && p.sumUs[at]-p.sumUs[from-1] < r.TTFTUs.V {
+	from := promptPass
+	for from > 0 && p.sumUs[promptPass]-p.sumUs[from-1] < r.TTFTUs.V {
 		from--
 	}
-	to := min(len(p.index)-1, at+int(max(1, r.OutputTokens.V))-1)
+	to := min(len(p.index)-1, promptPass+int(max(1, r.OutputTokens.V))-1)
 	before := 0
 	if from > 0 {
 		before = p.encoders[from-1]

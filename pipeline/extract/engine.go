@@ -1,5 +1,8 @@
 package extract
 
+// This file divides the step spans of a dump among engine runs, and the requests among these. An
+// engine run is one uninterrupted life of one engine process.
+
 import (
 	"cmp"
 	"math"
@@ -51,9 +54,9 @@ func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 		if latest == nil || e.lastOrder > latest.lastOrder {
 			latest = e
 		}
-		if f, ok := fitOf(e.stretches, p); ok && (best == nil || f.betterThan(bestFit)) {
+		if candidate, ok := fitOf(e.stretches, p); ok && (best == nil || candidate.betterThan(bestFit)) {
 			best = e
-			bestFit = f
+			bestFit = candidate
 		}
 	}
 	switch {
@@ -95,6 +98,7 @@ func (c *collector) partition(split bool) error {
 	if err := c.findBegins(); err != nil {
 		return err
 	}
+	// Only siblings that ran at the same time need the times of their steps to be told apart.
 	var byStep []stepTimes
 	if !disjoint {
 		var err error
@@ -103,11 +107,11 @@ func (c *collector) partition(split bool) error {
 		}
 	}
 	for i := range c.cores {
-		h, err := c.pack.coreHead(c.cores[i].row)
+		head, err := c.pack.coreHead(c.cores[i].row)
 		if err != nil {
 			return err
 		}
-		c.cores[i].engine = int32(c.engineOfCore(&h, disjoint, byStep))
+		c.cores[i].engine = int32(c.engineOfCore(&head, disjoint, byStep))
 	}
 	return nil
 }
@@ -134,29 +138,29 @@ func (c *collector) stepIndex() ([]stepTimes, error) {
 // that ran at its time, or the one that wrote at its place in the file. If several data-parallel
 // siblings wrote at the same time, it is the one whose recorded step contains the request's
 // SCHEDULED stamp.
-func (c *collector) engineOfCore(k *coreHead, disjoint bool, byStep []stepTimes) int {
-	same := c.siblings(k.Resource)
+func (c *collector) engineOfCore(head *coreHead, disjoint bool, byStep []stepTimes) int {
+	same := c.siblings(head.Resource)
 	if len(same) == 1 {
 		return same[0]
 	}
-	at := same[0]
+	engine := same[0]
 	switch {
-	case disjoint:
+	case disjoint: // the last engine run that had begun by the request's last event
 		for _, i := range same {
-			if c.engines[i].minNs <= k.LastNs {
-				at = i
+			if c.engines[i].minNs <= head.LastNs {
+				engine = i
 			}
 		}
-		return at
-	case c.inTurn(same):
+		return engine
+	case c.inTurn(same): // the last one that had begun at the request's place in the input
 		for _, i := range same[1:] {
-			if k.Order >= c.engines[i].begin {
-				at = i
+			if head.Order >= c.engines[i].begin {
+				engine = i
 			}
 		}
-		return at
+		return engine
 	}
-	return nearestStep(k, same, byStep)
+	return nearestStep(head, same, byStep)
 }
 
 // siblings returns the engine runs of one resource (process), or all if none is of that resource.
@@ -223,16 +227,16 @@ func (c *collector) findBegins() error {
 
 // nearestStep returns the engine run whose step of the request's first SCHEDULED event is nearest
 // in time to that event.
-func nearestStep(k *coreHead, same []int, byStep []stepTimes) int {
-	best, dist := same[0], int64(math.MaxInt64)
+func nearestStep(head *coreHead, same []int, byStep []stepTimes) int {
+	best, nearest := same[0], int64(math.MaxInt64)
 	for _, i := range same {
-		b, ok := byStep[i][k.SchedStep]
+		step, ok := byStep[i][head.SchedStep]
 		if !ok {
 			continue
 		}
-		d := max(0, b[0]-k.SchedNs, k.SchedNs-b[1])
-		if d < dist {
-			best, dist = i, d
+		distance := max(0, step[0]-head.SchedNs, head.SchedNs-step[1])
+		if distance < nearest {
+			best, nearest = i, distance
 		}
 	}
 	return best

@@ -46,7 +46,7 @@ type extraction struct {
 	lives   []*enginelog.Life
 	empty   []trace.Finding // files without a record
 	paired  *pairing.Pairing
-	told    [][]result.CachedTokens   // for each engine, the cached tokens of its requests by phase
+	told    [][]result.CachedTokens   // for each engine, the sums of its requests' cached tokens by phase
 	served  [][]trace.ObservedRequest // the requests of each life of an engine, if there are several
 }
 

@@ -1,5 +1,7 @@
 package extract
 
+// This file finds the recordings of a run folder that run.yaml does not name, by their content.
+
 import (
 	"io"
 	"os"
@@ -29,6 +31,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 		s.addInput(k, in[i])
 		d.compareWithLog(s, k, &in[i])
 	}
+	// Dumps were named on the command line: only these are read.
 	if d.Files != nil {
 		s.sortTraces()
 		return nil
@@ -58,6 +61,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 			s.unread = append(s.unread, unread{Input: rest[i], why: why, lost: k == kindBroken})
 		}
 	}
+	// A log without iterations counts as a recording that lacks them if clients measured this server.
 	if len(s.clients) > 0 {
 		s.logs = append(s.logs, silent...)
 	}

@@ -1,5 +1,10 @@
 package extract
 
+// This file joins the spans of one request. A core span is the scheduler's view of it, an API span
+// that of the API process; both are written by the tracing fork of vLLM. A stock span is the only one
+// that an unmodified vLLM writes. Only heads of these are in memory; the rest is read back from disk
+// (packing.go).
+
 import (
 	"cmp"
 	"encoding/hex"
@@ -25,17 +30,17 @@ func (c *collector) joinSpans() error {
 	}
 	var alone []int32 // cores whose parent is not among the API spans
 	for i := range c.cores {
-		k := &c.cores[i]
-		h, err := c.pack.coreHead(k.row)
+		core := &c.cores[i]
+		head, err := c.pack.coreHead(core.row)
 		if err != nil {
 			return err
 		}
 		if fork != nil {
-			fork[h.Key.Trace] = true
+			fork[head.Key.Trace] = true
 		}
-		if at, ok := bySpan[digestID(spanKey{h.Key.Trace, h.Parent})]; ok && h.HasParent {
-			k.api, k.link = at, linkParent
-			c.apis[at].isLinked = true
+		if place, ok := bySpan[digestID(spanKey{head.Key.Trace, head.Parent})]; ok && head.HasParent {
+			core.api, core.link = place, linkParent
+			c.apis[place].isLinked = true
 		} else {
 			alone = append(alone, int32(i))
 		}
@@ -51,22 +56,22 @@ func (c *collector) joinSpans() error {
 // of trace ids of API spans, which the tracing fork of vLLM wrote.
 func (c *collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool, err error) {
 	bySpan = make(map[digest]int32, len(c.apis))
-	if slices.ContainsFunc(c.apis, func(p api) bool { return p.isStock }) {
+	if slices.ContainsFunc(c.apis, func(span api) bool { return span.isStock }) {
 		fork = map[[16]byte]bool{}
 	}
 	for i := range c.apis {
 		if c.apis[i].isStock {
 			continue
 		}
-		h, err := c.pack.apiHead(c.apis[i].row)
+		head, err := c.pack.apiHead(c.apis[i].row)
 		if err != nil {
 			return nil, nil, err
 		}
-		if h.Key.Span != [8]byte{} {
-			bySpan[digestID(h.Key)] = int32(i)
+		if head.Key.Span != [8]byte{} {
+			bySpan[digestID(head.Key)] = int32(i)
 		}
 		if fork != nil {
-			fork[h.Key.Trace] = true
+			fork[head.Key.Trace] = true
 		}
 	}
 	return bySpan, fork, nil
@@ -84,20 +89,20 @@ func (c *collector) linkByPrefix(cores []int32) error {
 		if c.apis[i].isStock {
 			continue
 		}
-		p, err := c.pack.getAPI(c.apis[i].row, str)
+		row, err := c.pack.getAPI(c.apis[i].row, str)
 		if err != nil {
 			return err
 		}
-		id := digestID(p.request.APIID.V)
-		if _, dup := byID[id]; !dup && p.request.APIID.OK {
+		id := digestID(row.request.APIID.V)
+		if _, isRepeated := byID[id]; !isRepeated && row.request.APIID.OK {
 			byID[id] = int32(i)
 		}
 	}
 	for _, i := range cores {
-		k := &c.cores[i]
-		for _, id := range apiIDs(string(c.ids.get(k.id))) {
+		core := &c.cores[i]
+		for _, id := range apiIDs(string(c.ids.get(core.id))) {
 			if at, ok := byID[digestID(id)]; ok {
-				k.api, k.link = at, linkPrefix
+				core.api, core.link = at, linkPrefix
 				c.apis[at].isLinked = true
 				break
 			}
@@ -181,11 +186,11 @@ func (c *collector) assignAPIs() error {
 	last := int32(0) // engine of the last core before the API span
 	at := 0          // index of the next core
 	for i := range c.apis {
-		p := &c.apis[i]
-		if p.isLinked {
+		span := &c.apis[i]
+		if span.isLinked {
 			continue
 		}
-		mine, err := c.pack.apiHead(p.row)
+		head, err := c.pack.apiHead(span.row)
 		if err != nil {
 			return err
 		}
@@ -194,12 +199,12 @@ func (c *collector) assignAPIs() error {
 			if err != nil {
 				return err
 			}
-			if core.Order >= mine.Order {
+			if core.Order >= head.Order {
 				break
 			}
 			last = c.cores[at].engine
 		}
-		p.engine = last
+		span.engine = last
 	}
 	return nil
 }
@@ -216,9 +221,9 @@ const unknownNs = math.MaxInt64
 // requestKeys returns the requests of one engine run in the order of the table. isWhole is true if
 // the journey of each of them was recorded from QUEUED to FINISHED.
 func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, err error) {
-	for i, k := range c.cores {
-		if k.engine == engine {
-			keys = append(keys, requestKey{core: int32(i), api: k.api})
+	for i, key := range c.cores {
+		if key.engine == engine {
+			keys = append(keys, requestKey{core: int32(i), api: key.api})
 		}
 	}
 	for i, p := range c.apis {
@@ -229,27 +234,28 @@ func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, 
 	isWhole = true
 	str := files.NewInterner()
 	for i := range keys {
-		k := &keys[i]
-		r, err := c.requestRow(k.core, k.api, str)
+		key := &keys[i]
+		r, err := c.requestRow(key.core, key.api, str)
 		if err != nil {
 			return nil, false, err
 		}
-		k.arrived = r.ArrivedNs.Or(unknownNs)
-		k.queued = r.QueuedNs.Or(unknownNs)
-		k.finished = r.FinishedNs.Or(unknownNs)
-		k.start = r.StartWallNs.Or(unknownNs)
-		lacksCore := k.core < 0 && r.Source == trace.SourceFork && r.DepartedNs.OK && !isPooling(r.Route.V)
+		key.arrived = r.ArrivedNs.Or(unknownNs)
+		key.queued = r.QueuedNs.Or(unknownNs)
+		key.finished = r.FinishedNs.Or(unknownNs)
+		key.start = r.StartWallNs.Or(unknownNs)
+		// A request that was answered although no core span of it was recorded.
+		lacksCore := key.core < 0 && r.Source == trace.SourceFork && r.DepartedNs.OK && !isPooling(r.Route.V)
 		if r.DroppedEvents > 0 || lacksCore {
 			isWhole = false
 		}
 	}
 	slices.SortStableFunc(keys, func(a, b requestKey) int {
-		by := cmp.Or(cmp.Compare(a.arrived, b.arrived), cmp.Compare(a.queued, b.queued), cmp.Compare(a.start, b.start))
-		if by != 0 || err != nil {
-			return by
+		order := cmp.Or(cmp.Compare(a.arrived, b.arrived), cmp.Compare(a.queued, b.queued), cmp.Compare(a.start, b.start))
+		if order != 0 || err != nil {
+			return order
 		}
-		by, err = c.compareIDs(a, b, str)
-		return by
+		order, err = c.compareIDs(a, b, str)
+		return order
 	})
 	return keys, isWhole, err
 }
@@ -289,21 +295,21 @@ func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Re
 	if core < 0 {
 		return c.apiRow(&p, c.apis[api].isStock), nil
 	}
-	k := &c.cores[core]
+	span := &c.cores[core]
 	row := &c.pack.row
-	if err := c.pack.getCore(k.row, row, str); err != nil {
+	if err := c.pack.getCore(span.row, row, str); err != nil {
 		return r, err
 	}
 	r = row.request
-	r.CoreID = trace.Some(string(c.ids.get(k.id)))
+	r.CoreID = trace.Some(string(c.ids.get(span.id)))
 	r.Source = trace.SourceFork
-	r.Link = k.link.String()
+	r.Link = span.link.String()
 	r.TraceID = hexID(row.Key.Trace[:])
 	r.CoreSpanID = hexID(row.Key.Span[:])
 	r.File = c.names[row.File].Name
 	r.CoreLine = trace.Some(row.Line)
-	if k.snap >= 0 {
-		o, err := headOf(c.engines[k.snapBy].tables.seen, sightCode, k.snap)
+	if span.snap >= 0 {
+		o, err := headOf(c.engines[span.snapBy].tables.seen, sightCode, span.snap)
 		if err != nil {
 			return r, err
 		}

@@ -1,5 +1,8 @@
 package extract
 
+// This file merges the logs of data-parallel ranks that run in lockstep (models with experts) into one
+// sequence of passes (spec#wire-lives).
+
 import (
 	"errors"
 	"iter"
@@ -26,7 +29,7 @@ func (x *extraction) lockstep() error {
 	engines := len(slices.CompactFunc(slices.Clone(lives), func(a, b *enginelog.Life) bool {
 		return a.Engine == b.Engine
 	}))
-	v, known := x.dep.Engine.Release()
+	release, known := x.dep.Engine.Release()
 	switch {
 	case len(lives) == 0:
 		return trace.Errorf(codeSeveralEngines,
@@ -38,7 +41,7 @@ func (x *extraction) lockstep() error {
 			"got logs of %d ranks and %d starts, want all %d of data_parallel_size: a pass lasts as long as on "+
 				"the slowest rank", engines, len(lives), n).WithHint("start vLLM with --api-server-count 1, which " +
 			"logs every rank, and keep all logs")
-	case known && v[0] == 0 && v[1] < 23:
+	case known && release[0] == 0 && release[1] < 23:
 		return trace.Errorf(codeSeveralEngines,
 			"got vLLM %s, want 0.23 or newer: before, ranks do not log the passes in which they have no load",
 			x.dep.Engine.VLLMVersion)
@@ -75,6 +78,8 @@ func (x *extraction) largestRank(ranks []*enginelog.Life, dir string) (*enginelo
 	}
 	all := &enginelog.Life{Engine: ranks[0].Engine, Dir: dir, Stamped: ranks[0].Stamped}
 	last := int64(-1)
+	// at is the number of the next pass that all ranks have. Every rank is read forward to it; a rank
+	// that lacks the pass raises at, and then the others are read forward again.
 	for at := int64(0); ; {
 		most := &heads[0]
 		for i := range heads {

@@ -1,5 +1,8 @@
 package extract
 
+// This file resolves the names and globs under `files` in run.yaml, or on the command line, to input
+// files.
+
 import (
 	"fmt"
 	"io/fs"

@@ -1,5 +1,7 @@
 package extract
 
+// This file joins the requests that clients recorded with the spans of the server, by request id.
+
 import (
 	"bytes"
 	"cmp"
@@ -18,26 +20,28 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	byAPI := map[digest]int32{}
 	str := files.NewInterner()
 	for i := range c.cores {
-		k := &c.cores[i]
+		core := &c.cores[i]
 		id := ""
-		if k.api >= 0 {
-			p, err := c.pack.getAPI(c.apis[k.api].row, str)
+		if core.api >= 0 {
+			row, err := c.pack.getAPI(c.apis[core.api].row, str)
 			if err != nil {
 				return err
 			}
-			id = p.request.APIID.V
-		} else if ids := apiIDs(string(c.ids.get(k.id))); len(ids) > 0 {
+			id = row.request.APIID.V
+		} else if ids := apiIDs(string(c.ids.get(core.id))); len(ids) > 0 {
 			id = ids[0]
 		}
+		// Of several core spans of one API request (n > 1, several prompts) the one with the smallest id
+		// is used.
 		key := digestID(id)
-		if first, ok := byAPI[key]; !ok || bytes.Compare(c.ids.get(k.id), c.ids.get(c.cores[first].id)) < 0 {
+		if first, ok := byAPI[key]; !ok || bytes.Compare(c.ids.get(core.id), c.ids.get(c.cores[first].id)) < 0 {
 			byAPI[key] = int32(i)
 		}
 	}
 	for i := range rows {
 		for _, prefix := range []string{"", "cmpl-", "chatcmpl-"} {
-			if at, ok := byAPI[digestID(prefix+rows[i].ID)]; ok {
-				rows[i].CoreID = trace.Some(string(c.ids.get(c.cores[at].id)))
+			if place, ok := byAPI[digestID(prefix+rows[i].ID)]; ok {
+				rows[i].CoreID = trace.Some(string(c.ids.get(c.cores[place].id)))
 				break
 			}
 		}

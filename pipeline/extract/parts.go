@@ -1,5 +1,8 @@
 package extract
 
+// This file lets several processes decode one large input: it cuts the input into pieces, does one
+// piece, and gathers the finished pieces as one input.
+
 import (
 	"bufio"
 	"context"

@@ -60,13 +60,15 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 		return
 	}
 	now := fitPhases(loads, phases, 0)
+	// Only offsets at which a load touches a border of a phase need to be tried: between two of them
+	// the same loads lie in the same phases.
 	best := now
 	for _, l := range loads {
 		for k := range phases {
 			// The start of the load at that of the phase, or its end at the end.
 			for _, offset := range []int64{phases[k].StartNs - l.StartNs, phases[k].EndNs - l.EndNs} {
-				if f := fitPhases(loads, phases, offset); f.betterThan(best) {
-					best = f
+				if moved := fitPhases(loads, phases, offset); moved.betterThan(best) {
+					best = moved
 				}
 			}
 		}
@@ -77,6 +79,7 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 			inside++
 		}
 	}
+	// The offset is used if it brings at least two loads, and more than half, into a phase of their own.
 	most := min(len(loads), len(phases))
 	switch {
 	case best.inside == now.inside && best.named <= now.named:

@@ -1,5 +1,8 @@
 package extract
 
+// This file gives finished tables and documents their final names. A crash at any point leaves only
+// files that a later call recognises as this program's own and removes or replaces.
+
 import (
 	"encoding/json"
 	"errors"
@@ -93,6 +96,8 @@ func writeDocument(out string, doc *result.Extract, fresh, old *cache, rejects *
 	if err != nil {
 		return err
 	}
+	// A rejected.jsonl of an earlier call does not describe this one. It is removed unless somebody
+	// changed it.
 	if path := filepath.Join(out, rejectedName); rejects == nil && old != nil && old.Rejected != nil &&
 		sameFile(path, *old.Rejected) {
 		if err := os.Remove(path); err != nil {

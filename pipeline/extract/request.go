@@ -1,5 +1,8 @@
 package extract
 
+// This file collects spans of requests: it packs a row for each core and API span, and sets the row's
+// columns from journey events (the scheduler's events of a request).
+
 import (
 	"hash/maphash"
 	"math"
@@ -161,6 +164,7 @@ func (c *collector) addAPI(s *otlp.Span, key spanKey) (err error) {
 		StartWallNs:  trace.Some(s.StartNs),
 		EndWallNs:    trace.Some(s.EndNs),
 	}
+	// Which column each event of the API process sets.
 	stamps := [...]*trace.Opt[int64]{
 		otlp.APIArrived:       &r.ArrivedNs,
 		otlp.APIHandoff:       &r.HandoffNs,

@@ -1,5 +1,8 @@
 package extract
 
+// This file writes the tables of every engine run of a folder and makes their entries of extract.json,
+// with the warnings.
+
 import (
 	"context"
 	"errors"

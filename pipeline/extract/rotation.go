@@ -1,5 +1,7 @@
 package extract
 
+// This file puts the files of a rotated set into the order in which they were written.
+
 import (
 	"cmp"
 	"fmt"

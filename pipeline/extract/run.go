@@ -214,6 +214,7 @@ func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, reje
 		ids[i] = runs[i].ID
 	}
 	// written receives, after each run, the error that ends the whole extraction, or nil.
+	// At most one run's tables are written at a time.
 	written := make(chan error, 1)
 	written <- nil
 	for i := range runs {

@@ -1,5 +1,7 @@
 package extract
 
+// This file divides the requests of clients among several engines that one load balancer served.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,8 @@
 package extract
 
+// This file finds the first snapshot of each request. It shows how many tokens the prefix cache had
+// when the scheduler admitted the request.
+
 import (
 	"errors"
 

@@ -1,5 +1,9 @@
 package extract
 
+// This file writes the tables of steps and snapshots of one engine while its spans are read. A step
+// has a BATCH_SUMMARY (the step itself) and, if it was sampled, a snapshot of each request that ran in
+// it.
+
 import (
 	"cmp"
 	"errors"
@@ -32,7 +36,7 @@ func sortRows(r *otlp.StepRows) {
 
 // nextStep removes the rows of the lowest step id from sorted rows and returns them with the id. ok
 // is false when none are left.
-func nextStep(r *otlp.StepRows) (g otlp.StepRows, id int64, ok bool) {
+func nextStep(r *otlp.StepRows) (step otlp.StepRows, id int64, ok bool) {
 	switch {
 	case len(r.Steps) > 0 && len(r.Snaps) > 0:
 		id = min(r.Steps[0].ID, r.Snaps[0].StepID)
@@ -41,19 +45,19 @@ func nextStep(r *otlp.StepRows) (g otlp.StepRows, id int64, ok bool) {
 	case len(r.Snaps) > 0:
 		id = r.Snaps[0].StepID
 	default:
-		return g, 0, false
+		return step, 0, false
 	}
-	i, j := 0, 0
-	for i < len(r.Steps) && r.Steps[i].ID == id {
-		i++
+	steps, snaps := 0, 0
+	for steps < len(r.Steps) && r.Steps[steps].ID == id {
+		steps++
 	}
-	for j < len(r.Snaps) && r.Snaps[j].StepID == id {
-		j++
+	for snaps < len(r.Snaps) && r.Snaps[snaps].StepID == id {
+		snaps++
 	}
-	g = otlp.StepRows{Steps: r.Steps[:i], Snaps: r.Snaps[:j]}
-	r.Steps = r.Steps[i:]
-	r.Snaps = r.Snaps[j:]
-	return g, id, true
+	step = otlp.StepRows{Steps: r.Steps[:steps], Snaps: r.Snaps[:snaps]}
+	r.Steps = r.Steps[steps:]
+	r.Snaps = r.Snaps[snaps:]
+	return step, id, true
 }
 
 // stepTables writes the tables of steps and snapshots of one engine while its spans are read. Spans
@@ -114,47 +118,47 @@ func (m *stepTables) create() (err error) {
 
 // addSpan adds the sorted rows of one span.
 func (m *stepTables) addSpan(rows *otlp.StepRows) error {
-	left := *rows
+	rest := *rows
 	for {
-		g, id, ok := nextStep(&left)
+		step, id, ok := nextStep(&rest)
 		switch {
 		case !ok: // copy the last rows, because the caller reuses them
 			m.last = otlp.StepRows{Steps: slices.Clone(m.last.Steps), Snaps: slices.Clone(m.last.Snaps)}
 			return nil
-		case m.any && id < m.lastID:
+		case m.any && id < m.lastID: // of a span whose export was retried
 			m.isLate = true
-			if err := m.late.Put(id, &g); err != nil {
+			if err := m.late.Put(id, &step); err != nil {
 				return err
 			}
 			continue
-		case m.any && id == m.lastID:
-			m.last = otlp.StepRows{Steps: slices.Concat(m.last.Steps, g.Steps),
-				Snaps: slices.Concat(m.last.Snaps, g.Snaps)}
+		case m.any && id == m.lastID: // a step whose events were divided between two spans
+			m.last = otlp.StepRows{Steps: slices.Concat(m.last.Steps, step.Steps),
+				Snaps: slices.Concat(m.last.Snaps, step.Snaps)}
 			continue
 		case m.any:
 			if err := m.writeStep(m.last, m.lastID); err != nil {
 				return err
 			}
 		}
-		m.last = g
+		m.last = step
 		m.lastID = id
 		m.any = true
 	}
 }
 
 // writeStep writes the rows of one step.
-func (m *stepTables) writeStep(g otlp.StepRows, id int64) error {
-	snaps, err := m.dropRepeated(g.Snaps, id)
+func (m *stepTables) writeStep(rows otlp.StepRows, id int64) error {
+	snaps, err := m.dropRepeated(rows.Snaps, id)
 	if err != nil {
 		return err
 	}
 	for i := range snaps {
-		snaps[i].Orphan = len(g.Steps) == 0
+		snaps[i].Orphan = len(rows.Steps) == 0
 	}
 	m.out.kept += int64(len(snaps))
-	if len(g.Steps) == 0 {
+	if len(rows.Steps) == 0 {
 		m.out.orphans += int64(len(snaps))
-	} else if err := m.writeSummary(g.Steps, len(snaps)); err != nil {
+	} else if err := m.writeSummary(rows.Steps, len(snaps)); err != nil {
 		return err
 	}
 	return m.snaps.Append(snaps...)
@@ -164,7 +168,7 @@ func (m *stepTables) writeStep(g otlp.StepRows, id int64) error {
 // number of snapshots of the step.
 func (m *stepTables) writeSummary(all []trace.Step, snaps int) error {
 	step := &all[0]
-	n := &m.out.steps
+	figures := &m.out.steps
 	for _, s := range all[1:] {
 		if s.TsStartNs != step.TsStartNs {
 			m.out.conflicts++
@@ -172,15 +176,15 @@ func (m *stepTables) writeSummary(all []trace.Step, snaps int) error {
 		m.acc.Drop(source.CodeDuplicate, 1, m.at, "summary of step %d", s.ID)
 	}
 	m.out.kept++
-	if n.LastID.OK {
-		n.Missing += step.ID - n.LastID.V - 1
+	if figures.LastID.OK {
+		figures.Missing += step.ID - figures.LastID.V - 1
 	} else {
-		n.FirstID = trace.Some(step.ID)
+		figures.FirstID = trace.Some(step.ID)
 	}
-	n.LastID = trace.Some(step.ID)
-	n.Summaries++
+	figures.LastID = trace.Some(step.ID)
+	figures.Summaries++
 	if snaps > 0 {
-		n.WithSnapshots++
+		figures.WithSnapshots++
 	}
 	step.NumSnapshots = int64(snaps)
 	m.out.beyond.See(step.RunningDepth, step.ScheduledTokens, step.BlocksTotal)

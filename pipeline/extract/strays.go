@@ -49,33 +49,33 @@ func (c *collector) dropStrayRows(s *otlp.Span) {
 	if len(rows) < 3 {
 		return
 	}
-	mid := rows[len(rows)/2]
+	middle := rows[len(rows)/2]
 	distance := func(a, b int64) int64 { return max(a-b, b-a) }
-	first, last := mid.ID, mid.ID // lowest and highest id of the rows that are kept
-	s.Rows.Steps = slices.DeleteFunc(rows, func(r trace.Step) bool {
+	first, last := middle.ID, middle.ID // lowest and highest id of the rows that are kept
+	s.Rows.Steps = slices.DeleteFunc(rows, func(row trace.Step) bool {
 		why := ""
 		switch {
-		case distance(r.TsStartNs, mid.TsStartNs) > source.StrayNs || distance(r.WallNs, mid.WallNs) > source.StrayNs:
+		case distance(row.TsStartNs, middle.TsStartNs) > source.StrayNs || distance(row.WallNs, middle.WallNs) > source.StrayNs:
 			why = fmt.Sprintf("step %d: got the stamps %d and %d ns (wall), want at most 24 h from the %d and %d "+
-				"of step %d", r.ID, r.TsStartNs,
-				r.WallNs, mid.TsStartNs, mid.WallNs, mid.ID)
-		case distance(r.ID, mid.ID) > unstamped+distance(r.TsStartNs, mid.TsStartNs)/shortStepNs:
+				"of step %d", row.ID, row.TsStartNs,
+				row.WallNs, middle.TsStartNs, middle.WallNs, middle.ID)
+		case distance(row.ID, middle.ID) > unstamped+distance(row.TsStartNs, middle.TsStartNs)/shortStepNs:
 			why = fmt.Sprintf("step_id: got %d in the span of %d, want at most one in %d us between their stamps",
-				r.ID, mid.ID, shortStepNs/1000)
+				row.ID, middle.ID, shortStepNs/1000)
 		default:
-			first = min(first, r.ID)
-			last = max(last, r.ID)
+			first = min(first, row.ID)
+			last = max(last, row.ID)
 			return false
 		}
 		c.acc.Drop(source.CodeBadRecord, 1, c.placeOf(s), "%s: %s", otlp.StepSummary, why)
 		return true
 	})
-	s.Rows.Snaps = slices.DeleteFunc(s.Rows.Snaps, func(r trace.Snapshot) bool {
-		if r.StepID >= first-unstamped && r.StepID <= last+unstamped {
+	s.Rows.Snaps = slices.DeleteFunc(s.Rows.Snaps, func(row trace.Snapshot) bool {
+		if row.StepID >= first-unstamped && row.StepID <= last+unstamped {
 			return false
 		}
 		c.acc.Drop(source.CodeBadRecord, 1, c.placeOf(s), "%s: step_id: got %d, want %d to %d", otlp.StepSnapshot,
-			r.StepID, first-unstamped,
+			row.StepID, first-unstamped,
 			last+unstamped)
 		return true
 	})
@@ -137,12 +137,12 @@ func (c *collector) dropStrayWall(r *trace.Request, at source.Place) bool {
 func (c *collector) dropStrayEvents() error {
 	kept := c.mem.Spool()
 	str := files.NewInterner()
-	row := &c.pack.row          // the row of core number at
-	at := int64(-1)             // index of the core whose events are being read
-	var of []trace.JourneyEvent // the events of that core that are kept
-	isLess := false             // an event of that core was dropped
+	row := &c.pack.row             // the row of core number at
+	at := int64(-1)                // index of the core whose events are being read
+	var remaining []trace.JourneyEvent // the events of that core that are kept
+	lostEvent := false             // an event of that core was dropped
 	flush := func() (err error) {
-		if isLess {
+		if lostEvent {
 			r := &row.request
 			row.LastNs = math.MinInt64
 			row.LastStep = 0
@@ -155,14 +155,14 @@ func (c *collector) dropStrayEvents() error {
 				Model:         r.Model,
 				MaxTokens:     r.MaxTokens,
 			}
-			for i := range of {
-				row.noteEvent(&of[i])
-				setFromEvent(&row.request, &of[i])
+			for i := range remaining {
+				row.noteEvent(&remaining[i])
+				setFromEvent(&row.request, &remaining[i])
 			}
 			c.cores[at].row, err = c.pack.putCore(row)
 		}
-		of = of[:0]
-		isLess = false
+		remaining = remaining[:0]
+		lostEvent = false
 		return err
 	}
 	err := c.journeys.Each(func(key int64, packed []byte) error {
@@ -180,14 +180,14 @@ func (c *collector) dropStrayEvents() error {
 			return err
 		}
 		if why := c.whyStray(&ev, row.Resource); why != "" {
-			isLess = true
+			lostEvent = true
 			c.acc.Keep(-1)
 			c.acc.Drop(source.CodeBadRecord, 1, source.Place{File: c.names[row.File].Name, Line: row.Line},
 				"journey.%s of %s: %s", ev.Kind,
 				c.ids.get(c.cores[at].id), why)
 			return nil
 		}
-		of = append(of, ev)
+		remaining = append(remaining, ev)
 		return kept.Add(key, packed)
 	})
 	if err == nil {

@@ -1,5 +1,8 @@
 package extract
 
+// This file decides to which engine a step span belongs, from ids, sequence numbers and stamps
+// (spec#wire-engines): the engine whose recorded steps leave the smallest gap before the span.
+
 import (
 	"cmp"
 	"math"

@@ -1,5 +1,7 @@
 package extract
 
+// This file writes the tables of one engine run from what the collector gathered, and counts them.
+
 import (
 	"bytes"
 	"errors"

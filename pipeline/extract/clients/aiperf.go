@@ -1,5 +1,7 @@
 package clients
 
+// This file reads profile_export.jsonl of AIPerf: one request a line, with its own stamps and metrics.
+
 import (
 	"encoding/json"
 	"errors"
@@ -62,8 +64,8 @@ func (j *aiperfLine) tokens(key string) trace.Opt[int64] {
 	return tokenCount(v)
 }
 
-// times sets values, one or a list, to those of a metric and returns the factor from their unit to
-// us. The factor is 0 if the line does not have the metric.
+// times decodes a metric into values, a number or a list, and returns the factor from its unit to us.
+// If the line does not have the metric, values stay as they are.
 func (j *aiperfLine) times(key string, values any) (toUs float64, err error) {
 	m, ok := j.Metrics[key]
 	if !ok {
@@ -88,59 +90,59 @@ func (j *aiperfLine) timeUs(key string) (float64, error) {
 
 // aiperfRequest returns the request in a line of profile_export.jsonl.
 func aiperfRequest(line []byte) (trace.ObservedRequest, error) {
-	var j aiperfLine
-	if err := trace.UnmarshalJSON(line, &j); err != nil {
+	var parsed aiperfLine
+	if err := trace.UnmarshalJSON(line, &parsed); err != nil {
 		return trace.ObservedRequest{}, err
 	}
-	if !j.Metadata.Start.OK {
+	if !parsed.Metadata.Start.OK {
 		return trace.ObservedRequest{}, errors.New("got no request_start_ns")
 	}
 	r := trace.ObservedRequest{
-		ID:           j.Metadata.ID,
+		ID:           parsed.Metadata.ID,
 		Source:       sourceAIPerf,
-		Aborted:      trace.Some(j.Metadata.Cancelled),
-		Success:      trace.Some(j.Error == nil && !j.Metadata.Cancelled),
-		SendWallNs:   j.Metadata.Start,
-		EndNs:        j.Metadata.End,
-		PromptTokens: firstKnown(j.tokens("usage_prompt_tokens"), j.tokens("input_sequence_length")),
-		OutputTokens: firstKnown(j.tokens("usage_completion_tokens"), j.tokens("output_sequence_length")),
-		CachedTokens: j.tokens("usage_prompt_cache_read_tokens"),
-		Reasoning:    j.tokens("usage_reasoning_tokens"),
+		Aborted:      trace.Some(parsed.Metadata.Cancelled),
+		Success:      trace.Some(parsed.Error == nil && !parsed.Metadata.Cancelled),
+		SendWallNs:   parsed.Metadata.Start,
+		EndNs:        parsed.Metadata.End,
+		PromptTokens: firstKnown(parsed.tokens("usage_prompt_tokens"), parsed.tokens("input_sequence_length")),
+		OutputTokens: firstKnown(parsed.tokens("usage_completion_tokens"), parsed.tokens("output_sequence_length")),
+		CachedTokens: parsed.tokens("usage_prompt_cache_read_tokens"),
+		Reasoning:    parsed.tokens("usage_reasoning_tokens"),
 	}
-	if c := j.Metadata.Credit; c.OK && c.V <= j.Metadata.Start.V {
-		r.ClientWaitUs = trace.Some(float64(j.Metadata.Start.V-c.V) / 1e3)
+	if credit := parsed.Metadata.Credit; credit.OK && credit.V <= parsed.Metadata.Start.V {
+		r.ClientWaitUs = trace.Some(float64(parsed.Metadata.Start.V-credit.V) / 1e3)
 	}
 	if r.ID == "" {
-		r.ID = fmt.Sprintf("%d-%d", j.Metadata.Session, j.Metadata.Turn)
+		r.ID = fmt.Sprintf("%d-%d", parsed.Metadata.Session, parsed.Metadata.Turn)
 	}
 	if !r.PromptTokens.OK {
-		r.PromptTokens = j.tokens("error_isl")
+		r.PromptTokens = parsed.tokens("error_isl")
 	}
 	if !r.OutputTokens.OK {
-		r.OutputTokens = j.tokens("output_token_count")
+		r.OutputTokens = parsed.tokens("output_token_count")
 	}
-	if j.Error != nil {
-		r.Error = trace.Some(j.Error.Type + ": " + j.Error.Message)
+	if parsed.Error != nil {
+		r.Error = trace.Some(parsed.Error.Type + ": " + parsed.Error.Message)
 	}
-	if j.Metadata.Phase == deploy.WarmupPhase {
+	if parsed.Metadata.Phase == deploy.WarmupPhase {
 		r.LoadOnly = trace.Some(true)
 	}
-	ttftUs, err := j.timeUs("time_to_first_token")
+	ttftUs, err := parsed.timeUs("time_to_first_token")
 	if err != nil {
 		return r, err
 	}
-	visibleUs, err := j.timeUs("time_to_first_output_token")
+	visibleUs, err := parsed.timeUs("time_to_first_output_token")
 	if err != nil {
 		return r, err
 	}
 	if !math.IsNaN(visibleUs) {
 		r.VisibleUs = trace.Some(visibleUs)
 	}
-	e2eUs, err := j.timeUs("request_latency")
+	e2eUs, err := parsed.timeUs("request_latency")
 	if err != nil {
 		return r, err
 	}
-	toUs, err := j.times("inter_chunk_latency", (*numberList)(&r.ChunkGapsUs))
+	toUs, err := parsed.times("inter_chunk_latency", (*numberList)(&r.ChunkGapsUs))
 	if err != nil {
 		return r, err
 	}
@@ -151,6 +153,6 @@ func aiperfRequest(line []byte) (trace.ObservedRequest, error) {
 		r.Chunks = trace.Some(int64(len(r.ChunkGapsUs) + 1))
 	}
 	r.Streaming = trace.Some(!math.IsNaN(ttftUs))
-	setTimes(&r, j.Metadata.Start, ttftUs, e2eUs)
+	setTimes(&r, parsed.Metadata.Start, ttftUs, e2eUs)
 	return r, nil
 }

@@ -87,8 +87,8 @@ func parseChunk(fields []string) (index, us int64, err error) {
 	return index, us, nil
 }
 
-// joinChunks gives requests the chunks of the chunk files. Where several traces may have equal
-// ids, a chunk file belongs to the trace of its name.
+// joinChunks gives requests the chunks of the chunk files. If several traces are read, ids may repeat
+// between them; then a chunk file belongs to the trace of the same stem.
 func (c *Reader) joinChunks() {
 	for _, set := range c.chunkSets {
 		rows := map[string]int{}

@@ -64,13 +64,13 @@ var requestFormats = []source.Format[requestReader]{
 // isObject reports whether a file begins with a JSON object.
 func isObject(head []byte) bool { return bytes.HasPrefix(head, []byte("{")) }
 
-// isNoObject reports whether a file does not begin with a JSON object.
-// sniffOwn recognises lines of our own form by the keys of the first one.
+// sniffOwn reports whether a file has lines of our own form, by the keys of the first one.
 func sniffOwn(head []byte) bool {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	return isObject(line) && containsAll(line, `"id"`, `"send_ns"`, `"usage"`)
 }
 
+// isNoObject reports whether a file does not begin with a JSON object.
 func isNoObject(head []byte) bool { return !isObject(head) }
 
 // isList reports whether a file begins with a JSON list.

@@ -20,7 +20,7 @@ type dataset struct {
 // sharedPrefix is the name of the group of prompts that begin with the one prefix of their data set.
 const sharedPrefix = "data set"
 
-// applyTo states of requests what is known of their prompts.
+// applyTo sets on each request what is known of its prompt.
 func (d dataset) applyTo(requests []trace.ObservedRequest) {
 	if !d.isStated {
 		return
@@ -40,7 +40,7 @@ func (d dataset) applyTo(requests []trace.ObservedRequest) {
 var benchKeys = []string{"dataset_name", "random_prefix_len", "sonnet_prefix_len", "prefix_repetition_prefix_len",
 	"prefix_repetition_num_prefixes"}
 
-// Lengths that vllm bench serve takes where they are not given.
+// Lengths that vllm bench serve uses if they are not given (vllm/benchmarks/datasets.py).
 const (
 	sonnetPrefixLen     = 200
 	repetitionPrefixLen = 256
@@ -51,7 +51,7 @@ const (
 // nothing cached, not to matter.
 const leastOfPrefix = 20
 
-// benchDataset returns the data set of n prompts by those keys.
+// benchDataset returns the data set of a benchmark with n prompts, by the keys of benchKeys.
 func benchDataset(doc map[string]any, n int) dataset {
 	length := func(key string, unset int64) int64 {
 		v, isNumber, _ := asNumber(doc[key])
@@ -75,9 +75,9 @@ func benchDataset(doc map[string]any, n int) dataset {
 	return dataset{} // real prompts may share some
 }
 
-// guideDataset returns the data set of a GuideLLM report by its arguments or those of one of its
-// benchmarks: synthetic prompts share nothing without a prefix. The configuration of the data is
-// below a key data, as an object, as JSON or as KEY=VALUE pairs.
+// guideDataset returns the data set of a GuideLLM report by its arguments, or by those of one of its
+// benchmarks: synthetic prompts share nothing without a prefix. The data's configuration is under a
+// key named data at any depth: an object, JSON in a string, or KEY=VALUE pairs.
 func guideDataset(args any) dataset {
 	var found []any
 	var walk func(v any)
@@ -108,6 +108,7 @@ func guideDataset(args any) dataset {
 			continue // the data of another place of the report
 		}
 		for _, config := range list {
+			// Data that are not synthetic, or two kinds of data, leave unknown what prompts share.
 			one := guideSynthetic(config)
 			if !one.isStated || d.isStated && d != one {
 				return dataset{}

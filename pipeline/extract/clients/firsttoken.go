@@ -110,6 +110,7 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 		if !(a.stepUs > 0) {
 			continue
 		}
+		// A gap of n steps has time for n-1 tokens that have no chunk.
 		for _, gap := range r.ChunkGapsUs {
 			a.inGaps += math.Max(0, math.Round(gap/a.stepUs)-1)
 		}
@@ -121,8 +122,8 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 	if len(found) < leastAnswers || float64(len(found)) < fewerChunks*float64(answers) {
 		return
 	}
-	if d := commonMissing(found); d > 0 {
-		placeCommon(found, d)
+	if common := commonMissing(found); common > 0 {
+		placeCommon(found, common)
 	}
 	atFirst := 0 // answers whose missing tokens lie before the first chunk
 	between := 0 // answers whose missing tokens lie between chunks
@@ -169,8 +170,9 @@ func commonMissing(found []hiddenAnswer) float64 {
 	return 0
 }
 
-// placeCommon finds where d tokens are that all answers miss: in a gap that is as long as their steps, else
-// before the first chunk. Passes with prompts make gaps of several steps too, so those alone show nothing.
+// placeCommon decides where d tokens are that all answers miss: in a gap that is as long as their
+// steps, or else before the first chunk. Passes with prompts also make gaps of several steps, so many
+// short gaps do not show where the tokens are.
 func placeCommon(found []hiddenAnswer, d float64) {
 	holes := 0
 	atEnd := 0
@@ -214,6 +216,7 @@ func isHiddenFirst(found []hiddenAnswer, dep *deploy.Deployment) bool {
 	if least, _, ok := dep.TokenTimesUs(); ok && stat.Median(perToken) < 2*least {
 		return true
 	}
+	// The slope of TTFT over the number of hidden tokens, by least squares.
 	meanMissing := stat.Mean(missing)
 	meanTTFT := stat.Mean(ttfts)
 	covariance := 0.0

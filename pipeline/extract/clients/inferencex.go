@@ -1,5 +1,7 @@
 package clients
 
+// This file reads the aggregates of InferenceX (earlier InferenceMAX) as load levels.
+
 import (
 	"fmt"
 	"strings"

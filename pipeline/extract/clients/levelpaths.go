@@ -1,5 +1,8 @@
 package clients
 
+// This file finds the figures of a load level in a parsed summary by paths of keys, so that a form of
+// summary is a table of paths.
+
 import (
 	"cmp"
 	"math"

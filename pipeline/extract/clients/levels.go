@@ -275,9 +275,9 @@ func (f *LevelFile) addLevel(l Level, where string) {
 		{"TTFT", firstAbove0(l.TTFTMedianMs, l.TTFTMeanMs), 0},
 		{"ITL", l.ITLMs, 0},
 	}
-	for _, x := range needed {
-		if !(x.value > 0 && x.value >= x.least && x.value <= mostValue) {
-			f.dropLevel("%s: %s: got %g, want > %g and at most %g", where, x.name, x.value, x.least, mostValue)
+	for _, need := range needed {
+		if !(need.value > 0 && need.value >= need.least && need.value <= mostValue) {
+			f.dropLevel("%s: %s: got %g, want > %g and at most %g", where, need.name, need.value, need.least, mostValue)
 			return
 		}
 	}
@@ -285,9 +285,9 @@ func (f *LevelFile) addLevel(l Level, where string) {
 		f.dropLevel("%s: mean lengths: got %g and %g tokens, want at least 1", where, l.PromptTokens, l.OutputTokens)
 		return
 	}
-	if v := l.CachedTokens; v.OK && !(v.V >= 0 && v.V <= l.PromptTokens) {
+	if cached := l.CachedTokens; cached.OK && !(cached.V >= 0 && cached.V <= l.PromptTokens) {
 		f.Findings = append(f.Findings, trace.Findingf(CodeClientFile,
-			"%s: cached tokens: got %g of prompts of %g tokens in the mean; they are not used", where, v.V, l.PromptTokens))
+			"%s: cached tokens: got %g of prompts of %g tokens in the mean; they are not used", where, cached.V, l.PromptTokens))
 		l.CachedTokens = trace.Opt[float64]{}
 	}
 	if n := max(l.Clients, l.TP, l.EP, l.DP); n > mostCounts {

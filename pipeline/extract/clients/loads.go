@@ -1,5 +1,8 @@
 package clients
 
+// This file notes how a client offered its requests: when it sent the first and got the last answer,
+// and whether it bounded the requests in flight.
+
 import (
 	"path"
 	"path/filepath"
@@ -23,7 +26,7 @@ func newLoad(file string) *Load {
 	return &Load{Name: name}
 }
 
-// extend extends the load to a request.
+// extend widens the load's time to include a request.
 func (l *Load) extend(r *trace.ObservedRequest) {
 	if !r.SendNs.OK {
 		return

@@ -1,5 +1,8 @@
 package clients
 
+// This file makes load levels of consecutive answers of a server's /metrics: counters and sums of
+// histograms give the means of the requests in between.
+
 import (
 	"cmp"
 	"maps"

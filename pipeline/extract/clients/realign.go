@@ -26,7 +26,7 @@ import (
 //
 // Source: vllm-project/guidellm src/guidellm/benchmark/outputs/csv.py@b537f5d9~1.
 
-// metricBlock is one metric of one outcome.
+// metricBlock is the figures of one metric for one outcome of requests.
 type metricBlock struct{ mean, median, sd float64 }
 
 // Tolerances of the identities, relative.
@@ -122,37 +122,38 @@ func isNear(a, b, tol float64) bool {
 // arrangeBlocks returns the level in the blocks of a row, after it has found the metrics among
 // them: first requests/s and concurrency, then the tokens behind and the latencies before these. It
 // returns false if no arrangement fits.
-func arrangeBlocks(b []metricBlock, successful, durationS float64, outcomes int) (Level, bool) {
+func arrangeBlocks(blocks []metricBlock, successful, durationS float64, outcomes int) (Level, bool) {
 	best := math.Inf(1)
 	var found Level
-	for rate := range b {
+	// rate is a block that could be requests/s. Block 0 is always the latency.
+	for rate := range blocks {
 		// GuideLLM takes the rate from the gaps between requests, of which there is one less.
-		if math.Abs(b[rate].mean*durationS-successful) > 1+rateTol*successful {
+		if math.Abs(blocks[rate].mean*durationS-successful) > 1+rateTol*successful {
 			continue
 		}
-		for conc := rate + 1; conc <= rate+outcomes && conc < len(b); conc++ {
-			if !isNear(b[conc].mean, b[rate].mean*b[0].mean, concurrencyTol) {
+		for concurrency := rate + 1; concurrency <= rate+outcomes && concurrency < len(blocks); concurrency++ {
+			if !isNear(blocks[concurrency].mean, blocks[rate].mean*blocks[0].mean, concurrencyTol) {
 				continue
 			}
-			in, out, ok := findTokens(b, conc, outcomes)
+			input, output, ok := findTokens(blocks, concurrency, outcomes)
 			if !ok {
 				continue
 			}
-			ttft, itl, miss, ok := findLatencies(b[:rate], b[out].mean, outcomes)
+			ttft, itl, miss, ok := findLatencies(blocks[:rate], blocks[output].mean, outcomes)
 			if !ok || miss >= best {
 				continue
 			}
 			best = miss
 			found = Level{
-				RateRPS:      b[rate].mean,
-				Concurrency:  b[conc].mean,
-				PromptTokens: b[in].mean,
-				PromptSD:     b[in].sd,
-				OutputTokens: b[out].mean,
-				OutputSD:     b[out].sd,
-				TTFTMeanMs:   b[ttft].mean,
-				TTFTMedianMs: b[ttft].median,
-				ITLMs:        b[itl].mean,
+				RateRPS:      blocks[rate].mean,
+				Concurrency:  blocks[concurrency].mean,
+				PromptTokens: blocks[input].mean,
+				PromptSD:     blocks[input].sd,
+				OutputTokens: blocks[output].mean,
+				OutputSD:     blocks[output].sd,
+				TTFTMeanMs:   blocks[ttft].mean,
+				TTFTMedianMs: blocks[ttft].median,
+				ITLMs:        blocks[itl].mean,
 			}
 		}
 	}
@@ -161,11 +162,11 @@ func arrangeBlocks(b []metricBlock, successful, durationS float64, outcomes int)
 
 // findTokens returns the places of input and output tokens behind the concurrency, at conc: those
 // of the first three blocks whose means add up.
-func findTokens(b []metricBlock, conc, outcomes int) (in, out int, ok bool) {
-	for in = conc + 1; in <= conc+outcomes; in++ {
+func findTokens(blocks []metricBlock, concurrency, outcomes int) (in, out int, ok bool) {
+	for in = concurrency + 1; in <= concurrency+outcomes; in++ {
 		for out = in + 1; out <= in+outcomes; out++ {
-			for total := out + 1; total <= out+outcomes && total < len(b); total++ {
-				if isNear(b[in].mean+b[out].mean, b[total].mean, tokenSumTol) {
+			for total := out + 1; total <= out+outcomes && total < len(blocks); total++ {
+				if isNear(blocks[in].mean+blocks[out].mean, blocks[total].mean, tokenSumTol) {
 					return in, out, true
 				}
 			}
@@ -177,28 +178,29 @@ func findTokens(b []metricBlock, conc, outcomes int) (in, out int, ok bool) {
 // findLatencies returns the places of TTFT and ITL among the blocks before requests/s: latency (s),
 // streaming iterations, TTFT, TPOT, ITL (ms), each successful first. miss is how far the identities
 // are from being exact.
-func findLatencies(b []metricBlock, output float64, outcomes int) (ttft, itl int, miss float64, ok bool) {
+func findLatencies(blocks []metricBlock, output float64, outcomes int) (ttft, itl int, miss float64, ok bool) {
 	miss = math.Inf(1)
-	latencyMs := b[0].mean * 1000
-	for t := 2; t <= 2*outcomes && t < len(b); t++ { // behind latency and streaming iterations
-		for p := t + 1; p <= t+outcomes; p++ {
-			for i := p + 1; i <= p+outcomes && i < len(b); i++ {
-				if len(b)-i > outcomes {
+	latencyMs := blocks[0].mean * 1000
+	for ttftAt := 2; ttftAt <= 2*outcomes && ttftAt < len(blocks); ttftAt++ { // behind latency and streaming iterations
+		for tpotAt := ttftAt + 1; tpotAt <= ttftAt+outcomes; tpotAt++ {
+			for itlAt := tpotAt + 1; itlAt <= tpotAt+outcomes && itlAt < len(blocks); itlAt++ {
+				if len(blocks)-itlAt > outcomes {
 					continue
 				}
-				decodeMs := latencyMs - b[t].mean
-				itlMiss := math.Abs(b[i].mean*(output-1)/decodeMs - 1)
-				tpotMiss := math.Min(math.Abs(b[p].mean*output/decodeMs-1), math.Abs(b[p].mean*output/latencyMs-1))
+				decodeMs := latencyMs - blocks[ttftAt].mean
+				itlMiss := math.Abs(blocks[itlAt].mean*(output-1)/decodeMs - 1)
+				tpotMiss := math.Min(math.Abs(blocks[tpotAt].mean*output/decodeMs-1), math.Abs(blocks[tpotAt].mean*output/latencyMs-1))
 				if itlMiss > decodeTol || tpotMiss > decodeTol {
 					continue
 				}
-				m := itlMiss + tpotMiss
-				if p-t != i-p || i-p != len(b)-i {
-					m += 2 * decodeTol
+				total := itlMiss + tpotMiss
+				// Unequal numbers of blocks for TTFT, TPOT and ITL count as a miss of the identities.
+				if tpotAt-ttftAt != itlAt-tpotAt || itlAt-tpotAt != len(blocks)-itlAt {
+					total += 2 * decodeTol
 				}
-				if m < miss {
-					ttft, itl = t, i
-					miss = m
+				if total < miss {
+					ttft, itl = ttftAt, itlAt
+					miss = total
 					ok = true
 				}
 			}

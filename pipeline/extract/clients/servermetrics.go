@@ -1,5 +1,7 @@
 package clients
 
+// This file reads what a server states in an answer about its own times, and reports them.
+
 import (
 	"math"
 

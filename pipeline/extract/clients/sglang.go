@@ -1,5 +1,7 @@
 package clients
 
+// This file reads SGLang's export of request metrics.
+
 import (
 	"bytes"
 	"errors"
@@ -21,7 +23,7 @@ func sniffSGLang(head []byte) bool { return bytes.HasPrefix(head, sglangHead) }
 // Source: sgl-project/sglang observability/request_metrics_exporter.py and req_time_stats.py, whose
 // stamps end in _ts or, in other versions, in _time.
 func sglangRequest(line []byte) (trace.ObservedRequest, error) {
-	var j struct {
+	var parsed struct {
 		ID          string             `json:"id"`
 		Prompt      trace.Opt[int64]   `json:"prompt_tokens"`
 		Output      trace.Opt[int64]   `json:"completion_tokens"`
@@ -34,23 +36,23 @@ func sglangRequest(line []byte) (trace.ObservedRequest, error) {
 			Type string `json:"type"`
 		} `json:"finish_reason"`
 	}
-	if err := trace.UnmarshalJSON(line, &j); err != nil {
+	if err := trace.UnmarshalJSON(line, &parsed); err != nil {
 		return trace.ObservedRequest{}, err
 	}
-	if !j.Received.OK || j.ID == "" {
+	if !parsed.Received.OK || parsed.ID == "" {
 		return trace.ObservedRequest{},
 			errors.New("got no id and request_received_ts, want those of a server with --enable-metrics")
 	}
 	r := trace.ObservedRequest{
-		ID:           j.ID,
+		ID:           parsed.ID,
 		Source:       sourceSGLang,
-		PromptTokens: j.Prompt,
-		OutputTokens: j.Output,
-		CachedTokens: j.Cached,
-		Success:      trace.Some(j.Finish.Type != "abort"),
-		SendWallNs:   stampNs(j.Received),
+		PromptTokens: parsed.Prompt,
+		OutputTokens: parsed.Output,
+		CachedTokens: parsed.Cached,
+		Success:      trace.Some(parsed.Finish.Type != "abort"),
+		SendWallNs:   stampNs(parsed.Received),
 	}
-	first := j.PrefillTs.Or(nanOr(j.PrefillTime))
-	setTimes(&r, r.SendWallNs, 1e6*(first-j.Received.V), 1e6*nanOr(j.E2E))
+	first := parsed.PrefillTs.Or(nanOr(parsed.PrefillTime))
+	setTimes(&r, r.SendWallNs, 1e6*(first-parsed.Received.V), 1e6*nanOr(parsed.E2E))
 	return r, nil
 }

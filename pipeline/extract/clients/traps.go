@@ -115,13 +115,13 @@ func (c *Reader) compareHeader(f *traceFile, dep *deploy.Deployment) {
 // begun with the first request.
 func (c *Reader) markWarmUp(f *traceFile) {
 	rows := c.Requests[f.from:f.to]
-	n := int64(f.header.WarmUpRequests)
-	if n <= 0 || len(rows) == 0 {
+	warmUps := int64(f.header.WarmUpRequests)
+	if warmUps <= 0 || len(rows) == 0 {
 		return
 	}
 	isOfWarmUp := func(r *trace.ObservedRequest) bool { // warm-up requests have the first ids
 		id, err := strconv.ParseInt(r.ID, 10, 64)
-		return err == nil && id < n
+		return err == nil && id < warmUps
 	}
 	present := int64(0)
 	firstNs := int64(math.MaxInt64)
@@ -134,7 +134,7 @@ func (c *Reader) markWarmUp(f *traceFile) {
 			present++
 		}
 	}
-	if present*2 >= n {
+	if present*2 >= warmUps {
 		for i := range rows {
 			if isOfWarmUp(&rows[i]) {
 				rows[i].LoadOnly = trace.Some(true)
@@ -142,7 +142,7 @@ func (c *Reader) markWarmUp(f *traceFile) {
 		}
 		c.addFinding(CodeClientFile,
 			"%s: warm_up_requests is %d, and the file has %d of them; they are load and compared with nothing",
-			f.stem, n, present)
+			f.stem, warmUps, present)
 		return
 	}
 	drainedNs := firstNs + trace.Ns(longestUs)
@@ -155,7 +155,7 @@ func (c *Reader) markWarmUp(f *traceFile) {
 	}
 	c.addFinding(CodeClientFile,
 		"%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f "+
-			"s, so the %d of %d requests sent in that time are load and compared with nothing", f.stem, n,
+			"s, so the %d of %d requests sent in that time are load and compared with nothing", f.stem, warmUps,
 		longestUs/1e6, marked, len(rows))
 }
 
@@ -310,6 +310,7 @@ func (c *Reader) findCap() {
 		}
 		most = max(most, inFlight)
 	}
+	// A limit shows as many sends at the maximum, most of them right after an answer.
 	atMost := sendsAt[most]
 	isFlat := atMost >= leastCapSends && float64(atMost) >= leastCapShare*float64(sends) && atMost >= sendsAt[most-1]
 	isRefilled := 2*followsAt[most] >= atMost

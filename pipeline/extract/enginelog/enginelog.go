@@ -66,8 +66,8 @@ func IsPassTrace(head []byte) bool {
 	return source.IsProven(passTraces, bytes.TrimLeft(head, " \t\r\n\ufeff"))
 }
 
-// passTraceOf returns the form of a file. For a file that cannot be read twice, or of no known form, it
-// is the first form, which counts its lines as unreadable.
+// passTraceOf returns the form of a file. A file that cannot be read twice, or of no known form, gets
+// the first form, whose reader counts lines that it cannot read.
 func passTraceOf(in *source.Input, how source.Options) *source.Format[passTraceDecoder] {
 	first := &passTraces[0]
 	if in.Path == "-" || in.IsPipe || len(passTraces) == 1 {

@@ -1,5 +1,9 @@
 package enginelog
 
+// This file decodes KV-cache events: one line for each batch that the engine published, with events as
+// positional lists whose first element names their kind (spec#wire-kv-lines;
+// vllm/distributed/kv_events.py).
+
 import (
 	"fmt"
 	"strconv"
@@ -100,7 +104,8 @@ func (r *kvReader) readEvents() {
 	}
 }
 
-// tokenIDs is the index of the field of BlockStored that is skipped because it may be long.
+// tokenIDs is the place of the token ids among the fields of BlockStored. They are skipped, because
+// they may be long and no table needs them.
 const tokenIDs = 2
 
 // readEvent returns the event in a list [tag, field...]. ok is false if the fields do not fit the
@@ -289,7 +294,7 @@ func setTransfer(ev *trace.KVEvent, f kvField) bool { return setInteger(&ev.Tran
 // setRequest sets the id of the request.
 func setRequest(ev *trace.KVEvent, f kvField) bool { return setText(&ev.RequestID, f) }
 
-// setMedium sets the medium, or the source of a transfer.
+// setMedium sets where the blocks are (GPU, CPU), or the source of a transfer.
 func setMedium(ev *trace.KVEvent, f kvField) bool { return setText(&ev.SrcMedium, f) }
 
 // setDestination sets the destination of a transfer.

@@ -1,5 +1,8 @@
 package enginelog
 
+// This file finds steps and passes that run.yaml rules out, because a limit or the size of the KV
+// cache is stated wrongly there.
+
 import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"

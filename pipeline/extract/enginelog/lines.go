@@ -199,6 +199,7 @@ func (d *logDecoder) readRecords(f *lineForm, text []byte, outer stamp, out *pas
 		return
 	}
 	for from := 0; from < len(text); {
+		// A record ends where the next mark begins.
 		at := from + bytes.Index(text[from:], f.mark)
 		to := len(text)
 		if next := bytes.Index(text[at+len(f.mark):], f.mark); next >= 0 {

@@ -1,5 +1,7 @@
 package enginelog
 
+// This file writes passes as tables while they are read, one table for each life of each engine.
+
 import (
 	"cmp"
 	"context"
@@ -149,14 +151,14 @@ func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 // engine's latest leastRestart passes belongs is no candidate, unless it is the last written to.
 func (c *Lives) findLife(key string, r *passRecord) *Life {
 	score := func(l *Life) int {
-		n := 0
+		points := 0
 		if r.Index == l.last.Index+1 {
-			n += 2
+			points += 2
 		}
 		if r.Process == l.process {
-			n++
+			points++
 		}
-		return n
+		return points
 	}
 	var best *Life
 	for i, l := range c.open[key] {
@@ -181,7 +183,7 @@ const (
 	leastRestart = 64
 )
 
-// addPass adds a pass to the life that it continues, nil for none, or to a new one.
+// addPass adds a pass to the life that it continues, or to a new one if life is nil.
 func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 	if r.Index == unnumbered {
 		r.Index = 0
@@ -199,7 +201,7 @@ func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 	}
 	if life != nil {
 		isOtherProcess := r.Process != "" && life.process != "" && r.Process != life.process
-		switch {
+		switch { // another process, or an index that starts again, begins a new life
 		case isOtherProcess && r.Index != life.last.Index+1:
 			life = nil
 		case r.Index > life.last.Index:
@@ -282,7 +284,8 @@ func (c *Lives) newLife(r *passRecord) (*Life, error) {
 	return life, nil
 }
 
-// append writes the pass before and keeps this one as the last.
+// append writes the pass before and stores this one as the last, because the next record may complete
+// it.
 func (l *Life) append(r *passRecord, at source.Place) error {
 	if l.Rows > 0 {
 		lateNs := l.last.StampNs.V - r.StampNs.V

@@ -174,14 +174,14 @@ func (s *Snapshot) Histogram(engine string, m Measure) *Histogram {
 // bucket that contains it. In the last bucket, which has no upper bound, it is the lower bound. It
 // is NaN without observations.
 func (h *Histogram) MedianSince(before *Histogram) float64 {
-	n := h.Count - before.Count
+	observations := h.Count - before.Count
 	lower := 0.0
 	for i, b := range h.buckets {
-		c := b.n
+		counted := b.n
 		if i < len(before.buckets) && before.buckets[i].le == b.le {
-			c -= before.buckets[i].n
+			counted -= before.buckets[i].n
 		}
-		if c >= n/2 && n > 0 {
+		if counted >= observations/2 && observations > 0 {
 			if math.IsInf(b.le, 1) {
 				return lower
 			}

@@ -1,5 +1,10 @@
 package enginelog
 
+// This file reads SGLang's log lines of a batch. Which figures a line has, and in which order, varies
+// by version, so they are found by name.
+//
+// Source: sgl-project/sglang metrics_reporter.py and scheduler_metrics_mixin.py.
+
 import (
 	"bytes"
 	"math"
@@ -141,9 +146,8 @@ func (p *decodePace) addDecode(r *passRecord, tokensPerReq, reqs float64) {
 func (p *decodePace) isSampled() bool { return p.Decodes >= leastDecodes && 2*p.SeveralFor > p.Decodes }
 
 // followSGLang decides whether next, which follows last in SGLang's log, was logged for several
-// passes. A decode was if most throughputs show it (decodePace), or if no request ended since the
-// decode before and the KV tokens of the requests grew by more than one pass adds, prompts in
-// between not counted.
+// passes. Most throughputs show it (decodePace), or the KV tokens: if no request ended since the
+// decode before, they may grow by what one pass adds and by the prompts in between, and not by more.
 func followSGLang(last, next *passRecord) {
 	if next.GenerationReqs == 0 {
 		next.Running = last.Running + next.ContextReqs

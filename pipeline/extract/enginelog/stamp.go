@@ -1,5 +1,7 @@
 package enginelog
 
+// This file finds and parses the times in log lines, in the forms of collectors, loggers and engines.
+
 import (
 	"bytes"
 	"strconv"

@@ -1,5 +1,7 @@
 package enginelog
 
+// This file has the forms of vLLM's log lines: a pass, and the statistics of every ten seconds.
+
 import (
 	"bytes"
 	"math"

@@ -1,5 +1,7 @@
 package enginelog
 
+// This file takes a log line out of the JSON that a collector or logger put around it.
+
 import (
 	"bytes"
 	"slices"

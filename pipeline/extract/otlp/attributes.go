@@ -1,5 +1,8 @@
 package otlp
 
+// This file lists the attributes that a table needs. Each has a numbered slot, so that the attributes
+// of an event are an array, without a map and without allocation.
+
 import (
 	"math"
 

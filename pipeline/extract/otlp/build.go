@@ -1,5 +1,8 @@
 package otlp
 
+// This file makes rows of events and spans, the same for JSON and protobuf, or drops them with a
+// reason.
+
 import (
 	"cmp"
 	"fmt"

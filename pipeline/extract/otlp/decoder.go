@@ -118,7 +118,7 @@ func (b *Batch) addSpan(s *Span, budget *int64) {
 	*budget -= nameBytes * int64(len(u.Events)-before)
 }
 
-// Keep sets the line of the records of the current message.
+// Keep sets the line of the records of the current message, which turned out to be whole.
 func (b *Batch) Keep(line int64) {
 	for _, s := range b.Spans[b.before:] {
 		s.Line = line

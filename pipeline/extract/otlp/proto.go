@@ -1,5 +1,8 @@
 package otlp
 
+// This file reads OTLP/protobuf in place (opentelemetry/proto/trace/v1/trace.proto). Field numbers are
+// those of that schema; fieldTypes lists them.
+
 import (
 	"encoding/binary"
 	"fmt"
@@ -45,7 +48,7 @@ func readResourceSpans(data []byte, b *builder, out *Batch) {
 	}
 }
 
-// readResource stores the attributes that identify the process.
+// readResource stores the attributes of a Resource that identify the process.
 func readResource(data []byte, id *identity) {
 	for f := range protoFields(data) {
 		if f.number != 1 {

@@ -1,5 +1,7 @@
 package otlp
 
+// This file identifies the process that wrote a span, by the attributes of its resource.
+
 import "github.com/zeebo/xxh3"
 
 // contentHash returns a hash by which contents are compared. It must be equal in all processes, because

@@ -1,5 +1,7 @@
 package otlp
 
+// This file has the decoded span, the events of vLLM's tracing schema, and the class of a span.
+
 import (
 	"slices"
 	"strings"

@@ -12,7 +12,7 @@ import (
 // chain of one prompt thereby has an exact value. For a chain of several prompts, the sum bounds the
 // hits of each prompt, and splitHits guesses values within these bounds.
 
-// bounds has the least and the most tokens of a prompt that may have come from the prefix cache.
+// bounds is the least and the most tokens of a prompt that may have come from the prefix cache.
 type bounds struct{ lo, hi int64 }
 
 // Fill writes into the requests the index of the pass that ended their prompt (Iteration), their
@@ -50,13 +50,13 @@ func (g *Pairing) Fill() {
 func (g *Pairing) setIterations(c *chain) {
 	next := 0
 	for n, pass := range c.passes {
-		l := &g.log.promptPasses[pass]
-		ends := int(l.contextReqs)
+		promptPass := &g.log.promptPasses[pass]
+		ends := int(promptPass.contextReqs)
 		if n < len(c.passes)-1 {
 			ends--
 		}
 		for ; ends > 0 && next < len(c.prompts); ends-- {
-			g.rows[c.prompts[next].row].Iteration = trace.Some(l.index)
+			g.rows[c.prompts[next].row].Iteration = trace.Some(promptPass.index)
 			next++
 		}
 	}
@@ -67,15 +67,15 @@ func (g *Pairing) setIterations(c *chain) {
 func (g *Pairing) boundLastPrompt(c *chain) {
 	computed := int64(0)
 	for i := len(c.passes) - 1; i > 0; i-- {
-		l := &g.log.promptPasses[c.passes[i]]
-		if l.contextReqs != 1 {
+		promptPass := &g.log.promptPasses[c.passes[i]]
+		if promptPass.contextReqs != 1 {
 			break
 		}
-		computed += l.contextTokens
+		computed += promptPass.contextTokens
 	}
 	if computed > 0 {
-		q := &c.prompts[len(c.prompts)-1]
-		q.mostCached = min(q.mostCached, g.rules.wholeBlocks(q.tokens-computed))
+		last := &c.prompts[len(c.prompts)-1]
+		last.mostCached = min(last.mostCached, g.rules.wholeBlocks(last.tokens-computed))
 	}
 }
 

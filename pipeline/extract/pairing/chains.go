@@ -1,5 +1,8 @@
 package pairing
 
+// This file divides the prompts of a busy period among the passes of the log. A dynamic program finds
+// all ways; a chain that not all ways have is uncertain.
+
 import (
 	"maps"
 	"slices"
@@ -66,6 +69,7 @@ func (p *passLog) chainsOf(prompts []prompt, from, to int) ([]chain, bool) {
 	layers := make([]map[passesDone]*node, n+1) // index: number of prompts already in chains
 	layers[0] = map[passesDone]*node{{}: {ways: 1}}
 	nodes := 1
+	// Layer k has the states in which k prompts are in chains. Every chain leads to a later layer.
 	for k := range n {
 		for _, key := range sortedKeys(layers[k]) {
 			at := layers[k][key]
@@ -108,8 +112,8 @@ func sortedKeys(layer map[passesDone]*node) []passesDone {
 }
 
 // nextChains calls use with every chain that can follow a state in which the first k prompts are in
-// chains. For each engine it starts at the engine's next prompt pass and adds passes as long as the
-// last prompt may have been cut.
+// chains. For each engine a chain starts at the engine's next prompt pass, and it may go on with
+// further passes as long as its last prompt may have been cut.
 func (p *passLog) nextChains(prompts []prompt, byEngine [][]int, at *node, k int, use func(edge)) {
 	for e := range byEngine {
 		first := int(at.done[e])
@@ -120,8 +124,8 @@ func (p *passLog) nextChains(prompts []prompt, byEngine [][]int, at *node, k int
 		computed := int64(0)
 		counted := int64(0) // hits that SGLang logged
 		for i := first; i < len(byEngine[e]); i++ {
-			l := &p.promptPasses[byEngine[e][i]]
-			more := int(l.contextReqs)
+			promptPass := &p.promptPasses[byEngine[e][i]]
+			more := int(promptPass.contextReqs)
 			if i > first {
 				more-- // one context request continues the prompt that was cut
 			}
@@ -134,16 +138,16 @@ func (p *passLog) nextChains(prompts []prompt, byEngine [][]int, at *node, k int
 				most += q.cached.Or(q.mostCached)
 			}
 			taken += more
-			computed += l.contextTokens
-			counted += l.hits
+			computed += promptPass.contextTokens
+			counted += promptPass.hits
 			hits := tokens - computed
 			isWhole := hits%max(1, p.rules.Block) == 0
-			isCounted := l.hits < 0 || hits == counted
+			isCounted := promptPass.hits < 0 || hits == counted
 			if hits >= least && hits <= most && isWhole && isCounted &&
-				(i > first || p.requestsLeave(prompts[k:k+taken], l)) {
+				(i > first || p.requestsLeave(prompts[k:k+taken], promptPass)) {
 				use(edge{from: at, engine: int32(e), passes: int32(i + 1 - first), prompts: int32(taken)})
 			}
-			mayGoOn := l.isFull && computed < tokens+longerPrompt(prompts[k+taken-1:])
+			mayGoOn := promptPass.isFull && computed < tokens+longerPrompt(prompts[k+taken-1:])
 			if !mayGoOn {
 				break
 			}
@@ -192,6 +196,8 @@ func longerPrompt(next []prompt) int64 {
 func (p *passLog) traceBack(prompts []prompt, byEngine [][]int, layers []map[passesDone]*node, last *node) []chain {
 	last.onward = 1
 	total := last.ways
+	// Count the ways from every state to the end. A chain is in all ways if the ways to its start
+	// times the ways from its end are all of them.
 	for k := len(layers) - 1; k > 0; k-- {
 		for _, n := range layers[k] {
 			for _, e := range n.incoming {

@@ -93,12 +93,14 @@ func (g *Pairing) placesOf(answers []enginelog.Counters, order []int) []int {
 		counted[sum] = i + 1
 	}
 	most := 0
-	for _, s := range sums[:min(len(sums), mostShifts)] {
-		shift := answers[0].Queries - s
+	// Assume that the first answer was read after the first 0, 1, 2, ... requests; the assumption with
+	// which most answers agree is used.
+	for _, before := range sums[:min(len(sums), mostShifts)] {
+		shift := answers[0].Queries - before
 		places := make([]int, len(answers))
 		fitting := 0
-		for k, a := range answers {
-			place, ok := counted[a.Queries-shift]
+		for k, answer := range answers {
+			place, ok := counted[answer.Queries-shift]
 			if !ok {
 				places[k] = -1
 				continue

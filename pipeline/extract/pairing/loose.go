@@ -94,6 +94,7 @@ func (p *passLog) alignLoosely(prompts []prompt, from, to int) (chains []chain, 
 	}
 	states := make([]looseState, (len(passes)+1)*width)
 	at := func(i, j int) *looseState { return &states[i*width+j] }
+	// Backwards: the fewest exceptions from every state to the end, and the number of ways with so few.
 	for i := len(passes); i >= 0; i-- {
 		for j := len(prompts); j >= 0; j-- {
 			s := at(i, j)
@@ -121,6 +122,7 @@ func (p *passLog) alignLoosely(prompts []prompt, from, to int) (chains []chain, 
 	if int(total.cost) > limit {
 		return nil, int(total.cost), false
 	}
+	// Forwards along the best ways: a chain is certain if all of them lead through it.
 	total.from = 0
 	total.before = 1
 	for i := range len(passes) + 1 {
@@ -162,11 +164,11 @@ func (p *passLog) isProven(chains []chain) bool {
 			lengths[q.tokens] = true
 		}
 	}
-	each := math.Log2(float64(max(1, len(lengths))))
+	bitsOfChain := math.Log2(float64(max(1, len(lengths))))
 	if p.rules.Caching {
-		each = math.Min(each, math.Log2(float64(max(2, p.rules.Block))))
+		bitsOfChain = math.Min(bitsOfChain, math.Log2(float64(max(2, p.rules.Block))))
 	}
-	return each*float64(len(chains)) >= leastBits
+	return bitsOfChain*float64(len(chains)) >= leastBits
 }
 
 // looseMatches pairs what lies between the matches found.

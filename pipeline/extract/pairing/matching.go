@@ -1,5 +1,8 @@
 package pairing
 
+// This file finds for each busy period of the clients the stretches of the log in which its requests
+// ran: in order, and where periods or stretches have to be skipped, by dynamic programming (search).
+
 import "math"
 
 // matcher finds for each busy period of the clients the stretches of the log in which its requests

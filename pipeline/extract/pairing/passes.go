@@ -1,5 +1,8 @@
 package pairing
 
+// This file keeps the passes of a log as far as pairing needs them, and cuts the log into stretches
+// between which every engine was idle.
+
 import (
 	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
@@ -148,12 +151,12 @@ type stretch struct {
 func (p *passLog) stretches() []stretch {
 	var out []stretch
 	for i := range p.promptPasses {
-		l := &p.promptPasses[i]
+		promptPass := &p.promptPasses[i]
 		if i == 0 || p.isIdleBefore(i) {
-			isBroken := l.hasGapBefore || i == 0 && (p.isTorn || !l.isFresh)
+			isBroken := promptPass.hasGapBefore || i == 0 && (p.isTorn || !promptPass.isFresh)
 			if n := len(out); n > 0 {
 				last := &out[n-1]
-				last.isBroken = last.isBroken || l.hasGapBefore
+				last.isBroken = last.isBroken || promptPass.hasGapBefore
 				// The last prompt of the previous stretch may continue here.
 				isBroken = isBroken || last.isBroken && p.promptPasses[i-1].isFull
 			}
@@ -161,10 +164,10 @@ func (p *passLog) stretches() []stretch {
 		}
 		s := &out[len(out)-1]
 		s.to = i + 1
-		s.contextReqs += l.contextReqs
-		s.generation += l.generation
-		s.isBroken = s.isBroken || l.hasGapBehind || l.hasGapBefore
-		if l.isFull {
+		s.contextReqs += promptPass.contextReqs
+		s.generation += promptPass.generation
+		s.isBroken = s.isBroken || promptPass.hasGapBehind || promptPass.hasGapBefore
+		if promptPass.isFull {
 			s.full++
 		}
 	}
@@ -185,14 +188,14 @@ func (p *passLog) isIdleBefore(i int) bool {
 	var seen [mostEngines]bool
 	unseen := len(p.engines)
 	for k := i; k < len(p.promptPasses) && unseen > 0; k++ {
-		l := &p.promptPasses[k]
-		if seen[l.engine] {
+		promptPass := &p.promptPasses[k]
+		if seen[promptPass.engine] {
 			continue
 		}
-		if !l.isFresh || l.orderBefore >= order {
+		if !promptPass.isFresh || promptPass.orderBefore >= order {
 			return false
 		}
-		seen[l.engine] = true
+		seen[promptPass.engine] = true
 		unseen--
 	}
 	for e := range p.engines { // engines without a prompt pass from i on

@@ -1,5 +1,7 @@
 package pairing
 
+// This file cuts the clients' requests into busy periods, between which no request was open.
+
 import (
 	"cmp"
 	"math"

@@ -48,6 +48,7 @@ func Recount(rows []trace.ObservedRequest, rules Rules, engines int, pairedNow i
 		}
 		logs = append(logs, log)
 	}
+	// First: are all prompts longer or shorter by one constant?
 	best := 0
 	for _, longer := range logs[0].constants(rows) {
 		trial := slices.Clone(rows)
@@ -73,6 +74,7 @@ func Recount(rows []trace.ObservedRequest, rules Rules, engines int, pairedNow i
 	if lengths != nil {
 		return lengths, finding, nil
 	}
+	// Otherwise divide the tokens of each pass among its prompts.
 	for _, log := range logs {
 		trial, sum, counted := log.proportional(rows)
 		if trial == nil {
@@ -118,9 +120,9 @@ func causeOf(difference int64) string {
 func (p *passLog) constants(rows []trace.ObservedRequest) []int64 {
 	var passes, prompts []int64
 	for i := range p.promptPasses {
-		l := &p.promptPasses[i]
-		if l.contextReqs == 1 && !l.isFull && (i == 0 || !p.promptPasses[i-1].isFull) {
-			passes = append(passes, l.contextTokens)
+		promptPass := &p.promptPasses[i]
+		if promptPass.contextReqs == 1 && !promptPass.isFull && (i == 0 || !p.promptPasses[i-1].isFull) {
+			passes = append(passes, promptPass.contextTokens)
 		}
 	}
 	for i := range rows {
@@ -132,14 +134,14 @@ func (p *passLog) constants(rows []trace.ObservedRequest) []int64 {
 	votes := map[int64]int{}
 	for i := 0; i < len(passes); i += every {
 		for _, prompt := range prompts {
-			if d := passes[i] - prompt; d != 0 && d <= mostLonger && d >= -mostShorter {
-				votes[d]++
+			if difference := passes[i] - prompt; difference != 0 && difference <= mostLonger && difference >= -mostShorter {
+				votes[difference]++
 			}
 		}
 	}
 	var all []int64
-	for d := range votes {
-		all = append(all, d)
+	for difference := range votes {
+		all = append(all, difference)
 	}
 	slices.SortFunc(all, func(a, b int64) int {
 		return cmp.Or(cmp.Compare(votes[b], votes[a]), cmp.Compare(max(a, -a), max(b, -b)), cmp.Compare(b, a))

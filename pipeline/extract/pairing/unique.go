@@ -1,12 +1,14 @@
 package pairing
 
+// This file drops matches that are not the only possible ones. A match is open if its clocks disagree
+// with those of most others, if its period or stretches would also fit a neighbour, or if it may fit by
+// chance. Requests of open matches stay unpaired.
+
 import (
 	"cmp"
 	"math"
 	"slices"
 )
-
-// This file drops matches that are not the only possible ones. A match is dropped, and called open, if
 
 // clockSlackNs is the most that the stamp of a pass may differ from the arrival of the chunk that
 // the pass produced, after the clocks' common offset and beyond the resolution of the stamp.
