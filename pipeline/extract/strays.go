@@ -137,10 +137,10 @@ func (c *collector) dropStrayWall(r *trace.Request, at source.Place) bool {
 func (c *collector) dropStrayEvents() error {
 	kept := c.mem.Spool()
 	str := files.NewInterner()
-	row := &c.pack.row             // the row of core number at
-	at := int64(-1)                // index of the core whose events are being read
+	row := &c.pack.row                 // the row of core number at
+	at := int64(-1)                    // index of the core whose events are being read
 	var remaining []trace.JourneyEvent // the events of that core that are kept
-	lostEvent := false             // an event of that core was dropped
+	lostEvent := false                 // an event of that core was dropped
 	flush := func() (err error) {
 		if lostEvent {
 			r := &row.request
