@@ -24,6 +24,20 @@ func TestDifferences(t *testing.T) {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"got 3 of 4.5 rows", "3 rows of 4.5", true},
+		{"got 3 of 4.5 rows", "got 3 of 4.6 rows", false},
+		{"got 3 of 1,000 rows", "got 3 of 1,001 rows", false},
+		{"got 3", "got3", false},
+		{"steps", "replay", false},
+	} {
+		if got := len(differences("", c.a, c.b)) == 0; got != c.want {
+			t.Errorf("%q and %q: got equal %t", c.a, c.b, got)
+		}
+	}
 	left := withoutKeys(object{"a": 1.0, "b": []any{object{"a": 2.0, "c": 3.0}}}, []string{"a"})
 	if !reflect.DeepEqual(left, object{"b": []any{object{"c": 3.0}}}) {
 		t.Errorf("got %v", left)
