@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
@@ -40,8 +41,16 @@ func (con *console) flushWarnings() { con.flushWarningsBeside("") }
 // flushWarningsBeside does what flushWarnings does for warnings printed with a verdict: after a
 // pass the line of codes states that none of them touches it.
 func (con *console) flushWarningsBeside(verdict string) {
-	held := con.deferred
+	var ofFiles, held []trace.Finding
+	for _, f := range con.deferred {
+		if extract.IsOfFile(f.Code) {
+			ofFiles = append(ofFiles, f)
+		} else {
+			held = append(held, f)
+		}
+	}
 	con.deferred = nil
+	con.warn(ofFiles) // always in full
 	if len(held) <= fewWarnings {
 		con.warn(held)
 		return

@@ -18,6 +18,7 @@ var mostOfCount = map[string]int64{
 	"kv-blocks":              1_000_000_000,
 	"last":                   1_000_000_000,
 	"loads":                  10_000,
+	"max-client-memory":      1 << 40,
 	"max-concurrency":        10_000_000,
 	"max-expansion":          1 << 50,
 	"max-gpus":               1 << 16,

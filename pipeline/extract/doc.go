@@ -28,7 +28,8 @@
 //   - Damage in a file drops the damaged records alone: those before and after are kept if the framing
 //     (line ends, length prefixes, zstd frames) shows where the next begins.
 //   - Memory is bounded by the number of workers times the longest line, and about a kilobyte a
-//     request. It does not grow with the bytes of the input.
+//     request; requests of clients have a limit (Options.ClientMemory). It does not grow with the bytes
+//     of the input.
 //   - A file has its final name only once it is complete.
 //   - The same input gives the same bytes for any number of workers and either form of OTLP.
 //

@@ -100,7 +100,7 @@ func testDamaged(t *testing.T, path, name string, want damaged) {
 			diff(t, "events", all.Events, events)
 		}
 	}
-	lost := doc.Totals.Records.Dropped[string(source.CodeUnreadable)] + doc.Totals.Records.Dropped[string(source.CodeOverLimit)]
+	lost := doc.Totals.Records.Dropped[string(source.CodeUnreadable)] + doc.Totals.Records.Dropped[string(source.CodeCut)] + doc.Totals.Records.Dropped[string(source.CodeOverLimit)]
 	switch {
 	case accepted[name] && lost > 0:
 		t.Errorf("got complaints %v, want none (%s)", doc.Runs[0].Examples, want.Should)

@@ -210,7 +210,7 @@ func (x *extraction) readInputs(ctx context.Context) error {
 			return err
 		}
 	}
-	cl := &clients.Reader{Names: set.clients, Acc: x.acc}
+	cl := &clients.Reader{Names: set.clients, Acc: x.acc, Memory: o.ClientMemory}
 	for i := range set.clients {
 		if err := cl.ReadFile(&set.clients[i], how); err != nil {
 			return err
@@ -275,10 +275,22 @@ func (x *extraction) readIterations(ctx context.Context, how source.Options) err
 	return x.stepsOfChunks()
 }
 
+// mostChunks is the number of chunks of answers of which steps are made: each takes about 100 bytes meanwhile.
+const mostChunks = 3_000_000
+
 // stepsOfChunks makes iterations of the chunks that clients received, if neither spans nor logs
 // record the steps of the engine: the chunks of one step arrive together (spec#chunk-steps).
 func (x *extraction) stepsOfChunks() error {
 	if !x.col.Empty() || len(x.lives) > 0 {
+		return nil
+	}
+	chunks := 0
+	for i := range x.obs {
+		chunks += len(x.obs[i].ChunkGapsUs)
+	}
+	if chunks > mostChunks {
+		x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "the answers have %d chunks; steps are made of at most %d",
+			chunks, mostChunks))
 		return nil
 	}
 	steps, q := reconstruct.FromChunks(x.obs, &x.dep.Engine)

@@ -19,6 +19,9 @@ func (o *Options) Flags() []cli.Flag {
 			Usage: "drop lines and messages longer than this many `BYTES`"}),
 		option.Recorded(&cli.Int64Flag{Name: "max-expansion", Destination: &o.MaxExpansion, Value: o.MaxExpansion,
 			Usage: "stop reading a compressed file that expands beyond both 64 MB and `N` times its size"}),
+		&cli.Int64Flag{Name: "max-client-memory", Destination: &o.ClientMemory, Value: o.ClientMemory,
+			Usage: "refuse a run whose clients' requests take more than this many `BYTES` of memory; a request " +
+				"takes about 750, and 8 for each chunk of its answer"},
 		option.Recorded(&cli.BoolFlag{Name: "split-engines", Destination: &o.SplitEngines, Value: o.SplitEngines,
 			Usage: "accept several engines whose time stamps overlap, as runs <id>.1, <id>.2, ..."}),
 		&cli.BoolFlag{Name: "why-rejected", Destination: &o.WhyRejected, Value: o.WhyRejected,

@@ -184,7 +184,7 @@ func TestBrokenClientFiles(t *testing.T) {
 		"CSV short row":       {"request_id,input_tokens\n1,2\n3\n4,5\n", 2, map[string]int64{"unreadable": 1}, "f:3"},
 		"CSV bare quote":      {"request_id,input_tokens\n1,2\n3,a\"b\n4,5\n", 2, map[string]int64{"unreadable": 1}, "f:3"},
 		"CSV of no number":    {"request_id,input_tokens\n1,2\n3,x\n4,5\n", 2, map[string]int64{"unreadable": 1}, "f:3"},
-		"CSV cut in its gzip": {string(cut(gzipped([]byte(csv)), 500)), -1, map[string]int64{"unreadable": 1}, "f"},
+		"CSV cut in its gzip": {string(cut(gzipped([]byte(csv)), 500)), -1, map[string]int64{"file_cut": 1}, "f"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			doc, run := besideDump(t, goodLines(1), map[string]string{"f": c.text}, nil)
@@ -286,7 +286,7 @@ func TestUpstreamFolder(t *testing.T) {
 		t.Errorf("got runs %s, want %s", text, want)
 	}
 	r := doc.Runs[0].Records
-	if r.Dropped["duplicate"] != 1 || r.Dropped["unreadable"] < 2 || !r.Balanced() {
+	if r.Dropped["duplicate"] != 1 || r.Dropped["unreadable"] != 1 || r.Dropped["file_cut"] != 1 || !r.Balanced() {
 		t.Errorf("got %+v, want one duplicate, a torn line and a cut file", r)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -26,6 +27,7 @@ type Options struct {
 	WhyRejected  bool         // write OUT/rejected.jsonl
 	Force        bool         // parse again even if nothing changed
 	Memory       int          // bytes of rows waiting to be sorted before they spill to disk
+	ClientMemory int64        // bytes that the requests of a run's client files may take
 	Set          []string     // overrides of run.yaml, "key.path=value": recorded here, applied by Find
 	ToolVersion  string
 	Config       *result.Config // the pipeline.yaml that set options, for extract.json; nil for none
@@ -40,7 +42,7 @@ type Options struct {
 // DefaultOptions returns the defaults of every option.
 func DefaultOptions() Options {
 	return Options{Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: files.MaxExpansion,
-		Memory: 16 << 20}
+		Memory: 16 << 20, ClientMemory: clients.DefaultMemory}
 }
 
 // Check returns an error for the first option out of bounds.
@@ -58,6 +60,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("extract: --max-line: got %d, want at least 1024 bytes", o.MaxLine)
 	case o.MaxExpansion < 1:
 		return fmt.Errorf("extract: --max-expansion: got %d, want 1 or more", o.MaxExpansion)
+	case o.ClientMemory < 1<<20:
+		return fmt.Errorf("extract: --max-client-memory: got %d, want at least 1048576 bytes", o.ClientMemory)
 	}
 	return nil
 }

@@ -213,7 +213,7 @@ func TestNoisyLog(t *testing.T) {
 	for i := range doc.Runs {
 		kept += doc.Runs[i].Tables[table.Iterations]
 	}
-	if kept != whole+2 || r.Kept != kept || r.Dropped["unreadable"] != torn+1 || len(doc.Runs) != 4 || !r.Balanced() {
+	if kept != whole+2 || r.Kept != kept || r.Dropped["unreadable"] != torn || r.Dropped["file_cut"] != 1 || len(doc.Runs) != 4 || !r.Balanced() {
 		t.Errorf("got %d iterations in %d runs, account %+v; want %d in 4, %d torn and a cut file", kept, len(doc.Runs), r, whole+2, torn)
 	}
 	if eval {

@@ -200,13 +200,38 @@ func firstUnreadable(examples []result.Example) string {
 	return fmt.Sprintf("; first: %s: %s", examples[i].Place, examples[i].What)
 }
 
+// IsOfFile reports whether a warning is about a file that could not be read, or not to its end. Such a warning
+// stands before all others.
+func IsOfFile(code trace.Code) bool {
+	return code == source.CodeCut || code == codeNoInput || code == source.CodeUnreadable
+}
+
+// unreadFiles returns the warnings about files that could not be read, or not to their end.
+func (x *extraction) unreadFiles(r *result.ExtractRun, engine int) (out []trace.Finding) {
+	for _, e := range r.Examples {
+		if e.Reason == source.CodeCut {
+			out = append(out, trace.Findingf(source.CodeCut, "%s: %s", e.Place, e.What))
+		}
+	}
+	if engine == 0 {
+		out = append(out, x.empty...)
+	}
+	if n := r.Losses.TruncatedMessages; n > 0 {
+		out = append(out, trace.Findingf(source.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of what was read)%s",
+			n, 100*r.Records.BadFrac, firstUnreadable(r.Examples)))
+	}
+	return out
+}
+
 // warnings returns the warnings of one engine run.
 func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace.Finding {
 	dep := r.Deployment
 	if len(x.lives) > 0 {
 		dep = dep.WithoutDrafts() // draft tokens are counted in the passes of the log
 	}
-	out := append(slices.Clone(w.Warnings), dep.Assumed()...)
+	out := x.unreadFiles(r, i)
+	out = append(out, w.Warnings...)
+	out = append(out, dep.Assumed()...)
 	add := func(on bool, code trace.Code, format string, args ...any) {
 		if on {
 			out = append(out, trace.Findingf(code, format, args...))
@@ -214,7 +239,6 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	}
 	l := r.Losses
 	if i == 0 {
-		out = append(out, x.empty...)
 		out = append(out, x.clients...)
 		out = append(out, x.set.contradicted...)
 		if x.iter != nil {
@@ -238,9 +262,6 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	add(l.DroppedSpanEvents > 0, codeIncomplete,
 		"the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording", l.DroppedSpanEvents)
 	add(l.OrphanSnapshots > 0, codeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
-	add(l.TruncatedMessages > 0, source.CodeUnreadable,
-		"%d lines or messages were unreadable (%.3f %% of what was read)%s",
-		l.TruncatedMessages, 100*r.Records.BadFrac, firstUnreadable(r.Examples))
 	add(r.Records.Dropped[string(codeConflict)] > 0, codeConflict,
 		"%d records of spans that repeat ids with another content; the first is kept",
 		r.Records.Dropped[string(codeConflict)])

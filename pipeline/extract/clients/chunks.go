@@ -28,6 +28,12 @@ func sniffChunkFile(head []byte) bool { return bytes.HasPrefix(head, []byte(chun
 // chunk is one row of a chunk file.
 type chunk struct{ index, ns int64 }
 
+// Memory of a chunk, with the room that its growing list has, and of the list of a request, in bytes.
+const (
+	chunkBytes     = 2 * 16
+	chunkListBytes = 80
+)
+
 // chunkSet is the chunks in one file, by request. They are joined to the requests when all files
 // were read, because files may come in any order.
 type chunkSet struct {
@@ -39,7 +45,7 @@ type chunkSet struct {
 func (c *Reader) readChunkFile(file *clientFile) error {
 	src := file.src
 	file.in.Gave++
-	rd := csv.NewReader(&byteCounter{src.R, &c.Acc.Bytes})
+	rd := csv.NewReader(&countingReader{c, src.R})
 	rd.FieldsPerRecord = -1
 	rd.ReuseRecord = true
 	set := chunkSet{file: src.Name, chunks: map[string][]chunk{}}
@@ -67,6 +73,10 @@ func (c *Reader) readChunkFile(file *clientFile) error {
 			continue
 		}
 		id := strings.Clone(fields[0]) // the CSV reader reuses the record
+		if set.chunks[id] == nil {
+			c.hold(src, chunkListBytes+int64(len(id)))
+		}
+		c.hold(src, chunkBytes)
 		set.chunks[id] = append(set.chunks[id], chunk{index, us * 1000})
 	}
 }

@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -56,9 +57,15 @@ func (c *Reader) readClientLines(f *clientFile) error {
 	return nil
 }
 
+// errNoID is the error of a line that names no request.
+var errNoID = errors.New(`got neither "id" nor "request_id"`)
+
 // parseClientLine returns the request in a line of client_requests.jsonl, requests.jsonl or
 // SGLang's export; one file may have lines of several forms.
 func parseClientLine(line []byte) (trace.ObservedRequest, error) {
+	if len(bytes.TrimSpace(line)) < len(`{"id":""}`) {
+		return trace.ObservedRequest{}, errNoID
+	}
 	if sniffSGLang(line) {
 		return sglangRequest(line)
 	}
@@ -72,7 +79,7 @@ func parseClientLine(line []byte) (trace.ObservedRequest, error) {
 	case j.RequestID != "":
 		return j.servingRequest(), nil
 	}
-	return trace.ObservedRequest{}, errors.New(`got neither "id" nor "request_id"`)
+	return trace.ObservedRequest{}, errNoID
 }
 
 // clientRequest returns a request of client_requests.jsonl. The server's usage takes precedence

@@ -113,6 +113,10 @@ type Reader struct {
 	Loads    []Load            // of files that state how the load was offered
 	Points   []trace.LoadPoint // of files that hold load levels only
 	Findings []trace.Finding   // what was assumed or corrected
+	Memory   int64             // bytes that the records may take; 0 for no limit
+
+	held int64              // bytes that they take
+	full *trace.SyntaxError // the error of more; nil before
 
 	traceFiles []traceFile
 	chunkSets  []chunkSet
@@ -154,6 +158,9 @@ func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 	}
 	format := source.FormatOf(requestFormats, head) // the two guesses leave no file without one
 	err = format.Read(c, &clientFile{in, how, src})
+	if c.full != nil {
+		return c.full
+	}
 	if err == errNoRequest {
 		return unknownFile(src.Name, head)
 	}

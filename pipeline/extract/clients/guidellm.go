@@ -80,7 +80,7 @@ func (c *Reader) readGuideLLM(f *clientFile) error {
 	return c.readLevelsIn(f, "guidellm without a limit on the requests it keeps")
 }
 
-// guideOutcomes are the outcomes of requests, in the order in which requests are kept.
+// guideOutcomes are the outcomes of requests.
 var guideOutcomes = []string{"successful", "errored", "incomplete"}
 
 // readGuideBenchmark reads the requests of one benchmark of a report.
@@ -92,17 +92,16 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 	}
 	var args []any // may state the data
 	before := len(c.Requests)
-	byOutcome := make([][]trace.ObservedRequest, len(guideOutcomes))
-	readRequest := func(outcome int) error {
+	readRequest := func(outcome string) error {
 		var g guideRequest
 		if err := w.decode(&g); err != nil {
 			return err
 		}
-		if guideOutcomes[outcome] == "successful" && !g.Start.OK {
+		if outcome == "successful" && !g.Start.OK {
 			c.dropLine(f.src, 1, 1, fmt.Errorf("request %s: got no request_start_time", g.RequestID))
 			return nil
 		}
-		byOutcome[outcome] = append(byOutcome[outcome], g.request(guideOutcomes[outcome]))
+		c.addRequest(f.src, g.request(outcome))
 		return nil
 	}
 	err := w.object(func(key string) error {
@@ -118,22 +117,17 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 			return err
 		case "requests":
 			return w.object(func(key string) error {
-				outcome := slices.Index(guideOutcomes, key)
-				if outcome < 0 {
+				if !slices.Contains(guideOutcomes, key) {
 					return w.skip()
 				}
-				return w.array(func() error { return readRequest(outcome) })
+				return w.array(func() error { return readRequest(key) })
 			})
 		}
 		return w.skip()
 	})
-	// The strategy may follow the requests, so they are kept only now; also those before an error.
-	for _, list := range byOutcome {
-		for _, r := range list {
-			if config.Strategy.Type != "" {
-				r.Phase = trace.Some(config.Strategy.Type)
-			}
-			c.addRequest(f.src, r)
+	if config.Strategy.Type != "" { // it may follow the requests
+		for i := range c.Requests[before:] {
+			c.Requests[before+i].Phase = trace.Some(config.Strategy.Type)
 		}
 	}
 	guideDataset(args).applyTo(c.Requests[before:])

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -13,27 +12,17 @@ import (
 // This file reads JSON documents piece by piece, so that a result file of gigabytes takes the
 // memory of one request, and accepts the numbers that Python writes.
 
-// byteCounter adds the bytes that are read to a count.
-type byteCounter struct {
-	r io.Reader
-	n *int64
-}
-
-// Read reads from r and counts the bytes.
-func (b *byteCounter) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p)
-	*b.n += int64(n)
-	return n, err
-}
-
 // newWalker returns a walker over the JSON of a file, which counts its bytes and its line.
 func (c *Reader) newWalker(f *clientFile) walker {
 	c.Acc.Lines++
-	return walker{json.NewDecoder(&byteCounter{f.src.R, &c.Acc.Bytes})}
+	return newWalkerOf(&countingReader{c, f.src.R}, func(n int64) { c.hold(f.src, n) })
 }
 
 // walker walks a JSON document.
-type walker struct{ dec *json.Decoder }
+type walker struct {
+	dec  *json.Decoder
+	hold func(bytes int64) // counts the memory of what is kept; may be nil
+}
 
 // decode reads a value. A key that occurs twice in an object is an error.
 func (w walker) decode(v any) error {
@@ -66,6 +55,8 @@ func (w walker) object(use func(key string) error) error {
 		return err
 	}
 	seen := map[string]bool{}
+	held := int64(0)
+	defer func() { w.keep(-held) }()
 	for w.dec.More() {
 		token, err := w.dec.Token()
 		if err != nil {
@@ -76,6 +67,8 @@ func (w walker) object(use func(key string) error) error {
 			return fmt.Errorf("got the key %.40q twice in one object", key)
 		}
 		seen[key] = true
+		w.keep(keyBytes + int64(len(key)))
+		held += keyBytes + int64(len(key))
 		if err := use(key); err != nil {
 			return err
 		}
@@ -98,6 +91,40 @@ func (w walker) array(use func() error) error {
 	_, err = w.dec.Token() // the closing bracket
 	return err
 }
+
+// keep counts memory that is kept, or given back with a negative number.
+func (w walker) keep(bytes int64) {
+	if w.hold != nil {
+		w.hold(bytes)
+	}
+}
+
+// keyBytes is the memory of a key of an object without its text.
+const keyBytes = 48
+
+// list appends the elements of a list to out. each is the memory of an element, in bytes.
+func list[T any](w walker, out *[]T, each func(*T) int64) error {
+	return w.array(func() error {
+		var v T
+		err := w.dec.Decode(&v)
+		w.keep(each(&v))
+		*out = append(*out, v)
+		return err
+	})
+}
+
+// numbers appends the numbers of a list to out; null is NaN.
+func (w walker) numbers(out *numberList) error {
+	var values []trace.Opt[float64]
+	err := list(w, &values, func(*trace.Opt[float64]) int64 { return numberBytes })
+	for _, v := range values {
+		*out = append(*out, nanOr(v))
+	}
+	return err
+}
+
+// numberBytes is the memory of a number while a list of them is read, with the room of growing lists.
+const numberBytes = 2 * (16 + 8)
 
 // skip reads over a value without keeping it in memory.
 func (w walker) skip() error {

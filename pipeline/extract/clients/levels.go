@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -143,7 +145,7 @@ const byteOrderMark = "\ufeff"
 // ReadLevels returns the load levels of one file; name is its name in errors and levels. Code:
 // unknown_client_file.
 func ReadLevels(r io.Reader, name string) (*LevelFile, error) {
-	data, err := io.ReadAll(r)
+	data, err := files.ReadBounded(r, name, maxLevelFile)
 	if err != nil {
 		return nil, err
 	}
@@ -324,10 +326,15 @@ func firstAbove0(values ...float64) float64 {
 	return values[0]
 }
 
+// mostDropFindings is the number of dropped levels of a file that have a finding each; more are only counted.
+const mostDropFindings = 1000
+
 // dropLevel counts a load level that is not kept, with the reason.
 func (f *LevelFile) dropLevel(format string, args ...any) {
 	f.Read++
-	f.Dropped[codeIncomplete]++
+	if f.Dropped[codeIncomplete]++; f.Dropped[codeIncomplete] > mostDropFindings {
+		return
+	}
 	f.Findings = append(f.Findings, trace.Findingf(codeIncomplete, format, args...))
 }
 
@@ -482,16 +489,20 @@ func (c *Reader) readLevelsIn(file *clientFile, perRequest string) error {
 	}
 	defer src.Close()
 	c.Acc.Lines++
-	f, err := ReadLevels(&byteCounter{src.R, &c.Acc.Bytes}, src.Name)
+	f, err := ReadLevels(&countingReader{c, src.R}, src.Name)
 	if err != nil {
 		return err
 	}
 	c.Findings = append(c.Findings, f.Findings...)
 	c.Acc.Read += int64(f.Read)
 	for _, finding := range f.Findings {
-		if f.Dropped[finding.Code] > 0 { // each drop has a finding of its own
+		if f.Dropped[finding.Code] > 0 { // each of the first drops has a finding of its own
 			c.Acc.Drop(finding.Code, 1, source.Place{File: src.Name}, "%s", finding.Message)
+			f.Dropped[finding.Code]--
 		}
+	}
+	for _, code := range slices.Sorted(maps.Keys(f.Dropped)) {
+		c.Acc.Drop(code, int64(f.Dropped[code]), source.Place{File: src.Name}, "load levels like those before")
 	}
 	for i := range f.Levels {
 		c.Points = append(c.Points, f.Levels[i].LoadPoint())

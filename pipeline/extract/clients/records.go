@@ -35,6 +35,7 @@ func (c *Reader) addRequest(src *source.Source, r trace.ObservedRequest) {
 		return
 	}
 	c.Acc.Keep(1)
+	c.holdRequest(src, &r)
 	c.Requests = append(c.Requests, r)
 }
 
@@ -90,6 +91,9 @@ func (c *Reader) dropStrayStamps(src *source.Source, from int) {
 // dropRest counts the unread rest of a file as one dropped record.
 func (c *Reader) dropRest(src *source.Source, err error) error {
 	rest := max(1, src.Size-src.Offset())
+	if source.IsCut(err) {
+		err = src.ReadError(err)
+	}
 	c.Acc.Bytes += rest
 	c.dropUnreadable(source.Place{File: src.Name}, rest, "", err)
 	return c.Acc.Err
@@ -114,18 +118,22 @@ func (c *Reader) dropUnreadable(at source.Place, bytes int64, what string, err e
 
 // readLines reads a file with one request a line.
 func (c *Reader) readLines(src *source.Source, parse func(line []byte) (trace.ObservedRequest, error)) error {
-	for number := int64(1); ; number++ {
-		text, size, err := readLine(src)
+	most := min(src.Limits.MaxLine, maxValue)
+	for number := int64(1); c.full == nil; number++ {
+		blank := blankLines(src)
+		number += blank
+		c.Acc.Bytes += blank
+		text, size, err := readLine(src, most)
 		gap := source.AsGap(err)
 		switch {
 		case gap != nil: // the line that the gap cut is lost with it
 			c.Acc.Bytes += gap.Lost
 			c.dropLine(src, number, max(1, gap.Lost), gap)
-		case size > src.Limits.MaxLine:
+		case size > most:
 			c.Acc.Lines++
 			c.Acc.Bytes += size
 			c.dropLine(src, number, size,
-				src.Errorf(source.CodeOverLimit, "line of more than %d bytes (--max-line)", src.Limits.MaxLine))
+				src.Errorf(source.CodeOverLimit, "line of more than %d bytes (--max-line, at most 16 MB of a client)", most))
 		case len(bytes.TrimSpace(text)) > 0:
 			c.Acc.Lines++
 			c.Acc.Bytes += size
@@ -144,14 +152,23 @@ func (c *Reader) readLines(src *source.Source, parse func(line []byte) (trace.Ob
 			return src.ReadError(err)
 		}
 	}
+	return c.full
 }
 
-// readLine returns a line and its size in bytes. A line above the limit has no text.
-func readLine(src *source.Source) (text []byte, size int64, err error) {
+// blankLines skips the empty lines that are in the buffer, all at once, and returns their number.
+func blankLines(src *source.Source) int64 {
+	buffered, _ := src.R.Peek(src.R.Buffered())
+	n := len(buffered) - len(bytes.TrimLeft(buffered, "\n"))
+	src.R.Discard(n)
+	return int64(n)
+}
+
+// readLine returns a line and its size in bytes. A line of more bytes than most has no text.
+func readLine(src *source.Source, most int64) (text []byte, size int64, err error) {
 	for {
 		part, err := src.R.ReadSlice('\n')
 		size += int64(len(part))
-		if size <= src.Limits.MaxLine {
+		if size <= most {
 			text = append(text, part...)
 		} else {
 			text = nil

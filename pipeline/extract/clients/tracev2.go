@@ -42,7 +42,7 @@ func (c *Reader) readTraceV2(file *clientFile) error {
 	if err != nil {
 		return err
 	}
-	rd, err := tracev2.NewReader(&byteCounter{src.R, &c.Acc.Bytes}, src.Name, header)
+	rd, err := tracev2.NewReader(&countingReader{c, src.R}, src.Name, header)
 	if errors.Is(err, tracev2.ErrHeaderOnly) {
 		file.in.Gave++ // a header counts as a record, because it describes another file's requests
 		return nil

@@ -33,12 +33,15 @@ type benchResult struct {
 	waits                    numberList     // the client's own, for its limit of requests in flight
 	stated                   map[string]any // values of benchKeys
 	ttfts, starts, latencies numberList
-	itls                     [][]float64 // between chunks
+	itls                     []numberList // between chunks
 	errors                   []string
 	concurrency              trace.Opt[int64]
-	sessions, turns          []any // of clients that send conversations; vLLM's own does not
-	hasDetails               bool  // one of the lists was there
+	sessions, turns          []json.RawMessage // of clients that send conversations; vLLM's own does not
+	hasDetails               bool              // one of the lists was there
 }
+
+// textBytes returns the memory of an element of a list of JSON values, with the room of the growing list.
+func textBytes(text *json.RawMessage) int64 { return 2*24 + int64(cap(*text)) }
 
 // errNoDetails is the error of a result that has means only.
 var errNoDetails = errors.New("got a vllm bench result without its requests")
@@ -56,8 +59,12 @@ func (c *Reader) readBenchResults(f *clientFile) error {
 // readBenchRequests reads the requests of every result in a file.
 func (c *Reader) readBenchRequests(f *clientFile) error {
 	c.Acc.Lines++
-	text := &pythonJSON{r: bufio.NewReader(&byteCounter{f.src.R, &c.Acc.Bytes})}
-	w := walker{json.NewDecoder(text)}
+	text := &pythonJSON{r: bufio.NewReader(&countingReader{c, f.src.R})}
+	lists := int64(0) // bytes of the lists of the current result
+	w := newWalkerOf(text, func(n int64) {
+		lists += n
+		c.hold(f.src, n)
+	})
 	for number := int64(1); ; number++ {
 		result, err := readBenchResult(w)
 		if number > 1 && err == io.EOF {
@@ -82,6 +89,8 @@ func (c *Reader) readBenchRequests(f *clientFile) error {
 			load.extend(&r)
 			c.addRequest(f.src, r)
 		}
+		c.held -= lists
+		lists = 0
 		benchDataset(result.stated, len(result.inputs)).applyTo(c.Requests[before:])
 		c.addLoad(load)
 	}
@@ -113,7 +122,7 @@ func (b *benchResult) decode(w walker) error {
 	return w.object(func(key string) error {
 		if list := lists[key]; list != nil {
 			b.hasDetails = true
-			return w.dec.Decode(list)
+			return w.numbers(list)
 		}
 		if slices.Contains(benchKeys, key) {
 			var v any
@@ -123,20 +132,15 @@ func (b *benchResult) decode(w walker) error {
 		}
 		switch key {
 		case "cached_tokens":
-			return w.dec.Decode(&b.cached)
+			return w.numbers(&b.cached)
 		case "itls":
-			return w.array(func() error {
-				var gaps numberList
-				err := w.dec.Decode(&gaps)
-				b.itls = append(b.itls, gaps)
-				return err
-			})
+			return list(w, &b.itls, func(gaps *numberList) int64 { return 2*24 + 8*int64(cap(*gaps)) })
 		case "errors":
-			return w.dec.Decode(&b.errors)
+			return list(w, &b.errors, func(text *string) int64 { return 2*16 + int64(len(*text)) })
 		case "conversation":
-			return w.dec.Decode(&b.sessions)
+			return list(w, &b.sessions, textBytes)
 		case "turn":
-			return w.dec.Decode(&b.turns)
+			return list(w, &b.turns, textBytes)
 		case "max_concurrency":
 			return w.dec.Decode(&b.concurrency)
 		}
@@ -188,9 +192,13 @@ func (b *benchResult) request(i int) trace.ObservedRequest {
 		r.ClientWaitUs = fromSeconds(trace.Some(b.waits[i]))
 	}
 	if i < len(b.sessions) && i < len(b.turns) {
-		r.Session = optText(b.sessions[i])
-		if n, ok := b.turns[i].(float64); ok {
-			r.Turn = trace.Some(trace.Int(n))
+		var session any
+		var turn trace.Opt[float64]
+		if json.Unmarshal(b.sessions[i], &session) == nil {
+			r.Session = optText(session)
+		}
+		if json.Unmarshal(b.turns[i], &turn) == nil && turn.OK {
+			r.Turn = trace.Some(trace.Int(turn.V))
 		}
 	}
 	if len(b.errors) > 0 && b.errors[i] != "" {

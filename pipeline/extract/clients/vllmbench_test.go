@@ -124,7 +124,7 @@ func TestBenchLists(t *testing.T) {
 			}
 			text = strings.Replace(text, from, first+"]", 1)
 		}
-		_, err := readBenchResult(walker{json.NewDecoder(strings.NewReader(text))})
+		_, err := readBenchResult(walker{dec: json.NewDecoder(strings.NewReader(text))})
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", from, err, want)
 		}
@@ -135,7 +135,7 @@ func TestBenchLists(t *testing.T) {
 func FuzzBench(f *testing.F) {
 	f.Add(benchText)
 	f.Fuzz(func(t *testing.T, text string) {
-		b, err := readBenchResult(walker{json.NewDecoder(strings.NewReader(text))})
+		b, err := readBenchResult(walker{dec: json.NewDecoder(strings.NewReader(text))})
 		if err != nil {
 			return
 		}

@@ -126,7 +126,9 @@ func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 		switch {
 		case r.HitRate.OK:
 			c.acc.Scope(scopeLog, "other lines", 1)
-			c.HitRates = append(c.HitRates, HitRate{Engine: r.Engine, Frac: r.HitRate.V})
+			if len(c.HitRates) < mostHitRates {
+				c.HitRates = append(c.HitRates, HitRate{Engine: r.Engine, Frac: r.HitRate.V})
+			}
 			continue
 		case isCopy:
 			c.acc.Scope(scopeLog, "other lines", 1)
@@ -183,6 +185,12 @@ const (
 	leastRestart = 64
 )
 
+// Limits of what a log makes this program keep in memory.
+const (
+	mostLives    = 1024    // each has an open table
+	mostHitRates = 1 << 20 // a server logs one in ten seconds
+)
+
 // addPass adds a pass to the life that it continues, or to a new one if life is nil.
 func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 	if r.Index == unnumbered {
@@ -215,6 +223,10 @@ func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 	}
 	if life != nil {
 		completePass(&life.last, r)
+	} else if len(c.lives) >= mostLives {
+		c.acc.Drop(source.CodeBadRecord, 1, at, "iteration %d of engine %s: got more than %d engines and restarts in one run",
+			r.Index, r.Engine, mostLives)
+		return nil
 	} else {
 		var err error
 		if life, err = c.newLife(r); err != nil {

@@ -10,7 +10,7 @@ import (
 
 // ByError contains the reasons for drops that count as unreadable input. Records dropped for other
 // reasons were readable but are not used.
-var ByError = map[trace.Code]bool{CodeUnreadable: true, CodeOverLimit: true, CodeBadRecord: true, CodeNotOTLP: true}
+var ByError = map[trace.Code]bool{CodeUnreadable: true, CodeCut: true, CodeOverLimit: true, CodeBadRecord: true, CodeNotOTLP: true}
 
 // maxExamples is the number of drops that extract.json shows for each reason.
 const maxExamples = 3
@@ -137,6 +137,7 @@ func (a *Account) ExampleList() []result.Example {
 // Reasons for drops. CodeNotOTLP is also the code of the error of a refused file.
 const (
 	CodeUnreadable trace.Code = "unreadable"
+	CodeCut        trace.Code = "file_cut"
 	CodeOverLimit  trace.Code = "over_limit"
 	CodeBadRecord  trace.Code = "bad_record"
 	CodeDuplicate  trace.Code = "duplicate"

@@ -35,8 +35,8 @@ func (r *messages) next(buf *[]byte) (*batch, error) {
 		case err == io.EOF:
 			return b.orNil(), io.EOF
 		case err == io.ErrUnexpectedEOF:
-			b.lose(fault{code: CodeUnreadable, offset: r.pos, bytes: int64(n),
-				msg: fmt.Sprintf("truncated length at byte %d: got %d of 4 bytes", r.pos, n)})
+			b.lose(fault{code: CodeCut, offset: r.pos, bytes: int64(n),
+				msg: fmt.Sprintf("truncated length at byte %d: got %d of 4 bytes: %s", r.pos, n, cutMessage)})
 			return b, io.EOF
 		case err != nil:
 			return b.orNil(), r.src.ReadError(err)
@@ -72,8 +72,8 @@ const smallMessage = 1 << 16
 
 // cutFault returns the fault of a message in which the stream ends.
 func (r *messages) cutFault(have, want int64) *fault {
-	return &fault{code: CodeUnreadable, bytes: have + 4, isLast: true,
-		msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
+	return &fault{code: CodeCut, bytes: have + 4, isLast: true,
+		msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes: %s", r.pos, have, want, cutMessage)}
 }
 
 // message returns dst with the next message, of want bytes, appended. It allocates memory as bytes

@@ -186,8 +186,11 @@ func (g *expansionGuard) Read(p []byte) (int, error) {
 // errCut is the error of a compressed stream that ends too early.
 var errCut = errors.New("unexpected end of the stream")
 
-// IsCut reports whether an error means that a compressed stream ended too early.
-func IsCut(err error) bool { return errors.Is(err, errCut) }
+// IsCut reports whether an error means that a compressed stream or a JSON document ended too early.
+func IsCut(err error) bool { return errors.Is(err, errCut) || errors.Is(err, io.ErrUnexpectedEOF) }
+
+// cutMessage describes a file that ends too early.
+const cutMessage = "the file is cut off, and how much is missing is unknown: copy it again"
 
 // Errorf returns an error of the file without a line.
 func (s *Source) Errorf(code trace.Code, format string, args ...any) *trace.SyntaxError {
@@ -276,6 +279,9 @@ func (s *Source) ReadError(err error) error {
 	}
 	if g := AsGap(err); g != nil {
 		return g
+	}
+	if IsCut(err) {
+		return s.Errorf(CodeCut, "%v: %s", err, cutMessage)
 	}
 	if s.packed {
 		return s.Errorf(CodeUnreadable, "broken near byte %d of the file: %v", s.Offset(), err)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -21,6 +22,21 @@ func lossReading(recorded, lost int, format string, args ...any) reading {
 	r := reading{checked: all, violated: lost, largest: share(lost, all)}
 	r.broken = r.largest > LossTolerance
 	r.sentence = fmt.Sprintf(format, args...)
+	return r
+}
+
+// filesWhole returns whether the extraction found a file that ends too early. How much such a file lacks is
+// unknown, so there is no share to compare.
+func filesWhole(f *facts) reading {
+	r := reading{checked: 1}
+	for _, finding := range f.Findings {
+		if finding.Code == source.CodeCut {
+			r.violated = 1
+			r.largest = 1
+			r.broken = true
+			r.sentence = finding.Message
+		}
+	}
 	return r
 }
 

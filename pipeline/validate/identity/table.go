@@ -228,6 +228,12 @@ var identities = []Identity{
 		Effect:    result.IdentityNamed, Harms: everyPurpose, compare: describedAlike,
 	},
 	{
+		Name: "files_whole", Kind: KindLoss, Streams: "all files of the recording",
+		Holds:     "no file is cut off",
+		Tolerance: "a last line that is cut, which is one record",
+		Effect:    result.IdentityUndecided, Harms: everyPurpose, compare: filesWhole,
+	},
+	{
 		Name: "steps_complete", Kind: KindLoss, Streams: "step summaries",
 		Holds:     "every step id has a summary, or the share that was to be recorded",
 		Tolerance: "5 %",
