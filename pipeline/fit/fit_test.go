@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -39,7 +40,7 @@ func TestBytesDoNotDependOnWorkersOrOrder(t *testing.T) {
 	}
 }
 
-// The document is valid against its schema, whatever made it.
+// The document is valid against its schema, whatever made it, and has the figures of testdata.
 func TestDocumentsFollowTheirSchema(t *testing.T) {
 	schema := compiled(t)
 	sources := Bundled(t)
@@ -57,6 +58,9 @@ func TestDocumentsFollowTheirSchema(t *testing.T) {
 	}
 	for name, doc := range docs {
 		doc.Header = result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: "test", Command: "fit", Inputs: []result.Input{}}
+		if name != "duration" {
+			testkit.Document(t, name, doc)
+		}
 		v, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(BytesOf(t, doc))))
 		if err != nil {
 			t.Fatal(err)
