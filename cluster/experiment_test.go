@@ -14,6 +14,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 )
@@ -588,7 +589,7 @@ func TestConstraintHolds(t *testing.T) {
 	}
 }
 
-// An experiment goes on where it was interrupted, within a line of its log too, with the same bytes; runs of other inputs are not taken.
+// An experiment goes on where it was interrupted, within a line of its log too, with the same bytes and the figures of testdata; runs of other inputs are not taken.
 func TestExperimentResumes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runs")
 	var docs [][]byte
@@ -615,6 +616,7 @@ func TestExperimentResumes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			testkit.Document(t, "experiment", d, "scatter")
 			doc, err := result.Marshal(d)
 			if err != nil {
 				t.Fatal(err)
